@@ -1,0 +1,2 @@
+//! The ABI.
+#![no_std]

@@ -1,0 +1,2 @@
+//! rdmatop: htop for RDMA, augmented by eBPF.
+pub mod model;

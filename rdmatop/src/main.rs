@@ -1,0 +1,2 @@
+//! The `rdmatop` program: see the library.
+fn main() {}

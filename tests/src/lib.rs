@@ -1,0 +1,1 @@
+//! Kernel tests: see `cargo xtask test`.
