@@ -50,7 +50,7 @@ pub mod flag {
     pub const KTHREAD: u16 = 8;
 }
 
-/// What every record begins with. 152 bytes.
+/// What every record begins with. 144 bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Prefix {
@@ -80,11 +80,9 @@ pub struct Prefix {
     pub owner_comm: [u8; COMM_LEN],
     /// `ib_device.name`, NUL-padded. Valid with [`flag::DEVICE`]. Hostile text: any byte but NUL.
     pub device: [u8; DEVICE_NAME_LEN],
-    /// Where in the kernel's order of records this one stands: one per-CPU count each, see `cpu`.
-    pub seq: u64,
 }
 
-/// A record about a queue pair. 152 + 48 bytes.
+/// A record about a queue pair. 144 + 48 bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct QpRecord {
@@ -126,7 +124,7 @@ pub struct QpRecord {
     pub reserved: [u8; 8],
 }
 
-/// A record about an MR or a CQ. 152 + 16 bytes.
+/// A record about an MR or a CQ. 144 + 16 bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ObjectRecord {
@@ -154,7 +152,7 @@ pub mod cm {
     pub const REJECT: u32 = 5;
 }
 
-/// A connection-manager record. 152 + 80 bytes.
+/// A connection-manager record. 144 + 80 bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CmRecord {
@@ -178,7 +176,7 @@ pub struct CmRecord {
     pub reserved: u32,
 }
 
-/// A verb that failed. 152 + 8 bytes. The error is in `prefix.rc`.
+/// A verb that failed. 144 + 8 bytes. The error is in `prefix.rc`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct VerbRecord {
@@ -267,11 +265,11 @@ mod tests {
 
     #[test]
     fn sizes_are_the_abi() {
-        assert_eq!(size_of::<Prefix>(), 152);
-        assert_eq!(size_of::<QpRecord>(), 200);
-        assert_eq!(size_of::<ObjectRecord>(), 168);
-        assert_eq!(size_of::<CmRecord>(), 232);
-        assert_eq!(size_of::<VerbRecord>(), 160);
+        assert_eq!(size_of::<Prefix>(), 144);
+        assert_eq!(size_of::<QpRecord>(), 192);
+        assert_eq!(size_of::<ObjectRecord>(), 160);
+        assert_eq!(size_of::<CmRecord>(), 224);
+        assert_eq!(size_of::<VerbRecord>(), 152);
     }
 
     #[test]

@@ -6,8 +6,16 @@ pub mod map {
     pub const EVENTS: &str = "EVENTS";
     /// Per-CPU counts of what was lost, by [`crate::counters::loss`].
     pub const LOSSES: &str = "LOSSES";
-    /// Calls between entry and return, by thread and hook.
-    pub const CALLS: &str = "CALLS";
+    /// QP calls between entry and return, by thread and hook.
+    pub const QP_CALLS: &str = "QP_CALLS";
+    /// MR and CQ calls between entry and return, by thread and hook.
+    pub const OBJECT_CALLS: &str = "OBJECT_CALLS";
+    /// Verb calls between entry and return, by thread.
+    pub const VERB_CALLS: &str = "VERB_CALLS";
+    /// Owner of an `rdma_cm_id`, by its number.
+    pub const CM_OWNERS: &str = "CM_OWNERS";
+    /// One word: 1 once every program is attached. Until then nothing is counted or emitted.
+    pub const CONTROL: &str = "CONTROL";
     /// Verb counters by process and verb.
     pub const VERBS: &str = "VERBS";
     /// Failed verb calls by errno.
@@ -19,6 +27,3 @@ pub mod map {
     /// Free slot numbers: user space pushes, the kernel side pops.
     pub const FREE_SLOTS: &str = "FREE_SLOTS";
 }
-
-/// Counting starts when this global is 1 in the `CONTROL` array: after every program is attached.
-pub const ENABLED: &str = "CONTROL";

@@ -66,7 +66,10 @@ pub const OFFSETS: &[Offset] = &[
     at("OFF_EVENT_EVENT", "ib_core", "ib_event", "event"),
     at("OFF_TASK_TGID", "vmlinux", "task_struct", "tgid"),
     at("OFF_TASK_COMM", "vmlinux", "task_struct", "comm"),
+    at("OFF_TASK_LEADER", "vmlinux", "task_struct", "group_leader"),
     at("OFF_TASK_FLAGS", "vmlinux", "task_struct", "flags"),
+    at("OFF_UFILE_DEVICE", "ib_uverbs", "ib_uverbs_file", "device"),
+    at("OFF_UDEV_IB_DEV", "ib_uverbs", "ib_uverbs_device", "ib_dev"),
     at("OFF_IDPRIV_RES", "rdma_cm", "rdma_id_private", "res"),
     at("OFF_IDPRIV_QPN", "rdma_cm", "rdma_id_private", "qp_num"),
 ];
