@@ -1,2 +1,4 @@
 //! rdmatop: htop for RDMA, augmented by eBPF.
 pub mod model;
+pub mod source;
+pub mod text;
