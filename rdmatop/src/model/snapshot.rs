@@ -15,8 +15,10 @@ use super::{
 
 /// Version of the JSON objects.
 pub const SCHEMA: u32 = 1;
-/// Points kept of each history.
+/// Points kept of each history of ports and processes.
 pub const HISTORY: usize = 300;
+/// Points kept of each history of QPs: there may be ten thousand of them.
+pub const QP_HISTORY: usize = 60;
 
 /// Everything at one time.
 #[derive(Clone, Debug, Serialize)]
@@ -39,8 +41,8 @@ pub struct Snapshot {
     pub ports: Vec<PortRow>,
     /// Processes and kernel consumers with RDMA objects.
     pub processes: Vec<ProcessRow>,
-    /// QPs.
-    pub qps: Vec<QpRow>,
+    /// QPs. A row in which nothing changed is the very row of the snapshot before.
+    pub qps: Vec<Arc<QpRow>>,
     /// Verb calls by process.
     pub verbs: Vec<VerbRow>,
 }
@@ -323,8 +325,8 @@ pub struct QpRow {
     pub remote_qpn: Option<u32>,
     /// Path MTU, bytes.
     pub path_mtu: Option<u32>,
-    /// Age, ns; `None` when it was there before us.
-    pub age_ns: Option<u64>,
+    /// `CLOCK_MONOTONIC` of its creation, ns; `None` when it was there before us. See [`QpRow::age_ns`].
+    pub born_mono_ns: Option<u64>,
     /// Send PSN.
     pub sq_psn: Option<u32>,
     /// Receive PSN.
@@ -337,6 +339,14 @@ pub struct QpRow {
     /// Tx and Rx bytes/s (or WRs/s).
     #[serde(skip)]
     pub history: Arc<History>,
+}
+
+impl QpRow {
+    /// Age at a time of `CLOCK_MONOTONIC` ([`Snapshot::mono_ns`]), ns. Not a field: a row that ages changes at
+    /// every snapshot, and ten thousand idle rows could not be shared.
+    pub fn age_ns(&self, mono_ns: u64) -> Option<u64> {
+        mono_ns.checked_sub(self.born_mono_ns?)
+    }
 }
 
 /// A step of a QP's life.
@@ -373,7 +383,9 @@ pub struct VerbRow {
     pub latency: Latency,
 }
 
-/// Points of the last minutes, oldest first. `None` where there was no honest rate.
+/// Points of the last minutes, one a snapshot, oldest first. `None` where there was no honest rate.
+///
+/// Empty when there was nothing but zeroes and unknowns for as long as points are kept.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// Sent, per second.
