@@ -74,10 +74,17 @@ offsets!(
 );
 
 /// Address of a member, `None` when its offset is unknown.
+///
+/// Callers that hand an address on do so as a plain word with 0 for none: LLVM copies the undefined half of a
+/// `None` around, and the verifier refuses a register that was never written.
 #[inline(always)]
 pub(crate) fn member(base: u64, offset: &Global<u32>) -> Option<u64> {
     let offset = offset.load();
-    if offset == UNKNOWN || base == 0 { None } else { Some(base + u64::from(offset)) }
+    if offset == UNKNOWN || base == 0 {
+        None
+    } else {
+        Some(base + u64::from(offset))
+    }
 }
 
 /// Reads `T` at a kernel address.

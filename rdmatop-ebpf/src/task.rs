@@ -46,10 +46,12 @@ pub(crate) fn is_kthread() -> bool {
 }
 
 /// Fills in the owner from a `struct rdma_restrack_entry`: the task that made the object, or the kernel
-/// consumer's name. Never the current task: a held verbs file lets others destroy what they did not create.
+/// consumer's name; 0 is none. Never the current task: a held verbs file lets others destroy what they did not create.
 #[inline(always)]
-pub(crate) fn owner(prefix: &mut Prefix, res: Option<u64>) {
-    let Some(res) = res else { return };
+pub(crate) fn owner(prefix: &mut Prefix, res: u64) {
+    if res == 0 {
+        return;
+    }
     if let Some(task) = get::<u64>(res, &OFF_RES_TASK)
         && task != 0
     {
@@ -76,11 +78,15 @@ pub(crate) fn owner(prefix: &mut Prefix, res: Option<u64>) {
     }
 }
 
-/// Fills in name and index of a `struct ib_device`.
+/// Fills in name and index of a `struct ib_device`; 0 is none.
 #[inline(always)]
-pub(crate) fn device(prefix: &mut Prefix, device: Option<u64>) {
-    let Some(device) = device.filter(|device| *device != 0) else { return };
-    let Some(name) = member(device, &OFF_DEV_NAME) else { return };
+pub(crate) fn device(prefix: &mut Prefix, device: u64) {
+    if device == 0 {
+        return;
+    }
+    let Some(name) = member(device, &OFF_DEV_NAME) else {
+        return;
+    };
     if let Some(name) = read::<[u8; DEVICE_NAME_LEN]>(name) {
         prefix.device = name;
         prefix.device_index = get(device, &OFF_DEV_INDEX).unwrap_or(UNKNOWN);
@@ -91,7 +97,10 @@ pub(crate) fn device(prefix: &mut Prefix, device: Option<u64>) {
 /// The key of a call in flight by the current thread.
 #[inline(always)]
 pub(crate) fn call_key(hook: u32) -> CallKey {
-    CallKey { tid: bpf_get_current_pid_tgid() as u32, hook }
+    CallKey {
+        tid: bpf_get_current_pid_tgid() as u32,
+        hook,
+    }
 }
 
 /// `CLOCK_MONOTONIC`, ns.

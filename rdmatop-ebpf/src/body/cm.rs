@@ -34,9 +34,12 @@ pub(crate) fn handler_entered(id_priv: u64) -> Option<()> {
     let res = member(id_priv, &OFF_IDPRIV_RES)?;
     let cm_id: u32 = get(res, &OFF_RES_ID)?;
     let mut prefix = Prefix::new_zeroed();
-    owner(&mut prefix, Some(res));
-    device(&mut prefix, get(id_priv, &OFF_IDPRIV_DEVICE));
-    remember(cm_id, &prefix);
+    owner(&mut prefix, res);
+    device(&mut prefix, get(id_priv, &OFF_IDPRIV_DEVICE).unwrap_or(0));
+    // A listener on any address has no id and no owner yet: nothing to remember.
+    if cm_id != 0 {
+        remember(cm_id, &prefix);
+    }
     Some(())
 }
 
@@ -52,9 +55,15 @@ fn remember(cm_id: u32, prefix: &Prefix) {
     let _ = CM_OWNERS.insert(&cm_id, &owner, 0);
 }
 
+/// Reads a field. The low word of a wider field (`event` is an unsigned long) is first: BPF runs little-endian
+/// on every machine this is built for (bpfel).
 #[inline(always)]
 fn field<T>(ctx: &TracePointContext, offset: u32) -> Option<T> {
-    if offset == UNKNOWN { None } else { read(ctx.as_ptr() as u64 + u64::from(offset)) }
+    if offset == UNKNOWN {
+        None
+    } else {
+        read(ctx.as_ptr() as u64 + u64::from(offset))
+    }
 }
 
 #[inline(always)]

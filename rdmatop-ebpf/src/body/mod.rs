@@ -19,10 +19,22 @@ pub(crate) mod hook {
     pub(crate) const VERB: u32 = 5;
 }
 
-/// Remembers a call. A full map is counted: that call's return will make no record.
+/// `BPF_NOEXIST`, include/uapi/linux/bpf.h.
+const NOEXIST: u64 = 1;
+
+/// Remembers a call. A full map is counted: that call's return will make no record. So is a call of this thread
+/// that is still remembered: its return probe did not fire, because the kernel keeps only so many returns in
+/// flight (kretprobe maxactive) and does not tell a BPF program that it missed one.
 #[inline(always)]
 pub(crate) fn enter<T>(calls: &HashMap<CallKey, T>, hook: u32, call: &T) {
-    if calls.insert(&call_key(hook), call, 0).is_err() {
+    let key = call_key(hook);
+    if calls.insert(&key, call, NOEXIST).is_ok() {
+        return;
+    }
+    if calls.get_ptr(&key).is_some() {
+        lost(loss::RETURN);
+    }
+    if calls.insert(&key, call, 0).is_err() {
         lost(loss::STASH);
     }
 }

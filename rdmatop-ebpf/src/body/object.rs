@@ -24,17 +24,23 @@ struct Layout {
 #[inline(always)]
 fn layout(kind: u16) -> Layout {
     match kind {
-        kind::MR_REG | kind::MR_DEREG => Layout { device: &OFF_MR_DEVICE, res: &OFF_MR_RES },
-        _ => Layout { device: &OFF_CQ_DEVICE, res: &OFF_CQ_RES },
+        kind::MR_REG | kind::MR_DEREG => Layout {
+            device: &OFF_MR_DEVICE,
+            res: &OFF_MR_RES,
+        },
+        _ => Layout {
+            device: &OFF_CQ_DEVICE,
+            res: &OFF_CQ_RES,
+        },
     }
 }
 
 #[inline(always)]
-fn describe(kind: u16, object: u64, res: Option<u64>) -> ObjectRecord {
+fn describe(kind: u16, object: u64, res: u64) -> ObjectRecord {
     let mut record = ObjectRecord::new_zeroed();
     stamp(&mut record.prefix, kind, object);
     let layout = layout(kind);
-    device(&mut record.prefix, get(object, layout.device));
+    device(&mut record.prefix, get(object, layout.device).unwrap_or(0));
     owner(&mut record.prefix, res);
     record.res_id = UNKNOWN_U32;
     record.size = match kind {
@@ -48,17 +54,15 @@ fn describe(kind: u16, object: u64, res: Option<u64>) -> ObjectRecord {
 
 #[inline(always)]
 pub(crate) fn created(kind: u16, object: u64, res: u64) {
-    send(&describe(kind, object, Some(res)));
+    send(&describe(kind, object, res));
 }
 
 /// Entry of a destroy: the object is freed on success, so it is read now and reported at return.
 #[inline(always)]
 pub(crate) fn destroying(kind: u16, object: u64, hook: u32) {
-    let res = member(object, layout(kind).res);
+    let res = member(object, layout(kind).res).unwrap_or(0);
     let mut record = describe(kind, object, res);
-    if let Some(res) = res {
-        record.res_id = get(res, &OFF_RES_ID).unwrap_or(UNKNOWN_U32);
-    }
+    record.res_id = get(res, &OFF_RES_ID).unwrap_or(UNKNOWN_U32);
     enter(&OBJECT_CALLS, hook, &record);
 }
 
@@ -76,7 +80,7 @@ pub(crate) fn destroyed(hook: u32, rc: i32) -> Option<()> {
 /// A destroy without a return value worth a return probe (`ib_free_cq`).
 #[inline(always)]
 pub(crate) fn freed(kind: u16, object: u64) {
-    let res = member(object, layout(kind).res);
+    let res = member(object, layout(kind).res).unwrap_or(0);
     send(&describe(kind, object, res));
 }
 
@@ -90,5 +94,9 @@ fn finish(record: &mut ObjectRecord, rc: i32) {
 
 /// The hook number of a kind's destroy.
 pub(crate) const fn hook_of(kind: u16) -> u32 {
-    if kind == kind::MR_DEREG { hook::DEREG_MR } else { hook::DESTROY_CQ }
+    if kind == kind::MR_DEREG {
+        hook::DEREG_MR
+    } else {
+        hook::DESTROY_CQ
+    }
 }

@@ -35,10 +35,10 @@ mod mask {
 const RESET: u32 = 0;
 
 #[inline(always)]
-fn describe(kind: u16, qp: u64, res: Option<u64>) -> QpRecord {
+fn describe(kind: u16, qp: u64, res: u64) -> QpRecord {
     let mut record = QpRecord::new_zeroed();
     stamp(&mut record.prefix, kind, qp);
-    device(&mut record.prefix, get(qp, &OFF_QP_DEVICE));
+    device(&mut record.prefix, get(qp, &OFF_QP_DEVICE).unwrap_or(0));
     owner(&mut record.prefix, res);
     record.qpn = get(qp, &OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
     record.qp_type = get(qp, &OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
@@ -63,7 +63,11 @@ fn describe(kind: u16, qp: u64, res: Option<u64>) -> QpRecord {
         // SAFETY: the map checked the pointer; an entry is two words that only this QP's calls write.
         let entry = unsafe { *entry };
         record.slot = entry.slot;
-        record.from_state = if entry.state < 255 { entry.state as u8 } else { UNKNOWN_U8 };
+        record.from_state = if entry.state < 255 {
+            entry.state as u8
+        } else {
+            UNKNOWN_U8
+        };
     }
     record
 }
@@ -71,8 +75,15 @@ fn describe(kind: u16, qp: u64, res: Option<u64>) -> QpRecord {
 #[inline(always)]
 pub(crate) fn created(qp: u64, res: u64) {
     // An address can come back: what was known under it is another QP's.
-    let _ = QP_INDEX.insert(&qp, &QpEntry { slot: UNKNOWN_U32, state: RESET }, 0);
-    let mut record = describe(kind::QP_CREATE, qp, Some(res));
+    let _ = QP_INDEX.insert(
+        &qp,
+        &QpEntry {
+            slot: UNKNOWN_U32,
+            state: RESET,
+        },
+        0,
+    );
+    let mut record = describe(kind::QP_CREATE, qp, res);
     record.from_state = UNKNOWN_U8;
     record.to_state = RESET as u8;
     send(&record);
@@ -80,14 +91,18 @@ pub(crate) fn created(qp: u64, res: u64) {
 
 #[inline(always)]
 fn masked<T>(bit: u32, attr_mask: u32, attr: u64, offset: &Global<u32>) -> Option<T> {
-    if attr_mask & bit == 0 { None } else { get(attr, offset) }
+    if attr_mask & bit == 0 {
+        None
+    } else {
+        get(attr, offset)
+    }
 }
 
 /// Entry of `_ib_modify_qp(qp, attr, mask, udata)`. `attr` is read only where the mask says it is set: rdma_cm
 /// modifies just the minimum RNR timer, with a state of 0 that would read as a step to RESET.
 #[inline(always)]
 pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) {
-    let mut record = describe(kind::QP_MODIFY, qp, member(qp, &OFF_QP_RES));
+    let mut record = describe(kind::QP_MODIFY, qp, member(qp, &OFF_QP_RES).unwrap_or(0));
     record.attr_mask = attr_mask;
     if let Some(state) = masked::<u32>(mask::STATE, attr_mask, attr, &OFF_ATTR_STATE) {
         record.to_state = if state < 255 { state as u8 } else { UNKNOWN_U8 };
@@ -112,7 +127,7 @@ pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) {
 /// Entry of `ib_destroy_qp_user(qp, udata)`: the QP is freed on success, so it is read now.
 #[inline(always)]
 pub(crate) fn destroying(qp: u64) {
-    let record = describe(kind::QP_DESTROY, qp, member(qp, &OFF_QP_RES));
+    let record = describe(kind::QP_DESTROY, qp, member(qp, &OFF_QP_RES).unwrap_or(0));
     enter(&QP_CALLS, hook::DESTROY_QP, &record);
 }
 
@@ -133,7 +148,10 @@ pub(crate) fn returned(hook: u32, rc: i32) -> Option<()> {
             // Only now: rxe drains its rings inside destroy and still counts.
             let _ = QP_INDEX.remove(&qp);
         } else if record.to_state != UNKNOWN_U8 {
-            let entry = QpEntry { slot: record.slot, state: u32::from(record.to_state) };
+            let entry = QpEntry {
+                slot: record.slot,
+                state: u32::from(record.to_state),
+            };
             let _ = QP_INDEX.insert(&qp, &entry, 0);
         }
     }
@@ -145,7 +163,7 @@ pub(crate) fn returned(hook: u32, rc: i32) -> Option<()> {
 #[inline(always)]
 pub(crate) fn async_event(event: u64) -> Option<()> {
     let qp = get::<u64>(event, &OFF_EVENT_ELEMENT)?;
-    let mut record = describe(kind::QP_ASYNC, qp, member(qp, &OFF_QP_RES));
+    let mut record = describe(kind::QP_ASYNC, qp, member(qp, &OFF_QP_RES).unwrap_or(0));
     record.event = get(event, &OFF_EVENT_EVENT).unwrap_or(UNKNOWN_U32);
     send(&record);
     Some(())
