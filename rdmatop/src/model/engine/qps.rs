@@ -345,10 +345,12 @@ impl Qps {
         qp.created = true;
         // Steps that a dump told of have the time at which the dump began, which may be before the birth.
         qp.timeline.retain(|step| step.mono_ns >= ts_ns);
-        let state_ns = qp.state_ns;
+        // What is known already is from a later time: a dump under way, or a record that overtook this one.
+        let known = qp.state.map(|state| (state, qp.state_ns.max(ts_ns)));
         qp.enter(QpState(0), ts_ns, Source::Ebpf, None);
-        if state_ns > 0 && state_ns < ts_ns {
-            qp.state_ns = ts_ns;
+        if let Some((state, state_ns)) = known {
+            qp.state = Some(state);
+            qp.state_ns = state_ns;
         }
     }
 
