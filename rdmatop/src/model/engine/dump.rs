@@ -52,7 +52,7 @@ impl Engine {
             // It may have brought back a QP that ended after it began and is forgotten already.
             self.losses.want_repair(now.mono_ns);
         }
-        self.set_errors("qps", sample.errors);
+        self.set_errors("qps", &sample.errors);
     }
 
     /// One QP of a dump; returns it unless it has ended since.

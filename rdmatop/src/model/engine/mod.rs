@@ -205,7 +205,7 @@ impl Engine {
                 self.qps.end(uid, sample.mono_ns, &mut self.processes);
             }
         }
-        self.set_errors("devices", sample.errors);
+        self.set_errors("devices", &sample.errors);
         Vec::new()
     }
 
@@ -268,7 +268,7 @@ impl Engine {
         self.join_verbs(from, to);
     }
 
-    fn set_errors(&mut self, reader: &'static str, errors: Vec<String>) {
+    fn set_errors(&mut self, reader: &'static str, errors: &[String]) {
         self.errors.insert(
             reader,
             errors.iter().map(|line| names::safe(line.as_bytes())).collect(),

@@ -1,6 +1,8 @@
 //! Text: made safe once, shared ever after.
 
-use std::{cmp::Ordering, collections::HashMap, fmt::Write as _, sync::Arc};
+use std::{cmp::Ordering, collections::HashMap, sync::Arc};
+
+use crate::text;
 
 /// Raw names remembered; more than any host has at one time, and a bound for those that change names on purpose.
 const REMEMBERED: usize = 4096;
@@ -35,20 +37,7 @@ impl Names {
 
 /// Safe text of raw bytes.
 pub(super) fn safe(raw: &[u8]) -> String {
-    let mut out = String::with_capacity(raw.len());
-    for chunk in raw.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if c.is_control() {
-                let _ = write!(out, "\\x{:02x}", u32::from(c));
-            } else {
-                out.push(c);
-            }
-        }
-        for byte in chunk.invalid() {
-            let _ = write!(out, "\\x{byte:02x}");
-        }
-    }
-    out
+    text::sanitize(raw)
 }
 
 /// Safe text of an optional raw string.

@@ -90,6 +90,7 @@ impl Psn {
 
 /// A QP.
 #[derive(Debug)]
+#[expect(clippy::struct_field_names, reason = "qp_type is the kernel's name for it")]
 pub(super) struct Qp {
     pub(super) uid: u64,
     pub(super) key: Key,

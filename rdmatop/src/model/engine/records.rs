@@ -41,13 +41,11 @@ impl Engine {
     pub(super) fn record(&mut self, record: &Record, now: Now) -> Vec<Event> {
         self.events += 1;
         match record {
-            Record::Qp(record) => self.qp_record(record, now),
-            Record::Object(record) => self.object_record(record, now),
-            Record::Cm(record) => self.cm_record(record, now),
-            Record::Verb(record) => self.verb_record(record, now),
+            Record::Qp(record) => vec![self.qp_record(record, now)],
+            Record::Object(record) => vec![self.object_record(record, now)],
+            Record::Cm(record) => vec![self.cm_record(record, now)],
+            Record::Verb(record) => self.verb_record(record, now).into_iter().collect(),
         }
-        .into_iter()
-        .collect()
     }
 
     fn event(kind: EventKind, prefix: &Prefix, now: Now) -> Event {
@@ -104,7 +102,7 @@ impl Engine {
         Some((uid, name))
     }
 
-    fn qp_record(&mut self, record: &QpRecord, now: Now) -> Option<Event> {
+    fn qp_record(&mut self, record: &QpRecord, now: Now) -> Event {
         let prefix = &record.prefix;
         let kind = match prefix.kind {
             kind::QP_CREATE => EventKind::QpCreate,
@@ -127,12 +125,11 @@ impl Engine {
             EventKind::QpCreate => event.rc = Some(0),
             EventKind::QpModify | EventKind::QpDestroy => event.rc = Some(prefix.rc),
             _ => {
-                event.async_event = known(record.event)
-                    .and_then(|event| u8::try_from(event).ok())
-                    .map(AsyncEvent)
+                let number = known(record.event).and_then(|event| u8::try_from(event).ok());
+                event.async_event = number.map(AsyncEvent);
             }
         }
-        Some(event)
+        event
     }
 
     /// The QP a record is about, made when it is new.
@@ -256,7 +253,7 @@ impl Engine {
         }
     }
 
-    fn object_record(&mut self, record: &ObjectRecord, now: Now) -> Option<Event> {
+    fn object_record(&mut self, record: &ObjectRecord, now: Now) -> Event {
         let prefix = &record.prefix;
         let kind = match prefix.kind {
             kind::MR_REG => EventKind::MrReg,
@@ -295,7 +292,7 @@ impl Engine {
             EventKind::MrDereg => event.bytes = size,
             _ => event.cqe = size,
         }
-        Some(event)
+        event
     }
 
     fn remember(&mut self, region: Region, sign: i128, ts_ns: u64) {
@@ -306,7 +303,7 @@ impl Engine {
         }
     }
 
-    fn cm_record(&mut self, record: &CmRecord, now: Now) -> Option<Event> {
+    fn cm_record(&mut self, record: &CmRecord, now: Now) -> Event {
         let prefix = &record.prefix;
         let kind = match record.what {
             cm::CONNECT => EventKind::CmConnect,
@@ -351,7 +348,7 @@ impl Engine {
                 .map(CmEvent);
             event.status = Some(record.status);
         }
-        Some(event)
+        event
     }
 
     fn verb_record(&mut self, record: &VerbRecord, now: Now) -> Option<Event> {

@@ -31,13 +31,12 @@ impl Engine {
             if qp.point(now_ns, fresh) || all_changed || renamed || qp.psn.meter.is_some() {
                 qp.touch();
             }
-            let row = match &qp.row {
-                Some(row) => Arc::clone(row),
-                None => {
-                    let row = Arc::new(qp.build(&self.devices, &self.processes, now_ns, fresh));
-                    qp.row = Some(Arc::clone(&row));
-                    row
-                }
+            let row = if let Some(row) = &qp.row {
+                Arc::clone(row)
+            } else {
+                let row = Arc::new(qp.build(&self.devices, &self.processes, now_ns, fresh));
+                qp.row = Some(Arc::clone(&row));
+                row
             };
             rows.push(row);
         }

@@ -46,7 +46,7 @@ impl VerbNames {
 #[derive(Debug)]
 struct Calls {
     process: u64,
-    calls: Meter,
+    made: Meter,
     errors: Meter,
     raw: VerbStats,
     /// What an earlier holder of the pid had done.
@@ -146,7 +146,7 @@ impl Engine {
         let min = self.config.min_interval_ns;
         let fresh = |raw: VerbStats, before: VerbStats| Calls {
             process,
-            calls: Meter::new(raw.calls.saturating_sub(before.calls), at_ns),
+            made: Meter::new(raw.calls.saturating_sub(before.calls), at_ns),
             errors: Meter::new(raw.errors.saturating_sub(before.errors), at_ns),
             raw,
             before,
@@ -156,8 +156,8 @@ impl Engine {
             let mut row = fresh(*stats, ZERO);
             if let Some(last_ns) = before_ns {
                 // It was not there at the last sweep: all of it is of this interval.
-                row.calls = Meter::new(0, last_ns);
-                row.calls.read(stats.calls, at_ns, Width::Bits64, min);
+                row.made = Meter::new(0, last_ns);
+                row.made.read(stats.calls, at_ns, Width::Bits64, min);
                 row.errors = Meter::new(0, last_ns);
                 row.errors.read(stats.errors, at_ns, Width::Bits64, min);
             }
@@ -183,7 +183,7 @@ impl Engine {
             row.before = ZERO;
         }
         row.raw = *stats;
-        row.calls.read(
+        row.made.read(
             stats.calls.saturating_sub(row.before.calls),
             at_ns,
             Width::Bits64,
@@ -234,7 +234,7 @@ impl Engine {
                 pid: key.pid,
                 comm: Some(Arc::clone(&process.comm)),
                 verb: self.verb_names.of(key.verb),
-                calls: calls.calls.counter(Source::Ebpf, now_ns),
+                calls: calls.made.counter(Source::Ebpf, now_ns),
                 errors: calls.errors.counter(Source::Ebpf, now_ns),
                 probe: !errnos.is_empty() && errnos.iter().all(|(errno, _)| is_probe(key.verb, *errno)),
                 errnos,
