@@ -30,6 +30,8 @@ pub(super) struct Process {
     split_of: Option<u64>,
     pub(super) ended_ns: Option<u64>,
     pub(super) comm: Arc<str>,
+    /// Somebody told `comm`; otherwise it stands for the pid.
+    named: bool,
     aliases: Vec<Arc<str>>,
     pub(super) facts: Facts,
     /// Living QPs by generation of the device.
@@ -91,6 +93,16 @@ impl Processes {
         self.by_pid.get(&pid).copied()
     }
 
+    /// The process that calls of a pid swept at `ts_ns` belong to. A sweep is the first one after the process's
+    /// end when the one before it was earlier: then it still has what the process did last.
+    pub(super) fn caller(&mut self, pid: u32, before_ns: Option<u64>, ts_ns: u64) -> u64 {
+        let last_words = self.holder(pid).filter(|uid| {
+            let ended = self.all.get(uid).and_then(|process| process.ended_ns);
+            ended.is_some_and(|ended| before_ns.is_none_or(|before| ended >= before))
+        });
+        last_words.unwrap_or_else(|| self.user(pid, None, ts_ns))
+    }
+
     /// The process that a user's object of `ts_ns` belongs to.
     ///
     /// A name that the process is not known to have, after its facts were read, may mean a reused pid: it is then
@@ -103,6 +115,9 @@ impl Processes {
             let strange = process.start_ticks.is_some()
                 && comm.is_some_and(|comm| *comm != process.comm && !process.aliases.contains(comm));
             if !gone && !strange {
+                if let Some(comm) = comm {
+                    self.name(uid, comm);
+                }
                 return uid;
             }
             let split_of = (!gone).then_some(uid);
@@ -111,10 +126,21 @@ impl Processes {
         self.add_user(pid, comm, None)
     }
 
+    /// A record knows the name of a process of which only the pid was known.
+    pub(super) fn name(&mut self, uid: u64, comm: &Arc<str>) {
+        if let Some(process) = self.all.get_mut(&uid)
+            && !process.named
+        {
+            process.comm = Arc::clone(comm);
+            process.named = true;
+            self.renamed.insert(uid);
+        }
+    }
+
     fn add_user(&mut self, pid: u32, comm: Option<&Arc<str>>, split_of: Option<u64>) -> u64 {
         // Without a name the pid is all there is to show.
         let name = comm.map_or_else(|| format!("#{pid}").into(), Arc::clone);
-        let uid = self.add(name, Some(pid), split_of);
+        let uid = self.add(name, comm.is_some(), Some(pid), split_of);
         self.by_pid.insert(pid, uid);
         self.wanted.push(pid);
         uid
@@ -125,12 +151,12 @@ impl Processes {
         if let Some(uid) = self.by_kernel_name.get(name) {
             return *uid;
         }
-        let uid = self.add(Arc::clone(name), None, None);
+        let uid = self.add(Arc::clone(name), true, None, None);
         self.by_kernel_name.insert(Arc::clone(name), uid);
         uid
     }
 
-    fn add(&mut self, comm: Arc<str>, pid: Option<u32>, split_of: Option<u64>) -> u64 {
+    fn add(&mut self, comm: Arc<str>, named: bool, pid: Option<u32>, split_of: Option<u64>) -> u64 {
         self.last_uid += 1;
         let uid = self.last_uid;
         self.all.insert(
@@ -143,6 +169,7 @@ impl Processes {
                 split_of,
                 ended_ns: None,
                 comm,
+                named,
                 aliases: Vec::new(),
                 facts: Facts::default(),
                 qps: BTreeMap::new(),
@@ -200,7 +227,7 @@ impl Processes {
         {
             // The name until now was a thread's: records will use it again.
             let before = std::mem::replace(&mut process.comm, comm);
-            if process.aliases.len() < ALIASES {
+            if std::mem::replace(&mut process.named, true) && process.aliases.len() < ALIASES {
                 process.aliases.push(before);
             }
             self.renamed.insert(uid);

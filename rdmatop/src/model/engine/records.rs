@@ -164,9 +164,16 @@ impl Engine {
 
     /// Records the owner, if the record knows one and the table does not.
     fn own(&mut self, uid: u64, owner: Owner, ts_ns: u64) {
-        let Some(qp) = self.qps.get(uid) else { return };
-        let named = qp.owner.process.is_some();
-        if named || !owner.is_known() {
+        let Some(qp) = self.qps.get_mut(uid) else { return };
+        if !owner.is_known() {
+            return;
+        }
+        if let Some(process) = qp.owner.process {
+            // A slot and a dump know the pid only.
+            if let (None, Some(comm)) = (&qp.owner.comm, owner.comm) {
+                self.processes.name(process, &comm);
+                qp.owner.comm = Some(comm);
+            }
             return;
         }
         let ts_ns = qp.born_ns.unwrap_or(ts_ns);

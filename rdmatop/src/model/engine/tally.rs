@@ -48,7 +48,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    pub(super) fn of(slot: &QpSlot) -> Self {
+    fn of(slot: &QpSlot) -> Self {
         let mut counts = [0; LEN];
         counts[TX_WR] = slot.tx_done;
         counts[TX_POSTED] = slot.tx_posted;
@@ -75,6 +75,24 @@ impl Tally {
             counts,
             latency_max: slot.latency_max_ns,
         }
+    }
+
+    /// Whether the slot has not moved since this was read from it.
+    ///
+    /// Looks at the sums only: no histogram or per-opcode count moves alone, and one that was read between the two
+    /// is in the next reading. An idle QP costs a dozen comparisons instead of a hundred.
+    fn is_of(&self, slot: &QpSlot) -> bool {
+        self.counts[TX_WR] == slot.tx_done
+            && self.counts[TX_POSTED] == slot.tx_posted
+            && self.counts[TX_BYTES] == slot.tx_bytes
+            && self.counts[RX_WR] == slot.rx_done
+            && self.counts[RX_BYTES] == slot.rx_bytes
+            && self.counts[CQES] == slot.cqes
+            && self.counts[RETRANSMITS] == slot.retransmits
+            && self.counts[RNR_WAITS] == slot.rnr_waits
+            && self.counts[DOORBELLS] == slot.doorbells
+            && self.counts[EARLY] == slot.latency_early
+            && self.counts[LATENCY_SUM] == slot.latency_sum_ns
     }
 
     /// What was counted between `before` and `self`, and whether every count only grew. One that did not grow
@@ -125,11 +143,11 @@ pub(super) struct Flow {
 
 impl Flow {
     /// A new reading of the same slot. Returns what it adds, `None` when nothing.
-    pub(super) fn read(&mut self, now: &Tally) -> Option<Tally> {
-        if *now == self.total {
+    pub(super) fn read(&mut self, slot: &QpSlot) -> Option<Tally> {
+        if self.total.is_of(slot) {
             return None;
         }
-        let (delta, grew) = now.since(&self.total);
+        let (delta, grew) = Tally::of(slot).since(&self.total);
         self.blurred |= !grew;
         self.add(&delta);
         Some(delta)
@@ -291,10 +309,10 @@ mod tests {
     #[test]
     fn a_rate_is_the_round_over_its_length() {
         let mut flow = Flow::default();
-        flow.read(&Tally::of(&slot(100)));
+        flow.read(&slot(100));
         flow.close(None);
         assert_eq!(flow.counter(TX_WR, true).rate, None);
-        flow.read(&Tally::of(&slot(300)));
+        flow.read(&slot(300));
         flow.close(Some(2_000_000_000));
         let counter = flow.counter(TX_WR, true);
         assert_eq!(
@@ -307,19 +325,19 @@ mod tests {
     #[test]
     fn an_idle_round_changes_nothing() {
         let mut flow = Flow::default();
-        flow.read(&Tally::of(&slot(1)));
+        flow.read(&slot(1));
         flow.close(None);
         assert!(flow.close(Some(1)), "from unknown to zero");
-        assert!(flow.read(&Tally::of(&slot(1))).is_none());
+        assert!(flow.read(&slot(1)).is_none());
         assert!(!flow.close(Some(7)));
     }
 
     #[test]
     fn a_count_that_goes_back_gives_no_rate_and_the_total_stays() {
         let mut flow = Flow::default();
-        flow.read(&Tally::of(&slot(100)));
+        flow.read(&slot(100));
         flow.close(Some(1));
-        flow.read(&Tally::of(&slot(40)));
+        flow.read(&slot(40));
         flow.close(Some(1));
         let counter = flow.counter(TX_WR, true);
         assert_eq!((counter.total, counter.rate), (100, None));
@@ -333,7 +351,7 @@ mod tests {
         slot.wc[5] = 127;
         slot.cqes = 1128;
         let mut flow = Flow::default();
-        flow.read(&Tally::of(&slot));
+        flow.read(&slot);
         let traffic = flow.traffic(true);
         assert_eq!(traffic.completion_errors.unwrap().total, 1);
         assert_eq!(traffic.flushes.unwrap().total, 127);

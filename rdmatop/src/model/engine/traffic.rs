@@ -71,39 +71,22 @@ impl Engine {
         let known = self
             .traffic
             .tenants
-            .get(&number)
+            .get_mut(&number)
             .filter(|tenant| tenant.born_ns == slot.born_ns)
-            .copied();
-        let uid = match known {
-            Some(tenant) => tenant.qp,
-            None => self.new_tenant(slot, now),
-        };
-        if let Some(before) = self.traffic.tenants.insert(
-            number,
-            Tenant {
-                born_ns: slot.born_ns,
-                qp: uid,
-                sweep,
-            },
-        ) && known.is_none()
-        {
-            self.qps.left_slot(before.qp);
-        }
-        let tally = Tally::of(slot);
-        let round_ns = self.traffic.round_ns;
-        let Some(qp) = self.qps.get_mut(uid) else { return };
-        if known.is_none() {
-            qp.in_slot = true;
-            qp.since_attach |= slot.flags & slot_flag::SINCE_ATTACH != 0;
-            qp.touch();
-        }
-        let flow = qp.flow.get_or_insert_default();
+            .map(|tenant| {
+                tenant.sweep = sweep;
+                tenant.qp
+            });
+        let uid = known.unwrap_or_else(|| self.new_tenant(number, slot, now));
         // A tenant that was there in the last round but not seen then: when it counted is not known.
-        if known.is_none() && round_ns.is_none_or(|round_ns| slot.born_ns < round_ns) {
+        let round_ns = self.traffic.round_ns;
+        let blurred = known.is_none() && round_ns.is_none_or(|round_ns| slot.born_ns < round_ns);
+        let Some(qp) = self.qps.get_mut(uid) else { return };
+        let flow = qp.flow.get_or_insert_default();
+        let delta = flow.read(slot);
+        if blurred {
             flow.blur();
         }
-        let delta = flow.read(&tally);
-        let (process, device) = (qp.owner.process, qp.key.device);
         if let Some(delta) = &delta {
             qp.touch();
             // The provider moves a QP to ERR on its own, without a modify: only a dump tells.
@@ -112,18 +95,21 @@ impl Engine {
                 self.losses.want_repair(now.mono_ns);
             }
         }
+        let (process, device) = (qp.owner.process, qp.key.device);
         if slot.flags & slot_flag::DESTROYED != 0 {
             self.qps.end(uid, sweep_ns, &mut self.processes);
         }
-        let blurred = known.is_none() && round_ns.is_none_or(|round_ns| slot.born_ns < round_ns);
-        let nothing = Tally::default();
-        let delta = delta.as_ref().unwrap_or(&nothing);
-        if let Some(process) = process {
-            if blurred {
-                self.processes.credit_old(process, delta);
-            } else {
-                self.processes.credit(process, delta);
-            }
+        if delta.is_some() || known.is_none() {
+            // Of a new tenant also nothing is told: that its owner is counted.
+            self.credit(process, device, &delta.unwrap_or_default(), blurred);
+        }
+    }
+
+    fn credit(&mut self, process: Option<u64>, device: u64, delta: &Tally, blurred: bool) {
+        match process {
+            Some(process) if blurred => self.processes.credit_old(process, delta),
+            Some(process) => self.processes.credit(process, delta),
+            None => {}
         }
         if let Some(device) = self.devices.get_mut(device) {
             let flow = device.flow.get_or_insert_default();
@@ -135,8 +121,27 @@ impl Engine {
         }
     }
 
+    /// Gives a slot to a new tenant and returns its QP.
+    fn new_tenant(&mut self, number: u32, slot: &QpSlot, now: Now) -> u64 {
+        let uid = self.tenant(slot, now);
+        let tenant = Tenant {
+            born_ns: slot.born_ns,
+            qp: uid,
+            sweep: self.traffic.sweeps,
+        };
+        if let Some(before) = self.traffic.tenants.insert(number, tenant) {
+            self.qps.left_slot(before.qp);
+        }
+        if let Some(qp) = self.qps.get_mut(uid) {
+            qp.in_slot = true;
+            qp.since_attach |= slot.flags & slot_flag::SINCE_ATTACH != 0;
+            qp.touch();
+        }
+        uid
+    }
+
     /// The QP of a slot that has a new tenant.
-    fn new_tenant(&mut self, slot: &QpSlot, now: Now) -> u64 {
+    fn tenant(&mut self, slot: &QpSlot, now: Now) -> u64 {
         let device = self.devices.resolve(slot.device_index, None, slot.born_ns);
         let key = Key::new(device, slot.qpn, None);
         let since_attach = slot.flags & slot_flag::SINCE_ATTACH != 0;

@@ -95,7 +95,16 @@ impl Engine {
                 continue;
             }
             listed.insert(*key);
-            let process = self.processes.user(key.pid, None, sample.mono_ns);
+            let idle = self
+                .verbs
+                .rows
+                .get(key)
+                .filter(|row| row.raw.calls == stats.calls);
+            let process = match idle {
+                // Nothing new: no sign of life, of the process or of another with its pid.
+                Some(row) => row.process,
+                None => self.processes.caller(key.pid, before_ns, sample.mono_ns),
+            };
             let delta = self.calls(*key, stats, process, sample.mono_ns, before_ns);
             *faults.entry(process).or_default() += delta;
         }

@@ -158,7 +158,10 @@ fn a_slot_tells_of_a_qp_whose_create_was_lost_and_the_record_still_joins() {
     // Stamped a moment after the slot, in the same hook.
     host.qp(create(t + 130, 0xa0, 17));
     let row = host.only_qp();
-    assert_eq!((row.comm.as_deref(), row.state), (Some("#231"), Some(QpState(0))));
+    assert_eq!(
+        (row.comm.as_deref(), row.state),
+        (Some("ib_send_bw"), Some(QpState(0)))
+    );
     host.qp(destroy(t + 200, 0xa0, 17));
     assert!(host.only_qp().exited);
 }
@@ -204,6 +207,7 @@ fn the_first_error_of_a_qp_asks_for_its_state() {
     assert!(!host.engine.wants_repair());
     let mut failed = slot(t, 0xa0, 17, 5);
     (failed.wc[12], failed.wc[5]) = (1, 127);
+    failed.cqes += 128;
     host.pass(SECOND).sweep(&[failed]);
     assert!(host.engine.wants_repair());
     let row = host.only_qp();

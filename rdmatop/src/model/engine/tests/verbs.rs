@@ -151,7 +151,9 @@ fn a_reused_pid_starts_its_calls_at_zero() {
     let mut host = Host::new();
     let v = verb::write(26);
     sample(&mut host, &[(231, v, stats(1000, 10))], &[(231, v, 22, 10)]);
-    host.apply(Input::ProcessGone(231));
+    host.pass(SECOND).apply(Input::ProcessGone(231));
+    host.pass(SECOND);
+    sample(&mut host, &[(231, v, stats(1000, 10))], &[(231, v, 22, 10)]);
     host.pass(SECOND);
     sample(&mut host, &[(231, v, stats(1003, 11))], &[(231, v, 22, 11)]);
     let snapshot = host.tick();
@@ -189,4 +191,25 @@ fn an_unknown_verb_has_its_numbers() {
     let snapshot = host.tick();
     let names: Vec<_> = snapshot.verbs.iter().map(|v| &*v.verb).collect();
     assert_eq!(names, ["ioctl_999_7", "write_200"]);
+}
+
+#[test]
+fn the_last_calls_of_a_process_are_its_own_and_bring_no_ghost() {
+    let mut host = Host::new();
+    let v = verb::write(26);
+    sample(&mut host, &[(231, v, stats(10, 0))], &[]);
+    host.pass(SECOND / 2).apply(Input::ProcessGone(231));
+    host.pass(SECOND / 2);
+    sample(&mut host, &[(231, v, stats(12, 1))], &[(231, v, 22, 1)]);
+    let snapshot = host.tick();
+    assert_eq!((snapshot.processes.len(), snapshot.verbs[0].calls.total), (1, 12));
+    host.engine.wants_process();
+    for _ in 0..20 {
+        host.pass(SECOND);
+        sample(&mut host, &[(231, v, stats(12, 1))], &[(231, v, 22, 1)]);
+        host.tick();
+    }
+    let snapshot = host.tick();
+    assert!(snapshot.processes.is_empty() && snapshot.verbs.is_empty());
+    assert!(host.engine.wants_process().is_empty());
 }
