@@ -356,6 +356,13 @@ impl MessageWriter {
         Self { bytes }
     }
 
+    /// Sets `nlmsg_seq`.
+    #[must_use]
+    pub fn seq(mut self, seq: u32) -> Self {
+        self.bytes[8..12].copy_from_slice(&seq.to_ne_bytes());
+        self
+    }
+
     /// Sets `nlmsg_pid`, for messages that play the kernel's part.
     #[must_use]
     pub fn portid(mut self, portid: u32) -> Self {
