@@ -3,7 +3,7 @@
 //! The kernel accepts any byte but NUL in a device name (`rdma dev set DEV name ...`): `/`, ESC, newline and
 //! broken UTF-8 were all seen. The bytes are kept as they are (sysfs paths need them), and every way to print
 //! them escapes.
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -32,7 +32,7 @@ impl Name {
         let mut bytes = Vec::with_capacity(text.len());
         let mut rest = text;
         while let Some(at) = rest.find('\\') {
-            bytes.extend_from_slice(rest[..at].as_bytes());
+            bytes.extend_from_slice(&rest.as_bytes()[..at]);
             rest = &rest[at + 1..];
             if let Some(after) = rest.strip_prefix('\\') {
                 bytes.push(b'\\');
@@ -89,15 +89,13 @@ impl fmt::Display for Name {
             for char in chunk.valid().chars() {
                 match char {
                     '\\' => out.push_str("\\\\"),
-                    c if c.is_ascii_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
-                    c if c.is_control() || is_deceptive(c) => {
-                        out.push_str(&format!("\\u{{{:x}}}", u32::from(c)))
-                    }
+                    c if c.is_ascii_control() => write!(out, "\\x{:02x}", u32::from(c))?,
+                    c if c.is_control() || is_deceptive(c) => write!(out, "\\u{{{:x}}}", u32::from(c))?,
                     c => out.push(c),
                 }
             }
             for byte in chunk.invalid() {
-                out.push_str(&format!("\\x{byte:02x}"));
+                write!(out, "\\x{byte:02x}")?;
             }
         }
         f.pad(&out)

@@ -53,7 +53,9 @@ impl Recording {
             let length: usize = parts.iter().map(|part| part.len()).sum();
             out.push(kind);
             out.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
-            parts.iter().for_each(|part| out.extend_from_slice(part));
+            for part in parts {
+                out.extend_from_slice(part);
+            }
         };
         frame(b'#', &[self.comment.as_bytes()]);
         for exchange in &self.exchanges {
@@ -188,7 +190,7 @@ impl Transport for Replay {
         let exchanges = || self.recording.exchanges.iter().enumerate().filter(matching);
         let found = exchanges()
             .find(|(at, _)| !self.used[*at])
-            .or_else(|| exchanges().last());
+            .or_else(|| exchanges().next_back());
         let Some((at, exchange)) = found else {
             return Err(NetlinkError::EndedEarly);
         };

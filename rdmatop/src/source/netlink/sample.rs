@@ -99,24 +99,24 @@ impl DeviceSample {
 
     /// Every request of this device that failed.
     pub fn errors(&self) -> impl Iterator<Item = &RequestError> {
-        fn error<T>(reading: &Reading<T>) -> Option<&RequestError> {
-            reading.as_ref().and_then(|reading| reading.as_ref().err())
+        fn error<T>(reading: Option<&Result<T, RequestError>>) -> Option<&RequestError> {
+            reading.and_then(|reading| reading.as_ref().err())
         }
         let ports = self
             .ports
             .iter()
-            .flat_map(|port| [error(&port.info), error(&port.counters)]);
+            .flat_map(|port| [error(port.info.as_ref()), error(port.counters.as_ref())]);
         ports
             .chain([
-                error(&self.summary),
-                error(&self.qps),
-                error(&self.cm_ids),
-                error(&self.cqs),
-                error(&self.mrs),
-                error(&self.pds),
-                error(&self.ctxs),
-                error(&self.srqs),
-                error(&self.counter_sets),
+                error(self.summary.as_ref()),
+                error(self.qps.as_ref()),
+                error(self.cm_ids.as_ref()),
+                error(self.cqs.as_ref()),
+                error(self.mrs.as_ref()),
+                error(self.pds.as_ref()),
+                error(self.ctxs.as_ref()),
+                error(self.srqs.as_ref()),
+                error(self.counter_sets.as_ref()),
             ])
             .flatten()
     }

@@ -227,7 +227,7 @@ impl<'a> Attr<'a> {
 }
 
 /// A run of attributes. After an error it ends.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Attrs<'a> {
     rest: &'a [u8],
 }

@@ -17,13 +17,15 @@ pub struct Guid(pub u64);
 
 impl fmt::Display for Guid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d] = [
-            self.0 >> 48,
-            self.0 >> 32 & 0xffff,
-            self.0 >> 16 & 0xffff,
-            self.0 & 0xffff,
-        ];
-        write!(f, "{a:04x}:{b:04x}:{c:04x}:{d:04x}")
+        let group = |shift: u32| self.0 >> shift & 0xffff;
+        write!(
+            f,
+            "{:04x}:{:04x}:{:04x}:{:04x}",
+            group(48),
+            group(32),
+            group(16),
+            group(0)
+        )
     }
 }
 
