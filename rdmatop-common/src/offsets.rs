@@ -89,7 +89,12 @@ pub struct TracepointField {
 }
 
 const fn tp(global: &'static str, event: &'static str, field: &'static str) -> TracepointField {
-    TracepointField { global, category: "rdma_cma", event, field }
+    TracepointField {
+        global,
+        category: "rdma_cma",
+        event,
+        field,
+    }
 }
 
 /// Every tracepoint field.

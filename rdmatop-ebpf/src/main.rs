@@ -6,7 +6,10 @@
 #![cfg_attr(target_arch = "bpf", no_std, no_main, feature(core_intrinsics))]
 #![cfg_attr(
     target_arch = "bpf",
-    expect(internal_features, reason = "bpfel has no AtomicU64::fetch_add; atomic_xadd makes a locked add")
+    expect(
+        internal_features,
+        reason = "bpfel has no AtomicU64::fetch_add; atomic_xadd makes a locked add"
+    )
 )]
 
 #[cfg(target_arch = "bpf")]

@@ -57,7 +57,8 @@ pub(crate) static CM_OWNERS: LruHashMap<u32, CmOwner> = LruHashMap::with_max_ent
 
 /// What is known of a QP by its address. Written at create, modify and destroy.
 #[map]
-pub(crate) static QP_INDEX: HashMap<u64, QpEntry> = HashMap::with_max_entries(65_536, 1 /* BPF_F_NO_PREALLOC */);
+pub(crate) static QP_INDEX: HashMap<u64, QpEntry> =
+    HashMap::with_max_entries(65_536, 1 /* BPF_F_NO_PREALLOC */);
 
 /// Counters. The data path writes, user space reads through mmap and zeroes a slot before it frees it.
 #[map]

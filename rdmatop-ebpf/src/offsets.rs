@@ -77,7 +77,11 @@ offsets!(
 #[inline(always)]
 pub(crate) fn member(base: u64, offset: &Global<u32>) -> Option<u64> {
     let offset = offset.load();
-    if offset == UNKNOWN || base == 0 { None } else { Some(base + u64::from(offset)) }
+    if offset == UNKNOWN || base == 0 {
+        None
+    } else {
+        Some(base + u64::from(offset))
+    }
 }
 
 /// Reads `T` at a kernel address.

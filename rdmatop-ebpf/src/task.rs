@@ -79,8 +79,12 @@ pub(crate) fn owner(prefix: &mut Prefix, res: Option<u64>) {
 /// Fills in name and index of a `struct ib_device`.
 #[inline(always)]
 pub(crate) fn device(prefix: &mut Prefix, device: Option<u64>) {
-    let Some(device) = device.filter(|device| *device != 0) else { return };
-    let Some(name) = member(device, &OFF_DEV_NAME) else { return };
+    let Some(device) = device.filter(|device| *device != 0) else {
+        return;
+    };
+    let Some(name) = member(device, &OFF_DEV_NAME) else {
+        return;
+    };
     if let Some(name) = read::<[u8; DEVICE_NAME_LEN]>(name) {
         prefix.device = name;
         prefix.device_index = get(device, &OFF_DEV_INDEX).unwrap_or(UNKNOWN);
@@ -91,7 +95,10 @@ pub(crate) fn device(prefix: &mut Prefix, device: Option<u64>) {
 /// The key of a call in flight by the current thread.
 #[inline(always)]
 pub(crate) fn call_key(hook: u32) -> CallKey {
-    CallKey { tid: bpf_get_current_pid_tgid() as u32, hook }
+    CallKey {
+        tid: bpf_get_current_pid_tgid() as u32,
+        hook,
+    }
 }
 
 /// `CLOCK_MONOTONIC`, ns.

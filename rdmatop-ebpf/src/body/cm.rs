@@ -54,7 +54,11 @@ fn remember(cm_id: u32, prefix: &Prefix) {
 
 #[inline(always)]
 fn field<T>(ctx: &TracePointContext, offset: u32) -> Option<T> {
-    if offset == UNKNOWN { None } else { read(ctx.as_ptr() as u64 + u64::from(offset)) }
+    if offset == UNKNOWN {
+        None
+    } else {
+        read(ctx.as_ptr() as u64 + u64::from(offset))
+    }
 }
 
 #[inline(always)]

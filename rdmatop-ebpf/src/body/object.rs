@@ -24,8 +24,14 @@ struct Layout {
 #[inline(always)]
 fn layout(kind: u16) -> Layout {
     match kind {
-        kind::MR_REG | kind::MR_DEREG => Layout { device: &OFF_MR_DEVICE, res: &OFF_MR_RES },
-        _ => Layout { device: &OFF_CQ_DEVICE, res: &OFF_CQ_RES },
+        kind::MR_REG | kind::MR_DEREG => Layout {
+            device: &OFF_MR_DEVICE,
+            res: &OFF_MR_RES,
+        },
+        _ => Layout {
+            device: &OFF_CQ_DEVICE,
+            res: &OFF_CQ_RES,
+        },
     }
 }
 
@@ -90,5 +96,9 @@ fn finish(record: &mut ObjectRecord, rc: i32) {
 
 /// The hook number of a kind's destroy.
 pub(crate) const fn hook_of(kind: u16) -> u32 {
-    if kind == kind::MR_DEREG { hook::DEREG_MR } else { hook::DESTROY_CQ }
+    if kind == kind::MR_DEREG {
+        hook::DEREG_MR
+    } else {
+        hook::DESTROY_CQ
+    }
 }

@@ -63,7 +63,11 @@ fn describe(kind: u16, qp: u64, res: Option<u64>) -> QpRecord {
         // SAFETY: the map checked the pointer; an entry is two words that only this QP's calls write.
         let entry = unsafe { *entry };
         record.slot = entry.slot;
-        record.from_state = if entry.state < 255 { entry.state as u8 } else { UNKNOWN_U8 };
+        record.from_state = if entry.state < 255 {
+            entry.state as u8
+        } else {
+            UNKNOWN_U8
+        };
     }
     record
 }
@@ -71,7 +75,14 @@ fn describe(kind: u16, qp: u64, res: Option<u64>) -> QpRecord {
 #[inline(always)]
 pub(crate) fn created(qp: u64, res: u64) {
     // An address can come back: what was known under it is another QP's.
-    let _ = QP_INDEX.insert(&qp, &QpEntry { slot: UNKNOWN_U32, state: RESET }, 0);
+    let _ = QP_INDEX.insert(
+        &qp,
+        &QpEntry {
+            slot: UNKNOWN_U32,
+            state: RESET,
+        },
+        0,
+    );
     let mut record = describe(kind::QP_CREATE, qp, Some(res));
     record.from_state = UNKNOWN_U8;
     record.to_state = RESET as u8;
@@ -80,7 +91,11 @@ pub(crate) fn created(qp: u64, res: u64) {
 
 #[inline(always)]
 fn masked<T>(bit: u32, attr_mask: u32, attr: u64, offset: &Global<u32>) -> Option<T> {
-    if attr_mask & bit == 0 { None } else { get(attr, offset) }
+    if attr_mask & bit == 0 {
+        None
+    } else {
+        get(attr, offset)
+    }
 }
 
 /// Entry of `_ib_modify_qp(qp, attr, mask, udata)`. `attr` is read only where the mask says it is set: rdma_cm
@@ -133,7 +148,10 @@ pub(crate) fn returned(hook: u32, rc: i32) -> Option<()> {
             // Only now: rxe drains its rings inside destroy and still counts.
             let _ = QP_INDEX.remove(&qp);
         } else if record.to_state != UNKNOWN_U8 {
-            let entry = QpEntry { slot: record.slot, state: u32::from(record.to_state) };
+            let entry = QpEntry {
+                slot: record.slot,
+                state: u32::from(record.to_state),
+            };
             let _ = QP_INDEX.insert(&qp, &entry, 0);
         }
     }

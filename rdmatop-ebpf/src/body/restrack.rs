@@ -17,7 +17,11 @@ const MR: u32 = 4;
 /// The object that holds this entry, `None` when the offset is unknown.
 #[inline(always)]
 fn holder(res: u64, offset: u32) -> Option<u64> {
-    if offset == UNKNOWN { None } else { Some(res - u64::from(offset)) }
+    if offset == UNKNOWN {
+        None
+    } else {
+        Some(res - u64::from(offset))
+    }
 }
 
 #[inline(always)]

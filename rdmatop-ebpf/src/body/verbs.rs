@@ -35,7 +35,12 @@ fn add(word: *mut u64, value: u64) {
 /// A write command as a verb number.
 #[inline(always)]
 fn of_command(command: u32) -> u32 {
-    verb::write(command) | if command & EXTENDED != 0 { verb::EXTENDED } else { 0 }
+    verb::write(command)
+        | if command & EXTENDED != 0 {
+            verb::EXTENDED
+        } else {
+            0
+        }
 }
 
 /// Which verb an ioctl is: (0, 0) wraps a write command, found in the user's attribute array.
@@ -67,7 +72,16 @@ fn of_ioctl(header: u64, attrs: u64) -> Option<u32> {
 #[inline(always)]
 pub(crate) fn ioctl_entered(file: u64, header: u64, attrs: u64) -> Option<()> {
     let verb = of_ioctl(header, attrs).unwrap_or(verb::ioctl(0, 0));
-    enter(&VERB_CALLS, hook::VERB, &VerbCall { start_ns: now(), file, verb, reserved: 0 });
+    enter(
+        &VERB_CALLS,
+        hook::VERB,
+        &VerbCall {
+            start_ns: now(),
+            file,
+            verb,
+            reserved: 0,
+        },
+    );
     Some(())
 }
 
@@ -77,7 +91,10 @@ pub(crate) fn ioctl_entered(file: u64, header: u64, attrs: u64) -> Option<()> {
 pub(crate) fn write_entered(buffer: u64) -> Option<()> {
     // SAFETY: the helper checks the user address and fails on a bad one.
     let command = unsafe { bpf_probe_read_user(buffer as *const u32) }.ok()?;
-    let stats = stats(VerbKey { pid: pid(), verb: of_command(command) })?;
+    let stats = stats(VerbKey {
+        pid: pid(),
+        verb: of_command(command),
+    })?;
     // SAFETY: as in `add`.
     add(unsafe { &raw mut (*stats).calls }, 1);
     Some(())
@@ -110,7 +127,10 @@ pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
     let call = unsafe { *VERB_CALLS.get_ptr(&key)? };
     let _ = VERB_CALLS.remove(&key);
     let took = now() - call.start_ns;
-    let stats = stats(VerbKey { pid: pid(), verb: call.verb })?;
+    let stats = stats(VerbKey {
+        pid: pid(),
+        verb: call.verb,
+    })?;
     // SAFETY: members of a map value that the verifier knows.
     unsafe {
         add(&raw mut (*stats).calls, 1);
@@ -133,7 +153,12 @@ pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
 
 #[inline(always)]
 fn failed(call: &VerbCall, rc: i32, took: u64) {
-    let key = VerbErrorKey { pid: pid(), verb: call.verb, errno: rc.unsigned_abs(), reserved: 0 };
+    let key = VerbErrorKey {
+        pid: pid(),
+        verb: call.verb,
+        errno: rc.unsigned_abs(),
+        reserved: 0,
+    };
     if let Some(count) = VERB_ERRORS.get_ptr_mut(&key) {
         add(count, 1);
     } else if VERB_ERRORS.insert(&key, &1u64, 0).is_err() {
