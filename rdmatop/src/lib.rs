@@ -1,2 +1,8 @@
 //! rdmatop: htop for RDMA, augmented by eBPF.
+pub mod app;
+pub mod cli;
+pub mod exit;
 pub mod model;
+pub mod source;
+pub mod text;
+pub mod view;

@@ -1,1 +1,11 @@
-//! Model.
+//! What rdmatop knows, free of I/O, of clocks and of any view.
+//!
+//! Sources send [`input::Input`]s; the engine folds them into its state and hands out immutable
+//! [`snapshot::Snapshot`]s and enriched [`event::Event`]s. Times are arguments.
+pub mod engine;
+pub mod event;
+pub mod filter;
+pub mod ib;
+pub mod input;
+pub mod snapshot;
+pub mod value;

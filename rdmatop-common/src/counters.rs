@@ -1,0 +1,169 @@
+//! Counters that live in maps: written by the kernel side on the hot path, swept by user space.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Log2 buckets of a histogram: bucket `i` counts values in `[2^i, 2^(i+1))` ns, bucket 0 also 0 and 1 ns,
+/// the last bucket everything above (2^31 ns = 2.1 s).
+pub const HIST_BUCKETS: usize = 32;
+/// Work-request opcodes counted apart: `IB_WR_*` 0 to 14 as they are, 15 for every other one.
+pub const OPCODES: usize = 16;
+/// Completion statuses counted apart: `IB_WC_*` 0 to 22 as they are, 23 for every other one.
+pub const WC_STATUSES: usize = 24;
+/// QPs that can be counted at one time (default size of the slot array).
+pub const DEFAULT_SLOTS: u32 = 16_384;
+
+/// Bits of [`QpSlot::flags`].
+pub mod slot_flag {
+    /// The QP existed before the programs were attached: totals count from then on.
+    pub const SINCE_ATTACH: u32 = 1;
+    /// Owned by a kernel consumer.
+    pub const KERNEL: u32 = 2;
+    /// `ib_destroy_qp_user` has returned 0: the counters are final and user space may free the slot.
+    pub const DESTROYED: u32 = 4;
+}
+
+/// Counters of one QP. Totals since creation, or since attach ([`slot_flag::SINCE_ATTACH`]).
+///
+/// The array of these is mmapped by user space: reading ten thousand idle QPs costs no system call.
+/// Each field has one writing context, or is written with an atomic add (see rdmatop-ebpf).
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct QpSlot {
+    /// `struct ib_qp *`; 0 = the slot is free.
+    pub qp: u64,
+    /// `bpf_ktime_get_ns()` when the slot was taken: tells two tenants apart.
+    pub born_ns: u64,
+    /// `ib_qp.qp_num`.
+    pub qpn: u32,
+    /// `ib_device.index`.
+    pub device_index: u32,
+    /// Owner process at creation, 0 for kernel consumers.
+    pub owner_pid: u32,
+    /// Bits of [`slot_flag`].
+    pub flags: u32,
+    /// Entries of the provider's `post_send`: one a doorbell for user QPs.
+    pub doorbells: u64,
+    /// Send WRs posted (producer index moves).
+    pub tx_posted: u64,
+    /// Send WRs finished, signalled or not (consumer index moves).
+    pub tx_done: u64,
+    /// Bytes of send-side WRs posted (for RDMA READ: bytes asked for).
+    pub tx_bytes: u64,
+    /// Receive WRs posted.
+    pub rx_posted: u64,
+    /// Receive completions without error.
+    pub rx_done: u64,
+    /// Bytes of receive completions, UD with the 40 byte GRH that the kernel counts in.
+    pub rx_bytes: u64,
+    /// CQEs written for this QP, errors included.
+    pub cqes: u64,
+    /// Request packets sent with a PSN that had been sent before.
+    pub retransmits: u64,
+    /// RNR NAK timer expiries: waits for a receiver without buffers.
+    pub rnr_waits: u64,
+    /// CQEs that the provider could not place: the CQ was full.
+    pub cq_overflows: u64,
+    /// WRs that had finished before their doorbell was seen: without latency, not lost.
+    pub latency_early: u64,
+    /// Largest post-to-completion time, ns.
+    pub latency_max_ns: u64,
+    /// Sum of the post-to-completion times, ns.
+    pub latency_sum_ns: u64,
+    /// Send WRs finished by opcode.
+    pub ops: [u64; OPCODES],
+    /// Bytes of the send WRs by opcode.
+    pub op_bytes: [u64; OPCODES],
+    /// CQEs by status.
+    pub wc: [u64; WC_STATUSES],
+    /// Post-to-completion times.
+    pub latency: [u64; HIST_BUCKETS],
+}
+
+/// Key of the per-process verb counters.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct VerbKey {
+    /// Thread group id.
+    pub pid: u32,
+    /// Encoded as in [`crate::verb`].
+    pub verb: u32,
+}
+
+/// Calls of one verb by one process, on one CPU.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct VerbStats {
+    /// Calls that returned.
+    pub calls: u64,
+    /// Calls that returned a negative errno.
+    pub errors: u64,
+    /// Sum of the durations, ns.
+    pub ns: u64,
+    /// Longest call, ns.
+    pub max_ns: u64,
+    /// Durations.
+    pub hist: [u64; HIST_BUCKETS],
+}
+
+/// Key of the count of failed verb calls by errno.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct VerbErrorKey {
+    /// Thread group id.
+    pub pid: u32,
+    /// Encoded as in [`crate::verb`].
+    pub verb: u32,
+    /// Positive errno.
+    pub errno: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Index into the per-CPU array of losses.
+pub mod loss {
+    /// A lifecycle record found no room in the ring buffer.
+    pub const RING: u32 = 0;
+    /// An entry hook found no room to remember the call: its return makes no record.
+    pub const STASH: u32 = 1;
+    /// A QP found no free counter slot: it is not counted.
+    pub const SLOT: u32 = 2;
+    /// A process and verb found no room in the verb map.
+    pub const VERB: u32 = 3;
+    /// A send queue is deeper than the walk is allowed to be: WRs counted, bytes and opcodes not.
+    pub const WALK: u32 = 4;
+    /// A post-to-completion stamp found no room.
+    pub const STAMP: u32 = 5;
+    /// Number of causes.
+    pub const COUNT: u32 = 6;
+    /// A word for each, stable: JSON's `where`.
+    pub const NAMES: [&str; COUNT as usize] = ["ring", "stash", "slot", "verb", "walk", "stamp"];
+}
+
+/// The bucket that `value` ns belongs to.
+pub const fn bucket(value: u64) -> usize {
+    let log2 = 63 - (value | 1).leading_zeros() as usize;
+    if log2 < HIST_BUCKETS {
+        log2
+    } else {
+        HIST_BUCKETS - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_powers_of_two() {
+        assert_eq!(bucket(0), 0);
+        assert_eq!(bucket(1), 0);
+        assert_eq!(bucket(2), 1);
+        assert_eq!(bucket(1023), 9);
+        assert_eq!(bucket(1024), 10);
+        assert_eq!(bucket(u64::MAX), HIST_BUCKETS - 1);
+    }
+}

@@ -1,0 +1,292 @@
+//! Lifecycle records: what travels through the ring buffer.
+//!
+//! Rare by design. Work requests never make a record; they are counted in [`crate::counters`].
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// `TASK_COMM_LEN` of the kernel, include/linux/sched.h.
+pub const COMM_LEN: usize = 16;
+/// `IB_DEVICE_NAME_MAX` of the kernel, include/rdma/ib_verbs.h.
+pub const DEVICE_NAME_LEN: usize = 64;
+
+/// A 32-bit field whose value the kernel side could not learn.
+pub const UNKNOWN_U32: u32 = u32::MAX;
+/// An 8-bit field whose value the kernel side could not learn.
+pub const UNKNOWN_U8: u8 = u8::MAX;
+
+/// Kinds of record ([`Prefix::kind`]). Gaps leave room for the family; numbers are never reused.
+pub mod kind {
+    /// A QP came into being ([`super::QpRecord`]).
+    pub const QP_CREATE: u16 = 1;
+    /// `_ib_modify_qp` returned ([`super::QpRecord`]).
+    pub const QP_MODIFY: u16 = 2;
+    /// `ib_destroy_qp_user` returned ([`super::QpRecord`]).
+    pub const QP_DESTROY: u16 = 3;
+    /// An asynchronous QP event ([`super::QpRecord`], `event` says which).
+    pub const QP_ASYNC: u16 = 4;
+    /// A memory region was registered ([`super::ObjectRecord`]).
+    pub const MR_REG: u16 = 10;
+    /// A memory region was deregistered ([`super::ObjectRecord`]).
+    pub const MR_DEREG: u16 = 11;
+    /// A completion queue came into being ([`super::ObjectRecord`]).
+    pub const CQ_CREATE: u16 = 20;
+    /// A completion queue was destroyed ([`super::ObjectRecord`]).
+    pub const CQ_DESTROY: u16 = 21;
+    /// An `rdma_cma` tracepoint fired ([`super::CmRecord`], `what` says which).
+    pub const CM: u16 = 30;
+    /// A verb returned an error ([`super::VerbRecord`]).
+    pub const VERB_ERROR: u16 = 50;
+}
+
+/// Bits of [`Prefix::flags`]: what the record knows about its owner.
+pub mod flag {
+    /// [`super::Prefix::owner_pid`] and `owner_comm` are from `rdma_restrack_entry.task`.
+    pub const OWNER_TASK: u16 = 1;
+    /// The owner is a kernel consumer; `owner_comm` holds the start of `rdma_restrack_entry.kern_name`.
+    pub const OWNER_KERNEL: u16 = 2;
+    /// The device name and index are valid.
+    pub const DEVICE: u16 = 4;
+    /// The record was emitted from a kernel thread or softirq: `pid`/`tid`/`comm` say nothing about a user.
+    pub const KTHREAD: u16 = 8;
+}
+
+/// What every record begins with. 144 bytes.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Prefix {
+    /// `bpf_ktime_get_ns()` when the record was made: `CLOCK_MONOTONIC`, nanoseconds.
+    pub ts_ns: u64,
+    /// Address of the kernel object: an identity to join records on, never shown.
+    pub object: u64,
+    /// Nanoseconds between entry and return of the traced function, 0 where `kind` has no return.
+    pub duration_ns: u64,
+    /// One of [`kind`].
+    pub kind: u16,
+    /// Bits of [`flag`].
+    pub flags: u16,
+    /// Return code of the traced function (negative errno), 0 where `kind` has none.
+    pub rc: i32,
+    /// Current process (thread group) when the hook ran.
+    pub pid: u32,
+    /// Current thread when the hook ran.
+    pub tid: u32,
+    /// Owner of the object: the process that created it. Valid with [`flag::OWNER_TASK`].
+    pub owner_pid: u32,
+    /// `ib_device.index`. Valid with [`flag::DEVICE`].
+    pub device_index: u32,
+    /// `comm` of the current thread.
+    pub comm: [u8; COMM_LEN],
+    /// `comm` of the owner, or the kernel consumer's name.
+    pub owner_comm: [u8; COMM_LEN],
+    /// `ib_device.name`, NUL-padded. Valid with [`flag::DEVICE`]. Hostile text: any byte but NUL.
+    pub device: [u8; DEVICE_NAME_LEN],
+}
+
+/// A record about a queue pair. 144 + 48 bytes.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct QpRecord {
+    /// Common part; `object` is the `struct ib_qp *`.
+    pub prefix: Prefix,
+    /// `ib_qp.qp_num`, [`UNKNOWN_U32`] when the offset is unknown.
+    pub qpn: u32,
+    /// `IB_QPT_*`, [`UNKNOWN_U32`] when unknown.
+    pub qp_type: u32,
+    /// `mask` argument of `_ib_modify_qp`, 0 otherwise.
+    pub attr_mask: u32,
+    /// `ib_qp_attr.dest_qp_num` when the mask has `IB_QP_DEST_QPN`, else [`UNKNOWN_U32`].
+    pub dest_qpn: u32,
+    /// `ib_qp_attr.rq_psn` when masked (bit 12), else [`UNKNOWN_U32`].
+    pub rq_psn: u32,
+    /// `ib_qp_attr.sq_psn` when masked (bit 16), else [`UNKNOWN_U32`].
+    pub sq_psn: u32,
+    /// Slot in the counter array, [`UNKNOWN_U32`] when the QP has none.
+    pub slot: u32,
+    /// `IB_EVENT_*` of a [`kind::QP_ASYNC`], else [`UNKNOWN_U32`].
+    pub event: u32,
+    /// State before, `IB_QPS_*`, [`UNKNOWN_U8`] when not known to the kernel side.
+    pub from_state: u8,
+    /// State after when the mask has `IB_QP_STATE`, else [`UNKNOWN_U8`].
+    pub to_state: u8,
+    /// `enum ib_mtu` (1 = 256 ... 5 = 4096) when masked, else [`UNKNOWN_U8`].
+    pub path_mtu: u8,
+    /// Port number when masked or known from the QP, else [`UNKNOWN_U8`].
+    pub port: u8,
+    /// `ib_qp_attr.timeout` when masked, else [`UNKNOWN_U8`].
+    pub timeout: u8,
+    /// `ib_qp_attr.retry_cnt` when masked, else [`UNKNOWN_U8`].
+    pub retry_cnt: u8,
+    /// `ib_qp_attr.rnr_retry` when masked, else [`UNKNOWN_U8`].
+    pub rnr_retry: u8,
+    /// `ib_qp_attr.ah_attr.grh.sgid_index` when masked, else [`UNKNOWN_U8`].
+    pub sgid_index: u8,
+    /// Keeps the size a multiple of 8.
+    pub reserved: [u8; 8],
+}
+
+/// A record about an MR or a CQ. 144 + 16 bytes.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ObjectRecord {
+    /// Common part; `object` is the `struct ib_mr *` or `struct ib_cq *`.
+    pub prefix: Prefix,
+    /// MR: bytes registered, `u64::MAX` when unknown. CQ: number of CQEs, `u64::MAX` when unknown.
+    pub size: u64,
+    /// `rdma_restrack_entry.id`, [`UNKNOWN_U32`] on create (the kernel gives it only later).
+    pub res_id: u32,
+    /// Keeps the size a multiple of 8.
+    pub reserved: u32,
+}
+
+/// Which `rdma_cma` tracepoint made a [`CmRecord`].
+pub mod cm {
+    /// `cm_event_handler`: `event` and `status` are set.
+    pub const EVENT: u32 = 1;
+    /// `cm_send_req`: the active side asks for a connection.
+    pub const CONNECT: u32 = 2;
+    /// `cm_send_rep`: the passive side accepts.
+    pub const ACCEPT: u32 = 3;
+    /// `cm_disconnect`: this side ends the connection.
+    pub const DISCONNECT: u32 = 4;
+    /// `cm_send_rej`: this side refuses.
+    pub const REJECT: u32 = 5;
+}
+
+/// A connection-manager record. 144 + 80 bytes.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CmRecord {
+    /// Common part; `object` is 0.
+    pub prefix: Prefix,
+    /// One of [`cm`].
+    pub what: u32,
+    /// `enum rdma_cm_event_type`, [`UNKNOWN_U32`] when `what` is not [`cm::EVENT`].
+    pub event: u32,
+    /// Status of the event (negative errno or IB reason), 0 otherwise.
+    pub status: i32,
+    /// The kernel's number of the `rdma_cm_id` (restrack id).
+    pub cm_id: u32,
+    /// `sockaddr_in`/`sockaddr_in6`/`sockaddr_ib` start, as the tracepoint holds it.
+    pub src: [u8; 28],
+    /// As `src`, of the peer.
+    pub dst: [u8; 28],
+    /// QPN of the connection, [`UNKNOWN_U32`] when the tracepoint has none.
+    pub qpn: u32,
+    /// Keeps the size a multiple of 8.
+    pub reserved: u32,
+}
+
+/// A verb that failed. 144 + 8 bytes. The error is in `prefix.rc`.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct VerbRecord {
+    /// Common part.
+    pub prefix: Prefix,
+    /// Encoded as in [`crate::verb`].
+    pub verb: u32,
+    /// Keeps the size a multiple of 8.
+    pub reserved: u32,
+}
+
+/// A decoded record.
+#[derive(Clone, Copy, Debug)]
+pub enum Record {
+    /// Kinds 1 to 4.
+    Qp(QpRecord),
+    /// Kinds 10, 11, 20, 21.
+    Object(ObjectRecord),
+    /// Kind 30.
+    Cm(CmRecord),
+    /// Kind 50.
+    Verb(VerbRecord),
+}
+
+/// Why bytes from the ring buffer are no record. Both mean that the object and this binary do not match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// Fewer bytes than the record's kind needs.
+    Short {
+        /// Bytes there are.
+        len: usize,
+        /// Bytes there must be.
+        need: usize,
+    },
+    /// A kind this version does not know.
+    Kind(u16),
+}
+
+impl core::fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Short { len, need } => write!(f, "record of {len} bytes where {need} are needed"),
+            Self::Kind(kind) => write!(f, "unknown record kind {kind}"),
+        }
+    }
+}
+
+impl core::error::Error for DecodeError {}
+
+fn read<T: FromBytes>(bytes: &[u8]) -> Result<T, DecodeError> {
+    T::read_from_prefix(bytes)
+        .map(|(record, _)| record)
+        .map_err(|_| DecodeError::Short {
+            len: bytes.len(),
+            need: size_of::<T>(),
+        })
+}
+
+/// Decodes one ring-buffer record. Never trusts a length: a short record is an error, not zeroes.
+pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
+    let prefix: Prefix = read(bytes)?;
+    match prefix.kind {
+        kind::QP_CREATE | kind::QP_MODIFY | kind::QP_DESTROY | kind::QP_ASYNC => read(bytes).map(Record::Qp),
+        kind::MR_REG | kind::MR_DEREG | kind::CQ_CREATE | kind::CQ_DESTROY => read(bytes).map(Record::Object),
+        kind::CM => read(bytes).map(Record::Cm),
+        kind::VERB_ERROR => read(bytes).map(Record::Verb),
+        other => Err(DecodeError::Kind(other)),
+    }
+}
+
+impl Record {
+    /// The part that all records share.
+    pub fn prefix(&self) -> &Prefix {
+        match self {
+            Self::Qp(r) => &r.prefix,
+            Self::Object(r) => &r.prefix,
+            Self::Cm(r) => &r.prefix,
+            Self::Verb(r) => &r.prefix,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_the_abi() {
+        assert_eq!(size_of::<Prefix>(), 144);
+        assert_eq!(size_of::<QpRecord>(), 192);
+        assert_eq!(size_of::<ObjectRecord>(), 160);
+        assert_eq!(size_of::<CmRecord>(), 224);
+        assert_eq!(size_of::<VerbRecord>(), 152);
+    }
+
+    #[test]
+    fn a_record_cut_at_any_length_is_an_error() {
+        let mut record = VerbRecord::read_from_bytes(&[0u8; size_of::<VerbRecord>()]).unwrap();
+        record.prefix.kind = kind::VERB_ERROR;
+        let bytes = record.as_bytes();
+        for cut in 0..bytes.len() {
+            assert!(decode(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+        assert!(matches!(decode(bytes), Ok(Record::Verb(_))));
+    }
+
+    #[test]
+    fn an_unknown_kind_is_named() {
+        let mut bytes = [0u8; 512];
+        bytes[24..26].copy_from_slice(&999u16.to_ne_bytes());
+        assert_eq!(decode(&bytes).err(), Some(DecodeError::Kind(999)));
+    }
+}

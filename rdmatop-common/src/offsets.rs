@@ -1,0 +1,116 @@
+//! Which struct members the kernel side reads, and the read-only global that carries each offset.
+//!
+//! User space resolves them from the running kernel's BTF at load time. [`UNKNOWN`] means: not in BTF, do not
+//! read. No offset is ever taken from a header or a version table.
+
+/// The value of a global whose member is not in BTF.
+pub const UNKNOWN: u32 = u32::MAX;
+
+/// A struct member that the kernel side wants the byte offset of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offset {
+    /// Name of the read-only global in rdmatop-ebpf.
+    pub global: &'static str,
+    /// Module whose BTF describes the struct best; vmlinux is asked when it has none.
+    pub module: &'static str,
+    /// Struct name.
+    pub ty: &'static str,
+    /// Member path, dots between nested members.
+    pub member: &'static str,
+}
+
+const fn at(global: &'static str, module: &'static str, ty: &'static str, member: &'static str) -> Offset {
+    Offset {
+        global,
+        module,
+        ty,
+        member,
+    }
+}
+
+/// Every offset, in no order.
+pub const OFFSETS: &[Offset] = &[
+    at("OFF_QP_DEVICE", "ib_core", "ib_qp", "device"),
+    at("OFF_QP_NUM", "ib_core", "ib_qp", "qp_num"),
+    at("OFF_QP_TYPE", "ib_core", "ib_qp", "qp_type"),
+    at("OFF_QP_PORT", "ib_core", "ib_qp", "port"),
+    at("OFF_QP_RES", "ib_core", "ib_qp", "res"),
+    at("OFF_CQ_DEVICE", "ib_core", "ib_cq", "device"),
+    at("OFF_CQ_CQE", "ib_core", "ib_cq", "cqe"),
+    at("OFF_CQ_RES", "ib_core", "ib_cq", "res"),
+    at("OFF_MR_DEVICE", "ib_core", "ib_mr", "device"),
+    at("OFF_MR_LENGTH", "ib_core", "ib_mr", "length"),
+    at("OFF_MR_RES", "ib_core", "ib_mr", "res"),
+    at("OFF_DEV_NAME", "ib_core", "ib_device", "name"),
+    at("OFF_DEV_INDEX", "ib_core", "ib_device", "index"),
+    at("OFF_ATTR_STATE", "ib_core", "ib_qp_attr", "qp_state"),
+    at("OFF_ATTR_PATH_MTU", "ib_core", "ib_qp_attr", "path_mtu"),
+    at("OFF_ATTR_DEST_QPN", "ib_core", "ib_qp_attr", "dest_qp_num"),
+    at("OFF_ATTR_RQ_PSN", "ib_core", "ib_qp_attr", "rq_psn"),
+    at("OFF_ATTR_SQ_PSN", "ib_core", "ib_qp_attr", "sq_psn"),
+    at("OFF_ATTR_PORT", "ib_core", "ib_qp_attr", "port_num"),
+    at("OFF_ATTR_TIMEOUT", "ib_core", "ib_qp_attr", "timeout"),
+    at("OFF_ATTR_RETRY_CNT", "ib_core", "ib_qp_attr", "retry_cnt"),
+    at("OFF_ATTR_RNR_RETRY", "ib_core", "ib_qp_attr", "rnr_retry"),
+    at(
+        "OFF_ATTR_SGID_INDEX",
+        "ib_core",
+        "ib_qp_attr",
+        "ah_attr.grh.sgid_index",
+    ),
+    at("OFF_RES_TYPE", "ib_core", "rdma_restrack_entry", "type"),
+    at("OFF_RES_TASK", "ib_core", "rdma_restrack_entry", "task"),
+    at("OFF_RES_KERN_NAME", "ib_core", "rdma_restrack_entry", "kern_name"),
+    at("OFF_RES_ID", "ib_core", "rdma_restrack_entry", "id"),
+    at("OFF_EVENT_ELEMENT", "ib_core", "ib_event", "element"),
+    at("OFF_EVENT_EVENT", "ib_core", "ib_event", "event"),
+    at("OFF_TASK_TGID", "vmlinux", "task_struct", "tgid"),
+    at("OFF_TASK_COMM", "vmlinux", "task_struct", "comm"),
+    at("OFF_TASK_LEADER", "vmlinux", "task_struct", "group_leader"),
+    at("OFF_TASK_FLAGS", "vmlinux", "task_struct", "flags"),
+    at("OFF_UFILE_DEVICE", "ib_uverbs", "ib_uverbs_file", "device"),
+    at("OFF_UDEV_IB_DEV", "ib_uverbs", "ib_uverbs_device", "ib_dev"),
+    at("OFF_IDPRIV_RES", "rdma_cm", "rdma_id_private", "res"),
+    at("OFF_IDPRIV_DEVICE", "rdma_cm", "rdma_id_private", "id.device"),
+];
+
+/// A field of a tracepoint that the kernel side wants the byte offset of: read from the event's `format` file
+/// in tracefs, never assumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TracepointField {
+    /// Name of the read-only global in rdmatop-ebpf.
+    pub global: &'static str,
+    /// Tracepoint category.
+    pub category: &'static str,
+    /// Tracepoint name.
+    pub event: &'static str,
+    /// Field name in the format file.
+    pub field: &'static str,
+}
+
+const fn tp(global: &'static str, event: &'static str, field: &'static str) -> TracepointField {
+    TracepointField { global, category: "rdma_cma", event, field }
+}
+
+/// Every tracepoint field.
+pub const TRACEPOINT_FIELDS: &[TracepointField] = &[
+    tp("TP_EVENT_CM_ID", "cm_event_handler", "cm_id"),
+    tp("TP_EVENT_EVENT", "cm_event_handler", "event"),
+    tp("TP_EVENT_STATUS", "cm_event_handler", "status"),
+    tp("TP_EVENT_SRC", "cm_event_handler", "srcaddr"),
+    tp("TP_EVENT_DST", "cm_event_handler", "dstaddr"),
+    tp("TP_REQ_CM_ID", "cm_send_req", "cm_id"),
+    tp("TP_REQ_QPN", "cm_send_req", "qp_num"),
+    tp("TP_REQ_SRC", "cm_send_req", "srcaddr"),
+    tp("TP_REQ_DST", "cm_send_req", "dstaddr"),
+    tp("TP_REP_CM_ID", "cm_send_rep", "cm_id"),
+    tp("TP_REP_QPN", "cm_send_rep", "qp_num"),
+    tp("TP_REP_SRC", "cm_send_rep", "srcaddr"),
+    tp("TP_REP_DST", "cm_send_rep", "dstaddr"),
+    tp("TP_REJ_CM_ID", "cm_send_rej", "cm_id"),
+    tp("TP_REJ_SRC", "cm_send_rej", "srcaddr"),
+    tp("TP_REJ_DST", "cm_send_rej", "dstaddr"),
+    tp("TP_DISC_CM_ID", "cm_disconnect", "cm_id"),
+    tp("TP_DISC_SRC", "cm_disconnect", "srcaddr"),
+    tp("TP_DISC_DST", "cm_disconnect", "dstaddr"),
+];

@@ -1,0 +1,134 @@
+//! How a verb call is numbered.
+//!
+//! A program reaches the kernel by `ioctl(RDMA_VERBS_IOCTL)` with an object and a method, by `write()` with a
+//! command, or by an ioctl that wraps a write command (`UVERBS_METHOD_INVOKE_WRITE`). Current rdma-core sends
+//! `modify_qp` and `reg_mr` only as the third, so one number has to cover all: `object << 16 | method` for the
+//! first, [`WRITE`] plus the command for the other two. Numbers are uAPI: include/uapi/rdma/ib_user_verbs.h,
+//! ib_user_ioctl_cmds.h.
+
+/// Marks a write command.
+pub const WRITE: u32 = 0x8000_0000;
+/// Marks an extended write command (`IB_USER_VERBS_CMD_FLAG_EXTENDED`); or-ed with [`WRITE`].
+pub const EXTENDED: u32 = 0x4000_0000;
+
+/// The number of an ioctl method.
+pub const fn ioctl(object: u16, method: u16) -> u32 {
+    (object as u32) << 16 | method as u32
+}
+
+/// The number of a write command.
+pub const fn write(command: u32) -> u32 {
+    WRITE | (command & 0xff)
+}
+
+/// The bare doorbell: `IB_USER_VERBS_CMD_POST_SEND`.
+pub const POST_SEND: u32 = write(28);
+/// `IB_USER_VERBS_CMD_QUERY_DEVICE`.
+pub const QUERY_DEVICE: u32 = write(1);
+
+/// The verb's name as rdma-core spells it, `None` for a number this version does not know.
+pub fn name(verb: u32) -> Option<&'static str> {
+    let name = if verb & WRITE != 0 {
+        match (verb & EXTENDED != 0, verb & 0xff) {
+            (true, 1) => "query_device_ex",
+            (true, 18) => "create_cq_ex",
+            (true, 24) => "create_qp_ex",
+            (true, 26) => "modify_qp_ex",
+            (true, 50) => "create_flow",
+            (true, 51) => "destroy_flow",
+            (true, 52) => "create_wq",
+            (true, 53) => "modify_wq",
+            (true, 54) => "destroy_wq",
+            (true, 55) => "create_rwq_ind_table",
+            (true, 56) => "destroy_rwq_ind_table",
+            (true, 57) => "modify_cq",
+            (false, 0) => "get_context",
+            (false, 1) => "query_device",
+            (false, 2) => "query_port",
+            (false, 3) => "alloc_pd",
+            (false, 4) => "dealloc_pd",
+            (false, 5) => "create_ah",
+            (false, 8) => "destroy_ah",
+            (false, 9) => "reg_mr",
+            (false, 11) => "rereg_mr",
+            (false, 13) => "dereg_mr",
+            (false, 14) => "alloc_mw",
+            (false, 16) => "dealloc_mw",
+            (false, 17) => "create_comp_channel",
+            (false, 18) => "create_cq",
+            (false, 19) => "resize_cq",
+            (false, 20) => "destroy_cq",
+            (false, 21) => "poll_cq",
+            (false, 23) => "req_notify_cq",
+            (false, 24) => "create_qp",
+            (false, 25) => "query_qp",
+            (false, 26) => "modify_qp",
+            (false, 27) => "destroy_qp",
+            (false, 28) => "post_send",
+            (false, 29) => "post_recv",
+            (false, 30) => "attach_mcast",
+            (false, 31) => "detach_mcast",
+            (false, 32) => "create_srq",
+            (false, 33) => "modify_srq",
+            (false, 34) => "query_srq",
+            (false, 35) => "destroy_srq",
+            (false, 36) => "post_srq_recv",
+            (false, 37) => "open_xrcd",
+            (false, 38) => "close_xrcd",
+            (false, 39) => "create_xsrq",
+            (false, 40) => "open_qp",
+            _ => return None,
+        }
+    } else {
+        match (verb >> 16, verb & 0xffff) {
+            (0, 1) => "info_handles",
+            (0, 2) => "query_port",
+            (0, 3) => "get_context",
+            (0, 4) => "query_context",
+            (0, 5) => "query_gid_table",
+            (0, 6) => "query_gid_entry",
+            (1, 0) => "dealloc_pd",
+            (2, 0) => "destroy_comp_channel",
+            (3, 0) => "create_cq",
+            (3, 1) => "destroy_cq",
+            (4, 0) => "create_qp",
+            (4, 1) => "destroy_qp",
+            (5, 0) => "create_srq",
+            (5, 1) => "destroy_srq",
+            (6, 0) => "destroy_ah",
+            (7, 0) => "dm_mr_reg",
+            (7, 1) => "dereg_mr",
+            (7, 2) => "advise_mr",
+            (7, 3) => "query_mr",
+            (7, 4) => "reg_dmabuf_mr",
+            (7, 5) => "reg_mr",
+            (8, 0) => "dealloc_mw",
+            (9, 0) => "destroy_flow",
+            (10, 0) => "close_xrcd",
+            (11, 0) => "destroy_rwq_ind_table",
+            (12, 0) => "create_wq",
+            (12, 1) => "destroy_wq",
+            (14, 0) => "alloc_dm",
+            (14, 1) => "free_dm",
+            (15, 0) => "create_counters",
+            (15, 1) => "destroy_counters",
+            (15, 2) => "read_counters",
+            (16, 0) => "alloc_async_fd",
+            _ => return None,
+        }
+    };
+    Some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_three_roads_to_reg_mr_have_one_name() {
+        assert_eq!(name(write(9)), Some("reg_mr"));
+        assert_eq!(name(ioctl(7, 5)), Some("reg_mr"));
+        assert_eq!(name(POST_SEND), Some("post_send"));
+        assert_eq!(name(ioctl(999, 1)), None);
+    }
+}

@@ -1,0 +1,256 @@
+//! The command line: what the user may ask for. Pure: nothing here looks at the machine.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+
+use crate::model::event::EventKind;
+
+/// What stands below the options in `--help` and in the man page.
+const AFTER_HELP: &str = "\
+Exit status:
+  0  done; also when the reader of a pipe went away, and after SIGINT or SIGTERM
+  1  failure, and an unknown --device or --pid
+  2  usage error
+  3  nothing to show: this machine has no RDMA
+
+Environment:
+  NO_COLOR  when set and not empty: as --no-color";
+
+/// htop for RDMA, augmented by eBPF.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "rdmatop", version, about = "htop for RDMA, augmented by eBPF", after_help = AFTER_HELP)]
+#[command(
+    long_about = "Shows which devices, processes and queue pairs move data over RDMA, and what the queue pairs go \
+                  through. Without options: a live view. Counters come from RDMA netlink and /sys; with the rights \
+                  for it (root, or CAP_BPF and CAP_PERFMON) also from eBPF programs."
+)]
+#[command(args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
+pub struct Cli {
+    /// A command instead of a view.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Options of the views.
+    #[command(flatten)]
+    pub view: ViewArgs,
+}
+
+/// Options of the live view, `--once` and `--trace`.
+#[derive(Clone, Debug, Args)]
+pub struct ViewArgs {
+    /// Follow events: on a terminal the live view's trace tab, otherwise one line per event
+    #[arg(long, conflicts_with = "no_ebpf", help_heading = "Mode")]
+    pub trace: bool,
+
+    /// Measure once over --delay, print, and exit
+    #[arg(long, conflicts_with = "trace", help_heading = "Mode")]
+    pub once: bool,
+
+    /// Print JSON: the snapshot with --once, one object per event with --trace
+    #[arg(long, help_heading = "Mode")]
+    pub json: bool,
+
+    /// Seconds between two measurements, 0.1 to 3600 [default: 1]
+    #[arg(short, long, value_name = "SECS", value_parser = delay, allow_negative_numbers = true)]
+    pub delay: Option<Duration>,
+
+    /// End by itself after so many seconds
+    #[arg(long, value_name = "SECS", value_parser = run_time, conflicts_with = "once", allow_negative_numbers = true)]
+    pub duration: Option<Duration>,
+
+    /// Sort processes by this column, largest first [default: tx]
+    #[arg(long, value_name = "COL", conflicts_with = "trace", hide_possible_values = false)]
+    pub sort: Option<SortColumn>,
+
+    /// No colors
+    #[arg(long)]
+    pub no_color: bool,
+
+    /// Only this RDMA device
+    #[arg(long, value_name = "NAME", value_parser = name, help_heading = "Filters")]
+    pub device: Option<String>,
+
+    /// Only this process
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Filters")]
+    pub pid: Option<u32>,
+
+    /// Only processes of this name, as ps -o comm shows it
+    #[arg(long, value_name = "NAME", value_parser = name, help_heading = "Filters")]
+    pub comm: Option<String>,
+
+    /// Only these events: qp_create, qp_modify, ..., or a family: qp, mr, cq, cm; lost records always show
+    #[arg(
+        long, value_name = "KIND[,KIND]", value_delimiter = ',', value_parser = event_selector,
+        conflicts_with = "once", help_heading = "Filters"
+    )]
+    pub event: Vec<EventSelector>,
+
+    /// How the SoftRoCE data path is attached: auto takes kprobe for a long run; fentry costs less and pins the
+    /// rdma_rxe module [default: auto]
+    #[arg(long, value_name = "HOW", conflicts_with = "no_ebpf", help_heading = "eBPF")]
+    pub attach: Option<AttachMode>,
+
+    /// Load no eBPF programs: netlink, /sys and /proc only
+    #[arg(long, help_heading = "eBPF")]
+    pub no_ebpf: bool,
+}
+
+impl ViewArgs {
+    /// Time between two measurements.
+    pub fn delay(&self) -> Duration {
+        self.delay.unwrap_or(Duration::from_secs(1))
+    }
+
+    /// Event kinds to show, `None` for all. [`EventKind::Lost`] is always among them.
+    pub fn event_kinds(&self) -> Option<Vec<EventKind>> {
+        if self.event.is_empty() {
+            return None;
+        }
+        let wanted = |kind: &EventKind| {
+            *kind == EventKind::Lost || self.event.iter().any(|selector| selector.0.contains(kind))
+        };
+        Some(EventKind::ALL.into_iter().filter(wanted).collect())
+    }
+}
+
+/// Commands.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Show every eBPF program: attached or not, why not, and what is missing without it
+    Probes(ProbesArgs),
+
+    /// Print the man page, or write all pages into a directory
+    #[command(hide = true)]
+    Man(ManArgs),
+
+    /// Print the completions for a shell
+    #[command(hide = true)]
+    Completions(CompletionsArgs),
+}
+
+/// Arguments of `probes`.
+#[derive(Clone, Debug, Args)]
+pub struct ProbesArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// How the SoftRoCE data path is attached [default: auto]
+    #[arg(long, value_name = "HOW")]
+    pub attach: Option<AttachMode>,
+}
+
+/// Arguments of `man`.
+#[derive(Clone, Debug, Args)]
+pub struct ManArgs {
+    /// Write rdmatop.1 and a page for each command into DIR
+    #[arg(long, value_name = "DIR")]
+    pub out_dir: Option<PathBuf>,
+}
+
+/// Arguments of `completions`.
+#[derive(Clone, Debug, Args)]
+pub struct CompletionsArgs {
+    /// Shell
+    pub shell: clap_complete::Shell,
+}
+
+/// How the hot path is attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum AttachMode {
+    /// The best that fits the mode.
+    #[default]
+    Auto,
+    /// kprobes: never pin a module.
+    Kprobe,
+    /// fentry and fexit: cheaper, pin the module.
+    Fentry,
+}
+
+/// Columns to sort processes by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SortColumn {
+    /// Bytes sent per second.
+    #[default]
+    Tx,
+    /// Bytes received per second.
+    Rx,
+    /// Work requests per second, both directions.
+    Wr,
+    /// Completions per second.
+    Completions,
+    /// Completions with an error and failed verb calls.
+    Errors,
+    /// Queue pairs.
+    Qps,
+    /// Registered memory.
+    Mr,
+    /// Process id, smallest first.
+    Pid,
+    /// Name, A to Z.
+    Comm,
+}
+
+/// One word of `--event`: a kind or a family of kinds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventSelector(Vec<EventKind>);
+
+/// The clap command, for the man page and the completions.
+pub fn command() -> clap::Command {
+    let mut command = Cli::command();
+    command.build();
+    command
+}
+
+/// One line for a usage error. Clap spreads an error over paragraphs with a usage summary; a terminal or a log
+/// needs what is wrong and where to look.
+pub fn one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let what = text.split("\n\nUsage:").next().unwrap_or(&text);
+    let what = what.split("\n\nFor more information").next().unwrap_or(what);
+    let what = what.strip_prefix("error: ").unwrap_or(what);
+    let words: Vec<&str> = what.split_whitespace().collect();
+    format!("rdmatop: {}; see rdmatop --help", words.join(" "))
+}
+
+fn event_selector(word: &str) -> Result<EventSelector, String> {
+    let family = matches!(word, "qp" | "mr" | "cq" | "cm");
+    let prefix = format!("{word}_");
+    let kinds: Vec<EventKind> = EventKind::ALL
+        .into_iter()
+        .filter(|kind| kind.name() == word || (family && kind.name().starts_with(&prefix)))
+        .collect();
+    if kinds.is_empty() {
+        let all: Vec<&str> = EventKind::ALL.into_iter().map(EventKind::name).collect();
+        return Err(format!("kinds are {} and the families qp, mr, cq, cm", all.join(", ")));
+    }
+    Ok(EventSelector(kinds))
+}
+
+fn delay(text: &str) -> Result<Duration, String> {
+    seconds(text, 0.1, 3600.0)
+}
+
+/// Bounded by a year, so that deadlines cannot overflow a clock.
+fn run_time(text: &str) -> Result<Duration, String> {
+    seconds(text, 0.1, 31_536_000.0)
+}
+
+fn seconds(text: &str, least: f64, most: f64) -> Result<Duration, String> {
+    let range = || format!("seconds from {least} to {most} are accepted, for example 0.5");
+    let value: f64 = text.parse().map_err(|_| range())?;
+    // The comparison also refuses NaN, which parses.
+    if value >= least && value <= most {
+        Duration::try_from_secs_f64(value).map_err(|_| range())
+    } else {
+        Err(range())
+    }
+}
+
+fn name(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("the name is empty".to_owned());
+    }
+    Ok(text.to_owned())
+}

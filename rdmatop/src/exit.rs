@@ -1,0 +1,106 @@
+//! How the program ends.
+//!
+//! | code | when |
+//! |---|---|
+//! | 0 | done; the reader of our pipe went away; SIGINT or SIGTERM |
+//! | 1 | failure; an unknown `--device` or `--pid`; the terminal went away (SIGHUP) |
+//! | 2 | the command line makes no sense |
+//! | 3 | nothing to show: no RDMA on this machine |
+//!
+//! A reader that goes away (`rdmatop --trace | head -3`) is no failure of ours and ends without a message. What
+//! was seen and not printed is in the summary on stderr.
+
+use std::io;
+use std::process::ExitCode;
+
+/// Exit codes, documented in the man page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done.
+    Ok = 0,
+    /// It did not work.
+    Failure = 1,
+    /// The command line makes no sense.
+    Usage = 2,
+    /// There is no RDMA here.
+    NothingToShow = 3,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// An end with a message: one line for stderr, what, why and the remedy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{line}")]
+pub struct Stop {
+    /// Exit code.
+    pub exit: Exit,
+    /// The line, without the program's name and without a newline.
+    pub line: String,
+}
+
+impl Stop {
+    /// A failure.
+    pub fn failure(line: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::Failure,
+            line: line.into(),
+        }
+    }
+
+    /// A usage error.
+    pub fn usage(line: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::Usage,
+            line: line.into(),
+        }
+    }
+
+    /// No RDMA.
+    pub fn nothing(line: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::NothingToShow,
+            line: line.into(),
+        }
+    }
+}
+
+/// What writing to stdout came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// All of it.
+    All,
+    /// The reader is gone.
+    ReaderGone,
+}
+
+/// Turns the outcome of a write to stdout into an end: a reader that went away is none.
+pub fn written(result: io::Result<()>) -> Result<Written, Stop> {
+    match result {
+        Ok(()) => Ok(Written::All),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(Written::ReaderGone),
+        Err(e) => Err(Stop::failure(format!("cannot write to stdout: {e}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_went_away_is_no_failure() {
+        assert_eq!(written(Err(io::ErrorKind::BrokenPipe.into())), Ok(Written::ReaderGone));
+        assert_eq!(written(Ok(())), Ok(Written::All));
+    }
+
+    #[test]
+    fn a_full_disk_is_a_failure_in_one_line() {
+        let stop = written(Err(io::Error::from_raw_os_error(libc::ENOSPC))).unwrap_err();
+        assert_eq!(stop.exit, Exit::Failure);
+        assert_eq!(stop.line, "cannot write to stdout: No space left on device (os error 28)");
+    }
+}

@@ -1,0 +1,138 @@
+//! Enumerations of InfiniBand verbs, spelled as rdma-core and the kernel spell them.
+//!
+//! Values are from include/rdma/ib_verbs.h and include/uapi/rdma/ib_user_verbs.h; an unknown value keeps its
+//! number, so that a newer kernel shows a number instead of a lie.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+macro_rules! spelled {
+    ($(#[$doc:meta])* $name:ident { $($value:literal => $text:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub u8);
+
+        impl $name {
+            /// The name, `None` for a value this version does not know.
+            pub fn name(self) -> Option<&'static str> {
+                match self.0 { $($value => Some($text),)* _ => None }
+            }
+
+            /// Every known value, in numeric order.
+            pub const ALL: &'static [$name] = &[$($name($value)),*];
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self.name() {
+                    Some(name) => f.pad(name),
+                    None => f.pad(&format!("?{}", self.0)),
+                }
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+    };
+}
+
+spelled! {
+    /// `enum ib_qp_state`.
+    QpState {
+        0 => "RESET", 1 => "INIT", 2 => "RTR", 3 => "RTS", 4 => "SQD", 5 => "SQE", 6 => "ERR",
+    }
+}
+
+spelled! {
+    /// `enum ib_qp_type`.
+    QpType {
+        0 => "SMI", 1 => "GSI", 2 => "RC", 3 => "UC", 4 => "UD", 5 => "RAW_IPV6", 6 => "RAW_ETHERTYPE",
+        8 => "RAW_PACKET", 9 => "XRC_INI", 10 => "XRC_TGT", 255 => "DRIVER",
+    }
+}
+
+spelled! {
+    /// `enum ib_port_state`.
+    PortState { 0 => "NOP", 1 => "DOWN", 2 => "INIT", 3 => "ARMED", 4 => "ACTIVE", 5 => "ACTIVE_DEFER" }
+}
+
+spelled! {
+    /// `enum ib_port_phys_state`.
+    PhysState {
+        1 => "SLEEP", 2 => "POLLING", 3 => "DISABLED", 4 => "PORT_CONFIGURATION_TRAINING",
+        5 => "LINK_UP", 6 => "LINK_ERROR_RECOVERY", 7 => "PHY_TEST",
+    }
+}
+
+spelled! {
+    /// `enum ib_event_type`.
+    AsyncEvent {
+        0 => "CQ_ERR", 1 => "QP_FATAL", 2 => "QP_REQ_ERR", 3 => "QP_ACCESS_ERR", 4 => "COMM_EST",
+        5 => "SQ_DRAINED", 6 => "PATH_MIG", 7 => "PATH_MIG_ERR", 8 => "DEVICE_FATAL", 9 => "PORT_ACTIVE",
+        10 => "PORT_ERR", 11 => "LID_CHANGE", 12 => "PKEY_CHANGE", 13 => "SM_CHANGE", 14 => "SRQ_ERR",
+        15 => "SRQ_LIMIT_REACHED", 16 => "QP_LAST_WQE_REACHED", 17 => "CLIENT_REREGISTER", 18 => "GID_CHANGE",
+        19 => "WQ_FATAL",
+    }
+}
+
+spelled! {
+    /// `enum rdma_cm_event_type`.
+    CmEvent {
+        0 => "ADDR_RESOLVED", 1 => "ADDR_ERROR", 2 => "ROUTE_RESOLVED", 3 => "ROUTE_ERROR",
+        4 => "CONNECT_REQUEST", 5 => "CONNECT_RESPONSE", 6 => "CONNECT_ERROR", 7 => "UNREACHABLE",
+        8 => "REJECTED", 9 => "ESTABLISHED", 10 => "DISCONNECTED", 11 => "DEVICE_REMOVAL",
+        12 => "MULTICAST_JOIN", 13 => "MULTICAST_ERROR", 14 => "ADDR_CHANGE", 15 => "TIMEWAIT_EXIT",
+        16 => "ADDRINFO_RESOLVED", 17 => "ADDRINFO_ERROR", 18 => "USER",
+    }
+}
+
+spelled! {
+    /// `enum ib_wr_opcode`, the work requests of the send queue.
+    WrOpcode {
+        0 => "rdma_write", 1 => "rdma_write_imm", 2 => "send", 3 => "send_imm", 4 => "rdma_read",
+        5 => "atomic_cmp_swp", 6 => "atomic_fetch_add", 7 => "bind_mw", 8 => "local_inv", 9 => "send_inv",
+        10 => "tso", 11 => "rdma_read_inv", 12 => "reg_mr", 13 => "masked_cmp_swp", 14 => "masked_fetch_add",
+        15 => "other",
+    }
+}
+
+spelled! {
+    /// `enum ib_wc_status`.
+    WcStatus {
+        0 => "success", 1 => "loc_len_err", 2 => "loc_qp_op_err", 3 => "loc_eec_op_err", 4 => "loc_prot_err",
+        5 => "wr_flush_err", 6 => "mw_bind_err", 7 => "bad_resp_err", 8 => "loc_access_err",
+        9 => "rem_inv_req_err", 10 => "rem_access_err", 11 => "rem_op_err", 12 => "retry_exc_err",
+        13 => "rnr_retry_exc_err", 14 => "loc_rdd_viol_err", 15 => "rem_inv_rd_req_err", 16 => "rem_abort_err",
+        17 => "inv_eecn_err", 18 => "inv_eec_state_err", 19 => "fatal_err", 20 => "resp_timeout_err",
+        21 => "general_err", 22 => "tm_err", 23 => "other",
+    }
+}
+
+/// Bytes of an `enum ib_mtu` value (1 = 256 ... 5 = 4096), `None` outside of it.
+pub fn mtu_bytes(value: u8) -> Option<u32> {
+    matches!(value, 1..=5).then(|| 128 << value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_value_keeps_its_number() {
+        assert_eq!(QpState(3).to_string(), "RTS");
+        assert_eq!(QpState(9).to_string(), "?9");
+        assert_eq!(serde_json::to_string(&QpType(2)).unwrap(), "\"RC\"");
+    }
+
+    #[test]
+    fn path_mtu_is_in_bytes() {
+        assert_eq!(mtu_bytes(1), Some(256));
+        assert_eq!(mtu_bytes(5), Some(4096));
+        assert_eq!(mtu_bytes(0), None);
+        assert_eq!(mtu_bytes(6), None);
+    }
+}

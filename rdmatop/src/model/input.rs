@@ -1,0 +1,308 @@
+//! Everything a source can tell the engine. Plain data: a recording is a list of these.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rdmatop_common::{
+    counters::{QpSlot, VerbErrorKey, VerbKey, VerbStats, loss},
+    event::Record,
+};
+
+use super::ib::{PhysState, PortState, QpState, QpType};
+
+/// A point in time, read by the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// `CLOCK_MONOTONIC`, ns: the clock of kernel records and of rates.
+    pub mono_ns: u64,
+    /// `CLOCK_REALTIME`, ns since the epoch: for display only.
+    pub wall_ns: u64,
+}
+
+/// One message on the channel between sources and the engine.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A record from the ring buffer.
+    Record(Box<Record>),
+    /// A ring-buffer record that could not be decoded.
+    BadRecord,
+    /// Counts of losses, cumulative since attach, indexed by [`loss`].
+    Losses([u64; loss::COUNT as usize]),
+    /// Messages that found the channel to the engine full, cumulative.
+    ChannelDropped(u64),
+    /// Devices and ports, as netlink and sysfs tell them, at one time.
+    Devices(Box<DevicesSample>),
+    /// All QPs of some devices, from a netlink dump: initial sync and repair.
+    Qps(Box<QpsSample>),
+    /// Counter slots from the mmapped array: those in use.
+    Slots(Box<SlotsSample>),
+    /// Verb counters.
+    Verbs(Box<VerbsSample>),
+    /// Facts about a process.
+    Process(Box<ProcessFacts>),
+    /// A process is gone from /proc.
+    ProcessGone(u32),
+    /// State of our own programs and of the host.
+    Health(Box<HealthSample>),
+}
+
+/// One reading of every device.
+#[derive(Clone, Debug, Default)]
+pub struct DevicesSample {
+    /// `CLOCK_MONOTONIC` when it was read, ns.
+    pub mono_ns: u64,
+    /// Devices there are now. A device missing here is gone.
+    pub devices: Vec<DeviceReading>,
+    /// What could not be read, one plain line each.
+    pub errors: Vec<String>,
+}
+
+/// One device.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceReading {
+    /// Kernel index: changes when a device is removed and added again.
+    pub index: u32,
+    /// Raw name, not yet safe to print.
+    pub name: String,
+    /// Node GUID.
+    pub node_guid: Option<u64>,
+    /// Driver (`rdma_rxe`, `mlx5_core`, ...).
+    pub driver: Option<String>,
+    /// Firmware version.
+    pub fw_version: Option<String>,
+    /// PCI address.
+    pub pci: Option<String>,
+    /// NUMA node.
+    pub numa_node: Option<i32>,
+    /// Counts of objects by the kernel's own name (`qp`, `cq`, `mr`, `pd`, `cm_id`, `ctx`, `srq`).
+    pub resources: BTreeMap<String, u64>,
+    /// MR bytes by owner pid, when MRs were dumped.
+    pub mr_bytes: Option<BTreeMap<u32, u64>>,
+    /// Ports.
+    pub ports: Vec<PortReading>,
+}
+
+/// Where a raw counter was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RawSource {
+    /// `RDMA_NLDEV_CMD_STAT_GET`.
+    Netlink,
+    /// `ports/N/counters` or `hw_counters`.
+    Sysfs,
+    /// `/sys/class/net/X/statistics` of the port's network device.
+    Netdev,
+}
+
+/// A counter as a provider names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawReading {
+    /// The provider's name.
+    pub name: Arc<str>,
+    /// Value, in the provider's unit (`port_*_data` already in bytes).
+    pub value: u64,
+    /// Where it was read.
+    pub source: RawSource,
+}
+
+/// One port of a device.
+#[derive(Clone, Debug, Default)]
+pub struct PortReading {
+    /// Port number, from 1.
+    pub number: u32,
+    /// Logical state.
+    pub state: Option<PortState>,
+    /// Physical state.
+    pub phys_state: Option<PhysState>,
+    /// `Ethernet` or `InfiniBand`.
+    pub link_layer: Option<String>,
+    /// Network device name.
+    pub netdev: Option<String>,
+    /// Network device MTU, bytes.
+    pub netdev_mtu: Option<u32>,
+    /// Signalling rate, bits/s; `None` when the provider only has a placeholder (rxe says 2.5 Gb/s).
+    pub rate_bps: Option<u64>,
+    /// Counters of any name.
+    pub counters: Vec<RawReading>,
+}
+
+/// Dump of QPs.
+#[derive(Clone, Debug, Default)]
+pub struct QpsSample {
+    /// `CLOCK_MONOTONIC` **before** the dump began: events after it win over the dump.
+    pub mono_ns: u64,
+    /// Device indices that were dumped whole; QPs of these that are not listed are gone.
+    pub complete: Vec<u32>,
+    /// The QPs.
+    pub qps: Vec<QpReading>,
+    /// What could not be read.
+    pub errors: Vec<String>,
+}
+
+/// One QP of a dump.
+#[derive(Clone, Debug)]
+pub struct QpReading {
+    /// Device index.
+    pub device_index: u32,
+    /// Port, when the kernel gave one.
+    pub port: Option<u32>,
+    /// QP number.
+    pub qpn: u32,
+    /// Type.
+    pub qp_type: Option<QpType>,
+    /// State.
+    pub state: Option<QpState>,
+    /// Peer's QP number.
+    pub remote_qpn: Option<u32>,
+    /// Send PSN, 24 bits.
+    pub sq_psn: Option<u32>,
+    /// Receive PSN, 24 bits.
+    pub rq_psn: Option<u32>,
+    /// Owner; `None` for kernel QPs and for orphans.
+    pub pid: Option<u32>,
+    /// Kernel consumer's name.
+    pub kern_name: Option<String>,
+}
+
+/// Slots in use.
+#[derive(Clone, Debug, Default)]
+pub struct SlotsSample {
+    /// `CLOCK_MONOTONIC` when the sweep began, ns.
+    pub mono_ns: u64,
+    /// Slot number and copy, only slots in use.
+    pub slots: Vec<(u32, QpSlot)>,
+}
+
+/// Verb counters, summed over CPUs, cumulative since attach.
+#[derive(Clone, Debug, Default)]
+pub struct VerbsSample {
+    /// `CLOCK_MONOTONIC` when the sweep began, ns.
+    pub mono_ns: u64,
+    /// Counters.
+    pub verbs: Vec<(VerbKey, VerbStats)>,
+    /// Failures by errno.
+    pub errors: Vec<(VerbErrorKey, u64)>,
+}
+
+/// What /proc says about a process, read once when it is first seen.
+#[derive(Clone, Debug, Default)]
+pub struct ProcessFacts {
+    /// Process id.
+    pub pid: u32,
+    /// Start time, clock ticks since boot: tells a reused pid apart.
+    pub start_ticks: u64,
+    /// Raw comm.
+    pub comm: Option<String>,
+    /// Raw command line, arguments joined by spaces.
+    pub cmdline: Option<String>,
+    /// User id.
+    pub uid: Option<u32>,
+    /// User name.
+    pub user: Option<String>,
+    /// Cgroup path.
+    pub cgroup: Option<String>,
+    /// Container, pod or job the cgroup names, for display.
+    pub workload: Option<String>,
+    /// Parent process.
+    pub ppid: Option<u32>,
+    /// Libraries of interest that are mapped (`libnccl`, `libfabric`, ...), when read.
+    pub libraries: Option<Vec<String>>,
+    /// RDMA-relevant environment, when read.
+    pub environ: Option<Vec<(String, String)>>,
+}
+
+/// State of rdmatop itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HealthSample {
+    /// eBPF programs: attached and counting, or why not.
+    pub ebpf: EbpfState,
+    /// Verdicts, one a program.
+    pub probes: Vec<ProbeVerdict>,
+    /// Plain lines: what is missing, why, the remedy.
+    pub notes: Vec<Note>,
+    /// Host facts for the header.
+    pub host: HostFacts,
+    /// Own CPU use, fraction of one core over the last interval.
+    pub self_cpu: Option<f64>,
+    /// Own resident memory, bytes.
+    pub self_rss: Option<u64>,
+}
+
+/// Whether eBPF is on.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum EbpfState {
+    /// Attach has not finished.
+    #[default]
+    Starting,
+    /// Attached and counting.
+    On {
+        /// How the hot path is attached: `kprobe` or `fentry`; `None` when it is not.
+        datapath: Option<String>,
+    },
+    /// Not wanted (`--no-ebpf`).
+    Disabled,
+    /// Wanted and not to be had.
+    Unavailable {
+        /// Why, one line.
+        why: String,
+    },
+}
+
+/// What became of one program.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct ProbeVerdict {
+    /// Program name.
+    pub program: String,
+    /// What it hooks (`kprobe:_ib_modify_qp`).
+    pub hook: String,
+    /// What it gives the user.
+    pub gives: String,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Reason when the verdict is not [`Verdict::Ok`], and readings that are off when it is.
+    pub reason: Option<String>,
+}
+
+/// Verdict on a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Attached.
+    Ok,
+    /// Attached, some readings off.
+    Partial,
+    /// Its driver or module is not there.
+    NotApplicable,
+    /// This kernel cannot.
+    Unsupported,
+    /// It should have worked.
+    Broken,
+}
+
+/// One plain line: what is missing, why, the remedy.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Note {
+    /// What is missing.
+    pub what: String,
+    /// Why.
+    pub why: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl std::fmt::Display for Note {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}. {}", self.what, self.why, self.remedy)
+    }
+}
+
+/// Host facts for the header.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub struct HostFacts {
+    /// Host name.
+    pub hostname: Option<String>,
+    /// Kernel release.
+    pub kernel: Option<String>,
+    /// Uptime, seconds.
+    pub uptime_s: Option<u64>,
+}

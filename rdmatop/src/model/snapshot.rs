@@ -1,0 +1,397 @@
+//! What views draw: immutable, complete, cheap to share.
+//!
+//! Field names are the JSON schema (version 1, docs/json.md). `None` is null is unknown, everywhere. All text
+//! is safe to print.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{
+    ib::{PhysState, PortState, QpState, QpType, WcStatus, WrOpcode},
+    input::{EbpfState, HostFacts, Note, ProbeVerdict},
+    value::{Counter, Source},
+};
+
+/// Version of the JSON objects.
+pub const SCHEMA: u32 = 1;
+/// Points kept of each history of ports and processes.
+pub const HISTORY: usize = 300;
+/// Points kept of each history of QPs: there may be ten thousand of them.
+pub const QP_HISTORY: usize = 60;
+
+/// Everything at one time.
+#[derive(Clone, Debug, Serialize)]
+pub struct Snapshot {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// `CLOCK_REALTIME`, ns since the epoch.
+    pub time: u64,
+    /// `CLOCK_MONOTONIC`, ns.
+    pub mono_ns: u64,
+    /// Distance to the snapshot before, ns; `None` for the first.
+    pub interval_ns: Option<u64>,
+    /// Host.
+    pub host: HostFacts,
+    /// State of rdmatop itself.
+    pub health: Health,
+    /// Devices, natural order of their names.
+    pub devices: Vec<DeviceRow>,
+    /// Ports, in the order of devices.
+    pub ports: Vec<PortRow>,
+    /// Processes and kernel consumers with RDMA objects.
+    pub processes: Vec<ProcessRow>,
+    /// QPs. A row in which nothing changed is the very row of the snapshot before.
+    pub qps: Vec<Arc<QpRow>>,
+    /// Verb calls by process.
+    pub verbs: Vec<VerbRow>,
+}
+
+/// State of rdmatop itself.
+#[derive(Clone, Debug, Serialize)]
+pub struct Health {
+    /// eBPF programs.
+    pub ebpf: EbpfState,
+    /// Records lost since start, all causes that lose records.
+    pub lost_events: u64,
+    /// Losses by cause; only causes that happened.
+    pub losses: Vec<Loss>,
+    /// Lifecycle records seen since start.
+    pub events: u64,
+    /// Verdicts.
+    pub probes: Vec<ProbeVerdict>,
+    /// What is missing, why, the remedy.
+    pub notes: Vec<Note>,
+    /// Reads that failed in this interval.
+    pub errors: Vec<String>,
+    /// Own CPU, fraction of a core.
+    pub self_cpu: Option<f64>,
+    /// Own resident memory, bytes.
+    pub self_rss: Option<u64>,
+}
+
+/// A cause of loss and how often.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Loss {
+    /// Stable word: `ring`, `stash`, `slot`, `verb`, `walk`, `stamp`, `decode`, `channel`.
+    #[serde(rename = "where")]
+    pub at: &'static str,
+    /// How often since start.
+    pub count: u64,
+}
+
+/// A device.
+#[derive(Clone, Debug, Serialize)]
+pub struct DeviceRow {
+    /// Unique in this run: a re-added device is another one.
+    pub uid: u64,
+    /// Kernel index.
+    pub index: u32,
+    /// Name.
+    pub name: Arc<str>,
+    /// Node GUID, 16 hex digits in groups of four.
+    pub node_guid: Option<String>,
+    /// Driver.
+    pub driver: Option<Arc<str>>,
+    /// Firmware.
+    pub fw_version: Option<Arc<str>>,
+    /// PCI address.
+    pub pci: Option<Arc<str>>,
+    /// NUMA node.
+    pub numa_node: Option<i32>,
+    /// QPs.
+    pub qps: Option<u64>,
+    /// CQs.
+    pub cqs: Option<u64>,
+    /// MRs.
+    pub mrs: Option<u64>,
+    /// PDs.
+    pub pds: Option<u64>,
+    /// rdma_cm ids.
+    pub cm_ids: Option<u64>,
+    /// User contexts.
+    pub ctxs: Option<u64>,
+    /// SRQs.
+    pub srqs: Option<u64>,
+}
+
+/// A port.
+#[derive(Clone, Debug, Serialize)]
+pub struct PortRow {
+    /// [`DeviceRow::uid`].
+    pub device_uid: u64,
+    /// Device name.
+    pub device: Arc<str>,
+    /// Port number.
+    pub port: u32,
+    /// Logical state.
+    pub state: Option<PortState>,
+    /// Physical state.
+    pub phys_state: Option<PhysState>,
+    /// Link layer.
+    pub link_layer: Option<Arc<str>>,
+    /// Network device.
+    pub netdev: Option<Arc<str>>,
+    /// MTU of the network device, bytes.
+    pub netdev_mtu: Option<u32>,
+    /// Rate, bits/s; `None` when the provider has no true one.
+    pub rate_bps: Option<u64>,
+    /// Bytes sent.
+    pub tx_bytes: Option<Counter>,
+    /// Bytes received.
+    pub rx_bytes: Option<Counter>,
+    /// Packets sent.
+    pub tx_packets: Option<Counter>,
+    /// Packets received.
+    pub rx_packets: Option<Counter>,
+    /// Packets dropped.
+    pub drops: Option<Counter>,
+    /// Packets sent again.
+    pub retransmits: Option<Counter>,
+    /// Congestion marks or pauses.
+    pub congestion: Option<Counter>,
+    /// RNR NAKs, both directions.
+    pub rnr_naks: Option<Counter>,
+    /// Every counter the provider has.
+    pub counters: Vec<NamedCounter>,
+    /// Tx and Rx bytes/s (packets/s where there are no bytes).
+    #[serde(skip)]
+    pub history: Arc<History>,
+}
+
+/// A counter under the provider's name.
+#[derive(Clone, Debug, Serialize)]
+pub struct NamedCounter {
+    /// The provider's name.
+    pub name: Arc<str>,
+    /// The counter.
+    #[serde(flatten)]
+    pub counter: Counter,
+}
+
+/// Work requests, bytes and completions of a QP or a process.
+///
+/// `None` is "not observable", which is what a NIC that bypasses the kernel gives.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Traffic {
+    /// Send WRs finished.
+    pub tx_wr: Option<Counter>,
+    /// Send WRs posted.
+    pub tx_wr_posted: Option<Counter>,
+    /// Receive WRs completed.
+    pub rx_wr: Option<Counter>,
+    /// Bytes of send-side WRs.
+    pub tx_bytes: Option<Counter>,
+    /// Bytes of receive completions.
+    pub rx_bytes: Option<Counter>,
+    /// CQEs.
+    pub completions: Option<Counter>,
+    /// CQEs with an error, flushes not counted.
+    pub completion_errors: Option<Counter>,
+    /// CQEs flushed because the QP went to ERR.
+    pub flushes: Option<Counter>,
+    /// Request packets sent again.
+    pub retransmits: Option<Counter>,
+    /// Waits for a receiver without buffers.
+    pub rnr_waits: Option<Counter>,
+    /// Calls of post_send that reached the kernel.
+    pub doorbells: Option<Counter>,
+    /// Packets, estimated from the movement of the send PSN.
+    pub tx_packets: Option<Counter>,
+    /// Send WRs by opcode; only those that happened.
+    pub by_opcode: Vec<OpcodeTraffic>,
+    /// CQEs by status other than success; only those that happened.
+    pub by_status: Vec<StatusCount>,
+    /// Post-to-completion time.
+    pub latency: Option<Latency>,
+}
+
+/// Send WRs of one opcode.
+#[derive(Clone, Debug, Serialize)]
+pub struct OpcodeTraffic {
+    /// Opcode.
+    pub opcode: WrOpcode,
+    /// WRs.
+    pub wr: Counter,
+    /// Bytes.
+    pub bytes: Counter,
+}
+
+/// CQEs of one status.
+#[derive(Clone, Debug, Serialize)]
+pub struct StatusCount {
+    /// Status.
+    pub status: WcStatus,
+    /// CQEs.
+    pub cqes: Counter,
+}
+
+/// A log2 histogram of times and what it says.
+#[derive(Clone, Debug, Serialize)]
+pub struct Latency {
+    /// Samples.
+    pub count: u64,
+    /// Work requests that had finished before their doorbell was seen: no sample, not lost.
+    pub early: u64,
+    /// Mean, ns.
+    pub mean_ns: Option<u64>,
+    /// Upper edge of the bucket that holds the median, ns.
+    pub p50_ns: Option<u64>,
+    /// Upper edge of the bucket that holds the 99th percentile, ns.
+    pub p99_ns: Option<u64>,
+    /// Largest, ns, exact.
+    pub max_ns: Option<u64>,
+    /// Samples by bucket: `i` holds `[2^i, 2^(i+1))` ns.
+    pub buckets: Vec<u64>,
+}
+
+/// A process, or a kernel consumer.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProcessRow {
+    /// Unique in this run: a reused pid is another process.
+    pub uid: u64,
+    /// Process id; `None` for kernel consumers and for orphans whose owner is unknown.
+    pub pid: Option<u32>,
+    /// Parent.
+    pub ppid: Option<u32>,
+    /// A kernel consumer; `comm` is its name in brackets.
+    pub kernel: bool,
+    /// Ended while objects or counters remain.
+    pub exited: bool,
+    /// Name.
+    pub comm: Arc<str>,
+    /// Command line.
+    pub cmdline: Option<Arc<str>>,
+    /// User name, or number as text.
+    pub user: Option<Arc<str>>,
+    /// Cgroup path.
+    pub cgroup: Option<Arc<str>>,
+    /// Container, pod or job.
+    pub workload: Option<Arc<str>>,
+    /// Devices it has QPs on.
+    pub devices: Vec<Arc<str>>,
+    /// QPs now.
+    pub qps: u64,
+    /// MR bytes now; `None` when unknown.
+    pub mr_bytes: Option<u64>,
+    /// Traffic.
+    #[serde(flatten)]
+    pub traffic: Traffic,
+    /// Verb calls that failed, probes by libraries not counted.
+    pub verb_errors: Option<Counter>,
+    /// Libraries of interest.
+    pub libraries: Option<Vec<String>>,
+    /// RDMA-relevant environment.
+    pub environ: Option<Vec<(String, String)>>,
+    /// Tx and Rx bytes/s (or WRs/s).
+    #[serde(skip)]
+    pub history: Arc<History>,
+}
+
+/// A queue pair.
+#[derive(Clone, Debug, Serialize)]
+pub struct QpRow {
+    /// Unique in this run: a reused QPN is another QP.
+    pub uid: u64,
+    /// [`DeviceRow::uid`].
+    pub device_uid: Option<u64>,
+    /// Device name.
+    pub device: Arc<str>,
+    /// Port.
+    pub port: Option<u32>,
+    /// QP number.
+    pub qpn: u32,
+    /// Type.
+    pub qp_type: Option<QpType>,
+    /// State.
+    pub state: Option<QpState>,
+    /// Source of `state`.
+    pub state_source: Option<Source>,
+    /// Owner.
+    pub pid: Option<u32>,
+    /// [`ProcessRow::uid`] of the owner.
+    pub process_uid: Option<u64>,
+    /// Owner's name, or the kernel consumer's in brackets.
+    pub comm: Option<Arc<str>>,
+    /// Owned by a kernel consumer.
+    pub kernel: bool,
+    /// Its owner exited, another process still holds it.
+    pub orphan: bool,
+    /// Destroyed; the row stays for some seconds.
+    pub exited: bool,
+    /// Totals count from attach, not from creation.
+    pub since_attach: bool,
+    /// Peer's QP number.
+    pub remote_qpn: Option<u32>,
+    /// Path MTU, bytes.
+    pub path_mtu: Option<u32>,
+    /// `CLOCK_MONOTONIC` of its creation, ns; `None` when it was there before us. See [`QpRow::age_ns`].
+    pub born_mono_ns: Option<u64>,
+    /// Send PSN.
+    pub sq_psn: Option<u32>,
+    /// Receive PSN.
+    pub rq_psn: Option<u32>,
+    /// States and when they began, oldest first (`mono_ns`).
+    pub timeline: Vec<Step>,
+    /// Traffic.
+    #[serde(flatten)]
+    pub traffic: Traffic,
+    /// Tx and Rx bytes/s (or WRs/s).
+    #[serde(skip)]
+    pub history: Arc<History>,
+}
+
+impl QpRow {
+    /// Age at a time of `CLOCK_MONOTONIC` ([`Snapshot::mono_ns`]), ns. Not a field: a row that ages changes at
+    /// every snapshot, and ten thousand idle rows could not be shared.
+    pub fn age_ns(&self, mono_ns: u64) -> Option<u64> {
+        mono_ns.checked_sub(self.born_mono_ns?)
+    }
+}
+
+/// A step of a QP's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// `CLOCK_MONOTONIC`, ns.
+    pub mono_ns: u64,
+    /// State entered.
+    pub state: QpState,
+    /// Time in the kernel's modify, ns; `None` for creation and initial sync.
+    pub duration_ns: Option<u64>,
+}
+
+/// Verb calls of one process.
+#[derive(Clone, Debug, Serialize)]
+pub struct VerbRow {
+    /// [`ProcessRow::uid`] when the process is known.
+    pub process_uid: Option<u64>,
+    /// Process id.
+    pub pid: u32,
+    /// Name.
+    pub comm: Option<Arc<str>>,
+    /// Verb.
+    pub verb: Arc<str>,
+    /// Calls.
+    pub calls: Counter,
+    /// Calls that failed.
+    pub errors: Counter,
+    /// Failures by errno.
+    pub errnos: Vec<(u32, u64)>,
+    /// A call that a library makes to probe and that fails by design: not a fault.
+    pub probe: bool,
+    /// Time in the kernel.
+    pub latency: Latency,
+}
+
+/// Points of the last minutes, one a snapshot, oldest first. `None` where there was no honest rate.
+///
+/// Empty when there was nothing but zeroes and unknowns for as long as points are kept.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// Sent, per second.
+    pub tx: Vec<Option<f64>>,
+    /// Received, per second.
+    pub rx: Vec<Option<f64>>,
+    /// What the points count: `bytes`, `packets` or `wr`.
+    pub unit: &'static str,
+}

@@ -1,0 +1,8 @@
+//! Sources: everything that reads the outside world. They know nothing of the model or of views.
+pub mod platform;
+pub mod proc;
+pub mod root;
+pub mod sysfs;
+
+#[cfg(test)]
+pub(crate) mod fake;

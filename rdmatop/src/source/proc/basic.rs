@@ -1,0 +1,175 @@
+//! The first tier: what every row about a process shows.
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::cgroup::Cgroup;
+use super::stat::Stat;
+use super::status::Status;
+use super::users::Users;
+use crate::source::root::Root;
+use crate::text;
+
+/// A command line longer than this is cut.
+const CMDLINE_LIMIT: usize = 4096;
+
+/// Identity of a process: its number, and its start in clock ticks after boot, as numbers are reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ProcKey {
+    /// Process number.
+    pub pid: u32,
+    /// `starttime`, field 22 of stat.
+    pub start: u64,
+}
+
+/// One process. All text is safe to print.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcBasic {
+    /// Name, parent, state, threads, CPU ticks: as of the last refresh.
+    pub stat: Stat,
+    /// The process that `pid` belongs to; differs from it when a thread was asked for, as RDMA netlink may
+    /// name the thread that made a resource.
+    pub tgid: Option<u32>,
+    /// Real user.
+    pub uid: Option<u32>,
+    /// The user's name, if it is in `/etc/passwd`.
+    pub user: Option<String>,
+    /// Arguments joined by blanks; `None` for kernel threads, zombies and unreadable ones.
+    pub cmdline: Option<String>,
+    /// Cgroup and workload.
+    pub cgroup: Option<Cgroup>,
+}
+
+impl ProcBasic {
+    /// Identity.
+    pub fn key(&self) -> ProcKey {
+        ProcKey {
+            pid: self.stat.pid,
+            start: self.stat.start,
+        }
+    }
+
+    /// True for a thread that is not the leader of its process.
+    pub fn is_thread(&self) -> bool {
+        self.tgid.is_some_and(|tgid| tgid != self.stat.pid)
+    }
+}
+
+/// Reads one process. `None`: there is no such process, or hidepid hides it.
+pub fn read_basic(root: &Root, users: &Users, pid: u32) -> Option<ProcBasic> {
+    const STATUS_LIMIT: usize = 16 << 10;
+    let dir = dir(root, pid);
+    let stat = read_stat(root, &dir)?;
+    let status = Status::parse(&root.bytes(&dir.join("status"), STATUS_LIMIT).unwrap_or_default());
+    let cmdline = if stat.kernel_thread {
+        None
+    } else {
+        read_cmdline(root, &dir)
+    };
+    let cgroup = read_cgroup(root, &dir);
+    // The process may have ended in between and its number gone to a new one: then these facts are of two
+    // processes. The next refresh sees the new one whole.
+    let still = read_stat(root, &dir).is_some_and(|now| now.start == stat.start);
+    still.then(|| ProcBasic {
+        stat,
+        tgid: status.tgid,
+        uid: status.uid,
+        user: status.uid.and_then(|uid| users.name(uid)).map(str::to_owned),
+        cmdline,
+        cgroup,
+    })
+}
+
+pub(super) fn dir(root: &Root, pid: u32) -> PathBuf {
+    root.proc(pid.to_string())
+}
+
+pub(super) fn read_stat(root: &Root, dir: &Path) -> Option<Stat> {
+    Stat::parse(&root.bytes(&dir.join("stat"), 4096)?)
+}
+
+pub(super) fn read_cmdline(root: &Root, dir: &Path) -> Option<String> {
+    let raw = root.bytes(&dir.join("cmdline"), CMDLINE_LIMIT)?;
+    let end = raw.iter().rposition(|b| *b != 0)? + 1;
+    let spaced: Vec<u8> = raw[..end]
+        .iter()
+        .map(|b| if *b == 0 { b' ' } else { *b })
+        .collect();
+    Some(text::sanitize_bounded(&spaced, CMDLINE_LIMIT))
+}
+
+pub(super) fn read_cgroup(root: &Root, dir: &Path) -> Option<Cgroup> {
+    const LIMIT: usize = 64 << 10;
+    Cgroup::parse(&root.bytes(&dir.join("cgroup"), LIMIT)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stat::line;
+    use super::*;
+    use crate::source::fake::Fake;
+
+    #[test]
+    fn a_process_is_read_whole() {
+        let fake = Fake::new();
+        fake.proc("231/stat", line(231, b"ib send\nbw", 4711))
+            .proc("231/cmdline", b"ib_send_bw\0-d\0rx\x1be0\0");
+        fake.proc("231/status", "Tgid:\t231\nUid:\t1000\t1000\t1000\t1000\n");
+        fake.proc(
+            "231/cgroup",
+            "0::/system.slice/slurmstepd.scope/job_211/step_0/user/task_0\n",
+        );
+        fake.etc("passwd", "alice:x:1000:1000::/home/alice:/bin/sh\n");
+        let root = fake.root();
+        let p = read_basic(&root, &Users::read(&root), 231).unwrap();
+        assert_eq!(
+            p.key(),
+            ProcKey {
+                pid: 231,
+                start: 4711
+            }
+        );
+        assert_eq!(
+            (p.stat.comm.as_str(), p.cmdline.as_deref()),
+            ("ib send\\x0abw", Some("ib_send_bw -d rx\\x1be0"))
+        );
+        assert_eq!(
+            (p.uid, p.user.as_deref(), p.is_thread()),
+            (Some(1000), Some("alice"), false)
+        );
+        assert_eq!(p.cgroup.and_then(|c| c.workload.slurm).map(|s| s.job), Some(211));
+    }
+
+    #[test]
+    fn a_process_of_which_only_stat_is_readable_is_still_a_process() {
+        let fake = Fake::new();
+        fake.proc("9/stat", line(9, b"x", 1)).proc("9/cmdline", "");
+        let p = read_basic(&fake.root(), &Users::default(), 9).unwrap();
+        assert_eq!(
+            (p.uid, p.user, p.cmdline, p.cgroup, p.tgid),
+            (None, None, None, None, None)
+        );
+    }
+
+    #[test]
+    fn a_thread_is_told_from_its_process() {
+        let fake = Fake::new();
+        fake.proc("10/stat", line(10, b"worker", 1))
+            .proc("10/status", "Tgid:\t9\nPid:\t10\n");
+        assert!(read_basic(&fake.root(), &Users::default(), 10).is_some_and(|p| p.is_thread()));
+    }
+
+    #[test]
+    fn an_absent_process_is_none() {
+        assert_eq!(read_basic(&Fake::new().root(), &Users::default(), 1), None);
+    }
+
+    #[test]
+    fn the_running_test_reads_itself() {
+        let root = Root::default();
+        let me = std::process::id();
+        let p = read_basic(&root, &Users::read(&root), me).expect("our own process is readable");
+        assert_eq!((p.stat.pid, p.tgid, p.is_thread()), (me, Some(me), false));
+        assert!(p.cmdline.is_some());
+    }
+}

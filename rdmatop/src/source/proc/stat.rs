@@ -1,0 +1,148 @@
+//! `/proc/PID/stat` (proc_pid_stat(5); `do_task_stat` in fs/proc/array.c).
+use serde::{Deserialize, Serialize};
+
+use crate::source::root::parse_u64;
+use crate::text;
+
+/// `PF_KTHREAD` in include/linux/sched.h.
+const PF_KTHREAD: u64 = 0x0020_0000;
+
+/// The fields of one line that we use. Times are clock ticks (`AT_CLKTCK`, see [`super::clock_ticks`]).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stat {
+    /// Process (or thread) number in the PID namespace of the /proc that was read.
+    pub pid: u32,
+    /// Name, safe to print.
+    pub comm: String,
+    /// `R`, `S`, `D`, `Z`, ...
+    pub state: char,
+    /// Parent; 0 when it is outside the PID namespace.
+    pub ppid: u32,
+    /// A thread of the kernel: it has no memory, no command line and no environment of its own.
+    pub kernel_thread: bool,
+    /// Ticks in user mode.
+    pub utime: u64,
+    /// Ticks in kernel mode.
+    pub stime: u64,
+    /// Nice value, -20 to 19.
+    pub nice: i32,
+    /// Threads of the process.
+    pub threads: u32,
+    /// Start, in ticks after boot.
+    pub start: u64,
+}
+
+impl Stat {
+    /// Ticks of CPU time, user and kernel.
+    pub fn cpu(&self) -> u64 {
+        self.utime.saturating_add(self.stime)
+    }
+
+    /// Parses the file. The comm stands raw between the first `(` and the last `)`: it may itself hold
+    /// parentheses, blanks and newlines, while nothing after it can hold a `)`.
+    pub fn parse(raw: &[u8]) -> Option<Self> {
+        let open = raw.iter().position(|b| *b == b'(')?;
+        let close = raw
+            .iter()
+            .rposition(|b| *b == b')')
+            .filter(|close| *close > open)?;
+        let mut fields = raw[close + 1..]
+            .split(u8::is_ascii_whitespace)
+            .filter(|field| !field.is_empty());
+        // Fields are numbered as in the manual page: state is 3, and each `skip` leaves out the ones between.
+        let state = fields.next()?;
+        let ppid = parse_u64(fields.next()?)?;
+        let mut fields = fields.skip(4);
+        let flags = parse_u64(fields.next()?)?;
+        let mut fields = fields.skip(4);
+        let utime = parse_u64(fields.next()?)?;
+        let stime = parse_u64(fields.next()?)?;
+        let mut fields = fields.skip(3);
+        let nice = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+        let threads = parse_u64(fields.next()?)?;
+        let start = parse_u64(fields.nth(1)?)?;
+        Some(Self {
+            pid: parse_u64(&raw[..open])?.try_into().ok()?,
+            comm: text::sanitize(&raw[open + 1..close]),
+            state: state.first().filter(|s| s.is_ascii_alphabetic()).copied()?.into(),
+            ppid: ppid.try_into().ok()?,
+            kernel_thread: flags & PF_KTHREAD != 0,
+            utime,
+            stime,
+            nice,
+            threads: threads.try_into().ok()?,
+            start,
+        })
+    }
+}
+
+/// A line as the kernel prints it, for the tests of this module and of its users.
+#[cfg(test)]
+pub(super) fn line(pid: u32, comm: &[u8], start: u64) -> Vec<u8> {
+    let mut out = format!("{pid} (").into_bytes();
+    out.extend(comm);
+    out.extend(
+        format!(") S 1 {pid} {pid} 0 -1 4194560 100 0 0 0 30 12 0 0 20 -5 4 0 {start} 1000 200 18446744073709551615 1\n")
+            .bytes(),
+    );
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_fields_are_where_the_manual_puts_them() {
+        let s = Stat::parse(&line(231, b"ib_send_bw", 4711)).unwrap();
+        assert_eq!(
+            (s.pid, s.comm.as_str(), s.state, s.ppid),
+            (231, "ib_send_bw", 'S', 1)
+        );
+        assert_eq!(
+            (s.utime, s.stime, s.cpu(), s.nice, s.threads, s.start),
+            (30, 12, 42, -5, 4, 4711)
+        );
+        assert!(!s.kernel_thread);
+    }
+
+    #[test]
+    fn a_comm_that_imitates_the_line_does_not_shift_the_fields() {
+        for comm in ["a) R 9 9 (b", "x y\nz", ") Z 1 1 1", "((((", ")", ""] {
+            let s = Stat::parse(&line(7, comm.as_bytes(), 99)).unwrap();
+            assert_eq!((s.pid, s.start, s.state), (7, 99, 'S'), "{comm:?}");
+            assert_eq!(s.comm, text::sanitize(comm.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn a_kernel_thread_is_known_by_its_flag() {
+        let raw = b"2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 3 0 0 20 0 1 0 2 0 0 1";
+        assert!(Stat::parse(raw).is_some_and(|s| s.kernel_thread && s.ppid == 0));
+    }
+
+    #[test]
+    fn a_line_that_ends_early_is_no_stat() {
+        let full = line(1, b"init", 3);
+        let cut = full.iter().rposition(|b| *b == b')').unwrap() + 40;
+        assert_eq!(Stat::parse(&full[..cut]), None);
+        assert_eq!(Stat::parse(b""), None);
+        assert_eq!(Stat::parse(b")("), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_comm_is_carried_and_nothing_shifts(pid: u32, comm: Vec<u8>, start: u64) {
+            let s = Stat::parse(&line(pid, &comm, start)).unwrap();
+            prop_assert_eq!((s.pid, s.start, s.threads), (pid, start, 4));
+            prop_assert_eq!(s.comm, text::sanitize(&comm));
+        }
+
+        #[test]
+        fn no_bytes_panic(raw: Vec<u8>, tail in "[ -9]{0,200}") {
+            let _ = Stat::parse(&raw);
+            let _ = Stat::parse(format!("1 (x) S {tail}").as_bytes());
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! The job behind a cgroup path: Slurm, Kubernetes, containers, virtual machines.
+use serde::{Deserialize, Serialize};
+
+/// What a cgroup path says. The parts nest (a Slurm job in a pod, a container in a job), so all are kept, each
+/// the innermost of its kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Workload {
+    /// Slurm job.
+    pub slurm: Option<SlurmJob>,
+    /// Kubernetes pod.
+    pub pod: Option<Pod>,
+    /// Container, of a pod or on its own.
+    pub container: Option<Container>,
+    /// libvirt virtual machine, as systemd-machined names it.
+    pub machine: Option<String>,
+}
+
+/// A Slurm job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlurmJob {
+    /// Job number.
+    pub job: u64,
+    /// Step: a number, `batch`, `extern` or `interactive`.
+    pub step: Option<String>,
+    /// Task of the step.
+    pub task: Option<u64>,
+}
+
+/// A Kubernetes pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pod {
+    /// UID as the API shows it (with `-`).
+    pub uid: String,
+    /// Quality-of-service class.
+    pub qos: Qos,
+}
+
+/// Kubernetes' quality-of-service classes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Qos {
+    /// The class without a level of its own in the path.
+    Guaranteed,
+    /// `burstable`.
+    Burstable,
+    /// `besteffort`.
+    BestEffort,
+}
+
+/// A container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Container {
+    /// Who runs it; `None` where the path has only the id (Kubernetes with the cgroupfs driver).
+    pub runtime: Option<Runtime>,
+    /// The id, 64 hexadecimal digits.
+    pub id: String,
+}
+
+/// Container managers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Runtime {
+    /// Docker.
+    Docker,
+    /// Podman.
+    Podman,
+    /// containerd, under Kubernetes or nerdctl.
+    Containerd,
+    /// CRI-O.
+    CriO,
+}
+
+impl Workload {
+    /// Reads one path. Leading `/..` (the view from another cgroup namespace) and systemd's `\xNN` are understood.
+    pub fn from_path(path: &str) -> Self {
+        let mut out = Self::default();
+        let mut above = "";
+        // "pod.slice:cri-containerd:ID" is one directory when containerd and runc disagree about the driver.
+        for raw in path
+            .split(['/', ':'])
+            .filter(|part| !part.is_empty() && *part != "..")
+        {
+            let part = unescape(raw);
+            out.slurm_part(&part, above);
+            if let Some(pod) = pod(&part, above) {
+                out.pod = Some(pod);
+                // A container further out is the node of a cluster in containers, not this pod's.
+                out.container = None;
+            }
+            if let Some(container) = container(&part, above) {
+                out.container = Some(container);
+            }
+            if let Some(name) = part
+                .strip_prefix("machine-qemu-")
+                .and_then(|name| name.strip_suffix(".scope"))
+            {
+                out.machine = Some(name.to_owned());
+            }
+            above = raw;
+        }
+        out
+    }
+
+    /// Takes from `other` what is not known yet: the paths of a hybrid machine add up.
+    pub fn fill_from(&mut self, other: &Self) {
+        self.slurm = self.slurm.take().or_else(|| other.slurm.clone());
+        self.pod = self.pod.take().or_else(|| other.pod.clone());
+        self.container = self.container.take().or_else(|| other.container.clone());
+        self.machine = self.machine.take().or_else(|| other.machine.clone());
+    }
+
+    /// True when no path named a job, pod, container or machine.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn slurm_part(&mut self, part: &str, above: &str) {
+        // Version 2: below `slurmstepd.scope` or `NODE_slurmstepd.scope`; version 1: below `uid_N`.
+        let in_slurm =
+            above == "slurmstepd.scope" || above.ends_with("_slurmstepd.scope") || above.starts_with("uid_");
+        if let (true, Some(job)) = (in_slurm, number_after(part, "job_")) {
+            self.slurm = Some(SlurmJob {
+                job,
+                step: None,
+                task: None,
+            });
+        } else if let Some(slurm) = &mut self.slurm {
+            if let (Some(step), true) = (part.strip_prefix("step_"), above.starts_with("job_")) {
+                slurm.step = Some(step.to_owned());
+            } else if let Some(task) = number_after(part, "task_") {
+                slurm.task = Some(task);
+            }
+        }
+    }
+}
+
+fn number_after(part: &str, prefix: &str) -> Option<u64> {
+    part.strip_prefix(prefix)?.parse().ok()
+}
+
+/// `kubepods-burstable-podUID.slice` (systemd driver, `_` for `-`), or `podUID` below `kubepods` (cgroupfs driver).
+fn pod(part: &str, above: &str) -> Option<Pod> {
+    let (uid, place) = match part.strip_suffix(".slice") {
+        Some(slice) => {
+            let (place, uid) = slice.rsplit_once("-pod")?;
+            // A cluster in containers (kind) puts its own prefix before: `kubelet-kubepods-...`.
+            (place.contains("kubepods").then(|| uid.replace('_', "-"))?, place)
+        }
+        None => (part.strip_prefix("pod")?.to_owned(), above),
+    };
+    let qos = match place.rsplit('-').next()? {
+        "burstable" => Qos::Burstable,
+        "besteffort" => Qos::BestEffort,
+        "kubepods" => Qos::Guaranteed,
+        _ => return None,
+    };
+    // 36 characters, or 32 without dashes for static pods, whose UID is a hash of their file.
+    let is_uid = matches!(uid.len(), 32..=36) && uid.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    is_uid.then_some(Pod { uid, qos })
+}
+
+fn container(part: &str, above: &str) -> Option<Container> {
+    const SCOPES: [(&str, Runtime); 6] = [
+        ("cri-containerd-", Runtime::Containerd),
+        ("nerdctl-", Runtime::Containerd),
+        ("crio-", Runtime::CriO),
+        ("docker-", Runtime::Docker),
+        ("libpod-payload-", Runtime::Podman),
+        ("libpod-", Runtime::Podman),
+    ];
+    let name = part.strip_suffix(".scope").unwrap_or(part);
+    let found = SCOPES
+        .iter()
+        .find_map(|(prefix, runtime)| Some((name.strip_prefix(prefix)?, Some(*runtime))));
+    let (id, runtime) = found.or_else(|| match above {
+        "docker" => Some((name, Some(Runtime::Docker))),
+        "cri-containerd" => Some((name, Some(Runtime::Containerd))),
+        _ if above.starts_with("pod") => Some((name, None)),
+        _ => None,
+    })?;
+    // `libpod-conmon-ID` and `crio-conmon-ID` are the monitors beside the containers: the length tells.
+    let is_id = id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit());
+    is_id.then(|| Container {
+        runtime,
+        id: id.to_owned(),
+    })
+}
+
+/// Undoes `systemd-escape` for printable ASCII; an escape of anything else stays visible.
+fn unescape(part: &str) -> String {
+    let mut out = String::with_capacity(part.len());
+    let mut rest = part;
+    while let Some((before, after)) = rest.split_once("\\x") {
+        out.push_str(before);
+        let byte = after.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        if let Some(byte) = byte.filter(u8::is_ascii_graphic) {
+            out.push(char::from(byte));
+            rest = &after[2..];
+        } else {
+            out.push_str("\\x");
+            rest = after;
+        }
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    const UID: &str = "8f4c7a52-1b2c-4d3e-9f10-0a1b2c3d4e5f";
+    const UID_SYSTEMD: &str = "8f4c7a52_1b2c_4d3e_9f10_0a1b2c3d4e5f";
+
+    fn at(path: &str) -> Workload {
+        Workload::from_path(
+            &path
+                .replace("<id>", ID)
+                .replace("<uid>", UID)
+                .replace("<uid_>", UID_SYSTEMD),
+        )
+    }
+
+    #[test]
+    fn slurm_paths_of_both_versions_name_job_step_and_task() {
+        for (path, job, step, task) in [
+            (
+                "/system.slice/slurmstepd.scope/job_211/step_0/user/task_0",
+                211,
+                Some("0"),
+                Some(0),
+            ),
+            (
+                "/system.slice/slurmstepd.scope/job_211/step_batch/user/task_special",
+                211,
+                Some("batch"),
+                None,
+            ),
+            (
+                "/system.slice/slurmstepd.scope/job_5/step_extern",
+                5,
+                Some("extern"),
+                None,
+            ),
+            (
+                "/system.slice/node-1_slurmstepd.scope/job_5/step_interactive/slurm",
+                5,
+                Some("interactive"),
+                None,
+            ),
+            ("/slurm/uid_1000/job_211/step_0/task_3", 211, Some("0"), Some(3)),
+            ("/slurm_node1/uid_1000/job_211", 211, None, None),
+            (
+                "/../../system.slice/slurmstepd.scope/job_9/step_1",
+                9,
+                Some("1"),
+                None,
+            ),
+        ] {
+            let want = SlurmJob {
+                job,
+                step: step.map(Into::into),
+                task,
+            };
+            assert_eq!(at(path).slurm, Some(want), "{path}");
+        }
+        for path in [
+            "/user.slice/job_5",
+            "/system.slice/slurmstepd.scope/system",
+            "/slurm/uid_1/job_x",
+            "/",
+            "",
+        ] {
+            assert_eq!(at(path).slurm, None, "{path}");
+        }
+    }
+
+    #[test]
+    fn kubernetes_paths_of_both_drivers_name_pod_class_and_container() {
+        use Qos::{BestEffort, Burstable, Guaranteed};
+        use Runtime::{Containerd, CriO, Docker};
+        let slice = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid_>.slice";
+        for (path, qos, runtime) in [
+            (
+                format!("{slice}/cri-containerd-<id>.scope"),
+                Burstable,
+                Some(Containerd),
+            ),
+            (format!("/../..{slice}/crio-<id>.scope"), Burstable, Some(CriO)),
+            (
+                format!("{slice}/docker-<id>.scope/inner"),
+                Burstable,
+                Some(Docker),
+            ),
+            (
+                "/kubepods.slice/kubepods-pod<uid_>.slice/cri-containerd-<id>.scope".into(),
+                Guaranteed,
+                Some(Containerd),
+            ),
+            ("/kubepods/besteffort/pod<uid>/<id>".into(), BestEffort, None),
+            ("/kubepods/burstable/pod<uid>/<id>".into(), Burstable, None),
+            ("/kubepods/pod<uid>/<id>".into(), Guaranteed, None),
+            (
+                "/system.slice/containerd.service/kubepods-burstable-pod<uid_>.slice:cri-containerd:<id>"
+                    .into(),
+                Burstable,
+                Some(Containerd),
+            ),
+            (
+                format!(
+                    "/docker/{}/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod<uid_>.slice/cri-containerd-<id>.scope",
+                    "f".repeat(64)
+                ),
+                Guaranteed,
+                Some(Containerd),
+            ),
+        ] {
+            let got = at(&path);
+            assert_eq!(got.pod, Some(Pod { uid: UID.into(), qos }), "{path}");
+            assert_eq!(
+                got.container,
+                Some(Container {
+                    runtime,
+                    id: ID.into()
+                }),
+                "{path}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_pause_level_of_a_pod_has_no_container() {
+        let got = at("/docker/<id>/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod<uid_>.slice");
+        assert_eq!((got.pod.map(|p| p.uid), got.container), (Some(UID.into()), None));
+    }
+
+    #[test]
+    fn a_static_pod_has_a_uid_without_dashes() {
+        let hash = "0a1b2c3d4e5f60718293a4b5c6d7e8f9";
+        assert_eq!(
+            at(&format!("/kubepods/burstable/pod{hash}/<id>"))
+                .pod
+                .map(|p| p.uid),
+            Some(hash.into())
+        );
+    }
+
+    #[test]
+    fn docker_podman_and_nerdctl_containers_are_named() {
+        for (path, runtime) in [
+            ("/docker/<id>", Runtime::Docker),
+            ("/system.slice/docker-<id>.scope", Runtime::Docker),
+            ("/machine.slice/libpod-<id>.scope", Runtime::Podman),
+            ("/machine.slice/libpod-<id>.scope/container", Runtime::Podman),
+            (
+                "/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-<id>.scope",
+                Runtime::Podman,
+            ),
+            (
+                "/user.slice/user-1000.slice/user@1000.service/app.slice/x.service/libpod-payload-<id>",
+                Runtime::Podman,
+            ),
+            ("/system.slice/nerdctl-<id>.scope", Runtime::Containerd),
+        ] {
+            assert_eq!(
+                at(path).container,
+                Some(Container {
+                    runtime: Some(runtime),
+                    id: ID.into()
+                }),
+                "{path}"
+            );
+        }
+        for path in [
+            "/machine.slice/libpod-conmon-<id>.scope",
+            "/system.slice/docker.service",
+            "/docker/buildx",
+            "/<id>",
+        ] {
+            assert_eq!(at(path).container, None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_libvirt_machine_is_unescaped() {
+        let got = at("/machine.slice/machine-qemu\\x2d2\\x2dinstance\\x2d0000001f.scope/libvirt/emulator");
+        assert_eq!(got.machine.as_deref(), Some("2-instance-0000001f"));
+    }
+
+    #[test]
+    fn a_job_in_a_pod_keeps_both() {
+        let got = at("/kubepods/pod<uid>/<id>/system.slice/slurmstepd.scope/job_3/step_0");
+        assert!(got.pod.is_some() && got.container.is_some());
+        assert_eq!(got.slurm.map(|s| s.job), Some(3));
+    }
+
+    #[test]
+    fn escapes_that_are_not_printable_ascii_stay() {
+        assert_eq!(unescape("a\\x2db\\x0ac\\x1b\\xzz\\x2"), "a-b\\x0ac\\x1b\\xzz\\x2");
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_panics_and_escaping_a_second_time_brings_nothing_back(path: String) {
+            let _ = Workload::from_path(&path);
+            prop_assert!(unescape(&path).chars().filter(|c| c.is_control()).count() <= path.chars().filter(|c| c.is_control()).count());
+        }
+    }
+}

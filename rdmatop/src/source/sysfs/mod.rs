@@ -1,0 +1,18 @@
+//! RDMA devices, their ports and their network devices as sysfs shows them.
+//!
+//! Source of the layout: `Documentation/ABI/stable/sysfs-class-infiniband` and drivers/infiniband/core/sysfs.c.
+//! Nothing here needs privilege. Everything but the counters changes rarely: read a device when it appears and
+//! on a slow beat, and its counters at every tick.
+mod counters;
+mod device;
+mod gid;
+mod netdev;
+mod pci;
+mod port;
+
+pub use counters::{Counter, CounterFiles, CounterGroup};
+pub use device::{DeviceFacts, device_dir, list_devices, read_device};
+pub use gid::{GidEntry, GidKind};
+pub use netdev::{NetdevFacts, NetdevStats, read_netdev};
+pub use pci::{PciFacts, PcieLink};
+pub use port::{Named, PortFacts, Rate};

@@ -1,0 +1,174 @@
+//! One port of an RDMA device: `/sys/class/infiniband/DEVICE/ports/N`.
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::gid::{GidEntry, read_gids};
+use crate::source::root::{Root, parse_u64};
+use crate::text;
+
+/// A number that sysfs prints with its name, as in "4: ACTIVE".
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Named {
+    /// The number: `enum ib_port_state` or `enum ib_port_phys_state`.
+    pub code: u32,
+    /// The kernel's name for it.
+    pub name: String,
+}
+
+/// The port's line rate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rate {
+    /// Bits per second; `None` when the text could not be read.
+    pub bits_per_sec: Option<u64>,
+    /// The kernel's text, such as "100 Gb/sec (4X EDR)".
+    pub text: String,
+    /// True for the 2.5 Gb/s of a software device. `ib_get_eth_speed` (drivers/infiniband/core/verbs.c) answers
+    /// that for any network device that is slower or does not know its speed, so no share of it may be shown.
+    pub is_placeholder: bool,
+}
+
+impl Rate {
+    /// The rate that a percentage may be computed of.
+    pub fn honest_bits_per_sec(&self) -> Option<u64> {
+        self.bits_per_sec.filter(|_| !self.is_placeholder)
+    }
+}
+
+/// Facts of one port. Its counters are read by [`super::CounterFiles`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortFacts {
+    /// Port number, from 1.
+    pub port: u32,
+    /// Logical state; 4 is ACTIVE.
+    pub state: Option<Named>,
+    /// Physical state; 5 is `LinkUp`.
+    pub phys_state: Option<Named>,
+    /// Line rate.
+    pub rate: Option<Rate>,
+    /// "`InfiniBand`" or "Ethernet".
+    pub link_layer: Option<String>,
+    /// Local identifier; 0 on Ethernet.
+    pub lid: Option<u32>,
+    /// LID of the subnet manager; 0 when there is none.
+    pub sm_lid: Option<u32>,
+    /// The network device of the first GID that has one.
+    pub netdev: Option<String>,
+    /// Used GID slots.
+    pub gids: Vec<GidEntry>,
+}
+
+/// Reads one port below `device`; `software` says that no hardware is behind the device.
+pub(super) fn read_port(root: &Root, device: &Path, port: u32, software: bool) -> PortFacts {
+    let dir = device.join("ports").join(port.to_string());
+    let named = |file| root.value(&dir.join(file)).and_then(|raw| parse_named(&raw));
+    let small = |file| root.number(&dir.join(file)).and_then(|n| n.try_into().ok());
+    let gids = read_gids(root, &dir);
+    PortFacts {
+        port,
+        state: named("state"),
+        phys_state: named("phys_state"),
+        rate: root
+            .line(&dir.join("rate"))
+            .map(|text| parse_rate(text, software)),
+        link_layer: root.line(&dir.join("link_layer")),
+        lid: small("lid"),
+        sm_lid: small("sm_lid"),
+        netdev: gids.iter().find_map(|gid| gid.netdev.clone()),
+        gids,
+    }
+}
+
+fn parse_named(raw: &[u8]) -> Option<Named> {
+    let colon = raw.iter().position(|b| *b == b':')?;
+    let (code, name) = raw.split_at(colon);
+    Some(Named {
+        code: parse_u64(code)?.try_into().ok()?,
+        name: text::sanitize(name[1..].trim_ascii()),
+    })
+}
+
+fn parse_rate(text: String, software: bool) -> Rate {
+    const SDR_1X: u64 = 2_500_000_000;
+    let bits_per_sec = parse_gigabits(&text);
+    Rate {
+        bits_per_sec,
+        is_placeholder: software && bits_per_sec == Some(SDR_1X),
+        text,
+    }
+}
+
+/// "2.5 Gb/sec (1X SDR)": `rate_show` prints whole gigabits, or halves as ".5".
+fn parse_gigabits(text: &str) -> Option<u64> {
+    let (number, unit) = text.split_once(' ')?;
+    if !unit.starts_with("Gb/sec") {
+        return None;
+    }
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = fraction.len();
+    if digits > 9 || !fraction.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let fraction = parse_u64(format!("{fraction:0<9}").as_bytes())?;
+    whole
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1_000_000_000)?
+        .checked_add(fraction)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn rates_are_read_in_bits_per_second() {
+        for (text, want) in [
+            ("100 Gb/sec (4X EDR)", Some(100_000_000_000)),
+            ("2.5 Gb/sec (1X SDR)", Some(2_500_000_000)),
+            ("25.78125 Gb/sec", Some(25_781_250_000)),
+            ("100 Mb/sec", None),
+            ("fast", None),
+            ("1.x Gb/sec", None),
+            ("99999999999999999999 Gb/sec", None),
+        ] {
+            assert_eq!(parse_gigabits(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_the_slowest_rate_of_a_software_device_is_a_placeholder() {
+        let rate = |text: &str, software| parse_rate(text.into(), software);
+        assert!(rate("2.5 Gb/sec (1X SDR)", true).is_placeholder);
+        assert_eq!(rate("2.5 Gb/sec (1X SDR)", true).honest_bits_per_sec(), None);
+        assert!(
+            !rate("100 Gb/sec (4X EDR)", true).is_placeholder,
+            "rxe over a real 100G device"
+        );
+        assert!(!rate("2.5 Gb/sec (1X SDR)", false).is_placeholder);
+    }
+
+    #[test]
+    fn states_keep_number_and_name() {
+        assert_eq!(
+            parse_named(b"4: ACTIVE"),
+            Some(Named {
+                code: 4,
+                name: "ACTIVE".into()
+            })
+        );
+        assert_eq!(parse_named(b"5: LinkUp").map(|n| n.name), Some("LinkUp".into()));
+        assert_eq!(parse_named(b"ACTIVE"), None);
+        assert_eq!(parse_named(b"x: ACTIVE"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(raw: Vec<u8>, text: String, close in "[0-9.]{0,25} Gb/sec.*") {
+            let _ = parse_named(&raw);
+            let _ = parse_gigabits(&text);
+            let _ = parse_gigabits(&close);
+        }
+    }
+}

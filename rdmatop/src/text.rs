@@ -1,0 +1,179 @@
+//! The one place that makes text from the kernel and from processes safe to print.
+//!
+//! A device name, a comm, a command line, an environment value or a counter name can hold any bytes: the
+//! kernel accepts ESC and newline in RDMA device names and in comms. Everything a reader hands on as a
+//! `String` went through [`sanitize`]; views, JSON and exporters only add the escaping of their format.
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// Makes any bytes printable on one terminal line.
+///
+/// * a byte that is not part of valid UTF-8 becomes `\xNN`;
+/// * a control character below U+0080 (ESC, newline, tab, NUL, DEL) becomes `\xNN`;
+/// * any other character that draws nothing, steers the terminal or reorders text (C1 controls, bidirectional
+///   marks and overrides, zero-width and combining characters, line and paragraph separators, tags, fillers)
+///   becomes `\u{HEX}`;
+/// * all else, the backslash included, stays as it is.
+///
+/// So the result is for display and for keys, and cannot be turned back: a name that holds the six characters
+/// of an escape looks the same as the escape. In exchange the function is idempotent, and text that passed
+/// twice through different layers is not escaped twice.
+pub fn sanitize(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            push_safe(&mut out, c);
+        }
+        for byte in chunk.invalid() {
+            push_hex(&mut out, *byte);
+        }
+    }
+    out
+}
+
+/// [`sanitize`] with a bound: at most `max_bytes` of input are read and at most `max_bytes` are returned.
+pub fn sanitize_bounded(bytes: &[u8], max_bytes: usize) -> String {
+    let mut out = sanitize(bytes.get(..max_bytes).unwrap_or(bytes));
+    let keep = cut(&out, max_bytes).len();
+    out.truncate(keep);
+    out
+}
+
+fn push_safe(out: &mut String, c: char) {
+    if c.is_ascii_control() {
+        push_hex(out, c as u8);
+    } else if is_unsafe(c) {
+        out.extend(c.escape_unicode());
+    } else {
+        out.push(c);
+    }
+}
+
+fn push_hex(out: &mut String, byte: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    out.push_str("\\x");
+    out.push(char::from(DIGITS[usize::from(byte >> 4)]));
+    out.push(char::from(DIGITS[usize::from(byte & 15)]));
+}
+
+/// True for a non-ASCII character that must not reach a terminal as it is.
+fn is_unsafe(c: char) -> bool {
+    // The width table gives None for controls and 0 for what draws nothing on its own; the ranges after it are
+    // those that some versions of the table give a width although terminals act on them or draw nothing.
+    c.width().is_none_or(|columns| columns == 0)
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// The directory name under which sysfs shows a kernel object of this name.
+///
+/// `kobject_set_name_vargs` (lib/kobject.c) replaces every `/` by `!`, so the RDMA device `foo/bar` lives in
+/// `/sys/class/infiniband/foo!bar`.
+pub fn sysfs_name(name: &str) -> String {
+    name.replace('/', "!")
+}
+
+/// The longest prefix of `s` that has at most `max_bytes` bytes and ends between characters.
+pub fn cut(s: &str, max_bytes: usize) -> &str {
+    &s[..s.floor_char_boundary(max_bytes)]
+}
+
+/// The longest prefix of `s` that takes at most `columns` terminal columns.
+pub fn cut_columns(s: &str, columns: usize) -> &str {
+    let mut used = 0;
+    for (at, c) in s.char_indices() {
+        used += c.width().unwrap_or(0);
+        if used > columns {
+            return &s[..at];
+        }
+    }
+    s
+}
+
+/// Terminal columns that `s` takes: East Asian wide characters take two.
+pub fn width(s: &str) -> usize {
+    s.width()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn escape_sequences_newlines_and_invalid_bytes_become_visible() {
+        assert_eq!(
+            sanitize(b"a\x1b[31mb\nc\td\0\x7f"),
+            "a\\x1b[31mb\\x0ac\\x09d\\x00\\x7f"
+        );
+        assert_eq!(sanitize(b"bad\xff\xc3("), "bad\\xff\\xc3(");
+    }
+
+    #[test]
+    fn bidi_zero_width_and_c1_characters_become_visible() {
+        assert_eq!(sanitize("x\u{202e}y".as_bytes()), "x\\u{202e}y");
+        assert_eq!(
+            sanitize("\u{200b}\u{feff}\u{2066}".as_bytes()),
+            "\\u{200b}\\u{feff}\\u{2066}"
+        );
+        assert_eq!(sanitize("\u{9b}31m\u{2028}".as_bytes()), "\\u{9b}31m\\u{2028}");
+        assert_eq!(sanitize("e\u{301}".as_bytes()), "e\\u{301}");
+    }
+
+    #[test]
+    fn ordinary_text_in_any_script_stays() {
+        for s in [
+            "mlx5_0",
+            "ib_send_bw -d rxe0",
+            "naïve",
+            "日本語",
+            "back\\slash",
+            "🦀",
+        ] {
+            assert_eq!(sanitize(s.as_bytes()), s);
+        }
+    }
+
+    #[test]
+    fn a_slash_becomes_a_bang_as_in_the_kernel() {
+        assert_eq!(sysfs_name("foo/bar/baz"), "foo!bar!baz");
+        assert_eq!(sysfs_name("mlx5_0"), "mlx5_0");
+    }
+
+    #[test]
+    fn cutting_never_splits_a_character() {
+        assert_eq!(cut("日本", 4), "日");
+        assert_eq!(cut("日本", 99), "日本");
+        assert_eq!(cut_columns("日本x", 3), "日");
+        assert_eq!(cut_columns("日本x", 5), "日本x");
+        assert_eq!(width("日本x"), 5);
+    }
+
+    #[test]
+    fn the_bound_holds_for_input_that_grows_by_escaping() {
+        assert_eq!(sanitize_bounded(&[0; 100], 10), "\\x00\\x00\\x");
+    }
+
+    proptest! {
+        #[test]
+        fn sanitizing_twice_changes_nothing(bytes: Vec<u8>) {
+            let once = sanitize(&bytes);
+            prop_assert_eq!(sanitize(once.as_bytes()), once);
+        }
+
+        #[test]
+        fn sanitized_text_has_no_character_that_acts_or_hides(s in "\\PC*|[\\x00-\u{10ffff}]*") {
+            let safe = sanitize(s.as_bytes());
+            prop_assert!(safe.chars().all(|c| !c.is_control() && c.width().is_some_and(|w| w > 0)), "{safe:?}");
+        }
+
+        #[test]
+        fn a_cut_is_a_prefix_within_its_bound(s: String, max in 0usize..40) {
+            prop_assert!(cut(&s, max).len() <= max && s.starts_with(cut(&s, max)));
+            let columns = cut_columns(&s, max);
+            prop_assert!(s.starts_with(columns));
+            prop_assert!(columns.chars().filter_map(UnicodeWidthChar::width).sum::<usize>() <= max);
+        }
+    }
+}

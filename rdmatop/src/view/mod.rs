@@ -1,0 +1,1 @@
+//! Views: they get snapshots and events and write. They never look into a source.
