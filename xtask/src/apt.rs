@@ -266,14 +266,16 @@ pub(crate) fn pick_kernel<'a>(
         (None, whole) => whole?,
     };
     let release = format!("{version}-amd64");
-    let packages = if split == Some(version) {
-        vec![
-            format!("linux-binary-{release}"),
-            format!("linux-modules-{release}"),
-        ]
+    // linux-base-VERSION holds modules.builtin, from which depmod knows what is no module.
+    let wanted: &[&str] = if split == Some(version) {
+        &["linux-binary-", "linux-modules-", "linux-base-"]
     } else {
-        vec![format!("linux-image-{release}")]
+        &["linux-image-"]
     };
+    let packages = wanted.iter().map(|prefix| format!("{prefix}{release}"));
+    let packages = packages
+        .filter(|package| names.clone().any(|name| name == package))
+        .collect();
     Some(KernelPackages { release, packages })
 }
 
@@ -512,13 +514,15 @@ Components: main
             "linux-image-7.2.13+deb14-amd64",
             "linux-modules-7.2.13+deb14-amd64",
             "linux-binary-7.2.13+deb14-amd64",
+            "linux-base-7.2.13+deb14-amd64",
         ];
         let picked = pick_kernel(names.into_iter(), None).unwrap();
         assert_eq!(
             picked.packages,
             [
                 "linux-binary-7.2.13+deb14-amd64",
-                "linux-modules-7.2.13+deb14-amd64"
+                "linux-modules-7.2.13+deb14-amd64",
+                "linux-base-7.2.13+deb14-amd64"
             ]
         );
     }

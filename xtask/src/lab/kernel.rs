@@ -151,7 +151,7 @@ fn fetch_from(series: Series, title: &str, uri: &str, suite: &str) -> Result<Ker
     let _ = fs::remove_dir_all(&work);
     let apt = PrivateApt::new(work.clone(), uri, suite)?;
     apt.update(&format!("{title}: package lists of {suite}"))?;
-    let names = apt.search("^linux-(image|binary|modules)-[0-9].*-amd64$")?;
+    let names = apt.search("^linux-(image|binary|modules|base)-[0-9].*-amd64$")?;
     let names = names.iter().map(String::as_str);
     let Some(picked) = apt::pick_kernel(names, series.filter) else {
         bail!(
