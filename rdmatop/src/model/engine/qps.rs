@@ -323,12 +323,15 @@ impl Qps {
     ) -> u64 {
         self.last_uid += 1;
         let uid = self.last_uid;
-        let younger = self
-            .by_key
-            .get(&key)
-            .and_then(|uid| self.all.get(uid))
+        let living = self.by_key.get(&key).and_then(|uid| self.all.get(uid));
+        let younger = living
             .map(|qp| qp.first_ns)
             .filter(|other_ns| *other_ns > first_ns);
+        if let Some(living) = living.map(|qp| qp.uid)
+            && younger.is_none()
+        {
+            self.end(living, first_ns, processes);
+        }
         self.all.insert(
             uid,
             Qp {
@@ -376,7 +379,7 @@ impl Qps {
     pub(super) fn created(&mut self, uid: u64, ts_ns: u64) {
         let Some(qp) = self.all.get_mut(&uid) else { return };
         qp.born_ns = Some(ts_ns);
-        qp.first_ns = qp.first_ns.min(ts_ns);
+        qp.first_ns = ts_ns;
         qp.created = true;
         // Steps that a dump told of have the time at which the dump began, which may be before the birth.
         qp.timeline.retain(|step| step.mono_ns >= ts_ns);
@@ -409,10 +412,20 @@ impl Qps {
 
     /// Records the device of a QP known without one.
     pub(super) fn set_device(&mut self, uid: u64, device: u64, processes: &mut Processes) {
-        let Some(qp) = self.all.get_mut(&uid) else { return };
+        let Some(qp) = self.all.get(&uid) else { return };
         if qp.key.device != 0 || device == 0 {
             return;
         }
+        let (first_ns, lives) = (qp.first_ns, qp.ended_ns.is_none());
+        if let Some(other) = self
+            .by_key
+            .get(&Key { device, ..qp.key })
+            .copied()
+            .filter(|_| lives)
+        {
+            self.end(other, first_ns, processes);
+        }
+        let Some(qp) = self.all.get_mut(&uid) else { return };
         let (before, after) = (qp.key, Key { device, ..qp.key });
         qp.key = after;
         qp.touch();
