@@ -160,6 +160,12 @@ impl Qp {
         self.touch();
     }
 
+    /// Born after `ts_ns`: what is told of that time is about another.
+    fn is_younger_than(&self, ts_ns: u64) -> bool {
+        self.born_ns
+            .is_some_and(|born_ns| ts_ns.saturating_add(INVERSION_NS) < born_ns)
+    }
+
     /// Nothing about it is newer than a dump that began at `began_ns`.
     pub(super) fn is_older_than(&self, began_ns: u64) -> bool {
         self.first_ns <= began_ns
@@ -252,15 +258,21 @@ impl Qps {
             let in_time = qp
                 .ended_ns
                 .is_none_or(|ended| ts_ns <= ended.saturating_add(INVERSION_NS));
-            if same_number && in_time {
+            if qp.is_younger_than(ts_ns) {
+                // Told of late: the address has had another tenant since.
+            } else if same_number && in_time {
                 return Some(uid);
+            } else {
+                // The address has another tenant by now.
+                self.end(uid, ts_ns, processes);
             }
-            // The address has another tenant.
-            self.end(uid, ts_ns, processes);
         }
         let uid = self.live(key?)?;
-        let known = self.all.get(&uid)?.object;
-        if known == 0 || object == 0 || known == object {
+        let qp = self.all.get(&uid)?;
+        if qp.is_younger_than(ts_ns) {
+            return None;
+        }
+        if qp.object == 0 || object == 0 || qp.object == object {
             return Some(uid);
         }
         self.end(uid, ts_ns, processes);
@@ -283,7 +295,9 @@ impl Qps {
             if same_number && !qp.created && ts_ns <= qp.first_ns.saturating_add(INVERSION_NS) {
                 return Some(uid);
             }
-            self.end(uid, ts_ns, processes);
+            if !qp.is_younger_than(ts_ns) {
+                self.end(uid, ts_ns, processes);
+            }
         }
         let uid = self.live(key?)?;
         let qp = self.all.get(&uid)?;
@@ -291,14 +305,33 @@ impl Qps {
         if qp.object == 0 && !qp.created && ts_ns <= qp.learnt_ns {
             return Some(uid);
         }
-        self.end(uid, ts_ns, processes);
+        if !qp.is_younger_than(ts_ns) {
+            self.end(uid, ts_ns, processes);
+        }
         None
     }
 
-    /// Adds a QP that is known to have been there at `first_ns`.
-    pub(super) fn insert(&mut self, object: u64, key: Key, first_ns: u64, learnt_ns: u64) -> u64 {
+    /// Adds a QP that is known to have been there at `first_ns`. One told of so late that another has its number
+    /// by now has ended.
+    pub(super) fn insert(
+        &mut self,
+        object: u64,
+        key: Key,
+        first_ns: u64,
+        learnt_ns: u64,
+        processes: &mut Processes,
+    ) -> u64 {
         self.last_uid += 1;
         let uid = self.last_uid;
+        let living = self.by_key.get(&key).and_then(|uid| self.all.get(uid));
+        let younger = living
+            .map(|qp| qp.first_ns)
+            .filter(|other_ns| *other_ns > first_ns);
+        if let Some(living) = living.map(|qp| qp.uid)
+            && younger.is_none()
+        {
+            self.end(living, first_ns, processes);
+        }
         self.all.insert(
             uid,
             Qp {
@@ -333,8 +366,12 @@ impl Qps {
                 row: None,
             },
         );
-        self.by_key.insert(key, uid);
         self.set_object(uid, object);
+        if let Some(younger_ns) = younger {
+            self.end(uid, younger_ns, processes);
+        } else {
+            self.by_key.insert(key, uid);
+        }
         uid
     }
 
@@ -342,7 +379,7 @@ impl Qps {
     pub(super) fn created(&mut self, uid: u64, ts_ns: u64) {
         let Some(qp) = self.all.get_mut(&uid) else { return };
         qp.born_ns = Some(ts_ns);
-        qp.first_ns = qp.first_ns.min(ts_ns);
+        qp.first_ns = ts_ns;
         qp.created = true;
         // Steps that a dump told of have the time at which the dump began, which may be before the birth.
         qp.timeline.retain(|step| step.mono_ns >= ts_ns);
@@ -357,20 +394,38 @@ impl Qps {
 
     /// Records the address of a QP known by its number only.
     pub(super) fn set_object(&mut self, uid: u64, object: u64) {
-        if let Some(qp) = self.all.get_mut(&uid)
-            && object != 0
-        {
-            qp.object = object;
+        let Some(first_ns) = self.all.get(&uid).map(|qp| qp.first_ns).filter(|_| object != 0) else {
+            return;
+        };
+        let holder = self
+            .by_object
+            .get(&object)
+            .and_then(|holder| self.all.get(holder));
+        let taken = holder.is_some_and(|holder| holder.uid != uid && holder.first_ns > first_ns);
+        if !taken {
             self.by_object.insert(object, uid);
+        }
+        if let Some(qp) = self.all.get_mut(&uid) {
+            qp.object = object;
         }
     }
 
     /// Records the device of a QP known without one.
     pub(super) fn set_device(&mut self, uid: u64, device: u64, processes: &mut Processes) {
-        let Some(qp) = self.all.get_mut(&uid) else { return };
+        let Some(qp) = self.all.get(&uid) else { return };
         if qp.key.device != 0 || device == 0 {
             return;
         }
+        let (first_ns, lives) = (qp.first_ns, qp.ended_ns.is_none());
+        if let Some(other) = self
+            .by_key
+            .get(&Key { device, ..qp.key })
+            .copied()
+            .filter(|_| lives)
+        {
+            self.end(other, first_ns, processes);
+        }
+        let Some(qp) = self.all.get_mut(&uid) else { return };
         let (before, after) = (qp.key, Key { device, ..qp.key });
         qp.key = after;
         qp.touch();
@@ -488,7 +543,7 @@ mod tests {
     #[test]
     fn a_timeline_without_end_keeps_birth_and_present() {
         let mut qps = Qps::default();
-        let uid = qps.insert(1, Key::new(1, 5, None), 1, 1);
+        let uid = qps.insert(1, Key::new(1, 5, None), 1, 1, &mut Processes::default());
         qps.created(uid, 1);
         let qp = qps.get_mut(uid).unwrap();
         for ts in 2..200 {

@@ -378,3 +378,15 @@ fn a_single_sample_keeps_what_ended_within_it() {
     assert!(host.only_qp().exited);
     assert!(host.process(231).exited);
 }
+
+#[test]
+fn records_without_an_address_never_make_two_living_qps_of_one_number() {
+    let mut host = Host::new();
+    let t = host.now + SECOND;
+    host.pass(SECOND);
+    host.qp(modify(t - 16 * MS, 0, 2, 0));
+    host.qp(create(t, 0, 2));
+    host.qp(create(t - 10 * MS - 1, 0, 2));
+    let snapshot = host.tick();
+    assert_eq!(snapshot.qps.iter().filter(|row| !row.exited).count(), 1);
+}

@@ -114,6 +114,9 @@ fn run(host: &mut Host, step: &Step) {
         } => {
             let mut record = modify(ts(*back), *object, *qpn, *state);
             (record.prefix.rc, record.attr_mask) = (*rc, *mask);
+            if mask & 2 != 0 {
+                record.prefix.flags &= !flag::DEVICE;
+            }
             host.qp(record);
         }
         Step::Destroy {

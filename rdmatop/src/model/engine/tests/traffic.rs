@@ -229,3 +229,41 @@ fn a_qp_in_a_slot_is_not_forgotten_before_its_last_counts() {
     host.pass(SECOND).sweep(&[]);
     assert_eq!(host.engine.qps.iter().count(), 0);
 }
+
+#[test]
+fn a_slot_seen_late_does_not_end_the_next_tenant_of_its_address() {
+    let mut host = Host::new();
+    host.sweep(&[]);
+    let t = host.now;
+    // The first QP's records were lost; its slot is swept when the second has its address already.
+    host.qp(create(t + SECOND, 0xa0, 18));
+    let (first, second) = (slot(t + 1, 0xa0, 17, 30), slot(t + SECOND, 0xa0, 18, 5));
+    host.pass(2 * SECOND).sweep(&[final_slot(first), second]);
+    let snapshot = host.tick();
+    let mut rows: Vec<_> = snapshot
+        .qps
+        .iter()
+        .map(|r| (r.qpn, r.exited, r.traffic.tx_wr.unwrap().total))
+        .collect();
+    rows.sort_unstable();
+    assert_eq!(rows, [(17, true, 30), (18, false, 5)]);
+    assert_eq!(host.process(231).traffic.tx_wr.unwrap().total, 35);
+}
+
+#[test]
+fn a_slot_seen_late_with_the_number_of_a_living_qp_has_ended() {
+    let mut host = Host::new();
+    host.sweep(&[]);
+    let t = host.now;
+    host.qp(create(t + SECOND, 0xb0, 17));
+    let (first, second) = (slot(t + 1, 0xa0, 17, 30), slot(t + SECOND, 0xb0, 17, 5));
+    host.pass(2 * SECOND).sweep(&[first, second]);
+    let snapshot = host.tick();
+    let mut rows: Vec<_> = snapshot
+        .qps
+        .iter()
+        .map(|r| (r.exited, r.traffic.tx_wr.unwrap().total))
+        .collect();
+    rows.sort_unstable();
+    assert_eq!(rows, [(false, 5), (true, 30)]);
+}
