@@ -1,6 +1,6 @@
 //! What the user asked to see. One meaning for events and for rows, in every mode.
 
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     event::{Event, EventKind},
