@@ -137,10 +137,13 @@ pub mod loss {
     pub const WALK: u32 = 4;
     /// A post-to-completion stamp found no room.
     pub const STAMP: u32 = 5;
+    /// A return probe did not fire (the kernel had no free return instance): that call made no record. Seen
+    /// when the same thread enters the same function again.
+    pub const RETURN: u32 = 6;
     /// Number of causes.
-    pub const COUNT: u32 = 6;
+    pub const COUNT: u32 = 7;
     /// A word for each, stable: JSON's `where`.
-    pub const NAMES: [&str; COUNT as usize] = ["ring", "stash", "slot", "verb", "walk", "stamp"];
+    pub const NAMES: [&str; COUNT as usize] = ["ring", "stash", "slot", "verb", "walk", "stamp", "return"];
 }
 
 /// The bucket that `value` ns belongs to.

@@ -71,5 +71,51 @@ pub const OFFSETS: &[Offset] = &[
     at("OFF_UFILE_DEVICE", "ib_uverbs", "ib_uverbs_file", "device"),
     at("OFF_UDEV_IB_DEV", "ib_uverbs", "ib_uverbs_device", "ib_dev"),
     at("OFF_IDPRIV_RES", "rdma_cm", "rdma_id_private", "res"),
-    at("OFF_IDPRIV_QPN", "rdma_cm", "rdma_id_private", "qp_num"),
+    at("OFF_IDPRIV_DEVICE", "rdma_cm", "rdma_id_private", "id.device"),
+];
+
+/// A field of a tracepoint that the kernel side wants the byte offset of: read from the event's `format` file
+/// in tracefs, never assumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TracepointField {
+    /// Name of the read-only global in rdmatop-ebpf.
+    pub global: &'static str,
+    /// Tracepoint category.
+    pub category: &'static str,
+    /// Tracepoint name.
+    pub event: &'static str,
+    /// Field name in the format file.
+    pub field: &'static str,
+}
+
+const fn tp(global: &'static str, event: &'static str, field: &'static str) -> TracepointField {
+    TracepointField {
+        global,
+        category: "rdma_cma",
+        event,
+        field,
+    }
+}
+
+/// Every tracepoint field.
+pub const TRACEPOINT_FIELDS: &[TracepointField] = &[
+    tp("TP_EVENT_CM_ID", "cm_event_handler", "cm_id"),
+    tp("TP_EVENT_EVENT", "cm_event_handler", "event"),
+    tp("TP_EVENT_STATUS", "cm_event_handler", "status"),
+    tp("TP_EVENT_SRC", "cm_event_handler", "srcaddr"),
+    tp("TP_EVENT_DST", "cm_event_handler", "dstaddr"),
+    tp("TP_REQ_CM_ID", "cm_send_req", "cm_id"),
+    tp("TP_REQ_QPN", "cm_send_req", "qp_num"),
+    tp("TP_REQ_SRC", "cm_send_req", "srcaddr"),
+    tp("TP_REQ_DST", "cm_send_req", "dstaddr"),
+    tp("TP_REP_CM_ID", "cm_send_rep", "cm_id"),
+    tp("TP_REP_QPN", "cm_send_rep", "qp_num"),
+    tp("TP_REP_SRC", "cm_send_rep", "srcaddr"),
+    tp("TP_REP_DST", "cm_send_rep", "dstaddr"),
+    tp("TP_REJ_CM_ID", "cm_send_rej", "cm_id"),
+    tp("TP_REJ_SRC", "cm_send_rej", "srcaddr"),
+    tp("TP_REJ_DST", "cm_send_rej", "dstaddr"),
+    tp("TP_DISC_CM_ID", "cm_disconnect", "cm_id"),
+    tp("TP_DISC_SRC", "cm_disconnect", "srcaddr"),
+    tp("TP_DISC_DST", "cm_disconnect", "dstaddr"),
 ];

@@ -1,6 +1,42 @@
 //! rdmatop's eBPF programs. On the host this crate is an empty program, so that `cargo build --workspace`
 //! needs no bpf toolchain; the real build is `cargo xtask build-ebpf`.
-#![cfg_attr(target_arch = "bpf", no_std, no_main)]
+//!
+//! `body` holds the logic, written once; `shell` holds the thin programs that a kprobe or a tracepoint enters
+//! by. Nothing here knows an offset: see `offsets`.
+#![cfg_attr(target_arch = "bpf", no_std, no_main, feature(core_intrinsics))]
+#![cfg_attr(
+    target_arch = "bpf",
+    expect(
+        internal_features,
+        reason = "bpfel has no AtomicU64::fetch_add; atomic_xadd makes a locked add"
+    )
+)]
+
+#[cfg(target_arch = "bpf")]
+mod body;
+#[cfg(target_arch = "bpf")]
+mod emit;
+#[cfg(target_arch = "bpf")]
+mod maps;
+#[cfg(target_arch = "bpf")]
+mod offsets;
+#[cfg(target_arch = "bpf")]
+mod shell;
+#[cfg(target_arch = "bpf")]
+mod task;
 
 #[cfg(not(target_arch = "bpf"))]
 fn main() {}
+
+/// Some helpers are open to GPL-compatible programs only; the kernel reads the licence from this section.
+#[cfg(target_arch = "bpf")]
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
+
+/// Never reached: a program that can panic does not pass the verifier, because this loops for ever.
+#[cfg(target_arch = "bpf")]
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}

@@ -60,7 +60,12 @@ pub struct ViewArgs {
     pub duration: Option<Duration>,
 
     /// Sort processes by this column, largest first [default: tx]
-    #[arg(long, value_name = "COL", conflicts_with = "trace", hide_possible_values = false)]
+    #[arg(
+        long,
+        value_name = "COL",
+        conflicts_with = "trace",
+        hide_possible_values = false
+    )]
     pub sort: Option<SortColumn>,
 
     /// No colors
@@ -223,7 +228,10 @@ fn event_selector(word: &str) -> Result<EventSelector, String> {
         .collect();
     if kinds.is_empty() {
         let all: Vec<&str> = EventKind::ALL.into_iter().map(EventKind::name).collect();
-        return Err(format!("kinds are {} and the families qp, mr, cq, cm", all.join(", ")));
+        return Err(format!(
+            "kinds are {} and the families qp, mr, cq, cm",
+            all.join(", ")
+        ));
     }
     Ok(EventSelector(kinds))
 }

@@ -93,7 +93,10 @@ mod tests {
 
     #[test]
     fn a_reader_that_went_away_is_no_failure() {
-        assert_eq!(written(Err(io::ErrorKind::BrokenPipe.into())), Ok(Written::ReaderGone));
+        assert_eq!(
+            written(Err(io::ErrorKind::BrokenPipe.into())),
+            Ok(Written::ReaderGone)
+        );
         assert_eq!(written(Ok(())), Ok(Written::All));
     }
 
@@ -101,6 +104,9 @@ mod tests {
     fn a_full_disk_is_a_failure_in_one_line() {
         let stop = written(Err(io::Error::from_raw_os_error(libc::ENOSPC))).unwrap_err();
         assert_eq!(stop.exit, Exit::Failure);
-        assert_eq!(stop.line, "cannot write to stdout: No space left on device (os error 28)");
+        assert_eq!(
+            stop.line,
+            "cannot write to stdout: No space left on device (os error 28)"
+        );
     }
 }

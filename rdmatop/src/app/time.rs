@@ -18,4 +18,3 @@ fn read(clock: ClockId) -> u64 {
     let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
-

@@ -124,7 +124,7 @@ pub struct Event {
     /// State before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<QpState>,
-    /// State after.
+    /// State after; with a negative `rc` the state that was asked for and not reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<QpState>,
     /// Attribute mask of the modify, `IB_QP_*` bits.

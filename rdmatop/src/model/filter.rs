@@ -106,3 +106,167 @@ fn same_comm(wanted: &str, comm: &str) -> bool {
         || comm.strip_prefix('[').and_then(|name| name.strip_suffix(']')) == Some(wanted)
         || (wanted.len() > COMM_MAX && wanted.as_bytes().get(..COMM_MAX) == Some(comm.as_bytes()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{
+        engine::{Engine, EngineConfig},
+        input::{DeviceReading, DevicesSample, Input, Now, PortReading, QpReading, QpsSample},
+    };
+
+    const NOW: Now = Now {
+        mono_ns: 1,
+        wall_ns: 2,
+    };
+
+    /// Two devices; process 231 on `rxe0`, process 240 on `rxe1`, the kernel on both.
+    fn snapshot() -> Arc<Snapshot> {
+        let mut engine = Engine::new(EngineConfig::default());
+        let device = |index: u32| DeviceReading {
+            index,
+            name: format!("rxe{index}"),
+            ports: vec![PortReading {
+                number: 1,
+                ..PortReading::default()
+            }],
+            ..DeviceReading::default()
+        };
+        let devices = DevicesSample {
+            mono_ns: 1,
+            devices: vec![device(0), device(1)],
+            errors: Vec::new(),
+        };
+        engine.apply(Input::Devices(Box::new(devices)), NOW);
+        let qp = |device_index, qpn, pid, kern_name: Option<&str>| QpReading {
+            device_index,
+            port: Some(1),
+            qpn,
+            qp_type: None,
+            state: None,
+            remote_qpn: None,
+            sq_psn: None,
+            rq_psn: None,
+            pid,
+            kern_name: kern_name.map(Into::into),
+        };
+        let qps = QpsSample {
+            mono_ns: 1,
+            qps: vec![
+                qp(0, 1, None, Some("ib_core")),
+                qp(1, 1, None, Some("ib_core")),
+                qp(0, 17, Some(231), None),
+                qp(1, 18, Some(240), None),
+            ],
+            ..QpsSample::default()
+        };
+        engine.apply(Input::Qps(Box::new(qps)), NOW);
+        engine.tick(NOW)
+    }
+
+    fn event(kind: EventKind, pid: Option<u32>, comm: &str, device: &str) -> Event {
+        Event {
+            pid,
+            comm: Some(comm.into()),
+            device: Some(device.into()),
+            ..Event::new(kind, 0, 0)
+        }
+    }
+
+    #[test]
+    fn no_filter_keeps_everything() {
+        let snapshot = snapshot();
+        let kept = Filter::default().apply(&snapshot);
+        let json = |snapshot: &Snapshot| serde_json::to_value(snapshot).unwrap();
+        assert_eq!(json(&kept), json(&snapshot));
+        assert!(Filter::default().is_empty());
+    }
+
+    #[test]
+    fn rows_and_events_are_filtered_alike() {
+        let snapshot = snapshot();
+        let filters = [
+            Filter {
+                pid: Some(231),
+                ..Filter::default()
+            },
+            Filter {
+                comm: Some("ib_core".into()),
+                ..Filter::default()
+            },
+            Filter {
+                device: Some("rxe1".into()),
+                ..Filter::default()
+            },
+        ];
+        for (filter, expected) in filters.iter().zip([vec![17], vec![1, 1], vec![1, 18]]) {
+            let kept = filter.apply(&snapshot);
+            assert_eq!(
+                kept.qps.iter().map(|row| row.qpn).collect::<Vec<_>>(),
+                expected,
+                "{filter:?}"
+            );
+            for row in &snapshot.qps {
+                let event = event(
+                    EventKind::QpModify,
+                    row.pid,
+                    row.comm.as_deref().unwrap(),
+                    &row.device,
+                );
+                assert_eq!(
+                    filter.matches_event(&event),
+                    filter.matches_qp(row),
+                    "{filter:?} {row:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_device_filter_keeps_its_ports_and_the_processes_on_it() {
+        let filter = Filter {
+            device: Some("rxe1".into()),
+            ..Filter::default()
+        };
+        let kept = filter.apply(&snapshot());
+        assert_eq!(kept.devices.len(), 1);
+        assert_eq!(
+            kept.ports.iter().map(|row| &*row.device).collect::<Vec<_>>(),
+            ["rxe1"]
+        );
+        assert_eq!(
+            kept.processes.iter().map(|row| &*row.comm).collect::<Vec<_>>(),
+            ["[ib_core]", "#240"]
+        );
+    }
+
+    #[test]
+    fn a_name_is_whole_but_for_brackets_and_what_the_kernel_cut_off() {
+        let filter = |comm: &str| Filter {
+            comm: Some(comm.into()),
+            ..Filter::default()
+        };
+        let matches = |wanted: &str, comm: &str| {
+            filter(wanted).matches_event(&event(EventKind::QpCreate, Some(1), comm, "rxe0"))
+        };
+        assert!(matches("ib_send_bw", "ib_send_bw"));
+        assert!(!matches("ib_send", "ib_send_bw"));
+        assert!(matches("nvme_rdma", "[nvme_rdma]"));
+        assert!(matches("[nvme_rdma]", "[nvme_rdma]"));
+        assert!(matches("all_reduce_perf_mpi", "all_reduce_perf"));
+        assert!(!matches("all_reduce_perf", "all_reduce"));
+    }
+
+    #[test]
+    fn kinds_filter_events_but_a_loss_is_always_told() {
+        let filter = Filter {
+            pid: Some(231),
+            events: vec![EventKind::QpCreate],
+            ..Filter::default()
+        };
+        assert!(filter.matches_event(&event(EventKind::QpCreate, Some(231), "a", "rxe0")));
+        assert!(!filter.matches_event(&event(EventKind::QpModify, Some(231), "a", "rxe0")));
+        assert!(!filter.matches_event(&event(EventKind::QpCreate, None, "a", "rxe0")));
+        assert!(filter.matches_event(&Event::new(EventKind::Lost, 0, 0)));
+    }
+}

@@ -39,7 +39,7 @@ pub struct Snapshot {
     pub devices: Vec<DeviceRow>,
     /// Ports, in the order of devices.
     pub ports: Vec<PortRow>,
-    /// Processes and kernel consumers with RDMA objects.
+    /// Processes and kernel consumers that have or had RDMA objects or made verb calls.
     pub processes: Vec<ProcessRow>,
     /// QPs. A row in which nothing changed is the very row of the snapshot before.
     pub qps: Vec<Arc<QpRow>>,

@@ -29,15 +29,15 @@ impl Fake {
     }
 
     pub(crate) fn proc(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> &Self {
-        self.write(Path::new("proc").join(path), content)
+        self.write(&Path::new("proc").join(path), content)
     }
 
     pub(crate) fn sys(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> &Self {
-        self.write(Path::new("sys").join(path), content)
+        self.write(&Path::new("sys").join(path), content)
     }
 
     pub(crate) fn etc(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> &Self {
-        self.write(Path::new("etc").join(path), content)
+        self.write(&Path::new("etc").join(path), content)
     }
 
     /// A symbolic link below the base (`proc/..` or `sys/..`); the target need not exist.
@@ -64,8 +64,8 @@ impl Fake {
         self
     }
 
-    fn write(&self, path: PathBuf, content: impl AsRef<[u8]>) -> &Self {
-        fs::write(self.parented(&path), content).expect("a file");
+    fn write(&self, path: &Path, content: impl AsRef<[u8]>) -> &Self {
+        fs::write(self.parented(path), content).expect("a file");
         self
     }
 

@@ -1,4 +1,6 @@
 //! Sources: everything that reads the outside world. They know nothing of the model or of views.
+pub mod ebpf;
+pub mod netlink;
 pub mod platform;
 pub mod proc;
 pub mod root;

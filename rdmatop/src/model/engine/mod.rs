@@ -1,12 +1,40 @@
 //! The engine: folds inputs into state, hands out events and snapshots. No I/O, no clock.
+//!
+//! * Records keep the QP table ([`records`]); dumps are its initial sync and its repair ([`dump`]).
+//! * Sweeps of the counter slots give traffic ([`traffic`]), readings of devices give ports ([`ports`]).
+//! * Everything is named by what it is, not by what it is called: [`devices`], [`qps`], [`processes`].
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use super::{
-    event::Event,
-    input::{Input, Now},
+    event::{Event, EventKind},
+    input::{DevicesSample, HealthSample, Input, Now},
     snapshot::{Health, SCHEMA, Snapshot},
 };
+
+mod address;
+mod devices;
+mod dump;
+mod history;
+mod losses;
+mod memory;
+mod meter;
+mod names;
+mod ports;
+mod processes;
+mod providers;
+mod qps;
+mod records;
+mod rows;
+mod tally;
+mod traffic;
+mod verbs;
+
+#[cfg(test)]
+mod tests;
 
 /// Settings of the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +42,8 @@ pub struct EngineConfig {
     /// How long rows of destroyed QPs and ended processes stay, ns. `u64::MAX` keeps all
     /// ([`EngineConfig::keep_all`]).
     pub linger_ns: u64,
+    /// Rows of destroyed QPs kept at most; the oldest go first. Sums of processes keep what they did.
+    pub max_ended: usize,
     /// Two readings closer than this give no rate, ns: the error of the clock would be most of it.
     pub min_interval_ns: u64,
 }
@@ -22,6 +52,7 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             linger_ns: 5_000_000_000,
+            max_ended: 4096,
             min_interval_ns: 50_000_000,
         }
     }
@@ -32,64 +63,229 @@ impl EngineConfig {
     pub fn keep_all() -> Self {
         Self {
             linger_ns: u64::MAX,
+            max_ended: 100_000,
             ..Self::default()
         }
     }
 }
 
 /// The model's state.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Engine {
     config: EngineConfig,
+    names: names::Names,
+    verb_names: verbs::VerbNames,
+    devices: devices::Devices,
+    renamed_devices: BTreeSet<u64>,
+    processes: processes::Processes,
+    qps: qps::Qps,
+    regions: memory::Regions,
+    cm_owners: HashMap<u32, qps::Owner>,
+    traffic: traffic::Traffic,
+    verbs: verbs::Verbs,
+    losses: losses::Losses,
+    health: HealthSample,
+    /// What could not be read, by reader; each reading replaces the last.
+    errors: BTreeMap<&'static str, Vec<String>>,
+    events: u64,
+    last_tick_ns: Option<u64>,
 }
 
 impl Engine {
     /// An engine that knows nothing yet.
     pub fn new(config: EngineConfig) -> Self {
-        Self { config }
+        Self {
+            config,
+            ..Self::default()
+        }
     }
 
     /// Folds one input in. Returns the events it makes, for `--trace`; most inputs make none.
     pub fn apply(&mut self, input: Input, now: Now) -> Vec<Event> {
-        let _ = (input, now, &self.config);
-        Vec::new()
+        let lost = match input {
+            Input::Record(record) => return self.record(&record, now),
+            Input::BadRecord => self.losses.undecodable(now.mono_ns).into_iter().collect(),
+            Input::Losses(counts) => self.losses.kernel(&counts, now.mono_ns),
+            Input::ChannelDropped(count) => self.losses.channel(count, now.mono_ns).into_iter().collect(),
+            Input::Devices(sample) => self.devices(*sample),
+            Input::Qps(sample) => {
+                self.dump(*sample, now);
+                Vec::new()
+            }
+            Input::Slots(sample) => {
+                self.slots(&sample, now);
+                Vec::new()
+            }
+            Input::Verbs(sample) => {
+                self.verbs(&sample);
+                Vec::new()
+            }
+            Input::Process(facts) => {
+                if let processes::Told::Same(from, to) = self.processes.told(&facts, now.mono_ns) {
+                    self.join(from, to);
+                }
+                Vec::new()
+            }
+            Input::ProcessGone(pid) => {
+                self.process_gone(pid, now);
+                Vec::new()
+            }
+            Input::Health(sample) => {
+                self.health = *sample;
+                Vec::new()
+            }
+        };
+        lost.into_iter()
+            .map(|(lost_where, count)| Event {
+                count: Some(count),
+                lost_where: Some(lost_where),
+                ..Event::new(EventKind::Lost, now.wall_ns, now.mono_ns)
+            })
+            .collect()
     }
 
     /// The state at `now`.
     pub fn tick(&mut self, now: Now) -> Arc<Snapshot> {
+        let now_ns = now.mono_ns;
+        let interval_ns = self
+            .last_tick_ns
+            .replace(now_ns)
+            .map(|last| now_ns.saturating_sub(last));
+        self.qps
+            .forget(now_ns, self.config.linger_ns, self.config.max_ended);
+        self.processes.forget(now_ns, self.config.linger_ns);
+        let (fresh, turned) = self.traffic.freshness(now_ns);
+        let qps = self.qp_rows(now_ns, turned, fresh);
+        let processes = self.process_rows(now_ns, fresh);
+        let (devices, ports) = self.devices.rows(now_ns, fresh);
         Arc::new(Snapshot {
             schema: SCHEMA,
             time: now.wall_ns,
-            mono_ns: now.mono_ns,
-            interval_ns: None,
-            host: super::input::HostFacts::default(),
-            health: Health {
-                ebpf: super::input::EbpfState::Starting,
-                lost_events: 0,
-                losses: Vec::new(),
-                events: 0,
-                probes: Vec::new(),
-                notes: Vec::new(),
-                errors: Vec::new(),
-                self_cpu: None,
-                self_rss: None,
-            },
-            devices: Vec::new(),
-            ports: Vec::new(),
-            processes: Vec::new(),
-            qps: Vec::new(),
-            verbs: Vec::new(),
+            mono_ns: now_ns,
+            interval_ns,
+            host: self.health.host.clone(),
+            health: self.health_row(),
+            devices,
+            ports,
+            processes,
+            qps,
+            verbs: self.verb_rows(now_ns),
         })
     }
 
-    /// True when records were lost and the QP table may be wrong: the caller should send a fresh
-    /// [`Input::Qps`]. True until one that began after the loss arrives.
+    /// True when the QP table may be wrong, because records were lost or because a QP went to ERR on its own: the
+    /// caller should send a fresh [`Input::Qps`]. True until one arrives that began later.
     pub fn wants_repair(&self) -> bool {
-        false
+        self.losses.wants_repair()
     }
 
-    /// Process ids whose facts are wanted, each once.
+    /// Process ids whose facts are wanted, each once. Answer with [`Input::Process`], or with
+    /// [`Input::ProcessGone`] when there is no such process any more.
     pub fn wants_process(&mut self) -> Vec<u32> {
+        self.processes.take_wanted()
+    }
+
+    fn devices(&mut self, mut sample: DevicesSample) -> Vec<(&'static str, u64)> {
+        self.registered(&sample);
+        let min = self.config.min_interval_ns;
+        let changes = self.devices.read(&mut sample, min, &mut self.names);
+        self.renamed_devices.extend(changes.renamed);
+        if !changes.gone.is_empty() {
+            let gone: Vec<u64> = self
+                .qps
+                .iter_mut()
+                .filter(|qp| changes.gone.contains_key(&qp.key.device))
+                .map(|qp| {
+                    qp.device_name = changes.gone.get(&qp.key.device).cloned();
+                    qp.touch();
+                    qp.uid
+                })
+                .collect();
+            for uid in gone {
+                self.qps.end(uid, sample.mono_ns, &mut self.processes);
+            }
+        }
+        self.set_errors("devices", &sample.errors);
         Vec::new()
+    }
+
+    /// MR bytes by owner. Only when every device was asked is a process's sum whole.
+    fn registered(&mut self, sample: &DevicesSample) {
+        let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
+        for device in &sample.devices {
+            let Some(by_pid) = &device.mr_bytes else { return };
+            for (pid, bytes) in by_pid {
+                let sum = sums.entry(*pid).or_default();
+                *sum = sum.saturating_add(*bytes);
+            }
+        }
+        if sample.devices.is_empty() {
+            return;
+        }
+        let owners: BTreeMap<u32, u64> = sums
+            .keys()
+            .filter(|pid| **pid != 0)
+            .map(|pid| (*pid, self.processes.user(*pid, None, sample.mono_ns)))
+            .collect();
+        let uids: BTreeSet<u64> = owners.values().copied().collect();
+        for process in self.processes.iter_mut().filter(|process| !process.kernel) {
+            if !uids.contains(&process.uid) && process.ended_ns.is_none() {
+                process.memory.dumped(0, sample.mono_ns);
+            }
+        }
+        for (pid, uid) in owners {
+            if let (Some(process), Some(bytes)) = (self.processes.get_mut(uid), sums.get(&pid)) {
+                process.memory.dumped(*bytes, sample.mono_ns);
+            }
+        }
+    }
+
+    fn process_gone(&mut self, pid: u32, now: Now) {
+        let uid = self.processes.gone(pid, now.mono_ns);
+        let holds = uid
+            .and_then(|uid| self.processes.get(uid))
+            .is_some_and(|process| !process.qps.is_empty());
+        if holds {
+            // Records of its last moments may be on the way, or another process holds its QPs: a dump tells.
+            self.losses.want_repair(now.mono_ns);
+        }
+    }
+
+    /// Two processes are one.
+    fn join(&mut self, from: u64, to: u64) {
+        for qp in self.qps.iter_mut().filter(|qp| qp.owner.process == Some(from)) {
+            qp.owner.process = Some(to);
+            qp.touch();
+        }
+        for owner in self
+            .cm_owners
+            .values_mut()
+            .filter(|owner| owner.process == Some(from))
+        {
+            owner.process = Some(to);
+        }
+        self.regions.rename(from, to);
+        self.join_verbs(from, to);
+    }
+
+    fn set_errors(&mut self, reader: &'static str, errors: &[String]) {
+        self.errors.insert(
+            reader,
+            errors.iter().map(|line| names::safe(line.as_bytes())).collect(),
+        );
+    }
+
+    fn health_row(&self) -> Health {
+        Health {
+            ebpf: self.health.ebpf.clone(),
+            lost_events: self.losses.records(),
+            losses: self.losses.rows(),
+            events: self.events,
+            probes: self.health.probes.clone(),
+            notes: self.health.notes.clone(),
+            errors: self.errors.values().flatten().cloned().collect(),
+            self_cpu: self.health.self_cpu,
+            self_rss: self.health.self_rss,
+        }
     }
 }

@@ -1,1 +1,121 @@
-//! P.
+//! The machine: what it is, what rdmatop may do on it, and what is missing, why, and the remedy.
+//!
+//! [`Platform::read`] only reads; [`missing`] only judges. Nothing here fails: an unknown fact stays unknown
+//! and is never a reason to complain.
+mod caps;
+mod host;
+mod kallsyms;
+mod modules;
+mod namespaces;
+mod remedy;
+mod security;
+
+pub use caps::{Capabilities, Capability};
+pub use host::Host;
+pub use kallsyms::{SymbolHome, find_symbols};
+pub use modules::{ModuleFacts, RDMA_MODULES};
+pub use namespaces::Surroundings;
+pub use remedy::{Remedy, missing};
+pub use security::{Lockdown, Security};
+
+use serde::{Deserialize, Serialize};
+
+use super::proc::Status;
+use super::root::Root;
+use super::sysfs::list_devices;
+
+/// All facts. Whether RDMA devices are shared between network namespaces is not here: netlink tells.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Platform {
+    /// Kernel, distribution, load.
+    pub host: Host,
+    /// Effective user of rdmatop.
+    pub euid: Option<u32>,
+    /// Effective capabilities of rdmatop.
+    pub capabilities: Option<Capabilities>,
+    /// Settings that decide what eBPF may do.
+    pub security: Security,
+    /// Namespaces and container around rdmatop.
+    pub surroundings: Surroundings,
+    /// `/sys/kernel/btf/vmlinux` is there.
+    pub vmlinux_btf: bool,
+    /// The modules of [`RDMA_MODULES`], in that order.
+    pub modules: Vec<ModuleFacts>,
+    /// RDMA devices; `None` when the kernel has no RDMA subsystem loaded.
+    pub rdma_devices: Option<usize>,
+}
+
+impl Platform {
+    /// Reads everything, some fifty small files.
+    pub fn read(root: &Root) -> Self {
+        const STATUS_LIMIT: usize = 16 << 10;
+        let status = root
+            .bytes(&root.proc("self/status"), STATUS_LIMIT)
+            .map(|raw| Status::parse(&raw));
+        let status = status.unwrap_or_default();
+        Self {
+            host: Host::read(root),
+            euid: status.euid,
+            capabilities: status.cap_eff.map(Capabilities::from_bits),
+            security: Security::read(root),
+            surroundings: Surroundings::read(root),
+            vmlinux_btf: root.sys("kernel/btf/vmlinux").exists(),
+            modules: modules::read(root),
+            rdma_devices: list_devices(root).map(|devices| devices.len()),
+        }
+    }
+
+    /// One of [`RDMA_MODULES`].
+    pub fn module(&self, name: &str) -> Option<&ModuleFacts> {
+        self.modules.iter().find(|module| module.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::fake::Fake;
+
+    #[test]
+    fn an_empty_machine_is_unknown_and_not_an_error() {
+        let got = Platform::read(&Fake::new().root());
+        assert_eq!((got.euid, got.capabilities, got.rdma_devices), (None, None, None));
+        assert_eq!((got.host, got.security), (Host::default(), Security::default()));
+        assert!(
+            got.modules
+                .iter()
+                .all(|module| !module.loaded && module.out_of_tree.is_none())
+        );
+    }
+
+    #[test]
+    fn a_machine_with_soft_roce_is_read_whole() {
+        let fake = Fake::new();
+        fake.proc("self/status", "Uid:\t1000\t0\t0\t0\nCapEff:\t000001ffffffffff\n");
+        fake.proc(
+            "modules",
+            "rdma_rxe 200704 0 - Live 0x0000000000000000\nib_core 500000 5 rdma_rxe, Live 0x0 (OE)\n",
+        );
+        fake.sys("kernel/btf/vmlinux", "x")
+            .sys("kernel/btf/rdma_rxe", "x")
+            .sys("module/ib_core/taint", "OE\n");
+        fake.sys("module/rdma_rxe/taint", "\n")
+            .sys("class/infiniband/rxe0/node_guid", "0:0\n");
+        let got = Platform::read(&fake.root());
+        assert_eq!(
+            (got.euid, got.rdma_devices, got.vmlinux_btf),
+            (Some(0), Some(1), true)
+        );
+        assert!(
+            got.capabilities
+                .is_some_and(|caps| caps.has(Capability::SysAdmin))
+        );
+        let rxe = got.module("rdma_rxe").unwrap();
+        assert_eq!((rxe.loaded, rxe.btf, rxe.out_of_tree), (true, true, Some(false)));
+        let core = got.module("ib_core").unwrap();
+        assert_eq!(
+            (core.loaded, core.btf, core.out_of_tree),
+            (true, false, Some(true))
+        );
+    }
+}

@@ -24,9 +24,9 @@ impl Cgroup {
             // Set while the process is a zombie or still in a cgroup that was removed.
             let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
             if hierarchy == b"0" {
-                paths.insert(0, path)
+                paths.insert(0, path);
             } else {
-                paths.push(path)
+                paths.push(path);
             }
         }
         let telling = paths.iter().find(|path| **path != b"/").or(paths.first())?;

@@ -19,6 +19,7 @@ mod workload;
 pub use basic::{ProcBasic, ProcKey, read_basic};
 pub use cache::{ProcCache, Refreshed};
 pub use cgroup::Cgroup;
+pub(crate) use detail::namespace;
 pub use detail::{Namespaces, ProcDetail, RdmaFd, read_detail};
 pub use limits::{Limit, Memlock};
 pub use maps::MappedLibrary;

@@ -1,0 +1,40 @@
+//! The logic of each hook, independent of how it is entered.
+pub(crate) mod cm;
+pub(crate) mod object;
+pub(crate) mod qp;
+pub(crate) mod restrack;
+pub(crate) mod verbs;
+
+use aya_ebpf::maps::HashMap;
+use rdmatop_common::counters::loss;
+
+use crate::{emit::lost, maps::CallKey, task::call_key};
+
+/// Hooks that remember a call between entry and return ([`CallKey::hook`]).
+pub(crate) mod hook {
+    pub(crate) const MODIFY_QP: u32 = 1;
+    pub(crate) const DESTROY_QP: u32 = 2;
+    pub(crate) const DEREG_MR: u32 = 3;
+    pub(crate) const DESTROY_CQ: u32 = 4;
+    pub(crate) const VERB: u32 = 5;
+}
+
+/// `BPF_NOEXIST`, include/uapi/linux/bpf.h.
+const NOEXIST: u64 = 1;
+
+/// Remembers a call. A full map is counted: that call's return will make no record. So is a call of this thread
+/// that is still remembered: its return probe did not fire, because the kernel keeps only so many returns in
+/// flight (kretprobe maxactive) and does not tell a BPF program that it missed one.
+#[inline(always)]
+pub(crate) fn enter<T>(calls: &HashMap<CallKey, T>, hook: u32, call: &T) {
+    let key = call_key(hook);
+    if calls.insert(&key, call, NOEXIST).is_ok() {
+        return;
+    }
+    if calls.get_ptr(&key).is_some() {
+        lost(loss::RETURN);
+    }
+    if calls.insert(&key, call, 0).is_err() {
+        lost(loss::STASH);
+    }
+}

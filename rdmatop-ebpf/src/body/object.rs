@@ -1,0 +1,102 @@
+//! Memory regions and completion queues.
+
+use aya_ebpf::Global;
+use rdmatop_common::event::{ObjectRecord, UNKNOWN_U32, kind};
+use zerocopy::FromZeros as _;
+
+use super::{enter, hook};
+use crate::{
+    emit::send,
+    maps::OBJECT_CALLS,
+    offsets::{
+        OFF_CQ_CQE, OFF_CQ_DEVICE, OFF_CQ_RES, OFF_MR_DEVICE, OFF_MR_LENGTH, OFF_MR_RES, OFF_RES_ID, get,
+        member,
+    },
+    task::{call_key, device, now, owner, stamp},
+};
+
+/// Where the members of the two kinds are.
+struct Layout {
+    device: &'static Global<u32>,
+    res: &'static Global<u32>,
+}
+
+#[inline(always)]
+fn layout(kind: u16) -> Layout {
+    match kind {
+        kind::MR_REG | kind::MR_DEREG => Layout {
+            device: &OFF_MR_DEVICE,
+            res: &OFF_MR_RES,
+        },
+        _ => Layout {
+            device: &OFF_CQ_DEVICE,
+            res: &OFF_CQ_RES,
+        },
+    }
+}
+
+#[inline(always)]
+fn describe(kind: u16, object: u64, res: u64) -> ObjectRecord {
+    let mut record = ObjectRecord::new_zeroed();
+    stamp(&mut record.prefix, kind, object);
+    let layout = layout(kind);
+    device(&mut record.prefix, get(object, layout.device).unwrap_or(0));
+    owner(&mut record.prefix, res);
+    record.res_id = UNKNOWN_U32;
+    record.size = match kind {
+        kind::MR_REG | kind::MR_DEREG => get::<u64>(object, &OFF_MR_LENGTH),
+        // ib_cq.cqe is an int, and one less than the entries on some providers: shown as the kernel holds it.
+        _ => get::<u32>(object, &OFF_CQ_CQE).map(u64::from),
+    }
+    .unwrap_or(u64::MAX);
+    record
+}
+
+#[inline(always)]
+pub(crate) fn created(kind: u16, object: u64, res: u64) {
+    send(&describe(kind, object, res));
+}
+
+/// Entry of a destroy: the object is freed on success, so it is read now and reported at return.
+#[inline(always)]
+pub(crate) fn destroying(kind: u16, object: u64, hook: u32) {
+    let res = member(object, layout(kind).res).unwrap_or(0);
+    let mut record = describe(kind, object, res);
+    record.res_id = get(res, &OFF_RES_ID).unwrap_or(UNKNOWN_U32);
+    enter(&OBJECT_CALLS, hook, &record);
+}
+
+#[inline(always)]
+pub(crate) fn destroyed(hook: u32, rc: i32) -> Option<()> {
+    let key = call_key(hook);
+    // SAFETY: no other program writes this thread's entry while the thread is inside the call.
+    let mut record = unsafe { *OBJECT_CALLS.get_ptr(&key)? };
+    let _ = OBJECT_CALLS.remove(&key);
+    finish(&mut record, rc);
+    send(&record);
+    Some(())
+}
+
+/// A destroy without a return value worth a return probe (`ib_free_cq`).
+#[inline(always)]
+pub(crate) fn freed(kind: u16, object: u64) {
+    let res = member(object, layout(kind).res).unwrap_or(0);
+    send(&describe(kind, object, res));
+}
+
+#[inline(always)]
+fn finish(record: &mut ObjectRecord, rc: i32) {
+    let now = now();
+    record.prefix.duration_ns = now - record.prefix.ts_ns;
+    record.prefix.ts_ns = now;
+    record.prefix.rc = rc;
+}
+
+/// The hook number of a kind's destroy.
+pub(crate) const fn hook_of(kind: u16) -> u32 {
+    if kind == kind::MR_DEREG {
+        hook::DEREG_MR
+    } else {
+        hook::DESTROY_CQ
+    }
+}

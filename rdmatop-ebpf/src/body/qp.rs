@@ -1,0 +1,170 @@
+//! Queue pairs: create, modify, destroy, asynchronous events.
+
+use aya_ebpf::Global;
+use rdmatop_common::event::{QpRecord, UNKNOWN_U8, UNKNOWN_U32, kind};
+use zerocopy::FromZeros as _;
+
+use super::{enter, hook};
+use crate::{
+    emit::send,
+    maps::{QP_CALLS, QP_INDEX, QpEntry},
+    offsets::{
+        OFF_ATTR_DEST_QPN, OFF_ATTR_PATH_MTU, OFF_ATTR_PORT, OFF_ATTR_RETRY_CNT, OFF_ATTR_RNR_RETRY,
+        OFF_ATTR_RQ_PSN, OFF_ATTR_SGID_INDEX, OFF_ATTR_SQ_PSN, OFF_ATTR_STATE, OFF_ATTR_TIMEOUT,
+        OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_PORT, OFF_QP_RES, OFF_QP_TYPE,
+        get, member,
+    },
+    task::{call_key, device, now, owner, stamp},
+};
+
+/// `enum ib_qp_attr_mask`, include/rdma/ib_verbs.h: the same on 5.10 to 7.2.
+mod mask {
+    pub(super) const STATE: u32 = 1;
+    pub(super) const PORT: u32 = 1 << 5;
+    pub(super) const AV: u32 = 1 << 7;
+    pub(super) const PATH_MTU: u32 = 1 << 8;
+    pub(super) const TIMEOUT: u32 = 1 << 9;
+    pub(super) const RETRY_CNT: u32 = 1 << 10;
+    pub(super) const RNR_RETRY: u32 = 1 << 11;
+    pub(super) const RQ_PSN: u32 = 1 << 12;
+    pub(super) const SQ_PSN: u32 = 1 << 16;
+    pub(super) const DEST_QPN: u32 = 1 << 20;
+}
+
+/// `IB_QPS_RESET`: what every QP is created in.
+const RESET: u32 = 0;
+
+#[inline(always)]
+fn describe(kind: u16, qp: u64, res: u64) -> QpRecord {
+    let mut record = QpRecord::new_zeroed();
+    stamp(&mut record.prefix, kind, qp);
+    device(&mut record.prefix, get(qp, &OFF_QP_DEVICE).unwrap_or(0));
+    owner(&mut record.prefix, res);
+    record.qpn = get(qp, &OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
+    record.qp_type = get(qp, &OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
+    record.dest_qpn = UNKNOWN_U32;
+    record.rq_psn = UNKNOWN_U32;
+    record.sq_psn = UNKNOWN_U32;
+    record.slot = UNKNOWN_U32;
+    record.event = UNKNOWN_U32;
+    record.from_state = UNKNOWN_U8;
+    record.to_state = UNKNOWN_U8;
+    record.path_mtu = UNKNOWN_U8;
+    // A QP has port 0 until INIT gives it one.
+    record.port = match get::<u32>(qp, &OFF_QP_PORT) {
+        Some(port) if port > 0 && port < 255 => port as u8,
+        _ => UNKNOWN_U8,
+    };
+    record.timeout = UNKNOWN_U8;
+    record.retry_cnt = UNKNOWN_U8;
+    record.rnr_retry = UNKNOWN_U8;
+    record.sgid_index = UNKNOWN_U8;
+    if let Some(entry) = QP_INDEX.get_ptr(&qp) {
+        // SAFETY: the map checked the pointer; an entry is two words that only this QP's calls write.
+        let entry = unsafe { *entry };
+        record.slot = entry.slot;
+        record.from_state = if entry.state < 255 {
+            entry.state as u8
+        } else {
+            UNKNOWN_U8
+        };
+    }
+    record
+}
+
+#[inline(always)]
+pub(crate) fn created(qp: u64, res: u64) {
+    // An address can come back: what was known under it is another QP's.
+    let _ = QP_INDEX.insert(
+        &qp,
+        &QpEntry {
+            slot: UNKNOWN_U32,
+            state: RESET,
+        },
+        0,
+    );
+    let mut record = describe(kind::QP_CREATE, qp, res);
+    record.from_state = UNKNOWN_U8;
+    record.to_state = RESET as u8;
+    send(&record);
+}
+
+#[inline(always)]
+fn masked<T>(bit: u32, attr_mask: u32, attr: u64, offset: &Global<u32>) -> Option<T> {
+    if attr_mask & bit == 0 {
+        None
+    } else {
+        get(attr, offset)
+    }
+}
+
+/// Entry of `_ib_modify_qp(qp, attr, mask, udata)`. `attr` is read only where the mask says it is set: rdma_cm
+/// modifies just the minimum RNR timer, with a state of 0 that would read as a step to RESET.
+#[inline(always)]
+pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) {
+    let mut record = describe(kind::QP_MODIFY, qp, member(qp, &OFF_QP_RES).unwrap_or(0));
+    record.attr_mask = attr_mask;
+    if let Some(state) = masked::<u32>(mask::STATE, attr_mask, attr, &OFF_ATTR_STATE) {
+        record.to_state = if state < 255 { state as u8 } else { UNKNOWN_U8 };
+    }
+    if let Some(port) = masked::<u32>(mask::PORT, attr_mask, attr, &OFF_ATTR_PORT) {
+        // port_num was a u8 until 5.13 and is a u32 since; in both the low byte is the port.
+        record.port = port as u8;
+    }
+    if let Some(mtu) = masked::<u32>(mask::PATH_MTU, attr_mask, attr, &OFF_ATTR_PATH_MTU) {
+        record.path_mtu = mtu as u8;
+    }
+    record.dest_qpn = masked(mask::DEST_QPN, attr_mask, attr, &OFF_ATTR_DEST_QPN).unwrap_or(UNKNOWN_U32);
+    record.rq_psn = masked(mask::RQ_PSN, attr_mask, attr, &OFF_ATTR_RQ_PSN).unwrap_or(UNKNOWN_U32);
+    record.sq_psn = masked(mask::SQ_PSN, attr_mask, attr, &OFF_ATTR_SQ_PSN).unwrap_or(UNKNOWN_U32);
+    record.timeout = masked(mask::TIMEOUT, attr_mask, attr, &OFF_ATTR_TIMEOUT).unwrap_or(UNKNOWN_U8);
+    record.retry_cnt = masked(mask::RETRY_CNT, attr_mask, attr, &OFF_ATTR_RETRY_CNT).unwrap_or(UNKNOWN_U8);
+    record.rnr_retry = masked(mask::RNR_RETRY, attr_mask, attr, &OFF_ATTR_RNR_RETRY).unwrap_or(UNKNOWN_U8);
+    record.sgid_index = masked(mask::AV, attr_mask, attr, &OFF_ATTR_SGID_INDEX).unwrap_or(UNKNOWN_U8);
+    enter(&QP_CALLS, hook::MODIFY_QP, &record);
+}
+
+/// Entry of `ib_destroy_qp_user(qp, udata)`: the QP is freed on success, so it is read now.
+#[inline(always)]
+pub(crate) fn destroying(qp: u64) {
+    let record = describe(kind::QP_DESTROY, qp, member(qp, &OFF_QP_RES).unwrap_or(0));
+    enter(&QP_CALLS, hook::DESTROY_QP, &record);
+}
+
+/// Return of either.
+#[inline(always)]
+pub(crate) fn returned(hook: u32, rc: i32) -> Option<()> {
+    let key = call_key(hook);
+    // SAFETY: no other program writes this thread's entry while the thread is inside the call.
+    let mut record = unsafe { *QP_CALLS.get_ptr(&key)? };
+    let _ = QP_CALLS.remove(&key);
+    let now = now();
+    record.prefix.duration_ns = now - record.prefix.ts_ns;
+    record.prefix.ts_ns = now;
+    record.prefix.rc = rc;
+    if rc == 0 {
+        let qp = record.prefix.object;
+        if hook == hook::DESTROY_QP {
+            // Only now: rxe drains its rings inside destroy and still counts.
+            let _ = QP_INDEX.remove(&qp);
+        } else if record.to_state != UNKNOWN_U8 {
+            let entry = QpEntry {
+                slot: record.slot,
+                state: u32::from(record.to_state),
+            };
+            let _ = QP_INDEX.insert(&qp, &entry, 0);
+        }
+    }
+    send(&record);
+    Some(())
+}
+
+/// `ib_uverbs_qp_event_handler(event, context)`.
+#[inline(always)]
+pub(crate) fn async_event(event: u64) -> Option<()> {
+    let qp = get::<u64>(event, &OFF_EVENT_ELEMENT)?;
+    let mut record = describe(kind::QP_ASYNC, qp, member(qp, &OFF_QP_RES).unwrap_or(0));
+    record.event = get(event, &OFF_EVENT_EVENT).unwrap_or(UNKNOWN_U32);
+    send(&record);
+    Some(())
+}

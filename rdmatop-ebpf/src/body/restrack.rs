@@ -1,0 +1,36 @@
+//! `rdma_restrack_add`: the one place where every object of every provider comes into being.
+//!
+//! At entry `res->id` is not given yet, the QP number and the MR length are. A create that failed earlier
+//! never gets here. CM_ID entries arrive repeatedly and from workers, and are not objects of interest.
+
+use rdmatop_common::event::kind;
+
+use super::{object, qp};
+use crate::offsets::{OFF_CQ_RES, OFF_MR_RES, OFF_QP_RES, OFF_RES_TYPE, get};
+use rdmatop_common::offsets::UNKNOWN;
+
+/// `enum rdma_restrack_type`, include/rdma/restrack.h: these four are the same on 5.10 to 7.2.
+const CQ: u32 = 1;
+const QP: u32 = 2;
+const MR: u32 = 4;
+
+/// The object that holds this entry, `None` when the offset is unknown.
+#[inline(always)]
+fn holder(res: u64, offset: u32) -> Option<u64> {
+    if offset == UNKNOWN {
+        None
+    } else {
+        Some(res - u64::from(offset))
+    }
+}
+
+#[inline(always)]
+pub(crate) fn added(res: u64) -> Option<()> {
+    match get::<u32>(res, &OFF_RES_TYPE)? {
+        QP => qp::created(holder(res, OFF_QP_RES.load())?, res),
+        MR => object::created(kind::MR_REG, holder(res, OFF_MR_RES.load())?, res),
+        CQ => object::created(kind::CQ_CREATE, holder(res, OFF_CQ_RES.load())?, res),
+        _ => {}
+    }
+    Some(())
+}

@@ -1,0 +1,27 @@
+//! Sending a record, or counting that it could not be sent.
+
+use rdmatop_common::counters::loss;
+
+use crate::maps::{EVENTS, LOSSES};
+
+/// Counts a loss. Per CPU, so no atomic is needed: a program is not preempted by itself on its CPU.
+#[inline(always)]
+pub(crate) fn lost(cause: u32) {
+    if let Some(count) = LOSSES.get_ptr_mut(cause) {
+        // SAFETY: the pointer is this CPU's own element of the map, checked for null above.
+        unsafe { *count += 1 };
+    }
+}
+
+/// Sends a record. The wake-up is the kernel's adaptive one: the reader is woken only when it had caught up,
+/// and it naps after each drain, so a storm costs few wake-ups and an idle machine none.
+#[inline(always)]
+pub(crate) fn send<T: Copy + 'static>(record: &T) {
+    match EVENTS.reserve::<T>(0) {
+        Some(mut entry) => {
+            entry.write(*record);
+            entry.submit(0);
+        }
+        None => lost(loss::RING),
+    }
+}

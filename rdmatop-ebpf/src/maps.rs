@@ -1,0 +1,114 @@
+//! Every map: type, size, who writes, who reads.
+
+use aya_ebpf::{
+    macros::map,
+    maps::{Array, HashMap, LruHashMap, PerCpuArray, Queue, RingBuf},
+};
+use rdmatop_common::{
+    counters::{DEFAULT_SLOTS, QpSlot, VerbErrorKey, VerbKey, VerbStats, loss},
+    event::{COMM_LEN, DEVICE_NAME_LEN, ObjectRecord, QpRecord},
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// `BPF_F_MMAPABLE`, include/uapi/linux/bpf.h.
+const MMAPABLE: u32 = 1 << 10;
+
+/// Lifecycle records. Kernel writes, the ring source reads. User space sets the size at load.
+#[map]
+pub(crate) static EVENTS: RingBuf = RingBuf::with_byte_size(4 << 20, 0);
+
+/// What was lost, by cause. Kernel adds, user space reads.
+#[map]
+pub(crate) static LOSSES: PerCpuArray<u64> = PerCpuArray::with_max_entries(loss::COUNT, 0);
+
+/// Word 0: 1 once all programs are attached. User space writes, every program reads first.
+#[map]
+pub(crate) static CONTROL: Array<u32> = Array::with_max_entries(1, 0);
+
+/// QP calls between entry and return. One thread is in one such call at a time, so entries are as many as
+/// threads inside modify or destroy.
+#[map]
+pub(crate) static QP_CALLS: HashMap<CallKey, QpRecord> = HashMap::with_max_entries(4096, 0);
+
+/// MR and CQ destroys between entry and return.
+#[map]
+pub(crate) static OBJECT_CALLS: HashMap<CallKey, ObjectRecord> = HashMap::with_max_entries(4096, 0);
+
+/// Verb calls between entry and return.
+#[map]
+pub(crate) static VERB_CALLS: HashMap<CallKey, VerbCall> = HashMap::with_max_entries(8192, 0);
+
+/// Verb counters. Shared between CPUs with atomic adds: a per-CPU hash of this value would take gigabytes on
+/// a machine with hundreds of CPUs, and one process rarely makes one verb on two CPUs at once.
+#[map]
+pub(crate) static VERBS: HashMap<VerbKey, VerbStats> = HashMap::with_max_entries(8192, 0);
+
+/// One element that stays zero: the first value of a `VERBS` entry. On the 512 byte stack it has no room.
+#[map]
+pub(crate) static ZERO_STATS: Array<VerbStats> = Array::with_max_entries(1, 0);
+
+/// Failed verb calls by errno.
+#[map]
+pub(crate) static VERB_ERRORS: HashMap<VerbErrorKey, u64> = HashMap::with_max_entries(4096, 0);
+
+/// Owner of an rdma_cm id by its number. Ids are never told to be gone here, so the oldest give way.
+#[map]
+pub(crate) static CM_OWNERS: LruHashMap<u32, CmOwner> = LruHashMap::with_max_entries(4096, 0);
+
+/// What is known of a QP by its address. Written at create, modify and destroy.
+#[map]
+pub(crate) static QP_INDEX: HashMap<u64, QpEntry> =
+    HashMap::with_max_entries(65_536, 1 /* BPF_F_NO_PREALLOC */);
+
+/// Counters. The data path writes, user space reads through mmap and zeroes a slot before it frees it.
+#[map]
+pub(crate) static QP_SLOTS: Array<QpSlot> = Array::with_max_entries(DEFAULT_SLOTS, MMAPABLE);
+
+/// Free slots. User space pushes, create pops.
+#[map]
+pub(crate) static FREE_SLOTS: Queue<u32> = Queue::with_max_entries(DEFAULT_SLOTS, 0);
+
+/// A call in flight: the thread and the hook (one thread can be in modify and destroy at once, through a
+/// destroy that drains).
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct CallKey {
+    pub(crate) tid: u32,
+    pub(crate) hook: u32,
+}
+
+/// A verb call in flight.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct VerbCall {
+    pub(crate) start_ns: u64,
+    /// `struct ib_uverbs_file *`
+    pub(crate) file: u64,
+    pub(crate) verb: u32,
+    pub(crate) reserved: u32,
+}
+
+/// What is known of a QP.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct QpEntry {
+    pub(crate) slot: u32,
+    pub(crate) state: u32,
+}
+
+/// Owner of an rdma_cm id.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct CmOwner {
+    pub(crate) pid: u32,
+    pub(crate) flags: u32,
+    pub(crate) device_index: u32,
+    pub(crate) comm: [u8; COMM_LEN],
+    pub(crate) device: [u8; DEVICE_NAME_LEN],
+}
+
+/// Whether user space has switched counting on.
+#[inline(always)]
+pub(crate) fn enabled() -> bool {
+    CONTROL.get(0).is_some_and(|word| *word == 1)
+}

@@ -1,0 +1,101 @@
+//! Guarded reads: a member that the running kernel's BTF does not have is not read.
+
+use aya_ebpf::{Global, helpers::bpf_probe_read_kernel};
+use rdmatop_common::offsets::UNKNOWN;
+
+macro_rules! offsets {
+    ($($name:ident),* $(,)?) => {
+        $(
+            // A symbol of its own, because user space sets it by name before load; the verifier then folds it.
+            #[unsafe(no_mangle)]
+            pub(crate) static $name: Global<u32> = Global::new(UNKNOWN);
+        )*
+    };
+}
+
+// The members and fields these stand for: rdmatop_common::offsets.
+offsets!(
+    OFF_QP_DEVICE,
+    OFF_QP_NUM,
+    OFF_QP_TYPE,
+    OFF_QP_PORT,
+    OFF_QP_RES,
+    OFF_CQ_DEVICE,
+    OFF_CQ_CQE,
+    OFF_CQ_RES,
+    OFF_MR_DEVICE,
+    OFF_MR_LENGTH,
+    OFF_MR_RES,
+    OFF_DEV_NAME,
+    OFF_DEV_INDEX,
+    OFF_ATTR_STATE,
+    OFF_ATTR_PATH_MTU,
+    OFF_ATTR_DEST_QPN,
+    OFF_ATTR_RQ_PSN,
+    OFF_ATTR_SQ_PSN,
+    OFF_ATTR_PORT,
+    OFF_ATTR_TIMEOUT,
+    OFF_ATTR_RETRY_CNT,
+    OFF_ATTR_RNR_RETRY,
+    OFF_ATTR_SGID_INDEX,
+    OFF_RES_TYPE,
+    OFF_RES_TASK,
+    OFF_RES_KERN_NAME,
+    OFF_RES_ID,
+    OFF_EVENT_ELEMENT,
+    OFF_EVENT_EVENT,
+    OFF_TASK_TGID,
+    OFF_TASK_COMM,
+    OFF_TASK_LEADER,
+    OFF_TASK_FLAGS,
+    OFF_UFILE_DEVICE,
+    OFF_UDEV_IB_DEV,
+    OFF_IDPRIV_RES,
+    OFF_IDPRIV_DEVICE,
+    TP_EVENT_CM_ID,
+    TP_EVENT_EVENT,
+    TP_EVENT_STATUS,
+    TP_EVENT_SRC,
+    TP_EVENT_DST,
+    TP_REQ_CM_ID,
+    TP_REQ_QPN,
+    TP_REQ_SRC,
+    TP_REQ_DST,
+    TP_REP_CM_ID,
+    TP_REP_QPN,
+    TP_REP_SRC,
+    TP_REP_DST,
+    TP_REJ_CM_ID,
+    TP_REJ_SRC,
+    TP_REJ_DST,
+    TP_DISC_CM_ID,
+    TP_DISC_SRC,
+    TP_DISC_DST,
+);
+
+/// Address of a member, `None` when its offset is unknown.
+///
+/// Callers that hand an address on do so as a plain word with 0 for none: LLVM copies the undefined half of a
+/// `None` around, and the verifier refuses a register that was never written.
+#[inline(always)]
+pub(crate) fn member(base: u64, offset: &Global<u32>) -> Option<u64> {
+    let offset = offset.load();
+    if offset == UNKNOWN || base == 0 {
+        None
+    } else {
+        Some(base + u64::from(offset))
+    }
+}
+
+/// Reads `T` at a kernel address.
+#[inline(always)]
+pub(crate) fn read<T>(address: u64) -> Option<T> {
+    // SAFETY: the helper checks the address itself and fails on a bad one; every T used is plain integers.
+    unsafe { bpf_probe_read_kernel(address as *const T) }.ok()
+}
+
+/// Reads a member, `None` when its offset is unknown or the address is bad.
+#[inline(always)]
+pub(crate) fn get<T>(base: u64, offset: &Global<u32>) -> Option<T> {
+    read(member(base, offset)?)
+}

@@ -1,0 +1,91 @@
+//! The `rdma_cma` tracepoints: the one stable interface here, with field offsets from their format files.
+
+use aya_ebpf::{macros::tracepoint, programs::TracePointContext};
+use rdmatop_common::{event::cm as what, offsets::UNKNOWN};
+
+use crate::{
+    body::cm::{Fields, traced},
+    maps::enabled,
+    offsets::{
+        TP_DISC_CM_ID, TP_DISC_DST, TP_DISC_SRC, TP_EVENT_CM_ID, TP_EVENT_DST, TP_EVENT_EVENT, TP_EVENT_SRC,
+        TP_EVENT_STATUS, TP_REJ_CM_ID, TP_REJ_DST, TP_REJ_SRC, TP_REP_CM_ID, TP_REP_DST, TP_REP_QPN,
+        TP_REP_SRC, TP_REQ_CM_ID, TP_REQ_DST, TP_REQ_QPN, TP_REQ_SRC,
+    },
+};
+
+macro_rules! trace {
+    ($name:ident, $what:expr, $fields:expr) => {
+        #[tracepoint]
+        pub(crate) fn $name(ctx: TracePointContext) -> u32 {
+            if enabled() {
+                let _ = traced(&ctx, $what, &$fields);
+            }
+            0
+        }
+    };
+}
+
+trace!(
+    cm_event,
+    what::EVENT,
+    Fields {
+        cm_id: TP_EVENT_CM_ID.load(),
+        event: TP_EVENT_EVENT.load(),
+        status: TP_EVENT_STATUS.load(),
+        qpn: UNKNOWN,
+        src: TP_EVENT_SRC.load(),
+        dst: TP_EVENT_DST.load(),
+    }
+);
+
+trace!(
+    cm_send_req,
+    what::CONNECT,
+    Fields {
+        cm_id: TP_REQ_CM_ID.load(),
+        event: UNKNOWN,
+        status: UNKNOWN,
+        qpn: TP_REQ_QPN.load(),
+        src: TP_REQ_SRC.load(),
+        dst: TP_REQ_DST.load(),
+    }
+);
+
+trace!(
+    cm_send_rep,
+    what::ACCEPT,
+    Fields {
+        cm_id: TP_REP_CM_ID.load(),
+        event: UNKNOWN,
+        status: UNKNOWN,
+        qpn: TP_REP_QPN.load(),
+        src: TP_REP_SRC.load(),
+        dst: TP_REP_DST.load(),
+    }
+);
+
+trace!(
+    cm_send_rej,
+    what::REJECT,
+    Fields {
+        cm_id: TP_REJ_CM_ID.load(),
+        event: UNKNOWN,
+        status: UNKNOWN,
+        qpn: UNKNOWN,
+        src: TP_REJ_SRC.load(),
+        dst: TP_REJ_DST.load(),
+    }
+);
+
+trace!(
+    cm_disconnect,
+    what::DISCONNECT,
+    Fields {
+        cm_id: TP_DISC_CM_ID.load(),
+        event: UNKNOWN,
+        status: UNKNOWN,
+        qpn: UNKNOWN,
+        src: TP_DISC_SRC.load(),
+        dst: TP_DISC_DST.load(),
+    }
+);

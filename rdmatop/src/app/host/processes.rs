@@ -1,0 +1,104 @@
+//! Processes: read once when they are new, watched for their end.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    app::source::{Source, Wants},
+    model::input::{Input, ProcessFacts},
+    source::{
+        proc::{ProcBasic, ProcCache, ProcDetail, Workload, read_detail},
+        root::Root,
+    },
+};
+
+/// Answers for the processes the engine asks for, and tells when one is gone.
+pub struct ProcessSource {
+    root: Root,
+    cache: ProcCache,
+    watched: BTreeSet<u32>,
+}
+
+impl ProcessSource {
+    /// Reads under `root`.
+    pub fn new(root: Root) -> Self {
+        Self { root, cache: ProcCache::default(), watched: BTreeSet::new() }
+    }
+}
+
+impl Source for ProcessSource {
+    fn name(&self) -> &'static str {
+        "processes"
+    }
+
+    fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
+        self.watched.extend(wants.processes.iter());
+        let changes = self.cache.refresh(&self.root, self.watched.iter().copied());
+        for key in changes.gone {
+            // A reused number is gone and new: the engine hears of both, in this order.
+            if self.cache.get(key.pid).is_none() {
+                self.watched.remove(&key.pid);
+            }
+            out(Input::ProcessGone(key.pid));
+        }
+        for key in changes.new {
+            if let Some(process) = self.cache.get(key.pid) {
+                let detail = wants.counters.then(|| read_detail(&self.root, key)).flatten();
+                out(Input::Process(Box::new(facts(process, detail))));
+            }
+        }
+        for pid in wants.processes.iter() {
+            if self.cache.get(*pid).is_none() {
+                self.watched.remove(pid);
+                out(Input::ProcessGone(*pid));
+            }
+        }
+    }
+}
+
+fn facts(process: &ProcBasic, detail: Option<ProcDetail>) -> ProcessFacts {
+    let (libraries, environ) = detail.map_or((None, None), |d| (d.libraries, d.environ));
+    ProcessFacts {
+        pid: process.stat.pid,
+        start_ticks: process.stat.start,
+        comm: Some(process.stat.comm.clone()),
+        cmdline: process.cmdline.clone(),
+        uid: process.uid,
+        user: process.user.clone(),
+        cgroup: process.cgroup.as_ref().map(|c| c.path.clone()),
+        workload: process.cgroup.as_ref().and_then(|c| spell(&c.workload)),
+        ppid: Some(process.stat.ppid),
+        libraries: libraries.map(|list| list.into_iter().map(|l| l.file).collect()),
+        environ,
+    }
+}
+
+/// A workload in a word or two, the narrowest that is known.
+fn spell(workload: &Workload) -> Option<String> {
+    if let Some(slurm) = &workload.slurm {
+        let step = slurm.step.as_deref().map_or_else(String::new, |step| format!(".{step}"));
+        return Some(format!("slurm {}{step}", slurm.job));
+    }
+    if let Some(pod) = &workload.pod {
+        return Some(format!("pod {}", pod.uid));
+    }
+    if let Some(container) = &workload.container {
+        // Twelve digits are what the container tools show and accept.
+        return Some(format!("container {}", container.id.get(..12).unwrap_or(&container.id)));
+    }
+    workload.machine.as_ref().map(|machine| format!("vm {machine}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_told_before_the_container_it_runs_in() {
+        let slurm = Workload::from_path("/system.slice/slurmstepd.scope/job_211/step_0/user/task_0");
+        assert_eq!(spell(&slurm).as_deref(), Some("slurm 211.0"));
+        let id = "a".repeat(64);
+        let docker = Workload::from_path(&format!("/docker/{id}"));
+        assert_eq!(spell(&docker).as_deref(), Some("container aaaaaaaaaaaa"));
+        assert_eq!(spell(&Workload::default()), None);
+    }
+}

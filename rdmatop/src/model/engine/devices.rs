@@ -1,0 +1,255 @@
+//! Devices: one generation each, whatever its name is at the moment.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{
+    names::{self, Names},
+    ports::{CountedBytes, Port, PortOf},
+    providers::Provider,
+    tally::{Flow, RX_BYTES, TX_BYTES},
+};
+use crate::model::{
+    input::{DeviceReading, DevicesSample},
+    snapshot::{DeviceRow, PortRow},
+};
+
+/// Generations that ended and are remembered, for records that come late.
+const GONE: usize = 64;
+
+/// One generation of a device: from `ib_register_device` to `ib_unregister_device`.
+#[derive(Debug)]
+pub(super) struct Device {
+    pub(super) uid: u64,
+    pub(super) index: u32,
+    pub(super) name: Arc<str>,
+    guid: Option<u64>,
+    /// When it was first heard of. A sample that is older cannot say that it is gone.
+    seen_ns: u64,
+    facts: Facts,
+    ports: BTreeMap<u32, Port>,
+    /// What its QPs counted; `None` until one of them had a slot.
+    pub(super) flow: Option<Box<Flow>>,
+}
+
+/// What a reading says that only a row needs.
+#[derive(Debug, Default)]
+struct Facts {
+    driver: Option<Arc<str>>,
+    fw_version: Option<Arc<str>>,
+    pci: Option<Arc<str>>,
+    numa_node: Option<i32>,
+    resources: BTreeMap<String, u64>,
+}
+
+/// A generation that ended.
+#[derive(Debug)]
+struct Gone {
+    uid: u64,
+    index: u32,
+    at_ns: u64,
+}
+
+/// The devices there are.
+#[derive(Debug, Default)]
+pub(super) struct Devices {
+    by_index: BTreeMap<u32, Device>,
+    gone: Vec<Gone>,
+    last_uid: u64,
+    last_ns: u64,
+}
+
+/// What a sample changed.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    /// Generations that ended, and their names.
+    pub(super) gone: BTreeMap<u64, Arc<str>>,
+    /// Generations with another name than before.
+    pub(super) renamed: BTreeSet<u64>,
+}
+
+impl Devices {
+    /// Folds a reading of all devices in.
+    pub(super) fn read(
+        &mut self,
+        sample: &mut DevicesSample,
+        min_interval_ns: u64,
+        names: &mut Names,
+    ) -> Changes {
+        let mut changes = Changes::default();
+        if sample.mono_ns < self.last_ns {
+            return changes;
+        }
+        self.last_ns = sample.mono_ns;
+        let listed: BTreeSet<u32> = sample.devices.iter().map(|reading| reading.index).collect();
+        let missing: Vec<u32> = self
+            .by_index
+            .iter()
+            .filter(|(index, device)| !listed.contains(index) && device.seen_ns <= sample.mono_ns)
+            .map(|(index, _)| *index)
+            .collect();
+        for index in missing {
+            changes.gone.extend(self.end(index, sample.mono_ns));
+        }
+        for reading in std::mem::take(&mut sample.devices) {
+            self.read_one(reading, sample.mono_ns, min_interval_ns, names, &mut changes);
+        }
+        changes
+    }
+
+    fn read_one(
+        &mut self,
+        reading: DeviceReading,
+        at_ns: u64,
+        min_interval_ns: u64,
+        names: &mut Names,
+        changes: &mut Changes,
+    ) {
+        let other = self.by_index.get(&reading.index).is_some_and(|device| {
+            device
+                .guid
+                .zip(reading.node_guid)
+                .is_some_and(|(before, now)| before != now)
+        });
+        if other {
+            changes.gone.extend(self.end(reading.index, at_ns));
+        }
+        let name = names.of(reading.name.as_bytes());
+        let device = self.at(reading.index, at_ns, &name);
+        if device.name != name {
+            device.name = name;
+            changes.renamed.insert(device.uid);
+        }
+        device.guid = reading.node_guid.or(device.guid);
+        let provider = Provider::of(reading.driver.as_deref(), &device.name);
+        device.facts = Facts {
+            driver: names::safe_opt(reading.driver.as_ref()),
+            fw_version: names::safe_opt(reading.fw_version.as_ref()),
+            pci: names::safe_opt(reading.pci.as_ref()),
+            numa_node: reading.numa_node,
+            resources: reading.resources,
+        };
+        let mut before = std::mem::take(&mut device.ports);
+        for port in reading.ports {
+            let mut kept = before.remove(&port.number).unwrap_or_else(Port::new);
+            let number = port.number;
+            kept.read(port, provider, at_ns, min_interval_ns);
+            device.ports.insert(number, kept);
+        }
+    }
+
+    /// The device of an index, made when it is new.
+    fn at(&mut self, index: u32, seen_ns: u64, name: &Arc<str>) -> &mut Device {
+        let last_uid = &mut self.last_uid;
+        self.by_index.entry(index).or_insert_with(|| {
+            *last_uid += 1;
+            Device {
+                uid: *last_uid,
+                index,
+                name: Arc::clone(name),
+                guid: None,
+                seen_ns,
+                facts: Facts::default(),
+                ports: BTreeMap::new(),
+                flow: None,
+            }
+        })
+    }
+
+    fn end(&mut self, index: u32, at_ns: u64) -> Option<(u64, Arc<str>)> {
+        let device = self.by_index.remove(&index)?;
+        if self.gone.len() >= GONE {
+            self.gone.remove(0);
+        }
+        self.gone.push(Gone {
+            uid: device.uid,
+            index,
+            at_ns,
+        });
+        Some((device.uid, device.name))
+    }
+
+    /// The generation that had this index at `ts_ns`; one that no reading has told of yet is made, with `name`
+    /// or, without one, its number.
+    pub(super) fn resolve(&mut self, index: u32, name: Option<&Arc<str>>, ts_ns: u64) -> u64 {
+        if let Some(device) = self.by_index.get(&index) {
+            return device.uid;
+        }
+        let late = |gone: &&Gone| gone.index == index && ts_ns <= gone.at_ns;
+        if let Some(gone) = self.gone.iter().rev().find(late) {
+            return gone.uid;
+        }
+        let name = name.map_or_else(|| format!("#{index}").into(), Arc::clone);
+        self.at(index, ts_ns, &name).uid
+    }
+
+    pub(super) fn get(&self, uid: u64) -> Option<&Device> {
+        self.by_index.values().find(|device| device.uid == uid)
+    }
+
+    pub(super) fn get_mut(&mut self, uid: u64) -> Option<&mut Device> {
+        self.by_index.values_mut().find(|device| device.uid == uid)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Device> {
+        self.by_index.values_mut()
+    }
+
+    /// Rows in natural order of the names.
+    pub(super) fn rows(&mut self, now_ns: u64, rates_are_fresh: bool) -> (Vec<DeviceRow>, Vec<PortRow>) {
+        let mut sorted: Vec<&mut Device> = self.by_index.values_mut().collect();
+        sorted.sort_by(|a, b| names::natural(&a.name, &b.name).then(a.index.cmp(&b.index)));
+        let mut ports = Vec::new();
+        let mut rows = Vec::with_capacity(sorted.len());
+        for device in sorted {
+            let provider = Provider::of(device.facts.driver.as_deref(), &device.name);
+            let counted = device.counted(provider, rates_are_fresh);
+            for port in device.ports.values_mut() {
+                let of = PortOf {
+                    device_uid: device.uid,
+                    device: &device.name,
+                    provider,
+                    counted,
+                };
+                ports.push(port.row(&of, now_ns));
+            }
+            rows.push(device.row());
+        }
+        (rows, ports)
+    }
+}
+
+impl Device {
+    /// Bytes of work requests, for a port whose provider counts none. Only SoftRoCE's QPs are counted whole, and
+    /// only a device with one port says which port it was.
+    fn counted(&self, provider: Provider, rates_are_fresh: bool) -> Option<CountedBytes> {
+        let flow = self.flow.as_ref()?;
+        (provider == Provider::Rxe && self.ports.len() == 1).then(|| CountedBytes {
+            tx: flow.counter(TX_BYTES, rates_are_fresh),
+            rx: flow.counter(RX_BYTES, rates_are_fresh),
+        })
+    }
+
+    fn row(&self) -> DeviceRow {
+        let count = |name: &str| self.facts.resources.get(name).copied();
+        DeviceRow {
+            uid: self.uid,
+            index: self.index,
+            name: Arc::clone(&self.name),
+            node_guid: self.guid.map(names::guid),
+            driver: self.facts.driver.clone(),
+            fw_version: self.facts.fw_version.clone(),
+            pci: self.facts.pci.clone(),
+            numa_node: self.facts.numa_node,
+            qps: count("qp"),
+            cqs: count("cq"),
+            mrs: count("mr"),
+            pds: count("pd"),
+            cm_ids: count("cm_id"),
+            ctxs: count("ctx"),
+            srqs: count("srq"),
+        }
+    }
+}

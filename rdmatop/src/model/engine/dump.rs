@@ -1,0 +1,129 @@
+//! Dumps of QPs: initial sync, and repair after loss. Records are the truth about what is newer than the dump.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{
+    Engine,
+    qps::{Key, Owner},
+};
+use crate::model::input::{Now, QpReading, QpsSample};
+
+impl Engine {
+    /// Folds a dump in.
+    pub(super) fn dump(&mut self, sample: QpsSample, now: Now) {
+        let began_ns = sample.mono_ns;
+        // A dump under churn holds some QPs twice; the later reading is the fresher one.
+        let mut readings: HashMap<Key, QpReading> = HashMap::with_capacity(sample.qps.len());
+        let mut order = Vec::with_capacity(sample.qps.len());
+        for reading in sample.qps {
+            let device = self.devices.resolve(reading.device_index, None, began_ns);
+            let key = Key::new(device, reading.qpn, reading.port);
+            if readings.insert(key, reading).is_none() {
+                order.push(key);
+            }
+        }
+        let mut seen = HashSet::with_capacity(order.len());
+        for key in order {
+            if let Some(reading) = readings.get(&key) {
+                seen.extend(self.dumped(key, reading, began_ns, now));
+            }
+        }
+        let complete: HashSet<u64> = sample
+            .complete
+            .iter()
+            .map(|index| self.devices.resolve(*index, None, began_ns))
+            .collect();
+        let gone: Vec<u64> = self
+            .qps
+            .iter()
+            .filter(|qp| {
+                qp.ended_ns.is_none()
+                    && complete.contains(&qp.key.device)
+                    && !seen.contains(&qp.uid)
+                    && qp.is_older_than(began_ns)
+            })
+            .map(|qp| qp.uid)
+            .collect();
+        for uid in gone {
+            self.qps.end(uid, began_ns, &mut self.processes);
+        }
+        self.losses.repaired(began_ns);
+        if self.qps.forgotten_ns() > began_ns {
+            // It may have brought back a QP that ended after it began and is forgotten already.
+            self.losses.want_repair(now.mono_ns);
+        }
+        self.set_errors("qps", &sample.errors);
+    }
+
+    /// One QP of a dump; returns it unless it has ended since.
+    fn dumped(&mut self, key: Key, reading: &QpReading, began_ns: u64, now: Now) -> Option<u64> {
+        let uid = match self.qps.live(key) {
+            Some(uid) => uid,
+            None if self.qps.ended_at(key).is_some_and(|ended| ended > began_ns) => return None,
+            None => self
+                .qps
+                .insert(0, key, began_ns, now.mono_ns, &mut self.processes),
+        };
+        self.qps.set_device(uid, key.device, &mut self.processes);
+        self.own_by_dump(uid, reading, began_ns);
+        let min = self.config.min_interval_ns;
+        let qp = self.qps.get_mut(uid)?;
+        let before = (qp.qp_type, qp.port, qp.remote_qpn, qp.sq_psn, qp.rq_psn);
+        qp.qp_type = reading.qp_type.or(qp.qp_type);
+        qp.port = reading.port.or(qp.port);
+        if let Some(state) = reading.state {
+            qp.observe(state, began_ns);
+        }
+        // An attribute that a record has set since is newer.
+        if qp.event_ns <= began_ns {
+            qp.remote_qpn = reading.remote_qpn.or(qp.remote_qpn);
+            qp.rq_psn = reading.rq_psn.or(qp.rq_psn);
+            if let Some(psn) = reading.sq_psn {
+                qp.sq_psn = Some(psn);
+                qp.psn.read(psn, began_ns, min);
+            }
+        }
+        if before != (qp.qp_type, qp.port, qp.remote_qpn, qp.sq_psn, qp.rq_psn) {
+            qp.touch();
+        }
+        Some(uid)
+    }
+
+    fn own_by_dump(&mut self, uid: u64, reading: &QpReading, began_ns: u64) {
+        let Some(qp) = self.qps.get_mut(uid) else { return };
+        let had_process = qp.owner.process.is_some();
+        let born_ns = qp.born_ns.unwrap_or(began_ns);
+        if let Some(name) = &reading.kern_name {
+            // A record holds the start of the name only; the dump's is whole.
+            let name = self.names.kernel(name.as_bytes());
+            if qp.owner.comm.as_ref() != Some(&name) {
+                let owner = self.processes.of(
+                    Owner {
+                        comm: Some(name),
+                        kernel: true,
+                        ..Owner::default()
+                    },
+                    born_ns,
+                );
+                self.qps.set_owner(uid, owner, &mut self.processes);
+            }
+        } else if reading.pid.is_some_and(|pid| pid != 0) {
+            if qp.orphan {
+                qp.orphan = false;
+                qp.touch();
+            }
+            if !had_process {
+                let owner = Owner {
+                    pid: reading.pid,
+                    ..Owner::default()
+                };
+                let owner = self.processes.of(owner, born_ns);
+                self.qps.set_owner(uid, owner, &mut self.processes);
+            }
+        } else if !qp.owner.kernel && !qp.orphan {
+            // The kernel leaves the pid out when the owner is dead: others hold the QP.
+            qp.orphan = true;
+            qp.touch();
+        }
+    }
+}

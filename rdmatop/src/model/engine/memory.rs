@@ -1,0 +1,146 @@
+//! Bytes of the memory regions of one process.
+
+use std::collections::{HashMap, VecDeque};
+
+/// Changes kept apart from the base. A process that registers faster than MRs are dumped folds the oldest in.
+const RECENT: usize = 1024;
+
+/// Bytes registered now: the last dump, and the records after it.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// From a dump, or zero from records alone; `None` before either.
+    base: Option<i128>,
+    base_ns: u64,
+    recent: VecDeque<(u64, i128)>,
+    /// A region of unknown size came or went since the last dump.
+    unknown: bool,
+}
+
+impl Memory {
+    /// A region came (positive) or went (negative); `None` when its size is unknown.
+    pub(super) fn change(&mut self, bytes: Option<i128>, ts_ns: u64) {
+        self.base.get_or_insert(0);
+        if ts_ns <= self.base_ns {
+            // The dump has it.
+            return;
+        }
+        let Some(bytes) = bytes else {
+            self.unknown = true;
+            return;
+        };
+        self.recent.push_back((ts_ns, bytes));
+        if self.recent.len() > RECENT
+            && let (Some(base), Some((_, oldest))) = (&mut self.base, self.recent.pop_front())
+        {
+            *base += oldest;
+        }
+    }
+
+    /// A dump that began at `began_ns`.
+    pub(super) fn dumped(&mut self, bytes: u64, began_ns: u64) {
+        self.base = Some(bytes.into());
+        self.base_ns = began_ns;
+        self.recent.retain(|(ts_ns, _)| *ts_ns > began_ns);
+        self.unknown = false;
+    }
+
+    /// Takes over the regions of what turned out to be the same process.
+    pub(super) fn absorb(&mut self, other: Self) {
+        if let Some(base) = other.base {
+            *self.base.get_or_insert(0) += base;
+        }
+        self.recent.extend(other.recent);
+        self.unknown |= other.unknown;
+    }
+
+    /// Bytes now, `None` when unknown.
+    pub(super) fn bytes(&self) -> Option<u64> {
+        let sum = self.base? + self.recent.iter().map(|(_, bytes)| bytes).sum::<i128>();
+        // Less than nothing: something was deregistered that nobody saw come.
+        u64::try_from(sum).ok().filter(|_| !self.unknown)
+    }
+}
+
+/// A region whose registration was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Region {
+    pub(super) process: Option<u64>,
+    pub(super) bytes: Option<u64>,
+}
+
+/// Regions by the address of their `struct ib_mr`.
+#[derive(Debug, Default)]
+pub(super) struct Regions {
+    live: HashMap<u64, Region>,
+}
+
+impl Regions {
+    /// A region came. Returns the one that had the address before and was never seen to go.
+    pub(super) fn insert(&mut self, object: u64, region: Region) -> Option<Region> {
+        self.live.insert(object, region)
+    }
+
+    /// A region went.
+    pub(super) fn remove(&mut self, object: u64) -> Option<Region> {
+        self.live.remove(&object)
+    }
+
+    /// Two processes are one.
+    pub(super) fn rename(&mut self, from: u64, to: u64) {
+        for region in self.live.values_mut() {
+            if region.process == Some(from) {
+                region.process = Some(to);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_heard_is_unknown_and_not_zero() {
+        assert_eq!(Memory::default().bytes(), None);
+    }
+
+    #[test]
+    fn records_count_from_the_last_dump() {
+        let mut memory = Memory::default();
+        memory.change(Some(100), 5);
+        assert_eq!(memory.bytes(), Some(100));
+        memory.dumped(8192, 10);
+        memory.change(Some(50), 9);
+        assert_eq!(memory.bytes(), Some(8192), "the dump has what happened before it");
+        memory.change(Some(-8192), 11);
+        memory.change(Some(1), 12);
+        assert_eq!(memory.bytes(), Some(1));
+    }
+
+    #[test]
+    fn a_region_of_unknown_size_makes_the_sum_unknown_until_a_dump() {
+        let mut memory = Memory::default();
+        memory.change(Some(4096), 1);
+        memory.change(None, 2);
+        assert_eq!(memory.bytes(), None);
+        memory.dumped(5000, 3);
+        assert_eq!(memory.bytes(), Some(5000));
+    }
+
+    #[test]
+    fn more_went_than_came_is_unknown() {
+        let mut memory = Memory::default();
+        memory.change(Some(-4096), 1);
+        assert_eq!(memory.bytes(), None);
+    }
+
+    #[test]
+    fn churn_without_dumps_stays_bounded_and_exact() {
+        let mut memory = Memory::default();
+        for ts in 1..=10_000u64 {
+            memory.change(Some(if ts % 2 == 1 { 4096 } else { -4096 }), ts);
+        }
+        assert_eq!(memory.bytes(), Some(0));
+        assert!(memory.recent.len() <= RECENT);
+    }
+}

@@ -1,0 +1,366 @@
+//! Processes and kernel consumers. A process is (pid, start time); until /proc has told the start time, it is the
+//! pid's present holder.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use super::{
+    history::Series,
+    memory::Memory,
+    meter::Meter,
+    names,
+    qps::Owner,
+    tally::{Flow, Tally},
+};
+use crate::model::{input::ProcessFacts, snapshot::HISTORY};
+
+/// Names of threads kept for one process.
+const ALIASES: usize = 8;
+
+/// A process or a kernel consumer.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) uid: u64,
+    pub(super) pid: Option<u32>,
+    pub(super) kernel: bool,
+    start_ticks: Option<u64>,
+    /// The process of the same pid that this one may turn out to be.
+    split_of: Option<u64>,
+    pub(super) ended_ns: Option<u64>,
+    pub(super) comm: Arc<str>,
+    /// Somebody told `comm`; otherwise it stands for the pid.
+    named: bool,
+    aliases: Vec<Arc<str>>,
+    pub(super) facts: Facts,
+    /// Living QPs by generation of the device.
+    pub(super) qps: BTreeMap<u64, u64>,
+    pub(super) memory: Memory,
+    pub(super) flow: Option<Box<Flow>>,
+    pub(super) faults: Option<Meter>,
+    pub(super) series: Series,
+}
+
+/// What /proc said, safe to print.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    pub(super) ppid: Option<u32>,
+    pub(super) cmdline: Option<Arc<str>>,
+    pub(super) user: Option<Arc<str>>,
+    pub(super) cgroup: Option<Arc<str>>,
+    pub(super) workload: Option<Arc<str>>,
+    pub(super) libraries: Option<Vec<String>>,
+    pub(super) environ: Option<Vec<(String, String)>>,
+}
+
+/// What became of facts that were folded in.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Known or new.
+    Plain,
+    /// Two processes turned out to be one: the first is to be taken for the second.
+    Same(u64, u64),
+}
+
+/// The processes there are, and for some time those there were.
+#[derive(Debug, Default)]
+pub(super) struct Processes {
+    all: BTreeMap<u64, Process>,
+    by_pid: HashMap<u32, u64>,
+    by_kernel_name: HashMap<Arc<str>, u64>,
+    wanted: Vec<u32>,
+    /// Those whose name changed since the last snapshot.
+    pub(super) renamed: BTreeSet<u64>,
+    last_uid: u64,
+}
+
+impl Processes {
+    pub(super) fn get(&self, uid: u64) -> Option<&Process> {
+        self.all.get(&uid)
+    }
+
+    pub(super) fn get_mut(&mut self, uid: u64) -> Option<&mut Process> {
+        self.all.get_mut(&uid)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Process> {
+        self.all.values_mut()
+    }
+
+    /// The present holder of a pid.
+    pub(super) fn holder(&self, pid: u32) -> Option<u64> {
+        self.by_pid.get(&pid).copied()
+    }
+
+    /// The process that calls of a pid swept at `ts_ns` belong to. A sweep is the first one after the process's
+    /// end when the one before it was earlier: then it still has what the process did last.
+    pub(super) fn caller(&mut self, pid: u32, before_ns: Option<u64>, ts_ns: u64) -> u64 {
+        let last_words = self.holder(pid).filter(|uid| {
+            let ended = self.all.get(uid).and_then(|process| process.ended_ns);
+            ended.is_some_and(|ended| before_ns.is_none_or(|before| ended >= before))
+        });
+        last_words.unwrap_or_else(|| self.user(pid, None, ts_ns))
+    }
+
+    /// The process that a user's object of `ts_ns` belongs to.
+    ///
+    /// A name that the process is not known to have, after its facts were read, may mean a reused pid: it is then
+    /// another process until /proc says that it is the same.
+    pub(super) fn user(&mut self, pid: u32, comm: Option<&Arc<str>>, ts_ns: u64) -> u64 {
+        if let Some(uid) = self.holder(pid)
+            && let Some(process) = self.all.get(&uid)
+        {
+            let gone = process.ended_ns.is_some_and(|ended| ts_ns > ended);
+            let strange = process.start_ticks.is_some()
+                && comm.is_some_and(|comm| *comm != process.comm && !process.aliases.contains(comm));
+            if !gone && !strange {
+                if let Some(comm) = comm {
+                    self.name(uid, comm);
+                }
+                return uid;
+            }
+            let split_of = (!gone).then_some(uid);
+            return self.add_user(pid, comm, split_of);
+        }
+        self.add_user(pid, comm, None)
+    }
+
+    /// A record knows the name of a process of which only the pid was known.
+    pub(super) fn name(&mut self, uid: u64, comm: &Arc<str>) {
+        if let Some(process) = self.all.get_mut(&uid)
+            && !process.named
+        {
+            process.comm = Arc::clone(comm);
+            process.named = true;
+            self.renamed.insert(uid);
+        }
+    }
+
+    fn add_user(&mut self, pid: u32, comm: Option<&Arc<str>>, split_of: Option<u64>) -> u64 {
+        // Without a name the pid is all there is to show.
+        let name = comm.map_or_else(|| format!("#{pid}").into(), Arc::clone);
+        let uid = self.add(name, comm.is_some(), Some(pid), split_of);
+        self.by_pid.insert(pid, uid);
+        self.wanted.push(pid);
+        uid
+    }
+
+    /// The row of a kernel consumer; `name` has its brackets.
+    pub(super) fn kernel(&mut self, name: &Arc<str>) -> u64 {
+        if let Some(uid) = self.by_kernel_name.get(name) {
+            return *uid;
+        }
+        let uid = self.add(Arc::clone(name), true, None, None);
+        self.by_kernel_name.insert(Arc::clone(name), uid);
+        uid
+    }
+
+    fn add(&mut self, comm: Arc<str>, named: bool, pid: Option<u32>, split_of: Option<u64>) -> u64 {
+        self.last_uid += 1;
+        let uid = self.last_uid;
+        self.all.insert(
+            uid,
+            Process {
+                uid,
+                pid,
+                kernel: pid.is_none(),
+                start_ticks: None,
+                split_of,
+                ended_ns: None,
+                comm,
+                named,
+                aliases: Vec::new(),
+                facts: Facts::default(),
+                qps: BTreeMap::new(),
+                memory: Memory::default(),
+                flow: None,
+                faults: None,
+                series: Series::new(HISTORY),
+            },
+        );
+        uid
+    }
+
+    /// Completes an owner with the process it is.
+    pub(super) fn of(&mut self, mut owner: Owner, ts_ns: u64) -> Owner {
+        owner.process = match (&owner.comm, owner.pid) {
+            (Some(name), _) if owner.kernel => Some(self.kernel(name)),
+            (comm, Some(pid)) => Some(self.user(pid, comm.as_ref(), ts_ns)),
+            _ => None,
+        };
+        owner
+    }
+
+    /// Folds in what /proc said.
+    pub(super) fn told(&mut self, facts: &ProcessFacts, now_ns: u64) -> Told {
+        let uid = match self.holder(facts.pid) {
+            Some(uid) => uid,
+            None => self.add_user(facts.pid, None, None),
+        };
+        let started = self.all.get(&uid).and_then(|process| process.start_ticks);
+        if started.is_some_and(|ticks| ticks != facts.start_ticks) {
+            self.end(uid, now_ns);
+            let uid = self.add_user(facts.pid, None, None);
+            self.describe(uid, facts);
+        } else {
+            self.describe(uid, facts);
+            let split_of = self.all.get_mut(&uid).and_then(|process| process.split_of.take());
+            if let Some(before) = split_of {
+                if self.all.get(&before).and_then(|process| process.start_ticks) == Some(facts.start_ticks) {
+                    return self.join(uid, before);
+                }
+                self.end(before, now_ns);
+            }
+        }
+        self.wanted.retain(|pid| *pid != facts.pid);
+        Told::Plain
+    }
+
+    fn describe(&mut self, uid: u64, facts: &ProcessFacts) {
+        let Some(process) = self.all.get_mut(&uid) else {
+            return;
+        };
+        process.start_ticks = Some(facts.start_ticks);
+        if let Some(comm) = names::safe_opt(facts.comm.as_ref())
+            && comm != process.comm
+        {
+            // The name until now was a thread's: records will use it again.
+            let before = std::mem::replace(&mut process.comm, comm);
+            if std::mem::replace(&mut process.named, true) && process.aliases.len() < ALIASES {
+                process.aliases.push(before);
+            }
+            self.renamed.insert(uid);
+        }
+        let safe = |text: &String| names::safe(text.as_bytes());
+        process.facts = Facts {
+            ppid: facts.ppid,
+            cmdline: names::safe_opt(facts.cmdline.as_ref()),
+            user: names::safe_opt(facts.user.as_ref()).or_else(|| facts.uid.map(|id| id.to_string().into())),
+            cgroup: names::safe_opt(facts.cgroup.as_ref()),
+            workload: names::safe_opt(facts.workload.as_ref()),
+            libraries: facts
+                .libraries
+                .as_ref()
+                .map(|list| list.iter().map(safe).collect()),
+            environ: facts.environ.as_ref().map(|list| {
+                list.iter()
+                    .map(|(name, value)| (safe(name), safe(value)))
+                    .collect()
+            }),
+        };
+    }
+
+    /// `uid` is `before` under another name. Its QPs are the caller's to move.
+    fn join(&mut self, uid: u64, before: u64) -> Told {
+        let Some(same) = self.all.remove(&uid) else {
+            return Told::Plain;
+        };
+        if let Some(pid) = same.pid {
+            self.by_pid.insert(pid, before);
+            self.wanted.retain(|wanted| *wanted != pid);
+        }
+        if let Some(process) = self.all.get_mut(&before) {
+            for alias in same.aliases.into_iter().chain([same.comm]) {
+                if process.aliases.len() < ALIASES && alias != process.comm {
+                    process.aliases.push(alias);
+                }
+            }
+            process.facts = same.facts;
+            process.memory.absorb(same.memory);
+            for (device, count) in same.qps {
+                *process.qps.entry(device).or_default() += count;
+            }
+            if let Some(theirs) = same.flow {
+                process.flow.get_or_insert_default().absorb(&theirs);
+            }
+            process.faults = match (process.faults.take(), same.faults) {
+                (Some(mut mine), Some(theirs)) => {
+                    mine.join(&theirs);
+                    Some(mine)
+                }
+                (mine, theirs) => mine.or(theirs),
+            };
+        }
+        Told::Same(uid, before)
+    }
+
+    /// The pid's holder is gone from /proc.
+    pub(super) fn gone(&mut self, pid: u32, now_ns: u64) -> Option<u64> {
+        let uid = self.holder(pid)?;
+        self.wanted.retain(|wanted| *wanted != pid);
+        // What it was split off is gone with it, whether or not they were one.
+        let before = self.all.get_mut(&uid).and_then(|process| process.split_of.take());
+        for uid in before.into_iter().chain([uid]) {
+            self.end(uid, now_ns);
+        }
+        Some(uid)
+    }
+
+    fn end(&mut self, uid: u64, now_ns: u64) {
+        if let Some(process) = self.all.get_mut(&uid)
+            && process.ended_ns.is_none()
+        {
+            process.ended_ns = Some(now_ns);
+        }
+    }
+
+    /// A living QP came.
+    pub(super) fn link(&mut self, uid: u64, device: u64) {
+        if let Some(process) = self.all.get_mut(&uid) {
+            *process.qps.entry(device).or_default() += 1;
+        }
+    }
+
+    /// A living QP went.
+    pub(super) fn unlink(&mut self, uid: u64, device: u64) {
+        if let Some(process) = self.all.get_mut(&uid)
+            && let Some(count) = process.qps.get_mut(&device)
+        {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                process.qps.remove(&device);
+            }
+        }
+    }
+
+    /// Counts of a QP, in this round.
+    pub(super) fn credit(&mut self, uid: u64, delta: &Tally) {
+        if let Some(process) = self.all.get_mut(&uid) {
+            process.flow.get_or_insert_default().add(delta);
+        }
+    }
+
+    /// Counts of a QP, from before it was known whose they are.
+    pub(super) fn credit_old(&mut self, uid: u64, delta: &Tally) {
+        if let Some(process) = self.all.get_mut(&uid) {
+            process.flow.get_or_insert_default().add_old(delta);
+        }
+    }
+
+    /// Process ids whose facts are wanted.
+    pub(super) fn take_wanted(&mut self) -> Vec<u32> {
+        let mut wanted = std::mem::take(&mut self.wanted);
+        wanted.sort_unstable();
+        wanted.dedup();
+        wanted
+    }
+
+    /// Forgets processes that ended, own nothing any more, and have been shown for long enough.
+    pub(super) fn forget(&mut self, now_ns: u64, linger_ns: u64) {
+        let by_pid = &mut self.by_pid;
+        self.all.retain(|uid, process| {
+            let over = process
+                .ended_ns
+                .is_some_and(|ended| ended.saturating_add(linger_ns) <= now_ns);
+            let keep = !over || !process.qps.is_empty();
+            if !keep
+                && let Some(pid) = process.pid
+                && by_pid.get(&pid) == Some(uid)
+            {
+                by_pid.remove(&pid);
+            }
+            keep
+        });
+    }
+}

@@ -1,0 +1,250 @@
+//! What the counters of each provider mean.
+//!
+//! Names are the drivers' own (`rdma_stat_desc` tables under drivers/infiniband, `ports/N/counters`). A meaning
+//! that a provider has no counter for is unknown; what is not in a table is shown under its own name. Only
+//! SoftRoCE's have been seen moving here; the others are from the kernel's sources.
+
+use super::meter::Width;
+
+/// A meaning that several providers share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    TxBytes,
+    RxBytes,
+    TxPackets,
+    RxPackets,
+    Drops,
+    Retransmits,
+    Congestion,
+    RnrNaks,
+}
+
+/// Ways to say one thing, best first; the first of which any name is there is taken, and its names are added up.
+type Ways = &'static [&'static [&'static str]];
+
+/// A family of drivers with one set of counter names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Provider {
+    Rxe,
+    Mlx5,
+    Efa,
+    Bnxt,
+    Mana,
+    Irdma,
+    Erdma,
+    Hns,
+    Other,
+}
+
+/// Beginning of a driver's or a device's name, and the family.
+const FAMILIES: &[(&str, Provider)] = &[
+    ("rdma_rxe", Provider::Rxe),
+    ("rxe", Provider::Rxe),
+    ("mlx5", Provider::Mlx5),
+    ("efa", Provider::Efa),
+    ("bnxt", Provider::Bnxt),
+    ("mana", Provider::Mana),
+    ("irdma", Provider::Irdma),
+    ("i40iw", Provider::Irdma),
+    ("ice", Provider::Irdma),
+    ("idpf", Provider::Irdma),
+    ("erdma", Provider::Erdma),
+    ("hns", Provider::Hns),
+];
+
+impl Provider {
+    /// The family, by the driver's name if it is known, else by the device's (`mlx5_0`).
+    pub(super) fn of(driver: Option<&str>, device: &str) -> Self {
+        let name = driver.unwrap_or(device);
+        FAMILIES
+            .iter()
+            .find(|(start, _)| name.starts_with(start))
+            .map_or(Self::Other, |(_, provider)| *provider)
+    }
+
+    /// How to learn a meaning.
+    pub(super) fn ways(self, role: Role) -> Ways {
+        match self {
+            Self::Rxe => rxe(role),
+            Self::Mlx5 => mlx5(role),
+            Self::Efa => efa(role),
+            Self::Bnxt => bnxt(role),
+            Self::Mana => mana(role),
+            Self::Irdma => irdma(role),
+            Self::Erdma => erdma(role),
+            Self::Hns => hns(role),
+            Self::Other => infiniband(role),
+        }
+    }
+
+    /// Width of a counter. Only those are 32 bits wide here that wrap: the fields of `query_q_counter_out` of
+    /// mlx5 (`do_get_hw_stats`). The 32-bit counters of `ports/N/counters` stop at their maximum instead.
+    pub(super) fn width(self, name: &str) -> Width {
+        let wraps = self == Self::Mlx5
+            && !name.starts_with("port_")
+            && !name.starts_with("rdma_")
+            && !name.starts_with("cc_")
+            && !matches!(
+                name,
+                "rp_cnp_ignored"
+                    | "rp_cnp_handled"
+                    | "np_cnp_sent"
+                    | "np_ecn_marked_roce_packets"
+                    | "rx_icrc_encapsulated"
+            );
+        if wraps { Width::Bits32 } else { Width::Bits64 }
+    }
+}
+
+/// `ports/N/counters` of the InfiniBand PMA, which most providers for InfiniBand links have.
+fn infiniband(role: Role) -> Ways {
+    match role {
+        Role::TxBytes => &[&["port_xmit_data"]],
+        Role::RxBytes => &[&["port_rcv_data"]],
+        Role::TxPackets => &[&["port_xmit_packets"]],
+        Role::RxPackets => &[&["port_rcv_packets"]],
+        Role::Drops => &[&["port_xmit_discards"]],
+        // port_xmit_wait counts ticks, not marks: it stays under its own name.
+        Role::Retransmits | Role::Congestion | Role::RnrNaks => &[],
+    }
+}
+
+fn rxe(role: Role) -> Ways {
+    match role {
+        // Kernel 7.2 and later; before, rxe counts no bytes at all.
+        Role::TxBytes => &[&["sent_bytes"]],
+        Role::RxBytes => &[&["rcvd_bytes"]],
+        Role::TxPackets => &[&["sent_pkts"]],
+        Role::RxPackets => &[&["rcvd_pkts"]],
+        Role::Retransmits => &[&["completer_retry_err"]],
+        Role::RnrNaks => &[&["send_rnr_err", "rcvd_rnr_err"]],
+        Role::Drops | Role::Congestion => &[],
+    }
+}
+
+fn mlx5(role: Role) -> Ways {
+    match role {
+        Role::Drops => &[&["out_of_buffer", "port_xmit_discards"]],
+        // mlx5 counts the causes of going back, not the packets sent again.
+        Role::Retransmits => &[&[
+            "packet_seq_err",
+            "implied_nak_seq_err",
+            "local_ack_timeout_err",
+            "roce_adp_retrans",
+        ]],
+        Role::Congestion => &[&["np_ecn_marked_roce_packets", "rp_cnp_handled"]],
+        Role::RnrNaks => &[&["rnr_nak_retry_err"]],
+        Role::TxBytes => &[&["port_xmit_data"], &["rdma_tx_bytes"]],
+        Role::RxBytes => &[&["port_rcv_data"], &["rdma_rx_bytes"]],
+        Role::TxPackets => &[&["port_xmit_packets"], &["rdma_tx_packets"]],
+        Role::RxPackets => &[&["port_rcv_packets"], &["rdma_rx_packets"]],
+    }
+}
+
+fn efa(role: Role) -> Ways {
+    match role {
+        Role::TxBytes => &[&["tx_bytes"]],
+        Role::RxBytes => &[&["rx_bytes"]],
+        Role::TxPackets => &[&["tx_pkts"]],
+        Role::RxPackets => &[&["rx_pkts"]],
+        Role::Drops => &[&["rx_drops"]],
+        Role::Retransmits => &[&["retrans_pkts"]],
+        Role::Congestion | Role::RnrNaks => &[],
+    }
+}
+
+fn bnxt(role: Role) -> Ways {
+    match role {
+        Role::TxBytes => &[&["tx_bytes"]],
+        Role::RxBytes => &[&["rx_bytes"]],
+        Role::TxPackets => &[&["tx_pkts"]],
+        Role::RxPackets => &[&["rx_pkts"]],
+        // Newer drivers took over mlx5's names for some; of each pair only one is there.
+        Role::Drops => &[&["rx_roce_discards", "rx_out_of_buffer", "out_of_buffer"]],
+        Role::Retransmits => &[
+            &["to_retransmits", "seq_err_naks_rcvd"],
+            &["local_ack_timeout_err", "packet_seq_err"],
+        ],
+        Role::Congestion => &[
+            &["rx_ecn_marked_pkts", "rx_cnp_pkts"],
+            &["np_ecn_marked_roce_packets", "rp_cnp_handled"],
+        ],
+        Role::RnrNaks => &[&["rnr_naks_rcvd"], &["rnr_nak_retry_err"]],
+    }
+}
+
+fn mana(role: Role) -> Ways {
+    match role {
+        Role::TxBytes => &[&["tx_bytes"]],
+        Role::RxBytes => &[&["rx_bytes"]],
+        Role::TxPackets => &[&["tx_packets"]],
+        Role::RxPackets => &[&["rx_packets"]],
+        Role::Retransmits => &[&["requester_timeout", "requester_oos_nak", "requester_implicit_nak"]],
+        Role::Congestion => &[&["received_cnps"]],
+        Role::RnrNaks => &[&["requester_rnr_nak", "responder_rnr_nak"]],
+        Role::Drops => &[],
+    }
+}
+
+fn irdma(role: Role) -> Ways {
+    match role {
+        Role::TxBytes => &[&["ip4OutOctets", "ip6OutOctets"]],
+        Role::RxBytes => &[&["ip4InOctets", "ip6InOctets"]],
+        Role::TxPackets => &[&["ip4OutPkts", "ip6OutPkts"]],
+        Role::RxPackets => &[&["ip4InPkts", "ip6InPkts"]],
+        Role::Drops => &[&["ip4InDiscards", "ip6InDiscards"]],
+        // Kernels up to 5.19 say tcpRetransSegs.
+        Role::Retransmits => &[&["RetransSegs"], &["tcpRetransSegs"]],
+        Role::Congestion => &[&["RxECNMrkd", "cnpHandled"]],
+        Role::RnrNaks => &[&["RNR sent", "RNR received"]],
+    }
+}
+
+fn erdma(role: Role) -> Ways {
+    match role {
+        Role::TxBytes => &[&["hw_tx_bytes_cnt"]],
+        Role::RxBytes => &[&["hw_rx_bytes_cnt"]],
+        Role::TxPackets => &[&["hw_tx_packets_cnt"]],
+        Role::RxPackets => &[&["hw_rx_packets_cnt"]],
+        Role::Drops => &[&[
+            "hw_disable_drop_cnt",
+            "hw_bps_limit_drop_cnt",
+            "hw_pps_limit_drop_cnt",
+            "hw_rx_disable_drop_cnt",
+            "hw_rx_bps_limit_drop_cnt",
+            "hw_rx_pps_limit_drop_cnt",
+        ]],
+        Role::Retransmits | Role::Congestion | Role::RnrNaks => &[],
+    }
+}
+
+fn hns(role: Role) -> Ways {
+    match role {
+        Role::TxPackets => &[&["tx_pkt"]],
+        Role::RxPackets => &[&["rx_pkt"]],
+        Role::Congestion => &[&["rx_cnp_pkt"]],
+        Role::TxBytes | Role::RxBytes | Role::Drops | Role::Retransmits | Role::RnrNaks => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_provider_is_known_by_its_driver_or_else_by_the_device() {
+        assert_eq!(Provider::of(Some("mlx5_core"), "anything"), Provider::Mlx5);
+        assert_eq!(Provider::of(Some("bnxt_en"), "bnxt_re0"), Provider::Bnxt);
+        assert_eq!(Provider::of(Some("rdma_rxe"), "foo/bar"), Provider::Rxe);
+        assert_eq!(Provider::of(None, "rxe0"), Provider::Rxe);
+        assert_eq!(Provider::of(Some("qedr"), "rxe_like"), Provider::Other);
+    }
+
+    #[test]
+    fn only_q_counters_of_mlx5_wrap_at_32_bits() {
+        assert_eq!(Provider::Mlx5.width("out_of_buffer"), Width::Bits32);
+        assert_eq!(Provider::Mlx5.width("port_xmit_data"), Width::Bits64);
+        assert_eq!(Provider::Mlx5.width("rp_cnp_handled"), Width::Bits64);
+        assert_eq!(Provider::Rxe.width("sent_pkts"), Width::Bits64);
+    }
+}

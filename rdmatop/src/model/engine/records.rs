@@ -1,0 +1,384 @@
+//! Records: what one changes in the tables, and the event it makes.
+
+use std::sync::Arc;
+
+use rdmatop_common::event::{
+    CmRecord, ObjectRecord, Prefix, QpRecord, Record, UNKNOWN_U8, UNKNOWN_U32, VerbRecord, cm, flag, kind,
+};
+
+use super::{
+    Engine, address,
+    memory::Region,
+    qps::{Key, Owner},
+    verbs::is_probe,
+};
+use crate::model::{
+    event::{Event, EventKind},
+    ib::{AsyncEvent, CmEvent, QpState, QpType, mtu_bytes},
+    input::Now,
+    value::Source,
+};
+
+/// `IB_QP_STATE` of `enum ib_qp_attr_mask`: without it `qp_state` is not meant.
+const IB_QP_STATE: u32 = 1;
+/// Ids of rdma_cm whose owner is remembered.
+const CM_IDS: usize = 65_536;
+
+fn known(value: u32) -> Option<u32> {
+    (value != UNKNOWN_U32).then_some(value)
+}
+
+fn known8(value: u8) -> Option<u8> {
+    (value != UNKNOWN_U8).then_some(value)
+}
+
+fn known64(value: u64) -> Option<u64> {
+    (value != u64::MAX).then_some(value)
+}
+
+impl Engine {
+    /// Folds a record in.
+    pub(super) fn record(&mut self, record: &Record, now: Now) -> Vec<Event> {
+        self.events += 1;
+        match record {
+            Record::Qp(record) => vec![self.qp_record(record, now)],
+            Record::Object(record) => vec![self.object_record(record, now)],
+            Record::Cm(record) => vec![self.cm_record(record, now)],
+            Record::Verb(record) => self.verb_record(record, now).into_iter().collect(),
+        }
+    }
+
+    fn event(kind: EventKind, prefix: &Prefix, now: Now) -> Event {
+        let behind = i128::from(now.wall_ns) - i128::from(now.mono_ns);
+        let wall_ns = u64::try_from(i128::from(prefix.ts_ns) + behind).unwrap_or(0);
+        let mut event = Event::new(kind, wall_ns, prefix.ts_ns);
+        event.duration_ns = Some(prefix.duration_ns).filter(|ns| *ns > 0);
+        event
+    }
+
+    /// What the record itself knows of the object's owner.
+    fn owner_in(&mut self, prefix: &Prefix) -> Owner {
+        if prefix.flags & flag::OWNER_KERNEL != 0 {
+            return Owner {
+                comm: Some(self.names.kernel(&prefix.owner_comm)),
+                kernel: true,
+                ..Owner::default()
+            };
+        }
+        if prefix.flags & flag::OWNER_TASK == 0 || prefix.owner_pid == 0 {
+            return Owner::default();
+        }
+        Owner {
+            pid: Some(prefix.owner_pid),
+            comm: Some(self.names.of(&prefix.owner_comm)).filter(|comm| !comm.is_empty()),
+            ..Owner::default()
+        }
+    }
+
+    /// Writes owner and caller into an event.
+    fn attribute(event: &mut Event, owner: &Owner, prefix: &Prefix) {
+        event.pid = owner.pid;
+        event.comm.clone_from(&owner.comm);
+        event.kernel = owner.kernel;
+        if prefix.flags & flag::KTHREAD == 0 && prefix.pid != 0 {
+            if owner.pid == Some(prefix.pid) {
+                event.tid = Some(prefix.tid);
+            } else {
+                event.by_pid = Some(prefix.pid);
+            }
+        }
+    }
+
+    /// Generation and name of the device in a record.
+    fn device_in(&mut self, prefix: &Prefix) -> Option<(u64, Arc<str>)> {
+        if prefix.flags & flag::DEVICE == 0 {
+            return None;
+        }
+        let name = Some(self.names.of(&prefix.device)).filter(|name| !name.is_empty());
+        let uid = self
+            .devices
+            .resolve(prefix.device_index, name.as_ref(), prefix.ts_ns);
+        let name = name.or_else(|| self.devices.get(uid).map(|device| Arc::clone(&device.name)))?;
+        Some((uid, name))
+    }
+
+    fn qp_record(&mut self, record: &QpRecord, now: Now) -> Event {
+        let prefix = &record.prefix;
+        let kind = match prefix.kind {
+            kind::QP_CREATE => EventKind::QpCreate,
+            kind::QP_MODIFY => EventKind::QpModify,
+            kind::QP_DESTROY => EventKind::QpDestroy,
+            _ => EventKind::QpError,
+        };
+        let mut event = Self::event(kind, prefix, now);
+        let owner = self.owner_in(prefix);
+        let uid = self.qp_of(record, kind, now);
+        if let Some(uid) = uid {
+            self.own(uid, owner.clone(), prefix.ts_ns);
+            self.describe_qp(uid, record);
+        }
+        self.qp_before(&mut event, uid, record, &owner);
+        if let Some(uid) = uid {
+            self.qp_step(uid, record, kind, now);
+        }
+        match kind {
+            EventKind::QpCreate => event.rc = Some(0),
+            EventKind::QpModify | EventKind::QpDestroy => event.rc = Some(prefix.rc),
+            _ => {
+                let number = known(record.event).and_then(|event| u8::try_from(event).ok());
+                event.async_event = number.map(AsyncEvent);
+            }
+        }
+        event
+    }
+
+    /// The QP a record is about, made when it is new.
+    fn qp_of(&mut self, record: &QpRecord, kind: EventKind, now: Now) -> Option<u64> {
+        let prefix = &record.prefix;
+        let ts_ns = prefix.ts_ns;
+        let port = known8(record.port).filter(|port| *port > 0).map(u32::from);
+        // A known object says which device it is on, even when that device is gone by now.
+        let known_device = match kind {
+            EventKind::QpCreate => None,
+            _ => self.qps.device_of(prefix.object, ts_ns),
+        };
+        let device = match known_device {
+            Some(device) => device,
+            None => self.device_in(prefix).map_or(0, |(uid, _)| uid),
+        };
+        let key = known(record.qpn).map(|qpn| Key::new(device, qpn, port));
+        let found = if kind == EventKind::QpCreate {
+            self.qps
+                .find_created(prefix.object, key, ts_ns, &mut self.processes)
+        } else {
+            self.qps.find(prefix.object, key, ts_ns, &mut self.processes)
+        };
+        let uid = found.or_else(|| {
+            Some(
+                self.qps
+                    .insert(prefix.object, key?, ts_ns, now.mono_ns, &mut self.processes),
+            )
+        })?;
+        self.qps.set_object(uid, prefix.object);
+        self.qps.set_device(uid, device, &mut self.processes);
+        if kind == EventKind::QpCreate {
+            self.qps.created(uid, ts_ns);
+        }
+        Some(uid)
+    }
+
+    /// Records the owner, if the record knows one and the table does not.
+    fn own(&mut self, uid: u64, owner: Owner, ts_ns: u64) {
+        let Some(qp) = self.qps.get_mut(uid) else { return };
+        if !owner.is_known() {
+            return;
+        }
+        if let Some(process) = qp.owner.process {
+            // A slot and a dump know the pid only.
+            if let (None, Some(comm)) = (&qp.owner.comm, owner.comm) {
+                self.processes.name(process, &comm);
+                qp.owner.comm = Some(comm);
+            }
+            return;
+        }
+        let ts_ns = qp.born_ns.unwrap_or(ts_ns);
+        let owner = self.processes.of(owner, ts_ns);
+        self.qps.set_owner(uid, owner, &mut self.processes);
+    }
+
+    /// What every QP record says about its QP.
+    fn describe_qp(&mut self, uid: u64, record: &QpRecord) {
+        let Some(qp) = self.qps.get_mut(uid) else { return };
+        let qp_type = known(record.qp_type).and_then(|value| u8::try_from(value).ok());
+        let port = known8(record.port).filter(|port| *port > 0).map(u32::from);
+        if qp.qp_type.is_none() && qp_type.is_some() || qp.port.is_none() && port.is_some() {
+            qp.touch();
+        }
+        qp.qp_type = qp.qp_type.or(qp_type.map(QpType));
+        qp.port = port.or(qp.port);
+        qp.event_ns = qp.event_ns.max(record.prefix.ts_ns);
+    }
+
+    /// Fills the event with what is known before the step is taken.
+    fn qp_before(&mut self, event: &mut Event, uid: Option<u64>, record: &QpRecord, owner: &Owner) {
+        let prefix = &record.prefix;
+        let qp = uid.and_then(|uid| self.qps.get(uid));
+        event.device = match qp.and_then(|qp| self.devices.get(qp.key.device)) {
+            Some(device) => Some(Arc::clone(&device.name)),
+            None if prefix.flags & flag::DEVICE != 0 => Some(self.names.of(&prefix.device)),
+            None => None,
+        };
+        event.port = qp.and_then(|qp| qp.port);
+        event.qpn = known(record.qpn).or(qp.map(|qp| qp.key.qpn));
+        event.qp_type = qp.and_then(|qp| qp.qp_type);
+        event.qp_uid = uid;
+        // The record's own words first: a name as it was at the time.
+        let owner = if owner.is_known() {
+            Some(owner)
+        } else {
+            qp.map(|qp| &qp.owner)
+        };
+        Self::attribute(event, owner.unwrap_or(&Owner::default()), prefix);
+        event.dest_qpn = known(record.dest_qpn);
+        event.path_mtu = known8(record.path_mtu).and_then(mtu_bytes);
+        event.sgid_index = known8(record.sgid_index);
+        event.timeout = known8(record.timeout);
+        event.retry_cnt = known8(record.retry_cnt);
+        event.rnr_retry = known8(record.rnr_retry);
+        if prefix.kind == kind::QP_MODIFY {
+            event.attr_mask = Some(record.attr_mask);
+            if record.attr_mask & IB_QP_STATE != 0 {
+                event.to = known8(record.to_state).map(QpState);
+            }
+        }
+        if event.to.is_some() || prefix.kind != kind::QP_MODIFY && prefix.kind != kind::QP_CREATE {
+            let told = known8(record.from_state).map(QpState);
+            event.from = told.or_else(|| qp.and_then(|qp| qp.state).map(|(state, _)| state));
+        }
+    }
+
+    /// Takes the step that the record tells of.
+    fn qp_step(&mut self, uid: u64, record: &QpRecord, kind: EventKind, now: Now) {
+        let prefix = &record.prefix;
+        let ts_ns = prefix.ts_ns;
+        match kind {
+            EventKind::QpModify if prefix.rc >= 0 => {
+                let Some(qp) = self.qps.get_mut(uid) else { return };
+                qp.remote_qpn = known(record.dest_qpn).or(qp.remote_qpn);
+                qp.path_mtu = known8(record.path_mtu).and_then(mtu_bytes).or(qp.path_mtu);
+                qp.rq_psn = known(record.rq_psn).or(qp.rq_psn);
+                if let Some(psn) = known(record.sq_psn) {
+                    qp.sq_psn = Some(psn);
+                    qp.psn.set(psn, ts_ns);
+                }
+                if record.attr_mask & IB_QP_STATE != 0
+                    && let Some(state) = known8(record.to_state)
+                {
+                    qp.enter(QpState(state), ts_ns, Source::Ebpf, Some(prefix.duration_ns));
+                }
+                qp.touch();
+            }
+            EventKind::QpDestroy if prefix.rc >= 0 => self.qps.end(uid, ts_ns, &mut self.processes),
+            // The provider has moved the QP to ERR or SQE without a modify: only a dump tells.
+            EventKind::QpError if matches!(record.event, 1..=3) => self.losses.want_repair(now.mono_ns),
+            _ => {}
+        }
+    }
+
+    fn object_record(&mut self, record: &ObjectRecord, now: Now) -> Event {
+        let prefix = &record.prefix;
+        let kind = match prefix.kind {
+            kind::MR_REG => EventKind::MrReg,
+            kind::MR_DEREG => EventKind::MrDereg,
+            kind::CQ_CREATE => EventKind::CqCreate,
+            _ => EventKind::CqDestroy,
+        };
+        let mut event = Self::event(kind, prefix, now);
+        event.rc = Some(prefix.rc);
+        event.device = self.device_in(prefix).map(|(_, name)| name);
+        let size = known64(record.size);
+        let owner = self.owner_in(prefix);
+        let owner = self.processes.of(owner, prefix.ts_ns);
+        Self::attribute(&mut event, &owner, prefix);
+        match kind {
+            EventKind::MrReg => {
+                event.bytes = size;
+                let region = Region {
+                    process: owner.process,
+                    bytes: size,
+                };
+                // The address had a region whose end was lost.
+                if let Some(lost) = self.regions.insert(prefix.object, region) {
+                    self.remember(lost, -1, prefix.ts_ns);
+                }
+                self.remember(region, 1, prefix.ts_ns);
+            }
+            EventKind::MrDereg if prefix.rc >= 0 => {
+                let region = self.regions.remove(prefix.object).unwrap_or(Region {
+                    process: owner.process,
+                    bytes: size,
+                });
+                event.bytes = size.or(region.bytes);
+                self.remember(region, -1, prefix.ts_ns);
+            }
+            EventKind::MrDereg => event.bytes = size,
+            _ => event.cqe = size,
+        }
+        event
+    }
+
+    fn remember(&mut self, region: Region, sign: i128, ts_ns: u64) {
+        if let Some(process) = region.process.and_then(|uid| self.processes.get_mut(uid)) {
+            process
+                .memory
+                .change(region.bytes.map(|bytes| sign * i128::from(bytes)), ts_ns);
+        }
+    }
+
+    fn cm_record(&mut self, record: &CmRecord, now: Now) -> Event {
+        let prefix = &record.prefix;
+        let kind = match record.what {
+            cm::CONNECT => EventKind::CmConnect,
+            cm::ACCEPT => EventKind::CmAccept,
+            cm::DISCONNECT => EventKind::CmDisconnect,
+            cm::REJECT => EventKind::CmReject,
+            _ => EventKind::CmEvent,
+        };
+        let mut event = Self::event(kind, prefix, now);
+        let device = self.device_in(prefix);
+        let mut owner = self.owner_in(prefix);
+        if owner.is_known() {
+            if self.cm_owners.len() >= CM_IDS {
+                self.cm_owners.clear();
+            }
+            self.cm_owners.insert(record.cm_id, owner.clone());
+        } else if let Some(known) = self.cm_owners.get(&record.cm_id) {
+            owner = known.clone();
+        }
+        let key = device
+            .as_ref()
+            .zip(known(record.qpn).filter(|qpn| *qpn > 1))
+            .map(|((device, _), qpn)| Key::new(*device, qpn, None));
+        if let Some(qp) = key
+            .and_then(|key| self.qps.live(key))
+            .and_then(|uid| self.qps.get(uid))
+        {
+            event.qp_uid = Some(qp.uid);
+            if !owner.is_known() {
+                owner = qp.owner.clone();
+            }
+        }
+        Self::attribute(&mut event, &owner, prefix);
+        event.device = device.map(|(_, name)| name);
+        event.qpn = known(record.qpn).filter(|qpn| *qpn > 0);
+        event.cm_id = known(record.cm_id);
+        event.src = address::socket(&record.src);
+        event.dst = address::socket(&record.dst);
+        if kind == EventKind::CmEvent {
+            event.cm_event = known(record.event)
+                .and_then(|value| u8::try_from(value).ok())
+                .map(CmEvent);
+            event.status = Some(record.status);
+        }
+        event
+    }
+
+    fn verb_record(&mut self, record: &VerbRecord, now: Now) -> Option<Event> {
+        let prefix = &record.prefix;
+        if is_probe(record.verb, prefix.rc.unsigned_abs()) {
+            return None;
+        }
+        let mut event = Self::event(EventKind::VerbError, prefix, now);
+        let owner = Owner {
+            pid: Some(prefix.pid).filter(|pid| *pid != 0),
+            comm: Some(self.names.of(&prefix.comm)).filter(|comm| !comm.is_empty()),
+            ..Owner::default()
+        };
+        let owner = self.processes.of(owner, prefix.ts_ns);
+        Self::attribute(&mut event, &owner, prefix);
+        event.device = self.device_in(prefix).map(|(_, name)| name);
+        event.verb = Some(self.verb_names.of(record.verb));
+        event.rc = Some(prefix.rc);
+        Some(event)
+    }
+}

@@ -1,0 +1,390 @@
+//! Everything a slot counts, as one row of numbers: deltas, sums and rates are loops.
+
+use rdmatop_common::counters::{HIST_BUCKETS, OPCODES, QpSlot, WC_STATUSES};
+
+use super::meter::per_second;
+use crate::model::{
+    ib::{WcStatus, WrOpcode},
+    snapshot::{Latency, OpcodeTraffic, StatusCount, Traffic},
+    value::{Counter, Source},
+};
+
+pub(super) const TX_WR: usize = 0;
+const TX_POSTED: usize = 1;
+pub(super) const TX_BYTES: usize = 2;
+const RX_WR: usize = 3;
+pub(super) const RX_BYTES: usize = 4;
+const CQES: usize = 5;
+const RETRANSMITS: usize = 6;
+const RNR_WAITS: usize = 7;
+const DOORBELLS: usize = 8;
+const EARLY: usize = 9;
+const LATENCY_SUM: usize = 10;
+const ERRORS: usize = 11;
+const OPS: usize = 12;
+const OP_BYTES: usize = OPS + OPCODES;
+const WC: usize = OP_BYTES + OPCODES;
+const LATENCY: usize = WC + WC_STATUSES;
+const LEN: usize = LATENCY + HIST_BUCKETS;
+
+/// `IB_WC_WR_FLUSH_ERR`: the echo of an error, one for each WR that was still queued.
+const FLUSH: usize = 5;
+
+/// Counts that only grow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tally {
+    counts: [u64; LEN],
+    /// A maximum, not a count.
+    latency_max: u64,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            counts: [0; LEN],
+            latency_max: 0,
+        }
+    }
+}
+
+impl Tally {
+    fn of(slot: &QpSlot) -> Self {
+        let mut counts = [0; LEN];
+        counts[TX_WR] = slot.tx_done;
+        counts[TX_POSTED] = slot.tx_posted;
+        counts[TX_BYTES] = slot.tx_bytes;
+        counts[RX_WR] = slot.rx_done;
+        counts[RX_BYTES] = slot.rx_bytes;
+        counts[CQES] = slot.cqes;
+        counts[RETRANSMITS] = slot.retransmits;
+        counts[RNR_WAITS] = slot.rnr_waits;
+        counts[DOORBELLS] = slot.doorbells;
+        counts[EARLY] = slot.latency_early;
+        counts[LATENCY_SUM] = slot.latency_sum_ns;
+        counts[ERRORS] = slot
+            .wc
+            .iter()
+            .enumerate()
+            .filter(|(status, _)| *status != 0 && *status != FLUSH)
+            .fold(0, |sum, (_, count)| sum.saturating_add(*count));
+        counts[OPS..OP_BYTES].copy_from_slice(&slot.ops);
+        counts[OP_BYTES..WC].copy_from_slice(&slot.op_bytes);
+        counts[WC..LATENCY].copy_from_slice(&slot.wc);
+        counts[LATENCY..].copy_from_slice(&slot.latency);
+        Self {
+            counts,
+            latency_max: slot.latency_max_ns,
+        }
+    }
+
+    /// Whether the slot has not moved since this was read from it.
+    ///
+    /// Looks at the sums only: no histogram or per-opcode count moves alone, and one that was read between the two
+    /// is in the next reading. An idle QP costs a dozen comparisons instead of a hundred.
+    fn is_of(&self, slot: &QpSlot) -> bool {
+        self.counts[TX_WR] == slot.tx_done
+            && self.counts[TX_POSTED] == slot.tx_posted
+            && self.counts[TX_BYTES] == slot.tx_bytes
+            && self.counts[RX_WR] == slot.rx_done
+            && self.counts[RX_BYTES] == slot.rx_bytes
+            && self.counts[CQES] == slot.cqes
+            && self.counts[RETRANSMITS] == slot.retransmits
+            && self.counts[RNR_WAITS] == slot.rnr_waits
+            && self.counts[DOORBELLS] == slot.doorbells
+            && self.counts[EARLY] == slot.latency_early
+            && self.counts[LATENCY_SUM] == slot.latency_sum_ns
+    }
+
+    /// What was counted between `before` and `self`, and whether every count only grew. One that did not grow
+    /// counts as no movement.
+    fn since(&self, before: &Self) -> (Self, bool) {
+        let mut delta = Self {
+            latency_max: self.latency_max,
+            ..Self::default()
+        };
+        let mut grew = true;
+        for (slot, (now, before)) in delta
+            .counts
+            .iter_mut()
+            .zip(self.counts.iter().zip(&before.counts))
+        {
+            grew &= now >= before;
+            *slot = now.saturating_sub(*before);
+        }
+        (delta, grew)
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (sum, count) in self.counts.iter_mut().zip(&other.counts) {
+            *sum = sum.saturating_add(*count);
+        }
+        self.latency_max = self.latency_max.max(other.latency_max);
+    }
+
+    /// CQEs with an error of their own.
+    pub(super) fn errors(&self) -> u64 {
+        self.counts[ERRORS]
+    }
+}
+
+/// A tally that is read round by round.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Flow {
+    total: Tally,
+    /// Counted since the last round was closed; `None` is nothing.
+    open: Option<Box<Tally>>,
+    /// Counted in the last closed round; `None` is nothing.
+    round: Option<Box<Tally>>,
+    /// Length of the last closed round; `None` when it gives no honest rate.
+    elapsed_ns: Option<u64>,
+    /// Something in the open round was counted at an unknown time.
+    blurred: bool,
+}
+
+impl Flow {
+    /// A new reading of the same slot. Returns what it adds, `None` when nothing.
+    pub(super) fn read(&mut self, slot: &QpSlot) -> Option<Tally> {
+        if self.total.is_of(slot) {
+            return None;
+        }
+        let (delta, grew) = Tally::of(slot).since(&self.total);
+        self.blurred |= !grew;
+        self.add(&delta);
+        Some(delta)
+    }
+
+    /// Adds what was counted in the open round.
+    pub(super) fn add(&mut self, delta: &Tally) {
+        self.total.add(delta);
+        match &mut self.open {
+            Some(open) => open.add(delta),
+            None => self.open = Some(Box::new(delta.clone())),
+        }
+    }
+
+    /// Adds what was counted at an unknown time: a total, no rate.
+    pub(super) fn add_old(&mut self, delta: &Tally) {
+        self.total.add(delta);
+        self.blurred = true;
+    }
+
+    /// Takes over all of another flow, as if its work had been counted here from the start.
+    pub(super) fn absorb(&mut self, other: &Self) {
+        self.total.add(&other.total);
+        for (mine, theirs) in [(&mut self.open, &other.open), (&mut self.round, &other.round)] {
+            match (mine, theirs) {
+                (Some(mine), Some(theirs)) => mine.add(theirs),
+                (mine @ None, Some(theirs)) => *mine = Some(theirs.clone()),
+                (_, None) => {}
+            }
+        }
+        self.blurred |= other.blurred;
+    }
+
+    /// The open round gives no rate.
+    pub(super) fn blur(&mut self) {
+        self.blurred = true;
+    }
+
+    /// Ends a round of `elapsed_ns`; `None` when its beginning is not known. True when a rate changed.
+    pub(super) fn close(&mut self, elapsed_ns: Option<u64>) -> bool {
+        let blurred = std::mem::take(&mut self.blurred);
+        let elapsed_ns = elapsed_ns.filter(|_| !blurred);
+        let before = self.round.take();
+        self.round = self.open.take();
+        let changed =
+            before.is_some() || self.round.is_some() || self.elapsed_ns.is_some() != elapsed_ns.is_some();
+        self.elapsed_ns = elapsed_ns;
+        changed
+    }
+
+    pub(super) fn total(&self) -> &Tally {
+        &self.total
+    }
+
+    /// One count and its rate.
+    pub(super) fn counter(&self, field: usize, rates_are_fresh: bool) -> Counter {
+        let rate = self.elapsed_ns.filter(|_| rates_are_fresh).map(|elapsed| {
+            let count = self.round.as_ref().map_or(0, |round| round.counts[field]);
+            per_second(count, elapsed)
+        });
+        Counter {
+            total: self.total.counts[field],
+            rate,
+            source: Source::Ebpf,
+        }
+    }
+
+    /// Everything a row shows.
+    pub(super) fn traffic(&self, rates_are_fresh: bool) -> Traffic {
+        let counter = |field| self.counter(field, rates_are_fresh);
+        let by_opcode = (0..OPCODES)
+            .filter(|op| self.total.counts[OPS + op] > 0 || self.total.counts[OP_BYTES + op] > 0)
+            .map(|op| OpcodeTraffic {
+                opcode: WrOpcode(small(op)),
+                wr: counter(OPS + op),
+                bytes: counter(OP_BYTES + op),
+            });
+        let by_status = (1..WC_STATUSES)
+            .filter(|status| self.total.counts[WC + status] > 0)
+            .map(|status| StatusCount {
+                status: WcStatus(small(status)),
+                cqes: counter(WC + status),
+            });
+        Traffic {
+            tx_wr: Some(counter(TX_WR)),
+            tx_wr_posted: Some(counter(TX_POSTED)),
+            rx_wr: Some(counter(RX_WR)),
+            tx_bytes: Some(counter(TX_BYTES)),
+            rx_bytes: Some(counter(RX_BYTES)),
+            completions: Some(counter(CQES)),
+            completion_errors: Some(counter(ERRORS)),
+            flushes: Some(counter(WC + FLUSH)),
+            retransmits: Some(counter(RETRANSMITS)),
+            rnr_waits: Some(counter(RNR_WAITS)),
+            doorbells: Some(counter(DOORBELLS)),
+            tx_packets: None,
+            by_opcode: by_opcode.collect(),
+            by_status: by_status.collect(),
+            latency: Some(latency(
+                &self.total.counts[LATENCY..],
+                self.total.counts[LATENCY_SUM],
+                self.total.latency_max,
+                self.total.counts[EARLY],
+            )),
+        }
+    }
+}
+
+/// Opcodes and statuses are below 24.
+fn small(index: usize) -> u8 {
+    u8::try_from(index).unwrap_or(u8::MAX)
+}
+
+/// What a histogram says.
+pub(super) fn latency(buckets: &[u64], sum_ns: u64, max_ns: u64, early: u64) -> Latency {
+    let count = buckets
+        .iter()
+        .fold(0u64, |sum, bucket| sum.saturating_add(*bucket));
+    let some = count > 0;
+    Latency {
+        count,
+        early,
+        mean_ns: some.then(|| sum_ns / count.max(1)),
+        p50_ns: percentile(buckets, count, max_ns, 50),
+        p99_ns: percentile(buckets, count, max_ns, 99),
+        max_ns: some.then_some(max_ns),
+        buckets: if some { buckets.to_vec() } else { Vec::new() },
+    }
+}
+
+/// Upper edge of the bucket that holds the percentile; the largest sample when that is less.
+fn percentile(buckets: &[u64], count: u64, max_ns: u64, percent: u64) -> Option<u64> {
+    // The smallest rank that has `percent` of the samples at or below it. u128: counts may be any u64.
+    let rank = (u128::from(count) * u128::from(percent)).div_ceil(100);
+    let mut seen = 0u128;
+    for (index, bucket) in buckets.iter().enumerate() {
+        seen += u128::from(*bucket);
+        if *bucket > 0 && seen >= rank {
+            let last = index + 1 == buckets.len();
+            let edge = if last { u64::MAX } else { 1 << (index + 1) };
+            return Some(edge.min(max_ns));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::FromZeros;
+
+    fn slot(tx_done: u64) -> QpSlot {
+        QpSlot {
+            tx_done,
+            ..QpSlot::new_zeroed()
+        }
+    }
+
+    #[test]
+    fn a_rate_is_the_round_over_its_length() {
+        let mut flow = Flow::default();
+        flow.read(&slot(100));
+        flow.close(None);
+        assert_eq!(flow.counter(TX_WR, true).rate, None);
+        flow.read(&slot(300));
+        flow.close(Some(2_000_000_000));
+        let counter = flow.counter(TX_WR, true);
+        assert_eq!(
+            (counter.total, counter.rate, counter.source),
+            (300, Some(100.0), Source::Ebpf)
+        );
+        assert_eq!(flow.counter(TX_WR, false).rate, None);
+    }
+
+    #[test]
+    fn an_idle_round_changes_nothing() {
+        let mut flow = Flow::default();
+        flow.read(&slot(1));
+        flow.close(None);
+        assert!(flow.close(Some(1)), "from unknown to zero");
+        assert!(flow.read(&slot(1)).is_none());
+        assert!(!flow.close(Some(7)));
+    }
+
+    #[test]
+    fn a_count_that_goes_back_gives_no_rate_and_the_total_stays() {
+        let mut flow = Flow::default();
+        flow.read(&slot(100));
+        flow.close(Some(1));
+        flow.read(&slot(40));
+        flow.close(Some(1));
+        let counter = flow.counter(TX_WR, true);
+        assert_eq!((counter.total, counter.rate), (100, None));
+    }
+
+    #[test]
+    fn flushes_are_apart_from_errors() {
+        let mut slot = slot(0);
+        slot.wc[0] = 1000;
+        slot.wc[12] = 1;
+        slot.wc[5] = 127;
+        slot.cqes = 1128;
+        let mut flow = Flow::default();
+        flow.read(&slot);
+        let traffic = flow.traffic(true);
+        assert_eq!(traffic.completion_errors.unwrap().total, 1);
+        assert_eq!(traffic.flushes.unwrap().total, 127);
+        assert_eq!(traffic.completions.unwrap().total, 1128);
+        let statuses: Vec<_> = traffic
+            .by_status
+            .iter()
+            .map(|s| (s.status.0, s.cqes.total))
+            .collect();
+        assert_eq!(statuses, [(5, 127), (12, 1)]);
+    }
+
+    #[test]
+    fn percentiles_are_upper_edges_and_never_above_the_largest_sample() {
+        let mut buckets = [0; HIST_BUCKETS];
+        buckets[10] = 98;
+        buckets[12] = 2;
+        let told = latency(&buckets, 200_000, 5000, 3);
+        assert_eq!(told.p50_ns, Some(2048));
+        assert_eq!(told.p99_ns, Some(5000));
+        assert_eq!(
+            (told.mean_ns, told.max_ns, told.early, told.count),
+            (Some(2000), Some(5000), 3, 100)
+        );
+    }
+
+    #[test]
+    fn no_sample_is_unknown_not_zero() {
+        let told = latency(&[0; HIST_BUCKETS], 0, 0, 0);
+        assert_eq!(
+            (told.mean_ns, told.p50_ns, told.p99_ns, told.max_ns),
+            (None, None, None, None)
+        );
+        assert!(told.buckets.is_empty());
+    }
+}

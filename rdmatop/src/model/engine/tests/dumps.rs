@@ -1,0 +1,234 @@
+use super::*;
+use crate::model::value::Source;
+
+#[test]
+fn the_first_dump_fills_the_table() {
+    let mut host = Host::new();
+    let t = host.now;
+    let mut gsi = dumped(1, None, 3);
+    gsi.kern_name = Some("ib_core".into());
+    host.dump(t, vec![gsi, dumped(17, Some(231), 3)]);
+    let snapshot = host.tick();
+    let rows: Vec<_> = snapshot
+        .qps
+        .iter()
+        .map(|r| (r.qpn, r.comm.as_deref(), r.kernel, r.orphan))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            (1, Some("[ib_core]"), true, false),
+            (17, Some("#231"), false, false)
+        ]
+    );
+    assert_eq!(snapshot.qps[1].state_source, Some(Source::Netlink));
+    assert_eq!(
+        snapshot.qps[1].born_mono_ns, None,
+        "older than us: its age is unknown"
+    );
+    assert_eq!(host.engine.wants_process(), [231]);
+}
+
+#[test]
+fn a_dump_that_is_older_than_an_event_does_not_undo_it() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    host.qp(create(t + 1, 0xb0, 18));
+    host.qp(modify(t + 20, 0xa0, 17, 3));
+    host.qp(destroy(t + 20, 0xb0, 18));
+    host.qp(create(t + 20, 0xc0, 19));
+    // Began before all of that, arrives after it.
+    host.dump(t + 10, vec![dumped(17, Some(231), 1), dumped(18, Some(231), 0)]);
+    let snapshot = host.tick();
+    let rows: Vec<_> = snapshot
+        .qps
+        .iter()
+        .map(|r| (r.qpn, r.state.unwrap().0, r.exited))
+        .collect();
+    assert_eq!(rows, [(17, 3, false), (18, 0, true), (19, 0, false)]);
+}
+
+#[test]
+fn a_qp_missing_from_a_complete_dump_is_gone() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    host.qp(create(t + 1, 0xb0, 18));
+    host.dump(t + 10, vec![dumped(18, Some(231), 0)]);
+    let snapshot = host.tick();
+    assert_eq!(
+        snapshot.qps.iter().map(|r| r.exited).collect::<Vec<_>>(),
+        [true, false]
+    );
+    assert_eq!(host.process(231).qps, 1);
+}
+
+#[test]
+fn a_dump_that_is_not_complete_ends_nothing() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    let sample = QpsSample {
+        mono_ns: t + 10,
+        ..QpsSample::default()
+    };
+    host.apply(Input::Qps(Box::new(sample)));
+    assert!(!host.only_qp().exited);
+}
+
+#[test]
+fn a_qp_listed_twice_is_one() {
+    let mut host = Host::new();
+    host.dump(host.now, vec![dumped(17, Some(231), 1), dumped(17, Some(231), 3)]);
+    assert_eq!(host.only_qp().state, Some(QpState(3)));
+}
+
+#[test]
+fn a_create_record_behind_the_dump_that_has_the_qp_makes_no_second_one() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.pass(SECOND);
+    host.dump(t, vec![dumped(17, Some(231), 1)]);
+    // Created while the dump ran; the record was still in the channel.
+    host.qp(create(t + 5, 0xa0, 17));
+    let row = host.only_qp();
+    assert_eq!((row.born_mono_ns, row.state), (Some(t + 5), Some(QpState(1))));
+    assert_eq!(
+        row.timeline.iter().map(|s| s.mono_ns).collect::<Vec<_>>(),
+        [t + 5]
+    );
+    host.qp(destroy(t + 9, 0xa0, 17));
+    assert!(host.only_qp().exited);
+}
+
+#[test]
+fn a_create_long_after_the_dump_is_another_qp() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.dump(t, vec![dumped(17, Some(231), 3)]);
+    host.pass(60 * SECOND);
+    host.qp(create(t + 59 * SECOND, 0xa0, 17));
+    let snapshot = host.tick();
+    assert_eq!(
+        snapshot.qps.iter().map(|r| r.exited).collect::<Vec<_>>(),
+        [true, false]
+    );
+}
+
+#[test]
+fn a_newer_dump_tells_of_an_err_that_no_modify_made() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    host.qp(modify(t + 1, 0xa0, 17, 3));
+    let mut fatal = record(prefix(kind::QP_ASYNC, t + 2, 0xa0), 17);
+    fatal.event = 1;
+    let event = host.qp(fatal);
+    assert_eq!(event.async_event.unwrap().to_string(), "QP_FATAL");
+    assert_eq!((event.pid, event.from), (Some(231), Some(QpState(3))));
+    assert!(host.engine.wants_repair());
+    host.pass(1).dump(t + 3, vec![dumped(17, Some(231), 6)]);
+    let row = host.only_qp();
+    assert_eq!(
+        (row.state, row.state_source),
+        (Some(QpState(6)), Some(Source::Netlink))
+    );
+    assert_eq!(row.timeline.last().map(|s| s.mono_ns), Some(t + 3));
+}
+
+#[test]
+fn lost_records_are_told_and_repaired_by_a_dump() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    let events = host.apply(Input::Losses([40, 2, 0, 0, 0, 0, 0]));
+    let told: Vec<_> = events
+        .iter()
+        .map(|e| (e.event.name(), e.lost_where, e.count))
+        .collect();
+    assert_eq!(
+        told,
+        [("lost", Some("ring"), Some(40)), ("lost", Some("stash"), Some(2))]
+    );
+    assert!(host.engine.wants_repair());
+    host.dump(t - 1, vec![]);
+    assert!(host.engine.wants_repair(), "it began before the loss");
+    host.pass(1).dump(t + 1, vec![dumped(18, Some(231), 3)]);
+    assert!(!host.engine.wants_repair());
+    let snapshot = host.tick();
+    assert_eq!(
+        snapshot.qps.iter().map(|r| (r.qpn, r.exited)).collect::<Vec<_>>(),
+        [(17, true), (18, false)]
+    );
+    assert_eq!(snapshot.health.lost_events, 42);
+    assert!(host.apply(Input::Losses([40, 2, 0, 0, 0, 0, 0])).is_empty());
+}
+
+#[test]
+fn undecodable_records_and_a_full_channel_are_losses_too() {
+    let mut host = Host::new();
+    assert_eq!(host.apply(Input::BadRecord)[0].lost_where, Some("decode"));
+    assert_eq!(host.apply(Input::ChannelDropped(3))[0].count, Some(3));
+    assert_eq!(host.apply(Input::ChannelDropped(5))[0].count, Some(2));
+    let health = &host.tick().health;
+    assert_eq!(health.lost_events, 6);
+    let losses: Vec<_> = health.losses.iter().map(|l| (l.at, l.count)).collect();
+    assert_eq!(losses, [("decode", 1), ("channel", 5)]);
+}
+
+#[test]
+fn an_orphan_keeps_the_owner_that_events_knew() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    host.apply(Input::ProcessGone(231));
+    assert!(
+        host.engine.wants_repair(),
+        "does another process hold it, or is the destroy on its way?"
+    );
+    host.pass(SECOND).dump(t + 10, vec![dumped(17, None, 3)]);
+    let row = host.only_qp();
+    assert_eq!(
+        (row.orphan, row.pid, row.comm.as_deref()),
+        (true, Some(231), Some("ib_send_bw"))
+    );
+    host.pass(60 * SECOND);
+    let process = host.process(231);
+    assert_eq!(
+        (process.exited, process.qps),
+        (true, 1),
+        "the row stays while the QP does"
+    );
+}
+
+#[test]
+fn an_orphan_that_nobody_knew_has_no_owner() {
+    let mut host = Host::new();
+    host.dump(host.now, vec![dumped(17, None, 3)]);
+    let row = host.only_qp();
+    assert_eq!(
+        (row.orphan, row.pid, row.comm.as_deref(), row.kernel),
+        (true, None, None, false)
+    );
+}
+
+#[test]
+fn a_moving_psn_is_an_estimate_and_a_still_one_is_unknown() {
+    let mut host = Host::new();
+    let t = host.now;
+    let reading = |psn| QpReading {
+        sq_psn: Some(psn),
+        ..dumped(17, Some(231), 3)
+    };
+    host.dump(t, vec![reading(0xff_ffff)]);
+    assert_eq!(host.only_qp().traffic.tx_packets, None);
+    host.pass(SECOND).dump(t + SECOND, vec![reading(0xff_ffff)]);
+    assert_eq!(host.only_qp().traffic.tx_packets, None);
+    host.pass(SECOND).dump(t + 2 * SECOND, vec![reading(99)]);
+    let packets = host.only_qp().traffic.tx_packets.unwrap();
+    assert_eq!(
+        (packets.total, packets.rate, packets.source),
+        (100, Some(100.0), Source::Est)
+    );
+}

@@ -1,0 +1,105 @@
+use super::*;
+use rdmatop_common::event::cm;
+
+fn cm_record(ts_ns: u64, what: u32, cm_id: u32) -> CmRecord {
+    CmRecord {
+        prefix: Prefix {
+            flags: flag::KTHREAD,
+            pid: 31,
+            comm: bytes("kworker/0:2"),
+            ..prefix(kind::CM, ts_ns, 0)
+        },
+        what,
+        event: UNKNOWN_U32,
+        status: 0,
+        cm_id,
+        src: [0; 28],
+        dst: [0; 28],
+        qpn: UNKNOWN_U32,
+        reserved: 0,
+    }
+}
+
+#[test]
+fn a_connection_event_in_a_kworker_belongs_to_the_owner_of_its_id() {
+    let mut host = Host::new();
+    let t = host.now;
+    let mut connect = cm_record(t, cm::CONNECT, 7);
+    connect.prefix = by(prefix(kind::CM, t, 0), 291, "rping");
+    let event = host.record(Record::Cm(connect)).remove(0);
+    assert_eq!(
+        (event.event.name(), event.cm_id, event.tid),
+        ("cm_connect", Some(7), Some(291))
+    );
+    let mut established = cm_record(t + 1, cm::EVENT, 7);
+    (established.event, established.status) = (9, 0);
+    established.src[..8].copy_from_slice(&[2, 0, 0x1d, 0x0c, 10, 77, 0, 1]);
+    established.dst[..2].copy_from_slice(&27u16.to_ne_bytes());
+    let event = host.record(Record::Cm(established)).remove(0);
+    assert_eq!(
+        (event.pid, event.comm.as_deref(), event.by_pid),
+        (Some(291), Some("rping"), None)
+    );
+    assert_eq!(event.cm_event.unwrap().to_string(), "ESTABLISHED");
+    assert_eq!(
+        (event.src.unwrap().to_string().as_str(), event.dst),
+        ("10.77.0.1:7436", None)
+    );
+    assert_eq!(event.status, Some(0));
+}
+
+#[test]
+fn a_connection_without_a_known_owner_says_so() {
+    let mut host = Host::new();
+    let event = host
+        .record(Record::Cm(cm_record(host.now, cm::REJECT, 8)))
+        .remove(0);
+    assert_eq!(
+        (event.event.name(), event.pid, event.comm),
+        ("cm_reject", None, None)
+    );
+}
+
+#[test]
+fn a_connection_finds_its_owner_by_the_qp() {
+    let mut host = Host::new();
+    let t = host.now;
+    let uid = host.qp(create(t, 0xa0, 17)).qp_uid;
+    let mut accept = cm_record(t + 1, cm::ACCEPT, 9);
+    accept.qpn = 17;
+    accept.prefix.flags |= flag::DEVICE;
+    let event = host.record(Record::Cm(accept)).remove(0);
+    assert_eq!((event.pid, event.qp_uid, event.qpn), (Some(231), uid, Some(17)));
+}
+
+#[test]
+fn a_completion_queue_has_its_entries() {
+    let mut host = Host::new();
+    let event = host
+        .record(region(kind::CQ_CREATE, host.now, 0xc0, 231, 200))
+        .remove(0);
+    assert_eq!(
+        (event.event.name(), event.cqe, event.bytes),
+        ("cq_create", Some(200), None)
+    );
+}
+
+#[test]
+fn the_json_of_an_event_has_the_six_fields_and_no_unknowns() {
+    let mut host = Host::new();
+    let event = host.qp(create(host.now, 0xa0, 17));
+    let json = serde_json::to_value(&event).unwrap();
+    for field in ["device", "qpn", "pid", "tid", "comm", "rc"] {
+        assert!(!json[field].is_null(), "{field}");
+    }
+    assert!(json.get("dest_qpn").is_none() && json.get("from").is_none());
+    assert_eq!(json["event"], "qp_create");
+}
+
+#[test]
+fn wall_time_follows_the_distance_of_the_clocks() {
+    let mut host = Host::new();
+    host.now = 100 * SECOND;
+    let event = host.qp(create(99 * SECOND, 0xa0, 17));
+    assert_eq!(event.ts_ns, WALL + 99 * SECOND);
+}

@@ -1,0 +1,132 @@
+use super::*;
+use crate::model::value::Source;
+
+#[test]
+fn a_device_added_again_is_another_one_and_its_restarted_counters_make_no_spike() {
+    let mut host = Host::new();
+    host.devices(vec![counting(1, "rxe0", "rdma_rxe", &[("sent_pkts", 1_000_000)])]);
+    let uid = host.tick().devices[0].uid;
+    host.pass(SECOND).devices(vec![]);
+    assert!(host.tick().devices.is_empty());
+    host.pass(SECOND)
+        .devices(vec![counting(2, "rxe0", "rdma_rxe", &[("sent_pkts", 5)])]);
+    let snapshot = host.tick();
+    assert_ne!(snapshot.devices[0].uid, uid);
+    let packets = snapshot.ports[0].tx_packets.unwrap();
+    assert_eq!((packets.total, packets.rate), (5, None));
+    assert!(snapshot.ports[0].history.tx.is_empty());
+}
+
+#[test]
+fn the_same_index_with_another_guid_is_another_device() {
+    let mut host = Host::new();
+    let uid = host.tick().devices[0].uid;
+    let mut other = rxe(0, "rxe0");
+    other.node_guid = Some(77);
+    host.pass(SECOND).devices(vec![other]);
+    assert_ne!(host.tick().devices[0].uid, uid);
+}
+
+#[test]
+fn a_rename_keeps_device_qps_and_rates() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t + 1, 0xa0, 17));
+    host.pass(SECOND)
+        .devices(vec![counting(0, "rxe0", "rdma_rxe", &[("sent_pkts", 100)])]);
+    let before = host.tick();
+    host.pass(SECOND)
+        .devices(vec![counting(0, "roce1", "rdma_rxe", &[("sent_pkts", 150)])]);
+    let after = host.tick();
+    assert_eq!(before.devices[0].uid, after.devices[0].uid);
+    assert_eq!(
+        (&*after.qps[0].device, after.qps[0].uid),
+        ("roce1", before.qps[0].uid)
+    );
+    assert_eq!(after.ports[0].tx_packets.unwrap().rate, Some(50.0));
+    assert_eq!(&*after.processes[0].devices[0], "roce1");
+}
+
+#[test]
+fn qps_of_a_removed_device_end_with_it_and_keep_its_name() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t - 1, 0xa0, 17));
+    host.pass(SECOND).devices(vec![]);
+    let row = host.only_qp();
+    assert_eq!((row.exited, &*row.device), (true, "rxe0"));
+    // The destroy record was still on its way: no ghost of the device comes back.
+    host.qp(destroy(t, 0xa0, 17));
+    assert!(host.tick().devices.is_empty());
+    host.only_qp();
+}
+
+#[test]
+fn devices_come_in_natural_order() {
+    let mut host = Host::new();
+    let names = ["mlx5_10", "mlx5_9", "mlx5_2"];
+    let devices = names
+        .iter()
+        .zip(5..)
+        .map(|(name, index)| rxe(index, name))
+        .collect();
+    host.pass(SECOND).devices(devices);
+    let snapshot = host.tick();
+    let names: Vec<_> = snapshot.ports.iter().map(|p| &*p.device).collect();
+    assert_eq!(names, ["mlx5_2", "mlx5_9", "mlx5_10"]);
+}
+
+#[test]
+fn an_mlx5_counter_of_32_bits_wraps_without_a_spike() {
+    let mut host = Host::new();
+    let near = u64::from(u32::MAX) - 4;
+    host.devices(vec![counting(
+        1,
+        "mlx5_0",
+        "mlx5_core",
+        &[("out_of_buffer", near)],
+    )]);
+    host.pass(SECOND)
+        .devices(vec![counting(1, "mlx5_0", "mlx5_core", &[("out_of_buffer", 5)])]);
+    assert_eq!(host.tick().ports[0].drops.unwrap().rate, Some(10.0));
+}
+
+#[test]
+fn an_rxe_port_without_byte_counters_takes_them_from_its_qps() {
+    let mut host = Host::new();
+    let t = host.now;
+    assert_eq!(host.tick().ports[0].tx_bytes, None);
+    host.sweep(&[]);
+    host.qp(create(t + 1, 0xa0, 17));
+    host.pass(SECOND).sweep(&[slot(t + 1, 0xa0, 17, 10)]);
+    let tx = host.tick().ports[0].tx_bytes.unwrap();
+    assert_eq!((tx.total, tx.rate, tx.source), (1000, Some(1000.0), Source::Ebpf));
+    // The bytes of a destroyed QP stay.
+    host.qp(destroy(t + 2, 0xa0, 17));
+    host.pass(SECOND).sweep(&[final_slot(slot(t + 1, 0xa0, 17, 10))]);
+    host.pass(SECOND).sweep(&[]);
+    assert_eq!(host.tick().ports[0].tx_bytes.unwrap().total, 1000);
+}
+
+#[test]
+fn the_providers_own_byte_counter_wins_over_the_slots() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.pass(1).devices(vec![counting(
+        0,
+        "rxe0",
+        "rdma_rxe",
+        &[("sent_bytes", 4_320_000)],
+    )]);
+    host.sweep(&[slot(t, 0xa0, 17, 10)]);
+    let tx = host.tick().ports[0].tx_bytes.unwrap();
+    assert_eq!((tx.total, tx.source), (4_320_000, Source::Netlink));
+}
+
+#[test]
+fn slots_of_kernel_qps_on_hardware_are_not_the_ports_bytes() {
+    let mut host = Host::new();
+    host.pass(1).devices(vec![counting(0, "irdma0", "irdma", &[])]);
+    host.sweep(&[slot(host.now, 0xa0, 17, 10)]);
+    assert_eq!(host.tick().ports[0].tx_bytes, None);
+}

@@ -1,0 +1,159 @@
+use super::*;
+
+#[test]
+fn facts_are_asked_for_once_and_fill_the_row() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    host.qp(create(t + 1, 0xb0, 18));
+    assert_eq!(host.engine.wants_process(), [231]);
+    assert!(host.engine.wants_process().is_empty());
+    let facts = ProcessFacts {
+        pid: 231,
+        start_ticks: 99,
+        comm: Some("ib_send_bw".into()),
+        cmdline: Some("ib_send_bw -d rxe0".into()),
+        uid: Some(1000),
+        ppid: Some(1),
+        ..ProcessFacts::default()
+    };
+    host.apply(Input::Process(Box::new(facts)));
+    let row = host.process(231);
+    assert_eq!(
+        (row.cmdline.as_deref(), row.user.as_deref(), row.ppid),
+        (Some("ib_send_bw -d rxe0"), Some("1000"), Some(1))
+    );
+}
+
+#[test]
+fn a_process_that_ended_before_anyone_looked_keeps_the_name_of_its_event() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    host.qp(destroy(t + 1, 0xa0, 17));
+    host.apply(Input::ProcessGone(231));
+    let row = host.process(231);
+    assert_eq!((&*row.comm, row.exited, row.cmdline), ("ib_send_bw", true, None));
+}
+
+#[test]
+fn a_pid_reused_after_its_end_is_another_process() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    host.facts(231, 10, "ib_send_bw");
+    host.sweep(&[final_slot(slot(t, 0xa0, 17, 1000))]);
+    host.apply(Input::ProcessGone(231));
+    let gone_ns = host.now;
+    host.pass(SECOND);
+    host.qp(create(gone_ns + 5, 0xb0, 18));
+    host.sweep(&[slot(gone_ns + 5, 0xb0, 18, 1)]);
+    host.facts(231, 20, "ib_send_bw");
+    let snapshot = host.tick();
+    let rows: Vec<_> = snapshot
+        .processes
+        .iter()
+        .map(|r| (r.exited, r.qps, r.traffic.tx_wr.unwrap().total))
+        .collect();
+    assert_eq!(rows, [(true, 0, 1000), (false, 1, 1)]);
+}
+
+#[test]
+fn a_pid_reused_unnoticed_is_another_process_once_its_start_time_is_read() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    host.facts(231, 10, "ib_send_bw");
+    host.qp(destroy(t + 1, 0xa0, 17));
+    host.engine.wants_process();
+    let mut next = create(t + 2, 0xb0, 18);
+    next.prefix = by(next.prefix, 231, "rping");
+    host.qp(next);
+    assert_eq!(host.engine.wants_process(), [231], "a strange name asks again");
+    host.facts(231, 20, "rping");
+    let snapshot = host.tick();
+    let rows: Vec<_> = snapshot
+        .processes
+        .iter()
+        .map(|r| (&*r.comm, r.exited, r.qps))
+        .collect();
+    assert_eq!(rows, [("ib_send_bw", true, 0), ("rping", false, 1)]);
+}
+
+#[test]
+fn a_thread_with_another_name_is_no_other_process() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    host.facts(231, 10, "python3");
+    host.engine.wants_process();
+    let thread = |ts, object, qpn| {
+        let mut record = create(ts, object, qpn);
+        record.prefix = by(record.prefix, 231, "pt_main_thread");
+        record
+    };
+    host.qp(thread(t + 2, 0xb0, 18));
+    host.sweep(&[slot(t, 0xa0, 17, 5), slot(t + 2, 0xb0, 18, 7)]);
+    host.facts(231, 10, "python3");
+    let row = host.process(231);
+    assert_eq!(
+        (&*row.comm, row.qps, row.traffic.tx_wr.unwrap().total),
+        ("python3", 2, 12)
+    );
+    let uid = row.uid;
+    assert!(
+        host.tick()
+            .qps
+            .iter()
+            .all(|qp| qp.process_uid == Some(uid) && qp.comm.as_deref() == Some("python3"))
+    );
+    host.qp(thread(t + 3, 0xc0, 19));
+    assert!(host.engine.wants_process().is_empty(), "the name is known by now");
+    assert_eq!(host.process(231).qps, 3);
+}
+
+#[test]
+fn memory_is_unknown_then_summed_then_corrected_by_a_dump() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    assert_eq!(host.process(231).mr_bytes, None);
+    let events = host.record(region(kind::MR_REG, t + 1, 0xe0, 231, 8192));
+    assert_eq!((events[0].event.name(), events[0].bytes), ("mr_reg", Some(8192)));
+    assert_eq!(host.process(231).mr_bytes, Some(8192));
+    let mut device = rxe(0, "rxe0");
+    device.mr_bytes = Some([(231, 100_000)].into());
+    host.pass(SECOND).devices(vec![device]);
+    assert_eq!(host.process(231).mr_bytes, Some(100_000));
+    let ts = host.now + 1;
+    let events = host.record(region(kind::MR_DEREG, ts, 0xe0, 231, u64::MAX));
+    assert_eq!(
+        events[0].bytes,
+        Some(8192),
+        "the table knows what the record does not"
+    );
+    assert_eq!(host.process(231).mr_bytes, Some(100_000 - 8192));
+}
+
+#[test]
+fn a_region_whose_end_was_lost_ends_when_its_address_is_used_again() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.record(region(kind::MR_REG, t + 1, 0xe0, 231, 8192));
+    host.record(region(kind::MR_REG, t + 2, 0xe0, 231, 4096));
+    assert_eq!(host.process(231).mr_bytes, Some(4096));
+}
+
+#[test]
+fn a_failed_deregistration_keeps_the_bytes() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.record(region(kind::MR_REG, t + 1, 0xe0, 231, 8192));
+    let Record::Object(mut failed) = region(kind::MR_DEREG, t + 2, 0xe0, 231, 8192) else {
+        unreachable!()
+    };
+    failed.prefix.rc = -16;
+    let events = host.record(Record::Object(failed));
+    assert_eq!(events[0].rc, Some(-16));
+    assert_eq!(host.process(231).mr_bytes, Some(8192));
+}

@@ -1,0 +1,215 @@
+use super::*;
+use rdmatop_common::verb;
+
+fn stats(calls: u64, errors: u64) -> VerbStats {
+    let mut stats = VerbStats {
+        calls,
+        errors,
+        ns: calls * 3000,
+        max_ns: 9000,
+        ..VerbStats::new_zeroed()
+    };
+    stats.hist[11] = calls;
+    stats
+}
+
+fn sample(host: &mut Host, verbs: &[(u32, u32, VerbStats)], errors: &[(u32, u32, u32, u64)]) {
+    let sample = VerbsSample {
+        mono_ns: host.now,
+        verbs: verbs
+            .iter()
+            .map(|(pid, verb, stats)| {
+                (
+                    VerbKey {
+                        pid: *pid,
+                        verb: *verb,
+                    },
+                    *stats,
+                )
+            })
+            .collect(),
+        errors: errors
+            .iter()
+            .map(|(pid, verb, errno, count)| {
+                let key = VerbErrorKey {
+                    pid: *pid,
+                    verb: *verb,
+                    errno: *errno,
+                    reserved: 0,
+                };
+                (key, *count)
+            })
+            .collect(),
+    };
+    host.apply(Input::Verbs(Box::new(sample)));
+}
+
+#[test]
+fn a_verb_has_calls_rate_and_latency() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    sample(&mut host, &[(231, verb::write(9), stats(10, 0))], &[]);
+    host.pass(SECOND);
+    sample(&mut host, &[(231, verb::write(9), stats(15, 0))], &[]);
+    let snapshot = host.tick();
+    let row = &snapshot.verbs[0];
+    assert_eq!(
+        (&*row.verb, row.calls.total, row.calls.rate),
+        ("reg_mr", 15, Some(5.0))
+    );
+    assert_eq!(
+        (row.comm.as_deref(), row.probe, row.errors.total),
+        (Some("ib_send_bw"), false, 0)
+    );
+    let latency = (row.latency.mean_ns, row.latency.p50_ns, row.latency.max_ns);
+    assert_eq!(latency, (Some(3000), Some(4096), Some(9000)));
+}
+
+#[test]
+fn a_library_probe_is_no_fault() {
+    let mut host = Host::new();
+    let t = host.now;
+    let mut record = VerbRecord {
+        prefix: by(prefix(kind::VERB_ERROR, t, 0), 231, "ibv_devinfo"),
+        verb: verb::QUERY_DEVICE,
+        reserved: 0,
+    };
+    record.prefix.rc = -28;
+    assert!(host.record(Record::Verb(record)).is_empty());
+    sample(
+        &mut host,
+        &[(231, verb::QUERY_DEVICE, stats(2, 1))],
+        &[(231, verb::QUERY_DEVICE, 28, 1)],
+    );
+    let snapshot = host.tick();
+    assert!(snapshot.verbs[0].probe);
+    assert_eq!(snapshot.verbs[0].errnos, [(28, 1)]);
+    assert_eq!(host.process(231).verb_errors.unwrap().total, 0);
+}
+
+#[test]
+fn a_fault_is_told_counted_and_named() {
+    let mut host = Host::new();
+    let t = host.now;
+    let mut record = VerbRecord {
+        prefix: by(prefix(kind::VERB_ERROR, t, 0), 231, "a.out"),
+        verb: verb::ioctl(3, 0),
+        reserved: 0,
+    };
+    (record.prefix.rc, record.prefix.duration_ns) = (-22, 700);
+    let event = host.record(Record::Verb(record)).remove(0);
+    assert_eq!(
+        (event.verb.as_deref(), event.rc, event.pid),
+        (Some("create_cq"), Some(-22), Some(231))
+    );
+    sample(
+        &mut host,
+        &[(231, verb::ioctl(3, 0), stats(1, 1))],
+        &[(231, verb::ioctl(3, 0), 22, 1)],
+    );
+    let snapshot = host.tick();
+    assert_eq!(
+        (snapshot.verbs[0].probe, snapshot.verbs[0].errors.total),
+        (false, 1)
+    );
+    let row = host.process(231);
+    assert_eq!(
+        (row.verb_errors.unwrap().total, row.qps),
+        (1, 0),
+        "a process that never got a QP has a row"
+    );
+}
+
+#[test]
+fn a_query_device_that_fails_otherwise_is_a_fault() {
+    let mut host = Host::new();
+    let q = verb::QUERY_DEVICE;
+    sample(
+        &mut host,
+        &[(231, q, stats(3, 2))],
+        &[(231, q, 28, 1), (231, q, 19, 1)],
+    );
+    assert!(!host.tick().verbs[0].probe);
+    assert_eq!(host.process(231).verb_errors.unwrap().total, 1);
+}
+
+#[test]
+fn errors_are_unknown_until_verbs_are_counted_and_when_some_were_not() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    assert_eq!(host.process(231).verb_errors, None);
+    sample(&mut host, &[], &[]);
+    assert_eq!(host.process(231).verb_errors.unwrap().total, 0);
+    host.apply(Input::Losses([0, 0, 0, 5, 0, 0, 0]));
+    assert_eq!(host.process(231).verb_errors, None);
+}
+
+#[test]
+fn a_reused_pid_starts_its_calls_at_zero() {
+    let mut host = Host::new();
+    let v = verb::write(26);
+    sample(&mut host, &[(231, v, stats(1000, 10))], &[(231, v, 22, 10)]);
+    host.pass(SECOND).apply(Input::ProcessGone(231));
+    host.pass(SECOND);
+    sample(&mut host, &[(231, v, stats(1000, 10))], &[(231, v, 22, 10)]);
+    host.pass(SECOND);
+    sample(&mut host, &[(231, v, stats(1003, 11))], &[(231, v, 22, 11)]);
+    let snapshot = host.tick();
+    let row = &snapshot.verbs[0];
+    assert_eq!((row.calls.total, row.errors.total, row.latency.count), (3, 1, 3));
+    assert_eq!(row.errnos, [(22, 1)]);
+    let totals: Vec<_> = snapshot
+        .processes
+        .iter()
+        .map(|p| p.verb_errors.unwrap().total)
+        .collect();
+    assert_eq!(totals, [10, 1]);
+}
+
+#[test]
+fn calls_of_a_process_that_came_between_sweeps_have_a_rate() {
+    let mut host = Host::new();
+    sample(&mut host, &[], &[]);
+    host.pass(2 * SECOND);
+    sample(&mut host, &[(231, verb::write(9), stats(10, 0))], &[]);
+    assert_eq!(host.tick().verbs[0].calls.rate, Some(5.0));
+}
+
+#[test]
+fn an_unknown_verb_has_its_numbers() {
+    let mut host = Host::new();
+    sample(
+        &mut host,
+        &[
+            (231, verb::ioctl(999, 7), stats(1, 0)),
+            (231, verb::write(200), stats(1, 0)),
+        ],
+        &[],
+    );
+    let snapshot = host.tick();
+    let names: Vec<_> = snapshot.verbs.iter().map(|v| &*v.verb).collect();
+    assert_eq!(names, ["ioctl_999_7", "write_200"]);
+}
+
+#[test]
+fn the_last_calls_of_a_process_are_its_own_and_bring_no_ghost() {
+    let mut host = Host::new();
+    let v = verb::write(26);
+    sample(&mut host, &[(231, v, stats(10, 0))], &[]);
+    host.pass(SECOND / 2).apply(Input::ProcessGone(231));
+    host.pass(SECOND / 2);
+    sample(&mut host, &[(231, v, stats(12, 1))], &[(231, v, 22, 1)]);
+    let snapshot = host.tick();
+    assert_eq!((snapshot.processes.len(), snapshot.verbs[0].calls.total), (1, 12));
+    host.engine.wants_process();
+    for _ in 0..20 {
+        host.pass(SECOND);
+        sample(&mut host, &[(231, v, stats(12, 1))], &[(231, v, 22, 1)]);
+        host.tick();
+    }
+    let snapshot = host.tick();
+    assert!(snapshot.processes.is_empty() && snapshot.verbs.is_empty());
+    assert!(host.engine.wants_process().is_empty());
+}

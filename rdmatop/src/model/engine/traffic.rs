@@ -1,0 +1,222 @@
+//! Sweeps of the counter slots: from cumulative counts of tenants to totals and rates of QPs, processes and ports.
+//!
+//! Each sweep adds what is new in a slot to its QP, to the QP's owner and to its device. So the sum of a process
+//! keeps what its ended QPs did, and never goes down.
+
+use std::collections::HashMap;
+
+use rdmatop_common::counters::{QpSlot, slot_flag};
+
+use super::{
+    Engine,
+    meter::is_stale,
+    qps::{Key, Owner},
+    tally::Tally,
+};
+use crate::model::input::{Now, SlotsSample};
+
+/// Tenant of a slot.
+#[derive(Clone, Copy, Debug)]
+struct Tenant {
+    born_ns: u64,
+    qp: u64,
+    /// Sweep in which it was last seen.
+    sweep: u64,
+}
+
+/// The slots, and the pace of sweeps.
+#[derive(Debug, Default)]
+pub(super) struct Traffic {
+    tenants: HashMap<u32, Tenant>,
+    sweeps: u64,
+    last_ns: u64,
+    /// When the last round was closed.
+    round_ns: Option<u64>,
+    elapsed_ns: u64,
+    were_fresh: bool,
+}
+
+impl Traffic {
+    /// Whether the rates of the last round still say something about `now_ns`.
+    pub(super) fn is_fresh(&self, now_ns: u64) -> bool {
+        self.sweeps > 0 && !is_stale(self.last_ns, self.elapsed_ns, now_ns)
+    }
+
+    /// As [`Traffic::is_fresh`], and whether that has changed since it was last asked.
+    pub(super) fn freshness(&mut self, now_ns: u64) -> (bool, bool) {
+        let fresh = self.is_fresh(now_ns);
+        (fresh, std::mem::replace(&mut self.were_fresh, fresh) != fresh)
+    }
+}
+
+impl Engine {
+    /// Folds a sweep in.
+    pub(super) fn slots(&mut self, sample: &SlotsSample, now: Now) {
+        if self.traffic.sweeps > 0 && sample.mono_ns <= self.traffic.last_ns {
+            return;
+        }
+        self.traffic.sweeps += 1;
+        self.traffic.last_ns = sample.mono_ns;
+        for (number, slot) in &sample.slots {
+            if slot.qp != 0 {
+                self.slot(*number, slot, sample.mono_ns, now);
+            }
+        }
+        self.left_slots();
+        self.close_round(sample.mono_ns);
+    }
+
+    fn slot(&mut self, number: u32, slot: &QpSlot, sweep_ns: u64, now: Now) {
+        let sweep = self.traffic.sweeps;
+        let known = self
+            .traffic
+            .tenants
+            .get_mut(&number)
+            .filter(|tenant| tenant.born_ns == slot.born_ns)
+            .map(|tenant| {
+                tenant.sweep = sweep;
+                tenant.qp
+            });
+        let uid = known.unwrap_or_else(|| self.new_tenant(number, slot, now));
+        // A tenant that was there in the last round but not seen then: when it counted is not known.
+        let round_ns = self.traffic.round_ns;
+        let blurred = known.is_none() && round_ns.is_none_or(|round_ns| slot.born_ns < round_ns);
+        let Some(qp) = self.qps.get_mut(uid) else { return };
+        let flow = qp.flow.get_or_insert_default();
+        let delta = flow.read(slot);
+        if blurred {
+            flow.blur();
+        }
+        if let Some(delta) = &delta {
+            qp.touch();
+            // The provider moves a QP to ERR on its own, without a modify: only a dump tells.
+            if delta.errors() > 0 && !qp.error_seen && qp.ended_ns.is_none() {
+                qp.error_seen = true;
+                self.losses.want_repair(now.mono_ns);
+            }
+        }
+        let (process, device) = (qp.owner.process, qp.key.device);
+        if slot.flags & slot_flag::DESTROYED != 0 {
+            self.qps.end(uid, sweep_ns, &mut self.processes);
+        }
+        if delta.is_some() || known.is_none() {
+            // Of a new tenant also nothing is told: that its owner is counted.
+            self.credit(process, device, &delta.unwrap_or_default(), blurred);
+        }
+    }
+
+    fn credit(&mut self, process: Option<u64>, device: u64, delta: &Tally, blurred: bool) {
+        match process {
+            Some(process) if blurred => self.processes.credit_old(process, delta),
+            Some(process) => self.processes.credit(process, delta),
+            None => {}
+        }
+        if let Some(device) = self.devices.get_mut(device) {
+            let flow = device.flow.get_or_insert_default();
+            if blurred {
+                flow.add_old(delta);
+            } else {
+                flow.add(delta);
+            }
+        }
+    }
+
+    /// Gives a slot to a new tenant and returns its QP.
+    fn new_tenant(&mut self, number: u32, slot: &QpSlot, now: Now) -> u64 {
+        let uid = self.tenant(slot, now);
+        let tenant = Tenant {
+            born_ns: slot.born_ns,
+            qp: uid,
+            sweep: self.traffic.sweeps,
+        };
+        if let Some(before) = self.traffic.tenants.insert(number, tenant) {
+            self.qps.left_slot(before.qp);
+        }
+        if let Some(qp) = self.qps.get_mut(uid) {
+            qp.in_slot = true;
+            qp.since_attach |= slot.flags & slot_flag::SINCE_ATTACH != 0;
+            qp.touch();
+        }
+        uid
+    }
+
+    /// The QP of a slot that has a new tenant.
+    fn tenant(&mut self, slot: &QpSlot, now: Now) -> u64 {
+        let device = self.devices.resolve(slot.device_index, None, slot.born_ns);
+        let key = Key::new(device, slot.qpn, None);
+        let since_attach = slot.flags & slot_flag::SINCE_ATTACH != 0;
+        // A QP that was there before us is older than its slot: any of its address or number will do.
+        if let Some(uid) = self
+            .qps
+            .find(slot.qp, Some(key), slot.born_ns, &mut self.processes)
+        {
+            self.qps.set_object(uid, slot.qp);
+            self.qps.set_device(uid, device, &mut self.processes);
+            self.own_by_slot(uid, slot);
+            return uid;
+        }
+        let uid = self
+            .qps
+            .insert(slot.qp, key, slot.born_ns, now.mono_ns, &mut self.processes);
+        if let Some(qp) = self.qps.get_mut(uid) {
+            qp.born_ns = (!since_attach).then_some(slot.born_ns);
+        }
+        self.own_by_slot(uid, slot);
+        uid
+    }
+
+    fn own_by_slot(&mut self, uid: u64, slot: &QpSlot) {
+        let unknown = self.qps.get(uid).is_some_and(|qp| !qp.owner.is_known());
+        if !unknown || slot.owner_pid == 0 || slot.flags & slot_flag::KERNEL != 0 {
+            if let Some(qp) = self.qps.get_mut(uid) {
+                // Which consumer it is, the slot does not say; a record or a dump will.
+                qp.owner.kernel |= slot.flags & slot_flag::KERNEL != 0;
+            }
+            return;
+        }
+        let owner = Owner {
+            pid: Some(slot.owner_pid),
+            ..Owner::default()
+        };
+        let owner = self.processes.of(owner, slot.born_ns);
+        self.qps.set_owner(uid, owner, &mut self.processes);
+    }
+
+    fn left_slots(&mut self) {
+        let sweep = self.traffic.sweeps;
+        let qps = &mut self.qps;
+        self.traffic.tenants.retain(|_, tenant| {
+            if tenant.sweep != sweep {
+                qps.left_slot(tenant.qp);
+            }
+            tenant.sweep == sweep
+        });
+    }
+
+    /// Makes rates of what was counted since the last round, unless that is too short a time.
+    fn close_round(&mut self, sweep_ns: u64) {
+        let elapsed = self.traffic.round_ns.map(|round_ns| sweep_ns - round_ns);
+        if elapsed.is_some_and(|elapsed| elapsed < self.config.min_interval_ns.max(1)) {
+            return;
+        }
+        self.traffic.round_ns = Some(sweep_ns);
+        self.traffic.elapsed_ns = elapsed.unwrap_or(0);
+        for qp in self.qps.iter_mut() {
+            if let Some(flow) = &mut qp.flow
+                && flow.close(elapsed)
+            {
+                qp.row = None;
+            }
+        }
+        for process in self.processes.iter_mut() {
+            if let Some(flow) = &mut process.flow {
+                flow.close(elapsed);
+            }
+        }
+        for device in self.devices.iter_mut() {
+            if let Some(flow) = &mut device.flow {
+                flow.close(elapsed);
+            }
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Verb calls by process, and which failures are no faults.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
+
+use rdmatop_common::{
+    counters::{HIST_BUCKETS, VerbKey, VerbStats},
+    verb,
+};
+
+use super::{
+    Engine,
+    meter::{Meter, Width},
+    tally,
+};
+use crate::model::{input::VerbsSample, snapshot::VerbRow, value::Source};
+
+const ENOSPC: u32 = 28;
+
+/// Whether a failure is a library's probe. rdma-core asks for the size of a reply with a buffer that is too small,
+/// once a device open: `query_device` then fails with ENOSPC by design.
+pub(super) fn is_probe(verb: u32, errno: u32) -> bool {
+    verb & !verb::EXTENDED == verb::QUERY_DEVICE && errno == ENOSPC
+}
+
+/// The verb's name; a number in hex when it is not known.
+#[derive(Debug, Default)]
+pub(super) struct VerbNames {
+    known: HashMap<u32, Arc<str>>,
+}
+
+impl VerbNames {
+    /// Verbs are numbered by the kernel, but decoded from a user's bytes: numbers without a name are not kept.
+    pub(super) fn of(&mut self, number: u32) -> Arc<str> {
+        match verb::name(number) {
+            Some(name) => Arc::clone(self.known.entry(number).or_insert_with(|| name.into())),
+            None if number & verb::WRITE != 0 => format!("write_{}", number & 0xff).into(),
+            None => format!("ioctl_{}_{}", number >> 16, number & 0xffff).into(),
+        }
+    }
+}
+
+/// Calls of one verb by one process.
+#[derive(Debug)]
+struct Calls {
+    process: u64,
+    made: Meter,
+    errors: Meter,
+    raw: VerbStats,
+    /// What an earlier holder of the pid had done.
+    before: VerbStats,
+    errnos: BTreeMap<u32, Errno>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Errno {
+    raw: u64,
+    before: u64,
+}
+
+impl Errno {
+    fn count(self) -> u64 {
+        self.raw.saturating_sub(self.before)
+    }
+}
+
+/// All calls.
+#[derive(Debug, Default)]
+pub(super) struct Verbs {
+    rows: BTreeMap<VerbKey, Calls>,
+    last_ns: Option<u64>,
+}
+
+const ZERO: VerbStats = VerbStats {
+    calls: 0,
+    errors: 0,
+    ns: 0,
+    max_ns: 0,
+    hist: [0; HIST_BUCKETS],
+};
+
+impl Engine {
+    /// Folds the verb counters in.
+    pub(super) fn verbs(&mut self, sample: &VerbsSample) {
+        if self.verbs.last_ns.is_some_and(|last| sample.mono_ns <= last) {
+            return;
+        }
+        let before_ns = self.verbs.last_ns.replace(sample.mono_ns);
+        let mut listed = HashSet::with_capacity(sample.verbs.len());
+        let mut faults: HashMap<u64, u64> = HashMap::new();
+        for (key, stats) in &sample.verbs {
+            if key.pid == 0 {
+                continue;
+            }
+            listed.insert(*key);
+            let idle = self
+                .verbs
+                .rows
+                .get(key)
+                .filter(|row| row.raw.calls == stats.calls);
+            let process = match idle {
+                // Nothing new: no sign of life, of the process or of another with its pid.
+                Some(row) => row.process,
+                None => self.processes.caller(key.pid, before_ns, sample.mono_ns),
+            };
+            let delta = self.calls(*key, stats, process, sample.mono_ns, before_ns);
+            *faults.entry(process).or_default() += delta;
+        }
+        for (key, count) in &sample.errors {
+            let verb = VerbKey {
+                pid: key.pid,
+                verb: key.verb,
+            };
+            if let Some(calls) = self.verbs.rows.get_mut(&verb) {
+                let errno = calls.errnos.entry(key.errno).or_default();
+                let grown = count.checked_sub(errno.raw).unwrap_or(*count);
+                if *count < errno.raw {
+                    errno.before = 0;
+                }
+                errno.raw = *count;
+                if is_probe(key.verb, key.errno)
+                    && let Some(faults) = faults.get_mut(&calls.process)
+                {
+                    *faults = faults.saturating_sub(grown);
+                }
+            }
+        }
+        let min = self.config.min_interval_ns;
+        for (process, faults) in faults {
+            if let Some(process) = self.processes.get_mut(process) {
+                let meter = process
+                    .faults
+                    .get_or_insert_with(|| Meter::new(0, sample.mono_ns));
+                meter.add(faults, sample.mono_ns, min);
+            }
+        }
+        let processes = &self.processes;
+        // Entries of the map are freed when their process ends; the row stays as long as the process is shown.
+        self.verbs
+            .rows
+            .retain(|key, calls| listed.contains(key) || processes.get(calls.process).is_some());
+    }
+
+    /// Folds one entry in; returns the errors that are new.
+    fn calls(
+        &mut self,
+        key: VerbKey,
+        stats: &VerbStats,
+        process: u64,
+        at_ns: u64,
+        before_ns: Option<u64>,
+    ) -> u64 {
+        let min = self.config.min_interval_ns;
+        let fresh = |raw: VerbStats, before: VerbStats| Calls {
+            process,
+            made: Meter::new(raw.calls.saturating_sub(before.calls), at_ns),
+            errors: Meter::new(raw.errors.saturating_sub(before.errors), at_ns),
+            raw,
+            before,
+            errnos: BTreeMap::new(),
+        };
+        let Some(row) = self.verbs.rows.get_mut(&key) else {
+            let mut row = fresh(*stats, ZERO);
+            if let Some(last_ns) = before_ns {
+                // It was not there at the last sweep: all of it is of this interval.
+                row.made = Meter::new(0, last_ns);
+                row.made.read(stats.calls, at_ns, Width::Bits64, min);
+                row.errors = Meter::new(0, last_ns);
+                row.errors.read(stats.errors, at_ns, Width::Bits64, min);
+            }
+            self.verbs.rows.insert(key, row);
+            return stats.errors;
+        };
+        let restarted = stats.calls < row.raw.calls;
+        if row.process != process {
+            // The map knows pids only: what the last holder did is not the new one's.
+            let before = if restarted { ZERO } else { row.raw };
+            let mut errnos = std::mem::take(&mut row.errnos);
+            for errno in errnos.values_mut() {
+                errno.before = if restarted { 0 } else { errno.raw };
+            }
+            *row = Calls {
+                errnos,
+                ..fresh(*stats, before)
+            };
+            return stats.errors.saturating_sub(before.errors);
+        }
+        let delta = stats.errors.checked_sub(row.raw.errors).unwrap_or(stats.errors);
+        if restarted {
+            row.before = ZERO;
+        }
+        row.raw = *stats;
+        row.made.read(
+            stats.calls.saturating_sub(row.before.calls),
+            at_ns,
+            Width::Bits64,
+            min,
+        );
+        row.errors.read(
+            stats.errors.saturating_sub(row.before.errors),
+            at_ns,
+            Width::Bits64,
+            min,
+        );
+        delta
+    }
+
+    /// Two processes are one.
+    pub(super) fn join_verbs(&mut self, from: u64, to: u64) {
+        for calls in self.verbs.rows.values_mut() {
+            if calls.process == from {
+                calls.process = to;
+            }
+        }
+    }
+
+    /// Whether failures are counted at all.
+    pub(super) fn counts_verbs(&self) -> bool {
+        self.verbs.last_ns.is_some() && !self.losses.verbs_incomplete()
+    }
+
+    /// Rows by pid and verb.
+    pub(super) fn verb_rows(&mut self, now_ns: u64) -> Vec<VerbRow> {
+        let mut rows = Vec::with_capacity(self.verbs.rows.len());
+        for (key, calls) in &self.verbs.rows {
+            let Some(process) = self.processes.get(calls.process) else {
+                continue;
+            };
+            let errnos: Vec<(u32, u64)> = calls
+                .errnos
+                .iter()
+                .map(|(errno, count)| (*errno, count.count()))
+                .filter(|(_, count)| *count > 0)
+                .collect();
+            let mut buckets = calls.raw.hist;
+            for (bucket, before) in buckets.iter_mut().zip(&calls.before.hist) {
+                *bucket = bucket.saturating_sub(*before);
+            }
+            rows.push(VerbRow {
+                process_uid: Some(calls.process),
+                pid: key.pid,
+                comm: Some(Arc::clone(&process.comm)),
+                verb: self.verb_names.of(key.verb),
+                calls: calls.made.counter(Source::Ebpf, now_ns),
+                errors: calls.errors.counter(Source::Ebpf, now_ns),
+                probe: !errnos.is_empty() && errnos.iter().all(|(errno, _)| is_probe(key.verb, *errno)),
+                errnos,
+                latency: tally::latency(
+                    &buckets,
+                    calls.raw.ns.saturating_sub(calls.before.ns),
+                    calls.raw.max_ns,
+                    0,
+                ),
+            });
+        }
+        rows
+    }
+}

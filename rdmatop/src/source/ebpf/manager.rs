@@ -1,0 +1,273 @@
+//! Keeps a session alive and reads its ring buffer.
+//!
+//! A kprobe dies silently when the module it sits in is unloaded, and a module that is loaded later has none.
+//! So the modules are watched; a change ends the session and begins another. The gap is told.
+
+use std::{
+    collections::BTreeMap,
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use aya::maps::{MapData, RingBuf};
+use rdmatop_common::event::decode;
+use tokio::{io::unix::AsyncFd, sync::Notify, time::sleep};
+
+use super::{
+    plan::CONTROL_PLANE,
+    session::{Options, Session, SessionError},
+    status::SharedStatus,
+    sweep::MapSweep,
+};
+use crate::{
+    app::source::{Ended, Feed},
+    model::input::{EbpfState, Input, Note},
+};
+
+/// How often modules are looked at.
+const WATCH: Duration = Duration::from_secs(1);
+/// The nap after each drain: bounds wake-ups in a storm without a timer that wakes an idle machine.
+const NAP: Duration = Duration::from_millis(2);
+/// Losses are read this often while records come.
+const LOSSES_EVERY: Duration = Duration::from_millis(200);
+
+/// Runs sessions until told to stop.
+pub struct Manager {
+    options: Options,
+    status: SharedStatus,
+    sweep: MapSweep,
+    stop: Arc<Notify>,
+    /// Told once, when the first session counts (or cannot).
+    on_start: Option<Box<dyn FnOnce(&Result<usize, String>) + Send>>,
+}
+
+/// Ends a manager: it drains what the kernel has, reads the losses once more, and lets go of the channel.
+#[derive(Clone, Debug)]
+pub struct StopHandle(Arc<Notify>);
+
+impl StopHandle {
+    /// Asks for the end; what was already recorded still comes.
+    pub fn stop(&self) {
+        // One permit is kept, so that a stop before the manager listens is not lost.
+        self.0.notify_one();
+    }
+}
+
+enum Why {
+    Stopped,
+    ModulesChanged,
+}
+
+impl Manager {
+    /// A manager that has not begun.
+    pub fn new(options: Options, status: SharedStatus, sweep: MapSweep) -> Self {
+        Self {
+            options,
+            status,
+            sweep,
+            stop: Arc::default(),
+            on_start: None,
+        }
+    }
+
+    /// Calls `told` once, with the number of programs or why there are none.
+    #[must_use]
+    pub fn on_start(mut self, told: impl FnOnce(&Result<usize, String>) + Send + 'static) -> Self {
+        self.on_start = Some(Box::new(told));
+        self
+    }
+
+    /// The way to end it.
+    pub fn stop_handle(&self) -> StopHandle {
+        StopHandle(Arc::clone(&self.stop))
+    }
+
+    /// Attaches, reads, re-attaches, until stopped or the engine is gone.
+    pub async fn run(mut self, feed: Feed) {
+        let mut first = true;
+        loop {
+            let modules = module_generations(Path::new("/sys/module"));
+            let options = self.options.clone();
+            // Loading is system calls and the verifier: off the thread that draws.
+            let started = tokio::task::spawn_blocking(move || Session::start(&options)).await;
+            let why = match started {
+                Ok(Ok(session)) => self.serve(session, &feed, &modules, first).await,
+                Ok(Err(error)) => self.without(&error, &modules).await,
+                Err(_) => Ok(Why::Stopped),
+            };
+            first = false;
+            match why {
+                Ok(Why::ModulesChanged) => {}
+                Ok(Why::Stopped) | Err(Ended) => return,
+            }
+        }
+    }
+
+    fn tell_start(&mut self, outcome: &Result<usize, String>) {
+        if let Some(told) = self.on_start.take() {
+            told(outcome);
+        }
+    }
+
+    async fn without(&mut self, error: &SessionError, modules: &Generations) -> Result<Why, Ended> {
+        let why = error.to_string();
+        self.status.update(|status| {
+            status.state = EbpfState::Unavailable { why: why.clone() };
+            status.probes.clear();
+        });
+        self.tell_start(&Err(why));
+        loop {
+            tokio::select! {
+                () = self.stop.notified() => return Ok(Why::Stopped),
+                () = sleep(WATCH) => {}
+            }
+            if module_generations(Path::new("/sys/module")) != *modules {
+                return Ok(Why::ModulesChanged);
+            }
+        }
+    }
+
+    async fn serve(
+        &mut self,
+        mut session: Session,
+        feed: &Feed,
+        modules: &Generations,
+        first: bool,
+    ) -> Result<Why, Ended> {
+        self.sweep.adopt(&mut session);
+        let attached = session.attached();
+        self.status.update(|status| {
+            status.state = EbpfState::On { datapath: None };
+            status.probes = session.verdicts().to_vec();
+            status.notes = session.problems().iter().map(|why| no_offsets(why)).collect();
+            if !first {
+                status.notes.push(gap());
+            }
+        });
+        let outcome = match session.take_ring() {
+            // SAFETY: a RingBuf owns its map's descriptor and gives the same one until it is dropped, which the
+            // AsyncFd does only after it has deregistered it.
+            Some(ring) => match unsafe { AsyncFd::register(ring) } {
+                Ok(ring) => {
+                    self.tell_start(&Ok(attached));
+                    self.read(ring, feed, modules).await
+                }
+                Err(error) => self.no_ring(&error.to_string()),
+            },
+            None => self.no_ring("the object has no EVENTS map"),
+        };
+        self.sweep.release();
+        drop(session);
+        outcome
+    }
+
+    fn no_ring(&mut self, why: &str) -> Result<Why, Ended> {
+        let why = format!("cannot read the ring buffer: {why}");
+        self.status
+            .update(|status| status.state = EbpfState::Unavailable { why: why.clone() });
+        self.tell_start(&Err(why));
+        Ok(Why::Stopped)
+    }
+
+    async fn read(
+        &mut self,
+        mut ring: AsyncFd<RingBuf<MapData>>,
+        feed: &Feed,
+        modules: &Generations,
+    ) -> Result<Why, Ended> {
+        let mut watch = tokio::time::interval(WATCH);
+        watch.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut losses_at = Instant::now();
+        loop {
+            tokio::select! {
+                () = self.stop.notified() => {
+                    drain(ring.get_mut(), feed).await?;
+                    feed.send(Input::Losses(self.sweep.losses())).await?;
+                    return Ok(Why::Stopped);
+                }
+                _ = watch.tick() => {
+                    if module_generations(Path::new("/sys/module")) != *modules {
+                        drain(ring.get_mut(), feed).await?;
+                        return Ok(Why::ModulesChanged);
+                    }
+                }
+                guard = ring.readable_mut() => {
+                    let Ok(mut guard) = guard else { return Ok(Why::Stopped) };
+                    drain(guard.get_inner_mut(), feed).await?;
+                    guard.clear_ready();
+                    // A record that came after the drain and before the clear raised no new readiness.
+                    drain(ring.get_mut(), feed).await?;
+                    if losses_at.elapsed() >= LOSSES_EVERY {
+                        losses_at = Instant::now();
+                        feed.send(Input::Losses(self.sweep.losses())).await?;
+                    }
+                    sleep(NAP).await;
+                    drain(ring.get_mut(), feed).await?;
+                }
+            }
+        }
+    }
+}
+
+async fn drain(ring: &mut RingBuf<MapData>, feed: &Feed) -> Result<(), Ended> {
+    // The channel's room decides the pace: while it is full the ring buffer fills, and the kernel side counts
+    // what that loses.
+    while let Some(item) = ring.next() {
+        let input = match decode(&item) {
+            Ok(record) => Input::Record(Box::new(record)),
+            Err(_) => Input::BadRecord,
+        };
+        drop(item);
+        feed.send(input).await?;
+    }
+    Ok(())
+}
+
+/// Each watched module and the inode of its directory: a reloaded module has a new one.
+type Generations = BTreeMap<&'static str, Option<u64>>;
+
+fn module_generations(root: &Path) -> Generations {
+    CONTROL_PLANE
+        .iter()
+        .map(|hook| {
+            (
+                hook.module,
+                std::fs::metadata(root.join(hook.module)).ok().map(|m| m.ino()),
+            )
+        })
+        .collect()
+}
+
+fn no_offsets(why: &str) -> Note {
+    Note {
+        what: "struct offsets".into(),
+        why: why.to_owned(),
+        remedy: "Use a kernel with CONFIG_DEBUG_INFO_BTF; without it owners and QP numbers are unknown."
+            .into(),
+    }
+}
+
+fn gap() -> Note {
+    Note {
+        what: "events around the last module change".into(),
+        why: "an RDMA module was loaded or unloaded, and the programs had to be attached anew".into(),
+        remedy: "The QP table was read again from the kernel; events of about a second are missing.".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_that_comes_or_goes_changes_the_generations() {
+        let dir = tempfile::tempdir().unwrap();
+        let none = module_generations(dir.path());
+        std::fs::create_dir(dir.path().join("ib_core")).unwrap();
+        let one = module_generations(dir.path());
+        assert_ne!(none, one);
+        assert_eq!(one, module_generations(dir.path()));
+    }
+}

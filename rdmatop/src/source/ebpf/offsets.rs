@@ -1,0 +1,218 @@
+//! Fills the kernel side's offsets from the running kernel: BTF for struct members, tracefs for tracepoints.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rdmatop_common::offsets::{OFFSETS, Offset, TRACEPOINT_FIELDS, UNKNOWN};
+
+use super::btf::{Btf, BtfError};
+
+/// Offsets by the name of the global that carries them, and why any are missing.
+#[derive(Debug, Default)]
+pub struct Resolved {
+    /// Every global, [`UNKNOWN`] where there is no offset.
+    pub values: BTreeMap<&'static str, u32>,
+    /// One plain line for each source that could not be read.
+    pub problems: Vec<String>,
+}
+
+impl Resolved {
+    /// Whether a global has an offset.
+    pub fn has(&self, global: &str) -> bool {
+        self.values.get(global).is_some_and(|v| *v != UNKNOWN)
+    }
+}
+
+/// Where to look, so that tests can point elsewhere.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// `/sys/kernel/btf`
+    pub btf: PathBuf,
+    /// `/sys/module`
+    pub modules: PathBuf,
+    /// tracefs, in the order in which it is looked for.
+    pub tracing: Vec<PathBuf>,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self {
+            btf: "/sys/kernel/btf".into(),
+            modules: "/sys/module".into(),
+            tracing: vec!["/sys/kernel/tracing".into(), "/sys/kernel/debug/tracing".into()],
+        }
+    }
+}
+
+/// vmlinux's BTF and the modules' on top of it, each read once.
+pub struct BtfSet {
+    places: Places,
+    vmlinux: Option<Arc<Btf>>,
+    modules: HashMap<String, Option<Arc<Btf>>>,
+}
+
+impl BtfSet {
+    /// Reads vmlinux's BTF.
+    pub fn open(places: &Places) -> (Self, Option<BtfError>) {
+        let (vmlinux, error) = match Btf::open(&places.btf.join("vmlinux"), None) {
+            Ok(btf) => (Some(Arc::new(btf)), None),
+            Err(error) => (None, Some(error)),
+        };
+        (
+            Self {
+                places: places.clone(),
+                vmlinux,
+                modules: HashMap::new(),
+            },
+            error,
+        )
+    }
+
+    /// A module's own BTF, `None` when the kernel has none for it (5.10, or a module built without).
+    pub fn module(&mut self, name: &str) -> Option<Arc<Btf>> {
+        let base = self.vmlinux.clone()?;
+        let path = self.places.btf.join(name);
+        self.modules
+            .entry(name.to_owned())
+            .or_insert_with(|| Btf::open(&path, Some(base)).ok().map(Arc::new))
+            .clone()
+    }
+
+    /// Whether vmlinux's layout of the RDMA structs can be trusted. With an out-of-tree ib_core (a vendor's
+    /// OFED) vmlinux describes the in-tree structs, not the loaded ones: then only the module's own BTF counts.
+    fn vmlinux_speaks_for(&self, module: &str) -> bool {
+        if module == "vmlinux" {
+            return true;
+        }
+        let out_of_tree = |name: &str| {
+            std::fs::read_to_string(self.places.modules.join(name).join("taint"))
+                .is_ok_and(|taint| taint.contains('O'))
+        };
+        !out_of_tree("ib_core") && !out_of_tree(module)
+    }
+
+    /// Offsets of struct members, module first, then vmlinux.
+    fn resolve(&mut self, wanted: &[Offset], values: &mut BTreeMap<&'static str, u32>) {
+        let modules: HashSet<&str> = wanted.iter().map(|o| o.module).collect();
+        for module in modules {
+            let mine: Vec<_> = wanted.iter().filter(|o| o.module == module).collect();
+            let names: Vec<_> = mine.iter().map(|o| (o.ty, o.member)).collect();
+            let own = self
+                .module(module)
+                .map(|btf| btf.offsets(&names))
+                .unwrap_or_default();
+            for offset in &mine {
+                if let Some(value) = own.get(&(offset.ty, offset.member)) {
+                    values.insert(offset.global, *value);
+                }
+            }
+        }
+        // One pass over vmlinux's hundred thousand types for all that is left.
+        let left: Vec<_> = wanted
+            .iter()
+            .filter(|o| !values.contains_key(o.global) && self.vmlinux_speaks_for(o.module))
+            .collect();
+        let names: Vec<_> = left.iter().map(|o| (o.ty, o.member)).collect();
+        if let Some(vmlinux) = &self.vmlinux {
+            let found = vmlinux.offsets(&names);
+            for offset in left {
+                if let Some(value) = found.get(&(offset.ty, offset.member)) {
+                    values.insert(offset.global, *value);
+                }
+            }
+        }
+    }
+}
+
+/// Byte offset of a field in a tracepoint's `format` file (Documentation/trace/events.rst).
+fn field_offset(format: &str, field: &str) -> Option<u32> {
+    format.lines().find_map(|line| {
+        let rest = line.trim().strip_prefix("field:")?;
+        let (declaration, rest) = rest.split_once(';')?;
+        let name = declaration.rsplit([' ', '\t', '*']).next()?.split('[').next()?;
+        if name != field {
+            return None;
+        }
+        rest.split_once("offset:")?
+            .1
+            .split(';')
+            .next()?
+            .trim()
+            .parse()
+            .ok()
+    })
+}
+
+/// The `format` file of a tracepoint, where tracefs is mounted and has it.
+pub fn tracepoint_format(places: &Places, category: &str, event: &str) -> Option<String> {
+    places.tracing.iter().find_map(|root| {
+        std::fs::read_to_string(root.join("events").join(category).join(event).join("format")).ok()
+    })
+}
+
+/// Whether tracefs is mounted and readable.
+pub fn has_tracefs(places: &Places) -> bool {
+    places
+        .tracing
+        .iter()
+        .any(|root| Path::new(root).join("events").is_dir())
+}
+
+/// Resolves everything the kernel side wants.
+pub fn resolve(places: &Places) -> (Resolved, BtfSet) {
+    let mut out = Resolved::default();
+    let (mut btf, error) = BtfSet::open(places);
+    if let Some(error) = error {
+        out.problems.push(format!("kernel BTF: {error}"));
+    }
+    btf.resolve(OFFSETS, &mut out.values);
+    let mut formats: HashMap<&str, Option<String>> = HashMap::new();
+    for field in TRACEPOINT_FIELDS {
+        let format = formats
+            .entry(field.event)
+            .or_insert_with(|| tracepoint_format(places, field.category, field.event));
+        if let Some(value) = format.as_deref().and_then(|text| field_offset(text, field.field)) {
+            out.values.insert(field.global, value);
+        }
+    }
+    for global in OFFSETS
+        .iter()
+        .map(|o| o.global)
+        .chain(TRACEPOINT_FIELDS.iter().map(|f| f.global))
+    {
+        out.values.entry(global).or_insert(UNKNOWN);
+    }
+    (out, btf)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FORMAT: &str = "name: cm_event_handler\nID: 1\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\tfield:u32 cm_id;\toffset:8;\tsize:4;\tsigned:0;\n\tfield:unsigned char srcaddr[sizeof(struct sockaddr_in6)];\toffset:28;\tsize:28;\tsigned:0;\n";
+
+    #[test]
+    fn a_field_is_found_by_its_name_and_not_by_a_part_of_it() {
+        assert_eq!(field_offset(FORMAT, "cm_id"), Some(8));
+        assert_eq!(field_offset(FORMAT, "srcaddr"), Some(28));
+        assert_eq!(field_offset(FORMAT, "id"), None);
+        assert_eq!(field_offset("", "cm_id"), None);
+    }
+
+    #[test]
+    fn without_btf_every_offset_is_unknown_and_the_cause_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = Places {
+            btf: dir.path().join("btf"),
+            modules: dir.path().join("module"),
+            tracing: vec![dir.path().join("tracing")],
+        };
+        let (resolved, _) = resolve(&places);
+        assert_eq!(resolved.values.len(), OFFSETS.len() + TRACEPOINT_FIELDS.len());
+        assert!(resolved.values.values().all(|v| *v == UNKNOWN));
+        assert_eq!(resolved.problems.len(), 1);
+    }
+}

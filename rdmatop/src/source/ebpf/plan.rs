@@ -1,0 +1,400 @@
+//! Which programs to attach, decided from facts and without touching the kernel.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::model::input::{ProbeVerdict, Verdict};
+
+/// How a program is entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// At a function's first instruction.
+    Kprobe,
+    /// At a function's return.
+    Kretprobe,
+    /// At a tracepoint of a category.
+    Tracepoint {
+        /// Category, a directory under tracefs' events.
+        category: &'static str,
+    },
+}
+
+/// A program, what it hooks and what for.
+#[derive(Clone, Copy, Debug)]
+pub struct Hook {
+    /// Name in the object.
+    pub program: &'static str,
+    /// How.
+    pub entry: Entry,
+    /// Function or tracepoint.
+    pub symbol: &'static str,
+    /// Module that has it.
+    pub module: &'static str,
+    /// What the user gets from it.
+    pub gives: &'static str,
+    /// Offsets without which it is pointless.
+    pub needs: &'static [&'static str],
+    /// Offsets that make single readings; without them those show as unknown.
+    pub wants: &'static [&'static str],
+}
+
+const IDENTITY: &[&str] = &["OFF_QP_NUM", "OFF_QP_DEVICE"];
+const OWNER: &[&str] = &["OFF_RES_TASK", "OFF_TASK_TGID", "OFF_DEV_NAME"];
+const fn kprobe(
+    program: &'static str,
+    symbol: &'static str,
+    module: &'static str,
+    gives: &'static str,
+) -> Hook {
+    Hook {
+        program,
+        entry: Entry::Kprobe,
+        symbol,
+        module,
+        gives,
+        needs: &[],
+        wants: OWNER,
+    }
+}
+const fn kretprobe(
+    program: &'static str,
+    symbol: &'static str,
+    module: &'static str,
+    gives: &'static str,
+) -> Hook {
+    Hook {
+        program,
+        entry: Entry::Kretprobe,
+        symbol,
+        module,
+        gives,
+        needs: &[],
+        wants: &[],
+    }
+}
+const fn tracepoint(
+    program: &'static str,
+    symbol: &'static str,
+    gives: &'static str,
+    needs: &'static [&'static str],
+) -> Hook {
+    Hook {
+        program,
+        entry: Entry::Tracepoint { category: "rdma_cma" },
+        symbol,
+        module: "rdma_cm",
+        gives,
+        needs,
+        wants: &[],
+    }
+}
+
+/// The control plane: any provider, by kprobe, which pins no module.
+pub const CONTROL_PLANE: &[Hook] = &[
+    // Return probes stand before their entry: were the order the other way round, a call could be remembered
+    // whose return nobody sees.
+    kretprobe(
+        "modify_qp_ret",
+        "_ib_modify_qp",
+        "ib_core",
+        "QP state changes, errno and duration",
+    ),
+    Hook {
+        needs: IDENTITY,
+        wants: &[
+            "OFF_ATTR_STATE",
+            "OFF_ATTR_PATH_MTU",
+            "OFF_ATTR_DEST_QPN",
+            "OFF_ATTR_SGID_INDEX",
+        ],
+        ..kprobe(
+            "modify_qp",
+            "_ib_modify_qp",
+            "ib_core",
+            "QP state changes, attributes",
+        )
+    },
+    kretprobe(
+        "destroy_qp_ret",
+        "ib_destroy_qp_user",
+        "ib_core",
+        "QP destroy, errno and duration",
+    ),
+    Hook {
+        needs: IDENTITY,
+        ..kprobe("destroy_qp", "ib_destroy_qp_user", "ib_core", "QP destroy")
+    },
+    kretprobe(
+        "dereg_mr_ret",
+        "ib_dereg_mr_user",
+        "ib_core",
+        "MR deregistration, errno and duration",
+    ),
+    Hook {
+        needs: &["OFF_MR_LENGTH"],
+        ..kprobe("dereg_mr", "ib_dereg_mr_user", "ib_core", "MR deregistration")
+    },
+    kretprobe(
+        "destroy_cq_ret",
+        "ib_destroy_cq_user",
+        "ib_core",
+        "CQ destroy, errno and duration",
+    ),
+    kprobe("destroy_cq", "ib_destroy_cq_user", "ib_core", "CQ destroy"),
+    kprobe(
+        "free_cq",
+        "ib_free_cq",
+        "ib_core",
+        "CQ destroy of kernel consumers",
+    ),
+    Hook {
+        needs: &["OFF_RES_TYPE", "OFF_QP_RES", "OFF_QP_NUM"],
+        wants: &[
+            "OFF_RES_TASK",
+            "OFF_TASK_TGID",
+            "OFF_DEV_NAME",
+            "OFF_MR_RES",
+            "OFF_MR_LENGTH",
+            "OFF_CQ_RES",
+        ],
+        ..kprobe(
+            "restrack_add",
+            "rdma_restrack_add",
+            "ib_core",
+            "QP, MR and CQ creation with owner",
+        )
+    },
+    Hook {
+        needs: &["OFF_EVENT_ELEMENT", "OFF_EVENT_EVENT"],
+        ..kprobe(
+            "qp_event",
+            "ib_uverbs_qp_event_handler",
+            "ib_uverbs",
+            "asynchronous QP events",
+        )
+    },
+    kretprobe(
+        "cmd_verbs_ret",
+        "ib_uverbs_cmd_verbs",
+        "ib_uverbs",
+        "verb calls, errno and duration",
+    ),
+    Hook {
+        wants: &["OFF_UFILE_DEVICE", "OFF_UDEV_IB_DEV"],
+        ..kprobe("cmd_verbs", "ib_uverbs_cmd_verbs", "ib_uverbs", "verb calls")
+    },
+    Hook {
+        wants: &[],
+        ..kprobe(
+            "uverbs_write",
+            "ib_uverbs_write",
+            "ib_uverbs",
+            "write() commands: calls only",
+        )
+    },
+    Hook {
+        needs: &["OFF_IDPRIV_RES", "OFF_RES_ID"],
+        ..kprobe(
+            "cm_handler",
+            "cma_cm_event_handler",
+            "rdma_cm",
+            "owner of rdma_cm events",
+        )
+    },
+    tracepoint(
+        "cm_event",
+        "cm_event_handler",
+        "rdma_cm events",
+        &["TP_EVENT_CM_ID", "TP_EVENT_EVENT"],
+    ),
+    tracepoint("cm_send_req", "cm_send_req", "rdma_cm connect", &["TP_REQ_CM_ID"]),
+    tracepoint("cm_send_rep", "cm_send_rep", "rdma_cm accept", &["TP_REP_CM_ID"]),
+    tracepoint("cm_send_rej", "cm_send_rej", "rdma_cm reject", &["TP_REJ_CM_ID"]),
+    tracepoint(
+        "cm_disconnect",
+        "cm_disconnect",
+        "rdma_cm disconnect",
+        &["TP_DISC_CM_ID"],
+    ),
+];
+
+/// What the plan is made from.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Modules in /proc/modules or built in.
+    pub modules: BTreeSet<String>,
+    /// Functions in /proc/kallsyms, of those asked for, and how many there are of that name.
+    pub symbols: HashMap<String, usize>,
+    /// tracefs is readable.
+    pub tracefs: bool,
+    /// Globals that have an offset.
+    pub offsets: BTreeSet<&'static str>,
+}
+
+/// What the plan says of one program.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    /// Attach; the text names readings that will be unknown.
+    Attach(Option<String>),
+    /// Do not, and why.
+    Leave(Verdict, String),
+}
+
+/// Decides on one program.
+pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
+    if !facts.modules.contains(hook.module) {
+        return Decision::Leave(Verdict::NotApplicable, format!("{} is not loaded", hook.module));
+    }
+    if let Entry::Tracepoint { category } = hook.entry {
+        if !facts.tracefs {
+            return Decision::Leave(
+                Verdict::Unsupported,
+                "tracefs is not mounted; mount -t tracefs tracefs /sys/kernel/tracing".into(),
+            );
+        }
+        if let Some(missing) = hook.needs.iter().find(|name| !facts.offsets.contains(*name)) {
+            let why = format!("{category}:{} has no such field here ({missing})", hook.symbol);
+            return Decision::Leave(Verdict::Unsupported, why);
+        }
+        return Decision::Attach(None);
+    }
+    match facts.symbols.get(hook.symbol) {
+        None | Some(0) => {
+            return Decision::Leave(
+                Verdict::Unsupported,
+                format!("this kernel has no function {}", hook.symbol),
+            );
+        }
+        Some(1) => {}
+        Some(n) => {
+            let why = format!(
+                "this kernel has {n} functions named {}: which one is meant is unknown",
+                hook.symbol
+            );
+            return Decision::Leave(Verdict::Unsupported, why);
+        }
+    }
+    let missing: Vec<_> = hook
+        .needs
+        .iter()
+        .filter(|name| !facts.offsets.contains(*name))
+        .copied()
+        .collect();
+    if !missing.is_empty() {
+        return Decision::Leave(Verdict::Unsupported, format!("no BTF for {}", members(&missing)));
+    }
+    let off: Vec<_> = hook
+        .wants
+        .iter()
+        .filter(|name| !facts.offsets.contains(*name))
+        .copied()
+        .collect();
+    Decision::Attach((!off.is_empty()).then(|| format!("no BTF for {}", members(&off))))
+}
+
+/// Spells globals as the members they stand for.
+fn members(globals: &[&str]) -> String {
+    let spell = |global: &&str| {
+        rdmatop_common::offsets::OFFSETS
+            .iter()
+            .find(|o| o.global == *global)
+            .map_or_else(|| (*global).to_owned(), |o| format!("{}.{}", o.ty, o.member))
+    };
+    globals.iter().map(spell).collect::<Vec<_>>().join(", ")
+}
+
+/// A verdict line for a hook.
+pub fn verdict(hook: &Hook, verdict: Verdict, reason: Option<String>) -> ProbeVerdict {
+    let how = match hook.entry {
+        Entry::Kprobe => "kprobe".to_owned(),
+        Entry::Kretprobe => "kretprobe".to_owned(),
+        Entry::Tracepoint { category } => format!("tracepoint:{category}"),
+    };
+    ProbeVerdict {
+        program: hook.program.to_owned(),
+        hook: format!("{how}:{}", hook.symbol),
+        gives: hook.gives.to_owned(),
+        verdict,
+        reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> Facts {
+        Facts {
+            modules: ["ib_core", "ib_uverbs", "rdma_cm"].map(String::from).into(),
+            symbols: CONTROL_PLANE.iter().map(|h| (h.symbol.to_owned(), 1)).collect(),
+            tracefs: true,
+            offsets: CONTROL_PLANE
+                .iter()
+                .flat_map(|h| h.needs.iter().chain(h.wants))
+                .copied()
+                .collect(),
+        }
+    }
+
+    fn hook(program: &str) -> &'static Hook {
+        CONTROL_PLANE.iter().find(|h| h.program == program).unwrap()
+    }
+
+    #[test]
+    fn with_everything_there_everything_is_attached() {
+        for hook in CONTROL_PLANE {
+            assert_eq!(decide(hook, &facts()), Decision::Attach(None), "{}", hook.program);
+        }
+    }
+
+    #[test]
+    fn a_module_that_is_not_loaded_is_not_a_fault() {
+        let mut facts = facts();
+        facts.modules.remove("rdma_cm");
+        assert!(matches!(
+            decide(hook("cm_event"), &facts),
+            Decision::Leave(Verdict::NotApplicable, _)
+        ));
+        assert_eq!(decide(hook("modify_qp"), &facts), Decision::Attach(None));
+    }
+
+    #[test]
+    fn a_name_that_stands_twice_is_not_guessed_at() {
+        let mut facts = facts();
+        facts.symbols.insert("_ib_modify_qp".into(), 2);
+        assert!(matches!(
+            decide(hook("modify_qp"), &facts),
+            Decision::Leave(Verdict::Unsupported, _)
+        ));
+    }
+
+    #[test]
+    fn a_missing_member_is_named_as_the_kernel_spells_it() {
+        let mut facts = facts();
+        facts.offsets.remove("OFF_QP_NUM");
+        let Decision::Leave(Verdict::Unsupported, why) = decide(hook("destroy_qp"), &facts) else {
+            panic!()
+        };
+        assert_eq!(why, "no BTF for ib_qp.qp_num");
+        let mut facts = self::facts();
+        facts.offsets.remove("OFF_ATTR_PATH_MTU");
+        let Decision::Attach(Some(off)) = decide(hook("modify_qp"), &facts) else {
+            panic!()
+        };
+        assert_eq!(off, "no BTF for ib_qp_attr.path_mtu");
+    }
+
+    #[test]
+    fn every_offset_a_hook_names_exists() {
+        use rdmatop_common::offsets::{OFFSETS, TRACEPOINT_FIELDS};
+        let known: BTreeSet<_> = OFFSETS
+            .iter()
+            .map(|o| o.global)
+            .chain(TRACEPOINT_FIELDS.iter().map(|f| f.global))
+            .collect();
+        for hook in CONTROL_PLANE {
+            for name in hook.needs.iter().chain(hook.wants) {
+                assert!(known.contains(name), "{} names {name}", hook.program);
+            }
+        }
+    }
+}

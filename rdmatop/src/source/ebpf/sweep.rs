@@ -1,0 +1,148 @@
+//! Reading the maps: losses and verb counters.
+
+use std::{
+    collections::HashMap as StdHashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use aya::{
+    Pod,
+    maps::{HashMap, Map, MapData, MapError, PerCpuArray},
+};
+use rdmatop_common::{
+    counters::{VerbErrorKey, VerbKey, VerbStats, loss},
+    names::map,
+};
+
+use super::session::Session;
+use crate::model::input::VerbsSample;
+
+/// ABI types as aya wants them: foreign trait and foreign type need a wrapper of ours.
+macro_rules! pod {
+    ($name:ident, $inner:ty) => {
+        #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(transparent)]
+        struct $name($inner);
+
+        // SAFETY: the wrapper is transparent over a type of rdmatop-common, which zerocopy has checked to be
+        // plain integers without padding: any bytes are a valid value and no byte of it is uninitialised.
+        unsafe impl Pod for $name {}
+    };
+}
+
+pod!(Key, VerbKey);
+pod!(ErrorKey, VerbErrorKey);
+
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Stats(VerbStats);
+
+// SAFETY: as above: transparent over plain integers without padding.
+unsafe impl Pod for Stats {}
+
+/// The maps of one session.
+struct Maps {
+    losses: PerCpuArray<MapData, u64>,
+    verbs: HashMap<MapData, Key, Stats>,
+    errors: HashMap<MapData, ErrorKey, u64>,
+}
+
+impl Maps {
+    fn of(session: &mut Session) -> Option<Self> {
+        let mut take = |name: &str| -> Option<Map> { session.take_map(name) };
+        Some(Self {
+            losses: PerCpuArray::try_from(take(map::LOSSES)?).ok()?,
+            verbs: HashMap::try_from(take(map::VERBS)?).ok()?,
+            errors: HashMap::try_from(take(map::VERB_ERRORS)?).ok()?,
+        })
+    }
+}
+
+/// Totals of sessions that have ended: a session's maps start at zero, what is told must not fall.
+#[derive(Default)]
+struct Past {
+    losses: [u64; loss::COUNT as usize],
+}
+
+#[derive(Default)]
+struct Inner {
+    maps: Option<Maps>,
+    past: Past,
+}
+
+/// The maps of the present session, shared by the ring reader and the sampler.
+#[derive(Clone, Default)]
+pub struct MapSweep(Arc<Mutex<Inner>>);
+
+impl MapSweep {
+    fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over the maps of a new session.
+    pub(super) fn adopt(&self, session: &mut Session) {
+        let mut inner = self.inner();
+        inner.maps = Maps::of(session);
+    }
+
+    /// Lets go of an ending session's maps, keeping what it had lost.
+    pub(super) fn release(&self) {
+        let losses = self.losses();
+        let mut inner = self.inner();
+        inner.past.losses = losses;
+        inner.maps = None;
+    }
+
+    /// Losses by cause, cumulative over all sessions.
+    pub fn losses(&self) -> [u64; loss::COUNT as usize] {
+        let inner = self.inner();
+        let mut sums = inner.past.losses;
+        if let Some(maps) = &inner.maps {
+            for (cause, sum) in (0u32..).zip(sums.iter_mut()) {
+                if let Ok(values) = maps.losses.get(&cause, 0) {
+                    *sum += values.iter().sum::<u64>();
+                }
+            }
+        }
+        sums
+    }
+
+    /// Verb counters, `None` without a session. Processes that are gone are dropped from the maps by
+    /// [`MapSweep::forget`].
+    pub fn verbs(&self, mono_ns: u64) -> Option<VerbsSample> {
+        let inner = self.inner();
+        let maps = inner.maps.as_ref()?;
+        // An entry that is deleted while it is walked over makes the walk start again: keep the last copy.
+        let verbs: StdHashMap<_, _> = maps.verbs.iter().filter_map(Result::ok).collect();
+        let errors: StdHashMap<_, _> = maps.errors.iter().filter_map(Result::ok).collect();
+        Some(VerbsSample {
+            mono_ns,
+            verbs: verbs.into_iter().map(|(key, stats)| (key.0, stats.0)).collect(),
+            errors: errors.into_iter().map(|(key, count)| (key.0, count)).collect(),
+        })
+    }
+
+    /// Gives back the entries of a process that has ended.
+    pub fn forget(&self, pid: u32) {
+        let mut inner = self.inner();
+        let Some(maps) = inner.maps.as_mut() else { return };
+        let keys: Vec<Key> = maps
+            .verbs
+            .keys()
+            .filter_map(Result::ok)
+            .filter(|k| k.0.pid == pid)
+            .collect();
+        for key in keys {
+            let _: Result<(), MapError> = maps.verbs.remove(&key);
+        }
+        let keys: Vec<ErrorKey> = maps
+            .errors
+            .keys()
+            .filter_map(Result::ok)
+            .filter(|k| k.0.pid == pid)
+            .collect();
+        for key in keys {
+            let _: Result<(), MapError> = maps.errors.remove(&key);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Questions to nldev, one method each.
+use std::collections::HashMap;
+
+use super::attr::{DEV_INDEX, DEV_NAME, LINK_TYPE, NDEV_NAME, RES_QP, STAT_RES, cmd};
+use super::error::NetlinkError;
+use super::record::{
+    CmId, CounterSet, Cq, Ctx, Device, Entry, HwCounter, Mr, Pd, Port, Qp, Srq, Summary, SysSettings,
+    decode_counters,
+};
+use super::reply::Answer;
+use super::request::{Reply, Request};
+use super::sample::Dump;
+use super::socket::Socket;
+use super::transport::Transport;
+use super::wire::{Attrs, WireResult};
+
+/// A dump that the kernel flags as interrupted is asked for this often before it is handed out with its flag.
+const DUMP_ATTEMPTS: usize = 2;
+
+/// The RDMA device interface of netlink (nldev).
+///
+/// A device's index changes when it is added again. Asked about an index that is gone, the kernel answers a
+/// dump with an empty list and a single question with an error: who gets an empty list for a device thought to
+/// be there asks [`devices`](Self::devices) again.
+#[derive(Debug)]
+pub struct Nldev<T> {
+    transport: T,
+    seq: u32,
+}
+
+impl Nldev<Socket> {
+    /// Opens the interface.
+    pub fn open() -> Result<Self, NetlinkError> {
+        Ok(Self::new(Socket::rdma()?))
+    }
+}
+
+impl<T: Transport> Nldev<T> {
+    /// Speaks through `transport`.
+    pub const fn new(transport: T) -> Self {
+        Self { transport, seq: 0 }
+    }
+
+    /// The transport, to look at or to take what it recorded.
+    pub fn into_transport(self) -> T {
+        self.transport
+    }
+
+    /// Runs `request`, hands each record to `record`, and tells whether the dump was interrupted.
+    pub fn run(
+        &mut self,
+        request: &Request,
+        record: &mut dyn FnMut(Attrs<'_>) -> WireResult<()>,
+    ) -> Result<bool, NetlinkError> {
+        // 0 is what unsolicited messages carry.
+        self.seq = self.seq.checked_add(1).unwrap_or(1);
+        let mut answer = Answer::new(request, self.seq);
+        self.transport
+            .exchange(&request.encode(self.seq), &mut |datagram| {
+                answer.read(datagram, record)
+            })?;
+        Ok(answer.interrupted)
+    }
+
+    fn one<R>(
+        &mut self,
+        request: &Request,
+        decode: impl Fn(Attrs<'_>) -> WireResult<R>,
+    ) -> Result<R, NetlinkError> {
+        let mut found = None;
+        self.run(request, &mut |attrs| {
+            found = Some(decode(attrs)?);
+            Ok(())
+        })?;
+        found.ok_or(NetlinkError::EndedEarly)
+    }
+
+    /// Dumps; `decode` adds the objects of one message. Of objects with the same `identity` the last stays.
+    fn dump<R>(
+        &mut self,
+        request: &Request,
+        decode: impl Fn(Attrs<'_>, &mut Vec<R>) -> WireResult<()>,
+        identity: impl Fn(&R) -> Option<u64>,
+    ) -> Result<Dump<R>, NetlinkError> {
+        let mut dump = Dump::default();
+        for _ in 0..DUMP_ATTEMPTS {
+            let mut items = Vec::new();
+            let interrupted = self.run(request, &mut |attrs| decode(attrs, &mut items))?;
+            let (items, duplicates) = without_duplicates(items, &identity);
+            dump = Dump {
+                items,
+                interrupted,
+                duplicates,
+            };
+            if !interrupted {
+                break;
+            }
+        }
+        Ok(dump)
+    }
+
+    /// Every device visible in our network namespace.
+    pub fn devices(&mut self) -> Result<Dump<Device>, NetlinkError> {
+        let request = Request::nldev(cmd::GET, Reply::Dump);
+        let decode = |attrs: Attrs<'_>, out: &mut Vec<Device>| {
+            out.push(Device::decode(attrs)?);
+            Ok(())
+        };
+        self.dump(&request, decode, |device| Some(u64::from(device.index)))
+    }
+
+    /// Every port of a device.
+    pub fn ports(&mut self, device: u32) -> Result<Dump<Port>, NetlinkError> {
+        let request = Request::nldev(cmd::PORT_GET, Reply::Dump).device(device);
+        let decode = |attrs: Attrs<'_>, out: &mut Vec<Port>| {
+            out.push(Port::decode(attrs)?);
+            Ok(())
+        };
+        self.dump(&request, decode, |port| Some(u64::from(port.port)))
+    }
+
+    /// One port. Cheaper than [`ports`](Self::ports): a dump takes one receive more.
+    pub fn port(&mut self, device: u32, port: u32) -> Result<Port, NetlinkError> {
+        self.one(
+            &Request::nldev(cmd::PORT_GET, Reply::One)
+                .device(device)
+                .port(port),
+            Port::decode,
+        )
+    }
+
+    /// How many of each resource a device holds.
+    pub fn summary(&mut self, device: u32) -> Result<Summary, NetlinkError> {
+        self.one(
+            &Request::nldev(cmd::RES_GET, Reply::One).device(device),
+            Summary::decode,
+        )
+    }
+
+    /// Hardware counters of a port. A driver without any is an error (`EINVAL`).
+    pub fn counters(&mut self, device: u32, port: u32) -> Result<Vec<HwCounter>, NetlinkError> {
+        let request = Request::nldev(cmd::STAT_GET, Reply::One)
+            .device(device)
+            .port(port);
+        self.one(&request, decode_counters)?
+            .ok_or(NetlinkError::EndedEarly)
+    }
+
+    /// Settings of the subsystem.
+    pub fn sys_get(&mut self) -> Result<SysSettings, NetlinkError> {
+        self.one(&Request::nldev(cmd::SYS_GET, Reply::One), SysSettings::decode)
+    }
+
+    fn entries<E: Entry>(&mut self, request: Request, device: u32) -> Result<Dump<E>, NetlinkError> {
+        let decode = |attrs: Attrs<'_>, out: &mut Vec<E>| {
+            for attr in attrs {
+                let table = attr?;
+                if table.number == E::TABLE {
+                    for entry in table.nest() {
+                        let entry = entry?;
+                        if entry.number == E::ENTRY {
+                            out.push(E::decode(entry.nest())?);
+                        }
+                    }
+                }
+            }
+            Ok(())
+        };
+        self.dump(&request.device(device), decode, E::identity)
+    }
+
+    /// Queue pairs of a device.
+    pub fn qps(&mut self, device: u32) -> Result<Dump<Qp>, NetlinkError> {
+        self.entries(Request::nldev(Qp::COMMAND, Reply::Dump), device)
+    }
+
+    /// Connection-manager ids of a device.
+    pub fn cm_ids(&mut self, device: u32) -> Result<Dump<CmId>, NetlinkError> {
+        self.entries(Request::nldev(CmId::COMMAND, Reply::Dump), device)
+    }
+
+    /// Completion queues of a device.
+    pub fn cqs(&mut self, device: u32) -> Result<Dump<Cq>, NetlinkError> {
+        self.entries(Request::nldev(Cq::COMMAND, Reply::Dump), device)
+    }
+
+    /// Memory regions of a device.
+    pub fn mrs(&mut self, device: u32) -> Result<Dump<Mr>, NetlinkError> {
+        self.entries(Request::nldev(Mr::COMMAND, Reply::Dump), device)
+    }
+
+    /// Protection domains of a device.
+    pub fn pds(&mut self, device: u32) -> Result<Dump<Pd>, NetlinkError> {
+        self.entries(Request::nldev(Pd::COMMAND, Reply::Dump), device)
+    }
+
+    /// User contexts of a device. 5.10 answers `EINVAL`.
+    pub fn ctxs(&mut self, device: u32) -> Result<Dump<Ctx>, NetlinkError> {
+        self.entries(Request::nldev(Ctx::COMMAND, Reply::Dump), device)
+    }
+
+    /// Shared receive queues of a device. 5.10 answers `EINVAL`.
+    pub fn srqs(&mut self, device: u32) -> Result<Dump<Srq>, NetlinkError> {
+        self.entries(Request::nldev(Srq::COMMAND, Reply::Dump), device)
+    }
+
+    /// Counter sets bound to QPs of a device.
+    pub fn counter_sets(&mut self, device: u32) -> Result<Dump<CounterSet>, NetlinkError> {
+        let request = Request::nldev(CounterSet::COMMAND, Reply::Dump);
+        self.entries(request.with(|writer| writer.u32(STAT_RES, RES_QP.into())), device)
+    }
+
+    /// Makes software device `name` of `kind` (`rxe`, `siw`) on `netdev`. Needs `CAP_NET_ADMIN`; the kernel
+    /// loads the driver if it can (`nldev_newlink`).
+    pub fn new_link(&mut self, name: &[u8], kind: &[u8], netdev: &[u8]) -> Result<(), NetlinkError> {
+        let request = Request::nldev(cmd::NEWLINK, Reply::Ack).with(|writer| {
+            writer
+                .string(DEV_NAME, name)
+                .string(LINK_TYPE, kind)
+                .string(NDEV_NAME, netdev)
+        });
+        self.run(&request, &mut |_| Ok(())).map(|_| ())
+    }
+
+    /// Removes a software device. Needs `CAP_NET_ADMIN`. While a process holds the device open this blocks
+    /// uninterruptibly in the kernel (`ib_uverbs_remove_one`): look for holders first.
+    pub fn del_link(&mut self, device: u32) -> Result<(), NetlinkError> {
+        let request = Request::nldev(cmd::DELLINK, Reply::Ack).with(|writer| writer.u32(DEV_INDEX, device));
+        self.run(&request, &mut |_| Ok(())).map(|_| ())
+    }
+}
+
+/// Keeps one object per identity, the last reading, at the place of the first.
+fn without_duplicates<R>(items: Vec<R>, identity: &impl Fn(&R) -> Option<u64>) -> (Vec<R>, usize) {
+    let total = items.len();
+    let mut at: HashMap<u64, usize> = HashMap::with_capacity(total);
+    let mut kept: Vec<R> = Vec::with_capacity(total);
+    for item in items {
+        match identity(&item).map(|id| at.entry(id)) {
+            Some(std::collections::hash_map::Entry::Occupied(place)) => kept[*place.get()] = item,
+            Some(std::collections::hash_map::Entry::Vacant(place)) => {
+                place.insert(kept.len());
+                kept.push(item);
+            }
+            None => kept.push(item),
+        }
+    }
+    let duplicates = total - kept.len();
+    (kept, duplicates)
+}

@@ -1,0 +1,25 @@
+//! RDMA netlink (`NETLINK_RDMA`, client `RDMA_NL_NLDEV`): devices, ports, resources, hardware counters.
+//!
+//! Layers, lowest first:
+//! * [`wire`]: bytes to messages and attributes, checked, no I/O; [`attr`]: the kernel's numbers;
+//! * [`record`]: attributes to typed records; [`enums`]: the kernel's state and type numbers;
+//! * [`request`] and [`reply`]: one request out, one reply or dump in;
+//! * [`socket`] (the only I/O) and [`recording`] (recorded bytes), both a [`transport::Transport`];
+//! * [`client`]: one method per question; [`sampler`]: one refresh of everything, errors kept apart.
+//!
+//! Reading needs no privilege (`nldev_cb_table` flags only the commands that write with
+//! `RDMA_NL_ADMIN_PERM`, drivers/infiniband/core/nldev.c); keys of memory regions are the exception.
+pub mod attr;
+pub mod client;
+pub mod enums;
+pub mod error;
+pub mod name;
+pub mod record;
+pub mod recording;
+pub mod reply;
+pub mod request;
+pub mod sample;
+pub mod sampler;
+pub mod socket;
+pub mod transport;
+pub mod wire;

@@ -1,0 +1,117 @@
+//! Device record: `fill_dev_info`, drivers/infiniband/core/nldev.c.
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::source::netlink::attr::{
+    CAP_FLAGS, DEV_INDEX, DEV_NAME, DEV_NODE_TYPE, DEV_PROTOCOL, FW_VERSION, NODE_GUID, PARENT_NAME,
+    PORT_INDEX, SYS_IMAGE_GUID,
+};
+use crate::source::netlink::enums::NodeType;
+use crate::source::netlink::name::Name;
+use crate::source::netlink::wire::{Attrs, WireError, WireResult};
+
+/// A 64-bit GUID; printed as sysfs prints it, `0011:22ff:fe33:4455`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Guid(pub u64);
+
+impl fmt::Display for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let group = |shift: u32| self.0 >> shift & 0xffff;
+        write!(
+            f,
+            "{:04x}:{:04x}:{:04x}:{:04x}",
+            group(48),
+            group(32),
+            group(16),
+            group(0)
+        )
+    }
+}
+
+/// One generation of a device. A re-added device has a new index and its counters start at 0, so neither the
+/// name nor the index alone tells two of them apart.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct DeviceKey {
+    /// Index of the device.
+    pub index: u32,
+    /// Name of the device.
+    pub name: Name,
+    /// Node GUID.
+    pub node_guid: Option<Guid>,
+}
+
+/// An RDMA device. The kernel's driver is not part of this record; sysfs has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// Index; asked again after the device was re-added, the kernel answers this old one with nothing.
+    pub index: u32,
+    /// Name.
+    pub name: Name,
+    /// Number of ports, numbered from 1.
+    pub port_count: u32,
+    /// Node GUID.
+    pub node_guid: Option<Guid>,
+    /// GUID shared by the devices of one board.
+    pub sys_image_guid: Option<Guid>,
+    /// Firmware version; software devices have none.
+    pub firmware: Option<Box<str>>,
+    /// Kind of node.
+    pub node_type: Option<NodeType>,
+    /// `ib`, `roce`, `iw`, `opa` or `usnic`.
+    pub protocol: Option<Box<str>>,
+    /// `enum ib_device_cap_flags`.
+    pub cap_flags: Option<u64>,
+    /// The device a sub-device was made on.
+    pub parent: Option<Name>,
+}
+
+impl Device {
+    /// Reads a device record.
+    pub fn decode(attrs: Attrs<'_>) -> WireResult<Self> {
+        let (mut index, mut name, mut port_count) = (None, None, None);
+        let (mut node_guid, mut sys_image_guid, mut firmware) = (None, None, None);
+        let (mut node_type, mut protocol, mut cap_flags, mut parent) = (None, None, None, None);
+        for attr in attrs {
+            let attr = attr?;
+            match attr.number {
+                DEV_INDEX => index = Some(attr.u32()?),
+                DEV_NAME => name = Some(Name::from(attr.string()?)),
+                PORT_INDEX => port_count = Some(attr.u32()?),
+                NODE_GUID => node_guid = Some(Guid(attr.u64()?)),
+                SYS_IMAGE_GUID => sys_image_guid = Some(Guid(attr.u64()?)),
+                FW_VERSION => firmware = Some(attr.text()?).filter(|text| !text.is_empty()),
+                DEV_NODE_TYPE => node_type = Some(NodeType::from(attr.u8()?)),
+                DEV_PROTOCOL => protocol = Some(attr.text()?),
+                CAP_FLAGS => cap_flags = Some(attr.u64()?),
+                PARENT_NAME => parent = Some(Name::from(attr.string()?)),
+                _ => {}
+            }
+        }
+        let missing = |number| WireError::Missing {
+            record: "device",
+            number,
+        };
+        Ok(Self {
+            index: index.ok_or(missing(DEV_INDEX))?,
+            name: name.ok_or(missing(DEV_NAME))?,
+            port_count: port_count.ok_or(missing(PORT_INDEX))?,
+            node_guid,
+            sys_image_guid,
+            firmware,
+            node_type,
+            protocol,
+            cap_flags,
+            parent,
+        })
+    }
+
+    /// Which generation of which device this is.
+    pub fn key(&self) -> DeviceKey {
+        DeviceKey {
+            index: self.index,
+            name: self.name.clone(),
+            node_guid: self.node_guid,
+        }
+    }
+}

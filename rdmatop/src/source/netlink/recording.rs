@@ -1,0 +1,214 @@
+//! Exchanges kept as bytes: to test against what real kernels said, and to report a wrong reading.
+//!
+//! File format, all numbers little-endian: the 8 bytes `rdmanl\x00\x01`, then frames. A frame is a kind byte, a
+//! `u32` length and that many bytes. Kinds: `#` a comment (UTF-8), `>` a request (`u32` port id of the socket,
+//! then the message), `<` a datagram received for the request before it. Messages inside are in the byte order
+//! of the machine that recorded.
+use thiserror::Error;
+
+use super::error::NetlinkError;
+use super::transport::{Datagram, Progress, Sink, Transport};
+
+const MAGIC: &[u8; 8] = b"rdmanl\x00\x01";
+
+/// One request and what came back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Exchange {
+    /// Port id of the socket that asked.
+    pub portid: u32,
+    /// The request.
+    pub request: Vec<u8>,
+    /// Datagrams received, in order.
+    pub datagrams: Vec<Vec<u8>>,
+}
+
+/// Exchanges in the order they happened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recording {
+    /// What was recorded, in words.
+    pub comment: String,
+    /// The exchanges.
+    pub exchanges: Vec<Exchange>,
+}
+
+/// A file that is no recording.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum RecordingError {
+    /// Other first bytes.
+    #[error("not a recording of RDMA netlink, or of another version")]
+    Magic,
+    /// A frame that does not fit, of a kind unknown, or out of place.
+    #[error("bad frame at byte {at}")]
+    Frame {
+        /// Where it starts.
+        at: usize,
+    },
+}
+
+impl Recording {
+    /// Writes the file format.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        let mut frame = |kind: u8, parts: &[&[u8]]| {
+            let length: usize = parts.iter().map(|part| part.len()).sum();
+            out.push(kind);
+            out.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
+            for part in parts {
+                out.extend_from_slice(part);
+            }
+        };
+        frame(b'#', &[self.comment.as_bytes()]);
+        for exchange in &self.exchanges {
+            frame(b'>', &[&exchange.portid.to_le_bytes(), &exchange.request]);
+            exchange
+                .datagrams
+                .iter()
+                .for_each(|datagram| frame(b'<', &[datagram]));
+        }
+        out
+    }
+
+    /// Reads the file format.
+    pub fn decode(bytes: &[u8]) -> Result<Self, RecordingError> {
+        let mut rest = bytes.strip_prefix(MAGIC).ok_or(RecordingError::Magic)?;
+        let mut recording = Self::default();
+        while let Some((&kind, after)) = rest.split_first() {
+            let bad = RecordingError::Frame {
+                at: bytes.len() - rest.len(),
+            };
+            let (length, after) = after.split_first_chunk::<4>().ok_or(bad.clone())?;
+            let length = u32::from_le_bytes(*length) as usize;
+            let (body, after) = after.split_at_checked(length).ok_or(bad.clone())?;
+            match kind {
+                b'#' => recording.comment.push_str(&String::from_utf8_lossy(body)),
+                b'>' => {
+                    let (portid, request) = body.split_first_chunk::<4>().ok_or(bad)?;
+                    let portid = u32::from_le_bytes(*portid);
+                    recording.exchanges.push(Exchange {
+                        portid,
+                        request: request.to_vec(),
+                        datagrams: Vec::new(),
+                    });
+                }
+                b'<' => recording
+                    .exchanges
+                    .last_mut()
+                    .ok_or(bad)?
+                    .datagrams
+                    .push(body.to_vec()),
+                _ => return Err(bad),
+            }
+            rest = after;
+        }
+        Ok(recording)
+    }
+}
+
+/// A transport that keeps what passes through another.
+#[derive(Debug)]
+pub struct Recorder<T> {
+    inner: T,
+    /// What passed so far.
+    pub recording: Recording,
+}
+
+impl<T> Recorder<T> {
+    /// Records what passes through `inner`.
+    pub fn new(inner: T) -> Self {
+        Self {
+            inner,
+            recording: Recording::default(),
+        }
+    }
+}
+
+impl<T: Transport> Transport for Recorder<T> {
+    fn exchange(&mut self, request: &[u8], sink: &mut Sink<'_>) -> Result<(), NetlinkError> {
+        let mut exchange = Exchange {
+            request: request.to_vec(),
+            ..Exchange::default()
+        };
+        let result = self.inner.exchange(request, &mut |datagram| {
+            exchange.portid = datagram.portid;
+            exchange.datagrams.push(datagram.bytes.to_vec());
+            sink(datagram)
+        });
+        self.recording.exchanges.push(exchange);
+        result
+    }
+}
+
+/// A transport that answers from a recording.
+///
+/// A request is answered by the recorded one that equals it but for the sequence number; asked again, by the
+/// next such one, and at last by the last again. Sequence numbers of the answers are moved to the new request's.
+#[derive(Debug)]
+pub struct Replay {
+    recording: Recording,
+    used: Vec<bool>,
+}
+
+impl Replay {
+    /// Answers from `recording`.
+    pub fn new(recording: Recording) -> Self {
+        let used = vec![false; recording.exchanges.len()];
+        Self { recording, used }
+    }
+}
+
+const SEQ: std::ops::Range<usize> = 8..12;
+
+fn same_but_seq(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len()
+        && one.get(..SEQ.start) == other.get(..SEQ.start)
+        && one.get(SEQ.end..) == other.get(SEQ.end..)
+}
+
+/// Moves messages numbered `from` to `to`, as far as the datagram is well formed.
+fn renumber(datagram: &mut [u8], from: &[u8], to: &[u8]) {
+    let mut at = 0;
+    while let Some(message) = datagram.get_mut(at..) {
+        let Some(length) = message
+            .first_chunk()
+            .map(|length| u32::from_ne_bytes(*length) as usize)
+        else {
+            return;
+        };
+        if let Some(seq) = message.get_mut(SEQ).filter(|seq| **seq == *from) {
+            seq.copy_from_slice(to);
+        }
+        if length < super::wire::MESSAGE_HEADER {
+            return;
+        }
+        at = at.saturating_add(length.saturating_add(3) & !3);
+    }
+}
+
+impl Transport for Replay {
+    fn exchange(&mut self, request: &[u8], sink: &mut Sink<'_>) -> Result<(), NetlinkError> {
+        let matching = |(_, exchange): &(usize, &Exchange)| same_but_seq(&exchange.request, request);
+        let exchanges = || self.recording.exchanges.iter().enumerate().filter(matching);
+        let found = exchanges()
+            .find(|(at, _)| !self.used[*at])
+            .or_else(|| exchanges().next_back());
+        let Some((at, exchange)) = found else {
+            return Err(NetlinkError::EndedEarly);
+        };
+        let (Some(from), Some(to)) = (exchange.request.get(SEQ), request.get(SEQ)) else {
+            return Err(NetlinkError::EndedEarly);
+        };
+        self.used[at] = true;
+        for datagram in &exchange.datagrams {
+            let mut bytes = datagram.clone();
+            renumber(&mut bytes, from, to);
+            if sink(Datagram {
+                portid: exchange.portid,
+                bytes: &bytes,
+            })? == Progress::Complete
+            {
+                return Ok(());
+            }
+        }
+        Err(NetlinkError::EndedEarly)
+    }
+}

@@ -1,0 +1,88 @@
+//! Follows one answer, message by message, to its end.
+use super::error::NetlinkError;
+use super::name::Name;
+use super::request::{Reply, Request};
+use super::transport::{Datagram, Progress};
+use super::wire::{Attrs, DONE, ERROR, F_DUMP_INTR, Message, Messages, NOOP, OVERRUN, Status, WireResult};
+
+/// State of an answer that is being read.
+#[derive(Debug, Clone, Copy)]
+pub struct Answer {
+    kind: u16,
+    reply: Reply,
+    seq: u32,
+    /// The kernel said that the table changed under the dump.
+    pub interrupted: bool,
+    /// Messages that were not meant for this request: late answers, other sockets' traffic.
+    pub foreign: usize,
+}
+
+impl Answer {
+    /// Expects the answer to `request`, sent with `seq`.
+    pub const fn new(request: &Request, seq: u32) -> Self {
+        Self {
+            kind: request.kind(),
+            reply: request.reply(),
+            seq,
+            interrupted: false,
+            foreign: 0,
+        }
+    }
+
+    /// Reads one datagram and hands each record's payload to `record`.
+    pub fn read(
+        &mut self,
+        datagram: Datagram<'_>,
+        record: &mut dyn FnMut(Attrs<'_>) -> WireResult<()>,
+    ) -> Result<Progress, NetlinkError> {
+        for message in Messages::new(datagram.bytes) {
+            let message = message?;
+            // A late answer to a request that was given up, or to another socket, must not be taken for ours.
+            if message.seq != self.seq || message.portid != datagram.portid {
+                self.foreign += 1;
+                continue;
+            }
+            self.interrupted |= message.flags & F_DUMP_INTR != 0;
+            if self.step(&message, record)? == Progress::Complete {
+                return Ok(Progress::Complete);
+            }
+        }
+        Ok(Progress::More)
+    }
+
+    fn step(
+        &mut self,
+        message: &Message<'_>,
+        record: &mut dyn FnMut(Attrs<'_>) -> WireResult<()>,
+    ) -> Result<Progress, NetlinkError> {
+        match message.kind {
+            NOOP => Ok(Progress::More),
+            OVERRUN => Err(NetlinkError::Overrun),
+            ERROR => ended(Status::from_error(message)?),
+            DONE => ended(Status::from_done(message)?),
+            kind if kind == self.kind => {
+                record(Attrs::new(message.payload))?;
+                Ok(if self.reply == Reply::One {
+                    Progress::Complete
+                } else {
+                    Progress::More
+                })
+            }
+            _ => {
+                self.foreign += 1;
+                Ok(Progress::More)
+            }
+        }
+    }
+}
+
+fn ended(status: Status) -> Result<Progress, NetlinkError> {
+    if status.errno == 0 {
+        return Ok(Progress::Complete);
+    }
+    let message = status.message.map(|words| Name::from(&*words));
+    Err(NetlinkError::Kernel {
+        errno: status.errno,
+        message,
+    })
+}

@@ -1,0 +1,79 @@
+//! Questions and orders to nldev, as bytes.
+use super::attr::{DEV_INDEX, PORT_INDEX, message_type};
+use super::wire::{F_ACK, F_DUMP, F_REQUEST, MessageWriter};
+
+/// How the answer to a request ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reply {
+    /// One record. No acknowledgement is asked for: it would cost one more receive.
+    One,
+    /// Many records, closed by `NLMSG_DONE`.
+    Dump,
+    /// An acknowledgement alone (`NLMSG_ERROR` with number 0).
+    Ack,
+}
+
+/// A request, but for its sequence number.
+#[derive(Debug, Clone)]
+pub struct Request {
+    kind: u16,
+    reply: Reply,
+    writer: MessageWriter,
+}
+
+impl Request {
+    /// Asks nldev `command`.
+    pub fn nldev(command: u16, reply: Reply) -> Self {
+        Self::new(message_type(command), reply, 0)
+    }
+
+    /// A request of any kind; `extra` flags are added to those that `reply` needs.
+    pub fn new(kind: u16, reply: Reply, extra: u16) -> Self {
+        let flags = F_REQUEST
+            | extra
+            | match reply {
+                Reply::One => 0,
+                Reply::Dump => F_DUMP,
+                Reply::Ack => F_ACK,
+            };
+        Self {
+            kind,
+            reply,
+            writer: MessageWriter::new(kind, flags, 0),
+        }
+    }
+
+    /// Names the device asked about.
+    #[must_use]
+    pub fn device(self, index: u32) -> Self {
+        self.with(|writer| writer.u32(DEV_INDEX, index))
+    }
+
+    /// Names the port asked about.
+    #[must_use]
+    pub fn port(self, port: u32) -> Self {
+        self.with(|writer| writer.u32(PORT_INDEX, port))
+    }
+
+    /// Adds attributes.
+    #[must_use]
+    pub fn with(mut self, write: impl FnOnce(MessageWriter) -> MessageWriter) -> Self {
+        self.writer = write(self.writer);
+        self
+    }
+
+    /// `nlmsg_type` of request and answer.
+    pub const fn kind(&self) -> u16 {
+        self.kind
+    }
+
+    /// How the answer ends.
+    pub const fn reply(&self) -> Reply {
+        self.reply
+    }
+
+    /// The finished message.
+    pub fn encode(&self, seq: u32) -> Vec<u8> {
+        self.writer.clone().seq(seq).finish()
+    }
+}

@@ -1,0 +1,157 @@
+//! The socket: the only I/O of this module.
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{bind, getsockname, recvfrom, sendto, socket_with};
+
+use super::error::NetlinkError;
+use super::transport::{Datagram, Progress, Sink, Transport};
+
+/// How long to wait for one datagram. The kernel answers while it handles the send, so this passes only when
+/// something is badly wrong.
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Receive buffer. The kernel makes dump datagrams as large as the largest buffer it has seen, up to 32 KiB,
+/// and a dump costs it less the fewer there are: each one scans the table from its start.
+const BUFFER: usize = 64 * 1024;
+
+/// A netlink socket, opened on first use and kept; opened anew after an exchange that did not end cleanly, so
+/// that no remains of it can be taken for a later answer.
+#[derive(Debug)]
+pub struct Socket {
+    protocol: Option<Protocol>,
+    open: Option<Open>,
+    buffer: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Open {
+    fd: OwnedFd,
+    portid: u32,
+}
+
+impl Socket {
+    /// A socket to RDMA netlink. [`NetlinkError::NoRdma`] where ib_core is not loaded.
+    pub fn rdma() -> Result<Self, NetlinkError> {
+        Self::new(Some(rustix::net::netlink::RDMA))
+    }
+
+    /// A socket to rtnetlink.
+    pub fn route() -> Result<Self, NetlinkError> {
+        // NETLINK_ROUTE is 0, which rustix spells as no protocol.
+        Self::new(None)
+    }
+
+    fn new(protocol: Option<Protocol>) -> Result<Self, NetlinkError> {
+        Ok(Self {
+            protocol,
+            open: Some(Open::new(protocol)?),
+            buffer: vec![0; BUFFER],
+        })
+    }
+}
+
+impl Open {
+    fn new(protocol: Option<Protocol>) -> Result<Self, NetlinkError> {
+        Self::with_errno(protocol).map_err(|errno| match errno {
+            Errno::PROTONOSUPPORT => NetlinkError::NoRdma,
+            errno => NetlinkError::Open {
+                errno: errno.raw_os_error(),
+            },
+        })
+    }
+
+    fn with_errno(protocol: Option<Protocol>) -> Result<Self, Errno> {
+        let fd = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            protocol,
+        )?;
+        set_socket_timeout(&fd, Timeout::Recv, Some(RECEIVE_TIMEOUT))?;
+        // Both only make errors better (the kernel's words; no echo of the request), so neither is needed.
+        let _ = set_netlink_option(&fd, libc::NETLINK_EXT_ACK);
+        let _ = set_netlink_option(&fd, libc::NETLINK_CAP_ACK);
+        bind(&fd, &SocketAddrNetlink::new(0, 0))?;
+        let portid = SocketAddrNetlink::try_from(getsockname(&fd)?)?.pid();
+        Ok(Self { fd, portid })
+    }
+
+    fn exchange(&self, buffer: &mut [u8], request: &[u8], sink: &mut Sink<'_>) -> Result<(), NetlinkError> {
+        let kernel = SocketAddrNetlink::new(0, 0);
+        retry_on_intr(|| sendto(&self.fd, request, SendFlags::empty(), &kernel))
+            .map_err(|errno| failed("send", errno))?;
+        loop {
+            // MSG_TRUNC makes the kernel tell the datagram's full length, however much of it fitted.
+            let (_, received, sender) =
+                retry_on_intr(|| recvfrom(&self.fd, &mut buffer[..], RecvFlags::TRUNC))
+                    .map_err(|errno| failed("receive", errno))?;
+            let from_kernel = sender
+                .and_then(|address| SocketAddrNetlink::try_from(address).ok())
+                .is_some_and(|address| address.pid() == 0);
+            if !from_kernel {
+                continue;
+            }
+            let capacity = buffer.len();
+            let bytes = buffer
+                .get(..received)
+                .ok_or(NetlinkError::Truncated { received, capacity })?;
+            if sink(Datagram {
+                portid: self.portid,
+                bytes,
+            })? == Progress::Complete
+            {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn failed(action: &'static str, errno: Errno) -> NetlinkError {
+    match errno {
+        Errno::AGAIN => NetlinkError::Timeout {
+            seconds: RECEIVE_TIMEOUT.as_secs(),
+        },
+        Errno::NOBUFS => NetlinkError::Overrun,
+        errno => NetlinkError::Io {
+            action,
+            errno: errno.raw_os_error(),
+        },
+    }
+}
+
+/// Switches a boolean option of level `SOL_NETLINK` on; rustix has none of them.
+fn set_netlink_option(fd: &impl AsFd, option: libc::c_int) -> Result<(), Errno> {
+    let on: libc::c_int = 1;
+    let size = libc::socklen_t::try_from(size_of_val(&on)).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the descriptor is open for as long as `fd` is borrowed; the value is a live c_int and `size` is
+    // its size, as netlink(7) asks for these options; the kernel only reads it.
+    let rc = unsafe {
+        libc::setsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::SOL_NETLINK,
+            option,
+            (&raw const on).cast(),
+            size,
+        )
+    };
+    if rc == 0 { Ok(()) } else { Err(Errno::NOPROTOOPT) }
+}
+
+impl Transport for Socket {
+    fn exchange(&mut self, request: &[u8], sink: &mut Sink<'_>) -> Result<(), NetlinkError> {
+        let open = match self.open.take() {
+            Some(open) => open,
+            None => Open::new(self.protocol)?,
+        };
+        let result = open.exchange(&mut self.buffer, request, sink);
+        if result.as_ref().err().is_none_or(NetlinkError::is_final) {
+            self.open = Some(open);
+        }
+        result
+    }
+}

@@ -1,0 +1,29 @@
+//! The seam between asking and the kernel: a socket on one side, recorded bytes on the other.
+use super::error::NetlinkError;
+
+/// One datagram as it came in.
+#[derive(Debug, Clone, Copy)]
+pub struct Datagram<'a> {
+    /// Port id of the socket that received it: messages to any other are not ours.
+    pub portid: u32,
+    /// The messages.
+    pub bytes: &'a [u8],
+}
+
+/// Does the receiver need more datagrams?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// Yes.
+    More,
+    /// No, the answer is complete.
+    Complete,
+}
+
+/// What takes datagrams until the answer is complete.
+pub type Sink<'a> = dyn FnMut(Datagram<'_>) -> Result<Progress, NetlinkError> + 'a;
+
+/// Sends a request and hands every datagram that follows to a sink.
+pub trait Transport {
+    /// Runs one exchange: until `sink` says [`Progress::Complete`] or anything fails.
+    fn exchange(&mut self, request: &[u8], sink: &mut Sink<'_>) -> Result<(), NetlinkError>;
+}

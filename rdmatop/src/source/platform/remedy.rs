@@ -1,0 +1,399 @@
+//! What is missing on this machine, why, and what to do: one plain line each. Pure.
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Capability, Lockdown, Platform};
+
+/// One line of advice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remedy {
+    /// Stable name for JSON and for tests.
+    pub id: String,
+    /// What cannot be shown.
+    pub what: String,
+    /// The fact behind it.
+    pub why: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.what, self.why, self.remedy)
+    }
+}
+
+/// All that is known to be missing, the most basic first. An unknown fact is no complaint.
+pub fn missing(platform: &Platform) -> Vec<Remedy> {
+    let mut out = Vec::new();
+    rdma(platform, &mut out);
+    ebpf_rights(platform, &mut out);
+    ebpf_kernel(platform, &mut out);
+    processes(platform, &mut out);
+    out
+}
+
+fn push(out: &mut Vec<Remedy>, id: &str, what: &str, why: impl Into<String>, remedy: impl Into<String>) {
+    out.push(Remedy {
+        id: id.into(),
+        what: what.into(),
+        why: why.into(),
+        remedy: remedy.into(),
+    });
+}
+
+fn rdma(p: &Platform, out: &mut Vec<Remedy>) {
+    const LAB: &str = "or make a SoftRoCE device with `sudo rdmatop lab up`";
+    if p.rdma_devices.is_none() {
+        let why = "the kernel has no RDMA subsystem loaded (ib_core, /sys/class/infiniband)";
+        push(
+            out,
+            "no-rdma-subsystem",
+            "No RDMA",
+            why,
+            format!("load the driver of your NIC, {LAB}"),
+        );
+    } else if p.rdma_devices == Some(0) {
+        let why = "the RDMA subsystem is loaded and has no device";
+        push(
+            out,
+            "no-rdma-device",
+            "No RDMA device",
+            why,
+            format!("load the driver of your NIC, {LAB}"),
+        );
+    }
+}
+
+fn ebpf_rights(p: &Platform, out: &mut Vec<Remedy>) {
+    const WHAT: &str = "No eBPF: no lifecycle events and no per-QP rates";
+    if p.surroundings.initial_user_namespace == Some(false) {
+        let why = "rdmatop runs in a user namespace, whose root has no right to load eBPF";
+        return push(
+            out,
+            "user-namespace",
+            WHAT,
+            why,
+            "run rdmatop on the host or in a container without user namespace",
+        );
+    }
+    let Some(caps) = p.capabilities else { return };
+    let lacks = [
+        (Capability::Bpf, caps.may_load_bpf()),
+        (Capability::Perfmon, caps.may_trace()),
+    ];
+    let lacks: Vec<_> = lacks
+        .iter()
+        .filter(|(_, has)| !has)
+        .map(|(cap, _)| cap.name())
+        .collect();
+    let admin = caps.has(Capability::SysAdmin);
+    let paranoid = p
+        .security
+        .perf_event_paranoid
+        .filter(|level| !admin && *level > 2);
+    if !lacks.is_empty() {
+        let (why, remedy) = if p.euid == Some(0) {
+            let why = format!("root without {} (a container drops them)", lacks.join(" and "));
+            (
+                why,
+                "start the container with --cap-add BPF,PERFMON,SYS_ADMIN, or run on the host".to_owned(),
+            )
+        } else {
+            let sysctl = if paranoid.is_some() {
+                " with kernel.perf_event_paranoid at 2 or less"
+            } else {
+                ""
+            };
+            let why = format!("{} missing", lacks.join(" and "));
+            (
+                why,
+                format!("run with sudo, or grant CAP_BPF and CAP_PERFMON{sysctl}"),
+            )
+        };
+        return push(out, "no-capability", WHAT, why, remedy);
+    }
+    if let Some(level) = paranoid {
+        let why = format!(
+            "kernel.perf_event_paranoid is {level}: above 2 Debian and Ubuntu kernels want CAP_SYS_ADMIN for kprobes"
+        );
+        push(
+            out,
+            "perf-paranoid",
+            WHAT,
+            why,
+            "run with sudo, or `sudo sysctl kernel.perf_event_paranoid=2`",
+        );
+    }
+    if !admin && p.module("rdma_rxe").is_some_and(|rxe| rxe.loaded && rxe.btf) {
+        let why = "descriptors of module BTF need CAP_SYS_ADMIN";
+        push(
+            out,
+            "no-fentry",
+            "No fentry: the SoftRoCE data path is traced by slower kprobes",
+            why,
+            "run with sudo",
+        );
+    }
+    // Since 5.11 eBPF memory is charged to the cgroup and no longer to the limit.
+    let charged = p.host.kernel_version().is_some_and(|version| version < (5, 11));
+    if charged && !caps.has(Capability::SysResource) {
+        let why =
+            "before Linux 5.11 eBPF maps count against the memlock limit, and CAP_SYS_RESOURCE is missing";
+        push(
+            out,
+            "memlock",
+            "eBPF maps may not fit",
+            why,
+            "run with sudo, or raise the limit with `ulimit -l unlimited`",
+        );
+    }
+}
+
+fn ebpf_kernel(p: &Platform, out: &mut Vec<Remedy>) {
+    if p.security.lockdown == Some(Lockdown::Confidentiality) {
+        let why = "kernel lockdown is `confidentiality`, which forbids eBPF to read kernel memory";
+        push(
+            out,
+            "lockdown",
+            "No eBPF",
+            why,
+            "boot with lockdown=integrity; netlink and sysfs work meanwhile",
+        );
+    }
+    if p.security.kprobes == Some(false) {
+        let why = "the kernel has no kprobe events (CONFIG_KPROBE_EVENTS)";
+        push(
+            out,
+            "no-kprobes",
+            "No control-plane events",
+            why,
+            "use a kernel with kprobe events, as distributions build it",
+        );
+    }
+    if !p.vmlinux_btf && p.host.kernel.is_some() {
+        let why = "the kernel has no BTF (/sys/kernel/btf/vmlinux), so structure offsets are unknown";
+        push(
+            out,
+            "no-btf",
+            "eBPF without QP numbers, states and bytes",
+            why,
+            "use a kernel with CONFIG_DEBUG_INFO_BTF=y",
+        );
+    }
+    if let Some(core) = p
+        .module("ib_core")
+        .filter(|core| core.out_of_tree == Some(true) && !core.btf)
+    {
+        let why = format!(
+            "{} is out of tree (OFED) and has no BTF, and the kernel's BTF does not describe it",
+            core.name
+        );
+        let remedy = "build the OFED modules with BTF (pahole and vmlinux at hand), or use the driver of the distribution";
+        push(
+            out,
+            "ofed-without-btf",
+            "eBPF without QP numbers, states and bytes",
+            why,
+            remedy,
+        );
+    }
+}
+
+fn processes(p: &Platform, out: &mut Vec<Remedy>) {
+    if p.surroundings.initial_pid_namespace == Some(false) {
+        let why = "inside a PID namespace the kernel hides the owners of RDMA resources outside of it";
+        push(
+            out,
+            "pid-namespace",
+            "Processes of the host are missing",
+            why,
+            "run on the host, or start the container with --pid=host",
+        );
+    }
+    let blind = p
+        .capabilities
+        .is_some_and(|caps| !caps.has(Capability::SysPtrace));
+    if blind && p.security.hidepid == Some(true) {
+        let why = "/proc is mounted with hidepid and CAP_SYS_PTRACE is missing";
+        push(
+            out,
+            "hidepid",
+            "Names of other users' processes are missing",
+            why,
+            "run with sudo",
+        );
+    }
+    if blind {
+        let why = "CAP_SYS_PTRACE is missing";
+        let what = "No libraries, environment and open files of other users' processes";
+        push(out, "no-ptrace", what, why, "run with sudo");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Capabilities, Host, ModuleFacts, Security, Surroundings};
+    use super::*;
+
+    const ALL_CAPS: u64 = 0x1ff_ffff_ffff;
+    const BPF_PERFMON_PTRACE: u64 = 1 << 39 | 1 << 38 | 1 << 19;
+
+    /// A machine on which nothing is missing.
+    fn good() -> Platform {
+        Platform {
+            host: Host {
+                kernel: Some("6.12.107-amd64".into()),
+                ..Host::default()
+            },
+            euid: Some(0),
+            capabilities: Some(Capabilities::from_bits(ALL_CAPS)),
+            security: Security {
+                perf_event_paranoid: Some(3),
+                lockdown: Some(Lockdown::Integrity),
+                kprobes: Some(true),
+                hidepid: Some(false),
+                ..Security::default()
+            },
+            surroundings: Surroundings {
+                initial_pid_namespace: Some(true),
+                initial_user_namespace: Some(true),
+                container: None,
+            },
+            vmlinux_btf: true,
+            modules: vec![core(false, false), rxe()],
+            rdma_devices: Some(1),
+        }
+    }
+
+    fn core(out_of_tree: bool, btf: bool) -> ModuleFacts {
+        ModuleFacts {
+            name: "ib_core".into(),
+            loaded: true,
+            out_of_tree: Some(out_of_tree),
+            btf,
+        }
+    }
+
+    fn rxe() -> ModuleFacts {
+        ModuleFacts {
+            name: "rdma_rxe".into(),
+            btf: true,
+            ..core(false, true)
+        }
+    }
+
+    fn ids(change: impl FnOnce(&mut Platform)) -> Vec<String> {
+        let mut platform = good();
+        change(&mut platform);
+        missing(&platform).into_iter().map(|remedy| remedy.id).collect()
+    }
+
+    fn caps(bits: u64) -> impl FnOnce(&mut Platform) {
+        move |p| {
+            p.euid = Some(1000);
+            p.capabilities = Some(Capabilities::from_bits(bits));
+        }
+    }
+
+    #[test]
+    fn on_a_good_machine_nothing_is_missing() {
+        assert_eq!(missing(&good()), []);
+    }
+
+    #[test]
+    fn each_missing_thing_gives_exactly_its_line() {
+        assert_eq!(ids(|p| p.rdma_devices = None), ["no-rdma-subsystem"]);
+        assert_eq!(ids(|p| p.rdma_devices = Some(0)), ["no-rdma-device"]);
+        assert_eq!(
+            ids(|p| p.security.lockdown = Some(Lockdown::Confidentiality)),
+            ["lockdown"]
+        );
+        assert_eq!(ids(|p| p.security.kprobes = Some(false)), ["no-kprobes"]);
+        assert_eq!(ids(|p| p.vmlinux_btf = false), ["no-btf"]);
+        assert_eq!(ids(|p| p.modules = vec![core(true, false)]), ["ofed-without-btf"]);
+        assert_eq!(ids(|p| p.modules = vec![core(true, true)]), [""; 0]);
+        assert_eq!(
+            ids(|p| p.surroundings.initial_pid_namespace = Some(false)),
+            ["pid-namespace"]
+        );
+        assert_eq!(
+            ids(|p| p.surroundings.initial_user_namespace = Some(false)),
+            ["user-namespace"]
+        );
+    }
+
+    #[test]
+    fn rights_are_judged_as_the_kernel_does() {
+        assert_eq!(ids(caps(0)), ["no-capability", "no-ptrace"]);
+        assert_eq!(ids(caps(BPF_PERFMON_PTRACE)), ["perf-paranoid", "no-fentry"]);
+        let relaxed = |p: &mut Platform| {
+            caps(BPF_PERFMON_PTRACE)(p);
+            p.security.perf_event_paranoid = Some(2);
+        };
+        assert_eq!(ids(relaxed), ["no-fentry"]);
+        let without_rxe = |p: &mut Platform| {
+            relaxed(p);
+            p.modules = vec![core(false, false)];
+        };
+        assert_eq!(ids(without_rxe), [""; 0], "only SoftRoCE is traced by fentry");
+        assert_eq!(
+            ids(caps(1 << 21 | 1 << 19)),
+            [""; 0],
+            "CAP_SYS_ADMIN is enough at any level"
+        );
+        let old = |p: &mut Platform| {
+            caps(1 << 21 | 1 << 19)(p);
+            p.host.kernel = Some("5.10.0-32-amd64".into());
+        };
+        assert_eq!(ids(old), ["memlock"]);
+        let hidden = |p: &mut Platform| {
+            caps(1 << 21)(p);
+            p.security.hidepid = Some(true);
+        };
+        assert_eq!(ids(hidden), ["hidepid", "no-ptrace"]);
+    }
+
+    #[test]
+    fn the_remedy_for_root_in_a_container_is_not_sudo() {
+        let mut platform = good();
+        platform.capabilities = Some(Capabilities::from_bits(1 << 19 | 1 << 39));
+        let got = missing(&platform);
+        assert_eq!(got[0].why, "root without CAP_PERFMON (a container drops them)");
+        assert!(
+            got[0].remedy.contains("--cap-add") && !got[0].remedy.contains("sudo"),
+            "{}",
+            got[0]
+        );
+    }
+
+    #[test]
+    fn unknown_facts_are_no_complaints() {
+        let unknown = Platform {
+            rdma_devices: Some(1),
+            ..Platform::default()
+        };
+        assert_eq!(missing(&unknown), []);
+    }
+
+    #[test]
+    fn every_line_is_one_line_and_complete() {
+        let mut worst = good();
+        caps(0)(&mut worst);
+        worst.rdma_devices = None;
+        worst.vmlinux_btf = false;
+        worst.security.kprobes = Some(false);
+        worst.security.hidepid = Some(true);
+        worst.security.lockdown = Some(Lockdown::Confidentiality);
+        worst.surroundings.initial_pid_namespace = Some(false);
+        worst.modules = vec![core(true, false)];
+        let got = missing(&worst);
+        assert_eq!(got.len(), 9);
+        for remedy in got {
+            let line = remedy.to_string();
+            assert!(!line.contains('\n') && line.len() < 260, "{line}");
+            assert!(!remedy.what.is_empty() && !remedy.why.is_empty() && !remedy.remedy.is_empty());
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The lab: real Debian kernels with `SoftRoCE` devices in QEMU.
+
+mod cpio;
+mod initramfs;
+mod job;
+pub(crate) mod kernel;
+mod qemu;
+mod stream;
+mod tty;
+pub(crate) mod vm;
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand};
+
+use self::job::Job;
+use self::qemu::Accel;
+use self::vm::{End, Machine};
+use crate::paths;
+
+/// Exit status when the job ran out of time, as of timeout(1).
+const EXIT_TIMEOUT: u8 = 124;
+/// Exit status when the guest failed the job.
+const EXIT_LAB: u8 = 125;
+
+/// `cargo xtask lab ...`
+#[derive(Subcommand)]
+pub(crate) enum LabCommand {
+    /// Run a command as root in a guest; its output and exit status are the command's
+    Run(RunArgs),
+    /// Open a shell as root in a guest (Ctrl-] three times ends a hung one)
+    Shell(ShellArgs),
+    /// Fetch kernels into the cache, so that later runs need no network
+    Fetch {
+        /// Kernel to fetch: 5.10, 6.1, 6.12, 7.2, or all
+        #[arg(long, default_value = "all")]
+        kernel: String,
+    },
+    /// List the lab's kernels
+    List,
+}
+
+/// What both `run` and `shell` take.
+#[derive(Args, Clone)]
+pub(crate) struct GuestArgs {
+    /// Kernel: 5.10, 6.1, 6.12 or 7.2 (the newest of Debian unstable)
+    #[arg(long, default_value = "6.12")]
+    pub(crate) kernel: String,
+    /// Number of `SoftRoCE` devices rxe0, rxe1, ..., each over a dummy interface with address 10.77.N.1
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=250))]
+    pub(crate) devices: u32,
+    /// Also lay a veth wire between two devices rxa (10.78.0.1) and rxb (10.78.0.2): tc netem works on it
+    #[arg(long)]
+    pub(crate) wire: bool,
+    /// Number of CPUs [default: 2; with --icount 1]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) cpus: Option<u32>,
+    /// Memory in MiB
+    #[arg(long, default_value_t = 2048)]
+    pub(crate) memory: u32,
+    /// Count instructions: one nanosecond of the guest's clock is one instruction
+    #[arg(long)]
+    pub(crate) icount: bool,
+}
+
+/// `cargo xtask lab run`
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    guest: GuestArgs,
+    /// End the guest when the command has run this many seconds (exit status 124)
+    #[arg(long, default_value_t = 600)]
+    timeout: u64,
+    /// Give the command a terminal
+    #[arg(long)]
+    tty: bool,
+    /// The command
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+/// `cargo xtask lab shell`
+#[derive(Args)]
+pub(crate) struct ShellArgs {
+    #[command(flatten)]
+    guest: GuestArgs,
+}
+
+/// Runs a lab command and returns its exit status.
+pub(crate) fn main(command: LabCommand) -> Result<u8> {
+    match command {
+        LabCommand::Run(args) => run_job(
+            &args.guest,
+            args.command,
+            args.tty,
+            Some(Duration::from_secs(args.timeout)),
+        ),
+        LabCommand::Shell(args) => run_job(&args.guest, vec!["bash".into(), "-i".into()], true, None),
+        LabCommand::Fetch { kernel } => {
+            let all = kernel == "all";
+            for series in kernel::ALL
+                .into_iter()
+                .filter(|series| all || series.name == kernel)
+            {
+                let fetched = kernel::ensure(series)?;
+                println!("{:5} {}", series.name, fetched.release);
+            }
+            if !all {
+                kernel::find(&kernel)?;
+            }
+            Ok(0)
+        }
+        LabCommand::List => {
+            vm::print_cached();
+            Ok(0)
+        }
+    }
+}
+
+/// Boots a guest for `command` and returns the exit status to end with.
+pub(crate) fn run_job(
+    guest: &GuestArgs,
+    command: Vec<OsString>,
+    tty: bool,
+    timeout: Option<Duration>,
+) -> Result<u8> {
+    if !cfg!(target_arch = "x86_64") {
+        bail!("the lab boots x86_64 kernels and needs an x86_64 machine");
+    }
+    let kernel = kernel::ensure(kernel::find(&guest.kernel)?)?;
+    let target = paths::target();
+    let out =
+        env::var_os("RDMATOP_LAB_OUT").map_or_else(|| target.join("lab-out"), |dir| paths::repo().join(dir));
+    let terminal = tty.then(|| tty::size().unwrap_or((24, 80)));
+    let job = Job {
+        command,
+        env: environment(&target, &out),
+        dir: paths::repo(),
+        keep: vec![target.clone()],
+        out,
+        devices: guest.devices,
+        wire: guest.wire,
+        terminal,
+        marker: vm::marker(),
+    };
+    let machine = Machine {
+        accel: accel(guest.icount)?,
+        cpus: guest.cpus.unwrap_or(if guest.icount { 1 } else { 2 }),
+        memory: guest.memory,
+        timeout,
+    };
+    Ok(match vm::run(&kernel, machine, &job)? {
+        End::Exit(code) => code,
+        End::Timeout => {
+            let seconds = timeout.unwrap_or_default().as_secs();
+            eprintln!(
+                "lab: the command ran longer than {seconds} s on Linux {}: guest ended",
+                kernel.release
+            );
+            EXIT_TIMEOUT
+        }
+        End::BootFailed(reason) => {
+            eprintln!("lab: Linux {} did not come up: {reason}", kernel.release);
+            EXIT_LAB
+        }
+        End::Died => {
+            eprintln!("lab: Linux {} died while the command ran", kernel.release);
+            EXIT_LAB
+        }
+        End::Escaped => {
+            eprintln!("lab: guest ended by Ctrl-]");
+            EXIT_LAB
+        }
+    })
+}
+
+/// How to run instructions.
+fn accel(icount: bool) -> Result<Accel> {
+    if icount {
+        return Ok(Accel::Icount);
+    }
+    match env::var("RDMATOP_LAB_ACCEL").as_deref() {
+        Ok("kvm") => Ok(Accel::Kvm),
+        Ok("tcg") | Err(_) => Ok(Accel::Tcg),
+        Ok(other) => bail!("RDMATOP_LAB_ACCEL={other}: choose tcg or kvm"),
+    }
+}
+
+/// The job's environment: small and the same everywhere.
+fn environment(target: &Path, out: &Path) -> Vec<(&'static str, OsString)> {
+    let mut profiles: Vec<(SystemTime, PathBuf)> = ["debug", "release"]
+        .map(|profile| target.join(profile))
+        .into_iter()
+        .map(|dir| {
+            let built = fs::metadata(dir.join("rdmatop")).and_then(|meta| meta.modified());
+            (built.unwrap_or(SystemTime::UNIX_EPOCH), dir)
+        })
+        .collect();
+    // What was built last is what is meant.
+    profiles.sort_by_key(|(built, _)| std::cmp::Reverse(*built));
+    let mut path = OsString::new();
+    for (_, dir) in &profiles {
+        path.push(dir);
+        path.push(":");
+    }
+    path.push("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    let mut env: Vec<(&'static str, OsString)> = vec![
+        ("PATH", path),
+        ("HOME", "/root".into()),
+        ("USER", "root".into()),
+        ("SHELL", "/bin/bash".into()),
+        ("LANG", "C.UTF-8".into()),
+        ("TERM", env::var_os("TERM").unwrap_or_else(|| "dumb".into())),
+        ("RDMATOP_LAB", "1".into()),
+        ("RDMATOP_LAB_OUT", out.into()),
+    ];
+    for name in ["COLORTERM", "NO_COLOR", "RUST_BACKTRACE", "RUST_LOG"] {
+        env.extend(env::var_os(name).map(|value| (name, value)));
+    }
+    let newest = profiles.first().map(|(_, dir)| dir.join("rdmatop"));
+    env.extend(
+        newest
+            .filter(|file| file.is_file())
+            .map(|file| ("RDMATOP", file.into_os_string())),
+    );
+    env
+}

@@ -1,0 +1,187 @@
+//! QEMU's command line.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// How guest instructions are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accel {
+    /// Translated, one host thread for each guest CPU.
+    Tcg,
+    /// Translated in one thread, and the guest's clock counts instructions: 1 ns each.
+    Icount,
+    /// By the host's CPU.
+    Kvm,
+}
+
+/// One virtual machine.
+pub(crate) struct Vm {
+    /// How instructions are run.
+    pub(crate) accel: Accel,
+    /// Number of CPUs.
+    pub(crate) cpus: u32,
+    /// Memory in MiB.
+    pub(crate) memory: u32,
+    /// Boot image.
+    pub(crate) kernel: PathBuf,
+    /// Initramfs.
+    pub(crate) initramfs: PathBuf,
+    /// Directory with the job's files; sockets and console.log lie in its parent.
+    pub(crate) run_dir: PathBuf,
+    /// The job share.
+    pub(crate) job: PathBuf,
+    /// The share for results.
+    pub(crate) out: PathBuf,
+    /// Whether the job gets a terminal instead of two output streams.
+    pub(crate) terminal: bool,
+}
+
+/// In QEMU's options a comma ends a value; a doubled one stands for itself.
+fn value(path: &Path) -> String {
+    path.to_string_lossy().replace(',', ",,")
+}
+
+impl Vm {
+    /// The arguments of `qemu-system-x86_64`.
+    pub(crate) fn args(&self) -> Vec<OsString> {
+        // QEMU 7.2's translator mis-emulates cmpxchg16b; it counts every turn of rep stosb and movsb, which
+        // would make icount charge them like so many instructions.
+        let (accel, cpu, icount) = match self.accel {
+            Accel::Tcg => ("tcg,thread=multi", "max,-cx16", None),
+            Accel::Icount => ("tcg,thread=single", "max,-cx16,-erms,-fsrm", Some("shift=0")),
+            Accel::Kvm => ("kvm", "host", None),
+        };
+        let mut args: Vec<OsString> = Vec::new();
+        let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
+        add(&[
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+            "-no-reboot",
+            "-machine",
+            "q35",
+        ]);
+        add(&[
+            "-accel",
+            accel,
+            "-cpu",
+            cpu,
+            "-smp",
+            &self.cpus.to_string(),
+            "-m",
+            &self.memory.to_string(),
+        ]);
+        if let Some(icount) = icount {
+            add(&["-icount", icount]);
+        }
+        add(&[
+            "-kernel",
+            &self.kernel.to_string_lossy(),
+            "-initrd",
+            &self.initramfs.to_string_lossy(),
+        ]);
+        // An oops ends the guest at once and with a reason, instead of leaving a hung job to the timeout.
+        let append = "console=ttyS0 loglevel=4 panic=-1 oops=panic random.trust_cpu=on rdinit=/init";
+        add(&["-append", append]);
+        let console = value(&self.run_dir.join("console.log"));
+        add(&[
+            "-chardev",
+            &format!("file,id=console,path={console}"),
+            "-serial",
+            "chardev:console",
+        ]);
+        add(&["-device", "virtio-serial-pci,max_ports=8"]);
+        for port in self.ports() {
+            let socket = value(&self.run_dir.join(format!("{port}.sock")));
+            add(&["-chardev", &format!("socket,id={port},path={socket}")]);
+            let device = if *port == "tty" {
+                "virtconsole"
+            } else {
+                "virtserialport"
+            };
+            add(&["-device", &format!("{device},chardev={port},name=lab.{port}")]);
+        }
+        for (tag, path, mode) in [
+            ("host", Path::new("/"), "readonly=on,"),
+            ("job", &self.job, "readonly=on,"),
+            ("out", &self.out, ""),
+        ] {
+            let share = format!(
+                "local,id={tag},path={},{mode}security_model=none,multidevs=remap",
+                value(path)
+            );
+            add(&[
+                "-fsdev",
+                &share,
+                "-device",
+                &format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}"),
+            ]);
+        }
+        args
+    }
+
+    /// Names of the sockets QEMU connects to.
+    pub(crate) fn ports(&self) -> &'static [&'static str] {
+        if self.terminal {
+            &["ctl", "tty"]
+        } else {
+            &["ctl", "out", "err"]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vm(accel: Accel, terminal: bool) -> String {
+        let vm = Vm {
+            accel,
+            cpus: 2,
+            memory: 2048,
+            kernel: "/k".into(),
+            initramfs: "/i".into(),
+            run_dir: "/r".into(),
+            job: "/j,1".into(),
+            out: "/o".into(),
+            terminal,
+        };
+        let words: Vec<String> = vm
+            .args()
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        words.join(" ")
+    }
+
+    #[test]
+    fn icount_runs_one_thread_without_repeated_strings() {
+        let line = vm(Accel::Icount, false);
+        assert!(line.contains("-icount shift=0"), "{line}");
+        assert!(
+            line.contains("thread=single") && line.contains("-cpu max,-cx16,-erms,-fsrm"),
+            "{line}"
+        );
+        assert!(!vm(Accel::Tcg, false).contains("icount"));
+    }
+
+    #[test]
+    fn the_hosts_root_is_read_only_and_the_results_are_not() {
+        let line = vm(Accel::Tcg, false);
+        assert!(line.contains("id=host,path=/,readonly=on"), "{line}");
+        assert!(line.contains("id=out,path=/o,security_model=none"), "{line}");
+    }
+
+    #[test]
+    fn a_comma_in_a_path_does_not_end_the_option() {
+        assert!(vm(Accel::Tcg, false).contains("path=/j,,1,readonly=on"));
+    }
+
+    #[test]
+    fn a_terminal_takes_the_place_of_the_two_streams() {
+        let line = vm(Accel::Tcg, true);
+        assert!(line.contains("virtconsole,chardev=tty"), "{line}");
+        assert!(!line.contains("lab.out"), "{line}");
+    }
+}

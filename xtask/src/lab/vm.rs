@@ -1,0 +1,418 @@
+//! Runs one guest from boot to the job's exit status.
+
+use std::env;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::job::Job;
+use super::kernel::Kernel;
+use super::qemu::{Accel, Vm};
+use super::stream::UntilMarker;
+use super::tty::{self, Escape, RawMode};
+use super::{initramfs, kernel};
+use crate::{paths, step};
+
+/// Other work may share this machine's CPUs: far more than a boot takes.
+const BOOT_LIMIT: Duration = Duration::from_secs(240);
+/// How long output may trail the exit status.
+const DRAIN_LIMIT: Duration = Duration::from_secs(15);
+
+/// The machine around a job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine {
+    /// How instructions are run.
+    pub(crate) accel: Accel,
+    /// Number of CPUs.
+    pub(crate) cpus: u32,
+    /// Memory in MiB.
+    pub(crate) memory: u32,
+    /// How long the job may run.
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// How a guest ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The job's exit status.
+    Exit(u8),
+    /// The job ran out of time; the guest was ended.
+    Timeout,
+    /// The guest never got to the job.
+    BootFailed(String),
+    /// The guest went away under the job.
+    Died,
+    /// The user ended it.
+    Escaped,
+}
+
+enum Event {
+    Control(String),
+    StreamEnd,
+    Escape,
+}
+
+/// A line from the guest's control port.
+#[derive(Debug, PartialEq, Eq)]
+enum Control {
+    Ready(String),
+    Exit(u8),
+    Fail(String),
+    Unknown,
+}
+
+fn parse_control(line: &str) -> Control {
+    let (word, rest) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
+    match word {
+        "ready" => Control::Ready(rest.to_owned()),
+        "exit" => rest.parse().map_or(Control::Unknown, Control::Exit),
+        "fail" => Control::Fail(rest.to_owned()),
+        _ => Control::Unknown,
+    }
+}
+
+/// Directory for sockets and logs of one run; short, for a socket's path has at most 107 bytes.
+struct RunDir(PathBuf);
+
+impl RunDir {
+    fn new() -> Result<Self> {
+        let base = env::temp_dir();
+        for attempt in 0..1000 {
+            let dir = base.join(format!("rdmatop-lab-{}-{attempt}", std::process::id()));
+            match fs::create_dir(&dir) {
+                Ok(()) => return Ok(Self(dir)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error).with_context(|| format!("cannot create {}", dir.display())),
+            }
+        }
+        bail!("cannot create a directory in {}", base.display())
+    }
+}
+
+impl Drop for RunDir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Ends QEMU whatever way the run is left.
+struct Qemu(Child);
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Boots `kernel`, runs `job`, returns how it ended.
+///
+/// A guest that dies before the job is started once more, with a line that says so: Linux 7.2 oopses in
+/// early boot now and then when instructions are translated.
+pub(crate) fn run(kernel: &Kernel, machine: Machine, job: &Job) -> Result<End> {
+    match boot(kernel, machine, job)? {
+        End::BootFailed(reason) => {
+            eprintln!(
+                "lab: Linux {} did not come up, trying once more: {reason}",
+                kernel.release
+            );
+            boot(kernel, machine, job)
+        }
+        end => Ok(end),
+    }
+}
+
+fn boot(kernel: &Kernel, machine: Machine, job: &Job) -> Result<End> {
+    let qemu = paths::find_tool(&["qemu-system-x86_64"])
+        .context("no qemu-system-x86_64: `cargo xtask setup`, or `apt-get install qemu-system-x86`")?;
+    let initramfs = initramfs::ensure(kernel)?;
+    let run_dir = RunDir::new()?;
+    let job_dir = run_dir.0.join("job");
+    fs::create_dir(&job_dir)?;
+    fs::create_dir_all(&job.out).with_context(|| format!("cannot create {}", job.out.display()))?;
+    job.write(&job_dir, kernel)?;
+    let vm = Vm {
+        accel: machine.accel,
+        cpus: machine.cpus,
+        memory: machine.memory,
+        kernel: kernel.image(),
+        initramfs,
+        run_dir: run_dir.0.clone(),
+        job: job_dir,
+        out: job.out.clone(),
+        terminal: job.terminal.is_some(),
+    };
+    let mut listeners = Vec::new();
+    for port in vm.ports() {
+        let path = run_dir.0.join(format!("{port}.sock"));
+        let listener = UnixListener::bind(&path)
+            .with_context(|| format!("cannot make the socket {}", path.display()))?;
+        listeners.push((*port, listener));
+    }
+    let log = fs::File::create(run_dir.0.join("qemu.log"))?;
+    let mut command = with_parent_death(&qemu);
+    command
+        .args(vm.args())
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log);
+    let mut child = Qemu(command.spawn().context("cannot start QEMU")?);
+
+    let raw = job.terminal.map(|_| RawMode::enter());
+    let (sender, receiver) = mpsc::channel();
+    let mut control = None;
+    for (port, listener) in listeners {
+        let Some(stream) = accept(&listener, &mut child.0)? else {
+            drop(raw);
+            return Ok(End::BootFailed(diagnosis(&run_dir.0)));
+        };
+        match port {
+            "ctl" => {
+                control = Some(stream.try_clone()?);
+                read_control(stream, sender.clone());
+            }
+            "tty" => {
+                type_into(stream.try_clone()?, sender.clone());
+                copy_out(stream, io::stdout(), &job.marker, sender.clone());
+            }
+            "out" => copy_out(stream, io::stdout(), &job.marker, sender.clone()),
+            _ => copy_out(stream, io::stderr(), &job.marker, sender.clone()),
+        }
+    }
+    drop(sender);
+    let streams = vm.ports().len() - 1;
+    let end = follow(
+        &receiver,
+        &mut child.0,
+        control,
+        machine.timeout,
+        streams,
+        job.terminal,
+    );
+    drop(child);
+    drop(raw);
+    match end {
+        Followed::End(end) => {
+            if matches!(end, End::Timeout | End::Died) {
+                eprintln!("lab: the guest's last words:\n{}", diagnosis(&run_dir.0));
+            }
+            Ok(end)
+        }
+        Followed::BootFailed(reason) => {
+            let mut text = reason;
+            let words = diagnosis(&run_dir.0);
+            if !words.is_empty() {
+                text.push('\n');
+                text.push_str(&words);
+            }
+            Ok(End::BootFailed(text))
+        }
+    }
+}
+
+/// QEMU dies with this process, even if that is killed.
+fn with_parent_death(qemu: &Path) -> Command {
+    match paths::find_tool(&["setpriv"]) {
+        Some(setpriv) => {
+            let mut command = Command::new(setpriv);
+            command.args(["--pdeathsig", "KILL", "--"]).arg(qemu);
+            command
+        }
+        None => Command::new(qemu),
+    }
+}
+
+/// Waits for QEMU to connect; `None` if it died instead.
+fn accept(listener: &UnixListener, child: &mut Child) -> Result<Option<UnixStream>> {
+    listener.set_nonblocking(true)?;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false)?;
+                return Ok(Some(stream));
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if child.try_wait()?.is_some() {
+                    return Ok(None);
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+enum Followed {
+    End(End),
+    BootFailed(String),
+}
+
+/// Follows the guest to its end.
+fn follow(
+    receiver: &Receiver<Event>,
+    child: &mut Child,
+    mut control: Option<UnixStream>,
+    timeout: Option<Duration>,
+    streams: usize,
+    mut terminal: Option<(u16, u16)>,
+) -> Followed {
+    let mut ready = false;
+    let mut deadline = Some(Instant::now() + BOOT_LIMIT);
+    let mut exit = None;
+    let mut ended = 0;
+    let mut next_size = Instant::now();
+    loop {
+        match receiver.recv_timeout(Duration::from_millis(100)) {
+            Ok(Event::Control(line)) => match parse_control(&line) {
+                Control::Ready(_) => {
+                    ready = true;
+                    deadline = timeout.map(|limit| Instant::now() + limit);
+                }
+                Control::Exit(code) => {
+                    exit = Some(code);
+                    deadline = Some(Instant::now() + DRAIN_LIMIT);
+                }
+                Control::Fail(reason) => return Followed::BootFailed(reason),
+                Control::Unknown => {}
+            },
+            Ok(Event::StreamEnd) => ended += 1,
+            Ok(Event::Escape) => return Followed::End(End::Escaped),
+            Err(RecvTimeoutError::Timeout) => {}
+            // All readers have ended, and so has QEMU or will soon.
+            Err(RecvTimeoutError::Disconnected) => thread::sleep(Duration::from_millis(50)),
+        }
+        if let Some(code) = exit.filter(|_| ended >= streams) {
+            return Followed::End(End::Exit(code));
+        }
+        let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        if late || child.try_wait().is_ok_and(|status| status.is_some()) {
+            return match (exit, ready) {
+                (Some(code), _) => Followed::End(End::Exit(code)),
+                (None, true) if late => Followed::End(End::Timeout),
+                (None, true) => Followed::End(End::Died),
+                (None, false) if late => {
+                    Followed::BootFailed(format!("nothing after {} s", BOOT_LIMIT.as_secs()))
+                }
+                (None, false) => Followed::BootFailed("the guest ended during boot".to_owned()),
+            };
+        }
+        if terminal.is_some() && ready && Instant::now() >= next_size {
+            next_size = Instant::now() + Duration::from_secs(1);
+            let size = tty::size();
+            if let (Some((rows, cols)), Some(stream)) = (size.filter(|_| size != terminal), &mut control) {
+                let _ = writeln!(stream, "size {rows} {cols}");
+                terminal = size;
+            }
+        }
+    }
+}
+
+fn read_control(stream: UnixStream, sender: Sender<Event>) {
+    thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            if sender.send(Event::Control(line)).is_err() {
+                break;
+            }
+        }
+    });
+}
+
+fn copy_out(mut from: UnixStream, mut to: impl Write + Send + 'static, marker: &str, sender: Sender<Event>) {
+    let mut filter = UntilMarker::new(marker);
+    thread::spawn(move || {
+        let mut chunk = [0_u8; 65536];
+        while let Ok(len) = from.read(&mut chunk) {
+            if len == 0 {
+                break;
+            }
+            // A reader that went away (`| head`) must not stop the job: its output is drained all the same.
+            let _ = to.write_all(&filter.feed(&chunk[..len]));
+            let _ = to.flush();
+            if filter.ended() {
+                let _ = sender.send(Event::StreamEnd);
+                return;
+            }
+        }
+    });
+}
+
+fn type_into(mut to: UnixStream, sender: Sender<Event>) {
+    thread::spawn(move || {
+        let mut escape = Escape::default();
+        let mut chunk = [0_u8; 4096];
+        while let Ok(len) = io::stdin().read(&mut chunk) {
+            if len == 0 {
+                break;
+            }
+            if escape.feed(&chunk[..len]) {
+                let _ = sender.send(Event::Escape);
+                return;
+            }
+            if to.write_all(&chunk[..len]).is_err() {
+                break;
+            }
+        }
+    });
+}
+
+/// The end of the console and of QEMU's own messages.
+fn diagnosis(run_dir: &Path) -> String {
+    let mut text = String::new();
+    for (name, lines) in [("console.log", 25), ("qemu.log", 8)] {
+        let Ok(bytes) = fs::read(run_dir.join(name)) else {
+            continue;
+        };
+        for line in step::tail(&String::from_utf8_lossy(&bytes), lines).lines() {
+            text.push_str("  | ");
+            text.extend(line.chars().filter(|char| !char.is_control() || *char == '\t'));
+            text.push('\n');
+        }
+    }
+    text.trim_end().to_owned()
+}
+
+/// The marker that ends each stream of this run.
+pub(crate) fn marker() -> String {
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    format!("<<lab-end-{}-{}>>", std::process::id(), now.as_nanos())
+}
+
+/// Prints which kernels are cached.
+pub(crate) fn print_cached() {
+    for series in kernel::ALL {
+        let state = if kernel::is_cached(series) {
+            "cached"
+        } else {
+            "not fetched"
+        };
+        println!("{:5} Debian {:9} {state}", series.name, series.suite);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_lines_are_understood() {
+        assert_eq!(parse_control("ready 7.81\n"), Control::Ready("7.81".to_owned()));
+        assert_eq!(parse_control("exit 0"), Control::Exit(0));
+        assert_eq!(parse_control("exit 137"), Control::Exit(137));
+        assert_eq!(parse_control("exit 999"), Control::Unknown);
+        assert_eq!(parse_control("exit"), Control::Unknown);
+        assert_eq!(
+            parse_control("fail cannot mount x"),
+            Control::Fail("cannot mount x".to_owned())
+        );
+        assert_eq!(parse_control(""), Control::Unknown);
+    }
+}

@@ -1,0 +1,102 @@
+//! Runs one long external step quietly: a line when it starts, the elapsed time while it runs,
+//! its output only when it fails.
+
+use std::io::{IsTerminal, Read, Write, stderr};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+/// Runs `command`, showing `label` and the elapsed time on stderr.
+///
+/// Returns what the command printed on stdout and stderr together.
+pub(crate) fn run(label: &str, command: &mut Command) -> Result<String> {
+    let live = stderr().is_terminal();
+    let started = Instant::now();
+    if !live {
+        eprintln!("{label} ...");
+    }
+    let program = command.get_program().to_string_lossy().into_owned();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start {program}"))?;
+    let (sender, receiver) = mpsc::channel();
+    let pipes: [Option<Box<dyn Read + Send>>; 2] = [
+        child
+            .stdout
+            .take()
+            .map(|pipe| Box::new(pipe) as Box<dyn Read + Send>),
+        child
+            .stderr
+            .take()
+            .map(|pipe| Box::new(pipe) as Box<dyn Read + Send>),
+    ];
+    for mut pipe in pipes.into_iter().flatten() {
+        let sender = sender.clone();
+        thread::spawn(move || {
+            let mut chunk = [0_u8; 8192];
+            while let Ok(len) = pipe.read(&mut chunk) {
+                if len == 0 || sender.send(chunk[..len].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+    }
+    drop(sender);
+    let mut output = Vec::new();
+    loop {
+        match receiver.recv_timeout(Duration::from_millis(500)) {
+            Ok(chunk) => output.extend_from_slice(&chunk),
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+        }
+        if live {
+            eprint!("\r{label} ... {} s\x1b[K", started.elapsed().as_secs());
+            let _ = stderr().flush();
+        }
+    }
+    let status = child
+        .wait()
+        .with_context(|| format!("cannot wait for {program}"))?;
+    let text = String::from_utf8_lossy(&output).into_owned();
+    let seconds = started.elapsed().as_secs_f32();
+    if status.success() {
+        let start = if live { "\r" } else { "" };
+        let end = if live { "\x1b[K" } else { "" };
+        eprintln!("{start}{label}: done in {seconds:.1} s{end}");
+        return Ok(text);
+    }
+    if live {
+        eprintln!();
+    }
+    bail!("{label}: {program} failed ({status}):\n{}", tail(&text, 15));
+}
+
+/// The last `lines` lines of `text`.
+pub(crate) fn tail(text: &str, lines: usize) -> String {
+    let all: Vec<&str> = text.trim_end().lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tail_keeps_the_last_lines_and_a_short_text_whole() {
+        assert_eq!(tail("a\nb\nc\n", 2), "b\nc");
+        assert_eq!(tail("a\n", 5), "a");
+        assert_eq!(tail("", 5), "");
+    }
+
+    #[test]
+    fn a_failing_step_reports_its_output() {
+        let error = run("probe", Command::new("sh").args(["-c", "echo why >&2; exit 3"])).unwrap_err();
+        assert!(error.to_string().contains("why"), "{error}");
+    }
+}
