@@ -5,8 +5,12 @@ pub fn duration(ns: u64) -> String {
     scaled(ns as f64, 1000.0, &["ns", "us", "ms", "s"], ns)
 }
 
-/// A count or a speed in powers of 1000: `0`, `999`, `1.20k`, `34.0M`.
+/// A count or a speed in powers of 1000: `0`, `0.5`, `999`, `1.20k`, `34.0M`.
 pub fn count(value: f64) -> String {
+    // One event in two seconds is neither none nor one a second.
+    if value > 0.0 && value < 9.95 && value.fract() != 0.0 {
+        return if value < 0.05 { "<0.1".to_owned() } else { format!("{value:.1}") };
+    }
     scaled(value, 1000.0, &["", "k", "M", "G", "T", "P"], value.round().max(0.0))
 }
 
@@ -88,6 +92,7 @@ mod tests {
 
     #[test]
     fn counts_are_decimal_and_bytes_binary() {
+        assert_eq!([count(0.5), count(0.01), count(9.97), count(2.0)], ["0.5", "<0.1", "10", "2"]);
         assert_eq!([count(0.0), count(999.0), count(1200.0), count(34e6)], ["0", "999", "1.20k", "34.0M"]);
         assert_eq!([bytes(512.0), bytes(4096.0), bytes(1.5 * 1073741824.0)], ["512B", "4.00Ki", "1.50Gi"]);
     }
