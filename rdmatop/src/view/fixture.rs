@@ -1,0 +1,406 @@
+//! One machine at work, for the snapshots of the printed views: every field of every object is set somewhere.
+
+use std::sync::Arc;
+
+use crate::model::event::{Event, EventKind};
+use crate::model::ib::{AsyncEvent, CmEvent, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode};
+use crate::model::input::{EbpfState, HostFacts, Note, ProbeVerdict, Verdict};
+use crate::model::snapshot::{
+    DeviceRow, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic, PortRow, ProcessRow, QpRow, SCHEMA,
+    Snapshot, StatusCount, Step, Traffic, VerbRow,
+};
+use crate::model::value::{Counter, Source};
+
+const WALL: u64 = 1_700_000_000_000_000_000;
+const MONO: u64 = 5_000_000_000;
+
+/// One event of every kind, and a few that failed.
+pub(crate) fn events() -> Vec<Event> {
+    let mut at = 0;
+    let mut new = |kind| {
+        at += 1_234_567;
+        let mut event = Event::new(kind, WALL + at, MONO + at);
+        if kind != EventKind::Lost {
+            event.device = Some("rxe0".into());
+            event.pid = Some(231);
+            event.tid = Some(231);
+            event.comm = Some("ib_send_bw".into());
+            event.rc = Some(0);
+            event.duration_ns = Some(12_345);
+        }
+        if kind.name().starts_with("qp_") {
+            event.port = Some(1);
+            event.qpn = Some(17);
+            event.qp_type = Some(QpType(2));
+            event.qp_uid = Some(3);
+        }
+        event
+    };
+    let mut all = Vec::new();
+    all.push(Event { cqe: Some(128), ..new(EventKind::CqCreate) });
+    all.push(Event { bytes: Some(65_536), ..new(EventKind::MrReg) });
+    all.push(Event { to: Some(QpState(0)), ..new(EventKind::QpCreate) });
+    all.push(modify(new(EventKind::QpModify), 0, 1));
+    all.push(Event {
+        attr_mask: Some(0x0010_9181),
+        dest_qpn: Some(18),
+        path_mtu: Some(1024),
+        sgid_index: Some(1),
+        ..modify(new(EventKind::QpModify), 1, 2)
+    });
+    all.push(Event {
+        timeout: Some(14),
+        retry_cnt: Some(7),
+        rnr_retry: Some(7),
+        by_pid: Some(232),
+        tid: None,
+        ..modify(new(EventKind::QpModify), 2, 3)
+    });
+    all.push(Event { attr_mask: Some(1 << 7 | 1 << 10), ..new(EventKind::QpModify) });
+    all.push(Event { rc: Some(-22), ..modify(new(EventKind::QpModify), 3, 1) });
+    all.push(Event { async_event: Some(AsyncEvent(3)), duration_ns: None, ..new(EventKind::QpError) });
+    let cm = |event: Event| Event {
+        qpn: Some(17),
+        cm_id: Some(5),
+        src: Some(([192, 168, 1, 1], 18_515).into()),
+        dst: Some(([0xfd00, 0, 0, 0, 0, 0, 0, 2], 7471).into()),
+        duration_ns: None,
+        ..event
+    };
+    for kind in [EventKind::CmConnect, EventKind::CmAccept, EventKind::CmReject, EventKind::CmDisconnect] {
+        all.push(cm(new(kind)));
+    }
+    all.push(Event { cm_event: Some(CmEvent(9)), status: Some(0), ..cm(new(EventKind::CmEvent)) });
+    all.push(Event { cm_event: Some(CmEvent(7)), status: Some(-110), dst: None, ..cm(new(EventKind::CmEvent)) });
+    all.push(Event { verb: Some("reg_mr".into()), rc: Some(-12), ..new(EventKind::VerbError) });
+    all.push(Event {
+        comm: Some("[nvme_rdma]".into()),
+        kernel: true,
+        pid: None,
+        tid: None,
+        from: Some(QpState(6)),
+        ..new(EventKind::QpDestroy)
+    });
+    all.push(Event { bytes: Some(65_536), ..new(EventKind::MrDereg) });
+    all.push(Event { cqe: Some(128), ..new(EventKind::CqDestroy) });
+    all.push(Event { count: Some(12), lost_where: Some("ring"), ..new(EventKind::Lost) });
+    all
+}
+
+fn modify(event: Event, from: u8, to: u8) -> Event {
+    Event { from: Some(QpState(from)), to: Some(QpState(to)), ..event }
+}
+
+/// No devices, nothing attached.
+pub(crate) fn empty() -> Snapshot {
+    Snapshot {
+        schema: SCHEMA,
+        time: WALL,
+        mono_ns: MONO,
+        interval_ns: None,
+        host: HostFacts::default(),
+        health: Health {
+            ebpf: EbpfState::Disabled,
+            lost_events: 0,
+            losses: Vec::new(),
+            events: 0,
+            probes: Vec::new(),
+            notes: Vec::new(),
+            errors: Vec::new(),
+            self_cpu: None,
+            self_rss: None,
+        },
+        devices: Vec::new(),
+        ports: Vec::new(),
+        processes: Vec::new(),
+        qps: Vec::new(),
+        verbs: Vec::new(),
+    }
+}
+
+/// A QP that only its number is known of.
+pub(crate) fn unknown_qp() -> QpRow {
+    QpRow {
+        uid: 1,
+        device_uid: None,
+        device: "mlx5_0".into(),
+        port: None,
+        qpn: 99,
+        qp_type: None,
+        state: None,
+        state_source: None,
+        pid: None,
+        process_uid: None,
+        comm: None,
+        kernel: false,
+        orphan: false,
+        exited: false,
+        since_attach: false,
+        remote_qpn: None,
+        path_mtu: None,
+        born_mono_ns: None,
+        sq_psn: None,
+        rq_psn: None,
+        timeline: Vec::new(),
+        traffic: Traffic::default(),
+        history: Arc::new(History::default()),
+    }
+}
+
+fn counter(total: u64, rate: f64) -> Counter {
+    Counter { total, rate: Some(rate), source: Source::Ebpf }
+}
+
+fn from(source: Source, total: u64, rate: f64) -> Option<Counter> {
+    Some(Counter { source, ..counter(total, rate) })
+}
+
+fn latency() -> Latency {
+    Latency {
+        count: 3000,
+        early: 2,
+        mean_ns: Some(21_000),
+        p50_ns: Some(32_768),
+        p99_ns: Some(65_536),
+        max_ns: Some(71_000),
+        buckets: vec![0; 4],
+    }
+}
+
+fn traffic() -> Traffic {
+    let one = |n: u64| Some(counter(n * 1000, n as f64 * 100.0));
+    Traffic {
+        tx_wr: one(3),
+        tx_wr_posted: one(4),
+        rx_wr: one(5),
+        tx_bytes: Some(counter(3 << 30, 150e6)),
+        rx_bytes: Some(counter(4096, 0.0)),
+        completions: one(6),
+        completion_errors: Some(counter(2, 0.0)),
+        flushes: Some(counter(16, 0.0)),
+        retransmits: Some(counter(7, 1.0)),
+        rnr_waits: Some(counter(1, 0.0)),
+        doorbells: one(2),
+        tx_packets: from(Source::Est, 123_456, 1500.0),
+        by_opcode: vec![OpcodeTraffic { opcode: WrOpcode(2), wr: counter(3000, 300.0), bytes: counter(3 << 30, 150e6) }],
+        by_status: vec![StatusCount { status: WcStatus(12), cqes: counter(2, 0.0) }],
+        latency: Some(latency()),
+    }
+}
+
+/// Two devices, one of which bypasses the kernel; a user process, a kernel consumer; three QPs.
+pub(crate) fn snapshot() -> Snapshot {
+    Snapshot {
+        interval_ns: Some(1_000_000_000),
+        host: HostFacts { hostname: Some("node1".into()), kernel: Some("6.12.57".into()), uptime_s: Some(86_400) },
+        health: health(),
+        devices: devices(),
+        ports: ports(),
+        processes: processes(),
+        qps: qps(),
+        verbs: vec![VerbRow {
+            process_uid: Some(1),
+            pid: 231,
+            comm: Some("ib_send_bw".into()),
+            verb: "create_qp".into(),
+            calls: counter(12, 0.0),
+            errors: counter(2, 0.0),
+            errnos: vec![(12, 1), (95, 1)],
+            probe: true,
+            latency: latency(),
+        }],
+        ..empty()
+    }
+}
+
+fn health() -> Health {
+    let probe = |program: &str, hook: &str, gives: &str, verdict, reason: Option<&str>| ProbeVerdict {
+        program: program.into(),
+        hook: hook.into(),
+        gives: gives.into(),
+        verdict,
+        reason: reason.map(str::to_owned),
+    };
+    Health {
+        ebpf: EbpfState::On { datapath: Some("fentry".into()) },
+        lost_events: 12,
+        losses: vec![Loss { at: "ring", count: 12 }],
+        events: 431,
+        probes: vec![
+            probe("qp_modify", "kprobe:_ib_modify_qp", "QP states", Verdict::Ok, None),
+            probe("rxe_cqe", "fentry:rxe_cq_post", "completions", Verdict::NotApplicable, Some("rdma_rxe is not loaded")),
+        ],
+        notes: vec![Note {
+            what: "work requests of mlx5_0".into(),
+            why: "user space posts to the device without the kernel".into(),
+            remedy: "see port counters".into(),
+        }],
+        errors: vec!["mlx5_0 port 2: EIO reading hw_counters".into()],
+        self_cpu: Some(0.004),
+        self_rss: Some(12 << 20),
+    }
+}
+
+fn devices() -> Vec<DeviceRow> {
+    vec![
+        DeviceRow {
+            uid: 1,
+            index: 0,
+            name: "mlx5_0".into(),
+            node_guid: Some("b859:9f03:00ab:cdef".into()),
+            driver: Some("mlx5_core".into()),
+            fw_version: Some("28.39.1002".into()),
+            pci: Some("0000:3b:00.0".into()),
+            numa_node: Some(0),
+            qps: Some(2),
+            cqs: Some(3),
+            mrs: Some(1),
+            pds: Some(2),
+            cm_ids: Some(0),
+            ctxs: Some(1),
+            srqs: Some(0),
+        },
+        DeviceRow {
+            uid: 2,
+            index: 1,
+            name: "rxe0".into(),
+            node_guid: None,
+            driver: Some("rdma_rxe".into()),
+            fw_version: None,
+            pci: None,
+            numa_node: None,
+            qps: Some(2),
+            cqs: None,
+            mrs: None,
+            pds: None,
+            cm_ids: None,
+            ctxs: None,
+            srqs: None,
+        },
+    ]
+}
+
+fn ports() -> Vec<PortRow> {
+    let full = PortRow {
+        device_uid: 1,
+        device: "mlx5_0".into(),
+        port: 1,
+        state: Some(PortState(4)),
+        phys_state: Some(PhysState(5)),
+        link_layer: Some("Ethernet".into()),
+        netdev: Some("ens1np0".into()),
+        netdev_mtu: Some(9000),
+        rate_bps: Some(100_000_000_000),
+        tx_bytes: from(Source::Sysfs, 1 << 40, 11.5e9),
+        rx_bytes: from(Source::Sysfs, 1 << 39, 0.0),
+        tx_packets: from(Source::Sysfs, 1 << 30, 2.8e6),
+        rx_packets: from(Source::Sysfs, 1 << 29, 12.0),
+        drops: from(Source::Sysfs, 5, 0.0),
+        retransmits: from(Source::Netlink, 6, 0.5),
+        congestion: from(Source::Netlink, 7, 0.0),
+        rnr_naks: from(Source::Netlink, 8, 0.0),
+        counters: vec![NamedCounter {
+            name: "out_of_sequence".into(),
+            counter: Counter { source: Source::Netlink, ..counter(9, 0.0) },
+        }],
+        history: Arc::new(History::default()),
+    };
+    let packets_only = PortRow {
+        device_uid: 2,
+        device: "rxe0".into(),
+        netdev: Some("eth0".into()),
+        netdev_mtu: Some(1500),
+        rate_bps: None,
+        tx_bytes: None,
+        rx_bytes: None,
+        tx_packets: from(Source::Netlink, 400, 100.0),
+        rx_packets: Some(Counter { total: 400, rate: None, source: Source::Netlink }),
+        drops: None,
+        congestion: None,
+        counters: Vec::new(),
+        ..full.clone()
+    };
+    vec![full, packets_only]
+}
+
+fn processes() -> Vec<ProcessRow> {
+    let user = ProcessRow {
+        uid: 1,
+        pid: Some(231),
+        ppid: Some(1),
+        kernel: false,
+        exited: false,
+        comm: "ib_send_bw".into(),
+        cmdline: Some("ib_send_bw -d rxe0".into()),
+        user: Some("alice".into()),
+        cgroup: Some("/system.slice/slurmstepd.scope/job_7".into()),
+        workload: Some("slurm job 7".into()),
+        devices: vec!["mlx5_0".into(), "rxe0".into()],
+        qps: 2,
+        mr_bytes: Some(65_536),
+        traffic: traffic(),
+        verb_errors: Some(counter(1, 0.0)),
+        libraries: Some(vec!["libibverbs".into()]),
+        environ: Some(vec![("NCCL_IB_HCA".into(), "mlx5".into())]),
+        history: Arc::new(History::default()),
+    };
+    let kernel = ProcessRow {
+        uid: 2,
+        pid: None,
+        ppid: None,
+        kernel: true,
+        exited: true,
+        comm: "[nvme_rdma]".into(),
+        cmdline: None,
+        user: None,
+        cgroup: None,
+        workload: None,
+        devices: vec!["rxe0".into()],
+        qps: 1,
+        mr_bytes: None,
+        traffic: Traffic::default(),
+        verb_errors: None,
+        libraries: None,
+        environ: None,
+        ..user.clone()
+    };
+    vec![user, kernel]
+}
+
+fn qps() -> Vec<Arc<QpRow>> {
+    let full = QpRow {
+        uid: 3,
+        device_uid: Some(2),
+        device: "rxe0".into(),
+        port: Some(1),
+        qpn: 17,
+        qp_type: Some(QpType(2)),
+        state: Some(QpState(3)),
+        state_source: Some(Source::Ebpf),
+        pid: Some(231),
+        process_uid: Some(1),
+        comm: Some("ib_send_bw".into()),
+        kernel: false,
+        orphan: true,
+        exited: false,
+        since_attach: true,
+        remote_qpn: Some(18),
+        path_mtu: Some(1024),
+        born_mono_ns: Some(MONO - 90_000_000),
+        sq_psn: Some(11_259_375),
+        rq_psn: Some(1),
+        timeline: vec![Step { mono_ns: MONO - 80_000_000, state: QpState(3), duration_ns: Some(12_345) }],
+        traffic: traffic(),
+        history: Arc::new(History::default()),
+    };
+    let estimated = QpRow {
+        uid: 4,
+        device: "mlx5_0".into(),
+        qpn: 203,
+        orphan: false,
+        traffic: Traffic { tx_packets: from(Source::Est, 123_456, 1500.0), ..Traffic::default() },
+        ..full.clone()
+    };
+    let gone = QpRow { exited: true, orphan: false, state: Some(QpState(6)), ..unknown_qp() };
+    vec![Arc::new(full), Arc::new(estimated), Arc::new(gone)]
+}

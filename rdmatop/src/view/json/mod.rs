@@ -1,0 +1,107 @@
+//! JSON: schema 1, docs/json.md. The model's types are the schema; this module only writes them.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::model::event::Event;
+use crate::model::input::{EbpfState, Note, ProbeVerdict};
+use crate::model::snapshot::{Health, SCHEMA, Snapshot};
+
+#[cfg(test)]
+mod document;
+
+/// Appends one event as one line.
+pub fn event(out: &mut Vec<u8>, event: &Event) -> io::Result<()> {
+    line(out, event)
+}
+
+/// Writes the snapshot as one line.
+pub fn snapshot(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
+    line(out, snapshot)
+}
+
+/// Writes what `rdmatop probes --json` prints: one line.
+pub fn probes(out: &mut impl Write, health: &Health) -> io::Result<()> {
+    line(
+        out,
+        &Probes {
+            schema: SCHEMA,
+            ebpf: &health.ebpf,
+            probes: &health.probes,
+            notes: &health.notes,
+        },
+    )
+}
+
+#[derive(Serialize)]
+struct Probes<'a> {
+    schema: u32,
+    ebpf: &'a EbpfState,
+    probes: &'a [ProbeVerdict],
+    notes: &'a [Note],
+}
+
+/// serde_json writes NaN and the infinities as null, which is what "unknown" is here, and escapes every
+/// control character, so an object is always one line.
+fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
+    out.write_all(b"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::event::EventKind;
+    use crate::model::value::{Counter, Source};
+    use crate::view::fixture;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_kind_of_event_is_one_object_on_one_line() {
+        let mut out = Vec::new();
+        for e in fixture::events() {
+            event(&mut out, &e).unwrap();
+        }
+        insta::assert_snapshot!(String::from_utf8(out).unwrap());
+    }
+
+    #[test]
+    fn the_snapshot_and_the_probes_have_the_shape_of_schema_1() {
+        let full = fixture::snapshot();
+        insta::assert_snapshot!(serde_json::to_string_pretty(&full).unwrap());
+        let mut out = Vec::new();
+        probes(&mut out, &full.health).unwrap();
+        insta::assert_snapshot!(String::from_utf8(out).unwrap());
+    }
+
+    #[test]
+    fn an_event_of_which_nothing_is_known_still_has_its_six_fields() {
+        let mut out = Vec::new();
+        event(&mut out, &Event::new(EventKind::QpCreate, 1, 2)).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "{\"schema\":1,\"ts_ns\":1,\"mono_ns\":2,\"event\":\"qp_create\",\"device\":null,\"qpn\":null,\
+             \"pid\":null,\"tid\":null,\"comm\":null,\"rc\":null}\n"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_rate_leaves_as_a_number_or_as_null(rate in proptest::num::f64::ANY, total: u64) {
+            let mut snapshot = fixture::snapshot();
+            for port in &mut snapshot.ports {
+                port.tx_bytes = Some(Counter { total, rate: Some(rate), source: Source::Sysfs });
+            }
+            snapshot.health.self_cpu = Some(rate);
+            let mut out = Vec::new();
+            super::snapshot(&mut out, &snapshot).unwrap();
+            prop_assert_eq!(out.iter().filter(|b| **b == b'\n').count(), 1);
+            let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
+            let written = &value["ports"][0]["tx_bytes"];
+            prop_assert_eq!(written["total"].as_u64(), Some(total));
+            prop_assert_eq!(written["rate"].is_null(), !rate.is_finite());
+            prop_assert_eq!(value["health"]["self_cpu"].is_null(), !rate.is_finite());
+        }
+    }
+}

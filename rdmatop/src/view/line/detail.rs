@@ -1,0 +1,163 @@
+//! The last column of an event line: what is particular to its kind.
+
+use std::fmt::Write;
+
+use super::{errno, units};
+use crate::model::event::{Event, EventKind};
+
+/// Bits of `ib_qp_attr_mask`, include/rdma/ib_verbs.h, in their order.
+const ATTRS: [(u32, &str); 22] = [
+    (1, "STATE"),
+    (1 << 1, "CUR_STATE"),
+    (1 << 2, "EN_SQD_ASYNC_NOTIFY"),
+    (1 << 3, "ACCESS_FLAGS"),
+    (1 << 4, "PKEY_INDEX"),
+    (1 << 5, "PORT"),
+    (1 << 6, "QKEY"),
+    (1 << 7, "AV"),
+    (1 << 8, "PATH_MTU"),
+    (1 << 9, "TIMEOUT"),
+    (1 << 10, "RETRY_CNT"),
+    (1 << 11, "RNR_RETRY"),
+    (1 << 12, "RQ_PSN"),
+    (1 << 13, "MAX_QP_RD_ATOMIC"),
+    (1 << 14, "ALT_PATH"),
+    (1 << 15, "MIN_RNR_TIMER"),
+    (1 << 16, "SQ_PSN"),
+    (1 << 17, "MAX_DEST_RD_ATOMIC"),
+    (1 << 18, "PATH_MIG_STATE"),
+    (1 << 19, "CAP"),
+    (1 << 20, "DEST_QPN"),
+    (1 << 25, "RATE_LIMIT"),
+];
+
+/// Appends the detail of an event: words separated by single spaces, `name value` pairs, first what happened,
+/// then its result, then the time it took.
+pub fn write(out: &mut String, event: &Event) {
+    let start = out.len();
+    match event.event {
+        EventKind::QpCreate | EventKind::QpDestroy | EventKind::QpModify => qp(out, event),
+        EventKind::QpError => word(out, event.async_event),
+        EventKind::MrReg | EventKind::MrDereg => pair(out, "bytes", event.bytes),
+        EventKind::CqCreate | EventKind::CqDestroy => pair(out, "cqe", event.cqe),
+        EventKind::CmConnect | EventKind::CmAccept | EventKind::CmReject | EventKind::CmDisconnect => cm(out, event),
+        EventKind::CmEvent => {
+            word(out, event.cm_event);
+            cm(out, event);
+        }
+        EventKind::VerbError => word(out, event.verb.as_deref()),
+        EventKind::Lost => lost(out, event),
+    }
+    if let Some(rc) = event.rc.filter(|rc| *rc != 0) {
+        word(out, Some("="));
+        word(out, Some(errno::show(rc)));
+    }
+    if let Some(by) = event.by_pid {
+        pair(out, "by-pid", Some(by));
+    }
+    word(out, event.duration_ns.map(units::duration));
+    // Every word brings a space before it; the first one has none to be kept from.
+    if out[start..].starts_with(' ') {
+        out.remove(start);
+    }
+}
+
+fn qp(out: &mut String, event: &Event) {
+    match (event.from, event.to) {
+        (Some(from), Some(to)) => word(out, Some(format_args!("{from}->{to}"))),
+        (None, Some(to)) => word(out, Some(format_args!("->{to}"))),
+        (Some(from), None) => word(out, Some(format_args!("in {from}"))),
+        (None, None) => {}
+    }
+    if event.to.is_none()
+        && let Some(mask) = event.attr_mask.filter(|mask| *mask != 0)
+    {
+        word(out, Some(attrs(mask)));
+    }
+    pair(out, "port", event.port.filter(|_| event.event == EventKind::QpModify));
+    pair(out, "dest", event.dest_qpn);
+    pair(out, "mtu", event.path_mtu);
+    pair(out, "sgid", event.sgid_index);
+    pair(out, "timeout", event.timeout);
+    pair(out, "retry", event.retry_cnt);
+    pair(out, "rnr", event.rnr_retry);
+}
+
+fn attrs(mask: u32) -> String {
+    let mut names: Vec<String> = ATTRS
+        .iter()
+        .filter(|(bit, _)| mask & bit != 0)
+        .map(|(_, name)| (*name).to_owned())
+        .collect();
+    let known = ATTRS.iter().fold(0, |all, (bit, _)| all | bit);
+    if mask & !known != 0 {
+        names.push(format!("{:#x}", mask & !known));
+    }
+    names.join("|")
+}
+
+fn cm(out: &mut String, event: &Event) {
+    match (event.src, event.dst) {
+        (Some(src), Some(dst)) => word(out, Some(format_args!("{src} -> {dst}"))),
+        (Some(src), None) => pair(out, "from", Some(src)),
+        (None, Some(dst)) => pair(out, "to", Some(dst)),
+        (None, None) => {}
+    }
+    pair(out, "id", event.cm_id);
+    pair(out, "status", event.status.filter(|status| *status != 0));
+}
+
+fn lost(out: &mut String, event: &Event) {
+    match event.count {
+        Some(count) => pair(out, "records", Some(count)),
+        None => word(out, Some("records")),
+    }
+    pair(out, "at", event.lost_where);
+}
+
+fn word(out: &mut String, text: Option<impl std::fmt::Display>) {
+    if let Some(text) = text {
+        // Writing into a String cannot fail.
+        let _ = write!(out, " {text}");
+    }
+}
+
+fn pair(out: &mut String, name: &str, value: Option<impl std::fmt::Display>) {
+    if let Some(value) = value {
+        let _ = write!(out, " {name} {value}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ib::QpState;
+
+    fn shown(event: &Event) -> String {
+        let mut out = "x ".to_owned();
+        write(&mut out, event);
+        out.split_off(2)
+    }
+
+    #[test]
+    fn a_modify_without_a_state_names_its_attributes() {
+        let mut event = Event::new(EventKind::QpModify, 0, 0);
+        event.attr_mask = Some(1 << 7 | 1 << 10 | 1 << 30);
+        assert_eq!(shown(&event), "AV|RETRY_CNT|0x40000000");
+    }
+
+    #[test]
+    fn a_failed_step_says_so_and_why() {
+        let mut event = Event::new(EventKind::QpModify, 0, 0);
+        (event.from, event.to, event.rc) = (Some(QpState(1)), Some(QpState(2)), Some(-22));
+        event.duration_ns = Some(12_345);
+        assert_eq!(shown(&event), "INIT->RTR = -22 EINVAL 12.3us");
+    }
+
+    #[test]
+    fn an_event_of_which_nothing_is_known_has_an_empty_detail() {
+        for kind in EventKind::ALL.into_iter().filter(|kind| *kind != EventKind::Lost) {
+            assert_eq!(shown(&Event::new(kind, 0, 0)), "", "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Numbers for people. JSON never goes through here.
+
+/// A time span: three significant digits and a unit, `842ns`, `12.3us`, `4.56ms`, `1.23s`.
+pub fn duration(ns: u64) -> String {
+    scaled(ns as f64, 1000.0, &["ns", "us", "ms", "s"], ns)
+}
+
+/// A count or a speed in powers of 1000: `0`, `999`, `1.20k`, `34.0M`.
+pub fn count(value: f64) -> String {
+    scaled(value, 1000.0, &["", "k", "M", "G", "T", "P"], value.round().max(0.0))
+}
+
+/// Bytes in powers of 1024: `512B`, `4.00Ki`, `1.50Gi`.
+pub fn bytes(value: f64) -> String {
+    scaled(value, 1024.0, &["B", "Ki", "Mi", "Gi", "Ti", "Pi"], value.round().max(0.0))
+}
+
+fn scaled(value: f64, base: f64, units: &[&str], whole: impl std::fmt::Display) -> String {
+    let mut value = value;
+    let mut unit = 0;
+    // 999.5 and above would print as 1000 with no decimals: the next unit says it shorter.
+    while value >= base - 0.5 && unit + 1 < units.len() {
+        value /= base;
+        unit += 1;
+    }
+    let name = units.get(unit).copied().unwrap_or_default();
+    if unit == 0 {
+        return format!("{whole}{name}");
+    }
+    let decimals = if value < 9.995 {
+        2
+    } else if value < 99.95 {
+        1
+    } else {
+        0
+    };
+    format!("{value:.decimals$}{name}")
+}
+
+/// Time of day in UTC with microseconds, from `CLOCK_REALTIME` ns: `13:37:00.000123`.
+///
+/// UTC, because it needs no time zone database and compares with the logs of other machines.
+pub fn time_of_day(wall_ns: u64) -> String {
+    let seconds = wall_ns / 1_000_000_000;
+    let micros = wall_ns % 1_000_000_000 / 1000;
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{hour:02}:{minute:02}:{second:02}.{micros:06}")
+}
+
+/// Date and time in UTC to the second, from `CLOCK_REALTIME` ns: `2023-11-14 22:13:20 UTC`.
+pub fn date_time(wall_ns: u64) -> String {
+    let seconds = wall_ns / 1_000_000_000;
+    let mut days = seconds / 86_400;
+    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let mut year = 1970;
+    while days >= 365 + u64::from(leap(year)) {
+        days -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let mut month = 1;
+    for length in [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year}-{month:02}-{:02} {hour:02}:{minute:02}:{second:02} UTC", days + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn spans_have_three_digits_and_a_unit() {
+        let shown: Vec<String> = [0, 842, 999, 1000, 12_345, 999_499, 999_500, 4_560_000, 1_230_000_000, 3_600_000_000_000]
+            .into_iter()
+            .map(duration)
+            .collect();
+        assert_eq!(
+            shown,
+            ["0ns", "842ns", "999ns", "1.00us", "12.3us", "999us", "1.00ms", "4.56ms", "1.23s", "3600s"]
+        );
+    }
+
+    #[test]
+    fn counts_are_decimal_and_bytes_binary() {
+        assert_eq!([count(0.0), count(999.0), count(1200.0), count(34e6)], ["0", "999", "1.20k", "34.0M"]);
+        assert_eq!([bytes(512.0), bytes(4096.0), bytes(1.5 * 1073741824.0)], ["512B", "4.00Ki", "1.50Gi"]);
+    }
+
+    #[test]
+    fn a_time_of_day_is_utc_with_microseconds() {
+        assert_eq!(time_of_day(1_700_000_000_123_456_789), "22:13:20.123456");
+        assert_eq!(time_of_day(0), "00:00:00.000000");
+    }
+
+    #[test]
+    fn a_date_counts_leap_days() {
+        // `date -u -d @N` of the same seconds.
+        for (seconds, shown) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_735_689_599, "2024-12-31 23:59:59 UTC"),
+            (1_772_323_200, "2026-03-01 00:00:00 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(date_time(seconds * 1_000_000_000), shown);
+        }
+        date_time(u64::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn any_number_is_short(ns: u64, value in 0f64..1e18) {
+            prop_assert!(duration(ns).len() <= 12);
+            prop_assert!(count(value).len() <= 7, "{}", count(value));
+            prop_assert!(bytes(value).len() <= 8, "{}", bytes(value));
+        }
+    }
+}
