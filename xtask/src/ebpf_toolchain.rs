@@ -55,13 +55,18 @@ fn in_path(name: &str) -> Option<PathBuf> {
         .map(PathBuf::from)
         .or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
     let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).chain(home.map(|home| home.join("bin"))).map(|dir| dir.join(name)).find(|p| p.is_file())
+    env::split_paths(&path)
+        .chain(home.map(|home| home.join("bin")))
+        .map(|dir| dir.join(name))
+        .find(|p| p.is_file())
 }
 
 impl Found {
     /// Looks.
     pub fn look() -> Self {
-        let sysroot = Command::new("rustup").args(["run", "nightly", "rustc", "--print", "sysroot"]).output();
+        let sysroot = Command::new("rustup")
+            .args(["run", "nightly", "rustc", "--print", "sysroot"])
+            .output();
         let nightly_source = sysroot.is_ok_and(|out| {
             let root = PathBuf::from(String::from_utf8_lossy(&out.stdout).trim());
             out.status.success() && root.join("lib/rustlib/src/rust/library/Cargo.lock").is_file()
@@ -90,14 +95,22 @@ impl Found {
                 .to_owned());
         };
         if self.linker.is_none() {
-            return Err("bpf-linker is missing: run `cargo xtask setup`, or `cargo install bpf-linker`".to_owned());
+            return Err(
+                "bpf-linker is missing: run `cargo xtask setup`, or `cargo install bpf-linker`".to_owned(),
+            );
         }
         Ok(toolchain)
     }
 }
 
 /// A cargo command for rdmatop-ebpf, free of what an outer cargo or rustup left in the environment.
-pub fn cargo(found: &Found, toolchain: &Toolchain, workspace: &Path, target_dir: &Path, verb: &str) -> Command {
+pub fn cargo(
+    found: &Found,
+    toolchain: &Toolchain,
+    workspace: &Path,
+    target_dir: &Path,
+    verb: &str,
+) -> Command {
     let mut command = if *toolchain == Toolchain::RustupNightly {
         let mut command = Command::new("rustup");
         command.args(["run", "nightly", "cargo"]);
@@ -108,7 +121,10 @@ pub fn cargo(found: &Found, toolchain: &Toolchain, workspace: &Path, target_dir:
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
         let ours = text.starts_with("CARGO_") && !matches!(&*text, "CARGO_HOME" | "CARGO_NET_OFFLINE");
-        let rust = matches!(&*text, "CARGO" | "RUSTC" | "RUSTDOC" | "RUSTFLAGS" | "RUSTUP_TOOLCHAIN" | "RUSTC_WRAPPER");
+        let rust = matches!(
+            &*text,
+            "CARGO" | "RUSTC" | "RUSTDOC" | "RUSTFLAGS" | "RUSTUP_TOOLCHAIN" | "RUSTC_WRAPPER"
+        );
         if ours || rust || text.starts_with("RUSTC_WORKSPACE") {
             command.env_remove(&name);
         }
@@ -121,13 +137,30 @@ pub fn cargo(found: &Found, toolchain: &Toolchain, workspace: &Path, target_dir:
         // aya-ebpf uses inline assembly of the bpf target, which is not stable yet.
         command.env("RUSTC_BOOTSTRAP", "1");
     }
-    path.extend(found.linker.as_deref().and_then(Path::parent).map(Path::to_path_buf));
+    path.extend(
+        found
+            .linker
+            .as_deref()
+            .and_then(Path::parent)
+            .map(Path::to_path_buf),
+    );
     path.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
-    command.env("PATH", env::join_paths(path).unwrap_or_else(|_| OsString::from("/usr/bin:/bin")));
+    command.env(
+        "PATH",
+        env::join_paths(path).unwrap_or_else(|_| OsString::from("/usr/bin:/bin")),
+    );
     let flags = ["-Clinker=bpf-linker", "-Clink-arg=--btf", "-Cdebuginfo=2"];
     command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
     command.current_dir(workspace);
-    command.args([verb, "--package", "rdmatop-ebpf", "--release", "--target", TARGET, "--target-dir"]);
+    command.args([
+        verb,
+        "--package",
+        "rdmatop-ebpf",
+        "--release",
+        "--target",
+        TARGET,
+        "--target-dir",
+    ]);
     command.arg(target_dir.join("ebpf"));
     if *toolchain != Toolchain::DebianPrebuilt {
         command.args(["-Z", "build-std=core"]);
@@ -143,9 +176,14 @@ pub fn build(workspace: &Path, target_dir: &Path, quiet: bool) -> Result<(PathBu
     if quiet {
         command.arg("--quiet");
     }
-    let status = command.status().map_err(|error| format!("cannot run {}: {error}", command.get_program().display()))?;
+    let status = command
+        .status()
+        .map_err(|error| format!("cannot run {}: {error}", command.get_program().display()))?;
     if !status.success() {
-        return Err(format!("building rdmatop-ebpf with {} failed", toolchain.describe()));
+        return Err(format!(
+            "building rdmatop-ebpf with {} failed",
+            toolchain.describe()
+        ));
     }
     let built = target_dir.join("ebpf").join(TARGET).join("release/rdmatop-ebpf");
     let object = target_dir.join(OBJECT);

@@ -24,6 +24,7 @@ use super::{
 use crate::{
     app::source::{Ended, Feed},
     model::input::{EbpfState, Input, Note},
+    source::privileges::Raised,
 };
 
 /// How often modules are looked at.
@@ -91,7 +92,11 @@ impl Manager {
             let modules = module_generations(Path::new("/sys/module"));
             let options = self.options.clone();
             // Loading is system calls and the verifier: off the thread that draws.
-            let started = tokio::task::spawn_blocking(move || Session::start(&options)).await;
+            let started = tokio::task::spawn_blocking(move || {
+                let _rights = Raised::for_attach();
+                Session::start(&options)
+            })
+            .await;
             let why = match started {
                 Ok(Ok(session)) => self.serve(session, &feed, &modules, first).await,
                 Ok(Err(error)) => self.without(&error, &modules).await,
