@@ -139,6 +139,22 @@ impl<T: Transport> Sampler<T> {
             sample.ports.push(PortSample { port, info, counters });
         }
 
+        let claimed = sample.device.port_count;
+        if claimed > MAX_PORTS {
+            let request = format!("ports of {name} from {}", MAX_PORTS + 1).into();
+            let reason = format!("not asked: {claimed} ports are more than one refresh reads").into();
+            let info = Some(Err(RequestError {
+                request,
+                reason,
+                errno: None,
+            }));
+            sample.ports.push(PortSample {
+                port: MAX_PORTS + 1,
+                info,
+                counters: None,
+            });
+        }
+
         let summary = self
             .nldev
             .summary(index)
