@@ -185,6 +185,14 @@ impl Devices {
         self.at(index, ts_ns, &name).uid
     }
 
+    /// When a generation ended, if it has.
+    pub(super) fn ended_ns(&self, uid: u64) -> Option<u64> {
+        self.gone
+            .iter()
+            .find(|gone| gone.uid == uid)
+            .map(|gone| gone.at_ns)
+    }
+
     pub(super) fn get(&self, uid: u64) -> Option<&Device> {
         self.by_index.values().find(|device| device.uid == uid)
     }

@@ -240,6 +240,17 @@ impl Engine {
         }
     }
 
+    /// Adds a QP. One told of after its device went has gone with it.
+    fn insert_qp(&mut self, object: u64, key: qps::Key, first_ns: u64, now: Now) -> u64 {
+        let uid = self
+            .qps
+            .insert(object, key, first_ns, now.mono_ns, &mut self.processes);
+        if let Some(ended_ns) = self.devices.ended_ns(key.device) {
+            self.qps.end(uid, ended_ns, &mut self.processes);
+        }
+        uid
+    }
+
     fn process_gone(&mut self, pid: u32, now: Now) {
         let uid = self.processes.gone(pid, now.mono_ns);
         let holds = uid

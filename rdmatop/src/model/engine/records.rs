@@ -153,12 +153,7 @@ impl Engine {
         } else {
             self.qps.find(prefix.object, key, ts_ns, &mut self.processes)
         };
-        let uid = found.or_else(|| {
-            Some(
-                self.qps
-                    .insert(prefix.object, key?, ts_ns, now.mono_ns, &mut self.processes),
-            )
-        })?;
+        let uid = found.or_else(|| Some(self.insert_qp(prefix.object, key?, ts_ns, now)))?;
         self.qps.set_object(uid, prefix.object);
         self.qps.set_device(uid, device, &mut self.processes);
         if kind == EventKind::QpCreate {
