@@ -1,8 +1,8 @@
 //! The engine: folds inputs into state, hands out events and snapshots. No I/O, no clock.
 //!
-//! * Records keep the QP table ([`records`]); dumps are its initial sync and its repair ([`dump`]).
-//! * Sweeps of the counter slots give traffic ([`traffic`]), readings of devices give ports ([`ports`]).
-//! * Everything is named by what it is, not by what it is called: [`devices`], [`qps`], [`processes`].
+//! * Records keep the QP table (`records`); dumps are its initial sync and its repair (`dump`).
+//! * Sweeps of the counter slots give traffic (`traffic`), readings of devices give ports (`ports`).
+//! * Everything is named by what it is, not by what it is called: `devices`, `qps`, `processes`.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

@@ -155,3 +155,16 @@ fn a_reading_older_than_an_event_cannot_say_that_its_device_is_gone() {
     host.pass(10).devices(vec![]);
     assert!(host.tick().devices.is_empty());
 }
+
+#[test]
+fn a_renamed_rxe_device_without_a_driver_link_still_has_its_packets() {
+    let mut host = Host::new();
+    let mut device = counting(1, "foo/bar", "", &[("sent_pkts", 7), ("rcvd_pkts", 8)]);
+    device.driver = None;
+    host.pass(1).devices(vec![device]);
+    let port = &host.tick().ports[0];
+    assert_eq!(
+        (port.tx_packets.unwrap().total, port.rx_packets.unwrap().total),
+        (7, 8)
+    );
+}
