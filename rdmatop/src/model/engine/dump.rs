@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     Engine,
-    qps::{Key, Owner},
+    qp::{Key, Owner},
 };
 use crate::model::input::{Now, QpReading, QpsSample};
 

@@ -26,6 +26,7 @@ mod names;
 mod ports;
 mod processes;
 mod providers;
+mod qp;
 mod qps;
 mod records;
 mod rows;
@@ -80,7 +81,7 @@ pub struct Engine {
     processes: processes::Processes,
     qps: qps::Qps,
     regions: memory::Regions,
-    cm_owners: HashMap<u32, qps::Owner>,
+    cm_owners: HashMap<u32, qp::Owner>,
     traffic: traffic::Traffic,
     verbs: verbs::Verbs,
     losses: losses::Losses,
@@ -241,7 +242,7 @@ impl Engine {
     }
 
     /// Adds a QP. One told of after its device went has gone with it.
-    fn insert_qp(&mut self, object: u64, key: qps::Key, first_ns: u64, now: Now) -> u64 {
+    fn insert_qp(&mut self, object: u64, key: qp::Key, first_ns: u64, now: Now) -> u64 {
         let uid = self
             .qps
             .insert(object, key, first_ns, now.mono_ns, &mut self.processes);

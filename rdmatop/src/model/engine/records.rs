@@ -9,7 +9,7 @@ use rdmatop_common::event::{
 use super::{
     Engine, address,
     memory::Region,
-    qps::{Key, Owner},
+    qp::{Key, Owner},
     verbs::is_probe,
 };
 use crate::model::{

@@ -10,7 +10,7 @@ use rdmatop_common::counters::{QpSlot, slot_flag};
 use super::{
     Engine,
     meter::is_stale,
-    qps::{Key, Owner},
+    qp::{Key, Owner},
     tally::Tally,
 };
 use crate::model::input::{Now, SlotsSample};
