@@ -1,0 +1,2 @@
+//! Views: they read snapshots and events, and write. They know nothing of sources.
+pub mod tui;
