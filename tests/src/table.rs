@@ -1,7 +1,7 @@
 //! Text for the log of the tests, printed past libtest's capture: a skip and an equality table must be seen
 //! when everything passes.
 
-use std::io::Write;
+use std::{fmt::Write as _, io::Write as _};
 
 /// Prints one line to the log.
 pub fn say(line: &str) {
@@ -90,7 +90,8 @@ impl Table {
         );
         for row in &self.rows {
             let mark = if row.ok { "" } else { "  DIFFERS" };
-            text += &format!(
+            let _ = write!(
+                text,
                 "\n{:a$}  {:b$}  {:>c$}  {:>d$}{mark}",
                 row.workload, row.counter, row.expected, row.got
             );

@@ -226,7 +226,7 @@ fn a_running_pair_owns_the_qps_it_names() -> Result<()> {
     let Some(_lab) = Lab::enter("running pair") else {
         return Ok(());
     };
-    let pair = Perftest::new("ib_send_bw").args(&["-D", "4"]).start()?;
+    let pair = Perftest::new("ib_send_bw").iterations(30_000).start()?;
     pair.wait_connected()?;
     let (server, client) = pair.qpns();
     for (side, qpns) in [(&pair.server, server), (&pair.client, client)] {
