@@ -7,7 +7,11 @@ use std::{
 };
 
 #[path = "../xtask/src/ebpf_toolchain.rs"]
-#[allow(dead_code, unreachable_pub, reason = "xtask shares this file and uses the rest of it")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "xtask shares this file and uses the rest of it"
+)]
 mod ebpf_toolchain;
 
 fn object() -> Result<PathBuf, String> {

@@ -207,7 +207,7 @@ pub fn qp(
     pid: Option<u32>,
     comm: &str,
     traffic: Traffic,
-) -> QpRow {
+) -> Arc<QpRow> {
     let mut timeline = Vec::new();
     for (at, step) in (0u64..).zip(0..=state.min(3)) {
         let duration_ns = (at > 0).then_some(40_000 + at * 11_000);
@@ -231,7 +231,7 @@ pub fn qp(
         bytes(&traffic.rx_bytes),
         usize::try_from(uid).unwrap_or(0),
     );
-    QpRow {
+    Arc::new(QpRow {
         uid,
         device_uid: Some(1),
         device: device.into(),
@@ -249,13 +249,13 @@ pub fn qp(
         since_attach: false,
         remote_qpn: (state >= 2).then_some(qpn + 1),
         path_mtu: (state >= 2).then_some(4096),
-        age_ns: Some(192 * S),
+        born_mono_ns: Some(NOW - 192 * S),
         sq_psn: Some(4_959_146),
         rq_psn: Some(1_187_002),
         timeline,
         traffic,
         history,
-    }
+    })
 }
 
 fn verb(pid: u32, comm: &str, verb: &str, calls: f64, errors: &[(u32, u64)], probe: bool) -> VerbRow {
@@ -403,7 +403,7 @@ pub fn busy() -> Snapshot {
     let t = || traffic(1.5e4, 65536.0, 0);
     s.qps
         .push(qp(1, "mlx5_0", 1, 3, None, "[ib_core]", Traffic::default()));
-    s.qps[0].qp_type = Some(QpType(1));
+    Arc::make_mut(&mut s.qps[0]).qp_type = Some(QpType(1));
     s.qps.extend((0..6).map(|n| {
         qp(
             10 + n,
@@ -460,7 +460,7 @@ pub fn busy() -> Snapshot {
         "ib_send_lat",
         traffic(0.0, 64.0, 0),
     );
-    done.exited = true;
+    Arc::make_mut(&mut done).exited = true;
     s.qps.push(done);
     s.verbs
         .push(verb(4242, "ib_write_bw", "modify_qp", 0.2, &[], false));
@@ -540,7 +540,9 @@ pub fn degraded() -> Snapshot {
     s.processes
         .iter_mut()
         .for_each(|p| p.traffic = Traffic::default());
-    s.qps.iter_mut().for_each(|q| q.traffic = Traffic::default());
+    s.qps
+        .iter_mut()
+        .for_each(|q| Arc::make_mut(q).traffic = Traffic::default());
     s.ports[2].tx_bytes = None;
     s.ports[2].rx_bytes = None;
     s.verbs.clear();

@@ -157,11 +157,12 @@ pub(super) static SPEC: Spec = Spec {
             align: Align::Right,
             on: true,
             cell: |c, i, _| {
-                Cell::value(format::known(row(c.snapshot, i).age_ns, |ns| {
-                    format::age(ns / 1_000_000_000)
-                }))
+                Cell::value(format::known(
+                    row(c.snapshot, i).age_ns(c.snapshot.mono_ns),
+                    |ns| format::age(ns / 1_000_000_000),
+                ))
             },
-            key: Some(|c, i| Key::num(row(c.snapshot, i).age_ns.map(|ns| ns as f64))),
+            key: Some(|c, i| Key::num(row(c.snapshot, i).age_ns(c.snapshot.mono_ns).map(|ns| ns as f64))),
         },
         Column {
             id: "tx_wr",

@@ -43,7 +43,9 @@ pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
             ("path MTU", number(q.path_mtu)),
             (
                 "age",
-                format::known(q.age_ns, |ns| format::age(ns / 1_000_000_000)),
+                format::known(q.age_ns(state.snapshot.mono_ns), |ns| {
+                    format::age(ns / 1_000_000_000)
+                }),
             ),
             ("SQ PSN", number(q.sq_psn)),
             ("RQ PSN", number(q.rq_psn)),
