@@ -157,7 +157,7 @@ impl Manager {
             Some(ring) => match unsafe { AsyncFd::register(ring) } {
                 Ok(ring) => {
                     self.tell_start(&Ok(attached));
-                    self.read(ring, feed, modules).await
+                    self.read(ring, &mut session, feed, modules).await
                 }
                 Err(error) => self.no_ring(&error.to_string()),
             },
@@ -179,6 +179,7 @@ impl Manager {
     async fn read(
         &mut self,
         mut ring: AsyncFd<RingBuf<MapData>>,
+        session: &mut Session,
         feed: &Feed,
         modules: &Generations,
     ) -> Result<Why, Ended> {
@@ -193,6 +194,7 @@ impl Manager {
                     return Ok(Why::Stopped);
                 }
                 _ = watch.tick() => {
+                    session.flush_log();
                     if module_generations(Path::new("/sys/module")) != *modules {
                         drain(ring.get_mut(), feed).await?;
                         return Ok(Why::ModulesChanged);
