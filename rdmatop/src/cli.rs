@@ -147,7 +147,7 @@ pub struct ProbesArgs {
 }
 
 /// Arguments of `man`.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct ManArgs {
     /// Write rdmatop.1 and a page for each command into DIR
     #[arg(long, value_name = "DIR")]

@@ -1,2 +1,6 @@
 //! The `rdmatop` program: see the library.
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    rdmatop::app::main(std::env::args_os())
+}

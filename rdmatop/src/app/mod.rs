@@ -1,4 +1,121 @@
 //! What ties the sources, the engine and the views together: one mode, one set of sources, one channel.
+//!
+//! ```text
+//! sampler thread --- one round when asked --+
+//! eBPF thread ------ when something happens-+--> one bounded channel --> pump (engine) --> watch: snapshots
+//!                                                                                     \--> mpsc: events --> view
+//! ```
+//! The pump runs alone on the runtime's thread. Whatever may block has a thread of its own: sampling, the eBPF
+//! side, writing lines, drawing.
+mod files;
 pub mod host;
+mod live;
+mod once;
+mod plan;
+mod probes;
+mod pump;
+mod ready;
+mod sampler;
+mod signals;
+mod sink;
+mod sort;
 pub mod source;
+mod summary;
+mod targets;
 pub mod time;
+mod trace;
+mod writer;
+
+#[cfg(test)]
+mod fake;
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{self, Cli};
+use crate::exit::{Exit, Stop, Written, written};
+use crate::text;
+use plan::{Mode, Plan, Terminal};
+
+/// The whole program: parses `args`, runs the mode, says on stderr in one line what went wrong.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let outcome = match Cli::try_parse_from(args) {
+        Ok(cli) => run(&cli),
+        Err(error) if error.use_stderr() => {
+            say(&cli::one_line(&error));
+            Ok(Exit::Usage)
+        }
+        // --help and --version.
+        Err(text) => print(&text.to_string()).map(|_| Exit::Ok),
+    };
+    outcome
+        .unwrap_or_else(|stop| {
+            say(&format!("rdmatop: {}", stop.line));
+            stop.exit
+        })
+        .into()
+}
+
+fn run(cli: &Cli) -> Result<Exit, Stop> {
+    let plan = plan::plan(cli, &Terminal::here())?;
+    match &plan.mode {
+        Mode::Man(args) => files::man(args),
+        Mode::Completions(shell) => files::completions(*shell),
+        Mode::Live { .. } => block_on(live::run(&plan)),
+        Mode::Lines { .. } => block_on(trace::run(&plan)),
+        Mode::Once { .. } => block_on(once::run(&plan)),
+        Mode::Probes { .. } => block_on(probes::run(&plan)),
+    }
+}
+
+/// One thread is enough: the pump is the only task that works, all else waits.
+fn block_on(mode: impl Future<Output = Result<Exit, Stop>>) -> Result<Exit, Stop> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Stop::failure(format!("cannot start: {e}; are there too many open files or threads?")))?;
+    let outcome = runtime.block_on(mode);
+    // A thread that hangs in the kernel must not keep the program from ending.
+    runtime.shutdown_background();
+    outcome
+}
+
+impl Terminal {
+    fn here() -> Self {
+        let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        Self {
+            stdout: io::stdout().is_terminal(),
+            dumb: std::env::var_os("TERM").is_some_and(|term| term == "dumb"),
+            no_color: set("NO_COLOR"),
+        }
+    }
+}
+
+/// One line on stderr. Nobody is left to be told when that fails.
+fn say(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{}", text::sanitize(line.as_bytes()));
+}
+
+/// Everything to stdout at once.
+fn print(text: &str) -> Result<Written, Stop> {
+    let mut out = io::stdout().lock();
+    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// The line for a machine without RDMA, `None` when there is some.
+fn nothing_to_show(plan: &Plan, no_rdma: Option<&str>, devices: usize) -> Option<String> {
+    if devices > 0 {
+        return None;
+    }
+    let line = no_rdma.map_or_else(
+        || "no RDMA device: the kernel lists none; load the driver of your NIC, or see rdma(8)".to_owned(),
+        str::to_owned,
+    );
+    Some(match &plan.filter.device {
+        Some(device) => format!("{line} (--device {device})"),
+        None => line,
+    })
+}

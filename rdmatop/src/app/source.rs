@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::mpsc;
 
-use crate::model::input::{Input, Note};
+use crate::model::input::Input;
 
 /// What one round of sampling is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,12 +39,22 @@ pub trait Source: Send {
 pub struct Sources {
     /// Asked in this order: who the devices are comes before what they did.
     pub polled: Vec<Box<dyn Source>>,
-    /// Started once the channel is there: sources that speak up by themselves.
-    pub pushing: Vec<Box<dyn FnOnce(Feed) + Send>>,
-    /// What is missing on this machine, known before anything was read.
-    pub missing: Vec<Note>,
-    /// No RDMA at all, in one line; the views that print end with it.
+    /// The eBPF side, when it is wanted.
+    pub pushing: Option<Pushing>,
+    /// The kernel has RDMA loaded, with or without a device.
+    pub subsystem: bool,
+    /// No RDMA device, in one line; the views that print end with it.
     pub no_rdma: Option<String>,
+}
+
+/// A source that speaks up by itself.
+pub struct Pushing {
+    /// Starts it, once the channel is there. Must return soon: whatever waits gets a thread of its own.
+    pub start: Box<dyn FnOnce(Feed) + Send>,
+    /// Told once: how many programs count, or why none does.
+    pub started: tokio::sync::oneshot::Receiver<Result<usize, String>>,
+    /// Asks it to hand over what it still has and to let go of its feed.
+    pub stop: Box<dyn FnOnce() + Send>,
 }
 
 /// A message to the engine.

@@ -1,0 +1,75 @@
+//! `--once`: two samples, one print.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use super::plan::{Mode, Plan};
+use super::pump::{Pump, Settings};
+use super::source::Sources;
+use super::{nothing_to_show, ready, say, sort, targets};
+use crate::exit::{Exit, Stop, written};
+use crate::model::engine::EngineConfig;
+use crate::model::snapshot::Snapshot;
+use crate::source::root::Root;
+use crate::view::{json, line};
+
+/// Loading programs is up to the verifier; on a slow machine some seconds. Without them the sample goes on.
+const START_LIMIT: Duration = Duration::from_secs(15);
+
+pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
+    let (snapshot, no_rdma) = measure(plan, ready::sources(plan)).await?;
+    let as_json = plan.mode == Mode::Once { json: true };
+    if let Some(line) = no_rdma {
+        if as_json {
+            print(&snapshot, true)?;
+        }
+        return Err(Stop::nothing(line));
+    }
+    print(&snapshot, as_json)?;
+    Ok(Exit::Ok)
+}
+
+/// The snapshot as it is to be printed, and the one line of a machine without RDMA.
+async fn measure(plan: &Plan, mut sources: Sources) -> Result<(Arc<Snapshot>, Option<String>), Stop> {
+    let no_rdma = sources.no_rdma.take();
+    if no_rdma.is_some() {
+        // There is nothing to attach to.
+        sources.pushing = None;
+    }
+    let settings = Settings {
+        engine: EngineConfig::keep_all(),
+        filter: plan.filter.clone(),
+        counters: true,
+    };
+    let (mut pump, ebpf) = Pump::start(sources, settings)?;
+    if let Some(ebpf) = ebpf
+        && pump.wait(timeout(START_LIMIT, ebpf.started)).await.is_err()
+    {
+        say("rdmatop: the eBPF programs are not loaded yet: counting by netlink and /sys only");
+    }
+    pump.sample().await?;
+    let nothing = nothing_to_show(plan, no_rdma.as_deref(), pump.latest().devices.len());
+    if nothing.is_none() {
+        targets::device(&plan.filter, pump.latest())?;
+        pump.wait(sleep(plan.delay)).await;
+        pump.sample().await?;
+        targets::rdma_process(&plan.filter, pump.latest(), &Root::default())?;
+    }
+    let mut snapshot = pump.subscribe().borrow().clone();
+    sort::processes(&mut Arc::make_mut(&mut snapshot).processes, plan.sort.unwrap_or_default());
+    Ok((snapshot, nothing))
+}
+
+fn print(snapshot: &Snapshot, as_json: bool) -> Result<(), Stop> {
+    let mut bytes = Vec::new();
+    if as_json {
+        json::snapshot(&mut bytes, snapshot).map_err(|e| Stop::failure(format!("cannot make JSON: {e}")))?;
+    } else {
+        bytes = line::once::text(snapshot).into_bytes();
+    }
+    let mut out = io::stdout().lock();
+    written(out.write_all(&bytes).and_then(|()| out.flush())).map(|_| ())
+}

@@ -1,0 +1,180 @@
+//! From the command line and the terminal to a mode. Pure.
+
+use std::time::Duration;
+
+use crate::cli::{AttachMode, Cli, Command, ManArgs, SortColumn};
+use crate::exit::Stop;
+use crate::model::filter::Filter;
+
+/// What the outside tells about where output goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Terminal {
+    /// stdout is a terminal.
+    pub(super) stdout: bool,
+    /// `TERM=dumb`: it can show lines and nothing else.
+    pub(super) dumb: bool,
+    /// `NO_COLOR` is set.
+    pub(super) no_color: bool,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// The live view.
+    Live {
+        /// Opened on the trace tab.
+        trace: bool,
+    },
+    /// Event lines.
+    Lines {
+        /// As JSON.
+        json: bool,
+    },
+    /// One sample.
+    Once {
+        /// As JSON.
+        json: bool,
+    },
+    /// The table of programs.
+    Probes {
+        /// As JSON.
+        json: bool,
+    },
+    /// The man page.
+    Man(ManArgs),
+    /// Completions.
+    Completions(clap_complete::Shell),
+}
+
+/// A mode and how to run it.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) mode: Mode,
+    pub(super) delay: Duration,
+    pub(super) delay_given: bool,
+    pub(super) duration: Option<Duration>,
+    pub(super) filter: Filter,
+    pub(super) sort: Option<SortColumn>,
+    /// `None`: no eBPF.
+    pub(super) attach: Option<AttachMode>,
+    pub(super) color: bool,
+}
+
+/// Decides. A usage error names the way out.
+pub(super) fn plan(cli: &Cli, terminal: &Terminal) -> Result<Plan, Stop> {
+    let view = &cli.view;
+    let mut attach = (!view.no_ebpf).then(|| view.attach.unwrap_or_default());
+    let mode = match &cli.command {
+        Some(Command::Probes(args)) => {
+            attach = Some(args.attach.unwrap_or_default());
+            Mode::Probes { json: args.json }
+        }
+        Some(Command::Man(args)) => Mode::Man(args.clone()),
+        Some(Command::Completions(args)) => Mode::Completions(args.shell),
+        None => view_mode(cli, terminal)?,
+    };
+    Ok(Plan {
+        mode,
+        delay: view.delay(),
+        delay_given: view.delay.is_some(),
+        duration: view.duration,
+        filter: Filter {
+            pid: view.pid,
+            comm: view.comm.clone(),
+            device: view.device.clone(),
+            events: view.event_kinds().unwrap_or_default(),
+        },
+        sort: view.sort,
+        attach,
+        color: !view.no_color && !terminal.no_color,
+    })
+}
+
+fn view_mode(cli: &Cli, terminal: &Terminal) -> Result<Mode, Stop> {
+    let view = &cli.view;
+    let screen = terminal.stdout && !terminal.dumb;
+    if view.once {
+        return Ok(Mode::Once { json: view.json });
+    }
+    if view.trace {
+        return Ok(if screen && !view.json { Mode::Live { trace: true } } else { Mode::Lines { json: view.json } });
+    }
+    if view.json {
+        return Err(Stop::usage(
+            "--json needs --once (the snapshot) or --trace (one object per event); see rdmatop --help",
+        ));
+    }
+    if !screen {
+        let why = if terminal.stdout { "TERM is dumb" } else { "stdout is none" };
+        return Err(Stop::usage(format!(
+            "the live view needs a terminal and {why}; use rdmatop --once for one sample or rdmatop --trace for \
+             event lines"
+        )));
+    }
+    Ok(Mode::Live { trace: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::Exit;
+    use crate::model::event::EventKind;
+    use clap::Parser;
+
+    const SCREEN: Terminal = Terminal { stdout: true, dumb: false, no_color: false };
+    const PIPE: Terminal = Terminal { stdout: false, dumb: false, no_color: false };
+
+    fn of(args: &[&str], terminal: Terminal) -> Result<Plan, Stop> {
+        let cli = Cli::try_parse_from(["rdmatop"].iter().chain(args)).unwrap();
+        plan(&cli, &terminal)
+    }
+
+    #[test]
+    fn a_trace_is_a_tab_on_a_terminal_and_lines_elsewhere() {
+        assert_eq!(of(&["--trace"], SCREEN).unwrap().mode, Mode::Live { trace: true });
+        assert_eq!(of(&["--trace"], PIPE).unwrap().mode, Mode::Lines { json: false });
+        assert_eq!(of(&["--trace", "--json"], SCREEN).unwrap().mode, Mode::Lines { json: true });
+        let dumb = Terminal { dumb: true, ..SCREEN };
+        assert_eq!(of(&["--trace"], dumb).unwrap().mode, Mode::Lines { json: false });
+    }
+
+    #[test]
+    fn a_live_view_without_a_terminal_is_refused_with_the_way_out() {
+        for terminal in [PIPE, Terminal { dumb: true, ..SCREEN }] {
+            let stop = of(&[], terminal).unwrap_err();
+            assert_eq!(stop.exit, Exit::Usage);
+            assert!(stop.line.contains("--once") && stop.line.contains("--trace"), "{stop}");
+        }
+        assert_eq!(of(&[], SCREEN).unwrap().mode, Mode::Live { trace: false });
+    }
+
+    #[test]
+    fn json_alone_is_refused() {
+        assert_eq!(of(&["--json"], SCREEN).unwrap_err().exit, Exit::Usage);
+    }
+
+    #[test]
+    fn the_filter_is_the_same_in_every_mode() {
+        for mode in [&["--once"][..], &["--trace"], &[]] {
+            let args = [mode, &["--pid", "7", "--comm", "x", "--device", "rxe0"]].concat();
+            let filter = of(&args, SCREEN).unwrap().filter;
+            assert_eq!((filter.pid, filter.comm.as_deref(), filter.device.as_deref()), (Some(7), Some("x"), Some("rxe0")));
+        }
+        let events = of(&["--trace", "--event", "cq,qp_error"], PIPE).unwrap().filter.events;
+        assert_eq!(events, [EventKind::QpError, EventKind::CqCreate, EventKind::CqDestroy, EventKind::Lost]);
+    }
+
+    #[test]
+    fn colors_yield_to_the_option_and_to_the_environment() {
+        assert!(of(&[], SCREEN).unwrap().color);
+        assert!(!of(&["--no-color"], SCREEN).unwrap().color);
+        assert!(!of(&[], Terminal { no_color: true, ..SCREEN }).unwrap().color);
+    }
+
+    #[test]
+    fn no_ebpf_means_none_and_probes_always_wants_some() {
+        assert_eq!(of(&["--no-ebpf"], SCREEN).unwrap().attach, None);
+        assert_eq!(of(&["probes"], PIPE).unwrap().attach, Some(AttachMode::Auto));
+        assert_eq!(of(&["--attach", "fentry"], SCREEN).unwrap().attach, Some(AttachMode::Fentry));
+    }
+}

@@ -1,0 +1,43 @@
+//! `rdmatop probes`: attaches, tells what came of it, detaches.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::plan::{Mode, Plan};
+use super::pump::{Pump, Settings};
+use super::{print, ready};
+use crate::exit::{Exit, Stop};
+use crate::model::input::EbpfState;
+use crate::view::{json, line};
+
+/// Loading programs is up to the verifier.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
+    let sources = ready::sources(plan);
+    let (subsystem, no_rdma) = (sources.subsystem, sources.no_rdma.clone());
+    let (mut pump, ebpf) = Pump::start(sources, Settings::default())?;
+    if let Some(ebpf) = ebpf
+        && pump.wait(timeout(START_LIMIT, ebpf.started)).await.is_err()
+    {
+        let line = format!("the programs were not attached within {} s; see dmesg", START_LIMIT.as_secs());
+        return Err(Stop::failure(line));
+    }
+    pump.sample().await?;
+    let health = &pump.latest().health;
+    let text = if plan.mode == (Mode::Probes { json: true }) {
+        let mut bytes = Vec::new();
+        json::probes(&mut bytes, health).map_err(|e| Stop::failure(format!("cannot make JSON: {e}")))?;
+        String::from_utf8_lossy(&bytes).into_owned()
+    } else {
+        line::probes::table(health)
+    };
+    print(&text)?;
+    match &health.ebpf {
+        EbpfState::On { .. } => Ok(Exit::Ok),
+        _ if !subsystem => Err(Stop::nothing(no_rdma.unwrap_or_default())),
+        EbpfState::Unavailable { why } => Err(Stop::failure(format!("no eBPF: {why}"))),
+        EbpfState::Starting | EbpfState::Disabled => Err(Stop::failure("no eBPF: it did not start")),
+    }
+}

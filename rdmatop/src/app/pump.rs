@@ -1,0 +1,273 @@
+//! Turns messages into snapshots and events: the one place that owns the engine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::sampler::Sampler;
+use super::sink::{End, Sink, Tally, asked, over};
+use super::source::{Feed, Message, Sources, Wants};
+use super::time::now;
+use crate::exit::Stop;
+use crate::model::engine::{Engine, EngineConfig};
+use crate::model::filter::Filter;
+use crate::model::input::{EbpfState, Input};
+use crate::model::snapshot::Snapshot;
+
+/// Messages between the sources and the engine: some 4 MB of records at most.
+const CHANNEL: usize = 16_384;
+/// Messages taken at a time: snapshots and signals wait for no more than these.
+const BATCH: usize = 1024;
+/// A round that takes longer has hung.
+const HANG: Duration = Duration::from_secs(3);
+/// A one-shot mode gives up on a round after this.
+const ROUND_LIMIT: Duration = Duration::from_secs(30);
+
+/// How to run the engine.
+#[derive(Debug, Default)]
+pub(super) struct Settings {
+    /// Of the engine.
+    pub(super) engine: EngineConfig,
+    /// What the view gets to see.
+    pub(super) filter: Filter,
+    /// Counters are looked at.
+    pub(super) counters: bool,
+}
+
+/// The part of the eBPF side that a mode holds.
+pub(super) struct EbpfSide {
+    /// Told once: how many programs count, or why none does.
+    pub(super) started: oneshot::Receiver<Result<usize, String>>,
+    /// Asks it to hand over what it has and to end.
+    pub(super) stop: Box<dyn FnOnce() + Send>,
+}
+
+/// The engine and what it is fed from.
+pub(super) struct Pump {
+    engine: Engine,
+    messages: mpsc::Receiver<Message>,
+    sampler: Option<Sampler>,
+    dropped: Arc<AtomicU64>,
+    snapshots: watch::Sender<Arc<Snapshot>>,
+    settings: Settings,
+    round: u64,
+    ordered: Option<Instant>,
+    latest: Arc<Snapshot>,
+    /// eBPF was on when the last round but one ended: the QP table has been dumped since.
+    synced: bool,
+    /// What became of the events.
+    pub(super) tally: Tally,
+}
+
+impl Pump {
+    /// Starts the sources. Nothing is asked of them yet.
+    pub(super) fn start(sources: Sources, settings: Settings) -> Result<(Self, Option<EbpfSide>), Stop> {
+        let (to, messages) = mpsc::channel(CHANNEL);
+        let dropped = Arc::new(AtomicU64::new(0));
+        // The pump keeps no feed: the channel ends when the last source has let go of its own.
+        let feed = Feed::new(to, Arc::clone(&dropped));
+        let sampler = Sampler::start(sources.polled, feed.clone())?;
+        let ebpf = sources.pushing.map(|pushing| {
+            (pushing.start)(feed);
+            EbpfSide { started: pushing.started, stop: pushing.stop }
+        });
+        let mut engine = Engine::new(settings.engine.clone());
+        let latest = engine.tick(now());
+        let pump = Self {
+            engine,
+            messages,
+            sampler: Some(sampler),
+            dropped,
+            snapshots: watch::Sender::new(Arc::clone(&latest)),
+            settings,
+            round: 0,
+            ordered: None,
+            latest,
+            synced: false,
+            tally: Tally::default(),
+        };
+        Ok((pump, ebpf))
+    }
+
+    /// Snapshots as the view gets them: filtered.
+    pub(super) fn subscribe(&self) -> watch::Receiver<Arc<Snapshot>> {
+        self.snapshots.subscribe()
+    }
+
+    /// The last snapshot, whole.
+    pub(super) fn latest(&self) -> &Arc<Snapshot> {
+        &self.latest
+    }
+
+    /// One round of sampling, waited for. For modes that print once.
+    pub(super) async fn sample(&mut self) -> Result<(), Stop> {
+        self.order();
+        let sink = Sink::Nobody;
+        let (_nobody, mut end) = watch::channel(None);
+        let answered = async {
+            while let Some(message) = self.messages.recv().await {
+                if self.take(message, &sink, &mut end).await {
+                    return true;
+                }
+            }
+            false
+        };
+        match timeout(ROUND_LIMIT, answered).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Stop::failure("sampling ended by itself: this is a defect of rdmatop")),
+            Err(_) => Err(Stop::failure(format!(
+                "no answer from {} for {} s; a driver may hold the kernel's RDMA lock, see dmesg",
+                self.sampler.as_ref().map_or("sampling", Sampler::busy_with),
+                ROUND_LIMIT.as_secs()
+            ))),
+        }
+    }
+
+    /// Takes messages until `until` is ready. For modes that print once.
+    pub(super) async fn wait<T>(&mut self, until: impl Future<Output = T>) -> T {
+        let sink = Sink::Nobody;
+        let (_nobody, mut end) = watch::channel(None);
+        tokio::pin!(until);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut until => return done,
+                Some(message) = self.messages.recv() => {
+                    self.take(message, &sink, &mut end).await;
+                }
+                else => return until.await,
+            }
+        }
+    }
+
+    /// Samples at `delay` and takes messages until the end is asked for; then takes what the sources still
+    /// hand over until they have let go, or until the grace is over. `check` sees the first snapshot.
+    pub(super) async fn run(
+        &mut self,
+        sink: &Sink,
+        delay: &mut watch::Receiver<Duration>,
+        end: &mut End,
+        check: impl Fn(&Snapshot) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        let mut batch = Vec::with_capacity(BATCH);
+        let mut checked = false;
+        let mut next = Instant::now();
+        let mut watch_delay = true;
+        let mut ending = end.clone();
+        loop {
+            tokio::select! {
+                biased;
+                () = asked(&mut ending) => break,
+                () = sleep_until(next) => {
+                    next = Instant::now() + *delay.borrow();
+                    self.due();
+                }
+                changed = delay.changed(), if watch_delay => {
+                    watch_delay = changed.is_ok();
+                    next = next.min(Instant::now() + *delay.borrow_and_update());
+                }
+                taken = self.messages.recv_many(&mut batch, BATCH) => {
+                    if taken == 0 {
+                        return Err(Stop::failure("all sources ended by themselves: this is a defect of rdmatop"));
+                    }
+                    for message in batch.drain(..) {
+                        if self.take(message, sink, end).await && !checked {
+                            checked = true;
+                            check(&self.latest)?;
+                        }
+                    }
+                }
+            }
+        }
+        self.drain(sink, end, &mut ending).await;
+        Ok(())
+    }
+
+    async fn drain(&mut self, sink: &Sink, end: &mut End, over_at: &mut End) {
+        self.sampler = None;
+        loop {
+            tokio::select! {
+                biased;
+                message = self.messages.recv() => match message {
+                    Some(message) => { self.take(message, sink, end).await; }
+                    None => break,
+                },
+                () = over(over_at) => break,
+            }
+        }
+        self.tick(sink, end).await;
+    }
+
+    /// It is time for a round: orders one, or says that the one before has hung.
+    fn due(&mut self) {
+        let Some(since) = self.ordered else { return self.order() };
+        if since.elapsed() < HANG {
+            return;
+        }
+        let name = self.sampler.as_ref().map_or("sampling", Sampler::busy_with);
+        let line = format!("no answer from {name} for {} s: values below are old", since.elapsed().as_secs());
+        let mut snapshot = self.engine.tick(now());
+        Arc::make_mut(&mut snapshot).health.errors.push(line);
+        self.publish(snapshot);
+    }
+
+    fn order(&mut self) {
+        let on = matches!(self.latest.health.ebpf, EbpfState::On { .. });
+        let wants = Wants {
+            round: self.round,
+            qps: self.round == 0 || !on || !self.synced || self.engine.wants_repair(),
+            counters: self.settings.counters,
+            processes: self.engine.wants_process().into(),
+        };
+        // A dump that began before the programs counted may miss what came between.
+        self.synced = on;
+        self.round += 1;
+        self.ordered = Some(Instant::now());
+        if let Some(sampler) = &self.sampler {
+            sampler.order(wants);
+        }
+    }
+
+    /// True when a round is done.
+    async fn take(&mut self, message: Message, sink: &Sink, end: &mut End) -> bool {
+        match message {
+            Message::Input(input) => {
+                self.apply(input, sink, end).await;
+                false
+            }
+            Message::RoundDone => {
+                self.ordered = None;
+                self.tick(sink, end).await;
+                true
+            }
+        }
+    }
+
+    async fn apply(&mut self, input: Input, sink: &Sink, end: &mut End) {
+        for event in self.engine.apply(input, now()) {
+            sink.give(event, &self.settings.filter, &mut self.tally, end).await;
+        }
+    }
+
+    async fn tick(&mut self, sink: &Sink, end: &mut End) {
+        // What the live view refused is lost to the user as much as what found our own channel full.
+        let refused = if matches!(sink, Sink::Drop(_)) { self.tally.refused } else { 0 };
+        let dropped = self.dropped.load(Ordering::Relaxed) + refused;
+        if dropped > 0 {
+            self.apply(Input::ChannelDropped(dropped), sink, end).await;
+        }
+        let snapshot = self.engine.tick(now());
+        self.publish(snapshot);
+    }
+
+    fn publish(&mut self, snapshot: Arc<Snapshot>) {
+        let filter = &self.settings.filter;
+        let rows = Filter { events: Vec::new(), ..filter.clone() };
+        let shown = if rows.is_empty() { Arc::clone(&snapshot) } else { Arc::new(rows.apply(&snapshot)) };
+        self.latest = snapshot;
+        self.snapshots.send_replace(shown);
+    }
+}

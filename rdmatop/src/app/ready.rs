@@ -1,0 +1,77 @@
+//! This machine's sources for a plan.
+
+use std::thread;
+
+use tokio::sync::oneshot;
+
+use super::host::{DeviceSource, HealthSource, MapSource, ProcessSource, note};
+use super::plan::Plan;
+use super::source::{Pushing, Source, Sources};
+use crate::model::input::EbpfState;
+use crate::source::ebpf::{Manager, MapSweep, Options, SharedStatus};
+use crate::source::platform::{Platform, missing};
+use crate::source::root::Root;
+
+/// Looks at the machine and makes what is needed; nothing is read from the kernel's RDMA side yet.
+pub(super) fn sources(plan: &Plan) -> Sources {
+    let root = Root::default();
+    let platform = Platform::read(&root);
+    let remedies = missing(&platform);
+    let no_rdma = remedies.iter().find(|remedy| remedy.id.starts_with("no-rdma")).map(ToString::to_string);
+    // Who said --no-ebpf need not be told that there is none.
+    let told = remedies.iter().filter(|remedy| plan.attach.is_some() || !remedy.what.starts_with("No eBPF"));
+    let notes = told.map(note).collect();
+    let status = SharedStatus::default();
+    let sweep = MapSweep::default();
+    if plan.attach.is_none() {
+        status.update(|status| status.state = EbpfState::Disabled);
+    }
+    let mut polled: Vec<Box<dyn Source>> =
+        vec![Box::new(DeviceSource::new(root.clone())), Box::new(ProcessSource::new(root.clone()))];
+    if plan.attach.is_some() {
+        polled.push(Box::new(MapSource::new(sweep.clone())));
+    }
+    polled.push(Box::new(HealthSource::new(root, status.clone(), &platform, notes)));
+    Sources {
+        polled,
+        pushing: plan.attach.map(|_| ebpf(Manager::new(Options::default(), status, sweep))),
+        subsystem: platform.rdma_devices.is_some(),
+        no_rdma,
+    }
+}
+
+/// The eBPF side gets a thread: the ring buffer is drained while the engine works.
+fn ebpf(manager: Manager) -> Pushing {
+    let (told, started) = oneshot::channel();
+    let (failed, handle) = (SharedTell::new(told), manager.stop_handle());
+    let tell = failed.clone();
+    let manager = manager.on_start(move |outcome| tell.once(outcome.clone()));
+    let start = move |feed| {
+        let work = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime.block_on(manager.run(feed)),
+            Err(e) => failed.once(Err(format!("cannot start its thread: {e}"))),
+        };
+        // Without a thread nobody tells the start: the closure and with it the sender are dropped, which the
+        // receiver sees.
+        drop(thread::Builder::new().name("ebpf".to_owned()).spawn(work));
+    };
+    Pushing { start: Box::new(start), started, stop: Box::new(move || handle.stop()) }
+}
+
+/// A one-shot sender that two owners share; the first to speak is heard.
+#[derive(Clone)]
+struct SharedTell(std::sync::Arc<std::sync::Mutex<Option<oneshot::Sender<Result<usize, String>>>>>);
+
+impl SharedTell {
+    fn new(to: oneshot::Sender<Result<usize, String>>) -> Self {
+        Self(std::sync::Arc::new(std::sync::Mutex::new(Some(to))))
+    }
+
+    fn once(&self, outcome: Result<usize, String>) {
+        let mut to = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(to) = to.take() {
+            // The mode may have ended meanwhile.
+            let _ = to.send(outcome);
+        }
+    }
+}

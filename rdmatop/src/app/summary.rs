@@ -1,0 +1,44 @@
+//! The last line of a trace: whether what was printed is all there was.
+
+use std::time::Duration;
+
+use super::sink::Tally;
+use crate::view::line::units;
+
+/// One line for stderr. Losses are always in it, the zero too: silence would say nothing.
+pub(super) fn line(tally: Tally, printed: u64, lost: u64, ran: Duration) -> String {
+    let Tally { seen, filtered, .. } = tally;
+    let mut parts = vec![format!("{seen} events seen"), format!("{printed} printed")];
+    if filtered > 0 {
+        parts.push(format!("{filtered} filtered out"));
+    }
+    // Asked for and not on the other side of the pipe: refused by a full or closed writer, or cut off in it.
+    let unprinted = seen.saturating_sub(filtered).saturating_sub(printed);
+    if unprinted > 0 {
+        parts.push(format!("{unprinted} not printed because the reader went away or was too slow"));
+    }
+    parts.push(format!("{lost} lost"));
+    let nanos = u64::try_from(ran.as_nanos()).unwrap_or(u64::MAX);
+    format!("rdmatop: {} in {}", parts.join(", "), units::duration(nanos))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_losses_are_told_even_when_there_are_none() {
+        let line = line(Tally { seen: 3, filtered: 0, refused: 0 }, 3, 0, Duration::from_millis(1500));
+        assert_eq!(line, "rdmatop: 3 events seen, 3 printed, 0 lost in 1.50s");
+    }
+
+    #[test]
+    fn printed_filtered_and_unprinted_add_up_to_seen() {
+        let line = line(Tally { seen: 10, filtered: 2, refused: 1 }, 5, 7, Duration::from_secs(60));
+        assert_eq!(
+            line,
+            "rdmatop: 10 events seen, 5 printed, 2 filtered out, 3 not printed because the reader went away or was \
+             too slow, 7 lost in 60.0s"
+        );
+    }
+}

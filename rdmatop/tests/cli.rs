@@ -1,0 +1,190 @@
+//! The real binary on this machine. What needs a machine without RDMA says so and passes over one that has it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn rdmatop() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rdmatop"));
+    command.env_remove("NO_COLOR").env_remove("TERM").stdin(Stdio::null());
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    rdmatop().args(args).output().expect("the binary runs")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("UTF-8")
+}
+
+/// The only line on stderr.
+fn line(output: &Output) -> &str {
+    let stderr = text(&output.stderr);
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    stderr.trim_end()
+}
+
+fn without_rdma() -> bool {
+    let none = !Path::new("/sys/class/infiniband").exists();
+    if !none {
+        eprintln!("skipped: this machine has RDMA");
+    }
+    none
+}
+
+#[test]
+fn the_help_is_stable() {
+    let output = run(&["--help"]);
+    assert_eq!(output.status.code(), Some(0));
+    insta::assert_snapshot!(text(&output.stdout));
+    let output = run(&["probes", "--help"]);
+    insta::assert_snapshot!(text(&output.stdout));
+}
+
+#[test]
+fn the_version_names_the_program() {
+    let output = run(&["--version"]);
+    assert_eq!(text(&output.stdout), concat!("rdmatop ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn a_usage_error_is_one_line_and_exit_code_2() {
+    let cases: [&[&str]; 16] = [
+        &["--nonsense"],
+        &["nonsense"],
+        &["--delay", "0"],
+        &["--delay", "-1"],
+        &["--delay", "NaN"],
+        &["--delay", "3601"],
+        &["--delay"],
+        &["--pid", "0"],
+        &["--pid", "x"],
+        &["--comm", ""],
+        &["--once", "--trace"],
+        &["--trace", "--event", "qp_creat"],
+        &["--trace", "--no-ebpf"],
+        &["--once", "--duration", "1"],
+        &["--json"],
+        &["--no-ebpf", "--attach", "kprobe"],
+    ];
+    let mut lines = String::new();
+    for args in cases {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+        lines.push_str(&format!("{}\n  {}\n", args.join(" "), line(&output)));
+    }
+    insta::assert_snapshot!(lines);
+}
+
+#[test]
+fn a_live_view_without_a_terminal_says_what_to_use_instead() {
+    let output = run(&[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(line(&output).contains("--once") && line(&output).contains("--trace"));
+}
+
+#[test]
+fn one_sample_without_rdma_is_one_line_and_exit_code_3() {
+    if !without_rdma() {
+        return;
+    }
+    let begin = Instant::now();
+    let output = run(&["--once", "--delay", "60"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(output.stdout.is_empty());
+    assert!(line(&output).starts_with("rdmatop: No RDMA"), "{}", line(&output));
+    assert!(begin.elapsed() < Duration::from_secs(30), "it does not wait for what cannot come");
+}
+
+#[test]
+fn json_without_rdma_is_a_snapshot_with_empty_lists() {
+    if !without_rdma() {
+        return;
+    }
+    let output = run(&["--once", "--json"]);
+    assert_eq!(output.status.code(), Some(3));
+    line(&output);
+    assert_eq!(text(&output.stdout).lines().count(), 1);
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(value["schema"], 1);
+    for list in ["devices", "ports", "processes", "qps", "verbs"] {
+        assert_eq!(value[list].as_array().map(Vec::len), Some(0), "{list}");
+    }
+    assert!(value["time"].as_u64().is_some_and(|time| time > 1_700_000_000_000_000_000));
+}
+
+#[test]
+fn a_trace_without_rdma_is_one_line_and_exit_code_3() {
+    if !without_rdma() {
+        return;
+    }
+    for args in [&["--trace"][..], &["--trace", "--json"]] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(3));
+        assert!(output.stdout.is_empty());
+        line(&output);
+    }
+}
+
+#[test]
+fn probes_without_rdma_say_why() {
+    if !without_rdma() {
+        return;
+    }
+    let output = run(&["probes"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stdout).starts_with("eBPF: unavailable: "), "{}", text(&output.stdout));
+    let output = run(&["probes", "--json"]);
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(value["ebpf"]["state"], "unavailable");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let mut child = rdmatop()
+        .args(["completions", "zsh"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0));
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_full_disk_is_a_failure_in_one_line() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
+    let output = rdmatop().args(["man"]).stdout(full).output().expect("the binary runs");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(line(&output).contains("No space left"), "{}", line(&output));
+}
+
+#[test]
+fn hidden_commands_write_the_man_page_and_completions() {
+    let output = run(&["man"]);
+    assert!(text(&output.stdout).contains(".TH rdmatop 1"));
+    for shell in ["bash", "zsh", "fish"] {
+        let output = run(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text(&output.stdout).contains("no-ebpf"), "{shell}");
+    }
+    assert!(!text(&run(&["--help"]).stdout).contains("completions"));
+}
+
+#[test]
+fn help_into_a_closed_pipe_is_quiet() {
+    let mut child = rdmatop().arg("--help").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
+    let mut first = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().expect("stdout"));
+    stdout.read_line(&mut first).expect("a line");
+    drop(stdout);
+    let mut stderr = String::new();
+    child.stderr.take().expect("stderr").read_to_string(&mut stderr).expect("stderr");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    assert_eq!(stderr, "");
+}
