@@ -4,7 +4,7 @@ use std::{fs, process::Command};
 
 use anyhow::Result;
 
-use crate::child::output;
+use crate::{child::output, lab};
 
 /// Probes registered now: lines of tracefs' `kprobe_events` and of debugfs' `kprobes/list`.
 pub fn probes() -> Result<Vec<String>> {
@@ -58,11 +58,14 @@ fn next_program(after: u32) -> Result<Option<u32>> {
     }
 }
 
-/// Unloads and loads rdma_rxe and makes the device again.
-pub fn reload_rxe(device: &str, netdev: &str) -> Result<()> {
+/// Unloads and loads rdma_rxe and makes its devices again.
+pub fn reload_rxe() -> Result<()> {
+    let names = lab::devices()?;
+    let links: Result<Vec<_>> = names.iter().map(|name| Ok((name, lab::netdev(name)?))).collect();
+    let links = links?;
     output(Command::new("rmmod").arg("rdma_rxe"))?;
     output(Command::new("modprobe").arg("rdma_rxe"))?;
-    add_link(device, netdev)
+    links.iter().try_for_each(|(name, netdev)| add_link(name, netdev))
 }
 
 /// `rdma link add DEVICE type rxe netdev NETDEV`.

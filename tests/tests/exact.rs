@@ -3,6 +3,8 @@
 //! Each window is one `rdmatop --once --json --delay N`: the rows of QPs that were destroyed inside of it must
 //! still be in the sample (`exited`). Lossless pairs are held to equality; lossy ones to sum rules.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use rdmatop_tests::{
     lab::{self, DEVICE, Lab},
@@ -18,6 +20,8 @@ use rdmatop_tests::{
 const WINDOW: u64 = 40;
 /// A receive completion of UD counts the 40 bytes of GRH, in the kernel and so in rdmatop.
 const GRH: u64 = 40;
+/// How long a receiver is stopped.
+const STOPPED: Duration = Duration::from_secs(3);
 
 /// What one side of a pair has to show per QP.
 #[derive(Clone, Copy, Default)]
@@ -101,7 +105,7 @@ fn check(table: &mut Table, sample: &Snapshot, case: &Case, accounts: &Accounts)
         let process = sample.process(account.pid)?;
         for &qpn in &account.qpns {
             let qp = sample.qp(account.pid, qpn)?;
-            check_row(table, &format!("{} {side} QP {qpn}", case.name), &qp, expect, 1);
+            check_row(table, &format!("{} {side} QP {qpn}", case.name), qp, expect, 1);
             table.rule(
                 case.name,
                 "exited",
@@ -122,7 +126,7 @@ fn check(table: &mut Table, sample: &Snapshot, case: &Case, accounts: &Accounts)
             check_row(
                 table,
                 &format!("{} {side} process", case.name),
-                &process,
+                process,
                 expect,
                 account.qpns.len() as u64,
             );
@@ -131,7 +135,7 @@ fn check(table: &mut Table, sample: &Snapshot, case: &Case, accounts: &Accounts)
     Ok(())
 }
 
-fn check_row(table: &mut Table, name: &str, row: &Row<'_>, expect: Expect, times: u64) {
+fn check_row(table: &mut Table, name: &str, row: Row<'_>, expect: Expect, times: u64) {
     table.equal(name, "tx_wr", expect.tx * times, row.total("tx_wr"));
     table.equal(name, "tx_wr_posted", expect.tx * times, row.total("tx_wr_posted"));
     table.equal(
@@ -331,11 +335,7 @@ fn a_stopped_receiver_shows_as_rnr_waits_and_loses_no_count() -> Result<()> {
     let n = 20_000;
     let window = Window::open(60, &[])?;
     let naks = lab::hw_counter(DEVICE, "rcvd_rnr_err")?.context("no rcvd_rnr_err")?;
-    let pair = Perftest::new("ib_send_bw").iterations(n).size(1024).start()?;
-    pair.wait_connected()?;
-    pair.server.signal(libc::SIGSTOP)?;
-    std::thread::sleep(std::time::Duration::from_secs(3));
-    pair.server.signal(libc::SIGCONT)?;
+    let pair = perftest::with_stopped_receiver(n, 1024, STOPPED)?;
     let accounts = pair.finish()?;
     let naks = lab::hw_counter(DEVICE, "rcvd_rnr_err")?.context("no rcvd_rnr_err")? - naks;
     let sample = window.close()?;
@@ -414,21 +414,7 @@ fn a_dead_peer_ends_in_one_retry_error_and_flushes_that_add_up() -> Result<()> {
         return Ok(());
     };
     let window = Window::open(60, &[])?;
-    // 7 retries are endless on rxe; only -R lets perftest set another number. -Q 1: every request completes.
-    let pair = Perftest::new("ib_send_bw")
-        .cm()
-        .iterations(200_000)
-        .args(&["-Q", "1"]);
-    let mut pair = pair.client_args(&["--retry_count=1"]).start()?;
-    pair.wait_connected()?;
-    std::thread::sleep(std::time::Duration::from_secs(1));
-    pair.server.signal(libc::SIGKILL)?;
-    let status = pair.client.wait(perftest::LIMIT)?;
-    assert!(
-        !status.success(),
-        "the client did not notice: {}",
-        pair.client.out.text()
-    );
+    let pair = perftest::with_killed_server()?;
     let (_, qpns) = pair.qpns();
     let sample = window.close()?;
     let qp = sample.qp(pair.client.pid(), qpns[0])?;

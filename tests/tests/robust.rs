@@ -76,7 +76,7 @@ fn sigkill_leaves_nothing_attached() -> Result<()> {
         "something is pinned in /sys/fs/bpf"
     );
     // Nothing holds the module either.
-    kernel::reload_rxe(DEVICE, "dummy0")
+    kernel::reload_rxe()
 }
 
 #[test]
@@ -105,11 +105,10 @@ fn the_module_can_be_reloaded_under_the_trace_which_goes_on_or_shows_the_gap() -
     let Some(_lab) = Lab::enter("module reload") else {
         return Ok(());
     };
-    let netdev = lab::netdev(DEVICE)?;
     let trace = Trace::start(&["--attach", "kprobe"])?;
     traffic::run("qp-churn", &["--count", "5"])?;
     let start = Instant::now();
-    kernel::reload_rxe(DEVICE, &netdev).context("rdmatop blocks the module")?;
+    kernel::reload_rxe().context("rdmatop blocks the module")?;
     ensure!(
         start.elapsed() < Duration::from_secs(20),
         "the reload took {:?}",
