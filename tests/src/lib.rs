@@ -3,6 +3,7 @@
 pub mod args;
 pub mod child;
 pub mod events;
+pub mod kernel;
 pub mod lab;
 pub mod perftest;
 pub mod rdmatop;

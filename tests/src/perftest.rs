@@ -260,6 +260,40 @@ fn listens_cm(port: u16) -> Result<Option<()>> {
         .then_some(()))
 }
 
+/// A pair whose receiver is stopped for `time` while the sender goes on: it meets RNR NAKs.
+pub fn with_stopped_receiver(iterations: u64, size: u64, time: Duration) -> Result<Pair> {
+    let pair = Perftest::new("ib_send_bw")
+        .iterations(iterations)
+        .size(size)
+        .start()?;
+    pair.wait_connected()?;
+    pair.server.signal(libc::SIGSTOP)?;
+    std::thread::sleep(time);
+    pair.server.signal(libc::SIGCONT)?;
+    Ok(pair)
+}
+
+/// A pair whose server was killed, and whose client has found out and ended. Every request asks for a completion.
+pub fn with_killed_server() -> Result<Pair> {
+    // rxe takes 7 retries, perftest's default, as endless; only with -R can another number be set.
+    let pair = Perftest::new("ib_send_bw")
+        .cm()
+        .iterations(1_000_000)
+        .size(1024)
+        .args(&["-Q", "1"]);
+    let mut pair = pair.args(&["--retry_count=1"]).start()?;
+    pair.wait_connected()?;
+    std::thread::sleep(Duration::from_secs(1));
+    pair.server.signal(libc::SIGKILL)?;
+    let status = pair.client.wait(LIMIT)?;
+    ensure!(
+        !status.success(),
+        "the client did not notice that its peer was killed:\n{}",
+        pair.client.out.text()
+    );
+    Ok(pair)
+}
+
 /// The status that perftest printed when a completion failed (`Completion with error ... status N`).
 pub fn printed_status(side: &Child) -> Result<u32> {
     let text = format!("{}\n{}", side.out.text(), side.err.text());

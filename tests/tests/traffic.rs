@@ -6,8 +6,9 @@ use std::{process::Command, time::Duration};
 use anyhow::{Context, Result};
 use rdmatop_tests::{
     child::output,
+    kernel,
     lab::{self, DEVICE, Lab},
-    perftest::{Pair, Perftest},
+    perftest::{self, Pair, Perftest},
     table::Table,
     traffic::{self, Traffic, id, number},
     wait,
@@ -271,4 +272,51 @@ fn the_wire_carries_traffic_and_loses_packets_when_told_to() -> Result<()> {
     drop(loss);
     assert!(retries()? > before, "no retry although packets were lost");
     Ok(())
+}
+
+#[test]
+fn a_stopped_receiver_makes_the_sender_wait_and_nothing_is_lost() -> Result<()> {
+    let Some(_lab) = Lab::enter("stopped receiver") else {
+        return Ok(());
+    };
+    let naks = || lab::hw_counter(DEVICE, "rcvd_rnr_err").map(Option::unwrap_or_default);
+    let before = naks()?;
+    let accounts = perftest::with_stopped_receiver(20_000, 1024, Duration::from_secs(3))?.finish()?;
+    assert_eq!(accounts.client.iterations, 20_000);
+    assert!(naks()? > before, "no RNR NAK although the receiver stood still");
+    Ok(())
+}
+
+#[test]
+fn a_client_whose_server_is_killed_ends_with_a_retry_error() -> Result<()> {
+    let Some(_lab) = Lab::enter("killed server") else {
+        return Ok(());
+    };
+    let pair = perftest::with_killed_server()?;
+    assert_eq!(perftest::printed_status(&pair.client)?, 12);
+    Ok(())
+}
+
+#[test]
+fn a_reloaded_module_gives_the_devices_back() -> Result<()> {
+    let Some(_lab) = Lab::enter("reload") else {
+        return Ok(());
+    };
+    let before = lab::devices()?;
+    kernel::reload_rxe()?;
+    assert_eq!(lab::devices()?, before);
+    assert_eq!(
+        Perftest::new("ib_send_bw")
+            .iterations(100)
+            .run()?
+            .client
+            .iterations,
+        100
+    );
+    assert!(
+        kernel::probes()?.is_empty(),
+        "someone traces: {:?}",
+        kernel::probes()?
+    );
+    kernel::bpf_programs().map(drop)
 }
