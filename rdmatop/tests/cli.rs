@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 
 fn rdmatop() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rdmatop"));
-    command.env_remove("NO_COLOR").env_remove("TERM").stdin(Stdio::null());
+    command
+        .env_remove("NO_COLOR")
+        .env_remove("TERM")
+        .stdin(Stdio::null());
     command
 }
 
@@ -46,7 +49,10 @@ fn the_help_is_stable() {
 #[test]
 fn the_version_names_the_program() {
     let output = run(&["--version"]);
-    assert_eq!(text(&output.stdout), concat!("rdmatop ", env!("CARGO_PKG_VERSION"), "\n"));
+    assert_eq!(
+        text(&output.stdout),
+        concat!("rdmatop ", env!("CARGO_PKG_VERSION"), "\n")
+    );
 }
 
 #[test]
@@ -96,7 +102,10 @@ fn one_sample_without_rdma_is_one_line_and_exit_code_3() {
     assert_eq!(output.status.code(), Some(3));
     assert!(output.stdout.is_empty());
     assert!(line(&output).starts_with("rdmatop: No RDMA"), "{}", line(&output));
-    assert!(begin.elapsed() < Duration::from_secs(30), "it does not wait for what cannot come");
+    assert!(
+        begin.elapsed() < Duration::from_secs(30),
+        "it does not wait for what cannot come"
+    );
 }
 
 #[test]
@@ -113,7 +122,11 @@ fn json_without_rdma_is_a_snapshot_with_empty_lists() {
     for list in ["devices", "ports", "processes", "qps", "verbs"] {
         assert_eq!(value[list].as_array().map(Vec::len), Some(0), "{list}");
     }
-    assert!(value["time"].as_u64().is_some_and(|time| time > 1_700_000_000_000_000_000));
+    assert!(
+        value["time"]
+            .as_u64()
+            .is_some_and(|time| time > 1_700_000_000_000_000_000)
+    );
 }
 
 #[test]
@@ -136,7 +149,11 @@ fn probes_without_rdma_say_why() {
     }
     let output = run(&["probes"]);
     assert_eq!(output.status.code(), Some(3));
-    assert!(text(&output.stdout).starts_with("eBPF: unavailable: "), "{}", text(&output.stdout));
+    assert!(
+        text(&output.stdout).starts_with("eBPF: unavailable: "),
+        "{}",
+        text(&output.stdout)
+    );
     let output = run(&["probes", "--json"]);
     let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(value["ebpf"]["state"], "unavailable");
@@ -158,8 +175,15 @@ fn a_reader_that_goes_away_is_no_failure() {
 
 #[test]
 fn a_full_disk_is_a_failure_in_one_line() {
-    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
-    let output = rdmatop().args(["man"]).stdout(full).output().expect("the binary runs");
+    let full = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .expect("/dev/full");
+    let output = rdmatop()
+        .args(["man"])
+        .stdout(full)
+        .output()
+        .expect("the binary runs");
     assert_eq!(output.status.code(), Some(1));
     assert!(line(&output).contains("No space left"), "{}", line(&output));
 }
@@ -180,13 +204,23 @@ fn hidden_commands_write_the_man_page_and_completions() {
 
 #[test]
 fn help_into_a_closed_pipe_is_quiet() {
-    let mut child = rdmatop().arg("--help").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
+    let mut child = rdmatop()
+        .arg("--help")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("runs");
     let mut first = String::new();
     let mut stdout = BufReader::new(child.stdout.take().expect("stdout"));
     stdout.read_line(&mut first).expect("a line");
     drop(stdout);
     let mut stderr = String::new();
-    child.stderr.take().expect("stderr").read_to_string(&mut stderr).expect("stderr");
+    child
+        .stderr
+        .take()
+        .expect("stderr")
+        .read_to_string(&mut stderr)
+        .expect("stderr");
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
     assert_eq!(stderr, "");
 }

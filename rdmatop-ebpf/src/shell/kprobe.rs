@@ -23,6 +23,8 @@ macro_rules! entry {
                 _n += 1;
             )*
             if enabled() {
+                #[cfg(feature = "log")]
+                aya_log_ebpf::debug!(&ctx, concat!(stringify!($name), " entered"));
                 let _ = $body;
             }
             0

@@ -16,11 +16,18 @@ pub(super) struct Fake {
 
 impl Fake {
     pub(super) fn new(rounds: Vec<Vec<Input>>) -> Self {
-        Self { rounds: rounds.into_iter(), asked: Arc::default(), hang: Duration::ZERO }
+        Self {
+            rounds: rounds.into_iter(),
+            asked: Arc::default(),
+            hang: Duration::ZERO,
+        }
     }
 
     pub(super) fn hanging(hang: Duration) -> Self {
-        Self { hang, ..Self::new(Vec::new()) }
+        Self {
+            hang,
+            ..Self::new(Vec::new())
+        }
     }
 }
 
@@ -43,7 +50,15 @@ pub(super) fn devices(names: &[&str]) -> Input {
     let devices = names
         .iter()
         .zip(0..)
-        .map(|(name, index)| DeviceReading { index, name: (*name).to_owned(), ..DeviceReading::default() })
+        .map(|(name, index)| DeviceReading {
+            index,
+            name: (*name).to_owned(),
+            ..DeviceReading::default()
+        })
         .collect();
-    Input::Devices(Box::new(DevicesSample { mono_ns: now().mono_ns, devices, errors: Vec::new() }))
+    Input::Devices(Box::new(DevicesSample {
+        mono_ns: now().mono_ns,
+        devices,
+        errors: Vec::new(),
+    }))
 }

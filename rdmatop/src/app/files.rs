@@ -37,7 +37,10 @@ fn render(command: clap::Command) -> io::Result<Vec<u8>> {
 fn write_pages(dir: &Path) -> io::Result<()> {
     let top = command();
     for sub in top.get_subcommands().filter(|sub| !sub.is_hide_set()) {
-        std::fs::write(dir.join(Man::new(sub.clone()).get_filename()), render(sub.clone())?)?;
+        std::fs::write(
+            dir.join(Man::new(sub.clone()).get_filename()),
+            render(sub.clone())?,
+        )?;
     }
     std::fs::write(dir.join("rdmatop.1"), render(top)?)
 }
@@ -56,11 +59,17 @@ mod tests {
     fn every_visible_command_has_a_page_of_its_own() {
         let dir = tempfile::tempdir().unwrap();
         write_pages(dir.path()).unwrap();
-        let mut names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        let mut names: Vec<_> = std::fs::read_dir(dir.path())
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
         names.sort();
         assert_eq!(names, ["rdmatop-probes.1", "rdmatop.1"]);
         let page = std::fs::read_to_string(dir.path().join("rdmatop-probes.1")).unwrap();
-        assert!(page.contains("rdmatop-probes") && page.contains("attached or not"), "{page}");
+        assert!(
+            page.contains("rdmatop-probes") && page.contains("attached or not"),
+            "{page}"
+        );
     }
 
     #[test]

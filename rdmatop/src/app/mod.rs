@@ -76,7 +76,11 @@ fn block_on(mode: impl Future<Output = Result<Exit, Stop>>) -> Result<Exit, Stop
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|e| Stop::failure(format!("cannot start: {e}; are there too many open files or threads?")))?;
+        .map_err(|e| {
+            Stop::failure(format!(
+                "cannot start: {e}; are there too many open files or threads?"
+            ))
+        })?;
     let outcome = runtime.block_on(mode);
     // A thread that hangs in the kernel must not keep the program from ending.
     runtime.shutdown_background();

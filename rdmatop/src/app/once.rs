@@ -59,7 +59,10 @@ async fn measure(plan: &Plan, mut sources: Sources) -> Result<(Arc<Snapshot>, Op
         targets::rdma_process(&plan.filter, pump.latest(), &Root::default())?;
     }
     let mut snapshot = pump.subscribe().borrow().clone();
-    sort::processes(&mut Arc::make_mut(&mut snapshot).processes, plan.sort.unwrap_or_default());
+    sort::processes(
+        &mut Arc::make_mut(&mut snapshot).processes,
+        plan.sort.unwrap_or_default(),
+    );
     Ok((snapshot, nothing))
 }
 

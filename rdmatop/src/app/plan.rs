@@ -95,7 +95,11 @@ fn view_mode(cli: &Cli, terminal: &Terminal) -> Result<Mode, Stop> {
         return Ok(Mode::Once { json: view.json });
     }
     if view.trace {
-        return Ok(if screen && !view.json { Mode::Live { trace: true } } else { Mode::Lines { json: view.json } });
+        return Ok(if screen && !view.json {
+            Mode::Live { trace: true }
+        } else {
+            Mode::Lines { json: view.json }
+        });
     }
     if view.json {
         return Err(Stop::usage(
@@ -103,7 +107,11 @@ fn view_mode(cli: &Cli, terminal: &Terminal) -> Result<Mode, Stop> {
         ));
     }
     if !screen {
-        let why = if terminal.stdout { "TERM is dumb" } else { "stdout is none" };
+        let why = if terminal.stdout {
+            "TERM is dumb"
+        } else {
+            "stdout is none"
+        };
         return Err(Stop::usage(format!(
             "the live view needs a terminal and {why}; use rdmatop --once for one sample or rdmatop --trace for \
              event lines"
@@ -119,8 +127,16 @@ mod tests {
     use crate::model::event::EventKind;
     use clap::Parser;
 
-    const SCREEN: Terminal = Terminal { stdout: true, dumb: false, no_color: false };
-    const PIPE: Terminal = Terminal { stdout: false, dumb: false, no_color: false };
+    const SCREEN: Terminal = Terminal {
+        stdout: true,
+        dumb: false,
+        no_color: false,
+    };
+    const PIPE: Terminal = Terminal {
+        stdout: false,
+        dumb: false,
+        no_color: false,
+    };
 
     fn of(args: &[&str], terminal: Terminal) -> Result<Plan, Stop> {
         let cli = Cli::try_parse_from(["rdmatop"].iter().chain(args)).unwrap();
@@ -131,7 +147,10 @@ mod tests {
     fn a_trace_is_a_tab_on_a_terminal_and_lines_elsewhere() {
         assert_eq!(of(&["--trace"], SCREEN).unwrap().mode, Mode::Live { trace: true });
         assert_eq!(of(&["--trace"], PIPE).unwrap().mode, Mode::Lines { json: false });
-        assert_eq!(of(&["--trace", "--json"], SCREEN).unwrap().mode, Mode::Lines { json: true });
+        assert_eq!(
+            of(&["--trace", "--json"], SCREEN).unwrap().mode,
+            Mode::Lines { json: true }
+        );
         let dumb = Terminal { dumb: true, ..SCREEN };
         assert_eq!(of(&["--trace"], dumb).unwrap().mode, Mode::Lines { json: false });
     }
@@ -141,7 +160,10 @@ mod tests {
         for terminal in [PIPE, Terminal { dumb: true, ..SCREEN }] {
             let stop = of(&[], terminal).unwrap_err();
             assert_eq!(stop.exit, Exit::Usage);
-            assert!(stop.line.contains("--once") && stop.line.contains("--trace"), "{stop}");
+            assert!(
+                stop.line.contains("--once") && stop.line.contains("--trace"),
+                "{stop}"
+            );
         }
         assert_eq!(of(&[], SCREEN).unwrap().mode, Mode::Live { trace: false });
     }
@@ -156,23 +178,50 @@ mod tests {
         for mode in [&["--once"][..], &["--trace"], &[]] {
             let args = [mode, &["--pid", "7", "--comm", "x", "--device", "rxe0"]].concat();
             let filter = of(&args, SCREEN).unwrap().filter;
-            assert_eq!((filter.pid, filter.comm.as_deref(), filter.device.as_deref()), (Some(7), Some("x"), Some("rxe0")));
+            assert_eq!(
+                (filter.pid, filter.comm.as_deref(), filter.device.as_deref()),
+                (Some(7), Some("x"), Some("rxe0"))
+            );
         }
-        let events = of(&["--trace", "--event", "cq,qp_error"], PIPE).unwrap().filter.events;
-        assert_eq!(events, [EventKind::QpError, EventKind::CqCreate, EventKind::CqDestroy, EventKind::Lost]);
+        let events = of(&["--trace", "--event", "cq,qp_error"], PIPE)
+            .unwrap()
+            .filter
+            .events;
+        assert_eq!(
+            events,
+            [
+                EventKind::QpError,
+                EventKind::CqCreate,
+                EventKind::CqDestroy,
+                EventKind::Lost
+            ]
+        );
     }
 
     #[test]
     fn colors_yield_to_the_option_and_to_the_environment() {
         assert!(of(&[], SCREEN).unwrap().color);
         assert!(!of(&["--no-color"], SCREEN).unwrap().color);
-        assert!(!of(&[], Terminal { no_color: true, ..SCREEN }).unwrap().color);
+        assert!(
+            !of(
+                &[],
+                Terminal {
+                    no_color: true,
+                    ..SCREEN
+                }
+            )
+            .unwrap()
+            .color
+        );
     }
 
     #[test]
     fn no_ebpf_means_none_and_probes_always_wants_some() {
         assert_eq!(of(&["--no-ebpf"], SCREEN).unwrap().attach, None);
         assert_eq!(of(&["probes"], PIPE).unwrap().attach, Some(AttachMode::Auto));
-        assert_eq!(of(&["--attach", "fentry"], SCREEN).unwrap().attach, Some(AttachMode::Fentry));
+        assert_eq!(
+            of(&["--attach", "fentry"], SCREEN).unwrap().attach,
+            Some(AttachMode::Fentry)
+        );
     }
 }

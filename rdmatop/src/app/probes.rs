@@ -21,7 +21,10 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     if let Some(ebpf) = ebpf
         && pump.wait(timeout(START_LIMIT, ebpf.started)).await.is_err()
     {
-        let line = format!("the programs were not attached within {} s; see dmesg", START_LIMIT.as_secs());
+        let line = format!(
+            "the programs were not attached within {} s; see dmesg",
+            START_LIMIT.as_secs()
+        );
         return Err(Stop::failure(line));
     }
     pump.sample().await?;

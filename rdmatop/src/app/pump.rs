@@ -72,7 +72,10 @@ impl Pump {
         let sampler = Sampler::start(sources.polled, feed.clone())?;
         let ebpf = sources.pushing.map(|pushing| {
             (pushing.start)(feed);
-            EbpfSide { started: pushing.started, stop: pushing.stop }
+            EbpfSide {
+                started: pushing.started,
+                stop: pushing.stop,
+            }
         });
         let mut engine = Engine::new(settings.engine.clone());
         let latest = engine.tick(now());
@@ -117,7 +120,9 @@ impl Pump {
         };
         match timeout(ROUND_LIMIT, answered).await {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Stop::failure("sampling ended by itself: this is a defect of rdmatop")),
+            Ok(false) => Err(Stop::failure(
+                "sampling ended by itself: this is a defect of rdmatop",
+            )),
             Err(_) => Err(Stop::failure(format!(
                 "no answer from {} for {} s; a driver may hold the kernel's RDMA lock, see dmesg",
                 self.sampler.as_ref().map_or("sampling", Sampler::busy_with),
@@ -203,12 +208,17 @@ impl Pump {
 
     /// It is time for a round: orders one, or says that the one before has hung.
     fn due(&mut self) {
-        let Some(since) = self.ordered else { return self.order() };
+        let Some(since) = self.ordered else {
+            return self.order();
+        };
         if since.elapsed() < HANG {
             return;
         }
         let name = self.sampler.as_ref().map_or("sampling", Sampler::busy_with);
-        let line = format!("no answer from {name} for {} s: values below are old", since.elapsed().as_secs());
+        let line = format!(
+            "no answer from {name} for {} s: values below are old",
+            since.elapsed().as_secs()
+        );
         let mut snapshot = self.engine.tick(now());
         Arc::make_mut(&mut snapshot).health.errors.push(line);
         self.publish(snapshot);
@@ -248,13 +258,18 @@ impl Pump {
 
     async fn apply(&mut self, input: Input, sink: &Sink, end: &mut End) {
         for event in self.engine.apply(input, now()) {
-            sink.give(event, &self.settings.filter, &mut self.tally, end).await;
+            sink.give(event, &self.settings.filter, &mut self.tally, end)
+                .await;
         }
     }
 
     async fn tick(&mut self, sink: &Sink, end: &mut End) {
         // What the live view refused is lost to the user as much as what found our own channel full.
-        let refused = if matches!(sink, Sink::Drop(_)) { self.tally.refused } else { 0 };
+        let refused = if matches!(sink, Sink::Drop(_)) {
+            self.tally.refused
+        } else {
+            0
+        };
         let dropped = self.dropped.load(Ordering::Relaxed) + refused;
         if dropped > 0 {
             self.apply(Input::ChannelDropped(dropped), sink, end).await;
@@ -265,8 +280,15 @@ impl Pump {
 
     fn publish(&mut self, snapshot: Arc<Snapshot>) {
         let filter = &self.settings.filter;
-        let rows = Filter { events: Vec::new(), ..filter.clone() };
-        let shown = if rows.is_empty() { Arc::clone(&snapshot) } else { Arc::new(rows.apply(&snapshot)) };
+        let rows = Filter {
+            events: Vec::new(),
+            ..filter.clone()
+        };
+        let shown = if rows.is_empty() {
+            Arc::clone(&snapshot)
+        } else {
+            Arc::new(rows.apply(&snapshot))
+        };
         self.latest = snapshot;
         self.snapshots.send_replace(shown);
     }

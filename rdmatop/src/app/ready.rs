@@ -17,24 +17,38 @@ pub(super) fn sources(plan: &Plan) -> Sources {
     let root = Root::default();
     let platform = Platform::read(&root);
     let remedies = missing(&platform);
-    let no_rdma = remedies.iter().find(|remedy| remedy.id.starts_with("no-rdma")).map(ToString::to_string);
+    let no_rdma = remedies
+        .iter()
+        .find(|remedy| remedy.id.starts_with("no-rdma"))
+        .map(ToString::to_string);
     // Who said --no-ebpf need not be told that there is none.
-    let told = remedies.iter().filter(|remedy| plan.attach.is_some() || !remedy.what.starts_with("No eBPF"));
+    let told = remedies
+        .iter()
+        .filter(|remedy| plan.attach.is_some() || !remedy.what.starts_with("No eBPF"));
     let notes = told.map(note).collect();
     let status = SharedStatus::default();
     let sweep = MapSweep::default();
     if plan.attach.is_none() {
         status.update(|status| status.state = EbpfState::Disabled);
     }
-    let mut polled: Vec<Box<dyn Source>> =
-        vec![Box::new(DeviceSource::new(root.clone())), Box::new(ProcessSource::new(root.clone()))];
+    let mut polled: Vec<Box<dyn Source>> = vec![
+        Box::new(DeviceSource::new(root.clone())),
+        Box::new(ProcessSource::new(root.clone())),
+    ];
     if plan.attach.is_some() {
         polled.push(Box::new(MapSource::new(sweep.clone())));
     }
-    polled.push(Box::new(HealthSource::new(root, status.clone(), &platform, notes)));
+    polled.push(Box::new(HealthSource::new(
+        root,
+        status.clone(),
+        &platform,
+        notes,
+    )));
     Sources {
         polled,
-        pushing: plan.attach.map(|_| ebpf(Manager::new(Options::default(), status, sweep))),
+        pushing: plan
+            .attach
+            .map(|_| ebpf(Manager::new(Options::default(), status, sweep))),
         subsystem: platform.rdma_devices.is_some(),
         no_rdma,
     }
@@ -55,7 +69,11 @@ fn ebpf(manager: Manager) -> Pushing {
         // receiver sees.
         drop(thread::Builder::new().name("ebpf".to_owned()).spawn(work));
     };
-    Pushing { start: Box::new(start), started, stop: Box::new(move || handle.stop()) }
+    Pushing {
+        start: Box::new(start),
+        started,
+        stop: Box::new(move || handle.stop()),
+    }
 }
 
 /// A one-shot sender that two owners share; the first to speak is heard.

@@ -37,7 +37,10 @@ impl Sampler {
 
     /// The source whose turn it is, to name it when a round hangs.
     pub(super) fn busy_with(&self) -> &'static str {
-        self.names.get(self.turn.load(Ordering::Relaxed)).copied().unwrap_or("sampling")
+        self.names
+            .get(self.turn.load(Ordering::Relaxed))
+            .copied()
+            .unwrap_or("sampling")
     }
 }
 

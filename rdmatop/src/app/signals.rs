@@ -33,7 +33,11 @@ impl Signals {
             Ok(Self {
                 int: signal(SignalKind::interrupt())?,
                 term: signal(SignalKind::terminate())?,
-                hup: if ignored { None } else { Some(signal(SignalKind::hangup())?) },
+                hup: if ignored {
+                    None
+                } else {
+                    Some(signal(SignalKind::hangup())?)
+                },
             })
         };
         open().map_err(|e| Stop::failure(format!("cannot handle signals: {e}")))
@@ -60,7 +64,9 @@ impl Ending {
     pub(super) fn outcome(self) -> Result<Exit, Stop> {
         match self {
             Self::Asked => Ok(Exit::Ok),
-            Self::TerminalGone => Err(Stop::failure("the terminal went away (SIGHUP); use nohup to go on without it")),
+            Self::TerminalGone => Err(Stop::failure(
+                "the terminal went away (SIGHUP); use nohup to go on without it",
+            )),
         }
     }
 }
@@ -68,7 +74,9 @@ impl Ending {
 /// Whether SIGHUP was ignored when we were started: bit 0 of `SigIgn` in /proc/self/status, proc(5).
 fn hup_ignored(root: &Root) -> bool {
     const LIMIT: usize = 16 << 10;
-    let Some(raw) = root.bytes(&root.proc("self/status"), LIMIT) else { return false };
+    let Some(raw) = root.bytes(&root.proc("self/status"), LIMIT) else {
+        return false;
+    };
     String::from_utf8_lossy(&raw)
         .lines()
         .find_map(|line| line.strip_prefix("SigIgn:"))

@@ -87,15 +87,30 @@ mod tests {
         let (to, mut from) = mpsc::channel(1);
         let (_asker, mut end) = watch::channel(None);
         let sink = Sink::Drop(to);
-        let filter = Filter { events: vec![EventKind::QpCreate], ..Filter::default() };
+        let filter = Filter {
+            events: vec![EventKind::QpCreate],
+            ..Filter::default()
+        };
         let mut tally = Tally::default();
         for kind in [EventKind::QpCreate, EventKind::QpCreate, EventKind::MrReg] {
             sink.give(event(kind), &filter, &mut tally, &mut end).await;
         }
-        assert_eq!(tally, Tally { seen: 3, filtered: 1, refused: 1 });
+        assert_eq!(
+            tally,
+            Tally {
+                seen: 3,
+                filtered: 1,
+                refused: 1
+            }
+        );
         assert!(from.try_recv().is_ok());
-        sink.give(event(EventKind::Lost), &filter, &mut tally, &mut end).await;
-        assert_eq!(from.try_recv().unwrap().event, EventKind::Lost, "losses pass every filter");
+        sink.give(event(EventKind::Lost), &filter, &mut tally, &mut end)
+            .await;
+        assert_eq!(
+            from.try_recv().unwrap().event,
+            EventKind::Lost,
+            "losses pass every filter"
+        );
         assert_eq!(tally.seen, 3, "a loss is no lifecycle event");
     }
 
@@ -105,11 +120,20 @@ mod tests {
         let (asker, mut end) = watch::channel(None);
         let sink = Sink::Wait(to);
         let (filter, mut tally) = (Filter::default(), Tally::default());
-        sink.give(event(EventKind::MrReg), &filter, &mut tally, &mut end).await;
+        sink.give(event(EventKind::MrReg), &filter, &mut tally, &mut end)
+            .await;
         let begin = Instant::now();
         asker.send(Some(begin + Duration::from_millis(200))).unwrap();
-        sink.give(event(EventKind::MrReg), &filter, &mut tally, &mut end).await;
-        assert_eq!(tally, Tally { seen: 2, filtered: 0, refused: 1 });
+        sink.give(event(EventKind::MrReg), &filter, &mut tally, &mut end)
+            .await;
+        assert_eq!(
+            tally,
+            Tally {
+                seen: 2,
+                filtered: 0,
+                refused: 1
+            }
+        );
         assert!(begin.elapsed() >= Duration::from_millis(200));
     }
 }

@@ -8,7 +8,11 @@ use crate::model::value::Counter;
 
 /// Sorts; what is unknown comes last, ties by pid and name so that two runs give the same order.
 pub(super) fn processes(rows: &mut [ProcessRow], by: SortColumn) {
-    rows.sort_by(|a, b| order(a, b, by).then_with(|| a.pid.cmp(&b.pid)).then_with(|| a.comm.cmp(&b.comm)));
+    rows.sort_by(|a, b| {
+        order(a, b, by)
+            .then_with(|| a.pid.cmp(&b.pid))
+            .then_with(|| a.comm.cmp(&b.comm))
+    });
 }
 
 fn order(a: &ProcessRow, b: &ProcessRow, by: SortColumn) -> Ordering {
@@ -60,7 +64,10 @@ mod tests {
         let mut rows = fixture::snapshot().processes;
         let mut third = rows[0].clone();
         (third.uid, third.pid, third.comm, third.qps) = (3, Some(9), "aaa".into(), 7);
-        third.traffic.tx_bytes = third.traffic.tx_bytes.map(|c| Counter { rate: Some(1e12), ..c });
+        third.traffic.tx_bytes = third.traffic.tx_bytes.map(|c| Counter {
+            rate: Some(1e12),
+            ..c
+        });
         third.verb_errors = None;
         third.traffic.completion_errors = None;
         rows.push(third);

@@ -15,7 +15,9 @@ pub(super) fn line(tally: Tally, printed: u64, lost: u64, ran: Duration) -> Stri
     // Asked for and not on the other side of the pipe: refused by a full or closed writer, or cut off in it.
     let unprinted = seen.saturating_sub(filtered).saturating_sub(printed);
     if unprinted > 0 {
-        parts.push(format!("{unprinted} not printed because the reader went away or was too slow"));
+        parts.push(format!(
+            "{unprinted} not printed because the reader went away or was too slow"
+        ));
     }
     parts.push(format!("{lost} lost"));
     let nanos = u64::try_from(ran.as_nanos()).unwrap_or(u64::MAX);
@@ -28,13 +30,31 @@ mod tests {
 
     #[test]
     fn the_losses_are_told_even_when_there_are_none() {
-        let line = line(Tally { seen: 3, filtered: 0, refused: 0 }, 3, 0, Duration::from_millis(1500));
+        let line = line(
+            Tally {
+                seen: 3,
+                filtered: 0,
+                refused: 0,
+            },
+            3,
+            0,
+            Duration::from_millis(1500),
+        );
         assert_eq!(line, "rdmatop: 3 events seen, 3 printed, 0 lost in 1.50s");
     }
 
     #[test]
     fn printed_filtered_and_unprinted_add_up_to_seen() {
-        let line = line(Tally { seen: 10, filtered: 2, refused: 1 }, 5, 7, Duration::from_secs(60));
+        let line = line(
+            Tally {
+                seen: 10,
+                filtered: 2,
+                refused: 1,
+            },
+            5,
+            7,
+            Duration::from_secs(60),
+        );
         assert_eq!(
             line,
             "rdmatop: 10 events seen, 5 printed, 2 filtered out, 3 not printed because the reader went away or was \

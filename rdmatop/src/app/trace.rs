@@ -59,9 +59,15 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
         _ => Format::Lines,
     };
     let mut signals = Signals::take()?;
-    let look_at = out.try_clone().map_err(|e| Stop::failure(format!("cannot use stdout: {e}")))?;
+    let look_at = out
+        .try_clone()
+        .map_err(|e| Stop::failure(format!("cannot use stdout: {e}")))?;
     let (to, mut writer) = writer::start(format, out)?;
-    let settings = Settings { engine: EngineConfig::default(), filter: plan.filter.clone(), counters: false };
+    let settings = Settings {
+        engine: EngineConfig::default(),
+        filter: plan.filter.clone(),
+        counters: false,
+    };
     let (mut pump, ebpf) = Pump::start(sources, settings)?;
     let Some(EbpfSide { mut started, stop }) = ebpf else {
         return Err(Stop::usage("--trace needs eBPF"));
@@ -145,7 +151,10 @@ async fn deadline(begin: Instant, duration: Option<Duration>) {
 
 /// Waits until nobody reads `out` any more. Only a write would tell, and an idle trace writes nothing.
 async fn unread(out: BorrowedFd<'_>) {
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     loop {
         // No event is asked for: poll(2) gives POLLERR all the same when the read end of a pipe is closed.
         let mut ends = [PollFd::from_borrowed_fd(out, PollFlags::empty())];

@@ -52,7 +52,12 @@ pub(super) fn start(
     Ok((to, Writer { printed, outcome }))
 }
 
-fn work(format: Format, mut out: impl Write, mut from: mpsc::Receiver<Event>, printed: &AtomicU64) -> io::Result<()> {
+fn work(
+    format: Format,
+    mut out: impl Write,
+    mut from: mpsc::Receiver<Event>,
+    printed: &AtomicU64,
+) -> io::Result<()> {
     let mut batch = Vec::with_capacity(BATCH_BYTES);
     let mut text = String::new();
     if format == Format::Lines {
@@ -67,7 +72,11 @@ fn work(format: Format, mut out: impl Write, mut from: mpsc::Receiver<Event>, pr
         while let Some(event) = next {
             append(&mut batch, &mut text, format, &event)?;
             count += u64::from(event.event != EventKind::Lost);
-            next = if batch.len() < BATCH_BYTES { from.try_recv().ok() } else { None };
+            next = if batch.len() < BATCH_BYTES {
+                from.try_recv().ok()
+            } else {
+                None
+            };
         }
         // One write a batch, flushed: what was seen is on its way before the next wait.
         out.write_all(&batch)?;
@@ -126,18 +135,28 @@ mod tests {
         let (out, printed) = (page.clone(), AtomicU64::new(0));
         tokio::task::spawn_blocking(move || {
             work(Format::Json, out, from, &printed).unwrap();
-            assert_eq!(printed.load(Ordering::Relaxed), fixture::events().len() as u64 - 1, "the loss is not counted");
+            assert_eq!(
+                printed.load(Ordering::Relaxed),
+                fixture::events().len() as u64 - 1,
+                "the loss is not counted"
+            );
         })
         .await
         .unwrap();
         let writes = page.writes.lock().unwrap();
         assert_eq!(writes.len(), 1);
-        assert_eq!(writes[0].iter().filter(|b| **b == b'\n').count(), fixture::events().len());
+        assert_eq!(
+            writes[0].iter().filter(|b| **b == b'\n').count(),
+            fixture::events().len()
+        );
     }
 
     #[tokio::test]
     async fn a_reader_that_went_away_ends_the_writer_without_a_failure() {
-        let page = Page { closed: true, ..Page::default() };
+        let page = Page {
+            closed: true,
+            ..Page::default()
+        };
         let (to, writer) = start(Format::Json, page).unwrap();
         for event in fixture::events() {
             let _ = to.send(event).await;

@@ -2,6 +2,7 @@
 pub mod ebpf;
 pub mod netlink;
 pub mod platform;
+pub mod privileges;
 pub mod proc;
 pub mod root;
 pub mod sysfs;

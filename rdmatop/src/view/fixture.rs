@@ -6,8 +6,8 @@ use crate::model::event::{Event, EventKind};
 use crate::model::ib::{AsyncEvent, CmEvent, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode};
 use crate::model::input::{EbpfState, HostFacts, Note, ProbeVerdict, Verdict};
 use crate::model::snapshot::{
-    DeviceRow, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic, PortRow, ProcessRow, QpRow, SCHEMA,
-    Snapshot, StatusCount, Step, Traffic, VerbRow,
+    DeviceRow, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic, PortRow, ProcessRow, QpRow,
+    SCHEMA, Snapshot, StatusCount, Step, Traffic, VerbRow,
 };
 use crate::model::value::{Counter, Source};
 
@@ -37,9 +37,18 @@ pub(crate) fn events() -> Vec<Event> {
         event
     };
     let mut all = Vec::new();
-    all.push(Event { cqe: Some(128), ..new(EventKind::CqCreate) });
-    all.push(Event { bytes: Some(65_536), ..new(EventKind::MrReg) });
-    all.push(Event { to: Some(QpState(0)), ..new(EventKind::QpCreate) });
+    all.push(Event {
+        cqe: Some(128),
+        ..new(EventKind::CqCreate)
+    });
+    all.push(Event {
+        bytes: Some(65_536),
+        ..new(EventKind::MrReg)
+    });
+    all.push(Event {
+        to: Some(QpState(0)),
+        ..new(EventKind::QpCreate)
+    });
     all.push(modify(new(EventKind::QpModify), 0, 1));
     all.push(Event {
         attr_mask: Some(0x0010_9181),
@@ -56,9 +65,19 @@ pub(crate) fn events() -> Vec<Event> {
         tid: None,
         ..modify(new(EventKind::QpModify), 2, 3)
     });
-    all.push(Event { attr_mask: Some(1 << 7 | 1 << 10), ..new(EventKind::QpModify) });
-    all.push(Event { rc: Some(-22), ..modify(new(EventKind::QpModify), 3, 1) });
-    all.push(Event { async_event: Some(AsyncEvent(3)), duration_ns: None, ..new(EventKind::QpError) });
+    all.push(Event {
+        attr_mask: Some(1 << 7 | 1 << 10),
+        ..new(EventKind::QpModify)
+    });
+    all.push(Event {
+        rc: Some(-22),
+        ..modify(new(EventKind::QpModify), 3, 1)
+    });
+    all.push(Event {
+        async_event: Some(AsyncEvent(3)),
+        duration_ns: None,
+        ..new(EventKind::QpError)
+    });
     let cm = |event: Event| Event {
         qpn: Some(17),
         cm_id: Some(5),
@@ -67,12 +86,30 @@ pub(crate) fn events() -> Vec<Event> {
         duration_ns: None,
         ..event
     };
-    for kind in [EventKind::CmConnect, EventKind::CmAccept, EventKind::CmReject, EventKind::CmDisconnect] {
+    for kind in [
+        EventKind::CmConnect,
+        EventKind::CmAccept,
+        EventKind::CmReject,
+        EventKind::CmDisconnect,
+    ] {
         all.push(cm(new(kind)));
     }
-    all.push(Event { cm_event: Some(CmEvent(9)), status: Some(0), ..cm(new(EventKind::CmEvent)) });
-    all.push(Event { cm_event: Some(CmEvent(7)), status: Some(-110), dst: None, ..cm(new(EventKind::CmEvent)) });
-    all.push(Event { verb: Some("reg_mr".into()), rc: Some(-12), ..new(EventKind::VerbError) });
+    all.push(Event {
+        cm_event: Some(CmEvent(9)),
+        status: Some(0),
+        ..cm(new(EventKind::CmEvent))
+    });
+    all.push(Event {
+        cm_event: Some(CmEvent(7)),
+        status: Some(-110),
+        dst: None,
+        ..cm(new(EventKind::CmEvent))
+    });
+    all.push(Event {
+        verb: Some("reg_mr".into()),
+        rc: Some(-12),
+        ..new(EventKind::VerbError)
+    });
     all.push(Event {
         comm: Some("[nvme_rdma]".into()),
         kernel: true,
@@ -81,14 +118,28 @@ pub(crate) fn events() -> Vec<Event> {
         from: Some(QpState(6)),
         ..new(EventKind::QpDestroy)
     });
-    all.push(Event { bytes: Some(65_536), ..new(EventKind::MrDereg) });
-    all.push(Event { cqe: Some(128), ..new(EventKind::CqDestroy) });
-    all.push(Event { count: Some(12), lost_where: Some("ring"), ..new(EventKind::Lost) });
+    all.push(Event {
+        bytes: Some(65_536),
+        ..new(EventKind::MrDereg)
+    });
+    all.push(Event {
+        cqe: Some(128),
+        ..new(EventKind::CqDestroy)
+    });
+    all.push(Event {
+        count: Some(12),
+        lost_where: Some("ring"),
+        ..new(EventKind::Lost)
+    });
     all
 }
 
 fn modify(event: Event, from: u8, to: u8) -> Event {
-    Event { from: Some(QpState(from)), to: Some(QpState(to)), ..event }
+    Event {
+        from: Some(QpState(from)),
+        to: Some(QpState(to)),
+        ..event
+    }
 }
 
 /// No devices, nothing attached.
@@ -148,11 +199,18 @@ pub(crate) fn unknown_qp() -> QpRow {
 }
 
 fn counter(total: u64, rate: f64) -> Counter {
-    Counter { total, rate: Some(rate), source: Source::Ebpf }
+    Counter {
+        total,
+        rate: Some(rate),
+        source: Source::Ebpf,
+    }
 }
 
 fn from(source: Source, total: u64, rate: f64) -> Option<Counter> {
-    Some(Counter { source, ..counter(total, rate) })
+    Some(Counter {
+        source,
+        ..counter(total, rate)
+    })
 }
 
 fn latency() -> Latency {
@@ -182,8 +240,15 @@ fn traffic() -> Traffic {
         rnr_waits: Some(counter(1, 0.0)),
         doorbells: one(2),
         tx_packets: from(Source::Est, 123_456, 1500.0),
-        by_opcode: vec![OpcodeTraffic { opcode: WrOpcode(2), wr: counter(3000, 300.0), bytes: counter(3 << 30, 150e6) }],
-        by_status: vec![StatusCount { status: WcStatus(12), cqes: counter(2, 0.0) }],
+        by_opcode: vec![OpcodeTraffic {
+            opcode: WrOpcode(2),
+            wr: counter(3000, 300.0),
+            bytes: counter(3 << 30, 150e6),
+        }],
+        by_status: vec![StatusCount {
+            status: WcStatus(12),
+            cqes: counter(2, 0.0),
+        }],
         latency: Some(latency()),
     }
 }
@@ -192,7 +257,11 @@ fn traffic() -> Traffic {
 pub(crate) fn snapshot() -> Snapshot {
     Snapshot {
         interval_ns: Some(1_000_000_000),
-        host: HostFacts { hostname: Some("node1".into()), kernel: Some("6.12.57".into()), uptime_s: Some(86_400) },
+        host: HostFacts {
+            hostname: Some("node1".into()),
+            kernel: Some("6.12.57".into()),
+            uptime_s: Some(86_400),
+        },
         health: health(),
         devices: devices(),
         ports: ports(),
@@ -222,13 +291,30 @@ fn health() -> Health {
         reason: reason.map(str::to_owned),
     };
     Health {
-        ebpf: EbpfState::On { datapath: Some("fentry".into()) },
+        ebpf: EbpfState::On {
+            datapath: Some("fentry".into()),
+        },
         lost_events: 12,
-        losses: vec![Loss { at: "ring", count: 12 }],
+        losses: vec![Loss {
+            at: "ring",
+            count: 12,
+        }],
         events: 431,
         probes: vec![
-            probe("qp_modify", "kprobe:_ib_modify_qp", "QP states", Verdict::Ok, None),
-            probe("rxe_cqe", "fentry:rxe_cq_post", "completions", Verdict::NotApplicable, Some("rdma_rxe is not loaded")),
+            probe(
+                "qp_modify",
+                "kprobe:_ib_modify_qp",
+                "QP states",
+                Verdict::Ok,
+                None,
+            ),
+            probe(
+                "rxe_cqe",
+                "fentry:rxe_cq_post",
+                "completions",
+                Verdict::NotApplicable,
+                Some("rdma_rxe is not loaded"),
+            ),
         ],
         notes: vec![Note {
             what: "work requests of mlx5_0".into(),
@@ -301,7 +387,10 @@ fn ports() -> Vec<PortRow> {
         rnr_naks: from(Source::Netlink, 8, 0.0),
         counters: vec![NamedCounter {
             name: "out_of_sequence".into(),
-            counter: Counter { source: Source::Netlink, ..counter(9, 0.0) },
+            counter: Counter {
+                source: Source::Netlink,
+                ..counter(9, 0.0)
+            },
         }],
         history: Arc::new(History::default()),
     };
@@ -314,7 +403,11 @@ fn ports() -> Vec<PortRow> {
         tx_bytes: None,
         rx_bytes: None,
         tx_packets: from(Source::Netlink, 400, 100.0),
-        rx_packets: Some(Counter { total: 400, rate: None, source: Source::Netlink }),
+        rx_packets: Some(Counter {
+            total: 400,
+            rate: None,
+            source: Source::Netlink,
+        }),
         drops: None,
         congestion: None,
         counters: Vec::new(),
@@ -389,7 +482,11 @@ fn qps() -> Vec<Arc<QpRow>> {
         born_mono_ns: Some(MONO - 90_000_000),
         sq_psn: Some(11_259_375),
         rq_psn: Some(1),
-        timeline: vec![Step { mono_ns: MONO - 80_000_000, state: QpState(3), duration_ns: Some(12_345) }],
+        timeline: vec![Step {
+            mono_ns: MONO - 80_000_000,
+            state: QpState(3),
+            duration_ns: Some(12_345),
+        }],
         traffic: traffic(),
         history: Arc::new(History::default()),
     };
@@ -398,9 +495,17 @@ fn qps() -> Vec<Arc<QpRow>> {
         device: "mlx5_0".into(),
         qpn: 203,
         orphan: false,
-        traffic: Traffic { tx_packets: from(Source::Est, 123_456, 1500.0), ..Traffic::default() },
+        traffic: Traffic {
+            tx_packets: from(Source::Est, 123_456, 1500.0),
+            ..Traffic::default()
+        },
         ..full.clone()
     };
-    let gone = QpRow { exited: true, orphan: false, state: Some(QpState(6)), ..unknown_qp() };
+    let gone = QpRow {
+        exited: true,
+        orphan: false,
+        state: Some(QpState(6)),
+        ..unknown_qp()
+    };
     vec![Arc::new(full), Arc::new(estimated), Arc::new(gone)]
 }

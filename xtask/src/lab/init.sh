@@ -100,9 +100,13 @@ read -r uptime _ </proc/uptime
 
 # Fifos, not the ports: a port can be opened once only, and a job may reopen /dev/stdout.
 if [ "$LAB_TTY" = 1 ]; then
-    stty -F /dev/hvc0 sane rows "$LAB_ROWS" cols "$LAB_COLS" iutf8
+    # A terminal loses its settings when its last user closes it, and virtio sets its size to 0 0 just after the
+    # first open: keep it open, and let that pass.
+    exec 6<>/dev/hvc0
+    usleep 200000
+    chroot /new stty -F /dev/hvc0 sane rows "$LAB_ROWS" cols "$LAB_COLS" iutf8
     echo "ready $uptime" >&5
-    setsid -c chroot /new /bin/bash /run/lab/job.sh <>/dev/hvc0 >&0 2>&1 5<&-
+    setsid -c chroot /new /bin/bash /run/lab/job.sh <>/dev/hvc0 >&0 2>&1 5<&- 6<&-
     code=$?
     printf '%s' "$LAB_MARKER" >/dev/hvc0
 else

@@ -100,7 +100,14 @@ pub(crate) fn main(command: LabCommand) -> Result<u8> {
             args.tty,
             Some(Duration::from_secs(args.timeout)),
         ),
-        LabCommand::Shell(args) => run_job(&args.guest, vec!["bash".into(), "-i".into()], true, None),
+        LabCommand::Shell(args) => {
+            // Without start-up files: the host's may take long where instructions are translated.
+            let prompt = format!("PS1=lab {} \\w# ", args.guest.kernel);
+            let command = ["env", &prompt, "bash", "--norc", "-i"]
+                .map(OsString::from)
+                .to_vec();
+            run_job(&args.guest, command, true, None)
+        }
         LabCommand::Fetch { kernel } => {
             let all = kernel == "all";
             for series in kernel::ALL

@@ -13,7 +13,9 @@ use crate::{
     },
     model::{
         ib::{PhysState, PortState, QpState, QpType},
-        input::{DeviceReading, DevicesSample, Input, PortReading, QpReading, QpsSample, RawReading, RawSource},
+        input::{
+            DeviceReading, DevicesSample, Input, PortReading, QpReading, QpsSample, RawReading, RawSource,
+        },
     },
     source::{
         netlink::{
@@ -54,7 +56,13 @@ pub struct DeviceSource {
 impl DeviceSource {
     /// Reads under `root`; netlink is opened on the first round and again after a failure.
     pub fn new(root: Root) -> Self {
-        Self { root, sampler: None, known: HashMap::new(), names: HashMap::new(), processes: HashMap::new() }
+        Self {
+            root,
+            sampler: None,
+            known: HashMap::new(),
+            names: HashMap::new(),
+            processes: HashMap::new(),
+        }
     }
 
     fn sample(&mut self, wants: &Wants) -> Result<NetlinkSample, String> {
@@ -102,12 +110,18 @@ impl DeviceSource {
                 .as_ref()
                 .and_then(|f| i32::try_from(f.pci.as_ref()?.numa_node?).ok()),
             resources: BTreeMap::new(),
-            mr_bytes: sample.mrs.as_ref().and_then(|mrs| mrs.as_ref().ok()).map(|mrs| self.mr_bytes(&mrs.items)),
+            mr_bytes: sample
+                .mrs
+                .as_ref()
+                .and_then(|mrs| mrs.as_ref().ok())
+                .map(|mrs| self.mr_bytes(&mrs.items)),
             ports: Vec::with_capacity(sample.ports.len()),
         };
         if let Some(Ok(summary)) = &sample.summary {
             let counts = summary.counts.iter();
-            reading.resources = counts.map(|c| (text::sanitize(c.name.as_bytes()), c.count)).collect();
+            reading.resources = counts
+                .map(|c| (text::sanitize(c.name.as_bytes()), c.count))
+                .collect();
         }
         for port in &sample.ports {
             reading.ports.push(self.port(&key, facts.as_ref(), port));
@@ -117,13 +131,20 @@ impl DeviceSource {
 
     /// Reads sysfs facts when they are due.
     fn refresh(&mut self, key: &DeviceKey, dir: Option<&OsStr>, round: u64, sample: &DeviceSample) {
-        if self.known.get(key).is_some_and(|known| round < known.read_in + FACTS_EVERY) {
+        if self
+            .known
+            .get(key)
+            .is_some_and(|known| round < known.read_in + FACTS_EVERY)
+        {
             return;
         }
         let facts = dir.and_then(|dir| read_device(&self.root, dir));
         let mut mtus = HashMap::new();
         for port in facts.iter().flat_map(|f| &f.ports) {
-            let mtu = port.netdev.as_deref().and_then(|netdev| read_netdev(&self.root, netdev)?.mtu);
+            let mtu = port
+                .netdev
+                .as_deref()
+                .and_then(|netdev| read_netdev(&self.root, netdev)?.mtu);
             if let Some(mtu) = mtu.and_then(|mtu| u32::try_from(mtu).ok()) {
                 mtus.insert(port.port, mtu);
             }
@@ -131,14 +152,32 @@ impl DeviceSource {
         let mut files = HashMap::new();
         for port in &sample.ports {
             let dir: OsString = dir.unwrap_or_default().to_owned();
-            let mut open = vec![CounterFiles::open(&self.root, &dir, port.port, CounterGroup::Port)];
+            let mut open = vec![CounterFiles::open(
+                &self.root,
+                &dir,
+                port.port,
+                CounterGroup::Port,
+            )];
             // A driver without the netlink statistic still has its files.
             if !matches!(port.counters, Some(Ok(_)) | None) {
-                open.push(CounterFiles::open(&self.root, &dir, port.port, CounterGroup::Hardware));
+                open.push(CounterFiles::open(
+                    &self.root,
+                    &dir,
+                    port.port,
+                    CounterGroup::Hardware,
+                ));
             }
             files.insert(port.port, open);
         }
-        self.known.insert(key.clone(), Known { facts, read_in: round, mtus, files });
+        self.known.insert(
+            key.clone(),
+            Known {
+                facts,
+                read_in: round,
+                mtus,
+                files,
+            },
+        );
     }
 
     fn port(&mut self, key: &DeviceKey, facts: Option<&DeviceFacts>, sample: &PortSample) -> PortReading {
@@ -147,7 +186,11 @@ impl DeviceSource {
         let mut counters = Vec::new();
         if let Some(Ok(list)) = &sample.counters {
             for HwCounter { name, value } in list {
-                counters.push(RawReading { name: self.name(name), value: *value, source: RawSource::Netlink });
+                counters.push(RawReading {
+                    name: self.name(name),
+                    value: *value,
+                    source: RawSource::Netlink,
+                });
             }
         }
         let from_files: Vec<_> = self
@@ -169,12 +212,17 @@ impl DeviceSource {
         PortReading {
             number: sample.port,
             state: info.and_then(|i| i.state).map(|state| PortState(state.number())),
-            phys_state: info.and_then(|i| i.phys_state).map(|state| PhysState(state.number())),
+            phys_state: info
+                .and_then(|i| i.phys_state)
+                .map(|state| PhysState(state.number())),
             link_layer: facts.and_then(|f| f.link_layer.clone()),
             netdev: netdev
                 .map(|name| text::sanitize(name.as_bytes()))
                 .or_else(|| facts.and_then(|f| f.netdev.clone())),
-            netdev_mtu: self.known.get(key).and_then(|known| known.mtus.get(&sample.port).copied()),
+            netdev_mtu: self
+                .known
+                .get(key)
+                .and_then(|known| known.mtus.get(&sample.port).copied()),
             rate_bps: facts.and_then(|f| f.rate.as_ref()?.honest_bits_per_sec()),
             counters,
         }
@@ -195,8 +243,12 @@ impl DeviceSource {
         if let Some(pid) = self.processes.get(&tid) {
             return *pid;
         }
-        let status = self.root.bytes(&self.root.proc(format!("{tid}/status")), 16 << 10);
-        let pid = status.and_then(|raw| crate::source::proc::Status::parse(&raw).tgid).unwrap_or(tid);
+        let status = self
+            .root
+            .bytes(&self.root.proc(format!("{tid}/status")), 16 << 10);
+        let pid = status
+            .and_then(|raw| crate::source::proc::Status::parse(&raw).tgid)
+            .unwrap_or(tid);
         self.processes.insert(tid, pid);
         pid
     }
@@ -212,7 +264,11 @@ impl DeviceSource {
             remote_qpn: qp.rqpn.filter(|qpn| *qpn != 0),
             sq_psn: qp.sq_psn,
             rq_psn: qp.rq_psn,
-            pid: qp.owner.as_ref().and_then(Owner::pid).map(|tid| self.process(tid)),
+            pid: qp
+                .owner
+                .as_ref()
+                .and_then(Owner::pid)
+                .map(|tid| self.process(tid)),
             kern_name: match &qp.owner {
                 Some(Owner::Kernel(name)) => Some(text::sanitize(name.as_bytes())),
                 _ => None,
@@ -223,7 +279,10 @@ impl DeviceSource {
     fn qps(&mut self, mono_ns: u64, devices: &[DeviceSample]) -> QpsSample {
         // Numbers are reused: what was learnt of threads holds for one dump.
         self.processes.clear();
-        let mut out = QpsSample { mono_ns, ..QpsSample::default() };
+        let mut out = QpsSample {
+            mono_ns,
+            ..QpsSample::default()
+        };
         for device in devices {
             match &device.qps {
                 Some(Ok(dump)) => {
@@ -245,9 +304,10 @@ impl DeviceSource {
 
 /// The driver's name; rxe and siw have no driver link, their modules are known.
 fn driver(facts: &DeviceFacts) -> Option<String> {
-    facts.driver.clone().or_else(|| {
-        (facts.software && facts.parent_netdev.is_some()).then(|| "rdma_rxe".to_owned())
-    })
+    facts
+        .driver
+        .clone()
+        .or_else(|| (facts.software && facts.parent_netdev.is_some()).then(|| "rdma_rxe".to_owned()))
 }
 
 impl Source for DeviceSource {
@@ -260,16 +320,25 @@ impl Source for DeviceSource {
         let sample = match self.sample(wants) {
             Ok(sample) => sample,
             Err(error) => {
-                let sample = DevicesSample { mono_ns: before, errors: vec![error], ..DevicesSample::default() };
+                let sample = DevicesSample {
+                    mono_ns: before,
+                    errors: vec![error],
+                    ..DevicesSample::default()
+                };
                 return out(Input::Devices(Box::new(sample)));
             }
         };
         let errors: Vec<String> = sample.errors().map(ToString::to_string).collect();
         let devices = sample.devices.unwrap_or_default();
-        self.known.retain(|key, _| devices.iter().any(|d| d.device.key() == *key));
+        self.known
+            .retain(|key, _| devices.iter().any(|d| d.device.key() == *key));
         let readings = devices.iter().map(|d| self.device(d, wants.round)).collect();
         let mono_ns = now().mono_ns;
-        out(Input::Devices(Box::new(DevicesSample { mono_ns, devices: readings, errors })));
+        out(Input::Devices(Box::new(DevicesSample {
+            mono_ns,
+            devices: readings,
+            errors,
+        })));
         if wants.qps {
             let qps = self.qps(before, &devices);
             out(Input::Qps(Box::new(qps)));

@@ -5,12 +5,7 @@ use std::time::{Duration, Instant};
 use crate::{
     app::source::{Source, Wants},
     model::input::{HealthSample, HostFacts, Input, Note},
-    source::{
-        ebpf::SharedStatus,
-        platform::Platform,
-        proc::self_cost,
-        root::Root,
-    },
+    source::{ebpf::SharedStatus, platform::Platform, proc::self_cost, root::Root},
 };
 
 /// Reports health once a round.
@@ -31,7 +26,14 @@ impl HealthSource {
             kernel: platform.host.kernel.clone(),
             uptime_s: platform.host.uptime_s,
         };
-        Self { root, status, notes, host, started: Instant::now(), before: None }
+        Self {
+            root,
+            status,
+            notes,
+            host,
+            started: Instant::now(),
+            before: None,
+        }
     }
 
     /// Own CPU time since the round before, as a fraction of one core.
@@ -56,7 +58,9 @@ impl Source for HealthSource {
         let cost = self_cost(&self.root);
         let self_cpu = self.cpu(cost.cpu);
         let mut host = self.host.clone();
-        host.uptime_s = host.uptime_s.map(|at_start| at_start + self.started.elapsed().as_secs());
+        host.uptime_s = host
+            .uptime_s
+            .map(|at_start| at_start + self.started.elapsed().as_secs());
         out(Input::Health(Box::new(HealthSample {
             ebpf: status.state,
             probes: status.probes,

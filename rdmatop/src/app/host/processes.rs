@@ -21,7 +21,11 @@ pub struct ProcessSource {
 impl ProcessSource {
     /// Reads under `root`.
     pub fn new(root: Root) -> Self {
-        Self { root, cache: ProcCache::default(), watched: BTreeSet::new() }
+        Self {
+            root,
+            cache: ProcCache::default(),
+            watched: BTreeSet::new(),
+        }
     }
 }
 
@@ -75,7 +79,10 @@ fn facts(process: &ProcBasic, detail: Option<ProcDetail>) -> ProcessFacts {
 /// A workload in a word or two, the narrowest that is known.
 fn spell(workload: &Workload) -> Option<String> {
     if let Some(slurm) = &workload.slurm {
-        let step = slurm.step.as_deref().map_or_else(String::new, |step| format!(".{step}"));
+        let step = slurm
+            .step
+            .as_deref()
+            .map_or_else(String::new, |step| format!(".{step}"));
         return Some(format!("slurm {}{step}", slurm.job));
     }
     if let Some(pod) = &workload.pod {
@@ -83,7 +90,10 @@ fn spell(workload: &Workload) -> Option<String> {
     }
     if let Some(container) = &workload.container {
         // Twelve digits are what the container tools show and accept.
-        return Some(format!("container {}", container.id.get(..12).unwrap_or(&container.id)));
+        return Some(format!(
+            "container {}",
+            container.id.get(..12).unwrap_or(&container.id)
+        ));
     }
     workload.machine.as_ref().map(|machine| format!("vm {machine}"))
 }

@@ -12,7 +12,7 @@ use super::{
     tally::{Flow, RX_BYTES, TX_BYTES},
 };
 use crate::model::{
-    input::{DeviceReading, DevicesSample},
+    input::{DeviceReading, DevicesSample, RawSource},
     snapshot::{DeviceRow, PortRow},
 };
 
@@ -28,6 +28,7 @@ pub(super) struct Device {
     guid: Option<u64>,
     /// When it was first heard of. A sample that is older cannot say that it is gone.
     seen_ns: u64,
+    provider: Provider,
     facts: Facts,
     ports: BTreeMap<u32, Port>,
     /// What its QPs counted; `None` until one of them had a slot.
@@ -123,7 +124,17 @@ impl Devices {
             changes.renamed.insert(device.uid);
         }
         device.guid = reading.node_guid.or(device.guid);
-        let provider = Provider::of(reading.driver.as_deref(), &device.name);
+        device.provider = match Provider::of(reading.driver.as_deref(), &device.name) {
+            Provider::Other => {
+                let counters = reading.ports.iter().flat_map(|port| &port.counters);
+                let names = counters
+                    .filter(|raw| raw.source != RawSource::Netdev)
+                    .map(|raw| &*raw.name);
+                Provider::by_counters(names).unwrap_or(Provider::Other)
+            }
+            provider => provider,
+        };
+        let provider = device.provider;
         device.facts = Facts {
             driver: names::safe_opt(reading.driver.as_ref()),
             fw_version: names::safe_opt(reading.fw_version.as_ref()),
@@ -151,6 +162,7 @@ impl Devices {
                 name: Arc::clone(name),
                 guid: None,
                 seen_ns,
+                provider: Provider::Other,
                 facts: Facts::default(),
                 ports: BTreeMap::new(),
                 flow: None,
@@ -185,6 +197,14 @@ impl Devices {
         self.at(index, ts_ns, &name).uid
     }
 
+    /// When a generation ended, if it has.
+    pub(super) fn ended_ns(&self, uid: u64) -> Option<u64> {
+        self.gone
+            .iter()
+            .find(|gone| gone.uid == uid)
+            .map(|gone| gone.at_ns)
+    }
+
     pub(super) fn get(&self, uid: u64) -> Option<&Device> {
         self.by_index.values().find(|device| device.uid == uid)
     }
@@ -204,7 +224,7 @@ impl Devices {
         let mut ports = Vec::new();
         let mut rows = Vec::with_capacity(sorted.len());
         for device in sorted {
-            let provider = Provider::of(device.facts.driver.as_deref(), &device.name);
+            let provider = device.provider;
             let counted = device.counted(provider, rates_are_fresh);
             for port in device.ports.values_mut() {
                 let of = PortOf {

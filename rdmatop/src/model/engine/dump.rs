@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     Engine,
-    qps::{Key, Owner},
+    qp::{Key, Owner},
 };
 use crate::model::input::{Now, QpReading, QpsSample};
 
@@ -60,9 +60,7 @@ impl Engine {
         let uid = match self.qps.live(key) {
             Some(uid) => uid,
             None if self.qps.ended_at(key).is_some_and(|ended| ended > began_ns) => return None,
-            None => self
-                .qps
-                .insert(0, key, began_ns, now.mono_ns, &mut self.processes),
+            None => self.insert_qp(0, key, began_ns, now),
         };
         self.qps.set_device(uid, key.device, &mut self.processes);
         self.own_by_dump(uid, reading, began_ns);

@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(
             names,
             [
-                "ring", "stash", "slot", "verb", "walk", "stamp", "decode", "channel"
+                "ring", "stash", "slot", "verb", "walk", "stamp", "return", "decode", "channel"
             ]
         );
     }
@@ -145,7 +145,10 @@ mod tests {
         let mut losses = Losses::default();
         assert_eq!(losses.kernel(&[5, 0, 0, 0, 0, 0, 0], 1), [("ring", 5)]);
         assert_eq!(losses.kernel(&[5, 0, 0, 0, 0, 0, 0], 2), []);
-        assert_eq!(losses.kernel(&[2, 1, 0, 0, 0, 0, 0], 3), [("ring", 2), ("stash", 1)]);
+        assert_eq!(
+            losses.kernel(&[2, 1, 0, 0, 0, 0, 0], 3),
+            [("ring", 2), ("stash", 1)]
+        );
         assert_eq!(losses.records(), 8);
     }
 

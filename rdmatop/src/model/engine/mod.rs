@@ -1,8 +1,8 @@
 //! The engine: folds inputs into state, hands out events and snapshots. No I/O, no clock.
 //!
-//! * Records keep the QP table ([`records`]); dumps are its initial sync and its repair ([`dump`]).
-//! * Sweeps of the counter slots give traffic ([`traffic`]), readings of devices give ports ([`ports`]).
-//! * Everything is named by what it is, not by what it is called: [`devices`], [`qps`], [`processes`].
+//! * Records keep the QP table (`records`); dumps are its initial sync and its repair (`dump`).
+//! * Sweeps of the counter slots give traffic (`traffic`), readings of devices give ports (`ports`).
+//! * Everything is named by what it is, not by what it is called: `devices`, `qps`, `processes`.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -26,6 +26,7 @@ mod names;
 mod ports;
 mod processes;
 mod providers;
+mod qp;
 mod qps;
 mod records;
 mod rows;
@@ -80,7 +81,7 @@ pub struct Engine {
     processes: processes::Processes,
     qps: qps::Qps,
     regions: memory::Regions,
-    cm_owners: HashMap<u32, qps::Owner>,
+    cm_owners: HashMap<u32, qp::Owner>,
     traffic: traffic::Traffic,
     verbs: verbs::Verbs,
     losses: losses::Losses,
@@ -238,6 +239,17 @@ impl Engine {
                 process.memory.dumped(*bytes, sample.mono_ns);
             }
         }
+    }
+
+    /// Adds a QP. One told of after its device went has gone with it.
+    fn insert_qp(&mut self, object: u64, key: qp::Key, first_ns: u64, now: Now) -> u64 {
+        let uid = self
+            .qps
+            .insert(object, key, first_ns, now.mono_ns, &mut self.processes);
+        if let Some(ended_ns) = self.devices.ended_ns(key.device) {
+            self.qps.end(uid, ended_ns, &mut self.processes);
+        }
+        uid
     }
 
     fn process_gone(&mut self, pid: u32, now: Now) {

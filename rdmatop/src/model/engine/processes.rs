@@ -11,7 +11,7 @@ use super::{
     memory::Memory,
     meter::Meter,
     names,
-    qps::Owner,
+    qp::Owner,
     tally::{Flow, Tally},
 };
 use crate::model::{input::ProcessFacts, snapshot::HISTORY};

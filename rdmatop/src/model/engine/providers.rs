@@ -52,7 +52,28 @@ const FAMILIES: &[(&str, Provider)] = &[
     ("hns", Provider::Hns),
 ];
 
+/// Counters that only one family has.
+const SIGNATURES: &[(&str, Provider)] = &[
+    ("sent_pkts", Provider::Rxe),
+    ("rp_cnp_ignored", Provider::Mlx5),
+    ("retrans_timeout_events", Provider::Efa),
+    ("requester_oos_nak", Provider::Mana),
+    ("ip4OutOctets", Provider::Irdma),
+    ("hw_tx_bytes_cnt", Provider::Erdma),
+];
+
 impl Provider {
+    /// The family by the counters of a device that has no driver link and may have any name: rxe devices have
+    /// none, and any device can be renamed.
+    pub(super) fn by_counters<'a>(mut names: impl Iterator<Item = &'a str>) -> Option<Self> {
+        names.find_map(|name| {
+            SIGNATURES
+                .iter()
+                .find(|(signature, _)| *signature == name)
+                .map(|(_, provider)| *provider)
+        })
+    }
+
     /// The family, by the driver's name if it is known, else by the device's (`mlx5_0`).
     pub(super) fn of(driver: Option<&str>, device: &str) -> Self {
         let name = driver.unwrap_or(device);
@@ -238,6 +259,17 @@ mod tests {
         assert_eq!(Provider::of(Some("rdma_rxe"), "foo/bar"), Provider::Rxe);
         assert_eq!(Provider::of(None, "rxe0"), Provider::Rxe);
         assert_eq!(Provider::of(Some("qedr"), "rxe_like"), Provider::Other);
+    }
+
+    #[test]
+    fn a_renamed_device_without_a_driver_is_known_by_its_counters() {
+        let names = ["ack_deferred", "sent_pkts"];
+        assert_eq!(Provider::by_counters(names.into_iter()), Some(Provider::Rxe));
+        assert_eq!(
+            Provider::by_counters(["tx_bytes"].into_iter()),
+            None,
+            "several have it"
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use rdmatop_common::event::{
 use super::{
     Engine, address,
     memory::Region,
-    qps::{Key, Owner},
+    qp::{Key, Owner},
     verbs::is_probe,
 };
 use crate::model::{
@@ -153,12 +153,7 @@ impl Engine {
         } else {
             self.qps.find(prefix.object, key, ts_ns, &mut self.processes)
         };
-        let uid = found.or_else(|| {
-            Some(
-                self.qps
-                    .insert(prefix.object, key?, ts_ns, now.mono_ns, &mut self.processes),
-            )
-        })?;
+        let uid = found.or_else(|| Some(self.insert_qp(prefix.object, key?, ts_ns, now)))?;
         self.qps.set_object(uid, prefix.object);
         self.qps.set_device(uid, device, &mut self.processes);
         if kind == EventKind::QpCreate {

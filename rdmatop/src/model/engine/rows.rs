@@ -7,7 +7,7 @@ use super::{
     devices::Devices,
     names,
     processes::{Process, Processes},
-    qps::Qp,
+    qp::Qp,
     tally::{Flow, RX_BYTES, TX_BYTES},
 };
 use crate::model::{

@@ -10,7 +10,7 @@ use rdmatop_common::counters::{QpSlot, slot_flag};
 use super::{
     Engine,
     meter::is_stale,
-    qps::{Key, Owner},
+    qp::{Key, Owner},
     tally::Tally,
 };
 use crate::model::input::{Now, SlotsSample};
@@ -155,9 +155,7 @@ impl Engine {
             self.own_by_slot(uid, slot);
             return uid;
         }
-        let uid = self
-            .qps
-            .insert(slot.qp, key, slot.born_ns, now.mono_ns, &mut self.processes);
+        let uid = self.insert_qp(slot.qp, key, slot.born_ns, now);
         if let Some(qp) = self.qps.get_mut(uid) {
             qp.born_ns = (!since_attach).then_some(slot.born_ns);
         }

@@ -24,6 +24,7 @@ use super::{
 use crate::{
     app::source::{Ended, Feed},
     model::input::{EbpfState, Input, Note},
+    source::privileges::Raised,
 };
 
 /// How often modules are looked at.
@@ -91,7 +92,11 @@ impl Manager {
             let modules = module_generations(Path::new("/sys/module"));
             let options = self.options.clone();
             // Loading is system calls and the verifier: off the thread that draws.
-            let started = tokio::task::spawn_blocking(move || Session::start(&options)).await;
+            let started = tokio::task::spawn_blocking(move || {
+                let _rights = Raised::for_attach();
+                Session::start(&options)
+            })
+            .await;
             let why = match started {
                 Ok(Ok(session)) => self.serve(session, &feed, &modules, first).await,
                 Ok(Err(error)) => self.without(&error, &modules).await,
@@ -152,7 +157,7 @@ impl Manager {
             Some(ring) => match unsafe { AsyncFd::register(ring) } {
                 Ok(ring) => {
                     self.tell_start(&Ok(attached));
-                    self.read(ring, feed, modules).await
+                    self.read(ring, &mut session, feed, modules).await
                 }
                 Err(error) => self.no_ring(&error.to_string()),
             },
@@ -174,6 +179,7 @@ impl Manager {
     async fn read(
         &mut self,
         mut ring: AsyncFd<RingBuf<MapData>>,
+        session: &mut Session,
         feed: &Feed,
         modules: &Generations,
     ) -> Result<Why, Ended> {
@@ -188,6 +194,7 @@ impl Manager {
                     return Ok(Why::Stopped);
                 }
                 _ = watch.tick() => {
+                    session.flush_log();
                     if module_generations(Path::new("/sys/module")) != *modules {
                         drain(ring.get_mut(), feed).await?;
                         return Ok(Why::ModulesChanged);

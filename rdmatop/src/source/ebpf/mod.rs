@@ -3,6 +3,7 @@
 //! [`plan`] decides from facts, [`session`] loads and attaches, [`manager`] keeps a session alive across module
 //! reloads and reads the ring buffer, [`sweep`] reads the maps. Offsets come from [`btf`] through [`offsets`].
 pub mod btf;
+mod log;
 pub mod manager;
 mod object;
 pub mod offsets;

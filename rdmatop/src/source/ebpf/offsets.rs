@@ -132,7 +132,8 @@ fn field_offset(format: &str, field: &str) -> Option<u32> {
     format.lines().find_map(|line| {
         let rest = line.trim().strip_prefix("field:")?;
         let (declaration, rest) = rest.split_once(';')?;
-        let name = declaration.rsplit([' ', '\t', '*']).next()?.split('[').next()?;
+        // The array's length first: it may be an expression with blanks.
+        let name = declaration.split('[').next()?.rsplit([' ', '\t', '*']).next()?;
         if name != field {
             return None;
         }

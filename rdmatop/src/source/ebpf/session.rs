@@ -7,10 +7,11 @@ use aya::{
     maps::{Array, Map, MapData, RingBuf},
     programs::{KProbe, Program, ProgramError, TracePoint, kprobe::KProbeError},
 };
+use aya_log::EbpfLogger;
 use rdmatop_common::names::map;
 
 use super::{
-    object,
+    log, object,
     offsets::{self, Places},
     plan::{self, CONTROL_PLANE, Decision, Entry, Facts, Hook},
 };
@@ -60,6 +61,7 @@ pub enum SessionError {
 /// Programs attached; dropping it detaches everything.
 pub struct Session {
     ebpf: Ebpf,
+    log: Option<EbpfLogger<log::Stderr>>,
     verdicts: Vec<ProbeVerdict>,
     problems: Vec<String>,
     attached: usize,
@@ -155,8 +157,10 @@ impl Session {
             let why = why.and_then(|v| v.reason.clone()).unwrap_or_default();
             return Err(SessionError::NothingAttached(why));
         }
+        let log = log::of(&mut ebpf);
         let mut session = Self {
             ebpf,
+            log,
             verdicts,
             problems: resolved.problems,
             attached,
@@ -195,6 +199,13 @@ impl Session {
     /// Programs attached.
     pub fn attached(&self) -> usize {
         self.attached
+    }
+
+    /// Prints what programs built with the `log` feature have logged.
+    pub fn flush_log(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
     }
 
     /// Takes the ring buffer out, once.

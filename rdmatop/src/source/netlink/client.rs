@@ -19,9 +19,9 @@ const DUMP_ATTEMPTS: usize = 2;
 
 /// The RDMA device interface of netlink (nldev).
 ///
-/// A device's index changes when it is added again. Asked about an index that is gone, the kernel answers a
-/// dump with an empty list and a single question with an error: who gets an empty list for a device thought to
-/// be there asks [`devices`](Self::devices) again.
+/// A device's index changes when it is added again. Asked about an index that is gone, the kernel answers
+/// `EINVAL`, a dump by an `NLMSG_DONE` that carries it (5.10 to 7.2). A device that goes while its dump runs may
+/// still leave a short list, so who misses QPs of a device asks [`devices`](Self::devices) again.
 #[derive(Debug)]
 pub struct Nldev<T> {
     transport: T,

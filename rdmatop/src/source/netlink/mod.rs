@@ -23,3 +23,6 @@ pub mod sampler;
 pub mod socket;
 pub mod transport;
 pub mod wire;
+
+#[cfg(test)]
+mod tests;

@@ -3,12 +3,13 @@ use super::error::NetlinkError;
 use super::name::Name;
 use super::request::{Reply, Request};
 use super::transport::{Datagram, Progress};
-use super::wire::{Attrs, DONE, ERROR, F_DUMP_INTR, Message, Messages, NOOP, OVERRUN, Status, WireResult};
+use super::wire::{
+    Attrs, DONE, ERROR, F_DUMP_INTR, MIN_TYPE, Message, Messages, NOOP, OVERRUN, Status, WireResult,
+};
 
 /// State of an answer that is being read.
 #[derive(Debug, Clone, Copy)]
 pub struct Answer {
-    kind: u16,
     reply: Reply,
     seq: u32,
     /// The kernel said that the table changed under the dump.
@@ -21,7 +22,6 @@ impl Answer {
     /// Expects the answer to `request`, sent with `seq`.
     pub const fn new(request: &Request, seq: u32) -> Self {
         Self {
-            kind: request.kind(),
             reply: request.reply(),
             seq,
             interrupted: false,
@@ -60,7 +60,9 @@ impl Answer {
             OVERRUN => Err(NetlinkError::Overrun),
             ERROR => ended(Status::from_error(message)?),
             DONE => ended(Status::from_done(message)?),
-            kind if kind == self.kind => {
+            // Not compared with the request's: port records come as RDMA_NLDEV_CMD_GET from
+            // nldev_port_get_doit, and rtnetlink answers GET with NEW. Sequence number and port id decide.
+            kind if kind >= MIN_TYPE => {
                 record(Attrs::new(message.payload))?;
                 Ok(if self.reply == Reply::One {
                     Progress::Complete

@@ -16,7 +16,6 @@ pub enum Reply {
 /// A request, but for its sequence number.
 #[derive(Debug, Clone)]
 pub struct Request {
-    kind: u16,
     reply: Reply,
     writer: MessageWriter,
 }
@@ -37,7 +36,6 @@ impl Request {
                 Reply::Ack => F_ACK,
             };
         Self {
-            kind,
             reply,
             writer: MessageWriter::new(kind, flags, 0),
         }
@@ -60,11 +58,6 @@ impl Request {
     pub fn with(mut self, write: impl FnOnce(MessageWriter) -> MessageWriter) -> Self {
         self.writer = write(self.writer);
         self
-    }
-
-    /// `nlmsg_type` of request and answer.
-    pub const fn kind(&self) -> u16 {
-        self.kind
     }
 
     /// How the answer ends.

@@ -7,6 +7,10 @@ use super::record::{Device, DeviceKey, Summary};
 use super::sample::{DeviceSample, Dump, NetlinkSample, PortSample, Reading, RequestError};
 use super::transport::Transport;
 
+/// Most ports of one device read in a refresh: no device has so many, and a garbled count must not keep us busy
+/// for minutes.
+const MAX_PORTS: u32 = 1024;
+
 /// When to list the queue pairs, the one request whose cost grows with their square.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WantQps {
@@ -123,7 +127,7 @@ impl<T: Transport> Sampler<T> {
         let name = sample.device.name.clone();
         let named = |what: &str, error: &NetlinkError| error.of(format!("{what} of {name}"));
 
-        for port in 1..=sample.device.port_count {
+        for port in 1..=sample.device.port_count.min(MAX_PORTS) {
             let info = want.ports.then(|| {
                 let info = self.nldev.port(index, port);
                 info.map_err(|error| error.of(format!("port {port} of {name}")))
@@ -133,6 +137,22 @@ impl<T: Transport> Sampler<T> {
                 counters.map_err(|error| error.of(format!("counters of {name} port {port}")))
             });
             sample.ports.push(PortSample { port, info, counters });
+        }
+
+        let claimed = sample.device.port_count;
+        if claimed > MAX_PORTS {
+            let request = format!("ports of {name} from {}", MAX_PORTS + 1).into();
+            let reason = format!("not asked: {claimed} ports are more than one refresh reads").into();
+            let info = Some(Err(RequestError {
+                request,
+                reason,
+                errno: None,
+            }));
+            sample.ports.push(PortSample {
+                port: MAX_PORTS + 1,
+                info,
+                counters: None,
+            });
         }
 
         let summary = self

@@ -27,6 +27,8 @@ pub const F_CAPPED: u16 = 0x100;
 /// `NLM_F_ACK_TLVS`: attributes follow the error (extended ack).
 pub const F_ACK_TLVS: u16 = 0x200;
 
+/// `NLMSG_MIN_TYPE`: types below are netlink's own.
+pub const MIN_TYPE: u16 = 0x10;
 /// `NLMSG_NOOP`.
 pub const NOOP: u16 = 1;
 /// `NLMSG_ERROR`: an error, or with number 0 an acknowledgement.

@@ -40,7 +40,9 @@ pub fn write(out: &mut String, event: &Event) {
         EventKind::QpError => word(out, event.async_event),
         EventKind::MrReg | EventKind::MrDereg => pair(out, "bytes", event.bytes),
         EventKind::CqCreate | EventKind::CqDestroy => pair(out, "cqe", event.cqe),
-        EventKind::CmConnect | EventKind::CmAccept | EventKind::CmReject | EventKind::CmDisconnect => cm(out, event),
+        EventKind::CmConnect | EventKind::CmAccept | EventKind::CmReject | EventKind::CmDisconnect => {
+            cm(out, event)
+        }
         EventKind::CmEvent => {
             word(out, event.cm_event);
             cm(out, event);
@@ -74,7 +76,11 @@ fn qp(out: &mut String, event: &Event) {
     {
         word(out, Some(attrs(mask)));
     }
-    pair(out, "port", event.port.filter(|_| event.event == EventKind::QpModify));
+    pair(
+        out,
+        "port",
+        event.port.filter(|_| event.event == EventKind::QpModify),
+    );
     pair(out, "dest", event.dest_qpn);
     pair(out, "mtu", event.path_mtu);
     pair(out, "sgid", event.sgid_index);

@@ -12,7 +12,10 @@ const DEVICE_MAX: usize = 24;
 /// The header line, without a newline.
 pub fn header() -> String {
     let mut out = String::new();
-    row(&mut out, ["TIME(UTC)", "EVENT", "DEVICE", "QPN", "TYPE", "PID", "COMM"]);
+    row(
+        &mut out,
+        ["TIME(UTC)", "EVENT", "DEVICE", "QPN", "TYPE", "PID", "COMM"],
+    );
     out.push_str("DETAIL");
     out
 }

@@ -59,10 +59,18 @@ fn head(out: &mut String, snapshot: &Snapshot) {
     let host = snapshot.host.hostname.as_deref().unwrap_or("-");
     let kernel = snapshot.host.kernel.as_deref().unwrap_or("-");
     let time = units::date_time(snapshot.time);
-    let window = snapshot.interval_ns.map_or_else(|| "-".to_owned(), units::duration);
+    let window = snapshot
+        .interval_ns
+        .map_or_else(|| "-".to_owned(), units::duration);
     let _ = writeln!(out, "{host}  Linux {kernel}  {time}  measured over {window}");
     let health = &snapshot.health;
-    let _ = write!(out, "{}  events {}  lost {}", ebpf_line(&health.ebpf), health.events, health.lost_events);
+    let _ = write!(
+        out,
+        "{}  events {}  lost {}",
+        ebpf_line(&health.ebpf),
+        health.events,
+        health.lost_events
+    );
     for loss in &health.losses {
         let _ = write!(out, "  {} {}", loss.at, loss.count);
     }
@@ -71,10 +79,19 @@ fn head(out: &mut String, snapshot: &Snapshot) {
 
 fn devices(snapshot: &Snapshot) -> Table {
     let mut table = Table::new(&[
-        "DEVICE", "DRIVER", "FIRMWARE", "PCI", ">NUMA", "GUID", ">QP", ">CQ", ">MR", ">PD", ">CM_ID", ">CTX", ">SRQ",
+        "DEVICE", "DRIVER", "FIRMWARE", "PCI", ">NUMA", "GUID", ">QP", ">CQ", ">MR", ">PD", ">CM_ID", ">CTX",
+        ">SRQ",
     ]);
     for row in &snapshot.devices {
-        let DeviceRow { name, driver, fw_version, pci, numa_node, node_guid, .. } = row;
+        let DeviceRow {
+            name,
+            driver,
+            fw_version,
+            pci,
+            numa_node,
+            node_guid,
+            ..
+        } = row;
         table.row([
             name.to_string(),
             show(driver.as_ref()),
@@ -96,8 +113,8 @@ fn devices(snapshot: &Snapshot) -> Table {
 
 fn ports(snapshot: &Snapshot) -> Table {
     let mut table = Table::new(&[
-        "PORT", "STATE", "PHYS", "LINK", "NETDEV", ">MTU", ">RATE", ">TX/s", ">RX/s", ">TXPKT/s", ">RXPKT/s", ">DROP/s",
-        ">RETX/s", ">CONG/s", ">RNR/s",
+        "PORT", "STATE", "PHYS", "LINK", "NETDEV", ">MTU", ">RATE", ">TX/s", ">RX/s", ">TXPKT/s", ">RXPKT/s",
+        ">DROP/s", ">RETX/s", ">CONG/s", ">RNR/s",
     ]);
     for row in &snapshot.ports {
         let PortRow { device, port, .. } = row;
@@ -108,7 +125,8 @@ fn ports(snapshot: &Snapshot) -> Table {
             show(row.link_layer.as_ref()),
             show(row.netdev.as_ref()),
             show(row.netdev_mtu),
-            row.rate_bps.map_or_else(String::new, |bps| format!("{}b/s", units::count(bps as f64))),
+            row.rate_bps
+                .map_or_else(String::new, |bps| format!("{}b/s", units::count(bps as f64))),
             speed(row.tx_bytes, row.tx_packets),
             speed(row.rx_bytes, row.rx_packets),
             per_second(row.tx_packets),
@@ -124,8 +142,22 @@ fn ports(snapshot: &Snapshot) -> Table {
 
 fn processes(snapshot: &Snapshot) -> Table {
     let mut table = Table::new(&[
-        ">PID", "COMM", "USER", "WORKLOAD", "DEVICES", ">QPS", ">MR", ">TX/s", ">RX/s", ">TXWR/s", ">RXWR/s", ">CQE/s",
-        ">CQE_ERR", ">RETX", ">VERB_ERR", ">P99",
+        ">PID",
+        "COMM",
+        "USER",
+        "WORKLOAD",
+        "DEVICES",
+        ">QPS",
+        ">MR",
+        ">TX/s",
+        ">RX/s",
+        ">TXWR/s",
+        ">RXWR/s",
+        ">CQE/s",
+        ">CQE_ERR",
+        ">RETX",
+        ">VERB_ERR",
+        ">P99",
     ]);
     for row in &snapshot.processes {
         let ProcessRow { traffic, .. } = row;
@@ -136,7 +168,8 @@ fn processes(snapshot: &Snapshot) -> Table {
             show(row.workload.as_ref()),
             row.devices.join(","),
             row.qps.to_string(),
-            row.mr_bytes.map_or_else(String::new, |bytes| units::bytes(bytes as f64)),
+            row.mr_bytes
+                .map_or_else(String::new, |bytes| units::bytes(bytes as f64)),
             speed(traffic.tx_bytes, traffic.tx_packets),
             speed(traffic.rx_bytes, None),
             per_second(traffic.tx_wr),
@@ -153,11 +186,13 @@ fn processes(snapshot: &Snapshot) -> Table {
 
 fn qps(snapshot: &Snapshot) -> Table {
     let mut table = Table::new(&[
-        "QP", "TYPE", "STATE", ">PID", "COMM", ">PEER", ">MTU", ">AGE", ">TX/s", ">RX/s", ">TXWR/s", ">RXWR/s", ">TXWR",
-        ">RXWR", ">CQE_ERR", ">RETX", ">P99",
+        "QP", "TYPE", "STATE", ">PID", "COMM", ">PEER", ">MTU", ">AGE", ">TX/s", ">RX/s", ">TXWR/s",
+        ">RXWR/s", ">TXWR", ">RXWR", ">CQE_ERR", ">RETX", ">P99",
     ]);
     for row in &snapshot.qps {
-        let QpRow { traffic, device, qpn, .. } = row.as_ref();
+        let QpRow {
+            traffic, device, qpn, ..
+        } = row.as_ref();
         let fate = if row.exited {
             Some("destroyed")
         } else {
@@ -171,7 +206,8 @@ fn qps(snapshot: &Snapshot) -> Table {
             mark(row.comm.as_deref().unwrap_or("-"), fate),
             show(row.remote_qpn),
             show(row.path_mtu),
-            row.age_ns(snapshot.mono_ns).map_or_else(String::new, units::duration),
+            row.age_ns(snapshot.mono_ns)
+                .map_or_else(String::new, units::duration),
             speed(traffic.tx_bytes, traffic.tx_packets),
             speed(traffic.rx_bytes, None),
             per_second(traffic.tx_wr),
@@ -187,14 +223,19 @@ fn qps(snapshot: &Snapshot) -> Table {
 }
 
 fn verbs(snapshot: &Snapshot) -> Table {
-    let mut table = Table::new(&[">PID", "COMM", "VERB", ">CALLS", ">CALLS/s", ">ERRORS", "ERRNOS", ">MEAN", ">P99", ">MAX"]);
+    let mut table = Table::new(&[
+        ">PID", "COMM", "VERB", ">CALLS", ">CALLS/s", ">ERRORS", "ERRNOS", ">MEAN", ">P99", ">MAX",
+    ]);
     for row in &snapshot.verbs {
         let VerbRow { latency, errnos, .. } = row;
         let errnos: Vec<String> = errnos
             .iter()
             .map(|(errno, count)| {
                 let name = i32::try_from(*errno).ok().and_then(super::errno::name);
-                format!("{}:{count}", name.map_or_else(|| errno.to_string(), str::to_owned))
+                format!(
+                    "{}:{count}",
+                    name.map_or_else(|| errno.to_string(), str::to_owned)
+                )
             })
             .collect();
         table.row([
@@ -246,7 +287,9 @@ fn speed(bytes: Option<Counter>, packets: Option<Counter>) -> String {
 }
 
 fn total(counter: Option<Counter>) -> String {
-    counter.map_or_else(String::new, |counter| format!("{}{}", estimated(counter), counter.total))
+    counter.map_or_else(String::new, |counter| {
+        format!("{}{}", estimated(counter), counter.total)
+    })
 }
 
 fn p99(traffic: &Traffic) -> String {
@@ -275,13 +318,21 @@ mod tests {
         snapshot.qps.push(std::sync::Arc::new(fixture::unknown_qp()));
         let text = text(&snapshot);
         let row = text.lines().last().unwrap();
-        assert_eq!(row.split_whitespace().skip(1).collect::<Vec<_>>(), ["-"; 16], "{row}");
+        assert_eq!(
+            row.split_whitespace().skip(1).collect::<Vec<_>>(),
+            ["-"; 16],
+            "{row}"
+        );
     }
 
     #[test]
     fn a_rate_that_is_no_number_is_a_dash() {
         for bad in [f64::NAN, f64::INFINITY] {
-            let counter = Counter { total: 1, rate: Some(bad), source: Source::Ebpf };
+            let counter = Counter {
+                total: 1,
+                rate: Some(bad),
+                source: Source::Ebpf,
+            };
             assert_eq!(per_second(Some(counter)), "");
             assert_eq!(speed(Some(counter), None), "");
         }

@@ -49,7 +49,13 @@ mod tests {
 
     #[test]
     fn verdicts_are_spelled_as_in_json() {
-        for v in [Verdict::Ok, Verdict::Partial, Verdict::NotApplicable, Verdict::Unsupported, Verdict::Broken] {
+        for v in [
+            Verdict::Ok,
+            Verdict::Partial,
+            Verdict::NotApplicable,
+            Verdict::Unsupported,
+            Verdict::Broken,
+        ] {
             assert_eq!(serde_json::to_value(v).unwrap(), verdict(v));
         }
     }

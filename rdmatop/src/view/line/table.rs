@@ -28,7 +28,10 @@ impl Table {
                 None => (*title, Align::Left),
             })
             .collect();
-        Self { columns, rows: Vec::new() }
+        Self {
+            columns,
+            rows: Vec::new(),
+        }
     }
 
     /// Adds a row. An empty cell becomes `-`, so that every row has as many words as the header.
@@ -55,7 +58,11 @@ impl Table {
             .enumerate()
             .map(|(i, (title, _))| {
                 let cells = self.rows.iter().filter_map(|row| row.get(i));
-                cells.map(|cell| text::width(cell)).chain([text::width(title)]).max().unwrap_or(0)
+                cells
+                    .map(|cell| text::width(cell))
+                    .chain([text::width(title)])
+                    .max()
+                    .unwrap_or(0)
             })
             .collect();
         let titles: Vec<&str> = self.columns.iter().map(|(title, _)| *title).collect();

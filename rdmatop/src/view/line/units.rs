@@ -9,14 +9,28 @@ pub fn duration(ns: u64) -> String {
 pub fn count(value: f64) -> String {
     // One event in two seconds is neither none nor one a second.
     if value > 0.0 && value < 9.95 && value.fract() != 0.0 {
-        return if value < 0.05 { "<0.1".to_owned() } else { format!("{value:.1}") };
+        return if value < 0.05 {
+            "<0.1".to_owned()
+        } else {
+            format!("{value:.1}")
+        };
     }
-    scaled(value, 1000.0, &["", "k", "M", "G", "T", "P"], value.round().max(0.0))
+    scaled(
+        value,
+        1000.0,
+        &["", "k", "M", "G", "T", "P"],
+        value.round().max(0.0),
+    )
 }
 
 /// Bytes in powers of 1024: `512B`, `4.00Ki`, `1.50Gi`.
 pub fn bytes(value: f64) -> String {
-    scaled(value, 1024.0, &["B", "Ki", "Mi", "Gi", "Ti", "Pi"], value.round().max(0.0))
+    scaled(
+        value,
+        1024.0,
+        &["B", "Ki", "Mi", "Gi", "Ti", "Pi"],
+        value.round().max(0.0),
+    )
 }
 
 fn scaled(value: f64, base: f64, units: &[&str], whole: impl std::fmt::Display) -> String {
@@ -70,7 +84,10 @@ pub fn date_time(wall_ns: u64) -> String {
         month += 1;
     }
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year}-{month:02}-{:02} {hour:02}:{minute:02}:{second:02} UTC", days + 1)
+    format!(
+        "{year}-{month:02}-{:02} {hour:02}:{minute:02}:{second:02} UTC",
+        days + 1
+    )
 }
 
 #[cfg(test)]
@@ -80,21 +97,43 @@ mod tests {
 
     #[test]
     fn spans_have_three_digits_and_a_unit() {
-        let shown: Vec<String> = [0, 842, 999, 1000, 12_345, 999_499, 999_500, 4_560_000, 1_230_000_000, 3_600_000_000_000]
-            .into_iter()
-            .map(duration)
-            .collect();
+        let shown: Vec<String> = [
+            0,
+            842,
+            999,
+            1000,
+            12_345,
+            999_499,
+            999_500,
+            4_560_000,
+            1_230_000_000,
+            3_600_000_000_000,
+        ]
+        .into_iter()
+        .map(duration)
+        .collect();
         assert_eq!(
             shown,
-            ["0ns", "842ns", "999ns", "1.00us", "12.3us", "999us", "1.00ms", "4.56ms", "1.23s", "3600s"]
+            [
+                "0ns", "842ns", "999ns", "1.00us", "12.3us", "999us", "1.00ms", "4.56ms", "1.23s", "3600s"
+            ]
         );
     }
 
     #[test]
     fn counts_are_decimal_and_bytes_binary() {
-        assert_eq!([count(0.5), count(0.01), count(9.97), count(2.0)], ["0.5", "<0.1", "10", "2"]);
-        assert_eq!([count(0.0), count(999.0), count(1200.0), count(34e6)], ["0", "999", "1.20k", "34.0M"]);
-        assert_eq!([bytes(512.0), bytes(4096.0), bytes(1.5 * 1073741824.0)], ["512B", "4.00Ki", "1.50Gi"]);
+        assert_eq!(
+            [count(0.5), count(0.01), count(9.97), count(2.0)],
+            ["0.5", "<0.1", "10", "2"]
+        );
+        assert_eq!(
+            [count(0.0), count(999.0), count(1200.0), count(34e6)],
+            ["0", "999", "1.20k", "34.0M"]
+        );
+        assert_eq!(
+            [bytes(512.0), bytes(4096.0), bytes(1.5 * 1073741824.0)],
+            ["512B", "4.00Ki", "1.50Gi"]
+        );
     }
 
     #[test]

@@ -232,3 +232,32 @@ fn a_moving_psn_is_an_estimate_and_a_still_one_is_unknown() {
         (100, Some(100.0), Source::Est)
     );
 }
+
+#[test]
+fn an_attribute_set_after_the_dump_began_stays() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    let mut rtr = modify(t + 20, 0xa0, 17, 2);
+    rtr.dest_qpn = 18;
+    host.qp(rtr);
+    let reading = QpReading {
+        remote_qpn: Some(99),
+        ..dumped(17, Some(231), 1)
+    };
+    host.dump(t + 10, vec![reading.clone()]);
+    assert_eq!(host.only_qp().remote_qpn, Some(18));
+    host.pass(1).dump(t + 30, vec![reading]);
+    assert_eq!(host.only_qp().remote_qpn, Some(99));
+}
+
+#[test]
+fn a_dump_older_than_the_removal_of_its_device_brings_nothing_back() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.pass(SECOND).devices(vec![]);
+    host.dump(t, vec![dumped(17, Some(231), 3)]);
+    let snapshot = host.tick();
+    assert!(snapshot.devices.is_empty());
+    assert!(snapshot.qps.iter().all(|row| row.exited));
+}

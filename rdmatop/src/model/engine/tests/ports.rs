@@ -130,3 +130,41 @@ fn slots_of_kernel_qps_on_hardware_are_not_the_ports_bytes() {
     host.sweep(&[slot(host.now, 0xa0, 17, 10)]);
     assert_eq!(host.tick().ports[0].tx_bytes, None);
 }
+
+#[test]
+fn a_record_behind_the_removal_of_its_device_makes_no_ghost() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.pass(SECOND).devices(vec![]);
+    host.qp(create(t, 0xa0, 17));
+    let snapshot = host.tick();
+    assert!(snapshot.devices.is_empty());
+    assert!(snapshot.qps[0].exited);
+    assert_eq!(snapshot.processes[0].qps, 0);
+}
+
+#[test]
+fn a_reading_older_than_an_event_cannot_say_that_its_device_is_gone() {
+    let mut host = Host::new();
+    let mut early = create(host.now + 10, 0xa0, 17);
+    (early.prefix.device_index, early.prefix.device) = (3, bytes("rxe3"));
+    host.qp(early);
+    host.pass(5).devices(vec![]);
+    assert_eq!(&*host.tick().devices[0].name, "rxe3");
+    assert!(!host.only_qp().exited);
+    host.pass(10).devices(vec![]);
+    assert!(host.tick().devices.is_empty());
+}
+
+#[test]
+fn a_renamed_rxe_device_without_a_driver_link_still_has_its_packets() {
+    let mut host = Host::new();
+    let mut device = counting(1, "foo/bar", "", &[("sent_pkts", 7), ("rcvd_pkts", 8)]);
+    device.driver = None;
+    host.pass(1).devices(vec![device]);
+    let port = &host.tick().ports[0];
+    assert_eq!(
+        (port.tx_packets.unwrap().total, port.rx_packets.unwrap().total),
+        (7, 8)
+    );
+}

@@ -267,3 +267,18 @@ fn a_slot_seen_late_with_the_number_of_a_living_qp_has_ended() {
     rows.sort_unstable();
     assert_eq!(rows, [(false, 5), (true, 30)]);
 }
+
+#[test]
+fn counts_from_before_the_last_sweep_that_missed_them_make_no_rate() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    host.pass(SECOND).sweep(&[]);
+    host.pass(SECOND).sweep(&[slot(t, 0xa0, 17, 1_000_000)]);
+    assert_eq!(rate(host.only_qp().traffic.tx_wr), None);
+    assert_eq!(rate(host.process(231).traffic.tx_wr), None);
+    assert_eq!(rate(host.tick().ports[0].tx_bytes), None);
+    host.pass(SECOND).sweep(&[slot(t, 0xa0, 17, 1_000_007)]);
+    assert_eq!(rate(host.only_qp().traffic.tx_wr), Some(7.0));
+    assert_eq!(rate(host.process(231).traffic.tx_wr), Some(7.0));
+}

@@ -44,7 +44,7 @@ pub struct DeviceKey {
 /// An RDMA device. The kernel's driver is not part of this record; sysfs has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// Index; asked again after the device was re-added, the kernel answers this old one with nothing.
+    /// Index; after the device was re-added this old one is refused.
     pub index: u32,
     /// Name.
     pub name: Name,

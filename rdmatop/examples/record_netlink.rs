@@ -1,0 +1,62 @@
+//! Records what this kernel says over RDMA netlink, as test input or to report a wrong reading.
+//!
+//! `record_netlink FILE [COMMENT]` takes two full refreshes and the answers to questions about a device that is
+//! not there. The file holds device names, process ids, addresses of connections and, as root, keys of memory
+//! regions: look before you share it. Format: `rdmatop::source::netlink::recording`.
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use rdmatop::source::netlink::client::Nldev;
+use rdmatop::source::netlink::recording::Recorder;
+use rdmatop::source::netlink::sampler::{Sampler, Want};
+use rdmatop::source::netlink::socket::Socket;
+
+/// No kernel has given out this index.
+const ABSENT: u32 = 4_000_000;
+
+fn record(file: &str, comment: &str) -> Result<String> {
+    let mut sampler = Sampler::new(Nldev::new(Recorder::new(Socket::rdma()?)));
+    let first = sampler.sample(Want::EVERYTHING);
+    let second = sampler.sample(Want::EVERYTHING);
+    let mut nldev = sampler.into_nldev();
+    for device in first.devices.iter().flatten() {
+        nldev.ports(device.device.index)?;
+    }
+    let absent = [
+        nldev.qps(ABSENT).map(|_| ()),
+        nldev.summary(ABSENT).map(|_| ()),
+        nldev.counters(ABSENT, 1).map(|_| ()),
+        nldev.del_link(ABSENT),
+    ];
+    let mut recording = nldev.into_transport().recording;
+    comment.clone_into(&mut recording.comment);
+    std::fs::write(file, recording.encode()).with_context(|| format!("cannot write {file}"))?;
+    Ok(format!("{second:#?}\nabsent device: {absent:?}"))
+}
+
+#[expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "an example's output is its result"
+)]
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (file, comment) = match args.as_slice() {
+        [file] => (file, String::new()),
+        [file, comment] => (file, comment.clone()),
+        _ => {
+            eprintln!("usage: record_netlink FILE [COMMENT]");
+            return ExitCode::from(2);
+        }
+    };
+    match record(file, &comment) {
+        Ok(seen) => {
+            println!("{seen}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("record_netlink: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! How an answer is followed: ends, errors, flags, strangers.
+use super::super::attr::{
+    DEV_INDEX, DEV_NAME, PORT_INDEX, RES_LQPN, RES_PID, RES_QP, RES_QP_ENTRY, RES_SQ_PSN, RES_STATE, RES_TYPE,
+};
+use super::super::client::Nldev;
+use super::super::enums::{QpState, QpType};
+use super::super::error::NetlinkError;
+use super::super::name::Name;
+use super::super::record::Owner;
+use super::super::wire::{
+    ERROR, EXTACK_MESSAGE, F_ACK_TLVS, F_CAPPED, F_DUMP, F_DUMP_INTR, F_MULTI, F_REQUEST, Message,
+    MessageWriter, OVERRUN, WireError,
+};
+use super::{FakeKernel, PORTID, done, reply};
+
+fn qp(writer: MessageWriter, lqpn: u32, psn: u32) -> MessageWriter {
+    writer.nest(RES_QP_ENTRY, |entry| {
+        entry
+            .u32(RES_LQPN, lqpn)
+            .u8(RES_TYPE, 2)
+            .u8(RES_STATE, 3)
+            .u32(RES_SQ_PSN, psn)
+            .u32(RES_PID, 231)
+            .u32(0x3abc, 1) // an attribute of a kernel to come
+    })
+}
+
+fn qps(request: &Message<'_>, flags: u16, list: &[(u32, u32)]) -> Vec<u8> {
+    let message = reply(request, F_MULTI | flags)
+        .u32(DEV_INDEX, 0)
+        .string(DEV_NAME, b"rxe0");
+    message
+        .nest(RES_QP, |table| {
+            list.iter()
+                .fold(table, |table, &(lqpn, psn)| qp(table, lqpn, psn))
+        })
+        .finish()
+}
+
+fn error(request: &Message<'_>, errno: i32, words: Option<&str>, capped: bool) -> Vec<u8> {
+    let flags = if capped { F_CAPPED } else { 0 } | if words.is_some() { F_ACK_TLVS } else { 0 };
+    let echoed = MessageWriter::new(request.kind, request.flags, request.seq)
+        .raw(request.payload)
+        .finish();
+    let echo = if capped { &echoed[..16] } else { &echoed[..] };
+    let message = MessageWriter::new(ERROR, flags, request.seq)
+        .portid(PORTID)
+        .raw(&(-errno).to_ne_bytes())
+        .raw(echo);
+    words
+        .iter()
+        .fold(message, |message, words| {
+            message.string(EXTACK_MESSAGE, words.as_bytes())
+        })
+        .finish()
+}
+
+#[test]
+fn a_dump_in_several_datagrams_is_read_to_its_done() {
+    let mut nldev = Nldev::new(FakeKernel(|request: &Message<'_>| {
+        assert_eq!(request.flags, F_REQUEST | F_DUMP);
+        vec![
+            qps(request, 0, &[(17, 1), (18, 2)]),
+            qps(request, 0, &[(19, 3)]),
+            done(request, 0),
+        ]
+    }));
+    let dump = nldev.qps(0).unwrap();
+    assert_eq!(
+        dump.items.iter().map(|qp| qp.lqpn).collect::<Vec<_>>(),
+        [17, 18, 19]
+    );
+    let first = &dump.items[0];
+    assert_eq!(
+        (first.qp_type, first.state),
+        (Some(QpType::Rc), Some(QpState::Rts))
+    );
+    assert_eq!(first.owner, Some(Owner::Process(231)));
+    assert_eq!(
+        (first.rqpn, first.port, first.cqn),
+        (None, None, None),
+        "what was not sent is not 0"
+    );
+    assert!(!dump.interrupted);
+}
+
+#[test]
+fn a_qp_listed_twice_is_kept_once_with_its_last_reading() {
+    let mut nldev = Nldev::new(FakeKernel(|request: &Message<'_>| {
+        vec![
+            qps(request, 0, &[(17, 1), (18, 2)]),
+            qps(request, 0, &[(17, 9)]),
+            done(request, 0),
+        ]
+    }));
+    let dump = nldev.qps(0).unwrap();
+    assert_eq!(dump.duplicates, 1);
+    let seen: Vec<_> = dump.items.iter().map(|qp| (qp.lqpn, qp.sq_psn)).collect();
+    assert_eq!(seen, [(17, Some(9)), (18, Some(2))]);
+}
+
+#[test]
+fn the_gsi_qps_of_two_ports_are_two_qps() {
+    let gsi = |table: MessageWriter, port: u32| {
+        table.nest(RES_QP_ENTRY, |entry| {
+            entry.u32(RES_LQPN, 1).u32(PORT_INDEX, port).u8(RES_TYPE, 1)
+        })
+    };
+    let mut nldev = Nldev::new(FakeKernel(|request: &Message<'_>| {
+        vec![
+            reply(request, F_MULTI)
+                .nest(RES_QP, |table| gsi(gsi(table, 1), 2))
+                .finish(),
+            done(request, 0),
+        ]
+    }));
+    assert_eq!(nldev.qps(0).unwrap().items.len(), 2);
+}
+
+#[test]
+fn an_interrupted_dump_is_asked_for_again() {
+    let mut asked = 0;
+    let mut nldev = Nldev::new(FakeKernel(|request: &Message<'_>| {
+        asked += 1;
+        let flag = if asked == 1 { F_DUMP_INTR } else { 0 };
+        vec![qps(request, flag, &[(asked, 0)]), done(request, 0)]
+    }));
+    let dump = nldev.qps(0).unwrap();
+    assert_eq!(
+        (dump.items[0].lqpn, dump.items.len(), dump.interrupted),
+        (2, 1, false)
+    );
+}
+
+#[test]
+fn a_dump_interrupted_twice_comes_with_its_flag() {
+    let mut asked = 0;
+    let mut nldev = Nldev::new(FakeKernel(|request: &Message<'_>| {
+        asked += 1;
+        vec![qps(request, F_DUMP_INTR, &[(17, 0)]), done(request, 0)]
+    }));
+    let dump = nldev.qps(0).unwrap();
+    assert!(dump.interrupted);
+    drop(nldev);
+    assert_eq!(asked, 2);
+}
+
+#[test]
+fn answers_to_others_are_not_taken_for_ours() {
+    let mut nldev = Nldev::new(FakeKernel(|request: &Message<'_>| {
+        let late = Message {
+            seq: request.seq.wrapping_sub(1),
+            ..*request
+        };
+        let mut other_socket = qps(request, 0, &[(99, 0)]);
+        other_socket[12..16].copy_from_slice(&(PORTID + 1).to_ne_bytes());
+        let late_end = done(&late, 0);
+        vec![
+            qps(&late, 0, &[(98, 0)]),
+            late_end,
+            other_socket,
+            qps(request, 0, &[(17, 0)]),
+            done(request, 0),
+        ]
+    }));
+    let dump = nldev.qps(0).unwrap();
+    assert_eq!(dump.items.iter().map(|qp| qp.lqpn).collect::<Vec<_>>(), [17]);
+}
+
+#[test]
+fn a_refusal_carries_errno_and_the_kernels_words() {
+    for capped in [true, false] {
+        let mut nldev = Nldev::new(FakeKernel(|request: &Message<'_>| {
+            vec![error(request, 22, Some("Device is busy\u{1b}"), capped)]
+        }));
+        let message = Some(Name::from("Device is busy\u{1b}"));
+        assert_eq!(nldev.summary(0), Err(NetlinkError::Kernel { errno: 22, message }));
+    }
+}
+
+#[test]
+fn a_dump_that_ends_with_an_error_is_an_error() {
+    let mut nldev = Nldev::new(FakeKernel(|request: &Message<'_>| {
+        vec![qps(request, 0, &[(17, 0)]), done(request, -19)]
+    }));
+    assert_eq!(
+        nldev.qps(0),
+        Err(NetlinkError::Kernel {
+            errno: 19,
+            message: None
+        })
+    );
+}
+
+#[test]
+fn an_acknowledgement_ends_an_order_and_never_a_question() {
+    let ack = |request: &Message<'_>| vec![error(request, 0, None, true)];
+    assert_eq!(Nldev::new(FakeKernel(ack)).del_link(3), Ok(()));
+    assert_eq!(
+        Nldev::new(FakeKernel(ack)).summary(3),
+        Err(NetlinkError::EndedEarly)
+    );
+}
+
+#[test]
+fn lost_data_is_told() {
+    let lost = |request: &Message<'_>| {
+        vec![
+            MessageWriter::new(OVERRUN, 0, request.seq)
+                .portid(PORTID)
+                .finish(),
+        ]
+    };
+    assert_eq!(Nldev::new(FakeKernel(lost)).qps(0), Err(NetlinkError::Overrun));
+}
+
+#[test]
+fn a_number_cut_short_is_an_error_not_a_zero() {
+    let mut nldev = Nldev::new(FakeKernel(|request: &Message<'_>| {
+        let cut = |table: MessageWriter| table.nest(RES_QP_ENTRY, |entry| entry.bytes(RES_LQPN, &[17, 0]));
+        vec![
+            reply(request, F_MULTI).nest(RES_QP, cut).finish(),
+            done(request, 0),
+        ]
+    }));
+    let wrong = WireError::AttrSize {
+        number: RES_LQPN,
+        need: 4,
+        have: 2,
+    };
+    assert_eq!(nldev.qps(0), Err(NetlinkError::Wire(wrong)));
+}
+
+#[test]
+fn a_qp_without_number_is_an_error() {
+    let mut nldev = Nldev::new(FakeKernel(|request: &Message<'_>| {
+        let bare = |table: MessageWriter| table.nest(RES_QP_ENTRY, |entry| entry.u8(RES_STATE, 3));
+        vec![
+            reply(request, F_MULTI).nest(RES_QP, bare).finish(),
+            done(request, 0),
+        ]
+    }));
+    let missing = WireError::Missing {
+        record: "QP",
+        number: RES_LQPN,
+    };
+    assert_eq!(nldev.qps(0), Err(NetlinkError::Wire(missing)));
+}
+
+#[test]
+fn pid_0_is_nobody() {
+    let mut nldev = Nldev::new(FakeKernel(|request: &Message<'_>| {
+        let orphan =
+            |table: MessageWriter| table.nest(RES_QP_ENTRY, |entry| entry.u32(RES_LQPN, 5).u32(RES_PID, 0));
+        vec![
+            reply(request, F_MULTI).nest(RES_QP, orphan).finish(),
+            done(request, 0),
+        ]
+    }));
+    assert_eq!(nldev.qps(0).unwrap().items[0].owner, None);
+}

@@ -1,0 +1,61 @@
+//! Least privilege: what rdmatop does not need it gives up at once, what only attaching needs is raised only then.
+//!
+//! Capabilities belong to threads and are inherited by those started later, so [`shed`] runs before any other thread
+//! exists. Afterwards every thread, those that parse what the kernel and processes say among them, has
+//! [`KEPT`] in effect and no more; the thread that attaches raises the rest with [`Raised`] and lowers it again. It
+//! has to keep them permitted: a reloaded module needs the programs attached anew.
+
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
+
+/// In effect all the time. CAP_BPF: kernels with `unprivileged_bpf_disabled` refuse even a map look-up without it.
+/// The other two: names, limits and libraries of other users' processes in /proc.
+const KEPT: CapabilitySet = CapabilitySet::BPF
+    .union(CapabilitySet::SYS_PTRACE)
+    .union(CapabilitySet::DAC_READ_SEARCH);
+
+/// In effect while attaching. CAP_SYS_ADMIN: kprobes where `perf_event_paranoid` is above 2 (Debian's default), and
+/// descriptors of modules' BTF. CAP_SYS_RESOURCE: the locked-memory limit before 5.11.
+const ATTACH: CapabilitySet = KEPT
+    .union(CapabilitySet::PERFMON)
+    .union(CapabilitySet::SYS_ADMIN)
+    .union(CapabilitySet::SYS_RESOURCE);
+
+/// Gives up everything but [`ATTACH`], and everything but [`KEPT`] until it is raised. Programs started later get
+/// nothing that a set-user-id bit would give. Without privileges it does nothing.
+pub fn shed() {
+    let Ok(now) = capabilities(None) else { return };
+    let sets = CapabilitySets {
+        effective: now.effective & KEPT,
+        permitted: now.permitted & ATTACH,
+        inheritable: CapabilitySet::empty(),
+    };
+    // To give up cannot be refused; were it, the rights are those that were there anyway.
+    let _ = set_capabilities(None, sets);
+    let _ = set_no_new_privs(true);
+}
+
+/// The attaching thread's rights, lowered when dropped.
+#[derive(Debug)]
+pub struct Raised(Option<CapabilitySets>);
+
+impl Raised {
+    /// Raises all that is permitted, for the calling thread.
+    pub fn for_attach() -> Self {
+        let Ok(before) = capabilities(None) else {
+            return Self(None);
+        };
+        let sets = CapabilitySets {
+            effective: before.permitted & ATTACH,
+            ..before
+        };
+        Self(set_capabilities(None, sets).is_ok().then_some(before))
+    }
+}
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        if let Some(before) = self.0.take() {
+            let _ = set_capabilities(None, before);
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Queue pairs.
+
+use crate::model::ib::{QpState, QpType};
+use crate::model::snapshot::{QpRow, Snapshot};
+
+use super::super::format;
+use super::super::theme::Tone;
+use super::{Align, Cell, Column, Key, RowKey, Spec, Title, Value, flow, spark, trouble};
+
+fn row(s: &Snapshot, at: usize) -> &QpRow {
+    &s.qps[at]
+}
+
+/// A connection takes milliseconds from RESET to RTS; a QP that needs seconds waits for someone.
+const SETUP_NS: u64 = 5_000_000_000;
+
+/// How a state looks: wrong states and ones a QP should have left by now stand out.
+pub(in crate::view::tui) fn state_tone(qp: &QpRow, mono_ns: u64) -> Tone {
+    let Some(state) = qp.state else { return Tone::Dim };
+    match state.name() {
+        Some("ERR" | "SQE") => Tone::Bad,
+        Some("RTS") => Tone::Good,
+        Some("SQD") => Tone::Warn,
+        // UD and the special QPs may rest in RTR or INIT for good (receive only).
+        Some("RESET" | "INIT" | "RTR") if matches!(qp.qp_type, Some(QpType(0 | 1 | 4))) => Tone::Normal,
+        Some("RESET" | "INIT" | "RTR") => {
+            let since = qp
+                .timeline
+                .iter()
+                .rev()
+                .take_while(|s| s.state == state)
+                .last()
+                .map(|s| s.mono_ns);
+            match since {
+                Some(since) if mono_ns.saturating_sub(since) < SETUP_NS => Tone::Normal,
+                _ => Tone::Warn,
+            }
+        }
+        _ => Tone::Normal,
+    }
+}
+
+fn state_text(state: Option<QpState>) -> String {
+    format::known(state, |s| s.to_string())
+}
+
+fn owner(qp: &QpRow) -> Cell {
+    let name = qp.comm.as_deref().unwrap_or("-");
+    let tone = if qp.kernel { Tone::Title } else { Tone::Normal };
+    if qp.orphan {
+        Cell::new(name, tone).and(" orphan", Tone::Warn)
+    } else {
+        Cell::new(name, tone)
+    }
+}
+
+/// The table.
+pub(super) static SPEC: Spec = Spec {
+    columns: &[
+        Column {
+            id: "device",
+            title: Title::Plain("DEVICE"),
+            about: "device",
+            priority: 0,
+            width: (8, 14),
+            align: Align::Left,
+            on: true,
+            cell: |c, i, _| Cell::value(row(c.snapshot, i).device.to_string()),
+            key: Some(|c, i| Key::Text(&row(c.snapshot, i).device)),
+        },
+        Column {
+            id: "qpn",
+            title: Title::Plain("QPN"),
+            about: "QP number",
+            priority: 0,
+            width: (7, 8),
+            align: Align::Right,
+            on: true,
+            cell: |c, i, _| Cell::new(row(c.snapshot, i).qpn.to_string(), Tone::Strong),
+            key: Some(|c, i| Key::Num(row(c.snapshot, i).qpn.into())),
+        },
+        Column {
+            id: "type",
+            title: Title::Plain("TYPE"),
+            about: "QP type",
+            priority: 3,
+            width: (4, 8),
+            align: Align::Left,
+            on: true,
+            cell: |c, i, _| Cell::value(format::known(row(c.snapshot, i).qp_type, |t| t.to_string())),
+            key: Some(|c, i| Key::num(row(c.snapshot, i).qp_type.map(|t| t.0))),
+        },
+        Column {
+            id: "state",
+            title: Title::Plain("STATE"),
+            about: "state; loud in ERR, SQE, and when set-up takes over 5 s",
+            priority: 0,
+            width: (5, 5),
+            align: Align::Left,
+            on: true,
+            cell: |c, i, _| {
+                let qp = row(c.snapshot, i);
+                Cell::new(state_text(qp.state), state_tone(qp, c.snapshot.mono_ns))
+            },
+            key: Some(|c, i| Key::num(row(c.snapshot, i).state.map(|s| s.0))),
+        },
+        Column {
+            id: "pid",
+            title: Title::Plain("PID"),
+            about: "process that created it",
+            priority: 3,
+            width: (7, 7),
+            align: Align::Right,
+            on: true,
+            cell: |c, i, _| Cell::value(format::known(row(c.snapshot, i).pid, |p| p.to_string())),
+            key: Some(|c, i| Key::num(row(c.snapshot, i).pid)),
+        },
+        Column {
+            id: "owner",
+            title: Title::Plain("OWNER"),
+            about: "name of its owner; brackets: a kernel consumer",
+            priority: 1,
+            width: (9, 30),
+            align: Align::Left,
+            on: true,
+            cell: |c, i, _| owner(row(c.snapshot, i)),
+            key: Some(|c, i| Key::text(row(c.snapshot, i).comm.as_ref())),
+        },
+        Column {
+            id: "remote",
+            title: Title::Plain("REMOTE"),
+            about: "peer's QP number",
+            priority: 6,
+            width: (7, 8),
+            align: Align::Right,
+            on: true,
+            cell: |c, i, _| Cell::value(format::known(row(c.snapshot, i).remote_qpn, |n| n.to_string())),
+            key: Some(|c, i| Key::num(row(c.snapshot, i).remote_qpn)),
+        },
+        Column {
+            id: "mtu",
+            title: Title::Plain("MTU"),
+            about: "path MTU, bytes",
+            priority: 7,
+            width: (4, 5),
+            align: Align::Right,
+            on: true,
+            cell: |c, i, _| Cell::value(format::known(row(c.snapshot, i).path_mtu, |m| m.to_string())),
+            key: Some(|c, i| Key::num(row(c.snapshot, i).path_mtu)),
+        },
+        Column {
+            id: "age",
+            title: Title::Plain("AGE"),
+            about: "since creation; -: older than rdmatop",
+            priority: 4,
+            width: (6, 7),
+            align: Align::Right,
+            on: true,
+            cell: |c, i, _| {
+                Cell::value(format::known(
+                    row(c.snapshot, i).age_ns(c.snapshot.mono_ns),
+                    |ns| format::age(ns / 1_000_000_000),
+                ))
+            },
+            key: Some(|c, i| Key::num(row(c.snapshot, i).age_ns(c.snapshot.mono_ns).map(|ns| ns as f64))),
+        },
+        Column {
+            id: "tx_wr",
+            title: Title::Plain("TX WR/s"),
+            about: "send WRs finished per second",
+            priority: 2,
+            width: (7, 8),
+            align: Align::Right,
+            on: true,
+            cell: |c, i, _| {
+                let wr = row(c.snapshot, i).traffic.tx_wr.as_ref();
+                flow(format::rate(wr), wr, Tone::Tx)
+            },
+            key: Some(|c, i| Key::rate(row(c.snapshot, i).traffic.tx_wr.as_ref())),
+        },
+        Column {
+            id: "rx_wr",
+            title: Title::Plain("RX WR/s"),
+            about: "receive WRs completed per second",
+            priority: 6,
+            width: (7, 8),
+            align: Align::Right,
+            on: true,
+            cell: |c, i, _| {
+                let wr = row(c.snapshot, i).traffic.rx_wr.as_ref();
+                flow(format::rate(wr), wr, Tone::Rx)
+            },
+            key: Some(|c, i| Key::rate(row(c.snapshot, i).traffic.rx_wr.as_ref())),
+        },
+        Column {
+            id: "tx",
+            title: Title::Traffic("TX"),
+            about: "traffic of send-side WRs",
+            priority: 1,
+            width: (6, 7),
+            align: Align::Right,
+            on: true,
+            cell: |c, i, _| {
+                let bytes = row(c.snapshot, i).traffic.tx_bytes.as_ref();
+                flow(format::byte_rate(bytes, c.units), bytes, Tone::Tx)
+            },
+            key: Some(|c, i| Key::rate(row(c.snapshot, i).traffic.tx_bytes.as_ref())),
+        },
+        Column {
+            id: "rx",
+            title: Title::Traffic("RX"),
+            about: "traffic of receive completions",
+            priority: 1,
+            width: (6, 7),
+            align: Align::Right,
+            on: true,
+            cell: |c, i, _| {
+                let bytes = row(c.snapshot, i).traffic.rx_bytes.as_ref();
+                flow(format::byte_rate(bytes, c.units), bytes, Tone::Rx)
+            },
+            key: Some(|c, i| Key::rate(row(c.snapshot, i).traffic.rx_bytes.as_ref())),
+        },
+        Column {
+            id: "packets",
+            title: Title::Plain("PKT/s"),
+            about: "packets sent per second, from the movement of the send PSN",
+            priority: 8,
+            width: (7, 8),
+            align: Align::Right,
+            on: true,
+            cell: |c, i, _| Cell::value(format::rate(row(c.snapshot, i).traffic.tx_packets.as_ref())),
+            key: Some(|c, i| Key::rate(row(c.snapshot, i).traffic.tx_packets.as_ref())),
+        },
+        Column {
+            id: "retx",
+            title: Title::Plain("RETX"),
+            about: "request packets sent again, total",
+            priority: 2,
+            width: (4, 6),
+            align: Align::Right,
+            on: true,
+            cell: |c, i, _| trouble(row(c.snapshot, i).traffic.retransmits.as_ref()),
+            key: Some(|c, i| Key::total(row(c.snapshot, i).traffic.retransmits.as_ref())),
+        },
+        Column {
+            id: "err",
+            title: Title::Plain("ERR"),
+            about: "completions with an error, total",
+            priority: 2,
+            width: (4, 6),
+            align: Align::Right,
+            on: true,
+            cell: |c, i, _| trouble(row(c.snapshot, i).traffic.completion_errors.as_ref()),
+            key: Some(|c, i| Key::total(row(c.snapshot, i).traffic.completion_errors.as_ref())),
+        },
+        Column {
+            id: "p99",
+            title: Title::Plain("P99"),
+            about: "post to completion: 99 of 100 take less",
+            priority: 5,
+            width: (6, 7),
+            align: Align::Right,
+            on: true,
+            cell: |c, i, _| {
+                Cell::value(format::below(
+                    row(c.snapshot, i).traffic.latency.as_ref().and_then(|l| l.p99_ns),
+                ))
+            },
+            key: Some(|c, i| {
+                let p99 = row(c.snapshot, i).traffic.latency.as_ref().and_then(|l| l.p99_ns);
+                Key::num(p99.map(|ns| ns as f64))
+            }),
+        },
+        Column {
+            id: "history",
+            title: Title::Plain("HISTORY"),
+            about: "Tx and Rx together, newest right, each row to its own maximum",
+            priority: 9,
+            width: (10, 30),
+            align: Align::Left,
+            on: true,
+            cell: |c, i, width| spark(c, &row(c.snapshot, i).history, width),
+            key: None,
+        },
+    ],
+    sort: ("tx", true),
+    len: |c| c.snapshot.qps.len(),
+    row: |c, i| RowKey::Qp(row(c.snapshot, i).uid),
+    fields: |c, i, visit| {
+        let q = row(c.snapshot, i);
+        let _ = visit("dev", Value::Text(&q.device))
+            && visit("qpn", Value::Num(q.qpn.into()))
+            && q.pid.is_none_or(|pid| visit("pid", Value::Num(pid.into())))
+            && q.comm.as_ref().is_none_or(|n| visit("comm", Value::Text(n)))
+            && q.state
+                .is_none_or(|s| visit("state", Value::Text(s.name().unwrap_or("?"))))
+            && q.qp_type
+                .is_none_or(|t| visit("type", Value::Text(t.name().unwrap_or("?"))));
+    },
+    field_names: &["dev", "qpn", "pid", "comm", "state", "type"],
+    faded: |c, i| row(c.snapshot, i).exited,
+    empty: "No queue pairs. GSI and SMI QPs of the kernel show as soon as there is a device.",
+};

@@ -1,0 +1,70 @@
+//! A port and its device, with every counter the provider has.
+
+use crate::model::snapshot::PortRow;
+
+use super::super::columns::Cell;
+use super::super::format;
+use super::super::state::State;
+use super::super::theme::Tone;
+use super::traffic::{COUNTERS, counter};
+use super::{chart, facts, heading};
+
+/// Lines for a port.
+pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
+    let device = state.snapshot.devices.iter().find(|d| d.uid == p.device_uid);
+    let text = |t: Option<&str>| t.unwrap_or(format::UNKNOWN).to_owned();
+    let number = |n: Option<u64>| format::known(n, format::exact);
+    let mut out = facts(
+        width,
+        &[
+            ("state", format::known(p.state, |s| s.to_string())),
+            ("phys", format::known(p.phys_state, |s| s.to_string())),
+            (
+                "link",
+                format::known(p.rate_bps, |r| format!("{}b/s", format::link(r))),
+            ),
+            ("layer", text(p.link_layer.as_deref())),
+            ("netdev", text(p.netdev.as_deref())),
+            ("netdev MTU", format::known(p.netdev_mtu, |m| m.to_string())),
+        ],
+    );
+    if let Some(d) = device {
+        out.extend(facts(
+            width,
+            &[
+                ("driver", text(d.driver.as_deref())),
+                ("firmware", text(d.fw_version.as_deref())),
+                ("PCI", text(d.pci.as_deref())),
+                ("NUMA", format::known(d.numa_node, |n| n.to_string())),
+                ("GUID", text(d.node_guid.as_deref())),
+            ],
+        ));
+        out.extend(facts(
+            width,
+            &[
+                ("QPs", number(d.qps)),
+                ("CQs", number(d.cqs)),
+                ("MRs", number(d.mrs)),
+                ("PDs", number(d.pds)),
+                ("cm ids", number(d.cm_ids)),
+                ("contexts", number(d.ctxs)),
+                ("SRQs", number(d.srqs)),
+            ],
+        ));
+    }
+    out.extend(chart::history(state, &p.history, width, 3));
+    if p.counters.is_empty() {
+        out.push(Cell::new("The provider has no counters.", Tone::Dim));
+        return out;
+    }
+    out.push(heading(COUNTERS));
+    // What moves first; the rest as the provider orders it.
+    let moving = |c: &crate::model::value::Counter| c.rate.is_some_and(|r| r > 0.0);
+    let (live, still): (Vec<_>, Vec<_>) = p.counters.iter().partition(|c| moving(&c.counter));
+    out.extend(
+        live.into_iter()
+            .chain(still)
+            .map(|c| counter(&c.name, &c.counter)),
+    );
+    out
+}

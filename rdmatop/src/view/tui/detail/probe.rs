@@ -1,0 +1,43 @@
+//! A program's verdict, and the notes in full.
+
+use crate::model::input::ProbeVerdict;
+
+use super::super::columns::{Cell, probe_word};
+use super::super::state::State;
+use super::super::theme::Tone;
+use super::{heading, long};
+
+/// Lines for a program; without one, the notes alone.
+pub(super) fn lines(state: &State, probe: Option<&ProbeVerdict>, width: usize) -> Vec<Cell> {
+    let mut out = Vec::new();
+    if let Some(p) = probe {
+        let (word, tone) = probe_word(p.verdict);
+        out.push(Cell::new("verdict ", Tone::Dim).and(word, tone));
+        out.extend(long("reason", p.reason.as_deref().unwrap_or("-"), width));
+        out.extend(long("hook", &p.hook, width));
+        out.extend(long("gives", &p.gives, width));
+    }
+    let health = &state.snapshot.health;
+    if !health.notes.is_empty() {
+        out.push(heading("Notes: what is missing, why, the remedy"));
+    }
+    for note in &health.notes {
+        out.extend(long(state.glyphs.warn, &note.what, width));
+        out.extend(long("  why", &note.why, width));
+        out.extend(long("  do", &note.remedy, width));
+    }
+    if !health.losses.is_empty() {
+        out.push(heading("Lost records by cause"));
+        out.extend(
+            health
+                .losses
+                .iter()
+                .map(|l| Cell::new(format!("  {:<12}{:>12}", l.at, l.count), Tone::Bad)),
+        );
+    }
+    if !health.errors.is_empty() {
+        out.push(heading("Reads that failed in the last interval"));
+        out.extend(health.errors.iter().flat_map(|e| long(" ", e, width)));
+    }
+    out
+}

@@ -1,0 +1,106 @@
+//! A queue pair: its life, then its traffic.
+
+use crate::model::snapshot::QpRow;
+
+use super::super::columns::Cell;
+use super::super::format;
+use super::super::state::State;
+use super::super::theme::Tone;
+use super::{chart, facts, heading, traffic};
+
+/// Lines for a QP.
+pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
+    let mut out = Vec::new();
+    if q.exited {
+        out.push(Cell::new("Destroyed. The row goes in some seconds.", Tone::Dim));
+    }
+    if q.orphan {
+        out.push(Cell::new(
+            "Its creator has ended; another process holds it.",
+            Tone::Warn,
+        ));
+    }
+    if q.since_attach {
+        out.push(Cell::new(
+            "Older than rdmatop: totals count from attach.",
+            Tone::Dim,
+        ));
+    }
+    let number = |n: Option<u32>| format::known(n, |n| n.to_string());
+    out.extend(facts(
+        width,
+        &[
+            ("type", format::known(q.qp_type, |t| t.to_string())),
+            ("state", format::known(q.state, |s| s.to_string())),
+            (
+                "from",
+                format::known(q.state_source, |s| format!("{s:?}").to_lowercase()),
+            ),
+            ("port", number(q.port)),
+            ("owner", q.comm.as_deref().unwrap_or(format::UNKNOWN).to_owned()),
+            ("pid", number(q.pid)),
+            ("remote QPN", number(q.remote_qpn)),
+            ("path MTU", number(q.path_mtu)),
+            (
+                "age",
+                format::known(q.age_ns(state.snapshot.mono_ns), |ns| {
+                    format::age(ns / 1_000_000_000)
+                }),
+            ),
+            ("SQ PSN", number(q.sq_psn)),
+            ("RQ PSN", number(q.rq_psn)),
+        ],
+    ));
+    out.extend(timeline(state, q, width));
+    out.extend(chart::history(state, &q.history, width, 2));
+    out.extend(traffic::lines(state, &q.traffic, width));
+    out
+}
+
+/// States with the time spent in each, and the time the kernel needed for the step.
+fn timeline(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
+    if q.timeline.is_empty() {
+        return vec![Cell::new("Life: no state change seen yet", Tone::Dim)];
+    }
+    let mut out = vec![heading(
+        "Life: state, time in it, (time in the kernel to get there)",
+    )];
+    let mut line = Cell::default();
+    let mut used = 0;
+    for (at, step) in q.timeline.iter().enumerate() {
+        let until = q
+            .timeline
+            .get(at + 1)
+            .map_or(state.snapshot.mono_ns, |next| next.mono_ns);
+        let last = at + 1 == q.timeline.len();
+        let stay = format::nanos(until.saturating_sub(step.mono_ns));
+        let cost = step
+            .duration_ns
+            .map(|ns| format!(" ({})", format::nanos(ns)))
+            .unwrap_or_default();
+        let name = step.state.to_string();
+        let arrow = if last {
+            String::new()
+        } else {
+            format!(" {} ", state.glyphs.arrow)
+        };
+        let wide = name.len() + 1 + stay.len() + cost.len() + 4;
+        if used > 0 && used + wide > width {
+            out.push(std::mem::take(&mut line));
+            used = 0;
+        }
+        used += wide;
+        let tone = match name.as_str() {
+            "ERR" | "SQE" => Tone::Bad,
+            "RTS" => Tone::Good,
+            _ => Tone::Strong,
+        };
+        line = line
+            .and(name, tone)
+            .and(format!(" {stay}"), Tone::Normal)
+            .and(cost, Tone::Dim)
+            .and(arrow, Tone::Dim);
+    }
+    out.push(line);
+    out
+}

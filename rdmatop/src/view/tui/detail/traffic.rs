@@ -1,0 +1,122 @@
+//! Work requests, bytes, completions, latency: the part that processes and QPs have in common.
+
+use crate::model::snapshot::{Latency, Traffic};
+use crate::model::value::Counter;
+
+use super::super::columns::Cell;
+use super::super::format;
+use super::super::state::State;
+use super::super::theme::Tone;
+use super::{chart, facts, heading};
+
+/// Every counter, opcodes, statuses, latency.
+pub(super) fn lines(state: &State, traffic: &Traffic, width: usize) -> Vec<Cell> {
+    let t = traffic;
+    let rows: [(&str, &Option<Counter>); 12] = [
+        ("send WRs finished", &t.tx_wr),
+        ("send WRs posted", &t.tx_wr_posted),
+        ("receive WRs", &t.rx_wr),
+        ("bytes sent", &t.tx_bytes),
+        ("bytes received", &t.rx_bytes),
+        ("packets sent", &t.tx_packets),
+        ("completions", &t.completions),
+        ("completion errors", &t.completion_errors),
+        ("flushes", &t.flushes),
+        ("retransmits", &t.retransmits),
+        ("RNR waits", &t.rnr_waits),
+        ("doorbells", &t.doorbells),
+    ];
+    let mut out = Vec::new();
+    if rows.iter().all(|(_, c)| c.is_none()) {
+        out.push(Cell::new(
+            "Traffic: not observable. This NIC's posts bypass the kernel, or eBPF is off.",
+            Tone::Warn,
+        ));
+    } else {
+        out.push(heading(COUNTERS));
+        let known = rows.iter().filter_map(|(name, c)| Some((*name, (*c).as_ref()?)));
+        out.extend(known.map(|(name, c)| counter(name, c)));
+        let unknown: Vec<_> = rows
+            .iter()
+            .filter(|(_, c)| c.is_none())
+            .map(|(n, _)| *n)
+            .collect();
+        if !unknown.is_empty() {
+            out.extend(super::long("not observable:", &unknown.join(", "), width));
+        }
+    }
+    if !t.by_opcode.is_empty() {
+        out.push(heading(
+            "Opcode                    per second            total        bytes",
+        ));
+        for row in &t.by_opcode {
+            out.push(
+                Cell::new(format!("{:<24}", row.opcode), Tone::Strong)
+                    .and(format!("{:>12}", format::rate(Some(&row.wr))), Tone::Tx)
+                    .and(
+                        format!(
+                            "{:>17}{:>13}",
+                            format::exact(row.wr.total),
+                            format::count(row.bytes.total)
+                        ),
+                        Tone::Normal,
+                    ),
+            );
+        }
+    }
+    for row in &t.by_status {
+        out.push(
+            Cell::new(format!("{:<24}", row.status), Tone::Bad)
+                .and(
+                    format!(
+                        "{:>12}{:>17}",
+                        format::rate(Some(&row.cqes)),
+                        format::exact(row.cqes.total)
+                    ),
+                    Tone::Bad,
+                )
+                .and("  completions", Tone::Dim),
+        );
+    }
+    if let Some(latency) = &t.latency {
+        out.extend(self::latency(state, "Post to completion", latency, width));
+    }
+    out
+}
+
+/// Heading over lines of [`counter`].
+pub(super) const COUNTERS: &str = "Counter                   per second            total  source";
+
+/// One counter.
+pub(super) fn counter(name: &str, c: &Counter) -> Cell {
+    let source = format!("{:?}", c.source).to_lowercase();
+    let moving = c.rate.is_some_and(|r| r > 0.0);
+    Cell::new(
+        format!("{name:<24}"),
+        if moving { Tone::Strong } else { Tone::Normal },
+    )
+    .and(
+        format!("{:>12}", format::rate(Some(c))),
+        if c.rate.is_some() { Tone::Normal } else { Tone::Dim },
+    )
+    .and(format!("{:>17}", format::exact(c.total)), Tone::Normal)
+    .and(format!("  {source}"), Tone::Dim)
+}
+
+/// Numbers and histogram.
+pub(super) fn latency(state: &State, name: &str, latency: &Latency, width: usize) -> Vec<Cell> {
+    let mut out = vec![heading(name)];
+    let mut list = vec![
+        ("mean", format::known(latency.mean_ns, format::nanos)),
+        ("p50", format::below(latency.p50_ns)),
+        ("p99", format::below(latency.p99_ns)),
+        ("max", format::known(latency.max_ns, format::nanos)),
+        ("samples", format::exact(latency.count)),
+    ];
+    if latency.early > 0 {
+        list.push(("finished before seen", format::exact(latency.early)));
+    }
+    out.extend(facts(width, &list));
+    out.extend(chart::histogram(state.glyphs, latency, width));
+    out
+}

@@ -1,0 +1,103 @@
+//! Which rows a user wants to see: `rxe0`, `dev:mlx5_0 state:ERR`, `!comm:perftest`.
+//!
+//! All words must hold. A word with a field's name looks at that field only; a table without the field lets
+//! the word pass, so that `qpn:17` narrows the QPs and leaves the devices alone.
+
+use super::columns::{Ctx, Spec, Value};
+
+/// Every field a word may name, in any table.
+pub const FIELDS: &[&str] = &[
+    "dev", "pid", "comm", "user", "job", "cgroup", "cmd", "qpn", "state", "type", "netdev", "link", "driver",
+    "verb", "errno", "event", "program", "hook", "verdict",
+];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Term {
+    field: Option<&'static str>,
+    needle: String,
+    number: Option<u64>,
+    negate: bool,
+}
+
+/// A parsed filter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    text: String,
+    terms: Vec<Term>,
+}
+
+impl Filter {
+    /// Every text is a filter; a word that names no known field is looked for as it is.
+    pub fn parse(text: &str) -> Self {
+        let terms = text.split_whitespace().filter_map(|word| {
+            let (negate, word) = word.strip_prefix('!').map_or((false, word), |rest| (true, rest));
+            let (field, needle) = match word.split_once(':') {
+                Some((name, rest)) => match FIELDS.iter().find(|f| f.eq_ignore_ascii_case(name)) {
+                    Some(field) => (Some(*field), rest),
+                    None => (None, word),
+                },
+                None => (None, word),
+            };
+            // While a word is still being typed, `dev:` alone hides nothing.
+            (!needle.is_empty()).then(|| Term {
+                field,
+                needle: needle.to_lowercase(),
+                number: needle.parse().ok(),
+                negate,
+            })
+        });
+        Self {
+            terms: terms.collect(),
+            text: text.trim().to_owned(),
+        }
+    }
+
+    /// As typed.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Lets every row pass.
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// Whether row `at` is to be seen.
+    pub fn matches(&self, ctx: &Ctx<'_>, spec: &Spec, at: usize) -> bool {
+        self.terms.iter().all(|term| {
+            if term.field.is_some_and(|f| !spec.field_names.contains(&f)) {
+                return true;
+            }
+            let mut found = false;
+            (spec.fields)(ctx, at, &mut |name, value| {
+                if term.field.is_none_or(|f| f == name) && term.hit(value) {
+                    found = true;
+                }
+                !found
+            });
+            found != term.negate
+        })
+    }
+}
+
+impl Term {
+    fn hit(&self, value: Value<'_>) -> bool {
+        match value {
+            Value::Text(text) => contains(text, &self.needle),
+            Value::Num(number) if self.field.is_some() => self.number == Some(number),
+            Value::Num(number) => self.number.is_some() && number.to_string().starts_with(&self.needle),
+        }
+    }
+}
+
+/// Case-blind `contains`; `needle` is lower case already. Names are nearly always ASCII, which needs no copy.
+fn contains(text: &str, needle: &str) -> bool {
+    if text.is_ascii() && needle.is_ascii() {
+        let needle = needle.as_bytes();
+        return text
+            .as_bytes()
+            .windows(needle.len())
+            .any(|w| w.eq_ignore_ascii_case(needle));
+    }
+    text.to_lowercase().contains(needle)
+}

@@ -1,0 +1,162 @@
+//! Where things are. Drawing and the mouse ask the same questions here.
+
+use ratatui::layout::Rect;
+
+use super::state::{Detail, Mode, State};
+use super::tab::Tab;
+use super::text;
+
+/// The parts of the screen. A part without room has no height.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Host, health, sums.
+    pub header: Rect,
+    /// Tx and Rx of all ports over time, on tall screens.
+    pub chart: Rect,
+    /// Notes, on every tab but Probes; one line.
+    pub banner: Rect,
+    /// Tabs.
+    pub tabs: Rect,
+    /// Notes in full, on the Probes tab.
+    pub notes: Rect,
+    /// Headings of the table.
+    pub heading: Rect,
+    /// Rows of the table.
+    pub rows: Rect,
+    /// Detail pane, its title line included.
+    pub detail: Rect,
+    /// Hints, prompts, messages.
+    pub footer: Rect,
+}
+
+/// Below this, one line of header has to do.
+const SMALL: u16 = 16;
+/// From here there is room for a chart of the totals.
+const TALL: u16 = 40;
+/// From here the detail pane stands beside the table.
+const WIDE: u16 = 160;
+
+impl Layout {
+    /// The layout for the state's size.
+    pub fn of(state: &State) -> Self {
+        let (width, height) = state.size;
+        let mut top = 0;
+        let mut left = height;
+        let mut cut = |wanted: u16| {
+            let lines = wanted.min(left);
+            let rect = Rect::new(0, top, width, lines);
+            top += lines;
+            left -= lines;
+            rect
+        };
+        let mut out = Self::default();
+        let small = height < SMALL;
+        // The last line is the last to go: it says how to leave.
+        let footer = u16::from(height > 1);
+        out.header = cut(if small { 1 } else { 2 });
+        if height >= TALL {
+            out.chart = cut(6);
+        }
+        let health = &state.snapshot.health;
+        if state.tab != Tab::Probes && !health.notes.is_empty() && height >= 10 {
+            out.banner = cut(1);
+        }
+        out.tabs = cut(u16::from(height > 3));
+        out.footer = Rect::new(0, height - footer, width, footer);
+        let mut body = Rect::new(0, top, width, (height - footer).saturating_sub(top));
+        if state.tab == Tab::Probes && !health.notes.is_empty() {
+            let wanted = notes_lines(state, width).len() + 1;
+            let lines = u16::try_from(wanted).unwrap_or(u16::MAX).min(body.height / 2);
+            (out.notes, body) = split_top(body, lines);
+        }
+        match state.detail {
+            Detail::Closed => {}
+            Detail::Full => {
+                out.detail = body;
+                return out;
+            }
+            Detail::Split if width >= WIDE && body.height >= 12 => {
+                let side = width / 2 - 10;
+                out.detail = Rect {
+                    x: width - side,
+                    width: side,
+                    ..body
+                };
+                body.width -= side;
+            }
+            Detail::Split => {
+                let lines = (body.height * 3 / 5).max(4).min(body.height);
+                (body, out.detail) = split_top(body, body.height - lines);
+            }
+        }
+        (out.heading, out.rows) = split_top(body, 1);
+        out
+    }
+
+    /// Where each tab's label stands, with the label.
+    pub fn labels(&self, state: &State) -> Vec<(Tab, Rect, String)> {
+        let long: u16 = Tab::ALL.iter().map(|t| label_width(t.names()[0])).sum();
+        let name = usize::from(long > self.tabs.width);
+        let short: u16 = Tab::ALL.iter().map(|t| label_width(t.names()[1])).sum();
+        let bare = short > self.tabs.width;
+        let mut x = 0;
+        let mut out = Vec::new();
+        for tab in Tab::ALL {
+            // On the narrowest screens only the active tab keeps its name.
+            let text = if bare && tab != state.tab {
+                format!(" {} ", tab.index() + 1)
+            } else {
+                format!(" {} {} ", tab.index() + 1, tab.names()[name])
+            };
+            let width = u16::try_from(text::width(&text)).unwrap_or(u16::MAX);
+            let room = self.tabs.width.saturating_sub(x).min(width);
+            out.push((tab, Rect::new(x, self.tabs.y, room, self.tabs.height), text));
+            x = x.saturating_add(width);
+        }
+        out
+    }
+}
+
+fn label_width(name: &str) -> u16 {
+    // Digit and three spaces.
+    u16::try_from(text::width(name))
+        .unwrap_or(u16::MAX)
+        .saturating_add(4)
+}
+
+fn split_top(rect: Rect, lines: u16) -> (Rect, Rect) {
+    let lines = lines.min(rect.height);
+    let below = Rect {
+        y: rect.y + lines,
+        height: rect.height - lines,
+        ..rect
+    };
+    (
+        Rect {
+            height: lines,
+            ..rect
+        },
+        below,
+    )
+}
+
+/// The notes in full, one entry a line: text and whether it begins a note.
+pub fn notes_lines(state: &State, width: u16) -> Vec<(String, bool)> {
+    let mut out = Vec::new();
+    for note in &state.snapshot.health.notes {
+        let lines = text::wrap(&note.to_string(), usize::from(width).saturating_sub(2));
+        out.extend(lines.into_iter().enumerate().map(|(at, line)| (line, at == 0)));
+    }
+    out
+}
+
+/// A box in the middle of the screen for `wanted` columns and lines, as far as there is room.
+pub fn popup(size: (u16, u16), wanted: (u16, u16)) -> Rect {
+    let (width, height) = (wanted.0.min(size.0), wanted.1.min(size.1));
+    Rect::new((size.0 - width) / 2, (size.1 - height) / 2, width, height)
+}
+
+/// Whether a popup covers the table.
+pub fn covered(mode: &Mode) -> bool {
+    matches!(mode, Mode::Help(_) | Mode::Sort(_) | Mode::Columns(_))
+}

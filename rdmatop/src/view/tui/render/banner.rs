@@ -1,0 +1,58 @@
+//! What is missing, why, and the remedy: one line on every tab, all of it on Probes.
+
+use ratatui::buffer::Buffer;
+
+use super::super::columns::Cell;
+use super::super::layout::{self, Layout};
+use super::super::state::State;
+use super::super::text;
+use super::super::theme::Tone;
+use super::{put, rule};
+
+/// Draws the notes where the layout has room for them.
+pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) {
+    let notes = &state.snapshot.health.notes;
+    let warn = state.glyphs.warn;
+    if layout.banner.height > 0
+        && let Some(first) = notes.first()
+    {
+        let more = if notes.len() > 1 {
+            format!("  +{} in 6 Probes", notes.len() - 1)
+        } else {
+            String::new()
+        };
+        let room =
+            usize::from(layout.banner.width).saturating_sub(text::width(&more) + text::width(warn) + 1);
+        let cell = Cell::new(format!("{warn} "), Tone::Warn)
+            .and(text::cut(&first.to_string(), room, state.glyphs.cut), Tone::Warn)
+            .and(more, Tone::Dim);
+        put(buf, layout.banner, 0, &cell, state.paint(), state.glyphs.cut);
+    }
+    if layout.notes.height > 1 {
+        let lines = layout::notes_lines(state, layout.notes.width);
+        let room = usize::from(layout.notes.height) - 1;
+        let hidden = lines.len().saturating_sub(room);
+        let title = if hidden > 0 {
+            format!("Notes   Enter: {hidden} more lines")
+        } else {
+            "Notes".to_owned()
+        };
+        rule(buf, state, layout.notes, 0, &title);
+        for (y, (line, begins)) in lines.into_iter().take(room).enumerate() {
+            let mark = if begins {
+                format!("{warn} ")
+            } else {
+                "  ".to_owned()
+            };
+            let cell = Cell::new(mark, Tone::Warn).and(line, Tone::Normal);
+            put(
+                buf,
+                layout.notes,
+                u16::try_from(y + 1).unwrap_or(u16::MAX),
+                &cell,
+                state.paint(),
+                state.glyphs.cut,
+            );
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The last line: a prompt, a message, or the most useful keys.
+
+use ratatui::buffer::Buffer;
+
+use super::super::columns::Cell;
+use super::super::keys::{self, Scope};
+use super::super::layout::Layout;
+use super::super::state::{Mode, State};
+use super::super::text;
+use super::super::theme::Tone;
+use super::put;
+
+/// Draws the last line.
+pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) {
+    let width = usize::from(layout.footer.width);
+    let cell = match &state.mode {
+        Mode::Search { .. } => prompt("Search: ", &state.search, width, state),
+        Mode::Filter { input, .. } => prompt("Filter: ", input, width, state),
+        _ => match &state.message {
+            Some(message) => Cell::new(text::cut(message, width, state.glyphs.cut), Tone::Accent),
+            None => hints(state, width),
+        },
+    };
+    put(buf, layout.footer, 0, &cell, state.paint(), state.glyphs.cut);
+}
+
+fn prompt(name: &str, input: &str, width: usize, state: &State) -> Cell {
+    // The end of what is typed stays in sight, with a block for the cursor.
+    let room = width.saturating_sub(text::width(name) + 1);
+    let cell = Cell::new(name, Tone::Title)
+        .and(text::cut_left(input, room, state.glyphs.cut), Tone::Strong)
+        .and("_", Tone::Accent);
+    let wide = text::width(&cell.text());
+    let help = match (&state.message, &state.mode) {
+        (Some(message), _) => format!("   {message}"),
+        (None, Mode::Filter { .. }) => {
+            let names: Vec<_> = state.spec().field_names.iter().map(|n| format!("{n}:")).collect();
+            format!("   {}  !not  Enter keep  Esc undo", names.join(" "))
+        }
+        (None, _) => "   Enter keep  Esc undo  then n N".to_owned(),
+    };
+    if wide < width {
+        cell.and(text::cut(&help, width - wide, state.glyphs.cut), Tone::Dim)
+    } else {
+        cell
+    }
+}
+
+fn hints(state: &State, width: usize) -> Cell {
+    let scope = match state.mode {
+        Mode::Sort(_) | Mode::Columns(_) => Scope::Menu,
+        Mode::Help(_) => Scope::Help,
+        _ => Scope::View,
+    };
+    let hints = keys::hints(scope);
+    // Leaving is never cut off: the last hint has its place reserved.
+    let wide = |key: &str, word: &str| text::width(key) + text::width(word) + 3;
+    let Some((last_key, last_word)) = hints.last() else {
+        return Cell::default();
+    };
+    let mut room = width.saturating_sub(wide(last_key, last_word));
+    let mut out = Cell::default();
+    let mut add = |key: &str, word: &str| {
+        out.0.push((key.to_owned(), Tone::Accent));
+        out.0.push((format!(" {word}  "), Tone::Normal));
+    };
+    for (key, word) in &hints[..hints.len() - 1] {
+        let wide = wide(key, word);
+        if wide > room {
+            break;
+        }
+        room -= wide;
+        add(key, word);
+    }
+    add(last_key, last_word);
+    out
+}

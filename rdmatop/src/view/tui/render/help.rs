@@ -1,0 +1,101 @@
+//! The list of keys, made from the table that handles them.
+
+use ratatui::buffer::Buffer;
+
+use super::super::columns::Cell;
+use super::super::keys::{self, BINDINGS, Scope};
+use super::super::layout;
+use super::super::state::{Mode, State};
+use super::super::text;
+use super::super::theme::Tone;
+use super::{popup_box, put};
+
+/// Width of the column of keys.
+const KEYS: usize = 14;
+
+/// Every key that works, and what the columns of the tab mean.
+pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
+    let mut out = Vec::new();
+    let mut groups: Vec<&str> = Vec::new();
+    for binding in BINDINGS.iter().filter(|b| b.scope != Scope::Help) {
+        if !groups.contains(&binding.group) {
+            groups.push(binding.group);
+        }
+    }
+    for group in groups {
+        if !out.is_empty() {
+            out.push(Cell::default());
+        }
+        out.push(Cell::new(group, Tone::Title));
+        for binding in BINDINGS
+            .iter()
+            .filter(|b| b.scope != Scope::Help && b.group == group)
+        {
+            out.push(entry(&keys::names(binding), binding.about));
+        }
+    }
+    out.push(Cell::default());
+    out.push(Cell::new("Mouse", Tone::Title));
+    out.push(entry(
+        "click",
+        "tab; row, again: detail; heading: sort, again: invert",
+    ));
+    out.push(entry("wheel", "scroll what is below the pointer"));
+    out.push(Cell::default());
+    out.push(Cell::new(
+        format!("Columns of {}", state.tab.names()[0]),
+        Tone::Title,
+    ));
+    let ctx = state.ctx();
+    for column in state.spec().columns {
+        out.push(entry(&column.heading(&ctx), column.about));
+    }
+    out.push(Cell::default());
+    out.push(Cell::new("Signs", Tone::Title));
+    out.push(entry("-", "not known or not observable; never a 0"));
+    out.push(entry("~", "in front of a number: derived, not counted"));
+    out.push(entry(
+        state.glyphs.bound[1],
+        "in front of a sum: part of it is not known",
+    ));
+    out.push(entry("<16us", "upper edge of a histogram bucket"));
+    out.push(entry("k M G", "1000; Ki Mi Gi: 1024"));
+    out
+}
+
+fn entry(key: &str, about: &str) -> Cell {
+    let pad = KEYS.saturating_sub(text::width(key));
+    Cell::new(format!("  {key}{}", " ".repeat(pad)), Tone::Accent).and(format!(" {about}"), Tone::Normal)
+}
+
+/// Draws the list over the screen.
+pub(super) fn draw(state: &State, buf: &mut Buffer) {
+    let Mode::Help(first) = state.mode else { return };
+    let lines = lines(state);
+    let wide = lines.iter().map(|l| text::width(&l.text())).max().unwrap_or(0) + 4;
+    let wanted = (
+        u16::try_from(wide).unwrap_or(u16::MAX),
+        u16::try_from(lines.len() + 2).unwrap_or(u16::MAX),
+    );
+    let room = (state.size.0, state.size.1.saturating_sub(1));
+    let area = layout::popup(room, wanted);
+    let height = usize::from(area.height.saturating_sub(2));
+    let first = first.min(lines.len().saturating_sub(height));
+    let below = lines.len().saturating_sub(first + height);
+    let title = if below > 0 {
+        format!("Keys   {below} more lines: Down")
+    } else {
+        "Keys".to_owned()
+    };
+    let inner = popup_box(state, area, &title, buf);
+    for (y, line) in lines.iter().skip(first).take(height).enumerate() {
+        put(
+            buf,
+            inner,
+            u16::try_from(y).unwrap_or(u16::MAX),
+            line,
+            state.paint(),
+            state.glyphs.cut,
+        );
+    }
+}

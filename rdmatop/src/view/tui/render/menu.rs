@@ -1,0 +1,53 @@
+//! The choosers: sort column, columns.
+
+use ratatui::buffer::Buffer;
+
+use super::super::columns::Cell;
+use super::super::layout;
+use super::super::state::{Mode, State};
+use super::super::table;
+use super::super::text;
+use super::super::theme::Tone;
+use super::{popup_box, put, select};
+
+/// Draws the chooser that is open.
+pub(super) fn draw(state: &State, buf: &mut Buffer) {
+    let (cursor, title) = match state.mode {
+        Mode::Sort(at) => (at, "Sort by"),
+        Mode::Columns(at) => (at, "Columns"),
+        _ => return,
+    };
+    let lines: Vec<Cell> = (0..state.spec().columns.len())
+        .map(|at| line(state, at))
+        .collect();
+    let wide = lines.iter().map(|l| text::width(&l.text())).max().unwrap_or(0) + 4;
+    let wanted = (
+        u16::try_from(wide).unwrap_or(u16::MAX),
+        u16::try_from(lines.len() + 2).unwrap_or(u16::MAX),
+    );
+    let room = (state.size.0, state.size.1.saturating_sub(1));
+    let inner = popup_box(state, layout::popup(room, wanted), title, buf);
+    let height = usize::from(inner.height);
+    let first = table::window(0, cursor, lines.len(), height);
+    for (y, (at, line)) in (0u16..).zip(lines.iter().enumerate().skip(first).take(height)) {
+        put(buf, inner, y, line, state.paint(), state.glyphs.cut);
+        if at == cursor {
+            select(buf, inner, y, state.paint());
+        }
+    }
+}
+
+fn line(state: &State, at: usize) -> Cell {
+    let column = &state.spec().columns[at];
+    let table = state.table();
+    let mark = match state.mode {
+        Mode::Sort(_) if table.sort == column.id => state.glyphs.sort[usize::from(table.down)],
+        Mode::Sort(_) => " ",
+        _ if column.priority == 0 => "[=]",
+        _ if state.column_on(column) => "[x]",
+        _ => "[ ]",
+    };
+    let usable = column.key.is_some() || !matches!(state.mode, Mode::Sort(_));
+    let tone = if usable { Tone::Strong } else { Tone::Dim };
+    Cell::new(format!("{mark} {:<12}", column.heading(&state.ctx())), tone).and(column.about, Tone::Dim)
+}

@@ -1,0 +1,191 @@
+//! Tabs and the table: headings, and the rows that are on the screen.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Modifier;
+
+use super::super::columns::{Align, Cell, Ctx};
+use super::super::layout::Layout;
+use super::super::state::State;
+use super::super::tab::Tab;
+use super::super::table::{Branch, Entry, Fit, Line};
+use super::super::text;
+use super::super::theme::Tone;
+use super::{put, select};
+
+/// Draws the tabs.
+pub(super) fn draw_tabs(state: &State, layout: &Layout, buf: &mut Buffer) {
+    let paint = state.paint();
+    for (tab, rect, label) in layout.labels(state) {
+        if rect.width == 0 || rect.height == 0 {
+            continue;
+        }
+        let mut style = paint.style(if tab == state.tab { Tone::Accent } else { Tone::Dim });
+        if tab == state.tab {
+            style = style.add_modifier(Modifier::REVERSED);
+        }
+        buf.set_stringn(rect.x, rect.y, label, usize::from(rect.width), style);
+    }
+    let end = layout.labels(state).last().map_or(0, |(_, rect, _)| rect.right());
+    let room = Rect {
+        x: end,
+        width: layout.tabs.width.saturating_sub(end),
+        ..layout.tabs
+    };
+    let text = status(state);
+    let wide = u16::try_from(text::width(&text)).unwrap_or(u16::MAX);
+    if room.height > 0 && wide + 2 <= room.width {
+        let at = Rect {
+            x: room.right() - wide,
+            width: wide,
+            ..room
+        };
+        put(
+            buf,
+            at,
+            0,
+            &Cell::new(text, Tone::Accent),
+            paint,
+            state.glyphs.cut,
+        );
+    }
+}
+
+/// What narrows the rows, at the right end of the tabs.
+fn status(state: &State) -> String {
+    let mut parts = Vec::new();
+    if let (Tab::Trace, Some(follow)) = (state.tab, &state.follow) {
+        parts.push(format!("follow {}", follow.name()));
+    }
+    if !state.filter.is_empty() {
+        let (shown, all) = (state.table().order.len(), (state.spec().len)(&state.ctx()));
+        parts.push(format!("filter {} {shown}/{all}", state.filter.text()));
+    }
+    if state.tab == Tab::Trace {
+        if !state.waiting.is_empty() {
+            parts.push(format!("{} waiting", state.waiting.len()));
+        } else if !state.tail {
+            parts.push("scrolled, G: newest".to_owned());
+        }
+        if state.trace.forgotten() > 0 {
+            parts.push(format!("{} older gone", state.trace.forgotten()));
+        }
+    }
+    parts.join("  ")
+}
+
+/// Draws headings and rows.
+pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) {
+    if layout.heading.height == 0 {
+        return;
+    }
+    let fit = state.fit(layout.heading.width);
+    headings(state, layout.heading, &fit, buf);
+    let table = state.table();
+    if table.order.is_empty() {
+        empty(state, layout.rows, buf);
+        return;
+    }
+    let ctx = state.ctx();
+    let shown = table
+        .order
+        .iter()
+        .enumerate()
+        .skip(table.offset)
+        .take(usize::from(layout.rows.height));
+    for (y, (at, entry)) in (0u16..).zip(shown) {
+        row(state, &ctx, layout.rows, y, *entry, &fit, buf);
+        if at == table.cursor {
+            select(buf, layout.rows, y, state.paint());
+        }
+    }
+}
+
+fn headings(state: &State, area: Rect, fit: &Fit, buf: &mut Buffer) {
+    let (ctx, table, paint) = (state.ctx(), state.table(), state.paint());
+    let underline = paint.style(Tone::Title).add_modifier(Modifier::UNDERLINED);
+    buf.set_style(area, underline);
+    for placed in &fit.placed {
+        let sorted = placed.column.id == table.sort && placed.column.key.is_some();
+        let mut title = placed.column.heading(&ctx);
+        if sorted {
+            let mark = state.glyphs.sort[usize::from(table.down)];
+            let room = usize::from(placed.width).saturating_sub(text::width(mark));
+            title = match placed.column.align {
+                Align::Left => format!("{}{mark}", text::cut(&title, room, "")),
+                // Numbers keep their edge: the mark stands on the left.
+                Align::Right => format!("{mark}{}", text::cut(&title, room, "")),
+            };
+        }
+        let title = text::cut(&title, usize::from(placed.width), "");
+        let pad = usize::from(placed.width) - text::width(&title);
+        let x = match placed.column.align {
+            Align::Left => placed.x,
+            Align::Right => placed.x + u16::try_from(pad).unwrap_or(0),
+        };
+        let style = if sorted {
+            paint.style(Tone::Accent).add_modifier(Modifier::UNDERLINED)
+        } else {
+            underline.add_modifier(Modifier::BOLD)
+        };
+        buf.set_stringn(area.x + x, area.y, &title, usize::from(placed.width), style);
+    }
+}
+
+fn row(state: &State, ctx: &Ctx<'_>, area: Rect, y: u16, entry: Entry, fit: &Fit, buf: &mut Buffer) {
+    let faded = (state.spec().faded)(ctx, entry.at);
+    for placed in &fit.placed {
+        let width = usize::from(placed.width);
+        let mut cell = (placed.column.cell)(ctx, entry.at, width);
+        if placed.column.id == "command" {
+            cell.0.insert(0, (branch(state, entry.branch), Tone::Dim));
+        }
+        if faded {
+            cell.0.iter_mut().for_each(|(_, tone)| *tone = Tone::Dim);
+        }
+        let wide = text::width(&cell.text());
+        let pad = match placed.column.align {
+            Align::Left => 0,
+            Align::Right => width.saturating_sub(wide),
+        };
+        let pad = u16::try_from(pad).unwrap_or(0);
+        let at = Rect {
+            x: area.x + placed.x + pad,
+            width: placed.width - pad,
+            ..area
+        };
+        put(buf, at, y, &cell, state.paint(), state.glyphs.cut);
+    }
+}
+
+fn branch(state: &State, branch: Branch) -> String {
+    let lines = &state.glyphs.tree;
+    let sign = match branch.line {
+        Line::None => "",
+        Line::First => state.glyphs.group,
+        Line::Middle => lines[0],
+        Line::Last => lines[1],
+    };
+    let depth = usize::from(branch.depth).saturating_sub(1);
+    format!("{}{sign}", "  ".repeat(depth))
+}
+
+fn empty(state: &State, area: Rect, buf: &mut Buffer) {
+    let all = (state.spec().len)(&state.ctx());
+    let text = if all > 0 && !state.filter.is_empty() {
+        format!(
+            "None of {all} rows matches the filter \"{}\". Esc drops it.",
+            state.filter.text()
+        )
+    } else if all > 0 {
+        "No event of what is followed yet. o or Esc shows all events.".to_owned()
+    } else {
+        state.spec().empty.to_owned()
+    };
+    let lines = text::wrap(&text, usize::from(area.width).saturating_sub(4).min(76));
+    let top = u16::from(area.height > 3);
+    for (y, line) in (top..).zip(lines) {
+        let cell = Cell::new(format!("  {line}"), Tone::Normal);
+        put(buf, area, y, &cell, state.paint(), state.glyphs.cut);
+    }
+}

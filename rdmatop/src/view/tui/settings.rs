@@ -1,0 +1,230 @@
+//! What the user chose, kept in `$XDG_CONFIG_HOME/rdmatop/config.toml` (else `~/.config/...`).
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::format::Units;
+use super::theme;
+
+/// Slowest refresh.
+pub const SLOWEST: Duration = Duration::from_secs(60);
+/// Fastest refresh.
+pub const FASTEST: Duration = Duration::from_millis(100);
+
+/// Settings of the live view. Unknown keys are an error, so that a typing mistake is told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Name of the theme: `default`, `dark`, `light`, `high-contrast`, `colour-blind`, `mono`.
+    pub theme: String,
+    /// `bits` or `bytes`.
+    pub units: Units,
+    /// Processes as a tree.
+    pub tree: bool,
+    /// Take the mouse; off leaves selecting text to the terminal.
+    pub mouse: bool,
+    /// ASCII signs only; unset: as the locale says.
+    pub ascii: Option<bool>,
+    /// Seconds between samples, 0.1 to 60.
+    pub delay: f64,
+    /// By table: sort column and direction.
+    pub sort: BTreeMap<String, Sort>,
+    /// By table: columns switched on or off against the default.
+    pub columns: BTreeMap<String, BTreeMap<String, bool>>,
+}
+
+/// Sort column and direction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sort {
+    /// Column id.
+    pub by: String,
+    /// Largest first.
+    #[serde(default)]
+    pub down: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            theme: theme::THEMES[0].name.to_owned(),
+            units: Units::default(),
+            tree: false,
+            mouse: true,
+            ascii: None,
+            delay: 1.0,
+            sort: BTreeMap::new(),
+            columns: BTreeMap::new(),
+        }
+    }
+}
+
+/// Why settings were not read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// Not readable, not writable.
+    #[error("settings {path}: {source}; defaults are in use", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Not what this version understands.
+    #[error("settings {path}: {why}; defaults are in use, correct or remove the file", path = path.display())]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// Why, in one line.
+        why: String,
+    },
+}
+
+/// Where the settings are; `env` reads a variable. `None` without a home.
+pub fn path(env: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    // XDG base directories: a relative path there is to be ignored.
+    let xdg = env("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .filter(|p| p.is_absolute());
+    let base = xdg.or_else(|| {
+        env("HOME")
+            .filter(|h| !h.is_empty())
+            .map(|h| PathBuf::from(h).join(".config"))
+    })?;
+    Some(base.join("rdmatop").join("config.toml"))
+}
+
+impl Settings {
+    /// Reads `path`; a missing file is the defaults.
+    pub fn load(path: &Path) -> Result<Self, SettingsError> {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(source) => {
+                return Err(SettingsError::Io {
+                    path: path.to_owned(),
+                    source,
+                });
+            }
+        };
+        Self::parse(&text).map_err(|why| SettingsError::Broken {
+            path: path.to_owned(),
+            why,
+        })
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let out: Self = toml::from_str(text).map_err(|e| e.message().replace('\n', " "))?;
+        if !(0.1..=60.0).contains(&out.delay) {
+            return Err(format!("delay = {}: give 0.1 to 60 seconds", out.delay));
+        }
+        if theme::by_name(&out.theme).is_none() {
+            let names: Vec<_> = theme::THEMES.iter().map(|t| t.name).collect();
+            return Err(format!(
+                "theme = {:?}: give one of {}",
+                out.theme,
+                names.join(", ")
+            ));
+        }
+        Ok(out)
+    }
+
+    /// Writes `path` whole or not at all, and makes its directory.
+    pub fn save(&self, path: &Path) -> Result<(), SettingsError> {
+        let fail = |source| SettingsError::Io {
+            path: path.to_owned(),
+            source,
+        };
+        let text = toml::to_string(self).map_err(|e| SettingsError::Broken {
+            path: path.to_owned(),
+            why: e.to_string(),
+        })?;
+        if let Some(dir) = path.parent() {
+            std::fs::create_dir_all(dir).map_err(fail)?;
+        }
+        let beside = path.with_extension(format!("toml.{}", std::process::id()));
+        std::fs::write(&beside, text).map_err(fail)?;
+        std::fs::rename(&beside, path).map_err(|e| {
+            let _ = std::fs::remove_file(&beside);
+            fail(e)
+        })
+    }
+
+    /// Time between samples.
+    pub fn delay(&self) -> Duration {
+        Duration::try_from_secs_f64(self.delay)
+            .unwrap_or(Duration::from_secs(1))
+            .clamp(FASTEST, SLOWEST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_saved_is_what_is_loaded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep").join("config.toml");
+        let mut settings = Settings {
+            theme: "dark".to_owned(),
+            delay: 0.25,
+            ..Settings::default()
+        };
+        settings.sort.insert(
+            "qps".to_owned(),
+            Sort {
+                by: "age".to_owned(),
+                down: true,
+            },
+        );
+        settings
+            .columns
+            .entry("qps".to_owned())
+            .or_default()
+            .insert("mtu".to_owned(), false);
+        settings.save(&path).unwrap();
+        assert_eq!(Settings::load(&path).unwrap(), settings);
+        let left = std::fs::read_dir(path.parent().unwrap()).unwrap().count();
+        assert_eq!(left, 1, "no temporary file stays");
+    }
+
+    #[test]
+    fn a_missing_file_is_the_defaults_and_a_broken_one_says_why_in_one_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.toml");
+        assert_eq!(Settings::load(&path).unwrap(), Settings::default());
+        for (text, why) in [
+            ("theme = [", "config.toml"),
+            ("thme = \"dark\"", "thme"),
+            ("theme = \"pink\"", "high-contrast"),
+            ("delay = 0", "0.1 to 60"),
+            ("delay = nan", "0.1 to 60"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = Settings::load(&path).unwrap_err().to_string();
+            assert!(error.contains(why) && !error.contains('\n'), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_file_is_where_xdg_says() {
+        let with = |vars: &'static [(&str, &str)]| {
+            path(|n| vars.iter().find(|(k, _)| *k == n).map(|(_, v)| (*v).to_owned()))
+        };
+        let file = |p: &str| Some(PathBuf::from(p));
+        assert_eq!(
+            with(&[("XDG_CONFIG_HOME", "/x"), ("HOME", "/h")]),
+            file("/x/rdmatop/config.toml")
+        );
+        assert_eq!(
+            with(&[("XDG_CONFIG_HOME", "x"), ("HOME", "/h")]),
+            file("/h/.config/rdmatop/config.toml")
+        );
+        assert_eq!(with(&[]), None);
+    }
+}

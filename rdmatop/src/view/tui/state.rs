@@ -1,0 +1,429 @@
+//! Everything the live view remembers. No drawing, no input, no clock.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::model::event::Event;
+use crate::model::snapshot::Snapshot;
+
+use super::columns::{self, Column, Ctx, RowKey, Spec};
+use super::filter::Filter;
+use super::glyphs::{self, Glyphs};
+use super::settings::{Settings, Sort};
+use super::summary::Summary;
+use super::tab::Tab;
+use super::table::{self, Entry};
+use super::theme::{self, Depth, Paint};
+use super::trace_log::{Follow, TraceLog};
+use super::tree;
+
+/// A menu or prompt over the view.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// None.
+    #[default]
+    View,
+    /// Typing a search; the cursor goes back to where it was on Esc.
+    Search {
+        /// Row before the search.
+        from: usize,
+    },
+    /// Typing a filter; `before` comes back on Esc.
+    Filter {
+        /// The filter as typed.
+        input: String,
+        /// The filter before.
+        before: String,
+    },
+    /// Choosing the sort column.
+    Sort(usize),
+    /// Choosing columns.
+    Columns(usize),
+    /// The list of keys, scrolled by lines.
+    Help(usize),
+}
+
+/// The detail pane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// Not there.
+    #[default]
+    Closed,
+    /// Beside or below the table.
+    Split,
+    /// Instead of the table.
+    Full,
+}
+
+/// What each table remembers.
+#[derive(Clone, Debug, Default)]
+pub struct TableState {
+    /// Sort column.
+    pub sort: String,
+    /// Largest first.
+    pub down: bool,
+    /// First row on the screen.
+    pub offset: usize,
+    /// Selected row, by place.
+    pub cursor: usize,
+    /// Selected row, by identity.
+    pub selected: Option<RowKey>,
+    /// Columns scrolled away.
+    pub skip: usize,
+    /// Rows in the order of the screen.
+    pub order: Vec<Entry>,
+    /// What `order` was made for.
+    made_for: Option<u64>,
+}
+
+/// Everything the live view remembers.
+#[derive(Debug)]
+pub struct State {
+    /// The tab.
+    pub tab: Tab,
+    /// The tables, by tab.
+    pub tables: [TableState; 6],
+    /// Menu or prompt.
+    pub mode: Mode,
+    /// Detail pane.
+    pub detail: Detail,
+    /// First line of the detail pane.
+    pub detail_offset: usize,
+    /// What is searched for.
+    pub search: String,
+    /// What is filtered by.
+    pub filter: Filter,
+    /// Whose events to show.
+    pub follow: Option<Follow>,
+    /// What is on the screen.
+    pub snapshot: Arc<Snapshot>,
+    /// Sums over it.
+    pub summary: Summary,
+    /// Newest snapshot, while the screen is frozen.
+    pub newer: Option<Arc<Snapshot>>,
+    /// The screen is frozen.
+    pub frozen: bool,
+    /// Events.
+    pub trace: TraceLog,
+    /// Events that came while the screen was frozen, newest last.
+    pub waiting: Vec<Event>,
+    /// Waiting events that had no room.
+    pub waiting_lost: u64,
+    /// The newest event is on the screen and stays there.
+    pub tail: bool,
+    /// What the user chose.
+    pub settings: Settings,
+    /// It changed.
+    pub settings_changed: bool,
+    /// Time between samples.
+    pub delay: Duration,
+    /// A line for the user, until the next key.
+    pub message: Option<String>,
+    /// Columns and lines of the terminal.
+    pub size: (u16, u16),
+    /// Signs.
+    pub glyphs: &'static Glyphs,
+    /// Colours of the terminal.
+    pub depth: Depth,
+    theme: usize,
+    /// Grows with everything that may change the order of rows.
+    version: u64,
+}
+
+impl State {
+    /// A view of `snapshot` with `settings` on a terminal of `depth` colours.
+    pub fn new(snapshot: Arc<Snapshot>, settings: Settings, tab: Tab, utf8: bool, depth: Depth) -> Self {
+        let ascii = settings.ascii.unwrap_or(!utf8);
+        let mut state = Self {
+            tab,
+            tables: std::array::from_fn(|_| TableState::default()),
+            mode: Mode::View,
+            detail: Detail::Closed,
+            detail_offset: 0,
+            search: String::new(),
+            filter: Filter::default(),
+            follow: None,
+            summary: Summary::of(&snapshot),
+            snapshot,
+            newer: None,
+            frozen: false,
+            trace: TraceLog::default(),
+            waiting: Vec::new(),
+            waiting_lost: 0,
+            tail: true,
+            delay: settings.delay(),
+            theme: theme::by_name(&settings.theme).unwrap_or(0),
+            settings_changed: false,
+            message: None,
+            size: (80, 24),
+            glyphs: if ascii { &glyphs::ASCII } else { &glyphs::UNICODE },
+            depth,
+            version: 0,
+            settings,
+        };
+        for tab in Tab::ALL {
+            let spec = columns::spec(tab);
+            let saved = state.settings.sort.get(table_name(tab));
+            // A column that a newer version renamed falls back to the default instead of sorting by nothing.
+            let saved = saved.filter(|s| spec.columns.iter().any(|c| c.id == s.by && c.key.is_some()));
+            let (by, down) = saved.map_or((spec.sort.0, spec.sort.1), |s| (s.by.as_str(), s.down));
+            let table = &mut state.tables[tab.index()];
+            (table.sort, table.down) = (by.to_owned(), down);
+        }
+        state.refresh();
+        state
+    }
+
+    /// What cells look at.
+    pub fn ctx(&self) -> Ctx<'_> {
+        Ctx {
+            snapshot: &self.snapshot,
+            summary: &self.summary,
+            trace: &self.trace,
+            glyphs: self.glyphs,
+            units: self.settings.units,
+        }
+    }
+
+    /// Colours.
+    pub fn paint(&self) -> Paint {
+        Paint {
+            theme: &theme::THEMES[self.theme],
+            depth: self.depth,
+        }
+    }
+
+    /// The next theme.
+    pub fn next_theme(&mut self) {
+        self.theme = (self.theme + 1) % theme::THEMES.len();
+        let name = theme::THEMES[self.theme].name;
+        name.clone_into(&mut self.settings.theme);
+        self.settings_changed = true;
+        self.message = Some(format!("theme {name}: {}", theme::THEMES[self.theme].about));
+    }
+
+    /// The table of the tab.
+    pub fn spec(&self) -> &'static Spec {
+        columns::spec(self.tab)
+    }
+
+    /// What the table of the tab remembers.
+    pub fn table(&self) -> &TableState {
+        &self.tables[self.tab.index()]
+    }
+
+    /// The same, to change it.
+    pub fn table_mut(&mut self) -> &mut TableState {
+        &mut self.tables[self.tab.index()]
+    }
+
+    /// Takes a new snapshot; a frozen screen keeps it for later.
+    pub fn take(&mut self, snapshot: Arc<Snapshot>) {
+        if self.frozen {
+            self.newer = Some(snapshot);
+            return;
+        }
+        self.summary = Summary::of(&snapshot);
+        self.snapshot = snapshot;
+        self.touch();
+    }
+
+    /// Takes events; a frozen screen keeps as many for later as the log holds.
+    pub fn take_events(&mut self, events: impl IntoIterator<Item = Event>) {
+        for event in events {
+            if !self.frozen {
+                self.trace.push(event);
+            } else if self.waiting.len() < super::trace_log::KEPT {
+                self.waiting.push(event);
+            } else {
+                self.waiting_lost += 1;
+            }
+        }
+        if !self.frozen && self.tab == Tab::Trace {
+            self.touch();
+        }
+    }
+
+    /// Freezes the screen, or shows what came meanwhile.
+    pub fn freeze(&mut self, on: bool) {
+        self.frozen = on;
+        if on {
+            return;
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        self.take_events(waiting);
+        if self.waiting_lost > 0 {
+            self.message = Some(format!(
+                "{} events came while frozen and had no room",
+                self.waiting_lost
+            ));
+            self.waiting_lost = 0;
+        }
+        if let Some(newer) = self.newer.take() {
+            self.take(newer);
+        }
+        self.touch();
+    }
+
+    /// The order of rows may have changed.
+    pub fn touch(&mut self) {
+        self.version += 1;
+        self.refresh();
+    }
+
+    /// Brings the order of the tab's rows up to date and keeps the cursor on its row. Cheap when nothing changed.
+    pub fn refresh(&mut self) {
+        let at = self.tab.index();
+        if self.tables[at].made_for == Some(self.version) {
+            return;
+        }
+        let spec = columns::spec(self.tab);
+        let ctx = self.ctx();
+        let table = &self.tables[at];
+        let mut order = table::order(&ctx, spec, &self.filter, &table.sort, table.down);
+        if self.tab == Tab::Trace
+            && let Some(follow) = &self.follow
+        {
+            order.retain(|e| self.trace.get(e.at).is_some_and(|event| follow.matches(event)));
+        }
+        if self.tab == Tab::Processes && self.settings.tree {
+            order = tree::grow(&self.snapshot.processes, &order);
+        }
+        let cursor = if self.tab == Tab::Trace && self.tail {
+            order.len().saturating_sub(1)
+        } else {
+            let found = table
+                .selected
+                .as_ref()
+                .and_then(|key| order.iter().position(|e| (spec.row)(&ctx, e.at) == *key));
+            found.unwrap_or(table.cursor).min(order.len().saturating_sub(1))
+        };
+        let version = self.version;
+        let table = &mut self.tables[at];
+        (table.order, table.made_for) = (order, Some(version));
+        self.put_cursor(cursor);
+    }
+
+    /// Puts the cursor on row `to`, as near as there is one.
+    pub fn put_cursor(&mut self, to: usize) {
+        let spec = self.spec();
+        let cursor = to.min(self.table().order.len().saturating_sub(1));
+        let selected = self
+            .table()
+            .order
+            .get(cursor)
+            .map(|e| (spec.row)(&self.ctx(), e.at));
+        let table = self.table_mut();
+        if table.selected != selected {
+            table.selected = selected;
+            self.detail_offset = 0;
+        }
+        self.table_mut().cursor = cursor;
+        self.show_cursor();
+    }
+
+    /// Scrolls so that the cursor is on the screen.
+    pub fn show_cursor(&mut self) {
+        let height = usize::from(super::layout::Layout::of(self).rows.height);
+        let table = self.table_mut();
+        table.offset = table::window(table.offset, table.cursor, table.order.len(), height);
+    }
+
+    /// Selected row, by its place in the snapshot.
+    pub fn selected(&self) -> Option<usize> {
+        self.table().order.get(self.table().cursor).map(|e| e.at)
+    }
+
+    /// Whether a column is switched on.
+    pub fn column_on(&self, column: &Column) -> bool {
+        self.switched()
+            .and_then(|c| c.get(column.id))
+            .copied()
+            .unwrap_or(column.on)
+    }
+
+    fn switched(&self) -> Option<&BTreeMap<String, bool>> {
+        self.settings.columns.get(table_name(self.tab))
+    }
+
+    /// Switches a column on or off.
+    pub fn switch_column(&mut self, column: &Column) {
+        let on = !self.column_on(column);
+        let table = self
+            .settings
+            .columns
+            .entry(table_name(self.tab).to_owned())
+            .or_default();
+        table.insert(column.id.to_owned(), on);
+        self.settings_changed = true;
+    }
+
+    /// Sorts by `column`, the other way around when it is the sort column already.
+    pub fn sort_by(&mut self, column: &Column) {
+        if column.key.is_none() {
+            return;
+        }
+        let table = self.table_mut();
+        if table.sort == column.id {
+            table.down = !table.down;
+        } else {
+            column.id.clone_into(&mut table.sort);
+            // Numbers are looked at from the largest, names from A.
+            table.down = column.align == columns::Align::Right;
+        }
+        self.sort_changed();
+    }
+
+    /// Remembers the order for the next time.
+    pub fn sort_changed(&mut self) {
+        let (by, down) = (self.table().sort.clone(), self.table().down);
+        self.settings
+            .sort
+            .insert(table_name(self.tab).to_owned(), Sort { by, down });
+        self.settings_changed = true;
+        self.touch();
+    }
+
+    /// Columns of the tab, laid out.
+    pub fn fit(&self, width: u16) -> table::Fit {
+        let spec = self.spec();
+        let on: Vec<&'static Column> = spec
+            .columns
+            .iter()
+            .filter(|c| c.priority == 0 || self.column_on(c))
+            .collect();
+        let chosen: Vec<&str> = self
+            .switched()
+            .map(|c| {
+                c.iter()
+                    .filter(|(_, on)| **on)
+                    .map(|(id, _)| id.as_str())
+                    .collect()
+            })
+            .unwrap_or_default();
+        table::fit(&on, &chosen, self.table().skip, width)
+    }
+
+    /// Goes to a tab.
+    pub fn go(&mut self, tab: Tab) {
+        if self.tab != tab {
+            self.tab = tab;
+            self.detail_offset = 0;
+        }
+        self.refresh();
+        self.show_cursor();
+    }
+}
+
+/// Name of a tab's table in the settings.
+fn table_name(tab: Tab) -> &'static str {
+    match tab {
+        Tab::Processes => "processes",
+        Tab::Qps => "qps",
+        Tab::Devices => "devices",
+        Tab::Verbs => "verbs",
+        Tab::Trace => "trace",
+        Tab::Probes => "probes",
+    }
+}

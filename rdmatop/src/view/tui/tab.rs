@@ -1,0 +1,57 @@
+//! The tabs.
+
+/// A tab of the live view.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tab {
+    /// Who uses RDMA.
+    #[default]
+    Processes,
+    /// Queue pairs.
+    Qps,
+    /// Ports, side by side.
+    Devices,
+    /// Verb calls by process.
+    Verbs,
+    /// Events as they happen.
+    Trace,
+    /// What is attached, what is missing.
+    Probes,
+}
+
+impl Tab {
+    /// In the order of the screen.
+    pub const ALL: [Self; 6] = [
+        Self::Processes,
+        Self::Qps,
+        Self::Devices,
+        Self::Verbs,
+        Self::Trace,
+        Self::Probes,
+    ];
+
+    /// Place in [`Self::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The name, and a short one.
+    pub const fn names(self) -> [&'static str; 2] {
+        match self {
+            Self::Processes => ["Processes", "Proc"],
+            Self::Qps => ["QPs", "QPs"],
+            Self::Devices => ["Devices", "Dev"],
+            Self::Verbs => ["Verbs", "Verb"],
+            Self::Trace => ["Trace", "Trc"],
+            Self::Probes => ["Probes", "Prb"],
+        }
+    }
+
+    /// The tab `step` further, around the end.
+    #[must_use]
+    pub fn step(self, step: isize) -> Self {
+        let count = Self::ALL.len().cast_signed();
+        let at = (self.index().cast_signed() + step).rem_euclid(count);
+        Self::ALL[at.unsigned_abs()]
+    }
+}

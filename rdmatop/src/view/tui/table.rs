@@ -1,0 +1,211 @@
+//! Order of rows and layout of columns. Both are kept until something they depend on changes.
+
+use std::cmp::Ordering;
+
+use super::columns::{Align, Column, Ctx, Key, Spec};
+use super::filter::Filter;
+
+/// A row in the order of the screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Place in the snapshot.
+    pub at: usize,
+    /// Its place among its relatives, where the table is a tree.
+    pub branch: Branch,
+}
+
+/// How a row hangs together with the rows around it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Branch {
+    /// Ancestors in the table.
+    pub depth: u8,
+    /// Kind of line in front of it.
+    pub line: Line,
+}
+
+/// The line in front of a row of a tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Line {
+    /// None.
+    #[default]
+    None,
+    /// First of a group whose parent is not in the table.
+    First,
+    /// More relatives follow.
+    Middle,
+    /// Last of its relatives.
+    Last,
+}
+
+/// The rows that pass `filter`, sorted. Equal and unknown keys keep the order of the snapshot.
+pub fn order(ctx: &Ctx<'_>, spec: &Spec, filter: &Filter, sort: &str, down: bool) -> Vec<Entry> {
+    let mut rows: Vec<(usize, Key<'_>)> = Vec::new();
+    let key = spec.columns.iter().find(|c| c.id == sort).and_then(|c| c.key);
+    for at in 0..(spec.len)(ctx) {
+        if filter.is_empty() || filter.matches(ctx, spec, at) {
+            rows.push((at, key.map_or(Key::None, |key| key(ctx, at))));
+        }
+    }
+    if key.is_some() {
+        rows.sort_by(|(_, a), (_, b)| compare(a, b, down));
+    } else if down {
+        rows.reverse();
+    }
+    rows.into_iter()
+        .map(|(at, _)| Entry {
+            at,
+            branch: Branch::default(),
+        })
+        .collect()
+}
+
+/// Unknown last, whichever way the known ones go.
+fn compare(a: &Key<'_>, b: &Key<'_>, down: bool) -> Ordering {
+    let known = match (a, b) {
+        (Key::None, Key::None) => return Ordering::Equal,
+        (Key::None, _) => return Ordering::Greater,
+        (_, Key::None) => return Ordering::Less,
+        (Key::Num(a), Key::Num(b)) => a.total_cmp(b),
+        (Key::Text(a), Key::Text(b)) => a.cmp(b),
+        (Key::Num(_), Key::Text(_)) => Ordering::Less,
+        (Key::Text(_), Key::Num(_)) => Ordering::Greater,
+    };
+    if down { known.reverse() } else { known }
+}
+
+/// A column on the screen.
+#[derive(Clone, Copy)]
+pub struct Placed {
+    /// The column.
+    pub column: &'static Column,
+    /// From the left edge of the table.
+    pub x: u16,
+    /// Width.
+    pub width: u16,
+}
+
+/// Columns on the screen, and how many did not fit.
+#[derive(Clone, Default)]
+pub struct Fit {
+    /// From left to right.
+    pub placed: Vec<Placed>,
+    /// Columns that gave way for lack of width.
+    pub shed: usize,
+    /// Columns scrolled away to the left.
+    pub skipped: usize,
+}
+
+/// Lays out `columns` in `width`: those with the highest priority number give way until the least widths fit,
+/// then text grows before bars. `chosen` columns were asked for by the user and give way late.
+pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16) -> Fit {
+    let priority = |c: &Column| {
+        if chosen.contains(&c.id) {
+            c.priority.min(1)
+        } else {
+            c.priority
+        }
+    };
+    let mut kept: Vec<&'static Column> = Vec::new();
+    let mut skipped = 0;
+    for column in columns {
+        // The first column says what the row is; it never scrolls away.
+        if !kept.is_empty() && skipped < skip && column.priority > 0 {
+            skipped += 1;
+        } else {
+            kept.push(column);
+        }
+    }
+    let least = |kept: &[&'static Column]| -> u16 {
+        let gaps = u16::try_from(kept.len().saturating_sub(1)).unwrap_or(u16::MAX);
+        kept.iter().map(|c| c.width.0).fold(gaps, u16::saturating_add)
+    };
+    let mut shed = 0;
+    while least(&kept) > width {
+        let worst = kept
+            .iter()
+            .enumerate()
+            .filter(|(_, c)| priority(c) > 0)
+            .max_by_key(|(at, c)| (priority(c), *at));
+        let Some((at, _)) = worst else { break };
+        kept.remove(at);
+        shed += 1;
+    }
+    let mut widths: Vec<u16> = kept.iter().map(|c| c.width.0).collect();
+    let mut spare = width.saturating_sub(least(&kept));
+    // Round by round, so that columns of the same kind end equally wide.
+    for wanted in [Align::Right, Align::Left] {
+        loop {
+            let mut grown = false;
+            for (at, column) in kept.iter().enumerate() {
+                if spare > 0 && column.align == wanted && widths[at] < column.width.1 {
+                    widths[at] += 1;
+                    spare -= 1;
+                    grown = true;
+                }
+            }
+            if !grown {
+                break;
+            }
+        }
+    }
+    let mut placed = Vec::with_capacity(kept.len());
+    let mut x = 0u16;
+    for (column, wide) in kept.into_iter().zip(widths) {
+        let wide = wide.min(width.saturating_sub(x));
+        if wide > 0 {
+            placed.push(Placed {
+                column,
+                x,
+                width: wide,
+            });
+        }
+        x = x.saturating_add(wide).saturating_add(1);
+    }
+    Fit {
+        placed,
+        shed,
+        skipped,
+    }
+}
+
+/// First row to draw, so that the cursor is on the screen and no line stays empty without need.
+pub fn window(offset: usize, cursor: usize, len: usize, height: usize) -> usize {
+    let last = len.saturating_sub(height);
+    let offset = offset.min(last);
+    if cursor < offset {
+        cursor
+    } else if height > 0 && cursor >= offset + height {
+        (cursor + 1 - height).min(last)
+    } else {
+        offset
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn unknown_keys_come_last_in_both_directions() {
+        for down in [false, true] {
+            assert_eq!(compare(&Key::None, &Key::Num(1.0), down), Ordering::Greater);
+            assert_eq!(compare(&Key::Text("a"), &Key::None, down), Ordering::Less);
+        }
+        assert_eq!(compare(&Key::Num(1.0), &Key::Num(2.0), true), Ordering::Greater);
+        assert_eq!(
+            compare(&Key::Num(f64::NAN), &Key::Num(f64::NAN), true),
+            Ordering::Equal
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn the_cursor_is_always_on_the_screen(offset in 0usize..200, cursor in 0usize..100, more in 1usize..50, height in 1usize..60) {
+            let len = cursor + more;
+            let first = window(offset, cursor, len, height);
+            prop_assert!(first <= cursor && cursor < first + height);
+            prop_assert!(first == 0 || first + height <= len, "no empty lines while rows are hidden above");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The terminal: taken over and given back, whatever happens in between.
+
+use std::io::{self, Stdout, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossterm::cursor::{Hide, Show};
+use crossterm::event::{DisableMouseCapture, EnableMouseCapture};
+use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use crossterm::{execute, queue};
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+
+/// Set while the terminal is ours: restoring twice does no harm, and a panic elsewhere restores only what is.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// The terminal while it is ours. Dropping gives it back.
+pub struct Guard {
+    /// What ratatui draws on.
+    pub terminal: Terminal<CrosstermBackend<Stdout>>,
+    mouse: bool,
+}
+
+impl Guard {
+    /// Takes the terminal over. A panic gives it back before its message is printed.
+    pub fn enter(mouse: bool) -> io::Result<Self> {
+        static HOOK: std::sync::Once = std::sync::Once::new();
+        HOOK.call_once(|| {
+            let before = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |info| {
+                let _ = restore();
+                before(info);
+            }));
+        });
+        take(mouse)?;
+        let terminal = Terminal::new(CrosstermBackend::new(io::stdout())).inspect_err(|_| {
+            let _ = restore();
+        })?;
+        Ok(Self { terminal, mouse })
+    }
+
+    /// Takes the terminal again after it was given back, and forgets what was on it.
+    pub fn again(&mut self) -> io::Result<()> {
+        take(self.mouse)?;
+        self.terminal.clear()
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = restore();
+    }
+}
+
+fn take(mouse: bool) -> io::Result<()> {
+    enable_raw_mode()?;
+    TAKEN.store(true, Ordering::SeqCst);
+    let entered = (|| {
+        execute!(io::stdout(), EnterAlternateScreen, Hide)?;
+        if mouse {
+            execute!(io::stdout(), EnableMouseCapture)
+        } else {
+            Ok(())
+        }
+    })();
+    entered.inspect_err(|_| {
+        let _ = restore();
+    })
+}
+
+/// Gives the terminal back. May be called at any time, any number of times.
+pub fn restore() -> io::Result<()> {
+    if !TAKEN.swap(false, Ordering::SeqCst) {
+        return Ok(());
+    }
+    let mut out = io::stdout();
+    // Every step is tried: a terminal that is half gone still gets its line mode back.
+    let signs = queue!(out, DisableMouseCapture, LeaveAlternateScreen, Show).and_then(|()| out.flush());
+    let mode = disable_raw_mode();
+    signs.and(mode)
+}

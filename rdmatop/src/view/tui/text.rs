@@ -1,0 +1,129 @@
+//! Cutting and padding by display width, with the same measure ratatui draws with.
+
+use unicode_segmentation::UnicodeSegmentation;
+use unicode_width::UnicodeWidthStr;
+
+/// Columns of the screen that `text` takes.
+pub(super) fn width(text: &str) -> usize {
+    UnicodeWidthStr::width(text)
+}
+
+/// `text` in at most `max` columns. A text that is too long ends in `mark`; a grapheme is never split.
+pub(super) fn cut(text: &str, max: usize, mark: &str) -> String {
+    if width(text) <= max {
+        return text.to_owned();
+    }
+    let mark = if width(mark) <= max { mark } else { "" };
+    let mut out = take(text, max - width(mark)).0;
+    out.push_str(mark);
+    out
+}
+
+/// `text` without what lies left of its last `max` columns: for paths, whose end says most.
+pub(super) fn cut_left(text: &str, max: usize, mark: &str) -> String {
+    if width(text) <= max {
+        return text.to_owned();
+    }
+    let mark = if width(mark) <= max { mark } else { "" };
+    let room = max - width(mark);
+    let (mut used, mut kept) = (0, Vec::new());
+    for grapheme in text.graphemes(true).rev() {
+        used += width(grapheme);
+        if used > room {
+            break;
+        }
+        kept.push(grapheme);
+    }
+    kept.reverse();
+    format!("{mark}{}", kept.concat())
+}
+
+/// As many graphemes of `text` as fit in `max` columns, and the rest.
+fn take(text: &str, max: usize) -> (String, &str) {
+    let mut used = 0;
+    for (at, grapheme) in text.grapheme_indices(true) {
+        used += width(grapheme);
+        if used > max {
+            return (text[..at].to_owned(), &text[at..]);
+        }
+    }
+    (text.to_owned(), "")
+}
+
+/// `text` in lines of at most `max` columns, broken at spaces where there are any.
+pub(super) fn wrap(text: &str, max: usize) -> Vec<String> {
+    let max = max.max(1);
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        let gap = usize::from(!line.is_empty());
+        if width(&line) + gap + width(word) <= max {
+            if gap == 1 {
+                line.push(' ');
+            }
+            line.push_str(word);
+            continue;
+        }
+        if !line.is_empty() {
+            lines.push(std::mem::take(&mut line));
+        }
+        let mut rest = word;
+        while width(rest) > max {
+            let (head, tail) = take(rest, max);
+            if head.is_empty() {
+                // One grapheme wider than the line: drop it, or this loop never ends.
+                rest = rest.graphemes(true).next().map_or("", |g| &rest[g.len()..]);
+                continue;
+            }
+            lines.push(head);
+            rest = tail;
+        }
+        line.push_str(rest);
+    }
+    if !line.is_empty() {
+        lines.push(line);
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_wide_character_is_never_cut_in_half() {
+        assert_eq!(cut("日本語", 5, "~"), "日本~");
+        assert_eq!(cut("日本語", 4, "~"), "日~");
+        assert_eq!(cut("日本語", 6, "~"), "日本語");
+        assert_eq!(cut("abc", 0, "~"), "");
+    }
+
+    #[test]
+    fn combining_marks_stay_with_their_letter() {
+        assert_eq!(cut("e\u{301}e\u{301}e\u{301}", 2, ""), "e\u{301}e\u{301}");
+    }
+
+    #[test]
+    fn a_path_keeps_its_end() {
+        assert_eq!(cut_left("/system.slice/slurmd.service/job_7", 8, "~"), "~e/job_7");
+    }
+
+    #[test]
+    fn wrapping_breaks_at_spaces_and_splits_only_words_that_do_not_fit() {
+        assert_eq!(wrap("to be or not", 5), ["to be", "or", "not"]);
+        assert_eq!(wrap("abcdefg h", 3), ["abc", "def", "g h"]);
+        assert_eq!(wrap("日本", 1), Vec::<String>::new());
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_ever_wider_than_asked(text in "\\PC{0,40}", max in 0usize..30) {
+            prop_assert!(width(&cut(&text, max, "~")) <= max);
+            prop_assert!(width(&cut_left(&text, max, "~")) <= max);
+            for line in wrap(&text, max) {
+                prop_assert!(width(&line) <= max.max(1));
+            }
+        }
+    }
+}

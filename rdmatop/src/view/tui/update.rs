@@ -1,0 +1,451 @@
+//! What an action does to the state, and what it asks of the world.
+
+use std::time::Duration;
+
+use crossterm::event::{
+    Event as TermEvent, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent,
+    MouseEventKind,
+};
+use ratatui::layout::Position;
+
+use super::columns::RowKey;
+use super::filter::Filter;
+use super::format::Units;
+use super::keys::{self, Action, Scope};
+use super::layout::{self, Layout};
+use super::settings::{FASTEST, SLOWEST};
+use super::state::{Detail, Mode, State};
+use super::tab::Tab;
+use super::trace_log::Follow;
+
+/// What the world has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Leave.
+    Quit,
+    /// Sample at this distance.
+    Refresh(Duration),
+    /// Stop the process.
+    Suspend,
+    /// Draw everything anew.
+    Redraw,
+}
+
+/// Times between samples that `+` and `-` step through.
+const STEPS: [u64; 10] = [100, 200, 500, 1000, 2000, 3000, 5000, 10_000, 30_000, 60_000];
+
+/// Takes an event of the terminal.
+pub fn terminal_event(state: &mut State, event: &TermEvent) -> Option<Effect> {
+    match event {
+        TermEvent::Key(key) if key.kind != KeyEventKind::Release => key_event(state, *key),
+        TermEvent::Mouse(mouse) => {
+            mouse_event(state, *mouse);
+            None
+        }
+        TermEvent::Resize(width, height) => {
+            resize(state, (*width, *height));
+            None
+        }
+        _ => None,
+    }
+}
+
+/// Takes a new size of the terminal.
+pub fn resize(state: &mut State, size: (u16, u16)) {
+    state.size = size;
+    state.show_cursor();
+}
+
+/// Takes a key.
+pub fn key_event(state: &mut State, key: KeyEvent) -> Option<Effect> {
+    state.message = None;
+    let scope = match state.mode {
+        Mode::Search { .. } | Mode::Filter { .. } => return prompt(state, key),
+        Mode::View => Scope::View,
+        Mode::Sort(_) | Mode::Columns(_) => Scope::Menu,
+        Mode::Help(_) => Scope::Help,
+    };
+    let action = keys::action(scope, key)?;
+    apply(state, action)
+}
+
+/// Does what `action` says.
+pub fn apply(state: &mut State, action: Action) -> Option<Effect> {
+    match action {
+        Action::Quit => return Some(Effect::Quit),
+        Action::Suspend => return Some(Effect::Suspend),
+        Action::Redraw => return Some(Effect::Redraw),
+        Action::Refresh(step) => return refresh(state, step),
+        Action::Back => back(state),
+        Action::Move(by) => move_by(state, by),
+        Action::Page(by) => {
+            let lines = page(state);
+            move_by(state, by * lines);
+        }
+        Action::Top => to_row(state, 0),
+        Action::Bottom => to_row(state, usize::MAX),
+        Action::Scroll(by) => scroll(state, by),
+        Action::Detail => {
+            state.detail = match state.detail {
+                Detail::Closed => Detail::Split,
+                Detail::Split => Detail::Full,
+                Detail::Full => Detail::Closed,
+            };
+            state.detail_offset = 0;
+            state.show_cursor();
+        }
+        Action::DetailScroll(by) => scroll_detail(state, by * 3),
+        Action::Go(tab) => state.go(tab),
+        Action::Step(by) => state.go(state.tab.step(by)),
+        Action::Search => {
+            state.search.clear();
+            state.mode = Mode::Search {
+                from: state.table().cursor,
+            };
+        }
+        Action::Match(by) => find(state, state.table().cursor, by, false),
+        Action::Filter => {
+            let text = state.filter.text().to_owned();
+            state.mode = Mode::Filter {
+                input: text.clone(),
+                before: text,
+            };
+        }
+        Action::SortMenu => sort_menu(state),
+        Action::SortStep(by) => sort_step(state, by),
+        Action::Invert => {
+            state.table_mut().down ^= true;
+            state.sort_changed();
+        }
+        Action::ColumnMenu => state.mode = Mode::Columns(0),
+        Action::Freeze => state.freeze(!state.frozen),
+        Action::Theme => state.next_theme(),
+        Action::Units => {
+            state.settings.units = match state.settings.units {
+                Units::Bits => Units::Bytes,
+                Units::Bytes => Units::Bits,
+            };
+            state.settings_changed = true;
+        }
+        Action::Tree => {
+            state.settings.tree ^= true;
+            state.settings_changed = true;
+            state.go(Tab::Processes);
+            state.touch();
+        }
+        Action::Follow => follow(state),
+        Action::Clear => {
+            state.trace.clear();
+            state.touch();
+        }
+        Action::Help => state.mode = Mode::Help(0),
+        Action::Accept | Action::Toggle => choose(state, action),
+    }
+    None
+}
+
+fn page(state: &State) -> isize {
+    let layout = Layout::of(state);
+    let lines = match (&state.mode, state.detail) {
+        (Mode::Help(_), _) => state.size.1.saturating_sub(4),
+        (_, Detail::Full) => layout.detail.height.saturating_sub(2),
+        _ => layout.rows.height,
+    };
+    isize::from(lines.max(1).cast_signed())
+}
+
+fn move_by(state: &mut State, by: isize) {
+    let lines = super::render::help_lines(state).len();
+    let columns = state.spec().columns.len();
+    match &mut state.mode {
+        Mode::Help(at) => *at = at.saturating_add_signed(by).min(lines.saturating_sub(1)),
+        Mode::Sort(at) | Mode::Columns(at) => {
+            *at = at.saturating_add_signed(by).min(columns.saturating_sub(1))
+        }
+        _ if state.detail == Detail::Full => scroll_detail(state, by),
+        _ => to_row(state, state.table().cursor.saturating_add_signed(by)),
+    }
+}
+
+fn to_row(state: &mut State, row: usize) {
+    state.put_cursor(row);
+    if state.tab == Tab::Trace {
+        state.tail = state.table().cursor + 1 >= state.table().order.len();
+    }
+}
+
+fn scroll(state: &mut State, by: isize) {
+    let layout = Layout::of(state);
+    let fit = state.fit(layout.heading.width);
+    // There is nothing to gain from scrolling on when nothing is hidden on the right.
+    if by > 0 && fit.shed == 0 {
+        return;
+    }
+    let table = state.table_mut();
+    table.skip = table.skip.saturating_add_signed(by);
+}
+
+fn scroll_detail(state: &mut State, by: isize) {
+    let lines = super::render::detail_lines(state).len();
+    let height = usize::from(Layout::of(state).detail.height).saturating_sub(1);
+    let last = lines.saturating_sub(height);
+    state.detail_offset = state.detail_offset.saturating_add_signed(by).min(last);
+}
+
+fn back(state: &mut State) {
+    if state.mode != Mode::View {
+        state.mode = Mode::View;
+    } else if state.detail != Detail::Closed {
+        state.detail = Detail::Closed;
+        state.show_cursor();
+    } else if state.tab == Tab::Trace && state.follow.is_some() {
+        state.follow = None;
+        state.touch();
+    } else if !state.filter.is_empty() {
+        state.filter = Filter::default();
+        state.touch();
+    } else {
+        state.message = Some("q leaves".to_owned());
+    }
+}
+
+fn refresh(state: &mut State, step: isize) -> Option<Effect> {
+    let now = u64::try_from(state.delay.as_millis()).unwrap_or(u64::MAX);
+    // Faster is a shorter time.
+    let next = if step > 0 {
+        STEPS.iter().rev().find(|ms| **ms < now)
+    } else {
+        STEPS.iter().find(|ms| **ms > now)
+    };
+    let delay = Duration::from_millis(*next?).clamp(FASTEST, SLOWEST);
+    state.delay = delay;
+    state.settings.delay = delay.as_secs_f64();
+    state.settings_changed = true;
+    state.message = Some(format!("refresh every {} s", delay.as_secs_f64()));
+    Some(Effect::Refresh(delay))
+}
+
+fn sort_menu(state: &mut State) {
+    if state.tab == Tab::Trace {
+        state.message = Some("the log stays in the order of time; I turns it around".to_owned());
+        return;
+    }
+    let at = state
+        .spec()
+        .columns
+        .iter()
+        .position(|c| c.id == state.table().sort);
+    state.mode = Mode::Sort(at.unwrap_or(0));
+}
+
+fn sort_step(state: &mut State, by: isize) {
+    let sortable: Vec<_> = state
+        .spec()
+        .columns
+        .iter()
+        .filter(|c| c.key.is_some() && state.column_on(c))
+        .collect();
+    if sortable.is_empty() {
+        return;
+    }
+    let at = sortable.iter().position(|c| c.id == state.table().sort);
+    let next = at.map_or(0, |at| {
+        (at.cast_signed() + by)
+            .rem_euclid(sortable.len().cast_signed())
+            .unsigned_abs()
+    });
+    if at != Some(next) {
+        state.sort_by(sortable[next]);
+    }
+}
+
+fn choose(state: &mut State, action: Action) {
+    match (state.mode.clone(), action) {
+        (Mode::Sort(at), _) => {
+            if let Some(column) = state.spec().columns.get(at) {
+                if column.key.is_some() {
+                    state.sort_by(column);
+                } else {
+                    state.message = Some(format!("{} has no order", column.id));
+                }
+            }
+            state.mode = Mode::View;
+        }
+        (Mode::Columns(at), Action::Toggle) => {
+            if let Some(column) = state.spec().columns.get(at) {
+                if column.priority == 0 {
+                    state.message = Some(format!("{} says what the row is and stays", column.id));
+                } else {
+                    state.switch_column(column);
+                }
+            }
+        }
+        _ => state.mode = Mode::View,
+    }
+}
+
+fn follow(state: &mut State) {
+    if state.tab == Tab::Trace && state.follow.take().is_some() {
+        state.touch();
+        return;
+    }
+    let snapshot = &state.snapshot;
+    state.follow = match (state.table().selected.as_ref(), state.selected()) {
+        (Some(RowKey::Qp(uid)), Some(at)) => {
+            let qp = &snapshot.qps[at];
+            Some(Follow::Qp {
+                uid: *uid,
+                device: qp.device.clone(),
+                qpn: qp.qpn,
+            })
+        }
+        (Some(RowKey::Process(_)), Some(at)) => {
+            let p = &snapshot.processes[at];
+            p.pid.map(|pid| Follow::Process {
+                pid,
+                comm: p.comm.clone(),
+            })
+        }
+        (Some(RowKey::Verb(..)), Some(at)) => {
+            let v = &snapshot.verbs[at];
+            Some(Follow::Process {
+                pid: v.pid,
+                comm: v.comm.clone().unwrap_or_else(|| "-".into()),
+            })
+        }
+        (Some(RowKey::Port(..)), Some(at)) => Some(Follow::Device(snapshot.ports[at].device.clone())),
+        (Some(RowKey::Event(_)), Some(at)) => state.trace.get(at).and_then(|e| match (e.qp_uid, e.pid) {
+            (Some(uid), _) => Some(Follow::Qp {
+                uid,
+                device: e.device.clone()?,
+                qpn: e.qpn?,
+            }),
+            (None, Some(pid)) => Some(Follow::Process {
+                pid,
+                comm: e.comm.clone()?,
+            }),
+            _ => None,
+        }),
+        _ => None,
+    };
+    if state.follow.is_none() {
+        state.message = Some("this row has no events of its own".to_owned());
+        return;
+    }
+    state.detail = Detail::Closed;
+    state.tail = true;
+    state.go(Tab::Trace);
+    state.touch();
+}
+
+fn prompt(state: &mut State, key: KeyEvent) -> Option<Effect> {
+    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    match (key.code, control) {
+        (KeyCode::Char('c'), true) => return Some(Effect::Quit),
+        (KeyCode::Enter, _) => state.mode = Mode::View,
+        (KeyCode::Esc, _) => match std::mem::take(&mut state.mode) {
+            Mode::Search { from } => {
+                state.search.clear();
+                to_row(state, from);
+            }
+            Mode::Filter { before, .. } => set_filter(state, &before),
+            _ => {}
+        },
+        (KeyCode::Backspace, _) => edit(state, |text| {
+            text.pop();
+        }),
+        (KeyCode::Char('u' | 'w'), true) => edit(state, String::clear),
+        (KeyCode::Char(c), false) => edit(state, |text| text.push(c)),
+        _ => {}
+    }
+    None
+}
+
+fn edit(state: &mut State, change: impl FnOnce(&mut String)) {
+    match &mut state.mode {
+        Mode::Search { from } => {
+            let from = *from;
+            change(&mut state.search);
+            find(state, from, 1, true);
+        }
+        Mode::Filter { input, .. } => {
+            change(input);
+            let text = input.clone();
+            set_filter(state, &text);
+        }
+        _ => {}
+    }
+}
+
+fn set_filter(state: &mut State, text: &str) {
+    state.filter = Filter::parse(text);
+    state.touch();
+}
+
+/// Puts the cursor on the next row that matches the search, `here` included or not.
+fn find(state: &mut State, from: usize, by: isize, here: bool) {
+    let wanted = Filter::parse(&state.search);
+    let len = state.table().order.len().cast_signed();
+    if wanted.is_empty() || len == 0 {
+        return;
+    }
+    let (ctx, spec) = (state.ctx(), state.spec());
+    let first = isize::from(!here);
+    let found = (first..first + len)
+        .map(|step| (from.cast_signed() + by * step).rem_euclid(len).unsigned_abs())
+        .find(|at| wanted.matches(&ctx, spec, state.table().order[*at].at));
+    match found {
+        Some(at) => to_row(state, at),
+        None => state.message = Some(format!("no row matches {:?}", state.search)),
+    }
+}
+
+fn mouse_event(state: &mut State, mouse: MouseEvent) {
+    let layout = Layout::of(state);
+    let at = Position::new(mouse.column, mouse.row);
+    let wheel = match mouse.kind {
+        MouseEventKind::ScrollDown => 3,
+        MouseEventKind::ScrollUp => -3,
+        MouseEventKind::Down(MouseButton::Left) => 0,
+        _ => return,
+    };
+    if wheel != 0 {
+        if !layout::covered(&state.mode) && layout.detail.contains(at) {
+            scroll_detail(state, wheel);
+        } else {
+            move_by(state, wheel);
+        }
+        return;
+    }
+    if layout::covered(&state.mode) {
+        state.mode = Mode::View;
+        return;
+    }
+    if let Some((tab, ..)) = layout
+        .labels(state)
+        .into_iter()
+        .find(|(_, rect, _)| rect.contains(at))
+    {
+        state.go(tab);
+    } else if layout.heading.contains(at) {
+        let fit = state.fit(layout.heading.width);
+        let hit = fit
+            .placed
+            .iter()
+            .find(|p| (p.x..p.x + p.width).contains(&(at.x - layout.heading.x)));
+        if let Some(placed) = hit {
+            state.sort_by(placed.column);
+        }
+    } else if layout.rows.contains(at) {
+        let row = state.table().offset + usize::from(at.y - layout.rows.y);
+        if row < state.table().order.len() {
+            let again = row == state.table().cursor;
+            to_row(state, row);
+            if again && state.detail == Detail::Closed {
+                let _ = apply(state, Action::Detail);
+            }
+        }
+    } else if layout.banner.contains(at) {
+        state.go(Tab::Probes);
+    }
+}

@@ -1,0 +1,57 @@
+//! Builds the C shim over libibverbs with the system's compiler and headers.
+//!
+//! `ibv_post_send`, `ibv_poll_cq` and their structures are inline C: going through the headers of the machine
+//! cannot get a layout wrong, hand-written Rust structures could.
+use std::{env, path::PathBuf, process::Command};
+
+const SHIM: &str = "src/verbs/shim.c";
+
+fn main() {
+    println!("cargo::rerun-if-changed={SHIM}");
+    println!("cargo::rerun-if-env-changed=CC");
+    if let Err(reason) = build() {
+        println!(
+            "cargo::error=the traffic programs need a C compiler and the headers of libibverbs: {reason}; \
+             on Debian: apt install gcc libibverbs-dev"
+        );
+    }
+}
+
+fn build() -> Result<(), String> {
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
+    let object = out.join("shim.o");
+    let archive = out.join("librdmatop_verbs_shim.a");
+    let cc = env::var("CC").unwrap_or_else(|_| "cc".into());
+    run(Command::new(cc)
+        .args([
+            "-std=gnu11",
+            "-O2",
+            "-fPIC",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-c",
+            SHIM,
+            "-o",
+        ])
+        .arg(&object))?;
+    // `ar` adds to an archive that is there: a stale member would win.
+    let _ = std::fs::remove_file(&archive);
+    run(Command::new("ar").arg("crs").arg(&archive).arg(&object))?;
+    println!("cargo::rustc-link-search=native={}", out.display());
+    println!("cargo::rustc-link-lib=static=rdmatop_verbs_shim");
+    println!("cargo::rustc-link-lib=dylib=ibverbs");
+    Ok(())
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(format!(
+        "{command:?}: {}",
+        stderr.lines().next().unwrap_or("failed")
+    ))
+}

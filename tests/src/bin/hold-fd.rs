@@ -1,0 +1,76 @@
+//! Makes an orphan: a QP whose owner has exited while another process holds a copy of its verbs file.
+//!
+//! `hold-fd [--device rxe0]` starts the owner (the same program with `--owner`), copies its file with
+//! pidfd_getfd(2) (Linux 5.6), ends it, prints `{"ready":true,"owner":..,"holder":..,"qpn":..}` and holds the
+//! file until stdin is closed; then the QP goes, destroyed by the holder.
+
+use std::{
+    io::{self, BufRead, BufReader},
+    os::fd::{FromRawFd, OwnedFd},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, Result};
+use rdmatop_tests::{
+    args::{Args, report, wait_for_stdin_end},
+    verbs::{Context, Cq, Pd, Qp, unlimit_memlock},
+};
+use serde_json::{Value, json};
+
+fn main() -> Result<()> {
+    let mut args = Args::from_env();
+    let device: String = args.value("--device", "rxe0".into())?;
+    let owner = args.flag("--owner");
+    args.finish()?;
+    if owner { own(&device) } else { hold(&device) }
+}
+
+fn own(device: &str) -> Result<()> {
+    unlimit_memlock()?;
+    let context = Context::open(device).with_context(|| format!("open {device}"))?;
+    let pd = Pd::new(&context)?;
+    let cq = Cq::new(&context, 16)?;
+    let qp = Qp::new(&pd, &cq, 4)?;
+    qp.to_init()?;
+    qp.to_rtr(qp.qpn())?;
+    qp.to_rts(7)?;
+    report(&json!({"fd": context.cmd_fd(), "qpn": qp.qpn()}))?;
+    wait_for_stdin_end()?;
+    // No destructor: the owner is gone as a killed one is, and only the copy of its file keeps the QP.
+    std::process::exit(0)
+}
+
+fn hold(device: &str) -> Result<()> {
+    let mut owner = Command::new(std::env::current_exe()?)
+        .args(["--owner", "--device", device])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut line = String::new();
+    BufReader::new(owner.stdout.take().context("no stdout")?).read_line(&mut line)?;
+    let made: Value = serde_json::from_str(&line).context("the owner did not get ready")?;
+    let fd = i32::try_from(made["fd"].as_i64().context("no fd")?)?;
+    let copy = copy_fd(owner.id(), fd).context("pidfd_getfd")?;
+    drop(owner.stdin.take());
+    owner.wait()?;
+    report(&json!({"ready": true, "owner": owner.id(), "holder": std::process::id(), "qpn": made["qpn"]}))?;
+    wait_for_stdin_end()?;
+    drop(copy);
+    Ok(())
+}
+
+fn copy_fd(pid: u32, fd: i32) -> io::Result<OwnedFd> {
+    // SAFETY: plain integers; the result is a new descriptor or -1.
+    let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+    let raw = std::os::fd::AsRawFd::as_raw_fd(&process);
+    // SAFETY: as above, `process` is open over the call.
+    owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, raw, fd, 0) })
+}
+
+fn owned(raw: libc::c_long) -> io::Result<OwnedFd> {
+    match i32::try_from(raw) {
+        // SAFETY: the kernel has just made this descriptor for us.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

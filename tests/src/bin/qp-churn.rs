@@ -1,0 +1,103 @@
+//! Makes and destroys QPs as fast as it can: create, INIT, RTR, RTS, destroy.
+//!
+//! `qp-churn [--device rxe0] [--count 1000] [--threads 1] [--fifo] [--wait]`
+//! COUNT is the number of QPs of all threads together. `--fifo` runs the threads under `SCHED_FIFO`, which leaves
+//! a reader on the same CPU no time; `--wait` starts only when a line (or the end) comes on stdin.
+//! Prints `{"created":..,"modified":..,"destroyed":..,"events":..,"elapsed_ns":..}`: what was really done.
+
+use std::{
+    io,
+    sync::{Arc, Barrier},
+    thread,
+    time::Instant,
+};
+
+use anyhow::{Context as _, Result, anyhow};
+use rdmatop_tests::{
+    args::{Args, report},
+    verbs::{Context, Cq, IPV4_GID, Pd, Qp, unlimit_memlock},
+};
+use serde_json::json;
+
+#[derive(Clone, Copy, Default)]
+struct Done {
+    created: u64,
+    modified: u64,
+    destroyed: u64,
+}
+
+fn main() -> Result<()> {
+    let mut args = Args::from_env();
+    let device: String = args.value("--device", "rxe0".into())?;
+    let count: u64 = args.value("--count", 1000)?;
+    let threads: u64 = args.value("--threads", 1)?;
+    let fifo = args.flag("--fifo");
+    let wait = args.flag("--wait");
+    args.finish()?;
+    unlimit_memlock()?;
+    let context = Context::open(&device).with_context(|| format!("open {device}"))?;
+    if wait {
+        report(&json!({"ready": true, "pid": std::process::id()}))?;
+        io::stdin().read_line(&mut String::new())?;
+    }
+    let barrier = Arc::new(Barrier::new(usize::try_from(threads)? + 1));
+    let workers: Vec<_> = (0..threads)
+        .map(|index| {
+            let share = count / threads + u64::from(index < count % threads);
+            let (context, barrier) = (context.clone(), barrier.clone());
+            thread::spawn(move || {
+                barrier.wait();
+                churn(&context, share, fifo)
+            })
+        })
+        .collect();
+    barrier.wait();
+    let start = Instant::now();
+    let mut all = Done::default();
+    for worker in workers {
+        let done = worker.join().map_err(|_| anyhow!("a thread panicked"))??;
+        all.created += done.created;
+        all.modified += done.modified;
+        all.destroyed += done.destroyed;
+    }
+    let elapsed = start.elapsed();
+    report(&json!({
+        "pid": std::process::id(),
+        "created": all.created,
+        "modified": all.modified,
+        "destroyed": all.destroyed,
+        "events": all.created + all.modified + all.destroyed,
+        "elapsed_ns": u64::try_from(elapsed.as_nanos())?,
+    }))
+}
+
+fn churn(context: &Arc<Context>, count: u64, fifo: bool) -> Result<Done> {
+    let pd = Pd::new(context)?;
+    let cq = Cq::new(context, 16)?;
+    let gid = context.gid(IPV4_GID)?;
+    if fifo {
+        run_fifo().context("SCHED_FIFO")?;
+    }
+    let mut done = Done::default();
+    for _ in 0..count {
+        let qp = Qp::new(&pd, &cq, 1)?;
+        done.created += 1;
+        qp.to_init()?;
+        qp.to_rtr_at(qp.qpn(), &gid)?;
+        qp.to_rts(7)?;
+        done.modified += 3;
+        drop(qp);
+        done.destroyed += 1;
+    }
+    Ok(done)
+}
+
+fn run_fifo() -> io::Result<()> {
+    let param = libc::sched_param { sched_priority: 1 };
+    // SAFETY: pid 0 is the calling thread; `param` is a whole structure, read only.
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

@@ -1,0 +1,109 @@
+//! Where the tests run: only inside the lab VM, as root, one at a time.
+
+use std::{
+    env, fs,
+    process::Command,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::{child::output, table::say};
+
+/// The device of most tests.
+pub const DEVICE: &str = "rxe0";
+
+/// The tests share one kernel: probes and counters of one would be seen by another.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// The right to run a test in the lab.
+#[derive(Debug)]
+pub struct Lab {
+    _turn: MutexGuard<'static, ()>,
+    /// `uname -r`.
+    pub release: String,
+}
+
+impl Lab {
+    /// Takes the turn of test `name`; `None`, with the reason printed, when this is not the lab.
+    pub fn enter(name: &str) -> Option<Self> {
+        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease")
+            .unwrap_or_default()
+            .trim()
+            .to_owned();
+        if env::var_os("RDMATOP_LAB").is_none_or(|value| value != "1") {
+            skip(
+                name,
+                "not in the lab (RDMATOP_LAB is not 1): run `cargo xtask test`",
+            );
+            return None;
+        }
+        Some(Self { _turn: turn, release })
+    }
+
+    /// As [`Self::enter`], for tests of the SoftRoCE data path: needs BTF of the module.
+    pub fn enter_data_path(name: &str) -> Option<Self> {
+        let lab = Self::enter(name)?;
+        if !fs::exists("/sys/kernel/btf/rdma_rxe").unwrap_or(false) {
+            let release = &lab.release;
+            skip(
+                name,
+                &format!("Linux {release} has no BTF of rdma_rxe: exact work-request counts need its layout"),
+            );
+            return None;
+        }
+        Some(lab)
+    }
+}
+
+/// Prints why a test does nothing.
+pub fn skip(name: &str, reason: &str) {
+    say(&format!("SKIPPED {name}: {reason}"));
+}
+
+/// RDMA devices by name, from sysfs.
+pub fn devices() -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir("/sys/class/infiniband").context("no RDMA devices")? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// The network device under `device`.
+pub fn netdev(device: &str) -> Result<String> {
+    let links: Value = serde_json::from_str(&output(Command::new("rdma").args(["-j", "link", "show"]))?)?;
+    let link = links
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|link| link["ifname"] == device);
+    let netdev = link.and_then(|link| link["netdev"].as_str());
+    Ok(netdev
+        .with_context(|| format!("{device} has no netdev"))?
+        .to_owned())
+}
+
+/// The IPv4 address of `device`'s network device.
+pub fn address(device: &str) -> Result<String> {
+    let netdev = netdev(device)?;
+    let text = output(Command::new("ip").args(["-j", "-4", "address", "show", "dev", &netdev]))?;
+    let links: Value = serde_json::from_str(&text)?;
+    let address = links[0]["addr_info"][0]["local"].as_str();
+    Ok(address
+        .with_context(|| format!("{netdev} has no IPv4 address"))?
+        .to_owned())
+}
+
+/// The kernel's own counter `name` of port 1 of `device`; `None` when the kernel has no such counter.
+pub fn hw_counter(device: &str, name: &str) -> Result<Option<u64>> {
+    let path = format!("/sys/class/infiniband/{device}/ports/1/hw_counters/{name}");
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(Some(text.trim().parse().with_context(|| path)?)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).context(path),
+    }
+}

@@ -1,0 +1,339 @@
+//! Runs perftest pairs and reads their own account of what they did.
+
+use std::{
+    fs,
+    process::Command,
+    sync::atomic::{AtomicU16, Ordering},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{
+    child::{Child, output},
+    lab, wait,
+};
+
+/// A pair that takes longer than this hangs: perftest itself would wait for ever.
+pub const LIMIT: Duration = Duration::from_secs(90);
+
+static NEXT_PORT: AtomicU16 = AtomicU16::new(19_000);
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Perftest {
+    program: &'static str,
+    iterations: u64,
+    size: u64,
+    args: Vec<String>,
+    client_args: Vec<String>,
+    cm: bool,
+    server_device: String,
+    client_device: String,
+}
+
+/// A pair that runs.
+#[derive(Debug)]
+pub struct Pair {
+    /// The passive side.
+    pub server: Child,
+    /// The active side.
+    pub client: Child,
+}
+
+/// A side's own account, from its output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Process id.
+    pub pid: u32,
+    /// Its QP numbers.
+    pub qpns: Vec<u32>,
+    /// Bytes of a message.
+    pub size: u64,
+    /// Messages, of all QPs together.
+    pub iterations: u64,
+}
+
+/// Both accounts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accounts {
+    /// The passive side.
+    pub server: Account,
+    /// The active side.
+    pub client: Account,
+}
+
+impl Perftest {
+    /// A pair of `program` over the loopback of the lab's device: 1000 messages of 4096 bytes.
+    pub fn new(program: &'static str) -> Self {
+        Self {
+            program,
+            iterations: 1000,
+            size: 4096,
+            args: Vec::new(),
+            client_args: Vec::new(),
+            cm: false,
+            server_device: lab::DEVICE.into(),
+            client_device: lab::DEVICE.into(),
+        }
+    }
+
+    /// Messages per QP.
+    #[must_use]
+    pub fn iterations(mut self, iterations: u64) -> Self {
+        self.iterations = iterations;
+        self
+    }
+
+    /// Bytes of a message.
+    #[must_use]
+    pub fn size(mut self, size: u64) -> Self {
+        self.size = size;
+        self
+    }
+
+    /// More options, for both sides.
+    #[must_use]
+    pub fn args(mut self, args: &[&str]) -> Self {
+        self.args.extend(args.iter().map(ToString::to_string));
+        self
+    }
+
+    /// More options, for the client only.
+    #[must_use]
+    pub fn client_args(mut self, args: &[&str]) -> Self {
+        self.client_args.extend(args.iter().map(ToString::to_string));
+        self
+    }
+
+    /// Connects through rdma_cm (`-R`).
+    #[must_use]
+    pub fn cm(mut self) -> Self {
+        self.cm = true;
+        self
+    }
+
+    /// Runs between two devices.
+    #[must_use]
+    pub fn devices(mut self, server: &str, client: &str) -> Self {
+        self.server_device = server.into();
+        self.client_device = client.into();
+        self
+    }
+
+    /// Starts both sides.
+    pub fn start(&self) -> Result<Pair> {
+        let port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
+        let server = Child::spawn(&mut self.command(&self.server_device, port))?;
+        if self.cm {
+            wait::for_some("an rdma_cm id in LISTEN", Duration::from_secs(20), || {
+                listens_cm(port)
+            })?;
+        } else {
+            wait::until("a listening perftest server", Duration::from_secs(20), || {
+                listens_tcp(port)
+            })?;
+        }
+        // Without -R the address is only that of the handshake over TCP.
+        let address = if self.cm {
+            lab::address(&self.server_device)?
+        } else {
+            "127.0.0.1".into()
+        };
+        let mut command = self.command(&self.client_device, port);
+        let client = Child::spawn(command.args(&self.client_args).arg(address))?;
+        Ok(Pair { server, client })
+    }
+
+    /// Runs a pair to its end.
+    pub fn run(&self) -> Result<Accounts> {
+        self.start()?.finish()
+    }
+
+    fn command(&self, device: &str, port: u16) -> Command {
+        let mut command = Command::new(self.program);
+        command.args(["-d", device, "-x", "1", "-F", "-p", &port.to_string()]);
+        command.args(["-n", &self.iterations.to_string()]);
+        if self.program != "ib_atomic_bw" {
+            command.args(["-s", &self.size.to_string()]);
+        }
+        if self.cm {
+            command.arg("-R");
+        }
+        command.args(&self.args);
+        // Line by line, so that QP numbers can be read while it runs: stdio buffers a pipe in blocks.
+        let mut buffered = Command::new("stdbuf");
+        buffered
+            .arg("-oL")
+            .arg(command.get_program())
+            .args(command.get_args());
+        buffered
+    }
+}
+
+impl Pair {
+    /// Waits for both ends and reads their accounts.
+    pub fn finish(mut self) -> Result<Accounts> {
+        self.client.succeed(LIMIT)?;
+        self.server.succeed(LIMIT)?;
+        Ok(Accounts {
+            server: account(&self.server)?,
+            client: account(&self.client)?,
+        })
+    }
+
+    /// Waits until both sides have exchanged their addresses: the QPs exist and are connected soon.
+    pub fn wait_connected(&self) -> Result<()> {
+        for side in [&self.server, &self.client] {
+            side.out.wait_for(
+                "remote address in perftest's output",
+                Duration::from_secs(30),
+                |line| line.contains("remote address:"),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// QP numbers of (server, client), as far as printed.
+    pub fn qpns(&self) -> (Vec<u32>, Vec<u32>) {
+        (
+            local_qpns(&self.server.out.text()),
+            local_qpns(&self.client.out.text()),
+        )
+    }
+}
+
+fn account(side: &Child) -> Result<Account> {
+    let text = side.out.text();
+    let (size, iterations) = result_line(&text).with_context(|| format!("no result line in:\n{text}"))?;
+    let qpns = local_qpns(&text);
+    ensure!(!qpns.is_empty(), "no QPN in:\n{text}");
+    Ok(Account {
+        pid: side.pid(),
+        qpns,
+        size,
+        iterations,
+    })
+}
+
+/// QP numbers of the lines ` local address: LID 0000 QPN 0x0011 PSN 0x2f3a1b`.
+fn local_qpns(text: &str) -> Vec<u32> {
+    let lines = text.lines().filter(|line| line.contains("local address:"));
+    lines
+        .filter_map(|line| {
+            let (_, rest) = line.split_once("QPN 0x")?;
+            u32::from_str_radix(rest.split_whitespace().next()?, 16).ok()
+        })
+        .collect()
+}
+
+/// Size and iterations of the line after ` #bytes     #iterations`.
+fn result_line(text: &str) -> Option<(u64, u64)> {
+    let mut lines = text
+        .lines()
+        .skip_while(|line| !line.trim_start().starts_with("#bytes"));
+    let mut words = lines.nth(1)?.split_whitespace();
+    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+}
+
+fn listens_tcp(port: u16) -> bool {
+    // State 0A is TCP_LISTEN (include/net/tcp_states.h).
+    ["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok())
+        .any(|text| {
+            text.lines().any(|line| {
+                let mut words = line.split_whitespace().skip(1);
+                let local = words.next().and_then(|local| local.rsplit(':').next());
+                local.and_then(|hex| u16::from_str_radix(hex, 16).ok()) == Some(port)
+                    && words.nth(1) == Some("0A")
+            })
+        })
+}
+
+fn listens_cm(port: u16) -> Result<Option<()>> {
+    let ids = output(Command::new("rdma").args(["resource", "show", "cm_id"]))?;
+    let wanted = format!(":{port} ");
+    Ok(ids
+        .lines()
+        .any(|line| line.contains("LISTEN") && format!("{line} ").contains(&wanted))
+        .then_some(()))
+}
+
+/// A pair whose receiver is stopped for `time` while the sender goes on: it meets RNR NAKs.
+pub fn with_stopped_receiver(iterations: u64, size: u64, time: Duration) -> Result<Pair> {
+    let pair = Perftest::new("ib_send_bw")
+        .iterations(iterations)
+        .size(size)
+        .start()?;
+    pair.wait_connected()?;
+    pair.server.signal(libc::SIGSTOP)?;
+    std::thread::sleep(time);
+    pair.server.signal(libc::SIGCONT)?;
+    Ok(pair)
+}
+
+/// A pair whose server was killed, and whose client has found out and ended. Every request asks for a completion.
+pub fn with_killed_server() -> Result<Pair> {
+    // rxe takes 7 retries, perftest's default, as endless; only with -R can another number be set.
+    let pair = Perftest::new("ib_send_bw")
+        .cm()
+        .iterations(1_000_000)
+        .size(1024)
+        .args(&["-Q", "1"]);
+    let mut pair = pair.args(&["--retry_count=1"]).start()?;
+    pair.wait_connected()?;
+    std::thread::sleep(Duration::from_secs(1));
+    pair.server.signal(libc::SIGKILL)?;
+    let status = pair.client.wait(LIMIT)?;
+    ensure!(
+        !status.success(),
+        "the client did not notice that its peer was killed:\n{}",
+        pair.client.out.text()
+    );
+    Ok(pair)
+}
+
+/// The status that perftest printed when a completion failed (`Completion with error ... status N`).
+pub fn printed_status(side: &Child) -> Result<u32> {
+    let text = format!("{}\n{}", side.out.text(), side.err.text());
+    for line in text.lines() {
+        let lower = line.to_lowercase();
+        if let Some((_, rest)) = lower.split_once("status ")
+            && let Some(number) = rest
+                .split(|c: char| !c.is_ascii_digit())
+                .find(|word| !word.is_empty())
+        {
+            return Ok(number.parse()?);
+        }
+    }
+    bail!("perftest printed no status:\n{text}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "\
+ local address: LID 0000 QPN 0x0011 PSN 0x3dfad
+ GID: 00:00:00:00:00:00:00:00:00:00:255:255:10:77:00:01
+ local address: LID 0000 QPN 0x001a PSN 0x3dfad
+ remote address: LID 0000 QPN 0x0012 PSN 0x3e49f8
+---------------------------------------------------------------------------------------
+ #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
+ 4096       2000             67.46              56.00  \t\t   0.014336
+";
+
+    #[test]
+    fn own_qpns_are_read_and_the_peer_s_are_not() {
+        assert_eq!(local_qpns(OUTPUT), [0x11, 0x1a]);
+    }
+
+    #[test]
+    fn the_result_line_gives_size_and_iterations() {
+        assert_eq!(result_line(OUTPUT), Some((4096, 2000)));
+        assert_eq!(result_line(" #bytes #iterations\n"), None);
+        let latency = " #bytes #iterations    t_min[usec]\n 64      1000          32.32\n";
+        assert_eq!(result_line(latency), Some((64, 1000)));
+    }
+}

@@ -1,0 +1,150 @@
+//! Runs the rdmatop binary: as a stream of events, and as one sample.
+
+use std::{
+    env,
+    path::PathBuf,
+    process::{Command, ExitStatus},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::{child::Child, events::Events, snapshot::Snapshot, wait};
+
+/// Attaching takes seconds under emulation.
+const ATTACH: Duration = Duration::from_mins(1);
+/// A clean end detaches every program first.
+pub const END: Duration = Duration::from_secs(30);
+
+/// The rdmatop binary: `$RDMATOP`, else the one built beside the tests.
+pub fn program() -> Result<PathBuf> {
+    if let Some(path) = env::var_os("RDMATOP") {
+        return Ok(path.into());
+    }
+    let own = env::current_exe()?;
+    let found = own
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|dir| dir.join("rdmatop"))
+        .find(|path| path.is_file());
+    found.context("no rdmatop binary: cargo build -p rdmatop, or set RDMATOP to its path")
+}
+
+/// `rdmatop` with `args`, no colour.
+pub fn command(args: &[&str]) -> Result<Command> {
+    let mut command = Command::new(program()?);
+    command.args(args).env("NO_COLOR", "1");
+    Ok(command)
+}
+
+/// Waits until the line on stderr that says counting has started:
+/// `rdmatop: tracing N programs on kernel X`.
+pub fn wait_counting(child: &Child) -> Result<String> {
+    child
+        .err
+        .wait_for("line `rdmatop: tracing ...` on stderr", ATTACH, |line| {
+            line.starts_with("rdmatop: tracing ") && line.contains("program")
+        })
+}
+
+/// `rdmatop --trace --json` that has attached everything.
+#[derive(Debug)]
+pub struct Trace {
+    /// The process.
+    pub child: Child,
+}
+
+/// All that a trace printed.
+#[derive(Debug)]
+pub struct Traced {
+    /// The events.
+    pub events: Events,
+    /// stderr, with the summary at the end.
+    pub stderr: Vec<String>,
+    /// How it ended.
+    pub status: ExitStatus,
+}
+
+impl Trace {
+    /// Starts it with more options and waits until it counts.
+    pub fn start(args: &[&str]) -> Result<Self> {
+        let child = Child::spawn(command(&["--trace", "--json"])?.args(args))?;
+        wait_counting(&child)?;
+        Ok(Self { child })
+    }
+
+    /// Events so far.
+    pub fn events(&self) -> Result<Events> {
+        Events::parse(&self.child.out.all())
+    }
+
+    /// Waits for an event, which is then among [`Self::events`].
+    pub fn wait_event(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
+        wait::for_some(what, Duration::from_secs(30), || {
+            Ok(self.events()?.all().iter().find(|event| wanted(event)).cloned())
+        })
+        .with_context(|| format!("events were:\n{}", self.child.out.text()))
+    }
+
+    /// Ends it by Ctrl-C and takes everything it printed: what happened before must be in it.
+    pub fn stop(mut self) -> Result<Traced> {
+        self.child.signal(libc::SIGINT)?;
+        let status = self.child.wait(END)?;
+        let stderr = self.child.err.all();
+        ensure!(
+            status.success(),
+            "rdmatop ended with {status}: {}",
+            stderr.join("\n")
+        );
+        Ok(Traced {
+            events: self.events()?,
+            stderr,
+            status,
+        })
+    }
+}
+
+/// `rdmatop --once --json --delay N` whose window is open.
+#[derive(Debug)]
+pub struct Window {
+    child: Child,
+    seconds: u64,
+}
+
+impl Window {
+    /// Opens a window of `seconds` and waits until it counts.
+    pub fn open(seconds: u64, args: &[&str]) -> Result<Self> {
+        let delay = seconds.to_string();
+        let child = Child::spawn(command(&["--once", "--json", "--delay", &delay])?.args(args))?;
+        wait_counting(&child)?;
+        Ok(Self { child, seconds })
+    }
+
+    /// Waits for the end of the window and reads the sample. The traffic must be over: a window that closed
+    /// before it would count less, and the test would blame the wrong one.
+    pub fn close(mut self) -> Result<Snapshot> {
+        let seconds = self.seconds;
+        ensure!(
+            self.child.ended()?.is_none(),
+            "the window of {seconds} s closed before the traffic ended"
+        );
+        self.child.succeed(Duration::from_secs(seconds) + END)?;
+        Snapshot::parse(&self.child.out.text())
+    }
+}
+
+/// `rdmatop --once --json` with more options.
+pub fn once(args: &[&str]) -> Result<Snapshot> {
+    let mut child = Child::spawn(command(&["--once", "--json"])?.args(args))?;
+    child.succeed(ATTACH + END)?;
+    Snapshot::parse(&child.out.text())
+}
+
+/// `rdmatop probes --json`.
+pub fn probes() -> Result<Value> {
+    let mut child = Child::spawn(&mut command(&["probes", "--json"])?)?;
+    child.succeed(ATTACH + END)?;
+    Ok(serde_json::from_str(&child.out.text())?)
+}

@@ -1,0 +1,125 @@
+//! The sample of `rdmatop --once --json`, with questions that tests ask of it.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+/// A sample.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    value: Value,
+}
+
+/// A row of `qps` or `processes`.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a>(&'a Value);
+
+impl Snapshot {
+    /// Parses the one object.
+    pub fn parse(text: &str) -> Result<Self> {
+        let value = serde_json::from_str(text).with_context(|| format!("not one JSON object: {text:?}"))?;
+        Ok(Self { value })
+    }
+
+    /// The whole object.
+    pub fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// The QP `qpn` of process `pid`.
+    pub fn qp(&self, pid: u32, qpn: u32) -> Result<Row<'_>> {
+        self.find("qps", |row| row["pid"] == pid && row["qpn"] == qpn)
+            .with_context(|| format!("no row for QP {qpn} of pid {pid} in {}", self.value["qps"]))
+    }
+
+    /// The process `pid`.
+    pub fn process(&self, pid: u32) -> Result<Row<'_>> {
+        self.find("processes", |row| row["pid"] == pid)
+            .with_context(|| format!("no row for pid {pid} in {}", self.value["processes"]))
+    }
+
+    /// All QP rows.
+    pub fn qps(&self) -> impl Iterator<Item = Row<'_>> {
+        self.rows("qps")
+    }
+
+    /// All verb rows.
+    pub fn verbs(&self) -> impl Iterator<Item = Row<'_>> {
+        self.rows("verbs")
+    }
+
+    /// `health.lost_events`.
+    pub fn lost(&self) -> Option<u64> {
+        self.value["health"]["lost_events"].as_u64()
+    }
+
+    fn rows(&self, table: &str) -> impl Iterator<Item = Row<'_>> {
+        self.value[table].as_array().into_iter().flatten().map(Row)
+    }
+
+    fn find(&self, table: &str, wanted: impl Fn(&Value) -> bool) -> Option<Row<'_>> {
+        self.rows(table).find(|row| wanted(row.0))
+    }
+}
+
+impl<'a> Row<'a> {
+    /// A field as it is.
+    pub fn field(&self, name: &str) -> &'a Value {
+        &self.0[name]
+    }
+
+    /// The total of counter `name`; `None` when unknown.
+    pub fn total(&self, name: &str) -> Option<u64> {
+        self.0[name]["total"].as_u64()
+    }
+
+    /// The source of counter `name`.
+    pub fn source(&self, name: &str) -> Option<&'a str> {
+        self.0[name]["source"].as_str()
+    }
+
+    /// (WRs, bytes) of `opcode`.
+    pub fn opcode(&self, opcode: &str) -> Option<(u64, u64)> {
+        let row = self.0["by_opcode"]
+            .as_array()?
+            .iter()
+            .find(|row| row["opcode"] == opcode)?;
+        Some((row["wr"]["total"].as_u64()?, row["bytes"]["total"].as_u64()?))
+    }
+
+    /// Number of opcodes that happened.
+    pub fn opcodes(&self) -> Option<u64> {
+        Some(self.0["by_opcode"].as_array()?.len() as u64)
+    }
+
+    /// CQEs of `status`: 0 when the list is there and does not name it.
+    pub fn status(&self, status: &str) -> Option<u64> {
+        let list = self.0["by_status"].as_array()?;
+        list.iter()
+            .find(|row| row["status"] == status)
+            .map_or(Some(0), |row| row["cqes"]["total"].as_u64())
+    }
+
+    /// Whether yes-or-no field `name` is true.
+    pub fn is(&self, name: &str) -> bool {
+        self.0[name] == true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_null_counter_is_unknown_and_an_unnamed_status_is_zero() {
+        let text = r#"{"qps":[{"pid":5,"qpn":17,"tx_wr":null,"rx_wr":{"total":3},"by_status":[],
+            "by_opcode":[{"opcode":"send","wr":{"total":2},"bytes":{"total":128}}]}]}"#;
+        let snapshot = Snapshot::parse(text).unwrap();
+        let qp = snapshot.qp(5, 17).unwrap();
+        assert_eq!(qp.total("tx_wr"), None);
+        assert_eq!(qp.total("rx_wr"), Some(3));
+        assert_eq!(qp.status("retry_exc_err"), Some(0));
+        assert_eq!(qp.opcode("send"), Some((2, 128)));
+        assert_eq!(qp.opcode("rdma_read"), None);
+        assert!(snapshot.qp(5, 18).is_err());
+    }
+}

@@ -1,0 +1,129 @@
+//! Text for the log of the tests, printed past libtest's capture: a skip and an equality table must be seen
+//! when everything passes.
+
+use std::{fmt::Write as _, io::Write as _};
+
+/// Prints one line to the log.
+pub fn say(line: &str) {
+    // A log that cannot be written must not change what a test finds.
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
+}
+
+/// What was expected of one counter, and what came.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Workload and side.
+    pub workload: String,
+    /// Counter.
+    pub counter: String,
+    /// What the traffic program says.
+    pub expected: String,
+    /// What rdmatop says.
+    pub got: String,
+    /// Whether they agree.
+    pub ok: bool,
+}
+
+/// The equality table of one test.
+#[derive(Debug, Default)]
+pub struct Table {
+    rows: Vec<Row>,
+}
+
+impl Table {
+    /// Compares a counter with what it has to be. A counter that is unknown (`None`) equals no number.
+    pub fn equal(&mut self, workload: &str, counter: &str, expected: u64, got: Option<u64>) {
+        self.row(
+            workload,
+            counter,
+            &expected.to_string(),
+            got,
+            got == Some(expected),
+        );
+    }
+
+    /// A rule other than equality, in words.
+    pub fn rule(&mut self, workload: &str, counter: &str, rule: &str, got: Option<u64>, ok: bool) {
+        self.row(workload, counter, rule, got, ok);
+    }
+
+    fn row(&mut self, workload: &str, counter: &str, expected: &str, got: Option<u64>, ok: bool) {
+        self.rows.push(Row {
+            workload: workload.into(),
+            counter: counter.into(),
+            expected: expected.into(),
+            got: got.map_or_else(|| "-".into(), |value| value.to_string()),
+            ok,
+        });
+    }
+
+    /// Prints the table under `title` and fails if any row does.
+    ///
+    /// # Panics
+    /// When a row is not ok, or when there is none: a table that compared nothing proves nothing.
+    pub fn check(&self, title: &str) {
+        say(&self.render(title));
+        let bad: Vec<_> = self.rows.iter().filter(|row| !row.ok).collect();
+        assert!(
+            bad.is_empty(),
+            "{title}: {} of {} rows differ: {bad:#?}",
+            bad.len(),
+            self.rows.len()
+        );
+        assert!(!self.rows.is_empty(), "{title}: nothing was compared");
+    }
+
+    fn render(&self, title: &str) -> String {
+        let mut width = [8, 7, 8, 3];
+        for row in &self.rows {
+            for (cell, width) in [&row.workload, &row.counter, &row.expected, &row.got]
+                .into_iter()
+                .zip(&mut width)
+            {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        let [a, b, c, d] = width;
+        let mut text = format!(
+            "\n{title}\n{:a$}  {:b$}  {:>c$}  {:>d$}",
+            "workload", "counter", "expected", "got"
+        );
+        for row in &self.rows {
+            let mark = if row.ok { "" } else { "  DIFFERS" };
+            let _ = write!(
+                text,
+                "\n{:a$}  {:b$}  {:>c$}  {:>d$}{mark}",
+                row.workload, row.counter, row.expected, row.got
+            );
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_counter_is_not_zero() {
+        let mut table = Table::default();
+        table.equal("w", "tx_wr", 0, None);
+        assert!(!table.rows[0].ok);
+        assert_eq!(table.rows[0].got, "-");
+    }
+
+    #[test]
+    #[should_panic(expected = "1 of 2 rows differ")]
+    fn a_wrong_row_fails_the_table() {
+        let mut table = Table::default();
+        table.equal("w", "tx_wr", 5, Some(5));
+        table.equal("w", "rx_wr", 5, Some(4));
+        table.check("t");
+    }
+
+    #[test]
+    #[should_panic(expected = "nothing was compared")]
+    fn an_empty_table_proves_nothing() {
+        Table::default().check("t");
+    }
+}

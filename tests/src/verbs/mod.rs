@@ -1,0 +1,318 @@
+//! The verbs that the traffic programs need, safe: each object keeps what it was made from alive.
+
+mod ffi;
+
+use std::{ffi::CString, io, os::fd::RawFd, ptr::NonNull, sync::Arc, time::Duration};
+
+pub use ffi::Wc;
+
+/// Index of the IPv4 GID of an rxe device (index 0 is link-local).
+pub const IPV4_GID: i32 = 1;
+
+/// `enum ibv_wr_opcode` values used here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opcode {
+    /// `IBV_WR_RDMA_WRITE`.
+    RdmaWrite = 0,
+    /// `IBV_WR_SEND`.
+    Send = 2,
+    /// `IBV_WR_RDMA_READ`.
+    RdmaRead = 4,
+}
+
+/// `enum ibv_qp_state` values used with [`Qp::to_state`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// `IBV_QPS_RESET`.
+    Reset = 0,
+    /// `IBV_QPS_RTS`.
+    Rts = 3,
+    /// `IBV_QPS_SQD`.
+    Sqd = 4,
+    /// `IBV_QPS_ERR`.
+    Err = 6,
+}
+
+/// `IBV_EVENT_SQ_DRAINED`.
+pub const EVENT_SQ_DRAINED: u32 = 5;
+
+macro_rules! object {
+    ($(#[$doc:meta])* $name:ident, $raw:ident, $destroy:ident { $($parent:ident: $type:ty),* }) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name {
+            raw: NonNull<ffi::$raw>,
+            $($parent: $type,)*
+        }
+
+        // SAFETY: libibverbs objects may be used from any thread; the calls lock inside.
+        unsafe impl Send for $name {}
+        // SAFETY: as above; nothing here gives out a reference into the C object.
+        unsafe impl Sync for $name {}
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                // SAFETY: made by the matching create, destroyed once, and before the parents it holds.
+                unsafe { ffi::$destroy(self.raw.as_ptr()) };
+            }
+        }
+    };
+}
+
+object! {
+    /// An open device.
+    Context, IbvContext, shim_close {}
+}
+object! {
+    /// A protection domain.
+    Pd, IbvPd, shim_dealloc_pd { context: Arc<Context> }
+}
+object! {
+    /// A completion queue.
+    Cq, IbvCq, shim_destroy_cq { _context: Arc<Context> }
+}
+object! {
+    /// A memory region over a buffer of its own.
+    Mr, IbvMr, shim_dereg_mr { buffer: Box<[u8]>, _pd: Arc<Pd> }
+}
+object! {
+    /// An RC queue pair.
+    Qp, IbvQp, shim_destroy_qp { _cq: Arc<Cq>, pd: Arc<Pd> }
+}
+
+fn check(rc: i32) -> io::Result<i32> {
+    if rc < 0 {
+        Err(io::Error::from_raw_os_error(-rc))
+    } else {
+        Ok(rc)
+    }
+}
+
+fn made<T>(raw: *mut T, err: i32) -> io::Result<NonNull<T>> {
+    NonNull::new(raw).ok_or_else(|| io::Error::from_raw_os_error(-err))
+}
+
+impl Context {
+    /// Opens the device `name`.
+    pub fn open(name: &str) -> io::Result<Arc<Self>> {
+        let name = CString::new(name)?;
+        let mut err = 0;
+        // SAFETY: a terminated string and a place for the errno, both alive over the call.
+        let raw = unsafe { ffi::shim_open(name.as_ptr(), &raw mut err) };
+        Ok(Arc::new(Self { raw: made(raw, err)? }))
+    }
+
+    /// The uverbs file: whoever holds a copy keeps the objects alive.
+    pub fn cmd_fd(&self) -> RawFd {
+        // SAFETY: `raw` is an open context.
+        unsafe { ffi::shim_cmd_fd(self.raw.as_ptr()) }
+    }
+
+    /// GID `index` of port 1.
+    pub fn gid(&self, index: i32) -> io::Result<[u8; 16]> {
+        let mut gid = [0; 16];
+        // SAFETY: the shim writes 16 bytes.
+        check(unsafe { ffi::shim_gid(self.raw.as_ptr(), index, gid.as_mut_ptr()) })?;
+        Ok(gid)
+    }
+
+    /// Waits for one asynchronous event: its `enum ibv_event_type` and QPN, `None` when none came.
+    pub fn async_event(&self, timeout: Duration) -> io::Result<Option<(u32, u32)>> {
+        let ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+        let (mut event, mut qpn) = (0, 0);
+        // SAFETY: `raw` is an open context and both places outlive the call.
+        let got = unsafe { ffi::shim_async_event(self.raw.as_ptr(), ms, &raw mut event, &raw mut qpn) };
+        Ok((check(got)? == 1).then_some((event, qpn)))
+    }
+}
+
+impl Pd {
+    /// Allocates a protection domain.
+    pub fn new(context: &Arc<Context>) -> io::Result<Arc<Self>> {
+        // SAFETY: `raw` is an open context.
+        let raw = unsafe { ffi::shim_alloc_pd(context.raw.as_ptr()) };
+        Ok(Arc::new(Self {
+            raw: made(raw, -libc::EIO)?,
+            context: context.clone(),
+        }))
+    }
+}
+
+impl Cq {
+    /// Creates a completion queue of `cqe` entries.
+    pub fn new(context: &Arc<Context>, cqe: i32) -> io::Result<Arc<Self>> {
+        let mut err = 0;
+        // SAFETY: `raw` is an open context, `err` outlives the call.
+        let raw = unsafe { ffi::shim_create_cq(context.raw.as_ptr(), cqe, &raw mut err) };
+        Ok(Arc::new(Self {
+            raw: made(raw, err)?,
+            _context: context.clone(),
+        }))
+    }
+
+    /// One completion, `None` when the queue is empty.
+    pub fn poll(&self) -> io::Result<Option<Wc>> {
+        let mut wc = Wc::default();
+        // SAFETY: `raw` is a live CQ, `wc` has the layout of `struct shim_wc`.
+        let count = check(unsafe { ffi::shim_poll_cq(self.raw.as_ptr(), &raw mut wc) })?;
+        Ok((count == 1).then_some(wc))
+    }
+}
+
+impl Mr {
+    /// Registers a new zeroed buffer of `length` bytes.
+    pub fn new(pd: &Arc<Pd>, length: usize) -> io::Result<Self> {
+        let mut buffer = vec![0_u8; length].into_boxed_slice();
+        let mut err = 0;
+        // SAFETY: the buffer lives in the returned object, which is deregistered before the buffer is freed
+        // (drop runs before the fields are dropped).
+        let raw =
+            unsafe { ffi::shim_reg_mr(pd.raw.as_ptr(), buffer.as_mut_ptr().cast(), length, &raw mut err) };
+        Ok(Self {
+            raw: made(raw, err)?,
+            buffer,
+            _pd: pd.clone(),
+        })
+    }
+
+    /// Tries to register `length` bytes at an address where nothing is mapped; the errno of the failure.
+    pub fn at_unmapped_address(pd: &Arc<Pd>, length: usize) -> io::Result<()> {
+        let mut err = 0;
+        let nowhere = std::ptr::without_provenance_mut(0x1000);
+        // SAFETY: the kernel checks the address; page 1 is below vm.mmap_min_addr, so nobody's memory is pinned.
+        let raw = unsafe { ffi::shim_reg_mr(pd.raw.as_ptr(), nowhere, length, &raw mut err) };
+        let raw = made(raw, err)?;
+        // SAFETY: just made, not kept.
+        unsafe { ffi::shim_dereg_mr(raw.as_ptr()) };
+        Ok(())
+    }
+
+    /// Local key.
+    pub fn lkey(&self) -> u32 {
+        // SAFETY: a live MR.
+        unsafe { ffi::shim_lkey(self.raw.as_ptr()) }
+    }
+
+    /// Remote key.
+    pub fn rkey(&self) -> u32 {
+        // SAFETY: a live MR.
+        unsafe { ffi::shim_rkey(self.raw.as_ptr()) }
+    }
+
+    /// Address of byte `offset`.
+    pub fn addr(&self, offset: usize) -> u64 {
+        self.buffer[offset..].as_ptr() as u64
+    }
+}
+
+impl Qp {
+    /// Creates an RC QP whose send and receive sides complete to `cq`.
+    pub fn new(pd: &Arc<Pd>, cq: &Arc<Cq>, max_wr: u32) -> io::Result<Self> {
+        let mut err = 0;
+        // SAFETY: live PD and CQ, both kept alive by the new object.
+        let raw = unsafe { ffi::shim_create_qp(pd.raw.as_ptr(), cq.raw.as_ptr(), max_wr, &raw mut err) };
+        Ok(Self {
+            raw: made(raw, err)?,
+            _cq: cq.clone(),
+            pd: pd.clone(),
+        })
+    }
+
+    /// QP number.
+    pub fn qpn(&self) -> u32 {
+        // SAFETY: a live QP.
+        unsafe { ffi::shim_qpn(self.raw.as_ptr()) }
+    }
+
+    /// RESET to INIT.
+    pub fn to_init(&self) -> io::Result<()> {
+        // SAFETY: a live QP.
+        check(unsafe { ffi::shim_to_init(self.raw.as_ptr()) }).map(drop)
+    }
+
+    /// INIT to RTR, connected to `dest_qpn` on the same device.
+    pub fn to_rtr(&self, dest_qpn: u32) -> io::Result<()> {
+        let gid = self.pd.context.gid(IPV4_GID)?;
+        self.to_rtr_at(dest_qpn, &gid)
+    }
+
+    /// INIT to RTR, connected to `dest_qpn` behind `gid`.
+    pub fn to_rtr_at(&self, dest_qpn: u32, gid: &[u8; 16]) -> io::Result<()> {
+        // SAFETY: a live QP and 16 bytes of GID.
+        check(unsafe { ffi::shim_to_rtr(self.raw.as_ptr(), dest_qpn, gid.as_ptr(), IPV4_GID) }).map(drop)
+    }
+
+    /// RTR to RTS. On rxe a `retry_cnt` of 7 means for ever.
+    pub fn to_rts(&self, retry_cnt: i32) -> io::Result<()> {
+        // SAFETY: a live QP.
+        check(unsafe { ffi::shim_to_rts(self.raw.as_ptr(), retry_cnt) }).map(drop)
+    }
+
+    /// A modify that sets nothing but the state.
+    pub fn to_state(&self, state: State) -> io::Result<()> {
+        // SAFETY: a live QP.
+        check(unsafe { ffi::shim_to_state(self.raw.as_ptr(), state as i32) }).map(drop)
+    }
+
+    /// RTS to SQD, asking for `SQ_DRAINED`.
+    pub fn to_sqd_with_event(&self) -> io::Result<()> {
+        // SAFETY: a live QP.
+        check(unsafe { ffi::shim_to_sqd_with_event(self.raw.as_ptr()) }).map(drop)
+    }
+
+    /// Posts one signalled work request over `length` bytes of `local` (and of `remote`, unless a SEND).
+    pub fn post_send(
+        &self,
+        wr_id: u64,
+        opcode: Opcode,
+        length: u32,
+        local: &Mr,
+        remote: &Mr,
+    ) -> io::Result<()> {
+        // SAFETY: a live QP; the addresses are checked by the provider against the keys.
+        check(unsafe {
+            ffi::shim_post_send(
+                self.raw.as_ptr(),
+                wr_id,
+                opcode as i32,
+                local.addr(0),
+                length,
+                local.lkey(),
+                remote.addr(0),
+                remote.rkey(),
+            )
+        })
+        .map(drop)
+    }
+
+    /// Posts one receive of `length` bytes into `into`.
+    pub fn post_recv(&self, wr_id: u64, length: u32, into: &Mr) -> io::Result<()> {
+        // SAFETY: as for `post_send`.
+        check(unsafe { ffi::shim_post_recv(self.raw.as_ptr(), wr_id, into.addr(0), length, into.lkey()) })
+            .map(drop)
+    }
+}
+
+/// Brings `a` and `b` to RTS, connected to each other.
+pub fn connect(a: &Qp, b: &Qp) -> io::Result<()> {
+    for (own, peer) in [(a, b), (b, a)] {
+        own.to_init()?;
+        own.to_rtr(peer.qpn())?;
+        own.to_rts(7)?;
+    }
+    Ok(())
+}
+
+/// Lifts the limit of locked memory, which MRs and rings count against.
+pub fn unlimit_memlock() -> io::Result<()> {
+    let all = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: a whole structure, read only.
+    if unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const all) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

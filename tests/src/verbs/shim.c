@@ -1,0 +1,246 @@
+/* A flat C face of libibverbs for Rust: no structure crosses the border except struct shim_wc.
+ * Calls that return int return 0 or more, or a negative errno. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdint.h>
+#include <string.h>
+#include <infiniband/verbs.h>
+
+struct shim_wc {
+	uint64_t wr_id;
+	uint32_t status;
+	uint32_t opcode;
+	uint32_t byte_len;
+	uint32_t qp_num;
+};
+
+static int negative(int rc)
+{
+	/* Most verbs return a positive errno, some return -1 and set errno. */
+	if (rc > 0)
+		return -rc;
+	return rc < 0 ? (errno ? -errno : -EIO) : 0;
+}
+
+struct ibv_context *shim_open(const char *name, int *err)
+{
+	struct ibv_context *context = NULL;
+	struct ibv_device **list;
+	int i, count = 0;
+
+	errno = 0;
+	list = ibv_get_device_list(&count);
+	*err = -(errno ? errno : ENODEV);
+	if (!list)
+		return NULL;
+	*err = -ENODEV;
+	for (i = 0; i < count; i++) {
+		if (strcmp(ibv_get_device_name(list[i]), name))
+			continue;
+		errno = 0;
+		context = ibv_open_device(list[i]);
+		*err = context ? 0 : -(errno ? errno : EIO);
+		break;
+	}
+	ibv_free_device_list(list);
+	return context;
+}
+
+int shim_close(struct ibv_context *context) { return negative(ibv_close_device(context)); }
+
+int shim_cmd_fd(struct ibv_context *context) { return context->cmd_fd; }
+
+struct ibv_pd *shim_alloc_pd(struct ibv_context *context) { return ibv_alloc_pd(context); }
+
+int shim_dealloc_pd(struct ibv_pd *pd) { return negative(ibv_dealloc_pd(pd)); }
+
+struct ibv_cq *shim_create_cq(struct ibv_context *context, int cqe, int *err)
+{
+	struct ibv_cq *cq;
+
+	errno = 0;
+	cq = ibv_create_cq(context, cqe, NULL, NULL, 0);
+	*err = cq ? 0 : -(errno ? errno : EIO);
+	return cq;
+}
+
+int shim_destroy_cq(struct ibv_cq *cq) { return negative(ibv_destroy_cq(cq)); }
+
+struct ibv_mr *shim_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int *err)
+{
+	struct ibv_mr *mr;
+
+	errno = 0;
+	mr = ibv_reg_mr(pd, addr, length,
+			IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+				IBV_ACCESS_REMOTE_ATOMIC);
+	*err = mr ? 0 : -(errno ? errno : EIO);
+	return mr;
+}
+
+int shim_dereg_mr(struct ibv_mr *mr) { return negative(ibv_dereg_mr(mr)); }
+
+uint32_t shim_lkey(struct ibv_mr *mr) { return mr->lkey; }
+
+uint32_t shim_rkey(struct ibv_mr *mr) { return mr->rkey; }
+
+int shim_gid(struct ibv_context *context, int index, uint8_t *gid)
+{
+	union ibv_gid raw;
+	int rc = ibv_query_gid(context, 1, index, &raw);
+
+	memcpy(gid, raw.raw, sizeof(raw.raw));
+	return negative(rc);
+}
+
+struct ibv_qp *shim_create_qp(struct ibv_pd *pd, struct ibv_cq *cq, uint32_t max_wr, int *err)
+{
+	struct ibv_qp_init_attr attr = {
+		.send_cq = cq,
+		.recv_cq = cq,
+		.cap = { .max_send_wr = max_wr, .max_recv_wr = max_wr, .max_send_sge = 1, .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = 1,
+	};
+	struct ibv_qp *qp;
+
+	errno = 0;
+	qp = ibv_create_qp(pd, &attr);
+	*err = qp ? 0 : -(errno ? errno : EIO);
+	return qp;
+}
+
+int shim_destroy_qp(struct ibv_qp *qp) { return negative(ibv_destroy_qp(qp)); }
+
+uint32_t shim_qpn(struct ibv_qp *qp) { return qp->qp_num; }
+
+int shim_to_init(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+				   IBV_ACCESS_REMOTE_ATOMIC,
+	};
+
+	return negative(ibv_modify_qp(qp, &attr,
+				      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+}
+
+int shim_to_rtr(struct ibv_qp *qp, uint32_t dest_qpn, const uint8_t *dgid, int sgid_index)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = IBV_MTU_1024,
+		.dest_qp_num = dest_qpn,
+		.max_dest_rd_atomic = 1,
+		.min_rnr_timer = 12,
+		.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .sgid_index = sgid_index, .hop_limit = 1 } },
+	};
+
+	memcpy(attr.ah_attr.grh.dgid.raw, dgid, sizeof(attr.ah_attr.grh.dgid.raw));
+	return negative(ibv_modify_qp(qp, &attr,
+				      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+					      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+}
+
+int shim_to_rts(struct ibv_qp *qp, int retry_cnt)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTS,
+		.timeout = 14,
+		.retry_cnt = retry_cnt,
+		.rnr_retry = 7,
+		.max_rd_atomic = 1,
+	};
+
+	return negative(ibv_modify_qp(qp, &attr,
+				      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+					      IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+int shim_to_state(struct ibv_qp *qp, int state)
+{
+	struct ibv_qp_attr attr = { .qp_state = state };
+
+	return negative(ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+}
+
+int shim_to_sqd_with_event(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
+
+	return negative(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY));
+}
+
+int shim_post_send(struct ibv_qp *qp, uint64_t wr_id, int opcode, uint64_t addr, uint32_t length, uint32_t lkey,
+		   uint64_t remote_addr, uint32_t rkey)
+{
+	struct ibv_sge sge = { .addr = addr, .length = length, .lkey = lkey };
+	struct ibv_send_wr wr = {
+		.wr_id = wr_id,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = opcode,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.rdma = { .remote_addr = remote_addr, .rkey = rkey },
+	};
+	struct ibv_send_wr *bad;
+
+	return negative(ibv_post_send(qp, &wr, &bad));
+}
+
+int shim_post_recv(struct ibv_qp *qp, uint64_t wr_id, uint64_t addr, uint32_t length, uint32_t lkey)
+{
+	struct ibv_sge sge = { .addr = addr, .length = length, .lkey = lkey };
+	struct ibv_recv_wr wr = { .wr_id = wr_id, .sg_list = &sge, .num_sge = 1 };
+	struct ibv_recv_wr *bad;
+
+	return negative(ibv_post_recv(qp, &wr, &bad));
+}
+
+int shim_poll_cq(struct ibv_cq *cq, struct shim_wc *out)
+{
+	struct ibv_wc wc;
+	int count = ibv_poll_cq(cq, 1, &wc);
+
+	if (count <= 0)
+		return count < 0 ? -EIO : 0;
+	out->wr_id = wc.wr_id;
+	out->status = wc.status;
+	out->opcode = wc.opcode;
+	out->byte_len = wc.byte_len;
+	out->qp_num = wc.qp_num;
+	return 1;
+}
+
+/* Waits for one asynchronous event and acknowledges it. 1 = got one, 0 = none in time. */
+int shim_async_event(struct ibv_context *context, int timeout_ms, uint32_t *type, uint32_t *qpn)
+{
+	struct pollfd pollfd = { .fd = context->async_fd, .events = POLLIN };
+	struct ibv_async_event event;
+	int rc = poll(&pollfd, 1, timeout_ms);
+
+	if (rc <= 0)
+		return rc < 0 ? -errno : 0;
+	if (ibv_get_async_event(context, &event))
+		return -errno;
+	*type = event.event_type;
+	switch (event.event_type) {
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_PATH_MIG:
+	case IBV_EVENT_PATH_MIG_ERR:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		*qpn = event.element.qp->qp_num;
+		break;
+	default:
+		*qpn = 0;
+	}
+	ibv_ack_async_event(&event);
+	return 1;
+}

@@ -1,0 +1,95 @@
+//! A real wire between two rxe devices of one network namespace, on which `tc netem` can lose packets.
+//!
+//! Traffic inside one rxe device never reaches the network stack. A veth pair does, once the local routing
+//! table is consulted only for what came in over it: else the kernel delivers to its own address directly.
+
+use std::{fs, process::Command};
+
+use anyhow::Result;
+
+use crate::child::output;
+
+/// The passive end: device `rxb` on `vb`, 10.78.0.2.
+pub const SERVER: &str = "rxb";
+/// The active end: device `rxa` on `va`, 10.78.0.1.
+pub const CLIENT: &str = "rxa";
+
+/// The wire; taken away on drop unless the lab made it.
+#[derive(Debug)]
+pub struct Wire {
+    ours: bool,
+}
+
+impl Wire {
+    /// Makes the wire, or takes the one that `lab run --wire` made.
+    pub fn up() -> Result<Self> {
+        if fs::exists(format!("/sys/class/infiniband/{CLIENT}"))? {
+            return Ok(Self { ours: false });
+        }
+        // From here on drop cleans up, whatever step fails.
+        let wire = Self { ours: true };
+        shell(
+            "set -e
+            modprobe veth
+            ip link add va type veth peer name vb
+            ip address add 10.78.0.1/32 dev va
+            ip address add 10.78.0.2/32 dev vb
+            ip link set va up
+            ip link set vb up
+            for name in all va vb; do
+                echo 1 >/proc/sys/net/ipv4/conf/$name/accept_local
+                echo 0 >/proc/sys/net/ipv4/conf/$name/rp_filter
+            done
+            ip neighbour replace 10.78.0.2 lladdr $(cat /sys/class/net/vb/address) dev va nud permanent
+            ip neighbour replace 10.78.0.1 lladdr $(cat /sys/class/net/va/address) dev vb nud permanent
+            ip route add 10.78.0.2/32 dev va src 10.78.0.1 table 101
+            ip route add 10.78.0.1/32 dev vb src 10.78.0.2 table 102
+            ip rule add pref 1 iif va lookup local
+            ip rule add pref 2 iif vb lookup local
+            ip rule add pref 5 from 10.78.0.1 to 10.78.0.2 lookup 101
+            ip rule add pref 6 from 10.78.0.2 to 10.78.0.1 lookup 102
+            ip rule add pref 9 lookup local
+            ip rule del pref 0
+            rdma link add rxa type rxe netdev va
+            rdma link add rxb type rxe netdev vb",
+        )?;
+        Ok(wire)
+    }
+
+    /// Loses `percent` of the packets from the active to the passive end until the guard is dropped.
+    pub fn lose(&self, percent: &str) -> Result<Loss<'_>> {
+        shell("modprobe sch_netem")?;
+        output(Command::new("tc").args(["qdisc", "add", "dev", "va", "root", "netem", "loss", percent]))?;
+        Ok(Loss { _wire: self })
+    }
+}
+
+/// Loss is on.
+#[derive(Debug)]
+pub struct Loss<'a> {
+    _wire: &'a Wire,
+}
+
+impl Drop for Loss<'_> {
+    fn drop(&mut self) {
+        let _ = output(Command::new("tc").args(["qdisc", "del", "dev", "va", "root"]));
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        if self.ours {
+            let _ = shell(
+                "ip rule add pref 0 lookup local
+                for pref in 1 2 5 6 9; do ip rule del pref $pref; done
+                rdma link delete rxa
+                rdma link delete rxb
+                ip link delete va",
+            );
+        }
+    }
+}
+
+fn shell(script: &str) -> Result<String> {
+    output(Command::new("sh").arg("-c").arg(script))
+}

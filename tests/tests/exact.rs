@@ -1,0 +1,462 @@
+//! The data path of SoftRoCE: what rdmatop counts equals what perftest says it did.
+//!
+//! Each window is one `rdmatop --once --json --delay N`: the rows of QPs that were destroyed inside of it must
+//! still be in the sample (`exited`). Lossless pairs are held to equality; lossy ones to sum rules.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rdmatop_tests::{
+    lab::{self, DEVICE, Lab},
+    perftest::{self, Accounts, Perftest},
+    rdmatop::{Trace, Window},
+    snapshot::{Row, Snapshot},
+    table::Table,
+    traffic::{self, Traffic, id, number},
+    wire::{self, Wire},
+};
+
+/// Enough for some pairs under emulation with tracing on.
+const WINDOW: u64 = 40;
+/// A receive completion of UD counts the 40 bytes of GRH, in the kernel and so in rdmatop.
+const GRH: u64 = 40;
+/// How long a receiver is stopped.
+const STOPPED: Duration = Duration::from_secs(3);
+
+/// What one side of a pair has to show per QP.
+#[derive(Clone, Copy, Default)]
+struct Expect {
+    tx: u64,
+    rx: u64,
+    size: u64,
+    rx_extra: u64,
+    opcode: Option<&'static str>,
+    completions: Option<u64>,
+}
+
+struct Case {
+    name: &'static str,
+    pair: Perftest,
+    client: Expect,
+    server: Expect,
+}
+
+/// A pair whose client posts `n` requests of `opcode`; a passive side that gets no completions.
+fn one_sided(name: &'static str, pair: Perftest, n: u64, size: u64, opcode: &'static str) -> Case {
+    let client = Expect {
+        tx: n,
+        size,
+        opcode: Some(opcode),
+        ..Expect::default()
+    };
+    Case {
+        name,
+        pair: pair.iterations(n).size(size),
+        client,
+        server: Expect {
+            size,
+            ..Expect::default()
+        },
+    }
+}
+
+/// A pair whose server receives what the client sends.
+fn two_sided(name: &'static str, pair: Perftest, n: u64, size: u64) -> Case {
+    let mut case = one_sided(name, pair, n, size, "send");
+    case.server = Expect {
+        rx: n,
+        size,
+        completions: Some(n),
+        ..Expect::default()
+    };
+    case
+}
+
+fn run(lab: &Lab, title: &str, cases: &[Case]) -> Result<()> {
+    let window = Window::open(WINDOW, &[])?;
+    let duplicates = lab::hw_counter(DEVICE, "duplicate_request")?;
+    let mut all = Vec::new();
+    for case in cases {
+        all.push(case.pair.run().with_context(|| case.name)?);
+    }
+    let duplicates = lab::hw_counter(DEVICE, "duplicate_request")?
+        .zip(duplicates)
+        .map(|(now, then)| now - then);
+    let sample = window.close()?;
+    let mut table = Table::default();
+    for (case, accounts) in cases.iter().zip(&all) {
+        check(&mut table, &sample, case, accounts)?;
+    }
+    // Nothing is lost inside one device: whatever was sent again arrived twice.
+    if let Some(duplicates) = duplicates {
+        let again: Option<u64> = sample.qps().map(|qp| qp.total("retransmits")).sum();
+        table.equal("all", "retransmits = duplicate_request", duplicates, again);
+    }
+    table.equal("all", "lost_events", 0, sample.lost());
+    table.check(&format!("{title}, Linux {}", lab.release));
+    Ok(())
+}
+
+fn check(table: &mut Table, sample: &Snapshot, case: &Case, accounts: &Accounts) -> Result<()> {
+    for (side, account, expect) in [
+        ("client", &accounts.client, case.client),
+        ("server", &accounts.server, case.server),
+    ] {
+        let process = sample.process(account.pid)?;
+        for &qpn in &account.qpns {
+            let qp = sample.qp(account.pid, qpn)?;
+            check_row(table, &format!("{} {side} QP {qpn}", case.name), qp, expect, 1);
+            table.rule(
+                case.name,
+                "exited",
+                "true",
+                Some(u64::from(qp.is("exited"))),
+                qp.is("exited"),
+            );
+            table.rule(
+                case.name,
+                "since_attach",
+                "false",
+                Some(u64::from(qp.is("since_attach"))),
+                qp.field("since_attach") == false,
+            );
+            assert_eq!(qp.source("tx_wr"), Some("ebpf"), "{qp:?}");
+        }
+        if account.qpns.len() > 1 {
+            check_row(
+                table,
+                &format!("{} {side} process", case.name),
+                process,
+                expect,
+                account.qpns.len() as u64,
+            );
+        }
+    }
+    Ok(())
+}
+
+fn check_row(table: &mut Table, name: &str, row: Row<'_>, expect: Expect, times: u64) {
+    table.equal(name, "tx_wr", expect.tx * times, row.total("tx_wr"));
+    table.equal(name, "tx_wr_posted", expect.tx * times, row.total("tx_wr_posted"));
+    table.equal(
+        name,
+        "tx_bytes",
+        expect.tx * expect.size * times,
+        row.total("tx_bytes"),
+    );
+    table.equal(name, "rx_wr", expect.rx * times, row.total("rx_wr"));
+    table.equal(
+        name,
+        "rx_bytes",
+        expect.rx * (expect.size + expect.rx_extra) * times,
+        row.total("rx_bytes"),
+    );
+    if let Some(completions) = expect.completions {
+        table.equal(name, "completions", completions * times, row.total("completions"));
+    }
+    table.equal(name, "completion_errors", 0, row.total("completion_errors"));
+    table.equal(name, "opcodes", u64::from(expect.opcode.is_some()), row.opcodes());
+    if let Some(opcode) = expect.opcode {
+        let (wr, bytes) = row.opcode(opcode).unzip();
+        table.equal(name, &format!("{opcode} wr"), expect.tx * times, wr);
+        table.equal(
+            name,
+            &format!("{opcode} bytes"),
+            expect.tx * expect.size * times,
+            bytes,
+        );
+    }
+}
+
+#[test]
+fn every_kind_of_request_is_counted_exactly() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("kinds of requests") else {
+        return Ok(());
+    };
+    let mut send = two_sided("send", Perftest::new("ib_send_bw"), 1000, 4096);
+    // perftest's default asks for a completion every 100 requests.
+    send.client.completions = Some(10);
+    let mut ud = two_sided(
+        "send UD",
+        Perftest::new("ib_send_bw").args(&["-c", "UD"]),
+        1000,
+        1024,
+    );
+    ud.server.rx_extra = GRH;
+    let mut lat = two_sided("send_lat", Perftest::new("ib_send_lat"), 1000, 64);
+    let both = Expect {
+        tx: 1000,
+        rx: 1000,
+        size: 64,
+        opcode: Some("send"),
+        ..Expect::default()
+    };
+    (lat.client, lat.server) = (both, both);
+    run(
+        &lab,
+        "Kinds of requests",
+        &[
+            send,
+            one_sided("write", Perftest::new("ib_write_bw"), 1000, 4096, "rdma_write"),
+            one_sided("read", Perftest::new("ib_read_bw"), 1000, 4096, "rdma_read"),
+            one_sided(
+                "atomic",
+                Perftest::new("ib_atomic_bw"),
+                1000,
+                8,
+                "atomic_fetch_add",
+            ),
+            ud,
+            lat,
+        ],
+    )
+}
+
+#[test]
+fn every_way_of_posting_is_counted_exactly() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("ways of posting") else {
+        return Ok(());
+    };
+    let mut signalled = two_sided("-Q 1", Perftest::new("ib_send_bw").args(&["-Q", "1"]), 1000, 4096);
+    signalled.client.completions = Some(1000);
+    run(
+        &lab,
+        "Ways of posting",
+        &[
+            two_sided(
+                "-l 10",
+                Perftest::new("ib_send_bw").args(&["-l", "10"]),
+                1000,
+                4096,
+            ),
+            signalled,
+            two_sided("-q 4", Perftest::new("ib_send_bw").args(&["-q", "4"]), 1000, 4096),
+            two_sided("-e", Perftest::new("ib_send_bw").args(&["-e"]), 1000, 4096),
+            two_sided("-R", Perftest::new("ib_send_bw").cm(), 1000, 4096),
+            two_sided("20000 x 64", Perftest::new("ib_send_bw"), 20_000, 64),
+        ],
+    )
+}
+
+#[test]
+fn two_pairs_at_once_are_told_apart() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("two pairs") else {
+        return Ok(());
+    };
+    let cases = [
+        two_sided("first", Perftest::new("ib_send_bw"), 3000, 1024),
+        one_sided("second", Perftest::new("ib_write_bw"), 2000, 2048, "rdma_write"),
+    ];
+    let window = Window::open(WINDOW, &[])?;
+    let started: Result<Vec<_>> = cases.iter().map(|case| case.pair.start()).collect();
+    let all: Result<Vec<_>> = started?.into_iter().map(perftest::Pair::finish).collect();
+    let sample = window.close()?;
+    let mut table = Table::default();
+    for (case, accounts) in cases.iter().zip(&all?) {
+        check(&mut table, &sample, case, accounts)?;
+    }
+    table.check(&format!("Two pairs at once, Linux {}", lab.release));
+    Ok(())
+}
+
+#[test]
+fn attached_mid_way_it_counts_what_came_after() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("mid-way") else {
+        return Ok(());
+    };
+    let mut table = Table::default();
+    for op in ["write", "send"] {
+        let posts = Traffic::start(
+            "timed-posts",
+            &["--before", "300", "--count", "500", "--size", "64", "--op", op],
+        )?;
+        let ready = posts.ready()?;
+        let window = Window::open(20, &[])?;
+        let done = posts.finish()?;
+        let sample = window.close()?;
+        let pid = id(&ready, "pid")?;
+        let qp = sample.qp(pid, id(&ready, "qpn")?)?;
+        let peer = sample.qp(pid, id(&ready, "peer_qpn")?)?;
+        assert!(qp.is("since_attach") && peer.is("since_attach"), "{qp:?}");
+        table.equal(op, "tx_wr after attach", 500, qp.total("tx_wr"));
+        table.equal(
+            op,
+            "tx_bytes after attach",
+            number(&done, "bytes")?,
+            qp.total("tx_bytes"),
+        );
+        table.equal(
+            op,
+            "peer's rx_wr after attach",
+            if op == "send" { 500 } else { 0 },
+            peer.total("rx_wr"),
+        );
+    }
+    table.check(&format!("Attached mid-way, Linux {}", lab.release));
+    Ok(())
+}
+
+#[test]
+fn latencies_agree_with_the_program_s_own_clock() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("latency") else {
+        return Ok(());
+    };
+    let window = Window::open(20, &[])?;
+    let done = traffic::run("timed-posts", &["--count", "1000", "--op", "write"])?;
+    let sample = window.close()?;
+    let qp = sample.qp(id(&done, "pid")?, id(&done, "qpn")?)?;
+    let seen = qp.field("latency");
+    let own = &done["latency"];
+    let mut table = Table::default();
+    let (count, early) = (seen["count"].as_u64(), seen["early"].as_u64());
+    let covered = count.zip(early).map(|(count, early)| count + early);
+    table.equal("write", "latency count + early", 1000, covered);
+    // The kernel's time begins after the program's and ends before it: less, and not by an order of magnitude.
+    for key in ["mean_ns", "max_ns"] {
+        let (ours, theirs) = (seen[key].as_u64(), number(own, key)?);
+        let ok = ours.is_some_and(|ours| ours <= theirs && ours >= theirs / 10);
+        table.rule("write", key, &format!("<= {theirs}, same order"), ours, ok);
+    }
+    let buckets = seen["buckets"].as_array().context("no buckets")?;
+    let sum: Option<u64> = buckets.iter().map(serde_json::Value::as_u64).sum();
+    table.equal("write", "sum of buckets", count.unwrap_or(0), sum);
+    table.check(&format!(
+        "Post to completion against clock_gettime, Linux {}",
+        lab.release
+    ));
+    Ok(())
+}
+
+#[test]
+fn a_stopped_receiver_shows_as_rnr_waits_and_loses_no_count() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("stopped receiver") else {
+        return Ok(());
+    };
+    let n = 20_000;
+    let window = Window::open(60, &[])?;
+    let naks = lab::hw_counter(DEVICE, "rcvd_rnr_err")?.context("no rcvd_rnr_err")?;
+    let pair = perftest::with_stopped_receiver(n, 1024, STOPPED)?;
+    let accounts = pair.finish()?;
+    let naks = lab::hw_counter(DEVICE, "rcvd_rnr_err")?.context("no rcvd_rnr_err")? - naks;
+    let sample = window.close()?;
+    let mut table = Table::default();
+    let client = sample.qp(accounts.client.pid, accounts.client.qpns[0])?;
+    let server = sample.qp(accounts.server.pid, accounts.server.qpns[0])?;
+    table.equal("sender", "tx_wr", n, client.total("tx_wr"));
+    table.equal("sender", "tx_wr_posted", n, client.total("tx_wr_posted"));
+    table.equal("receiver", "rx_wr", n, server.total("rx_wr"));
+    table.equal("receiver", "rx_bytes", n * 1024, server.total("rx_bytes"));
+    let waits = client.total("rnr_waits");
+    // A timer that is started again before it ran out merges two NAKs into one wait.
+    let fits = waits.is_some_and(|waits| waits > 0 && waits <= naks);
+    table.rule("sender", "rnr_waits", &format!("1..={naks} NAKs"), waits, fits);
+    let again = client.total("retransmits");
+    table.rule(
+        "sender",
+        "retransmits",
+        "> 0",
+        again,
+        again.is_some_and(|again| again > 0),
+    );
+    table.check(&format!("A receiver stopped for 3 s, Linux {}", lab.release));
+    Ok(())
+}
+
+#[test]
+fn loss_on_the_wire_shows_as_retransmissions_and_loses_no_count() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("loss") else {
+        return Ok(());
+    };
+    let wire = Wire::up()?;
+    let n = 2000;
+    let window = Window::open(60, &[])?;
+    let read = |device, name| -> Result<u64> {
+        lab::hw_counter(device, name)?.with_context(|| format!("{device} has no {name}"))
+    };
+    let before = [read(wire::CLIENT, "sent_pkts")?, read(wire::SERVER, "rcvd_pkts")?];
+    let loss = wire.lose("1%")?;
+    let accounts = Perftest::new("ib_send_bw")
+        .iterations(n)
+        .devices(wire::SERVER, wire::CLIENT)
+        .run()?;
+    drop(loss);
+    let sent = read(wire::CLIENT, "sent_pkts")? - before[0];
+    let arrived = read(wire::SERVER, "rcvd_pkts")? - before[1];
+    let sample = window.close()?;
+    let client = sample.qp(accounts.client.pid, accounts.client.qpns[0])?;
+    let server = sample.qp(accounts.server.pid, accounts.server.qpns[0])?;
+    let mut table = Table::default();
+    table.equal("sender", "tx_wr", n, client.total("tx_wr"));
+    table.equal("sender", "tx_wr_posted", n, client.total("tx_wr_posted"));
+    table.equal("receiver", "rx_wr", n, server.total("rx_wr"));
+    table.equal("receiver", "rx_bytes", n * 4096, server.total("rx_bytes"));
+    // The client sends nothing but requests: 4 packets of 1024 bytes a message, and what was sent again.
+    table.equal(
+        "sender",
+        "retransmits = sent_pkts - first ones",
+        sent - n * 4,
+        client.total("retransmits"),
+    );
+    table.rule(
+        "kernel",
+        "packets lost",
+        "> 0",
+        Some(sent - arrived),
+        sent > arrived,
+    );
+    table.check(&format!("1 % loss on the wire, Linux {}", lab.release));
+    Ok(())
+}
+
+#[test]
+fn a_dead_peer_ends_in_one_retry_error_and_flushes_that_add_up() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("dead peer") else {
+        return Ok(());
+    };
+    let window = Window::open(60, &[])?;
+    let pair = perftest::with_killed_server()?;
+    let (_, qpns) = pair.qpns();
+    let sample = window.close()?;
+    let qp = sample.qp(pair.client.pid(), qpns[0])?;
+    let mut table = Table::default();
+    let retry = qp.status("retry_exc_err");
+    table.equal("sender", "retry_exc_err", 1, retry);
+    table.equal("sender", "completion_errors", 1, qp.total("completion_errors"));
+    table.equal(
+        "sender",
+        "perftest's status",
+        12,
+        Some(u64::from(perftest::printed_status(&pair.client)?)),
+    );
+    let flushes = qp.total("flushes");
+    table.rule(
+        "sender",
+        "flushes = wr_flush_err",
+        "equal",
+        flushes,
+        flushes == qp.status("wr_flush_err"),
+    );
+    let posted = qp.total("tx_wr_posted").context("no tx_wr_posted")?;
+    table.equal(
+        "sender",
+        "completions, ok and not = posted",
+        posted,
+        qp.total("completions"),
+    );
+    table.check(&format!("A peer killed, Linux {}", lab.release));
+    Ok(())
+}
+
+#[test]
+fn a_trace_beside_a_window_changes_no_count() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("trace beside window") else {
+        return Ok(());
+    };
+    let trace = Trace::start(&[])?;
+    run(
+        &lab,
+        "A trace beside it",
+        &[two_sided("send", Perftest::new("ib_send_bw"), 1000, 4096)],
+    )?;
+    trace.stop().map(drop)
+}

@@ -1,0 +1,480 @@
+//! `rdmatop --trace --json` on real traffic: every step of every object once, with its owner.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result};
+use rdmatop_tests::{
+    events::{ALWAYS, Events, SOMETIMES},
+    lab::{self, DEVICE, Lab},
+    perftest::{Account, Accounts, Perftest},
+    rdmatop::{self, Trace, Traced},
+    table::say,
+    traffic::{self, Traffic, id, number},
+};
+use serde_json::Value;
+
+const SENDER: [&str; 5] = ["create", "RESET->INIT", "INIT->RTR", "RTR->RTS", "destroy"];
+/// perftest's receiver never sends and never goes to RTS.
+const RECEIVER: [&str; 4] = ["create", "RESET->INIT", "INIT->RTR", "destroy"];
+
+fn trace(args: &[&str], traffic: impl FnOnce() -> Result<Accounts>) -> Result<(Traced, Accounts)> {
+    let trace = Trace::start(args)?;
+    let accounts = traffic()?;
+    let traced = trace.stop()?;
+    assert_eq!(traced.events.lost(), 0, "events were lost");
+    Ok((traced, accounts))
+}
+
+fn assert_lives(events: &Events, side: &Account, comm: &str, life: &[&str]) {
+    let own = events.pid(side.pid);
+    for &qpn in &side.qpns {
+        let qp = own.qpn(qpn).filter(|event| {
+            event["event"]
+                .as_str()
+                .is_some_and(|kind| kind.starts_with("qp_"))
+        });
+        assert_eq!(qp.life(), life, "QP {qpn} of pid {}", side.pid);
+        assert_eq!(qp.integers("qp_uid").len(), 1, "one QP, one identity");
+        for event in qp.all() {
+            assert_eq!(event["comm"], comm, "{event}");
+            assert_eq!(event["device"], DEVICE, "{event}");
+            assert_eq!(event["qp_type"], "RC", "{event}");
+            if event["event"] != "qp_create" {
+                assert_eq!(event["rc"], 0, "{event}");
+            }
+            if event["event"] == "qp_modify" {
+                assert!(event["duration_ns"].as_u64().is_some_and(|ns| ns > 0), "{event}");
+            }
+        }
+        let times: Vec<_> = qp.all().iter().map(|event| event["mono_ns"].as_u64()).collect();
+        assert!(
+            times.is_sorted() && times.iter().all(Option::is_some),
+            "out of order: {times:?}"
+        );
+    }
+}
+
+fn assert_connected(events: &Events, side: &Account, peer: &Account) {
+    let rtr = events.pid(side.pid).filter(|event| event["to"] == "RTR");
+    for event in rtr
+        .all()
+        .iter()
+        .filter(|event| side.qpns.iter().any(|&qpn| event["qpn"] == qpn))
+    {
+        let dest = event["dest_qpn"].as_u64().and_then(|qpn| u32::try_from(qpn).ok());
+        assert!(dest.is_some_and(|qpn| peer.qpns.contains(&qpn)), "{event}");
+        assert_eq!(event["path_mtu"], 1024, "{event}");
+    }
+}
+
+#[test]
+fn a_plain_pair_gives_each_qp_its_whole_life_once() -> Result<()> {
+    let Some(lab) = Lab::enter("plain pair") else {
+        return Ok(());
+    };
+    let (traced, accounts) = trace(&[], || Perftest::new("ib_send_bw").run())?;
+    let Accounts { server, client } = &accounts;
+    assert_lives(&traced.events, client, "ib_send_bw", &SENDER);
+    assert_lives(&traced.events, server, "ib_send_bw", &RECEIVER);
+    assert_connected(&traced.events, client, server);
+    assert_connected(&traced.events, server, client);
+    for side in [client, server] {
+        let created = traced.events.pid(side.pid).kind("qp_create").integers("qpn");
+        assert_eq!(
+            created,
+            side.qpns.iter().map(|&qpn| u64::from(qpn)).collect(),
+            "a QP nobody made"
+        );
+    }
+    say(&format!(
+        "Linux {}: {} events of one pair",
+        lab.release,
+        traced.events.len()
+    ));
+    Ok(())
+}
+
+#[test]
+fn memory_regions_and_completion_queues_come_and_go_in_pairs() -> Result<()> {
+    let Some(_lab) = Lab::enter("MR and CQ pairs") else {
+        return Ok(());
+    };
+    let (traced, accounts) = trace(&[], || Perftest::new("ib_send_bw").size(4096).run())?;
+    for side in [&accounts.client, &accounts.server] {
+        let own = traced.events.pid(side.pid);
+        let (registered, given_back) = (
+            own.kind("mr_reg").sum("bytes")?,
+            own.kind("mr_dereg").sum("bytes")?,
+        );
+        assert_eq!(registered, given_back);
+        // perftest's buffer holds one message to send and one to receive.
+        assert_eq!(registered, 2 * side.size, "{:?}", own.kind("mr_reg").all());
+        assert_eq!(own.kind("mr_reg").len(), own.kind("mr_dereg").len());
+        assert!(!own.kind("cq_create").is_empty());
+        assert_eq!(own.kind("cq_create").len(), own.kind("cq_destroy").len());
+    }
+    Ok(())
+}
+
+#[test]
+fn four_qps_a_side_have_four_lives() -> Result<()> {
+    let Some(_lab) = Lab::enter("-q 4") else {
+        return Ok(());
+    };
+    let (traced, accounts) = trace(&[], || Perftest::new("ib_send_bw").args(&["-q", "4"]).run())?;
+    assert_eq!(accounts.client.qpns.len(), 4);
+    assert_lives(&traced.events, &accounts.client, "ib_send_bw", &SENDER);
+    assert_lives(&traced.events, &accounts.server, "ib_send_bw", &RECEIVER);
+    assert_connected(&traced.events, &accounts.client, &accounts.server);
+    Ok(())
+}
+
+#[test]
+fn a_connection_through_rdma_cm_shows_both_ends_and_their_addresses() -> Result<()> {
+    let Some(_lab) = Lab::enter("-R") else {
+        return Ok(());
+    };
+    let (traced, accounts) = trace(&[], || Perftest::new("ib_send_bw").cm().run())?;
+    let Accounts { server, client } = &accounts;
+    let address = lab::address(DEVICE)?;
+    for side in [client, server] {
+        let own = traced.events.pid(side.pid);
+        for &qpn in &side.qpns {
+            let life = own.qpn(qpn).life();
+            assert_eq!(life.first().map(String::as_str), Some("create"));
+            assert_eq!(life.last().map(String::as_str), Some("destroy"));
+            // rdma_cm takes both ends to RTS, and on its disconnect to ERR.
+            assert_eq!(
+                life.get(1..4),
+                Some(&SENDER[1..4].iter().map(ToString::to_string).collect::<Vec<_>>()[..])
+            );
+        }
+        let reached = own
+            .kind("cm_event")
+            .filter(|event| event["cm_event"] == "ESTABLISHED");
+        assert!(!reached.is_empty(), "pid {} saw no ESTABLISHED", side.pid);
+        for event in reached.all() {
+            for key in ["src", "dst"] {
+                let text = event[key]
+                    .as_str()
+                    .with_context(|| format!("no {key} in {event}"))?;
+                assert!(text.starts_with(&format!("{address}:")), "{event}");
+            }
+        }
+    }
+    assert!(
+        !traced.events.pid(client.pid).kind("cm_connect").is_empty(),
+        "no cm_connect of the client"
+    );
+    assert!(
+        !traced.events.pid(server.pid).kind("cm_accept").is_empty(),
+        "no cm_accept of the server"
+    );
+    let ends: BTreeSet<_> = traced.events.kind("cm_disconnect").integers("pid");
+    assert!(
+        ends.contains(&u64::from(client.pid)) || ends.contains(&u64::from(server.pid)),
+        "{ends:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_killed_process_still_owns_the_destroys_of_its_objects() -> Result<()> {
+    let Some(_lab) = Lab::enter("kill -9") else {
+        return Ok(());
+    };
+    let trace = Trace::start(&[])?;
+    let mut idle = Traffic::start("idle-qps", &["--qps", "3"])?;
+    let ready = idle.ready()?;
+    let pid = idle.child.pid();
+    idle.child.signal(libc::SIGKILL)?;
+    idle.child.wait(traffic::LIMIT)?;
+    let events = trace.stop()?.events.pid(pid);
+    for qpn in ready["qpns"].as_array().context("no qpns")? {
+        let qp = events.filter(|event| event["qpn"] == *qpn);
+        assert_eq!(qp.life(), SENDER);
+        assert_eq!(qp.kind("qp_destroy").all()[0]["comm"], "idle-qps");
+    }
+    assert_eq!(events.kind("cq_create").len(), 1);
+    assert_eq!(events.kind("cq_destroy").len(), 1);
+    Ok(())
+}
+
+#[test]
+fn a_reused_number_is_another_qp() -> Result<()> {
+    let Some(_lab) = Lab::enter("QPN reuse") else {
+        return Ok(());
+    };
+    // rxe hands numbers out in a circle: churn until it comes round.
+    let trace = Trace::start(&["--event", "qp_create"])?;
+    let first = traffic::run("qp-churn", &["--count", "1"])?;
+    let mut seen = trace.events()?.pid(id(&first, "pid")?).integers("qpn");
+    let mut rounds = 1;
+    let reused = loop {
+        let done = traffic::run("qp-churn", &["--count", "40000", "--threads", "2"])?;
+        rounds += 1;
+        let next = trace.events()?.pid(id(&done, "pid")?).integers("qpn");
+        if let Some(&qpn) = seen.intersection(&next).next() {
+            break Some(qpn);
+        }
+        seen.extend(next);
+        if rounds > 4 {
+            break None;
+        }
+    };
+    let traced = trace.stop()?;
+    let Some(qpn) = reused else {
+        lab::skip("QPN reuse", "the kernel reused no number in 160000 QPs");
+        return Ok(());
+    };
+    let lives = traced.events.filter(|event| event["qpn"] == qpn);
+    let created = lives.kind("qp_create");
+    assert!(created.len() >= 2);
+    assert_eq!(
+        created.integers("qp_uid").len(),
+        created.len(),
+        "two QPs share an identity"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_storm_is_printed_or_counted_as_lost_to_the_last_event() -> Result<()> {
+    let Some(lab) = Lab::enter("storm") else {
+        return Ok(());
+    };
+    let trace = Trace::start(&[])?;
+    let done = traffic::run("qp-churn", &["--count", "4000", "--threads", "2"])?;
+    let traced = trace.stop()?;
+    let pid = id(&done, "pid")?;
+    let printed = traced.events.pid(pid).filter(|event| {
+        ["qp_create", "qp_modify", "qp_destroy"]
+            .iter()
+            .any(|kind| event["event"] == *kind)
+    });
+    let lost = traced.events.lost();
+    let (printed, happened) = (printed.len() as u64, number(&done, "events")?);
+    say(&format!(
+        "Linux {}: {printed} printed + {lost} lost, {happened} happened",
+        lab.release
+    ));
+    // Two threads have a few MRs or CQs of their own, which may be among the lost ones.
+    if lost == 0 {
+        assert_eq!(printed, happened);
+    } else {
+        let other = traced.events.pid(pid).len() as u64 - printed;
+        assert!(printed + lost >= happened && printed + lost <= happened + 8 + other);
+    }
+    Ok(())
+}
+
+#[test]
+fn failed_verbs_are_events_and_probes_by_libraries_are_not() -> Result<()> {
+    let Some(_lab) = Lab::enter("verb errors") else {
+        return Ok(());
+    };
+    let trace = Trace::start(&[])?;
+    let done = traffic::run("verb-errors", &[])?;
+    let events = trace.stop()?.events.pid(id(&done, "pid")?);
+    let errors = events.kind("verb_error");
+    let got: Vec<_> = errors
+        .all()
+        .iter()
+        .map(|e| (e["verb"].as_str(), e["rc"].as_i64()))
+        .collect();
+    // Opening a device makes rdma-core ask for more than the kernel gives (-ENOSPC): by design, not a fault.
+    assert!(
+        got.iter().all(|(_, rc)| *rc != Some(-i64::from(libc::ENOSPC))),
+        "{got:?}"
+    );
+    let [einval, efault] = [libc::EINVAL, libc::EFAULT].map(|errno| Some(-i64::from(errno)));
+    assert_eq!(
+        got,
+        [
+            (Some("create_cq"), einval),
+            (Some("reg_mr"), efault),
+            (Some("modify_qp"), einval)
+        ]
+    );
+    let modify = events.kind("qp_modify");
+    assert_eq!(modify.len(), 1);
+    assert_eq!(
+        modify.all()[0]["rc"],
+        -libc::EINVAL,
+        "a failed modify is shown as failed"
+    );
+    Ok(())
+}
+
+#[test]
+fn an_asynchronous_event_reaches_the_trace() -> Result<()> {
+    let Some(_lab) = Lab::enter("async event") else {
+        return Ok(());
+    };
+    let trace = Trace::start(&[])?;
+    let done = traffic::run("sqd", &[])?;
+    let events = trace.stop()?.events.kind("qp_error");
+    assert_eq!(done["event"], "SQ_DRAINED", "the kernel sent no event: {done}");
+    assert_eq!(events.len(), 1, "{:?}", events.all());
+    let event = &events.all()[0];
+    assert_eq!(event["async_event"], "SQ_DRAINED");
+    assert_eq!(event["qpn"], done["qpn"]);
+    assert_eq!(event["pid"], done["pid"]);
+    Ok(())
+}
+
+#[test]
+fn a_qp_that_outlives_its_owner_keeps_it_and_names_who_destroyed_it() -> Result<()> {
+    let Some(_lab) = Lab::enter("orphan") else {
+        return Ok(());
+    };
+    let trace = Trace::start(&[])?;
+    let held = Traffic::start("hold-fd", &[])?;
+    let ready = held.ready()?;
+    let (owner, holder, qpn) = (id(&ready, "owner")?, id(&ready, "holder")?, id(&ready, "qpn")?);
+    held.finish()?;
+    let events = trace.stop()?.events.qpn(qpn);
+    assert_eq!(events.life(), SENDER);
+    assert!(
+        events
+            .all()
+            .iter()
+            .all(|event| event["pid"] == owner && event["comm"] == "hold-fd")
+    );
+    assert_eq!(events.kind("qp_destroy").all()[0]["by_pid"], holder);
+    Ok(())
+}
+
+#[test]
+fn qps_from_before_the_start_have_their_owner_and_their_state() -> Result<()> {
+    let Some(_lab) = Lab::enter("before start") else {
+        return Ok(());
+    };
+    let idle = Traffic::start("idle-qps", &["--qps", "4", "--state", "rts"])?;
+    let ready = idle.ready()?;
+    let pid = idle.child.pid();
+    let sample = rdmatop::once(&["--delay", "1"])?;
+    let qpns: Vec<u32> = ready["qpns"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_u64)
+        .filter_map(|qpn| u32::try_from(qpn).ok())
+        .collect();
+    for &qpn in &qpns {
+        let row = sample.qp(pid, qpn)?;
+        assert_eq!(row.field("comm"), "idle-qps");
+        assert_eq!(row.field("state"), "RTS");
+    }
+    assert_eq!(sample.process(pid)?.field("qps"), 4);
+    let trace = Trace::start(&[])?;
+    idle.finish()?;
+    let events = trace.stop()?.events;
+    for &qpn in &qpns {
+        let destroyed = events.qpn(qpn).kind("qp_destroy");
+        assert_eq!(destroyed.len(), 1);
+        assert_eq!(destroyed.all()[0]["pid"], pid);
+        assert_eq!(destroyed.all()[0]["from"], "RTS");
+    }
+    Ok(())
+}
+
+#[test]
+fn every_event_has_the_keys_of_the_schema_and_no_others() -> Result<()> {
+    let Some(_lab) = Lab::enter("schema") else {
+        return Ok(());
+    };
+    let trace = Trace::start(&[])?;
+    Perftest::new("ib_send_bw").cm().run()?;
+    traffic::run("verb-errors", &[])?;
+    traffic::run("sqd", &[])?;
+    let events = trace.stop()?.events;
+    let kinds: BTreeSet<_> = events
+        .all()
+        .iter()
+        .filter_map(|event| event["event"].as_str())
+        .collect();
+    for kind in [
+        "qp_create",
+        "qp_modify",
+        "qp_destroy",
+        "mr_reg",
+        "cq_create",
+        "cm_event",
+        "verb_error",
+    ] {
+        assert!(kinds.contains(kind), "no {kind} among {kinds:?}");
+    }
+    for event in events.all() {
+        let object = event.as_object().context("not an object")?;
+        assert_eq!(event["schema"], 1);
+        for key in ALWAYS {
+            assert!(object.contains_key(key), "no {key} in {event}");
+        }
+        for key in object.keys() {
+            assert!(
+                ALWAYS.contains(&key.as_str()) || SOMETIMES.contains(&key.as_str()),
+                "{key} in {event}"
+            );
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn filters_keep_what_they_name() -> Result<()> {
+    let Some(_lab) = Lab::enter("filters") else {
+        return Ok(());
+    };
+    let pair = || Perftest::new("ib_send_bw").iterations(100).run();
+    let (traced, _) = trace(&["--event", "qp_create,qp_destroy"], pair)?;
+    let kinds: BTreeSet<_> = traced
+        .events
+        .all()
+        .iter()
+        .filter_map(|event| event["event"].as_str())
+        .collect();
+    assert_eq!(kinds, BTreeSet::from(["qp_create", "qp_destroy"]));
+    let (traced, _) = trace(&["--comm", "ib_send_bw"], || {
+        traffic::run("qp-churn", &["--count", "3"])?;
+        pair()
+    })?;
+    assert!(!traced.events.is_empty());
+    assert!(
+        traced
+            .events
+            .all()
+            .iter()
+            .all(|event| event["comm"] == "ib_send_bw")
+    );
+    let (traced, _) = trace(&["--device", "nosuch0"], pair)?;
+    assert!(traced.events.is_empty(), "{:?}", traced.events.all());
+
+    let waiting = Traffic::start("qp-churn", &["--count", "3", "--wait"])?;
+    let pid = id(&waiting.ready()?, "pid")?;
+    let trace = Trace::start(&["--pid", &pid.to_string()])?;
+    pair()?;
+    waiting.finish()?;
+    let events = trace.stop()?.events;
+    assert_eq!(events.kind("qp_create").len(), 3);
+    assert!(events.all().iter().all(|event| event["pid"] == pid));
+    Ok(())
+}
+
+#[test]
+fn the_summary_counts_what_was_printed() -> Result<()> {
+    let Some(_lab) = Lab::enter("summary") else {
+        return Ok(());
+    };
+    let (traced, _) = trace(&[], || Perftest::new("ib_send_bw").iterations(100).run())?;
+    let summary = traced.stderr.last().context("no summary")?;
+    assert!(
+        summary.contains(&format!("{} events", traced.events.len())),
+        "{summary}"
+    );
+    assert!(
+        summary.contains("0 lost") || summary.contains("lost 0"),
+        "{summary}"
+    );
+    Ok(())
+}

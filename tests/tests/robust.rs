@@ -1,0 +1,318 @@
+//! Ends, losses and changes under rdmatop: nothing stays attached, nothing blocks, gaps are shown.
+
+use std::{
+    fs,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use rdmatop_tests::{
+    child::{Child, output},
+    kernel,
+    lab::{self, DEVICE, Lab},
+    perftest::Perftest,
+    rdmatop::{self, END, Trace},
+    snapshot::Snapshot,
+    traffic::{self, Traffic, id},
+    wait,
+};
+
+/// The kernel frees programs after an RCU grace period.
+const SETTLE: Duration = Duration::from_secs(20);
+
+/// Runs `body` and wants the kernel to be afterwards as it was before.
+fn leaves_nothing(body: impl FnOnce() -> Result<()>) -> Result<()> {
+    let probes = kernel::probes()?;
+    let programs = kernel::bpf_programs()?;
+    body()?;
+    wait::until("the end of all probes", SETTLE, || {
+        kernel::probes().is_ok_and(|now| now == probes)
+    })
+    .with_context(|| format!("now: {:#?}", kernel::probes()))?;
+    wait::until("the end of all BPF programs", SETTLE, || {
+        kernel::bpf_programs().is_ok_and(|now| now.iter().all(|id| programs.contains(id)))
+    })
+}
+
+#[test]
+fn while_it_traces_there_are_programs_in_the_kernel() -> Result<()> {
+    let Some(_lab) = Lab::enter("attached") else {
+        return Ok(());
+    };
+    // Without this the tests below would pass on a tracer that attaches nothing.
+    let before = kernel::bpf_programs()?.len();
+    let trace = Trace::start(&[])?;
+    let during = kernel::bpf_programs()?.len();
+    ensure!(
+        during > before,
+        "{before} programs before, {during} while tracing"
+    );
+    trace.stop().map(drop)
+}
+
+#[test]
+fn ctrl_c_ends_the_trace_cleanly() -> Result<()> {
+    let Some(_lab) = Lab::enter("ctrl-c") else {
+        return Ok(());
+    };
+    leaves_nothing(|| Trace::start(&[])?.stop().map(drop))
+}
+
+#[test]
+fn sigkill_leaves_nothing_attached() -> Result<()> {
+    let Some(_lab) = Lab::enter("SIGKILL") else {
+        return Ok(());
+    };
+    leaves_nothing(|| {
+        let mut trace = Trace::start(&[])?;
+        trace.child.signal(libc::SIGKILL)?;
+        trace.child.wait(END).map(drop)
+    })?;
+    ensure!(
+        fs::read_dir("/sys/fs/bpf")?.next().is_none(),
+        "something is pinned in /sys/fs/bpf"
+    );
+    // Nothing holds the module either.
+    kernel::reload_rxe()
+}
+
+#[test]
+fn a_closed_pipe_ends_the_trace_without_a_fuss() -> Result<()> {
+    let Some(_lab) = Lab::enter("closed pipe") else {
+        return Ok(());
+    };
+    leaves_nothing(|| {
+        let program = rdmatop::program()?;
+        let script = format!("{} --trace --json | head -n 1", program.display());
+        let mut pipe = Child::spawn(Command::new("bash").args(["-o", "pipefail", "-c", &script]))?;
+        rdmatop::wait_counting(&pipe)?;
+        traffic::run("qp-churn", &["--count", "20"])?;
+        let status = pipe.wait(END)?;
+        let err = pipe.err.text();
+        ensure!(!err.contains("panicked"), "{err}");
+        // 141 is the death by SIGPIPE that shells know of head's other victims.
+        ensure!(status.success() || status.code() == Some(141), "{status}: {err}");
+        ensure!(pipe.out.all().len() == 1, "{}", pipe.out.text());
+        Ok(())
+    })
+}
+
+#[test]
+fn the_module_can_be_reloaded_under_the_trace_which_goes_on_or_shows_the_gap() -> Result<()> {
+    let Some(_lab) = Lab::enter("module reload") else {
+        return Ok(());
+    };
+    let trace = Trace::start(&["--attach", "kprobe"])?;
+    traffic::run("qp-churn", &["--count", "5"])?;
+    let start = Instant::now();
+    kernel::reload_rxe().context("rdmatop blocks the module")?;
+    ensure!(
+        start.elapsed() < Duration::from_secs(20),
+        "the reload took {:?}",
+        start.elapsed()
+    );
+    // ib_core stays loaded, so the probes of the control plane live on.
+    let after = traffic::run("qp-churn", &["--count", "5"])?;
+    let pid = id(&after, "pid")?;
+    let traced = trace.stop()?;
+    let seen = traced.events.pid(pid).kind("qp_create").len() as u64;
+    ensure!(
+        seen + traced.events.lost() >= 5,
+        "{seen} of 5 QPs after the reload, {} reported lost",
+        traced.events.lost()
+    );
+    Ok(())
+}
+
+#[test]
+fn the_device_can_be_removed_and_added_under_the_trace() -> Result<()> {
+    let Some(_lab) = Lab::enter("device re-added") else {
+        return Ok(());
+    };
+    let netdev = lab::netdev(DEVICE)?;
+    let trace = Trace::start(&[])?;
+    kernel::delete_link(DEVICE)?;
+    kernel::add_link(DEVICE, &netdev)?;
+    let done = traffic::run("qp-churn", &["--count", "5"])?;
+    let events = trace.stop()?.events.pid(id(&done, "pid")?);
+    assert_eq!(events.kind("qp_create").len(), 5);
+    assert!(events.all().iter().all(|event| event["device"] == DEVICE));
+    Ok(())
+}
+
+#[test]
+fn without_a_device_once_says_so_in_one_line_and_exits_3() -> Result<()> {
+    let Some(_lab) = Lab::enter("no device") else {
+        return Ok(());
+    };
+    let devices: Result<Vec<_>> = lab::devices()?
+        .into_iter()
+        .map(|name| Ok((lab::netdev(&name)?, name)))
+        .collect();
+    let devices = devices?;
+    for (_, name) in &devices {
+        kernel::delete_link(name)?;
+    }
+    let ended = (|| {
+        let mut once = Child::spawn(&mut rdmatop::command(&["--once", "--delay", "1"])?)?;
+        let status = once.wait(END * 2)?;
+        Ok::<_, anyhow::Error>((status, once.err.all()))
+    })();
+    for (netdev, name) in &devices {
+        kernel::add_link(name, netdev)?;
+    }
+    let (status, err) = ended?;
+    assert_eq!(status.code(), Some(3), "{err:?}");
+    let said: Vec<_> = err
+        .iter()
+        .filter(|line| line.to_lowercase().contains("no rdma"))
+        .collect();
+    assert_eq!(said.len(), 1, "{err:?}");
+    Ok(())
+}
+
+#[test]
+fn an_ordinary_user_sees_qps_with_their_owners() -> Result<()> {
+    let Some(_lab) = Lab::enter("unprivileged") else {
+        return Ok(());
+    };
+    let idle = Traffic::start("idle-qps", &["--qps", "2"])?;
+    let ready = idle.ready()?;
+    let pid = idle.child.pid();
+    // The binary may lie below a directory that only root can enter: run a copy.
+    let copy = "/tmp/rdmatop-unprivileged";
+    fs::copy(rdmatop::program()?, copy)?;
+    fs::set_permissions(copy, fs::Permissions::from_mode(0o755))?;
+    let mut command = Command::new(copy);
+    command
+        .args(["--once", "--json", "--delay", "1"])
+        .current_dir("/")
+        .uid(65_534)
+        .gid(65_534);
+    let mut once = Child::spawn(&mut command)?;
+    once.succeed(END * 2)?;
+    let sample = Snapshot::parse(&once.out.text())?;
+    for qpn in ready["qpns"].as_array().context("no qpns")? {
+        let qpn = u32::try_from(qpn.as_u64().context("no number")?)?;
+        let row = sample.qp(pid, qpn)?;
+        assert_eq!(row.field("comm"), "idle-qps");
+        assert_eq!(row.field("state"), "RTS");
+        // No eBPF: what cannot be counted is unknown, not zero.
+        assert!(row.field("tx_wr").is_null(), "{row:?}");
+    }
+    let said = format!("{}{}", once.err.text(), sample.value()["health"]["notes"]).to_lowercase();
+    assert!(
+        said.contains("ebpf"),
+        "it does not say that eBPF is missing: {said}"
+    );
+    Ok(())
+}
+
+#[test]
+fn the_terminal_is_as_before_after_sigterm() -> Result<()> {
+    let Some(_lab) = Lab::enter("terminal") else {
+        return Ok(());
+    };
+    let tmux = |args: &[&str]| output(Command::new("tmux").args(["-L", "rdmatop-tests"]).args(args));
+    tmux(&[
+        "new-session",
+        "-d",
+        "-s",
+        "t",
+        "-x",
+        "120",
+        "-y",
+        "40",
+        "bash --norc",
+    ])?;
+    let ended = (|| -> Result<()> {
+        let type_line = |line: &str| tmux(&["send-keys", "-t", "t", line, "Enter"]);
+        let screen = || tmux(&["capture-pane", "-p", "-t", "t"]);
+        type_line("PS1='prompt> '; clear; stty -a >/tmp/stty-before; echo BEFORE-MARK")?;
+        wait::until("the shell", END, || {
+            screen().is_ok_and(|text| text.contains("BEFORE-MARK"))
+        })?;
+        type_line(&rdmatop::program()?.display().to_string())?;
+        wait::until("the live view", END * 2, || {
+            screen().is_ok_and(|text| text.contains(DEVICE))
+        })?;
+        let shell = tmux(&["display-message", "-p", "-t", "t", "#{pane_pid}"])?;
+        let view = output(Command::new("pgrep").args(["-P", shell.trim()]))?;
+        output(Command::new("kill").args(["-TERM", view.trim()]))?;
+        wait::until("the shell's prompt", END, || {
+            screen().is_ok_and(|text| text.trim_end().ends_with("prompt>"))
+        })?;
+        type_line("stty -a >/tmp/stty-after; echo AFTER-MARK")?;
+        // The cursor, the alternate screen and echo are back: the old screen and the typed line are there.
+        wait::until("the typed line", END, || {
+            screen().is_ok_and(|text| text.contains("echo AFTER-MARK") && text.contains("BEFORE-MARK"))
+        })?;
+        wait::until("stty's output", END, || {
+            fs::exists("/tmp/stty-after").unwrap_or(false)
+        })?;
+        thread::sleep(Duration::from_millis(300));
+        assert_eq!(
+            fs::read_to_string("/tmp/stty-before")?,
+            fs::read_to_string("/tmp/stty-after")?
+        );
+        let cursor = tmux(&[
+            "display-message",
+            "-p",
+            "-t",
+            "t",
+            "#{cursor_flag} #{alternate_on} #{mouse_any_flag}",
+        ])?;
+        assert_eq!(
+            cursor.trim(),
+            "1 0 0",
+            "cursor shown, main screen, no mouse reports"
+        );
+        Ok(())
+    })();
+    let _ = tmux(&["kill-server"]);
+    ended
+}
+
+#[test]
+fn two_traces_at_once_see_the_same() -> Result<()> {
+    let Some(_lab) = Lab::enter("two traces") else {
+        return Ok(());
+    };
+    let (first, second) = (Trace::start(&[])?, Trace::start(&[])?);
+    let accounts = Perftest::new("ib_send_bw").iterations(100).run()?;
+    let lives = |trace: Trace| -> Result<_> { Ok(trace.stop()?.events.pid(accounts.client.pid).life()) };
+    let (first, second) = (lives(first)?, lives(second)?);
+    assert_eq!(first, second);
+    assert_eq!(first.len(), 5);
+    Ok(())
+}
+
+#[test]
+fn probes_names_every_program_with_a_verdict() -> Result<()> {
+    let Some(_lab) = Lab::enter("probes") else {
+        return Ok(());
+    };
+    let probes = rdmatop::probes()?;
+    let list = probes
+        .as_array()
+        .or_else(|| probes["probes"].as_array())
+        .context("no list of probes")?;
+    ensure!(!list.is_empty(), "an empty list");
+    for probe in list {
+        match probe["verdict"].as_str() {
+            Some("ok") => {}
+            // Whatever is not whole says why.
+            Some("partial" | "not_applicable" | "unsupported") => {
+                ensure!(
+                    probe["reason"].as_str().is_some_and(|reason| !reason.is_empty()),
+                    "{probe}"
+                );
+            }
+            _ => bail!("{probe}"),
+        }
+    }
+    Ok(())
+}
