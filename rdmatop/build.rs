@@ -1,55 +1,116 @@
-//! Embeds the eBPF object: the one named by RDMATOP_EBPF_OBJECT, else one built here when the bpf toolchain is there,
-//! else none. Without it everything else builds and runs, and says what is missing.
+//! Embeds the eBPF object: the one that `RDMATOP_EBPF_OBJECT` names, else one built from source here.
+//!
+//! Without a toolchain for the bpf target rdmatop still builds: `cfg(ebpf_object)` is off and it works from
+//! netlink alone. `RDMATOP_EBPF_SKIP=1` asks for that.
 
-use std::{
-    env,
-    path::{Path, PathBuf},
-};
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
 
 #[path = "../xtask/src/ebpf_toolchain.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "xtask shares this file and uses the rest of it"
-)]
+#[expect(dead_code, reason = "xtask uses the rest")]
 mod ebpf_toolchain;
 
-fn object() -> Result<PathBuf, String> {
-    if let Some(path) = env::var_os("RDMATOP_EBPF_OBJECT") {
-        return Ok(path.into());
+fn main() -> ExitCode {
+    println!("cargo::rustc-check-cfg=cfg(ebpf_object)");
+    for name in ["RDMATOP_EBPF_OBJECT", "RDMATOP_EBPF_SKIP"] {
+        println!("cargo::rerun-if-env-changed={name}");
     }
-    let manifest = env::var_os("CARGO_MANIFEST_DIR")
-        .map(PathBuf::from)
-        .unwrap_or_default();
-    let workspace = manifest.parent().ok_or("no workspace")?;
-    // OUT_DIR is target/PROFILE/build/rdmatop-HASH/out: the target directory without guessing its name.
-    let out = env::var_os("OUT_DIR").map(PathBuf::from).unwrap_or_default();
-    let target = out
-        .ancestors()
-        .find(|dir| dir.join(".rustc_info.json").is_file() || dir.join("CACHEDIR.TAG").is_file());
-    let target = target.map_or_else(|| workspace.join("target"), Path::to_path_buf);
-    ebpf_toolchain::build(workspace, &target, true).map(|(object, _)| object)
+    let (Some(manifest), Some(out)) = (env::var_os("CARGO_MANIFEST_DIR"), env::var_os("OUT_DIR")) else {
+        println!("cargo::error=build.rs runs under cargo only");
+        return ExitCode::FAILURE;
+    };
+    let (manifest, out) = (PathBuf::from(manifest), PathBuf::from(out));
+    let repo = manifest.parent().unwrap_or(&manifest);
+    for path in [
+        "rdmatop-ebpf/src",
+        "rdmatop-ebpf/Cargo.toml",
+        "rdmatop-common/src",
+        "rdmatop-common/Cargo.toml",
+        "xtask/src/ebpf_toolchain.rs",
+    ] {
+        println!("cargo::rerun-if-changed={}", repo.join(path).display());
+    }
+    match object(repo, &out) {
+        Ok(Some(object)) => {
+            println!("cargo::rustc-cfg=ebpf_object");
+            println!("cargo::rustc-env=RDMATOP_EBPF_OBJECT={}", object.display());
+            ExitCode::SUCCESS
+        }
+        Ok(None) => ExitCode::SUCCESS,
+        Err(error) => {
+            for line in error.lines() {
+                println!("cargo::error={line}");
+            }
+            ExitCode::FAILURE
+        }
+    }
 }
 
-fn main() {
-    println!("cargo::rustc-check-cfg=cfg(ebpf_object)");
-    println!("cargo::rerun-if-env-changed=RDMATOP_EBPF_OBJECT");
-    for path in [
-        "../rdmatop-ebpf",
-        "../rdmatop-common",
-        "../xtask/src/ebpf_toolchain.rs",
-        "../Cargo.lock",
-    ] {
-        println!("cargo::rerun-if-changed={path}");
-    }
-    // A toolchain that comes or goes changes what can be embedded.
-    println!("cargo::rerun-if-changed=/usr/lib/rustlib/bpfel-unknown-none/lib");
-    match object() {
-        Ok(path) => {
-            println!("cargo::rerun-if-changed={}", path.display());
-            println!("cargo::rustc-env=RDMATOP_EBPF_OBJECT={}", path.display());
-            println!("cargo::rustc-cfg=ebpf_object");
+/// Has cargo come back here once a package or a cargo tool is installed: it may be what was missing.
+///
+/// Only files that exist are named: an absent one would bring cargo back at every build.
+fn watch_installs() {
+    let cargo_home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let installed = cargo_home.map(|home| home.join(".crates2.json"));
+    for file in [Some(PathBuf::from("/var/lib/dpkg/status")), installed]
+        .into_iter()
+        .flatten()
+    {
+        if file.is_file() {
+            println!("cargo::rerun-if-changed={}", file.display());
         }
-        Err(why) => println!("cargo::warning=building without eBPF: {why}"),
     }
+}
+
+/// The object's path, `None` if there is to be none.
+fn object(repo: &Path, out: &Path) -> Result<Option<PathBuf>, String> {
+    if let Some(given) = env::var_os("RDMATOP_EBPF_OBJECT").filter(|given| !given.is_empty()) {
+        let given = repo.join(given);
+        println!("cargo::rerun-if-changed={}", given.display());
+        if !given.is_file() {
+            return Err(format!(
+                "RDMATOP_EBPF_OBJECT names {}, which is no file",
+                given.display()
+            ));
+        }
+        return Ok(Some(given));
+    }
+    if env::var_os("RDMATOP_EBPF_SKIP").is_some_and(|skip| skip == "1") {
+        println!("cargo::warning=RDMATOP_EBPF_SKIP=1: this rdmatop has no eBPF programs");
+        return Ok(None);
+    }
+    let toolchain = match ebpf_toolchain::find() {
+        Ok(toolchain) => toolchain,
+        Err(missing) => {
+            println!("cargo::warning=this rdmatop has no eBPF programs: {missing}");
+            watch_installs();
+            return Ok(None);
+        }
+    };
+    // `cargo xtask build-ebpf` builds into the same directory: what one built the other need not. It is not
+    // the outer cargo's, whose lock is held while this runs.
+    let build = out.ancestors().find(|dir| dir.ends_with("build"));
+    let target = build
+        .and_then(Path::parent)
+        .and_then(Path::parent)
+        .unwrap_or(out)
+        .join("ebpf");
+    let output = toolchain
+        .build_command(repo, &target)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("cannot start {}: {error}", toolchain.name))?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        return Err(format!(
+            "the eBPF programs do not compile (RDMATOP_EBPF_SKIP=1 leaves them out):\n{text}"
+        ));
+    }
+    // A copy: what the next build of another profile overwrites must not change under this one.
+    let object = out.join(ebpf_toolchain::OBJECT);
+    let built = ebpf_toolchain::built_object(&target);
+    fs::copy(&built, &object).map_err(|error| format!("cannot copy {}: {error}", built.display()))?;
+    Ok(Some(object))
 }

@@ -10,7 +10,7 @@ use rdmatop::model;
 use rdmatop::view::tui::{TuiOptions, run};
 use tokio::sync::{mpsc, watch};
 
-#[path = "../src/view/tui/testkit.rs"]
+#[path = "../src/view/tui/testkit/mod.rs"]
 mod testkit;
 
 fn made(kind: &str) -> model::snapshot::Snapshot {

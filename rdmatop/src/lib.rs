@@ -2,6 +2,7 @@
 pub mod app;
 pub mod cli;
 pub mod exit;
+pub mod lab;
 pub mod model;
 pub mod source;
 pub mod text;

@@ -1,196 +1,287 @@
-//! Building the eBPF object: which toolchain, and how. std only, because rdmatop's build.rs compiles this file too.
+//! Finds a toolchain for the bpf target and runs it. Plain std, for `rdmatop/build.rs` includes this file.
+//!
+//! The ladder, first that fits: a rustup nightly with rust-src; Debian's rustc with the prebuilt bpf core
+//! library; Debian's rustc with its rust-src. All need bpf-linker, whose LLVM must be as new as the compiler's.
 
-use std::{
-    env,
-    ffi::OsString,
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-/// The target; rdmatop runs on little-endian machines only.
-pub const TARGET: &str = "bpfel-unknown-none";
-/// Where the object is put, below the target directory.
-pub const OBJECT: &str = "ebpf/rdmatop.bpf.o";
+/// The Rust name of the target.
+pub(crate) const TARGET: &str = "bpfel-unknown-none";
+/// File name of the finished object.
+pub(crate) const OBJECT: &str = "rdmatop.bpf.o";
 
 /// A way to compile for the bpf target.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Toolchain {
-    /// A rustup nightly with rust-src: builds core itself.
-    RustupNightly,
-    /// Debian's rustc-web with the prebuilt core of libstd-rust-web-dev-bpf.
-    DebianPrebuilt,
-    /// Debian's rustc-web with the sources of rust-web-src: builds core itself.
-    DebianSource,
+#[derive(Clone, Debug)]
+pub(crate) struct Toolchain {
+    /// What it is, for people.
+    pub(crate) name: String,
+    bin: PathBuf,
+    build_std: bool,
+    linker: PathBuf,
+}
+
+/// What stands on this machine; gathered apart from the choice, so that the choice can be tested.
+#[derive(Clone, Debug, Default)]
+struct Facts {
+    linker: Option<PathBuf>,
+    nightly: Option<PathBuf>,
+    nightly_has_source: bool,
+    debian: Option<PathBuf>,
+    debian_has_core: bool,
+    debian_has_source: bool,
+}
+
+/// Says what is missing and which command installs it, in one line.
+const NO_LINKER: &str = "no bpf-linker: `cargo xtask setup` installs it (cargo install bpf-linker)";
+const NO_COMPILER: &str = "no Rust compiler for the bpf target: `cargo xtask setup` (Debian: apt-get install \
+                           rustc-web cargo-web libstd-rust-web-dev-bpf; elsewhere: rustup toolchain install \
+                           nightly --component rust-src)";
+const NO_CORE: &str = "Debian's rustc lacks the bpf core library: `cargo xtask setup`, or apt-get install \
+                       libstd-rust-web-dev-bpf";
+
+/// Finds a toolchain, or says in one line what to install.
+pub(crate) fn find() -> Result<Toolchain, String> {
+    choose(&facts())
+}
+
+fn choose(facts: &Facts) -> Result<Toolchain, String> {
+    let linker = facts.linker.clone().ok_or(NO_LINKER)?;
+    let make = |name: &str, bin: &PathBuf, build_std| Toolchain {
+        name: name.to_owned(),
+        bin: bin.clone(),
+        build_std,
+        linker: linker.clone(),
+    };
+    match (&facts.nightly, &facts.debian) {
+        (Some(bin), _) if facts.nightly_has_source => Ok(make("rustup nightly with rust-src", bin, true)),
+        (_, Some(bin)) if facts.debian_has_core => {
+            Ok(make("Debian's rustc with its bpf core library", bin, false))
+        }
+        (_, Some(bin)) if facts.debian_has_source => Ok(make("Debian's rustc with rust-src", bin, true)),
+        (_, Some(_)) => Err(NO_CORE.to_owned()),
+        (_, None) => Err(NO_COMPILER.to_owned()),
+    }
+}
+
+fn facts() -> Facts {
+    let nightly = nightly_sysroot();
+    let usr = Path::new("/usr");
+    let debian = usr.join("bin/rustc").is_file() && usr.join("bin/cargo").is_file();
+    Facts {
+        linker: find_in_path("bpf-linker"),
+        nightly_has_source: nightly.as_deref().is_some_and(has_source),
+        nightly: nightly.map(|sysroot| sysroot.join("bin")),
+        debian: debian.then(|| usr.join("bin")),
+        debian_has_core: has_core(&usr.join("lib/rustlib").join(TARGET).join("lib")),
+        debian_has_source: has_source(usr),
+    }
+}
+
+fn has_source(sysroot: &Path) -> bool {
+    sysroot.join("lib/rustlib/src/rust/library/Cargo.lock").is_file()
+}
+
+fn has_core(dir: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return false;
+    };
+    entries
+        .flatten()
+        .any(|entry| entry.file_name().to_string_lossy().starts_with("libcore-"))
+}
+
+fn nightly_sysroot() -> Option<PathBuf> {
+    // `which` names the file and, unlike running through the proxy, never installs a toolchain.
+    let output = Command::new("rustup")
+        .args(["which", "--toolchain", "nightly", "rustc"])
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    let rustc = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
+    let sysroot = rustc.parent()?.parent()?;
+    (output.status.success() && rustc.is_file()).then(|| sysroot.to_path_buf())
+}
+
+fn find_in_path(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    // cargo install's directory may not be in $PATH.
+    let cargo_bin = env::var_os("CARGO_HOME")
+        .map(PathBuf::from)
+        .or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")))
+        .map(|home| home.join("bin"));
+    env::split_paths(&path)
+        .chain(cargo_bin)
+        .map(|dir| dir.join(name))
+        .find(|file| file.is_file())
+}
+
+/// Whether an outer cargo's variable must not reach the inner one.
+fn leaks(name: &str) -> bool {
+    const KEPT: [&str; 6] = [
+        "CARGO_HOME",
+        "CARGO_NET_",
+        "CARGO_HTTP_",
+        "CARGO_REGISTR",
+        "CARGO_SOURCE_",
+        "CARGO_TERM_",
+    ];
+    const DROPPED: [&str; 12] = [
+        "TARGET",
+        "HOST",
+        "OUT_DIR",
+        "PROFILE",
+        "DEBUG",
+        "OPT_LEVEL",
+        "NUM_JOBS",
+        "MAKEFLAGS",
+        "MFLAGS",
+        "LD_LIBRARY_PATH",
+        "RUSTFLAGS",
+        "CLIPPY_ARGS",
+    ];
+    // RUSTUP_HOME tells where toolchains lie; every other RUST* steers a compiler.
+    (name.starts_with("CARGO") && !KEPT.iter().any(|kept| name.starts_with(kept)))
+        || (name.starts_with("RUST") && name != "RUSTUP_HOME" && name != "RUST_BACKTRACE")
+        || DROPPED.contains(&name)
 }
 
 impl Toolchain {
-    /// For people.
-    pub fn describe(&self) -> &'static str {
-        match self {
-            Self::RustupNightly => "rustup nightly with rust-src",
-            Self::DebianPrebuilt => "Debian's rustc with the prebuilt bpf core library",
-            Self::DebianSource => "Debian's rustc with rust-web-src",
+    fn command(&self, program: &str, target_dir: &Path) -> Command {
+        let mut command = Command::new(self.bin.join(program));
+        for (name, _) in env::vars_os() {
+            if name.to_str().is_some_and(leaks) {
+                command.env_remove(name);
+            }
         }
+        // aya-ebpf picks its register layouts by the machine that will run the programs.
+        let arch = format!("--cfg=bpf_target_arch=\"{}\"", env::consts::ARCH);
+        let linker = format!("-Clinker={}", self.linker.display());
+        let flags = [linker.as_str(), "-Clink-arg=--btf", "-Cpanic=abort", &arch];
+        command
+            .env("CARGO", self.bin.join("cargo"))
+            .env("RUSTC", self.bin.join("rustc"))
+            // Debian's compiler is a stable one, and aya-ebpf needs asm for bpf (E0554 otherwise).
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
+            .env("CARGO_TARGET_DIR", target_dir)
+            // The workspace's release profile is made for the host program. Here bpf-linker does the
+            // whole-program work, and debug info must reach it: it becomes BTF.
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_STRIP", "none")
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "2")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
+            .env("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "false");
+        command
     }
-}
 
-/// What is on this machine.
-#[derive(Clone, Debug, Default)]
-pub struct Found {
-    /// `bpf-linker`.
-    pub linker: Option<PathBuf>,
-    /// A rustup nightly has rust-src.
-    pub nightly_source: bool,
-    /// `/usr/bin/cargo` and `/usr/bin/rustc`.
-    pub debian: bool,
-    /// Its core library for the bpf target.
-    pub debian_core: bool,
-    /// Its library sources.
-    pub debian_source: bool,
-}
-
-fn in_path(name: &str) -> Option<PathBuf> {
-    let home = env::var_os("CARGO_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path)
-        .chain(home.map(|home| home.join("bin")))
-        .map(|dir| dir.join(name))
-        .find(|p| p.is_file())
-}
-
-impl Found {
-    /// Looks.
-    pub fn look() -> Self {
-        let sysroot = Command::new("rustup")
-            .args(["run", "nightly", "rustc", "--print", "sysroot"])
-            .output();
-        let nightly_source = sysroot.is_ok_and(|out| {
-            let root = PathBuf::from(String::from_utf8_lossy(&out.stdout).trim());
-            out.status.success() && root.join("lib/rustlib/src/rust/library/Cargo.lock").is_file()
-        });
-        let rustlib = Path::new("/usr/lib/rustlib");
-        Self {
-            linker: in_path("bpf-linker"),
-            nightly_source,
-            debian: Path::new("/usr/bin/cargo").is_file() && Path::new("/usr/bin/rustc").is_file(),
-            debian_core: rustlib.join(TARGET).join("lib").is_dir(),
-            debian_source: rustlib.join("src/rust/library/Cargo.lock").exists(),
+    fn add_common(&self, command: &mut Command) {
+        command.args(["--package", "rdmatop-ebpf", "--target", TARGET, "--release"]);
+        if self.build_std {
+            command.args(["-Z", "build-std=core"]);
         }
     }
 
-    /// The first rung of the ladder that holds, or the one line that says what to install.
-    pub fn choose(&self) -> Result<Toolchain, String> {
-        let toolchain = if self.nightly_source {
-            Toolchain::RustupNightly
-        } else if self.debian && self.debian_core {
-            Toolchain::DebianPrebuilt
-        } else if self.debian && self.debian_source {
-            Toolchain::DebianSource
-        } else {
-            return Err("no Rust toolchain for the bpf target: run `cargo xtask setup`, or install Debian's rustc-web, \
-                        cargo-web and libstd-rust-web-dev-bpf, or `rustup component add rust-src --toolchain nightly`"
-                .to_owned());
-        };
-        if self.linker.is_none() {
-            return Err(
-                "bpf-linker is missing: run `cargo xtask setup`, or `cargo install bpf-linker`".to_owned(),
+    /// The command that compiles the object.
+    pub(crate) fn build_command(&self, repo: &Path, target_dir: &Path) -> Command {
+        let mut command = self.command("cargo", target_dir);
+        command.arg("build").current_dir(repo);
+        self.add_common(&mut command);
+        command
+    }
+
+    /// The command that lints the eBPF crate, or what to install for it.
+    pub(crate) fn clippy_command(&self, repo: &Path, target_dir: &Path) -> Result<Command, String> {
+        // Called by its path: `cargo clippy` would find rustup's, of another compiler, first.
+        if !self.bin.join("cargo-clippy").is_file() || !self.bin.join("clippy-driver").is_file() {
+            return Err(format!(
+                "no clippy beside {}: `cargo xtask setup` (Debian: apt-get install rust-web-clippy)",
+                self.bin.join("rustc").display()
+            ));
+        }
+        let mut command = self.command("cargo-clippy", target_dir);
+        command.arg("clippy").current_dir(repo);
+        self.add_common(&mut command);
+        command.args(["--", "-D", "warnings"]);
+        Ok(command)
+    }
+}
+
+/// Where `build_command` leaves its output.
+pub(crate) fn built_object(target_dir: &Path) -> PathBuf {
+    target_dir.join(TARGET).join("release/rdmatop-ebpf")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> Facts {
+        Facts {
+            linker: Some("/l".into()),
+            nightly: Some("/n".into()),
+            nightly_has_source: true,
+            debian: Some("/usr/bin".into()),
+            debian_has_core: true,
+            debian_has_source: true,
+        }
+    }
+
+    #[test]
+    fn the_ladder_is_climbed_from_the_top() {
+        let mut facts = machine();
+        let top = choose(&facts).unwrap();
+        assert!(top.name.contains("nightly") && top.build_std);
+        facts.nightly_has_source = false;
+        let second = choose(&facts).unwrap();
+        assert!(second.name.contains("bpf core library") && !second.build_std);
+        facts.debian_has_core = false;
+        assert!(choose(&facts).unwrap().build_std);
+        facts.debian_has_source = false;
+        assert_eq!(choose(&facts).unwrap_err(), NO_CORE);
+        facts.debian = None;
+        assert_eq!(choose(&facts).unwrap_err(), NO_COMPILER);
+        assert_eq!(
+            choose(&Facts {
+                linker: None,
+                ..machine()
+            })
+            .unwrap_err(),
+            NO_LINKER
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_one_line_with_its_remedy() {
+        for text in [NO_LINKER, NO_COMPILER, NO_CORE] {
+            assert!(
+                !text.contains('\n') && text.contains("cargo xtask setup"),
+                "{text}"
             );
         }
-        Ok(toolchain)
     }
-}
 
-/// A cargo command for rdmatop-ebpf, free of what an outer cargo or rustup left in the environment.
-pub fn cargo(
-    found: &Found,
-    toolchain: &Toolchain,
-    workspace: &Path,
-    target_dir: &Path,
-    verb: &str,
-) -> Command {
-    let mut command = if *toolchain == Toolchain::RustupNightly {
-        let mut command = Command::new("rustup");
-        command.args(["run", "nightly", "cargo"]);
-        command
-    } else {
-        Command::new("/usr/bin/cargo")
-    };
-    for (name, _) in env::vars_os() {
-        let text = name.to_string_lossy();
-        let ours = text.starts_with("CARGO_") && !matches!(&*text, "CARGO_HOME" | "CARGO_NET_OFFLINE");
-        let rust = matches!(
-            &*text,
-            "CARGO" | "RUSTC" | "RUSTDOC" | "RUSTFLAGS" | "RUSTUP_TOOLCHAIN" | "RUSTC_WRAPPER"
-        );
-        if ours || rust || text.starts_with("RUSTC_WORKSPACE") {
-            command.env_remove(&name);
+    #[test]
+    fn the_outer_cargos_settings_do_not_leak_in() {
+        for name in [
+            "RUSTUP_TOOLCHAIN",
+            "CARGO",
+            "CARGO_MANIFEST_DIR",
+            "RUSTC_WORKSPACE_WRAPPER",
+            "TARGET",
+        ] {
+            assert!(leaks(name), "{name}");
+        }
+        for name in [
+            "CARGO_HOME",
+            "CARGO_REGISTRIES_X_INDEX",
+            "RUSTUP_HOME",
+            "PATH",
+            "HOME",
+        ] {
+            assert!(!leaks(name), "{name}");
         }
     }
-    let mut path: Vec<PathBuf> = Vec::new();
-    if *toolchain != Toolchain::RustupNightly {
-        // rustup's proxies stand first in most PATHs and would answer for Debian's compiler.
-        path.push("/usr/bin".into());
-        command.env("RUSTC", "/usr/bin/rustc");
-        // aya-ebpf uses inline assembly of the bpf target, which is not stable yet.
-        command.env("RUSTC_BOOTSTRAP", "1");
-    }
-    path.extend(
-        found
-            .linker
-            .as_deref()
-            .and_then(Path::parent)
-            .map(Path::to_path_buf),
-    );
-    path.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
-    command.env(
-        "PATH",
-        env::join_paths(path).unwrap_or_else(|_| OsString::from("/usr/bin:/bin")),
-    );
-    let flags = ["-Clinker=bpf-linker", "-Clink-arg=--btf", "-Cdebuginfo=2"];
-    command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
-    command.current_dir(workspace);
-    command.args([
-        verb,
-        "--package",
-        "rdmatop-ebpf",
-        "--release",
-        "--target",
-        TARGET,
-        "--target-dir",
-    ]);
-    command.arg(target_dir.join("ebpf"));
-    if *toolchain != Toolchain::DebianPrebuilt {
-        command.args(["-Z", "build-std=core"]);
-    }
-    command
-}
-
-/// Builds the object and returns its path. `quiet` holds cargo's progress back.
-pub fn build(workspace: &Path, target_dir: &Path, quiet: bool) -> Result<(PathBuf, Toolchain), String> {
-    let found = Found::look();
-    let toolchain = found.choose()?;
-    let mut command = cargo(&found, &toolchain, workspace, target_dir, "build");
-    if quiet {
-        command.arg("--quiet");
-    }
-    let status = command
-        .status()
-        .map_err(|error| format!("cannot run {}: {error}", command.get_program().display()))?;
-    if !status.success() {
-        return Err(format!(
-            "building rdmatop-ebpf with {} failed",
-            toolchain.describe()
-        ));
-    }
-    let built = target_dir.join("ebpf").join(TARGET).join("release/rdmatop-ebpf");
-    let object = target_dir.join(OBJECT);
-    let bytes = fs::read(&built).map_err(|error| format!("no {}: {error}", built.display()))?;
-    // Written only when it differs: its time is what rdmatop's build script looks at.
-    if fs::read(&object).ok().as_deref() != Some(&bytes) {
-        fs::write(&object, bytes).map_err(|error| format!("cannot write {}: {error}", object.display()))?;
-    }
-    Ok((object, toolchain))
 }

@@ -6,6 +6,8 @@
 )]
 
 mod apt;
+mod ebpf;
+mod ebpf_toolchain;
 mod lab;
 mod paths;
 mod step;
@@ -27,12 +29,15 @@ enum Cmd {
     /// Boot a real Debian kernel with `SoftRoCE` devices in a VM, and run something there
     #[command(subcommand)]
     Lab(lab::LabCommand),
+    /// Build the eBPF programs and list them
+    BuildEbpf(ebpf::BuildArgs),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Cmd::Lab(command) => lab::main(command),
+        Cmd::BuildEbpf(args) => ebpf::main(args),
     };
     match result {
         Ok(code) => ExitCode::from(code),

@@ -1,11 +1,139 @@
 //! The live view: the pump here, the screen on a thread of its own.
 
-use super::plan::Plan;
-use crate::exit::{Exit, Stop};
+use std::{sync::Arc, thread, time::Duration};
+
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    plan::{Mode, Plan},
+    pump::{Pump, Settings},
+    ready,
+    sink::Sink,
+    targets,
+};
+use crate::{
+    exit::{Exit, Stop},
+    model::{engine::EngineConfig, event::Event, snapshot::Snapshot},
+    source::root::Root,
+    view::tui::{Control, Outcome, Tab, TuiError, TuiOptions},
+};
+
+/// Events between the engine and the screen. A screen that falls behind loses the oldest and is told how many.
+const EVENTS: usize = 8192;
+/// What the end may take.
+const GRACE: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
-    let _ = plan;
-    Err(Stop::failure(
-        "the live view is not in this build; use rdmatop --once or rdmatop --trace | cat",
-    ))
+    let settings = Settings {
+        engine: EngineConfig::default(),
+        filter: plan.filter.clone(),
+        counters: true,
+    };
+    let (mut pump, ebpf) = Pump::start(ready::sources(plan), settings)?;
+    let (to, events) = mpsc::channel(EVENTS);
+    let (control, mut asked) = mpsc::channel(16);
+    let options = options(plan);
+    let (refresh, mut delay) =
+        watch::channel(Duration::from_secs_f64(options.settings.delay.clamp(0.1, 3600.0)));
+    let (end, mut ending) = watch::channel(None);
+    let mut screen = screen(options, pump.subscribe(), events, control)?;
+    let sink = Sink::Drop(to);
+    let filter = plan.filter.clone();
+    let check = move |all: &Snapshot| {
+        targets::device(&filter, all)?;
+        targets::process(&filter, all, &Root::default())
+    };
+    let deadline = plan.duration.map(|duration| Instant::now() + duration);
+    let outcome = {
+        let pumping = pump.run(&sink, &mut delay, &mut ending, check);
+        tokio::pin!(pumping);
+        let mut failed = None;
+        let shown = loop {
+            tokio::select! {
+                done = &mut pumping, if failed.is_none() => {
+                    // The screen ends when the snapshots do; it must be gone before a line can be said.
+                    failed = Some(done);
+                    break None;
+                }
+                shown = &mut screen => break Some(shown),
+                Some(Control::Refresh(distance)) = asked.recv() => { refresh.send_replace(distance); }
+                () = async { sleep_until(deadline.unwrap_or_else(Instant::now)).await }, if deadline.is_some() => break None,
+            }
+        };
+        if let Some(ebpf) = ebpf {
+            (ebpf.stop)();
+        }
+        if failed.is_none() {
+            end.send_replace(Some(Instant::now() + GRACE));
+            let _ = pumping.await;
+        }
+        match (shown, failed) {
+            (Some(shown), _) => Ok(Some(shown)),
+            (None, Some(Err(stop))) => Err(stop),
+            (None, _) => Ok(None),
+        }
+    };
+    drop(sink);
+    drop(pump);
+    let shown = match outcome {
+        Ok(Some(shown)) => shown,
+        // Waiting for the screen gives the terminal back before anything is said on it.
+        Ok(None) => screen.await,
+        Err(stop) => {
+            let _ = screen.await;
+            return Err(stop);
+        }
+    };
+    match shown {
+        Ok(Ok(Outcome::Quit | Outcome::Ended)) => Ok(Exit::Ok),
+        Ok(Ok(Outcome::Signal(signal))) if signal == libc::SIGHUP => {
+            Err(Stop::failure("the terminal went away"))
+        }
+        Ok(Ok(Outcome::Signal(_))) => Ok(Exit::Ok),
+        Ok(Err(error)) => Err(Stop::failure(error.to_string())),
+        Err(_) => Err(Stop::failure(
+            "the view ended by itself: this is a defect of rdmatop",
+        )),
+    }
+}
+
+/// What the command line asks of the view; the user's settings otherwise.
+fn options(plan: &Plan) -> TuiOptions {
+    let mut options = TuiOptions::load();
+    if matches!(plan.mode, Mode::Live { trace: true }) {
+        options.tab = Tab::Trace;
+    }
+    if plan.delay_given {
+        options.settings.delay = plan.delay.as_secs_f64();
+    }
+    options.no_color |= !plan.color;
+    options
+}
+
+type Shown = Result<Outcome, TuiError>;
+
+/// The screen draws and waits for keys: a thread and a runtime of its own.
+fn screen(
+    options: TuiOptions,
+    snapshots: watch::Receiver<Arc<Snapshot>>,
+    events: mpsc::Receiver<Event>,
+    control: mpsc::Sender<Control>,
+) -> Result<oneshot::Receiver<Shown>, Stop> {
+    let (done, screen) = oneshot::channel();
+    let work = move || {
+        let shown = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime.block_on(crate::view::tui::run(options, snapshots, events, control)),
+            Err(error) => Err(TuiError::Io(error)),
+        };
+        // The mode may be gone already.
+        let _ = done.send(shown);
+    };
+    thread::Builder::new()
+        .name("screen".to_owned())
+        .spawn(work)
+        .map_err(|e| Stop::failure(format!("cannot start the screen's thread: {e}")))?;
+    Ok(screen)
 }

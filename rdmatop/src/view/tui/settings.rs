@@ -11,7 +11,7 @@ use super::format::Units;
 use super::theme;
 
 /// Slowest refresh.
-pub const SLOWEST: Duration = Duration::from_secs(60);
+pub const SLOWEST: Duration = Duration::from_mins(1);
 /// Fastest refresh.
 pub const FASTEST: Duration = Duration::from_millis(100);
 

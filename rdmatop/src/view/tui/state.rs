@@ -1,5 +1,7 @@
 //! Everything the live view remembers. No drawing, no input, no clock.
 
+mod parts;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,75 +9,18 @@ use std::time::Duration;
 use crate::model::event::Event;
 use crate::model::snapshot::Snapshot;
 
-use super::columns::{self, Column, Ctx, RowKey, Spec};
+use super::columns::{self, Column, Ctx, Spec};
 use super::filter::Filter;
 use super::glyphs::{self, Glyphs};
 use super::settings::{Settings, Sort};
 use super::summary::Summary;
 use super::tab::Tab;
-use super::table::{self, Entry};
+use super::table;
 use super::theme::{self, Depth, Paint};
 use super::trace_log::{Follow, TraceLog};
 use super::tree;
 
-/// A menu or prompt over the view.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// None.
-    #[default]
-    View,
-    /// Typing a search; the cursor goes back to where it was on Esc.
-    Search {
-        /// Row before the search.
-        from: usize,
-    },
-    /// Typing a filter; `before` comes back on Esc.
-    Filter {
-        /// The filter as typed.
-        input: String,
-        /// The filter before.
-        before: String,
-    },
-    /// Choosing the sort column.
-    Sort(usize),
-    /// Choosing columns.
-    Columns(usize),
-    /// The list of keys, scrolled by lines.
-    Help(usize),
-}
-
-/// The detail pane.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Detail {
-    /// Not there.
-    #[default]
-    Closed,
-    /// Beside or below the table.
-    Split,
-    /// Instead of the table.
-    Full,
-}
-
-/// What each table remembers.
-#[derive(Clone, Debug, Default)]
-pub struct TableState {
-    /// Sort column.
-    pub sort: String,
-    /// Largest first.
-    pub down: bool,
-    /// First row on the screen.
-    pub offset: usize,
-    /// Selected row, by place.
-    pub cursor: usize,
-    /// Selected row, by identity.
-    pub selected: Option<RowKey>,
-    /// Columns scrolled away.
-    pub skip: usize,
-    /// Rows in the order of the screen.
-    pub order: Vec<Entry>,
-    /// What `order` was made for.
-    made_for: Option<u64>,
-}
+pub use parts::{Detail, Mode, TableState};
 
 /// Everything the live view remembers.
 #[derive(Debug)]

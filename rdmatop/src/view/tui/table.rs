@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::columns::{Align, Column, Ctx, Key, Spec};
+use super::columns::{Align, Column, Ctx, Key, Spec, Title};
 use super::filter::Filter;
 
 /// A row in the order of the screen.
@@ -96,7 +96,7 @@ pub struct Fit {
 }
 
 /// Lays out `columns` in `width`: those with the highest priority number give way until the least widths fit,
-/// then text grows before bars. `chosen` columns were asked for by the user and give way late.
+/// then names grow before numbers. `chosen` columns were asked for by the user and give way late.
 pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16) -> Fit {
     let priority = |c: &Column| {
         if chosen.contains(&c.id) {
@@ -133,7 +133,7 @@ pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16
     let mut widths: Vec<u16> = kept.iter().map(|c| c.width.0).collect();
     let mut spare = width.saturating_sub(least(&kept));
     // Round by round, so that columns of the same kind end equally wide.
-    for wanted in [Align::Right, Align::Left] {
+    for wanted in [Align::Left, Align::Right] {
         loop {
             let mut grown = false;
             for (at, column) in kept.iter().enumerate() {
@@ -147,6 +147,20 @@ pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16
                 break;
             }
         }
+    }
+    // Bars are compared with each other: all of them are as wide as the narrowest.
+    let bar = |c: &Column| matches!(c.title, Title::Bar(_));
+    if let Some(narrow) = kept
+        .iter()
+        .zip(&widths)
+        .filter(|(c, _)| bar(c))
+        .map(|(_, w)| *w)
+        .min()
+    {
+        kept.iter()
+            .zip(&mut widths)
+            .filter(|(c, _)| bar(c))
+            .for_each(|(_, w)| *w = narrow);
     }
     let mut placed = Vec::with_capacity(kept.len());
     let mut x = 0u16;

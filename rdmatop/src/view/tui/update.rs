@@ -1,18 +1,16 @@
 //! What an action does to the state, and what it asks of the world.
 
+mod mouse;
+
 use std::time::Duration;
 
-use crossterm::event::{
-    Event as TermEvent, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent,
-    MouseEventKind,
-};
-use ratatui::layout::Position;
+use crossterm::event::{Event as TermEvent, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::columns::RowKey;
 use super::filter::Filter;
 use super::format::Units;
 use super::keys::{self, Action, Scope};
-use super::layout::{self, Layout};
+use super::layout::Layout;
 use super::settings::{FASTEST, SLOWEST};
 use super::state::{Detail, Mode, State};
 use super::tab::Tab;
@@ -39,7 +37,7 @@ pub fn terminal_event(state: &mut State, event: &TermEvent) -> Option<Effect> {
     match event {
         TermEvent::Key(key) if key.kind != KeyEventKind::Release => key_event(state, *key),
         TermEvent::Mouse(mouse) => {
-            mouse_event(state, *mouse);
+            mouse::event(state, *mouse);
             None
         }
         TermEvent::Resize(width, height) => {
@@ -160,7 +158,7 @@ fn move_by(state: &mut State, by: isize) {
     match &mut state.mode {
         Mode::Help(at) => *at = at.saturating_add_signed(by).min(lines.saturating_sub(1)),
         Mode::Sort(at) | Mode::Columns(at) => {
-            *at = at.saturating_add_signed(by).min(columns.saturating_sub(1))
+            *at = at.saturating_add_signed(by).min(columns.saturating_sub(1));
         }
         _ if state.detail == Detail::Full => scroll_detail(state, by),
         _ => to_row(state, state.table().cursor.saturating_add_signed(by)),
@@ -397,55 +395,5 @@ fn find(state: &mut State, from: usize, by: isize, here: bool) {
     match found {
         Some(at) => to_row(state, at),
         None => state.message = Some(format!("no row matches {:?}", state.search)),
-    }
-}
-
-fn mouse_event(state: &mut State, mouse: MouseEvent) {
-    let layout = Layout::of(state);
-    let at = Position::new(mouse.column, mouse.row);
-    let wheel = match mouse.kind {
-        MouseEventKind::ScrollDown => 3,
-        MouseEventKind::ScrollUp => -3,
-        MouseEventKind::Down(MouseButton::Left) => 0,
-        _ => return,
-    };
-    if wheel != 0 {
-        if !layout::covered(&state.mode) && layout.detail.contains(at) {
-            scroll_detail(state, wheel);
-        } else {
-            move_by(state, wheel);
-        }
-        return;
-    }
-    if layout::covered(&state.mode) {
-        state.mode = Mode::View;
-        return;
-    }
-    if let Some((tab, ..)) = layout
-        .labels(state)
-        .into_iter()
-        .find(|(_, rect, _)| rect.contains(at))
-    {
-        state.go(tab);
-    } else if layout.heading.contains(at) {
-        let fit = state.fit(layout.heading.width);
-        let hit = fit
-            .placed
-            .iter()
-            .find(|p| (p.x..p.x + p.width).contains(&(at.x - layout.heading.x)));
-        if let Some(placed) = hit {
-            state.sort_by(placed.column);
-        }
-    } else if layout.rows.contains(at) {
-        let row = state.table().offset + usize::from(at.y - layout.rows.y);
-        if row < state.table().order.len() {
-            let again = row == state.table().cursor;
-            to_row(state, row);
-            if again && state.detail == Detail::Closed {
-                let _ = apply(state, Action::Detail);
-            }
-        }
-    } else if layout.banner.contains(at) {
-        state.go(Tab::Probes);
     }
 }

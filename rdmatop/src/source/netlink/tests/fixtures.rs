@@ -38,10 +38,12 @@ fn devices(bytes: &[u8]) -> [DeviceSample; 2] {
     samples(bytes).0.devices.unwrap().try_into().unwrap()
 }
 
+#[expect(clippy::ref_option, reason = "readings are fields of a sample")]
 fn got<T: std::fmt::Debug>(reading: &Reading<T>) -> &T {
     reading.as_ref().expect("asked for").as_ref().expect("answered")
 }
 
+#[expect(clippy::ref_option, reason = "readings are fields of a sample")]
 fn items<T: std::fmt::Debug>(reading: &Reading<Dump<T>>) -> &[T] {
     &got(reading).items
 }

@@ -146,10 +146,9 @@ impl Column {
     pub fn heading(&self, ctx: &Ctx<'_>) -> String {
         match self.title {
             Title::Plain(text) => text.to_owned(),
-            Title::Traffic(text) => format!("{text} {}", ctx.units.per_second()),
             Title::Bar(text) => format!("{text} {}", ctx.summary.scale.name()),
             Title::Ports(text) if ctx.summary.scale.packets => format!("{text} pkt/s"),
-            Title::Ports(text) => format!("{text} {}", ctx.units.per_second()),
+            Title::Traffic(text) | Title::Ports(text) => format!("{text} {}", ctx.units.per_second()),
         }
     }
 }

@@ -19,7 +19,7 @@ pub(in crate::view::tui) fn tone(event: &Event) -> Tone {
         EventKind::QpModify
             if event
                 .to
-                .and_then(|s| s.name())
+                .and_then(crate::model::ib::QpState::name)
                 .is_some_and(|s| matches!(s, "ERR" | "SQE")) =>
         {
             Tone::Bad
@@ -47,8 +47,11 @@ pub(in crate::view::tui) fn what(c: &Ctx<'_>, e: &Event) -> Cell {
         } else {
             Tone::Normal
         };
-        let from = format::known(e.from, |s| s.to_string());
-        add(format!("{from} {} {to}", c.glyphs.arrow), state);
+        let from = e
+            .from
+            .map(|from| format!("{from} {} ", c.glyphs.arrow))
+            .unwrap_or_default();
+        add(format!("{from}{to}"), state);
     } else if e.event == EventKind::QpModify {
         add("attributes only".to_owned(), Tone::Dim);
     }
@@ -106,7 +109,7 @@ pub(super) static SPEC: Spec = Spec {
             title: Title::Plain("TIME UTC"),
             about: "time of day, UTC",
             priority: 1,
-            width: (12, 15),
+            width: (15, 15),
             align: Align::Left,
             on: true,
             cell: |c, i, width| {
@@ -179,7 +182,7 @@ pub(super) static SPEC: Spec = Spec {
             title: Title::Plain("OWNER"),
             about: "its name; brackets: a kernel consumer",
             priority: 2,
-            width: (10, 18),
+            width: (11, 18),
             align: Align::Left,
             on: true,
             cell: |c, i, _| with(c, i, |e| Cell::value(e.comm.as_deref().unwrap_or("-"))),
@@ -201,7 +204,7 @@ pub(super) static SPEC: Spec = Spec {
             title: Title::Plain("WHAT"),
             about: "states, errno, what was set",
             priority: 0,
-            width: (12, 120),
+            width: (25, 120),
             align: Align::Left,
             on: true,
             cell: |c, i, _| with(c, i, |e| what(c, e)),

@@ -79,7 +79,7 @@ pub(super) static SPEC: Spec = Spec {
             title: Title::Plain("CALL/s"),
             about: "calls per second",
             priority: 0,
-            width: (6, 7),
+            width: (6, 8),
             align: Align::Right,
             on: true,
             cell: |c, i, _| Cell::value(format::rate(Some(&row(c.snapshot, i).calls))),

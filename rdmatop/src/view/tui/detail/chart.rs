@@ -42,7 +42,7 @@ fn chart(
         } else {
             String::new()
         };
-        let mut text = format!("{pad}{}", glyphs.wall);
+        let mut text = format!("{}{pad}", glyphs.wall);
         for point in shown {
             let cell = match point {
                 // A gap is marked on the ground line only.
@@ -167,7 +167,7 @@ pub fn totals(state: &State, width: usize) -> Vec<Cell> {
 /// A log2 histogram as bars, empty edges left out.
 pub fn histogram(glyphs: &Glyphs, latency: &Latency, width: usize) -> Vec<Cell> {
     let used = || latency.buckets.iter().enumerate().filter(|(_, n)| **n > 0);
-    let (Some((first, _)), Some((last, _))) = (used().next(), used().last()) else {
+    let (Some((first, _)), Some((last, _))) = (used().next(), used().next_back()) else {
         return Vec::new();
     };
     let most = latency.buckets.iter().copied().max().unwrap_or(1).max(1);

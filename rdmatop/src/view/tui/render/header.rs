@@ -3,6 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use crate::model::ib::QpState;
 use crate::model::input::EbpfState;
 
 use super::super::columns::Cell;
@@ -195,6 +196,9 @@ fn pace(state: &State) -> Cell {
 
 fn cost(state: &State) -> Cell {
     let health = &state.snapshot.health;
+    if health.self_cpu.is_none() && health.self_rss.is_none() {
+        return named("self", format::UNKNOWN.to_owned());
+    }
     let cpu = format::known(health.self_cpu, |c| format!("{:.1}%", c * 100.0));
     let rss = format::known(health.self_rss, |b| format!("{}B", format::memory(b)));
     named("self", format!("{cpu} {rss}"))
@@ -202,7 +206,15 @@ fn cost(state: &State) -> Cell {
 
 fn errors(state: &State) -> Option<Fact> {
     let failed = state.snapshot.health.errors.len();
-    (failed > 0).then(|| (2, Cell::new(format!("{failed} reads failed"), Tone::Bad)))
+    (failed > 0).then(|| {
+        (
+            2,
+            Cell::new(
+                format!("{failed} read{} failed", if failed == 1 { "" } else { "s" }),
+                Tone::Bad,
+            ),
+        )
+    })
 }
 
 fn host(state: &State) -> Vec<Fact> {
@@ -254,6 +266,20 @@ fn sums(state: &State) -> Vec<Fact> {
 
 fn small(state: &State) -> Vec<Fact> {
     let mut facts = vec![(3, ebpf_short(state))];
+    let wrong = |s: &Option<QpState>| {
+        s.and_then(QpState::name)
+            .is_some_and(|n| matches!(n, "ERR" | "SQE"))
+    };
+    let count: u64 = state
+        .summary
+        .states
+        .iter()
+        .filter(|(s, _)| wrong(s))
+        .map(|(_, n)| n)
+        .sum();
+    if count > 0 {
+        facts.push((1, Cell::new(format!("{} ERR", format::count(count)), Tone::Bad)));
+    }
     facts.push((0, sum(state, "Tx", state.summary.tx, Tone::Tx)));
     facts.push((0, sum(state, "Rx", state.summary.rx, Tone::Rx)));
     facts.push((5, requests(state)));

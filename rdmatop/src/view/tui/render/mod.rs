@@ -21,7 +21,7 @@ pub(super) use help::lines as help_lines;
 
 /// Lines of the detail pane for the selected row, at the pane's width.
 pub(super) fn detail_lines(state: &State) -> Vec<Cell> {
-    super::detail::lines(state, usize::from(Layout::of(state).detail.width))
+    super::detail::lines(state, usize::from(inside(Layout::of(state).detail).width))
 }
 
 /// Draws everything. Returns how many cells held a sign the terminal cannot show and that was replaced: those
@@ -96,21 +96,23 @@ fn rule(buf: &mut Buffer, state: &State, area: Rect, y: u16, title: &str) {
     put(buf, area, y, &cell, state.paint(), "");
 }
 
+/// The detail pane without its wall, which it has when it stands beside the table.
+fn inside(area: Rect) -> Rect {
+    let wall = if area.x > 0 { 2 } else { 0 };
+    Rect {
+        x: area.x + wall,
+        width: area.width.saturating_sub(wall),
+        ..area
+    }
+}
+
 fn draw_detail(state: &State, area: Rect, buf: &mut Buffer) {
     if area.height == 0 {
         return;
     }
     // Beside the table, the pane needs a wall; below it, its title line is enough.
     let beside = area.x > 0;
-    let inner = if beside {
-        Rect {
-            x: area.x + 2,
-            width: area.width.saturating_sub(2),
-            ..area
-        }
-    } else {
-        area
-    };
+    let inner = inside(area);
     if beside {
         for y in 0..area.height {
             buf.set_string(

@@ -108,27 +108,32 @@ fn headings(state: &State, area: Rect, fit: &Fit, buf: &mut Buffer) {
     for placed in &fit.placed {
         let sorted = placed.column.id == table.sort && placed.column.key.is_some();
         let mut title = placed.column.heading(&ctx);
-        if sorted {
-            let mark = state.glyphs.sort[usize::from(table.down)];
-            let room = usize::from(placed.width).saturating_sub(text::width(mark));
-            title = match placed.column.align {
-                Align::Left => format!("{}{mark}", text::cut(&title, room, "")),
-                // Numbers keep their edge: the mark stands on the left.
-                Align::Right => format!("{mark}{}", text::cut(&title, room, "")),
-            };
-        }
-        let title = text::cut(&title, usize::from(placed.width), "");
-        let pad = usize::from(placed.width) - text::width(&title);
+        let mark = if sorted {
+            state.glyphs.sort[usize::from(table.down)]
+        } else {
+            ""
+        };
+        let width = usize::from(placed.width);
+        // The mark stands away from the edge the text is aligned to; without room it takes the gap.
         let x = match placed.column.align {
-            Align::Left => placed.x,
-            Align::Right => placed.x + u16::try_from(pad).unwrap_or(0),
+            Align::Left => {
+                title.push_str(mark);
+                placed.x
+            }
+            Align::Right => {
+                title.insert_str(0, mark);
+                let pad = width.saturating_sub(text::width(&title));
+                let over = u16::from(text::width(&title) > width && placed.x > 0);
+                placed.x - over + u16::try_from(pad).unwrap_or(0)
+            }
         };
         let style = if sorted {
             paint.style(Tone::Accent).add_modifier(Modifier::UNDERLINED)
         } else {
             underline.add_modifier(Modifier::BOLD)
         };
-        buf.set_stringn(area.x + x, area.y, &title, usize::from(placed.width), style);
+        let room = (width + 1).min(usize::from(area.width.saturating_sub(x)));
+        buf.set_stringn(area.x + x, area.y, &title, room, style);
     }
 }
 

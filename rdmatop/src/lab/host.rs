@@ -1,0 +1,284 @@
+//! What the lab does to the machine, behind a trait so that its decisions are tested without one.
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use super::module::{self, Presence};
+use super::{LabError, link};
+use crate::source::netlink::client::Nldev;
+use crate::source::netlink::error::NetlinkError;
+use crate::source::netlink::name::Name;
+use crate::source::netlink::record::Owner;
+use crate::source::netlink::socket::Socket;
+
+/// An RDMA device there is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Present {
+    pub(super) name: Name,
+    pub(super) index: u32,
+    /// Interfaces of its ports.
+    pub(super) netdevs: Vec<Name>,
+}
+
+/// The machine.
+pub(super) trait Host {
+    /// Makes sure that rdma_rxe is loaded; true if it was not before.
+    fn load_rxe(&mut self) -> Result<bool, LabError>;
+    /// RDMA devices; none where there is no RDMA.
+    fn devices(&mut self) -> Result<Vec<Present>, LabError>;
+    /// Makes an rxe device.
+    fn add_device(&mut self, name: &str, netdev: &str) -> Result<(), LabError>;
+    /// Removes an RDMA device; hangs while it is open.
+    fn remove_device(&mut self, name: &str, index: u32) -> Result<(), LabError>;
+    /// Processes with objects on a device, as `PID (comm)`.
+    fn holders(&mut self, index: u32) -> Result<Vec<String>, LabError>;
+    /// Interface of the default route.
+    fn default_netdev(&mut self) -> Option<String>;
+    /// Index of an interface; none if there is no such.
+    fn interface_index(&mut self, name: &str) -> Option<u32>;
+    /// Makes a dummy interface with an address; its index.
+    fn add_dummy(&mut self, name: &str, address: [u8; 4]) -> Result<u32, LabError>;
+    /// Removes an interface.
+    fn remove_interface(&mut self, name: &str, index: u32) -> Result<(), LabError>;
+}
+
+/// This machine.
+#[derive(Debug, Default)]
+pub(super) struct System {
+    nldev: Option<Nldev<Socket>>,
+}
+
+fn cannot(action: impl Into<String>) -> impl FnOnce(NetlinkError) -> LabError {
+    let action = action.into();
+    move |source| LabError::Netlink { action, source }
+}
+
+impl System {
+    fn nldev(&mut self) -> Result<&mut Nldev<Socket>, NetlinkError> {
+        let nldev = match self.nldev.take() {
+            Some(nldev) => nldev,
+            None => Nldev::open()?,
+        };
+        Ok(self.nldev.insert(nldev))
+    }
+}
+
+impl Host for System {
+    fn load_rxe(&mut self) -> Result<bool, LabError> {
+        let root = Path::new("/");
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let kernel = kernel.trim().to_string();
+        let loaded = match module::presence(root, &kernel, "rdma_rxe") {
+            Presence::Loaded => false,
+            Presence::Absent => return Err(module::no_module(root, &kernel)),
+            Presence::Loadable => {
+                module::modprobe("rdma_rxe", &[])?;
+                true
+            }
+            // Without a list of modules, in a container or under a kernel from elsewhere, modprobe decides.
+            Presence::Unknown => {
+                module::modprobe("rdma_rxe", &[]).map_err(|_| module::no_module(root, &kernel))?;
+                true
+            }
+        };
+        // For programs to open the device and to connect by address; the device itself works without.
+        let _ = module::modprobe("ib_uverbs", &[]);
+        let _ = module::modprobe("rdma_ucm", &[]);
+        Ok(loaded)
+    }
+
+    fn devices(&mut self) -> Result<Vec<Present>, LabError> {
+        let nldev = match self.nldev() {
+            Err(NetlinkError::NoRdma) => return Ok(Vec::new()),
+            nldev => nldev.map_err(cannot("list RDMA devices"))?,
+        };
+        let devices = nldev.devices().map_err(cannot("list RDMA devices"))?.items;
+        let present = devices.into_iter().map(|device| {
+            let ports = nldev.ports(device.index).unwrap_or_default().items;
+            let netdevs = ports.into_iter().filter_map(|port| port.netdev?.name).collect();
+            Present {
+                name: device.name,
+                index: device.index,
+                netdevs,
+            }
+        });
+        Ok(present.collect())
+    }
+
+    fn add_device(&mut self, name: &str, netdev: &str) -> Result<(), LabError> {
+        let add = |nldev: &mut Nldev<Socket>| nldev.new_link(name.as_bytes(), b"rxe", netdev.as_bytes());
+        self.nldev()
+            .and_then(add)
+            .map_err(cannot(format!("make {name} on {netdev}")))
+    }
+
+    fn remove_device(&mut self, name: &str, index: u32) -> Result<(), LabError> {
+        self.nldev()
+            .and_then(|nldev| nldev.del_link(index))
+            .map_err(cannot(format!("remove {name}")))
+    }
+
+    fn holders(&mut self, index: u32) -> Result<Vec<String>, LabError> {
+        let nldev = self.nldev().map_err(cannot("look for holders"))?;
+        let mut pids = BTreeSet::new();
+        let mut add = |owner: &Option<Owner>| pids.extend(owner.as_ref().and_then(Owner::pid));
+        // A process that only opened the device has a context and nothing else. 5.10 counts contexts and does
+        // not list them.
+        let unlisted = match nldev.ctxs(index) {
+            Ok(ctxs) => {
+                ctxs.items.iter().for_each(|ctx| add(&ctx.owner));
+                0
+            }
+            Err(NetlinkError::Kernel { .. }) => {
+                let summary = nldev.summary(index).map_err(cannot("look for holders"))?;
+                summary.get("ctx").unwrap_or(0)
+            }
+            Err(error) => return Err(cannot("look for holders")(error)),
+        };
+        let look = cannot("look for holders");
+        let found = (|| {
+            nldev.pds(index)?.items.iter().for_each(|pd| add(&pd.owner));
+            nldev.qps(index)?.items.iter().for_each(|qp| add(&qp.owner));
+            nldev.cm_ids(index)?.items.iter().for_each(|id| add(&id.owner));
+            Ok(())
+        })();
+        found.map_err(look)?;
+        if unlisted > 0 {
+            let name = nldev
+                .devices()
+                .map_err(cannot("look for holders"))?
+                .items
+                .into_iter();
+            let name = name
+                .filter(|device| device.index == index)
+                .map(|device| device.name)
+                .next();
+            pids.extend(name.iter().flat_map(|name| openers(Path::new("/"), name)));
+        }
+        let nobody = pids.is_empty() && unlisted > 0;
+        let unnamed = nobody.then(|| format!("{unlisted} unnamed (this kernel only counts open contexts)"));
+        Ok(pids.into_iter().map(describe).chain(unnamed).collect())
+    }
+
+    fn default_netdev(&mut self) -> Option<String> {
+        default_route(&fs::read_to_string("/proc/net/route").ok()?)
+    }
+
+    fn interface_index(&mut self, name: &str) -> Option<u32> {
+        if name.is_empty() || name.contains('/') || name.starts_with('.') {
+            return None;
+        }
+        fs::read_to_string(Path::new("/sys/class/net").join(name).join("ifindex"))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
+    }
+
+    fn add_dummy(&mut self, name: &str, address: [u8; 4]) -> Result<u32, LabError> {
+        if !Path::new("/sys/module/dummy").exists() {
+            // Loaded by the kernel itself, the module would bring a dummy0 that nobody asked for.
+            module::modprobe("dummy", &["numdummies=0"])?;
+        }
+        link::add_dummy(name).map_err(cannot(format!("make interface {name}")))?;
+        let index = self
+            .interface_index(name)
+            .ok_or_else(|| LabError::NoInterface(name.into()))?;
+        if let Err(error) = link::add_address(index, address) {
+            // Not told to the caller, so not in the list of what to remove.
+            let _ = link::remove(index);
+            return Err(cannot(format!("give {name} an address"))(error));
+        }
+        Ok(index)
+    }
+
+    fn remove_interface(&mut self, name: &str, index: u32) -> Result<(), LabError> {
+        link::remove(index).map_err(cannot(format!("remove interface {name}")))
+    }
+}
+
+fn describe(pid: u32) -> String {
+    match fs::read(format!("/proc/{pid}/comm")) {
+        Ok(comm) => format!("{pid} ({})", Name::from(comm.trim_ascii_end())),
+        Err(_) => pid.to_string(),
+    }
+}
+
+/// Processes that have the verbs file of a device open, by /proc/PID/fd.
+fn openers(root: &Path, device: &Name) -> Vec<u32> {
+    let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
+    let is_ours = |entry: &fs::DirEntry| {
+        fs::read(entry.path().join("ibdev")).is_ok_and(|name| name.trim_ascii_end() == device.as_bytes())
+    };
+    let verbs = entries(&root.join("sys/class/infiniband_verbs"));
+    let files: Vec<_> = verbs
+        .filter(is_ours)
+        .map(|entry| Path::new("/dev/infiniband").join(entry.file_name()))
+        .collect();
+    let holds = |process: &Path| {
+        entries(&process.join("fd"))
+            .any(|fd| fs::read_link(fd.path()).is_ok_and(|target| files.contains(&target)))
+    };
+    let pid = |entry: fs::DirEntry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        holds(&entry.path()).then_some(pid)
+    };
+    entries(&root.join("proc")).filter_map(pid).collect()
+}
+
+/// The interface of the default route in /proc/net/route: destination and mask 0, lowest metric.
+fn default_route(table: &str) -> Option<String> {
+    let routes = table.lines().skip(1).filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [name, destination, _, _, _, _, metric, mask, ..] = fields[..] else {
+            return None;
+        };
+        (destination == "00000000" && mask == "00000000").then_some((metric.parse::<u32>().ok()?, name))
+    });
+    routes
+        .min_by_key(|(metric, _)| *metric)
+        .map(|(_, name)| name.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{default_route, openers};
+    use crate::source::netlink::name::Name;
+
+    #[test]
+    fn who_has_the_verbs_file_of_just_this_device_open_is_found() {
+        let root = tempfile::tempdir().unwrap();
+        let make = |dir: &str| {
+            let dir = root.path().join(dir);
+            std::fs::create_dir_all(&dir).unwrap();
+            dir
+        };
+        std::fs::write(make("sys/class/infiniband_verbs/uverbs0").join("ibdev"), "rxe0\n").unwrap();
+        std::fs::write(make("sys/class/infiniband_verbs/uverbs1").join("ibdev"), "rxe1\n").unwrap();
+        for (pid, file) in [("231", "uverbs0"), ("232", "uverbs1"), ("self", "uverbs0")] {
+            let fd = make(&format!("proc/{pid}/fd")).join("3");
+            std::os::unix::fs::symlink(format!("/dev/infiniband/{file}"), fd).unwrap();
+        }
+        assert_eq!(openers(root.path(), &Name::from("rxe0")), [231]);
+        assert_eq!(openers(root.path(), &Name::from("rxe9")), Vec::<u32>::new());
+    }
+
+    const HEADER: &str =
+        "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n";
+
+    #[test]
+    fn the_default_route_of_the_lowest_metric_wins() {
+        let table = format!(
+            "{HEADER}ens5\t0000000A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n\
+             wlan0\t00000000\t0100000A\t0003\t0\t0\t600\t00000000\t0\t0\t0\n\
+             ens5\t00000000\t0100000A\t0003\t0\t0\t100\t00000000\t0\t0\t0\n"
+        );
+        assert_eq!(default_route(&table).as_deref(), Some("ens5"));
+    }
+
+    #[test]
+    fn no_default_route_is_none() {
+        assert_eq!(default_route(HEADER), None);
+        assert_eq!(default_route("junk\njunk 00000000\n"), None);
+    }
+}

@@ -1,0 +1,145 @@
+//! `rdmatop lab`: SoftRoCE devices to try things on, made over netlink and removed again without a trace.
+//!
+//! `up` loads rdma_rxe and makes devices, `down` removes just what `up` made, `status` tells. What was made is
+//! kept in /run/rdmatop/lab.json. The module stays loaded: unloading it could take devices that are not ours.
+mod down;
+mod host;
+mod link;
+mod module;
+mod packages;
+mod state;
+mod status;
+#[cfg(test)]
+mod tests;
+mod up;
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use thiserror::Error;
+
+use self::host::{Host, System};
+use self::state::Store;
+use crate::source::netlink::error::NetlinkError;
+
+/// Arguments of `rdmatop lab`.
+#[derive(Debug, Clone, Args)]
+pub struct LabArgs {
+    /// What to do
+    #[command(subcommand)]
+    pub command: LabCommand,
+}
+
+/// What `rdmatop lab` can do.
+#[derive(Debug, Clone, Subcommand)]
+pub enum LabCommand {
+    /// Load rdma_rxe and make SoftRoCE devices; run again, it makes only what is missing
+    Up(UpArgs),
+    /// Remove the devices and interfaces that `lab up` made, and nothing else
+    Down(DownArgs),
+    /// Tell what `lab up` made and who uses it
+    Status,
+}
+
+/// Arguments of `rdmatop lab up`.
+#[derive(Debug, Clone, Args)]
+pub struct UpArgs {
+    /// Network interface of the first device [default: that of the default route, else a dummy of our own]
+    #[arg(long, value_name = "INTERFACE")]
+    pub netdev: Option<String>,
+    /// Number of devices; an interface carries one, so further ones lie on dummies of our own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub devices: u8,
+}
+
+/// Arguments of `rdmatop lab down`.
+#[derive(Debug, Clone, Args)]
+pub struct DownArgs {
+    /// Remove devices that processes hold open too: this command then hangs until they close them
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Why the lab cannot do as told. One line each: what, why, remedy.
+#[derive(Debug, Error)]
+pub enum LabError {
+    /// Not root.
+    #[error("`lab {0}` changes network devices and needs root: run `sudo rdmatop lab {0}`")]
+    NotRoot(&'static str),
+    /// The kernel has no rdma_rxe.
+    #[error("kernel {kernel} has no module rdma_rxe: {advice}")]
+    NoModule {
+        /// Kernel release.
+        kernel: String,
+        /// What to do on this distribution.
+        advice: String,
+    },
+    /// `modprobe` failed.
+    #[error("`modprobe {module}` failed: {reason}")]
+    Modprobe {
+        /// The module.
+        module: &'static str,
+        /// Its stderr, or why it could not be run.
+        reason: String,
+    },
+    /// A netlink request failed.
+    #[error("cannot {action}: {source}")]
+    Netlink {
+        /// What was to be done.
+        action: String,
+        /// Why it was not.
+        source: NetlinkError,
+    },
+    /// An interface that is not there.
+    #[error("there is no network interface {0}; `ip link` lists them")]
+    NoInterface(String),
+    /// The file of what was made cannot be read or written.
+    #[error("cannot {action} {path}: {reason}")]
+    State {
+        /// `read`, `write`, `remove`.
+        action: &'static str,
+        /// The file.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// Processes hold a device open.
+    #[error(
+        "{device} is held open by {holders}: removing it now would hang until they close it; end them, or use --force"
+    )]
+    Held {
+        /// The device.
+        device: String,
+        /// Processes, by id and name.
+        holders: String,
+    },
+    /// Output failed.
+    #[error("cannot write output: {0}")]
+    Output(#[from] io::Error),
+}
+
+/// Runs `rdmatop lab ...` on this machine.
+pub fn run(args: &LabArgs) -> Result<ExitCode, LabError> {
+    let mut out = io::stdout().lock();
+    let root = rustix::process::geteuid().is_root();
+    let store = Store::new(Path::new("/run/rdmatop/lab.json"));
+    run_on(&mut System::default(), &store, root, args, &mut out)
+}
+
+fn run_on(
+    host: &mut dyn Host,
+    store: &Store,
+    root: bool,
+    args: &LabArgs,
+    out: &mut dyn Write,
+) -> Result<ExitCode, LabError> {
+    match &args.command {
+        LabCommand::Up(_) if !root => Err(LabError::NotRoot("up")),
+        LabCommand::Down(_) if !root => Err(LabError::NotRoot("down")),
+        LabCommand::Up(args) => up::up(host, store, args, out),
+        LabCommand::Down(args) => down::down(host, store, args, out),
+        LabCommand::Status => status::status(host, store, out),
+    }
+}

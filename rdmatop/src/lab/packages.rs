@@ -1,0 +1,137 @@
+//! Which package brings rdma_rxe, by distribution. Says what is known, and that the rest is not.
+
+/// What /etc/os-release says (os-release(5)).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct OsRelease {
+    id: String,
+    like: Vec<String>,
+    name: String,
+}
+
+impl OsRelease {
+    /// Reads the file; lines that do not fit are skipped.
+    pub(super) fn parse(text: &str) -> Self {
+        let mut os = Self::default();
+        for line in text.lines() {
+            let Some((key, value)) = line.trim().split_once('=') else {
+                continue;
+            };
+            let value: String = value
+                .trim_matches(['"', '\''])
+                .chars()
+                .filter(|c| !c.is_control())
+                .collect();
+            match key {
+                "ID" => os.id = value,
+                "ID_LIKE" => os.like = value.split_whitespace().map(String::from).collect(),
+                "PRETTY_NAME" => os.name = value,
+                _ => {}
+            }
+        }
+        os
+    }
+
+    fn is(&self, id: &str) -> bool {
+        self.id == id
+    }
+
+    fn descends_from(&self, id: &str) -> bool {
+        self.is(id) || self.like.iter().any(|like| like == id)
+    }
+}
+
+/// How to get rdma_rxe for `kernel` (as `uname -r` says it).
+pub(super) fn advice(os: &OsRelease, kernel: &str) -> String {
+    let arch = kernel.rsplit('-').next().unwrap_or_default();
+    if os.is("amzn") {
+        return "no package of Amazon Linux is known to bring it; use a kernel with CONFIG_RDMA_RXE".into();
+    }
+    if os.descends_from("ubuntu") {
+        return format!("`sudo apt install linux-modules-extra-{kernel}` brings it");
+    }
+    if os.descends_from("debian") {
+        return if kernel.contains("-cloud-") {
+            format!(
+                "Debian's cloud kernel is built without it; `sudo apt install linux-image-{arch}` and reboot into that one"
+            )
+        } else {
+            format!(
+                "Debian's own kernels have it; `sudo apt install --reinstall linux-image-{kernel}`, if this is one"
+            )
+        };
+    }
+    if os.descends_from("rhel") || os.descends_from("fedora") {
+        return format!(
+            "if this distribution builds it, `sudo dnf install kernel-modules-extra-{kernel}` brings it (RHEL 8 has it as a technology preview; not checked on others)"
+        );
+    }
+    let name = if os.name.is_empty() {
+        "this system"
+    } else {
+        &os.name
+    };
+    format!("which package of {name} brings it is not known; use a kernel with CONFIG_RDMA_RXE")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn advise(release: &str, kernel: &str) -> String {
+        advice(&OsRelease::parse(release), kernel)
+    }
+
+    #[test]
+    fn ubuntu_is_told_the_package_of_the_running_kernel() {
+        let advice = advise("NAME=\"Ubuntu\"\nID=ubuntu\nID_LIKE=debian\n", "6.14.0-1015-aws");
+        assert_eq!(
+            advice,
+            "`sudo apt install linux-modules-extra-6.14.0-1015-aws` brings it"
+        );
+    }
+
+    #[test]
+    fn a_descendant_of_ubuntu_is_told_the_same() {
+        assert!(
+            advise("ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n", "6.8.0-1")
+                .contains("linux-modules-extra-6.8.0-1")
+        );
+    }
+
+    #[test]
+    fn debian_cloud_is_told_the_generic_kernel_of_its_architecture() {
+        let advice = advise("ID=debian\n", "6.1.0-44-cloud-arm64");
+        assert!(
+            advice.contains("`sudo apt install linux-image-arm64` and reboot"),
+            "{advice}"
+        );
+    }
+
+    #[test]
+    fn debian_generic_is_not_told_of_the_cloud() {
+        let advice = advise("ID=debian\n", "6.12.107+deb13-amd64");
+        assert!(
+            !advice.contains("cloud") && advice.contains("linux-image-6.12.107+deb13-amd64"),
+            "{advice}"
+        );
+    }
+
+    #[test]
+    fn amazon_linux_is_told_that_nothing_is_known() {
+        let advice = advise(
+            "ID=\"amzn\"\nID_LIKE=\"centos rhel fedora\"\n",
+            "6.1.79-99.164.amzn2023.x86_64",
+        );
+        assert!(advice.contains("no package of Amazon Linux is known"), "{advice}");
+    }
+
+    #[test]
+    fn an_unknown_system_is_named_and_escape_free() {
+        let advice = advise("ID=x\nPRETTY_NAME=\"My\u{1b}[2J OS\"\n", "1.2");
+        assert!(
+            advice.contains("My[2J OS") && !advice.contains('\u{1b}'),
+            "{advice}"
+        );
+        assert!(advise("garbage", "").contains("this system"));
+    }
+}

@@ -1,0 +1,63 @@
+//! The small parts of the state.
+
+use super::super::columns::RowKey;
+use super::super::table::Entry;
+
+/// A menu or prompt over the view.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// None.
+    #[default]
+    View,
+    /// Typing a search; the cursor goes back to where it was on Esc.
+    Search {
+        /// Row before the search.
+        from: usize,
+    },
+    /// Typing a filter; `before` comes back on Esc.
+    Filter {
+        /// The filter as typed.
+        input: String,
+        /// The filter before.
+        before: String,
+    },
+    /// Choosing the sort column.
+    Sort(usize),
+    /// Choosing columns.
+    Columns(usize),
+    /// The list of keys, scrolled by lines.
+    Help(usize),
+}
+
+/// The detail pane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// Not there.
+    #[default]
+    Closed,
+    /// Beside or below the table.
+    Split,
+    /// Instead of the table.
+    Full,
+}
+
+/// What each table remembers.
+#[derive(Clone, Debug, Default)]
+pub struct TableState {
+    /// Sort column.
+    pub sort: String,
+    /// Largest first.
+    pub down: bool,
+    /// First row on the screen.
+    pub offset: usize,
+    /// Selected row, by place.
+    pub cursor: usize,
+    /// Selected row, by identity.
+    pub selected: Option<RowKey>,
+    /// Columns scrolled away.
+    pub skip: usize,
+    /// Rows in the order of the screen.
+    pub order: Vec<Entry>,
+    /// What `order` was made for.
+    pub(super) made_for: Option<u64>,
+}

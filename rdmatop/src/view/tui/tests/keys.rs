@@ -1,0 +1,222 @@
+//! Keys and the mouse as state transitions.
+
+use std::time::Duration;
+
+use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
+
+use super::super::columns::RowKey;
+use super::super::state::{Detail, Mode};
+use super::super::trace_log::{Follow, KEPT};
+use super::*;
+
+fn mouse(state: &mut State, kind: MouseEventKind, column: u16, row: u16) {
+    let event = MouseEvent {
+        kind,
+        column,
+        row,
+        modifiers: KeyModifiers::NONE,
+    };
+    update::terminal_event(state, &TermEvent::Mouse(event));
+}
+
+fn click(state: &mut State, column: u16, row: u16) {
+    mouse(state, MouseEventKind::Down(MouseButton::Left), column, row);
+}
+
+#[test]
+fn q_and_control_c_leave_and_escape_does_not() {
+    let mut s = state(testkit::busy(), Tab::Processes, (80, 24));
+    assert_eq!(typed(&mut s, "q"), Some(Effect::Quit));
+    assert_eq!(code(&mut s, KeyCode::Esc), None);
+    let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    for keys in ["", "/x", "fx", "s", "?"] {
+        typed(&mut s, keys);
+        assert_eq!(
+            update::key_event(&mut s, control_c),
+            Some(Effect::Quit),
+            "after {keys:?}"
+        );
+        code(&mut s, KeyCode::Esc);
+    }
+}
+
+#[test]
+fn the_cursor_stays_on_its_row_when_the_order_changes() {
+    let mut s = state(testkit::busy(), Tab::Qps, (80, 24));
+    typed(&mut s, "jjj");
+    let row = s.table().selected.clone();
+    typed(&mut s, "I");
+    assert_eq!(s.table().selected, row);
+    let mut next = testkit::busy();
+    next.qps.reverse();
+    s.take(Arc::new(next));
+    assert_eq!(s.table().selected, row);
+}
+
+#[test]
+fn when_the_selected_row_goes_the_cursor_stays_in_its_place() {
+    let mut s = state(testkit::busy(), Tab::Processes, (80, 24));
+    typed(&mut s, "jj");
+    let mut next = testkit::busy();
+    let RowKey::Process(uid) = s.table().selected.clone().unwrap() else {
+        panic!("a process")
+    };
+    next.processes.retain(|p| p.uid != uid);
+    s.take(Arc::new(next));
+    assert_eq!(s.table().cursor, 2);
+    s.take(Arc::new(testkit::empty()));
+    assert_eq!((s.table().cursor, s.selected()), (0, None));
+}
+
+#[test]
+fn a_frozen_screen_keeps_its_rows_and_shows_the_newest_afterwards() {
+    let mut s = state(testkit::busy(), Tab::Trace, (80, 24));
+    let before = (s.snapshot.processes.len(), s.trace.len());
+    typed(&mut s, " ");
+    s.take(Arc::new(testkit::empty()));
+    s.take_events(testkit::events());
+    assert_eq!((s.snapshot.processes.len(), s.trace.len()), before);
+    assert!(
+        screen(&s).contains("FROZEN") && screen(&s).contains("10 waiting"),
+        "{}",
+        screen(&s)
+    );
+    typed(&mut s, "p");
+    assert_eq!((s.snapshot.processes.len(), s.trace.len()), (0, before.1 * 2));
+}
+
+#[test]
+fn a_filter_narrows_as_it_is_typed_and_escape_takes_it_back() {
+    let mut s = state(testkit::busy(), Tab::Qps, (80, 24));
+    let all = s.table().order.len();
+    typed(&mut s, "fstate:err");
+    assert_eq!(s.table().order.len(), 1);
+    code(&mut s, KeyCode::Esc);
+    assert_eq!(s.table().order.len(), all);
+    typed(&mut s, "f!dev:mlx5_0 !pid:4276");
+    code(&mut s, KeyCode::Enter);
+    assert_eq!(s.table().order.len(), 2);
+    typed(&mut s, "3");
+    assert_eq!(
+        s.table().order.len(),
+        3,
+        "devices know no pid: that word lets them pass"
+    );
+    code(&mut s, KeyCode::Esc);
+    assert!(s.filter.is_empty());
+}
+
+#[test]
+fn a_search_jumps_and_n_goes_around() {
+    let mut s = state(testkit::busy(), Tab::Processes, (80, 24));
+    typed(&mut s, "/nccl");
+    code(&mut s, KeyCode::Enter);
+    let first = s.table().cursor;
+    typed(&mut s, "n");
+    assert_ne!(s.table().cursor, first);
+    typed(&mut s, "n");
+    assert_eq!(s.table().cursor, first);
+    typed(&mut s, "/no such name");
+    assert!(s.message.as_deref().unwrap_or("").contains("no row matches"));
+}
+
+#[test]
+fn following_a_qp_shows_its_events_and_losses_only() {
+    let mut s = state(testkit::busy(), Tab::Qps, (80, 24));
+    typed(&mut s, "/289");
+    code(&mut s, KeyCode::Enter);
+    typed(&mut s, "o");
+    assert_eq!(s.tab, Tab::Trace);
+    assert!(matches!(&s.follow, Some(Follow::Qp { uid: 10, .. })));
+    assert_eq!(s.table().order.len(), 7);
+    code(&mut s, KeyCode::Esc);
+    assert_eq!(s.table().order.len(), 10);
+}
+
+#[test]
+fn the_trace_stays_at_the_newest_until_the_user_scrolls() {
+    let mut s = state(testkit::busy(), Tab::Trace, (80, 12));
+    assert_eq!(s.table().cursor, 9);
+    typed(&mut s, "kkk");
+    s.take_events(testkit::events());
+    s.refresh();
+    assert_eq!(s.table().cursor, 6);
+    typed(&mut s, "G");
+    s.take_events(testkit::events());
+    s.refresh();
+    assert_eq!(s.table().cursor, 29);
+}
+
+#[test]
+fn the_log_is_bounded_and_says_what_went() {
+    let mut s = state(testkit::busy(), Tab::Trace, (120, 24));
+    for _ in 0..=KEPT / 10 {
+        s.take_events(testkit::events());
+    }
+    s.refresh();
+    assert_eq!((s.trace.len(), s.trace.forgotten()), (KEPT, 20));
+    assert!(screen(&s).contains("20 older gone"));
+}
+
+#[test]
+fn plus_and_minus_stay_between_a_tenth_of_a_second_and_a_minute() {
+    let mut s = state(testkit::busy(), Tab::Processes, (80, 24));
+    assert_eq!(
+        typed(&mut s, "+"),
+        Some(Effect::Refresh(Duration::from_millis(500)))
+    );
+    typed(&mut s, "++++++");
+    assert_eq!(s.delay, Duration::from_millis(100));
+    typed(&mut s, "---------------");
+    assert_eq!(s.delay, Duration::from_mins(1));
+}
+
+#[test]
+fn enter_opens_the_pane_then_the_screen_then_closes() {
+    let mut s = state(testkit::busy(), Tab::Processes, (80, 24));
+    for wanted in [Detail::Split, Detail::Full, Detail::Closed, Detail::Split] {
+        code(&mut s, KeyCode::Enter);
+        assert_eq!(s.detail, wanted);
+    }
+    code(&mut s, KeyCode::Esc);
+    assert_eq!(s.detail, Detail::Closed);
+}
+
+#[test]
+fn a_click_selects_a_row_a_tab_and_a_sort_column() {
+    let mut s = state(testkit::busy(), Tab::Processes, (80, 24));
+    click(&mut s, 10, 6);
+    assert_eq!((s.table().cursor, s.detail), (2, Detail::Closed));
+    click(&mut s, 10, 6);
+    assert_eq!(s.detail, Detail::Split);
+    code(&mut s, KeyCode::Esc);
+    click(&mut s, 5, 3);
+    assert_eq!((s.table().sort.as_str(), s.table().down), ("pid", true));
+    click(&mut s, 5, 3);
+    assert!(!s.table().down);
+    click(&mut s, 16, 2);
+    assert_eq!(s.tab, Tab::Qps);
+    mouse(&mut s, MouseEventKind::ScrollDown, 5, 8);
+    assert_eq!(s.table().cursor, 3);
+}
+
+#[test]
+fn sort_and_columns_are_remembered_in_the_settings() {
+    let mut s = state(testkit::busy(), Tab::Processes, (120, 24));
+    typed(&mut s, "c");
+    assert_eq!(s.mode, Mode::Columns(0));
+    typed(&mut s, "j ");
+    code(&mut s, KeyCode::Esc);
+    assert!(!screen(&s).contains("USER"));
+    typed(&mut s, ">");
+    assert!(s.settings_changed);
+    let again = State::new(
+        s.snapshot.clone(),
+        s.settings.clone(),
+        Tab::Processes,
+        true,
+        Depth::Mono,
+    );
+    assert_eq!(again.table().sort, s.table().sort);
+    assert!(!again.settings.columns["processes"]["user"]);
+}

@@ -1,0 +1,170 @@
+//! Screens as a stranger sees them.
+
+use super::*;
+
+#[test]
+fn every_tab_at_every_size() {
+    for tab in Tab::ALL {
+        for size in SIZES {
+            let state = state(testkit::busy(), tab, size);
+            insta::assert_snapshot!(
+                format!("{}_{}x{}", tab.names()[0], size.0, size.1),
+                screen(&state)
+            );
+        }
+    }
+}
+
+#[test]
+fn other_hosts_at_80_by_24() {
+    for (name, snapshot) in [
+        ("empty", testkit::empty()),
+        ("one_row", testkit::one_row()),
+        ("degraded", testkit::degraded()),
+        ("hostile", testkit::hostile()),
+    ] {
+        for tab in [Tab::Processes, Tab::Devices, Tab::Probes] {
+            let state = state(snapshot.clone(), tab, (80, 24));
+            insta::assert_snapshot!(format!("{name}_{}", tab.names()[0]), screen(&state));
+        }
+    }
+}
+
+#[test]
+fn the_detail_of_every_kind_of_row() {
+    for tab in Tab::ALL {
+        let mut state = state(testkit::busy(), tab, (120, 50));
+        code(&mut state, KeyCode::Enter);
+        code(&mut state, KeyCode::Enter);
+        insta::assert_snapshot!(format!("detail_{}", tab.names()[0]), screen(&state));
+    }
+}
+
+#[test]
+fn the_detail_stands_below_on_narrow_and_beside_on_wide_screens() {
+    for size in [(80, 24), (200, 50)] {
+        let mut state = state(testkit::busy(), Tab::Qps, size);
+        typed(&mut state, "/312");
+        code(&mut state, KeyCode::Enter);
+        code(&mut state, KeyCode::Enter);
+        insta::assert_snapshot!(format!("split_{}x{}", size.0, size.1), screen(&state));
+    }
+}
+
+#[test]
+fn menus_prompts_and_help() {
+    for (name, keys) in [
+        ("sort", "s"),
+        ("columns", "c"),
+        ("help", "?"),
+        ("filter", "fdev:mlx5_1"),
+        ("search", "/nvme"),
+        ("tree", "T"),
+    ] {
+        let mut state = state(testkit::busy(), Tab::Processes, (80, 24));
+        typed(&mut state, keys);
+        insta::assert_snapshot!(name, screen(&state));
+    }
+}
+
+#[test]
+fn the_help_lists_exactly_the_keys_that_are_handled() {
+    use super::super::keys::{BINDINGS, Scope, names};
+    let state = state(testkit::busy(), Tab::Processes, (80, 24));
+    let help: Vec<String> = render::help_lines(&state)
+        .iter()
+        .map(|l| l.text().trim().to_owned())
+        .collect();
+    let start = help.iter().position(|l| l == "Mouse").unwrap();
+    let listed: Vec<_> = help[..start].iter().filter(|l| !l.is_empty()).collect();
+    let mut bound = 0;
+    for binding in BINDINGS.iter().filter(|b| b.scope != Scope::Help) {
+        bound += 1;
+        let line = |l: &&&String| l.starts_with(&names(binding)) && l.ends_with(binding.about);
+        assert!(
+            listed.iter().any(|l| line(&l)),
+            "{} is not in the help",
+            names(binding)
+        );
+    }
+    let groups: std::collections::BTreeSet<_> = BINDINGS
+        .iter()
+        .map(|b| b.group)
+        .filter(|g| !g.is_empty())
+        .collect();
+    assert_eq!(
+        listed.len(),
+        bound + groups.len(),
+        "the help lists something that no key does"
+    );
+}
+
+#[test]
+fn in_ascii_mode_every_sign_of_ours_is_ascii() {
+    for tab in Tab::ALL {
+        for size in SIZES {
+            for keys in ["", "?", "s", "c", "fx", "T"] {
+                for detail in [0, 1, 2] {
+                    let mut state = state(testkit::degraded(), tab, size);
+                    state.glyphs = &super::super::glyphs::ASCII;
+                    for _ in 0..detail {
+                        code(&mut state, KeyCode::Enter);
+                    }
+                    typed(&mut state, keys);
+                    let (buf, replaced) = draw(&state);
+                    assert!(buf.content.iter().all(|c| c.symbol().is_ascii()));
+                    assert_eq!(
+                        replaced,
+                        0,
+                        "a sign bypassed the table: {tab:?} {size:?} {keys:?}\n{}",
+                        screen(&state)
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn names_that_are_not_ascii_are_replaced_in_ascii_mode() {
+    let mut state = state(testkit::hostile(), Tab::Processes, (80, 24));
+    state.glyphs = &super::super::glyphs::ASCII;
+    let (buf, replaced) = draw(&state);
+    assert!(replaced > 0);
+    assert!(buf.content.iter().all(|c| c.symbol().is_ascii()));
+}
+
+#[test]
+fn no_size_panics() {
+    for snapshot in [
+        testkit::empty(),
+        testkit::busy(),
+        testkit::degraded(),
+        testkit::hostile(),
+    ] {
+        for tab in Tab::ALL {
+            for size in [
+                (0, 0),
+                (1, 1),
+                (2, 30),
+                (12, 4),
+                (20, 5),
+                (40, 3),
+                (80, 2),
+                (400, 100),
+            ] {
+                for keys in ["", "?", "s", "c", "fx"] {
+                    let mut state = state(snapshot.clone(), tab, size);
+                    for _ in 0..3 {
+                        typed(&mut state, keys);
+                        let _ = draw(&state);
+                        code(&mut state, KeyCode::Esc);
+                        code(&mut state, KeyCode::Enter);
+                        code(&mut state, KeyCode::PageDown);
+                        let _ = draw(&state);
+                    }
+                }
+            }
+        }
+    }
+}

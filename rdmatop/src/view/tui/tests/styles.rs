@@ -1,0 +1,81 @@
+//! Colours and emphasis.
+
+use ratatui::style::{Color, Modifier};
+
+use super::super::theme::THEMES;
+use super::*;
+
+fn cell_at<'a>(buf: &'a Buffer, text: &str) -> Option<&'a ratatui::buffer::Cell> {
+    (0..buf.area.height).find_map(|y| {
+        let line: Vec<&str> = (0..buf.area.width).map(|x| buf[(x, y)].symbol()).collect();
+        let at = line.windows(text.len()).position(|w| w.concat() == text)?;
+        Some(&buf[(u16::try_from(at).unwrap_or(0), y)])
+    })
+}
+
+#[test]
+fn without_colour_no_cell_has_one_in_any_theme() {
+    for tab in Tab::ALL {
+        for keys in ["", "?", "s", "c", "fx"] {
+            let mut state = state(testkit::degraded(), tab, (120, 40));
+            state.depth = Depth::Mono;
+            for _ in THEMES {
+                typed(&mut state, "t");
+                typed(&mut state, keys);
+                let (buf, _) = draw(&state);
+                for cell in &buf.content {
+                    assert_eq!((cell.fg, cell.bg), (Color::Reset, Color::Reset));
+                }
+                code(&mut state, KeyCode::Esc);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_qp_in_error_stands_out_from_one_in_order() {
+    let state = state(testkit::busy(), Tab::Qps, (80, 24));
+    let (buf, _) = draw(&state);
+    let (err, rts) = (
+        cell_at(&buf, "ERR      4276").unwrap(),
+        cell_at(&buf, "RTS      5120").unwrap(),
+    );
+    assert_ne!(err.fg, rts.fg);
+    assert!(err.modifier.contains(Modifier::BOLD));
+    let stuck = cell_at(&buf, "RTR      4276").unwrap();
+    assert!(
+        stuck.modifier.contains(Modifier::BOLD),
+        "three minutes in RTR is no set-up"
+    );
+}
+
+#[test]
+fn an_exited_row_is_dim() {
+    let state = state(testkit::busy(), Tab::Processes, (80, 24));
+    let (buf, _) = draw(&state);
+    assert!(
+        cell_at(&buf, "ib_send_lat")
+            .unwrap()
+            .modifier
+            .contains(Modifier::DIM)
+    );
+    assert!(
+        !cell_at(&buf, "nccl-tests")
+            .unwrap()
+            .modifier
+            .contains(Modifier::DIM)
+    );
+}
+
+#[test]
+fn exactly_one_row_is_selected_and_moves_with_the_cursor() {
+    let mut state = state(testkit::busy(), Tab::Processes, (80, 24));
+    for row in 0..3 {
+        let (buf, _) = draw(&state);
+        let lit: Vec<u16> = (4..23)
+            .filter(|y| buf[(0, *y)].modifier.contains(Modifier::REVERSED))
+            .collect();
+        assert_eq!(lit, [4 + row]);
+        typed(&mut state, "j");
+    }
+}

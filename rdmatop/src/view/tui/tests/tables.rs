@@ -1,0 +1,202 @@
+//! Order, layout and speed of tables.
+
+use std::time::Instant;
+
+use super::super::columns;
+use super::super::format::Units;
+use super::super::text;
+use super::*;
+
+#[test]
+fn equal_keys_keep_the_order_of_the_snapshot() {
+    let mut s = state(testkit::busy(), Tab::Qps, (80, 24));
+    let six = |s: &State| -> Vec<u32> {
+        s.table()
+            .order
+            .iter()
+            .map(|e| s.snapshot.qps[e.at].qpn)
+            .filter(|q| (289..300).contains(q))
+            .collect()
+    };
+    assert_eq!(six(&s), [289, 291, 293, 295, 297, 299]);
+    typed(&mut s, "I");
+    assert_eq!(six(&s), [289, 291, 293, 295, 297, 299]);
+}
+
+#[test]
+fn rows_without_a_value_come_last_in_both_directions() {
+    let mut s = state(testkit::busy(), Tab::Processes, (80, 24));
+    for _ in 0..2 {
+        let last = s
+            .table()
+            .order
+            .last()
+            .map(|e| s.snapshot.processes[e.at].comm.to_string());
+        assert_eq!(last.as_deref(), Some("ucx_perftest"));
+        typed(&mut s, "I");
+    }
+}
+
+#[test]
+fn columns_give_way_by_priority_and_never_the_essential_ones() {
+    for tab in Tab::ALL {
+        let s = state(testkit::busy(), tab, (80, 24));
+        let mut before: Option<Vec<&str>> = None;
+        for width in (20..=220).rev() {
+            let fit = s.fit(width);
+            let ids: Vec<&str> = fit.placed.iter().map(|p| p.column.id).collect();
+            if let Some(before) = &before {
+                let gone: Vec<_> = before.iter().filter(|id| !ids.contains(id)).collect();
+                let rank = |id: &str| {
+                    s.spec()
+                        .columns
+                        .iter()
+                        .find(|c| c.id == id)
+                        .map_or(0, |c| c.priority)
+                };
+                let least = ids.iter().map(|id| rank(id)).max().unwrap_or(0);
+                assert!(
+                    gone.iter().all(|id| rank(id) >= least),
+                    "{tab:?} at {width}: {gone:?} went before {ids:?}"
+                );
+            }
+            let right = fit.placed.last().map_or(0, |p| p.x + p.width);
+            assert!(right <= width);
+            before = Some(ids);
+        }
+    }
+}
+
+#[test]
+fn at_80_columns_no_essential_column_is_missing() {
+    let ids = |tab| -> Vec<&str> {
+        state(testkit::busy(), tab, (80, 24))
+            .fit(80)
+            .placed
+            .iter()
+            .map(|p| p.column.id)
+            .collect()
+    };
+    assert_eq!(
+        ids(Tab::Processes),
+        [
+            "pid", "command", "device", "qps", "tx_wr", "tx", "rx", "err", "retx", "p99"
+        ]
+    );
+    assert_eq!(
+        ids(Tab::Qps),
+        [
+            "device", "qpn", "type", "state", "pid", "owner", "tx_wr", "tx", "rx", "retx", "err"
+        ]
+    );
+    let devices = ids(Tab::Devices);
+    for id in [
+        "port", "state", "link", "tx", "tx_bar", "rx", "rx_bar", "drops", "retx",
+    ] {
+        assert!(devices.contains(&id), "{id}");
+    }
+}
+
+#[test]
+fn headings_fit_their_columns() {
+    for tab in Tab::ALL {
+        let mut s = state(testkit::one_row(), tab, (80, 24));
+        for units in [Units::Bits, Units::Bytes] {
+            s.settings.units = units;
+            for column in columns::spec(tab).columns {
+                let heading = column.heading(&s.ctx());
+                assert!(
+                    text::width(&heading) <= usize::from(column.width.0),
+                    "{tab:?} {heading}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_tree_keeps_every_row_once_and_children_below_their_parent() {
+    let mut snapshot = testkit::busy();
+    snapshot.processes[1].ppid = snapshot.processes[2].pid;
+    // /proc read at different times may show a cycle.
+    snapshot.processes[4].ppid = snapshot.processes[6].pid;
+    snapshot.processes[6].ppid = snapshot.processes[4].pid;
+    let mut s = state(snapshot, Tab::Processes, (120, 24));
+    typed(&mut s, "T");
+    let mut rows: Vec<usize> = s.table().order.iter().map(|e| e.at).collect();
+    let place = |at: usize| s.table().order.iter().position(|e| e.at == at);
+    assert_eq!(place(1), place(2).map(|p| p + 1));
+    rows.sort_unstable();
+    assert_eq!(rows, (0..7).collect::<Vec<_>>());
+}
+
+#[test]
+fn with_ten_thousand_qps_a_key_sorts_nothing_and_formats_only_what_is_seen() {
+    let mut s = state(testkit::many(), Tab::Qps, (200, 50));
+    let order = s.table().order.as_ptr();
+    let begin = Instant::now();
+    for _ in 0..20 {
+        typed(&mut s, "j");
+        let _ = draw(&s);
+    }
+    let each = begin.elapsed() / 20;
+    assert_eq!(
+        s.table().order.as_ptr(),
+        order,
+        "the order was made anew for a key"
+    );
+    // Unoptimised and on a busy machine; a frame of formatting every row would take seconds.
+    assert!(each.as_millis() < 100, "a key took {each:?}");
+}
+
+#[test]
+fn the_sort_mark_hides_nothing_of_a_heading() {
+    let mut s = state(testkit::busy(), Tab::Processes, (80, 24));
+    typed(&mut s, "<");
+    assert!(screen(&s).contains(" QPS▼TX WR/s  TX b/s"), "{}", screen(&s));
+}
+
+#[test]
+fn bars_are_equally_wide_so_that_they_compare() {
+    let s = state(testkit::busy(), Tab::Devices, (200, 50));
+    for width in 80..260 {
+        let fit = s.fit(width);
+        let bars: Vec<u16> = fit
+            .placed
+            .iter()
+            .filter(|p| p.column.id.ends_with("_bar"))
+            .map(|p| p.width)
+            .collect();
+        assert!(bars.windows(2).all(|w| w[0] == w[1]), "{width}: {bars:?}");
+    }
+}
+
+#[test]
+fn a_relative_scale_is_said_and_the_busiest_port_is_full() {
+    let mut snapshot = testkit::busy();
+    snapshot.ports[1].rate_bps = None;
+    let s = state(snapshot, Tab::Devices, (120, 24));
+    assert!(s.summary.scale.max > 0.0 && !s.summary.scale.link);
+    assert!(screen(&s).contains("TX of max"));
+    let s = state(testkit::one_row(), Tab::Devices, (120, 24));
+    assert!(
+        screen(&s).contains("TX pkt/s"),
+        "no port counts bytes\n{}",
+        screen(&s)
+    );
+}
+
+#[test]
+fn a_sum_of_nothing_known_is_unknown_and_of_something_is_a_floor() {
+    let s = state(testkit::empty(), Tab::Processes, (80, 24));
+    assert_eq!((s.summary.tx.rate, s.summary.wr.rate), (None, None));
+    assert!(screen(&s).contains("Tx -"));
+    let s = state(testkit::degraded(), Tab::Processes, (80, 24));
+    assert!(s.summary.tx.partial && s.summary.tx.rate.is_some());
+    assert!(screen(&s).contains("Tx ≥"));
+    let s = state(testkit::one_row(), Tab::Processes, (80, 24));
+    assert!(
+        s.summary.tx.rate.is_some(),
+        "rxe has no port bytes: what eBPF counted by QP stands in"
+    );
+}

@@ -1,0 +1,61 @@
+//! The mouse: click on a row, a tab, a heading; wheel.
+
+use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
+use ratatui::layout::Position;
+
+use super::super::keys::Action;
+use super::super::layout::{self, Layout};
+use super::super::state::{Detail, Mode, State};
+use super::super::tab::Tab;
+use super::{apply, move_by, scroll_detail, to_row};
+
+/// Takes an event of the mouse.
+pub(super) fn event(state: &mut State, mouse: MouseEvent) {
+    let layout = Layout::of(state);
+    let at = Position::new(mouse.column, mouse.row);
+    let wheel = match mouse.kind {
+        MouseEventKind::ScrollDown => 3,
+        MouseEventKind::ScrollUp => -3,
+        MouseEventKind::Down(MouseButton::Left) => 0,
+        _ => return,
+    };
+    if wheel != 0 {
+        if !layout::covered(&state.mode) && layout.detail.contains(at) {
+            scroll_detail(state, wheel);
+        } else {
+            move_by(state, wheel);
+        }
+        return;
+    }
+    if layout::covered(&state.mode) {
+        state.mode = Mode::View;
+        return;
+    }
+    if let Some((tab, ..)) = layout
+        .labels(state)
+        .into_iter()
+        .find(|(_, rect, _)| rect.contains(at))
+    {
+        state.go(tab);
+    } else if layout.heading.contains(at) {
+        let fit = state.fit(layout.heading.width);
+        let hit = fit
+            .placed
+            .iter()
+            .find(|p| (p.x..p.x + p.width).contains(&(at.x - layout.heading.x)));
+        if let Some(placed) = hit {
+            state.sort_by(placed.column);
+        }
+    } else if layout.rows.contains(at) {
+        let row = state.table().offset + usize::from(at.y - layout.rows.y);
+        if row < state.table().order.len() {
+            let again = row == state.table().cursor;
+            to_row(state, row);
+            if again && state.detail == Detail::Closed {
+                let _ = apply(state, Action::Detail);
+            }
+        }
+    } else if layout.banner.contains(at) {
+        state.go(Tab::Probes);
+    }
+}
