@@ -125,6 +125,9 @@ pub enum Command {
     /// Show every eBPF program: attached or not, why not, and what is missing without it
     Probes(ProbesArgs),
 
+    /// Make, remove and show SoftRoCE devices to try things on
+    Lab(crate::lab::LabArgs),
+
     /// Print the man page, or write all pages into a directory
     #[command(hide = true)]
     Man(ManArgs),
@@ -147,7 +150,7 @@ pub struct ProbesArgs {
 }
 
 /// Arguments of `man`.
-#[derive(Clone, Debug, PartialEq, Eq, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct ManArgs {
     /// Write rdmatop.1 and a page for each command into DIR
     #[arg(long, value_name = "DIR")]

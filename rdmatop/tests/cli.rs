@@ -198,7 +198,11 @@ fn hidden_commands_write_the_man_page_and_completions() {
         assert!(text(&output.stdout).contains("no-ebpf"), "{shell}");
     }
     let help = run(&["--help"]);
-    let shown = |name: &str| text(&help.stdout).lines().any(|line| line.split_whitespace().next() == Some(name));
+    let shown = |name: &str| {
+        text(&help.stdout)
+            .lines()
+            .any(|line| line.split_whitespace().next() == Some(name))
+    };
     assert!(shown("probes") && !shown("man") && !shown("completions"));
 }
 

@@ -1,5 +1,6 @@
 //! This machine's sources for a plan.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use tokio::sync::oneshot;
@@ -78,15 +79,17 @@ fn ebpf(manager: Manager) -> Pushing {
 
 /// A one-shot sender that two owners share; the first to speak is heard.
 #[derive(Clone)]
-struct SharedTell(std::sync::Arc<std::sync::Mutex<Option<oneshot::Sender<Result<usize, String>>>>>);
+struct SharedTell(Arc<Mutex<Option<Tell>>>);
+
+type Tell = oneshot::Sender<Result<usize, String>>;
 
 impl SharedTell {
-    fn new(to: oneshot::Sender<Result<usize, String>>) -> Self {
-        Self(std::sync::Arc::new(std::sync::Mutex::new(Some(to))))
+    fn new(to: Tell) -> Self {
+        Self(Arc::new(Mutex::new(Some(to))))
     }
 
     fn once(&self, outcome: Result<usize, String>) {
-        let mut to = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut to = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(to) = to.take() {
             // The mode may have ended meanwhile.
             let _ = to.send(outcome);
