@@ -262,11 +262,18 @@ fn listens_cm(port: u16) -> Result<Option<()>> {
 
 /// A pair whose receiver is stopped for `time` while the sender goes on: it meets RNR NAKs.
 pub fn with_stopped_receiver(iterations: u64, size: u64, time: Duration) -> Result<Pair> {
+    let packets = || lab::hw_counter(lab::DEVICE, "rcvd_pkts")?.context("no rcvd_pkts");
+    let before = packets()?;
     let pair = Perftest::new("ib_send_bw")
         .iterations(iterations)
         .size(size)
         .start()?;
+    // Both addresses are printed before the last word over TCP: a server stopped there would stop the client
+    // before its first message. Wait until packets flow.
     pair.wait_connected()?;
+    wait::for_some("packets of the pair", Duration::from_secs(20), || {
+        Ok((packets()? >= before + 500).then_some(()))
+    })?;
     pair.server.signal(libc::SIGSTOP)?;
     std::thread::sleep(time);
     pair.server.signal(libc::SIGCONT)?;
@@ -275,8 +282,9 @@ pub fn with_stopped_receiver(iterations: u64, size: u64, time: Duration) -> Resu
 
 /// A pair whose server was killed, and whose client has found out and ended. Every request asks for a completion.
 pub fn with_killed_server() -> Result<Pair> {
-    // rxe takes 7 retries, perftest's default, as endless; only with -R can another number be set.
-    let pair = Perftest::new("ib_send_bw")
+    // rxe takes 7 retries, perftest's default, as endless; only with -R can another number be set. It is then
+    // the RNR retry count too, so a send could fail on a slow receiver before its time: RDMA WRITE cannot.
+    let pair = Perftest::new("ib_write_bw")
         .cm()
         .iterations(1_000_000)
         .size(1024)
@@ -284,6 +292,11 @@ pub fn with_killed_server() -> Result<Pair> {
     let mut pair = pair.args(&["--retry_count=1"]).start()?;
     pair.wait_connected()?;
     std::thread::sleep(Duration::from_secs(1));
+    ensure!(
+        pair.client.ended()?.is_none(),
+        "the client ended before its peer was killed:\n{}",
+        pair.client.out.text()
+    );
     pair.server.signal(libc::SIGKILL)?;
     let status = pair.client.wait(LIMIT)?;
     ensure!(
