@@ -55,7 +55,7 @@ pub struct ViewArgs {
     #[arg(short, long, value_name = "SECS", value_parser = delay, allow_negative_numbers = true)]
     pub delay: Option<Duration>,
 
-    /// End by itself after so many seconds
+    /// End by itself after so many seconds; a trace counts them from when its programs are attached
     #[arg(long, value_name = "SECS", value_parser = run_time, conflicts_with = "once", allow_negative_numbers = true)]
     pub duration: Option<Duration>,
 

@@ -83,20 +83,22 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
     };
     let why = {
         let pumping = pump.run(&sink, &mut delay, &mut ending, check);
-        let deadline = deadline(begin, plan.duration);
         let unread = unread(look_at.as_fd());
-        tokio::pin!(pumping, deadline, unread);
+        tokio::pin!(pumping, unread);
         let mut starting = true;
+        // Counted from the attach: loading may take seconds, and those show nothing.
+        let mut until = None;
         let why = loop {
             tokio::select! {
                 done = &mut pumping => break Why::Pump(done),
                 signal = signals.next() => break Why::Signal(signal),
-                () = &mut deadline => break Why::Duration,
+                () = reached(until) => break Why::Duration,
                 () = &mut unread => break Why::Reader(Ok(Written::ReaderGone)),
                 written = &mut writer.outcome => break Why::Reader(written.unwrap_or(Ok(Written::ReaderGone))),
                 outcome = &mut started, if starting => match outcome {
                     Ok(Ok(programs)) => {
                         starting = false;
+                        until = plan.duration.map(|duration| Instant::now() + duration);
                         say(&format!("rdmatop: tracing, programs attached: {programs}; Ctrl-C ends"));
                     }
                     Ok(Err(why)) => break Why::NoEvents(why),
@@ -107,7 +109,9 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
         // Every way out asks the sources for what they still have, and waits for no more than the grace.
         stop();
         if !matches!(why, Why::Pump(_)) {
-            end.send_replace(Some(Instant::now() + GRACE));
+            // Before the attach there is nothing that could still come.
+            let grace = if starting { Duration::ZERO } else { GRACE };
+            end.send_replace(Some(Instant::now() + grace));
             // It can only fail on what the first snapshot says, and an end that was asked for wins over that.
             let _ = pumping.await;
         }
@@ -142,9 +146,9 @@ impl Why {
     }
 }
 
-async fn deadline(begin: Instant, duration: Option<Duration>) {
-    match duration {
-        Some(duration) => sleep_until(begin + duration).await,
+async fn reached(until: Option<Instant>) {
+    match until {
+        Some(until) => sleep_until(until).await,
         None => std::future::pending().await,
     }
 }
