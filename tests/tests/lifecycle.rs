@@ -220,7 +220,11 @@ fn a_reused_number_is_another_qp() -> Result<()> {
         "no number came back: {numbers:?}, {} QPs",
         created.len()
     );
-    assert_eq!(created.integers("qp_uid").len(), created.len(), "two QPs share an identity");
+    assert_eq!(
+        created.integers("qp_uid").len(),
+        created.len(),
+        "two QPs share an identity"
+    );
     for qp in created.all() {
         let life = traced.events.filter(|event| event["qp_uid"] == qp["qp_uid"]);
         assert_eq!(life.kind("qp_destroy").len(), 1, "{qp} has not its own end");
@@ -440,7 +444,11 @@ fn filters_keep_what_they_name() -> Result<()> {
     let unknown = rdmatop::command(&["--trace", "--device", "nosuch0"])?.output()?;
     let said = String::from_utf8_lossy(&unknown.stderr);
     assert_eq!(unknown.status.code(), Some(1), "{said}");
-    assert!(said.lines().any(|line| line.contains("nosuch0") && line.contains(DEVICE)), "{said}");
+    assert!(
+        said.lines()
+            .any(|line| line.contains("nosuch0") && line.contains(DEVICE)),
+        "{said}"
+    );
 
     let waiting = Traffic::start("qp-churn", &["--count", "3", "--wait"])?;
     let pid = id(&waiting.ready()?, "pid")?;

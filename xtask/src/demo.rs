@@ -71,16 +71,35 @@ exit $code
 
 /// Runs the command; the exit status is rdmatop's.
 pub(crate) fn main(args: &DemoArgs) -> Result<u8> {
-    setup::ensure(SetupArgs { no_kernels: true, ..SetupArgs::default() }, true)?;
+    setup::ensure(
+        SetupArgs {
+            no_kernels: true,
+            ..SetupArgs::default()
+        },
+        true,
+    )?;
     let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.args(["build", "--quiet", "--release", "--package", "rdmatop"]).current_dir(paths::repo());
+    build
+        .args(["build", "--quiet", "--release", "--package", "rdmatop"])
+        .current_dir(paths::repo());
     step::run("build rdmatop", &mut build)?;
     let program = paths::target().join("release/rdmatop");
     let screen = stdout().is_terminal();
     if has_device() {
-        eprintln!("demo: this machine has an RDMA device: sudo {} {}", program.display(), args.args.join(" "));
-        let root = Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout.trim_ascii() == b"0");
-        let mut run = if root { Command::new(&program) } else { Command::new("sudo") };
+        eprintln!(
+            "demo: this machine has an RDMA device: sudo {} {}",
+            program.display(),
+            args.args.join(" ")
+        );
+        let root = Command::new("id")
+            .arg("-u")
+            .output()
+            .is_ok_and(|out| out.stdout.trim_ascii() == b"0");
+        let mut run = if root {
+            Command::new(&program)
+        } else {
+            Command::new("sudo")
+        };
         if !root {
             run.arg(&program);
         }
@@ -88,19 +107,34 @@ pub(crate) fn main(args: &DemoArgs) -> Result<u8> {
             run.arg("--once");
         }
         let status = run.args(&args.args).status().context("cannot start rdmatop")?;
-        return Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1));
+        return Ok(status
+            .code()
+            .and_then(|code| u8::try_from(code).ok())
+            .unwrap_or(1));
     }
-    eprintln!("demo: no RDMA device here: booting Linux {} with SoftRoCE and perftest traffic", args.kernel);
+    eprintln!(
+        "demo: no RDMA device here: booting Linux {} with SoftRoCE and perftest traffic",
+        args.kernel
+    );
     let mut lab = Command::new(env::current_exe().context("cannot tell what program this is")?);
     lab.args(["lab", "run", "--kernel", &args.kernel, "--timeout", "86400"]);
     let terminal = screen && !args.args.iter().any(|arg| arg == "--once" || arg == "--json");
     if terminal {
         lab.arg("--tty");
     }
-    let script = if args.args.is_empty() && !screen { PAIR } else { TRAFFIC };
-    lab.args(["--", "sh", "-c", script, "demo"]).arg(&program).args(&args.args);
+    let script = if args.args.is_empty() && !screen {
+        PAIR
+    } else {
+        TRAFFIC
+    };
+    lab.args(["--", "sh", "-c", script, "demo"])
+        .arg(&program)
+        .args(&args.args);
     let status = lab.status().context("cannot start the lab")?;
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+    Ok(status
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(1))
 }
 
 fn has_device() -> bool {

@@ -2,6 +2,7 @@
 
 use std::{
     env,
+    fmt::Write as _,
     io::{BufRead as _, BufReader},
     path::PathBuf,
     process::{Command, Stdio},
@@ -79,7 +80,11 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
     if !args.only_lab {
         let started = Instant::now();
         let tally = style_and_units(args)?;
-        parts.push(("style and unit tests".into(), tally, started.elapsed().as_secs_f64()));
+        parts.push((
+            "style and unit tests".into(),
+            tally,
+            started.elapsed().as_secs_f64(),
+        ));
     }
     if !args.no_lab {
         let binaries = lab_binaries()?;
@@ -90,19 +95,32 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
             let started = Instant::now();
             println!("\n== Linux {} ==", series.name);
             let tally = on_kernel(series.name, &binaries, args)?;
-            parts.push((format!("Linux {}", series.name), tally, started.elapsed().as_secs_f64()));
+            parts.push((
+                format!("Linux {}", series.name),
+                tally,
+                started.elapsed().as_secs_f64(),
+            ));
         }
         if let Some(unknown) = args.kernel.iter().find(|name| kernel::find(name).is_err()) {
             bail!("no kernel {unknown} in the lab; there are 5.10, 6.1, 6.12 and 7.2");
         }
     }
     let mut all = Tally::default();
-    println!("\n{:24} {:>7} {:>7} {:>8} {:>8}", "part", "passed", "failed", "skipped", "seconds");
+    println!(
+        "\n{:24} {:>7} {:>7} {:>8} {:>8}",
+        "part", "passed", "failed", "skipped", "seconds"
+    );
     for (name, tally, seconds) in &parts {
-        println!("{name:24} {:>7} {:>7} {:>8} {seconds:>8.0}", tally.passed, tally.failed, tally.skipped);
+        println!(
+            "{name:24} {:>7} {:>7} {:>8} {seconds:>8.0}",
+            tally.passed, tally.failed, tally.skipped
+        );
         all.add(*tally);
     }
-    println!("\n{} passed, {} failed, {} skipped", all.passed, all.failed, all.skipped);
+    println!(
+        "\n{} passed, {} failed, {} skipped",
+        all.passed, all.failed, all.skipped
+    );
     Ok(u8::from(all.failed > 0))
 }
 
@@ -120,10 +138,24 @@ fn style_and_units(args: &TestArgs) -> Result<Tally> {
         Ok(())
     };
     check("rustfmt", &mut cargo(&["fmt", "--all", "--check"]))?;
-    let clippy = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
+    let clippy = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--quiet",
+        "--",
+        "-D",
+        "warnings",
+    ];
     check("clippy", &mut cargo(&clippy))?;
-    ebpf::main(ebpf::BuildArgs { clippy: false, quiet: true })?;
-    ebpf::main(ebpf::BuildArgs { clippy: true, quiet: true })?;
+    ebpf::main(ebpf::BuildArgs {
+        clippy: false,
+        quiet: true,
+    })?;
+    ebpf::main(ebpf::BuildArgs {
+        clippy: true,
+        quiet: true,
+    })?;
     tally.passed += 2;
     let mut test = cargo(&["test", "--no-fail-fast"]);
     test.env("INSTA_UPDATE", "no");
@@ -137,8 +169,17 @@ fn style_and_units(args: &TestArgs) -> Result<Tally> {
 
 /// Builds rdmatop and the kernel tests; returns the tests' executables.
 fn lab_binaries() -> Result<Vec<PathBuf>> {
-    step::run("build rdmatop", &mut cargo(&["build", "--quiet", "--release", "--package", "rdmatop"]))?;
-    let build = ["test", "--package", "rdmatop-tests", "--no-run", "--message-format=json-render-diagnostics"];
+    step::run(
+        "build rdmatop",
+        &mut cargo(&["build", "--quiet", "--release", "--package", "rdmatop"]),
+    )?;
+    let build = [
+        "test",
+        "--package",
+        "rdmatop-tests",
+        "--no-run",
+        "--message-format=json-render-diagnostics",
+    ];
     let text = step::run("build the kernel tests", &mut cargo(&build))?;
     let found = executables(&text);
     if found.is_empty() {
@@ -169,11 +210,26 @@ fn on_kernel(kernel: &str, binaries: &[PathBuf], args: &TestArgs) -> Result<Tall
     let mut script = String::from("bad=0\n");
     for binary in binaries {
         let filter = args.filter.as_deref().unwrap_or_default();
-        script.push_str(&format!("'{}' --test-threads=1 {filter} || bad=1\n", binary.display()));
+        let _ = writeln!(
+            script,
+            "'{}' --test-threads=1 {filter} || bad=1",
+            binary.display()
+        );
     }
     script.push_str("exit $bad\n");
     let mut lab = Command::new(env::current_exe().context("cannot tell what program this is")?);
-    lab.args(["lab", "run", "--kernel", kernel, "--timeout", &args.timeout.to_string(), "--", "sh", "-c", &script]);
+    lab.args([
+        "lab",
+        "run",
+        "--kernel",
+        kernel,
+        "--timeout",
+        &args.timeout.to_string(),
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ]);
     lab.env("RDMATOP", paths::target().join("release/rdmatop"));
     lab.stdout(Stdio::piped()).stdin(Stdio::null());
     let (mut tally, code) = read(lab)?;
@@ -196,7 +252,9 @@ fn follow(mut command: Command) -> Result<Tally> {
 }
 
 fn read(mut command: Command) -> Result<(Tally, i32)> {
-    let mut child = command.spawn().with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot start {}", command.get_program().display()))?;
     let mut tally = Tally::default();
     if let Some(out) = child.stdout.take() {
         for line in BufReader::new(out).split(b'\n') {
@@ -221,7 +279,14 @@ mod tests {
         tally.line("test a ... SKIPPED a: not on this kernel");
         tally.line("test b ... ok");
         tally.line("test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
-        assert_eq!(tally, Tally { passed: 14, failed: 2, skipped: 2 });
+        assert_eq!(
+            tally,
+            Tally {
+                passed: 14,
+                failed: 2,
+                skipped: 2
+            }
+        );
     }
 
     #[test]
