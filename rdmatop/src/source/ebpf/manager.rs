@@ -16,6 +16,7 @@ use rdmatop_common::event::decode;
 use tokio::{io::unix::AsyncFd, sync::Notify, time::sleep};
 
 use super::{
+    datapath,
     plan::CONTROL_PLANE,
     session::{Options, Session, SessionError},
     status::SharedStatus,
@@ -147,7 +148,9 @@ impl Manager {
         self.sweep.adopt(&mut session);
         let attached = session.attached();
         self.status.update(|status| {
-            status.state = EbpfState::On { datapath: None };
+            status.state = EbpfState::On {
+                datapath: session.datapath().map(str::to_owned),
+            };
             status.probes = session.verdicts().to_vec();
             status.notes = session.problems().iter().map(|why| no_offsets(why)).collect();
             if !first {
@@ -241,6 +244,7 @@ type Generations = BTreeMap<&'static str, Option<u64>>;
 fn module_generations(root: &Path) -> Generations {
     CONTROL_PLANE
         .iter()
+        .chain(datapath::hooks().map(|hot| &hot.kprobe))
         .map(|hook| {
             (
                 hook.module,
