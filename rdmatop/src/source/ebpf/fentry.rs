@@ -24,7 +24,7 @@ use super::{btf::Btf, plan::Entry};
 
 /// Why a program is not on.
 #[derive(Debug, thiserror::Error)]
-pub enum FentryError {
+pub(super) enum FentryError {
     /// aya-obj could not read or link the object.
     #[error("cannot link the object: {0}")]
     Link(String),

@@ -157,7 +157,7 @@ impl Session {
         let mut datapath = None;
         for path in DATA_PATHS {
             let loader = fast_loader(options.attach, path, &ebpf, object, &facts, &mut btf);
-            let (verdicts, fast) = attach_datapath(&mut ebpf, path, &facts, loader);
+            let (verdicts, fast) = attach_datapath(&mut ebpf, path, &facts, loader.as_ref());
             let on = |i: usize| {
                 verdicts
                     .get(i)
@@ -258,6 +258,8 @@ impl Session {
         if let Some(log) = &mut self.log {
             log.flush();
         }
+    }
+
     /// How the data path is entered: `kprobe` or `fentry`; `None` when it is not counted.
     pub fn datapath(&self) -> Option<&'static str> {
         self.datapath
@@ -320,12 +322,12 @@ fn attach_datapath(
     ebpf: &mut Ebpf,
     path: &DataPath,
     facts: &Facts,
-    loader: Option<Result<Loader, String>>,
+    loader: Option<&Result<Loader, String>>,
 ) -> (Vec<ProbeVerdict>, Vec<Link>) {
     let mut links = Vec::new();
     let mut verdicts = Vec::with_capacity(path.hooks.len());
     for HotHook { kprobe, fast } in path.hooks {
-        let why_slow = match (fast, &loader) {
+        let why_slow = match (fast, loader) {
             (Some((program, entry)), Some(Ok(loader))) => match plan::decide(kprobe, facts) {
                 Decision::Attach(partial) => match loader.attach(program, *entry, kprobe.symbol) {
                     Ok(link) => {

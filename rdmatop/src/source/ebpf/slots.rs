@@ -57,8 +57,8 @@ impl SlotMap {
             .info()
             .map_err(|_| SlotsError::NoMap("QP_SLOTS"))?
             .max_entries();
-        let bytes = NonZeroUsize::new(count as usize * size_of::<QpSlot>())
-            .ok_or(SlotsError::NoMap("QP_SLOTS"))?;
+        let bytes =
+            NonZeroUsize::new(count as usize * size_of::<QpSlot>()).ok_or(SlotsError::NoMap("QP_SLOTS"))?;
         // SAFETY: a new shared mapping at an address of the kernel's choice; the size is the map's, which the
         // kernel rounds up to pages itself. QpSlot's size is a multiple of 8, so the array has no gaps.
         let address = unsafe {
