@@ -43,7 +43,7 @@ pub struct ViewArgs {
     #[arg(long, conflicts_with = "no_ebpf", help_heading = "Mode")]
     pub trace: bool,
 
-    /// Measure once over --delay, print, and exit
+    /// Measure once over --delay (Ctrl-C ends it early), print, and exit
     #[arg(long, conflicts_with = "trace", help_heading = "Mode")]
     pub once: bool,
 

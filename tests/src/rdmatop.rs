@@ -40,12 +40,12 @@ pub fn command(args: &[&str]) -> Result<Command> {
 }
 
 /// Waits until the line on stderr that says counting has started:
-/// `rdmatop: tracing N programs on kernel X`.
+/// `rdmatop: tracing, ...`, or `rdmatop: measuring ...` of a window.
 pub fn wait_counting(child: &Child) -> Result<String> {
     child
         .err
         .wait_for("line `rdmatop: tracing ...` on stderr", ATTACH, |line| {
-            line.starts_with("rdmatop: tracing ") && line.contains("program")
+            line.starts_with("rdmatop: tracing") || line.starts_with("rdmatop: measuring")
         })
 }
 
@@ -130,6 +130,8 @@ impl Window {
             self.child.ended()?.is_none(),
             "the window of {seconds} s closed before the traffic ended"
         );
+        // The traffic is over: no need to wait for the rest of the window.
+        self.child.signal(libc::SIGINT)?;
         self.child.succeed(Duration::from_secs(seconds) + END)?;
         Snapshot::parse(&self.child.out.text())
     }

@@ -8,6 +8,7 @@ use tokio::time::{sleep, timeout};
 
 use super::plan::{Mode, Plan};
 use super::pump::{Pump, Settings};
+use super::signals::Signals;
 use super::source::Sources;
 use super::{nothing_to_show, ready, say, sort, targets};
 use crate::exit::{Exit, Stop, written};
@@ -54,7 +55,21 @@ async fn measure(plan: &Plan, mut sources: Sources) -> Result<(Arc<Snapshot>, Op
     let nothing = nothing_to_show(plan, no_rdma.as_deref(), pump.latest().devices.len());
     if nothing.is_none() {
         targets::device(&plan.filter, pump.latest())?;
-        pump.wait(sleep(plan.delay)).await;
+        let mut signals = Signals::take()?;
+        if plan.delay_given {
+            // Who chose the window waits for it, and may have seen enough before it closes.
+            let seconds = plan.delay.as_secs_f64();
+            say(&format!(
+                "rdmatop: measuring for {seconds} s; Ctrl-C ends it early"
+            ));
+        }
+        let closed = async {
+            tokio::select! {
+                () = sleep(plan.delay) => {}
+                _ = signals.next() => {}
+            }
+        };
+        pump.wait(closed).await;
         pump.sample().await?;
         targets::rdma_process(&plan.filter, pump.latest(), &Root::default())?;
     }
