@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(
             names,
             [
-                "ring", "stash", "slot", "verb", "walk", "stamp", "return", "decode", "channel"
+                "ring", "stash", "slot", "verb", "walk", "stamp", "return", "missed", "decode", "channel"
             ]
         );
     }
