@@ -147,10 +147,16 @@ pub mod loss {
     /// A return probe did not fire (the kernel had no free return instance): that call made no record. Seen
     /// when the same thread enters the same function again.
     pub const RETURN: u32 = 6;
+    /// The kernel skipped a program of the data path, because it was already running on that CPU: fentry
+    /// programs can be preempted by a task that enters the same function. Counts of completions,
+    /// retransmissions and doorbells may be short by as many; what is a ring's index is not.
+    pub const MISSED: u32 = 7;
     /// Number of causes.
-    pub const COUNT: u32 = 7;
+    pub const COUNT: u32 = 8;
     /// A word for each, stable: JSON's `where`.
-    pub const NAMES: [&str; COUNT as usize] = ["ring", "stash", "slot", "verb", "walk", "stamp", "return"];
+    pub const NAMES: [&str; COUNT as usize] = [
+        "ring", "stash", "slot", "verb", "walk", "stamp", "return", "missed",
+    ];
 }
 
 /// The bucket that `value` ns belongs to.

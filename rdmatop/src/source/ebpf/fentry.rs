@@ -17,7 +17,7 @@ use aya::{
 };
 use aya_obj::{
     Object,
-    generated::{bpf_attach_type, bpf_attr, bpf_btf_info, bpf_cmd, bpf_prog_type},
+    generated::{bpf_attach_type, bpf_attr, bpf_btf_info, bpf_cmd, bpf_prog_info, bpf_prog_type},
 };
 
 use super::{btf::Btf, plan::Entry};
@@ -60,7 +60,21 @@ pub(super) struct Loader {
 #[derive(Debug)]
 pub(super) struct Link {
     _link: OwnedFd,
-    _program: OwnedFd,
+    pub(super) program: OwnedFd,
+}
+
+/// Times that the kernel skipped a program because it was already running on the CPU (`recursion_misses`, Linux
+/// 5.12 for fentry and 6.7 for kprobes; 0 before).
+pub(super) fn misses(program: &OwnedFd) -> io::Result<u64> {
+    // SAFETY: plain integers; zero asks for none of the arrays.
+    let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
+    let mut attr = empty();
+    attr.info.bpf_fd = program.as_raw_fd().cast_unsigned();
+    attr.info.info_len = u32::try_from(size_of::<bpf_prog_info>()).unwrap_or(0);
+    attr.info.info = std::ptr::from_mut(&mut info) as u64;
+    // SAFETY: the info outlives the call, and its length is its own.
+    unsafe { raw_bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr) }?;
+    Ok(info.recursion_misses)
 }
 
 fn data(map: &Map) -> Option<&MapData> {
@@ -157,10 +171,7 @@ impl Loader {
                 error,
             }
         })?;
-        Ok(Link {
-            _link: link,
-            _program: program,
-        })
+        Ok(Link { _link: link, program })
     }
 }
 

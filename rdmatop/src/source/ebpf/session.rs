@@ -1,6 +1,10 @@
 //! One load of the object: offsets in, programs attached one by one, a verdict for each.
 
-use std::{collections::BTreeSet, io};
+use std::{
+    collections::BTreeSet,
+    io,
+    os::fd::{AsFd, OwnedFd},
+};
 
 use aya::{
     Ebpf, EbpfLoader,
@@ -79,7 +83,7 @@ pub struct Session {
     datapath: Option<&'static str>,
     slots: Option<SlotMap>,
     /// Dropped with the session, which detaches.
-    _links: Vec<Link>,
+    links: Vec<Link>,
 }
 
 /// Removes the limit on locked memory, which kernels before 5.11 charge maps to. Later ones do not care.
@@ -215,7 +219,7 @@ impl Session {
             attached,
             datapath,
             slots,
-            _links: links,
+            links,
         };
         session.set_enabled(true)?;
         Ok(session)
@@ -263,6 +267,18 @@ impl Session {
     /// How the data path is entered: `kprobe` or `fentry`; `None` when it is not counted.
     pub fn datapath(&self) -> Option<&'static str> {
         self.datapath
+    }
+
+    /// Descriptors of the data path's programs, to read what the kernel skipped.
+    pub(super) fn datapath_programs(&self) -> Vec<OwnedFd> {
+        let kprobes = datapath::hooks()
+            .filter_map(|hot| self.ebpf.program(hot.kprobe.program))
+            .filter_map(|program| match program {
+                Program::KProbe(probe) => probe.fd().ok()?.as_fd().try_clone_to_owned().ok(),
+                _ => None,
+            });
+        let fast = self.links.iter().filter_map(|link| link.program.try_clone().ok());
+        kprobes.chain(fast).collect()
     }
 
     /// Takes the QP counters out, once.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap as StdHashMap,
+    os::fd::OwnedFd,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -14,7 +15,7 @@ use rdmatop_common::{
     names::map,
 };
 
-use super::{session::Session, slots::SlotMap};
+use super::{fentry::misses, session::Session, slots::SlotMap};
 use crate::model::input::{SlotsSample, VerbsSample};
 
 /// ABI types as aya wants them: foreign trait and foreign type need a wrapper of ours.
@@ -47,17 +48,21 @@ struct Maps {
     errors: HashMap<MapData, ErrorKey, u64>,
     /// `None` where no data path is counted.
     slots: Option<SlotMap>,
+    /// Programs of the data path.
+    programs: Vec<OwnedFd>,
 }
 
 impl Maps {
     fn of(session: &mut Session) -> Option<Self> {
         let slots = session.take_slots();
+        let programs = session.datapath_programs();
         let mut take = |name: &str| -> Option<Map> { session.take_map(name) };
         Some(Self {
             losses: PerCpuArray::try_from(take(map::LOSSES)?).ok()?,
             verbs: HashMap::try_from(take(map::VERBS)?).ok()?,
             errors: HashMap::try_from(take(map::VERB_ERRORS)?).ok()?,
             slots,
+            programs,
         })
     }
 }
@@ -106,6 +111,9 @@ impl MapSweep {
                 if let Ok(values) = maps.losses.get(&cause, 0) {
                     *sum += values.iter().sum::<u64>();
                 }
+            }
+            if let Some(sum) = sums.get_mut(loss::MISSED as usize) {
+                *sum += maps.programs.iter().filter_map(|p| misses(p).ok()).sum::<u64>();
             }
         }
         sums

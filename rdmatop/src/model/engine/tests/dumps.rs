@@ -142,7 +142,7 @@ fn lost_records_are_told_and_repaired_by_a_dump() {
     let mut host = Host::new();
     let t = host.now;
     host.qp(create(t, 0xa0, 17));
-    let events = host.apply(Input::Losses([40, 2, 0, 0, 0, 0, 0]));
+    let events = host.apply(Input::Losses([40, 2, 0, 0, 0, 0, 0, 0]));
     let told: Vec<_> = events
         .iter()
         .map(|e| (e.event.name(), e.lost_where, e.count))
@@ -162,7 +162,7 @@ fn lost_records_are_told_and_repaired_by_a_dump() {
         [(17, true), (18, false)]
     );
     assert_eq!(snapshot.health.lost_events, 42);
-    assert!(host.apply(Input::Losses([40, 2, 0, 0, 0, 0, 0])).is_empty());
+    assert!(host.apply(Input::Losses([40, 2, 0, 0, 0, 0, 0, 0])).is_empty());
 }
 
 #[test]

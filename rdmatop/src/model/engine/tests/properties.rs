@@ -55,7 +55,7 @@ enum Step {
         pid: u32,
         size: u64,
     },
-    Losses([u64; 7]),
+    Losses([u64; 8]),
     Verbs {
         pid: u32,
         calls: u64,
@@ -85,7 +85,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => pid.clone().prop_map(|pid| Step::Gone { pid }),
         1 => (any::<bool>(), object, pid.clone(), any::<u64>())
             .prop_map(|(add, object, pid, size)| Step::Region { add, object, pid, size }),
-        1 => any::<[u64; 7]>().prop_map(Step::Losses),
+        1 => any::<[u64; 8]>().prop_map(Step::Losses),
         1 => (pid, any::<u64>(), any::<u64>()).prop_map(|(pid, calls, errors)| Step::Verbs { pid, calls, errors }),
         3 => (0u64..2 * SECOND).prop_map(|ns| Step::Pass { ns }),
     ]

@@ -142,7 +142,7 @@ fn errors_are_unknown_until_verbs_are_counted_and_when_some_were_not() {
     assert_eq!(host.process(231).verb_errors, None);
     sample(&mut host, &[], &[]);
     assert_eq!(host.process(231).verb_errors.unwrap().total, 0);
-    host.apply(Input::Losses([0, 0, 0, 5, 0, 0, 0]));
+    host.apply(Input::Losses([0, 0, 0, 5, 0, 0, 0, 0]));
     assert_eq!(host.process(231).verb_errors, None);
 }
 
