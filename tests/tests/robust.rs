@@ -316,3 +316,32 @@ fn probes_names_every_program_with_a_verdict() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn lab_up_makes_devices_and_lab_down_removes_just_those() -> Result<()> {
+    let Some(_lab) = Lab::enter("lab up and down") else {
+        return Ok(());
+    };
+    let say = |args: &[&str]| -> Result<String> { output(&mut rdmatop::command(args)?) };
+    let before = lab::devices()?;
+    // rxe0 is the lab's own: up leaves it alone, says so, and makes the second.
+    let up = say(&["lab", "up", "--devices", "2"])?;
+    let made: Vec<_> = lab::devices()?
+        .into_iter()
+        .filter(|name| !before.contains(name))
+        .collect();
+    ensure!(made.len() == 1, "made {made:?}: {up}");
+    let status = say(&["lab", "status"])?;
+    ensure!(
+        made.iter()
+            .chain(&before)
+            .all(|name| status.contains(name.as_str())),
+        "{status}"
+    );
+    say(&["lab", "up", "--devices", "2"])?;
+    ensure!(lab::devices()?.len() == before.len() + 1, "a second up made more");
+    say(&["lab", "down"])?;
+    assert_eq!(lab::devices()?, before, "down removed more or less than up made");
+    say(&["lab", "down"])?;
+    Ok(())
+}
