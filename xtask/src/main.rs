@@ -11,6 +11,7 @@ mod ebpf;
 mod ebpf_toolchain;
 mod lab;
 mod paths;
+mod screens;
 mod setup;
 mod step;
 mod test;
@@ -38,6 +39,8 @@ enum Cmd {
     Setup(setup::SetupArgs),
     /// Run the main job on real RDMA traffic, in the lab where this machine has no RDMA device
     Demo(demo::DemoArgs),
+    /// Take the documentation's screens from a real run in the lab
+    Screens(screens::ScreensArgs),
     /// Run everything that must pass: style, unit tests, kernel tests on four kernels
     Test(test::TestArgs),
 }
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Cmd::BuildEbpf(args) => ebpf::main(args),
         Cmd::Setup(args) => setup::main(args),
         Cmd::Demo(args) => demo::main(&args),
+        Cmd::Screens(args) => screens::main(&args),
         Cmd::Test(args) => test::main(&args),
     };
     match result {
