@@ -16,6 +16,9 @@ pub(super) struct Qps {
     all: BTreeMap<u64, Qp>,
     by_key: HashMap<Key, u64>,
     by_object: HashMap<u64, u64>,
+    /// By address and number, ended ones too: a slot that is read after its QP has gone finds it here although the
+    /// address has another tenant.
+    by_birth: HashMap<(u64, u32), u64>,
     /// Numbers of QPs that ended and are not forgotten, and when.
     ended_keys: HashMap<Key, u64>,
     ended: VecDeque<(u64, u64)>,
@@ -87,6 +90,15 @@ impl Qps {
                 .is_none_or(|ended| ts_ns <= ended.saturating_add(INVERSION_NS));
             if qp.is_younger_than(ts_ns) {
                 // Told of late: the address has had another tenant since.
+                let before = key.and_then(|key| self.by_birth.get(&(object, key.qpn)));
+                if let Some(before) = before.and_then(|uid| self.all.get(uid))
+                    && !before.is_younger_than(ts_ns)
+                    && before
+                        .ended_ns
+                        .is_none_or(|ended| ts_ns <= ended.saturating_add(INVERSION_NS))
+                {
+                    return Some(before.uid);
+                }
             } else if same_number && in_time {
                 return Some(uid);
             } else {
@@ -234,6 +246,7 @@ impl Qps {
         }
         if let Some(qp) = self.all.get_mut(&uid) {
             qp.object = object;
+            self.by_birth.insert((object, qp.key.qpn), uid);
         }
     }
 
@@ -335,6 +348,10 @@ impl Qps {
         let Some(qp) = self.all.remove(&uid) else { return };
         if self.by_object.get(&qp.object) == Some(&uid) {
             self.by_object.remove(&qp.object);
+        }
+        let birth = (qp.object, qp.key.qpn);
+        if self.by_birth.get(&birth) == Some(&uid) {
+            self.by_birth.remove(&birth);
         }
         if self.ended_keys.get(&qp.key).copied() == qp.ended_ns {
             self.ended_keys.remove(&qp.key);
