@@ -315,15 +315,25 @@ fn an_asynchronous_event_reaches_the_trace() -> Result<()> {
     let Some(_lab) = Lab::enter("async event") else {
         return Ok(());
     };
+    // The event comes from a softirq. Where that interrupts one of our own programs on the same CPU, the kernel skips
+    // the probe (trace_call_bpf, bpf_prog_active) and 6.1 does not even count it; so one of five has to come, and
+    // every one that comes has to be right.
     let trace = Trace::start(&[])?;
-    let done = traffic::run("sqd", &[])?;
+    let mut sent = BTreeSet::new();
+    for _ in 0..5 {
+        let done = traffic::run("sqd", &[])?;
+        assert_eq!(done["event"], "SQ_DRAINED", "the kernel sent no event: {done}");
+        sent.insert((id(&done, "pid")?, id(&done, "qpn")?));
+    }
     let events = trace.stop()?.events.kind("qp_error");
-    assert_eq!(done["event"], "SQ_DRAINED", "the kernel sent no event: {done}");
-    assert_eq!(events.len(), 1, "{:?}", events.all());
-    let event = &events.all()[0];
-    assert_eq!(event["async_event"], "SQ_DRAINED");
-    assert_eq!(event["qpn"], done["qpn"]);
-    assert_eq!(event["pid"], done["pid"]);
+    assert!(!events.is_empty(), "none of five events came");
+    let mut seen = BTreeSet::new();
+    for event in events.all() {
+        assert_eq!(event["async_event"], "SQ_DRAINED");
+        let of = (id(event, "pid")?, id(event, "qpn")?);
+        assert!(sent.contains(&of), "{event} is of no QP that drained");
+        assert!(seen.insert(of), "{event} came twice");
+    }
     Ok(())
 }
 
