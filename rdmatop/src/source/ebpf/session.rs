@@ -129,7 +129,7 @@ fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Facts {
 }
 
 impl Session {
-    /// Loads and attaches. Counting starts when all is attached.
+    /// Loads and attaches. Nothing is counted until [`Session::set_enabled`].
     pub fn start(options: &Options) -> Result<Self, SessionError> {
         let object = object::bytes().ok_or(SessionError::NoObject)?;
         let places = Places::default();
@@ -211,7 +211,7 @@ impl Session {
                 }
             }
         }
-        let mut session = Self {
+        Ok(Self {
             ebpf,
             log,
             verdicts,
@@ -220,13 +220,11 @@ impl Session {
             datapath,
             slots,
             links,
-        };
-        session.set_enabled(true)?;
-        Ok(session)
+        })
     }
 
     /// Switches counting and records on or off.
-    fn set_enabled(&mut self, on: bool) -> Result<(), SessionError> {
+    pub fn set_enabled(&mut self, on: bool) -> Result<(), SessionError> {
         let refused = |why: String| SessionError::Refused {
             what: "cannot switch counting on",
             why,
