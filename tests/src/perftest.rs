@@ -275,8 +275,9 @@ pub fn with_stopped_receiver(iterations: u64, size: u64, time: Duration) -> Resu
 
 /// A pair whose server was killed, and whose client has found out and ended. Every request asks for a completion.
 pub fn with_killed_server() -> Result<Pair> {
-    // rxe takes 7 retries, perftest's default, as endless; only with -R can another number be set.
-    let pair = Perftest::new("ib_send_bw")
+    // rxe takes 7 retries, perftest's default, as endless; only with -R can another number be set. It is then
+    // the RNR retry count too, so a send could fail on a slow receiver before its time: RDMA WRITE cannot.
+    let pair = Perftest::new("ib_write_bw")
         .cm()
         .iterations(1_000_000)
         .size(1024)
@@ -284,6 +285,11 @@ pub fn with_killed_server() -> Result<Pair> {
     let mut pair = pair.args(&["--retry_count=1"]).start()?;
     pair.wait_connected()?;
     std::thread::sleep(Duration::from_secs(1));
+    ensure!(
+        pair.client.ended()?.is_none(),
+        "the client ended before its peer was killed:\n{}",
+        pair.client.out.text()
+    );
     pair.server.signal(libc::SIGKILL)?;
     let status = pair.client.wait(LIMIT)?;
     ensure!(
