@@ -51,7 +51,6 @@ pub(super) enum Mode {
 pub(super) struct Plan {
     pub(super) mode: Mode,
     pub(super) delay: Duration,
-    pub(super) delay_given: bool,
     pub(super) duration: Option<Duration>,
     pub(super) filter: Filter,
     pub(super) sort: Option<SortColumn>,
@@ -76,7 +75,6 @@ pub(super) fn plan(cli: &Cli, terminal: &Terminal) -> Result<Plan, Stop> {
     Ok(Plan {
         mode,
         delay: view.delay(),
-        delay_given: view.delay.is_some(),
         duration: view.duration,
         filter: Filter {
             pid: view.pid,
