@@ -9,6 +9,8 @@ pub const HIST_BUCKETS: usize = 32;
 pub const OPCODES: usize = 16;
 /// Completion statuses counted apart: `IB_WC_*` 0 to 22 as they are, 23 for every other one.
 pub const WC_STATUSES: usize = 24;
+/// Doorbells remembered per QP, in WRs: a WR that is this far behind the newest has no latency ([`loss::STAMP`]).
+pub const STAMPS_PER_QP: usize = 256;
 /// QPs that can be counted at one time (default size of the slot array).
 pub const DEFAULT_SLOTS: u32 = 16_384;
 
@@ -20,9 +22,12 @@ pub mod slot_flag {
     pub const KERNEL: u32 = 2;
     /// `ib_destroy_qp_user` has returned 0: the counters are final and user space may free the slot.
     pub const DESTROYED: u32 = 4;
+    /// Receives come from a shared receive queue: [`super::QpSlot::rx_posted`] is not known per QP.
+    pub const SRQ: u32 = 8;
 }
 
-/// Counters of one QP. Totals since creation, or since attach ([`slot_flag::SINCE_ATTACH`]).
+/// Counters of one QP. Totals since creation, or since attach ([`slot_flag::SINCE_ATTACH`]: WRs that were on the
+/// queues at that moment count as posted, so that posted minus done is always what is outstanding).
 ///
 /// The array of these is mmapped by user space: reading ten thousand idle QPs costs no system call.
 /// Each field has one writing context, or is written with an atomic add (see rdmatop-ebpf).
@@ -47,9 +52,11 @@ pub struct QpSlot {
     pub tx_posted: u64,
     /// Send WRs finished, signalled or not (consumer index moves).
     pub tx_done: u64,
-    /// Bytes of send-side WRs posted (for RDMA READ: bytes asked for).
+    /// Bytes of send-side WRs posted (for RDMA READ: bytes asked for). Read from the queue when the provider
+    /// next looks at it, a moment after `tx_posted`.
     pub tx_bytes: u64,
-    /// Receive WRs posted.
+    /// Receive WRs posted, as of the last receive completion or modify: the program posts them without the
+    /// kernel. Not known with [`slot_flag::SRQ`].
     pub rx_posted: u64,
     /// Receive completions without error.
     pub rx_done: u64,
@@ -63,13 +70,13 @@ pub struct QpSlot {
     pub rnr_waits: u64,
     /// CQEs that the provider could not place: the CQ was full.
     pub cq_overflows: u64,
-    /// WRs that had finished before their doorbell was seen: without latency, not lost.
+    /// WRs without latency: they had finished before their doorbell was seen.
     pub latency_early: u64,
     /// Largest post-to-completion time, ns.
     pub latency_max_ns: u64,
     /// Sum of the post-to-completion times, ns.
     pub latency_sum_ns: u64,
-    /// Send WRs finished by opcode.
+    /// Send WRs by opcode, counted with `tx_bytes`: what was posted, whatever became of it.
     pub ops: [u64; OPCODES],
     /// Bytes of the send WRs by opcode.
     pub op_bytes: [u64; OPCODES],

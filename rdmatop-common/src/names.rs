@@ -24,6 +24,12 @@ pub mod map {
     pub const QP_INDEX: &str = "QP_INDEX";
     /// The slots.
     pub const QP_SLOTS: &str = "QP_SLOTS";
-    /// Free slot numbers: user space pushes, the kernel side pops.
+    /// Free slot numbers, last in first out: user space pushes, the kernel side pops.
     pub const FREE_SLOTS: &str = "FREE_SLOTS";
+    /// Device and QP number to `ib_qp *`.
+    pub const QPN_INDEX: &str = "QPN_INDEX";
+    /// Provider's queue to `ib_qp *`.
+    pub const QUEUE_QP: &str = "QUEUE_QP";
+    /// When a doorbell was rung, by slot and WR.
+    pub const STAMPS: &str = "STAMPS";
 }

@@ -7,9 +7,15 @@ use crate::maps::{EVENTS, LOSSES};
 /// Counts a loss. Per CPU, so no atomic is needed: a program is not preempted by itself on its CPU.
 #[inline(always)]
 pub(crate) fn lost(cause: u32) {
+    lost_many(cause, 1);
+}
+
+/// Counts several losses of one cause.
+#[inline(always)]
+pub(crate) fn lost_many(cause: u32, n: u64) {
     if let Some(count) = LOSSES.get_ptr_mut(cause) {
         // SAFETY: the pointer is this CPU's own element of the map, checked for null above.
-        unsafe { *count += 1 };
+        unsafe { *count += n };
     }
 }
 

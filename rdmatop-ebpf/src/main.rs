@@ -23,6 +23,8 @@ mod offsets;
 #[cfg(target_arch = "bpf")]
 mod shell;
 #[cfg(target_arch = "bpf")]
+mod slots;
+#[cfg(target_arch = "bpf")]
 mod task;
 
 #[cfg(not(target_arch = "bpf"))]

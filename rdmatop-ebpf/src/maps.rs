@@ -2,10 +2,10 @@
 
 use aya_ebpf::{
     macros::map,
-    maps::{Array, HashMap, LruHashMap, PerCpuArray, Queue, RingBuf},
+    maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, Stack},
 };
 use rdmatop_common::{
-    counters::{DEFAULT_SLOTS, QpSlot, VerbErrorKey, VerbKey, VerbStats, loss},
+    counters::{DEFAULT_SLOTS, QpSlot, STAMPS_PER_QP, VerbErrorKey, VerbKey, VerbStats, loss},
     event::{COMM_LEN, DEVICE_NAME_LEN, ObjectRecord, QpRecord},
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -64,9 +64,26 @@ pub(crate) static QP_INDEX: HashMap<u64, QpEntry> =
 #[map]
 pub(crate) static QP_SLOTS: Array<QpSlot> = Array::with_max_entries(DEFAULT_SLOTS, MMAPABLE);
 
-/// Free slots. User space pushes, create pops.
+/// Free slots. User space pushes, create pops. Last in, first out: the slots in use stay at the array's start,
+/// so a sweep is as long as there ever were QPs at one time.
 #[map]
-pub(crate) static FREE_SLOTS: Queue<u32> = Queue::with_max_entries(DEFAULT_SLOTS, 0);
+pub(crate) static FREE_SLOTS: Stack<u32> = Stack::with_max_entries(DEFAULT_SLOTS, 0);
+
+/// QP address by device address and QP number: a user CQE holds only the number. Written at create and destroy.
+#[map]
+pub(crate) static QPN_INDEX: HashMap<QpnKey, u64> =
+    HashMap::with_max_entries(65_536, 1 /* BPF_F_NO_PREALLOC */);
+
+/// QP address by the address of either of its queues. Written at create and destroy, read once when a queue is
+/// freed.
+#[map]
+pub(crate) static QUEUE_QP: HashMap<u64, u64> =
+    HashMap::with_max_entries(131_072, 1 /* BPF_F_NO_PREALLOC */);
+
+/// When the doorbells were rung, by slot and WR number. The doorbell writes, the completer reads. Nothing is ever
+/// cleared: a stamp carries the lap it belongs to (see `stamp` in body/rxe).
+#[map]
+pub(crate) static STAMPS: Array<[u64; STAMPS_PER_QP]> = Array::with_max_entries(DEFAULT_SLOTS, 0);
 
 /// A call in flight: the thread and the hook (one thread can be in modify and destroy at once, through a
 /// destroy that drains).
@@ -88,12 +105,49 @@ pub(crate) struct VerbCall {
     pub(crate) reserved: u32,
 }
 
-/// What is known of a QP.
+/// What is known of a QP. Counts are the slot's; index = (count + base) & mask in the provider's ring.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct QpEntry {
+    /// Number in `QP_SLOTS`, `UNKNOWN_U32` for a QP that is not counted.
     pub(crate) slot: u32,
+    /// `IB_QPS_*`, `UNKNOWN_U32` when not known.
     pub(crate) state: u32,
+    /// `struct ib_device *`.
+    pub(crate) device: u64,
+    /// `struct rxe_queue *` of the send and receive queue, 0 for none.
+    pub(crate) sq: u64,
+    pub(crate) rq: u64,
+    /// `struct rxe_queue_buf *` of the two: a QP's queues are never resized.
+    pub(crate) sq_ring: u64,
+    pub(crate) rq_ring: u64,
+    pub(crate) sq_mask: u32,
+    pub(crate) rq_mask: u32,
+    /// Log2 of the size of a send queue element.
+    pub(crate) sq_shift: u32,
+    /// Bits of `slot_flag`.
+    pub(crate) flags: u32,
+    pub(crate) sq_base: u64,
+    pub(crate) rq_base: u64,
+    /// Send WRs whose opcode and length have been read.
+    pub(crate) walked: u64,
+    /// Send WRs whose doorbell has been seen.
+    pub(crate) rung: u64,
+    /// Time of the doorbell of the WR that finished last, 0 = not known.
+    pub(crate) carry_ns: u64,
+    /// The PSN that no request has used yet.
+    pub(crate) fresh_psn: u32,
+    /// 1 when `fresh_psn` means something.
+    pub(crate) psn_known: u32,
+}
+
+/// A QP number on a device.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct QpnKey {
+    pub(crate) device: u64,
+    pub(crate) qpn: u32,
+    pub(crate) reserved: u32,
 }
 
 /// Owner of an rdma_cm id.

@@ -3,6 +3,8 @@ pub(crate) mod cm;
 pub(crate) mod object;
 pub(crate) mod qp;
 pub(crate) mod restrack;
+pub(crate) mod rxe;
+pub(crate) mod rxe_cq;
 pub(crate) mod verbs;
 
 use aya_ebpf::maps::HashMap;

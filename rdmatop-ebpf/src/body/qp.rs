@@ -7,13 +7,14 @@ use zerocopy::FromZeros as _;
 use super::{enter, hook};
 use crate::{
     emit::send,
-    maps::{QP_CALLS, QP_INDEX, QpEntry},
+    maps::{QP_CALLS, QP_INDEX},
     offsets::{
         OFF_ATTR_DEST_QPN, OFF_ATTR_PATH_MTU, OFF_ATTR_PORT, OFF_ATTR_RETRY_CNT, OFF_ATTR_RNR_RETRY,
         OFF_ATTR_RQ_PSN, OFF_ATTR_SGID_INDEX, OFF_ATTR_SQ_PSN, OFF_ATTR_STATE, OFF_ATTR_TIMEOUT,
         OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_PORT, OFF_QP_RES, OFF_QP_TYPE,
         get, member,
     },
+    slots,
     task::{call_key, device, now, owner, stamp},
 };
 
@@ -60,11 +61,11 @@ fn describe(kind: u16, qp: u64, res: u64) -> QpRecord {
     record.rnr_retry = UNKNOWN_U8;
     record.sgid_index = UNKNOWN_U8;
     if let Some(entry) = QP_INDEX.get_ptr(&qp) {
-        // SAFETY: the map checked the pointer; an entry is two words that only this QP's calls write.
-        let entry = unsafe { *entry };
-        record.slot = entry.slot;
-        record.from_state = if entry.state < 255 {
-            entry.state as u8
+        // SAFETY: the map checked the pointer; these two words only this QP's calls write.
+        let (slot, state) = unsafe { ((*entry).slot, (*entry).state) };
+        record.slot = slot;
+        record.from_state = if state < 255 {
+            state as u8
         } else {
             UNKNOWN_U8
         };
@@ -74,15 +75,9 @@ fn describe(kind: u16, qp: u64, res: u64) -> QpRecord {
 
 #[inline(always)]
 pub(crate) fn created(qp: u64, res: u64) {
-    // An address can come back: what was known under it is another QP's.
-    let _ = QP_INDEX.insert(
-        &qp,
-        &QpEntry {
-            slot: UNKNOWN_U32,
-            state: RESET,
-        },
-        0,
-    );
+    // An address can come back: what was known under it is another QP's, whose destroy was missed.
+    slots::retire(qp);
+    let _ = slots::adopt(qp, 0, RESET);
     let mut record = describe(kind::QP_CREATE, qp, res);
     record.from_state = UNKNOWN_U8;
     record.to_state = RESET as u8;
@@ -146,13 +141,13 @@ pub(crate) fn returned(hook: u32, rc: i32) -> Option<()> {
         let qp = record.prefix.object;
         if hook == hook::DESTROY_QP {
             // Only now: rxe drains its rings inside destroy and still counts.
-            let _ = QP_INDEX.remove(&qp);
-        } else if record.to_state != UNKNOWN_U8 {
-            let entry = QpEntry {
-                slot: record.slot,
-                state: u32::from(record.to_state),
-            };
-            let _ = QP_INDEX.insert(&qp, &entry, 0);
+            slots::retire(qp);
+        } else {
+            slots::modified(
+                qp,
+                u32::from(record.to_state),
+                record.attr_mask & mask::SQ_PSN != 0,
+            );
         }
     }
     send(&record);

@@ -1,0 +1,350 @@
+//! SoftRoCE: work requests, from the indices of its rings.
+//!
+//! User programs post and poll through memory that they share with the driver. What enters the kernel is a
+//! doorbell, and the driver's own tasks. So nothing is counted call by call: counts are distances that the
+//! rings' indices have moved. The completer's task is serial per QP, and it alone consumes a send queue: what
+//! is read at its entry is free of races. It is called again after each call that did something, so an entry
+//! sees what the call before has finished; no return probe is needed, which would cost three times as much.
+
+use core::ptr::{read_volatile, write_volatile};
+
+use rdmatop_common::counters::{OPCODES, QpSlot, STAMPS_PER_QP, bucket, loss, slot_flag};
+
+use crate::{
+    emit::{lost, lost_many},
+    maps::{QP_INDEX, QUEUE_QP, QpEntry, STAMPS},
+    offsets::{
+        OFF_PKT_OPCODE, OFF_PKT_PSN, OFF_QUEUE_BUF, OFF_QUEUE_INDEX, OFF_QUEUE_MASK, OFF_QUEUE_SHIFT,
+        OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_IBQP, OFF_RXE_QP_REQ_PSN, OFF_RXE_QP_RNR_TIMER,
+        OFF_RXE_QP_RQ, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ, OFF_RXE_QP_USER, OFF_WQE_LENGTH, OFF_WQE_OPCODE, get,
+        member, read,
+    },
+    slots::{add, advance, find, of},
+    task::now,
+};
+
+/// WRs looked at in one visit; the rest waits for the next.
+const BATCH: u32 = 256;
+/// Opcodes without data, whose length field is left over from the slot's last tenant: `IB_WR_LOCAL_INV` and
+/// `IB_WR_BIND_MW`, include/uapi/rdma/ib_user_verbs.h; kernel-only ones begin at `IB_WR_REG_MR` = 0x20.
+const LOCAL_INV: u32 = 7;
+const BIND_MW: u32 = 8;
+const KERNEL_OPCODES: u32 = 0x20;
+/// Bits of a stamp that hold the time; above them is the lap.
+const TIME_BITS: u32 = 52;
+const TIME: u64 = (1 << TIME_BITS) - 1;
+
+/// The `rxe_qp` around an `ib_qp`.
+#[inline(always)]
+fn rxe_qp(qp: u64) -> u64 {
+    qp - u64::from(OFF_RXE_QP_IBQP.load())
+}
+
+/// The `ib_qp` inside an `rxe_qp`.
+#[inline(always)]
+fn ib_qp(rxe_qp: u64) -> u64 {
+    rxe_qp + u64::from(OFF_RXE_QP_IBQP.load())
+}
+
+/// Reads where a QP's rings are. False when the module's BTF does not say.
+#[inline(always)]
+pub(crate) fn layout(entry: &mut QpEntry, qp: u64) -> bool {
+    if OFF_RXE_QP_IBQP.load() == rdmatop_common::offsets::UNKNOWN {
+        return false;
+    }
+    let rxe = rxe_qp(qp);
+    let Some(user) = get::<u8>(rxe, &OFF_RXE_QP_USER) else {
+        return false;
+    };
+    if user == 0 {
+        entry.flags |= slot_flag::KERNEL;
+    }
+    if get::<u64>(rxe, &OFF_RXE_QP_SRQ).unwrap_or(0) != 0 {
+        entry.flags |= slot_flag::SRQ;
+    }
+    entry.sq = get(rxe, &OFF_RXE_QP_SQ).unwrap_or(0);
+    entry.rq = get(rxe, &OFF_RXE_QP_RQ).unwrap_or(0);
+    entry.sq_ring = get(entry.sq, &OFF_QUEUE_BUF).unwrap_or(0);
+    entry.rq_ring = get(entry.rq, &OFF_QUEUE_BUF).unwrap_or(0);
+    entry.sq_mask = get(entry.sq, &OFF_QUEUE_MASK).unwrap_or(0);
+    entry.rq_mask = get(entry.rq, &OFF_QUEUE_MASK).unwrap_or(0);
+    entry.sq_shift = get(entry.sq, &OFF_QUEUE_SHIFT).unwrap_or(0);
+    // Counting begins at the consumer: what is outstanding now is still to finish.
+    entry.sq_base = u64::from(get::<u32>(entry.sq, &OFF_QUEUE_INDEX).unwrap_or(0));
+    entry.rq_base = u64::from(get::<u32>(entry.rq, &OFF_QUEUE_INDEX).unwrap_or(0));
+    true
+}
+
+/// A time with the lap of the WR it belongs to. A stamp that is left over from an earlier lap does not match,
+/// so none is ever cleared. 52 bits of nanoseconds are 52 days; differences are taken modulo that.
+#[inline(always)]
+fn stamp(wr: u64, ns: u64) -> u64 {
+    (wr / STAMPS_PER_QP as u64) << TIME_BITS | (ns & TIME)
+}
+
+#[inline(always)]
+fn stamp_of(slot: u32, wr: u64) -> Option<*mut u64> {
+    let stamps = STAMPS.get_ptr_mut(slot)?;
+    // SAFETY: the map checked the pointer; the mask keeps the index inside.
+    Some(unsafe { stamps.cast::<u64>().add(wr as usize & (STAMPS_PER_QP - 1)) })
+}
+
+/// Entry of `rxe_post_send(qp, wr, bad_wr)`. A user program's WRs are on the ring by now, a kernel consumer's
+/// are put there by this call: their doorbell is stamped ahead, and the completer counts them.
+#[inline(always)]
+pub(crate) fn doorbell(qp: u64) -> Option<()> {
+    let (entry, slot) = find(qp)?;
+    // SAFETY: the map checked both pointers. Words with several writers are cursors, see `advance`.
+    unsafe {
+        add(&raw mut (*slot).doorbells, 1);
+        let before = read_volatile(&raw const (*entry).rung);
+        let producer = read::<u32>(member((*entry).sq_ring, &OFF_RING_PRODUCER)?)?;
+        let rung = advance(before, (*entry).sq_base, producer, (*entry).sq_mask);
+        let first = if (*entry).flags & slot_flag::KERNEL != 0 {
+            rung
+        } else {
+            // The worker may have been faster than this probe: what is done needs no stamp.
+            let done = read_volatile(&raw const (*slot).tx_done);
+            if done > before { done } else { before }
+        };
+        if let Some(place) = stamp_of((*entry).slot, first) {
+            *place = stamp(first, now());
+        }
+        write_volatile(&raw mut (*entry).rung, rung);
+        if (*slot).tx_posted < rung {
+            (*slot).tx_posted = rung;
+        }
+    }
+    Some(())
+}
+
+/// Entry of `rxe_completer(rxe_qp)`.
+#[inline(always)]
+pub(crate) fn completing(rxe_qp: u64) -> Option<()> {
+    let (entry, slot) = find(ib_qp(rxe_qp))?;
+    sends(entry, slot)
+}
+
+/// Brings a send queue's counts up to date. Only from the QP's serial task, or when that has ended.
+#[inline(always)]
+fn sends(entry: *mut QpEntry, slot: *mut QpSlot) -> Option<()> {
+    // SAFETY: the map checked both pointers.
+    unsafe {
+        let (base, mask) = ((*entry).sq_base, (*entry).sq_mask);
+        let done_before = read_volatile(&raw const (*slot).tx_done);
+        let posted_before = read_volatile(&raw const (*slot).tx_posted);
+        let consumer = get::<u32>((*entry).sq, &OFF_QUEUE_INDEX)?;
+        let producer = read::<u32>(member((*entry).sq_ring, &OFF_RING_PRODUCER)?)?;
+        let posted = advance(posted_before, base, producer, mask);
+        if posted != posted_before {
+            (*slot).tx_posted = posted;
+        }
+        if (*entry).walked != posted {
+            walk(entry, slot, posted);
+        }
+        let done = advance(done_before, base, consumer, mask);
+        if done != done_before {
+            finished(entry, slot, done_before, done);
+            write_volatile(&raw mut (*slot).tx_done, done);
+        }
+    }
+    Some(())
+}
+
+/// Reads opcode and length of the WRs that were posted since the last visit. None of them has been consumed
+/// before this visit's end, so no slot holds another WR yet.
+#[inline(always)]
+unsafe fn walk(entry: *mut QpEntry, slot: *mut QpSlot, posted: u64) {
+    // SAFETY: the caller's pointers are checked; the verifier sees every index masked.
+    unsafe {
+        let mask = u64::from((*entry).sq_mask);
+        let (base, shift) = ((*entry).sq_base, (*entry).sq_shift & 31);
+        let data = member((*entry).sq_ring, &OFF_RING_DATA).unwrap_or(0);
+        let mut next = (*entry).walked;
+        if posted - next > mask {
+            // More than the ring holds: the oldest are overwritten.
+            lost_many(loss::WALK, posted - next - mask);
+            next = posted - mask;
+        }
+        for _ in 0..BATCH {
+            if next >= posted {
+                break;
+            }
+            let wqe = data + (((next + base) & mask) << shift);
+            next += 1;
+            let opcode = get::<u32>(wqe, &OFF_WQE_OPCODE);
+            let length = get::<u32>(wqe, &OFF_WQE_LENGTH);
+            let (Some(opcode), Some(length)) = (opcode, length) else {
+                lost(loss::WALK);
+                continue;
+            };
+            let bytes = if opcode == LOCAL_INV || opcode == BIND_MW || opcode >= KERNEL_OPCODES {
+                0
+            } else {
+                u64::from(length)
+            };
+            let class = if opcode < OPCODES as u32 - 1 {
+                opcode as usize
+            } else {
+                OPCODES - 1
+            } & (OPCODES - 1);
+            *(&raw mut (*slot).ops).cast::<u64>().add(class) += 1;
+            *(&raw mut (*slot).op_bytes).cast::<u64>().add(class) += bytes;
+            (*slot).tx_bytes += bytes;
+        }
+        (*entry).walked = next;
+    }
+}
+
+/// Takes the times of the WRs that finished since the last visit.
+#[inline(always)]
+unsafe fn finished(entry: *mut QpEntry, slot: *mut QpSlot, from: u64, to: u64) {
+    // SAFETY: the caller's pointers are checked; the verifier sees every index masked.
+    unsafe {
+        let number = (*entry).slot;
+        let rung = read_volatile(&raw const (*entry).rung);
+        let kernel = (*entry).flags & slot_flag::KERNEL != 0;
+        let now = now();
+        let mut carry = (*entry).carry_ns;
+        let mut wr = from;
+        for _ in 0..BATCH {
+            if wr >= to {
+                break;
+            }
+            let this = wr;
+            wr += 1;
+            if !kernel && this >= rung {
+                (*slot).latency_early += 1;
+                carry = 0;
+                continue;
+            }
+            let Some(place) = stamp_of(number, this) else { break };
+            let value = *place;
+            if value >> TIME_BITS == stamp(this, 0) >> TIME_BITS && value != 0 {
+                carry = value & TIME;
+            } else if rung > this + STAMPS_PER_QP as u64 {
+                // Its place has been taken by a later doorbell.
+                lost(loss::STAMP);
+                carry = 0;
+                continue;
+            }
+            // Without a stamp of its own it was posted by the same doorbell as the one before it.
+            if carry == 0 {
+                (*slot).latency_early += 1;
+                continue;
+            }
+            let took = (now - carry) & TIME;
+            (*slot).latency_sum_ns += took;
+            if (*slot).latency_max_ns < took {
+                (*slot).latency_max_ns = took;
+            }
+            *(&raw mut (*slot).latency).cast::<u64>().add(bucket(took) & 31) += 1;
+        }
+        if to > wr {
+            lost_many(loss::STAMP, to - wr);
+            carry = 0;
+        }
+        (*entry).carry_ns = carry;
+    }
+}
+
+/// Brings the count of posted receives up to date.
+#[inline(always)]
+pub(crate) fn receives(entry: *mut QpEntry, slot: *mut QpSlot) -> Option<()> {
+    // SAFETY: the map checked both pointers; the count is a cursor, see `advance`.
+    unsafe {
+        let before = read_volatile(&raw const (*slot).rx_posted);
+        let producer = read::<u32>(member((*entry).rq_ring, &OFF_RING_PRODUCER)?)?;
+        let posted = advance(before, (*entry).rq_base, producer, (*entry).rq_mask);
+        write_volatile(&raw mut (*slot).rx_posted, posted);
+    }
+    Some(())
+}
+
+/// A CQE with an error. The flush of a broken QP finishes all its WRs in one call, after which the completer may
+/// not be entered again before destroy: so the consumer is read here. `flushed`: this CQE's own WR may not have
+/// been consumed yet, and is as good as done (6.12 posts the CQE first, 6.1 last: hence the producer's bound).
+#[inline(always)]
+pub(crate) fn failed(entry: *mut QpEntry, slot: *mut QpSlot, flushed: bool) -> Option<()> {
+    // SAFETY: the map checked both pointers; the count is a cursor, see `advance`.
+    unsafe {
+        let before = read_volatile(&raw const (*slot).tx_done);
+        let consumer = get::<u32>((*entry).sq, &OFF_QUEUE_INDEX)?;
+        let mut done = advance(before, (*entry).sq_base, consumer, (*entry).sq_mask);
+        if flushed && done < (*slot).tx_posted {
+            done += 1;
+        }
+        if done > before {
+            write_volatile(&raw mut (*slot).tx_done, done);
+        }
+    }
+    Some(())
+}
+
+/// Entry of `rxe_queue_cleanup(queue)`: the queue has been drained and is about to be freed.
+#[inline(always)]
+pub(crate) fn queue_ending(queue: u64) -> Option<()> {
+    // SAFETY: the map checked the pointer.
+    let qp = unsafe { *QUEUE_QP.get_ptr(&queue)? };
+    let entry = QP_INDEX.get_ptr_mut(&qp)?;
+    let slot = of(entry)?;
+    // SAFETY: as above.
+    if unsafe { (*entry).sq } == queue {
+        sends(entry, slot)
+    } else {
+        receives(entry, slot)
+    }
+}
+
+/// Whether a BTH opcode is a request of the RC transport (IBA vol. 1, table 38): the upper three bits are the
+/// transport.
+#[inline(always)]
+fn is_request(opcode: u8) -> bool {
+    opcode <= 12 || matches!(opcode, 19 | 20 | 22 | 23 | 28 | 29)
+}
+
+const READ_REQUEST: u8 = 12;
+
+/// Entry of `rxe_xmit_packet(rxe_qp, pkt, skb)`: a request whose PSN is behind the next fresh one was sent before.
+#[inline(always)]
+pub(crate) fn transmitting(rxe: u64, pkt: u64) -> Option<()> {
+    let opcode = get::<u8>(pkt, &OFF_PKT_OPCODE)?;
+    if !is_request(opcode) {
+        return None;
+    }
+    let psn = get::<u32>(pkt, &OFF_PKT_PSN)? & 0x00ff_ffff;
+    let (entry, slot) = find(ib_qp(rxe))?;
+    // SAFETY: the map checked both pointers; requests of one QP are sent by its one serial task.
+    unsafe {
+        let ahead = psn.wrapping_sub((*entry).fresh_psn) & 0x00ff_ffff;
+        if (*entry).psn_known != 0 && ahead >= 0x0080_0000 {
+            (*slot).retransmits += 1;
+            return Some(());
+        }
+        // A READ uses a PSN for each packet of its answer; the driver has moved on by that many already.
+        let next = if opcode == READ_REQUEST {
+            get::<u32>(rxe, &OFF_RXE_QP_REQ_PSN)?
+        } else {
+            psn + 1
+        };
+        (*entry).fresh_psn = next & 0x00ff_ffff;
+        (*entry).psn_known = 1;
+    }
+    Some(())
+}
+
+/// Entry of `rnr_nak_timer(timer)`.
+#[inline(always)]
+pub(crate) fn rnr_expired(timer: u64) -> Option<()> {
+    let (_, slot) = find(ib_qp(timer - u64::from(OFF_RXE_QP_RNR_TIMER.load())))?;
+    // SAFETY: the map checked the pointer.
+    add(unsafe { &raw mut (*slot).rnr_waits }, 1);
+    Some(())
+}
+
+/// Entry of `ib_query_qp(qp, ...)`: a QP that was there before attach shows itself when the kernel is asked for
+/// its QPs.
+#[inline(always)]
+pub(crate) fn queried(qp: u64) -> Option<()> {
+    find(qp).map(|_| ())
+}

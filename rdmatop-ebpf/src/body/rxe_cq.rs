@@ -1,0 +1,104 @@
+//! SoftRoCE: completions, from `rxe_cq_post(cq, cqe, solicited)`.
+
+use rdmatop_common::counters::{WC_STATUSES, slot_flag};
+
+use crate::{
+    body::rxe,
+    maps::{QPN_INDEX, QpnKey},
+    offsets::{
+        OFF_CQ_DEVICE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX, OFF_QUEUE_MASK, OFF_RING_CONSUMER, OFF_RXE_CQ_IBCQ,
+        OFF_RXE_CQ_QUEUE, OFF_RXE_CQ_USER, OFF_WC_BYTE_LEN, OFF_WC_OPCODE, OFF_WC_QP, OFF_WC_STATUS, get,
+        member, read,
+    },
+    slots::{add, find},
+};
+
+/// `IB_WC_RECV`: opcodes from here on are receives, include/uapi/rdma/ib_user_verbs.h.
+const RECV: u32 = 128;
+/// `IB_WC_WR_FLUSH_ERR`.
+const FLUSHED: u32 = 5;
+
+/// What a CQE says.
+struct Completion {
+    qp: u64,
+    status: u32,
+    opcode: u32,
+    bytes: u32,
+}
+
+/// The head of `struct ib_uverbs_wc` (uAPI, the same on every kernel): what a user program's CQ holds.
+type UserWc = [u32; 8];
+
+#[inline(always)]
+fn completion(cq: u64, cqe: u64) -> Option<Completion> {
+    if get::<u8>(cq, &OFF_RXE_CQ_USER)? != 0 {
+        let wc = read::<UserWc>(cqe)?;
+        let ib_cq = member(cq, &OFF_RXE_CQ_IBCQ)?;
+        let key = QpnKey {
+            device: get(ib_cq, &OFF_CQ_DEVICE)?,
+            qpn: wc[7],
+            reserved: 0,
+        };
+        Some(Completion {
+            // SAFETY: the map checked the pointer.
+            qp: unsafe { *QPN_INDEX.get_ptr(&key)? },
+            status: wc[2],
+            opcode: wc[3],
+            bytes: wc[5],
+        })
+    } else {
+        Some(Completion {
+            qp: get(cqe, &OFF_WC_QP)?,
+            status: get(cqe, &OFF_WC_STATUS)?,
+            opcode: get(cqe, &OFF_WC_OPCODE)?,
+            bytes: get(cqe, &OFF_WC_BYTE_LEN)?,
+        })
+    }
+}
+
+/// Whether the CQ has no room: what `rxe_cq_post` asks first. For kprobes, which see the entry; fexit has the
+/// return code.
+#[inline(always)]
+pub(crate) fn is_full(cq: u64) -> bool {
+    let full = || {
+        let queue = get::<u64>(cq, &OFF_RXE_CQ_QUEUE)?;
+        // Read each time: a CQ can be resized.
+        let ring = get::<u64>(queue, &OFF_QUEUE_BUF)?;
+        let mask = get::<u32>(queue, &OFF_QUEUE_MASK)?;
+        let producer = get::<u32>(queue, &OFF_QUEUE_INDEX)?;
+        let consumer = get::<u32>(ring, &OFF_RING_CONSUMER)?;
+        Some(producer.wrapping_add(1).wrapping_sub(consumer) & mask == 0)
+    };
+    full().unwrap_or(false)
+}
+
+/// A CQE that was placed, or for which there was no room. Several QPs' tasks can complete to one slot only
+/// through its two queues, so the shared words are added to with a locked add.
+#[inline(always)]
+pub(crate) fn posted(cq: u64, cqe: u64, overflow: bool) -> Option<()> {
+    let done = completion(cq, cqe)?;
+    let (entry, slot) = find(done.qp)?;
+    // SAFETY: the map checked both pointers; the verifier sees the index masked.
+    unsafe {
+        if overflow {
+            add(&raw mut (*slot).cq_overflows, 1);
+        } else {
+            add(&raw mut (*slot).cqes, 1);
+            let last = WC_STATUSES as u32 - 1;
+            let class = if done.status < last { done.status } else { last };
+            if class < WC_STATUSES as u32 {
+                add((&raw mut (*slot).wc).cast::<u64>().add(class as usize), 1);
+            }
+        }
+        if done.status != 0 {
+            rxe::failed(entry, slot, done.status == FLUSHED);
+        } else if done.opcode >= RECV && !overflow {
+            add(&raw mut (*slot).rx_done, 1);
+            add(&raw mut (*slot).rx_bytes, u64::from(done.bytes));
+            if (*entry).flags & slot_flag::SRQ == 0 {
+                rxe::receives(entry, slot);
+            }
+        }
+    }
+    Some(())
+}

@@ -1,0 +1,31 @@
+//! kprobes of the SoftRoCE data path. They pin no module. Whether counting is on is asked only where a QP is not
+//! known yet: none is known before.
+
+use aya_ebpf::{macros::kprobe, programs::ProbeContext};
+
+use crate::body::{rxe, rxe_cq};
+
+macro_rules! entry {
+    ($name:ident($($arg:ident),*) $body:expr) => {
+        #[kprobe]
+        pub(crate) fn $name(ctx: ProbeContext) -> u32 {
+            let mut _n = 0;
+            $(
+                let Some($arg) = ctx.arg::<u64>(_n) else { return 0 };
+                _n += 1;
+            )*
+            let _ = $body;
+            0
+        }
+    };
+}
+
+entry!(kp_post_send(qp) rxe::doorbell(qp));
+entry!(kp_completer(qp) rxe::completing(qp));
+entry!(kp_cq_post(cq, cqe) rxe_cq::posted(cq, cqe, rxe_cq::is_full(cq)));
+entry!(kp_xmit(qp, pkt) rxe::transmitting(qp, pkt));
+
+// Rare, so by kprobe whatever the hot ones are.
+entry!(rxe_rnr_timer(timer) rxe::rnr_expired(timer));
+entry!(rxe_queue_end(queue) rxe::queue_ending(queue));
+entry!(query_qp(qp) rxe::queried(qp));
