@@ -262,11 +262,18 @@ fn listens_cm(port: u16) -> Result<Option<()>> {
 
 /// A pair whose receiver is stopped for `time` while the sender goes on: it meets RNR NAKs.
 pub fn with_stopped_receiver(iterations: u64, size: u64, time: Duration) -> Result<Pair> {
+    let packets = || lab::hw_counter(lab::DEVICE, "rcvd_pkts")?.context("no rcvd_pkts");
+    let before = packets()?;
     let pair = Perftest::new("ib_send_bw")
         .iterations(iterations)
         .size(size)
         .start()?;
+    // Both addresses are printed before the last word over TCP: a server stopped there would stop the client
+    // before its first message. Wait until packets flow.
     pair.wait_connected()?;
+    wait::for_some("packets of the pair", Duration::from_secs(20), || {
+        Ok((packets()? >= before + 500).then_some(()))
+    })?;
     pair.server.signal(libc::SIGSTOP)?;
     std::thread::sleep(time);
     pair.server.signal(libc::SIGCONT)?;

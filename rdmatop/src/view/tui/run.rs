@@ -29,15 +29,17 @@ const FRAME: Duration = Duration::from_millis(100);
 /// Events taken at once, so that a storm of events does not keep a key waiting.
 const BATCH: usize = 1024;
 
-/// How the view starts. Flags of the command line are already in `settings`.
+/// How the view starts.
 #[derive(Clone, Debug)]
 pub struct TuiOptions {
     /// First tab.
     pub tab: Tab,
     /// First filter.
     pub filter: String,
-    /// What the user chose.
+    /// Settings of this run: put the flags of the command line in here.
     pub settings: Settings,
+    /// Settings as they are in the file: flags must not end up there.
+    pub saved: Settings,
     /// Where it is saved; `None`: nowhere.
     pub settings_path: Option<PathBuf>,
     /// A line to begin with, such as why settings were not read.
@@ -58,6 +60,7 @@ impl TuiOptions {
         Self {
             tab: Tab::default(),
             filter: String::new(),
+            saved: settings.clone(),
             settings,
             // A file that was not understood is not overwritten with defaults.
             settings_path: if error.is_some() { None } else { path },
@@ -129,7 +132,13 @@ pub async fn run(
         Depth::detect(env)
     };
     let first = snapshots.borrow_and_update().clone();
-    let mut state = State::new(first, opts.settings, opts.tab, glyphs::utf8_terminal(env), depth);
+    let mut state = State::new(
+        first,
+        opts.settings.clone(),
+        opts.tab,
+        glyphs::utf8_terminal(env),
+        depth,
+    );
     state.message = opts.message;
     state.filter = super::filter::Filter::parse(&opts.filter);
     state.touch();
@@ -152,7 +161,9 @@ pub async fn run(
         && let Some(path) = &opts.settings_path
     {
         // Leaving succeeds without it; a user who changed something still wants to know.
-        if let Err(SettingsError::Io { path, source }) = state.settings.save(path) {
+        if let Err(SettingsError::Io { path, source }) =
+            state.settings.onto(&opts.settings, &opts.saved).save(path)
+        {
             use std::io::Write as _;
             let _ = writeln!(
                 io::stderr(),
@@ -210,6 +221,11 @@ async fn drive(
                 Told::Continued => { guard.again()?; dirty = true; }
                 Told::Resized => { draw(state, guard)?; (dirty, drawn) = (false, Some(Instant::now())); }
             },
+            // Before the channels: a storm of events must not keep the screen from being drawn.
+            () = tokio::time::sleep_until(due.into()), if dirty => {
+                draw(state, guard)?;
+                (dirty, drawn) = (false, Some(Instant::now()));
+            }
             changed = snapshots.changed() => {
                 if changed.is_err() {
                     return Ok(Outcome::Ended);
@@ -221,10 +237,6 @@ async fn drive(
                 events_open = count > 0;
                 state.take_events(batch.drain(..));
                 dirty |= state.tab == Tab::Trace;
-            }
-            () = tokio::time::sleep_until(due.into()), if dirty => {
-                draw(state, guard)?;
-                (dirty, drawn) = (false, Some(Instant::now()));
             }
         }
     }

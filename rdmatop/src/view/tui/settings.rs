@@ -154,6 +154,25 @@ impl Settings {
         })
     }
 
+    /// What to write at the end: `saved`, with what the user changed since `start`. A flag of one run, which is
+    /// in `start` but not in `saved`, stays a flag of one run.
+    #[must_use]
+    pub fn onto(&self, start: &Self, saved: &Self) -> Self {
+        fn pick<T: Clone + PartialEq>(now: &T, start: &T, saved: &T) -> T {
+            if now == start { saved.clone() } else { now.clone() }
+        }
+        Self {
+            theme: pick(&self.theme, &start.theme, &saved.theme),
+            units: pick(&self.units, &start.units, &saved.units),
+            tree: pick(&self.tree, &start.tree, &saved.tree),
+            mouse: pick(&self.mouse, &start.mouse, &saved.mouse),
+            ascii: pick(&self.ascii, &start.ascii, &saved.ascii),
+            delay: pick(&self.delay, &start.delay, &saved.delay),
+            sort: pick(&self.sort, &start.sort, &saved.sort),
+            columns: pick(&self.columns, &start.columns, &saved.columns),
+        }
+    }
+
     /// Time between samples.
     pub fn delay(&self) -> Duration {
         Duration::try_from_secs_f64(self.delay)
@@ -209,6 +228,31 @@ mod tests {
             let error = Settings::load(&path).unwrap_err().to_string();
             assert!(error.contains(why) && !error.contains('\n'), "{error}");
         }
+    }
+
+    #[test]
+    fn a_flag_of_one_run_is_not_saved_and_a_change_is() {
+        let saved = Settings::default();
+        let start = Settings {
+            delay: 5.0,
+            ..saved.clone()
+        };
+        let now = Settings {
+            theme: "dark".to_owned(),
+            ..start.clone()
+        };
+        assert_eq!(
+            now.onto(&start, &saved),
+            Settings {
+                theme: "dark".to_owned(),
+                ..saved.clone()
+            }
+        );
+        let slower = Settings {
+            delay: 10.0,
+            ..start.clone()
+        };
+        assert!((slower.onto(&start, &saved).delay - 10.0).abs() < f64::EPSILON);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The terminal: taken over and given back, whatever happens in between.
 
 use std::io::{self, Stdout, Write};
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossterm::cursor::{Hide, Show};
@@ -15,8 +16,9 @@ static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// The terminal while it is ours. Dropping gives it back.
 pub struct Guard {
-    /// What ratatui draws on.
-    pub terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// What ratatui draws on. Never dropped: its own drop complains on stderr when the terminal is gone, and
+    /// what it would do is done by [`restore`].
+    pub terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
     mouse: bool,
 }
 
@@ -35,7 +37,10 @@ impl Guard {
         let terminal = Terminal::new(CrosstermBackend::new(io::stdout())).inspect_err(|_| {
             let _ = restore();
         })?;
-        Ok(Self { terminal, mouse })
+        Ok(Self {
+            terminal: ManuallyDrop::new(terminal),
+            mouse,
+        })
     }
 
     /// Takes the terminal again after it was given back, and forgets what was on it.

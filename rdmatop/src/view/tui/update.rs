@@ -237,11 +237,13 @@ fn sort_menu(state: &mut State) {
 }
 
 fn sort_step(state: &mut State, by: isize) {
-    let sortable: Vec<_> = state
-        .spec()
-        .columns
+    // Only what is on the screen: a step must be seen.
+    let fit = state.fit(Layout::of(state).heading.width);
+    let sortable: Vec<_> = fit
+        .placed
         .iter()
-        .filter(|c| c.key.is_some() && state.column_on(c))
+        .map(|p| p.column)
+        .filter(|c| c.key.is_some())
         .collect();
     if sortable.is_empty() {
         return;

@@ -71,7 +71,10 @@ fn chart(
 /// Tx and Rx of a history.
 pub fn history(state: &State, history: &History, width: usize, height: usize) -> Vec<Cell> {
     if history.tx.is_empty() && history.rx.is_empty() {
-        return vec![Cell::new("no history yet", Tone::Dim)];
+        return vec![Cell::new(
+            "History: nothing moved, or nothing is known",
+            Tone::Dim,
+        )];
     }
     let units = state.settings.units;
     let name = match history.unit {

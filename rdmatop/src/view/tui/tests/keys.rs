@@ -1,5 +1,6 @@
 //! Keys and the mouse as state transitions.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
@@ -219,4 +220,29 @@ fn sort_and_columns_are_remembered_in_the_settings() {
     );
     assert_eq!(again.table().sort, s.table().sort);
     assert!(!again.settings.columns["processes"]["user"]);
+}
+
+#[test]
+fn the_page_of_keys_is_what_the_table_says() {
+    use super::super::keys::{BINDINGS, Scope, names};
+    let mut page =
+        "# Keys of the live view\n\nMade from the table that handles them; a test holds it to that.\n"
+            .to_owned();
+    let mut group = "";
+    for binding in BINDINGS.iter().filter(|b| b.scope != Scope::Help) {
+        if binding.group != group {
+            group = binding.group;
+            let _ = write!(page, "\n## {group}\n\n");
+        }
+        let _ = writeln!(page, "* `{}`: {}", names(binding), binding.about);
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/keys.md");
+    if std::env::var_os("RDMATOP_WRITE_DOCS").is_some() {
+        std::fs::write(path, &page).unwrap();
+    }
+    assert_eq!(
+        std::fs::read_to_string(path).unwrap(),
+        page,
+        "run the test with RDMATOP_WRITE_DOCS=1"
+    );
 }
