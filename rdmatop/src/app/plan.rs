@@ -51,6 +51,8 @@ pub(super) enum Mode {
 pub(super) struct Plan {
     pub(super) mode: Mode,
     pub(super) delay: Duration,
+    /// `--delay` was given: it wins over saved settings.
+    pub(super) delay_given: bool,
     pub(super) duration: Option<Duration>,
     pub(super) filter: Filter,
     pub(super) sort: Option<SortColumn>,
@@ -75,6 +77,7 @@ pub(super) fn plan(cli: &Cli, terminal: &Terminal) -> Result<Plan, Stop> {
     Ok(Plan {
         mode,
         delay: view.delay(),
+        delay_given: view.delay.is_some(),
         duration: view.duration,
         filter: Filter {
             pid: view.pid,
