@@ -47,14 +47,13 @@ pub(crate) fn advance(count: u64, base: u64, index: u32, mask: u32) -> u64 {
 /// A QP that is counted, and its counters. One that was there before attach gets its slot now.
 #[inline(always)]
 pub(crate) fn find(qp: u64) -> Option<(*mut QpEntry, *mut QpSlot)> {
-    let entry = match QP_INDEX.get_ptr_mut(&qp) {
-        Some(entry) => entry,
-        None => {
-            if !enabled() {
-                return None;
-            }
-            adopt(qp, slot_flag::SINCE_ATTACH, UNKNOWN_U32)?
+    let entry = if let Some(entry) = QP_INDEX.get_ptr_mut(&qp) {
+        entry
+    } else {
+        if !enabled() {
+            return None;
         }
+        adopt(qp, slot_flag::SINCE_ATTACH, UNKNOWN_U32)?
     };
     Some((entry, of(entry)?))
 }

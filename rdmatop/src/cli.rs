@@ -55,7 +55,7 @@ pub struct ViewArgs {
     #[arg(short, long, value_name = "SECS", value_parser = delay, allow_negative_numbers = true)]
     pub delay: Option<Duration>,
 
-    /// End by itself after so many seconds
+    /// End by itself after so many seconds; a trace counts them from when its programs are attached
     #[arg(long, value_name = "SECS", value_parser = run_time, conflicts_with = "once", allow_negative_numbers = true)]
     pub duration: Option<Duration>,
 
@@ -125,6 +125,9 @@ pub enum Command {
     /// Show every eBPF program: attached or not, why not, and what is missing without it
     Probes(ProbesArgs),
 
+    /// Make, remove and show SoftRoCE devices to try things on
+    Lab(crate::lab::LabArgs),
+
     /// Print the man page, or write all pages into a directory
     #[command(hide = true)]
     Man(ManArgs),
@@ -147,7 +150,7 @@ pub struct ProbesArgs {
 }
 
 /// Arguments of `man`.
-#[derive(Clone, Debug, PartialEq, Eq, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct ManArgs {
     /// Write rdmatop.1 and a page for each command into DIR
     #[arg(long, value_name = "DIR")]

@@ -224,7 +224,7 @@ pub(crate) struct KernelPackages {
 /// Newer Debian splits the kernel into linux-binary and linux-modules and leaves linux-image as an
 /// empty shell; where the split pair exists it is taken.
 pub(crate) fn pick_kernel<'a>(
-    names: impl Iterator<Item = &'a str> + Clone,
+    names: &(impl Iterator<Item = &'a str> + Clone),
     series: Option<&str>,
 ) -> Option<KernelPackages> {
     let version_of = |prefix: &'static str| {
@@ -498,14 +498,14 @@ Components: main
             "linux-image-6.12.9+bpo-amd64",
             "linux-image-6.12.107+deb13-amd64",
         ];
-        let picked = pick_kernel(names.into_iter(), Some("6.1")).unwrap();
+        let picked = pick_kernel(&names.into_iter(), Some("6.1")).unwrap();
         assert_eq!(picked.release, "6.1.0-50-amd64");
         assert_eq!(picked.packages, ["linux-image-6.1.0-50-amd64"]);
         assert_eq!(
-            pick_kernel(names.into_iter(), None).unwrap().release,
+            pick_kernel(&names.into_iter(), None).unwrap().release,
             "6.12.107+deb13-amd64"
         );
-        assert_eq!(pick_kernel(names.into_iter(), Some("5.10")), None);
+        assert_eq!(pick_kernel(&names.into_iter(), Some("5.10")), None);
     }
 
     #[test]
@@ -516,7 +516,7 @@ Components: main
             "linux-binary-7.2.13+deb14-amd64",
             "linux-base-7.2.13+deb14-amd64",
         ];
-        let picked = pick_kernel(names.into_iter(), None).unwrap();
+        let picked = pick_kernel(&names.into_iter(), None).unwrap();
         assert_eq!(
             picked.packages,
             [

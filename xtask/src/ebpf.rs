@@ -163,7 +163,7 @@ fn maps(file: &object::File<'_>) -> Vec<String> {
         {
             match symbol.name() {
                 Ok(name) if !name.is_empty() && symbol.kind() != SymbolKind::Section => {
-                    maps.push(name.to_owned())
+                    maps.push(name.to_owned());
                 }
                 _ => {}
             }

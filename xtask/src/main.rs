@@ -6,11 +6,14 @@
 )]
 
 mod apt;
+mod demo;
 mod ebpf;
 mod ebpf_toolchain;
 mod lab;
 mod paths;
+mod setup;
 mod step;
+mod test;
 
 use std::process::ExitCode;
 
@@ -31,6 +34,12 @@ enum Cmd {
     Lab(lab::LabCommand),
     /// Build the eBPF programs and list them
     BuildEbpf(ebpf::BuildArgs),
+    /// Install what is missing: packages, bpf-linker, the lab's kernels
+    Setup(setup::SetupArgs),
+    /// Run the main job on real RDMA traffic, in the lab where this machine has no RDMA device
+    Demo(demo::DemoArgs),
+    /// Run everything that must pass: style, unit tests, kernel tests on four kernels
+    Test(test::TestArgs),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +47,9 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Cmd::Lab(command) => lab::main(command),
         Cmd::BuildEbpf(args) => ebpf::main(args),
+        Cmd::Setup(args) => setup::main(args),
+        Cmd::Demo(args) => demo::main(&args),
+        Cmd::Test(args) => test::main(&args),
     };
     match result {
         Ok(code) => ExitCode::from(code),

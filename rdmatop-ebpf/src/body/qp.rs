@@ -64,11 +64,7 @@ fn describe(kind: u16, qp: u64, res: u64) -> QpRecord {
         // SAFETY: the map checked the pointer; these two words only this QP's calls write.
         let (slot, state) = unsafe { ((*entry).slot, (*entry).state) };
         record.slot = slot;
-        record.from_state = if state < 255 {
-            state as u8
-        } else {
-            UNKNOWN_U8
-        };
+        record.from_state = if state < 255 { state as u8 } else { UNKNOWN_U8 };
     }
     record
 }

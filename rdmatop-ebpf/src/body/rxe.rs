@@ -6,8 +6,12 @@
 //! is read at its entry is free of races. It is called again after each call that did something, so an entry
 //! sees what the call before has finished; no return probe is needed, which would cost three times as much.
 
-use core::ptr::{read_volatile, write_volatile};
+use core::{
+    ffi::c_void,
+    ptr::{read_volatile, write_volatile},
+};
 
+use aya_ebpf::helpers::bpf_loop;
 use rdmatop_common::counters::{OPCODES, QpSlot, STAMPS_PER_QP, bucket, loss, slot_flag};
 
 use crate::{
@@ -23,8 +27,6 @@ use crate::{
     task::now,
 };
 
-/// WRs looked at in one visit; the rest waits for the next.
-const BATCH: u32 = 256;
 /// Opcodes without data, whose length field is left over from the slot's last tenant: `IB_WR_LOCAL_INV` and
 /// `IB_WR_BIND_MW`, include/uapi/rdma/ib_user_verbs.h; kernel-only ones begin at `IB_WR_REG_MR` = 0x20.
 const LOCAL_INV: u32 = 7;
@@ -76,7 +78,7 @@ pub(crate) fn layout(entry: &mut QpEntry, qp: u64) -> bool {
 }
 
 /// A time with the lap of the WR it belongs to. A stamp that is left over from an earlier lap does not match,
-/// so none is ever cleared. 52 bits of nanoseconds are 52 days; differences are taken modulo that.
+/// so none is ever cleared; one from the slot's last tenant is too old. 52 bits of nanoseconds are 52 days; differences are taken modulo that.
 #[inline(always)]
 fn stamp(wr: u64, ns: u64) -> u64 {
     (wr / STAMPS_PER_QP as u64) << TIME_BITS | (ns & TIME)
@@ -151,101 +153,157 @@ fn sends(entry: *mut QpEntry, slot: *mut QpSlot) -> Option<()> {
     Some(())
 }
 
+/// What the walk over new WRs carries from one to the next.
+struct Walk {
+    slot: *mut QpSlot,
+    /// The ring's first element.
+    data: u64,
+    base: u64,
+    mask: u64,
+    shift: u32,
+    next: u64,
+}
+
 /// Reads opcode and length of the WRs that were posted since the last visit. None of them has been consumed
 /// before this visit's end, so no slot holds another WR yet.
 #[inline(always)]
 unsafe fn walk(entry: *mut QpEntry, slot: *mut QpSlot, posted: u64) {
-    // SAFETY: the caller's pointers are checked; the verifier sees every index masked.
+    // SAFETY: the caller's pointers are checked.
     unsafe {
         let mask = u64::from((*entry).sq_mask);
-        let (base, shift) = ((*entry).sq_base, (*entry).sq_shift & 31);
-        let data = member((*entry).sq_ring, &OFF_RING_DATA).unwrap_or(0);
-        let mut next = (*entry).walked;
-        if posted - next > mask {
+        let mut walk = Walk {
+            slot,
+            data: member((*entry).sq_ring, &OFF_RING_DATA).unwrap_or(0),
+            base: (*entry).sq_base,
+            mask,
+            shift: (*entry).sq_shift & 31,
+            next: (*entry).walked,
+        };
+        if posted - walk.next > mask {
             // More than the ring holds: the oldest are overwritten.
-            lost_many(loss::WALK, posted - next - mask);
-            next = posted - mask;
+            lost_many(loss::WALK, posted - walk.next - mask);
+            walk.next = posted - mask;
         }
-        for _ in 0..BATCH {
-            if next >= posted {
-                break;
-            }
-            let wqe = data + (((next + base) & mask) << shift);
-            next += 1;
-            let opcode = get::<u32>(wqe, &OFF_WQE_OPCODE);
-            let length = get::<u32>(wqe, &OFF_WQE_LENGTH);
-            let (Some(opcode), Some(length)) = (opcode, length) else {
-                lost(loss::WALK);
-                continue;
-            };
-            let bytes = if opcode == LOCAL_INV || opcode == BIND_MW || opcode >= KERNEL_OPCODES {
-                0
-            } else {
-                u64::from(length)
-            };
-            let class = if opcode < OPCODES as u32 - 1 {
-                opcode as usize
-            } else {
-                OPCODES - 1
-            } & (OPCODES - 1);
-            *(&raw mut (*slot).ops).cast::<u64>().add(class) += 1;
-            *(&raw mut (*slot).op_bytes).cast::<u64>().add(class) += bytes;
-            (*slot).tx_bytes += bytes;
-        }
-        (*entry).walked = next;
+        let count = (posted - walk.next) as u32;
+        bpf_loop(
+            count,
+            walk_one as *mut c_void,
+            (&raw mut walk).cast::<c_void>(),
+            0,
+        );
+        (*entry).walked = posted;
     }
+}
+
+/// One WR of a walk. A callback, because the verifier looks at it once and not once a turn.
+unsafe extern "C" fn walk_one(_turn: u32, walk: *mut Walk) -> i64 {
+    // SAFETY: the walk is on the caller's stack; the verifier follows its pointers and sees the index masked.
+    unsafe {
+        let slot = (*walk).slot;
+        let wqe = (*walk).data + ((((*walk).next + (*walk).base) & (*walk).mask) << ((*walk).shift & 31));
+        (*walk).next += 1;
+        let opcode = get::<u32>(wqe, &OFF_WQE_OPCODE);
+        let length = get::<u32>(wqe, &OFF_WQE_LENGTH);
+        let (Some(opcode), Some(length)) = (opcode, length) else {
+            lost(loss::WALK);
+            return 0;
+        };
+        let bytes = if opcode == LOCAL_INV || opcode == BIND_MW || opcode >= KERNEL_OPCODES {
+            0
+        } else {
+            u64::from(length)
+        };
+        let class = if opcode < OPCODES as u32 {
+            opcode as usize
+        } else {
+            OPCODES - 1
+        } & (OPCODES - 1);
+        *(&raw mut (*slot).ops).cast::<u64>().add(class) += 1;
+        *(&raw mut (*slot).op_bytes).cast::<u64>().add(class) += bytes;
+        (*slot).tx_bytes += bytes;
+    }
+    0
+}
+
+/// What taking the times carries from one WR to the next.
+struct Times {
+    slot: *mut QpSlot,
+    number: u32,
+    kernel: u32,
+    rung: u64,
+    now: u64,
+    /// For how long the slot has had this tenant.
+    age: u64,
+    carry_ns: u64,
+    wr: u64,
 }
 
 /// Takes the times of the WRs that finished since the last visit.
 #[inline(always)]
 unsafe fn finished(entry: *mut QpEntry, slot: *mut QpSlot, from: u64, to: u64) {
-    // SAFETY: the caller's pointers are checked; the verifier sees every index masked.
+    // SAFETY: the caller's pointers are checked.
     unsafe {
-        let number = (*entry).slot;
-        let rung = read_volatile(&raw const (*entry).rung);
-        let kernel = (*entry).flags & slot_flag::KERNEL != 0;
         let now = now();
-        let mut carry = (*entry).carry_ns;
-        let mut wr = from;
-        for _ in 0..BATCH {
-            if wr >= to {
-                break;
-            }
-            let this = wr;
-            wr += 1;
-            if !kernel && this >= rung {
-                (*slot).latency_early += 1;
-                carry = 0;
-                continue;
-            }
-            let Some(place) = stamp_of(number, this) else { break };
-            let value = *place;
-            if value >> TIME_BITS == stamp(this, 0) >> TIME_BITS && value != 0 {
-                carry = value & TIME;
-            } else if rung > this + STAMPS_PER_QP as u64 {
-                // Its place has been taken by a later doorbell.
-                lost(loss::STAMP);
-                carry = 0;
-                continue;
-            }
-            // Without a stamp of its own it was posted by the same doorbell as the one before it.
-            if carry == 0 {
-                (*slot).latency_early += 1;
-                continue;
-            }
-            let took = (now - carry) & TIME;
-            (*slot).latency_sum_ns += took;
-            if (*slot).latency_max_ns < took {
-                (*slot).latency_max_ns = took;
-            }
-            *(&raw mut (*slot).latency).cast::<u64>().add(bucket(took) & 31) += 1;
-        }
-        if to > wr {
-            lost_many(loss::STAMP, to - wr);
-            carry = 0;
-        }
-        (*entry).carry_ns = carry;
+        let mut times = Times {
+            slot,
+            number: (*entry).slot,
+            kernel: (*entry).flags & slot_flag::KERNEL,
+            rung: read_volatile(&raw const (*entry).rung),
+            now,
+            age: now - (*slot).born_ns,
+            carry_ns: (*entry).carry_ns,
+            wr: from,
+        };
+        bpf_loop(
+            (to - from) as u32,
+            time_one as *mut c_void,
+            (&raw mut times).cast::<c_void>(),
+            0,
+        );
+        (*entry).carry_ns = times.carry_ns;
     }
+}
+
+/// One finished WR.
+unsafe extern "C" fn time_one(_turn: u32, times: *mut Times) -> i64 {
+    // SAFETY: as in `walk_one`.
+    unsafe {
+        let slot = (*times).slot;
+        let wr = (*times).wr;
+        (*times).wr = wr + 1;
+        if (*times).kernel == 0 && wr >= (*times).rung {
+            (*slot).latency_early += 1;
+            (*times).carry_ns = 0;
+            return 0;
+        }
+        let Some(place) = stamp_of((*times).number, wr) else {
+            return 1;
+        };
+        let value = *place;
+        // Of this lap, and not from the slot's last tenant.
+        let own = value >> TIME_BITS == stamp(wr, 0) >> TIME_BITS
+            && ((*times).now.wrapping_sub(value) & TIME) <= (*times).age;
+        if own {
+            (*times).carry_ns = value & TIME;
+        } else if (*times).rung > wr + STAMPS_PER_QP as u64 {
+            // Its place has been taken by a later doorbell.
+            lost(loss::STAMP);
+            (*times).carry_ns = 0;
+            return 0;
+        }
+        // Without a stamp of its own it was posted by the same doorbell as the one before it.
+        if (*times).carry_ns == 0 {
+            (*slot).latency_early += 1;
+            return 0;
+        }
+        let took = (*times).now.wrapping_sub((*times).carry_ns) & TIME;
+        (*slot).latency_sum_ns += took;
+        if (*slot).latency_max_ns < took {
+            (*slot).latency_max_ns = took;
+        }
+        *(&raw mut (*slot).latency).cast::<u64>().add(bucket(took) & 31) += 1;
+    }
+    0
 }
 
 /// Brings the count of posted receives up to date.

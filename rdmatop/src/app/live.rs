@@ -15,10 +15,11 @@ use super::{
     targets,
 };
 use crate::{
+    cli::SortColumn,
     exit::{Exit, Stop},
     model::{engine::EngineConfig, event::Event, snapshot::Snapshot},
     source::root::Root,
-    view::tui::{Control, Outcome, Tab, TuiError, TuiOptions},
+    view::tui::{Control, Outcome, Tab, TuiError, TuiOptions, settings::Sort},
 };
 
 /// Events between the engine and the screen. A screen that falls behind loses the oldest and is told how many.
@@ -88,11 +89,10 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
         }
     };
     match shown {
-        Ok(Ok(Outcome::Quit | Outcome::Ended)) => Ok(Exit::Ok),
         Ok(Ok(Outcome::Signal(signal))) if signal == libc::SIGHUP => {
             Err(Stop::failure("the terminal went away"))
         }
-        Ok(Ok(Outcome::Signal(_))) => Ok(Exit::Ok),
+        Ok(Ok(Outcome::Quit | Outcome::Ended | Outcome::Signal(_))) => Ok(Exit::Ok),
         Ok(Err(error)) => Err(Stop::failure(error.to_string())),
         Err(_) => Err(Stop::failure(
             "the view ended by itself: this is a defect of rdmatop",
@@ -109,8 +109,31 @@ fn options(plan: &Plan) -> TuiOptions {
     if plan.delay_given {
         options.settings.delay = plan.delay.as_secs_f64();
     }
+    if let Some(column) = plan.sort {
+        let sort = sorted_by(column);
+        options.settings.sort.insert("processes".to_owned(), sort);
+    }
     options.no_color |= !plan.color;
     options
+}
+
+/// The view's column for `--sort`, in the direction that `--once` has too.
+fn sorted_by(column: SortColumn) -> Sort {
+    let (by, down) = match column {
+        SortColumn::Tx => ("tx", true),
+        SortColumn::Rx => ("rx", true),
+        SortColumn::Wr => ("tx_wr", true),
+        SortColumn::Completions => ("cqe", true),
+        SortColumn::Errors => ("err", true),
+        SortColumn::Qps => ("qps", true),
+        SortColumn::Mr => ("mr", true),
+        SortColumn::Pid => ("pid", false),
+        SortColumn::Comm => ("command", false),
+    };
+    Sort {
+        by: by.to_owned(),
+        down,
+    }
 }
 
 type Shown = Result<Outcome, TuiError>;

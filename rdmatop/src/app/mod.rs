@@ -35,8 +35,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{self, Cli};
+use crate::cli::{self, Cli, Command};
 use crate::exit::{Exit, Stop, Written, written};
+use crate::lab::{self, LabArgs, LabError};
 use crate::text;
 use plan::{Mode, Plan, Terminal};
 
@@ -46,28 +47,39 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => run(&cli),
         Err(error) if error.use_stderr() => {
             say(&cli::one_line(&error));
-            Ok(Exit::Usage)
+            Ok(Exit::Usage.into())
         }
         // --help and --version.
-        Err(text) => print(&text.to_string()).map(|_| Exit::Ok),
+        Err(text) => print(&text.to_string()).map(|_| Exit::Ok.into()),
     };
-    outcome
-        .unwrap_or_else(|stop| {
-            say(&format!("rdmatop: {}", stop.line));
-            stop.exit
-        })
-        .into()
+    outcome.unwrap_or_else(|stop| {
+        say(&format!("rdmatop: {}", stop.line));
+        stop.exit.into()
+    })
 }
 
-fn run(cli: &Cli) -> Result<Exit, Stop> {
-    let plan = plan::plan(cli, &Terminal::here())?;
-    match &plan.mode {
-        Mode::Man(args) => files::man(args),
-        Mode::Completions(shell) => files::completions(*shell),
+fn run(cli: &Cli) -> Result<ExitCode, Stop> {
+    match &cli.command {
+        Some(Command::Man(args)) => return files::man(args).map(ExitCode::from),
+        Some(Command::Completions(args)) => return files::completions(args.shell).map(ExitCode::from),
+        Some(Command::Lab(args)) => return in_lab(args),
+        Some(Command::Probes(_)) | None => {}
+    }
+    let plan = plan::plan(cli, Terminal::here())?;
+    let exit = match plan.mode {
         Mode::Live { .. } => block_on(live::run(&plan)),
         Mode::Lines { .. } => block_on(trace::run(&plan)),
         Mode::Once { .. } => block_on(once::run(&plan)),
         Mode::Probes { .. } => block_on(probes::run(&plan)),
+    };
+    exit.map(ExitCode::from)
+}
+
+fn in_lab(args: &LabArgs) -> Result<ExitCode, Stop> {
+    match lab::run(args) {
+        Ok(code) => Ok(code),
+        Err(LabError::Output(error)) => written(Err(error)).map(|_| Exit::Ok.into()),
+        Err(error) => Err(Stop::failure(error.to_string())),
     }
 }
 

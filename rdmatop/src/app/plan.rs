@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cli::{AttachMode, Cli, Command, ManArgs, SortColumn};
+use crate::cli::{AttachMode, Cli, Command, SortColumn};
 use crate::exit::Stop;
 use crate::model::filter::Filter;
 
@@ -18,7 +18,7 @@ pub(super) struct Terminal {
 }
 
 /// What to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// The live view.
     Live {
@@ -40,10 +40,6 @@ pub(super) enum Mode {
         /// As JSON.
         json: bool,
     },
-    /// The man page.
-    Man(ManArgs),
-    /// Completions.
-    Completions(clap_complete::Shell),
 }
 
 /// A mode and how to run it.
@@ -62,7 +58,7 @@ pub(super) struct Plan {
 }
 
 /// Decides. A usage error names the way out.
-pub(super) fn plan(cli: &Cli, terminal: &Terminal) -> Result<Plan, Stop> {
+pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
     let view = &cli.view;
     let mut attach = (!view.no_ebpf).then(|| view.attach.unwrap_or_default());
     let mode = match &cli.command {
@@ -70,9 +66,8 @@ pub(super) fn plan(cli: &Cli, terminal: &Terminal) -> Result<Plan, Stop> {
             attach = Some(args.attach.unwrap_or_default());
             Mode::Probes { json: args.json }
         }
-        Some(Command::Man(args)) => Mode::Man(args.clone()),
-        Some(Command::Completions(args)) => Mode::Completions(args.shell),
-        None => view_mode(cli, terminal)?,
+        // The other commands show nothing and have no plan.
+        Some(Command::Lab(_) | Command::Man(_) | Command::Completions(_)) | None => view_mode(cli, terminal)?,
     };
     Ok(Plan {
         mode,
@@ -91,7 +86,7 @@ pub(super) fn plan(cli: &Cli, terminal: &Terminal) -> Result<Plan, Stop> {
     })
 }
 
-fn view_mode(cli: &Cli, terminal: &Terminal) -> Result<Mode, Stop> {
+fn view_mode(cli: &Cli, terminal: Terminal) -> Result<Mode, Stop> {
     let view = &cli.view;
     let screen = terminal.stdout && !terminal.dumb;
     if view.once {
@@ -143,7 +138,7 @@ mod tests {
 
     fn of(args: &[&str], terminal: Terminal) -> Result<Plan, Stop> {
         let cli = Cli::try_parse_from(["rdmatop"].iter().chain(args)).unwrap();
-        plan(&cli, &terminal)
+        plan(&cli, terminal)
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::model::input::EbpfState;
 use crate::view::{json, line};
 
 /// Loading programs is up to the verifier.
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_mins(1);
 
 pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     let sources = ready::sources(plan);

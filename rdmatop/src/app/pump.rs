@@ -22,7 +22,11 @@ const CHANNEL: usize = 16_384;
 /// Messages taken at a time: snapshots and signals wait for no more than these.
 const BATCH: usize = 1024;
 /// A round that takes longer has hung.
-const HANG: Duration = Duration::from_secs(3);
+const HANG: Duration = if cfg!(test) {
+    Duration::from_millis(200)
+} else {
+    Duration::from_secs(3)
+};
 /// A one-shot mode gives up on a round after this.
 const ROUND_LIMIT: Duration = Duration::from_secs(30);
 
@@ -291,5 +295,101 @@ impl Pump {
         };
         self.latest = snapshot;
         self.snapshots.send_replace(shown);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::fake::{Fake, devices};
+    use crate::app::source::Source;
+
+    fn pump(source: Fake, filter: Filter) -> Pump {
+        let polled: Vec<Box<dyn Source>> = vec![Box::new(source)];
+        let sources = Sources {
+            polled,
+            subsystem: true,
+            ..Sources::default()
+        };
+        let settings = Settings {
+            filter,
+            counters: true,
+            ..Settings::default()
+        };
+        Pump::start(sources, settings).map(|(pump, _)| pump).unwrap()
+    }
+
+    fn named(name: &str) -> Filter {
+        Filter {
+            device: Some(name.to_owned()),
+            ..Filter::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn the_view_gets_what_the_filter_lets_and_the_mode_sees_all() {
+        let mut pump = pump(Fake::new(vec![vec![devices(&["rxe0", "rxe1"])]]), named("rxe1"));
+        pump.sample().await.unwrap();
+        assert_eq!(pump.latest().devices.len(), 2);
+        let shown = pump.subscribe().borrow().clone();
+        assert_eq!(
+            shown.devices.iter().map(|d| &*d.name).collect::<Vec<_>>(),
+            ["rxe1"]
+        );
+    }
+
+    #[tokio::test]
+    async fn without_programs_every_round_dumps_the_queue_pairs() {
+        let source = Fake::new(Vec::new());
+        let asked = Arc::clone(&source.asked);
+        let mut pump = pump(source, Filter::default());
+        for _ in 0..3 {
+            pump.sample().await.unwrap();
+        }
+        let asked = asked.lock().unwrap();
+        assert_eq!(
+            asked.iter().map(|w| (w.round, w.qps)).collect::<Vec<_>>(),
+            [(0, true), (1, true), (2, true)]
+        );
+    }
+
+    #[tokio::test]
+    async fn with_programs_a_dump_follows_the_attach_and_then_none() {
+        use crate::model::input::HealthSample;
+        let on = || {
+            let ebpf = EbpfState::On { datapath: None };
+            vec![Input::Health(Box::new(HealthSample {
+                ebpf,
+                ..HealthSample::default()
+            }))]
+        };
+        let source = Fake::new(vec![on(), on(), on(), on()]);
+        let asked = Arc::clone(&source.asked);
+        let mut pump = pump(source, Filter::default());
+        for _ in 0..4 {
+            pump.sample().await.unwrap();
+        }
+        let qps: Vec<bool> = asked.lock().unwrap().iter().map(|w| w.qps).collect();
+        assert_eq!(qps, [true, true, false, false]);
+    }
+
+    #[tokio::test]
+    async fn a_round_that_hangs_is_told_with_its_name_and_does_not_stop_the_view() {
+        let mut pump = pump(Fake::hanging(HANG * 4), Filter::default());
+        let mut shown = pump.subscribe();
+        let (end, mut ending) = watch::channel(None);
+        let (_delay, mut delay) = watch::channel(HANG / 2);
+        let sink = Sink::Nobody;
+        let told = async {
+            let mut errors = Vec::new();
+            while errors.is_empty() {
+                shown.changed().await.unwrap();
+                errors.clone_from(&shown.borrow_and_update().health.errors);
+            }
+            end.send_replace(Some(Instant::now()));
+            errors
+        };
+        let (_, errors) = tokio::join!(pump.run(&sink, &mut delay, &mut ending, |_| Ok(())), told);
+        assert!(errors[0].starts_with("no answer from the fake for"), "{errors:?}");
     }
 }

@@ -1,5 +1,6 @@
 //! This machine's sources for a plan.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use tokio::sync::oneshot;
@@ -7,8 +8,9 @@ use tokio::sync::oneshot;
 use super::host::{DeviceSource, HealthSource, MapSource, ProcessSource, note};
 use super::plan::Plan;
 use super::source::{Pushing, Source, Sources};
+use crate::cli::AttachMode;
 use crate::model::input::EbpfState;
-use crate::source::ebpf::{Manager, MapSweep, Options, SharedStatus};
+use crate::source::ebpf::{Attach, Manager, MapSweep, Options, SharedStatus};
 use crate::source::platform::{Platform, missing};
 use crate::source::root::Root;
 
@@ -48,10 +50,30 @@ pub(super) fn sources(plan: &Plan) -> Sources {
         polled,
         pushing: plan
             .attach
-            .map(|_| ebpf(Manager::new(Options::default(), status, sweep))),
+            .map(|attach| ebpf(Manager::new(options(attach), status, sweep))),
         subsystem: platform.rdma_devices.is_some(),
         no_rdma,
     }
+}
+
+/// How to attach. RDMATOP_RING_BYTES makes the ring buffer tiny (or large), for tests of loss and for storms.
+fn options(attach: AttachMode) -> Options {
+    let mut options = Options {
+        attach: match attach {
+            AttachMode::Auto => Attach::Auto,
+            AttachMode::Kprobe => Attach::Kprobe,
+            AttachMode::Fentry => Attach::Fentry,
+        },
+        ..Options::default()
+    };
+    let asked = std::env::var("RDMATOP_RING_BYTES")
+        .ok()
+        .and_then(|bytes| bytes.parse::<u32>().ok());
+    // The kernel wants a power of two of pages and refuses others with EINVAL.
+    if let Some(bytes) = asked.filter(|bytes| bytes.is_power_of_two() && *bytes >= 4096) {
+        options.ring_bytes = bytes;
+    }
+    options
 }
 
 /// The eBPF side gets a thread: the ring buffer is drained while the engine works.
@@ -78,15 +100,17 @@ fn ebpf(manager: Manager) -> Pushing {
 
 /// A one-shot sender that two owners share; the first to speak is heard.
 #[derive(Clone)]
-struct SharedTell(std::sync::Arc<std::sync::Mutex<Option<oneshot::Sender<Result<usize, String>>>>>);
+struct SharedTell(Arc<Mutex<Option<Tell>>>);
+
+type Tell = oneshot::Sender<Result<usize, String>>;
 
 impl SharedTell {
-    fn new(to: oneshot::Sender<Result<usize, String>>) -> Self {
-        Self(std::sync::Arc::new(std::sync::Mutex::new(Some(to))))
+    fn new(to: Tell) -> Self {
+        Self(Arc::new(Mutex::new(Some(to))))
     }
 
     fn once(&self, outcome: Result<usize, String>) {
-        let mut to = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut to = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(to) = to.take() {
             // The mode may have ended meanwhile.
             let _ = to.send(outcome);

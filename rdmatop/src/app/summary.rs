@@ -53,7 +53,7 @@ mod tests {
             },
             5,
             7,
-            Duration::from_secs(60),
+            Duration::from_mins(1),
         );
         assert_eq!(
             line,

@@ -83,21 +83,23 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
     };
     let why = {
         let pumping = pump.run(&sink, &mut delay, &mut ending, check);
-        let deadline = deadline(begin, plan.duration);
         let unread = unread(look_at.as_fd());
-        tokio::pin!(pumping, deadline, unread);
+        tokio::pin!(pumping, unread);
         let mut starting = true;
+        // Counted from the attach: loading may take seconds, and those show nothing.
+        let mut until = None;
         let why = loop {
             tokio::select! {
                 done = &mut pumping => break Why::Pump(done),
                 signal = signals.next() => break Why::Signal(signal),
-                () = &mut deadline => break Why::Duration,
+                () = reached(until) => break Why::Duration,
                 () = &mut unread => break Why::Reader(Ok(Written::ReaderGone)),
                 written = &mut writer.outcome => break Why::Reader(written.unwrap_or(Ok(Written::ReaderGone))),
                 outcome = &mut started, if starting => match outcome {
                     Ok(Ok(programs)) => {
                         starting = false;
-                        say(&format!("rdmatop: tracing with {programs} programs; Ctrl-C ends"));
+                        until = plan.duration.map(|duration| Instant::now() + duration);
+                        say(&format!("rdmatop: tracing, programs attached: {programs}; Ctrl-C ends"));
                     }
                     Ok(Err(why)) => break Why::NoEvents(why),
                     Err(_) => break Why::NoEvents("its thread did not start; are there too many threads?".to_owned()),
@@ -107,7 +109,9 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
         // Every way out asks the sources for what they still have, and waits for no more than the grace.
         stop();
         if !matches!(why, Why::Pump(_)) {
-            end.send_replace(Some(Instant::now() + GRACE));
+            // Before the attach there is nothing that could still come.
+            let grace = if starting { Duration::ZERO } else { GRACE };
+            end.send_replace(Some(Instant::now() + grace));
             // It can only fail on what the first snapshot says, and an end that was asked for wins over that.
             let _ = pumping.await;
         }
@@ -142,9 +146,9 @@ impl Why {
     }
 }
 
-async fn deadline(begin: Instant, duration: Option<Duration>) {
-    match duration {
-        Some(duration) => sleep_until(begin + duration).await,
+async fn reached(until: Option<Instant>) {
+    match until {
+        Some(until) => sleep_until(until).await,
         None => std::future::pending().await,
     }
 }
@@ -162,5 +166,151 @@ async fn unread(out: BorrowedFd<'_>) {
             return;
         }
         sleep(LOOK).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::fake::{Fake, devices};
+    use crate::app::plan::{Terminal, plan};
+    use crate::app::source::{Feed, Pushing};
+    use crate::cli::Cli;
+    use crate::model::input::Input;
+    use clap::Parser;
+    use rdmatop_common::event::{QpRecord, Record, flag, kind};
+    use std::io::Read;
+    use std::sync::mpsc;
+    use zerocopy::FromZeros;
+
+    fn created(qpn: u32) -> Input {
+        let mut record = QpRecord::new_zeroed();
+        record.prefix.kind = kind::QP_CREATE;
+        record.prefix.ts_ns = u64::from(qpn);
+        record.prefix.object = u64::from(qpn) * 64;
+        record.prefix.flags = flag::DEVICE | flag::OWNER_TASK;
+        record.prefix.device[..4].copy_from_slice(b"rxe0");
+        record.prefix.owner_pid = std::process::id();
+        record.qpn = qpn;
+        record.qp_type = 2;
+        Input::Record(Box::new(Record::Qp(record)))
+    }
+
+    /// An eBPF side that sends so many records, half of them only when it is asked to stop.
+    fn records(count: u32) -> Pushing {
+        let (told, started) = tokio::sync::oneshot::channel();
+        let (stop, stopped) = mpsc::channel();
+        let start = move |feed: Feed| {
+            std::thread::spawn(move || {
+                told.send(Ok(1)).unwrap();
+                for qpn in 1..=count {
+                    if qpn == count / 2 {
+                        stopped.recv().unwrap();
+                    }
+                    feed.send_blocking(created(qpn)).unwrap();
+                }
+            });
+        };
+        Pushing {
+            start: Box::new(start),
+            started,
+            stop: Box::new(move || stop.send(()).unwrap()),
+        }
+    }
+
+    fn planned(args: &[&str]) -> Plan {
+        let cli = Cli::try_parse_from(["rdmatop", "--trace"].iter().chain(args)).unwrap();
+        plan(&cli, Terminal::default()).unwrap()
+    }
+
+    fn machine(pushing: Pushing) -> Sources {
+        Sources {
+            polled: vec![Box::new(Fake::new(vec![vec![devices(&["rxe0"])]]))],
+            pushing: Some(pushing),
+            subsystem: true,
+            no_rdma: None,
+        }
+    }
+
+    async fn traced(args: &[&str], sources: Sources) -> (Result<Exit, Stop>, String) {
+        let mut page = tempfile::tempfile().unwrap();
+        let outcome = follow(&planned(args), sources, page.try_clone().unwrap()).await;
+        let mut text = String::new();
+        io::Seek::rewind(&mut page).unwrap();
+        page.read_to_string(&mut text).unwrap();
+        (outcome, text)
+    }
+
+    #[tokio::test]
+    async fn what_the_sources_hand_over_at_the_end_is_printed_too() {
+        let (outcome, text) = traced(&["--json", "--duration", "0.3"], machine(records(5000))).await;
+        assert_eq!(outcome, Ok(Exit::Ok));
+        let qpns: Vec<u64> = text
+            .lines()
+            .map(|line| {
+                serde_json::from_str::<serde_json::Value>(line).unwrap()["qpn"]
+                    .as_u64()
+                    .unwrap()
+            })
+            .collect();
+        assert_eq!(qpns, (1..=5000).collect::<Vec<u64>>());
+    }
+
+    #[tokio::test]
+    async fn lines_stand_under_a_header() {
+        let (outcome, text) = traced(&["--duration", "0.2"], machine(records(4))).await;
+        assert_eq!(outcome, Ok(Exit::Ok));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 5);
+        assert!(
+            lines[0].starts_with("TIME(UTC)") && lines[4].contains("qp_create"),
+            "{text}"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_unknown_device_ends_the_trace_and_names_the_known() {
+        let (outcome, _) = traced(&["--device", "rxe9"], machine(records(4))).await;
+        let line = outcome.unwrap_err().line;
+        assert_eq!(line, "--device rxe9: no such RDMA device; there is rxe0");
+    }
+
+    #[tokio::test]
+    async fn without_programs_there_are_no_events_and_that_is_said() {
+        let (told, started) = tokio::sync::oneshot::channel();
+        told.send(Err("CAP_BPF missing".to_owned())).unwrap();
+        let pushing = Pushing {
+            start: Box::new(|_| ()),
+            started,
+            stop: Box::new(|| ()),
+        };
+        let (outcome, _) = traced(&[], machine(pushing)).await;
+        assert_eq!(
+            outcome,
+            Err(Stop::failure("no events without eBPF: CAP_BPF missing"))
+        );
+    }
+
+    #[tokio::test]
+    async fn a_machine_without_rdma_has_nothing_to_trace() {
+        let mut sources = machine(records(0));
+        (sources.subsystem, sources.no_rdma) = (false, Some("No RDMA: x".to_owned()));
+        let (outcome, text) = traced(&[], sources).await;
+        assert_eq!((outcome, text.as_str()), (Err(Stop::nothing("No RDMA: x")), ""));
+    }
+
+    #[tokio::test]
+    async fn a_closed_pipe_ends_an_idle_trace() {
+        let (read, write) = io::pipe().unwrap();
+        drop(read);
+        let begin = Instant::now();
+        let outcome = follow(
+            &planned(&[]),
+            machine(records(3)),
+            std::os::fd::OwnedFd::from(write).into(),
+        )
+        .await;
+        assert_eq!(outcome, Ok(Exit::Ok));
+        assert!(begin.elapsed() < Duration::from_secs(5));
     }
 }

@@ -146,7 +146,7 @@ mod tests {
         let writes = page.writes.lock().unwrap();
         assert_eq!(writes.len(), 1);
         assert_eq!(
-            writes[0].iter().filter(|b| **b == b'\n').count(),
+            std::str::from_utf8(&writes[0]).unwrap().lines().count(),
             fixture::events().len()
         );
     }

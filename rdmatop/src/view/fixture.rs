@@ -15,6 +15,11 @@ const WALL: u64 = 1_700_000_000_000_000_000;
 const MONO: u64 = 5_000_000_000;
 
 /// One event of every kind, and a few that failed.
+#[expect(
+    clippy::too_many_lines,
+    clippy::vec_init_then_push,
+    reason = "a list of examples, one after another"
+)]
 pub(crate) fn events() -> Vec<Event> {
     let mut at = 0;
     let mut new = |kind| {
@@ -206,6 +211,7 @@ fn counter(total: u64, rate: f64) -> Counter {
     }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "rows hold options")]
 fn from(source: Source, total: u64, rate: f64) -> Option<Counter> {
     Some(Counter {
         source,

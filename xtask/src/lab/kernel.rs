@@ -153,7 +153,7 @@ fn fetch_from(series: Series, title: &str, uri: &str, suite: &str) -> Result<Ker
     apt.update(&format!("{title}: package lists of {suite}"))?;
     let names = apt.search("^linux-(image|binary|modules|base)-[0-9].*-amd64$")?;
     let names = names.iter().map(String::as_str);
-    let Some(picked) = apt::pick_kernel(names, series.filter) else {
+    let Some(picked) = apt::pick_kernel(&names, series.filter) else {
         bail!(
             "it has no linux-image-{}*-amd64",
             series.filter.unwrap_or_default()

@@ -21,7 +21,7 @@ use super::{initramfs, kernel};
 use crate::{paths, step};
 
 /// Other work may share this machine's CPUs: far more than a boot takes.
-const BOOT_LIMIT: Duration = Duration::from_secs(240);
+const BOOT_LIMIT: Duration = Duration::from_mins(4);
 /// How long output may trail the exit status.
 const DRAIN_LIMIT: Duration = Duration::from_secs(15);
 
@@ -327,7 +327,7 @@ fn read_control(stream: UnixStream, sender: Sender<Event>) {
 fn copy_out(mut from: UnixStream, mut to: impl Write + Send + 'static, marker: &str, sender: Sender<Event>) {
     let mut filter = UntilMarker::new(marker);
     thread::spawn(move || {
-        let mut chunk = [0_u8; 65536];
+        let mut chunk = [0_u8; 16384];
         while let Ok(len) = from.read(&mut chunk) {
             if len == 0 {
                 break;

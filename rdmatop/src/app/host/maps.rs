@@ -33,5 +33,11 @@ impl Source for MapSource {
         {
             out(Input::Verbs(Box::new(verbs)));
         }
+        // In a trace too: the sweep gives the slots of destroyed QPs back to the kernel side.
+        if let Some(slots) = self.sweep.slots(now().mono_ns)
+            && wants.counters
+        {
+            out(Input::Slots(Box::new(slots)));
+        }
     }
 }

@@ -143,7 +143,7 @@ impl Btf {
             at,
             name: u32_at(&self.data, at)?,
             info: u32_at(&self.data, at + 4)?,
-            size_or_type: u32_at(&self.data, at + 8)?,
+            size_or_ref: u32_at(&self.data, at + 8)?,
         })
     }
 
@@ -153,7 +153,7 @@ impl Btf {
             let ty = self.ty(id)?;
             match ty.kind() {
                 kind::TYPEDEF | kind::VOLATILE | kind::CONST | kind::RESTRICT | kind::TYPE_TAG => {
-                    id = ty.size_or_type;
+                    id = ty.size_or_ref;
                 }
                 _ => return Some(ty),
             }
@@ -213,7 +213,7 @@ struct Type<'a> {
     at: usize,
     name: u32,
     info: u32,
-    size_or_type: u32,
+    size_or_ref: u32,
 }
 
 impl<'a> Type<'a> {
@@ -301,9 +301,9 @@ mod tests {
             u32::try_from(at).unwrap()
         }
 
-        fn ty(&mut self, name: &str, kind: u32, vlen: u32, size_or_type: u32, tail: &[u32]) {
+        fn ty(&mut self, name: &str, kind: u32, vlen: u32, size_or_ref: u32, tail: &[u32]) {
             let name = self.name(name);
-            for word in [name, kind << 24 | vlen, size_or_type].iter().chain(tail) {
+            for word in [name, kind << 24 | vlen, size_or_ref].iter().chain(tail) {
                 self.types.extend(word.to_ne_bytes());
             }
         }

@@ -16,6 +16,7 @@ use rdmatop_common::event::decode;
 use tokio::{io::unix::AsyncFd, sync::Notify, time::sleep};
 
 use super::{
+    datapath,
     plan::CONTROL_PLANE,
     session::{Options, Session, SessionError},
     status::SharedStatus,
@@ -34,6 +35,9 @@ const NAP: Duration = Duration::from_millis(2);
 /// Losses are read this often while records come.
 const LOSSES_EVERY: Duration = Duration::from_millis(200);
 
+/// Told the number of programs that count, or why there are none.
+type OnStart = Box<dyn FnOnce(&Result<usize, String>) + Send>;
+
 /// Runs sessions until told to stop.
 pub struct Manager {
     options: Options,
@@ -41,7 +45,7 @@ pub struct Manager {
     sweep: MapSweep,
     stop: Arc<Notify>,
     /// Told once, when the first session counts (or cannot).
-    on_start: Option<Box<dyn FnOnce(&Result<usize, String>) + Send>>,
+    on_start: Option<OnStart>,
 }
 
 /// Ends a manager: it drains what the kernel has, reads the losses once more, and lets go of the channel.
@@ -144,7 +148,9 @@ impl Manager {
         self.sweep.adopt(&mut session);
         let attached = session.attached();
         self.status.update(|status| {
-            status.state = EbpfState::On { datapath: None };
+            status.state = EbpfState::On {
+                datapath: session.datapath().map(str::to_owned),
+            };
             status.probes = session.verdicts().to_vec();
             status.notes = session.problems().iter().map(|why| no_offsets(why)).collect();
             if !first {
@@ -159,21 +165,21 @@ impl Manager {
                     self.tell_start(&Ok(attached));
                     self.read(ring, &mut session, feed, modules).await
                 }
-                Err(error) => self.no_ring(&error.to_string()),
+                Err(error) => Ok(self.no_ring(&error.to_string())),
             },
-            None => self.no_ring("the object has no EVENTS map"),
+            None => Ok(self.no_ring("the object has no EVENTS map")),
         };
         self.sweep.release();
         drop(session);
         outcome
     }
 
-    fn no_ring(&mut self, why: &str) -> Result<Why, Ended> {
+    fn no_ring(&mut self, why: &str) -> Why {
         let why = format!("cannot read the ring buffer: {why}");
         self.status
             .update(|status| status.state = EbpfState::Unavailable { why: why.clone() });
         self.tell_start(&Err(why));
-        Ok(Why::Stopped)
+        Why::Stopped
     }
 
     async fn read(
@@ -238,6 +244,7 @@ type Generations = BTreeMap<&'static str, Option<u64>>;
 fn module_generations(root: &Path) -> Generations {
     CONTROL_PLANE
         .iter()
+        .chain(datapath::hooks().map(|hot| &hot.kprobe))
         .map(|hook| {
             (
                 hook.module,

@@ -1,17 +1,22 @@
 //! eBPF: our programs in the kernel, and what they tell.
 //!
 //! [`plan`] decides from facts, [`session`] loads and attaches, [`manager`] keeps a session alive across module
-//! reloads and reads the ring buffer, [`sweep`] reads the maps. Offsets come from [`btf`] through [`offsets`].
+//! reloads and reads the ring buffer, [`sweep`] reads the maps, [`slots`] the counters of QPs. [`datapath`] says
+//! where a provider's data path is hooked. Offsets come from [`btf`] through [`offsets`].
 pub mod btf;
+pub mod datapath;
+mod fentry;
 mod log;
 pub mod manager;
 mod object;
 pub mod offsets;
 pub mod plan;
 pub mod session;
+pub mod slots;
 pub mod status;
 pub mod sweep;
 
+pub use datapath::Attach;
 pub use manager::{Manager, StopHandle};
 pub use object::available as object_available;
 pub use session::{Options, Session, SessionError};

@@ -2,6 +2,7 @@
 
 /// The object's bytes, aligned for the ELF reader; `None` in a build without the bpf toolchain.
 #[cfg(ebpf_object)]
+#[expect(clippy::unnecessary_wraps, reason = "its twin below has none")]
 pub(super) fn bytes() -> Option<&'static [u8]> {
     Some(aya::include_bytes_aligned!(env!("RDMATOP_EBPF_OBJECT")))
 }

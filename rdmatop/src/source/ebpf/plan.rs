@@ -11,6 +11,10 @@ pub enum Entry {
     Kprobe,
     /// At a function's return.
     Kretprobe,
+    /// At a function's first instruction, through its BTF.
+    Fentry,
+    /// At a function's return, through its BTF.
+    Fexit,
     /// At a tracepoint of a category.
     Tracepoint {
         /// Category, a directory under tracefs' events.
@@ -307,6 +311,8 @@ pub fn verdict(hook: &Hook, verdict: Verdict, reason: Option<String>) -> ProbeVe
     let how = match hook.entry {
         Entry::Kprobe => "kprobe".to_owned(),
         Entry::Kretprobe => "kretprobe".to_owned(),
+        Entry::Fentry => "fentry".to_owned(),
+        Entry::Fexit => "fexit".to_owned(),
         Entry::Tracepoint { category } => format!("tracepoint:{category}"),
     };
     ProbeVerdict {
@@ -391,7 +397,8 @@ mod tests {
             .map(|o| o.global)
             .chain(TRACEPOINT_FIELDS.iter().map(|f| f.global))
             .collect();
-        for hook in CONTROL_PLANE {
+        let hot = super::super::datapath::hooks().map(|hot| &hot.kprobe);
+        for hook in CONTROL_PLANE.iter().chain(hot) {
             for name in hook.needs.iter().chain(hook.wants) {
                 assert!(known.contains(name), "{} names {name}", hook.program);
             }

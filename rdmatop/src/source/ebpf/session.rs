@@ -8,12 +8,15 @@ use aya::{
     programs::{KProbe, Program, ProgramError, TracePoint, kprobe::KProbeError},
 };
 use aya_log::EbpfLogger;
-use rdmatop_common::names::map;
+use rdmatop_common::{counters::DEFAULT_SLOTS, names::map};
 
 use super::{
+    datapath::{self, Attach, DATA_PATHS, DataPath, HotHook},
+    fentry::{Link, Loader},
     log, object,
-    offsets::{self, Places},
+    offsets::{self, BtfSet, Places},
     plan::{self, CONTROL_PLANE, Decision, Entry, Facts, Hook},
+    slots::SlotMap,
 };
 use crate::{
     model::input::{ProbeVerdict, Verdict},
@@ -25,12 +28,20 @@ use crate::{
 pub struct Options {
     /// Bytes of the ring buffer, a power of two and a multiple of the page size. Tests make it tiny.
     pub ring_bytes: u32,
+    /// How a provider's data path is entered.
+    pub attach: Attach,
+    /// QPs that can be counted at one time.
+    pub slots: u32,
 }
 
 impl Default for Options {
     fn default() -> Self {
         // 4 MiB hold some 20 000 QP records: 0.4 s of the fastest storm measured (50 000 a second).
-        Self { ring_bytes: 4 << 20 }
+        Self {
+            ring_bytes: 4 << 20,
+            attach: Attach::Auto,
+            slots: DEFAULT_SLOTS,
+        }
     }
 }
 
@@ -65,6 +76,10 @@ pub struct Session {
     verdicts: Vec<ProbeVerdict>,
     problems: Vec<String>,
     attached: usize,
+    datapath: Option<&'static str>,
+    slots: Option<SlotMap>,
+    /// Dropped with the session, which detaches.
+    _links: Vec<Link>,
 }
 
 /// Removes the limit on locked memory, which kernels before 5.11 charge maps to. Later ones do not care.
@@ -79,15 +94,18 @@ fn lift_memlock() {
 
 /// What the plan needs to know of this kernel.
 fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Facts {
-    let names: Vec<&str> = CONTROL_PLANE
-        .iter()
+    let hooks = || {
+        CONTROL_PLANE
+            .iter()
+            .chain(datapath::hooks().map(|hot| &hot.kprobe))
+    };
+    let names: Vec<&str> = hooks()
         .map(|h| h.symbol)
         .collect::<BTreeSet<_>>()
         .into_iter()
         .collect();
     let symbols = find_symbols(root, &names).unwrap_or_default();
-    let modules = CONTROL_PLANE
-        .iter()
+    let modules = hooks()
         .map(|h| h.module)
         .filter(|m| places.modules.join(m).is_dir());
     Facts {
@@ -115,12 +133,18 @@ impl Session {
             return Err(SessionError::NoRdma);
         }
         lift_memlock();
-        let (resolved, _btf) = offsets::resolve(&places);
+        let (resolved, mut btf) = offsets::resolve(&places);
         let facts = facts(&Root::default(), &places, &resolved);
         let mut loader = EbpfLoader::new();
         // No program of ours needs CO-RE, and reading vmlinux's BTF again would double the start.
         loader.btf(None);
         loader.map_max_entries(map::EVENTS, options.ring_bytes);
+        // These take 3 KiB of kernel memory a QP: none where there is nothing to count.
+        let countable = DATA_PATHS.iter().any(|path| facts.modules.contains(path.module));
+        let slots = if countable { options.slots.max(1) } else { 1 };
+        for name in [map::QP_SLOTS, map::FREE_SLOTS, map::STAMPS] {
+            loader.map_max_entries(name, slots);
+        }
         for (global, value) in &resolved.values {
             loader.override_global(global, value, true);
         }
@@ -128,23 +152,35 @@ impl Session {
             what: "cannot load eBPF maps",
             why: explain(&error),
         })?;
-        let mut verdicts = Vec::with_capacity(CONTROL_PLANE.len());
+        let mut hot = Vec::new();
+        let mut links = Vec::new();
+        let mut datapath = None;
+        for path in DATA_PATHS {
+            let loader = fast_loader(options.attach, path, &ebpf, object, &facts, &mut btf);
+            let (verdicts, fast) = attach_datapath(&mut ebpf, path, &facts, loader.as_ref());
+            let on = |i: usize| {
+                verdicts
+                    .get(i)
+                    .is_some_and(|v| matches!(v.verdict, Verdict::Ok | Verdict::Partial))
+            };
+            if on(0) && on(1) {
+                let all_fast = fast.len() == path.hooks.iter().filter(|h| h.fast.is_some()).count();
+                datapath = Some(if all_fast { "fentry" } else { "kprobe" });
+            }
+            links.extend(fast);
+            hot.extend(verdicts);
+        }
+        let mut verdicts = Vec::with_capacity(CONTROL_PLANE.len() + hot.len());
         for hook in CONTROL_PLANE {
-            verdicts.push(match plan::decide(hook, &facts) {
-                Decision::Leave(verdict, why) => plan::verdict(hook, verdict, Some(why)),
-                Decision::Attach(partial) => match attach(&mut ebpf, hook) {
-                    Ok(()) => {
-                        let verdict = if partial.is_some() {
-                            Verdict::Partial
-                        } else {
-                            Verdict::Ok
-                        };
-                        plan::verdict(hook, verdict, partial)
-                    }
-                    Err(error) => plan::verdict(hook, Verdict::Broken, Some(explain(&error))),
-                },
+            // A probe on write() costs every doorbell a second time.
+            verdicts.push(if hook.program == "uverbs_write" && datapath.is_some() {
+                let why = "post_send is counted by the data path's doorbells; other write() commands are not";
+                plan::verdict(hook, Verdict::NotApplicable, Some(why.into()))
+            } else {
+                attach_one(&mut ebpf, hook, &facts)
             });
         }
+        verdicts.extend(hot);
         let attached = verdicts
             .iter()
             .filter(|v| matches!(v.verdict, Verdict::Ok | Verdict::Partial))
@@ -158,12 +194,28 @@ impl Session {
             return Err(SessionError::NothingAttached(why));
         }
         let log = log::of(&mut ebpf);
+        let mut problems = resolved.problems;
+        let mut slots = None;
+        if datapath.is_some()
+            && let (Some(array), Some(free)) = (ebpf.take_map(map::QP_SLOTS), ebpf.take_map(map::FREE_SLOTS))
+        {
+            match SlotMap::open(array, free) {
+                Ok(map) => slots = Some(map),
+                Err(error) => {
+                    problems.push(error.to_string());
+                    datapath = None;
+                }
+            }
+        }
         let mut session = Self {
             ebpf,
             log,
             verdicts,
-            problems: resolved.problems,
+            problems,
             attached,
+            datapath,
+            slots,
+            _links: links,
         };
         session.set_enabled(true)?;
         Ok(session)
@@ -208,6 +260,16 @@ impl Session {
         }
     }
 
+    /// How the data path is entered: `kprobe` or `fentry`; `None` when it is not counted.
+    pub fn datapath(&self) -> Option<&'static str> {
+        self.datapath
+    }
+
+    /// Takes the QP counters out, once.
+    pub(super) fn take_slots(&mut self) -> Option<SlotMap> {
+        self.slots.take()
+    }
+
     /// Takes the ring buffer out, once.
     pub fn take_ring(&mut self) -> Option<RingBuf<MapData>> {
         RingBuf::try_from(self.ebpf.take_map(map::EVENTS)?).ok()
@@ -217,6 +279,90 @@ impl Session {
     pub fn take_map(&mut self, name: &str) -> Option<Map> {
         self.ebpf.take_map(name)
     }
+}
+
+/// Decides on one hook, attaches it, and says what became of it.
+fn attach_one(ebpf: &mut Ebpf, hook: &Hook, facts: &Facts) -> ProbeVerdict {
+    match plan::decide(hook, facts) {
+        Decision::Leave(verdict, why) => plan::verdict(hook, verdict, Some(why)),
+        Decision::Attach(partial) => match attach(ebpf, hook) {
+            Ok(()) => {
+                let verdict = if partial.is_some() {
+                    Verdict::Partial
+                } else {
+                    Verdict::Ok
+                };
+                plan::verdict(hook, verdict, partial)
+            }
+            Err(error) => plan::verdict(hook, Verdict::Broken, Some(explain(&error))),
+        },
+    }
+}
+
+/// What can load a provider's fentry programs: `None` when they are not asked for.
+fn fast_loader(
+    wanted: Attach,
+    path: &DataPath,
+    ebpf: &Ebpf,
+    object: &[u8],
+    facts: &Facts,
+    btf: &mut BtfSet,
+) -> Option<Result<Loader, String>> {
+    if wanted != Attach::Fentry || !facts.modules.contains(path.module) {
+        return None;
+    }
+    let Some(btf) = btf.module(path.module) else {
+        return Some(Err(format!("the kernel has no BTF for {}", path.module)));
+    };
+    Some(Loader::new(ebpf, object, path.module, btf).map_err(|error| explain(&error)))
+}
+
+/// Attaches a provider's hooks: by fentry where that is asked for and works, by kprobe elsewhere.
+fn attach_datapath(
+    ebpf: &mut Ebpf,
+    path: &DataPath,
+    facts: &Facts,
+    loader: Option<&Result<Loader, String>>,
+) -> (Vec<ProbeVerdict>, Vec<Link>) {
+    let mut links = Vec::new();
+    let mut verdicts = Vec::with_capacity(path.hooks.len());
+    for HotHook { kprobe, fast } in path.hooks {
+        let why_slow = match (fast, loader) {
+            (Some((program, entry)), Some(Ok(loader))) => match plan::decide(kprobe, facts) {
+                Decision::Attach(partial) => match loader.attach(program, *entry, kprobe.symbol) {
+                    Ok(link) => {
+                        links.push(link);
+                        let hook = Hook {
+                            program,
+                            entry: *entry,
+                            ..*kprobe
+                        };
+                        let verdict = if partial.is_some() {
+                            Verdict::Partial
+                        } else {
+                            Verdict::Ok
+                        };
+                        verdicts.push(plan::verdict(&hook, verdict, partial));
+                        continue;
+                    }
+                    Err(error) => Some(explain(&error)),
+                },
+                Decision::Leave(..) => None,
+            },
+            (Some(_), Some(Err(why))) => Some(why.clone()),
+            _ => None,
+        };
+        let mut verdict = attach_one(ebpf, kprobe, facts);
+        if let Some(why) = why_slow {
+            let slow = format!("kprobe instead of fentry: {why}");
+            verdict.reason = Some(match verdict.reason {
+                Some(reason) => format!("{reason}; {slow}"),
+                None => slow,
+            });
+        }
+        verdicts.push(verdict);
+    }
+    (verdicts, links)
 }
 
 fn attach(ebpf: &mut Ebpf, hook: &Hook) -> Result<(), ProgramError> {

@@ -1,4 +1,4 @@
-//! Reading the maps: losses and verb counters.
+//! Reading the maps: losses, verb counters, counters of QPs.
 
 use std::{
     collections::HashMap as StdHashMap,
@@ -14,8 +14,8 @@ use rdmatop_common::{
     names::map,
 };
 
-use super::session::Session;
-use crate::model::input::VerbsSample;
+use super::{session::Session, slots::SlotMap};
+use crate::model::input::{SlotsSample, VerbsSample};
 
 /// ABI types as aya wants them: foreign trait and foreign type need a wrapper of ours.
 macro_rules! pod {
@@ -45,15 +45,19 @@ struct Maps {
     losses: PerCpuArray<MapData, u64>,
     verbs: HashMap<MapData, Key, Stats>,
     errors: HashMap<MapData, ErrorKey, u64>,
+    /// `None` where no data path is counted.
+    slots: Option<SlotMap>,
 }
 
 impl Maps {
     fn of(session: &mut Session) -> Option<Self> {
+        let slots = session.take_slots();
         let mut take = |name: &str| -> Option<Map> { session.take_map(name) };
         Some(Self {
             losses: PerCpuArray::try_from(take(map::LOSSES)?).ok()?,
             verbs: HashMap::try_from(take(map::VERBS)?).ok()?,
             errors: HashMap::try_from(take(map::VERB_ERRORS)?).ok()?,
+            slots,
         })
     }
 }
@@ -80,7 +84,7 @@ impl MapSweep {
     }
 
     /// Takes over the maps of a new session.
-    pub(super) fn adopt(&self, session: &mut Session) {
+    pub fn adopt(&self, session: &mut Session) {
         let mut inner = self.inner();
         inner.maps = Maps::of(session);
     }
@@ -120,6 +124,14 @@ impl MapSweep {
             verbs: verbs.into_iter().map(|(key, stats)| (key.0, stats.0)).collect(),
             errors: errors.into_iter().map(|(key, count)| (key.0, count)).collect(),
         })
+    }
+
+    /// Counters of QPs, `None` where no data path is counted. Whoever asks must hand all of it on: the slot of a
+    /// destroyed QP is given once.
+    pub fn slots(&self, mono_ns: u64) -> Option<SlotsSample> {
+        let mut inner = self.inner();
+        let slots = inner.maps.as_mut()?.slots.as_mut()?.sweep();
+        Some(SlotsSample { mono_ns, slots })
     }
 
     /// Gives back the entries of a process that has ended.

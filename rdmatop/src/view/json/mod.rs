@@ -25,7 +25,7 @@ pub fn snapshot(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
 pub fn probes(out: &mut impl Write, health: &Health) -> io::Result<()> {
     line(
         out,
-        &Probes {
+        &ProbesReport {
             schema: SCHEMA,
             ebpf: &health.ebpf,
             probes: &health.probes,
@@ -35,7 +35,7 @@ pub fn probes(out: &mut impl Write, health: &Health) -> io::Result<()> {
 }
 
 #[derive(Serialize)]
-struct Probes<'a> {
+struct ProbesReport<'a> {
     schema: u32,
     ebpf: &'a EbpfState,
     probes: &'a [ProbeVerdict],
@@ -96,7 +96,7 @@ mod tests {
             snapshot.health.self_cpu = Some(rate);
             let mut out = Vec::new();
             super::snapshot(&mut out, &snapshot).unwrap();
-            prop_assert_eq!(out.iter().filter(|b| **b == b'\n').count(), 1);
+            prop_assert_eq!(std::str::from_utf8(&out).unwrap().lines().count(), 1);
             let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
             let written = &value["ports"][0]["tx_bytes"];
             prop_assert_eq!(written["total"].as_u64(), Some(total));

@@ -41,7 +41,7 @@ pub fn write(out: &mut String, event: &Event) {
         EventKind::MrReg | EventKind::MrDereg => pair(out, "bytes", event.bytes),
         EventKind::CqCreate | EventKind::CqDestroy => pair(out, "cqe", event.cqe),
         EventKind::CmConnect | EventKind::CmAccept | EventKind::CmReject | EventKind::CmDisconnect => {
-            cm(out, event)
+            cm(out, event);
         }
         EventKind::CmEvent => {
             word(out, event.cm_event);

@@ -45,13 +45,7 @@ fn scaled(value: f64, base: f64, units: &[&str], whole: impl std::fmt::Display) 
     if unit == 0 {
         return format!("{whole}{name}");
     }
-    let decimals = if value < 9.995 {
-        2
-    } else if value < 99.95 {
-        1
-    } else {
-        0
-    };
+    let decimals = usize::from(value < 99.95) + usize::from(value < 9.995);
     format!("{value:.decimals$}{name}")
 }
 
@@ -131,7 +125,7 @@ mod tests {
             ["0", "999", "1.20k", "34.0M"]
         );
         assert_eq!(
-            [bytes(512.0), bytes(4096.0), bytes(1.5 * 1073741824.0)],
+            [bytes(512.0), bytes(4096.0), bytes(1.5 * 1_073_741_824.0)],
             ["512B", "4.00Ki", "1.50Gi"]
         );
     }

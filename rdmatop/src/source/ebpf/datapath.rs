@@ -1,0 +1,166 @@
+//! Providers whose data path goes through the kernel, and where to hook it.
+//!
+//! The next provider is one more table here and its bodies in rdmatop-ebpf.
+
+use super::plan::{Entry, Hook};
+
+/// How the hot hooks are entered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Attach {
+    /// What fits a long run: kprobe, because fentry keeps the provider's module from being unloaded.
+    #[default]
+    Auto,
+    /// kprobes.
+    Kprobe,
+    /// fentry and fexit where the kernel has them, kprobes elsewhere.
+    Fentry,
+}
+
+/// One hot hook: its kprobe, and the program that does the same by fentry or fexit.
+#[derive(Clone, Copy, Debug)]
+pub struct HotHook {
+    /// The kprobe.
+    pub kprobe: Hook,
+    /// Program name and how it is entered; `None` for hooks too rare to be worth it.
+    pub fast: Option<(&'static str, Entry)>,
+}
+
+/// A provider's data path.
+#[derive(Clone, Copy, Debug)]
+pub struct DataPath {
+    /// Provider.
+    pub name: &'static str,
+    /// Its module.
+    pub module: &'static str,
+    /// Hooks; without the first two nothing is counted.
+    pub hooks: &'static [HotHook],
+}
+
+const fn hot(
+    program: &'static str,
+    fast: Option<(&'static str, Entry)>,
+    symbol: &'static str,
+    gives: &'static str,
+    needs: &'static [&'static str],
+    wants: &'static [&'static str],
+) -> HotHook {
+    HotHook {
+        kprobe: Hook {
+            program,
+            entry: Entry::Kprobe,
+            symbol,
+            module: "rdma_rxe",
+            gives,
+            needs,
+            wants,
+        },
+        fast,
+    }
+}
+
+const QUEUES: &[&str] = &[
+    "OFF_RXE_QP_IBQP",
+    "OFF_RXE_QP_USER",
+    "OFF_RXE_QP_SQ",
+    "OFF_QUEUE_BUF",
+    "OFF_QUEUE_MASK",
+    "OFF_QUEUE_INDEX",
+    "OFF_RING_PRODUCER",
+    "OFF_DEV_DRIVER",
+    "OFF_QP_DEVICE",
+    "OFF_QP_NUM",
+];
+
+/// SoftRoCE. Only names that 6.1, 6.12 and 7.2 share: the responder, which was renamed, is not needed.
+pub const RXE: DataPath = DataPath {
+    name: "rxe",
+    module: "rdma_rxe",
+    hooks: &[
+        hot(
+            "kp_completer",
+            Some(("fe_completer", Entry::Fentry)),
+            "rxe_completer",
+            "send WRs finished, bytes, opcodes, latency",
+            QUEUES,
+            &[
+                "OFF_RING_DATA",
+                "OFF_QUEUE_SHIFT",
+                "OFF_WQE_OPCODE",
+                "OFF_WQE_LENGTH",
+            ],
+        ),
+        hot(
+            "kp_post_send",
+            Some(("fe_post_send", Entry::Fentry)),
+            "rxe_post_send",
+            "doorbells, send WRs posted, post time",
+            QUEUES,
+            &[],
+        ),
+        hot(
+            "kp_cq_post",
+            Some(("fx_cq_post", Entry::Fexit)),
+            "rxe_cq_post",
+            "completions by status, receive WRs and bytes, CQ overflows",
+            &["OFF_RXE_CQ_IBCQ", "OFF_RXE_CQ_USER", "OFF_CQ_DEVICE"],
+            &[
+                "OFF_WC_QP",
+                "OFF_WC_STATUS",
+                "OFF_WC_OPCODE",
+                "OFF_WC_BYTE_LEN",
+                "OFF_RXE_CQ_QUEUE",
+                "OFF_RING_CONSUMER",
+                "OFF_RXE_QP_RQ",
+            ],
+        ),
+        hot(
+            "kp_xmit",
+            Some(("fe_xmit", Entry::Fentry)),
+            "rxe_xmit_packet",
+            "retransmitted packets",
+            &[
+                "OFF_RXE_QP_IBQP",
+                "OFF_PKT_PSN",
+                "OFF_PKT_OPCODE",
+                "OFF_RXE_QP_REQ_PSN",
+            ],
+            &[],
+        ),
+        hot(
+            "rxe_rnr_timer",
+            None,
+            "rnr_nak_timer",
+            "waits for a receiver without buffers",
+            &["OFF_RXE_QP_IBQP", "OFF_RXE_QP_RNR_TIMER"],
+            &[],
+        ),
+        hot(
+            "rxe_queue_end",
+            None,
+            "rxe_queue_cleanup",
+            "final counts of a destroyed QP",
+            QUEUES,
+            &[],
+        ),
+        HotHook {
+            kprobe: Hook {
+                program: "query_qp",
+                entry: Entry::Kprobe,
+                symbol: "ib_query_qp",
+                module: "ib_core",
+                gives: "QPs that were there before",
+                needs: QUEUES,
+                wants: &[],
+            },
+            fast: None,
+        },
+    ],
+};
+
+/// Every data path.
+pub const DATA_PATHS: &[DataPath] = &[RXE];
+
+/// All their hooks.
+pub fn hooks() -> impl Iterator<Item = &'static HotHook> {
+    DATA_PATHS.iter().flat_map(|path| path.hooks)
+}

@@ -1,0 +1,142 @@
+//! `cargo xtask demo`: the main job, with nothing prepared.
+
+use std::{
+    env, fs,
+    io::{IsTerminal as _, stdout},
+    process::Command,
+};
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::{
+    paths,
+    setup::{self, SetupArgs},
+    step,
+};
+
+/// `cargo xtask demo`
+#[derive(Args, Clone, Default)]
+pub(crate) struct DemoArgs {
+    /// Kernel of the lab, where this machine has no RDMA device
+    #[arg(long, default_value = "6.12")]
+    kernel: String,
+    /// Arguments for rdmatop, after `--`
+    #[arg(last = true)]
+    args: Vec<String>,
+}
+
+/// Traffic that goes on until the guest ends: write and send pairs by turns, each bounded.
+const TRAFFIC: &str = r#"
+address=10.77.0.1
+while :; do
+    for tool in ib_write_bw ib_send_bw ib_read_bw; do
+        timeout 40 $tool -d rxe0 -x 1 -s 4096 -D 20 >/dev/null 2>&1 &
+        sleep 1
+        timeout 40 $tool -d rxe0 -x 1 -s 4096 -D 20 $address >/dev/null 2>&1
+        wait $!
+    done
+done &
+traffic=$!
+sleep 2
+"$@"
+code=$?
+kill $traffic 2>/dev/null
+exit $code
+"#;
+
+/// The event lines of one perftest pair.
+const PAIR: &str = r#"
+errors=$(mktemp)
+"$1" --trace 2>"$errors" &
+trace=$!
+waited=0
+until grep -q tracing "$errors"; do
+    waited=$((waited + 1))
+    if [ $waited -gt 300 ] || ! kill -0 $trace 2>/dev/null; then cat "$errors" >&2; exit 1; fi
+    sleep 0.1
+done
+timeout 60 ib_send_bw -d rxe0 -x 1 -n 1000 >/dev/null 2>&1 &
+server=$!
+sleep 1
+timeout 60 ib_send_bw -d rxe0 -x 1 -n 1000 10.77.0.1 >/dev/null 2>&1 || { echo "ib_send_bw failed" >&2; exit 1; }
+wait $server
+sleep 1
+kill -INT $trace
+wait $trace
+code=$?
+cat "$errors" >&2
+exit $code
+"#;
+
+/// Runs the command; the exit status is rdmatop's.
+pub(crate) fn main(args: &DemoArgs) -> Result<u8> {
+    setup::ensure(
+        SetupArgs {
+            no_kernels: true,
+            ..SetupArgs::default()
+        },
+        true,
+    )?;
+    let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    build
+        .args(["build", "--quiet", "--release", "--package", "rdmatop"])
+        .current_dir(paths::repo());
+    step::run("build rdmatop", &mut build)?;
+    let program = paths::target().join("release/rdmatop");
+    let screen = stdout().is_terminal();
+    if has_device() {
+        eprintln!(
+            "demo: this machine has an RDMA device: sudo {} {}",
+            program.display(),
+            args.args.join(" ")
+        );
+        let root = Command::new("id")
+            .arg("-u")
+            .output()
+            .is_ok_and(|out| out.stdout.trim_ascii() == b"0");
+        let mut run = if root {
+            Command::new(&program)
+        } else {
+            Command::new("sudo")
+        };
+        if !root {
+            run.arg(&program);
+        }
+        if args.args.is_empty() && !screen {
+            run.arg("--once");
+        }
+        let status = run.args(&args.args).status().context("cannot start rdmatop")?;
+        return Ok(status
+            .code()
+            .and_then(|code| u8::try_from(code).ok())
+            .unwrap_or(1));
+    }
+    eprintln!(
+        "demo: no RDMA device here: booting Linux {} with SoftRoCE and perftest traffic",
+        args.kernel
+    );
+    let mut lab = Command::new(env::current_exe().context("cannot tell what program this is")?);
+    lab.args(["lab", "run", "--kernel", &args.kernel, "--timeout", "86400"]);
+    let terminal = screen && !args.args.iter().any(|arg| arg == "--once" || arg == "--json");
+    if terminal {
+        lab.arg("--tty");
+    }
+    let script = if args.args.is_empty() && !screen {
+        PAIR
+    } else {
+        TRAFFIC
+    };
+    lab.args(["--", "sh", "-c", script, "demo"])
+        .arg(&program)
+        .args(&args.args);
+    let status = lab.status().context("cannot start the lab")?;
+    Ok(status
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(1))
+}
+
+fn has_device() -> bool {
+    fs::read_dir("/sys/class/infiniband").is_ok_and(|mut entries| entries.next().is_some())
+}

@@ -1,0 +1,302 @@
+//! `cargo xtask test`: everything that must pass, from style to four real kernels.
+
+use std::{
+    env,
+    fmt::Write as _,
+    io::{BufRead as _, BufReader},
+    path::PathBuf,
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::{
+    ebpf,
+    lab::kernel,
+    paths,
+    setup::{self, SetupArgs},
+    step,
+};
+
+/// `cargo xtask test`
+#[derive(Args, Clone, Default)]
+pub(crate) struct TestArgs {
+    /// Only this kernel: 5.10, 6.1, 6.12 or 7.2; may be repeated
+    #[arg(long)]
+    kernel: Vec<String>,
+    /// Style and unit tests only, no virtual machine
+    #[arg(long, conflicts_with = "only_lab")]
+    no_lab: bool,
+    /// Kernel tests only
+    #[arg(long)]
+    only_lab: bool,
+    /// Seconds that one kernel's tests may take
+    #[arg(long, default_value_t = 1200)]
+    timeout: u64,
+    /// Only tests whose name contains this
+    filter: Option<String>,
+}
+
+/// Counts of one part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+impl Tally {
+    fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+
+    /// Takes what a line of a test run says: libtest's result lines, and the skips that kernel tests print (libtest
+    /// has counted those as passed).
+    fn line(&mut self, line: &str) {
+        if let Some(rest) = line.strip_prefix("test result: ") {
+            let count = |what: &str| {
+                rest.split([';', '.'])
+                    .find_map(|part| part.trim().strip_suffix(what)?.trim().parse::<u64>().ok())
+                    .unwrap_or(0)
+            };
+            self.passed += count("passed");
+            self.failed += count("failed");
+            self.skipped += count("ignored");
+        } else if line.contains("SKIPPED ") {
+            self.skipped += 1;
+            self.passed = self.passed.saturating_sub(1);
+        }
+    }
+}
+
+/// Runs the command.
+pub(crate) fn main(args: &TestArgs) -> Result<u8> {
+    setup::ensure(SetupArgs::default(), true)?;
+    let mut parts: Vec<(String, Tally, f64)> = Vec::new();
+    if !args.only_lab {
+        let started = Instant::now();
+        let tally = style_and_units(args)?;
+        parts.push((
+            "style and unit tests".into(),
+            tally,
+            started.elapsed().as_secs_f64(),
+        ));
+    }
+    if !args.no_lab {
+        let binaries = lab_binaries()?;
+        for series in kernel::ALL {
+            if !args.kernel.is_empty() && !args.kernel.iter().any(|name| name == series.name) {
+                continue;
+            }
+            let started = Instant::now();
+            println!("\n== Linux {} ==", series.name);
+            let tally = on_kernel(series.name, &binaries, args)?;
+            parts.push((
+                format!("Linux {}", series.name),
+                tally,
+                started.elapsed().as_secs_f64(),
+            ));
+        }
+        if let Some(unknown) = args.kernel.iter().find(|name| kernel::find(name).is_err()) {
+            bail!("no kernel {unknown} in the lab; there are 5.10, 6.1, 6.12 and 7.2");
+        }
+    }
+    let mut all = Tally::default();
+    println!(
+        "\n{:24} {:>7} {:>7} {:>8} {:>8}",
+        "part", "passed", "failed", "skipped", "seconds"
+    );
+    for (name, tally, seconds) in &parts {
+        println!(
+            "{name:24} {:>7} {:>7} {:>8} {seconds:>8.0}",
+            tally.passed, tally.failed, tally.skipped
+        );
+        all.add(*tally);
+    }
+    println!(
+        "\n{} passed, {} failed, {} skipped",
+        all.passed, all.failed, all.skipped
+    );
+    Ok(u8::from(all.failed > 0))
+}
+
+fn cargo(args: &[&str]) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(args).current_dir(paths::repo());
+    command
+}
+
+fn style_and_units(args: &TestArgs) -> Result<Tally> {
+    let mut tally = Tally::default();
+    let mut check = |label: &str, command: &mut Command| -> Result<()> {
+        step::run(label, command)?;
+        tally.passed += 1;
+        Ok(())
+    };
+    check("rustfmt", &mut cargo(&["fmt", "--all", "--check"]))?;
+    let clippy = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--quiet",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    check("clippy", &mut cargo(&clippy))?;
+    ebpf::main(ebpf::BuildArgs {
+        clippy: false,
+        quiet: true,
+    })?;
+    ebpf::main(ebpf::BuildArgs {
+        clippy: true,
+        quiet: true,
+    })?;
+    tally.passed += 2;
+    let mut test = cargo(&["test", "--no-fail-fast"]);
+    test.env("INSTA_UPDATE", "no");
+    if let Some(filter) = &args.filter {
+        test.args(["--", filter]);
+    }
+    let units = follow(test)?;
+    tally.add(units);
+    Ok(tally)
+}
+
+/// Builds rdmatop and the kernel tests; returns the tests' executables.
+fn lab_binaries() -> Result<Vec<PathBuf>> {
+    step::run(
+        "build rdmatop",
+        &mut cargo(&["build", "--quiet", "--release", "--package", "rdmatop"]),
+    )?;
+    let build = [
+        "test",
+        "--package",
+        "rdmatop-tests",
+        "--no-run",
+        "--message-format=json-render-diagnostics",
+    ];
+    let text = step::run("build the kernel tests", &mut cargo(&build))?;
+    let found = executables(&text);
+    if found.is_empty() {
+        bail!("cargo named no executable of the kernel tests");
+    }
+    Ok(found)
+}
+
+/// Executables of integration tests in cargo's JSON messages, by name.
+fn executables(messages: &str) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = messages
+        .lines()
+        .filter(|line| line.contains(r#""kind":["test"]"#))
+        .filter_map(|line| {
+            let path = line.split_once(r#""executable":""#)?.1.split('"').next()?;
+            Some(PathBuf::from(path))
+        })
+        .collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// One boot, all tests.
+fn on_kernel(kernel: &str, binaries: &[PathBuf], args: &TestArgs) -> Result<Tally> {
+    // One after another, one test at a time: the kernel's state is everybody's. A binary that fails does not keep
+    // the next from running.
+    let mut script = String::from("bad=0\n");
+    for binary in binaries {
+        let filter = args.filter.as_deref().unwrap_or_default();
+        let _ = writeln!(
+            script,
+            "'{}' --test-threads=1 {filter} || bad=1",
+            binary.display()
+        );
+    }
+    script.push_str("exit $bad\n");
+    let mut lab = Command::new(env::current_exe().context("cannot tell what program this is")?);
+    lab.args([
+        "lab",
+        "run",
+        "--kernel",
+        kernel,
+        "--timeout",
+        &args.timeout.to_string(),
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ]);
+    lab.env("RDMATOP", paths::target().join("release/rdmatop"));
+    lab.stdout(Stdio::piped()).stdin(Stdio::null());
+    let (mut tally, code) = read(lab)?;
+    if code != 0 && tally.failed == 0 {
+        // A guest that died or hung has printed no result: that is a failure all the same.
+        println!("Linux {kernel}: ended with status {code} and no failed test: the guest did not finish");
+        tally.failed += 1;
+    }
+    Ok(tally)
+}
+
+/// Runs a command, shows what it prints, and counts. A run that fails without a failed test counts as one.
+fn follow(mut command: Command) -> Result<Tally> {
+    command.stdout(Stdio::piped()).stdin(Stdio::null());
+    let (mut tally, code) = read(command)?;
+    if code != 0 && tally.failed == 0 {
+        tally.failed += 1;
+    }
+    Ok(tally)
+}
+
+fn read(mut command: Command) -> Result<(Tally, i32)> {
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    let mut tally = Tally::default();
+    if let Some(out) = child.stdout.take() {
+        for line in BufReader::new(out).split(b'\n') {
+            let line = line.context("cannot read what the tests print")?;
+            let line = String::from_utf8_lossy(&line);
+            tally.line(&line);
+            println!("{line}");
+        }
+    }
+    let status = child.wait().context("cannot wait for the tests")?;
+    Ok((tally, status.code().unwrap_or(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_lines_add_up_and_a_skip_is_no_pass() {
+        let mut tally = Tally::default();
+        tally.line("test result: FAILED. 12 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out");
+        tally.line("test a ... SKIPPED a: not on this kernel");
+        tally.line("test b ... ok");
+        tally.line("test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
+        assert_eq!(
+            tally,
+            Tally {
+                passed: 14,
+                failed: 2,
+                skipped: 2
+            }
+        );
+    }
+
+    #[test]
+    fn executables_are_those_of_integration_tests() {
+        let lines = concat!(
+            r#"{"reason":"compiler-artifact","target":{"kind":["lib"]},"executable":"/t/lib"}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","target":{"kind":["test"]},"executable":"/t/life"}"#,
+            "\n",
+        );
+        assert_eq!(executables(lines), [PathBuf::from("/t/life")]);
+    }
+}
