@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Cmd::Lab(command) => lab::main(command),
         Cmd::BuildEbpf(args) => ebpf::main(args),
-        Cmd::Bench(args) => bench::main(args),
+        Cmd::Bench(args) => bench::main(&args),
         Cmd::Setup(args) => setup::main(args),
         Cmd::Demo(args) => demo::main(&args),
         Cmd::Test(args) => test::main(&args),

@@ -1,6 +1,6 @@
 //! The goals: which numbers are held against which. Pure.
 
-use super::math::{Unit, line};
+use super::math::{Unit, line, show};
 use super::raw::Raw;
 use super::row::{Limit, Reading, Row};
 
@@ -146,7 +146,9 @@ impl Numbers<'_> {
     fn posts(&self) -> Vec<Row> {
         let row = |how: &str, limit| {
             let bpftrace = if how == "fentry" { "kfunc" } else { how };
-            let compare = self.raw.get(&format!("post.bpftrace_{bpftrace}"));
+            // The clock that times a post is no part of it, and would flatter the ratio.
+            let cost = |name: &str| self.difference(&format!("post.{name}"), "post.clock");
+            let compare = cost(&format!("bpftrace_{bpftrace}"));
             let compare = compare.map_or_else(
                 |_| String::new(),
                 |cost| format!(" (bpftrace {bpftrace} count: {cost:.0})"),
@@ -155,8 +157,8 @@ impl Numbers<'_> {
                 goal: "G6",
                 formula: format!("ibv_post_send traced by {how} / untraced{compare}"),
                 unit: Unit::Insn,
-                ours: self.get(&format!("post.{how}")),
-                base: self.get("post.none"),
+                ours: cost(how),
+                base: cost("none"),
                 recorded: Some("3114"),
                 limit: Limit::RatioAtMost(limit),
             }
@@ -299,14 +301,21 @@ impl Numbers<'_> {
     }
 
     fn memory(&self) -> Vec<Row> {
-        let row = |(view, name): (&str, &str)| Row {
-            goal: "G10",
-            formula: format!("{name}: RSS at 10k QPs / peer"),
-            unit: Unit::Bytes,
-            ours: self.get(&format!("{view}.q10000.rss")),
-            base: self.peer("peer.q10000.rss"),
-            recorded: Some("6.40 MB"),
-            limit: Limit::RatioAtMost(2.0),
+        let row = |(view, name): (&str, &str)| {
+            let own = self.get(&format!("{view}.q10000.anon"));
+            let own = own.map_or_else(
+                |_| String::new(),
+                |bytes| format!(" (anonymous: {})", show(bytes, Unit::Bytes)),
+            );
+            Row {
+                goal: "G10",
+                formula: format!("{name}: RSS at 10k QPs, eBPF maps included / peer{own}"),
+                unit: Unit::Bytes,
+                ours: self.get(&format!("{view}.q10000.rss")),
+                base: self.peer("peer.q10000.rss"),
+                recorded: Some("6.40 MB"),
+                limit: Limit::RatioAtMost(2.0),
+            }
         };
         VIEWS.into_iter().map(row).collect()
     }
@@ -367,6 +376,21 @@ mod tests {
         );
         assert_eq!(rows[0].ratio(), Some(1.0));
         assert_eq!(rows[0].verdict(), Verdict::Ok);
+    }
+
+    #[test]
+    fn the_clock_that_times_a_post_is_taken_off_both_sides() {
+        let values = [
+            ("post.clock", 800.0),
+            ("post.none", 3800.0),
+            ("post.kprobe", 4500.0),
+        ];
+        let rows = of(&raw(&values), false, "G6");
+        assert_eq!(
+            (rows[1].ours.clone(), rows[1].base.clone()),
+            (Ok(3700.0), Ok(3000.0))
+        );
+        assert_eq!(rows[1].verdict(), Verdict::Missed);
     }
 
     #[test]

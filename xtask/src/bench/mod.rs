@@ -59,7 +59,7 @@ struct Stage {
 }
 
 /// Measures, prints the table, keeps it as JSON. Exit status 1 when a goal is missed.
-pub(crate) fn main(args: BenchArgs) -> Result<u8> {
+pub(crate) fn main(args: &BenchArgs) -> Result<u8> {
     let wanted = wanted(&args.only)?;
     let programs = paths::target().join("release");
     if !args.no_build {

@@ -136,17 +136,23 @@ pub(crate) fn table(rows: &[Row]) -> String {
     let mut text = String::new();
     for (number, line) in lines.iter().enumerate() {
         for (cell, &width) in line.iter().zip(&widths) {
-            text.push_str(&format!("| {cell:width$} "));
+            text.push_str("| ");
+            text.push_str(&format_cell(cell, width));
         }
         text.push_str("|\n");
         if number == 0 {
             for width in widths {
-                text.push_str(&format!("|{}", "-".repeat(width.max(3) + 2)));
+                text.push('|');
+                text.push_str(&"-".repeat(width.max(3) + 2));
             }
             text.push_str("|\n");
         }
     }
     text
+}
+
+fn format_cell(cell: &str, width: usize) -> String {
+    format!("{cell:width$} ")
 }
 
 #[cfg(test)]

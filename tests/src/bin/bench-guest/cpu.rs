@@ -115,13 +115,14 @@ pub(crate) fn per_second(pid: u32, window: Duration) -> Result<f64> {
     Ok((after - before) as f64 / (end - start).as_secs_f64())
 }
 
-/// Resident memory of `pid` in bytes: now.
-pub(crate) fn resident(pid: u32) -> Result<f64> {
+/// A line of /proc/PID/status in bytes, for example `VmRSS`. `RssAnon` is memory of the process's own; the rest of
+/// `VmRSS` are mapped files and eBPF maps.
+pub(crate) fn memory(pid: u32, name: &str) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status
         .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .context("no VmRSS")?;
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+        .with_context(|| format!("no {name}"))?;
     let kilobytes: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kilobytes * 1024.0)
 }

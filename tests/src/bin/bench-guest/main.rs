@@ -69,6 +69,8 @@ fn main() -> Result<()> {
         "storm" => &[("storm", &["G8"], storm::run)],
         other => bail!("--stage {other}: one, many or storm"),
     };
+    // A view without its programs works from netlink: its numbers must not pass for the other's.
+    report.try_value("ebpf_programs", posts::attached(&bench).map(|count| count as f64));
     for (name, goals, scenario) in scenarios {
         if !bench.wants(goals) {
             continue;

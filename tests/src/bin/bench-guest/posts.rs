@@ -1,6 +1,10 @@
 //! What a traced `ibv_post_send` costs: instructions from before the call to after it.
 
-use std::{process::Command, thread, time::Duration};
+use std::{
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::child::output;
@@ -15,6 +19,7 @@ const ATTACH: Duration = Duration::from_secs(8);
 const DOORBELL: &str = "ib_uverbs_write";
 
 pub(crate) fn run(bench: &Bench, report: &mut Report) -> Result<()> {
+    report.value("post.clock", clock());
     report.value("post.none", posts()?);
     for view in [View::OursKprobe, View::OursFentry] {
         let name = format!("post.{}", view.name());
@@ -35,6 +40,15 @@ pub(crate) fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     // How far two runs of the same differ.
     report.value("post.none_again", posts()?);
     Ok(())
+}
+
+/// What reading the clock adds to each timed post: the median of timings of nothing.
+fn clock() -> f64 {
+    let mut times: Vec<u128> = (0..3000)
+        .map(|_| std::hint::black_box(Instant::now()).elapsed().as_nanos())
+        .collect();
+    times.sort_unstable();
+    times[times.len() / 2] as f64
 }
 
 /// The median; the mean would hold the timer ticks that fell into a post.
@@ -62,14 +76,18 @@ fn traced(bench: &Bench, view: View) -> Result<f64> {
 
 /// Programs attached to functions of rdma_rxe.
 fn data_path(bench: &Bench, how: &str) -> Result<usize> {
+    count(bench, how, |probe| probe.to_string().contains("rxe_"))
+}
+
+/// Programs attached in all.
+pub(crate) fn attached(bench: &Bench) -> Result<usize> {
+    count(bench, "auto", |_| true)
+}
+
+fn count(bench: &Bench, how: &str, wanted: impl Fn(&Value) -> bool) -> Result<usize> {
     let text = output(Command::new(&bench.ours).args(["probes", "--json", "--attach", how]))?;
     let table: Value = serde_json::from_str(&text)?;
-    let on = |probe: &&Value| {
-        let rxe = probe.to_string().contains("rxe_");
-        rxe && ["ok", "partial"]
-            .iter()
-            .any(|verdict| probe["verdict"] == *verdict)
-    };
     let probes = table["probes"].as_array().context("no list of probes")?;
+    let on = |probe: &&Value| wanted(probe) && (probe["verdict"] == "ok" || probe["verdict"] == "partial");
     Ok(probes.iter().filter(on).count())
 }

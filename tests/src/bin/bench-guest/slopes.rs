@@ -90,10 +90,8 @@ pub(crate) fn run(bench: &Bench, report: &mut Report) -> Result<()> {
 pub(crate) fn devices(bench: &Bench, report: &mut Report) -> Result<()> {
     measure(bench, "many", report);
     let mut command = Command::new("rdma");
-    report.try_value(
-        "rdma.many.stat",
-        cpu::of_run(command.args(["-j", "statistic", "show"])),
-    );
+    let cost = cpu::of_run(command.args(["-j", "statistic", "show"]))?;
+    report.value("rdma.many.stat", cost);
     Ok(())
 }
 
@@ -142,9 +140,10 @@ fn measure(bench: &Bench, load: &str, report: &mut Report) {
     for view in [View::OursNoEbpf, View::Ours, View::Peer] {
         let name = format!("{}.{load}", view.name());
         match refresh(bench, view) {
-            Ok(Some((cpu, resident))) => {
-                report.value(format!("{name}.cpu"), cpu);
-                report.value(format!("{name}.rss"), resident);
+            Ok(Some(refresh)) => {
+                report.value(format!("{name}.cpu"), refresh.cpu);
+                report.value(format!("{name}.rss"), refresh.resident);
+                report.value(format!("{name}.anon"), refresh.anonymous);
             }
             Ok(None) => {}
             Err(error) => report.missing(&name, &format!("{error:#}")),
@@ -152,15 +151,29 @@ fn measure(bench: &Bench, load: &str, report: &mut Report) {
     }
 }
 
-/// Instructions per second of a view that runs for a while, and its resident bytes.
-fn refresh(bench: &Bench, view: View) -> Result<Option<(f64, f64)>> {
+/// What a view costs while it runs.
+struct Refresh {
+    /// Instructions per second.
+    cpu: f64,
+    /// Bytes, all.
+    resident: f64,
+    /// Bytes that are neither files nor eBPF maps.
+    anonymous: f64,
+}
+
+fn refresh(bench: &Bench, view: View) -> Result<Option<Refresh>> {
     let Some((mut running, _)) = view.start(bench)? else {
         return Ok(None);
     };
     thread::sleep(WARM);
     let cpu = cpu::per_second(running.pid(), WINDOW)?;
-    let resident = cpu::resident(running.pid());
+    let memory = |name| cpu::memory(running.pid(), name);
+    let (resident, anonymous) = (memory("VmRSS")?, memory("RssAnon")?);
     running.alive().context("while it was measured")?;
     running.quit()?;
-    Ok(Some((cpu, resident?)))
+    Ok(Some(Refresh {
+        cpu,
+        resident,
+        anonymous,
+    }))
 }

@@ -95,7 +95,7 @@ fn first_line(command: &mut Command, wanted: impl Fn(&str) -> bool) -> Result<(T
     let wall = start.elapsed().as_nanos() as f64;
     line.with_context(|| child.err.text())?;
     let cpu = cpu::process(child.pid())? as f64;
-    let resident = cpu::resident(child.pid())?;
+    let resident = cpu::memory(child.pid(), "VmRSS")?;
     child.signal(libc::SIGINT)?;
     let _ = child.wait(Duration::from_secs(30));
     Ok((Took { wall, cpu }, resident))

@@ -51,7 +51,7 @@ impl Tracer {
             command.env("RDMATOP_RING_BYTES", bytes.to_string());
         }
         let tracer = Self::spawn(&mut command, file)?;
-        let ready = |line: &str| line.starts_with("rdmatop: tracing ");
+        let ready = |line: &str| line.starts_with("rdmatop: tracing");
         tracer.wait_line(&tracer.err, "the line that tracing has begun", ready)?;
         Ok(tracer)
     }
