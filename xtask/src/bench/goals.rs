@@ -220,7 +220,7 @@ impl Numbers<'_> {
                 "printed + lost; happened",
                 Unit::Count,
                 told("ours"),
-                self.get("storm.ours.events"),
+                self.get("storm.ours.happened"),
                 Limit::Equal,
             ),
             row(
@@ -238,10 +238,10 @@ impl Numbers<'_> {
                 Limit::RatioAtLeast(0.85),
             ),
             row(
-                "ring of 8 KiB: printed + lost; printed + lost with the usual ring",
+                "10 000 QP events with a ring of 8 KiB: printed + lost; happened",
                 Unit::Count,
                 told("tiny"),
-                told("whole"),
+                self.get("storm.tiny.happened"),
                 Limit::Equal,
             ),
             row(
@@ -427,7 +427,7 @@ mod tests {
         let values = [
             ("storm.ours.lines", 199_998.0),
             ("storm.ours.lost", 1.0),
-            ("storm.ours.events", 200_000.0),
+            ("storm.ours.happened", 200_000.0),
         ];
         let rows = of(&raw(&values), false, "G8");
         assert_eq!(rows[0].verdict(), Verdict::Missed);
