@@ -6,6 +6,7 @@
 )]
 
 mod apt;
+mod bench;
 mod demo;
 mod ebpf;
 mod ebpf_toolchain;
@@ -35,6 +36,8 @@ enum Cmd {
     Lab(lab::LabCommand),
     /// Build the eBPF programs and list them
     BuildEbpf(ebpf::BuildArgs),
+    /// Measure the performance goals in an instruction-counting guest
+    Bench(bench::BenchArgs),
     /// Install what is missing: packages, bpf-linker, the lab's kernels
     Setup(setup::SetupArgs),
     /// Run the main job on real RDMA traffic, in the lab where this machine has no RDMA device
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Cmd::Lab(command) => lab::main(command),
         Cmd::BuildEbpf(args) => ebpf::main(args),
+        Cmd::Bench(args) => bench::main(&args),
         Cmd::Setup(args) => setup::main(args),
         Cmd::Demo(args) => demo::main(&args),
         Cmd::Screens(args) => screens::main(&args),

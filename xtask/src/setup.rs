@@ -205,7 +205,10 @@ fn linker(dry_run: bool, verbose: bool) -> Result<bool> {
     let home = std::env::var_os("HOME")
         .map(std::path::PathBuf::from)
         .unwrap_or_default();
-    if paths::find_tool(&["bpf-linker"]).is_some() || home.join(".cargo/bin/bpf-linker").is_file() {
+    let found = paths::find_tool(&["bpf-linker"]).unwrap_or_else(|| home.join(".cargo/bin/bpf-linker"));
+    // Run, not only seen: it is bound to one LLVM library, which an upgrade may have taken away.
+    let works = Command::new(&found).arg("--version").output();
+    if works.is_ok_and(|out| out.status.success()) {
         return Ok(false);
     }
     let rustc = Command::new("/usr/bin/rustc").arg("-vV").output();
@@ -227,6 +230,7 @@ fn linker(dry_run: bool, verbose: bool) -> Result<bool> {
             "bpf-linker",
             "--version",
             LINKER,
+            "--force",
             "--locked",
             "--no-default-features",
             "--features",

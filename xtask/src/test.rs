@@ -132,12 +132,14 @@ fn cargo(args: &[&str]) -> Command {
 
 fn style_and_units(args: &TestArgs) -> Result<Tally> {
     let mut tally = Tally::default();
-    let mut check = |label: &str, command: &mut Command| -> Result<()> {
-        step::run(label, command)?;
-        tally.passed += 1;
-        Ok(())
+    // What fails is told at once and counted; the rest still runs, so that one run shows all there is to mend.
+    let mut check = |label: &str, outcome: Result<()>| match outcome {
+        Ok(()) => tally.passed += 1,
+        Err(error) => {
+            println!("FAILED {label}: {error:#}");
+            tally.failed += 1;
+        }
     };
-    check("rustfmt", &mut cargo(&["fmt", "--all", "--check"]))?;
     let clippy = [
         "clippy",
         "--workspace",
@@ -147,23 +149,30 @@ fn style_and_units(args: &TestArgs) -> Result<Tally> {
         "-D",
         "warnings",
     ];
-    check("clippy", &mut cargo(&clippy))?;
-    ebpf::main(ebpf::BuildArgs {
-        clippy: false,
-        quiet: true,
-    })?;
-    ebpf::main(ebpf::BuildArgs {
-        clippy: true,
-        quiet: true,
-    })?;
-    tally.passed += 2;
-    let mut test = cargo(&["test", "--no-fail-fast"]);
-    test.env("INSTA_UPDATE", "no");
-    if let Some(filter) = &args.filter {
-        test.args(["--", filter]);
+    for (label, mut command) in [
+        ("rustfmt", cargo(&["fmt", "--all", "--check"])),
+        ("clippy", cargo(&clippy)),
+    ] {
+        check(label, step::run(label, &mut command).map(drop));
     }
-    let units = follow(test)?;
-    tally.add(units);
+    for (label, clippy) in [("the eBPF build", false), ("clippy for bpf", true)] {
+        check(
+            label,
+            ebpf::main(ebpf::BuildArgs { clippy, quiet: true }).map(drop),
+        );
+    }
+    // The kernel tests' own library has unit tests too; its other tests are for the lab.
+    for words in [
+        ["test", "--no-fail-fast"].as_slice(),
+        &["test", "--package", "rdmatop-tests", "--lib"],
+    ] {
+        let mut test = cargo(words);
+        test.env("INSTA_UPDATE", "no");
+        if let Some(filter) = &args.filter {
+            test.args(["--", filter]);
+        }
+        tally.add(follow(test)?);
+    }
     Ok(tally)
 }
 

@@ -83,7 +83,10 @@ struct RunDir(PathBuf);
 
 impl RunDir {
     fn new() -> Result<Self> {
-        let base = env::temp_dir();
+        const ROOM_FOR_NAMES: usize = 60;
+        let base = Some(env::temp_dir())
+            .filter(|dir| dir.as_os_str().len() < 107 - ROOM_FOR_NAMES)
+            .unwrap_or_else(|| "/tmp".into());
         for attempt in 0..1000 {
             let dir = base.join(format!("rdmatop-lab-{}-{attempt}", std::process::id()));
             match fs::create_dir(&dir) {

@@ -1,0 +1,128 @@
+//! CPU time of other processes, in nanoseconds, which are instructions here.
+
+use std::{
+    fs, io,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+/// How often a process is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+/// No CPU for so long means that a refresh is over.
+const QUIET: Duration = Duration::from_millis(100);
+/// A process that is never quiet is measured all the same, between two moments.
+const GIVE_UP: Duration = Duration::from_secs(3);
+
+fn read(clock: libc::clockid_t) -> io::Result<u64> {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a whole structure for the kernel to fill.
+    if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let part = |value: i64| u64::try_from(value).unwrap_or_default();
+    Ok(part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec))
+}
+
+/// CPU time of process `pid`: all threads, also those that have ended, user and kernel.
+///
+/// The process CPU clock and not /proc/PID/schedstat: the latter is the main thread's alone, and its running
+/// stretch is added only when the thread leaves the CPU.
+pub(crate) fn process(pid: u32) -> Result<u64> {
+    let mut clock = 0;
+    let id = libc::pid_t::try_from(pid)?;
+    // SAFETY: `clock` is a place for the identifier.
+    let rc = unsafe { libc::clock_getcpuclockid(id, &raw mut clock) };
+    ensure!(rc == 0, "no CPU clock of process {pid}: errno {rc}");
+    read(clock).with_context(|| format!("CPU clock of process {pid}"))
+}
+
+/// CPU time of the calling thread.
+pub(crate) fn own_thread() -> Result<u64> {
+    read(libc::CLOCK_THREAD_CPUTIME_ID).context("CPU clock of this thread")
+}
+
+/// The least CPU time that `work` takes in this thread, of `times` runs.
+pub(crate) fn least_of(times: u32, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
+    let mut least = u64::MAX;
+    for _ in 0..times {
+        let before = own_thread()?;
+        work()?;
+        least = least.min(own_thread()? - before);
+    }
+    Ok(least as f64)
+}
+
+/// CPU time of ended and waited-for children, in whole microseconds (getrusage(2)).
+fn children() -> Result<u64> {
+    // SAFETY: all-zero is a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is a whole structure for the kernel to fill.
+    let rc = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    ensure!(rc == 0, "getrusage: {}", io::Error::last_os_error());
+    let nanos = |time: libc::timeval| {
+        u64::try_from(time.tv_sec).unwrap_or_default() * 1_000_000_000
+            + u64::try_from(time.tv_usec).unwrap_or_default() * 1000
+    };
+    Ok(nanos(usage.ru_utime) + nanos(usage.ru_stime))
+}
+
+/// CPU time of the children that `work` starts and waits for. No other child may end meanwhile.
+pub(crate) fn of_children(work: impl FnOnce() -> Result<()>) -> Result<f64> {
+    let before = children()?;
+    work()?;
+    Ok((children()? - before) as f64)
+}
+
+/// CPU time of a whole run of `command`, which must succeed.
+pub(crate) fn of_run(command: &mut Command) -> Result<f64> {
+    of_children(|| rdmatop_tests::child::output(command).map(drop))
+}
+
+/// Waits until `pid` has worked and come to rest; the moment and its CPU time then.
+fn rest(pid: u32) -> Result<(Instant, u64)> {
+    let end = Instant::now() + GIVE_UP;
+    let mut last = process(pid)?;
+    let mut worked = false;
+    let mut since = Instant::now();
+    loop {
+        thread::sleep(LOOK);
+        let now = process(pid)?;
+        if now != last {
+            worked = true;
+            last = now;
+            since = Instant::now();
+        } else if worked && since.elapsed() >= QUIET {
+            return Ok((since, now));
+        }
+        if Instant::now() >= end {
+            return Ok((Instant::now(), now));
+        }
+    }
+}
+
+/// CPU time per second of `pid` over about `window`, from the rest after one refresh to the rest after another:
+/// a window that cut a refresh would be off by a tenth.
+pub(crate) fn per_second(pid: u32, window: Duration) -> Result<f64> {
+    let (start, before) = rest(pid)?;
+    thread::sleep(window);
+    let (end, after) = rest(pid)?;
+    Ok((after - before) as f64 / (end - start).as_secs_f64())
+}
+
+/// A line of /proc/PID/status in bytes, for example `VmRSS`. `RssAnon` is memory of the process's own; the rest of
+/// `VmRSS` are mapped files and eBPF maps.
+pub(crate) fn memory(pid: u32, name: &str) -> Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+        .with_context(|| format!("no {name}"))?;
+    let kilobytes: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kilobytes * 1024.0)
+}

@@ -1,0 +1,66 @@
+//! The live views that are measured: ours with and without eBPF, the peer's.
+
+use std::{fs, process::Command, time::Duration};
+
+use anyhow::Result;
+use rdmatop_tests::lab::DEVICE;
+
+use crate::{Bench, pty::OnTerminal};
+
+/// Settings of the machine's user must not change what is measured.
+const HOME: &str = "/tmp/bench-home";
+/// A start under a loaded host, with the verifier, takes seconds.
+const START: Duration = Duration::from_mins(2);
+
+/// One of the live views.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum View {
+    /// rdmatop as it is started.
+    Ours,
+    /// rdmatop --no-ebpf.
+    OursNoEbpf,
+    /// rdmatop --attach kprobe.
+    OursKprobe,
+    /// rdmatop --attach fentry.
+    OursFentry,
+    /// The other tool.
+    Peer,
+}
+
+impl View {
+    /// In names of values.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "ebpf",
+            Self::OursNoEbpf => "noebpf",
+            Self::OursKprobe => "kprobe",
+            Self::OursFentry => "fentry",
+            Self::Peer => "peer",
+        }
+    }
+
+    /// How it is started; `None` for a peer that was not given.
+    pub(crate) fn command(self, bench: &Bench) -> Option<Command> {
+        let (program, args): (_, &[&str]) = match self {
+            Self::Ours => (&bench.ours, &[]),
+            Self::OursNoEbpf => (&bench.ours, &["--no-ebpf"]),
+            Self::OursKprobe => (&bench.ours, &["--attach", "kprobe"]),
+            Self::OursFentry => (&bench.ours, &["--attach", "fentry"]),
+            Self::Peer => (bench.peer.as_ref()?, &[]),
+        };
+        let _ = fs::create_dir_all(HOME);
+        let mut command = Command::new(program);
+        command.args(args).env("HOME", HOME).env_remove("XDG_CONFIG_HOME");
+        Some(command)
+    }
+
+    /// Starts it and waits for the first row: the running view, and the time from the start. `None` as above.
+    pub(crate) fn start(self, bench: &Bench) -> Result<Option<(OnTerminal, Duration)>> {
+        let Some(mut command) = self.command(bench) else {
+            return Ok(None);
+        };
+        let view = OnTerminal::start(&mut command)?;
+        let row = view.wait_for(DEVICE, START)?;
+        Ok(Some((view, row)))
+    }
+}

@@ -1,0 +1,93 @@
+//! What a traced `ibv_post_send` costs: instructions from before the call to after it.
+
+use std::{
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use rdmatop_tests::child::output;
+use serde_json::Value;
+
+use crate::{Bench, live::View, report::Report, tracer::Tracer};
+
+const POSTS: &str = "3000";
+/// Attaching goes on after the first row.
+const ATTACH: Duration = Duration::from_secs(8);
+/// The doorbell of a SoftRoCE send queue.
+const DOORBELL: &str = "ib_uverbs_write";
+
+pub(crate) fn run(bench: &Bench, report: &mut Report) -> Result<()> {
+    report.value("post.clock", clock());
+    report.value("post.none", posts()?);
+    for view in [View::OursKprobe, View::OursFentry] {
+        let name = format!("post.{}", view.name());
+        match traced(bench, view) {
+            Ok(value) => report.value(name, value),
+            Err(error) => report.missing(&name, &format!("{error:#}")),
+        }
+    }
+    for kind in ["kfunc", "kprobe"] {
+        let script = format!("BEGIN {{ printf(\"READY\\n\"); }} {kind}:{DOORBELL} {{ @[pid] = count(); }}");
+        let value = Tracer::bpftrace(&script, "/tmp/bench-posts").and_then(|tracer| {
+            let value = posts();
+            tracer.stop()?;
+            value
+        });
+        report.try_value(&format!("post.bpftrace_{kind}"), value);
+    }
+    // How far two runs of the same differ.
+    report.value("post.none_again", posts()?);
+    Ok(())
+}
+
+/// What reading the clock adds to each timed post: the median of timings of nothing.
+fn clock() -> f64 {
+    let mut times: Vec<u128> = (0..3000)
+        .map(|_| std::hint::black_box(Instant::now()).elapsed().as_nanos())
+        .collect();
+    times.sort_unstable();
+    times[times.len() / 2] as f64
+}
+
+/// The median; the mean would hold the timer ticks that fell into a post.
+fn posts() -> Result<f64> {
+    let program = std::env::current_exe()?.with_file_name("timed-posts");
+    let text = output(Command::new(program).args(["--count", POSTS]))?;
+    let report: Value = serde_json::from_str(&text)?;
+    report["post"]["p50_ns"].as_f64().context("no time of a post")
+}
+
+fn traced(bench: &Bench, view: View) -> Result<f64> {
+    let attached = data_path(bench, view.name())?;
+    ensure!(
+        attached > 0,
+        "this rdmatop attaches no SoftRoCE data path by {}",
+        view.name()
+    );
+    let (mut running, _) = view.start(bench)?.context("no such view")?;
+    thread::sleep(ATTACH);
+    let value = posts()?;
+    running.alive().context("while it was measured")?;
+    running.quit()?;
+    Ok(value)
+}
+
+/// Programs attached to functions of rdma_rxe.
+fn data_path(bench: &Bench, how: &str) -> Result<usize> {
+    count(bench, how, |probe| probe.to_string().contains("rxe_"))
+}
+
+/// Programs attached in all.
+pub(crate) fn attached(bench: &Bench) -> Result<usize> {
+    count(bench, "auto", |_| true)
+}
+
+fn count(bench: &Bench, how: &str, wanted: impl Fn(&Value) -> bool) -> Result<usize> {
+    let text = output(Command::new(&bench.ours).args(["probes", "--json", "--attach", how]))?;
+    let table: Value = serde_json::from_str(&text)?;
+    let probes = table["probes"].as_array().context("no list of probes")?;
+    let on = |probe: &&Value| wanted(probe) && (probe["verdict"] == "ok" || probe["verdict"] == "partial");
+    Ok(probes.iter().filter(on).count())
+}

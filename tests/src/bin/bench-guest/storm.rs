@@ -1,0 +1,133 @@
+//! Storms of queue-pair events: what one printed event costs, and what is lost.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use rdmatop_tests::child::output;
+use serde_json::Value;
+
+use crate::{
+    Bench, cpu,
+    report::Report,
+    tracer::{PRINT_ALL, Tracer},
+};
+
+/// Two pages hold a few dozen records: a loss is certain.
+const TINY_RING: u32 = 8192;
+const OURS: &str = "/tmp/bench-ours";
+const BPFTRACE: &str = "/tmp/bench-bpftrace";
+
+/// What a churn did.
+struct Churn {
+    events: f64,
+    elapsed: f64,
+    /// Of the churning process alone.
+    cpu: f64,
+}
+
+/// Makes, modifies three times and destroys `qps` queue pairs.
+fn churn(qps: u32, threads: u32, more: &[&str]) -> Result<Churn> {
+    let program = std::env::current_exe()?.with_file_name("qp-churn");
+    let mut command = Command::new(program);
+    command
+        .args(["--count", &qps.to_string(), "--threads", &threads.to_string()])
+        .args(more);
+    let mut text = String::new();
+    let cpu = cpu::of_children(|| {
+        text = output(&mut command)?;
+        Ok(())
+    })?;
+    let report: Value = serde_json::from_str(&text)?;
+    let number = |name: &str| report[name].as_f64().with_context(|| format!("no {name}"));
+    Ok(Churn {
+        events: number("events")?,
+        elapsed: number("elapsed_ns")?,
+        cpu,
+    })
+}
+
+/// CPU of the tracer per printed event, and of the traced program.
+pub(crate) fn per_event(bench: &Bench, report: &mut Report) -> Result<()> {
+    const QPS: u32 = 2000;
+    let base = churn(QPS, 1, &[])?;
+    report.value("event.producer.none", base.cpu / base.events);
+    // One after the other: a tracer that waits would still hold its probes.
+    for name in ["ours", "bpftrace"] {
+        let tracer = if name == "ours" {
+            Tracer::ours(bench, &["--event", "qp"], None, OURS)
+        } else {
+            Tracer::bpftrace(PRINT_ALL, BPFTRACE)
+        };
+        if let Err(error) = tracer.and_then(|tracer| printed(tracer, name, QPS, report)) {
+            report.missing(&format!("event.{name}"), &format!("{error:#}"));
+        }
+    }
+    Ok(())
+}
+
+fn printed(tracer: Tracer, name: &str, qps: u32, report: &mut Report) -> Result<()> {
+    let before = tracer.idle()?;
+    let done = churn(qps, 1, &[])?;
+    let after = tracer.idle()?;
+    let printed = tracer.stop()?;
+    report.value(format!("event.{name}.lines"), printed.lines as f64);
+    report.value(format!("event.{name}.lost"), printed.lost as f64);
+    report.value(
+        format!("event.{name}.tracer"),
+        (after - before) as f64 / printed.lines as f64,
+    );
+    report.value(format!("event.producer.{name}"), done.cpu / done.events);
+    Ok(())
+}
+
+/// Events of all kinds: each thread also makes and destroys one CQ.
+fn happened(done: &Churn, threads: u32) -> f64 {
+    done.events + 2.0 * f64::from(threads)
+}
+
+/// 200 000 events at full speed, and fewer under SCHED_FIFO and with a tiny ring buffer.
+pub(crate) fn run(bench: &Bench, report: &mut Report) -> Result<()> {
+    const QPS: u32 = 40_000;
+    const THREADS: u32 = 4;
+    const FEW: u32 = 2;
+    let base = churn(QPS, THREADS, &[])?;
+    report.value("storm.none.elapsed", base.elapsed / base.events);
+    report.value("storm.none.cpu", base.cpu / base.events);
+
+    // All kinds of events are asked for: a loss does not say of which kind it was.
+    let tracer = Tracer::ours(bench, &[], None, OURS)?;
+    let done = churn(QPS, THREADS, &[])?;
+    tracer.idle()?;
+    let printed = tracer.stop()?;
+    report.value("storm.ours.elapsed", done.elapsed / done.events);
+    report.value("storm.ours.cpu", done.cpu / done.events);
+    report.value("storm.ours.happened", happened(&done, THREADS));
+    report.value("storm.ours.lines", printed.lines as f64);
+    report.value("storm.ours.lost", printed.lost as f64);
+    report.write()?;
+
+    let bpftrace = Tracer::bpftrace(PRINT_ALL, BPFTRACE).and_then(|tracer| {
+        let done = churn(QPS, THREADS, &[])?;
+        tracer.idle()?;
+        report.value("storm.bpftrace.elapsed", done.elapsed / done.events);
+        report.value("storm.bpftrace.lost", tracer.stop()?.lost as f64);
+        Ok(())
+    });
+    if let Err(error) = bpftrace {
+        report.missing("storm.bpftrace", &format!("{error:#}"));
+    }
+
+    for (name, qps, ring, more) in [
+        ("tiny", 2000, Some(TINY_RING), &[][..]),
+        ("fifo", 8000, None, &["--fifo"][..]),
+    ] {
+        let tracer = Tracer::ours(bench, &[], ring, OURS)?;
+        let done = churn(qps, FEW, more)?;
+        tracer.idle()?;
+        let printed = tracer.stop()?;
+        report.value(format!("storm.{name}.happened"), happened(&done, FEW));
+        report.value(format!("storm.{name}.lines"), printed.lines as f64);
+        report.value(format!("storm.{name}.lost"), printed.lost as f64);
+    }
+    Ok(())
+}

@@ -1,0 +1,436 @@
+//! The goals: which numbers are held against which. Pure.
+
+use super::math::{Unit, line, show};
+use super::raw::Raw;
+use super::row::{Limit, Reading, Row};
+
+/// All goals, in order.
+pub(crate) const ALL: [&str; 10] = ["G1", "G2", "G3", "G4", "G5", "G6", "G7", "G8", "G9", "G10"];
+
+/// What is known about the run apart from the guest's numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context {
+    /// A peer was given.
+    pub(crate) peer: bool,
+    /// Devices in the stage with many.
+    pub(crate) devices: u32,
+}
+
+/// The rows of the chosen goals.
+pub(crate) fn rows(raw: &Raw, context: Context, wanted: &[String]) -> Vec<Row> {
+    let numbers = Numbers { raw, context };
+    let mut rows = numbers.idle();
+    rows.extend(numbers.per_qp());
+    rows.extend(numbers.per_process());
+    rows.extend(numbers.per_device());
+    rows.extend(numbers.posts());
+    rows.extend(numbers.events());
+    rows.extend(numbers.storms());
+    rows.extend(numbers.starts());
+    rows.extend(numbers.memory());
+    rows.retain(|row| wanted.iter().any(|goal| goal == row.goal));
+    rows
+}
+
+struct Numbers<'a> {
+    raw: &'a Raw,
+    context: Context,
+}
+
+const VIEWS: [(&str, &str); 2] = [("ebpf", "live"), ("noebpf", "--no-ebpf")];
+
+impl Numbers<'_> {
+    fn get(&self, name: &str) -> Reading {
+        // A view that could not load its programs works from netlink: its numbers would be the other row's.
+        if name.starts_with("ebpf.")
+            && self
+                .raw
+                .get("ebpf_programs")
+                .is_ok_and(|programs| programs == 0.0)
+        {
+            return Err("rdmatop attached no eBPF program".to_owned());
+        }
+        self.raw.get(name)
+    }
+
+    fn peer(&self, name: &str) -> Reading {
+        if self.context.peer {
+            self.get(name)
+        } else {
+            Err("no peer given: --peer PATH".to_owned())
+        }
+    }
+
+    fn difference(&self, more: &str, less: &str) -> Reading {
+        Ok(self.get(more)? - self.get(less)?)
+    }
+
+    fn idle(&self) -> Vec<Row> {
+        let row = |(view, name): (&str, &str)| Row {
+            goal: "G1",
+            formula: format!("{name}, 160x50, 1 device, 0 QPs / peer"),
+            unit: Unit::InsnPerSecond,
+            ours: self.get(&format!("{view}.idle.cpu")),
+            base: self.peer("peer.idle.cpu"),
+            recorded: Some("13.8 M/s"),
+            limit: Limit::RatioAtMost(0.1),
+        };
+        VIEWS.into_iter().map(row).collect()
+    }
+
+    fn per_qp(&self) -> Vec<Row> {
+        let row = |goal, (view, name): (&str, &str), limit| Row {
+            goal,
+            formula: format!("{name}: [C(10k QPs) - C(0)] / one dump{}", self.fit(view)),
+            unit: Unit::Insn,
+            ours: self.difference(&format!("{view}.q10000.cpu"), &format!("{view}.idle.cpu")),
+            base: self.get("floor.q10000.qps"),
+            recorded: Some("68.3 M"),
+            limit: Limit::RatioAtMost(limit),
+        };
+        vec![row("G2", VIEWS[1], 1.3), row("G3", VIEWS[0], 0.05)]
+    }
+
+    /// The slope of the line through all numbers of queue pairs, in words.
+    fn fit(&self, view: &str) -> String {
+        let points: Vec<(f64, f64)> = [(0.0, "idle"), (1000.0, "q1000"), (10_000.0, "q10000")]
+            .into_iter()
+            .filter_map(|(qps, load)| Some((qps, self.get(&format!("{view}.{load}.cpu")).ok()?)))
+            .collect();
+        if points.len() < 3 {
+            return String::new();
+        }
+        line(&points).map_or_else(String::new, |(slope, _)| format!(" (fit: {slope:.0} per QP)"))
+    }
+
+    fn per_process(&self) -> Vec<Row> {
+        let slope = |view: &str| {
+            let rise = self.difference(&format!("{view}.p100.cpu"), &format!("{view}.p1.cpu"));
+            rise.map(|rise| rise / 99.0)
+        };
+        let row = |(view, name): (&str, &str)| Row {
+            goal: "G4",
+            formula: format!("{name}: [C(100 processes) - C(1)] / 99, 1000 QPs; peer"),
+            unit: Unit::Insn,
+            ours: slope(view),
+            base: self.peer("peer.p100.cpu").and_then(|_| slope("peer")),
+            recorded: Some("245 k"),
+            limit: Limit::AtMost(50_000.0),
+        };
+        VIEWS.into_iter().map(row).collect()
+    }
+
+    fn per_device(&self) -> Vec<Row> {
+        let devices = f64::from(self.context.devices);
+        let floor = || -> Reading {
+            let list = self.get("floor.many.devices")? / devices;
+            Ok(self.get("floor.many.stat")? + self.get("floor.many.port")? + list)
+        };
+        let row = |(view, name): (&str, &str)| Row {
+            goal: "G5",
+            formula: format!(
+                "{name}: [C({devices} devices) - C(1)] / {} / (STAT + PORT + share of the list)",
+                devices - 1.0
+            ),
+            unit: Unit::Insn,
+            ours: self
+                .difference(&format!("{view}.many.cpu"), &format!("{view}.idle.cpu"))
+                .map(|rise| rise / (devices - 1.0)),
+            base: floor(),
+            recorded: Some("51.0 k"),
+            limit: Limit::RatioAtMost(1.3),
+        };
+        VIEWS.into_iter().map(row).collect()
+    }
+
+    fn posts(&self) -> Vec<Row> {
+        let row = |how: &str, limit| {
+            let bpftrace = if how == "fentry" { "kfunc" } else { how };
+            // The clock that times a post is no part of it, and would flatter the ratio.
+            let cost = |name: &str| self.difference(&format!("post.{name}"), "post.clock");
+            let compare = cost(&format!("bpftrace_{bpftrace}"));
+            let compare = compare.map_or_else(
+                |_| String::new(),
+                |cost| format!(" (bpftrace {bpftrace} count: {cost:.0})"),
+            );
+            Row {
+                goal: "G6",
+                formula: format!("ibv_post_send traced by {how} / untraced{compare}"),
+                unit: Unit::Insn,
+                ours: cost(how),
+                base: cost("none"),
+                recorded: Some("3114"),
+                limit: Limit::RatioAtMost(limit),
+            }
+        };
+        vec![row("fentry", 1.10), row("kprobe", 1.20)]
+    }
+
+    fn events(&self) -> Vec<Row> {
+        let extra = |who: &str| self.difference(&format!("event.producer.{who}"), "event.producer.none");
+        let row = |formula: &str, ours, base, recorded, limit| Row {
+            goal: "G7",
+            formula: formula.to_owned(),
+            unit: Unit::Insn,
+            ours,
+            base,
+            recorded: Some(recorded),
+            limit: Limit::RatioAtMost(limit),
+        };
+        vec![
+            row(
+                "tracer's CPU per printed event / bpftrace printf",
+                self.get("event.ours.tracer"),
+                self.get("event.bpftrace.tracer"),
+                "23.0 k",
+                0.2,
+            ),
+            row(
+                "traced program's extra per event / under bpftrace printf",
+                extra("ours"),
+                extra("bpftrace"),
+                "2570",
+                0.5,
+            ),
+        ]
+    }
+
+    fn storms(&self) -> Vec<Row> {
+        let row = |formula: &str, unit, ours, base, limit| Row {
+            goal: "G8",
+            formula: formula.to_owned(),
+            unit,
+            ours,
+            base,
+            recorded: None,
+            limit,
+        };
+        let lost = |name: &str| self.get(&format!("storm.{name}.lost"));
+        let told = |name: &str| Ok(self.get(&format!("storm.{name}.lines"))? + lost(name)?);
+        let inverse = |name: &str| Ok(1e9 / self.get(name)?);
+        vec![
+            row(
+                "lost of 200 000 QP events, 4 threads; bpftrace",
+                Unit::Count,
+                lost("ours"),
+                lost("bpftrace"),
+                Limit::AtMost(0.0),
+            ),
+            row(
+                "printed + lost; happened",
+                Unit::Count,
+                told("ours"),
+                self.get("storm.ours.happened"),
+                Limit::Equal,
+            ),
+            row(
+                "events per second traced / untraced, tracer on the same CPU",
+                Unit::Count,
+                inverse("storm.ours.elapsed"),
+                inverse("storm.none.elapsed"),
+                Limit::RatioAtLeast(0.85),
+            ),
+            row(
+                "the producers' own speed traced / untraced (CPU apart from the tracer's)",
+                Unit::Count,
+                inverse("storm.ours.cpu"),
+                inverse("storm.none.cpu"),
+                Limit::RatioAtLeast(0.85),
+            ),
+            row(
+                "10 000 QP events with a ring of 8 KiB: printed + lost; happened",
+                Unit::Count,
+                told("tiny"),
+                self.get("storm.tiny.happened"),
+                Limit::Equal,
+            ),
+            row(
+                "lost of 40 000 QP events under SCHED_FIFO",
+                Unit::Count,
+                lost("fifo"),
+                Err("none".to_owned()),
+                Limit::AtMost(0.0),
+            ),
+        ]
+    }
+
+    fn starts(&self) -> Vec<Row> {
+        let row = |formula: &str, unit, ours, base, recorded, limit| Row {
+            goal: "G9",
+            formula: formula.to_owned(),
+            unit,
+            ours,
+            base,
+            recorded: Some(recorded),
+            limit: Limit::RatioAtMost(limit),
+        };
+        vec![
+            row(
+                "live: time to the first row / peer",
+                Unit::Nanos,
+                self.get("start.ebpf.wall"),
+                self.peer("start.peer.wall"),
+                "227 ms",
+                0.25,
+            ),
+            row(
+                "live: CPU to the first row / peer",
+                Unit::Insn,
+                self.get("start.ebpf.cpu"),
+                self.peer("start.peer.cpu"),
+                "23.3 M",
+                1.0,
+            ),
+            row(
+                "--trace: time to the first event / bpftrace kprobe",
+                Unit::Nanos,
+                self.get("first_event.ours.wall"),
+                self.get("first_event.bpftrace_kprobe.wall"),
+                "787 ms",
+                0.15,
+            ),
+            row(
+                "--trace: CPU to the first event / bpftrace kprobe",
+                Unit::Insn,
+                self.get("first_event.ours.cpu"),
+                self.get("first_event.bpftrace_kprobe.cpu"),
+                "698 M",
+                0.15,
+            ),
+        ]
+    }
+
+    fn memory(&self) -> Vec<Row> {
+        let row = |(view, name): (&str, &str)| {
+            let own = self.get(&format!("{view}.q10000.anon"));
+            let own = own.map_or_else(
+                |_| String::new(),
+                |bytes| format!(" (anonymous: {})", show(bytes, Unit::Bytes)),
+            );
+            Row {
+                goal: "G10",
+                formula: format!("{name}: RSS at 10k QPs, eBPF maps included / peer{own}"),
+                unit: Unit::Bytes,
+                ours: self.get(&format!("{view}.q10000.rss")),
+                base: self.peer("peer.q10000.rss"),
+                recorded: Some("6.40 MB"),
+                limit: Limit::RatioAtMost(2.0),
+            }
+        };
+        VIEWS.into_iter().map(row).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::row::Verdict;
+    use super::*;
+
+    fn raw(values: &[(&str, f64)]) -> Raw {
+        let mut raw = Raw::default();
+        raw.values
+            .extend(values.iter().map(|(name, value)| ((*name).to_owned(), *value)));
+        raw
+    }
+
+    fn of(raw: &Raw, peer: bool, goal: &str) -> Vec<Row> {
+        rows(raw, Context { peer, devices: 32 }, &[goal.to_owned()])
+    }
+
+    #[test]
+    fn every_goal_has_a_row_and_nothing_measured_means_no_verdict() {
+        let empty = Raw::default();
+        for goal in ALL {
+            let rows = of(&empty, true, goal);
+            assert!(!rows.is_empty(), "{goal}");
+            for row in rows {
+                assert!(matches!(row.verdict(), Verdict::NotMeasured(_)), "{row:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_peer_our_number_stands_and_the_reason_names_the_option() {
+        let rows = of(
+            &raw(&[("ebpf.idle.cpu", 1e6), ("peer.idle.cpu", 2e7)]),
+            false,
+            "G1",
+        );
+        assert_eq!(rows[0].ours, Ok(1e6));
+        assert_eq!(
+            rows[0].verdict(),
+            Verdict::NotMeasured("no peer given: --peer PATH".to_owned())
+        );
+    }
+
+    #[test]
+    fn the_slope_per_queue_pair_is_held_against_one_dump() {
+        let rows = of(
+            &raw(&[
+                ("noebpf.idle.cpu", 1e6),
+                ("noebpf.q10000.cpu", 81e6),
+                ("floor.q10000.qps", 80e6),
+            ]),
+            false,
+            "G2",
+        );
+        assert_eq!(rows[0].ratio(), Some(1.0));
+        assert_eq!(rows[0].verdict(), Verdict::Ok);
+    }
+
+    #[test]
+    fn the_clock_that_times_a_post_is_taken_off_both_sides() {
+        let values = [
+            ("post.clock", 800.0),
+            ("post.none", 3800.0),
+            ("post.kprobe", 4500.0),
+        ];
+        let rows = of(&raw(&values), false, "G6");
+        assert_eq!(
+            (rows[1].ours.clone(), rows[1].base.clone()),
+            (Ok(3700.0), Ok(3000.0))
+        );
+        assert_eq!(rows[1].verdict(), Verdict::Missed);
+    }
+
+    #[test]
+    fn the_slope_per_device_counts_the_devices_that_were_added() {
+        let rows = of(
+            &raw(&[
+                ("noebpf.idle.cpu", 1e6),
+                ("noebpf.many.cpu", 1e6 + 31.0 * 50_000.0),
+                ("floor.many.stat", 20_000.0),
+                ("floor.many.port", 17_000.0),
+                ("floor.many.devices", 13_000.0 * 32.0),
+            ]),
+            false,
+            "G5",
+        );
+        assert_eq!(rows[1].ratio(), Some(1.0));
+    }
+
+    #[test]
+    fn a_view_without_programs_is_not_measured_as_one_with_them() {
+        let rows = of(
+            &raw(&[("ebpf.idle.cpu", 1e6), ("ebpf_programs", 0.0)]),
+            false,
+            "G1",
+        );
+        assert_eq!(
+            rows[0].verdict(),
+            Verdict::NotMeasured("rdmatop attached no eBPF program".to_owned())
+        );
+    }
+
+    #[test]
+    fn one_unaccounted_event_misses_the_goal() {
+        let values = [
+            ("storm.ours.lines", 199_998.0),
+            ("storm.ours.lost", 1.0),
+            ("storm.ours.happened", 200_000.0),
+        ];
+        let rows = of(&raw(&values), false, "G8");
+        assert_eq!(rows[0].verdict(), Verdict::Missed);
+        assert_eq!(rows[1].verdict(), Verdict::Missed);
+    }
+}

@@ -1,0 +1,331 @@
+//! `cargo xtask bench`: the performance goals, measured in the instruction-counting guest.
+
+mod goals;
+mod math;
+mod raw;
+mod row;
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
+use serde_json::{Value, json};
+
+use self::goals::Context;
+use self::raw::Raw;
+use self::row::{HEADER, Row};
+use crate::lab::{self, GuestArgs};
+use crate::{paths, step};
+
+/// The part of docs/performance.md that `--docs` writes.
+const BEGIN: &str = "<!-- last table: written by cargo xtask bench --docs -->";
+const END: &str = "<!-- end of the last table -->";
+
+/// `cargo xtask bench`
+#[derive(Args)]
+pub(crate) struct BenchArgs {
+    /// Kernel: 6.1, 6.12 or 7.2
+    #[arg(long, default_value = "6.12")]
+    kernel: String,
+    /// Only these goals, for example G3,G6
+    #[arg(long, value_name = "GOAL", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Another tool with a live view, started without arguments, to measure beside ours
+    #[arg(long, value_name = "PATH")]
+    peer: Option<PathBuf>,
+    /// Devices of the stage with many
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(2..=250))]
+    devices: u32,
+    /// Take the release binaries as they are
+    #[arg(long)]
+    no_build: bool,
+    /// Write the table into docs/performance.md
+    #[arg(long)]
+    docs: bool,
+}
+
+/// One boot.
+struct Stage {
+    name: &'static str,
+    goals: &'static [&'static str],
+    devices: u32,
+    cpus: u32,
+    minutes: u64,
+}
+
+/// Measures, prints the table, keeps it as JSON. Exit status 1 when a goal is missed.
+pub(crate) fn main(args: &BenchArgs) -> Result<u8> {
+    let wanted = wanted(&args.only)?;
+    let programs = paths::target().join("release");
+    if !args.no_build {
+        build()?;
+    }
+    let peer = args.peer.as_deref().map(stage_peer).transpose()?;
+    let mut raw = Raw::default();
+    for (tool, package, prefix) in [("bpftrace", "bpftrace", "bpftrace"), ("rdma", "iproute2", "rdma")] {
+        if paths::find_tool(&[tool]).is_none() {
+            let line = format!("no {tool}: apt-get install {package}");
+            eprintln!("bench: {line}");
+            raw.missing.insert(prefix.to_owned(), line);
+        }
+    }
+    let stages = [
+        Stage {
+            name: "one",
+            goals: &["G1", "G2", "G3", "G4", "G5", "G6", "G7", "G9", "G10"],
+            devices: 1,
+            cpus: 1,
+            minutes: 40,
+        },
+        Stage {
+            name: "many",
+            goals: &["G5"],
+            devices: args.devices,
+            cpus: 1,
+            minutes: 15,
+        },
+        // The reader shares one emulated core with the producers, as two CPUs of a guest do.
+        Stage {
+            name: "storm",
+            goals: &["G8"],
+            devices: 1,
+            // 6.1 hangs when it brings up a second CPU while instructions are counted.
+            cpus: if args.kernel == "6.1" { 1 } else { 2 },
+            minutes: 30,
+        },
+    ];
+    for stage in &stages {
+        if !stage.goals.iter().any(|goal| wanted.iter().any(|w| w == goal)) {
+            continue;
+        }
+        match run_stage(stage, &args.kernel, &wanted, &programs, peer.as_deref()) {
+            Ok(report) => raw.merge(report),
+            Err(error) => {
+                let why = format!("{error:#}");
+                eprintln!("bench: stage {}: {why}", stage.name);
+                raw.missing.insert(format!("stage {}", stage.name), why);
+            }
+        }
+    }
+    let context = Context {
+        peer: peer.is_some(),
+        devices: args.devices,
+    };
+    let rows = goals::rows(&raw, context, &wanted);
+    let about = About::read(&args.kernel);
+    let table = row::table(&rows);
+    println!("{}\n\n{table}", about.line());
+    save(&about, &rows, &raw)?;
+    if args.docs {
+        write_docs(&about, &table)?;
+    }
+    let missed = rows.iter().any(|row| row.verdict() == row::Verdict::Missed);
+    Ok(u8::from(missed))
+}
+
+fn wanted(only: &[String]) -> Result<Vec<String>> {
+    if only.is_empty() {
+        return Ok(goals::ALL.map(str::to_owned).to_vec());
+    }
+    let upper: Vec<String> = only.iter().map(|goal| goal.to_uppercase()).collect();
+    for goal in &upper {
+        if !goals::ALL.contains(&goal.as_str()) {
+            bail!("--only {goal}: the goals are {}", goals::ALL.join(", "));
+        }
+    }
+    Ok(upper)
+}
+
+fn build() -> Result<()> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .args([
+            "build",
+            "--release",
+            "--bins",
+            "-p",
+            "rdmatop",
+            "-p",
+            "rdmatop-tests",
+        ])
+        .current_dir(paths::repo())
+        .env("CARGO_TARGET_DIR", paths::target());
+    step::run("build rdmatop and the drivers (release)", &mut command).map(drop)
+}
+
+/// Copies the peer to where the guest sees it: the guest's /tmp and /run are its own.
+fn stage_peer(path: &Path) -> Result<PathBuf> {
+    let dir = paths::target().join("bench");
+    fs::create_dir_all(&dir)?;
+    let copy = dir.join("peer");
+    fs::copy(path, &copy).with_context(|| format!("cannot copy the peer {}", path.display()))?;
+    Ok(copy)
+}
+
+fn run_stage(
+    stage: &Stage,
+    kernel: &str,
+    wanted: &[String],
+    programs: &Path,
+    peer: Option<&Path>,
+) -> Result<Raw> {
+    let out = env::var_os("RDMATOP_LAB_OUT")
+        .map_or_else(|| paths::target().join("lab-out"), |dir| paths::repo().join(dir));
+    let report = out.join(format!("bench-{}.json", stage.name));
+    // A report of an earlier run must not be taken for this one's.
+    match fs::remove_file(&report) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let mut command: Vec<OsString> = vec![programs.join("bench-guest").into()];
+    let mut option = |name: &str, value: OsString| command.extend([name.into(), value]);
+    option("--stage", stage.name.into());
+    option("--goals", wanted.join(",").into());
+    option("--ours", programs.join("rdmatop").into());
+    if let Some(peer) = peer {
+        option("--peer", peer.into());
+    }
+    option("--out", report.clone().into());
+    let guest = GuestArgs {
+        kernel: kernel.to_owned(),
+        devices: stage.devices,
+        wire: false,
+        cpus: Some(stage.cpus),
+        memory: 3072,
+        icount: true,
+    };
+    let limit = Duration::from_secs(60 * stage.minutes);
+    let code = lab::run_job(&guest, command, false, Some(limit))?;
+    let text = fs::read_to_string(&report);
+    if code != 0 {
+        eprintln!(
+            "bench: stage {} ended with {code}; what it measured before is used",
+            stage.name
+        );
+    }
+    let text = text.with_context(|| format!("the guest ended with {code} and left no report"))?;
+    let mut raw = Raw::parse(&text)?;
+    if code != 0 {
+        let why = format!("the guest's stage {} ended early with {code}", stage.name);
+        raw.missing.insert(format!("stage {}", stage.name), why);
+    }
+    Ok(raw)
+}
+
+/// When and of what a table is.
+struct About {
+    kernel: String,
+    date: String,
+    commit: String,
+}
+
+impl About {
+    fn read(kernel: &str) -> Self {
+        let tell = |program: &str, args: &[&str]| {
+            let output = Command::new(program)
+                .args(args)
+                .current_dir(paths::repo())
+                .output();
+            let output = output.ok().filter(|output| output.status.success());
+            output.map_or_else(
+                || "unknown".to_owned(),
+                |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+            )
+        };
+        Self {
+            kernel: kernel.to_owned(),
+            date: tell("date", &["-u", "+%Y-%m-%d %H:%M"]),
+            commit: tell("git", &["describe", "--always", "--dirty", "--abbrev=12"]),
+        }
+    }
+
+    fn line(&self) -> String {
+        format!("Linux {}, {} UTC, commit {}", self.kernel, self.date, self.commit)
+    }
+}
+
+fn save(about: &About, rows: &[Row], raw: &Raw) -> Result<()> {
+    let dir = paths::target().join("bench");
+    fs::create_dir_all(&dir)?;
+    let lines: Vec<Value> = rows
+        .iter()
+        .map(|row| {
+            let mut line = json!({
+                "ours": row.ours.as_ref().ok(),
+                "base": row.base.as_ref().ok(),
+                "ratio": row.ratio(),
+            });
+            let texts = row.cells();
+            let cell = |name: &str| {
+                HEADER
+                    .iter()
+                    .position(|head| *head == name)
+                    .map(|at| texts[at].clone())
+            };
+            for name in ["goal", "formula", "limit", "verdict"] {
+                line[name] = cell(name).into();
+            }
+            line
+        })
+        .collect();
+    let report = json!({
+        "kernel": about.kernel,
+        "date": about.date,
+        "commit": about.commit,
+        "rows": lines,
+        "values": raw.values,
+        "missing": raw.missing,
+    });
+    let name = format!("{}-{}.json", about.kernel, about.date.replace([' ', ':'], "-"));
+    let file = dir.join(name);
+    fs::write(&file, format!("{report:#}\n")).with_context(|| format!("cannot write {}", file.display()))?;
+    eprintln!("bench: {}", file.display());
+    Ok(())
+}
+
+fn write_docs(about: &About, table: &str) -> Result<()> {
+    let path = paths::repo().join("docs/performance.md");
+    let page = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let new = with_table(&page, &format!("{}\n\n{table}", about.line()));
+    ensure!(
+        new.is_some(),
+        "docs/performance.md has lost the marks around its table"
+    );
+    fs::write(&path, new.unwrap_or_default()).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The page with `text` between its marks.
+fn with_table(page: &str, text: &str) -> Option<String> {
+    let (before, rest) = page.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}\n{text}\n{END}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_are_chosen_in_any_case_and_unknown_ones_refused() {
+        assert_eq!(wanted(&["g3".to_owned()]).unwrap(), ["G3"]);
+        assert_eq!(wanted(&[]).unwrap().len(), 10);
+        let error = wanted(&["G11".to_owned()]).unwrap_err().to_string();
+        assert!(error.contains("G11") && error.contains("G10"), "{error}");
+    }
+
+    #[test]
+    fn only_what_stands_between_the_marks_is_replaced() {
+        let page = format!("a\n{BEGIN}\nold\n{END}\nb\n");
+        assert_eq!(
+            with_table(&page, "new").unwrap(),
+            format!("a\n{BEGIN}\nnew\n{END}\nb\n")
+        );
+        assert_eq!(with_table("no marks", "new"), None);
+    }
+}
