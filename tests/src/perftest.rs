@@ -289,8 +289,18 @@ pub fn with_killed_server() -> Result<Pair> {
         .iterations(1_000_000)
         .size(1024)
         .args(&["-Q", "1"]);
-    let mut pair = pair.args(&["--retry_count=1"]).start()?;
-    pair.wait_connected()?;
+    let pair = pair.args(&["--retry_count=1"]);
+    // One retry is also what connecting gets: on a busy machine it may not be enough, and then perftest waits.
+    let mut tries = 0;
+    let mut pair = loop {
+        let pair = pair.start()?;
+        tries += 1;
+        match pair.wait_connected() {
+            Ok(()) => break pair,
+            Err(error) if tries == 3 => return Err(error),
+            Err(_) => {}
+        }
+    };
     std::thread::sleep(Duration::from_secs(1));
     ensure!(
         pair.client.ended()?.is_none(),
