@@ -21,6 +21,10 @@ static SIZE: libc::winsize = libc::winsize {
     ws_xpixel: 0,
     ws_ypixel: 0,
 };
+/// "Where is the cursor?" (DSR 6, ECMA-48) and the answer. A program that asks waits seconds for a terminal that is
+/// silent, which would be measured as its start.
+const ASKED: &[u8] = b"\x1b[6n";
+const ANSWER: &[u8] = b"\x1b[1;1R";
 /// Enough of the output for the first screens; the rest only counts.
 const KEPT: usize = 1 << 20;
 
@@ -79,10 +83,14 @@ impl OnTerminal {
         let screen = Arc::new((Mutex::new(Screen::default()), Condvar::new()));
         let writer = Arc::clone(&screen);
         let mut output = File::from(master.try_clone()?);
+        let mut answers = File::from(master.try_clone()?);
         thread::spawn(move || {
             let mut chunk = [0_u8; 16 << 10];
             // EIO is how a terminal's end reads.
             while let Ok(got @ 1..) = output.read(&mut chunk) {
+                if contains(&chunk[..got], ASKED) {
+                    let _ = answers.write_all(ANSWER);
+                }
                 let mut screen = writer.0.lock().unwrap_or_else(PoisonError::into_inner);
                 if screen.bytes.len() < KEPT {
                     screen.bytes.extend_from_slice(&chunk[..got]);
