@@ -180,6 +180,9 @@ pub struct Traffic {
     pub tx_wr_posted: Option<Counter>,
     /// Receive WRs completed.
     pub rx_wr: Option<Counter>,
+    /// Receive WRs posted, as of the last receive completion or modify, or of destroy. `None` also where receives
+    /// come from a shared receive queue (SRQ), which belongs to no QP.
+    pub rx_wr_posted: Option<Counter>,
     /// Bytes of send-side WRs.
     pub tx_bytes: Option<Counter>,
     /// Bytes of receive completions.
@@ -196,6 +199,8 @@ pub struct Traffic {
     pub rnr_waits: Option<Counter>,
     /// Calls of post_send that reached the kernel.
     pub doorbells: Option<Counter>,
+    /// CQEs for which the CQ had no room.
+    pub cq_overflows: Option<Counter>,
     /// Packets, estimated from the movement of the send PSN.
     pub tx_packets: Option<Counter>,
     /// Send WRs by opcode; only those that happened.

@@ -237,6 +237,7 @@ fn traffic() -> Traffic {
         tx_wr: one(3),
         tx_wr_posted: one(4),
         rx_wr: one(5),
+        rx_wr_posted: one(7),
         tx_bytes: Some(counter(3 << 30, 150e6)),
         rx_bytes: Some(counter(4096, 0.0)),
         completions: one(6),
@@ -245,6 +246,7 @@ fn traffic() -> Traffic {
         retransmits: Some(counter(7, 1.0)),
         rnr_waits: Some(counter(1, 0.0)),
         doorbells: one(2),
+        cq_overflows: Some(counter(0, 0.0)),
         tx_packets: from(Source::Est, 123_456, 1500.0),
         by_opcode: vec![OpcodeTraffic {
             opcode: WrOpcode(2),

@@ -1,6 +1,6 @@
 //! Everything a slot counts, as one row of numbers: deltas, sums and rates are loops.
 
-use rdmatop_common::counters::{HIST_BUCKETS, OPCODES, QpSlot, WC_STATUSES};
+use rdmatop_common::counters::{HIST_BUCKETS, OPCODES, QpSlot, WC_STATUSES, slot_flag};
 
 use super::meter::per_second;
 use crate::model::{
@@ -21,7 +21,9 @@ const DOORBELLS: usize = 8;
 const EARLY: usize = 9;
 const LATENCY_SUM: usize = 10;
 const ERRORS: usize = 11;
-const OPS: usize = 12;
+const RX_POSTED: usize = 12;
+const CQ_OVERFLOWS: usize = 13;
+const OPS: usize = 14;
 const OP_BYTES: usize = OPS + OPCODES;
 const WC: usize = OP_BYTES + OPCODES;
 const LATENCY: usize = WC + WC_STATUSES;
@@ -36,6 +38,8 @@ pub(super) struct Tally {
     counts: [u64; LEN],
     /// A maximum, not a count.
     latency_max: u64,
+    /// Some of the receives come from a shared receive queue: how many were posted for a QP is not known.
+    shared_receives: bool,
 }
 
 impl Default for Tally {
@@ -43,6 +47,7 @@ impl Default for Tally {
         Self {
             counts: [0; LEN],
             latency_max: 0,
+            shared_receives: false,
         }
     }
 }
@@ -59,6 +64,8 @@ impl Tally {
         counts[RETRANSMITS] = slot.retransmits;
         counts[RNR_WAITS] = slot.rnr_waits;
         counts[DOORBELLS] = slot.doorbells;
+        counts[RX_POSTED] = slot.rx_posted;
+        counts[CQ_OVERFLOWS] = slot.cq_overflows;
         counts[EARLY] = slot.latency_early;
         counts[LATENCY_SUM] = slot.latency_sum_ns;
         counts[ERRORS] = slot
@@ -74,6 +81,7 @@ impl Tally {
         Self {
             counts,
             latency_max: slot.latency_max_ns,
+            shared_receives: shared_receives(slot),
         }
     }
 
@@ -91,8 +99,11 @@ impl Tally {
             && self.counts[RETRANSMITS] == slot.retransmits
             && self.counts[RNR_WAITS] == slot.rnr_waits
             && self.counts[DOORBELLS] == slot.doorbells
+            && self.counts[RX_POSTED] == slot.rx_posted
+            && self.counts[CQ_OVERFLOWS] == slot.cq_overflows
             && self.counts[EARLY] == slot.latency_early
             && self.counts[LATENCY_SUM] == slot.latency_sum_ns
+            && self.shared_receives == shared_receives(slot)
     }
 
     /// What was counted between `before` and `self`, and whether every count only grew. One that did not grow
@@ -100,6 +111,7 @@ impl Tally {
     fn since(&self, before: &Self) -> (Self, bool) {
         let mut delta = Self {
             latency_max: self.latency_max,
+            shared_receives: self.shared_receives,
             ..Self::default()
         };
         let mut grew = true;
@@ -119,6 +131,7 @@ impl Tally {
             *sum = sum.saturating_add(*count);
         }
         self.latency_max = self.latency_max.max(other.latency_max);
+        self.shared_receives |= other.shared_receives;
     }
 
     /// CQEs with an error of their own.
@@ -235,6 +248,7 @@ impl Flow {
             tx_wr: Some(counter(TX_WR)),
             tx_wr_posted: Some(counter(TX_POSTED)),
             rx_wr: Some(counter(RX_WR)),
+            rx_wr_posted: (!self.total.shared_receives).then(|| counter(RX_POSTED)),
             tx_bytes: Some(counter(TX_BYTES)),
             rx_bytes: Some(counter(RX_BYTES)),
             completions: Some(counter(CQES)),
@@ -243,6 +257,7 @@ impl Flow {
             retransmits: Some(counter(RETRANSMITS)),
             rnr_waits: Some(counter(RNR_WAITS)),
             doorbells: Some(counter(DOORBELLS)),
+            cq_overflows: Some(counter(CQ_OVERFLOWS)),
             tx_packets: None,
             by_opcode: by_opcode.collect(),
             by_status: by_status.collect(),
@@ -254,6 +269,10 @@ impl Flow {
             )),
         }
     }
+}
+
+fn shared_receives(slot: &QpSlot) -> bool {
+    slot.flags & slot_flag::SRQ != 0
 }
 
 /// Opcodes and statuses are below 24.
@@ -362,6 +381,23 @@ mod tests {
             .map(|s| (s.status.0, s.cqes.total))
             .collect();
         assert_eq!(statuses, [(5, 127), (12, 1)]);
+    }
+
+    #[test]
+    fn receives_posted_to_a_shared_queue_are_unknown_and_so_is_a_sum_with_them() {
+        let mut plain = slot(0);
+        plain.rx_posted = 512;
+        let mut flow = Flow::default();
+        flow.read(&plain);
+        assert_eq!(flow.traffic(true).rx_wr_posted.unwrap().total, 512);
+        let mut shared = slot(0);
+        shared.flags = slot_flag::SRQ;
+        let mut other = Flow::default();
+        // Idle so far: that its receives are shared is news all the same.
+        flow.add(&other.read(&shared).unwrap());
+        assert!(other.traffic(true).rx_wr_posted.is_none());
+        assert!(flow.traffic(true).rx_wr_posted.is_none());
+        assert_eq!(flow.traffic(true).rx_wr.unwrap().total, 0);
     }
 
     #[test]

@@ -71,6 +71,7 @@ pub(crate) fn traffic(wr: f64, size: f64, wrong: u64) -> Traffic {
         tx_wr: Some(count(total(wr), wr, e)),
         tx_wr_posted: Some(count(total(wr) + 64, wr, e)),
         rx_wr: Some(count(total(wr / 8.0), wr / 8.0, e)),
+        rx_wr_posted: Some(count(total(wr / 8.0) + 512, wr / 8.0, e)),
         tx_bytes: Some(count(total(wr * size), wr * size, e)),
         rx_bytes: Some(count(total(wr * size / 8.0), wr * size / 8.0, e)),
         completions: Some(count(total(wr * 1.125), wr * 1.125, e)),
@@ -79,6 +80,7 @@ pub(crate) fn traffic(wr: f64, size: f64, wrong: u64) -> Traffic {
         retransmits: Some(count(wrong * 5, if wrong > 0 { 2.5 } else { 0.0 }, e)),
         rnr_waits: Some(count(0, 0.0, e)),
         doorbells: Some(count(total(wr / 4.0), wr / 4.0, e)),
+        cq_overflows: Some(count(0, 0.0, e)),
         tx_packets: Some(count(total(wr * size / 1024.0), wr * size / 1024.0, Source::Est)),
         by_opcode: vec![
             OpcodeTraffic {
