@@ -170,6 +170,10 @@ pub struct SlotsSample {
     pub mono_ns: u64,
     /// Slot number and copy, only slots in use.
     pub slots: Vec<(u32, QpSlot)>,
+    /// Slots that have not changed since the sweep before are left out. Otherwise what is left out is free.
+    pub partial: bool,
+    /// The same sweep goes on in the next sample.
+    pub more: bool,
 }
 
 /// Verb counters, summed over CPUs, cumulative since attach.

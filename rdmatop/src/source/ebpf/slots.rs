@@ -1,6 +1,7 @@
 //! The array of per-QP counters, read through memory.
 
 use std::{
+    mem::offset_of,
     num::NonZeroUsize,
     os::fd::AsFd,
     ptr::{NonNull, read_volatile},
@@ -15,6 +16,22 @@ use zerocopy::FromZeros as _;
 /// How far past the last slot in use a new one is looked for: slots are popped in order, and a CPU that has
 /// popped one may not have written it yet when another's is seen.
 const LOOKAHEAD: u32 = 64;
+
+/// First and last of the words whose sum tells a change: owner and flags, then every count that is no breakdown of
+/// another.
+const SUMMED: std::ops::Range<usize> = offset_of!(QpSlot, owner_pid) / 8..offset_of!(QpSlot, ops) / 8;
+
+/// What a slot was when it was last given.
+///
+/// All of its counts and flags only grow, so their sum is the same when and only when each of them is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    born_ns: u64,
+    sum: u64,
+    /// Given once more after it came to rest: a breakdown (by opcode, status, time) may be written a moment after
+    /// the sum that it belongs to.
+    settled: bool,
+}
 
 /// Why the slots cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +55,8 @@ pub struct SlotMap {
     /// Slots that have ever been in use are `0..high`: the kernel side takes the lowest that was freed last.
     high: u32,
     free: Stack<MapData, u32>,
+    /// Below `high`.
+    seen: Vec<Seen>,
     /// Slots zeroed and not yet accepted back by the kernel (the list's lock was held).
     waiting: Vec<u32>,
     /// Keeps the map itself.
@@ -77,6 +96,7 @@ impl SlotMap {
             bytes,
             count,
             high: 0,
+            seen: Vec::new(),
             free: Stack::try_from(free).map_err(|_| SlotsError::NoMap("FREE_SLOTS"))?,
             waiting: Vec::new(),
             _map: slots,
@@ -98,43 +118,73 @@ impl SlotMap {
         unsafe { read_volatile(&raw const (*self.at(slot)).qp) != 0 }
     }
 
-    /// Copies of the slots in use. A slot whose QP is gone is given once more, with its final counters, and is
-    /// free afterwards.
-    pub fn sweep(&mut self) -> Vec<(u32, QpSlot)> {
+    fn sum(&self, slot: u32) -> u64 {
+        let words = self.at(slot).cast::<u64>();
+        SUMMED.fold(0, |sum, word| {
+            // SAFETY: the word is one of this slot's, aligned as it is; the kernel writes it whole.
+            sum.wrapping_add(unsafe { read_volatile(words.add(word)) })
+        })
+    }
+
+    /// Gives copies of the slots in use that have changed since the last sweep; the first sweep gives all. A slot
+    /// whose QP is gone is given once more, with its final counters, and is free afterwards.
+    ///
+    /// An idle slot costs the reading of some twenty words, and no system call.
+    pub fn sweep(&mut self, mut give: impl FnMut(u32, QpSlot)) {
         while let Some(beyond) = (self.high..self.count.min(self.high + LOOKAHEAD))
             .rev()
             .find(|slot| self.in_use(*slot))
         {
             self.high = beyond + 1;
         }
-        let mut found = Vec::new();
-        for number in 0..self.high {
+        self.seen.resize(self.high as usize, Seen::default());
+        for (number, index) in (0..self.high).zip(0..) {
             if !self.in_use(number) {
                 continue;
             }
             let place = self.at(number);
+            // SAFETY: inside the mapping; the kernel writes the words whole.
+            let (born_ns, flags) = unsafe {
+                (
+                    read_volatile(&raw const (*place).born_ns),
+                    read_volatile(&raw const (*place).flags),
+                )
+            };
+            let destroyed = flags & slot_flag::DESTROYED != 0;
+            // Before the copy: what is counted in between is in the next sweep's sum.
+            let sum = self.sum(number);
+            let Some(seen) = self.seen.get_mut(index) else {
+                break;
+            };
+            let moved = seen.born_ns != born_ns || seen.sum != sum;
+            if !moved && seen.settled && !destroyed {
+                continue;
+            }
+            *seen = Seen {
+                born_ns,
+                sum,
+                settled: !moved,
+            };
             // SAFETY: inside the mapping. The kernel side writes words while they are copied: each counter is
             // whole, and of this moment or of the one before.
             let mut copy = unsafe {
-                let flags = read_volatile(&raw const (*place).flags);
                 // The flag first: with it set, what is copied after it is final.
                 fence(Ordering::Acquire);
-                let mut copy = read_volatile(place);
-                copy.flags = flags;
-                copy
+                read_volatile(place)
             };
+            copy.flags = flags;
             // Two CPUs that move the cursor at once can leave it a WR behind until the next look.
             copy.tx_posted = copy.tx_posted.max(copy.tx_done);
-            if copy.flags & slot_flag::DESTROYED != 0 {
+            if destroyed {
+                *seen = Seen::default();
                 // SAFETY: inside the mapping; the kernel side has forgotten the QP and writes here no more.
                 unsafe { place.write_volatile(QpSlot::new_zeroed()) };
                 self.waiting.push(number);
             }
-            found.push((number, copy));
+            give(number, copy);
         }
         let free = &mut self.free;
         self.waiting.retain(|slot| free.push(*slot, 0).is_err());
-        found
     }
 }
 

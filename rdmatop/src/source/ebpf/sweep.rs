@@ -41,6 +41,9 @@ struct Stats(VerbStats);
 // SAFETY: as above: transparent over plain integers without padding.
 unsafe impl Pod for Stats {}
 
+/// Slots handed over at a time: ten thousand that all changed are 8 MB.
+const SLOTS_A_SAMPLE: usize = 64;
+
 /// The maps of one session.
 struct Maps {
     losses: PerCpuArray<MapData, u64>,
@@ -48,6 +51,8 @@ struct Maps {
     errors: HashMap<MapData, ErrorKey, u64>,
     /// `None` where no data path is counted.
     slots: Option<SlotMap>,
+    /// The slots in use were told of once; since then only changes are.
+    slots_told: bool,
     /// Programs of the data path.
     programs: Vec<OwnedFd>,
 }
@@ -62,6 +67,7 @@ impl Maps {
             verbs: HashMap::try_from(take(map::VERBS)?).ok()?,
             errors: HashMap::try_from(take(map::VERB_ERRORS)?).ok()?,
             slots,
+            slots_told: false,
             programs,
         })
     }
@@ -134,12 +140,31 @@ impl MapSweep {
         })
     }
 
-    /// Counters of QPs, `None` where no data path is counted. Whoever asks must hand all of it on: the slot of a
-    /// destroyed QP is given once.
-    pub fn slots(&self, mono_ns: u64) -> Option<SlotsSample> {
+    /// Gives what has changed in the counters of QPs, in one sample or more; nothing where no data path is counted.
+    /// Whoever asks must hand all of it on: a change is given once, and so is the slot of a destroyed QP.
+    pub fn slots(&self, mono_ns: u64, out: &mut dyn FnMut(SlotsSample)) {
         let mut inner = self.inner();
-        let slots = inner.maps.as_mut()?.slots.as_mut()?.sweep();
-        Some(SlotsSample { mono_ns, slots })
+        let Some(maps) = inner.maps.as_mut() else { return };
+        let Some(slots) = maps.slots.as_mut() else { return };
+        let mut sample = SlotsSample {
+            mono_ns,
+            partial: maps.slots_told,
+            ..SlotsSample::default()
+        };
+        maps.slots_told = true;
+        slots.sweep(|number, slot| {
+            if sample.slots.len() == SLOTS_A_SAMPLE {
+                let rest = SlotsSample {
+                    slots: Vec::with_capacity(SLOTS_A_SAMPLE),
+                    ..sample
+                };
+                let mut full = std::mem::replace(&mut sample, rest);
+                full.more = true;
+                out(full);
+            }
+            sample.slots.push((number, slot));
+        });
+        out(sample);
     }
 
     /// Gives back the entries of a process that has ended.
