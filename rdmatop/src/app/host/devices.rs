@@ -103,7 +103,9 @@ impl DeviceSource {
             index: sample.device.index,
             name: text::sanitize(sample.device.name.as_bytes()),
             node_guid: sample.device.node_guid.map(|guid| guid.0),
-            driver: facts.as_ref().and_then(driver),
+            driver: facts
+                .as_ref()
+                .and_then(|facts| driver(facts, sample.device.protocol.as_deref())),
             fw_version: sample.device.firmware.as_deref().map(str::to_owned),
             pci: facts.as_ref().and_then(|f| Some(f.pci.as_ref()?.address.clone())),
             numa_node: facts
@@ -302,12 +304,16 @@ impl DeviceSource {
     }
 }
 
-/// The driver's name; rxe and siw have no driver link, their modules are known.
-fn driver(facts: &DeviceFacts) -> Option<String> {
-    facts
-        .driver
-        .clone()
-        .or_else(|| (facts.software && facts.parent_netdev.is_some()).then(|| "rdma_rxe".to_owned()))
+/// The driver's name. Software devices have no driver link: which one it is shows in the protocol, as rxe is the only
+/// one that speaks RoCE and siw the only one that speaks iWARP.
+fn driver(facts: &DeviceFacts, protocol: Option<&str>) -> Option<String> {
+    let module = match protocol {
+        Some("roce") if facts.parent_netdev.is_some() => Some("rdma_rxe"),
+        Some("iw") => Some("siw"),
+        _ => None,
+    };
+    let of_software = || module.filter(|_| facts.software).map(str::to_owned);
+    facts.driver.clone().or_else(of_software)
 }
 
 impl Source for DeviceSource {
@@ -343,5 +349,30 @@ impl Source for DeviceSource {
             let qps = self.qps(before, &devices);
             out(Input::Qps(Box::new(qps)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::fake::Fake;
+
+    #[test]
+    fn siw_is_not_called_rxe_and_hardware_keeps_its_drivers_name() {
+        let fake = Fake::new();
+        for name in ["rxe0", "siw0"] {
+            fake.sys(format!("class/infiniband/{name}/parent"), "eth0\n");
+        }
+        let facts = |name: &str| read_device(&fake.root(), OsStr::new(name)).unwrap();
+        let (rxe, siw) = (facts("rxe0"), facts("siw0"));
+        assert_eq!(driver(&rxe, Some("roce")).as_deref(), Some("rdma_rxe"));
+        assert_eq!(driver(&siw, Some("iw")).as_deref(), Some("siw"));
+        assert_eq!(driver(&siw, None), None, "not known is not guessed");
+        let hardware = DeviceFacts {
+            software: false,
+            driver: Some("mlx5_core".to_owned()),
+            ..rxe
+        };
+        assert_eq!(driver(&hardware, Some("roce")).as_deref(), Some("mlx5_core"));
     }
 }
