@@ -336,11 +336,11 @@ pub struct QpRow {
     pub sq_psn: Option<u32>,
     /// Receive PSN.
     pub rq_psn: Option<u32>,
-    /// States and when they began, oldest first (`mono_ns`).
-    pub timeline: Vec<Step>,
-    /// Traffic.
+    /// States and when they began, oldest first (`mono_ns`). Shared with the rows before and after.
+    pub timeline: Arc<Vec<Step>>,
+    /// Traffic. All QPs that were idle from the start share one.
     #[serde(flatten)]
-    pub traffic: Traffic,
+    pub traffic: Arc<Traffic>,
     /// Tx and Rx bytes/s (or WRs/s).
     #[serde(skip)]
     pub history: Arc<History>,

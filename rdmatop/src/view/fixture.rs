@@ -197,8 +197,8 @@ pub(crate) fn unknown_qp() -> QpRow {
         born_mono_ns: None,
         sq_psn: None,
         rq_psn: None,
-        timeline: Vec::new(),
-        traffic: Traffic::default(),
+        timeline: Arc::default(),
+        traffic: Arc::default(),
         history: Arc::new(History::default()),
     }
 }
@@ -490,12 +490,12 @@ fn qps() -> Vec<Arc<QpRow>> {
         born_mono_ns: Some(MONO - 90_000_000),
         sq_psn: Some(11_259_375),
         rq_psn: Some(1),
-        timeline: vec![Step {
+        timeline: Arc::new(vec![Step {
             mono_ns: MONO - 80_000_000,
             state: QpState(3),
             duration_ns: Some(12_345),
-        }],
-        traffic: traffic(),
+        }]),
+        traffic: Arc::new(traffic()),
         history: Arc::new(History::default()),
     };
     let estimated = QpRow {
@@ -503,10 +503,10 @@ fn qps() -> Vec<Arc<QpRow>> {
         device: "mlx5_0".into(),
         qpn: 203,
         orphan: false,
-        traffic: Traffic {
+        traffic: Arc::new(Traffic {
             tx_packets: from(Source::Est, 123_456, 1500.0),
             ..Traffic::default()
-        },
+        }),
         ..full.clone()
     };
     let gone = QpRow {

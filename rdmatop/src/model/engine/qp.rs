@@ -51,10 +51,10 @@ impl Owner {
 }
 
 /// Packets estimated from the movement of the send PSN.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Psn {
     last: Option<(u32, u64)>,
-    pub(super) meter: Option<Meter>,
+    pub(super) meter: Option<Box<Meter>>,
 }
 
 impl Psn {
@@ -76,7 +76,7 @@ impl Psn {
         }
         // A PSN that has never moved may be one that the provider does not update.
         if moved > 0 && self.meter.is_none() {
-            self.meter = Some(Meter::new(0, since));
+            self.meter = Some(Box::new(Meter::new(0, since)));
         }
         if let Some(meter) = &mut self.meter {
             meter.add(moved.into(), at_ns, min_interval_ns);
@@ -115,7 +115,7 @@ pub(super) struct Qp {
     pub(super) sq_psn: Option<u32>,
     pub(super) rq_psn: Option<u32>,
     pub(super) psn: Psn,
-    pub(super) timeline: Vec<Step>,
+    pub(super) timeline: Arc<Vec<Step>>,
     pub(super) flow: Option<Box<Flow>>,
     /// The slot is still in use: the QP cannot be forgotten before its last counts are in.
     pub(super) in_slot: bool,
@@ -140,8 +140,9 @@ impl Qp {
             self.state = Some((state, source));
             self.state_ns = ts_ns;
         }
-        let at = self.timeline.partition_point(|step| step.mono_ns <= ts_ns);
-        self.timeline.insert(
+        let timeline = Arc::make_mut(&mut self.timeline);
+        let at = timeline.partition_point(|step| step.mono_ns <= ts_ns);
+        timeline.insert(
             at,
             Step {
                 mono_ns: ts_ns,
@@ -149,9 +150,9 @@ impl Qp {
                 duration_ns,
             },
         );
-        if self.timeline.len() > TIMELINE {
+        if timeline.len() > TIMELINE {
             // Birth and the present say most.
-            self.timeline.remove(1);
+            timeline.remove(1);
         }
         self.touch();
     }

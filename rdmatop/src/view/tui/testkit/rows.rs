@@ -259,8 +259,8 @@ pub(crate) fn qp(
         born_mono_ns: Some(NOW - 192 * S),
         sq_psn: Some(4_959_146),
         rq_psn: Some(1_187_002),
-        timeline,
-        traffic,
+        timeline: Arc::new(timeline),
+        traffic: Arc::new(traffic),
         history,
     })
 }
