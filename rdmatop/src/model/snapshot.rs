@@ -285,9 +285,9 @@ pub struct ProcessRow {
     /// Verb calls that failed, probes by libraries not counted.
     pub verb_errors: Option<Counter>,
     /// Libraries of interest.
-    pub libraries: Option<Vec<String>>,
+    pub libraries: Option<Arc<Vec<String>>>,
     /// RDMA-relevant environment.
-    pub environ: Option<Vec<(String, String)>>,
+    pub environ: Option<Arc<Vec<(String, String)>>>,
     /// Tx and Rx bytes/s (or WRs/s).
     #[serde(skip)]
     pub history: Arc<History>,

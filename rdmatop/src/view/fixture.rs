@@ -441,8 +441,8 @@ fn processes() -> Vec<ProcessRow> {
         mr_bytes: Some(65_536),
         traffic: traffic(),
         verb_errors: Some(counter(1, 0.0)),
-        libraries: Some(vec!["libibverbs".into()]),
-        environ: Some(vec![("NCCL_IB_HCA".into(), "mlx5".into())]),
+        libraries: Some(Arc::new(vec!["libibverbs".into()])),
+        environ: Some(Arc::new(vec![("NCCL_IB_HCA".into(), "mlx5".into())])),
         history: Arc::new(History::default()),
     };
     let kernel = ProcessRow {

@@ -18,6 +18,7 @@ use super::{
 mod address;
 mod devices;
 mod dump;
+mod hash;
 mod history;
 mod losses;
 mod memory;
@@ -84,6 +85,8 @@ pub struct Engine {
     cm_owners: HashMap<u32, qp::Owner>,
     traffic: traffic::Traffic,
     verbs: verbs::Verbs,
+    /// Dumps of QPs folded in.
+    dumps: u32,
     losses: losses::Losses,
     health: HealthSample,
     /// What could not be read, by reader; each reading replaces the last.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{history::Series, meter::Meter, tally::Flow};
 use crate::model::{
     ib::{QpState, QpType},
+    input::QpReading,
     snapshot::{QpRow, Step},
     value::Source,
 };
@@ -123,6 +124,8 @@ pub(super) struct Qp {
     pub(super) hidden: bool,
     /// An error was counted and the state was asked for.
     pub(super) error_seen: bool,
+    /// Number of the last dump that it was in.
+    pub(super) dump: u32,
     pub(super) series: Series,
     /// The last row, while nothing has changed.
     pub(super) row: Option<Arc<QpRow>>,
@@ -161,6 +164,25 @@ impl Qp {
     pub(super) fn is_younger_than(&self, ts_ns: u64) -> bool {
         self.born_ns
             .is_some_and(|born_ns| ts_ns.saturating_add(INVERSION_NS) < born_ns)
+    }
+
+    /// Whether a reading tells nothing new.
+    pub(super) fn is_as(&self, reading: &QpReading) -> bool {
+        fn same<T: PartialEq>(told: Option<T>, known: Option<T>) -> bool {
+            told.is_none() || told == known
+        }
+        let owner = match (&reading.kern_name, reading.pid) {
+            (Some(_), _) => false,
+            (None, Some(1..)) => self.owner.process.is_some() && !self.orphan,
+            (None, _) => self.owner.kernel || self.orphan,
+        };
+        owner
+            && same(reading.state, self.state.map(|(state, _)| state))
+            && same(reading.qp_type, self.qp_type)
+            && same(reading.port, self.port)
+            && same(reading.remote_qpn, self.remote_qpn)
+            && same(reading.sq_psn, self.sq_psn)
+            && same(reading.rq_psn, self.rq_psn)
     }
 
     /// Nothing about it is newer than a dump that began at `began_ns`.

@@ -2,11 +2,12 @@
 //! again by others.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
 };
 
 use super::{
+    hash::NumberMap,
     history::Series,
     processes::Processes,
     qp::{INVERSION_NS, Key, Owner, Psn, Qp},
@@ -18,13 +19,13 @@ use crate::model::{ib::QpState, snapshot::QP_HISTORY, value::Source};
 pub(super) struct Qps {
     /// Boxed: the nodes of the map are half empty.
     all: BTreeMap<u64, Box<Qp>>,
-    by_key: HashMap<Key, u64>,
-    by_object: HashMap<u64, u64>,
+    by_key: NumberMap<Key, u64>,
+    by_object: NumberMap<u64, u64>,
     /// By address and number, ended ones too: a slot that is read after its QP has gone finds it here although the
     /// address has another tenant.
-    by_birth: HashMap<(u64, u32), u64>,
+    by_birth: NumberMap<(u64, u32), u64>,
     /// Numbers of QPs that ended and are not forgotten, and when.
-    ended_keys: HashMap<Key, u64>,
+    ended_keys: NumberMap<Key, u64>,
     ended: VecDeque<(u64, u64)>,
     /// Latest end among those that had to be forgotten early.
     forgotten_ns: u64,
@@ -50,6 +51,12 @@ impl Qps {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Qp> {
         self.all.values().map(Box::as_ref)
+    }
+
+    /// The living QP of a number on a known device.
+    pub(super) fn live_mut(&mut self, key: Key) -> Option<&mut Qp> {
+        let uid = self.by_key.get(&key)?;
+        self.all.get_mut(uid).map(Box::as_mut)
     }
 
     /// The living QP of a number.
@@ -209,6 +216,7 @@ impl Qps {
                 in_slot: false,
                 hidden: false,
                 error_seen: false,
+                dump: 0,
                 series: Series::new(QP_HISTORY),
                 row: None,
             }),

@@ -3,12 +3,11 @@
 //! Each sweep adds what is new in a slot to its QP, to the QP's owner and to its device. So the sum of a process
 //! keeps what its ended QPs did, and never goes down.
 
-use std::collections::HashMap;
-
 use rdmatop_common::counters::{QpSlot, slot_flag};
 
 use super::{
     Engine,
+    hash::NumberMap,
     meter::is_stale,
     qp::{Key, Owner},
     tally::Tally,
@@ -27,7 +26,7 @@ struct Tenant {
 /// The slots, and the pace of sweeps.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
-    tenants: HashMap<u32, Tenant>,
+    tenants: NumberMap<u32, Tenant>,
     /// QPs whose rates may change when the round is closed: what is idle is in nobody's way.
     moving: Vec<u64>,
     sweeps: u64,

@@ -248,6 +248,11 @@ impl<T: Transport> Nldev<T> {
 /// Keeps one object per identity, the last reading, at the place of the first.
 fn without_duplicates<R>(items: Vec<R>, identity: &impl Fn(&R) -> Option<u64>) -> (Vec<R>, usize) {
     let total = items.len();
+    // The kernel lists most tables in the order of their ids.
+    let ids = items.iter().map(identity);
+    if ids.is_sorted_by(|a, b| a.is_some() && a < b) {
+        return (items, 0);
+    }
     let mut at: HashMap<u64, usize> = HashMap::with_capacity(total);
     let mut kept: Vec<R> = Vec::with_capacity(total);
     for item in items {
