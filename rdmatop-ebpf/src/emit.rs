@@ -2,20 +2,23 @@
 
 use rdmatop_common::counters::loss;
 
-use crate::maps::{EVENTS, LOSSES};
+use crate::{
+    maps::{EVENTS, LOSSES},
+    pool::add,
+};
 
-/// Counts a loss. Per CPU, so no atomic is needed: a program is not preempted by itself on its CPU.
+/// Counts a loss.
 #[inline(always)]
 pub(crate) fn lost(cause: u32) {
     lost_many(cause, 1);
 }
 
-/// Counts several losses of one cause.
+/// Counts several losses of one cause. Losses are rare: one array for all CPUs, which user space reads through
+/// memory, costs less than one a CPU.
 #[inline(always)]
 pub(crate) fn lost_many(cause: u32, n: u64) {
     if let Some(count) = LOSSES.get_ptr_mut(cause) {
-        // SAFETY: the pointer is this CPU's own element of the map, checked for null above.
-        unsafe { *count += n };
+        add(count, n);
     }
 }
 

@@ -1,11 +1,18 @@
 //! Every map: type, size, who writes, who reads.
+//!
+//! User space reads and writes the mmapped ones without a system call, and makes none on the others once counting has
+//! begun: while bpf(2) works on a map the kernel skips every kprobe program on that CPU (`bpf_disable_instrumentation`,
+//! kernel/bpf/syscall.c), and a task that is preempted inside keeps them off for as long as it does not run.
 
 use aya_ebpf::{
     macros::map,
-    maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, Stack},
+    maps::{Array, HashMap, LruHashMap, Queue, RingBuf, Stack},
 };
 use rdmatop_common::{
-    counters::{DEFAULT_SLOTS, QpSlot, STAMPS_PER_QP, VerbErrorKey, VerbKey, VerbStats, loss},
+    counters::{
+        DEFAULT_SLOTS, QpSlot, STAMPS_PER_QP, VERB_ENTRIES, VERB_ERROR_ENTRIES, VerbEntry, VerbErrorEntry,
+        VerbErrorKey, VerbKey, free, loss,
+    },
     event::{COMM_LEN, DEVICE_NAME_LEN, ObjectRecord, QpRecord},
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -17,9 +24,9 @@ const MMAPABLE: u32 = 1 << 10;
 #[map]
 pub(crate) static EVENTS: RingBuf = RingBuf::with_byte_size(4 << 20, 0);
 
-/// What was lost, by cause. Kernel adds, user space reads.
+/// What was lost, by cause. Kernel adds, user space reads through mmap.
 #[map]
-pub(crate) static LOSSES: PerCpuArray<u64> = PerCpuArray::with_max_entries(loss::COUNT, 0);
+pub(crate) static LOSSES: Array<u64> = Array::with_max_entries(loss::COUNT, MMAPABLE);
 
 /// Word 0: 1 once all programs are attached. User space writes, every program reads first.
 #[map]
@@ -38,18 +45,31 @@ pub(crate) static OBJECT_CALLS: HashMap<CallKey, ObjectRecord> = HashMap::with_m
 #[map]
 pub(crate) static VERB_CALLS: HashMap<CallKey, VerbCall> = HashMap::with_max_entries(8192, 0);
 
-/// Verb counters. Shared between CPUs with atomic adds: a per-CPU hash of this value would take gigabytes on
-/// a machine with hundreds of CPUs, and one process rarely makes one verb on two CPUs at once.
+/// Verb counters. Kernel writes, user space reads through mmap. Shared between CPUs with atomic adds: one process
+/// rarely makes one verb on two CPUs at once.
 #[map]
-pub(crate) static VERBS: HashMap<VerbKey, VerbStats> = HashMap::with_max_entries(8192, 0);
+pub(crate) static VERBS: Array<VerbEntry> = Array::with_max_entries(VERB_ENTRIES, MMAPABLE);
 
-/// One element that stays zero: the first value of a `VERBS` entry. On the 512 byte stack it has no room.
+/// Where in `VERBS`. Kernel writes and reads; user space removes those of ended processes when room becomes scarce.
 #[map]
-pub(crate) static ZERO_STATS: Array<VerbStats> = Array::with_max_entries(1, 0);
+pub(crate) static VERB_INDEX: HashMap<VerbKey, u32> = HashMap::with_max_entries(VERB_ENTRIES, 0);
 
-/// Failed verb calls by errno.
+/// Numbers in `VERBS` that nobody has, as ranges. User space fills it at load.
 #[map]
-pub(crate) static VERB_ERRORS: HashMap<VerbErrorKey, u64> = HashMap::with_max_entries(4096, 0);
+pub(crate) static FREE_VERBS: Stack<u64> = Stack::with_max_entries(free::STACK, 0);
+
+/// Failed verb calls by errno, as `VERBS`.
+#[map]
+pub(crate) static VERB_ERRORS: Array<VerbErrorEntry> = Array::with_max_entries(VERB_ERROR_ENTRIES, MMAPABLE);
+
+/// As `VERB_INDEX`.
+#[map]
+pub(crate) static VERB_ERROR_INDEX: HashMap<VerbErrorKey, u32> =
+    HashMap::with_max_entries(VERB_ERROR_ENTRIES, 0);
+
+/// As `FREE_VERBS`.
+#[map]
+pub(crate) static FREE_VERB_ERRORS: Stack<u64> = Stack::with_max_entries(free::STACK, 0);
 
 /// Owner of an rdma_cm id by its number. Ids are never told to be gone here, so the oldest give way.
 #[map]
@@ -64,10 +84,13 @@ pub(crate) static QP_INDEX: HashMap<u64, QpEntry> =
 #[map]
 pub(crate) static QP_SLOTS: Array<QpSlot> = Array::with_max_entries(DEFAULT_SLOTS, MMAPABLE);
 
-/// Free slots. User space pushes, create pops. Last in, first out: the slots in use stay at the array's start,
-/// so a sweep is as long as there ever were QPs at one time.
+/// Slots that nobody has had yet, as ranges. User space fills it at load.
 #[map]
-pub(crate) static FREE_SLOTS: Stack<u32> = Stack::with_max_entries(DEFAULT_SLOTS, 0);
+pub(crate) static FREE_SLOTS: Stack<u64> = Stack::with_max_entries(free::STACK, 0);
+
+/// Slots of destroyed QPs, the oldest first. One is free again once user space has read and zeroed it.
+#[map]
+pub(crate) static USED_SLOTS: Queue<u32> = Queue::with_max_entries(DEFAULT_SLOTS, 0);
 
 /// QP address by device address and QP number: a user CQE holds only the number. Written at create and destroy.
 #[map]

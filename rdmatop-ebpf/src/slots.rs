@@ -1,9 +1,6 @@
 //! Which QP is counted where: a slot is given at create, or at the first sign of a QP that was there before.
 
-use core::{
-    intrinsics::{AtomicOrdering, atomic_xadd},
-    ptr::{read_volatile, write_volatile},
-};
+use core::ptr::{read_volatile, write_volatile};
 
 use rdmatop_common::{
     counters::{QpSlot, loss, slot_flag},
@@ -14,11 +11,12 @@ use zerocopy::FromZeros as _;
 use crate::{
     body::rxe,
     emit::lost,
-    maps::{FREE_SLOTS, QP_INDEX, QP_SLOTS, QPN_INDEX, QUEUE_QP, QpEntry, QpnKey, enabled},
+    maps::{FREE_SLOTS, QP_INDEX, QP_SLOTS, QPN_INDEX, QUEUE_QP, QpEntry, QpnKey, USED_SLOTS, enabled},
     offsets::{
         OFF_DEV_DRIVER, OFF_DEV_INDEX, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_RES, OFF_RES_TASK, OFF_TASK_TGID,
         get, member,
     },
+    pool,
     task::now,
 };
 
@@ -26,13 +24,6 @@ use crate::{
 const DRIVER_RXE: u32 = 14;
 /// `BPF_NOEXIST`, include/uapi/linux/bpf.h.
 const NOEXIST: u64 = 1;
-
-/// Adds on a word that several CPUs share.
-#[inline(always)]
-pub(crate) fn add(word: *mut u64, value: u64) {
-    // SAFETY: the pointer is a member of a map value that the verifier knows; the add is locked.
-    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(word, value) };
-}
 
 /// The number of WRs that a cursor stands for, moved on to where the ring's index is now.
 ///
@@ -65,6 +56,49 @@ pub(crate) fn of(entry: *mut QpEntry) -> Option<*mut QpSlot> {
     QP_SLOTS.get_ptr_mut(unsafe { (*entry).slot })
 }
 
+/// Whether user space has read and zeroed a slot.
+#[inline(always)]
+fn is_clean(slot: u32) -> bool {
+    // SAFETY: the map checked the pointer; user space writes the word whole, and last.
+    QP_SLOTS
+        .get_ptr(slot)
+        .is_some_and(|slot| unsafe { read_volatile(&raw const (*slot).qp) == 0 })
+}
+
+/// Takes the slot that was given up first, if it is free again; otherwise it goes to the end of the queue.
+#[inline(always)]
+fn reuse() -> Option<u32> {
+    let Ok(Some(slot)) = USED_SLOTS.pop() else {
+        return None;
+    };
+    if is_clean(slot) {
+        return Some(slot);
+    }
+    // There was room for what was just popped.
+    let _ = USED_SLOTS.push(slot, 0);
+    None
+}
+
+/// A free slot. Used ones first: those in use stay at the start of the array, so a sweep is short.
+#[inline(always)]
+fn take() -> Option<u32> {
+    if let Ok(Some(oldest)) = USED_SLOTS.peek()
+        && is_clean(oldest)
+        && let Some(slot) = reuse()
+    {
+        return Some(slot);
+    }
+    pool::take(&FREE_SLOTS).or_else(|| {
+        // None is left that nobody has had. The order of the queue is not quite that of the sweeps.
+        for _ in 0..4 {
+            if let Some(slot) = reuse() {
+                return Some(slot);
+            }
+        }
+        None
+    })
+}
+
 /// Remembers a QP, and gives it a slot when its provider's data path is one that we count.
 #[inline(always)]
 pub(crate) fn adopt(qp: u64, flags: u32, state: u32) -> Option<*mut QpEntry> {
@@ -77,16 +111,16 @@ pub(crate) fn adopt(qp: u64, flags: u32, state: u32) -> Option<*mut QpEntry> {
     // An ib_qp is the head of its provider's QP: only the driver id says whose.
     let counted = get::<u32>(device, &OFF_DEV_DRIVER) == Some(DRIVER_RXE) && rxe::layout(&mut entry, qp);
     if counted {
-        match FREE_SLOTS.pop() {
-            Ok(Some(slot)) => entry.slot = slot,
-            _ => lost(loss::SLOT),
+        match take() {
+            Some(slot) => entry.slot = slot,
+            None => lost(loss::SLOT),
         }
     }
     if QP_INDEX.insert(&qp, &entry, NOEXIST).is_err() {
         // Another CPU was first, or the map is full.
         let known = QP_INDEX.get_ptr_mut(&qp);
         if entry.slot != UNKNOWN_U32 {
-            let _ = FREE_SLOTS.push(entry.slot, 0);
+            pool::give_back(&FREE_SLOTS, entry.slot);
             if known.is_none() {
                 lost(loss::SLOT);
             }
@@ -141,9 +175,9 @@ pub(crate) fn retire(qp: u64) {
         return;
     };
     // SAFETY: the map checked the pointer.
-    let (slot, device, sq, rq) = unsafe { ((*known).slot, (*known).device, (*known).sq, (*known).rq) };
+    let (number, device, sq, rq) = unsafe { ((*known).slot, (*known).device, (*known).sq, (*known).rq) };
     let _ = QP_INDEX.remove(&qp);
-    let Some(slot) = QP_SLOTS.get_ptr_mut(slot) else {
+    let Some(slot) = QP_SLOTS.get_ptr_mut(number) else {
         return;
     };
     for queue in [sq, rq] {
@@ -169,6 +203,8 @@ pub(crate) fn retire(qp: u64) {
     }
     // SAFETY: as above.
     unsafe { write_volatile(flags, read_volatile(flags) | slot_flag::DESTROYED) };
+    // There is room for every slot.
+    let _ = USED_SLOTS.push(number, 0);
 }
 
 /// After a successful modify. `state` is `UNKNOWN_U8` when it did not change.

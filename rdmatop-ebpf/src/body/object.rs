@@ -1,10 +1,13 @@
 //! Memory regions and completion queues.
 
 use aya_ebpf::Global;
-use rdmatop_common::event::{ObjectRecord, UNKNOWN_U32, kind};
+use rdmatop_common::{
+    counters::loss,
+    event::{ObjectRecord, UNKNOWN_U32, kind},
+};
 use zerocopy::FromZeros as _;
 
-use super::{enter, hook};
+use super::{enter, hook, not_entered};
 use crate::{
     emit::send,
     maps::OBJECT_CALLS,
@@ -69,8 +72,12 @@ pub(crate) fn destroying(kind: u16, object: u64, hook: u32) {
 #[inline(always)]
 pub(crate) fn destroyed(hook: u32, rc: i32) -> Option<()> {
     let key = call_key(hook);
+    let Some(call) = OBJECT_CALLS.get_ptr(&key) else {
+        not_entered(loss::STASH);
+        return None;
+    };
     // SAFETY: no other program writes this thread's entry while the thread is inside the call.
-    let mut record = unsafe { *OBJECT_CALLS.get_ptr(&key)? };
+    let mut record = unsafe { *call };
     let _ = OBJECT_CALLS.remove(&key);
     finish(&mut record, rc);
     send(&record);

@@ -1,10 +1,13 @@
 //! Queue pairs: create, modify, destroy, asynchronous events.
 
 use aya_ebpf::Global;
-use rdmatop_common::event::{QpRecord, UNKNOWN_U8, UNKNOWN_U32, kind};
+use rdmatop_common::{
+    counters::loss,
+    event::{QpRecord, UNKNOWN_U8, UNKNOWN_U32, kind},
+};
 use zerocopy::FromZeros as _;
 
-use super::{enter, hook};
+use super::{enter, hook, not_entered};
 use crate::{
     emit::send,
     maps::{QP_CALLS, QP_INDEX},
@@ -126,8 +129,12 @@ pub(crate) fn destroying(qp: u64) {
 #[inline(always)]
 pub(crate) fn returned(hook: u32, rc: i32) -> Option<()> {
     let key = call_key(hook);
+    let Some(call) = QP_CALLS.get_ptr(&key) else {
+        not_entered(loss::STASH);
+        return None;
+    };
     // SAFETY: no other program writes this thread's entry while the thread is inside the call.
-    let mut record = unsafe { *QP_CALLS.get_ptr(&key)? };
+    let mut record = unsafe { *call };
     let _ = QP_CALLS.remove(&key);
     let now = now();
     record.prefix.duration_ns = now - record.prefix.ts_ns;

@@ -23,7 +23,8 @@ use crate::{
         OFF_RXE_QP_RQ, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ, OFF_RXE_QP_USER, OFF_WQE_LENGTH, OFF_WQE_OPCODE, get,
         member, read,
     },
-    slots::{add, advance, find, of},
+    pool::add,
+    slots::{advance, find, of},
     task::now,
 };
 

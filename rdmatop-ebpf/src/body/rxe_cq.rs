@@ -10,7 +10,8 @@ use crate::{
         OFF_RXE_CQ_QUEUE, OFF_RXE_CQ_USER, OFF_WC_BYTE_LEN, OFF_WC_OPCODE, OFF_WC_QP, OFF_WC_STATUS, get,
         member, read,
     },
-    slots::{add, find},
+    pool::add,
+    slots::find,
 };
 
 /// `IB_WC_RECV`: opcodes from here on are receives, include/uapi/rdma/ib_user_verbs.h.

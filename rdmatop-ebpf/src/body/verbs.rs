@@ -1,7 +1,5 @@
 //! Verb calls of processes: counts, errors, durations, whatever the provider.
 
-use core::intrinsics::{AtomicOrdering, atomic_xadd};
-
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user};
 use rdmatop_common::{
     counters::{VerbErrorKey, VerbKey, VerbStats, bucket, loss},
@@ -10,11 +8,14 @@ use rdmatop_common::{
 };
 use zerocopy::FromZeros as _;
 
-use super::{enter, hook};
+use super::{enter, hook, not_entered};
 use crate::{
     emit::{lost, send},
-    maps::{VERB_CALLS, VERB_ERRORS, VERBS, VerbCall, ZERO_STATS},
+    maps::{
+        FREE_VERB_ERRORS, FREE_VERBS, VERB_CALLS, VERB_ERROR_INDEX, VERB_ERRORS, VERB_INDEX, VERBS, VerbCall,
+    },
     offsets::{OFF_UDEV_IB_DEV, OFF_UFILE_DEVICE, get, read},
+    pool::{self, add},
     task::{call_key, device, now, stamp},
 };
 
@@ -24,13 +25,6 @@ const WRITE_CMD: u16 = 2;
 const SCAN: u32 = 8;
 /// `IB_USER_VERBS_CMD_FLAG_EXTENDED` in the command word.
 const EXTENDED: u32 = 0x8000_0000;
-
-/// Adds on a word that several CPUs share.
-#[inline(always)]
-fn add(word: *mut u64, value: u64) {
-    // SAFETY: the pointer is a member of a map value that the verifier knows; the add is locked.
-    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(word, value) };
-}
 
 /// A write command as a verb number.
 #[inline(always)]
@@ -105,26 +99,75 @@ fn pid() -> u32 {
     (bpf_get_current_pid_tgid() >> 32) as u32
 }
 
+/// `BPF_NOEXIST`, include/uapi/linux/bpf.h.
+const NOEXIST: u64 = 1;
+
+/// The counters of a process and verb. A new pair gets an entry: the key is written before the entry can be found.
 #[inline(always)]
 fn stats(key: VerbKey) -> Option<*mut VerbStats> {
-    if let Some(stats) = VERBS.get_ptr_mut(&key) {
-        return Some(stats);
+    if let Some(number) = VERB_INDEX.get_ptr(&key) {
+        // SAFETY: the map checked both pointers.
+        return VERBS
+            .get_ptr_mut(unsafe { *number })
+            .map(|entry| unsafe { &raw mut (*entry).stats });
     }
-    // BPF_NOEXIST (1): another CPU may have been first, and its counts must stay.
-    let _ = VERBS.insert(&key, ZERO_STATS.get(0)?, 1);
-    let stats = VERBS.get_ptr_mut(&key);
-    if stats.is_none() {
+    let entry = pool::take(&FREE_VERBS).and_then(|number| {
+        let entry = VERBS.get_ptr_mut(number)?;
+        // SAFETY: the map checked the pointer, and nobody else has this entry.
+        unsafe { (*entry).key = key };
+        if VERB_INDEX.insert(&key, &number, NOEXIST).is_ok() {
+            return Some(entry);
+        }
+        // SAFETY: as above.
+        unsafe { (*entry).key = VerbKey { pid: 0, verb: 0 } };
+        pool::give_back(&FREE_VERBS, number);
+        // Another CPU was first, or there is no room.
+        // SAFETY: the map checked the pointer.
+        VERBS.get_ptr_mut(unsafe { *VERB_INDEX.get_ptr(&key)? })
+    });
+    if entry.is_none() {
         lost(loss::VERB);
     }
-    stats
+    // SAFETY: as above.
+    entry.map(|entry| unsafe { &raw mut (*entry).stats })
+}
+
+/// The count of an errno, as [`stats`].
+#[inline(always)]
+fn errors(key: &VerbErrorKey) -> Option<*mut u64> {
+    if let Some(number) = VERB_ERROR_INDEX.get_ptr(key) {
+        // SAFETY: the map checked both pointers.
+        return VERB_ERRORS
+            .get_ptr_mut(unsafe { *number })
+            .map(|entry| unsafe { &raw mut (*entry).count });
+    }
+    let number = pool::take(&FREE_VERB_ERRORS)?;
+    let entry = VERB_ERRORS.get_ptr_mut(number)?;
+    // SAFETY: the map checked the pointer, and nobody else has this entry.
+    unsafe { (*entry).key = *key };
+    if VERB_ERROR_INDEX.insert(key, &number, NOEXIST).is_ok() {
+        // SAFETY: as above.
+        return Some(unsafe { &raw mut (*entry).count });
+    }
+    // SAFETY: as above.
+    unsafe { (*entry).key.pid = 0 };
+    pool::give_back(&FREE_VERB_ERRORS, number);
+    // SAFETY: the map checked both pointers.
+    let entry = VERB_ERRORS.get_ptr_mut(unsafe { *VERB_ERROR_INDEX.get_ptr(key)? })?;
+    // SAFETY: as above.
+    Some(unsafe { &raw mut (*entry).count })
 }
 
 /// Return of `ib_uverbs_cmd_verbs`.
 #[inline(always)]
 pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
     let key = call_key(hook::VERB);
+    let Some(call) = VERB_CALLS.get_ptr(&key) else {
+        not_entered(loss::MISSED);
+        return None;
+    };
     // SAFETY: no other program writes this thread's entry while the thread is inside the call.
-    let call = unsafe { *VERB_CALLS.get_ptr(&key)? };
+    let call = unsafe { *call };
     let _ = VERB_CALLS.remove(&key);
     let took = now() - call.start_ns;
     let stats = stats(VerbKey {
@@ -159,10 +202,9 @@ fn failed(call: &VerbCall, rc: i32, took: u64) {
         errno: rc.unsigned_abs(),
         reserved: 0,
     };
-    if let Some(count) = VERB_ERRORS.get_ptr_mut(&key) {
-        add(count, 1);
-    } else if VERB_ERRORS.insert(&key, &1u64, 0).is_err() {
-        lost(loss::VERB);
+    match errors(&key) {
+        Some(count) => add(count, 1),
+        None => lost(loss::VERB),
     }
     let mut record = VerbRecord::new_zeroed();
     stamp(&mut record.prefix, kind::VERB_ERROR, 0);

@@ -62,6 +62,8 @@ pub(super) struct Pump {
     latest: Arc<Snapshot>,
     /// eBPF was on when the last round but one ended: the QP table has been dumped since.
     synced: bool,
+    /// Lifecycle records seen when the last round was ordered.
+    told_events: u64,
     /// What became of the events.
     pub(super) tally: Tally,
 }
@@ -94,6 +96,7 @@ impl Pump {
             ordered: None,
             latest,
             synced: false,
+            told_events: 0,
             tally: Tally::default(),
         };
         Ok((pump, ebpf))
@@ -233,9 +236,11 @@ impl Pump {
         let wants = Wants {
             round: self.round,
             qps: self.round == 0 || !on || !self.synced || self.engine.wants_repair(),
+            objects: self.told_events != self.latest.health.events,
             counters: self.settings.counters,
             processes: self.engine.wants_process().into(),
         };
+        self.told_events = self.latest.health.events;
         // A dump that began before the programs counted may miss what came between.
         self.synced = on;
         self.round += 1;

@@ -32,6 +32,8 @@ pub enum Input {
     ChannelDropped(u64),
     /// Devices and ports, as netlink and sysfs tell them, at one time.
     Devices(Box<DevicesSample>),
+    /// Counters of ports, of devices that an earlier [`Input::Devices`] told of and that have not changed.
+    Counters(Box<CountersSample>),
     /// All QPs of some devices, from a netlink dump: initial sync and repair.
     Qps(Box<QpsSample>),
     /// Counter slots from the mmapped array: those in use.
@@ -55,6 +57,30 @@ pub struct DevicesSample {
     pub devices: Vec<DeviceReading>,
     /// What could not be read, one plain line each.
     pub errors: Vec<String>,
+}
+
+/// A reading of what moves, between two readings of every device.
+#[derive(Clone, Debug, Default)]
+pub struct CountersSample {
+    /// `CLOCK_MONOTONIC` when it was read, ns.
+    pub mono_ns: u64,
+    /// Devices of which anything but counters has changed; their ports' `counters` say nothing.
+    pub changed: Vec<DeviceReading>,
+    /// Ports. One that is missing here is as it was.
+    pub ports: Vec<PortCounters>,
+    /// MR bytes by owner pid, when the MRs of every device were dumped.
+    pub mr_bytes: Option<BTreeMap<u32, u64>>,
+}
+
+/// Counters of one port.
+#[derive(Clone, Debug, Default)]
+pub struct PortCounters {
+    /// Device index.
+    pub device_index: u32,
+    /// Port number, from 1.
+    pub number: u32,
+    /// Counters of any name.
+    pub counters: Vec<RawReading>,
 }
 
 /// One device.
@@ -170,6 +196,10 @@ pub struct SlotsSample {
     pub mono_ns: u64,
     /// Slot number and copy, only slots in use.
     pub slots: Vec<(u32, QpSlot)>,
+    /// Slots that have not changed since the sweep before are left out. Otherwise what is left out is free.
+    pub partial: bool,
+    /// The same sweep goes on in the next sample.
+    pub more: bool,
 }
 
 /// Verb counters, summed over CPUs, cumulative since attach.

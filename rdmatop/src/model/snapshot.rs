@@ -180,6 +180,9 @@ pub struct Traffic {
     pub tx_wr_posted: Option<Counter>,
     /// Receive WRs completed.
     pub rx_wr: Option<Counter>,
+    /// Receive WRs posted, as of the last receive completion or modify, or of destroy. `None` also where receives
+    /// come from a shared receive queue (SRQ), which belongs to no QP.
+    pub rx_wr_posted: Option<Counter>,
     /// Bytes of send-side WRs.
     pub tx_bytes: Option<Counter>,
     /// Bytes of receive completions.
@@ -196,6 +199,8 @@ pub struct Traffic {
     pub rnr_waits: Option<Counter>,
     /// Calls of post_send that reached the kernel.
     pub doorbells: Option<Counter>,
+    /// CQEs for which the CQ had no room.
+    pub cq_overflows: Option<Counter>,
     /// Packets, estimated from the movement of the send PSN.
     pub tx_packets: Option<Counter>,
     /// Send WRs by opcode; only those that happened.
@@ -280,9 +285,9 @@ pub struct ProcessRow {
     /// Verb calls that failed, probes by libraries not counted.
     pub verb_errors: Option<Counter>,
     /// Libraries of interest.
-    pub libraries: Option<Vec<String>>,
+    pub libraries: Option<Arc<Vec<String>>>,
     /// RDMA-relevant environment.
-    pub environ: Option<Vec<(String, String)>>,
+    pub environ: Option<Arc<Vec<(String, String)>>>,
     /// Tx and Rx bytes/s (or WRs/s).
     #[serde(skip)]
     pub history: Arc<History>,
@@ -331,11 +336,11 @@ pub struct QpRow {
     pub sq_psn: Option<u32>,
     /// Receive PSN.
     pub rq_psn: Option<u32>,
-    /// States and when they began, oldest first (`mono_ns`).
-    pub timeline: Vec<Step>,
-    /// Traffic.
+    /// States and when they began, oldest first (`mono_ns`). Shared with the rows before and after.
+    pub timeline: Arc<Vec<Step>>,
+    /// Traffic. All QPs that were idle from the start share one.
     #[serde(flatten)]
-    pub traffic: Traffic,
+    pub traffic: Arc<Traffic>,
     /// Tx and Rx bytes/s (or WRs/s).
     #[serde(skip)]
     pub history: Arc<History>,

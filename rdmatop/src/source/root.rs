@@ -46,6 +46,11 @@ impl Root {
         Self::new(base.join("proc"), base.join("sys"), base.join("etc"))
     }
 
+    /// True when procfs is where this process has it: then system calls about processes speak of the same ones.
+    pub fn is_live(&self) -> bool {
+        self.proc == Path::new("/proc")
+    }
+
     /// A path below procfs.
     pub fn proc(&self, rest: impl AsRef<Path>) -> PathBuf {
         self.proc.join(rest)

@@ -197,8 +197,8 @@ pub(crate) fn unknown_qp() -> QpRow {
         born_mono_ns: None,
         sq_psn: None,
         rq_psn: None,
-        timeline: Vec::new(),
-        traffic: Traffic::default(),
+        timeline: Arc::default(),
+        traffic: Arc::default(),
         history: Arc::new(History::default()),
     }
 }
@@ -237,6 +237,7 @@ fn traffic() -> Traffic {
         tx_wr: one(3),
         tx_wr_posted: one(4),
         rx_wr: one(5),
+        rx_wr_posted: one(7),
         tx_bytes: Some(counter(3 << 30, 150e6)),
         rx_bytes: Some(counter(4096, 0.0)),
         completions: one(6),
@@ -245,6 +246,7 @@ fn traffic() -> Traffic {
         retransmits: Some(counter(7, 1.0)),
         rnr_waits: Some(counter(1, 0.0)),
         doorbells: one(2),
+        cq_overflows: Some(counter(0, 0.0)),
         tx_packets: from(Source::Est, 123_456, 1500.0),
         by_opcode: vec![OpcodeTraffic {
             opcode: WrOpcode(2),
@@ -439,8 +441,8 @@ fn processes() -> Vec<ProcessRow> {
         mr_bytes: Some(65_536),
         traffic: traffic(),
         verb_errors: Some(counter(1, 0.0)),
-        libraries: Some(vec!["libibverbs".into()]),
-        environ: Some(vec![("NCCL_IB_HCA".into(), "mlx5".into())]),
+        libraries: Some(Arc::new(vec!["libibverbs".into()])),
+        environ: Some(Arc::new(vec![("NCCL_IB_HCA".into(), "mlx5".into())])),
         history: Arc::new(History::default()),
     };
     let kernel = ProcessRow {
@@ -488,12 +490,12 @@ fn qps() -> Vec<Arc<QpRow>> {
         born_mono_ns: Some(MONO - 90_000_000),
         sq_psn: Some(11_259_375),
         rq_psn: Some(1),
-        timeline: vec![Step {
+        timeline: Arc::new(vec![Step {
             mono_ns: MONO - 80_000_000,
             state: QpState(3),
             duration_ns: Some(12_345),
-        }],
-        traffic: traffic(),
+        }]),
+        traffic: Arc::new(traffic()),
         history: Arc::new(History::default()),
     };
     let estimated = QpRow {
@@ -501,10 +503,10 @@ fn qps() -> Vec<Arc<QpRow>> {
         device: "mlx5_0".into(),
         qpn: 203,
         orphan: false,
-        traffic: Traffic {
+        traffic: Arc::new(Traffic {
             tx_packets: from(Source::Est, 123_456, 1500.0),
             ..Traffic::default()
-        },
+        }),
         ..full.clone()
     };
     let gone = QpRow {

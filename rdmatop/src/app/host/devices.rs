@@ -1,256 +1,232 @@
 //! Devices, ports and QPs: RDMA netlink for what changes, sysfs for what netlink does not tell.
+//!
+//! What a device is, its ports and its resources change rarely: they are listed when something says that they did,
+//! and now and then. In between a round reads counters only.
 
 use std::{
     collections::{BTreeMap, HashMap},
-    ffi::{OsStr, OsString},
-    sync::Arc,
+    ffi::OsString,
 };
 
+use self::{
+    known::{Known, Listed},
+    owners::Owners,
+};
 use crate::{
     app::{
         source::{Source, Wants},
         time::now,
     },
     model::{
-        ib::{PhysState, PortState, QpState, QpType},
-        input::{
-            DeviceReading, DevicesSample, Input, PortReading, QpReading, QpsSample, RawReading, RawSource,
-        },
+        ib::{QpState, QpType},
+        input::{CountersSample, DeviceReading, DevicesSample, Input, PortCounters, QpReading, QpsSample},
     },
     source::{
         netlink::{
             client::Nldev,
-            record::{DeviceKey, HwCounter, Mr, Owner, Qp},
-            sample::{DeviceSample, NetlinkSample, PortSample},
+            record::{DeviceKey, Owner, Qp},
+            sample::{DeviceSample, NetlinkSample},
             sampler::{Sampler, Want, WantQps},
             socket::Socket,
         },
         root::Root,
-        sysfs::{CounterFiles, CounterGroup, DeviceFacts, device_dir, read_device, read_netdev},
+        sysfs::list_devices,
     },
     text,
 };
 
-/// Rounds after which sysfs facts of a device are read again: speed, MTU and the like move rarely.
-const FACTS_EVERY: u64 = 30;
+mod counters;
+mod known;
+mod owners;
 
-/// What is kept of a device between rounds.
-struct Known {
-    facts: Option<DeviceFacts>,
-    read_in: u64,
-    mtus: HashMap<u32, u32>,
-    /// Open counter files by port: `counters/`, and `hw_counters/` where netlink does not serve them.
-    files: HashMap<u32, Vec<CounterFiles>>,
-}
+/// Devices are listed again after this, ns, whatever else tells of a change.
+const LIST_EVERY: u64 = 10_000_000_000;
+/// States of ports and counts of resources are asked for again after this, ns.
+const STATES_EVERY: u64 = 5_000_000_000;
 
 /// Reads devices, and QPs when they are wanted.
 pub struct DeviceSource {
     root: Root,
     sampler: Option<Sampler<Socket>>,
-    known: HashMap<DeviceKey, Known>,
-    names: HashMap<Box<str>, Arc<str>>,
-    /// Process of each thread that netlink named: it may name the thread that made a resource.
-    processes: HashMap<u32, u32>,
+    listed: Vec<Listed>,
+    /// When the devices were listed, unless that failed.
+    listed_ns: Option<u64>,
+    /// When states and resources were last asked for.
+    states_ns: u64,
+    /// Directories of devices at the last listing.
+    dirs: Option<Vec<OsString>>,
+    owners: Owners,
 }
+
+/// Something is not as it was listed.
+struct Changed;
 
 impl DeviceSource {
     /// Reads under `root`; netlink is opened on the first round and again after a failure.
     pub fn new(root: Root) -> Self {
         Self {
+            owners: Owners::new(root.clone()),
             root,
             sampler: None,
-            known: HashMap::new(),
-            names: HashMap::new(),
-            processes: HashMap::new(),
+            listed: Vec::new(),
+            listed_ns: None,
+            states_ns: 0,
+            dirs: None,
         }
+    }
+
+    /// Whether the devices must be listed, and not only their counters read.
+    fn list_is_due(&self) -> bool {
+        let now_ns = now().mono_ns;
+        let young = self
+            .listed_ns
+            .is_some_and(|at| now_ns.saturating_sub(at) < LIST_EVERY);
+        // A device that came, went or was renamed shows here at once, for the price of one directory.
+        !young || self.sampler.is_none() || self.dirs.is_none() || list_devices(&self.root) != self.dirs
     }
 
     fn sample(&mut self, wants: &Wants) -> Result<NetlinkSample, String> {
         if self.sampler.is_none() {
             self.sampler = Some(Sampler::new(Nldev::open().map_err(|error| error.to_string())?));
         }
-        let want = Want {
+        let sampler = self.sampler.as_mut().ok_or("no netlink socket")?;
+        let sample = sampler.sample(Want {
             ports: true,
             counters: wants.counters,
-            qps: if wants.qps { WantQps::Now } else { WantQps::Never },
-            // MR sizes of processes that were there before us: once, and again with each repair.
-            mrs: wants.qps,
-            ..Want::default()
-        };
-        let sampler = self.sampler.as_mut().ok_or("no netlink socket")?;
-        let sample = sampler.sample(want);
+            ..objects(wants)
+        });
         if sample.devices.is_err() {
             self.sampler = None;
         }
         Ok(sample)
     }
 
-    fn name(&mut self, name: &str) -> Arc<str> {
-        if let Some(known) = self.names.get(name) {
-            return Arc::clone(known);
-        }
-        let shared: Arc<str> = name.into();
-        self.names.insert(name.into(), Arc::clone(&shared));
-        shared
-    }
-
-    fn device(&mut self, sample: &DeviceSample, round: u64) -> DeviceReading {
-        let key = sample.device.key();
-        let dir = device_dir(sample.device.name.as_bytes());
-        self.refresh(&key, dir.as_deref(), round, sample);
-        let facts = self.known.get(&key).and_then(|known| known.facts.clone());
-        let mut reading = DeviceReading {
-            index: sample.device.index,
-            name: text::sanitize(sample.device.name.as_bytes()),
-            node_guid: sample.device.node_guid.map(|guid| guid.0),
-            driver: facts.as_ref().and_then(driver),
-            fw_version: sample.device.firmware.as_deref().map(str::to_owned),
-            pci: facts.as_ref().and_then(|f| Some(f.pci.as_ref()?.address.clone())),
-            numa_node: facts
-                .as_ref()
-                .and_then(|f| i32::try_from(f.pci.as_ref()?.numa_node?).ok()),
-            resources: BTreeMap::new(),
-            mr_bytes: sample
-                .mrs
-                .as_ref()
-                .and_then(|mrs| mrs.as_ref().ok())
-                .map(|mrs| self.mr_bytes(&mrs.items)),
-            ports: Vec::with_capacity(sample.ports.len()),
+    /// Lists everything.
+    fn list(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
+        let before = now().mono_ns;
+        self.listed_ns = None;
+        self.dirs = list_devices(&self.root);
+        let sample = match self.sample(wants) {
+            Ok(sample) => sample,
+            Err(error) => {
+                let sample = DevicesSample {
+                    mono_ns: before,
+                    errors: vec![error],
+                    ..DevicesSample::default()
+                };
+                return out(Input::Devices(Box::new(sample)));
+            }
         };
-        if let Some(Ok(summary)) = &sample.summary {
-            let counts = summary.counts.iter();
-            reading.resources = counts
-                .map(|c| (text::sanitize(c.name.as_bytes()), c.count))
-                .collect();
+        let errors: Vec<String> = sample.errors().map(ToString::to_string).collect();
+        if sample.devices.is_ok() {
+            self.listed_ns = Some(before);
+            self.states_ns = before;
         }
-        for port in &sample.ports {
-            reading.ports.push(self.port(&key, facts.as_ref(), port));
+        let mut devices = sample.devices.unwrap_or_default();
+        self.owners.forget();
+        let qps = wants.qps.then(|| self.qps(before, &devices));
+        let mr_bytes: Vec<_> = devices.iter().map(|device| self.mr_bytes([device])).collect();
+        let mut known: HashMap<DeviceKey, Known> = self
+            .listed
+            .drain(..)
+            .map(|listed| (listed.key, listed.known))
+            .collect();
+        let mut readings = Vec::with_capacity(devices.len());
+        for (device, mr_bytes) in devices.drain(..).zip(mr_bytes) {
+            let key = device.device.key();
+            let mut known = known.remove(&key).unwrap_or_default();
+            known.refresh(&self.root, &device, before);
+            let mut reading = known.reading(&device);
+            known.counters(&device, &mut reading);
+            readings.push(DeviceReading { mr_bytes, ..reading });
+            self.listed.push(Listed::new(key, device, known));
         }
-        reading
+        let mono_ns = now().mono_ns;
+        out(Input::Devices(Box::new(DevicesSample {
+            mono_ns,
+            devices: readings,
+            errors,
+        })));
+        out_qps(qps, out);
     }
 
-    /// Reads sysfs facts when they are due.
-    fn refresh(&mut self, key: &DeviceKey, dir: Option<&OsStr>, round: u64, sample: &DeviceSample) {
-        if self
-            .known
-            .get(key)
-            .is_some_and(|known| round < known.read_in + FACTS_EVERY)
-        {
-            return;
-        }
-        let facts = dir.and_then(|dir| read_device(&self.root, dir));
-        let mut mtus = HashMap::new();
-        for port in facts.iter().flat_map(|f| &f.ports) {
-            let mtu = port
-                .netdev
-                .as_deref()
-                .and_then(|netdev| read_netdev(&self.root, netdev)?.mtu);
-            if let Some(mtu) = mtu.and_then(|mtu| u32::try_from(mtu).ok()) {
-                mtus.insert(port.port, mtu);
+    /// Reads what moves, of the devices that are listed. Gives up when they are not what they were.
+    fn again(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) -> Result<(), Changed> {
+        let before = now().mono_ns;
+        let states = before.saturating_sub(self.states_ns) >= STATES_EVERY;
+        let want = Want {
+            ports: states,
+            skip_summary: !(states || wants.qps || wants.objects),
+            ..objects(wants)
+        };
+        let sampler = self.sampler.as_mut().ok_or(Changed)?;
+        let mut sample = CountersSample::default();
+        let mut devices = Vec::new();
+        for listed in &mut self.listed {
+            if want.ports || !want.skip_summary {
+                let device = sampler.again(listed.device().clone(), want);
+                sample
+                    .changed
+                    .extend(listed.again(&device).map_err(|()| Changed)?);
+                devices.push(device);
             }
-        }
-        let mut files = HashMap::new();
-        for port in &sample.ports {
-            let dir: OsString = dir.unwrap_or_default().to_owned();
-            let mut open = vec![CounterFiles::open(
-                &self.root,
-                &dir,
-                port.port,
-                CounterGroup::Port,
-            )];
-            // A driver without the netlink statistic still has its files.
-            if !matches!(port.counters, Some(Ok(_)) | None) {
-                open.push(CounterFiles::open(
-                    &self.root,
-                    &dir,
-                    port.port,
-                    CounterGroup::Hardware,
-                ));
-            }
-            files.insert(port.port, open);
-        }
-        self.known.insert(
-            key.clone(),
-            Known {
-                facts,
-                read_in: round,
-                mtus,
-                files,
-            },
-        );
-    }
-
-    fn port(&mut self, key: &DeviceKey, facts: Option<&DeviceFacts>, sample: &PortSample) -> PortReading {
-        let info = sample.info.as_ref().and_then(|info| info.as_ref().ok());
-        let facts = facts.and_then(|f| f.ports.iter().find(|p| p.port == sample.port));
-        let mut counters = Vec::new();
-        if let Some(Ok(list)) = &sample.counters {
-            for HwCounter { name, value } in list {
-                counters.push(RawReading {
-                    name: self.name(name),
-                    value: *value,
-                    source: RawSource::Netlink,
+            let device_index = listed.device().index;
+            for port in listed.known.ports.iter_mut().filter(|_| wants.counters) {
+                sample.ports.push(PortCounters {
+                    device_index,
+                    number: port.port,
+                    counters: port.read(sampler.nldev(), device_index).map_err(|_| Changed)?,
                 });
             }
         }
-        let from_files: Vec<_> = self
-            .known
-            .get(key)
-            .and_then(|known| known.files.get(&sample.port))
-            .into_iter()
-            .flatten()
-            .flat_map(CounterFiles::read)
-            .collect();
-        for counter in from_files {
-            counters.push(RawReading {
-                name: self.name(&counter.name),
-                value: counter.value,
-                source: RawSource::Sysfs,
-            });
+        if states {
+            self.states_ns = before;
         }
-        let netdev = info.and_then(|i| i.netdev.as_ref()?.name.as_ref());
-        PortReading {
-            number: sample.port,
-            state: info.and_then(|i| i.state).map(|state| PortState(state.number())),
-            phys_state: info
-                .and_then(|i| i.phys_state)
-                .map(|state| PhysState(state.number())),
-            link_layer: facts.and_then(|f| f.link_layer.clone()),
-            netdev: netdev
-                .map(|name| text::sanitize(name.as_bytes()))
-                .or_else(|| facts.and_then(|f| f.netdev.clone())),
-            netdev_mtu: self
-                .known
-                .get(key)
-                .and_then(|known| known.mtus.get(&sample.port).copied()),
-            rate_bps: facts.and_then(|f| f.rate.as_ref()?.honest_bits_per_sec()),
-            counters,
-        }
+        self.owners.forget();
+        let qps = wants.qps.then(|| self.qps(before, &devices));
+        sample.mr_bytes = self.mr_bytes(&devices);
+        sample.mono_ns = now().mono_ns;
+        out(Input::Counters(Box::new(sample)));
+        out_qps(qps, out);
+        Ok(())
     }
 
-    fn mr_bytes(&mut self, mrs: &[Mr]) -> BTreeMap<u32, u64> {
-        let mut sums = BTreeMap::new();
-        for mr in mrs {
-            if let (Some(pid), Some(bytes)) = (mr.owner.as_ref().and_then(Owner::pid), mr.bytes) {
-                *sums.entry(self.process(pid)).or_insert(0) += bytes;
-            }
+    /// Bytes of regions by process; `None` unless those of all `devices` were listed.
+    fn mr_bytes<'a>(
+        &mut self,
+        devices: impl IntoIterator<Item = &'a DeviceSample>,
+    ) -> Option<BTreeMap<u32, u64>> {
+        let mut sums = None;
+        for device in devices {
+            let mrs = device.mrs.as_ref()?.as_ref().ok()?;
+            self.owners
+                .mr_bytes(&mrs.items, sums.get_or_insert_with(BTreeMap::new));
         }
         sums
     }
 
-    /// The process that a thread belongs to; itself when /proc does not tell.
-    fn process(&mut self, tid: u32) -> u32 {
-        if let Some(pid) = self.processes.get(&tid) {
-            return *pid;
+    fn qps(&mut self, mono_ns: u64, devices: &[DeviceSample]) -> QpsSample {
+        let mut out = QpsSample {
+            mono_ns,
+            ..QpsSample::default()
+        };
+        for device in devices {
+            match &device.qps {
+                Some(Ok(dump)) => {
+                    if !dump.interrupted {
+                        out.complete.push(device.device.index);
+                    }
+                    out.qps.reserve(dump.items.len());
+                    for qp in &dump.items {
+                        let reading = self.qp(device.device.index, qp);
+                        out.qps.push(reading);
+                    }
+                }
+                Some(Err(error)) => out.errors.push(error.to_string()),
+                None => {}
+            }
         }
-        let status = self
-            .root
-            .bytes(&self.root.proc(format!("{tid}/status")), 16 << 10);
-        let pid = status
-            .and_then(|raw| crate::source::proc::Status::parse(&raw).tgid)
-            .unwrap_or(tid);
-        self.processes.insert(tid, pid);
-        pid
+        out
     }
 
     fn qp(&mut self, device_index: u32, qp: &Qp) -> QpReading {
@@ -268,46 +244,28 @@ impl DeviceSource {
                 .owner
                 .as_ref()
                 .and_then(Owner::pid)
-                .map(|tid| self.process(tid)),
+                .map(|tid| self.owners.process(tid)),
             kern_name: match &qp.owner {
                 Some(Owner::Kernel(name)) => Some(text::sanitize(name.as_bytes())),
                 _ => None,
             },
         }
     }
+}
 
-    fn qps(&mut self, mono_ns: u64, devices: &[DeviceSample]) -> QpsSample {
-        // Numbers are reused: what was learnt of threads holds for one dump.
-        self.processes.clear();
-        let mut out = QpsSample {
-            mono_ns,
-            ..QpsSample::default()
-        };
-        for device in devices {
-            match &device.qps {
-                Some(Ok(dump)) => {
-                    if !dump.interrupted {
-                        out.complete.push(device.device.index);
-                    }
-                    for qp in &dump.items {
-                        let reading = self.qp(device.device.index, qp);
-                        out.qps.push(reading);
-                    }
-                }
-                Some(Err(error)) => out.errors.push(error.to_string()),
-                None => {}
-            }
-        }
-        out
+fn out_qps(qps: Option<QpsSample>, out: &mut dyn FnMut(Input)) {
+    if let Some(qps) = qps {
+        out(Input::Qps(Box::new(qps)));
     }
 }
 
-/// The driver's name; rxe and siw have no driver link, their modules are known.
-fn driver(facts: &DeviceFacts) -> Option<String> {
-    facts
-        .driver
-        .clone()
-        .or_else(|| (facts.software && facts.parent_netdev.is_some()).then(|| "rdma_rxe".to_owned()))
+/// What is wanted of objects. MR sizes of processes that were there before us: once, and again with each repair.
+fn objects(wants: &Wants) -> Want {
+    Want {
+        qps: if wants.qps { WantQps::Now } else { WantQps::Never },
+        mrs: wants.qps,
+        ..Want::default()
+    }
 }
 
 impl Source for DeviceSource {
@@ -316,32 +274,8 @@ impl Source for DeviceSource {
     }
 
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
-        let before = now().mono_ns;
-        let sample = match self.sample(wants) {
-            Ok(sample) => sample,
-            Err(error) => {
-                let sample = DevicesSample {
-                    mono_ns: before,
-                    errors: vec![error],
-                    ..DevicesSample::default()
-                };
-                return out(Input::Devices(Box::new(sample)));
-            }
-        };
-        let errors: Vec<String> = sample.errors().map(ToString::to_string).collect();
-        let devices = sample.devices.unwrap_or_default();
-        self.known
-            .retain(|key, _| devices.iter().any(|d| d.device.key() == *key));
-        let readings = devices.iter().map(|d| self.device(d, wants.round)).collect();
-        let mono_ns = now().mono_ns;
-        out(Input::Devices(Box::new(DevicesSample {
-            mono_ns,
-            devices: readings,
-            errors,
-        })));
-        if wants.qps {
-            let qps = self.qps(before, &devices);
-            out(Input::Qps(Box::new(qps)));
+        if self.list_is_due() || self.again(wants, out).is_err() {
+            self.list(wants, out);
         }
     }
 }

@@ -44,7 +44,8 @@ impl Source for ProcessSource {
             }
             out(Input::ProcessGone(key.pid));
         }
-        for key in changes.new {
+        // Who execs is another program with the same resources.
+        for key in changes.new.into_iter().chain(changes.renamed) {
             if let Some(process) = self.cache.get(key.pid) {
                 let detail = wants.counters.then(|| read_detail(&self.root, key)).flatten();
                 out(Input::Process(Box::new(facts(process, detail))));

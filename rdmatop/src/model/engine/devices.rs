@@ -12,7 +12,7 @@ use super::{
     tally::{Flow, RX_BYTES, TX_BYTES},
 };
 use crate::model::{
-    input::{DeviceReading, DevicesSample, RawSource},
+    input::{CountersSample, DeviceReading, DevicesSample, RawSource},
     snapshot::{DeviceRow, PortRow},
 };
 
@@ -29,20 +29,11 @@ pub(super) struct Device {
     /// When it was first heard of. A sample that is older cannot say that it is gone.
     seen_ns: u64,
     provider: Provider,
-    facts: Facts,
+    /// What a reading said, as views see it.
+    row: DeviceRow,
     ports: BTreeMap<u32, Port>,
     /// What its QPs counted; `None` until one of them had a slot.
     pub(super) flow: Option<Box<Flow>>,
-}
-
-/// What a reading says that only a row needs.
-#[derive(Debug, Default)]
-struct Facts {
-    driver: Option<Arc<str>>,
-    fw_version: Option<Arc<str>>,
-    pci: Option<Arc<str>>,
-    numa_node: Option<i32>,
-    resources: BTreeMap<String, u64>,
 }
 
 /// A generation that ended.
@@ -135,19 +126,39 @@ impl Devices {
             provider => provider,
         };
         let provider = device.provider;
-        device.facts = Facts {
-            driver: names::safe_opt(reading.driver.as_ref()),
-            fw_version: names::safe_opt(reading.fw_version.as_ref()),
-            pci: names::safe_opt(reading.pci.as_ref()),
-            numa_node: reading.numa_node,
-            resources: reading.resources,
-        };
+        device.describe(&reading);
         let mut before = std::mem::take(&mut device.ports);
         for port in reading.ports {
             let mut kept = before.remove(&port.number).unwrap_or_else(Port::new);
             let number = port.number;
-            kept.read(port, provider, at_ns, min_interval_ns);
+            kept.read(&port, provider, at_ns, min_interval_ns);
             device.ports.insert(number, kept);
+        }
+    }
+
+    /// Folds counters in. Those of a device that nobody told of are of one that is gone or new: the next reading of
+    /// all devices tells.
+    pub(super) fn counted(&mut self, sample: CountersSample, min_interval_ns: u64) {
+        if sample.mono_ns < self.last_ns {
+            return;
+        }
+        self.last_ns = sample.mono_ns;
+        for reading in &sample.changed {
+            if let Some(device) = self.by_index.get_mut(&reading.index) {
+                device.describe(reading);
+                for read in &reading.ports {
+                    if let Some(port) = device.ports.get_mut(&read.number) {
+                        port.describe(read);
+                    }
+                }
+            }
+        }
+        for read in sample.ports {
+            if let Some(device) = self.by_index.get_mut(&read.device_index)
+                && let Some(port) = device.ports.get_mut(&read.number)
+            {
+                port.count(&read.counters, device.provider, sample.mono_ns, min_interval_ns);
+            }
         }
     }
 
@@ -163,7 +174,7 @@ impl Devices {
                 guid: None,
                 seen_ns,
                 provider: Provider::Other,
-                facts: Facts::default(),
+                row: nameless(*last_uid, index, name),
                 ports: BTreeMap::new(),
                 flow: None,
             }
@@ -230,18 +241,37 @@ impl Devices {
                 let of = PortOf {
                     device_uid: device.uid,
                     device: &device.name,
-                    provider,
                     counted,
                 };
                 ports.push(port.row(&of, now_ns));
             }
-            rows.push(device.row());
+            rows.push(device.row.clone());
         }
         (rows, ports)
     }
 }
 
 impl Device {
+    /// Takes over what a reading says of it.
+    fn describe(&mut self, reading: &DeviceReading) {
+        let count = |name: &str| reading.resources.get(name).copied();
+        self.row = DeviceRow {
+            node_guid: self.guid.map(names::guid),
+            driver: names::safe_opt(reading.driver.as_ref()),
+            fw_version: names::safe_opt(reading.fw_version.as_ref()),
+            pci: names::safe_opt(reading.pci.as_ref()),
+            numa_node: reading.numa_node,
+            qps: count("qp"),
+            cqs: count("cq"),
+            mrs: count("mr"),
+            pds: count("pd"),
+            cm_ids: count("cm_id"),
+            ctxs: count("ctx"),
+            srqs: count("srq"),
+            ..nameless(self.uid, self.index, &self.name)
+        };
+    }
+
     /// Bytes of work requests, for a port whose provider counts none. Only SoftRoCE's QPs are counted whole, and
     /// only a device with one port says which port it was.
     fn counted(&self, provider: Provider, rates_are_fresh: bool) -> Option<CountedBytes> {
@@ -251,25 +281,25 @@ impl Device {
             rx: flow.counter(RX_BYTES, rates_are_fresh),
         })
     }
+}
 
-    fn row(&self) -> DeviceRow {
-        let count = |name: &str| self.facts.resources.get(name).copied();
-        DeviceRow {
-            uid: self.uid,
-            index: self.index,
-            name: Arc::clone(&self.name),
-            node_guid: self.guid.map(names::guid),
-            driver: self.facts.driver.clone(),
-            fw_version: self.facts.fw_version.clone(),
-            pci: self.facts.pci.clone(),
-            numa_node: self.facts.numa_node,
-            qps: count("qp"),
-            cqs: count("cq"),
-            mrs: count("mr"),
-            pds: count("pd"),
-            cm_ids: count("cm_id"),
-            ctxs: count("ctx"),
-            srqs: count("srq"),
-        }
+/// A row of a device of which only this is known.
+fn nameless(uid: u64, index: u32, name: &Arc<str>) -> DeviceRow {
+    DeviceRow {
+        uid,
+        index,
+        name: Arc::clone(name),
+        node_guid: None,
+        driver: None,
+        fw_version: None,
+        pci: None,
+        numa_node: None,
+        qps: None,
+        cqs: None,
+        mrs: None,
+        pds: None,
+        cm_ids: None,
+        ctxs: None,
+        srqs: None,
     }
 }

@@ -1,9 +1,10 @@
 //! Dumps of QPs: initial sync, and repair after loss. Records are the truth about what is newer than the dump.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::BTreeSet;
 
 use super::{
     Engine,
+    hash::NumberMap,
     qp::{Key, Owner},
 };
 use crate::model::input::{Now, QpReading, QpsSample};
@@ -12,23 +13,32 @@ impl Engine {
     /// Folds a dump in.
     pub(super) fn dump(&mut self, sample: QpsSample, now: Now) {
         let began_ns = sample.mono_ns;
-        // A dump under churn holds some QPs twice; the later reading is the fresher one.
-        let mut readings: HashMap<Key, QpReading> = HashMap::with_capacity(sample.qps.len());
-        let mut order = Vec::with_capacity(sample.qps.len());
-        for reading in sample.qps {
-            let device = self.devices.resolve(reading.device_index, None, began_ns);
-            let key = Key::new(device, reading.qpn, reading.port);
-            if readings.insert(key, reading).is_none() {
-                order.push(key);
+        self.dumps = self.dumps.wrapping_add(1);
+        let mut device = None;
+        let mut keys = Vec::with_capacity(sample.qps.len());
+        for reading in &sample.qps {
+            let uid = match device {
+                Some((index, uid)) if index == reading.device_index => uid,
+                _ => self.devices.resolve(reading.device_index, None, began_ns),
+            };
+            device = Some((reading.device_index, uid));
+            keys.push(Key::new(uid, reading.qpn, reading.port));
+        }
+        // The kernel's order, in which QP 0 and QP 1 come last.
+        if keys.is_sorted_by_key(|key| (key.device, key.port, key.qpn)) && !has_twins(&keys) {
+            for (key, reading) in keys.iter().zip(&sample.qps) {
+                self.dumped(*key, reading, began_ns, now);
+            }
+        } else {
+            // A dump under churn holds some QPs twice; the later reading is the fresher one.
+            let mut latest: NumberMap<Key, &QpReading> = keys.iter().copied().zip(&sample.qps).collect();
+            for key in &keys {
+                if let Some(reading) = latest.remove(key) {
+                    self.dumped(*key, reading, began_ns, now);
+                }
             }
         }
-        let mut seen = HashSet::with_capacity(order.len());
-        for key in order {
-            if let Some(reading) = readings.get(&key) {
-                seen.extend(self.dumped(key, reading, began_ns, now));
-            }
-        }
-        let complete: HashSet<u64> = sample
+        let complete: BTreeSet<u64> = sample
             .complete
             .iter()
             .map(|index| self.devices.resolve(*index, None, began_ns))
@@ -37,9 +47,9 @@ impl Engine {
             .qps
             .iter()
             .filter(|qp| {
-                qp.ended_ns.is_none()
+                qp.dump != self.dumps
+                    && qp.ended_ns.is_none()
                     && complete.contains(&qp.key.device)
-                    && !seen.contains(&qp.uid)
                     && qp.is_older_than(began_ns)
             })
             .map(|qp| qp.uid)
@@ -55,8 +65,27 @@ impl Engine {
         self.set_errors("qps", &sample.errors);
     }
 
-    /// One QP of a dump; returns it unless it has ended since.
-    fn dumped(&mut self, key: Key, reading: &QpReading, began_ns: u64, now: Now) -> Option<u64> {
+    /// One QP of a dump.
+    fn dumped(&mut self, key: Key, reading: &QpReading, began_ns: u64, now: Now) {
+        let (dump, min) = (self.dumps, self.config.min_interval_ns);
+        // Nearly all of ten thousand QPs are what they were.
+        if let Some(qp) = self.qps.live_mut(key)
+            && qp.is_as(reading)
+        {
+            qp.dump = dump;
+            if let Some(psn) = reading.sq_psn.filter(|_| qp.event_ns <= began_ns) {
+                qp.psn.read(psn, began_ns, min);
+            }
+            return;
+        }
+        let uid = self.changed(key, reading, began_ns, now);
+        if let Some(qp) = uid.and_then(|uid| self.qps.get_mut(uid)) {
+            qp.dump = dump;
+        }
+    }
+
+    /// A QP of a dump that is new or not what it was; returns it unless it has ended since.
+    fn changed(&mut self, key: Key, reading: &QpReading, began_ns: u64, now: Now) -> Option<u64> {
         let uid = match self.qps.live(key) {
             Some(uid) => uid,
             None if self.qps.ended_at(key).is_some_and(|ended| ended > began_ns) => return None,
@@ -124,4 +153,9 @@ impl Engine {
             qp.touch();
         }
     }
+}
+
+/// Whether a sorted list holds a key twice.
+fn has_twins(keys: &[Key]) -> bool {
+    keys.iter().zip(keys.iter().skip(1)).any(|(a, b)| a == b)
 }

@@ -11,32 +11,42 @@ static EMPTY: LazyLock<Arc<History>> = LazyLock::new(Arc::default);
 #[derive(Debug)]
 pub(super) struct Series {
     points: Arc<History>,
-    capacity: usize,
+    /// There are no points, and none but a movement makes one. Known without a look at the points.
+    empty: bool,
+    capacity: u16,
     /// Points at the end that are zero or unknown.
-    quiet: usize,
+    quiet: u16,
 }
 
 impl Series {
     pub(super) fn new(capacity: usize) -> Self {
         Self {
             points: Arc::clone(&EMPTY),
-            capacity,
+            empty: true,
+            capacity: u16::try_from(capacity).unwrap_or(u16::MAX),
             quiet: 0,
         }
+    }
+
+    /// Nothing moved for as long as points are kept.
+    pub(super) fn is_empty(&self) -> bool {
+        self.empty
     }
 
     /// Adds a point. True when the history changed.
     pub(super) fn push(&mut self, tx: Option<f64>, rx: Option<f64>, unit: &'static str) -> bool {
         let moves = [tx, rx].into_iter().flatten().any(|value| value > 0.0);
-        if !moves && self.points.tx.is_empty() {
+        if !moves && self.empty {
             return false;
         }
         self.quiet = if moves { 0 } else { self.quiet + 1 };
         if self.quiet >= self.capacity {
             self.points = Arc::clone(&EMPTY);
+            self.empty = true;
             self.quiet = 0;
             return true;
         }
+        self.empty = false;
         // The last snapshot still holds the old points, so this copies: only rows that move pay for it.
         let points = Arc::make_mut(&mut self.points);
         if points.unit != unit {
@@ -46,7 +56,7 @@ impl Series {
             points.unit = unit;
         }
         for (ring, value) in [(&mut points.tx, tx), (&mut points.rx, rx)] {
-            if ring.len() >= self.capacity {
+            if ring.len() >= usize::from(self.capacity) {
                 ring.remove(0);
             }
             ring.push(value);

@@ -1,6 +1,8 @@
 //! Bytes of the memory regions of one process.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use super::hash::NumberMap;
 
 /// Changes kept apart from the base. A process that registers faster than MRs are dumped folds the oldest in.
 const RECENT: usize = 1024;
@@ -71,7 +73,7 @@ pub(super) struct Region {
 /// Regions by the address of their `struct ib_mr`.
 #[derive(Debug, Default)]
 pub(super) struct Regions {
-    live: HashMap<u64, Region>,
+    live: NumberMap<u64, Region>,
 }
 
 impl Regions {

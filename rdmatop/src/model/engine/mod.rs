@@ -11,13 +11,14 @@ use std::{
 
 use super::{
     event::{Event, EventKind},
-    input::{DevicesSample, HealthSample, Input, Now},
+    input::{CountersSample, DevicesSample, HealthSample, Input, Now},
     snapshot::{Health, SCHEMA, Snapshot},
 };
 
 mod address;
 mod devices;
 mod dump;
+mod hash;
 mod history;
 mod losses;
 mod memory;
@@ -84,6 +85,8 @@ pub struct Engine {
     cm_owners: HashMap<u32, qp::Owner>,
     traffic: traffic::Traffic,
     verbs: verbs::Verbs,
+    /// Dumps of QPs folded in.
+    dumps: u32,
     losses: losses::Losses,
     health: HealthSample,
     /// What could not be read, by reader; each reading replaces the last.
@@ -109,6 +112,10 @@ impl Engine {
             Input::Losses(counts) => self.losses.kernel(&counts, now.mono_ns),
             Input::ChannelDropped(count) => self.losses.channel(count, now.mono_ns).into_iter().collect(),
             Input::Devices(sample) => self.devices(*sample),
+            Input::Counters(sample) => {
+                self.port_counters(*sample);
+                Vec::new()
+            }
             Input::Qps(sample) => {
                 self.dump(*sample, now);
                 Vec::new()
@@ -186,8 +193,17 @@ impl Engine {
         self.processes.take_wanted()
     }
 
+    fn port_counters(&mut self, sample: CountersSample) {
+        if let Some(sums) = &sample.mr_bytes {
+            self.registered(sums, sample.mono_ns);
+        }
+        self.devices.counted(sample, self.config.min_interval_ns);
+    }
+
     fn devices(&mut self, mut sample: DevicesSample) -> Vec<(&'static str, u64)> {
-        self.registered(&sample);
+        if let Some(sums) = mr_bytes(&sample) {
+            self.registered(&sums, sample.mono_ns);
+        }
         let min = self.config.min_interval_ns;
         let changes = self.devices.read(&mut sample, min, &mut self.names);
         self.renamed_devices.extend(changes.renamed);
@@ -210,33 +226,22 @@ impl Engine {
         Vec::new()
     }
 
-    /// MR bytes by owner. Only when every device was asked is a process's sum whole.
-    fn registered(&mut self, sample: &DevicesSample) {
-        let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
-        for device in &sample.devices {
-            let Some(by_pid) = &device.mr_bytes else { return };
-            for (pid, bytes) in by_pid {
-                let sum = sums.entry(*pid).or_default();
-                *sum = sum.saturating_add(*bytes);
-            }
-        }
-        if sample.devices.is_empty() {
-            return;
-        }
+    /// MR bytes by owner, of all devices.
+    fn registered(&mut self, sums: &BTreeMap<u32, u64>, mono_ns: u64) {
         let owners: BTreeMap<u32, u64> = sums
             .keys()
             .filter(|pid| **pid != 0)
-            .map(|pid| (*pid, self.processes.user(*pid, None, sample.mono_ns)))
+            .map(|pid| (*pid, self.processes.user(*pid, None, mono_ns)))
             .collect();
         let uids: BTreeSet<u64> = owners.values().copied().collect();
         for process in self.processes.iter_mut().filter(|process| !process.kernel) {
             if !uids.contains(&process.uid) && process.ended_ns.is_none() {
-                process.memory.dumped(0, sample.mono_ns);
+                process.memory.dumped(0, mono_ns);
             }
         }
         for (pid, uid) in owners {
             if let (Some(process), Some(bytes)) = (self.processes.get_mut(uid), sums.get(&pid)) {
-                process.memory.dumped(*bytes, sample.mono_ns);
+                process.memory.dumped(*bytes, mono_ns);
             }
         }
     }
@@ -300,4 +305,16 @@ impl Engine {
             self_rss: self.health.self_rss,
         }
     }
+}
+
+/// MR bytes by owner. Only when every device was asked is a process's sum whole.
+fn mr_bytes(sample: &DevicesSample) -> Option<BTreeMap<u32, u64>> {
+    let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
+    for device in &sample.devices {
+        for (pid, bytes) in device.mr_bytes.as_ref()? {
+            let sum = sums.entry(*pid).or_default();
+            *sum = sum.saturating_add(*bytes);
+        }
+    }
+    (!sample.devices.is_empty()).then_some(sums)
 }

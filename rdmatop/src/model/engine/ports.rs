@@ -4,12 +4,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     history::Series,
-    meter::Meter,
+    meter::{Meter, Width},
     names,
     providers::{Provider, Role},
 };
 use crate::model::{
-    input::{PortReading, RawSource},
+    ib::{PhysState, PortState},
+    input::{PortReading, RawReading, RawSource},
     snapshot::{HISTORY, NamedCounter, PortRow},
     value::{Counter, Source},
 };
@@ -17,9 +18,32 @@ use crate::model::{
 /// One port of one generation of a device.
 #[derive(Debug)]
 pub(super) struct Port {
-    reading: PortReading,
-    counters: BTreeMap<Arc<str>, (Meter, RawSource)>,
+    number: u32,
+    state: Option<PortState>,
+    phys_state: Option<PhysState>,
+    link_layer: Option<Arc<str>>,
+    netdev: Option<Arc<str>>,
+    netdev_mtu: Option<u32>,
+    rate_bps: Option<u64>,
+    /// In the order of their shown names.
+    counters: Vec<Held>,
+    /// Place in `counters` of each counter of the last reading; `None` for a name that was there already.
+    places: Vec<Option<usize>>,
+    /// Places in `counters` of what each role is made of, by [`Role`].
+    roles: [Vec<usize>; Role::ALL.len()],
+    provider: Provider,
     history: Series,
+}
+
+/// A counter.
+#[derive(Debug)]
+struct Held {
+    /// As it was read.
+    raw: Arc<str>,
+    shown: Arc<str>,
+    from: RawSource,
+    width: Width,
+    meter: Meter,
 }
 
 /// What the port of a software device sent and received according to the slots of its QPs.
@@ -33,15 +57,23 @@ pub(super) struct CountedBytes {
 pub(super) struct PortOf<'a> {
     pub(super) device_uid: u64,
     pub(super) device: &'a Arc<str>,
-    pub(super) provider: Provider,
     pub(super) counted: Option<CountedBytes>,
 }
 
 impl Port {
     pub(super) fn new() -> Self {
         Self {
-            reading: PortReading::default(),
-            counters: BTreeMap::new(),
+            number: 0,
+            state: None,
+            phys_state: None,
+            link_layer: None,
+            netdev: None,
+            netdev_mtu: None,
+            rate_bps: None,
+            counters: Vec::new(),
+            places: Vec::new(),
+            roles: Default::default(),
+            provider: Provider::Other,
             history: Series::new(HISTORY),
         }
     }
@@ -50,45 +82,121 @@ impl Port {
     /// value.
     pub(super) fn read(
         &mut self,
-        mut reading: PortReading,
+        reading: &PortReading,
         provider: Provider,
         at_ns: u64,
         min_interval_ns: u64,
     ) {
+        self.count(&reading.counters, provider, at_ns, min_interval_ns);
+        self.describe(reading);
+    }
+
+    /// Takes over what a reading says of the port, without its counters.
+    pub(super) fn describe(&mut self, reading: &PortReading) {
+        self.number = reading.number;
+        self.state = reading.state;
+        self.phys_state = reading.phys_state;
+        self.link_layer = names::safe_opt(reading.link_layer.as_ref());
+        self.netdev = names::safe_opt(reading.netdev.as_ref());
+        self.netdev_mtu = reading.netdev_mtu;
+        self.rate_bps = reading.rate_bps;
+    }
+
+    /// Folds the counters of a reading in.
+    pub(super) fn count(
+        &mut self,
+        counters: &[RawReading],
+        provider: Provider,
+        at_ns: u64,
+        min_interval_ns: u64,
+    ) {
+        if self.provider != provider || !self.is_laid_out_as(counters) {
+            self.lay_out(counters, provider, at_ns);
+        }
+        for (raw, place) in counters.iter().zip(&self.places) {
+            if let Some(held) = place.and_then(|place| self.counters.get_mut(place)) {
+                held.meter.read(raw.value, at_ns, held.width, min_interval_ns);
+            }
+        }
+    }
+
+    /// Whether a reading has the counters of the last one in its order, which is nearly always.
+    fn is_laid_out_as(&self, counters: &[RawReading]) -> bool {
+        counters.len() == self.places.len()
+            && counters.iter().zip(&self.places).all(|(raw, place)| {
+                place
+                    .and_then(|place| self.counters.get(place))
+                    .is_some_and(|held| held.from == raw.source && same(&held.raw, &raw.name))
+            })
+    }
+
+    /// Makes a place for each counter of a reading, and keeps those that were there.
+    fn lay_out(&mut self, counters: &[RawReading], provider: Provider, at_ns: u64) {
+        let before = std::mem::take(&mut self.counters);
+        let mut before: BTreeMap<Arc<str>, Held> = before
+            .into_iter()
+            .map(|held| (Arc::clone(&held.shown), held))
+            .collect();
+        let mut held: BTreeMap<Arc<str>, (Held, usize)> = BTreeMap::new();
         // Netlink before sysfs: one name read from both is one counter.
-        reading.counters.sort_by_key(|raw| raw.source as u8);
-        let mut before = std::mem::take(&mut self.counters);
-        for raw in &reading.counters {
-            let name = shown_name(raw.source, &raw.name);
-            if self.counters.contains_key(&name) {
+        let mut order: Vec<usize> = (0..counters.len()).collect();
+        order.sort_by_key(|at| counters.get(*at).map(|raw| raw.source as u8));
+        for at in order {
+            let Some(raw) = counters.get(at) else { continue };
+            let shown = shown_name(raw.source, &raw.name);
+            if held.contains_key(&shown) {
                 continue;
             }
-            let meter = match before.remove(&name) {
-                Some((mut meter, source)) if source == raw.source => {
-                    meter.read(raw.value, at_ns, provider.width(&raw.name), min_interval_ns);
-                    meter
-                }
-                _ => Meter::new(raw.value, at_ns),
+            let kept = before.remove(&shown).filter(|kept| kept.from == raw.source);
+            let meter = kept.map_or_else(|| Meter::new(raw.value, at_ns), |kept| kept.meter);
+            let new = Held {
+                raw: Arc::clone(&raw.name),
+                shown: Arc::clone(&shown),
+                from: raw.source,
+                width: provider.width(&raw.name),
+                meter,
             };
-            self.counters.insert(name, (meter, raw.source));
+            held.insert(shown, (new, at));
         }
-        reading.counters.clear();
-        self.reading = reading;
+        self.places = vec![None; counters.len()];
+        for (place, (held, at)) in held.into_values().enumerate() {
+            if let Some(slot) = self.places.get_mut(at) {
+                *slot = Some(place);
+            }
+            self.counters.push(held);
+        }
+        self.provider = provider;
+        self.roles = Role::ALL.map(|role| self.places_of(role));
+    }
+
+    /// Places of the counters that a role is the sum of.
+    fn places_of(&self, role: Role) -> Vec<usize> {
+        let place = |name: &&str| {
+            self.counters
+                .binary_search_by(|held| (*held.shown).cmp(*name))
+                .ok()
+        };
+        self.provider
+            .ways(role)
+            .iter()
+            .map(|names| names.iter().filter_map(place).collect::<Vec<_>>())
+            .find(|places| !places.is_empty())
+            .unwrap_or_default()
     }
 
     /// The row at `now_ns`; adds a point to the history.
     pub(super) fn row(&mut self, of: &PortOf<'_>, now_ns: u64) -> PortRow {
-        let role = |role| self.role(of.provider, role, now_ns);
+        let role = |role| self.role(role, now_ns);
         let mut row = PortRow {
             device_uid: of.device_uid,
             device: Arc::clone(of.device),
-            port: self.reading.number,
-            state: self.reading.state,
-            phys_state: self.reading.phys_state,
-            link_layer: names::safe_opt(self.reading.link_layer.as_ref()),
-            netdev: names::safe_opt(self.reading.netdev.as_ref()),
-            netdev_mtu: self.reading.netdev_mtu,
-            rate_bps: self.reading.rate_bps,
+            port: self.number,
+            state: self.state,
+            phys_state: self.phys_state,
+            link_layer: self.link_layer.clone(),
+            netdev: self.netdev.clone(),
+            netdev_mtu: self.netdev_mtu,
+            rate_bps: self.rate_bps,
             tx_bytes: role(Role::TxBytes).or(of.counted.map(|counted| counted.tx)),
             rx_bytes: role(Role::RxBytes).or(of.counted.map(|counted| counted.rx)),
             tx_packets: role(Role::TxPackets),
@@ -98,13 +206,12 @@ impl Port {
             congestion: role(Role::Congestion),
             rnr_naks: role(Role::RnrNaks),
             counters: Vec::with_capacity(self.counters.len()),
-            history: self.history.points(),
+            history: Arc::default(),
         };
-        row.counters
-            .extend(self.counters.iter().map(|(name, (meter, from))| NamedCounter {
-                name: Arc::clone(name),
-                counter: meter.counter(source(*from), now_ns),
-            }));
+        row.counters.extend(self.counters.iter().map(|held| NamedCounter {
+            name: Arc::clone(&held.shown),
+            counter: held.meter.counter(source(held.from), now_ns),
+        }));
         let (tx, rx, unit) = if row.tx_bytes.is_some() || row.rx_bytes.is_some() {
             (row.tx_bytes, row.rx_bytes, "bytes")
         } else {
@@ -116,15 +223,19 @@ impl Port {
         row
     }
 
-    fn role(&self, provider: Provider, role: Role, now_ns: u64) -> Option<Counter> {
-        provider.ways(role).iter().find_map(|names| {
-            names
-                .iter()
-                .filter_map(|name| self.counters.get(*name))
-                .map(|(meter, from)| meter.counter(source(*from), now_ns))
-                .reduce(sum)
-        })
+    fn role(&self, role: Role, now_ns: u64) -> Option<Counter> {
+        self.roles
+            .get(role as usize)?
+            .iter()
+            .filter_map(|place| self.counters.get(*place))
+            .map(|held| held.meter.counter(source(held.from), now_ns))
+            .reduce(sum)
     }
+}
+
+/// Names are shared by those who read them, mostly.
+fn same(a: &Arc<str>, b: &Arc<str>) -> bool {
+    Arc::ptr_eq(a, b) || a == b
 }
 
 /// Both together; the rate is known when both are.
@@ -156,7 +267,7 @@ fn shown_name(from: RawSource, name: &Arc<str>) -> Arc<str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{engine::meter::SECOND, input::RawReading};
+    use crate::model::engine::meter::SECOND;
 
     fn reading(counters: &[(&str, u64, RawSource)]) -> PortReading {
         PortReading {
@@ -173,13 +284,12 @@ mod tests {
         }
     }
 
-    fn row(port: &mut Port, provider: Provider, now: u64) -> PortRow {
+    fn row(port: &mut Port, now: u64) -> PortRow {
         let device: Arc<str> = "dev".into();
         port.row(
             &PortOf {
                 device_uid: 1,
                 device: &device,
-                provider,
                 counted: None,
             },
             now,
@@ -192,9 +302,9 @@ mod tests {
         second: &[(&str, u64, RawSource)],
     ) -> PortRow {
         let mut port = Port::new();
-        port.read(reading(first), provider, SECOND, 1);
-        port.read(reading(second), provider, 2 * SECOND, 1);
-        row(&mut port, provider, 2 * SECOND)
+        port.read(&reading(first), provider, SECOND, 1);
+        port.read(&reading(second), provider, 2 * SECOND, 1);
+        row(&mut port, 2 * SECOND)
     }
 
     #[test]
@@ -280,6 +390,28 @@ mod tests {
         let row = two(Provider::Rxe, &[("sent_pkts", 10, RawSource::Netlink)], &[]);
         assert_eq!(row.tx_packets, None);
         assert!(row.counters.is_empty());
+    }
+
+    #[test]
+    fn counters_that_come_in_another_order_are_the_same_counters() {
+        use RawSource::{Netlink, Sysfs};
+        let row = two(
+            Provider::Rxe,
+            &[
+                ("sent_pkts", 10, Netlink),
+                ("x", 1, Sysfs),
+                ("rcvd_pkts", 20, Netlink),
+            ],
+            &[
+                ("x", 2, Sysfs),
+                ("rcvd_pkts", 30, Netlink),
+                ("sent_pkts", 40, Netlink),
+            ],
+        );
+        assert_eq!(row.tx_packets.unwrap().rate, Some(30.0));
+        assert_eq!(row.rx_packets.unwrap().rate, Some(10.0));
+        let rates: Vec<_> = row.counters.iter().map(|c| c.counter.rate).collect();
+        assert_eq!(rates, [Some(10.0), Some(30.0), Some(1.0)]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{
+    hash::NumberMap,
     history::Series,
     memory::Memory,
     meter::Meter,
@@ -50,8 +51,8 @@ pub(super) struct Facts {
     pub(super) user: Option<Arc<str>>,
     pub(super) cgroup: Option<Arc<str>>,
     pub(super) workload: Option<Arc<str>>,
-    pub(super) libraries: Option<Vec<String>>,
-    pub(super) environ: Option<Vec<(String, String)>>,
+    pub(super) libraries: Option<Arc<Vec<String>>>,
+    pub(super) environ: Option<Arc<Vec<(String, String)>>>,
 }
 
 /// What became of facts that were folded in.
@@ -67,7 +68,7 @@ pub(super) enum Told {
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     all: BTreeMap<u64, Process>,
-    by_pid: HashMap<u32, u64>,
+    by_pid: NumberMap<u32, u64>,
     by_kernel_name: HashMap<Arc<str>, u64>,
     wanted: Vec<u32>,
     /// Those whose name changed since the last snapshot.
@@ -242,11 +243,10 @@ impl Processes {
             libraries: facts
                 .libraries
                 .as_ref()
-                .map(|list| list.iter().map(safe).collect()),
+                .map(|list| Arc::new(list.iter().map(safe).collect())),
             environ: facts.environ.as_ref().map(|list| {
-                list.iter()
-                    .map(|(name, value)| (safe(name), safe(value)))
-                    .collect()
+                let safe = |(name, value): &(String, String)| (safe(name), safe(value));
+                Arc::new(list.iter().map(safe).collect())
             }),
         };
     }

@@ -19,6 +19,20 @@ pub(super) enum Role {
     RnrNaks,
 }
 
+impl Role {
+    /// All of them, in order.
+    pub(super) const ALL: [Self; 8] = [
+        Self::TxBytes,
+        Self::RxBytes,
+        Self::TxPackets,
+        Self::RxPackets,
+        Self::Drops,
+        Self::Retransmits,
+        Self::Congestion,
+        Self::RnrNaks,
+    ];
+}
+
 /// Ways to say one thing, best first; the first of which any name is there is taken, and its names are added up.
 type Ways = &'static [&'static [&'static str]];
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{history::Series, meter::Meter, tally::Flow};
 use crate::model::{
     ib::{QpState, QpType},
+    input::QpReading,
     snapshot::{QpRow, Step},
     value::Source,
 };
@@ -51,10 +52,10 @@ impl Owner {
 }
 
 /// Packets estimated from the movement of the send PSN.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Psn {
     last: Option<(u32, u64)>,
-    pub(super) meter: Option<Meter>,
+    pub(super) meter: Option<Box<Meter>>,
 }
 
 impl Psn {
@@ -76,7 +77,7 @@ impl Psn {
         }
         // A PSN that has never moved may be one that the provider does not update.
         if moved > 0 && self.meter.is_none() {
-            self.meter = Some(Meter::new(0, since));
+            self.meter = Some(Box::new(Meter::new(0, since)));
         }
         if let Some(meter) = &mut self.meter {
             meter.add(moved.into(), at_ns, min_interval_ns);
@@ -115,7 +116,7 @@ pub(super) struct Qp {
     pub(super) sq_psn: Option<u32>,
     pub(super) rq_psn: Option<u32>,
     pub(super) psn: Psn,
-    pub(super) timeline: Vec<Step>,
+    pub(super) timeline: Arc<Vec<Step>>,
     pub(super) flow: Option<Box<Flow>>,
     /// The slot is still in use: the QP cannot be forgotten before its last counts are in.
     pub(super) in_slot: bool,
@@ -123,6 +124,8 @@ pub(super) struct Qp {
     pub(super) hidden: bool,
     /// An error was counted and the state was asked for.
     pub(super) error_seen: bool,
+    /// Number of the last dump that it was in.
+    pub(super) dump: u32,
     pub(super) series: Series,
     /// The last row, while nothing has changed.
     pub(super) row: Option<Arc<QpRow>>,
@@ -140,8 +143,9 @@ impl Qp {
             self.state = Some((state, source));
             self.state_ns = ts_ns;
         }
-        let at = self.timeline.partition_point(|step| step.mono_ns <= ts_ns);
-        self.timeline.insert(
+        let timeline = Arc::make_mut(&mut self.timeline);
+        let at = timeline.partition_point(|step| step.mono_ns <= ts_ns);
+        timeline.insert(
             at,
             Step {
                 mono_ns: ts_ns,
@@ -149,9 +153,9 @@ impl Qp {
                 duration_ns,
             },
         );
-        if self.timeline.len() > TIMELINE {
+        if timeline.len() > TIMELINE {
             // Birth and the present say most.
-            self.timeline.remove(1);
+            timeline.remove(1);
         }
         self.touch();
     }
@@ -160,6 +164,25 @@ impl Qp {
     pub(super) fn is_younger_than(&self, ts_ns: u64) -> bool {
         self.born_ns
             .is_some_and(|born_ns| ts_ns.saturating_add(INVERSION_NS) < born_ns)
+    }
+
+    /// Whether a reading tells nothing new.
+    pub(super) fn is_as(&self, reading: &QpReading) -> bool {
+        fn same<T: PartialEq>(told: Option<T>, known: Option<T>) -> bool {
+            told.is_none() || told == known
+        }
+        let owner = match (&reading.kern_name, reading.pid) {
+            (Some(_), _) => false,
+            (None, Some(1..)) => self.owner.process.is_some() && !self.orphan,
+            (None, _) => self.owner.kernel || self.orphan,
+        };
+        owner
+            && same(reading.state, self.state.map(|(state, _)| state))
+            && same(reading.qp_type, self.qp_type)
+            && same(reading.port, self.port)
+            && same(reading.remote_qpn, self.remote_qpn)
+            && same(reading.sq_psn, self.sq_psn)
+            && same(reading.rq_psn, self.rq_psn)
     }
 
     /// Nothing about it is newer than a dump that began at `began_ns`.

@@ -1,9 +1,13 @@
 //! The table of QPs. A QP is (device generation, number, creation): both its number and its address are used
 //! again by others.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use super::{
+    hash::NumberMap,
     history::Series,
     processes::Processes,
     qp::{INVERSION_NS, Key, Owner, Psn, Qp},
@@ -13,14 +17,15 @@ use crate::model::{ib::QpState, snapshot::QP_HISTORY, value::Source};
 /// The QPs there are, and for some time those there were.
 #[derive(Debug, Default)]
 pub(super) struct Qps {
-    all: BTreeMap<u64, Qp>,
-    by_key: HashMap<Key, u64>,
-    by_object: HashMap<u64, u64>,
+    /// Boxed: the nodes of the map are half empty.
+    all: BTreeMap<u64, Box<Qp>>,
+    by_key: NumberMap<Key, u64>,
+    by_object: NumberMap<u64, u64>,
     /// By address and number, ended ones too: a slot that is read after its QP has gone finds it here although the
     /// address has another tenant.
-    by_birth: HashMap<(u64, u32), u64>,
+    by_birth: NumberMap<(u64, u32), u64>,
     /// Numbers of QPs that ended and are not forgotten, and when.
-    ended_keys: HashMap<Key, u64>,
+    ended_keys: NumberMap<Key, u64>,
     ended: VecDeque<(u64, u64)>,
     /// Latest end among those that had to be forgotten early.
     forgotten_ns: u64,
@@ -29,19 +34,29 @@ pub(super) struct Qps {
 
 impl Qps {
     pub(super) fn get(&self, uid: u64) -> Option<&Qp> {
-        self.all.get(&uid)
+        self.all.get(&uid).map(Box::as_ref)
     }
 
     pub(super) fn get_mut(&mut self, uid: u64) -> Option<&mut Qp> {
-        self.all.get_mut(&uid)
+        self.all.get_mut(&uid).map(Box::as_mut)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Qp> {
-        self.all.values_mut()
+        self.all.values_mut().map(Box::as_mut)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Qp> {
-        self.all.values()
+        self.all.values().map(Box::as_ref)
+    }
+
+    /// The living QP of a number on a known device.
+    pub(super) fn live_mut(&mut self, key: Key) -> Option<&mut Qp> {
+        let uid = self.by_key.get(&key)?;
+        self.all.get_mut(uid).map(Box::as_mut)
     }
 
     /// The living QP of a number.
@@ -173,7 +188,7 @@ impl Qps {
         }
         self.all.insert(
             uid,
-            Qp {
+            Box::new(Qp {
                 uid,
                 key,
                 object: 0,
@@ -196,14 +211,15 @@ impl Qps {
                 sq_psn: None,
                 rq_psn: None,
                 psn: Psn::default(),
-                timeline: Vec::new(),
+                timeline: Arc::default(),
                 flow: None,
                 in_slot: false,
                 hidden: false,
                 error_seen: false,
+                dump: 0,
                 series: Series::new(QP_HISTORY),
                 row: None,
-            },
+            }),
         );
         self.set_object(uid, object);
         if let Some(younger_ns) = younger {
@@ -221,7 +237,7 @@ impl Qps {
         qp.first_ns = ts_ns;
         qp.created = true;
         // Steps that a dump told of have the time at which the dump began, which may be before the birth.
-        qp.timeline.retain(|step| step.mono_ns >= ts_ns);
+        Arc::make_mut(&mut qp.timeline).retain(|step| step.mono_ns >= ts_ns);
         // What is known already is from a later time: a dump under way, or a record that overtook this one.
         let known = qp.state.map(|state| (state, qp.state_ns.max(ts_ns)));
         qp.enter(QpState(0), ts_ns, Source::Ebpf, None);

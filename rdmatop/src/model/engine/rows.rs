@@ -1,6 +1,9 @@
 //! Rows: what the tables look like from outside.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, LazyLock},
+};
 
 use super::{
     Engine,
@@ -15,18 +18,24 @@ use crate::model::{
     value::{Counter, Source},
 };
 
+/// What the rows of all QPs share whose traffic cannot be observed.
+static UNKNOWN: LazyLock<Arc<Traffic>> = LazyLock::new(Arc::default);
+
 impl Engine {
     /// Rows of all QPs in the order in which they were learnt of. A row in which nothing changed is the old one.
     pub(super) fn qp_rows(&mut self, now_ns: u64, all_changed: bool, fresh: bool) -> Vec<Arc<QpRow>> {
         let renamed_processes = std::mem::take(&mut self.processes.renamed);
         let renamed_devices = std::mem::take(&mut self.renamed_devices);
-        let mut rows = Vec::new();
+        let names_changed = !renamed_processes.is_empty() || !renamed_devices.is_empty();
+        let mut rows = Vec::with_capacity(self.qps.len());
         for qp in self.qps.iter_mut().filter(|qp| !qp.hidden) {
-            let renamed = renamed_devices.contains(&qp.key.device)
-                || qp
-                    .owner
-                    .process
-                    .is_some_and(|uid| renamed_processes.contains(&uid));
+            // Most of ten thousand QPs are idle: they cost these few comparisons.
+            let renamed = names_changed
+                && (renamed_devices.contains(&qp.key.device)
+                    || qp
+                        .owner
+                        .process
+                        .is_some_and(|uid| renamed_processes.contains(&uid)));
             // An estimate's rate ages without any input.
             if qp.point(now_ns, fresh) || all_changed || renamed || qp.psn.meter.is_some() {
                 qp.touch();
@@ -69,7 +78,8 @@ fn rates(flow: &Flow, fresh: bool) -> (Option<f64>, Option<f64>) {
 impl Qp {
     /// Adds a point to the history; true when that changed it.
     fn point(&mut self, now_ns: u64, fresh: bool) -> bool {
-        if self.ended_ns.is_some() {
+        let still = self.flow.as_ref().is_some_and(|flow| !flow.moving) && self.series.is_empty();
+        if still || self.ended_ns.is_some() {
             return false;
         }
         match (&self.flow, self.packets(now_ns)) {
@@ -83,15 +93,21 @@ impl Qp {
     }
 
     fn packets(&self, now_ns: u64) -> Option<Counter> {
-        self.psn.meter.map(|meter| meter.counter(Source::Est, now_ns))
+        self.psn
+            .meter
+            .as_ref()
+            .map(|meter| meter.counter(Source::Est, now_ns))
     }
 
     fn build(&self, devices: &Devices, processes: &Processes, now_ns: u64, fresh: bool) -> QpRow {
         let traffic = match &self.flow {
-            Some(flow) => flow.traffic(fresh),
-            None => Traffic {
-                tx_packets: self.packets(now_ns),
-                ..Traffic::default()
+            Some(flow) => flow.shared_traffic(fresh),
+            None => match self.packets(now_ns) {
+                Some(packets) => Arc::new(Traffic {
+                    tx_packets: Some(packets),
+                    ..Traffic::default()
+                }),
+                None => Arc::clone(&UNKNOWN),
             },
         };
         let process = self.owner.process.and_then(|uid| processes.get(uid));
@@ -126,7 +142,7 @@ impl Qp {
             born_mono_ns: self.born_ns,
             sq_psn: self.sq_psn,
             rq_psn: self.rq_psn,
-            timeline: self.timeline.clone(),
+            timeline: Arc::clone(&self.timeline),
             traffic,
             history: self.series.points(),
         }

@@ -1,6 +1,8 @@
 //! Everything a slot counts, as one row of numbers: deltas, sums and rates are loops.
 
-use rdmatop_common::counters::{HIST_BUCKETS, OPCODES, QpSlot, WC_STATUSES};
+use std::sync::{Arc, LazyLock};
+
+use rdmatop_common::counters::{HIST_BUCKETS, OPCODES, QpSlot, WC_STATUSES, slot_flag};
 
 use super::meter::per_second;
 use crate::model::{
@@ -21,7 +23,9 @@ const DOORBELLS: usize = 8;
 const EARLY: usize = 9;
 const LATENCY_SUM: usize = 10;
 const ERRORS: usize = 11;
-const OPS: usize = 12;
+const RX_POSTED: usize = 12;
+const CQ_OVERFLOWS: usize = 13;
+const OPS: usize = 14;
 const OP_BYTES: usize = OPS + OPCODES;
 const WC: usize = OP_BYTES + OPCODES;
 const LATENCY: usize = WC + WC_STATUSES;
@@ -36,14 +40,20 @@ pub(super) struct Tally {
     counts: [u64; LEN],
     /// A maximum, not a count.
     latency_max: u64,
+    /// Some of the receives come from a shared receive queue: how many were posted for a QP is not known.
+    shared_receives: bool,
 }
+
+/// Nothing counted: what most of ten thousand idle QPs have, and share.
+static NOTHING: Tally = Tally {
+    counts: [0; LEN],
+    latency_max: 0,
+    shared_receives: false,
+};
 
 impl Default for Tally {
     fn default() -> Self {
-        Self {
-            counts: [0; LEN],
-            latency_max: 0,
-        }
+        NOTHING.clone()
     }
 }
 
@@ -59,6 +69,8 @@ impl Tally {
         counts[RETRANSMITS] = slot.retransmits;
         counts[RNR_WAITS] = slot.rnr_waits;
         counts[DOORBELLS] = slot.doorbells;
+        counts[RX_POSTED] = slot.rx_posted;
+        counts[CQ_OVERFLOWS] = slot.cq_overflows;
         counts[EARLY] = slot.latency_early;
         counts[LATENCY_SUM] = slot.latency_sum_ns;
         counts[ERRORS] = slot
@@ -74,25 +86,8 @@ impl Tally {
         Self {
             counts,
             latency_max: slot.latency_max_ns,
+            shared_receives: shared_receives(slot),
         }
-    }
-
-    /// Whether the slot has not moved since this was read from it.
-    ///
-    /// Looks at the sums only: no histogram or per-opcode count moves alone, and one that was read between the two
-    /// is in the next reading. An idle QP costs a dozen comparisons instead of a hundred.
-    fn is_of(&self, slot: &QpSlot) -> bool {
-        self.counts[TX_WR] == slot.tx_done
-            && self.counts[TX_POSTED] == slot.tx_posted
-            && self.counts[TX_BYTES] == slot.tx_bytes
-            && self.counts[RX_WR] == slot.rx_done
-            && self.counts[RX_BYTES] == slot.rx_bytes
-            && self.counts[CQES] == slot.cqes
-            && self.counts[RETRANSMITS] == slot.retransmits
-            && self.counts[RNR_WAITS] == slot.rnr_waits
-            && self.counts[DOORBELLS] == slot.doorbells
-            && self.counts[EARLY] == slot.latency_early
-            && self.counts[LATENCY_SUM] == slot.latency_sum_ns
     }
 
     /// What was counted between `before` and `self`, and whether every count only grew. One that did not grow
@@ -100,6 +95,7 @@ impl Tally {
     fn since(&self, before: &Self) -> (Self, bool) {
         let mut delta = Self {
             latency_max: self.latency_max,
+            shared_receives: self.shared_receives,
             ..Self::default()
         };
         let mut grew = true;
@@ -119,6 +115,7 @@ impl Tally {
             *sum = sum.saturating_add(*count);
         }
         self.latency_max = self.latency_max.max(other.latency_max);
+        self.shared_receives |= other.shared_receives;
     }
 
     /// CQEs with an error of their own.
@@ -130,7 +127,8 @@ impl Tally {
 /// A tally that is read round by round.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
-    total: Tally,
+    /// `None` is nothing: a tally has a hundred numbers.
+    total: Option<Box<Tally>>,
     /// Counted since the last round was closed; `None` is nothing.
     open: Option<Box<Tally>>,
     /// Counted in the last closed round; `None` is nothing.
@@ -139,15 +137,18 @@ pub(super) struct Flow {
     elapsed_ns: Option<u64>,
     /// Something in the open round was counted at an unknown time.
     blurred: bool,
+    /// It is on the list of those whose rounds are closed.
+    pub(super) moving: bool,
 }
 
 impl Flow {
     /// A new reading of the same slot. Returns what it adds, `None` when nothing.
     pub(super) fn read(&mut self, slot: &QpSlot) -> Option<Tally> {
-        if self.total.is_of(slot) {
+        let now = Tally::of(slot);
+        if now == *self.total() {
             return None;
         }
-        let (delta, grew) = Tally::of(slot).since(&self.total);
+        let (delta, grew) = now.since(self.total());
         self.blurred |= !grew;
         self.add(&delta);
         Some(delta)
@@ -155,7 +156,10 @@ impl Flow {
 
     /// Adds what was counted in the open round.
     pub(super) fn add(&mut self, delta: &Tally) {
-        self.total.add(delta);
+        if *delta == NOTHING {
+            return;
+        }
+        self.total.get_or_insert_default().add(delta);
         match &mut self.open {
             Some(open) => open.add(delta),
             None => self.open = Some(Box::new(delta.clone())),
@@ -164,14 +168,19 @@ impl Flow {
 
     /// Adds what was counted at an unknown time: a total, no rate.
     pub(super) fn add_old(&mut self, delta: &Tally) {
-        self.total.add(delta);
         self.blurred = true;
+        if *delta != NOTHING {
+            self.total.get_or_insert_default().add(delta);
+        }
     }
 
     /// Takes over all of another flow, as if its work had been counted here from the start.
     pub(super) fn absorb(&mut self, other: &Self) {
-        self.total.add(&other.total);
-        for (mine, theirs) in [(&mut self.open, &other.open), (&mut self.round, &other.round)] {
+        for (mine, theirs) in [
+            (&mut self.total, &other.total),
+            (&mut self.open, &other.open),
+            (&mut self.round, &other.round),
+        ] {
             match (mine, theirs) {
                 (Some(mine), Some(theirs)) => mine.add(theirs),
                 (mine @ None, Some(theirs)) => *mine = Some(theirs.clone()),
@@ -198,8 +207,13 @@ impl Flow {
         changed
     }
 
+    /// Whether the end of the next round can change a rate although nothing is counted in it.
+    pub(super) fn gives_news(&self) -> bool {
+        self.round.is_some() || self.elapsed_ns.is_none()
+    }
+
     pub(super) fn total(&self) -> &Tally {
-        &self.total
+        self.total.as_deref().unwrap_or(&NOTHING)
     }
 
     /// One count and its rate.
@@ -209,24 +223,41 @@ impl Flow {
             per_second(count, elapsed)
         });
         Counter {
-            total: self.total.counts[field],
+            total: self.total().counts[field],
             rate,
             source: Source::Ebpf,
         }
     }
 
+    /// As [`Flow::traffic`]; flows in which nothing was ever counted share it.
+    pub(super) fn shared_traffic(&self, rates_are_fresh: bool) -> Arc<Traffic> {
+        static IDLE: LazyLock<[Arc<Traffic>; 2]> = LazyLock::new(|| {
+            let known = Flow {
+                elapsed_ns: Some(1),
+                ..Flow::default()
+            };
+            [false, true].map(|fresh| Arc::new(known.traffic(fresh)))
+        });
+        if self.total.is_some() {
+            return Arc::new(self.traffic(rates_are_fresh));
+        }
+        let known = rates_are_fresh && self.elapsed_ns.is_some();
+        Arc::clone(&IDLE[usize::from(known)])
+    }
+
     /// Everything a row shows.
     pub(super) fn traffic(&self, rates_are_fresh: bool) -> Traffic {
         let counter = |field| self.counter(field, rates_are_fresh);
+        let total = self.total();
         let by_opcode = (0..OPCODES)
-            .filter(|op| self.total.counts[OPS + op] > 0 || self.total.counts[OP_BYTES + op] > 0)
+            .filter(|op| total.counts[OPS + op] > 0 || total.counts[OP_BYTES + op] > 0)
             .map(|op| OpcodeTraffic {
                 opcode: WrOpcode(small(op)),
                 wr: counter(OPS + op),
                 bytes: counter(OP_BYTES + op),
             });
         let by_status = (1..WC_STATUSES)
-            .filter(|status| self.total.counts[WC + status] > 0)
+            .filter(|status| total.counts[WC + status] > 0)
             .map(|status| StatusCount {
                 status: WcStatus(small(status)),
                 cqes: counter(WC + status),
@@ -235,6 +266,7 @@ impl Flow {
             tx_wr: Some(counter(TX_WR)),
             tx_wr_posted: Some(counter(TX_POSTED)),
             rx_wr: Some(counter(RX_WR)),
+            rx_wr_posted: (!total.shared_receives).then(|| counter(RX_POSTED)),
             tx_bytes: Some(counter(TX_BYTES)),
             rx_bytes: Some(counter(RX_BYTES)),
             completions: Some(counter(CQES)),
@@ -243,17 +275,22 @@ impl Flow {
             retransmits: Some(counter(RETRANSMITS)),
             rnr_waits: Some(counter(RNR_WAITS)),
             doorbells: Some(counter(DOORBELLS)),
+            cq_overflows: Some(counter(CQ_OVERFLOWS)),
             tx_packets: None,
             by_opcode: by_opcode.collect(),
             by_status: by_status.collect(),
             latency: Some(latency(
-                &self.total.counts[LATENCY..],
-                self.total.counts[LATENCY_SUM],
-                self.total.latency_max,
-                self.total.counts[EARLY],
+                &total.counts[LATENCY..],
+                total.counts[LATENCY_SUM],
+                total.latency_max,
+                total.counts[EARLY],
             )),
         }
     }
+}
+
+fn shared_receives(slot: &QpSlot) -> bool {
+    slot.flags & slot_flag::SRQ != 0
 }
 
 /// Opcodes and statuses are below 24.
@@ -362,6 +399,23 @@ mod tests {
             .map(|s| (s.status.0, s.cqes.total))
             .collect();
         assert_eq!(statuses, [(5, 127), (12, 1)]);
+    }
+
+    #[test]
+    fn receives_posted_to_a_shared_queue_are_unknown_and_so_is_a_sum_with_them() {
+        let mut plain = slot(0);
+        plain.rx_posted = 512;
+        let mut flow = Flow::default();
+        flow.read(&plain);
+        assert_eq!(flow.traffic(true).rx_wr_posted.unwrap().total, 512);
+        let mut shared = slot(0);
+        shared.flags = slot_flag::SRQ;
+        let mut other = Flow::default();
+        // Idle so far: that its receives are shared is news all the same.
+        flow.add(&other.read(&shared).unwrap());
+        assert!(other.traffic(true).rx_wr_posted.is_none());
+        assert!(flow.traffic(true).rx_wr_posted.is_none());
+        assert_eq!(flow.traffic(true).rx_wr.unwrap().total, 0);
     }
 
     #[test]

@@ -3,12 +3,11 @@
 //! Each sweep adds what is new in a slot to its QP, to the QP's owner and to its device. So the sum of a process
 //! keeps what its ended QPs did, and never goes down.
 
-use std::collections::HashMap;
-
 use rdmatop_common::counters::{QpSlot, slot_flag};
 
 use super::{
     Engine,
+    hash::NumberMap,
     meter::is_stale,
     qp::{Key, Owner},
     tally::Tally,
@@ -27,8 +26,12 @@ struct Tenant {
 /// The slots, and the pace of sweeps.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
-    tenants: HashMap<u32, Tenant>,
+    tenants: NumberMap<u32, Tenant>,
+    /// QPs whose rates may change when the round is closed: what is idle is in nobody's way.
+    moving: Vec<u64>,
     sweeps: u64,
+    /// The last sample was not the end of its sweep.
+    goes_on: bool,
     last_ns: u64,
     /// When the last round was closed.
     round_ns: Option<u64>,
@@ -52,17 +55,28 @@ impl Traffic {
 impl Engine {
     /// Folds a sweep in.
     pub(super) fn slots(&mut self, sample: &SlotsSample, now: Now) {
-        if self.traffic.sweeps > 0 && sample.mono_ns <= self.traffic.last_ns {
-            return;
+        if !self.traffic.goes_on {
+            if self.traffic.sweeps > 0 && sample.mono_ns <= self.traffic.last_ns {
+                return;
+            }
+            self.traffic.sweeps += 1;
+            self.traffic.last_ns = sample.mono_ns;
         }
-        self.traffic.sweeps += 1;
-        self.traffic.last_ns = sample.mono_ns;
+        self.traffic.goes_on = sample.more;
         for (number, slot) in &sample.slots {
             if slot.qp != 0 {
                 self.slot(*number, slot, sample.mono_ns, now);
+                if sample.partial && slot.flags & slot_flag::DESTROYED != 0 {
+                    self.left_slot(*number);
+                }
             }
         }
-        self.left_slots();
+        if sample.more {
+            return;
+        }
+        if !sample.partial {
+            self.left_slots();
+        }
         self.close_round(sample.mono_ns);
     }
 
@@ -86,6 +100,10 @@ impl Engine {
         let delta = flow.read(slot);
         if blurred {
             flow.blur();
+        }
+        if !flow.moving && (delta.is_some() || known.is_none()) {
+            flow.moving = true;
+            self.traffic.moving.push(uid);
         }
         if let Some(delta) = &delta {
             qp.touch();
@@ -180,6 +198,13 @@ impl Engine {
         self.qps.set_owner(uid, owner, &mut self.processes);
     }
 
+    /// The slot of a destroyed QP was read for the last time.
+    fn left_slot(&mut self, number: u32) {
+        if let Some(tenant) = self.traffic.tenants.remove(&number) {
+            self.qps.left_slot(tenant.qp);
+        }
+    }
+
     fn left_slots(&mut self) {
         let sweep = self.traffic.sweeps;
         let qps = &mut self.qps;
@@ -199,13 +224,18 @@ impl Engine {
         }
         self.traffic.round_ns = Some(sweep_ns);
         self.traffic.elapsed_ns = elapsed.unwrap_or(0);
-        for qp in self.qps.iter_mut() {
-            if let Some(flow) = &mut qp.flow
-                && flow.close(elapsed)
-            {
-                qp.row = None;
+        let qps = &mut self.qps;
+        self.traffic.moving.retain(|uid| {
+            let Some(qp) = qps.get_mut(*uid) else { return false };
+            let Some(flow) = &mut qp.flow else { return false };
+            let changed = flow.close(elapsed);
+            flow.moving = flow.gives_news();
+            let moving = flow.moving;
+            if changed {
+                qp.touch();
             }
-        }
+            moving
+        });
         for process in self.processes.iter_mut() {
             if let Some(flow) = &mut process.flow {
                 flow.close(elapsed);

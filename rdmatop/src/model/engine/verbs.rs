@@ -1,7 +1,7 @@
 //! Verb calls by process, and which failures are no faults.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
@@ -12,6 +12,7 @@ use rdmatop_common::{
 
 use super::{
     Engine,
+    hash::{NumberMap, NumberSet},
     meter::{Meter, Width},
     tally,
 };
@@ -88,8 +89,8 @@ impl Engine {
             return;
         }
         let before_ns = self.verbs.last_ns.replace(sample.mono_ns);
-        let mut listed = HashSet::with_capacity(sample.verbs.len());
-        let mut faults: HashMap<u64, u64> = HashMap::new();
+        let mut listed = NumberSet::with_capacity_and_hasher(sample.verbs.len(), Default::default());
+        let mut faults: NumberMap<u64, u64> = NumberMap::default();
         for (key, stats) in &sample.verbs {
             if key.pid == 0 {
                 continue;

@@ -156,7 +156,9 @@ impl Manager {
         modules: &Generations,
         first: bool,
     ) -> Result<Why, Ended> {
-        self.sweep.adopt(&mut session);
+        if let Err(error) = self.sweep.adopt(&mut session) {
+            return Ok(self.no_ring(&error.to_string()));
+        }
         let attached = session.attached();
         self.status.update(|status| {
             status.state = EbpfState::On {
@@ -189,7 +191,7 @@ impl Manager {
     }
 
     fn no_ring(&mut self, why: &str) -> Why {
-        let why = format!("cannot read the ring buffer: {why}");
+        let why = format!("cannot read the eBPF maps: {why}");
         self.status
             .update(|status| status.state = EbpfState::Unavailable { why: why.clone() });
         self.tell_start(&Err(why));
@@ -210,7 +212,7 @@ impl Manager {
             tokio::select! {
                 () = self.stop.notified() => {
                     drain(ring.get_mut(), feed).await?;
-                    feed.send(Input::Losses(self.sweep.losses())).await?;
+                    feed.send(Input::Losses(self.sweep.final_losses())).await?;
                     return Ok(Why::Stopped);
                 }
                 _ = watch.tick() => {
@@ -258,7 +260,7 @@ impl Manager {
         // Off before the next is on: an event must not come twice. A refusal leaves the old one for the end to drop.
         let _ = session.set_enabled(false);
         drain(ring.get_mut(), feed).await?;
-        feed.send(Input::Losses(self.sweep.losses())).await?;
+        feed.send(Input::Losses(self.sweep.final_losses())).await?;
         Ok(match started {
             Ok(Ok(next)) => Why::Next(Box::new(next), modules),
             _ => Why::ModulesChanged,

@@ -8,13 +8,16 @@ pub mod datapath;
 mod fentry;
 mod log;
 pub mod manager;
+pub mod mapped;
 mod object;
 pub mod offsets;
 pub mod plan;
 pub mod session;
+pub mod skipped;
 pub mod slots;
 pub mod status;
 pub mod sweep;
+mod verb_table;
 
 pub use datapath::Attach;
 pub use manager::{Manager, StopHandle};

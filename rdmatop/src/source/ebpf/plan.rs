@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use super::skipped::Skip;
 use crate::model::input::{ProbeVerdict, Verdict};
 
 /// How a program is entered.
@@ -221,6 +222,27 @@ pub const CONTROL_PLANE: &[Hook] = &[
     ),
 ];
 
+/// What it costs when the kernel skips a program.
+pub fn when_skipped(hook: &Hook) -> Skip {
+    match (hook.entry, hook.program) {
+        (_, "cmd_verbs_ret" | "uverbs_write") => Skip::Count,
+        (Entry::Kretprobe | Entry::Fexit, _) => Skip::Return,
+        // What their returns count; an owner that another event of the same id brings; a QP that the next doorbell
+        // or completion shows.
+        (
+            _,
+            "modify_qp" | "destroy_qp" | "dereg_mr" | "destroy_cq" | "cmd_verbs" | "cm_handler" | "query_qp",
+        ) => Skip::Nothing,
+        _ if CONTROL_PLANE
+            .iter()
+            .any(|control| control.program == hook.program) =>
+        {
+            Skip::Record
+        }
+        _ => Skip::Count,
+    }
+}
+
 /// What the plan is made from.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
@@ -387,6 +409,24 @@ mod tests {
             panic!()
         };
         assert_eq!(off, "no BTF for ib_qp_attr.path_mtu");
+    }
+
+    #[test]
+    fn each_skipped_call_has_one_program_that_counts_it() {
+        let skip = |program| when_skipped(hook(program));
+        assert_eq!(skip("modify_qp_ret"), Skip::Return);
+        assert_eq!(skip("modify_qp"), Skip::Nothing);
+        assert_eq!(skip("restrack_add"), Skip::Record);
+        assert_eq!(skip("cm_event"), Skip::Record);
+        assert_eq!(skip("cmd_verbs_ret"), Skip::Count);
+        for hot in super::super::datapath::hooks() {
+            let wanted = if hot.kprobe.program == "query_qp" {
+                Skip::Nothing
+            } else {
+                Skip::Count
+            };
+            assert_eq!(when_skipped(&hot.kprobe), wanted, "{}", hot.kprobe.program);
+        }
     }
 
     #[test]

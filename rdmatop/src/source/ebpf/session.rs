@@ -20,6 +20,7 @@ use super::{
     log, object,
     offsets::{self, BtfSet, Places},
     plan::{self, CONTROL_PLANE, Decision, Entry, Facts, Hook},
+    skipped::{Skip, Watched},
     slots::SlotMap,
 };
 use crate::{
@@ -146,7 +147,7 @@ impl Session {
         // These take 3 KiB of kernel memory a QP: none where there is nothing to count.
         let countable = DATA_PATHS.iter().any(|path| facts.modules.contains(path.module));
         let slots = if countable { options.slots.max(1) } else { 1 };
-        for name in [map::QP_SLOTS, map::FREE_SLOTS, map::STAMPS] {
+        for name in [map::QP_SLOTS, map::USED_SLOTS, map::STAMPS] {
             loader.map_max_entries(name, slots);
         }
         for (global, value) in &resolved.values {
@@ -267,15 +268,31 @@ impl Session {
         self.datapath
     }
 
-    /// Descriptors of the data path's programs, to read what the kernel skipped.
-    pub(super) fn datapath_programs(&self) -> Vec<OwnedFd> {
-        let kprobes = datapath::hooks()
-            .filter_map(|hot| self.ebpf.program(hot.kprobe.program))
-            .filter_map(|program| match program {
-                Program::KProbe(probe) => probe.fd().ok()?.as_fd().try_clone_to_owned().ok(),
-                _ => None,
+    /// The programs that are attached, to read what the kernel skipped.
+    pub(super) fn watched(&self) -> Vec<Watched> {
+        let fd = |name: &str| -> Option<OwnedFd> {
+            let fd = match self.ebpf.program(name)? {
+                Program::KProbe(probe) => probe.fd().ok()?,
+                Program::TracePoint(point) => point.fd().ok()?,
+                _ => return None,
+            };
+            fd.as_fd().try_clone_to_owned().ok()
+        };
+        let kprobes = CONTROL_PLANE
+            .iter()
+            .chain(datapath::hooks().map(|hot| &hot.kprobe))
+            .filter_map(|hook| {
+                Some(Watched {
+                    skip: plan::when_skipped(hook),
+                    program: fd(hook.program)?,
+                })
             });
-        let fast = self.links.iter().filter_map(|link| link.program.try_clone().ok());
+        let fast = self.links.iter().filter_map(|link| {
+            Some(Watched {
+                skip: Skip::Count,
+                program: link.program.try_clone().ok()?,
+            })
+        });
         kprobes.chain(fast).collect()
     }
 

@@ -27,6 +27,8 @@ pub enum WantQps {
 /// What a refresh reads besides the list of devices and their summaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Want {
+    /// Leave out the resource counts: they were asked for a moment ago.
+    pub skip_summary: bool,
     /// Port states.
     pub ports: bool,
     /// Hardware counters of ports.
@@ -52,6 +54,7 @@ pub struct Want {
 impl Want {
     /// Everything there is.
     pub const EVERYTHING: Self = Self {
+        skip_summary: false,
         ports: true,
         counters: true,
         qps: WantQps::Now,
@@ -82,6 +85,11 @@ impl<T: Transport> Sampler<T> {
             sys_asked: false,
             listed: HashMap::new(),
         }
+    }
+
+    /// The connection, to ask something else.
+    pub const fn nldev(&mut self) -> &mut Nldev<T> {
+        &mut self.nldev
     }
 
     /// The connection, to look at or to take what it recorded.
@@ -121,6 +129,12 @@ impl<T: Transport> Sampler<T> {
         }
     }
 
+    /// Reads one device that was listed before.
+    pub fn again(&mut self, device: Device, want: Want) -> DeviceSample {
+        let key = device.key();
+        self.device(device, &key, want)
+    }
+
     fn device(&mut self, device: Device, key: &DeviceKey, want: Want) -> DeviceSample {
         let index = device.index;
         let mut sample = DeviceSample::new(device);
@@ -155,15 +169,13 @@ impl<T: Transport> Sampler<T> {
             });
         }
 
-        let summary = self
-            .nldev
-            .summary(index)
-            .map_err(|error| named("resource counts", &error));
+        let summary = (!want.skip_summary).then(|| {
+            let summary = self.nldev.summary(index);
+            summary.map_err(|error| named("resource counts", &error))
+        });
         let count = |what: &str| {
-            summary
-                .as_ref()
-                .ok()
-                .and_then(|summary: &Summary| summary.get(what))
+            let summary: &Summary = summary.as_ref()?.as_ref().ok()?;
+            summary.get(what)
         };
 
         let qp_count = count("qp");
@@ -209,7 +221,7 @@ impl<T: Transport> Sampler<T> {
         sample.counter_sets = read(want.counter_sets, None, sets, |error| {
             named("QP counter sets", error)
         });
-        sample.summary = Some(summary);
+        sample.summary = summary;
         sample
     }
 }

@@ -25,7 +25,8 @@ pub struct ProcKey {
 /// One process. All text is safe to print.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcBasic {
-    /// Name, parent, state, threads, CPU ticks: as of the last refresh.
+    /// Name, parent, state, threads, CPU ticks: as of when it was last read, which is when the process was new or
+    /// changed its name.
     pub stat: Stat,
     /// The process that `pid` belongs to; differs from it when a thread was asked for, as RDMA netlink may
     /// name the thread that made a resource.

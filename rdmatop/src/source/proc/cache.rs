@@ -1,7 +1,8 @@
 //! Processes that hold RDMA resources, kept across ticks.
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
+use super::alive::Watches;
 use super::basic::{ProcBasic, ProcKey, dir, read_basic, read_cgroup, read_cmdline, read_stat};
 use super::users::Users;
 use crate::source::root::Root;
@@ -13,13 +14,17 @@ pub struct Refreshed {
     pub new: Vec<ProcKey>,
     /// Processes that ended or are no longer asked for. A reused number is in both lists.
     pub gone: Vec<ProcKey>,
+    /// Processes that have another name since: an exec, or a new thread name.
+    pub renamed: Vec<ProcKey>,
 }
 
-/// The cache. A process costs five opens when it is new and one (`stat`) at every later refresh.
+/// The cache. A process costs some opens when it is new. Later a refresh costs a look at two descriptors that are kept
+/// open, or where that cannot be (see [`Watches`]) one open (`stat`).
 #[derive(Debug, Default)]
 pub struct ProcCache {
     users: Option<Users>,
     known: HashMap<u32, ProcBasic>,
+    watches: Watches,
 }
 
 impl ProcCache {
@@ -28,26 +33,42 @@ impl ProcCache {
     /// The start time in `stat` tells a reused number. A changed comm means exec (or a new thread name): then
     /// command line and cgroup are read again, because launchers move a task to its cgroup before they exec it.
     pub fn refresh(&mut self, root: &Root, pids: impl IntoIterator<Item = u32>) -> Refreshed {
-        let wanted: HashSet<u32> = pids.into_iter().collect();
+        let wanted: BTreeSet<u32> = pids.into_iter().collect();
         let mut out = Refreshed::default();
+        let unchanged = self.watches.unchanged();
+        let watches = &mut self.watches;
         self.known.retain(|pid, process| {
-            let keep = wanted.contains(pid) && update(root, process);
-            if !keep {
-                out.gone.push(process.key());
+            if wanted.contains(pid) && unchanged.binary_search(pid).is_ok() {
+                return true;
             }
-            keep
+            // First the watch: a name that changes while the rest is read is seen the next time.
+            watches.renamed(*pid);
+            let told = wanted.contains(pid).then(|| update(root, process)).flatten();
+            match told {
+                Some(true) => out.renamed.push(process.key()),
+                Some(false) => {}
+                None => {
+                    watches.remove(*pid);
+                    out.gone.push(process.key());
+                }
+            }
+            told.is_some()
         });
         for pid in wanted {
             let Entry::Vacant(slot) = self.known.entry(pid) else {
                 continue;
             };
+            self.watches.add(root, pid);
             let users = self.users.get_or_insert_with(|| Users::read(root));
             if let Some(process) = read_basic(root, users, pid) {
                 out.new.push(process.key());
                 slot.insert(process);
+            } else {
+                self.watches.remove(pid);
             }
         }
         out.new.sort_unstable();
+        out.renamed.sort_unstable();
         out.gone.sort_unstable();
         out
     }
@@ -63,18 +84,18 @@ impl ProcCache {
     }
 }
 
-/// Refreshes one process; false when it ended, even if another one has its number now.
-fn update(root: &Root, process: &mut ProcBasic) -> bool {
+/// Refreshes one process and tells whether its name changed; `None` when it ended, even if another one has its number
+/// now.
+fn update(root: &Root, process: &mut ProcBasic) -> Option<bool> {
     let dir = dir(root, process.stat.pid);
-    let Some(stat) = read_stat(root, &dir).filter(|stat| stat.start == process.stat.start) else {
-        return false;
-    };
-    if stat.comm != process.stat.comm {
+    let stat = read_stat(root, &dir).filter(|stat| stat.start == process.stat.start)?;
+    let renamed = stat.comm != process.stat.comm;
+    if renamed {
         process.cmdline = read_cmdline(root, &dir);
         process.cgroup = read_cgroup(root, &dir);
     }
     process.stat = stat;
-    true
+    Some(renamed)
 }
 
 #[cfg(test)]
@@ -151,6 +172,11 @@ mod tests {
         cache.refresh(&fake.root(), [7]);
         process(&fake, 7, "ib_send_bw", 100);
         fake.proc("7/cgroup", "0::/system.slice/slurmstepd.scope/job_1\n");
+        let got = cache.refresh(&fake.root(), [7]);
+        assert_eq!(
+            (got.renamed, got.new, got.gone),
+            (vec![key(7, 100)], vec![], vec![])
+        );
         assert_eq!(cache.refresh(&fake.root(), [7]), Refreshed::default());
         let p = cache.get(7).unwrap();
         assert_eq!(p.cmdline.as_deref(), Some("ib_send_bw -x"));

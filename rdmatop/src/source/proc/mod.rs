@@ -3,6 +3,7 @@
 //! Two tiers: [`ProcBasic`] is read once for each new process that holds RDMA resources and kept by
 //! [`ProcCache`]; [`ProcDetail`] is read on demand for the one process that the user looks at.
 //! A process is (pid, start time): pids are reused, and counts of the old one never go to the new one.
+mod alive;
 mod basic;
 mod cache;
 mod cgroup;

@@ -108,6 +108,7 @@ impl Host {
         let sample = SlotsSample {
             mono_ns: self.now,
             slots: slots.collect(),
+            ..SlotsSample::default()
         };
         self.apply(Input::Slots(Box::new(sample)));
     }

@@ -208,7 +208,7 @@ fn totals(traffic: &Traffic) -> Vec<u64> {
 fn check(snapshot: &Snapshot, seen: &mut HashMap<(bool, u64), Vec<u64>>) {
     let mut rows = Vec::new();
     for qp in &snapshot.qps {
-        rows.push(((false, qp.uid), &qp.traffic));
+        rows.push(((false, qp.uid), &*qp.traffic));
         assert!(qp.timeline.is_sorted_by_key(|step| step.mono_ns));
     }
     for process in &snapshot.processes {
@@ -257,7 +257,7 @@ proptest! {
             run(&mut host, step);
         }
         let snapshot = host.tick();
-        for traffic in snapshot.qps.iter().map(|r| &r.traffic).chain(snapshot.processes.iter().map(|r| &r.traffic)) {
+        for traffic in snapshot.qps.iter().map(|r| &*r.traffic).chain(snapshot.processes.iter().map(|r| &r.traffic)) {
             prop_assert!(totals(traffic).is_empty());
             prop_assert!(traffic.latency.is_none() && traffic.completion_errors.is_none());
         }

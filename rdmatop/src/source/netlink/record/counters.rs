@@ -34,19 +34,42 @@ pub fn decode_counters(attrs: Attrs<'_>) -> WireResult<Option<Vec<HwCounter>>> {
 
 fn decode_table(table: Attrs<'_>) -> WireResult<Vec<HwCounter>> {
     let mut counters = Vec::with_capacity(32);
+    visit_table(table, &mut |name, value| {
+        let name = String::from_utf8_lossy(name).into();
+        counters.push(HwCounter { name, value });
+    })?;
+    Ok(counters)
+}
+
+/// Hands each counter of a `STAT_GET` answer to `visit`. False when the answer has no table of counters.
+pub fn visit_counters(attrs: Attrs<'_>, visit: &mut dyn FnMut(&[u8], u64)) -> WireResult<bool> {
+    let mut found = false;
+    for attr in attrs {
+        let attr = attr?;
+        if attr.number == STAT_HWCOUNTERS {
+            found = true;
+            visit_table(attr.nest(), visit)?;
+        }
+    }
+    Ok(found)
+}
+
+fn visit_table(table: Attrs<'_>, visit: &mut dyn FnMut(&[u8], u64)) -> WireResult<()> {
     for entry in table {
         let (mut name, mut value) = (None, None);
         for attr in entry?.nest() {
             let attr = attr?;
             match attr.number {
-                STAT_HWCOUNTER_ENTRY_NAME => name = Some(attr.text()?),
+                STAT_HWCOUNTER_ENTRY_NAME => name = Some(attr.string()?),
                 STAT_HWCOUNTER_ENTRY_VALUE => value = Some(attr.u64()?),
                 _ => {}
             }
         }
-        counters.extend(name.zip(value).map(|(name, value)| HwCounter { name, value }));
+        if let (Some(name), Some(value)) = (name, value) {
+            visit(name, value);
+        }
     }
-    Ok(counters)
+    Ok(())
 }
 
 /// A set of hardware counters and the QPs bound to it (`rdma statistic qp`).

@@ -15,7 +15,7 @@ mod sys;
 
 pub use address::CmAddr;
 pub use cm_id::CmId;
-pub use counters::{CounterSet, HwCounter, decode_counters};
+pub use counters::{CounterSet, HwCounter, decode_counters, visit_counters};
 pub use device::{Device, DeviceKey, Guid};
 pub use object::{Cq, Ctx, Mr, Pd, QpnRange, Srq};
 pub use owner::Owner;

@@ -87,6 +87,7 @@ fn answer(world: &RefCell<World>, request: &Message<'_>) -> Vec<Vec<u8>> {
 }
 
 const WANT: Want = Want {
+    skip_summary: false,
     ports: true,
     counters: true,
     qps: WantQps::OnChange,

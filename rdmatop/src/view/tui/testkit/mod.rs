@@ -271,7 +271,7 @@ pub(crate) fn degraded() -> Snapshot {
         .for_each(|p| p.traffic = Traffic::default());
     s.qps
         .iter_mut()
-        .for_each(|q| Arc::make_mut(q).traffic = Traffic::default());
+        .for_each(|q| Arc::make_mut(q).traffic = Arc::default());
     s.ports[2].tx_bytes = None;
     s.ports[2].rx_bytes = None;
     s.verbs.clear();

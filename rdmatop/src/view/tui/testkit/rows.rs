@@ -71,6 +71,7 @@ pub(crate) fn traffic(wr: f64, size: f64, wrong: u64) -> Traffic {
         tx_wr: Some(count(total(wr), wr, e)),
         tx_wr_posted: Some(count(total(wr) + 64, wr, e)),
         rx_wr: Some(count(total(wr / 8.0), wr / 8.0, e)),
+        rx_wr_posted: Some(count(total(wr / 8.0) + 512, wr / 8.0, e)),
         tx_bytes: Some(count(total(wr * size), wr * size, e)),
         rx_bytes: Some(count(total(wr * size / 8.0), wr * size / 8.0, e)),
         completions: Some(count(total(wr * 1.125), wr * 1.125, e)),
@@ -79,6 +80,7 @@ pub(crate) fn traffic(wr: f64, size: f64, wrong: u64) -> Traffic {
         retransmits: Some(count(wrong * 5, if wrong > 0 { 2.5 } else { 0.0 }, e)),
         rnr_waits: Some(count(0, 0.0, e)),
         doorbells: Some(count(total(wr / 4.0), wr / 4.0, e)),
+        cq_overflows: Some(count(0, 0.0, e)),
         tx_packets: Some(count(total(wr * size / 1024.0), wr * size / 1024.0, Source::Est)),
         by_opcode: vec![
             OpcodeTraffic {
@@ -197,8 +199,8 @@ pub(crate) fn process(uid: u64, pid: Option<u32>, comm: &str, device: &str, traf
         mr_bytes: pid.map(|_| 64 << 20),
         traffic,
         verb_errors: pid.map(|_| count(0, 0.0, Source::Ebpf)),
-        libraries: pid.map(|_| vec!["libibverbs.so.1".to_owned(), "libnccl.so.2".to_owned()]),
-        environ: pid.map(|_| vec![("NCCL_IB_HCA".to_owned(), "mlx5_0,mlx5_1".to_owned())]),
+        libraries: pid.map(|_| Arc::new(vec!["libibverbs.so.1".to_owned(), "libnccl.so.2".to_owned()])),
+        environ: pid.map(|_| Arc::new(vec![("NCCL_IB_HCA".to_owned(), "mlx5_0,mlx5_1".to_owned())])),
         history,
     }
 }
@@ -257,8 +259,8 @@ pub(crate) fn qp(
         born_mono_ns: Some(NOW - 192 * S),
         sq_psn: Some(4_959_146),
         rq_psn: Some(1_187_002),
-        timeline,
-        traffic,
+        timeline: Arc::new(timeline),
+        traffic: Arc::new(traffic),
         history,
     })
 }

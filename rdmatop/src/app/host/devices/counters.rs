@@ -1,0 +1,134 @@
+//! Counters of one port, round by round.
+
+use std::{ffi::OsStr, sync::Arc};
+
+use crate::{
+    model::input::{RawReading, RawSource},
+    source::{
+        netlink::{client::Nldev, error::NetlinkError, sample::PortSample, socket::Socket},
+        root::Root,
+        sysfs::{CounterFiles, CounterGroup},
+    },
+};
+
+/// What is kept of a port's counters, so that a round allocates nothing but its list of values.
+#[derive(Debug, Default)]
+pub(super) struct PortCounters {
+    /// Port number.
+    pub(super) port: u32,
+    /// Netlink served them when the devices were last listed.
+    served: bool,
+    /// They were asked for, and netlink does not serve them.
+    refused: bool,
+    /// Names that netlink gave last time, in its order.
+    names: Vec<Arc<str>>,
+    /// Open files: `counters/`, and `hw_counters/` where netlink does not serve them.
+    files: Vec<(CounterFiles, Vec<Arc<str>>)>,
+}
+
+impl PortCounters {
+    /// Takes over what a listing found out. True when other files than before have to be read.
+    pub(super) fn told(&mut self, sample: &PortSample) -> bool {
+        let before = (self.port, self.served, self.refused);
+        self.port = sample.port;
+        self.served = matches!(sample.counters, Some(Ok(_)));
+        self.refused = matches!(sample.counters, Some(Err(_)));
+        before != (self.port, self.served, self.refused)
+    }
+
+    /// Opens the files of `port` of the device in `dir`.
+    pub(super) fn open(&mut self, root: &Root, dir: &OsStr) {
+        let mut groups = vec![CounterGroup::Port];
+        // A driver without the netlink statistic still has its files.
+        if self.refused {
+            groups.push(CounterGroup::Hardware);
+        }
+        let open = |group| {
+            let files = CounterFiles::open(root, dir, self.port, group);
+            let names = files.names().map(Into::into).collect();
+            (files, names)
+        };
+        self.files = groups.into_iter().map(open).collect();
+    }
+
+    /// The counters of a listing, and of the files now.
+    pub(super) fn listed(&mut self, sample: &PortSample) -> Vec<RawReading> {
+        let mut out = Vec::with_capacity(self.names.len());
+        if let Some(Ok(list)) = &sample.counters {
+            for counter in list {
+                self.push(counter.name.as_bytes(), counter.value, &mut out);
+            }
+        }
+        self.read_files(&mut out);
+        out
+    }
+
+    /// The counters now.
+    pub(super) fn read(
+        &mut self,
+        nldev: &mut Nldev<Socket>,
+        device: u32,
+    ) -> Result<Vec<RawReading>, NetlinkError> {
+        let mut out = Vec::with_capacity(self.names.len());
+        if self.served {
+            let port = self.port;
+            nldev.each_counter(device, port, &mut |name, value| self.push(name, value, &mut out))?;
+        }
+        self.read_files(&mut out);
+        Ok(out)
+    }
+
+    /// Adds a counter of netlink's. The names come in the same order every time; one that does not is made anew.
+    fn push(&mut self, name: &[u8], value: u64, out: &mut Vec<RawReading>) {
+        let at = out.len();
+        if self.names.get(at).is_none_or(|known| known.as_bytes() != name) {
+            self.names.truncate(at);
+            self.names.push(String::from_utf8_lossy(name).into());
+        }
+        out.extend(self.names.get(at).map(|name| RawReading {
+            name: Arc::clone(name),
+            value,
+            source: RawSource::Netlink,
+        }));
+    }
+
+    fn read_files(&self, out: &mut Vec<RawReading>) {
+        for (files, names) in &self.files {
+            let read = names.iter().zip(files.values());
+            out.extend(read.filter_map(|(name, value)| {
+                Some(RawReading {
+                    name: Arc::clone(name),
+                    value: value?,
+                    source: RawSource::Sysfs,
+                })
+            }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_made_once_and_a_changed_list_is_read_as_it_is() {
+        let mut port = PortCounters::default();
+        let mut read = |names: &[&str]| {
+            let mut out = Vec::new();
+            for (name, value) in names.iter().zip(1..) {
+                port.push(name.as_bytes(), value, &mut out);
+            }
+            out
+        };
+        let (first, second) = (read(&["a", "b", "c"]), read(&["a", "b", "c"]));
+        assert!(
+            first
+                .iter()
+                .zip(&second)
+                .all(|(a, b)| Arc::ptr_eq(&a.name, &b.name))
+        );
+        let third = read(&["a", "c", "b\u{1b}"]);
+        let told: Vec<_> = third.iter().map(|c| (&*c.name, c.value)).collect();
+        assert_eq!(told, [("a", 1), ("c", 2), ("b\u{1b}", 3)]);
+    }
+}

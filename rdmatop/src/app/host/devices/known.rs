@@ -1,0 +1,209 @@
+//! What is kept of a device between rounds.
+
+use std::collections::HashMap;
+
+use super::counters::PortCounters;
+use crate::{
+    model::{
+        ib::{PhysState, PortState},
+        input::{DeviceReading, PortReading},
+    },
+    source::{
+        netlink::{
+            record::{Device, DeviceKey},
+            sample::{DeviceSample, PortSample},
+        },
+        root::Root,
+        sysfs::{DeviceFacts, device_dir, read_device, read_netdev},
+    },
+    text,
+};
+
+/// sysfs facts of a device are read again after this, ns: speed, MTU and the like change rarely.
+const FACTS_EVERY: u64 = 30_000_000_000;
+
+/// Facts of sysfs, and how counters are read.
+#[derive(Default)]
+pub(super) struct Known {
+    facts: Option<DeviceFacts>,
+    read_ns: Option<u64>,
+    mtus: HashMap<u32, u32>,
+    /// Ports.
+    pub(super) ports: Vec<PortCounters>,
+}
+
+/// A device as it was last listed.
+pub(super) struct Listed {
+    /// Which one.
+    pub(super) key: DeviceKey,
+    /// Without lists of objects and without counters.
+    sample: DeviceSample,
+    errors: usize,
+    /// What is kept of it.
+    pub(super) known: Known,
+}
+
+impl Listed {
+    /// Keeps of `sample` what a later round compares with.
+    pub(super) fn new(key: DeviceKey, sample: DeviceSample, known: Known) -> Self {
+        let mut kept = DeviceSample::new(sample.device);
+        kept.summary = sample.summary;
+        kept.ports = sample.ports;
+        for port in &mut kept.ports {
+            port.counters = None;
+        }
+        Self {
+            key,
+            errors: kept.errors().count(),
+            sample: kept,
+            known,
+        }
+    }
+
+    /// The device.
+    pub(super) fn device(&self) -> &Device {
+        &self.sample.device
+    }
+
+    /// Takes over ports and resources of a later reading; returns what the device is now, if that changed. Fails
+    /// when something cannot be read that could be when the device was listed.
+    pub(super) fn again(&mut self, sample: &DeviceSample) -> Result<Option<DeviceReading>, ()> {
+        if sample.errors().count() > self.errors {
+            return Err(());
+        }
+        let mut changed = false;
+        for (kept, new) in self.sample.ports.iter_mut().zip(&sample.ports) {
+            if new.info.is_some() && kept.info != new.info {
+                kept.info.clone_from(&new.info);
+                changed = true;
+            }
+        }
+        if sample.summary.is_some() && self.sample.summary != sample.summary {
+            self.sample.summary.clone_from(&sample.summary);
+            changed = true;
+        }
+        Ok(changed.then(|| self.known.reading(&self.sample)))
+    }
+}
+
+impl Known {
+    /// Takes over how counters were read, and reads sysfs facts when they are due.
+    pub(super) fn refresh(&mut self, root: &Root, sample: &DeviceSample, now_ns: u64) {
+        self.ports.resize_with(sample.ports.len(), PortCounters::default);
+        let due = self
+            .read_ns
+            .is_none_or(|at| now_ns.saturating_sub(at) >= FACTS_EVERY);
+        let dir = device_dir(sample.device.name.as_bytes());
+        for (kept, port) in self.ports.iter_mut().zip(&sample.ports) {
+            if kept.told(port) || due {
+                kept.open(root, dir.as_deref().unwrap_or_default());
+            }
+        }
+        if !due {
+            return;
+        }
+        self.read_ns = Some(now_ns);
+        self.facts = dir.and_then(|dir| read_device(root, &dir));
+        self.mtus.clear();
+        for port in self.facts.iter().flat_map(|facts| &facts.ports) {
+            let mtu = port
+                .netdev
+                .as_deref()
+                .and_then(|netdev| read_netdev(root, netdev)?.mtu);
+            if let Some(mtu) = mtu.and_then(|mtu| u32::try_from(mtu).ok()) {
+                self.mtus.insert(port.port, mtu);
+            }
+        }
+    }
+
+    /// What the device is, without counters.
+    pub(super) fn reading(&self, sample: &DeviceSample) -> DeviceReading {
+        let facts = self.facts.as_ref();
+        let mut reading = DeviceReading {
+            index: sample.device.index,
+            name: text::sanitize(sample.device.name.as_bytes()),
+            node_guid: sample.device.node_guid.map(|guid| guid.0),
+            driver: facts.and_then(|facts| driver(facts, sample.device.protocol.as_deref())),
+            fw_version: sample.device.firmware.as_deref().map(str::to_owned),
+            pci: facts.and_then(|f| Some(f.pci.as_ref()?.address.clone())),
+            numa_node: facts.and_then(|f| i32::try_from(f.pci.as_ref()?.numa_node?).ok()),
+            ports: sample.ports.iter().map(|port| self.port(port)).collect(),
+            ..DeviceReading::default()
+        };
+        if let Some(Ok(summary)) = &sample.summary {
+            let counts = summary.counts.iter();
+            reading.resources = counts
+                .map(|c| (text::sanitize(c.name.as_bytes()), c.count))
+                .collect();
+        }
+        reading
+    }
+
+    /// Adds the counters of a listing.
+    pub(super) fn counters(&mut self, sample: &DeviceSample, reading: &mut DeviceReading) {
+        let ports = self.ports.iter_mut().zip(&sample.ports);
+        for ((kept, port), reading) in ports.zip(&mut reading.ports) {
+            reading.counters = kept.listed(port);
+        }
+    }
+
+    fn port(&self, sample: &PortSample) -> PortReading {
+        let info = sample.info.as_ref().and_then(|info| info.as_ref().ok());
+        let facts = self.facts.as_ref();
+        let facts = facts.and_then(|f| f.ports.iter().find(|p| p.port == sample.port));
+        let netdev = info.and_then(|i| i.netdev.as_ref()?.name.as_ref());
+        PortReading {
+            number: sample.port,
+            state: info.and_then(|i| i.state).map(|state| PortState(state.number())),
+            phys_state: info
+                .and_then(|i| i.phys_state)
+                .map(|state| PhysState(state.number())),
+            link_layer: facts.and_then(|f| f.link_layer.clone()),
+            netdev: netdev
+                .map(|name| text::sanitize(name.as_bytes()))
+                .or_else(|| facts.and_then(|f| f.netdev.clone())),
+            netdev_mtu: self.mtus.get(&sample.port).copied(),
+            rate_bps: facts.and_then(|f| f.rate.as_ref()?.honest_bits_per_sec()),
+            counters: Vec::new(),
+        }
+    }
+}
+
+/// The driver's name. Software devices have no driver link: which one it is shows in the protocol, as rxe is the only
+/// one that speaks RoCE and siw the only one that speaks iWARP.
+fn driver(facts: &DeviceFacts, protocol: Option<&str>) -> Option<String> {
+    let module = match protocol {
+        Some("roce") if facts.parent_netdev.is_some() => Some("rdma_rxe"),
+        Some("iw") => Some("siw"),
+        _ => None,
+    };
+    let of_software = || module.filter(|_| facts.software).map(str::to_owned);
+    facts.driver.clone().or_else(of_software)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+    use crate::source::fake::Fake;
+
+    #[test]
+    fn siw_is_not_called_rxe_and_hardware_keeps_its_drivers_name() {
+        let fake = Fake::new();
+        for name in ["rxe0", "siw0"] {
+            fake.sys(format!("class/infiniband/{name}/parent"), "eth0\n");
+        }
+        let facts = |name: &str| read_device(&fake.root(), OsStr::new(name)).unwrap();
+        let (rxe, siw) = (facts("rxe0"), facts("siw0"));
+        assert_eq!(driver(&rxe, Some("roce")).as_deref(), Some("rdma_rxe"));
+        assert_eq!(driver(&siw, Some("iw")).as_deref(), Some("siw"));
+        assert_eq!(driver(&siw, None), None, "not known is not guessed");
+        let hardware = DeviceFacts {
+            software: false,
+            driver: Some("mlx5_core".to_owned()),
+            ..rxe
+        };
+        assert_eq!(driver(&hardware, Some("roce")).as_deref(), Some("mlx5_core"));
+    }
+}

@@ -1,0 +1,121 @@
+//! Which process a thread belongs to: netlink may name the thread that made a resource.
+
+use std::collections::{BTreeMap, HashMap};
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::source::{
+    netlink::record::{Mr, Owner},
+    proc::Status,
+    root::Root,
+};
+
+/// Processes of threads. Numbers are reused: what was learnt holds for one dump.
+pub(super) struct Owners {
+    root: Root,
+    known: HashMap<u32, u32>,
+    last: Option<(u32, u32)>,
+}
+
+impl Owners {
+    /// Reads under `root`.
+    pub(super) fn new(root: Root) -> Self {
+        Self {
+            root,
+            known: HashMap::new(),
+            last: None,
+        }
+    }
+
+    /// A new dump begins.
+    pub(super) fn forget(&mut self) {
+        self.known.clear();
+        self.last = None;
+    }
+
+    /// The process that a thread belongs to; itself when nothing tells.
+    pub(super) fn process(&mut self, tid: u32) -> u32 {
+        if let Some((last, pid)) = self.last
+            && last == tid
+        {
+            return pid;
+        }
+        let pid = match self.known.get(&tid) {
+            Some(pid) => *pid,
+            None => self.ask(tid),
+        };
+        self.known.insert(tid, pid);
+        self.last = Some((tid, pid));
+        pid
+    }
+
+    fn ask(&self, tid: u32) -> u32 {
+        // pidfd_open(2) takes the leader of a process only, and costs a tenth of reading its status.
+        let leader = i32::try_from(tid).ok().and_then(Pid::from_raw);
+        if self.root.is_live() && leader.is_some_and(|pid| pidfd_open(pid, PidfdFlags::empty()).is_ok()) {
+            return tid;
+        }
+        let status = self
+            .root
+            .bytes(&self.root.proc(format!("{tid}/status")), 16 << 10);
+        status.and_then(|raw| Status::parse(&raw).tgid).unwrap_or(tid)
+    }
+
+    /// Bytes of regions by process.
+    pub(super) fn mr_bytes(&mut self, mrs: &[Mr], sums: &mut BTreeMap<u32, u64>) {
+        for mr in mrs {
+            if let (Some(pid), Some(bytes)) = (mr.owner.as_ref().and_then(Owner::pid), mr.bytes) {
+                let sum = sums.entry(self.process(pid)).or_insert(0);
+                *sum = sum.saturating_add(bytes);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::fake::Fake;
+
+    #[test]
+    fn a_thread_is_told_from_its_process_and_an_unknown_number_is_itself() {
+        let fake = Fake::new();
+        fake.proc("10/status", "Tgid:\t9\nPid:\t10\n");
+        let mut owners = Owners::new(fake.root());
+        assert_eq!([10, 10, 11].map(|tid| owners.process(tid)), [9, 9, 11]);
+    }
+
+    #[test]
+    fn what_was_learnt_holds_for_one_dump() {
+        let fake = Fake::new();
+        fake.proc("10/status", "Tgid:\t9\nPid:\t10\n");
+        let mut owners = Owners::new(fake.root());
+        assert_eq!(owners.process(10), 9);
+        fake.proc("10/status", "Tgid:\t10\nPid:\t10\n");
+        assert_eq!(owners.process(10), 9);
+        owners.forget();
+        assert_eq!(owners.process(10), 10);
+    }
+
+    #[test]
+    fn our_own_threads_belong_to_us() {
+        let me = std::process::id();
+        let tid = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get());
+        let mut owners = Owners::new(Root::default());
+        assert_eq!(owners.process(me), me);
+        // The thread has ended: /proc tells nothing more, and the number is its own.
+        let tid = u32::try_from(tid.join().unwrap()).unwrap();
+        assert_eq!(owners.process(tid), tid);
+        let (told, asked) = std::sync::mpsc::channel();
+        let (done, wait) = std::sync::mpsc::channel::<()>();
+        let alive = std::thread::spawn(move || {
+            told.send(rustix::thread::gettid().as_raw_nonzero().get())
+                .unwrap();
+            let _ = wait.recv();
+        });
+        let tid = u32::try_from(asked.recv().unwrap()).unwrap();
+        assert_eq!(owners.process(tid), me);
+        drop(done);
+        alive.join().unwrap();
+    }
+}
