@@ -147,7 +147,7 @@ impl Session {
         // These take 3 KiB of kernel memory a QP: none where there is nothing to count.
         let countable = DATA_PATHS.iter().any(|path| facts.modules.contains(path.module));
         let slots = if countable { options.slots.max(1) } else { 1 };
-        for name in [map::QP_SLOTS, map::USED_SLOTS, map::STAMPS] {
+        for name in [map::QP_SLOTS, map::USED_SLOTS, map::QP_PATHS] {
             loader.map_max_entries(name, slots);
         }
         for (global, value) in &resolved.values {
