@@ -28,7 +28,7 @@ pub mod map {
     pub const VERB_ERROR_INDEX: &str = "VERB_ERROR_INDEX";
     /// Free numbers of [`VERB_ERRORS`], as ranges.
     pub const FREE_VERB_ERRORS: &str = "FREE_VERB_ERRORS";
-    /// `ib_qp *` to slot number.
+    /// `ib_qp *` to what is known of the QP.
     pub const QP_INDEX: &str = "QP_INDEX";
     /// The slots.
     pub const QP_SLOTS: &str = "QP_SLOTS";
@@ -40,6 +40,8 @@ pub mod map {
     pub const QPN_INDEX: &str = "QPN_INDEX";
     /// Provider's queue to `ib_qp *`.
     pub const QUEUE_QP: &str = "QUEUE_QP";
-    /// When a doorbell was rung, by slot and WR.
-    pub const STAMPS: &str = "STAMPS";
+    /// Rings, cursors and doorbell times of QPs, by slot.
+    pub const QP_PATHS: &str = "QP_PATHS";
+    /// Hash of `ib_qp *` to the slot it was last seen in.
+    pub const QP_HINTS: &str = "QP_HINTS";
 }

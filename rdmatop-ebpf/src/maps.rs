@@ -77,8 +77,20 @@ pub(crate) static CM_OWNERS: LruHashMap<u32, CmOwner> = LruHashMap::with_max_ent
 
 /// What is known of a QP by its address. Written at create, modify and destroy.
 #[map]
-pub(crate) static QP_INDEX: HashMap<u64, QpEntry> =
+pub(crate) static QP_INDEX: HashMap<u64, QpKnown> =
     HashMap::with_max_entries(65_536, 1 /* BPF_F_NO_PREALLOC */);
+
+/// Where the rings of a counted QP are, and how far its counts are; by slot.
+#[map]
+pub(crate) static QP_PATHS: Array<QpPath> = Array::with_max_entries(DEFAULT_SLOTS, 0);
+
+/// Slot in which a QP was seen last, by the low bits of a hash of its address: an array's look-up is a few
+/// instructions where a hash table's is more than a hundred. `QpPath::qp` says whether it still is.
+#[map]
+pub(crate) static QP_HINTS: Array<u32> = Array::with_max_entries(1 << HINT_BITS, 0);
+
+/// Log2 of the number of hints.
+pub(crate) const HINT_BITS: u32 = 14;
 
 /// Counters. The data path writes, user space reads through mmap and zeroes a slot before it frees it.
 #[map]
@@ -103,11 +115,6 @@ pub(crate) static QPN_INDEX: HashMap<QpnKey, u64> =
 pub(crate) static QUEUE_QP: HashMap<u64, u64> =
     HashMap::with_max_entries(131_072, 1 /* BPF_F_NO_PREALLOC */);
 
-/// When the doorbells were rung, by slot and WR number. The doorbell writes, the completer reads. Nothing is ever
-/// cleared: a stamp carries the lap it belongs to (see `stamp` in body/rxe).
-#[map]
-pub(crate) static STAMPS: Array<[u64; STAMPS_PER_QP]> = Array::with_max_entries(DEFAULT_SLOTS, 0);
-
 /// A call in flight: the thread and the hook (one thread can be in modify and destroy at once, through a
 /// destroy that drains).
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -124,26 +131,46 @@ pub(crate) struct VerbCall {
     pub(crate) start_ns: u64,
     /// `struct ib_uverbs_file *`
     pub(crate) file: u64,
-    pub(crate) verb: u32,
-    pub(crate) reserved: u32,
+    /// `struct ib_uverbs_ioctl_hdr *`, the kernel's copy: on the stack of the caller, so still there at return.
+    pub(crate) header: u64,
+    /// `struct ib_uverbs_attr *` of the user.
+    pub(crate) attrs: u64,
 }
 
-/// What is known of a QP. Counts are the slot's; index = (count + base) & mask in the provider's ring.
+/// What is known of a QP, of any provider. What never changes is read once, so that an event costs few reads.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(crate) struct QpEntry {
+pub(crate) struct QpKnown {
     /// Number in `QP_SLOTS`, `UNKNOWN_U32` for a QP that is not counted.
     pub(crate) slot: u32,
     /// `IB_QPS_*`, `UNKNOWN_U32` when not known.
     pub(crate) state: u32,
     /// `struct ib_device *`.
     pub(crate) device: u64,
-    /// `struct rxe_queue *` of the send and receive queue, 0 for none.
-    pub(crate) sq: u64,
-    pub(crate) rq: u64,
-    /// `struct rxe_queue_buf *` of the two: a QP's queues are never resized.
+    /// `ib_qp.qp_num`.
+    pub(crate) qpn: u32,
+    /// `ib_qp.qp_type`.
+    pub(crate) qp_type: u32,
+    /// Process that made it, with `flag::OWNER_TASK`.
+    pub(crate) owner_pid: u32,
+    /// Bits of `event::flag` about the owner.
+    pub(crate) owner_flags: u32,
+    /// The owner's name when the QP was first seen.
+    pub(crate) owner_comm: [u8; COMM_LEN],
+}
+
+/// The data path of a counted QP. Counts are the slot's; index = (count + base) & mask in the provider's ring.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct QpPath {
+    /// `struct ib_qp *`, 0 for none.
+    pub(crate) qp: u64,
+    /// `struct rxe_queue_buf *` of the send and the receive queue: a QP's queues are never resized.
     pub(crate) sq_ring: u64,
     pub(crate) rq_ring: u64,
+    /// `struct rxe_queue *` of the two, 0 for none.
+    pub(crate) sq: u64,
+    pub(crate) rq: u64,
     pub(crate) sq_mask: u32,
     pub(crate) rq_mask: u32,
     /// Log2 of the size of a send queue element.
@@ -162,6 +189,9 @@ pub(crate) struct QpEntry {
     pub(crate) fresh_psn: u32,
     /// 1 when `fresh_psn` means something.
     pub(crate) psn_known: u32,
+    /// When the doorbells were rung, by WR number. The doorbell writes, the completer reads. Nothing is ever cleared:
+    /// a stamp carries the lap it belongs to (see `stamp` in body/rxe).
+    pub(crate) stamps: [u64; STAMPS_PER_QP],
 }
 
 /// A QP number on a device.

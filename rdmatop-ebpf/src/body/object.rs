@@ -9,13 +9,13 @@ use zerocopy::FromZeros as _;
 
 use super::{enter, hook, not_entered};
 use crate::{
-    emit::send,
+    emit::{finish, send},
     maps::OBJECT_CALLS,
     offsets::{
         OFF_CQ_CQE, OFF_CQ_DEVICE, OFF_CQ_RES, OFF_MR_DEVICE, OFF_MR_LENGTH, OFF_MR_RES, OFF_RES_ID, get,
         member,
     },
-    task::{call_key, device, now, owner, stamp},
+    task::{call_key, device, owner, stamp},
 };
 
 /// Where the members of the two kinds are.
@@ -44,7 +44,7 @@ fn describe(kind: u16, object: u64, res: u64) -> ObjectRecord {
     stamp(&mut record.prefix, kind, object);
     let layout = layout(kind);
     device(&mut record.prefix, get(object, layout.device).unwrap_or(0));
-    owner(&mut record.prefix, res);
+    owner(res).put(&mut record.prefix);
     record.res_id = UNKNOWN_U32;
     record.size = match kind {
         kind::MR_REG | kind::MR_DEREG => get::<u64>(object, &OFF_MR_LENGTH),
@@ -76,11 +76,10 @@ pub(crate) fn destroyed(hook: u32, rc: i32) -> Option<()> {
         not_entered(loss::STASH);
         return None;
     };
-    // SAFETY: no other program writes this thread's entry while the thread is inside the call.
-    let mut record = unsafe { *call };
+    // SAFETY: the map checked the pointer; no other program writes this thread's entry while the thread is inside the
+    // call, and none frees it before the end of this program.
+    unsafe { finish(call, rc) };
     let _ = OBJECT_CALLS.remove(&key);
-    finish(&mut record, rc);
-    send(&record);
     Some(())
 }
 
@@ -89,14 +88,6 @@ pub(crate) fn destroyed(hook: u32, rc: i32) -> Option<()> {
 pub(crate) fn freed(kind: u16, object: u64) {
     let res = member(object, layout(kind).res).unwrap_or(0);
     send(&describe(kind, object, res));
-}
-
-#[inline(always)]
-fn finish(record: &mut ObjectRecord, rc: i32) {
-    let now = now();
-    record.prefix.duration_ns = now - record.prefix.ts_ns;
-    record.prefix.ts_ns = now;
-    record.prefix.rc = rc;
 }
 
 /// The hook number of a kind's destroy.

@@ -14,7 +14,7 @@ use crate::{
     maps::{
         FREE_VERB_ERRORS, FREE_VERBS, VERB_CALLS, VERB_ERROR_INDEX, VERB_ERRORS, VERB_INDEX, VERBS, VerbCall,
     },
-    offsets::{OFF_UDEV_IB_DEV, OFF_UFILE_DEVICE, get, read},
+    offsets::{OFF_UDEV_IB_DEV, OFF_UFILE_DEVICE, WANT_COUNTERS, get, read},
     pool::{self, add},
     task::{call_key, device, now, stamp},
 };
@@ -62,18 +62,18 @@ fn of_ioctl(header: u64, attrs: u64) -> Option<u32> {
     None
 }
 
-/// Entry of `ib_uverbs_cmd_verbs(ufile, hdr, user_attrs)`; `hdr` is the kernel's copy.
+/// Entry of `ib_uverbs_cmd_verbs(ufile, hdr, user_attrs)`. Which verb it is, is read at return, and in a trace only
+/// when it failed.
 #[inline(always)]
 pub(crate) fn ioctl_entered(file: u64, header: u64, attrs: u64) -> Option<()> {
-    let verb = of_ioctl(header, attrs).unwrap_or(verb::ioctl(0, 0));
     enter(
         &VERB_CALLS,
         hook::VERB,
         &VerbCall {
             start_ns: now(),
             file,
-            verb,
-            reserved: 0,
+            header,
+            attrs,
         },
     );
     Some(())
@@ -169,11 +169,18 @@ pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
     // SAFETY: no other program writes this thread's entry while the thread is inside the call.
     let call = unsafe { *call };
     let _ = VERB_CALLS.remove(&key);
+    if WANT_COUNTERS.load() == 0 && rc >= 0 {
+        return None;
+    }
     let took = now() - call.start_ns;
-    let stats = stats(VerbKey {
-        pid: pid(),
-        verb: call.verb,
-    })?;
+    let verb = of_ioctl(call.header, call.attrs).unwrap_or(verb::ioctl(0, 0));
+    if rc < 0 {
+        failed(&call, verb, rc, took);
+    }
+    if WANT_COUNTERS.load() == 0 {
+        return None;
+    }
+    let stats = stats(VerbKey { pid: pid(), verb })?;
     // SAFETY: members of a map value that the verifier knows.
     unsafe {
         add(&raw mut (*stats).calls, 1);
@@ -188,17 +195,30 @@ pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
             add(&raw mut (*stats).errors, 1);
         }
     }
-    if rc < 0 {
-        failed(&call, rc, took);
-    }
     Some(())
 }
 
 #[inline(always)]
-fn failed(call: &VerbCall, rc: i32, took: u64) {
+fn failed(call: &VerbCall, verb: u32, rc: i32, took: u64) {
+    if WANT_COUNTERS.load() != 0 {
+        count_failure(verb, rc);
+    }
+    let mut record = VerbRecord::new_zeroed();
+    stamp(&mut record.prefix, kind::VERB_ERROR, 0);
+    record.prefix.rc = rc;
+    record.prefix.duration_ns = took;
+    record.verb = verb;
+    let owner_device =
+        get::<u64>(call.file, &OFF_UFILE_DEVICE).and_then(|uverbs| get::<u64>(uverbs, &OFF_UDEV_IB_DEV));
+    device(&mut record.prefix, owner_device.unwrap_or(0));
+    send(&record);
+}
+
+#[inline(always)]
+fn count_failure(verb: u32, rc: i32) {
     let key = VerbErrorKey {
         pid: pid(),
-        verb: call.verb,
+        verb,
         errno: rc.unsigned_abs(),
         reserved: 0,
     };
@@ -206,13 +226,4 @@ fn failed(call: &VerbCall, rc: i32, took: u64) {
         Some(count) => add(count, 1),
         None => lost(loss::VERB),
     }
-    let mut record = VerbRecord::new_zeroed();
-    stamp(&mut record.prefix, kind::VERB_ERROR, 0);
-    record.prefix.rc = rc;
-    record.prefix.duration_ns = took;
-    record.verb = call.verb;
-    let owner_device =
-        get::<u64>(call.file, &OFF_UFILE_DEVICE).and_then(|uverbs| get::<u64>(uverbs, &OFF_UDEV_IB_DEV));
-    device(&mut record.prefix, owner_device.unwrap_or(0));
-    send(&record);
 }

@@ -6,11 +6,11 @@ use std::thread;
 use tokio::sync::oneshot;
 
 use super::host::{DeviceSource, HealthSource, MapSource, ProcessSource, note};
-use super::plan::Plan;
+use super::plan::{Mode, Plan};
 use super::source::{Pushing, Source, Sources};
 use crate::cli::AttachMode;
 use crate::model::input::EbpfState;
-use crate::source::ebpf::{Attach, Manager, MapSweep, Options, SharedStatus};
+use crate::source::ebpf::{Attach, Manager, MapSweep, Options, Scope, SharedStatus};
 use crate::source::platform::{Platform, missing};
 use crate::source::root::Root;
 
@@ -50,15 +50,20 @@ pub(super) fn sources(plan: &Plan) -> Sources {
         polled,
         pushing: plan
             .attach
-            .map(|attach| ebpf(Manager::new(options(attach), status, sweep))),
+            .map(|attach| ebpf(Manager::new(options(plan, attach), status, sweep))),
         subsystem: platform.rdma_devices.is_some(),
         no_rdma,
     }
 }
 
 /// How to attach. RDMATOP_RING_BYTES makes the ring buffer tiny (or large), for tests of loss and for storms.
-fn options(attach: AttachMode) -> Options {
+fn options(plan: &Plan, attach: AttachMode) -> Options {
     let mut options = Options {
+        scope: match plan.mode {
+            // Nothing shows a counter there.
+            Mode::Lines { .. } => Scope::Events(plan.filter.events.clone()),
+            Mode::Live { .. } | Mode::Once { .. } | Mode::Probes { .. } => Scope::All,
+        },
         attach: match attach {
             AttachMode::Auto => Attach::Auto,
             AttachMode::Kprobe => Attach::Kprobe,

@@ -23,9 +23,11 @@ use super::{
     sweep::MapSweep,
 };
 use crate::{
-    app::source::{Ended, Feed},
     model::input::{EbpfState, Input, Note},
-    source::privileges::Raised,
+    source::{
+        privileges::Raised,
+        seam::{Ended, Feed},
+    },
 };
 
 /// How often modules are looked at.
