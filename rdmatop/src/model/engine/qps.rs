@@ -52,6 +52,22 @@ impl Qps {
             .get(&key)
             .or_else(|| self.by_key.get(&nowhere))
             .copied()
+            .or_else(|| self.live_special(key))
+    }
+
+    /// QP 0 or QP 1 where one side does not know the port: slots and records tell none, a dump does.
+    fn live_special(&self, key: Key) -> Option<u64> {
+        if key.qpn > 1 {
+            return None;
+        }
+        let at = |port| self.by_key.get(&Key { port, ..key }).copied();
+        if key.port == 0 {
+            // Of two ports it could be either's.
+            let mut found = (1..=u32::from(u8::MAX)).filter_map(at);
+            return found.next().filter(|_| found.next().is_none());
+        }
+        let qp = self.all.get(&at(0)?)?;
+        qp.port.is_none_or(|port| port == key.port).then_some(qp.uid)
     }
 
     /// When the last QP of this number ended, if that is not long ago.
