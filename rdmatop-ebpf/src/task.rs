@@ -66,6 +66,12 @@ pub(crate) fn owner(prefix: &mut Prefix, res: u64) {
         }
         return;
     }
+    kernel_name(prefix, res);
+}
+
+/// Fills in the kernel consumer that a `struct rdma_restrack_entry` names, if it names one.
+#[inline(always)]
+pub(crate) fn kernel_name(prefix: &mut Prefix, res: u64) {
     if let Some(name) = get::<u64>(res, &OFF_RES_KERN_NAME)
         && name != 0
     {

@@ -1,7 +1,7 @@
 //! Queue pairs: create, modify, destroy, asynchronous events.
 
 use aya_ebpf::Global;
-use rdmatop_common::event::{QpRecord, UNKNOWN_U8, UNKNOWN_U32, kind};
+use rdmatop_common::event::{QpRecord, UNKNOWN_U8, UNKNOWN_U32, flag, kind};
 use zerocopy::FromZeros as _;
 
 use super::{enter, hook};
@@ -11,11 +11,11 @@ use crate::{
     offsets::{
         OFF_ATTR_DEST_QPN, OFF_ATTR_PATH_MTU, OFF_ATTR_PORT, OFF_ATTR_RETRY_CNT, OFF_ATTR_RNR_RETRY,
         OFF_ATTR_RQ_PSN, OFF_ATTR_SGID_INDEX, OFF_ATTR_SQ_PSN, OFF_ATTR_STATE, OFF_ATTR_TIMEOUT,
-        OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_PORT, OFF_QP_RES, OFF_QP_TYPE,
-        get, member,
+        OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_PD_RES, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_PD, OFF_QP_PORT,
+        OFF_QP_RES, OFF_QP_TYPE, get, member,
     },
     slots,
-    task::{call_key, device, now, owner, stamp},
+    task::{call_key, device, kernel_name, now, owner, stamp},
 };
 
 /// `enum ib_qp_attr_mask`, include/rdma/ib_verbs.h: the same on 5.10 to 7.2.
@@ -41,6 +41,11 @@ fn describe(kind: u16, qp: u64, res: u64) -> QpRecord {
     stamp(&mut record.prefix, kind, qp);
     device(&mut record.prefix, get(qp, &OFF_QP_DEVICE).unwrap_or(0));
     owner(&mut record.prefix, res);
+    if record.prefix.flags & flag::OWNER_KERNEL != 0 {
+        // rdma_cm makes QPs for its callers and gives its own name; the PD is the caller's (__ib_alloc_pd).
+        let pd = get::<u64>(qp, &OFF_QP_PD).unwrap_or(0);
+        kernel_name(&mut record.prefix, member(pd, &OFF_PD_RES).unwrap_or(0));
+    }
     record.qpn = get(qp, &OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
     record.qp_type = get(qp, &OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
     record.dest_qpn = UNKNOWN_U32;
