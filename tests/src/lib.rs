@@ -1,6 +1,7 @@
 //! Kernel tests: see `cargo xtask test`. The harness of the tests and the verbs of the traffic programs.
 
 pub mod args;
+pub mod case;
 pub mod child;
 pub mod events;
 pub mod kernel;

@@ -70,7 +70,14 @@ pub struct Traced {
 impl Trace {
     /// Starts it with more options and waits until it counts.
     pub fn start(args: &[&str]) -> Result<Self> {
-        let child = Child::spawn(command(&["--trace", "--json"])?.args(args))?;
+        Self::start_with(args, &[])
+    }
+
+    /// As [`Self::start`], with more variables in its environment.
+    pub fn start_with(args: &[&str], env: &[(&str, &str)]) -> Result<Self> {
+        let mut command = command(&["--trace", "--json"])?;
+        command.args(args).envs(env.iter().copied());
+        let child = Child::spawn(&mut command)?;
         wait_counting(&child)?;
         Ok(Self { child })
     }
@@ -144,9 +151,9 @@ pub fn once(args: &[&str]) -> Result<Snapshot> {
     Snapshot::parse(&child.out.text())
 }
 
-/// `rdmatop probes --json`.
-pub fn probes() -> Result<Value> {
-    let mut child = Child::spawn(&mut command(&["probes", "--json"])?)?;
+/// `rdmatop probes --json` with more options.
+pub fn probes(args: &[&str]) -> Result<Value> {
+    let mut child = Child::spawn(command(&["probes", "--json"])?.args(args))?;
     child.succeed(ATTACH + END)?;
     Ok(serde_json::from_str(&child.out.text())?)
 }

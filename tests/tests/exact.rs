@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rdmatop_tests::{
+    case::{Case, one_sided, ping_pong, two_sided},
     lab::{self, DEVICE, Lab},
-    perftest::{self, Accounts, Perftest},
+    perftest::{self, Perftest},
     rdmatop::{Trace, Window},
-    snapshot::{Row, Snapshot},
     table::Table,
     traffic::{self, Traffic, id, number},
     wire::{self, Wire},
@@ -22,55 +22,6 @@ const WINDOW: u64 = 40;
 const GRH: u64 = 40;
 /// How long a receiver is stopped.
 const STOPPED: Duration = Duration::from_secs(3);
-
-/// What one side of a pair has to show per QP.
-#[derive(Clone, Copy, Default)]
-struct Expect {
-    tx: u64,
-    rx: u64,
-    size: u64,
-    rx_extra: u64,
-    opcode: Option<&'static str>,
-    completions: Option<u64>,
-}
-
-struct Case {
-    name: &'static str,
-    pair: Perftest,
-    client: Expect,
-    server: Expect,
-}
-
-/// A pair whose client posts `n` requests of `opcode`; a passive side that gets no completions.
-fn one_sided(name: &'static str, pair: Perftest, n: u64, size: u64, opcode: &'static str) -> Case {
-    let client = Expect {
-        tx: n,
-        size,
-        opcode: Some(opcode),
-        ..Expect::default()
-    };
-    Case {
-        name,
-        pair: pair.iterations(n).size(size),
-        client,
-        server: Expect {
-            size,
-            ..Expect::default()
-        },
-    }
-}
-
-/// A pair whose server receives what the client sends.
-fn two_sided(name: &'static str, pair: Perftest, n: u64, size: u64) -> Case {
-    let mut case = one_sided(name, pair, n, size, "send");
-    case.server = Expect {
-        rx: n,
-        size,
-        completions: Some(n),
-        ..Expect::default()
-    };
-    case
-}
 
 fn run(lab: &Lab, title: &str, cases: &[Case]) -> Result<()> {
     let window = Window::open(WINDOW, &[])?;
@@ -86,7 +37,7 @@ fn run(lab: &Lab, title: &str, cases: &[Case]) -> Result<()> {
     let sample = window.close()?;
     let mut table = Table::default();
     for (case, accounts) in cases.iter().zip(&all) {
-        check(&mut table, &sample, case, accounts)?;
+        case.compare(&mut table, &sample, accounts, 0)?;
     }
     let naks = lab::hw_counter(DEVICE, "rcvd_rnr_err")?
         .zip(naks)
@@ -105,79 +56,8 @@ fn run(lab: &Lab, title: &str, cases: &[Case]) -> Result<()> {
         }
     }
     table.equal("all", "lost_events", 0, sample.lost());
-    table.check(&format!("{title}, Linux {}", lab.release));
+    table.check(lab, title);
     Ok(())
-}
-
-fn check(table: &mut Table, sample: &Snapshot, case: &Case, accounts: &Accounts) -> Result<()> {
-    for (side, account, expect) in [
-        ("client", &accounts.client, case.client),
-        ("server", &accounts.server, case.server),
-    ] {
-        let process = sample.process(account.pid)?;
-        for &qpn in &account.qpns {
-            let qp = sample.qp(account.pid, qpn)?;
-            check_row(table, &format!("{} {side} QP {qpn}", case.name), qp, expect, 1);
-            table.rule(
-                case.name,
-                "exited",
-                "true",
-                Some(u64::from(qp.is("exited"))),
-                qp.is("exited"),
-            );
-            table.rule(
-                case.name,
-                "since_attach",
-                "false",
-                Some(u64::from(qp.is("since_attach"))),
-                qp.field("since_attach") == false,
-            );
-            assert_eq!(qp.source("tx_wr"), Some("ebpf"), "{qp:?}");
-        }
-        if account.qpns.len() > 1 {
-            check_row(
-                table,
-                &format!("{} {side} process", case.name),
-                process,
-                expect,
-                account.qpns.len() as u64,
-            );
-        }
-    }
-    Ok(())
-}
-
-fn check_row(table: &mut Table, name: &str, row: Row<'_>, expect: Expect, times: u64) {
-    table.equal(name, "tx_wr", expect.tx * times, row.total("tx_wr"));
-    table.equal(name, "tx_wr_posted", expect.tx * times, row.total("tx_wr_posted"));
-    table.equal(
-        name,
-        "tx_bytes",
-        expect.tx * expect.size * times,
-        row.total("tx_bytes"),
-    );
-    table.equal(name, "rx_wr", expect.rx * times, row.total("rx_wr"));
-    table.equal(
-        name,
-        "rx_bytes",
-        expect.rx * (expect.size + expect.rx_extra) * times,
-        row.total("rx_bytes"),
-    );
-    if let Some(completions) = expect.completions {
-        table.equal(name, "completions", completions * times, row.total("completions"));
-    }
-    table.equal(name, "completion_errors", 0, row.total("completion_errors"));
-    table.equal(name, "opcodes", u64::from(expect.opcode.is_some()), row.opcodes());
-    if let Some(opcode) = expect.opcode {
-        let (wr, bytes) = row.opcode(opcode).unzip();
-        table.equal(name, &format!("{opcode} wr"), expect.tx * times, wr);
-        table.equal(
-            name,
-            &format!("{opcode} bytes"),
-            expect.tx * expect.size * times,
-            bytes,
-        );
-    }
 }
 
 #[test]
@@ -195,15 +75,6 @@ fn every_kind_of_request_is_counted_exactly() -> Result<()> {
         1024,
     );
     ud.server.rx_extra = GRH;
-    let mut lat = two_sided("send_lat", Perftest::new("ib_send_lat"), 1000, 64);
-    let both = Expect {
-        tx: 1000,
-        rx: 1000,
-        size: 64,
-        opcode: Some("send"),
-        ..Expect::default()
-    };
-    (lat.client, lat.server) = (both, both);
     run(
         &lab,
         "Kinds of requests",
@@ -219,7 +90,7 @@ fn every_kind_of_request_is_counted_exactly() -> Result<()> {
                 "atomic_fetch_add",
             ),
             ud,
-            lat,
+            ping_pong("send_lat", Perftest::new("ib_send_lat"), 1000, 64),
         ],
     )
 }
@@ -265,9 +136,9 @@ fn two_pairs_at_once_are_told_apart() -> Result<()> {
     let sample = window.close()?;
     let mut table = Table::default();
     for (case, accounts) in cases.iter().zip(&all?) {
-        check(&mut table, &sample, case, accounts)?;
+        case.compare(&mut table, &sample, accounts, 0)?;
     }
-    table.check(&format!("Two pairs at once, Linux {}", lab.release));
+    table.check(&lab, "Two pairs at once");
     Ok(())
 }
 
@@ -304,7 +175,7 @@ fn attached_mid_way_it_counts_what_came_after() -> Result<()> {
             peer.total("rx_wr"),
         );
     }
-    table.check(&format!("Attached mid-way, Linux {}", lab.release));
+    table.check(&lab, "Attached mid-way");
     Ok(())
 }
 
@@ -332,10 +203,7 @@ fn latencies_agree_with_the_program_s_own_clock() -> Result<()> {
     let buckets = seen["buckets"].as_array().context("no buckets")?;
     let sum: Option<u64> = buckets.iter().map(serde_json::Value::as_u64).sum();
     table.equal("write", "sum of buckets", count.unwrap_or(0), sum);
-    table.check(&format!(
-        "Post to completion against clock_gettime, Linux {}",
-        lab.release
-    ));
+    table.check(&lab, "Post to completion against clock_gettime");
     Ok(())
 }
 
@@ -370,7 +238,7 @@ fn a_stopped_receiver_shows_as_rnr_waits_and_loses_no_count() -> Result<()> {
         again,
         again.is_some_and(|again| again > 0),
     );
-    table.check(&format!("A receiver stopped for 3 s, Linux {}", lab.release));
+    table.check(&lab, "A receiver stopped for 3 s");
     Ok(())
 }
 
@@ -416,7 +284,7 @@ fn loss_on_the_wire_shows_as_retransmissions_and_loses_no_count() -> Result<()> 
         Some(sent - arrived),
         sent > arrived,
     );
-    table.check(&format!("1 % loss on the wire, Linux {}", lab.release));
+    table.check(&lab, "1 % loss on the wire");
     Ok(())
 }
 
@@ -455,7 +323,7 @@ fn a_dead_peer_ends_in_one_retry_error_and_flushes_that_add_up() -> Result<()> {
         posted,
         qp.total("completions"),
     );
-    table.check(&format!("A peer killed, Linux {}", lab.release));
+    table.check(&lab, "A peer killed");
     Ok(())
 }
 

@@ -296,7 +296,7 @@ fn probes_names_every_program_with_a_verdict() -> Result<()> {
     let Some(_lab) = Lab::enter("probes") else {
         return Ok(());
     };
-    let probes = rdmatop::probes()?;
+    let probes = rdmatop::probes(&[])?;
     let list = probes
         .as_array()
         .or_else(|| probes["probes"].as_array())
