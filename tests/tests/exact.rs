@@ -16,15 +16,13 @@ use rdmatop_tests::{
     wire::{self, Wire},
 };
 
-/// Enough for some pairs under emulation with tracing on.
-const WINDOW: u64 = 40;
 /// A receive completion of UD counts the 40 bytes of GRH, in the kernel and so in rdmatop.
 const GRH: u64 = 40;
 /// How long a receiver is stopped.
 const STOPPED: Duration = Duration::from_secs(3);
 
 fn run(lab: &Lab, title: &str, cases: &[Case]) -> Result<()> {
-    let window = Window::open(WINDOW, &[])?;
+    let window = Window::open(&[])?;
     let duplicates = lab::hw_counter(DEVICE, "duplicate_request")?;
     let naks = lab::hw_counter(DEVICE, "rcvd_rnr_err")?;
     let mut all = Vec::new();
@@ -130,7 +128,7 @@ fn two_pairs_at_once_are_told_apart() -> Result<()> {
         two_sided("first", Perftest::new("ib_send_bw"), 3000, 1024),
         one_sided("second", Perftest::new("ib_write_bw"), 2000, 2048, "rdma_write"),
     ];
-    let window = Window::open(WINDOW, &[])?;
+    let window = Window::open(&[])?;
     let started: Result<Vec<_>> = cases.iter().map(|case| case.pair.start()).collect();
     let all: Result<Vec<_>> = started?.into_iter().map(perftest::Pair::finish).collect();
     let sample = window.close()?;
@@ -154,7 +152,7 @@ fn attached_mid_way_it_counts_what_came_after() -> Result<()> {
             &["--before", "300", "--count", "500", "--size", "64", "--op", op],
         )?;
         let ready = posts.ready()?;
-        let window = Window::open(20, &[])?;
+        let window = Window::open(&[])?;
         let done = posts.finish()?;
         let sample = window.close()?;
         let pid = id(&ready, "pid")?;
@@ -184,7 +182,7 @@ fn latencies_agree_with_the_program_s_own_clock() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("latency") else {
         return Ok(());
     };
-    let window = Window::open(20, &[])?;
+    let window = Window::open(&[])?;
     let done = traffic::run("timed-posts", &["--count", "1000", "--op", "write"])?;
     let sample = window.close()?;
     let qp = sample.qp(id(&done, "pid")?, id(&done, "qpn")?)?;
@@ -194,12 +192,24 @@ fn latencies_agree_with_the_program_s_own_clock() -> Result<()> {
     let (count, early) = (seen["count"].as_u64(), seen["early"].as_u64());
     let covered = count.zip(early).map(|(count, early)| count + early);
     table.equal("write", "latency count + early", 1000, covered);
-    // The kernel's time begins after the program's and ends before it: less, and not by an order of magnitude.
+    // The kernel's time begins after the program's and ends before it. By how much less it is depends on who else
+    // wanted the CPU between the completion and the poll, which one request in a hundred can show in the mean and in
+    // the maximum, but not in the median.
     for key in ["mean_ns", "max_ns"] {
         let (ours, theirs) = (seen[key].as_u64(), number(own, key)?);
-        let ok = ours.is_some_and(|ours| ours <= theirs && ours >= theirs / 10);
-        table.rule("write", key, &format!("<= {theirs}, same order"), ours, ok);
+        let ok = ours.is_some_and(|ours| ours > 0 && ours <= theirs);
+        table.rule("write", key, &format!("<= {theirs}"), ours, ok);
     }
+    let (ours, theirs) = (seen["p50_ns"].as_u64(), number(own, "p50_ns")?);
+    // Ours is the upper edge of its bucket: the median itself is more than half of that.
+    let ok = ours.is_some_and(|ours| ours / 2 <= theirs && ours >= theirs / 4);
+    table.rule(
+        "write",
+        "p50_ns",
+        &format!("{}..={}", theirs / 4, 2 * theirs),
+        ours,
+        ok,
+    );
     let buckets = seen["buckets"].as_array().context("no buckets")?;
     let sum: Option<u64> = buckets.iter().map(serde_json::Value::as_u64).sum();
     table.equal("write", "sum of buckets", count.unwrap_or(0), sum);
@@ -213,7 +223,7 @@ fn a_stopped_receiver_shows_as_rnr_waits_and_loses_no_count() -> Result<()> {
         return Ok(());
     };
     let n = 20_000;
-    let window = Window::open(60, &[])?;
+    let window = Window::open(&[])?;
     let naks = lab::hw_counter(DEVICE, "rcvd_rnr_err")?.context("no rcvd_rnr_err")?;
     let pair = perftest::with_stopped_receiver(n, 1024, STOPPED)?;
     let accounts = pair.finish()?;
@@ -249,7 +259,7 @@ fn loss_on_the_wire_shows_as_retransmissions_and_loses_no_count() -> Result<()> 
     };
     let wire = Wire::up()?;
     let n = 2000;
-    let window = Window::open(60, &[])?;
+    let window = Window::open(&[])?;
     let read = |device, name| -> Result<u64> {
         lab::hw_counter(device, name)?.with_context(|| format!("{device} has no {name}"))
     };
@@ -293,7 +303,7 @@ fn a_dead_peer_ends_in_one_retry_error_and_flushes_that_add_up() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("dead peer") else {
         return Ok(());
     };
-    let window = Window::open(60, &[])?;
+    let window = Window::open(&[])?;
     let pair = perftest::with_killed_server()?;
     let (_, qpns) = pair.qpns();
     let sample = window.close()?;

@@ -3,7 +3,8 @@
 //! `qp-churn [--device rxe0] [--count 1000] [--threads 1] [--fifo] [--wait]`
 //! COUNT is the number of QPs of all threads together. `--fifo` runs the threads under `SCHED_FIFO`, which leaves
 //! a reader on the same CPU no time; `--wait` starts only when a line (or the end) comes on stdin.
-//! Prints `{"created":..,"modified":..,"destroyed":..,"events":..,"elapsed_ns":..}`: what was really done.
+//! Prints `{"pid":..,"created":..,"modified":..,"destroyed":..,"events":..,"cqs":..,"elapsed_ns":..}`: what was really
+//! done; each thread makes and destroys a CQ besides.
 
 use std::{
     io,
@@ -67,6 +68,7 @@ fn main() -> Result<()> {
         "modified": all.modified,
         "destroyed": all.destroyed,
         "events": all.created + all.modified + all.destroyed,
+        "cqs": threads,
         "elapsed_ns": u64::try_from(elapsed.as_nanos())?,
     }))
 }
