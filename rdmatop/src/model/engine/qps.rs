@@ -104,20 +104,22 @@ impl Qps {
             let in_time = qp
                 .ended_ns
                 .is_none_or(|ended| ts_ns <= ended.saturating_add(INVERSION_NS));
-            if qp.is_younger_than(ts_ns) {
-                // Told of late: the address has had another tenant since.
-                let before = key.and_then(|key| self.by_birth.get(&(object, key.qpn)));
-                if let Some(before) = before.and_then(|uid| self.all.get(uid))
-                    && !before.is_younger_than(ts_ns)
-                    && before
-                        .ended_ns
-                        .is_none_or(|ended| ts_ns <= ended.saturating_add(INVERSION_NS))
-                {
-                    return Some(before.uid);
-                }
-            } else if same_number && in_time {
+            let younger = qp.is_younger_than(ts_ns);
+            if !younger && same_number && in_time {
                 return Some(uid);
-            } else {
+            }
+            // Told of late: the address has had another tenant since. A destroy is told of when it returns, after it
+            // has freed the QP.
+            let before = key.and_then(|key| self.by_birth.get(&(object, key.qpn)));
+            if let Some(before) = before.and_then(|uid| self.all.get(uid))
+                && !before.is_younger_than(ts_ns)
+                && before
+                    .ended_ns
+                    .is_none_or(|ended| ts_ns <= ended.saturating_add(INVERSION_NS))
+            {
+                return Some(before.uid);
+            }
+            if !younger {
                 // The address has another tenant by now.
                 self.end(uid, ts_ns, processes);
             }
