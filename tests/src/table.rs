@@ -1,5 +1,5 @@
-//! Text for the log of the tests, printed past libtest's capture: a skip and an equality table must be seen
-//! when everything passes.
+//! Text for the log of the tests, printed past libtest's capture: a skip and what was compared must be seen when
+//! everything passes.
 
 use std::{env, fmt::Write as _, fs::File, io::Write as _, path::Path};
 
@@ -81,7 +81,8 @@ impl Table {
         });
     }
 
-    /// Prints the table under `title`, adds it to those gathered from this run, and fails if any row does.
+    /// Says how many rows hold, adds the table to those gathered from this run, and fails if any row does: then the
+    /// whole table is printed.
     ///
     /// # Panics
     /// When a row is not ok, or when there is none: a table that compared nothing proves nothing.
@@ -117,8 +118,12 @@ impl Table {
     }
 
     fn judge(&self, title: &str) {
-        say(&self.render(title));
         let bad: Vec<_> = self.rows.iter().filter(|row| !row.ok).collect();
+        if bad.is_empty() {
+            say(&format!("{title}: {} comparisons hold", self.rows.len()));
+        } else {
+            say(&self.render(title));
+        }
         assert!(
             bad.is_empty(),
             "{title}: {} of {} rows differ: {bad:#?}",
