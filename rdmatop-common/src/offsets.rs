@@ -38,6 +38,8 @@ pub const OFFSETS: &[Offset] = &[
     at("OFF_QP_TYPE", "ib_core", "ib_qp", "qp_type"),
     at("OFF_QP_PORT", "ib_core", "ib_qp", "port"),
     at("OFF_QP_RES", "ib_core", "ib_qp", "res"),
+    at("OFF_QP_PD", "ib_core", "ib_qp", "pd"),
+    at("OFF_PD_RES", "ib_core", "ib_pd", "res"),
     at("OFF_CQ_DEVICE", "ib_core", "ib_cq", "device"),
     at("OFF_CQ_CQE", "ib_core", "ib_cq", "cqe"),
     at("OFF_CQ_RES", "ib_core", "ib_cq", "res"),

@@ -25,6 +25,8 @@ offsets!(
     OFF_QP_TYPE,
     OFF_QP_PORT,
     OFF_QP_RES,
+    OFF_QP_PD,
+    OFF_PD_RES,
     OFF_CQ_DEVICE,
     OFF_CQ_CQE,
     OFF_CQ_RES,

@@ -4,7 +4,7 @@ use core::ptr::{read_volatile, write_volatile};
 
 use rdmatop_common::{
     counters::{QpSlot, loss, slot_flag},
-    event::{UNKNOWN_U8, UNKNOWN_U32},
+    event::{UNKNOWN_U8, UNKNOWN_U32, flag},
 };
 use zerocopy::FromZeros as _;
 
@@ -16,11 +16,11 @@ use crate::{
         QpnKey, USED_SLOTS, enabled,
     },
     offsets::{
-        OFF_DEV_DRIVER, OFF_DEV_INDEX, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_RES, OFF_QP_TYPE, WANT_COUNTERS,
-        get, member,
+        OFF_DEV_DRIVER, OFF_DEV_INDEX, OFF_PD_RES, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_PD, OFF_QP_RES,
+        OFF_QP_TYPE, WANT_COUNTERS, get, member,
     },
     pool,
-    task::{now, owner},
+    task::{name_consumer, now, owner},
 };
 
 /// `RDMA_DRIVER_RXE`, include/uapi/rdma/ib_user_ioctl_verbs.h.
@@ -147,7 +147,12 @@ pub(crate) fn identify(qp: u64, res: u64) -> QpKnown {
     known.device = get(qp, &OFF_QP_DEVICE).unwrap_or(0);
     known.qpn = get(qp, &OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
     known.qp_type = get(qp, &OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
-    let owner = owner(res);
+    let mut owner = owner(res);
+    if owner.flags & flag::OWNER_KERNEL != 0 {
+        // rdma_cm makes QPs for its callers and gives its own name; the PD is the caller's (__ib_alloc_pd).
+        let pd = get::<u64>(qp, &OFF_QP_PD).unwrap_or(0);
+        name_consumer(&mut owner, member(pd, &OFF_PD_RES).unwrap_or(0));
+    }
     known.owner_pid = owner.pid;
     known.owner_flags = u32::from(owner.flags);
     known.owner_comm = owner.comm;

@@ -86,6 +86,13 @@ pub(crate) fn owner(res: u64) -> Owner {
         }
         return owner;
     }
+    name_consumer(&mut owner, res);
+    owner
+}
+
+/// Takes the kernel consumer's name from a `struct rdma_restrack_entry`, if it has one.
+#[inline(always)]
+pub(crate) fn name_consumer(owner: &mut Owner, res: u64) {
     if let Some(name) = get::<u64>(res, &OFF_RES_KERN_NAME)
         && name != 0
     {
@@ -94,7 +101,6 @@ pub(crate) fn owner(res: u64) -> Owner {
         owner.flags = flag::OWNER_KERNEL;
         read_into(&mut owner.comm, name);
     }
-    owner
 }
 
 /// Fills in name and index of a `struct ib_device`; 0 is none.

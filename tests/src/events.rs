@@ -55,6 +55,11 @@ impl Events {
         Ok(Self { list: list? })
     }
 
+    /// Adds one.
+    pub fn push(&mut self, event: Value) {
+        self.list.push(event);
+    }
+
     /// All of them.
     pub fn all(&self) -> &[Value] {
         &self.list

@@ -68,9 +68,10 @@ pub fn reload_rxe() -> Result<()> {
     links.iter().try_for_each(|(name, netdev)| add_link(name, netdev))
 }
 
-/// `rdma link add DEVICE type rxe netdev NETDEV`.
+/// `rdma link add DEVICE type rxe netdev NETDEV`; returns when traffic can start.
 pub fn add_link(device: &str, netdev: &str) -> Result<()> {
-    output(Command::new("rdma").args(["link", "add", device, "type", "rxe", "netdev", netdev])).map(drop)
+    output(Command::new("rdma").args(["link", "add", device, "type", "rxe", "netdev", netdev]))?;
+    lab::await_gid(device)
 }
 
 /// `rdma link delete DEVICE`.

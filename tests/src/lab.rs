@@ -4,12 +4,13 @@ use std::{
     env, fs,
     process::Command,
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::{child::output, table::say};
+use crate::{child::output, table::say, verbs::IPV4_GID, wait};
 
 /// The device of most tests.
 pub const DEVICE: &str = "rxe0";
@@ -96,6 +97,16 @@ pub fn address(device: &str) -> Result<String> {
     Ok(address
         .with_context(|| format!("{netdev} has no IPv4 address"))?
         .to_owned())
+}
+
+/// Waits until `device` has the GID of its IPv4 address: the kernel fills the table from a work queue, and a QP that
+/// is connected before would not get to RTR.
+pub fn await_gid(device: &str) -> Result<()> {
+    let path = format!("/sys/class/infiniband/{device}/ports/1/gids/{IPV4_GID}");
+    let what = format!("the IPv4 GID of {device}");
+    wait::until(&what, Duration::from_mins(1), || {
+        fs::read_to_string(&path).is_ok_and(|gid| gid.contains(":ffff:"))
+    })
 }
 
 /// The kernel's own counter `name` of port 1 of `device`; `None` when the kernel has no such counter.

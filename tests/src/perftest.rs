@@ -15,9 +15,20 @@ use crate::{
 };
 
 /// A pair that takes longer than this hangs: perftest itself would wait for ever.
-pub const LIMIT: Duration = Duration::from_secs(90);
+pub const LIMIT: Duration = Duration::from_mins(3);
+/// How long a server may take to listen.
+const LISTEN: Duration = Duration::from_mins(1);
 
-static NEXT_PORT: AtomicU16 = AtomicU16::new(19_000);
+/// Pairs started by this process.
+static PAIRS: AtomicU16 = AtomicU16::new(0);
+
+/// A port of the pair's own. The test executables run one after another: each has its range, so that none meets what
+/// the one before has left in TIME_WAIT. All are below the ephemeral ports.
+fn next_port() -> u16 {
+    const EACH: u16 = 64;
+    let range = u16::try_from(std::process::id() % 200).unwrap_or(0);
+    19_000 + range * EACH + PAIRS.fetch_add(1, Ordering::Relaxed) % EACH
+}
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -123,16 +134,12 @@ impl Perftest {
 
     /// Starts both sides.
     pub fn start(&self) -> Result<Pair> {
-        let port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
+        let port = next_port();
         let server = Child::spawn(&mut self.command(&self.server_device, port))?;
         if self.cm {
-            wait::for_some("an rdma_cm id in LISTEN", Duration::from_secs(20), || {
-                listens_cm(port)
-            })?;
+            wait::for_some("an rdma_cm id in LISTEN", LISTEN, || listens_cm(port))?;
         } else {
-            wait::until("a listening perftest server", Duration::from_secs(20), || {
-                listens_tcp(port)
-            })?;
+            wait::until("a listening perftest server", LISTEN, || listens_tcp(port))?;
         }
         // Without -R the address is only that of the handshake over TCP.
         let address = if self.cm {
@@ -271,7 +278,7 @@ pub fn with_stopped_receiver(iterations: u64, size: u64, time: Duration) -> Resu
     // Both addresses are printed before the last word over TCP: a server stopped there would stop the client
     // before its first message. Wait until packets flow.
     pair.wait_connected()?;
-    wait::for_some("packets of the pair", Duration::from_secs(20), || {
+    wait::for_some("packets of the pair", LISTEN, || {
         Ok((packets()? >= before + 500).then_some(()))
     })?;
     pair.server.signal(libc::SIGSTOP)?;

@@ -12,10 +12,12 @@ use serde_json::Value;
 
 use crate::{child::Child, events::Events, snapshot::Snapshot, wait};
 
-/// Attaching takes seconds under emulation.
-const ATTACH: Duration = Duration::from_mins(1);
+/// Attaching takes seconds under emulation, and more where others want the CPU too.
+const ATTACH: Duration = Duration::from_mins(2);
 /// A clean end detaches every program first.
-pub const END: Duration = Duration::from_secs(30);
+pub const END: Duration = Duration::from_mins(1);
+/// A window, in seconds: longer than any traffic takes, for it is closed when that is over.
+const WINDOW: &str = "600";
 
 /// The rdmatop binary: `$RDMATOP`, else the one built beside the tests.
 pub fn program() -> Result<PathBuf> {
@@ -70,7 +72,14 @@ pub struct Traced {
 impl Trace {
     /// Starts it with more options and waits until it counts.
     pub fn start(args: &[&str]) -> Result<Self> {
-        let child = Child::spawn(command(&["--trace", "--json"])?.args(args))?;
+        Self::start_with(args, &[])
+    }
+
+    /// As [`Self::start`], with more variables in its environment.
+    pub fn start_with(args: &[&str], env: &[(&str, &str)]) -> Result<Self> {
+        let mut command = command(&["--trace", "--json"])?;
+        command.args(args).envs(env.iter().copied());
+        let child = Child::spawn(&mut command)?;
         wait_counting(&child)?;
         Ok(Self { child })
     }
@@ -82,7 +91,7 @@ impl Trace {
 
     /// Waits for an event, which is then among [`Self::events`].
     pub fn wait_event(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
-        wait::for_some(what, Duration::from_secs(30), || {
+        wait::for_some(what, END, || {
             Ok(self.events()?.all().iter().find(|event| wanted(event)).cloned())
         })
         .with_context(|| format!("events were:\n{}", self.child.out.text()))
@@ -110,29 +119,26 @@ impl Trace {
 #[derive(Debug)]
 pub struct Window {
     child: Child,
-    seconds: u64,
 }
 
 impl Window {
-    /// Opens a window of `seconds` and waits until it counts.
-    pub fn open(seconds: u64, args: &[&str]) -> Result<Self> {
-        let delay = seconds.to_string();
-        let child = Child::spawn(command(&["--once", "--json", "--delay", &delay])?.args(args))?;
+    /// Opens a window and waits until it counts.
+    pub fn open(args: &[&str]) -> Result<Self> {
+        let child = Child::spawn(command(&["--once", "--json", "--delay", WINDOW])?.args(args))?;
         wait_counting(&child)?;
-        Ok(Self { child, seconds })
+        Ok(Self { child })
     }
 
-    /// Waits for the end of the window and reads the sample. The traffic must be over: a window that closed
-    /// before it would count less, and the test would blame the wrong one.
+    /// Ends the window and reads the sample. The traffic must be over: a window that closed before it would count
+    /// less, and the test would blame the wrong one.
     pub fn close(mut self) -> Result<Snapshot> {
-        let seconds = self.seconds;
         ensure!(
             self.child.ended()?.is_none(),
-            "the window of {seconds} s closed before the traffic ended"
+            "the window of {WINDOW} s closed before the traffic ended: {}",
+            self.child.err.text()
         );
-        // The traffic is over: no need to wait for the rest of the window.
         self.child.signal(libc::SIGINT)?;
-        self.child.succeed(Duration::from_secs(seconds) + END)?;
+        self.child.succeed(END * 2)?;
         Snapshot::parse(&self.child.out.text())
     }
 }
@@ -144,9 +150,9 @@ pub fn once(args: &[&str]) -> Result<Snapshot> {
     Snapshot::parse(&child.out.text())
 }
 
-/// `rdmatop probes --json`.
-pub fn probes() -> Result<Value> {
-    let mut child = Child::spawn(&mut command(&["probes", "--json"])?)?;
+/// `rdmatop probes --json` with more options.
+pub fn probes(args: &[&str]) -> Result<Value> {
+    let mut child = Child::spawn(command(&["probes", "--json"])?.args(args))?;
     child.succeed(ATTACH + END)?;
     Ok(serde_json::from_str(&child.out.text())?)
 }

@@ -52,6 +52,34 @@ impl Snapshot {
         self.value["health"]["lost_events"].as_u64()
     }
 
+    /// How many runs of a data path program the kernel has skipped (`health.losses`, `missed`). Linux before 6.7
+    /// does not count them.
+    pub fn skipped(&self) -> u64 {
+        let losses = self.value["health"]["losses"].as_array();
+        let missed = losses
+            .into_iter()
+            .flatten()
+            .find(|loss| loss["where"] == "missed");
+        missed.and_then(|loss| loss["count"].as_u64()).unwrap_or(0)
+    }
+
+    /// How the data path is entered: `kprobe` or `fentry`.
+    pub fn datapath(&self) -> Option<&str> {
+        self.value["health"]["ebpf"]["datapath"].as_str()
+    }
+
+    /// The rows of the kernel consumer `name`, which has its brackets.
+    pub fn kernel_qps(&self, name: &str) -> Vec<Row<'_>> {
+        let own = |row: &Row<'_>| row.field("comm") == name && row.is("kernel");
+        self.qps().filter(own).collect()
+    }
+
+    /// The kernel consumer `name`, which has its brackets.
+    pub fn kernel_process(&self, name: &str) -> Result<Row<'_>> {
+        self.find("processes", |row| row["comm"] == name && row["kernel"] == true)
+            .with_context(|| format!("no row for {name} in {}", self.value["processes"]))
+    }
+
     fn rows(&self, table: &str) -> impl Iterator<Item = Row<'_>> {
         self.value[table].as_array().into_iter().flatten().map(Row)
     }
@@ -108,6 +136,16 @@ impl<'a> Row<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_kernel_skipped_is_among_the_losses() {
+        let text = r#"{"health":{"losses":[{"where":"ring","count":9},{"where":"missed","count":2}]}}"#;
+        assert_eq!(Snapshot::parse(text).unwrap().skipped(), 2);
+        assert_eq!(
+            Snapshot::parse(r#"{"health":{"losses":[]}}"#).unwrap().skipped(),
+            0
+        );
+    }
 
     #[test]
     fn a_null_counter_is_unknown_and_an_unnamed_status_is_zero() {

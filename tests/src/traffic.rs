@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::child::Child;
 
 /// None of them takes longer, even under emulation with another guest beside it.
-pub const LIMIT: Duration = Duration::from_mins(2);
+pub const LIMIT: Duration = Duration::from_mins(5);
 
 /// A traffic program that runs.
 #[derive(Debug)]

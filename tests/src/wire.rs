@@ -7,7 +7,7 @@ use std::{fs, process::Command};
 
 use anyhow::Result;
 
-use crate::child::output;
+use crate::{child::output, lab};
 
 /// The passive end: device `rxb` on `vb`, 10.78.0.2.
 pub const SERVER: &str = "rxb";
@@ -53,6 +53,9 @@ impl Wire {
             rdma link add rxa type rxe netdev va
             rdma link add rxb type rxe netdev vb",
         )?;
+        for device in [CLIENT, SERVER] {
+            lab::await_gid(device)?;
+        }
         Ok(wire)
     }
 

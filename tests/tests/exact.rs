@@ -7,73 +7,22 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rdmatop_tests::{
+    case::{Case, one_sided, ping_pong, two_sided},
     lab::{self, DEVICE, Lab},
-    perftest::{self, Accounts, Perftest},
+    perftest::{self, Perftest},
     rdmatop::{Trace, Window},
-    snapshot::{Row, Snapshot},
     table::Table,
     traffic::{self, Traffic, id, number},
     wire::{self, Wire},
 };
 
-/// Enough for some pairs under emulation with tracing on.
-const WINDOW: u64 = 40;
 /// A receive completion of UD counts the 40 bytes of GRH, in the kernel and so in rdmatop.
 const GRH: u64 = 40;
 /// How long a receiver is stopped.
 const STOPPED: Duration = Duration::from_secs(3);
 
-/// What one side of a pair has to show per QP.
-#[derive(Clone, Copy, Default)]
-struct Expect {
-    tx: u64,
-    rx: u64,
-    size: u64,
-    rx_extra: u64,
-    opcode: Option<&'static str>,
-    completions: Option<u64>,
-}
-
-struct Case {
-    name: &'static str,
-    pair: Perftest,
-    client: Expect,
-    server: Expect,
-}
-
-/// A pair whose client posts `n` requests of `opcode`; a passive side that gets no completions.
-fn one_sided(name: &'static str, pair: Perftest, n: u64, size: u64, opcode: &'static str) -> Case {
-    let client = Expect {
-        tx: n,
-        size,
-        opcode: Some(opcode),
-        ..Expect::default()
-    };
-    Case {
-        name,
-        pair: pair.iterations(n).size(size),
-        client,
-        server: Expect {
-            size,
-            ..Expect::default()
-        },
-    }
-}
-
-/// A pair whose server receives what the client sends.
-fn two_sided(name: &'static str, pair: Perftest, n: u64, size: u64) -> Case {
-    let mut case = one_sided(name, pair, n, size, "send");
-    case.server = Expect {
-        rx: n,
-        size,
-        completions: Some(n),
-        ..Expect::default()
-    };
-    case
-}
-
 fn run(lab: &Lab, title: &str, cases: &[Case]) -> Result<()> {
-    let window = Window::open(WINDOW, &[])?;
+    let window = Window::open(&[])?;
     let duplicates = lab::hw_counter(DEVICE, "duplicate_request")?;
     let naks = lab::hw_counter(DEVICE, "rcvd_rnr_err")?;
     let mut all = Vec::new();
@@ -86,7 +35,7 @@ fn run(lab: &Lab, title: &str, cases: &[Case]) -> Result<()> {
     let sample = window.close()?;
     let mut table = Table::default();
     for (case, accounts) in cases.iter().zip(&all) {
-        check(&mut table, &sample, case, accounts)?;
+        case.compare(&mut table, &sample, accounts, 0)?;
     }
     let naks = lab::hw_counter(DEVICE, "rcvd_rnr_err")?
         .zip(naks)
@@ -105,79 +54,8 @@ fn run(lab: &Lab, title: &str, cases: &[Case]) -> Result<()> {
         }
     }
     table.equal("all", "lost_events", 0, sample.lost());
-    table.check(&format!("{title}, Linux {}", lab.release));
+    table.check(lab, title);
     Ok(())
-}
-
-fn check(table: &mut Table, sample: &Snapshot, case: &Case, accounts: &Accounts) -> Result<()> {
-    for (side, account, expect) in [
-        ("client", &accounts.client, case.client),
-        ("server", &accounts.server, case.server),
-    ] {
-        let process = sample.process(account.pid)?;
-        for &qpn in &account.qpns {
-            let qp = sample.qp(account.pid, qpn)?;
-            check_row(table, &format!("{} {side} QP {qpn}", case.name), qp, expect, 1);
-            table.rule(
-                case.name,
-                "exited",
-                "true",
-                Some(u64::from(qp.is("exited"))),
-                qp.is("exited"),
-            );
-            table.rule(
-                case.name,
-                "since_attach",
-                "false",
-                Some(u64::from(qp.is("since_attach"))),
-                qp.field("since_attach") == false,
-            );
-            assert_eq!(qp.source("tx_wr"), Some("ebpf"), "{qp:?}");
-        }
-        if account.qpns.len() > 1 {
-            check_row(
-                table,
-                &format!("{} {side} process", case.name),
-                process,
-                expect,
-                account.qpns.len() as u64,
-            );
-        }
-    }
-    Ok(())
-}
-
-fn check_row(table: &mut Table, name: &str, row: Row<'_>, expect: Expect, times: u64) {
-    table.equal(name, "tx_wr", expect.tx * times, row.total("tx_wr"));
-    table.equal(name, "tx_wr_posted", expect.tx * times, row.total("tx_wr_posted"));
-    table.equal(
-        name,
-        "tx_bytes",
-        expect.tx * expect.size * times,
-        row.total("tx_bytes"),
-    );
-    table.equal(name, "rx_wr", expect.rx * times, row.total("rx_wr"));
-    table.equal(
-        name,
-        "rx_bytes",
-        expect.rx * (expect.size + expect.rx_extra) * times,
-        row.total("rx_bytes"),
-    );
-    if let Some(completions) = expect.completions {
-        table.equal(name, "completions", completions * times, row.total("completions"));
-    }
-    table.equal(name, "completion_errors", 0, row.total("completion_errors"));
-    table.equal(name, "opcodes", u64::from(expect.opcode.is_some()), row.opcodes());
-    if let Some(opcode) = expect.opcode {
-        let (wr, bytes) = row.opcode(opcode).unzip();
-        table.equal(name, &format!("{opcode} wr"), expect.tx * times, wr);
-        table.equal(
-            name,
-            &format!("{opcode} bytes"),
-            expect.tx * expect.size * times,
-            bytes,
-        );
-    }
 }
 
 #[test]
@@ -195,15 +73,6 @@ fn every_kind_of_request_is_counted_exactly() -> Result<()> {
         1024,
     );
     ud.server.rx_extra = GRH;
-    let mut lat = two_sided("send_lat", Perftest::new("ib_send_lat"), 1000, 64);
-    let both = Expect {
-        tx: 1000,
-        rx: 1000,
-        size: 64,
-        opcode: Some("send"),
-        ..Expect::default()
-    };
-    (lat.client, lat.server) = (both, both);
     run(
         &lab,
         "Kinds of requests",
@@ -219,7 +88,7 @@ fn every_kind_of_request_is_counted_exactly() -> Result<()> {
                 "atomic_fetch_add",
             ),
             ud,
-            lat,
+            ping_pong("send_lat", Perftest::new("ib_send_lat"), 1000, 64),
         ],
     )
 }
@@ -259,15 +128,15 @@ fn two_pairs_at_once_are_told_apart() -> Result<()> {
         two_sided("first", Perftest::new("ib_send_bw"), 3000, 1024),
         one_sided("second", Perftest::new("ib_write_bw"), 2000, 2048, "rdma_write"),
     ];
-    let window = Window::open(WINDOW, &[])?;
+    let window = Window::open(&[])?;
     let started: Result<Vec<_>> = cases.iter().map(|case| case.pair.start()).collect();
     let all: Result<Vec<_>> = started?.into_iter().map(perftest::Pair::finish).collect();
     let sample = window.close()?;
     let mut table = Table::default();
     for (case, accounts) in cases.iter().zip(&all?) {
-        check(&mut table, &sample, case, accounts)?;
+        case.compare(&mut table, &sample, accounts, 0)?;
     }
-    table.check(&format!("Two pairs at once, Linux {}", lab.release));
+    table.check(&lab, "Two pairs at once");
     Ok(())
 }
 
@@ -283,7 +152,7 @@ fn attached_mid_way_it_counts_what_came_after() -> Result<()> {
             &["--before", "300", "--count", "500", "--size", "64", "--op", op],
         )?;
         let ready = posts.ready()?;
-        let window = Window::open(20, &[])?;
+        let window = Window::open(&[])?;
         let done = posts.finish()?;
         let sample = window.close()?;
         let pid = id(&ready, "pid")?;
@@ -304,7 +173,7 @@ fn attached_mid_way_it_counts_what_came_after() -> Result<()> {
             peer.total("rx_wr"),
         );
     }
-    table.check(&format!("Attached mid-way, Linux {}", lab.release));
+    table.check(&lab, "Attached mid-way");
     Ok(())
 }
 
@@ -313,7 +182,7 @@ fn latencies_agree_with_the_program_s_own_clock() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("latency") else {
         return Ok(());
     };
-    let window = Window::open(20, &[])?;
+    let window = Window::open(&[])?;
     let done = traffic::run("timed-posts", &["--count", "1000", "--op", "write"])?;
     let sample = window.close()?;
     let qp = sample.qp(id(&done, "pid")?, id(&done, "qpn")?)?;
@@ -323,19 +192,28 @@ fn latencies_agree_with_the_program_s_own_clock() -> Result<()> {
     let (count, early) = (seen["count"].as_u64(), seen["early"].as_u64());
     let covered = count.zip(early).map(|(count, early)| count + early);
     table.equal("write", "latency count + early", 1000, covered);
-    // The kernel's time begins after the program's and ends before it: less, and not by an order of magnitude.
+    // The kernel's time begins after the program's and ends before it. By how much less it is depends on who else
+    // wanted the CPU between the completion and the poll, which one request in a hundred can show in the mean and in
+    // the maximum, but not in the median.
     for key in ["mean_ns", "max_ns"] {
         let (ours, theirs) = (seen[key].as_u64(), number(own, key)?);
-        let ok = ours.is_some_and(|ours| ours <= theirs && ours >= theirs / 10);
-        table.rule("write", key, &format!("<= {theirs}, same order"), ours, ok);
+        let ok = ours.is_some_and(|ours| ours > 0 && ours <= theirs);
+        table.rule("write", key, &format!("<= {theirs}"), ours, ok);
     }
+    let (ours, theirs) = (seen["p50_ns"].as_u64(), number(own, "p50_ns")?);
+    // Ours is the upper edge of its bucket: the median itself is more than half of that.
+    let ok = ours.is_some_and(|ours| ours / 2 <= theirs && ours >= theirs / 4);
+    table.rule(
+        "write",
+        "p50_ns",
+        &format!("{}..={}", theirs / 4, 2 * theirs),
+        ours,
+        ok,
+    );
     let buckets = seen["buckets"].as_array().context("no buckets")?;
     let sum: Option<u64> = buckets.iter().map(serde_json::Value::as_u64).sum();
     table.equal("write", "sum of buckets", count.unwrap_or(0), sum);
-    table.check(&format!(
-        "Post to completion against clock_gettime, Linux {}",
-        lab.release
-    ));
+    table.check(&lab, "Post to completion against clock_gettime");
     Ok(())
 }
 
@@ -345,7 +223,7 @@ fn a_stopped_receiver_shows_as_rnr_waits_and_loses_no_count() -> Result<()> {
         return Ok(());
     };
     let n = 20_000;
-    let window = Window::open(60, &[])?;
+    let window = Window::open(&[])?;
     let naks = lab::hw_counter(DEVICE, "rcvd_rnr_err")?.context("no rcvd_rnr_err")?;
     let pair = perftest::with_stopped_receiver(n, 1024, STOPPED)?;
     let accounts = pair.finish()?;
@@ -370,7 +248,7 @@ fn a_stopped_receiver_shows_as_rnr_waits_and_loses_no_count() -> Result<()> {
         again,
         again.is_some_and(|again| again > 0),
     );
-    table.check(&format!("A receiver stopped for 3 s, Linux {}", lab.release));
+    table.check(&lab, "A receiver stopped for 3 s");
     Ok(())
 }
 
@@ -381,7 +259,7 @@ fn loss_on_the_wire_shows_as_retransmissions_and_loses_no_count() -> Result<()> 
     };
     let wire = Wire::up()?;
     let n = 2000;
-    let window = Window::open(60, &[])?;
+    let window = Window::open(&[])?;
     let read = |device, name| -> Result<u64> {
         lab::hw_counter(device, name)?.with_context(|| format!("{device} has no {name}"))
     };
@@ -416,7 +294,7 @@ fn loss_on_the_wire_shows_as_retransmissions_and_loses_no_count() -> Result<()> 
         Some(sent - arrived),
         sent > arrived,
     );
-    table.check(&format!("1 % loss on the wire, Linux {}", lab.release));
+    table.check(&lab, "1 % loss on the wire");
     Ok(())
 }
 
@@ -425,7 +303,7 @@ fn a_dead_peer_ends_in_one_retry_error_and_flushes_that_add_up() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("dead peer") else {
         return Ok(());
     };
-    let window = Window::open(60, &[])?;
+    let window = Window::open(&[])?;
     let pair = perftest::with_killed_server()?;
     let (_, qpns) = pair.qpns();
     let sample = window.close()?;
@@ -455,7 +333,7 @@ fn a_dead_peer_ends_in_one_retry_error_and_flushes_that_add_up() -> Result<()> {
         posted,
         qp.total("completions"),
     );
-    table.check(&format!("A peer killed, Linux {}", lab.release));
+    table.check(&lab, "A peer killed");
     Ok(())
 }
 

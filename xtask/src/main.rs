@@ -10,6 +10,7 @@ mod bench;
 mod demo;
 mod ebpf;
 mod ebpf_toolchain;
+mod equality;
 mod lab;
 mod paths;
 mod screens;

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::{
-    ebpf,
+    ebpf, equality,
     lab::kernel,
     paths,
     setup::{self, SetupArgs},
@@ -39,8 +39,10 @@ pub(crate) struct TestArgs {
     filter: Option<String>,
 }
 
-/// The kernel on which the tests' own traffic programs are tested.
-const HARNESS_KERNEL: &str = "6.12";
+/// The kernel on which that is tested which does not depend on the kernel.
+const ONE_KERNEL: &str = "6.12";
+/// Test executables for which one kernel is enough: the tests' own traffic programs, and floods of events.
+const ON_ONE_KERNEL: [&str; 2] = ["traffic-", "flood-"];
 
 /// Counts of one part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,6 +93,7 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
     }
     if !args.no_lab {
         let binaries = lab_binaries()?;
+        equality::begin()?;
         for series in kernel::ALL {
             if !args.kernel.is_empty() && !args.kernel.iter().any(|name| name == series.name) {
                 continue;
@@ -108,6 +111,7 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
             bail!("no kernel {unknown} in the lab; there are 5.10, 6.1, 6.12 and 7.2");
         }
     }
+    equality::finish()?;
     let mut all = Tally::default();
     println!(
         "\n{:24} {:>7} {:>7} {:>8} {:>8}",
@@ -220,14 +224,13 @@ fn on_kernel(kernel: &str, binaries: &[PathBuf], args: &TestArgs) -> Result<Tall
     // One after another, one test at a time: the kernel's state is everybody's. A binary that fails does not keep
     // the next from running.
     let mut script = String::from("bad=0\n");
-    // What holds the traffic programs to the kernel's own counters tests our tests: once is enough, unless asked for.
-    let all = kernel == HARNESS_KERNEL || !args.kernel.is_empty();
-    let is_harness = |binary: &PathBuf| {
-        binary
-            .file_name()
-            .is_some_and(|name| name.to_string_lossy().starts_with("traffic-"))
+    // Unless a kernel was asked for.
+    let all = kernel == ONE_KERNEL || !args.kernel.is_empty();
+    let once = |binary: &PathBuf| {
+        let name = binary.file_name().unwrap_or_default().to_string_lossy();
+        ON_ONE_KERNEL.iter().any(|prefix| name.starts_with(prefix))
     };
-    for binary in binaries.iter().filter(|binary| all || !is_harness(binary)) {
+    for binary in binaries.iter().filter(|binary| all || !once(binary)) {
         let filter = args.filter.as_deref().unwrap_or_default();
         let _ = writeln!(
             script,

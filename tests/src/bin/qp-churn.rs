@@ -1,9 +1,11 @@
 //! Makes and destroys QPs as fast as it can: create, INIT, RTR, RTS, destroy.
 //!
-//! `qp-churn [--device rxe0] [--count 1000] [--threads 1] [--fifo] [--wait]`
-//! COUNT is the number of QPs of all threads together. `--fifo` runs the threads under `SCHED_FIFO`, which leaves
+//! `qp-churn [--device rxe0] [--count 1000] [--laps 1] [--threads 1] [--fifo] [--wait]`
+//! COUNT is the number of QPs of all threads together. With LAPS above 1 a QP goes back to RESET and up to RTS again
+//! before its end: many events without the price of a create. `--fifo` runs the threads under `SCHED_FIFO`, which leaves
 //! a reader on the same CPU no time; `--wait` starts only when a line (or the end) comes on stdin.
-//! Prints `{"created":..,"modified":..,"destroyed":..,"events":..,"elapsed_ns":..}`: what was really done.
+//! Prints `{"pid":..,"created":..,"modified":..,"destroyed":..,"events":..,"laps":..,"cqs":..,"elapsed_ns":..}`: what
+//! was really done; each thread makes and destroys a CQ besides.
 
 use std::{
     io,
@@ -15,7 +17,7 @@ use std::{
 use anyhow::{Context as _, Result, anyhow};
 use rdmatop_tests::{
     args::{Args, report},
-    verbs::{Context, Cq, IPV4_GID, Pd, Qp, unlimit_memlock},
+    verbs::{Context, Cq, IPV4_GID, Pd, Qp, State, unlimit_memlock},
 };
 use serde_json::json;
 
@@ -30,6 +32,7 @@ fn main() -> Result<()> {
     let mut args = Args::from_env();
     let device: String = args.value("--device", "rxe0".into())?;
     let count: u64 = args.value("--count", 1000)?;
+    let laps: u64 = args.value("--laps", 1)?;
     let threads: u64 = args.value("--threads", 1)?;
     let fifo = args.flag("--fifo");
     let wait = args.flag("--wait");
@@ -47,7 +50,7 @@ fn main() -> Result<()> {
             let (context, barrier) = (context.clone(), barrier.clone());
             thread::spawn(move || {
                 barrier.wait();
-                churn(&context, share, fifo)
+                churn(&context, share, laps, fifo)
             })
         })
         .collect();
@@ -67,11 +70,13 @@ fn main() -> Result<()> {
         "modified": all.modified,
         "destroyed": all.destroyed,
         "events": all.created + all.modified + all.destroyed,
+        "laps": laps,
+        "cqs": threads,
         "elapsed_ns": u64::try_from(elapsed.as_nanos())?,
     }))
 }
 
-fn churn(context: &Arc<Context>, count: u64, fifo: bool) -> Result<Done> {
+fn churn(context: &Arc<Context>, count: u64, laps: u64, fifo: bool) -> Result<Done> {
     let pd = Pd::new(context)?;
     let cq = Cq::new(context, 16)?;
     let gid = context.gid(IPV4_GID)?;
@@ -82,10 +87,16 @@ fn churn(context: &Arc<Context>, count: u64, fifo: bool) -> Result<Done> {
     for _ in 0..count {
         let qp = Qp::new(&pd, &cq, 1)?;
         done.created += 1;
-        qp.to_init()?;
-        qp.to_rtr_at(qp.qpn(), &gid)?;
-        qp.to_rts(7)?;
-        done.modified += 3;
+        for lap in 0..laps {
+            if lap > 0 {
+                qp.to_state(State::Reset)?;
+                done.modified += 1;
+            }
+            qp.to_init()?;
+            qp.to_rtr_at(qp.qpn(), &gid)?;
+            qp.to_rts(7)?;
+            done.modified += 3;
+        }
         drop(qp);
         done.destroyed += 1;
     }

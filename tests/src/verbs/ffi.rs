@@ -33,6 +33,7 @@ unsafe extern "C" {
     pub(super) fn shim_alloc_pd(context: *mut IbvContext) -> *mut IbvPd;
     pub(super) fn shim_dealloc_pd(pd: *mut IbvPd) -> c_int;
     pub(super) fn shim_create_cq(context: *mut IbvContext, cqe: c_int, err: *mut c_int) -> *mut IbvCq;
+    pub(super) fn shim_cq_capacity(cq: *mut IbvCq) -> c_int;
     pub(super) fn shim_destroy_cq(cq: *mut IbvCq) -> c_int;
     pub(super) fn shim_reg_mr(pd: *mut IbvPd, addr: *mut c_void, len: usize, err: *mut c_int) -> *mut IbvMr;
     pub(super) fn shim_dereg_mr(mr: *mut IbvMr) -> c_int;

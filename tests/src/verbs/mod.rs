@@ -33,6 +33,8 @@ pub enum State {
     Err = 6,
 }
 
+/// `IBV_EVENT_CQ_ERR`.
+pub const EVENT_CQ_ERR: u32 = 0;
 /// `IBV_EVENT_SQ_DRAINED`.
 pub const EVENT_SQ_DRAINED: u32 = 5;
 
@@ -148,6 +150,13 @@ impl Cq {
             raw: made(raw, err)?,
             _context: context.clone(),
         }))
+    }
+
+    /// CQEs that it holds: as many as asked for, or more.
+    pub fn capacity(&self) -> io::Result<u64> {
+        // SAFETY: `raw` is a live CQ.
+        let cqe = check(unsafe { ffi::shim_cq_capacity(self.raw.as_ptr()) })?;
+        u64::try_from(cqe).map_err(io::Error::other)
     }
 
     /// One completion, `None` when the queue is empty.

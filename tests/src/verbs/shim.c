@@ -65,6 +65,8 @@ struct ibv_cq *shim_create_cq(struct ibv_context *context, int cqe, int *err)
 	return cq;
 }
 
+int shim_cq_capacity(struct ibv_cq *cq) { return cq->cqe; }
+
 int shim_destroy_cq(struct ibv_cq *cq) { return negative(ibv_destroy_cq(cq)); }
 
 struct ibv_mr *shim_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int *err)

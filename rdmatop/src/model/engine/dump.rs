@@ -121,9 +121,11 @@ impl Engine {
         let had_process = qp.owner.process.is_some();
         let born_ns = qp.born_ns.unwrap_or(began_ns);
         if let Some(name) = &reading.kern_name {
-            // A record holds the start of the name only; the dump's is whole.
+            // A record holds the start of the name only; the dump's is whole. But rdma_cm makes QPs for its callers,
+            // whose name only a record has.
+            let better = name != "rdma_cm" || !qp.owner.kernel || qp.owner.comm.is_none();
             let name = self.names.kernel(name.as_bytes());
-            if qp.owner.comm.as_ref() != Some(&name) {
+            if better && qp.owner.comm.as_ref() != Some(&name) {
                 let owner = self.processes.of(
                     Owner {
                         comm: Some(name),

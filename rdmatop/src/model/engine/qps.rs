@@ -67,6 +67,22 @@ impl Qps {
             .get(&key)
             .or_else(|| self.by_key.get(&nowhere))
             .copied()
+            .or_else(|| self.live_special(key))
+    }
+
+    /// QP 0 or QP 1 where one side does not know the port: slots and records tell none, a dump does.
+    fn live_special(&self, key: Key) -> Option<u64> {
+        if key.qpn > 1 {
+            return None;
+        }
+        let at = |port| self.by_key.get(&Key { port, ..key }).copied();
+        if key.port == 0 {
+            // Of two ports it could be either's.
+            let mut found = (1..=u32::from(u8::MAX)).filter_map(at);
+            return found.next().filter(|_| found.next().is_none());
+        }
+        let qp = self.all.get(&at(0)?)?;
+        qp.port.is_none_or(|port| port == key.port).then_some(qp.uid)
     }
 
     /// When the last QP of this number ended, if that is not long ago.
@@ -103,20 +119,22 @@ impl Qps {
             let in_time = qp
                 .ended_ns
                 .is_none_or(|ended| ts_ns <= ended.saturating_add(INVERSION_NS));
-            if qp.is_younger_than(ts_ns) {
-                // Told of late: the address has had another tenant since.
-                let before = key.and_then(|key| self.by_birth.get(&(object, key.qpn)));
-                if let Some(before) = before.and_then(|uid| self.all.get(uid))
-                    && !before.is_younger_than(ts_ns)
-                    && before
-                        .ended_ns
-                        .is_none_or(|ended| ts_ns <= ended.saturating_add(INVERSION_NS))
-                {
-                    return Some(before.uid);
-                }
-            } else if same_number && in_time {
+            let younger = qp.is_younger_than(ts_ns);
+            if !younger && same_number && in_time {
                 return Some(uid);
-            } else {
+            }
+            // Told of late: the address has had another tenant since. A destroy is told of when it returns, after it
+            // has freed the QP.
+            let before = key.and_then(|key| self.by_birth.get(&(object, key.qpn)));
+            if let Some(before) = before.and_then(|uid| self.all.get(uid))
+                && !before.is_younger_than(ts_ns)
+                && before
+                    .ended_ns
+                    .is_none_or(|ended| ts_ns <= ended.saturating_add(INVERSION_NS))
+            {
+                return Some(before.uid);
+            }
+            if !younger {
                 // The address has another tenant by now.
                 self.end(uid, ts_ns, processes);
             }

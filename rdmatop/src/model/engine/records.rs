@@ -135,7 +135,9 @@ impl Engine {
     /// The QP a record is about, made when it is new.
     fn qp_of(&mut self, record: &QpRecord, kind: EventKind, now: Now) -> Option<u64> {
         let prefix = &record.prefix;
-        let ts_ns = prefix.ts_ns;
+        // When the call began: the QP was there then. At its return a destroyed one's address can be another's, who
+        // is told of first.
+        let ts_ns = prefix.ts_ns.saturating_sub(prefix.duration_ns);
         let port = known8(record.port).filter(|port| *port > 0).map(u32::from);
         // A known object says which device it is on, even when that device is gone by now.
         let known_device = match kind {

@@ -30,6 +30,45 @@ fn the_first_dump_fills_the_table() {
 }
 
 #[test]
+fn a_slot_of_qp_1_is_that_of_the_dump_although_it_tells_no_port() {
+    let mut host = Host::new();
+    let t = host.now;
+    let gsi = |port| {
+        let mut gsi = dumped(1, None, 3);
+        gsi.port = Some(port);
+        gsi.kern_name = Some("ib_core".into());
+        gsi
+    };
+    host.dump(t, vec![gsi(1)]);
+    host.sweep(&[slot(t, 0xa0, 1, 10)]);
+    host.pass(SECOND).dump(t + SECOND, vec![gsi(1)]);
+    let row = host.only_qp();
+    assert_eq!(row.comm.as_deref(), Some("[ib_core]"));
+    assert_eq!(row.traffic.tx_wr.unwrap().total, 10);
+    assert!(!row.exited);
+    // Each port has a QP 1 of its own.
+    host.pass(SECOND).dump(t + 2 * SECOND, vec![gsi(1), gsi(2)]);
+    assert_eq!(host.tick().qps.len(), 2);
+}
+
+#[test]
+fn the_name_of_a_consumer_whose_qp_rdma_cm_made_is_that_of_the_record() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(record(kernel(prefix(kind::QP_CREATE, t, 0xa0), "nvme_rdma"), 17));
+    let mut reading = dumped(17, None, 3);
+    reading.kern_name = Some("rdma_cm".into());
+    host.pass(SECOND).dump(t + SECOND, vec![reading.clone()]);
+    assert_eq!(host.only_qp().comm.as_deref(), Some("[nvme_rdma]"));
+    // What no record told of has rdma_cm's.
+    reading.qpn = 18;
+    host.dump(t + SECOND + 1, vec![reading]);
+    let snapshot = host.tick();
+    let other = snapshot.qps.iter().find(|row| row.qpn == 18).unwrap();
+    assert_eq!(other.comm.as_deref(), Some("[rdma_cm]"));
+}
+
+#[test]
 fn a_dump_that_is_older_than_an_event_does_not_undo_it() {
     let mut host = Host::new();
     let t = host.now;

@@ -159,6 +159,25 @@ fn a_reused_address_is_another_qp() {
 }
 
 #[test]
+fn a_destroy_told_of_after_the_next_tenant_of_the_address_ends_its_own_qp() {
+    // The QP is freed inside the call. A busy CPU may return from it long after another has made the next QP there.
+    for begun in [5 * MS, 60 * MS] {
+        let mut host = Host::new();
+        let t = host.now;
+        let first = host.qp(create(t, 0xa0, 17)).qp_uid;
+        let next = host.qp(create(t + 100 * MS, 0xa0, 18)).qp_uid;
+        host.qp(modify(t + 101 * MS, 0xa0, 18, 1));
+        let mut late = destroy(t + 160 * MS, 0xa0, 17);
+        late.prefix.duration_ns = 60 * MS + begun;
+        assert_eq!(host.qp(late).qp_uid, first);
+        assert_eq!(host.qp(modify(t + 161 * MS, 0xa0, 18, 2)).qp_uid, next);
+        let snapshot = host.tick();
+        let rows: Vec<_> = snapshot.qps.iter().map(|r| (r.qpn, r.exited)).collect();
+        assert_eq!(rows, [(17, true), (18, false)], "begun {begun} ns before");
+    }
+}
+
+#[test]
 fn a_reused_address_with_a_lost_create_is_another_qp() {
     let mut host = Host::new();
     let t = host.now;

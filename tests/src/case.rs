@@ -1,0 +1,169 @@
+//! A perftest pair and what each side's rows must say of it.
+
+use anyhow::{Result, ensure};
+
+use crate::{
+    perftest::{Accounts, Perftest},
+    snapshot::{Row, Snapshot},
+    table::Table,
+};
+
+/// What one side of a pair has to show per QP.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Expect {
+    /// Send WRs.
+    pub tx: u64,
+    /// Receive WRs completed.
+    pub rx: u64,
+    /// Bytes of a message.
+    pub size: u64,
+    /// Bytes that each receive counts besides.
+    pub rx_extra: u64,
+    /// The only opcode.
+    pub opcode: Option<&'static str>,
+    /// CQEs, where they are known.
+    pub completions: Option<u64>,
+    /// Calls of `ibv_post_send`, where they are known.
+    pub doorbells: Option<u64>,
+    /// Receives come from a shared receive queue.
+    pub srq: bool,
+}
+
+/// A pair and what its sides have to show.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// In tables.
+    pub name: &'static str,
+    /// The pair.
+    pub pair: Perftest,
+    /// The active side.
+    pub client: Expect,
+    /// The passive side.
+    pub server: Expect,
+}
+
+/// A pair whose client posts `n` requests of `opcode`; a passive side that gets no completions.
+pub fn one_sided(name: &'static str, pair: Perftest, n: u64, size: u64, opcode: &'static str) -> Case {
+    let client = Expect {
+        tx: n,
+        size,
+        opcode: Some(opcode),
+        ..Expect::default()
+    };
+    Case {
+        name,
+        pair: pair.iterations(n).size(size),
+        client,
+        server: Expect {
+            size,
+            ..Expect::default()
+        },
+    }
+}
+
+/// A pair whose server receives what the client sends.
+pub fn two_sided(name: &'static str, pair: Perftest, n: u64, size: u64) -> Case {
+    let mut case = one_sided(name, pair, n, size, "send");
+    case.server = Expect {
+        rx: n,
+        size,
+        completions: Some(n),
+        ..Expect::default()
+    };
+    case
+}
+
+/// A pair whose sides send to each other in turn.
+pub fn ping_pong(name: &'static str, pair: Perftest, n: u64, size: u64) -> Case {
+    let mut case = two_sided(name, pair, n, size);
+    let both = Expect {
+        tx: n,
+        rx: n,
+        size,
+        opcode: Some("send"),
+        ..Expect::default()
+    };
+    (case.client, case.server) = (both, both);
+    case
+}
+
+impl Case {
+    /// Compares every QP of both sides, and each process, with what perftest says that it did. `skipped`: how many
+    /// runs of a program the kernel has left out, see [`Table::equal_unless_skipped`].
+    pub fn compare(
+        &self,
+        table: &mut Table,
+        sample: &Snapshot,
+        accounts: &Accounts,
+        skipped: u64,
+    ) -> Result<()> {
+        for (side, account, expect) in [
+            ("client", &accounts.client, self.client),
+            ("server", &accounts.server, self.server),
+        ] {
+            let process = sample.process(account.pid)?;
+            let count = account.qpns.len() as u64;
+            for (number, &qpn) in (1..).zip(&account.qpns) {
+                let qp = sample.qp(account.pid, qpn)?;
+                let name = if count == 1 {
+                    format!("{} {side}", self.name)
+                } else {
+                    format!("{} {side}, QP {number}", self.name)
+                };
+                compare_row(table, &name, qp, expect, 1, skipped);
+                for (key, wanted) in [("exited", true), ("since_attach", false)] {
+                    let ok = qp.field(key) == wanted;
+                    table.rule(&name, key, &wanted.to_string(), Some(u64::from(qp.is(key))), ok);
+                }
+                ensure!(qp.source("tx_wr") == Some("ebpf"), "{qp:?}");
+            }
+            if count > 1 {
+                let name = format!("{} {side}, process", self.name);
+                compare_row(table, &name, process, expect, count, skipped);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn compare_row(table: &mut Table, name: &str, row: Row<'_>, expect: Expect, times: u64, skipped: u64) {
+    let tx = expect.tx * times;
+    // Distances of the rings' indices.
+    for (counter, expected) in [
+        ("tx_wr", tx),
+        ("tx_wr_posted", tx),
+        ("tx_bytes", tx * expect.size),
+    ] {
+        table.equal(name, counter, expected, row.total(counter));
+    }
+    table.equal(name, "opcodes", u64::from(expect.opcode.is_some()), row.opcodes());
+    if let Some(opcode) = expect.opcode {
+        let (wr, bytes) = row.opcode(opcode).unzip();
+        table.equal(name, &format!("{opcode} wr"), tx, wr);
+        table.equal(name, &format!("{opcode} bytes"), tx * expect.size, bytes);
+    }
+    let posted = row.total("rx_wr_posted");
+    if expect.srq {
+        // A shared queue's receives belong to no QP: unknown, and not 0.
+        let null = row.field("rx_wr_posted").is_null();
+        table.rule(name, "rx_wr_posted", "null", posted, null);
+    } else {
+        // perftest posts as many as it will receive.
+        table.equal(name, "rx_wr_posted", expect.rx * times, posted);
+    }
+    if let Some(doorbells) = expect.doorbells {
+        let got = row.total("doorbells");
+        table.equal_unless_skipped(name, "doorbells", doorbells * times, got, skipped);
+    }
+    // Counted from CQEs.
+    let size = expect.size + expect.rx_extra;
+    let rx = expect.rx * times;
+    table.equal_unless_skipped(name, "rx_wr", rx, row.total("rx_wr"), skipped);
+    table.equal_unless_skipped(name, "rx_bytes", rx * size, row.total("rx_bytes"), skipped * size);
+    if let Some(completions) = expect.completions {
+        let got = row.total("completions");
+        table.equal_unless_skipped(name, "completions", completions * times, got, skipped);
+    }
+    table.equal(name, "completion_errors", 0, row.total("completion_errors"));
+    table.equal(name, "cq_overflows", 0, row.total("cq_overflows"));
+}

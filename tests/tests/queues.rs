@@ -1,0 +1,243 @@
+//! Queues in unusual shape: shared, full, older than rdmatop, or entered by another kind of program.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use rdmatop_tests::{
+    case::{Case, one_sided, ping_pong, two_sided},
+    lab::Lab,
+    perftest::Perftest,
+    rdmatop::{self, Window},
+    snapshot::Snapshot,
+    table::Table,
+    traffic::{self, Traffic, id, number},
+};
+
+/// Opens a window, runs the pairs one after another and compares them under `prefix`.
+fn compare(table: &mut Table, prefix: &str, args: &[&str], cases: &[Case]) -> Result<Snapshot> {
+    let window = Window::open(args)?;
+    let mut all = Vec::new();
+    for case in cases {
+        all.push(
+            case.pair
+                .run()
+                .with_context(|| format!("{prefix}{}", case.name))?,
+        );
+    }
+    let sample = window.close()?;
+    let skipped = sample.skipped();
+    for (case, accounts) in cases.iter().zip(&all) {
+        case.compare(table, &sample, accounts, skipped)?;
+    }
+    table.equal("all", "lost_events", 0, sample.lost());
+    Ok(sample)
+}
+
+#[test]
+fn kprobe_and_fentry_count_the_same() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("kprobe and fentry") else {
+        return Ok(());
+    };
+    for mode in ["kprobe", "fentry"] {
+        let mut cases = [
+            two_sided("send", Perftest::new("ib_send_bw"), 1000, 4096),
+            one_sided("write", Perftest::new("ib_write_bw"), 1000, 4096, "rdma_write"),
+            two_sided(
+                "-l 10",
+                Perftest::new("ib_send_bw").args(&["-l", "10"]),
+                1000,
+                4096,
+            ),
+            ping_pong("send_lat", Perftest::new("ib_send_lat"), 1000, 64),
+        ];
+        for case in &mut cases {
+            // A post list is one doorbell.
+            case.client.doorbells = Some(if case.name == "-l 10" { 100 } else { 1000 });
+        }
+        let mut table = Table::default();
+        let sample = compare(&mut table, mode, &["--attach", mode], &cases)?;
+        assert_eq!(sample.datapath(), Some(mode), "{}", sample.value()["health"]);
+        table.check(&lab, &format!("--attach {mode}"));
+    }
+    Ok(())
+}
+
+#[test]
+fn the_verdicts_say_which_hooks_are_entered_by_fentry() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("fentry verdicts") else {
+        return Ok(());
+    };
+    let hooks = |mode: &str| -> Result<BTreeSet<String>> {
+        let told = rdmatop::probes(&["--attach", mode])?;
+        ensure!(told["ebpf"]["datapath"] == mode, "{}", told["ebpf"]);
+        let mut hooks = BTreeSet::new();
+        for probe in told["probes"].as_array().context("no probes")? {
+            if probe["verdict"] == "ok" || probe["verdict"] == "partial" {
+                hooks.insert(probe["hook"].as_str().context("no hook")?.to_owned());
+            }
+        }
+        Ok(hooks)
+    };
+    let (kprobe, fentry) = (hooks("kprobe")?, hooks("fentry")?);
+    let only = |a: &BTreeSet<String>, b: &BTreeSet<String>| a.difference(b).cloned().collect::<Vec<_>>();
+    // The doorbell, which the posting program itself pays for, and nothing else.
+    assert_eq!(only(&fentry, &kprobe), ["fentry:rxe_post_send"]);
+    assert_eq!(only(&kprobe, &fentry), ["kprobe:rxe_post_send"]);
+    Ok(())
+}
+
+#[test]
+fn receives_from_a_shared_queue_are_counted_and_their_posts_are_unknown() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("SRQ") else {
+        return Ok(());
+    };
+    let shared = |name, pair: Perftest| {
+        let mut case = two_sided(name, pair.args(&["--use-srq"]), 1000, 2048);
+        case.server.srq = true;
+        case
+    };
+    let mut table = Table::default();
+    compare(
+        &mut table,
+        "SRQ ",
+        &[],
+        &[
+            shared("SRQ", Perftest::new("ib_send_bw")),
+            shared("SRQ -q 2", Perftest::new("ib_send_bw").args(&["-q", "2"])),
+        ],
+    )?;
+    table.check(&lab, "A shared receive queue");
+    Ok(())
+}
+
+#[test]
+fn completions_that_find_the_cq_full_are_counted_apart() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("CQ overflow") else {
+        return Ok(());
+    };
+    let window = Window::open(&[])?;
+    let done = traffic::run("cq-overflow", &["--extra", "20"])?;
+    let sample = window.close()?;
+    let pid = id(&done, "pid")?;
+    let posted = number(&done, "posted")?;
+    let mut table = Table::default();
+    // What the program did, first: the CQ took no more than it holds.
+    table.equal(
+        "program",
+        "CQEs polled",
+        number(&done, "capacity")?,
+        Some(number(&done, "polled")?),
+    );
+    for (name, row) in [
+        ("QP", sample.qp(pid, id(&done, "qpn")?)?),
+        ("process", sample.process(pid)?),
+    ] {
+        table.equal(
+            name,
+            "cq_overflows",
+            number(&done, "cq_errors")?,
+            row.total("cq_overflows"),
+        );
+        table.equal(
+            name,
+            "completions",
+            number(&done, "polled")?,
+            row.total("completions"),
+        );
+        table.equal(name, "tx_wr", posted, row.total("tx_wr"));
+        table.equal(name, "tx_wr_posted", posted, row.total("tx_wr_posted"));
+        table.equal(name, "tx_bytes", number(&done, "bytes")?, row.total("tx_bytes"));
+        table.equal(name, "completion_errors", 0, row.total("completion_errors"));
+        table.equal(name, "flushes", 0, row.total("flushes"));
+        table.equal(name, "rx_wr", 0, row.total("rx_wr"));
+        table.equal(name, "retransmits", 0, row.total("retransmits"));
+    }
+    let peer = sample.qp(pid, id(&done, "peer_qpn")?)?;
+    for counter in ["tx_wr", "rx_wr", "completions", "cq_overflows"] {
+        table.equal("peer", counter, 0, peer.total(counter));
+    }
+    table.equal("all", "lost_events", 0, sample.lost());
+    table.check(&lab, "A CQ that nobody polls");
+    Ok(())
+}
+
+#[test]
+fn qps_from_before_attach_have_owner_and_counters_and_count_from_their_first_request() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("before attach") else {
+        return Ok(());
+    };
+    let idle = Traffic::start("idle-qps", &["--qps", "6", "--processes", "2"])?;
+    let ready = idle.ready()?;
+    let posts = Traffic::start("timed-posts", &["--wait", "--count", "200", "--op", "send"])?;
+    let pair = posts.ready()?;
+    let window = Window::open(&[])?;
+    let done = posts.finish()?;
+    let sample = window.close()?;
+    let mut table = Table::default();
+    let list = |key: &str| -> Result<BTreeSet<u64>> {
+        let list = ready[key].as_array().with_context(|| format!("no {key}"))?;
+        Ok(list.iter().filter_map(serde_json::Value::as_u64).collect())
+    };
+    let (pids, qpns) = (list("pids")?, list("qpns")?);
+    let rows: Vec<_> = sample
+        .qps()
+        .filter(|qp| qp.field("pid").as_u64().is_some_and(|pid| pids.contains(&pid)))
+        .collect();
+    let found: BTreeSet<u64> = rows.iter().filter_map(|qp| qp.field("qpn").as_u64()).collect();
+    assert_eq!(found, qpns, "idle QPs that were there before");
+    for qp in &rows {
+        assert_eq!(qp.field("comm"), "idle-qps");
+        assert_eq!(qp.field("state"), "RTS");
+        assert!(qp.is("since_attach") && !qp.is("exited"), "{qp:?}");
+        // They are counted, and nothing was: 0, and by whom it was counted.
+        for counter in ["tx_wr", "tx_wr_posted", "rx_wr", "completions"] {
+            table.equal("idle", counter, 0, qp.total(counter));
+            assert_eq!(qp.source(counter), Some("ebpf"), "{qp:?}");
+        }
+    }
+    let pid = id(&pair, "pid")?;
+    let (qp, peer) = (
+        sample.qp(pid, id(&pair, "qpn")?)?,
+        sample.qp(pid, id(&pair, "peer_qpn")?)?,
+    );
+    assert!(qp.is("since_attach") && peer.is("since_attach"), "{qp:?}");
+    let bytes = number(&done, "bytes")?;
+    for counter in ["tx_wr", "tx_wr_posted", "completions", "doorbells"] {
+        table.equal("first sends", counter, 200, qp.total(counter));
+    }
+    table.equal("first sends", "tx_bytes", bytes, qp.total("tx_bytes"));
+    table.equal("their receiver", "rx_wr", 200, peer.total("rx_wr"));
+    table.equal("their receiver", "rx_bytes", bytes, peer.total("rx_bytes"));
+    idle.finish()?;
+    table.check(&lab, "QPs from before attach");
+    Ok(())
+}
+
+#[test]
+fn traffic_that_runs_when_rdmatop_attaches_is_counted_from_there_without_a_gap() -> Result<()> {
+    const SIZE: u64 = 1024;
+    let Some(lab) = Lab::enter_data_path("running at attach") else {
+        return Ok(());
+    };
+    let posts = Traffic::start("steady-posts", &["--size", &SIZE.to_string()])?;
+    posts.ready()?;
+    let window = Window::open(&[])?;
+    std::thread::sleep(Duration::from_millis(500));
+    let done = posts.finish()?;
+    let sample = window.close()?;
+    let qp = sample.qp(id(&done, "pid")?, id(&done, "qpn")?)?;
+    let all = number(&done, "posted")?;
+    let mut table = Table::default();
+    let posted = qp.total("tx_wr_posted").context("no tx_wr_posted")?;
+    let fits = (1..all).contains(&posted);
+    table.rule("sender", "tx_wr_posted", &format!("1..{all}"), Some(posted), fits);
+    // What was on the queue at attach counts as posted; everything posted has finished.
+    table.equal("sender", "tx_wr", posted, qp.total("tx_wr"));
+    table.equal("sender", "tx_bytes", posted * SIZE, qp.total("tx_bytes"));
+    let (wr, bytes) = qp.opcode("rdma_write").unzip();
+    table.equal("sender", "rdma_write wr", posted, wr);
+    table.equal("sender", "rdma_write bytes", posted * SIZE, bytes);
+    assert!(qp.is("since_attach"), "{qp:?}");
+    table.check(&lab, "Running when rdmatop attaches");
+    Ok(())
+}
