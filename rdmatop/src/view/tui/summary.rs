@@ -5,6 +5,8 @@ use crate::model::input::Verdict;
 use crate::model::snapshot::Snapshot;
 use crate::model::value::Counter;
 
+use super::stuck::Stuck;
+
 /// A sum of rates of which some may be unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sum {
@@ -54,6 +56,8 @@ pub struct Summary {
     pub states: Vec<(Option<QpState>, u64)>,
     /// Live QPs.
     pub qps: u64,
+    /// Live QPs that wait for someone who has to act.
+    pub stuck: u64,
     /// Scale of the bars.
     pub scale: Scale,
     /// Probes that are on, partly on, broken, and off for a reason.
@@ -69,21 +73,17 @@ impl Summary {
         };
         for device in &snapshot.devices {
             let ports = || snapshot.ports.iter().filter(|p| p.device_uid == device.uid);
-            // A provider without byte counters (rxe before 7.2): what eBPF counted by QP stands in.
-            let from_qps = |get: fn(&crate::model::snapshot::QpRow) -> Option<&Counter>| {
-                let rates = snapshot.qps.iter().filter(|q| q.device_uid == Some(device.uid));
-                rates
-                    .filter_map(|q| get(q)?.rate)
-                    .fold(None, |sum: Option<f64>, r| Some(sum.unwrap_or(0.0) + r))
-            };
             if ports().any(|p| p.tx_bytes.is_some() || p.rx_bytes.is_some()) {
                 ports().for_each(|p| {
                     out.tx.add(p.tx_bytes.and_then(|c| c.rate));
                     out.rx.add(p.rx_bytes.and_then(|c| c.rate));
                 });
             } else {
-                out.tx.add(from_qps(|q| q.traffic.tx_bytes.as_ref()));
-                out.rx.add(from_qps(|q| q.traffic.rx_bytes.as_ref()));
+                let [tx, rx] = by_qps(snapshot, device.uid);
+                out.tx.add(tx);
+                out.rx.add(rx);
+                // Reads by a peer are sent, and its writes received, without a work request here.
+                (out.tx.partial, out.rx.partial) = (true, true);
             }
         }
         for process in snapshot.processes.iter().filter(|p| p.qps > 0) {
@@ -91,6 +91,7 @@ impl Summary {
         }
         for qp in snapshot.qps.iter().filter(|q| !q.exited) {
             out.qps += 1;
+            out.stuck += u64::from(Stuck::of(qp, snapshot.mono_ns).is_some());
             match out.states.iter_mut().find(|(state, _)| *state == qp.state) {
                 Some((_, count)) => *count += 1,
                 None => out.states.push((qp.state, 1)),
@@ -109,6 +110,28 @@ impl Summary {
         }
         out
     }
+}
+
+/// Sent and received bytes per second by what eBPF counted by QP: what stands in where a provider has no byte
+/// counters (rxe before 7.2). The bytes of an RDMA READ are asked for by a send WR, and received.
+fn by_qps(snapshot: &Snapshot, device: u64) -> [Option<f64>; 2] {
+    let mut sum: [Option<f64>; 2] = [None; 2];
+    for qp in snapshot.qps.iter().filter(|q| q.device_uid == Some(device)) {
+        let t = &qp.traffic;
+        let reads = t
+            .by_opcode
+            .iter()
+            .filter(|o| o.opcode.name().is_some_and(|n| n.starts_with("rdma_read")));
+        let read: f64 = reads.filter_map(|o| o.bytes.rate).sum();
+        let rate = |c: &Option<Counter>| c.as_ref().and_then(|c| c.rate);
+        if let Some(tx) = rate(&t.tx_bytes) {
+            *sum[0].get_or_insert(0.0) += (tx - read).max(0.0);
+        }
+        if let Some(rx) = rate(&t.rx_bytes) {
+            *sum[1].get_or_insert(0.0) += rx + read;
+        }
+    }
+    sum
 }
 
 fn scale(snapshot: &Snapshot) -> Scale {

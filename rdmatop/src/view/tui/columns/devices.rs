@@ -5,7 +5,9 @@ use crate::model::value::Counter;
 
 use super::super::format;
 use super::super::theme::Tone;
-use super::{Align, Cell, Column, Ctx, Key, RowKey, Spec, Title, Value, flow, spark, trouble};
+use super::{
+    Align, Cell, Column, Ctx, Key, RowKey, Spec, Title, Value, flow, moved, no_device, spark, trouble,
+};
 
 fn row(s: &Snapshot, at: usize) -> &PortRow {
     &s.ports[at]
@@ -98,7 +100,8 @@ pub(super) static SPEC: Spec = Spec {
             align: Align::Left,
             on: true,
             cell: |c, i, _| Cell::new(name(row(c.snapshot, i)), Tone::Strong),
-            key: None,
+            // The model's natural order: mlx5_2 before mlx5_10, rails where people expect them.
+            key: Some(|_, i| Key::Num(i as f64)),
         },
         Column {
             id: "state",
@@ -153,7 +156,7 @@ pub(super) static SPEC: Spec = Spec {
             align: Align::Left,
             on: true,
             cell: |c, i, width| bar(c, i, sent(c, i), width, Tone::Tx),
-            key: None,
+            key: Some(|c, i| Key::num(share(c, row(c.snapshot, i), sent(c, i)))),
         },
         Column {
             id: "rx",
@@ -175,7 +178,7 @@ pub(super) static SPEC: Spec = Spec {
             align: Align::Left,
             on: true,
             cell: |c, i, width| bar(c, i, received(c, i), width, Tone::Rx),
-            key: None,
+            key: Some(|c, i| Key::num(share(c, row(c.snapshot, i), received(c, i)))),
         },
         Column {
             id: "drops",
@@ -296,10 +299,9 @@ pub(super) static SPEC: Spec = Spec {
             align: Align::Left,
             on: true,
             cell: |c, i, width| spark(c, &row(c.snapshot, i).history, width),
-            key: None,
+            key: Some(|c, i| moved(&row(c.snapshot, i).history)),
         },
     ],
-    // The model's natural order: mlx5_2 before mlx5_10, rails where people expect them.
     sort: ("port", false),
     len: |c| c.snapshot.ports.len(),
     row: |c, i| {
@@ -318,5 +320,5 @@ pub(super) static SPEC: Spec = Spec {
     },
     field_names: &["dev", "netdev", "link", "driver"],
     faded: |_, _| false,
-    empty: "No RDMA device. Load its driver, or make a SoftRoCE one: rdma link add rxe0 type rxe netdev eth0",
+    empty: |c| no_device(c).unwrap_or_else(|| "No device has told of a port yet.".to_owned()),
 };

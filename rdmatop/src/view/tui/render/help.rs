@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 
 use super::super::columns::Cell;
-use super::super::keys::{self, BINDINGS, Scope};
+use super::super::keys::{self, BINDINGS};
 use super::super::layout;
 use super::super::state::{Mode, State};
 use super::super::text;
@@ -17,7 +17,7 @@ const KEYS: usize = 14;
 pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
     let mut out = Vec::new();
     let mut groups: Vec<&str> = Vec::new();
-    for binding in BINDINGS.iter().filter(|b| b.scope != Scope::Help) {
+    for binding in BINDINGS {
         if !groups.contains(&binding.group) {
             groups.push(binding.group);
         }
@@ -27,10 +27,7 @@ pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
             out.push(Cell::default());
         }
         out.push(Cell::new(group, Tone::Title));
-        for binding in BINDINGS
-            .iter()
-            .filter(|b| b.scope != Scope::Help && b.group == group)
-        {
+        for binding in BINDINGS.iter().filter(|b| b.group == group) {
             out.push(entry(&keys::names(binding), binding.about));
         }
     }
@@ -40,6 +37,7 @@ pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
         "click",
         "tab; row, again: detail; heading: sort, again: invert",
     ));
+    out.push(entry("", "the line of a note: 6 Probes; beside a list: close it"));
     out.push(entry("wheel", "scroll what is below the pointer"));
     out.push(Cell::default());
     out.push(Cell::new(

@@ -74,17 +74,17 @@ fn status(state: &State) -> String {
     parts.join("  ")
 }
 
-/// Draws headings and rows.
-pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) {
+/// Draws headings and rows. Returns how many rows were formatted: those on the screen.
+pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) -> usize {
     if layout.heading.height == 0 {
-        return;
+        return 0;
     }
     let fit = state.fit(layout.heading.width);
     headings(state, layout.heading, &fit, buf);
     let table = state.table();
     if table.order.is_empty() {
         empty(state, layout.rows, buf);
-        return;
+        return 0;
     }
     let ctx = state.ctx();
     let shown = table
@@ -93,12 +93,15 @@ pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) {
         .enumerate()
         .skip(table.offset)
         .take(usize::from(layout.rows.height));
+    let mut formatted = 0;
     for (y, (at, entry)) in (0u16..).zip(shown) {
         row(state, &ctx, layout.rows, y, *entry, &fit, buf);
+        formatted += 1;
         if at == table.cursor {
             select(buf, layout.rows, y, state.paint());
         }
     }
+    formatted
 }
 
 fn headings(state: &State, area: Rect, fit: &Fit, buf: &mut Buffer) {
@@ -185,7 +188,7 @@ fn empty(state: &State, area: Rect, buf: &mut Buffer) {
     } else if all > 0 {
         "No event of what is followed yet. o or Esc shows all events.".to_owned()
     } else {
-        state.spec().empty.to_owned()
+        (state.spec().empty)(&state.ctx())
     };
     let lines = text::wrap(&text, usize::from(area.width).saturating_sub(4).min(76));
     let top = u16::from(area.height > 3);
