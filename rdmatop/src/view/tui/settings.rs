@@ -353,4 +353,70 @@ mod tests {
         );
         assert_eq!(with(&[]), None);
     }
+
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/config.md");
+
+    #[test]
+    fn the_page_of_settings_has_every_key_with_its_default() {
+        let page = std::fs::read_to_string(PAGE).unwrap();
+        let documented: BTreeMap<&str, &str> = page
+            .lines()
+            .filter_map(|line| {
+                let mut cells = line.strip_prefix("| `")?.split(" | ");
+                Some((cells.next()?.strip_suffix('`')?, cells.next()?.trim_matches('`')))
+            })
+            .collect();
+        // What is unset leaves no trace in TOML; JSON shows it.
+        let defaults = serde_json::to_value(Settings::default()).unwrap();
+        let defaults: BTreeMap<&str, String> = defaults
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.to_string().replace("null", "unset")))
+            .collect();
+        let documented: BTreeMap<&str, String> =
+            documented.into_iter().map(|(k, v)| (k, v.to_owned())).collect();
+        assert_eq!(documented, defaults);
+        for theme in theme::THEMES {
+            assert!(page.contains(&format!("`{}`", theme.name)), "{}", theme.name);
+        }
+    }
+
+    #[test]
+    fn the_example_on_the_page_of_settings_works() {
+        let page = std::fs::read_to_string(PAGE).unwrap();
+        let example = page
+            .split("```toml\n")
+            .nth(1)
+            .unwrap()
+            .split("```")
+            .next()
+            .unwrap();
+        let settings = Settings::parse(example).unwrap();
+        assert_eq!(settings.theme, "light");
+        assert!(settings.sort["qps"].down && !settings.columns["processes"]["user"]);
+    }
+
+    #[test]
+    fn the_page_of_settings_lists_every_table_and_column() {
+        use super::super::{columns, state, tab::Tab};
+        let page = std::fs::read_to_string(PAGE).unwrap();
+        let lists: String = Tab::ALL
+            .iter()
+            .map(|tab| {
+                let ids: Vec<_> = columns::spec(*tab)
+                    .columns
+                    .iter()
+                    .map(|c| format!("`{}`", c.id))
+                    .collect();
+                format!("* `{}`: {}\n", state::table_name(*tab), ids.join(" "))
+            })
+            .collect();
+        let (head, _) = page.split_at(page.find("* `processes`").unwrap_or(page.len()));
+        if std::env::var_os("RDMATOP_WRITE_DOCS").is_some() {
+            std::fs::write(PAGE, format!("{head}{lists}")).unwrap();
+            return;
+        }
+        assert!(page.ends_with(&lists), "run the test with RDMATOP_WRITE_DOCS=1");
+    }
 }

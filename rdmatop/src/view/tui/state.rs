@@ -371,7 +371,7 @@ impl State {
 }
 
 /// Name of a tab's table in the settings.
-fn table_name(tab: Tab) -> &'static str {
+pub(super) fn table_name(tab: Tab) -> &'static str {
     match tab {
         Tab::Processes => "processes",
         Tab::Qps => "qps",

@@ -9,7 +9,7 @@ use super::super::state::State;
 use super::super::theme::Tone;
 
 /// Width of what stands left of a chart.
-const MARGIN: usize = 13;
+const MARGIN: usize = 14;
 
 /// A chart of `points`, newest right, `height` lines high, to its own maximum.
 fn chart(
@@ -29,7 +29,7 @@ fn chart(
     let mut out = Vec::with_capacity(height);
     for line in (0..height).rev() {
         let label = if height == 1 || line == 0 {
-            format!("{name} now {}", format::known(last, &unit))
+            format!("{name} {}", format::known(last, &unit))
         } else if line + 1 == height {
             format!(
                 "max {}",
@@ -149,9 +149,9 @@ pub fn totals(state: &State, width: usize) -> Vec<Cell> {
     let units = state.settings.units;
     let text = |value: f64| {
         if unit == "bytes" {
-            format::si(units.of_bytes(value))
+            format!("{}{}", format::si(units.of_bytes(value)), units.per_second())
         } else {
-            format::si(value)
+            format!("{}pkt/s", format::si(value))
         }
     };
     let mut out = chart(state.glyphs, "Tx", &total(|h| &h.tx), text, width, 3, Tone::Tx);

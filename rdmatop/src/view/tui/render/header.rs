@@ -1,5 +1,7 @@
 //! Host, health and sums. Every fact has a rank; when the line is short the least important go.
 
+use std::cmp::Reverse;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -47,29 +49,36 @@ fn join(mut facts: Vec<Fact>, width: usize) -> Cell {
         facts
             .iter()
             .filter_map(|(_, forms)| forms.first())
-            .map(|c| text::width(&c.text()) + 2)
+            .map(|c| text::width(&c.text()))
+            .filter(|w| *w > 0)
+            .map(|w| w + 2)
             .sum::<usize>()
             .saturating_sub(2)
     };
-    let worst = |facts: &[Fact], may: fn(&Fact) -> bool| {
-        let able = facts.iter().enumerate().filter(|(_, f)| may(f));
-        able.max_by_key(|(at, f)| (f.0, *at)).map(|(at, _)| at)
-    };
+    // In turn: nothing becomes very short while something else stays long.
+    let mut turns = vec![0; facts.len()];
     while wide(&facts) > width {
-        if let Some(at) = worst(&facts, |f| f.1.len() > 1) {
-            facts[at].1.remove(0);
-        } else if let Some(at) = worst(&facts, |f| f.0 > 0) {
-            facts.remove(at);
-        } else {
+        let able = facts.iter().enumerate().filter(|(_, f)| f.1.len() > 1);
+        let Some((next, _)) = able.min_by_key(|(at, f)| (turns[*at], Reverse(f.0))) else {
             break;
-        }
+        };
+        facts[next].1.remove(0);
+        turns[next] += 1;
+    }
+    while wide(&facts) > width {
+        let able = facts.iter().enumerate().filter(|(_, f)| f.0 > 0);
+        let Some((worst, _)) = able.max_by_key(|(at, f)| (f.0, *at)) else {
+            break;
+        };
+        facts.remove(worst);
     }
     let mut out = Cell::default();
     for (_, forms) in facts {
-        if !out.0.is_empty() {
+        let form = forms.into_iter().next().unwrap_or_default();
+        if !out.0.is_empty() && !form.0.is_empty() {
             out.0.push(("  ".to_owned(), Tone::Normal));
         }
-        out.0.extend(forms.into_iter().next().unwrap_or_default().0);
+        out.0.extend(form.0);
     }
     out
 }
@@ -87,13 +96,18 @@ fn ebpf(state: &State) -> Vec<Cell> {
         ],
         EbpfState::On { datapath: None } => vec![Cell::new("eBPF on, no data path", Tone::Good)],
         EbpfState::Disabled => vec![Cell::new("eBPF off (--no-ebpf)", Tone::Warn)],
-        EbpfState::Unavailable { why } => [40, 24]
-            .into_iter()
-            .map(|room| {
+        EbpfState::Unavailable { why } => {
+            let cut = |room| {
                 let why = text::cut(why, room, state.glyphs.cut);
                 Cell::new(format!("eBPF off: {why}"), Tone::Warn)
-            })
-            .collect(),
+            };
+            let mut forms = vec![cut(40), cut(24)];
+            // The line of notes says why, too.
+            if !state.snapshot.health.notes.is_empty() {
+                forms.push(Cell::new("eBPF off", Tone::Warn));
+            }
+            forms
+        }
     }
 }
 
@@ -110,9 +124,10 @@ fn probes(state: &State) -> Option<Vec<Cell>> {
     if ok + partial + broken + off == 0 {
         return None;
     }
-    let form = |off| {
-        let mut cell = Cell::new("probes ", Tone::Dim).and(format!("{ok} ok"), Tone::Normal);
+    let form = |ok: usize, off: usize| {
+        let mut cell = Cell::new("probes", Tone::Dim);
         for (count, word, tone) in [
+            (ok, "ok", Tone::Normal),
             (partial, "partial", Tone::Warn),
             (off, "off", Tone::Dim),
             (broken, "broken", Tone::Bad),
@@ -123,8 +138,15 @@ fn probes(state: &State) -> Option<Vec<Cell>> {
         }
         cell
     };
-    // What is off has nothing to hook here: the first thing to leave out.
-    Some(vec![form(off), form(0)])
+    // What is off has nothing to hook here: the first thing to leave out. What is wrong stays.
+    let mut forms = vec![form(ok, off)];
+    if off > 0 && ok + partial + broken > 0 {
+        forms.push(form(ok, 0));
+    }
+    if ok > 0 && partial + broken > 0 {
+        forms.push(form(0, 0));
+    }
+    Some(forms)
 }
 
 fn lost(state: &State) -> Fact {
@@ -133,7 +155,8 @@ fn lost(state: &State) -> Fact {
         (5, vec![named("lost", "0".to_owned())])
     } else {
         let count = format::count(lost);
-        (1, vec![Cell::new(format!("lost {count} events"), Tone::Bad)])
+        let forms = [format!("lost {count} events"), format!("lost {count}")];
+        (1, forms.map(|text| Cell::new(text, Tone::Bad)).into())
     }
 }
 
@@ -242,7 +265,11 @@ fn host(state: &State) -> Vec<Fact> {
     let mut facts = vec![
         (0, vec![Cell::new("rdmatop", Tone::Title)]),
         (4, vec![name(32), name(14)]),
-        (9, vec![Cell::value(short(host.kernel.as_deref(), 24))]),
+        // Not worth a shorter form of anything else.
+        (
+            9,
+            vec![Cell::value(short(host.kernel.as_deref(), 24)), Cell::default()],
+        ),
         (7, vec![named("up", format::known(host.uptime_s, format::age))]),
         (0, ebpf(state)),
     ];

@@ -141,7 +141,7 @@ fn draw_detail(state: &State, area: Rect, buf: &mut Buffer) {
     let left = lines.len().saturating_sub(first + height);
     let title = super::detail::title(state);
     let title = if left > 0 {
-        format!("{title}   ] {left} more lines")
+        format!("{title}   ] [ scroll, {left} more lines")
     } else {
         title
     };
