@@ -15,7 +15,7 @@ pub(crate) struct ScreensArgs {
     kernel: String,
 }
 
-/// The live view in tmux under perftest: first `ib_write_bw` alone, then a second pair and a QP without a peer.
+/// The live view in tmux under perftest: first `ib_write_bw` alone, then a second pair.
 /// Keys after Escape wait: a terminal reads the two at once as Alt.
 const SCRIPT: &str = r#"
 out=$RDMATOP_LAB_OUT
@@ -36,8 +36,6 @@ sleep 15
 shot processes-80x24
 key 2; shot qps-80x24
 pair ib_send_bw 18515 -s 4096 -q 2
-# A receiver that nobody calls: its QP waits in INIT.
-timeout 200 ib_send_bw -d rxe0 -x 1 -p 18517 >/dev/null 2>&1 &
 sleep 15
 size 120 30
 key 1; shot processes

@@ -242,6 +242,9 @@ impl State {
         }
         let cursor = if self.tab == Tab::Trace && self.tail {
             order.len().saturating_sub(1)
+        } else if table.cursor == 0 && self.detail == Detail::Closed {
+            // Who has not moved looks at the top, whatever row is there.
+            0
         } else {
             let found = table
                 .selected

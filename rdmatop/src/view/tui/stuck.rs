@@ -1,12 +1,16 @@
 //! QPs that wait for someone who has to act. One judgement for the table, the header and the detail pane.
 
-use crate::model::ib::QpType;
+use crate::model::ib::{QpState, QpType};
 use crate::model::snapshot::QpRow;
 
 use super::format;
 
 /// A connection takes milliseconds from INIT to RTS; a QP that needs seconds waits for its peer.
 const SETUP_NS: u64 = 5_000_000_000;
+const INIT: QpState = QpState(1);
+const SQD: QpState = QpState(4);
+const SQE: QpState = QpState(5);
+const ERR: QpState = QpState(6);
 /// Stands behind the state, so that it can be found without colours.
 pub const MARK: &str = "!";
 
@@ -30,12 +34,13 @@ impl Stuck {
     /// is INIT for types without a peer, nor RESET, where libraries keep QPs in store.
     pub fn of(qp: &QpRow, mono_ns: u64) -> Option<Self> {
         let state = qp.state.filter(|_| !qp.exited)?;
-        match state.name()? {
-            "ERR" => Some(Self::Failed),
-            "SQE" => Some(Self::SendFailed),
-            "SQD" => waited(qp, mono_ns).map(Self::Drained),
+        // By number: asked of every QP for every snapshot.
+        match state {
+            ERR => Some(Self::Failed),
+            SQE => Some(Self::SendFailed),
+            SQD => waited(qp, mono_ns).map(Self::Drained),
             // RC, UC, XRC_INI, XRC_TGT.
-            "INIT" if matches!(qp.qp_type, Some(QpType(2 | 3 | 9 | 10))) => {
+            INIT if matches!(qp.qp_type, Some(QpType(2 | 3 | 9 | 10))) => {
                 waited(qp, mono_ns).map(Self::Alone)
             }
             _ => None,
@@ -86,7 +91,6 @@ fn waited(qp: &QpRow, mono_ns: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ib::QpState;
     use crate::model::snapshot::Step;
     use crate::view::fixture;
 
@@ -102,6 +106,12 @@ mod tests {
             duration_ns: None,
         }];
         Stuck::of(&qp, (100 + seconds) * S)
+    }
+
+    #[test]
+    fn the_numbers_are_those_of_the_names() {
+        let names = [INIT, SQD, SQE, ERR].map(|s| s.name().unwrap());
+        assert_eq!(names, ["INIT", "SQD", "SQE", "ERR"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Ports as rails: Tx and Rx side by side, all on one scale.
 
 use crate::model::snapshot::{DeviceRow, PortRow, Snapshot};
-use crate::model::value::Counter;
+use crate::model::value::{Counter, Source};
 
 use super::super::format;
 use super::super::theme::Tone;
@@ -42,17 +42,27 @@ fn received<'a>(c: &Ctx<'a>, at: usize) -> Option<&'a Counter> {
 }
 
 fn amount(c: &Ctx<'_>, counter: Option<&Counter>, tone: Tone) -> Cell {
+    let counter = counter.filter(|counter| !says_nothing(counter));
     let text = if c.summary.scale.packets {
         format::rate(counter)
     } else {
         format::byte_rate(counter, c.units)
     };
+    // Not all that passed the port: one-sided traffic of peers has no work request here.
+    if counter.is_some_and(|counter| counter.source == Source::Ebpf && counter.rate.is_some()) {
+        return flow(format!("~{text}"), counter, tone);
+    }
     flow(text, counter, tone)
+}
+
+/// A 0 of what eBPF counted by work requests: others may have passed the port.
+pub(in crate::view::tui) fn says_nothing(counter: &Counter) -> bool {
+    counter.source == Source::Ebpf && counter.rate == Some(0.0)
 }
 
 /// Share of the link, or of the busiest direction of any port; `None` when there is no rate.
 pub(in crate::view::tui) fn share(c: &Ctx<'_>, port: &PortRow, counter: Option<&Counter>) -> Option<f64> {
-    let rate = counter?.rate?;
+    let rate = counter.filter(|counter| !says_nothing(counter))?.rate?;
     let scale = &c.summary.scale;
     let full = if scale.link {
         port.rate_bps? as f64 / 8.0

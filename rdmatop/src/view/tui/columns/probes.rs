@@ -15,7 +15,7 @@ pub(in crate::view::tui) fn word(verdict: Verdict) -> (&'static str, Tone) {
     match verdict {
         Verdict::Ok => ("ok", Tone::Good),
         Verdict::Partial => ("partial", Tone::Warn),
-        Verdict::NotApplicable => ("no driver", Tone::Dim),
+        Verdict::NotApplicable => ("no need", Tone::Dim),
         Verdict::Unsupported => ("unsupported", Tone::Warn),
         Verdict::Broken => ("broken", Tone::Bad),
     }
@@ -37,7 +37,7 @@ pub(super) static SPEC: Spec = Spec {
         Column {
             id: "verdict",
             title: Title::Plain("VERDICT"),
-            about: "ok, partial, no driver (not applicable), unsupported, broken",
+            about: "ok, partial, no need (nothing here for it), unsupported, broken",
             priority: 0,
             width: (11, 11),
             align: Align::Left,

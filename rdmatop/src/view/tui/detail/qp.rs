@@ -60,7 +60,7 @@ pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
     }
     out.extend(facts(width, &list));
     out.extend(timeline(state, q, width));
-    out.extend(chart::history(state, &q.history, width, 2));
+    out.extend(chart::history(state, &q.history, width, 2, false));
     out.extend(traffic::lines(state, &q.traffic, width));
     out
 }

@@ -8,7 +8,7 @@ use super::super::layout;
 use super::super::state::{Mode, State};
 use super::super::text;
 use super::super::theme::Tone;
-use super::{popup_box, put};
+use super::{more, popup_box, put};
 
 /// Width of the column of keys.
 const KEYS: usize = 14;
@@ -81,7 +81,7 @@ pub(super) fn draw(state: &State, buf: &mut Buffer) {
     let first = first.min(lines.len().saturating_sub(height));
     let below = lines.len().saturating_sub(first + height);
     let title = if below > 0 {
-        format!("Keys   {below} more lines: Down")
+        format!("Keys   Down: {}", more(below))
     } else {
         "Keys".to_owned()
     };

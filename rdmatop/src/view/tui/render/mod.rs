@@ -141,7 +141,7 @@ fn draw_detail(state: &State, area: Rect, buf: &mut Buffer) {
     let left = lines.len().saturating_sub(first + height);
     let title = super::detail::title(state);
     let title = if left > 0 {
-        format!("{title}   ] [ scroll, {left} more lines")
+        format!("{title}   ] [ scroll, {}", more(left))
     } else {
         title
     };
@@ -156,6 +156,11 @@ fn draw_detail(state: &State, area: Rect, buf: &mut Buffer) {
             state.glyphs.cut,
         );
     }
+}
+
+/// `1 more line`, `7 more lines`.
+fn more(lines: usize) -> String {
+    format!("{lines} more line{}", if lines == 1 { "" } else { "s" })
 }
 
 /// Clears `area` and draws a box around it.

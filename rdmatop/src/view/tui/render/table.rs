@@ -32,7 +32,7 @@ pub(super) fn draw_tabs(state: &State, layout: &Layout, buf: &mut Buffer) {
         width: layout.tabs.width.saturating_sub(end),
         ..layout.tabs
     };
-    let text = status(state);
+    let text = status(state, usize::from(layout.rows.height));
     let wide = u16::try_from(text::width(&text)).unwrap_or(u16::MAX);
     if room.height > 0 && wide + 2 <= room.width {
         let at = Rect {
@@ -52,8 +52,13 @@ pub(super) fn draw_tabs(state: &State, layout: &Layout, buf: &mut Buffer) {
 }
 
 /// What narrows the rows, at the right end of the tabs.
-fn status(state: &State) -> String {
+fn status(state: &State, height: usize) -> String {
     let mut parts = Vec::new();
+    let (first, all) = (state.table().offset, state.table().order.len());
+    if height > 0 && all > height {
+        // The rows below the last line are not forgotten: say that there are some.
+        parts.push(format!("{}-{} of {all}", first + 1, (first + height).min(all)));
+    }
     if let (Tab::Trace, Some(follow)) = (state.tab, &state.follow) {
         parts.push(format!("follow {}", follow.name()));
     }

@@ -60,6 +60,7 @@ pub(super) async fn drive<S: Screen, T: Tells>(
     } = inputs;
     let (mut dirty, mut events_open) = (true, true);
     let mut drawn: Option<Instant> = None;
+    let mut empty = true;
     let mut batch = Vec::with_capacity(BATCH);
     loop {
         let due = drawn.map_or_else(Instant::now, |at| at + FRAME);
@@ -100,6 +101,10 @@ pub(super) async fn drive<S: Screen, T: Tells>(
                 }
                 state.take(snapshots.borrow_and_update().clone());
                 dirty |= !state.frozen;
+                // Until now there was nothing to see: the first rows do not wait for the next frame.
+                if std::mem::take(&mut empty) {
+                    drawn = None;
+                }
             }
             count = events.recv_many(&mut batch, BATCH), if events_open => {
                 events_open = count > 0;

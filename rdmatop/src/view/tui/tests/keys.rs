@@ -55,6 +55,24 @@ fn the_cursor_stays_on_its_row_when_the_order_changes() {
 }
 
 #[test]
+fn the_cursor_at_the_top_stays_there_until_a_detail_is_open() {
+    let mut s = state(testkit::busy(), Tab::Qps, (80, 24));
+    let top = s.table().selected.clone();
+    let mut next = testkit::busy();
+    next.qps.retain(|q| q.qpn != 312);
+    let gone = next.clone();
+    s.take(Arc::new(next));
+    assert_ne!(s.table().selected, top);
+    assert_eq!(s.table().cursor, 0);
+    // The row of an open detail is followed, also down from the top.
+    code(&mut s, KeyCode::Enter);
+    let shown = s.table().selected.clone();
+    s.take(Arc::new(testkit::busy()));
+    assert_eq!((s.table().selected.clone(), s.table().cursor), (shown, 1));
+    s.take(Arc::new(gone));
+}
+
+#[test]
 fn when_the_selected_row_goes_the_cursor_stays_in_its_place() {
     let mut s = state(testkit::busy(), Tab::Processes, (80, 24));
     typed(&mut s, "jj");
