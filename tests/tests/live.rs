@@ -1,8 +1,9 @@
-//! The live view in a real terminal under real traffic: what the screen says is what perftest did.
+//! The live view in a real terminal under real traffic: what the screen says is what perftest did, and keys and
+//! the mouse do what they say.
 
-use std::{process::Command, time::Duration};
+use std::{env, fs, path::PathBuf, process::Command, thread, time::Duration};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
     child::output,
     lab::Lab,
@@ -11,15 +12,30 @@ use rdmatop_tests::{
     wait,
 };
 
-/// A tmux server of the test's own, ended with it.
-struct Screen;
+/// Emulated machines need long for a frame: polls are rare, and patient.
+const POLL: Duration = Duration::from_millis(200);
+/// Keys apart from each other, so that ESC and what follows are two.
+const APART: Duration = Duration::from_millis(700);
+
+/// A tmux server of the test's own, ended with it, and settings of its own.
+struct Screen {
+    home: PathBuf,
+}
 
 impl Screen {
     fn tmux(args: &[&str]) -> Result<String> {
         output(Command::new("tmux").args(["-L", "rdmatop-live"]).args(args))
     }
 
-    fn open(command: &str) -> Result<Self> {
+    /// The live view in 120 columns and 50 lines.
+    fn open(name: &str) -> Result<Self> {
+        let home = env::temp_dir().join(format!("rdmatop-{name}-{}", std::process::id()));
+        fs::create_dir_all(&home)?;
+        let command = format!(
+            "XDG_CONFIG_HOME={} LC_ALL=C.UTF-8 {}",
+            home.display(),
+            rdmatop::program()?.display()
+        );
         Self::tmux(&[
             "-f",
             "/dev/null",
@@ -31,23 +47,63 @@ impl Screen {
             "120",
             "-y",
             "50",
-            command,
+            &command,
         ])?;
-        Ok(Self)
+        Ok(Self { home })
     }
 
     fn keys(keys: &[&str]) -> Result<()> {
         Self::tmux(&[&["send-keys", "-t", "v"], keys].concat()).map(drop)
     }
 
+    /// The mouse as a terminal sends it: SGR, button 0 pressed and released, or 64 and 65 for the wheel.
+    fn mouse(button: u8, (column, line): (usize, usize)) -> Result<()> {
+        for end in if button < 64 { "Mm" } else { "M" }.chars() {
+            let text = format!("\x1b[<{button};{};{}{end}", column + 1, line + 1);
+            let bytes: Vec<String> = text.bytes().map(|b| format!("{b:02x}")).collect();
+            let bytes: Vec<&str> = bytes.iter().map(String::as_str).collect();
+            Self::tmux(&[&["send-keys", "-t", "v", "-H"], bytes.as_slice()].concat())?;
+        }
+        Ok(())
+    }
+
     fn text() -> Result<String> {
         Self::tmux(&["capture-pane", "-p", "-t", "v"])
+    }
+
+    /// The screen once `ready` likes it.
+    fn once(what: &str, limit: Duration, ready: impl Fn(&str) -> bool) -> Result<String> {
+        let mut last = String::new();
+        let shown = wait::for_some(what, limit, || {
+            thread::sleep(POLL);
+            last = Self::text()?;
+            Ok(ready(&last).then(|| last.clone()))
+        });
+        shown.with_context(|| format!("the screen:\n{last}"))
+    }
+
+    /// Where `text` stands first, in columns and lines from 0.
+    fn find(screen: &str, text: &str) -> Result<(usize, usize)> {
+        let found = screen.lines().enumerate().find_map(|(line, content)| {
+            let at = content.find(text)?;
+            Some((content[..at].chars().count(), line))
+        });
+        found.with_context(|| format!("no {text:?} on the screen:\n{screen}"))
+    }
+
+    fn leave() -> Result<()> {
+        Self::keys(&["q"])?;
+        wait::until("the end of the view", END, || {
+            thread::sleep(POLL);
+            Self::tmux(&["list-sessions"]).is_err()
+        })
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
         let _ = Self::tmux(&["kill-server"]);
+        let _ = fs::remove_dir_all(&self.home);
     }
 }
 
@@ -69,28 +125,96 @@ fn the_screen_shows_what_perftest_did() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("live view") else {
         return Ok(());
     };
-    let _screen = Screen::open(&rdmatop::program()?.display().to_string())?;
-    wait::until("the live view with its programs", END * 3, || {
-        Screen::text().is_ok_and(|text| text.contains("eBPF on"))
+    let _screen = Screen::open("traffic")?;
+    Screen::once("the live view with its programs", END * 3, |text| {
+        text.contains("eBPF on")
     })?;
     Screen::keys(&["2"])?;
     let accounts = Perftest::new("ib_write_bw").iterations(WRS).size(SIZE).run()?;
     let pid = accounts.client.pid.to_string();
     // The row stays for some seconds after its QP; the next refresh has the last counts. Then it is held.
-    std::thread::sleep(Duration::from_millis(2500));
+    thread::sleep(Duration::from_millis(2500));
     Screen::keys(&["Space", "f"])?;
     Screen::keys(&[&format!("pid:{pid}"), "Enter", "Enter", "Enter"])?;
-    let shown = wait::for_some("the detail of the sender's QP", END, || {
-        Ok(Some(Screen::text()?).filter(|text| text.contains("send WRs finished")))
+    let shown = Screen::once("the detail of the sender's QP", END, |text| {
+        text.contains("send WRs finished")
     })?;
     ensure!(shown.contains(&format!("pid {pid}")), "{shown}");
     ensure!(total(&shown, "send WRs finished") == Some(WRS), "{shown}");
     ensure!(total(&shown, "send WRs posted") == Some(WRS), "{shown}");
     ensure!(total(&shown, "bytes sent") == Some(WRS * SIZE), "{shown}");
-    Screen::keys(&["q"])?;
-    wait::until("the end of the view", END, || {
-        Screen::tmux(&["list-sessions"]).is_err()
+    Screen::leave()
+}
+
+/// The words under the heading that begins in `column` of `line`, down to the first empty line.
+fn names(screen: &str, (column, line): (usize, usize)) -> Vec<String> {
+    let rows = screen.lines().skip(line + 1);
+    rows.map(|row| {
+        let rest: String = row.chars().skip(column).collect();
+        rest.split_whitespace().next().unwrap_or_default().to_owned()
     })
+    .take_while(|name| !name.is_empty())
+    .collect()
+}
+
+#[test]
+fn the_mouse_chooses_a_tab_a_row_and_an_order_and_what_was_chosen_is_kept() -> Result<()> {
+    let Some(_lab) = Lab::enter("mouse") else {
+        return Ok(());
+    };
+    let screen = Screen::open("mouse")?;
+    let shown = Screen::once("the live view with its programs", END * 3, |text| {
+        text.contains("eBPF on")
+    })?;
+    // A tab.
+    Screen::mouse(0, Screen::find(&shown, "6 Probes")?)?;
+    let shown = Screen::once("the table of programs", END, |text| text.contains("PROGRAM"))?;
+    // A heading, and again: the order, and the order turned around.
+    let heading = Screen::find(&shown, "PROGRAM")?;
+    let sorted = |down: bool| {
+        move |text: &str| {
+            let mut wanted = names(text, heading);
+            wanted.sort();
+            if down {
+                wanted.reverse();
+            }
+            wanted.len() > 10 && names(text, heading) == wanted
+        }
+    };
+    Screen::mouse(0, heading)?;
+    Screen::once("the programs by name", END, sorted(false))?;
+    Screen::mouse(0, heading)?;
+    let shown = Screen::once("the programs by name, the last first", END, sorted(true))?;
+    // A row, and again: its detail.
+    let rows = names(&shown, heading);
+    let row = |at: usize| (heading.0, heading.1 + 1 + at);
+    let title = |at: usize| format!(" {} ", rows[at]);
+    Screen::mouse(0, row(5))?;
+    thread::sleep(APART);
+    Screen::mouse(0, row(5))?;
+    Screen::once("the detail of the row", END, |text| {
+        text.lines()
+            .any(|line| line.contains("──") && line.contains(&title(5)))
+    })?;
+    Screen::keys(&["Escape"])?;
+    Screen::once("the table alone", END, |text| !text.contains("──"))?;
+    // The wheel: three rows a step, down twice and up once.
+    for button in [65, 65, 64] {
+        Screen::mouse(button, row(2))?;
+    }
+    thread::sleep(APART);
+    Screen::keys(&["Enter"])?;
+    Screen::once("the detail three rows further down", END, |text| {
+        text.lines()
+            .any(|line| line.contains("──") && line.contains(&title(8)))
+    })?;
+    Screen::leave()?;
+    let kept = fs::read_to_string(screen.home.join("rdmatop/config.toml"))?;
+    ensure!(
+        kept.contains("[sort.probes]") && kept.contains("by = \"program\"") && kept.contains("down = true"),
+        "{kept}"
+    );
+    Ok(())
 }
 
 #[test]

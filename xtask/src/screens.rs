@@ -15,43 +15,60 @@ pub(crate) struct ScreensArgs {
     kernel: String,
 }
 
-/// Two pairs of perftest, and the live view in tmux: one capture a tab and size.
+/// The live view in tmux under perftest: first `ib_write_bw` alone, then a second pair.
+/// Keys after Escape wait: a terminal reads the two at once as Alt.
 const SCRIPT: &str = r#"
 out=$RDMATOP_LAB_OUT
+export XDG_CONFIG_HOME=/tmp/rdmatop-screens LC_ALL=C.UTF-8
 pair() {
     tool=$1; port=$2; shift 2
-    timeout 150 "$tool" -d rxe0 -x 1 -p "$port" -D 120 "$@" >/dev/null 2>&1 &
+    timeout 200 "$tool" -d rxe0 -x 1 -p "$port" -D 150 "$@" >/dev/null 2>&1 &
     sleep 2
-    timeout 150 "$tool" -d rxe0 -x 1 -p "$port" -D 120 "$@" 10.77.0.1 >/dev/null 2>&1 &
+    timeout 200 "$tool" -d rxe0 -x 1 -p "$port" -D 150 "$@" 10.77.0.1 >/dev/null 2>&1 &
 }
-view() { tmux -f /dev/null new-session -d -s v -x "$1" -y "$2" "$RDMATOP"; }
-shot() { sleep 3; tmux capture-pane -p -t v > "$out/$1.txt"; }
-view 120 30
+key() { for k; do tmux send-keys -t v "$k"; sleep 1; done; }
+size() { tmux resize-window -t v -x "$1" -y "$2"; sleep 1; }
+shot() { sleep 2; tmux capture-pane -p -t v > "$out/$1.txt"; tmux capture-pane -e -p -t v > "$out/$1.ansi"; }
+tmux -f /dev/null new-session -d -s v -x 80 -y 24 "$RDMATOP"
 sleep 15
-pair ib_send_bw 18515 -s 4096 -q 2
 pair ib_write_bw 18516 -s 65536
-sleep 20
-shot processes
-tmux send-keys -t v 2; shot qps
-tmux send-keys -t v Enter Enter; shot qp
-tmux send-keys -t v Escape 3; shot devices
-tmux send-keys -t v 4; shot verbs
-tmux send-keys -t v 5; shot trace
-tmux send-keys -t v 6; shot probes
-tmux send-keys -t v 1; tmux resize-window -t v -x 80 -y 24; shot processes-80x24
-tmux send-keys -t v q
+sleep 15
+shot processes-80x24
+key 2; shot qps-80x24
+pair ib_send_bw 18515 -s 4096 -q 2
+sleep 15
+size 120 30
+key 1; shot processes
+key Enter Enter; shot process
+key Escape 2; shot qps
+key j Enter Enter; shot qp
+key Escape 3; shot devices
+key Enter Enter; shot port
+key Escape 4; shot verbs
+key 5; shot trace
+key 6; shot probes
+key '?'; shot help
+key Escape 1; size 200 50; shot processes-200x50
+size 40 12; shot processes-40x12
+key q
 "#;
 
 /// Names of the captures.
-const SHOTS: [&str; 8] = [
+const SHOTS: [&str; 14] = [
+    "processes-80x24",
+    "qps-80x24",
     "processes",
+    "process",
     "qps",
     "qp",
     "devices",
+    "port",
     "verbs",
     "trace",
     "probes",
-    "processes-80x24",
+    "help",
+    "processes-200x50",
+    "processes-40x12",
 ];
 
 /// Takes the screens and puts them under docs/screens.
@@ -77,7 +94,7 @@ pub(crate) fn main(args: &ScreensArgs) -> Result<u8> {
         "--kernel",
         &args.kernel,
         "--timeout",
-        "240",
+        "300",
         "--",
         "sh",
         "-c",

@@ -67,10 +67,25 @@ pub enum Action {
     Help,
     /// Draw everything anew.
     Redraw,
-    /// In a menu: take it.
+    /// Stuck QPs on top of their table.
+    Pin,
+    /// In a menu or prompt: take it.
     Accept,
     /// In a menu: switch it.
     Toggle,
+    /// In a prompt: take back what was typed.
+    Erase(Erase),
+}
+
+/// How much of a prompt goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Erase {
+    /// The last character.
+    Char,
+    /// The last word.
+    Word,
+    /// Everything.
+    All,
 }
 
 /// Where a binding works.
@@ -80,6 +95,8 @@ pub enum Scope {
     View,
     /// In the choosers.
     Menu,
+    /// While a search or a filter is typed.
+    Prompt,
     /// In the help.
     Help,
 }
@@ -135,6 +152,7 @@ pub fn name(chord: Chord) -> String {
         K::Tab => "Tab".to_owned(),
         K::BackTab => "S-Tab".to_owned(),
         K::Esc => "Esc".to_owned(),
+        K::Backspace => "Backspace".to_owned(),
         other => format!("{other:?}"),
     };
     if chord.1.contains(KeyModifiers::CONTROL) {
@@ -170,7 +188,7 @@ pub fn hints(scope: Scope) -> Vec<(String, &'static str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::Scope::{Help, Menu, View};
+    use super::Scope::{Help, Menu, Prompt, View};
     use super::*;
 
     fn ch(c: char) -> Chord {
@@ -218,11 +236,37 @@ mod tests {
 
     #[test]
     fn control_c_quits_everywhere_and_never_opens_a_menu() {
-        for scope in [View, Menu, Help] {
+        for scope in [View, Menu, Prompt, Help] {
             assert_eq!(press(scope, ctrl('c')), Some(Action::Quit));
         }
         assert_eq!(press(View, ch('c')), Some(Action::ColumnMenu));
         assert_eq!(press(View, Chord(K::Char('q'), KeyModifiers::ALT)), None);
+    }
+
+    #[test]
+    fn a_key_has_one_meaning_in_a_scope() {
+        for (at, binding) in BINDINGS.iter().enumerate() {
+            for other in BINDINGS[at + 1..].iter().filter(|o| o.scope == binding.scope) {
+                assert!(
+                    binding.keys.iter().all(|k| !other.keys.contains(k)),
+                    "{} and {}",
+                    names(binding),
+                    names(other)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_letters_of_vi_move() {
+        for (letter, action) in [
+            ('h', Action::Scroll(-1)),
+            ('j', Action::Move(1)),
+            ('k', Action::Move(-1)),
+            ('l', Action::Scroll(1)),
+        ] {
+            assert_eq!(press(View, ch(letter)), Some(action));
+        }
     }
 
     #[test]

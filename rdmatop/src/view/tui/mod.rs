@@ -26,6 +26,7 @@ pub mod render;
 pub mod run;
 pub mod settings;
 pub mod state;
+pub mod stuck;
 pub mod summary;
 pub mod tab;
 pub mod table;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::format::Units;
 use super::theme;
 
-/// Slowest refresh.
+/// Begins every file we write.
+const HEAD: &str =
+    "# Written by rdmatop when a key changed something; comments are not kept. Keys: docs/config.md\n";
+/// Slowest refresh that a key or this file asks for; `--delay` may ask for more.
 pub const SLOWEST: Duration = Duration::from_mins(1);
 /// Fastest refresh.
 pub const FASTEST: Duration = Duration::from_millis(100);
@@ -25,6 +29,8 @@ pub struct Settings {
     pub units: Units,
     /// Processes as a tree.
     pub tree: bool,
+    /// Stuck QPs on top of their table, whatever its order.
+    pub stuck_first: bool,
     /// Take the mouse; off leaves selecting text to the terminal.
     pub mouse: bool,
     /// ASCII signs only; unset: as the locale says.
@@ -54,6 +60,7 @@ impl Default for Settings {
             theme: theme::THEMES[0].name.to_owned(),
             units: Units::default(),
             tree: false,
+            stuck_first: true,
             mouse: true,
             ascii: None,
             delay: 1.0,
@@ -67,7 +74,7 @@ impl Default for Settings {
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// Not readable, not writable.
-    #[error("settings {path}: {source}; defaults are in use", path = path.display())]
+    #[error("settings {path}: {source}", path = path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -75,12 +82,25 @@ pub enum SettingsError {
         source: io::Error,
     },
     /// Not what this version understands.
-    #[error("settings {path}: {why}; defaults are in use, correct or remove the file", path = path.display())]
+    #[error("settings {path}: {why}", path = path.display())]
     Broken {
         /// The file.
         path: PathBuf,
         /// Why, in one line.
         why: String,
+    },
+    /// Root would write into someone else's directory.
+    #[error(
+        "settings {path}: {owner} is of uid {uid} and rdmatop runs as root; sudo -H keeps settings of root's own",
+        path = path.display(), owner = owner.display()
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What is above it.
+        owner: PathBuf,
+        /// Whose that is.
+        uid: u32,
     },
 }
 
@@ -96,6 +116,14 @@ pub fn path(env: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
             .map(|h| PathBuf::from(h).join(".config"))
     })?;
     Some(base.join("rdmatop").join("config.toml"))
+}
+
+/// The first that exists of `path` and what is above it and is not root's, and whose it is.
+fn foreign(path: &Path) -> Option<(PathBuf, u32)> {
+    path.ancestors().find_map(|at| {
+        let uid = std::fs::metadata(at).ok()?.uid();
+        (uid != 0).then(|| (at.to_owned(), uid))
+    })
 }
 
 impl Settings {
@@ -133,21 +161,32 @@ impl Settings {
         Ok(out)
     }
 
-    /// Writes `path` whole or not at all, and makes its directory.
+    /// Writes `path` whole or not at all, and makes its directory. Root writes only below what is root's: a
+    /// sudo that keeps HOME would leave files that the user cannot change, and follow the user's links.
     pub fn save(&self, path: &Path) -> Result<(), SettingsError> {
+        if rustix::process::geteuid().is_root()
+            && let Some((owner, uid)) = foreign(path)
+        {
+            return Err(SettingsError::Foreign {
+                path: path.to_owned(),
+                owner,
+                uid,
+            });
+        }
         let fail = |source| SettingsError::Io {
             path: path.to_owned(),
             source,
         };
+        // One line: it is printed on one.
         let text = toml::to_string(self).map_err(|e| SettingsError::Broken {
             path: path.to_owned(),
-            why: e.to_string(),
+            why: e.to_string().replace('\n', " "),
         })?;
         if let Some(dir) = path.parent() {
             std::fs::create_dir_all(dir).map_err(fail)?;
         }
         let beside = path.with_extension(format!("toml.{}", std::process::id()));
-        std::fs::write(&beside, text).map_err(fail)?;
+        std::fs::write(&beside, format!("{HEAD}{text}")).map_err(fail)?;
         std::fs::rename(&beside, path).map_err(|e| {
             let _ = std::fs::remove_file(&beside);
             fail(e)
@@ -165,6 +204,7 @@ impl Settings {
             theme: pick(&self.theme, &start.theme, &saved.theme),
             units: pick(&self.units, &start.units, &saved.units),
             tree: pick(&self.tree, &start.tree, &saved.tree),
+            stuck_first: pick(&self.stuck_first, &start.stuck_first, &saved.stuck_first),
             mouse: pick(&self.mouse, &start.mouse, &saved.mouse),
             ascii: pick(&self.ascii, &start.ascii, &saved.ascii),
             delay: pick(&self.delay, &start.delay, &saved.delay),
@@ -173,11 +213,11 @@ impl Settings {
         }
     }
 
-    /// Time between samples.
+    /// Time between samples. `--delay` may have asked for an hour.
     pub fn delay(&self) -> Duration {
         Duration::try_from_secs_f64(self.delay)
             .unwrap_or(Duration::from_secs(1))
-            .clamp(FASTEST, SLOWEST)
+            .clamp(FASTEST, Duration::from_hours(1))
     }
 }
 
@@ -231,6 +271,48 @@ mod tests {
     }
 
     #[test]
+    fn root_does_not_write_below_what_is_someone_elses() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().join("home");
+        std::fs::create_dir(&home).unwrap();
+        let path = home.join(".config/rdmatop/config.toml");
+        if rustix::process::geteuid().is_root() {
+            Settings::default().save(&path).unwrap();
+            std::fs::remove_dir_all(home.join(".config")).unwrap();
+            std::os::unix::fs::chown(&home, Some(4711), None).unwrap();
+            let error = Settings::default().save(&path).unwrap_err().to_string();
+            assert!(error.contains("uid 4711") && error.contains("sudo -H"), "{error}");
+        } else {
+            // Whose the directory is can be seen by anyone; only root has to keep away.
+            Settings::default().save(&path).unwrap();
+            std::fs::remove_dir_all(home.join(".config")).unwrap();
+        }
+        assert!(foreign(&path).is_some_and(|(at, uid)| at == home && uid != 0));
+        assert!(!home.join(".config").exists(), "nothing was written");
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_an_error_in_one_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        let error = Settings::default()
+            .save(&file.join("rdmatop/config.toml"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("config.toml") && !error.contains('\n'), "{error}");
+    }
+
+    #[test]
+    fn a_delay_of_the_command_line_may_be_longer_than_the_keys_go() {
+        let slow = Settings {
+            delay: 600.0,
+            ..Settings::default()
+        };
+        assert_eq!(slow.delay(), Duration::from_mins(10));
+    }
+
+    #[test]
     fn a_flag_of_one_run_is_not_saved_and_a_change_is() {
         let saved = Settings::default();
         let start = Settings {
@@ -270,5 +352,71 @@ mod tests {
             file("/h/.config/rdmatop/config.toml")
         );
         assert_eq!(with(&[]), None);
+    }
+
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/config.md");
+
+    #[test]
+    fn the_page_of_settings_has_every_key_with_its_default() {
+        let page = std::fs::read_to_string(PAGE).unwrap();
+        let documented: BTreeMap<&str, &str> = page
+            .lines()
+            .filter_map(|line| {
+                let mut cells = line.strip_prefix("| `")?.split(" | ");
+                Some((cells.next()?.strip_suffix('`')?, cells.next()?.trim_matches('`')))
+            })
+            .collect();
+        // What is unset leaves no trace in TOML; JSON shows it.
+        let defaults = serde_json::to_value(Settings::default()).unwrap();
+        let defaults: BTreeMap<&str, String> = defaults
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.to_string().replace("null", "unset")))
+            .collect();
+        let documented: BTreeMap<&str, String> =
+            documented.into_iter().map(|(k, v)| (k, v.to_owned())).collect();
+        assert_eq!(documented, defaults);
+        for theme in theme::THEMES {
+            assert!(page.contains(&format!("`{}`", theme.name)), "{}", theme.name);
+        }
+    }
+
+    #[test]
+    fn the_example_on_the_page_of_settings_works() {
+        let page = std::fs::read_to_string(PAGE).unwrap();
+        let example = page
+            .split("```toml\n")
+            .nth(1)
+            .unwrap()
+            .split("```")
+            .next()
+            .unwrap();
+        let settings = Settings::parse(example).unwrap();
+        assert_eq!(settings.theme, "light");
+        assert!(settings.sort["qps"].down && !settings.columns["processes"]["user"]);
+    }
+
+    #[test]
+    fn the_page_of_settings_lists_every_table_and_column() {
+        use super::super::{columns, state, tab::Tab};
+        let page = std::fs::read_to_string(PAGE).unwrap();
+        let lists: String = Tab::ALL
+            .iter()
+            .map(|tab| {
+                let ids: Vec<_> = columns::spec(*tab)
+                    .columns
+                    .iter()
+                    .map(|c| format!("`{}`", c.id))
+                    .collect();
+                format!("* `{}`: {}\n", state::table_name(*tab), ids.join(" "))
+            })
+            .collect();
+        let (head, _) = page.split_at(page.find("* `processes`").unwrap_or(page.len()));
+        if std::env::var_os("RDMATOP_WRITE_DOCS").is_some() {
+            std::fs::write(PAGE, format!("{head}{lists}")).unwrap();
+            return;
+        }
+        assert!(page.ends_with(&lists), "run the test with RDMATOP_WRITE_DOCS=1");
     }
 }

@@ -13,6 +13,7 @@ use super::columns::{self, Column, Ctx, Spec};
 use super::filter::Filter;
 use super::glyphs::{self, Glyphs};
 use super::settings::{Settings, Sort};
+use super::stuck::Stuck;
 use super::summary::Summary;
 use super::tab::Tab;
 use super::table;
@@ -232,11 +233,18 @@ impl State {
         {
             order.retain(|e| self.trace.get(e.at).is_some_and(|event| follow.matches(event)));
         }
+        if self.tab == Tab::Qps && self.settings.stuck_first && self.summary.stuck > 0 {
+            let now = self.snapshot.mono_ns;
+            order.sort_by_key(|e| Stuck::of(&self.snapshot.qps[e.at], now).is_none());
+        }
         if self.tab == Tab::Processes && self.settings.tree {
             order = tree::grow(&self.snapshot.processes, &order);
         }
         let cursor = if self.tab == Tab::Trace && self.tail {
             order.len().saturating_sub(1)
+        } else if table.cursor == 0 && self.detail == Detail::Closed {
+            // Who has not moved looks at the top, whatever row is there.
+            0
         } else {
             let found = table
                 .selected
@@ -355,6 +363,10 @@ impl State {
         if self.tab != tab {
             self.tab = tab;
             self.detail_offset = 0;
+            // Who goes to a tab wants its table.
+            if self.detail == Detail::Full {
+                self.detail = Detail::Closed;
+            }
         }
         self.refresh();
         self.show_cursor();
@@ -362,7 +374,7 @@ impl State {
 }
 
 /// Name of a tab's table in the settings.
-fn table_name(tab: Tab) -> &'static str {
+pub(super) fn table_name(tab: Tab) -> &'static str {
     match tab {
         Tab::Processes => "processes",
         Tab::Qps => "qps",

@@ -5,11 +5,16 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossterm::cursor::{Hide, Show};
-use crossterm::event::{DisableMouseCapture, EnableMouseCapture};
+use crossterm::event::DisableMouseCapture;
+use crossterm::style::Print;
 use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
 use crossterm::{execute, queue};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
+
+/// Buttons and the wheel (1000) in SGR form (1006, which knows columns beyond 223). Not 1002 or 1003: those
+/// tell every movement of the pointer, which nothing here answers to.
+const BUTTONS: &str = "\x1b[?1000h\x1b[?1006h";
 
 /// Set while the terminal is ours: restoring twice does no harm, and a panic elsewhere restores only what is.
 static TAKEN: AtomicBool = AtomicBool::new(false);
@@ -62,7 +67,7 @@ fn take(mouse: bool) -> io::Result<()> {
     let entered = (|| {
         execute!(io::stdout(), EnterAlternateScreen, Hide)?;
         if mouse {
-            execute!(io::stdout(), EnableMouseCapture)
+            execute!(io::stdout(), Print(BUTTONS))
         } else {
             Ok(())
         }

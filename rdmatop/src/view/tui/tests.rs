@@ -32,8 +32,8 @@ fn state(snapshot: Snapshot, tab: Tab, size: (u16, u16)) -> State {
 
 fn draw(state: &State) -> (Buffer, usize) {
     let mut buf = Buffer::empty(Rect::new(0, 0, state.size.0, state.size.1));
-    let replaced = render::draw(state, &mut buf);
-    (buf, replaced)
+    let drawn = render::draw(state, &mut buf);
+    (buf, drawn.replaced)
 }
 
 /// Symbols only: styles have their own tests, so that a colour may change without touching every screen.

@@ -83,19 +83,21 @@ const fn rgb(r: u8, g: u8, b: u8, near: Color) -> Ink {
 
 /// Every theme; the first is the default.
 pub const THEMES: &[Theme] = &[
+    // Nobody tells what the ground is. These inks have 4.5:1 against black and against white, which only a
+    // luminance of 0.175 to 0.183 has; of the sixteen, palettes agree on red and magenta alone.
     Theme {
         name: "default",
-        about: "the terminal's own sixteen colours, light or dark",
+        about: "readable on light and on dark ground",
         inks: [
-            own(Color::Cyan),
-            own(Color::Green),
-            own(Color::Yellow),
-            own(Color::Red),
-            own(Color::Green),
-            own(Color::Blue),
-            own(Color::Magenta),
+            rgb(0, 127, 163, Color::Reset),
+            rgb(0, 136, 16, Color::Reset),
+            rgb(176, 96, 0, Color::Magenta),
+            rgb(228, 20, 90, Color::Red),
+            rgb(0, 132, 110, Color::Reset),
+            rgb(133, 95, 215, Color::Reset),
+            rgb(216, 0, 176, Color::Reset),
         ],
-        dim: None,
+        dim: Some(rgb(118, 118, 118, Color::Reset)),
         ground: None,
         bold: false,
     },
@@ -111,8 +113,8 @@ pub const THEMES: &[Theme] = &[
             rgb(187, 154, 247, Color::LightMagenta),
             rgb(255, 158, 100, Color::LightYellow),
         ],
-        dim: Some(rgb(120, 128, 158, Color::Gray)),
-        ground: Some(rgb(52, 59, 88, Color::DarkGray)),
+        dim: Some(rgb(150, 158, 188, Color::Gray)),
+        ground: Some(rgb(38, 44, 68, Color::DarkGray)),
         bold: false,
     },
     Theme {
@@ -120,20 +122,20 @@ pub const THEMES: &[Theme] = &[
         about: "dark inks on a light ground",
         inks: [
             rgb(0, 80, 160, Color::Blue),
-            rgb(0, 110, 40, Color::Green),
-            rgb(150, 85, 0, Color::Red),
+            rgb(0, 110, 40, Color::Reset),
+            rgb(140, 78, 0, Color::Red),
             rgb(180, 0, 30, Color::Red),
-            rgb(0, 105, 105, Color::Cyan),
+            rgb(0, 105, 105, Color::Reset),
             rgb(110, 40, 150, Color::Magenta),
-            rgb(170, 50, 0, Color::Magenta),
+            rgb(150, 0, 120, Color::Magenta),
         ],
-        dim: Some(rgb(105, 105, 105, Color::DarkGray)),
-        ground: Some(rgb(205, 220, 240, Color::Gray)),
+        dim: Some(rgb(90, 90, 90, Color::Reset)),
+        ground: Some(rgb(215, 228, 245, Color::Gray)),
         bold: false,
     },
     Theme {
         name: "high-contrast",
-        about: "bright and bold",
+        about: "bright and bold, for dark ground",
         inks: [
             own(Color::LightCyan),
             own(Color::LightGreen),
@@ -149,17 +151,17 @@ pub const THEMES: &[Theme] = &[
     },
     Theme {
         name: "colour-blind",
-        about: "blue, orange and grey only",
+        about: "blue, orange and grey only, on any ground",
         inks: [
-            rgb(86, 180, 233, Color::LightBlue),
-            rgb(86, 180, 233, Color::LightBlue),
-            rgb(240, 228, 66, Color::LightYellow),
-            rgb(230, 130, 0, Color::LightRed),
-            rgb(86, 180, 233, Color::LightBlue),
-            rgb(230, 159, 0, Color::Yellow),
-            rgb(240, 228, 66, Color::LightYellow),
+            rgb(0, 122, 190, Color::Reset),
+            rgb(0, 122, 190, Color::Reset),
+            rgb(118, 118, 118, Color::Reset),
+            rgb(194, 86, 0, Color::Red),
+            rgb(0, 122, 190, Color::Reset),
+            rgb(194, 86, 0, Color::Reset),
+            rgb(118, 118, 118, Color::Reset),
         ],
-        dim: None,
+        dim: Some(rgb(118, 118, 118, Color::Reset)),
         ground: None,
         bold: false,
     },
@@ -194,8 +196,8 @@ impl Paint {
         let plain = Style::new();
         let style = match tone {
             Tone::Normal => plain,
-            Tone::Dim => match t.dim {
-                Some(ink) if self.depth != Depth::Mono => self.fg(ink),
+            Tone::Dim => match t.dim.map(|ink| self.color(ink)) {
+                Some(color) if color != Color::Reset => plain.fg(color),
                 _ => plain.add_modifier(Modifier::DIM),
             },
             Tone::Strong => plain.add_modifier(Modifier::BOLD),
@@ -242,8 +244,12 @@ impl Paint {
     }
 }
 
-/// Nearest colour of the 6x6x6 cube of xterm's 256 (levels 0, 95, 135, ... 255).
+/// Nearest colour of xterm's 256: greys of the ramp (8, 18, ... 238), else of the 6x6x6 cube (levels 0, 95, 135,
+/// ... 255).
 fn cube((r, g, b): (u8, u8, u8)) -> u8 {
+    if r == g && g == b && (8..=238).contains(&r) {
+        return 232 + (r - 8) / 10;
+    }
     let level = |v: u8| match v {
         0..48 => 0,
         48..115 => 1,
@@ -312,6 +318,92 @@ mod tests {
                     theme.name
                 );
             }
+        }
+    }
+
+    /// Relative luminance and contrast ratio as WCAG 2 defines them.
+    fn contrast(a: (u8, u8, u8), b: (u8, u8, u8)) -> f64 {
+        let luminance = |(r, g, b): (u8, u8, u8)| {
+            let linear = |v: u8| {
+                let v = f64::from(v) / 255.0;
+                if v <= 0.04045 {
+                    v / 12.92
+                } else {
+                    ((v + 0.055) / 1.055).powf(2.4)
+                }
+            };
+            0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b)
+        };
+        let (a, b) = (luminance(a), luminance(b));
+        (a.max(b) + 0.05) / (a.min(b) + 0.05)
+    }
+
+    /// What a terminal draws for a colour of ours.
+    fn seen(color: Color) -> Option<(u8, u8, u8)> {
+        match color {
+            Color::Rgb(r, g, b) => Some((r, g, b)),
+            Color::Indexed(at @ 232..) => {
+                let v = 8 + (at - 232) * 10;
+                Some((v, v, v))
+            }
+            Color::Indexed(at) => {
+                let level = |step: u8| if step == 0 { 0 } else { 55 + 40 * step };
+                let at = at.checked_sub(16)?;
+                Some((level(at / 36), level(at / 6 % 6), level(at % 6)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Grounds a theme is for.
+    fn grounds(name: &str) -> &'static [(u8, u8, u8)] {
+        const BLACK: (u8, u8, u8) = (0, 0, 0);
+        const WHITE: (u8, u8, u8) = (255, 255, 255);
+        match name {
+            "default" | "colour-blind" => &[BLACK, WHITE],
+            "dark" => &[BLACK, (40, 44, 52)],
+            "light" => &[WHITE, (253, 246, 227)],
+            // The terminal's own colours.
+            _ => &[],
+        }
+    }
+
+    #[test]
+    fn every_ink_has_the_contrast_that_text_needs_on_the_grounds_of_its_theme() {
+        // 4.5 is WCAG's AA. 256 fixed colours have few that reach it against black and white at once: 3.8 there.
+        for (depth, least) in [(Depth::True, 4.5), (Depth::Ansi256, 3.8)] {
+            for theme in THEMES {
+                let paint = Paint { theme, depth };
+                let mut grounds = grounds(theme.name).to_vec();
+                grounds.extend(paint.selected().bg.and_then(seen));
+                for tone in TONES {
+                    let Some(ink) = paint.style(tone).fg.and_then(seen) else {
+                        continue;
+                    };
+                    for ground in &grounds {
+                        let ratio = contrast(ink, *ground);
+                        assert!(
+                            ratio >= least,
+                            "{} {depth:?} {tone:?} {ink:?} on {ground:?}: {ratio:.2}",
+                            theme.name
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_default_of_sixteen_colours_has_no_ink_that_vanishes_on_black_or_white() {
+        let paint = Paint {
+            theme: &THEMES[0],
+            depth: Depth::Ansi16,
+        };
+        for tone in TONES {
+            assert!(
+                matches!(paint.style(tone).fg, None | Some(Color::Red | Color::Magenta)),
+                "{tone:?}"
+            );
         }
     }
 

@@ -9,7 +9,7 @@ use crossterm::event::{Event as TermEvent, KeyCode, KeyEvent, KeyEventKind, KeyM
 use super::columns::RowKey;
 use super::filter::Filter;
 use super::format::Units;
-use super::keys::{self, Action, Scope};
+use super::keys::{self, Action, Erase, Scope};
 use super::layout::Layout;
 use super::settings::{FASTEST, SLOWEST};
 use super::state::{Detail, Mode, State};
@@ -27,24 +27,24 @@ pub enum Effect {
     Suspend,
     /// Draw everything anew.
     Redraw,
+    /// Nothing changed: no frame is needed.
+    Still,
 }
 
 /// Times between samples that `+` and `-` step through.
 const STEPS: [u64; 10] = [100, 200, 500, 1000, 2000, 3000, 5000, 10_000, 30_000, 60_000];
 
-/// Takes an event of the terminal.
+/// Takes an event of the terminal. `None`: draw, and nothing else.
 pub fn terminal_event(state: &mut State, event: &TermEvent) -> Option<Effect> {
     match event {
         TermEvent::Key(key) if key.kind != KeyEventKind::Release => key_event(state, *key),
-        TermEvent::Mouse(mouse) => {
-            mouse::event(state, *mouse);
-            None
-        }
-        TermEvent::Resize(width, height) => {
+        TermEvent::Mouse(mouse) => mouse::event(state, *mouse),
+        // SIGWINCH tells the same, and may have been first.
+        TermEvent::Resize(width, height) if state.size != (*width, *height) => {
             resize(state, (*width, *height));
             None
         }
-        _ => None,
+        _ => Some(Effect::Still),
     }
 }
 
@@ -56,15 +56,24 @@ pub fn resize(state: &mut State, size: (u16, u16)) {
 
 /// Takes a key.
 pub fn key_event(state: &mut State, key: KeyEvent) -> Option<Effect> {
-    state.message = None;
+    let told = state.message.take().is_some();
     let scope = match state.mode {
-        Mode::Search { .. } | Mode::Filter { .. } => return prompt(state, key),
+        Mode::Search { .. } | Mode::Filter { .. } => Scope::Prompt,
         Mode::View => Scope::View,
         Mode::Sort(_) | Mode::Columns(_) => Scope::Menu,
         Mode::Help(_) => Scope::Help,
     };
-    let action = keys::action(scope, key)?;
-    apply(state, action)
+    match (keys::action(scope, key), key.code) {
+        (Some(action), _) => apply(state, action),
+        (None, KeyCode::Char(c))
+            if scope == Scope::Prompt && (key.modifiers - KeyModifiers::SHIFT).is_empty() =>
+        {
+            edit(state, |text| text.push(c));
+            None
+        }
+        _ if told => None,
+        _ => Some(Effect::Still),
+    }
 }
 
 /// Does what `action` says.
@@ -137,9 +146,36 @@ pub fn apply(state: &mut State, action: Action) -> Option<Effect> {
             state.touch();
         }
         Action::Help => state.mode = Mode::Help(0),
+        Action::Pin => {
+            state.settings.stuck_first ^= true;
+            state.settings_changed = true;
+            let place = if state.settings.stuck_first {
+                "first"
+            } else {
+                "where the order puts them"
+            };
+            state.message = Some(format!("stuck QPs stand {place}"));
+            state.go(Tab::Qps);
+            state.touch();
+        }
         Action::Accept | Action::Toggle => choose(state, action),
+        Action::Erase(what) => edit(state, |text| erase(text, what)),
     }
     None
+}
+
+fn erase(text: &mut String, what: Erase) {
+    match what {
+        Erase::Char => {
+            text.pop();
+        }
+        Erase::Word => {
+            let kept = text.trim_end();
+            let end = kept.rfind(char::is_whitespace).map_or(0, |at| at + 1);
+            text.truncate(end);
+        }
+        Erase::All => text.clear(),
+    }
 }
 
 fn page(state: &State) -> isize {
@@ -175,8 +211,11 @@ fn to_row(state: &mut State, row: usize) {
 fn scroll(state: &mut State, by: isize) {
     let layout = Layout::of(state);
     let fit = state.fit(layout.heading.width);
-    // There is nothing to gain from scrolling on when nothing is hidden on the right.
-    if by > 0 && fit.shed == 0 {
+    // There is nothing to gain from scrolling on when nothing is hidden on that side.
+    let hidden = if by > 0 { fit.shed } else { fit.skipped };
+    if hidden == 0 {
+        let side = if by > 0 { "right" } else { "left" };
+        state.message = Some(format!("no columns hidden on the {side}; ? lists the keys"));
         return;
     }
     let table = state.table_mut();
@@ -192,7 +231,14 @@ fn scroll_detail(state: &mut State, by: isize) {
 
 fn back(state: &mut State) {
     if state.mode != Mode::View {
-        state.mode = Mode::View;
+        match std::mem::take(&mut state.mode) {
+            Mode::Search { from } => {
+                state.search.clear();
+                to_row(state, from);
+            }
+            Mode::Filter { before, .. } => set_filter(state, &before),
+            _ => {}
+        }
     } else if state.detail != Detail::Closed {
         state.detail = Detail::Closed;
         state.show_cursor();
@@ -215,7 +261,12 @@ fn refresh(state: &mut State, step: isize) -> Option<Effect> {
     } else {
         STEPS.iter().find(|ms| **ms > now)
     };
-    let delay = Duration::from_millis(*next?).clamp(FASTEST, SLOWEST);
+    let Some(next) = next else {
+        let end = if step > 0 { "fastest" } else { "slowest" };
+        state.message = Some(format!("{} s is the {end}", state.delay.as_secs_f64()));
+        return None;
+    };
+    let delay = Duration::from_millis(*next).clamp(FASTEST, SLOWEST);
     state.delay = delay;
     state.settings.delay = delay.as_secs_f64();
     state.settings_changed = true;
@@ -336,29 +387,6 @@ fn follow(state: &mut State) {
     state.tail = true;
     state.go(Tab::Trace);
     state.touch();
-}
-
-fn prompt(state: &mut State, key: KeyEvent) -> Option<Effect> {
-    let control = key.modifiers.contains(KeyModifiers::CONTROL);
-    match (key.code, control) {
-        (KeyCode::Char('c'), true) => return Some(Effect::Quit),
-        (KeyCode::Enter, _) => state.mode = Mode::View,
-        (KeyCode::Esc, _) => match std::mem::take(&mut state.mode) {
-            Mode::Search { from } => {
-                state.search.clear();
-                to_row(state, from);
-            }
-            Mode::Filter { before, .. } => set_filter(state, &before),
-            _ => {}
-        },
-        (KeyCode::Backspace, _) => edit(state, |text| {
-            text.pop();
-        }),
-        (KeyCode::Char('u' | 'w'), true) => edit(state, String::clear),
-        (KeyCode::Char(c), false) => edit(state, |text| text.push(c)),
-        _ => {}
-    }
-    None
 }
 
 fn edit(state: &mut State, change: impl FnOnce(&mut String)) {

@@ -1,11 +1,13 @@
 //! Ports as rails: Tx and Rx side by side, all on one scale.
 
 use crate::model::snapshot::{DeviceRow, PortRow, Snapshot};
-use crate::model::value::Counter;
+use crate::model::value::{Counter, Source};
 
 use super::super::format;
 use super::super::theme::Tone;
-use super::{Align, Cell, Column, Ctx, Key, RowKey, Spec, Title, Value, flow, spark, trouble};
+use super::{
+    Align, Cell, Column, Ctx, Key, RowKey, Spec, Title, Value, flow, moved, no_device, spark, trouble,
+};
 
 fn row(s: &Snapshot, at: usize) -> &PortRow {
     &s.ports[at]
@@ -40,17 +42,27 @@ fn received<'a>(c: &Ctx<'a>, at: usize) -> Option<&'a Counter> {
 }
 
 fn amount(c: &Ctx<'_>, counter: Option<&Counter>, tone: Tone) -> Cell {
+    let counter = counter.filter(|counter| !says_nothing(counter));
     let text = if c.summary.scale.packets {
         format::rate(counter)
     } else {
         format::byte_rate(counter, c.units)
     };
+    // Not all that passed the port: one-sided traffic of peers has no work request here.
+    if counter.is_some_and(|counter| counter.source == Source::Ebpf && counter.rate.is_some()) {
+        return flow(format!("~{text}"), counter, tone);
+    }
     flow(text, counter, tone)
+}
+
+/// A 0 of what eBPF counted by work requests: others may have passed the port.
+pub(in crate::view::tui) fn says_nothing(counter: &Counter) -> bool {
+    counter.source == Source::Ebpf && counter.rate == Some(0.0)
 }
 
 /// Share of the link, or of the busiest direction of any port; `None` when there is no rate.
 pub(in crate::view::tui) fn share(c: &Ctx<'_>, port: &PortRow, counter: Option<&Counter>) -> Option<f64> {
-    let rate = counter?.rate?;
+    let rate = counter.filter(|counter| !says_nothing(counter))?.rate?;
     let scale = &c.summary.scale;
     let full = if scale.link {
         port.rate_bps? as f64 / 8.0
@@ -98,7 +110,8 @@ pub(super) static SPEC: Spec = Spec {
             align: Align::Left,
             on: true,
             cell: |c, i, _| Cell::new(name(row(c.snapshot, i)), Tone::Strong),
-            key: None,
+            // The model's natural order: mlx5_2 before mlx5_10, rails where people expect them.
+            key: Some(|_, i| Key::Num(i as f64)),
         },
         Column {
             id: "state",
@@ -153,7 +166,7 @@ pub(super) static SPEC: Spec = Spec {
             align: Align::Left,
             on: true,
             cell: |c, i, width| bar(c, i, sent(c, i), width, Tone::Tx),
-            key: None,
+            key: Some(|c, i| Key::num(share(c, row(c.snapshot, i), sent(c, i)))),
         },
         Column {
             id: "rx",
@@ -175,7 +188,7 @@ pub(super) static SPEC: Spec = Spec {
             align: Align::Left,
             on: true,
             cell: |c, i, width| bar(c, i, received(c, i), width, Tone::Rx),
-            key: None,
+            key: Some(|c, i| Key::num(share(c, row(c.snapshot, i), received(c, i)))),
         },
         Column {
             id: "drops",
@@ -296,10 +309,9 @@ pub(super) static SPEC: Spec = Spec {
             align: Align::Left,
             on: true,
             cell: |c, i, width| spark(c, &row(c.snapshot, i).history, width),
-            key: None,
+            key: Some(|c, i| moved(&row(c.snapshot, i).history)),
         },
     ],
-    // The model's natural order: mlx5_2 before mlx5_10, rails where people expect them.
     sort: ("port", false),
     len: |c| c.snapshot.ports.len(),
     row: |c, i| {
@@ -318,5 +330,5 @@ pub(super) static SPEC: Spec = Spec {
     },
     field_names: &["dev", "netdev", "link", "driver"],
     faded: |_, _| false,
-    empty: "No RDMA device. Load its driver, or make a SoftRoCE one: rdma link add rxe0 type rxe netdev eth0",
+    empty: |c| no_device(c).unwrap_or_else(|| "No device has told of a port yet.".to_owned()),
 };

@@ -9,6 +9,7 @@ mod verbs;
 
 use std::sync::Arc;
 
+use crate::model::input::EbpfState;
 use crate::model::snapshot::{History, Snapshot};
 use crate::model::value::Counter;
 
@@ -198,8 +199,8 @@ pub struct Spec {
     pub field_names: &'static [&'static str],
     /// A row that is past: drawn dim.
     pub faded: fn(&Ctx<'_>, usize) -> bool,
-    /// What an empty table says.
-    pub empty: &'static str,
+    /// What an empty table says: why it is empty, and what to do.
+    pub empty: fn(&Ctx<'_>) -> String,
 }
 
 pub(super) use probes::word as probe_word;
@@ -213,6 +214,28 @@ pub fn spec(tab: Tab) -> &'static Spec {
         Tab::Verbs => &verbs::SPEC,
         Tab::Trace => &trace::SPEC,
         Tab::Probes => &probes::SPEC,
+    }
+}
+
+/// What a table says that has no rows because there is no device.
+fn no_device(ctx: &Ctx<'_>) -> Option<String> {
+    ctx.snapshot.devices.is_empty().then(|| {
+        "No RDMA device here. Load the driver of the NIC, or make a SoftRoCE device to try things on: sudo rdmatop lab up"
+            .to_owned()
+    })
+}
+
+/// What a table says whose rows come from eBPF, while that gives none.
+fn no_ebpf(ctx: &Ctx<'_>, what: &str) -> Option<String> {
+    match &ctx.snapshot.health.ebpf {
+        EbpfState::On { .. } => None,
+        EbpfState::Starting => Some(format!("{what} from eBPF, which is being attached.")),
+        EbpfState::Disabled => Some(format!(
+            "{what} from eBPF, which --no-ebpf leaves out. Start without it."
+        )),
+        EbpfState::Unavailable { why } => Some(format!(
+            "{what} from eBPF, which is off: {why}. The notes on 6 Probes say what to do."
+        )),
     }
 }
 
@@ -234,6 +257,12 @@ fn flow(text: String, counter: Option<&Counter>, tone: Tone) -> Cell {
         Some(rate) if rate > 0.0 => Cell::new(text, tone),
         Some(_) => Cell::value(text),
     }
+}
+
+/// What a history adds up to; what moves nothing comes last.
+fn moved(history: &History) -> Key<'static> {
+    let sum: f64 = history.tx.iter().chain(&history.rx).flatten().sum();
+    if sum > 0.0 { Key::Num(sum) } else { Key::None }
 }
 
 /// The last points of a history, Tx and Rx together, in `width` cells.

@@ -4,7 +4,7 @@ use crate::model::input::{ProbeVerdict, Verdict};
 use crate::model::snapshot::Snapshot;
 
 use super::super::theme::Tone;
-use super::{Align, Cell, Column, Key, RowKey, Spec, Title, Value};
+use super::{Align, Cell, Column, Key, RowKey, Spec, Title, Value, no_ebpf};
 
 fn row(s: &Snapshot, at: usize) -> &ProbeVerdict {
     &s.health.probes[at]
@@ -15,7 +15,7 @@ pub(in crate::view::tui) fn word(verdict: Verdict) -> (&'static str, Tone) {
     match verdict {
         Verdict::Ok => ("ok", Tone::Good),
         Verdict::Partial => ("partial", Tone::Warn),
-        Verdict::NotApplicable => ("no driver", Tone::Dim),
+        Verdict::NotApplicable => ("no need", Tone::Dim),
         Verdict::Unsupported => ("unsupported", Tone::Warn),
         Verdict::Broken => ("broken", Tone::Bad),
     }
@@ -37,7 +37,7 @@ pub(super) static SPEC: Spec = Spec {
         Column {
             id: "verdict",
             title: Title::Plain("VERDICT"),
-            about: "ok, partial, no driver (not applicable), unsupported, broken",
+            about: "ok, partial, no need (nothing here for it), unsupported, broken",
             priority: 0,
             width: (11, 11),
             align: Align::Left,
@@ -90,7 +90,7 @@ pub(super) static SPEC: Spec = Spec {
             align: Align::Left,
             on: true,
             cell: |c, i, _| Cell::new(row(c.snapshot, i).reason.clone().unwrap_or_default(), Tone::Warn),
-            key: None,
+            key: Some(|c, i| row(c.snapshot, i).reason.as_deref().map_or(Key::None, Key::Text)),
         },
     ],
     sort: ("verdict", false),
@@ -104,5 +104,7 @@ pub(super) static SPEC: Spec = Spec {
     },
     field_names: &["program", "hook", "verdict"],
     faded: |_, _| false,
-    empty: "No eBPF programs: it is off, or not attached yet. The header and the notes say which.",
+    empty: |c| {
+        no_ebpf(c, "The programs of this table are").unwrap_or_else(|| "No program was planned.".to_owned())
+    },
 };

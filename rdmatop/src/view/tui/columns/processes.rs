@@ -4,7 +4,7 @@ use crate::model::snapshot::{ProcessRow, Snapshot};
 
 use super::super::format;
 use super::super::theme::Tone;
-use super::{Align, Cell, Column, Key, RowKey, Spec, Title, Value, flow, spark, trouble};
+use super::{Align, Cell, Column, Key, RowKey, Spec, Title, Value, flow, moved, no_device, spark, trouble};
 
 fn row(s: &Snapshot, at: usize) -> &ProcessRow {
     &s.processes[at]
@@ -208,7 +208,7 @@ pub(super) static SPEC: Spec = Spec {
             id: "verb_err",
             title: Title::Plain("VERR"),
             about: "verb calls that failed, total; probes by libraries not counted",
-            priority: 7,
+            priority: 9,
             width: (4, 6),
             align: Align::Right,
             on: true,
@@ -237,12 +237,12 @@ pub(super) static SPEC: Spec = Spec {
             id: "history",
             title: Title::Plain("HISTORY"),
             about: "Tx and Rx together, newest right, each row to its own maximum",
-            priority: 9,
-            width: (10, 40),
+            priority: 7,
+            width: (7, 40),
             align: Align::Left,
             on: true,
             cell: |c, i, width| spark(c, &row(c.snapshot, i).history, width),
-            key: None,
+            key: Some(|c, i| moved(&row(c.snapshot, i).history)),
         },
     ],
     sort: ("tx", true),
@@ -260,5 +260,8 @@ pub(super) static SPEC: Spec = Spec {
     },
     field_names: &["pid", "comm", "dev", "user", "job", "cgroup", "cmd"],
     faded: |c, i| row(c.snapshot, i).exited,
-    empty: "No process uses RDMA now. A row appears when one creates a QP.",
+    empty: |c| {
+        no_device(c)
+            .unwrap_or_else(|| "No process uses RDMA now. A row appears when one creates a QP.".to_owned())
+    },
 };

@@ -1,42 +1,28 @@
 //! Queue pairs.
 
-use crate::model::ib::{QpState, QpType};
+use crate::model::ib::QpState;
 use crate::model::snapshot::{QpRow, Snapshot};
 
 use super::super::format;
+use super::super::stuck::{MARK, Stuck};
 use super::super::theme::Tone;
-use super::{Align, Cell, Column, Key, RowKey, Spec, Title, Value, flow, spark, trouble};
+use super::{Align, Cell, Column, Key, RowKey, Spec, Title, Value, flow, moved, no_device, spark, trouble};
 
 fn row(s: &Snapshot, at: usize) -> &QpRow {
     &s.qps[at]
 }
 
-/// A connection takes milliseconds from RESET to RTS; a QP that needs seconds waits for someone.
-const SETUP_NS: u64 = 5_000_000_000;
-
-/// How a state looks: wrong states and ones a QP should have left by now stand out.
-pub(in crate::view::tui) fn state_tone(qp: &QpRow, mono_ns: u64) -> Tone {
-    let Some(state) = qp.state else { return Tone::Dim };
-    match state.name() {
-        Some("ERR" | "SQE") => Tone::Bad,
-        Some("RTS") => Tone::Good,
-        Some("SQD") => Tone::Warn,
-        // UD and the special QPs may rest in RTR or INIT for good (receive only).
-        Some("RESET" | "INIT" | "RTR") if matches!(qp.qp_type, Some(QpType(0 | 1 | 4))) => Tone::Normal,
-        Some("RESET" | "INIT" | "RTR") => {
-            let since = qp
-                .timeline
-                .iter()
-                .rev()
-                .take_while(|s| s.state == state)
-                .last()
-                .map(|s| s.mono_ns);
-            match since {
-                Some(since) if mono_ns.saturating_sub(since) < SETUP_NS => Tone::Normal,
-                _ => Tone::Warn,
-            }
+/// The state; a stuck one is loud, and marked for eyes and terminals without colours.
+fn state(qp: &QpRow, mono_ns: u64) -> Cell {
+    let text = state_text(qp.state);
+    match (Stuck::of(qp, mono_ns), qp.state.and_then(QpState::name)) {
+        (Some(stuck), _) => {
+            let tone = if stuck.wrong() { Tone::Bad } else { Tone::Warn };
+            Cell::new(format!("{text:<4}{MARK}"), tone)
         }
-        _ => Tone::Normal,
+        (None, Some("RTS")) => Cell::new(text, Tone::Good),
+        (None, Some("SQD")) => Cell::new(text, Tone::Warn),
+        (None, _) => Cell::value(text),
     }
 }
 
@@ -93,15 +79,12 @@ pub(super) static SPEC: Spec = Spec {
         Column {
             id: "state",
             title: Title::Plain("STATE"),
-            about: "state; loud in ERR, SQE, and when set-up takes over 5 s",
+            about: "state; ! stuck: ERR, SQE, or over 5 s in SQD, or in INIT without a peer",
             priority: 0,
             width: (5, 5),
             align: Align::Left,
             on: true,
-            cell: |c, i, _| {
-                let qp = row(c.snapshot, i);
-                Cell::new(state_text(qp.state), state_tone(qp, c.snapshot.mono_ns))
-            },
+            cell: |c, i, _| state(row(c.snapshot, i), c.snapshot.mono_ns),
             key: Some(|c, i| Key::num(row(c.snapshot, i).state.map(|s| s.0))),
         },
         Column {
@@ -280,7 +263,7 @@ pub(super) static SPEC: Spec = Spec {
             align: Align::Left,
             on: true,
             cell: |c, i, width| spark(c, &row(c.snapshot, i).history, width),
-            key: None,
+            key: Some(|c, i| moved(&row(c.snapshot, i).history)),
         },
     ],
     sort: ("tx", true),
@@ -299,5 +282,9 @@ pub(super) static SPEC: Spec = Spec {
     },
     field_names: &["dev", "qpn", "pid", "comm", "state", "type"],
     faded: |c, i| row(c.snapshot, i).exited,
-    empty: "No queue pairs. GSI and SMI QPs of the kernel show as soon as there is a device.",
+    empty: |c| {
+        no_device(c).unwrap_or_else(|| {
+            "No QP is known yet. The kernel's own (GSI) show as soon as a device was read.".to_owned()
+        })
+    },
 };

@@ -4,7 +4,7 @@ use crate::model::event::{Event, EventKind};
 
 use super::super::theme::Tone;
 use super::super::{errno, format};
-use super::{Align, Cell, Column, Ctx, RowKey, Spec, Title, Value};
+use super::{Align, Cell, Column, Ctx, RowKey, Spec, Title, Value, no_ebpf};
 
 fn with(c: &Ctx<'_>, at: usize, cell: impl FnOnce(&Event) -> Cell) -> Cell {
     c.trace.get(at).map_or_else(Cell::default, cell)
@@ -235,5 +235,10 @@ pub(super) static SPEC: Spec = Spec {
         "event", "dev", "comm", "pid", "qpn", "state", "type", "verb", "errno",
     ],
     faded: |_, _| false,
-    empty: "No events yet. QPs, MRs, CQs and connections show here as they come and go.",
+    empty: |c| {
+        no_ebpf(c, "Events come").unwrap_or_else(|| {
+            "No event since the start. QPs, MRs, CQs and connections show here as they come and go."
+                .to_owned()
+        })
+    },
 };

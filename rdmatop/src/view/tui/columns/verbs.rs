@@ -4,7 +4,7 @@ use crate::model::snapshot::{Snapshot, VerbRow};
 
 use super::super::theme::Tone;
 use super::super::{errno, format};
-use super::{Align, Cell, Column, Key, RowKey, Spec, Title, Value};
+use super::{Align, Cell, Column, Key, RowKey, Spec, Title, Value, no_ebpf};
 
 fn row(s: &Snapshot, at: usize) -> &VerbRow {
     &s.verbs[at]
@@ -149,7 +149,7 @@ pub(super) static SPEC: Spec = Spec {
             align: Align::Left,
             on: true,
             cell: |c, i, _| errnos(row(c.snapshot, i)),
-            key: None,
+            key: Some(|c, i| Key::Num(row(c.snapshot, i).errors.total as f64)),
         },
     ],
     sort: ("rate", true),
@@ -169,5 +169,10 @@ pub(super) static SPEC: Spec = Spec {
     },
     field_names: &["pid", "verb", "comm", "errno"],
     faded: |_, _| false,
-    empty: "No verb calls seen. They are counted by eBPF: see the Probes tab if it is off.",
+    empty: |c| {
+        no_ebpf(c, "Verb calls come").unwrap_or_else(|| {
+            "No verb call seen since the start. A row appears when a process opens, makes or registers something."
+                .to_owned()
+        })
+    },
 };

@@ -3,13 +3,14 @@
 use crate::model::snapshot::{History, Latency};
 
 use super::super::columns::Cell;
-use super::super::format;
+use super::super::format::{self, Units};
 use super::super::glyphs::Glyphs;
 use super::super::state::State;
+use super::super::summary::counts_bytes;
 use super::super::theme::Tone;
 
 /// Width of what stands left of a chart.
-const MARGIN: usize = 13;
+const MARGIN: usize = 14;
 
 /// A chart of `points`, newest right, `height` lines high, to its own maximum.
 fn chart(
@@ -29,7 +30,7 @@ fn chart(
     let mut out = Vec::with_capacity(height);
     for line in (0..height).rev() {
         let label = if height == 1 || line == 0 {
-            format!("{name} now {}", format::known(last, &unit))
+            format!("{name} {}", format::known(last, &unit))
         } else if line + 1 == height {
             format!(
                 "max {}",
@@ -68,8 +69,17 @@ fn chart(
     out
 }
 
-/// Tx and Rx of a history.
-pub fn history(state: &State, history: &History, width: usize, height: usize) -> Vec<Cell> {
+/// A rate of bytes; `part`: of work requests only, so that a 0 says nothing.
+fn bytes(units: Units, part: bool, value: f64) -> String {
+    match part {
+        true if value <= 0.0 => format::UNKNOWN.to_owned(),
+        true => format!("~{}", format::si(units.of_bytes(value))),
+        false => format::si(units.of_bytes(value)),
+    }
+}
+
+/// Tx and Rx of a history; `part`: its bytes are those of work requests only.
+pub fn history(state: &State, history: &History, width: usize, height: usize, part: bool) -> Vec<Cell> {
     if history.tx.is_empty() && history.rx.is_empty() {
         return vec![Cell::new(
             "History: nothing moved, or nothing is known",
@@ -84,7 +94,7 @@ pub fn history(state: &State, history: &History, width: usize, height: usize) ->
     };
     let unit = |value: f64| {
         if history.unit == "bytes" {
-            format::si(units.of_bytes(value))
+            bytes(units, part, value)
         } else {
             format::si(value)
         }
@@ -147,11 +157,16 @@ pub fn totals(state: &State, width: usize) -> Vec<Cell> {
         sum
     };
     let units = state.settings.units;
+    let part = !ports.iter().any(counts_bytes);
     let text = |value: f64| {
         if unit == "bytes" {
-            format::si(units.of_bytes(value))
+            let rate = bytes(units, part, value);
+            if rate == format::UNKNOWN {
+                return rate;
+            }
+            format!("{rate}{}", units.per_second())
         } else {
-            format::si(value)
+            format!("{}pkt/s", format::si(value))
         }
     };
     let mut out = chart(state.glyphs, "Tx", &total(|h| &h.tx), text, width, 3, Tone::Tx);

@@ -5,6 +5,8 @@ use crate::model::snapshot::PortRow;
 use super::super::columns::Cell;
 use super::super::format;
 use super::super::state::State;
+use super::super::summary::counts_bytes;
+use super::super::text;
 use super::super::theme::Tone;
 use super::traffic::{COUNTERS, counter};
 use super::{chart, facts, heading};
@@ -12,7 +14,7 @@ use super::{chart, facts, heading};
 /// Lines for a port.
 pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
     let device = state.snapshot.devices.iter().find(|d| d.uid == p.device_uid);
-    let text = |t: Option<&str>| t.unwrap_or(format::UNKNOWN).to_owned();
+    let known = |t: Option<&str>| t.unwrap_or(format::UNKNOWN).to_owned();
     let number = |n: Option<u64>| format::known(n, format::exact);
     let mut out = facts(
         width,
@@ -23,8 +25,8 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
                 "link",
                 format::known(p.rate_bps, |r| format!("{}b/s", format::link(r))),
             ),
-            ("layer", text(p.link_layer.as_deref())),
-            ("netdev", text(p.netdev.as_deref())),
+            ("layer", known(p.link_layer.as_deref())),
+            ("netdev", known(p.netdev.as_deref())),
             ("netdev MTU", format::known(p.netdev_mtu, |m| m.to_string())),
         ],
     );
@@ -32,11 +34,11 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
         out.extend(facts(
             width,
             &[
-                ("driver", text(d.driver.as_deref())),
-                ("firmware", text(d.fw_version.as_deref())),
-                ("PCI", text(d.pci.as_deref())),
+                ("driver", known(d.driver.as_deref())),
+                ("firmware", known(d.fw_version.as_deref())),
+                ("PCI", known(d.pci.as_deref())),
                 ("NUMA", format::known(d.numa_node, |n| n.to_string())),
-                ("GUID", text(d.node_guid.as_deref())),
+                ("GUID", known(d.node_guid.as_deref())),
             ],
         ));
         out.extend(facts(
@@ -52,7 +54,12 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
             ],
         ));
     }
-    out.extend(chart::history(state, &p.history, width, 3));
+    out.extend(chart::history(state, &p.history, width, 3, !counts_bytes(p)));
+    if p.history.unit == "bytes" && !counts_bytes(p) {
+        let why = "Bytes of work requests here; what peers write and read by RDMA is in the packets only.";
+        let lines = text::wrap(why, width);
+        out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Dim)));
+    }
     if p.counters.is_empty() {
         out.push(Cell::new("The provider has no counters.", Tone::Dim));
         return out;

@@ -45,7 +45,7 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
             ),
         ],
     ));
-    out.extend(chart::history(state, &p.history, width, 2));
+    out.extend(chart::history(state, &p.history, width, 2, false));
     for (name, value) in [
         ("job", &p.workload),
         ("cgroup", &p.cgroup),

@@ -1,10 +1,13 @@
 //! A queue pair: its life, then its traffic.
 
 use crate::model::snapshot::QpRow;
+use crate::model::value::Source;
 
 use super::super::columns::Cell;
 use super::super::format;
 use super::super::state::State;
+use super::super::stuck::Stuck;
+use super::super::text;
 use super::super::theme::Tone;
 use super::{chart, facts, heading, traffic};
 
@@ -20,6 +23,11 @@ pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
             Tone::Warn,
         ));
     }
+    if let Some(stuck) = Stuck::of(q, state.snapshot.mono_ns) {
+        let tone = if stuck.wrong() { Tone::Bad } else { Tone::Warn };
+        let lines = text::wrap(&stuck.why(), width);
+        out.extend(lines.into_iter().map(|line| Cell::new(line, tone)));
+    }
     if q.since_attach {
         out.push(Cell::new(
             "Older than rdmatop: totals count from attach.",
@@ -27,32 +35,32 @@ pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
         ));
     }
     let number = |n: Option<u32>| format::known(n, |n| n.to_string());
-    out.extend(facts(
-        width,
-        &[
-            ("type", format::known(q.qp_type, |t| t.to_string())),
-            ("state", format::known(q.state, |s| s.to_string())),
-            (
-                "from",
-                format::known(q.state_source, |s| format!("{s:?}").to_lowercase()),
-            ),
-            ("port", number(q.port)),
-            ("owner", q.comm.as_deref().unwrap_or(format::UNKNOWN).to_owned()),
-            ("pid", number(q.pid)),
-            ("remote QPN", number(q.remote_qpn)),
-            ("path MTU", number(q.path_mtu)),
-            (
-                "age",
-                format::known(q.age_ns(state.snapshot.mono_ns), |ns| {
-                    format::age(ns / 1_000_000_000)
-                }),
-            ),
-            ("SQ PSN", number(q.sq_psn)),
-            ("RQ PSN", number(q.rq_psn)),
-        ],
-    ));
+    let mut list = vec![
+        ("type", format::known(q.qp_type, |t| t.to_string())),
+        ("state", format::known(q.state, |s| s.to_string())),
+        (
+            "from",
+            format::known(q.state_source, |s| format!("{s:?}").to_lowercase()),
+        ),
+        ("port", number(q.port)),
+        ("owner", q.comm.as_deref().unwrap_or(format::UNKNOWN).to_owned()),
+        ("pid", number(q.pid)),
+        ("remote QPN", number(q.remote_qpn)),
+        ("path MTU", number(q.path_mtu)),
+        (
+            "age",
+            format::known(q.age_ns(state.snapshot.mono_ns), |ns| {
+                format::age(ns / 1_000_000_000)
+            }),
+        ),
+    ];
+    // A dump tells the PSNs at every sample; records tell only those that a modify set long ago.
+    if q.state_source == Some(Source::Netlink) {
+        list.extend([("SQ PSN", number(q.sq_psn)), ("RQ PSN", number(q.rq_psn))]);
+    }
+    out.extend(facts(width, &list));
     out.extend(timeline(state, q, width));
-    out.extend(chart::history(state, &q.history, width, 2));
+    out.extend(chart::history(state, &q.history, width, 2, false));
     out.extend(traffic::lines(state, &q.traffic, width));
     out
 }

@@ -1,11 +1,13 @@
 //! Work requests, bytes, completions, latency: the part that processes and QPs have in common.
 
+use crate::model::input::EbpfState;
 use crate::model::snapshot::{Latency, Traffic};
 use crate::model::value::Counter;
 
 use super::super::columns::Cell;
 use super::super::format;
 use super::super::state::State;
+use super::super::text;
 use super::super::theme::Tone;
 use super::{chart, facts, heading};
 
@@ -28,10 +30,17 @@ pub(super) fn lines(state: &State, traffic: &Traffic, width: usize) -> Vec<Cell>
     ];
     let mut out = Vec::new();
     if rows.iter().all(|(_, c)| c.is_none()) {
-        out.push(Cell::new(
-            "Traffic: not observable. This NIC's posts bypass the kernel, or eBPF is off.",
-            Tone::Warn,
-        ));
+        let why = match &state.snapshot.health.ebpf {
+            EbpfState::On { .. } => {
+                "Traffic: not observable. No program follows these posts: most NICs' posts bypass the kernel."
+                    .to_owned()
+            }
+            EbpfState::Starting => "Traffic: not known yet, eBPF is starting.".to_owned(),
+            EbpfState::Disabled => "Traffic: not known, --no-ebpf leaves out what counts it.".to_owned(),
+            EbpfState::Unavailable { why } => format!("Traffic: not known, eBPF is off: {why}."),
+        };
+        let lines = text::wrap(&why, width);
+        out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Warn)));
     } else {
         out.push(heading(COUNTERS));
         let known = rows.iter().filter_map(|(name, c)| Some((*name, (*c).as_ref()?)));

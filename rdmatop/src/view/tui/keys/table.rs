@@ -3,10 +3,10 @@
 use crossterm::event::{KeyCode, KeyModifiers};
 
 use super::super::tab::Tab;
-use super::{Action, Binding, Chord, Scope};
+use super::{Action, Binding, Chord, Erase, Scope};
 use Action as A;
 use KeyCode as K;
-use Scope::{Help, Menu, View};
+use Scope::{Help, Menu, Prompt, View};
 
 const fn ch(c: char) -> Chord {
     Chord(KeyCode::Char(c), KeyModifiers::NONE)
@@ -43,6 +43,8 @@ const TABS: &str = "Tabs";
 const FIND: &str = "Find and order";
 const LOOK: &str = "Look";
 const MENU: &str = "In a chooser";
+const TYPE: &str = "While typing";
+const HELP: &str = "In this list";
 const LEAVE: &str = "Leave";
 
 /// Every key that works.
@@ -75,7 +77,7 @@ pub const BINDINGS: &[Binding] = &[
         None,
     ),
     bind(
-        &[key(K::Left), ch('H')],
+        &[key(K::Left), ch('h')],
         A::Scroll(-1),
         View,
         MOVE,
@@ -83,7 +85,7 @@ pub const BINDINGS: &[Binding] = &[
         None,
     ),
     bind(
-        &[key(K::Right), ch('l'), ch('L')],
+        &[key(K::Right), ch('l')],
         A::Scroll(1),
         View,
         MOVE,
@@ -217,6 +219,14 @@ pub const BINDINGS: &[Binding] = &[
     ),
     bind(&[ch('I')], A::Invert, View, FIND, "turn the order around", None),
     bind(
+        &[ch('!')],
+        A::Pin,
+        View,
+        FIND,
+        "stuck QPs on top; again: where the order puts them",
+        None,
+    ),
+    bind(
         &[ch('c'), key(K::F(2))],
         A::ColumnMenu,
         View,
@@ -225,7 +235,7 @@ pub const BINDINGS: &[Binding] = &[
         Some((8, "Columns")),
     ),
     bind(
-        &[ch('?'), ch('h'), key(K::F(1))],
+        &[ch('?'), key(K::F(1))],
         A::Help,
         View,
         LEAVE,
@@ -276,31 +286,58 @@ pub const BINDINGS: &[Binding] = &[
         Some((2, "Close")),
     ),
     bind(&[ctrl('c')], A::Quit, Menu, MENU, "quit", None),
-    bind(&[key(K::Up), ch('k')], A::Move(-1), Help, "", "up", None),
-    bind(&[key(K::Down), ch('j')], A::Move(1), Help, "", "down", None),
-    bind(&[key(K::PageUp)], A::Page(-1), Help, "", "a screen up", None),
+    bind(
+        &[key(K::Enter)],
+        A::Accept,
+        Prompt,
+        TYPE,
+        "keep what is typed",
+        None,
+    ),
+    bind(&[key(K::Esc)], A::Back, Prompt, TYPE, "as it was before", None),
+    bind(
+        &[key(K::Backspace)],
+        A::Erase(Erase::Char),
+        Prompt,
+        TYPE,
+        "take a character back",
+        None,
+    ),
+    bind(
+        &[ctrl('w')],
+        A::Erase(Erase::Word),
+        Prompt,
+        TYPE,
+        "take a word back",
+        None,
+    ),
+    bind(
+        &[ctrl('u')],
+        A::Erase(Erase::All),
+        Prompt,
+        TYPE,
+        "take all back",
+        None,
+    ),
+    bind(&[ctrl('c')], A::Quit, Prompt, TYPE, "quit", None),
+    bind(&[key(K::Up), ch('k')], A::Move(-1), Help, HELP, "up", None),
+    bind(&[key(K::Down), ch('j')], A::Move(1), Help, HELP, "down", None),
+    bind(&[key(K::PageUp)], A::Page(-1), Help, HELP, "a screen up", None),
     bind(
         &[key(K::PageDown), ch(' ')],
         A::Page(1),
         Help,
-        "",
+        HELP,
         "a screen down",
         None,
     ),
     bind(
-        &[
-            key(K::Esc),
-            ch('q'),
-            ch('?'),
-            ch('h'),
-            key(K::F(1)),
-            key(K::Enter),
-        ],
+        &[key(K::Esc), ch('q'), ch('?'), key(K::F(1)), key(K::Enter)],
         A::Back,
         Help,
-        "",
+        HELP,
         "close",
         Some((0, "Close")),
     ),
-    bind(&[ctrl('c')], A::Quit, Help, "", "quit", None),
+    bind(&[ctrl('c')], A::Quit, Help, HELP, "quit", None),
 ];

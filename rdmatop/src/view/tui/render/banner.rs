@@ -7,7 +7,7 @@ use super::super::layout::{self, Layout};
 use super::super::state::State;
 use super::super::text;
 use super::super::theme::Tone;
-use super::{put, rule};
+use super::{more, put, rule};
 
 /// Draws the notes where the layout has room for them.
 pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) {
@@ -33,7 +33,7 @@ pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) {
         let room = usize::from(layout.notes.height) - 1;
         let hidden = lines.len().saturating_sub(room);
         let title = if hidden > 0 {
-            format!("Notes   Enter: {hidden} more lines")
+            format!("Notes   Enter: {}", more(hidden))
         } else {
             "Notes".to_owned()
         };

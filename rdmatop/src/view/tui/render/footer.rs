@@ -5,7 +5,7 @@ use ratatui::buffer::Buffer;
 use super::super::columns::Cell;
 use super::super::keys::{self, Scope};
 use super::super::layout::Layout;
-use super::super::state::{Mode, State};
+use super::super::state::{Detail, Mode, State};
 use super::super::text;
 use super::super::theme::Tone;
 use super::put;
@@ -52,7 +52,21 @@ fn hints(state: &State, width: usize) -> Cell {
         Mode::Help(_) => Scope::Help,
         _ => Scope::View,
     };
-    let hints = keys::hints(scope);
+    let mut hints = keys::hints(scope);
+    // What the key does now.
+    let enter = match state.detail {
+        Detail::Closed => "Detail",
+        Detail::Split => "Whole screen",
+        Detail::Full => "Close",
+    };
+    let freeze = if state.frozen { "Go on" } else { "Freeze" };
+    for (_, word) in &mut hints {
+        match (scope, *word) {
+            (Scope::View, "Detail") => *word = enter,
+            (Scope::View, "Freeze") => *word = freeze,
+            _ => {}
+        }
+    }
     // Leaving is never cut off: the last hint has its place reserved.
     let wide = |key: &str, word: &str| text::width(key) + text::width(word) + 3;
     let Some((last_key, last_word)) = hints.last() else {

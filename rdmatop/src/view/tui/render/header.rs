@@ -1,9 +1,10 @@
 //! Host, health and sums. Every fact has a rank; when the line is short the least important go.
 
+use std::cmp::Reverse;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::model::ib::QpState;
 use crate::model::input::EbpfState;
 
 use super::super::columns::Cell;
@@ -15,8 +16,8 @@ use super::super::theme::Tone;
 use super::super::{detail, text};
 use super::put;
 
-/// A fact and its rank: 0 never goes.
-type Fact = (u8, Cell);
+/// A fact: its rank, 0 never goes; and its forms, the longest first.
+type Fact = (u8, Vec<Cell>);
 
 /// Draws the header and, on tall screens, the chart of the totals.
 pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) {
@@ -41,30 +42,43 @@ pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) {
     }
 }
 
-/// As many facts as fit, in their order, two spaces between them.
+/// The facts in their order, two spaces between them. Where they do not fit, the least important get shorter,
+/// and when none can, go.
 fn join(mut facts: Vec<Fact>, width: usize) -> Cell {
     let wide = |facts: &[Fact]| {
         facts
             .iter()
-            .map(|(_, c)| text::width(&c.text()) + 2)
+            .filter_map(|(_, forms)| forms.first())
+            .map(|c| text::width(&c.text()))
+            .filter(|w| *w > 0)
+            .map(|w| w + 2)
             .sum::<usize>()
             .saturating_sub(2)
     };
+    // In turn: nothing becomes very short while something else stays long.
+    let mut turns = vec![0; facts.len()];
     while wide(&facts) > width {
-        let worst = facts
-            .iter()
-            .enumerate()
-            .filter(|(_, f)| f.0 > 0)
-            .max_by_key(|(at, f)| (f.0, *at));
-        let Some((at, _)) = worst else { break };
-        facts.remove(at);
+        let able = facts.iter().enumerate().filter(|(_, f)| f.1.len() > 1);
+        let Some((next, _)) = able.min_by_key(|(at, f)| (turns[*at], Reverse(f.0))) else {
+            break;
+        };
+        facts[next].1.remove(0);
+        turns[next] += 1;
+    }
+    while wide(&facts) > width {
+        let able = facts.iter().enumerate().filter(|(_, f)| f.0 > 0);
+        let Some((worst, _)) = able.max_by_key(|(at, f)| (f.0, *at)) else {
+            break;
+        };
+        facts.remove(worst);
     }
     let mut out = Cell::default();
-    for (_, cell) in facts {
-        if !out.0.is_empty() {
+    for (_, forms) in facts {
+        let form = forms.into_iter().next().unwrap_or_default();
+        if !out.0.is_empty() && !form.0.is_empty() {
             out.0.push(("  ".to_owned(), Tone::Normal));
         }
-        out.0.extend(cell.0);
+        out.0.extend(form.0);
     }
     out
 }
@@ -73,16 +87,27 @@ fn named(name: &str, value: String) -> Cell {
     Cell::new(format!("{name} "), Tone::Dim).and(value, Tone::Normal)
 }
 
-fn ebpf(state: &State) -> Cell {
+fn ebpf(state: &State) -> Vec<Cell> {
     match &state.snapshot.health.ebpf {
-        EbpfState::Starting => Cell::new("eBPF starting", Tone::Warn),
-        EbpfState::On { datapath: Some(how) } => Cell::new(format!("eBPF on ({how})"), Tone::Good),
-        EbpfState::On { datapath: None } => Cell::new("eBPF on, no data path", Tone::Good),
-        EbpfState::Disabled => Cell::new("eBPF off (--no-ebpf)", Tone::Warn),
-        EbpfState::Unavailable { why } => Cell::new(
-            format!("eBPF off: {}", text::cut(why, 40, state.glyphs.cut)),
-            Tone::Warn,
-        ),
+        EbpfState::Starting => vec![Cell::new("eBPF starting", Tone::Warn)],
+        EbpfState::On { datapath: Some(how) } => vec![
+            Cell::new(format!("eBPF on ({how})"), Tone::Good),
+            Cell::new("eBPF on", Tone::Good),
+        ],
+        EbpfState::On { datapath: None } => vec![Cell::new("eBPF on, no data path", Tone::Good)],
+        EbpfState::Disabled => vec![Cell::new("eBPF off (--no-ebpf)", Tone::Warn)],
+        EbpfState::Unavailable { why } => {
+            let cut = |room| {
+                let why = text::cut(why, room, state.glyphs.cut);
+                Cell::new(format!("eBPF off: {why}"), Tone::Warn)
+            };
+            let mut forms = vec![cut(40), cut(24)];
+            // The line of notes says why, too.
+            if !state.snapshot.health.notes.is_empty() {
+                forms.push(Cell::new("eBPF off", Tone::Warn));
+            }
+            forms
+        }
     }
 }
 
@@ -94,38 +119,50 @@ fn ebpf_short(state: &State) -> Cell {
     }
 }
 
-fn probes(state: &State) -> Option<Cell> {
+fn probes(state: &State) -> Option<Vec<Cell>> {
     let [ok, partial, broken, off] = state.summary.probes;
     if ok + partial + broken + off == 0 {
         return None;
     }
-    let mut cell = Cell::new("probes ", Tone::Dim).and(format!("{ok} ok"), Tone::Normal);
-    for (count, word, tone) in [
-        (partial, "partial", Tone::Warn),
-        (off, "off", Tone::Dim),
-        (broken, "broken", Tone::Bad),
-    ] {
-        if count > 0 {
-            cell = cell.and(format!(" {count} {word}"), tone);
+    let form = |ok: usize, off: usize| {
+        let mut cell = Cell::new("probes", Tone::Dim);
+        for (count, word, tone) in [
+            (ok, "ok", Tone::Normal),
+            (partial, "partial", Tone::Warn),
+            (off, "off", Tone::Dim),
+            (broken, "broken", Tone::Bad),
+        ] {
+            if count > 0 {
+                cell = cell.and(format!(" {count} {word}"), tone);
+            }
         }
+        cell
+    };
+    // What is off has nothing to hook here: the first thing to leave out. What is wrong stays.
+    let mut forms = vec![form(ok, off)];
+    if off > 0 && ok + partial + broken > 0 {
+        forms.push(form(ok, 0));
     }
-    Some(cell)
+    if ok > 0 && partial + broken > 0 {
+        forms.push(form(0, 0));
+    }
+    Some(forms)
 }
 
 fn lost(state: &State) -> Fact {
     let lost = state.snapshot.health.lost_events;
     if lost == 0 {
-        (5, named("lost", "0".to_owned()))
+        (5, vec![named("lost", "0".to_owned())])
     } else {
-        (
-            1,
-            Cell::new(format!("lost {} events", format::count(lost)), Tone::Bad),
-        )
+        let count = format::count(lost);
+        let forms = [format!("lost {count} events"), format!("lost {count}")];
+        (1, forms.map(|text| Cell::new(text, Tone::Bad)).into())
     }
 }
 
 fn sum(state: &State, name: &str, sum: Sum, tone: Tone) -> Cell {
-    let Some(rate) = sum.rate else {
+    // "At least 0" says nothing, and must not look like 0.
+    let Some(rate) = sum.rate.filter(|rate| *rate > 0.0 || !sum.partial) else {
         return Cell::new(format!("{name} -"), Tone::Dim);
     };
     // Part of it is not known: what is shown is a floor.
@@ -139,7 +176,8 @@ fn sum(state: &State, name: &str, sum: Sum, tone: Tone) -> Cell {
 }
 
 fn requests(state: &State) -> Cell {
-    let sum = state.summary.wr;
+    let mut sum = state.summary.wr;
+    sum.rate = sum.rate.filter(|rate| *rate > 0.0 || !sum.partial);
     let floor = if sum.partial && sum.rate.is_some() {
         state.glyphs.bound[1]
     } else {
@@ -154,8 +192,12 @@ fn requests(state: &State) -> Cell {
     Cell::new("WR ", Tone::Dim).and(text, tone)
 }
 
-fn states(state: &State) -> Cell {
-    let mut cell = Cell::new("QPs ", Tone::Dim).and(format::count(state.summary.qps), Tone::Normal);
+fn states(state: &State) -> Vec<Cell> {
+    let mut head = Cell::new("QPs ", Tone::Dim).and(format::count(state.summary.qps), Tone::Normal);
+    if state.summary.stuck > 0 {
+        let stuck = format::count(state.summary.stuck);
+        head = head.and(format!(" ({stuck} stuck)"), Tone::Bad);
+    }
     // What needs a look comes first.
     let rank = |name: &str| match name {
         "ERR" | "SQE" => 0,
@@ -174,72 +216,64 @@ fn states(state: &State) -> Cell {
         })
         .collect();
     states.sort_by_key(|(name, _)| rank(name));
-    for (at, (name, count)) in states.into_iter().enumerate() {
-        let tone = match rank(&name) {
-            0 => Tone::Bad,
-            1 => Tone::Good,
-            _ => Tone::Dim,
-        };
-        cell = cell
-            .and(if at == 0 { ": " } else { " " }, Tone::Dim)
-            .and(format!("{} {name}", format::count(count)), tone);
-    }
-    cell
+    let form = |least: u8| {
+        let mut cell = head.clone();
+        for (at, (name, count)) in states.iter().filter(|(name, _)| rank(name) >= least).enumerate() {
+            let tone = match rank(name) {
+                0 => Tone::Bad,
+                1 => Tone::Good,
+                _ => Tone::Dim,
+            };
+            cell = cell
+                .and(if at == 0 { ": " } else { " " }, Tone::Dim)
+                .and(format!("{} {name}", format::count(*count)), tone);
+        }
+        cell
+    };
+    // Those in ERR and SQE are among the stuck.
+    vec![form(0), form(1), head.clone()]
 }
 
-fn pace(state: &State) -> Cell {
+fn pace(state: &State) -> Vec<Cell> {
     if state.frozen {
-        return Cell::new(" FROZEN ", Tone::Accent);
+        return vec![Cell::new(" FROZEN ", Tone::Accent)];
     }
-    named("every", format!("{}s", state.delay.as_secs_f64()))
+    let every = format!("{}s", state.delay.as_secs_f64());
+    vec![named("every", every.clone()), Cell::value(every)]
 }
 
-fn cost(state: &State) -> Cell {
+fn cost(state: &State) -> Vec<Cell> {
     let health = &state.snapshot.health;
     if health.self_cpu.is_none() && health.self_rss.is_none() {
-        return named("self", format::UNKNOWN.to_owned());
+        return vec![named("self", format::UNKNOWN.to_owned())];
     }
     let cpu = format::known(health.self_cpu, |c| format!("{:.1}%", c * 100.0));
     let rss = format::known(health.self_rss, |b| format!("{}B", format::memory(b)));
-    named("self", format!("{cpu} {rss}"))
+    vec![named("self", format!("{cpu} {rss}")), named("self", cpu)]
 }
 
 fn errors(state: &State) -> Option<Fact> {
     let failed = state.snapshot.health.errors.len();
-    (failed > 0).then(|| {
-        (
-            2,
-            Cell::new(
-                format!("{failed} read{} failed", if failed == 1 { "" } else { "s" }),
-                Tone::Bad,
-            ),
-        )
-    })
+    let text = format!("{failed} read{} failed", if failed == 1 { "" } else { "s" });
+    (failed > 0).then(|| (2, vec![Cell::new(text, Tone::Bad)]))
 }
 
 fn host(state: &State) -> Vec<Fact> {
     let host = &state.snapshot.host;
+    let short = |text: Option<&str>, room| text::cut(text.unwrap_or("-"), room, state.glyphs.cut);
+    let name = |room| Cell::new(short(host.hostname.as_deref(), room), Tone::Strong);
     let mut facts = vec![
-        (0, Cell::new("rdmatop", Tone::Title)),
+        (0, vec![Cell::new("rdmatop", Tone::Title)]),
+        (4, vec![name(32), name(14)]),
+        // Not worth a shorter form of anything else.
         (
-            4,
-            Cell::new(
-                text::cut(host.hostname.as_deref().unwrap_or("-"), 32, state.glyphs.cut),
-                Tone::Strong,
-            ),
+            9,
+            vec![Cell::value(short(host.kernel.as_deref(), 24)), Cell::default()],
         ),
-        (
-            7,
-            Cell::value(text::cut(
-                host.kernel.as_deref().unwrap_or("-"),
-                24,
-                state.glyphs.cut,
-            )),
-        ),
-        (8, named("up", format::known(host.uptime_s, format::age))),
+        (7, vec![named("up", format::known(host.uptime_s, format::age))]),
         (0, ebpf(state)),
     ];
-    facts.extend(probes(state).map(|cell| (3, cell)));
+    facts.extend(probes(state).map(|forms| (3, forms)));
     facts.push(lost(state));
     facts.extend(errors(state));
     facts.push((6, cost(state)));
@@ -250,14 +284,20 @@ fn sums(state: &State) -> Vec<Fact> {
     let snapshot = &state.snapshot;
     let (devices, ports) = (snapshot.devices.len(), snapshot.ports.len());
     let count = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
-    let mut facts = vec![(5, Cell::value(count(devices, "device")))];
+    let mut facts = vec![(
+        5,
+        vec![
+            Cell::value(count(devices, "device")),
+            Cell::value(format!("{devices} dev")),
+        ],
+    )];
     if ports != devices {
-        facts.push((6, Cell::value(count(ports, "port"))));
+        facts.push((6, vec![Cell::value(count(ports, "port"))]));
     }
     facts.extend([
-        (0, sum(state, "Tx", state.summary.tx, Tone::Tx)),
-        (0, sum(state, "Rx", state.summary.rx, Tone::Rx)),
-        (2, requests(state)),
+        (0, vec![sum(state, "Tx", state.summary.tx, Tone::Tx)]),
+        (0, vec![sum(state, "Rx", state.summary.rx, Tone::Rx)]),
+        (2, vec![requests(state)]),
         (3, states(state)),
         (1, pace(state)),
     ]);
@@ -265,26 +305,17 @@ fn sums(state: &State) -> Vec<Fact> {
 }
 
 fn small(state: &State) -> Vec<Fact> {
-    let mut facts = vec![(3, ebpf_short(state))];
-    let wrong = |s: &Option<QpState>| {
-        s.and_then(QpState::name)
-            .is_some_and(|n| matches!(n, "ERR" | "SQE"))
-    };
-    let count: u64 = state
-        .summary
-        .states
-        .iter()
-        .filter(|(s, _)| wrong(s))
-        .map(|(_, n)| n)
-        .sum();
-    if count > 0 {
-        facts.push((1, Cell::new(format!("{} ERR", format::count(count)), Tone::Bad)));
+    let mut facts = vec![(3, vec![ebpf_short(state)])];
+    let stuck = state.summary.stuck;
+    if stuck > 0 {
+        let text = format!("{} stuck", format::count(stuck));
+        facts.push((1, vec![Cell::new(text, Tone::Bad)]));
     }
-    facts.push((0, sum(state, "Tx", state.summary.tx, Tone::Tx)));
-    facts.push((0, sum(state, "Rx", state.summary.rx, Tone::Rx)));
-    facts.push((5, requests(state)));
-    let (rank, cell) = lost(state);
-    facts.push((if rank == 1 { 1 } else { 6 }, cell));
+    facts.push((0, vec![sum(state, "Tx", state.summary.tx, Tone::Tx)]));
+    facts.push((0, vec![sum(state, "Rx", state.summary.rx, Tone::Rx)]));
+    facts.push((5, vec![requests(state)]));
+    let (rank, forms) = lost(state);
+    facts.push((if rank == 1 { 1 } else { 6 }, forms));
     if state.frozen {
         facts.push((1, pace(state)));
     }

@@ -3,12 +3,12 @@
 use ratatui::buffer::Buffer;
 
 use super::super::columns::Cell;
-use super::super::keys::{self, BINDINGS, Scope};
+use super::super::keys::{self, BINDINGS};
 use super::super::layout;
 use super::super::state::{Mode, State};
 use super::super::text;
 use super::super::theme::Tone;
-use super::{popup_box, put};
+use super::{more, popup_box, put};
 
 /// Width of the column of keys.
 const KEYS: usize = 14;
@@ -17,7 +17,7 @@ const KEYS: usize = 14;
 pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
     let mut out = Vec::new();
     let mut groups: Vec<&str> = Vec::new();
-    for binding in BINDINGS.iter().filter(|b| b.scope != Scope::Help) {
+    for binding in BINDINGS {
         if !groups.contains(&binding.group) {
             groups.push(binding.group);
         }
@@ -27,10 +27,7 @@ pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
             out.push(Cell::default());
         }
         out.push(Cell::new(group, Tone::Title));
-        for binding in BINDINGS
-            .iter()
-            .filter(|b| b.scope != Scope::Help && b.group == group)
-        {
+        for binding in BINDINGS.iter().filter(|b| b.group == group) {
             out.push(entry(&keys::names(binding), binding.about));
         }
     }
@@ -40,6 +37,7 @@ pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
         "click",
         "tab; row, again: detail; heading: sort, again: invert",
     ));
+    out.push(entry("", "the line of a note: 6 Probes; beside a list: close it"));
     out.push(entry("wheel", "scroll what is below the pointer"));
     out.push(Cell::default());
     out.push(Cell::new(
@@ -83,7 +81,7 @@ pub(super) fn draw(state: &State, buf: &mut Buffer) {
     let first = first.min(lines.len().saturating_sub(height));
     let below = lines.len().saturating_sub(first + height);
     let title = if below > 0 {
-        format!("Keys   {below} more lines: Down")
+        format!("Keys   Down: {}", more(below))
     } else {
         "Keys".to_owned()
     };

@@ -24,15 +24,24 @@ pub(super) fn detail_lines(state: &State) -> Vec<Cell> {
     super::detail::lines(state, usize::from(inside(Layout::of(state).detail).width))
 }
 
-/// Draws everything. Returns how many cells held a sign the terminal cannot show and that was replaced: those
-/// come from names only.
-pub fn draw(state: &State, buf: &mut Buffer) -> usize {
+/// What a frame took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drawn {
+    /// Rows of the table that were formatted.
+    pub rows: usize,
+    /// Cells that held a sign the terminal cannot show and that was replaced: those come from names only.
+    pub replaced: usize,
+}
+
+/// Draws everything.
+pub fn draw(state: &State, buf: &mut Buffer) -> Drawn {
+    let mut drawn = Drawn::default();
     let layout = Layout::of(state);
     header::draw(state, &layout, buf);
     banner::draw(state, &layout, buf);
     table::draw_tabs(state, &layout, buf);
     if state.detail != Detail::Full {
-        table::draw(state, &layout, buf);
+        drawn.rows = table::draw(state, &layout, buf);
     }
     if state.detail != Detail::Closed {
         draw_detail(state, layout.detail, buf);
@@ -43,7 +52,10 @@ pub fn draw(state: &State, buf: &mut Buffer) -> usize {
         Mode::Sort(_) | Mode::Columns(_) => menu::draw(state, buf),
         _ => {}
     }
-    if state.glyphs.ascii { to_ascii(buf) } else { 0 }
+    if state.glyphs.ascii {
+        drawn.replaced = to_ascii(buf);
+    }
+    drawn
 }
 
 /// Writes `cell` from the left edge of line `y` of `area`, cut to its width. Returns the columns used.
@@ -129,7 +141,7 @@ fn draw_detail(state: &State, area: Rect, buf: &mut Buffer) {
     let left = lines.len().saturating_sub(first + height);
     let title = super::detail::title(state);
     let title = if left > 0 {
-        format!("{title}   ] {left} more lines")
+        format!("{title}   ] [ scroll, {}", more(left))
     } else {
         title
     };
@@ -144,6 +156,11 @@ fn draw_detail(state: &State, area: Rect, buf: &mut Buffer) {
             state.glyphs.cut,
         );
     }
+}
+
+/// `1 more line`, `7 more lines`.
+fn more(lines: usize) -> String {
+    format!("{lines} more line{}", if lines == 1 { "" } else { "s" })
 }
 
 /// Clears `area` and draws a box around it.

@@ -32,7 +32,7 @@ pub(super) fn draw_tabs(state: &State, layout: &Layout, buf: &mut Buffer) {
         width: layout.tabs.width.saturating_sub(end),
         ..layout.tabs
     };
-    let text = status(state);
+    let text = status(state, usize::from(layout.rows.height));
     let wide = u16::try_from(text::width(&text)).unwrap_or(u16::MAX);
     if room.height > 0 && wide + 2 <= room.width {
         let at = Rect {
@@ -52,8 +52,13 @@ pub(super) fn draw_tabs(state: &State, layout: &Layout, buf: &mut Buffer) {
 }
 
 /// What narrows the rows, at the right end of the tabs.
-fn status(state: &State) -> String {
+fn status(state: &State, height: usize) -> String {
     let mut parts = Vec::new();
+    let (first, all) = (state.table().offset, state.table().order.len());
+    if height > 0 && all > height {
+        // The rows below the last line are not forgotten: say that there are some.
+        parts.push(format!("{}-{} of {all}", first + 1, (first + height).min(all)));
+    }
     if let (Tab::Trace, Some(follow)) = (state.tab, &state.follow) {
         parts.push(format!("follow {}", follow.name()));
     }
@@ -74,17 +79,17 @@ fn status(state: &State) -> String {
     parts.join("  ")
 }
 
-/// Draws headings and rows.
-pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) {
+/// Draws headings and rows. Returns how many rows were formatted: those on the screen.
+pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) -> usize {
     if layout.heading.height == 0 {
-        return;
+        return 0;
     }
     let fit = state.fit(layout.heading.width);
     headings(state, layout.heading, &fit, buf);
     let table = state.table();
     if table.order.is_empty() {
         empty(state, layout.rows, buf);
-        return;
+        return 0;
     }
     let ctx = state.ctx();
     let shown = table
@@ -93,12 +98,15 @@ pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) {
         .enumerate()
         .skip(table.offset)
         .take(usize::from(layout.rows.height));
+    let mut formatted = 0;
     for (y, (at, entry)) in (0u16..).zip(shown) {
         row(state, &ctx, layout.rows, y, *entry, &fit, buf);
+        formatted += 1;
         if at == table.cursor {
             select(buf, layout.rows, y, state.paint());
         }
     }
+    formatted
 }
 
 fn headings(state: &State, area: Rect, fit: &Fit, buf: &mut Buffer) {
@@ -185,7 +193,7 @@ fn empty(state: &State, area: Rect, buf: &mut Buffer) {
     } else if all > 0 {
         "No event of what is followed yet. o or Esc shows all events.".to_owned()
     } else {
-        state.spec().empty.to_owned()
+        (state.spec().empty)(&state.ctx())
     };
     let lines = text::wrap(&text, usize::from(area.width).saturating_sub(4).min(76));
     let top = u16::from(area.height > 3);

@@ -55,6 +55,24 @@ fn the_cursor_stays_on_its_row_when_the_order_changes() {
 }
 
 #[test]
+fn the_cursor_at_the_top_stays_there_until_a_detail_is_open() {
+    let mut s = state(testkit::busy(), Tab::Qps, (80, 24));
+    let top = s.table().selected.clone();
+    let mut next = testkit::busy();
+    next.qps.retain(|q| q.qpn != 312);
+    let gone = next.clone();
+    s.take(Arc::new(next));
+    assert_ne!(s.table().selected, top);
+    assert_eq!(s.table().cursor, 0);
+    // The row of an open detail is followed, also down from the top.
+    code(&mut s, KeyCode::Enter);
+    let shown = s.table().selected.clone();
+    s.take(Arc::new(testkit::busy()));
+    assert_eq!((s.table().selected.clone(), s.table().cursor), (shown, 1));
+    s.take(Arc::new(gone));
+}
+
+#[test]
 fn when_the_selected_row_goes_the_cursor_stays_in_its_place() {
     let mut s = state(testkit::busy(), Tab::Processes, (80, 24));
     typed(&mut s, "jj");
@@ -223,13 +241,54 @@ fn sort_and_columns_are_remembered_in_the_settings() {
 }
 
 #[test]
+fn a_prompt_takes_words_back_and_escape_restores() {
+    let mut s = state(testkit::busy(), Tab::Qps, (80, 24));
+    typed(&mut s, "fdev:mlx5_0 state:rts");
+    let control = |c| KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL);
+    update::key_event(&mut s, control('w'));
+    assert_eq!(s.filter.text(), "dev:mlx5_0");
+    code(&mut s, KeyCode::Backspace);
+    code(&mut s, KeyCode::Backspace);
+    assert_eq!(s.filter.text(), "dev:mlx5_");
+    update::key_event(&mut s, control('u'));
+    assert!(s.filter.is_empty());
+    code(&mut s, KeyCode::Esc);
+    assert_eq!(s.mode, Mode::View);
+}
+
+#[test]
+fn a_tab_shows_its_table_whatever_was_whole_screen_before() {
+    let mut s = state(testkit::busy(), Tab::Qps, (80, 24));
+    code(&mut s, KeyCode::Enter);
+    code(&mut s, KeyCode::Enter);
+    assert_eq!(s.detail, Detail::Full);
+    typed(&mut s, "3");
+    assert_eq!((s.tab, s.detail), (Tab::Devices, Detail::Closed));
+}
+
+#[test]
+fn a_key_that_does_nothing_says_why() {
+    let mut s = state(testkit::busy(), Tab::Qps, (200, 24));
+    for (keys, says) in [("h", "on the left"), ("l", "on the right")] {
+        typed(&mut s, keys);
+        assert!(
+            s.message.as_deref().unwrap_or("").contains(says),
+            "{:?}",
+            s.message
+        );
+    }
+    typed(&mut s, "++++++++");
+    assert!(s.message.as_deref().unwrap_or("").contains("fastest"));
+}
+
+#[test]
 fn the_page_of_keys_is_what_the_table_says() {
-    use super::super::keys::{BINDINGS, Scope, names};
+    use super::super::keys::{BINDINGS, names};
     let mut page =
         "# Keys of the live view\n\nMade from the table that handles them; a test holds it to that.\n"
             .to_owned();
     let mut group = "";
-    for binding in BINDINGS.iter().filter(|b| b.scope != Scope::Help) {
+    for binding in BINDINGS {
         if binding.group != group {
             group = binding.group;
             let _ = write!(page, "\n## {group}\n\n");
@@ -245,4 +304,47 @@ fn the_page_of_keys_is_what_the_table_says() {
         page,
         "run the test with RDMATOP_WRITE_DOCS=1"
     );
+}
+
+/// The lines between two marks of README.md.
+fn readme(mark: &str) -> String {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (begin, end) = (format!("<!-- {mark} -->\n"), format!("\n<!-- end of {mark} -->"));
+    let from = text.find(&begin).unwrap() + begin.len();
+    let to = from + text[from..].find(&end).unwrap();
+    text[from..to].trim().to_owned()
+}
+
+#[test]
+fn the_keys_in_the_readme_work_and_none_is_missing() {
+    use super::super::keys::{BINDINGS, Scope, names};
+    let table = readme("keys");
+    let firsts = table.lines().skip(2).filter_map(|line| line.split('|').nth(1));
+    let shown: Vec<&str> = firsts
+        .flat_map(|keys| keys.split('`').skip(1).step_by(2))
+        .collect();
+    let view = || BINDINGS.iter().filter(|b| b.scope == Scope::View);
+    for key in &shown {
+        let bound = view().any(|b| names(b).split(' ').any(|name| name == *key));
+        assert!(bound, "{key} does nothing");
+    }
+    for binding in view() {
+        let listed = names(binding).split(' ').any(|name| shown.contains(&name));
+        assert!(
+            listed,
+            "{}: {} is not in the README",
+            names(binding),
+            binding.about
+        );
+    }
+}
+
+#[test]
+fn the_readme_says_how_to_read_every_tab() {
+    let list = readme("tabs");
+    for tab in Tab::ALL {
+        let begin = format!("* **{}**", tab.names()[0]);
+        assert!(list.contains(&begin), "{begin}");
+    }
 }

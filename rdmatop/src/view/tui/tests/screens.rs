@@ -69,7 +69,7 @@ fn menus_prompts_and_help() {
 
 #[test]
 fn the_help_lists_exactly_the_keys_that_are_handled() {
-    use super::super::keys::{BINDINGS, Scope, names};
+    use super::super::keys::{BINDINGS, names};
     let state = state(testkit::busy(), Tab::Processes, (80, 24));
     let help: Vec<String> = render::help_lines(&state)
         .iter()
@@ -78,7 +78,7 @@ fn the_help_lists_exactly_the_keys_that_are_handled() {
     let start = help.iter().position(|l| l == "Mouse").unwrap();
     let listed: Vec<_> = help[..start].iter().filter(|l| !l.is_empty()).collect();
     let mut bound = 0;
-    for binding in BINDINGS.iter().filter(|b| b.scope != Scope::Help) {
+    for binding in BINDINGS {
         bound += 1;
         let line = |l: &&&String| l.starts_with(&names(binding)) && l.ends_with(binding.about);
         assert!(

@@ -33,38 +33,47 @@ fn without_colour_no_cell_has_one_in_any_theme() {
 }
 
 #[test]
-fn a_qp_in_error_stands_out_from_one_in_order() {
-    let state = state(testkit::busy(), Tab::Qps, (80, 24));
+fn a_stuck_qp_stands_out_by_place_mark_weight_and_colour() {
+    let mut state = state(testkit::busy(), Tab::Qps, (80, 24));
     let (buf, _) = draw(&state);
     let (err, rts) = (
-        cell_at(&buf, "ERR      4276").unwrap(),
+        cell_at(&buf, "ERR !    4276").unwrap(),
         cell_at(&buf, "RTS      5120").unwrap(),
     );
     assert_ne!(err.fg, rts.fg);
-    assert!(err.modifier.contains(Modifier::BOLD));
-    let stuck = cell_at(&buf, "RTR      4276").unwrap();
+    assert!(err.modifier.contains(Modifier::BOLD) && !rts.modifier.contains(Modifier::BOLD));
+    let resting = cell_at(&buf, "RTR      4276").unwrap();
     assert!(
-        stuck.modifier.contains(Modifier::BOLD),
-        "three minutes in RTR is no set-up"
+        !resting.modifier.contains(Modifier::BOLD),
+        "a receiver may stay in RTR"
     );
+    let first = |state: &State| -> Vec<u32> {
+        let order = &state.table().order;
+        order[..2].iter().map(|e| state.snapshot.qps[e.at].qpn).collect()
+    };
+    assert_eq!(first(&state), [312, 314]);
+    assert!(screen(&state).contains("QPs 11 (2 stuck)"));
+    typed(&mut state, "I");
+    assert_eq!(first(&state), [312, 314], "in every order");
+    typed(&mut state, "!");
+    assert_ne!(first(&state), [312, 314]);
 }
 
 #[test]
 fn an_exited_row_is_dim() {
-    let state = state(testkit::busy(), Tab::Processes, (80, 24));
-    let (buf, _) = draw(&state);
-    assert!(
-        cell_at(&buf, "ib_send_lat")
-            .unwrap()
-            .modifier
-            .contains(Modifier::DIM)
-    );
-    assert!(
-        !cell_at(&buf, "nccl-tests")
-            .unwrap()
-            .modifier
-            .contains(Modifier::DIM)
-    );
+    use super::super::theme::Tone;
+    for depth in [Depth::True, Depth::Ansi16, Depth::Mono] {
+        let mut state = state(testkit::busy(), Tab::Processes, (80, 24));
+        state.depth = depth;
+        let dim = state.paint().style(Tone::Dim);
+        let (buf, _) = draw(&state);
+        let looks_dim = |name: &str| {
+            let cell = cell_at(&buf, name).unwrap();
+            cell.fg == dim.fg.unwrap_or_default() && cell.modifier.contains(dim.add_modifier)
+        };
+        assert!(looks_dim("ib_send_lat"), "{depth:?}");
+        assert!(!looks_dim("nccl-tests"), "{depth:?}");
+    }
 }
 
 #[test]

@@ -7,29 +7,31 @@ use super::super::keys::Action;
 use super::super::layout::{self, Layout};
 use super::super::state::{Detail, Mode, State};
 use super::super::tab::Tab;
-use super::{apply, move_by, scroll_detail, to_row};
+use super::{Effect, apply, move_by, scroll_detail, to_row};
 
 /// Takes an event of the mouse.
-pub(super) fn event(state: &mut State, mouse: MouseEvent) {
+pub(super) fn event(state: &mut State, mouse: MouseEvent) -> Option<Effect> {
     let layout = Layout::of(state);
     let at = Position::new(mouse.column, mouse.row);
     let wheel = match mouse.kind {
         MouseEventKind::ScrollDown => 3,
         MouseEventKind::ScrollUp => -3,
         MouseEventKind::Down(MouseButton::Left) => 0,
-        _ => return,
+        // Moves, releases, other buttons.
+        _ => return Some(Effect::Still),
     };
+    state.message = None;
     if wheel != 0 {
         if !layout::covered(&state.mode) && layout.detail.contains(at) {
             scroll_detail(state, wheel);
         } else {
             move_by(state, wheel);
         }
-        return;
+        return None;
     }
     if layout::covered(&state.mode) {
         state.mode = Mode::View;
-        return;
+        return None;
     }
     if let Some((tab, ..)) = layout
         .labels(state)
@@ -58,4 +60,5 @@ pub(super) fn event(state: &mut State, mouse: MouseEvent) {
     } else if layout.banner.contains(at) {
         state.go(Tab::Probes);
     }
+    None
 }

@@ -1,0 +1,139 @@
+//! The loop. A frame is drawn when something changed, and for nothing else.
+
+use std::io;
+use std::sync::Arc;
+
+use crossterm::event::Event as TermEvent;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Duration, Instant, sleep_until};
+
+use crate::model::event::Event;
+use crate::model::snapshot::Snapshot;
+
+use super::super::state::State;
+use super::super::tab::Tab;
+use super::super::update::{self, Effect};
+use super::input::{Tells, Told};
+use super::{Control, Outcome, TuiError};
+
+/// Shortest time between frames that nobody asked for with a key.
+const FRAME: Duration = Duration::from_millis(100);
+/// Events taken at once, so that a storm of events does not keep a key waiting.
+const BATCH: usize = 1024;
+
+/// What is drawn on.
+pub(super) trait Screen {
+    /// Draws the state.
+    fn draw(&mut self, state: &mut State) -> Result<(), TuiError>;
+    /// Forgets what is on the screen, so that the next frame is drawn whole.
+    fn clear(&mut self) -> Result<(), TuiError>;
+    /// Gives the screen back and stops the process; goes on after `fg`.
+    fn suspend(&mut self) -> Result<(), TuiError>;
+    /// Takes the screen again.
+    fn again(&mut self) -> Result<(), TuiError>;
+}
+
+/// What the loop listens to.
+pub(super) struct Inputs<'a, T> {
+    /// The terminal.
+    pub(super) keys: &'a mut mpsc::Receiver<io::Result<TermEvent>>,
+    /// The system.
+    pub(super) signals: &'a mut T,
+    /// The engine.
+    pub(super) snapshots: &'a mut watch::Receiver<Arc<Snapshot>>,
+    /// Its events.
+    pub(super) events: &'a mut mpsc::Receiver<Event>,
+}
+
+/// Runs until the user leaves, a signal comes, or the engine ends.
+pub(super) async fn drive<S: Screen, T: Tells>(
+    state: &mut State,
+    screen: &mut S,
+    inputs: Inputs<'_, T>,
+    control: &mpsc::Sender<Control>,
+) -> Result<Outcome, TuiError> {
+    let Inputs {
+        keys,
+        signals,
+        snapshots,
+        events,
+    } = inputs;
+    let (mut dirty, mut events_open) = (true, true);
+    let mut drawn: Option<Instant> = None;
+    let mut empty = true;
+    let mut batch = Vec::with_capacity(BATCH);
+    loop {
+        let due = drawn.map_or_else(Instant::now, |at| at + FRAME);
+        tokio::select! {
+            biased;
+            input = keys.recv() => {
+                let event = input.ok_or(TuiError::Gone)??;
+                let effect = update::terminal_event(state, &event);
+                if effect == Some(Effect::Still) {
+                    continue;
+                }
+                if let Some(outcome) = act(effect, state, screen, control)? {
+                    return Ok(outcome);
+                }
+                // A held key or a wheel brings many events: one frame for all that are here.
+                if keys.is_empty() {
+                    screen.draw(state)?;
+                    (dirty, drawn) = (false, Some(Instant::now()));
+                } else {
+                    dirty = true;
+                }
+            }
+            told = signals.next() => match told {
+                Told::Leave(libc::SIGHUP) => return Err(TuiError::Gone),
+                Told::Leave(number) => return Ok(Outcome::Signal(number)),
+                Told::Stop => screen.suspend()?,
+                Told::Continued => { screen.again()?; dirty = true; }
+                Told::Resized => { screen.draw(state)?; (dirty, drawn) = (false, Some(Instant::now())); }
+            },
+            // Before the channels: a storm of events must not keep the screen from being drawn.
+            () = sleep_until(due), if dirty => {
+                screen.draw(state)?;
+                (dirty, drawn) = (false, Some(Instant::now()));
+            }
+            changed = snapshots.changed() => {
+                if changed.is_err() {
+                    return Ok(Outcome::Ended);
+                }
+                state.take(snapshots.borrow_and_update().clone());
+                dirty |= !state.frozen;
+                // Until now there was nothing to see: the first rows do not wait for the next frame.
+                if std::mem::take(&mut empty) {
+                    drawn = None;
+                }
+            }
+            count = events.recv_many(&mut batch, BATCH), if events_open => {
+                events_open = count > 0;
+                state.take_events(batch.drain(..));
+                dirty |= count > 0 && state.tab == Tab::Trace;
+            }
+        }
+    }
+}
+
+fn act<S: Screen>(
+    effect: Option<Effect>,
+    state: &State,
+    screen: &mut S,
+    control: &mpsc::Sender<Control>,
+) -> Result<Option<Outcome>, TuiError> {
+    match effect {
+        None | Some(Effect::Still) => {}
+        Some(Effect::Quit) => return Ok(Some(Outcome::Quit)),
+        // A full channel means that the app is behind; the newest wish is the state's and goes with the next.
+        Some(Effect::Refresh(_)) => {
+            let _ = control.try_send(Control::Refresh(state.delay));
+        }
+        Some(Effect::Suspend) => screen.suspend()?,
+        Some(Effect::Redraw) => screen.clear()?,
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

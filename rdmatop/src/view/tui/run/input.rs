@@ -1,0 +1,141 @@
+//! What the terminal and the system tell the loop: keys from a thread, signals.
+
+use std::io::{self, IsTerminal};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crossterm::event::Event as TermEvent;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// What a signal asks for.
+pub(super) enum Told {
+    /// Leave; the signal's number.
+    Leave(i32),
+    /// Give the terminal back and stop.
+    Stop,
+    /// Take the terminal again.
+    Continued,
+    /// The terminal has another size.
+    Resized,
+}
+
+/// Where signals come from.
+pub(super) trait Tells {
+    /// The next one.
+    async fn next(&mut self) -> Told;
+}
+
+/// The signals of this process.
+pub(super) struct Signals {
+    hup: Signal,
+    int: Signal,
+    quit: Signal,
+    term: Signal,
+    stop: Signal,
+    cont: Signal,
+    winch: Signal,
+}
+
+impl Signals {
+    /// Takes them over.
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            hup: signal(SignalKind::hangup())?,
+            int: signal(SignalKind::interrupt())?,
+            quit: signal(SignalKind::quit())?,
+            term: signal(SignalKind::terminate())?,
+            stop: signal(SignalKind::from_raw(libc::SIGTSTP))?,
+            cont: signal(SignalKind::from_raw(libc::SIGCONT))?,
+            winch: signal(SignalKind::window_change())?,
+        })
+    }
+}
+
+impl Tells for Signals {
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.hup.recv() => Told::Leave(libc::SIGHUP),
+            _ = self.int.recv() => Told::Leave(libc::SIGINT),
+            _ = self.quit.recv() => Told::Leave(libc::SIGQUIT),
+            _ = self.term.recv() => Told::Leave(libc::SIGTERM),
+            _ = self.stop.recv() => Told::Stop,
+            _ = self.cont.recv() => Told::Continued,
+            _ = self.winch.recv() => Told::Resized,
+        }
+    }
+}
+
+/// A thread that reads the terminal. It looks at the descriptor itself first, because crossterm keeps reading
+/// a terminal that hung up as if there were just no key.
+pub(super) struct Reader {
+    /// Keys, the mouse, sizes; an error is the last thing that comes.
+    pub(super) events: mpsc::Receiver<io::Result<TermEvent>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Reader {
+    /// Starts to read.
+    pub(super) fn start() -> io::Result<Self> {
+        // What crossterm reads: standard input where it is a terminal, else the controlling terminal.
+        let tty: OwnedFd = if io::stdin().is_terminal() {
+            io::stdin().as_fd().try_clone_to_owned()?
+        } else {
+            std::fs::File::open("/dev/tty")?.into()
+        };
+        let (sender, events) = mpsc::channel(256);
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = stop.clone();
+        std::thread::Builder::new()
+            .name("rdmatop-keys".to_owned())
+            .spawn(move || read(&tty, &sender, &told))?;
+        Ok(Self { events, stop })
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn read(tty: &OwnedFd, sender: &mpsc::Sender<io::Result<TermEvent>>, stop: &AtomicBool) {
+    let wait = Timespec {
+        tv_sec: 0,
+        tv_nsec: 500_000_000,
+    };
+    let step = || -> io::Result<Vec<TermEvent>> {
+        let mut fds = [PollFd::new(tty, PollFlags::IN)];
+        match poll(&mut fds, Some(&wait)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let told = fds[0].revents();
+        if told.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        let mut found = Vec::new();
+        while crossterm::event::poll(Duration::ZERO)? {
+            found.push(crossterm::event::read()?);
+        }
+        Ok(found)
+    };
+    while !stop.load(Ordering::Relaxed) {
+        match step() {
+            Ok(found) => {
+                for event in found {
+                    if sender.blocking_send(Ok(event)).is_err() {
+                        return;
+                    }
+                }
+            }
+            Err(error) => {
+                let _ = sender.blocking_send(Err(error));
+                return;
+            }
+        }
+    }
+}
