@@ -100,11 +100,12 @@ mod tests {
         let mut qp = fixture::unknown_qp();
         qp.qp_type = Some(QpType(qp_type));
         qp.state = Some(QpState(state));
-        qp.timeline = vec![Step {
+        let step = Step {
             mono_ns: 100 * S,
             state: QpState(state),
             duration_ns: None,
-        }];
+        };
+        qp.timeline = std::sync::Arc::new(vec![step]);
         Stuck::of(&qp, (100 + seconds) * S)
     }
 

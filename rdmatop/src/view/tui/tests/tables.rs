@@ -223,8 +223,8 @@ fn what_qps_move_is_a_floor_because_one_sided_traffic_of_peers_is_not_seen() {
     // The side that is written to has no completions: its share is not known, and not 0.
     for qp in &mut snapshot.qps {
         let qp = Arc::make_mut(qp);
-        qp.traffic.rx_bytes = qp
-            .traffic
+        let traffic = Arc::make_mut(&mut qp.traffic);
+        traffic.rx_bytes = traffic
             .rx_bytes
             .map(|c| crate::model::value::Counter { rate: Some(0.0), ..c });
     }
@@ -237,7 +237,7 @@ fn the_bytes_of_a_read_are_received() {
     use crate::model::ib::WrOpcode;
     let mut snapshot = testkit::one_row();
     for qp in &mut snapshot.qps {
-        let t = &mut Arc::make_mut(qp).traffic;
+        let t = Arc::make_mut(&mut Arc::make_mut(qp).traffic);
         t.by_opcode.truncate(1);
         t.by_opcode[0].opcode = WrOpcode(4);
         t.by_opcode[0].bytes.rate = Some(1000.0);
