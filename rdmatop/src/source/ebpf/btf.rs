@@ -11,6 +11,8 @@ use std::{
     sync::Arc,
 };
 
+use bytes::Bytes;
+
 const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
 
@@ -46,13 +48,14 @@ pub enum BtfError {
 #[derive(Debug)]
 pub struct Btf {
     base: Option<Arc<Btf>>,
-    data: Vec<u8>,
+    data: Bytes,
     /// Start of each type in `data`; the first has id `first_id`.
     types: Vec<u32>,
     /// Starts of the structs and unions that have a name: one type in fifteen.
     structs: Vec<u32>,
     first_id: u32,
-    strings: Range<usize>,
+    /// The part of `data` with the strings.
+    strings: Bytes,
     /// Strings of the base come first in a split file's numbering.
     first_string: usize,
 }
@@ -75,6 +78,7 @@ impl Btf {
 
     /// Indexes the types of a BTF blob in native byte order.
     pub fn parse(data: Vec<u8>, base: Option<Arc<Btf>>) -> Result<Self, BtfError> {
+        let data = Bytes::from(data);
         let malformed = BtfError::Malformed;
         let magic = data
             .get(..2)
@@ -102,6 +106,7 @@ impl Btf {
         // Positions are kept in 32 bits.
         u32::try_from(data.len()).map_err(|_| malformed("too large"))?;
         let (types, structs) = index(&data, type_section)?;
+        let strings = data.slice(strings);
         let (first_id, first_string) = base
             .as_ref()
             .map_or((1, 0), |b| (b.next_id(), b.first_string + b.strings.len()));
@@ -124,8 +129,7 @@ impl Btf {
         if offset < self.first_string {
             return self.base.as_ref()?.string(offset);
         }
-        let start = self.strings.start.checked_add(offset - self.first_string)?;
-        let rest = self.data.get(start..self.strings.end)?;
+        let rest = self.strings.get(offset - self.first_string..)?;
         rest.split(|b| *b == 0).next()
     }
 
@@ -193,8 +197,7 @@ impl Btf {
         if offset < self.first_string {
             return self.base.as_ref().is_some_and(|base| base.is_named(offset, name));
         }
-        let start = self.strings.start + (offset - self.first_string);
-        let string = self.data.get(start..self.strings.end);
+        let string = self.strings.get(offset - self.first_string..);
         string
             .and_then(|rest| rest.strip_prefix(name.as_bytes()))
             .is_some_and(|rest| rest.first().is_none_or(|end| *end == 0))
