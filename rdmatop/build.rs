@@ -12,6 +12,9 @@ use std::process::{ExitCode, Stdio};
 #[expect(dead_code, reason = "xtask uses the rest")]
 mod ebpf_toolchain;
 
+#[path = "../xtask/src/ebpf_strip.rs"]
+mod ebpf_strip;
+
 fn main() -> ExitCode {
     println!("cargo::rustc-check-cfg=cfg(ebpf_object)");
     for name in ["RDMATOP_EBPF_OBJECT", "RDMATOP_EBPF_SKIP"] {
@@ -29,11 +32,18 @@ fn main() -> ExitCode {
         "rdmatop-common/src",
         "rdmatop-common/Cargo.toml",
         "xtask/src/ebpf_toolchain.rs",
+        "xtask/src/ebpf_strip.rs",
     ] {
         println!("cargo::rerun-if-changed={}", repo.join(path).display());
     }
     match object(repo, &out) {
-        Ok(Some(object)) => {
+        Ok(Some(built)) => {
+            // A copy: what the next build of another profile overwrites must not change under this one.
+            let object = out.join(ebpf_toolchain::OBJECT);
+            if let Err(error) = embed(&built, &object) {
+                println!("cargo::error={error}");
+                return ExitCode::FAILURE;
+            }
             println!("cargo::rustc-cfg=ebpf_object");
             println!("cargo::rustc-env=RDMATOP_EBPF_OBJECT={}", object.display());
             ExitCode::SUCCESS
@@ -108,9 +118,12 @@ fn object(repo: &Path, out: &Path) -> Result<Option<PathBuf>, String> {
             "the eBPF programs do not compile (RDMATOP_EBPF_SKIP=1 leaves them out):\n{text}"
         ));
     }
-    // A copy: what the next build of another profile overwrites must not change under this one.
-    let object = out.join(ebpf_toolchain::OBJECT);
-    let built = ebpf_toolchain::built_object(&target);
-    fs::copy(&built, &object).map_err(|error| format!("cannot copy {}: {error}", built.display()))?;
-    Ok(Some(object))
+    Ok(Some(ebpf_toolchain::built_object(&target)))
+}
+
+/// Writes what is embedded of a built object.
+fn embed(built: &Path, object: &Path) -> Result<(), String> {
+    let bytes = fs::read(built).map_err(|error| format!("cannot read {}: {error}", built.display()))?;
+    let bytes = ebpf_strip::without_debug(&bytes).map_err(|error| format!("{}: {error}", built.display()))?;
+    fs::write(object, bytes).map_err(|error| format!("cannot write {}: {error}", object.display()))
 }

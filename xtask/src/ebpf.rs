@@ -9,7 +9,7 @@ use clap::Args;
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
 
 use crate::ebpf_toolchain::{self as toolchain, OBJECT};
-use crate::{paths, step};
+use crate::{ebpf_strip, paths, step};
 
 /// `cargo xtask build-ebpf`
 #[derive(Args, Clone, Copy, Default)]
@@ -48,7 +48,10 @@ pub(crate) fn main(args: BuildArgs) -> Result<u8> {
     )?;
     let object = target_dir.join(OBJECT);
     let built = toolchain::built_object(&target_dir);
-    fs::copy(&built, &object).with_context(|| format!("cannot copy {}", built.display()))?;
+    let bytes = fs::read(&built).with_context(|| format!("cannot read {}", built.display()))?;
+    let bytes =
+        ebpf_strip::without_debug(&bytes).with_context(|| format!("{} is no object", built.display()))?;
+    fs::write(&object, bytes).with_context(|| format!("cannot write {}", object.display()))?;
     if !args.quiet {
         report(&object, &found.name)?;
     }

@@ -9,6 +9,7 @@ mod apt;
 mod bench;
 mod demo;
 mod ebpf;
+mod ebpf_strip;
 mod ebpf_toolchain;
 mod equality;
 mod lab;

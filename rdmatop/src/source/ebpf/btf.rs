@@ -4,7 +4,14 @@
 //! string offsets go on where vmlinux's end, so it is read on top of a shared base. Nothing is assumed about
 //! the input: every offset is checked, and a broken file is an error.
 
-use std::{collections::HashMap, path::Path, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    ops::Range,
+    path::Path,
+    sync::Arc,
+};
+
+use bytes::Bytes;
 
 const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
@@ -41,11 +48,14 @@ pub enum BtfError {
 #[derive(Debug)]
 pub struct Btf {
     base: Option<Arc<Btf>>,
-    data: Vec<u8>,
+    data: Bytes,
     /// Start of each type in `data`; the first has id `first_id`.
     types: Vec<u32>,
+    /// Starts of the structs and unions that have a name: one type in fifteen.
+    structs: Vec<u32>,
     first_id: u32,
-    strings: std::ops::Range<usize>,
+    /// The part of `data` with the strings.
+    strings: Bytes,
     /// Strings of the base come first in a split file's numbering.
     first_string: usize,
 }
@@ -68,6 +78,7 @@ impl Btf {
 
     /// Indexes the types of a BTF blob in native byte order.
     pub fn parse(data: Vec<u8>, base: Option<Arc<Btf>>) -> Result<Self, BtfError> {
+        let data = Bytes::from(data);
         let malformed = BtfError::Malformed;
         let magic = data
             .get(..2)
@@ -92,17 +103,10 @@ impl Btf {
         };
         let type_section = section(word(8)?, word(12)?).ok_or(malformed("types beyond the end"))?;
         let strings = section(word(16)?, word(20)?).ok_or(malformed("strings beyond the end"))?;
-        let mut types = Vec::with_capacity(type_section.len() / 20);
-        let mut at = type_section.start;
-        while at < type_section.end {
-            let info = u32_at(&data, at + 4).ok_or(malformed("type beyond the end"))?;
-            let tail = tail_len(info).ok_or(malformed("unknown kind of type"))?;
-            types.push(u32::try_from(at).map_err(|_| malformed("too large"))?);
-            at += 12 + tail;
-        }
-        if at != type_section.end {
-            return Err(malformed("last type beyond the end"));
-        }
+        // Positions are kept in 32 bits.
+        u32::try_from(data.len()).map_err(|_| malformed("too large"))?;
+        let (types, structs) = index(&data, type_section)?;
+        let strings = data.slice(strings);
         let (first_id, first_string) = base
             .as_ref()
             .map_or((1, 0), |b| (b.next_id(), b.first_string + b.strings.len()));
@@ -110,6 +114,7 @@ impl Btf {
             base,
             data,
             types,
+            structs,
             first_id,
             strings,
             first_string,
@@ -124,8 +129,7 @@ impl Btf {
         if offset < self.first_string {
             return self.base.as_ref()?.string(offset);
         }
-        let start = self.strings.start.checked_add(offset - self.first_string)?;
-        let rest = self.data.get(start..self.strings.end)?;
+        let rest = self.strings.get(offset - self.first_string..)?;
         rest.split(|b| *b == 0).next()
     }
 
@@ -137,7 +141,10 @@ impl Btf {
     }
 
     fn own(&self, index: usize) -> Option<Type<'_>> {
-        let at = *self.types.get(index)? as usize;
+        self.at(*self.types.get(index)? as usize)
+    }
+
+    fn at(&self, at: usize) -> Option<Type<'_>> {
         Some(Type {
             btf: self,
             at,
@@ -165,23 +172,35 @@ impl Btf {
     /// Members that are not there, and bit fields, are missing from the answer.
     pub fn offsets<'a>(&self, names: &[(&'a str, &'a str)]) -> HashMap<(&'a str, &'a str), u32> {
         let mut found = HashMap::new();
-        for index in 0..self.types.len() {
-            let Some(ty) = self.own(index) else { continue };
-            if !matches!(ty.kind(), kind::STRUCT | kind::UNION) {
-                continue;
-            }
-            let Some(name) = self.string(ty.name as usize).filter(|name| !name.is_empty()) else {
+        let wanted: BTreeSet<&str> = names.iter().map(|(ty, _)| *ty).collect();
+        for at in &self.structs {
+            let Some(ty) = self.at(*at as usize) else { continue };
+            let Some(name) = wanted.iter().find(|name| self.is_named(ty.name as usize, name)) else {
                 continue;
             };
             for &(wanted, path) in names {
-                if wanted.as_bytes() == name
+                if wanted == *name
                     && let Some(offset) = ty.path(path)
                 {
                     found.entry((wanted, path)).or_insert(offset);
                 }
             }
+            if found.len() == names.len() {
+                break;
+            }
         }
         found
+    }
+
+    /// Whether the string at `offset` is `name`, without looking for the string's end.
+    fn is_named(&self, offset: usize, name: &str) -> bool {
+        if offset < self.first_string {
+            return self.base.as_ref().is_some_and(|base| base.is_named(offset, name));
+        }
+        let string = self.strings.get(offset - self.first_string..);
+        string
+            .and_then(|rest| rest.strip_prefix(name.as_bytes()))
+            .is_some_and(|rest| rest.first().is_none_or(|end| *end == 0))
     }
 
     /// Type id of a function, for `attach_btf_id`; only this file's own functions.
@@ -192,6 +211,31 @@ impl Btf {
             hit.then_some(self.first_id + u32::try_from(index).ok()?)
         })
     }
+}
+
+/// Starts of all types, and of the structs and unions among them that have a name.
+fn index(data: &[u8], section: Range<usize>) -> Result<(Vec<u32>, Vec<u32>), BtfError> {
+    let malformed = BtfError::Malformed;
+    let mut types = Vec::with_capacity(section.len() / 20);
+    let mut structs = Vec::with_capacity(types.capacity() / 10);
+    let mut at = section.start;
+    let mut rest = data.get(section).unwrap_or_default();
+    while !rest.is_empty() {
+        let Some((name, info)) = u32_at(rest, 0).zip(u32_at(rest, 4)) else {
+            return Err(malformed("type beyond the end"));
+        };
+        let len = 12 + tail_len(info).ok_or(malformed("unknown kind of type"))?;
+        // The caller has checked that positions have 32 bits.
+        #[expect(clippy::cast_possible_truncation, reason = "checked by the caller")]
+        let start = at as u32;
+        types.push(start);
+        if name != 0 && matches!((info >> 24) & 0x1f, kind::STRUCT | kind::UNION) {
+            structs.push(start);
+        }
+        rest = rest.get(len..).ok_or(malformed("last type beyond the end"))?;
+        at += len;
+    }
+    Ok((types, structs))
 }
 
 /// Bytes behind the common 12 of a type, `None` for a kind that is not known and so cannot be skipped.

@@ -3,15 +3,18 @@
 //! [`plan`] decides from facts, [`session`] loads and attaches, [`manager`] keeps a session alive across module
 //! reloads and reads the ring buffer, [`sweep`] reads the maps, [`slots`] the counters of QPs. [`datapath`] says
 //! where a provider's data path is hooked. Offsets come from [`btf`] through [`offsets`].
+mod attach;
 pub mod btf;
 pub mod datapath;
 mod fentry;
+mod loader;
 mod log;
 pub mod manager;
 pub mod mapped;
 mod object;
 pub mod offsets;
 pub mod plan;
+mod probe;
 mod scope;
 pub mod session;
 pub mod skipped;

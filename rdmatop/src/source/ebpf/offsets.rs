@@ -147,10 +147,10 @@ fn field_offset(format: &str, field: &str) -> Option<u32> {
     })
 }
 
-/// The `format` file of a tracepoint, where tracefs is mounted and has it.
-pub fn tracepoint_format(places: &Places, category: &str, event: &str) -> Option<String> {
+/// A file of a tracepoint, such as `format`, where tracefs is mounted and has it.
+pub(super) fn tracepoint_file(places: &Places, category: &str, event: &str, file: &str) -> Option<String> {
     places.tracing.iter().find_map(|root| {
-        std::fs::read_to_string(root.join("events").join(category).join(event).join("format")).ok()
+        std::fs::read_to_string(root.join("events").join(category).join(event).join(file)).ok()
     })
 }
 
@@ -174,7 +174,7 @@ pub fn resolve(places: &Places) -> (Resolved, BtfSet) {
     for field in TRACEPOINT_FIELDS {
         let format = formats
             .entry(field.event)
-            .or_insert_with(|| tracepoint_format(places, field.category, field.event));
+            .or_insert_with(|| tracepoint_file(places, field.category, field.event, "format"));
         if let Some(value) = format.as_deref().and_then(|text| field_offset(text, field.field)) {
             out.values.insert(field.global, value);
         }

@@ -1,27 +1,19 @@
 //! One load of the object: offsets in, programs attached one by one, a verdict for each.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    io,
-    os::fd::{AsFd, OwnedFd},
-};
+use std::collections::{BTreeSet, HashMap};
 
-use aya::{
-    Ebpf, EbpfLoader,
-    maps::{Array, Map, MapData, RingBuf},
-    programs::{KProbe, Program, ProgramError, TracePoint, kprobe::KProbeError},
-    sys::SyscallError,
-};
+use aya::maps::{Array, Map, MapData, RingBuf};
 use aya_log::EbpfLogger;
 use rdmatop_common::{counters::DEFAULT_SLOTS, names::map, offsets::WANT_COUNTERS};
-use rustix::io::Errno;
 
 use super::{
-    datapath::{self, Attach, DATA_PATHS, DataPath, HotHook},
-    fentry::{Link, Loader},
+    attach::{self, Attached, Attacher, explain},
+    datapath::{self, Attach, DATA_PATHS},
+    fentry::Link,
+    loader::{Loader, Wanted},
     log, object,
-    offsets::{self, BtfSet, Places},
-    plan::{self, CONTROL_PLANE, Decision, Entry, Facts, Hook},
+    offsets::{self, Places},
+    plan::{self, CONTROL_PLANE, Facts},
     scope::Scope,
     skipped::{Skip, Watched},
     slots::SlotMap,
@@ -82,7 +74,7 @@ pub enum SessionError {
 
 /// Programs attached; dropping it detaches everything.
 pub struct Session {
-    ebpf: Ebpf,
+    maps: HashMap<String, Map>,
     log: Option<EbpfLogger<log::Stderr>>,
     verdicts: Vec<ProbeVerdict>,
     problems: Vec<String>,
@@ -90,6 +82,8 @@ pub struct Session {
     datapath: Option<&'static str>,
     slots: Option<SlotMap>,
     /// Dropped with the session, which detaches.
+    probes: Vec<Attached>,
+    /// As above.
     links: Vec<Link>,
 }
 
@@ -150,6 +144,20 @@ fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Facts {
     }
 }
 
+/// Programs that may be loaded.
+fn programs(options: &Options) -> BTreeSet<&'static str> {
+    let control = CONTROL_PLANE
+        .iter()
+        .filter(|hook| options.scope.wants(hook))
+        .map(|hook| hook.program);
+    let hot = datapath::hooks().filter(|_| options.scope.counters());
+    let hot = hot.flat_map(|hook| {
+        let fast = hook.fast.filter(|_| options.attach == Attach::Fentry);
+        [Some(hook.kprobe.program), fast.map(|(program, _)| program)]
+    });
+    control.chain(hot.flatten()).collect()
+}
+
 impl Session {
     /// Loads and attaches. Nothing is counted until [`Session::set_enabled`].
     pub fn start(options: &Options) -> Result<Self, SessionError> {
@@ -162,42 +170,45 @@ impl Session {
         let (mut resolved, mut btf) = offsets::resolve(&places);
         let facts = facts(&Root::default(), &places, &resolved);
         options.scope.narrow(&mut resolved.values);
-        let mut loader = EbpfLoader::new();
-        // No program of ours needs CO-RE, and reading vmlinux's BTF again would double the start.
-        loader.btf(None);
-        loader.map_max_entries(map::EVENTS, options.ring_bytes);
         // These take 3 KiB of kernel memory a QP: none where there is nothing to count.
         let countable =
             options.scope.counters() && DATA_PATHS.iter().any(|path| facts.modules.contains(path.module));
         let slots = if countable { options.slots.max(1) } else { 1 };
-        for name in [map::QP_SLOTS, map::USED_SLOTS, map::QP_PATHS] {
-            loader.map_max_entries(name, slots);
-        }
-        let counters = u32::from(options.scope.counters());
-        loader.override_global(WANT_COUNTERS, &counters, true);
-        for (global, value) in &resolved.values {
-            loader.override_global(global, value, true);
-        }
-        let mut ebpf = loader.load(object).map_err(|error| SessionError::Refused {
+        resolved
+            .values
+            .insert(WANT_COUNTERS, u32::from(options.scope.counters()));
+        let wanted = Wanted {
+            programs: &programs(options),
+            entries: &[
+                (map::EVENTS, options.ring_bytes),
+                (map::QP_SLOTS, slots),
+                (map::USED_SLOTS, slots),
+                (map::QP_PATHS, slots),
+            ],
+            globals: &resolved.values,
+        };
+        let (loader, mut maps) = Loader::new(object, &wanted).map_err(|error| SessionError::Refused {
             what: "cannot load eBPF maps",
             why: explain(&error),
         })?;
+        let mut attacher = Attacher::new(&loader, &facts, &places);
         let mut hot = Vec::new();
-        let mut links = Vec::new();
         let mut datapath = None;
         for path in DATA_PATHS.iter().filter(|_| options.scope.counters()) {
-            let loader = fast_loader(options.attach, path, &ebpf, object, &facts, &mut btf);
-            let (verdicts, fast) = attach_datapath(&mut ebpf, path, &facts, loader.as_ref());
+            let wanted = options.attach == Attach::Fentry && facts.modules.contains(path.module);
+            let fast = wanted.then(|| attach::open(path.module, btf.module(path.module)));
+            let before = attacher.links.len();
+            let verdicts = attacher.datapath(path, &fast);
             let on = |i: usize| {
                 verdicts
                     .get(i)
                     .is_some_and(|v| matches!(v.verdict, Verdict::Ok | Verdict::Partial))
             };
             if on(0) && on(1) {
-                let all_fast = fast.len() == path.hooks.iter().filter(|h| h.fast.is_some()).count();
+                let fast = attacher.links.len() - before;
+                let all_fast = fast == path.hooks.iter().filter(|h| h.fast.is_some()).count();
                 datapath = Some(if all_fast { "fentry" } else { "kprobe" });
             }
-            links.extend(fast);
             hot.extend(verdicts);
         }
         let mut verdicts = Vec::with_capacity(CONTROL_PLANE.len() + hot.len());
@@ -207,7 +218,7 @@ impl Session {
                 let why = "post_send is counted by the data path's doorbells; other write() commands are not";
                 plan::verdict(hook, Verdict::NotApplicable, Some(why.into()))
             } else {
-                attach_one(&mut ebpf, hook, &facts)
+                attacher.one(hook)
             });
         }
         verdicts.extend(hot);
@@ -226,11 +237,12 @@ impl Session {
             let why = why.and_then(|v| v.reason.clone()).unwrap_or_default();
             return Err(SessionError::NothingAttached(why));
         }
-        let log = log::of(&mut ebpf);
+        let Attacher { probes, links, .. } = attacher;
+        let log = probes.first().and_then(|first| log::of(&maps, &first.program));
         let mut problems = resolved.problems;
         let mut slots = None;
         if datapath.is_some()
-            && let (Some(array), Some(free)) = (ebpf.take_map(map::QP_SLOTS), ebpf.take_map(map::FREE_SLOTS))
+            && let (Some(array), Some(free)) = (maps.remove(map::QP_SLOTS), maps.remove(map::FREE_SLOTS))
         {
             match SlotMap::open(array, free) {
                 Ok(map) => slots = Some(map),
@@ -241,13 +253,14 @@ impl Session {
             }
         }
         Ok(Self {
-            ebpf,
+            maps,
             log,
             verdicts,
             problems,
             attached,
             datapath,
             slots,
+            probes,
             links,
         })
     }
@@ -259,8 +272,8 @@ impl Session {
             why,
         };
         let control = self
-            .ebpf
-            .map_mut(map::CONTROL)
+            .maps
+            .get_mut(map::CONTROL)
             .ok_or_else(|| refused("no CONTROL map".into()))?;
         let mut control: Array<&mut MapData, u32> =
             Array::try_from(control).map_err(|error| refused(error.to_string()))?;
@@ -298,27 +311,22 @@ impl Session {
 
     /// The programs that are attached, to read what the kernel skipped.
     pub(super) fn watched(&self) -> Vec<Watched> {
-        let fd = |name: &str| -> Option<OwnedFd> {
-            let fd = match self.ebpf.program(name)? {
-                Program::KProbe(probe) => probe.fd().ok()?,
-                Program::TracePoint(point) => point.fd().ok()?,
-                _ => return None,
-            };
-            fd.as_fd().try_clone_to_owned().ok()
-        };
-        let kprobes = CONTROL_PLANE
+        let hooks = CONTROL_PLANE
             .iter()
-            .chain(datapath::hooks().map(|hot| &hot.kprobe))
-            .filter_map(|hook| {
-                Some(Watched {
-                    skip: plan::when_skipped(hook),
-                    program: fd(hook.program)?,
-                })
-            });
+            .chain(datapath::hooks().map(|hot| &hot.kprobe));
+        let kprobes = hooks.filter_map(|hook| {
+            let attached = self.probes.iter().find(|on| on.name == hook.program)?;
+            Some(Watched {
+                skip: plan::when_skipped(hook),
+                program: attached.program.try_clone().ok()?,
+                link: attached.link().and_then(|link| link.try_clone().ok()),
+            })
+        });
         let fast = self.links.iter().filter_map(|link| {
             Some(Watched {
                 skip: Skip::Count,
                 program: link.program.try_clone().ok()?,
+                link: None,
             })
         });
         kprobes.chain(fast).collect()
@@ -331,162 +339,11 @@ impl Session {
 
     /// Takes the ring buffer out, once.
     pub fn take_ring(&mut self) -> Option<RingBuf<MapData>> {
-        RingBuf::try_from(self.ebpf.take_map(map::EVENTS)?).ok()
+        RingBuf::try_from(self.maps.remove(map::EVENTS)?).ok()
     }
 
     /// Takes a map out, once.
     pub fn take_map(&mut self, name: &str) -> Option<Map> {
-        self.ebpf.take_map(name)
+        self.maps.remove(name)
     }
-}
-
-/// Decides on one hook, attaches it, and says what became of it.
-fn attach_one(ebpf: &mut Ebpf, hook: &Hook, facts: &Facts) -> ProbeVerdict {
-    match plan::decide(hook, facts) {
-        Decision::Leave(verdict, why) => plan::verdict(hook, verdict, Some(why)),
-        Decision::Attach(partial) => match attach(ebpf, hook) {
-            Ok(()) => {
-                let verdict = if partial.is_some() {
-                    Verdict::Partial
-                } else {
-                    Verdict::Ok
-                };
-                plan::verdict(hook, verdict, partial)
-            }
-            Err(error) => match kernel_says(&error) {
-                Some(Errno::NOENT) => plan::verdict(hook, Verdict::Unsupported, Some(plan::absent(hook))),
-                Some(Errno::ADDRNOTAVAIL) => {
-                    plan::verdict(hook, Verdict::Unsupported, Some(plan::ambiguous(hook)))
-                }
-                _ => plan::verdict(hook, Verdict::Broken, Some(explain(&error))),
-            },
-        },
-    }
-}
-
-/// What the kernel answered to opening the probe itself; other steps have other reasons.
-fn kernel_says(error: &ProgramError) -> Option<Errno> {
-    match error {
-        ProgramError::SyscallError(SyscallError {
-            call: "perf_event_open",
-            io_error,
-        }) => errno_of(io_error),
-        _ => None,
-    }
-}
-
-/// What can load a provider's fentry programs: `None` when they are not asked for.
-fn fast_loader(
-    wanted: Attach,
-    path: &DataPath,
-    ebpf: &Ebpf,
-    object: &[u8],
-    facts: &Facts,
-    btf: &mut BtfSet,
-) -> Option<Result<Loader, String>> {
-    if wanted != Attach::Fentry || !facts.modules.contains(path.module) {
-        return None;
-    }
-    let Some(btf) = btf.module(path.module) else {
-        return Some(Err(format!("the kernel has no BTF for {}", path.module)));
-    };
-    Some(Loader::new(ebpf, object, path.module, btf).map_err(|error| explain(&error)))
-}
-
-/// Attaches a provider's hooks: by fentry where that is asked for and works, by kprobe elsewhere.
-fn attach_datapath(
-    ebpf: &mut Ebpf,
-    path: &DataPath,
-    facts: &Facts,
-    loader: Option<&Result<Loader, String>>,
-) -> (Vec<ProbeVerdict>, Vec<Link>) {
-    let mut links = Vec::new();
-    let mut verdicts = Vec::with_capacity(path.hooks.len());
-    for HotHook { kprobe, fast } in path.hooks {
-        let why_slow = match (fast, loader) {
-            (Some((program, entry)), Some(Ok(loader))) => match plan::decide(kprobe, facts) {
-                Decision::Attach(partial) => match loader.attach(program, *entry, kprobe.symbol) {
-                    Ok(link) => {
-                        links.push(link);
-                        let hook = Hook {
-                            program,
-                            entry: *entry,
-                            ..*kprobe
-                        };
-                        let verdict = if partial.is_some() {
-                            Verdict::Partial
-                        } else {
-                            Verdict::Ok
-                        };
-                        verdicts.push(plan::verdict(&hook, verdict, partial));
-                        continue;
-                    }
-                    Err(error) => Some(explain(&error)),
-                },
-                Decision::Leave(..) => None,
-            },
-            (Some(_), Some(Err(why))) => Some(why.clone()),
-            _ => None,
-        };
-        let mut verdict = attach_one(ebpf, kprobe, facts);
-        if let Some(why) = why_slow {
-            let slow = format!("kprobe instead of fentry: {why}");
-            verdict.reason = Some(match verdict.reason {
-                Some(reason) => format!("{reason}; {slow}"),
-                None => slow,
-            });
-        }
-        verdicts.push(verdict);
-    }
-    (verdicts, links)
-}
-
-fn attach(ebpf: &mut Ebpf, hook: &Hook) -> Result<(), ProgramError> {
-    let program = ebpf.program_mut(hook.program).ok_or(ProgramError::NotLoaded)?;
-    match (hook.entry, program) {
-        (Entry::Kprobe | Entry::Kretprobe, program @ Program::KProbe(_)) => {
-            let probe: &mut KProbe = program.try_into()?;
-            probe.load()?;
-            probe.attach(hook.symbol, 0)?;
-        }
-        (Entry::Tracepoint { category }, program @ Program::TracePoint(_)) => {
-            let point: &mut TracePoint = program.try_into()?;
-            point.load()?;
-            point.attach(category, hook.symbol)?;
-        }
-        _ => return Err(ProgramError::UnexpectedProgramType),
-    }
-    Ok(())
-}
-
-/// The whole chain of causes, cut: a verifier log can be hundreds of kilobytes.
-fn explain(error: &(dyn std::error::Error + 'static)) -> String {
-    const LIMIT: usize = 400;
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    let mut errno = errno_of(error);
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        errno = errno.or_else(|| errno_of(inner));
-        cause = inner.source();
-    }
-    let mut text = crate::text::sanitize(text.as_bytes());
-    if text.chars().count() > LIMIT {
-        text = text.chars().take(LIMIT).collect::<String>() + " ...";
-    }
-    if errno == Some(Errno::PERM) || errno == Some(Errno::ACCESS) {
-        text.push_str("; run as root, or with CAP_BPF, CAP_PERFMON and perf_event_paranoid <= 2");
-    }
-    text
-}
-
-fn errno_of(error: &(dyn std::error::Error + 'static)) -> Option<Errno> {
-    let io = |error: &io::Error| error.raw_os_error().map(Errno::from_raw_os_error);
-    if let Some(error) = error.downcast_ref::<io::Error>() {
-        return io(error);
-    }
-    if let Some(KProbeError::FileError { io_error, .. }) = error.downcast_ref::<KProbeError>() {
-        return io(io_error);
-    }
-    None
 }

@@ -5,7 +5,6 @@
 //! being handled, and a return where no instance is left: `missed` of the link. Before 6.7 nothing tells.
 
 use std::{
-    collections::HashMap,
     io,
     os::fd::{AsRawFd as _, OwnedFd},
 };
@@ -13,7 +12,7 @@ use std::{
 use aya_obj::generated::{bpf_cmd, bpf_prog_info};
 use rdmatop_common::counters::loss;
 
-use super::fentry::{bpf, empty, raw_bpf};
+use super::fentry::{empty, raw_bpf};
 
 /// What a skipped run of a program costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +33,8 @@ pub enum Skip {
 pub(super) struct Watched {
     pub(super) skip: Skip,
     pub(super) program: OwnedFd,
+    /// Its link to the kprobe, where the kernel has those.
+    pub(super) link: Option<OwnedFd>,
 }
 
 /// One program, what it costs when skipped, and how often it was.
@@ -41,7 +42,6 @@ pub(super) struct Watched {
 struct Program {
     skip: Skip,
     program: OwnedFd,
-    id: u32,
     link: Option<OwnedFd>,
     /// Of before counting began.
     before: u64,
@@ -66,16 +66,13 @@ impl Skips {
             .filter(|watched| watched.skip != Skip::Nothing)
             .map(|watched| Program {
                 skip: watched.skip,
-                id: info(&watched.program).map_or(0, |info| info.id),
                 program: watched.program,
-                link: None,
+                link: watched.link,
                 before: 0,
                 now: 0,
             })
             .collect();
-        let mut links = links(&programs.iter().map(|p| p.id).collect::<Vec<_>>()).unwrap_or_default();
         for program in &mut programs {
-            program.link = links.remove(&program.id);
             program.look();
             program.before = program.now;
         }
@@ -167,33 +164,6 @@ fn missed(link: &OwnedFd) -> io::Result<u64> {
         return Err(io::ErrorKind::Unsupported.into());
     }
     Ok(info.missed)
-}
-
-/// The links of these programs, by program. Linux 5.15 made kprobes links; listing them takes CAP_SYS_ADMIN.
-fn links(programs: &[u32]) -> io::Result<HashMap<u32, OwnedFd>> {
-    let mut found = HashMap::new();
-    let mut id = 0;
-    loop {
-        let mut attr = empty();
-        attr.__bindgen_anon_6.__bindgen_anon_1.start_id = id;
-        // SAFETY: the attribute holds the command's one number.
-        if unsafe { raw_bpf(bpf_cmd::BPF_LINK_GET_NEXT_ID, &mut attr) }.is_err() {
-            return Ok(found);
-        }
-        // SAFETY: the kernel filled it in.
-        id = unsafe { attr.__bindgen_anon_6.next_id };
-        let mut attr = empty();
-        attr.__bindgen_anon_6.__bindgen_anon_1.link_id = id;
-        // SAFETY: as above.
-        let Ok(link) = (unsafe { bpf(bpf_cmd::BPF_LINK_GET_FD_BY_ID, &mut attr) }) else {
-            // It has gone since it was listed.
-            continue;
-        };
-        let mut info = LinkInfo::default();
-        if ask(&link, &mut info).is_ok() && programs.contains(&info.prog_id) {
-            found.insert(info.prog_id, link);
-        }
-    }
 }
 
 /// `BPF_OBJ_GET_INFO_BY_FD`; returns the bytes that the kernel filled in. Touches no map, so no program is skipped

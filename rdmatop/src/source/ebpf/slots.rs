@@ -169,6 +169,8 @@ fn sum(place: *const QpSlot) -> u64 {
         // kernel writes it whole.
         sum.wrapping_add(unsafe { read_volatile(words.add(word)) })
     })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,252 @@
+//! From the embedded object to maps and programs in the kernel.
+//!
+//! Aya's own loader reads all of vmlinux's BTF before it is told that nobody needs it (`EbpfLoader::new`, 88 M
+//! instructions and some 20 MB), makes and keeps every program, and knows no module's functions for fentry. So
+//! the object is parsed and linked by aya-obj, and maps are aya's, but programs are loaded here: those that are
+//! wanted, one by one, so that each gets its own verdict. What depends on aya-obj's version is here and in
+//! [`super::fentry`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+};
+
+use aya::maps::{Map, MapData, MapError};
+use aya_obj::{
+    EbpfSectionKind, Object,
+    generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_map_type, bpf_prog_type},
+};
+
+use super::fentry::{bpf, empty, raw_bpf};
+
+/// Why maps or a program could not be made.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LoadError {
+    /// aya-obj could not read or link the object.
+    #[error("cannot link the object: {0}")]
+    Link(String),
+    /// A map.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// The object has no such program.
+    #[error("the object has no program {0}")]
+    NoProgram(String),
+    /// The kernel refused.
+    #[error("{what}")]
+    Refused {
+        /// Step.
+        what: &'static str,
+        /// Answer.
+        #[source]
+        error: io::Error,
+    },
+}
+
+/// What is made of the object.
+pub(super) struct Wanted<'a> {
+    /// Programs that may be loaded.
+    pub(super) programs: &'a BTreeSet<&'static str>,
+    /// Entries of maps that differ from the object's.
+    pub(super) entries: &'a [(&'static str, u32)],
+    /// Values of read-only globals.
+    pub(super) globals: &'a BTreeMap<&'static str, u32>,
+}
+
+/// What a program is loaded as.
+pub(super) enum Target<'a> {
+    /// kprobe or kretprobe: the kernel makes no difference.
+    Kprobe,
+    /// Tracepoint.
+    Tracepoint,
+    /// fentry or fexit of a function, by its type id in a module's BTF.
+    Function {
+        attach: bpf_attach_type,
+        id: u32,
+        module: &'a OwnedFd,
+    },
+}
+
+/// A linked object whose programs can be loaded.
+pub(super) struct Loader {
+    object: Object,
+    /// The object's own BTF, loaded: the kernel asks for it where a program passes a callback to bpf_loop. `None`
+    /// where the kernel takes none.
+    own: Option<OwnedFd>,
+}
+
+fn link(error: &dyn std::fmt::Display) -> LoadError {
+    LoadError::Link(error.to_string())
+}
+
+impl Loader {
+    /// Makes the maps and links the programs.
+    pub(super) fn new(elf: &[u8], wanted: &Wanted<'_>) -> Result<(Self, HashMap<String, Map>), LoadError> {
+        let mut object = Object::parse(elf).map_err(|e| link(&e))?;
+        let values: BTreeMap<_, _> = wanted
+            .globals
+            .iter()
+            .map(|(name, value)| (*name, value.to_ne_bytes()))
+            .collect();
+        let globals = values
+            .iter()
+            .map(|(name, value)| (*name, (&value[..], true)))
+            .collect();
+        object.patch_map_data(globals).map_err(|e| link(&e))?;
+        let text = object.functions.keys().map(|(section, _)| *section).collect();
+        // Functions that programs call stand in a section without programs and stay.
+        let sections: BTreeSet<usize> = object.programs.values().map(|p| p.section_index).collect();
+        object
+            .programs
+            .retain(|name, _| wanted.programs.contains(name.as_str()));
+        let kept: BTreeSet<_> = object
+            .programs
+            .values()
+            .map(aya_obj::Program::function_key)
+            .collect();
+        object
+            .functions
+            .retain(|key, _| kept.contains(key) || !sections.contains(&key.0));
+        let own = own_btf(&mut object);
+        let mut maps = HashMap::new();
+        let mut definitions = Vec::new();
+        for (name, mut definition) in std::mem::take(&mut object.maps) {
+            if let Some((_, entries)) = wanted.entries.iter().find(|(map, _)| *map == name) {
+                definition.set_max_entries(*entries);
+            }
+            if definition.map_type() == bpf_map_type::BPF_MAP_TYPE_RINGBUF as u32 {
+                definition.set_value_size(0);
+            }
+            let map = MapData::create(definition.clone(), &name, None)?;
+            fill(&map, &mut definition)?;
+            definitions.push((name.clone(), map.fd().as_fd().as_raw_fd(), definition));
+            maps.insert(name, Map::from_map_data(map)?);
+        }
+        object
+            .relocate_maps(
+                definitions
+                    .iter()
+                    .map(|(name, fd, definition)| (name.as_str(), *fd, definition)),
+                &text,
+            )
+            .map_err(|e| link(&e))?;
+        object.relocate_calls(&text).map_err(|e| link(&e))?;
+        object.sanitize_functions(aya::features());
+        Ok((Self { object, own }, maps))
+    }
+
+    /// Has the kernel verify one program.
+    pub(super) fn load(&self, name: &str, target: &Target<'_>) -> Result<OwnedFd, LoadError> {
+        let no_program = || LoadError::NoProgram(name.to_owned());
+        let code = self.object.programs.get(name).ok_or_else(no_program)?;
+        let linked = self
+            .object
+            .functions
+            .get(&code.function_key())
+            .ok_or_else(no_program)?;
+        let instructions = &linked.instructions;
+        let functions = linked.func_info.func_info_bytes();
+        let mut attr = empty();
+        // SAFETY: a union of plain integers, all zero; the fields of PROG_LOAD are written.
+        let load = unsafe { &mut attr.__bindgen_anon_3 };
+        let kind = match target {
+            Target::Kprobe => bpf_prog_type::BPF_PROG_TYPE_KPROBE,
+            Target::Tracepoint => bpf_prog_type::BPF_PROG_TYPE_TRACEPOINT,
+            Target::Function { attach, id, module } => {
+                load.expected_attach_type = *attach as u32;
+                load.attach_btf_id = *id;
+                load.__bindgen_anon_1.attach_btf_obj_fd = module.as_raw_fd().cast_unsigned();
+                bpf_prog_type::BPF_PROG_TYPE_TRACING
+            }
+        };
+        load.prog_type = kind as u32;
+        load.insns = instructions.as_ptr() as u64;
+        load.insn_cnt = u32::try_from(instructions.len()).unwrap_or(u32::MAX);
+        load.license = code.license.as_ptr() as u64;
+        if let Some(own) = &self.own {
+            load.prog_btf_fd = own.as_raw_fd().cast_unsigned();
+            load.func_info = functions.as_ptr() as u64;
+            load.func_info_cnt = u32::try_from(linked.func_info.len()).unwrap_or(0);
+            load.func_info_rec_size = u32::try_from(linked.func_info_rec_size).unwrap_or(0);
+        }
+        for (to, from) in load.prog_name.iter_mut().take(15).zip(name.bytes()) {
+            *to = from.cast_signed() as _;
+        }
+        // SAFETY: instructions, function records and licence outlive the call.
+        unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, &mut attr) }.map_err(|error| {
+            // What is not permitted is not the verifier's refusal and has no log.
+            let detail = match error.raw_os_error() {
+                Some(libc::EPERM) => String::new(),
+                _ => verifier_log(&mut attr),
+            };
+            LoadError::Refused {
+                what: "cannot load",
+                error: if detail.is_empty() {
+                    error
+                } else {
+                    io::Error::new(error.kind(), format!("{error}{detail}"))
+                },
+            }
+        })
+    }
+}
+
+/// Writes the data of a section into its map, and makes read-only what the object has as such: what the verifier
+/// knows to be constant it follows on one path.
+fn fill(map: &MapData, definition: &mut aya_obj::Map) -> Result<(), LoadError> {
+    let fd = map.fd().as_fd().as_raw_fd().cast_unsigned();
+    let refused = |what| move |error| LoadError::Refused { what, error };
+    if !definition.data().is_empty() {
+        let key = 0u32;
+        let mut attr = empty();
+        // SAFETY: a union of plain integers, all zero; the fields of MAP_UPDATE_ELEM are written.
+        let element = unsafe { &mut attr.__bindgen_anon_2 };
+        element.map_fd = fd;
+        element.key = std::ptr::from_ref(&key) as u64;
+        element.__bindgen_anon_1.value = definition.data_mut().as_mut_ptr() as u64;
+        // SAFETY: the key is an array's, and the value as long as the section that the map was made from.
+        unsafe { raw_bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) }
+            .map_err(refused("cannot fill the globals"))?;
+    }
+    if definition.section_kind() == EbpfSectionKind::Rodata {
+        let mut attr = empty();
+        // SAFETY: as above.
+        unsafe { &mut attr.__bindgen_anon_2 }.map_fd = fd;
+        // SAFETY: the attribute names only the descriptor above.
+        unsafe { raw_bpf(bpf_cmd::BPF_MAP_FREEZE, &mut attr) }
+            .map_err(refused("cannot freeze the globals"))?;
+    }
+    Ok(())
+}
+
+/// Loads the BTF of the object itself. A kernel that takes none can still take programs.
+fn own_btf(object: &mut Object) -> Option<OwnedFd> {
+    let features = aya::features().btf()?;
+    let btf = object.fixup_and_sanitize_btf(features).ok()??.to_bytes();
+    let mut attr = empty();
+    attr.__bindgen_anon_7.btf = btf.as_ptr() as u64;
+    attr.__bindgen_anon_7.btf_size = u32::try_from(btf.len()).unwrap_or(u32::MAX);
+    // SAFETY: the bytes outlive the call.
+    unsafe { bpf(bpf_cmd::BPF_BTF_LOAD, &mut attr) }.ok()
+}
+
+/// Loads again with a log and gives its last lines: the first try went without, because the log costs time.
+fn verifier_log(attr: &mut bpf_attr) -> String {
+    const SIZE: u32 = 1 << 20;
+    let mut log = vec![0u8; SIZE as usize];
+    // SAFETY: the attribute is that of the failed load.
+    let load = unsafe { &mut attr.__bindgen_anon_3 };
+    load.log_level = 1;
+    load.log_size = SIZE;
+    load.log_buf = log.as_mut_ptr() as u64;
+    // SAFETY: as in `load`; the log buffer lives until the end of this function.
+    drop(unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, attr) });
+    let text = String::from_utf8_lossy(&log);
+    let mut lines: Vec<_> = text.trim_end_matches('\0').lines().rev().take(6).collect();
+    lines.reverse();
+    if lines.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", lines.join("; "))
+    }
+}
