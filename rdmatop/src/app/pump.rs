@@ -17,10 +17,11 @@ use crate::model::filter::Filter;
 use crate::model::input::{EbpfState, Input};
 use crate::model::snapshot::Snapshot;
 
-/// Messages between the sources and the engine: some 4 MB of records at most.
-const CHANNEL: usize = 16_384;
+/// Messages between the sources and the engine. The bulk are batches of records (`RECORDS_AT_A_TIME` in the eBPF
+/// manager): some 4 MB of them at most.
+const CHANNEL: usize = 64;
 /// Messages taken at a time: snapshots and signals wait for no more than these.
-const BATCH: usize = 1024;
+const BATCH: usize = 8;
 /// A round that takes longer has hung.
 const HANG: Duration = if cfg!(test) {
     Duration::from_millis(200)
@@ -112,11 +113,11 @@ impl Pump {
     /// One round of sampling, waited for. For modes that print once.
     pub(super) async fn sample(&mut self) -> Result<(), Stop> {
         self.order();
-        let sink = Sink::Nobody;
+        let mut sink = Sink::Nobody;
         let (_nobody, mut end) = watch::channel(None);
         let answered = async {
             while let Some(message) = self.messages.recv().await {
-                if self.take(message, &sink, &mut end).await {
+                if self.take(message, &mut sink, &mut end).await {
                     return true;
                 }
             }
@@ -137,7 +138,7 @@ impl Pump {
 
     /// Takes messages until `until` is ready. For modes that print once.
     pub(super) async fn wait<T>(&mut self, until: impl Future<Output = T>) -> T {
-        let sink = Sink::Nobody;
+        let mut sink = Sink::Nobody;
         let (_nobody, mut end) = watch::channel(None);
         tokio::pin!(until);
         loop {
@@ -145,7 +146,7 @@ impl Pump {
                 biased;
                 done = &mut until => return done,
                 Some(message) = self.messages.recv() => {
-                    self.take(message, &sink, &mut end).await;
+                    self.take(message, &mut sink, &mut end).await;
                 }
                 else => return until.await,
             }
@@ -156,7 +157,7 @@ impl Pump {
     /// hand over until they have let go, or until the grace is over. `check` sees the first snapshot.
     pub(super) async fn run(
         &mut self,
-        sink: &Sink,
+        sink: &mut Sink,
         delay: &mut watch::Receiver<Duration>,
         end: &mut End,
         check: impl Fn(&Snapshot) -> Result<(), Stop>,
@@ -182,11 +183,14 @@ impl Pump {
                     if taken == 0 {
                         return Err(Stop::failure("all sources ended by themselves: this is a defect of rdmatop"));
                     }
+                    let mut first = false;
                     for message in batch.drain(..) {
-                        if self.take(message, sink, end).await && !checked {
-                            checked = true;
-                            check(&self.latest)?;
-                        }
+                        first |= self.take(message, sink, end).await && !checked;
+                    }
+                    sink.flush(&mut self.tally, end).await;
+                    if first {
+                        checked = true;
+                        check(&self.latest)?;
                     }
                 }
             }
@@ -195,7 +199,7 @@ impl Pump {
         Ok(())
     }
 
-    async fn drain(&mut self, sink: &Sink, end: &mut End, over_at: &mut End) {
+    async fn drain(&mut self, sink: &mut Sink, end: &mut End, over_at: &mut End) {
         self.sampler = None;
         loop {
             tokio::select! {
@@ -208,6 +212,7 @@ impl Pump {
             }
         }
         self.tick(sink, end).await;
+        sink.flush(&mut self.tally, end).await;
     }
 
     /// It is time for a round: orders one, or says that the one before has hung.
@@ -246,7 +251,7 @@ impl Pump {
     }
 
     /// True when a round is done.
-    async fn take(&mut self, message: Message, sink: &Sink, end: &mut End) -> bool {
+    async fn take(&mut self, message: Message, sink: &mut Sink, end: &mut End) -> bool {
         match message {
             Message::Input(input) => {
                 self.apply(input, sink, end).await;
@@ -260,14 +265,22 @@ impl Pump {
         }
     }
 
-    async fn apply(&mut self, input: Input, sink: &Sink, end: &mut End) {
-        for event in self.engine.apply(input, now()) {
-            sink.give(event, &self.settings.filter, &mut self.tally, end)
-                .await;
+    async fn apply(&mut self, input: Input, sink: &mut Sink, end: &mut End) {
+        let Self {
+            engine,
+            settings,
+            tally,
+            ..
+        } = self;
+        engine.fold(input, now(), &mut |event| {
+            sink.give(event, &settings.filter, tally)
+        });
+        if sink.is_full() {
+            sink.flush(tally, end).await;
         }
     }
 
-    async fn tick(&mut self, sink: &Sink, end: &mut End) {
+    async fn tick(&mut self, sink: &mut Sink, end: &mut End) {
         // What the live view refused is lost to the user as much as what found our own channel full.
         let refused = if matches!(sink, Sink::Drop(_)) {
             self.tally.refused
@@ -379,7 +392,7 @@ mod tests {
         let mut shown = pump.subscribe();
         let (end, mut ending) = watch::channel(None);
         let (_delay, mut delay) = watch::channel(HANG / 2);
-        let sink = Sink::Nobody;
+        let mut sink = Sink::Nobody;
         let told = async {
             let mut errors = Vec::new();
             while errors.is_empty() {
@@ -389,7 +402,7 @@ mod tests {
             end.send_replace(Some(Instant::now()));
             errors
         };
-        let (_, errors) = tokio::join!(pump.run(&sink, &mut delay, &mut ending, |_| Ok(())), told);
+        let (_, errors) = tokio::join!(pump.run(&mut sink, &mut delay, &mut ending, |_| Ok(())), told);
         assert!(errors[0].starts_with("no answer from the fake for"), "{errors:?}");
     }
 }

@@ -103,8 +103,20 @@ impl Engine {
 
     /// Folds one input in. Returns the events it makes, for `--trace`; most inputs make none.
     pub fn apply(&mut self, input: Input, now: Now) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.fold(input, now, &mut |event| events.push(event));
+        events
+    }
+
+    /// [`Engine::apply`] without a list: hands each event out as it is made.
+    pub fn fold(&mut self, input: Input, now: Now, out: &mut dyn FnMut(Event)) {
         let lost = match input {
-            Input::Record(record) => return self.record(&record, now),
+            Input::Records(records) => {
+                for record in &records {
+                    self.record(record, now, out);
+                }
+                return;
+            }
             Input::BadRecord => self.losses.undecodable(now.mono_ns).into_iter().collect(),
             Input::Losses(counts) => self.losses.kernel(&counts, now.mono_ns),
             Input::ChannelDropped(count) => self.losses.channel(count, now.mono_ns).into_iter().collect(),
@@ -136,13 +148,13 @@ impl Engine {
                 Vec::new()
             }
         };
-        lost.into_iter()
-            .map(|(lost_where, count)| Event {
+        for (lost_where, count) in lost {
+            out(Event {
                 count: Some(count),
                 lost_where: Some(lost_where),
                 ..Event::new(EventKind::Lost, now.wall_ns, now.mono_ns)
-            })
-            .collect()
+            });
+        }
     }
 
     /// The state at `now`.
