@@ -6,7 +6,8 @@ use std::thread;
 use tokio::sync::oneshot;
 
 use super::host::{DeviceSource, HealthSource, MapSource, ProcessSource, note};
-use super::plan::Plan;
+use super::plan::{Mode, Plan};
+use super::ring;
 use super::source::{Pushing, Source, Sources};
 use crate::cli::AttachMode;
 use crate::model::input::EbpfState;
@@ -48,17 +49,19 @@ pub(super) fn sources(plan: &Plan) -> Sources {
     )));
     Sources {
         polled,
-        pushing: plan
-            .attach
-            .map(|attach| ebpf(Manager::new(options(attach), status, sweep))),
+        pushing: plan.attach.map(|attach| {
+            let available = platform.host.memory_available;
+            ebpf(Manager::new(options(plan.mode, attach, available), status, sweep))
+        }),
         subsystem: platform.rdma_devices.is_some(),
         no_rdma,
     }
 }
 
 /// How to attach. RDMATOP_RING_BYTES makes the ring buffer tiny (or large), for tests of loss and for storms.
-fn options(attach: AttachMode) -> Options {
+fn options(mode: Mode, attach: AttachMode, available: Option<u64>) -> Options {
     let mut options = Options {
+        ring_bytes: ring::bytes(mode, available),
         attach: match attach {
             AttachMode::Auto => Attach::Auto,
             AttachMode::Kprobe => Attach::Kprobe,

@@ -316,6 +316,9 @@ impl Source for DeviceSource {
     }
 
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
+        if wants.is_light() {
+            return;
+        }
         let before = now().mono_ns;
         let sample = match self.sample(wants) {
             Ok(sample) => sample,

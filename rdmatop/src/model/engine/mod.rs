@@ -18,6 +18,7 @@ use super::{
 mod address;
 mod devices;
 mod dump;
+mod hash;
 mod history;
 mod losses;
 mod memory;
@@ -30,6 +31,7 @@ mod qp;
 mod qps;
 mod records;
 mod rows;
+mod table;
 mod tally;
 mod traffic;
 mod verbs;
@@ -164,9 +166,7 @@ impl Engine {
             .last_tick_ns
             .replace(now_ns)
             .map(|last| now_ns.saturating_sub(last));
-        self.qps
-            .forget(now_ns, self.config.linger_ns, self.config.max_ended);
-        self.processes.forget(now_ns, self.config.linger_ns);
+        self.forget(now);
         let (fresh, turned) = self.traffic.freshness(now_ns);
         let qps = self.qp_rows(now_ns, turned, fresh);
         let processes = self.process_rows(now_ns, fresh);
@@ -184,6 +184,13 @@ impl Engine {
             qps,
             verbs: self.verb_rows(now_ns),
         })
+    }
+
+    /// Forgets what has been gone for long. [`Engine::tick`] does; for who wants no snapshot now.
+    pub fn forget(&mut self, now: Now) {
+        self.qps
+            .forget(now.mono_ns, self.config.linger_ns, self.config.max_ended);
+        self.processes.forget(now.mono_ns, self.config.linger_ns);
     }
 
     /// True when the QP table may be wrong, because records were lost or because a QP went to ERR on its own: the

@@ -1,26 +1,28 @@
 //! The table of QPs. A QP is (device generation, number, creation): both its number and its address are used
 //! again by others.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::{
+    hash::NumberMap,
     history::Series,
     processes::Processes,
     qp::{INVERSION_NS, Key, Owner, Psn, Qp},
+    table::Table,
 };
 use crate::model::{ib::QpState, snapshot::QP_HISTORY, value::Source};
 
 /// The QPs there are, and for some time those there were.
 #[derive(Debug, Default)]
 pub(super) struct Qps {
-    all: BTreeMap<u64, Qp>,
-    by_key: HashMap<Key, u64>,
-    by_object: HashMap<u64, u64>,
+    all: Table<Qp>,
+    by_key: NumberMap<Key, u64>,
+    by_object: NumberMap<u64, u64>,
     /// By address and number, ended ones too: a slot that is read after its QP has gone finds it here although the
     /// address has another tenant.
-    by_birth: HashMap<(u64, u32), u64>,
+    by_birth: NumberMap<(u64, u32), u64>,
     /// Numbers of QPs that ended and are not forgotten, and when.
-    ended_keys: HashMap<Key, u64>,
+    ended_keys: NumberMap<Key, u64>,
     ended: VecDeque<(u64, u64)>,
     /// Latest end among those that had to be forgotten early.
     forgotten_ns: u64,
@@ -29,11 +31,15 @@ pub(super) struct Qps {
 
 impl Qps {
     pub(super) fn get(&self, uid: u64) -> Option<&Qp> {
-        self.all.get(&uid)
+        self.all.get(uid)
     }
 
     pub(super) fn get_mut(&mut self, uid: u64) -> Option<&mut Qp> {
-        self.all.get_mut(&uid)
+        self.all.get_mut(uid)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Qp> {
@@ -66,11 +72,24 @@ impl Qps {
 
     /// Generation of the device of the QP that had an address at `ts_ns`, if it is known.
     pub(super) fn device_of(&self, object: u64, ts_ns: u64) -> Option<u64> {
-        let qp = self.all.get(self.by_object.get(&object)?)?;
+        let qp = self.all.get(*self.by_object.get(&object)?)?;
         let in_time = qp
             .ended_ns
             .is_none_or(|ended| ts_ns <= ended.saturating_add(INVERSION_NS));
         (in_time && qp.key.device != 0).then_some(qp.key.device)
+    }
+
+    /// The QP that has an address, when a record of `ts_ns` about that address and number is plainly about it: what
+    /// nearly all records are. All that they could tell of it is known.
+    pub(super) fn tenant(&self, object: u64, qpn: u32, ts_ns: u64) -> Option<u64> {
+        let qp = self.all.get(*self.by_object.get(&object)?)?;
+        let plain = object != 0
+            && qp.object == object
+            && qp.key.qpn == qpn
+            && qp.key.device != 0
+            && qp.ended_ns.is_none()
+            && !qp.is_younger_than(ts_ns);
+        plain.then_some(qp.uid)
     }
 
     /// The QP that a record or a slot of `ts_ns` is about. Ends those that it proves to be gone.
@@ -82,7 +101,7 @@ impl Qps {
         processes: &mut Processes,
     ) -> Option<u64> {
         if let Some(uid) = self.by_object.get(&object).copied().filter(|_| object != 0)
-            && let Some(qp) = self.all.get(&uid)
+            && let Some(qp) = self.all.get(uid)
         {
             let same_number = key.is_none_or(|key| key.qpn == qp.key.qpn);
             let in_time = qp
@@ -91,7 +110,7 @@ impl Qps {
             if qp.is_younger_than(ts_ns) {
                 // Told of late: the address has had another tenant since.
                 let before = key.and_then(|key| self.by_birth.get(&(object, key.qpn)));
-                if let Some(before) = before.and_then(|uid| self.all.get(uid))
+                if let Some(before) = before.and_then(|uid| self.all.get(*uid))
                     && !before.is_younger_than(ts_ns)
                     && before
                         .ended_ns
@@ -107,7 +126,7 @@ impl Qps {
             }
         }
         let uid = self.live(key?)?;
-        let qp = self.all.get(&uid)?;
+        let qp = self.all.get(uid)?;
         if qp.is_younger_than(ts_ns) {
             return None;
         }
@@ -128,7 +147,7 @@ impl Qps {
         processes: &mut Processes,
     ) -> Option<u64> {
         if let Some(uid) = self.by_object.get(&object).copied().filter(|_| object != 0)
-            && let Some(qp) = self.all.get(&uid)
+            && let Some(qp) = self.all.get(uid)
         {
             let same_number = key.is_none_or(|key| key.qpn == qp.key.qpn);
             if same_number && !qp.created && ts_ns <= qp.first_ns.saturating_add(INVERSION_NS) {
@@ -139,7 +158,7 @@ impl Qps {
             }
         }
         let uid = self.live(key?)?;
-        let qp = self.all.get(&uid)?;
+        let qp = self.all.get(uid)?;
         // A dump can only have shown it if it was created before the dump was folded in.
         if qp.object == 0 && !qp.created && ts_ns <= qp.learnt_ns {
             return Some(uid);
@@ -162,7 +181,7 @@ impl Qps {
     ) -> u64 {
         self.last_uid += 1;
         let uid = self.last_uid;
-        let living = self.by_key.get(&key).and_then(|uid| self.all.get(uid));
+        let living = self.by_key.get(&key).and_then(|uid| self.all.get(*uid));
         let younger = living
             .map(|qp| qp.first_ns)
             .filter(|other_ns| *other_ns > first_ns);
@@ -171,7 +190,7 @@ impl Qps {
         {
             self.end(living, first_ns, processes);
         }
-        self.all.insert(
+        self.all.push(
             uid,
             Qp {
                 uid,
@@ -216,7 +235,7 @@ impl Qps {
 
     /// Marks a QP as created at `ts_ns`.
     pub(super) fn created(&mut self, uid: u64, ts_ns: u64) {
-        let Some(qp) = self.all.get_mut(&uid) else { return };
+        let Some(qp) = self.all.get_mut(uid) else { return };
         qp.born_ns = Some(ts_ns);
         qp.first_ns = ts_ns;
         qp.created = true;
@@ -233,18 +252,18 @@ impl Qps {
 
     /// Records the address of a QP known by its number only.
     pub(super) fn set_object(&mut self, uid: u64, object: u64) {
-        let Some(first_ns) = self.all.get(&uid).map(|qp| qp.first_ns).filter(|_| object != 0) else {
+        let Some(first_ns) = self.all.get(uid).map(|qp| qp.first_ns).filter(|_| object != 0) else {
             return;
         };
         let holder = self
             .by_object
             .get(&object)
-            .and_then(|holder| self.all.get(holder));
+            .and_then(|holder| self.all.get(*holder));
         let taken = holder.is_some_and(|holder| holder.uid != uid && holder.first_ns > first_ns);
         if !taken {
             self.by_object.insert(object, uid);
         }
-        if let Some(qp) = self.all.get_mut(&uid) {
+        if let Some(qp) = self.all.get_mut(uid) {
             qp.object = object;
             self.by_birth.insert((object, qp.key.qpn), uid);
         }
@@ -252,7 +271,7 @@ impl Qps {
 
     /// Records the device of a QP known without one.
     pub(super) fn set_device(&mut self, uid: u64, device: u64, processes: &mut Processes) {
-        let Some(qp) = self.all.get(&uid) else { return };
+        let Some(qp) = self.all.get(uid) else { return };
         if qp.key.device != 0 || device == 0 {
             return;
         }
@@ -265,7 +284,7 @@ impl Qps {
         {
             self.end(other, first_ns, processes);
         }
-        let Some(qp) = self.all.get_mut(&uid) else { return };
+        let Some(qp) = self.all.get_mut(uid) else { return };
         let (before, after) = (qp.key, Key { device, ..qp.key });
         qp.key = after;
         qp.touch();
@@ -281,7 +300,7 @@ impl Qps {
 
     /// Sets or corrects the owner.
     pub(super) fn set_owner(&mut self, uid: u64, owner: Owner, processes: &mut Processes) {
-        let Some(qp) = self.all.get_mut(&uid) else { return };
+        let Some(qp) = self.all.get_mut(uid) else { return };
         if qp.owner.process != owner.process {
             if qp.ended_ns.is_none() {
                 if let Some(process) = qp.owner.process {
@@ -301,7 +320,7 @@ impl Qps {
 
     /// Ends a QP's life at `ts_ns`.
     pub(super) fn end(&mut self, uid: u64, ts_ns: u64, processes: &mut Processes) {
-        let Some(qp) = self.all.get_mut(&uid) else { return };
+        let Some(qp) = self.all.get_mut(uid) else { return };
         if qp.ended_ns.is_some() {
             return;
         }
@@ -328,7 +347,7 @@ impl Qps {
                 self.forgotten_ns = self.forgotten_ns.max(ended_ns);
             }
             self.ended.pop_front();
-            match self.all.get_mut(&uid) {
+            match self.all.get_mut(uid) {
                 Some(qp) if qp.in_slot => qp.hidden = true,
                 _ => self.remove(uid),
             }
@@ -337,7 +356,7 @@ impl Qps {
 
     /// A slot was freed.
     pub(super) fn left_slot(&mut self, uid: u64) {
-        let Some(qp) = self.all.get_mut(&uid) else { return };
+        let Some(qp) = self.all.get_mut(uid) else { return };
         qp.in_slot = false;
         if qp.hidden {
             self.remove(uid);
@@ -345,7 +364,7 @@ impl Qps {
     }
 
     fn remove(&mut self, uid: u64) {
-        let Some(qp) = self.all.remove(&uid) else { return };
+        let Some(qp) = self.all.remove(uid) else { return };
         if self.by_object.get(&qp.object) == Some(&uid) {
             self.by_object.remove(&qp.object);
         }

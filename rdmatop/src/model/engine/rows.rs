@@ -20,7 +20,7 @@ impl Engine {
     pub(super) fn qp_rows(&mut self, now_ns: u64, all_changed: bool, fresh: bool) -> Vec<Arc<QpRow>> {
         let renamed_processes = std::mem::take(&mut self.processes.renamed);
         let renamed_devices = std::mem::take(&mut self.renamed_devices);
-        let mut rows = Vec::new();
+        let mut rows = Vec::with_capacity(self.qps.len());
         for qp in self.qps.iter_mut().filter(|qp| !qp.hidden) {
             let renamed = renamed_devices.contains(&qp.key.device)
                 || qp

@@ -34,8 +34,7 @@ const WATCH: Duration = Duration::from_secs(1);
 /// reader, the engine and the writer wake a hundred times a second for hundreds of records, and not for each. A ring
 /// buffer of 4 MiB holds what two million records a second bring meanwhile.
 const NAP: Duration = Duration::from_millis(10);
-/// Losses are read this often while records come. Each reading is a system call a cause, during which the kernel skips
-/// kprobes on that CPU.
+/// Losses are read this often while records come.
 const LOSSES_EVERY: Duration = Duration::from_millis(200);
 /// Records handed on at a time: enough that a wake-up of the engine is shared by many.
 const RECORDS_AT_A_TIME: usize = 256;

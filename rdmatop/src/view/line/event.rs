@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::{detail, put};
 use crate::model::event::Event;
+use crate::model::ib::QpType;
 use crate::text;
 
 /// Columns of a comm. `TASK_COMM_LEN` is 15 bytes and a NUL, so only escaped and bracketed names are cut.
@@ -29,26 +30,77 @@ pub fn header() -> String {
 /// it.
 pub fn line(out: &mut Vec<u8>, event: &Event) {
     let start = out.len();
-    put::time_of_day(out, event.ts_ns);
-    out.push(b' ');
-    left(out, event.event.name(), 13);
-    name(out, event.device.as_deref(), 10, DEVICE_MAX);
-    number(out, event.qpn, 8);
-    match event.qp_type {
-        None => left(out, "-", 4),
-        Some(qp_type) => match qp_type.name() {
-            Some(name) => left(out, name, 4),
-            None => left(out, &qp_type.to_string(), 4),
-        },
+    if !usual(out, event) {
+        columns(out, event);
     }
-    number(out, event.pid, 7);
-    name(out, event.comm.as_deref(), COMM, COMM);
     detail::write(out, event);
     let end = out
         .iter()
         .rposition(|byte| *byte != b' ')
         .map_or(0, |last| last + 1);
     out.truncate(end.max(start));
+}
+
+/// The columns before the detail, when everything fits into its own: nearly always. Writes into blank columns, which
+/// costs half of appending one after the other; false, and nothing written, when something does not fit.
+fn usual(out: &mut Vec<u8>, event: &Event) -> bool {
+    let device = event.device.as_deref().unwrap_or("-").as_bytes();
+    let comm = event.comm.as_deref().unwrap_or("-").as_bytes();
+    let qp_type = event
+        .qp_type
+        .map_or(Some("-"), QpType::name)
+        .unwrap_or("too long");
+    let fits = plain(device, 10)
+        && plain(comm, COMM)
+        && qp_type.len() <= 4
+        && event.qpn.is_none_or(|qpn| qpn < 100_000_000)
+        && event.pid.is_none_or(|pid| pid < 10_000_000);
+    if !fits {
+        return false;
+    }
+    let start = out.len();
+    out.extend_from_slice(&[b' '; 80]);
+    let Some(columns) = out[start..].first_chunk_mut::<80>() else {
+        return false;
+    };
+    columns[..15].copy_from_slice(&put::time_of_day(event.ts_ns));
+    let name = event.event.name().as_bytes();
+    columns[16..16 + name.len()].copy_from_slice(name);
+    columns[30..30 + device.len()].copy_from_slice(device);
+    match event.qpn {
+        Some(qpn) => _ = put::right(&mut columns[41..49], qpn.into()),
+        None => columns[48] = b'-',
+    }
+    columns[50..50 + qp_type.len()].copy_from_slice(qp_type.as_bytes());
+    match event.pid {
+        Some(pid) => _ = put::right(&mut columns[55..62], pid.into()),
+        None => columns[61] = b'-',
+    }
+    columns[63..63 + comm.len()].copy_from_slice(comm);
+    true
+}
+
+/// Printable ASCII: a column a byte.
+fn plain(text: &[u8], max: usize) -> bool {
+    text.len() <= max
+        && text
+            .iter()
+            .fold(true, |all, byte| all & (b' '..=b'~').contains(byte))
+}
+
+/// The columns before the detail, of any width.
+fn columns(out: &mut Vec<u8>, event: &Event) {
+    out.extend_from_slice(&put::time_of_day(event.ts_ns));
+    out.push(b' ');
+    left(out, event.event.name(), 13);
+    name(out, event.device.as_deref(), 10, DEVICE_MAX);
+    number(out, event.qpn, 8);
+    match event.qp_type {
+        None => left(out, "-", 4),
+        Some(qp_type) => left(out, &qp_type.to_string(), 4),
+    }
+    number(out, event.pid, 7);
+    name(out, event.comm.as_deref(), COMM, COMM);
 }
 
 fn row(out: &mut String, [time, event, device, qpn, qp_type, pid, comm]: [&str; 7]) {
@@ -141,6 +193,27 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn usual_columns_are_those_of_any_width(
+            kind in 0..EventKind::ALL.len(), ts: u64, device in "[a-z0-9_é]{0,12}", comm in "[ -~é]{0,18}",
+            qp_type in 0u8..12, qpn: Option<u32>, pid: Option<u32>, shift in 0u32..32,
+        ) {
+            let mut event = Event::new(EventKind::ALL[kind], ts, 0);
+            event.device = Some(device.as_str().into()).filter(|_| shift != 7);
+            event.comm = Some(comm.as_str().into()).filter(|_| shift != 9);
+            event.qp_type = Some(QpType(qp_type)).filter(|_| qp_type > 0);
+            event.qpn = qpn.map(|qpn| qpn >> shift);
+            event.pid = pid.map(|pid| pid >> shift);
+            let (mut fast, mut slow) = (Vec::new(), Vec::new());
+            columns(&mut slow, &event);
+            if usual(&mut fast, &event) {
+                prop_assert_eq!(String::from_utf8(fast), String::from_utf8(slow));
+            } else {
+                prop_assert!(fast.is_empty());
+                prop_assert!(slow.len() != 80 || !slow.is_ascii() || event.qp_type.is_some(), "{:?}", event);
+            }
+        }
+
         #[test]
         fn any_sanitised_names_make_one_line(comm: Vec<u8>, device: Vec<u8>) {
             let mut event = Event::new(EventKind::MrReg, 1, 1);

@@ -12,20 +12,13 @@ pub struct Digits {
 
 impl Digits {
     /// All digits; one for zero.
-    pub fn of(mut value: u64) -> Self {
-        let mut digits = Self {
-            buffer: [b'0'; 20],
-            start: 20,
-        };
-        for at in (0..20).rev() {
-            digits.buffer[at] = digit(value % 10);
-            digits.start = at;
-            value /= 10;
-            if value == 0 {
-                break;
-            }
+    pub fn of(value: u64) -> Self {
+        let mut buffer = [0; 20];
+        let count = right(&mut buffer, value);
+        Self {
+            buffer,
+            start: 20 - count,
         }
-        digits
     }
 
     /// The digits.
@@ -39,6 +32,20 @@ fn digit(value: u64) -> u8 {
     b'0' + value as u8
 }
 
+/// Writes a number at the right end of its columns and says how many digits it has. What has no room is cut off.
+pub fn right(columns: &mut [u8], mut value: u64) -> usize {
+    let mut count = 0;
+    for place in columns.iter_mut().rev() {
+        *place = digit(value % 10);
+        value /= 10;
+        count += 1;
+        if value == 0 {
+            break;
+        }
+    }
+    count
+}
+
 /// Appends a number.
 pub fn number(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(Digits::of(value).as_bytes());
@@ -49,24 +56,19 @@ pub fn spaces(out: &mut Vec<u8>, count: usize) {
     out.resize(out.len() + count, b' ');
 }
 
-/// Appends the time of day in UTC with microseconds, from `CLOCK_REALTIME` ns: `13:37:00.000123`.
+/// Time of day in UTC with microseconds, from `CLOCK_REALTIME` ns: `13:37:00.000123`.
 ///
 /// UTC, because it needs no time zone database and compares with the logs of other machines.
-pub fn time_of_day(out: &mut Vec<u8>, wall_ns: u64) {
+pub fn time_of_day(wall_ns: u64) -> [u8; 15] {
     let micros = wall_ns / 1000 % 86_400_000_000;
     let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     let mut text = *b"00:00:00.000000";
     for (at, value) in [(0, hour), (3, minute), (6, second)] {
-        text[at] = digit(value / 10);
-        text[at + 1] = digit(value % 10);
+        right(&mut text[at..at + 2], value);
     }
-    let mut rest = micros;
-    for place in text[9..].iter_mut().rev() {
-        *place = digit(rest % 10);
-        rest /= 10;
-    }
-    out.extend_from_slice(&text);
+    right(&mut text[9..], micros);
+    text
 }
 
 /// Appends a time span as [`units::duration`] writes it.
@@ -138,11 +140,9 @@ mod tests {
 
     #[test]
     fn a_time_of_day_is_utc_with_microseconds() {
-        assert_eq!(text(|out| time_of_day(out, 0)), "00:00:00.000000");
-        assert_eq!(
-            text(|out| time_of_day(out, 1_700_000_000_123_456_789)),
-            "22:13:20.123456"
-        );
+        assert_eq!(&time_of_day(0), b"00:00:00.000000");
+        assert_eq!(&time_of_day(1_700_000_000_123_456_789), b"22:13:20.123456");
+        assert_eq!(&time_of_day(86_399_000_009_999), b"23:59:59.000009");
     }
 
     proptest! {
