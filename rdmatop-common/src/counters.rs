@@ -13,6 +13,32 @@ pub const WC_STATUSES: usize = 24;
 pub const STAMPS_PER_QP: usize = 256;
 /// QPs that can be counted at one time (default size of the slot array).
 pub const DEFAULT_SLOTS: u32 = 16_384;
+/// Pairs of process and verb that can be counted at one time.
+pub const VERB_ENTRIES: u32 = 8192;
+/// Triples of process, verb and errno that can be counted at one time.
+pub const VERB_ERROR_ENTRIES: u32 = 4096;
+
+/// Numbers of an array that nobody has, as ranges: the free list of each array is a stack of these.
+///
+/// A CPU takes the top range off, takes its first number, and puts the rest back. Meanwhile another CPU finds the
+/// range below, so there are [`free::RANGES`] from the start. A queue or stack map is the only thing that a program
+/// can take from atomically on Linux 5.10, whose verifier knows no compare-and-exchange.
+pub mod free {
+    /// Ranges that a new array's numbers are divided into.
+    pub const RANGES: u32 = 16;
+    /// Elements of a stack of ranges, single numbers that were given back included.
+    pub const STACK: u32 = 1024;
+
+    /// A range, first number included, last not.
+    pub const fn pack(first: u32, end: u32) -> u64 {
+        (first as u64) << 32 | end as u64
+    }
+
+    /// The two numbers of a range.
+    pub const fn unpack(range: u64) -> (u32, u32) {
+        ((range >> 32) as u32, range as u32)
+    }
+}
 
 /// Bits of [`QpSlot::flags`].
 pub mod slot_flag {
@@ -98,7 +124,7 @@ pub struct VerbKey {
     pub verb: u32,
 }
 
-/// Calls of one verb by one process, on one CPU.
+/// Calls of one verb by one process.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct VerbStats {
@@ -130,11 +156,33 @@ pub struct VerbErrorKey {
     pub reserved: u32,
 }
 
-/// Index into the per-CPU array of losses.
+/// An entry of the array of verb counters. `key.pid` 0: nobody's.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct VerbEntry {
+    /// Whose. Written before the entry can be found, never changed while it can.
+    pub key: VerbKey,
+    /// What.
+    pub stats: VerbStats,
+}
+
+/// An entry of the array of failures by errno. `key.pid` 0: nobody's.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct VerbErrorEntry {
+    /// Whose. Written before the entry can be found, never changed while it can.
+    pub key: VerbErrorKey,
+    /// Failures.
+    pub count: u64,
+}
+
+/// Index into the array of losses.
 pub mod loss {
     /// A lifecycle record found no room in the ring buffer.
     pub const RING: u32 = 0;
-    /// An entry hook found no room to remember the call: its return makes no record.
+    /// A call was not remembered at its entry, so that its return made no record: there was no room, or the kernel
+    /// skipped the program. Or the kernel skipped a program that makes its record at once. Of a call that was under
+    /// way when counting began, only the return is seen: it counts here too.
     pub const STASH: u32 = 1;
     /// A QP found no free counter slot: it is not counted.
     pub const SLOT: u32 = 2;
@@ -144,12 +192,12 @@ pub mod loss {
     pub const WALK: u32 = 4;
     /// A post-to-completion stamp found no room.
     pub const STAMP: u32 = 5;
-    /// A return probe did not fire (the kernel had no free return instance): that call made no record. Seen
-    /// when the same thread enters the same function again.
+    /// A return probe did not fire (the kernel had no free return instance) or was skipped: that call made no record.
+    /// The kernel counts these from 6.7 on; before, one is seen when the same thread enters the same function again.
     pub const RETURN: u32 = 6;
-    /// The kernel skipped a program of the data path, because it was already running on that CPU: fentry
-    /// programs can be preempted by a task that enters the same function. Counts of completions,
-    /// retransmissions and doorbells may be short by as many; what is a ring's index is not.
+    /// The kernel skipped a program that counts: one of the data path or of the verbs. It does where a program is
+    /// running on that CPU already. Counts of completions, retransmissions, doorbells and verb calls may be short by
+    /// as many; what is a ring's index is not. Linux counts skips of kprobes from 6.7 on.
     pub const MISSED: u32 = 7;
     /// Number of causes.
     pub const COUNT: u32 = 8;
@@ -172,6 +220,13 @@ pub const fn bucket(value: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_range_comes_back_as_it_went() {
+        assert_eq!(free::unpack(free::pack(7, u32::MAX)), (7, u32::MAX));
+        assert_eq!(size_of::<VerbEntry>(), 8 + size_of::<VerbStats>());
+        assert_eq!(size_of::<VerbErrorEntry>(), 24);
+    }
 
     #[test]
     fn buckets_are_powers_of_two() {

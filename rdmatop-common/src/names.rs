@@ -4,7 +4,7 @@
 pub mod map {
     /// Ring buffer of lifecycle records.
     pub const EVENTS: &str = "EVENTS";
-    /// Per-CPU counts of what was lost, by [`crate::counters::loss`].
+    /// Counts of what was lost, by [`crate::counters::loss`].
     pub const LOSSES: &str = "LOSSES";
     /// QP calls between entry and return, by thread and hook.
     pub const QP_CALLS: &str = "QP_CALLS";
@@ -16,20 +16,32 @@ pub mod map {
     pub const CM_OWNERS: &str = "CM_OWNERS";
     /// One word: 1 once every program is attached. Until then nothing is counted or emitted.
     pub const CONTROL: &str = "CONTROL";
-    /// Verb counters by process and verb.
+    /// Verb counters: an array, read through memory.
     pub const VERBS: &str = "VERBS";
-    /// Failed verb calls by errno.
+    /// Process and verb to number in [`VERBS`].
+    pub const VERB_INDEX: &str = "VERB_INDEX";
+    /// Free numbers of [`VERBS`], as ranges.
+    pub const FREE_VERBS: &str = "FREE_VERBS";
+    /// Failed verb calls by errno: an array, read through memory.
     pub const VERB_ERRORS: &str = "VERB_ERRORS";
-    /// `ib_qp *` to slot number.
+    /// Process, verb and errno to number in [`VERB_ERRORS`].
+    pub const VERB_ERROR_INDEX: &str = "VERB_ERROR_INDEX";
+    /// Free numbers of [`VERB_ERRORS`], as ranges.
+    pub const FREE_VERB_ERRORS: &str = "FREE_VERB_ERRORS";
+    /// `ib_qp *` to what is known of the QP.
     pub const QP_INDEX: &str = "QP_INDEX";
     /// The slots.
     pub const QP_SLOTS: &str = "QP_SLOTS";
-    /// Free slot numbers, last in first out: user space pushes, the kernel side pops.
+    /// Slot numbers that nobody has had yet, as ranges.
     pub const FREE_SLOTS: &str = "FREE_SLOTS";
+    /// Slot numbers of destroyed QPs, the oldest first.
+    pub const USED_SLOTS: &str = "USED_SLOTS";
     /// Device and QP number to `ib_qp *`.
     pub const QPN_INDEX: &str = "QPN_INDEX";
     /// Provider's queue to `ib_qp *`.
     pub const QUEUE_QP: &str = "QUEUE_QP";
-    /// When a doorbell was rung, by slot and WR.
-    pub const STAMPS: &str = "STAMPS";
+    /// Rings, cursors and doorbell times of QPs, by slot.
+    pub const QP_PATHS: &str = "QP_PATHS";
+    /// Hash of `ib_qp *` to the slot it was last seen in.
+    pub const QP_HINTS: &str = "QP_HINTS";
 }

@@ -3,6 +3,9 @@
 //! User space resolves them from the running kernel's BTF at load time. [`UNKNOWN`] means: not in BTF, do not
 //! read. No offset is ever taken from a header or a version table.
 
+/// The read-only global that says whether anybody looks at counters: 1, or 0 in a trace.
+pub const WANT_COUNTERS: &str = "WANT_COUNTERS";
+
 /// The value of a global whose member is not in BTF.
 pub const UNKNOWN: u32 = u32::MAX;
 

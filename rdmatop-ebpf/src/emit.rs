@@ -1,21 +1,28 @@
 //! Sending a record, or counting that it could not be sent.
 
-use rdmatop_common::counters::loss;
+use rdmatop_common::{
+    counters::loss,
+    event::{ObjectRecord, Prefix, QpRecord},
+};
 
-use crate::maps::{EVENTS, LOSSES};
+use crate::{
+    maps::{EVENTS, LOSSES},
+    pool::add,
+    task::now,
+};
 
-/// Counts a loss. Per CPU, so no atomic is needed: a program is not preempted by itself on its CPU.
+/// Counts a loss.
 #[inline(always)]
 pub(crate) fn lost(cause: u32) {
     lost_many(cause, 1);
 }
 
-/// Counts several losses of one cause.
+/// Counts several losses of one cause. Losses are rare: one array for all CPUs, which user space reads through
+/// memory, costs less than one a CPU.
 #[inline(always)]
 pub(crate) fn lost_many(cause: u32, n: u64) {
     if let Some(count) = LOSSES.get_ptr_mut(cause) {
-        // SAFETY: the pointer is this CPU's own element of the map, checked for null above.
-        unsafe { *count += n };
+        add(count, n);
     }
 }
 
@@ -30,4 +37,38 @@ pub(crate) fn send<T: Copy + 'static>(record: &T) {
         }
         None => lost(loss::RING),
     }
+}
+
+/// A record that begins with a prefix.
+///
+/// # Safety
+/// The prefix must be its first member.
+pub(crate) unsafe trait Prefixed: Copy + 'static {}
+
+// SAFETY: it is.
+unsafe impl Prefixed for QpRecord {}
+// SAFETY: it is.
+unsafe impl Prefixed for ObjectRecord {}
+
+/// Sends what an entry remembered, with the call's end and result. Copied once, from map to ring.
+///
+/// # Safety
+/// The pointer must be to a map value that nobody writes meanwhile.
+#[inline(always)]
+pub(crate) unsafe fn finish<T: Prefixed>(call: *const T, rc: i32) {
+    let Some(mut entry) = EVENTS.reserve::<T>(0) else {
+        lost(loss::RING);
+        return;
+    };
+    let now = now();
+    // SAFETY: the caller's promise; the room is a T's, which begins with a prefix.
+    unsafe {
+        let record = entry.as_mut_ptr();
+        record.copy_from_nonoverlapping(call, 1);
+        let prefix = record.cast::<Prefix>();
+        (*prefix).duration_ns = now - (*prefix).ts_ns;
+        (*prefix).ts_ns = now;
+        (*prefix).rc = rc;
+    }
+    entry.submit(0);
 }

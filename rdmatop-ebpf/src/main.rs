@@ -34,6 +34,8 @@ mod maps;
 #[cfg(target_arch = "bpf")]
 mod offsets;
 #[cfg(target_arch = "bpf")]
+mod pool;
+#[cfg(target_arch = "bpf")]
 mod shell;
 #[cfg(target_arch = "bpf")]
 mod slots;

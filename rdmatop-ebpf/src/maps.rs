@@ -1,11 +1,18 @@
 //! Every map: type, size, who writes, who reads.
+//!
+//! User space reads and writes the mmapped ones without a system call, and makes none on the others once counting has
+//! begun: while bpf(2) works on a map the kernel skips every kprobe program on that CPU (`bpf_disable_instrumentation`,
+//! kernel/bpf/syscall.c), and a task that is preempted inside keeps them off for as long as it does not run.
 
 use aya_ebpf::{
     macros::map,
-    maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, Stack},
+    maps::{Array, HashMap, LruHashMap, Queue, RingBuf, Stack},
 };
 use rdmatop_common::{
-    counters::{DEFAULT_SLOTS, QpSlot, STAMPS_PER_QP, VerbErrorKey, VerbKey, VerbStats, loss},
+    counters::{
+        DEFAULT_SLOTS, QpSlot, STAMPS_PER_QP, VERB_ENTRIES, VERB_ERROR_ENTRIES, VerbEntry, VerbErrorEntry,
+        VerbErrorKey, VerbKey, free, loss,
+    },
     event::{COMM_LEN, DEVICE_NAME_LEN, ObjectRecord, QpRecord},
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -17,9 +24,9 @@ const MMAPABLE: u32 = 1 << 10;
 #[map]
 pub(crate) static EVENTS: RingBuf = RingBuf::with_byte_size(4 << 20, 0);
 
-/// What was lost, by cause. Kernel adds, user space reads.
+/// What was lost, by cause. Kernel adds, user space reads through mmap.
 #[map]
-pub(crate) static LOSSES: PerCpuArray<u64> = PerCpuArray::with_max_entries(loss::COUNT, 0);
+pub(crate) static LOSSES: Array<u64> = Array::with_max_entries(loss::COUNT, MMAPABLE);
 
 /// Word 0: 1 once all programs are attached. User space writes, every program reads first.
 #[map]
@@ -38,18 +45,31 @@ pub(crate) static OBJECT_CALLS: HashMap<CallKey, ObjectRecord> = HashMap::with_m
 #[map]
 pub(crate) static VERB_CALLS: HashMap<CallKey, VerbCall> = HashMap::with_max_entries(8192, 0);
 
-/// Verb counters. Shared between CPUs with atomic adds: a per-CPU hash of this value would take gigabytes on
-/// a machine with hundreds of CPUs, and one process rarely makes one verb on two CPUs at once.
+/// Verb counters. Kernel writes, user space reads through mmap. Shared between CPUs with atomic adds: one process
+/// rarely makes one verb on two CPUs at once.
 #[map]
-pub(crate) static VERBS: HashMap<VerbKey, VerbStats> = HashMap::with_max_entries(8192, 0);
+pub(crate) static VERBS: Array<VerbEntry> = Array::with_max_entries(VERB_ENTRIES, MMAPABLE);
 
-/// One element that stays zero: the first value of a `VERBS` entry. On the 512 byte stack it has no room.
+/// Where in `VERBS`. Kernel writes and reads; user space removes those of ended processes when room becomes scarce.
 #[map]
-pub(crate) static ZERO_STATS: Array<VerbStats> = Array::with_max_entries(1, 0);
+pub(crate) static VERB_INDEX: HashMap<VerbKey, u32> = HashMap::with_max_entries(VERB_ENTRIES, 0);
 
-/// Failed verb calls by errno.
+/// Numbers in `VERBS` that nobody has, as ranges. User space fills it at load.
 #[map]
-pub(crate) static VERB_ERRORS: HashMap<VerbErrorKey, u64> = HashMap::with_max_entries(4096, 0);
+pub(crate) static FREE_VERBS: Stack<u64> = Stack::with_max_entries(free::STACK, 0);
+
+/// Failed verb calls by errno, as `VERBS`.
+#[map]
+pub(crate) static VERB_ERRORS: Array<VerbErrorEntry> = Array::with_max_entries(VERB_ERROR_ENTRIES, MMAPABLE);
+
+/// As `VERB_INDEX`.
+#[map]
+pub(crate) static VERB_ERROR_INDEX: HashMap<VerbErrorKey, u32> =
+    HashMap::with_max_entries(VERB_ERROR_ENTRIES, 0);
+
+/// As `FREE_VERBS`.
+#[map]
+pub(crate) static FREE_VERB_ERRORS: Stack<u64> = Stack::with_max_entries(free::STACK, 0);
 
 /// Owner of an rdma_cm id by its number. Ids are never told to be gone here, so the oldest give way.
 #[map]
@@ -57,17 +77,32 @@ pub(crate) static CM_OWNERS: LruHashMap<u32, CmOwner> = LruHashMap::with_max_ent
 
 /// What is known of a QP by its address. Written at create, modify and destroy.
 #[map]
-pub(crate) static QP_INDEX: HashMap<u64, QpEntry> =
+pub(crate) static QP_INDEX: HashMap<u64, QpKnown> =
     HashMap::with_max_entries(65_536, 1 /* BPF_F_NO_PREALLOC */);
+
+/// Where the rings of a counted QP are, and how far its counts are; by slot.
+#[map]
+pub(crate) static QP_PATHS: Array<QpPath> = Array::with_max_entries(DEFAULT_SLOTS, 0);
+
+/// Slot in which a QP was seen last, by the low bits of a hash of its address: an array's look-up is a few
+/// instructions where a hash table's is more than a hundred. `QpPath::qp` says whether it still is.
+#[map]
+pub(crate) static QP_HINTS: Array<u32> = Array::with_max_entries(1 << HINT_BITS, 0);
+
+/// Log2 of the number of hints.
+pub(crate) const HINT_BITS: u32 = 14;
 
 /// Counters. The data path writes, user space reads through mmap and zeroes a slot before it frees it.
 #[map]
 pub(crate) static QP_SLOTS: Array<QpSlot> = Array::with_max_entries(DEFAULT_SLOTS, MMAPABLE);
 
-/// Free slots. User space pushes, create pops. Last in, first out: the slots in use stay at the array's start,
-/// so a sweep is as long as there ever were QPs at one time.
+/// Slots that nobody has had yet, as ranges. User space fills it at load.
 #[map]
-pub(crate) static FREE_SLOTS: Stack<u32> = Stack::with_max_entries(DEFAULT_SLOTS, 0);
+pub(crate) static FREE_SLOTS: Stack<u64> = Stack::with_max_entries(free::STACK, 0);
+
+/// Slots of destroyed QPs, the oldest first. One is free again once user space has read and zeroed it.
+#[map]
+pub(crate) static USED_SLOTS: Queue<u32> = Queue::with_max_entries(DEFAULT_SLOTS, 0);
 
 /// QP address by device address and QP number: a user CQE holds only the number. Written at create and destroy.
 #[map]
@@ -79,11 +114,6 @@ pub(crate) static QPN_INDEX: HashMap<QpnKey, u64> =
 #[map]
 pub(crate) static QUEUE_QP: HashMap<u64, u64> =
     HashMap::with_max_entries(131_072, 1 /* BPF_F_NO_PREALLOC */);
-
-/// When the doorbells were rung, by slot and WR number. The doorbell writes, the completer reads. Nothing is ever
-/// cleared: a stamp carries the lap it belongs to (see `stamp` in body/rxe).
-#[map]
-pub(crate) static STAMPS: Array<[u64; STAMPS_PER_QP]> = Array::with_max_entries(DEFAULT_SLOTS, 0);
 
 /// A call in flight: the thread and the hook (one thread can be in modify and destroy at once, through a
 /// destroy that drains).
@@ -101,26 +131,46 @@ pub(crate) struct VerbCall {
     pub(crate) start_ns: u64,
     /// `struct ib_uverbs_file *`
     pub(crate) file: u64,
-    pub(crate) verb: u32,
-    pub(crate) reserved: u32,
+    /// `struct ib_uverbs_ioctl_hdr *`, the kernel's copy: on the stack of the caller, so still there at return.
+    pub(crate) header: u64,
+    /// `struct ib_uverbs_attr *` of the user.
+    pub(crate) attrs: u64,
 }
 
-/// What is known of a QP. Counts are the slot's; index = (count + base) & mask in the provider's ring.
+/// What is known of a QP, of any provider. What never changes is read once, so that an event costs few reads.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(crate) struct QpEntry {
+pub(crate) struct QpKnown {
     /// Number in `QP_SLOTS`, `UNKNOWN_U32` for a QP that is not counted.
     pub(crate) slot: u32,
     /// `IB_QPS_*`, `UNKNOWN_U32` when not known.
     pub(crate) state: u32,
     /// `struct ib_device *`.
     pub(crate) device: u64,
-    /// `struct rxe_queue *` of the send and receive queue, 0 for none.
-    pub(crate) sq: u64,
-    pub(crate) rq: u64,
-    /// `struct rxe_queue_buf *` of the two: a QP's queues are never resized.
+    /// `ib_qp.qp_num`.
+    pub(crate) qpn: u32,
+    /// `ib_qp.qp_type`.
+    pub(crate) qp_type: u32,
+    /// Process that made it, with `flag::OWNER_TASK`.
+    pub(crate) owner_pid: u32,
+    /// Bits of `event::flag` about the owner.
+    pub(crate) owner_flags: u32,
+    /// The owner's name when the QP was first seen.
+    pub(crate) owner_comm: [u8; COMM_LEN],
+}
+
+/// The data path of a counted QP. Counts are the slot's; index = (count + base) & mask in the provider's ring.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct QpPath {
+    /// `struct ib_qp *`, 0 for none.
+    pub(crate) qp: u64,
+    /// `struct rxe_queue_buf *` of the send and the receive queue: a QP's queues are never resized.
     pub(crate) sq_ring: u64,
     pub(crate) rq_ring: u64,
+    /// `struct rxe_queue *` of the two, 0 for none.
+    pub(crate) sq: u64,
+    pub(crate) rq: u64,
     pub(crate) sq_mask: u32,
     pub(crate) rq_mask: u32,
     /// Log2 of the size of a send queue element.
@@ -139,6 +189,9 @@ pub(crate) struct QpEntry {
     pub(crate) fresh_psn: u32,
     /// 1 when `fresh_psn` means something.
     pub(crate) psn_known: u32,
+    /// When the doorbells were rung, by WR number. The doorbell writes, the completer reads. Nothing is ever cleared:
+    /// a stamp carries the lap it belongs to (see `stamp` in body/rxe).
+    pub(crate) stamps: [u64; STAMPS_PER_QP],
 }
 
 /// A QP number on a device.

@@ -1,6 +1,11 @@
 //! Guarded reads: a member that the running kernel's BTF does not have is not read.
 
-use aya_ebpf::{Global, helpers::bpf_probe_read_kernel};
+use core::ffi::c_void;
+
+use aya_ebpf::{
+    Global,
+    helpers::{bpf_probe_read_kernel, generated},
+};
 use rdmatop_common::offsets::UNKNOWN;
 
 macro_rules! offsets {
@@ -99,6 +104,10 @@ offsets!(
     TP_DISC_DST,
 );
 
+/// Whether anybody looks at counters: 0 in a trace. With it the verifier removes all that a trace does not need.
+#[unsafe(no_mangle)]
+pub(crate) static WANT_COUNTERS: Global<u32> = Global::new(1);
+
 /// Address of a member, `None` when its offset is unknown.
 ///
 /// Callers that hand an address on do so as a plain word with 0 for none: LLVM copies the undefined half of a
@@ -124,4 +133,19 @@ pub(crate) fn read<T>(address: u64) -> Option<T> {
 #[inline(always)]
 pub(crate) fn get<T>(base: u64, offset: &Global<u32>) -> Option<T> {
     read(member(base, offset)?)
+}
+
+/// Reads into a place, which is zeroed when the address is bad: a large value that is returned would be copied
+/// byte by byte. Whether it was read.
+#[inline(always)]
+pub(crate) fn read_into<T>(place: &mut T, address: u64) -> bool {
+    // SAFETY: the helper checks the address itself and fails on a bad one, after it has zeroed the place; every T used
+    // is plain integers.
+    unsafe {
+        generated::bpf_probe_read_kernel(
+            (&raw mut *place).cast(),
+            size_of::<T>() as u32,
+            address as *const c_void,
+        ) == 0
+    }
 }

@@ -1,9 +1,6 @@
 //! Which QP is counted where: a slot is given at create, or at the first sign of a QP that was there before.
 
-use core::{
-    intrinsics::{AtomicOrdering, atomic_xadd},
-    ptr::{read_volatile, write_volatile},
-};
+use core::ptr::{read_volatile, write_volatile};
 
 use rdmatop_common::{
     counters::{QpSlot, loss, slot_flag},
@@ -14,25 +11,22 @@ use zerocopy::FromZeros as _;
 use crate::{
     body::rxe,
     emit::lost,
-    maps::{FREE_SLOTS, QP_INDEX, QP_SLOTS, QPN_INDEX, QUEUE_QP, QpEntry, QpnKey, enabled},
+    maps::{
+        FREE_SLOTS, HINT_BITS, QP_HINTS, QP_INDEX, QP_PATHS, QP_SLOTS, QPN_INDEX, QUEUE_QP, QpKnown, QpPath,
+        QpnKey, USED_SLOTS, enabled,
+    },
     offsets::{
-        OFF_DEV_DRIVER, OFF_DEV_INDEX, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_RES, OFF_RES_TASK, OFF_TASK_TGID,
+        OFF_DEV_DRIVER, OFF_DEV_INDEX, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_RES, OFF_QP_TYPE, WANT_COUNTERS,
         get, member,
     },
-    task::now,
+    pool,
+    task::{now, owner},
 };
 
 /// `RDMA_DRIVER_RXE`, include/uapi/rdma/ib_user_ioctl_verbs.h.
 const DRIVER_RXE: u32 = 14;
 /// `BPF_NOEXIST`, include/uapi/linux/bpf.h.
 const NOEXIST: u64 = 1;
-
-/// Adds on a word that several CPUs share.
-#[inline(always)]
-pub(crate) fn add(word: *mut u64, value: u64) {
-    // SAFETY: the pointer is a member of a map value that the verifier knows; the add is locked.
-    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(word, value) };
-}
 
 /// The number of WRs that a cursor stands for, moved on to where the ring's index is now.
 ///
@@ -44,90 +38,198 @@ pub(crate) fn advance(count: u64, base: u64, index: u32, mask: u32) -> u64 {
     count + u64::from(behind)
 }
 
-/// A QP that is counted, and its counters. One that was there before attach gets its slot now.
+/// Where the hint about a QP is. Addresses of a slab differ in their middle bits: multiplying brings those to the top.
 #[inline(always)]
-pub(crate) fn find(qp: u64) -> Option<(*mut QpEntry, *mut QpSlot)> {
-    let entry = if let Some(entry) = QP_INDEX.get_ptr_mut(&qp) {
-        entry
-    } else {
-        if !enabled() {
-            return None;
-        }
-        adopt(qp, slot_flag::SINCE_ATTACH, UNKNOWN_U32)?
-    };
-    Some((entry, of(entry)?))
+fn hint(qp: u64) -> Option<*mut u32> {
+    QP_HINTS.get_ptr_mut((qp.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - HINT_BITS)) as u32)
 }
 
-/// A QP's counters; `None` when it has none.
 #[inline(always)]
-pub(crate) fn of(entry: *mut QpEntry) -> Option<*mut QpSlot> {
-    // SAFETY: the map checked the pointer. UNKNOWN_U32 is no index of the array.
-    QP_SLOTS.get_ptr_mut(unsafe { (*entry).slot })
+fn at(number: u32) -> Option<(*mut QpPath, *mut QpSlot)> {
+    // UNKNOWN_U32 is no index of the arrays.
+    Some((QP_PATHS.get_ptr_mut(number)?, QP_SLOTS.get_ptr_mut(number)?))
 }
 
-/// Remembers a QP, and gives it a slot when its provider's data path is one that we count.
 #[inline(always)]
-pub(crate) fn adopt(qp: u64, flags: u32, state: u32) -> Option<*mut QpEntry> {
-    let device = get::<u64>(qp, &OFF_QP_DEVICE).unwrap_or(0);
-    let mut entry = QpEntry::new_zeroed();
-    entry.slot = UNKNOWN_U32;
-    entry.state = state;
-    entry.device = device;
-    entry.flags = flags;
-    // An ib_qp is the head of its provider's QP: only the driver id says whose.
-    let counted = get::<u32>(device, &OFF_DEV_DRIVER) == Some(DRIVER_RXE) && rxe::layout(&mut entry, qp);
-    if counted {
-        match FREE_SLOTS.pop() {
-            Ok(Some(slot)) => entry.slot = slot,
-            _ => lost(loss::SLOT),
+fn hinted(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> {
+    // SAFETY: the map checked the pointers.
+    unsafe {
+        let (path, slot) = at(*hint(qp)?)?;
+        if (*path).qp == qp {
+            Some((path, slot))
+        } else {
+            None
         }
     }
-    if QP_INDEX.insert(&qp, &entry, NOEXIST).is_err() {
-        // Another CPU was first, or the map is full.
-        let known = QP_INDEX.get_ptr_mut(&qp);
-        if entry.slot != UNKNOWN_U32 {
-            let _ = FREE_SLOTS.push(entry.slot, 0);
-            if known.is_none() {
-                lost(loss::SLOT);
+}
+
+/// A QP that is counted: its rings and its counters. One that was there before attach gets its slot now.
+#[inline(always)]
+pub(crate) fn find(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> {
+    hinted(qp).or_else(|| at(search(qp, 1) as u32))
+}
+
+/// As [`find`], but only if it is known already.
+#[inline(always)]
+pub(crate) fn known(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> {
+    hinted(qp).or_else(|| at(search(qp, 0) as u32))
+}
+
+/// The slot of a QP that no hint leads to. Not inlined: a hot program seldom comes here.
+#[inline(never)]
+fn search(qp: u64, adopting: u64) -> u64 {
+    let number = if let Some(known) = QP_INDEX.get_ptr(&qp) {
+        // SAFETY: the map checked the pointer.
+        unsafe { (*known).slot }
+    } else if adopting != 0 && enabled() {
+        adopt(qp, u64::from(slot_flag::SINCE_ATTACH), u64::from(UNKNOWN_U32)) as u32
+    } else {
+        UNKNOWN_U32
+    };
+    if number != UNKNOWN_U32
+        && let Some(hint) = hint(qp)
+    {
+        // SAFETY: the map checked the pointer.
+        unsafe { *hint = number };
+    }
+    u64::from(number)
+}
+
+/// Whether user space has read and zeroed a slot.
+#[inline(always)]
+fn is_clean(slot: u32) -> bool {
+    // SAFETY: the map checked the pointer; user space writes the word whole, and last.
+    QP_SLOTS
+        .get_ptr(slot)
+        .is_some_and(|slot| unsafe { read_volatile(&raw const (*slot).qp) == 0 })
+}
+
+/// Takes the slot that was given up first, if it is free again; otherwise it goes to the end of the queue.
+#[inline(always)]
+fn reuse() -> Option<u32> {
+    let Ok(Some(slot)) = USED_SLOTS.pop() else {
+        return None;
+    };
+    if is_clean(slot) {
+        return Some(slot);
+    }
+    // There was room for what was just popped.
+    let _ = USED_SLOTS.push(slot, 0);
+    None
+}
+
+/// A free slot. Used ones first: those in use stay at the start of the array, so a sweep is short.
+#[inline(always)]
+fn take() -> Option<u32> {
+    if let Ok(Some(oldest)) = USED_SLOTS.peek()
+        && is_clean(oldest)
+        && let Some(slot) = reuse()
+    {
+        return Some(slot);
+    }
+    pool::take(&FREE_SLOTS).or_else(|| {
+        // None is left that nobody has had. The order of the queue is not quite that of the sweeps.
+        for _ in 0..4 {
+            if let Some(slot) = reuse() {
+                return Some(slot);
             }
         }
-        return known;
+        None
+    })
+}
+
+/// What is to be known of a QP, read from it.
+#[inline(always)]
+pub(crate) fn identify(qp: u64, res: u64) -> QpKnown {
+    let mut known = QpKnown::new_zeroed();
+    known.slot = UNKNOWN_U32;
+    known.state = UNKNOWN_U32;
+    known.device = get(qp, &OFF_QP_DEVICE).unwrap_or(0);
+    known.qpn = get(qp, &OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
+    known.qp_type = get(qp, &OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
+    let owner = owner(res);
+    known.owner_pid = owner.pid;
+    known.owner_flags = u32::from(owner.flags);
+    known.owner_comm = owner.comm;
+    known
+}
+
+/// Whether a QP's provider has a data path that we count, and anybody wants its counts.
+#[inline(always)]
+fn is_counted(device: u64) -> bool {
+    // An ib_qp is the head of its provider's QP: only the driver id says whose.
+    WANT_COUNTERS.load() != 0 && rxe::is_readable() && get::<u32>(device, &OFF_DEV_DRIVER) == Some(DRIVER_RXE)
+}
+
+/// Remembers a QP, and gives it a slot when its provider's data path is one that we count. Returns its slot.
+#[inline(never)]
+pub(crate) fn adopt(qp: u64, flags: u64, state: u64) -> u64 {
+    let mut entry = identify(qp, member(qp, &OFF_QP_RES).unwrap_or(0));
+    entry.state = state as u32;
+    if is_counted(entry.device) {
+        let number = take();
+        match number {
+            Some(number) => {
+                if let Some(path) = QP_PATHS.get_ptr_mut(number)
+                    && rxe::layout(path, qp, flags as u32)
+                {
+                    entry.slot = number;
+                } else {
+                    pool::give_back(&FREE_SLOTS, number);
+                }
+            }
+            None => lost(loss::SLOT),
+        }
     }
-    if let Some(slot) = QP_SLOTS.get_ptr_mut(entry.slot) {
-        open(slot, qp, &entry);
+    let mine = QP_INDEX.insert(&qp, &entry, NOEXIST).is_ok();
+    if WANT_COUNTERS.load() == 0 {
+        return u64::from(UNKNOWN_U32);
     }
-    QP_INDEX.get_ptr_mut(&qp)
+    if mine {
+        if let Some((path, slot)) = at(entry.slot) {
+            open(path, slot, qp, &entry);
+        }
+        return u64::from(entry.slot);
+    }
+    // Another CPU was first, or the map is full.
+    let other = QP_INDEX.get_ptr(&qp);
+    if entry.slot != UNKNOWN_U32 {
+        pool::give_back(&FREE_SLOTS, entry.slot);
+        if other.is_none() {
+            lost(loss::SLOT);
+        }
+    }
+    // SAFETY: the map checked the pointer.
+    other.map_or(u64::from(UNKNOWN_U32), |known| {
+        u64::from(unsafe { (*known).slot })
+    })
 }
 
 /// Writes the identity of a slot's new tenant and makes the QP findable by its number and its queues.
 #[inline(always)]
-fn open(slot: *mut QpSlot, qp: u64, entry: &QpEntry) {
-    let qpn = get::<u32>(qp, &OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
-    let kernel = entry.flags & slot_flag::KERNEL != 0;
-    let task = get::<u64>(member(qp, &OFF_QP_RES).unwrap_or(0), &OFF_RES_TASK).unwrap_or(0);
-    let owner = if kernel {
-        0
-    } else {
-        get::<u32>(task, &OFF_TASK_TGID).unwrap_or(0)
-    };
-    // SAFETY: the map checked the pointer; user space zeroed the slot before it freed it, and nobody else has
+fn open(path: *mut QpPath, slot: *mut QpSlot, qp: u64, entry: &QpKnown) {
+    // SAFETY: the map checked the pointers; user space zeroed the slot before it freed it, and nobody else has
     // it. The address comes last: with it the slot is in use.
-    unsafe {
+    let (sq, rq) = unsafe {
         (*slot).born_ns = now();
-        (*slot).qpn = qpn;
+        (*slot).qpn = entry.qpn;
         (*slot).device_index = get(entry.device, &OFF_DEV_INDEX).unwrap_or(UNKNOWN_U32);
-        (*slot).owner_pid = owner;
-        (*slot).flags = entry.flags;
+        (*slot).flags = (*path).flags;
+        if (*path).flags & slot_flag::KERNEL == 0 {
+            (*slot).owner_pid = entry.owner_pid;
+        }
         write_volatile(&raw mut (*slot).qp, qp);
-    }
+        write_volatile(&raw mut (*path).qp, qp);
+        ((*path).sq, (*path).rq)
+    };
     let key = QpnKey {
         device: entry.device,
-        qpn,
+        qpn: entry.qpn,
         reserved: 0,
     };
     // QP numbers come back: the newer QP has it.
     let _ = QPN_INDEX.insert(&key, &qp, 0);
-    for queue in [entry.sq, entry.rq] {
+    for queue in [sq, rq] {
         if queue != 0 {
             let _ = QUEUE_QP.insert(&queue, &qp, 0);
         }
@@ -141,24 +243,29 @@ pub(crate) fn retire(qp: u64) {
         return;
     };
     // SAFETY: the map checked the pointer.
-    let (slot, device, sq, rq) = unsafe { ((*known).slot, (*known).device, (*known).sq, (*known).rq) };
+    let (number, device, qpn) = unsafe { ((*known).slot, (*known).device, (*known).qpn) };
     let _ = QP_INDEX.remove(&qp);
-    let Some(slot) = QP_SLOTS.get_ptr_mut(slot) else {
+    if WANT_COUNTERS.load() == 0 {
         return;
+    }
+    let Some((path, slot)) = at(number) else {
+        return;
+    };
+    // SAFETY: the map checked the pointers.
+    let (sq, rq) = unsafe {
+        // No hint leads here any more: the address can come back, with a QP that has no slot.
+        write_volatile(&raw mut (*path).qp, 0);
+        ((*path).sq, (*path).rq)
     };
     for queue in [sq, rq] {
         if queue != 0 {
             let _ = QUEUE_QP.remove(&queue);
         }
     }
-    // SAFETY: the map checked the pointer; the flags have this one writer after `open`.
-    let (key, flags) = unsafe {
-        let key = QpnKey {
-            device,
-            qpn: (*slot).qpn,
-            reserved: 0,
-        };
-        (key, &raw mut (*slot).flags)
+    let key = QpnKey {
+        device,
+        qpn,
+        reserved: 0,
     };
     // A number that already belongs to the next QP stays.
     if let Some(owner) = QPN_INDEX.get_ptr(&key)
@@ -167,30 +274,39 @@ pub(crate) fn retire(qp: u64) {
     {
         let _ = QPN_INDEX.remove(&key);
     }
-    // SAFETY: as above.
-    unsafe { write_volatile(flags, read_volatile(flags) | slot_flag::DESTROYED) };
+    // SAFETY: as above; the flags have this one writer after `open`.
+    unsafe {
+        let flags = &raw mut (*slot).flags;
+        write_volatile(flags, read_volatile(flags) | slot_flag::DESTROYED);
+    }
+    // There is room for every slot.
+    let _ = USED_SLOTS.push(number, 0);
 }
 
 /// After a successful modify. `state` is `UNKNOWN_U8` when it did not change.
 #[inline(always)]
 pub(crate) fn modified(qp: u64, state: u32, new_psn: bool) {
-    let entry = match QP_INDEX.get_ptr_mut(&qp) {
-        Some(entry) => entry,
-        None => match adopt(qp, slot_flag::SINCE_ATTACH, UNKNOWN_U32) {
-            Some(entry) => entry,
-            None => return,
-        },
-    };
-    // SAFETY: the map checked the pointer; modify calls of one QP exclude each other.
-    unsafe {
+    if let Some(known) = QP_INDEX.get_ptr_mut(&qp) {
         if state != u32::from(UNKNOWN_U8) {
-            (*entry).state = state;
+            // SAFETY: the map checked the pointer; modify calls of one QP exclude each other.
+            unsafe { (*known).state = state };
         }
-        if new_psn {
-            (*entry).psn_known = 0;
-        }
+    } else {
+        let state = if state == u32::from(UNKNOWN_U8) {
+            UNKNOWN_U32
+        } else {
+            state
+        };
+        adopt(qp, u64::from(slot_flag::SINCE_ATTACH), u64::from(state));
     }
-    if let Some(slot) = of(entry) {
-        rxe::receives(entry, slot);
+    if WANT_COUNTERS.load() == 0 {
+        return;
+    }
+    if let Some((path, slot)) = known(qp) {
+        if new_psn {
+            // SAFETY: as above.
+            unsafe { (*path).psn_known = 0 };
+        }
+        rxe::receives(path, slot);
     }
 }

@@ -1,10 +1,8 @@
 //! Who: the current task, and the owner that the kernel noted at creation.
 
-use aya_ebpf::helpers::{
-    bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_current_task, bpf_ktime_get_ns,
-};
+use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_get_current_task, bpf_ktime_get_ns, generated};
 use rdmatop_common::{
-    event::{COMM_LEN, DEVICE_NAME_LEN, Prefix, flag},
+    event::{COMM_LEN, Prefix, flag},
     offsets::UNKNOWN,
 };
 
@@ -12,7 +10,7 @@ use crate::{
     maps::CallKey,
     offsets::{
         OFF_DEV_INDEX, OFF_DEV_NAME, OFF_RES_KERN_NAME, OFF_RES_TASK, OFF_TASK_COMM, OFF_TASK_FLAGS,
-        OFF_TASK_LEADER, OFF_TASK_TGID, get, member, read,
+        OFF_TASK_LEADER, OFF_TASK_TGID, get, member, read_into,
     },
 };
 
@@ -29,9 +27,8 @@ pub(crate) fn stamp(prefix: &mut Prefix, kind: u16, object: u64) {
     prefix.object = object;
     prefix.pid = (pid_tgid >> 32) as u32;
     prefix.tid = pid_tgid as u32;
-    if let Ok(comm) = bpf_get_current_comm() {
-        prefix.comm = comm;
-    }
+    // SAFETY: the helper writes no more than the length, and zeroes what it cannot fill.
+    unsafe { generated::bpf_get_current_comm((&raw mut prefix.comm).cast(), COMM_LEN as u32) };
     if is_kthread() {
         prefix.flags |= flag::KTHREAD;
     }
@@ -45,37 +42,59 @@ pub(crate) fn is_kthread() -> bool {
     get::<u32>(task, &OFF_TASK_FLAGS).is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
-/// Fills in the owner from a `struct rdma_restrack_entry`: the task that made the object, or the kernel
-/// consumer's name; 0 is none. Never the current task: a held verbs file lets others destroy what they did not create.
+/// Who made an object.
+pub(crate) struct Owner {
+    pub(crate) pid: u32,
+    /// Bits of `event::flag`.
+    pub(crate) flags: u16,
+    pub(crate) comm: [u8; COMM_LEN],
+}
+
+impl Owner {
+    /// Writes it into a record.
+    #[inline(always)]
+    pub(crate) fn put(&self, prefix: &mut Prefix) {
+        prefix.owner_pid = self.pid;
+        prefix.flags |= self.flags;
+        prefix.owner_comm = self.comm;
+    }
+}
+
+/// The owner that a `struct rdma_restrack_entry` names: the task that made the object, or the kernel consumer's name;
+/// 0 is none. Never the current task: a held verbs file lets others destroy what they did not create.
 #[inline(always)]
-pub(crate) fn owner(prefix: &mut Prefix, res: u64) {
+pub(crate) fn owner(res: u64) -> Owner {
+    let mut owner = Owner {
+        pid: 0,
+        flags: 0,
+        comm: [0; COMM_LEN],
+    };
     if res == 0 {
-        return;
+        return owner;
     }
     if let Some(task) = get::<u64>(res, &OFF_RES_TASK)
         && task != 0
     {
         if let Some(tgid) = get::<u32>(task, &OFF_TASK_TGID) {
-            prefix.owner_pid = tgid;
-            prefix.flags |= flag::OWNER_TASK;
+            owner.pid = tgid;
+            owner.flags = flag::OWNER_TASK;
         }
         // The process's name, not that of whichever of its threads made the call.
         let leader = get::<u64>(task, &OFF_TASK_LEADER).unwrap_or(task);
-        if let Some(comm) = get::<[u8; COMM_LEN]>(leader, &OFF_TASK_COMM) {
-            prefix.owner_comm = comm;
+        if let Some(comm) = member(leader, &OFF_TASK_COMM) {
+            read_into(&mut owner.comm, comm);
         }
-        return;
+        return owner;
     }
     if let Some(name) = get::<u64>(res, &OFF_RES_KERN_NAME)
         && name != 0
     {
         // A shorter string than COMM_LEN may end at a page's end: then the rest of the read fails and with it
         // the name, but never the flag.
-        prefix.flags |= flag::OWNER_KERNEL;
-        if let Some(text) = read::<[u8; COMM_LEN]>(name) {
-            prefix.owner_comm = text;
-        }
+        owner.flags = flag::OWNER_KERNEL;
+        read_into(&mut owner.comm, name);
     }
+    owner
 }
 
 /// Fills in name and index of a `struct ib_device`; 0 is none.
@@ -87,8 +106,7 @@ pub(crate) fn device(prefix: &mut Prefix, device: u64) {
     let Some(name) = member(device, &OFF_DEV_NAME) else {
         return;
     };
-    if let Some(name) = read::<[u8; DEVICE_NAME_LEN]>(name) {
-        prefix.device = name;
+    if read_into(&mut prefix.device, name) {
         prefix.device_index = get(device, &OFF_DEV_INDEX).unwrap_or(UNKNOWN);
         prefix.flags |= flag::DEVICE;
     }

@@ -34,7 +34,7 @@ pub(crate) fn handler_entered(id_priv: u64) -> Option<()> {
     let res = member(id_priv, &OFF_IDPRIV_RES)?;
     let cm_id: u32 = get(res, &OFF_RES_ID)?;
     let mut prefix = Prefix::new_zeroed();
-    owner(&mut prefix, res);
+    owner(res).put(&mut prefix);
     device(&mut prefix, get(id_priv, &OFF_IDPRIV_DEVICE).unwrap_or(0));
     // A listener on any address has no id and no owner yet: nothing to remember.
     if cm_id != 0 {

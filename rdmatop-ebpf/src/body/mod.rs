@@ -10,7 +10,11 @@ pub(crate) mod verbs;
 use aya_ebpf::maps::HashMap;
 use rdmatop_common::counters::loss;
 
-use crate::{emit::lost, maps::CallKey, task::call_key};
+use crate::{
+    emit::lost,
+    maps::{CallKey, enabled},
+    task::call_key,
+};
 
 /// Hooks that remember a call between entry and return ([`CallKey::hook`]).
 pub(crate) mod hook {
@@ -24,8 +28,8 @@ pub(crate) mod hook {
 /// `BPF_NOEXIST`, include/uapi/linux/bpf.h.
 const NOEXIST: u64 = 1;
 
-/// Remembers a call. A full map is counted: that call's return will make no record. So is a call of this thread
-/// that is still remembered: its return probe did not fire, because the kernel keeps only so many returns in
+/// Remembers a call. What finds no room makes its return count the loss ([`not_entered`]). A call of this thread that
+/// is still remembered is counted here: its return probe did not fire, because the kernel keeps only so many returns in
 /// flight (kretprobe maxactive) and does not tell a BPF program that it missed one.
 #[inline(always)]
 pub(crate) fn enter<T>(calls: &HashMap<CallKey, T>, hook: u32, call: &T) {
@@ -35,8 +39,14 @@ pub(crate) fn enter<T>(calls: &HashMap<CallKey, T>, hook: u32, call: &T) {
     }
     if calls.get_ptr(&key).is_some() {
         lost(loss::RETURN);
+        let _ = calls.insert(&key, call, 0);
     }
-    if calls.insert(&key, call, 0).is_err() {
-        lost(loss::STASH);
+}
+
+/// A return whose call is not remembered.
+#[inline(always)]
+pub(crate) fn not_entered(cause: u32) {
+    if enabled() {
+        lost(cause);
     }
 }

@@ -1,18 +1,21 @@
 //! Memory regions and completion queues.
 
 use aya_ebpf::Global;
-use rdmatop_common::event::{ObjectRecord, UNKNOWN_U32, kind};
+use rdmatop_common::{
+    counters::loss,
+    event::{ObjectRecord, UNKNOWN_U32, kind},
+};
 use zerocopy::FromZeros as _;
 
-use super::{enter, hook};
+use super::{enter, hook, not_entered};
 use crate::{
-    emit::send,
+    emit::{finish, send},
     maps::OBJECT_CALLS,
     offsets::{
         OFF_CQ_CQE, OFF_CQ_DEVICE, OFF_CQ_RES, OFF_MR_DEVICE, OFF_MR_LENGTH, OFF_MR_RES, OFF_RES_ID, get,
         member,
     },
-    task::{call_key, device, now, owner, stamp},
+    task::{call_key, device, owner, stamp},
 };
 
 /// Where the members of the two kinds are.
@@ -41,7 +44,7 @@ fn describe(kind: u16, object: u64, res: u64) -> ObjectRecord {
     stamp(&mut record.prefix, kind, object);
     let layout = layout(kind);
     device(&mut record.prefix, get(object, layout.device).unwrap_or(0));
-    owner(&mut record.prefix, res);
+    owner(res).put(&mut record.prefix);
     record.res_id = UNKNOWN_U32;
     record.size = match kind {
         kind::MR_REG | kind::MR_DEREG => get::<u64>(object, &OFF_MR_LENGTH),
@@ -69,11 +72,14 @@ pub(crate) fn destroying(kind: u16, object: u64, hook: u32) {
 #[inline(always)]
 pub(crate) fn destroyed(hook: u32, rc: i32) -> Option<()> {
     let key = call_key(hook);
-    // SAFETY: no other program writes this thread's entry while the thread is inside the call.
-    let mut record = unsafe { *OBJECT_CALLS.get_ptr(&key)? };
+    let Some(call) = OBJECT_CALLS.get_ptr(&key) else {
+        not_entered(loss::STASH);
+        return None;
+    };
+    // SAFETY: the map checked the pointer; no other program writes this thread's entry while the thread is inside the
+    // call, and none frees it before the end of this program.
+    unsafe { finish(call, rc) };
     let _ = OBJECT_CALLS.remove(&key);
-    finish(&mut record, rc);
-    send(&record);
     Some(())
 }
 
@@ -82,14 +88,6 @@ pub(crate) fn destroyed(hook: u32, rc: i32) -> Option<()> {
 pub(crate) fn freed(kind: u16, object: u64) {
     let res = member(object, layout(kind).res).unwrap_or(0);
     send(&describe(kind, object, res));
-}
-
-#[inline(always)]
-fn finish(record: &mut ObjectRecord, rc: i32) {
-    let now = now();
-    record.prefix.duration_ns = now - record.prefix.ts_ns;
-    record.prefix.ts_ns = now;
-    record.prefix.rc = rc;
 }
 
 /// The hook number of a kind's destroy.

@@ -1,21 +1,23 @@
 //! Queue pairs: create, modify, destroy, asynchronous events.
 
 use aya_ebpf::Global;
-use rdmatop_common::event::{QpRecord, UNKNOWN_U8, UNKNOWN_U32, kind};
+use rdmatop_common::{
+    counters::loss,
+    event::{QpRecord, UNKNOWN_U8, UNKNOWN_U32, kind},
+};
 use zerocopy::FromZeros as _;
 
-use super::{enter, hook};
+use super::{enter, hook, not_entered};
 use crate::{
-    emit::send,
+    emit::{finish, send},
     maps::{QP_CALLS, QP_INDEX},
     offsets::{
         OFF_ATTR_DEST_QPN, OFF_ATTR_PATH_MTU, OFF_ATTR_PORT, OFF_ATTR_RETRY_CNT, OFF_ATTR_RNR_RETRY,
         OFF_ATTR_RQ_PSN, OFF_ATTR_SGID_INDEX, OFF_ATTR_SQ_PSN, OFF_ATTR_STATE, OFF_ATTR_TIMEOUT,
-        OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_PORT, OFF_QP_RES, OFF_QP_TYPE,
-        get, member,
+        OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_PORT, OFF_QP_RES, get, member,
     },
-    slots,
-    task::{call_key, device, now, owner, stamp},
+    slots::{self, identify},
+    task::{call_key, device, stamp},
 };
 
 /// `enum ib_qp_attr_mask`, include/rdma/ib_verbs.h: the same on 5.10 to 7.2.
@@ -39,16 +41,27 @@ const RESET: u32 = 0;
 fn describe(kind: u16, qp: u64, res: u64) -> QpRecord {
     let mut record = QpRecord::new_zeroed();
     stamp(&mut record.prefix, kind, qp);
-    device(&mut record.prefix, get(qp, &OFF_QP_DEVICE).unwrap_or(0));
-    owner(&mut record.prefix, res);
-    record.qpn = get(qp, &OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
-    record.qp_type = get(qp, &OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
+    let known = match QP_INDEX.get_ptr(&qp) {
+        // SAFETY: the map checked the pointer; only the state is ever changed, by this QP's calls.
+        Some(known) => unsafe { *known },
+        None => identify(qp, res),
+    };
+    device(&mut record.prefix, known.device);
+    record.prefix.owner_pid = known.owner_pid;
+    record.prefix.flags |= known.owner_flags as u16;
+    record.prefix.owner_comm = known.owner_comm;
+    record.qpn = known.qpn;
+    record.qp_type = known.qp_type;
+    record.slot = known.slot;
+    record.from_state = if known.state < 255 {
+        known.state as u8
+    } else {
+        UNKNOWN_U8
+    };
     record.dest_qpn = UNKNOWN_U32;
     record.rq_psn = UNKNOWN_U32;
     record.sq_psn = UNKNOWN_U32;
-    record.slot = UNKNOWN_U32;
     record.event = UNKNOWN_U32;
-    record.from_state = UNKNOWN_U8;
     record.to_state = UNKNOWN_U8;
     record.path_mtu = UNKNOWN_U8;
     // A QP has port 0 until INIT gives it one.
@@ -60,12 +73,6 @@ fn describe(kind: u16, qp: u64, res: u64) -> QpRecord {
     record.retry_cnt = UNKNOWN_U8;
     record.rnr_retry = UNKNOWN_U8;
     record.sgid_index = UNKNOWN_U8;
-    if let Some(entry) = QP_INDEX.get_ptr(&qp) {
-        // SAFETY: the map checked the pointer; these two words only this QP's calls write.
-        let (slot, state) = unsafe { ((*entry).slot, (*entry).state) };
-        record.slot = slot;
-        record.from_state = if state < 255 { state as u8 } else { UNKNOWN_U8 };
-    }
     record
 }
 
@@ -73,7 +80,7 @@ fn describe(kind: u16, qp: u64, res: u64) -> QpRecord {
 pub(crate) fn created(qp: u64, res: u64) {
     // An address can come back: what was known under it is another QP's, whose destroy was missed.
     slots::retire(qp);
-    let _ = slots::adopt(qp, 0, RESET);
+    slots::adopt(qp, 0, u64::from(RESET));
     let mut record = describe(kind::QP_CREATE, qp, res);
     record.from_state = UNKNOWN_U8;
     record.to_state = RESET as u8;
@@ -126,27 +133,26 @@ pub(crate) fn destroying(qp: u64) {
 #[inline(always)]
 pub(crate) fn returned(hook: u32, rc: i32) -> Option<()> {
     let key = call_key(hook);
-    // SAFETY: no other program writes this thread's entry while the thread is inside the call.
-    let mut record = unsafe { *QP_CALLS.get_ptr(&key)? };
-    let _ = QP_CALLS.remove(&key);
-    let now = now();
-    record.prefix.duration_ns = now - record.prefix.ts_ns;
-    record.prefix.ts_ns = now;
-    record.prefix.rc = rc;
-    if rc == 0 {
-        let qp = record.prefix.object;
-        if hook == hook::DESTROY_QP {
-            // Only now: rxe drains its rings inside destroy and still counts.
-            slots::retire(qp);
-        } else {
-            slots::modified(
-                qp,
-                u32::from(record.to_state),
-                record.attr_mask & mask::SQ_PSN != 0,
-            );
+    let Some(call) = QP_CALLS.get_ptr(&key) else {
+        not_entered(loss::STASH);
+        return None;
+    };
+    // SAFETY: the map checked the pointer; no other program writes this thread's entry while the thread is inside the
+    // call, and none frees it before the end of this program.
+    unsafe {
+        if rc == 0 {
+            let qp = (*call).prefix.object;
+            if hook == hook::DESTROY_QP {
+                // Only now: rxe drains its rings inside destroy and still counts.
+                slots::retire(qp);
+            } else {
+                let new_psn = (*call).attr_mask & mask::SQ_PSN != 0;
+                slots::modified(qp, u32::from((*call).to_state), new_psn);
+            }
         }
+        finish(call, rc);
     }
-    send(&record);
+    let _ = QP_CALLS.remove(&key);
     Some(())
 }
 

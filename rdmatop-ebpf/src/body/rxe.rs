@@ -16,14 +16,15 @@ use rdmatop_common::counters::{OPCODES, QpSlot, STAMPS_PER_QP, bucket, loss, slo
 
 use crate::{
     emit::{lost, lost_many},
-    maps::{QP_INDEX, QUEUE_QP, QpEntry, STAMPS},
+    maps::{QUEUE_QP, QpPath},
     offsets::{
         OFF_PKT_OPCODE, OFF_PKT_PSN, OFF_QUEUE_BUF, OFF_QUEUE_INDEX, OFF_QUEUE_MASK, OFF_QUEUE_SHIFT,
         OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_IBQP, OFF_RXE_QP_REQ_PSN, OFF_RXE_QP_RNR_TIMER,
         OFF_RXE_QP_RQ, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ, OFF_RXE_QP_USER, OFF_WQE_LENGTH, OFF_WQE_OPCODE, get,
         member, read,
     },
-    slots::{add, advance, find, of},
+    pool::add,
+    slots::{advance, find, known},
     task::now,
 };
 
@@ -48,32 +49,46 @@ fn ib_qp(rxe_qp: u64) -> u64 {
     rxe_qp + u64::from(OFF_RXE_QP_IBQP.load())
 }
 
-/// Reads where a QP's rings are. False when the module's BTF does not say.
+/// Whether the QP's rings can be read.
 #[inline(always)]
-pub(crate) fn layout(entry: &mut QpEntry, qp: u64) -> bool {
-    if OFF_RXE_QP_IBQP.load() == rdmatop_common::offsets::UNKNOWN {
-        return false;
-    }
+pub(crate) fn is_readable() -> bool {
+    OFF_RXE_QP_IBQP.load() != rdmatop_common::offsets::UNKNOWN
+}
+
+/// Reads where a QP's rings are, over what the slot's last tenant left. False when the QP cannot be read.
+#[inline(always)]
+pub(crate) fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool {
     let rxe = rxe_qp(qp);
     let Some(user) = get::<u8>(rxe, &OFF_RXE_QP_USER) else {
         return false;
     };
+    let mut flags = flags;
     if user == 0 {
-        entry.flags |= slot_flag::KERNEL;
+        flags |= slot_flag::KERNEL;
     }
     if get::<u64>(rxe, &OFF_RXE_QP_SRQ).unwrap_or(0) != 0 {
-        entry.flags |= slot_flag::SRQ;
+        flags |= slot_flag::SRQ;
     }
-    entry.sq = get(rxe, &OFF_RXE_QP_SQ).unwrap_or(0);
-    entry.rq = get(rxe, &OFF_RXE_QP_RQ).unwrap_or(0);
-    entry.sq_ring = get(entry.sq, &OFF_QUEUE_BUF).unwrap_or(0);
-    entry.rq_ring = get(entry.rq, &OFF_QUEUE_BUF).unwrap_or(0);
-    entry.sq_mask = get(entry.sq, &OFF_QUEUE_MASK).unwrap_or(0);
-    entry.rq_mask = get(entry.rq, &OFF_QUEUE_MASK).unwrap_or(0);
-    entry.sq_shift = get(entry.sq, &OFF_QUEUE_SHIFT).unwrap_or(0);
-    // Counting begins at the consumer: what is outstanding now is still to finish.
-    entry.sq_base = u64::from(get::<u32>(entry.sq, &OFF_QUEUE_INDEX).unwrap_or(0));
-    entry.rq_base = u64::from(get::<u32>(entry.rq, &OFF_QUEUE_INDEX).unwrap_or(0));
+    let sq = get::<u64>(rxe, &OFF_RXE_QP_SQ).unwrap_or(0);
+    let rq = get::<u64>(rxe, &OFF_RXE_QP_RQ).unwrap_or(0);
+    // SAFETY: the map checked the pointer, and nobody else has this slot.
+    unsafe {
+        (*path).flags = flags;
+        (*path).sq = sq;
+        (*path).rq = rq;
+        (*path).sq_ring = get(sq, &OFF_QUEUE_BUF).unwrap_or(0);
+        (*path).rq_ring = get(rq, &OFF_QUEUE_BUF).unwrap_or(0);
+        (*path).sq_mask = get(sq, &OFF_QUEUE_MASK).unwrap_or(0);
+        (*path).rq_mask = get(rq, &OFF_QUEUE_MASK).unwrap_or(0);
+        (*path).sq_shift = get(sq, &OFF_QUEUE_SHIFT).unwrap_or(0);
+        // Counting begins at the consumer: what is outstanding now is still to finish.
+        (*path).sq_base = u64::from(get::<u32>(sq, &OFF_QUEUE_INDEX).unwrap_or(0));
+        (*path).rq_base = u64::from(get::<u32>(rq, &OFF_QUEUE_INDEX).unwrap_or(0));
+        (*path).walked = 0;
+        (*path).rung = 0;
+        (*path).carry_ns = 0;
+        (*path).psn_known = 0;
+    }
     true
 }
 
@@ -85,34 +100,35 @@ fn stamp(wr: u64, ns: u64) -> u64 {
 }
 
 #[inline(always)]
-fn stamp_of(slot: u32, wr: u64) -> Option<*mut u64> {
-    let stamps = STAMPS.get_ptr_mut(slot)?;
-    // SAFETY: the map checked the pointer; the mask keeps the index inside.
-    Some(unsafe { stamps.cast::<u64>().add(wr as usize & (STAMPS_PER_QP - 1)) })
+unsafe fn stamp_of(path: *mut QpPath, wr: u64) -> *mut u64 {
+    // SAFETY: the caller's pointer is checked; the mask keeps the index inside.
+    unsafe {
+        (&raw mut (*path).stamps)
+            .cast::<u64>()
+            .add(wr as usize & (STAMPS_PER_QP - 1))
+    }
 }
 
 /// Entry of `rxe_post_send(qp, wr, bad_wr)`. A user program's WRs are on the ring by now, a kernel consumer's
 /// are put there by this call: their doorbell is stamped ahead, and the completer counts them.
 #[inline(always)]
 pub(crate) fn doorbell(qp: u64) -> Option<()> {
-    let (entry, slot) = find(qp)?;
+    let (path, slot) = find(qp)?;
     // SAFETY: the map checked both pointers. Words with several writers are cursors, see `advance`.
     unsafe {
         add(&raw mut (*slot).doorbells, 1);
-        let before = read_volatile(&raw const (*entry).rung);
-        let producer = read::<u32>(member((*entry).sq_ring, &OFF_RING_PRODUCER)?)?;
-        let rung = advance(before, (*entry).sq_base, producer, (*entry).sq_mask);
-        let first = if (*entry).flags & slot_flag::KERNEL != 0 {
+        let before = read_volatile(&raw const (*path).rung);
+        let producer = read::<u32>(member((*path).sq_ring, &OFF_RING_PRODUCER)?)?;
+        let rung = advance(before, (*path).sq_base, producer, (*path).sq_mask);
+        let first = if (*path).flags & slot_flag::KERNEL != 0 {
             rung
         } else {
             // The worker may have been faster than this probe: what is done needs no stamp.
             let done = read_volatile(&raw const (*slot).tx_done);
             if done > before { done } else { before }
         };
-        if let Some(place) = stamp_of((*entry).slot, first) {
-            *place = stamp(first, now());
-        }
-        write_volatile(&raw mut (*entry).rung, rung);
+        *stamp_of(path, first) = stamp(first, now());
+        write_volatile(&raw mut (*path).rung, rung);
         if (*slot).tx_posted < rung {
             (*slot).tx_posted = rung;
         }
@@ -123,30 +139,30 @@ pub(crate) fn doorbell(qp: u64) -> Option<()> {
 /// Entry of `rxe_completer(rxe_qp)`.
 #[inline(always)]
 pub(crate) fn completing(rxe_qp: u64) -> Option<()> {
-    let (entry, slot) = find(ib_qp(rxe_qp))?;
-    sends(entry, slot)
+    let (path, slot) = find(ib_qp(rxe_qp))?;
+    sends(path, slot)
 }
 
 /// Brings a send queue's counts up to date. Only from the QP's serial task, or when that has ended.
 #[inline(always)]
-fn sends(entry: *mut QpEntry, slot: *mut QpSlot) -> Option<()> {
+fn sends(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
     // SAFETY: the map checked both pointers.
     unsafe {
-        let (base, mask) = ((*entry).sq_base, (*entry).sq_mask);
+        let (base, mask) = ((*path).sq_base, (*path).sq_mask);
         let done_before = read_volatile(&raw const (*slot).tx_done);
         let posted_before = read_volatile(&raw const (*slot).tx_posted);
-        let consumer = get::<u32>((*entry).sq, &OFF_QUEUE_INDEX)?;
-        let producer = read::<u32>(member((*entry).sq_ring, &OFF_RING_PRODUCER)?)?;
+        let consumer = get::<u32>((*path).sq, &OFF_QUEUE_INDEX)?;
+        let producer = read::<u32>(member((*path).sq_ring, &OFF_RING_PRODUCER)?)?;
         let posted = advance(posted_before, base, producer, mask);
         if posted != posted_before {
             (*slot).tx_posted = posted;
         }
-        if (*entry).walked != posted {
-            walk(entry, slot, posted);
+        if (*path).walked != posted {
+            walk(path, slot, posted);
         }
         let done = advance(done_before, base, consumer, mask);
         if done != done_before {
-            finished(entry, slot, done_before, done);
+            finished(path, slot, done_before, done);
             write_volatile(&raw mut (*slot).tx_done, done);
         }
     }
@@ -167,17 +183,17 @@ struct Walk {
 /// Reads opcode and length of the WRs that were posted since the last visit. None of them has been consumed
 /// before this visit's end, so no slot holds another WR yet.
 #[inline(always)]
-unsafe fn walk(entry: *mut QpEntry, slot: *mut QpSlot, posted: u64) {
+unsafe fn walk(path: *mut QpPath, slot: *mut QpSlot, posted: u64) {
     // SAFETY: the caller's pointers are checked.
     unsafe {
-        let mask = u64::from((*entry).sq_mask);
+        let mask = u64::from((*path).sq_mask);
         let mut walk = Walk {
             slot,
-            data: member((*entry).sq_ring, &OFF_RING_DATA).unwrap_or(0),
-            base: (*entry).sq_base,
+            data: member((*path).sq_ring, &OFF_RING_DATA).unwrap_or(0),
+            base: (*path).sq_base,
             mask,
-            shift: (*entry).sq_shift & 31,
-            next: (*entry).walked,
+            shift: (*path).sq_shift & 31,
+            next: (*path).walked,
         };
         if posted - walk.next > mask {
             // More than the ring holds: the oldest are overwritten.
@@ -191,7 +207,7 @@ unsafe fn walk(entry: *mut QpEntry, slot: *mut QpSlot, posted: u64) {
             (&raw mut walk).cast::<c_void>(),
             0,
         );
-        (*entry).walked = posted;
+        (*path).walked = posted;
     }
 }
 
@@ -228,8 +244,8 @@ unsafe extern "C" fn walk_one(_turn: u32, walk: *mut Walk) -> i64 {
 /// What taking the times carries from one WR to the next.
 struct Times {
     slot: *mut QpSlot,
-    number: u32,
-    kernel: u32,
+    path: *mut QpPath,
+    kernel: u64,
     rung: u64,
     now: u64,
     /// For how long the slot has had this tenant.
@@ -240,18 +256,18 @@ struct Times {
 
 /// Takes the times of the WRs that finished since the last visit.
 #[inline(always)]
-unsafe fn finished(entry: *mut QpEntry, slot: *mut QpSlot, from: u64, to: u64) {
+unsafe fn finished(path: *mut QpPath, slot: *mut QpSlot, from: u64, to: u64) {
     // SAFETY: the caller's pointers are checked.
     unsafe {
         let now = now();
         let mut times = Times {
             slot,
-            number: (*entry).slot,
-            kernel: (*entry).flags & slot_flag::KERNEL,
-            rung: read_volatile(&raw const (*entry).rung),
+            path,
+            kernel: u64::from((*path).flags & slot_flag::KERNEL),
+            rung: read_volatile(&raw const (*path).rung),
             now,
             age: now - (*slot).born_ns,
-            carry_ns: (*entry).carry_ns,
+            carry_ns: (*path).carry_ns,
             wr: from,
         };
         bpf_loop(
@@ -260,7 +276,7 @@ unsafe fn finished(entry: *mut QpEntry, slot: *mut QpSlot, from: u64, to: u64) {
             (&raw mut times).cast::<c_void>(),
             0,
         );
-        (*entry).carry_ns = times.carry_ns;
+        (*path).carry_ns = times.carry_ns;
     }
 }
 
@@ -276,10 +292,7 @@ unsafe extern "C" fn time_one(_turn: u32, times: *mut Times) -> i64 {
             (*times).carry_ns = 0;
             return 0;
         }
-        let Some(place) = stamp_of((*times).number, wr) else {
-            return 1;
-        };
-        let value = *place;
+        let value = *stamp_of((*times).path, wr);
         // Of this lap, and not from the slot's last tenant.
         let own = value >> TIME_BITS == stamp(wr, 0) >> TIME_BITS
             && ((*times).now.wrapping_sub(value) & TIME) <= (*times).age;
@@ -308,12 +321,12 @@ unsafe extern "C" fn time_one(_turn: u32, times: *mut Times) -> i64 {
 
 /// Brings the count of posted receives up to date.
 #[inline(always)]
-pub(crate) fn receives(entry: *mut QpEntry, slot: *mut QpSlot) -> Option<()> {
+pub(crate) fn receives(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
     // SAFETY: the map checked both pointers; the count is a cursor, see `advance`.
     unsafe {
         let before = read_volatile(&raw const (*slot).rx_posted);
-        let producer = read::<u32>(member((*entry).rq_ring, &OFF_RING_PRODUCER)?)?;
-        let posted = advance(before, (*entry).rq_base, producer, (*entry).rq_mask);
+        let producer = read::<u32>(member((*path).rq_ring, &OFF_RING_PRODUCER)?)?;
+        let posted = advance(before, (*path).rq_base, producer, (*path).rq_mask);
         write_volatile(&raw mut (*slot).rx_posted, posted);
     }
     Some(())
@@ -323,12 +336,12 @@ pub(crate) fn receives(entry: *mut QpEntry, slot: *mut QpSlot) -> Option<()> {
 /// not be entered again before destroy: so the consumer is read here. `flushed`: this CQE's own WR may not have
 /// been consumed yet, and is as good as done (6.12 posts the CQE first, 6.1 last: hence the producer's bound).
 #[inline(always)]
-pub(crate) fn failed(entry: *mut QpEntry, slot: *mut QpSlot, flushed: bool) -> Option<()> {
+pub(crate) fn failed(path: *mut QpPath, slot: *mut QpSlot, flushed: bool) -> Option<()> {
     // SAFETY: the map checked both pointers; the count is a cursor, see `advance`.
     unsafe {
         let before = read_volatile(&raw const (*slot).tx_done);
-        let consumer = get::<u32>((*entry).sq, &OFF_QUEUE_INDEX)?;
-        let mut done = advance(before, (*entry).sq_base, consumer, (*entry).sq_mask);
+        let consumer = get::<u32>((*path).sq, &OFF_QUEUE_INDEX)?;
+        let mut done = advance(before, (*path).sq_base, consumer, (*path).sq_mask);
         if flushed && done < (*slot).tx_posted {
             done += 1;
         }
@@ -344,13 +357,12 @@ pub(crate) fn failed(entry: *mut QpEntry, slot: *mut QpSlot, flushed: bool) -> O
 pub(crate) fn queue_ending(queue: u64) -> Option<()> {
     // SAFETY: the map checked the pointer.
     let qp = unsafe { *QUEUE_QP.get_ptr(&queue)? };
-    let entry = QP_INDEX.get_ptr_mut(&qp)?;
-    let slot = of(entry)?;
-    // SAFETY: as above.
-    if unsafe { (*entry).sq } == queue {
-        sends(entry, slot)
+    let (path, slot) = known(qp)?;
+    // SAFETY: the map checked the pointer.
+    if unsafe { (*path).sq } == queue {
+        sends(path, slot)
     } else {
-        receives(entry, slot)
+        receives(path, slot)
     }
 }
 
@@ -371,11 +383,11 @@ pub(crate) fn transmitting(rxe: u64, pkt: u64) -> Option<()> {
         return None;
     }
     let psn = get::<u32>(pkt, &OFF_PKT_PSN)? & 0x00ff_ffff;
-    let (entry, slot) = find(ib_qp(rxe))?;
+    let (path, slot) = find(ib_qp(rxe))?;
     // SAFETY: the map checked both pointers; requests of one QP are sent by its one serial task.
     unsafe {
-        let ahead = psn.wrapping_sub((*entry).fresh_psn) & 0x00ff_ffff;
-        if (*entry).psn_known != 0 && ahead >= 0x0080_0000 {
+        let ahead = psn.wrapping_sub((*path).fresh_psn) & 0x00ff_ffff;
+        if (*path).psn_known != 0 && ahead >= 0x0080_0000 {
             (*slot).retransmits += 1;
             return Some(());
         }
@@ -385,8 +397,8 @@ pub(crate) fn transmitting(rxe: u64, pkt: u64) -> Option<()> {
         } else {
             psn + 1
         };
-        (*entry).fresh_psn = next & 0x00ff_ffff;
-        (*entry).psn_known = 1;
+        (*path).fresh_psn = next & 0x00ff_ffff;
+        (*path).psn_known = 1;
     }
     Some(())
 }

@@ -10,7 +10,8 @@ use crate::{
         OFF_RXE_CQ_QUEUE, OFF_RXE_CQ_USER, OFF_WC_BYTE_LEN, OFF_WC_OPCODE, OFF_WC_QP, OFF_WC_STATUS, get,
         member, read,
     },
-    slots::{add, find},
+    pool::add,
+    slots::find,
 };
 
 /// `IB_WC_RECV`: opcodes from here on are receives, include/uapi/rdma/ib_user_verbs.h.
@@ -77,7 +78,7 @@ pub(crate) fn is_full(cq: u64) -> bool {
 #[inline(always)]
 pub(crate) fn posted(cq: u64, cqe: u64, overflow: bool) -> Option<()> {
     let done = completion(cq, cqe)?;
-    let (entry, slot) = find(done.qp)?;
+    let (path, slot) = find(done.qp)?;
     // SAFETY: the map checked both pointers; the verifier sees the index masked.
     unsafe {
         if overflow {
@@ -91,12 +92,12 @@ pub(crate) fn posted(cq: u64, cqe: u64, overflow: bool) -> Option<()> {
             }
         }
         if done.status != 0 {
-            rxe::failed(entry, slot, done.status == FLUSHED);
+            rxe::failed(path, slot, done.status == FLUSHED);
         } else if done.opcode >= RECV && !overflow {
             add(&raw mut (*slot).rx_done, 1);
             add(&raw mut (*slot).rx_bytes, u64::from(done.bytes));
-            if (*entry).flags & slot_flag::SRQ == 0 {
-                rxe::receives(entry, slot);
+            if (*path).flags & slot_flag::SRQ == 0 {
+                rxe::receives(path, slot);
             }
         }
     }

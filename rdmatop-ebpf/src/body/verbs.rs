@@ -1,7 +1,5 @@
 //! Verb calls of processes: counts, errors, durations, whatever the provider.
 
-use core::intrinsics::{AtomicOrdering, atomic_xadd};
-
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user};
 use rdmatop_common::{
     counters::{VerbErrorKey, VerbKey, VerbStats, bucket, loss},
@@ -10,11 +8,14 @@ use rdmatop_common::{
 };
 use zerocopy::FromZeros as _;
 
-use super::{enter, hook};
+use super::{enter, hook, not_entered};
 use crate::{
     emit::{lost, send},
-    maps::{VERB_CALLS, VERB_ERRORS, VERBS, VerbCall, ZERO_STATS},
-    offsets::{OFF_UDEV_IB_DEV, OFF_UFILE_DEVICE, get, read},
+    maps::{
+        FREE_VERB_ERRORS, FREE_VERBS, VERB_CALLS, VERB_ERROR_INDEX, VERB_ERRORS, VERB_INDEX, VERBS, VerbCall,
+    },
+    offsets::{OFF_UDEV_IB_DEV, OFF_UFILE_DEVICE, WANT_COUNTERS, get, read},
+    pool::{self, add},
     task::{call_key, device, now, stamp},
 };
 
@@ -24,13 +25,6 @@ const WRITE_CMD: u16 = 2;
 const SCAN: u32 = 8;
 /// `IB_USER_VERBS_CMD_FLAG_EXTENDED` in the command word.
 const EXTENDED: u32 = 0x8000_0000;
-
-/// Adds on a word that several CPUs share.
-#[inline(always)]
-fn add(word: *mut u64, value: u64) {
-    // SAFETY: the pointer is a member of a map value that the verifier knows; the add is locked.
-    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(word, value) };
-}
 
 /// A write command as a verb number.
 #[inline(always)]
@@ -68,18 +62,18 @@ fn of_ioctl(header: u64, attrs: u64) -> Option<u32> {
     None
 }
 
-/// Entry of `ib_uverbs_cmd_verbs(ufile, hdr, user_attrs)`; `hdr` is the kernel's copy.
+/// Entry of `ib_uverbs_cmd_verbs(ufile, hdr, user_attrs)`. Which verb it is, is read at return, and in a trace only
+/// when it failed.
 #[inline(always)]
 pub(crate) fn ioctl_entered(file: u64, header: u64, attrs: u64) -> Option<()> {
-    let verb = of_ioctl(header, attrs).unwrap_or(verb::ioctl(0, 0));
     enter(
         &VERB_CALLS,
         hook::VERB,
         &VerbCall {
             start_ns: now(),
             file,
-            verb,
-            reserved: 0,
+            header,
+            attrs,
         },
     );
     Some(())
@@ -105,32 +99,88 @@ fn pid() -> u32 {
     (bpf_get_current_pid_tgid() >> 32) as u32
 }
 
+/// `BPF_NOEXIST`, include/uapi/linux/bpf.h.
+const NOEXIST: u64 = 1;
+
+/// The counters of a process and verb. A new pair gets an entry: the key is written before the entry can be found.
 #[inline(always)]
 fn stats(key: VerbKey) -> Option<*mut VerbStats> {
-    if let Some(stats) = VERBS.get_ptr_mut(&key) {
-        return Some(stats);
+    if let Some(number) = VERB_INDEX.get_ptr(&key) {
+        // SAFETY: the map checked both pointers.
+        return VERBS
+            .get_ptr_mut(unsafe { *number })
+            .map(|entry| unsafe { &raw mut (*entry).stats });
     }
-    // BPF_NOEXIST (1): another CPU may have been first, and its counts must stay.
-    let _ = VERBS.insert(&key, ZERO_STATS.get(0)?, 1);
-    let stats = VERBS.get_ptr_mut(&key);
-    if stats.is_none() {
+    let entry = pool::take(&FREE_VERBS).and_then(|number| {
+        let entry = VERBS.get_ptr_mut(number)?;
+        // SAFETY: the map checked the pointer, and nobody else has this entry.
+        unsafe { (*entry).key = key };
+        if VERB_INDEX.insert(&key, &number, NOEXIST).is_ok() {
+            return Some(entry);
+        }
+        // SAFETY: as above.
+        unsafe { (*entry).key = VerbKey { pid: 0, verb: 0 } };
+        pool::give_back(&FREE_VERBS, number);
+        // Another CPU was first, or there is no room.
+        // SAFETY: the map checked the pointer.
+        VERBS.get_ptr_mut(unsafe { *VERB_INDEX.get_ptr(&key)? })
+    });
+    if entry.is_none() {
         lost(loss::VERB);
     }
-    stats
+    // SAFETY: as above.
+    entry.map(|entry| unsafe { &raw mut (*entry).stats })
+}
+
+/// The count of an errno, as [`stats`].
+#[inline(always)]
+fn errors(key: &VerbErrorKey) -> Option<*mut u64> {
+    if let Some(number) = VERB_ERROR_INDEX.get_ptr(key) {
+        // SAFETY: the map checked both pointers.
+        return VERB_ERRORS
+            .get_ptr_mut(unsafe { *number })
+            .map(|entry| unsafe { &raw mut (*entry).count });
+    }
+    let number = pool::take(&FREE_VERB_ERRORS)?;
+    let entry = VERB_ERRORS.get_ptr_mut(number)?;
+    // SAFETY: the map checked the pointer, and nobody else has this entry.
+    unsafe { (*entry).key = *key };
+    if VERB_ERROR_INDEX.insert(key, &number, NOEXIST).is_ok() {
+        // SAFETY: as above.
+        return Some(unsafe { &raw mut (*entry).count });
+    }
+    // SAFETY: as above.
+    unsafe { (*entry).key.pid = 0 };
+    pool::give_back(&FREE_VERB_ERRORS, number);
+    // SAFETY: the map checked both pointers.
+    let entry = VERB_ERRORS.get_ptr_mut(unsafe { *VERB_ERROR_INDEX.get_ptr(key)? })?;
+    // SAFETY: as above.
+    Some(unsafe { &raw mut (*entry).count })
 }
 
 /// Return of `ib_uverbs_cmd_verbs`.
 #[inline(always)]
 pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
     let key = call_key(hook::VERB);
+    let Some(call) = VERB_CALLS.get_ptr(&key) else {
+        not_entered(loss::MISSED);
+        return None;
+    };
     // SAFETY: no other program writes this thread's entry while the thread is inside the call.
-    let call = unsafe { *VERB_CALLS.get_ptr(&key)? };
+    let call = unsafe { *call };
     let _ = VERB_CALLS.remove(&key);
+    if WANT_COUNTERS.load() == 0 && rc >= 0 {
+        return None;
+    }
     let took = now() - call.start_ns;
-    let stats = stats(VerbKey {
-        pid: pid(),
-        verb: call.verb,
-    })?;
+    let verb = of_ioctl(call.header, call.attrs).unwrap_or(verb::ioctl(0, 0));
+    if rc < 0 {
+        failed(&call, verb, rc, took);
+    }
+    if WANT_COUNTERS.load() == 0 {
+        return None;
+    }
+    let stats = stats(VerbKey { pid: pid(), verb })?;
     // SAFETY: members of a map value that the verifier knows.
     unsafe {
         add(&raw mut (*stats).calls, 1);
@@ -145,32 +195,35 @@ pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
             add(&raw mut (*stats).errors, 1);
         }
     }
-    if rc < 0 {
-        failed(&call, rc, took);
-    }
     Some(())
 }
 
 #[inline(always)]
-fn failed(call: &VerbCall, rc: i32, took: u64) {
-    let key = VerbErrorKey {
-        pid: pid(),
-        verb: call.verb,
-        errno: rc.unsigned_abs(),
-        reserved: 0,
-    };
-    if let Some(count) = VERB_ERRORS.get_ptr_mut(&key) {
-        add(count, 1);
-    } else if VERB_ERRORS.insert(&key, &1u64, 0).is_err() {
-        lost(loss::VERB);
+fn failed(call: &VerbCall, verb: u32, rc: i32, took: u64) {
+    if WANT_COUNTERS.load() != 0 {
+        count_failure(verb, rc);
     }
     let mut record = VerbRecord::new_zeroed();
     stamp(&mut record.prefix, kind::VERB_ERROR, 0);
     record.prefix.rc = rc;
     record.prefix.duration_ns = took;
-    record.verb = call.verb;
+    record.verb = verb;
     let owner_device =
         get::<u64>(call.file, &OFF_UFILE_DEVICE).and_then(|uverbs| get::<u64>(uverbs, &OFF_UDEV_IB_DEV));
     device(&mut record.prefix, owner_device.unwrap_or(0));
     send(&record);
+}
+
+#[inline(always)]
+fn count_failure(verb: u32, rc: i32) {
+    let key = VerbErrorKey {
+        pid: pid(),
+        verb,
+        errno: rc.unsigned_abs(),
+        reserved: 0,
+    };
+    match errors(&key) {
+        Some(count) => add(count, 1),
+        None => lost(loss::VERB),
+    }
 }

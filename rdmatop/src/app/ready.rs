@@ -11,7 +11,7 @@ use super::ring;
 use super::source::{Pushing, Source, Sources};
 use crate::cli::AttachMode;
 use crate::model::input::EbpfState;
-use crate::source::ebpf::{Attach, Manager, MapSweep, Options, SharedStatus};
+use crate::source::ebpf::{Attach, Manager, MapSweep, Options, Scope, SharedStatus};
 use crate::source::platform::{Platform, missing};
 use crate::source::root::Root;
 
@@ -51,7 +51,7 @@ pub(super) fn sources(plan: &Plan) -> Sources {
         polled,
         pushing: plan.attach.map(|attach| {
             let available = platform.host.memory_available;
-            ebpf(Manager::new(options(plan.mode, attach, available), status, sweep))
+            ebpf(Manager::new(options(plan, attach, available), status, sweep))
         }),
         subsystem: platform.rdma_devices.is_some(),
         no_rdma,
@@ -59,9 +59,14 @@ pub(super) fn sources(plan: &Plan) -> Sources {
 }
 
 /// How to attach. RDMATOP_RING_BYTES makes the ring buffer tiny (or large), for tests of loss and for storms.
-fn options(mode: Mode, attach: AttachMode, available: Option<u64>) -> Options {
+fn options(plan: &Plan, attach: AttachMode, available: Option<u64>) -> Options {
     let mut options = Options {
-        ring_bytes: ring::bytes(mode, available),
+        ring_bytes: ring::bytes(plan.mode, available),
+        scope: match plan.mode {
+            // Nothing shows a counter there.
+            Mode::Lines { .. } => Scope::Events(plan.filter.events.clone()),
+            Mode::Live { .. } | Mode::Once { .. } | Mode::Probes { .. } => Scope::All,
+        },
         attach: match attach {
             AttachMode::Auto => Attach::Auto,
             AttachMode::Kprobe => Attach::Kprobe,

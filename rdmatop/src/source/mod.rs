@@ -5,6 +5,7 @@ pub mod platform;
 pub mod privileges;
 pub mod proc;
 pub mod root;
+pub mod seam;
 pub mod sysfs;
 
 #[cfg(test)]

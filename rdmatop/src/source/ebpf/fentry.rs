@@ -17,7 +17,7 @@ use aya::{
 };
 use aya_obj::{
     Object,
-    generated::{bpf_attach_type, bpf_attr, bpf_btf_info, bpf_cmd, bpf_prog_info, bpf_prog_type},
+    generated::{bpf_attach_type, bpf_attr, bpf_btf_info, bpf_cmd, bpf_prog_type},
 };
 
 use super::{btf::Btf, plan::Entry};
@@ -63,26 +63,12 @@ pub(super) struct Link {
     pub(super) program: OwnedFd,
 }
 
-/// Times that the kernel skipped a program because it was already running on the CPU (`recursion_misses`, Linux
-/// 5.12 for fentry and 6.7 for kprobes; 0 before).
-pub(super) fn misses(program: &OwnedFd) -> io::Result<u64> {
-    // SAFETY: plain integers; zero asks for none of the arrays.
-    let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
-    let mut attr = empty();
-    attr.info.bpf_fd = program.as_raw_fd().cast_unsigned();
-    attr.info.info_len = u32::try_from(size_of::<bpf_prog_info>()).unwrap_or(0);
-    attr.info.info = std::ptr::from_mut(&mut info) as u64;
-    // SAFETY: the info outlives the call, and its length is its own.
-    unsafe { raw_bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr) }?;
-    Ok(info.recursion_misses)
-}
-
 fn data(map: &Map) -> Option<&MapData> {
     Some(match map {
         Map::Array(data)
         | Map::HashMap(data)
         | Map::LruHashMap(data)
-        | Map::PerCpuArray(data)
+        | Map::Queue(data)
         | Map::RingBuf(data)
         | Map::Stack(data) => data,
         _ => return None,
@@ -217,7 +203,7 @@ fn verifier_log(attr: &mut bpf_attr) -> String {
     }
 }
 
-fn empty() -> bpf_attr {
+pub(super) fn empty() -> bpf_attr {
     // SAFETY: a union of plain integers; the kernel wants what a command does not use to be zero.
     unsafe { std::mem::zeroed() }
 }
@@ -226,7 +212,7 @@ fn empty() -> bpf_attr {
 ///
 /// # Safety
 /// The attribute must be the command's, and addresses in it must be valid.
-unsafe fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<OwnedFd> {
+pub(super) unsafe fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<OwnedFd> {
     // SAFETY: the caller's promise.
     let fd = unsafe { raw_bpf(command, attr) }?;
     // SAFETY: the kernel has just made it, for us.
@@ -234,7 +220,7 @@ unsafe fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<OwnedFd> {
 }
 
 /// As [`bpf`], for any command.
-unsafe fn raw_bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<RawFd> {
+pub(super) unsafe fn raw_bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<RawFd> {
     // SAFETY: the caller's promise.
     let rc = unsafe {
         libc::syscall(

@@ -23,9 +23,11 @@ use super::{
     sweep::MapSweep,
 };
 use crate::{
-    app::source::{Ended, Feed},
     model::input::{EbpfState, Input, Note},
-    source::privileges::Raised,
+    source::{
+        privileges::Raised,
+        seam::{Ended, Feed},
+    },
 };
 
 /// How often modules are looked at.
@@ -162,7 +164,9 @@ impl Manager {
         modules: &Generations,
         first: bool,
     ) -> Result<Why, Ended> {
-        self.sweep.adopt(&mut session);
+        if let Err(error) = self.sweep.adopt(&mut session) {
+            return Ok(self.no_ring(&error.to_string()));
+        }
         let attached = session.attached();
         self.status.update(|status| {
             status.state = EbpfState::On {
@@ -195,7 +199,7 @@ impl Manager {
     }
 
     fn no_ring(&mut self, why: &str) -> Why {
-        let why = format!("cannot read the ring buffer: {why}");
+        let why = format!("cannot read the eBPF maps: {why}");
         self.status
             .update(|status| status.state = EbpfState::Unavailable { why: why.clone() });
         self.tell_start(&Err(why));
@@ -258,7 +262,7 @@ impl Manager {
     ) -> Result<(), Ended> {
         let _ = session.set_enabled(false);
         while drain(ring, feed).await? {}
-        feed.send(Input::Losses(self.sweep.losses())).await
+        feed.send(Input::Losses(self.sweep.final_losses())).await
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use super::skipped::Skip;
 use crate::model::input::{ProbeVerdict, Verdict};
 
 /// How a program is entered.
@@ -221,13 +222,35 @@ pub const CONTROL_PLANE: &[Hook] = &[
     ),
 ];
 
+/// What it costs when the kernel skips a program.
+pub fn when_skipped(hook: &Hook) -> Skip {
+    match (hook.entry, hook.program) {
+        (_, "cmd_verbs_ret" | "uverbs_write") => Skip::Count,
+        (Entry::Kretprobe | Entry::Fexit, _) => Skip::Return,
+        // What their returns count; an owner that another event of the same id brings; a QP that the next doorbell
+        // or completion shows.
+        (
+            _,
+            "modify_qp" | "destroy_qp" | "dereg_mr" | "destroy_cq" | "cmd_verbs" | "cm_handler" | "query_qp",
+        ) => Skip::Nothing,
+        _ if CONTROL_PLANE
+            .iter()
+            .any(|control| control.program == hook.program) =>
+        {
+            Skip::Record
+        }
+        _ => Skip::Count,
+    }
+}
+
 /// What the plan is made from.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// Modules in /proc/modules or built in.
     pub modules: BTreeSet<String>,
-    /// Functions in /proc/kallsyms, of those asked for, and how many there are of that name.
-    pub symbols: HashMap<String, usize>,
+    /// Functions in /proc/kallsyms, of those asked for, and how many there are of that name; `None` on a kernel that
+    /// itself refuses a name that is not there or not alone.
+    pub symbols: Option<HashMap<String, usize>>,
     /// tracefs is readable.
     pub tracefs: bool,
     /// Globals that have an offset.
@@ -261,20 +284,11 @@ pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
         }
         return Decision::Attach(None);
     }
-    match facts.symbols.get(hook.symbol) {
-        None | Some(0) => {
-            return Decision::Leave(
-                Verdict::Unsupported,
-                format!("this kernel has no function {}", hook.symbol),
-            );
-        }
-        Some(1) => {}
-        Some(n) => {
-            let why = format!(
-                "this kernel has {n} functions named {}: which one is meant is unknown",
-                hook.symbol
-            );
-            return Decision::Leave(Verdict::Unsupported, why);
+    if let Some(symbols) = &facts.symbols {
+        match symbols.get(hook.symbol) {
+            None | Some(0) => return Decision::Leave(Verdict::Unsupported, absent(hook)),
+            Some(1) => {}
+            Some(_) => return Decision::Leave(Verdict::Unsupported, ambiguous(hook)),
         }
     }
     let missing: Vec<_> = hook
@@ -293,6 +307,19 @@ pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
         .copied()
         .collect();
     Decision::Attach((!off.is_empty()).then(|| format!("no BTF for {}", members(&off))))
+}
+
+/// Why a hook is not attached whose function the kernel does not have.
+pub fn absent(hook: &Hook) -> String {
+    format!("this kernel has no function {}", hook.symbol)
+}
+
+/// Why a hook is not attached whose function's name stands for several.
+pub fn ambiguous(hook: &Hook) -> String {
+    format!(
+        "this kernel has several functions named {}: which one is meant is unknown",
+        hook.symbol
+    )
 }
 
 /// Spells globals as the members they stand for.
@@ -331,7 +358,7 @@ mod tests {
     fn facts() -> Facts {
         Facts {
             modules: ["ib_core", "ib_uverbs", "rdma_cm"].map(String::from).into(),
-            symbols: CONTROL_PLANE.iter().map(|h| (h.symbol.to_owned(), 1)).collect(),
+            symbols: Some(CONTROL_PLANE.iter().map(|h| (h.symbol.to_owned(), 1)).collect()),
             tracefs: true,
             offsets: CONTROL_PLANE
                 .iter()
@@ -366,11 +393,19 @@ mod tests {
     #[test]
     fn a_name_that_stands_twice_is_not_guessed_at() {
         let mut facts = facts();
-        facts.symbols.insert("_ib_modify_qp".into(), 2);
-        assert!(matches!(
-            decide(hook("modify_qp"), &facts),
-            Decision::Leave(Verdict::Unsupported, _)
-        ));
+        if let Some(symbols) = &mut facts.symbols {
+            symbols.insert("_ib_modify_qp".into(), 2);
+            symbols.remove("ib_destroy_qp_user");
+        }
+        for program in ["modify_qp", "destroy_qp"] {
+            assert!(matches!(
+                decide(hook(program), &facts),
+                Decision::Leave(Verdict::Unsupported, _)
+            ));
+        }
+        // A kernel that looks itself is asked by attaching.
+        facts.symbols = None;
+        assert_eq!(decide(hook("modify_qp"), &facts), Decision::Attach(None));
     }
 
     #[test]
@@ -387,6 +422,24 @@ mod tests {
             panic!()
         };
         assert_eq!(off, "no BTF for ib_qp_attr.path_mtu");
+    }
+
+    #[test]
+    fn each_skipped_call_has_one_program_that_counts_it() {
+        let skip = |program| when_skipped(hook(program));
+        assert_eq!(skip("modify_qp_ret"), Skip::Return);
+        assert_eq!(skip("modify_qp"), Skip::Nothing);
+        assert_eq!(skip("restrack_add"), Skip::Record);
+        assert_eq!(skip("cm_event"), Skip::Record);
+        assert_eq!(skip("cmd_verbs_ret"), Skip::Count);
+        for hot in super::super::datapath::hooks() {
+            let wanted = if hot.kprobe.program == "query_qp" {
+                Skip::Nothing
+            } else {
+                Skip::Count
+            };
+            assert_eq!(when_skipped(&hot.kprobe), wanted, "{}", hot.kprobe.program);
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One load of the object: offsets in, programs attached one by one, a verdict for each.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     io,
     os::fd::{AsFd, OwnedFd},
 };
@@ -10,9 +10,11 @@ use aya::{
     Ebpf, EbpfLoader,
     maps::{Array, Map, MapData, RingBuf},
     programs::{KProbe, Program, ProgramError, TracePoint, kprobe::KProbeError},
+    sys::SyscallError,
 };
 use aya_log::EbpfLogger;
-use rdmatop_common::{counters::DEFAULT_SLOTS, names::map};
+use rdmatop_common::{counters::DEFAULT_SLOTS, names::map, offsets::WANT_COUNTERS};
+use rustix::io::Errno;
 
 use super::{
     datapath::{self, Attach, DATA_PATHS, DataPath, HotHook},
@@ -20,6 +22,8 @@ use super::{
     log, object,
     offsets::{self, BtfSet, Places},
     plan::{self, CONTROL_PLANE, Decision, Entry, Facts, Hook},
+    scope::Scope,
+    skipped::{Skip, Watched},
     slots::SlotMap,
 };
 use crate::{
@@ -36,6 +40,8 @@ pub struct Options {
     pub attach: Attach,
     /// QPs that can be counted at one time.
     pub slots: u32,
+    /// What is wanted of it.
+    pub scope: Scope,
 }
 
 impl Default for Options {
@@ -45,6 +51,7 @@ impl Default for Options {
             ring_bytes: 4 << 20,
             attach: Attach::Auto,
             slots: DEFAULT_SLOTS,
+            scope: Scope::All,
         }
     }
 }
@@ -96,6 +103,30 @@ fn lift_memlock() {
     let _ = rustix::process::setrlimit(rustix::process::Resource::Memlock, unlimited);
 }
 
+/// Whether the kernel refuses to probe a function whose name is not alone: `create_local_trace_kprobe` counts the
+/// names from Linux 6.7 on, and stable kernels got that at different times. Without it the first one would be probed.
+fn refuses_ambiguous_names(root: &Root) -> bool {
+    let release = root.line(&root.proc("sys/kernel/osrelease")).unwrap_or_default();
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|part| part.parse::<u32>().ok());
+    match (numbers.next().flatten(), numbers.next().flatten()) {
+        (Some(major), Some(minor)) => (major, minor) >= (6, 7),
+        _ => false,
+    }
+}
+
+/// How many functions there are of each name. Some 200 000 lines that the kernel formats one by one: half of a
+/// start's time.
+fn symbols<'a>(root: &Root, names: impl Iterator<Item = &'a str>) -> HashMap<String, usize> {
+    let names: Vec<&str> = names.collect::<BTreeSet<_>>().into_iter().collect();
+    let found = find_symbols(root, &names).unwrap_or_default();
+    found
+        .into_iter()
+        .map(|(name, homes)| (name, homes.len()))
+        .collect()
+}
+
 /// What the plan needs to know of this kernel.
 fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Facts {
     let hooks = || {
@@ -103,21 +134,12 @@ fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Facts {
             .iter()
             .chain(datapath::hooks().map(|hot| &hot.kprobe))
     };
-    let names: Vec<&str> = hooks()
-        .map(|h| h.symbol)
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .collect();
-    let symbols = find_symbols(root, &names).unwrap_or_default();
     let modules = hooks()
         .map(|h| h.module)
         .filter(|m| places.modules.join(m).is_dir());
     Facts {
         modules: modules.map(str::to_owned).collect(),
-        symbols: symbols
-            .into_iter()
-            .map(|(name, homes)| (name, homes.len()))
-            .collect(),
+        symbols: (!refuses_ambiguous_names(root)).then(|| symbols(root, hooks().map(|hook| hook.symbol))),
         tracefs: offsets::has_tracefs(places),
         offsets: resolved
             .values
@@ -137,18 +159,22 @@ impl Session {
             return Err(SessionError::NoRdma);
         }
         lift_memlock();
-        let (resolved, mut btf) = offsets::resolve(&places);
+        let (mut resolved, mut btf) = offsets::resolve(&places);
         let facts = facts(&Root::default(), &places, &resolved);
+        options.scope.narrow(&mut resolved.values);
         let mut loader = EbpfLoader::new();
         // No program of ours needs CO-RE, and reading vmlinux's BTF again would double the start.
         loader.btf(None);
         loader.map_max_entries(map::EVENTS, options.ring_bytes);
         // These take 3 KiB of kernel memory a QP: none where there is nothing to count.
-        let countable = DATA_PATHS.iter().any(|path| facts.modules.contains(path.module));
+        let countable =
+            options.scope.counters() && DATA_PATHS.iter().any(|path| facts.modules.contains(path.module));
         let slots = if countable { options.slots.max(1) } else { 1 };
-        for name in [map::QP_SLOTS, map::FREE_SLOTS, map::STAMPS] {
+        for name in [map::QP_SLOTS, map::USED_SLOTS, map::QP_PATHS] {
             loader.map_max_entries(name, slots);
         }
+        let counters = u32::from(options.scope.counters());
+        loader.override_global(WANT_COUNTERS, &counters, true);
         for (global, value) in &resolved.values {
             loader.override_global(global, value, true);
         }
@@ -159,7 +185,7 @@ impl Session {
         let mut hot = Vec::new();
         let mut links = Vec::new();
         let mut datapath = None;
-        for path in DATA_PATHS {
+        for path in DATA_PATHS.iter().filter(|_| options.scope.counters()) {
             let loader = fast_loader(options.attach, path, &ebpf, object, &facts, &mut btf);
             let (verdicts, fast) = attach_datapath(&mut ebpf, path, &facts, loader.as_ref());
             let on = |i: usize| {
@@ -175,7 +201,7 @@ impl Session {
             hot.extend(verdicts);
         }
         let mut verdicts = Vec::with_capacity(CONTROL_PLANE.len() + hot.len());
-        for hook in CONTROL_PLANE {
+        for hook in CONTROL_PLANE.iter().filter(|hook| options.scope.wants(hook)) {
             // A probe on write() costs every doorbell a second time.
             verdicts.push(if hook.program == "uverbs_write" && datapath.is_some() {
                 let why = "post_send is counted by the data path's doorbells; other write() commands are not";
@@ -189,7 +215,10 @@ impl Session {
             .iter()
             .filter(|v| matches!(v.verdict, Verdict::Ok | Verdict::Partial))
             .count();
-        if attached == 0 {
+        // What is only not loaded yet is waited for, where that is all that was asked for.
+        let waiting =
+            options.scope != Scope::All && verdicts.iter().all(|v| v.verdict == Verdict::NotApplicable);
+        if attached == 0 && !waiting {
             let why = verdicts
                 .iter()
                 .find(|v| v.verdict == Verdict::Broken)
@@ -267,15 +296,31 @@ impl Session {
         self.datapath
     }
 
-    /// Descriptors of the data path's programs, to read what the kernel skipped.
-    pub(super) fn datapath_programs(&self) -> Vec<OwnedFd> {
-        let kprobes = datapath::hooks()
-            .filter_map(|hot| self.ebpf.program(hot.kprobe.program))
-            .filter_map(|program| match program {
-                Program::KProbe(probe) => probe.fd().ok()?.as_fd().try_clone_to_owned().ok(),
-                _ => None,
+    /// The programs that are attached, to read what the kernel skipped.
+    pub(super) fn watched(&self) -> Vec<Watched> {
+        let fd = |name: &str| -> Option<OwnedFd> {
+            let fd = match self.ebpf.program(name)? {
+                Program::KProbe(probe) => probe.fd().ok()?,
+                Program::TracePoint(point) => point.fd().ok()?,
+                _ => return None,
+            };
+            fd.as_fd().try_clone_to_owned().ok()
+        };
+        let kprobes = CONTROL_PLANE
+            .iter()
+            .chain(datapath::hooks().map(|hot| &hot.kprobe))
+            .filter_map(|hook| {
+                Some(Watched {
+                    skip: plan::when_skipped(hook),
+                    program: fd(hook.program)?,
+                })
             });
-        let fast = self.links.iter().filter_map(|link| link.program.try_clone().ok());
+        let fast = self.links.iter().filter_map(|link| {
+            Some(Watched {
+                skip: Skip::Count,
+                program: link.program.try_clone().ok()?,
+            })
+        });
         kprobes.chain(fast).collect()
     }
 
@@ -308,8 +353,25 @@ fn attach_one(ebpf: &mut Ebpf, hook: &Hook, facts: &Facts) -> ProbeVerdict {
                 };
                 plan::verdict(hook, verdict, partial)
             }
-            Err(error) => plan::verdict(hook, Verdict::Broken, Some(explain(&error))),
+            Err(error) => match kernel_says(&error) {
+                Some(Errno::NOENT) => plan::verdict(hook, Verdict::Unsupported, Some(plan::absent(hook))),
+                Some(Errno::ADDRNOTAVAIL) => {
+                    plan::verdict(hook, Verdict::Unsupported, Some(plan::ambiguous(hook)))
+                }
+                _ => plan::verdict(hook, Verdict::Broken, Some(explain(&error))),
+            },
         },
+    }
+}
+
+/// What the kernel answered to opening the probe itself; other steps have other reasons.
+fn kernel_says(error: &ProgramError) -> Option<Errno> {
+    match error {
+        ProgramError::SyscallError(SyscallError {
+            call: "perf_event_open",
+            io_error,
+        }) => errno_of(io_error),
+        _ => None,
     }
 }
 
@@ -412,14 +474,14 @@ fn explain(error: &(dyn std::error::Error + 'static)) -> String {
     if text.chars().count() > LIMIT {
         text = text.chars().take(LIMIT).collect::<String>() + " ...";
     }
-    if errno == Some(rustix::io::Errno::PERM) || errno == Some(rustix::io::Errno::ACCESS) {
+    if errno == Some(Errno::PERM) || errno == Some(Errno::ACCESS) {
         text.push_str("; run as root, or with CAP_BPF, CAP_PERFMON and perf_event_paranoid <= 2");
     }
     text
 }
 
-fn errno_of(error: &(dyn std::error::Error + 'static)) -> Option<rustix::io::Errno> {
-    let io = |error: &io::Error| error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+fn errno_of(error: &(dyn std::error::Error + 'static)) -> Option<Errno> {
+    let io = |error: &io::Error| error.raw_os_error().map(Errno::from_raw_os_error);
     if let Some(error) = error.downcast_ref::<io::Error>() {
         return io(error);
     }

@@ -1,70 +1,61 @@
-//! Reading the maps: losses, verb counters, counters of QPs.
+//! Reading the maps: losses, verb counters, counters of QPs. All through memory: see `maps.rs` of rdmatop-ebpf.
 
 use std::{
-    collections::HashMap as StdHashMap,
-    os::fd::OwnedFd,
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
 };
 
-use aya::{
-    Pod,
-    maps::{HashMap, Map, MapData, MapError, PerCpuArray},
-};
 use rdmatop_common::{
-    counters::{VerbErrorKey, VerbKey, VerbStats, loss},
+    counters::{VerbEntry, VerbErrorEntry, loss},
     names::map,
 };
 
-use super::{fentry::misses, session::Session, slots::SlotMap};
+use super::{
+    mapped::{Mapped, MappedError},
+    session::Session,
+    skipped::Skips,
+    slots::SlotMap,
+    verb_table::Table,
+};
 use crate::model::input::{SlotsSample, VerbsSample};
-
-/// ABI types as aya wants them: foreign trait and foreign type need a wrapper of ours.
-macro_rules! pod {
-    ($name:ident, $inner:ty) => {
-        #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-        #[repr(transparent)]
-        struct $name($inner);
-
-        // SAFETY: the wrapper is transparent over a type of rdmatop-common, which zerocopy has checked to be
-        // plain integers without padding: any bytes are a valid value and no byte of it is uninitialised.
-        unsafe impl Pod for $name {}
-    };
-}
-
-pod!(Key, VerbKey);
-pod!(ErrorKey, VerbErrorKey);
-
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-struct Stats(VerbStats);
-
-// SAFETY: as above: transparent over plain integers without padding.
-unsafe impl Pod for Stats {}
 
 /// The maps of one session.
 struct Maps {
-    losses: PerCpuArray<MapData, u64>,
-    verbs: HashMap<MapData, Key, Stats>,
-    errors: HashMap<MapData, ErrorKey, u64>,
+    losses: Mapped<u64>,
+    verbs: Table<VerbEntry>,
+    errors: Table<VerbErrorEntry>,
     /// `None` where no data path is counted.
     slots: Option<SlotMap>,
-    /// Programs of the data path.
-    programs: Vec<OwnedFd>,
+    skips: Skips,
 }
 
 impl Maps {
-    fn of(session: &mut Session) -> Option<Self> {
-        let slots = session.take_slots();
-        let programs = session.datapath_programs();
-        let mut take = |name: &str| -> Option<Map> { session.take_map(name) };
-        Some(Self {
-            losses: PerCpuArray::try_from(take(map::LOSSES)?).ok()?,
-            verbs: HashMap::try_from(take(map::VERBS)?).ok()?,
-            errors: HashMap::try_from(take(map::VERB_ERRORS)?).ok()?,
-            slots,
-            programs,
+    /// Takes the maps. Called before counting begins: the lists of free entries are filled here.
+    fn of(session: &mut Session) -> Result<Self, MappedError> {
+        let losses = session.take_map(map::LOSSES);
+        Ok(Self {
+            losses: Mapped::open(losses.ok_or(MappedError::NoMap("LOSSES"))?, "LOSSES")?,
+            verbs: Table::open(
+                session.take_map(map::VERBS),
+                session.take_map(map::VERB_INDEX),
+                session.take_map(map::FREE_VERBS),
+                "VERBS",
+            )?,
+            errors: Table::open(
+                session.take_map(map::VERB_ERRORS),
+                session.take_map(map::VERB_ERROR_INDEX),
+                session.take_map(map::FREE_VERB_ERRORS),
+                "VERB_ERRORS",
+            )?,
+            slots: session.take_slots(),
+            skips: Skips::new(session.watched()),
         })
     }
+}
+
+/// Whether a process is there. The kernel side speaks of pids of the initial namespace, and so does our /proc.
+fn is_alive(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
 }
 
 /// Totals of sessions that have ended: a session's maps start at zero, what is told must not fall.
@@ -88,49 +79,66 @@ impl MapSweep {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes over the maps of a new session.
-    pub fn adopt(&self, session: &mut Session) {
+    /// Takes over the maps of a new session, before it counts.
+    pub fn adopt(&self, session: &mut Session) -> Result<(), MappedError> {
+        let maps = Maps::of(session);
         let mut inner = self.inner();
-        inner.maps = Maps::of(session);
+        inner.maps = None;
+        inner.maps = Some(maps?);
+        Ok(())
     }
 
     /// Lets go of an ending session's maps, keeping what it had lost.
     pub(super) fn release(&self) {
-        let losses = self.losses();
+        let losses = self.final_losses();
         let mut inner = self.inner();
         inner.past.losses = losses;
         inner.maps = None;
     }
 
-    /// Losses by cause, cumulative over all sessions.
+    /// Losses by cause, cumulative over all sessions. What the kernel skipped is as of the last
+    /// [`MapSweep::look_for_skips`].
     pub fn losses(&self) -> [u64; loss::COUNT as usize] {
         let inner = self.inner();
-        let mut sums = inner.past.losses;
+        let mut sums = [0; loss::COUNT as usize];
         if let Some(maps) = &inner.maps {
-            for (cause, sum) in (0u32..).zip(sums.iter_mut()) {
-                if let Ok(values) = maps.losses.get(&cause, 0) {
-                    *sum += values.iter().sum::<u64>();
-                }
+            for (cause, sum) in (0..maps.losses.count()).zip(sums.iter_mut()) {
+                *sum = maps.losses.read(cause);
             }
-            if let Some(sum) = sums.get_mut(loss::MISSED as usize) {
-                *sum += maps.programs.iter().filter_map(|p| misses(p).ok()).sum::<u64>();
-            }
+            maps.skips.add_to(&mut sums);
+        }
+        for (sum, past) in sums.iter_mut().zip(inner.past.losses) {
+            *sum += past;
         }
         sums
     }
 
-    /// Verb counters, `None` without a session. Processes that are gone are dropped from the maps by
-    /// [`MapSweep::forget`].
+    /// Asks the kernel about some of the programs, in turn: cheap enough for every round.
+    pub fn look_for_skips(&self) {
+        if let Some(maps) = &mut self.inner().maps {
+            maps.skips.look();
+        }
+    }
+
+    /// As [`MapSweep::losses`], with what the kernel has skipped until now.
+    pub fn final_losses(&self) -> [u64; loss::COUNT as usize] {
+        if let Some(maps) = &mut self.inner().maps {
+            maps.skips.look_at_all();
+        }
+        self.losses()
+    }
+
+    /// Verb counters, `None` without a session. Entries of processes that are gone give way when room is scarce.
     pub fn verbs(&self, mono_ns: u64) -> Option<VerbsSample> {
-        let inner = self.inner();
-        let maps = inner.maps.as_ref()?;
-        // An entry that is deleted while it is walked over makes the walk start again: keep the last copy.
-        let verbs: StdHashMap<_, _> = maps.verbs.iter().filter_map(Result::ok).collect();
-        let errors: StdHashMap<_, _> = maps.errors.iter().filter_map(Result::ok).collect();
+        let mut inner = self.inner();
+        let maps = inner.maps.as_mut()?;
+        // The failures first: none is then without its call.
+        let errors = maps.errors.read(is_alive);
+        let verbs = maps.verbs.read(is_alive);
         Some(VerbsSample {
             mono_ns,
-            verbs: verbs.into_iter().map(|(key, stats)| (key.0, stats.0)).collect(),
-            errors: errors.into_iter().map(|(key, count)| (key.0, count)).collect(),
+            verbs: verbs.into_iter().map(|entry| (entry.key, entry.stats)).collect(),
+            errors: errors.into_iter().map(|entry| (entry.key, entry.count)).collect(),
         })
     }
 
@@ -140,29 +148,5 @@ impl MapSweep {
         let mut inner = self.inner();
         let slots = inner.maps.as_mut()?.slots.as_mut()?.sweep();
         Some(SlotsSample { mono_ns, slots })
-    }
-
-    /// Gives back the entries of a process that has ended.
-    pub fn forget(&self, pid: u32) {
-        let mut inner = self.inner();
-        let Some(maps) = inner.maps.as_mut() else { return };
-        let keys: Vec<Key> = maps
-            .verbs
-            .keys()
-            .filter_map(Result::ok)
-            .filter(|k| k.0.pid == pid)
-            .collect();
-        for key in keys {
-            let _: Result<(), MapError> = maps.verbs.remove(&key);
-        }
-        let keys: Vec<ErrorKey> = maps
-            .errors
-            .keys()
-            .filter_map(Result::ok)
-            .filter(|k| k.0.pid == pid)
-            .collect();
-        for key in keys {
-            let _: Result<(), MapError> = maps.errors.remove(&key);
-        }
     }
 }

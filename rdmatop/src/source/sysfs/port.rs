@@ -3,7 +3,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::gid::{GidEntry, read_gids};
+use super::gid::first_netdev;
 use crate::source::root::{Root, parse_u64};
 use crate::text;
 
@@ -54,8 +54,6 @@ pub struct PortFacts {
     pub sm_lid: Option<u32>,
     /// The network device of the first GID that has one.
     pub netdev: Option<String>,
-    /// Used GID slots.
-    pub gids: Vec<GidEntry>,
 }
 
 /// Reads one port below `device`; `software` says that no hardware is behind the device.
@@ -63,7 +61,6 @@ pub(super) fn read_port(root: &Root, device: &Path, port: u32, software: bool) -
     let dir = device.join("ports").join(port.to_string());
     let named = |file| root.value(&dir.join(file)).and_then(|raw| parse_named(&raw));
     let small = |file| root.number(&dir.join(file)).and_then(|n| n.try_into().ok());
-    let gids = read_gids(root, &dir);
     PortFacts {
         port,
         state: named("state"),
@@ -74,8 +71,7 @@ pub(super) fn read_port(root: &Root, device: &Path, port: u32, software: bool) -
         link_layer: root.line(&dir.join("link_layer")),
         lid: small("lid"),
         sm_lid: small("sm_lid"),
-        netdev: gids.iter().find_map(|gid| gid.netdev.clone()),
-        gids,
+        netdev: first_netdev(root, &dir),
     }
 }
 

@@ -190,6 +190,7 @@ async fn drive(
 ) -> Result<Outcome, TuiError> {
     let (mut dirty, mut events_open) = (true, true);
     let mut drawn: Option<Instant> = None;
+    let mut empty = true;
     let mut batch = Vec::with_capacity(BATCH);
     loop {
         let due = drawn.map_or_else(Instant::now, |at| at + FRAME);
@@ -232,6 +233,10 @@ async fn drive(
                 }
                 state.take(snapshots.borrow_and_update().clone());
                 dirty |= !state.frozen;
+                // Until now there was nothing to see: the first rows do not wait for the next frame.
+                if std::mem::take(&mut empty) {
+                    drawn = None;
+                }
             }
             count = events.recv_many(&mut batch, BATCH), if events_open => {
                 events_open = count > 0;

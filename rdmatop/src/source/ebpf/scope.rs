@@ -1,0 +1,183 @@
+//! What a session is for: which hooks it needs, and which readings it can do without.
+//!
+//! Loading and attaching a program costs tens of millions of instructions, and each attached one costs those who
+//! pass it. A trace of some events needs neither the data path nor the hooks of other events.
+
+use std::collections::BTreeMap;
+
+use rdmatop_common::offsets::UNKNOWN;
+
+use super::plan::Hook;
+use crate::model::event::EventKind;
+
+/// What is wanted of the kernel side.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// Events and counters: views, `rdmatop probes`.
+    #[default]
+    All,
+    /// Events of these kinds and no counters; none named is all kinds.
+    Events(Vec<EventKind>),
+}
+
+const QP: &[EventKind] = &[
+    EventKind::QpCreate,
+    EventKind::QpModify,
+    EventKind::QpDestroy,
+    EventKind::QpError,
+];
+const CREATES: &[EventKind] = &[
+    EventKind::QpCreate,
+    EventKind::QpModify,
+    EventKind::QpDestroy,
+    EventKind::QpError,
+    EventKind::MrReg,
+    EventKind::CqCreate,
+];
+const CM: &[EventKind] = &[
+    EventKind::CmConnect,
+    EventKind::CmAccept,
+    EventKind::CmReject,
+    EventKind::CmDisconnect,
+    EventKind::CmEvent,
+];
+
+/// The events that a program is needed for; `None` for one that only counts.
+///
+/// The state before a modify, and that of an asynchronous event, is what the hooks of create, modify and destroy have
+/// left: any of a QP's events needs the three.
+fn gives(program: &str) -> Option<&'static [EventKind]> {
+    Some(match program {
+        "modify_qp_ret" | "modify_qp" | "destroy_qp_ret" | "destroy_qp" => QP,
+        "restrack_add" => CREATES,
+        "qp_event" => &[EventKind::QpError],
+        "dereg_mr_ret" | "dereg_mr" => &[EventKind::MrDereg],
+        "destroy_cq_ret" | "destroy_cq" | "free_cq" => &[EventKind::CqDestroy],
+        "cmd_verbs_ret" | "cmd_verbs" => &[EventKind::VerbError],
+        "cm_handler" => CM,
+        "cm_event" => &[EventKind::CmEvent],
+        "cm_send_req" => &[EventKind::CmConnect],
+        "cm_send_rep" => &[EventKind::CmAccept],
+        "cm_send_rej" => &[EventKind::CmReject],
+        "cm_disconnect" => &[EventKind::CmDisconnect],
+        _ => return None,
+    })
+}
+
+impl Scope {
+    /// Whether anybody looks at counters.
+    pub fn counters(&self) -> bool {
+        matches!(self, Self::All)
+    }
+
+    /// Whether a hook is needed.
+    pub fn wants(&self, hook: &Hook) -> bool {
+        let Self::Events(kinds) = self else { return true };
+        gives(hook.program)
+            .is_some_and(|given| kinds.is_empty() || given.iter().any(|kind| kinds.contains(kind)))
+    }
+
+    /// Takes away the offsets of readings that nobody asked for: the verifier then leaves out the code that would
+    /// make them, and the kernel side makes no record that the filter would drop.
+    pub fn narrow(&self, offsets: &mut BTreeMap<&'static str, u32>) {
+        let Self::Events(kinds) = self else { return };
+        let unwanted = |any: &[EventKind]| !kinds.is_empty() && !any.iter().any(|kind| kinds.contains(kind));
+        // With it a QP looks for a counter slot.
+        let mut off = vec!["OFF_DEV_DRIVER"];
+        for (global, gives) in [
+            ("OFF_MR_RES", &[EventKind::MrReg, EventKind::MrDereg][..]),
+            ("OFF_CQ_RES", &[EventKind::CqCreate, EventKind::CqDestroy]),
+            ("OFF_QP_RES", QP),
+        ] {
+            if unwanted(gives) {
+                off.push(global);
+            }
+        }
+        for global in off {
+            offsets.insert(global, UNKNOWN);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::ebpf::{datapath, plan::CONTROL_PLANE};
+
+    fn wanted(kinds: &[EventKind]) -> Vec<&'static str> {
+        let scope = Scope::Events(kinds.to_vec());
+        let hot = datapath::hooks().map(|hot| &hot.kprobe);
+        CONTROL_PLANE
+            .iter()
+            .chain(hot)
+            .filter(|hook| scope.wants(hook))
+            .map(|hook| hook.program)
+            .collect()
+    }
+
+    #[test]
+    fn a_trace_of_everything_leaves_out_what_only_counts() {
+        let all = wanted(&[]);
+        assert_eq!(all, wanted(&EventKind::ALL));
+        let left: Vec<_> = CONTROL_PLANE
+            .iter()
+            .map(|hook| hook.program)
+            .filter(|program| !all.contains(program))
+            .collect();
+        assert_eq!(left, ["uverbs_write"]);
+        assert!(!all.iter().any(|program| program.starts_with("kp_")), "{all:?}");
+    }
+
+    #[test]
+    fn every_kind_of_event_has_a_hook_that_gives_it() {
+        for kind in EventKind::ALL {
+            assert_eq!(wanted(&[kind]).is_empty(), kind == EventKind::Lost, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn the_state_before_a_modify_needs_creates_and_destroys() {
+        assert_eq!(
+            wanted(&[EventKind::QpModify, EventKind::Lost]),
+            [
+                "modify_qp_ret",
+                "modify_qp",
+                "destroy_qp_ret",
+                "destroy_qp",
+                "restrack_add"
+            ]
+        );
+    }
+
+    #[test]
+    fn only_readings_that_nobody_asked_for_are_taken_away() {
+        let after = |scope: Scope| {
+            let names = [
+                "OFF_DEV_DRIVER",
+                "OFF_MR_RES",
+                "OFF_CQ_RES",
+                "OFF_QP_RES",
+                "OFF_QP_NUM",
+            ];
+            let mut offsets: BTreeMap<&'static str, u32> = names.map(|name| (name, 8)).into();
+            scope.narrow(&mut offsets);
+            let mut off: Vec<_> = offsets
+                .into_iter()
+                .filter(|(_, at)| *at == UNKNOWN)
+                .map(|(name, _)| name)
+                .collect();
+            off.sort_unstable();
+            off
+        };
+        assert!(after(Scope::All).is_empty());
+        assert_eq!(after(Scope::Events(Vec::new())), ["OFF_DEV_DRIVER"]);
+        assert_eq!(
+            after(Scope::Events(vec![EventKind::QpModify, EventKind::Lost])),
+            ["OFF_CQ_RES", "OFF_DEV_DRIVER", "OFF_MR_RES"]
+        );
+        assert_eq!(
+            after(Scope::Events(vec![EventKind::MrReg])),
+            ["OFF_CQ_RES", "OFF_DEV_DRIVER", "OFF_QP_RES"]
+        );
+    }
+}

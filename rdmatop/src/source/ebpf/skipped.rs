@@ -1,0 +1,233 @@
+//! What the kernel did not let our programs see.
+//!
+//! Two places count it, from Linux 6.7 on. `trace_call_bpf` skips a program where another is running on the CPU, or
+//! where bpf(2) works on a map: `recursion_misses` of the program. The kprobe itself is skipped where another kprobe is
+//! being handled, and a return where no instance is left: `missed` of the link. Before 6.7 nothing tells.
+
+use std::{
+    collections::HashMap,
+    io,
+    os::fd::{AsRawFd as _, OwnedFd},
+};
+
+use aya_obj::generated::{bpf_cmd, bpf_prog_info};
+use rdmatop_common::counters::loss;
+
+use super::fentry::{bpf, empty, raw_bpf};
+
+/// What a skipped run of a program costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Skip {
+    /// A record: the program makes it alone. What it ignores (other kinds of object) counts too, so this is a bound.
+    Record,
+    /// A record: the program makes it from what its entry program remembered. The entry program's own skips are not
+    /// looked at, because the return then finds nothing remembered and counts that itself.
+    Return,
+    /// Counts that may be short.
+    Count,
+    /// Nothing that something else does not count or make good.
+    Nothing,
+}
+
+/// A program that is attached.
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub(super) skip: Skip,
+    pub(super) program: OwnedFd,
+}
+
+/// One program, what it costs when skipped, and how often it was.
+#[derive(Debug)]
+struct Program {
+    skip: Skip,
+    program: OwnedFd,
+    id: u32,
+    link: Option<OwnedFd>,
+    /// Of before counting began.
+    before: u64,
+    now: u64,
+}
+
+/// All programs of a session.
+#[derive(Debug, Default)]
+pub(super) struct Skips {
+    programs: Vec<Program>,
+    next: usize,
+}
+
+/// Programs that one look is for: a system call or two each.
+const PER_LOOK: usize = 8;
+
+impl Skips {
+    /// Begins to count.
+    pub(super) fn new(watched: Vec<Watched>) -> Self {
+        let mut programs: Vec<Program> = watched
+            .into_iter()
+            .filter(|watched| watched.skip != Skip::Nothing)
+            .map(|watched| Program {
+                skip: watched.skip,
+                id: info(&watched.program).map_or(0, |info| info.id),
+                program: watched.program,
+                link: None,
+                before: 0,
+                now: 0,
+            })
+            .collect();
+        let mut links = links(&programs.iter().map(|p| p.id).collect::<Vec<_>>()).unwrap_or_default();
+        for program in &mut programs {
+            program.link = links.remove(&program.id);
+            program.look();
+            program.before = program.now;
+        }
+        Self { programs, next: 0 }
+    }
+
+    /// Looks at some programs, all in turn.
+    pub(super) fn look(&mut self) {
+        let count = self.programs.len();
+        for _ in 0..PER_LOOK.min(count) {
+            self.next = (self.next + 1) % count;
+            if let Some(program) = self.programs.get_mut(self.next) {
+                program.look();
+            }
+        }
+    }
+
+    /// Looks at all programs.
+    pub(super) fn look_at_all(&mut self) {
+        self.programs.iter_mut().for_each(Program::look);
+    }
+
+    /// Adds what the looks found to the kernel side's own counts.
+    pub(super) fn add_to(&self, losses: &mut [u64; loss::COUNT as usize]) {
+        let sum = |skip| -> u64 {
+            let of = self.programs.iter().filter(|program| program.skip == skip);
+            of.map(|program| program.now.saturating_sub(program.before)).sum()
+        };
+        fold(losses, sum(Skip::Record), sum(Skip::Return), sum(Skip::Count));
+    }
+}
+
+fn fold(losses: &mut [u64; loss::COUNT as usize], record: u64, returns: u64, count: u64) {
+    if let Some(sum) = losses.get_mut(loss::STASH as usize) {
+        *sum += record;
+    }
+    // The kernel side sees a skipped return too, when the thread comes by again: the same ones, not more.
+    if let Some(sum) = losses.get_mut(loss::RETURN as usize) {
+        *sum = returns.max(*sum);
+    }
+    if let Some(sum) = losses.get_mut(loss::MISSED as usize) {
+        *sum += count;
+    }
+}
+
+impl Program {
+    fn look(&mut self) {
+        let skipped = info(&self.program).map_or(0, |info| info.recursion_misses);
+        let missed = self.link.as_ref().and_then(|link| missed(link).ok()).unwrap_or(0);
+        self.now = self.now.max(skipped + missed);
+    }
+}
+
+fn info(program: &OwnedFd) -> io::Result<bpf_prog_info> {
+    // SAFETY: plain integers; zero asks for none of the arrays.
+    let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
+    ask(program, &mut info)?;
+    Ok(info)
+}
+
+/// The head of `struct bpf_link_info`, with what Linux 6.7 has of a kprobe (include/uapi/linux/bpf.h).
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct LinkInfo {
+    kind: u32,
+    id: u32,
+    prog_id: u32,
+    reserved: u32,
+    event: u32,
+    reserved2: u32,
+    func_name: u64,
+    name_len: u32,
+    offset: u32,
+    addr: u64,
+    missed: u64,
+}
+
+/// `BPF_LINK_TYPE_PERF_EVENT`, `BPF_PERF_EVENT_KPROBE` and `BPF_PERF_EVENT_KRETPROBE`.
+const PERF_EVENT: u32 = 7;
+const KPROBE: u32 = 3;
+const KRETPROBE: u32 = 4;
+
+/// Times that a link's kprobe was skipped; `Unsupported` where the kernel does not say.
+fn missed(link: &OwnedFd) -> io::Result<u64> {
+    let mut info = LinkInfo::default();
+    let length = ask(link, &mut info)?;
+    let kprobe = info.kind == PERF_EVENT && (info.event == KPROBE || info.event == KRETPROBE);
+    if length < size_of::<LinkInfo>() || !kprobe {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    Ok(info.missed)
+}
+
+/// The links of these programs, by program. Linux 5.15 made kprobes links; listing them takes CAP_SYS_ADMIN.
+fn links(programs: &[u32]) -> io::Result<HashMap<u32, OwnedFd>> {
+    let mut found = HashMap::new();
+    let mut id = 0;
+    loop {
+        let mut attr = empty();
+        attr.__bindgen_anon_6.__bindgen_anon_1.start_id = id;
+        // SAFETY: the attribute holds the command's one number.
+        if unsafe { raw_bpf(bpf_cmd::BPF_LINK_GET_NEXT_ID, &mut attr) }.is_err() {
+            return Ok(found);
+        }
+        // SAFETY: the kernel filled it in.
+        id = unsafe { attr.__bindgen_anon_6.next_id };
+        let mut attr = empty();
+        attr.__bindgen_anon_6.__bindgen_anon_1.link_id = id;
+        // SAFETY: as above.
+        let Ok(link) = (unsafe { bpf(bpf_cmd::BPF_LINK_GET_FD_BY_ID, &mut attr) }) else {
+            // It has gone since it was listed.
+            continue;
+        };
+        let mut info = LinkInfo::default();
+        if ask(&link, &mut info).is_ok() && programs.contains(&info.prog_id) {
+            found.insert(info.prog_id, link);
+        }
+    }
+}
+
+/// `BPF_OBJ_GET_INFO_BY_FD`; returns the bytes that the kernel filled in. Touches no map, so no program is skipped
+/// meanwhile.
+fn ask<T>(object: &OwnedFd, info: &mut T) -> io::Result<usize> {
+    let mut attr = empty();
+    attr.info.bpf_fd = object.as_raw_fd().cast_unsigned();
+    attr.info.info_len = u32::try_from(size_of::<T>()).unwrap_or(0);
+    attr.info.info = std::ptr::from_mut(info) as u64;
+    // SAFETY: the info outlives the call, and its length is its own; both types are plain integers.
+    unsafe { raw_bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr) }?;
+    // SAFETY: the kernel filled it in.
+    Ok(unsafe { attr.info.info_len } as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_skipped_return_that_both_sides_count_is_one_loss() {
+        let mut losses = [0; loss::COUNT as usize];
+        losses[loss::RETURN as usize] = 3;
+        losses[loss::STASH as usize] = 1;
+        fold(&mut losses, 2, 5, 7);
+        assert_eq!(losses, [0, 3, 0, 0, 0, 0, 5, 7]);
+        fold(&mut losses, 0, 4, 0);
+        assert_eq!(losses[loss::RETURN as usize], 5, "what was told does not fall");
+    }
+
+    #[test]
+    fn the_part_of_a_link_that_is_asked_for_is_what_linux_6_7_has() {
+        // 6.6 stops before `missed`; what is larger in later kernels is not asked for.
+        assert_eq!(size_of::<LinkInfo>(), 56);
+        assert_eq!(std::mem::offset_of!(LinkInfo, missed), 48);
+    }
+}

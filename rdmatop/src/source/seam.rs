@@ -1,0 +1,142 @@
+//! The seam between what reads the outside world and the engine.
+//!
+//! A source knows nothing of the engine or of views. Sources that are asked implement [`Source`] and run one
+//! after another on the sampler thread, where they may block; sources that speak up by themselves (the ring
+//! buffer) hold a [`Feed`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::mpsc;
+
+use crate::model::input::Input;
+
+/// What one round of sampling is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// Number of the round, from 0.
+    pub round: u64,
+    /// The QP table is wanted from a dump: the first sync, the repair after a loss, or the heartbeat without
+    /// eBPF. A dump is quadratic in QPs inside the kernel, so it is not asked for in vain.
+    pub qps: bool,
+    /// Counter maps are wanted: false in a trace, where nobody looks at counters.
+    pub counters: bool,
+    /// Processes whose facts the engine lacks, each once.
+    pub processes: Arc<[u32]>,
+}
+
+/// Rounds between two readings of what a trace does without.
+const FULL_EVERY: u64 = 30;
+
+impl Wants {
+    /// Nobody looks at devices, processes or the host, and the engine lacks nothing: a trace lives on records. Once
+    /// in a while these are read all the same, so that what is gone is forgotten.
+    pub fn is_light(&self) -> bool {
+        !self.counters && !self.qps && !self.round.is_multiple_of(FULL_EVERY)
+    }
+}
+
+/// Something that is asked once a round.
+pub trait Source: Send {
+    /// For messages about a round that hangs or takes long.
+    fn name(&self) -> &'static str;
+
+    /// Reads, and hands over what was read. May block; errors are inputs too (`errors` of the samples).
+    fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input));
+}
+
+/// Everything that a mode listens to.
+#[derive(Default)]
+pub struct Sources {
+    /// Asked in this order: who the devices are comes before what they did.
+    pub polled: Vec<Box<dyn Source>>,
+    /// The eBPF side, when it is wanted.
+    pub pushing: Option<Pushing>,
+    /// The kernel has RDMA loaded, with or without a device.
+    pub subsystem: bool,
+    /// No RDMA device, in one line; the views that print end with it.
+    pub no_rdma: Option<String>,
+}
+
+/// A source that speaks up by itself.
+pub struct Pushing {
+    /// Starts it, once the channel is there. Must return soon: whatever waits gets a thread of its own.
+    pub start: Box<dyn FnOnce(Feed) + Send>,
+    /// Told once: how many programs count, or why none does.
+    pub started: tokio::sync::oneshot::Receiver<Result<usize, String>>,
+    /// Asks it to hand over what it still has and to let go of its feed.
+    pub stop: Box<dyn FnOnce() + Send>,
+}
+
+/// A message to the engine.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// Something was learnt.
+    Input(Input),
+    /// All polled sources had their turn: time for a snapshot. Travels in the same channel so that it cannot
+    /// overtake what they sent.
+    RoundDone,
+}
+
+/// The way into the one bounded channel, for sources that speak up by themselves.
+#[derive(Clone, Debug)]
+pub struct Feed {
+    to: mpsc::Sender<Message>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// The engine is gone: the program ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the engine has ended")]
+pub struct Ended;
+
+impl Feed {
+    pub(crate) fn new(to: mpsc::Sender<Message>, dropped: Arc<AtomicU64>) -> Self {
+        Self { to, dropped }
+    }
+
+    /// Sends, or counts the message as dropped when the channel is full. Never blocks.
+    pub fn offer(&self, input: Input) -> Result<(), Ended> {
+        match self.to.try_send(Message::Input(input)) {
+            Ok(()) => Ok(()),
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(Ended),
+        }
+    }
+
+    /// Waits for room. For a source with a buffer of its own before it, such as the ring buffer: the kernel
+    /// counts what that buffer loses meanwhile.
+    pub async fn send(&self, input: Input) -> Result<(), Ended> {
+        self.to.send(Message::Input(input)).await.map_err(|_| Ended)
+    }
+
+    /// As [`Feed::send`] from a thread that may block. Must not be called on the runtime's thread.
+    pub fn send_blocking(&self, input: Input) -> Result<(), Ended> {
+        self.to.blocking_send(Message::Input(input)).map_err(|_| Ended)
+    }
+
+    pub(crate) fn round_done(&self) -> Result<(), Ended> {
+        self.to.blocking_send(Message::RoundDone).map_err(|_| Ended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_finds_the_channel_full_is_counted() {
+        let (to, mut from) = mpsc::channel(2);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let feed = Feed::new(to, Arc::clone(&dropped));
+        for _ in 0..5 {
+            feed.offer(Input::BadRecord).unwrap();
+        }
+        assert_eq!(dropped.load(Ordering::Relaxed), 3);
+        from.close();
+        assert_eq!(feed.offer(Input::BadRecord), Err(Ended));
+    }
+}
