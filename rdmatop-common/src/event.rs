@@ -237,8 +237,15 @@ fn read<T: FromBytes>(bytes: &[u8]) -> Result<T, DecodeError> {
 
 /// Decodes one ring-buffer record. Never trusts a length: a short record is an error, not zeroes.
 pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
-    let prefix: Prefix = read(bytes)?;
-    match prefix.kind {
+    // The kind alone: a copy of the whole prefix would be made twice.
+    const KIND: usize = core::mem::offset_of!(Prefix, kind);
+    if bytes.len() < size_of::<Prefix>() {
+        return Err(DecodeError::Short {
+            len: bytes.len(),
+            need: size_of::<Prefix>(),
+        });
+    }
+    match u16::from_ne_bytes([bytes[KIND], bytes[KIND + 1]]) {
         kind::QP_CREATE | kind::QP_MODIFY | kind::QP_DESTROY | kind::QP_ASYNC => read(bytes).map(Record::Qp),
         kind::MR_REG | kind::MR_DEREG | kind::CQ_CREATE | kind::CQ_DESTROY => read(bytes).map(Record::Object),
         kind::CM => read(bytes).map(Record::Cm),

@@ -93,6 +93,10 @@ pub fn cut_columns(s: &str, columns: usize) -> &str {
 
 /// Terminal columns that `s` takes: East Asian wide characters take two.
 pub fn width(s: &str) -> usize {
+    // Nearly every name is this, and the tables of the other scripts cost a look-up a character.
+    if s.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        return s.len();
+    }
     s.width()
 }
 
@@ -148,6 +152,13 @@ mod tests {
         assert_eq!(cut_columns("日本x", 3), "日");
         assert_eq!(cut_columns("日本x", 5), "日本x");
         assert_eq!(width("日本x"), 5);
+    }
+
+    #[test]
+    fn printable_ascii_takes_the_columns_of_the_tables() {
+        let all: String = (' '..='~').collect();
+        assert_eq!(width(&all), all.width());
+        assert_eq!(width(&all), 95);
     }
 
     #[test]

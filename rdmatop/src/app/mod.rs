@@ -15,6 +15,7 @@ mod plan;
 mod probes;
 mod pump;
 mod ready;
+mod ring;
 mod sampler;
 mod signals;
 mod sink;

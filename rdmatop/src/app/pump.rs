@@ -17,16 +17,19 @@ use crate::model::filter::Filter;
 use crate::model::input::{EbpfState, Input};
 use crate::model::snapshot::Snapshot;
 
-/// Messages between the sources and the engine: some 4 MB of records at most.
-const CHANNEL: usize = 16_384;
+/// Messages between the sources and the engine. The bulk are batches of records (`RECORDS_AT_A_TIME` in the eBPF
+/// manager): some 4 MB of them at most.
+const CHANNEL: usize = 64;
 /// Messages taken at a time: snapshots and signals wait for no more than these.
-const BATCH: usize = 1024;
+const BATCH: usize = 8;
 /// A round that takes longer has hung.
 const HANG: Duration = if cfg!(test) {
     Duration::from_millis(200)
 } else {
     Duration::from_secs(3)
 };
+/// After the end's grace, sources that send nothing for so long have nothing, or have hung.
+const QUIET: Duration = Duration::from_millis(50);
 /// A one-shot mode gives up on a round after this.
 const ROUND_LIMIT: Duration = Duration::from_secs(30);
 
@@ -60,6 +63,8 @@ pub(super) struct Pump {
     round: u64,
     ordered: Option<Instant>,
     latest: Arc<Snapshot>,
+    /// The round that was ordered last reads next to nothing.
+    light: bool,
     /// eBPF was on when the last round but one ended: the QP table has been dumped since.
     synced: bool,
     /// Lifecycle records seen when the last round was ordered.
@@ -95,6 +100,7 @@ impl Pump {
             round: 0,
             ordered: None,
             latest,
+            light: false,
             synced: false,
             told_events: 0,
             tally: Tally::default(),
@@ -115,11 +121,11 @@ impl Pump {
     /// One round of sampling, waited for. For modes that print once.
     pub(super) async fn sample(&mut self) -> Result<(), Stop> {
         self.order();
-        let sink = Sink::Nobody;
+        let mut sink = Sink::Nobody;
         let (_nobody, mut end) = watch::channel(None);
         let answered = async {
             while let Some(message) = self.messages.recv().await {
-                if self.take(message, &sink, &mut end).await {
+                if self.take(message, &mut sink, &mut end).await {
                     return true;
                 }
             }
@@ -140,7 +146,7 @@ impl Pump {
 
     /// Takes messages until `until` is ready. For modes that print once.
     pub(super) async fn wait<T>(&mut self, until: impl Future<Output = T>) -> T {
-        let sink = Sink::Nobody;
+        let mut sink = Sink::Nobody;
         let (_nobody, mut end) = watch::channel(None);
         tokio::pin!(until);
         loop {
@@ -148,7 +154,7 @@ impl Pump {
                 biased;
                 done = &mut until => return done,
                 Some(message) = self.messages.recv() => {
-                    self.take(message, &sink, &mut end).await;
+                    self.take(message, &mut sink, &mut end).await;
                 }
                 else => return until.await,
             }
@@ -159,7 +165,7 @@ impl Pump {
     /// hand over until they have let go, or until the grace is over. `check` sees the first snapshot.
     pub(super) async fn run(
         &mut self,
-        sink: &Sink,
+        sink: &mut Sink,
         delay: &mut watch::Receiver<Duration>,
         end: &mut End,
         check: impl Fn(&Snapshot) -> Result<(), Stop>,
@@ -185,11 +191,14 @@ impl Pump {
                     if taken == 0 {
                         return Err(Stop::failure("all sources ended by themselves: this is a defect of rdmatop"));
                     }
+                    let mut first = false;
                     for message in batch.drain(..) {
-                        if self.take(message, sink, end).await && !checked {
-                            checked = true;
-                            check(&self.latest)?;
-                        }
+                        first |= self.take(message, sink, end).await && !checked;
+                    }
+                    sink.flush(&mut self.tally, end).await;
+                    if first {
+                        checked = true;
+                        check(&self.latest)?;
                     }
                 }
             }
@@ -198,7 +207,7 @@ impl Pump {
         Ok(())
     }
 
-    async fn drain(&mut self, sink: &Sink, end: &mut End, over_at: &mut End) {
+    async fn drain(&mut self, sink: &mut Sink, end: &mut End, over_at: &mut End) {
         self.sampler = None;
         loop {
             tokio::select! {
@@ -210,7 +219,13 @@ impl Pump {
                 () = over(over_at) => break,
             }
         }
+        // Nothing waits any more: what is still on its way is seen, and refused where the view takes nothing.
+        while let Ok(Some(message)) = timeout(QUIET, self.messages.recv()).await {
+            self.take(message, sink, end).await;
+            sink.flush(&mut self.tally, end).await;
+        }
         self.tick(sink, end).await;
+        sink.flush(&mut self.tally, end).await;
     }
 
     /// It is time for a round: orders one, or says that the one before has hung.
@@ -233,14 +248,18 @@ impl Pump {
 
     fn order(&mut self) {
         let on = matches!(self.latest.health.ebpf, EbpfState::On { .. });
-        let wants = Wants {
+        let mut wants = Wants {
             round: self.round,
             qps: self.round == 0 || !on || !self.synced || self.engine.wants_repair(),
             objects: self.told_events != self.latest.health.events,
             counters: self.settings.counters,
-            processes: self.engine.wants_process().into(),
+            processes: Arc::default(),
         };
         self.told_events = self.latest.health.events;
+        self.light = wants.is_light();
+        if !self.light {
+            wants.processes = self.engine.wants_process().into();
+        }
         // A dump that began before the programs counted may miss what came between.
         self.synced = on;
         self.round += 1;
@@ -251,7 +270,7 @@ impl Pump {
     }
 
     /// True when a round is done.
-    async fn take(&mut self, message: Message, sink: &Sink, end: &mut End) -> bool {
+    async fn take(&mut self, message: Message, sink: &mut Sink, end: &mut End) -> bool {
         match message {
             Message::Input(input) => {
                 self.apply(input, sink, end).await;
@@ -259,20 +278,32 @@ impl Pump {
             }
             Message::RoundDone => {
                 self.ordered = None;
-                self.tick(sink, end).await;
+                if self.light {
+                    self.engine.forget(now());
+                } else {
+                    self.tick(sink, end).await;
+                }
                 true
             }
         }
     }
 
-    async fn apply(&mut self, input: Input, sink: &Sink, end: &mut End) {
-        for event in self.engine.apply(input, now()) {
-            sink.give(event, &self.settings.filter, &mut self.tally, end)
-                .await;
+    async fn apply(&mut self, input: Input, sink: &mut Sink, end: &mut End) {
+        let Self {
+            engine,
+            settings,
+            tally,
+            ..
+        } = self;
+        engine.fold(input, now(), &mut |event| {
+            sink.give(event, &settings.filter, tally)
+        });
+        if sink.is_full() {
+            sink.flush(tally, end).await;
         }
     }
 
-    async fn tick(&mut self, sink: &Sink, end: &mut End) {
+    async fn tick(&mut self, sink: &mut Sink, end: &mut End) {
         // What the live view refused is lost to the user as much as what found our own channel full.
         let refused = if matches!(sink, Sink::Drop(_)) {
             self.tally.refused
@@ -379,12 +410,78 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_trace_reads_devices_and_processes_until_it_is_in_step_and_then_once_in_a_while() {
+        use crate::model::input::HealthSample;
+        let on = || {
+            let ebpf = EbpfState::On { datapath: None };
+            vec![Input::Health(Box::new(HealthSample {
+                ebpf,
+                ..HealthSample::default()
+            }))]
+        };
+        let source = Fake::new((0..40).map(|_| on()).collect());
+        let asked = Arc::clone(&source.asked);
+        let mut pump = pump(source, Filter::default());
+        pump.settings.counters = false;
+        for _ in 0..32 {
+            pump.sample().await.unwrap();
+        }
+        // What was lost must be found out in the next round.
+        pump.engine.apply(Input::BadRecord, now());
+        pump.sample().await.unwrap();
+        let asked = asked.lock().unwrap();
+        let full: Vec<u64> = asked.iter().filter(|w| !w.is_light()).map(|w| w.round).collect();
+        assert_eq!(full, [0, 1, 30, 32]);
+    }
+
+    #[tokio::test]
+    async fn what_the_writer_takes_no_more_at_the_end_is_counted_all_the_same() {
+        use crate::app::sink::Lines;
+        use crate::app::source::Pushing;
+        use crate::app::writer::Format;
+        use rdmatop_common::event::{ObjectRecord, Record, kind};
+        use zerocopy::FromZeros;
+        let (told, started) = oneshot::channel();
+        let start = move |feed: Feed| {
+            std::thread::spawn(move || {
+                let mut record = ObjectRecord::new_zeroed();
+                record.prefix.kind = kind::CQ_CREATE;
+                for _ in 0..400 {
+                    let batch = Input::Records(vec![Record::Object(record); 100]);
+                    feed.send_blocking(batch).unwrap();
+                }
+                drop(told);
+            });
+        };
+        let sources = Sources {
+            pushing: Some(Pushing {
+                start: Box::new(start),
+                started,
+                stop: Box::new(|| ()),
+            }),
+            subsystem: true,
+            ..Sources::default()
+        };
+        let (mut pump, _ebpf) = Pump::start(sources, Settings::default()).unwrap();
+        // Nobody reads: one page finds room, the rest waits and then gives up.
+        let (to, mut pages) = mpsc::channel(1);
+        let mut sink = Sink::Lines(Lines::new(Format::Lines, to));
+        let (_end, mut ending) = watch::channel(Some(Instant::now() + Duration::from_millis(100)));
+        let (_delay, mut delay) = watch::channel(HANG);
+        pump.run(&mut sink, &mut delay, &mut ending, |_| Ok(()))
+            .await
+            .unwrap();
+        let taken = pages.try_recv().unwrap().events;
+        assert_eq!((pump.tally.seen, pump.tally.refused), (40_000, 40_000 - taken));
+    }
+
+    #[tokio::test]
     async fn a_round_that_hangs_is_told_with_its_name_and_does_not_stop_the_view() {
         let mut pump = pump(Fake::hanging(HANG * 4), Filter::default());
         let mut shown = pump.subscribe();
         let (end, mut ending) = watch::channel(None);
         let (_delay, mut delay) = watch::channel(HANG / 2);
-        let sink = Sink::Nobody;
+        let mut sink = Sink::Nobody;
         let told = async {
             let mut errors = Vec::new();
             while errors.is_empty() {
@@ -394,7 +491,7 @@ mod tests {
             end.send_replace(Some(Instant::now()));
             errors
         };
-        let (_, errors) = tokio::join!(pump.run(&sink, &mut delay, &mut ending, |_| Ok(())), told);
+        let (_, errors) = tokio::join!(pump.run(&mut sink, &mut delay, &mut ending, |_| Ok(())), told);
         assert!(errors[0].starts_with("no answer from the fake for"), "{errors:?}");
     }
 }

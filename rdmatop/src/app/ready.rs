@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use super::host::{DeviceSource, HealthSource, MapSource, ProcessSource, note};
 use super::plan::{Mode, Plan};
+use super::ring;
 use super::source::{Pushing, Source, Sources};
 use crate::cli::AttachMode;
 use crate::model::input::EbpfState;
@@ -48,17 +49,19 @@ pub(super) fn sources(plan: &Plan) -> Sources {
     )));
     Sources {
         polled,
-        pushing: plan
-            .attach
-            .map(|attach| ebpf(Manager::new(options(plan, attach), status, sweep))),
+        pushing: plan.attach.map(|attach| {
+            let available = platform.host.memory_available;
+            ebpf(Manager::new(options(plan, attach, available), status, sweep))
+        }),
         subsystem: platform.rdma_devices.is_some(),
         no_rdma,
     }
 }
 
 /// How to attach. RDMATOP_RING_BYTES makes the ring buffer tiny (or large), for tests of loss and for storms.
-fn options(plan: &Plan, attach: AttachMode) -> Options {
+fn options(plan: &Plan, attach: AttachMode, available: Option<u64>) -> Options {
     let mut options = Options {
+        ring_bytes: ring::bytes(plan.mode, available),
         scope: match plan.mode {
             // Nothing shows a counter there.
             Mode::Lines { .. } => Scope::Events(plan.filter.events.clone()),

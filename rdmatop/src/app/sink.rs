@@ -3,6 +3,7 @@
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
+use super::writer::{Format, PAGE_BYTES, Page};
 use crate::model::event::{Event, EventKind};
 use crate::model::filter::Filter;
 
@@ -26,30 +27,73 @@ pub(super) enum Sink {
     /// No view wants events.
     Nobody,
     /// Lines: waits for room. The ring buffer in the kernel is the store meanwhile, and counts what it loses.
-    Wait(mpsc::Sender<Event>),
+    Lines(Lines),
     /// The live view: what finds no room is refused and told as a loss, so that the screen never stands still.
     Drop(mpsc::Sender<Event>),
 }
 
+/// The way to the writer. Events become text here, where they are made: a page that changes threads costs one
+/// wake-up, events that change threads one by one cost more than all that is done with them.
+#[derive(Debug)]
+pub(super) struct Lines {
+    format: Format,
+    page: Page,
+    to: mpsc::Sender<Page>,
+}
+
+impl Lines {
+    /// Lines for a writer.
+    pub(super) fn new(format: Format, to: mpsc::Sender<Page>) -> Self {
+        Self {
+            format,
+            page: Page::default(),
+            to,
+        }
+    }
+}
+
 impl Sink {
-    /// Hands an event on if the filter lets it.
-    pub(super) async fn give(&self, event: Event, filter: &Filter, tally: &mut Tally, end: &mut End) {
+    /// Hands an event on if the filter lets it. Lines wait for [`Sink::flush`].
+    pub(super) fn give(&mut self, event: Event, filter: &Filter, tally: &mut Tally) {
         let counts = event.event != EventKind::Lost;
         tally.seen += u64::from(counts);
         if !filter.matches_event(&event) {
             tally.filtered += u64::from(counts);
             return;
         }
-        let taken = match self {
-            Self::Nobody => true,
-            Self::Drop(to) => to.try_send(event).is_ok(),
-            Self::Wait(to) => tokio::select! {
-                biased;
-                room = to.reserve() => room.map(|permit| permit.send(event)).is_ok(),
-                () = over(end) => false,
-            },
+        match self {
+            Self::Nobody => {}
+            Self::Lines(lines) => lines.page.push(lines.format, &event),
+            Self::Drop(to) => tally.refused += u64::from(to.try_send(event).is_err() && counts),
+        }
+    }
+
+    /// The page is large enough to be written for itself.
+    pub(super) fn is_full(&self) -> bool {
+        matches!(self, Self::Lines(lines) if lines.page.text.len() >= PAGE_BYTES)
+    }
+
+    /// Hands a begun page to the writer. Waits for room, and after the end no longer than its grace.
+    pub(super) async fn flush(&mut self, tally: &mut Tally, end: &mut End) {
+        let Self::Lines(lines) = self else { return };
+        if lines.page.text.is_empty() {
+            return;
+        }
+        // The next page is as long as this one, more or less.
+        let next = Page {
+            text: Vec::with_capacity(lines.page.text.len()),
+            events: 0,
         };
-        tally.refused += u64::from(counts && !taken);
+        let page = std::mem::replace(&mut lines.page, next);
+        let events = page.events;
+        let taken = tokio::select! {
+            biased;
+            room = lines.to.reserve() => room.map(|permit| permit.send(page)).is_ok(),
+            () = over(end) => false,
+        };
+        if !taken {
+            tally.refused += events;
+        }
     }
 }
 
@@ -82,18 +126,17 @@ mod tests {
         Event::new(kind, 0, 0)
     }
 
-    #[tokio::test]
-    async fn every_event_is_given_filtered_or_refused() {
+    #[test]
+    fn every_event_is_given_filtered_or_refused() {
         let (to, mut from) = mpsc::channel(1);
-        let (_asker, mut end) = watch::channel(None);
-        let sink = Sink::Drop(to);
+        let mut sink = Sink::Drop(to);
         let filter = Filter {
             events: vec![EventKind::QpCreate],
             ..Filter::default()
         };
         let mut tally = Tally::default();
         for kind in [EventKind::QpCreate, EventKind::QpCreate, EventKind::MrReg] {
-            sink.give(event(kind), &filter, &mut tally, &mut end).await;
+            sink.give(event(kind), &filter, &mut tally);
         }
         assert_eq!(
             tally,
@@ -104,8 +147,7 @@ mod tests {
             }
         );
         assert!(from.try_recv().is_ok());
-        sink.give(event(EventKind::Lost), &filter, &mut tally, &mut end)
-            .await;
+        sink.give(event(EventKind::Lost), &filter, &mut tally);
         assert_eq!(
             from.try_recv().unwrap().event,
             EventKind::Lost,
@@ -115,23 +157,45 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_view_that_does_not_take_holds_up_until_the_grace_is_over_and_no_longer() {
+    async fn events_given_one_by_one_leave_as_one_page() {
+        let (to, mut from) = mpsc::channel(1);
+        let (_asker, mut end) = watch::channel(None);
+        let mut sink = Sink::Lines(Lines::new(Format::Json, to));
+        let (filter, mut tally) = (Filter::default(), Tally::default());
+        for kind in [EventKind::QpCreate, EventKind::Lost, EventKind::MrReg] {
+            sink.give(event(kind), &filter, &mut tally);
+        }
+        sink.flush(&mut tally, &mut end).await;
+        let page = from.try_recv().unwrap();
+        let text = String::from_utf8(page.text).unwrap();
+        assert_eq!((text.lines().count(), page.events), (3, 2), "{text}");
+        sink.flush(&mut tally, &mut end).await;
+        assert!(
+            from.try_recv().is_err(),
+            "nothing is written when there is nothing"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_writer_that_does_not_take_holds_up_until_the_grace_is_over_and_no_longer() {
         let (to, _from) = mpsc::channel(1);
         let (asker, mut end) = watch::channel(None);
-        let sink = Sink::Wait(to);
+        let mut sink = Sink::Lines(Lines::new(Format::Lines, to));
         let (filter, mut tally) = (Filter::default(), Tally::default());
-        sink.give(event(EventKind::MrReg), &filter, &mut tally, &mut end)
-            .await;
+        sink.give(event(EventKind::MrReg), &filter, &mut tally);
+        sink.flush(&mut tally, &mut end).await;
         let begin = Instant::now();
         asker.send(Some(begin + Duration::from_millis(200))).unwrap();
-        sink.give(event(EventKind::MrReg), &filter, &mut tally, &mut end)
-            .await;
+        for _ in 0..3 {
+            sink.give(event(EventKind::MrReg), &filter, &mut tally);
+        }
+        sink.flush(&mut tally, &mut end).await;
         assert_eq!(
             tally,
             Tally {
-                seen: 2,
+                seen: 4,
                 filtered: 0,
-                refused: 1
+                refused: 3
             }
         );
         assert!(begin.elapsed() >= Duration::from_millis(200));

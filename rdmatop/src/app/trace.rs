@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::plan::{Mode, Plan};
 use super::pump::{EbpfSide, Pump, Settings};
 use super::signals::{Ending, Signals};
-use super::sink::Sink;
+use super::sink::{Lines, Sink};
 use super::source::Sources;
 use super::writer::{self, Format};
 use super::{ready, say, summary, targets};
@@ -75,14 +75,14 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
     let begin = Instant::now();
     let (end, mut ending) = watch::channel(None);
     let (_delay, mut delay) = watch::channel(plan.delay);
-    let sink = Sink::Wait(to);
+    let mut sink = Sink::Lines(Lines::new(format, to));
     let filter = plan.filter.clone();
     let check = move |all: &Snapshot| {
         targets::device(&filter, all)?;
         targets::process(&filter, all, &Root::default())
     };
     let why = {
-        let pumping = pump.run(&sink, &mut delay, &mut ending, check);
+        let pumping = pump.run(&mut sink, &mut delay, &mut ending, check);
         let unread = unread(look_at.as_fd());
         tokio::pin!(pumping, unread);
         let mut starting = true;
@@ -193,7 +193,7 @@ mod tests {
         record.prefix.owner_pid = std::process::id();
         record.qpn = qpn;
         record.qp_type = 2;
-        Input::Record(Box::new(Record::Qp(record)))
+        Input::Records(vec![Record::Qp(record)])
     }
 
     /// An eBPF side that sends so many records, half of them only when it is asked to stop.

@@ -11,10 +11,10 @@ use crate::exit::{Stop, Written, written};
 use crate::model::event::{Event, EventKind};
 use crate::view::{json, line};
 
-/// Events that wait for the writer: some 5 MB.
-const WAITING: usize = 8192;
-/// Bytes after which a batch is written: the size of a pipe.
-const BATCH_BYTES: usize = 64 << 10;
+/// Pages that wait for the writer: with [`PAGE_BYTES`] some 4 MB.
+const WAITING: usize = 64;
+/// Bytes after which a page goes to the writer although more events are at hand: the size of a pipe.
+pub(super) const PAGE_BYTES: usize = 64 << 10;
 
 /// How events are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,11 +25,34 @@ pub(super) enum Format {
     Json,
 }
 
+/// Events that have become text, and how many of them are lifecycle events.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    /// Whole lines.
+    pub(super) text: Vec<u8>,
+    /// Lines about losses are not counted.
+    pub(super) events: u64,
+}
+
+impl Page {
+    /// Appends an event.
+    pub(super) fn push(&mut self, format: Format, event: &Event) {
+        match format {
+            Format::Json => json::event(&mut self.text, event),
+            Format::Lines => {
+                line::event::line(&mut self.text, event);
+                self.text.push(b'\n');
+            }
+        }
+        self.events += u64::from(event.event != EventKind::Lost);
+    }
+}
+
 /// A running writer.
 pub(super) struct Writer {
     /// Lifecycle events that have been written.
     pub(super) printed: Arc<AtomicU64>,
-    /// How it ended: after the last event, or because nobody reads.
+    /// How it ended: after the last page, or because nobody reads.
     pub(super) outcome: oneshot::Receiver<Result<Written, Stop>>,
 }
 
@@ -37,7 +60,7 @@ pub(super) struct Writer {
 pub(super) fn start(
     format: Format,
     out: impl Write + Send + 'static,
-) -> Result<(mpsc::Sender<Event>, Writer), Stop> {
+) -> Result<(mpsc::Sender<Page>, Writer), Stop> {
     let (to, from) = mpsc::channel(WAITING);
     let printed = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&printed);
@@ -55,48 +78,22 @@ pub(super) fn start(
 fn work(
     format: Format,
     mut out: impl Write,
-    mut from: mpsc::Receiver<Event>,
+    mut from: mpsc::Receiver<Page>,
     printed: &AtomicU64,
 ) -> io::Result<()> {
-    let mut batch = Vec::with_capacity(BATCH_BYTES);
-    let mut text = String::new();
     if format == Format::Lines {
-        out.write_all(line::event::header().as_bytes())?;
-        out.write_all(b"\n")?;
+        let mut header = line::event::header();
+        header.push('\n');
+        out.write_all(header.as_bytes())?;
         out.flush()?;
     }
-    while let Some(first) = from.blocking_recv() {
-        batch.clear();
-        let mut count = 0;
-        let mut next = Some(first);
-        while let Some(event) = next {
-            append(&mut batch, &mut text, format, &event)?;
-            count += u64::from(event.event != EventKind::Lost);
-            next = if batch.len() < BATCH_BYTES {
-                from.try_recv().ok()
-            } else {
-                None
-            };
-        }
-        // One write a batch, flushed: what was seen is on its way before the next wait.
-        out.write_all(&batch)?;
+    while let Some(page) = from.blocking_recv() {
+        // One write a page, flushed: what was seen is on its way before the next wait.
+        out.write_all(&page.text)?;
         out.flush()?;
-        printed.fetch_add(count, Ordering::Relaxed);
+        printed.fetch_add(page.events, Ordering::Relaxed);
     }
     Ok(())
-}
-
-fn append(batch: &mut Vec<u8>, text: &mut String, format: Format, event: &Event) -> io::Result<()> {
-    match format {
-        Format::Json => json::event(batch, event),
-        Format::Lines => {
-            text.clear();
-            line::event::line(text, event);
-            text.push('\n');
-            batch.extend_from_slice(text.as_bytes());
-            Ok(())
-        }
-    }
 }
 
 #[cfg(test)]
@@ -106,12 +103,12 @@ mod tests {
     use std::sync::Mutex;
 
     #[derive(Clone, Default)]
-    struct Page {
+    struct Paper {
         writes: Arc<Mutex<Vec<Vec<u8>>>>,
         closed: bool,
     }
 
-    impl Write for Page {
+    impl Write for Paper {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             if self.closed {
                 return Err(io::ErrorKind::BrokenPipe.into());
@@ -124,43 +121,44 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_batch_is_one_write_and_every_event_a_line() {
-        let page = Page::default();
-        let (to, from) = mpsc::channel(WAITING);
+    fn page(format: Format) -> Page {
+        let mut page = Page::default();
         for event in fixture::events() {
-            to.send(event).await.unwrap();
+            page.push(format, &event);
         }
-        drop(to);
-        let (out, printed) = (page.clone(), AtomicU64::new(0));
-        tokio::task::spawn_blocking(move || {
-            work(Format::Json, out, from, &printed).unwrap();
+        page
+    }
+
+    #[tokio::test]
+    async fn a_page_is_one_write_and_every_event_a_line() {
+        for (format, headers) in [(Format::Json, 0), (Format::Lines, 1)] {
+            let paper = Paper::default();
+            let (to, writer) = start(format, paper.clone()).unwrap();
+            to.send(page(format)).await.unwrap();
+            drop(to);
+            assert_eq!(writer.outcome.await.unwrap(), Ok(Written::All));
             assert_eq!(
-                printed.load(Ordering::Relaxed),
+                writer.printed.load(Ordering::Relaxed),
                 fixture::events().len() as u64 - 1,
                 "the loss is not counted"
             );
-        })
-        .await
-        .unwrap();
-        let writes = page.writes.lock().unwrap();
-        assert_eq!(writes.len(), 1);
-        assert_eq!(
-            std::str::from_utf8(&writes[0]).unwrap().lines().count(),
-            fixture::events().len()
-        );
+            let writes = paper.writes.lock().unwrap();
+            assert_eq!(writes.len(), 1 + headers);
+            assert_eq!(
+                std::str::from_utf8(&writes[headers]).unwrap().lines().count(),
+                fixture::events().len()
+            );
+        }
     }
 
     #[tokio::test]
     async fn a_reader_that_went_away_ends_the_writer_without_a_failure() {
-        let page = Page {
+        let paper = Paper {
             closed: true,
-            ..Page::default()
+            ..Paper::default()
         };
-        let (to, writer) = start(Format::Json, page).unwrap();
-        for event in fixture::events() {
-            let _ = to.send(event).await;
-        }
+        let (to, writer) = start(Format::Json, paper).unwrap();
+        let _ = to.send(page(Format::Json)).await;
         assert_eq!(writer.outcome.await.unwrap(), Ok(Written::ReaderGone));
         assert_eq!(writer.printed.load(Ordering::Relaxed), 0);
     }

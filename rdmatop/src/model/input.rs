@@ -22,8 +22,8 @@ pub struct Now {
 /// One message on the channel between sources and the engine.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// A record from the ring buffer.
-    Record(Box<Record>),
+    /// Records from the ring buffer, in their order.
+    Records(Vec<Record>),
     /// A ring-buffer record that could not be decoded.
     BadRecord,
     /// Counts of losses, cumulative since attach, indexed by [`loss`].

@@ -27,6 +27,17 @@ pub struct Wants {
     pub processes: Arc<[u32]>,
 }
 
+/// Rounds between two readings of what a trace does without.
+const FULL_EVERY: u64 = 30;
+
+impl Wants {
+    /// Nobody looks at devices, processes or the host, and the engine lacks nothing: a trace lives on records. Once
+    /// in a while these are read all the same, so that what is gone is forgotten.
+    pub fn is_light(&self) -> bool {
+        !self.counters && !self.qps && !self.round.is_multiple_of(FULL_EVERY)
+    }
+}
+
 /// Something that is asked once a round.
 pub trait Source: Send {
     /// For messages about a round that hangs or takes long.

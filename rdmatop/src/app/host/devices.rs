@@ -274,6 +274,9 @@ impl Source for DeviceSource {
     }
 
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
+        if wants.is_light() {
+            return;
+        }
         if self.list_is_due() || self.again(wants, out).is_err() {
             self.list(wants, out);
         }

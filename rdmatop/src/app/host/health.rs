@@ -53,7 +53,10 @@ impl Source for HealthSource {
         "health"
     }
 
-    fn poll(&mut self, _wants: &Wants, out: &mut dyn FnMut(Input)) {
+    fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
+        if wants.is_light() {
+            return;
+        }
         let status = self.status.get();
         let cost = self_cost(&self.root);
         let self_cpu = self.cpu(cost.cpu);

@@ -35,6 +35,9 @@ impl Source for ProcessSource {
     }
 
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
+        if wants.is_light() {
+            return;
+        }
         self.watched.extend(wants.processes.iter());
         let changes = self.cache.refresh(&self.root, self.watched.iter().copied());
         for key in changes.gone {

@@ -31,6 +31,7 @@ mod qp;
 mod qps;
 mod records;
 mod rows;
+mod table;
 mod tally;
 mod traffic;
 mod verbs;
@@ -106,8 +107,20 @@ impl Engine {
 
     /// Folds one input in. Returns the events it makes, for `--trace`; most inputs make none.
     pub fn apply(&mut self, input: Input, now: Now) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.fold(input, now, &mut |event| events.push(event));
+        events
+    }
+
+    /// [`Engine::apply`] without a list: hands each event out as it is made.
+    pub fn fold(&mut self, input: Input, now: Now, out: &mut dyn FnMut(Event)) {
         let lost = match input {
-            Input::Record(record) => return self.record(&record, now),
+            Input::Records(records) => {
+                for record in &records {
+                    self.record(record, now, out);
+                }
+                return;
+            }
             Input::BadRecord => self.losses.undecodable(now.mono_ns).into_iter().collect(),
             Input::Losses(counts) => self.losses.kernel(&counts, now.mono_ns),
             Input::ChannelDropped(count) => self.losses.channel(count, now.mono_ns).into_iter().collect(),
@@ -143,13 +156,13 @@ impl Engine {
                 Vec::new()
             }
         };
-        lost.into_iter()
-            .map(|(lost_where, count)| Event {
+        for (lost_where, count) in lost {
+            out(Event {
                 count: Some(count),
                 lost_where: Some(lost_where),
                 ..Event::new(EventKind::Lost, now.wall_ns, now.mono_ns)
-            })
-            .collect()
+            });
+        }
     }
 
     /// The state at `now`.
@@ -159,9 +172,7 @@ impl Engine {
             .last_tick_ns
             .replace(now_ns)
             .map(|last| now_ns.saturating_sub(last));
-        self.qps
-            .forget(now_ns, self.config.linger_ns, self.config.max_ended);
-        self.processes.forget(now_ns, self.config.linger_ns);
+        self.forget(now);
         let (fresh, turned) = self.traffic.freshness(now_ns);
         let qps = self.qp_rows(now_ns, turned, fresh);
         let processes = self.process_rows(now_ns, fresh);
@@ -179,6 +190,13 @@ impl Engine {
             qps,
             verbs: self.verb_rows(now_ns),
         })
+    }
+
+    /// Forgets what has been gone for long. [`Engine::tick`] does; for who wants no snapshot now.
+    pub fn forget(&mut self, now: Now) {
+        self.qps
+            .forget(now.mono_ns, self.config.linger_ns, self.config.max_ended);
+        self.processes.forget(now.mono_ns, self.config.linger_ns);
     }
 
     /// True when the QP table may be wrong, because records were lost or because a QP went to ERR on its own: the

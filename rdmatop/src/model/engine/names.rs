@@ -6,32 +6,60 @@ use crate::text;
 
 /// Raw names remembered; more than any host has at one time, and a bound for those that change names on purpose.
 const REMEMBERED: usize = 4096;
+/// Names looked at before the map: most records are about few processes on few devices.
+const RECENT: usize = 4;
 
 /// Raw bytes to safe text. A name that comes again costs a look-up, not an allocation.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    known: HashMap<Box<[u8]>, Arc<str>>,
+    plain: Known,
+    /// Of kernel consumers, in brackets.
+    kernel: Known,
 }
 
 impl Names {
     /// Safe text of raw bytes up to the first NUL, which ends a kernel string.
     pub(super) fn of(&mut self, raw: &[u8]) -> Arc<str> {
-        let raw = raw.split(|byte| *byte == 0).next().unwrap_or_default();
-        if let Some(name) = self.known.get(raw) {
-            return Arc::clone(name);
-        }
-        if self.known.len() >= REMEMBERED {
-            self.known.clear();
-        }
-        let name: Arc<str> = safe(raw).into();
-        self.known.insert(raw.into(), Arc::clone(&name));
-        name
+        self.plain.get(raw, safe)
     }
 
     /// A kernel consumer's name, in brackets as `ps` shows kernel threads.
     pub(super) fn kernel(&mut self, raw: &[u8]) -> Arc<str> {
-        let name = self.of(raw);
-        format!("[{name}]").into()
+        self.kernel.get(raw, |raw| format!("[{}]", safe(raw)))
+    }
+}
+
+type Pair = (Box<[u8]>, Arc<str>);
+
+#[derive(Debug, Default)]
+struct Known {
+    all: HashMap<Box<[u8]>, Arc<str>>,
+    recent: [Option<Pair>; RECENT],
+    turn: usize,
+}
+
+impl Known {
+    fn get(&mut self, raw: &[u8], make: impl FnOnce(&[u8]) -> String) -> Arc<str> {
+        for (known, name) in self.recent.iter().flatten() {
+            if raw.starts_with(known) && raw.get(known.len()).is_none_or(|byte| *byte == 0) {
+                return Arc::clone(name);
+            }
+        }
+        let raw = raw.split(|byte| *byte == 0).next().unwrap_or_default();
+        let name = match self.all.get(raw) {
+            Some(name) => Arc::clone(name),
+            None => {
+                if self.all.len() >= REMEMBERED {
+                    self.all.clear();
+                }
+                let name: Arc<str> = make(raw).into();
+                self.all.insert(raw.into(), Arc::clone(&name));
+                name
+            }
+        };
+        self.turn = (self.turn + 1) % RECENT;
+        self.recent[self.turn] = Some((raw.into(), Arc::clone(&name)));
+        name
     }
 }
 
@@ -112,12 +140,23 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_begins_like_another_is_another() {
+        let mut names = Names::default();
+        for _ in 0..3 {
+            for name in ["", "rxe", "rxe0", "rxe01", "rxe1", "x", "y", "z"] {
+                assert_eq!(&*names.of(name.as_bytes()), name);
+                assert_eq!(&*names.of(format!("{name}\0x").as_bytes()), name);
+            }
+        }
+    }
+
+    #[test]
     fn names_that_change_all_the_time_do_not_fill_memory() {
         let mut names = Names::default();
         for i in 0..10 * REMEMBERED {
             names.of(i.to_string().as_bytes());
         }
-        assert!(names.known.len() <= REMEMBERED);
+        assert!(names.plain.all.len() <= REMEMBERED);
     }
 
     #[test]

@@ -1,24 +1,21 @@
 //! The table of QPs. A QP is (device generation, number, creation): both its number and its address are used
 //! again by others.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use super::{
     hash::NumberMap,
     history::Series,
     processes::Processes,
     qp::{INVERSION_NS, Key, Owner, Psn, Qp},
+    table::Table,
 };
 use crate::model::{ib::QpState, snapshot::QP_HISTORY, value::Source};
 
 /// The QPs there are, and for some time those there were.
 #[derive(Debug, Default)]
 pub(super) struct Qps {
-    /// Boxed: the nodes of the map are half empty.
-    all: BTreeMap<u64, Box<Qp>>,
+    all: Table<Qp>,
     by_key: NumberMap<Key, u64>,
     by_object: NumberMap<u64, u64>,
     /// By address and number, ended ones too: a slot that is read after its QP has gone finds it here although the
@@ -34,11 +31,11 @@ pub(super) struct Qps {
 
 impl Qps {
     pub(super) fn get(&self, uid: u64) -> Option<&Qp> {
-        self.all.get(&uid).map(Box::as_ref)
+        self.all.get(uid)
     }
 
     pub(super) fn get_mut(&mut self, uid: u64) -> Option<&mut Qp> {
-        self.all.get_mut(&uid).map(Box::as_mut)
+        self.all.get_mut(uid)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -46,17 +43,17 @@ impl Qps {
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Qp> {
-        self.all.values_mut().map(Box::as_mut)
+        self.all.values_mut()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Qp> {
-        self.all.values().map(Box::as_ref)
+        self.all.values()
     }
 
     /// The living QP of a number on a known device.
     pub(super) fn live_mut(&mut self, key: Key) -> Option<&mut Qp> {
         let uid = self.by_key.get(&key)?;
-        self.all.get_mut(uid).map(Box::as_mut)
+        self.all.get_mut(*uid)
     }
 
     /// The living QP of a number.
@@ -81,7 +78,7 @@ impl Qps {
             let mut found = (1..=u32::from(u8::MAX)).filter_map(at);
             return found.next().filter(|_| found.next().is_none());
         }
-        let qp = self.all.get(&at(0)?)?;
+        let qp = self.all.get(at(0)?)?;
         qp.port.is_none_or(|port| port == key.port).then_some(qp.uid)
     }
 
@@ -97,11 +94,24 @@ impl Qps {
 
     /// Generation of the device of the QP that had an address at `ts_ns`, if it is known.
     pub(super) fn device_of(&self, object: u64, ts_ns: u64) -> Option<u64> {
-        let qp = self.all.get(self.by_object.get(&object)?)?;
+        let qp = self.all.get(*self.by_object.get(&object)?)?;
         let in_time = qp
             .ended_ns
             .is_none_or(|ended| ts_ns <= ended.saturating_add(INVERSION_NS));
         (in_time && qp.key.device != 0).then_some(qp.key.device)
+    }
+
+    /// The QP that has an address, when a record of `ts_ns` about that address and number is plainly about it: what
+    /// nearly all records are. All that they could tell of it is known.
+    pub(super) fn tenant(&self, object: u64, qpn: u32, ts_ns: u64) -> Option<u64> {
+        let qp = self.all.get(*self.by_object.get(&object)?)?;
+        let plain = object != 0
+            && qp.object == object
+            && qp.key.qpn == qpn
+            && qp.key.device != 0
+            && qp.ended_ns.is_none()
+            && !qp.is_younger_than(ts_ns);
+        plain.then_some(qp.uid)
     }
 
     /// The QP that a record or a slot of `ts_ns` is about. Ends those that it proves to be gone.
@@ -113,7 +123,7 @@ impl Qps {
         processes: &mut Processes,
     ) -> Option<u64> {
         if let Some(uid) = self.by_object.get(&object).copied().filter(|_| object != 0)
-            && let Some(qp) = self.all.get(&uid)
+            && let Some(qp) = self.all.get(uid)
         {
             let same_number = key.is_none_or(|key| key.qpn == qp.key.qpn);
             let in_time = qp
@@ -126,7 +136,7 @@ impl Qps {
             // Told of late: the address has had another tenant since. A destroy is told of when it returns, after it
             // has freed the QP.
             let before = key.and_then(|key| self.by_birth.get(&(object, key.qpn)));
-            if let Some(before) = before.and_then(|uid| self.all.get(uid))
+            if let Some(before) = before.and_then(|uid| self.all.get(*uid))
                 && !before.is_younger_than(ts_ns)
                 && before
                     .ended_ns
@@ -140,7 +150,7 @@ impl Qps {
             }
         }
         let uid = self.live(key?)?;
-        let qp = self.all.get(&uid)?;
+        let qp = self.all.get(uid)?;
         if qp.is_younger_than(ts_ns) {
             return None;
         }
@@ -161,7 +171,7 @@ impl Qps {
         processes: &mut Processes,
     ) -> Option<u64> {
         if let Some(uid) = self.by_object.get(&object).copied().filter(|_| object != 0)
-            && let Some(qp) = self.all.get(&uid)
+            && let Some(qp) = self.all.get(uid)
         {
             let same_number = key.is_none_or(|key| key.qpn == qp.key.qpn);
             if same_number && !qp.created && ts_ns <= qp.first_ns.saturating_add(INVERSION_NS) {
@@ -172,7 +182,7 @@ impl Qps {
             }
         }
         let uid = self.live(key?)?;
-        let qp = self.all.get(&uid)?;
+        let qp = self.all.get(uid)?;
         // A dump can only have shown it if it was created before the dump was folded in.
         if qp.object == 0 && !qp.created && ts_ns <= qp.learnt_ns {
             return Some(uid);
@@ -195,7 +205,7 @@ impl Qps {
     ) -> u64 {
         self.last_uid += 1;
         let uid = self.last_uid;
-        let living = self.by_key.get(&key).and_then(|uid| self.all.get(uid));
+        let living = self.by_key.get(&key).and_then(|uid| self.all.get(*uid));
         let younger = living
             .map(|qp| qp.first_ns)
             .filter(|other_ns| *other_ns > first_ns);
@@ -204,9 +214,9 @@ impl Qps {
         {
             self.end(living, first_ns, processes);
         }
-        self.all.insert(
+        self.all.push(
             uid,
-            Box::new(Qp {
+            Qp {
                 uid,
                 key,
                 object: 0,
@@ -237,7 +247,7 @@ impl Qps {
                 dump: 0,
                 series: Series::new(QP_HISTORY),
                 row: None,
-            }),
+            },
         );
         self.set_object(uid, object);
         if let Some(younger_ns) = younger {
@@ -250,7 +260,7 @@ impl Qps {
 
     /// Marks a QP as created at `ts_ns`.
     pub(super) fn created(&mut self, uid: u64, ts_ns: u64) {
-        let Some(qp) = self.all.get_mut(&uid) else { return };
+        let Some(qp) = self.all.get_mut(uid) else { return };
         qp.born_ns = Some(ts_ns);
         qp.first_ns = ts_ns;
         qp.created = true;
@@ -267,18 +277,18 @@ impl Qps {
 
     /// Records the address of a QP known by its number only.
     pub(super) fn set_object(&mut self, uid: u64, object: u64) {
-        let Some(first_ns) = self.all.get(&uid).map(|qp| qp.first_ns).filter(|_| object != 0) else {
+        let Some(first_ns) = self.all.get(uid).map(|qp| qp.first_ns).filter(|_| object != 0) else {
             return;
         };
         let holder = self
             .by_object
             .get(&object)
-            .and_then(|holder| self.all.get(holder));
+            .and_then(|holder| self.all.get(*holder));
         let taken = holder.is_some_and(|holder| holder.uid != uid && holder.first_ns > first_ns);
         if !taken {
             self.by_object.insert(object, uid);
         }
-        if let Some(qp) = self.all.get_mut(&uid) {
+        if let Some(qp) = self.all.get_mut(uid) {
             qp.object = object;
             self.by_birth.insert((object, qp.key.qpn), uid);
         }
@@ -286,7 +296,7 @@ impl Qps {
 
     /// Records the device of a QP known without one.
     pub(super) fn set_device(&mut self, uid: u64, device: u64, processes: &mut Processes) {
-        let Some(qp) = self.all.get(&uid) else { return };
+        let Some(qp) = self.all.get(uid) else { return };
         if qp.key.device != 0 || device == 0 {
             return;
         }
@@ -299,7 +309,7 @@ impl Qps {
         {
             self.end(other, first_ns, processes);
         }
-        let Some(qp) = self.all.get_mut(&uid) else { return };
+        let Some(qp) = self.all.get_mut(uid) else { return };
         let (before, after) = (qp.key, Key { device, ..qp.key });
         qp.key = after;
         qp.touch();
@@ -315,7 +325,7 @@ impl Qps {
 
     /// Sets or corrects the owner.
     pub(super) fn set_owner(&mut self, uid: u64, owner: Owner, processes: &mut Processes) {
-        let Some(qp) = self.all.get_mut(&uid) else { return };
+        let Some(qp) = self.all.get_mut(uid) else { return };
         if qp.owner.process != owner.process {
             if qp.ended_ns.is_none() {
                 if let Some(process) = qp.owner.process {
@@ -335,7 +345,7 @@ impl Qps {
 
     /// Ends a QP's life at `ts_ns`.
     pub(super) fn end(&mut self, uid: u64, ts_ns: u64, processes: &mut Processes) {
-        let Some(qp) = self.all.get_mut(&uid) else { return };
+        let Some(qp) = self.all.get_mut(uid) else { return };
         if qp.ended_ns.is_some() {
             return;
         }
@@ -362,7 +372,7 @@ impl Qps {
                 self.forgotten_ns = self.forgotten_ns.max(ended_ns);
             }
             self.ended.pop_front();
-            match self.all.get_mut(&uid) {
+            match self.all.get_mut(uid) {
                 Some(qp) if qp.in_slot => qp.hidden = true,
                 _ => self.remove(uid),
             }
@@ -371,7 +381,7 @@ impl Qps {
 
     /// A slot was freed.
     pub(super) fn left_slot(&mut self, uid: u64) {
-        let Some(qp) = self.all.get_mut(&uid) else { return };
+        let Some(qp) = self.all.get_mut(uid) else { return };
         qp.in_slot = false;
         if qp.hidden {
             self.remove(uid);
@@ -379,7 +389,7 @@ impl Qps {
     }
 
     fn remove(&mut self, uid: u64) {
-        let Some(qp) = self.all.remove(&uid) else { return };
+        let Some(qp) = self.all.remove(uid) else { return };
         if self.by_object.get(&qp.object) == Some(&uid) {
             self.by_object.remove(&qp.object);
         }

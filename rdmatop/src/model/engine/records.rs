@@ -38,13 +38,17 @@ fn known64(value: u64) -> Option<u64> {
 
 impl Engine {
     /// Folds a record in.
-    pub(super) fn record(&mut self, record: &Record, now: Now) -> Vec<Event> {
+    pub(super) fn record(&mut self, record: &Record, now: Now, out: &mut dyn FnMut(Event)) {
         self.events += 1;
         match record {
-            Record::Qp(record) => vec![self.qp_record(record, now)],
-            Record::Object(record) => vec![self.object_record(record, now)],
-            Record::Cm(record) => vec![self.cm_record(record, now)],
-            Record::Verb(record) => self.verb_record(record, now).into_iter().collect(),
+            Record::Qp(record) => out(self.qp_record(record, now)),
+            Record::Object(record) => out(self.object_record(record, now)),
+            Record::Cm(record) => out(self.cm_record(record, now)),
+            Record::Verb(record) => {
+                if let Some(event) = self.verb_record(record, now) {
+                    out(event);
+                }
+            }
         }
     }
 
@@ -114,7 +118,7 @@ impl Engine {
         let owner = self.owner_in(prefix);
         let uid = self.qp_of(record, kind, now);
         if let Some(uid) = uid {
-            self.own(uid, owner.clone(), prefix.ts_ns);
+            self.own(uid, &owner, prefix.ts_ns);
             self.describe_qp(uid, record);
         }
         self.qp_before(&mut event, uid, record, &owner);
@@ -138,6 +142,11 @@ impl Engine {
         // When the call began: the QP was there then. At its return a destroyed one's address can be another's, who
         // is told of first.
         let ts_ns = prefix.ts_ns.saturating_sub(prefix.duration_ns);
+        if kind != EventKind::QpCreate
+            && let Some(uid) = known(record.qpn).and_then(|qpn| self.qps.tenant(prefix.object, qpn, ts_ns))
+        {
+            return Some(uid);
+        }
         let port = known8(record.port).filter(|port| *port > 0).map(u32::from);
         // A known object says which device it is on, even when that device is gone by now.
         let known_device = match kind {
@@ -165,21 +174,21 @@ impl Engine {
     }
 
     /// Records the owner, if the record knows one and the table does not.
-    fn own(&mut self, uid: u64, owner: Owner, ts_ns: u64) {
+    fn own(&mut self, uid: u64, owner: &Owner, ts_ns: u64) {
         let Some(qp) = self.qps.get_mut(uid) else { return };
         if !owner.is_known() {
             return;
         }
         if let Some(process) = qp.owner.process {
             // A slot and a dump know the pid only.
-            if let (None, Some(comm)) = (&qp.owner.comm, owner.comm) {
-                self.processes.name(process, &comm);
-                qp.owner.comm = Some(comm);
+            if let (None, Some(comm)) = (&qp.owner.comm, &owner.comm) {
+                self.processes.name(process, comm);
+                qp.owner.comm = Some(Arc::clone(comm));
             }
             return;
         }
         let ts_ns = qp.born_ns.unwrap_or(ts_ns);
-        let owner = self.processes.of(owner, ts_ns);
+        let owner = self.processes.of(owner.clone(), ts_ns);
         self.qps.set_owner(uid, owner, &mut self.processes);
     }
 

@@ -1,9 +1,10 @@
 //! The last column of an event line: what is particular to its kind.
 
-use std::fmt::Write;
+use std::io::Write;
 
-use super::{errno, units};
+use super::{errno, put};
 use crate::model::event::{Event, EventKind};
+use crate::model::ib::QpState;
 
 /// Bits of `ib_qp_attr_mask`, include/rdma/ib_verbs.h, in their order.
 const ATTRS: [(u32, &str); 22] = [
@@ -33,13 +34,13 @@ const ATTRS: [(u32, &str); 22] = [
 
 /// Appends the detail of an event: words separated by single spaces, `name value` pairs, first what happened,
 /// then its result, then the time it took.
-pub fn write(out: &mut String, event: &Event) {
+pub fn write(out: &mut Vec<u8>, event: &Event) {
     let start = out.len();
     match event.event {
         EventKind::QpCreate | EventKind::QpDestroy | EventKind::QpModify => qp(out, event),
         EventKind::QpError => word(out, event.async_event),
-        EventKind::MrReg | EventKind::MrDereg => pair(out, "bytes", event.bytes),
-        EventKind::CqCreate | EventKind::CqDestroy => pair(out, "cqe", event.cqe),
+        EventKind::MrReg | EventKind::MrDereg => number(out, "bytes", event.bytes),
+        EventKind::CqCreate | EventKind::CqDestroy => number(out, "cqe", event.cqe),
         EventKind::CmConnect | EventKind::CmAccept | EventKind::CmReject | EventKind::CmDisconnect => {
             cm(out, event);
         }
@@ -54,21 +55,33 @@ pub fn write(out: &mut String, event: &Event) {
         word(out, Some("="));
         word(out, Some(errno::show(rc)));
     }
-    if let Some(by) = event.by_pid {
-        pair(out, "by-pid", Some(by));
+    number(out, "by-pid", event.by_pid);
+    if let Some(ns) = event.duration_ns {
+        out.push(b' ');
+        put::duration(out, ns);
     }
-    word(out, event.duration_ns.map(units::duration));
     // Every word brings a space before it; the first one has none to be kept from.
-    if out[start..].starts_with(' ') {
+    if out.get(start) == Some(&b' ') {
         out.remove(start);
     }
 }
 
-fn qp(out: &mut String, event: &Event) {
+fn qp(out: &mut Vec<u8>, event: &Event) {
     match (event.from, event.to) {
-        (Some(from), Some(to)) => word(out, Some(format_args!("{from}->{to}"))),
-        (None, Some(to)) => word(out, Some(format_args!("->{to}"))),
-        (Some(from), None) => word(out, Some(format_args!("in {from}"))),
+        (Some(from), Some(to)) => {
+            out.push(b' ');
+            state(out, from);
+            out.extend_from_slice(b"->");
+            state(out, to);
+        }
+        (None, Some(to)) => {
+            out.extend_from_slice(b" ->");
+            state(out, to);
+        }
+        (Some(from), None) => {
+            out.extend_from_slice(b" in ");
+            state(out, from);
+        }
         (None, None) => {}
     }
     if event.to.is_none()
@@ -76,17 +89,22 @@ fn qp(out: &mut String, event: &Event) {
     {
         word(out, Some(attrs(mask)));
     }
-    pair(
-        out,
-        "port",
-        event.port.filter(|_| event.event == EventKind::QpModify),
-    );
-    pair(out, "dest", event.dest_qpn);
-    pair(out, "mtu", event.path_mtu);
-    pair(out, "sgid", event.sgid_index);
-    pair(out, "timeout", event.timeout);
-    pair(out, "retry", event.retry_cnt);
-    pair(out, "rnr", event.rnr_retry);
+    let port = event.port.filter(|_| event.event == EventKind::QpModify);
+    number(out, "port", port);
+    number(out, "dest", event.dest_qpn);
+    number(out, "mtu", event.path_mtu);
+    number(out, "sgid", event.sgid_index);
+    number(out, "timeout", event.timeout);
+    number(out, "retry", event.retry_cnt);
+    number(out, "rnr", event.rnr_retry);
+}
+
+fn state(out: &mut Vec<u8>, state: QpState) {
+    match state.name() {
+        Some(name) => out.extend_from_slice(name.as_bytes()),
+        // Writing into memory cannot fail.
+        None => drop(write!(out, "{state}")),
+    }
 }
 
 fn attrs(mask: u32) -> String {
@@ -102,47 +120,54 @@ fn attrs(mask: u32) -> String {
     names.join("|")
 }
 
-fn cm(out: &mut String, event: &Event) {
+fn cm(out: &mut Vec<u8>, event: &Event) {
     match (event.src, event.dst) {
         (Some(src), Some(dst)) => word(out, Some(format_args!("{src} -> {dst}"))),
         (Some(src), None) => pair(out, "from", Some(src)),
         (None, Some(dst)) => pair(out, "to", Some(dst)),
         (None, None) => {}
     }
-    pair(out, "id", event.cm_id);
+    number(out, "id", event.cm_id);
     pair(out, "status", event.status.filter(|status| *status != 0));
 }
 
-fn lost(out: &mut String, event: &Event) {
+fn lost(out: &mut Vec<u8>, event: &Event) {
     match event.count {
-        Some(count) => pair(out, "records", Some(count)),
+        Some(count) => number(out, "records", Some(count)),
         None => word(out, Some("records")),
     }
     pair(out, "at", event.lost_where);
 }
 
-fn word(out: &mut String, text: Option<impl std::fmt::Display>) {
+fn word(out: &mut Vec<u8>, text: Option<impl std::fmt::Display>) {
     if let Some(text) = text {
-        // Writing into a String cannot fail.
         let _ = write!(out, " {text}");
     }
 }
 
-fn pair(out: &mut String, name: &str, value: Option<impl std::fmt::Display>) {
+fn pair(out: &mut Vec<u8>, name: &str, value: Option<impl std::fmt::Display>) {
     if let Some(value) = value {
         let _ = write!(out, " {name} {value}");
+    }
+}
+
+fn number(out: &mut Vec<u8>, name: &str, value: Option<impl Into<u64>>) {
+    if let Some(value) = value {
+        out.push(b' ');
+        out.extend_from_slice(name.as_bytes());
+        out.push(b' ');
+        put::number(out, value.into());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ib::QpState;
 
     fn shown(event: &Event) -> String {
-        let mut out = "x ".to_owned();
+        let mut out = b"x ".to_vec();
         write(&mut out, event);
-        out.split_off(2)
+        String::from_utf8(out.split_off(2)).unwrap()
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! One line an event: fixed columns, so that the eye can follow one, and the detail last, so that it may be long.
 
-use super::{detail, units};
+use std::fmt::Write as _;
+
+use super::{detail, put};
 use crate::model::event::Event;
+use crate::model::ib::QpType;
 use crate::text;
 
 /// Columns of a comm. `TASK_COMM_LEN` is 15 bytes and a NUL, so only escaped and bracketed names are cut.
@@ -22,58 +25,119 @@ pub fn header() -> String {
 
 /// Appends the line of an event, without a newline. Text is cut to its columns; a number never is, it moves the
 /// rest of its line instead.
-pub fn line(out: &mut String, event: &Event) {
+///
+/// Writes bytes, and numbers by hand: of all that is done with an event this is the most, and `format!` would triple
+/// it.
+pub fn line(out: &mut Vec<u8>, event: &Event) {
     let start = out.len();
-    let number = |value: Option<u32>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
-    let qp_type = event.qp_type.map_or_else(|| "-".to_owned(), |t| t.to_string());
-    row(
-        out,
-        [
-            &units::time_of_day(event.ts_ns),
-            event.event.name(),
-            &fit(event.device.as_deref(), DEVICE_MAX),
-            &number(event.qpn),
-            &qp_type,
-            &number(event.pid),
-            &fit(event.comm.as_deref(), COMM),
-        ],
-    );
+    if !usual(out, event) {
+        columns(out, event);
+    }
     detail::write(out, event);
-    out.truncate(start + out[start..].trim_end().len());
+    let end = out
+        .iter()
+        .rposition(|byte| *byte != b' ')
+        .map_or(0, |last| last + 1);
+    out.truncate(end.max(start));
+}
+
+/// The columns before the detail, when everything fits into its own: nearly always. Writes into blank columns, which
+/// costs half of appending one after the other; false, and nothing written, when something does not fit.
+fn usual(out: &mut Vec<u8>, event: &Event) -> bool {
+    let device = event.device.as_deref().unwrap_or("-").as_bytes();
+    let comm = event.comm.as_deref().unwrap_or("-").as_bytes();
+    let qp_type = event
+        .qp_type
+        .map_or(Some("-"), QpType::name)
+        .unwrap_or("too long");
+    let fits = plain(device, 10)
+        && plain(comm, COMM)
+        && qp_type.len() <= 4
+        && event.qpn.is_none_or(|qpn| qpn < 100_000_000)
+        && event.pid.is_none_or(|pid| pid < 10_000_000);
+    if !fits {
+        return false;
+    }
+    let start = out.len();
+    out.extend_from_slice(&[b' '; 80]);
+    let Some(columns) = out[start..].first_chunk_mut::<80>() else {
+        return false;
+    };
+    columns[..15].copy_from_slice(&put::time_of_day(event.ts_ns));
+    let name = event.event.name().as_bytes();
+    columns[16..16 + name.len()].copy_from_slice(name);
+    columns[30..30 + device.len()].copy_from_slice(device);
+    match event.qpn {
+        Some(qpn) => _ = put::right(&mut columns[41..49], qpn.into()),
+        None => columns[48] = b'-',
+    }
+    columns[50..50 + qp_type.len()].copy_from_slice(qp_type.as_bytes());
+    match event.pid {
+        Some(pid) => _ = put::right(&mut columns[55..62], pid.into()),
+        None => columns[61] = b'-',
+    }
+    columns[63..63 + comm.len()].copy_from_slice(comm);
+    true
+}
+
+/// Printable ASCII: a column a byte.
+fn plain(text: &[u8], max: usize) -> bool {
+    text.len() <= max
+        && text
+            .iter()
+            .fold(true, |all, byte| all & (b' '..=b'~').contains(byte))
+}
+
+/// The columns before the detail, of any width.
+fn columns(out: &mut Vec<u8>, event: &Event) {
+    out.extend_from_slice(&put::time_of_day(event.ts_ns));
+    out.push(b' ');
+    left(out, event.event.name(), 13);
+    name(out, event.device.as_deref(), 10, DEVICE_MAX);
+    number(out, event.qpn, 8);
+    match event.qp_type {
+        None => left(out, "-", 4),
+        Some(qp_type) => left(out, &qp_type.to_string(), 4),
+    }
+    number(out, event.pid, 7);
+    name(out, event.comm.as_deref(), COMM, COMM);
 }
 
 fn row(out: &mut String, [time, event, device, qpn, qp_type, pid, comm]: [&str; 7]) {
-    for (text, width) in [(time, 15), (event, 13), (device, 10)] {
-        left(out, text, width);
-    }
-    right(out, qpn, 8);
-    left(out, qp_type, 4);
-    right(out, pid, 7);
-    left(out, comm, COMM);
+    let _ = write!(
+        out,
+        "{time:<15} {event:<13} {device:<10} {qpn:>8} {qp_type:<4} {pid:>7} {comm:<COMM$} "
+    );
 }
 
-fn left(out: &mut String, text: &str, width: usize) {
-    out.push_str(text);
-    pad(out, width.saturating_sub(text::width(text)) + 1);
+/// ASCII of our own, to the left.
+fn left(out: &mut Vec<u8>, text: &str, width: usize) {
+    out.extend_from_slice(text.as_bytes());
+    put::spaces(out, width.saturating_sub(text.len()) + 1);
 }
 
-fn right(out: &mut String, text: &str, width: usize) {
-    pad(out, width.saturating_sub(text::width(text)));
-    out.push_str(text);
-    out.push(' ');
+/// A number to the right, `-` for an unknown one.
+fn number(out: &mut Vec<u8>, value: Option<u32>, width: usize) {
+    let digits = value.map(|value| put::Digits::of(value.into()));
+    let text = digits.as_ref().map_or(&b"-"[..], put::Digits::as_bytes);
+    put::spaces(out, width.saturating_sub(text.len()));
+    out.extend_from_slice(text);
+    out.push(b' ');
 }
 
-fn pad(out: &mut String, columns: usize) {
-    out.extend(std::iter::repeat_n(' ', columns));
-}
-
-/// At most `columns` columns; a `+` at the end says that there was more, as ps(1) does.
-fn fit(text: Option<&str>, columns: usize) -> String {
+/// A name to the left, at most `max` columns of it; a `+` at the end says that there was more, as ps(1) does.
+fn name(out: &mut Vec<u8>, text: Option<&str>, width: usize, max: usize) {
     let text = text.unwrap_or("-");
-    if text::width(text) <= columns {
-        return text.to_owned();
+    let mut columns = text::width(text);
+    if columns <= max {
+        out.extend_from_slice(text.as_bytes());
+    } else {
+        let kept = text::cut_columns(text, max.saturating_sub(1));
+        out.extend_from_slice(kept.as_bytes());
+        out.push(b'+');
+        columns = text::width(kept) + 1;
     }
-    format!("{}+", text::cut_columns(text, columns.saturating_sub(1)))
+    put::spaces(out, width.saturating_sub(columns) + 1);
 }
 
 #[cfg(test)]
@@ -83,12 +147,18 @@ mod tests {
     use crate::view::fixture;
     use proptest::prelude::*;
 
+    fn shown(event: &Event) -> String {
+        let mut out = Vec::new();
+        line(&mut out, event);
+        String::from_utf8(out).unwrap()
+    }
+
     #[test]
     fn every_kind_has_a_line_that_reads_well() {
         let mut out = header();
         for event in fixture::events() {
             out.push('\n');
-            line(&mut out, &event);
+            out.push_str(&shown(&event));
         }
         insta::assert_snapshot!(out);
     }
@@ -106,10 +176,8 @@ mod tests {
         event.device = Some("a".repeat(63).into());
         event.qpn = Some(u32::MAX);
         event.pid = Some(4_194_304);
-        let mut out = String::new();
-        line(&mut out, &event);
         assert_eq!(
-            out,
+            shown(&event),
             "00:00:00.000000 qp_create     aaaaaaaaaaaaaaaaaaaaaaa+ 4294967295 -    4194304 \\x1b[31m\\x0a\\x0+"
         );
     }
@@ -119,20 +187,39 @@ mod tests {
         let mut event = Event::new(EventKind::CmConnect, 0, 0);
         event.comm = Some("日本".into());
         event.cm_id = Some(7);
-        let mut out = String::new();
-        line(&mut out, &event);
+        let out = shown(&event);
         let before = out.split("id 7").next().unwrap();
         assert_eq!(text::width(before), header().find("DETAIL").unwrap());
     }
 
     proptest! {
         #[test]
+        fn usual_columns_are_those_of_any_width(
+            kind in 0..EventKind::ALL.len(), ts: u64, device in "[a-z0-9_é]{0,12}", comm in "[ -~é]{0,18}",
+            qp_type in 0u8..12, qpn: Option<u32>, pid: Option<u32>, shift in 0u32..32,
+        ) {
+            let mut event = Event::new(EventKind::ALL[kind], ts, 0);
+            event.device = Some(device.as_str().into()).filter(|_| shift != 7);
+            event.comm = Some(comm.as_str().into()).filter(|_| shift != 9);
+            event.qp_type = Some(QpType(qp_type)).filter(|_| qp_type > 0);
+            event.qpn = qpn.map(|qpn| qpn >> shift);
+            event.pid = pid.map(|pid| pid >> shift);
+            let (mut fast, mut slow) = (Vec::new(), Vec::new());
+            columns(&mut slow, &event);
+            if usual(&mut fast, &event) {
+                prop_assert_eq!(String::from_utf8(fast), String::from_utf8(slow));
+            } else {
+                prop_assert!(fast.is_empty());
+                prop_assert!(slow.len() != 80 || !slow.is_ascii() || event.qp_type.is_some(), "{:?}", event);
+            }
+        }
+
+        #[test]
         fn any_sanitised_names_make_one_line(comm: Vec<u8>, device: Vec<u8>) {
             let mut event = Event::new(EventKind::MrReg, 1, 1);
             event.comm = Some(text::sanitize(&comm).into());
             event.device = Some(text::sanitize(&device).into());
-            let mut out = String::new();
-            line(&mut out, &event);
+            let out = shown(&event);
             prop_assert!(!out.chars().any(char::is_control));
         }
     }

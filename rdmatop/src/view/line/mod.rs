@@ -4,5 +4,6 @@ pub mod errno;
 pub mod event;
 pub mod once;
 pub mod probes;
+pub mod put;
 pub mod table;
 pub mod units;

@@ -49,16 +49,6 @@ fn scaled(value: f64, base: f64, units: &[&str], whole: impl std::fmt::Display) 
     format!("{value:.decimals$}{name}")
 }
 
-/// Time of day in UTC with microseconds, from `CLOCK_REALTIME` ns: `13:37:00.000123`.
-///
-/// UTC, because it needs no time zone database and compares with the logs of other machines.
-pub fn time_of_day(wall_ns: u64) -> String {
-    let seconds = wall_ns / 1_000_000_000;
-    let micros = wall_ns % 1_000_000_000 / 1000;
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{hour:02}:{minute:02}:{second:02}.{micros:06}")
-}
-
 /// Date and time in UTC to the second, from `CLOCK_REALTIME` ns: `2023-11-14 22:13:20 UTC`.
 pub fn date_time(wall_ns: u64) -> String {
     let seconds = wall_ns / 1_000_000_000;
@@ -128,12 +118,6 @@ mod tests {
             [bytes(512.0), bytes(4096.0), bytes(1.5 * 1_073_741_824.0)],
             ["512B", "4.00Ki", "1.50Gi"]
         );
-    }
-
-    #[test]
-    fn a_time_of_day_is_utc_with_microseconds() {
-        assert_eq!(time_of_day(1_700_000_000_123_456_789), "22:13:20.123456");
-        assert_eq!(time_of_day(0), "00:00:00.000000");
     }
 
     #[test]

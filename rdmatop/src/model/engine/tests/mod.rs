@@ -72,7 +72,7 @@ impl Host {
     }
 
     fn record(&mut self, record: Record) -> Vec<Event> {
-        self.apply(Input::Record(Box::new(record)))
+        self.apply(Input::Records(vec![record]))
     }
 
     fn qp(&mut self, record: QpRecord) -> Event {

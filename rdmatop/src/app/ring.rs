@@ -1,0 +1,53 @@
+//! How large the ring buffer is.
+
+use super::plan::Mode;
+
+/// Of a trace: 80 000 QP records. Real-time tasks that keep their CPUs busy are made to pause once a second
+/// (`sched_rt_runtime_us`, sched(7)), so a reader that they starve has to find room for what one second brings; the
+/// fastest storm measured was 60 000 records a second, untraced, on one core.
+const TRACE: u64 = 16 << 20;
+/// Of all other modes: 20 000 QP records. Their reader is starved as well, but what is lost there is repaired by a
+/// dump.
+const VIEW: u64 = 4 << 20;
+/// Less holds too little for a nap of the reader.
+const LEAST: u64 = 512 << 10;
+/// Of the memory that is available, at most one part in so many: pages of a ring buffer are allocated when it is made
+/// and never swapped.
+const SHARE: u64 = 64;
+
+/// Bytes for the ring buffer of a mode: a power of two, as the kernel wants it.
+pub(super) fn bytes(mode: Mode, available: Option<u64>) -> u32 {
+    let wanted = match mode {
+        Mode::Lines { .. } => TRACE,
+        Mode::Live { .. } | Mode::Once { .. } | Mode::Probes { .. } => VIEW,
+    };
+    let most = available.map_or(VIEW, |bytes| bytes / SHARE);
+    let mut bytes = wanted;
+    while bytes > most && bytes > LEAST {
+        bytes /= 2;
+    }
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINES: Mode = Mode::Lines { json: false };
+    const LIVE: Mode = Mode::Live { trace: true };
+
+    #[test]
+    fn a_trace_has_room_for_a_second_and_a_view_for_less() {
+        assert_eq!(bytes(LINES, Some(64 << 30)), 16 << 20);
+        assert_eq!(bytes(LIVE, Some(64 << 30)), 4 << 20);
+    }
+
+    #[test]
+    fn little_memory_makes_a_small_buffer_and_never_a_useless_one() {
+        assert_eq!(bytes(LINES, Some(1 << 30)), 16 << 20);
+        assert_eq!(bytes(LINES, Some((1 << 30) - 1)), 8 << 20);
+        assert_eq!(bytes(LIVE, Some(100 << 20)), 1 << 20);
+        assert_eq!(bytes(LINES, Some(0)), 512 << 10);
+        assert_eq!(bytes(LINES, None), 4 << 20);
+    }
+}

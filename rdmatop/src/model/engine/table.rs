@@ -1,0 +1,117 @@
+//! A table by numbers that are given in rising order and never again.
+
+/// Entries in the order of their numbers. One that was removed leaves a gap until gaps are the greater part.
+///
+/// A look-up guesses the place from the end, where all are that came since gaps were closed last, and searches only
+/// when that fails: a record looks its QP up several times, and a tree costs two hundred instructions each time.
+#[derive(Debug)]
+pub(super) struct Table<T> {
+    entries: Vec<(u64, Option<Box<T>>)>,
+    len: usize,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            len: 0,
+        }
+    }
+}
+
+impl<T> Table<T> {
+    fn place(&self, number: u64) -> Option<usize> {
+        let (last, _) = self.entries.last()?;
+        let from_end = usize::try_from(last.checked_sub(number)?).ok()?;
+        if let Some(guess) = (self.entries.len() - 1).checked_sub(from_end)
+            && self.entries[guess].0 == number
+        {
+            return Some(guess);
+        }
+        self.entries
+            .binary_search_by_key(&number, |(number, _)| *number)
+            .ok()
+    }
+
+    pub(super) fn get(&self, number: u64) -> Option<&T> {
+        self.entries[self.place(number)?].1.as_deref()
+    }
+
+    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
+        let place = self.place(number)?;
+        self.entries[place].1.as_deref_mut()
+    }
+
+    /// Adds an entry. `number` is higher than all before.
+    pub(super) fn push(&mut self, number: u64, value: T) {
+        debug_assert!(self.entries.last().is_none_or(|(last, _)| *last < number));
+        self.entries.push((number, Some(Box::new(value))));
+        self.len += 1;
+    }
+
+    pub(super) fn remove(&mut self, number: u64) -> Option<Box<T>> {
+        let place = self.place(number)?;
+        let value = self.entries[place].1.take()?;
+        self.len -= 1;
+        let gaps = self.entries.len() - self.len;
+        if gaps > 64 && gaps > self.len {
+            self.entries.retain(|(_, value)| value.is_some());
+        }
+        Some(value)
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
+        self.entries.iter().filter_map(|(_, value)| value.as_deref())
+    }
+
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.entries
+            .iter_mut()
+            .filter_map(|(_, value)| value.as_deref_mut())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn one_that_stays_while_millions_come_and_go_keeps_no_gaps() {
+        let mut table = Table::default();
+        table.push(1, 1);
+        for number in 2..100_000 {
+            table.push(number, number);
+            assert_eq!(table.remove(number).as_deref(), Some(&number));
+        }
+        assert!(table.entries.len() < 200, "{}", table.entries.len());
+        assert_eq!((table.get(1), table.get(2), table.len()), (Some(&1), None, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn it_holds_what_a_tree_holds(steps in proptest::collection::vec((0u64..4, 0u64..400), 0..600)) {
+            let (mut table, mut tree) = (Table::default(), BTreeMap::new());
+            let mut last = 0;
+            for (step, number) in steps {
+                if step < 2 {
+                    last += 1 + step * (number % 3);
+                    table.push(last, number);
+                    tree.insert(last, number);
+                } else {
+                    prop_assert_eq!(table.remove(number).map(|value| *value), tree.remove(&number));
+                }
+                prop_assert_eq!(table.get(number), tree.get(&number));
+                prop_assert_eq!(table.get_mut(last), tree.get_mut(&last));
+                prop_assert_eq!(table.len(), tree.len());
+            }
+            prop_assert!(table.values().eq(tree.values()));
+            prop_assert!(table.values_mut().eq(tree.values_mut()));
+        }
+    }
+}
