@@ -22,9 +22,9 @@ out=$RDMATOP_LAB_OUT
 export XDG_CONFIG_HOME=/tmp/rdmatop-screens LC_ALL=C.UTF-8
 pair() {
     tool=$1; port=$2; shift 2
-    timeout 200 "$tool" -d rxe0 -x 1 -p "$port" -D 150 "$@" >/dev/null 2>&1 &
+    timeout 900 "$tool" -d rxe0 -x 1 -p "$port" -D 900 "$@" >/dev/null 2>&1 &
     sleep 2
-    timeout 200 "$tool" -d rxe0 -x 1 -p "$port" -D 150 "$@" 10.77.0.1 >/dev/null 2>&1 &
+    timeout 900 "$tool" -d rxe0 -x 1 -p "$port" -D 900 "$@" 10.77.0.1 >/dev/null 2>&1 &
 }
 key() { for k; do tmux send-keys -t v "$k"; sleep 1; done; }
 size() { tmux resize-window -t v -x "$1" -y "$2"; sleep 1; }
