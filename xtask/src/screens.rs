@@ -1,6 +1,6 @@
 //! `cargo xtask screens`: the pictures of the documentation, taken from real runs in the lab.
 
-use std::{env, fs, process::Command};
+use std::{env, fs, path::Path, process::Command};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -22,9 +22,9 @@ out=$RDMATOP_LAB_OUT
 export XDG_CONFIG_HOME=/tmp/rdmatop-screens LC_ALL=C.UTF-8
 pair() {
     tool=$1; port=$2; shift 2
-    timeout 200 "$tool" -d rxe0 -x 1 -p "$port" -D 150 "$@" >/dev/null 2>&1 &
+    timeout 900 "$tool" -d rxe0 -x 1 -p "$port" -D 900 "$@" >/dev/null 2>&1 &
     sleep 2
-    timeout 200 "$tool" -d rxe0 -x 1 -p "$port" -D 150 "$@" 10.77.0.1 >/dev/null 2>&1 &
+    timeout 900 "$tool" -d rxe0 -x 1 -p "$port" -D 900 "$@" 10.77.0.1 >/dev/null 2>&1 &
 }
 key() { for k; do tmux send-keys -t v "$k"; sleep 1; done; }
 size() { tmux resize-window -t v -x "$1" -y "$2"; sleep 1; }
@@ -71,6 +71,10 @@ const SHOTS: [&str; 14] = [
     "processes-40x12",
 ];
 
+/// The one that README.md shows, and where.
+const README_SHOT: &str = "processes-80x24";
+const MARKS: [&str; 2] = ["<!-- screen -->", "<!-- end of screen -->"];
+
 /// Takes the screens and puts them under docs/screens.
 pub(crate) fn main(args: &ScreensArgs) -> Result<u8> {
     setup::ensure(
@@ -114,6 +118,43 @@ pub(crate) fn main(args: &ScreensArgs) -> Result<u8> {
         text.push('\n');
         fs::write(docs.join(format!("{name}.txt")), text)?;
     }
-    println!("docs/screens: {}", SHOTS.join(", "));
+    into_readme(&docs.join(format!("{README_SHOT}.txt")))?;
+    println!("README.md; docs/screens: {}", SHOTS.join(", "));
     Ok(0)
+}
+
+/// Puts a capture between its marks in README.md, without its empty lines.
+fn into_readme(shot: &Path) -> Result<()> {
+    let path = paths::repo().join("README.md");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let shot = fs::read_to_string(shot).with_context(|| format!("cannot read {}", shot.display()))?;
+    let text = between_marks(&text, &shot).context("README.md has no place for the screen")?;
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// `text` with the lines of `shot` that are not empty between the marks.
+fn between_marks(text: &str, shot: &str) -> Option<String> {
+    let (before, rest) = text.split_once(MARKS[0])?;
+    let (_, after) = rest.split_once(MARKS[1])?;
+    let lines: Vec<&str> = shot.lines().filter(|line| !line.is_empty()).collect();
+    Some(format!(
+        "{before}{}\n```\n{}\n```\n{}{after}",
+        MARKS[0],
+        lines.join("\n"),
+        MARKS[1]
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_screen_goes_between_its_marks_and_nothing_else_changes() {
+        let text = format!("a\n{}\nold\n{}\nb\n", MARKS[0], MARKS[1]);
+        let new = between_marks(&text, "1\n\n2\n").unwrap();
+        assert_eq!(new, format!("a\n{}\n```\n1\n2\n```\n{}\nb\n", MARKS[0], MARKS[1]));
+        assert_eq!(between_marks(&new, "1\n\n2\n").unwrap(), new);
+        assert_eq!(between_marks("no marks", "1"), None);
+    }
 }

@@ -13,7 +13,7 @@ pub struct Layout {
     pub header: Rect,
     /// Tx and Rx of all ports over time, on tall screens.
     pub chart: Rect,
-    /// Notes, on every tab but Probes; one line.
+    /// The first note, on every tab but Probes; one line or two.
     pub banner: Rect,
     /// Tabs.
     pub tabs: Rect,
@@ -31,6 +31,8 @@ pub struct Layout {
 
 /// Below this, one line of header has to do.
 const SMALL: u16 = 16;
+/// From here a note may take two lines.
+const ROOMY: u16 = 24;
 /// From here there is room for a chart of the totals.
 const TALL: u16 = 40;
 /// From here the detail pane stands beside the table.
@@ -59,7 +61,8 @@ impl Layout {
         }
         let health = &state.snapshot.health;
         if state.tab != Tab::Probes && !health.notes.is_empty() && height >= 10 {
-            out.banner = cut(1);
+            let lines = banner_lines(state, width, if height < ROOMY { 1 } else { 2 });
+            out.banner = cut(u16::try_from(lines.len()).unwrap_or(1));
         }
         out.tabs = cut(u16::from(height > 3));
         out.footer = Rect::new(0, height - footer, width, footer);
@@ -148,6 +151,47 @@ pub fn notes_lines(state: &State, width: u16) -> Vec<(String, bool)> {
         out.extend(lines.into_iter().enumerate().map(|(at, line)| (line, at == 0)));
     }
     out
+}
+
+/// The first note in at most `most` lines, and that there are others. Without room for why, the remedy matters
+/// more: all of it is on the Probes tab.
+pub fn banner_lines(state: &State, width: u16, most: u16) -> Vec<String> {
+    let notes = &state.snapshot.health.notes;
+    let Some(first) = notes.first() else {
+        return Vec::new();
+    };
+    let more = if notes.len() > 1 {
+        format!("  +{} in 6 Probes", notes.len() - 1)
+    } else {
+        String::new()
+    };
+    let room = usize::from(width).saturating_sub(text::width(state.glyphs.warn) + 1);
+    let most = usize::from(most);
+    let fits = |lines: &[String]| {
+        let last = lines.last().map_or(0, |line| text::width(line));
+        lines.len() < most || (lines.len() == most && last + text::width(&more) <= room)
+    };
+    let mut lines = text::wrap(&first.to_string(), room);
+    if !fits(&lines) {
+        lines = text::wrap(&format!("{}. {}", first.what, first.remedy), room);
+    }
+    if !fits(&lines) {
+        // Words that were wrapped away are put back, to be cut where the line ends.
+        let rest = lines.split_off(lines.len().min(most).saturating_sub(1)).join(" ");
+        lines.push(text::cut(
+            &rest,
+            room.saturating_sub(text::width(&more)),
+            state.glyphs.cut,
+        ));
+    }
+    if let Some(last) = lines.last_mut() {
+        if text::width(last) + text::width(&more) > room {
+            lines.push(more.trim_start().to_owned());
+        } else {
+            last.push_str(&more);
+        }
+    }
+    lines
 }
 
 /// A box in the middle of the screen for `wanted` columns and lines, as far as there is room.

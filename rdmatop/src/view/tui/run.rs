@@ -208,3 +208,40 @@ impl Screen for Guard {
         Ok(Self::again(self)?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(path: &std::path::Path, broken: Option<&str>) -> TuiOptions {
+        TuiOptions {
+            tab: Tab::default(),
+            filter: String::new(),
+            settings: Settings::default(),
+            saved: Settings::default(),
+            settings_path: Some(path.to_owned()),
+            settings_broken: broken.map(str::to_owned),
+            message: None,
+            no_color: false,
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_not_understood_is_never_overwritten_and_the_user_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.toml");
+        std::fs::write(&path, "thme = 1").unwrap();
+        let changed = Settings {
+            tree: true,
+            ..Settings::default()
+        };
+        let why = options(&path, Some("unknown field `thme`"))
+            .keep(&changed)
+            .unwrap_err();
+        assert!(why.contains("thme") && why.contains("correct or remove"), "{why}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "thme = 1");
+        std::fs::remove_file(&path).unwrap();
+        options(&path, None).keep(&changed).unwrap();
+        assert!(Settings::load(&path).unwrap().tree);
+    }
+}

@@ -400,18 +400,14 @@ mod tests {
     #[test]
     fn the_page_of_settings_lists_every_table_and_column() {
         use super::super::{columns, state, tab::Tab};
+        use std::fmt::Write as _;
         let page = std::fs::read_to_string(PAGE).unwrap();
-        let lists: String = Tab::ALL
-            .iter()
-            .map(|tab| {
-                let ids: Vec<_> = columns::spec(*tab)
-                    .columns
-                    .iter()
-                    .map(|c| format!("`{}`", c.id))
-                    .collect();
-                format!("* `{}`: {}\n", state::table_name(*tab), ids.join(" "))
-            })
-            .collect();
+        let mut lists = String::new();
+        for tab in Tab::ALL {
+            let ids = columns::spec(tab).columns.iter().map(|c| format!("`{}`", c.id));
+            let ids: Vec<_> = ids.collect();
+            let _ = writeln!(lists, "* `{}`: {}", state::table_name(tab), ids.join(" "));
+        }
         let (head, _) = page.split_at(page.find("* `processes`").unwrap_or(page.len()));
         if std::env::var_os("RDMATOP_WRITE_DOCS").is_some() {
             std::fs::write(PAGE, format!("{head}{lists}")).unwrap();

@@ -1,32 +1,24 @@
-//! What is missing, why, and the remedy: one line on every tab, all of it on Probes.
+//! What is missing, why, and the remedy: a line or two on every tab, all of it on Probes.
 
 use ratatui::buffer::Buffer;
 
 use super::super::columns::Cell;
 use super::super::layout::{self, Layout};
 use super::super::state::State;
-use super::super::text;
 use super::super::theme::Tone;
 use super::{more, put, rule};
 
 /// Draws the notes where the layout has room for them.
 pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) {
-    let notes = &state.snapshot.health.notes;
     let warn = state.glyphs.warn;
-    if layout.banner.height > 0
-        && let Some(first) = notes.first()
-    {
-        let more = if notes.len() > 1 {
-            format!("  +{} in 6 Probes", notes.len() - 1)
-        } else {
-            String::new()
-        };
-        let room =
-            usize::from(layout.banner.width).saturating_sub(text::width(&more) + text::width(warn) + 1);
-        let cell = Cell::new(format!("{warn} "), Tone::Warn)
-            .and(text::cut(&first.to_string(), room, state.glyphs.cut), Tone::Warn)
-            .and(more, Tone::Dim);
-        put(buf, layout.banner, 0, &cell, state.paint(), state.glyphs.cut);
+    for (y, line) in (0u16..).zip(layout::banner_lines(
+        state,
+        layout.banner.width,
+        layout.banner.height,
+    )) {
+        let mark = if y == 0 { warn } else { " " };
+        let cell = Cell::new(format!("{mark} "), Tone::Warn).and(line, Tone::Warn);
+        put(buf, layout.banner, y, &cell, state.paint(), state.glyphs.cut);
     }
     if layout.notes.height > 1 {
         let lines = layout::notes_lines(state, layout.notes.width);

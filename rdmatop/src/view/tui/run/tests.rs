@@ -98,7 +98,7 @@ impl Bench {
 
     async fn wait_for(&mut self, frames: u64) {
         let reached = self.frames.wait_for(|(drawn, _)| *drawn >= frames);
-        tokio::time::timeout(Duration::from_secs(60), reached)
+        tokio::time::timeout(Duration::from_mins(1), reached)
             .await
             .expect("a frame within a minute")
             .unwrap();
