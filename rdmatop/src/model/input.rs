@@ -8,7 +8,12 @@ use rdmatop_common::{
     event::Record,
 };
 
-use super::ib::{PhysState, PortState, QpState, QpType};
+use zerocopy::FromZeros as _;
+
+use super::{
+    ib::{PhysState, PortState, QpState, QpType},
+    value::Shared,
+};
 
 /// A point in time, read by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,10 +201,56 @@ pub struct SlotsSample {
     pub mono_ns: u64,
     /// Slot number and copy, only slots in use.
     pub slots: Vec<(u32, QpSlot)>,
+    /// Slots in use in which nothing has been counted yet: ten thousand copies of nothing are 8 MB.
+    pub idle: Vec<(u32, SlotHead)>,
     /// Slots that have not changed since the sweep before are left out. Otherwise what is left out is free.
     pub partial: bool,
     /// The same sweep goes on in the next sample.
     pub more: bool,
+}
+
+/// Whose a slot is.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotHead {
+    /// As of [`QpSlot`].
+    pub qp: u64,
+    /// As of [`QpSlot`].
+    pub born_ns: u64,
+    /// As of [`QpSlot`].
+    pub qpn: u32,
+    /// As of [`QpSlot`].
+    pub device_index: u32,
+    /// As of [`QpSlot`].
+    pub owner_pid: u32,
+    /// As of [`QpSlot`].
+    pub flags: u32,
+}
+
+impl SlotHead {
+    /// The head of a slot.
+    pub fn of(slot: &QpSlot) -> Self {
+        Self {
+            qp: slot.qp,
+            born_ns: slot.born_ns,
+            qpn: slot.qpn,
+            device_index: slot.device_index,
+            owner_pid: slot.owner_pid,
+            flags: slot.flags,
+        }
+    }
+
+    /// The slot with this head, in which nothing has been counted.
+    pub fn slot(&self) -> QpSlot {
+        QpSlot {
+            qp: self.qp,
+            born_ns: self.born_ns,
+            qpn: self.qpn,
+            device_index: self.device_index,
+            owner_pid: self.owner_pid,
+            flags: self.flags,
+            ..QpSlot::new_zeroed()
+        }
+    }
 }
 
 /// Verb counters, summed over CPUs, cumulative since attach.
@@ -246,9 +297,9 @@ pub struct HealthSample {
     /// eBPF programs: attached and counting, or why not.
     pub ebpf: EbpfState,
     /// Verdicts, one a program.
-    pub probes: Vec<ProbeVerdict>,
+    pub probes: Shared<ProbeVerdict>,
     /// Plain lines: what is missing, why, the remedy.
-    pub notes: Vec<Note>,
+    pub notes: Shared<Note>,
     /// Host facts for the header.
     pub host: HostFacts,
     /// Own CPU use, fraction of one core over the last interval.

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{
     ib::{PhysState, PortState, QpState, QpType, WcStatus, WrOpcode},
     input::{EbpfState, HostFacts, Note, ProbeVerdict},
-    value::{Counter, Source},
+    value::{Counter, Shared, Source},
 };
 
 /// Version of the JSON objects.
@@ -59,9 +59,9 @@ pub struct Health {
     /// Lifecycle records seen since start.
     pub events: u64,
     /// Verdicts.
-    pub probes: Vec<ProbeVerdict>,
+    pub probes: Shared<ProbeVerdict>,
     /// What is missing, why, the remedy.
-    pub notes: Vec<Note>,
+    pub notes: Shared<Note>,
     /// Reads that failed in this interval.
     pub errors: Vec<String>,
     /// Own CPU, fraction of a core.
@@ -285,9 +285,9 @@ pub struct ProcessRow {
     /// Verb calls that failed, probes by libraries not counted.
     pub verb_errors: Option<Counter>,
     /// Libraries of interest.
-    pub libraries: Option<Arc<Vec<String>>>,
+    pub libraries: Option<Shared<String>>,
     /// RDMA-relevant environment.
-    pub environ: Option<Arc<Vec<(String, String)>>>,
+    pub environ: Option<Shared<(String, String)>>,
     /// Tx and Rx bytes/s (or WRs/s).
     #[serde(skip)]
     pub history: Arc<History>,

@@ -24,6 +24,7 @@ use crate::{
     source::{
         netlink::{
             client::Nldev,
+            error::NetlinkError,
             record::{DeviceKey, Owner, Qp},
             sample::{DeviceSample, NetlinkSample},
             sampler::{Sampler, Want, WantQps},
@@ -154,23 +155,37 @@ impl DeviceSource {
     fn again(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) -> Result<(), Changed> {
         let before = now().mono_ns;
         let states = before.saturating_sub(self.states_ns) >= STATES_EVERY;
+        let sampler = self.sampler.as_mut().ok_or(Changed)?;
+        let ask = || sampler.nldev().summaries().map_err(|_| Changed);
+        let counts = (states || wants.qps || wants.objects).then(ask).transpose()?;
         let want = Want {
             ports: states,
-            skip_summary: !(states || wants.qps || wants.objects),
-            ..objects(wants)
+            skip_summary: true,
+            mrs: wants.qps,
+            ..Want::default()
         };
-        let sampler = self.sampler.as_mut().ok_or(Changed)?;
+        self.owners.forget();
         let mut sample = CountersSample::default();
         let mut devices = Vec::new();
+        let mut qps = wants.qps.then(|| QpsSample {
+            mono_ns: before,
+            ..QpsSample::default()
+        });
         for listed in &mut self.listed {
-            if want.ports || !want.skip_summary {
-                let device = sampler.again(listed.device().clone(), want);
+            let device_index = listed.device().index;
+            if let Some(counts) = &counts {
+                let found = counts.items.iter().find(|c| c.device_index == device_index);
+                let count = found.ok_or(Changed)?;
+                let device = sampler.again(listed.device().clone(), want, Some(count.clone()));
                 sample
                     .changed
                     .extend(listed.again(&device).map_err(|()| Changed)?);
                 devices.push(device);
+                if let Some(qps) = &mut qps {
+                    let nldev = sampler.nldev();
+                    dump(nldev, &mut self.owners, listed, count.get("qp"), qps).map_err(|_| Changed)?;
+                }
             }
-            let device_index = listed.device().index;
             for port in listed.known.ports.iter_mut().filter(|_| wants.counters) {
                 sample.ports.push(PortCounters {
                     device_index,
@@ -182,8 +197,6 @@ impl DeviceSource {
         if states {
             self.states_ns = before;
         }
-        self.owners.forget();
-        let qps = wants.qps.then(|| self.qps(before, &devices));
         sample.mr_bytes = self.mr_bytes(&devices);
         sample.mono_ns = now().mono_ns;
         out(Input::Counters(Box::new(sample)));
@@ -216,11 +229,9 @@ impl DeviceSource {
                     if !dump.interrupted {
                         out.complete.push(device.device.index);
                     }
-                    out.qps.reserve(dump.items.len());
-                    for qp in &dump.items {
-                        let reading = self.qp(device.device.index, qp);
-                        out.qps.push(reading);
-                    }
+                    let index = device.device.index;
+                    let readings = dump.items.iter().map(|qp| reading(&mut self.owners, index, qp));
+                    out.qps.extend(readings);
                 }
                 Some(Err(error)) => out.errors.push(error.to_string()),
                 None => {}
@@ -228,28 +239,54 @@ impl DeviceSource {
         }
         out
     }
+}
 
-    fn qp(&mut self, device_index: u32, qp: &Qp) -> QpReading {
-        QpReading {
-            device_index,
-            port: qp.port,
-            qpn: qp.lqpn,
-            qp_type: qp.qp_type.map(|ty| QpType(ty.number())),
-            state: qp.state.map(|state| QpState(state.number())),
-            // 0 until RTR: no peer yet.
-            remote_qpn: qp.rqpn.filter(|qpn| *qpn != 0),
-            sq_psn: qp.sq_psn,
-            rq_psn: qp.rq_psn,
-            pid: qp
-                .owner
-                .as_ref()
-                .and_then(Owner::pid)
-                .map(|tid| self.owners.process(tid)),
-            kern_name: match &qp.owner {
-                Some(Owner::Kernel(name)) => Some(text::sanitize(name.as_bytes())),
-                _ => None,
-            },
-        }
+/// Adds the QPs of a device, of which it has `count`.
+fn dump(
+    nldev: &mut Nldev<Socket>,
+    owners: &mut Owners,
+    listed: &mut Listed,
+    count: Option<u64>,
+    out: &mut QpsSample,
+) -> Result<(), NetlinkError> {
+    let index = listed.device().index;
+    if let Some(special) = listed.only_special(count) {
+        out.complete.push(index);
+        out.qps.extend_from_slice(special);
+        return Ok(());
+    }
+    let start = out.qps.len();
+    let interrupted = nldev.each_qp(index, &mut |qp| match qp {
+        Some(qp) => out.qps.push(reading(owners, index, &qp)),
+        None => out.qps.truncate(start),
+    })?;
+    if !interrupted {
+        out.complete.push(index);
+        listed.dumped(count, out.qps.get(start..).unwrap_or_default());
+    }
+    Ok(())
+}
+
+fn reading(owners: &mut Owners, device_index: u32, qp: &Qp) -> QpReading {
+    QpReading {
+        device_index,
+        port: qp.port,
+        qpn: qp.lqpn,
+        qp_type: qp.qp_type.map(|ty| QpType(ty.number())),
+        state: qp.state.map(|state| QpState(state.number())),
+        // 0 until RTR: no peer yet.
+        remote_qpn: qp.rqpn.filter(|qpn| *qpn != 0),
+        sq_psn: qp.sq_psn,
+        rq_psn: qp.rq_psn,
+        pid: qp
+            .owner
+            .as_ref()
+            .and_then(Owner::pid)
+            .map(|tid| owners.process(tid)),
+        kern_name: match &qp.owner {
+            Some(Owner::Kernel(name)) => Some(text::sanitize(name.as_bytes())),
+            _ => None,
+        },
     }
 }
 

@@ -5,15 +5,19 @@ use std::time::{Duration, Instant};
 use crate::{
     app::source::{Source, Wants},
     model::input::{HealthSample, HostFacts, Input, Note},
-    source::{ebpf::SharedStatus, platform::Platform, proc::self_cost, root::Root},
+    source::{ebpf::SharedStatus, platform::Platform, proc::SelfMeter, root::Root},
 };
 
 /// Reports health once a round.
 pub struct HealthSource {
-    root: Root,
+    meter: SelfMeter,
     status: SharedStatus,
+    /// Version of the status that `sample` tells.
+    version: Option<u64>,
     notes: Vec<Note>,
-    host: HostFacts,
+    /// What the last round told, to be told again.
+    sample: HealthSample,
+    uptime_s: Option<u64>,
     started: Instant,
     before: Option<(Instant, Duration)>,
 }
@@ -24,13 +28,18 @@ impl HealthSource {
         let host = HostFacts {
             hostname: platform.host.hostname.clone(),
             kernel: platform.host.kernel.clone(),
-            uptime_s: platform.host.uptime_s,
+            uptime_s: None,
         };
         Self {
-            root,
+            meter: SelfMeter::new(root),
             status,
+            version: None,
             notes,
-            host,
+            sample: HealthSample {
+                host,
+                ..HealthSample::default()
+            },
+            uptime_s: platform.host.uptime_s,
             started: Instant::now(),
             before: None,
         }
@@ -57,20 +66,18 @@ impl Source for HealthSource {
         if wants.is_light() {
             return;
         }
-        let status = self.status.get();
-        let cost = self_cost(&self.root);
-        let self_cpu = self.cpu(cost.cpu);
-        let mut host = self.host.clone();
-        host.uptime_s = host
+        if let Some(status) = self.status.newer(self.version) {
+            self.version = Some(status.version);
+            self.sample.ebpf = status.state;
+            self.sample.probes = status.probes.into();
+            self.sample.notes = self.notes.iter().cloned().chain(status.notes).collect();
+        }
+        let cost = self.meter.read();
+        self.sample.self_cpu = self.cpu(cost.cpu);
+        self.sample.self_rss = cost.rss;
+        self.sample.host.uptime_s = self
             .uptime_s
             .map(|at_start| at_start + self.started.elapsed().as_secs());
-        out(Input::Health(Box::new(HealthSample {
-            ebpf: status.state,
-            probes: status.probes,
-            notes: self.notes.iter().cloned().chain(status.notes).collect(),
-            host,
-            self_cpu,
-            self_rss: cost.rss,
-        })));
+        out(Input::Health(Box::new(self.sample.clone())));
     }
 }

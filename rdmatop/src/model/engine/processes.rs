@@ -15,7 +15,7 @@ use super::{
     qp::Owner,
     tally::{Flow, Tally},
 };
-use crate::model::{input::ProcessFacts, snapshot::HISTORY};
+use crate::model::{input::ProcessFacts, snapshot::HISTORY, value::Shared};
 
 /// Names of threads kept for one process.
 const ALIASES: usize = 8;
@@ -51,8 +51,8 @@ pub(super) struct Facts {
     pub(super) user: Option<Arc<str>>,
     pub(super) cgroup: Option<Arc<str>>,
     pub(super) workload: Option<Arc<str>>,
-    pub(super) libraries: Option<Arc<Vec<String>>>,
-    pub(super) environ: Option<Arc<Vec<(String, String)>>>,
+    pub(super) libraries: Option<Shared<String>>,
+    pub(super) environ: Option<Shared<(String, String)>>,
 }
 
 /// What became of facts that were folded in.
@@ -243,10 +243,10 @@ impl Processes {
             libraries: facts
                 .libraries
                 .as_ref()
-                .map(|list| Arc::new(list.iter().map(safe).collect())),
+                .map(|list| list.iter().map(safe).collect()),
             environ: facts.environ.as_ref().map(|list| {
                 let safe = |(name, value): &(String, String)| (safe(name), safe(value));
-                Arc::new(list.iter().map(safe).collect())
+                list.iter().map(safe).collect()
             }),
         };
     }

@@ -64,12 +64,10 @@ impl Engine {
         }
         self.traffic.goes_on = sample.more;
         for (number, slot) in &sample.slots {
-            if slot.qp != 0 {
-                self.slot(*number, slot, sample.mono_ns, now);
-                if sample.partial && slot.flags & slot_flag::DESTROYED != 0 {
-                    self.left_slot(*number);
-                }
-            }
+            self.told(*number, slot, sample, now);
+        }
+        for (number, head) in &sample.idle {
+            self.told(*number, &head.slot(), sample, now);
         }
         if sample.more {
             return;
@@ -78,6 +76,16 @@ impl Engine {
             self.left_slots();
         }
         self.close_round(sample.mono_ns);
+    }
+
+    fn told(&mut self, number: u32, slot: &QpSlot, sample: &SlotsSample, now: Now) {
+        if slot.qp == 0 {
+            return;
+        }
+        self.slot(number, slot, sample.mono_ns, now);
+        if sample.partial && slot.flags & slot_flag::DESTROYED != 0 {
+            self.left_slot(number);
+        }
     }
 
     fn slot(&mut self, number: u32, slot: &QpSlot, sweep_ns: u64, now: Now) {

@@ -27,6 +27,12 @@ impl SharedStatus {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// A copy of the present status, unless it is still the one of `version`.
+    pub fn newer(&self, version: Option<u64>) -> Option<EbpfStatus> {
+        let status = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (Some(status.version) != version).then(|| status.clone())
+    }
+
     /// Changes it.
     pub fn update(&self, change: impl FnOnce(&mut EbpfStatus)) {
         let mut status = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,11 +6,11 @@ use std::{
 };
 
 use rdmatop_common::{
-    counters::{VerbEntry, VerbErrorEntry, VerbKey, VerbStats, loss},
+    counters::{QpSlot, VerbEntry, VerbErrorEntry, VerbKey, VerbStats, loss},
     names::map,
     verb,
 };
-use zerocopy::FromZeros as _;
+use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use super::{
     mapped::{Mapped, MappedError},
@@ -19,10 +19,13 @@ use super::{
     slots::SlotMap,
     verb_table::Table,
 };
-use crate::model::input::{SlotsSample, VerbsSample};
+use crate::model::input::{SlotHead, SlotsSample, VerbsSample};
 
 /// Slots handed over at a time: ten thousand that all changed are 8 MB.
 const SLOTS_A_SAMPLE: usize = 64;
+
+/// Where the counts begin in a slot.
+const COUNTS: usize = std::mem::offset_of!(QpSlot, doorbells);
 
 /// The maps of one session.
 struct Maps {
@@ -179,9 +182,14 @@ impl MapSweep {
         };
         maps.slots_told = true;
         slots.sweep(|number, slot| {
+            if slot.as_bytes().iter().skip(COUNTS).all(|byte| *byte == 0) {
+                sample.idle.push((number, SlotHead::of(&slot)));
+                return;
+            }
             if sample.slots.len() == SLOTS_A_SAMPLE {
                 let rest = SlotsSample {
                     slots: Vec::with_capacity(SLOTS_A_SAMPLE),
+                    idle: std::mem::take(&mut sample.idle),
                     ..sample
                 };
                 let mut full = std::mem::replace(&mut sample, rest);

@@ -120,7 +120,7 @@ impl<T: Transport> Sampler<T> {
         self.listed.retain(|key, _| keys.contains(key));
         let samples = devices.items.into_iter().zip(keys);
         let samples = samples
-            .map(|(device, key)| self.device(device, &key, want))
+            .map(|(device, key)| self.device(device, &key, want, None))
             .collect();
         NetlinkSample {
             sys,
@@ -129,13 +129,19 @@ impl<T: Transport> Sampler<T> {
         }
     }
 
-    /// Reads one device that was listed before.
-    pub fn again(&mut self, device: Device, want: Want) -> DeviceSample {
+    /// Reads one device that was listed before, of which the resource counts may be known already.
+    pub fn again(&mut self, device: Device, want: Want, counts: Option<Summary>) -> DeviceSample {
         let key = device.key();
-        self.device(device, &key, want)
+        self.device(device, &key, want, counts)
     }
 
-    fn device(&mut self, device: Device, key: &DeviceKey, want: Want) -> DeviceSample {
+    fn device(
+        &mut self,
+        device: Device,
+        key: &DeviceKey,
+        want: Want,
+        counts: Option<Summary>,
+    ) -> DeviceSample {
         let index = device.index;
         let mut sample = DeviceSample::new(device);
         let name = sample.device.name.clone();
@@ -169,10 +175,11 @@ impl<T: Transport> Sampler<T> {
             });
         }
 
-        let summary = (!want.skip_summary).then(|| {
+        let ask = || {
             let summary = self.nldev.summary(index);
             summary.map_err(|error| named("resource counts", &error))
-        });
+        };
+        let summary = counts.map(Ok).or_else(|| (!want.skip_summary).then(ask));
         let count = |what: &str| {
             let summary: &Summary = summary.as_ref()?.as_ref().ok()?;
             summary.get(what)

@@ -94,6 +94,7 @@ pub enum WireError {
 /// Result of reading bytes.
 pub type WireResult<T> = Result<T, WireError>;
 
+#[inline]
 fn take<const N: usize>(bytes: &[u8], at: usize, what: &'static str) -> WireResult<[u8; N]> {
     let have = bytes.len().saturating_sub(at);
     bytes
@@ -181,6 +182,7 @@ pub struct Attr<'a> {
 }
 
 impl<'a> Attr<'a> {
+    #[inline]
     fn exactly<const N: usize>(&self) -> WireResult<[u8; N]> {
         self.payload.try_into().map_err(|_| WireError::AttrSize {
             number: self.number,
@@ -190,16 +192,19 @@ impl<'a> Attr<'a> {
     }
 
     /// An `NLA_U8`.
+    #[inline]
     pub fn u8(&self) -> WireResult<u8> {
         self.exactly::<1>().map(|[byte]| byte)
     }
 
     /// An `NLA_U32`.
+    #[inline]
     pub fn u32(&self) -> WireResult<u32> {
         self.exactly().map(u32::from_ne_bytes)
     }
 
     /// An `NLA_U64`.
+    #[inline]
     pub fn u64(&self) -> WireResult<u64> {
         self.exactly().map(u64::from_ne_bytes)
     }
@@ -240,10 +245,12 @@ impl<'a> Attrs<'a> {
         Self { rest: bytes }
     }
 
+    #[inline]
     fn read(&mut self) -> WireResult<Attr<'a>> {
-        let what = "attribute header";
-        let length = usize::from(u16::from_ne_bytes(take(self.rest, 0, what)?));
-        let kind = u16::from_ne_bytes(take(self.rest, 2, what)?);
+        let header: [u8; ATTR_HEADER] = take(self.rest, 0, "attribute header")?;
+        let [l0, l1, k0, k1] = header;
+        let length = usize::from(u16::from_ne_bytes([l0, l1]));
+        let kind = u16::from_ne_bytes([k0, k1]);
         let payload = self.rest.get(ATTR_HEADER..length).ok_or(WireError::Length {
             what: "attribute",
             claimed: length,
@@ -261,6 +268,7 @@ impl<'a> Attrs<'a> {
 impl<'a> Iterator for Attrs<'a> {
     type Item = WireResult<Attr<'a>>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
             return None;

@@ -24,7 +24,7 @@ pub(crate) use detail::namespace;
 pub use detail::{Namespaces, ProcDetail, RdmaFd, read_detail};
 pub use limits::{Limit, Memlock};
 pub use maps::MappedLibrary;
-pub use own::{SelfCost, clock_ticks, self_cost};
+pub use own::{SelfCost, SelfMeter, clock_ticks};
 pub use stat::Stat;
 pub use status::{Memory, Status};
 pub use users::Users;

@@ -1,35 +1,70 @@
 //! What rdmatop itself costs.
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::basic::read_stat;
-use super::status::Status;
-use crate::source::root::Root;
+use crate::source::root::{Root, parse_u64};
 
 /// Own CPU time and memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SelfCost {
-    /// User and system time of all threads since the start, in steps of a clock tick (10 ms).
+    /// User and system time of all threads since the start.
     pub cpu: Option<Duration>,
     /// Resident memory in bytes.
     pub rss: Option<u64>,
 }
 
-/// Reads `/proc/self`.
-pub fn self_cost(root: &Root) -> SelfCost {
-    const STATUS_LIMIT: usize = 16 << 10;
-    let dir = root.proc("self");
-    let ticks = read_stat(root, &dir).map(|stat| stat.cpu());
-    let status = root
-        .bytes(&dir.join("status"), STATUS_LIMIT)
-        .map(|raw| Status::parse(&raw));
-    SelfCost {
-        cpu: ticks
-            .zip(clock_ticks(root))
-            .and_then(|(ticks, per_second)| ticks_to_duration(ticks, per_second)),
-        rss: status.and_then(|status| status.memory.rss),
+/// Reads what we cost, and costs little itself: a clock and a file that stays open.
+#[derive(Debug)]
+pub struct SelfMeter {
+    root: Root,
+    statm: Option<File>,
+}
+
+impl SelfMeter {
+    /// Reads under `root`.
+    pub fn new(root: Root) -> Self {
+        let statm = root.open(&root.proc("self/statm"));
+        Self { root, statm }
     }
+
+    /// The cost now.
+    pub fn read(&self) -> SelfCost {
+        SelfCost {
+            cpu: if self.root.is_live() {
+                cpu_clock()
+            } else {
+                cpu_ticks(&self.root)
+            },
+            rss: self.statm.as_ref().and_then(resident),
+        }
+    }
+}
+
+/// `CLOCK_PROCESS_CPUTIME_ID`: all threads, also those that have ended, to the nanosecond.
+fn cpu_clock() -> Option<Duration> {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Some(Duration::new(
+        time.tv_sec.try_into().ok()?,
+        time.tv_nsec.try_into().ok()?,
+    ))
+}
+
+/// From `stat`, in steps of a clock tick (10 ms).
+fn cpu_ticks(root: &Root) -> Option<Duration> {
+    let ticks = read_stat(root, &root.proc("self"))?.cpu();
+    ticks_to_duration(ticks, clock_ticks(root)?)
+}
+
+/// Second field of `statm` (proc_pid_statm(5)), in pages.
+fn resident(file: &File) -> Option<u64> {
+    let mut line = [0; 128];
+    let got = file.read_at(&mut line, 0).ok()?;
+    let pages = parse_u64(line.get(..got)?.split(u8::is_ascii_whitespace).nth(1)?)?;
+    pages.checked_mul(rustix::param::page_size().try_into().ok()?)
 }
 
 /// Clock ticks per second, the unit of the times in [`super::Stat`]: `AT_CLKTCK` in the auxiliary vector
@@ -71,13 +106,13 @@ mod tests {
     fn cpu_time_and_memory_are_read() {
         let fake = Fake::new();
         fake.proc("self/stat", line(5, b"rdmatop", 1))
-            .proc("self/status", "VmRSS:\t 2048 kB\n");
+            .proc("self/statm", "5000 512 100 1 0 200 0\n");
         fake.proc("self/auxv", auxv(&[(6, 4096), (17, 100), (0, 0)]));
         let want = SelfCost {
             cpu: Some(Duration::from_millis(420)),
-            rss: Some(2 << 20),
+            rss: Some(512 * rustix::param::page_size() as u64),
         };
-        assert_eq!(self_cost(&fake.root()), want);
+        assert_eq!(SelfMeter::new(fake.root()).read(), want);
     }
 
     #[test]
@@ -85,13 +120,16 @@ mod tests {
         let fake = Fake::new();
         fake.proc("self/stat", line(5, b"rdmatop", 1))
             .proc("self/auxv", auxv(&[(6, 4096), (17, 0)]));
-        assert_eq!(self_cost(&fake.root()), SelfCost::default());
+        assert_eq!(SelfMeter::new(fake.root()).read(), SelfCost::default());
     }
 
     #[test]
     fn the_running_test_knows_its_cost() {
-        let cost = self_cost(&Root::default());
-        assert!(cost.rss.is_some_and(|rss| rss > 100_000), "{cost:?}");
+        let meter = SelfMeter::new(Root::default());
+        let first = meter.read();
+        assert!(first.rss.is_some_and(|rss| rss > 100_000), "{first:?}");
+        while meter.read().cpu == first.cpu {}
+        assert!(meter.read().cpu > first.cpu);
     }
 
     proptest! {

@@ -6,7 +6,7 @@ use super::counters::PortCounters;
 use crate::{
     model::{
         ib::{PhysState, PortState},
-        input::{DeviceReading, PortReading},
+        input::{DeviceReading, PortReading, QpReading},
     },
     source::{
         netlink::{
@@ -39,6 +39,8 @@ pub(super) struct Listed {
     /// Without lists of objects and without counters.
     sample: DeviceSample,
     errors: usize,
+    /// Its QPs, when they were only those that the kernel makes for every port.
+    special: Option<Vec<QpReading>>,
     /// What is kept of it.
     pub(super) known: Known,
 }
@@ -56,6 +58,7 @@ impl Listed {
             key,
             errors: kept.errors().count(),
             sample: kept,
+            special: None,
             known,
         }
     }
@@ -63,6 +66,20 @@ impl Listed {
     /// The device.
     pub(super) fn device(&self) -> &Device {
         &self.sample.device
+    }
+
+    /// The QPs of a device without a consumer, which last as long as the device: as many as there were are the same
+    /// ones, and need no dump.
+    pub(super) fn only_special(&self, count: Option<u64>) -> Option<&[QpReading]> {
+        let special = self.special.as_deref()?;
+        (u64::try_from(special.len()).ok() == count).then_some(special)
+    }
+
+    /// A whole dump of a device that had `count` QPs just before.
+    pub(super) fn dumped(&mut self, count: Option<u64>, qps: &[QpReading]) {
+        // QP 0 and QP 1, whatever their type.
+        let special = qps.iter().all(|qp| qp.qpn <= 1) && u64::try_from(qps.len()).ok() == count;
+        self.special = special.then(|| qps.to_vec());
     }
 
     /// Takes over ports and resources of a later reading; returns what the device is now, if that changed. Fails

@@ -21,6 +21,7 @@ use crate::model::{
     snapshot::{ProcessRow, QpRow, Snapshot},
 };
 
+mod changes;
 mod dumps;
 mod events;
 mod lifecycle;

@@ -61,7 +61,7 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
     }
     if let Some(environ) = p.environ.as_ref().filter(|e| !e.is_empty()) {
         out.push(heading("Environment"));
-        for (name, value) in environ.iter() {
+        for (name, value) in environ {
             out.extend(long(&format!("{name}="), value, width));
         }
     }

@@ -29,8 +29,8 @@ pub(crate) fn empty() -> Snapshot {
             lost_events: 0,
             losses: Vec::new(),
             events: 0,
-            probes: Vec::new(),
-            notes: Vec::new(),
+            probes: Vec::new().into(),
+            notes: Vec::new().into(),
             errors: Vec::new(),
             self_cpu: None,
             self_rss: None,
@@ -222,7 +222,7 @@ pub(crate) fn busy() -> Snapshot {
             Verdict::NotApplicable,
             Some("rdma_rxe is not loaded"),
         ),
-    ];
+    ].into();
     (s.health.self_cpu, s.health.self_rss) = (Some(0.004), Some(12 << 20));
     s
 }
@@ -257,7 +257,7 @@ pub(crate) fn degraded() -> Snapshot {
             "reading them fails with EINVAL",
             "Update the firmware; the other devices are not affected",
         ),
-    ];
+    ].into();
     let verdicts = [
         (Verdict::Unsupported, "CAP_BPF is missing"),
         (Verdict::Broken, "attach: EBUSY"),
@@ -294,7 +294,7 @@ pub(crate) fn hostile() -> Snapshot {
         what: "警告".repeat(40),
         why: "x".repeat(300),
         remedy: "y".repeat(300),
-    }];
+    }].into();
     s
 }
 
