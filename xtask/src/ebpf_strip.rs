@@ -112,7 +112,10 @@ mod tests {
         assert_eq!(find("kprobe"), Some((1, b"code".to_vec())));
         assert_eq!(find(".BTF"), Some((4, b"types".to_vec())));
         assert_eq!(find(".debug_info").map(|(_, data)| data.len()), Some(0));
-        assert_eq!(file.symbols().filter(object::ObjectSymbol::is_definition).count(), 0);
+        assert_eq!(
+            file.symbols().filter(object::ObjectSymbol::is_definition).count(),
+            0
+        );
     }
 
     #[test]
