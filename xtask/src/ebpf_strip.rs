@@ -44,7 +44,7 @@ pub(crate) fn without_debug(elf: &[u8]) -> Result<Vec<u8>, object::Error> {
 
 #[cfg(test)]
 mod tests {
-    use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
+    use object::{Object as _, ObjectSection as _};
 
     use super::*;
 
@@ -112,7 +112,10 @@ mod tests {
         assert_eq!(find("kprobe"), Some((1, b"code".to_vec())));
         assert_eq!(find(".BTF"), Some((4, b"types".to_vec())));
         assert_eq!(find(".debug_info").map(|(_, data)| data.len()), Some(0));
-        assert_eq!(file.symbols().filter(|symbol| symbol.is_definition()).count(), 0);
+        assert_eq!(
+            file.symbols().filter(object::ObjectSymbol::is_definition).count(),
+            0
+        );
     }
 
     #[test]
