@@ -1,9 +1,13 @@
 //! Sending a record, or counting that it could not be sent.
 
+use core::{mem::MaybeUninit, ptr::write_volatile};
+
 use rdmatop_common::{
     counters::loss,
     event::{ObjectRecord, Prefix, QpRecord},
 };
+
+use zerocopy::{FromZeros, IntoBytes};
 
 use crate::{
     maps::{EVENTS, LOSSES},
@@ -26,13 +30,52 @@ pub(crate) fn lost_many(cause: u32, n: u64) {
     }
 }
 
-/// Sends a record. The wake-up is the kernel's adaptive one: the reader is woken only when it had caught up,
-/// and it naps after each drain, so a storm costs few wake-ups and an idle machine none.
+/// Zeroes a place word by word. Without this LLVM calls a memset that goes byte by byte: five instructions each.
+///
+/// # Safety
+/// The place must be writable and aligned to 8 bytes; all zeroes must be a value of `T`, whose size must be a
+/// multiple of 8.
 #[inline(always)]
-pub(crate) fn send<T: Copy + 'static>(record: &T) {
+unsafe fn clear<T>(place: *mut T) {
+    for word in 0..size_of::<T>() / 8 {
+        // SAFETY: inside the place.
+        unsafe { write_volatile(place.cast::<u64>().add(word), 0) };
+    }
+}
+
+/// A zeroed value on the stack. As [`clear`].
+#[inline(always)]
+pub(crate) fn zeroed<T: FromZeros + IntoBytes>(place: &mut MaybeUninit<T>) -> &mut T {
+    const { assert!(align_of::<T>() == 8 && size_of::<T>().is_multiple_of(8)) };
+    // SAFETY: the place is ours; FromZeros says that zeroes are a value, and they are written before it is used.
+    unsafe {
+        clear(place.as_mut_ptr());
+        place.assume_init_mut()
+    }
+}
+
+/// Copies a place word by word, for the same reason.
+///
+/// # Safety
+/// Both must be valid, aligned to 8 bytes and not overlap; the size of `T` must be a multiple of 8.
+#[inline(always)]
+pub(crate) unsafe fn copy<T>(from: *const T, to: *mut T) {
+    for word in 0..size_of::<T>() / 8 {
+        // SAFETY: inside both.
+        unsafe {
+            let value = from.cast::<u64>().add(word).read();
+            write_volatile(to.cast::<u64>().add(word), value);
+        }
+    }
+}
+
+/// Makes a record in the ring buffer itself and sends it. The wake-up is the kernel's adaptive one: the reader is woken
+/// only when it had caught up, and it naps after each drain, so a storm costs few wake-ups and an idle machine none.
+#[inline(always)]
+pub(crate) fn send<T: FromZeros + IntoBytes + 'static>(fill: impl FnOnce(&mut T)) {
     match EVENTS.reserve::<T>(0) {
         Some(mut entry) => {
-            entry.write(*record);
+            fill(zeroed(&mut entry));
             entry.submit(0);
         }
         None => lost(loss::RING),
@@ -64,7 +107,7 @@ pub(crate) unsafe fn finish<T: Prefixed>(call: *const T, rc: i32) {
     // SAFETY: the caller's promise; the room is a T's, which begins with a prefix.
     unsafe {
         let record = entry.as_mut_ptr();
-        record.copy_from_nonoverlapping(call, 1);
+        copy(call, record);
         let prefix = record.cast::<Prefix>();
         (*prefix).duration_ns = now - (*prefix).ts_ns;
         (*prefix).ts_ns = now;

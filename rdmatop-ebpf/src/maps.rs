@@ -209,7 +209,8 @@ pub(crate) struct QpnKey {
 pub(crate) struct CmOwner {
     pub(crate) pid: u32,
     pub(crate) flags: u32,
-    pub(crate) device_index: u32,
+    /// A word, so that the names are aligned and copied by words.
+    pub(crate) device_index: u64,
     pub(crate) comm: [u8; COMM_LEN],
     pub(crate) device: [u8; DEVICE_NAME_LEN],
 }

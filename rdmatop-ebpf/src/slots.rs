@@ -1,16 +1,18 @@
 //! Which QP is counted where: a slot is given at create, or at the first sign of a QP that was there before.
 
-use core::ptr::{read_volatile, write_volatile};
+use core::{
+    mem::MaybeUninit,
+    ptr::{read_volatile, write_volatile},
+};
 
 use rdmatop_common::{
     counters::{QpSlot, loss, slot_flag},
     event::{UNKNOWN_U8, UNKNOWN_U32},
 };
-use zerocopy::FromZeros as _;
 
 use crate::{
     body::rxe,
-    emit::lost,
+    emit::{lost, zeroed},
     maps::{
         FREE_SLOTS, HINT_BITS, QP_HINTS, QP_INDEX, QP_PATHS, QP_SLOTS, QPN_INDEX, QUEUE_QP, QpKnown, QpPath,
         QpnKey, USED_SLOTS, enabled,
@@ -20,7 +22,7 @@ use crate::{
         get, member,
     },
     pool,
-    task::{now, owner},
+    task::{now, owner_of},
 };
 
 /// `RDMA_DRIVER_RXE`, include/uapi/rdma/ib_user_ioctl_verbs.h.
@@ -140,18 +142,15 @@ fn take() -> Option<u32> {
 
 /// What is to be known of a QP, read from it.
 #[inline(always)]
-pub(crate) fn identify(qp: u64, res: u64) -> QpKnown {
-    let mut known = QpKnown::new_zeroed();
+pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: u64) {
     known.slot = UNKNOWN_U32;
     known.state = UNKNOWN_U32;
     known.device = get(qp, &OFF_QP_DEVICE).unwrap_or(0);
     known.qpn = get(qp, &OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
     known.qp_type = get(qp, &OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
-    let owner = owner(res);
-    known.owner_pid = owner.pid;
-    known.owner_flags = u32::from(owner.flags);
-    known.owner_comm = owner.comm;
-    known
+    let (pid, flags) = owner_of(res, &mut known.owner_comm);
+    known.owner_pid = pid;
+    known.owner_flags = u32::from(flags);
 }
 
 /// Whether a QP's provider has a data path that we count, and anybody wants its counts.
@@ -164,7 +163,9 @@ fn is_counted(device: u64) -> bool {
 /// Remembers a QP, and gives it a slot when its provider's data path is one that we count. Returns its slot.
 #[inline(never)]
 pub(crate) fn adopt(qp: u64, flags: u64, state: u64) -> u64 {
-    let mut entry = identify(qp, member(qp, &OFF_QP_RES).unwrap_or(0));
+    let mut entry = MaybeUninit::uninit();
+    let entry = zeroed::<QpKnown>(&mut entry);
+    identify(entry, qp, member(qp, &OFF_QP_RES).unwrap_or(0));
     entry.state = state as u32;
     if is_counted(entry.device) {
         let number = take();
@@ -181,13 +182,13 @@ pub(crate) fn adopt(qp: u64, flags: u64, state: u64) -> u64 {
             None => lost(loss::SLOT),
         }
     }
-    let mine = QP_INDEX.insert(&qp, &entry, NOEXIST).is_ok();
+    let mine = QP_INDEX.insert(&qp, &*entry, NOEXIST).is_ok();
     if WANT_COUNTERS.load() == 0 {
         return u64::from(UNKNOWN_U32);
     }
     if mine {
         if let Some((path, slot)) = at(entry.slot) {
-            open(path, slot, qp, &entry);
+            open(path, slot, qp, entry);
         }
         return u64::from(entry.slot);
     }

@@ -42,59 +42,44 @@ pub(crate) fn is_kthread() -> bool {
     get::<u32>(task, &OFF_TASK_FLAGS).is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
-/// Who made an object.
-pub(crate) struct Owner {
-    pub(crate) pid: u32,
-    /// Bits of `event::flag`.
-    pub(crate) flags: u16,
-    pub(crate) comm: [u8; COMM_LEN],
-}
-
-impl Owner {
-    /// Writes it into a record.
-    #[inline(always)]
-    pub(crate) fn put(&self, prefix: &mut Prefix) {
-        prefix.owner_pid = self.pid;
-        prefix.flags |= self.flags;
-        prefix.owner_comm = self.comm;
-    }
-}
-
-/// The owner that a `struct rdma_restrack_entry` names: the task that made the object, or the kernel consumer's name;
-/// 0 is none. Never the current task: a held verbs file lets others destroy what they did not create.
+/// The owner that a `struct rdma_restrack_entry` names, as pid and bits of `event::flag`: the task that made the object,
+/// or the kernel consumer; 0 is none. Never the current task: a held verbs file lets others destroy what they did not
+/// create. The name goes to `comm`, which is zeroed.
 #[inline(always)]
-pub(crate) fn owner(res: u64) -> Owner {
-    let mut owner = Owner {
-        pid: 0,
-        flags: 0,
-        comm: [0; COMM_LEN],
-    };
+pub(crate) fn owner_of(res: u64, comm: &mut [u8; COMM_LEN]) -> (u32, u16) {
     if res == 0 {
-        return owner;
+        return (0, 0);
     }
     if let Some(task) = get::<u64>(res, &OFF_RES_TASK)
         && task != 0
     {
-        if let Some(tgid) = get::<u32>(task, &OFF_TASK_TGID) {
-            owner.pid = tgid;
-            owner.flags = flag::OWNER_TASK;
-        }
         // The process's name, not that of whichever of its threads made the call.
         let leader = get::<u64>(task, &OFF_TASK_LEADER).unwrap_or(task);
-        if let Some(comm) = member(leader, &OFF_TASK_COMM) {
-            read_into(&mut owner.comm, comm);
+        if let Some(name) = member(leader, &OFF_TASK_COMM) {
+            read_into(comm, name);
         }
-        return owner;
+        return match get::<u32>(task, &OFF_TASK_TGID) {
+            Some(tgid) => (tgid, flag::OWNER_TASK),
+            None => (0, 0),
+        };
     }
     if let Some(name) = get::<u64>(res, &OFF_RES_KERN_NAME)
         && name != 0
     {
         // A shorter string than COMM_LEN may end at a page's end: then the rest of the read fails and with it
         // the name, but never the flag.
-        owner.flags = flag::OWNER_KERNEL;
-        read_into(&mut owner.comm, name);
+        read_into(comm, name);
+        return (0, flag::OWNER_KERNEL);
     }
-    owner
+    (0, 0)
+}
+
+/// Fills in the owner.
+#[inline(always)]
+pub(crate) fn owner(prefix: &mut Prefix, res: u64) {
+    let (pid, flags) = owner_of(res, &mut prefix.owner_comm);
+    prefix.owner_pid = pid;
+    prefix.flags |= flags;
 }
 
 /// Fills in name and index of a `struct ib_device`; 0 is none.

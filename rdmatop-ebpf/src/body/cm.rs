@@ -4,18 +4,18 @@
 //! restrack entry inside `rdma_id_private` (where the module has BTF), and from calls that run in the owner's
 //! own context; both fill `CM_OWNERS` by the id's number.
 
+use core::mem::MaybeUninit;
+
+use crate::{
+    emit::{copy, send, zeroed},
+    maps::{CM_OWNERS, CmOwner},
+    offsets::{OFF_IDPRIV_DEVICE, OFF_IDPRIV_RES, OFF_RES_ID, get, member, read, read_into},
+    task::{device, owner, stamp},
+};
 use aya_ebpf::{EbpfContext as _, programs::TracePointContext};
 use rdmatop_common::{
     event::{CmRecord, Prefix, UNKNOWN_U32, flag, kind},
     offsets::UNKNOWN,
-};
-use zerocopy::FromZeros as _;
-
-use crate::{
-    emit::send,
-    maps::{CM_OWNERS, CmOwner},
-    offsets::{OFF_IDPRIV_DEVICE, OFF_IDPRIV_RES, OFF_RES_ID, get, member, read},
-    task::{device, owner, stamp},
 };
 
 /// Offsets of one tracepoint's fields; `UNKNOWN` where it has no such field.
@@ -33,12 +33,13 @@ pub(crate) struct Fields {
 pub(crate) fn handler_entered(id_priv: u64) -> Option<()> {
     let res = member(id_priv, &OFF_IDPRIV_RES)?;
     let cm_id: u32 = get(res, &OFF_RES_ID)?;
-    let mut prefix = Prefix::new_zeroed();
-    owner(res).put(&mut prefix);
-    device(&mut prefix, get(id_priv, &OFF_IDPRIV_DEVICE).unwrap_or(0));
+    let mut prefix = MaybeUninit::uninit();
+    let prefix = zeroed::<Prefix>(&mut prefix);
+    owner(prefix, res);
+    device(prefix, get(id_priv, &OFF_IDPRIV_DEVICE).unwrap_or(0));
     // A listener on any address has no id and no owner yet: nothing to remember.
     if cm_id != 0 {
-        remember(cm_id, &prefix);
+        remember(cm_id, prefix);
     }
     Some(())
 }
@@ -48,7 +49,7 @@ fn remember(cm_id: u32, prefix: &Prefix) {
     let owner = CmOwner {
         pid: prefix.owner_pid,
         flags: u32::from(prefix.flags & (flag::OWNER_TASK | flag::OWNER_KERNEL | flag::DEVICE)),
-        device_index: prefix.device_index,
+        device_index: u64::from(prefix.device_index),
         comm: prefix.owner_comm,
         device: prefix.device,
     };
@@ -69,26 +70,33 @@ fn field<T>(ctx: &TracePointContext, offset: u32) -> Option<T> {
 #[inline(always)]
 pub(crate) fn traced(ctx: &TracePointContext, what: u32, fields: &Fields) -> Option<()> {
     let cm_id: u32 = field(ctx, fields.cm_id)?;
-    let mut record = CmRecord::new_zeroed();
+    send(|record: &mut CmRecord| fill(record, ctx, what, cm_id, fields));
+    Some(())
+}
+
+#[inline(always)]
+fn fill(record: &mut CmRecord, ctx: &TracePointContext, what: u32, cm_id: u32, fields: &Fields) {
     stamp(&mut record.prefix, kind::CM, 0);
     record.what = what;
     record.cm_id = cm_id;
     record.event = field(ctx, fields.event).unwrap_or(UNKNOWN_U32);
     record.status = field(ctx, fields.status).unwrap_or(0);
     record.qpn = field(ctx, fields.qpn).unwrap_or(UNKNOWN_U32);
-    if let Some(address) = field(ctx, fields.src) {
-        record.src = address;
-    }
-    if let Some(address) = field(ctx, fields.dst) {
-        record.dst = address;
+    for (place, offset) in [(&mut record.src, fields.src), (&mut record.dst, fields.dst)] {
+        if offset != UNKNOWN {
+            read_into(place, ctx.as_ptr() as u64 + u64::from(offset));
+        }
     }
     if let Some(known) = CM_OWNERS.get_ptr(&cm_id) {
         // SAFETY: the map checked the pointer; the value is plain integers.
         let known = unsafe { &*known };
         record.prefix.owner_pid = known.pid;
-        record.prefix.owner_comm = known.comm;
-        record.prefix.device = known.device;
-        record.prefix.device_index = known.device_index;
+        // SAFETY: the names are multiples of 8 long and at one in both structs.
+        unsafe {
+            copy(&raw const known.comm, &raw mut record.prefix.owner_comm);
+            copy(&raw const known.device, &raw mut record.prefix.device);
+        }
+        record.prefix.device_index = known.device_index as u32;
         record.prefix.flags |= known.flags as u16;
     } else if record.prefix.flags & flag::KTHREAD == 0 {
         // The owner's own call: rdma_connect, rdma_accept and rdma_disconnect run in it.
@@ -97,6 +105,4 @@ pub(crate) fn traced(ctx: &TracePointContext, what: u32, fields: &Fields) -> Opt
         record.prefix.flags |= flag::OWNER_TASK;
         remember(cm_id, &record.prefix);
     }
-    send(&record);
-    Some(())
 }

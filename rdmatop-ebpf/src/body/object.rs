@@ -1,21 +1,21 @@
 //! Memory regions and completion queues.
 
-use aya_ebpf::Global;
-use rdmatop_common::{
-    counters::loss,
-    event::{ObjectRecord, UNKNOWN_U32, kind},
-};
-use zerocopy::FromZeros as _;
+use core::mem::MaybeUninit;
 
 use super::{enter, hook, not_entered};
 use crate::{
-    emit::{finish, send},
+    emit::{finish, send, zeroed},
     maps::OBJECT_CALLS,
     offsets::{
         OFF_CQ_CQE, OFF_CQ_DEVICE, OFF_CQ_RES, OFF_MR_DEVICE, OFF_MR_LENGTH, OFF_MR_RES, OFF_RES_ID, get,
         member,
     },
     task::{call_key, device, owner, stamp},
+};
+use aya_ebpf::Global;
+use rdmatop_common::{
+    counters::loss,
+    event::{ObjectRecord, UNKNOWN_U32, kind},
 };
 
 /// Where the members of the two kinds are.
@@ -39,12 +39,11 @@ fn layout(kind: u16) -> Layout {
 }
 
 #[inline(always)]
-fn describe(kind: u16, object: u64, res: u64) -> ObjectRecord {
-    let mut record = ObjectRecord::new_zeroed();
+fn describe(record: &mut ObjectRecord, kind: u16, object: u64, res: u64) {
     stamp(&mut record.prefix, kind, object);
     let layout = layout(kind);
     device(&mut record.prefix, get(object, layout.device).unwrap_or(0));
-    owner(res).put(&mut record.prefix);
+    owner(&mut record.prefix, res);
     record.res_id = UNKNOWN_U32;
     record.size = match kind {
         kind::MR_REG | kind::MR_DEREG => get::<u64>(object, &OFF_MR_LENGTH),
@@ -52,21 +51,22 @@ fn describe(kind: u16, object: u64, res: u64) -> ObjectRecord {
         _ => get::<u32>(object, &OFF_CQ_CQE).map(u64::from),
     }
     .unwrap_or(u64::MAX);
-    record
 }
 
 #[inline(always)]
 pub(crate) fn created(kind: u16, object: u64, res: u64) {
-    send(&describe(kind, object, res));
+    send(|record| describe(record, kind, object, res));
 }
 
 /// Entry of a destroy: the object is freed on success, so it is read now and reported at return.
 #[inline(always)]
 pub(crate) fn destroying(kind: u16, object: u64, hook: u32) {
     let res = member(object, layout(kind).res).unwrap_or(0);
-    let mut record = describe(kind, object, res);
+    let mut record = MaybeUninit::uninit();
+    let record = zeroed::<ObjectRecord>(&mut record);
+    describe(record, kind, object, res);
     record.res_id = get(res, &OFF_RES_ID).unwrap_or(UNKNOWN_U32);
-    enter(&OBJECT_CALLS, hook, &record);
+    enter(&OBJECT_CALLS, hook, record);
 }
 
 #[inline(always)]
@@ -87,7 +87,7 @@ pub(crate) fn destroyed(hook: u32, rc: i32) -> Option<()> {
 #[inline(always)]
 pub(crate) fn freed(kind: u16, object: u64) {
     let res = member(object, layout(kind).res).unwrap_or(0);
-    send(&describe(kind, object, res));
+    send(|record| describe(record, kind, object, res));
 }
 
 /// The hook number of a kind's destroy.

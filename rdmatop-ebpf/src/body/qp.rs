@@ -1,16 +1,11 @@
 //! Queue pairs: create, modify, destroy, asynchronous events.
 
-use aya_ebpf::Global;
-use rdmatop_common::{
-    counters::loss,
-    event::{QpRecord, UNKNOWN_U8, UNKNOWN_U32, kind},
-};
-use zerocopy::FromZeros as _;
+use core::mem::MaybeUninit;
 
 use super::{enter, hook, not_entered};
 use crate::{
-    emit::{finish, send},
-    maps::{QP_CALLS, QP_INDEX},
+    emit::{copy, finish, send, zeroed},
+    maps::{QP_CALLS, QP_INDEX, QpKnown},
     offsets::{
         OFF_ATTR_DEST_QPN, OFF_ATTR_PATH_MTU, OFF_ATTR_PORT, OFF_ATTR_RETRY_CNT, OFF_ATTR_RNR_RETRY,
         OFF_ATTR_RQ_PSN, OFF_ATTR_SGID_INDEX, OFF_ATTR_SQ_PSN, OFF_ATTR_STATE, OFF_ATTR_TIMEOUT,
@@ -18,6 +13,11 @@ use crate::{
     },
     slots::{self, identify},
     task::{call_key, device, stamp},
+};
+use aya_ebpf::Global;
+use rdmatop_common::{
+    counters::loss,
+    event::{QpRecord, UNKNOWN_U8, UNKNOWN_U32, kind},
 };
 
 /// `enum ib_qp_attr_mask`, include/rdma/ib_verbs.h: the same on 5.10 to 7.2.
@@ -37,27 +37,21 @@ mod mask {
 /// `IB_QPS_RESET`: what every QP is created in.
 const RESET: u32 = 0;
 
+/// Fills in what is known of a QP.
 #[inline(always)]
-fn describe(kind: u16, qp: u64, res: u64) -> QpRecord {
-    let mut record = QpRecord::new_zeroed();
+fn describe(record: &mut QpRecord, kind: u16, qp: u64, res: u64) {
     stamp(&mut record.prefix, kind, qp);
-    let known = match QP_INDEX.get_ptr(&qp) {
+    let device_address = match QP_INDEX.get_ptr(&qp) {
         // SAFETY: the map checked the pointer; only the state is ever changed, by this QP's calls.
-        Some(known) => unsafe { *known },
-        None => identify(qp, res),
+        Some(known) => unsafe { put(record, &*known) },
+        None => {
+            let mut known = MaybeUninit::uninit();
+            let known = zeroed::<QpKnown>(&mut known);
+            identify(known, qp, res);
+            put(record, known)
+        }
     };
-    device(&mut record.prefix, known.device);
-    record.prefix.owner_pid = known.owner_pid;
-    record.prefix.flags |= known.owner_flags as u16;
-    record.prefix.owner_comm = known.owner_comm;
-    record.qpn = known.qpn;
-    record.qp_type = known.qp_type;
-    record.slot = known.slot;
-    record.from_state = if known.state < 255 {
-        known.state as u8
-    } else {
-        UNKNOWN_U8
-    };
+    device(&mut record.prefix, device_address);
     record.dest_qpn = UNKNOWN_U32;
     record.rq_psn = UNKNOWN_U32;
     record.sq_psn = UNKNOWN_U32;
@@ -73,7 +67,24 @@ fn describe(kind: u16, qp: u64, res: u64) -> QpRecord {
     record.retry_cnt = UNKNOWN_U8;
     record.rnr_retry = UNKNOWN_U8;
     record.sgid_index = UNKNOWN_U8;
-    record
+}
+
+/// Writes what is known; returns the device's address.
+#[inline(always)]
+fn put(record: &mut QpRecord, known: &QpKnown) -> u64 {
+    record.prefix.owner_pid = known.owner_pid;
+    record.prefix.flags |= known.owner_flags as u16;
+    // SAFETY: the name is a multiple of 8 long and at one in both structs.
+    unsafe { copy(&raw const known.owner_comm, &raw mut record.prefix.owner_comm) };
+    record.qpn = known.qpn;
+    record.qp_type = known.qp_type;
+    record.slot = known.slot;
+    record.from_state = if known.state < 255 {
+        known.state as u8
+    } else {
+        UNKNOWN_U8
+    };
+    known.device
 }
 
 #[inline(always)]
@@ -81,10 +92,11 @@ pub(crate) fn created(qp: u64, res: u64) {
     // An address can come back: what was known under it is another QP's, whose destroy was missed.
     slots::retire(qp);
     slots::adopt(qp, 0, u64::from(RESET));
-    let mut record = describe(kind::QP_CREATE, qp, res);
-    record.from_state = UNKNOWN_U8;
-    record.to_state = RESET as u8;
-    send(&record);
+    send(|record: &mut QpRecord| {
+        describe(record, kind::QP_CREATE, qp, res);
+        record.from_state = UNKNOWN_U8;
+        record.to_state = RESET as u8;
+    });
 }
 
 #[inline(always)]
@@ -100,7 +112,9 @@ fn masked<T>(bit: u32, attr_mask: u32, attr: u64, offset: &Global<u32>) -> Optio
 /// modifies just the minimum RNR timer, with a state of 0 that would read as a step to RESET.
 #[inline(always)]
 pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) {
-    let mut record = describe(kind::QP_MODIFY, qp, member(qp, &OFF_QP_RES).unwrap_or(0));
+    let mut record = MaybeUninit::uninit();
+    let record = zeroed::<QpRecord>(&mut record);
+    describe(record, kind::QP_MODIFY, qp, member(qp, &OFF_QP_RES).unwrap_or(0));
     record.attr_mask = attr_mask;
     if let Some(state) = masked::<u32>(mask::STATE, attr_mask, attr, &OFF_ATTR_STATE) {
         record.to_state = if state < 255 { state as u8 } else { UNKNOWN_U8 };
@@ -119,14 +133,16 @@ pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) {
     record.retry_cnt = masked(mask::RETRY_CNT, attr_mask, attr, &OFF_ATTR_RETRY_CNT).unwrap_or(UNKNOWN_U8);
     record.rnr_retry = masked(mask::RNR_RETRY, attr_mask, attr, &OFF_ATTR_RNR_RETRY).unwrap_or(UNKNOWN_U8);
     record.sgid_index = masked(mask::AV, attr_mask, attr, &OFF_ATTR_SGID_INDEX).unwrap_or(UNKNOWN_U8);
-    enter(&QP_CALLS, hook::MODIFY_QP, &record);
+    enter(&QP_CALLS, hook::MODIFY_QP, record);
 }
 
 /// Entry of `ib_destroy_qp_user(qp, udata)`: the QP is freed on success, so it is read now.
 #[inline(always)]
 pub(crate) fn destroying(qp: u64) {
-    let record = describe(kind::QP_DESTROY, qp, member(qp, &OFF_QP_RES).unwrap_or(0));
-    enter(&QP_CALLS, hook::DESTROY_QP, &record);
+    let mut record = MaybeUninit::uninit();
+    let record = zeroed::<QpRecord>(&mut record);
+    describe(record, kind::QP_DESTROY, qp, member(qp, &OFF_QP_RES).unwrap_or(0));
+    enter(&QP_CALLS, hook::DESTROY_QP, record);
 }
 
 /// Return of either.
@@ -160,8 +176,10 @@ pub(crate) fn returned(hook: u32, rc: i32) -> Option<()> {
 #[inline(always)]
 pub(crate) fn async_event(event: u64) -> Option<()> {
     let qp = get::<u64>(event, &OFF_EVENT_ELEMENT)?;
-    let mut record = describe(kind::QP_ASYNC, qp, member(qp, &OFF_QP_RES).unwrap_or(0));
-    record.event = get(event, &OFF_EVENT_EVENT).unwrap_or(UNKNOWN_U32);
-    send(&record);
+    let what = get(event, &OFF_EVENT_EVENT).unwrap_or(UNKNOWN_U32);
+    send(|record: &mut QpRecord| {
+        describe(record, kind::QP_ASYNC, qp, member(qp, &OFF_QP_RES).unwrap_or(0));
+        record.event = what;
+    });
     Some(())
 }

@@ -84,9 +84,13 @@ pub(crate) fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool {
         // Counting begins at the consumer: what is outstanding now is still to finish.
         (*path).sq_base = u64::from(get::<u32>(sq, &OFF_QUEUE_INDEX).unwrap_or(0));
         (*path).rq_base = u64::from(get::<u32>(rq, &OFF_QUEUE_INDEX).unwrap_or(0));
-        (*path).walked = 0;
-        (*path).rung = 0;
-        (*path).carry_ns = 0;
+        for word in [
+            &raw mut (*path).walked,
+            &raw mut (*path).rung,
+            &raw mut (*path).carry_ns,
+        ] {
+            write_volatile(word, 0);
+        }
         (*path).psn_known = 0;
     }
     true

@@ -1,13 +1,5 @@
 //! Verb calls of processes: counts, errors, durations, whatever the provider.
 
-use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user};
-use rdmatop_common::{
-    counters::{VerbErrorKey, VerbKey, VerbStats, bucket, loss},
-    event::{VerbRecord, kind},
-    verb,
-};
-use zerocopy::FromZeros as _;
-
 use super::{enter, hook, not_entered};
 use crate::{
     emit::{lost, send},
@@ -17,6 +9,12 @@ use crate::{
     offsets::{OFF_UDEV_IB_DEV, OFF_UFILE_DEVICE, WANT_COUNTERS, get, read},
     pool::{self, add},
     task::{call_key, device, now, stamp},
+};
+use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user};
+use rdmatop_common::{
+    counters::{VerbErrorKey, VerbKey, VerbStats, bucket, loss},
+    event::{VerbRecord, kind},
+    verb,
 };
 
 /// `UVERBS_ATTR_WRITE_CMD`: the attribute that holds the command of an INVOKE_WRITE.
@@ -203,15 +201,16 @@ fn failed(call: &VerbCall, verb: u32, rc: i32, took: u64) {
     if WANT_COUNTERS.load() != 0 {
         count_failure(verb, rc);
     }
-    let mut record = VerbRecord::new_zeroed();
-    stamp(&mut record.prefix, kind::VERB_ERROR, 0);
-    record.prefix.rc = rc;
-    record.prefix.duration_ns = took;
-    record.verb = verb;
     let owner_device =
         get::<u64>(call.file, &OFF_UFILE_DEVICE).and_then(|uverbs| get::<u64>(uverbs, &OFF_UDEV_IB_DEV));
-    device(&mut record.prefix, owner_device.unwrap_or(0));
-    send(&record);
+    let owner_device = owner_device.unwrap_or(0);
+    send(|record: &mut VerbRecord| {
+        stamp(&mut record.prefix, kind::VERB_ERROR, 0);
+        record.prefix.rc = rc;
+        record.prefix.duration_ns = took;
+        record.verb = verb;
+        device(&mut record.prefix, owner_device);
+    });
 }
 
 #[inline(always)]

@@ -29,16 +29,16 @@ impl Source for MapSource {
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
         self.sweep.look_for_skips();
         out(Input::Losses(self.sweep.losses()));
-        if wants.counters
-            && let Some(verbs) = self.sweep.verbs(now().mono_ns)
-        {
-            out(Input::Verbs(Box::new(verbs)));
-        }
         // Wanted or not: a destroyed QP's slot is free again only after it has been read.
         if let Some(slots) = self.sweep.slots(now().mono_ns)
             && wants.counters
         {
             out(Input::Slots(Box::new(slots)));
+        }
+        if wants.counters
+            && let Some(verbs) = self.sweep.verbs(now().mono_ns)
+        {
+            out(Input::Verbs(Box::new(verbs)));
         }
     }
 }

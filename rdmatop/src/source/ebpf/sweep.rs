@@ -6,9 +6,11 @@ use std::{
 };
 
 use rdmatop_common::{
-    counters::{VerbEntry, VerbErrorEntry, loss},
+    counters::{VerbEntry, VerbErrorEntry, VerbKey, VerbStats, loss},
     names::map,
+    verb,
 };
+use zerocopy::FromZeros as _;
 
 use super::{
     mapped::{Mapped, MappedError},
@@ -129,15 +131,31 @@ impl MapSweep {
     }
 
     /// Verb counters, `None` without a session. Entries of processes that are gone give way when room is scarce.
+    /// Those of post_send are as of the last [`MapSweep::slots`].
     pub fn verbs(&self, mono_ns: u64) -> Option<VerbsSample> {
         let mut inner = self.inner();
         let maps = inner.maps.as_mut()?;
         // The failures first: none is then without its call.
         let errors = maps.errors.read(is_alive);
         let verbs = maps.verbs.read(is_alive);
+        let mut verbs: Vec<_> = verbs.into_iter().map(|entry| (entry.key, entry.stats)).collect();
+        // With a data path write() has no probe: its doorbells are the calls of post_send. Without durations.
+        if let Some(slots) = &mut maps.slots {
+            slots.forget_posts(is_alive);
+            verbs.extend(slots.posts().map(|(pid, calls)| {
+                let verb = verb::POST_SEND;
+                (
+                    VerbKey { pid, verb },
+                    VerbStats {
+                        calls,
+                        ..VerbStats::new_zeroed()
+                    },
+                )
+            }));
+        }
         Some(VerbsSample {
             mono_ns,
-            verbs: verbs.into_iter().map(|entry| (entry.key, entry.stats)).collect(),
+            verbs,
             errors: errors.into_iter().map(|entry| (entry.key, entry.count)).collect(),
         })
     }
