@@ -23,8 +23,10 @@ export XDG_CONFIG_HOME=/tmp/rdmatop-screens LC_ALL=C.UTF-8
 pair() {
     tool=$1; port=$2; shift 2
     timeout 900 "$tool" -d rxe0 -x 1 -p "$port" -D 900 "$@" >/dev/null 2>&1 &
+    ends="$ends $!"
     sleep 2
     timeout 900 "$tool" -d rxe0 -x 1 -p "$port" -D 900 "$@" 10.77.0.1 >/dev/null 2>&1 &
+    ends="$! $ends"
 }
 key() { for k; do tmux send-keys -t v "$k"; sleep 1; done; }
 size() { tmux resize-window -t v -x "$1" -y "$2"; sleep 1; }
@@ -50,6 +52,8 @@ key 6; shot probes
 key '?'; shot help
 key Escape 1; size 200 50; shot processes-200x50
 size 40 12; shot processes-40x12
+# Senders first, each alone: the guest must not go down under traffic.
+for end in $ends; do kill "$end"; sleep 2; done
 key q
 "#;
 
@@ -98,7 +102,7 @@ pub(crate) fn main(args: &ScreensArgs) -> Result<u8> {
         "--kernel",
         &args.kernel,
         "--timeout",
-        "300",
+        "420",
         "--",
         "sh",
         "-c",
