@@ -296,7 +296,7 @@ impl Pump {
             ..
         } = self;
         engine.fold(input, now(), &mut |event| {
-            sink.give(event, &settings.filter, tally)
+            sink.give(event, &settings.filter, tally);
         });
         if sink.is_full() {
             sink.flush(tally, end).await;

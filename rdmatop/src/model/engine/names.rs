@@ -46,16 +46,15 @@ impl Known {
             }
         }
         let raw = raw.split(|byte| *byte == 0).next().unwrap_or_default();
-        let name = match self.all.get(raw) {
-            Some(name) => Arc::clone(name),
-            None => {
-                if self.all.len() >= REMEMBERED {
-                    self.all.clear();
-                }
-                let name: Arc<str> = make(raw).into();
-                self.all.insert(raw.into(), Arc::clone(&name));
-                name
+        let name = if let Some(name) = self.all.get(raw) {
+            Arc::clone(name)
+        } else {
+            if self.all.len() >= REMEMBERED {
+                self.all.clear();
             }
+            let name: Arc<str> = make(raw).into();
+            self.all.insert(raw.into(), Arc::clone(&name));
+            name
         };
         self.turn = (self.turn + 1) % RECENT;
         self.recent[self.turn] = Some((raw.into(), Arc::clone(&name)));

@@ -7,6 +7,7 @@ use std::fmt::Display;
 use std::io::Write as _;
 
 use crate::model::event::Event;
+use crate::model::ib::{AsyncEvent, CmEvent, QpState, QpType};
 use crate::view::line::put;
 
 /// Appends one event as one line.
@@ -23,7 +24,7 @@ pub fn event(out: &mut Vec<u8>, event: &Event) {
         out,
         "qp_type",
         event.qp_type,
-        event.qp_type.and_then(|v| v.name()),
+        event.qp_type.and_then(QpType::name),
     );
     or_null(out, "pid", event.pid, number);
     or_null(out, "tid", event.tid, number);
@@ -32,8 +33,8 @@ pub fn event(out: &mut Vec<u8>, event: &Event) {
         out.extend_from_slice(b",\"kernel\":true");
     }
     number(out, "by_pid", event.by_pid);
-    spelled(out, "from", event.from, event.from.and_then(|v| v.name()));
-    spelled(out, "to", event.to, event.to.and_then(|v| v.name()));
+    spelled(out, "from", event.from, event.from.and_then(QpState::name));
+    spelled(out, "to", event.to, event.to.and_then(QpState::name));
     number(out, "attr_mask", event.attr_mask);
     number(out, "dest_qpn", event.dest_qpn);
     number(out, "path_mtu", event.path_mtu);
@@ -45,13 +46,13 @@ pub fn event(out: &mut Vec<u8>, event: &Event) {
         out,
         "async_event",
         event.async_event,
-        event.async_event.and_then(|v| v.name()),
+        event.async_event.and_then(AsyncEvent::name),
     );
     spelled(
         out,
         "cm_event",
         event.cm_event,
-        event.cm_event.and_then(|v| v.name()),
+        event.cm_event.and_then(CmEvent::name),
     );
     signed(out, "status", event.status);
     number(out, "cm_id", event.cm_id);
@@ -133,7 +134,6 @@ fn text(out: &mut Vec<u8>, name: &str, value: Option<&str>) {
 mod tests {
     use super::*;
     use crate::model::event::EventKind;
-    use crate::model::ib::{AsyncEvent, CmEvent, QpState, QpType};
     use crate::view::fixture;
     use proptest::prelude::*;
 

@@ -78,9 +78,9 @@ pub fn duration(out: &mut Vec<u8>, ns: u64) {
             number(out, ns);
             return out.extend_from_slice(b"ns");
         }
-        ..999_500 => (1_000, "us"),
-        ..999_500_000 => (1_000_000, "ms"),
-        ..1_000_000_000_000 => (1_000_000_000, "s"),
+        1_000..999_500 => (1_000, "us"),
+        999_500..999_500_000 => (1_000_000, "ms"),
+        999_500_000..1_000_000_000_000 => (1_000_000_000, "s"),
         _ => return out.extend_from_slice(units::duration(ns).as_bytes()),
     };
     // Nanoseconds of the last digit shown.
