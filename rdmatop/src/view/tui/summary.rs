@@ -1,10 +1,9 @@
 //! Sums over a snapshot, made once for each snapshot and not for each frame.
 
-use std::collections::BTreeMap;
-
 use crate::model::ib::QpState;
 use crate::model::input::Verdict;
 use crate::model::snapshot::Snapshot;
+use crate::model::value::Counter;
 
 /// A sum of rates of which some may be unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -68,47 +67,34 @@ impl Summary {
             scale: scale(snapshot),
             ..Self::default()
         };
-        // A provider without byte counters (rxe before 7.2): what eBPF counted by QP stands in.
-        let mut from_qps: BTreeMap<u64, [Option<f64>; 2]> = BTreeMap::new();
         for device in &snapshot.devices {
             let ports = || snapshot.ports.iter().filter(|p| p.device_uid == device.uid);
+            // A provider without byte counters (rxe before 7.2): what eBPF counted by QP stands in.
+            let from_qps = |get: fn(&crate::model::snapshot::QpRow) -> Option<&Counter>| {
+                let rates = snapshot.qps.iter().filter(|q| q.device_uid == Some(device.uid));
+                rates
+                    .filter_map(|q| get(q)?.rate)
+                    .fold(None, |sum: Option<f64>, r| Some(sum.unwrap_or(0.0) + r))
+            };
             if ports().any(|p| p.tx_bytes.is_some() || p.rx_bytes.is_some()) {
                 ports().for_each(|p| {
                     out.tx.add(p.tx_bytes.and_then(|c| c.rate));
                     out.rx.add(p.rx_bytes.and_then(|c| c.rate));
                 });
             } else {
-                from_qps.insert(device.uid, [None; 2]);
+                out.tx.add(from_qps(|q| q.traffic.tx_bytes.as_ref()));
+                out.rx.add(from_qps(|q| q.traffic.rx_bytes.as_ref()));
             }
         }
         for process in snapshot.processes.iter().filter(|p| p.qps > 0) {
             out.wr.add(process.traffic.tx_wr.and_then(|c| c.rate));
         }
-        for qp in &snapshot.qps {
-            // Without any traffic to tell of, a row of ten thousand is not looked at further.
-            if !from_qps.is_empty()
-                && let t = &*qp.traffic
-                && (t.tx_bytes.is_some() || t.rx_bytes.is_some())
-                && let Some(sums) = qp.device_uid.and_then(|uid| from_qps.get_mut(&uid))
-            {
-                for (sum, counter) in sums.iter_mut().zip([t.tx_bytes, t.rx_bytes]) {
-                    if let Some(rate) = counter.and_then(|c| c.rate) {
-                        *sum.get_or_insert(0.0) += rate;
-                    }
-                }
-            }
-            if qp.exited {
-                continue;
-            }
+        for qp in snapshot.qps.iter().filter(|q| !q.exited) {
             out.qps += 1;
             match out.states.iter_mut().find(|(state, _)| *state == qp.state) {
                 Some((_, count)) => *count += 1,
                 None => out.states.push((qp.state, 1)),
             }
-        }
-        for [tx, rx] in from_qps.into_values() {
-            out.tx.add(tx);
-            out.rx.add(rx);
         }
         out.states
             .sort_by_key(|(state, _)| state.map_or(u16::MAX, |s| u16::from(s.0)));
