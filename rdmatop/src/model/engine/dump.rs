@@ -11,7 +11,7 @@ use crate::model::input::{Now, QpReading, QpsSample};
 
 impl Engine {
     /// Folds a dump in.
-    pub(super) fn dump(&mut self, sample: QpsSample, now: Now) {
+    pub(super) fn dump(&mut self, sample: &QpsSample, now: Now) {
         let began_ns = sample.mono_ns;
         self.dumps = self.dumps.wrapping_add(1);
         let mut device = None;

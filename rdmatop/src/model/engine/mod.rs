@@ -130,7 +130,7 @@ impl Engine {
                 Vec::new()
             }
             Input::Qps(sample) => {
-                self.dump(*sample, now);
+                self.dump(&sample, now);
                 Vec::new()
             }
             Input::Slots(sample) => {

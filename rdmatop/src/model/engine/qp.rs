@@ -168,7 +168,7 @@ impl Qp {
 
     /// Whether a reading tells nothing new.
     pub(super) fn is_as(&self, reading: &QpReading) -> bool {
-        fn same<T: PartialEq>(told: Option<T>, known: Option<T>) -> bool {
+        fn same<T: PartialEq + Copy>(told: Option<T>, known: Option<T>) -> bool {
             told.is_none() || told == known
         }
         let owner = match (&reading.kern_name, reading.pid) {

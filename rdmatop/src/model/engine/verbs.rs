@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    hash::BuildHasherDefault,
     sync::Arc,
 };
 
@@ -89,7 +90,8 @@ impl Engine {
             return;
         }
         let before_ns = self.verbs.last_ns.replace(sample.mono_ns);
-        let mut listed = NumberSet::with_capacity_and_hasher(sample.verbs.len(), Default::default());
+        let mut listed =
+            NumberSet::with_capacity_and_hasher(sample.verbs.len(), BuildHasherDefault::default());
         let mut faults: NumberMap<u64, u64> = NumberMap::default();
         for (key, stats) in &sample.verbs {
             if key.pid == 0 {

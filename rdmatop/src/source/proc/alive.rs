@@ -102,6 +102,7 @@ fn read(file: &File) -> Option<[u8; COMM]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
     use std::process::{Command, Stdio};
 
     #[test]
@@ -117,7 +118,6 @@ mod tests {
         let pid = child.id();
         watches.add(&root, pid);
         assert_eq!(watches.unchanged(), [pid]);
-        use std::io::Write as _;
         child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
         let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
         while watches.unchanged() == [pid] {

@@ -205,6 +205,85 @@ mod tests {
     use super::*;
     use crate::source::fake::Fake;
 
+    fn listed() -> Listed {
+        let device = Device {
+            index: 3,
+            name: "rxe0".into(),
+            port_count: 1,
+            node_guid: None,
+            sys_image_guid: None,
+            firmware: None,
+            node_type: None,
+            protocol: None,
+            cap_flags: None,
+            parent: None,
+        };
+        Listed::new(device.key(), DeviceSample::new(device), Known::default())
+    }
+
+    fn qp(qpn: u32) -> QpReading {
+        QpReading {
+            device_index: 3,
+            port: Some(1),
+            qpn,
+            qp_type: None,
+            state: None,
+            remote_qpn: None,
+            sq_psn: None,
+            rq_psn: None,
+            pid: None,
+            kern_name: None,
+        }
+    }
+
+    #[test]
+    fn special_qps_need_no_dump_until_there_are_more() {
+        let mut listed = listed();
+        assert!(listed.only_special(Some(1)).is_none(), "never dumped");
+        listed.dumped(Some(1), &[qp(1)]);
+        assert_eq!(listed.only_special(Some(1)).map(<[_]>::len), Some(1));
+        assert!(listed.only_special(Some(2)).is_none());
+        assert!(listed.only_special(None).is_none());
+        listed.dumped(Some(2), &[qp(17), qp(1)]);
+        assert!(
+            listed.only_special(Some(2)).is_none(),
+            "a user's may change its state"
+        );
+        listed.dumped(Some(2), &[qp(1)]);
+        assert!(
+            listed.only_special(Some(1)).is_none(),
+            "the count was of another moment"
+        );
+    }
+
+    #[test]
+    fn a_changed_count_is_told_and_a_new_error_asks_for_a_listing() {
+        use crate::source::netlink::{
+            record::{ResourceCount, Summary},
+            sample::RequestError,
+        };
+        let mut listed = listed();
+        let mut sample = DeviceSample::new(listed.device().clone());
+        assert!(listed.again(&sample).is_ok_and(|changed| changed.is_none()));
+        let count = ResourceCount {
+            name: "qp".into(),
+            count: 2,
+        };
+        sample.summary = Some(Ok(Summary {
+            device_index: 3,
+            counts: vec![count],
+        }));
+        let told = listed.again(&sample).unwrap().unwrap();
+        assert_eq!(told.resources.get("qp"), Some(&2));
+        assert!(listed.again(&sample).unwrap().is_none(), "told once");
+        sample.summary = Some(Err(RequestError {
+            request: "resource counts of rxe0".into(),
+            reason: "Invalid argument".into(),
+            errno: Some(22),
+        }));
+        assert!(listed.again(&sample).is_err());
+    }
+
     #[test]
     fn siw_is_not_called_rxe_and_hardware_keeps_its_drivers_name() {
         let fake = Fake::new();
