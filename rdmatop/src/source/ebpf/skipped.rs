@@ -40,7 +40,7 @@ pub(super) struct Watched {
 #[derive(Debug)]
 struct Program {
     skip: Skip,
-    program: OwnedFd,
+    fd: OwnedFd,
     id: u32,
     link: Option<OwnedFd>,
     /// Of before counting began.
@@ -67,7 +67,7 @@ impl Skips {
             .map(|watched| Program {
                 skip: watched.skip,
                 id: info(&watched.program).map_or(0, |info| info.id),
-                program: watched.program,
+                fd: watched.program,
                 link: None,
                 before: 0,
                 now: 0,
@@ -123,7 +123,7 @@ fn fold(losses: &mut [u64; loss::COUNT as usize], record: u64, returns: u64, cou
 
 impl Program {
     fn look(&mut self) {
-        let skipped = info(&self.program).map_or(0, |info| info.recursion_misses);
+        let skipped = info(&self.fd).map_or(0, |info| info.recursion_misses);
         let missed = self.link.as_ref().and_then(|link| missed(link).ok()).unwrap_or(0);
         self.now = self.now.max(skipped + missed);
     }
