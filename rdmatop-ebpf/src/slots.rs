@@ -200,10 +200,11 @@ pub(crate) fn adopt(qp: u64, flags: u64, state: u64) -> u64 {
             lost(loss::SLOT);
         }
     }
-    // SAFETY: the map checked the pointer.
-    other.map_or(u64::from(UNKNOWN_U32), |known| {
-        u64::from(unsafe { (*known).slot })
-    })
+    match other {
+        // SAFETY: the map checked the pointer.
+        Some(known) => u64::from(unsafe { (*known).slot }),
+        None => u64::from(UNKNOWN_U32),
+    }
 }
 
 /// Writes the identity of a slot's new tenant and makes the QP findable by its number and its queues.
