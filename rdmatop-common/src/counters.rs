@@ -36,7 +36,7 @@ pub mod free {
 
     /// The two numbers of a range.
     pub const fn unpack(range: u64) -> (u32, u32) {
-        ((range >> 32) as u32, range as u32)
+        ((range >> 32) as u32, (range & 0xffff_ffff) as u32)
     }
 }
 

@@ -42,6 +42,4 @@ pub mod map {
     pub const QUEUE_QP: &str = "QUEUE_QP";
     /// Rings, cursors and doorbell times of QPs, by slot.
     pub const QP_PATHS: &str = "QP_PATHS";
-    /// Hash of `ib_qp *` to the slot it was last seen in.
-    pub const QP_HINTS: &str = "QP_HINTS";
 }

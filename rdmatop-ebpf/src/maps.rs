@@ -4,6 +4,8 @@
 //! begun: while bpf(2) works on a map the kernel skips every kprobe program on that CPU (`bpf_disable_instrumentation`,
 //! kernel/bpf/syscall.c), and a task that is preempted inside keeps them off for as long as it does not run.
 
+use core::cell::UnsafeCell;
+
 use aya_ebpf::{
     macros::map,
     maps::{Array, HashMap, LruHashMap, Queue, RingBuf, Stack},
@@ -84,10 +86,27 @@ pub(crate) static QP_INDEX: HashMap<u64, QpKnown> =
 #[map]
 pub(crate) static QP_PATHS: Array<QpPath> = Array::with_max_entries(DEFAULT_SLOTS, 0);
 
-/// Slot in which a QP was seen last, by the low bits of a hash of its address: an array's look-up is a few
-/// instructions where a hash table's is more than a hundred. `QpPath::qp` says whether it still is.
-#[map]
-pub(crate) static QP_HINTS: Array<u32> = Array::with_max_entries(1 << HINT_BITS, 0);
+/// Slot in which a QP was seen last, by the top bits of a hash of its address: this is a few instructions where a hash
+/// table's look-up is more than a hundred. `QpPath::qp` says whether it still is. Not a map of ours but `.bss`, whose
+/// address a program knows without a look-up.
+pub(crate) static QP_HINTS: Hints = Hints(UnsafeCell::new([0; 1 << HINT_BITS]));
+
+/// See [`QP_HINTS`].
+pub(crate) struct Hints(UnsafeCell<[u32; 1 << HINT_BITS]>);
+
+// SAFETY: words that are read and written whole, and that nobody trusts.
+unsafe impl Sync for Hints {}
+
+impl Hints {
+    /// Where the hint about a QP is. Addresses of a slab differ in their middle bits: multiplying brings those to the
+    /// top.
+    #[inline(always)]
+    pub(crate) fn of(&self, qp: u64) -> *mut u32 {
+        let place = qp.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - HINT_BITS);
+        // SAFETY: that many bits are left.
+        unsafe { self.0.get().cast::<u32>().add(place as usize) }
+    }
+}
 
 /// Log2 of the number of hints.
 pub(crate) const HINT_BITS: u32 = 14;

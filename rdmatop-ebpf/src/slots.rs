@@ -14,8 +14,8 @@ use crate::{
     body::rxe,
     emit::{lost, zeroed},
     maps::{
-        FREE_SLOTS, HINT_BITS, QP_HINTS, QP_INDEX, QP_PATHS, QP_SLOTS, QPN_INDEX, QUEUE_QP, QpKnown, QpPath,
-        QpnKey, USED_SLOTS, enabled,
+        FREE_SLOTS, QP_HINTS, QP_INDEX, QP_PATHS, QP_SLOTS, QPN_INDEX, QUEUE_QP, QpKnown, QpPath, QpnKey,
+        USED_SLOTS, enabled,
     },
     offsets::{
         OFF_DEV_DRIVER, OFF_DEV_INDEX, OFF_PD_RES, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_PD, OFF_QP_RES,
@@ -40,12 +40,6 @@ pub(crate) fn advance(count: u64, base: u64, index: u32, mask: u32) -> u64 {
     count + u64::from(behind)
 }
 
-/// Where the hint about a QP is. Addresses of a slab differ in their middle bits: multiplying brings those to the top.
-#[inline(always)]
-fn hint(qp: u64) -> Option<*mut u32> {
-    QP_HINTS.get_ptr_mut((qp.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - HINT_BITS)) as u32)
-}
-
 #[inline(always)]
 fn at(number: u32) -> Option<(*mut QpPath, *mut QpSlot)> {
     // UNKNOWN_U32 is no index of the arrays.
@@ -56,7 +50,7 @@ fn at(number: u32) -> Option<(*mut QpPath, *mut QpSlot)> {
 fn hinted(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> {
     // SAFETY: the map checked the pointers.
     unsafe {
-        let (path, slot) = at(*hint(qp)?)?;
+        let (path, slot) = at(read_volatile(QP_HINTS.of(qp)))?;
         if (*path).qp == qp {
             Some((path, slot))
         } else {
@@ -88,11 +82,9 @@ fn search(qp: u64, adopting: u64) -> u64 {
     } else {
         UNKNOWN_U32
     };
-    if number != UNKNOWN_U32
-        && let Some(hint) = hint(qp)
-    {
-        // SAFETY: the map checked the pointer.
-        unsafe { *hint = number };
+    if number != UNKNOWN_U32 {
+        // SAFETY: inside the array.
+        unsafe { write_volatile(QP_HINTS.of(qp), number) };
     }
     u64::from(number)
 }
@@ -205,10 +197,11 @@ pub(crate) fn adopt(qp: u64, flags: u64, state: u64) -> u64 {
             lost(loss::SLOT);
         }
     }
-    // SAFETY: the map checked the pointer.
-    other.map_or(u64::from(UNKNOWN_U32), |known| {
-        u64::from(unsafe { (*known).slot })
-    })
+    match other {
+        // SAFETY: the map checked the pointer.
+        Some(known) => u64::from(unsafe { (*known).slot }),
+        None => u64::from(UNKNOWN_U32),
+    }
 }
 
 /// Writes the identity of a slot's new tenant and makes the QP findable by its number and its queues.

@@ -41,15 +41,14 @@ const RESET: u32 = 0;
 #[inline(always)]
 fn describe(record: &mut QpRecord, kind: u16, qp: u64, res: u64) {
     stamp(&mut record.prefix, kind, qp);
-    let device_address = match QP_INDEX.get_ptr(&qp) {
+    let device_address = if let Some(known) = QP_INDEX.get_ptr(&qp) {
         // SAFETY: the map checked the pointer; only the state is ever changed, by this QP's calls.
-        Some(known) => unsafe { put(record, &*known) },
-        None => {
-            let mut known = MaybeUninit::uninit();
-            let known = zeroed::<QpKnown>(&mut known);
-            identify(known, qp, res);
-            put(record, known)
-        }
+        unsafe { put(record, &*known) }
+    } else {
+        let mut known = MaybeUninit::uninit();
+        let known = zeroed::<QpKnown>(&mut known);
+        identify(known, qp, res);
+        put(record, known)
     };
     device(&mut record.prefix, device_address);
     record.dest_qpn = UNKNOWN_U32;

@@ -41,7 +41,7 @@ pub(super) struct Watched {
 #[derive(Debug)]
 struct Program {
     skip: Skip,
-    program: OwnedFd,
+    fd: OwnedFd,
     link: Option<OwnedFd>,
     /// Of before counting began.
     before: u64,
@@ -66,7 +66,7 @@ impl Skips {
             .filter(|watched| watched.skip != Skip::Nothing)
             .map(|watched| Program {
                 skip: watched.skip,
-                program: watched.program,
+                fd: watched.program,
                 link: watched.link,
                 before: 0,
                 now: 0,
@@ -120,7 +120,7 @@ fn fold(losses: &mut [u64; loss::COUNT as usize], record: u64, returns: u64, cou
 
 impl Program {
     fn look(&mut self) {
-        let skipped = info(&self.program).map_or(0, |info| info.recursion_misses);
+        let skipped = info(&self.fd).map_or(0, |info| info.recursion_misses);
         let missed = self.link.as_ref().and_then(|link| missed(link).ok()).unwrap_or(0);
         self.now = self.now.max(skipped + missed);
     }
