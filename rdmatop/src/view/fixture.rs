@@ -323,12 +323,14 @@ fn health() -> Health {
                 Verdict::NotApplicable,
                 Some("rdma_rxe is not loaded"),
             ),
-        ].into(),
+        ]
+        .into(),
         notes: vec![Note {
             what: "work requests of mlx5_0".into(),
             why: "user space posts to the device without the kernel".into(),
             remedy: "see port counters".into(),
-        }].into(),
+        }]
+        .into(),
         errors: vec!["mlx5_0 port 2: EIO reading hw_counters".into()],
         self_cpu: Some(0.004),
         self_rss: Some(12 << 20),

@@ -222,7 +222,8 @@ pub(crate) fn busy() -> Snapshot {
             Verdict::NotApplicable,
             Some("rdma_rxe is not loaded"),
         ),
-    ].into();
+    ]
+    .into();
     (s.health.self_cpu, s.health.self_rss) = (Some(0.004), Some(12 << 20));
     s
 }
@@ -257,7 +258,8 @@ pub(crate) fn degraded() -> Snapshot {
             "reading them fails with EINVAL",
             "Update the firmware; the other devices are not affected",
         ),
-    ].into();
+    ]
+    .into();
     let verdicts = [
         (Verdict::Unsupported, "CAP_BPF is missing"),
         (Verdict::Broken, "attach: EBUSY"),
@@ -294,7 +296,8 @@ pub(crate) fn hostile() -> Snapshot {
         what: "警告".repeat(40),
         why: "x".repeat(300),
         remedy: "y".repeat(300),
-    }].into();
+    }]
+    .into();
     s
 }
 
