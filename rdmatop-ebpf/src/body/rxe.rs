@@ -88,6 +88,7 @@ pub(crate) fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool {
             &raw mut (*path).walked,
             &raw mut (*path).rung,
             &raw mut (*path).carry_ns,
+            &raw mut (*path).cqe_ns,
         ] {
             write_volatile(word, 0);
         }
@@ -252,6 +253,9 @@ struct Times {
     kernel: u64,
     rung: u64,
     now: u64,
+    /// When the WRs were done: at the CQE that the program waits for, which the completer's next entry finds already
+    /// placed; now where there was none.
+    end: u64,
     /// For how long the slot has had this tenant.
     age: u64,
     carry_ns: u64,
@@ -264,12 +268,14 @@ unsafe fn finished(path: *mut QpPath, slot: *mut QpSlot, from: u64, to: u64) {
     // SAFETY: the caller's pointers are checked.
     unsafe {
         let now = now();
+        let cqe_ns = read_volatile(&raw const (*path).cqe_ns);
         let mut times = Times {
             slot,
             path,
             kernel: u64::from((*path).flags & slot_flag::KERNEL),
             rung: read_volatile(&raw const (*path).rung),
             now,
+            end: if cqe_ns == 0 { now } else { cqe_ns },
             age: now - (*slot).born_ns,
             carry_ns: (*path).carry_ns,
             wr: from,
@@ -281,6 +287,7 @@ unsafe fn finished(path: *mut QpPath, slot: *mut QpSlot, from: u64, to: u64) {
             0,
         );
         (*path).carry_ns = times.carry_ns;
+        write_volatile(&raw mut (*path).cqe_ns, 0);
     }
 }
 
@@ -313,7 +320,10 @@ unsafe extern "C" fn time_one(_turn: u32, times: *mut Times) -> i64 {
             (*slot).latency_early += 1;
             return 0;
         }
-        let took = (*times).now.wrapping_sub((*times).carry_ns) & TIME;
+        let longest = (*times).now.wrapping_sub((*times).carry_ns) & TIME;
+        let took = (*times).end.wrapping_sub((*times).carry_ns) & TIME;
+        // Posted and done without a CQE after that CQE: the difference has wrapped.
+        let took = if took > longest { longest } else { took };
         (*slot).latency_sum_ns += took;
         if (*slot).latency_max_ns < took {
             (*slot).latency_max_ns = took;

@@ -12,6 +12,7 @@ use crate::{
     },
     pool::add,
     slots::find,
+    task::now,
 };
 
 /// `IB_WC_RECV`: opcodes from here on are receives, include/uapi/rdma/ib_user_verbs.h.
@@ -90,6 +91,9 @@ pub(crate) fn posted(cq: u64, cqe: u64, overflow: bool) -> Option<()> {
             if class < WC_STATUSES as u32 {
                 add((&raw mut (*slot).wc).cast::<u64>().add(class as usize), 1);
             }
+        }
+        if done.opcode < RECV {
+            (*path).cqe_ns = now();
         }
         if done.status != 0 {
             rxe::failed(path, slot, done.status == FLUSHED);

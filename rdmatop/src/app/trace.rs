@@ -73,6 +73,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
         return Err(Stop::usage("--trace needs eBPF"));
     };
     let begin = Instant::now();
+    let mut snapshots = pump.subscribe();
     let (end, mut ending) = watch::channel(None);
     let (_delay, mut delay) = watch::channel(plan.delay);
     let mut sink = Sink::Lines(Lines::new(format, to));
@@ -86,6 +87,8 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
         let unread = unread(look_at.as_fd());
         tokio::pin!(pumping, unread);
         let mut starting = true;
+        // Said once the QPs that were there before are known too: an event then tells what state its QP was in.
+        let (mut attached, mut synced) = (None, false);
         // Counted from the attach: loading may take seconds, and those show nothing.
         let mut until = None;
         let why = loop {
@@ -99,11 +102,18 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
                     Ok(Ok(programs)) => {
                         starting = false;
                         until = plan.duration.map(|duration| Instant::now() + duration);
-                        say(&format!("rdmatop: tracing, programs attached: {programs}; Ctrl-C ends"));
+                        attached = Some(programs);
                     }
                     Ok(Err(why)) => break Why::NoEvents(why),
                     Err(_) => break Why::NoEvents("its thread did not start; are there too many threads?".to_owned()),
                 },
+                // The first round, or word that it hangs.
+                _ = snapshots.changed(), if !synced => synced = true,
+            }
+            if synced && let Some(programs) = attached.take() {
+                say(&format!(
+                    "rdmatop: tracing, programs attached: {programs}; Ctrl-C ends"
+                ));
             }
         };
         // Every way out asks the sources for what they still have, and waits for no more than the grace.
