@@ -82,7 +82,7 @@ pub struct Prefix {
     pub device: [u8; DEVICE_NAME_LEN],
 }
 
-/// A record about a queue pair. 144 + 48 bytes.
+/// A record about a queue pair. 144 + 64 bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct QpRecord {
@@ -120,6 +120,8 @@ pub struct QpRecord {
     pub rnr_retry: u8,
     /// `ib_qp_attr.ah_attr.grh.sgid_index` when masked, else [`UNKNOWN_U8`].
     pub sgid_index: u8,
+    /// `ib_qp_attr.ah_attr.grh.dgid` when masked and the address has a GRH, else all zero.
+    pub dest_gid: [u8; 16],
     /// Keeps the size a multiple of 8.
     pub reserved: [u8; 8],
 }

@@ -63,6 +63,8 @@ pub const OFFSETS: &[Offset] = &[
         "ib_qp_attr",
         "ah_attr.grh.sgid_index",
     ),
+    at("OFF_ATTR_DGID", "ib_core", "ib_qp_attr", "ah_attr.grh.dgid"),
+    at("OFF_ATTR_AH_FLAGS", "ib_core", "ib_qp_attr", "ah_attr.ah_flags"),
     at("OFF_RES_TYPE", "ib_core", "rdma_restrack_entry", "type"),
     at("OFF_RES_TASK", "ib_core", "rdma_restrack_entry", "task"),
     at("OFF_RES_KERN_NAME", "ib_core", "rdma_restrack_entry", "kern_name"),

@@ -10,7 +10,7 @@ pub const ALWAYS: [&str; 10] = [
     "schema", "ts_ns", "mono_ns", "event", "device", "qpn", "pid", "tid", "comm", "rc",
 ];
 /// Keys that an event may have.
-pub const SOMETIMES: [&str; 26] = [
+pub const SOMETIMES: [&str; 27] = [
     "port",
     "qp_type",
     "kernel",
@@ -19,6 +19,7 @@ pub const SOMETIMES: [&str; 26] = [
     "to",
     "attr_mask",
     "dest_qpn",
+    "dest_gid",
     "path_mtu",
     "sgid_index",
     "timeout",

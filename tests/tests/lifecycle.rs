@@ -66,6 +66,11 @@ fn assert_connected(events: &Events, side: &Account, peer: &Account) {
         let dest = event["dest_qpn"].as_u64().and_then(|qpn| u32::try_from(qpn).ok());
         assert!(dest.is_some_and(|qpn| peer.qpns.contains(&qpn)), "{event}");
         assert_eq!(event["path_mtu"], 1024, "{event}");
+        // Both ends are on one device: the peer's GID is the one that this end chose of the port's own table.
+        let index = event["sgid_index"].as_u64().unwrap_or_default();
+        let path = format!("/sys/class/infiniband/{DEVICE}/ports/1/gids/{index}");
+        let gid = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(event["dest_gid"], gid.trim(), "{event}");
     }
 }
 

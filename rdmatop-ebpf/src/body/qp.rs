@@ -7,9 +7,10 @@ use crate::{
     emit::{copy, finish, send, zeroed},
     maps::{QP_CALLS, QP_INDEX, QpKnown},
     offsets::{
-        OFF_ATTR_DEST_QPN, OFF_ATTR_PATH_MTU, OFF_ATTR_PORT, OFF_ATTR_RETRY_CNT, OFF_ATTR_RNR_RETRY,
-        OFF_ATTR_RQ_PSN, OFF_ATTR_SGID_INDEX, OFF_ATTR_SQ_PSN, OFF_ATTR_STATE, OFF_ATTR_TIMEOUT,
-        OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_PORT, OFF_QP_RES, get, member,
+        OFF_ATTR_AH_FLAGS, OFF_ATTR_DEST_QPN, OFF_ATTR_DGID, OFF_ATTR_PATH_MTU, OFF_ATTR_PORT,
+        OFF_ATTR_RETRY_CNT, OFF_ATTR_RNR_RETRY, OFF_ATTR_RQ_PSN, OFF_ATTR_SGID_INDEX, OFF_ATTR_SQ_PSN,
+        OFF_ATTR_STATE, OFF_ATTR_TIMEOUT, OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_PORT, OFF_QP_RES, get,
+        member, read_into,
     },
     slots::{self, identify},
     task::{call_key, device, stamp},
@@ -33,6 +34,9 @@ mod mask {
     pub(super) const SQ_PSN: u32 = 1 << 16;
     pub(super) const DEST_QPN: u32 = 1 << 20;
 }
+
+/// `IB_AH_GRH`, include/rdma/ib_verbs.h.
+const AH_GRH: u8 = 1;
 
 /// `IB_QPS_RESET`: what every QP is created in.
 const RESET: u32 = 0;
@@ -132,6 +136,12 @@ pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) {
     record.retry_cnt = masked(mask::RETRY_CNT, attr_mask, attr, &OFF_ATTR_RETRY_CNT).unwrap_or(UNKNOWN_U8);
     record.rnr_retry = masked(mask::RNR_RETRY, attr_mask, attr, &OFF_ATTR_RNR_RETRY).unwrap_or(UNKNOWN_U8);
     record.sgid_index = masked(mask::AV, attr_mask, attr, &OFF_ATTR_SGID_INDEX).unwrap_or(UNKNOWN_U8);
+    // Without a GRH (InfiniBand inside a subnet) nobody sets the GID.
+    if masked::<u8>(mask::AV, attr_mask, attr, &OFF_ATTR_AH_FLAGS).is_some_and(|flags| flags & AH_GRH != 0)
+        && let Some(gid) = member(attr, &OFF_ATTR_DGID)
+    {
+        read_into(&mut record.dest_gid, gid);
+    }
     enter(&QP_CALLS, hook::MODIFY_QP, record);
 }
 

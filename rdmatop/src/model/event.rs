@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::ib::{AsyncEvent, CmEvent, QpState, QpType};
+use super::ib::{AsyncEvent, CmEvent, Gid, QpState, QpType};
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -133,6 +133,9 @@ pub struct Event {
     /// Destination QPN set by the modify.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dest_qpn: Option<u32>,
+    /// GID of the peer's port set by the modify.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dest_gid: Option<Gid>,
     /// Path MTU set by the modify, bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path_mtu: Option<u32>,
@@ -212,6 +215,7 @@ impl Event {
             to: None,
             attr_mask: None,
             dest_qpn: None,
+            dest_gid: None,
             path_mtu: None,
             sgid_index: None,
             timeout: None,

@@ -117,6 +117,44 @@ pub fn mtu_bytes(value: u8) -> Option<u32> {
     matches!(value, 1..=5).then(|| 128 << value)
 }
 
+/// A GID: 16 bytes, most significant first (`union ib_gid`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// A GID that was set: no port has the one of zeros.
+    pub fn known(bytes: [u8; 16]) -> Option<Self> {
+        (bytes != [0; 16]).then_some(Self(bytes))
+    }
+
+    /// Its last four bytes: the IPv4 address in that of RoCE v2.
+    pub fn host(self) -> u32 {
+        let [.., a, b, c, d] = self.0;
+        u32::from_be_bytes([a, b, c, d])
+    }
+}
+
+/// Eight groups of four digits, as in `/sys/class/infiniband/*/ports/*/gids` (`%pI6`).
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, group) in self.0.chunks_exact(2).enumerate() {
+            if i > 0 {
+                f.write_str(":")?;
+            }
+            for byte in group {
+                write!(f, "{byte:02x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Gid {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,5 +172,13 @@ mod tests {
         assert_eq!(mtu_bytes(5), Some(4096));
         assert_eq!(mtu_bytes(0), None);
         assert_eq!(mtu_bytes(6), None);
+    }
+
+    #[test]
+    fn a_gid_is_spelled_as_in_sysfs() {
+        let gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1]);
+        assert_eq!(gid.to_string(), "0000:0000:0000:0000:0000:ffff:0a00:0001");
+        assert_eq!(gid.host(), 0x0a00_0001);
+        assert_eq!(Gid::known([0; 16]), None);
     }
 }

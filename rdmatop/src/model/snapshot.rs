@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{
-    ib::{PhysState, PortState, QpState, QpType, WcStatus, WrOpcode},
+    ib::{Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode},
     input::{EbpfState, HostFacts, Note, ProbeVerdict},
     value::{Counter, Shared, Source},
 };
@@ -328,6 +328,8 @@ pub struct QpRow {
     pub since_attach: bool,
     /// Peer's QP number.
     pub remote_qpn: Option<u32>,
+    /// GID of the peer's port.
+    pub remote_gid: Option<Gid>,
     /// Path MTU, bytes.
     pub path_mtu: Option<u32>,
     /// `CLOCK_MONOTONIC` of its creation, ns; `None` when it was there before us. See [`QpRow::age_ns`].

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::model::event::{Event, EventKind};
-use crate::model::ib::{AsyncEvent, CmEvent, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode};
+use crate::model::ib::{AsyncEvent, CmEvent, Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode};
 use crate::model::input::{EbpfState, HostFacts, Note, ProbeVerdict, Verdict};
 use crate::model::snapshot::{
     DeviceRow, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic, PortRow, ProcessRow, QpRow,
@@ -13,6 +13,8 @@ use crate::model::value::{Counter, Source};
 
 const WALL: u64 = 1_700_000_000_000_000_000;
 const MONO: u64 = 5_000_000_000;
+/// 10.0.0.1, as RoCE v2 spells it.
+const RXE_GID: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1];
 
 /// One event of every kind, and a few that failed.
 #[expect(
@@ -58,6 +60,7 @@ pub(crate) fn events() -> Vec<Event> {
     all.push(Event {
         attr_mask: Some(0x0010_9181),
         dest_qpn: Some(18),
+        dest_gid: Some(Gid(RXE_GID)),
         path_mtu: Some(1024),
         sgid_index: Some(1),
         ..modify(new(EventKind::QpModify), 1, 2)
@@ -193,6 +196,7 @@ pub(crate) fn unknown_qp() -> QpRow {
         exited: false,
         since_attach: false,
         remote_qpn: None,
+        remote_gid: None,
         path_mtu: None,
         born_mono_ns: None,
         sq_psn: None,
@@ -488,6 +492,7 @@ fn qps() -> Vec<Arc<QpRow>> {
         exited: false,
         since_attach: true,
         remote_qpn: Some(18),
+        remote_gid: Some(Gid(RXE_GID)),
         path_mtu: Some(1024),
         born_mono_ns: Some(MONO - 90_000_000),
         sq_psn: Some(11_259_375),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{history::Series, meter::Meter, tally::Flow};
 use crate::model::{
-    ib::{QpState, QpType},
+    ib::{Gid, QpState, QpType},
     input::QpReading,
     snapshot::{QpRow, Step},
     value::Source,
@@ -112,6 +112,7 @@ pub(super) struct Qp {
     pub(super) ended_ns: Option<u64>,
     pub(super) since_attach: bool,
     pub(super) remote_qpn: Option<u32>,
+    pub(super) remote_gid: Option<Gid>,
     pub(super) path_mtu: Option<u32>,
     pub(super) sq_psn: Option<u32>,
     pub(super) rq_psn: Option<u32>,

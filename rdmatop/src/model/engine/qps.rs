@@ -235,6 +235,7 @@ impl Qps {
                 ended_ns: None,
                 since_attach: false,
                 remote_qpn: None,
+                remote_gid: None,
                 path_mtu: None,
                 sq_psn: None,
                 rq_psn: None,

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::model::{
     event::{Event, EventKind},
-    ib::{AsyncEvent, CmEvent, QpState, QpType, mtu_bytes},
+    ib::{AsyncEvent, CmEvent, Gid, QpState, QpType, mtu_bytes},
     input::Now,
     value::Source,
 };
@@ -226,6 +226,7 @@ impl Engine {
         };
         Self::attribute(event, owner.unwrap_or(&Owner::default()), prefix);
         event.dest_qpn = known(record.dest_qpn);
+        event.dest_gid = Gid::known(record.dest_gid);
         event.path_mtu = known8(record.path_mtu).and_then(mtu_bytes);
         event.sgid_index = known8(record.sgid_index);
         event.timeout = known8(record.timeout);
@@ -251,6 +252,7 @@ impl Engine {
             EventKind::QpModify if prefix.rc >= 0 => {
                 let Some(qp) = self.qps.get_mut(uid) else { return };
                 qp.remote_qpn = known(record.dest_qpn).or(qp.remote_qpn);
+                qp.remote_gid = Gid::known(record.dest_gid).or(qp.remote_gid);
                 qp.path_mtu = known8(record.path_mtu).and_then(mtu_bytes).or(qp.path_mtu);
                 qp.rq_psn = known(record.rq_psn).or(qp.rq_psn);
                 if let Some(psn) = known(record.sq_psn) {

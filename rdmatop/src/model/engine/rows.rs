@@ -138,6 +138,7 @@ impl Qp {
             exited: self.ended_ns.is_some(),
             since_attach: self.since_attach,
             remote_qpn: self.remote_qpn,
+            remote_gid: self.remote_gid,
             path_mtu: self.path_mtu,
             born_mono_ns: self.born_ns,
             sq_psn: self.sq_psn,

@@ -110,6 +110,8 @@ pub const CONTROL_PLANE: &[Hook] = &[
             "OFF_ATTR_PATH_MTU",
             "OFF_ATTR_DEST_QPN",
             "OFF_ATTR_SGID_INDEX",
+            "OFF_ATTR_DGID",
+            "OFF_ATTR_AH_FLAGS",
         ],
         ..kprobe(
             "modify_qp",

@@ -37,6 +37,7 @@ pub fn event(out: &mut Vec<u8>, event: &Event) {
     spelled(out, "to", event.to, event.to.and_then(QpState::name));
     number(out, "attr_mask", event.attr_mask);
     number(out, "dest_qpn", event.dest_qpn);
+    spelled(out, "dest_gid", event.dest_gid, None);
     number(out, "path_mtu", event.path_mtu);
     number(out, "sgid_index", event.sgid_index);
     number(out, "timeout", event.timeout);
@@ -134,6 +135,7 @@ fn text(out: &mut Vec<u8>, name: &str, value: Option<&str>) {
 mod tests {
     use super::*;
     use crate::model::event::EventKind;
+    use crate::model::ib::Gid;
     use crate::view::fixture;
     use proptest::prelude::*;
 
@@ -184,6 +186,7 @@ mod tests {
             of.to = bits.maybe(QpState(small / 16));
             of.attr_mask = bits.maybe(medium / 13);
             of.dest_qpn = bits.maybe(medium / 17);
+            of.dest_gid = bits.maybe(Gid([small; 16]));
             of.path_mtu = bits.maybe(medium / 19);
             of.sgid_index = bits.maybe(small);
             of.timeout = bits.maybe(small / 3);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{event::EventKind, value::Source};
+use crate::model::{event::EventKind, ib::Gid, value::Source};
 
 #[test]
 fn a_perftest_pair_is_told_from_creation_to_destruction() {
@@ -29,12 +29,15 @@ fn a_perftest_pair_is_told_from_creation_to_destruction() {
         rtr.sgid_index,
         rtr.port,
     ) = (0x0012_9181, 18, 3, 1, 1);
+    rtr.dest_gid[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 1]);
     let event = host.qp(rtr);
     assert_eq!((event.from, event.to), (Some(QpState(1)), Some(QpState(2))));
     assert_eq!(
         (event.dest_qpn, event.path_mtu, event.sgid_index),
         (Some(18), Some(1024), Some(1))
     );
+    let gid = Gid::known(rtr.dest_gid);
+    assert!(gid.is_some() && event.dest_gid == gid, "{:?}", event.dest_gid);
     assert_eq!(
         (event.duration_ns, event.attr_mask),
         (Some(5000), Some(0x0012_9181))
@@ -50,6 +53,8 @@ fn a_perftest_pair_is_told_from_creation_to_destruction() {
         (row.remote_qpn, row.path_mtu, row.port),
         (Some(18), Some(1024), Some(1))
     );
+    // Not of the modify to RTS, which sets no address.
+    assert_eq!(row.remote_gid, gid);
     assert_eq!(
         (row.pid, row.comm.as_deref(), row.age_ns(t + 101)),
         (Some(231), Some("ib_send_bw"), Some(100))

@@ -232,6 +232,7 @@ fn record(prefix: Prefix, qpn: u32) -> QpRecord {
         retry_cnt: UNKNOWN_U8,
         rnr_retry: UNKNOWN_U8,
         sgid_index: UNKNOWN_U8,
+        dest_gid: [0; 16],
         reserved: [0; 8],
     }
 }

@@ -1,6 +1,6 @@
 //! Queue pairs.
 
-use crate::model::ib::QpState;
+use crate::model::ib::{Gid, QpState};
 use crate::model::snapshot::{QpRow, Snapshot};
 
 use super::super::format;
@@ -119,6 +119,21 @@ pub(super) static SPEC: Spec = Spec {
             on: true,
             cell: |c, i, _| Cell::value(format::known(row(c.snapshot, i).remote_qpn, |n| n.to_string())),
             key: Some(|c, i| Key::num(row(c.snapshot, i).remote_qpn)),
+        },
+        Column {
+            id: "rgid",
+            title: Title::Plain("RGID"),
+            about: "GID of the peer's port",
+            priority: 12,
+            width: (39, 39),
+            align: Align::Left,
+            on: false,
+            cell: |c, i, _| {
+                Cell::value(format::known(row(c.snapshot, i).remote_gid, |gid| {
+                    gid.to_string()
+                }))
+            },
+            key: Some(|c, i| Key::num(row(c.snapshot, i).remote_gid.map(Gid::host))),
         },
         Column {
             id: "mtu",

@@ -46,6 +46,7 @@ pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
         ("owner", q.comm.as_deref().unwrap_or(format::UNKNOWN).to_owned()),
         ("pid", number(q.pid)),
         ("remote QPN", number(q.remote_qpn)),
+        ("remote GID", format::known(q.remote_gid, |gid| gid.to_string())),
         ("path MTU", number(q.path_mtu)),
         (
             "age",

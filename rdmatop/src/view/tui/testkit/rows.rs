@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::ib::{PhysState, PortState, QpState, QpType, WcStatus, WrOpcode};
+use crate::model::ib::{Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode};
 use crate::model::input::{ProbeVerdict, Verdict};
 use crate::model::snapshot::{
     DeviceRow, History, Latency, NamedCounter, OpcodeTraffic, PortRow, ProcessRow, QpRow, StatusCount, Step,
@@ -255,6 +255,9 @@ pub(crate) fn qp(
         exited: false,
         since_attach: false,
         remote_qpn: (state >= 2).then_some(qpn + 1),
+        remote_gid: (state >= 2).then_some(Gid([
+            0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0x15, 0x5d, 0xff, 0xfe, 0, 1, 0x2a,
+        ])),
         path_mtu: (state >= 2).then_some(4096),
         born_mono_ns: Some(NOW - 192 * S),
         sq_psn: Some(4_959_146),
