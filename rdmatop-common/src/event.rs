@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn sizes_are_the_abi() {
         assert_eq!(size_of::<Prefix>(), 144);
-        assert_eq!(size_of::<QpRecord>(), 192);
+        assert_eq!(size_of::<QpRecord>(), 208);
         assert_eq!(size_of::<ObjectRecord>(), 160);
         assert_eq!(size_of::<CmRecord>(), 224);
         assert_eq!(size_of::<VerbRecord>(), 152);
