@@ -180,20 +180,19 @@ fn env(name: &str) -> Option<String> {
 
 impl Screen for Guard {
     fn draw(&mut self, state: &mut State) -> Result<(), TuiError> {
-        self.terminal.autoresize()?;
-        let size = self.terminal.size()?;
-        if state.size != (size.width, size.height) {
-            update::resize(state, (size.width, size.height));
+        let size = terminal::size()?;
+        if state.size != size {
+            update::resize(state, size);
         }
         state.refresh();
-        self.terminal.draw(|frame| {
-            render::draw(state, frame.buffer_mut());
+        self.paint(size, state.glyphs.ascii, |canvas| {
+            render::draw(state, canvas);
         })?;
         Ok(())
     }
 
     fn clear(&mut self) -> Result<(), TuiError> {
-        Ok(self.terminal.clear()?)
+        Ok(Self::clear(self)?)
     }
 
     fn suspend(&mut self) -> Result<(), TuiError> {

@@ -63,7 +63,13 @@ pub(super) async fn drive<S: Screen, T: Tells>(
     let mut empty = true;
     let mut batch = Vec::with_capacity(BATCH);
     loop {
-        let due = drawn.map_or_else(Instant::now, |at| at + FRAME);
+        let due = drawn.map(|at| at + FRAME);
+        // Without a timer where there is nothing to wait for: that is one wake-up less for each snapshot.
+        if dirty && due.is_none_or(|due| due <= Instant::now()) {
+            screen.draw(state)?;
+            (dirty, drawn) = (false, Some(Instant::now()));
+            continue;
+        }
         tokio::select! {
             biased;
             input = keys.recv() => {
@@ -91,7 +97,7 @@ pub(super) async fn drive<S: Screen, T: Tells>(
                 Told::Resized => { screen.draw(state)?; (dirty, drawn) = (false, Some(Instant::now())); }
             },
             // Before the channels: a storm of events must not keep the screen from being drawn.
-            () = sleep_until(due), if dirty => {
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if dirty => {
                 screen.draw(state)?;
                 (dirty, drawn) = (false, Some(Instant::now()));
             }

@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
 use tokio::sync::oneshot;
 
 use super::super::super::settings::Settings;
@@ -20,8 +18,9 @@ struct Counting {
 impl Screen for Counting {
     fn draw(&mut self, state: &mut State) -> Result<(), TuiError> {
         state.refresh();
-        let mut buf = Buffer::empty(Rect::new(0, 0, state.size.0, state.size.1));
-        let rows = render::draw(state, &mut buf).rows;
+        let mut canvas = render::Canvas::default();
+        canvas.begin(state.size, state.glyphs.ascii);
+        let rows = render::draw(state, &mut canvas);
         self.frames.send_modify(|(frames, last)| {
             *frames += 1;
             *last = rows;
