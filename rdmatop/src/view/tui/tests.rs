@@ -1,6 +1,7 @@
 //! What the screen shows and what keys do, without a terminal.
 
 mod keys;
+mod painting;
 mod screens;
 mod styles;
 mod tables;
