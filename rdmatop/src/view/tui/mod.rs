@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Terminal events become actions (`keys`), actions change the state (`update`), the state is drawn (`render`),
-//! what changed of it is sent (`painter`). Only `terminal`, `run` and `settings` touch the world.
+//! what changed of it is sent (`painter`). Only `terminal`, `run`, `keep` and `settings` touch the world.
 
 pub mod columns;
 pub mod detail;
@@ -20,6 +20,7 @@ mod errno;
 pub mod filter;
 pub mod format;
 pub mod glyphs;
+mod keep;
 pub mod keys;
 pub mod layout;
 pub mod painter;

@@ -14,6 +14,7 @@ use crate::model::event::Event;
 use crate::model::snapshot::Snapshot;
 
 use super::glyphs;
+use super::keep::{self, Keeper};
 use super::render;
 use super::settings::Settings;
 use super::state::State;
@@ -126,7 +127,7 @@ impl From<io::Error> for TuiError {
 /// Runs the view until the user leaves, a signal comes, or the engine ends.
 ///
 /// The newest snapshot is shown; `events` is drained all the time so that the engine never waits. Settings
-/// that changed are saved at the end. Drawing blocks: give the view a runtime (a thread) of its own.
+/// that changed are saved a little later, and at the end. Drawing blocks: give the view a runtime (a thread) of its own.
 pub async fn run(
     opts: TuiOptions,
     mut snapshots: watch::Receiver<Arc<Snapshot>>,
@@ -161,12 +162,12 @@ pub async fn run(
         snapshots: &mut snapshots,
         events: &mut events,
     };
-    let outcome = drive(&mut state, &mut guard, inputs, &control).await;
+    let mut keeper = Keeper::new(move |now: &Settings| opts.keep(now), keep::QUIET);
+    let keep = |now: &Settings| keeper.changed(now);
+    let outcome = drive(&mut state, &mut guard, inputs, &control, keep).await;
     drop(guard);
     let _ = control.try_send(Control::Quit);
-    if state.settings_changed
-        && let Err(why) = opts.keep(&state.settings)
-    {
+    if let Err(why) = keeper.finish() {
         use std::io::Write as _;
         // Leaving succeeds without it; a user who changed something still wants to know.
         let _ = writeln!(io::stderr(), "rdmatop: what you changed is not kept: {why}");

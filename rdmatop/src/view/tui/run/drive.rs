@@ -10,6 +10,7 @@ use tokio::time::{Duration, Instant, sleep_until};
 use crate::model::event::Event;
 use crate::model::snapshot::Snapshot;
 
+use super::super::settings::Settings;
 use super::super::state::State;
 use super::super::tab::Tab;
 use super::super::update::{self, Effect};
@@ -45,12 +46,13 @@ pub(super) struct Inputs<'a, T> {
     pub(super) events: &'a mut mpsc::Receiver<Event>,
 }
 
-/// Runs until the user leaves, a signal comes, or the engine ends.
+/// Runs until the user leaves, a signal comes, or the engine ends. `keep` gets settings that a key changed.
 pub(super) async fn drive<S: Screen, T: Tells>(
     state: &mut State,
     screen: &mut S,
     inputs: Inputs<'_, T>,
     control: &mpsc::Sender<Control>,
+    mut keep: impl FnMut(&Settings),
 ) -> Result<Outcome, TuiError> {
     let Inputs {
         keys,
@@ -77,6 +79,9 @@ pub(super) async fn drive<S: Screen, T: Tells>(
                 let effect = update::terminal_event(state, &event);
                 if effect == Some(Effect::Still) {
                     continue;
+                }
+                if std::mem::take(&mut state.settings_changed) {
+                    keep(&state.settings);
                 }
                 if let Some(outcome) = act(effect, state, screen, control)? {
                     return Ok(outcome);
