@@ -212,7 +212,7 @@ fn later(before: &Snapshot, seconds: u64) -> Snapshot {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_happened_the_terminal_shows_what_a_whole_frame_would(
@@ -253,29 +253,29 @@ fn a_second_in_which_only_time_passed_makes_one_line_anew_and_sends_what_changed
 }
 
 #[test]
-fn a_wide_sign_under_the_edge_of_a_popup_is_not_cut_in_half() {
-    let mut whole = 0;
-    for column in 0..30 {
+fn a_wide_sign_under_the_edge_of_a_popup_does_not_hide_the_edge() {
+    let mut wide = 0;
+    // The popup is in the middle: its edge comes to lie on every column of the names.
+    for width in 70..130 {
         let mut snapshot = testkit::hostile();
-        snapshot.processes[0].comm = format!("{}{}", "x".repeat(column), "日本".repeat(20)).into();
-        let mut s = state(snapshot, Tab::Processes, (80, 24));
-        let mut wall = Wall::default();
-        wall.paint(&mut s);
+        for process in &mut snapshot.processes {
+            process.comm = "日本".repeat(20).into();
+            process.cmdline = None;
+        }
+        let mut s = state(snapshot, Tab::Processes, (width, 24));
         for keys in ["s", "?"] {
             typed(&mut s, keys);
-            wall.paint(&mut s);
+            let (frame, _) = draw(&s);
             for y in 0..s.size.1 {
-                for x in 0..s.size.0 {
-                    let symbol = wall.glass.cells[(x, y)].symbol();
-                    if text::width(symbol) > 1 {
-                        assert_eq!(wall.glass.cells[(x + 1, y)].symbol(), HALF);
-                        whole += 1;
+                for x in 0..s.size.0 - 1 {
+                    if text::width(frame[(x, y)].symbol()) > 1 {
+                        wide += 1;
+                        assert_eq!(frame[(x + 1, y)].symbol(), " ", "{keys}: at {x},{y}");
                     }
                 }
             }
-            assert_eq!(wall.stale(&s), Vec::<String>::new());
             code(&mut s, KeyCode::Esc);
         }
     }
-    assert!(whole > 0, "no wide sign was on the screen");
+    assert!(wide > 0, "no wide sign was on the screen");
 }
