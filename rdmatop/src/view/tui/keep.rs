@@ -10,11 +10,14 @@ use super::settings::Settings;
 /// A change is written when none came for so long: stepping through the themes is one write.
 pub(super) const QUIET: Duration = Duration::from_secs(2);
 
+/// The way to the thread, and what it says at its end.
+type Work = (Sender<Settings>, JoinHandle<Result<(), String>>);
+
 /// Keeps settings. Nothing runs until the first change.
 pub(super) struct Keeper<S> {
     save: S,
     quiet: Duration,
-    work: Option<(Sender<Settings>, JoinHandle<Result<(), String>>)>,
+    work: Option<Work>,
     /// What changed while there was no thread for it.
     left: Option<Settings>,
 }
