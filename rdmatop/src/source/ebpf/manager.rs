@@ -325,16 +325,17 @@ async fn drain(ring: &mut RingBuf<MapData>, feed: &Feed) -> Result<bool, Ended> 
 type Generations = BTreeMap<&'static str, Option<u64>>;
 
 fn module_generations(root: &Path) -> Generations {
-    CONTROL_PLANE
+    let hooks = CONTROL_PLANE
         .iter()
-        .chain(datapath::hooks().map(|hot| &hot.kprobe))
-        .map(|hook| {
-            (
-                hook.module,
-                std::fs::metadata(root.join(hook.module)).ok().map(|m| m.ino()),
-            )
-        })
-        .collect()
+        .chain(datapath::hooks().map(|hot| &hot.kprobe));
+    let mut found = Generations::new();
+    for hook in hooks {
+        // Asked once a second: once for each module, not once for each hook.
+        found
+            .entry(hook.module)
+            .or_insert_with(|| std::fs::metadata(root.join(hook.module)).ok().map(|m| m.ino()));
+    }
+    found
 }
 
 fn no_offsets(why: &str) -> Note {

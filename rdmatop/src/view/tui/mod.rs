@@ -11,8 +11,8 @@
 //! ? Help  Enter Detail  Tab Next  f Filter  s Sort  q Quit         keys.rs
 //! ```
 //!
-//! Terminal events become actions (`keys`), actions change the state (`update`), the state is drawn (`render`).
-//! Only `terminal`, `run` and `settings` touch the world.
+//! Terminal events become actions (`keys`), actions change the state (`update`), the state is drawn (`render`),
+//! what changed of it is sent (`painter`). Only `terminal`, `run`, `keep` and `settings` touch the world.
 
 pub mod columns;
 pub mod detail;
@@ -20,8 +20,10 @@ mod errno;
 pub mod filter;
 pub mod format;
 pub mod glyphs;
+mod keep;
 pub mod keys;
 pub mod layout;
+pub mod painter;
 pub mod render;
 pub mod run;
 pub mod settings;

@@ -14,6 +14,7 @@ use crate::model::event::Event;
 use crate::model::snapshot::Snapshot;
 
 use super::glyphs;
+use super::keep::{self, Keeper};
 use super::render;
 use super::settings::Settings;
 use super::state::State;
@@ -126,7 +127,7 @@ impl From<io::Error> for TuiError {
 /// Runs the view until the user leaves, a signal comes, or the engine ends.
 ///
 /// The newest snapshot is shown; `events` is drained all the time so that the engine never waits. Settings
-/// that changed are saved at the end. Drawing blocks: give the view a runtime (a thread) of its own.
+/// that changed are saved a little later, and at the end. Drawing blocks: give the view a runtime (a thread) of its own.
 pub async fn run(
     opts: TuiOptions,
     mut snapshots: watch::Receiver<Arc<Snapshot>>,
@@ -161,12 +162,12 @@ pub async fn run(
         snapshots: &mut snapshots,
         events: &mut events,
     };
-    let outcome = drive(&mut state, &mut guard, inputs, &control).await;
+    let mut keeper = Keeper::new(move |now: &Settings| opts.keep(now), keep::QUIET);
+    let keep = |now: &Settings| keeper.changed(now);
+    let outcome = drive(&mut state, &mut guard, inputs, &control, keep).await;
     drop(guard);
     let _ = control.try_send(Control::Quit);
-    if state.settings_changed
-        && let Err(why) = opts.keep(&state.settings)
-    {
+    if let Err(why) = keeper.finish() {
         use std::io::Write as _;
         // Leaving succeeds without it; a user who changed something still wants to know.
         let _ = writeln!(io::stderr(), "rdmatop: what you changed is not kept: {why}");
@@ -180,20 +181,19 @@ fn env(name: &str) -> Option<String> {
 
 impl Screen for Guard {
     fn draw(&mut self, state: &mut State) -> Result<(), TuiError> {
-        self.terminal.autoresize()?;
-        let size = self.terminal.size()?;
-        if state.size != (size.width, size.height) {
-            update::resize(state, (size.width, size.height));
+        let size = terminal::size()?;
+        if state.size != size {
+            update::resize(state, size);
         }
         state.refresh();
-        self.terminal.draw(|frame| {
-            render::draw(state, frame.buffer_mut());
+        self.paint(size, state.glyphs.ascii, |canvas| {
+            render::draw(state, canvas);
         })?;
         Ok(())
     }
 
     fn clear(&mut self) -> Result<(), TuiError> {
-        Ok(self.terminal.clear()?)
+        Ok(Self::clear(self)?)
     }
 
     fn suspend(&mut self) -> Result<(), TuiError> {

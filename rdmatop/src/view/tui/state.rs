@@ -170,7 +170,7 @@ impl State {
             self.newer = Some(snapshot);
             return;
         }
-        self.summary = Summary::of(&snapshot);
+        self.summary = std::mem::take(&mut self.summary).after(&self.snapshot, &snapshot);
         self.snapshot = snapshot;
         self.touch();
     }

@@ -27,23 +27,44 @@ pub enum Stuck {
     Alone(u64),
 }
 
+/// What a row says by itself, whatever the time is.
+#[derive(Clone, Copy, Debug)]
+pub enum Chance {
+    /// As it is, it never is stuck.
+    Never,
+    /// It is.
+    Now(Stuck),
+    /// It will be when it stays as it is for long, ns.
+    Later(fn(u64) -> Stuck),
+}
+
+impl Chance {
+    /// Of a row. By number: asked of every QP of which something changed.
+    pub fn of(qp: &QpRow) -> Self {
+        let Some(state) = qp.state.filter(|_| !qp.exited) else {
+            return Self::Never;
+        };
+        match state {
+            ERR => Self::Now(Stuck::Failed),
+            SQE => Self::Now(Stuck::SendFailed),
+            SQD => Self::Later(Stuck::Drained),
+            // RC, UC, XRC_INI, XRC_TGT.
+            INIT if matches!(qp.qp_type, Some(QpType(2 | 3 | 9 | 10))) => Self::Later(Stuck::Alone),
+            _ => Self::Never,
+        }
+    }
+}
+
 impl Stuck {
     /// Whether `qp` is stuck at `mono_ns` (`CLOCK_MONOTONIC`).
     ///
     /// RTR is never stuck: a side that only receives stays there for its whole life, as perftest's do. Neither
     /// is INIT for types without a peer, nor RESET, where libraries keep QPs in store.
     pub fn of(qp: &QpRow, mono_ns: u64) -> Option<Self> {
-        let state = qp.state.filter(|_| !qp.exited)?;
-        // By number: asked of every QP for every snapshot.
-        match state {
-            ERR => Some(Self::Failed),
-            SQE => Some(Self::SendFailed),
-            SQD => waited(qp, mono_ns).map(Self::Drained),
-            // RC, UC, XRC_INI, XRC_TGT.
-            INIT if matches!(qp.qp_type, Some(QpType(2 | 3 | 9 | 10))) => {
-                waited(qp, mono_ns).map(Self::Alone)
-            }
-            _ => None,
+        match Chance::of(qp) {
+            Chance::Never => None,
+            Chance::Now(stuck) => Some(stuck),
+            Chance::Later(stuck) => waited(qp, mono_ns).map(stuck),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the screen shows and what keys do, without a terminal.
 
 mod keys;
+mod painting;
 mod screens;
 mod styles;
 mod tables;
@@ -32,8 +33,11 @@ fn state(snapshot: Snapshot, tab: Tab, size: (u16, u16)) -> State {
 
 fn draw(state: &State) -> (Buffer, usize) {
     let mut buf = Buffer::empty(Rect::new(0, 0, state.size.0, state.size.1));
-    let drawn = render::draw(state, &mut buf);
-    (buf, drawn.replaced)
+    let mut canvas = render::Canvas::default();
+    canvas.begin(state.size, state.glyphs.ascii);
+    render::draw(state, &mut canvas);
+    let replaced = (0..state.size.1).map(|y| canvas.cells(y, &mut buf)).sum();
+    (buf, replaced)
 }
 
 /// Symbols only: styles have their own tests, so that a colour may change without touching every screen.

@@ -5,6 +5,10 @@ use unicode_width::UnicodeWidthStr;
 
 /// Columns of the screen that `text` takes.
 pub(super) fn width(text: &str) -> usize {
+    // Nearly every text, and asked several times for each.
+    if text.is_ascii() && !text.bytes().fold(false, |found, b| found | b.is_ascii_control()) {
+        return text.len();
+    }
     UnicodeWidthStr::width(text)
 }
 
@@ -117,6 +121,11 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn the_short_way_to_a_width_gives_what_the_long_one_gives(text in "[ -~]{0,20}|\\PC{0,20}|[\\x00-\\x7f]{0,20}") {
+            prop_assert_eq!(width(&text), UnicodeWidthStr::width(text.as_str()));
+        }
+
         #[test]
         fn nothing_is_ever_wider_than_asked(text in "\\PC{0,40}", max in 0usize..30) {
             prop_assert!(width(&cut(&text, max, "~")) <= max);

@@ -14,10 +14,11 @@ use super::{chart, facts, heading};
 /// Every counter, opcodes, statuses, latency.
 pub(super) fn lines(state: &State, traffic: &Traffic, width: usize) -> Vec<Cell> {
     let t = traffic;
-    let rows: [(&str, &Option<Counter>); 12] = [
+    let rows: [(&str, &Option<Counter>); 14] = [
         ("send WRs finished", &t.tx_wr),
         ("send WRs posted", &t.tx_wr_posted),
         ("receive WRs", &t.rx_wr),
+        ("receive WRs posted", &t.rx_wr_posted),
         ("bytes sent", &t.tx_bytes),
         ("bytes received", &t.rx_bytes),
         ("packets sent", &t.tx_packets),
@@ -27,6 +28,7 @@ pub(super) fn lines(state: &State, traffic: &Traffic, width: usize) -> Vec<Cell>
         ("retransmits", &t.retransmits),
         ("RNR waits", &t.rnr_waits),
         ("doorbells", &t.doorbells),
+        ("CQ overflows", &t.cq_overflows),
     ];
     let mut out = Vec::new();
     if rows.iter().all(|(_, c)| c.is_none()) {
@@ -128,4 +130,66 @@ pub(super) fn latency(state: &State, name: &str, latency: &Latency, width: usize
     out.extend(facts(width, &list));
     out.extend(chart::histogram(state.glyphs, latency, width));
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::value::Source;
+    use crate::view::tui::settings::Settings;
+    use crate::view::tui::tab::Tab;
+    use crate::view::tui::testkit;
+    use crate::view::tui::theme::Depth;
+
+    #[test]
+    fn every_counter_there_is_has_its_line_known_or_not() {
+        let snapshot = Arc::new(testkit::one_row());
+        let state = State::new(snapshot, Settings::default(), Tab::Qps, true, Depth::True);
+        let counter = |total| {
+            Some(Counter {
+                total,
+                rate: None,
+                source: Source::Ebpf,
+            })
+        };
+        // Field by field: a new counter does not compile here until it is thought of.
+        let known = Traffic {
+            tx_wr: counter(9001),
+            tx_wr_posted: counter(9002),
+            rx_wr: counter(9003),
+            rx_wr_posted: counter(9004),
+            tx_bytes: counter(9005),
+            rx_bytes: counter(9006),
+            completions: counter(9007),
+            completion_errors: counter(9008),
+            flushes: counter(9009),
+            retransmits: counter(9010),
+            rnr_waits: counter(9011),
+            doorbells: counter(9012),
+            cq_overflows: counter(9013),
+            tx_packets: counter(9014),
+            by_opcode: Vec::new(),
+            by_status: Vec::new(),
+            latency: None,
+        };
+        let text = |traffic: &Traffic| -> String {
+            let lines = lines(&state, traffic, 400);
+            lines.iter().map(|line| line.text() + "\n").collect()
+        };
+        let all = text(&known);
+        for total in 9001..=9014 {
+            assert!(all.contains(&format::exact(total)), "{total}\n{all}");
+        }
+        let one = text(&Traffic {
+            tx_wr: counter(1),
+            ..Traffic::default()
+        });
+        let unknown = one
+            .lines()
+            .find(|line| line.starts_with("not observable:"))
+            .unwrap();
+        assert_eq!(unknown.split(", ").count(), 13, "{unknown}");
+    }
 }

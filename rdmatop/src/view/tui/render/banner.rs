@@ -1,15 +1,13 @@
 //! What is missing, why, and the remedy: a line or two on every tab, all of it on Probes.
 
-use ratatui::buffer::Buffer;
-
 use super::super::columns::Cell;
 use super::super::layout::{self, Layout};
 use super::super::state::State;
 use super::super::theme::Tone;
-use super::{more, put, rule};
+use super::{Canvas, more, put, rule};
 
 /// Draws the notes where the layout has room for them.
-pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) {
+pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
     let warn = state.glyphs.warn;
     for (y, line) in (0u16..).zip(layout::banner_lines(
         state,
@@ -18,7 +16,7 @@ pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) {
     )) {
         let mark = if y == 0 { warn } else { " " };
         let cell = Cell::new(format!("{mark} "), Tone::Warn).and(line, Tone::Warn);
-        put(buf, layout.banner, y, &cell, state.paint(), state.glyphs.cut);
+        put(canvas, layout.banner, y, &cell, state.paint(), state.glyphs.cut);
     }
     if layout.notes.height > 1 {
         let lines = layout::notes_lines(state, layout.notes.width);
@@ -29,7 +27,7 @@ pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) {
         } else {
             "Notes".to_owned()
         };
-        rule(buf, state, layout.notes, 0, &title);
+        rule(canvas, state, layout.notes, 0, &title);
         for (y, (line, begins)) in lines.into_iter().take(room).enumerate() {
             let mark = if begins {
                 format!("{warn} ")
@@ -38,7 +36,7 @@ pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) {
             };
             let cell = Cell::new(mark, Tone::Warn).and(line, Tone::Normal);
             put(
-                buf,
+                canvas,
                 layout.notes,
                 u16::try_from(y + 1).unwrap_or(u16::MAX),
                 &cell,

@@ -1,17 +1,15 @@
 //! The last line: a prompt, a message, or the most useful keys.
 
-use ratatui::buffer::Buffer;
-
 use super::super::columns::Cell;
 use super::super::keys::{self, Scope};
 use super::super::layout::Layout;
 use super::super::state::{Detail, Mode, State};
 use super::super::text;
 use super::super::theme::Tone;
-use super::put;
+use super::{Canvas, put};
 
 /// Draws the last line.
-pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) {
+pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
     let width = usize::from(layout.footer.width);
     let cell = match &state.mode {
         Mode::Search { .. } => prompt("Search: ", &state.search, width, state),
@@ -21,7 +19,7 @@ pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) {
             None => hints(state, width),
         },
     };
-    put(buf, layout.footer, 0, &cell, state.paint(), state.glyphs.cut);
+    put(canvas, layout.footer, 0, &cell, state.paint(), state.glyphs.cut);
 }
 
 fn prompt(name: &str, input: &str, width: usize, state: &State) -> Cell {

@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 
-use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::model::input::EbpfState;
@@ -14,13 +13,13 @@ use super::super::state::State;
 use super::super::summary::Sum;
 use super::super::theme::Tone;
 use super::super::{detail, text};
-use super::put;
+use super::{Canvas, put};
 
 /// A fact: its rank, 0 never goes; and its forms, the longest first.
 type Fact = (u8, Vec<Cell>);
 
 /// Draws the header and, on tall screens, the chart of the totals.
-pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) {
+pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
     let lines = if layout.header.height > 1 {
         vec![host(state), sums(state)]
     } else {
@@ -29,7 +28,7 @@ pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) {
     for (y, facts) in lines.into_iter().enumerate() {
         let cell = join(facts, usize::from(layout.header.width));
         put(
-            buf,
+            canvas,
             layout.header,
             u16::try_from(y).unwrap_or(0),
             &cell,
@@ -38,7 +37,7 @@ pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) {
         );
     }
     if layout.chart.height > 0 {
-        chart(state, layout.chart, buf);
+        chart(state, layout.chart, canvas);
     }
 }
 
@@ -323,11 +322,11 @@ fn small(state: &State) -> Vec<Fact> {
 }
 
 /// Tx above, Rx below, of all ports together.
-fn chart(state: &State, area: Rect, buf: &mut Buffer) {
+fn chart(state: &State, area: Rect, canvas: &mut Canvas) {
     let lines = detail::chart::totals(state, usize::from(area.width));
     for (y, line) in lines.iter().enumerate() {
         put(
-            buf,
+            canvas,
             area,
             u16::try_from(y).unwrap_or(u16::MAX),
             line,

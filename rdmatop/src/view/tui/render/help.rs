@@ -1,14 +1,12 @@
 //! The list of keys, made from the table that handles them.
 
-use ratatui::buffer::Buffer;
-
 use super::super::columns::Cell;
 use super::super::keys::{self, BINDINGS};
 use super::super::layout;
 use super::super::state::{Mode, State};
 use super::super::text;
 use super::super::theme::Tone;
-use super::{more, popup_box, put};
+use super::{Canvas, more, popup_box, put};
 
 /// Width of the column of keys.
 const KEYS: usize = 14;
@@ -67,7 +65,7 @@ fn entry(key: &str, about: &str) -> Cell {
 }
 
 /// Draws the list over the screen.
-pub(super) fn draw(state: &State, buf: &mut Buffer) {
+pub(super) fn draw(state: &State, canvas: &mut Canvas) {
     let Mode::Help(first) = state.mode else { return };
     let lines = lines(state);
     let wide = lines.iter().map(|l| text::width(&l.text())).max().unwrap_or(0) + 4;
@@ -85,10 +83,10 @@ pub(super) fn draw(state: &State, buf: &mut Buffer) {
     } else {
         "Keys".to_owned()
     };
-    let inner = popup_box(state, area, &title, buf);
+    let inner = popup_box(state, area, &title, canvas);
     for (y, line) in lines.iter().skip(first).take(height).enumerate() {
         put(
-            buf,
+            canvas,
             inner,
             u16::try_from(y).unwrap_or(u16::MAX),
             line,

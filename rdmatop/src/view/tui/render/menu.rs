@@ -1,17 +1,15 @@
 //! The choosers: sort column, columns.
 
-use ratatui::buffer::Buffer;
-
 use super::super::columns::Cell;
 use super::super::layout;
 use super::super::state::{Mode, State};
 use super::super::table;
 use super::super::text;
 use super::super::theme::Tone;
-use super::{popup_box, put, select};
+use super::{Canvas, popup_box, put, select};
 
 /// Draws the chooser that is open.
-pub(super) fn draw(state: &State, buf: &mut Buffer) {
+pub(super) fn draw(state: &State, canvas: &mut Canvas) {
     let (cursor, title) = match state.mode {
         Mode::Sort(at) => (at, "Sort by"),
         Mode::Columns(at) => (at, "Columns"),
@@ -26,13 +24,13 @@ pub(super) fn draw(state: &State, buf: &mut Buffer) {
         u16::try_from(lines.len() + 2).unwrap_or(u16::MAX),
     );
     let room = (state.size.0, state.size.1.saturating_sub(1));
-    let inner = popup_box(state, layout::popup(room, wanted), title, buf);
+    let inner = popup_box(state, layout::popup(room, wanted), title, canvas);
     let height = usize::from(inner.height);
     let first = table::window(0, cursor, lines.len(), height);
     for (y, (at, line)) in (0u16..).zip(lines.iter().enumerate().skip(first).take(height)) {
-        put(buf, inner, y, line, state.paint(), state.glyphs.cut);
+        put(canvas, inner, y, line, state.paint(), state.glyphs.cut);
         if at == cursor {
-            select(buf, inner, y, state.paint());
+            select(canvas, inner, y, state.paint());
         }
     }
 }

@@ -1,15 +1,14 @@
 //! Draws the state. One file per region; nothing here changes anything.
 
 mod banner;
+mod canvas;
 mod footer;
 mod header;
 mod help;
 mod menu;
 mod table;
 
-use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Modifier;
 
 use super::columns::Cell;
 use super::layout::Layout;
@@ -17,6 +16,7 @@ use super::state::{Detail, Mode, State};
 use super::text;
 use super::theme::{Paint, Tone};
 
+pub use canvas::Canvas;
 pub(super) use help::lines as help_lines;
 
 /// Lines of the detail pane for the selected row, at the pane's width.
@@ -24,42 +24,30 @@ pub(super) fn detail_lines(state: &State) -> Vec<Cell> {
     super::detail::lines(state, usize::from(inside(Layout::of(state).detail).width))
 }
 
-/// What a frame took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drawn {
-    /// Rows of the table that were formatted.
-    pub rows: usize,
-    /// Cells that held a sign the terminal cannot show and that was replaced: those come from names only.
-    pub replaced: usize,
-}
-
-/// Draws everything.
-pub fn draw(state: &State, buf: &mut Buffer) -> Drawn {
-    let mut drawn = Drawn::default();
+/// Draws everything. Returns how many rows of the table were formatted.
+pub fn draw(state: &State, canvas: &mut Canvas) -> usize {
+    let mut rows = 0;
     let layout = Layout::of(state);
-    header::draw(state, &layout, buf);
-    banner::draw(state, &layout, buf);
-    table::draw_tabs(state, &layout, buf);
+    header::draw(state, &layout, canvas);
+    banner::draw(state, &layout, canvas);
+    table::draw_tabs(state, &layout, canvas);
     if state.detail != Detail::Full {
-        drawn.rows = table::draw(state, &layout, buf);
+        rows = table::draw(state, &layout, canvas);
     }
     if state.detail != Detail::Closed {
-        draw_detail(state, layout.detail, buf);
+        draw_detail(state, layout.detail, canvas);
     }
-    footer::draw(state, &layout, buf);
+    footer::draw(state, &layout, canvas);
     match state.mode {
-        Mode::Help(_) => help::draw(state, buf),
-        Mode::Sort(_) | Mode::Columns(_) => menu::draw(state, buf),
+        Mode::Help(_) => help::draw(state, canvas),
+        Mode::Sort(_) | Mode::Columns(_) => menu::draw(state, canvas),
         _ => {}
     }
-    if state.glyphs.ascii {
-        drawn.replaced = to_ascii(buf);
-    }
-    drawn
+    rows
 }
 
 /// Writes `cell` from the left edge of line `y` of `area`, cut to its width. Returns the columns used.
-fn put(buf: &mut Buffer, area: Rect, y: u16, cell: &Cell, paint: Paint, mark: &str) -> u16 {
+fn put(canvas: &mut Canvas, area: Rect, y: u16, cell: &Cell, paint: Paint, mark: &str) -> u16 {
     if y >= area.height {
         return 0;
     }
@@ -70,26 +58,17 @@ fn put(buf: &mut Buffer, area: Rect, y: u16, cell: &Cell, paint: Paint, mark: &s
         let wide = text::width(piece);
         // The mark must fit where the cut is: keep its place while later pieces will not fit.
         let left = room - used;
-        let shown = if total <= room || used + wide < room {
-            piece.clone()
+        let x = area.x.saturating_add(u16::try_from(used).unwrap_or(u16::MAX));
+        let style = paint.style(*tone);
+        if total <= room || used + wide < room {
+            canvas.text(x, area.y + y, piece, left, style);
+            used += wide;
         } else {
-            text::cut(
-                &format!(
-                    "{piece}{}",
-                    if used + wide == room && total > room {
-                        " "
-                    } else {
-                        ""
-                    }
-                ),
-                left,
-                mark,
-            )
-        };
-        let shown_wide = text::width(&shown);
-        let x = area.x + u16::try_from(used).unwrap_or(u16::MAX);
-        buf.set_stringn(x, area.y + y, &shown, left, paint.style(*tone));
-        used += shown_wide;
+            let more = used + wide == room && total > room;
+            let shown = text::cut(&format!("{piece}{}", if more { " " } else { "" }), left, mark);
+            canvas.text(x, area.y + y, &shown, left, style);
+            used += text::width(&shown);
+        }
         if used >= room {
             break;
         }
@@ -98,14 +77,14 @@ fn put(buf: &mut Buffer, area: Rect, y: u16, cell: &Cell, paint: Paint, mark: &s
 }
 
 /// A line across `area` with a title in it.
-fn rule(buf: &mut Buffer, state: &State, area: Rect, y: u16, title: &str) {
+fn rule(canvas: &mut Canvas, state: &State, area: Rect, y: u16, title: &str) {
     let width = usize::from(area.width);
     let title = text::cut(&format!(" {title} "), width.saturating_sub(4), state.glyphs.cut);
     let rest = width.saturating_sub(text::width(&title) + 2);
     let cell = Cell::new(state.glyphs.rule.repeat(2), Tone::Title)
         .and(title, Tone::Strong)
         .and(state.glyphs.rule.repeat(rest), Tone::Title);
-    put(buf, area, y, &cell, state.paint(), "");
+    put(canvas, area, y, &cell, state.paint(), "");
 }
 
 /// The detail pane without its wall, which it has when it stands beside the table.
@@ -118,7 +97,7 @@ fn inside(area: Rect) -> Rect {
     }
 }
 
-fn draw_detail(state: &State, area: Rect, buf: &mut Buffer) {
+fn draw_detail(state: &State, area: Rect, canvas: &mut Canvas) {
     if area.height == 0 {
         return;
     }
@@ -127,12 +106,8 @@ fn draw_detail(state: &State, area: Rect, buf: &mut Buffer) {
     let inner = inside(area);
     if beside {
         for y in 0..area.height {
-            buf.set_string(
-                area.x,
-                area.y + y,
-                state.glyphs.wall,
-                state.paint().style(Tone::Title),
-            );
+            let style = state.paint().style(Tone::Title);
+            canvas.text(area.x, area.y + y, state.glyphs.wall, 1, style);
         }
     }
     let lines = super::detail::lines(state, usize::from(inner.width));
@@ -145,10 +120,10 @@ fn draw_detail(state: &State, area: Rect, buf: &mut Buffer) {
     } else {
         title
     };
-    rule(buf, state, inner, 0, &title);
+    rule(canvas, state, inner, 0, &title);
     for (y, line) in lines.iter().skip(first).take(height).enumerate() {
         put(
-            buf,
+            canvas,
             inner,
             u16::try_from(y + 1).unwrap_or(u16::MAX),
             line,
@@ -164,17 +139,13 @@ fn more(lines: usize) -> String {
 }
 
 /// Clears `area` and draws a box around it.
-fn popup_box(state: &State, area: Rect, title: &str, buf: &mut Buffer) -> Rect {
-    for y in area.y..area.bottom() {
-        for x in area.x..area.right() {
-            buf[(x, y)].reset();
-        }
-    }
+fn popup_box(state: &State, area: Rect, title: &str, canvas: &mut Canvas) -> Rect {
+    canvas.blank(area);
     let style = state.paint().style(Tone::Title);
-    rule(buf, state, area, 0, title);
+    rule(canvas, state, area, 0, title);
     if area.height > 1 {
         let bottom = state.glyphs.rule.repeat(usize::from(area.width));
-        buf.set_stringn(area.x, area.bottom() - 1, bottom, usize::from(area.width), style);
+        canvas.text(area.x, area.bottom() - 1, &bottom, usize::from(area.width), style);
     }
     for y in area.y..area.bottom() {
         for x in [area.x, area.right().saturating_sub(1)] {
@@ -184,7 +155,7 @@ fn popup_box(state: &State, area: Rect, title: &str, buf: &mut Buffer) -> Rect {
                 (true, true) => "+",
                 (false, true) => state.glyphs.rule,
             };
-            buf.set_stringn(x, y, sign, 1, style);
+            canvas.text(x, y, sign, 1, style);
         }
     }
     Rect {
@@ -195,32 +166,12 @@ fn popup_box(state: &State, area: Rect, title: &str, buf: &mut Buffer) -> Rect {
     }
 }
 
-/// Replaces what is not ASCII. Our own signs never are: what is left is names.
-fn to_ascii(buf: &mut Buffer) -> usize {
-    let mut replaced = 0;
-    for cell in &mut buf.content {
-        if !cell.symbol().is_ascii() {
-            // One column: the other half of a wide sign is a cell of its own.
-            cell.set_symbol("?");
-            replaced += 1;
-        }
-    }
-    replaced
-}
-
 /// Lights up the selected row.
-fn select(buf: &mut Buffer, area: Rect, y: u16, paint: Paint) {
-    let style = paint.selected();
-    for x in area.x..area.right() {
-        let cell = &mut buf[(x, area.y + y)];
-        // Reversed colours of a dim or coloured cell are hard to read: plain text on one ground.
-        let keep = cell.modifier & Modifier::BOLD;
-        if style.add_modifier.contains(Modifier::REVERSED) {
-            cell.fg = ratatui::style::Color::Reset;
-            cell.modifier = keep;
-        } else {
-            cell.modifier.remove(Modifier::DIM);
-        }
-        cell.set_style(style);
-    }
+fn select(canvas: &mut Canvas, area: Rect, y: u16, paint: Paint) {
+    let line = Rect {
+        y: area.y + y,
+        height: 1,
+        ..area
+    };
+    canvas.select(line, paint.selected());
 }

@@ -1,6 +1,5 @@
 //! Tabs and the table: headings, and the rows that are on the screen.
 
-use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 
@@ -11,10 +10,10 @@ use super::super::tab::Tab;
 use super::super::table::{Branch, Entry, Fit, Line};
 use super::super::text;
 use super::super::theme::Tone;
-use super::{put, select};
+use super::{Canvas, put, select};
 
 /// Draws the tabs.
-pub(super) fn draw_tabs(state: &State, layout: &Layout, buf: &mut Buffer) {
+pub(super) fn draw_tabs(state: &State, layout: &Layout, canvas: &mut Canvas) {
     let paint = state.paint();
     for (tab, rect, label) in layout.labels(state) {
         if rect.width == 0 || rect.height == 0 {
@@ -24,7 +23,7 @@ pub(super) fn draw_tabs(state: &State, layout: &Layout, buf: &mut Buffer) {
         if tab == state.tab {
             style = style.add_modifier(Modifier::REVERSED);
         }
-        buf.set_stringn(rect.x, rect.y, label, usize::from(rect.width), style);
+        canvas.text(rect.x, rect.y, &label, usize::from(rect.width), style);
     }
     let end = layout.labels(state).last().map_or(0, |(_, rect, _)| rect.right());
     let room = Rect {
@@ -41,7 +40,7 @@ pub(super) fn draw_tabs(state: &State, layout: &Layout, buf: &mut Buffer) {
             ..room
         };
         put(
-            buf,
+            canvas,
             at,
             0,
             &Cell::new(text, Tone::Accent),
@@ -80,15 +79,15 @@ fn status(state: &State, height: usize) -> String {
 }
 
 /// Draws headings and rows. Returns how many rows were formatted: those on the screen.
-pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) -> usize {
+pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) -> usize {
     if layout.heading.height == 0 {
         return 0;
     }
     let fit = state.fit(layout.heading.width);
-    headings(state, layout.heading, &fit, buf);
+    headings(state, layout.heading, &fit, canvas);
     let table = state.table();
     if table.order.is_empty() {
-        empty(state, layout.rows, buf);
+        empty(state, layout.rows, canvas);
         return 0;
     }
     let ctx = state.ctx();
@@ -100,19 +99,19 @@ pub(super) fn draw(state: &State, layout: &Layout, buf: &mut Buffer) -> usize {
         .take(usize::from(layout.rows.height));
     let mut formatted = 0;
     for (y, (at, entry)) in (0u16..).zip(shown) {
-        row(state, &ctx, layout.rows, y, *entry, &fit, buf);
+        row(state, &ctx, layout.rows, y, *entry, &fit, canvas);
         formatted += 1;
         if at == table.cursor {
-            select(buf, layout.rows, y, state.paint());
+            select(canvas, layout.rows, y, state.paint());
         }
     }
     formatted
 }
 
-fn headings(state: &State, area: Rect, fit: &Fit, buf: &mut Buffer) {
+fn headings(state: &State, area: Rect, fit: &Fit, canvas: &mut Canvas) {
     let (ctx, table, paint) = (state.ctx(), state.table(), state.paint());
     let underline = paint.style(Tone::Title).add_modifier(Modifier::UNDERLINED);
-    buf.set_style(area, underline);
+    canvas.style(area, underline);
     for placed in &fit.placed {
         let sorted = placed.column.id == table.sort && placed.column.key.is_some();
         let mut title = placed.column.heading(&ctx);
@@ -141,11 +140,11 @@ fn headings(state: &State, area: Rect, fit: &Fit, buf: &mut Buffer) {
             underline.add_modifier(Modifier::BOLD)
         };
         let room = (width + 1).min(usize::from(area.width.saturating_sub(x)));
-        buf.set_stringn(area.x + x, area.y, &title, room, style);
+        canvas.text(area.x + x, area.y, &title, room, style);
     }
 }
 
-fn row(state: &State, ctx: &Ctx<'_>, area: Rect, y: u16, entry: Entry, fit: &Fit, buf: &mut Buffer) {
+fn row(state: &State, ctx: &Ctx<'_>, area: Rect, y: u16, entry: Entry, fit: &Fit, canvas: &mut Canvas) {
     let faded = (state.spec().faded)(ctx, entry.at);
     for placed in &fit.placed {
         let width = usize::from(placed.width);
@@ -167,7 +166,7 @@ fn row(state: &State, ctx: &Ctx<'_>, area: Rect, y: u16, entry: Entry, fit: &Fit
             width: placed.width - pad,
             ..area
         };
-        put(buf, at, y, &cell, state.paint(), state.glyphs.cut);
+        put(canvas, at, y, &cell, state.paint(), state.glyphs.cut);
     }
 }
 
@@ -183,7 +182,7 @@ fn branch(state: &State, branch: Branch) -> String {
     format!("{}{sign}", "  ".repeat(depth))
 }
 
-fn empty(state: &State, area: Rect, buf: &mut Buffer) {
+fn empty(state: &State, area: Rect, canvas: &mut Canvas) {
     let all = (state.spec().len)(&state.ctx());
     let text = if all > 0 && !state.filter.is_empty() {
         format!(
@@ -199,6 +198,6 @@ fn empty(state: &State, area: Rect, buf: &mut Buffer) {
     let top = u16::from(area.height > 3);
     for (y, line) in (top..).zip(lines) {
         let cell = Cell::new(format!("  {line}"), Tone::Normal);
-        put(buf, area, y, &cell, state.paint(), state.glyphs.cut);
+        put(canvas, area, y, &cell, state.paint(), state.glyphs.cut);
     }
 }

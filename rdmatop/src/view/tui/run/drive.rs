@@ -10,6 +10,7 @@ use tokio::time::{Duration, Instant, sleep_until};
 use crate::model::event::Event;
 use crate::model::snapshot::Snapshot;
 
+use super::super::settings::Settings;
 use super::super::state::State;
 use super::super::tab::Tab;
 use super::super::update::{self, Effect};
@@ -45,12 +46,13 @@ pub(super) struct Inputs<'a, T> {
     pub(super) events: &'a mut mpsc::Receiver<Event>,
 }
 
-/// Runs until the user leaves, a signal comes, or the engine ends.
+/// Runs until the user leaves, a signal comes, or the engine ends. `keep` gets settings that a key changed.
 pub(super) async fn drive<S: Screen, T: Tells>(
     state: &mut State,
     screen: &mut S,
     inputs: Inputs<'_, T>,
     control: &mpsc::Sender<Control>,
+    mut keep: impl FnMut(&Settings),
 ) -> Result<Outcome, TuiError> {
     let Inputs {
         keys,
@@ -63,7 +65,13 @@ pub(super) async fn drive<S: Screen, T: Tells>(
     let mut empty = true;
     let mut batch = Vec::with_capacity(BATCH);
     loop {
-        let due = drawn.map_or_else(Instant::now, |at| at + FRAME);
+        let due = drawn.map(|at| at + FRAME);
+        // Without a timer where there is nothing to wait for: that is one wake-up less for each snapshot.
+        if dirty && due.is_none_or(|due| due <= Instant::now()) {
+            screen.draw(state)?;
+            (dirty, drawn) = (false, Some(Instant::now()));
+            continue;
+        }
         tokio::select! {
             biased;
             input = keys.recv() => {
@@ -71,6 +79,9 @@ pub(super) async fn drive<S: Screen, T: Tells>(
                 let effect = update::terminal_event(state, &event);
                 if effect == Some(Effect::Still) {
                     continue;
+                }
+                if std::mem::take(&mut state.settings_changed) {
+                    keep(&state.settings);
                 }
                 if let Some(outcome) = act(effect, state, screen, control)? {
                     return Ok(outcome);
@@ -91,7 +102,7 @@ pub(super) async fn drive<S: Screen, T: Tells>(
                 Told::Resized => { screen.draw(state)?; (dirty, drawn) = (false, Some(Instant::now())); }
             },
             // Before the channels: a storm of events must not keep the screen from being drawn.
-            () = sleep_until(due), if dirty => {
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if dirty => {
                 screen.draw(state)?;
                 (dirty, drawn) = (false, Some(Instant::now()));
             }

@@ -3,11 +3,10 @@
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossterm::event::Event as TermEvent;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -74,7 +73,8 @@ impl Tells for Signals {
 pub(super) struct Reader {
     /// Keys, the mouse, sizes; an error is the last thing that comes.
     pub(super) events: mpsc::Receiver<io::Result<TermEvent>>,
-    stop: Arc<AtomicBool>,
+    /// Readable: stop. A thread that looked at a flag now and then would wake a machine at rest.
+    stop: Arc<OwnedFd>,
 }
 
 impl Reader {
@@ -87,7 +87,7 @@ impl Reader {
             std::fs::File::open("/dev/tty")?.into()
         };
         let (sender, events) = mpsc::channel(256);
-        let stop = Arc::new(AtomicBool::new(false));
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let told = stop.clone();
         std::thread::Builder::new()
             .name("rdmatop-keys".to_owned())
@@ -98,20 +98,21 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        // Fails only when the counter is full, which one write does not bring about.
+        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
     }
 }
 
-fn read(tty: &OwnedFd, sender: &mpsc::Sender<io::Result<TermEvent>>, stop: &AtomicBool) {
-    let wait = Timespec {
-        tv_sec: 0,
-        tv_nsec: 500_000_000,
-    };
-    let step = || -> io::Result<Vec<TermEvent>> {
-        let mut fds = [PollFd::new(tty, PollFlags::IN)];
-        match poll(&mut fds, Some(&wait)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+fn read(tty: &OwnedFd, sender: &mpsc::Sender<io::Result<TermEvent>>, stop: &OwnedFd) {
+    let step = || -> io::Result<Option<Vec<TermEvent>>> {
+        let mut fds = [PollFd::new(tty, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+        match poll(&mut fds, None) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(Some(Vec::new())),
             Err(error) => return Err(error.into()),
+        }
+        if !fds[1].revents().is_empty() {
+            return Ok(None);
         }
         let told = fds[0].revents();
         if told.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
@@ -121,11 +122,12 @@ fn read(tty: &OwnedFd, sender: &mpsc::Sender<io::Result<TermEvent>>, stop: &Atom
         while crossterm::event::poll(Duration::ZERO)? {
             found.push(crossterm::event::read()?);
         }
-        Ok(found)
+        Ok(Some(found))
     };
-    while !stop.load(Ordering::Relaxed) {
+    loop {
         match step() {
-            Ok(found) => {
+            Ok(None) => return,
+            Ok(Some(found)) => {
                 for event in found {
                     if sender.blocking_send(Ok(event)).is_err() {
                         return;

@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
 use tokio::sync::oneshot;
 
 use super::super::super::settings::Settings;
@@ -20,8 +18,9 @@ struct Counting {
 impl Screen for Counting {
     fn draw(&mut self, state: &mut State) -> Result<(), TuiError> {
         state.refresh();
-        let mut buf = Buffer::empty(Rect::new(0, 0, state.size.0, state.size.1));
-        let rows = render::draw(state, &mut buf).rows;
+        let mut canvas = render::Canvas::default();
+        canvas.begin(state.size, state.glyphs.ascii);
+        let rows = render::draw(state, &mut canvas);
         self.frames.send_modify(|(frames, last)| {
             *frames += 1;
             *last = rows;
@@ -56,6 +55,7 @@ struct Bench {
     snapshots: watch::Sender<Arc<Snapshot>>,
     events: mpsc::Sender<Event>,
     frames: watch::Receiver<(u64, usize)>,
+    kept: std::sync::mpsc::Receiver<Settings>,
     ended: oneshot::Receiver<Result<Outcome, TuiError>>,
 }
 
@@ -68,6 +68,7 @@ impl Bench {
         let (frames, frames_out) = watch::channel((0, 0));
         let (end, ended) = oneshot::channel();
         let (control, _) = mpsc::channel(1);
+        let (kept, kept_out) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let first = snapshots_in.borrow_and_update().clone();
             let mut state = State::new(first, Settings::default(), tab, true, Depth::True);
@@ -82,7 +83,15 @@ impl Bench {
                 .enable_time()
                 .build()
                 .unwrap();
-            let done = runtime.block_on(drive(&mut state, &mut Counting { frames }, inputs, &control));
+            let done = runtime.block_on(drive(
+                &mut state,
+                &mut Counting { frames },
+                inputs,
+                &control,
+                |now| {
+                    let _ = kept.send(now.clone());
+                },
+            ));
             let _ = end.send(done);
         });
         let mut bench = Self {
@@ -90,6 +99,7 @@ impl Bench {
             snapshots,
             events,
             frames: frames_out,
+            kept: kept_out,
             ended,
         };
         bench.wait_for(1).await;
@@ -174,6 +184,19 @@ fn a_key_and_a_snapshot_are_one_frame_each() {
         bench.wait_for(3).await;
         tokio::time::sleep(FRAME * 3).await;
         assert_eq!(bench.leave().await, 3);
+    });
+}
+
+#[test]
+fn settings_are_handed_on_when_a_key_changed_them_and_only_then() {
+    run(async {
+        let mut bench = Bench::start(testkit::busy(), Tab::Processes, (80, 24)).await;
+        for (at, key) in (2..).zip(['j', 't', '?']) {
+            bench.key(KeyCode::Char(key)).await;
+            bench.wait_for(at).await;
+        }
+        let kept: Vec<_> = bench.kept.try_iter().map(|settings| settings.theme).collect();
+        assert_eq!(kept, ["dark"]);
     });
 }
 

@@ -1,0 +1,192 @@
+//! Writes what the user changed a little after the last change, on a thread of its own: a home directory may be on
+//! a server that does not answer, and the screen does not wait for it.
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::settings::Settings;
+
+/// A change is written when none came for so long: stepping through the themes is one write.
+pub(super) const QUIET: Duration = Duration::from_secs(2);
+
+/// The way to the thread, and what it says at its end.
+type Work = (Sender<Settings>, JoinHandle<Result<(), String>>);
+
+/// Keeps settings. Nothing runs until the first change.
+pub(super) struct Keeper<S> {
+    save: S,
+    quiet: Duration,
+    work: Option<Work>,
+    /// What changed while there was no thread for it.
+    left: Option<Settings>,
+}
+
+impl<S: Fn(&Settings) -> Result<(), String> + Clone + Send + 'static> Keeper<S> {
+    /// Writes by `save`, when nothing changed for `quiet`.
+    pub(super) fn new(save: S, quiet: Duration) -> Self {
+        Self {
+            save,
+            quiet,
+            work: None,
+            left: None,
+        }
+    }
+
+    /// Takes a change. Never waits.
+    pub(super) fn changed(&mut self, settings: &Settings) {
+        if self.work.is_none() {
+            let (to, from) = mpsc::channel();
+            let (quiet, save) = (self.quiet, self.save.clone());
+            let thread = thread::Builder::new().name("rdmatop-keep".to_owned());
+            // Without one, the end writes.
+            let thread = thread.spawn(move || keep(&from, quiet, save));
+            self.work = thread.ok().map(|thread| (to, thread));
+        }
+        match &self.work {
+            // It ends before its sender only by a panic, which the end tells.
+            Some((to, _)) => drop(to.send(settings.clone())),
+            None => self.left = Some(settings.clone()),
+        }
+    }
+
+    /// Writes what is not written yet. `Err`: what changed is not kept, and why.
+    pub(super) fn finish(self) -> Result<(), String> {
+        match (self.work, self.left) {
+            (Some((to, thread)), _) => {
+                drop(to);
+                let ended = thread.join();
+                ended.unwrap_or_else(|_| {
+                    Err("writing it ended by itself: this is a defect of rdmatop".to_owned())
+                })
+            }
+            (None, Some(left)) => (self.save)(&left),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// Until the sender is gone. What failed is tried again with the next change, and at the end.
+fn keep(
+    from: &Receiver<Settings>,
+    quiet: Duration,
+    save: impl Fn(&Settings) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut outcome = Ok(());
+    let mut last = None;
+    while let Ok(first) = from.recv() {
+        let mut newest = first;
+        let over = loop {
+            match from.recv_timeout(quiet) {
+                Ok(newer) => newest = newer,
+                Err(RecvTimeoutError::Timeout) => break false,
+                Err(RecvTimeoutError::Disconnected) => break true,
+            }
+        };
+        outcome = save(&newest);
+        if over {
+            return outcome;
+        }
+        last = Some(newest);
+    }
+    match last {
+        Some(newest) if outcome.is_err() => save(&newest),
+        _ => outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// What was written, and how many writes are to fail.
+    #[derive(Clone, Default)]
+    struct Disk(Arc<Mutex<(Vec<f64>, u32)>>);
+
+    impl Disk {
+        fn keeper(
+            &self,
+            quiet: Duration,
+        ) -> Keeper<impl Fn(&Settings) -> Result<(), String> + Clone + Send + use<>> {
+            let disk = self.clone();
+            let save = move |settings: &Settings| {
+                let mut disk = disk.0.lock().unwrap();
+                if disk.1 > 0 {
+                    disk.1 -= 1;
+                    return Err("disk full".to_owned());
+                }
+                disk.0.push(settings.delay);
+                Ok(())
+            };
+            Keeper::new(save, quiet)
+        }
+
+        fn wait_for(&self, writes: usize) {
+            let end = std::time::Instant::now() + Duration::from_mins(1);
+            while self.written().len() < writes {
+                assert!(std::time::Instant::now() < end, "no write within a minute");
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+
+        fn written(&self) -> Vec<f64> {
+            self.0.lock().unwrap().0.clone()
+        }
+    }
+
+    fn delay(delay: f64) -> Settings {
+        Settings {
+            delay,
+            ..Settings::default()
+        }
+    }
+
+    #[test]
+    fn a_change_is_written_without_an_end_and_not_written_again_at_the_end() {
+        let disk = Disk::default();
+        let mut keeper = disk.keeper(Duration::from_millis(1));
+        keeper.changed(&delay(2.0));
+        disk.wait_for(1);
+        keeper.changed(&delay(3.0));
+        disk.wait_for(2);
+        assert_eq!(keeper.finish(), Ok(()));
+        assert_eq!(disk.written(), [2.0, 3.0]);
+    }
+
+    #[test]
+    fn changes_in_a_row_are_one_write_and_the_end_does_not_wait_for_the_quiet() {
+        let disk = Disk::default();
+        let mut keeper = disk.keeper(Duration::from_hours(1));
+        for n in 1..=20 {
+            keeper.changed(&delay(f64::from(n)));
+        }
+        assert_eq!(keeper.finish(), Ok(()));
+        assert_eq!(disk.written(), [20.0]);
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_tried_again_at_the_end_and_told_when_that_fails_too() {
+        for (fails, told) in [(1, Ok(())), (9, Err("disk full".to_owned()))] {
+            let disk = Disk::default();
+            disk.0.lock().unwrap().1 = fails;
+            let mut keeper = disk.keeper(Duration::from_millis(1));
+            keeper.changed(&delay(2.0));
+            let end = std::time::Instant::now() + Duration::from_mins(1);
+            while disk.0.lock().unwrap().1 == fails {
+                assert!(std::time::Instant::now() < end, "no write within a minute");
+                thread::sleep(Duration::from_millis(5));
+            }
+            assert_eq!(keeper.finish(), told);
+            assert_eq!(disk.written().len(), usize::from(told.is_ok()));
+        }
+    }
+
+    #[test]
+    fn who_changes_nothing_writes_nothing() {
+        let disk = Disk::default();
+        assert_eq!(disk.keeper(QUIET).finish(), Ok(()));
+        assert!(disk.written().is_empty());
+    }
+}
