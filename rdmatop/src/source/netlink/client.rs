@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use super::attr::{DEV_INDEX, DEV_NAME, LINK_TYPE, NDEV_NAME, RES_QP, STAT_RES, cmd};
 use super::error::NetlinkError;
 use super::record::{
-    CmId, CounterSet, Cq, Ctx, Device, Entry, HwCounter, Mr, Pd, Port, Qp, Srq, Summary, SysSettings,
+    CmId, CounterSet, Cq, Ctx, Device, Entry, HwCounter, Mr, Pd, Port, Qp, QpReader, Srq, Summary, SysSettings,
     decode_counters, visit_counters,
 };
 use super::reply::Answer;
@@ -191,11 +191,14 @@ impl<T: Transport> Nldev<T> {
     /// whether the last one was interrupted too.
     pub fn each_qp(&mut self, device: u32, visit: &mut dyn FnMut(Option<Qp>)) -> Result<bool, NetlinkError> {
         let request = Request::nldev(Qp::COMMAND, Reply::Dump).device(device);
-        let mut interrupted = false;
+        let (mut interrupted, mut reader) = (false, QpReader::default());
         for _ in 0..DUMP_ATTEMPTS {
             visit(None);
             interrupted = self.run(&request, &mut |attrs| {
-                each_entry(attrs, &mut |qp| visit(Some(qp)))
+                each_entry_of::<Qp>(attrs, &mut |entry| {
+                    visit(Some(reader.read(entry)?));
+                    Ok(())
+                })
             })?;
             if !interrupted {
                 break;
@@ -262,13 +265,24 @@ impl<T: Transport> Nldev<T> {
 
 /// Hands each entry of a message to `visit`.
 fn each_entry<E: Entry>(attrs: Attrs<'_>, visit: &mut impl FnMut(E)) -> WireResult<()> {
+    each_entry_of::<E>(attrs, &mut |entry| {
+        visit(E::decode(Attrs::new(entry))?);
+        Ok(())
+    })
+}
+
+/// The same, not decoded yet.
+fn each_entry_of<E: Entry>(
+    attrs: Attrs<'_>,
+    visit: &mut impl FnMut(&[u8]) -> WireResult<()>,
+) -> WireResult<()> {
     for attr in attrs {
         let table = attr?;
         if table.number == E::TABLE {
             for entry in table.nest() {
                 let entry = entry?;
                 if entry.number == E::ENTRY {
-                    visit(E::decode(entry.nest())?);
+                    visit(entry.payload)?;
                 }
             }
         }
