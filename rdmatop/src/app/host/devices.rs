@@ -8,21 +8,18 @@ use std::{
     ffi::OsString,
 };
 
-use self::{known::Listed, owners::Owners};
+use self::{dump::dump, known::Listed, owners::Owners};
 use crate::{
     app::{
         source::{Source, Wants},
         time::now,
     },
-    model::{
-        ib::{QpState, QpType},
-        input::{CountersSample, DeviceReading, DevicesSample, Input, QpReading, QpsSample},
-    },
+    model::input::{CountersSample, DeviceReading, DevicesSample, Input, QpsSample},
     source::{
         netlink::{
             client::Nldev,
             error::NetlinkError,
-            record::{DeviceKey, Owner, Qp},
+            record::DeviceKey,
             sample::{DeviceSample, NetlinkSample},
             sampler::{Sampler, Want},
             socket::Socket,
@@ -31,10 +28,10 @@ use crate::{
         root::Root,
         sysfs::list_devices,
     },
-    text,
 };
 
 mod counters;
+mod dump;
 mod known;
 mod owners;
 #[cfg(test)]
@@ -48,8 +45,6 @@ const STATES_EVERY: u64 = 5_000_000_000;
 /// asked together with states: nothing but the counts tells of a first QP there, and each device's cost the kernel
 /// as much as its counters.
 const FEW: usize = 8;
-/// Room made for QPs before a dump at most: the count is another program's doing.
-const MAX_ROOM: u64 = 1 << 16;
 
 /// Reads devices, and QPs when they are wanted.
 pub struct DeviceSource<T = Socket> {
@@ -137,7 +132,8 @@ impl<T: Transport> DeviceSource<T> {
         };
         let errors: Vec<String> = sample.errors().map(ToString::to_string).collect();
         if sample.devices.is_ok() {
-            self.listed_ns = Some(before);
+            // A list that the kernel calls torn may lack a device: the next round lists again.
+            self.listed_ns = Some(before).filter(|_| !sample.devices_interrupted);
             self.states_ns = before;
         }
         let mut devices = sample.devices.unwrap_or_default();
@@ -257,64 +253,6 @@ impl<T: Transport> DeviceSource<T> {
                 .mr_bytes(&mrs.items, sums.get_or_insert_with(BTreeMap::new));
         }
         sums
-    }
-}
-
-/// Adds the QPs of a device, of which it has `count`.
-fn dump<T: Transport>(
-    nldev: &mut Nldev<T>,
-    owners: &mut Owners,
-    listed: &mut Listed,
-    count: Option<u64>,
-    out: &mut QpsSample,
-) -> Result<(), NetlinkError> {
-    let index = listed.device().index;
-    if let Some(special) = listed.only_special(count) {
-        out.complete.push(index);
-        out.qps.extend_from_slice(special);
-        return Ok(());
-    }
-    let start = out.qps.len();
-    out.qps
-        .reserve(usize::try_from(count.unwrap_or(0).min(MAX_ROOM)).unwrap_or(0));
-    let asked = nldev.each_qp(index, &mut |qp| match qp {
-        Some(qp) => out.qps.push(reading(owners, index, &qp)),
-        None => out.qps.truncate(start),
-    });
-    match asked {
-        Ok(true) => {}
-        Ok(false) => {
-            out.complete.push(index);
-            listed.dumped(count, out.qps.get(start..).unwrap_or_default());
-        }
-        Err(error) => {
-            out.qps.truncate(start);
-            return Err(error);
-        }
-    }
-    Ok(())
-}
-
-fn reading(owners: &mut Owners, device_index: u32, qp: &Qp) -> QpReading {
-    QpReading {
-        device_index,
-        port: qp.port,
-        qpn: qp.lqpn,
-        qp_type: qp.qp_type.map(|ty| QpType(ty.number())),
-        state: qp.state.map(|state| QpState(state.number())),
-        // 0 until RTR: no peer yet.
-        remote_qpn: qp.rqpn.filter(|qpn| *qpn != 0),
-        sq_psn: qp.sq_psn,
-        rq_psn: qp.rq_psn,
-        pid: qp
-            .owner
-            .as_ref()
-            .and_then(Owner::pid)
-            .map(|tid| owners.process(tid)),
-        kern_name: match &qp.owner {
-            Some(Owner::Kernel(name)) => Some(text::sanitize(name.as_bytes())),
-            _ => None,
-        },
     }
 }
 

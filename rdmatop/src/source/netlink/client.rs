@@ -1,11 +1,11 @@
 //! Questions to nldev, one method each.
 use std::collections::HashMap;
 
-use super::attr::{DEV_INDEX, DEV_NAME, LINK_TYPE, NDEV_NAME, RES_QP, STAT_RES, cmd};
+use super::attr::{DEV_INDEX, DEV_NAME, LINK_TYPE, NDEV_NAME, RES_LQPN, RES_QP, STAT_RES, cmd};
 use super::error::NetlinkError;
 use super::record::{
-    CmId, CounterSet, Cq, Ctx, Device, Entry, HwCounter, Mr, Pd, Port, Qp, QpReader, Srq, Summary, SysSettings,
-    decode_counters, visit_counters,
+    CmId, CounterSet, Cq, Ctx, Device, Entry, HwCounter, Mr, Pd, Port, Qp, QpReader, Srq, Summary,
+    SysSettings, decode_counters, visit_counters,
 };
 use super::reply::Answer;
 use super::request::{Reply, Request};
@@ -205,6 +205,17 @@ impl<T: Transport> Nldev<T> {
             }
         }
         Ok(interrupted)
+    }
+
+    /// One queue pair by its number; `None` when there is none, or none that is visible in our PID namespace.
+    pub fn qp(&mut self, device: u32, lqpn: u32) -> Result<Option<Qp>, NetlinkError> {
+        let request = Request::nldev(Qp::COMMAND, Reply::One)
+            .device(device)
+            .with(|writer| writer.u32(RES_LQPN, lqpn));
+        match self.one(&request, Qp::decode) {
+            Err(NetlinkError::Kernel { errno, .. }) if errno == libc::ENOENT => Ok(None),
+            answer => answer.map(Some),
+        }
     }
 
     /// Connection-manager ids of a device.

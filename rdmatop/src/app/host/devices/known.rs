@@ -44,6 +44,8 @@ pub(super) struct Listed {
     errors: usize,
     /// Its QPs, when they were only those that the kernel makes for every port.
     special: Option<Vec<QpReading>>,
+    /// Numbers of its QPs in the last dump, sorted.
+    pub(super) numbers: Vec<u32>,
     /// Its resources were as many at the last two readings.
     steady: bool,
     /// Its counters moved between the last two readings.
@@ -70,6 +72,7 @@ impl Listed {
             steady: before.is_some_and(|before| before.sample.summary == kept.summary),
             sample: kept,
             special: None,
+            numbers: Vec::new(),
             moved: before.is_some_and(|before| before.moved),
             counters: before.and_then(|before| before.counters),
             known: Known::default(),
@@ -80,20 +83,22 @@ impl Listed {
     pub(super) fn list(
         root: &Root,
         sample: DeviceSample,
-        before: Option<Self>,
+        mut before: Option<Self>,
         now_ns: u64,
     ) -> (Self, DeviceReading) {
-        let (mut known, rest) = match before {
-            Some(mut before) => (std::mem::take(&mut before.known), Some(before)),
-            None => (Known::default(), None),
-        };
+        let (mut known, mut numbers) = (Known::default(), Vec::new());
+        if let Some(before) = &mut before {
+            known = std::mem::take(&mut before.known);
+            numbers = std::mem::take(&mut before.numbers);
+        }
         known.refresh(root, &sample, now_ns);
         let mut reading = known.reading(&sample);
         known.counters(&sample, &mut reading);
         (
             Self {
                 known,
-                ..Self::new(sample, rest.as_ref())
+                numbers,
+                ..Self::new(sample, before.as_ref())
             },
             reading,
         )

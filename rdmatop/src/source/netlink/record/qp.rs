@@ -229,7 +229,9 @@ mod tests {
         let attrs = proptest::collection::vec(attr, 0..4);
         (attrs, 0_usize..40).prop_map(|(attrs, cut)| {
             let start = MessageWriter::new(0, 0, 0).u32(RES_LQPN, 17);
-            let whole = attrs.iter().fold(start, |m, (number, value)| m.bytes(*number, value));
+            let whole = attrs
+                .iter()
+                .fold(start, |m, (number, value)| m.bytes(*number, value));
             let mut bytes = whole.finish().split_off(16);
             if cut < 8 {
                 bytes.truncate(bytes.len().saturating_sub(cut));
