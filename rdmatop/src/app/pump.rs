@@ -248,9 +248,11 @@ impl Pump {
 
     fn order(&mut self) {
         let on = matches!(self.latest.health.ebpf, EbpfState::On { .. });
+        let repair = self.round == 0 || (on && !self.synced) || self.engine.wants_repair();
         let mut wants = Wants {
             round: self.round,
-            qps: self.round == 0 || !on || !self.synced || self.engine.wants_repair(),
+            qps: repair || !on,
+            repair,
             objects: self.told_events != self.latest.health.events,
             counters: self.settings.counters,
             processes: Arc::default(),

@@ -19,6 +19,8 @@ pub struct Wants {
     /// The QP table is wanted from a dump: the first sync, the repair after a loss, or the heartbeat without
     /// eBPF. A dump is quadratic in QPs inside the kernel, so it is not asked for in vain.
     pub qps: bool,
+    /// Every QP is wanted, whatever seems to be at rest: the table may be wrong.
+    pub repair: bool,
     /// Objects came or went since the last round: their counts have changed.
     pub objects: bool,
     /// Counter maps are wanted: false in a trace, where nobody looks at counters.

@@ -8,47 +8,49 @@ use std::{
     ffi::OsString,
 };
 
-use self::{
-    known::{Known, Listed},
-    owners::Owners,
-};
+use self::{dump::dump, known::Listed, owners::Owners};
 use crate::{
     app::{
         source::{Source, Wants},
         time::now,
     },
-    model::{
-        ib::{QpState, QpType},
-        input::{CountersSample, DeviceReading, DevicesSample, Input, PortCounters, QpReading, QpsSample},
-    },
+    model::input::{CountersSample, DeviceReading, DevicesSample, Input, QpsSample},
     source::{
         netlink::{
             client::Nldev,
             error::NetlinkError,
-            record::{DeviceKey, Owner, Qp},
+            record::DeviceKey,
             sample::{DeviceSample, NetlinkSample},
-            sampler::{Sampler, Want, WantQps},
+            sampler::{Sampler, Want},
             socket::Socket,
+            transport::Transport,
         },
         root::Root,
         sysfs::list_devices,
     },
-    text,
 };
 
 mod counters;
+mod dump;
 mod known;
 mod owners;
+#[cfg(test)]
+mod tests;
 
 /// Devices are listed again after this, ns, whatever else tells of a change.
 const LIST_EVERY: u64 = 10_000_000_000;
 /// States of ports and counts of resources are asked for again after this, ns.
 const STATES_EVERY: u64 = 5_000_000_000;
+/// So many devices are asked for their counts in each round that wants QPs. Of more than these, those at rest are
+/// asked together with states: nothing but the counts tells of a first QP there, and each device's cost the kernel
+/// as much as its counters.
+const FEW: usize = 8;
 
 /// Reads devices, and QPs when they are wanted.
-pub struct DeviceSource {
+pub struct DeviceSource<T = Socket> {
     root: Root,
-    sampler: Option<Sampler<Socket>>,
+    open: fn() -> Result<Nldev<T>, NetlinkError>,
+    sampler: Option<Sampler<T>>,
     listed: Vec<Listed>,
     /// When the devices were listed, unless that failed.
     listed_ns: Option<u64>,
@@ -65,9 +67,17 @@ struct Changed;
 impl DeviceSource {
     /// Reads under `root`; netlink is opened on the first round and again after a failure.
     pub fn new(root: Root) -> Self {
+        Self::through(root, Nldev::open)
+    }
+}
+
+impl<T: Transport> DeviceSource<T> {
+    /// Asks the kernel that `open` leads to.
+    fn through(root: Root, open: fn() -> Result<Nldev<T>, NetlinkError>) -> Self {
         Self {
             owners: Owners::new(root.clone()),
             root,
+            open,
             sampler: None,
             listed: Vec::new(),
             listed_ns: None,
@@ -88,13 +98,15 @@ impl DeviceSource {
 
     fn sample(&mut self, wants: &Wants) -> Result<NetlinkSample, String> {
         if self.sampler.is_none() {
-            self.sampler = Some(Sampler::new(Nldev::open().map_err(|error| error.to_string())?));
+            self.sampler = Some(Sampler::new((self.open)().map_err(|error| error.to_string())?));
         }
         let sampler = self.sampler.as_mut().ok_or("no netlink socket")?;
         let sample = sampler.sample(Want {
             ports: true,
             counters: wants.counters,
-            ..objects(wants)
+            // MR sizes of processes that were there before us: once, and again with each repair.
+            mrs: wants.qps,
+            ..Want::default()
         });
         if sample.devices.is_err() {
             self.sampler = None;
@@ -120,28 +132,26 @@ impl DeviceSource {
         };
         let errors: Vec<String> = sample.errors().map(ToString::to_string).collect();
         if sample.devices.is_ok() {
-            self.listed_ns = Some(before);
+            // A list that the kernel calls torn may lack a device: the next round lists again.
+            self.listed_ns = Some(before).filter(|_| !sample.devices_interrupted);
             self.states_ns = before;
         }
         let mut devices = sample.devices.unwrap_or_default();
         self.owners.forget();
-        let qps = wants.qps.then(|| self.qps(before, &devices));
         let mr_bytes: Vec<_> = devices.iter().map(|device| self.mr_bytes([device])).collect();
-        let mut known: HashMap<DeviceKey, Known> = self
+        let mut listed_before: HashMap<DeviceKey, Listed> = self
             .listed
             .drain(..)
-            .map(|listed| (listed.key, listed.known))
+            .map(|listed| (listed.key.clone(), listed))
             .collect();
         let mut readings = Vec::with_capacity(devices.len());
         for (device, mr_bytes) in devices.drain(..).zip(mr_bytes) {
-            let key = device.device.key();
-            let mut known = known.remove(&key).unwrap_or_default();
-            known.refresh(&self.root, &device, before);
-            let mut reading = known.reading(&device);
-            known.counters(&device, &mut reading);
+            let listed_before = listed_before.remove(&device.device.key());
+            let (listed, reading) = Listed::list(&self.root, device, listed_before, before);
             readings.push(DeviceReading { mr_bytes, ..reading });
-            self.listed.push(Listed::new(key, device, known));
+            self.listed.push(listed);
         }
+        let qps = wants.qps.then(|| self.dump_all(before));
         let mono_ns = now().mono_ns;
         out(Input::Devices(Box::new(DevicesSample {
             mono_ns,
@@ -151,47 +161,74 @@ impl DeviceSource {
         out_qps(qps, out);
     }
 
+    /// Dumps the QPs of every device that was listed just now.
+    fn dump_all(&mut self, mono_ns: u64) -> QpsSample {
+        let mut out = QpsSample {
+            mono_ns,
+            ..QpsSample::default()
+        };
+        let Some(sampler) = &mut self.sampler else {
+            return out;
+        };
+        for listed in &mut self.listed {
+            let count = listed.count("qp");
+            if let Err(error) = dump(sampler.nldev(), &mut self.owners, listed, count, &mut out) {
+                let what = format!("QPs of {}", listed.device().name);
+                out.errors.push(error.of(what).to_string());
+            }
+        }
+        out
+    }
+
     /// Reads what moves, of the devices that are listed. Gives up when they are not what they were.
     fn again(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) -> Result<(), Changed> {
         let before = now().mono_ns;
         let states = before.saturating_sub(self.states_ns) >= STATES_EVERY;
         let sampler = self.sampler.as_mut().ok_or(Changed)?;
-        let ask = || sampler.nldev().summaries().map_err(|_| Changed);
-        let counts = (states || wants.qps || wants.objects).then(ask).transpose()?;
-        let want = Want {
-            ports: states,
-            skip_summary: true,
-            mrs: wants.qps,
-            ..Want::default()
-        };
-        self.owners.forget();
         let mut sample = CountersSample::default();
+        if wants.counters {
+            for listed in &mut self.listed {
+                listed
+                    .read(sampler.nldev(), &mut sample.ports)
+                    .map_err(|_| Changed)?;
+            }
+        }
         let mut devices = Vec::new();
         let mut qps = wants.qps.then(|| QpsSample {
             mono_ns: before,
             ..QpsSample::default()
         });
-        for listed in &mut self.listed {
-            let device_index = listed.device().index;
-            if let Some(counts) = &counts {
-                let found = counts.items.iter().find(|c| c.device_index == device_index);
-                let count = found.ok_or(Changed)?;
-                let device = sampler.again(listed.device().clone(), want, Some(count.clone()));
+        if states || wants.qps || wants.objects {
+            self.owners.forget();
+            let busy = self.listed.iter().filter(|listed| !listed.rests()).count();
+            let all = states || wants.objects || wants.repair || self.listed.len() <= FEW;
+            // Together they cost a third less each.
+            let all = all || busy > self.listed.len() / 2;
+            let ask = || sampler.nldev().summaries().map_err(|_| Changed);
+            let counts = all.then(ask).transpose()?;
+            let want = Want {
+                ports: states,
+                skip_summary: true,
+                mrs: wants.qps,
+                ..Want::default()
+            };
+            for listed in self.listed.iter_mut().filter(|listed| all || !listed.rests()) {
+                let device_index = listed.device().index;
+                let count = match &counts {
+                    Some(all) => all.items.iter().find(|c| c.device_index == device_index).cloned(),
+                    None => sampler.nldev().summary(device_index).ok(),
+                };
+                let count = count.ok_or(Changed)?;
+                let qp_count = count.get("qp");
+                let device = sampler.again(listed.device().clone(), want, Some(count));
                 sample
                     .changed
                     .extend(listed.again(&device).map_err(|()| Changed)?);
                 devices.push(device);
                 if let Some(qps) = &mut qps {
                     let nldev = sampler.nldev();
-                    dump(nldev, &mut self.owners, listed, count.get("qp"), qps).map_err(|_| Changed)?;
+                    dump(nldev, &mut self.owners, listed, qp_count, qps).map_err(|_| Changed)?;
                 }
-            }
-            for port in listed.known.ports.iter_mut().filter(|_| wants.counters) {
-                sample.ports.push(PortCounters {
-                    device_index,
-                    number: port.port,
-                    counters: port.read(sampler.nldev(), device_index).map_err(|_| Changed)?,
-                });
             }
         }
         if states {
@@ -217,77 +254,6 @@ impl DeviceSource {
         }
         sums
     }
-
-    fn qps(&mut self, mono_ns: u64, devices: &[DeviceSample]) -> QpsSample {
-        let mut out = QpsSample {
-            mono_ns,
-            ..QpsSample::default()
-        };
-        for device in devices {
-            match &device.qps {
-                Some(Ok(dump)) => {
-                    if !dump.interrupted {
-                        out.complete.push(device.device.index);
-                    }
-                    let index = device.device.index;
-                    let readings = dump.items.iter().map(|qp| reading(&mut self.owners, index, qp));
-                    out.qps.extend(readings);
-                }
-                Some(Err(error)) => out.errors.push(error.to_string()),
-                None => {}
-            }
-        }
-        out
-    }
-}
-
-/// Adds the QPs of a device, of which it has `count`.
-fn dump(
-    nldev: &mut Nldev<Socket>,
-    owners: &mut Owners,
-    listed: &mut Listed,
-    count: Option<u64>,
-    out: &mut QpsSample,
-) -> Result<(), NetlinkError> {
-    let index = listed.device().index;
-    if let Some(special) = listed.only_special(count) {
-        out.complete.push(index);
-        out.qps.extend_from_slice(special);
-        return Ok(());
-    }
-    let start = out.qps.len();
-    let interrupted = nldev.each_qp(index, &mut |qp| match qp {
-        Some(qp) => out.qps.push(reading(owners, index, &qp)),
-        None => out.qps.truncate(start),
-    })?;
-    if !interrupted {
-        out.complete.push(index);
-        listed.dumped(count, out.qps.get(start..).unwrap_or_default());
-    }
-    Ok(())
-}
-
-fn reading(owners: &mut Owners, device_index: u32, qp: &Qp) -> QpReading {
-    QpReading {
-        device_index,
-        port: qp.port,
-        qpn: qp.lqpn,
-        qp_type: qp.qp_type.map(|ty| QpType(ty.number())),
-        state: qp.state.map(|state| QpState(state.number())),
-        // 0 until RTR: no peer yet.
-        remote_qpn: qp.rqpn.filter(|qpn| *qpn != 0),
-        sq_psn: qp.sq_psn,
-        rq_psn: qp.rq_psn,
-        pid: qp
-            .owner
-            .as_ref()
-            .and_then(Owner::pid)
-            .map(|tid| owners.process(tid)),
-        kern_name: match &qp.owner {
-            Some(Owner::Kernel(name)) => Some(text::sanitize(name.as_bytes())),
-            _ => None,
-        },
-    }
 }
 
 fn out_qps(qps: Option<QpsSample>, out: &mut dyn FnMut(Input)) {
@@ -296,16 +262,7 @@ fn out_qps(qps: Option<QpsSample>, out: &mut dyn FnMut(Input)) {
     }
 }
 
-/// What is wanted of objects. MR sizes of processes that were there before us: once, and again with each repair.
-fn objects(wants: &Wants) -> Want {
-    Want {
-        qps: if wants.qps { WantQps::Now } else { WantQps::Never },
-        mrs: wants.qps,
-        ..Want::default()
-    }
-}
-
-impl Source for DeviceSource {
+impl<T: Transport + Send> Source for DeviceSource<T> {
     fn name(&self) -> &'static str {
         "RDMA devices"
     }

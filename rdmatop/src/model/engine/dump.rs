@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use super::{
     Engine,
     hash::NumberMap,
-    qp::{Key, Owner},
+    qp::{Key, Owner, Qp},
+    qps::Qps,
 };
 use crate::model::input::{Now, QpReading, QpsSample};
 
@@ -25,16 +26,17 @@ impl Engine {
             keys.push(Key::new(uid, reading.qpn, reading.port));
         }
         // The kernel's order, in which QP 0 and QP 1 come last.
+        let mut guess = Guess::default();
         if keys.is_sorted_by_key(|key| (key.device, key.port, key.qpn)) && !has_twins(&keys) {
             for (key, reading) in keys.iter().zip(&sample.qps) {
-                self.dumped(*key, reading, began_ns, now);
+                self.dumped(*key, reading, began_ns, now, &mut guess);
             }
         } else {
             // A dump under churn holds some QPs twice; the later reading is the fresher one.
             let mut latest: NumberMap<Key, &QpReading> = keys.iter().copied().zip(&sample.qps).collect();
             for key in &keys {
                 if let Some(reading) = latest.remove(key) {
-                    self.dumped(*key, reading, began_ns, now);
+                    self.dumped(*key, reading, began_ns, now, &mut guess);
                 }
             }
         }
@@ -66,10 +68,10 @@ impl Engine {
     }
 
     /// One QP of a dump.
-    fn dumped(&mut self, key: Key, reading: &QpReading, began_ns: u64, now: Now) {
+    fn dumped(&mut self, key: Key, reading: &QpReading, began_ns: u64, now: Now, guess: &mut Guess) {
         let (dump, min) = (self.dumps, self.config.min_interval_ns);
         // Nearly all of ten thousand QPs are what they were.
-        if let Some(qp) = self.qps.live_mut(key)
+        if let Some(qp) = guess.find(&mut self.qps, key)
             && qp.is_as(reading)
         {
             qp.dump = dump;
@@ -154,6 +156,36 @@ impl Engine {
             qp.orphan = true;
             qp.touch();
         }
+    }
+}
+
+/// Where the next QP of a dump may be in the table. A dump lists QPs by number, and most got their places in the
+/// table in that order: the place after the last one is right nearly always, and costs less than a look-up.
+#[derive(Default)]
+struct Guess {
+    /// Found last.
+    last: Option<u64>,
+    /// It was the one after its predecessor: the next may be the one after it.
+    in_step: bool,
+}
+
+impl Guess {
+    /// The living QP of `key`, as [`Qps::live_mut`] finds it.
+    fn find<'a>(&mut self, qps: &'a mut Qps, key: Key) -> Option<&'a mut Qp> {
+        let next = self.last.and_then(|uid| uid.checked_add(1));
+        let is_it = |uid: u64| {
+            qps.get(uid)
+                .is_some_and(|qp| qp.key == key && qp.ended_ns.is_none())
+        };
+        if let Some(uid) = next.filter(|uid| self.in_step && is_it(*uid)) {
+            self.last = Some(uid);
+            return qps.get_mut(uid);
+        }
+        let found = qps.live_mut(key);
+        let uid = found.as_ref().map(|qp| qp.uid);
+        self.in_step = uid.is_some() && (uid == next || next.is_none());
+        self.last = uid;
+        found
     }
 }
 

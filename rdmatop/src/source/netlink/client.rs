@@ -1,11 +1,11 @@
 //! Questions to nldev, one method each.
 use std::collections::HashMap;
 
-use super::attr::{DEV_INDEX, DEV_NAME, LINK_TYPE, NDEV_NAME, RES_QP, STAT_RES, cmd};
+use super::attr::{DEV_INDEX, DEV_NAME, LINK_TYPE, NDEV_NAME, RES_LQPN, RES_QP, STAT_RES, cmd};
 use super::error::NetlinkError;
 use super::record::{
-    CmId, CounterSet, Cq, Ctx, Device, Entry, HwCounter, Mr, Pd, Port, Qp, Srq, Summary, SysSettings,
-    decode_counters, visit_counters,
+    CmId, CounterSet, Cq, Ctx, Device, Entry, HwCounter, Mr, Pd, Port, Qp, QpReader, Srq, Summary,
+    SysSettings, decode_counters, visit_counters,
 };
 use super::reply::Answer;
 use super::request::{Reply, Request};
@@ -191,17 +191,31 @@ impl<T: Transport> Nldev<T> {
     /// whether the last one was interrupted too.
     pub fn each_qp(&mut self, device: u32, visit: &mut dyn FnMut(Option<Qp>)) -> Result<bool, NetlinkError> {
         let request = Request::nldev(Qp::COMMAND, Reply::Dump).device(device);
-        let mut interrupted = false;
+        let (mut interrupted, mut reader) = (false, QpReader::default());
         for _ in 0..DUMP_ATTEMPTS {
             visit(None);
             interrupted = self.run(&request, &mut |attrs| {
-                each_entry(attrs, &mut |qp| visit(Some(qp)))
+                each_entry_of::<Qp>(attrs, &mut |entry| {
+                    visit(Some(reader.read(entry)?));
+                    Ok(())
+                })
             })?;
             if !interrupted {
                 break;
             }
         }
         Ok(interrupted)
+    }
+
+    /// One queue pair by its number; `None` when there is none, or none that is visible in our PID namespace.
+    pub fn qp(&mut self, device: u32, lqpn: u32) -> Result<Option<Qp>, NetlinkError> {
+        let request = Request::nldev(Qp::COMMAND, Reply::One)
+            .device(device)
+            .with(|writer| writer.u32(RES_LQPN, lqpn));
+        match self.one(&request, Qp::decode) {
+            Err(NetlinkError::Kernel { errno, .. }) if errno == libc::ENOENT => Ok(None),
+            answer => answer.map(Some),
+        }
     }
 
     /// Connection-manager ids of a device.
@@ -262,13 +276,24 @@ impl<T: Transport> Nldev<T> {
 
 /// Hands each entry of a message to `visit`.
 fn each_entry<E: Entry>(attrs: Attrs<'_>, visit: &mut impl FnMut(E)) -> WireResult<()> {
+    each_entry_of::<E>(attrs, &mut |entry| {
+        visit(E::decode(Attrs::new(entry))?);
+        Ok(())
+    })
+}
+
+/// The same, not decoded yet.
+fn each_entry_of<E: Entry>(
+    attrs: Attrs<'_>,
+    visit: &mut impl FnMut(&[u8]) -> WireResult<()>,
+) -> WireResult<()> {
     for attr in attrs {
         let table = attr?;
         if table.number == E::TABLE {
             for entry in table.nest() {
                 let entry = entry?;
                 if entry.number == E::ENTRY {
-                    visit(E::decode(entry.nest())?);
+                    visit(entry.payload)?;
                 }
             }
         }

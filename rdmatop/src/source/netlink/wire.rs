@@ -184,11 +184,20 @@ pub struct Attr<'a> {
 impl<'a> Attr<'a> {
     #[inline]
     fn exactly<const N: usize>(&self) -> WireResult<[u8; N]> {
-        self.payload.try_into().map_err(|_| WireError::AttrSize {
+        match self.payload.try_into() {
+            Ok(bytes) => Ok(bytes),
+            Err(_) => Err(self.not_of_size(N)),
+        }
+    }
+
+    /// Out of line: ten thousand records of ten attributes each pass here, and none of them gets this far.
+    #[cold]
+    fn not_of_size(&self, need: usize) -> WireError {
+        WireError::AttrSize {
             number: self.number,
-            need: N,
+            need,
             have: self.payload.len(),
-        })
+        }
     }
 
     /// An `NLA_U8`.
@@ -245,23 +254,24 @@ impl<'a> Attrs<'a> {
         Self { rest: bytes }
     }
 
-    #[inline]
-    fn read(&mut self) -> WireResult<Attr<'a>> {
-        let header: [u8; ATTR_HEADER] = take(self.rest, 0, "attribute header")?;
-        let [l0, l1, k0, k1] = header;
-        let length = usize::from(u16::from_ne_bytes([l0, l1]));
-        let kind = u16::from_ne_bytes([k0, k1]);
-        let payload = self.rest.get(ATTR_HEADER..length).ok_or(WireError::Length {
-            what: "attribute",
-            claimed: length,
-            min: ATTR_HEADER,
-            max: self.rest.len(),
-        })?;
-        self.rest = self.rest.get(align(length)..).unwrap_or_default();
-        Ok(Attr {
-            number: kind & TYPE_MASK,
-            payload,
-        })
+    /// Bytes that are not read yet.
+    pub const fn left(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// What is wrong with the attribute at the front.
+    #[cold]
+    fn broken(&mut self) -> WireError {
+        let rest = std::mem::take(&mut self.rest);
+        match take::<ATTR_HEADER>(rest, 0, "attribute header") {
+            Err(error) => error,
+            Ok([l0, l1, ..]) => WireError::Length {
+                what: "attribute",
+                claimed: usize::from(u16::from_ne_bytes([l0, l1])),
+                min: ATTR_HEADER,
+                max: rest.len(),
+            },
+        }
     }
 }
 
@@ -270,14 +280,21 @@ impl<'a> Iterator for Attrs<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.rest.is_empty() {
+        let rest = self.rest;
+        if rest.is_empty() {
             return None;
         }
-        let attr = self.read();
-        if attr.is_err() {
-            self.rest = &[];
+        if let Some(&[l0, l1, k0, k1]) = rest.first_chunk::<ATTR_HEADER>() {
+            let length = usize::from(u16::from_ne_bytes([l0, l1]));
+            if let Some(payload) = rest.get(ATTR_HEADER..length) {
+                self.rest = rest.get(align(length)..).unwrap_or_default();
+                return Some(Ok(Attr {
+                    number: u16::from_ne_bytes([k0, k1]) & TYPE_MASK,
+                    payload,
+                }));
+            }
         }
-        Some(attr)
+        Some(Err(self.broken()))
     }
 }
 

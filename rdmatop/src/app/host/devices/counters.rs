@@ -5,7 +5,7 @@ use std::{ffi::OsStr, sync::Arc};
 use crate::{
     model::input::{RawReading, RawSource},
     source::{
-        netlink::{client::Nldev, error::NetlinkError, sample::PortSample, socket::Socket},
+        netlink::{client::Nldev, error::NetlinkError, sample::PortSample, transport::Transport},
         root::Root,
         sysfs::{CounterFiles, CounterGroup},
     },
@@ -64,9 +64,9 @@ impl PortCounters {
     }
 
     /// The counters now.
-    pub(super) fn read(
+    pub(super) fn read<T: Transport>(
         &mut self,
-        nldev: &mut Nldev<Socket>,
+        nldev: &mut Nldev<T>,
         device: u32,
     ) -> Result<Vec<RawReading>, NetlinkError> {
         let mut out = Vec::with_capacity(self.names.len());

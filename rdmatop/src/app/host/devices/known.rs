@@ -2,16 +2,19 @@
 
 use std::collections::HashMap;
 
-use super::counters::PortCounters;
+use super::counters;
 use crate::{
     model::{
         ib::{PhysState, PortState},
-        input::{DeviceReading, PortReading, QpReading},
+        input::{DeviceReading, PortCounters, PortReading, QpReading},
     },
     source::{
         netlink::{
+            client::Nldev,
+            error::NetlinkError,
             record::{Device, DeviceKey},
             sample::{DeviceSample, PortSample},
+            transport::Transport,
         },
         root::Root,
         sysfs::{DeviceFacts, device_dir, read_device, read_netdev},
@@ -29,7 +32,7 @@ pub(super) struct Known {
     read_ns: Option<u64>,
     mtus: HashMap<u32, u32>,
     /// Ports.
-    pub(super) ports: Vec<PortCounters>,
+    ports: Vec<counters::PortCounters>,
 }
 
 /// A device as it was last listed.
@@ -41,13 +44,22 @@ pub(super) struct Listed {
     errors: usize,
     /// Its QPs, when they were only those that the kernel makes for every port.
     special: Option<Vec<QpReading>>,
+    /// Numbers of its QPs in the last dump, sorted.
+    pub(super) numbers: Vec<u32>,
+    /// Its resources were as many at the last two readings.
+    steady: bool,
+    /// Its counters moved between the last two readings.
+    moved: bool,
+    /// Its counters in one number, of the last reading.
+    counters: Option<u64>,
     /// What is kept of it.
     pub(super) known: Known,
 }
 
 impl Listed {
-    /// Keeps of `sample` what a later round compares with.
-    pub(super) fn new(key: DeviceKey, sample: DeviceSample, known: Known) -> Self {
+    /// Keeps of `sample` what a later round compares with; `before` is the device as it was listed the last time.
+    fn new(sample: DeviceSample, before: Option<&Self>) -> Self {
+        let key = sample.device.key();
         let mut kept = DeviceSample::new(sample.device);
         kept.summary = sample.summary;
         kept.ports = sample.ports;
@@ -57,10 +69,78 @@ impl Listed {
         Self {
             key,
             errors: kept.errors().count(),
+            steady: before.is_some_and(|before| before.sample.summary == kept.summary),
             sample: kept,
             special: None,
-            known,
+            numbers: Vec::new(),
+            moved: before.is_some_and(|before| before.moved),
+            counters: before.and_then(|before| before.counters),
+            known: Known::default(),
         }
+    }
+
+    /// Takes over a listing of `now_ns`, and tells what the device is.
+    pub(super) fn list(
+        root: &Root,
+        sample: DeviceSample,
+        mut before: Option<Self>,
+        now_ns: u64,
+    ) -> (Self, DeviceReading) {
+        let (mut known, mut numbers) = (Known::default(), Vec::new());
+        if let Some(before) = &mut before {
+            known = std::mem::take(&mut before.known);
+            numbers = std::mem::take(&mut before.numbers);
+        }
+        known.refresh(root, &sample, now_ns);
+        let mut reading = known.reading(&sample);
+        known.counters(&sample, &mut reading);
+        (
+            Self {
+                known,
+                numbers,
+                ..Self::new(sample, before.as_ref())
+            },
+            reading,
+        )
+    }
+
+    /// Adds the counters of all its ports.
+    pub(super) fn read<T: Transport>(
+        &mut self,
+        nldev: &mut Nldev<T>,
+        out: &mut Vec<PortCounters>,
+    ) -> Result<(), NetlinkError> {
+        let device_index = self.sample.device.index;
+        let mut sum = 0_u64;
+        for port in &mut self.known.ports {
+            let counters = port.read(nldev, device_index)?;
+            // They only rise, but for what is reset or wraps: a sum that stands still is counters that do.
+            for counter in &counters {
+                sum = sum.rotate_left(1).wrapping_add(counter.value);
+            }
+            out.push(PortCounters {
+                device_index,
+                number: port.port,
+                counters,
+            });
+        }
+        self.moved = self.counters.replace(sum).is_some_and(|before| before != sum);
+        Ok(())
+    }
+
+    /// Nobody uses it: no process has it open, it holds no QP but the kernel's own and no MR, and nothing moves.
+    pub(super) fn rests(&self) -> bool {
+        self.steady
+            && !self.moved
+            && self.special.is_some()
+            && self.count("mr") == Some(0)
+            // 5.10 does not count contexts.
+            && self.count("ctx").unwrap_or(0) == 0
+    }
+
+    /// How many of a resource it had at the last reading.
+    pub(super) fn count(&self, what: &str) -> Option<u64> {
+        self.sample.summary.as_ref()?.as_ref().ok()?.get(what)
     }
 
     /// The device.
@@ -95,9 +175,12 @@ impl Listed {
                 changed = true;
             }
         }
-        if sample.summary.is_some() && self.sample.summary != sample.summary {
-            self.sample.summary.clone_from(&sample.summary);
-            changed = true;
+        if sample.summary.is_some() {
+            self.steady = self.sample.summary == sample.summary;
+            if !self.steady {
+                self.sample.summary.clone_from(&sample.summary);
+                changed = true;
+            }
         }
         Ok(changed.then(|| self.known.reading(&self.sample)))
     }
@@ -105,8 +188,9 @@ impl Listed {
 
 impl Known {
     /// Takes over how counters were read, and reads sysfs facts when they are due.
-    pub(super) fn refresh(&mut self, root: &Root, sample: &DeviceSample, now_ns: u64) {
-        self.ports.resize_with(sample.ports.len(), PortCounters::default);
+    fn refresh(&mut self, root: &Root, sample: &DeviceSample, now_ns: u64) {
+        self.ports
+            .resize_with(sample.ports.len(), counters::PortCounters::default);
         let due = self
             .read_ns
             .is_none_or(|at| now_ns.saturating_sub(at) >= FACTS_EVERY);
@@ -134,7 +218,7 @@ impl Known {
     }
 
     /// What the device is, without counters.
-    pub(super) fn reading(&self, sample: &DeviceSample) -> DeviceReading {
+    fn reading(&self, sample: &DeviceSample) -> DeviceReading {
         let facts = self.facts.as_ref();
         let mut reading = DeviceReading {
             index: sample.device.index,
@@ -157,7 +241,7 @@ impl Known {
     }
 
     /// Adds the counters of a listing.
-    pub(super) fn counters(&mut self, sample: &DeviceSample, reading: &mut DeviceReading) {
+    fn counters(&mut self, sample: &DeviceSample, reading: &mut DeviceReading) {
         let ports = self.ports.iter_mut().zip(&sample.ports);
         for ((kept, port), reading) in ports.zip(&mut reading.ports) {
             reading.counters = kept.listed(port);
@@ -218,7 +302,7 @@ mod tests {
             cap_flags: None,
             parent: None,
         };
-        Listed::new(device.key(), DeviceSample::new(device), Known::default())
+        Listed::new(DeviceSample::new(device), None)
     }
 
     fn qp(qpn: u32) -> QpReading {

@@ -14,8 +14,12 @@ use crate::source::{
 pub(super) struct Owners {
     root: Root,
     known: HashMap<u32, u32>,
-    last: Option<(u32, u32)>,
+    /// What was found last, by the low bits of the number. Queue pairs of ten processes come in any order, and a
+    /// look-up in the map for each would cost as much as to read its record.
+    recent: [Option<(u32, u32)>; RECENT],
 }
+
+const RECENT: usize = 64;
 
 impl Owners {
     /// Reads under `root`.
@@ -23,29 +27,33 @@ impl Owners {
         Self {
             root,
             known: HashMap::new(),
-            last: None,
+            recent: [None; RECENT],
         }
     }
 
     /// A new dump begins.
     pub(super) fn forget(&mut self) {
         self.known.clear();
-        self.last = None;
+        self.recent = [None; RECENT];
     }
 
     /// The process that a thread belongs to; itself when nothing tells.
     pub(super) fn process(&mut self, tid: u32) -> u32 {
-        if let Some((last, pid)) = self.last
-            && last == tid
+        let at = tid as usize % RECENT;
+        if let Some((known, pid)) = self.recent[at]
+            && known == tid
         {
             return pid;
         }
         let pid = match self.known.get(&tid) {
             Some(pid) => *pid,
-            None => self.ask(tid),
+            None => {
+                let pid = self.ask(tid);
+                self.known.insert(tid, pid);
+                pid
+            }
         };
-        self.known.insert(tid, pid);
-        self.last = Some((tid, pid));
+        self.recent[at] = Some((tid, pid));
         pid
     }
 
@@ -83,6 +91,16 @@ mod tests {
         fake.proc("10/status", "Tgid:\t9\nPid:\t10\n");
         let mut owners = Owners::new(fake.root());
         assert_eq!([10, 10, 11].map(|tid| owners.process(tid)), [9, 9, 11]);
+    }
+
+    #[test]
+    fn threads_that_share_their_low_bits_are_not_taken_for_each_other() {
+        let fake = Fake::new();
+        fake.proc("10/status", "Tgid:\t9\nPid:\t10\n");
+        fake.proc("74/status", "Tgid:\t70\nPid:\t74\n");
+        let mut owners = Owners::new(fake.root());
+        let told = [10, 74, 138, 74, 10].map(|tid| owners.process(tid));
+        assert_eq!(told, [9, 70, 138, 70, 9]);
     }
 
     #[test]

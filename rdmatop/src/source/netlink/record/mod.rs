@@ -20,7 +20,7 @@ pub use device::{Device, DeviceKey, Guid};
 pub use object::{Cq, Ctx, Mr, Pd, QpnRange, Srq};
 pub use owner::Owner;
 pub use port::{NetdevRef, Port};
-pub use qp::Qp;
+pub use qp::{Qp, QpReader};
 pub use summary::{ResourceCount, Summary};
 pub use sys::SysSettings;
 

@@ -25,11 +25,16 @@ impl Owner {
         }
     }
 
+    /// The process of a number. Kernels before 6.x send pid 0 for a creator outside of our PID namespace: nobody we
+    /// can name.
+    pub(super) fn process(pid: u32) -> Option<Self> {
+        Some(pid).filter(|&pid| pid != 0).map(Self::Process)
+    }
+
     /// Takes what `attr` says of the owner, if it does.
     pub(super) fn read(attr: &Attr<'_>, owner: &mut Option<Self>) -> WireResult<()> {
         match attr.number {
-            // Kernels before 6.x send pid 0 for a creator outside of our PID namespace: nobody we can name.
-            RES_PID => *owner = Some(attr.u32()?).filter(|&pid| pid != 0).map(Self::Process),
+            RES_PID => *owner = Self::process(attr.u32()?),
             RES_KERN_NAME => *owner = Some(Self::Kernel(attr.text()?)),
             _ => {}
         }

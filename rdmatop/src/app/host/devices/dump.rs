@@ -1,0 +1,149 @@
+//! The QPs of one device, none lost on the way.
+
+use super::{known::Listed, owners::Owners};
+use crate::{
+    model::{
+        ib::{QpState, QpType},
+        input::{QpReading, QpsSample},
+    },
+    source::netlink::{
+        client::Nldev,
+        error::NetlinkError,
+        record::{Owner, Qp},
+        transport::Transport,
+    },
+    text,
+};
+
+/// Room made before a dump at most: the count is another program's doing.
+const MAX_ROOM: u64 = 1 << 16;
+/// A dump that misses too many to ask for each is taken so often in all.
+const ATTEMPTS: usize = 2;
+
+/// Adds the QPs of a device, of which it has `count`.
+pub(super) fn dump<T: Transport>(
+    nldev: &mut Nldev<T>,
+    owners: &mut Owners,
+    listed: &mut Listed,
+    count: Option<u64>,
+    out: &mut QpsSample,
+) -> Result<(), NetlinkError> {
+    let index = listed.device().index;
+    if let Some(special) = listed.only_special(count) {
+        out.complete.push(index);
+        out.qps.extend_from_slice(special);
+        return Ok(());
+    }
+    let start = out.qps.len();
+    out.qps
+        .reserve(usize::try_from(count.unwrap_or(0).min(MAX_ROOM)).unwrap_or(0));
+    match whole(nldev, owners, listed, &mut out.qps) {
+        Ok(false) => Ok(()),
+        Ok(true) => {
+            out.complete.push(index);
+            listed.dumped(count, out.qps.get(start..).unwrap_or_default());
+            Ok(())
+        }
+        Err(error) => {
+            out.qps.truncate(start);
+            Err(error)
+        }
+    }
+}
+
+/// Adds the QPs of a device; true when none is missing.
+///
+/// The kernel goes on with a dump after as many objects as it has told (`res_get_common_dumpit`,
+/// drivers/infiniband/core/nldev.c): for each QP that is destroyed between two datagrams it leaves out one that
+/// lives, and says nothing of it. So a QP of the dump before that is missing now is asked for by its number. When a
+/// great many are, as after the end of a job, the dump is taken again: what both lack is gone.
+fn whole<T: Transport>(
+    nldev: &mut Nldev<T>,
+    owners: &mut Owners,
+    listed: &mut Listed,
+    out: &mut Vec<QpReading>,
+) -> Result<bool, NetlinkError> {
+    let (index, start) = (listed.device().index, out.len());
+    for _ in 0..ATTEMPTS {
+        let interrupted = nldev.each_qp(index, &mut |qp| match qp {
+            Some(qp) => out.push(reading(owners, index, &qp)),
+            None => out.truncate(start),
+        })?;
+        if interrupted {
+            return Ok(false);
+        }
+        let mut now: Vec<u32> = out.iter().skip(start).map(|qp| qp.qpn).collect();
+        now.sort_unstable();
+        let missing = missing(&listed.numbers, &now);
+        let few = missing.len() <= 64 + now.len() / 16;
+        listed.numbers = now;
+        if few {
+            for qpn in missing {
+                if let Some(qp) = nldev.qp(index, qpn)? {
+                    out.push(reading(owners, index, &qp));
+                    listed.numbers.push(qpn);
+                }
+            }
+            listed.numbers.sort_unstable();
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What a sorted list lacks of another. QP 0 and QP 1 last as long as their device, and have a number for each port.
+fn missing(before: &[u32], now: &[u32]) -> Vec<u32> {
+    let mut now = now.iter().peekable();
+    let mut out = Vec::new();
+    for qpn in before.iter().filter(|qpn| **qpn > 1) {
+        while now.next_if(|next| *next < qpn).is_some() {}
+        if now.peek() != Some(&qpn) && out.last() != Some(qpn) {
+            out.push(*qpn);
+        }
+    }
+    out
+}
+
+fn reading(owners: &mut Owners, device_index: u32, qp: &Qp) -> QpReading {
+    QpReading {
+        device_index,
+        port: qp.port,
+        qpn: qp.lqpn,
+        qp_type: qp.qp_type.map(|ty| QpType(ty.number())),
+        state: qp.state.map(|state| QpState(state.number())),
+        // 0 until RTR: no peer yet.
+        remote_qpn: qp.rqpn.filter(|qpn| *qpn != 0),
+        sq_psn: qp.sq_psn,
+        rq_psn: qp.rq_psn,
+        pid: qp
+            .owner
+            .as_ref()
+            .and_then(Owner::pid)
+            .map(|tid| owners.process(tid)),
+        kern_name: match &qp.owner {
+            Some(Owner::Kernel(name)) => Some(text::sanitize(name.as_bytes())),
+            _ => None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn what_is_missing_is_what_a_set_lacks(
+            mut before in proptest::collection::vec(0u32..40, 0..40),
+            mut now in proptest::collection::vec(0u32..40, 0..40),
+        ) {
+            before.sort_unstable();
+            now.sort_unstable();
+            let sets = [&before, &now].map(|list| list.iter().copied().collect::<BTreeSet<_>>());
+            let lacks: Vec<u32> = sets[0].difference(&sets[1]).copied().filter(|qpn| *qpn > 1).collect();
+            prop_assert_eq!(missing(&before, &now), lacks);
+        }
+    }
+}

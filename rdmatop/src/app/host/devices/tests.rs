@@ -1,0 +1,439 @@
+//! What is asked when, of a made-up kernel.
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::source::{
+    fake::Fake,
+    netlink::{
+        attr::{
+            DEV_INDEX, DEV_NAME, PORT_INDEX, RES_LQPN, RES_PID, RES_QP, RES_QP_ENTRY, RES_SQ_PSN,
+            RES_SUMMARY, RES_SUMMARY_ENTRY, RES_SUMMARY_ENTRY_CURR, RES_SUMMARY_ENTRY_NAME, RES_TYPE,
+            STAT_HWCOUNTER_ENTRY, STAT_HWCOUNTER_ENTRY_NAME, STAT_HWCOUNTER_ENTRY_VALUE, STAT_HWCOUNTERS,
+            cmd, message_type,
+        },
+        transport::{Datagram, Progress, Sink},
+        wire::{Attrs, DONE, ERROR, F_DUMP, F_DUMP_INTR, F_MULTI, Message, MessageWriter, Messages},
+    },
+};
+
+const PORTID: u32 = 77;
+
+/// One device of the made-up kernel.
+#[derive(Clone, Default)]
+struct Made {
+    /// QPs besides QP 1: number and send PSN.
+    qps: Vec<(u32, u32)>,
+    ctxs: u64,
+    packets: u64,
+    /// Dumps of QPs end with this errno.
+    errno: i32,
+    interrupted: bool,
+    /// QPs that the next dumps leave out although they live, one list each.
+    left_out: Vec<Vec<u32>>,
+}
+
+#[derive(Default)]
+struct State {
+    devices: Vec<Made>,
+    /// Commands and the device they name, in order.
+    asked: Vec<(u16, Option<u32>)>,
+}
+
+#[derive(Clone, Default)]
+struct Kernel(Arc<Mutex<State>>);
+
+impl Kernel {
+    /// Requests of a command since the last call.
+    fn asked(&self, command: u16) -> Vec<Option<u32>> {
+        let mut state = self.0.lock().unwrap();
+        let asked = std::mem::take(&mut state.asked);
+        asked
+            .into_iter()
+            .filter(|(c, _)| *c == command)
+            .map(|(_, d)| d)
+            .collect()
+    }
+
+    fn change(&self, device: usize, change: impl FnOnce(&mut Made)) {
+        change(&mut self.0.lock().unwrap().devices[device]);
+    }
+}
+
+fn reply(request: &Message<'_>) -> MessageWriter {
+    MessageWriter::new(request.kind, F_MULTI, request.seq).portid(PORTID)
+}
+
+fn ended(request: &Message<'_>, errno: i32) -> Vec<u8> {
+    let end = MessageWriter::new(DONE, F_MULTI, request.seq).portid(PORTID);
+    end.raw(&(-errno).to_ne_bytes()).finish()
+}
+
+fn refused(request: &Message<'_>, errno: i32) -> Vec<u8> {
+    let error = MessageWriter::new(ERROR, 0, request.seq).portid(PORTID);
+    error.raw(&(-errno).to_ne_bytes()).raw(&[0; 16]).finish()
+}
+
+fn named(request: &Message<'_>, index: u32) -> MessageWriter {
+    reply(request)
+        .u32(DEV_INDEX, index)
+        .string(DEV_NAME, format!("rxe{index}").as_bytes())
+}
+
+fn summary(request: &Message<'_>, index: u32, made: &Made) -> Vec<u8> {
+    let counts = [
+        (&b"qp"[..], made.qps.len() as u64 + 1),
+        (b"mr", 0),
+        (b"ctx", made.ctxs),
+    ];
+    let entry = |table: MessageWriter, (name, count): (&[u8], u64)| {
+        table.nest(RES_SUMMARY_ENTRY, |entry| {
+            entry
+                .string(RES_SUMMARY_ENTRY_NAME, name)
+                .u64(RES_SUMMARY_ENTRY_CURR, count)
+        })
+    };
+    named(request, index)
+        .nest(RES_SUMMARY, |table| counts.into_iter().fold(table, entry))
+        .finish()
+}
+
+fn user(writer: MessageWriter, (number, psn): (u32, u32)) -> MessageWriter {
+    writer
+        .u32(RES_LQPN, number)
+        .u8(RES_TYPE, 2)
+        .u32(RES_SQ_PSN, psn)
+        .u32(RES_PID, u32::MAX)
+}
+
+fn one_qp(request: &Message<'_>, index: u32, number: u32, made: &Made) -> Vec<u8> {
+    match made.qps.iter().find(|(qpn, _)| *qpn == number) {
+        Some(qp) => user(named(request, index), *qp).finish(),
+        None => refused(request, libc::ENOENT),
+    }
+}
+
+fn qps(request: &Message<'_>, index: u32, made: &Made, left_out: &[u32]) -> Vec<u8> {
+    let flags = F_MULTI | if made.interrupted { F_DUMP_INTR } else { 0 };
+    let told = made.qps.iter().filter(|(qpn, _)| !left_out.contains(qpn));
+    let user = |table: MessageWriter, qp: &(u32, u32)| table.nest(RES_QP_ENTRY, |entry| user(entry, *qp));
+    let special =
+        |table: MessageWriter| table.nest(RES_QP_ENTRY, |entry| entry.u32(RES_LQPN, 1).u8(RES_TYPE, 1));
+    MessageWriter::new(request.kind, flags, request.seq)
+        .portid(PORTID)
+        .u32(DEV_INDEX, index)
+        .nest(RES_QP, |table| special(told.fold(table, user)))
+        .finish()
+}
+
+fn counter(request: &Message<'_>, made: &Made) -> Vec<u8> {
+    reply(request)
+        .nest(STAT_HWCOUNTERS, |table| {
+            table.nest(STAT_HWCOUNTER_ENTRY, |entry| {
+                entry
+                    .string(STAT_HWCOUNTER_ENTRY_NAME, b"sent_pkts")
+                    .u64(STAT_HWCOUNTER_ENTRY_VALUE, made.packets)
+            })
+        })
+        .finish()
+}
+
+fn answer(state: &mut State, request: &Message<'_>) -> Vec<Vec<u8>> {
+    let device = Attrs::new(request.payload)
+        .flatten()
+        .find(|attr| attr.number == DEV_INDEX)
+        .map(|attr| attr.u32().unwrap());
+    let number = Attrs::new(request.payload)
+        .flatten()
+        .find(|attr| attr.number == RES_LQPN)
+        .map(|attr| attr.u32().unwrap());
+    let command = request.kind - message_type(0);
+    state.asked.push((command, device));
+    let made = device.and_then(|index| state.devices.get_mut(index as usize));
+    let left_out = match made {
+        Some(made) if command == cmd::RES_QP_GET && number.is_none() && !made.left_out.is_empty() => {
+            made.left_out.remove(0)
+        }
+        _ => Vec::new(),
+    };
+    let all = || (0..).zip(&state.devices);
+    let one = |index: u32| &state.devices[index as usize];
+    let gone = device.is_some_and(|index| index as usize >= state.devices.len());
+    let mut out: Vec<Vec<u8>> = match (command, device) {
+        _ if gone => return vec![refused(request, libc::EINVAL)],
+        (cmd::GET, _) => all()
+            .map(|(index, _)| named(request, index).u32(PORT_INDEX, 1).finish())
+            .collect(),
+        (cmd::RES_GET, None) => all().map(|(index, made)| summary(request, index, made)).collect(),
+        (cmd::RES_GET, Some(index)) => vec![summary(request, index, one(index))],
+        (cmd::RES_QP_GET, Some(index)) if number.is_some() => {
+            vec![one_qp(request, index, number.unwrap_or(0), one(index))]
+        }
+        (cmd::RES_QP_GET, Some(index)) if one(index).errno != 0 => {
+            let part = qps(request, index, one(index), &left_out);
+            return vec![part, ended(request, one(index).errno)];
+        }
+        (cmd::RES_QP_GET, Some(index)) => vec![qps(request, index, one(index), &left_out)],
+        (cmd::STAT_GET, Some(index)) => vec![counter(request, one(index))],
+        (cmd::PORT_GET, _) => vec![reply(request).u32(PORT_INDEX, 1).finish()],
+        _ => return vec![refused(request, libc::EINVAL)],
+    };
+    if request.flags & F_DUMP == F_DUMP {
+        out.push(ended(request, 0));
+    }
+    out
+}
+
+impl Transport for Kernel {
+    fn exchange(&mut self, request: &[u8], sink: &mut Sink<'_>) -> Result<(), NetlinkError> {
+        let request = Messages::new(request).next().unwrap().unwrap();
+        let datagrams = answer(&mut self.0.lock().unwrap(), &request);
+        for bytes in &datagrams {
+            let datagram = Datagram {
+                portid: PORTID,
+                bytes,
+            };
+            if sink(datagram)? == Progress::Complete {
+                return Ok(());
+            }
+        }
+        Err(NetlinkError::Timeout { seconds: 5 })
+    }
+}
+
+/// A source over a made-up kernel with so many devices, after the rounds that make it know them.
+struct Host {
+    kernel: Kernel,
+    source: DeviceSource<Kernel>,
+    round: u64,
+    _files: Fake,
+}
+
+impl Host {
+    fn new(devices: usize) -> Self {
+        let kernel = Kernel::default();
+        kernel.0.lock().unwrap().devices = vec![Made::default(); devices];
+        let files = Fake::new();
+        for index in 0..devices {
+            files.sys(format!("class/infiniband/rxe{index}/node_type"), "1: CA\n");
+        }
+        let mut source = DeviceSource::through(files.root(), || Err(NetlinkError::NoRdma));
+        source.sampler = Some(Sampler::new(Nldev::new(kernel.clone())));
+        Self {
+            kernel,
+            source,
+            round: 0,
+            _files: files,
+        }
+    }
+
+    /// Listed, and asked once more.
+    fn known(devices: usize) -> Self {
+        let mut host = Self::new(devices);
+        host.poll(false);
+        host.poll(false);
+        host.kernel.asked(0);
+        host
+    }
+
+    /// One round without eBPF; its dump.
+    fn poll(&mut self, repair: bool) -> QpsSample {
+        let wants = Wants {
+            round: self.round,
+            qps: true,
+            counters: true,
+            repair,
+            ..Wants::default()
+        };
+        self.round += 1;
+        let mut found = None;
+        self.source.poll(&wants, &mut |input| {
+            if let Input::Qps(sample) = input {
+                found = Some(*sample);
+            }
+        });
+        found.expect("QPs were wanted")
+    }
+}
+
+fn numbers(sample: &QpsSample, device: u32) -> Vec<u32> {
+    let of_device = sample.qps.iter().filter(|qp| qp.device_index == device);
+    of_device.map(|qp| qp.qpn).collect()
+}
+
+#[test]
+fn few_devices_are_asked_for_their_counts_in_every_round() {
+    let mut host = Host::known(FEW);
+    for _ in 0..3 {
+        let sample = host.poll(false);
+        assert_eq!(sample.complete.len(), FEW);
+        assert_eq!(
+            host.kernel.asked(cmd::RES_GET),
+            [None],
+            "all together, and nothing else"
+        );
+    }
+    host.kernel.change(2, |made| made.qps.push((17, 0)));
+    assert_eq!(numbers(&host.poll(false), 2), [17, 1]);
+}
+
+#[test]
+fn of_many_devices_those_at_rest_are_left_alone_until_a_repair() {
+    let mut host = Host::known(FEW + 1);
+    let sample = host.poll(false);
+    assert!(
+        sample.complete.is_empty() && sample.qps.is_empty(),
+        "not read is not empty"
+    );
+    assert_eq!(host.kernel.asked(cmd::RES_GET), []);
+    host.kernel.change(3, |made| made.qps.push((17, 0)));
+    assert_eq!(numbers(&host.poll(true), 3), [17, 1]);
+    assert_eq!(host.kernel.asked(cmd::RES_GET), [None]);
+}
+
+#[test]
+fn a_device_whose_counters_move_is_asked_in_the_same_round() {
+    let mut host = Host::known(FEW + 1);
+    host.kernel.change(3, |made| {
+        made.qps.push((17, 0));
+        made.packets = 5;
+    });
+    let sample = host.poll(false);
+    assert_eq!(
+        (sample.complete.as_slice(), numbers(&sample, 3)),
+        (&[3][..], vec![17, 1])
+    );
+    assert_eq!(host.kernel.asked(cmd::RES_GET), [Some(3)]);
+    // From now on its QPs may change at any time.
+    assert_eq!(numbers(&host.poll(false), 3), [17, 1]);
+    assert_eq!(host.kernel.asked(cmd::RES_GET), [Some(3)]);
+}
+
+#[test]
+fn a_device_that_a_process_has_open_is_never_at_rest() {
+    let mut host = Host::new(FEW + 1);
+    host.kernel.change(4, |made| made.ctxs = 1);
+    for _ in 0..2 {
+        host.poll(false);
+    }
+    host.kernel.asked(0);
+    host.kernel.change(4, |made| made.qps.push((17, 0)));
+    assert_eq!(numbers(&host.poll(false), 4), [17, 1]);
+    assert_eq!(host.kernel.asked(cmd::RES_GET), [Some(4)]);
+}
+
+#[test]
+fn a_device_that_lost_its_user_comes_to_rest_again() {
+    let mut host = Host::known(FEW + 1);
+    host.kernel.change(3, |made| {
+        made.qps.push((17, 0));
+        made.packets = 5;
+    });
+    host.poll(false);
+    host.kernel.change(3, |made| made.qps.clear());
+    assert_eq!(numbers(&host.poll(false), 3), [1], "its end is seen at once");
+    host.poll(false);
+    host.kernel.asked(0);
+    assert_eq!(host.poll(false).complete, [] as [u32; 0]);
+    assert_eq!(host.kernel.asked(cmd::RES_GET), []);
+}
+
+#[test]
+fn a_dump_that_fails_is_told_and_takes_no_qp_of_its_device_away() {
+    let mut host = Host::new(2);
+    host.kernel.change(1, |made| {
+        made.qps.push((17, 0));
+        made.errno = 5;
+    });
+    let sample = host.poll(false);
+    assert_eq!(sample.complete, [0]);
+    assert_eq!(numbers(&sample, 1), [] as [u32; 0], "a part is no list");
+    assert_eq!(sample.errors, ["QPs of rxe1: Input/output error (os error 5)"]);
+}
+
+#[test]
+fn a_dump_under_churn_adds_what_it_saw_and_takes_nothing_away() {
+    let mut host = Host::known(2);
+    host.kernel.change(1, |made| {
+        made.qps.push((17, 0));
+        made.interrupted = true;
+    });
+    let sample = host.poll(false);
+    assert_eq!(sample.complete, [0]);
+    assert_eq!(numbers(&sample, 1), [17, 1], "the second attempt's, once");
+    assert_eq!(
+        host.kernel.asked(cmd::RES_QP_GET),
+        [Some(1), Some(1)],
+        "not for ever"
+    );
+}
+
+#[test]
+fn a_device_that_went_while_it_was_asked_makes_the_round_list_again() {
+    let mut host = Host::known(2);
+    host.kernel.0.lock().unwrap().devices.pop();
+    host.kernel.change(0, |made| made.qps.push((17, 0)));
+    let sample = host.poll(false);
+    assert_eq!((sample.complete.as_slice(), sample.errors.len()), (&[0][..], 0));
+    assert_eq!(host.kernel.asked(cmd::GET), [None]);
+}
+
+/// One device with these QPs, known from one dump.
+fn holding(numbers: impl Iterator<Item = u32>) -> Host {
+    let mut host = Host::new(1);
+    host.kernel
+        .change(0, |made| made.qps = numbers.map(|qpn| (qpn, 0)).collect());
+    host.poll(false);
+    host.kernel.asked(0);
+    host
+}
+
+#[test]
+fn a_qp_that_the_dump_left_out_is_asked_for_by_its_number() {
+    let mut host = holding(17..20);
+    host.kernel.change(0, |made| {
+        made.qps.retain(|(qpn, _)| *qpn != 17);
+        made.left_out = vec![vec![18]];
+    });
+    let sample = host.poll(false);
+    assert_eq!(sample.complete, [0]);
+    assert_eq!(
+        numbers(&sample, 0),
+        [19, 1, 18],
+        "17 is gone, 18 was only left out"
+    );
+    // The dump, and one question for each of the two.
+    assert_eq!(host.kernel.asked(cmd::RES_QP_GET).len(), 3);
+    assert_eq!(numbers(&host.poll(false), 0), [18, 19, 1]);
+    assert_eq!(host.kernel.asked(cmd::RES_QP_GET).len(), 1, "nothing is missing");
+}
+
+#[test]
+fn after_the_end_of_a_job_a_second_dump_tells_what_is_gone() {
+    let mut host = holding(100..400);
+    host.kernel.change(0, |made| {
+        made.qps.retain(|(qpn, _)| *qpn >= 300);
+        made.left_out = vec![vec![300], vec![301]];
+    });
+    let sample = host.poll(false);
+    assert_eq!(sample.complete, [0]);
+    let mut told = numbers(&sample, 0);
+    told.sort_unstable();
+    assert_eq!(told, [1].into_iter().chain(300..400).collect::<Vec<_>>());
+    assert_eq!(
+        host.kernel.asked(cmd::RES_QP_GET).len(),
+        3,
+        "two dumps, and 301 alone"
+    );
+}
+
+#[test]
+fn a_dump_that_lacks_most_twice_takes_nothing_away() {
+    let mut host = holding(100..400);
+    host.kernel.change(0, |made| {
+        made.left_out = vec![(100..200).collect(), (200..400).collect()];
+    });
+    let sample = host.poll(false);
+    assert_eq!(sample.complete, [] as [u32; 0]);
+    assert_eq!(host.kernel.asked(cmd::RES_QP_GET).len(), 2);
+    assert_eq!(host.poll(false).complete, [0], "all are there again");
+}
