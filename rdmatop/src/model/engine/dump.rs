@@ -99,7 +99,7 @@ impl Engine {
         qp.qp_type = reading.qp_type.or(qp.qp_type);
         qp.port = reading.port.or(qp.port);
         if let Some(state) = reading.state {
-            qp.observe(state, began_ns);
+            qp.observe(state, began_ns, &mut self.beginnings);
         }
         // An attribute that a record has set since is newer.
         if qp.event_ns <= began_ns {

@@ -88,6 +88,7 @@ pub struct Engine {
     verbs: verbs::Verbs,
     /// Dumps of QPs folded in.
     dumps: u32,
+    beginnings: qp::Beginnings,
     losses: losses::Losses,
     health: HealthSample,
     /// What could not be read, by reader; each reading replaces the last.

@@ -1,6 +1,6 @@
 //! One QP: what it is, and the steps of its life.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::{history::Series, meter::Meter, tally::Flow};
 use crate::model::{
@@ -83,6 +83,37 @@ impl Psn {
             meter.add(moved.into(), at_ns, min_interval_ns);
         }
     }
+}
+
+/// The timelines with which a dump lets QPs begin: one for each state, which all of them share.
+#[derive(Debug, Default)]
+pub(super) struct Beginnings(Vec<Arc<Vec<Step>>>);
+
+impl Beginnings {
+    fn at(&mut self, state: QpState, began_ns: u64) -> Arc<Vec<Step>> {
+        self.0
+            .retain(|timeline| timeline.iter().all(|step| step.mono_ns == began_ns));
+        if let Some(known) = self
+            .0
+            .iter()
+            .find(|known| known.iter().all(|step| step.state == state))
+        {
+            return Arc::clone(known);
+        }
+        let timeline = Arc::new(vec![Step {
+            mono_ns: began_ns,
+            state,
+            duration_ns: None,
+        }]);
+        self.0.push(Arc::clone(&timeline));
+        timeline
+    }
+}
+
+/// The timeline of a QP of which nothing is known yet.
+pub(super) fn no_steps() -> Arc<Vec<Step>> {
+    static NONE: LazyLock<Arc<Vec<Step>>> = LazyLock::new(Arc::default);
+    Arc::clone(&NONE)
 }
 
 /// A QP.
@@ -194,10 +225,15 @@ impl Qp {
     }
 
     /// A state from a dump that began at `began_ns`: wins over what is older.
-    pub(super) fn observe(&mut self, state: QpState, began_ns: u64) {
+    pub(super) fn observe(&mut self, state: QpState, began_ns: u64, beginnings: &mut Beginnings) {
         if self.state.is_none_or(|_| began_ns >= self.state_ns)
             && self.state.map(|(known, _)| known) != Some(state)
         {
+            if self.timeline.is_empty() {
+                self.timeline = beginnings.at(state, began_ns);
+                (self.state, self.state_ns) = (Some((state, Source::Netlink)), began_ns);
+                return self.touch();
+            }
             self.enter(state, began_ns, Source::Netlink, None);
         }
     }
@@ -226,6 +262,17 @@ mod tests {
         psn.read(100, 2 * SECOND, 1);
         psn.read(50, 3 * SECOND, 1);
         assert!(psn.meter.is_none());
+    }
+
+    #[test]
+    fn what_a_dump_found_in_one_state_shares_its_beginning() {
+        let mut beginnings = Beginnings::default();
+        let first = beginnings.at(QpState(3), SECOND);
+        assert!(Arc::ptr_eq(&first, &beginnings.at(QpState(3), SECOND)));
+        assert_eq!(beginnings.at(QpState(1), SECOND)[0].state, QpState(1));
+        assert!(Arc::ptr_eq(&first, &beginnings.at(QpState(3), SECOND)));
+        assert_eq!(beginnings.at(QpState(3), 2 * SECOND)[0].mono_ns, 2 * SECOND);
+        assert_eq!(first[0].mono_ns, SECOND);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::{
     hash::NumberMap,
     history::Series,
     processes::Processes,
-    qp::{INVERSION_NS, Key, Owner, Psn, Qp},
+    qp::{INVERSION_NS, Key, Owner, Psn, Qp, no_steps},
     table::Table,
 };
 use crate::model::{ib::QpState, snapshot::QP_HISTORY, value::Source};
@@ -240,7 +240,7 @@ impl Qps {
                 sq_psn: None,
                 rq_psn: None,
                 psn: Psn::default(),
-                timeline: Arc::default(),
+                timeline: no_steps(),
                 flow: None,
                 in_slot: false,
                 hidden: false,
