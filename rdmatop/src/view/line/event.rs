@@ -218,7 +218,12 @@ mod tests {
                 prop_assert_eq!(String::from_utf8(fast), String::from_utf8(slow));
             } else {
                 prop_assert!(fast.is_empty());
-                prop_assert!(slow.len() != 80 || !slow.is_ascii() || event.qp_type.is_some(), "{:?}", event);
+                // 80 ASCII bytes can also be a name with "é" that was cut to ASCII: the names themselves tell.
+                let short = |name: &Option<_>, max| {
+                    name.as_deref().is_none_or(|name: &str| name.is_ascii() && name.len() <= max)
+                };
+                let fits = slow.len() == 80 && short(&event.device, 10) && short(&event.comm, COMM);
+                prop_assert!(!fits || event.qp_type.is_some(), "{:?}", event);
             }
         }
 
