@@ -15,7 +15,7 @@ macro_rules! spelled {
 
         impl $name {
             /// The name, `None` for a value this version does not know.
-            pub fn name(self) -> Option<&'static str> {
+            pub const fn name(self) -> Option<&'static str> {
                 match self.0 { $($value => Some($text),)* _ => None }
             }
 

@@ -54,7 +54,7 @@ impl Engine {
                     && complete.contains(&qp.key.device)
                     && qp.is_older_than(began_ns)
             })
-            .map(|qp| qp.uid)
+            .map(Qp::uid)
             .collect();
         for uid in gone {
             self.qps.end(uid, began_ns, &mut self.processes);
@@ -97,37 +97,46 @@ impl Engine {
         self.own_by_dump(uid, reading, began_ns);
         let min = self.config.min_interval_ns;
         let qp = self.qps.get_mut(uid)?;
-        let before = (qp.qp_type, qp.port, qp.remote_qpn, qp.sq_psn, qp.rq_psn);
-        qp.qp_type = reading.qp_type.or(qp.qp_type);
-        qp.port = reading.port.or(qp.port);
+        let known = qp.row();
+        let before = (
+            known.qp_type,
+            known.port,
+            known.remote_qpn,
+            known.sq_psn,
+            known.rq_psn,
+        );
+        let (mut remote_qpn, mut sq_psn, mut rq_psn) = (known.remote_qpn, known.sq_psn, known.rq_psn);
+        let (qp_type, port) = (reading.qp_type.or(known.qp_type), reading.port.or(known.port));
         if let Some(state) = reading.state {
-            qp.observe(state, began_ns);
+            qp.observe(state, began_ns, &mut self.beginnings);
         }
         // An attribute that a record has set since is newer.
         if qp.event_ns <= began_ns {
-            qp.remote_qpn = reading.remote_qpn.or(qp.remote_qpn);
-            qp.rq_psn = reading.rq_psn.or(qp.rq_psn);
+            remote_qpn = reading.remote_qpn.or(remote_qpn);
+            rq_psn = reading.rq_psn.or(rq_psn);
             if let Some(psn) = reading.sq_psn {
-                qp.sq_psn = Some(psn);
+                sq_psn = Some(psn);
                 qp.psn.read(psn, began_ns, min);
             }
         }
-        if before != (qp.qp_type, qp.port, qp.remote_qpn, qp.sq_psn, qp.rq_psn) {
-            qp.touch();
+        if before != (qp_type, port, remote_qpn, sq_psn, rq_psn) {
+            let row = qp.edit();
+            (row.qp_type, row.port) = (qp_type, port);
+            (row.remote_qpn, row.sq_psn, row.rq_psn) = (remote_qpn, sq_psn, rq_psn);
         }
         Some(uid)
     }
 
     fn own_by_dump(&mut self, uid: u64, reading: &QpReading, began_ns: u64) {
         let Some(qp) = self.qps.get_mut(uid) else { return };
-        let had_process = qp.owner.process.is_some();
-        let born_ns = qp.born_ns.unwrap_or(began_ns);
+        let had_process = qp.process().is_some();
+        let born_ns = qp.row().born_mono_ns.unwrap_or(began_ns);
         if let Some(name) = &reading.kern_name {
             // A record holds the start of the name only; the dump's is whole. But rdma_cm makes QPs for its callers,
             // whose name only a record has.
-            let better = name != "rdma_cm" || !qp.owner.kernel || qp.owner.comm.is_none();
+            let better = name != "rdma_cm" || !qp.row().kernel || qp.comm().is_none();
             let name = self.names.kernel(name.as_bytes());
-            if better && qp.owner.comm.as_ref() != Some(&name) {
+            if better && qp.comm() != Some(&name) {
                 let owner = self.processes.of(
                     Owner {
                         comm: Some(name),
@@ -139,9 +148,8 @@ impl Engine {
                 self.qps.set_owner(uid, owner, &mut self.processes);
             }
         } else if reading.pid.is_some_and(|pid| pid != 0) {
-            if qp.orphan {
-                qp.orphan = false;
-                qp.touch();
+            if qp.row().orphan {
+                qp.edit().orphan = false;
             }
             if !had_process {
                 let owner = Owner {
@@ -151,10 +159,9 @@ impl Engine {
                 let owner = self.processes.of(owner, born_ns);
                 self.qps.set_owner(uid, owner, &mut self.processes);
             }
-        } else if !qp.owner.kernel && !qp.orphan {
+        } else if !qp.row().kernel && !qp.row().orphan {
             // The kernel leaves the pid out when the owner is dead: others hold the QP.
-            qp.orphan = true;
-            qp.touch();
+            qp.edit().orphan = true;
         }
     }
 }
@@ -182,7 +189,7 @@ impl Guess {
             return qps.get_mut(uid);
         }
         let found = qps.live_mut(key);
-        let uid = found.as_ref().map(|qp| qp.uid);
+        let uid = found.as_ref().map(|qp| qp.uid());
         self.in_step = uid.is_some() && (uid == next || next.is_none());
         self.last = uid;
         found

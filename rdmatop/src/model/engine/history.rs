@@ -35,7 +35,7 @@ impl Series {
 
     /// Adds a point. True when the history changed.
     pub(super) fn push(&mut self, tx: Option<f64>, rx: Option<f64>, unit: &'static str) -> bool {
-        let moves = [tx, rx].into_iter().flatten().any(|value| value > 0.0);
+        let moves = moves(tx, rx);
         if !moves && self.empty {
             return false;
         }
@@ -67,6 +67,16 @@ impl Series {
     pub(super) fn points(&self) -> Arc<History> {
         Arc::clone(&self.points)
     }
+}
+
+/// Whether a point is a movement.
+pub(super) fn moves(tx: Option<f64>, rx: Option<f64>) -> bool {
+    [tx, rx].into_iter().flatten().any(|value| value > 0.0)
+}
+
+/// What everything shares that has no points.
+pub(super) fn no_points() -> Arc<History> {
+    Arc::clone(&EMPTY)
 }
 
 #[cfg(test)]

@@ -88,6 +88,7 @@ pub struct Engine {
     verbs: verbs::Verbs,
     /// Dumps of QPs folded in.
     dumps: u32,
+    beginnings: qp::Beginnings,
     losses: losses::Losses,
     health: HealthSample,
     /// What could not be read, by reader; each reading replaces the last.
@@ -231,9 +232,10 @@ impl Engine {
                 .iter_mut()
                 .filter(|qp| changes.gone.contains_key(&qp.key.device))
                 .map(|qp| {
-                    qp.device_name = changes.gone.get(&qp.key.device).cloned();
-                    qp.touch();
-                    qp.uid
+                    if let Some(name) = changes.gone.get(&qp.key.device) {
+                        qp.edit().device = Arc::clone(name);
+                    }
+                    qp.uid()
                 })
                 .collect();
             for uid in gone {
@@ -288,9 +290,8 @@ impl Engine {
 
     /// Two processes are one.
     fn join(&mut self, from: u64, to: u64) {
-        for qp in self.qps.iter_mut().filter(|qp| qp.owner.process == Some(from)) {
-            qp.owner.process = Some(to);
-            qp.touch();
+        for qp in self.qps.iter_mut().filter(|qp| qp.process() == Some(from)) {
+            qp.edit().process_uid = Some(to);
         }
         for owner in self
             .cm_owners

@@ -1,12 +1,16 @@
 //! One QP: what it is, and the steps of its life.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use super::{history::Series, meter::Meter, tally::Flow};
+use super::{
+    history::{Series, no_points},
+    meter::Meter,
+    tally::Flow,
+};
 use crate::model::{
-    ib::{Gid, QpState, QpType},
+    ib::QpState,
     input::QpReading,
-    snapshot::{QpRow, Step},
+    snapshot::{QpRow, Step, Traffic},
     value::Source,
 };
 
@@ -54,21 +58,24 @@ impl Owner {
 /// Packets estimated from the movement of the send PSN.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Psn {
-    last: Option<(u32, u64)>,
+    /// The last PSN, when it was read or set.
+    last: Option<u32>,
+    at_ns: u64,
     pub(super) meter: Option<Box<Meter>>,
 }
 
 impl Psn {
     /// The QP was told where to start: no movement.
     pub(super) fn set(&mut self, psn: u32, at_ns: u64) {
-        self.last = Some((psn, at_ns));
+        (self.last, self.at_ns) = (Some(psn), at_ns);
     }
 
     /// A reading. Half the 24-bit circle or more is a step back (the QP went back to an older packet), not
     /// eight million packets forward.
     pub(super) fn read(&mut self, psn: u32, at_ns: u64, min_interval_ns: u64) {
         const MASK: u32 = 0xff_ffff;
-        let Some((before, since)) = self.last.replace((psn, at_ns)) else {
+        let since = std::mem::replace(&mut self.at_ns, at_ns);
+        let Some(before) = self.last.replace(psn) else {
             return;
         };
         let moved = psn.wrapping_sub(before) & MASK;
@@ -85,22 +92,92 @@ impl Psn {
     }
 }
 
+/// The timelines with which a dump lets QPs begin: one for each state, which all of them share.
+#[derive(Debug, Default)]
+pub(super) struct Beginnings(Vec<Arc<Vec<Step>>>);
+
+impl Beginnings {
+    fn at(&mut self, state: QpState, began_ns: u64) -> Arc<Vec<Step>> {
+        self.0
+            .retain(|timeline| timeline.iter().all(|step| step.mono_ns == began_ns));
+        if let Some(known) = self
+            .0
+            .iter()
+            .find(|known| known.iter().all(|step| step.state == state))
+        {
+            return Arc::clone(known);
+        }
+        let timeline = Arc::new(vec![Step {
+            mono_ns: began_ns,
+            state,
+            duration_ns: None,
+        }]);
+        self.0.push(Arc::clone(&timeline));
+        timeline
+    }
+}
+
+/// The row of no QP: stands in for one that is being completed.
+fn nothing() -> Arc<QpRow> {
+    static NOTHING: LazyLock<Arc<QpRow>> = LazyLock::new(|| {
+        Arc::new(QpRow {
+            uid: 0,
+            device_uid: None,
+            device: "?".into(),
+            port: None,
+            qpn: 0,
+            qp_type: None,
+            state: None,
+            state_source: None,
+            pid: None,
+            process_uid: None,
+            comm: None,
+            kernel: false,
+            orphan: false,
+            exited: false,
+            since_attach: false,
+            remote_qpn: None,
+            remote_gid: None,
+            path_mtu: None,
+            born_mono_ns: None,
+            sq_psn: None,
+            rq_psn: None,
+            timeline: Arc::default(),
+            traffic: unknown_traffic(),
+            history: no_points(),
+        })
+    });
+    Arc::clone(&NOTHING)
+}
+
+/// A row in which nothing but the QP's number is known. What it points at is shared.
+fn blank(uid: u64, qpn: u32) -> QpRow {
+    QpRow {
+        uid,
+        qpn,
+        ..QpRow::clone(&nothing())
+    }
+}
+
+/// What the rows of all QPs share whose traffic cannot be observed.
+pub(super) fn unknown_traffic() -> Arc<Traffic> {
+    static UNKNOWN: LazyLock<Arc<Traffic>> = LazyLock::new(Arc::default);
+    Arc::clone(&UNKNOWN)
+}
+
 /// A QP.
 #[derive(Debug)]
-#[expect(clippy::struct_field_names, reason = "qp_type is the kernel's name for it")]
 pub(super) struct Qp {
-    pub(super) uid: u64,
+    /// What is known of it, as views see it: the only copy, shared with the snapshots until it changes. Its device's
+    /// and its owner's name, what it does and whether it ended are as of the last [`Qp::current_row`].
+    row: Arc<QpRow>,
+    /// The row is not what the next snapshot is to show.
+    stale: bool,
     pub(super) key: Key,
     pub(super) object: u64,
-    /// Name of its device when that went away.
-    pub(super) device_name: Option<Arc<str>>,
-    pub(super) qp_type: Option<QpType>,
-    pub(super) port: Option<u32>,
-    pub(super) state: Option<(QpState, Source)>,
+    /// The owner's name at the time, as a record told it.
+    comm: Option<Arc<str>>,
     pub(super) state_ns: u64,
-    pub(super) owner: Owner,
-    pub(super) orphan: bool,
-    pub(super) born_ns: Option<u64>,
     /// Earliest time at which it is known to have been there.
     pub(super) first_ns: u64,
     /// When the engine learnt of it.
@@ -110,14 +187,7 @@ pub(super) struct Qp {
     /// Time of the last record about it.
     pub(super) event_ns: u64,
     pub(super) ended_ns: Option<u64>,
-    pub(super) since_attach: bool,
-    pub(super) remote_qpn: Option<u32>,
-    pub(super) remote_gid: Option<Gid>,
-    pub(super) path_mtu: Option<u32>,
-    pub(super) sq_psn: Option<u32>,
-    pub(super) rq_psn: Option<u32>,
     pub(super) psn: Psn,
-    pub(super) timeline: Arc<Vec<Step>>,
     pub(super) flow: Option<Box<Flow>>,
     /// The slot is still in use: the QP cannot be forgotten before its last counts are in.
     pub(super) in_slot: bool,
@@ -127,24 +197,110 @@ pub(super) struct Qp {
     pub(super) error_seen: bool,
     /// Number of the last dump that it was in.
     pub(super) dump: u32,
-    pub(super) series: Series,
-    /// The last row, while nothing has changed.
-    pub(super) row: Option<Arc<QpRow>>,
+    /// `None` while there are no points: most of ten thousand QPs never move.
+    pub(super) series: Option<Box<Series>>,
 }
 
 impl Qp {
-    /// Something in the row changed.
+    /// A QP of which its number and that it was there at `first_ns` is known.
+    pub(super) fn new(uid: u64, key: Key, first_ns: u64, learnt_ns: u64) -> Self {
+        Self {
+            row: Arc::new(blank(uid, key.qpn)),
+            stale: true,
+            key,
+            object: 0,
+            comm: None,
+            state_ns: 0,
+            first_ns,
+            learnt_ns,
+            created: false,
+            event_ns: 0,
+            ended_ns: None,
+            psn: Psn::default(),
+            flow: None,
+            in_slot: false,
+            hidden: false,
+            error_seen: false,
+            dump: 0,
+            series: None,
+        }
+    }
+
+    /// What is known of it.
+    pub(super) fn row(&self) -> &QpRow {
+        &self.row
+    }
+
+    /// What is known of it, to be changed. Snapshots keep what they were given.
+    pub(super) fn edit(&mut self) -> &mut QpRow {
+        self.stale = true;
+        Arc::make_mut(&mut self.row)
+    }
+
+    /// Something changed that the row shows and does not hold.
     pub(super) fn touch(&mut self) {
-        self.row = None;
+        self.stale = true;
+    }
+
+    pub(super) fn uid(&self) -> u64 {
+        self.row.uid
+    }
+
+    /// Its owner's uid.
+    pub(super) fn process(&self) -> Option<u64> {
+        self.row.process_uid
+    }
+
+    pub(super) fn owner(&self) -> Owner {
+        Owner {
+            process: self.row.process_uid,
+            pid: self.row.pid,
+            comm: self.comm.clone(),
+            kernel: self.row.kernel,
+        }
+    }
+
+    pub(super) fn is_owner_known(&self) -> bool {
+        self.row.kernel || self.row.pid.is_some()
+    }
+
+    /// The owner's name at the time, as a record told it.
+    pub(super) fn comm(&self) -> Option<&Arc<str>> {
+        self.comm.as_ref()
+    }
+
+    /// A record knows the name of an owner of whom only the pid was known.
+    pub(super) fn name_owner(&mut self, comm: &Arc<str>) {
+        self.comm = Some(Arc::clone(comm));
+    }
+
+    pub(super) fn set_owner(&mut self, owner: Owner) {
+        let row = self.edit();
+        (row.process_uid, row.pid, row.kernel) = (owner.process, owner.pid, owner.kernel);
+        self.comm = owner.comm;
+    }
+
+    /// The row for a snapshot; `complete` fills in what the row is told only now, if anything has changed.
+    pub(super) fn current_row(&mut self, complete: impl FnOnce(&Self, &mut QpRow)) -> Arc<QpRow> {
+        if std::mem::take(&mut self.stale) {
+            let mut row = std::mem::replace(&mut self.row, nothing());
+            complete(self, Arc::make_mut(&mut row));
+            self.row = row;
+        }
+        Arc::clone(&self.row)
     }
 
     /// The state at `ts_ns`; an older one than known only fills the timeline.
     pub(super) fn enter(&mut self, state: QpState, ts_ns: u64, source: Source, duration_ns: Option<u64>) {
-        if ts_ns >= self.state_ns || self.state.is_none() {
-            self.state = Some((state, source));
+        let is_newest = ts_ns >= self.state_ns || self.row.state.is_none();
+        if is_newest {
             self.state_ns = ts_ns;
         }
-        let timeline = Arc::make_mut(&mut self.timeline);
+        let row = self.edit();
+        if is_newest {
+            (row.state, row.state_source) = (Some(state), Some(source));
+        }
+        let timeline = Arc::make_mut(&mut row.timeline);
         let at = timeline.partition_point(|step| step.mono_ns <= ts_ns);
         timeline.insert(
             at,
@@ -158,12 +314,12 @@ impl Qp {
             // Birth and the present say most.
             timeline.remove(1);
         }
-        self.touch();
     }
 
     /// Born after `ts_ns`: what is told of that time is about another.
     pub(super) fn is_younger_than(&self, ts_ns: u64) -> bool {
-        self.born_ns
+        self.row
+            .born_mono_ns
             .is_some_and(|born_ns| ts_ns.saturating_add(INVERSION_NS) < born_ns)
     }
 
@@ -174,30 +330,35 @@ impl Qp {
         }
         let owner = match (&reading.kern_name, reading.pid) {
             (Some(_), _) => false,
-            (None, Some(1..)) => self.owner.process.is_some() && !self.orphan,
-            (None, _) => self.owner.kernel || self.orphan,
+            (None, Some(1..)) => self.row.process_uid.is_some() && !self.row.orphan,
+            (None, _) => self.row.kernel || self.row.orphan,
         };
         owner
-            && same(reading.state, self.state.map(|(state, _)| state))
-            && same(reading.qp_type, self.qp_type)
-            && same(reading.port, self.port)
-            && same(reading.remote_qpn, self.remote_qpn)
-            && same(reading.sq_psn, self.sq_psn)
-            && same(reading.rq_psn, self.rq_psn)
+            && same(reading.state, self.row.state)
+            && same(reading.qp_type, self.row.qp_type)
+            && same(reading.port, self.row.port)
+            && same(reading.remote_qpn, self.row.remote_qpn)
+            && same(reading.sq_psn, self.row.sq_psn)
+            && same(reading.rq_psn, self.row.rq_psn)
     }
 
     /// Nothing about it is newer than a dump that began at `began_ns`.
     pub(super) fn is_older_than(&self, began_ns: u64) -> bool {
         self.first_ns <= began_ns
             && self.event_ns <= began_ns
-            && self.born_ns.is_none_or(|born| born <= began_ns)
+            && self.row.born_mono_ns.is_none_or(|born| born <= began_ns)
     }
 
     /// A state from a dump that began at `began_ns`: wins over what is older.
-    pub(super) fn observe(&mut self, state: QpState, began_ns: u64) {
-        if self.state.is_none_or(|_| began_ns >= self.state_ns)
-            && self.state.map(|(known, _)| known) != Some(state)
-        {
+    pub(super) fn observe(&mut self, state: QpState, began_ns: u64, beginnings: &mut Beginnings) {
+        if self.row.state.is_none_or(|_| began_ns >= self.state_ns) && self.row.state != Some(state) {
+            if self.row.timeline.is_empty() {
+                self.state_ns = began_ns;
+                let row = self.edit();
+                row.timeline = beginnings.at(state, began_ns);
+                (row.state, row.state_source) = (Some(state), Some(Source::Netlink));
+                return;
+            }
             self.enter(state, began_ns, Source::Netlink, None);
         }
     }
@@ -226,6 +387,17 @@ mod tests {
         psn.read(100, 2 * SECOND, 1);
         psn.read(50, 3 * SECOND, 1);
         assert!(psn.meter.is_none());
+    }
+
+    #[test]
+    fn what_a_dump_found_in_one_state_shares_its_beginning() {
+        let mut beginnings = Beginnings::default();
+        let first = beginnings.at(QpState(3), SECOND);
+        assert!(Arc::ptr_eq(&first, &beginnings.at(QpState(3), SECOND)));
+        assert_eq!(beginnings.at(QpState(1), SECOND)[0].state, QpState(1));
+        assert!(Arc::ptr_eq(&first, &beginnings.at(QpState(3), SECOND)));
+        assert_eq!(beginnings.at(QpState(3), 2 * SECOND)[0].mono_ns, 2 * SECOND);
+        assert_eq!(first[0].mono_ns, SECOND);
     }
 
     #[test]

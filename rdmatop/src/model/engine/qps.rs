@@ -5,12 +5,11 @@ use std::{collections::VecDeque, sync::Arc};
 
 use super::{
     hash::NumberMap,
-    history::Series,
     processes::Processes,
-    qp::{INVERSION_NS, Key, Owner, Psn, Qp},
+    qp::{INVERSION_NS, Key, Owner, Qp},
     table::Table,
 };
-use crate::model::{ib::QpState, snapshot::QP_HISTORY, value::Source};
+use crate::model::{ib::QpState, value::Source};
 
 /// The QPs there are, and for some time those there were.
 #[derive(Debug, Default)]
@@ -79,7 +78,10 @@ impl Qps {
             return found.next().filter(|_| found.next().is_none());
         }
         let qp = self.all.get(at(0)?)?;
-        qp.port.is_none_or(|port| port == key.port).then_some(qp.uid)
+        qp.row()
+            .port
+            .is_none_or(|port| port == key.port)
+            .then_some(qp.uid())
     }
 
     /// When the last QP of this number ended, if that is not long ago.
@@ -111,7 +113,7 @@ impl Qps {
             && qp.key.device != 0
             && qp.ended_ns.is_none()
             && !qp.is_younger_than(ts_ns);
-        plain.then_some(qp.uid)
+        plain.then_some(qp.uid())
     }
 
     /// The QP that a record or a slot of `ts_ns` is about. Ends those that it proves to be gone.
@@ -142,7 +144,7 @@ impl Qps {
                     .ended_ns
                     .is_none_or(|ended| ts_ns <= ended.saturating_add(INVERSION_NS))
             {
-                return Some(before.uid);
+                return Some(before.uid());
             }
             if !younger {
                 // The address has another tenant by now.
@@ -209,47 +211,12 @@ impl Qps {
         let younger = living
             .map(|qp| qp.first_ns)
             .filter(|other_ns| *other_ns > first_ns);
-        if let Some(living) = living.map(|qp| qp.uid)
+        if let Some(living) = living.map(Qp::uid)
             && younger.is_none()
         {
             self.end(living, first_ns, processes);
         }
-        self.all.push(
-            uid,
-            Qp {
-                uid,
-                key,
-                object: 0,
-                device_name: None,
-                qp_type: None,
-                port: None,
-                state: None,
-                state_ns: 0,
-                owner: Owner::default(),
-                orphan: false,
-                born_ns: None,
-                first_ns,
-                learnt_ns,
-                created: false,
-                event_ns: 0,
-                ended_ns: None,
-                since_attach: false,
-                remote_qpn: None,
-                remote_gid: None,
-                path_mtu: None,
-                sq_psn: None,
-                rq_psn: None,
-                psn: Psn::default(),
-                timeline: Arc::default(),
-                flow: None,
-                in_slot: false,
-                hidden: false,
-                error_seen: false,
-                dump: 0,
-                series: Series::new(QP_HISTORY),
-                row: None,
-            },
-        );
+        self.all.push(uid, Qp::new(uid, key, first_ns, learnt_ns));
         self.set_object(uid, object);
         if let Some(younger_ns) = younger {
             self.end(uid, younger_ns, processes);
@@ -262,17 +229,24 @@ impl Qps {
     /// Marks a QP as created at `ts_ns`.
     pub(super) fn created(&mut self, uid: u64, ts_ns: u64) {
         let Some(qp) = self.all.get_mut(uid) else { return };
-        qp.born_ns = Some(ts_ns);
         qp.first_ns = ts_ns;
         qp.created = true;
+        let state_ns = qp.state_ns;
+        let row = qp.edit();
+        row.born_mono_ns = Some(ts_ns);
         // Steps that a dump told of have the time at which the dump began, which may be before the birth.
-        Arc::make_mut(&mut qp.timeline).retain(|step| step.mono_ns >= ts_ns);
+        if row.timeline.iter().any(|step| step.mono_ns < ts_ns) {
+            Arc::make_mut(&mut row.timeline).retain(|step| step.mono_ns >= ts_ns);
+        }
         // What is known already is from a later time: a dump under way, or a record that overtook this one.
-        let known = qp.state.map(|state| (state, qp.state_ns.max(ts_ns)));
+        let known = row
+            .state
+            .map(|state| (state, row.state_source, state_ns.max(ts_ns)));
         qp.enter(QpState(0), ts_ns, Source::Ebpf, None);
-        if let Some((state, state_ns)) = known {
-            qp.state = Some(state);
+        if let Some((state, source, state_ns)) = known {
             qp.state_ns = state_ns;
+            let row = qp.edit();
+            (row.state, row.state_source) = (Some(state), source);
         }
     }
 
@@ -285,7 +259,7 @@ impl Qps {
             .by_object
             .get(&object)
             .and_then(|holder| self.all.get(*holder));
-        let taken = holder.is_some_and(|holder| holder.uid != uid && holder.first_ns > first_ns);
+        let taken = holder.is_some_and(|holder| holder.uid() != uid && holder.first_ns > first_ns);
         if !taken {
             self.by_object.insert(object, uid);
         }
@@ -315,7 +289,7 @@ impl Qps {
         qp.key = after;
         qp.touch();
         if qp.ended_ns.is_none() {
-            if let Some(process) = qp.owner.process {
+            if let Some(process) = qp.process() {
                 processes.unlink(process, before.device);
                 processes.link(process, device);
             }
@@ -327,21 +301,20 @@ impl Qps {
     /// Sets or corrects the owner.
     pub(super) fn set_owner(&mut self, uid: u64, owner: Owner, processes: &mut Processes) {
         let Some(qp) = self.all.get_mut(uid) else { return };
-        if qp.owner.process != owner.process {
+        if qp.process() != owner.process {
             if qp.ended_ns.is_none() {
-                if let Some(process) = qp.owner.process {
+                if let Some(process) = qp.process() {
                     processes.unlink(process, qp.key.device);
                 }
                 if let Some(process) = owner.process {
                     processes.link(process, qp.key.device);
                 }
             }
-            if let (None, Some(process), Some(flow)) = (qp.owner.process, owner.process, &qp.flow) {
+            if let (None, Some(process), Some(flow)) = (qp.process(), owner.process, &qp.flow) {
                 processes.credit_old(process, flow.total());
             }
         }
-        qp.owner = owner;
-        qp.touch();
+        qp.set_owner(owner);
     }
 
     /// Ends a QP's life at `ts_ns`.
@@ -352,7 +325,7 @@ impl Qps {
         }
         qp.ended_ns = Some(ts_ns);
         qp.touch();
-        if let Some(process) = qp.owner.process {
+        if let Some(process) = qp.process() {
             processes.unlink(process, qp.key.device);
         }
         if self.by_key.get(&qp.key) == Some(&uid) {
@@ -418,10 +391,8 @@ mod tests {
         for ts in 2..200 {
             qp.enter(QpState(4), ts, Source::Ebpf, None);
         }
-        assert_eq!(qp.timeline.len(), TIMELINE);
-        assert_eq!(
-            (qp.timeline[0].mono_ns, qp.timeline[TIMELINE - 1].mono_ns),
-            (1, 199)
-        );
+        let timeline = &qp.row().timeline;
+        assert_eq!(timeline.len(), TIMELINE);
+        assert_eq!((timeline[0].mono_ns, timeline[TIMELINE - 1].mono_ns), (1, 199));
     }
 }

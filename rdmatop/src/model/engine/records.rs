@@ -9,7 +9,7 @@ use rdmatop_common::event::{
 use super::{
     Engine, address,
     memory::Region,
-    qp::{Key, Owner},
+    qp::{Key, Owner, Qp},
     verbs::is_probe,
 };
 use crate::model::{
@@ -179,15 +179,15 @@ impl Engine {
         if !owner.is_known() {
             return;
         }
-        if let Some(process) = qp.owner.process {
+        if let Some(process) = qp.process() {
             // A slot and a dump know the pid only.
-            if let (None, Some(comm)) = (&qp.owner.comm, &owner.comm) {
+            if let (None, Some(comm)) = (qp.comm(), &owner.comm) {
                 self.processes.name(process, comm);
-                qp.owner.comm = Some(Arc::clone(comm));
+                qp.name_owner(comm);
             }
             return;
         }
-        let ts_ns = qp.born_ns.unwrap_or(ts_ns);
+        let ts_ns = qp.row().born_mono_ns.unwrap_or(ts_ns);
         let owner = self.processes.of(owner.clone(), ts_ns);
         self.qps.set_owner(uid, owner, &mut self.processes);
     }
@@ -197,11 +197,12 @@ impl Engine {
         let Some(qp) = self.qps.get_mut(uid) else { return };
         let qp_type = known(record.qp_type).and_then(|value| u8::try_from(value).ok());
         let port = known8(record.port).filter(|port| *port > 0).map(u32::from);
-        if qp.qp_type.is_none() && qp_type.is_some() || qp.port.is_none() && port.is_some() {
-            qp.touch();
+        let known = qp.row();
+        let (qp_type, port) = (known.qp_type.or(qp_type.map(QpType)), port.or(known.port));
+        if (qp_type, port) != (known.qp_type, known.port) {
+            let row = qp.edit();
+            (row.qp_type, row.port) = (qp_type, port);
         }
-        qp.qp_type = qp.qp_type.or(qp_type.map(QpType));
-        qp.port = port.or(qp.port);
         qp.event_ns = qp.event_ns.max(record.prefix.ts_ns);
     }
 
@@ -214,17 +215,16 @@ impl Engine {
             None if prefix.flags & flag::DEVICE != 0 => Some(self.names.of(&prefix.device)),
             None => None,
         };
-        event.port = qp.and_then(|qp| qp.port);
+        event.port = qp.and_then(|qp| qp.row().port);
         event.qpn = known(record.qpn).or(qp.map(|qp| qp.key.qpn));
-        event.qp_type = qp.and_then(|qp| qp.qp_type);
+        event.qp_type = qp.and_then(|qp| qp.row().qp_type);
         event.qp_uid = uid;
         // The record's own words first: a name as it was at the time.
-        let owner = if owner.is_known() {
-            Some(owner)
+        if owner.is_known() {
+            Self::attribute(event, owner, prefix);
         } else {
-            qp.map(|qp| &qp.owner)
-        };
-        Self::attribute(event, owner.unwrap_or(&Owner::default()), prefix);
+            Self::attribute(event, &qp.map(Qp::owner).unwrap_or_default(), prefix);
+        }
         event.dest_qpn = known(record.dest_qpn);
         event.dest_gid = Gid::known(record.dest_gid);
         event.path_mtu = known8(record.path_mtu).and_then(mtu_bytes);
@@ -240,7 +240,7 @@ impl Engine {
         }
         if event.to.is_some() || prefix.kind != kind::QP_MODIFY && prefix.kind != kind::QP_CREATE {
             let told = known8(record.from_state).map(QpState);
-            event.from = told.or_else(|| qp.and_then(|qp| qp.state).map(|(state, _)| state));
+            event.from = told.or_else(|| qp.and_then(|qp| qp.row().state));
         }
     }
 
@@ -251,20 +251,21 @@ impl Engine {
         match kind {
             EventKind::QpModify if prefix.rc >= 0 => {
                 let Some(qp) = self.qps.get_mut(uid) else { return };
-                qp.remote_qpn = known(record.dest_qpn).or(qp.remote_qpn);
-                qp.remote_gid = Gid::known(record.dest_gid).or(qp.remote_gid);
-                qp.path_mtu = known8(record.path_mtu).and_then(mtu_bytes).or(qp.path_mtu);
-                qp.rq_psn = known(record.rq_psn).or(qp.rq_psn);
-                if let Some(psn) = known(record.sq_psn) {
-                    qp.sq_psn = Some(psn);
+                let sq_psn = known(record.sq_psn);
+                if let Some(psn) = sq_psn {
                     qp.psn.set(psn, ts_ns);
                 }
+                let row = qp.edit();
+                row.remote_qpn = known(record.dest_qpn).or(row.remote_qpn);
+                row.remote_gid = Gid::known(record.dest_gid).or(row.remote_gid);
+                row.path_mtu = known8(record.path_mtu).and_then(mtu_bytes).or(row.path_mtu);
+                row.rq_psn = known(record.rq_psn).or(row.rq_psn);
+                row.sq_psn = sq_psn.or(row.sq_psn);
                 if record.attr_mask & IB_QP_STATE != 0
                     && let Some(state) = known8(record.to_state)
                 {
                     qp.enter(QpState(state), ts_ns, Source::Ebpf, Some(prefix.duration_ns));
                 }
-                qp.touch();
             }
             EventKind::QpDestroy if prefix.rc >= 0 => self.qps.end(uid, ts_ns, &mut self.processes),
             // The provider has moved the QP to ERR or SQE without a modify: only a dump tells.
@@ -351,9 +352,9 @@ impl Engine {
             .and_then(|key| self.qps.live(key))
             .and_then(|uid| self.qps.get(uid))
         {
-            event.qp_uid = Some(qp.uid);
+            event.qp_uid = Some(qp.uid());
             if !owner.is_known() {
-                owner = qp.owner.clone();
+                owner = qp.owner();
             }
         }
         Self::attribute(&mut event, &owner, prefix);

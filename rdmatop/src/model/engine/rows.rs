@@ -1,25 +1,20 @@
 //! Rows: what the tables look like from outside.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, LazyLock},
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
     Engine,
     devices::Devices,
+    history::{Series, moves, no_points},
     names,
     processes::{Process, Processes},
-    qp::Qp,
+    qp::{Qp, unknown_traffic},
     tally::{Flow, RX_BYTES, TX_BYTES},
 };
 use crate::model::{
-    snapshot::{ProcessRow, QpRow, Traffic},
+    snapshot::{ProcessRow, QP_HISTORY, QpRow, Traffic},
     value::{Counter, Source},
 };
-
-/// What the rows of all QPs share whose traffic cannot be observed.
-static UNKNOWN: LazyLock<Arc<Traffic>> = LazyLock::new(Arc::default);
 
 impl Engine {
     /// Rows of all QPs in the order in which they were learnt of. A row in which nothing changed is the old one.
@@ -32,21 +27,13 @@ impl Engine {
             // Most of ten thousand QPs are idle: they cost these few comparisons.
             let renamed = names_changed
                 && (renamed_devices.contains(&qp.key.device)
-                    || qp
-                        .owner
-                        .process
-                        .is_some_and(|uid| renamed_processes.contains(&uid)));
+                    || qp.process().is_some_and(|uid| renamed_processes.contains(&uid)));
             // An estimate's rate ages without any input.
             if qp.point(now_ns, fresh) || all_changed || renamed || qp.psn.meter.is_some() {
                 qp.touch();
             }
-            let row = if let Some(row) = &qp.row {
-                Arc::clone(row)
-            } else {
-                let row = Arc::new(qp.build(&self.devices, &self.processes, now_ns, fresh));
-                qp.row = Some(Arc::clone(&row));
-                row
-            };
+            let (devices, processes) = (&self.devices, &self.processes);
+            let row = qp.current_row(|qp, row| qp.complete(row, devices, processes, now_ns, fresh));
             rows.push(row);
         }
         rows
@@ -78,18 +65,29 @@ fn rates(flow: &Flow, fresh: bool) -> (Option<f64>, Option<f64>) {
 impl Qp {
     /// Adds a point to the history; true when that changed it.
     fn point(&mut self, now_ns: u64, fresh: bool) -> bool {
-        let still = self.flow.as_ref().is_some_and(|flow| !flow.moving) && self.series.is_empty();
+        let still = self.flow.as_ref().is_some_and(|flow| !flow.moving) && self.series.is_none();
         if still || self.ended_ns.is_some() {
             return false;
         }
-        match (&self.flow, self.packets(now_ns)) {
+        let (tx, rx, unit) = match (&self.flow, self.packets(now_ns)) {
             (Some(flow), _) => {
                 let (tx, rx) = rates(flow, fresh);
-                self.series.push(tx, rx, "bytes")
+                (tx, rx, "bytes")
             }
-            (None, Some(packets)) => self.series.push(packets.rate, None, "packets"),
-            (None, None) => false,
+            (None, Some(packets)) => (packets.rate, None, "packets"),
+            (None, None) => return false,
+        };
+        if self.series.is_none() && !moves(tx, rx) {
+            return false;
         }
+        let series = self
+            .series
+            .get_or_insert_with(|| Box::new(Series::new(QP_HISTORY)));
+        let changed = series.push(tx, rx, unit);
+        if series.is_empty() {
+            self.series = None;
+        }
+        changed
     }
 
     fn packets(&self, now_ns: u64) -> Option<Counter> {
@@ -99,54 +97,34 @@ impl Qp {
             .map(|meter| meter.counter(Source::Est, now_ns))
     }
 
-    fn build(&self, devices: &Devices, processes: &Processes, now_ns: u64, fresh: bool) -> QpRow {
-        let traffic = match &self.flow {
+    /// Fills in what others know, and what moves.
+    fn complete(&self, row: &mut QpRow, devices: &Devices, processes: &Processes, now_ns: u64, fresh: bool) {
+        row.traffic = match &self.flow {
             Some(flow) => flow.shared_traffic(fresh),
             None => match self.packets(now_ns) {
                 Some(packets) => Arc::new(Traffic {
                     tx_packets: Some(packets),
                     ..Traffic::default()
                 }),
-                None => Arc::clone(&UNKNOWN),
+                None => unknown_traffic(),
             },
         };
-        let process = self.owner.process.and_then(|uid| processes.get(uid));
-        QpRow {
-            uid: self.uid,
-            device_uid: Some(self.key.device).filter(|uid| *uid != 0),
-            device: self
-                .device_name
-                .clone()
-                .or_else(|| {
-                    devices
-                        .get(self.key.device)
-                        .map(|device| Arc::clone(&device.name))
-                })
-                .unwrap_or_else(|| "?".into()),
-            port: self.port,
-            qpn: self.key.qpn,
-            qp_type: self.qp_type,
-            state: self.state.map(|(state, _)| state),
-            state_source: self.state.map(|(_, source)| source),
-            pid: self.owner.pid,
-            process_uid: self.owner.process,
-            comm: process
-                .map(|process| Arc::clone(&process.comm))
-                .or_else(|| self.owner.comm.clone()),
-            kernel: self.owner.kernel,
-            orphan: self.orphan,
-            exited: self.ended_ns.is_some(),
-            since_attach: self.since_attach,
-            remote_qpn: self.remote_qpn,
-            remote_gid: self.remote_gid,
-            path_mtu: self.path_mtu,
-            born_mono_ns: self.born_ns,
-            sq_psn: self.sq_psn,
-            rq_psn: self.rq_psn,
-            timeline: Arc::clone(&self.timeline),
-            traffic,
-            history: self.series.points(),
+        row.device_uid = Some(self.key.device).filter(|uid| *uid != 0);
+        // A device that went has left its name.
+        if let Some(device) = devices.get(self.key.device) {
+            row.device = Arc::clone(&device.name);
         }
+        row.comm = row
+            .process_uid
+            .and_then(|uid| processes.get(uid))
+            .map(|process| &process.comm)
+            .or(self.comm())
+            .cloned();
+        row.exited = self.ended_ns.is_some();
+        row.history = self
+            .series
+            .as_ref()
+            .map_or_else(no_points, |series| series.points());
     }
 }
 

@@ -121,7 +121,7 @@ impl Engine {
                 self.losses.want_repair(now.mono_ns);
             }
         }
-        let (process, device) = (qp.owner.process, qp.key.device);
+        let (process, device) = (qp.process(), qp.key.device);
         if slot.flags & slot_flag::DESTROYED != 0 {
             self.qps.end(uid, sweep_ns, &mut self.processes);
         }
@@ -160,8 +160,7 @@ impl Engine {
         }
         if let Some(qp) = self.qps.get_mut(uid) {
             qp.in_slot = true;
-            qp.since_attach |= slot.flags & slot_flag::SINCE_ATTACH != 0;
-            qp.touch();
+            qp.edit().since_attach |= slot.flags & slot_flag::SINCE_ATTACH != 0;
         }
         uid
     }
@@ -183,18 +182,20 @@ impl Engine {
         }
         let uid = self.insert_qp(slot.qp, key, slot.born_ns, now);
         if let Some(qp) = self.qps.get_mut(uid) {
-            qp.born_ns = (!since_attach).then_some(slot.born_ns);
+            qp.edit().born_mono_ns = (!since_attach).then_some(slot.born_ns);
         }
         self.own_by_slot(uid, slot);
         uid
     }
 
     fn own_by_slot(&mut self, uid: u64, slot: &QpSlot) {
-        let unknown = self.qps.get(uid).is_some_and(|qp| !qp.owner.is_known());
+        let unknown = self.qps.get(uid).is_some_and(|qp| !qp.is_owner_known());
         if !unknown || slot.owner_pid == 0 || slot.flags & slot_flag::KERNEL != 0 {
-            if let Some(qp) = self.qps.get_mut(uid) {
+            if slot.flags & slot_flag::KERNEL != 0
+                && let Some(qp) = self.qps.get_mut(uid)
+            {
                 // Which consumer it is, the slot does not say; a record or a dump will.
-                qp.owner.kernel |= slot.flags & slot_flag::KERNEL != 0;
+                qp.edit().kernel = true;
             }
             return;
         }

@@ -2,7 +2,10 @@
 
 use std::io::Write;
 
-use super::{errno, put};
+use super::{
+    errno,
+    put::{self, Row, Word},
+};
 use crate::model::event::{Event, EventKind};
 use crate::model::ib::QpState;
 
@@ -32,9 +35,88 @@ const ATTRS: [(u32, &str); 22] = [
     (1 << 25, "RATE_LIMIT"),
 ];
 
+/// Names of QP states, by their number.
+const STATES: [Word<8>; QpState::ALL.len()] = {
+    let mut words = [match Word::of("") {
+        Some(word) => word,
+        None => panic!(),
+    }; QpState::ALL.len()];
+    let mut state = 0;
+    while state < words.len() {
+        let number = QpState::ALL[state].0 as usize;
+        if let Some(name) = QpState::ALL[state].name()
+            && let Some(word) = Word::of(name)
+        {
+            words[number] = word;
+        }
+        state += 1;
+    }
+    words
+};
+
 /// Appends the detail of an event: words separated by single spaces, `name value` pairs, first what happened,
 /// then its result, then the time it took.
 pub fn write(out: &mut Vec<u8>, event: &Event) {
+    let mut row = Row::<256>::new();
+    match usual(&mut row, event).and_then(|()| row.whole()) {
+        Some(text) => out.extend_from_slice(text.strip_prefix(b" ").unwrap_or(text)),
+        None => words(out, event),
+    }
+}
+
+/// What nearly all events are: a QP that took a step, and no failure. A space before each word.
+fn usual(row: &mut Row<256>, event: &Event) -> Option<()> {
+    let is_step = matches!(
+        event.event,
+        EventKind::QpCreate | EventKind::QpDestroy | EventKind::QpModify
+    );
+    let attributes = event.to.is_none() && event.attr_mask.is_some_and(|mask| mask != 0);
+    if !is_step || attributes || event.rc.is_some_and(|rc| rc != 0) {
+        return None;
+    }
+    let name = |state: QpState| STATES.get(usize::from(state.0));
+    match (event.from, event.to) {
+        (Some(from), Some(to)) => {
+            row.text(*b" ");
+            row.word(name(from)?);
+            row.text(*b"->");
+            row.word(name(to)?);
+        }
+        (None, Some(to)) => {
+            row.text(*b" ->");
+            row.word(name(to)?);
+        }
+        (Some(from), None) => {
+            row.text(*b" in ");
+            row.word(name(from)?);
+        }
+        (None, None) => {}
+    }
+    let port = event.port.filter(|_| event.event == EventKind::QpModify);
+    short(row, *b" port ", port);
+    short(row, *b" dest ", event.dest_qpn);
+    short(row, *b" mtu ", event.path_mtu);
+    short(row, *b" sgid ", event.sgid_index);
+    short(row, *b" timeout ", event.timeout);
+    short(row, *b" retry ", event.retry_cnt);
+    short(row, *b" rnr ", event.rnr_retry);
+    short(row, *b" by-pid ", event.by_pid);
+    if let Some(ns) = event.duration_ns {
+        row.text(*b" ");
+        put::short_duration(row, ns)?;
+    }
+    Some(())
+}
+
+fn short<const M: usize>(row: &mut Row<256>, name: [u8; M], value: Option<impl Into<u64>>) {
+    if let Some(value) = value {
+        row.text(name);
+        row.number(value.into());
+    }
+}
+
+/// As [`write`], of any event.
+fn words(out: &mut Vec<u8>, event: &Event) {
     let start = out.len();
     match event.event {
         EventKind::QpCreate | EventKind::QpDestroy | EventKind::QpModify => qp(out, event),
@@ -163,6 +245,7 @@ fn number(out: &mut Vec<u8>, name: &str, value: Option<impl Into<u64>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn shown(event: &Event) -> String {
         let mut out = b"x ".to_vec();
@@ -175,6 +258,46 @@ mod tests {
         let mut event = Event::new(EventKind::QpModify, 0, 0);
         event.attr_mask = Some(1 << 7 | 1 << 10 | 1 << 30);
         assert_eq!(shown(&event), "AV|RETRY_CNT|0x40000000");
+    }
+
+    #[test]
+    fn every_state_has_its_name() {
+        for state in QpState::ALL {
+            let mut row = Row::<8>::new();
+            row.word(&STATES[usize::from(state.0)]);
+            assert_eq!(row.whole(), state.name().map(str::as_bytes));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_usual_detail_is_that_of_any_event(
+            kind in 0..EventKind::ALL.len(),
+            states: (Option<u8>, Option<u8>),
+            numbers: (Option<u32>, Option<u32>, Option<u32>, Option<u32>),
+            bytes: (Option<u8>, Option<u8>, Option<u8>, Option<u8>),
+            (rc, mask, span, shift) in (proptest::option::of(-1i32..1), proptest::option::of(0u32..3), proptest::option::of(0u64..), 0u32..64),
+        ) {
+            let mut event = Event::new(EventKind::ALL[kind], 0, 0);
+            event.from = states.0.map(|state| QpState(state % 9));
+            event.to = states.1.map(|state| QpState(state % 9));
+            (event.port, event.dest_qpn, event.path_mtu, event.by_pid) = numbers;
+            (event.sgid_index, event.timeout, event.retry_cnt, event.rnr_retry) = bytes;
+            (event.rc, event.attr_mask) = (rc, mask);
+            event.duration_ns = span.map(|span| span >> shift);
+            let (mut any, mut row) = (Vec::new(), Row::new());
+            words(&mut any, &event);
+            prop_assert_eq!(shown(&event), String::from_utf8(any.clone()).unwrap());
+            if usual(&mut row, &event).is_some() {
+                let text = row.whole().expect("there is room for all of it");
+                prop_assert_eq!(text.strip_prefix(b" ").unwrap_or_default(), any.as_slice());
+            } else {
+                let step = matches!(event.event, EventKind::QpCreate | EventKind::QpDestroy | EventKind::QpModify);
+                let known = [event.from, event.to].iter().flatten().all(|state| state.name().is_some());
+                let plain = known && rc != Some(-1) && (event.to.is_some() || mask.unwrap_or(0) == 0);
+                prop_assert!(!step || !plain || span.is_some(), "{:?}", event);
+            }
+        }
     }
 
     #[test]

@@ -28,22 +28,144 @@ impl Digits {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "callers give 0 to 9")]
-fn digit(value: u64) -> u8 {
+const fn digit(value: u64) -> u8 {
     b'0' + value as u8
+}
+
+/// `00` to `99`: two digits cost one division.
+static PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut value = 0;
+    while value < 100 {
+        pairs[value] = [digit(value as u64 / 10), digit(value as u64 % 10)];
+        value += 1;
+    }
+    pairs
+};
+
+#[expect(clippy::cast_possible_truncation, reason = "below 100")]
+fn pair(value: u64) -> [u8; 2] {
+    PAIRS[(value % 100) as usize]
 }
 
 /// Writes a number at the right end of its columns and says how many digits it has. What has no room is cut off.
 pub fn right(columns: &mut [u8], mut value: u64) -> usize {
-    let mut count = 0;
-    for place in columns.iter_mut().rev() {
-        *place = digit(value % 10);
-        value /= 10;
-        count += 1;
+    let mut end = columns.len();
+    while value >= 10
+        && let Some(place) = columns[..end].last_chunk_mut::<2>()
+    {
+        *place = pair(value);
+        value /= 100;
+        end -= 2;
         if value == 0 {
-            break;
+            return columns.len() - end;
         }
     }
-    count
+    if let Some(place) = columns[..end].last_mut() {
+        *place = digit(value % 10);
+        end -= 1;
+    }
+    columns.len() - end
+}
+
+/// A text of known length, blank behind it: copied as one word where a string is copied byte by byte.
+#[derive(Clone, Copy)]
+pub struct Word<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Word<N> {
+    /// The word; `None` when it has no room.
+    pub const fn of(text: &str) -> Option<Self> {
+        let text = text.as_bytes();
+        let len = text.len();
+        if len > N {
+            return None;
+        }
+        let mut bytes = [b' '; N];
+        let mut at = 0;
+        while at < len {
+            bytes[at] = text[at];
+            at += 1;
+        }
+        Some(Self { bytes, len })
+    }
+
+    /// With the blanks behind it.
+    pub const fn padded(&self) -> [u8; N] {
+        self.bytes
+    }
+}
+
+/// Short texts one after another. What has no room is left out, and [`Row::whole`] then gives nothing.
+pub struct Row<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+    whole: bool,
+}
+
+impl<const N: usize> Row<N> {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self {
+            bytes: [0; N],
+            len: 0,
+            whole: true,
+        }
+    }
+
+    /// Appends a literal.
+    pub fn text<const M: usize>(&mut self, text: [u8; M]) {
+        self.append(text, M);
+    }
+
+    /// Appends a word.
+    pub fn word<const M: usize>(&mut self, word: &Word<M>) {
+        self.append(word.bytes, word.len);
+    }
+
+    fn append<const M: usize>(&mut self, bytes: [u8; M], len: usize) {
+        match self.bytes.get_mut(self.len..).and_then(<[u8]>::first_chunk_mut) {
+            Some(place) => {
+                *place = bytes;
+                self.len += len;
+            }
+            None => self.whole = false,
+        }
+    }
+
+    /// Appends a number.
+    pub fn number(&mut self, value: u64) {
+        match value {
+            0..10 => self.text([digit(value)]),
+            10..100 => self.text(pair(value)),
+            100..1000 => {
+                self.text([digit(value / 100)]);
+                self.text(pair(value));
+            }
+            1000..10_000 => {
+                self.text(pair(value / 100));
+                self.text(pair(value));
+            }
+            _ => {
+                self.number(value / 10_000);
+                self.text(pair(value / 100));
+                self.text(pair(value));
+            }
+        }
+    }
+
+    /// Everything, if it had room.
+    pub fn whole(&self) -> Option<&[u8]> {
+        self.bytes.get(..self.len).filter(|_| self.whole)
+    }
+}
+
+impl<const N: usize> Default for Row<N> {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// Appends a number.
@@ -64,45 +186,70 @@ pub fn time_of_day(wall_ns: u64) -> [u8; 15] {
     let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     let mut text = *b"00:00:00.000000";
-    for (at, value) in [(0, hour), (3, minute), (6, second)] {
-        right(&mut text[at..at + 2], value);
+    for (at, value) in [
+        (0, hour),
+        (3, minute),
+        (6, second),
+        (9, micros / 10_000),
+        (11, micros / 100),
+        (13, micros),
+    ] {
+        text[at..at + 2].copy_from_slice(&pair(value));
     }
-    right(&mut text[9..], micros);
     text
 }
 
 /// Appends a time span as [`units::duration`] writes it.
 pub fn duration(out: &mut Vec<u8>, ns: u64) {
-    let (unit, name) = match ns {
+    let mut row = Row::<32>::new();
+    match short_duration(&mut row, ns).and_then(|()| row.whole()) {
+        Some(text) => out.extend_from_slice(text),
+        None => out.extend_from_slice(units::duration(ns).as_bytes()),
+    }
+}
+
+/// As [`duration`]; `None`, and nothing written, for the few that are not easily written by hand.
+pub fn short_duration<const N: usize>(row: &mut Row<N>, ns: u64) -> Option<()> {
+    // Nanoseconds of a unit, and of the last digit shown with two decimals, with one, with none.
+    let (unit, [two, one, none], name) = match ns {
         0..1_000 => {
-            number(out, ns);
-            return out.extend_from_slice(b"ns");
+            row.number(ns);
+            row.text(*b"ns");
+            return Some(());
         }
-        1_000..999_500 => (1_000, "us"),
-        999_500..999_500_000 => (1_000_000, "ms"),
-        999_500_000..1_000_000_000_000 => (1_000_000_000, "s"),
-        _ => return out.extend_from_slice(units::duration(ns).as_bytes()),
+        1_000..999_500 => (1_000, [10, 100, 1_000], *b"us"),
+        999_500..999_500_000 => (1_000_000, [10_000, 100_000, 1_000_000], *b"ms"),
+        999_500_000..1_000_000_000_000 => (1_000_000_000, [10_000_000, 100_000_000, 1_000_000_000], *b"s "),
+        _ => return None,
     };
-    // Nanoseconds of the last digit shown.
     let (tens, step) = match ns {
-        _ if ns * 200 < 1999 * unit => (100, unit / 100),
-        _ if ns * 20 < 1999 * unit => (10, unit / 10),
-        _ => (1, unit),
+        _ if ns * 200 < 1999 * unit => (100, two),
+        _ if ns * 20 < 1999 * unit => (10, one),
+        _ => (1, none),
     };
     // Half a digit is rounded by what a binary fraction makes of it.
     if ns % step * 2 == step {
-        return out.extend_from_slice(units::duration(ns).as_bytes());
+        return None;
     }
     let rounded = (ns + step / 2) / step;
-    number(out, rounded / tens);
-    if tens > 1 {
-        out.push(b'.');
-        if tens > 10 {
-            out.push(digit(rounded / 10 % 10));
+    match tens {
+        100 => {
+            row.number(rounded / 100);
+            row.text(*b".");
+            row.text(pair(rounded));
         }
-        out.push(digit(rounded % 10));
+        10 => {
+            row.number(rounded / 10);
+            row.text([b'.', digit(rounded % 10)]);
+        }
+        _ => row.number(rounded),
     }
-    out.extend_from_slice(name.as_bytes());
+    if unit == 1_000_000_000 {
+        row.text(*b"s");
+    } else {
+        row.text(name);
+    }
+    Some(())
 }
 
 #[cfg(test)]
@@ -145,7 +292,46 @@ mod tests {
         assert_eq!(&time_of_day(86_399_000_009_999), b"23:59:59.000009");
     }
 
+    #[test]
+    fn a_row_without_room_gives_nothing_and_one_with_just_enough_all() {
+        let mut row = Row::<8>::new();
+        row.number(1_234_567);
+        row.text(*b"s");
+        assert_eq!(row.whole(), Some(&b"1234567s"[..]));
+        row.text(*b"");
+        assert!(row.whole().is_some());
+        row.text(*b" ");
+        assert_eq!(row.whole(), None);
+        let word = Word::<4>::of("ab").unwrap();
+        let mut row = Row::<5>::new();
+        row.word(&word);
+        assert_eq!(row.whole(), Some(&b"ab"[..]));
+        row.word(&word);
+        assert_eq!(row.whole(), None, "a word needs its blanks");
+        assert_eq!(word.padded(), *b"ab  ");
+        assert!(Word::<1>::of("ab").is_none());
+    }
+
     proptest! {
+        #[test]
+        fn a_number_at_the_right_end_is_its_last_digits(value: u64, shift in 0u32..64, room in 0usize..24) {
+            let value = value >> shift;
+            let mut columns = [b' '; 24];
+            let count = right(&mut columns[..room], value);
+            let digits = value.to_string();
+            let kept = &digits[digits.len().saturating_sub(room)..];
+            prop_assert_eq!(count, kept.len());
+            let shown = format!("{kept:>room$}{}", " ".repeat(24 - room));
+            prop_assert_eq!(std::str::from_utf8(&columns), Ok(shown.as_str()));
+        }
+
+        #[test]
+        fn a_number_in_a_row_is_written_as_display_does(value: u64, shift in 0u32..64) {
+            let mut row = Row::<20>::new();
+            row.number(value >> shift);
+            prop_assert_eq!(row.whole().map(<[u8]>::to_vec), Some((value >> shift).to_string().into_bytes()));
+        }
+
         #[test]
         fn a_span_is_written_as_units_does(ns: u64, shift in 0u32..64) {
             let ns = ns >> shift;
