@@ -1,6 +1,10 @@
 //! Guarded reads: a member that the running kernel's BTF does not have is not read.
 
-use core::ffi::c_void;
+use core::{
+    ffi::c_void,
+    mem::MaybeUninit,
+    ptr::{read_volatile, write_volatile},
+};
 
 use aya_ebpf::{
     Global,
@@ -151,5 +155,72 @@ pub(crate) fn read_into<T>(place: &mut T, address: u64) -> bool {
             size_of::<T>() as u32,
             address as *const c_void,
         ) == 0
+    }
+}
+
+/// Neighbouring members of a struct, read at once: a read costs some fifty instructions, however few bytes it is of.
+///
+/// Which member lies where is decided per kernel. What the window does not cover is read by itself; offsets are
+/// constants to the verifier, so that only one of the two ways is left in the program. All but the words are values,
+/// not memory: the verifier of 5.10 forgets constants that were stored.
+#[derive(Clone, Copy)]
+pub(crate) struct Window<'a, const WORDS: usize> {
+    words: &'a [u64; WORDS],
+    base: u64,
+    first: u32,
+}
+
+/// Where the bytes of a [`Window`] go.
+pub(crate) type Pane<const WORDS: usize> = MaybeUninit<[u64; WORDS]>;
+
+impl<'a, const WORDS: usize> Window<'a, WORDS> {
+    /// A window on the struct at `base` that begins at its member `first`. `None` when nothing can be read there; when
+    /// `first` is unknown the window is empty, and each member is read by itself.
+    #[inline(always)]
+    pub(crate) fn open(pane: &'a mut Pane<WORDS>, base: u64, first: &Global<u32>) -> Option<Self> {
+        let first = first.load();
+        if first == UNKNOWN {
+            // SAFETY: any words will do: an empty window gives none of them away.
+            for word in 0..WORDS {
+                unsafe { write_volatile(pane.as_mut_ptr().cast::<u64>().add(word), 0) };
+            }
+        } else {
+            // SAFETY: the helper checks the address itself and fails on a bad one; it writes all of the place.
+            let failed = unsafe {
+                generated::bpf_probe_read_kernel(
+                    pane.as_mut_ptr().cast(),
+                    (WORDS * 8) as u32,
+                    (base + u64::from(first)) as *const c_void,
+                )
+            };
+            if failed != 0 {
+                return None;
+            }
+        }
+        // SAFETY: written on both ways.
+        let words = unsafe { pane.assume_init_ref() };
+        Some(Self { words, base, first })
+    }
+
+    /// The member that it begins at, `None` when that is unknown.
+    #[inline(always)]
+    pub(crate) fn first(self) -> Option<*const [u64; WORDS]> {
+        (self.first != UNKNOWN).then_some(&raw const *self.words)
+    }
+
+    /// A member, `None` when its offset is unknown.
+    #[inline(always)]
+    pub(crate) fn get<T>(self, offset: &Global<u32>) -> Option<T> {
+        let offset = offset.load();
+        if offset == UNKNOWN {
+            return None;
+        }
+        let inside = offset.wrapping_sub(self.first) as usize;
+        if self.first != UNKNOWN && inside <= WORDS * 8 - size_of::<T>() {
+            // SAFETY: inside the words; members are aligned, and so is the first one; every T used is plain integers.
+            Some(unsafe { read_volatile(self.words.as_ptr().cast::<u8>().add(inside).cast::<T>()) })
+        } else {
+            read(self.base + u64::from(offset))
+        }
     }
 }
