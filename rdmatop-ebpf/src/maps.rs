@@ -221,8 +221,8 @@ pub(crate) struct QpKnown {
     pub(crate) qp_type: u32,
     /// Process that made it, with `flag::OWNER_TASK`.
     pub(crate) owner_pid: u32,
-    /// Bits of `event::flag`: about the owner, and `KTHREAD` when it is one.
-    pub(crate) owner_flags: u32,
+    /// Bits of `event::flag`: about owner and device, and `KTHREAD` when the owner is one.
+    pub(crate) flags: u32,
     /// The owner's name when the QP was first seen.
     pub(crate) owner_comm: [u8; COMM_LEN],
     /// `ib_device.index`, `UNKNOWN_U32` when not known.
@@ -231,6 +231,8 @@ pub(crate) struct QpKnown {
     pub(crate) port: u32,
     /// When it was first seen: tells it from the next one at its address.
     pub(crate) born_ns: u64,
+    /// The device's name when the QP was first seen: a device that was renamed since is known by its index.
+    pub(crate) device_name: [u8; DEVICE_NAME_LEN],
 }
 
 /// The data path of a counted QP. Counts are the slot's; index = (count + base) & mask in the provider's ring.

@@ -19,10 +19,10 @@ use crate::{
     },
     offsets::{
         OFF_DEV_DRIVER, OFF_DEV_INDEX, OFF_PD_RES, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_PD, OFF_QP_PORT,
-        OFF_QP_RES, OFF_QP_TYPE, Pane, WANT_COUNTERS, Window, get, member,
+        OFF_QP_RES, OFF_QP_TYPE, Pane, WANT_COUNTERS, Window, get, get_or_zero, member,
     },
     pool,
-    task::{entry, is_kthread, name_consumer, now, owner_of},
+    task::{entry, is_kthread, name_consumer, name_device, now, owner_of},
 };
 
 /// `RDMA_DRIVER_RXE`, include/uapi/rdma/ib_user_ioctl_verbs.h.
@@ -138,19 +138,23 @@ pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: u64) {
     known.slot = UNKNOWN_U32;
     known.state = UNKNOWN_U32;
     known.born_ns = now();
-    known.device = get(qp, &OFF_QP_DEVICE).unwrap_or(0);
+    known.device = get_or_zero(qp, &OFF_QP_DEVICE);
     known.device_index = get(known.device, &OFF_DEV_INDEX).unwrap_or(UNKNOWN_U32);
-    (known.qpn, known.qp_type) = (UNKNOWN_U32, UNKNOWN_U32);
-    known.port = u32::from(UNKNOWN_U8);
-    if let Some(members) = Window::open(&mut Pane::<5>::uninit(), qp, &OFF_QP_NUM) {
-        known.qpn = members.get(&OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
-        known.qp_type = members.get(&OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
-        known.port = port(members.get(&OFF_QP_PORT).unwrap_or(0));
+    if name_device(&mut known.device_name, known.device) {
+        known.flags = u32::from(flag::DEVICE);
+    }
+    let mut pane = Pane::<5>::uninit();
+    let members = Window::open(&mut pane, qp, &OFF_QP_NUM);
+    known.qpn = members.get(&OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
+    known.qp_type = members.get(&OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
+    known.port = port(members.get(&OFF_QP_PORT).unwrap_or(0));
+    if !members.readable {
+        (known.qpn, known.qp_type) = (UNKNOWN_U32, UNKNOWN_U32);
     }
     let mut pane = Pane::uninit();
     let owner = owner_of(entry(&mut pane, res), &mut known.owner_comm);
     known.owner_pid = owner.pid;
-    known.owner_flags = u32::from(owner.flags);
+    known.flags |= u32::from(owner.flags);
     if owner.flags & flag::OWNER_KERNEL != 0 {
         // rdma_cm makes QPs for its callers and gives its own name; the PD is the caller's (__ib_alloc_pd).
         let pd = get::<u64>(qp, &OFF_QP_PD).unwrap_or(0);
@@ -158,7 +162,7 @@ pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: u64) {
             name_consumer(&mut known.owner_comm, entry);
         }
     } else if is_kthread(owner.task) {
-        known.owner_flags |= u32::from(flag::KTHREAD);
+        known.flags |= u32::from(flag::KTHREAD);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_get_current_task, bpf_ktime_get_ns, generated};
 use rdmatop_common::{
-    event::{COMM_LEN, Prefix, flag},
+    event::{COMM_LEN, DEVICE_NAME_LEN, Prefix, flag},
     offsets::UNKNOWN,
 };
 
@@ -32,7 +32,7 @@ pub(crate) fn stamp(prefix: &mut Prefix, kind: u16, object: u64) {
 pub(crate) fn stamp_known(prefix: &mut Prefix, kind: u16, object: u64, known: &QpKnown) {
     begin(prefix, kind, object);
     prefix.owner_pid = known.owner_pid;
-    let mut flags = known.owner_flags as u16;
+    let mut flags = known.flags as u16;
     if flags & flag::OWNER_TASK == 0 || known.owner_pid != prefix.pid {
         flags &= !flag::KTHREAD;
         if is_kthread(current()) {
@@ -40,8 +40,12 @@ pub(crate) fn stamp_known(prefix: &mut Prefix, kind: u16, object: u64, known: &Q
         }
     }
     prefix.flags = flags;
-    // SAFETY: the name is a multiple of 8 long and at one in both structs.
-    unsafe { copy(&raw const known.owner_comm, &raw mut prefix.owner_comm) };
+    prefix.device_index = known.device_index;
+    // SAFETY: the names are multiples of 8 long and at one in both structs.
+    unsafe {
+        copy(&raw const known.owner_comm, &raw mut prefix.owner_comm);
+        copy(&raw const known.device_name, &raw mut prefix.device);
+    }
 }
 
 #[inline(always)]
@@ -65,7 +69,8 @@ pub(crate) fn entry(pane: &mut Pane<3>, res: u64) -> Option<Entry<'_>> {
     if res == 0 {
         return None;
     }
-    Window::open(pane, res, &OFF_RES_TASK)
+    let entry = Window::open(pane, res, &OFF_RES_TASK);
+    entry.readable.then_some(entry)
 }
 
 /// Whether a task is a kernel thread (a worker, or softirq on one): then it is nobody's.
@@ -154,22 +159,19 @@ pub(crate) fn owner(prefix: &mut Prefix, entry: Option<Entry<'_>>) {
 /// Fills in name and index of a `struct ib_device`; 0 is none.
 #[inline(always)]
 pub(crate) fn device(prefix: &mut Prefix, device: u64) {
-    if name_device(prefix, device) {
+    if name_device(&mut prefix.device, device) {
         prefix.device_index = get(device, &OFF_DEV_INDEX).unwrap_or(UNKNOWN);
+        prefix.flags |= flag::DEVICE;
     }
 }
 
-/// Fills in the name, which can be changed at any time. Whether there is one.
+/// Reads the name of a `struct ib_device`. Whether there is one.
 #[inline(always)]
-pub(crate) fn name_device(prefix: &mut Prefix, device: u64) -> bool {
-    let Some(name) = member(device, &OFF_DEV_NAME) else {
-        return false;
-    };
-    let known = read_into(&mut prefix.device, name);
-    if known {
-        prefix.flags |= flag::DEVICE;
+pub(crate) fn name_device(place: &mut [u8; DEVICE_NAME_LEN], device: u64) -> bool {
+    match member(device, &OFF_DEV_NAME) {
+        Some(name) => read_into(place, name),
+        None => false,
     }
-    known
 }
 
 /// The key of a call in flight by the current thread.

@@ -19,7 +19,7 @@ use crate::{
         member,
     },
     slots::{self, identify},
-    task::{name_device, now, stamp_known},
+    task::{now, stamp_known},
 };
 use rdmatop_common::{
     counters::loss,
@@ -62,9 +62,6 @@ const DESTROYS: Calls<DestroyCall> = Calls {
 #[inline(always)]
 fn describe(record: &mut QpRecord, kind: u16, qp: u64, known: &QpKnown) {
     stamp_known(&mut record.prefix, kind, qp, known);
-    if name_device(&mut record.prefix, known.device) {
-        record.prefix.device_index = known.device_index;
-    }
     record.qpn = known.qpn;
     record.qp_type = known.qp_type;
     record.slot = known.slot;
@@ -135,19 +132,17 @@ type Head<'a> = Window<'a, 4>;
 /// Writes the attributes that the mask says are set. rdma_cm modifies just the minimum RNR timer, with a state of 0 that
 /// would read as a step to RESET.
 #[inline(always)]
-fn attributes(record: &mut QpRecord, head: Option<Head<'_>>, attr: u64, attr_mask: u32) {
+fn attributes(record: &mut QpRecord, head: Head<'_>, attr: u64, attr_mask: u32) {
     const TAIL: u32 = mask::PORT | mask::TIMEOUT | mask::RETRY_CNT | mask::RNR_RETRY;
-    record.attr_mask = attr_mask;
-    if let Some(head) = head {
-        record.to_state = byte(masked(head.get(&OFF_ATTR_STATE), attr_mask, mask::STATE));
-        record.path_mtu = byte(masked(head.get(&OFF_ATTR_PATH_MTU), attr_mask, mask::PATH_MTU));
-        record.dest_qpn = masked(head.get(&OFF_ATTR_DEST_QPN), attr_mask, mask::DEST_QPN);
-        record.rq_psn = masked(head.get(&OFF_ATTR_RQ_PSN), attr_mask, mask::RQ_PSN);
-        record.sq_psn = masked(head.get(&OFF_ATTR_SQ_PSN), attr_mask, mask::SQ_PSN);
-    }
-    if attr_mask & mask::AV != 0
-        && let Some(av) = Window::open(&mut Pane::<5>::uninit(), attr, &OFF_ATTR_DGID)
-    {
+    let readable = if head.readable { attr_mask } else { 0 };
+    record.to_state = byte(masked(head.get(&OFF_ATTR_STATE), readable, mask::STATE));
+    record.path_mtu = byte(masked(head.get(&OFF_ATTR_PATH_MTU), readable, mask::PATH_MTU));
+    record.dest_qpn = masked(head.get(&OFF_ATTR_DEST_QPN), readable, mask::DEST_QPN);
+    record.rq_psn = masked(head.get(&OFF_ATTR_RQ_PSN), readable, mask::RQ_PSN);
+    record.sq_psn = masked(head.get(&OFF_ATTR_SQ_PSN), readable, mask::SQ_PSN);
+    if readable & mask::AV != 0 {
+        let mut pane = Pane::<5>::uninit();
+        let av = Window::open(&mut pane, attr, &OFF_ATTR_DGID);
         record.sgid_index = av.get(&OFF_ATTR_SGID_INDEX).unwrap_or(UNKNOWN_U8);
         // Without a GRH (InfiniBand inside a subnet) nobody sets the GID.
         if av.get::<u8>(&OFF_ATTR_AH_FLAGS).unwrap_or(0) & AH_GRH != 0
@@ -157,9 +152,9 @@ fn attributes(record: &mut QpRecord, head: Option<Head<'_>>, attr: u64, attr_mas
             unsafe { copy(gid.cast(), &raw mut record.dest_gid) };
         }
     }
-    if attr_mask & TAIL != 0
-        && let Some(tail) = Window::open(&mut Pane::<1>::uninit(), attr, &OFF_ATTR_PORT)
-    {
+    if readable & TAIL != 0 {
+        let mut pane = Pane::<1>::uninit();
+        let tail = Window::open(&mut pane, attr, &OFF_ATTR_PORT);
         if attr_mask & mask::PORT != 0 {
             // port_num was a u8 until 5.13 and is a u32 since; in both the low byte is the port.
             record.port = tail.get(&OFF_ATTR_PORT).unwrap_or(UNKNOWN_U8);
@@ -189,6 +184,7 @@ fn modified(rc: i32) -> Option<()> {
         describe(record, kind::QP_MODIFY, call.qp, unsafe { &*known });
         record.prefix.duration_ns = record.prefix.ts_ns - call.start_ns;
         record.prefix.rc = rc;
+        record.attr_mask = attr_mask;
         attributes(record, head, call.attr, attr_mask);
     });
     if rc != 0 {
@@ -196,9 +192,7 @@ fn modified(rc: i32) -> Option<()> {
     }
     // SAFETY: as above.
     unsafe {
-        if attr_mask & mask::STATE != 0
-            && let Some(head) = head
-        {
+        if attr_mask & mask::STATE != 0 && head.readable {
             (*known).state = head.get(&OFF_ATTR_STATE).unwrap_or(UNKNOWN_U32);
         }
         if attr_mask & mask::PORT != 0 {
