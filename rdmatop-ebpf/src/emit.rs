@@ -4,7 +4,7 @@ use core::{mem::MaybeUninit, ptr::write_volatile};
 
 use rdmatop_common::{
     counters::loss,
-    event::{ObjectRecord, Prefix, QpRecord},
+    event::{ObjectRecord, Prefix},
 };
 
 use zerocopy::{FromZeros, IntoBytes};
@@ -36,7 +36,7 @@ pub(crate) fn lost_many(cause: u32, n: u64) {
 /// The place must be writable and aligned to 8 bytes; all zeroes must be a value of `T`, whose size must be a
 /// multiple of 8.
 #[inline(always)]
-unsafe fn clear<T>(place: *mut T) {
+pub(crate) unsafe fn clear<T>(place: *mut T) {
     for word in 0..size_of::<T>() / 8 {
         // SAFETY: inside the place.
         unsafe { write_volatile(place.cast::<u64>().add(word), 0) };
@@ -88,8 +88,6 @@ pub(crate) fn send<T: FromZeros + IntoBytes + 'static>(fill: impl FnOnce(&mut T)
 /// The prefix must be its first member.
 pub(crate) unsafe trait Prefixed: Copy + 'static {}
 
-// SAFETY: it is.
-unsafe impl Prefixed for QpRecord {}
 // SAFETY: it is.
 unsafe impl Prefixed for ObjectRecord {}
 

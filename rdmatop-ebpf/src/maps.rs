@@ -15,7 +15,7 @@ use rdmatop_common::{
         DEFAULT_SLOTS, QpSlot, STAMPS_PER_QP, VERB_ENTRIES, VERB_ERROR_ENTRIES, VerbEntry, VerbErrorEntry,
         VerbErrorKey, VerbKey, free, loss,
     },
-    event::{COMM_LEN, DEVICE_NAME_LEN, ObjectRecord, QpRecord},
+    event::{COMM_LEN, DEVICE_NAME_LEN, ObjectRecord},
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -34,10 +34,27 @@ pub(crate) static LOSSES: Array<u64> = Array::with_max_entries(loss::COUNT, MMAP
 #[map]
 pub(crate) static CONTROL: Array<u32> = Array::with_max_entries(1, 0);
 
-/// QP calls between entry and return. One thread is in one such call at a time, so entries are as many as
-/// threads inside modify or destroy.
+/// Modify calls between entry and return: see body/calls.
 #[map]
-pub(crate) static QP_CALLS: HashMap<CallKey, QpRecord> = HashMap::with_max_entries(4096, 0);
+pub(crate) static MODIFY_CALLS: Array<Place<ModifyCall>> = Array::with_max_entries(MODIFY_PLACES, 0);
+
+/// Number of places in [`MODIFY_CALLS`], a power of two.
+pub(crate) const MODIFY_PLACES: u32 = 4096;
+
+/// Those that found their place taken.
+#[map]
+pub(crate) static MODIFY_REST: HashMap<CallKey, ModifyCall> = HashMap::with_max_entries(1024, 0);
+
+/// Destroy calls between entry and return.
+#[map]
+pub(crate) static DESTROY_CALLS: Array<Place<DestroyCall>> = Array::with_max_entries(DESTROY_PLACES, 0);
+
+/// Number of places in [`DESTROY_CALLS`], a power of two.
+pub(crate) const DESTROY_PLACES: u32 = 1024;
+
+/// Those that found their place taken.
+#[map]
+pub(crate) static DESTROY_REST: HashMap<CallKey, DestroyCall> = HashMap::with_max_entries(1024, 0);
 
 /// MR and CQ destroys between entry and return.
 #[map]
@@ -143,6 +160,38 @@ pub(crate) struct CallKey {
     pub(crate) hook: u32,
 }
 
+/// Where a call in flight is remembered.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Place<T> {
+    /// 1 while somebody has it, more while others try.
+    pub(crate) claims: u64,
+    /// Hook and thread; 0 is none.
+    pub(crate) who: u64,
+    pub(crate) call: T,
+}
+
+/// A modify in flight.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct ModifyCall {
+    pub(crate) start_ns: u64,
+    /// `struct ib_qp *`: alive at return.
+    pub(crate) qp: u64,
+    /// `struct ib_qp_attr *` of the caller: so is this.
+    pub(crate) attr: u64,
+    pub(crate) mask: u64,
+}
+
+/// A destroy in flight. At return the QP is gone, and another may have its address.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct DestroyCall {
+    pub(crate) start_ns: u64,
+    pub(crate) qp: u64,
+    pub(crate) known: QpKnown,
+}
+
 /// A verb call in flight.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -172,10 +221,18 @@ pub(crate) struct QpKnown {
     pub(crate) qp_type: u32,
     /// Process that made it, with `flag::OWNER_TASK`.
     pub(crate) owner_pid: u32,
-    /// Bits of `event::flag` about the owner.
-    pub(crate) owner_flags: u32,
+    /// Bits of `event::flag`: about owner and device, and `KTHREAD` when the owner is one.
+    pub(crate) flags: u32,
     /// The owner's name when the QP was first seen.
     pub(crate) owner_comm: [u8; COMM_LEN],
+    /// `ib_device.index`, `UNKNOWN_U32` when not known.
+    pub(crate) device_index: u32,
+    /// `ib_qp.port`, `UNKNOWN_U8` while it has none.
+    pub(crate) port: u32,
+    /// When it was first seen: tells it from the next one at its address.
+    pub(crate) born_ns: u64,
+    /// The device's name when the QP was first seen: a device that was renamed since is known by its index.
+    pub(crate) device_name: [u8; DEVICE_NAME_LEN],
 }
 
 /// The data path of a counted QP. Counts are the slot's; index = (count + base) & mask in the provider's ring.

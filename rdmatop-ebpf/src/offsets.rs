@@ -1,12 +1,13 @@
 //! Guarded reads: a member that the running kernel's BTF does not have is not read.
 
-use core::ffi::c_void;
+use core::{ffi::c_void, mem::MaybeUninit, ptr::read_volatile};
 
 use aya_ebpf::{
     Global,
     helpers::{bpf_probe_read_kernel, generated},
 };
 use rdmatop_common::offsets::UNKNOWN;
+use zerocopy::FromZeros;
 
 macro_rules! offsets {
     ($($name:ident),* $(,)?) => {
@@ -151,5 +152,97 @@ pub(crate) fn read_into<T>(place: &mut T, address: u64) -> bool {
             size_of::<T>() as u32,
             address as *const c_void,
         ) == 0
+    }
+}
+
+/// Neighbouring members of a struct, read at once: a read costs some hundred instructions, however few bytes it is of.
+///
+/// Which member lies where is decided per kernel. What the window does not cover is read by itself; offsets are
+/// constants to the verifier, so that only one of the two ways is left in the program. All but the words are values,
+/// not memory: the verifier of 5.10 forgets constants that were stored.
+#[derive(Clone, Copy)]
+pub(crate) struct Window<'a, const WORDS: usize> {
+    words: &'a [u64; WORDS],
+    base: u64,
+    first: u64,
+    /// Whether there was something to read. If not, members that the window covers are zero.
+    pub(crate) readable: bool,
+}
+
+/// Where the bytes of a [`Window`] go.
+pub(crate) type Pane<const WORDS: usize> = MaybeUninit<[u64; WORDS]>;
+
+impl<'a, const WORDS: usize> Window<'a, WORDS> {
+    /// A window on the struct at `base` that begins at its member `first`. When that is unknown the window is empty, and
+    /// each member is read by itself.
+    #[inline(always)]
+    pub(crate) fn open(pane: &'a mut Pane<WORDS>, base: u64, first: &Global<u32>) -> Self {
+        let first = u64::from(first.load());
+        // With an unknown offset this address is nobody's, or the words are never looked at.
+        // SAFETY: the helper checks the address itself and fails on a bad one; it writes all of the place, zeroes then.
+        let failed = unsafe {
+            generated::bpf_probe_read_kernel(
+                pane.as_mut_ptr().cast(),
+                (WORDS * 8) as u32,
+                (base + first) as *const c_void,
+            )
+        };
+        // SAFETY: written.
+        let words = unsafe { pane.assume_init_ref() };
+        Self {
+            words,
+            base,
+            first,
+            readable: failed == 0 || first == u64::from(UNKNOWN),
+        }
+    }
+
+    /// The member that it begins at, `None` when that is unknown.
+    #[inline(always)]
+    pub(crate) fn first(self) -> Option<*const [u64; WORDS]> {
+        (self.first != u64::from(UNKNOWN)).then_some(&raw const *self.words)
+    }
+
+    /// A member, `None` when its offset is unknown.
+    #[inline(always)]
+    pub(crate) fn get<T>(self, offset: &Global<u32>) -> Option<T> {
+        let offset = u64::from(offset.load());
+        // What lies before the window, and what is unknown on either side, wraps or is far away.
+        let inside = offset.wrapping_sub(self.first);
+        if inside <= (WORDS * 8 - size_of::<T>()) as u64 && self.first != u64::from(UNKNOWN) {
+            // SAFETY: inside the words; members are aligned, and so is the first one; every T used is plain integers.
+            Some(unsafe { read_volatile(self.words.as_ptr().cast::<u8>().add(inside as usize).cast::<T>()) })
+        } else if offset == u64::from(UNKNOWN) {
+            None
+        } else {
+            read(self.base + offset)
+        }
+    }
+}
+
+/// A member, zero when its offset is unknown or the address is bad: for where that is told apart anyway. Without a
+/// branch, or the verifier would follow both ways through all that comes after.
+#[inline(always)]
+pub(crate) fn get_or_zero<T: FromZeros>(base: u64, offset: &Global<u32>) -> T {
+    let offset = offset.load();
+    if offset == UNKNOWN {
+        return T::new_zeroed();
+    }
+    read_or_zero(base + u64::from(offset))
+}
+
+/// As [`get_or_zero`], at an address.
+#[inline(always)]
+pub(crate) fn read_or_zero<T>(address: u64) -> T {
+    let mut place = MaybeUninit::<T>::uninit();
+    // SAFETY: the helper checks the address itself; it writes all of the place, zeroes when it fails; every T used is
+    // plain integers.
+    unsafe {
+        generated::bpf_probe_read_kernel(
+            place.as_mut_ptr().cast(),
+            size_of::<T>() as u32,
+            address as *const c_void,
+        );
+        place.assume_init()
     }
 }

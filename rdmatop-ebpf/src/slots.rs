@@ -18,11 +18,11 @@ use crate::{
         USED_SLOTS, enabled,
     },
     offsets::{
-        OFF_DEV_DRIVER, OFF_DEV_INDEX, OFF_PD_RES, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_PD, OFF_QP_RES,
-        OFF_QP_TYPE, WANT_COUNTERS, get, member,
+        OFF_DEV_DRIVER, OFF_DEV_INDEX, OFF_PD_RES, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_PD, OFF_QP_PORT,
+        OFF_QP_RES, OFF_QP_TYPE, Pane, WANT_COUNTERS, Window, get, get_or_zero, member,
     },
     pool,
-    task::{name_consumer, now, owner_of},
+    task::{entry, is_kthread, name_consumer, name_device, now, owner_of},
 };
 
 /// `RDMA_DRIVER_RXE`, include/uapi/rdma/ib_user_ioctl_verbs.h.
@@ -78,7 +78,7 @@ fn search(qp: u64, adopting: u64) -> u64 {
         // SAFETY: the map checked the pointer.
         unsafe { (*known).slot }
     } else if adopting != 0 && enabled() {
-        adopt(qp, u64::from(slot_flag::SINCE_ATTACH), u64::from(UNKNOWN_U32)) as u32
+        adopt(qp) as u32
     } else {
         UNKNOWN_U32
     };
@@ -137,16 +137,43 @@ fn take() -> Option<u32> {
 pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: u64) {
     known.slot = UNKNOWN_U32;
     known.state = UNKNOWN_U32;
-    known.device = get(qp, &OFF_QP_DEVICE).unwrap_or(0);
-    known.qpn = get(qp, &OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
-    known.qp_type = get(qp, &OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
-    let (pid, flags) = owner_of(res, &mut known.owner_comm);
-    known.owner_pid = pid;
-    known.owner_flags = u32::from(flags);
-    if flags & flag::OWNER_KERNEL != 0 {
+    known.born_ns = now();
+    known.device = get_or_zero(qp, &OFF_QP_DEVICE);
+    known.device_index = get(known.device, &OFF_DEV_INDEX).unwrap_or(UNKNOWN_U32);
+    if name_device(&mut known.device_name, known.device) {
+        known.flags = u32::from(flag::DEVICE);
+    }
+    let mut pane = Pane::<5>::uninit();
+    let members = Window::open(&mut pane, qp, &OFF_QP_NUM);
+    known.qpn = members.get(&OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
+    known.qp_type = members.get(&OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
+    known.port = port(members.get(&OFF_QP_PORT).unwrap_or(0));
+    if !members.readable {
+        (known.qpn, known.qp_type) = (UNKNOWN_U32, UNKNOWN_U32);
+    }
+    let mut pane = Pane::uninit();
+    let owner = owner_of(entry(&mut pane, res), &mut known.owner_comm);
+    known.owner_pid = owner.pid;
+    known.flags |= u32::from(owner.flags);
+    if owner.flags & flag::OWNER_KERNEL != 0 {
         // rdma_cm makes QPs for its callers and gives its own name; the PD is the caller's (__ib_alloc_pd).
         let pd = get::<u64>(qp, &OFF_QP_PD).unwrap_or(0);
-        name_consumer(&mut known.owner_comm, member(pd, &OFF_PD_RES).unwrap_or(0));
+        if let Some(entry) = entry(&mut pane, member(pd, &OFF_PD_RES).unwrap_or(0)) {
+            name_consumer(&mut known.owner_comm, entry);
+        }
+    } else if is_kthread(owner.task) {
+        known.flags |= u32::from(flag::KTHREAD);
+    }
+}
+
+/// A port number as records have it: a QP has port 0 until INIT gives it one.
+#[inline(always)]
+pub(crate) fn port(number: u32) -> u32 {
+    // 0 wraps around.
+    if number.wrapping_sub(1) < 254 {
+        number
+    } else {
+        u32::from(UNKNOWN_U8)
     }
 }
 
@@ -157,51 +184,105 @@ fn is_counted(device: u64) -> bool {
     WANT_COUNTERS.load() != 0 && rxe::is_readable() && get::<u32>(device, &OFF_DEV_DRIVER) == Some(DRIVER_RXE)
 }
 
-/// Remembers a QP, and gives it a slot when its provider's data path is one that we count. Returns its slot.
+/// Remembers a QP that was there before attach, and gives it a slot when its provider's data path is one that we count.
+/// Returns its slot.
 #[inline(never)]
-pub(crate) fn adopt(qp: u64, flags: u64, state: u64) -> u64 {
+pub(crate) fn adopt(qp: u64) -> u64 {
     let mut entry = MaybeUninit::uninit();
     let entry = zeroed::<QpKnown>(&mut entry);
     identify(entry, qp, member(qp, &OFF_QP_RES).unwrap_or(0));
-    entry.state = state as u32;
-    if is_counted(entry.device) {
-        let number = take();
-        match number {
-            Some(number) => {
-                if let Some(path) = QP_PATHS.get_ptr_mut(number)
-                    && rxe::layout(path, qp, flags as u32)
-                {
-                    entry.slot = number;
-                } else {
-                    pool::give_back(&FREE_SLOTS, number);
-                }
-            }
-            None => lost(loss::SLOT),
-        }
-    }
-    let mine = QP_INDEX.insert(&qp, &*entry, NOEXIST).is_ok();
     if WANT_COUNTERS.load() == 0 {
+        let _ = QP_INDEX.insert(&qp, &*entry, NOEXIST);
         return u64::from(UNKNOWN_U32);
     }
-    if mine {
-        if let Some((path, slot)) = at(entry.slot) {
-            open(path, slot, qp, entry);
-        }
+    place(entry, qp, slot_flag::SINCE_ATTACH);
+    if insert(entry, qp) {
         return u64::from(entry.slot);
     }
     // Another CPU was first, or the map is full.
     let other = QP_INDEX.get_ptr(&qp);
-    if entry.slot != UNKNOWN_U32 {
-        pool::give_back(&FREE_SLOTS, entry.slot);
-        if other.is_none() {
-            lost(loss::SLOT);
-        }
-    }
+    unplace(entry, other.is_none());
     match other {
         // SAFETY: the map checked the pointer.
         Some(known) => u64::from(unsafe { (*known).slot }),
         None => u64::from(UNKNOWN_U32),
     }
+}
+
+/// Remembers a QP that has just been made.
+#[inline(always)]
+pub(crate) fn made(known: &mut QpKnown, qp: u64) {
+    if WANT_COUNTERS.load() != 0 {
+        place(known, qp, 0);
+    }
+    if insert(known, qp) {
+        return;
+    }
+    // An address can come back: what is known under it is another QP's, whose destroy was missed or has not returned.
+    if let Some(old) = QP_INDEX.get_ptr(&qp) {
+        // SAFETY: the map checked the pointer.
+        let old = unsafe { Gone::of(qp, &*old) };
+        retire(&old);
+        if insert(known, qp) {
+            return;
+        }
+    }
+    if WANT_COUNTERS.load() != 0 {
+        unplace(known, true);
+    }
+}
+
+/// Gives a QP a slot, if it is to be counted.
+#[inline(always)]
+fn place(known: &mut QpKnown, qp: u64, flags: u32) {
+    if !is_counted(known.device) {
+        return;
+    }
+    let Some(number) = take() else {
+        lost(loss::SLOT);
+        return;
+    };
+    if let Some(path) = QP_PATHS.get_ptr_mut(number)
+        && rxe::layout(path, qp, flags)
+    {
+        known.slot = number;
+    } else {
+        pool::give_back(&FREE_SLOTS, number);
+    }
+}
+
+/// Takes the slot back from a QP that did not get into the index; `full`: there was no room.
+#[inline(always)]
+fn unplace(known: &mut QpKnown, full: bool) {
+    if known.slot != UNKNOWN_U32 {
+        pool::give_back(&FREE_SLOTS, known.slot);
+        known.slot = UNKNOWN_U32;
+        if full {
+            lost(loss::SLOT);
+        }
+    }
+}
+
+/// Puts a QP into the index and opens its slot. Not over another.
+#[inline(always)]
+fn insert(known: &QpKnown, qp: u64) -> bool {
+    let done = QP_INDEX.insert(&qp, known, NOEXIST).is_ok();
+    if done
+        && WANT_COUNTERS.load() != 0
+        && let Some((path, slot)) = at(known.slot)
+    {
+        open(path, slot, qp, known);
+    }
+    done
+}
+
+/// What is known of a QP; one from before attach becomes known now. `None` when there is no room for it.
+#[inline(always)]
+pub(crate) fn learn(qp: u64) -> Option<*mut QpKnown> {
+    QP_INDEX.get_ptr_mut(&qp).or_else(|| {
+        adopt(qp);
+        QP_INDEX.get_ptr_mut(&qp)
+    })
 }
 
 /// Writes the identity of a slot's new tenant and makes the QP findable by its number and its queues.
@@ -210,9 +291,9 @@ fn open(path: *mut QpPath, slot: *mut QpSlot, qp: u64, entry: &QpKnown) {
     // SAFETY: the map checked the pointers; user space zeroed the slot before it freed it, and nobody else has
     // it. The address comes last: with it the slot is in use.
     let (sq, rq) = unsafe {
-        (*slot).born_ns = now();
+        (*slot).born_ns = entry.born_ns;
         (*slot).qpn = entry.qpn;
-        (*slot).device_index = get(entry.device, &OFF_DEV_INDEX).unwrap_or(UNKNOWN_U32);
+        (*slot).device_index = entry.device_index;
         (*slot).flags = (*path).flags;
         if (*path).flags & slot_flag::KERNEL == 0 {
             (*slot).owner_pid = entry.owner_pid;
@@ -235,19 +316,47 @@ fn open(path: *mut QpPath, slot: *mut QpSlot, qp: u64, entry: &QpKnown) {
     }
 }
 
+/// A QP that is to be forgotten.
+#[derive(Clone, Copy)]
+pub(crate) struct Gone {
+    qp: u64,
+    slot: u32,
+    device: u64,
+    qpn: u32,
+}
+
+impl Gone {
+    #[inline(always)]
+    pub(crate) fn of(qp: u64, known: &QpKnown) -> Self {
+        Self {
+            qp,
+            slot: known.slot,
+            device: known.device,
+            qpn: known.qpn,
+        }
+    }
+}
+
+/// Forgets a QP that was destroyed, unless its address is already the next one's: then [`made`] has done so.
+#[inline(always)]
+pub(crate) fn destroyed(qp: u64, known: &QpKnown) {
+    if let Some(now) = QP_INDEX.get_ptr(&qp)
+        // SAFETY: the map checked the pointer.
+        && unsafe { (*now).born_ns == known.born_ns }
+    {
+        retire(&Gone::of(qp, known));
+    }
+}
+
 /// Forgets a QP. Its counters are final; user space frees the slot when it has read them.
 #[inline(always)]
-pub(crate) fn retire(qp: u64) {
-    let Some(known) = QP_INDEX.get_ptr(&qp) else {
-        return;
-    };
-    // SAFETY: the map checked the pointer.
-    let (number, device, qpn) = unsafe { ((*known).slot, (*known).device, (*known).qpn) };
+fn retire(gone: &Gone) {
+    let qp = gone.qp;
     let _ = QP_INDEX.remove(&qp);
     if WANT_COUNTERS.load() == 0 {
         return;
     }
-    let Some((path, slot)) = at(number) else {
+    let Some((path, slot)) = at(gone.slot) else {
         return;
     };
     // SAFETY: the map checked the pointers.
@@ -262,8 +371,8 @@ pub(crate) fn retire(qp: u64) {
         }
     }
     let key = QpnKey {
-        device,
-        qpn,
+        device: gone.device,
+        qpn: gone.qpn,
         reserved: 0,
     };
     // A number that already belongs to the next QP stays.
@@ -279,33 +388,24 @@ pub(crate) fn retire(qp: u64) {
         write_volatile(flags, read_volatile(flags) | slot_flag::DESTROYED);
     }
     // There is room for every slot.
-    let _ = USED_SLOTS.push(number, 0);
+    let _ = USED_SLOTS.push(gone.slot, 0);
 }
 
-/// After a successful modify. `state` is `UNKNOWN_U8` when it did not change.
+/// What a successful modify of a counted QP means for its slot.
 #[inline(always)]
-pub(crate) fn modified(qp: u64, state: u32, new_psn: bool) {
-    if let Some(known) = QP_INDEX.get_ptr_mut(&qp) {
-        if state != u32::from(UNKNOWN_U8) {
-            // SAFETY: the map checked the pointer; modify calls of one QP exclude each other.
-            unsafe { (*known).state = state };
-        }
-    } else {
-        let state = if state == u32::from(UNKNOWN_U8) {
-            UNKNOWN_U32
-        } else {
-            state
-        };
-        adopt(qp, u64::from(slot_flag::SINCE_ATTACH), u64::from(state));
-    }
+pub(crate) fn modified(qp: u64, number: u32, new_psn: bool) {
     if WANT_COUNTERS.load() == 0 {
         return;
     }
-    if let Some((path, slot)) = known(qp) {
-        if new_psn {
-            // SAFETY: as above.
-            unsafe { (*path).psn_known = 0 };
+    let Some((path, slot)) = at(number) else { return };
+    // SAFETY: the map checked the pointers; modify calls of one QP exclude each other.
+    unsafe {
+        if read_volatile(&raw const (*path).qp) != qp {
+            return;
         }
-        rxe::receives(path, slot);
+        if new_psn {
+            (*path).psn_known = 0;
+        }
     }
+    rxe::receives(path, slot);
 }

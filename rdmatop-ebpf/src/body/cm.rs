@@ -9,8 +9,8 @@ use core::mem::MaybeUninit;
 use crate::{
     emit::{copy, send, zeroed},
     maps::{CM_OWNERS, CmOwner},
-    offsets::{OFF_IDPRIV_DEVICE, OFF_IDPRIV_RES, OFF_RES_ID, get, member, read, read_into},
-    task::{device, owner, stamp},
+    offsets::{OFF_IDPRIV_DEVICE, OFF_IDPRIV_RES, OFF_RES_ID, Pane, get, member, read, read_into},
+    task::{device, entry, owner, stamp},
 };
 use aya_ebpf::{EbpfContext as _, programs::TracePointContext};
 use rdmatop_common::{
@@ -35,7 +35,7 @@ pub(crate) fn handler_entered(id_priv: u64) -> Option<()> {
     let cm_id: u32 = get(res, &OFF_RES_ID)?;
     let mut prefix = MaybeUninit::uninit();
     let prefix = zeroed::<Prefix>(&mut prefix);
-    owner(prefix, res);
+    owner(prefix, entry(&mut Pane::uninit(), res));
     device(prefix, get(id_priv, &OFF_IDPRIV_DEVICE).unwrap_or(0));
     // A listener on any address has no id and no owner yet: nothing to remember.
     if cm_id != 0 {

@@ -1,4 +1,5 @@
 //! The logic of each hook, independent of how it is entered.
+pub(crate) mod calls;
 pub(crate) mod cm;
 pub(crate) mod object;
 pub(crate) mod qp;

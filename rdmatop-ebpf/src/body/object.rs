@@ -7,10 +7,10 @@ use crate::{
     emit::{finish, send, zeroed},
     maps::OBJECT_CALLS,
     offsets::{
-        OFF_CQ_CQE, OFF_CQ_DEVICE, OFF_CQ_RES, OFF_MR_DEVICE, OFF_MR_LENGTH, OFF_MR_RES, OFF_RES_ID, get,
-        member,
+        OFF_CQ_CQE, OFF_CQ_DEVICE, OFF_CQ_RES, OFF_MR_DEVICE, OFF_MR_LENGTH, OFF_MR_RES, OFF_RES_ID, Pane,
+        get, member,
     },
-    task::{call_key, device, owner, stamp},
+    task::{call_key, device, entry, owner, stamp},
 };
 use aya_ebpf::Global;
 use rdmatop_common::{
@@ -43,7 +43,7 @@ fn describe(record: &mut ObjectRecord, kind: u16, object: u64, res: u64) {
     stamp(&mut record.prefix, kind, object);
     let layout = layout(kind);
     device(&mut record.prefix, get(object, layout.device).unwrap_or(0));
-    owner(&mut record.prefix, res);
+    owner(&mut record.prefix, entry(&mut Pane::uninit(), res));
     record.res_id = UNKNOWN_U32;
     record.size = match kind {
         kind::MR_REG | kind::MR_DEREG => get::<u64>(object, &OFF_MR_LENGTH),

@@ -1,21 +1,26 @@
 //! Queue pairs: create, modify, destroy, asynchronous events.
+//!
+//! Those who pass here pay. So what never changes of a QP is read once, an entry remembers next to nothing, and the
+//! attributes of a modify are read at its return, in three reads at most: the caller still has them.
 
 use core::mem::MaybeUninit;
 
-use super::{enter, hook, not_entered};
+use super::{calls::Calls, hook, not_entered};
 use crate::{
-    emit::{copy, finish, send, zeroed},
-    maps::{QP_CALLS, QP_INDEX, QpKnown},
+    emit::{clear, copy, lost, send, zeroed},
+    maps::{
+        DESTROY_CALLS, DESTROY_PLACES, DESTROY_REST, DestroyCall, MODIFY_CALLS, MODIFY_PLACES, MODIFY_REST,
+        ModifyCall, QP_INDEX, QpKnown,
+    },
     offsets::{
         OFF_ATTR_AH_FLAGS, OFF_ATTR_DEST_QPN, OFF_ATTR_DGID, OFF_ATTR_PATH_MTU, OFF_ATTR_PORT,
         OFF_ATTR_RETRY_CNT, OFF_ATTR_RNR_RETRY, OFF_ATTR_RQ_PSN, OFF_ATTR_SGID_INDEX, OFF_ATTR_SQ_PSN,
-        OFF_ATTR_STATE, OFF_ATTR_TIMEOUT, OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_PORT, OFF_QP_RES, get,
-        member, read_into,
+        OFF_ATTR_STATE, OFF_ATTR_TIMEOUT, OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_RES, Pane, Window, get,
+        member,
     },
     slots::{self, identify},
-    task::{call_key, device, stamp},
+    task::{now, stamp_known},
 };
-use aya_ebpf::Global;
 use rdmatop_common::{
     counters::loss,
     event::{QpRecord, UNKNOWN_U8, UNKNOWN_U32, kind},
@@ -41,144 +46,210 @@ const AH_GRH: u8 = 1;
 /// `IB_QPS_RESET`: what every QP is created in.
 const RESET: u32 = 0;
 
-/// Fills in what is known of a QP.
+const MODIFIES: Calls<ModifyCall> = Calls {
+    places: &MODIFY_CALLS,
+    number: MODIFY_PLACES,
+    rest: &MODIFY_REST,
+};
+
+const DESTROYS: Calls<DestroyCall> = Calls {
+    places: &DESTROY_CALLS,
+    number: DESTROY_PLACES,
+    rest: &DESTROY_REST,
+};
+
+/// Fills in what is known of a QP, and that nothing else is.
 #[inline(always)]
-fn describe(record: &mut QpRecord, kind: u16, qp: u64, res: u64) {
-    stamp(&mut record.prefix, kind, qp);
-    let device_address = if let Some(known) = QP_INDEX.get_ptr(&qp) {
-        // SAFETY: the map checked the pointer; only the state is ever changed, by this QP's calls.
-        unsafe { put(record, &*known) }
-    } else {
-        let mut known = MaybeUninit::uninit();
-        let known = zeroed::<QpKnown>(&mut known);
-        identify(known, qp, res);
-        put(record, known)
-    };
-    device(&mut record.prefix, device_address);
+fn describe(record: &mut QpRecord, kind: u16, qp: u64, known: &QpKnown) {
+    stamp_known(&mut record.prefix, kind, qp, known);
+    record.qpn = known.qpn;
+    record.qp_type = known.qp_type;
+    record.slot = known.slot;
     record.dest_qpn = UNKNOWN_U32;
     record.rq_psn = UNKNOWN_U32;
     record.sq_psn = UNKNOWN_U32;
     record.event = UNKNOWN_U32;
+    record.from_state = known.state as u8;
     record.to_state = UNKNOWN_U8;
     record.path_mtu = UNKNOWN_U8;
-    // A QP has port 0 until INIT gives it one.
-    record.port = match get::<u32>(qp, &OFF_QP_PORT) {
-        Some(port) if port > 0 && port < 255 => port as u8,
-        _ => UNKNOWN_U8,
-    };
+    record.port = known.port as u8;
     record.timeout = UNKNOWN_U8;
     record.retry_cnt = UNKNOWN_U8;
     record.rnr_retry = UNKNOWN_U8;
     record.sgid_index = UNKNOWN_U8;
 }
 
-/// Writes what is known; returns the device's address.
-#[inline(always)]
-fn put(record: &mut QpRecord, known: &QpKnown) -> u64 {
-    record.prefix.owner_pid = known.owner_pid;
-    record.prefix.flags |= known.owner_flags as u16;
-    // SAFETY: the name is a multiple of 8 long and at one in both structs.
-    unsafe { copy(&raw const known.owner_comm, &raw mut record.prefix.owner_comm) };
-    record.qpn = known.qpn;
-    record.qp_type = known.qp_type;
-    record.slot = known.slot;
-    record.from_state = if known.state < 255 {
-        known.state as u8
-    } else {
-        UNKNOWN_U8
-    };
-    known.device
-}
-
+/// `rdma_restrack_add` of a QP.
 #[inline(always)]
 pub(crate) fn created(qp: u64, res: u64) {
-    // An address can come back: what was known under it is another QP's, whose destroy was missed.
-    slots::retire(qp);
-    slots::adopt(qp, 0, u64::from(RESET));
+    let mut known = MaybeUninit::uninit();
+    let known = zeroed::<QpKnown>(&mut known);
+    identify(known, qp, res);
+    known.state = RESET;
+    slots::made(known, qp);
     send(|record: &mut QpRecord| {
-        describe(record, kind::QP_CREATE, qp, res);
+        describe(record, kind::QP_CREATE, qp, known);
         record.from_state = UNKNOWN_U8;
         record.to_state = RESET as u8;
     });
 }
 
-#[inline(always)]
-fn masked<T>(bit: u32, attr_mask: u32, attr: u64, offset: &Global<u32>) -> Option<T> {
-    if attr_mask & bit == 0 {
-        None
-    } else {
-        get(attr, offset)
-    }
-}
-
-/// Entry of `_ib_modify_qp(qp, attr, mask, udata)`. `attr` is read only where the mask says it is set: rdma_cm
-/// modifies just the minimum RNR timer, with a state of 0 that would read as a step to RESET.
+/// Entry of `_ib_modify_qp(qp, attr, mask, udata)`.
 #[inline(always)]
 pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) {
-    let mut record = MaybeUninit::uninit();
-    let record = zeroed::<QpRecord>(&mut record);
-    describe(record, kind::QP_MODIFY, qp, member(qp, &OFF_QP_RES).unwrap_or(0));
-    record.attr_mask = attr_mask;
-    if let Some(state) = masked::<u32>(mask::STATE, attr_mask, attr, &OFF_ATTR_STATE) {
-        record.to_state = if state < 255 { state as u8 } else { UNKNOWN_U8 };
-    }
-    if let Some(port) = masked::<u32>(mask::PORT, attr_mask, attr, &OFF_ATTR_PORT) {
-        // port_num was a u8 until 5.13 and is a u32 since; in both the low byte is the port.
-        record.port = port as u8;
-    }
-    if let Some(mtu) = masked::<u32>(mask::PATH_MTU, attr_mask, attr, &OFF_ATTR_PATH_MTU) {
-        record.path_mtu = mtu as u8;
-    }
-    record.dest_qpn = masked(mask::DEST_QPN, attr_mask, attr, &OFF_ATTR_DEST_QPN).unwrap_or(UNKNOWN_U32);
-    record.rq_psn = masked(mask::RQ_PSN, attr_mask, attr, &OFF_ATTR_RQ_PSN).unwrap_or(UNKNOWN_U32);
-    record.sq_psn = masked(mask::SQ_PSN, attr_mask, attr, &OFF_ATTR_SQ_PSN).unwrap_or(UNKNOWN_U32);
-    record.timeout = masked(mask::TIMEOUT, attr_mask, attr, &OFF_ATTR_TIMEOUT).unwrap_or(UNKNOWN_U8);
-    record.retry_cnt = masked(mask::RETRY_CNT, attr_mask, attr, &OFF_ATTR_RETRY_CNT).unwrap_or(UNKNOWN_U8);
-    record.rnr_retry = masked(mask::RNR_RETRY, attr_mask, attr, &OFF_ATTR_RNR_RETRY).unwrap_or(UNKNOWN_U8);
-    record.sgid_index = masked(mask::AV, attr_mask, attr, &OFF_ATTR_SGID_INDEX).unwrap_or(UNKNOWN_U8);
-    // Without a GRH (InfiniBand inside a subnet) nobody sets the GID.
-    if masked::<u8>(mask::AV, attr_mask, attr, &OFF_ATTR_AH_FLAGS).is_some_and(|flags| flags & AH_GRH != 0)
-        && let Some(gid) = member(attr, &OFF_ATTR_DGID)
-    {
-        read_into(&mut record.dest_gid, gid);
-    }
-    enter(&QP_CALLS, hook::MODIFY_QP, record);
+    let call = ModifyCall {
+        start_ns: now(),
+        qp,
+        attr,
+        mask: u64::from(attr_mask),
+    };
+    MODIFIES.remember(hook::MODIFY_QP, &call);
 }
 
-/// Entry of `ib_destroy_qp_user(qp, udata)`: the QP is freed on success, so it is read now.
+/// A state or the like as records have it.
+#[inline(always)]
+fn byte(value: u32) -> u8 {
+    if value < 255 { value as u8 } else { UNKNOWN_U8 }
+}
+
+/// `value` where the mask says that it is set, else all ones, which is unknown: no branch, or the verifier would follow
+/// each combination.
+#[inline(always)]
+fn masked(value: Option<u32>, attr_mask: u32, bit: u32) -> u32 {
+    let unset = ((attr_mask >> bit.trailing_zeros()) & 1).wrapping_sub(1);
+    value.unwrap_or(UNKNOWN_U32) | unset
+}
+
+/// As [`masked`].
+#[inline(always)]
+fn masked_byte(value: Option<u8>, attr_mask: u32, bit: u32) -> u8 {
+    masked(value.map(u32::from), attr_mask, bit) as u8
+}
+
+/// The attributes that lie at the head of `struct ib_qp_attr`: states, MTU, PSNs, QP number.
+type Head<'a> = Window<'a, 4>;
+
+/// Writes the attributes that the mask says are set. rdma_cm modifies just the minimum RNR timer, with a state of 0 that
+/// would read as a step to RESET.
+#[inline(always)]
+fn attributes(record: &mut QpRecord, head: Head<'_>, attr: u64, attr_mask: u32) {
+    const TAIL: u32 = mask::PORT | mask::TIMEOUT | mask::RETRY_CNT | mask::RNR_RETRY;
+    let readable = if head.readable { attr_mask } else { 0 };
+    record.to_state = byte(masked(head.get(&OFF_ATTR_STATE), readable, mask::STATE));
+    record.path_mtu = byte(masked(head.get(&OFF_ATTR_PATH_MTU), readable, mask::PATH_MTU));
+    record.dest_qpn = masked(head.get(&OFF_ATTR_DEST_QPN), readable, mask::DEST_QPN);
+    record.rq_psn = masked(head.get(&OFF_ATTR_RQ_PSN), readable, mask::RQ_PSN);
+    record.sq_psn = masked(head.get(&OFF_ATTR_SQ_PSN), readable, mask::SQ_PSN);
+    if readable & mask::AV != 0 {
+        let mut pane = Pane::<5>::uninit();
+        let av = Window::open(&mut pane, attr, &OFF_ATTR_DGID);
+        record.sgid_index = av.get(&OFF_ATTR_SGID_INDEX).unwrap_or(UNKNOWN_U8);
+        // Without a GRH (InfiniBand inside a subnet) nobody sets the GID.
+        if av.get::<u8>(&OFF_ATTR_AH_FLAGS).unwrap_or(0) & AH_GRH != 0
+            && let Some(gid) = av.first()
+        {
+            // SAFETY: the window is longer; both are aligned to 8 bytes.
+            unsafe { copy(gid.cast(), &raw mut record.dest_gid) };
+        }
+    }
+    if readable & TAIL != 0 {
+        let mut pane = Pane::<1>::uninit();
+        let tail = Window::open(&mut pane, attr, &OFF_ATTR_PORT);
+        if attr_mask & mask::PORT != 0 {
+            // port_num was a u8 until 5.13 and is a u32 since; in both the low byte is the port.
+            record.port = tail.get(&OFF_ATTR_PORT).unwrap_or(UNKNOWN_U8);
+        }
+        record.timeout = masked_byte(tail.get(&OFF_ATTR_TIMEOUT), attr_mask, mask::TIMEOUT);
+        record.retry_cnt = masked_byte(tail.get(&OFF_ATTR_RETRY_CNT), attr_mask, mask::RETRY_CNT);
+        record.rnr_retry = masked_byte(tail.get(&OFF_ATTR_RNR_RETRY), attr_mask, mask::RNR_RETRY);
+    }
+}
+
+#[inline(always)]
+fn modified(rc: i32) -> Option<()> {
+    let mut call = MaybeUninit::uninit();
+    let Some(call) = MODIFIES.recall(hook::MODIFY_QP, &mut call) else {
+        not_entered(loss::STASH);
+        return None;
+    };
+    let Some(known) = slots::learn(call.qp) else {
+        lost(loss::STASH);
+        return None;
+    };
+    let attr_mask = call.mask as u32;
+    let mut pane = Pane::uninit();
+    let head = Window::open(&mut pane, call.attr, &OFF_ATTR_STATE);
+    send(|record: &mut QpRecord| {
+        // SAFETY: the map checked the pointer; only state and port are ever changed, by this QP's calls.
+        describe(record, kind::QP_MODIFY, call.qp, unsafe { &*known });
+        record.prefix.duration_ns = record.prefix.ts_ns - call.start_ns;
+        record.prefix.rc = rc;
+        record.attr_mask = attr_mask;
+        attributes(record, head, call.attr, attr_mask);
+    });
+    if rc != 0 {
+        return None;
+    }
+    // SAFETY: as above.
+    unsafe {
+        if attr_mask & mask::STATE != 0 && head.readable {
+            (*known).state = head.get(&OFF_ATTR_STATE).unwrap_or(UNKNOWN_U32);
+        }
+        if attr_mask & mask::PORT != 0 {
+            (*known).port = slots::port(u32::from(get::<u8>(call.attr, &OFF_ATTR_PORT).unwrap_or(0)));
+        }
+        slots::modified(call.qp, (*known).slot, attr_mask & mask::SQ_PSN != 0);
+    }
+    Some(())
+}
+
+/// Entry of `ib_destroy_qp_user(qp, udata)`: the QP is freed on success, so what is not known yet is read now.
 #[inline(always)]
 pub(crate) fn destroying(qp: u64) {
-    let mut record = MaybeUninit::uninit();
-    let record = zeroed::<QpRecord>(&mut record);
-    describe(record, kind::QP_DESTROY, qp, member(qp, &OFF_QP_RES).unwrap_or(0));
-    enter(&QP_CALLS, hook::DESTROY_QP, record);
+    let mut call = MaybeUninit::<DestroyCall>::uninit();
+    let place = call.as_mut_ptr();
+    // SAFETY: all members are written before the place is used.
+    let call = unsafe {
+        (*place).start_ns = now();
+        (*place).qp = qp;
+        let known = &raw mut (*place).known;
+        clear(known);
+        match QP_INDEX.get_ptr(&qp) {
+            Some(there) => copy(there, known),
+            None => identify(&mut *known, qp, member(qp, &OFF_QP_RES).unwrap_or(0)),
+        }
+        call.assume_init_ref()
+    };
+    DESTROYS.remember(hook::DESTROY_QP, call);
+}
+
+#[inline(always)]
+fn destroyed(rc: i32) -> Option<()> {
+    let mut call = MaybeUninit::uninit();
+    let Some(call) = DESTROYS.recall(hook::DESTROY_QP, &mut call) else {
+        not_entered(loss::STASH);
+        return None;
+    };
+    if rc == 0 {
+        // Only now: rxe drains its rings inside destroy and still counts.
+        slots::destroyed(call.qp, &call.known);
+    }
+    send(|record: &mut QpRecord| {
+        describe(record, kind::QP_DESTROY, call.qp, &call.known);
+        record.prefix.duration_ns = record.prefix.ts_ns - call.start_ns;
+        record.prefix.rc = rc;
+    });
+    Some(())
 }
 
 /// Return of either.
 #[inline(always)]
 pub(crate) fn returned(hook: u32, rc: i32) -> Option<()> {
-    let key = call_key(hook);
-    let Some(call) = QP_CALLS.get_ptr(&key) else {
-        not_entered(loss::STASH);
-        return None;
-    };
-    // SAFETY: the map checked the pointer; no other program writes this thread's entry while the thread is inside the
-    // call, and none frees it before the end of this program.
-    unsafe {
-        if rc == 0 {
-            let qp = (*call).prefix.object;
-            if hook == hook::DESTROY_QP {
-                // Only now: rxe drains its rings inside destroy and still counts.
-                slots::retire(qp);
-            } else {
-                let new_psn = (*call).attr_mask & mask::SQ_PSN != 0;
-                slots::modified(qp, u32::from((*call).to_state), new_psn);
-            }
-        }
-        finish(call, rc);
+    if hook == hook::DESTROY_QP {
+        destroyed(rc)
+    } else {
+        modified(rc)
     }
-    let _ = QP_CALLS.remove(&key);
-    Some(())
 }
 
 /// `ib_uverbs_qp_event_handler(event, context)`.
@@ -186,8 +257,13 @@ pub(crate) fn returned(hook: u32, rc: i32) -> Option<()> {
 pub(crate) fn async_event(event: u64) -> Option<()> {
     let qp = get::<u64>(event, &OFF_EVENT_ELEMENT)?;
     let what = get(event, &OFF_EVENT_EVENT).unwrap_or(UNKNOWN_U32);
+    let Some(known) = slots::learn(qp) else {
+        lost(loss::STASH);
+        return None;
+    };
     send(|record: &mut QpRecord| {
-        describe(record, kind::QP_ASYNC, qp, member(qp, &OFF_QP_RES).unwrap_or(0));
+        // SAFETY: the map checked the pointer; only state and port are ever changed, by this QP's calls.
+        describe(record, kind::QP_ASYNC, qp, unsafe { &*known });
         record.event = what;
     });
     Some(())

@@ -21,7 +21,7 @@ use crate::{
         OFF_PKT_OPCODE, OFF_PKT_PSN, OFF_QUEUE_BUF, OFF_QUEUE_INDEX, OFF_QUEUE_MASK, OFF_QUEUE_SHIFT,
         OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_IBQP, OFF_RXE_QP_REQ_PSN, OFF_RXE_QP_RNR_TIMER,
         OFF_RXE_QP_RQ, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ, OFF_RXE_QP_USER, OFF_WQE_LENGTH, OFF_WQE_OPCODE, get,
-        member, read,
+        get_or_zero, member, read,
     },
     pool::add,
     slots::{advance, find, known},
@@ -66,24 +66,26 @@ pub(crate) fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool {
     if user == 0 {
         flags |= slot_flag::KERNEL;
     }
-    if get::<u64>(rxe, &OFF_RXE_QP_SRQ).unwrap_or(0) != 0 {
-        flags |= slot_flag::SRQ;
-    }
-    let sq = get::<u64>(rxe, &OFF_RXE_QP_SQ).unwrap_or(0);
-    let rq = get::<u64>(rxe, &OFF_RXE_QP_RQ).unwrap_or(0);
+    flags |= if get_or_zero::<u64>(rxe, &OFF_RXE_QP_SRQ) == 0 {
+        0
+    } else {
+        slot_flag::SRQ
+    };
+    let sq: u64 = get_or_zero(rxe, &OFF_RXE_QP_SQ);
+    let rq: u64 = get_or_zero(rxe, &OFF_RXE_QP_RQ);
     // SAFETY: the map checked the pointer, and nobody else has this slot.
     unsafe {
         (*path).flags = flags;
         (*path).sq = sq;
         (*path).rq = rq;
-        (*path).sq_ring = get(sq, &OFF_QUEUE_BUF).unwrap_or(0);
-        (*path).rq_ring = get(rq, &OFF_QUEUE_BUF).unwrap_or(0);
-        (*path).sq_mask = get(sq, &OFF_QUEUE_MASK).unwrap_or(0);
-        (*path).rq_mask = get(rq, &OFF_QUEUE_MASK).unwrap_or(0);
-        (*path).sq_shift = get(sq, &OFF_QUEUE_SHIFT).unwrap_or(0);
+        (*path).sq_ring = get_or_zero(sq, &OFF_QUEUE_BUF);
+        (*path).rq_ring = get_or_zero(rq, &OFF_QUEUE_BUF);
+        (*path).sq_mask = get_or_zero(sq, &OFF_QUEUE_MASK);
+        (*path).rq_mask = get_or_zero(rq, &OFF_QUEUE_MASK);
+        (*path).sq_shift = get_or_zero(sq, &OFF_QUEUE_SHIFT);
         // Counting begins at the consumer: what is outstanding now is still to finish.
-        (*path).sq_base = u64::from(get::<u32>(sq, &OFF_QUEUE_INDEX).unwrap_or(0));
-        (*path).rq_base = u64::from(get::<u32>(rq, &OFF_QUEUE_INDEX).unwrap_or(0));
+        (*path).sq_base = u64::from(get_or_zero::<u32>(sq, &OFF_QUEUE_INDEX));
+        (*path).rq_base = u64::from(get_or_zero::<u32>(rq, &OFF_QUEUE_INDEX));
         for word in [
             &raw mut (*path).walked,
             &raw mut (*path).rung,
@@ -380,11 +382,13 @@ pub(crate) fn queue_ending(queue: u64) -> Option<()> {
     }
 }
 
-/// Whether a BTH opcode is a request of the RC transport (IBA vol. 1, table 38): the upper three bits are the
-/// transport.
+/// BTH opcodes that are requests of the RC transport (IBA vol. 1, table 38), as bits; the upper three bits of an opcode
+/// are the transport. A table and not comparisons: the verifier would follow each range of opcodes on its own.
+const REQUESTS: u32 = 0x1fff | 1 << 19 | 1 << 20 | 1 << 22 | 1 << 23 | 1 << 28 | 1 << 29;
+
 #[inline(always)]
 fn is_request(opcode: u8) -> bool {
-    opcode <= 12 || matches!(opcode, 19 | 20 | 22 | 23 | 28 | 29)
+    opcode < 32 && (REQUESTS >> opcode) & 1 != 0
 }
 
 const READ_REQUEST: u8 = 12;

@@ -7,8 +7,8 @@ use crate::{
     maps::{QPN_INDEX, QpnKey},
     offsets::{
         OFF_CQ_DEVICE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX, OFF_QUEUE_MASK, OFF_RING_CONSUMER, OFF_RXE_CQ_IBCQ,
-        OFF_RXE_CQ_QUEUE, OFF_RXE_CQ_USER, OFF_WC_BYTE_LEN, OFF_WC_OPCODE, OFF_WC_QP, OFF_WC_STATUS, get,
-        member, read,
+        OFF_RXE_CQ_QUEUE, OFF_RXE_CQ_USER, OFF_WC_BYTE_LEN, OFF_WC_OPCODE, OFF_WC_QP, OFF_WC_STATUS, Pane,
+        Window, get, get_or_zero, member, read,
     },
     pool::add,
     slots::find,
@@ -62,16 +62,16 @@ fn completion(cq: u64, cqe: u64) -> Option<Completion> {
 /// return code.
 #[inline(always)]
 pub(crate) fn is_full(cq: u64) -> bool {
-    let full = || {
-        let queue = get::<u64>(cq, &OFF_RXE_CQ_QUEUE)?;
-        // Read each time: a CQ can be resized.
-        let ring = get::<u64>(queue, &OFF_QUEUE_BUF)?;
-        let mask = get::<u32>(queue, &OFF_QUEUE_MASK)?;
-        let producer = get::<u32>(queue, &OFF_QUEUE_INDEX)?;
-        let consumer = get::<u32>(ring, &OFF_RING_CONSUMER)?;
-        Some(producer.wrapping_add(1).wrapping_sub(consumer) & mask == 0)
-    };
-    full().unwrap_or(false)
+    let queue: u64 = get_or_zero(cq, &OFF_RXE_CQ_QUEUE);
+    // Read each time: a CQ can be resized.
+    let mut pane = Pane::<6>::uninit();
+    let queue = Window::open(&mut pane, queue, &OFF_QUEUE_BUF);
+    let ring: u64 = queue.get(&OFF_QUEUE_BUF).unwrap_or(0);
+    let mask: u32 = queue.get(&OFF_QUEUE_MASK).unwrap_or(0);
+    let producer: u32 = queue.get(&OFF_QUEUE_INDEX).unwrap_or(0);
+    let consumer: u32 = get_or_zero(ring, &OFF_RING_CONSUMER);
+    // Without a ring or a mask nothing could be read.
+    ring != 0 && mask != 0 && producer.wrapping_add(1).wrapping_sub(consumer) & mask == 0
 }
 
 /// A CQE that was placed, or for which there was no room. Several QPs' tasks can complete to one slot only
