@@ -93,7 +93,7 @@ const fn tracepoint(
     }
 }
 
-/// The control plane: any provider, by kprobe, which pins no module.
+/// The control plane: any provider, by kprobe, which pins no module. What can be entered otherwise: [`super::fast`].
 pub const CONTROL_PLANE: &[Hook] = &[
     // Return probes stand before their entry: were the order the other way round, a call could be remembered
     // whose return nobody sees.
@@ -435,12 +435,12 @@ mod tests {
         assert_eq!(skip("cm_event"), Skip::Record);
         assert_eq!(skip("cmd_verbs_ret"), Skip::Count);
         for hot in super::super::datapath::hooks() {
-            let wanted = if hot.kprobe.program == "query_qp" {
+            let wanted = if hot.program == "query_qp" {
                 Skip::Nothing
             } else {
                 Skip::Count
             };
-            assert_eq!(when_skipped(&hot.kprobe), wanted, "{}", hot.kprobe.program);
+            assert_eq!(when_skipped(hot), wanted, "{}", hot.program);
         }
     }
 
@@ -452,8 +452,7 @@ mod tests {
             .map(|o| o.global)
             .chain(TRACEPOINT_FIELDS.iter().map(|f| f.global))
             .collect();
-        let hot = super::super::datapath::hooks().map(|hot| &hot.kprobe);
-        for hook in CONTROL_PLANE.iter().chain(hot) {
+        for hook in CONTROL_PLANE.iter().chain(super::super::datapath::hooks()) {
             for name in hook.needs.iter().chain(hook.wants) {
                 assert!(known.contains(name), "{} names {name}", hook.program);
             }
