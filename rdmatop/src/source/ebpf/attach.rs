@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::{
     datapath::DataPath,
-    fast::fast,
+    fast::{Fast, fast},
     fentry::Module,
     loader::{Loader, Target},
     offsets::{BtfSet, Places},
@@ -159,13 +159,20 @@ impl<'a> Attacher<'a> {
     /// came of it.
     fn by_fentry(&mut self, hook: &'static Hook) -> Option<(Hook, Result<Attached, String>)> {
         let modules = self.modules.as_mut()?;
-        let (program, entry) = fast(hook)?;
+        let Fast {
+            program,
+            entry,
+            heals,
+        } = fast(hook)?;
         let entered = Hook {
             program,
             entry,
             ..*hook
         };
         let attached = modules.get(hook.module).and_then(|module| {
+            if let Some(why) = self.facts.preempts.as_ref().filter(|_| !heals) {
+                return Err(why.clone());
+            }
             let attached = module.attach(self.loader, program, entry, hook.symbol);
             attached.map_err(|error| explain(&error))
         });

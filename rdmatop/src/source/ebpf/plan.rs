@@ -255,6 +255,8 @@ pub struct Facts {
     pub symbols: Option<HashMap<String, usize>>,
     /// tracefs is readable.
     pub tracefs: bool,
+    /// Why the kernel can preempt an fentry program; `None` when it cannot.
+    pub preempts: Option<String>,
     /// Globals that have an offset.
     pub offsets: BTreeSet<&'static str>,
 }
@@ -362,6 +364,7 @@ mod tests {
             modules: ["ib_core", "ib_uverbs", "rdma_cm"].map(String::from).into(),
             symbols: Some(CONTROL_PLANE.iter().map(|h| (h.symbol.to_owned(), 1)).collect()),
             tracefs: true,
+            preempts: None,
             offsets: CONTROL_PLANE
                 .iter()
                 .flat_map(|h| h.needs.iter().chain(h.wants))

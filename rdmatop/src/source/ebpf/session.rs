@@ -14,6 +14,7 @@ use super::{
     log, object,
     offsets::{self, Places},
     plan::{self, CONTROL_PLANE, Facts},
+    preempt,
     scope::Scope,
     skipped::Watched,
     slots::SlotMap,
@@ -129,6 +130,7 @@ fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Facts {
         modules: modules.map(str::to_owned).collect(),
         symbols: (!refuses_ambiguous_names(root)).then(|| symbols(root, hooks().map(|hook| hook.symbol))),
         tracefs: offsets::has_tracefs(places),
+        preempts: preempt::why(root),
         offsets: resolved
             .values
             .keys()
@@ -144,7 +146,7 @@ fn programs(options: &Options) -> BTreeSet<&'static str> {
     let hot = datapath::hooks().filter(|_| options.scope.counters());
     let each = control.chain(hot).flat_map(|hook| {
         let fast = fast(hook).filter(|_| options.attach == Attach::Fentry);
-        [Some(hook.program), fast.map(|(program, _)| program)]
+        [Some(hook.program), fast.map(|fast| fast.program)]
     });
     each.flatten().collect()
 }
