@@ -119,7 +119,7 @@ fn the_verdicts_say_which_hooks_are_entered_by_fentry() -> Result<()> {
     }
     let (kprobe, fentry) = (notes(&kprobe), notes(&fentry));
     assert!(!kprobe.contains("unloading"), "{kprobe}");
-    let told = format!("unloading of {}:", pinned().join(", "));
+    let told = format!(r#""unloading of {}""#, pinned().join(", "));
     assert!(fentry.contains(&told), "no {told:?} in {fentry}");
     Ok(())
 }
