@@ -91,8 +91,8 @@ pub struct ViewArgs {
     )]
     pub event: Vec<EventSelector>,
 
-    /// How the SoftRoCE data path is attached: auto takes kprobe for a long run; fentry costs less and pins the
-    /// rdma_rxe module [default: auto]
+    /// How programs are attached: auto takes kprobe; fentry costs the traced program less and keeps ib_core, ib_uverbs and
+    /// rdma_rxe from being unloaded meanwhile [default: auto]
     #[arg(long, value_name = "HOW", conflicts_with = "no_ebpf", help_heading = "eBPF")]
     pub attach: Option<AttachMode>,
 
@@ -164,7 +164,7 @@ pub struct CompletionsArgs {
     pub shell: clap_complete::Shell,
 }
 
-/// How the hot path is attached.
+/// How programs are attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum AttachMode {
     /// The best that fits the mode.

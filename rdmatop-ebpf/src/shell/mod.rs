@@ -1,5 +1,17 @@
 //! The programs themselves: thin, one a hook. What each gives and why it is needed: rdmatop's probe plan.
-mod fentry;
-mod kprobe;
-mod rxe_kprobe;
+mod control;
+mod rxe;
 mod tracepoint;
+
+use aya_ebpf::{EbpfContext, helpers::generated};
+
+/// An argument of the function that an fentry or fexit program is attached to. Loaded from the context it would be a
+/// typed pointer, and the verifier lets nobody calculate with those. The helper gives the same word as a plain number,
+/// and is inlined.
+#[inline(always)]
+pub(crate) fn argument(ctx: &impl EbpfContext, number: u32) -> Option<u64> {
+    let mut value = 0u64;
+    // SAFETY: writes the one word, and refuses a number that the function has no argument for.
+    let rc = unsafe { generated::bpf_get_func_arg(ctx.as_ptr(), number, &raw mut value) };
+    (rc == 0).then_some(value)
+}

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::sampler::Sampler;
 use super::sink::{End, Sink, Tally, asked, over};
-use super::source::{Feed, Message, Sources, Wants};
+use super::source::{Feed, Message, Sources, Started, Wants};
 use super::time::now;
 use crate::exit::Stop;
 use crate::model::engine::{Engine, EngineConfig};
@@ -46,8 +46,8 @@ pub(super) struct Settings {
 
 /// The part of the eBPF side that a mode holds.
 pub(super) struct EbpfSide {
-    /// Told once: how many programs count, or why none does.
-    pub(super) started: oneshot::Receiver<Result<usize, String>>,
+    /// Told once: what counts, or why nothing does.
+    pub(super) started: oneshot::Receiver<Result<Started, String>>,
     /// Asks it to hand over what it has and to end.
     pub(super) stop: Box<dyn FnOnce() + Send>,
 }

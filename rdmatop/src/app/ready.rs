@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use super::host::{DeviceSource, HealthSource, MapSource, ProcessSource, note};
 use super::plan::{Mode, Plan};
 use super::ring;
-use super::source::{Pushing, Source, Sources};
+use super::source::{Pushing, Source, Sources, Started};
 use crate::cli::AttachMode;
 use crate::model::input::EbpfState;
 use crate::source::ebpf::{Attach, Manager, MapSweep, Options, Scope, SharedStatus};
@@ -110,14 +110,14 @@ fn ebpf(manager: Manager) -> Pushing {
 #[derive(Clone)]
 struct SharedTell(Arc<Mutex<Option<Tell>>>);
 
-type Tell = oneshot::Sender<Result<usize, String>>;
+type Tell = oneshot::Sender<Result<Started, String>>;
 
 impl SharedTell {
     fn new(to: Tell) -> Self {
         Self(Arc::new(Mutex::new(Some(to))))
     }
 
-    fn once(&self, outcome: Result<usize, String>) {
+    fn once(&self, outcome: Result<Started, String>) {
         let mut to = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(to) = to.take() {
             // The mode may have ended meanwhile.

@@ -14,7 +14,7 @@ use super::plan::{Mode, Plan};
 use super::pump::{EbpfSide, Pump, Settings};
 use super::signals::{Ending, Signals};
 use super::sink::{Lines, Sink};
-use super::source::Sources;
+use super::source::{Sources, Started};
 use super::writer::{self, Format};
 use super::{ready, say, summary, targets};
 use crate::exit::{Exit, Stop, Written};
@@ -111,9 +111,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
                 _ = snapshots.changed(), if !synced => synced = true,
             }
             if synced && let Some(programs) = attached.take() {
-                say(&format!(
-                    "rdmatop: tracing, programs attached: {programs}; Ctrl-C ends"
-                ));
+                say(&first_line(&programs));
             }
         };
         // Every way out asks the sources for what they still have, and waits for no more than the grace.
@@ -154,6 +152,18 @@ impl Why {
             Self::NoEvents(why) => Err(Stop::failure(format!("no events without eBPF: {why}"))),
         }
     }
+}
+
+/// What a trace says on stderr once it counts.
+fn first_line(Started { programs, pinned }: &Started) -> String {
+    let ends = match pinned.as_slice() {
+        [] => "Ctrl-C ends".to_owned(),
+        modules => format!(
+            "{} cannot be unloaded until Ctrl-C ends it (--attach fentry)",
+            modules.join(", ")
+        ),
+    };
+    format!("rdmatop: tracing, programs attached: {programs}; {ends}")
 }
 
 async fn reached(until: Option<Instant>) {
@@ -212,7 +222,7 @@ mod tests {
         let (stop, stopped) = mpsc::channel();
         let start = move |feed: Feed| {
             std::thread::spawn(move || {
-                told.send(Ok(1)).unwrap();
+                told.send(Ok(Started::default())).unwrap();
                 for qpn in 1..=count {
                     if qpn == count / 2 {
                         stopped.recv().unwrap();
@@ -264,6 +274,24 @@ mod tests {
             })
             .collect();
         assert_eq!(qpns, (1..=5000).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn the_first_line_names_the_modules_that_stay_loaded() {
+        let mut started = Started {
+            programs: 5,
+            pinned: Vec::new(),
+        };
+        assert_eq!(
+            first_line(&started),
+            "rdmatop: tracing, programs attached: 5; Ctrl-C ends"
+        );
+        started.pinned = vec!["ib_core", "ib_uverbs"];
+        assert_eq!(
+            first_line(&started),
+            "rdmatop: tracing, programs attached: 5; ib_core, ib_uverbs cannot be unloaded until Ctrl-C ends it \
+             (--attach fentry)"
+        );
     }
 
     #[tokio::test]

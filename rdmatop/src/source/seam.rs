@@ -62,12 +62,21 @@ pub struct Sources {
     pub no_rdma: Option<String>,
 }
 
+/// A source that speaks up by itself, once it does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Started {
+    /// Programs that count.
+    pub programs: usize,
+    /// Modules that cannot be unloaded meanwhile.
+    pub pinned: Vec<&'static str>,
+}
+
 /// A source that speaks up by itself.
 pub struct Pushing {
     /// Starts it, once the channel is there. Must return soon: whatever waits gets a thread of its own.
     pub start: Box<dyn FnOnce(Feed) + Send>,
-    /// Told once: how many programs count, or why none does.
-    pub started: tokio::sync::oneshot::Receiver<Result<usize, String>>,
+    /// Told once: what counts, or why nothing does.
+    pub started: tokio::sync::oneshot::Receiver<Result<Started, String>>,
     /// Asks it to hand over what it still has and to let go of its feed.
     pub stop: Box<dyn FnOnce() + Send>,
 }

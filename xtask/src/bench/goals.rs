@@ -39,6 +39,9 @@ struct Numbers<'a> {
 
 const VIEWS: [(&str, &str); 2] = [("ebpf", "live"), ("noebpf", "--no-ebpf")];
 
+/// How rdmatop's programs are entered in a trace.
+const MODES: [&str; 2] = ["kprobe", "fentry"];
+
 impl Numbers<'_> {
     fn get(&self, name: &str) -> Reading {
         // A view that could not load its programs works from netlink: its numbers would be the other row's.
@@ -168,37 +171,44 @@ impl Numbers<'_> {
 
     fn events(&self) -> Vec<Row> {
         let extra = |who: &str| self.difference(&format!("event.producer.{who}"), "event.producer.none");
-        let row = |formula: &str, ours, base, recorded, limit| Row {
+        let row = |formula: String, ours, base, recorded, limit| Row {
             goal: "G7",
-            formula: formula.to_owned(),
+            formula,
             unit: Unit::Insn,
             ours,
             base,
             recorded: Some(recorded),
             limit: Limit::RatioAtMost(limit),
         };
-        vec![
+        let tracer = |mode| {
             row(
-                "tracer's CPU per printed event / bpftrace printf",
-                self.get("event.ours.tracer"),
+                format!("tracer's CPU per printed event, by {mode} / bpftrace printf"),
+                self.get(&format!("event.{mode}.tracer")),
                 self.get("event.bpftrace.tracer"),
                 "23.0 k",
                 0.2,
-            ),
+            )
+        };
+        let traced = |mode| {
             row(
-                "traced program's extra per event / under bpftrace printf",
-                extra("ours"),
+                format!("traced program's extra per event, by {mode} / under bpftrace printf"),
+                extra(mode),
                 extra("bpftrace"),
                 "2570",
                 0.5,
-            ),
-        ]
+            )
+        };
+        MODES.map(tracer).into_iter().chain(MODES.map(traced)).collect()
     }
 
     fn storms(&self) -> Vec<Row> {
+        MODES.into_iter().flat_map(|mode| self.storm(mode)).collect()
+    }
+
+    fn storm(&self, mode: &str) -> Vec<Row> {
         let row = |formula: &str, unit, ours, base, limit| Row {
             goal: "G8",
-            formula: formula.to_owned(),
+            formula: format!("by {mode}: {formula}"),
             unit,
             ours,
             base,
@@ -207,47 +217,49 @@ impl Numbers<'_> {
         };
         let lost = |name: &str| self.get(&format!("storm.{name}.lost"));
         let told = |name: &str| Ok(self.get(&format!("storm.{name}.lines"))? + lost(name)?);
+        let happened = |name: &str| self.get(&format!("storm.{name}.happened"));
         let inverse = |name: &str| Ok(1e9 / self.get(name)?);
+        let (tiny, fifo) = (format!("{mode}_tiny"), format!("{mode}_fifo"));
         vec![
             row(
                 "lost of 200 000 QP events, 4 threads; bpftrace",
                 Unit::Count,
-                lost("ours"),
+                lost(mode),
                 lost("bpftrace"),
                 Limit::AtMost(0.0),
             ),
             row(
                 "printed + lost; happened",
                 Unit::Count,
-                told("ours"),
-                self.get("storm.ours.happened"),
+                told(mode),
+                happened(mode),
                 Limit::Equal,
             ),
             row(
                 "events per second traced / untraced, tracer on the same CPU",
                 Unit::Count,
-                inverse("storm.ours.elapsed"),
+                inverse(&format!("storm.{mode}.elapsed")),
                 inverse("storm.none.elapsed"),
                 Limit::RatioAtLeast(0.85),
             ),
             row(
                 "the producers' own speed traced / untraced (CPU apart from the tracer's)",
                 Unit::Count,
-                inverse("storm.ours.cpu"),
+                inverse(&format!("storm.{mode}.cpu")),
                 inverse("storm.none.cpu"),
                 Limit::RatioAtLeast(0.85),
             ),
             row(
                 "10 000 QP events with a ring of 8 KiB: printed + lost; happened",
                 Unit::Count,
-                told("tiny"),
-                self.get("storm.tiny.happened"),
+                told(&tiny),
+                happened(&tiny),
                 Limit::Equal,
             ),
             row(
                 "lost of 40 000 QP events under SCHED_FIFO",
                 Unit::Count,
-                lost("fifo"),
+                lost(&fifo),
                 Err("none".to_owned()),
                 Limit::AtMost(0.0),
             ),
@@ -301,23 +313,39 @@ impl Numbers<'_> {
     }
 
     fn memory(&self) -> Vec<Row> {
-        let row = |(view, name): (&str, &str)| {
-            let own = self.get(&format!("{view}.q10000.anon"));
-            let own = own.map_or_else(
-                |_| String::new(),
-                |bytes| format!(" (anonymous: {})", show(bytes, Unit::Bytes)),
-            );
-            Row {
-                goal: "G10",
-                formula: format!("{name}: RSS at 10k QPs, eBPF maps included / peer{own}"),
-                unit: Unit::Bytes,
-                ours: self.get(&format!("{view}.q10000.rss")),
-                base: self.peer("peer.q10000.rss"),
-                recorded: Some("6.40 MB"),
-                limit: Limit::RatioAtMost(2.0),
-            }
+        let row = |formula, ours, limit| Row {
+            goal: "G10",
+            formula,
+            unit: Unit::Bytes,
+            ours,
+            base: self.peer("peer.q10000.rss"),
+            recorded: Some("6.40 MB"),
+            limit,
         };
-        VIEWS.into_iter().map(row).collect()
+        let of = |view: &str, what: &str| self.get(&format!("{view}.q10000.{what}"));
+        let told = |what: &str, bytes: Reading| {
+            bytes.map_or_else(
+                |_| String::new(),
+                |bytes| format!(" ({what}: {})", show(bytes, Unit::Bytes)),
+            )
+        };
+        let own = |(view, name): (&str, &str)| {
+            let anonymous = told("anonymous", of(view, "anon"));
+            row(
+                format!("{name}: RSS at 10k QPs less the eBPF maps mapped into it / peer{anonymous}"),
+                self.difference(&format!("{view}.q10000.rss"), &format!("{view}.q10000.maps")),
+                Limit::RatioAtMost(2.0),
+            )
+        };
+        let (view, name) = VIEWS[0];
+        let maps = told("maps", of(view, "maps"));
+        let with_maps = row(
+            format!("{name}: RSS at 10k QPs, the mapped eBPF maps included / peer{maps}"),
+            of(view, "rss"),
+            Limit::Shown,
+        );
+        let [live, plain] = VIEWS.map(own);
+        vec![live, with_maps, plain]
     }
 }
 
@@ -425,12 +453,39 @@ mod tests {
     #[test]
     fn one_unaccounted_event_misses_the_goal() {
         let values = [
-            ("storm.ours.lines", 199_998.0),
-            ("storm.ours.lost", 1.0),
-            ("storm.ours.happened", 200_000.0),
+            ("storm.kprobe.lines", 199_998.0),
+            ("storm.kprobe.lost", 1.0),
+            ("storm.kprobe.happened", 200_000.0),
+            ("storm.fentry.lines", 200_000.0),
+            ("storm.fentry.lost", 0.0),
+            ("storm.fentry.happened", 200_000.0),
         ];
         let rows = of(&raw(&values), false, "G8");
         assert_eq!(rows[0].verdict(), Verdict::Missed);
         assert_eq!(rows[1].verdict(), Verdict::Missed);
+        // The other way in has rows of its own.
+        assert_eq!(rows[6].verdict(), Verdict::Ok);
+        assert_eq!(rows[7].verdict(), Verdict::Ok);
+    }
+
+    #[test]
+    fn the_verdict_on_memory_leaves_the_mapped_maps_out_and_a_row_shows_them() {
+        let values = [
+            ("ebpf.q10000.rss", 48e6),
+            ("ebpf.q10000.maps", 30e6),
+            ("ebpf.q10000.anon", 11e6),
+            ("peer.q10000.rss", 6e6),
+        ];
+        let rows = of(&raw(&values), true, "G10");
+        assert_eq!((rows[0].ratio(), rows[0].verdict()), (Some(3.0), Verdict::Missed));
+        assert!(
+            rows[0].formula.contains("less the eBPF maps"),
+            "{}",
+            rows[0].formula
+        );
+        assert_eq!((rows[1].ratio(), rows[1].verdict()), (Some(8.0), Verdict::Shown));
+        assert!(rows[1].formula.contains("maps included"), "{}", rows[1].formula);
+        // What was not read is not taken for zero.
+        assert!(matches!(rows[2].verdict(), Verdict::NotMeasured(_)));
     }
 }

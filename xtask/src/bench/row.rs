@@ -9,6 +9,8 @@ pub(crate) enum Verdict {
     Ok,
     /// It is not.
     Missed,
+    /// Nothing is held against it.
+    Shown,
     /// Nobody knows: why.
     NotMeasured(String),
 }
@@ -24,6 +26,8 @@ pub(crate) enum Limit {
     AtMost(f64),
     /// ours equals the base.
     Equal,
+    /// None: the row only shows.
+    Shown,
 }
 
 /// A number, or why there is none.
@@ -56,6 +60,7 @@ impl Row {
             Err(why) => return Verdict::NotMeasured(why.clone()),
         };
         let met = match self.limit {
+            Limit::Shown => return Verdict::Shown,
             Limit::AtMost(limit) => ours <= limit,
             Limit::Equal => match &self.base {
                 Ok(base) => (ours - base).abs() < 0.5,
@@ -71,7 +76,7 @@ impl Row {
                 match self.limit {
                     Limit::RatioAtLeast(limit) => ratio >= limit,
                     Limit::RatioAtMost(limit) | Limit::AtMost(limit) => ratio <= limit,
-                    Limit::Equal => false,
+                    Limit::Equal | Limit::Shown => false,
                 }
             }
         };
@@ -92,10 +97,12 @@ impl Row {
             Limit::RatioAtLeast(limit) => format!("ratio >= {limit}"),
             Limit::AtMost(limit) => format!("<= {}", show(limit, self.unit)),
             Limit::Equal => "equal".to_owned(),
+            Limit::Shown => "-".to_owned(),
         };
         let verdict = match self.verdict() {
             Verdict::Ok => "ok".to_owned(),
             Verdict::Missed => "missed".to_owned(),
+            Verdict::Shown => "-".to_owned(),
             Verdict::NotMeasured(why) => format!("not measured: {why}"),
         };
         [

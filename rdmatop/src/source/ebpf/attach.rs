@@ -1,33 +1,61 @@
 //! One hook after another: decided, loaded, attached, and a verdict for each.
 
-use std::{io, os::fd::OwnedFd, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    io,
+    os::fd::OwnedFd,
+};
 
 use rustix::io::Errno;
 
 use super::{
-    btf::Btf,
-    datapath::{DataPath, HotHook},
-    fentry::{Link, Module},
+    datapath::DataPath,
+    fast::{Fast, fast},
+    fentry::Module,
     loader::{Loader, Target},
-    offsets::Places,
+    offsets::{BtfSet, Places},
     plan::{self, Decision, Entry, Facts, Hook},
     probe::{Event, KprobePmu, ProbeError, tracepoint},
 };
 use crate::model::input::{ProbeVerdict, Verdict};
 
-/// A program that runs at a kprobe or a tracepoint until this is dropped.
+/// A program that runs until this is dropped.
 #[derive(Debug)]
 pub(super) struct Attached {
-    pub(super) name: &'static str,
+    pub(super) hook: &'static Hook,
     pub(super) program: OwnedFd,
-    event: Event,
+    at: At,
+}
+
+/// Where a program is, and what keeps it there.
+#[derive(Debug)]
+enum At {
+    /// A kprobe or a tracepoint.
+    Event(Event),
+    /// A function, by fentry or fexit: its module cannot be unloaded meanwhile.
+    Function { _link: OwnedFd },
 }
 
 impl Attached {
     /// Its link, where the kernel has those for probes.
     pub(super) fn link(&self) -> Option<&OwnedFd> {
-        self.event.link.as_ref()
+        match &self.at {
+            At::Event(event) => event.link.as_ref(),
+            At::Function { .. } => None,
+        }
     }
+
+    /// Whether it is entered by fentry or fexit.
+    pub(super) fn is_fast(&self) -> bool {
+        matches!(self.at, At::Function { .. })
+    }
+}
+
+/// The modules that a set of programs keeps from being unloaded.
+pub(super) fn pinned(programs: &[Attached]) -> Vec<&'static str> {
+    let fast = programs.iter().filter(|program| program.is_fast());
+    let modules: BTreeSet<_> = fast.map(|program| program.hook.module).collect();
+    modules.into_iter().collect()
 }
 
 /// What is on so far.
@@ -36,17 +64,27 @@ pub(super) struct Attacher<'a> {
     pub(super) facts: &'a Facts,
     places: &'a Places,
     kprobes: Option<KprobePmu>,
-    pub(super) probes: Vec<Attached>,
-    pub(super) links: Vec<Link>,
+    /// `None` when fentry was not asked for.
+    modules: Option<Modules<'a>>,
+    pub(super) programs: Vec<Attached>,
 }
 
-/// A provider's module to enter by fentry, or why that is not possible; `None` when it was not asked for.
-pub(super) type Fast = Option<Result<Module, String>>;
+/// Modules to enter by fentry, or why that is not possible.
+struct Modules<'a> {
+    btf: &'a mut BtfSet,
+    opened: HashMap<&'static str, Result<Module, String>>,
+}
 
-/// Opens a module for fentry; `btf` is its own.
-pub(super) fn open(module: &str, btf: Option<Arc<Btf>>) -> Result<Module, String> {
-    let btf = btf.ok_or_else(|| format!("the kernel has no BTF for {module}"))?;
-    Module::open(module, btf).map_err(|error| explain(&error))
+impl Modules<'_> {
+    fn get(&mut self, name: &'static str) -> Result<&Module, String> {
+        let Self { btf, opened } = self;
+        let module = opened.entry(name).or_insert_with(|| {
+            let own = btf.module(name);
+            let own = own.ok_or_else(|| format!("the kernel has no BTF for {name}"))?;
+            Module::open(name, own).map_err(|error| explain(&error))
+        });
+        module.as_ref().map_err(Clone::clone)
+    }
 }
 
 fn on(partial: Option<&String>) -> Verdict {
@@ -57,28 +95,55 @@ fn on(partial: Option<&String>) -> Verdict {
     }
 }
 
+/// fentry and fexit as what they stand for.
+fn by_kprobe(entry: Entry) -> &'static str {
+    match entry {
+        Entry::Fexit => "kretprobe instead of fexit",
+        _ => "kprobe instead of fentry",
+    }
+}
+
 impl<'a> Attacher<'a> {
-    pub(super) fn new(loader: &'a Loader, facts: &'a Facts, places: &'a Places) -> Self {
+    /// With `btf`, what can be is entered by fentry.
+    pub(super) fn new(
+        loader: &'a Loader,
+        facts: &'a Facts,
+        places: &'a Places,
+        btf: Option<&'a mut BtfSet>,
+    ) -> Self {
         Self {
             loader,
             facts,
             places,
             kprobes: KprobePmu::read(),
-            probes: Vec::new(),
-            links: Vec::new(),
+            modules: btf.map(|btf| Modules {
+                btf,
+                opened: HashMap::new(),
+            }),
+            programs: Vec::new(),
         }
     }
 
     /// Decides on one hook, attaches it, and says what became of it.
-    pub(super) fn one(&mut self, hook: &Hook) -> ProbeVerdict {
+    pub(super) fn one(&mut self, hook: &'static Hook) -> ProbeVerdict {
         let partial = match plan::decide(hook, self.facts) {
             Decision::Leave(verdict, why) => return plan::verdict(hook, verdict, Some(why)),
             Decision::Attach(partial) => partial,
         };
+        let mut reasons: Vec<String> = partial.iter().cloned().collect();
+        match self.by_fentry(hook) {
+            Some((entered, Ok(attached))) => {
+                self.programs.push(attached);
+                return plan::verdict(&entered, on(partial.as_ref()), partial);
+            }
+            Some((entered, Err(why))) => reasons.push(format!("{}: {why}", by_kprobe(entered.entry))),
+            None => {}
+        }
         match self.attach(hook) {
             Ok(attached) => {
-                self.probes.push(attached);
-                plan::verdict(hook, on(partial.as_ref()), partial)
+                self.programs.push(attached);
+                let reasons = (!reasons.is_empty()).then(|| reasons.join("; "));
+                plan::verdict(hook, on(partial.as_ref()), reasons)
             }
             Err(ProbeError::Open(error)) if errno(&error) == Some(Errno::NOENT) => {
                 plan::verdict(hook, Verdict::Unsupported, Some(plan::absent(hook)))
@@ -90,7 +155,36 @@ impl<'a> Attacher<'a> {
         }
     }
 
-    fn attach(&self, hook: &Hook) -> Result<Attached, ProbeError> {
+    /// Attaches a hook's other program, where it has one and that was asked for: the hook as it is entered then, and what
+    /// came of it.
+    fn by_fentry(&mut self, hook: &'static Hook) -> Option<(Hook, Result<Attached, String>)> {
+        let modules = self.modules.as_mut()?;
+        let Fast {
+            program,
+            entry,
+            heals,
+        } = fast(hook)?;
+        let entered = Hook {
+            program,
+            entry,
+            ..*hook
+        };
+        let attached = modules.get(hook.module).and_then(|module| {
+            if let Some(why) = self.facts.preempts.as_ref().filter(|_| !heals) {
+                return Err(why.clone());
+            }
+            let attached = module.attach(self.loader, program, entry, hook.symbol);
+            attached.map_err(|error| explain(&error))
+        });
+        let attached = attached.map(|(program, link)| Attached {
+            hook,
+            program,
+            at: At::Function { _link: link },
+        });
+        Some((entered, attached))
+    }
+
+    fn attach(&self, hook: &'static Hook) -> Result<Attached, ProbeError> {
         let (program, event) = if let Entry::Tracepoint { category } = hook.entry {
             let program = self.loader.load(hook.program, &Target::Tracepoint)?;
             let event = tracepoint(&program, self.places, category, hook.symbol)?;
@@ -102,49 +196,29 @@ impl<'a> Attacher<'a> {
             (program, event)
         };
         Ok(Attached {
-            name: hook.program,
+            hook,
             program,
-            event,
+            at: At::Event(event),
         })
     }
 
-    /// Attaches a provider's hooks: by fentry where that is asked for and works, by kprobe elsewhere.
-    pub(super) fn datapath(&mut self, path: &DataPath, fast: &Fast) -> Vec<ProbeVerdict> {
-        let hooks = path.hooks.iter();
-        hooks.map(|hook| self.hot(hook, fast)).collect()
-    }
-
-    fn hot(&mut self, HotHook { kprobe, fast }: &HotHook, module: &Fast) -> ProbeVerdict {
-        let why_slow = match (fast, module) {
-            (Some((program, entry)), Some(Ok(module))) => match plan::decide(kprobe, self.facts) {
-                Decision::Attach(partial) => {
-                    match module.attach(self.loader, program, *entry, kprobe.symbol) {
-                        Ok(link) => {
-                            self.links.push(link);
-                            let hook = Hook {
-                                program,
-                                entry: *entry,
-                                ..*kprobe
-                            };
-                            return plan::verdict(&hook, on(partial.as_ref()), partial);
-                        }
-                        Err(error) => Some(explain(&error)),
-                    }
-                }
-                Decision::Leave(..) => None,
-            },
-            (Some(_), Some(Err(why))) => Some(why.clone()),
-            _ => None,
-        };
-        let mut verdict = self.one(kprobe);
-        if let Some(why) = why_slow {
-            let slow = format!("kprobe instead of fentry: {why}");
-            verdict.reason = Some(match verdict.reason {
-                Some(reason) => format!("{reason}; {slow}"),
-                None => slow,
-            });
-        }
-        verdict
+    /// Attaches a provider's hooks: their verdicts, and how the path is entered when it counts.
+    pub(super) fn datapath(&mut self, path: &DataPath) -> (Vec<ProbeVerdict>, Option<&'static str>) {
+        let before = self.programs.len();
+        let verdicts: Vec<_> = path.hooks.iter().map(|hook| self.one(hook)).collect();
+        let counts = verdicts
+            .iter()
+            .take(2)
+            .all(|verdict| matches!(verdict.verdict, Verdict::Ok | Verdict::Partial));
+        let entered = self
+            .programs
+            .iter()
+            .skip(before)
+            .filter(|on| on.is_fast())
+            .count();
+        let can_be = path.hooks.iter().filter(|hook| fast(hook).is_some()).count();
+        let how = if entered == can_be { "fentry" } else { "kprobe" };
+        (verdicts, counts.then_some(how))
     }
 }
 

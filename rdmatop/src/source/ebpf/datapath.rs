@@ -4,25 +4,16 @@
 
 use super::plan::{Entry, Hook};
 
-/// How the hot hooks are entered.
+/// How hooks are entered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Attach {
-    /// What fits a long run: kprobe, because fentry keeps the provider's module from being unloaded.
+    /// What fits a long run: kprobe, because fentry keeps the modules from being unloaded.
     #[default]
     Auto,
     /// kprobes.
     Kprobe,
-    /// fentry for the doorbell where the kernel has it, kprobes elsewhere.
+    /// fentry and fexit where the kernel has them and nothing is lost by it, kprobes elsewhere.
     Fentry,
-}
-
-/// One hot hook: its kprobe, and the program that does the same by fentry or fexit.
-#[derive(Clone, Copy, Debug)]
-pub struct HotHook {
-    /// The kprobe.
-    pub kprobe: Hook,
-    /// Program name and how it is entered; `None` for hooks too rare to be worth it.
-    pub fast: Option<(&'static str, Entry)>,
 }
 
 /// A provider's data path.
@@ -33,28 +24,24 @@ pub struct DataPath {
     /// Its module.
     pub module: &'static str,
     /// Hooks; without the first two nothing is counted.
-    pub hooks: &'static [HotHook],
+    pub hooks: &'static [Hook],
 }
 
 const fn hot(
     program: &'static str,
-    fast: Option<(&'static str, Entry)>,
     symbol: &'static str,
     gives: &'static str,
     needs: &'static [&'static str],
     wants: &'static [&'static str],
-) -> HotHook {
-    HotHook {
-        kprobe: Hook {
-            program,
-            entry: Entry::Kprobe,
-            symbol,
-            module: "rdma_rxe",
-            gives,
-            needs,
-            wants,
-        },
-        fast,
+) -> Hook {
+    Hook {
+        program,
+        entry: Entry::Kprobe,
+        symbol,
+        module: "rdma_rxe",
+        gives,
+        needs,
+        wants,
     }
 }
 
@@ -83,7 +70,6 @@ pub const RXE: DataPath = DataPath {
     hooks: &[
         hot(
             "kp_completer",
-            None,
             "rxe_completer",
             "send WRs finished, bytes, opcodes, latency",
             QUEUES,
@@ -96,7 +82,6 @@ pub const RXE: DataPath = DataPath {
         ),
         hot(
             "kp_post_send",
-            Some(("fe_post_send", Entry::Fentry)),
             "rxe_post_send",
             "doorbells, send WRs posted, post time",
             QUEUES,
@@ -104,7 +89,6 @@ pub const RXE: DataPath = DataPath {
         ),
         hot(
             "kp_cq_post",
-            None,
             "rxe_cq_post",
             "completions by status, receive WRs and bytes, CQ overflows",
             &["OFF_RXE_CQ_IBCQ", "OFF_RXE_CQ_USER", "OFF_CQ_DEVICE"],
@@ -120,7 +104,6 @@ pub const RXE: DataPath = DataPath {
         ),
         hot(
             "kp_xmit",
-            None,
             "rxe_xmit_packet",
             "retransmitted packets",
             &[
@@ -133,7 +116,6 @@ pub const RXE: DataPath = DataPath {
         ),
         hot(
             "rxe_rnr_timer",
-            None,
             "rnr_nak_timer",
             "waits for a receiver without buffers",
             &["OFF_RXE_QP_IBQP", "OFF_RXE_QP_RNR_TIMER"],
@@ -141,23 +123,20 @@ pub const RXE: DataPath = DataPath {
         ),
         hot(
             "rxe_queue_end",
-            None,
             "rxe_queue_cleanup",
             "final counts of a destroyed QP",
             QUEUES,
             &[],
         ),
-        HotHook {
-            kprobe: Hook {
-                program: "query_qp",
-                entry: Entry::Kprobe,
-                symbol: "ib_query_qp",
-                module: "ib_core",
-                gives: "QPs that were there before",
-                needs: QUEUES,
-                wants: &[],
-            },
-            fast: None,
+        Hook {
+            module: "ib_core",
+            ..hot(
+                "query_qp",
+                "ib_query_qp",
+                "QPs that were there before",
+                QUEUES,
+                &[],
+            )
         },
     ],
 };
@@ -166,6 +145,6 @@ pub const RXE: DataPath = DataPath {
 pub const DATA_PATHS: &[DataPath] = &[RXE];
 
 /// All their hooks.
-pub fn hooks() -> impl Iterator<Item = &'static HotHook> {
+pub fn hooks() -> impl Iterator<Item = &'static Hook> {
     DATA_PATHS.iter().flat_map(|path| path.hooks)
 }

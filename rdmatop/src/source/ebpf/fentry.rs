@@ -45,13 +45,6 @@ pub(super) struct Module {
     object: OwnedFd,
 }
 
-/// A program that runs until this is dropped.
-#[derive(Debug)]
-pub(super) struct Link {
-    _link: OwnedFd,
-    pub(super) program: OwnedFd,
-}
-
 impl Module {
     /// `btf` is the module's.
     pub(super) fn open(name: &str, btf: Arc<Btf>) -> Result<Self, FentryError> {
@@ -61,14 +54,15 @@ impl Module {
         })
     }
 
-    /// Loads one program and attaches it to a function of the module.
+    /// Loads one program and attaches it to a function of the module: the program and its link, without which it does
+    /// not run.
     pub(super) fn attach(
         &self,
         loader: &Loader,
         program: &str,
         entry: Entry,
         function: &str,
-    ) -> Result<Link, FentryError> {
+    ) -> Result<(OwnedFd, OwnedFd), FentryError> {
         let id = self.btf.function(function);
         let target = Target::Function {
             attach: match entry {
@@ -89,7 +83,7 @@ impl Module {
                 error,
             }
         })?;
-        Ok(Link { _link: link, program })
+        Ok((program, link))
     }
 }
 

@@ -26,7 +26,7 @@ use crate::{
     model::input::{EbpfState, Input, Note},
     source::{
         privileges::Raised,
-        seam::{Ended, Feed},
+        seam::{Ended, Feed, Started},
     },
 };
 
@@ -43,8 +43,8 @@ const RECORDS_AT_A_TIME: usize = 256;
 /// Batches between two looks at the end, the modules and the losses: a storm may never let the ring buffer be empty.
 const BATCHES_AT_A_TIME: usize = 16;
 
-/// Told the number of programs that count, or why there are none.
-type OnStart = Box<dyn FnOnce(&Result<usize, String>) + Send>;
+/// Told what counts, or why nothing does.
+type OnStart = Box<dyn FnOnce(&Result<Started, String>) + Send>;
 
 /// Runs sessions until told to stop.
 pub struct Manager {
@@ -96,9 +96,9 @@ impl Manager {
         }
     }
 
-    /// Calls `told` once, with the number of programs or why there are none.
+    /// Calls `told` once, with what counts or why nothing does.
     #[must_use]
-    pub fn on_start(mut self, told: impl FnOnce(&Result<usize, String>) + Send + 'static) -> Self {
+    pub fn on_start(mut self, told: impl FnOnce(&Result<Started, String>) + Send + 'static) -> Self {
         self.on_start = Some(Box::new(told));
         self
     }
@@ -133,7 +133,7 @@ impl Manager {
         }
     }
 
-    fn tell_start(&mut self, outcome: &Result<usize, String>) {
+    fn tell_start(&mut self, outcome: &Result<Started, String>) {
         if let Some(told) = self.on_start.take() {
             told(outcome);
         }
@@ -167,13 +167,17 @@ impl Manager {
         if let Err(error) = self.sweep.adopt(&mut session) {
             return Ok(self.no_ring(&error.to_string()));
         }
-        let attached = session.attached();
+        let started = Started {
+            programs: session.attached(),
+            pinned: session.pinned(),
+        };
         self.status.update(|status| {
             status.state = EbpfState::On {
                 datapath: session.datapath().map(str::to_owned),
             };
             status.probes = session.verdicts().to_vec();
             status.notes = session.problems().iter().map(|why| no_offsets(why)).collect();
+            status.notes.extend(pins(&started.pinned));
             if !first {
                 status.notes.push(gap());
             }
@@ -184,7 +188,7 @@ impl Manager {
             Some(ring) => match unsafe { AsyncFd::register(ring) } {
                 Ok(ring) => match session.set_enabled(true) {
                     Ok(()) => {
-                        self.tell_start(&Ok(attached));
+                        self.tell_start(&Ok(started));
                         self.read(ring, &mut session, feed, modules).await
                     }
                     Err(error) => Ok(self.no_ring(&error.to_string())),
@@ -327,7 +331,7 @@ type Generations = BTreeMap<&'static str, Option<u64>>;
 fn module_generations(root: &Path) -> Generations {
     let hooks = CONTROL_PLANE
         .iter()
-        .chain(datapath::hooks().map(|hot| &hot.kprobe));
+        .chain(datapath::hooks());
     let mut found = Generations::new();
     for hook in hooks {
         // Asked once a second: once for each module, not once for each hook.
@@ -347,6 +351,15 @@ fn no_offsets(why: &str) -> Note {
     }
 }
 
+/// What fentry costs the user; `None` where no module is pinned.
+fn pins(modules: &[&str]) -> Option<Note> {
+    (!modules.is_empty()).then(|| Note {
+        what: format!("unloading of {}", modules.join(", ")),
+        why: "--attach fentry keeps these modules loaded while rdmatop runs".into(),
+        remedy: "End rdmatop before you unload them, or start it with --attach kprobe.".into(),
+    })
+}
+
 fn gap() -> Note {
     Note {
         what: "events around the last module change".into(),
@@ -359,6 +372,14 @@ fn gap() -> Note {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pinned_modules_are_named_with_the_way_to_release_them() {
+        assert_eq!(pins(&[]), None);
+        let note = pins(&["ib_core", "rdma_rxe"]).unwrap().to_string();
+        assert!(note.starts_with("unloading of ib_core, rdma_rxe: "), "{note}");
+        assert!(note.contains("--attach kprobe"), "{note}");
+    }
 
     #[test]
     fn a_module_that_comes_or_goes_changes_the_generations() {

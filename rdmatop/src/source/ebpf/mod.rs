@@ -2,10 +2,12 @@
 //!
 //! [`plan`] decides from facts, [`session`] loads and attaches, [`manager`] keeps a session alive across module
 //! reloads and reads the ring buffer, [`sweep`] reads the maps, [`slots`] the counters of QPs. [`datapath`] says
-//! where a provider's data path is hooked. Offsets come from [`btf`] through [`offsets`].
+//! where a provider's data path is hooked, [`fast`] which hooks can be entered by fentry, [`preempt`]
+//! whether that loses nothing. Offsets come from [`btf`] through [`offsets`].
 mod attach;
 pub mod btf;
 pub mod datapath;
+pub mod fast;
 mod fentry;
 mod loader;
 mod log;
@@ -14,6 +16,7 @@ pub mod mapped;
 mod object;
 pub mod offsets;
 pub mod plan;
+pub mod preempt;
 mod probe;
 mod scope;
 pub mod session;

@@ -93,7 +93,7 @@ const fn tracepoint(
     }
 }
 
-/// The control plane: any provider, by kprobe, which pins no module.
+/// The control plane: any provider, by kprobe, which pins no module. What can be entered otherwise: [`super::fast`].
 pub const CONTROL_PLANE: &[Hook] = &[
     // Return probes stand before their entry: were the order the other way round, a call could be remembered
     // whose return nobody sees.
@@ -255,6 +255,8 @@ pub struct Facts {
     pub symbols: Option<HashMap<String, usize>>,
     /// tracefs is readable.
     pub tracefs: bool,
+    /// Why the kernel can preempt an fentry program; `None` when it cannot.
+    pub preempts: Option<String>,
     /// Globals that have an offset.
     pub offsets: BTreeSet<&'static str>,
 }
@@ -362,6 +364,7 @@ mod tests {
             modules: ["ib_core", "ib_uverbs", "rdma_cm"].map(String::from).into(),
             symbols: Some(CONTROL_PLANE.iter().map(|h| (h.symbol.to_owned(), 1)).collect()),
             tracefs: true,
+            preempts: None,
             offsets: CONTROL_PLANE
                 .iter()
                 .flat_map(|h| h.needs.iter().chain(h.wants))
@@ -435,12 +438,12 @@ mod tests {
         assert_eq!(skip("cm_event"), Skip::Record);
         assert_eq!(skip("cmd_verbs_ret"), Skip::Count);
         for hot in super::super::datapath::hooks() {
-            let wanted = if hot.kprobe.program == "query_qp" {
+            let wanted = if hot.program == "query_qp" {
                 Skip::Nothing
             } else {
                 Skip::Count
             };
-            assert_eq!(when_skipped(&hot.kprobe), wanted, "{}", hot.kprobe.program);
+            assert_eq!(when_skipped(hot), wanted, "{}", hot.program);
         }
     }
 
@@ -452,8 +455,7 @@ mod tests {
             .map(|o| o.global)
             .chain(TRACEPOINT_FIELDS.iter().map(|f| f.global))
             .collect();
-        let hot = super::super::datapath::hooks().map(|hot| &hot.kprobe);
-        for hook in CONTROL_PLANE.iter().chain(hot) {
+        for hook in CONTROL_PLANE.iter().chain(super::super::datapath::hooks()) {
             for name in hook.needs.iter().chain(hook.wants) {
                 assert!(known.contains(name), "{} names {name}", hook.program);
             }

@@ -106,10 +106,9 @@ mod tests {
 
     fn wanted(kinds: &[EventKind]) -> Vec<&'static str> {
         let scope = Scope::Events(kinds.to_vec());
-        let hot = datapath::hooks().map(|hot| &hot.kprobe);
         CONTROL_PLANE
             .iter()
-            .chain(hot)
+            .chain(datapath::hooks())
             .filter(|hook| scope.wants(hook))
             .map(|hook| hook.program)
             .collect()

@@ -7,15 +7,16 @@ use aya_log::EbpfLogger;
 use rdmatop_common::{counters::DEFAULT_SLOTS, names::map, offsets::WANT_COUNTERS};
 
 use super::{
-    attach::{self, Attached, Attacher, explain},
+    attach::{Attached, Attacher, explain, pinned},
     datapath::{self, Attach, DATA_PATHS},
-    fentry::Link,
+    fast::fast,
     loader::{Loader, Wanted},
     log, object,
     offsets::{self, Places},
     plan::{self, CONTROL_PLANE, Facts},
+    preempt,
     scope::Scope,
-    skipped::{Skip, Watched},
+    skipped::Watched,
     slots::SlotMap,
 };
 use crate::{
@@ -28,7 +29,7 @@ use crate::{
 pub struct Options {
     /// Bytes of the ring buffer, a power of two and a multiple of the page size. Tests make it tiny.
     pub ring_bytes: u32,
-    /// How a provider's data path is entered.
+    /// How hooks are entered.
     pub attach: Attach,
     /// QPs that can be counted at one time.
     pub slots: u32,
@@ -82,9 +83,7 @@ pub struct Session {
     datapath: Option<&'static str>,
     slots: Option<SlotMap>,
     /// Dropped with the session, which detaches.
-    probes: Vec<Attached>,
-    /// As above.
-    links: Vec<Link>,
+    programs: Vec<Attached>,
 }
 
 /// Removes the limit on locked memory, which kernels before 5.11 charge maps to. Later ones do not care.
@@ -123,11 +122,7 @@ fn symbols<'a>(root: &Root, names: impl Iterator<Item = &'a str>) -> HashMap<Str
 
 /// What the plan needs to know of this kernel.
 fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Facts {
-    let hooks = || {
-        CONTROL_PLANE
-            .iter()
-            .chain(datapath::hooks().map(|hot| &hot.kprobe))
-    };
+    let hooks = || CONTROL_PLANE.iter().chain(datapath::hooks());
     let modules = hooks()
         .map(|h| h.module)
         .filter(|m| places.modules.join(m).is_dir());
@@ -135,6 +130,7 @@ fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Facts {
         modules: modules.map(str::to_owned).collect(),
         symbols: (!refuses_ambiguous_names(root)).then(|| symbols(root, hooks().map(|hook| hook.symbol))),
         tracefs: offsets::has_tracefs(places),
+        preempts: preempt::why(root),
         offsets: resolved
             .values
             .keys()
@@ -144,18 +140,15 @@ fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Facts {
     }
 }
 
-/// Programs that may be loaded.
+/// Programs that may be loaded. Where the kernel takes none by fentry, that by kprobe stands in.
 fn programs(options: &Options) -> BTreeSet<&'static str> {
-    let control = CONTROL_PLANE
-        .iter()
-        .filter(|hook| options.scope.wants(hook))
-        .map(|hook| hook.program);
+    let control = CONTROL_PLANE.iter().filter(|hook| options.scope.wants(hook));
     let hot = datapath::hooks().filter(|_| options.scope.counters());
-    let hot = hot.flat_map(|hook| {
-        let fast = hook.fast.filter(|_| options.attach == Attach::Fentry);
-        [Some(hook.kprobe.program), fast.map(|(program, _)| program)]
+    let each = control.chain(hot).flat_map(|hook| {
+        let fast = fast(hook).filter(|_| options.attach == Attach::Fentry);
+        [Some(hook.program), fast.map(|fast| fast.program)]
     });
-    control.chain(hot.flatten()).collect()
+    each.flatten().collect()
 }
 
 impl Session {
@@ -191,24 +184,13 @@ impl Session {
             what: "cannot load eBPF maps",
             why: explain(&error),
         })?;
-        let mut attacher = Attacher::new(&loader, &facts, &places);
+        let fast = (options.attach == Attach::Fentry).then_some(&mut btf);
+        let mut attacher = Attacher::new(&loader, &facts, &places, fast);
         let mut hot = Vec::new();
         let mut datapath = None;
         for path in DATA_PATHS.iter().filter(|_| options.scope.counters()) {
-            let wanted = options.attach == Attach::Fentry && facts.modules.contains(path.module);
-            let fast = wanted.then(|| attach::open(path.module, btf.module(path.module)));
-            let before = attacher.links.len();
-            let verdicts = attacher.datapath(path, &fast);
-            let on = |i: usize| {
-                verdicts
-                    .get(i)
-                    .is_some_and(|v| matches!(v.verdict, Verdict::Ok | Verdict::Partial))
-            };
-            if on(0) && on(1) {
-                let fast = attacher.links.len() - before;
-                let all_fast = fast == path.hooks.iter().filter(|h| h.fast.is_some()).count();
-                datapath = Some(if all_fast { "fentry" } else { "kprobe" });
-            }
+            let (verdicts, how) = attacher.datapath(path);
+            datapath = datapath.or(how);
             hot.extend(verdicts);
         }
         let mut verdicts = Vec::with_capacity(CONTROL_PLANE.len() + hot.len());
@@ -237,8 +219,8 @@ impl Session {
             let why = why.and_then(|v| v.reason.clone()).unwrap_or_default();
             return Err(SessionError::NothingAttached(why));
         }
-        let Attacher { probes, links, .. } = attacher;
-        let log = probes.first().and_then(|first| log::of(&maps, &first.program));
+        let Attacher { programs, .. } = attacher;
+        let log = programs.first().and_then(|first| log::of(&maps, &first.program));
         let mut problems = resolved.problems;
         let mut slots = None;
         if datapath.is_some()
@@ -260,8 +242,7 @@ impl Session {
             attached,
             datapath,
             slots,
-            probes,
-            links,
+            programs,
         })
     }
 
@@ -309,27 +290,21 @@ impl Session {
         self.datapath
     }
 
+    /// Modules that cannot be unloaded while this is there.
+    pub fn pinned(&self) -> Vec<&'static str> {
+        pinned(&self.programs)
+    }
+
     /// The programs that are attached, to read what the kernel skipped.
     pub(super) fn watched(&self) -> Vec<Watched> {
-        let hooks = CONTROL_PLANE
-            .iter()
-            .chain(datapath::hooks().map(|hot| &hot.kprobe));
-        let kprobes = hooks.filter_map(|hook| {
-            let attached = self.probes.iter().find(|on| on.name == hook.program)?;
+        let each = self.programs.iter().filter_map(|attached| {
             Some(Watched {
-                skip: plan::when_skipped(hook),
+                skip: plan::when_skipped(attached.hook),
                 program: attached.program.try_clone().ok()?,
                 link: attached.link().and_then(|link| link.try_clone().ok()),
             })
         });
-        let fast = self.links.iter().filter_map(|link| {
-            Some(Watched {
-                skip: Skip::Count,
-                program: link.program.try_clone().ok()?,
-                link: None,
-            })
-        });
-        kprobes.chain(fast).collect()
+        each.collect()
     }
 
     /// Takes the QP counters out, once.

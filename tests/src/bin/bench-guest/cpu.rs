@@ -115,6 +115,28 @@ pub(crate) fn per_second(pid: u32, window: Duration) -> Result<f64> {
     Ok((after - before) as f64 / (end - start).as_secs_f64())
 }
 
+/// Bytes of eBPF maps, the ring buffer among them, that are mapped and present in process `pid`: a part of `VmRSS`.
+pub(crate) fn mapped(pid: u32) -> Result<f64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
+    Ok(mapped_in(&text) * 1024.0)
+}
+
+/// As [`mapped`], in kB, from proc_pid_smaps(5).
+fn mapped_in(smaps: &str) -> f64 {
+    let mut kilobytes = 0.0;
+    let mut map = false;
+    for line in smaps.lines() {
+        let mut words = line.split_whitespace();
+        match words.next() {
+            Some("Rss:") if map => kilobytes += words.next().and_then(|kb| kb.parse().ok()).unwrap_or(0.0),
+            Some(word) if word.ends_with(':') => {}
+            // A mapping's first line: its range, its rights, and last what it is of.
+            _ => map = line.ends_with("anon_inode:bpf-map"),
+        }
+    }
+    kilobytes
+}
+
 /// A line of /proc/PID/status in bytes, for example `VmRSS`. `RssAnon` is memory of the process's own; the rest of
 /// `VmRSS` are mapped files and eBPF maps.
 pub(crate) fn memory(pid: u32, name: &str) -> Result<f64> {
@@ -125,4 +147,21 @@ pub(crate) fn memory(pid: u32, name: &str) -> Result<f64> {
         .with_context(|| format!("no {name}"))?;
     let kilobytes: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kilobytes * 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_mapped_maps_are_summed() {
+        let smaps = "55d0c0000000-55d0c0100000 r-xp 00000000 00:1f 9   /usr/bin/rdmatop\n\
+                     Size:               1024 kB\nRss:                 800 kB\n\
+                     7f0000000000-7f0000400000 rw-s 00000000 00:0f 12   anon_inode:bpf-map\n\
+                     Size:               4096 kB\nRss:                 100 kB\nVmFlags: rd wr sh\n\
+                     7f0000400000-7f0000401000 rw-s 00000000 00:0f 12   anon_inode:bpf-map\n\
+                     Rss:                   4 kB\n\
+                     7f0000500000-7f0000501000 rw-p 00000000 00:00 0\nRss:                   4 kB\n";
+        assert!((mapped_in(smaps) - 104.0).abs() < 0.5);
+    }
 }

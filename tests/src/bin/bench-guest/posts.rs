@@ -79,6 +79,16 @@ fn data_path(bench: &Bench, how: &str) -> Result<usize> {
     count(bench, how, |probe| probe.to_string().contains("rxe_"))
 }
 
+/// An error where `--attach fentry` leaves the control plane to kprobes: its numbers would be theirs.
+pub(crate) fn ensure_fentry(bench: &Bench) -> Result<()> {
+    let entered = |probe: &Value| probe["hook"] == "fentry:_ib_modify_qp";
+    ensure!(
+        count(bench, "fentry", entered)? > 0,
+        "this rdmatop enters no control plane by fentry on this kernel; rdmatop probes --attach fentry says why"
+    );
+    Ok(())
+}
+
 /// Programs attached in all.
 pub(crate) fn attached(bench: &Bench) -> Result<usize> {
     count(bench, "auto", |_| true)

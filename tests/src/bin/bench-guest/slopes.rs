@@ -144,6 +144,7 @@ fn measure(bench: &Bench, load: &str, report: &mut Report) {
                 report.value(format!("{name}.cpu"), refresh.cpu);
                 report.value(format!("{name}.rss"), refresh.resident);
                 report.value(format!("{name}.anon"), refresh.anonymous);
+                report.value(format!("{name}.maps"), refresh.maps);
             }
             Ok(None) => {}
             Err(error) => report.missing(&name, &format!("{error:#}")),
@@ -159,6 +160,8 @@ struct Refresh {
     resident: f64,
     /// Bytes that are neither files nor eBPF maps.
     anonymous: f64,
+    /// Bytes of mapped eBPF maps.
+    maps: f64,
 }
 
 fn refresh(bench: &Bench, view: View) -> Result<Option<Refresh>> {
@@ -169,11 +172,13 @@ fn refresh(bench: &Bench, view: View) -> Result<Option<Refresh>> {
     let cpu = cpu::per_second(running.pid(), WINDOW)?;
     let memory = |name| cpu::memory(running.pid(), name);
     let (resident, anonymous) = (memory("VmRSS")?, memory("RssAnon")?);
+    let maps = cpu::mapped(running.pid())?;
     running.alive().context("while it was measured")?;
     running.quit()?;
     Ok(Some(Refresh {
         cpu,
         resident,
         anonymous,
+        maps,
     }))
 }

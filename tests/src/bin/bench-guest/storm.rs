@@ -7,7 +7,7 @@ use rdmatop_tests::child::output;
 use serde_json::Value;
 
 use crate::{
-    Bench, cpu,
+    Bench, cpu, posts,
     report::Report,
     tracer::{PRINT_ALL, Tracer},
 };
@@ -46,17 +46,27 @@ fn churn(qps: u32, threads: u32, more: &[&str]) -> Result<Churn> {
     })
 }
 
+/// How rdmatop's programs are entered.
+const MODES: [&str; 2] = ["kprobe", "fentry"];
+
+/// rdmatop --trace by one of the modes.
+fn ours(bench: &Bench, mode: &str, more: &[&str], ring: Option<u32>) -> Result<Tracer> {
+    if mode == "fentry" {
+        posts::ensure_fentry(bench)?;
+    }
+    Tracer::ours(bench, &[&["--attach", mode], more].concat(), ring, OURS)
+}
+
 /// CPU of the tracer per printed event, and of the traced program.
 pub(crate) fn per_event(bench: &Bench, report: &mut Report) -> Result<()> {
     const QPS: u32 = 2000;
     let base = churn(QPS, 1, &[])?;
     report.value("event.producer.none", base.cpu / base.events);
     // One after the other: a tracer that waits would still hold its probes.
-    for name in ["ours", "bpftrace"] {
-        let tracer = if name == "ours" {
-            Tracer::ours(bench, &["--event", "qp"], None, OURS)
-        } else {
-            Tracer::bpftrace(PRINT_ALL, BPFTRACE)
+    for name in [MODES[0], MODES[1], "bpftrace"] {
+        let tracer = match name {
+            "bpftrace" => Tracer::bpftrace(PRINT_ALL, BPFTRACE),
+            mode => ours(bench, mode, &["--event", "qp"], None),
         };
         if let Err(error) = tracer.and_then(|tracer| printed(tracer, name, QPS, report)) {
             report.missing(&format!("event.{name}"), &format!("{error:#}"));
@@ -89,22 +99,20 @@ fn happened(done: &Churn, threads: u32) -> f64 {
 pub(crate) fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     const QPS: u32 = 40_000;
     const THREADS: u32 = 4;
-    const FEW: u32 = 2;
     let base = churn(QPS, THREADS, &[])?;
     report.value("storm.none.elapsed", base.elapsed / base.events);
     report.value("storm.none.cpu", base.cpu / base.events);
 
-    // All kinds of events are asked for: a loss does not say of which kind it was.
-    let tracer = Tracer::ours(bench, &[], None, OURS)?;
-    let done = churn(QPS, THREADS, &[])?;
-    tracer.idle()?;
-    let printed = tracer.stop()?;
-    report.value("storm.ours.elapsed", done.elapsed / done.events);
-    report.value("storm.ours.cpu", done.cpu / done.events);
-    report.value("storm.ours.happened", happened(&done, THREADS));
-    report.value("storm.ours.lines", printed.lines as f64);
-    report.value("storm.ours.lost", printed.lost as f64);
-    report.write()?;
+    for mode in MODES {
+        let done = storm(bench, mode, report, mode, (QPS, THREADS, &[]), None).map(|done| {
+            report.value(format!("storm.{mode}.elapsed"), done.elapsed / done.events);
+            report.value(format!("storm.{mode}.cpu"), done.cpu / done.events);
+        });
+        if let Err(error) = done {
+            report.missing(&format!("storm.{mode}"), &format!("{error:#}"));
+        }
+        report.write()?;
+    }
 
     let bpftrace = Tracer::bpftrace(PRINT_ALL, BPFTRACE).and_then(|tracer| {
         let done = churn(QPS, THREADS, &[])?;
@@ -117,17 +125,36 @@ pub(crate) fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         report.missing("storm.bpftrace", &format!("{error:#}"));
     }
 
-    for (name, qps, ring, more) in [
-        ("tiny", 2000, Some(TINY_RING), &[][..]),
-        ("fifo", 8000, None, &["--fifo"][..]),
-    ] {
-        let tracer = Tracer::ours(bench, &[], ring, OURS)?;
-        let done = churn(qps, FEW, more)?;
-        tracer.idle()?;
-        let printed = tracer.stop()?;
-        report.value(format!("storm.{name}.happened"), happened(&done, FEW));
-        report.value(format!("storm.{name}.lines"), printed.lines as f64);
-        report.value(format!("storm.{name}.lost"), printed.lost as f64);
+    for mode in MODES {
+        for (what, load, ring) in [
+            ("tiny", (2000, 2, &[][..]), Some(TINY_RING)),
+            ("fifo", (8000, 2, &["--fifo"][..]), None),
+        ] {
+            let name = format!("{mode}_{what}");
+            if let Err(error) = storm(bench, mode, report, &name, load, ring) {
+                report.missing(&format!("storm.{name}"), &format!("{error:#}"));
+            }
+        }
     }
     Ok(())
+}
+
+/// One storm (queue pairs, threads, options) with rdmatop: what happened, what was printed and what it says it lost. All
+/// kinds of events are asked for: a loss does not say of which kind it was.
+fn storm(
+    bench: &Bench,
+    mode: &str,
+    report: &mut Report,
+    name: &str,
+    (qps, threads, more): (u32, u32, &[&str]),
+    ring: Option<u32>,
+) -> Result<Churn> {
+    let tracer = ours(bench, mode, &[], ring)?;
+    let done = churn(qps, threads, more)?;
+    tracer.idle()?;
+    let printed = tracer.stop()?;
+    report.value(format!("storm.{name}.happened"), happened(&done, threads));
+    report.value(format!("storm.{name}.lines"), printed.lines as f64);
+    report.value(format!("storm.{name}.lost"), printed.lost as f64);
+    Ok(done)
 }

@@ -1,0 +1,99 @@
+//! The control plane. Each hook by kprobe and kretprobe, which pin no module and need no module BTF; those of calls
+//! that a process makes also by fentry and fexit, which cost it less and pin the module. rdmatop's `Hook::fast` says
+//! which of the two is loaded.
+
+use aya_ebpf::{
+    EbpfContext as _,
+    helpers::generated,
+    macros::{fentry, fexit, kprobe, kretprobe},
+    programs::{FEntryContext, FExitContext, ProbeContext, RetProbeContext},
+};
+use rdmatop_common::event::kind;
+
+use super::argument;
+use crate::{
+    body::{cm, hook, object, qp, restrack, verbs},
+    maps::enabled,
+};
+
+/// Entry programs: name by kprobe, name by fentry where there is one, arguments taken as u64, body.
+macro_rules! entry {
+    ($kprobe:ident / $fentry:ident($($arg:ident),*) $body:expr) => {
+        entry!($kprobe($($arg),*) $body);
+        #[fentry]
+        pub(crate) fn $fentry(ctx: FEntryContext) -> i32 {
+            let mut _n = 0;
+            $(
+                let Some($arg) = argument(&ctx, _n) else { return 0 };
+                _n += 1;
+            )*
+            if enabled() {
+                let _ = $body;
+            }
+            0
+        }
+    };
+    ($kprobe:ident($($arg:ident),*) $body:expr) => {
+        #[kprobe]
+        pub(crate) fn $kprobe(ctx: ProbeContext) -> u32 {
+            let mut _n = 0;
+            $(
+                let Some($arg) = ctx.arg::<u64>(_n) else { return 0 };
+                _n += 1;
+            )*
+            if enabled() {
+                #[cfg(feature = "log")]
+                aya_log_ebpf::debug!(&ctx, concat!(stringify!($kprobe), " entered"));
+                let _ = $body;
+            }
+            0
+        }
+    };
+}
+
+/// Return programs. They run even when counting is off, to clear what an entry remembered.
+macro_rules! ret {
+    ($kretprobe:ident / $fexit:ident($rc:ident) $body:expr) => {
+        #[kretprobe]
+        pub(crate) fn $kretprobe(ctx: RetProbeContext) -> u32 {
+            let $rc = ctx.ret::<i32>();
+            let _ = $body;
+            0
+        }
+        #[fexit]
+        pub(crate) fn $fexit(ctx: FExitContext) -> i32 {
+            let mut rc = 0u64;
+            // SAFETY: writes the one word; inlined.
+            if unsafe { generated::bpf_get_func_ret(ctx.as_ptr(), &raw mut rc) } == 0 {
+                let $rc = rc as i32;
+                let _ = $body;
+            }
+            0
+        }
+    };
+}
+
+entry!(restrack_add / fe_restrack_add(res) restrack::added(res));
+
+entry!(modify_qp / fe_modify_qp(qp, attr, mask) qp::modifying(qp, attr, mask as u32));
+ret!(modify_qp_ret / fx_modify_qp(rc) qp::returned(hook::MODIFY_QP, rc));
+
+entry!(destroy_qp / fe_destroy_qp(qp) qp::destroying(qp));
+ret!(destroy_qp_ret / fx_destroy_qp(rc) qp::returned(hook::DESTROY_QP, rc));
+
+entry!(dereg_mr / fe_dereg_mr(mr) object::destroying(kind::MR_DEREG, mr, object::hook_of(kind::MR_DEREG)));
+ret!(dereg_mr_ret / fx_dereg_mr(rc) object::destroyed(hook::DEREG_MR, rc));
+
+entry!(destroy_cq / fe_destroy_cq(cq) object::destroying(kind::CQ_DESTROY, cq, object::hook_of(kind::CQ_DESTROY)));
+ret!(destroy_cq_ret / fx_destroy_cq(rc) object::destroyed(hook::DESTROY_CQ, rc));
+
+entry!(free_cq(cq) object::freed(kind::CQ_DESTROY, cq));
+
+entry!(qp_event(event) qp::async_event(event));
+
+entry!(cmd_verbs / fe_cmd_verbs(file, header, attrs) verbs::ioctl_entered(file, header, attrs));
+ret!(cmd_verbs_ret / fx_cmd_verbs(rc) verbs::ioctl_returned(rc));
+
+entry!(uverbs_write(_file, buffer) verbs::write_entered(buffer));
+
+entry!(cm_handler(id_priv) cm::handler_entered(id_priv));
