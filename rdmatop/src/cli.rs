@@ -96,6 +96,11 @@ pub struct ViewArgs {
     #[arg(long, value_name = "HOW", conflicts_with = "no_ebpf", help_heading = "eBPF")]
     pub attach: Option<AttachMode>,
 
+    /// Time post_send and other verbs that come by write(), with their errors: costs each SoftRoCE post
+    /// 1.5 thousand instructions more
+    #[arg(long, conflicts_with = "no_ebpf", help_heading = "eBPF")]
+    pub verb_times: bool,
+
     /// Load no eBPF programs: netlink, /sys and /proc only
     #[arg(long, help_heading = "eBPF")]
     pub no_ebpf: bool,
@@ -147,6 +152,11 @@ pub struct ProbesArgs {
     /// How the SoftRoCE data path is attached [default: auto]
     #[arg(long, value_name = "HOW")]
     pub attach: Option<AttachMode>,
+
+    /// Time post_send and other verbs that come by write(), with their errors: costs each SoftRoCE post
+    /// 1.5 thousand instructions more
+    #[arg(long)]
+    pub verb_times: bool,
 }
 
 /// Arguments of `man`.

@@ -7,12 +7,24 @@ use aya_ebpf::{
 use rdmatop_common::event::kind;
 
 use crate::{
-    body::{cm, hook, object, qp, restrack, verbs},
+    body::{cm, hook, object, qp, restrack, verbs, write},
     maps::enabled,
 };
 
-/// Entry probes: name, arguments taken as u64, body.
+/// Entry probes: name, arguments taken as u64, body. `always`: also while counting is off.
 macro_rules! entry {
+    (always $name:ident($($arg:ident),*) $body:expr) => {
+        #[kprobe]
+        pub(crate) fn $name(ctx: ProbeContext) -> u32 {
+            let mut _n = 0;
+            $(
+                let Some($arg) = ctx.arg::<u64>(_n) else { return 0 };
+                _n += 1;
+            )*
+            let _ = $body;
+            0
+        }
+    };
     ($(#[$doc:meta])* $name:ident($($arg:ident),*) $body:expr) => {
         $(#[$doc])*
         #[kprobe]
@@ -66,6 +78,10 @@ entry!(qp_event(event) qp::async_event(event));
 entry!(cmd_verbs(file, header, attrs) verbs::ioctl_entered(file, header, attrs));
 ret!(cmd_verbs_ret(rc) verbs::ioctl_returned(rc));
 
-entry!(uverbs_write(_file, buffer) verbs::write_entered(buffer));
+entry!(always uverbs_write(_file, buffer) write::entered(buffer));
+ret!(uverbs_write_ret(rc) write::returned(rc));
+
+entry!(always ucma_write(_file, buffer) write::cm_entered(buffer));
+ret!(ucma_write_ret(rc) write::cm_returned(rc));
 
 entry!(cm_handler(id_priv) cm::handler_entered(id_priv));

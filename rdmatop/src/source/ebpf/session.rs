@@ -13,7 +13,7 @@ use super::{
     loader::{Loader, Wanted},
     log, object,
     offsets::{self, Places},
-    plan::{self, CONTROL_PLANE, Facts},
+    plan::{self, CONTROL_PLANE, Facts, Hook},
     scope::Scope,
     skipped::{Skip, Watched},
     slots::SlotMap,
@@ -34,6 +34,17 @@ pub struct Options {
     pub slots: u32,
     /// What is wanted of it.
     pub scope: Scope,
+    /// Time `write()` commands too, where that costs every doorbell: beside a data path, and in a trace.
+    pub verb_times: bool,
+}
+
+impl Options {
+    /// Whether a hook is needed at all.
+    fn wants(&self, hook: &Hook) -> bool {
+        // A line trace shows no counter: without being asked it puts nothing on the way of a doorbell.
+        let dear = hook.symbol == plan::WRITE_ENTRY && !self.scope.counters();
+        self.scope.wants(hook) && (!dear || self.verb_times)
+    }
 }
 
 impl Default for Options {
@@ -44,6 +55,7 @@ impl Default for Options {
             attach: Attach::Auto,
             slots: DEFAULT_SLOTS,
             scope: Scope::All,
+            verb_times: false,
         }
     }
 }
@@ -148,7 +160,7 @@ fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Facts {
 fn programs(options: &Options) -> BTreeSet<&'static str> {
     let control = CONTROL_PLANE
         .iter()
-        .filter(|hook| options.scope.wants(hook))
+        .filter(|hook| options.wants(hook))
         .map(|hook| hook.program);
     let hot = datapath::hooks().filter(|_| options.scope.counters());
     let hot = hot.flat_map(|hook| {
@@ -212,11 +224,10 @@ impl Session {
             hot.extend(verdicts);
         }
         let mut verdicts = Vec::with_capacity(CONTROL_PLANE.len() + hot.len());
-        for hook in CONTROL_PLANE.iter().filter(|hook| options.scope.wants(hook)) {
-            // A probe on write() costs every doorbell a second time.
-            verdicts.push(if hook.program == "uverbs_write" && datapath.is_some() {
-                let why = "post_send is counted by the data path's doorbells; other write() commands are not";
-                plan::verdict(hook, Verdict::NotApplicable, Some(why.into()))
+        for hook in CONTROL_PLANE.iter().filter(|hook| options.wants(hook)) {
+            let left = hook.symbol == plan::WRITE_ENTRY && datapath.is_some() && !options.verb_times;
+            verdicts.push(if left {
+                plan::verdict(hook, Verdict::NotApplicable, Some(plan::WRITE_LEFT.into()))
             } else {
                 attacher.one(hook)
             });
@@ -330,6 +341,12 @@ impl Session {
             })
         });
         kprobes.chain(fast).collect()
+    }
+
+    /// Whether the calls of `write()` are counted where they enter: then doorbells are not what counts post_send.
+    pub(super) fn counts_writes(&self) -> bool {
+        let on = |program| self.probes.iter().any(|on| on.name == program);
+        on("uverbs_write") && on("uverbs_write_ret")
     }
 
     /// Takes the QP counters out, once.

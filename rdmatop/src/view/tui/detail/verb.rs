@@ -5,21 +5,29 @@ use crate::model::snapshot::VerbRow;
 use super::super::columns::Cell;
 use super::super::state::State;
 use super::super::theme::Tone;
-use super::super::{errno, format};
+use super::super::{errno, format, text};
 use super::{heading, traffic};
 
 /// Lines for a verb.
 pub(super) fn lines(state: &State, v: &VerbRow, width: usize) -> Vec<Cell> {
-    let mut out = vec![
-        heading(traffic::COUNTERS),
-        traffic::counter("calls", &v.calls),
-        traffic::counter("failed", &v.errors),
-    ];
+    let mut out = vec![heading(traffic::COUNTERS), traffic::counter("calls", &v.calls)];
+    let say = |out: &mut Vec<Cell>, text: &str| {
+        let lines = text::wrap(text, width);
+        out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Dim)));
+    };
+    match &v.errors {
+        Some(errors) => out.push(traffic::counter("failed", errors)),
+        None => say(
+            &mut out,
+            "Failures and times are not known: these calls are counted as doorbells of their queue pairs. \
+             --verb-times shows them, at a price for each post.",
+        ),
+    }
     if v.probe {
-        out.push(Cell::new(
-            "Libraries make this call to learn what the kernel can; it fails by design.",
-            Tone::Dim,
-        ));
+        say(
+            &mut out,
+            "By design: a library asks what the kernel can, or a wait ends without an event.",
+        );
     }
     for (number, count) in &v.errnos {
         let name = format!("{} ({number})", errno::text(*number));
@@ -29,6 +37,10 @@ pub(super) fn lines(state: &State, v: &VerbRow, width: usize) -> Vec<Cell> {
             tone,
         ));
     }
-    out.extend(traffic::latency(state, "Time in the kernel", &v.latency, width));
+    match &v.latency {
+        Some(latency) => out.extend(traffic::latency(state, "Time in the kernel", latency, width)),
+        None if v.errors.is_some() => say(&mut out, "The time of this call is a wait and is not measured."),
+        None => {}
+    }
     out
 }

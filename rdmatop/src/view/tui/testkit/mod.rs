@@ -71,6 +71,9 @@ pub(crate) fn one_row() -> Snapshot {
     ));
     s.verbs
         .push(verb(231, "ib_send_bw", "post_send", 7_800.0, &[], false));
+    if let Some(post) = s.verbs.last_mut() {
+        (post.errors, post.latency) = (None, None);
+    }
     s.health.ebpf = EbpfState::On {
         datapath: Some("fentry".to_owned()),
     };
