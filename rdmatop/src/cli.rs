@@ -96,8 +96,8 @@ pub struct ViewArgs {
     #[arg(long, value_name = "HOW", conflicts_with = "no_ebpf", help_heading = "eBPF")]
     pub attach: Option<AttachMode>,
 
-    /// Time post_send and other verbs that come by write(), with their errors: costs each SoftRoCE post
-    /// 1.5 thousand instructions more
+    /// Times and errors of post_send, and of what else comes by write(), on SoftRoCE too: costs each post some 1500
+    /// instructions more
     #[arg(long, conflicts_with = "no_ebpf", help_heading = "eBPF")]
     pub verb_times: bool,
 
@@ -153,8 +153,8 @@ pub struct ProbesArgs {
     #[arg(long, value_name = "HOW")]
     pub attach: Option<AttachMode>,
 
-    /// Time post_send and other verbs that come by write(), with their errors: costs each SoftRoCE post
-    /// 1.5 thousand instructions more
+    /// Times and errors of post_send, and of what else comes by write(), on SoftRoCE too: costs each post some 1500
+    /// instructions more
     #[arg(long)]
     pub verb_times: bool,
 }

@@ -44,3 +44,34 @@ pub(super) fn lines(state: &State, v: &VerbRow, width: usize) -> Vec<Cell> {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::super::{settings::Settings, tab::Tab, testkit, theme::Depth};
+    use super::*;
+
+    fn text(change: impl FnOnce(&mut VerbRow)) -> String {
+        let snapshot = Arc::new(testkit::busy());
+        let state = State::new(snapshot, Settings::default(), Tab::Verbs, true, Depth::True);
+        let mut row = state.snapshot.verbs[0].clone();
+        change(&mut row);
+        let lines: Vec<String> = lines(&state, &row, 60).iter().map(Cell::text).collect();
+        lines.join("\n")
+    }
+
+    #[test]
+    fn what_is_not_known_of_a_verb_is_said_and_not_shown_as_zero() {
+        let doorbells = text(|v| (v.errors, v.latency) = (None, None));
+        assert!(
+            doorbells.contains("--verb-times") && !doorbells.contains("failed "),
+            "{doorbells}"
+        );
+        let wait = text(|v| v.latency = None);
+        assert!(wait.contains("is a wait") && wait.contains("failed "), "{wait}");
+        assert!(!wait.contains("--verb-times"));
+        let whole = text(|_| ());
+        assert!(whole.contains("p99") && whole.contains("failed "), "{whole}");
+    }
+}
