@@ -3,18 +3,39 @@
 //! A program reaches the kernel by `ioctl(RDMA_VERBS_IOCTL)` with an object and a method, by `write()` with a
 //! command, or by an ioctl that wraps a write command (`UVERBS_METHOD_INVOKE_WRITE`). Current rdma-core sends
 //! `modify_qp` and `reg_mr` only as the third, so one number has to cover all: `object << 16 | method` for the
-//! first, [`WRITE`] plus the command for the other two. Numbers are uAPI: include/uapi/rdma/ib_user_verbs.h,
-//! ib_user_ioctl_cmds.h.
+//! first, [`WRITE`] plus the command for the other two. A connection manager's command comes by `write()` to a file of
+//! its own: [`CM`] plus the command. Numbers are uAPI: include/uapi/rdma/ib_user_verbs.h, ib_user_ioctl_cmds.h,
+//! rdma_user_cm.h.
 
 /// Marks a write command.
 pub const WRITE: u32 = 0x8000_0000;
 /// Marks an extended write command (`IB_USER_VERBS_CMD_FLAG_EXTENDED`); or-ed with [`WRITE`].
 pub const EXTENDED: u32 = 0x4000_0000;
 
+/// Marks a command of rdma_cm (`enum` of `RDMA_USER_CM_CMD_*`).
+pub const CM: u32 = 0x2000_0000;
+/// Or-ed with [`CM`] where the address given is of `AF_IB`.
+pub const AF_IB: u32 = 0x100;
+
+/// The last object id there can be: two name spaces (`UVERBS_ID_NS_SHIFT`) of 12 bits. The kernel refuses those above,
+/// but a program may ask for them.
+const LAST_OBJECT: u16 = 0x1fff;
+
 /// The number of an ioctl method.
 pub const fn ioctl(object: u16, method: u16) -> u32 {
+    let object = if object < LAST_OBJECT { object } else { LAST_OBJECT };
     (object as u32) << 16 | method as u32
 }
+
+/// The number of an rdma_cm command.
+pub const fn cm(command: u32) -> u32 {
+    CM | if command < 0xff { command } else { 0xff }
+}
+
+/// `RDMA_USER_CM_CMD_GET_EVENT`, which waits.
+pub const CM_GET_EVENT: u32 = cm(12);
+/// `RDMA_USER_CM_CMD_BIND`.
+pub const CM_BIND: u32 = cm(20);
 
 /// The number of a write command.
 pub const fn write(command: u32) -> u32 {
@@ -28,6 +49,9 @@ pub const QUERY_DEVICE: u32 = write(1);
 
 /// The verb's name as rdma-core spells it, `None` for a number this version does not know.
 pub fn name(verb: u32) -> Option<&'static str> {
+    if verb & WRITE == 0 && verb & CM != 0 {
+        return cm_name(verb);
+    }
     let name = if verb & WRITE != 0 {
         match (verb & EXTENDED != 0, verb & 0xff) {
             (true, 1) => "query_device_ex",
@@ -120,6 +144,41 @@ pub fn name(verb: u32) -> Option<&'static str> {
     Some(name)
 }
 
+/// As the kernel spells it, with `cm_` for `RDMA_USER_CM_CMD_`.
+fn cm_name(verb: u32) -> Option<&'static str> {
+    const NAMES: [&str; 25] = [
+        "cm_create_id",
+        "cm_destroy_id",
+        "cm_bind_ip",
+        "cm_resolve_ip",
+        "cm_resolve_route",
+        "cm_query_route",
+        "cm_connect",
+        "cm_listen",
+        "cm_accept",
+        "cm_reject",
+        "cm_disconnect",
+        "cm_init_qp_attr",
+        "cm_get_event",
+        "cm_get_option",
+        "cm_set_option",
+        "cm_notify",
+        "cm_join_ip_mcast",
+        "cm_leave_mcast",
+        "cm_migrate_id",
+        "cm_query",
+        "cm_bind",
+        "cm_resolve_addr",
+        "cm_join_mcast",
+        "cm_resolve_ib_service",
+        "cm_write_cm_event",
+    ];
+    if verb == CM_BIND | AF_IB {
+        return Some("cm_bind_af_ib");
+    }
+    NAMES.get((verb & !CM) as usize).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,5 +189,17 @@ mod tests {
         assert_eq!(name(ioctl(7, 5)), Some("reg_mr"));
         assert_eq!(name(POST_SEND), Some("post_send"));
         assert_eq!(name(ioctl(999, 1)), None);
+    }
+
+    #[test]
+    fn the_three_number_spaces_do_not_meet() {
+        assert_eq!(name(CM_GET_EVENT), Some("cm_get_event"));
+        assert_eq!((name(cm(24)), name(cm(25))), (Some("cm_write_cm_event"), None));
+        assert_eq!(cm(0x1_0000), cm(0xff));
+        assert_eq!(name(CM_BIND | AF_IB), Some("cm_bind_af_ib"));
+        for object in [0, 7, 0x1000, 0x1fff, 0x2000, 0x8001, u16::MAX] {
+            assert_eq!(ioctl(object, 1) & (WRITE | EXTENDED | CM), 0, "{object:#x}");
+        }
+        assert_eq!(name(ioctl(0x8000, 0)), None);
     }
 }

@@ -64,6 +64,14 @@ pub(crate) static OBJECT_CALLS: HashMap<CallKey, ObjectRecord> = HashMap::with_m
 #[map]
 pub(crate) static VERB_CALLS: HashMap<CallKey, VerbCall> = HashMap::with_max_entries(8192, 0);
 
+/// `write()` calls of verbs between entry and return, by the low bits of the thread: every doorbell passes here, and a
+/// place that is known costs a tenth of a hash. Who finds it taken goes to `VERB_CALLS`.
+#[map]
+pub(crate) static WRITE_CALLS: Array<WriteCall> = Array::with_max_entries(WRITE_PLACES, 0);
+
+/// Number of places for [`WRITE_CALLS`], a power of two.
+pub(crate) const WRITE_PLACES: u32 = 4096;
+
 /// Verb counters. Kernel writes, user space reads through mmap. Shared between CPUs with atomic adds: one process
 /// rarely makes one verb on two CPUs at once.
 #[map]
@@ -203,6 +211,18 @@ pub(crate) struct VerbCall {
     pub(crate) header: u64,
     /// `struct ib_uverbs_attr *` of the user.
     pub(crate) attrs: u64,
+}
+
+/// A write() in flight.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct WriteCall {
+    pub(crate) start_ns: u64,
+    /// The user's buffer.
+    pub(crate) buffer: u64,
+    /// Whose; 0 is nobody's.
+    pub(crate) tid: u32,
+    pub(crate) reserved: u32,
 }
 
 /// What is known of a QP, of any provider. What never changes is read once, so that an event costs few reads.

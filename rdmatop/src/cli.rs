@@ -96,6 +96,11 @@ pub struct ViewArgs {
     #[arg(long, value_name = "HOW", conflicts_with = "no_ebpf", help_heading = "eBPF")]
     pub attach: Option<AttachMode>,
 
+    /// Times and errors of post_send, and of what else comes by write(), on SoftRoCE too: costs each post some 1500
+    /// instructions more
+    #[arg(long, conflicts_with = "no_ebpf", help_heading = "eBPF")]
+    pub verb_times: bool,
+
     /// Load no eBPF programs: netlink, /sys and /proc only
     #[arg(long, help_heading = "eBPF")]
     pub no_ebpf: bool,
@@ -147,6 +152,11 @@ pub struct ProbesArgs {
     /// How the SoftRoCE data path is attached [default: auto]
     #[arg(long, value_name = "HOW")]
     pub attach: Option<AttachMode>,
+
+    /// Times and errors of post_send, and of what else comes by write(), on SoftRoCE too: costs each post some 1500
+    /// instructions more
+    #[arg(long)]
+    pub verb_times: bool,
 }
 
 /// Arguments of `man`.

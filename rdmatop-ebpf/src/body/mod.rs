@@ -7,6 +7,7 @@ pub(crate) mod restrack;
 pub(crate) mod rxe;
 pub(crate) mod rxe_cq;
 pub(crate) mod verbs;
+pub(crate) mod write;
 
 use aya_ebpf::maps::HashMap;
 use rdmatop_common::counters::loss;
@@ -24,6 +25,8 @@ pub(crate) mod hook {
     pub(crate) const DEREG_MR: u32 = 3;
     pub(crate) const DESTROY_CQ: u32 = 4;
     pub(crate) const VERB: u32 = 5;
+    pub(crate) const WRITE: u32 = 6;
+    pub(crate) const CM: u32 = 7;
 }
 
 /// `BPF_NOEXIST`, include/uapi/linux/bpf.h.

@@ -26,7 +26,7 @@ const EXTENDED: u32 = 0x8000_0000;
 
 /// A write command as a verb number.
 #[inline(always)]
-fn of_command(command: u32) -> u32 {
+pub(super) fn of_command(command: u32) -> u32 {
     verb::write(command)
         | if command & EXTENDED != 0 {
             verb::EXTENDED
@@ -74,21 +74,6 @@ pub(crate) fn ioctl_entered(file: u64, header: u64, attrs: u64) -> Option<()> {
             attrs,
         },
     );
-    Some(())
-}
-
-/// Entry of `ib_uverbs_write(file, buf, count, pos)`: calls only, because a return probe would cost every
-/// doorbell. The command is the first word of the user's buffer.
-#[inline(always)]
-pub(crate) fn write_entered(buffer: u64) -> Option<()> {
-    // SAFETY: the helper checks the user address and fails on a bad one.
-    let command = unsafe { bpf_probe_read_user(buffer as *const u32) }.ok()?;
-    let stats = stats(VerbKey {
-        pid: pid(),
-        verb: of_command(command),
-    })?;
-    // SAFETY: as in `add`.
-    add(unsafe { &raw mut (*stats).calls }, 1);
     Some(())
 }
 
@@ -173,22 +158,35 @@ pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
     let took = now() - call.start_ns;
     let verb = of_ioctl(call.header, call.attrs).unwrap_or(verb::ioctl(0, 0));
     if rc < 0 {
-        failed(&call, verb, rc, took);
+        let device =
+            get::<u64>(call.file, &OFF_UFILE_DEVICE).and_then(|uverbs| get::<u64>(uverbs, &OFF_UDEV_IB_DEV));
+        tell(verb, rc, took, device.unwrap_or(0));
     }
+    count(verb, rc, Some(took))
+}
+
+/// Counts a call that has returned. `took` is `None` for one that waits: that says nothing of the kernel's speed.
+#[inline(always)]
+pub(super) fn count(verb: u32, rc: i32, took: Option<u64>) -> Option<()> {
     if WANT_COUNTERS.load() == 0 {
         return None;
+    }
+    if rc < 0 {
+        count_failure(verb, rc);
     }
     let stats = stats(VerbKey { pid: pid(), verb })?;
     // SAFETY: members of a map value that the verifier knows.
     unsafe {
         add(&raw mut (*stats).calls, 1);
-        add(&raw mut (*stats).ns, took);
-        // Two CPUs may race here and the smaller may win; a lock would cost more than this is worth.
-        if (*stats).max_ns < took {
-            (*stats).max_ns = took;
+        if let Some(took) = took {
+            add(&raw mut (*stats).ns, took);
+            // Two CPUs may race here and the smaller may win; a lock would cost more than this is worth.
+            if (*stats).max_ns < took {
+                (*stats).max_ns = took;
+            }
+            // The mask tells the verifier what `bucket` promises.
+            add((&raw mut (*stats).hist).cast::<u64>().add(bucket(took) & 31), 1);
         }
-        // The mask tells the verifier what `bucket` promises.
-        add((&raw mut (*stats).hist).cast::<u64>().add(bucket(took) & 31), 1);
         if rc < 0 {
             add(&raw mut (*stats).errors, 1);
         }
@@ -196,20 +194,15 @@ pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
     Some(())
 }
 
+/// Makes the record of a failure; `on` is a `struct ib_device *` or 0.
 #[inline(always)]
-fn failed(call: &VerbCall, verb: u32, rc: i32, took: u64) {
-    if WANT_COUNTERS.load() != 0 {
-        count_failure(verb, rc);
-    }
-    let owner_device =
-        get::<u64>(call.file, &OFF_UFILE_DEVICE).and_then(|uverbs| get::<u64>(uverbs, &OFF_UDEV_IB_DEV));
-    let owner_device = owner_device.unwrap_or(0);
+pub(super) fn tell(verb: u32, rc: i32, took: u64, on: u64) {
     send(|record: &mut VerbRecord| {
         stamp(&mut record.prefix, kind::VERB_ERROR, 0);
         record.prefix.rc = rc;
         record.prefix.duration_ns = took;
         record.verb = verb;
-        device(&mut record.prefix, owner_device);
+        device(&mut record.prefix, on);
     });
 }
 

@@ -12,12 +12,25 @@ use rdmatop_common::event::kind;
 
 use super::argument;
 use crate::{
-    body::{cm, hook, object, qp, restrack, verbs},
+    body::{cm, hook, object, qp, restrack, verbs, write},
     maps::enabled,
 };
 
-/// Entry programs: name by kprobe, name by fentry where there is one, arguments taken as u64, body.
+/// Entry programs: name by kprobe, name by fentry where there is one, arguments taken as u64, body. `always`: also while
+/// counting is off.
 macro_rules! entry {
+    (always $kprobe:ident($($arg:ident),*) $body:expr) => {
+        #[kprobe]
+        pub(crate) fn $kprobe(ctx: ProbeContext) -> u32 {
+            let mut _n = 0;
+            $(
+                let Some($arg) = ctx.arg::<u64>(_n) else { return 0 };
+                _n += 1;
+            )*
+            let _ = $body;
+            0
+        }
+    };
     ($kprobe:ident / $fentry:ident($($arg:ident),*) $body:expr) => {
         entry!($kprobe($($arg),*) $body);
         #[fentry]
@@ -53,13 +66,16 @@ macro_rules! entry {
 
 /// Return programs. They run even when counting is off, to clear what an entry remembered.
 macro_rules! ret {
-    ($kretprobe:ident / $fexit:ident($rc:ident) $body:expr) => {
+    ($kretprobe:ident($rc:ident) $body:expr) => {
         #[kretprobe]
         pub(crate) fn $kretprobe(ctx: RetProbeContext) -> u32 {
             let $rc = ctx.ret::<i32>();
             let _ = $body;
             0
         }
+    };
+    ($kretprobe:ident / $fexit:ident($rc:ident) $body:expr) => {
+        ret!($kretprobe($rc) $body);
         #[fexit]
         pub(crate) fn $fexit(ctx: FExitContext) -> i32 {
             let mut rc = 0u64;
@@ -94,6 +110,10 @@ entry!(qp_event(event) qp::async_event(event));
 entry!(cmd_verbs / fe_cmd_verbs(file, header, attrs) verbs::ioctl_entered(file, header, attrs));
 ret!(cmd_verbs_ret / fx_cmd_verbs(rc) verbs::ioctl_returned(rc));
 
-entry!(uverbs_write(_file, buffer) verbs::write_entered(buffer));
+entry!(always uverbs_write(_file, buffer) write::entered(buffer));
+ret!(uverbs_write_ret(rc) write::returned(rc));
+
+entry!(always ucma_write(_file, buffer) write::cm_entered(buffer));
+ret!(ucma_write_ret(rc) write::cm_returned(rc));
 
 entry!(cm_handler(id_priv) cm::handler_entered(id_priv));

@@ -54,6 +54,8 @@ pub(super) struct Plan {
     pub(super) sort: Option<SortColumn>,
     /// `None`: no eBPF.
     pub(super) attach: Option<AttachMode>,
+    /// `--verb-times`.
+    pub(super) verb_times: bool,
     pub(super) color: bool,
 }
 
@@ -61,8 +63,10 @@ pub(super) struct Plan {
 pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
     let view = &cli.view;
     let mut attach = (!view.no_ebpf).then(|| view.attach.unwrap_or_default());
+    let mut verb_times = view.verb_times;
     let mode = match &cli.command {
         Some(Command::Probes(args)) => {
+            verb_times = args.verb_times;
             attach = Some(args.attach.unwrap_or_default());
             Mode::Probes { json: args.json }
         }
@@ -82,6 +86,7 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
         },
         sort: view.sort,
         attach,
+        verb_times,
         color: !view.no_color && !terminal.no_color,
     })
 }
@@ -216,6 +221,10 @@ mod tests {
     #[test]
     fn no_ebpf_means_none_and_probes_always_wants_some() {
         assert_eq!(of(&["--no-ebpf"], SCREEN).unwrap().attach, None);
+        assert!(!of(&[], SCREEN).unwrap().verb_times);
+        for args in [&["--verb-times"][..], &["probes", "--verb-times"]] {
+            assert!(of(args, SCREEN).unwrap().verb_times);
+        }
         assert_eq!(of(&["probes"], PIPE).unwrap().attach, Some(AttachMode::Auto));
         assert_eq!(
             of(&["--attach", "fentry"], SCREEN).unwrap().attach,

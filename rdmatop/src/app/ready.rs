@@ -72,6 +72,7 @@ fn options(plan: &Plan, attach: AttachMode, available: Option<u64>) -> Options {
             AttachMode::Kprobe => Attach::Kprobe,
             AttachMode::Fentry => Attach::Fentry,
         },
+        verb_times: plan.verb_times,
         ..Options::default()
     };
     let asked = std::env::var("RDMATOP_RING_BYTES")

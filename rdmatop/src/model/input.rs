@@ -260,6 +260,8 @@ pub struct VerbsSample {
     pub mono_ns: u64,
     /// Counters.
     pub verbs: Vec<(VerbKey, VerbStats)>,
+    /// Calls of which no more is known than their number. No key is in `verbs` too.
+    pub calls_only: Vec<(VerbKey, u64)>,
     /// Failures by errno.
     pub errors: Vec<(VerbErrorKey, u64)>,
 }

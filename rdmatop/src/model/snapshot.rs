@@ -380,14 +380,14 @@ pub struct VerbRow {
     pub verb: Arc<str>,
     /// Calls.
     pub calls: Counter,
-    /// Calls that failed.
-    pub errors: Counter,
+    /// Calls that failed; `None` where only calls are counted.
+    pub errors: Option<Counter>,
     /// Failures by errno.
     pub errnos: Vec<(u32, u64)>,
     /// A call that a library makes to probe and that fails by design: not a fault.
     pub probe: bool,
-    /// Time in the kernel.
-    pub latency: Latency,
+    /// Time in the kernel; `None` where it is not measured, or is a wait.
+    pub latency: Option<Latency>,
 }
 
 /// Points of the last minutes, one a snapshot, oldest first. `None` where there was no honest rate.

@@ -279,17 +279,30 @@ pub(crate) fn snapshot() -> Snapshot {
         ports: ports(),
         processes: processes(),
         qps: qps(),
-        verbs: vec![VerbRow {
-            process_uid: Some(1),
-            pid: 231,
-            comm: Some("ib_send_bw".into()),
-            verb: "create_qp".into(),
-            calls: counter(12, 0.0),
-            errors: counter(2, 0.0),
-            errnos: vec![(12, 1), (95, 1)],
-            probe: true,
-            latency: latency(),
-        }],
+        verbs: vec![
+            VerbRow {
+                process_uid: Some(1),
+                pid: 231,
+                comm: Some("ib_send_bw".into()),
+                verb: "create_qp".into(),
+                calls: counter(12, 0.0),
+                errors: Some(counter(2, 0.0)),
+                errnos: vec![(12, 1), (95, 1)],
+                probe: true,
+                latency: Some(latency()),
+            },
+            VerbRow {
+                process_uid: Some(1),
+                pid: 231,
+                comm: Some("ib_send_bw".into()),
+                verb: "post_send".into(),
+                calls: counter(1000, 7.5),
+                errors: None,
+                errnos: Vec::new(),
+                probe: false,
+                latency: None,
+            },
+        ],
         ..empty()
     }
 }

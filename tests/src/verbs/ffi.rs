@@ -41,6 +41,10 @@ unsafe extern "C" {
     pub(super) fn shim_rkey(mr: *mut IbvMr) -> u32;
     pub(super) fn shim_gid(context: *mut IbvContext, index: c_int, gid: *mut u8) -> c_int;
     pub(super) fn shim_create_qp(pd: *mut IbvPd, cq: *mut IbvCq, max_wr: u32, err: *mut c_int) -> *mut IbvQp;
+    pub(super) fn shim_create_ud_qp(pd: *mut IbvPd, cq: *mut IbvCq, err: *mut c_int) -> *mut IbvQp;
+    pub(super) fn shim_mcast(qp: *mut IbvQp, attach: c_int) -> c_int;
+    pub(super) fn shim_req_notify(cq: *mut IbvCq) -> c_int;
+    pub(super) fn shim_req_notify_by_write(cq: *mut IbvCq, wrong: c_int) -> c_int;
     pub(super) fn shim_destroy_qp(qp: *mut IbvQp) -> c_int;
     pub(super) fn shim_qpn(qp: *mut IbvQp) -> u32;
     pub(super) fn shim_to_init(qp: *mut IbvQp) -> c_int;

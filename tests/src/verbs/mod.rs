@@ -78,7 +78,7 @@ object! {
     Mr, IbvMr, shim_dereg_mr { buffer: Box<[u8]>, _pd: Arc<Pd> }
 }
 object! {
-    /// An RC queue pair.
+    /// A queue pair.
     Qp, IbvQp, shim_destroy_qp { _cq: Arc<Cq>, pd: Arc<Pd> }
 }
 
@@ -159,6 +159,18 @@ impl Cq {
         u64::try_from(cqe).map_err(io::Error::other)
     }
 
+    /// Asks for a notification of the next completion.
+    pub fn req_notify(&self) -> io::Result<()> {
+        // SAFETY: `raw` is a live CQ.
+        check(unsafe { ffi::shim_req_notify(self.raw.as_ptr()) }).map(drop)
+    }
+
+    /// As [`Self::req_notify`], by `write()`; of a CQ that does not exist if `wrong`.
+    pub fn req_notify_by_write(&self, wrong: bool) -> io::Result<()> {
+        // SAFETY: `raw` is a live CQ.
+        check(unsafe { ffi::shim_req_notify_by_write(self.raw.as_ptr(), i32::from(wrong)) }).map(drop)
+    }
+
     /// One completion, `None` when the queue is empty.
     pub fn poll(&self) -> io::Result<Option<Wc>> {
         let mut wc = Wc::default();
@@ -225,6 +237,30 @@ impl Qp {
             _cq: cq.clone(),
             pd: pd.clone(),
         })
+    }
+
+    /// Creates a UD QP of one request each way.
+    pub fn unconnected(pd: &Arc<Pd>, cq: &Arc<Cq>) -> io::Result<Self> {
+        let mut err = 0;
+        // SAFETY: as in `new`.
+        let raw = unsafe { ffi::shim_create_ud_qp(pd.raw.as_ptr(), cq.raw.as_ptr(), &raw mut err) };
+        Ok(Self {
+            raw: made(raw, err)?,
+            _cq: cq.clone(),
+            pd: pd.clone(),
+        })
+    }
+
+    /// Joins a multicast group; UD only.
+    pub fn attach_mcast(&self) -> io::Result<()> {
+        // SAFETY: a live QP.
+        check(unsafe { ffi::shim_mcast(self.raw.as_ptr(), 1) }).map(drop)
+    }
+
+    /// Leaves the group that [`Self::attach_mcast`] joined.
+    pub fn detach_mcast(&self) -> io::Result<()> {
+        // SAFETY: a live QP.
+        check(unsafe { ffi::shim_mcast(self.raw.as_ptr(), 0) }).map(drop)
     }
 
     /// QP number.

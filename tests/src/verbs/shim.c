@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 #include <infiniband/verbs.h>
 
 struct shim_wc {
@@ -111,6 +112,46 @@ struct ibv_qp *shim_create_qp(struct ibv_pd *pd, struct ibv_cq *cq, uint32_t max
 	qp = ibv_create_qp(pd, &attr);
 	*err = qp ? 0 : -(errno ? errno : EIO);
 	return qp;
+}
+
+struct ibv_qp *shim_create_ud_qp(struct ibv_pd *pd, struct ibv_cq *cq, int *err)
+{
+	struct ibv_qp_init_attr attr = {
+		.send_cq = cq,
+		.recv_cq = cq,
+		.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_UD,
+	};
+	struct ibv_qp *qp;
+
+	errno = 0;
+	qp = ibv_create_qp(pd, &attr);
+	*err = qp ? 0 : -(errno ? errno : EIO);
+	return qp;
+}
+
+/* Joins or leaves the group of a multicast GID. */
+int shim_mcast(struct ibv_qp *qp, int attach)
+{
+	union ibv_gid group = { .raw = { 0xff, 0x0e, [15] = 1 } };
+
+	return negative(attach ? ibv_attach_mcast(qp, &group, 0) : ibv_detach_mcast(qp, &group, 0));
+}
+
+int shim_req_notify(struct ibv_cq *cq) { return negative(ibv_req_notify_cq(cq, 0)); }
+
+/* The same as rdma-core before 22 sent it: by write(). A handle that does not exist makes it fail. */
+int shim_req_notify_by_write(struct ibv_cq *cq, int wrong)
+{
+	struct {
+		uint32_t command;
+		uint16_t in_words;
+		uint16_t out_words;
+		uint32_t cq_handle;
+		uint32_t solicited_only;
+	} request = { .command = 23, .in_words = sizeof(request) / 4, .cq_handle = wrong ? 0x7fffffff : cq->handle };
+
+	return write(cq->context->cmd_fd, &request, sizeof(request)) == sizeof(request) ? 0 : -errno;
 }
 
 int shim_destroy_qp(struct ibv_qp *qp) { return negative(ibv_destroy_qp(qp)); }

@@ -152,10 +152,21 @@ impl Numbers<'_> {
             // The clock that times a post is no part of it, and would flatter the ratio.
             let cost = |name: &str| self.difference(&format!("post.{name}"), "post.clock");
             let compare = cost(&format!("bpftrace_{bpftrace}"));
-            let compare = compare.map_or_else(
-                |_| String::new(),
-                |cost| format!(" (bpftrace {bpftrace} count: {cost:.0})"),
-            );
+            let mut compare: Vec<String> = compare
+                .map(|cost| format!("bpftrace {bpftrace} count: {cost:.0}"))
+                .into_iter()
+                .collect();
+            // Asked for by the user, so held to no limit.
+            if how == "kprobe"
+                && let Ok(cost) = cost("verb_times")
+            {
+                compare.push(format!("with --verb-times: {cost:.0}"));
+            }
+            let compare = if compare.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", compare.join("; "))
+            };
             Row {
                 goal: "G6",
                 formula: format!("ibv_post_send traced by {how} / untraced{compare}"),

@@ -19,12 +19,24 @@ use super::{
 };
 use crate::model::{input::VerbsSample, snapshot::VerbRow, value::Source};
 
+const EAGAIN: u32 = 11;
+const ENODEV: u32 = 19;
 const ENOSPC: u32 = 28;
+const ERESTARTSYS: u32 = 512;
 
-/// Whether a failure is a library's probe. rdma-core asks for the size of a reply with a buffer that is too small,
-/// once a device open: `query_device` then fails with ENOSPC by design.
+/// Whether a call fails by design.
+///
+/// libibverbs asks for the size of a reply with a buffer that is too small, once a device open: `query_device` then fails
+/// with ENOSPC (`has_ioctl_write`). librdmacm binds to an address of InfiniBand, once a process: ENODEV where there is
+/// none (`ucma_set_af_ib_support`). And a wait for an event ends without one where the file does not block or a signal
+/// comes.
 pub(super) fn is_probe(verb: u32, errno: u32) -> bool {
-    verb & !verb::EXTENDED == verb::QUERY_DEVICE && errno == ENOSPC
+    match errno {
+        ENOSPC => verb & !verb::EXTENDED == verb::QUERY_DEVICE,
+        ENODEV => verb == verb::CM_BIND | verb::AF_IB,
+        EAGAIN | ERESTARTSYS => verb == verb::CM_GET_EVENT,
+        _ => false,
+    }
 }
 
 /// The verb's name; a number in hex when it is not known.
@@ -39,6 +51,7 @@ impl VerbNames {
         match verb::name(number) {
             Some(name) => Arc::clone(self.known.entry(number).or_insert_with(|| name.into())),
             None if number & verb::WRITE != 0 => format!("write_{}", number & 0xff).into(),
+            None if number & verb::CM != 0 => format!("cm_{}", number & 0xff).into(),
             None => format!("ioctl_{}_{}", number >> 16, number & 0xffff).into(),
         }
     }
@@ -48,6 +61,8 @@ impl VerbNames {
 #[derive(Debug)]
 struct Calls {
     process: u64,
+    /// Nothing but their number is known.
+    only: bool,
     made: Meter,
     errors: Meter,
     raw: VerbStats,
@@ -93,10 +108,19 @@ impl Engine {
         let mut listed =
             NumberSet::with_capacity_and_hasher(sample.verbs.len(), BuildHasherDefault::default());
         let mut faults: NumberMap<u64, u64> = NumberMap::default();
-        for (key, stats) in &sample.verbs {
+        let only = sample.calls_only.iter().map(|(key, calls)| {
+            let stats = VerbStats {
+                calls: *calls,
+                ..ZERO
+            };
+            (*key, stats, true)
+        });
+        let all = sample.verbs.iter().map(|(key, stats)| (*key, *stats, false));
+        for (key, stats, only) in all.chain(only) {
             if key.pid == 0 {
                 continue;
             }
+            let (key, stats) = (&key, &stats);
             listed.insert(*key);
             let idle = self
                 .verbs
@@ -109,6 +133,10 @@ impl Engine {
                 None => self.processes.caller(key.pid, before_ns, sample.mono_ns),
             };
             let delta = self.calls(*key, stats, process, sample.mono_ns, before_ns);
+            if let Some(row) = self.verbs.rows.get_mut(key) {
+                // Totals go on over a change of the data path: what was not known of some is not known of all.
+                row.only |= only;
+            }
             *faults.entry(process).or_default() += delta;
         }
         for (key, count) in &sample.errors {
@@ -158,6 +186,7 @@ impl Engine {
         let min = self.config.min_interval_ns;
         let fresh = |raw: VerbStats, before: VerbStats| Calls {
             process,
+            only: false,
             made: Meter::new(raw.calls.saturating_sub(before.calls), at_ns),
             errors: Meter::new(raw.errors.saturating_sub(before.errors), at_ns),
             raw,
@@ -237,6 +266,8 @@ impl Engine {
                 .map(|(errno, count)| (*errno, count.count()))
                 .filter(|(_, count)| *count > 0)
                 .collect();
+            // That one is a wait: how long says nothing of the kernel.
+            let timed = !calls.only && key.verb != verb::CM_GET_EVENT;
             let mut buckets = calls.raw.hist;
             for (bucket, before) in buckets.iter_mut().zip(&calls.before.hist) {
                 *bucket = bucket.saturating_sub(*before);
@@ -247,15 +278,17 @@ impl Engine {
                 comm: Some(Arc::clone(&process.comm)),
                 verb: self.verb_names.of(key.verb),
                 calls: calls.made.counter(Source::Ebpf, now_ns),
-                errors: calls.errors.counter(Source::Ebpf, now_ns),
+                errors: (!calls.only).then(|| calls.errors.counter(Source::Ebpf, now_ns)),
                 probe: !errnos.is_empty() && errnos.iter().all(|(errno, _)| is_probe(key.verb, *errno)),
                 errnos,
-                latency: tally::latency(
-                    &buckets,
-                    calls.raw.ns.saturating_sub(calls.before.ns),
-                    calls.raw.max_ns,
-                    0,
-                ),
+                latency: timed.then(|| {
+                    tally::latency(
+                        &buckets,
+                        calls.raw.ns.saturating_sub(calls.before.ns),
+                        calls.raw.max_ns,
+                        0,
+                    )
+                }),
             });
         }
         rows

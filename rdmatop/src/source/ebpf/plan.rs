@@ -42,6 +42,13 @@ pub struct Hook {
     pub wants: &'static [&'static str],
 }
 
+/// Where every `write()` to a verbs file enters, doorbells of SoftRoCE and siw among them.
+pub const WRITE_ENTRY: &str = "ib_uverbs_write";
+
+/// Why [`WRITE_ENTRY`] is left alone beside a data path. The price is measured: `cargo xtask bench --only G6`.
+pub const WRITE_LEFT: &str = "off: it costs each post 1500 instructions more, of some 3800. The data path counts post_send, \
+                              without errors and times; --verb-times turns this on";
+
 const IDENTITY: &[&str] = &["OFF_QP_NUM", "OFF_QP_DEVICE"];
 const OWNER: &[&str] = &["OFF_RES_TASK", "OFF_TASK_TGID", "OFF_DEV_NAME"];
 const fn kprobe(
@@ -189,14 +196,25 @@ pub const CONTROL_PLANE: &[Hook] = &[
         wants: &["OFF_UFILE_DEVICE", "OFF_UDEV_IB_DEV"],
         ..kprobe("cmd_verbs", "ib_uverbs_cmd_verbs", "ib_uverbs", "verb calls")
     },
+    kretprobe(
+        "uverbs_write_ret",
+        WRITE_ENTRY,
+        "ib_uverbs",
+        "post_send and other write() commands, errno and duration",
+    ),
     Hook {
         wants: &[],
-        ..kprobe(
-            "uverbs_write",
-            "ib_uverbs_write",
-            "ib_uverbs",
-            "write() commands: calls only",
-        )
+        ..kprobe("uverbs_write", WRITE_ENTRY, "ib_uverbs", "write() commands")
+    },
+    kretprobe(
+        "ucma_write_ret",
+        "ucma_write",
+        "rdma_ucm",
+        "rdma_cm verbs, errno and duration",
+    ),
+    Hook {
+        wants: &[],
+        ..kprobe("ucma_write", "ucma_write", "rdma_ucm", "rdma_cm verbs")
     },
     Hook {
         needs: &["OFF_IDPRIV_RES", "OFF_RES_ID"],
@@ -227,13 +245,14 @@ pub const CONTROL_PLANE: &[Hook] = &[
 /// What it costs when the kernel skips a program.
 pub fn when_skipped(hook: &Hook) -> Skip {
     match (hook.entry, hook.program) {
-        (_, "cmd_verbs_ret" | "uverbs_write") => Skip::Count,
+        (_, "cmd_verbs_ret" | "uverbs_write_ret" | "ucma_write_ret") => Skip::Count,
         (Entry::Kretprobe | Entry::Fexit, _) => Skip::Return,
         // What their returns count; an owner that another event of the same id brings; a QP that the next doorbell
         // or completion shows.
         (
             _,
-            "modify_qp" | "destroy_qp" | "dereg_mr" | "destroy_cq" | "cmd_verbs" | "cm_handler" | "query_qp",
+            "modify_qp" | "destroy_qp" | "dereg_mr" | "destroy_cq" | "cmd_verbs" | "uverbs_write"
+            | "ucma_write" | "cm_handler" | "query_qp",
         ) => Skip::Nothing,
         _ if CONTROL_PLANE
             .iter()
@@ -361,7 +380,9 @@ mod tests {
 
     fn facts() -> Facts {
         Facts {
-            modules: ["ib_core", "ib_uverbs", "rdma_cm"].map(String::from).into(),
+            modules: ["ib_core", "ib_uverbs", "rdma_cm", "rdma_ucm"]
+                .map(String::from)
+                .into(),
             symbols: Some(CONTROL_PLANE.iter().map(|h| (h.symbol.to_owned(), 1)).collect()),
             tracefs: true,
             preempts: None,
@@ -431,12 +452,15 @@ mod tests {
 
     #[test]
     fn each_skipped_call_has_one_program_that_counts_it() {
-        let skip = |program| when_skipped(hook(program));
+        let skip = |program: &str| when_skipped(hook(program));
         assert_eq!(skip("modify_qp_ret"), Skip::Return);
         assert_eq!(skip("modify_qp"), Skip::Nothing);
         assert_eq!(skip("restrack_add"), Skip::Record);
         assert_eq!(skip("cm_event"), Skip::Record);
-        assert_eq!(skip("cmd_verbs_ret"), Skip::Count);
+        for verbs in ["cmd_verbs", "uverbs_write", "ucma_write"] {
+            assert_eq!(skip(verbs), Skip::Nothing);
+            assert_eq!(skip(&format!("{verbs}_ret")), Skip::Count);
+        }
         for hot in super::super::datapath::hooks() {
             let wanted = if hot.program == "query_qp" {
                 Skip::Nothing

@@ -13,7 +13,7 @@ use super::{
     loader::{Loader, Wanted},
     log, object,
     offsets::{self, Places},
-    plan::{self, CONTROL_PLANE, Facts},
+    plan::{self, CONTROL_PLANE, Facts, Hook},
     preempt,
     scope::Scope,
     skipped::Watched,
@@ -35,6 +35,17 @@ pub struct Options {
     pub slots: u32,
     /// What is wanted of it.
     pub scope: Scope,
+    /// Time `write()` commands too, where that costs every doorbell: beside a data path, and in a trace.
+    pub verb_times: bool,
+}
+
+impl Options {
+    /// Whether a hook is needed at all.
+    fn wants(&self, hook: &Hook) -> bool {
+        // A line trace shows no counter: without being asked it puts nothing on the way of a doorbell.
+        let dear = hook.symbol == plan::WRITE_ENTRY && !self.scope.counters();
+        self.scope.wants(hook) && (!dear || self.verb_times)
+    }
 }
 
 impl Default for Options {
@@ -45,6 +56,7 @@ impl Default for Options {
             attach: Attach::Auto,
             slots: DEFAULT_SLOTS,
             scope: Scope::All,
+            verb_times: false,
         }
     }
 }
@@ -142,7 +154,7 @@ fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Facts {
 
 /// Programs that may be loaded. Where the kernel takes none by fentry, that by kprobe stands in.
 fn programs(options: &Options) -> BTreeSet<&'static str> {
-    let control = CONTROL_PLANE.iter().filter(|hook| options.scope.wants(hook));
+    let control = CONTROL_PLANE.iter().filter(|hook| options.wants(hook));
     let hot = datapath::hooks().filter(|_| options.scope.counters());
     let each = control.chain(hot).flat_map(|hook| {
         let fast = fast(hook).filter(|_| options.attach == Attach::Fentry);
@@ -194,11 +206,10 @@ impl Session {
             hot.extend(verdicts);
         }
         let mut verdicts = Vec::with_capacity(CONTROL_PLANE.len() + hot.len());
-        for hook in CONTROL_PLANE.iter().filter(|hook| options.scope.wants(hook)) {
-            // A probe on write() costs every doorbell a second time.
-            verdicts.push(if hook.program == "uverbs_write" && datapath.is_some() {
-                let why = "post_send is counted by the data path's doorbells; other write() commands are not";
-                plan::verdict(hook, Verdict::NotApplicable, Some(why.into()))
+        for hook in CONTROL_PLANE.iter().filter(|hook| options.wants(hook)) {
+            let left = hook.symbol == plan::WRITE_ENTRY && datapath.is_some() && !options.verb_times;
+            verdicts.push(if left {
+                plan::verdict(hook, Verdict::NotApplicable, Some(plan::WRITE_LEFT.into()))
             } else {
                 attacher.one(hook)
             });
@@ -305,6 +316,12 @@ impl Session {
             })
         });
         each.collect()
+    }
+
+    /// Whether the calls of `write()` are counted where they enter: then doorbells are not what counts post_send.
+    pub(super) fn counts_writes(&self) -> bool {
+        let on = |program| self.programs.iter().any(|on| on.hook.program == program);
+        on("uverbs_write") && on("uverbs_write_ret")
     }
 
     /// Takes the QP counters out, once.

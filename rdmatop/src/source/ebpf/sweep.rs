@@ -6,11 +6,11 @@ use std::{
 };
 
 use rdmatop_common::{
-    counters::{QpSlot, VerbEntry, VerbErrorEntry, VerbKey, VerbStats, loss},
+    counters::{QpSlot, VerbEntry, VerbErrorEntry, VerbKey, loss},
     names::map,
     verb,
 };
-use zerocopy::{FromZeros as _, IntoBytes as _};
+use zerocopy::IntoBytes as _;
 
 use super::{
     mapped::{Mapped, MappedError},
@@ -34,6 +34,8 @@ struct Maps {
     errors: Table<VerbErrorEntry>,
     /// `None` where no data path is counted.
     slots: Option<SlotMap>,
+    /// Calls of post_send are in `verbs`, not only doorbells of `slots`.
+    counts_writes: bool,
     /// The slots in use were told of once; since then only changes are.
     slots_told: bool,
     skips: Skips,
@@ -58,6 +60,7 @@ impl Maps {
                 "VERB_ERRORS",
             )?,
             slots: session.take_slots(),
+            counts_writes: session.counts_writes(),
             slots_told: false,
             skips: Skips::new(session.watched()),
         })
@@ -147,24 +150,21 @@ impl MapSweep {
         // The failures first: none is then without its call.
         let errors = maps.errors.read(is_alive);
         let verbs = maps.verbs.read(is_alive);
-        let mut verbs: Vec<_> = verbs.into_iter().map(|entry| (entry.key, entry.stats)).collect();
-        // With a data path write() has no probe: its doorbells are the calls of post_send. Without durations.
-        if let Some(slots) = &mut maps.slots {
+        let mut calls_only = Vec::new();
+        if let Some(slots) = &mut maps.slots
+            && !maps.counts_writes
+        {
             slots.forget_posts(is_alive);
-            verbs.extend(slots.posts().map(|(pid, calls)| {
-                let verb = verb::POST_SEND;
-                (
-                    VerbKey { pid, verb },
-                    VerbStats {
-                        calls,
-                        ..VerbStats::new_zeroed()
-                    },
-                )
-            }));
+            let key = |pid| VerbKey {
+                pid,
+                verb: verb::POST_SEND,
+            };
+            calls_only.extend(slots.posts().map(|(pid, calls)| (key(pid), calls)));
         }
         Some(VerbsSample {
             mono_ns,
-            verbs,
+            verbs: verbs.into_iter().map(|entry| (entry.key, entry.stats)).collect(),
+            calls_only,
             errors: errors.into_iter().map(|entry| (entry.key, entry.count)).collect(),
         })
     }

@@ -88,6 +88,7 @@ fn written() -> Keys {
         ("Counter", "/qps/0/by_opcode/0/wr"),
         ("Status", "/qps/0/by_status"),
         ("Latency", "/qps/0/latency"),
+        ("Counter", "/verbs/0/errors"),
         ("Latency", "/verbs/0/latency"),
         ("Step", "/qps/0/timeline"),
         ("Verb", "/verbs"),

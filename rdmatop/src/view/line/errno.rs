@@ -4,7 +4,12 @@ macro_rules! errnos {
     ($($name:ident),* $(,)?) => {
         /// The name of a positive errno; `None` for one that this table does not have.
         pub fn name(errno: i32) -> Option<&'static str> {
-            match errno { $(libc::$name => Some(stringify!($name)),)* _ => None }
+            match errno {
+                $(libc::$name => Some(stringify!($name)),)*
+                // A signal ended the call: the kernel's own, include/linux/errno.h.
+                512 => Some("ERESTARTSYS"),
+                _ => None,
+            }
         }
     };
 }
@@ -25,7 +30,6 @@ errnos! {
 pub fn show(rc: i32) -> String {
     // Kernel functions give restarts and a few errors of their own above 511 (include/linux/errno.h).
     let own = match rc {
-        -512 => Some("ERESTARTSYS"),
         -513 => Some("ERESTARTNOINTR"),
         -514 => Some("ERESTARTNOHAND"),
         -516 => Some("ERESTART_RESTARTBLOCK"),

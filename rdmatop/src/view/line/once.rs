@@ -7,7 +7,9 @@ use std::fmt::Write;
 
 use super::{table::Table, units};
 use crate::model::input::EbpfState;
-use crate::model::snapshot::{DeviceRow, Health, PortRow, ProcessRow, QpRow, Snapshot, Traffic, VerbRow};
+use crate::model::snapshot::{
+    DeviceRow, Health, Latency, PortRow, ProcessRow, QpRow, Snapshot, Traffic, VerbRow,
+};
 use crate::model::value::{Counter, Source};
 
 /// Everything, ready to print.
@@ -228,6 +230,12 @@ fn verbs(snapshot: &Snapshot) -> Table {
     ]);
     for row in &snapshot.verbs {
         let VerbRow { latency, errnos, .. } = row;
+        let time = |of: fn(&Latency) -> Option<u64>| {
+            latency
+                .as_ref()
+                .and_then(of)
+                .map_or_else(String::new, units::duration)
+        };
         let errnos: Vec<String> = errnos
             .iter()
             .map(|(errno, count)| {
@@ -244,11 +252,11 @@ fn verbs(snapshot: &Snapshot) -> Table {
             mark(&row.verb, row.probe.then_some("probe")),
             row.calls.total.to_string(),
             per_second(Some(row.calls)),
-            row.errors.total.to_string(),
+            total(row.errors),
             errnos.join(","),
-            latency.mean_ns.map_or_else(String::new, units::duration),
-            latency.p99_ns.map_or_else(String::new, units::duration),
-            latency.max_ns.map_or_else(String::new, units::duration),
+            time(|latency| latency.mean_ns),
+            time(|latency| latency.p99_ns),
+            time(|latency| latency.max_ns),
         ]);
     }
     table

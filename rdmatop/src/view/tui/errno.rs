@@ -6,6 +6,8 @@ macro_rules! names {
         pub(super) fn name(errno: u32) -> Option<&'static str> {
             match i32::try_from(errno).ok()? {
                 $(libc::$name => Some(stringify!($name)),)*
+                // A signal ended the call: the kernel's own, include/linux/errno.h.
+                512 => Some("ERESTARTSYS"),
                 _ => None,
             }
         }

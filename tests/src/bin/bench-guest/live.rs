@@ -23,6 +23,8 @@ pub(crate) enum View {
     OursKprobe,
     /// rdmatop --attach fentry.
     OursFentry,
+    /// rdmatop --attach kprobe --verb-times.
+    OursVerbTimes,
     /// The other tool.
     Peer,
 }
@@ -35,6 +37,7 @@ impl View {
             Self::OursNoEbpf => "noebpf",
             Self::OursKprobe => "kprobe",
             Self::OursFentry => "fentry",
+            Self::OursVerbTimes => "verb_times",
             Self::Peer => "peer",
         }
     }
@@ -46,6 +49,7 @@ impl View {
             Self::OursNoEbpf => (&bench.ours, &["--no-ebpf"]),
             Self::OursKprobe => (&bench.ours, &["--attach", "kprobe"]),
             Self::OursFentry => (&bench.ours, &["--attach", "fentry"]),
+            Self::OursVerbTimes => (&bench.ours, &["--attach", "kprobe", "--verb-times"]),
             Self::Peer => (bench.peer.as_ref()?, &[]),
         };
         let _ = fs::create_dir_all(HOME);

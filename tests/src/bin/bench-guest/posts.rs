@@ -21,7 +21,7 @@ const DOORBELL: &str = "ib_uverbs_write";
 pub(crate) fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     report.value("post.clock", clock());
     report.value("post.none", posts()?);
-    for view in [View::OursKprobe, View::OursFentry] {
+    for view in [View::OursKprobe, View::OursFentry, View::OursVerbTimes] {
         let name = format!("post.{}", view.name());
         match traced(bench, view) {
             Ok(value) => report.value(name, value),
@@ -60,11 +60,15 @@ fn posts() -> Result<f64> {
 }
 
 fn traced(bench: &Bench, view: View) -> Result<f64> {
-    let attached = data_path(bench, view.name())?;
+    let how = if view == View::OursFentry {
+        "fentry"
+    } else {
+        "kprobe"
+    };
+    let attached = data_path(bench, how)?;
     ensure!(
         attached > 0,
-        "this rdmatop attaches no SoftRoCE data path by {}",
-        view.name()
+        "this rdmatop attaches no SoftRoCE data path by {how}"
     );
     let (mut running, _) = view.start(bench)?.context("no such view")?;
     thread::sleep(ATTACH);

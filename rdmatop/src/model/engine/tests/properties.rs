@@ -180,6 +180,7 @@ fn run(host: &mut Host, step: &Step) {
             let sample = VerbsSample {
                 mono_ns: host.now,
                 verbs: vec![(VerbKey { pid: *pid, verb: 1 }, stats)],
+                calls_only: Vec::new(),
                 errors: Vec::new(),
             };
             host.apply(Input::Verbs(Box::new(sample)));

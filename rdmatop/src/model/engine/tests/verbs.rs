@@ -1,4 +1,5 @@
 use super::*;
+use crate::model::snapshot::VerbRow;
 use rdmatop_common::verb;
 
 fn stats(calls: u64, errors: u64) -> VerbStats {
@@ -13,9 +14,34 @@ fn stats(calls: u64, errors: u64) -> VerbStats {
     stats
 }
 
+fn errors(row: &VerbRow) -> Option<u64> {
+    row.errors.map(|errors| errors.total)
+}
+
 fn sample(host: &mut Host, verbs: &[(u32, u32, VerbStats)], errors: &[(u32, u32, u32, u64)]) {
+    sweep(host, verbs, &[], errors);
+}
+
+fn sweep(
+    host: &mut Host,
+    verbs: &[(u32, u32, VerbStats)],
+    calls_only: &[(u32, u32, u64)],
+    errors: &[(u32, u32, u32, u64)],
+) {
     let sample = VerbsSample {
         mono_ns: host.now,
+        calls_only: calls_only
+            .iter()
+            .map(|(pid, verb, calls)| {
+                (
+                    VerbKey {
+                        pid: *pid,
+                        verb: *verb,
+                    },
+                    *calls,
+                )
+            })
+            .collect(),
         verbs: verbs
             .iter()
             .map(|(pid, verb, stats)| {
@@ -59,10 +85,11 @@ fn a_verb_has_calls_rate_and_latency() {
         ("reg_mr", 15, Some(5.0))
     );
     assert_eq!(
-        (row.comm.as_deref(), row.probe, row.errors.total),
-        (Some("ib_send_bw"), false, 0)
+        (row.comm.as_deref(), row.probe, errors(row)),
+        (Some("ib_send_bw"), false, Some(0))
     );
-    let latency = (row.latency.mean_ns, row.latency.p50_ns, row.latency.max_ns);
+    let latency = row.latency.as_ref().unwrap();
+    let latency = (latency.mean_ns, latency.p50_ns, latency.max_ns);
     assert_eq!(latency, (Some(3000), Some(4096), Some(9000)));
 }
 
@@ -110,8 +137,8 @@ fn a_fault_is_told_counted_and_named() {
     );
     let snapshot = host.tick();
     assert_eq!(
-        (snapshot.verbs[0].probe, snapshot.verbs[0].errors.total),
-        (false, 1)
+        (snapshot.verbs[0].probe, errors(&snapshot.verbs[0])),
+        (false, Some(1))
     );
     let row = host.process(231);
     assert_eq!(
@@ -158,7 +185,8 @@ fn a_reused_pid_starts_its_calls_at_zero() {
     sample(&mut host, &[(231, v, stats(1003, 11))], &[(231, v, 22, 11)]);
     let snapshot = host.tick();
     let row = &snapshot.verbs[0];
-    assert_eq!((row.calls.total, row.errors.total, row.latency.count), (3, 1, 3));
+    assert_eq!((row.calls.total, errors(row)), (3, Some(1)));
+    assert_eq!(row.latency.as_ref().unwrap().count, 3);
     assert_eq!(row.errnos, [(22, 1)]);
     let totals: Vec<_> = snapshot
         .processes
@@ -185,12 +213,13 @@ fn an_unknown_verb_has_its_numbers() {
         &[
             (231, verb::ioctl(999, 7), stats(1, 0)),
             (231, verb::write(200), stats(1, 0)),
+            (231, verb::cm(77), stats(1, 0)),
         ],
         &[],
     );
     let snapshot = host.tick();
     let names: Vec<_> = snapshot.verbs.iter().map(|v| &*v.verb).collect();
-    assert_eq!(names, ["ioctl_999_7", "write_200"]);
+    assert_eq!(names, ["ioctl_999_7", "cm_77", "write_200"]);
 }
 
 #[test]
@@ -212,4 +241,65 @@ fn the_last_calls_of_a_process_are_its_own_and_bring_no_ghost() {
     let snapshot = host.tick();
     assert!(snapshot.processes.is_empty() && snapshot.verbs.is_empty());
     assert!(host.engine.wants_process().is_empty());
+}
+
+#[test]
+fn of_calls_that_are_only_counted_nothing_else_is_known() {
+    let mut host = Host::new();
+    sweep(&mut host, &[], &[(231, verb::POST_SEND, 10)], &[]);
+    host.pass(SECOND);
+    sweep(&mut host, &[], &[(231, verb::POST_SEND, 30)], &[]);
+    let snapshot = host.tick();
+    let row = &snapshot.verbs[0];
+    assert_eq!(
+        (&*row.verb, row.calls.total, row.calls.rate),
+        ("post_send", 30, Some(20.0))
+    );
+    assert!(row.errors.is_none() && row.latency.is_none() && row.errnos.is_empty());
+    // The data path is gone, and write() is counted where it enters: of all calls together still no more is known.
+    host.pass(SECOND);
+    sample(&mut host, &[(231, verb::POST_SEND, stats(5, 1))], &[]);
+    let snapshot = host.tick();
+    let row = &snapshot.verbs[0];
+    assert_eq!((row.calls.total, errors(row)), (35, None));
+    assert!(row.latency.is_none());
+}
+
+#[test]
+fn a_wait_for_an_event_has_no_time_and_its_end_without_one_is_no_fault() {
+    let mut host = Host::new();
+    let wait = VerbStats {
+        calls: 4,
+        errors: 2,
+        ..VerbStats::new_zeroed()
+    };
+    let get = verb::CM_GET_EVENT;
+    sample(
+        &mut host,
+        &[(231, get, wait)],
+        &[(231, get, 11, 1), (231, get, 512, 1)],
+    );
+    let snapshot = host.tick();
+    let row = &snapshot.verbs[0];
+    assert_eq!(
+        (&*row.verb, errors(row), row.probe),
+        ("cm_get_event", Some(2), true)
+    );
+    assert!(row.latency.is_none());
+    assert_eq!(host.process(231).verb_errors.unwrap().total, 0);
+}
+
+#[test]
+fn only_the_bind_that_librdmacm_probes_with_may_find_no_device() {
+    let mut host = Host::new();
+    let (probe, bind) = (verb::CM_BIND | verb::AF_IB, verb::CM_BIND);
+    sample(
+        &mut host,
+        &[(231, probe, stats(1, 1)), (231, bind, stats(1, 1))],
+        &[(231, probe, 19, 1), (231, bind, 19, 1)],
+    );
+    let snapshot = host.tick();
+    let rows: Vec<_> = snapshot.verbs.iter().map(|row| (&*row.verb, row.probe)).collect();
+    assert_eq!(rows, [("cm_bind", false), ("cm_bind_af_ib", true)]);
+    assert_eq!(host.process(231).verb_errors.unwrap().total, 1);
 }

@@ -1,6 +1,6 @@
 //! Verb calls: process by verb.
 
-use crate::model::snapshot::{Snapshot, VerbRow};
+use crate::model::snapshot::{Latency, Snapshot, VerbRow};
 
 use super::super::theme::Tone;
 use super::super::{errno, format};
@@ -12,13 +12,18 @@ fn row(s: &Snapshot, at: usize) -> &VerbRow {
 
 fn errors(v: &VerbRow) -> Cell {
     // A library's probe fails by design: shown, but not as a fault.
-    let tone = match v.errors.total {
-        0 => Tone::Normal,
-        _ if v.probe => Tone::Dim,
-        _ if v.errors.rate.is_some_and(|r| r > 0.0) => Tone::Bad,
-        _ => Tone::Warn,
+    let tone = match &v.errors {
+        None => Tone::Dim,
+        Some(errors) if errors.total == 0 => Tone::Normal,
+        Some(_) if v.probe => Tone::Dim,
+        Some(errors) if errors.rate.is_some_and(|r| r > 0.0) => Tone::Bad,
+        Some(_) => Tone::Warn,
     };
-    Cell::new(format::count(v.errors.total), tone)
+    Cell::new(format::total(v.errors.as_ref()), tone)
+}
+
+fn time(s: &Snapshot, at: usize, of: fn(&Latency) -> Option<u64>) -> Option<u64> {
+    row(s, at).latency.as_ref().and_then(of)
 }
 
 fn errnos(v: &VerbRow) -> Cell {
@@ -104,8 +109,8 @@ pub(super) static SPEC: Spec = Spec {
             width: (6, 6),
             align: Align::Right,
             on: true,
-            cell: |c, i, _| Cell::value(format::known(row(c.snapshot, i).latency.mean_ns, format::nanos)),
-            key: Some(|c, i| Key::num(row(c.snapshot, i).latency.mean_ns.map(|n| n as f64))),
+            cell: |c, i, _| Cell::value(format::known(time(c.snapshot, i, |l| l.mean_ns), format::nanos)),
+            key: Some(|c, i| Key::num(time(c.snapshot, i, |l| l.mean_ns).map(|n| n as f64))),
         },
         Column {
             id: "p99",
@@ -115,8 +120,8 @@ pub(super) static SPEC: Spec = Spec {
             width: (6, 7),
             align: Align::Right,
             on: true,
-            cell: |c, i, _| Cell::value(format::below(row(c.snapshot, i).latency.p99_ns)),
-            key: Some(|c, i| Key::num(row(c.snapshot, i).latency.p99_ns.map(|n| n as f64))),
+            cell: |c, i, _| Cell::value(format::below(time(c.snapshot, i, |l| l.p99_ns))),
+            key: Some(|c, i| Key::num(time(c.snapshot, i, |l| l.p99_ns).map(|n| n as f64))),
         },
         Column {
             id: "max",
@@ -126,19 +131,19 @@ pub(super) static SPEC: Spec = Spec {
             width: (6, 6),
             align: Align::Right,
             on: true,
-            cell: |c, i, _| Cell::value(format::known(row(c.snapshot, i).latency.max_ns, format::nanos)),
-            key: Some(|c, i| Key::num(row(c.snapshot, i).latency.max_ns.map(|n| n as f64))),
+            cell: |c, i, _| Cell::value(format::known(time(c.snapshot, i, |l| l.max_ns), format::nanos)),
+            key: Some(|c, i| Key::num(time(c.snapshot, i, |l| l.max_ns).map(|n| n as f64))),
         },
         Column {
             id: "errors",
             title: Title::Plain("ERR"),
-            about: "calls that failed, total",
+            about: "calls that failed, total; - where only calls are counted",
             priority: 1,
             width: (4, 6),
             align: Align::Right,
             on: true,
             cell: |c, i, _| errors(row(c.snapshot, i)),
-            key: Some(|c, i| Key::Num(row(c.snapshot, i).errors.total as f64)),
+            key: Some(|c, i| Key::total(row(c.snapshot, i).errors.as_ref())),
         },
         Column {
             id: "errnos",
@@ -149,7 +154,7 @@ pub(super) static SPEC: Spec = Spec {
             align: Align::Left,
             on: true,
             cell: |c, i, _| errnos(row(c.snapshot, i)),
-            key: Some(|c, i| Key::Num(row(c.snapshot, i).errors.total as f64)),
+            key: Some(|c, i| Key::total(row(c.snapshot, i).errors.as_ref())),
         },
     ],
     sort: ("rate", true),

@@ -5,21 +5,29 @@ use crate::model::snapshot::VerbRow;
 use super::super::columns::Cell;
 use super::super::state::State;
 use super::super::theme::Tone;
-use super::super::{errno, format};
+use super::super::{errno, format, text};
 use super::{heading, traffic};
 
 /// Lines for a verb.
 pub(super) fn lines(state: &State, v: &VerbRow, width: usize) -> Vec<Cell> {
-    let mut out = vec![
-        heading(traffic::COUNTERS),
-        traffic::counter("calls", &v.calls),
-        traffic::counter("failed", &v.errors),
-    ];
+    let mut out = vec![heading(traffic::COUNTERS), traffic::counter("calls", &v.calls)];
+    let say = |out: &mut Vec<Cell>, text: &str| {
+        let lines = text::wrap(text, width);
+        out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Dim)));
+    };
+    match &v.errors {
+        Some(errors) => out.push(traffic::counter("failed", errors)),
+        None => say(
+            &mut out,
+            "Failures and times are not known: these calls are counted as doorbells of their queue pairs. \
+             --verb-times shows them, at a price for each post.",
+        ),
+    }
     if v.probe {
-        out.push(Cell::new(
-            "Libraries make this call to learn what the kernel can; it fails by design.",
-            Tone::Dim,
-        ));
+        say(
+            &mut out,
+            "By design: a library asks what the kernel can, or a wait ends without an event.",
+        );
     }
     for (number, count) in &v.errnos {
         let name = format!("{} ({number})", errno::text(*number));
@@ -29,6 +37,41 @@ pub(super) fn lines(state: &State, v: &VerbRow, width: usize) -> Vec<Cell> {
             tone,
         ));
     }
-    out.extend(traffic::latency(state, "Time in the kernel", &v.latency, width));
+    match &v.latency {
+        Some(latency) => out.extend(traffic::latency(state, "Time in the kernel", latency, width)),
+        None if v.errors.is_some() => say(&mut out, "The time of this call is a wait and is not measured."),
+        None => {}
+    }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::super::{settings::Settings, tab::Tab, testkit, theme::Depth};
+    use super::*;
+
+    fn text(change: impl FnOnce(&mut VerbRow)) -> String {
+        let snapshot = Arc::new(testkit::busy());
+        let state = State::new(snapshot, Settings::default(), Tab::Verbs, true, Depth::True);
+        let mut row = state.snapshot.verbs[0].clone();
+        change(&mut row);
+        let lines: Vec<String> = lines(&state, &row, 60).iter().map(Cell::text).collect();
+        lines.join("\n")
+    }
+
+    #[test]
+    fn what_is_not_known_of_a_verb_is_said_and_not_shown_as_zero() {
+        let doorbells = text(|v| (v.errors, v.latency) = (None, None));
+        assert!(
+            doorbells.contains("--verb-times") && !doorbells.contains("failed "),
+            "{doorbells}"
+        );
+        let wait = text(|v| v.latency = None);
+        assert!(wait.contains("is a wait") && wait.contains("failed "), "{wait}");
+        assert!(!wait.contains("--verb-times"));
+        let whole = text(|_| ());
+        assert!(whole.contains("p99") && whole.contains("failed "), "{whole}");
+    }
 }

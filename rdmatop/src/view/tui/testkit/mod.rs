@@ -71,6 +71,9 @@ pub(crate) fn one_row() -> Snapshot {
     ));
     s.verbs
         .push(verb(231, "ib_send_bw", "post_send", 7_800.0, &[], false));
+    if let Some(post) = s.verbs.last_mut() {
+        (post.errors, post.latency) = (None, None);
+    }
     s.health.ebpf = EbpfState::On {
         datapath: Some("fentry".to_owned()),
     };
@@ -197,6 +200,9 @@ pub(crate) fn busy() -> Snapshot {
         .push(verb(4276, "nccl-tests", "reg_mr", 12.0, &[(12, 3)], false));
     s.verbs
         .push(verb(4276, "nccl-tests", "create_cq", 0.0, &[(95, 2)], true));
+    let mut post = verb(4242, "ib_write_bw", "post_send", 7.8, &[], false);
+    (post.errors, post.latency) = (None, None);
+    s.verbs.push(post);
     s.health.ebpf = EbpfState::On {
         datapath: Some("kprobe".to_owned()),
     };

@@ -288,10 +288,10 @@ pub(crate) fn verb(
         comm: Some(comm.into()),
         verb: verb.into(),
         calls: count(total, calls, Source::Ebpf),
-        errors: count(errors.iter().map(|(_, n)| n).sum(), 0.0, Source::Ebpf),
+        errors: Some(count(errors.iter().map(|(_, n)| n).sum(), 0.0, Source::Ebpf)),
         errnos: errors.to_vec(),
         probe,
-        latency: latency(15, total),
+        latency: Some(latency(15, total)),
     }
 }
 

@@ -1,0 +1,149 @@
+//! Calls that come by `write()`: verbs' own commands (today's rdma-core sends only doorbells so), and those of rdma_cm.
+//!
+//! The entries remember a call whether or not counting is on: a doorbell, or a wait for an event, that is under way when
+//! it begins is then a whole call and no loss.
+
+use super::{
+    enter, hook, not_entered,
+    verbs::{count, of_command, tell},
+};
+use crate::{
+    maps::{VERB_CALLS, VerbCall, WRITE_CALLS, WRITE_PLACES, enabled},
+    offsets::WANT_COUNTERS,
+    task::{call_key, now},
+};
+use aya_ebpf::helpers::bpf_probe_read_user;
+use rdmatop_common::{counters::loss, verb};
+
+/// `AF_IB`, include/linux/socket.h.
+const AF_IB: u16 = 27;
+/// Where the address family is in the buffer of a bind: `struct rdma_ucm_cmd_hdr` (8 bytes), then `id`, `addr_size` and
+/// `reserved` of `struct rdma_ucm_bind` (include/uapi/rdma/rdma_user_cm.h).
+const BIND_FAMILY: u64 = 16;
+/// include/linux/errno.h: a signal came. The program sees EINTR, or nothing when the call is made again.
+const ERESTARTSYS: i32 = 512;
+const EAGAIN: i32 = 11;
+
+/// The command of a call whose buffer cannot be read: no such one.
+const UNREADABLE: u32 = 0xff;
+
+/// A word of the user's.
+#[inline(always)]
+fn word(address: u64) -> Option<u32> {
+    // SAFETY: the helper checks the user address and fails on a bad one.
+    unsafe { bpf_probe_read_user(address as *const u32) }.ok()
+}
+
+/// Remembers a call in the hash.
+#[inline(always)]
+fn remember(hook: u32, start_ns: u64, buffer: u64) {
+    enter(
+        &VERB_CALLS,
+        hook,
+        &VerbCall {
+            start_ns,
+            file: 0,
+            header: 0,
+            attrs: buffer,
+        },
+    );
+}
+
+/// Start and buffer of a call of this thread that the hash remembers.
+#[inline(always)]
+fn recall(hook: u32) -> Option<(u64, u64)> {
+    let key = call_key(hook);
+    let Some(call) = VERB_CALLS.get_ptr(&key) else {
+        not_entered(loss::MISSED);
+        return None;
+    };
+    // SAFETY: no other program writes this thread's entry while the thread is inside the call.
+    let (start_ns, buffer) = unsafe { ((*call).start_ns, (*call).attrs) };
+    let _ = VERB_CALLS.remove(&key);
+    Some((start_ns, buffer))
+}
+
+/// Entry of `ib_uverbs_write(file, buf, count, pos)`.
+#[inline(always)]
+pub(crate) fn entered(buffer: u64) -> Option<()> {
+    let tid = call_key(hook::WRITE).tid;
+    let place = WRITE_CALLS.get_ptr_mut(tid & (WRITE_PLACES - 1))?;
+    // SAFETY: the map checked the pointer. Two threads that share the place can both find it free: one then finds at
+    // its return that it is not remembered, and counts that.
+    unsafe {
+        let whose = (*place).tid;
+        if whose != 0 && whose != tid {
+            remember(hook::WRITE, now(), buffer);
+            return Some(());
+        }
+        if whose == tid && enabled() {
+            crate::emit::lost(loss::RETURN);
+        }
+        (*place).tid = tid;
+        (*place).buffer = buffer;
+        (*place).start_ns = now();
+    }
+    Some(())
+}
+
+/// Return of `ib_uverbs_write`: the bytes written, or a negative errno. The command is the first word of the user's
+/// buffer, read now that the kernel has brought it into memory.
+#[inline(always)]
+pub(crate) fn returned(rc: i32) -> Option<()> {
+    let end = now();
+    let tid = call_key(hook::WRITE).tid;
+    let place = WRITE_CALLS.get_ptr_mut(tid & (WRITE_PLACES - 1))?;
+    // SAFETY: the map checked the pointer, and the place is this thread's.
+    let (start_ns, buffer) = unsafe {
+        if (*place).tid == tid {
+            let call = ((*place).start_ns, (*place).buffer);
+            (*place).tid = 0;
+            call
+        } else {
+            recall(hook::WRITE)?
+        }
+    };
+    if !enabled() || (rc >= 0 && WANT_COUNTERS.load() == 0) {
+        return None;
+    }
+    let verb = of_command(word(buffer).unwrap_or(UNREADABLE));
+    let took = end - start_ns;
+    if rc < 0 {
+        tell(verb, rc, took, 0);
+    }
+    count(verb, rc, Some(took))
+}
+
+/// Entry of `ucma_write(file, buf, len, pos)`.
+#[inline(always)]
+pub(crate) fn cm_entered(buffer: u64) -> Option<()> {
+    remember(hook::CM, now(), buffer);
+    Some(())
+}
+
+/// Return of `ucma_write`, as [`returned`].
+#[inline(always)]
+pub(crate) fn cm_returned(rc: i32) -> Option<()> {
+    let (start_ns, buffer) = recall(hook::CM)?;
+    if !enabled() || (rc >= 0 && WANT_COUNTERS.load() == 0) {
+        return None;
+    }
+    let mut verb = verb::cm(word(buffer).unwrap_or(UNREADABLE));
+    let took = now() - start_ns;
+    // librdmacm binds to an address of InfiniBand once, to learn whether there is any: a verb of its own, so that the
+    // failure of it can be told from others.
+    if verb == verb::CM_BIND && word(buffer + BIND_FAMILY).is_some_and(|word| word as u16 == AF_IB) {
+        verb |= verb::AF_IB;
+    }
+    if verb == verb::CM_GET_EVENT {
+        // Nothing there, or a signal: that is how a wait ends. A program that asks again and again would fill the ring.
+        if rc < 0 && rc != -EAGAIN && rc != -ERESTARTSYS {
+            tell(verb, rc, took, 0);
+        }
+        return count(verb, rc, None);
+    }
+    if rc < 0 {
+        tell(verb, rc, took, 0);
+    }
+    count(verb, rc, Some(took))
+}
