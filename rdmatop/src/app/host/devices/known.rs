@@ -96,8 +96,8 @@ impl Listed {
         known.counters(&sample, &mut reading);
         (
             Self {
-                known,
                 numbers,
+                known,
                 ..Self::new(sample, before.as_ref())
             },
             reading,

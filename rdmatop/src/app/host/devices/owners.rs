@@ -45,13 +45,12 @@ impl Owners {
         {
             return pid;
         }
-        let pid = match self.known.get(&tid) {
-            Some(pid) => *pid,
-            None => {
-                let pid = self.ask(tid);
-                self.known.insert(tid, pid);
-                pid
-            }
+        let pid = if let Some(pid) = self.known.get(&tid) {
+            *pid
+        } else {
+            let pid = self.ask(tid);
+            self.known.insert(tid, pid);
+            pid
         };
         self.recent[at] = Some((tid, pid));
         pid
