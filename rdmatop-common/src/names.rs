@@ -6,8 +6,14 @@ pub mod map {
     pub const EVENTS: &str = "EVENTS";
     /// Counts of what was lost, by [`crate::counters::loss`].
     pub const LOSSES: &str = "LOSSES";
-    /// QP calls between entry and return, by thread and hook.
-    pub const QP_CALLS: &str = "QP_CALLS";
+    /// Modify calls between entry and return, by the low bits of the thread.
+    pub const MODIFY_CALLS: &str = "MODIFY_CALLS";
+    /// Those that found their place in [`MODIFY_CALLS`] taken, by thread and hook.
+    pub const MODIFY_REST: &str = "MODIFY_REST";
+    /// Destroy calls between entry and return, by the low bits of the thread.
+    pub const DESTROY_CALLS: &str = "DESTROY_CALLS";
+    /// Those that found their place in [`DESTROY_CALLS`] taken, by thread and hook.
+    pub const DESTROY_REST: &str = "DESTROY_REST";
     /// MR and CQ calls between entry and return, by thread and hook.
     pub const OBJECT_CALLS: &str = "OBJECT_CALLS";
     /// Verb calls between entry and return, by thread.

@@ -112,16 +112,20 @@ fn reuse() -> Option<u32> {
     None
 }
 
-/// A free slot. Used ones first: those in use stay at the start of the array, so a sweep is short.
-#[inline(always)]
-fn take() -> Option<u32> {
-    if let Ok(Some(oldest)) = USED_SLOTS.peek()
-        && is_clean(oldest)
-        && let Some(slot) = reuse()
-    {
-        return Some(slot);
-    }
-    pool::take(&FREE_SLOTS).or_else(|| {
+/// A free slot, `UNKNOWN_U32` for none. Used ones first: those in use stay at the start of the array, so a sweep is
+/// short. Not inlined: at a return the verifier forgets on which of the many ways it came there.
+#[inline(never)]
+fn take() -> u64 {
+    let reused = || {
+        if let Ok(Some(oldest)) = USED_SLOTS.peek()
+            && is_clean(oldest)
+        {
+            reuse()
+        } else {
+            None
+        }
+    };
+    let slot = reused().or_else(|| pool::take(&FREE_SLOTS)).or_else(|| {
         // None is left that nobody has had. The order of the queue is not quite that of the sweeps.
         for _ in 0..4 {
             if let Some(slot) = reuse() {
@@ -129,7 +133,8 @@ fn take() -> Option<u32> {
             }
         }
         None
-    })
+    });
+    u64::from(slot.unwrap_or(UNKNOWN_U32))
 }
 
 /// What is to be known of a QP, read from it.
@@ -238,10 +243,11 @@ fn place(known: &mut QpKnown, qp: u64, flags: u32) {
     if !is_counted(known.device) {
         return;
     }
-    let Some(number) = take() else {
+    let number = take() as u32;
+    if number == UNKNOWN_U32 {
         lost(loss::SLOT);
         return;
-    };
+    }
     if let Some(path) = QP_PATHS.get_ptr_mut(number)
         && rxe::layout(path, qp, flags)
     {
@@ -271,6 +277,8 @@ fn insert(known: &QpKnown, qp: u64) -> bool {
         && WANT_COUNTERS.load() != 0
         && let Some((path, slot)) = at(known.slot)
     {
+        // SAFETY: inside the array.
+        unsafe { write_volatile(QP_HINTS.of(qp), known.slot) };
         open(path, slot, qp, known);
     }
     done

@@ -189,6 +189,9 @@ impl Session {
                 (map::QP_SLOTS, slots),
                 (map::USED_SLOTS, slots),
                 (map::QP_PATHS, slots),
+                // Of a hash that nobody uses the kernel would still make each bucket.
+                (map::QPN_INDEX, slots.saturating_mul(4)),
+                (map::QUEUE_QP, slots.saturating_mul(8)),
             ],
             globals: &resolved.values,
         };
