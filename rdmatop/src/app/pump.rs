@@ -69,6 +69,8 @@ pub(super) struct Pump {
     synced: bool,
     /// Lifecycle records seen when the last round was ordered.
     told_events: u64,
+    /// The processes that the first round found were asked for.
+    introduced: bool,
     /// What became of the events.
     pub(super) tally: Tally,
 }
@@ -103,6 +105,7 @@ impl Pump {
             light: false,
             synced: false,
             told_events: 0,
+            introduced: false,
             tally: Tally::default(),
         };
         Ok((pump, ebpf))
@@ -264,11 +267,35 @@ impl Pump {
         }
         // A dump that began before the programs counted may miss what came between.
         self.synced = on;
+        self.send(wants);
+    }
+
+    fn send(&mut self, wants: Wants) {
         self.round += 1;
         self.ordered = Some(Instant::now());
         if let Some(sampler) = &self.sampler {
             sampler.order(wants);
         }
+    }
+
+    /// Asks who the processes are that the first round found; true when there are any. The first snapshot then has
+    /// their names: ten thousand rows that get them with the second would be in memory twice.
+    fn introduce(&mut self) -> bool {
+        let mut wants = Wants {
+            round: self.round,
+            counters: self.settings.counters,
+            ..Wants::default()
+        };
+        // A light round would not look at processes.
+        if std::mem::replace(&mut self.introduced, true) || wants.is_light() {
+            return false;
+        }
+        wants.processes = self.engine.wants_process().into();
+        if wants.processes.is_empty() {
+            return false;
+        }
+        self.send(wants);
+        true
     }
 
     /// True when a round is done.
@@ -280,6 +307,9 @@ impl Pump {
             }
             Message::RoundDone => {
                 self.ordered = None;
+                if self.introduce() {
+                    return false;
+                }
                 if self.light {
                     self.engine.forget(now());
                 } else {
@@ -388,6 +418,50 @@ mod tests {
         assert_eq!(
             asked.iter().map(|w| (w.round, w.qps)).collect::<Vec<_>>(),
             [(0, true), (1, true), (2, true)]
+        );
+    }
+
+    #[tokio::test]
+    async fn the_first_snapshot_knows_who_the_processes_of_the_first_round_are() {
+        use crate::model::input::{ProcessFacts, QpReading, QpsSample};
+        let reading = QpReading {
+            device_index: 0,
+            port: None,
+            qpn: 17,
+            qp_type: None,
+            state: None,
+            remote_qpn: None,
+            sq_psn: None,
+            rq_psn: None,
+            pid: Some(231),
+            kern_name: None,
+        };
+        let dump = QpsSample {
+            mono_ns: 1,
+            qps: vec![reading],
+            ..QpsSample::default()
+        };
+        let facts = ProcessFacts {
+            pid: 231,
+            comm: Some("ib_send_bw".to_owned()),
+            ..ProcessFacts::default()
+        };
+        let rounds = vec![
+            vec![Input::Qps(Box::new(dump))],
+            vec![Input::Process(Box::new(facts))],
+        ];
+        let source = Fake::new(rounds);
+        let asked = Arc::clone(&source.asked);
+        let mut pump = pump(source, Filter::default());
+        pump.sample().await.unwrap();
+        assert_eq!(pump.latest().qps[0].comm.as_deref(), Some("ib_send_bw"));
+        pump.sample().await.unwrap();
+        let asked = asked.lock().unwrap();
+        let processes: Vec<&[u32]> = asked.iter().map(|wants| &*wants.processes).collect();
+        assert_eq!(processes, [&[][..], &[231], &[]]);
+        assert_eq!(
+            asked.iter().map(|wants| wants.round).collect::<Vec<_>>(),
+            [0, 1, 2]
         );
     }
 

@@ -16,7 +16,7 @@ use super::signals::{Ending, Signals};
 use super::sink::{Lines, Sink};
 use super::source::{Sources, Started};
 use super::writer::{self, Format};
-use super::{ready, say, summary, targets};
+use super::{heap, ready, say, summary, targets};
 use crate::exit::{Exit, Stop, Written};
 use crate::model::engine::EngineConfig;
 use crate::model::snapshot::Snapshot;
@@ -37,6 +37,7 @@ enum Why {
 }
 
 pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
+    heap::settle_for_trace();
     let sources = ready::sources(plan);
     let stdout = io::stdout()
         .as_fd()

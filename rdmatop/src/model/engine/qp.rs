@@ -20,6 +20,9 @@ pub(super) const INVERSION_NS: u64 = 10_000_000;
 /// Steps kept of a life. A QP may be modified without end.
 pub(super) const TIMELINE: usize = 32;
 
+/// Steps of an ordinary life: RESET, INIT, RTR, RTS.
+const LIFE: usize = 4;
+
 /// Where a QP's number is unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
@@ -282,7 +285,9 @@ impl Qp {
 
     /// The row for a snapshot; `complete` fills in what the row is told only now, if anything has changed.
     pub(super) fn current_row(&mut self, complete: impl FnOnce(&Self, &mut QpRow)) -> Arc<QpRow> {
-        if std::mem::take(&mut self.stale) {
+        // Most of ten thousand have not changed.
+        if self.stale {
+            self.stale = false;
             let mut row = std::mem::replace(&mut self.row, nothing());
             complete(self, Arc::make_mut(&mut row));
             self.row = row;
@@ -299,6 +304,10 @@ impl Qp {
         let row = self.edit();
         if is_newest {
             (row.state, row.state_source) = (Some(state), Some(source));
+        }
+        if row.timeline.is_empty() {
+            // The shared one of all that have no steps.
+            row.timeline = Arc::new(Vec::with_capacity(LIFE));
         }
         let timeline = Arc::make_mut(&mut row.timeline);
         let at = timeline.partition_point(|step| step.mono_ns <= ts_ns);

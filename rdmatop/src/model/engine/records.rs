@@ -118,8 +118,7 @@ impl Engine {
         let owner = self.owner_in(prefix);
         let uid = self.qp_of(record, kind, now);
         if let Some(uid) = uid {
-            self.own(uid, &owner, prefix.ts_ns);
-            self.describe_qp(uid, record);
+            self.describe_qp(uid, record, &owner);
         }
         self.qp_before(&mut event, uid, record, &owner);
         if let Some(uid) = uid {
@@ -173,9 +172,19 @@ impl Engine {
         Some(uid)
     }
 
-    /// Records the owner, if the record knows one and the table does not.
-    fn own(&mut self, uid: u64, owner: &Owner, ts_ns: u64) {
+    /// What every QP record says about its QP, and its owner if the table does not know one.
+    fn describe_qp(&mut self, uid: u64, record: &QpRecord, owner: &Owner) {
         let Some(qp) = self.qps.get_mut(uid) else { return };
+        let qp_type = known(record.qp_type).and_then(|value| u8::try_from(value).ok());
+        let port = known8(record.port).filter(|port| *port > 0).map(u32::from);
+        let known = qp.row();
+        let (qp_type, port) = (known.qp_type.or(qp_type.map(QpType)), port.or(known.port));
+        if (qp_type, port) != (known.qp_type, known.port) {
+            let row = qp.edit();
+            (row.qp_type, row.port) = (qp_type, port);
+        }
+        let ts_ns = record.prefix.ts_ns;
+        qp.event_ns = qp.event_ns.max(ts_ns);
         if !owner.is_known() {
             return;
         }
@@ -190,20 +199,6 @@ impl Engine {
         let ts_ns = qp.row().born_mono_ns.unwrap_or(ts_ns);
         let owner = self.processes.of(owner.clone(), ts_ns);
         self.qps.set_owner(uid, owner, &mut self.processes);
-    }
-
-    /// What every QP record says about its QP.
-    fn describe_qp(&mut self, uid: u64, record: &QpRecord) {
-        let Some(qp) = self.qps.get_mut(uid) else { return };
-        let qp_type = known(record.qp_type).and_then(|value| u8::try_from(value).ok());
-        let port = known8(record.port).filter(|port| *port > 0).map(u32::from);
-        let known = qp.row();
-        let (qp_type, port) = (known.qp_type.or(qp_type.map(QpType)), port.or(known.port));
-        if (qp_type, port) != (known.qp_type, known.port) {
-            let row = qp.edit();
-            (row.qp_type, row.port) = (qp_type, port);
-        }
-        qp.event_ns = qp.event_ns.max(record.prefix.ts_ns);
     }
 
     /// Fills the event with what is known before the step is taken.

@@ -1,12 +1,13 @@
 //! A table by numbers that are given in rising order and never again.
 
-/// Entries in the order of their numbers. One that was removed leaves a gap until gaps are the greater part.
+/// Entries in the order of their numbers, side by side: beside what they point at, which comes and goes, each would be
+/// an island that keeps a page. One that was removed leaves a gap until gaps are the greater part.
 ///
 /// A look-up guesses the place from the end, where all are that came since gaps were closed last, and searches only
 /// when that fails: a record looks its QP up several times, and a tree costs two hundred instructions each time.
 #[derive(Debug)]
 pub(super) struct Table<T> {
-    entries: Vec<(u64, Option<Box<T>>)>,
+    entries: Vec<(u64, Option<T>)>,
     len: usize,
 }
 
@@ -34,22 +35,22 @@ impl<T> Table<T> {
     }
 
     pub(super) fn get(&self, number: u64) -> Option<&T> {
-        self.entries[self.place(number)?].1.as_deref()
+        self.entries[self.place(number)?].1.as_ref()
     }
 
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
         let place = self.place(number)?;
-        self.entries[place].1.as_deref_mut()
+        self.entries[place].1.as_mut()
     }
 
     /// Adds an entry. `number` is higher than all before.
     pub(super) fn push(&mut self, number: u64, value: T) {
         debug_assert!(self.entries.last().is_none_or(|(last, _)| *last < number));
-        self.entries.push((number, Some(Box::new(value))));
+        self.entries.push((number, Some(value)));
         self.len += 1;
     }
 
-    pub(super) fn remove(&mut self, number: u64) -> Option<Box<T>> {
+    pub(super) fn remove(&mut self, number: u64) -> Option<T> {
         let place = self.place(number)?;
         let value = self.entries[place].1.take()?;
         self.len -= 1;
@@ -61,13 +62,11 @@ impl<T> Table<T> {
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
-        self.entries.iter().filter_map(|(_, value)| value.as_deref())
+        self.entries.iter().filter_map(|(_, value)| value.as_ref())
     }
 
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.entries
-            .iter_mut()
-            .filter_map(|(_, value)| value.as_deref_mut())
+        self.entries.iter_mut().filter_map(|(_, value)| value.as_mut())
     }
 
     pub(super) fn len(&self) -> usize {
@@ -87,7 +86,7 @@ mod tests {
         table.push(1, 1);
         for number in 2..100_000 {
             table.push(number, number);
-            assert_eq!(table.remove(number).as_deref(), Some(&number));
+            assert_eq!(table.remove(number), Some(number));
         }
         assert!(table.entries.len() < 200, "{}", table.entries.len());
         assert_eq!((table.get(1), table.get(2), table.len()), (Some(&1), None, 1));
@@ -104,7 +103,7 @@ mod tests {
                     table.push(last, number);
                     tree.insert(last, number);
                 } else {
-                    prop_assert_eq!(table.remove(number).map(|value| *value), tree.remove(&number));
+                    prop_assert_eq!(table.remove(number), tree.remove(&number));
                 }
                 prop_assert_eq!(table.get(number), tree.get(&number));
                 prop_assert_eq!(table.get_mut(last), tree.get_mut(&last));

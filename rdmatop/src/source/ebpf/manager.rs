@@ -301,8 +301,10 @@ impl Manager {
 async fn drain(ring: &mut RingBuf<MapData>, feed: &Feed) -> Result<bool, Ended> {
     // The channel's room decides the pace: while it is full the ring buffer fills, and the kernel side counts
     // what that loses.
+    let mut expected = 0;
     for _ in 0..BATCHES_AT_A_TIME {
-        let mut records = Vec::new();
+        // A full batch is followed by one that is as full; a list that grows is copied eight times.
+        let mut records = Vec::with_capacity(expected);
         let mut bad = false;
         while records.len() < RECORDS_AT_A_TIME && !bad {
             let Some(item) = ring.next() else { break };
@@ -312,6 +314,7 @@ async fn drain(ring: &mut RingBuf<MapData>, feed: &Feed) -> Result<bool, Ended> 
             }
         }
         let more = bad || records.len() == RECORDS_AT_A_TIME;
+        expected = records.len();
         if !records.is_empty() {
             feed.send(Input::Records(records)).await?;
         }

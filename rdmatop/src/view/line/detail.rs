@@ -35,6 +35,9 @@ const ATTRS: [(u32, &str); 22] = [
     (1 << 25, "RATE_LIMIT"),
 ];
 
+/// Bytes of the longest usual detail: two states, eight numbers with their names, a span.
+const ROOM: usize = 128;
+
 /// Names of QP states, by their number.
 const STATES: [Word<8>; QpState::ALL.len()] = {
     let mut words = [match Word::of("") {
@@ -57,7 +60,7 @@ const STATES: [Word<8>; QpState::ALL.len()] = {
 /// Appends the detail of an event: words separated by single spaces, `name value` pairs, first what happened,
 /// then its result, then the time it took.
 pub fn write(out: &mut Vec<u8>, event: &Event) {
-    let mut row = Row::<256>::new();
+    let mut row = Row::<ROOM>::new();
     match usual(&mut row, event).and_then(|()| row.whole()) {
         Some(text) => out.extend_from_slice(text.strip_prefix(b" ").unwrap_or(text)),
         None => words(out, event),
@@ -65,7 +68,7 @@ pub fn write(out: &mut Vec<u8>, event: &Event) {
 }
 
 /// What nearly all events are: a QP that took a step, and no failure. A space before each word.
-fn usual(row: &mut Row<256>, event: &Event) -> Option<()> {
+fn usual(row: &mut Row<ROOM>, event: &Event) -> Option<()> {
     let is_step = matches!(
         event.event,
         EventKind::QpCreate | EventKind::QpDestroy | EventKind::QpModify
@@ -108,7 +111,7 @@ fn usual(row: &mut Row<256>, event: &Event) -> Option<()> {
     Some(())
 }
 
-fn short<const M: usize>(row: &mut Row<256>, name: [u8; M], value: Option<impl Into<u64>>) {
+fn short<const M: usize>(row: &mut Row<ROOM>, name: [u8; M], value: Option<impl Into<u64>>) {
     if let Some(value) = value {
         row.text(name);
         row.number(value.into());

@@ -43,7 +43,6 @@ static PAIRS: [[u8; 2]; 100] = {
     pairs
 };
 
-#[expect(clippy::cast_possible_truncation, reason = "below 100")]
 fn pair(value: u64) -> [u8; 2] {
     PAIRS[(value % 100) as usize]
 }
@@ -184,7 +183,8 @@ pub fn spaces(out: &mut Vec<u8>, count: usize) {
 pub fn time_of_day(wall_ns: u64) -> [u8; 15] {
     let micros = wall_ns / 1000 % 86_400_000_000;
     let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);
-    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let (minutes, second) = (seconds / 60, seconds % 60);
+    let (hour, minute) = (minutes / 60, minutes % 60);
     let mut text = *b"00:00:00.000000";
     for (at, value) in [
         (0, hour),
