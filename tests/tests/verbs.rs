@@ -136,6 +136,27 @@ fn asked_for_it_times_what_comes_by_write_and_counts_each_doorbell_once() -> Res
 }
 
 #[test]
+fn a_trace_tells_of_failed_writes_only_where_it_is_asked_to() -> Result<()> {
+    let Some(_lab) = Lab::enter("failed writes in a trace") else {
+        return Ok(());
+    };
+    for (args, wanted) in [
+        (&[][..], &["detach_mcast"][..]),
+        (&["--verb-times"], &["req_notify_cq", "detach_mcast"]),
+    ] {
+        let trace = Trace::start(&[&["--event", "verb_error"], args].concat())?;
+        let done = traffic::run("verb-calls", &[])?;
+        let events = trace.stop()?.events.pid(id(&done, "pid")?);
+        let verbs: Vec<_> = events.all().iter().map(|event| event["verb"].as_str()).collect();
+        ensure!(
+            verbs == wanted.iter().map(|verb| Some(*verb)).collect::<Vec<_>>(),
+            "{args:?}: {verbs:?}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
 fn the_verdict_of_write_names_the_price_and_the_way() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("verdict of write") else {
         return Ok(());

@@ -37,12 +37,18 @@ const NOEXIST: u64 = 1;
 /// flight (kretprobe maxactive) and does not tell a BPF program that it missed one.
 #[inline(always)]
 pub(crate) fn enter<T>(calls: &HashMap<CallKey, T>, hook: u32, call: &T) {
+    enter_or(calls, hook, call, loss::RETURN);
+}
+
+/// As [`enter`]; `cause` is what a return that did not fire costs.
+#[inline(always)]
+pub(crate) fn enter_or<T>(calls: &HashMap<CallKey, T>, hook: u32, call: &T, cause: u32) {
     let key = call_key(hook);
     if calls.insert(&key, call, NOEXIST).is_ok() {
         return;
     }
     if calls.get_ptr(&key).is_some() {
-        lost(loss::RETURN);
+        lost(cause);
         let _ = calls.insert(&key, call, 0);
     }
 }

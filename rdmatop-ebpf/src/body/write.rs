@@ -4,10 +4,11 @@
 //! it begins is then a whole call and no loss.
 
 use super::{
-    enter, hook, not_entered,
+    enter_or, hook, not_entered,
     verbs::{count, of_command, tell},
 };
 use crate::{
+    emit::lost,
     maps::{VERB_CALLS, VerbCall, WRITE_CALLS, WRITE_PLACES, enabled},
     offsets::WANT_COUNTERS,
     task::{call_key, now},
@@ -34,10 +35,10 @@ fn word(address: u64) -> Option<u32> {
     unsafe { bpf_probe_read_user(address as *const u32) }.ok()
 }
 
-/// Remembers a call in the hash.
+/// Remembers a call in the hash. What it loses are calls, and no record of an object.
 #[inline(always)]
 fn remember(hook: u32, start_ns: u64, buffer: u64) {
-    enter(
+    enter_or(
         &VERB_CALLS,
         hook,
         &VerbCall {
@@ -46,6 +47,7 @@ fn remember(hook: u32, start_ns: u64, buffer: u64) {
             header: 0,
             attrs: buffer,
         },
+        loss::MISSED,
     );
 }
 
@@ -77,7 +79,7 @@ pub(crate) fn entered(buffer: u64) -> Option<()> {
             return Some(());
         }
         if whose == tid && enabled() {
-            crate::emit::lost(loss::RETURN);
+            lost(loss::MISSED);
         }
         (*place).tid = tid;
         (*place).buffer = buffer;

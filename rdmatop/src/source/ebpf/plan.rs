@@ -206,6 +206,9 @@ pub const CONTROL_PLANE: &[Hook] = &[
         wants: &[],
         ..kprobe("uverbs_write", WRITE_ENTRY, "ib_uverbs", "write() commands")
     },
+    // A wait for an event stays inside as long as there is none, and the kernel keeps max(10, twice the CPUs) returns of
+    // one probe in flight (`register_kretprobe`): where more threads wait, other calls are missed meanwhile, and counted
+    // as that. The functions below ucma_write would not wait, but they are twenty.
     kretprobe(
         "ucma_write_ret",
         "ucma_write",

@@ -342,3 +342,26 @@ impl Session {
         self.maps.remove(name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::event::EventKind;
+
+    #[test]
+    fn a_trace_puts_nothing_on_the_way_of_a_doorbell_unless_asked() {
+        let loads = |scope: Scope, verb_times| {
+            let options = Options {
+                scope,
+                verb_times,
+                ..Options::default()
+            };
+            programs(&options).contains("uverbs_write")
+        };
+        let errors = || Scope::Events(vec![EventKind::VerbError]);
+        assert!(!loads(errors(), false) && loads(errors(), true));
+        assert!(!loads(Scope::Events(vec![EventKind::QpCreate]), true));
+        // Where no data path is, its calls are counted.
+        assert!(loads(Scope::All, false));
+    }
+}
