@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::Event as TermEvent;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -73,7 +73,7 @@ impl Tells for Signals {
 pub(super) struct Reader {
     /// Keys, the mouse, sizes; an error is the last thing that comes.
     pub(super) events: mpsc::Receiver<io::Result<TermEvent>>,
-    /// Readable: stop. A thread that looked at a flag now and then would wake a machine at rest.
+    /// Readable: stop.
     stop: Arc<OwnedFd>,
 }
 
@@ -104,9 +104,15 @@ impl Drop for Reader {
 }
 
 fn read(tty: &OwnedFd, sender: &mpsc::Sender<io::Result<TermEvent>>, stop: &OwnedFd) {
+    // crossterm hears SIGWINCH too. One that it has not taken hides the key that comes next: it waits for edges, and
+    // forgets that of the key while it tells the new size. So it is asked now and then.
+    let wait = Timespec {
+        tv_sec: 0,
+        tv_nsec: 500_000_000,
+    };
     let step = || -> io::Result<Option<Vec<TermEvent>>> {
         let mut fds = [PollFd::new(tty, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
-        match poll(&mut fds, None) {
+        match poll(&mut fds, Some(&wait)) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => return Ok(Some(Vec::new())),
             Err(error) => return Err(error.into()),
