@@ -54,6 +54,9 @@ pub struct Manager {
     stop: Arc<Notify>,
     /// Told once, when the first session counts (or cannot).
     on_start: Option<OnStart>,
+    /// The session before, switched off: each of its programs takes milliseconds to detach, in which the next one
+    /// must count already.
+    retired: Option<Session>,
 }
 
 /// Ends a manager: it drains what the kernel has, reads the losses once more, and lets go of the channel.
@@ -93,6 +96,7 @@ impl Manager {
             sweep,
             stop: Arc::default(),
             on_start: None,
+            retired: None,
         }
     }
 
@@ -140,6 +144,7 @@ impl Manager {
     }
 
     async fn without(&mut self, error: &SessionError, modules: &Generations) -> Result<Why, Ended> {
+        self.let_go();
         let why = error.to_string();
         self.status.update(|status| {
             status.state = EbpfState::Unavailable { why: why.clone() };
@@ -188,6 +193,7 @@ impl Manager {
             Some(ring) => match unsafe { AsyncFd::register(ring) } {
                 Ok(ring) => match session.set_enabled(true) {
                     Ok(()) => {
+                        self.let_go();
                         self.tell_start(&Ok(started));
                         self.read(ring, &mut session, feed, modules).await
                     }
@@ -198,8 +204,15 @@ impl Manager {
             None => Ok(self.no_ring("the object has no EVENTS map")),
         };
         self.sweep.release();
-        drop(session);
+        self.retired = Some(session);
         outcome
+    }
+
+    /// Detaches the session before. Not on this thread, on which records wait meanwhile.
+    fn let_go(&mut self) {
+        if let Some(session) = self.retired.take() {
+            tokio::task::spawn_blocking(move || drop(session));
+        }
     }
 
     fn no_ring(&mut self, why: &str) -> Why {
@@ -332,9 +345,7 @@ async fn drain(ring: &mut RingBuf<MapData>, feed: &Feed) -> Result<bool, Ended> 
 type Generations = BTreeMap<&'static str, Option<u64>>;
 
 fn module_generations(root: &Path) -> Generations {
-    let hooks = CONTROL_PLANE
-        .iter()
-        .chain(datapath::hooks());
+    let hooks = CONTROL_PLANE.iter().chain(datapath::hooks());
     let mut found = Generations::new();
     for hook in hooks {
         // Asked once a second: once for each module, not once for each hook.
