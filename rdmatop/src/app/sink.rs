@@ -54,17 +54,17 @@ impl Lines {
 
 impl Sink {
     /// Hands an event on if the filter lets it. Lines wait for [`Sink::flush`].
-    pub(super) fn give(&mut self, event: Event, filter: &Filter, tally: &mut Tally) {
+    pub(super) fn give(&mut self, event: &Event, filter: &Filter, tally: &mut Tally) {
         let counts = event.event != EventKind::Lost;
         tally.seen += u64::from(counts);
-        if !filter.matches_event(&event) {
+        if !filter.matches_event(event) {
             tally.filtered += u64::from(counts);
             return;
         }
         match self {
             Self::Nobody => {}
-            Self::Lines(lines) => lines.page.push(lines.format, &event),
-            Self::Drop(to) => tally.refused += u64::from(to.try_send(event).is_err() && counts),
+            Self::Lines(lines) => lines.page.push(lines.format, event),
+            Self::Drop(to) => tally.refused += u64::from(to.try_send(event.clone()).is_err() && counts),
         }
     }
 
@@ -136,7 +136,7 @@ mod tests {
         };
         let mut tally = Tally::default();
         for kind in [EventKind::QpCreate, EventKind::QpCreate, EventKind::MrReg] {
-            sink.give(event(kind), &filter, &mut tally);
+            sink.give(&event(kind), &filter, &mut tally);
         }
         assert_eq!(
             tally,
@@ -147,7 +147,7 @@ mod tests {
             }
         );
         assert!(from.try_recv().is_ok());
-        sink.give(event(EventKind::Lost), &filter, &mut tally);
+        sink.give(&event(EventKind::Lost), &filter, &mut tally);
         assert_eq!(
             from.try_recv().unwrap().event,
             EventKind::Lost,
@@ -163,7 +163,7 @@ mod tests {
         let mut sink = Sink::Lines(Lines::new(Format::Json, to));
         let (filter, mut tally) = (Filter::default(), Tally::default());
         for kind in [EventKind::QpCreate, EventKind::Lost, EventKind::MrReg] {
-            sink.give(event(kind), &filter, &mut tally);
+            sink.give(&event(kind), &filter, &mut tally);
         }
         sink.flush(&mut tally, &mut end).await;
         let page = from.try_recv().unwrap();
@@ -182,12 +182,12 @@ mod tests {
         let (asker, mut end) = watch::channel(None);
         let mut sink = Sink::Lines(Lines::new(Format::Lines, to));
         let (filter, mut tally) = (Filter::default(), Tally::default());
-        sink.give(event(EventKind::MrReg), &filter, &mut tally);
+        sink.give(&event(EventKind::MrReg), &filter, &mut tally);
         sink.flush(&mut tally, &mut end).await;
         let begin = Instant::now();
         asker.send(Some(begin + Duration::from_millis(200))).unwrap();
         for _ in 0..3 {
-            sink.give(event(EventKind::MrReg), &filter, &mut tally);
+            sink.give(&event(EventKind::MrReg), &filter, &mut tally);
         }
         sink.flush(&mut tally, &mut end).await;
         assert_eq!(

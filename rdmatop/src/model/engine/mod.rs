@@ -109,12 +109,12 @@ impl Engine {
     /// Folds one input in. Returns the events it makes, for `--trace`; most inputs make none.
     pub fn apply(&mut self, input: Input, now: Now) -> Vec<Event> {
         let mut events = Vec::new();
-        self.fold(input, now, &mut |event| events.push(event));
+        self.fold(input, now, &mut |event| events.push(event.clone()));
         events
     }
 
     /// [`Engine::apply`] without a list: hands each event out as it is made.
-    pub fn fold(&mut self, input: Input, now: Now, out: &mut dyn FnMut(Event)) {
+    pub fn fold(&mut self, input: Input, now: Now, out: &mut dyn FnMut(&Event)) {
         let lost = match input {
             Input::Records(records) => {
                 for record in &records {
@@ -158,7 +158,7 @@ impl Engine {
             }
         };
         for (lost_where, count) in lost {
-            out(Event {
+            out(&Event {
                 count: Some(count),
                 lost_where: Some(lost_where),
                 ..Event::new(EventKind::Lost, now.wall_ns, now.mono_ns)

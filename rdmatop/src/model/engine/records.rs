@@ -38,15 +38,15 @@ fn known64(value: u64) -> Option<u64> {
 
 impl Engine {
     /// Folds a record in.
-    pub(super) fn record(&mut self, record: &Record, now: Now, out: &mut dyn FnMut(Event)) {
+    pub(super) fn record(&mut self, record: &Record, now: Now, out: &mut dyn FnMut(&Event)) {
         self.events += 1;
         match record {
-            Record::Qp(record) => out(self.qp_record(record, now)),
-            Record::Object(record) => out(self.object_record(record, now)),
-            Record::Cm(record) => out(self.cm_record(record, now)),
+            Record::Qp(record) => out(&self.qp_record(record, now)),
+            Record::Object(record) => out(&self.object_record(record, now)),
+            Record::Cm(record) => out(&self.cm_record(record, now)),
             Record::Verb(record) => {
                 if let Some(event) = self.verb_record(record, now) {
-                    out(event);
+                    out(&event);
                 }
             }
         }

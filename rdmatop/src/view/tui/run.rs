@@ -156,6 +156,7 @@ pub async fn run(
     let mut signals = Signals::new()?;
     let mut guard = Guard::enter(state.settings.mouse)?;
     let mut reader = Reader::start()?;
+    signals.wake(&reader);
     let inputs = Inputs {
         keys: &mut reader.events,
         signals: &mut signals,

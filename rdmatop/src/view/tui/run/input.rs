@@ -37,6 +37,8 @@ pub(super) struct Signals {
     stop: Signal,
     cont: Signal,
     winch: Signal,
+    /// Written when the size changed.
+    resized: Option<Arc<OwnedFd>>,
 }
 
 impl Signals {
@@ -50,7 +52,13 @@ impl Signals {
             stop: signal(SignalKind::from_raw(libc::SIGTSTP))?,
             cont: signal(SignalKind::from_raw(libc::SIGCONT))?,
             winch: signal(SignalKind::window_change())?,
+            resized: None,
         })
+    }
+
+    /// Lets a reader look at the terminal at each new size.
+    pub(super) fn wake(&mut self, reader: &Reader) {
+        self.resized = Some(reader.look.clone());
     }
 }
 
@@ -63,7 +71,12 @@ impl Tells for Signals {
             _ = self.term.recv() => Told::Leave(libc::SIGTERM),
             _ = self.stop.recv() => Told::Stop,
             _ = self.cont.recv() => Told::Continued,
-            _ = self.winch.recv() => Told::Resized,
+            _ = self.winch.recv() => {
+                if let Some(resized) = &self.resized {
+                    raise(resized);
+                }
+                Told::Resized
+            }
         }
     }
 }
@@ -75,6 +88,13 @@ pub(super) struct Reader {
     pub(super) events: mpsc::Receiver<io::Result<TermEvent>>,
     /// Readable: stop.
     stop: Arc<OwnedFd>,
+    /// Readable: ask crossterm, whatever the terminal says.
+    look: Arc<OwnedFd>,
+}
+
+fn raise(event: &OwnedFd) {
+    // Fails only when the counter is full: then it is readable all the same.
+    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
 
 impl Reader {
@@ -88,30 +108,31 @@ impl Reader {
         };
         let (sender, events) = mpsc::channel(256);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
-        let told = stop.clone();
+        let look = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (told, looking) = (stop.clone(), look.clone());
         std::thread::Builder::new()
             .name("rdmatop-keys".to_owned())
-            .spawn(move || read(&tty, &sender, &told))?;
-        Ok(Self { events, stop })
+            .spawn(move || read(&tty, &sender, &told, &looking))?;
+        Ok(Self { events, stop, look })
     }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        // Fails only when the counter is full, which one write does not bring about.
-        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        raise(&self.stop);
     }
 }
 
-fn read(tty: &OwnedFd, sender: &mpsc::Sender<io::Result<TermEvent>>, stop: &OwnedFd) {
+fn read(tty: &OwnedFd, sender: &mpsc::Sender<io::Result<TermEvent>>, stop: &OwnedFd, look: &OwnedFd) {
     // crossterm hears SIGWINCH too. One that it has not taken hides the key that comes next: it waits for edges, and
-    // forgets that of the key while it tells the new size. So it is asked now and then.
+    // forgets that of the key while it tells the new size. So it is asked at each new size, and now and then: its signal
+    // handler may come after the one that wakes this thread.
     let wait = Timespec {
         tv_sec: 0,
         tv_nsec: 500_000_000,
     };
     let step = || -> io::Result<Option<Vec<TermEvent>>> {
-        let mut fds = [PollFd::new(tty, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+        let mut fds = [tty, stop, look].map(|fd| PollFd::new(fd, PollFlags::IN));
         match poll(&mut fds, Some(&wait)) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => return Ok(Some(Vec::new())),
@@ -124,9 +145,16 @@ fn read(tty: &OwnedFd, sender: &mpsc::Sender<io::Result<TermEvent>>, stop: &Owne
         if told.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
+        if !fds[2].revents().is_empty() {
+            let _ = rustix::io::read(look, &mut [0; 8]);
+        }
         let mut found = Vec::new();
         while crossterm::event::poll(Duration::ZERO)? {
             found.push(crossterm::event::read()?);
+        }
+        if found.is_empty() && told.contains(PollFlags::IN) {
+            // Half a sequence, or a key that is hidden until the next one: poll(2) would come back at once.
+            std::thread::sleep(Duration::from_millis(10));
         }
         Ok(Some(found))
     };
