@@ -89,6 +89,9 @@ pub(crate) fn created(qp: u64, res: u64) {
     slots::made(known, qp);
     send(|record: &mut QpRecord| {
         describe(record, kind::QP_CREATE, qp, known);
+        // The slot's time: user space tells by it which QP of this address the slot is of, and a virtual CPU can stand
+        // still for longer than it forgives between two looks at the clock.
+        record.prefix.ts_ns = known.born_ns;
         record.from_state = UNKNOWN_U8;
         record.to_state = RESET as u8;
     });

@@ -295,13 +295,19 @@ impl Manager {
         let modules = module_generations(Path::new("/sys/module"));
         let starting = start(&self.options);
         tokio::pin!(starting);
-        let started = loop {
+        let mut started = loop {
             tokio::select! {
                 started = &mut starting => break started,
                 () = sleep(NAP) => { drain(ring.get_mut(), feed).await?; }
             }
         };
-        // Off before the next is on: an event must not come twice.
+        // Off before the next is on: an event must not come twice. Where slots are wanted these come first.
+        let _ = session.set_enabled(false);
+        if let Ok(Ok(next)) = &mut started
+            && !self.options.scope.counters()
+        {
+            let _ = next.set_enabled(true);
+        }
         self.empty(ring.get_mut(), session, feed).await?;
         Ok(match started {
             Ok(Ok(next)) => Why::Next(Box::new(next), modules),
