@@ -13,12 +13,16 @@ use crate::cli::AttachMode;
 use crate::model::input::EbpfState;
 use crate::source::ebpf::{Attach, Manager, MapSweep, Options, Scope, SharedStatus};
 use crate::source::platform::{Platform, missing};
+use crate::source::privileges;
 use crate::source::root::Root;
 
 /// Looks at the machine and makes what is needed; nothing is read from the kernel's RDMA side yet.
+///
+/// Gives up privileges, so it has to come before the first thread. What is missing is judged by those that were there.
 pub(super) fn sources(plan: &Plan) -> Sources {
     let root = Root::default();
     let platform = Platform::read(&root);
+    privileges::shed();
     let remedies = missing(&platform);
     let no_rdma = remedies
         .iter()

@@ -59,3 +59,26 @@ impl Drop for Raised {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_shed_is_raised_for_attaching_alone() {
+        // Capabilities are a thread's own: the other tests keep theirs.
+        let thread = std::thread::spawn(|| {
+            let before = capabilities(None).unwrap();
+            shed();
+            let shed = capabilities(None).unwrap();
+            assert_eq!(shed.effective, before.effective & KEPT);
+            assert_eq!(shed.permitted, before.permitted & ATTACH);
+            let raised = Raised::for_attach();
+            assert_eq!(capabilities(None).unwrap().effective, shed.permitted);
+            drop(raised);
+            assert_eq!(capabilities(None).unwrap(), shed);
+            assert_eq!(rustix::thread::no_new_privs(), Ok(true));
+        });
+        thread.join().unwrap();
+    }
+}

@@ -1,0 +1,67 @@
+//! What rdmatop may do while it runs: no more than it needs.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result, ensure};
+use rdmatop_tests::{lab::Lab, rdmatop::Trace};
+
+const DAC_READ_SEARCH: u64 = 1 << 2;
+const SYS_PTRACE: u64 = 1 << 19;
+const SYS_ADMIN: u64 = 1 << 21;
+const SYS_RESOURCE: u64 = 1 << 24;
+const PERFMON: u64 = 1 << 38;
+const BPF: u64 = 1 << 39;
+
+/// In effect all the time.
+const KEPT: u64 = BPF | SYS_PTRACE | DAC_READ_SEARCH;
+/// Raised to attach.
+const ATTACH: u64 = KEPT | PERFMON | SYS_ADMIN | SYS_RESOURCE;
+
+/// A line of /proc/PID/task/TID/status in hexadecimal.
+fn mask(status: &str, key: &str) -> Result<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
+    let text = line.with_context(|| format!("no {key}"))?.trim();
+    u64::from_str_radix(text, 16).with_context(|| format!("{key} {text}"))
+}
+
+#[test]
+fn while_it_traces_no_thread_has_more_than_it_needs() -> Result<()> {
+    let Some(_lab) = Lab::enter("privileges") else {
+        return Ok(());
+    };
+    let own = fs::read_to_string("/proc/self/status")?;
+    ensure!(
+        mask(&own, "CapEff:")? & ATTACH == ATTACH,
+        "the test itself has few"
+    );
+    let trace = Trace::start(&[])?;
+    let mut threads = 0;
+    for task in fs::read_dir(
+        Path::new("/proc")
+            .join(trace.child.pid().to_string())
+            .join("task"),
+    )? {
+        let status = fs::read_to_string(task?.path().join("status"))?;
+        let name = status.lines().next().unwrap_or_default();
+        // Exactly: less would be a tracer that cannot attach again when a module is reloaded.
+        for (key, wanted) in [
+            ("CapEff:", KEPT),
+            ("CapPrm:", ATTACH),
+            ("CapInh:", 0),
+            ("CapAmb:", 0),
+        ] {
+            let found = mask(&status, key)?;
+            ensure!(found == wanted, "{name}: {key} {found:#x}, wanted {wanted:#x}");
+        }
+        ensure!(
+            mask(&status, "NoNewPrivs:")? == 1,
+            "{name} may gain privileges by exec"
+        );
+        threads += 1;
+    }
+    ensure!(
+        threads > 3,
+        "{threads} threads: where is the reader, where the writer?"
+    );
+    trace.stop().map(drop)
+}
