@@ -75,7 +75,7 @@ fn facts(process: &ProcBasic, detail: Option<ProcDetail>) -> ProcessFacts {
         cgroup: process.cgroup.as_ref().map(|c| c.path.clone()),
         workload: process.cgroup.as_ref().and_then(|c| spell(&c.workload)),
         ppid: Some(process.stat.ppid),
-        libraries: libraries.map(|list| list.into_iter().map(|l| l.file).collect()),
+        libraries,
         environ,
     }
 }

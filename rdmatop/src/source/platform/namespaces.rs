@@ -1,7 +1,7 @@
 //! What is around rdmatop: namespaces and containers.
 use serde::{Deserialize, Serialize};
 
-use crate::source::proc::{Cgroup, Runtime, namespace};
+use crate::source::proc::{Cgroup, Runtime};
 use crate::source::root::Root;
 
 /// Fixed inode numbers of the first namespaces: `PROC_PID_INIT_INO` and `PROC_USER_INIT_INO` in
@@ -30,6 +30,12 @@ impl Surroundings {
             container: container(root),
         }
     }
+}
+
+/// The inode in "pid:[4026531836]".
+fn namespace(link: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(link).ok()?;
+    text.split_once(":[")?.1.strip_suffix(']')?.parse().ok()
 }
 
 /// Hints only, strongest first: each manager leaves a mark in the root of its containers; the cgroup tells
@@ -80,6 +86,13 @@ mod tests {
         );
         let nothing = Surroundings::read(&Fake::new().root());
         assert_eq!(nothing, Surroundings::default());
+    }
+
+    #[test]
+    fn odd_namespace_links_are_unknown() {
+        for link in ["net:[]", "net:[x]", "net", "net:[5", ""] {
+            assert_eq!(namespace(link.as_bytes()), None, "{link:?}");
+        }
     }
 
     #[test]

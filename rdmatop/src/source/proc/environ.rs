@@ -6,6 +6,11 @@ use crate::text;
 
 /// A value longer than this is cut; library paths and host lists run to kilobytes.
 const VALUE_LIMIT: usize = 256;
+/// A name longer than this is none of a library's.
+const NAME_LIMIT: usize = 128;
+/// Variables taken at most. A job has some dozens; a process may have made up a hundred thousand, of which each is
+/// compared with all before it.
+const MOST: usize = 256;
 
 const PREFIXES: [&str; 22] = [
     "NCCL_",
@@ -57,16 +62,22 @@ const NAMES: [&str; 21] = [
 ];
 
 /// The RDMA-relevant variables, safe to print, in the order of the file. Of a name that occurs twice the first
-/// counts, as with getenv(3).
+/// counts, as with getenv(3). At most [`MOST`].
 pub(super) fn relevant(raw: &[u8]) -> Vec<(String, String)> {
     let mut out: Vec<(String, String)> = Vec::new();
     for entry in raw.split(|b| *b == 0) {
         let Some(equals) = entry.iter().position(|b| *b == b'=') else {
             continue;
         };
+        if equals > NAME_LIMIT {
+            continue;
+        }
         let name = text::sanitize(&entry[..equals]);
         if is_relevant(&name) && out.iter().all(|(known, _)| *known != name) {
             out.push((name, text::sanitize_bounded(&entry[equals + 1..], VALUE_LIMIT)));
+            if out.len() == MOST {
+                break;
+            }
         }
     }
     out
@@ -103,6 +114,17 @@ mod tests {
         let got = relevant(&raw);
         assert_eq!(got[0].1, "a=b=c");
         assert_eq!(got[1].1.len(), VALUE_LIMIT);
+    }
+
+    #[test]
+    fn an_environment_that_is_made_to_be_long_is_not_taken_whole() {
+        let mut raw = Vec::new();
+        raw.extend([b"UCX_".as_slice(), &[b'x'; 5000], b"=1\0"].concat());
+        for n in 0..100_000 {
+            raw.extend(format!("UCX_{n}=1\0").bytes());
+        }
+        let got = relevant(&raw);
+        assert_eq!((got.len(), got[0].0.as_str()), (MOST, "UCX_0"));
     }
 
     proptest! {

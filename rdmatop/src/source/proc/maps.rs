@@ -1,20 +1,10 @@
 //! `/proc/PID/maps`: which RDMA, MPI and collective libraries a process has loaded.
 use std::io::BufRead;
 
-use serde::{Deserialize, Serialize};
-
 use crate::text;
 
-/// A loaded library of interest.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MappedLibrary {
-    /// File name without path, such as `libnccl.so.2`.
-    pub file: String,
-    /// The whole path.
-    pub path: String,
-    /// The file was removed or replaced after it was loaded: the process runs an older version than the disk has.
-    pub deleted: bool,
-}
+/// Libraries listed at most. A process has some dozens; one may map sixty-five thousand files of such names.
+const MOST: usize = 128;
 
 /// Library names up to `.so`, or their first part where plugins and versions follow (`libnccl-net-ofi.so`).
 const EXACT: [&str; 14] = [
@@ -55,33 +45,32 @@ const PREFIXES: [&str; 19] = [
     "libhfi1",
 ];
 
-/// Reads the file line by line: a large process has tens of thousands of mappings.
-pub(super) fn libraries(mut maps: impl BufRead) -> Vec<MappedLibrary> {
-    let mut out: Vec<MappedLibrary> = Vec::new();
-    let mut line = Vec::new();
-    loop {
+/// File names without paths, such as `libnccl.so.2`, each once, at most [`MOST`]. Reads the file line by line: a large
+/// process has tens of thousands of mappings.
+pub(super) fn libraries(mut maps: impl BufRead) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    let (mut line, mut last) = (Vec::new(), Vec::new());
+    while out.len() < MOST {
         line.clear();
         match maps.read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => return out,
+            Ok(0) | Err(_) => break,
             Ok(_) => {}
         }
-        // A library has several mappings, one after the other: compare before anything is allocated.
         let Some(path) = path(&line) else { continue };
-        let (path, deleted) = path
-            .strip_suffix(b" (deleted)")
-            .map_or((path, false), |path| (path, true));
+        // A library that was replaced on disk since is one all the same.
+        let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
         let file = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
-        if is_of_interest(file) {
-            let path = text::sanitize(path);
-            if out.iter().all(|known| known.path != path) {
-                out.push(MappedLibrary {
-                    file: text::sanitize(file),
-                    path,
-                    deleted,
-                });
-            }
+        // A library has several mappings, one after the other: compare before anything is allocated.
+        if file == last || !is_of_interest(file) {
+            continue;
+        }
+        file.clone_into(&mut last);
+        let file = text::sanitize(file);
+        if !out.contains(&file) {
+            out.push(file);
         }
     }
+    out
 }
 
 /// The sixth column: all from the first slash on; anonymous mappings and `[stack]` have none.
@@ -105,7 +94,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn libraries_of_interest_are_listed_once_with_their_path() {
+    fn libraries_of_interest_are_listed_once() {
         let maps = b"55d0-55d1 r-xp 00000000 08:01 1 /usr/bin/python3\n\
             7f00-7f01 r--p 00000000 08:01 2 /usr/lib/x86_64-linux-gnu/libibverbs.so.1.14\n\
             7f01-7f02 r-xp 00001000 08:01 2 /usr/lib/x86_64-linux-gnu/libibverbs.so.1.14\n\
@@ -116,16 +105,21 @@ mod tests {
             7f0b-7f0c r-xp 00000000 08:01 6 /usr/lib/libmpi_cxx.so.40\n\
             7f0d-7f0e r-xp 00000000 08:01 7 /home/x/libnccl.txt\n\
             7fff-8000 rw-p 00000000 00:00 0 [stack]\n";
-        let got = libraries(maps.as_slice());
-        let files: Vec<_> = got.iter().map(|l| (l.file.as_str(), l.deleted)).collect();
         let want = [
-            ("libibverbs.so.1.14", false),
-            ("libnccl.so.2", true),
-            ("libnccl-net-ofi.so", false),
-            ("librxe-rdmav34.so", false),
+            "libibverbs.so.1.14",
+            "libnccl.so.2",
+            "libnccl-net-ofi.so",
+            "librxe-rdmav34.so",
         ];
-        assert_eq!(files, want);
-        assert_eq!(got[1].path, "/opt/my libs/libnccl.so.2");
+        assert_eq!(libraries(maps.as_slice()), want);
+    }
+
+    #[test]
+    fn mappings_that_are_made_to_be_many_are_not_listed_all() {
+        let maps: String = (0..65_000)
+            .map(|n| format!("1-2 r-xp 0 08:01 3 /l/libnccl-{n}.so\n"))
+            .collect();
+        assert_eq!(libraries(maps.as_bytes()).len(), MOST);
     }
 
     #[test]
