@@ -91,10 +91,7 @@ pub(crate) fn main(args: &DemoArgs) -> Result<u8> {
             program.display(),
             args.args.join(" ")
         );
-        let root = Command::new("id")
-            .arg("-u")
-            .output()
-            .is_ok_and(|out| out.stdout.trim_ascii() == b"0");
+        let root = setup::is_root();
         let mut run = if root {
             Command::new(&program)
         } else {

@@ -17,6 +17,9 @@ pub(crate) struct BuildArgs {
     /// Lint the programs instead of building them
     #[arg(long)]
     pub(crate) clippy: bool,
+    /// With log lines from inside the programs, for developers
+    #[arg(long, conflicts_with = "clippy")]
+    pub(crate) log: bool,
     /// Print nothing unless it fails
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -41,11 +44,11 @@ pub(crate) fn main(args: BuildArgs) -> Result<u8> {
         execute("clippy for the bpf target", command, args.quiet)?;
         return Ok(0);
     }
-    execute(
-        "the eBPF build",
-        found.build_command(&repo, &target_dir),
-        args.quiet,
-    )?;
+    let mut build = found.build_command(&repo, &target_dir);
+    if args.log {
+        build.args(["--features", "log"]);
+    }
+    execute("the eBPF build", build, args.quiet)?;
     let object = target_dir.join(OBJECT);
     let built = toolchain::built_object(&target_dir);
     let bytes = fs::read(&built).with_context(|| format!("cannot read {}", built.display()))?;

@@ -47,6 +47,15 @@ pub(crate) fn find() -> Result<Toolchain, String> {
     choose(&facts())
 }
 
+/// Where the compiler for the bpf target is, whatever there is to link with; or what to install.
+pub(crate) fn compiler() -> Result<PathBuf, String> {
+    let facts = Facts {
+        linker: Some(PathBuf::new()),
+        ..facts()
+    };
+    choose(&facts).map(|found| found.bin)
+}
+
 fn choose(facts: &Facts) -> Result<Toolchain, String> {
     let linker = facts.linker.clone().ok_or(NO_LINKER)?;
     let make = |name: &str, bin: &PathBuf, build_std| Toolchain {
@@ -148,6 +157,12 @@ fn leaks(name: &str) -> bool {
         || DROPPED.contains(&name)
 }
 
+/// The machine that will run the programs, whose registers aya-ebpf has to know: `target` in a build script, which may
+/// be for another one than this.
+fn architecture(target: Option<String>) -> String {
+    target.unwrap_or_else(|| env::consts::ARCH.to_owned())
+}
+
 impl Toolchain {
     fn command(&self, program: &str, target_dir: &Path) -> Command {
         let mut command = Command::new(self.bin.join(program));
@@ -156,8 +171,8 @@ impl Toolchain {
                 command.env_remove(name);
             }
         }
-        // aya-ebpf picks its register layouts by the machine that will run the programs.
-        let arch = format!("--cfg=bpf_target_arch=\"{}\"", env::consts::ARCH);
+        let arch = architecture(env::var("CARGO_CFG_TARGET_ARCH").ok());
+        let arch = format!("--cfg=bpf_target_arch=\"{arch}\"");
         let linker = format!("-Clinker={}", self.linker.display());
         let flags = [linker.as_str(), "-Clink-arg=--btf", "-Cpanic=abort", &arch];
         command
@@ -227,6 +242,12 @@ mod tests {
             debian_has_core: true,
             debian_has_source: true,
         }
+    }
+
+    #[test]
+    fn programs_are_for_the_machine_that_rdmatop_is_built_for() {
+        assert_eq!(architecture(Some("aarch64".into())), "aarch64");
+        assert_eq!(architecture(None), env::consts::ARCH);
     }
 
     #[test]

@@ -108,7 +108,8 @@ pub(crate) fn main(args: &ScreensArgs) -> Result<u8> {
         "-c",
         SCRIPT,
     ]);
-    lab.env("RDMATOP_LAB_OUT", &out);
+    lab.env("RDMATOP_LAB_OUT", &out)
+        .env("RDMATOP", paths::target().join("release/rdmatop"));
     step::run("screens from the lab", &mut lab)?;
     let docs = paths::repo().join("docs/screens");
     fs::create_dir_all(&docs).with_context(|| format!("cannot make {}", docs.display()))?;

@@ -1,4 +1,5 @@
 //! `cargo xtask setup`: brings a Debian machine with a rustup stable toolchain to where everything builds and runs.
+//! On Ubuntu, which has no compiler for the bpf target, it takes rustup's nightly.
 //!
 //! Looks first, so that a complete machine costs some milliseconds; changes only what is missing.
 
@@ -7,9 +8,9 @@ use std::{path::Path, process::Command};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::{lab::kernel, paths, step};
+use crate::{ebpf_toolchain, lab::kernel, paths, step};
 
-/// The bpf-linker that links against the LLVM of Debian's rustc.
+/// The bpf-linker whose features name LLVM 21 to 23, among them that of Debian's rustc and of rustup's nightly.
 const LINKER: &str = "0.13.0";
 
 /// `cargo xtask setup`
@@ -23,20 +24,25 @@ pub(crate) struct SetupArgs {
     pub(crate) no_kernels: bool,
 }
 
+/// Packages, and what needs them.
+type Group = (&'static str, &'static [&'static str]);
+
+/// Not in Ubuntu, and not needed beside a rustup nightly with rust-src.
+const COMPILER: Group = (
+    "compile the eBPF programs",
+    &[
+        "rustc-web",
+        "cargo-web",
+        "libstd-rust-web-dev-bpf",
+        "rust-web-clippy",
+    ],
+);
+
 /// Debian packages, and what needs them.
-const PACKAGES: &[(&str, &[&str])] = &[
+const PACKAGES: &[Group] = &[
     (
         "link Rust programs and compile the tests' C",
         &["gcc", "libc6-dev", "pkg-config"],
-    ),
-    (
-        "compile the eBPF programs",
-        &[
-            "rustc-web",
-            "cargo-web",
-            "libstd-rust-web-dev-bpf",
-            "rust-web-clippy",
-        ],
     ),
     (
         "run the lab's virtual machine",
@@ -78,13 +84,20 @@ pub(crate) fn ensure(args: SetupArgs, verbose: bool) -> Result<bool> {
             "this is no Debian-like machine: setup installs Debian packages. What is needed: {}; bpf-linker {LINKER}",
             PACKAGES
                 .iter()
+                .chain([&COMPILER])
                 .flat_map(|(_, names)| *names)
                 .copied()
                 .collect::<Vec<_>>()
                 .join(" ")
         );
     }
-    let mut did = packages(PACKAGES, args.dry_run, verbose)?;
+    let mut wanted = PACKAGES.to_vec();
+    let debian = Path::new("/usr/bin");
+    if ebpf_toolchain::compiler().map_or(true, |bin| bin == debian) {
+        wanted.push(COMPILER);
+    }
+    let mut did = packages(&wanted, args.dry_run, verbose)?;
+    did |= compiler(args.dry_run)?;
     did |= components(args.dry_run)?;
     did |= linker(args.dry_run, verbose)?;
     if !args.no_kernels {
@@ -114,7 +127,7 @@ fn not_installed<'a>(names: &[&'a str], listing: &str) -> Vec<&'a str> {
     names.iter().copied().filter(|name| !installed(name)).collect()
 }
 
-fn packages(wanted: &[(&str, &[&str])], dry_run: bool, verbose: bool) -> Result<bool> {
+fn packages<'a>(wanted: &[(&str, &[&'a str])], dry_run: bool, verbose: bool) -> Result<bool> {
     let names: Vec<&str> = wanted.iter().flat_map(|(_, names)| *names).copied().collect();
     let lacking = missing(&names)?;
     if lacking.is_empty() {
@@ -135,25 +148,90 @@ fn packages(wanted: &[(&str, &[&str])], dry_run: bool, verbose: bool) -> Result<
     if dry_run {
         return Ok(true);
     }
+    ask_for_sudo(&lacking)?;
     step::run("setup: apt-get update", as_root("apt-get").arg("update"))?;
+    // apt-get installs nothing at all when it does not know one of them.
+    let (there, absent): (Vec<&str>, Vec<&str>) = lacking.into_iter().partition(|name| is_in_apt(name));
+    if !absent.is_empty() {
+        eprintln!("setup: not in this machine's apt: {}", absent.join(" "));
+    }
+    if there.is_empty() {
+        return Ok(true);
+    }
     let mut install = as_root("apt-get");
     install
         .args(["install", "--yes", "--no-install-recommends"])
-        .args(&lacking);
+        .args(&there);
     step::run(
-        &format!("setup: apt-get install ({} packages)", lacking.len()),
+        &format!("setup: apt-get install ({} packages)", there.len()),
         &mut install,
     )?;
     Ok(true)
 }
 
-/// A command as root: through sudo only when we are not.
-fn as_root(program: &str) -> Command {
-    let root = Command::new("id")
+fn is_in_apt(name: &str) -> bool {
+    Command::new("apt-cache")
+        .args(["policy", name])
+        .env("LC_ALL", "C")
+        .output()
+        .is_ok_and(|out| has_candidate(&String::from_utf8_lossy(&out.stdout)))
+}
+
+/// Whether `apt-cache policy` says that a package can be installed.
+fn has_candidate(policy: &str) -> bool {
+    policy
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("Candidate: "))
+        .any(|version| version != "(none)")
+}
+
+/// Whether this is root.
+pub(crate) fn is_root() -> bool {
+    Command::new("id")
         .arg("-u")
         .output()
-        .is_ok_and(|out| out.stdout.trim_ascii() == b"0");
-    let mut command = if root {
+        .is_ok_and(|out| out.stdout.trim_ascii() == b"0")
+}
+
+/// Lets sudo ask for a password now, on the terminal: the steps after this one show a clock there.
+fn ask_for_sudo(lacking: &[&str]) -> Result<()> {
+    let may = || {
+        Command::new("sudo")
+            .arg("-v")
+            .status()
+            .is_ok_and(|status| status.success())
+    };
+    if is_root() || may() {
+        return Ok(());
+    }
+    bail!(
+        "neither root nor sudo: as root run apt-get install {}, then this again",
+        lacking.join(" ")
+    );
+}
+
+/// A rustup nightly with the source of the core library, where there is no compiler for the bpf target after all.
+fn compiler(dry_run: bool) -> Result<bool> {
+    let Err(missing) = ebpf_toolchain::compiler() else {
+        return Ok(false);
+    };
+    if dry_run {
+        return Ok(true);
+    }
+    let mut install = Command::new("rustup");
+    install.args(["toolchain", "install", "nightly", "--profile", "minimal"]);
+    install.args(["--component", "rust-src", "--component", "clippy"]);
+    step::run(
+        "setup: to compile the eBPF programs: rustup's nightly",
+        &mut install,
+    )
+    .context(missing)?;
+    Ok(true)
+}
+
+/// A command as root: through sudo only when we are not.
+fn as_root(program: &str) -> Command {
+    let mut command = if is_root() {
         Command::new("env")
     } else {
         let mut sudo = Command::new("sudo");
@@ -211,18 +289,28 @@ fn linker(dry_run: bool, verbose: bool) -> Result<bool> {
     if works.is_ok_and(|out| out.status.success()) {
         return Ok(false);
     }
-    let rustc = Command::new("/usr/bin/rustc").arg("-vV").output();
+    let rustc = ebpf_toolchain::compiler().map(|bin| bin.join("rustc"));
     let major = rustc
         .ok()
+        .and_then(|rustc| Command::new(rustc).arg("-vV").output().ok())
         .and_then(|out| llvm_major(&String::from_utf8_lossy(&out.stdout)));
-    eprintln!("setup: to link the eBPF programs: bpf-linker {LINKER}, against the LLVM of Debian's rustc");
+    eprintln!("setup: to link the eBPF programs: bpf-linker {LINKER}, against the LLVM of the compiler");
     if dry_run {
         return Ok(true);
     }
-    let major = major.context("Debian's rustc does not tell its LLVM version (/usr/bin/rustc -vV)")?;
+    let major =
+        major.context("the compiler for the bpf target does not tell its LLVM version (rustc -vV)")?;
     let (dev, polly) = (format!("llvm-{major}-dev"), format!("libpolly-{major}-dev"));
     let names: &[&str] = &[&dev, &polly, "zlib1g-dev", "libzstd-dev", "libxml2-dev", "g++"];
     packages(&[("build bpf-linker", names)], false, verbose)?;
+    let absent = missing(names)?;
+    if !absent.is_empty() {
+        bail!(
+            "bpf-linker cannot be built here without {}: take a built one, whose LLVM is {major} or newer (`cargo install \
+             cargo-binstall && cargo binstall bpf-linker`), and run this again",
+            absent.join(" ")
+        );
+    }
     let mut install = Command::new("cargo");
     install
         .args([
@@ -276,6 +364,18 @@ mod tests {
             not_installed(&["gcc", "libc6-dev", "tmux", "perftest"], listing),
             ["tmux", "perftest"]
         );
+    }
+
+    #[test]
+    fn a_package_without_a_candidate_is_not_asked_for() {
+        assert!(has_candidate(
+            "gcc:\n  Installed: (none)\n  Candidate: 4:12.2.0-3\n"
+        ));
+        // Known by name only, and not known at all.
+        assert!(!has_candidate(
+            "rustc-web:\n  Installed: (none)\n  Candidate: (none)\n"
+        ));
+        assert!(!has_candidate(""));
     }
 
     #[test]

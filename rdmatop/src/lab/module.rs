@@ -50,7 +50,7 @@ pub(super) fn no_module(root: &Path, kernel: &str) -> LabError {
     let files = ["etc/os-release", "usr/lib/os-release"].map(|file| -> PathBuf { root.join(file) });
     let text = files
         .iter()
-        .find_map(|file| fs::read_to_string(file).ok())
+        .find_map(|file| fs::read(file).ok())
         .unwrap_or_default();
     LabError::NoModule {
         kernel: kernel.into(),

@@ -229,10 +229,12 @@ fn environment(target: &Path, out: &Path) -> Vec<(&'static str, OsString)> {
     for name in ["COLORTERM", "NO_COLOR", "RUST_BACKTRACE", "RUST_LOG"] {
         env.extend(env::var_os(name).map(|value| (name, value)));
     }
+    // The one that the caller names, else the newest.
+    let named = env::var_os("RDMATOP").map(|file| paths::repo().join(file));
     let newest = profiles.first().map(|(_, dir)| dir.join("rdmatop"));
     env.extend(
-        newest
-            .filter(|file| file.is_file())
+        named
+            .or_else(|| newest.filter(|file| file.is_file()))
             .map(|file| ("RDMATOP", file.into_os_string())),
     );
     env

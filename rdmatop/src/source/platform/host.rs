@@ -51,8 +51,9 @@ impl Host {
     }
 }
 
-/// One variable of os-release(5): shell assignments, quoted or not. The last assignment wins, as in a shell.
-fn os_release(raw: &[u8], key: &str) -> Option<String> {
+/// One variable of os-release(5), safe to print: shell assignments, quoted or not. The last assignment wins, as in a
+/// shell.
+pub(crate) fn os_release(raw: &[u8], key: &str) -> Option<String> {
     let lines = raw.split(|b| *b == b'\n').map(<[u8]>::trim_ascii);
     let value = lines
         .filter_map(|line| line.strip_prefix(key.as_bytes())?.strip_prefix(b"="))
