@@ -1,4 +1,5 @@
-//! Sources: everything that reads the outside world. They know nothing of the model or of views.
+//! Sources: everything that reads the outside world. They know nothing of the engine or of views; the eBPF side alone
+//! speaks in the model's inputs.
 pub mod ebpf;
 pub mod netlink;
 pub mod platform;
