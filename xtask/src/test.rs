@@ -169,9 +169,12 @@ fn style_and_units(args: &TestArgs) -> Result<Tally> {
         "-D",
         "warnings",
     ];
+    let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
+    doc.env("RUSTDOCFLAGS", "-D warnings");
     for (label, mut command) in [
         ("rustfmt", cargo(&["fmt", "--all", "--check"])),
         ("clippy", cargo(&clippy)),
+        ("rustdoc", doc),
     ] {
         check(label, step::run(label, &mut command).map(drop));
     }

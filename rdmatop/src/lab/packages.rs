@@ -124,4 +124,14 @@ mod tests {
         );
         assert!(advise("garbage", "").contains("this system"));
     }
+
+    proptest::proptest! {
+        #[test]
+        fn advice_is_one_line_that_is_safe_to_print(id in "[a-z]{0,6}", name: Vec<u8>, kernel in "[ -~]{0,20}") {
+            let mut file = format!("ID={id}\nPRETTY_NAME=").into_bytes();
+            file.extend(name);
+            let advice = advice(&OsRelease::parse(&file), &kernel);
+            proptest::prop_assert_eq!(crate::text::sanitize(advice.as_bytes()), advice);
+        }
+    }
 }

@@ -2,13 +2,13 @@
 //!
 //! Capabilities belong to threads and are inherited by those started later, so [`shed`] runs before any other thread
 //! exists. Afterwards every thread, those that parse what the kernel and processes say among them, has
-//! [`KEPT`] in effect and no more; the thread that attaches raises the rest with [`Raised`] and lowers it again. It
+//! `KEPT` in effect and no more; the thread that attaches raises the rest with [`Raised`] and lowers it again. It
 //! has to keep them permitted: a reloaded module needs the programs attached anew.
 
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
 
 /// In effect all the time. CAP_BPF: kernels with `unprivileged_bpf_disabled` refuse even a map look-up without it.
-/// The other two: names, limits and libraries of other users' processes in /proc.
+/// The other two: names, environments and libraries of other users' processes in /proc.
 const KEPT: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::SYS_PTRACE)
     .union(CapabilitySet::DAC_READ_SEARCH);
@@ -20,7 +20,7 @@ const ATTACH: CapabilitySet = KEPT
     .union(CapabilitySet::SYS_ADMIN)
     .union(CapabilitySet::SYS_RESOURCE);
 
-/// Gives up everything but [`ATTACH`], and everything but [`KEPT`] until it is raised. Programs started later get
+/// Gives up everything but `ATTACH`, and everything but `KEPT` until it is raised. Programs started later get
 /// nothing that a set-user-id bit would give. Without privileges it does nothing.
 pub fn shed() {
     let Ok(now) = capabilities(None) else { return };

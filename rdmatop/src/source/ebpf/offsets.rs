@@ -191,6 +191,8 @@ pub fn resolve(places: &Places) -> (Resolved, BtfSet) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const FORMAT: &str = "name: cm_event_handler\nID: 1\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\tfield:u32 cm_id;\toffset:8;\tsize:4;\tsigned:0;\n\tfield:unsigned char srcaddr[sizeof(struct sockaddr_in6)];\toffset:28;\tsize:28;\tsigned:0;\n";
@@ -215,5 +217,15 @@ mod tests {
         assert_eq!(resolved.values.len(), OFFSETS.len() + TRACEPOINT_FIELDS.len());
         assert!(resolved.values.values().all(|v| *v == UNKNOWN));
         assert_eq!(resolved.problems.len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics_and_an_offset_reads_back(junk in "\\PC{0,80}", name in "[a-z_]{1,12}", at: u32) {
+            let _ = field_offset(&junk, &name);
+            let _ = field_offset(&format!("\tfield:{junk};\toffset:{junk};"), &name);
+            let line = format!("\tfield:const u8 *{name}[16];\toffset:{at};\tsize:16;\tsigned:0;\n");
+            prop_assert_eq!(field_offset(&line, &name), Some(at));
+        }
     }
 }

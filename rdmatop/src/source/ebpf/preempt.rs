@@ -68,4 +68,12 @@ mod tests {
             assert!(why(DYNAMIC, modes, "").contains("unknown"));
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_panics(version in "\\PC{0,60}", modes in proptest::option::of("[ a-z()]{0,40}"), cmdline in "\\PC{0,60}") {
+            let _ = of(&version, modes.as_deref(), &cmdline);
+            let _ = of(DYNAMIC, modes.as_deref(), &cmdline);
+        }
+    }
 }

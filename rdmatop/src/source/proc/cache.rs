@@ -19,7 +19,7 @@ pub struct Refreshed {
 }
 
 /// The cache. A process costs some opens when it is new. Later a refresh costs a look at two descriptors that are kept
-/// open, or where that cannot be (see [`Watches`]) one open (`stat`).
+/// open, or where that cannot be (see `Watches`) one open (`stat`).
 #[derive(Debug, Default)]
 pub struct ProcCache {
     users: Option<Users>,
