@@ -127,7 +127,7 @@ fn not_installed<'a>(names: &[&'a str], listing: &str) -> Vec<&'a str> {
     names.iter().copied().filter(|name| !installed(name)).collect()
 }
 
-fn packages<'a>(wanted: &[(&str, &[&'a str])], dry_run: bool, verbose: bool) -> Result<bool> {
+fn packages(wanted: &[(&str, &[&str])], dry_run: bool, verbose: bool) -> Result<bool> {
     let names: Vec<&str> = wanted.iter().flat_map(|(_, names)| *names).copied().collect();
     let lacking = missing(&names)?;
     if lacking.is_empty() {
