@@ -12,6 +12,6 @@ mod port;
 
 pub use counters::{Counter, CounterFiles, CounterGroup};
 pub use device::{DeviceFacts, device_dir, list_devices, read_device};
-pub use netdev::{NetdevFacts, NetdevStats, read_netdev};
+pub use netdev::netdev_mtu;
 pub use pci::{PciFacts, PcieLink};
 pub use port::{Named, PortFacts, Rate};

@@ -17,7 +17,7 @@ use crate::{
             transport::Transport,
         },
         root::Root,
-        sysfs::{DeviceFacts, device_dir, read_device, read_netdev},
+        sysfs::{DeviceFacts, device_dir, netdev_mtu, read_device},
     },
     text,
 };
@@ -207,11 +207,8 @@ impl Known {
         self.facts = dir.and_then(|dir| read_device(root, &dir));
         self.mtus.clear();
         for port in self.facts.iter().flat_map(|facts| &facts.ports) {
-            let mtu = port
-                .netdev
-                .as_deref()
-                .and_then(|netdev| read_netdev(root, netdev)?.mtu);
-            if let Some(mtu) = mtu.and_then(|mtu| u32::try_from(mtu).ok()) {
+            let mtu = port.netdev.as_deref().and_then(|netdev| netdev_mtu(root, netdev));
+            if let Some(mtu) = mtu {
                 self.mtus.insert(port.port, mtu);
             }
         }
