@@ -229,7 +229,12 @@ pub fn one_line(error: &clap::Error) -> String {
         let (_, list) = text.split_once("Commands:\n").unwrap_or_default();
         let names = list.lines().map_while(|line| line.split_whitespace().next());
         let names: Vec<&str> = names.filter(|name| *name != "help").collect();
-        return format!("rdmatop: which command: {}? see --help behind it", names.join(", "));
+        let (_, usage) = text.split_once("Usage: rdmatop ").unwrap_or_default();
+        let command = usage.split(" <").next().unwrap_or_default();
+        return format!(
+            "rdmatop: {command} needs a command: {}; see rdmatop {command} --help",
+            names.join(", ")
+        );
     }
     let what = text.split("\n\nUsage:").next().unwrap_or(&text);
     let what = what.split("\n\nFor more information").next().unwrap_or(what);
