@@ -77,7 +77,7 @@ pub struct ViewArgs {
     pub device: Option<String>,
 
     /// Only this process
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Filters")]
+    #[arg(long, value_name = "PID", value_parser = pid, help_heading = "Filters")]
     pub pid: Option<u32>,
 
     /// Only processes of this name, as ps -o comm shows it
@@ -225,6 +225,17 @@ pub fn command() -> clap::Command {
 /// needs what is wrong and where to look.
 pub fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let (_, list) = text.split_once("Commands:\n").unwrap_or_default();
+        let names = list.lines().map_while(|line| line.split_whitespace().next());
+        let names: Vec<&str> = names.filter(|name| *name != "help").collect();
+        let (_, usage) = text.split_once("Usage: rdmatop ").unwrap_or_default();
+        let command = usage.split(" <").next().unwrap_or_default();
+        return format!(
+            "rdmatop: {command} needs a command: {}; see rdmatop {command} --help",
+            names.join(", ")
+        );
+    }
     let what = text.split("\n\nUsage:").next().unwrap_or(&text);
     let what = what.split("\n\nFor more information").next().unwrap_or(what);
     let what = what.strip_prefix("error: ").unwrap_or(what);
@@ -266,6 +277,13 @@ fn seconds(text: &str, least: f64, most: f64) -> Result<Duration, String> {
         Duration::try_from_secs_f64(value).map_err(|_| range())
     } else {
         Err(range())
+    }
+}
+
+fn pid(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(pid @ 1..) => Ok(pid),
+        _ => Err("a process id, a number from 1, is accepted; --comm takes a name".to_owned()),
     }
 }
 

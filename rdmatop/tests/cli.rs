@@ -59,7 +59,7 @@ fn the_version_names_the_program() {
 
 #[test]
 fn a_usage_error_is_one_line_and_exit_code_2() {
-    let cases: [&[&str]; 16] = [
+    let cases: [&[&str]; 17] = [
         &["--nonsense"],
         &["nonsense"],
         &["--delay", "0"],
@@ -76,6 +76,7 @@ fn a_usage_error_is_one_line_and_exit_code_2() {
         &["--once", "--duration", "1"],
         &["--json"],
         &["--no-ebpf", "--attach", "kprobe"],
+        &["lab"],
     ];
     let mut lines = String::new();
     for args in cases {

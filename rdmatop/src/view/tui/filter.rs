@@ -11,6 +11,25 @@ pub const FIELDS: &[&str] = &[
     "verb", "errno", "event", "program", "hook", "verdict",
 ];
 
+/// What people call them as well.
+const ALIASES: &[(&str, &str)] = &[
+    ("device", "dev"),
+    ("name", "comm"),
+    ("command", "cmd"),
+    ("qp", "qpn"),
+    ("container", "job"),
+    ("pod", "job"),
+];
+
+/// The field that `name` means.
+fn field(name: &str) -> Option<&'static str> {
+    let name = ALIASES
+        .iter()
+        .find(|(alias, _)| alias.eq_ignore_ascii_case(name))
+        .map_or(name, |(_, field)| field);
+    FIELDS.iter().find(|f| f.eq_ignore_ascii_case(name)).copied()
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Term {
     field: Option<&'static str>,
@@ -32,8 +51,8 @@ impl Filter {
         let terms = text.split_whitespace().filter_map(|word| {
             let (negate, word) = word.strip_prefix('!').map_or((false, word), |rest| (true, rest));
             let (field, needle) = match word.split_once(':') {
-                Some((name, rest)) => match FIELDS.iter().find(|f| f.eq_ignore_ascii_case(name)) {
-                    Some(field) => (Some(*field), rest),
+                Some((name, rest)) => match field(name) {
+                    Some(field) => (Some(field), rest),
                     None => (None, word),
                 },
                 None => (None, word),
@@ -60,6 +79,15 @@ impl Filter {
     /// Lets every row pass.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
+    }
+
+    /// What stands before the colon of a word that looks like one with a field, and names none.
+    pub fn no_field(&self) -> Option<&str> {
+        let plain = self.terms.iter().filter(|t| t.field.is_none());
+        plain
+            .filter_map(|t| t.needle.split_once(':'))
+            .map(|(name, _)| name)
+            .find(|name| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_'))
     }
 
     /// Whether row `at` is to be seen.
@@ -100,4 +128,34 @@ fn contains(text: &str, needle: &str) -> bool {
             .any(|w| w.eq_ignore_ascii_case(needle));
     }
     text.to_lowercase().contains(needle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_goes_by_the_names_people_give_it() {
+        assert_eq!(Filter::parse("qp:18").terms, Filter::parse("qpn:18").terms);
+        assert_eq!(
+            Filter::parse("!Device:rxe0").terms,
+            Filter::parse("!dev:rxe0").terms
+        );
+        assert!(
+            ALIASES.iter().all(|(_, f)| FIELDS.contains(f)),
+            "an alias means a field"
+        );
+        assert!(
+            ALIASES.iter().all(|(a, _)| !FIELDS.contains(a)),
+            "no alias hides a field"
+        );
+    }
+
+    #[test]
+    fn a_word_that_names_no_field_is_told_from_plain_text() {
+        assert_eq!(Filter::parse("dev:rxe0 colour:red").no_field(), Some("colour"));
+        for plain in ["rxe0", "dev:a:b", "00:1b:21", "fe80::1", ":x", ""] {
+            assert_eq!(Filter::parse(plain).no_field(), None, "{plain}");
+        }
+    }
 }

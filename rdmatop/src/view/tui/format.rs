@@ -81,6 +81,27 @@ pub fn count(value: u64) -> String {
     }
 }
 
+/// A total in `width` columns: exact where it fits, else with fewer digits, rounded down: `20k` in three, `>9`
+/// where nothing else does.
+pub fn count_in(value: u64, width: usize) -> String {
+    let exact = count(value);
+    if exact.len() <= width {
+        return exact;
+    }
+    let (mut whole, mut suffixes) = (value, ["", "k", "M", "G", "T", "P", "E"].iter());
+    let mut suffix = suffixes.next();
+    while whole >= 1000 && suffix.is_some() {
+        whole /= 1000;
+        suffix = suffixes.next();
+    }
+    let short = format!("{whole}{}", suffix.unwrap_or(&""));
+    if short.len() <= width {
+        short
+    } else {
+        format!(">{}", "9".repeat(width.saturating_sub(1)))
+    }
+}
+
 /// A total with every digit, in groups of three.
 pub fn exact(value: u64) -> String {
     let digits = value.to_string();
@@ -121,6 +142,14 @@ pub fn byte_rate(counter: Option<&Counter>, units: Units) -> String {
 /// Total of a counter.
 pub fn total(counter: Option<&Counter>) -> String {
     known(counter, |c| format!("{}{}", mark(c), count(c.total)))
+}
+
+/// Total of a counter in `width` columns.
+pub fn total_in(counter: Option<&Counter>, width: usize) -> String {
+    known(counter, |c| {
+        let mark = mark(c);
+        format!("{mark}{}", count_in(c.total, width.saturating_sub(mark.len())))
+    })
 }
 
 /// A link's rate in bits per second: `100G`.
@@ -259,7 +288,28 @@ mod tests {
         assert_eq!(exact(12), "12");
     }
 
+    #[test]
+    fn a_count_that_does_not_fit_loses_digits_and_not_its_unit() {
+        for (value, width, text) in [
+            (9_999, 4, "9999"),
+            (27_431, 5, "27.4k"),
+            (27_431, 4, "27k"),
+            (999_999, 4, "999k"),
+            (1_999_999, 4, "1M"),
+            (1_234, 3, "1k"),
+            (123_456, 3, ">99"),
+        ] {
+            assert_eq!(count_in(value, width), text, "{value} in {width}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn a_count_fits_in_any_column(value: u64, width in 1usize..8) {
+            let text = count_in(value, width);
+            prop_assert!(text.len() <= width, "{text} in {width}");
+        }
+
         #[test]
         fn a_rate_fits_in_six_columns(value in 0.0f64..1e18) {
             prop_assert!(si(value).len() <= 5, "{}", si(value));

@@ -233,9 +233,16 @@ impl State {
         {
             order.retain(|e| self.trace.get(e.at).is_some_and(|event| follow.matches(event)));
         }
-        if self.tab == Tab::Qps && self.settings.stuck_first && self.summary.stuck > 0 {
+        if self.settings.stuck_first && self.summary.stuck > 0 {
             let now = self.snapshot.mono_ns;
-            order.sort_by_key(|e| Stuck::of(&self.snapshot.qps[e.at], now).is_none());
+            match self.tab {
+                Tab::Qps => order.sort_by_key(|e| Stuck::of(&self.snapshot.qps[e.at], now).is_none()),
+                Tab::Processes => order.sort_by_key(|e| {
+                    let uid = self.snapshot.processes[e.at].uid;
+                    !self.summary.stuck_of.contains_key(&uid)
+                }),
+                _ => {}
+            }
         }
         if self.tab == Tab::Processes && self.settings.tree {
             order = tree::grow(&self.snapshot.processes, &order);

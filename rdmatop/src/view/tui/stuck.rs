@@ -2,12 +2,17 @@
 
 use crate::model::ib::{QpState, QpType};
 use crate::model::snapshot::QpRow;
+use crate::model::value::Counter;
 
 use super::format;
+use super::theme::Tone;
 
 /// A connection takes milliseconds from INIT to RTS; a QP that needs seconds waits for its peer.
 const SETUP_NS: u64 = 5_000_000_000;
+/// Snapshots in which nothing finished before a QP that sends the same again is called stuck.
+const QUIET: usize = 3;
 const INIT: QpState = QpState(1);
+const RTS: QpState = QpState(3);
 const SQD: QpState = QpState(4);
 const SQE: QpState = QpState(5);
 const ERR: QpState = QpState(6);
@@ -25,6 +30,10 @@ pub enum Stuck {
     Drained(u64),
     /// Connected type, in INIT for this long, ns: no peer came.
     Alone(u64),
+    /// In RTS, and the receiver has no buffers: nothing finishes, and RNR waits go on.
+    NoBuffers,
+    /// In RTS: nothing finishes, and packets are sent again.
+    NoAnswer,
 }
 
 /// What a row says by itself, whatever the time is.
@@ -50,9 +59,24 @@ impl Chance {
             SQD => Self::Later(Stuck::Drained),
             // RC, UC, XRC_INI, XRC_TGT.
             INIT if matches!(qp.qp_type, Some(QpType(2 | 3 | 9 | 10))) => Self::Later(Stuck::Alone),
+            RTS if grows(qp.traffic.rnr_waits) && rests(qp) => Self::Later(|_| Stuck::NoBuffers),
+            RTS if grows(qp.traffic.retransmits) && rests(qp) => Self::Later(|_| Stuck::NoAnswer),
             _ => Self::Never,
         }
     }
+}
+
+fn grows(counter: Option<Counter>) -> bool {
+    counter.and_then(|c| c.rate).is_some_and(|rate| rate > 0.0)
+}
+
+/// Whether it is known that no send WR finished, and no byte moved in the newest points of the history. An
+/// empty history is one of nothing but zeroes and unknowns.
+fn rests(qp: &QpRow) -> bool {
+    let sent = &qp.history.tx;
+    qp.traffic.tx_wr.and_then(|c| c.rate) == Some(0.0)
+        && (sent.is_empty() || sent.len() >= QUIET)
+        && sent.iter().rev().take(QUIET).all(|point| *point == Some(0.0))
 }
 
 impl Stuck {
@@ -71,6 +95,11 @@ impl Stuck {
     /// Wrong, and not just late.
     pub fn wrong(self) -> bool {
         matches!(self, Self::Failed | Self::SendFailed)
+    }
+
+    /// How loud.
+    pub fn tone(self) -> Tone {
+        if self.wrong() { Tone::Bad } else { Tone::Warn }
     }
 
     /// What it means and what to look at, in one line.
@@ -93,6 +122,16 @@ impl Stuck {
                 "Stuck in INIT for {}: connecting takes milliseconds; no peer has answered.",
                 long(ns)
             ),
+            Self::NoBuffers => {
+                "Stuck: nothing finishes, the receiver answers \"not ready\" (RNR). It posts no receive \
+                 buffers: look at the peer's process, which is stopped, busy elsewhere, or hangs."
+                    .to_owned()
+            }
+            Self::NoAnswer => {
+                "Stuck: nothing finishes and packets are sent again. The peer is gone or packets are \
+                 lost on the way: look at DROP and RETX on tab 3, here and there."
+                    .to_owned()
+            }
         }
     }
 }
@@ -132,8 +171,8 @@ mod tests {
 
     #[test]
     fn the_numbers_are_those_of_the_names() {
-        let names = [INIT, SQD, SQE, ERR].map(|s| s.name().unwrap());
-        assert_eq!(names, ["INIT", "SQD", "SQE", "ERR"]);
+        let names = [INIT, RTS, SQD, SQE, ERR].map(|s| s.name().unwrap());
+        assert_eq!(names, ["INIT", "RTS", "SQD", "SQE", "ERR"]);
     }
 
     #[test]
@@ -159,6 +198,47 @@ mod tests {
             assert_eq!(after(1, qp_type, 600), None, "type {qp_type}");
         }
         assert_eq!(after(0, 2, 600), None);
+    }
+
+    /// A QP in RTS for `seconds` whose counters grow by so much, and which moved `sent` lately.
+    fn sends(seconds: u64, finished: f64, rnr: f64, again: f64, sent: &[f64]) -> Option<Stuck> {
+        let mut qp = fixture::unknown_qp();
+        (qp.qp_type, qp.state) = (Some(QpType(2)), Some(RTS));
+        let step = Step {
+            mono_ns: 0,
+            state: RTS,
+            duration_ns: None,
+        };
+        qp.timeline = std::sync::Arc::new(vec![step]);
+        let counter = |rate| {
+            Some(Counter {
+                total: 9,
+                rate: Some(rate),
+                source: crate::model::value::Source::Ebpf,
+            })
+        };
+        let traffic = std::sync::Arc::make_mut(&mut qp.traffic);
+        (traffic.tx_wr, traffic.rnr_waits, traffic.retransmits) =
+            (counter(finished), counter(rnr), counter(again));
+        std::sync::Arc::make_mut(&mut qp.history).tx = sent.iter().copied().map(Some).collect();
+        Stuck::of(&qp, seconds * S)
+    }
+
+    #[test]
+    fn a_sender_is_stuck_when_it_sends_the_same_again_and_nothing_finishes() {
+        let quiet = [5.0, 0.0, 0.0, 0.0];
+        assert_eq!(sends(60, 0.0, 80.0, 3.0, &quiet), Some(Stuck::NoBuffers));
+        assert_eq!(sends(60, 0.0, 0.0, 3.0, &quiet), Some(Stuck::NoAnswer));
+        assert_eq!(
+            sends(60, 0.0, 80.0, 0.0, &[]),
+            Some(Stuck::NoBuffers),
+            "it never moved"
+        );
+        assert_eq!(sends(60, 0.0, 0.0, 0.0, &quiet), None, "it has nothing to send");
+        assert_eq!(sends(60, 1.0, 80.0, 3.0, &quiet), None, "it is slow");
+        assert_eq!(sends(60, 0.0, 80.0, 3.0, &[0.0, 5.0, 0.0]), None, "it just moved");
+        assert_eq!(sends(60, 0.0, 80.0, 3.0, &[0.0, 0.0]), None, "too short to tell");
+        assert_eq!(sends(4, 0.0, 80.0, 3.0, &quiet), None, "it just connected");
     }
 
     #[test]

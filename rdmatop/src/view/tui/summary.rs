@@ -10,6 +10,9 @@ use crate::model::value::{Counter, Source};
 
 use super::stuck::{Chance, Stuck};
 
+/// Owner of the QPs that carry management datagrams.
+const MAD: &str = "[ib_core]";
+
 /// A sum of rates of which some may be unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sum {
@@ -61,6 +64,8 @@ pub struct Summary {
     pub qps: u64,
     /// Live QPs that wait for someone who has to act.
     pub stuck: u64,
+    /// Of each process with stuck QPs, by its uid: how many, and why the first, what is wrong before what is late.
+    pub stuck_of: BTreeMap<u64, (u64, Stuck)>,
     /// Scale of the bars.
     pub scale: Scale,
     /// Probes that are on, partly on, broken, and off for a reason.
@@ -77,6 +82,8 @@ struct Rows {
     live: u64,
     /// Those that are stuck now.
     stuck: u64,
+    /// The same by process.
+    stuck_of: BTreeMap<u64, (u64, Stuck)>,
     /// Those that will be when they stay as they are, by place.
     waiting: Vec<usize>,
     /// Bytes sent and received per second, by device.
@@ -99,7 +106,10 @@ impl Rows {
             }
             match Chance::of(qp) {
                 Chance::Never => {}
-                Chance::Now(_) => out.stuck += 1,
+                Chance::Now(why) => {
+                    out.stuck += 1;
+                    note(&mut out.stuck_of, qp, why);
+                }
                 Chance::Later(_) => out.waiting.push(at),
             }
         }
@@ -132,6 +142,18 @@ impl Rows {
     }
 }
 
+/// Counts a stuck QP for its process.
+fn note(stuck_of: &mut BTreeMap<u64, (u64, Stuck)>, qp: &QpRow, why: Stuck) {
+    let Some(process) = qp.process_uid else {
+        return;
+    };
+    let (count, first) = stuck_of.entry(process).or_insert((0, why));
+    *count += 1;
+    if why.wrong() && !first.wrong() {
+        *first = why;
+    }
+}
+
 /// Whether each row is the very row of the other snapshot.
 fn same_rows(a: &[Arc<QpRow>], b: &[Arc<QpRow>]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
@@ -155,17 +177,20 @@ impl Summary {
     }
 
     fn with(snapshot: &Snapshot, rows: Rows) -> Self {
-        let late = |at: &&usize| {
-            let qp = snapshot.qps.get(**at);
-            qp.is_some_and(|qp| Stuck::of(qp, snapshot.mono_ns).is_some())
-        };
         let mut out = Self {
             scale: scale(snapshot),
             states: rows.states.clone(),
             qps: rows.live,
-            stuck: rows.stuck + rows.waiting.iter().filter(late).count() as u64,
+            stuck: rows.stuck,
+            stuck_of: rows.stuck_of.clone(),
             ..Self::default()
         };
+        for qp in rows.waiting.iter().filter_map(|at| snapshot.qps.get(*at)) {
+            if let Some(why) = Stuck::of(qp, snapshot.mono_ns) {
+                out.stuck += 1;
+                note(&mut out.stuck_of, qp, why);
+            }
+        }
         for device in &snapshot.devices {
             let ports = || snapshot.ports.iter().filter(|p| p.device_uid == device.uid);
             if ports().any(counts_bytes) {
@@ -176,14 +201,33 @@ impl Summary {
             } else {
                 // A provider without byte counters of its own (rxe): what eBPF counted by QP stands in.
                 let [tx, rx] = rows.moved.get(&device.uid).copied().unwrap_or_default();
-                out.tx.add(tx);
-                out.rx.add(rx);
-                // Reads by a peer are sent, and its writes received, without a work request here.
-                (out.tx.partial, out.rx.partial) = (true, true);
+                // Where no packet passed there were no bytes either. Else reads by a peer are sent, and its writes
+                // received, without a work request here.
+                for (sum, bytes, packets) in [
+                    (
+                        &mut out.tx,
+                        tx,
+                        (|p| p.tx_packets) as fn(&PortRow) -> Option<Counter>,
+                    ),
+                    (&mut out.rx, rx, |p| p.rx_packets),
+                ] {
+                    let mut rates = ports().map(|p| packets(p).and_then(|c| c.rate));
+                    let still = ports().next().is_some() && rates.all(|rate| rate == Some(0.0));
+                    if still && bytes.is_none_or(|rate| rate == 0.0) {
+                        sum.add(Some(0.0));
+                    } else {
+                        sum.add(bytes);
+                        sum.partial = true;
+                    }
+                }
             }
         }
         for process in snapshot.processes.iter().filter(|p| p.qps > 0) {
-            out.wr.add(process.traffic.tx_wr.and_then(|c| c.rate));
+            let rate = process.traffic.tx_wr.and_then(|c| c.rate);
+            // Its datagrams of management are nobody's traffic: unknown ones must not make every sum a floor.
+            if rate.is_some() || !(process.kernel && &*process.comm == MAD) {
+                out.wr.add(rate);
+            }
         }
         for probe in &snapshot.health.probes {
             let at = match probe.verdict {
@@ -257,6 +301,53 @@ mod tests {
         let sums = Summary::of(&before);
         assert_eq!(sums.stuck, 0);
         assert_eq!(sums.after(&before, &after).stuck, 1);
+    }
+
+    #[test]
+    fn a_port_without_a_packet_moved_nothing_and_one_with_packets_may_have() {
+        let mut s = testkit::one_row();
+        s.qps.clear();
+        let none = Some(Counter {
+            total: 7,
+            rate: Some(0.0),
+            source: Source::Netlink,
+        });
+        s.ports[0].tx_packets = none;
+        let sums = Summary::of(&s);
+        assert_eq!((sums.tx.rate, sums.tx.partial), (Some(0.0), false));
+        assert_eq!((sums.rx.rate, sums.rx.partial), (None, true), "packets came in");
+        s.ports[0].tx_packets = None;
+        assert!(Summary::of(&s).tx.partial, "packets are not known");
+    }
+
+    #[test]
+    fn unknown_management_datagrams_make_no_sum_a_floor_and_other_kernel_consumers_do() {
+        let mut s = testkit::one_row();
+        let mut kernel = s.processes[0].clone();
+        (kernel.uid, kernel.pid, kernel.kernel, kernel.comm) = (9, None, true, "[ib_core]".into());
+        kernel.traffic = crate::model::snapshot::Traffic::default();
+        s.processes.push(kernel);
+        assert!(!Summary::of(&s).wr.partial);
+        s.processes[1].comm = "[nvme_rdma]".into();
+        assert!(Summary::of(&s).wr.partial);
+    }
+
+    #[test]
+    fn stuck_qps_are_counted_for_their_process_with_what_is_wrong_first() {
+        let mut s = testkit::busy();
+        let mut late = (*s.qps[1]).clone();
+        (late.state, late.process_uid, late.uid) = (Some(QpState(4)), Some(4276), 99);
+        late.timeline = Arc::new(vec![crate::model::snapshot::Step {
+            mono_ns: s.mono_ns,
+            state: QpState(4),
+            duration_ns: None,
+        }]);
+        s.qps.insert(0, Arc::new(late));
+        s.mono_ns += 10 * S;
+        let sums = Summary::of(&s);
+        assert_eq!(sums.stuck_of.get(&4276), Some(&(2, Stuck::Failed)));
+        assert_eq!(sums.stuck_of.len(), 1, "the kernel's have no process here");
+        assert_eq!(sums.stuck, 3);
     }
 
     proptest! {

@@ -7,6 +7,8 @@ mod qps;
 pub(super) mod trace;
 mod verbs;
 
+pub(super) use processes::only_kernel;
+
 use std::sync::Arc;
 
 use crate::model::input::EbpfState;
@@ -240,14 +242,14 @@ fn no_ebpf(ctx: &Ctx<'_>, what: &str) -> Option<String> {
 }
 
 /// A count of things that should not happen: plain at 0, loud while it grows.
-fn trouble(counter: Option<&Counter>) -> Cell {
+fn trouble(counter: Option<&Counter>, width: usize) -> Cell {
     let tone = match counter {
         None => Tone::Dim,
         Some(c) if c.rate.is_some_and(|r| r > 0.0) => Tone::Bad,
         Some(c) if c.total > 0 => Tone::Warn,
         Some(_) => Tone::Normal,
     };
-    Cell::new(format::total(counter), tone)
+    Cell::new(format::total_in(counter, width), tone)
 }
 
 /// A rate in the tone of its direction; zero and unknown stay quiet.

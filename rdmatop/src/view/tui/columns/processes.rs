@@ -3,8 +3,11 @@
 use crate::model::snapshot::{ProcessRow, Snapshot};
 
 use super::super::format;
+use super::super::stuck::MARK;
 use super::super::theme::Tone;
-use super::{Align, Cell, Column, Key, RowKey, Spec, Title, Value, flow, moved, no_device, spark, trouble};
+use super::{
+    Align, Cell, Column, Ctx, Key, RowKey, Spec, Title, Value, flow, moved, no_device, spark, trouble,
+};
 
 fn row(s: &Snapshot, at: usize) -> &ProcessRow {
     &s.processes[at]
@@ -32,6 +35,29 @@ fn command(p: &ProcessRow) -> Cell {
     match p.cmdline.as_deref().and_then(|c| Some(c.split_once(' ')?.1)) {
         Some(arguments) => cell.and(format!(" {arguments}"), Tone::Dim),
         None => cell,
+    }
+}
+
+/// What to say below the rows of kernel consumers where no process has one.
+pub(in crate::view::tui) fn only_kernel(c: &Ctx<'_>) -> Option<String> {
+    let rows = &c.snapshot.processes;
+    (!rows.is_empty() && rows.iter().all(|p| p.kernel)).then(|| {
+        "No process in sight has a queue pair, only the kernel: no job uses RDMA now. One that should has not \
+         connected yet, or fell back to TCP; its log says which (NCCL_DEBUG=INFO: NET/IB or NET/Socket; \
+         UCX_LOG_LEVEL=info)."
+            .to_owned()
+    })
+}
+
+/// Queue pairs; where some are stuck, loud and marked for eyes and terminals without colours.
+fn qps(c: &Ctx<'_>, at: usize, width: usize) -> Cell {
+    let p = row(c.snapshot, at);
+    match c.summary.stuck_of.get(&p.uid) {
+        Some((_, why)) => Cell::new(
+            format!("{}{MARK}", format::count_in(p.qps, width.saturating_sub(1))),
+            why.tone(),
+        ),
+        None => Cell::value(format::count_in(p.qps, width)),
     }
 }
 
@@ -96,12 +122,12 @@ pub(super) static SPEC: Spec = Spec {
         Column {
             id: "qps",
             title: Title::Plain("QPS"),
-            about: "queue pairs now",
+            about: "queue pairs now; ! some are stuck, Enter says why",
             priority: 1,
             width: (4, 5),
             align: Align::Right,
             on: true,
-            cell: |c, i, _| Cell::value(format::count(row(c.snapshot, i).qps)),
+            cell: qps,
             key: Some(|c, i| Key::Num(row(c.snapshot, i).qps as f64)),
         },
         Column {
@@ -146,7 +172,7 @@ pub(super) static SPEC: Spec = Spec {
         Column {
             id: "tx",
             title: Title::Traffic("TX"),
-            about: "traffic of send-side WRs",
+            about: "traffic of send-side WRs; of an RDMA READ what it asks for",
             priority: 0,
             width: (7, 8),
             align: Align::Right,
@@ -190,7 +216,7 @@ pub(super) static SPEC: Spec = Spec {
             width: (4, 6),
             align: Align::Right,
             on: true,
-            cell: |c, i, _| trouble(row(c.snapshot, i).traffic.completion_errors.as_ref()),
+            cell: |c, i, w| trouble(row(c.snapshot, i).traffic.completion_errors.as_ref(), w),
             key: Some(|c, i| Key::total(row(c.snapshot, i).traffic.completion_errors.as_ref())),
         },
         Column {
@@ -201,7 +227,7 @@ pub(super) static SPEC: Spec = Spec {
             width: (4, 6),
             align: Align::Right,
             on: true,
-            cell: |c, i, _| trouble(row(c.snapshot, i).traffic.retransmits.as_ref()),
+            cell: |c, i, w| trouble(row(c.snapshot, i).traffic.retransmits.as_ref(), w),
             key: Some(|c, i| Key::total(row(c.snapshot, i).traffic.retransmits.as_ref())),
         },
         Column {
@@ -212,7 +238,7 @@ pub(super) static SPEC: Spec = Spec {
             width: (4, 6),
             align: Align::Right,
             on: true,
-            cell: |c, i, _| trouble(row(c.snapshot, i).verb_errors.as_ref()),
+            cell: |c, i, w| trouble(row(c.snapshot, i).verb_errors.as_ref(), w),
             key: Some(|c, i| Key::total(row(c.snapshot, i).verb_errors.as_ref())),
         },
         Column {

@@ -16,10 +16,7 @@ fn row(s: &Snapshot, at: usize) -> &QpRow {
 fn state(qp: &QpRow, mono_ns: u64) -> Cell {
     let text = state_text(qp.state);
     match (Stuck::of(qp, mono_ns), qp.state.and_then(QpState::name)) {
-        (Some(stuck), _) => {
-            let tone = if stuck.wrong() { Tone::Bad } else { Tone::Warn };
-            Cell::new(format!("{text:<4}{MARK}"), tone)
-        }
+        (Some(stuck), _) => Cell::new(format!("{text:<4}{MARK}"), stuck.tone()),
         (None, Some("RTS")) => Cell::new(text, Tone::Good),
         (None, Some("SQD")) => Cell::new(text, Tone::Warn),
         (None, _) => Cell::value(text),
@@ -79,7 +76,7 @@ pub(super) static SPEC: Spec = Spec {
         Column {
             id: "state",
             title: Title::Plain("STATE"),
-            about: "state; ! stuck: ERR, SQE, or over 5 s in SQD, or in INIT without a peer",
+            about: "state; ! stuck: ERR, SQE, 5 s in SQD or INIT, or sends the same again: Enter says why",
             priority: 0,
             width: (5, 5),
             align: Align::Left,
@@ -193,7 +190,7 @@ pub(super) static SPEC: Spec = Spec {
         Column {
             id: "tx",
             title: Title::Traffic("TX"),
-            about: "traffic of send-side WRs",
+            about: "traffic of send-side WRs; of an RDMA READ what it asks for",
             priority: 1,
             width: (7, 8),
             align: Align::Right,
@@ -237,7 +234,7 @@ pub(super) static SPEC: Spec = Spec {
             width: (4, 6),
             align: Align::Right,
             on: true,
-            cell: |c, i, _| trouble(row(c.snapshot, i).traffic.retransmits.as_ref()),
+            cell: |c, i, w| trouble(row(c.snapshot, i).traffic.retransmits.as_ref(), w),
             key: Some(|c, i| Key::total(row(c.snapshot, i).traffic.retransmits.as_ref())),
         },
         Column {
@@ -248,7 +245,7 @@ pub(super) static SPEC: Spec = Spec {
             width: (4, 6),
             align: Align::Right,
             on: true,
-            cell: |c, i, _| trouble(row(c.snapshot, i).traffic.completion_errors.as_ref()),
+            cell: |c, i, w| trouble(row(c.snapshot, i).traffic.completion_errors.as_ref(), w),
             key: Some(|c, i| Key::total(row(c.snapshot, i).traffic.completion_errors.as_ref())),
         },
         Column {

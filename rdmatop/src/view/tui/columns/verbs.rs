@@ -10,7 +10,7 @@ fn row(s: &Snapshot, at: usize) -> &VerbRow {
     &s.verbs[at]
 }
 
-fn errors(v: &VerbRow) -> Cell {
+fn errors(v: &VerbRow, width: usize) -> Cell {
     // A library's probe fails by design: shown, but not as a fault.
     let tone = match &v.errors {
         None => Tone::Dim,
@@ -19,7 +19,7 @@ fn errors(v: &VerbRow) -> Cell {
         Some(errors) if errors.rate.is_some_and(|r| r > 0.0) => Tone::Bad,
         Some(_) => Tone::Warn,
     };
-    Cell::new(format::total(v.errors.as_ref()), tone)
+    Cell::new(format::total_in(v.errors.as_ref(), width), tone)
 }
 
 fn time(s: &Snapshot, at: usize, of: fn(&Latency) -> Option<u64>) -> Option<u64> {
@@ -98,7 +98,7 @@ pub(super) static SPEC: Spec = Spec {
             width: (6, 7),
             align: Align::Right,
             on: true,
-            cell: |c, i, _| Cell::value(format::count(row(c.snapshot, i).calls.total)),
+            cell: |c, i, w| Cell::value(format::count_in(row(c.snapshot, i).calls.total, w)),
             key: Some(|c, i| Key::Num(row(c.snapshot, i).calls.total as f64)),
         },
         Column {
@@ -142,7 +142,7 @@ pub(super) static SPEC: Spec = Spec {
             width: (4, 6),
             align: Align::Right,
             on: true,
-            cell: |c, i, _| errors(row(c.snapshot, i)),
+            cell: |c, i, w| errors(row(c.snapshot, i), w),
             key: Some(|c, i| Key::total(row(c.snapshot, i).errors.as_ref())),
         },
         Column {

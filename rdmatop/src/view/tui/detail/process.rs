@@ -5,6 +5,7 @@ use crate::model::snapshot::ProcessRow;
 use super::super::columns::Cell;
 use super::super::format;
 use super::super::state::State;
+use super::super::text;
 use super::super::theme::Tone;
 use super::{chart, facts, heading, long, traffic};
 
@@ -23,11 +24,20 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
             Tone::Warn,
         ));
     }
-    let text = |t: &Option<std::sync::Arc<str>>| t.as_deref().unwrap_or(format::UNKNOWN).to_owned();
+    if let Some((count, why)) = state.summary.stuck_of.get(&p.uid) {
+        let line = format!(
+            "{} of its QPs: {} (Tab 2 shows each.)",
+            format::count(*count),
+            why.why()
+        );
+        let lines = text::wrap(&line, width);
+        out.extend(lines.into_iter().map(|line| Cell::new(line, why.tone())));
+    }
+    let known = |t: &Option<std::sync::Arc<str>>| t.as_deref().unwrap_or(format::UNKNOWN).to_owned();
     out.extend(facts(
         width,
         &[
-            ("user", text(&p.user)),
+            ("user", known(&p.user)),
             ("parent", format::known(p.ppid, |n| n.to_string())),
             ("QPs", p.qps.to_string()),
             (

@@ -24,9 +24,8 @@ pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
         ));
     }
     if let Some(stuck) = Stuck::of(q, state.snapshot.mono_ns) {
-        let tone = if stuck.wrong() { Tone::Bad } else { Tone::Warn };
         let lines = text::wrap(&stuck.why(), width);
-        out.extend(lines.into_iter().map(|line| Cell::new(line, tone)));
+        out.extend(lines.into_iter().map(|line| Cell::new(line, stuck.tone())));
     }
     if q.since_attach {
         out.push(Cell::new(

@@ -3,7 +3,7 @@
 use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 
-use super::super::columns::{Align, Cell, Ctx};
+use super::super::columns::{Align, Cell, Ctx, only_kernel};
 use super::super::layout::Layout;
 use super::super::state::State;
 use super::super::tab::Tab;
@@ -105,6 +105,11 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) -> usize
             select(canvas, layout.rows, y, state.paint());
         }
     }
+    // A row of the kernel's alone looks like something, and is the answer "no".
+    if let (Tab::Processes, Some(text)) = (state.tab, only_kernel(&ctx)) {
+        let top = u16::try_from(formatted).unwrap_or(u16::MAX).saturating_add(1);
+        say(state, layout.rows, top, &text, canvas);
+    }
     formatted
 }
 
@@ -185,8 +190,14 @@ fn branch(state: &State, branch: Branch) -> String {
 fn empty(state: &State, area: Rect, canvas: &mut Canvas) {
     let all = (state.spec().len)(&state.ctx());
     let text = if all > 0 && !state.filter.is_empty() {
+        let hint = state.filter.no_field().map_or_else(String::new, |name| {
+            format!(
+                " No field is called {name}; this tab has {}.",
+                state.spec().field_names.join(", ")
+            )
+        });
         format!(
-            "None of {all} rows matches the filter \"{}\". Esc drops it.",
+            "None of {all} rows matches the filter \"{}\".{hint} Esc drops it.",
             state.filter.text()
         )
     } else if all > 0 {
@@ -194,9 +205,13 @@ fn empty(state: &State, area: Rect, canvas: &mut Canvas) {
     } else {
         (state.spec().empty)(&state.ctx())
     };
-    let lines = text::wrap(&text, usize::from(area.width).saturating_sub(4).min(76));
-    let top = u16::from(area.height > 3);
-    for (y, line) in (top..).zip(lines) {
+    say(state, area, u16::from(area.height > 3), &text, canvas);
+}
+
+/// Writes `text` from line `top` of the rows on.
+fn say(state: &State, area: Rect, top: u16, text: &str, canvas: &mut Canvas) {
+    let lines = text::wrap(text, usize::from(area.width).saturating_sub(4).min(76));
+    for (y, line) in (top..area.height).zip(lines) {
         let cell = Cell::new(format!("  {line}"), Tone::Normal);
         put(canvas, area, y, &cell, state.paint(), state.glyphs.cut);
     }

@@ -60,6 +60,44 @@ fn a_stuck_qp_stands_out_by_place_mark_weight_and_colour() {
 }
 
 #[test]
+fn a_process_with_stuck_qps_stands_on_top_with_a_mark_and_says_why() {
+    let mut state = state(testkit::busy(), Tab::Processes, (120, 40));
+    let first = |state: &State| state.snapshot.processes[state.table().order[0].at].pid;
+    assert_eq!(first(&state), Some(4276));
+    assert!(screen(&state).contains("     8! 64.0Mi"));
+    code(&mut state, KeyCode::Enter);
+    assert!(
+        screen(&state).contains("1 of its QPs: Stuck in ERR"),
+        "{}",
+        screen(&state)
+    );
+    typed(&mut state, "!");
+    assert_ne!(state.table().order[0].at, 2, "where the order puts it");
+}
+
+#[test]
+fn a_machine_where_only_the_kernel_has_qps_says_that_no_job_uses_rdma() {
+    let mut s = testkit::one_row();
+    assert!(!screen(&self::state(s.clone(), Tab::Processes, (80, 24))).contains("no job uses RDMA"));
+    (s.processes[0].kernel, s.processes[0].pid) = (true, None);
+    let text = screen(&self::state(s, Tab::Processes, (80, 24)));
+    assert!(text.contains("no job uses RDMA now"), "{text}");
+    assert!(text.contains("NCCL_DEBUG=INFO"), "{text}");
+}
+
+#[test]
+fn a_filter_by_a_field_that_is_none_names_those_there_are() {
+    let mut state = state(testkit::busy(), Tab::Qps, (120, 40));
+    typed(&mut state, "fcolour:red");
+    let text = screen(&state);
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        text.contains("No field is called colour; this tab has dev, qpn"),
+        "{text}"
+    );
+}
+
+#[test]
 fn an_exited_row_is_dim() {
     use super::super::theme::Tone;
     for depth in [Depth::True, Depth::Ansi16, Depth::Mono] {

@@ -89,7 +89,7 @@ fn at_80_columns_no_essential_column_is_missing() {
     );
     let devices = ids(Tab::Devices);
     for id in [
-        "port", "state", "link", "tx", "tx_bar", "rx", "rx_bar", "drops", "retx",
+        "port", "state", "link", "tx", "tx_bar", "rx", "rx_bar", "drops", "retx", "rnr",
     ] {
         assert!(devices.contains(&id), "{id}");
     }
