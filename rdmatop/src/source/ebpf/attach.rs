@@ -192,7 +192,7 @@ impl<'a> Attacher<'a> {
         } else {
             let kprobes = self.kprobes.ok_or(ProbeError::NoKprobes)?;
             let program = self.loader.load(hook.program, &Target::Kprobe)?;
-            let event = kprobes.attach(&program, hook.symbol, hook.entry == Entry::Kretprobe)?;
+            let event = kprobes.attach(&program, hook.module, hook.symbol, hook.entry == Entry::Kretprobe)?;
             (program, event)
         };
         Ok(Attached {

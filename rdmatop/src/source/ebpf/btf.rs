@@ -13,8 +13,12 @@ use std::{
 
 use bytes::Bytes;
 
+use super::kernel_btf;
+
 const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
+/// The places of one type in so many are kept: those of others are a short walk away, and few are asked for.
+const STEP: usize = 32;
 
 /// Kinds of `btf_type` that matter here, include/uapi/linux/btf.h.
 mod kind {
@@ -49,8 +53,10 @@ pub enum BtfError {
 pub struct Btf {
     base: Option<Arc<Btf>>,
     data: Bytes,
-    /// Start of each type in `data`; the first has id `first_id`.
-    types: Vec<u32>,
+    /// Start of each [`STEP`]th type in `data`; the first has id `first_id`.
+    marks: Vec<u32>,
+    /// How many types there are.
+    count: u32,
     /// Starts of the structs and unions that have a name: one type in fifteen.
     structs: Vec<u32>,
     first_id: u32,
@@ -74,6 +80,14 @@ impl Btf {
             error,
         })?;
         Self::parse(data, base)
+    }
+
+    /// As [`Btf::open`] of vmlinux's file, in one system call where the kernel allows that.
+    pub(super) fn of_vmlinux(path: &Path) -> Result<Self, BtfError> {
+        match kernel_btf::vmlinux() {
+            Some(data) => Self::parse(data, None),
+            None => Self::open(path, None),
+        }
     }
 
     /// Indexes the types of a BTF blob in native byte order.
@@ -105,7 +119,11 @@ impl Btf {
         let strings = section(word(16)?, word(20)?).ok_or(malformed("strings beyond the end"))?;
         // Positions are kept in 32 bits.
         u32::try_from(data.len()).map_err(|_| malformed("too large"))?;
-        let (types, structs) = index(&data, type_section)?;
+        let Index {
+            marks,
+            count,
+            structs,
+        } = index(&data, type_section)?;
         let strings = data.slice(strings);
         let (first_id, first_string) = base
             .as_ref()
@@ -113,7 +131,8 @@ impl Btf {
         Ok(Self {
             base,
             data,
-            types,
+            marks,
+            count,
             structs,
             first_id,
             strings,
@@ -122,7 +141,7 @@ impl Btf {
     }
 
     fn next_id(&self) -> u32 {
-        self.first_id + u32::try_from(self.types.len()).unwrap_or(u32::MAX)
+        self.first_id.saturating_add(self.count)
     }
 
     fn string(&self, offset: usize) -> Option<&[u8]> {
@@ -141,7 +160,14 @@ impl Btf {
     }
 
     fn own(&self, index: usize) -> Option<Type<'_>> {
-        self.at(*self.types.get(index)? as usize)
+        if index >= self.count as usize {
+            return None;
+        }
+        let mut at = *self.marks.get(index / STEP)? as usize;
+        for _ in 0..index % STEP {
+            at += 12 + tail_len(u32_at(&self.data, at + 4)?)?;
+        }
+        self.at(at)
     }
 
     fn at(&self, at: usize) -> Option<Type<'_>> {
@@ -173,8 +199,19 @@ impl Btf {
     pub fn offsets<'a>(&self, names: &[(&'a str, &'a str)]) -> HashMap<(&'a str, &'a str), u32> {
         let mut found = HashMap::new();
         let wanted: BTreeSet<&str> = names.iter().map(|(ty, _)| *ty).collect();
+        // One in a few thousand structs is wanted: most are told by their first letter.
+        let mut letters = [false; 256];
+        for first in wanted.iter().filter_map(|name| name.bytes().next()) {
+            letters[usize::from(first)] = true;
+        }
         for at in &self.structs {
             let Some(ty) = self.at(*at as usize) else { continue };
+            if !self
+                .letter(ty.name as usize)
+                .is_some_and(|first| letters[usize::from(first)])
+            {
+                continue;
+            }
             let Some(name) = wanted.iter().find(|name| self.is_named(ty.name as usize, name)) else {
                 continue;
             };
@@ -192,6 +229,14 @@ impl Btf {
         found
     }
 
+    /// The first byte of the string at `offset`.
+    fn letter(&self, offset: usize) -> Option<u8> {
+        if offset < self.first_string {
+            return self.base.as_ref()?.letter(offset);
+        }
+        self.strings.get(offset - self.first_string).copied()
+    }
+
     /// Whether the string at `offset` is `name`, without looking for the string's end.
     fn is_named(&self, offset: usize, name: &str) -> bool {
         if offset < self.first_string {
@@ -205,50 +250,99 @@ impl Btf {
 
     /// Type id of a function, for `attach_btf_id`; only this file's own functions.
     pub fn function(&self, name: &str) -> Option<u32> {
-        (0..self.types.len()).find_map(|index| {
-            let ty = self.own(index)?;
-            let hit = ty.kind() == kind::FUNC && self.string(ty.name as usize)? == name.as_bytes();
-            hit.then_some(self.first_id + u32::try_from(index).ok()?)
-        })
+        let mut at = *self.marks.first()? as usize;
+        for index in 0..self.count {
+            let ty = self.at(at)?;
+            if ty.kind() == kind::FUNC && self.is_named(ty.name as usize, name) {
+                return self.first_id.checked_add(index);
+            }
+            at += 12 + tail_len(ty.info)?;
+        }
+        None
     }
 }
 
-/// Starts of all types, and of the structs and unions among them that have a name.
-fn index(data: &[u8], section: Range<usize>) -> Result<(Vec<u32>, Vec<u32>), BtfError> {
+/// What one pass over the types finds.
+struct Index {
+    marks: Vec<u32>,
+    count: u32,
+    structs: Vec<u32>,
+}
+
+/// Walks over all types: a start's largest piece of work of our own, so nothing is kept of most of them.
+fn index(data: &[u8], section: Range<usize>) -> Result<Index, BtfError> {
     let malformed = BtfError::Malformed;
-    let mut types = Vec::with_capacity(section.len() / 20);
-    let mut structs = Vec::with_capacity(types.capacity() / 10);
-    let mut at = section.start;
-    let mut rest = data.get(section).unwrap_or_default();
-    while !rest.is_empty() {
-        let Some((name, info)) = u32_at(rest, 0).zip(u32_at(rest, 4)) else {
-            return Err(malformed("type beyond the end"));
-        };
-        let len = 12 + tail_len(info).ok_or(malformed("unknown kind of type"))?;
+    let mut marks = Vec::with_capacity(section.len() / (20 * STEP));
+    let mut structs = Vec::with_capacity(section.len() / 400);
+    let mut count = 0u32;
+    let start = section.start;
+    let types = data.get(section).unwrap_or_default();
+    let mut rest = types;
+    while let Some((head, tail)) = rest.split_first_chunk::<12>() {
+        let [n0, n1, n2, n3, i0, i1, i2, i3, ..] = *head;
+        let info = u32::from_ne_bytes([i0, i1, i2, i3]);
         // The caller has checked that positions have 32 bits.
         #[expect(clippy::cast_possible_truncation, reason = "checked by the caller")]
-        let start = at as u32;
-        types.push(start);
-        if name != 0 && matches!((info >> 24) & 0x1f, kind::STRUCT | kind::UNION) {
-            structs.push(start);
+        let at = (start + types.len() - rest.len()) as u32;
+        if (count as usize).is_multiple_of(STEP) {
+            marks.push(at);
         }
-        rest = rest.get(len..).ok_or(malformed("last type beyond the end"))?;
-        at += len;
+        count += 1;
+        let named = [n0, n1, n2, n3] != [0; 4];
+        if named && matches!((info >> 24) & 0x1f, kind::STRUCT | kind::UNION) {
+            structs.push(at);
+        }
+        let len = tail_len(info).ok_or(malformed("unknown kind of type"))?;
+        rest = tail.get(len..).ok_or(malformed("last type beyond the end"))?;
     }
-    Ok((types, structs))
+    if !rest.is_empty() {
+        return Err(malformed("type beyond the end"));
+    }
+    Ok(Index {
+        marks,
+        count,
+        structs,
+    })
 }
 
 /// Bytes behind the common 12 of a type, `None` for a kind that is not known and so cannot be skipped.
+#[inline]
 fn tail_len(info: u32) -> Option<usize> {
-    let vlen = (info & 0xffff) as usize;
-    Some(match (info >> 24) & 0x1f {
-        1 | 14 | 17 => 4,
-        2 | 7..=12 | 16 | 18 => 0,
-        3 => 12,
-        4 | 5 | 15 | 19 => vlen * 12,
-        6 | 13 => vlen * 8,
-        _ => return None,
-    })
+    /// By kind: bytes, bytes for each of its members. A table, because a jump for each of a hundred thousand types costs
+    /// more.
+    const TAILS: [Option<(u8, u8)>; 32] = {
+        let mut tails = [None; 32];
+        let each: [(usize, u8, u8); 19] = [
+            (1, 4, 0),
+            (2, 0, 0),
+            (3, 12, 0),
+            (4, 0, 12),
+            (5, 0, 12),
+            (6, 0, 8),
+            (7, 0, 0),
+            (8, 0, 0),
+            (9, 0, 0),
+            (10, 0, 0),
+            (11, 0, 0),
+            (12, 0, 0),
+            (13, 0, 8),
+            (14, 4, 0),
+            (15, 0, 12),
+            (16, 0, 0),
+            (17, 4, 0),
+            (18, 0, 0),
+            (19, 0, 12),
+        ];
+        let mut i = 0;
+        while i < each.len() {
+            let (kind, fixed, member) = each[i];
+            tails[kind] = Some((fixed, member));
+            i += 1;
+        }
+        tails
+    };
+    let (fixed, member) = TAILS[(info >> 24) as usize & 0x1f]?;
+    Some(usize::from(fixed) + (info & 0xffff) as usize * usize::from(member))
 }
 
 #[derive(Clone, Copy)]
@@ -407,6 +501,31 @@ mod tests {
         let found = module.offsets(&wanted);
         assert_eq!(found.get(&wanted[0]), Some(&16));
         assert_eq!(found.get(&wanted[1]), None, "the base is asked by the caller");
+    }
+
+    #[test]
+    fn each_type_is_found_by_its_number_however_many_there_are() {
+        let mut b = Builder::new(0);
+        let mut wanted = Vec::new();
+        for number in 0..300u32 {
+            // Lengths differ: a place is not a multiple of anything.
+            let members = number % 4;
+            let m = b.name("m");
+            let tail: Vec<u32> = (0..members).flat_map(|i| [m, 1, i * 32]).collect();
+            let name = format!("s{number}");
+            b.ty(&name, kind::STRUCT, members, 16, &tail);
+            wanted.push(name);
+        }
+        b.ty("f", kind::FUNC, 0, 1, &[]);
+        b.ty("ff", kind::FUNC, 0, 1, &[]);
+        let btf = Btf::parse(b.build(), None).unwrap();
+        for (id, name) in (1..).zip(&wanted) {
+            let ty = btf.ty(id).unwrap();
+            assert_eq!(btf.string(ty.name as usize), Some(name.as_bytes()), "{id}");
+        }
+        assert_eq!(btf.function("ff"), Some(302));
+        assert_eq!(btf.function("s7"), None);
+        assert!(btf.ty(303).is_none() && btf.next_id() == 303);
     }
 
     #[test]

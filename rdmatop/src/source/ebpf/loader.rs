@@ -15,7 +15,10 @@ use std::{
 use aya::maps::{Map, MapData, MapError};
 use aya_obj::{
     EbpfSectionKind, Object,
-    generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_map_type, bpf_prog_type},
+    generated::{
+        BPF_DW, BPF_IMM, BPF_LD, BPF_PSEUDO_MAP_FD, BPF_PSEUDO_MAP_VALUE, bpf_attach_type, bpf_attr, bpf_cmd,
+        bpf_insn, bpf_map_type, bpf_prog_type,
+    },
 };
 
 use super::fentry::{bpf, empty, raw_bpf};
@@ -108,30 +111,41 @@ impl Loader {
             .functions
             .retain(|key, _| kept.contains(key) || !sections.contains(&key.0));
         let own = own_btf(&mut object);
-        let mut maps = HashMap::new();
-        let mut definitions = Vec::new();
-        for (name, mut definition) in std::mem::take(&mut object.maps) {
-            if let Some((_, entries)) = wanted.entries.iter().find(|(map, _)| *map == name) {
-                definition.set_max_entries(*entries);
-            }
-            if definition.map_type() == bpf_map_type::BPF_MAP_TYPE_RINGBUF as u32 {
-                definition.set_value_size(0);
-            }
-            let map = MapData::create(definition.clone(), &name, None)?;
-            fill(&map, &mut definition)?;
-            definitions.push((name.clone(), map.fd().as_fd().as_raw_fd(), definition));
-            maps.insert(name, Map::from_map_data(map)?);
-        }
+        // Linked with numbers first: which maps the wanted programs name is known before any is made.
+        let mut definitions: Vec<_> = std::mem::take(&mut object.maps).into_iter().collect();
         object
             .relocate_maps(
-                definitions
-                    .iter()
-                    .map(|(name, fd, definition)| (name.as_str(), *fd, definition)),
+                (0..)
+                    .zip(&definitions)
+                    .map(|(number, (name, definition))| (name.as_str(), number, definition)),
                 &text,
             )
             .map_err(|e| link(&e))?;
         object.relocate_calls(&text).map_err(|e| link(&e))?;
         object.sanitize_functions(aya::features());
+        let named: BTreeSet<i32> = linked(&mut object).map(|insn| insn.imm).collect();
+        let mut maps = HashMap::new();
+        let mut fds = HashMap::new();
+        for (number, (name, definition)) in (0..).zip(&mut definitions) {
+            if let Some((_, entries)) = wanted.entries.iter().find(|(map, _)| map == name) {
+                definition.set_max_entries(*entries);
+            }
+            if definition.map_type() == bpf_map_type::BPF_MAP_TYPE_RINGBUF as u32 {
+                definition.set_value_size(0);
+            } else if !named.contains(&number) && is_table(definition.map_type()) {
+                // Nobody will write to it, and the kernel would still make and clear each entry.
+                definition.set_max_entries(1);
+            }
+            let map = MapData::create(definition.clone(), name, None)?;
+            fill(&map, definition)?;
+            fds.insert(number, map.fd().as_fd().as_raw_fd());
+            maps.insert(name.clone(), Map::from_map_data(map)?);
+        }
+        for insn in linked(&mut object) {
+            insn.imm = *fds
+                .get(&insn.imm)
+                .ok_or_else(|| LoadError::Link(format!("no map {}", insn.imm)))?;
+        }
         Ok((Self { object, own }, maps))
     }
 
@@ -191,12 +205,51 @@ impl Loader {
     }
 }
 
+/// The instructions of the object's programs that name a map.
+fn linked(object: &mut Object) -> impl Iterator<Item = &mut bpf_insn> {
+    let programs: BTreeSet<_> = object
+        .programs
+        .values()
+        .map(aya_obj::Program::function_key)
+        .collect();
+    object
+        .functions
+        .iter_mut()
+        .filter(move |(key, _)| programs.contains(key))
+        .flat_map(|(_, function)| &mut function.instructions)
+        .filter(|insn| names_map(insn))
+}
+
+/// Whether an instruction is the first half of a 64-bit load whose number stands for a map or for a place in one.
+fn names_map(insn: &bpf_insn) -> bool {
+    const LOAD_64: u32 = BPF_LD | BPF_IMM | BPF_DW;
+    u32::from(insn.code) == LOAD_64
+        && matches!(
+            u32::from(insn.src_reg()),
+            BPF_PSEUDO_MAP_FD | BPF_PSEUDO_MAP_VALUE
+        )
+}
+
+/// Whether the kernel takes any number of entries for a type of map.
+fn is_table(kind: u32) -> bool {
+    [
+        bpf_map_type::BPF_MAP_TYPE_ARRAY,
+        bpf_map_type::BPF_MAP_TYPE_HASH,
+        bpf_map_type::BPF_MAP_TYPE_LRU_HASH,
+        bpf_map_type::BPF_MAP_TYPE_QUEUE,
+        bpf_map_type::BPF_MAP_TYPE_STACK,
+    ]
+    .iter()
+    .any(|table| *table as u32 == kind)
+}
+
 /// Writes the data of a section into its map, and makes read-only what the object has as such: what the verifier
 /// knows to be constant it follows on one path.
 fn fill(map: &MapData, definition: &mut aya_obj::Map) -> Result<(), LoadError> {
     let fd = map.fd().as_fd().as_raw_fd().cast_unsigned();
     let refused = |what| move |error| LoadError::Refused { what, error };
-    if !definition.data().is_empty() {
+    // A new map holds zeros, and so does .bss.
+    if !definition.data().is_empty() && definition.section_kind() != EbpfSectionKind::Bss {
         let key = 0u32;
         let mut attr = empty();
         // SAFETY: a union of plain integers, all zero; the fields of MAP_UPDATE_ELEM are written.
@@ -248,5 +301,31 @@ fn verifier_log(attr: &mut bpf_attr) -> String {
         String::new()
     } else {
         format!(": {}", lines.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn insn(code: u32, source: u32) -> bpf_insn {
+        // SAFETY: plain integers.
+        let mut insn: bpf_insn = unsafe { std::mem::zeroed() };
+        insn.code = u8::try_from(code).unwrap();
+        insn.set_src_reg(u8::try_from(source).unwrap());
+        insn
+    }
+
+    #[test]
+    fn only_loads_of_maps_and_of_places_in_them_name_a_map() {
+        const BPF_PSEUDO_FUNC: u32 = 4;
+        let load = BPF_LD | BPF_IMM | BPF_DW;
+        assert!(names_map(&insn(load, BPF_PSEUDO_MAP_FD)));
+        assert!(names_map(&insn(load, BPF_PSEUDO_MAP_VALUE)));
+        assert!(!names_map(&insn(load, 0)), "a number");
+        assert!(!names_map(&insn(load, BPF_PSEUDO_FUNC)));
+        // The second half of such a load, and a call, whose source is 1 too.
+        assert!(!names_map(&insn(0, BPF_PSEUDO_MAP_FD)));
+        assert!(!names_map(&insn(0x85, 1)));
     }
 }

@@ -37,10 +37,12 @@ pub struct Places {
     pub tracing: Vec<PathBuf>,
 }
 
+const BTF: &str = "/sys/kernel/btf";
+
 impl Default for Places {
     fn default() -> Self {
         Self {
-            btf: "/sys/kernel/btf".into(),
+            btf: BTF.into(),
             modules: "/sys/module".into(),
             tracing: vec!["/sys/kernel/tracing".into(), "/sys/kernel/debug/tracing".into()],
         }
@@ -57,7 +59,14 @@ pub struct BtfSet {
 impl BtfSet {
     /// Reads vmlinux's BTF.
     pub fn open(places: &Places) -> (Self, Option<BtfError>) {
-        let (vmlinux, error) = match Btf::open(&places.btf.join("vmlinux"), None) {
+        let path = places.btf.join("vmlinux");
+        // A test that points elsewhere means the file.
+        let opened = if places.btf == Path::new(BTF) {
+            Btf::of_vmlinux(&path)
+        } else {
+            Btf::open(&path, None)
+        };
+        let (vmlinux, error) = match opened {
             Ok(btf) => (Some(Arc::new(btf)), None),
             Err(error) => (None, Some(error)),
         };
@@ -111,9 +120,15 @@ impl BtfSet {
             }
         }
         // One pass over vmlinux's hundred thousand types for all that is left.
+        let mut speaks = HashMap::new();
         let left: Vec<_> = wanted
             .iter()
-            .filter(|o| !values.contains_key(o.global) && self.vmlinux_speaks_for(o.module))
+            .filter(|o| !values.contains_key(o.global))
+            .filter(|o| {
+                *speaks
+                    .entry(o.module)
+                    .or_insert_with(|| self.vmlinux_speaks_for(o.module))
+            })
             .collect();
         let names: Vec<_> = left.iter().map(|o| (o.ty, o.member)).collect();
         if let Some(vmlinux) = &self.vmlinux {

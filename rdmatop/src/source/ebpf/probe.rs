@@ -62,13 +62,24 @@ impl KprobePmu {
         Some(Self { kind, return_bit })
     }
 
-    /// Attaches at a function's entry or return.
+    /// Attaches at the entry or the return of a function of a module.
+    ///
+    /// With the module's name the kernel looks through its symbols only, and not through those of all modules: twice for
+    /// each probe from Linux 6.7 on (`validate_probe_symbol`, `kprobe_lookup_name`). A module that is built in is none.
     pub(super) fn attach(
         self,
         program: &OwnedFd,
+        module: &str,
         function: &str,
         at_return: bool,
     ) -> Result<Event, ProbeError> {
+        let perf = self
+            .open(&format!("{module}:{function}"), at_return)
+            .or_else(|_| self.open(function, at_return))?;
+        bind(perf, program)
+    }
+
+    fn open(self, function: &str, at_return: bool) -> Result<OwnedFd, ProbeError> {
         let name = CString::new(function).map_err(|error| ProbeError::Open(error.into()))?;
         let mut attr = attributes(self.kind);
         if at_return {
@@ -76,7 +87,7 @@ impl KprobePmu {
         }
         attr.__bindgen_anon_3.config1 = name.as_ptr() as u64;
         // SAFETY: the name outlives the call.
-        bind(unsafe { open(&mut attr) }?, program)
+        unsafe { open(&mut attr) }
     }
 }
 

@@ -63,6 +63,7 @@ fn main() -> Result<()> {
             ("start", &["G9"], start::run),
             ("posts", &["G6"], posts::run),
             ("events", &["G7"], storm::per_event),
+            ("producers", &["G8"], storm::producers),
             ("refresh", &["G1", "G2", "G3", "G4", "G5", "G10"], slopes::run),
         ],
         "many" => &[("devices", &["G5"], slopes::devices)],

@@ -1,0 +1,81 @@
+//! vmlinux's BTF from the kernel's own object.
+//!
+//! /sys/kernel/btf/vmlinux gives a page for each read(2), copied twice (`kernfs_file_read_iter`, fs/kernfs/file.c): some
+//! 1500 reads for 6 MB. `BPF_OBJ_GET_INFO_BY_FD` copies the same bytes at once (`btf_get_info_by_fd`, kernel/bpf/btf.c).
+//! It takes CAP_SYS_ADMIN, and Linux 5.11, from which on vmlinux's has an id and a name.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, OwnedFd},
+};
+
+use aya_obj::generated::{bpf_btf_info, bpf_cmd};
+
+use super::fentry::{bpf, empty, raw_bpf};
+
+/// It has the lowest id but for those of programs that were loaded before anybody needed it.
+const LOOKED_AT: usize = 64;
+/// No kernel has so much: a size beyond is not believed.
+const MOST: u32 = 256 << 20;
+
+/// The bytes of /sys/kernel/btf/vmlinux; `None` where the kernel does not give them so, for which the file is there.
+pub(super) fn vmlinux() -> Option<Vec<u8>> {
+    let mut id = 0;
+    for _ in 0..LOOKED_AT {
+        let mut attr = empty();
+        attr.__bindgen_anon_6.__bindgen_anon_1.start_id = id;
+        // SAFETY: the attribute holds the command's one number.
+        unsafe { raw_bpf(bpf_cmd::BPF_BTF_GET_NEXT_ID, &mut attr) }.ok()?;
+        // SAFETY: the kernel filled it in.
+        id = unsafe { attr.__bindgen_anon_6.next_id };
+        let mut attr = empty();
+        attr.__bindgen_anon_6.__bindgen_anon_1.btf_id = id;
+        // SAFETY: as above.
+        match unsafe { bpf(bpf_cmd::BPF_BTF_GET_FD_BY_ID, &mut attr) } {
+            Ok(object) => {
+                if let Some(size) = is_vmlinux(&object).ok()? {
+                    return bytes(&object, size);
+                }
+            }
+            // It has gone since it was listed.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
+/// The size of an object that is vmlinux's; `None` for another.
+fn is_vmlinux(object: &OwnedFd) -> io::Result<Option<u32>> {
+    let mut name = [0u8; 16];
+    let info = ask(object, &mut [], &mut name)?;
+    Ok(
+        (info.kernel_btf != 0 && name.starts_with(b"vmlinux\0") && info.btf_size <= MOST)
+            .then_some(info.btf_size),
+    )
+}
+
+fn bytes(object: &OwnedFd, size: u32) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; size as usize];
+    let info = ask(object, &mut bytes, &mut [0; 16]).ok()?;
+    (info.btf_size == size).then_some(bytes)
+}
+
+/// Has the kernel fill in as much as there is room for, and tell how much there is.
+fn ask(object: &OwnedFd, bytes: &mut [u8], name: &mut [u8; 16]) -> io::Result<bpf_btf_info> {
+    let mut info = bpf_btf_info {
+        btf: bytes.as_mut_ptr() as u64,
+        btf_size: u32::try_from(bytes.len()).unwrap_or(0),
+        id: 0,
+        name: name.as_mut_ptr() as u64,
+        name_len: 16,
+        kernel_btf: 0,
+    };
+    let mut attr = empty();
+    attr.info.bpf_fd = object.as_raw_fd().cast_unsigned();
+    attr.info.info_len = u32::try_from(size_of::<bpf_btf_info>()).unwrap_or(0);
+    attr.info.info = std::ptr::from_mut(&mut info) as u64;
+    // SAFETY: info, bytes and name outlive the call, and their lengths are their own.
+    unsafe { raw_bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr) }?;
+    Ok(info)
+}
