@@ -1,4 +1,6 @@
-//! What the C library keeps of memory that was freed.
+//! What the C library and the kernel keep for us of memory that is free.
+
+use std::ffi::{c_int, c_void};
 
 /// Larger blocks are given back to the kernel when they are freed: a dump of ten thousand queue pairs is one.
 const LARGE: i32 = 160 << 10;
@@ -15,6 +17,9 @@ pub(super) fn settle() {
     set(Setting::Large, LARGE);
     set(Setting::Kept, KEPT);
     set(Setting::Heaps, 1);
+    // A huge page where a table ends or the heap has holes is up to 2 MiB that nobody asked for.
+    // SAFETY: takes integers; a refusal leaves the kernel's default, which is as correct.
+    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
 }
 
 /// Keeps what a trace is about to use again.
@@ -43,3 +48,114 @@ fn set(setting: Setting, value: i32) {
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn set(_setting: Setting, _value: i32) {}
+
+/// Rows of queue pairs that came, went or were made anew since memory was given back: so many are worth it.
+const MANY: usize = 512;
+/// Snapshots after which nobody holds the rows of the one before.
+const CALM: u8 = 3;
+
+/// Tells when there is much to give back: after the start, and after many rows have changed at once. The old ones
+/// live until the views have let go of their snapshot.
+#[derive(Debug, Default)]
+pub(super) struct Settling {
+    rows: usize,
+    /// Snapshots to wait for; 0 is nothing to do.
+    due: u8,
+    /// The eBPF side has started or failed to.
+    started: bool,
+}
+
+impl Settling {
+    /// A snapshot of `rows` rows was made, `remade` of them anew. True when it is time.
+    pub(super) fn is_due(&mut self, rows: usize, remade: usize, started: bool) -> bool {
+        let before = std::mem::replace(&mut self.rows, rows);
+        let start = started && !std::mem::replace(&mut self.started, started);
+        if start || remade.max(before.abs_diff(rows)) >= MANY {
+            self.due = CALM;
+            return false;
+        }
+        let last = self.due == 1;
+        self.due = self.due.saturating_sub(1);
+        last
+    }
+}
+
+/// Gives pages back to the kernel: those of the heap in which nothing is any more, and those of the program that a
+/// start needed. What is needed again of the latter is in the page cache.
+pub(super) fn give_back() {
+    trim();
+    // SAFETY: the callback takes what dl_iterate_phdr(3) gives, and nothing of it is kept.
+    unsafe { libc::dl_iterate_phdr(Some(unmap_constants), std::ptr::null_mut()) };
+}
+
+/// `malloc_trim(3)`: glibc gives back by itself only what is free at the end of the heap.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn trim() {
+    // SAFETY: takes an integer.
+    unsafe { libc::malloc_trim(0) };
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn trim() {}
+
+/// Unmaps the pages of an object's segments that nobody can have written to: code and constants.
+///
+/// Not the segment with PT_GNU_RELRO, which is read-only only since it was relocated: it is writable in its header.
+unsafe extern "C" fn unmap_constants(
+    object: *mut libc::dl_phdr_info,
+    _size: usize,
+    _data: *mut c_void,
+) -> c_int {
+    // SAFETY: dl_iterate_phdr(3) gives a whole structure, whose headers stay as long as the object is loaded.
+    let (base, headers) = unsafe {
+        let object = &*object;
+        let headers = std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum));
+        (object.dlpi_addr, headers)
+    };
+    let page = rustix::param::page_size() as u64;
+    for header in headers {
+        if header.p_type != libc::PT_LOAD || header.p_flags & libc::PF_W != 0 {
+            continue;
+        }
+        let start = (base + header.p_vaddr).next_multiple_of(page);
+        let end = (base + header.p_vaddr + header.p_memsz) / page * page;
+        if let Some(length) = end.checked_sub(start).filter(|length| *length > 0) {
+            // SAFETY: pages of one private mapping of a file in which nothing was ever written: they come from the
+            // file again, as they were, whenever they are touched. A refusal changes nothing.
+            unsafe { libc::madvise(start as *mut c_void, length as usize, libc::MADV_DONTNEED) };
+        }
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_given_back_once_after_the_start_and_once_after_a_great_change() {
+        let mut settling = Settling::default();
+        let mut due = |rows, remade, started| settling.is_due(rows, remade, started);
+        assert!(!due(0, 0, false) && !due(0, 0, false));
+        assert!(!due(10, 0, true));
+        assert_eq!(
+            [0; 5].map(|_| due(10, 0, true)),
+            [false, false, true, false, false]
+        );
+        // A change goes on: not before it is over.
+        assert!(!due(1000, 990, true) && !due(1000, 1000, true));
+        assert_eq!([0; 4].map(|_| due(1000, 3, true)), [false, false, true, false]);
+        // Rows that went.
+        assert!(!due(10, 0, true));
+        assert_eq!([0; 4].map(|_| due(10, 0, true)), [false, false, true, false]);
+    }
+
+    #[test]
+    fn the_program_goes_on_after_its_code_was_unmapped() {
+        let text = "constants are read again".to_owned();
+        for _ in 0..3 {
+            give_back();
+            assert_eq!(text, format!("constants are {}", "read again"));
+        }
+    }
+}

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::heap::{self, Settling};
 use super::sampler::Sampler;
 use super::sink::{End, Sink, Tally, asked, over};
 use super::source::{Feed, Message, Sources, Started, Wants};
@@ -71,6 +72,7 @@ pub(super) struct Pump {
     told_events: u64,
     /// The processes that the first round found were asked for.
     introduced: bool,
+    settling: Settling,
     /// What became of the events.
     pub(super) tally: Tally,
 }
@@ -106,6 +108,7 @@ impl Pump {
             synced: false,
             told_events: 0,
             introduced: false,
+            settling: Settling::default(),
             tally: Tally::default(),
         };
         Ok((pump, ebpf))
@@ -337,17 +340,19 @@ impl Pump {
 
     async fn tick(&mut self, sink: &mut Sink, end: &mut End) {
         // What the live view refused is lost to the user as much as what found our own channel full.
-        let refused = if matches!(sink, Sink::Drop(_)) {
-            self.tally.refused
-        } else {
-            0
-        };
+        let live = matches!(sink, Sink::Drop(_));
+        let refused = if live { self.tally.refused } else { 0 };
         let dropped = self.dropped.load(Ordering::Relaxed) + refused;
         if dropped > 0 {
             self.apply(Input::ChannelDropped(dropped), sink, end).await;
         }
         let snapshot = self.engine.tick(now());
+        let started = snapshot.health.ebpf != EbpfState::Starting;
+        let rows = snapshot.qps.len();
         self.publish(snapshot);
+        if live && self.settling.is_due(rows, self.engine.rows_remade(), started) {
+            heap::give_back();
+        }
     }
 
     fn publish(&mut self, snapshot: Arc<Snapshot>) {

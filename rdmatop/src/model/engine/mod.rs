@@ -24,6 +24,7 @@ mod losses;
 mod memory;
 mod meter;
 mod names;
+mod pages;
 mod ports;
 mod processes;
 mod providers;
@@ -95,6 +96,8 @@ pub struct Engine {
     errors: BTreeMap<&'static str, Vec<String>>,
     events: u64,
     last_tick_ns: Option<u64>,
+    /// Rows of QPs that the last snapshot does not share with the one before.
+    rows_remade: usize,
 }
 
 impl Engine {
@@ -198,6 +201,11 @@ impl Engine {
         self.qps
             .forget(now.mono_ns, self.config.linger_ns, self.config.max_ended);
         self.processes.forget(now.mono_ns, self.config.linger_ns);
+    }
+
+    /// Rows of QPs that the last [`Engine::tick`] made anew: so many old ones are freed with the snapshot before.
+    pub fn rows_remade(&self) -> usize {
+        self.rows_remade
     }
 
     /// True when the QP table may be wrong, because records were lost or because a QP went to ERR on its own: the

@@ -191,7 +191,7 @@ pub(super) struct Qp {
     pub(super) event_ns: u64,
     pub(super) ended_ns: Option<u64>,
     pub(super) psn: Psn,
-    pub(super) flow: Option<Box<Flow>>,
+    pub(super) flow: Option<Flow>,
     /// The slot is still in use: the QP cannot be forgotten before its last counts are in.
     pub(super) in_slot: bool,
     /// Its row's time is over.
@@ -243,6 +243,11 @@ impl Qp {
     /// Something changed that the row shows and does not hold.
     pub(super) fn touch(&mut self) {
         self.stale = true;
+    }
+
+    /// The next snapshot gets another row.
+    pub(super) fn is_stale(&self) -> bool {
+        self.stale
     }
 
     pub(super) fn uid(&self) -> u64 {

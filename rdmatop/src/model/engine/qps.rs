@@ -17,8 +17,8 @@ pub(super) struct Qps {
     all: Table<Qp>,
     by_key: NumberMap<Key, u64>,
     by_object: NumberMap<u64, u64>,
-    /// By address and number, ended ones too: a slot that is read after its QP has gone finds it here although the
-    /// address has another tenant.
+    /// By address and number, those whose address another tenant has: a slot that is read after its QP has gone finds
+    /// it here.
     by_birth: NumberMap<(u64, u32), u64>,
     /// Numbers of QPs that ended and are not forgotten, and when.
     ended_keys: NumberMap<Key, u64>,
@@ -258,14 +258,22 @@ impl Qps {
         let holder = self
             .by_object
             .get(&object)
-            .and_then(|holder| self.all.get(*holder));
-        let taken = holder.is_some_and(|holder| holder.uid() != uid && holder.first_ns > first_ns);
-        if !taken {
-            self.by_object.insert(object, uid);
-        }
-        if let Some(qp) = self.all.get_mut(uid) {
-            qp.object = object;
-            self.by_birth.insert((object, qp.key.qpn), uid);
+            .and_then(|holder| self.all.get(*holder))
+            .filter(|holder| holder.uid() != uid)
+            .map(|holder| (holder.uid(), holder.first_ns, (object, holder.key.qpn)));
+        let Some(qp) = self.all.get_mut(uid) else { return };
+        qp.object = object;
+        match holder {
+            Some((_, since_ns, _)) if since_ns > first_ns => {
+                self.by_birth.insert((object, qp.key.qpn), uid);
+            }
+            Some((before, _, birth)) => {
+                self.by_birth.insert(birth, before);
+                self.by_object.insert(object, uid);
+            }
+            None => {
+                self.by_object.insert(object, uid);
+            }
         }
     }
 

@@ -23,6 +23,7 @@ impl Engine {
         let renamed_devices = std::mem::take(&mut self.renamed_devices);
         let names_changed = !renamed_processes.is_empty() || !renamed_devices.is_empty();
         let mut rows = Vec::with_capacity(self.qps.len());
+        self.rows_remade = 0;
         for qp in self.qps.iter_mut().filter(|qp| !qp.hidden) {
             // Most of ten thousand QPs are idle: they cost these few comparisons.
             let renamed = names_changed
@@ -32,6 +33,7 @@ impl Engine {
             if qp.point(now_ns, fresh) || all_changed || renamed || qp.psn.meter.is_some() {
                 qp.touch();
             }
+            self.rows_remade += usize::from(qp.is_stale());
             let (devices, processes) = (&self.devices, &self.processes);
             let row = qp.current_row(|qp, row| qp.complete(row, devices, processes, now_ns, fresh));
             rows.push(row);

@@ -127,18 +127,26 @@ impl Tally {
 /// A tally that is read round by round.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
-    /// `None` is nothing: a tally has a hundred numbers.
-    total: Option<Box<Tally>>,
-    /// Counted since the last round was closed; `None` is nothing.
-    open: Option<Box<Tally>>,
-    /// Counted in the last closed round; `None` is nothing.
-    round: Option<Box<Tally>>,
-    /// Length of the last closed round; `None` when it gives no honest rate.
-    elapsed_ns: Option<u64>,
+    /// `None` is nothing: a tally has a hundred numbers, and most of ten thousand QPs are idle.
+    counts: Option<Box<Counts>>,
+    /// The last closed round gives an honest rate.
+    known: bool,
     /// Something in the open round was counted at an unknown time.
     blurred: bool,
     /// It is on the list of those whose rounds are closed.
     pub(super) moving: bool,
+}
+
+/// What a flow has counted.
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    total: Tally,
+    /// Counted since the last round was closed; `None` is nothing.
+    open: Option<Box<Tally>>,
+    /// Counted in the last closed round; `None` is nothing.
+    round: Option<Box<Tally>>,
+    /// Length of the last closed round, for the rates of what was counted in it.
+    elapsed_ns: u64,
 }
 
 impl Flow {
@@ -159,10 +167,11 @@ impl Flow {
         if *delta == NOTHING {
             return;
         }
-        self.total.get_or_insert_default().add(delta);
-        match &mut self.open {
+        let counts = self.counts.get_or_insert_default();
+        counts.total.add(delta);
+        match &mut counts.open {
             Some(open) => open.add(delta),
-            None => self.open = Some(Box::new(delta.clone())),
+            None => counts.open = Some(Box::new(delta.clone())),
         }
     }
 
@@ -170,24 +179,28 @@ impl Flow {
     pub(super) fn add_old(&mut self, delta: &Tally) {
         self.blurred = true;
         if *delta != NOTHING {
-            self.total.get_or_insert_default().add(delta);
+            self.counts.get_or_insert_default().total.add(delta);
         }
     }
 
     /// Takes over all of another flow, as if its work had been counted here from the start.
     pub(super) fn absorb(&mut self, other: &Self) {
-        for (mine, theirs) in [
-            (&mut self.total, &other.total),
-            (&mut self.open, &other.open),
-            (&mut self.round, &other.round),
-        ] {
+        self.blurred |= other.blurred;
+        let Some(theirs) = &other.counts else { return };
+        let Some(mine) = &mut self.counts else {
+            self.counts = Some(theirs.clone());
+            return;
+        };
+        mine.total.add(&theirs.total);
+        for (mine, theirs) in [(&mut mine.open, &theirs.open), (&mut mine.round, &theirs.round)] {
             match (mine, theirs) {
                 (Some(mine), Some(theirs)) => mine.add(theirs),
                 (mine @ None, Some(theirs)) => *mine = Some(theirs.clone()),
                 (_, None) => {}
             }
         }
-        self.blurred |= other.blurred;
+        // Rounds are closed for all at once: who was not there at the last one has none of its own.
+        mine.elapsed_ns = mine.elapsed_ns.max(theirs.elapsed_ns);
     }
 
     /// The open round gives no rate.
@@ -199,32 +212,36 @@ impl Flow {
     pub(super) fn close(&mut self, elapsed_ns: Option<u64>) -> bool {
         let blurred = std::mem::take(&mut self.blurred);
         let elapsed_ns = elapsed_ns.filter(|_| !blurred);
-        let before = self.round.take();
-        self.round = self.open.take();
-        let changed =
-            before.is_some() || self.round.is_some() || self.elapsed_ns.is_some() != elapsed_ns.is_some();
-        self.elapsed_ns = elapsed_ns;
+        let known = std::mem::replace(&mut self.known, elapsed_ns.is_some());
+        let mut changed = known != self.known;
+        if let Some(counts) = &mut self.counts {
+            let before = counts.round.take();
+            counts.round = counts.open.take();
+            changed |= before.is_some() || counts.round.is_some();
+            counts.elapsed_ns = elapsed_ns.unwrap_or(0);
+        }
         changed
     }
 
     /// Whether the end of the next round can change a rate although nothing is counted in it.
     pub(super) fn gives_news(&self) -> bool {
-        self.round.is_some() || self.elapsed_ns.is_none()
+        !self.known || self.counts.as_ref().is_some_and(|counts| counts.round.is_some())
     }
 
     pub(super) fn total(&self) -> &Tally {
-        self.total.as_deref().unwrap_or(&NOTHING)
+        self.counts.as_ref().map_or(&NOTHING, |counts| &counts.total)
     }
 
     /// One count and its rate.
     pub(super) fn counter(&self, field: usize, rates_are_fresh: bool) -> Counter {
-        let rate = self.elapsed_ns.filter(|_| rates_are_fresh).map(|elapsed| {
-            let count = self.round.as_ref().map_or(0, |round| round.counts[field]);
-            per_second(count, elapsed)
-        });
+        let round = || {
+            let counts = self.counts.as_ref()?;
+            let round = counts.round.as_ref()?;
+            Some(per_second(round.counts[field], counts.elapsed_ns))
+        };
         Counter {
             total: self.total().counts[field],
-            rate,
+            rate: (self.known && rates_are_fresh).then(|| round().unwrap_or(0.0)),
             source: Source::Ebpf,
         }
     }
@@ -233,15 +250,15 @@ impl Flow {
     pub(super) fn shared_traffic(&self, rates_are_fresh: bool) -> Arc<Traffic> {
         static IDLE: LazyLock<[Arc<Traffic>; 2]> = LazyLock::new(|| {
             let known = Flow {
-                elapsed_ns: Some(1),
+                known: true,
                 ..Flow::default()
             };
             [false, true].map(|fresh| Arc::new(known.traffic(fresh)))
         });
-        if self.total.is_some() {
+        if self.counts.is_some() {
             return Arc::new(self.traffic(rates_are_fresh));
         }
-        let known = rates_are_fresh && self.elapsed_ns.is_some();
+        let known = rates_are_fresh && self.known;
         Arc::clone(&IDLE[usize::from(known)])
     }
 
@@ -378,6 +395,22 @@ mod tests {
         flow.close(Some(1));
         let counter = flow.counter(TX_WR, true);
         assert_eq!((counter.total, counter.rate), (100, None));
+    }
+
+    #[test]
+    fn a_flow_that_takes_over_another_keeps_its_rate() {
+        let mut theirs = Flow::default();
+        theirs.close(None);
+        theirs.read(&slot(100));
+        theirs.close(Some(2_000_000_000));
+        // Idle, and not counted before at all.
+        for known in [true, false] {
+            let mut mine = Flow::default();
+            mine.close(known.then_some(2_000_000_000));
+            mine.absorb(&theirs);
+            let counter = mine.counter(TX_WR, true);
+            assert_eq!((counter.total, counter.rate), (100, known.then_some(50.0)));
+        }
     }
 
     #[test]

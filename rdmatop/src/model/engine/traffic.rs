@@ -3,12 +3,14 @@
 //! Each sweep adds what is new in a slot to its QP, to the QP's owner and to its device. So the sum of a process
 //! keeps what its ended QPs did, and never goes down.
 
+use std::num::NonZeroU32;
+
 use rdmatop_common::counters::{QpSlot, slot_flag};
 
 use super::{
     Engine,
-    hash::NumberMap,
     meter::is_stale,
+    pages::Pages,
     qp::{Key, Owner},
     tally::Tally,
 };
@@ -20,16 +22,17 @@ struct Tenant {
     born_ns: u64,
     qp: u64,
     /// Sweep in which it was last seen.
-    sweep: u64,
+    sweep: NonZeroU32,
 }
 
 /// The slots, and the pace of sweeps.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
-    tenants: NumberMap<u32, Tenant>,
+    tenants: Pages<Tenant>,
     /// QPs whose rates may change when the round is closed: what is idle is in nobody's way.
     moving: Vec<u64>,
-    sweeps: u64,
+    /// Number of the last sweep; they wrap. `None` before the first.
+    sweep: Option<NonZeroU32>,
     /// The last sample was not the end of its sweep.
     goes_on: bool,
     last_ns: u64,
@@ -42,7 +45,15 @@ pub(super) struct Traffic {
 impl Traffic {
     /// Whether the rates of the last round still say something about `now_ns`.
     pub(super) fn is_fresh(&self, now_ns: u64) -> bool {
-        self.sweeps > 0 && !is_stale(self.last_ns, self.elapsed_ns, now_ns)
+        self.has_swept() && !is_stale(self.last_ns, self.elapsed_ns, now_ns)
+    }
+
+    fn this_sweep(&self) -> NonZeroU32 {
+        self.sweep.unwrap_or(NonZeroU32::MIN)
+    }
+
+    fn has_swept(&self) -> bool {
+        self.sweep.is_some()
     }
 
     /// As [`Traffic::is_fresh`], and whether that has changed since it was last asked.
@@ -56,10 +67,11 @@ impl Engine {
     /// Folds a sweep in.
     pub(super) fn slots(&mut self, sample: &SlotsSample, now: Now) {
         if !self.traffic.goes_on {
-            if self.traffic.sweeps > 0 && sample.mono_ns <= self.traffic.last_ns {
+            if self.traffic.has_swept() && sample.mono_ns <= self.traffic.last_ns {
                 return;
             }
-            self.traffic.sweeps += 1;
+            let sweep = self.traffic.sweep.and_then(|last| last.checked_add(1));
+            self.traffic.sweep = Some(sweep.unwrap_or(NonZeroU32::MIN));
             self.traffic.last_ns = sample.mono_ns;
         }
         self.traffic.goes_on = sample.more;
@@ -89,11 +101,11 @@ impl Engine {
     }
 
     fn slot(&mut self, number: u32, slot: &QpSlot, sweep_ns: u64, now: Now) {
-        let sweep = self.traffic.sweeps;
+        let sweep = self.traffic.this_sweep();
         let known = self
             .traffic
             .tenants
-            .get_mut(&number)
+            .get_mut(number)
             .filter(|tenant| tenant.born_ns == slot.born_ns)
             .map(|tenant| {
                 tenant.sweep = sweep;
@@ -153,7 +165,7 @@ impl Engine {
         let tenant = Tenant {
             born_ns: slot.born_ns,
             qp: uid,
-            sweep: self.traffic.sweeps,
+            sweep: self.traffic.this_sweep(),
         };
         if let Some(before) = self.traffic.tenants.insert(number, tenant) {
             self.qps.left_slot(before.qp);
@@ -209,19 +221,19 @@ impl Engine {
 
     /// The slot of a destroyed QP was read for the last time.
     fn left_slot(&mut self, number: u32) {
-        if let Some(tenant) = self.traffic.tenants.remove(&number) {
+        if let Some(tenant) = self.traffic.tenants.remove(number) {
             self.qps.left_slot(tenant.qp);
         }
     }
 
     fn left_slots(&mut self) {
-        let sweep = self.traffic.sweeps;
+        let sweep = self.traffic.sweep;
         let qps = &mut self.qps;
-        self.traffic.tenants.retain(|_, tenant| {
-            if tenant.sweep != sweep {
+        self.traffic.tenants.retain(|tenant| {
+            if Some(tenant.sweep) != sweep {
                 qps.left_slot(tenant.qp);
             }
-            tenant.sweep == sweep
+            Some(tenant.sweep) == sweep
         });
     }
 

@@ -21,12 +21,14 @@ const SUMMED: std::ops::Range<usize> = offset_of!(QpSlot, owner_pid) / 8..offset
 /// All of its counts and flags only grow, so their sum is the same when and only when each of them is.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    born_ns: u64,
+    /// Its birth, and [`SETTLED`].
+    born: u64,
     sum: u64,
-    /// Given once more after it came to rest: a breakdown (by opcode, status, time) may be written a moment after
-    /// the sum that it belongs to.
-    settled: bool,
 }
+
+/// In [`Seen::born`]: given once more after it came to rest. A breakdown (by opcode, status, time) may be written a
+/// moment after the sum that it belongs to. A bit that a time has not: it would be 292 years after the boot.
+const SETTLED: u64 = 1 << 63;
 
 /// The mapped array.
 pub struct SlotMap {
@@ -125,14 +127,14 @@ impl SlotMap {
             let Some(seen) = self.seen.get_mut(index) else {
                 break;
             };
-            let moved = seen.born_ns != born_ns || seen.sum != sum;
-            if !moved && seen.settled && !destroyed {
+            if seen.born == born_ns | SETTLED && seen.sum == sum && !destroyed {
                 continue;
             }
+            let moved = seen.born & !SETTLED != born_ns || seen.sum != sum;
+            let settled = if moved { 0 } else { SETTLED };
             *seen = Seen {
-                born_ns,
+                born: born_ns | settled,
                 sum,
-                settled: !moved,
             };
             // The flag first: with it set, what is copied after it is final. Without it each counter is of this
             // moment or of the one before.

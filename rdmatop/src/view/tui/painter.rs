@@ -6,6 +6,9 @@ use ratatui::layout::Rect;
 
 use super::render::Canvas;
 
+/// Lines kept to be made anew: more change at once only when the user does something.
+const SPARE: usize = 8;
+
 /// What is on a terminal.
 #[derive(Debug, Default)]
 pub struct Painter {
@@ -14,7 +17,7 @@ pub struct Painter {
     last: Canvas,
     /// The frame that is made.
     now: Canvas,
-    /// Its cells, line by line. Those of lines that did not change are old.
+    /// Room for the cells of its lines that changed.
     next: Vec<Buffer>,
     /// The cells that are on it.
     shown: Vec<Buffer>,
@@ -39,24 +42,28 @@ impl Painter {
         let changed: Vec<u16> = (0..size.1)
             .filter(|y| !self.now.same_line(&self.last, *y))
             .collect();
-        for y in &changed {
-            let line = &mut self.next[usize::from(*y)];
+        for (number, y) in changed.iter().enumerate() {
+            if number == self.next.len() {
+                self.next.push(blank(size.0, *y));
+            }
+            let line = &mut self.next[number];
+            line.area.y = *y;
             line.reset();
             self.now.cells(*y, line);
         }
         let mut cells = changed
             .iter()
-            .map(|y| usize::from(*y))
-            .flat_map(|y| self.shown[y].diff_iter(&self.next[y]))
+            .zip(&self.next)
+            .flat_map(|(y, line)| self.shown[usize::from(*y)].diff_iter(line))
             .peekable();
         if cells.peek().is_some() {
             backend.draw(cells)?;
             backend.flush()?;
         }
-        for y in &changed {
-            let y = usize::from(*y);
-            std::mem::swap(&mut self.shown[y], &mut self.next[y]);
+        for (y, line) in changed.iter().zip(&mut self.next) {
+            std::mem::swap(&mut self.shown[usize::from(*y)], line);
         }
+        self.next.truncate(SPARE);
         std::mem::swap(&mut self.now, &mut self.last);
         Ok((drawn, changed.len()))
     }
@@ -64,11 +71,16 @@ impl Painter {
     /// Clears the terminal, so that the next frame is sent whole.
     pub fn clear<B: Backend>(&mut self, backend: &mut B) -> Result<(), B::Error> {
         backend.clear()?;
-        let blank = |y| Buffer::empty(Rect::new(0, y, self.size.0, 1));
-        self.shown = (0..self.size.1).map(blank).collect();
-        self.next.clone_from(&self.shown);
+        self.shown = (0..self.size.1).map(|y| blank(self.size.0, y)).collect();
+        // Those of another width.
+        self.next.clear();
         // No frame at all: none of its lines is the same as any.
         self.last = Canvas::default();
         Ok(())
     }
+}
+
+/// An empty line.
+fn blank(width: u16, y: u16) -> Buffer {
+    Buffer::empty(Rect::new(0, y, width, 1))
 }
