@@ -9,6 +9,7 @@ pub mod btf;
 pub mod datapath;
 pub mod fast;
 mod fentry;
+mod handover;
 mod loader;
 mod log;
 pub mod manager;
