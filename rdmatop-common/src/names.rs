@@ -16,7 +16,9 @@ pub mod map {
     pub const DESTROY_REST: &str = "DESTROY_REST";
     /// MR and CQ calls between entry and return, by thread and hook.
     pub const OBJECT_CALLS: &str = "OBJECT_CALLS";
-    /// Verb calls between entry and return, by thread.
+    /// Verb calls by ioctl between entry and return, by the low bits of the thread.
+    pub const IOCTL_CALLS: &str = "IOCTL_CALLS";
+    /// Those that found their place in [`IOCTL_CALLS`] taken, and those by `write()`, by thread and hook.
     pub const VERB_CALLS: &str = "VERB_CALLS";
     /// Owner of an `rdma_cm_id`, by its number.
     pub const CM_OWNERS: &str = "CM_OWNERS";

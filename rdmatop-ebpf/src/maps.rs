@@ -60,7 +60,14 @@ pub(crate) static DESTROY_REST: HashMap<CallKey, DestroyCall> = HashMap::with_ma
 #[map]
 pub(crate) static OBJECT_CALLS: HashMap<CallKey, ObjectRecord> = HashMap::with_max_entries(4096, 0);
 
-/// Verb calls between entry and return.
+/// Verb calls by ioctl between entry and return: see body/calls.
+#[map]
+pub(crate) static IOCTL_CALLS: Array<Place<VerbCall>> = Array::with_max_entries(IOCTL_PLACES, 0);
+
+/// Number of places in [`IOCTL_CALLS`], a power of two.
+pub(crate) const IOCTL_PLACES: u32 = 4096;
+
+/// Verb calls that found their place taken, and those by `write()` of rdma_cm.
 #[map]
 pub(crate) static VERB_CALLS: HashMap<CallKey, VerbCall> = HashMap::with_max_entries(8192, 0);
 

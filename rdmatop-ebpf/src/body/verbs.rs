@@ -1,14 +1,17 @@
 //! Verb calls of processes: counts, errors, durations, whatever the provider.
 
-use super::{enter, hook, not_entered};
+use core::mem::MaybeUninit;
+
+use super::{calls::Calls, hook, not_entered};
 use crate::{
     emit::{lost, send},
     maps::{
-        FREE_VERB_ERRORS, FREE_VERBS, VERB_CALLS, VERB_ERROR_INDEX, VERB_ERRORS, VERB_INDEX, VERBS, VerbCall,
+        FREE_VERB_ERRORS, FREE_VERBS, IOCTL_CALLS, IOCTL_PLACES, VERB_CALLS, VERB_ERROR_INDEX, VERB_ERRORS,
+        VERB_INDEX, VERBS, VerbCall,
     },
     offsets::{OFF_UDEV_IB_DEV, OFF_UFILE_DEVICE, WANT_COUNTERS, get, read},
     pool::{self, add},
-    task::{call_key, device, now, stamp},
+    task::{device, now, stamp},
 };
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user};
 use rdmatop_common::{
@@ -23,6 +26,12 @@ const WRITE_CMD: u16 = 2;
 const SCAN: u32 = 8;
 /// `IB_USER_VERBS_CMD_FLAG_EXTENDED` in the command word.
 const EXTENDED: u32 = 0x8000_0000;
+
+const IOCTLS: Calls<VerbCall> = Calls {
+    places: &IOCTL_CALLS,
+    number: IOCTL_PLACES,
+    rest: &VERB_CALLS,
+};
 
 /// A write command as a verb number.
 #[inline(always)]
@@ -64,16 +73,13 @@ fn of_ioctl(header: u64, attrs: u64) -> Option<u32> {
 /// when it failed.
 #[inline(always)]
 pub(crate) fn ioctl_entered(file: u64, header: u64, attrs: u64) -> Option<()> {
-    enter(
-        &VERB_CALLS,
-        hook::VERB,
-        &VerbCall {
-            start_ns: now(),
-            file,
-            header,
-            attrs,
-        },
-    );
+    let call = VerbCall {
+        start_ns: now(),
+        file,
+        header,
+        attrs,
+    };
+    IOCTLS.remember(hook::VERB, &call);
     Some(())
 }
 
@@ -144,14 +150,11 @@ fn errors(key: &VerbErrorKey) -> Option<*mut u64> {
 /// Return of `ib_uverbs_cmd_verbs`.
 #[inline(always)]
 pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
-    let key = call_key(hook::VERB);
-    let Some(call) = VERB_CALLS.get_ptr(&key) else {
+    let mut call = MaybeUninit::uninit();
+    let Some(call) = IOCTLS.recall(hook::VERB, &mut call) else {
         not_entered(loss::MISSED);
         return None;
     };
-    // SAFETY: no other program writes this thread's entry while the thread is inside the call.
-    let call = unsafe { *call };
-    let _ = VERB_CALLS.remove(&key);
     if WANT_COUNTERS.load() == 0 && rc >= 0 {
         return None;
     }
