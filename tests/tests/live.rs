@@ -142,7 +142,7 @@ fn the_screen_shows_what_perftest_did() -> Result<()> {
     ensure!(shown.contains(&format!("pid {pid}")), "{shown}");
     ensure!(total(&shown, "send WRs finished") == Some(WRS), "{shown}");
     ensure!(total(&shown, "send WRs posted") == Some(WRS), "{shown}");
-    ensure!(total(&shown, "bytes sent") == Some(WRS * SIZE), "{shown}");
+    ensure!(total(&shown, "bytes of send WRs") == Some(WRS * SIZE), "{shown}");
     Screen::leave()
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::ib::QpState;
-use crate::model::input::Verdict;
+use crate::model::input::{EbpfState, Verdict};
 use crate::model::snapshot::{PortRow, QpRow, Snapshot};
 use crate::model::value::{Counter, Source};
 
@@ -229,6 +229,11 @@ impl Summary {
                 out.wr.add(rate);
             }
         }
+        let counted = matches!(snapshot.health.ebpf, EbpfState::On { .. });
+        if out.wr == Sum::default() && counted && !snapshot.devices.is_empty() {
+            // Nobody is there to post one.
+            out.wr.add(Some(0.0));
+        }
         for probe in &snapshot.health.probes {
             let at = match probe.verdict {
                 Verdict::Ok => 0,
@@ -330,6 +335,10 @@ mod tests {
         assert!(!Summary::of(&s).wr.partial);
         s.processes[1].comm = "[nvme_rdma]".into();
         assert!(Summary::of(&s).wr.partial);
+        s.processes.clear();
+        assert_eq!(Summary::of(&s).wr.rate, Some(0.0), "nobody posts");
+        s.health.ebpf = EbpfState::Disabled;
+        assert_eq!(Summary::of(&s).wr.rate, None, "nobody counts");
     }
 
     #[test]

@@ -41,12 +41,16 @@ fn command(p: &ProcessRow) -> Cell {
 /// What to say below the rows of kernel consumers where no process has one.
 pub(in crate::view::tui) fn only_kernel(c: &Ctx<'_>) -> Option<String> {
     let rows = &c.snapshot.processes;
-    (!rows.is_empty() && rows.iter().all(|p| p.kernel)).then(|| {
+    if rows.is_empty() || !rows.iter().all(|p| p.kernel) {
+        return None;
+    }
+    // The row of a consumer outlives its last device for a while.
+    Some(no_device(c).unwrap_or_else(|| {
         "No process in sight has a queue pair, only the kernel: no job uses RDMA now. One that should has not \
          connected yet, or fell back to TCP; its log says which (NCCL_DEBUG=INFO: NET/IB or NET/Socket; \
          UCX_LOG_LEVEL=info)."
             .to_owned()
-    })
+    }))
 }
 
 /// Queue pairs; where some are stuck, loud and marked for eyes and terminals without colours.

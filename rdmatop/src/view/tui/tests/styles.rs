@@ -80,9 +80,12 @@ fn a_machine_where_only_the_kernel_has_qps_says_that_no_job_uses_rdma() {
     let mut s = testkit::one_row();
     assert!(!screen(&self::state(s.clone(), Tab::Processes, (80, 24))).contains("no job uses RDMA"));
     (s.processes[0].kernel, s.processes[0].pid) = (true, None);
-    let text = screen(&self::state(s, Tab::Processes, (80, 24)));
+    let text = screen(&self::state(s.clone(), Tab::Processes, (80, 24)));
     assert!(text.contains("no job uses RDMA now"), "{text}");
     assert!(text.contains("NCCL_DEBUG=INFO"), "{text}");
+    s.devices.clear();
+    let text = screen(&self::state(s, Tab::Processes, (80, 24)));
+    assert!(text.contains("No RDMA device here"), "{text}");
 }
 
 #[test]
