@@ -56,7 +56,7 @@ macro_rules! entry {
             )*
             if enabled() {
                 #[cfg(feature = "log")]
-                aya_log_ebpf::debug!(&ctx, concat!(stringify!($kprobe), " entered"));
+                aya_log_ebpf::debug!(&ctx, "{} entered", stringify!($kprobe));
                 let _ = $body;
             }
             0
