@@ -217,11 +217,11 @@ fn linked(object: &mut Object) -> impl Iterator<Item = &mut bpf_insn> {
         .iter_mut()
         .filter(move |(key, _)| programs.contains(key))
         .flat_map(|(_, function)| &mut function.instructions)
-        .filter(|insn| names_map(insn))
+        .filter(|insn| names_map(**insn))
 }
 
 /// Whether an instruction is the first half of a 64-bit load whose number stands for a map or for a place in one.
-fn names_map(insn: &bpf_insn) -> bool {
+fn names_map(insn: bpf_insn) -> bool {
     const LOAD_64: u32 = BPF_LD | BPF_IMM | BPF_DW;
     u32::from(insn.code) == LOAD_64
         && matches!(
@@ -320,12 +320,12 @@ mod tests {
     fn only_loads_of_maps_and_of_places_in_them_name_a_map() {
         const BPF_PSEUDO_FUNC: u32 = 4;
         let load = BPF_LD | BPF_IMM | BPF_DW;
-        assert!(names_map(&insn(load, BPF_PSEUDO_MAP_FD)));
-        assert!(names_map(&insn(load, BPF_PSEUDO_MAP_VALUE)));
-        assert!(!names_map(&insn(load, 0)), "a number");
-        assert!(!names_map(&insn(load, BPF_PSEUDO_FUNC)));
+        assert!(names_map(insn(load, BPF_PSEUDO_MAP_FD)));
+        assert!(names_map(insn(load, BPF_PSEUDO_MAP_VALUE)));
+        assert!(!names_map(insn(load, 0)), "a number");
+        assert!(!names_map(insn(load, BPF_PSEUDO_FUNC)));
         // The second half of such a load, and a call, whose source is 1 too.
-        assert!(!names_map(&insn(0, BPF_PSEUDO_MAP_FD)));
-        assert!(!names_map(&insn(0x85, 1)));
+        assert!(!names_map(insn(0, BPF_PSEUDO_MAP_FD)));
+        assert!(!names_map(insn(0x85, 1)));
     }
 }
