@@ -1,7 +1,7 @@
 //! Keeps a session alive and reads its ring buffer.
 //!
 //! A kprobe dies silently when the module it sits in is unloaded, and a module that is loaded later has none.
-//! So the modules are watched; a change begins another session, which takes over from the one before ([`handover`]).
+//! So the modules are watched; a change ends the session and begins another. The gap is told.
 
 use std::{
     collections::BTreeMap,
@@ -12,14 +12,15 @@ use std::{
 };
 
 use aya::maps::{MapData, RingBuf};
-use rdmatop_common::event::{Record, decode};
+use rdmatop_common::event::decode;
 use tokio::{io::unix::AsyncFd, sync::Notify, time::sleep};
 
 use super::{
-    handover,
+    datapath,
+    plan::CONTROL_PLANE,
     session::{Options, Session, SessionError},
     status::SharedStatus,
-    sweep::{MapSweep, Prepared},
+    sweep::MapSweep,
 };
 use crate::{
     model::input::{EbpfState, Input, Note},
@@ -41,11 +42,6 @@ const LOSSES_EVERY: Duration = Duration::from_millis(200);
 const RECORDS_AT_A_TIME: usize = 256;
 /// Batches between two looks at the end, the modules and the losses: a storm may never let the ring buffer be empty.
 const BATCHES_AT_A_TIME: usize = 16;
-/// Records taken at a time while two sessions count: more than a ring buffer of the default size holds.
-const MOST_RECORDS: usize = 40_000;
-/// Looks at the ring buffer of a session that is off: a record that a program is still writing hides those after it,
-/// and a hypervisor can take the CPU from it.
-const LAST_LOOKS: usize = 3;
 
 /// Told what counts, or why nothing does.
 type OnStart = Box<dyn FnOnce(&Result<Started, String>) + Send>;
@@ -58,8 +54,8 @@ pub struct Manager {
     stop: Arc<Notify>,
     /// Told once, when the first session counts (or cannot).
     on_start: Option<OnStart>,
-    /// The session before, switched off: each of its programs takes milliseconds to detach, during which the next one
-    /// counts already.
+    /// The session before, switched off: each of its programs takes milliseconds to detach, in which the next one
+    /// must count already.
     retired: Option<Session>,
 }
 
@@ -78,31 +74,8 @@ impl StopHandle {
 enum Why {
     Stopped,
     ModulesChanged,
-    /// Modules changed, and this session has taken over.
-    Next(Box<Live>, Generations),
-}
-
-/// A session that counts, or is ready to, and its ring buffer.
-struct Live {
-    session: Session,
-    ring: AsyncFd<RingBuf<MapData>>,
-}
-
-impl Live {
-    fn new(mut session: Session) -> Result<Self, String> {
-        let ring = session.take_ring().ok_or("the object has no EVENTS map")?;
-        // SAFETY: a RingBuf owns its map's descriptor and gives the same one until it is dropped, which the AsyncFd
-        // does only after it has deregistered it.
-        let ring = unsafe { AsyncFd::register(ring) };
-        Ok(Self {
-            session,
-            ring: ring.map_err(|error| error.to_string())?,
-        })
-    }
-
-    fn switch(&mut self, on: bool) -> Result<(), String> {
-        self.session.set_enabled(on).map_err(|error| error.to_string())
-    }
+    /// Modules changed, and this session is attached to what there is now.
+    Next(Box<Session>, Generations),
 }
 
 /// Loads and attaches: system calls and the verifier, so off the thread that reads.
@@ -144,34 +117,24 @@ impl Manager {
         let mut first = true;
         let mut next = None;
         loop {
-            let (live, modules) = if let Some(next) = next.take() {
-                next
+            let (started, modules) = if let Some((session, modules)) = next.take() {
+                (Ok(Ok(session)), modules)
             } else {
-                let modules = self.generations();
-                let live = match start(&self.options).await {
-                    Ok(Ok(session)) => self.begin(session),
-                    Ok(Err(error)) => match self.without(&error, &modules).await {
-                        Why::ModulesChanged => continue,
-                        _ => return,
-                    },
-                    Err(_) => return,
-                };
-                match live {
-                    Ok(live) => (live, modules),
-                    Err(why) => return self.no_ring(&why),
-                }
+                let modules = module_generations(Path::new("/sys/module"));
+                (start(&self.options).await, modules)
             };
-            match self.serve(live, &feed, modules, first).await {
+            let why = match started {
+                Ok(Ok(session)) => self.serve(session, &feed, &modules, first).await,
+                Ok(Err(error)) => self.without(&error, &modules).await,
+                Err(_) => Ok(Why::Stopped),
+            };
+            first = false;
+            match why {
                 Ok(Why::ModulesChanged) => {}
-                Ok(Why::Next(live, modules)) => next = Some((*live, modules)),
+                Ok(Why::Next(session, modules)) => next = Some((*session, modules)),
                 Ok(Why::Stopped) | Err(Ended) => return,
             }
-            first = false;
         }
-    }
-
-    fn generations(&self) -> Generations {
-        module_generations(Path::new("/sys/module"), self.options.modules())
     }
 
     fn tell_start(&mut self, outcome: &Result<Started, String>) {
@@ -180,7 +143,7 @@ impl Manager {
         }
     }
 
-    async fn without(&mut self, error: &SessionError, modules: &Generations) -> Why {
+    async fn without(&mut self, error: &SessionError, modules: &Generations) -> Result<Why, Ended> {
         self.let_go();
         let why = error.to_string();
         self.status.update(|status| {
@@ -190,32 +153,25 @@ impl Manager {
         self.tell_start(&Err(why));
         loop {
             tokio::select! {
-                () = self.stop.notified() => return Why::Stopped,
+                () = self.stop.notified() => return Ok(Why::Stopped),
                 () = sleep(WATCH) => {}
             }
-            if self.generations() != *modules {
-                return Why::ModulesChanged;
+            if module_generations(Path::new("/sys/module")) != *modules {
+                return Ok(Why::ModulesChanged);
             }
         }
     }
 
-    /// Lets a session count that has none before it.
-    fn begin(&self, mut session: Session) -> Result<Live, String> {
-        let maps = MapSweep::prepare(&mut session).map_err(|error| error.to_string())?;
-        let mut live = Live::new(session)?;
-        self.sweep.adopt(maps);
-        live.switch(true)?;
-        Ok(live)
-    }
-
     async fn serve(
         &mut self,
-        mut live: Live,
+        mut session: Session,
         feed: &Feed,
-        modules: Generations,
+        modules: &Generations,
         first: bool,
     ) -> Result<Why, Ended> {
-        let session = &live.session;
+        if let Err(error) = self.sweep.adopt(&mut session) {
+            return Ok(self.no_ring(&error.to_string()));
+        }
         let started = Started {
             programs: session.attached(),
             pinned: session.pinned(),
@@ -231,13 +187,24 @@ impl Manager {
                 status.notes.push(gap());
             }
         });
-        self.let_go();
-        self.tell_start(&Ok(started));
-        let outcome = self.read(&mut live, feed, modules).await;
-        if !matches!(outcome, Ok(Why::Next(..))) {
-            self.sweep.release();
-        }
-        self.retired = Some(live.session);
+        let outcome = match session.take_ring() {
+            // SAFETY: a RingBuf owns its map's descriptor and gives the same one until it is dropped, which the
+            // AsyncFd does only after it has deregistered it.
+            Some(ring) => match unsafe { AsyncFd::register(ring) } {
+                Ok(ring) => match session.set_enabled(true) {
+                    Ok(()) => {
+                        self.let_go();
+                        self.tell_start(&Ok(started));
+                        self.read(ring, &mut session, feed, modules).await
+                    }
+                    Err(error) => Ok(self.no_ring(&error.to_string())),
+                },
+                Err(error) => Ok(self.no_ring(&error.to_string())),
+            },
+            None => Ok(self.no_ring("the object has no EVENTS map")),
+        };
+        self.sweep.release();
+        self.retired = Some(session);
         outcome
     }
 
@@ -248,14 +215,21 @@ impl Manager {
         }
     }
 
-    fn no_ring(&mut self, why: &str) {
+    fn no_ring(&mut self, why: &str) -> Why {
         let why = format!("cannot read the eBPF maps: {why}");
         self.status
             .update(|status| status.state = EbpfState::Unavailable { why: why.clone() });
         self.tell_start(&Err(why));
+        Why::Stopped
     }
 
-    async fn read(&mut self, live: &mut Live, feed: &Feed, mut modules: Generations) -> Result<Why, Ended> {
+    async fn read(
+        &mut self,
+        mut ring: AsyncFd<RingBuf<MapData>>,
+        session: &mut Session,
+        feed: &Feed,
+        modules: &Generations,
+    ) -> Result<Why, Ended> {
         let mut watch = tokio::time::interval(WATCH);
         watch.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut losses_at = Instant::now();
@@ -265,29 +239,23 @@ impl Manager {
                 biased;
                 () = self.stop.notified() => {
                     // Off first: a storm that goes on would have no last record.
-                    self.empty(live, feed).await?;
+                    self.empty(ring.get_mut(), session, feed).await?;
                     return Ok(Why::Stopped);
                 }
                 _ = watch.tick() => {
-                    live.session.flush_log();
-                    let now = self.generations();
-                    if now != modules {
-                        if let Some(why) = self.succeed(live, feed, now.clone()).await? {
-                            return Ok(why);
-                        }
-                        // Not tried again until they change again.
-                        modules = now;
-                        records = true;
+                    session.flush_log();
+                    if module_generations(Path::new("/sys/module")) != *modules {
+                        return self.succeed(ring, session, feed).await;
                     }
                 }
-                guard = live.ring.readable_mut(), if !records => {
+                guard = ring.readable_mut(), if !records => {
                     let Ok(mut guard) = guard else { return Ok(Why::Stopped) };
                     // Before the drain: a record that comes after it raises a new readiness.
                     guard.clear_ready();
                     records = true;
                 }
                 () = std::future::ready(()), if records => {
-                    records = drain(live.ring.get_mut(), feed).await?;
+                    records = drain(ring.get_mut(), feed).await?;
                     if losses_at.elapsed() >= LOSSES_EVERY {
                         losses_at = Instant::now();
                         feed.send(Input::Losses(self.sweep.losses())).await?;
@@ -303,111 +271,48 @@ impl Manager {
     }
 
     /// Switches a session off and takes what it still has. A refusal to switch it off leaves that to its end.
-    async fn empty(&self, live: &mut Live, feed: &Feed) -> Result<(), Ended> {
-        let _ = live.switch(false);
-        while drain(live.ring.get_mut(), feed).await? {}
+    async fn empty(
+        &self,
+        ring: &mut RingBuf<MapData>,
+        session: &mut Session,
+        feed: &Feed,
+    ) -> Result<(), Ended> {
+        let _ = session.set_enabled(false);
+        while drain(ring, feed).await? {}
         feed.send(Input::Losses(self.sweep.final_losses())).await
     }
 }
 
 impl Manager {
-    /// Attaches anew while the present programs go on, then lets one take over from the other. Nothing where that
-    /// failed, and the present ones go on.
+    /// Attaches anew while the present programs go on, then lets one take over from the other: probes in modules that
+    /// stayed miss nothing but calls in flight at that moment.
     async fn succeed(
         &mut self,
-        live: &mut Live,
+        mut ring: AsyncFd<RingBuf<MapData>>,
+        session: &mut Session,
         feed: &Feed,
-        modules: Generations,
-    ) -> Result<Option<Why>, Ended> {
+    ) -> Result<Why, Ended> {
+        let modules = module_generations(Path::new("/sys/module"));
         let starting = start(&self.options);
         tokio::pin!(starting);
-        let started = loop {
+        let mut started = loop {
             tokio::select! {
                 started = &mut starting => break started,
-                () = sleep(NAP) => { drain(live.ring.get_mut(), feed).await?; }
+                () = sleep(NAP) => { drain(ring.get_mut(), feed).await?; }
             }
         };
-        let ready = match started {
-            Ok(Ok(session)) => ready(session),
-            Ok(Err(SessionError::NoRdma)) | Err(_) => {
-                self.empty(live, feed).await?;
-                return Ok(Some(Why::ModulesChanged));
-            }
-            Ok(Err(error)) => Err(error.to_string()),
-        };
-        match ready {
-            Ok((next, maps)) => {
-                let next = self.overlap(live, next, maps, feed).await?;
-                Ok(Some(Why::Next(Box::new(next), modules)))
-            }
-            Err(why) => {
-                self.status.update(|status| status.notes.push(not_anew(&why)));
-                Ok(None)
-            }
+        // Off before the next is on: an event must not come twice. Where slots are wanted these come first.
+        let _ = session.set_enabled(false);
+        if let Ok(Ok(next)) = &mut started
+            && !self.options.scope.counters()
+        {
+            let _ = next.set_enabled(true);
         }
-    }
-
-    /// Lets both count for a moment. What only one of them has seen is told, what both have seen is told once.
-    async fn overlap(
-        &mut self,
-        live: &mut Live,
-        mut next: Live,
-        maps: Prepared,
-        feed: &Feed,
-    ) -> Result<Live, Ended> {
-        let began = Instant::now();
-        let (mut before, mut after) = (Told::default(), Told::default());
-        while began.elapsed() < handover::OVERLAP {
-            sleep(NAP).await;
-            before.collect(live.ring.get_mut());
-            after.collect(next.ring.get_mut());
-        }
-        // While both count, and before the last look at the records of the one before: what it tells of until then the
-        // next one may count as lost, and what is lost to both later is counted by the next.
-        self.sweep.take_over(maps);
-        let _ = live.switch(false);
-        for _ in 0..LAST_LOOKS {
-            sleep(NAP).await;
-            before.collect(live.ring.get_mut());
-        }
-        // Last, so that no twin of the other's records is missing.
-        after.collect(next.ring.get_mut());
-        for records in handover::unite(before.records, after.records).chunks(RECORDS_AT_A_TIME) {
-            feed.send(Input::Records(records.to_vec())).await?;
-        }
-        for _ in 0..before.bad + after.bad {
-            feed.send(Input::BadRecord).await?;
-        }
-        feed.send(Input::Losses(self.sweep.losses())).await?;
-        Ok(next)
-    }
-}
-
-/// Lets a session count beside the one that it is to take over from.
-fn ready(mut session: Session) -> Result<(Live, Prepared), String> {
-    let maps = MapSweep::prepare(&mut session).map_err(|error| error.to_string())?;
-    let mut next = Live::new(session)?;
-    next.switch(true)?;
-    Ok((next, maps))
-}
-
-/// Records that are kept for a moment.
-#[derive(Default)]
-struct Told {
-    records: Vec<Record>,
-    bad: usize,
-}
-
-impl Told {
-    /// Takes what a ring buffer has; of one that is filled as fast as it is read, as much as it can hold at once.
-    fn collect(&mut self, ring: &mut RingBuf<MapData>) {
-        for _ in 0..MOST_RECORDS {
-            let Some(item) = ring.next() else { return };
-            match decode(&item) {
-                Ok(record) => self.records.push(record),
-                Err(_) => self.bad += 1,
-            }
-        }
+        self.empty(ring.get_mut(), session, feed).await?;
+        Ok(match started {
+            Ok(Ok(next)) => Why::Next(Box::new(next), modules),
+            _ => Why::ModulesChanged,
+        })
     }
 }
 
@@ -445,13 +350,14 @@ async fn drain(ring: &mut RingBuf<MapData>, feed: &Feed) -> Result<bool, Ended> 
 /// Each watched module and the inode of its directory: a reloaded module has a new one.
 type Generations = BTreeMap<&'static str, Option<u64>>;
 
-fn module_generations(root: &Path, modules: impl Iterator<Item = &'static str>) -> Generations {
+fn module_generations(root: &Path) -> Generations {
+    let hooks = CONTROL_PLANE.iter().chain(datapath::hooks());
     let mut found = Generations::new();
-    for module in modules {
+    for hook in hooks {
         // Asked once a second: once for each module, not once for each hook.
         found
-            .entry(module)
-            .or_insert_with(|| std::fs::metadata(root.join(module)).ok().map(|m| m.ino()));
+            .entry(hook.module)
+            .or_insert_with(|| std::fs::metadata(root.join(hook.module)).ok().map(|m| m.ino()));
     }
     found
 }
@@ -483,14 +389,6 @@ fn gap() -> Note {
     }
 }
 
-fn not_anew(why: &str) -> Note {
-    Note {
-        what: "programs in a module that was loaded anew".into(),
-        why: format!("they could not be attached again: {why}"),
-        remedy: "Start rdmatop again. What sits in other modules is followed as before.".into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -506,11 +404,10 @@ mod tests {
     #[test]
     fn a_module_that_comes_or_goes_changes_the_generations() {
         let dir = tempfile::tempdir().unwrap();
-        let modules = || ["ib_core", "rdma_cm", "ib_core"].into_iter();
-        let none = module_generations(dir.path(), modules());
+        let none = module_generations(dir.path());
         std::fs::create_dir(dir.path().join("ib_core")).unwrap();
-        let one = module_generations(dir.path(), modules());
+        let one = module_generations(dir.path());
         assert_ne!(none, one);
-        assert_eq!(one, module_generations(dir.path(), modules()));
+        assert_eq!(one, module_generations(dir.path()));
     }
 }

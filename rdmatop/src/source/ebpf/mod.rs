@@ -9,7 +9,6 @@ pub mod btf;
 pub mod datapath;
 pub mod fast;
 mod fentry;
-mod handover;
 mod kernel_btf;
 mod loader;
 mod log;

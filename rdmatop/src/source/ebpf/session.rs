@@ -46,20 +46,6 @@ impl Options {
         let dear = hook.symbol == plan::WRITE_ENTRY && !self.scope.counters();
         self.scope.wants(hook) && (!dear || self.verb_times)
     }
-
-    /// The hooks that are needed.
-    fn hooks(&self) -> impl Iterator<Item = &'static Hook> {
-        let control = CONTROL_PLANE.iter().filter(|hook| self.wants(hook));
-        control.chain(datapath::hooks().filter(|_| self.scope.counters()))
-    }
-
-    /// The modules that they sit in, and the one without which nothing starts. What comes and goes beside them (a
-    /// provider, under a trace) is no reason to attach anew.
-    pub(super) fn modules(&self) -> impl Iterator<Item = &'static str> {
-        ["ib_core"]
-            .into_iter()
-            .chain(self.hooks().map(|hook| hook.module))
-    }
 }
 
 impl Default for Options {
@@ -168,7 +154,9 @@ fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Facts {
 
 /// Programs that may be loaded. Where the kernel takes none by fentry, that by kprobe stands in.
 fn programs(options: &Options) -> BTreeSet<&'static str> {
-    let each = options.hooks().flat_map(|hook| {
+    let control = CONTROL_PLANE.iter().filter(|hook| options.wants(hook));
+    let hot = datapath::hooks().filter(|_| options.scope.counters());
+    let each = control.chain(hot).flat_map(|hook| {
         let fast = fast(hook).filter(|_| options.attach == Attach::Fentry);
         [Some(hook.program), fast.map(|fast| fast.program)]
     });
@@ -359,21 +347,6 @@ impl Session {
 mod tests {
     use super::*;
     use crate::model::event::EventKind;
-
-    #[test]
-    fn a_trace_does_not_mind_a_module_that_only_counts() {
-        let watches = |scope: Scope, module: &str| {
-            let options = Options {
-                scope,
-                ..Options::default()
-            };
-            options.modules().any(|watched| watched == module)
-        };
-        let creates = || Scope::Events(vec![EventKind::QpCreate]);
-        assert!(watches(Scope::All, "rdma_rxe") && !watches(creates(), "rdma_rxe"));
-        assert!(watches(Scope::Events(Vec::new()), "rdma_ucm") && !watches(creates(), "rdma_ucm"));
-        assert!(watches(Scope::Events(vec![EventKind::VerbError]), "ib_core"));
-    }
 
     #[test]
     fn a_trace_puts_nothing_on_the_way_of_a_doorbell_unless_asked() {

@@ -27,9 +27,6 @@ const SLOTS_A_SAMPLE: usize = 64;
 /// Where the counts begin in a slot.
 const COUNTS: usize = std::mem::offset_of!(QpSlot, doorbells);
 
-/// The maps of a session that is about to count.
-pub struct Prepared(Maps);
-
 /// The maps of one session.
 struct Maps {
     losses: Mapped<u64>,
@@ -75,40 +72,16 @@ fn is_alive(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
 }
 
-/// What is added to a session's counts, because sessions before it have ended: a session's maps start at zero, what is
-/// told must not fall. Of a session that counted beside the one before it, what it had counted by then is taken off
-/// again: the sums wrap.
+/// Totals of sessions that have ended: a session's maps start at zero, what is told must not fall.
 #[derive(Default)]
 struct Past {
     losses: [u64; loss::COUNT as usize],
-}
-
-impl Maps {
-    /// Losses by cause since this session began.
-    fn losses(&self) -> [u64; loss::COUNT as usize] {
-        let mut sums = [0; loss::COUNT as usize];
-        for (cause, sum) in (0..self.losses.count()).zip(sums.iter_mut()) {
-            *sum = self.losses.read(cause);
-        }
-        self.skips.add_to(&mut sums);
-        sums
-    }
 }
 
 #[derive(Default)]
 struct Inner {
     maps: Option<Maps>,
     past: Past,
-}
-
-impl Inner {
-    fn losses(&self) -> [u64; loss::COUNT as usize] {
-        let mut sums = self.maps.as_ref().map(Maps::losses).unwrap_or_default();
-        for (sum, past) in sums.iter_mut().zip(self.past.losses) {
-            *sum = sum.wrapping_add(past);
-        }
-        sums
-    }
 }
 
 /// The maps of the present session, shared by the ring reader and the sampler.
@@ -120,28 +93,13 @@ impl MapSweep {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gets the maps of a session ready, before it counts.
-    pub(super) fn prepare(session: &mut Session) -> Result<Prepared, MappedError> {
-        Maps::of(session).map(Prepared)
-    }
-
-    /// Reads a session that has none before it.
-    pub(super) fn adopt(&self, next: Prepared) {
-        self.inner().maps = Some(next.0);
-    }
-
-    /// Reads another session from now on. Both count.
-    pub(super) fn take_over(&self, mut next: Prepared) {
+    /// Takes over the maps of a new session, before it counts.
+    pub fn adopt(&self, session: &mut Session) -> Result<(), MappedError> {
+        let maps = Maps::of(session);
         let mut inner = self.inner();
-        if let Some(maps) = &mut inner.maps {
-            maps.skips.look_at_all();
-        }
-        next.0.skips.look_at_all();
-        let told = inner.losses();
-        for ((past, told), counted) in inner.past.losses.iter_mut().zip(told).zip(next.0.losses()) {
-            *past = told.wrapping_sub(counted);
-        }
-        inner.maps = Some(next.0);
+        inner.maps = None;
+        inner.maps = Some(maps?);
+        Ok(())
     }
 
     /// Lets go of an ending session's maps, keeping what it had lost.
@@ -155,7 +113,18 @@ impl MapSweep {
     /// Losses by cause, cumulative over all sessions. What the kernel skipped is as of the last
     /// [`MapSweep::look_for_skips`].
     pub fn losses(&self) -> [u64; loss::COUNT as usize] {
-        self.inner().losses()
+        let inner = self.inner();
+        let mut sums = [0; loss::COUNT as usize];
+        if let Some(maps) = &inner.maps {
+            for (cause, sum) in (0..maps.losses.count()).zip(sums.iter_mut()) {
+                *sum = maps.losses.read(cause);
+            }
+            maps.skips.add_to(&mut sums);
+        }
+        for (sum, past) in sums.iter_mut().zip(inner.past.losses) {
+            *sum += past;
+        }
+        sums
     }
 
     /// Asks the kernel about some of the programs, in turn: cheap enough for every round.
