@@ -75,6 +75,8 @@ pub const OFFSETS: &[Offset] = &[
     at("OFF_TASK_COMM", "vmlinux", "task_struct", "comm"),
     at("OFF_TASK_LEADER", "vmlinux", "task_struct", "group_leader"),
     at("OFF_TASK_FLAGS", "vmlinux", "task_struct", "flags"),
+    // Not read: it says that this is Linux 5.11 or later, with bpf_get_current_task_btf().
+    at("OFF_PROG_ATTACH_BTF", "vmlinux", "bpf_prog_aux", "attach_btf"),
     at("OFF_UFILE_DEVICE", "ib_uverbs", "ib_uverbs_file", "device"),
     at("OFF_UDEV_IB_DEV", "ib_uverbs", "ib_uverbs_device", "ib_dev"),
     at("OFF_IDPRIV_RES", "rdma_cm", "rdma_id_private", "res"),

@@ -22,7 +22,7 @@ use crate::{
         OFF_QP_RES, OFF_QP_TYPE, Pane, WANT_COUNTERS, Window, get, get_or_zero, member,
     },
     pool,
-    task::{entry, is_kthread, name_consumer, name_device, now, owner_of},
+    task::{Entry, entry, is_kthread, name_consumer, name_device, now, owner_of},
 };
 
 /// `RDMA_DRIVER_RXE`, include/uapi/rdma/ib_user_ioctl_verbs.h.
@@ -139,7 +139,7 @@ fn take() -> u64 {
 
 /// What is to be known of a QP, read from it.
 #[inline(always)]
-pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: u64) {
+pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: Entry<'_>) {
     known.slot = UNKNOWN_U32;
     known.state = UNKNOWN_U32;
     known.born_ns = now();
@@ -156,16 +156,15 @@ pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: u64) {
     if !members.readable {
         (known.qpn, known.qp_type) = (UNKNOWN_U32, UNKNOWN_U32);
     }
-    let mut pane = Pane::uninit();
-    let owner = owner_of(entry(&mut pane, res), &mut known.owner_comm);
+    let owner = owner_of(res, &mut known.owner_comm);
     known.owner_pid = owner.pid;
     known.flags |= u32::from(owner.flags);
     if owner.flags & flag::OWNER_KERNEL != 0 {
         // rdma_cm makes QPs for its callers and gives its own name; the PD is the caller's (__ib_alloc_pd).
         let pd = get::<u64>(qp, &OFF_QP_PD).unwrap_or(0);
-        if let Some(entry) = entry(&mut pane, member(pd, &OFF_PD_RES).unwrap_or(0)) {
-            name_consumer(&mut known.owner_comm, entry);
-        }
+        let mut pane = Pane::uninit();
+        let entry = entry(&mut pane, member(pd, &OFF_PD_RES).unwrap_or(0));
+        name_consumer(&mut known.owner_comm, entry);
     } else if is_kthread(owner.task) {
         known.flags |= u32::from(flag::KTHREAD);
     }
@@ -193,20 +192,21 @@ fn is_counted(device: u64) -> bool {
 /// Returns its slot.
 #[inline(never)]
 pub(crate) fn adopt(qp: u64) -> u64 {
-    let mut entry = MaybeUninit::uninit();
-    let entry = zeroed::<QpKnown>(&mut entry);
-    identify(entry, qp, member(qp, &OFF_QP_RES).unwrap_or(0));
+    let mut known = MaybeUninit::uninit();
+    let known = zeroed::<QpKnown>(&mut known);
+    let res = member(qp, &OFF_QP_RES).unwrap_or(0);
+    identify(known, qp, entry(&mut Pane::uninit(), res));
     if WANT_COUNTERS.load() == 0 {
-        let _ = QP_INDEX.insert(&qp, &*entry, NOEXIST);
+        let _ = QP_INDEX.insert(&qp, &*known, NOEXIST);
         return u64::from(UNKNOWN_U32);
     }
-    place(entry, qp, slot_flag::SINCE_ATTACH);
-    if insert(entry, qp) {
-        return u64::from(entry.slot);
+    place(known, qp, slot_flag::SINCE_ATTACH);
+    if insert(known, qp) {
+        return u64::from(known.slot);
     }
     // Another CPU was first, or the map is full.
     let other = QP_INDEX.get_ptr(&qp);
-    unplace(entry, other.is_none());
+    unplace(known, other.is_none());
     match other {
         // SAFETY: the map checked the pointer.
         Some(known) => u64::from(unsafe { (*known).slot }),

@@ -1,6 +1,11 @@
 //! Who: the current task, and the owner that the kernel noted at creation.
 
-use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_get_current_task, bpf_ktime_get_ns, generated};
+use core::ptr::read_volatile;
+
+use aya_ebpf::{
+    Global,
+    helpers::{bpf_get_current_pid_tgid, bpf_get_current_task, bpf_ktime_get_ns, generated},
+};
 use rdmatop_common::{
     event::{COMM_LEN, DEVICE_NAME_LEN, Prefix, flag},
     offsets::UNKNOWN,
@@ -10,8 +15,8 @@ use crate::{
     emit::copy,
     maps::{CallKey, QpKnown},
     offsets::{
-        OFF_DEV_INDEX, OFF_DEV_NAME, OFF_RES_KERN_NAME, OFF_RES_TASK, OFF_TASK_COMM, OFF_TASK_FLAGS,
-        OFF_TASK_LEADER, OFF_TASK_TGID, Pane, Window, get, member, read_into,
+        OFF_DEV_INDEX, OFF_DEV_NAME, OFF_PROG_ATTACH_BTF, OFF_RES_KERN_NAME, OFF_RES_TASK, OFF_TASK_COMM,
+        OFF_TASK_FLAGS, OFF_TASK_LEADER, OFF_TASK_TGID, Pane, Window, get, member, read_into,
     },
 };
 
@@ -21,21 +26,35 @@ const PF_KTHREAD: u32 = 0x0020_0000;
 /// Stamps a prefix: kind, time, current task.
 #[inline(always)]
 pub(crate) fn stamp(prefix: &mut Prefix, kind: u16, object: u64) {
-    begin(prefix, kind, object);
-    if is_kthread(current()) {
+    begin(prefix, kind, object, now());
+    name_current(&mut prefix.comm);
+    if in_kthread() {
         prefix.flags |= flag::KTHREAD;
     }
 }
 
-/// As [`stamp`], for a QP: what is known of its owner need not be read again where the owner itself calls.
+/// As [`stamp`], for a QP: what is known of its owner need not be read again where the owner itself calls, nor the name
+/// of a process's first thread where it is `fresh`, read just now.
 #[inline(always)]
-pub(crate) fn stamp_known(prefix: &mut Prefix, kind: u16, object: u64, known: &QpKnown) {
-    begin(prefix, kind, object);
+pub(crate) fn stamp_known(
+    prefix: &mut Prefix,
+    (kind, object): (u16, u64),
+    known: &QpKnown,
+    ts_ns: u64,
+    fresh: bool,
+) {
+    begin(prefix, kind, object, ts_ns);
+    if fresh && known.owner_pid == prefix.pid && prefix.tid == prefix.pid && known.owner_comm[0] != 0 {
+        // SAFETY: as below.
+        unsafe { copy(&raw const known.owner_comm, &raw mut prefix.comm) };
+    } else {
+        name_current(&mut prefix.comm);
+    }
     prefix.owner_pid = known.owner_pid;
     let mut flags = known.flags as u16;
     if flags & flag::OWNER_TASK == 0 || known.owner_pid != prefix.pid {
         flags &= !flag::KTHREAD;
-        if is_kthread(current()) {
+        if in_kthread() {
             flags |= flag::KTHREAD;
         }
     }
@@ -49,28 +68,58 @@ pub(crate) fn stamp_known(prefix: &mut Prefix, kind: u16, object: u64, known: &Q
 }
 
 #[inline(always)]
-fn begin(prefix: &mut Prefix, kind: u16, object: u64) {
+fn begin(prefix: &mut Prefix, kind: u16, object: u64, ts_ns: u64) {
     let pid_tgid = bpf_get_current_pid_tgid();
-    prefix.ts_ns = now();
+    prefix.ts_ns = ts_ns;
     prefix.kind = kind;
     prefix.object = object;
     prefix.pid = (pid_tgid >> 32) as u32;
     prefix.tid = pid_tgid as u32;
-    // SAFETY: the helper writes no more than the length, and zeroes what it cannot fill.
-    unsafe { generated::bpf_get_current_comm((&raw mut prefix.comm).cast(), COMM_LEN as u32) };
+}
+
+/// Reads the current thread's name. The helper for that takes 207 instructions for 16 bytes that are there (6.12).
+#[inline(always)]
+fn name_current(comm: &mut [u8; COMM_LEN]) {
+    if let Some(name) = of_current::<[u64; COMM_LEN / 8]>(&OFF_TASK_COMM) {
+        // SAFETY: as long; the place is a member of a record, at a multiple of 8.
+        unsafe { copy(&raw const name, (&raw mut *comm).cast()) };
+    } else {
+        // SAFETY: the helper writes no more than the length, and zeroes what it cannot fill.
+        unsafe { generated::bpf_get_current_comm((&raw mut *comm).cast(), COMM_LEN as u32) };
+    }
+}
+
+/// A member of the current task, loaded: the verifier knows the type of what the helper returns. `None` before Linux 5.11,
+/// which has no such helper, and where the offset is unknown.
+#[inline(always)]
+fn of_current<T>(offset: &Global<u32>) -> Option<T> {
+    let offset = offset.load();
+    if offset == UNKNOWN || OFF_PROG_ATTACH_BTF.load() == UNKNOWN {
+        return None;
+    }
+    // SAFETY: the verifier holds the offset to the type; every T used is plain integers.
+    unsafe {
+        let task = generated::bpf_get_current_task_btf().cast::<u8>();
+        Some(read_volatile(task.add(offset as usize).cast::<T>()))
+    }
+}
+
+/// Whether the current task is a kernel thread.
+#[inline(always)]
+fn in_kthread() -> bool {
+    match of_current::<u32>(&OFF_TASK_FLAGS) {
+        Some(flags) => flags & PF_KTHREAD != 0,
+        None => is_kthread(current()),
+    }
 }
 
 /// The head of a `struct rdma_restrack_entry`: task, `kern_name`, type.
 pub(crate) type Entry<'a> = Window<'a, 3>;
 
-/// Reads it; `None` where there is none.
+/// Reads it. One at 0 is all zeroes, which is nobody's: no branch, or the verifier would follow both ways.
 #[inline(always)]
-pub(crate) fn entry(pane: &mut Pane<3>, res: u64) -> Option<Entry<'_>> {
-    if res == 0 {
-        return None;
-    }
-    let entry = Window::open(pane, res, &OFF_RES_TASK);
-    entry.readable.then_some(entry)
+pub(crate) fn entry(pane: &mut Pane<3>, res: u64) -> Entry<'_> {
+    Window::open(pane, res, &OFF_RES_TASK)
 }
 
 /// Whether a task is a kernel thread (a worker, or softirq on one): then it is nobody's.
@@ -99,13 +148,12 @@ pub(crate) struct Owner {
 /// The owner that a `struct rdma_restrack_entry` names: the task that made the object, or the kernel consumer. Never the
 /// current task: a held verbs file lets others destroy what they did not create. The name goes to `comm`.
 #[inline(always)]
-pub(crate) fn owner_of(entry: Option<Entry<'_>>, comm: &mut [u8; COMM_LEN]) -> Owner {
+pub(crate) fn owner_of(entry: Entry<'_>, comm: &mut [u8; COMM_LEN]) -> Owner {
     let mut owner = Owner {
         pid: 0,
         flags: 0,
         task: 0,
     };
-    let Some(entry) = entry else { return owner };
     let task = entry.get::<u64>(&OFF_RES_TASK).unwrap_or(0);
     if task == 0 {
         if name_consumer(comm, entry) {
@@ -117,19 +165,19 @@ pub(crate) fn owner_of(entry: Option<Entry<'_>>, comm: &mut [u8; COMM_LEN]) -> O
     let pid_tgid = bpf_get_current_pid_tgid();
     let (pid, tid) = ((pid_tgid >> 32) as u32, pid_tgid as u32);
     // The process's name, not that of whichever of its threads made the call.
-    let mut leader = task;
     if pid == tid && task == current() {
         owner.pid = pid;
         owner.flags = flag::OWNER_TASK;
+        name_current(comm);
     } else {
-        leader = get::<u64>(task, &OFF_TASK_LEADER).unwrap_or(task);
+        let leader = get::<u64>(task, &OFF_TASK_LEADER).unwrap_or(task);
         if let Some(tgid) = get::<u32>(task, &OFF_TASK_TGID) {
             owner.pid = tgid;
             owner.flags = flag::OWNER_TASK;
         }
-    }
-    if let Some(name) = member(leader, &OFF_TASK_COMM) {
-        read_into(comm, name);
+        if let Some(name) = member(leader, &OFF_TASK_COMM) {
+            read_into(comm, name);
+        }
     }
     owner
 }
@@ -150,7 +198,7 @@ pub(crate) fn name_consumer(comm: &mut [u8; COMM_LEN], entry: Entry<'_>) -> bool
 
 /// Fills in the owner.
 #[inline(always)]
-pub(crate) fn owner(prefix: &mut Prefix, entry: Option<Entry<'_>>) {
+pub(crate) fn owner(prefix: &mut Prefix, entry: Entry<'_>) {
     let owner = owner_of(entry, &mut prefix.owner_comm);
     prefix.owner_pid = owner.pid;
     prefix.flags |= owner.flags;

@@ -10,7 +10,7 @@ use crate::{
         OFF_CQ_CQE, OFF_CQ_DEVICE, OFF_CQ_RES, OFF_MR_DEVICE, OFF_MR_LENGTH, OFF_MR_RES, OFF_RES_ID, Pane,
         get, member,
     },
-    task::{call_key, device, entry, owner, stamp},
+    task::{Entry, call_key, device, entry, owner, stamp},
 };
 use aya_ebpf::Global;
 use rdmatop_common::{
@@ -39,11 +39,11 @@ fn layout(kind: u16) -> Layout {
 }
 
 #[inline(always)]
-fn describe(record: &mut ObjectRecord, kind: u16, object: u64, res: u64) {
+fn describe(record: &mut ObjectRecord, kind: u16, object: u64, entry: Entry<'_>) {
     stamp(&mut record.prefix, kind, object);
     let layout = layout(kind);
     device(&mut record.prefix, get(object, layout.device).unwrap_or(0));
-    owner(&mut record.prefix, entry(&mut Pane::uninit(), res));
+    owner(&mut record.prefix, entry);
     record.res_id = UNKNOWN_U32;
     record.size = match kind {
         kind::MR_REG | kind::MR_DEREG => get::<u64>(object, &OFF_MR_LENGTH),
@@ -54,8 +54,8 @@ fn describe(record: &mut ObjectRecord, kind: u16, object: u64, res: u64) {
 }
 
 #[inline(always)]
-pub(crate) fn created(kind: u16, object: u64, res: u64) {
-    send(|record| describe(record, kind, object, res));
+pub(crate) fn created(kind: u16, object: u64, entry: Entry<'_>) {
+    send(|record| describe(record, kind, object, entry));
 }
 
 /// Entry of a destroy: the object is freed on success, so it is read now and reported at return.
@@ -64,7 +64,7 @@ pub(crate) fn destroying(kind: u16, object: u64, hook: u32) {
     let res = member(object, layout(kind).res).unwrap_or(0);
     let mut record = MaybeUninit::uninit();
     let record = zeroed::<ObjectRecord>(&mut record);
-    describe(record, kind, object, res);
+    describe(record, kind, object, entry(&mut Pane::uninit(), res));
     record.res_id = get(res, &OFF_RES_ID).unwrap_or(UNKNOWN_U32);
     enter(&OBJECT_CALLS, hook, record);
 }
@@ -87,7 +87,7 @@ pub(crate) fn destroyed(hook: u32, rc: i32) -> Option<()> {
 #[inline(always)]
 pub(crate) fn freed(kind: u16, object: u64) {
     let res = member(object, layout(kind).res).unwrap_or(0);
-    send(|record| describe(record, kind, object, res));
+    send(|record| describe(record, kind, object, entry(&mut Pane::uninit(), res)));
 }
 
 /// The hook number of a kind's destroy.

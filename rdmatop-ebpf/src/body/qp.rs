@@ -19,7 +19,7 @@ use crate::{
         member,
     },
     slots::{self, identify},
-    task::{now, stamp_known},
+    task::{Entry, entry, now, stamp_known},
 };
 use rdmatop_common::{
     counters::loss,
@@ -61,7 +61,13 @@ const DESTROYS: Calls<DestroyCall> = Calls {
 /// Fills in what is known of a QP, and that nothing else is.
 #[inline(always)]
 fn describe(record: &mut QpRecord, kind: u16, qp: u64, known: &QpKnown) {
-    stamp_known(&mut record.prefix, kind, qp, known);
+    stamp_known(&mut record.prefix, (kind, qp), known, now(), false);
+    tell(record, known);
+}
+
+/// As [`describe`], of the QP alone.
+#[inline(always)]
+fn tell(record: &mut QpRecord, known: &QpKnown) {
     record.qpn = known.qpn;
     record.qp_type = known.qp_type;
     record.slot = known.slot;
@@ -81,17 +87,23 @@ fn describe(record: &mut QpRecord, kind: u16, qp: u64, known: &QpKnown) {
 
 /// `rdma_restrack_add` of a QP.
 #[inline(always)]
-pub(crate) fn created(qp: u64, res: u64) {
+pub(crate) fn created(qp: u64, entry: Entry<'_>) {
     let mut known = MaybeUninit::uninit();
     let known = zeroed::<QpKnown>(&mut known);
-    identify(known, qp, res);
+    identify(known, qp, entry);
     known.state = RESET;
     slots::made(known, qp);
     send(|record: &mut QpRecord| {
-        describe(record, kind::QP_CREATE, qp, known);
         // The slot's time: user space tells by it which QP of this address the slot is of, and a virtual CPU can stand
         // still for longer than it forgives between two looks at the clock.
-        record.prefix.ts_ns = known.born_ns;
+        stamp_known(
+            &mut record.prefix,
+            (kind::QP_CREATE, qp),
+            known,
+            known.born_ns,
+            true,
+        );
+        tell(record, known);
         record.from_state = UNKNOWN_U8;
         record.to_state = RESET as u8;
     });
@@ -133,9 +145,9 @@ fn masked_byte(value: Option<u8>, attr_mask: u32, bit: u32) -> u8 {
 type Head<'a> = Window<'a, 4>;
 
 /// Writes the attributes that the mask says are set. rdma_cm modifies just the minimum RNR timer, with a state of 0 that
-/// would read as a step to RESET.
+/// would read as a step to RESET. Returns the port, 0 where it was not read.
 #[inline(always)]
-fn attributes(record: &mut QpRecord, head: Head<'_>, attr: u64, attr_mask: u32) {
+fn attributes(record: &mut QpRecord, head: Head<'_>, attr: u64, attr_mask: u32) -> u8 {
     const TAIL: u32 = mask::PORT | mask::TIMEOUT | mask::RETRY_CNT | mask::RNR_RETRY;
     let readable = if head.readable { attr_mask } else { 0 };
     record.to_state = byte(masked(head.get(&OFF_ATTR_STATE), readable, mask::STATE));
@@ -155,17 +167,20 @@ fn attributes(record: &mut QpRecord, head: Head<'_>, attr: u64, attr_mask: u32) 
             unsafe { copy(gid.cast(), &raw mut record.dest_gid) };
         }
     }
+    let mut port = 0;
     if readable & TAIL != 0 {
         let mut pane = Pane::<1>::uninit();
         let tail = Window::open(&mut pane, attr, &OFF_ATTR_PORT);
         if attr_mask & mask::PORT != 0 {
             // port_num was a u8 until 5.13 and is a u32 since; in both the low byte is the port.
-            record.port = tail.get(&OFF_ATTR_PORT).unwrap_or(UNKNOWN_U8);
+            port = tail.get(&OFF_ATTR_PORT).unwrap_or(UNKNOWN_U8);
+            record.port = port;
         }
         record.timeout = masked_byte(tail.get(&OFF_ATTR_TIMEOUT), attr_mask, mask::TIMEOUT);
         record.retry_cnt = masked_byte(tail.get(&OFF_ATTR_RETRY_CNT), attr_mask, mask::RETRY_CNT);
         record.rnr_retry = masked_byte(tail.get(&OFF_ATTR_RNR_RETRY), attr_mask, mask::RNR_RETRY);
     }
+    port
 }
 
 #[inline(always)]
@@ -182,13 +197,14 @@ fn modified(rc: i32) -> Option<()> {
     let attr_mask = call.mask as u32;
     let mut pane = Pane::uninit();
     let head = Window::open(&mut pane, call.attr, &OFF_ATTR_STATE);
+    let mut port = 0;
     send(|record: &mut QpRecord| {
         // SAFETY: the map checked the pointer; only state and port are ever changed, by this QP's calls.
         describe(record, kind::QP_MODIFY, call.qp, unsafe { &*known });
         record.prefix.duration_ns = record.prefix.ts_ns - call.start_ns;
         record.prefix.rc = rc;
         record.attr_mask = attr_mask;
-        attributes(record, head, call.attr, attr_mask);
+        port = attributes(record, head, call.attr, attr_mask);
     });
     if rc != 0 {
         return None;
@@ -199,7 +215,11 @@ fn modified(rc: i32) -> Option<()> {
             (*known).state = head.get(&OFF_ATTR_STATE).unwrap_or(UNKNOWN_U32);
         }
         if attr_mask & mask::PORT != 0 {
-            (*known).port = slots::port(u32::from(get::<u8>(call.attr, &OFF_ATTR_PORT).unwrap_or(0)));
+            if port == 0 {
+                // There was no room for the record.
+                port = get(call.attr, &OFF_ATTR_PORT).unwrap_or(0);
+            }
+            (*known).port = slots::port(u32::from(port));
         }
         slots::modified(call.qp, (*known).slot, attr_mask & mask::SQ_PSN != 0);
     }
@@ -216,10 +236,12 @@ pub(crate) fn destroying(qp: u64) {
         (*place).start_ns = now();
         (*place).qp = qp;
         let known = &raw mut (*place).known;
-        clear(known);
-        match QP_INDEX.get_ptr(&qp) {
-            Some(there) => copy(there, known),
-            None => identify(&mut *known, qp, member(qp, &OFF_QP_RES).unwrap_or(0)),
+        if let Some(there) = QP_INDEX.get_ptr(&qp) {
+            copy(there, known);
+        } else {
+            clear(known);
+            let res = member(qp, &OFF_QP_RES).unwrap_or(0);
+            identify(&mut *known, qp, entry(&mut Pane::uninit(), res));
         }
         call.assume_init_ref()
     };

@@ -6,7 +6,10 @@
 use rdmatop_common::event::kind;
 
 use super::{object, qp};
-use crate::offsets::{OFF_CQ_RES, OFF_MR_RES, OFF_QP_RES, OFF_RES_TYPE, get};
+use crate::{
+    offsets::{OFF_CQ_RES, OFF_MR_RES, OFF_QP_RES, OFF_RES_TYPE, Pane},
+    task::entry,
+};
 use rdmatop_common::offsets::UNKNOWN;
 
 /// `enum rdma_restrack_type`, include/rdma/restrack.h: these four are the same on 5.10 to 7.2.
@@ -26,10 +29,12 @@ fn holder(res: u64, offset: u32) -> Option<u64> {
 
 #[inline(always)]
 pub(crate) fn added(res: u64) -> Option<()> {
-    match get::<u32>(res, &OFF_RES_TYPE)? {
-        QP => qp::created(holder(res, OFF_QP_RES.load())?, res),
-        MR => object::created(kind::MR_REG, holder(res, OFF_MR_RES.load())?, res),
-        CQ => object::created(kind::CQ_CREATE, holder(res, OFF_CQ_RES.load())?, res),
+    let mut pane = Pane::uninit();
+    let entry = entry(&mut pane, res);
+    match entry.get::<u32>(&OFF_RES_TYPE)? {
+        QP => qp::created(holder(res, OFF_QP_RES.load())?, entry),
+        MR => object::created(kind::MR_REG, holder(res, OFF_MR_RES.load())?, entry),
+        CQ => object::created(kind::CQ_CREATE, holder(res, OFF_CQ_RES.load())?, entry),
         _ => {}
     }
     Some(())

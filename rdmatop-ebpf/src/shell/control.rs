@@ -10,14 +10,14 @@ use aya_ebpf::{
 };
 use rdmatop_common::event::kind;
 
-use super::argument;
+use super::{argument, word};
 use crate::{
     body::{cm, hook, object, qp, restrack, verbs, write},
     maps::enabled,
 };
 
 /// Entry programs: name by kprobe, name by fentry where there is one, arguments taken as u64, body. `always`: also while
-/// counting is off.
+/// counting is off. `kept`: the body calculates with no argument.
 macro_rules! entry {
     (always $kprobe:ident($($arg:ident),*) $body:expr) => {
         #[kprobe]
@@ -31,13 +31,19 @@ macro_rules! entry {
             0
         }
     };
+    (kept $kprobe:ident / $fentry:ident($($arg:ident),*) $body:expr) => {
+        entry!($kprobe / $fentry($($arg),*) word $body);
+    };
     ($kprobe:ident / $fentry:ident($($arg:ident),*) $body:expr) => {
+        entry!($kprobe / $fentry($($arg),*) argument $body);
+    };
+    ($kprobe:ident / $fentry:ident($($arg:ident),*) $read:ident $body:expr) => {
         entry!($kprobe($($arg),*) $body);
         #[fentry]
         pub(crate) fn $fentry(ctx: FEntryContext) -> i32 {
             let mut _n = 0;
             $(
-                let Some($arg) = argument(&ctx, _n) else { return 0 };
+                let Some($arg) = $read(&ctx, _n) else { return 0 };
                 _n += 1;
             )*
             if enabled() {
@@ -91,7 +97,7 @@ macro_rules! ret {
 
 entry!(restrack_add / fe_restrack_add(res) restrack::added(res));
 
-entry!(modify_qp / fe_modify_qp(qp, attr, mask) qp::modifying(qp, attr, mask as u32));
+entry!(kept modify_qp / fe_modify_qp(qp, attr, mask) qp::modifying(qp, attr, mask as u32));
 ret!(modify_qp_ret / fx_modify_qp(rc) qp::returned(hook::MODIFY_QP, rc));
 
 entry!(destroy_qp / fe_destroy_qp(qp) qp::destroying(qp));
@@ -107,7 +113,7 @@ entry!(free_cq(cq) object::freed(kind::CQ_DESTROY, cq));
 
 entry!(qp_event(event) qp::async_event(event));
 
-entry!(cmd_verbs / fe_cmd_verbs(file, header, attrs) verbs::ioctl_entered(file, header, attrs));
+entry!(kept cmd_verbs / fe_cmd_verbs(file, header, attrs) verbs::ioctl_entered(file, header, attrs));
 ret!(cmd_verbs_ret / fx_cmd_verbs(rc) verbs::ioctl_returned(rc));
 
 entry!(always uverbs_write(_file, buffer) write::entered(buffer));
