@@ -1,16 +1,19 @@
 //! Queues in unusual shape: shared, full, older than rdmatop, or entered by another kind of program.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, process::Command, thread, time::Duration};
 
 use anyhow::{Context, Result};
 use rdmatop_tests::{
     case::{Case, one_sided, ping_pong, two_sided},
+    child::output,
+    kernel,
     lab::Lab,
     perftest::Perftest,
-    rdmatop::Window,
-    snapshot::Snapshot,
+    rdmatop::{END, Window},
+    snapshot::{Row, Snapshot},
     table::Table,
     traffic::{self, Traffic, id, number},
+    wait,
 };
 
 /// Opens a window, runs the pairs one after another and compares them under `prefix`.
@@ -198,7 +201,7 @@ fn traffic_that_runs_when_rdmatop_attaches_is_counted_from_there_without_a_gap()
     let posts = Traffic::start("steady-posts", &["--size", &SIZE.to_string()])?;
     posts.ready()?;
     let window = Window::open(&[])?;
-    std::thread::sleep(Duration::from_millis(500));
+    thread::sleep(Duration::from_millis(500));
     let done = posts.finish()?;
     let sample = window.close()?;
     let qp = sample.qp(id(&done, "pid")?, id(&done, "qpn")?)?;
@@ -215,5 +218,53 @@ fn traffic_that_runs_when_rdmatop_attaches_is_counted_from_there_without_a_gap()
     table.equal("sender", "rdma_write bytes", posted * SIZE, bytes);
     assert!(qp.is("since_attach"), "{qp:?}");
     table.check(&lab, "Running when rdmatop attaches");
+    Ok(())
+}
+
+#[test]
+fn counts_go_on_when_programs_are_attached_anew() -> Result<()> {
+    const SIZE: u64 = 1024;
+    const PAUSE: Duration = Duration::from_millis(700);
+    let Some(lab) = Lab::enter_data_path("attached anew") else {
+        return Ok(());
+    };
+    output(Command::new("modprobe").arg("rdma_ucm"))?;
+    let others = kernel::bpf_programs()?;
+    let window = Window::open(&[])?;
+    let posts = Traffic::start("steady-posts", &["--size", &SIZE.to_string()])?;
+    posts.ready()?;
+    thread::sleep(PAUSE);
+    for change in ["rmmod", "modprobe"] {
+        // Nothing is posted while one session takes over from the other: what would be is not counted.
+        posts.child.signal(libc::SIGSTOP)?;
+        thread::sleep(PAUSE);
+        let before = kernel::bpf_programs()?;
+        let before: Vec<u32> = before.into_iter().filter(|id| !others.contains(id)).collect();
+        output(Command::new(change).arg("rdma_ucm"))?;
+        wait::until("the end of the programs before", END * 2, || {
+            kernel::bpf_programs().is_ok_and(|now| !before.iter().any(|id| now.contains(id)))
+        })?;
+        posts.child.signal(libc::SIGCONT)?;
+        thread::sleep(PAUSE);
+    }
+    let done = posts.finish()?;
+    let sample = window.close()?;
+    let (pid, posted) = (id(&done, "pid")?, number(&done, "posted")?);
+    let qp = sample.qp(pid, id(&done, "qpn")?)?;
+    let mut table = Table::default();
+    for counter in ["tx_wr_posted", "tx_wr", "completions"] {
+        table.equal("sender", counter, posted, qp.total(counter));
+    }
+    table.equal("sender", "tx_bytes", posted * SIZE, qp.total("tx_bytes"));
+    let process = sample.process(pid)?;
+    table.equal("process", "tx_wr", posted, process.total("tx_wr"));
+    let calls = |verb: &str| {
+        let of = |row: &Row<'_>| row.field("verb") == verb && row.field("pid") == pid;
+        sample.verbs().find(of).and_then(|row| row.total("calls"))
+    };
+    table.equal("process", "post_send calls", posted, calls("post_send"));
+    // Made by this program in the first session, and never again.
+    table.equal("process", "create_qp calls", 2, calls("create_qp"));
+    table.check(&lab, "Attached anew twice");
     Ok(())
 }

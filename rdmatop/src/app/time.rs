@@ -1,8 +1,8 @@
 //! The clocks, read in one place.
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 
-use crate::model::input::Now;
+use crate::{model::input::Now, source::clock::read};
 
 /// Both clocks now. `CLOCK_MONOTONIC` is the clock of `bpf_ktime_get_ns` and of every rate.
 pub fn now() -> Now {
@@ -10,11 +10,4 @@ pub fn now() -> Now {
         mono_ns: read(ClockId::Monotonic),
         wall_ns: read(ClockId::Realtime),
     }
-}
-
-fn read(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }

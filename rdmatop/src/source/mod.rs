@@ -1,5 +1,6 @@
 //! Sources: everything that reads the outside world. They know nothing of the engine or of views; the eBPF side alone
 //! speaks in the model's inputs.
+pub mod clock;
 pub mod ebpf;
 pub mod netlink;
 pub mod platform;

@@ -141,6 +141,8 @@ pub(super) struct Flow {
 #[derive(Clone, Debug, Default)]
 struct Counts {
     total: Tally,
+    /// The total when the present slot was given; `None` is nothing.
+    before: Option<Box<Tally>>,
     /// Counted since the last round was closed; `None` is nothing.
     open: Option<Box<Tally>>,
     /// Counted in the last closed round; `None` is nothing.
@@ -150,9 +152,19 @@ struct Counts {
 }
 
 impl Flow {
+    /// From now on another slot is read, which begins at nothing: programs were attached anew.
+    pub(super) fn begin_slot(&mut self) {
+        if let Some(counts) = &mut self.counts {
+            counts.before = Some(Box::new(counts.total.clone()));
+        }
+    }
+
     /// A new reading of the same slot. Returns what it adds, `None` when nothing.
     pub(super) fn read(&mut self, slot: &QpSlot) -> Option<Tally> {
-        let now = Tally::of(slot);
+        let mut now = Tally::of(slot);
+        if let Some(before) = self.counts.as_ref().and_then(|counts| counts.before.as_ref()) {
+            now.add(before);
+        }
         if now == *self.total() {
             return None;
         }
@@ -395,6 +407,23 @@ mod tests {
         flow.close(Some(1));
         let counter = flow.counter(TX_WR, true);
         assert_eq!((counter.total, counter.rate), (100, None));
+    }
+
+    #[test]
+    fn the_next_slot_counts_on_from_the_last_one() {
+        let mut flow = Flow::default();
+        flow.begin_slot();
+        flow.read(&slot(100));
+        for (count, total) in [(0, 100), (3, 103), (250, 350)] {
+            if count == 0 {
+                flow.begin_slot();
+            }
+            flow.read(&slot(count));
+            assert_eq!(flow.counter(TX_WR, true).total, total);
+        }
+        flow.begin_slot();
+        flow.read(&slot(1));
+        assert_eq!(flow.counter(TX_WR, true).total, 351);
     }
 
     #[test]

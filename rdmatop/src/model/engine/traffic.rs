@@ -172,6 +172,9 @@ impl Engine {
         }
         if let Some(qp) = self.qps.get_mut(uid) {
             qp.in_slot = true;
+            if let Some(flow) = &mut qp.flow {
+                flow.begin_slot();
+            }
             qp.edit().since_attach |= slot.flags & slot_flag::SINCE_ATTACH != 0;
         }
         uid

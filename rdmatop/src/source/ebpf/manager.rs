@@ -13,6 +13,7 @@ use std::{
 
 use aya::maps::{MapData, RingBuf};
 use rdmatop_common::event::decode;
+use rustix::time::ClockId;
 use tokio::{io::unix::AsyncFd, sync::Notify, time::sleep};
 
 use super::{
@@ -25,6 +26,7 @@ use super::{
 use crate::{
     model::input::{EbpfState, Input, Note},
     source::{
+        clock,
         privileges::Raised,
         seam::{Ended, Feed, Started},
     },
@@ -309,10 +311,24 @@ impl Manager {
             let _ = next.set_enabled(true);
         }
         self.empty(ring.get_mut(), session, feed).await?;
+        self.last_counts(feed).await?;
         Ok(match started {
             Ok(Ok(next)) => Why::Next(Box::new(next), modules),
             _ => Why::ModulesChanged,
         })
+    }
+}
+
+impl Manager {
+    /// Hands on what QPs did since the last sweep: the next session counts from nothing.
+    async fn last_counts(&self, feed: &Feed) -> Result<(), Ended> {
+        let mut last = Vec::new();
+        self.sweep
+            .slots(clock::read(ClockId::Monotonic), &mut |sample| last.push(sample));
+        for sample in last {
+            feed.send(Input::Slots(Box::new(sample))).await?;
+        }
+        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@
 //! whether that loses nothing. Offsets come from [`btf`] through [`offsets`].
 mod attach;
 pub mod btf;
+mod carried;
 pub mod datapath;
 pub mod fast;
 mod fentry;

@@ -13,6 +13,7 @@ use rdmatop_common::{
 use zerocopy::IntoBytes as _;
 
 use super::{
+    carried::Carried,
     mapped::{Mapped, MappedError},
     session::Session,
     skipped::Skips,
@@ -76,6 +77,7 @@ fn is_alive(pid: u32) -> bool {
 #[derive(Default)]
 struct Past {
     losses: [u64; loss::COUNT as usize],
+    counts: Carried,
 }
 
 #[derive(Default)]
@@ -102,11 +104,15 @@ impl MapSweep {
         Ok(())
     }
 
-    /// Lets go of an ending session's maps, keeping what it had lost.
+    /// Lets go of an ending session's maps, keeping what it had lost and what it knew of processes.
     pub(super) fn release(&self) {
         let losses = self.final_losses();
+        let counts = self.verbs(0);
         let mut inner = self.inner();
         inner.past.losses = losses;
+        if let Some(counts) = counts {
+            inner.past.counts.keep(counts, is_alive);
+        }
         inner.maps = None;
     }
 
@@ -146,7 +152,8 @@ impl MapSweep {
     /// Those of post_send are as of the last [`MapSweep::slots`].
     pub fn verbs(&self, mono_ns: u64) -> Option<VerbsSample> {
         let mut inner = self.inner();
-        let maps = inner.maps.as_mut()?;
+        let Inner { maps, past } = &mut *inner;
+        let maps = maps.as_mut()?;
         // The failures first: none is then without its call.
         let errors = maps.errors.read(is_alive);
         let verbs = maps.verbs.read(is_alive);
@@ -161,12 +168,14 @@ impl MapSweep {
             };
             calls_only.extend(slots.posts().map(|(pid, calls)| (key(pid), calls)));
         }
-        Some(VerbsSample {
+        let mut sample = VerbsSample {
             mono_ns,
             verbs: verbs.into_iter().map(|entry| (entry.key, entry.stats)).collect(),
             calls_only,
             errors: errors.into_iter().map(|entry| (entry.key, entry.count)).collect(),
-        })
+        };
+        past.counts.add_to(&mut sample);
+        Some(sample)
     }
 
     /// Gives what has changed in the counters of QPs, in one sample or more; nothing where no data path is counted.

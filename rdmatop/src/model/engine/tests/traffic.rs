@@ -149,6 +149,26 @@ fn a_qp_older_than_us_counts_since_attach() {
 }
 
 #[test]
+fn counts_of_a_living_qp_go_on_when_programs_are_attached_anew() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    host.sweep(&[slot(t, 0xa0, 17, 1000)]);
+    host.pass(SECOND).sweep(&[slot(t, 0xa0, 17, 3000)]);
+    // The slot of the next session is made with the first post that it sees.
+    let mut next = slot(host.now + 5, 0xa0, 17, 7);
+    next.flags = slot_flag::SINCE_ATTACH;
+    host.pass(SECOND).sweep(&[next]);
+    assert_eq!(host.only_qp().traffic.tx_wr.unwrap().total, 3007);
+    next.tx_done = 10;
+    host.pass(SECOND).sweep(&[next]);
+    let row = host.only_qp();
+    assert_eq!(row.traffic.tx_wr.unwrap().total, 3010);
+    assert_eq!(rate(row.traffic.tx_wr), Some(3.0));
+    assert_eq!(host.process(231).traffic.tx_wr.unwrap().total, 3010);
+}
+
+#[test]
 fn a_slot_tells_of_a_qp_whose_create_was_lost_and_the_record_still_joins() {
     let mut host = Host::new();
     let t = host.now;
