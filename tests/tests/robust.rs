@@ -15,7 +15,6 @@ use rdmatop_tests::{
     perftest::Perftest,
     rdmatop::{self, END, Trace},
     snapshot::Snapshot,
-    storm::Storm,
     traffic::{self, Traffic, id},
     wait,
 };
@@ -126,34 +125,6 @@ fn the_module_can_be_reloaded_under_the_trace_which_goes_on_or_shows_the_gap() -
         traced.events.lost()
     );
     Ok(())
-}
-
-#[test]
-fn programs_that_are_attached_anew_in_a_storm_print_or_count_each_event_once() -> Result<()> {
-    let Some(lab) = Lab::enter("attached anew in a storm") else {
-        return Ok(());
-    };
-    output(Command::new("modprobe").arg("rdma_ucm"))?;
-    let others = kernel::bpf_programs()?;
-    let trace = Trace::start(&["--attach", "kprobe"])?;
-    let churn = Traffic::start(
-        "qp-churn",
-        &["--count", "1000000", "--threads", "2", "--until-eof"],
-    )?;
-    trace.wait_event("the storm", |event| event["event"] == "qp_create")?;
-    // modprobe -r would take unused ones below it too.
-    for change in ["rmmod", "modprobe"] {
-        let before = kernel::bpf_programs()?;
-        let before: Vec<u32> = before.into_iter().filter(|id| !others.contains(id)).collect();
-        output(Command::new(change).arg("rdma_ucm"))?;
-        // rdmatop sees the change, attaches, takes over and detaches.
-        wait::until("the end of the programs before", END * 2, || {
-            kernel::bpf_programs().is_ok_and(|now| !before.iter().any(|id| now.contains(id)))
-        })?;
-    }
-    let done = churn.finish()?;
-    let storm = Storm::of(&trace.stop()?, &done)?;
-    storm.check(&format!("Linux {}, attached anew twice in a storm", lab.release))
 }
 
 #[test]

@@ -1,19 +1,15 @@
 //! Makes and destroys QPs as fast as it can: create, INIT, RTR, RTS, destroy.
 //!
-//! `qp-churn [--device rxe0] [--count 1000] [--laps 1] [--threads 1] [--fifo] [--wait] [--until-eof]`
+//! `qp-churn [--device rxe0] [--count 1000] [--laps 1] [--threads 1] [--fifo] [--wait]`
 //! COUNT is the number of QPs of all threads together. With LAPS above 1 a QP goes back to RESET and up to RTS again
 //! before its end: many events without the price of a create. `--fifo` runs the threads under `SCHED_FIFO`, which leaves
-//! a reader on the same CPU no time; `--wait` starts only when a line (or the end) comes on stdin. `--until-eof` ends before COUNT
-//! QPs when stdin ends.
+//! a reader on the same CPU no time; `--wait` starts only when a line (or the end) comes on stdin.
 //! Prints `{"pid":..,"created":..,"modified":..,"destroyed":..,"events":..,"laps":..,"cqs":..,"elapsed_ns":..}`: what
 //! was really done; each thread makes and destroys a CQ besides.
 
 use std::{
     io,
-    sync::{
-        Arc, Barrier,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Barrier},
     thread,
     time::Instant,
 };
@@ -40,7 +36,6 @@ fn main() -> Result<()> {
     let threads: u64 = args.value("--threads", 1)?;
     let fifo = args.flag("--fifo");
     let wait = args.flag("--wait");
-    let until_eof = args.flag("--until-eof");
     args.finish()?;
     unlimit_memlock()?;
     let context = Context::open(&device).with_context(|| format!("open {device}"))?;
@@ -48,22 +43,14 @@ fn main() -> Result<()> {
         report(&json!({"ready": true, "pid": std::process::id()}))?;
         io::stdin().read_line(&mut String::new())?;
     }
-    let over = Arc::new(AtomicBool::new(false));
-    if until_eof {
-        let over = Arc::clone(&over);
-        thread::spawn(move || {
-            let _ = io::copy(&mut io::stdin(), &mut io::sink());
-            over.store(true, Ordering::Relaxed);
-        });
-    }
     let barrier = Arc::new(Barrier::new(usize::try_from(threads)? + 1));
     let workers: Vec<_> = (0..threads)
         .map(|index| {
             let share = count / threads + u64::from(index < count % threads);
-            let (context, barrier, over) = (context.clone(), barrier.clone(), over.clone());
+            let (context, barrier) = (context.clone(), barrier.clone());
             thread::spawn(move || {
                 barrier.wait();
-                churn(&context, share, laps, fifo, &over)
+                churn(&context, share, laps, fifo)
             })
         })
         .collect();
@@ -89,7 +76,7 @@ fn main() -> Result<()> {
     }))
 }
 
-fn churn(context: &Arc<Context>, count: u64, laps: u64, fifo: bool, over: &AtomicBool) -> Result<Done> {
+fn churn(context: &Arc<Context>, count: u64, laps: u64, fifo: bool) -> Result<Done> {
     let pd = Pd::new(context)?;
     let cq = Cq::new(context, 16)?;
     let gid = context.gid(IPV4_GID)?;
@@ -98,9 +85,6 @@ fn churn(context: &Arc<Context>, count: u64, laps: u64, fifo: bool, over: &Atomi
     }
     let mut done = Done::default();
     for _ in 0..count {
-        if over.load(Ordering::Relaxed) {
-            break;
-        }
         let qp = Qp::new(&pd, &cq, 1)?;
         done.created += 1;
         for lap in 0..laps {
