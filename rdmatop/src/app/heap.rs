@@ -112,17 +112,22 @@ unsafe extern "C" fn unmap_constants(
         let headers = std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum));
         (object.dlpi_addr, headers)
     };
-    let page = rustix::param::page_size() as u64;
+    let page = rustix::param::page_size();
     for header in headers {
         if header.p_type != libc::PT_LOAD || header.p_flags & libc::PF_W != 0 {
             continue;
         }
-        let start = (base + header.p_vaddr).next_multiple_of(page);
-        let end = (base + header.p_vaddr + header.p_memsz) / page * page;
+        // An object may be linked at an address above the one where it is: then the distance wraps.
+        let begin = base.wrapping_add(header.p_vaddr);
+        let (Ok(begin), Ok(size)) = (usize::try_from(begin), usize::try_from(header.p_memsz)) else {
+            continue;
+        };
+        let start = begin.next_multiple_of(page);
+        let end = begin.saturating_add(size) / page * page;
         if let Some(length) = end.checked_sub(start).filter(|length| *length > 0) {
             // SAFETY: pages of one private mapping of a file in which nothing was ever written: they come from the
             // file again, as they were, whenever they are touched. A refusal changes nothing.
-            unsafe { libc::madvise(start as *mut c_void, length as usize, libc::MADV_DONTNEED) };
+            unsafe { libc::madvise(start as *mut c_void, length, libc::MADV_DONTNEED) };
         }
     }
     0

@@ -87,9 +87,10 @@ mod tests {
                         tree.retain(|_, entry| *entry % 7 != number % 7);
                     }
                 }
-                for number in 0..400 {
-                    prop_assert_eq!(pages.get_mut(number), tree.get_mut(&number));
-                }
+                prop_assert_eq!(pages.get_mut(number), tree.get_mut(&number));
+            }
+            for number in 0..400 {
+                prop_assert_eq!(pages.get_mut(number), tree.get_mut(&number));
             }
         }
     }
