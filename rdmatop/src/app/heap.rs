@@ -1,7 +1,5 @@
 //! What the C library and the kernel keep for us of memory that is free.
 
-use std::ffi::{c_int, c_void};
-
 /// Larger blocks are given back to the kernel when they are freed: a dump of ten thousand queue pairs is one.
 const LARGE: i32 = 160 << 10;
 /// Of what is free at the end of the heap so much is kept.
@@ -80,58 +78,16 @@ impl Settling {
     }
 }
 
-/// Gives pages back to the kernel: those of the heap in which nothing is any more, and those of the program that a
-/// start needed. What is needed again of the latter is in the page cache.
-pub(super) fn give_back() {
-    trim();
-    // SAFETY: the callback takes what dl_iterate_phdr(3) gives, and nothing of it is kept.
-    unsafe { libc::dl_iterate_phdr(Some(unmap_constants), std::ptr::null_mut()) };
-}
-
-/// `malloc_trim(3)`: glibc gives back by itself only what is free at the end of the heap.
+/// Gives pages of the heap back in which nothing is any more, `malloc_trim(3)`: glibc gives back by itself only what is
+/// free at the end of the heap.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn trim() {
+pub(super) fn give_back() {
     // SAFETY: takes an integer.
     unsafe { libc::malloc_trim(0) };
 }
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-fn trim() {}
-
-/// Unmaps the pages of an object's segments that nobody can have written to: code and constants.
-///
-/// Not the segment with PT_GNU_RELRO, which is read-only only since it was relocated: it is writable in its header.
-unsafe extern "C" fn unmap_constants(
-    object: *mut libc::dl_phdr_info,
-    _size: usize,
-    _data: *mut c_void,
-) -> c_int {
-    // SAFETY: dl_iterate_phdr(3) gives a whole structure, whose headers stay as long as the object is loaded.
-    let (base, headers) = unsafe {
-        let object = &*object;
-        let headers = std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum));
-        (object.dlpi_addr, headers)
-    };
-    let page = rustix::param::page_size();
-    for header in headers {
-        if header.p_type != libc::PT_LOAD || header.p_flags & libc::PF_W != 0 {
-            continue;
-        }
-        // An object may be linked at an address above the one where it is: then the distance wraps.
-        let begin = base.wrapping_add(header.p_vaddr);
-        let (Ok(begin), Ok(size)) = (usize::try_from(begin), usize::try_from(header.p_memsz)) else {
-            continue;
-        };
-        let start = begin.next_multiple_of(page);
-        let end = begin.saturating_add(size) / page * page;
-        if let Some(length) = end.checked_sub(start).filter(|length| *length > 0) {
-            // SAFETY: pages of one private mapping of a file in which nothing was ever written: they come from the
-            // file again, as they were, whenever they are touched. A refusal changes nothing.
-            unsafe { libc::madvise(start as *mut c_void, length, libc::MADV_DONTNEED) };
-        }
-    }
-    0
-}
+pub(super) fn give_back() {}
 
 #[cfg(test)]
 mod tests {
@@ -153,14 +109,5 @@ mod tests {
         // Rows that went.
         assert!(!due(10, 0, true));
         assert_eq!([0; 4].map(|_| due(10, 0, true)), [false, false, true, false]);
-    }
-
-    #[test]
-    fn the_program_goes_on_after_its_code_was_unmapped() {
-        let text = "constants are read again".to_owned();
-        for _ in 0..3 {
-            give_back();
-            assert_eq!(text, format!("constants are {}", "read again"));
-        }
     }
 }

@@ -400,7 +400,8 @@ fn gap() -> Note {
     Note {
         what: "events around the last module change".into(),
         why: "an RDMA module was loaded or unloaded, and the programs had to be attached anew".into(),
-        remedy: "Nothing to do: what stayed loaded was followed all the time; events in the changed module may miss."
+        remedy: "Nothing to do: an event at the very moment of the change may be missing, and so may those in the \
+                 changed module."
             .into(),
     }
 }
