@@ -1,8 +1,9 @@
 //! What the user chose, kept in `$XDG_CONFIG_HOME/rdmatop/config.toml` (else `~/.config/...`).
 
 use std::collections::BTreeMap;
-use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use super::theme;
 /// Begins every file we write.
 const HEAD: &str =
     "# Written by rdmatop when a key changed something; comments are not kept. Keys: docs/config.md\n";
+/// No settings are larger, in bytes.
+const LARGEST: u64 = 1 << 20;
 /// Slowest refresh that a key or this file asks for; `--delay` may ask for more.
 pub const SLOWEST: Duration = Duration::from_mins(1);
 /// Fastest refresh.
@@ -126,10 +129,35 @@ fn foreign(path: &Path) -> Option<(PathBuf, u32)> {
     })
 }
 
+/// What stands in the regular file `path`. A sudo that keeps HOME reads a file of the user's: a FIFO there would hold
+/// root's program for ever, and /dev/zero would fill its memory.
+fn text_of(path: &Path) -> io::Result<String> {
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "is no regular file; remove it",
+        ));
+    }
+    let mut text = String::new();
+    file.take(LARGEST + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LARGEST {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "is larger than 1 MiB; remove it",
+        ));
+    }
+    Ok(text)
+}
+
 impl Settings {
     /// Reads `path`; a missing file is the defaults.
     pub fn load(path: &Path) -> Result<Self, SettingsError> {
-        let text = match std::fs::read_to_string(path) {
+        let text = match text_of(path) {
             Ok(text) => text,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(source) => {
@@ -268,6 +296,27 @@ mod tests {
             let error = Settings::load(&path).unwrap_err().to_string();
             assert!(error.contains(why) && !error.contains('\n'), "{error}");
         }
+    }
+
+    #[test]
+    fn a_fifo_and_a_file_without_end_are_told_and_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.toml");
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success(), "mkfifo");
+        let error = Settings::load(&path).unwrap_err().to_string();
+        assert!(error.contains("no regular file"), "{error}");
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        let error = Settings::load(&path).unwrap_err().to_string();
+        assert!(error.contains("no regular file"), "{error}");
+        std::fs::remove_file(&path).unwrap();
+        let spaces = " ".repeat(usize::try_from(LARGEST).unwrap());
+        std::fs::write(&path, &spaces).unwrap();
+        assert_eq!(Settings::load(&path).unwrap(), Settings::default());
+        std::fs::write(&path, spaces + " ").unwrap();
+        let error = Settings::load(&path).unwrap_err().to_string();
+        assert!(error.contains("1 MiB"), "{error}");
     }
 
     #[test]
