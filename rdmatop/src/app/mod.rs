@@ -7,6 +7,7 @@
 //! ```
 //! The pump runs alone on the runtime's thread. Whatever may block has a thread of its own: sampling, the eBPF
 //! side, writing lines, drawing.
+mod descriptors;
 mod files;
 mod heap;
 pub mod host;
@@ -46,6 +47,7 @@ use plan::{Mode, Plan, Terminal};
 /// The whole program: parses `args`, runs the mode, says on stderr in one line what went wrong.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     heap::settle();
+    descriptors::make_room();
     let outcome = match Cli::try_parse_from(args) {
         Ok(cli) => run(&cli),
         Err(error) if error.use_stderr() => {

@@ -406,7 +406,7 @@ impl<'a> Type<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -460,7 +460,8 @@ mod tests {
         }
     }
 
-    fn vmlinux() -> Vec<u8> {
+    /// A kernel's own, of five types.
+    pub(in crate::source::ebpf) fn vmlinux() -> Vec<u8> {
         let mut b = Builder::new(0);
         b.ty("int", 1, 0, 4, &[0x0100_0020]); // 1
         let inner = b.name("inner_member");

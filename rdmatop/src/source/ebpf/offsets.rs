@@ -38,6 +38,8 @@ pub struct Places {
 }
 
 const BTF: &str = "/sys/kernel/btf";
+/// The kernel itself, among modules.
+const VMLINUX: &str = "vmlinux";
 
 impl Default for Places {
     fn default() -> Self {
@@ -59,7 +61,7 @@ pub struct BtfSet {
 impl BtfSet {
     /// Reads vmlinux's BTF.
     pub fn open(places: &Places) -> (Self, Option<BtfError>) {
-        let path = places.btf.join("vmlinux");
+        let path = places.btf.join(VMLINUX);
         // A test that points elsewhere means the file.
         let opened = if places.btf == Path::new(BTF) {
             Btf::of_vmlinux(&path)
@@ -93,7 +95,7 @@ impl BtfSet {
     /// Whether vmlinux's layout of the RDMA structs can be trusted. With an out-of-tree ib_core (a vendor's
     /// OFED) vmlinux describes the in-tree structs, not the loaded ones: then only the module's own BTF counts.
     fn vmlinux_speaks_for(&self, module: &str) -> bool {
-        if module == "vmlinux" {
+        if module == VMLINUX {
             return true;
         }
         let out_of_tree = |name: &str| {
@@ -106,7 +108,8 @@ impl BtfSet {
     /// Offsets of struct members, module first, then vmlinux.
     fn resolve(&mut self, wanted: &[Offset], values: &mut BTreeMap<&'static str, u32>) {
         let modules: HashSet<&str> = wanted.iter().map(|o| o.module).collect();
-        for module in modules {
+        // vmlinux's file is no split one on top of itself, and 5 MB to read.
+        for module in modules.into_iter().filter(|module| *module != VMLINUX) {
             let mine: Vec<_> = wanted.iter().filter(|o| o.module == module).collect();
             let names: Vec<_> = mine.iter().map(|o| (o.ty, o.member)).collect();
             let own = self
@@ -208,7 +211,7 @@ pub fn resolve(places: &Places) -> (Resolved, BtfSet) {
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{super::btf, *};
 
     const FORMAT: &str = "name: cm_event_handler\nID: 1\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\tfield:u32 cm_id;\toffset:8;\tsize:4;\tsigned:0;\n\tfield:unsigned char srcaddr[sizeof(struct sockaddr_in6)];\toffset:28;\tsize:28;\tsigned:0;\n";
 
@@ -232,6 +235,32 @@ mod tests {
         assert_eq!(resolved.values.len(), OFFSETS.len() + TRACEPOINT_FIELDS.len());
         assert!(resolved.values.values().all(|v| *v == UNKNOWN));
         assert_eq!(resolved.problems.len(), 1);
+    }
+
+    #[test]
+    fn vmlinux_is_not_read_again_as_a_module_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(VMLINUX), btf::tests::vmlinux()).unwrap();
+        let places = Places {
+            btf: dir.path().to_owned(),
+            modules: dir.path().join("module"),
+            tracing: Vec::new(),
+        };
+        let (mut set, error) = BtfSet::open(&places);
+        assert!(error.is_none());
+        let offset = |ty, module| Offset {
+            global: "OFF",
+            module,
+            ty,
+            member: "x",
+        };
+        let mut values = BTreeMap::new();
+        set.resolve(
+            &[offset("outer", VMLINUX), offset("nobody", "ib_core")],
+            &mut values,
+        );
+        assert_eq!(values, BTreeMap::from([("OFF", 0)]));
+        assert_eq!(set.modules.keys().collect::<Vec<_>>(), ["ib_core"]);
     }
 
     proptest! {

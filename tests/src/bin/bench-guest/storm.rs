@@ -104,11 +104,19 @@ pub(crate) fn producers(bench: &Bench, report: &mut Report) -> Result<()> {
     const THREADS: u32 = 4;
     let base = churn(QPS, THREADS, &[])?;
     report.value("producers.none.cpu", base.cpu / base.events);
-    for mode in MODES {
-        let value = ours(bench, mode, &[], None).and_then(|tracer| {
+    let all = MODES.map(|mode| (mode, "", &[][..]));
+    let qps_alone = MODES.map(|mode| (mode, "_qp", &["--event", "qp"][..]));
+    for (mode, what, filter) in all.into_iter().chain(qps_alone) {
+        let value = ours(bench, mode, filter, None).and_then(|tracer| {
             let done = churn(QPS, THREADS, &[])?;
             tracer.idle()?;
-            let (printed, happened) = (tracer.stop()?.lines as f64, happened(&done, THREADS));
+            let printed = tracer.stop()?.lines as f64;
+            let others = filter.is_empty();
+            let happened = if others {
+                happened(&done, THREADS)
+            } else {
+                done.events
+            };
             // An event that is lost costs less than one that is recorded.
             ensure!(
                 (printed - happened).abs() < 0.5,
@@ -116,7 +124,7 @@ pub(crate) fn producers(bench: &Bench, report: &mut Report) -> Result<()> {
             );
             Ok(done.cpu / done.events)
         });
-        report.try_value(&format!("producers.{mode}.cpu"), value);
+        report.try_value(&format!("producers.{mode}{what}.cpu"), value);
     }
     // How far two runs of the same differ.
     let again = churn(QPS, THREADS, &[])?;

@@ -111,7 +111,9 @@ impl Tracer {
         let pid = libc::pid_t::try_from(self.child.id())?;
         // SAFETY: our own child, not yet waited for.
         unsafe { libc::kill(pid, libc::SIGINT) };
-        let status = wait::for_some("the end of a tracer", END, || Ok(self.child.try_wait()?))?;
+        let ended = wait::for_some("the end of a tracer", END, || Ok(self.child.try_wait()?));
+        let status = ended
+            .with_context(|| std::fs::read_to_string(format!("/proc/{pid}/stack")).unwrap_or_default())?;
         let err = std::fs::read_to_string(&self.err)?;
         ensure!(status.success(), "it ended with {status}: {}", err.trim());
         let mut lines = 0;
