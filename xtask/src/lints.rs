@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
-/// The newest 1.x whose lints this source was checked with.
-const CHECKED: u32 = 99;
+/// The newest 1.x whose lints this source is always checked with: Debian's for the bpf target, and older for the rest.
+const CHECKED: u32 = 96;
 
 /// Whether warnings of this `rustc` are failures; says so where they are not.
 pub(crate) fn fail(label: &str, rustc: &Path) -> bool {
@@ -17,8 +17,8 @@ pub(crate) fn fail(label: &str, rustc: &Path) -> bool {
     let newer = version.filter(|minor| *minor > CHECKED);
     if let Some(minor) = newer {
         println!(
-            "{label}: Rust 1.{minor} is newer than 1.{CHECKED}, the last this source was checked with: its new lints \
-             do not fail"
+            "{label}: Rust 1.{minor} is newer than 1.{CHECKED}, with which this source is checked: its lints do \
+             not fail"
         );
     }
     newer.is_none()
