@@ -3,7 +3,7 @@
 //!
 //! Looks first, so that a complete machine costs some milliseconds; changes only what is missing.
 
-use std::{path::Path, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -27,15 +27,13 @@ pub(crate) struct SetupArgs {
 /// Packages, and what needs them.
 type Group = (&'static str, &'static [&'static str]);
 
+/// The core library for the bpf target.
+const CORE: &str = "libstd-rust-web-dev-bpf";
+
 /// Not in Ubuntu, and not needed beside a rustup nightly with rust-src.
 const COMPILER: Group = (
     "compile the eBPF programs",
-    &[
-        "rustc-web",
-        "cargo-web",
-        "libstd-rust-web-dev-bpf",
-        "rust-web-clippy",
-    ],
+    &["rustc-web", "cargo-web", CORE, "rust-web-clippy"],
 );
 
 /// Debian packages, and what needs them.
@@ -165,6 +163,12 @@ fn packages(wanted: &[(&str, &[&str])], dry_run: bool, verbose: bool) -> Result<
     if !absent.is_empty() {
         eprintln!("setup: not in this machine's apt: {}", absent.join(" "));
     }
+    if absent.contains(&CORE) && is_debian_12(&fs::read_to_string("/etc/os-release").unwrap_or_default()) {
+        bail!(
+            "Debian 12 has {CORE} in its security archive alone: add the suite bookworm-security to apt's sources, and \
+             run this again"
+        );
+    }
     if there.is_empty() {
         return Ok(true);
     }
@@ -178,6 +182,12 @@ fn packages(wanted: &[(&str, &[&str])], dry_run: bool, verbose: bool) -> Result<
     )
     .map_err(apt::explained)?;
     Ok(true)
+}
+
+/// Whether /etc/os-release is that of Debian 12.
+fn is_debian_12(os_release: &str) -> bool {
+    let has = |line| os_release.lines().any(|there| there == line);
+    has("ID=debian") && has("VERSION_CODENAME=bookworm")
 }
 
 fn is_in_apt(name: &str) -> bool {
@@ -385,6 +395,16 @@ mod tests {
             "rustc-web:\n  Installed: (none)\n  Candidate: (none)\n"
         ));
         assert!(!has_candidate(""));
+    }
+
+    #[test]
+    fn debian_12_is_told_from_its_heirs() {
+        let debian = "PRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nVERSION_CODENAME=bookworm\nID=debian\n";
+        assert!(is_debian_12(debian));
+        assert!(!is_debian_12(&debian.replace("bookworm", "trixie")));
+        assert!(!is_debian_12(
+            &debian.replace("ID=debian", "ID=other\nID_LIKE=debian")
+        ));
     }
 
     #[test]
