@@ -155,6 +155,7 @@ fn packages(wanted: &[(&str, &[&str])], dry_run: bool, verbose: bool) -> Result<
     let lists = step::run("setup: apt-get update", as_root("apt-get").args(update)).map_err(apt::explained);
     // apt-get installs nothing at all when it does not know one of them.
     let (there, absent): (Vec<&str>, Vec<&str>) = lacking.into_iter().partition(|name| is_in_apt(name));
+    let up_to_date = lists.is_ok();
     match lists {
         Err(error) if there.is_empty() => return Err(error),
         Err(error) => eprintln!("{error:#}; going on with the package lists there are"),
@@ -163,7 +164,8 @@ fn packages(wanted: &[(&str, &[&str])], dry_run: bool, verbose: bool) -> Result<
     if !absent.is_empty() {
         eprintln!("setup: not in this machine's apt: {}", absent.join(" "));
     }
-    if absent.contains(&CORE) && is_debian_12(&fs::read_to_string("/etc/os-release").unwrap_or_default()) {
+    let os_release = || fs::read_to_string("/etc/os-release").unwrap_or_default();
+    if up_to_date && absent.contains(&CORE) && is_debian_12(&os_release()) {
         bail!(
             "Debian 12 has {CORE} in its security archive alone: add the suite bookworm-security to apt's sources, and \
              run this again"
