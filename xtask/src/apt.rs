@@ -279,6 +279,22 @@ pub(crate) fn pick_kernel<'a>(
     Some(KernelPackages { release, packages })
 }
 
+/// Apt's reason in one line instead of its last words, which are the same for every archive and package.
+pub(crate) fn explained(error: anyhow::Error) -> anyhow::Error {
+    let line = error.downcast_ref::<step::Failed>().and_then(|failed| {
+        let reason = reason(&failed.output)?;
+        Some(format!("{}: {reason}", failed.label))
+    });
+    line.map_or(error, anyhow::Error::msg)
+}
+
+/// The first error among apt's output: apt marks it so in every language.
+fn reason(output: &str) -> Option<String> {
+    let line = output.lines().find_map(|line| line.strip_prefix("E: "))?;
+    // Two blanks stand between an address and what became of it.
+    Some(line.trim().replace("  ", ": "))
+}
+
 /// An apt with its own sources, lists and cache: the machine's are read, never written.
 pub(crate) struct PrivateApt {
     dir: PathBuf,
@@ -332,7 +348,8 @@ impl PrivateApt {
             label,
             self.command("apt-get")
                 .args(["-o", "APT::Update::Error-Mode=any", "update"]),
-        )?;
+        )
+        .map_err(explained)?;
         ensure!(
             !text.lines().any(|line| line.starts_with("E:")),
             "{label}: {}",
@@ -373,7 +390,8 @@ impl PrivateApt {
                 .arg("download")
                 .args(packages)
                 .current_dir(&debs),
-        )?;
+        )
+        .map_err(explained)?;
         let mut files: Vec<PathBuf> = fs::read_dir(&debs)?
             .flatten()
             .map(|entry| entry.path())
@@ -462,6 +480,21 @@ Components: main
         assert_eq!(places[1].1, "bullseye-security");
         assert_eq!(places[2].0, "http://mirror.example/debian-archive/debian");
         assert_eq!(candidates(&mirror, "unstable").len(), 1);
+    }
+
+    #[test]
+    fn a_failed_fetch_is_told_in_one_line() {
+        let script = "echo 'Err:1 http://a.example/debian sid InRelease'; echo 'W: old' >&2
+                      echo 'E: Failed to fetch http://a.example/x  Could not resolve a.example' >&2
+                      echo 'E: Some index files failed to download.' >&2; exit 100";
+        let error = step::run("lists", Command::new("sh").args(["-c", script])).unwrap_err();
+        assert_eq!(
+            explained(error).to_string(),
+            "lists: Failed to fetch http://a.example/x: Could not resolve a.example"
+        );
+        // Without a reason of apt's, all there is.
+        let error = step::run("lists", Command::new("sh").args(["-c", "echo odd; exit 1"])).unwrap_err();
+        assert!(explained(error).to_string().contains("odd"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use clap::Args;
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
 
 use crate::ebpf_toolchain::{self as toolchain, OBJECT};
-use crate::{ebpf_strip, paths, step};
+use crate::{ebpf_strip, lints, paths, step};
 
 /// `cargo xtask build-ebpf`
 #[derive(Args, Clone, Copy, Default)]
@@ -39,7 +39,7 @@ pub(crate) fn main(args: BuildArgs) -> Result<u8> {
     let (repo, target_dir) = (paths::repo(), paths::target().join("ebpf"));
     if args.clippy {
         let command = found
-            .clippy_command(&repo, &target_dir)
+            .clippy_command(&repo, &target_dir, lints::fail("clippy for bpf", &found.rustc()))
             .map_err(anyhow::Error::msg)?;
         execute("clippy for the bpf target", command, args.quiet)?;
         return Ok(0);

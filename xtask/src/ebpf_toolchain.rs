@@ -103,18 +103,34 @@ fn has_core(dir: &Path) -> bool {
 }
 
 fn nightly_sysroot() -> Option<PathBuf> {
-    // `which` names the file and, unlike running through the proxy, never installs a toolchain.
+    // Not `rustup which`, nor the proxies: since 1.28 they install a toolchain that they are asked about.
     let output = Command::new("rustup")
-        .args(["which", "--toolchain", "nightly", "rustc"])
+        .args(["toolchain", "list", "--verbose"])
         .stderr(Stdio::null())
         .output()
         .ok()?;
-    let rustc = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
-    let sysroot = rustc.parent()?.parent()?;
-    (output.status.success() && rustc.is_file()).then(|| sysroot.to_path_buf())
+    nightly_of(&String::from_utf8(output.stdout).ok()?).filter(|sysroot| sysroot.join("bin/rustc").is_file())
 }
 
-fn find_in_path(name: &str) -> Option<PathBuf> {
+/// Where `nightly` lies in rustup's list: a line has the name, perhaps remarks, and the directory. A nightly of some
+/// date is none: it was installed for another purpose.
+fn nightly_of(list: &str) -> Option<PathBuf> {
+    list.lines().find_map(|line| {
+        let name = line.split_whitespace().next()?;
+        let host = name.strip_prefix("nightly")?;
+        let host = if host.is_empty() {
+            host
+        } else {
+            host.strip_prefix('-')?
+        };
+        let dir = &line[line.find('/')?..];
+        let dated = host.starts_with(|char: char| char.is_ascii_digit());
+        (!dated).then(|| PathBuf::from(dir.trim_end()))
+    })
+}
+
+/// A program in `$PATH` or where `cargo install` puts it.
+pub(crate) fn find_in_path(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     // cargo install's directory may not be in $PATH.
     let cargo_bin = env::var_os("CARGO_HOME")
@@ -207,19 +223,31 @@ impl Toolchain {
         command
     }
 
-    /// The command that lints the eBPF crate, or what to install for it.
-    pub(crate) fn clippy_command(&self, repo: &Path, target_dir: &Path) -> Result<Command, String> {
+    /// The compiler.
+    pub(crate) fn rustc(&self) -> PathBuf {
+        self.bin.join("rustc")
+    }
+
+    /// The command that lints the eBPF crate, where warnings may `fail`; or what to install for it.
+    pub(crate) fn clippy_command(
+        &self,
+        repo: &Path,
+        target_dir: &Path,
+        fail: bool,
+    ) -> Result<Command, String> {
         // Called by its path: `cargo clippy` would find rustup's, of another compiler, first.
         if !self.bin.join("cargo-clippy").is_file() || !self.bin.join("clippy-driver").is_file() {
             return Err(format!(
                 "no clippy beside {}: `cargo xtask setup` (Debian: apt-get install rust-web-clippy)",
-                self.bin.join("rustc").display()
+                self.rustc().display()
             ));
         }
         let mut command = self.command("cargo-clippy", target_dir);
         command.arg("clippy").current_dir(repo);
         self.add_common(&mut command);
-        command.args(["--", "-D", "warnings"]);
+        if fail {
+            command.args(["--", "-D", "warnings"]);
+        }
         Ok(command)
     }
 }
@@ -272,6 +300,29 @@ mod tests {
             .unwrap_err(),
             NO_LINKER
         );
+    }
+
+    #[test]
+    fn rustups_nightly_is_found_in_its_list_and_a_dated_one_is_not() {
+        let list = |nightly: &str| {
+            format!(
+                "stable-x86_64-unknown-linux-gnu (active, default) /h/toolchains/stable-x86_64-unknown-linux-gnu\n{nightly}\n"
+            )
+        };
+        for line in [
+            "nightly-x86_64-unknown-linux-gnu /h a/n",
+            "nightly-x86_64-unknown-linux-gnu (default)\t/h a/n",
+            "nightly /h a/n",
+        ] {
+            assert_eq!(nightly_of(&list(line)), Some("/h a/n".into()), "{line}");
+        }
+        for line in [
+            "nightly-2026-10-30-x86_64-unknown-linux-gnu /h/n",
+            "nightlyish /h/n",
+            "",
+        ] {
+            assert_eq!(nightly_of(&list(line)), None, "{line}");
+        }
     }
 
     #[test]

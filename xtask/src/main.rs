@@ -13,6 +13,7 @@ mod ebpf_strip;
 mod ebpf_toolchain;
 mod equality;
 mod lab;
+mod lints;
 mod paths;
 mod screens;
 mod setup;

@@ -3,12 +3,12 @@
 //!
 //! Looks first, so that a complete machine costs some milliseconds; changes only what is missing.
 
-use std::{path::Path, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::{ebpf_toolchain, lab::kernel, paths, step};
+use crate::{apt, ebpf_toolchain, lab::kernel, step};
 
 /// The bpf-linker whose features name LLVM 21 to 23, among them that of Debian's rustc and of rustup's nightly.
 const LINKER: &str = "0.13.0";
@@ -27,15 +27,13 @@ pub(crate) struct SetupArgs {
 /// Packages, and what needs them.
 type Group = (&'static str, &'static [&'static str]);
 
+/// The core library for the bpf target.
+const CORE: &str = "libstd-rust-web-dev-bpf";
+
 /// Not in Ubuntu, and not needed beside a rustup nightly with rust-src.
 const COMPILER: Group = (
     "compile the eBPF programs",
-    &[
-        "rustc-web",
-        "cargo-web",
-        "libstd-rust-web-dev-bpf",
-        "rust-web-clippy",
-    ],
+    &["rustc-web", "cargo-web", CORE, "rust-web-clippy"],
 );
 
 /// Debian packages, and what needs them.
@@ -70,10 +68,13 @@ const PACKAGES: &[Group] = &[
 /// Runs the command.
 pub(crate) fn main(args: SetupArgs) -> Result<u8> {
     let did = ensure(args, true)?;
-    if args.dry_run {
-        return Ok(0);
-    }
-    eprintln!("setup: {}", if did { "complete" } else { "nothing was missing" });
+    let outcome = match (args.dry_run, did) {
+        (true, true) => "the above is missing; nothing was changed",
+        (true, false) => "nothing is missing",
+        (false, true) => "complete",
+        (false, false) => "nothing was missing",
+    };
+    eprintln!("setup: {outcome}");
     Ok(0)
 }
 
@@ -149,11 +150,26 @@ fn packages(wanted: &[(&str, &[&str])], dry_run: bool, verbose: bool) -> Result<
         return Ok(true);
     }
     ask_for_sudo(&lacking)?;
-    step::run("setup: apt-get update", as_root("apt-get").arg("update"))?;
+    // Without this, apt takes a failed fetch for a mere warning. It may be one: of some other archive.
+    let update = ["-o", "APT::Update::Error-Mode=any", "update"];
+    let lists = step::run("setup: apt-get update", as_root("apt-get").args(update)).map_err(apt::explained);
     // apt-get installs nothing at all when it does not know one of them.
     let (there, absent): (Vec<&str>, Vec<&str>) = lacking.into_iter().partition(|name| is_in_apt(name));
+    let up_to_date = lists.is_ok();
+    match lists {
+        Err(error) if there.is_empty() => return Err(error),
+        Err(error) => eprintln!("{error:#}; going on with the package lists there are"),
+        Ok(_) => {}
+    }
     if !absent.is_empty() {
         eprintln!("setup: not in this machine's apt: {}", absent.join(" "));
+    }
+    let os_release = || fs::read_to_string("/etc/os-release").unwrap_or_default();
+    if up_to_date && absent.contains(&CORE) && is_debian_12(&os_release()) {
+        bail!(
+            "Debian 12 has {CORE} in its security archive alone: add the suite bookworm-security to apt's sources, and \
+             run this again"
+        );
     }
     if there.is_empty() {
         return Ok(true);
@@ -165,8 +181,15 @@ fn packages(wanted: &[(&str, &[&str])], dry_run: bool, verbose: bool) -> Result<
     step::run(
         &format!("setup: apt-get install ({} packages)", there.len()),
         &mut install,
-    )?;
+    )
+    .map_err(apt::explained)?;
     Ok(true)
+}
+
+/// Whether /etc/os-release is that of Debian 12.
+fn is_debian_12(os_release: &str) -> bool {
+    let has = |line| os_release.lines().any(|there| there == line);
+    has("ID=debian") && has("VERSION_CODENAME=bookworm")
 }
 
 fn is_in_apt(name: &str) -> bool {
@@ -280,13 +303,11 @@ fn llvm_major(version: &str) -> Option<u32> {
 }
 
 fn linker(dry_run: bool, verbose: bool) -> Result<bool> {
-    let home = std::env::var_os("HOME")
-        .map(std::path::PathBuf::from)
-        .unwrap_or_default();
-    let found = paths::find_tool(&["bpf-linker"]).unwrap_or_else(|| home.join(".cargo/bin/bpf-linker"));
     // Run, not only seen: it is bound to one LLVM library, which an upgrade may have taken away.
-    let works = Command::new(&found).arg("--version").output();
-    if works.is_ok_and(|out| out.status.success()) {
+    let works = |found| Command::new(found).arg("--version").output();
+    if ebpf_toolchain::find_in_path("bpf-linker")
+        .is_some_and(|found| works(found).is_ok_and(|out| out.status.success()))
+    {
         return Ok(false);
     }
     let rustc = ebpf_toolchain::compiler().map(|bin| bin.join("rustc"));
@@ -376,6 +397,16 @@ mod tests {
             "rustc-web:\n  Installed: (none)\n  Candidate: (none)\n"
         ));
         assert!(!has_candidate(""));
+    }
+
+    #[test]
+    fn debian_12_is_told_from_its_heirs() {
+        let debian = "PRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nVERSION_CODENAME=bookworm\nID=debian\n";
+        assert!(is_debian_12(debian));
+        assert!(!is_debian_12(&debian.replace("bookworm", "trixie")));
+        assert!(!is_debian_12(
+            &debian.replace("ID=debian", "ID=other\nID_LIKE=debian")
+        ));
     }
 
     #[test]

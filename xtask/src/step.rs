@@ -1,13 +1,40 @@
 //! Runs one long external step quietly: a line when it starts, the elapsed time while it runs,
 //! its output only when it fails.
 
+use std::error::Error;
+use std::fmt;
 use std::io::{IsTerminal, Read, Write, stderr};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+
+/// A step that ended badly. Who knows the program's way of saying why can look for it in `output`.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    /// What the step was called.
+    pub(crate) label: String,
+    /// All that was printed, stdout and stderr together.
+    pub(crate) output: String,
+    program: String,
+    status: ExitStatus,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            label,
+            output,
+            program,
+            status,
+        } = self;
+        write!(f, "{label}: {program} failed ({status}):\n{}", tail(output, 15))
+    }
+}
+
+impl Error for Failed {}
 
 /// Runs `command`, showing `label` and the elapsed time on stderr.
 ///
@@ -74,7 +101,13 @@ pub(crate) fn run(label: &str, command: &mut Command) -> Result<String> {
     if live {
         eprintln!();
     }
-    bail!("{label}: {program} failed ({status}):\n{}", tail(&text, 15));
+    Err(Failed {
+        label: label.to_owned(),
+        output: text,
+        program,
+        status,
+    }
+    .into())
 }
 
 /// The last `lines` lines of `text`.

@@ -137,7 +137,7 @@ impl Gid {
 /// Eight groups of four digits, as in `/sys/class/infiniband/*/ports/*/gids` (`%pI6`).
 impl fmt::Display for Gid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, group) in self.0.chunks_exact(2).enumerate() {
+        for (i, group) in self.0.as_chunks::<2>().0.iter().enumerate() {
             if i > 0 {
                 f.write_str(":")?;
             }

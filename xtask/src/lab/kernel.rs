@@ -132,30 +132,28 @@ fn fetch(series: Series) -> Result<Kernel> {
             "{title}: no Debian archive among this machine's apt sources; the lab takes its kernels from there"
         );
     };
-    let mut failures = Vec::new();
     for (uri, suite) in apt::candidates(&mirror, series.suite) {
         match fetch_from(series, &title, &uri, &suite) {
             Ok(kernel) => return Ok(kernel),
-            Err(error) => {
-                let reason = format!("suite {suite} of {uri}: {error:#}");
-                eprintln!("{title}: {reason}");
-                failures.push(reason);
-            }
+            Err(error) => eprintln!("{error:#}"),
         }
     }
-    bail!("{title} cannot be had:\n  {}", failures.join("\n  "))
+    bail!(
+        "{title} cannot be had: with a network that has a Debian archive, `cargo xtask lab fetch --kernel {}` fetches it",
+        series.name
+    )
 }
 
 fn fetch_from(series: Series, title: &str, uri: &str, suite: &str) -> Result<Kernel> {
     let work = cache().join("apt").join(format!("{suite}-{}", series.name));
     let _ = fs::remove_dir_all(&work);
-    let apt = PrivateApt::new(work.clone(), uri, suite)?;
+    let apt = PrivateApt::new(work.clone(), uri, suite).with_context(|| title.to_owned())?;
     apt.update(&format!("{title}: package lists of {suite}"))?;
     let names = apt.search("^linux-(image|binary|modules|base)-[0-9].*-amd64$")?;
     let names = names.iter().map(String::as_str);
     let Some(picked) = apt::pick_kernel(&names, series.filter) else {
         bail!(
-            "it has no linux-image-{}*-amd64",
+            "{title}: suite {suite} of {uri} has no linux-image-{}*-amd64",
             series.filter.unwrap_or_default()
         );
     };

@@ -133,7 +133,7 @@ impl<T: Transport> DeviceSource<T> {
         let errors: Vec<String> = sample.errors().map(ToString::to_string).collect();
         if sample.devices.is_ok() {
             // A list that the kernel calls torn may lack a device: the next round lists again.
-            self.listed_ns = Some(before).filter(|_| !sample.devices_interrupted);
+            self.listed_ns = (!sample.devices_interrupted).then_some(before);
             self.states_ns = before;
         }
         let mut devices = sample.devices.unwrap_or_default();
