@@ -91,7 +91,7 @@ pub const OFFSETS: &[Offset] = &[
     at("OFF_RXE_QP_SQ", "rdma_rxe", "rxe_qp", "sq.queue"),
     at("OFF_RXE_QP_RQ", "rdma_rxe", "rxe_qp", "rq.queue"),
     at("OFF_RXE_QP_SRQ", "rdma_rxe", "rxe_qp", "srq"),
-    at("OFF_RXE_QP_REQ_PSN", "rdma_rxe", "rxe_qp", "req.psn"),
+    at("OFF_RXE_QP_MTU", "rdma_rxe", "rxe_qp", "mtu"),
     at("OFF_RXE_QP_RNR_TIMER", "rdma_rxe", "rxe_qp", "rnr_nak_timer"),
     at("OFF_RXE_CQ_IBCQ", "rdma_rxe", "rxe_cq", "ibcq"),
     at("OFF_RXE_CQ_USER", "rdma_rxe", "rxe_cq", "is_user"),
@@ -105,6 +105,9 @@ pub const OFFSETS: &[Offset] = &[
     at("OFF_RING_DATA", "rdma_rxe", "rxe_queue_buf", "data"),
     at("OFF_WQE_OPCODE", "rdma_rxe", "rxe_send_wqe", "wr.opcode"),
     at("OFF_WQE_LENGTH", "rdma_rxe", "rxe_send_wqe", "dma.length"),
+    at("OFF_WQE_RESID", "rdma_rxe", "rxe_send_wqe", "dma.resid"),
+    at("OFF_WQE_STATUS", "rdma_rxe", "rxe_send_wqe", "status"),
+    at("OFF_PKT_WQE", "rdma_rxe", "rxe_pkt_info", "wqe"),
     at("OFF_PKT_PSN", "rdma_rxe", "rxe_pkt_info", "psn"),
     at("OFF_PKT_OPCODE", "rdma_rxe", "rxe_pkt_info", "opcode"),
 ];

@@ -401,19 +401,14 @@ fn retire(gone: &Gone) {
 
 /// What a successful modify of a counted QP means for its slot.
 #[inline(always)]
-pub(crate) fn modified(qp: u64, number: u32, new_psn: bool) {
+pub(crate) fn modified(qp: u64, number: u32, reset: bool, new_psn: bool) {
     if WANT_COUNTERS.load() == 0 {
         return;
     }
     let Some((path, slot)) = at(number) else { return };
-    // SAFETY: the map checked the pointers; modify calls of one QP exclude each other.
-    unsafe {
-        if read_volatile(&raw const (*path).qp) != qp {
-            return;
-        }
-        if new_psn {
-            (*path).psn_known = 0;
-        }
+    // SAFETY: the map checked the pointer.
+    if unsafe { read_volatile(&raw const (*path).qp) } == qp {
+        // Modify calls of one QP exclude each other.
+        rxe::modified(path, slot, reset, new_psn);
     }
-    rxe::receives(path, slot);
 }

@@ -221,7 +221,8 @@ fn modified(rc: i32) -> Option<()> {
             }
             (*known).port = slots::port(u32::from(port));
         }
-        slots::modified(call.qp, (*known).slot, attr_mask & mask::SQ_PSN != 0);
+        let reset = attr_mask & mask::STATE != 0 && head.readable && (*known).state == RESET;
+        slots::modified(call.qp, (*known).slot, reset, attr_mask & mask::SQ_PSN != 0);
     }
     Some(())
 }
