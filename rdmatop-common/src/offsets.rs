@@ -93,6 +93,8 @@ pub const OFFSETS: &[Offset] = &[
     at("OFF_RXE_QP_SRQ", "rdma_rxe", "rxe_qp", "srq"),
     at("OFF_RXE_QP_MTU", "rdma_rxe", "rxe_qp", "mtu"),
     at("OFF_RXE_QP_RNR_TIMER", "rdma_rxe", "rxe_qp", "rnr_nak_timer"),
+    // Not read: it says that the driver works in softirqs, as it did before Linux 6.4.
+    at("OFF_RXE_TASK_TASKLET", "rdma_rxe", "rxe_task", "tasklet"),
     at("OFF_RXE_CQ_IBCQ", "rdma_rxe", "rxe_cq", "ibcq"),
     at("OFF_RXE_CQ_USER", "rdma_rxe", "rxe_cq", "is_user"),
     at("OFF_RXE_CQ_QUEUE", "rdma_rxe", "rxe_cq", "queue"),

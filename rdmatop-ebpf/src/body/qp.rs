@@ -7,7 +7,7 @@ use core::mem::MaybeUninit;
 
 use super::{calls::Calls, hook, not_entered};
 use crate::{
-    emit::{clear, copy, lost, send, zeroed},
+    emit::{clear, copy, lost, send, send_of, zeroed},
     maps::{
         DESTROY_CALLS, DESTROY_PLACES, DESTROY_REST, DestroyCall, MODIFY_CALLS, MODIFY_PLACES, MODIFY_REST,
         ModifyCall, QP_INDEX, QpKnown,
@@ -45,6 +45,8 @@ const AH_GRH: u8 = 1;
 
 /// `IB_QPS_RESET`: what every QP is created in.
 const RESET: u32 = 0;
+/// `IB_QPS_ERR`.
+const ERR: u32 = 6;
 
 const MODIFIES: Calls<ModifyCall> = Calls {
     places: &MODIFY_CALLS,
@@ -198,7 +200,8 @@ fn modified(rc: i32) -> Option<()> {
     let mut pane = Pane::uninit();
     let head = Window::open(&mut pane, call.attr, &OFF_ATTR_STATE);
     let mut port = 0;
-    send(|record: &mut QpRecord| {
+    let breaking = attr_mask & mask::STATE != 0 && head.get(&OFF_ATTR_STATE) == Some(ERR);
+    send_of(breaking, |record: &mut QpRecord| {
         // SAFETY: the map checked the pointer; only state and port are ever changed, by this QP's calls.
         describe(record, kind::QP_MODIFY, call.qp, unsafe { &*known });
         record.prefix.duration_ns = record.prefix.ts_ns - call.start_ns;

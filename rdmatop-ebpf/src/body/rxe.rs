@@ -438,7 +438,10 @@ pub(crate) fn queue_ending(queue: u64) -> Option<()> {
             if done < (*path).failed {
                 (*path).failed = done;
             }
-            sends(path, slot)
+            sends(path, slot)?;
+            // 6.1 does not even move the consumer, and frees the queue with what is on it: nothing of it is left either.
+            (*slot).tx_done = (*slot).tx_posted;
+            Some(())
         } else {
             receives(path, slot)
         }
