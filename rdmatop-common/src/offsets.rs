@@ -91,6 +91,7 @@ pub const OFFSETS: &[Offset] = &[
     at("OFF_RXE_QP_SQ", "rdma_rxe", "rxe_qp", "sq.queue"),
     at("OFF_RXE_QP_RQ", "rdma_rxe", "rxe_qp", "rq.queue"),
     at("OFF_RXE_QP_SRQ", "rdma_rxe", "rxe_qp", "srq"),
+    at("OFF_RXE_QP_STATE", "rdma_rxe", "rxe_qp", "attr.qp_state"),
     at("OFF_RXE_QP_MTU", "rdma_rxe", "rxe_qp", "mtu"),
     at("OFF_RXE_QP_RNR_TIMER", "rdma_rxe", "rxe_qp", "rnr_nak_timer"),
     // Not read: it says that the driver works in softirqs, as it did before Linux 6.4.

@@ -290,6 +290,8 @@ pub(crate) struct QpPath {
     pub(crate) failed: u64,
     /// Receive WRs that the responder has been seen to consume.
     pub(crate) taken: u64,
+    /// 1 while a modify to RESET is on its way.
+    pub(crate) resetting: u64,
     /// Send WRs whose opcode and length have been read.
     pub(crate) walked: u64,
     /// Send WRs whose doorbell has been seen.

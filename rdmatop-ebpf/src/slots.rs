@@ -399,6 +399,15 @@ fn retire(gone: &Gone) {
     let _ = USED_SLOTS.push(gone.slot, 0);
 }
 
+/// A QP is about to go to RESET.
+#[inline(always)]
+pub(crate) fn resetting(qp: u64) {
+    if let Some((path, _)) = known(qp) {
+        // SAFETY: the map checked the pointer.
+        unsafe { write_volatile(&raw mut (*path).resetting, 1) };
+    }
+}
+
 /// What a successful modify of a counted QP means for its slot.
 #[inline(always)]
 pub(crate) fn modified(qp: u64, number: u32, reset: bool, new_psn: bool) {

@@ -15,8 +15,8 @@ use crate::{
     offsets::{
         OFF_ATTR_AH_FLAGS, OFF_ATTR_DEST_QPN, OFF_ATTR_DGID, OFF_ATTR_PATH_MTU, OFF_ATTR_PORT,
         OFF_ATTR_RETRY_CNT, OFF_ATTR_RNR_RETRY, OFF_ATTR_RQ_PSN, OFF_ATTR_SGID_INDEX, OFF_ATTR_SQ_PSN,
-        OFF_ATTR_STATE, OFF_ATTR_TIMEOUT, OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_RES, Pane, Window, get,
-        member,
+        OFF_ATTR_STATE, OFF_ATTR_TIMEOUT, OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_RES, Pane,
+        WANT_COUNTERS, Window, get, member,
     },
     slots::{self, identify},
     task::{Entry, entry, now, stamp_known},
@@ -121,6 +121,12 @@ pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) {
         mask: u64::from(attr_mask),
     };
     MODIFIES.remember(hook::MODIFY_QP, &call);
+    if WANT_COUNTERS.load() != 0
+        && attr_mask & mask::STATE != 0
+        && get::<u32>(attr, &OFF_ATTR_STATE) == Some(RESET)
+    {
+        slots::resetting(qp);
+    }
 }
 
 /// A state or the like as records have it.

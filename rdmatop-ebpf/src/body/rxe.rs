@@ -20,8 +20,9 @@ use crate::{
     offsets::{
         OFF_PKT_OPCODE, OFF_PKT_PSN, OFF_PKT_WQE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX, OFF_QUEUE_MASK,
         OFF_QUEUE_SHIFT, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_IBQP, OFF_RXE_QP_MTU,
-        OFF_RXE_QP_RNR_TIMER, OFF_RXE_QP_RQ, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ, OFF_RXE_QP_USER, OFF_WQE_LENGTH,
-        OFF_WQE_OPCODE, OFF_WQE_RESID, OFF_WQE_STATUS, get, get_or_zero, member, read,
+        OFF_RXE_QP_RNR_TIMER, OFF_RXE_QP_RQ, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ, OFF_RXE_QP_STATE,
+        OFF_RXE_QP_USER, OFF_WQE_LENGTH, OFF_WQE_OPCODE, OFF_WQE_RESID, OFF_WQE_STATUS, get, get_or_zero,
+        member, read,
     },
     pool::add,
     slots::{advance, find, known},
@@ -33,6 +34,8 @@ use crate::{
 const LOCAL_INV: u32 = 7;
 const BIND_MW: u32 = 8;
 const KERNEL_OPCODES: u32 = 0x20;
+/// `IB_QPS_RESET`.
+const RESET: u32 = 0;
 /// [`QpPath::failed`] of a QP all of whose WRs have finished well.
 const NONE_FAILED: u64 = u64::MAX;
 /// Bits of a stamp that hold the time; above them is the lap.
@@ -93,6 +96,7 @@ pub(crate) fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool {
             &raw mut (*path).rung,
             &raw mut (*path).done,
             &raw mut (*path).taken,
+            &raw mut (*path).resetting,
             &raw mut (*path).carry_ns,
             &raw mut (*path).cqe_ns,
         ] {
@@ -174,6 +178,13 @@ fn sends(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
         }
         let done = advance(done_before, base, consumer, mask);
         if done != done_before {
+            // RESET lets the task run once more (6.12) before it returns. The state is read only then: it costs.
+            if read_volatile(&raw const (*path).resetting) != 0
+                && get::<u32>(rxe_qp((*path).qp), &OFF_RXE_QP_STATE) == Some(RESET)
+                && done_before < (*path).failed
+            {
+                write_volatile(&raw mut (*path).failed, done_before);
+            }
             finished(path, slot, done_before, done);
             write_volatile(&raw mut (*path).done, done);
             if done > read_volatile(&raw const (*slot).tx_done) {
@@ -411,6 +422,7 @@ pub(crate) fn failed(path: *mut QpPath, slot: *mut QpSlot, flushed: bool) -> Opt
 pub(crate) fn modified(path: *mut QpPath, slot: *mut QpSlot, reset: bool, new_psn: bool) {
     // SAFETY: the map checked both pointers. No task of the QP works on its queues in RESET.
     unsafe {
+        write_volatile(&raw mut (*path).resetting, 0);
         if reset && let Some(consumer) = get::<u32>((*path).sq, &OFF_QUEUE_INDEX) {
             let done = advance((*path).done, (*path).sq_base, consumer, (*path).sq_mask);
             write_volatile(&raw mut (*path).done, done);

@@ -78,6 +78,7 @@ pub const RXE: DataPath = DataPath {
                 "OFF_QUEUE_SHIFT",
                 "OFF_WQE_OPCODE",
                 "OFF_WQE_LENGTH",
+                "OFF_RXE_QP_STATE",
             ],
         ),
         hot(
