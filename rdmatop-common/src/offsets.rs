@@ -91,8 +91,11 @@ pub const OFFSETS: &[Offset] = &[
     at("OFF_RXE_QP_SQ", "rdma_rxe", "rxe_qp", "sq.queue"),
     at("OFF_RXE_QP_RQ", "rdma_rxe", "rxe_qp", "rq.queue"),
     at("OFF_RXE_QP_SRQ", "rdma_rxe", "rxe_qp", "srq"),
-    at("OFF_RXE_QP_REQ_PSN", "rdma_rxe", "rxe_qp", "req.psn"),
+    at("OFF_RXE_QP_STATE", "rdma_rxe", "rxe_qp", "attr.qp_state"),
+    at("OFF_RXE_QP_MTU", "rdma_rxe", "rxe_qp", "mtu"),
     at("OFF_RXE_QP_RNR_TIMER", "rdma_rxe", "rxe_qp", "rnr_nak_timer"),
+    // Not read: it says that the driver works in softirqs, as it did before Linux 6.4.
+    at("OFF_RXE_TASK_TASKLET", "rdma_rxe", "rxe_task", "tasklet"),
     at("OFF_RXE_CQ_IBCQ", "rdma_rxe", "rxe_cq", "ibcq"),
     at("OFF_RXE_CQ_USER", "rdma_rxe", "rxe_cq", "is_user"),
     at("OFF_RXE_CQ_QUEUE", "rdma_rxe", "rxe_cq", "queue"),
@@ -105,6 +108,9 @@ pub const OFFSETS: &[Offset] = &[
     at("OFF_RING_DATA", "rdma_rxe", "rxe_queue_buf", "data"),
     at("OFF_WQE_OPCODE", "rdma_rxe", "rxe_send_wqe", "wr.opcode"),
     at("OFF_WQE_LENGTH", "rdma_rxe", "rxe_send_wqe", "dma.length"),
+    at("OFF_WQE_RESID", "rdma_rxe", "rxe_send_wqe", "dma.resid"),
+    at("OFF_WQE_STATUS", "rdma_rxe", "rxe_send_wqe", "status"),
+    at("OFF_PKT_WQE", "rdma_rxe", "rxe_pkt_info", "wqe"),
     at("OFF_PKT_PSN", "rdma_rxe", "rxe_pkt_info", "psn"),
     at("OFF_PKT_OPCODE", "rdma_rxe", "rxe_pkt_info", "opcode"),
 ];

@@ -1,16 +1,22 @@
 //! Sending a record, or counting that it could not be sent.
 
-use core::{mem::MaybeUninit, ptr::write_volatile};
+use core::{
+    cell::UnsafeCell,
+    mem::MaybeUninit,
+    ptr::{read_volatile, write_volatile},
+};
 
 use rdmatop_common::{
     counters::loss,
     event::{ObjectRecord, Prefix},
+    offsets::UNKNOWN,
 };
 
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::{
     maps::{EVENTS, LOSSES},
+    offsets::{OFF_RXE_TASK_TASKLET, WANT_COUNTERS},
     pool::add,
     task::now,
 };
@@ -69,14 +75,57 @@ pub(crate) unsafe fn copy<T>(from: *const T, to: *mut T) {
     }
 }
 
-/// Makes a record in the ring buffer itself and sends it. The wake-up is the kernel's adaptive one: the reader is woken
-/// only when it had caught up, and it naps after each drain, so a storm costs few wake-ups and an idle machine none.
+/// `BPF_RB_NO_WAKEUP` and `BPF_RB_FORCE_WAKEUP`, include/uapi/linux/bpf.h.
+const NO_WAKEUP: u64 = 1;
+const FORCE_WAKEUP: u64 = 2;
+
+/// 1 while the reader has not been told of a record. Of `.bss`, as the hints in maps.rs.
+static HELD: Held = Held(UnsafeCell::new(0));
+
+struct Held(UnsafeCell<u32>);
+
+// SAFETY: a word that is read and written whole; a wake-up too many does no harm, and the reader looks once a second.
+unsafe impl Sync for Held {}
+
+/// How a record is submitted. The wake-up is the kernel's adaptive one: the reader is woken only when it had caught up,
+/// and it naps after each drain, so a storm costs few wake-ups and an idle machine none.
+///
+/// `breaking`: of a QP that goes to ERR. Before Linux 6.4 rxe flushes its queues in a softirq, raised by the call that
+/// has just returned. A wake-up is an interrupt of this CPU (irq_work), at whose end softirqs run: in the midst of the
+/// program, where the kernel skips every other one without telling, and with it all CQEs of the flush. So the reader is
+/// told later: by the next record, or by its own clock.
+#[inline(always)]
+fn wakeup(breaking: bool) -> u64 {
+    if OFF_RXE_TASK_TASKLET.load() == UNKNOWN || WANT_COUNTERS.load() == 0 {
+        return 0;
+    }
+    // SAFETY: see `Held`.
+    unsafe {
+        if breaking {
+            write_volatile(HELD.0.get(), 1);
+            return NO_WAKEUP;
+        }
+        if read_volatile(HELD.0.get()) == 0 {
+            return 0;
+        }
+        write_volatile(HELD.0.get(), 0);
+    }
+    FORCE_WAKEUP
+}
+
+/// Makes a record in the ring buffer itself and sends it.
 #[inline(always)]
 pub(crate) fn send<T: FromZeros + IntoBytes + 'static>(fill: impl FnOnce(&mut T)) {
+    send_of(false, fill);
+}
+
+/// As [`send`]; `breaking` as [`wakeup`] has it.
+#[inline(always)]
+pub(crate) fn send_of<T: FromZeros + IntoBytes + 'static>(breaking: bool, fill: impl FnOnce(&mut T)) {
     match EVENTS.reserve::<T>(0) {
         Some(mut entry) => {
             fill(zeroed(&mut entry));
-            entry.submit(0);
+            entry.submit(wakeup(breaking));
         }
         None => lost(loss::RING),
     }
@@ -111,5 +160,5 @@ pub(crate) unsafe fn finish<T: Prefixed>(call: *const T, rc: i32) {
         (*prefix).ts_ns = now;
         (*prefix).rc = rc;
     }
-    entry.submit(0);
+    entry.submit(wakeup(false));
 }

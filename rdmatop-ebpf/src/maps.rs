@@ -282,6 +282,16 @@ pub(crate) struct QpPath {
     pub(crate) flags: u32,
     pub(crate) sq_base: u64,
     pub(crate) rq_base: u64,
+    /// Send WRs that the completer has been seen to consume. `QpSlot::tx_done` may be ahead of it, by WRs that are
+    /// flushed: see `failed` in body/rxe.
+    pub(crate) done: u64,
+    /// The first send WR that did not finish well, in this life of the QP (until it goes to RTS again): from it on all
+    /// are flushed or dropped. All ones for none.
+    pub(crate) failed: u64,
+    /// Receive WRs that the responder has been seen to consume.
+    pub(crate) taken: u64,
+    /// 1 while a modify to RESET is on its way.
+    pub(crate) resetting: u64,
     /// Send WRs whose opcode and length have been read.
     pub(crate) walked: u64,
     /// Send WRs whose doorbell has been seen.

@@ -399,21 +399,25 @@ fn retire(gone: &Gone) {
     let _ = USED_SLOTS.push(gone.slot, 0);
 }
 
+/// A QP is about to go to RESET.
+#[inline(always)]
+pub(crate) fn resetting(qp: u64) {
+    if let Some((path, _)) = known(qp) {
+        // SAFETY: the map checked the pointer.
+        unsafe { write_volatile(&raw mut (*path).resetting, 1) };
+    }
+}
+
 /// What a successful modify of a counted QP means for its slot.
 #[inline(always)]
-pub(crate) fn modified(qp: u64, number: u32, new_psn: bool) {
+pub(crate) fn modified(qp: u64, number: u32, reset: bool, new_psn: bool) {
     if WANT_COUNTERS.load() == 0 {
         return;
     }
     let Some((path, slot)) = at(number) else { return };
-    // SAFETY: the map checked the pointers; modify calls of one QP exclude each other.
-    unsafe {
-        if read_volatile(&raw const (*path).qp) != qp {
-            return;
-        }
-        if new_psn {
-            (*path).psn_known = 0;
-        }
+    // SAFETY: the map checked the pointer.
+    if unsafe { read_volatile(&raw const (*path).qp) } == qp {
+        // Modify calls of one QP exclude each other.
+        rxe::modified(path, slot, reset, new_psn);
     }
-    rxe::receives(path, slot);
 }

@@ -61,9 +61,21 @@ impl Wire {
 
     /// Loses `percent` of the packets from the active to the passive end until the guard is dropped.
     pub fn lose(&self, percent: &str) -> Result<Loss<'_>> {
+        self.lose_at(&["va"], percent)
+    }
+
+    /// As [`Self::lose`], in both directions.
+    pub fn lose_both(&self, percent: &str) -> Result<Loss<'_>> {
+        self.lose_at(&["va", "vb"], percent)
+    }
+
+    fn lose_at(&self, ends: &'static [&'static str], percent: &str) -> Result<Loss<'_>> {
         shell("modprobe sch_netem")?;
-        output(Command::new("tc").args(["qdisc", "add", "dev", "va", "root", "netem", "loss", percent]))?;
-        Ok(Loss { _wire: self })
+        let loss = Loss { _wire: self, ends };
+        for end in ends {
+            output(Command::new("tc").args(["qdisc", "add", "dev", end, "root", "netem", "loss", percent]))?;
+        }
+        Ok(loss)
     }
 }
 
@@ -71,11 +83,14 @@ impl Wire {
 #[derive(Debug)]
 pub struct Loss<'a> {
     _wire: &'a Wire,
+    ends: &'static [&'static str],
 }
 
 impl Drop for Loss<'_> {
     fn drop(&mut self) {
-        let _ = output(Command::new("tc").args(["qdisc", "del", "dev", "va", "root"]));
+        for end in self.ends {
+            let _ = output(Command::new("tc").args(["qdisc", "del", "dev", end, "root"]));
+        }
     }
 }
 

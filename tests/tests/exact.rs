@@ -299,6 +299,42 @@ fn loss_on_the_wire_shows_as_retransmissions_and_loses_no_count() -> Result<()> 
 }
 
 #[test]
+fn reads_that_are_asked_for_again_are_retransmissions() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("lost READs") else {
+        return Ok(());
+    };
+    let wire = Wire::up()?;
+    let mut table = Table::default();
+    let n = 300;
+    // One READ at a time, of which a part may have come; and eight, so that one that is asked for again is behind others.
+    for outstanding in ["1", "8"] {
+        let window = Window::open(&[])?;
+        let sent = || lab::hw_counter(wire::CLIENT, "sent_pkts")?.context("no sent_pkts");
+        let before = sent()?;
+        let loss = wire.lose_both("2%")?;
+        let accounts = Perftest::new("ib_read_bw")
+            .args(&["-o", outstanding])
+            .iterations(n)
+            .size(16_384)
+            .devices(wire::SERVER, wire::CLIENT)
+            .run()?;
+        drop(loss);
+        let sent = sent()? - before;
+        let sample = window.close()?;
+        let client = sample.qp(accounts.client.pid, accounts.client.qpns[0])?;
+        let name = format!("-o {outstanding}");
+        table.equal(&name, "tx_wr", n, client.total("tx_wr"));
+        table.equal(&name, "tx_bytes", n * 16_384, client.total("tx_bytes"));
+        // The client sends nothing but requests, one packet each.
+        let again = client.total("retransmits");
+        table.equal(&name, "retransmits = sent_pkts - first ones", sent - n, again);
+        table.rule(&name, "sent again", "> 0", Some(sent - n), sent > n);
+    }
+    table.check(&lab, "READs over a wire that loses 2 % each way");
+    Ok(())
+}
+
+#[test]
 fn a_dead_peer_ends_in_one_retry_error_and_flushes_that_add_up() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("dead peer") else {
         return Ok(());

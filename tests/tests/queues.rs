@@ -141,6 +141,60 @@ fn completions_that_find_the_cq_full_are_counted_apart() -> Result<()> {
 }
 
 #[test]
+fn what_is_flushed_dropped_or_posted_at_the_last_moment_is_counted_once() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("broken QPs") else {
+        return Ok(());
+    };
+    let window = Window::open(&[])?;
+    let cases = ["flush", "reset", "destroy", "refill", "greedy"];
+    let done = cases.map(|case| traffic::run("broken-qps", &["--case", case]));
+    let sample = window.close()?;
+    let skipped = sample.skipped();
+    let mut table = Table::default();
+    for (case, done) in cases.iter().zip(done) {
+        let done = done.context(*case)?;
+        for side in ["qp", "peer"] {
+            let own = &done[side];
+            let row = sample.qp(id(&done, "pid")?, id(own, "qpn")?)?;
+            let name = format!("{case}, {side}");
+            // From the rings' indices: right whatever the kernel skips. What was posted has finished, well or not.
+            for (counter, key) in [
+                ("tx_wr_posted", "posted"),
+                ("tx_wr", "posted"),
+                ("tx_bytes", "bytes"),
+                ("rx_wr_posted", "rx_posted"),
+            ] {
+                table.equal(&name, counter, number(own, key)?, row.total(counter));
+            }
+            let [ok, errors, flushed, rx_ok, rx_flushed] =
+                ["ok", "errors", "flushed", "rx_ok", "rx_flushed"].map(|key| number(own, key));
+            let (ok, errors, flushes) = (ok?, errors?, flushed? + rx_flushed?);
+            for (counter, count, each) in [
+                ("rx_wr", rx_ok?, 1),
+                ("rx_bytes", number(own, "rx_bytes")?, 1000),
+                ("completions", ok + errors + number(own, "rx_ok")? + flushes, 1),
+                ("completion_errors", errors, 1),
+                ("flushes", flushes, 1),
+            ] {
+                table.equal_unless_skipped(&name, counter, count, row.total(counter), skipped * each);
+            }
+            // One that was flushed or dropped has no time.
+            let latency = row.field("latency");
+            let times = latency["count"].as_u64().zip(latency["early"].as_u64());
+            table.equal(
+                &name,
+                "latency count + early",
+                ok,
+                times.map(|(count, early)| count + early),
+            );
+        }
+    }
+    table.equal("all", "lost_events", 0, sample.lost());
+    table.check(&lab, "Flushed, dropped, and posted at the last moment");
+    Ok(())
+}
+
+#[test]
 fn qps_from_before_attach_have_owner_and_counters_and_count_from_their_first_request() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("before attach") else {
         return Ok(());

@@ -7,7 +7,7 @@ use core::mem::MaybeUninit;
 
 use super::{calls::Calls, hook, not_entered};
 use crate::{
-    emit::{clear, copy, lost, send, zeroed},
+    emit::{clear, copy, lost, send, send_of, zeroed},
     maps::{
         DESTROY_CALLS, DESTROY_PLACES, DESTROY_REST, DestroyCall, MODIFY_CALLS, MODIFY_PLACES, MODIFY_REST,
         ModifyCall, QP_INDEX, QpKnown,
@@ -15,8 +15,8 @@ use crate::{
     offsets::{
         OFF_ATTR_AH_FLAGS, OFF_ATTR_DEST_QPN, OFF_ATTR_DGID, OFF_ATTR_PATH_MTU, OFF_ATTR_PORT,
         OFF_ATTR_RETRY_CNT, OFF_ATTR_RNR_RETRY, OFF_ATTR_RQ_PSN, OFF_ATTR_SGID_INDEX, OFF_ATTR_SQ_PSN,
-        OFF_ATTR_STATE, OFF_ATTR_TIMEOUT, OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_RES, Pane, Window, get,
-        member,
+        OFF_ATTR_STATE, OFF_ATTR_TIMEOUT, OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_RES, Pane,
+        WANT_COUNTERS, Window, get, member,
     },
     slots::{self, identify},
     task::{Entry, entry, now, stamp_known},
@@ -45,6 +45,8 @@ const AH_GRH: u8 = 1;
 
 /// `IB_QPS_RESET`: what every QP is created in.
 const RESET: u32 = 0;
+/// `IB_QPS_ERR`.
+const ERR: u32 = 6;
 
 const MODIFIES: Calls<ModifyCall> = Calls {
     places: &MODIFY_CALLS,
@@ -119,6 +121,12 @@ pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) {
         mask: u64::from(attr_mask),
     };
     MODIFIES.remember(hook::MODIFY_QP, &call);
+    if WANT_COUNTERS.load() != 0
+        && attr_mask & mask::STATE != 0
+        && get::<u32>(attr, &OFF_ATTR_STATE) == Some(RESET)
+    {
+        slots::resetting(qp);
+    }
 }
 
 /// A state or the like as records have it.
@@ -198,7 +206,8 @@ fn modified(rc: i32) -> Option<()> {
     let mut pane = Pane::uninit();
     let head = Window::open(&mut pane, call.attr, &OFF_ATTR_STATE);
     let mut port = 0;
-    send(|record: &mut QpRecord| {
+    let breaking = attr_mask & mask::STATE != 0 && head.get(&OFF_ATTR_STATE) == Some(ERR);
+    send_of(breaking, |record: &mut QpRecord| {
         // SAFETY: the map checked the pointer; only state and port are ever changed, by this QP's calls.
         describe(record, kind::QP_MODIFY, call.qp, unsafe { &*known });
         record.prefix.duration_ns = record.prefix.ts_ns - call.start_ns;
@@ -221,7 +230,8 @@ fn modified(rc: i32) -> Option<()> {
             }
             (*known).port = slots::port(u32::from(port));
         }
-        slots::modified(call.qp, (*known).slot, attr_mask & mask::SQ_PSN != 0);
+        let reset = attr_mask & mask::STATE != 0 && head.readable && (*known).state == RESET;
+        slots::modified(call.qp, (*known).slot, reset, attr_mask & mask::SQ_PSN != 0);
     }
     Some(())
 }

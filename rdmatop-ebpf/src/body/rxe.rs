@@ -18,10 +18,11 @@ use crate::{
     emit::{lost, lost_many},
     maps::{QUEUE_QP, QpPath},
     offsets::{
-        OFF_PKT_OPCODE, OFF_PKT_PSN, OFF_QUEUE_BUF, OFF_QUEUE_INDEX, OFF_QUEUE_MASK, OFF_QUEUE_SHIFT,
-        OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_IBQP, OFF_RXE_QP_REQ_PSN, OFF_RXE_QP_RNR_TIMER,
-        OFF_RXE_QP_RQ, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ, OFF_RXE_QP_USER, OFF_WQE_LENGTH, OFF_WQE_OPCODE, get,
-        get_or_zero, member, read,
+        OFF_PKT_OPCODE, OFF_PKT_PSN, OFF_PKT_WQE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX, OFF_QUEUE_MASK,
+        OFF_QUEUE_SHIFT, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_IBQP, OFF_RXE_QP_MTU,
+        OFF_RXE_QP_RNR_TIMER, OFF_RXE_QP_RQ, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ, OFF_RXE_QP_STATE,
+        OFF_RXE_QP_USER, OFF_WQE_LENGTH, OFF_WQE_OPCODE, OFF_WQE_RESID, OFF_WQE_STATUS, get, get_or_zero,
+        member, read,
     },
     pool::add,
     slots::{advance, find, known},
@@ -33,6 +34,10 @@ use crate::{
 const LOCAL_INV: u32 = 7;
 const BIND_MW: u32 = 8;
 const KERNEL_OPCODES: u32 = 0x20;
+/// `IB_QPS_RESET`.
+const RESET: u32 = 0;
+/// [`QpPath::failed`] of a QP all of whose WRs have finished well.
+const NONE_FAILED: u64 = u64::MAX;
 /// Bits of a stamp that hold the time; above them is the lap.
 const TIME_BITS: u32 = 52;
 const TIME: u64 = (1 << TIME_BITS) - 1;
@@ -89,11 +94,15 @@ pub(crate) fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool {
         for word in [
             &raw mut (*path).walked,
             &raw mut (*path).rung,
+            &raw mut (*path).done,
+            &raw mut (*path).taken,
+            &raw mut (*path).resetting,
             &raw mut (*path).carry_ns,
             &raw mut (*path).cqe_ns,
         ] {
             write_volatile(word, 0);
         }
+        (*path).failed = NONE_FAILED;
         (*path).psn_known = 0;
     }
     true
@@ -156,7 +165,7 @@ fn sends(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
     // SAFETY: the map checked both pointers.
     unsafe {
         let (base, mask) = ((*path).sq_base, (*path).sq_mask);
-        let done_before = read_volatile(&raw const (*slot).tx_done);
+        let done_before = read_volatile(&raw const (*path).done);
         let posted_before = read_volatile(&raw const (*slot).tx_posted);
         let consumer = get::<u32>((*path).sq, &OFF_QUEUE_INDEX)?;
         let producer = read::<u32>(member((*path).sq_ring, &OFF_RING_PRODUCER)?)?;
@@ -169,8 +178,18 @@ fn sends(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
         }
         let done = advance(done_before, base, consumer, mask);
         if done != done_before {
+            // RESET lets the task run once more (6.12) before it returns. The state is read only then: it costs.
+            if read_volatile(&raw const (*path).resetting) != 0
+                && get::<u32>(rxe_qp((*path).qp), &OFF_RXE_QP_STATE) == Some(RESET)
+                && done_before < (*path).failed
+            {
+                write_volatile(&raw mut (*path).failed, done_before);
+            }
             finished(path, slot, done_before, done);
-            write_volatile(&raw mut (*slot).tx_done, done);
+            write_volatile(&raw mut (*path).done, done);
+            if done > read_volatile(&raw const (*slot).tx_done) {
+                write_volatile(&raw mut (*slot).tx_done, done);
+            }
         }
     }
     Some(())
@@ -264,11 +283,17 @@ struct Times {
     wr: u64,
 }
 
-/// Takes the times of the WRs that finished since the last visit.
+/// Takes the times of the WRs that finished since the last visit: of those that finished well. How long one was on the
+/// queue that was flushed says when the QP broke, and nothing of requests.
 #[inline(always)]
 unsafe fn finished(path: *mut QpPath, slot: *mut QpSlot, from: u64, to: u64) {
     // SAFETY: the caller's pointers are checked.
     unsafe {
+        let failed = read_volatile(&raw const (*path).failed);
+        let to = if to < failed { to } else { failed };
+        if to <= from {
+            return;
+        }
         let now = now();
         let cqe_ns = read_volatile(&raw const (*path).cqe_ns);
         let mut times = Times {
@@ -335,37 +360,80 @@ unsafe extern "C" fn time_one(_turn: u32, times: *mut Times) -> i64 {
     0
 }
 
-/// Brings the count of posted receives up to date.
+/// Brings the count of posted receives up to date. The program posts them without the kernel, and as soon as one is
+/// consumed, which is before its CQE is placed: so the producer can go round the ring between two looks. The consumer
+/// cannot, and what lies between the two is less than the ring.
 #[inline(always)]
 pub(crate) fn receives(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
-    // SAFETY: the map checked both pointers; the count is a cursor, see `advance`.
+    // SAFETY: the map checked both pointers; the counts are cursors, see `advance`.
     unsafe {
+        let (base, mask) = ((*path).rq_base, (*path).rq_mask);
         let before = read_volatile(&raw const (*slot).rx_posted);
+        let taken = read_volatile(&raw const (*path).taken);
+        let consumer = get::<u32>((*path).rq, &OFF_QUEUE_INDEX)?;
         let producer = read::<u32>(member((*path).rq_ring, &OFF_RING_PRODUCER)?)?;
-        let posted = advance(before, (*path).rq_base, producer, (*path).rq_mask);
+        let mut taken = advance(taken, base, consumer, mask);
+        let mut posted = taken + u64::from(producer.wrapping_sub(consumer) & mask);
+        if posted < before {
+            // A flush tells of a WR before it consumes it (6.12), and a drain consumes a whole ring at once: once round.
+            let round = u64::from(mask) + 1;
+            (taken, posted) = (taken + round, posted + round);
+        }
+        write_volatile(&raw mut (*path).taken, taken);
         write_volatile(&raw mut (*slot).rx_posted, posted);
     }
     Some(())
 }
 
-/// A CQE with an error. The flush of a broken QP finishes all its WRs in one call, after which the completer may
-/// not be entered again before destroy: so the consumer is read here. `flushed`: this CQE's own WR may not have
-/// been consumed yet, and is as good as done (6.12 posts the CQE first, 6.1 last: hence the producer's bound).
+/// A CQE with an error, of either queue: rxe does not say of which. The flush of a broken QP finishes all its WRs in one
+/// call, after which the completer may not be entered again before destroy: so the consumer is read here. It is read
+/// only: the responder's task flushes the receives while the completer's flushes the sends.
+///
+/// `flushed`: this CQE's own WR may not have been consumed yet, and is as good as done: of a QP whose receives are
+/// flushed the sends are too (6.12 posts the CQE first, 6.1 last: hence the producer's bound).
 #[inline(always)]
 pub(crate) fn failed(path: *mut QpPath, slot: *mut QpSlot, flushed: bool) -> Option<()> {
-    // SAFETY: the map checked both pointers; the count is a cursor, see `advance`.
+    // SAFETY: the map checked both pointers; `tx_done` only grows, and the later of two CQEs says more.
     unsafe {
-        let before = read_volatile(&raw const (*slot).tx_done);
+        let (base, mask) = ((*path).sq_base, (*path).sq_mask);
+        let before = read_volatile(&raw const (*path).done);
         let consumer = get::<u32>((*path).sq, &OFF_QUEUE_INDEX)?;
-        let mut done = advance(before, (*path).sq_base, consumer, (*path).sq_mask);
-        if flushed && done < (*slot).tx_posted {
-            done += 1;
+        let done = advance(before, base, consumer, mask);
+        // The WR consumed last: this CQE's, when it is of the send queue and not of a flush on 6.12.
+        let last = u64::from(consumer.wrapping_sub(1) & mask) << ((*path).sq_shift & 31);
+        let last = member((*path).sq_ring, &OFF_RING_DATA)? + last;
+        let own = done != 0 && get::<u32>(last, &OFF_WQE_STATUS).unwrap_or(0) != 0;
+        let first = done - u64::from(own);
+        if first < read_volatile(&raw const (*path).failed) {
+            write_volatile(&raw mut (*path).failed, first);
         }
-        if done > before {
+        let done = done + u64::from(flushed && done < read_volatile(&raw const (*slot).tx_posted));
+        if done > read_volatile(&raw const (*slot).tx_done) {
             write_volatile(&raw mut (*slot).tx_done, done);
         }
     }
     Some(())
+}
+
+/// A successful modify. `reset`: to RESET, which empties both queues without CQEs, after a last call of the completer
+/// that saw what had finished well. `new_psn`: the send PSN was set, which takes a QP to RTS and begins a new life of its
+/// queues.
+#[inline(always)]
+pub(crate) fn modified(path: *mut QpPath, slot: *mut QpSlot, reset: bool, new_psn: bool) {
+    // SAFETY: the map checked both pointers. No task of the QP works on its queues in RESET.
+    unsafe {
+        write_volatile(&raw mut (*path).resetting, 0);
+        if reset && let Some(consumer) = get::<u32>((*path).sq, &OFF_QUEUE_INDEX) {
+            let done = advance((*path).done, (*path).sq_base, consumer, (*path).sq_mask);
+            write_volatile(&raw mut (*path).done, done);
+            write_volatile(&raw mut (*slot).tx_done, done);
+        }
+        if new_psn {
+            (*path).psn_known = 0;
+            write_volatile(&raw mut (*path).failed, NONE_FAILED);
+        }
+    }
+    receives(path, slot);
 }
 
 /// Entry of `rxe_queue_cleanup(queue)`: the queue has been drained and is about to be freed.
@@ -375,10 +443,20 @@ pub(crate) fn queue_ending(queue: u64) -> Option<()> {
     let qp = unsafe { *QUEUE_QP.get_ptr(&queue)? };
     let (path, slot) = known(qp)?;
     // SAFETY: the map checked the pointer.
-    if unsafe { (*path).sq } == queue {
-        sends(path, slot)
-    } else {
-        receives(path, slot)
+    unsafe {
+        if (*path).sq == queue {
+            // Emptied without CQEs, as by RESET.
+            let done = (*path).done;
+            if done < (*path).failed {
+                (*path).failed = done;
+            }
+            sends(path, slot)?;
+            // 6.1 does not even move the consumer, and frees the queue with what is on it: nothing of it is left either.
+            (*slot).tx_done = (*slot).tx_posted;
+            Some(())
+        } else {
+            receives(path, slot)
+        }
     }
 }
 
@@ -409,13 +487,17 @@ pub(crate) fn transmitting(rxe: u64, pkt: u64) -> Option<()> {
             (*slot).retransmits += 1;
             return Some(());
         }
-        // A READ uses a PSN for each packet of its answer; the driver has moved on by that many already.
-        let next = if opcode == READ_REQUEST {
-            get::<u32>(rxe, &OFF_RXE_QP_REQ_PSN)?
-        } else {
-            psn + 1
-        };
-        (*path).fresh_psn = next & 0x00ff_ffff;
+        let mut packets = 1;
+        if opcode == READ_REQUEST {
+            // A READ uses a PSN for each packet of its answer. The driver moves its own PSN on by that many before the
+            // packet is sent (6.1) or after (6.12), so it is of no use here.
+            let resid = get::<u32>(get::<u64>(pkt, &OFF_PKT_WQE)?, &OFF_WQE_RESID)?;
+            let mtu = get::<u32>(rxe, &OFF_RXE_QP_MTU)?;
+            if mtu != 0 && resid > mtu {
+                packets = resid.div_ceil(mtu);
+            }
+        }
+        (*path).fresh_psn = psn.wrapping_add(packets) & 0x00ff_ffff;
         (*path).psn_known = 1;
     }
     Some(())

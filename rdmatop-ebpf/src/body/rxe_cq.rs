@@ -100,9 +100,10 @@ pub(crate) fn posted(cq: u64, cqe: u64, overflow: bool) -> Option<()> {
         } else if done.opcode >= RECV && !overflow {
             add(&raw mut (*slot).rx_done, 1);
             add(&raw mut (*slot).rx_bytes, u64::from(done.bytes));
-            if (*path).flags & slot_flag::SRQ == 0 {
-                rxe::receives(path, slot);
-            }
+        }
+        // Every CQE that consumes a receive; one with an error does not say whether it does.
+        if (done.status != 0 || done.opcode >= RECV) && (*path).flags & slot_flag::SRQ == 0 {
+            rxe::receives(path, slot);
         }
     }
     Some(())

@@ -78,6 +78,7 @@ pub const RXE: DataPath = DataPath {
                 "OFF_QUEUE_SHIFT",
                 "OFF_WQE_OPCODE",
                 "OFF_WQE_LENGTH",
+                "OFF_RXE_QP_STATE",
             ],
         ),
         hot(
@@ -100,6 +101,7 @@ pub const RXE: DataPath = DataPath {
                 "OFF_RXE_CQ_QUEUE",
                 "OFF_RING_CONSUMER",
                 "OFF_RXE_QP_RQ",
+                "OFF_WQE_STATUS",
             ],
         ),
         hot(
@@ -110,7 +112,9 @@ pub const RXE: DataPath = DataPath {
                 "OFF_RXE_QP_IBQP",
                 "OFF_PKT_PSN",
                 "OFF_PKT_OPCODE",
-                "OFF_RXE_QP_REQ_PSN",
+                "OFF_PKT_WQE",
+                "OFF_WQE_RESID",
+                "OFF_RXE_QP_MTU",
             ],
             &[],
         ),

@@ -246,6 +246,8 @@ impl Manager {
                 }
                 _ = watch.tick() => {
                     session.flush_log();
+                    // Of some records the reader is not told: see `wakeup` in rdmatop-ebpf.
+                    records |= drain(ring.get_mut(), feed).await?;
                     if module_generations(Path::new("/sys/module")) != *modules {
                         return self.succeed(ring, session, feed).await;
                     }
