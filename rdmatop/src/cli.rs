@@ -291,5 +291,6 @@ fn name(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("the name is empty".to_owned());
     }
-    Ok(text.to_owned())
+    // As names are shown, so that what is on the screen can be typed, and what is typed in full as well.
+    Ok(crate::text::sanitize(text.as_bytes()))
 }

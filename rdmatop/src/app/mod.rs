@@ -10,6 +10,7 @@
 mod files;
 mod heap;
 pub mod host;
+mod limits;
 mod live;
 mod once;
 mod plan;
@@ -46,6 +47,7 @@ use plan::{Mode, Plan, Terminal};
 /// The whole program: parses `args`, runs the mode, says on stderr in one line what went wrong.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     heap::settle();
+    limits::raise();
     let outcome = match Cli::try_parse_from(args) {
         Ok(cli) => run(&cli),
         Err(error) if error.use_stderr() => {

@@ -52,7 +52,12 @@ async fn measure(plan: &Plan, mut sources: Sources) -> Result<(Arc<Snapshot>, Op
         say("rdmatop: the eBPF programs are not loaded yet: counting by netlink and /sys only");
     }
     pump.sample().await?;
-    let nothing = nothing_to_show(plan, no_rdma.as_deref(), pump.latest().devices.len());
+    let latest = pump.latest();
+    if let (true, None, Some(error)) = (latest.devices.is_empty(), &no_rdma, latest.health.errors.first()) {
+        // That is not "no RDMA": nobody knows.
+        return Err(Stop::failure(format!("cannot list the RDMA devices: {error}")));
+    }
+    let nothing = nothing_to_show(plan, no_rdma.as_deref(), latest.devices.len());
     if nothing.is_none() {
         targets::device(&plan.filter, pump.latest())?;
         let mut signals = Signals::take()?;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::host::{DeviceSource, HealthSource, MapSource, ProcessSource, note};
 use super::plan::{Mode, Plan};
@@ -28,10 +28,11 @@ pub(super) fn sources(plan: &Plan) -> Sources {
         .iter()
         .find(|remedy| remedy.id.starts_with("no-rdma"))
         .map(ToString::to_string);
-    // Who said --no-ebpf need not be told that there is none.
-    let told = remedies
-        .iter()
-        .filter(|remedy| plan.attach.is_some() || !remedy.what.starts_with("No eBPF"));
+    // Who said --no-ebpf need not be told that there is none, and who did not ask for fentry misses none.
+    let told = remedies.iter().filter(|remedy| {
+        (plan.attach.is_some() || !remedy.what.starts_with("No eBPF"))
+            && (plan.attach == Some(AttachMode::Fentry) || remedy.id != "no-fentry")
+    });
     let notes = told.map(note).collect();
     let status = SharedStatus::default();
     let sweep = MapSweep::default();
@@ -57,7 +58,8 @@ pub(super) fn sources(plan: &Plan) -> Sources {
             let available = platform.host.memory_available;
             ebpf(Manager::new(options(plan, attach, available), status, sweep))
         }),
-        subsystem: platform.rdma_devices.is_some(),
+        // Without /sys nobody knows: netlink will tell.
+        subsystem: platform.rdma_devices.is_some() || platform.without_sys,
         no_rdma,
     }
 }
@@ -94,7 +96,11 @@ fn ebpf(manager: Manager) -> Pushing {
     let (told, started) = oneshot::channel();
     let (failed, handle) = (SharedTell::new(told), manager.stop_handle());
     let tell = failed.clone();
-    let manager = manager.on_start(move |outcome| tell.once(outcome.clone()));
+    let (change, changes) = mpsc::unbounded_channel();
+    let manager = manager
+        .on_start(move |outcome| tell.once(outcome.clone()))
+        // A mode that does not listen has its notes.
+        .on_change(move |what| drop(change.send(what)));
     let start = move |feed| {
         let work = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(manager.run(feed)),
@@ -107,6 +113,7 @@ fn ebpf(manager: Manager) -> Pushing {
     Pushing {
         start: Box::new(start),
         started,
+        changes,
         stop: Box::new(move || handle.stop()),
     }
 }

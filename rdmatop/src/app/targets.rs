@@ -1,5 +1,8 @@
 //! `--device` and `--pid` that name nothing: one line that says what there is.
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+
 use crate::exit::Stop;
 use crate::model::filter::Filter;
 use crate::model::snapshot::Snapshot;
@@ -25,7 +28,7 @@ pub(super) fn device(filter: &Filter, all: &Snapshot) -> Result<(), Stop> {
 /// An end when `--pid` names no process. One without RDMA objects may still make some: a trace waits for it.
 pub(super) fn process(filter: &Filter, all: &Snapshot, root: &Root) -> Result<(), Stop> {
     let Some(pid) = filter.pid else { return Ok(()) };
-    if has_rdma(pid, all) || root.proc(pid.to_string()).exists() {
+    if has_rdma(pid, all) || root.proc(pid.to_string()).exists() || lives(pid, root) {
         return Ok(());
     }
     Err(Stop::failure(format!(
@@ -44,6 +47,13 @@ pub(super) fn rdma_process(filter: &Filter, all: &Snapshot, root: &Root) -> Resu
         ))),
         _ => Ok(()),
     }
+}
+
+/// Whether there is a process that /proc does not show: it is not mounted, or hides those of other users (hidepid).
+fn lives(pid: u32, root: &Root) -> bool {
+    let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    // kill(2) with signal 0 tells; EPERM is somebody else's.
+    root.is_live() && number.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
 fn has_rdma(pid: u32, all: &Snapshot) -> bool {
@@ -118,6 +128,14 @@ mod tests {
         );
         let stop = process(&filter(78), &fixture::empty(), &root).unwrap_err();
         assert_eq!(stop.line, "--pid 78: no such process; no process has any");
+    }
+
+    #[test]
+    fn a_process_that_proc_hides_is_asked_for_by_signal() {
+        let live = Root::default();
+        assert!(lives(std::process::id(), &live) && lives(1, &live));
+        assert!(!lives(u32::MAX, &live) && !lives(0, &live));
+        assert!(!lives(1, &Fake::new().root()), "another machine's");
     }
 
     #[test]

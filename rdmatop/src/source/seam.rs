@@ -71,12 +71,23 @@ pub struct Started {
     pub pinned: Vec<&'static str>,
 }
 
+/// What happened to a source that had started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It counts no more, and why.
+    Blind(String),
+    /// It counts, with what is attached anew.
+    Again(Started),
+}
+
 /// A source that speaks up by itself.
 pub struct Pushing {
     /// Starts it, once the channel is there. Must return soon: whatever waits gets a thread of its own.
     pub start: Box<dyn FnOnce(Feed) + Send>,
     /// Told once: what counts, or why nothing does.
     pub started: tokio::sync::oneshot::Receiver<Result<Started, String>>,
+    /// Told whenever that changes later. Not bounded: a module that is loaded or unloaded is one or two.
+    pub changes: mpsc::UnboundedReceiver<Change>,
     /// Asks it to hand over what it still has and to let go of its feed.
     pub stop: Box<dyn FnOnce() + Send>,
 }

@@ -17,7 +17,7 @@ use rustix::time::ClockId;
 use tokio::{io::unix::AsyncFd, sync::Notify, time::sleep};
 
 use super::{
-    datapath,
+    armed, datapath,
     plan::CONTROL_PLANE,
     session::{Options, Session, SessionError},
     status::SharedStatus,
@@ -28,7 +28,8 @@ use crate::{
     source::{
         clock,
         privileges::Raised,
-        seam::{Ended, Feed, Started},
+        root::Root,
+        seam::{Change, Ended, Feed, Started},
     },
 };
 
@@ -48,6 +49,9 @@ const BATCHES_AT_A_TIME: usize = 16;
 /// Told what counts, or why nothing does.
 type OnStart = Box<dyn FnOnce(&Result<Started, String>) + Send>;
 
+/// Told what became of it later.
+type OnChange = Box<dyn Fn(Change) + Send>;
+
 /// Runs sessions until told to stop.
 pub struct Manager {
     options: Options,
@@ -56,6 +60,7 @@ pub struct Manager {
     stop: Arc<Notify>,
     /// Told once, when the first session counts (or cannot).
     on_start: Option<OnStart>,
+    on_change: Option<OnChange>,
     /// The session before, switched off: each of its programs takes milliseconds to detach, in which the next one
     /// must count already.
     retired: Option<Session>,
@@ -75,9 +80,9 @@ impl StopHandle {
 
 enum Why {
     Stopped,
-    ModulesChanged,
-    /// Modules changed, and this session is attached to what there is now.
-    Next(Box<Session>, Generations),
+    WorldChanged,
+    /// It changed, and this session is attached to what there is now.
+    Next(Box<Session>, World),
 }
 
 /// Loads and attaches: system calls and the verifier, so off the thread that reads.
@@ -98,6 +103,7 @@ impl Manager {
             sweep,
             stop: Arc::default(),
             on_start: None,
+            on_change: None,
             retired: None,
         }
     }
@@ -106,6 +112,13 @@ impl Manager {
     #[must_use]
     pub fn on_start(mut self, told: impl FnOnce(&Result<Started, String>) + Send + 'static) -> Self {
         self.on_start = Some(Box::new(told));
+        self
+    }
+
+    /// Calls `told` at each change after the start.
+    #[must_use]
+    pub fn on_change(mut self, told: impl Fn(Change) + Send + 'static) -> Self {
+        self.on_change = Some(Box::new(told));
         self
     }
 
@@ -119,47 +132,54 @@ impl Manager {
         let mut first = true;
         let mut next = None;
         loop {
-            let (started, modules) = if let Some((session, modules)) = next.take() {
-                (Ok(Ok(session)), modules)
+            let (started, world) = if let Some((session, world)) = next.take() {
+                (Ok(Ok(session)), world)
             } else {
-                let modules = module_generations(Path::new("/sys/module"));
-                (start(&self.options).await, modules)
+                let world = World::now();
+                (start(&self.options).await, world)
             };
             let why = match started {
-                Ok(Ok(session)) => self.serve(session, &feed, &modules, first).await,
-                Ok(Err(error)) => self.without(&error, &modules).await,
+                Ok(Ok(session)) => self.serve(session, &feed, &world, first).await,
+                Ok(Err(error)) => self.without(&error, &world).await,
                 Err(_) => Ok(Why::Stopped),
             };
             first = false;
             match why {
-                Ok(Why::ModulesChanged) => {}
-                Ok(Why::Next(session, modules)) => next = Some((*session, modules)),
+                Ok(Why::WorldChanged) => {}
+                Ok(Why::Next(session, world)) => next = Some((*session, world)),
                 Ok(Why::Stopped) | Err(Ended) => return,
             }
         }
     }
 
-    fn tell_start(&mut self, outcome: &Result<Started, String>) {
+    /// Tells the start, or that it is another one.
+    fn tell(&mut self, outcome: &Result<Started, String>) {
         if let Some(told) = self.on_start.take() {
-            told(outcome);
+            return told(outcome);
+        }
+        if let Some(told) = &self.on_change {
+            told(match outcome {
+                Ok(started) => Change::Again(started.clone()),
+                Err(why) => Change::Blind(why.clone()),
+            });
         }
     }
 
-    async fn without(&mut self, error: &SessionError, modules: &Generations) -> Result<Why, Ended> {
+    async fn without(&mut self, error: &SessionError, world: &World) -> Result<Why, Ended> {
         self.let_go();
         let why = error.to_string();
         self.status.update(|status| {
             status.state = EbpfState::Unavailable { why: why.clone() };
             status.probes.clear();
         });
-        self.tell_start(&Err(why));
+        self.tell(&Err(why));
         loop {
             tokio::select! {
                 () = self.stop.notified() => return Ok(Why::Stopped),
                 () = sleep(WATCH) => {}
             }
-            if module_generations(Path::new("/sys/module")) != *modules {
-                return Ok(Why::ModulesChanged);
+            if World::now() != *world {
+                return Ok(Why::WorldChanged);
             }
         }
     }
@@ -168,7 +188,7 @@ impl Manager {
         &mut self,
         mut session: Session,
         feed: &Feed,
-        modules: &Generations,
+        world: &World,
         first: bool,
     ) -> Result<Why, Ended> {
         if let Err(error) = self.sweep.adopt(&mut session) {
@@ -196,8 +216,11 @@ impl Manager {
                 Ok(ring) => match session.set_enabled(true) {
                     Ok(()) => {
                         self.let_go();
-                        self.tell_start(&Ok(started));
-                        self.read(ring, &mut session, feed, modules).await
+                        self.tell(&Ok(started));
+                        if !first {
+                            feed.send(Input::Reattached).await?;
+                        }
+                        self.read(ring, &mut session, feed, world).await
                     }
                     Err(error) => Ok(self.no_ring(&error.to_string())),
                 },
@@ -221,7 +244,7 @@ impl Manager {
         let why = format!("cannot read the eBPF maps: {why}");
         self.status
             .update(|status| status.state = EbpfState::Unavailable { why: why.clone() });
-        self.tell_start(&Err(why));
+        self.tell(&Err(why));
         Why::Stopped
     }
 
@@ -230,7 +253,7 @@ impl Manager {
         mut ring: AsyncFd<RingBuf<MapData>>,
         session: &mut Session,
         feed: &Feed,
-        modules: &Generations,
+        world: &World,
     ) -> Result<Why, Ended> {
         let mut watch = tokio::time::interval(WATCH);
         watch.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -246,7 +269,7 @@ impl Manager {
                 }
                 _ = watch.tick() => {
                     session.flush_log();
-                    if module_generations(Path::new("/sys/module")) != *modules {
+                    if World::now() != *world {
                         return self.succeed(ring, session, feed).await;
                     }
                 }
@@ -294,7 +317,7 @@ impl Manager {
         session: &mut Session,
         feed: &Feed,
     ) -> Result<Why, Ended> {
-        let modules = module_generations(Path::new("/sys/module"));
+        let world = World::now();
         let starting = start(&self.options);
         tokio::pin!(starting);
         let mut started = loop {
@@ -313,8 +336,8 @@ impl Manager {
         self.empty(ring.get_mut(), session, feed).await?;
         self.last_counts(feed).await?;
         Ok(match started {
-            Ok(Ok(next)) => Why::Next(Box::new(next), modules),
-            _ => Why::ModulesChanged,
+            Ok(Ok(next)) => Why::Next(Box::new(next), world),
+            _ => Why::WorldChanged,
         })
     }
 }
@@ -378,6 +401,23 @@ fn module_generations(root: &Path) -> Generations {
     found
 }
 
+/// What a session is made for; when it changes another one is.
+#[derive(Debug, PartialEq, Eq)]
+struct World {
+    modules: Generations,
+    /// Why kprobes do not run. An administrator may flip that under a session, which sees nothing from then on.
+    unarmed: Option<&'static str>,
+}
+
+impl World {
+    fn now() -> Self {
+        Self {
+            modules: module_generations(Path::new("/sys/module")),
+            unarmed: armed::why_not(&Root::default()),
+        }
+    }
+}
+
 fn no_offsets(why: &str) -> Note {
     Note {
         what: "struct offsets".into(),
@@ -399,7 +439,8 @@ fn pins(modules: &[&str]) -> Option<Note> {
 fn gap() -> Note {
     Note {
         what: "events around the last module change".into(),
-        why: "an RDMA module was loaded or unloaded, and the programs had to be attached anew".into(),
+        why: "an RDMA module was loaded or unloaded, or kprobes were off, and the programs had to be attached anew"
+            .into(),
         remedy: "Nothing to do: an event at the very moment of the change may be missing, and so may those in the \
                  changed module."
             .into(),

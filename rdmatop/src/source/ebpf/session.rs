@@ -7,6 +7,7 @@ use aya_log::EbpfLogger;
 use rdmatop_common::{counters::DEFAULT_SLOTS, names::map, offsets::WANT_COUNTERS};
 
 use super::{
+    armed,
     attach::{Attached, Attacher, explain, pinned},
     datapath::{self, Attach, DATA_PATHS},
     fast::fast,
@@ -69,6 +70,9 @@ pub enum SessionError {
         "this binary carries no eBPF object: it was built without the bpf toolchain; run cargo xtask setup and build again"
     )]
     NoObject,
+    /// Nothing tells which modules are loaded.
+    #[error("cannot tell which modules are loaded: /sys is not mounted; `mount -t sysfs sysfs /sys`")]
+    NoSys,
     /// The kernel has no RDMA core loaded.
     #[error("ib_core is not loaded: there is nothing to trace yet; it is watched for")]
     NoRdma,
@@ -80,6 +84,12 @@ pub enum SessionError {
         /// The kernel's answer and the remedy.
         why: String,
     },
+    /// What is attached would never run.
+    #[error("no program would run: {0}")]
+    Unarmed(&'static str),
+    /// The limit of open files leaves nothing for what else is to be read.
+    #[error("no program is attached: each takes three open files and the limit is too low; `ulimit -n 1024`")]
+    NoFiles,
     /// Nothing could be attached.
     #[error("no program could be attached: {0}")]
     NothingAttached(String),
@@ -168,8 +178,14 @@ impl Session {
     pub fn start(options: &Options) -> Result<Self, SessionError> {
         let object = object::bytes().ok_or(SessionError::NoObject)?;
         let places = Places::default();
+        if !places.modules.is_dir() {
+            return Err(SessionError::NoSys);
+        }
         if !places.modules.join("ib_core").is_dir() {
             return Err(SessionError::NoRdma);
+        }
+        if let Some(why) = armed::why_not(&Root::default()) {
+            return Err(SessionError::Unarmed(why));
         }
         lift_memlock();
         let (mut resolved, mut btf) = offsets::resolve(&places);
@@ -218,6 +234,9 @@ impl Session {
             });
         }
         verdicts.extend(hot);
+        if attacher.no_more_files {
+            return Err(SessionError::NoFiles);
+        }
         let attached = verdicts
             .iter()
             .filter(|v| matches!(v.verdict, Verdict::Ok | Verdict::Partial))

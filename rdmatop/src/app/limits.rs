@@ -1,0 +1,40 @@
+//! Limits of the process that it may raise itself.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Open files that are enough: three for each program, two for each process that is watched, and some.
+const FILES: u64 = 4096;
+
+/// Raises the soft limit of open files towards the hard one: shells and service managers set it low for programs that
+/// use select(2), which nothing here does.
+pub(super) fn raise() {
+    // A refusal leaves what there was.
+    let _ = setrlimit(Resource::Nofile, wanted(getrlimit(Resource::Nofile)));
+}
+
+fn wanted(now: Rlimit) -> Rlimit {
+    let most = now.maximum.map_or(FILES, |hard| hard.min(FILES));
+    Rlimit {
+        current: now.current.map(|soft| soft.max(most)),
+        ..now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_soft_limit_goes_as_far_as_the_hard_one_lets_it_and_never_down() {
+        let after = |current, maximum| {
+            let limit = wanted(Rlimit { current, maximum });
+            assert_eq!(limit.maximum, maximum);
+            limit.current
+        };
+        assert_eq!(after(Some(20), Some(20)), Some(20));
+        assert_eq!(after(Some(20), Some(100)), Some(100));
+        assert_eq!(after(Some(256), None), Some(FILES));
+        assert_eq!(after(Some(100_000), Some(200_000)), Some(100_000));
+        assert_eq!(after(None, None), None);
+    }
+}
