@@ -180,7 +180,7 @@ fn without_sys_netlink_still_tells_and_nobody_says_that_there_is_no_rdma() -> Re
         "-m",
         "sh",
         "-c",
-        "umount -l /sys && exec \"$0\" \"$@\"",
+        "mount -t tmpfs none /sys && exec \"$0\" \"$@\"",
     ];
     let sample = sample(&without)?;
     let notes = notes(&sample);

@@ -77,6 +77,9 @@ async fn measure(plan: &Plan, mut sources: Sources) -> Result<(Arc<Snapshot>, Op
         pump.wait(closed).await;
         pump.sample().await?;
         targets::rdma_process(&plan.filter, pump.latest(), &Root::default())?;
+        if let Some(line) = targets::comm(&plan.filter, pump.latest()) {
+            say(&format!("rdmatop: {line}"));
+        }
     }
     let mut snapshot = pump.subscribe().borrow().clone();
     sort::processes(

@@ -12,6 +12,7 @@ use super::source::{Pushing, Source, Sources, Started};
 use crate::cli::AttachMode;
 use crate::model::input::EbpfState;
 use crate::source::ebpf::{Attach, Manager, MapSweep, Options, Scope, SharedStatus};
+use crate::source::netlink::client::Nldev;
 use crate::source::platform::{Platform, missing};
 use crate::source::privileges;
 use crate::source::root::Root;
@@ -21,7 +22,11 @@ use crate::source::root::Root;
 /// Gives up privileges, so it has to come before the first thread. What is missing is judged by those that were there.
 pub(super) fn sources(plan: &Plan) -> Sources {
     let root = Root::default();
-    let platform = Platform::read(&root);
+    let mut platform = Platform::read(&root);
+    if platform.rdma_devices.is_none_or(|count| count == 0) {
+        // /sys may be masked, or another network namespace's: netlink has the last word.
+        platform.rdma_devices = listed().or(platform.rdma_devices);
+    }
     privileges::shed();
     let remedies = missing(&platform);
     let no_rdma = remedies
@@ -62,6 +67,11 @@ pub(super) fn sources(plan: &Plan) -> Sources {
         subsystem: platform.rdma_devices.is_some() || platform.without_sys,
         no_rdma,
     }
+}
+
+/// RDMA devices that netlink lists; `None` where it does not say.
+fn listed() -> Option<usize> {
+    Some(Nldev::open().ok()?.devices().ok()?.items.len())
 }
 
 /// How to attach. RDMATOP_RING_BYTES makes the ring buffer tiny (or large), for tests of loss and for storms.

@@ -1,11 +1,9 @@
 //! `--device` and `--pid` that name nothing: one line that says what there is.
 
-use rustix::io::Errno;
-use rustix::process::{Pid, test_kill_process};
-
 use crate::exit::Stop;
 use crate::model::filter::Filter;
 use crate::model::snapshot::Snapshot;
+use crate::source::proc::lives;
 use crate::source::root::Root;
 
 /// Names listed in a message; a machine may have ten thousand processes.
@@ -28,7 +26,7 @@ pub(super) fn device(filter: &Filter, all: &Snapshot) -> Result<(), Stop> {
 /// An end when `--pid` names no process. One without RDMA objects may still make some: a trace waits for it.
 pub(super) fn process(filter: &Filter, all: &Snapshot, root: &Root) -> Result<(), Stop> {
     let Some(pid) = filter.pid else { return Ok(()) };
-    if has_rdma(pid, all) || root.proc(pid.to_string()).exists() || lives(pid, root) {
+    if has_rdma(pid, all) || lives(root, pid) {
         return Ok(());
     }
     Err(Stop::failure(format!(
@@ -49,11 +47,20 @@ pub(super) fn rdma_process(filter: &Filter, all: &Snapshot, root: &Root) -> Resu
     }
 }
 
-/// Whether there is a process that /proc does not show: it is not mounted, or hides those of other users (hidepid).
-fn lives(pid: u32, root: &Root) -> bool {
-    let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    // kill(2) with signal 0 tells; EPERM is somebody else's.
-    root.is_live() && number.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+/// The line for a `--comm` that nobody has: no failure, because it may be somebody's the next time.
+pub(super) fn comm(filter: &Filter, all: &Snapshot) -> Option<String> {
+    let comm = filter.comm.as_ref()?;
+    let by_name = Filter {
+        comm: Some(comm.clone()),
+        ..Filter::default()
+    };
+    let some = all.processes.iter().any(|row| by_name.matches_process(row));
+    (!some).then(|| {
+        format!(
+            "--comm {comm}: no process of this name has RDMA objects; {}",
+            owners(all)
+        )
+    })
 }
 
 fn has_rdma(pid: u32, all: &Snapshot) -> bool {
@@ -131,11 +138,18 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_proc_hides_is_asked_for_by_signal() {
-        let live = Root::default();
-        assert!(lives(std::process::id(), &live) && lives(1, &live));
-        assert!(!lives(u32::MAX, &live) && !lives(0, &live));
-        assert!(!lives(1, &Fake::new().root()), "another machine's");
+    fn a_name_that_nobody_has_is_told_with_those_there_are() {
+        let named = |comm: &str| Filter {
+            comm: Some(comm.to_owned()),
+            ..Filter::default()
+        };
+        let all = fixture::snapshot();
+        assert_eq!(comm(&named("ib_send_bw"), &all), None);
+        assert_eq!(comm(&Filter::default(), &all), None);
+        assert_eq!(
+            comm(&named("nosuch"), &all).as_deref(),
+            Some("--comm nosuch: no process of this name has RDMA objects; RDMA is used by 231 (ib_send_bw)")
+        );
     }
 
     #[test]

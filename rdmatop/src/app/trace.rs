@@ -115,12 +115,18 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
                     Ok(Err(why)) => break Why::NoEvents(why),
                     Err(_) => break Why::NoEvents("its thread did not start; are there too many threads?".to_owned()),
                 },
-                Some(change) = changes.recv() => say(&gap.change(change, Instant::now())),
+                Some(change) = changes.recv() => {
+                    say(&gap.change(&change, Instant::now()));
+                    if let Change::Again(programs) = change {
+                        say_unseen(&programs);
+                    }
+                }
                 // The first round, or word that it hangs.
                 _ = snapshots.changed(), if !synced => synced = true,
             }
             if synced && let Some(programs) = attached.take() {
                 say(&first_line(&programs));
+                say_unseen(&programs);
             }
         };
         // Every way out asks the sources for what they still have, and waits for no more than the grace.
@@ -173,14 +179,14 @@ struct Gap {
 
 impl Gap {
     /// The line for a change.
-    fn change(&mut self, change: Change, now: Instant) -> String {
+    fn change(&mut self, change: &Change, now: Instant) -> String {
         match change {
             Change::Blind(why) => {
                 self.since.get_or_insert(now);
                 format!("rdmatop: no events from now on: {why}")
             }
             Change::Again(started) => {
-                let line = attached(&started);
+                let line = attached(started);
                 let Some(since) = self.since.take() else {
                     return format!(
                         "{line}, anew, because an RDMA module came or went; an event at that moment may be missing"
@@ -203,6 +209,12 @@ impl Gap {
 
 fn spell(time: Duration) -> String {
     units::duration(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn say_unseen(started: &Started) {
+    for line in &started.unseen {
+        say(&format!("rdmatop: {line}"));
+    }
 }
 
 fn attached(started: &Started) -> String {
@@ -336,7 +348,7 @@ mod tests {
     fn the_first_line_names_the_modules_that_stay_loaded() {
         let mut started = Started {
             programs: 5,
-            pinned: Vec::new(),
+            ..Started::default()
         };
         assert_eq!(
             first_line(&started),
@@ -357,20 +369,20 @@ mod tests {
         let started = || {
             Change::Again(Started {
                 programs: 5,
-                pinned: Vec::new(),
+                ..Started::default()
             })
         };
-        let anew = gap.change(started(), begin);
+        let anew = gap.change(&started(), begin);
         assert!(
             anew.contains("attached: 5, anew") && anew.contains("may be missing"),
             "{anew}"
         );
         assert_eq!(gap.total(at(9)), Duration::ZERO);
-        let blind = gap.change(Change::Blind("too many open files".into()), at(1));
+        let blind = gap.change(&Change::Blind("too many open files".into()), at(1));
         assert_eq!(blind, "rdmatop: no events from now on: too many open files");
-        gap.change(Change::Blind("still".into()), at(2));
+        gap.change(&Change::Blind("still".into()), at(2));
         assert_eq!(gap.total(at(4)), Duration::from_secs(3));
-        let again = gap.change(started(), at(5));
+        let again = gap.change(&started(), at(5));
         assert!(again.ends_with("again; events of 4.00s are missing"), "{again}");
         assert_eq!(gap.total(at(9)), Duration::from_secs(4));
     }

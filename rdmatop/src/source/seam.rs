@@ -69,6 +69,8 @@ pub struct Started {
     pub programs: usize,
     /// Modules that cannot be unloaded meanwhile.
     pub pinned: Vec<&'static str>,
+    /// What is not seen, and why, each in one line.
+    pub unseen: Vec<String>,
 }
 
 /// What happened to a source that had started.

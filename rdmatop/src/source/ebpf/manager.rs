@@ -8,13 +8,18 @@ use std::{
     os::unix::fs::MetadataExt as _,
     path::Path,
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
 use aya::maps::{MapData, RingBuf};
 use rdmatop_common::event::decode;
 use rustix::time::ClockId;
-use tokio::{io::unix::AsyncFd, sync::Notify, time::sleep};
+use tokio::{
+    io::unix::AsyncFd,
+    sync::{Notify, oneshot},
+    time::sleep,
+};
 
 use super::{
     armed, datapath,
@@ -85,13 +90,29 @@ enum Why {
     Next(Box<Session>, World),
 }
 
-/// Loads and attaches: system calls and the verifier, so off the thread that reads.
-fn start(options: &Options) -> tokio::task::JoinHandle<Result<Session, SessionError>> {
+type Starting = oneshot::Receiver<Result<Session, SessionError>>;
+
+/// Loads and attaches: system calls and the verifier, so off the thread that reads. Not by the runtime's
+/// `spawn_blocking`, which panics where there can be no more threads.
+fn start(options: &Options) -> Result<Starting, SessionError> {
     let options = options.clone();
-    tokio::task::spawn_blocking(move || {
+    let (told, starting) = oneshot::channel();
+    let work = move || {
         let _rights = Raised::for_attach();
-        Session::start(&options)
-    })
+        // The manager may have ended meanwhile.
+        drop(told.send(Session::start(&options)));
+    };
+    thread::Builder::new()
+        .name("attach".to_owned())
+        .spawn(work)
+        .map_err(SessionError::NoThread)?;
+    Ok(starting)
+}
+
+/// As [`start`], waited for.
+async fn started(options: &Options) -> Result<Session, SessionError> {
+    let starting = start(options)?;
+    starting.await.unwrap_or(Err(SessionError::Vanished))
 }
 
 impl Manager {
@@ -133,15 +154,14 @@ impl Manager {
         let mut next = None;
         loop {
             let (started, world) = if let Some((session, world)) = next.take() {
-                (Ok(Ok(session)), world)
+                (Ok(session), world)
             } else {
                 let world = World::now();
-                (start(&self.options).await, world)
+                (started(&self.options).await, world)
             };
             let why = match started {
-                Ok(Ok(session)) => self.serve(session, &feed, &world, first).await,
-                Ok(Err(error)) => self.without(&error, &world).await,
-                Err(_) => Ok(Why::Stopped),
+                Ok(session) => self.serve(session, &feed, &world, first).await,
+                Err(error) => self.without(&error, &world).await,
             };
             first = false;
             match why {
@@ -197,13 +217,14 @@ impl Manager {
         let started = Started {
             programs: session.attached(),
             pinned: session.pinned(),
+            unseen: session.notes().iter().map(ToString::to_string).collect(),
         };
         self.status.update(|status| {
             status.state = EbpfState::On {
                 datapath: session.datapath().map(str::to_owned),
             };
             status.probes = session.verdicts().to_vec();
-            status.notes = session.problems().iter().map(|why| no_offsets(why)).collect();
+            status.notes = session.notes().to_vec();
             status.notes.extend(pins(&started.pinned));
             if !first {
                 status.notes.push(gap());
@@ -212,7 +233,7 @@ impl Manager {
         let outcome = match session.take_ring() {
             // SAFETY: a RingBuf owns its map's descriptor and gives the same one until it is dropped, which the
             // AsyncFd does only after it has deregistered it.
-            Some(ring) => match unsafe { AsyncFd::register(ring) } {
+            Ok(ring) => match unsafe { AsyncFd::register(ring) } {
                 Ok(ring) => match session.set_enabled(true) {
                     Ok(()) => {
                         self.let_go();
@@ -226,7 +247,7 @@ impl Manager {
                 },
                 Err(error) => Ok(self.no_ring(&error.to_string())),
             },
-            None => Ok(self.no_ring("the object has no EVENTS map")),
+            Err(why) => Ok(self.no_ring(&why)),
         };
         self.sweep.release();
         self.retired = Some(session);
@@ -236,7 +257,12 @@ impl Manager {
     /// Detaches the session before. Not on this thread, on which records wait meanwhile.
     fn let_go(&mut self) {
         if let Some(session) = self.retired.take() {
-            tokio::task::spawn_blocking(move || drop(session));
+            // Without a thread the closure is dropped here, and the session with it.
+            drop(
+                thread::Builder::new()
+                    .name("detach".to_owned())
+                    .spawn(move || drop(session)),
+            );
         }
     }
 
@@ -318,7 +344,7 @@ impl Manager {
         feed: &Feed,
     ) -> Result<Why, Ended> {
         let world = World::now();
-        let starting = start(&self.options);
+        let starting = started(&self.options);
         tokio::pin!(starting);
         let mut started = loop {
             tokio::select! {
@@ -328,7 +354,7 @@ impl Manager {
         };
         // Off before the next is on: an event must not come twice. Where slots are wanted these come first.
         let _ = session.set_enabled(false);
-        if let Ok(Ok(next)) = &mut started
+        if let Ok(next) = &mut started
             && !self.options.scope.counters()
         {
             let _ = next.set_enabled(true);
@@ -336,7 +362,7 @@ impl Manager {
         self.empty(ring.get_mut(), session, feed).await?;
         self.last_counts(feed).await?;
         Ok(match started {
-            Ok(Ok(next)) => Why::Next(Box::new(next), world),
+            Ok(next) => Why::Next(Box::new(next), world),
             _ => Why::WorldChanged,
         })
     }
@@ -415,15 +441,6 @@ impl World {
             modules: module_generations(Path::new("/sys/module")),
             unarmed: armed::why_not(&Root::default()),
         }
-    }
-}
-
-fn no_offsets(why: &str) -> Note {
-    Note {
-        what: "struct offsets".into(),
-        why: why.to_owned(),
-        remedy: "Use a kernel with CONFIG_DEBUG_INFO_BTF; without it owners and QP numbers are unknown."
-            .into(),
     }
 }
 

@@ -27,6 +27,7 @@ pub mod skipped;
 pub mod slots;
 pub mod status;
 pub mod sweep;
+mod unseen;
 mod verb_table;
 
 pub use datapath::Attach;

@@ -192,16 +192,6 @@ fn ebpf_kernel(p: &Platform, out: &mut Vec<Remedy>) {
             "use a kernel with kprobe events, as distributions build it",
         );
     }
-    if !p.vmlinux_btf && !p.without_sys && p.host.kernel.is_some() {
-        let why = "the kernel has no BTF (/sys/kernel/btf/vmlinux), so structure offsets are unknown";
-        push(
-            out,
-            "no-btf",
-            "eBPF without QP numbers, states and bytes",
-            why,
-            "use a kernel with CONFIG_DEBUG_INFO_BTF=y",
-        );
-    }
     if let Some(core) = p
         .module("ib_core")
         .filter(|core| core.out_of_tree == Some(true) && !core.btf)
@@ -338,7 +328,7 @@ mod tests {
         assert_eq!(ids(|p| p.rdma_devices = None), ["no-rdma-subsystem"]);
         assert_eq!(ids(|p| p.rdma_devices = Some(0)), ["no-rdma-device"]);
         let blind = |p: &mut Platform| {
-            (p.without_sys, p.rdma_devices, p.vmlinux_btf) = (true, None, false);
+            (p.without_sys, p.rdma_devices) = (true, None);
         };
         assert_eq!(
             ids(blind),
@@ -351,7 +341,6 @@ mod tests {
             ["lockdown"]
         );
         assert_eq!(ids(|p| p.security.kprobes = Some(false)), ["no-kprobes"]);
-        assert_eq!(ids(|p| p.vmlinux_btf = false), ["no-btf"]);
         assert_eq!(ids(|p| p.modules = vec![core(true, false)]), ["ofed-without-btf"]);
         assert_eq!(ids(|p| p.modules = vec![core(true, true)]), [""; 0]);
         assert_eq!(
@@ -446,14 +435,13 @@ mod tests {
         let mut worst = good();
         caps(0)(&mut worst);
         worst.rdma_devices = None;
-        worst.vmlinux_btf = false;
         worst.security.kprobes = Some(false);
         worst.security.hidepid = Some(true);
         worst.security.lockdown = Some(Lockdown::Confidentiality);
         worst.surroundings.initial_pid_namespace = Some(false);
         worst.modules = vec![core(true, false)];
         let got = missing(&worst);
-        assert_eq!(got.len(), 9);
+        assert_eq!(got.len(), 8);
         for remedy in got {
             let line = remedy.to_string();
             assert!(!line.contains('\n') && line.len() < 260, "{line}");
