@@ -71,6 +71,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Stop> {
         Some(Command::Probes(_)) | None => {}
     }
     let plan = plan::plan(cli, Terminal::here())?;
+    limits::check()?;
     let exit = match plan.mode {
         Mode::Live { .. } => block_on(live::run(&plan)),
         Mode::Lines { .. } => block_on(trace::run(&plan)),

@@ -25,10 +25,31 @@ pub(super) fn why_not(root: &Root) -> Option<&'static str> {
     None
 }
 
+/// Why no program would be loaded whatever the rights are, and the remedy. The verifier's own words for it are a refused
+/// instruction.
+///
+/// Not looked at again later: what is loaded goes on (`bpf_tracing_func_proto`, kernel/trace/bpf_trace.c, asks at load).
+pub(super) fn locked_down(root: &Root) -> Option<&'static str> {
+    let modes = root.line(&root.sys("kernel/security/lockdown"))?;
+    modes.contains("[confidentiality]").then_some(
+        "kernel lockdown is `confidentiality`, which forbids eBPF to read kernel memory; boot with lockdown=integrity",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::source::fake::Fake;
+
+    #[test]
+    fn a_lockdown_that_forbids_reading_is_told_and_a_weaker_one_is_not() {
+        let fake = Fake::new();
+        assert_eq!(locked_down(&fake.root()), None);
+        fake.sys("kernel/security/lockdown", "none [integrity] confidentiality\n");
+        assert_eq!(locked_down(&fake.root()), None);
+        fake.sys("kernel/security/lockdown", "none integrity [confidentiality]\n");
+        assert!(locked_down(&fake.root()).is_some_and(|why| why.contains("lockdown=integrity")));
+    }
 
     #[test]
     fn a_switch_that_is_off_is_told_with_the_way_to_turn_it_on() {

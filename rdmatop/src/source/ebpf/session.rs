@@ -228,12 +228,13 @@ impl Session {
         if !places.modules.join("ib_core").is_dir() {
             return Err(SessionError::NoRdma);
         }
-        if let Some(why) = armed::why_not(&Root::default()) {
+        let root = Root::default();
+        if let Some(why) = armed::locked_down(&root).or_else(|| armed::why_not(&root)) {
             return Err(SessionError::Unarmed(why));
         }
         lift_memlock();
         let (mut resolved, mut btf) = offsets::resolve(&places);
-        let facts = facts(&Root::default(), &places, &resolved)?;
+        let facts = facts(&root, &places, &resolved)?;
         options.scope.narrow(&mut resolved.values);
         // These take 3 KiB of kernel memory a QP: none where there is nothing to count.
         let countable =
