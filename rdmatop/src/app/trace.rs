@@ -115,12 +115,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
                     Ok(Err(why)) => break Why::NoEvents(why),
                     Err(_) => break Why::NoEvents("its thread did not start; are there too many threads?".to_owned()),
                 },
-                Some(change) = changes.recv() => {
-                    say(&gap.change(&change, Instant::now()));
-                    if let Change::Again(programs) = change {
-                        say_unseen(&programs);
-                    }
-                }
+                Some(change) = changes.recv() => gap.tell(&change),
                 // The first round, or word that it hangs.
                 _ = snapshots.changed(), if !synced => synced = true,
             }
@@ -178,6 +173,14 @@ struct Gap {
 }
 
 impl Gap {
+    /// Says what changed, and what is not seen from now on.
+    fn tell(&mut self, change: &Change) {
+        say(&self.change(change, Instant::now()));
+        if let Change::Again(programs) = change {
+            say_unseen(programs);
+        }
+    }
+
     /// The line for a change.
     fn change(&mut self, change: &Change, now: Instant) -> String {
         match change {
