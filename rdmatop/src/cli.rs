@@ -20,7 +20,7 @@ Environment:
 
 /// htop for RDMA, augmented by eBPF.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "rdmatop", version, about = "htop for RDMA, augmented by eBPF", after_help = AFTER_HELP)]
+#[command(name = "rdmatop", bin_name = "rdmatop", version, about = "htop for RDMA, augmented by eBPF", after_help = AFTER_HELP)]
 #[command(
     long_about = "Shows which devices, processes and queue pairs move data over RDMA, and what the queue pairs go \
                   through. Without options: a live view. Counters come from RDMA netlink and /sys; with the rights \
@@ -77,7 +77,7 @@ pub struct ViewArgs {
     pub device: Option<String>,
 
     /// Only this process
-    #[arg(long, value_name = "PID", value_parser = pid, help_heading = "Filters")]
+    #[arg(long, value_name = "PID", value_parser = pid, help_heading = "Filters", allow_negative_numbers = true)]
     pub pid: Option<u32>,
 
     /// Only processes of this name, as ps -o comm shows it
@@ -291,5 +291,6 @@ fn name(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("the name is empty".to_owned());
     }
-    Ok(text.to_owned())
+    // As names are shown, so that what is on the screen can be typed, and what is typed in full as well.
+    Ok(crate::text::sanitize(text.as_bytes()))
 }

@@ -49,6 +49,29 @@ fn the_help_is_stable() {
 }
 
 #[test]
+fn under_another_name_it_says_the_same() {
+    use std::os::unix::process::CommandExt;
+    for (args, wanted) in [
+        (
+            &["lab"][..],
+            "rdmatop: lab needs a command: up, down, status; see rdmatop lab --help",
+        ),
+        (
+            &["--pid", "-1"],
+            "rdmatop: invalid value '-1' for '--pid <PID>': a process id, a number from 1, is accepted; --comm takes a \
+             name; see rdmatop --help",
+        ),
+    ] {
+        let output = rdmatop()
+            .arg0("/opt/rdmatop-0.1")
+            .args(args)
+            .output()
+            .expect("the binary runs");
+        assert_eq!((output.status.code(), line(&output)), (Some(2), wanted));
+    }
+}
+
+#[test]
 fn the_version_names_the_program() {
     let output = run(&["--version"]);
     assert_eq!(

@@ -41,8 +41,9 @@ pub(crate) struct TestArgs {
 
 /// The kernel on which that is tested which does not depend on the kernel.
 const ONE_KERNEL: &str = "6.12";
-/// Test executables for which one kernel is enough: the tests' own traffic programs, and floods of events.
-const ON_ONE_KERNEL: [&str; 2] = ["traffic-", "flood-"];
+/// Test executables for which one kernel is enough: the tests' own traffic programs, floods of
+/// events, and what is missing on a machine.
+const ON_ONE_KERNEL: [&str; 3] = ["traffic-", "flood-", "degrade-"];
 
 /// Counts of one part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

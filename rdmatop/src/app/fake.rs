@@ -59,6 +59,6 @@ pub(super) fn devices(names: &[&str]) -> Input {
     Input::Devices(Box::new(DevicesSample {
         mono_ns: now().mono_ns,
         devices,
-        errors: Vec::new(),
+        ..DevicesSample::default()
     }))
 }

@@ -11,6 +11,7 @@ mod descriptors;
 mod files;
 mod heap;
 pub mod host;
+mod limits;
 mod live;
 mod once;
 mod plan;
@@ -47,6 +48,7 @@ use plan::{Mode, Plan, Terminal};
 /// The whole program: parses `args`, runs the mode, says on stderr in one line what went wrong.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     heap::settle();
+    limits::raise();
     descriptors::make_room();
     let outcome = match Cli::try_parse_from(args) {
         Ok(cli) => run(&cli),
@@ -71,6 +73,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Stop> {
         Some(Command::Probes(_)) | None => {}
     }
     let plan = plan::plan(cli, Terminal::here())?;
+    limits::check()?;
     let exit = match plan.mode {
         Mode::Live { .. } => block_on(live::run(&plan)),
         Mode::Lines { .. } => block_on(trace::run(&plan)),

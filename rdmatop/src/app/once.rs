@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 
 use super::plan::{Mode, Plan};
 use super::pump::{Pump, Settings};
-use super::signals::Signals;
+use super::signals::{Ending, Signals};
 use super::source::Sources;
 use super::{nothing_to_show, ready, say, sort, targets};
 use crate::exit::{Exit, Stop, written};
@@ -21,7 +21,7 @@ use crate::view::{json, line};
 const START_LIMIT: Duration = Duration::from_secs(15);
 
 pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
-    let (snapshot, no_rdma) = measure(plan, ready::sources(plan)).await?;
+    let (snapshot, no_rdma, ending) = measure(plan, ready::sources(plan)).await?;
     let as_json = plan.mode == Mode::Once { json: true };
     if let Some(line) = no_rdma {
         if as_json {
@@ -30,11 +30,15 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
         return Err(Stop::nothing(line));
     }
     print(&snapshot, as_json)?;
-    Ok(Exit::Ok)
+    // What was measured is worth printing where stdout is a file, whatever became of the terminal.
+    ending.map_or(Ok(Exit::Ok), Ending::outcome)
 }
 
+/// With the signal that ended it early.
+type Measured = (Arc<Snapshot>, Option<String>, Option<Ending>);
+
 /// The snapshot as it is to be printed, and the one line of a machine without RDMA.
-async fn measure(plan: &Plan, mut sources: Sources) -> Result<(Arc<Snapshot>, Option<String>), Stop> {
+async fn measure(plan: &Plan, mut sources: Sources) -> Result<Measured, Stop> {
     let no_rdma = sources.no_rdma.take();
     if no_rdma.is_some() {
         // There is nothing to attach to.
@@ -45,40 +49,58 @@ async fn measure(plan: &Plan, mut sources: Sources) -> Result<(Arc<Snapshot>, Op
         filter: plan.filter.clone(),
         counters: true,
     };
+    // From the start: loading takes seconds, and who ends it then sees what is known so far.
+    let mut signals = Signals::take()?;
+    let mut ending = None;
     let (mut pump, ebpf) = Pump::start(sources, settings)?;
-    if let Some(ebpf) = ebpf
-        && pump.wait(timeout(START_LIMIT, ebpf.started)).await.is_err()
-    {
-        say("rdmatop: the eBPF programs are not loaded yet: counting by netlink and /sys only");
+    if let Some(ebpf) = ebpf {
+        let loaded = async {
+            tokio::select! {
+                loaded = timeout(START_LIMIT, ebpf.started) => loaded.is_ok(),
+                signal = signals.next() => { ending = Some(signal); false }
+            }
+        };
+        if !pump.wait(loaded).await {
+            say("rdmatop: the eBPF programs are not loaded yet: counting by netlink and /sys only");
+        }
     }
     pump.sample().await?;
-    let nothing = nothing_to_show(plan, no_rdma.as_deref(), pump.latest().devices.len());
+    let latest = pump.latest();
+    if let (true, None, Some(error)) = (latest.devices.is_empty(), &no_rdma, latest.health.errors.first()) {
+        // That is not "no RDMA": nobody knows.
+        return Err(Stop::failure(format!("cannot list the RDMA devices: {error}")));
+    }
+    let nothing = nothing_to_show(plan, no_rdma.as_deref(), latest.devices.len());
     if nothing.is_none() {
         targets::device(&plan.filter, pump.latest())?;
-        let mut signals = Signals::take()?;
-        if plan.delay_given {
+        if plan.delay_given && ending.is_none() {
             // Who chose the window waits for it, and may have seen enough before it closes.
             let seconds = plan.delay.as_secs_f64();
             say(&format!(
                 "rdmatop: measuring for {seconds} s; Ctrl-C ends it early"
             ));
         }
-        let closed = async {
-            tokio::select! {
-                () = sleep(plan.delay) => {}
-                _ = signals.next() => {}
-            }
-        };
-        pump.wait(closed).await;
+        if ending.is_none() {
+            let closed = async {
+                tokio::select! {
+                    () = sleep(plan.delay) => None,
+                    signal = signals.next() => Some(signal),
+                }
+            };
+            ending = pump.wait(closed).await;
+        }
         pump.sample().await?;
         targets::rdma_process(&plan.filter, pump.latest(), &Root::default())?;
+        if let Some(line) = targets::comm(&plan.filter, pump.latest()) {
+            say(&format!("rdmatop: {line}"));
+        }
     }
     let mut snapshot = pump.subscribe().borrow().clone();
     sort::processes(
         &mut Arc::make_mut(&mut snapshot).processes,
         plan.sort.unwrap_or_default(),
     );
-    Ok((snapshot, nothing))
+    Ok((snapshot, nothing, ending))
 }
 
 fn print(snapshot: &Snapshot, as_json: bool) -> Result<(), Stop> {

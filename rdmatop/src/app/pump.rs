@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::heap::{self, Settling};
 use super::sampler::Sampler;
 use super::sink::{End, Sink, Tally, asked, over};
-use super::source::{Feed, Message, Sources, Started, Wants};
+use super::source::{Change, Feed, Message, Sources, Started, Wants};
 use super::time::now;
 use crate::exit::Stop;
 use crate::model::engine::{Engine, EngineConfig};
@@ -49,6 +49,8 @@ pub(super) struct Settings {
 pub(super) struct EbpfSide {
     /// Told once: what counts, or why nothing does.
     pub(super) started: oneshot::Receiver<Result<Started, String>>,
+    /// Told whenever that changes later.
+    pub(super) changes: mpsc::UnboundedReceiver<Change>,
     /// Asks it to hand over what it has and to end.
     pub(super) stop: Box<dyn FnOnce() + Send>,
 }
@@ -89,6 +91,7 @@ impl Pump {
             (pushing.start)(feed);
             EbpfSide {
                 started: pushing.started,
+                changes: pushing.changes,
                 stop: pushing.stop,
             }
         });
@@ -253,7 +256,7 @@ impl Pump {
     }
 
     fn order(&mut self) {
-        let on = matches!(self.latest.health.ebpf, EbpfState::On { .. });
+        let on = self.latest.health.follows_qps();
         let repair = self.round == 0 || (on && !self.synced) || self.engine.wants_repair();
         let mut wants = Wants {
             round: self.round,
@@ -491,6 +494,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn programs_that_see_no_qp_come_do_not_stand_in_for_the_dump() {
+        use crate::model::input::{HealthSample, ProbeVerdict, Verdict};
+        let half = || {
+            vec![Input::Health(Box::new(HealthSample {
+                ebpf: EbpfState::On { datapath: None },
+                probes: vec![ProbeVerdict {
+                    program: "restrack_add".to_owned(),
+                    hook: "kprobe:rdma_restrack_add".to_owned(),
+                    gives: String::new(),
+                    verdict: Verdict::Unsupported,
+                    reason: None,
+                }]
+                .into(),
+                ..HealthSample::default()
+            }))]
+        };
+        let source = Fake::new((0..4).map(|_| half()).collect());
+        let asked = Arc::clone(&source.asked);
+        let mut pump = pump(source, Filter::default());
+        for _ in 0..4 {
+            pump.sample().await.unwrap();
+        }
+        assert!(asked.lock().unwrap().iter().all(|wants| wants.qps));
+    }
+
+    #[tokio::test]
     async fn a_trace_reads_devices_and_processes_until_it_is_in_step_and_then_once_in_a_while() {
         use crate::model::input::HealthSample;
         let on = || {
@@ -538,6 +567,7 @@ mod tests {
             pushing: Some(Pushing {
                 start: Box::new(start),
                 started,
+                changes: mpsc::unbounded_channel().1,
                 stop: Box::new(|| ()),
             }),
             subsystem: true,

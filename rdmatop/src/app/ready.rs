@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::host::{DeviceSource, HealthSource, MapSource, ProcessSource, note};
 use super::plan::{Mode, Plan};
@@ -12,6 +12,7 @@ use super::source::{Pushing, Source, Sources, Started};
 use crate::cli::AttachMode;
 use crate::model::input::EbpfState;
 use crate::source::ebpf::{Attach, Manager, MapSweep, Options, Scope, SharedStatus};
+use crate::source::netlink::client::Nldev;
 use crate::source::platform::{Platform, missing};
 use crate::source::privileges;
 use crate::source::root::Root;
@@ -21,17 +22,22 @@ use crate::source::root::Root;
 /// Gives up privileges, so it has to come before the first thread. What is missing is judged by those that were there.
 pub(super) fn sources(plan: &Plan) -> Sources {
     let root = Root::default();
-    let platform = Platform::read(&root);
+    let mut platform = Platform::read(&root);
+    if platform.rdma_devices.is_none_or(|count| count == 0) {
+        // /sys may be masked, or another network namespace's: netlink has the last word.
+        platform.rdma_devices = listed().or(platform.rdma_devices);
+    }
     privileges::shed();
     let remedies = missing(&platform);
     let no_rdma = remedies
         .iter()
         .find(|remedy| remedy.id.starts_with("no-rdma"))
         .map(ToString::to_string);
-    // Who said --no-ebpf need not be told that there is none.
-    let told = remedies
-        .iter()
-        .filter(|remedy| plan.attach.is_some() || !remedy.what.starts_with("No eBPF"));
+    // Who said --no-ebpf need not be told that there is none, and who did not ask for fentry misses none.
+    let told = remedies.iter().filter(|remedy| {
+        (plan.attach.is_some() || !remedy.what.starts_with("No eBPF"))
+            && (plan.attach == Some(AttachMode::Fentry) || remedy.id != "no-fentry")
+    });
     let notes = told.map(note).collect();
     let status = SharedStatus::default();
     let sweep = MapSweep::default();
@@ -57,9 +63,15 @@ pub(super) fn sources(plan: &Plan) -> Sources {
             let available = platform.host.memory_available;
             ebpf(Manager::new(options(plan, attach, available), status, sweep))
         }),
-        subsystem: platform.rdma_devices.is_some(),
+        // Without /sys nobody knows: netlink will tell.
+        subsystem: platform.rdma_devices.is_some() || platform.without_sys,
         no_rdma,
     }
+}
+
+/// RDMA devices that netlink lists; `None` where it does not say.
+fn listed() -> Option<usize> {
+    Some(Nldev::open().ok()?.devices().ok()?.items.len())
 }
 
 /// How to attach. RDMATOP_RING_BYTES makes the ring buffer tiny (or large), for tests of loss and for storms.
@@ -94,7 +106,11 @@ fn ebpf(manager: Manager) -> Pushing {
     let (told, started) = oneshot::channel();
     let (failed, handle) = (SharedTell::new(told), manager.stop_handle());
     let tell = failed.clone();
-    let manager = manager.on_start(move |outcome| tell.once(outcome.clone()));
+    let (change, changes) = mpsc::unbounded_channel();
+    let manager = manager
+        .on_start(move |outcome| tell.once(outcome.clone()))
+        // A mode that does not listen has its notes.
+        .on_change(move |what| drop(change.send(what)));
     let start = move |feed| {
         let work = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(manager.run(feed)),
@@ -107,6 +123,7 @@ fn ebpf(manager: Manager) -> Pushing {
     Pushing {
         start: Box::new(start),
         started,
+        changes,
         stop: Box::new(move || handle.stop()),
     }
 }

@@ -25,7 +25,11 @@ impl Sampler {
         thread::Builder::new()
             .name("sampler".to_owned())
             .spawn(move || work(sources, &feed, &todo, &here))
-            .map_err(|e| Stop::failure(format!("cannot start a thread: {e}")))?;
+            .map_err(|e| {
+                Stop::failure(format!(
+                    "cannot start a thread: {e}; raise the limit of processes: `ulimit -u`"
+                ))
+            })?;
         Ok(Self { orders, names, turn })
     }
 

@@ -6,7 +6,8 @@ use super::sink::Tally;
 use crate::view::line::units;
 
 /// One line for stderr. Losses are always in it, the zero too: silence would say nothing.
-pub(super) fn line(tally: Tally, printed: u64, lost: u64, ran: Duration) -> String {
+/// `blind` is the time in which nothing was attached.
+pub(super) fn line(tally: Tally, printed: u64, lost: u64, ran: Duration, blind: Duration) -> String {
     let Tally { seen, filtered, .. } = tally;
     let mut parts = vec![format!("{seen} events seen"), format!("{printed} printed")];
     if filtered > 0 {
@@ -20,8 +21,16 @@ pub(super) fn line(tally: Tally, printed: u64, lost: u64, ran: Duration) -> Stri
         ));
     }
     parts.push(format!("{lost} lost"));
-    let nanos = u64::try_from(ran.as_nanos()).unwrap_or(u64::MAX);
-    format!("rdmatop: {} in {}", parts.join(", "), units::duration(nanos))
+    let spell = |time: Duration| units::duration(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    let unseen = if blind.is_zero() {
+        String::new()
+    } else {
+        format!(
+            ", of which {} without programs: what happened then is not known",
+            spell(blind)
+        )
+    };
+    format!("rdmatop: {} in {}{unseen}", parts.join(", "), spell(ran))
 }
 
 #[cfg(test)]
@@ -39,6 +48,7 @@ mod tests {
             3,
             0,
             Duration::from_millis(1500),
+            Duration::ZERO,
         );
         assert_eq!(line, "rdmatop: 3 events seen, 3 printed, 0 lost in 1.50s");
     }
@@ -54,11 +64,12 @@ mod tests {
             5,
             7,
             Duration::from_mins(1),
+            Duration::from_secs(4),
         );
         assert_eq!(
             line,
             "rdmatop: 10 events seen, 5 printed, 2 filtered out, 3 not printed because the reader went away or was \
-             too slow, 7 lost in 60.0s"
+             too slow, 7 lost in 60.0s, of which 4.00s without programs: what happened then is not known"
         );
     }
 }

@@ -3,6 +3,7 @@
 use crate::exit::Stop;
 use crate::model::filter::Filter;
 use crate::model::snapshot::Snapshot;
+use crate::source::proc::lives;
 use crate::source::root::Root;
 
 /// Names listed in a message; a machine may have ten thousand processes.
@@ -25,7 +26,7 @@ pub(super) fn device(filter: &Filter, all: &Snapshot) -> Result<(), Stop> {
 /// An end when `--pid` names no process. One without RDMA objects may still make some: a trace waits for it.
 pub(super) fn process(filter: &Filter, all: &Snapshot, root: &Root) -> Result<(), Stop> {
     let Some(pid) = filter.pid else { return Ok(()) };
-    if has_rdma(pid, all) || root.proc(pid.to_string()).exists() {
+    if has_rdma(pid, all) || lives(root, pid) {
         return Ok(());
     }
     Err(Stop::failure(format!(
@@ -44,6 +45,22 @@ pub(super) fn rdma_process(filter: &Filter, all: &Snapshot, root: &Root) -> Resu
         ))),
         _ => Ok(()),
     }
+}
+
+/// The line for a `--comm` that nobody has: no failure, because it may be somebody's the next time.
+pub(super) fn comm(filter: &Filter, all: &Snapshot) -> Option<String> {
+    let comm = filter.comm.as_ref()?;
+    let by_name = Filter {
+        comm: Some(comm.clone()),
+        ..Filter::default()
+    };
+    let some = all.processes.iter().any(|row| by_name.matches_process(row));
+    (!some).then(|| {
+        format!(
+            "--comm {comm}: no process of this name has RDMA objects; {}",
+            owners(all)
+        )
+    })
 }
 
 fn has_rdma(pid: u32, all: &Snapshot) -> bool {
@@ -118,6 +135,21 @@ mod tests {
         );
         let stop = process(&filter(78), &fixture::empty(), &root).unwrap_err();
         assert_eq!(stop.line, "--pid 78: no such process; no process has any");
+    }
+
+    #[test]
+    fn a_name_that_nobody_has_is_told_with_those_there_are() {
+        let named = |comm: &str| Filter {
+            comm: Some(comm.to_owned()),
+            ..Filter::default()
+        };
+        let all = fixture::snapshot();
+        assert_eq!(comm(&named("ib_send_bw"), &all), None);
+        assert_eq!(comm(&Filter::default(), &all), None);
+        assert_eq!(
+            comm(&named("nosuch"), &all).as_deref(),
+            Some("--comm nosuch: no process of this name has RDMA objects; RDMA is used by 231 (ib_send_bw)")
+        );
     }
 
     #[test]

@@ -14,13 +14,14 @@ use super::plan::{Mode, Plan};
 use super::pump::{EbpfSide, Pump, Settings};
 use super::signals::{Ending, Signals};
 use super::sink::{Lines, Sink};
-use super::source::{Sources, Started};
+use super::source::{Change, Sources, Started};
 use super::writer::{self, Format};
 use super::{heap, ready, say, summary, targets};
 use crate::exit::{Exit, Stop, Written};
 use crate::model::engine::EngineConfig;
 use crate::model::snapshot::Snapshot;
 use crate::source::root::Root;
+use crate::view::line::units;
 
 /// What the end may take: the sources hand over what they have, the writer writes it.
 const GRACE: Duration = Duration::from_secs(2);
@@ -70,11 +71,17 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
         counters: false,
     };
     let (mut pump, ebpf) = Pump::start(sources, settings)?;
-    let Some(EbpfSide { mut started, stop }) = ebpf else {
+    let Some(EbpfSide {
+        mut started,
+        mut changes,
+        stop,
+    }) = ebpf
+    else {
         return Err(Stop::usage("--trace needs eBPF"));
     };
     let begin = Instant::now();
     let mut snapshots = pump.subscribe();
+    let mut gap = Gap::default();
     let (end, mut ending) = watch::channel(None);
     let (_delay, mut delay) = watch::channel(plan.delay);
     let mut sink = Sink::Lines(Lines::new(format, to));
@@ -108,11 +115,13 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
                     Ok(Err(why)) => break Why::NoEvents(why),
                     Err(_) => break Why::NoEvents("its thread did not start; are there too many threads?".to_owned()),
                 },
+                Some(change) = changes.recv() => gap.tell(&change),
                 // The first round, or word that it hangs.
                 _ = snapshots.changed(), if !synced => synced = true,
             }
             if synced && let Some(programs) = attached.take() {
                 say(&first_line(&programs));
+                say_unseen(&programs);
             }
         };
         // Every way out asks the sources for what they still have, and waits for no more than the grace.
@@ -138,7 +147,8 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
     let lost = pump.latest().health.lost_events;
     let printed = writer.printed.load(Ordering::Relaxed);
     if !matches!(why, Why::NoEvents(_) | Why::Pump(Err(_))) {
-        say(&summary::line(pump.tally, printed, lost, begin.elapsed()));
+        let blind = gap.total(Instant::now());
+        say(&summary::line(pump.tally, printed, lost, begin.elapsed(), blind));
     }
     why.outcome()
 }
@@ -155,16 +165,75 @@ impl Why {
     }
 }
 
+/// The time in which nothing was attached: nobody can count what it hid.
+#[derive(Debug, Default)]
+struct Gap {
+    since: Option<Instant>,
+    before: Duration,
+}
+
+impl Gap {
+    /// Says what changed, and what is not seen from now on.
+    fn tell(&mut self, change: &Change) {
+        say(&self.change(change, Instant::now()));
+        if let Change::Again(programs) = change {
+            say_unseen(programs);
+        }
+    }
+
+    /// The line for a change.
+    fn change(&mut self, change: &Change, now: Instant) -> String {
+        match change {
+            Change::Blind(why) => {
+                self.since.get_or_insert(now);
+                format!("rdmatop: no events from now on: {why}")
+            }
+            Change::Again(started) => {
+                let line = attached(started);
+                let Some(since) = self.since.take() else {
+                    return format!(
+                        "{line}, anew, because an RDMA module came or went; an event at that moment may be missing"
+                    );
+                };
+                let blind = now.duration_since(since);
+                self.before += blind;
+                format!("{line}, again; events of {} are missing", spell(blind))
+            }
+        }
+    }
+
+    fn total(&self, now: Instant) -> Duration {
+        self.before
+            + self
+                .since
+                .map_or(Duration::ZERO, |since| now.duration_since(since))
+    }
+}
+
+fn spell(time: Duration) -> String {
+    units::duration(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn say_unseen(started: &Started) {
+    for line in &started.unseen {
+        say(&format!("rdmatop: {line}"));
+    }
+}
+
+fn attached(started: &Started) -> String {
+    format!("rdmatop: tracing, programs attached: {}", started.programs)
+}
+
 /// What a trace says on stderr once it counts.
-fn first_line(Started { programs, pinned }: &Started) -> String {
-    let ends = match pinned.as_slice() {
+fn first_line(started: &Started) -> String {
+    let ends = match started.pinned.as_slice() {
         [] => "Ctrl-C ends".to_owned(),
         modules => format!(
             "{} cannot be unloaded until Ctrl-C ends it (--attach fentry)",
             modules.join(", ")
         ),
     };
-    format!("rdmatop: tracing, programs attached: {programs}; {ends}")
+    format!("{}; {ends}", attached(started))
 }
 
 async fn reached(until: Option<Instant>) {
@@ -235,6 +304,7 @@ mod tests {
         Pushing {
             start: Box::new(start),
             started,
+            changes: tokio::sync::mpsc::unbounded_channel().1,
             stop: Box::new(move || stop.send(()).unwrap()),
         }
     }
@@ -281,7 +351,7 @@ mod tests {
     fn the_first_line_names_the_modules_that_stay_loaded() {
         let mut started = Started {
             programs: 5,
-            pinned: Vec::new(),
+            ..Started::default()
         };
         assert_eq!(
             first_line(&started),
@@ -293,6 +363,31 @@ mod tests {
             "rdmatop: tracing, programs attached: 5; ib_core, ib_uverbs cannot be unloaded until Ctrl-C ends it \
              (--attach fentry)"
         );
+    }
+
+    #[test]
+    fn a_time_without_programs_is_told_when_it_begins_when_it_ends_and_in_the_sum() {
+        let (mut gap, begin) = (Gap::default(), Instant::now());
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let started = || {
+            Change::Again(Started {
+                programs: 5,
+                ..Started::default()
+            })
+        };
+        let anew = gap.change(&started(), begin);
+        assert!(
+            anew.contains("attached: 5, anew") && anew.contains("may be missing"),
+            "{anew}"
+        );
+        assert_eq!(gap.total(at(9)), Duration::ZERO);
+        let blind = gap.change(&Change::Blind("too many open files".into()), at(1));
+        assert_eq!(blind, "rdmatop: no events from now on: too many open files");
+        gap.change(&Change::Blind("still".into()), at(2));
+        assert_eq!(gap.total(at(4)), Duration::from_secs(3));
+        let again = gap.change(&started(), at(5));
+        assert!(again.ends_with("again; events of 4.00s are missing"), "{again}");
+        assert_eq!(gap.total(at(9)), Duration::from_secs(4));
     }
 
     #[tokio::test]
@@ -321,6 +416,7 @@ mod tests {
         let pushing = Pushing {
             start: Box::new(|_| ()),
             started,
+            changes: tokio::sync::mpsc::unbounded_channel().1,
             stop: Box::new(|| ()),
         };
         let (outcome, _) = traced(&[], machine(pushing)).await;

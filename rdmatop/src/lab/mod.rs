@@ -85,7 +85,7 @@ pub enum LabError {
         reason: String,
     },
     /// A netlink request failed.
-    #[error("cannot {action}: {source}")]
+    #[error("cannot {action}: {source}{}", right(source))]
     Netlink {
         /// What was to be done.
         action: String,
@@ -118,6 +118,16 @@ pub enum LabError {
     /// Output failed.
     #[error("cannot write output: {0}")]
     Output(#[from] io::Error),
+}
+
+/// What a refusal asks for: root has been made sure of.
+fn right(error: &NetlinkError) -> &'static str {
+    match error.errno() {
+        Some(libc::EPERM) => {
+            "; it takes CAP_NET_ADMIN: run on the host, or start the container with --cap-add NET_ADMIN"
+        }
+        _ => "",
+    }
 }
 
 /// Runs `rdmatop lab ...` on this machine.

@@ -262,3 +262,18 @@ fn a_broken_file_is_told_and_kept() {
     ));
     assert!(path.exists());
 }
+
+#[test]
+fn root_without_the_right_is_told_which_one_it_takes() {
+    let refused = |errno| LabError::Netlink {
+        action: "make rxe0 on eth0".into(),
+        source: crate::source::netlink::error::NetlinkError::Kernel { errno, message: None },
+    };
+    let line = refused(libc::EPERM).to_string();
+    assert!(
+        line.starts_with("cannot make rxe0 on eth0: Operation not permitted"),
+        "{line}"
+    );
+    assert!(line.contains("--cap-add NET_ADMIN"), "{line}");
+    assert!(!refused(libc::ENOMEM).to_string().contains("CAP_NET_ADMIN"));
+}

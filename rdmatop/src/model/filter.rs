@@ -135,7 +135,7 @@ mod tests {
         let devices = DevicesSample {
             mono_ns: 1,
             devices: vec![device(0), device(1)],
-            errors: Vec::new(),
+            ..DevicesSample::default()
         };
         engine.apply(Input::Devices(Box::new(devices)), NOW);
         let qp = |device_index, qpn, pid, kern_name: Option<&str>| QpReading {

@@ -31,6 +31,8 @@ pub enum Input {
     Records(Vec<Record>),
     /// A ring-buffer record that could not be decoded.
     BadRecord,
+    /// Other programs make the records from now on: what happened in between is in none.
+    Reattached,
     /// Counts of losses, cumulative since attach, indexed by [`loss`].
     Losses([u64; loss::COUNT as usize]),
     /// Messages that found the channel to the engine full, cumulative.
@@ -60,6 +62,8 @@ pub struct DevicesSample {
     pub mono_ns: u64,
     /// Devices there are now. A device missing here is gone.
     pub devices: Vec<DeviceReading>,
+    /// The list could not be read: what is in `devices` says nothing, and nothing is gone.
+    pub unread: bool,
     /// What could not be read, one plain line each.
     pub errors: Vec<String>,
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{
     ib::{Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode},
-    input::{EbpfState, HostFacts, Note, ProbeVerdict},
+    input::{EbpfState, HostFacts, Note, ProbeVerdict, Verdict},
     value::{Counter, Shared, Source},
 };
 
@@ -68,6 +68,20 @@ pub struct Health {
     pub self_cpu: Option<f64>,
     /// Own resident memory, bytes.
     pub self_rss: Option<u64>,
+}
+
+/// Functions that tell, together, of everything that happens to a QP.
+const QP_HOOKS: [&str; 3] = ["rdma_restrack_add", "_ib_modify_qp", "ib_destroy_qp_user"];
+
+impl Health {
+    /// Whether records tell what happens to QPs, so that no dump has to.
+    pub fn follows_qps(&self) -> bool {
+        let missing = |probe: &ProbeVerdict| {
+            let symbol = probe.hook.rsplit(':').next().unwrap_or_default();
+            QP_HOOKS.contains(&symbol) && !matches!(probe.verdict, Verdict::Ok | Verdict::Partial)
+        };
+        matches!(self.ebpf, EbpfState::On { .. }) && !self.probes.iter().any(missing)
+    }
 }
 
 /// A cause of loss and how often.

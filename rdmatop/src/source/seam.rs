@@ -69,6 +69,17 @@ pub struct Started {
     pub programs: usize,
     /// Modules that cannot be unloaded meanwhile.
     pub pinned: Vec<&'static str>,
+    /// What is not seen, and why, each in one line.
+    pub unseen: Vec<String>,
+}
+
+/// What happened to a source that had started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It counts no more, and why.
+    Blind(String),
+    /// It counts, with what is attached anew.
+    Again(Started),
 }
 
 /// A source that speaks up by itself.
@@ -77,6 +88,8 @@ pub struct Pushing {
     pub start: Box<dyn FnOnce(Feed) + Send>,
     /// Told once: what counts, or why nothing does.
     pub started: tokio::sync::oneshot::Receiver<Result<Started, String>>,
+    /// Told whenever that changes later. Not bounded: a module that is loaded or unloaded is one or two.
+    pub changes: mpsc::UnboundedReceiver<Change>,
     /// Asks it to hand over what it still has and to let go of its feed.
     pub stop: Box<dyn FnOnce() + Send>,
 }

@@ -96,11 +96,12 @@ impl<T: Transport> DeviceSource<T> {
         !young || self.sampler.is_none() || self.dirs.is_none() || list_devices(&self.root) != self.dirs
     }
 
-    fn sample(&mut self, wants: &Wants) -> Result<NetlinkSample, String> {
-        if self.sampler.is_none() {
-            self.sampler = Some(Sampler::new((self.open)().map_err(|error| error.to_string())?));
-        }
-        let sampler = self.sampler.as_mut().ok_or("no netlink socket")?;
+    fn sample(&mut self, wants: &Wants) -> Result<NetlinkSample, NetlinkError> {
+        let sampler = match self.sampler.take() {
+            Some(sampler) => sampler,
+            None => Sampler::new((self.open)()?),
+        };
+        let sampler = self.sampler.insert(sampler);
         let sample = sampler.sample(Want {
             ports: true,
             counters: wants.counters,
@@ -124,18 +125,25 @@ impl<T: Transport> DeviceSource<T> {
             Err(error) => {
                 let sample = DevicesSample {
                     mono_ns: before,
-                    errors: vec![error],
+                    unread: error != NetlinkError::NoRdma,
+                    errors: vec![error.to_string()],
                     ..DevicesSample::default()
                 };
                 return out(Input::Devices(Box::new(sample)));
             }
         };
         let errors: Vec<String> = sample.errors().map(ToString::to_string).collect();
-        if sample.devices.is_ok() {
-            // A list that the kernel calls torn may lack a device: the next round lists again.
-            self.listed_ns = (!sample.devices_interrupted).then_some(before);
-            self.states_ns = before;
+        if sample.devices.is_err() {
+            return out(Input::Devices(Box::new(DevicesSample {
+                mono_ns: before,
+                unread: true,
+                errors,
+                ..DevicesSample::default()
+            })));
         }
+        // A list that the kernel calls torn may lack a device: the next round lists again.
+        self.listed_ns = (!sample.devices_interrupted).then_some(before);
+        self.states_ns = before;
         let mut devices = sample.devices.unwrap_or_default();
         self.owners.forget();
         let mr_bytes: Vec<_> = devices.iter().map(|device| self.mr_bytes([device])).collect();
@@ -157,6 +165,7 @@ impl<T: Transport> DeviceSource<T> {
             mono_ns,
             devices: readings,
             errors,
+            unread: false,
         })));
         out_qps(qps, out);
     }

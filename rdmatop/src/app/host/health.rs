@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::{
     app::source::{Source, Wants},
-    model::input::{HealthSample, HostFacts, Input, Note},
+    model::input::{EbpfState, HealthSample, HostFacts, Input, Note},
     source::{ebpf::SharedStatus, platform::Platform, proc::SelfMeter, root::Root},
 };
 
@@ -70,7 +70,9 @@ impl Source for HealthSource {
             self.version = Some(status.version);
             self.sample.ebpf = status.state;
             self.sample.probes = status.probes.into();
-            self.sample.notes = self.notes.iter().cloned().chain(status.notes).collect();
+            let refused = refused(&self.sample.ebpf, &self.notes);
+            let notes = self.notes.iter().cloned().chain(status.notes);
+            self.sample.notes = refused.into_iter().chain(notes).collect();
         }
         let cost = self.meter.read();
         self.sample.self_cpu = self.cpu(cost.cpu);
@@ -79,5 +81,54 @@ impl Source for HealthSource {
             .uptime_s
             .map(|at_start| at_start + self.started.elapsed().as_secs());
         out(Input::Health(Box::new(self.sample.clone())));
+    }
+}
+
+/// The line for eBPF that is not to be had, unless a note says already why: the live view has room for notes, and not
+/// for a reason.
+fn refused(ebpf: &EbpfState, notes: &[Note]) -> Option<Note> {
+    let EbpfState::Unavailable { why } = ebpf else {
+        return None;
+    };
+    let says = |note: &Note| {
+        ["No eBPF", "no eBPF", "No RDMA"]
+            .iter()
+            .any(|word| note.what.contains(word))
+    };
+    if notes.iter().any(says) {
+        return None;
+    }
+    let (why, remedy) = why
+        .rsplit_once("; ")
+        .unwrap_or((why, "`rdmatop probes` and dmesg may say more"));
+    Some(Note {
+        what: "No eBPF: no lifecycle events and no per-QP rates".to_owned(),
+        why: why.to_owned(),
+        remedy: remedy.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn off(why: &str) -> EbpfState {
+        EbpfState::Unavailable { why: why.to_owned() }
+    }
+
+    #[test]
+    fn ebpf_that_is_refused_has_one_note_with_why_and_the_remedy() {
+        let note = refused(&off("no program would run: a switch is off; turn it on"), &[]).unwrap();
+        assert_eq!(
+            note.to_string(),
+            "No eBPF: no lifecycle events and no per-QP rates: no program would run: a switch is off. turn it on"
+        );
+        assert_eq!(refused(&EbpfState::Disabled, &[]), None);
+        assert_eq!(
+            refused(&off("too many open files"), &[note]),
+            None,
+            "it is said already"
+        );
+        assert!(refused(&off("too many open files"), &[]).is_some_and(|note| note.remedy.contains("dmesg")));
     }
 }

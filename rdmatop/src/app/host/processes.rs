@@ -6,7 +6,7 @@ use crate::{
     app::source::{Source, Wants},
     model::input::{Input, ProcessFacts},
     source::{
-        proc::{ProcBasic, ProcCache, ProcDetail, Workload, read_detail},
+        proc::{ProcBasic, ProcCache, ProcDetail, Workload, lives, read_detail},
         root::Root,
     },
 };
@@ -57,7 +57,9 @@ impl Source for ProcessSource {
         for pid in wants.processes.iter() {
             if self.cache.get(*pid).is_none() {
                 self.watched.remove(pid);
-                out(Input::ProcessGone(*pid));
+                if !lives(&self.root, *pid) {
+                    out(Input::ProcessGone(*pid));
+                }
             }
         }
     }

@@ -126,6 +126,10 @@ impl Engine {
                 return;
             }
             Input::BadRecord => self.losses.undecodable(now.mono_ns).into_iter().collect(),
+            Input::Reattached => {
+                self.losses.want_repair(now.mono_ns);
+                Vec::new()
+            }
             Input::Losses(counts) => self.losses.kernel(&counts, now.mono_ns),
             Input::ChannelDropped(count) => self.losses.channel(count, now.mono_ns).into_iter().collect(),
             Input::Devices(sample) => self.devices(*sample),
@@ -228,6 +232,10 @@ impl Engine {
     }
 
     fn devices(&mut self, mut sample: DevicesSample) -> Vec<(&'static str, u64)> {
+        if sample.unread {
+            self.set_errors("devices", &sample.errors);
+            return Vec::new();
+        }
         if let Some(sums) = mr_bytes(&sample) {
             self.registered(&sums, sample.mono_ns);
         }

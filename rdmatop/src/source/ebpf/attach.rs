@@ -67,6 +67,8 @@ pub(super) struct Attacher<'a> {
     /// `None` when fentry was not asked for.
     modules: Option<Modules<'a>>,
     pub(super) programs: Vec<Attached>,
+    /// A program is not on because no more files can be open: neither will be what else needs one.
+    pub(super) no_more_files: bool,
 }
 
 /// Modules to enter by fentry, or why that is not possible.
@@ -121,6 +123,7 @@ impl<'a> Attacher<'a> {
                 opened: HashMap::new(),
             }),
             programs: Vec::new(),
+            no_more_files: false,
         }
     }
 
@@ -151,7 +154,10 @@ impl<'a> Attacher<'a> {
             Err(ProbeError::Open(error)) if errno(&error) == Some(Errno::ADDRNOTAVAIL) => {
                 plan::verdict(hook, Verdict::Unsupported, Some(plan::ambiguous(hook)))
             }
-            Err(error) => plan::verdict(hook, Verdict::Broken, Some(explain(&error))),
+            Err(error) => {
+                self.no_more_files |= first_errno(&error) == Some(Errno::MFILE);
+                plan::verdict(hook, Verdict::Broken, Some(explain(&error)))
+            }
         }
     }
 
@@ -227,20 +233,38 @@ pub(super) fn explain(error: &(dyn std::error::Error + 'static)) -> String {
     const LIMIT: usize = 400;
     let mut text = error.to_string();
     let mut cause = error.source();
-    let mut errno = errno_in(error);
     while let Some(inner) = cause {
         text = format!("{text}: {inner}");
-        errno = errno.or_else(|| errno_in(inner));
         cause = inner.source();
     }
     let mut text = crate::text::sanitize(text.as_bytes());
     if text.chars().count() > LIMIT {
         text = text.chars().take(LIMIT).collect::<String>() + " ...";
     }
-    if errno == Some(Errno::PERM) || errno == Some(Errno::ACCESS) {
-        text.push_str("; run as root, or with CAP_BPF, CAP_PERFMON and perf_event_paranoid <= 2");
-    }
+    text.push_str(match first_errno(error) {
+        Some(Errno::PERM | Errno::ACCESS) if rustix::process::geteuid().is_root() => {
+            "; start the container with --cap-add BPF,PERFMON,SYS_ADMIN, or run on the host"
+        }
+        Some(Errno::PERM | Errno::ACCESS) => {
+            "; run as root, or with CAP_BPF, CAP_PERFMON and perf_event_paranoid <= 2"
+        }
+        Some(Errno::MFILE) => "; raise the limit of open files: `ulimit -n 1024`",
+        Some(Errno::NOMEM) => "; free memory, or raise the memory limit of the cgroup",
+        _ => "",
+    });
     text
+}
+
+/// The first errno in the chain of causes.
+fn first_errno(error: &(dyn std::error::Error + 'static)) -> Option<Errno> {
+    let mut at = Some(error);
+    while let Some(cause) = at {
+        if let Some(errno) = errno_in(cause) {
+            return Some(errno);
+        }
+        at = cause.source();
+    }
+    None
 }
 
 fn errno_in(error: &(dyn std::error::Error + 'static)) -> Option<Errno> {

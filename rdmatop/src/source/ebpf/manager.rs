@@ -8,16 +8,21 @@ use std::{
     os::unix::fs::MetadataExt as _,
     path::Path,
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
 use aya::maps::{MapData, RingBuf};
 use rdmatop_common::event::decode;
 use rustix::time::ClockId;
-use tokio::{io::unix::AsyncFd, sync::Notify, time::sleep};
+use tokio::{
+    io::unix::AsyncFd,
+    sync::{Notify, oneshot},
+    time::sleep,
+};
 
 use super::{
-    datapath,
+    armed, datapath,
     plan::CONTROL_PLANE,
     session::{Options, Session, SessionError},
     status::SharedStatus,
@@ -28,7 +33,8 @@ use crate::{
     source::{
         clock,
         privileges::Raised,
-        seam::{Ended, Feed, Started},
+        root::Root,
+        seam::{Change, Ended, Feed, Started},
     },
 };
 
@@ -48,6 +54,9 @@ const BATCHES_AT_A_TIME: usize = 16;
 /// Told what counts, or why nothing does.
 type OnStart = Box<dyn FnOnce(&Result<Started, String>) + Send>;
 
+/// Told what became of it later.
+type OnChange = Box<dyn Fn(Change) + Send>;
+
 /// Runs sessions until told to stop.
 pub struct Manager {
     options: Options,
@@ -56,6 +65,7 @@ pub struct Manager {
     stop: Arc<Notify>,
     /// Told once, when the first session counts (or cannot).
     on_start: Option<OnStart>,
+    on_change: Option<OnChange>,
     /// The session before, switched off: each of its programs takes milliseconds to detach, in which the next one
     /// must count already.
     retired: Option<Session>,
@@ -75,18 +85,34 @@ impl StopHandle {
 
 enum Why {
     Stopped,
-    ModulesChanged,
-    /// Modules changed, and this session is attached to what there is now.
-    Next(Box<Session>, Generations),
+    WorldChanged,
+    /// It changed, and this session is attached to what there is now.
+    Next(Box<Session>, World),
 }
 
-/// Loads and attaches: system calls and the verifier, so off the thread that reads.
-fn start(options: &Options) -> tokio::task::JoinHandle<Result<Session, SessionError>> {
+type Starting = oneshot::Receiver<Result<Session, SessionError>>;
+
+/// Loads and attaches: system calls and the verifier, so off the thread that reads. Not by the runtime's
+/// `spawn_blocking`, which panics where there can be no more threads.
+fn start(options: &Options) -> Result<Starting, SessionError> {
     let options = options.clone();
-    tokio::task::spawn_blocking(move || {
+    let (told, starting) = oneshot::channel();
+    let work = move || {
         let _rights = Raised::for_attach();
-        Session::start(&options)
-    })
+        // The manager may have ended meanwhile.
+        drop(told.send(Session::start(&options)));
+    };
+    thread::Builder::new()
+        .name("attach".to_owned())
+        .spawn(work)
+        .map_err(SessionError::NoThread)?;
+    Ok(starting)
+}
+
+/// As [`start`], waited for.
+async fn started(options: &Options) -> Result<Session, SessionError> {
+    let starting = start(options)?;
+    starting.await.unwrap_or(Err(SessionError::Vanished))
 }
 
 impl Manager {
@@ -98,6 +124,7 @@ impl Manager {
             sweep,
             stop: Arc::default(),
             on_start: None,
+            on_change: None,
             retired: None,
         }
     }
@@ -106,6 +133,13 @@ impl Manager {
     #[must_use]
     pub fn on_start(mut self, told: impl FnOnce(&Result<Started, String>) + Send + 'static) -> Self {
         self.on_start = Some(Box::new(told));
+        self
+    }
+
+    /// Calls `told` at each change after the start.
+    #[must_use]
+    pub fn on_change(mut self, told: impl Fn(Change) + Send + 'static) -> Self {
+        self.on_change = Some(Box::new(told));
         self
     }
 
@@ -119,47 +153,53 @@ impl Manager {
         let mut first = true;
         let mut next = None;
         loop {
-            let (started, modules) = if let Some((session, modules)) = next.take() {
-                (Ok(Ok(session)), modules)
+            let (started, world) = if let Some((session, world)) = next.take() {
+                (Ok(session), world)
             } else {
-                let modules = module_generations(Path::new("/sys/module"));
-                (start(&self.options).await, modules)
+                let world = World::now();
+                (started(&self.options).await, world)
             };
             let why = match started {
-                Ok(Ok(session)) => self.serve(session, &feed, &modules, first).await,
-                Ok(Err(error)) => self.without(&error, &modules).await,
-                Err(_) => Ok(Why::Stopped),
+                Ok(session) => self.serve(session, &feed, &world, first).await,
+                Err(error) => self.without(&error, &world).await,
             };
             first = false;
             match why {
-                Ok(Why::ModulesChanged) => {}
-                Ok(Why::Next(session, modules)) => next = Some((*session, modules)),
+                Ok(Why::WorldChanged) => {}
+                Ok(Why::Next(session, world)) => next = Some((*session, world)),
                 Ok(Why::Stopped) | Err(Ended) => return,
             }
         }
     }
 
-    fn tell_start(&mut self, outcome: &Result<Started, String>) {
+    /// Tells the start, or that it is another one.
+    fn tell(&mut self, outcome: &Result<Started, String>) {
         if let Some(told) = self.on_start.take() {
-            told(outcome);
+            return told(outcome);
+        }
+        if let Some(told) = &self.on_change {
+            told(match outcome {
+                Ok(started) => Change::Again(started.clone()),
+                Err(why) => Change::Blind(why.clone()),
+            });
         }
     }
 
-    async fn without(&mut self, error: &SessionError, modules: &Generations) -> Result<Why, Ended> {
+    async fn without(&mut self, error: &SessionError, world: &World) -> Result<Why, Ended> {
         self.let_go();
         let why = error.to_string();
         self.status.update(|status| {
             status.state = EbpfState::Unavailable { why: why.clone() };
             status.probes.clear();
         });
-        self.tell_start(&Err(why));
+        self.tell(&Err(why));
         loop {
             tokio::select! {
                 () = self.stop.notified() => return Ok(Why::Stopped),
                 () = sleep(WATCH) => {}
             }
-            if module_generations(Path::new("/sys/module")) != *modules {
-                return Ok(Why::ModulesChanged);
+            if World::now() != *world {
+                return Ok(Why::WorldChanged);
             }
         }
     }
@@ -168,7 +208,7 @@ impl Manager {
         &mut self,
         mut session: Session,
         feed: &Feed,
-        modules: &Generations,
+        world: &World,
         first: bool,
     ) -> Result<Why, Ended> {
         if let Err(error) = self.sweep.adopt(&mut session) {
@@ -177,13 +217,14 @@ impl Manager {
         let started = Started {
             programs: session.attached(),
             pinned: session.pinned(),
+            unseen: session.notes().iter().map(ToString::to_string).collect(),
         };
         self.status.update(|status| {
             status.state = EbpfState::On {
                 datapath: session.datapath().map(str::to_owned),
             };
             status.probes = session.verdicts().to_vec();
-            status.notes = session.problems().iter().map(|why| no_offsets(why)).collect();
+            status.notes = session.notes().to_vec();
             status.notes.extend(pins(&started.pinned));
             if !first {
                 status.notes.push(gap());
@@ -192,18 +233,21 @@ impl Manager {
         let outcome = match session.take_ring() {
             // SAFETY: a RingBuf owns its map's descriptor and gives the same one until it is dropped, which the
             // AsyncFd does only after it has deregistered it.
-            Some(ring) => match unsafe { AsyncFd::register(ring) } {
+            Ok(ring) => match unsafe { AsyncFd::register(ring) } {
                 Ok(ring) => match session.set_enabled(true) {
                     Ok(()) => {
                         self.let_go();
-                        self.tell_start(&Ok(started));
-                        self.read(ring, &mut session, feed, modules).await
+                        self.tell(&Ok(started));
+                        if !first {
+                            feed.send(Input::Reattached).await?;
+                        }
+                        self.read(ring, &mut session, feed, world).await
                     }
                     Err(error) => Ok(self.no_ring(&error.to_string())),
                 },
                 Err(error) => Ok(self.no_ring(&error.to_string())),
             },
-            None => Ok(self.no_ring("the object has no EVENTS map")),
+            Err(why) => Ok(self.no_ring(&why)),
         };
         self.sweep.release();
         self.retired = Some(session);
@@ -213,7 +257,12 @@ impl Manager {
     /// Detaches the session before. Not on this thread, on which records wait meanwhile.
     fn let_go(&mut self) {
         if let Some(session) = self.retired.take() {
-            tokio::task::spawn_blocking(move || drop(session));
+            // Without a thread the closure is dropped here, and the session with it.
+            drop(
+                thread::Builder::new()
+                    .name("detach".to_owned())
+                    .spawn(move || drop(session)),
+            );
         }
     }
 
@@ -221,7 +270,7 @@ impl Manager {
         let why = format!("cannot read the eBPF maps: {why}");
         self.status
             .update(|status| status.state = EbpfState::Unavailable { why: why.clone() });
-        self.tell_start(&Err(why));
+        self.tell(&Err(why));
         Why::Stopped
     }
 
@@ -230,7 +279,7 @@ impl Manager {
         mut ring: AsyncFd<RingBuf<MapData>>,
         session: &mut Session,
         feed: &Feed,
-        modules: &Generations,
+        world: &World,
     ) -> Result<Why, Ended> {
         let mut watch = tokio::time::interval(WATCH);
         watch.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -248,7 +297,7 @@ impl Manager {
                     session.flush_log();
                     // Of some records the reader is not told: see `wakeup` in rdmatop-ebpf.
                     records |= drain(ring.get_mut(), feed).await?;
-                    if module_generations(Path::new("/sys/module")) != *modules {
+                    if World::now() != *world {
                         return self.succeed(ring, session, feed).await;
                     }
                 }
@@ -296,8 +345,8 @@ impl Manager {
         session: &mut Session,
         feed: &Feed,
     ) -> Result<Why, Ended> {
-        let modules = module_generations(Path::new("/sys/module"));
-        let starting = start(&self.options);
+        let world = World::now();
+        let starting = started(&self.options);
         tokio::pin!(starting);
         let mut started = loop {
             tokio::select! {
@@ -307,7 +356,7 @@ impl Manager {
         };
         // Off before the next is on: an event must not come twice. Where slots are wanted these come first.
         let _ = session.set_enabled(false);
-        if let Ok(Ok(next)) = &mut started
+        if let Ok(next) = &mut started
             && !self.options.scope.counters()
         {
             let _ = next.set_enabled(true);
@@ -315,8 +364,8 @@ impl Manager {
         self.empty(ring.get_mut(), session, feed).await?;
         self.last_counts(feed).await?;
         Ok(match started {
-            Ok(Ok(next)) => Why::Next(Box::new(next), modules),
-            _ => Why::ModulesChanged,
+            Ok(next) => Why::Next(Box::new(next), world),
+            _ => Why::WorldChanged,
         })
     }
 }
@@ -380,12 +429,20 @@ fn module_generations(root: &Path) -> Generations {
     found
 }
 
-fn no_offsets(why: &str) -> Note {
-    Note {
-        what: "struct offsets".into(),
-        why: why.to_owned(),
-        remedy: "Use a kernel with CONFIG_DEBUG_INFO_BTF; without it owners and QP numbers are unknown."
-            .into(),
+/// What a session is made for; when it changes another one is.
+#[derive(Debug, PartialEq, Eq)]
+struct World {
+    modules: Generations,
+    /// Why kprobes do not run. An administrator may flip that under a session, which sees nothing from then on.
+    unarmed: Option<&'static str>,
+}
+
+impl World {
+    fn now() -> Self {
+        Self {
+            modules: module_generations(Path::new("/sys/module")),
+            unarmed: armed::why_not(&Root::default()),
+        }
     }
 }
 
@@ -401,7 +458,8 @@ fn pins(modules: &[&str]) -> Option<Note> {
 fn gap() -> Note {
     Note {
         what: "events around the last module change".into(),
-        why: "an RDMA module was loaded or unloaded, and the programs had to be attached anew".into(),
+        why: "an RDMA module was loaded or unloaded, or kprobes were off, and the programs had to be attached anew"
+            .into(),
         remedy: "Nothing to do: an event at the very moment of the change may be missing, and so may those in the \
                  changed module."
             .into(),

@@ -4,6 +4,7 @@
 //! reloads and reads the ring buffer, [`sweep`] reads the maps, [`slots`] the counters of QPs. [`datapath`] says
 //! where a provider's data path is hooked, [`fast`] which hooks can be entered by fentry, [`preempt`]
 //! whether that loses nothing. Offsets come from [`btf`] through [`offsets`].
+mod armed;
 mod attach;
 pub mod btf;
 mod carried;
@@ -26,6 +27,7 @@ pub mod skipped;
 pub mod slots;
 pub mod status;
 pub mod sweep;
+mod unseen;
 mod verb_table;
 
 pub use datapath::Attach;

@@ -49,6 +49,9 @@ pub const WRITE_ENTRY: &str = "ib_uverbs_write";
 pub const WRITE_LEFT: &str = "off: it costs each post 1500 instructions more, of some 3800. The data path counts post_send, \
                               without errors and times; --verb-times turns this on";
 
+/// How a reason begins that members without an offset are.
+pub const NO_BTF: &str = "no BTF for ";
+
 const IDENTITY: &[&str] = &["OFF_QP_NUM", "OFF_QP_DEVICE"];
 const OWNER: &[&str] = &["OFF_RES_TASK", "OFF_TASK_TGID", "OFF_DEV_NAME"];
 const fn kprobe(
@@ -324,7 +327,7 @@ pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
         .copied()
         .collect();
     if !missing.is_empty() {
-        return Decision::Leave(Verdict::Unsupported, format!("no BTF for {}", members(&missing)));
+        return Decision::Leave(Verdict::Unsupported, format!("{NO_BTF}{}", members(&missing)));
     }
     let off: Vec<_> = hook
         .wants
@@ -332,7 +335,7 @@ pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
         .filter(|name| !facts.offsets.contains(*name))
         .copied()
         .collect();
-    Decision::Attach((!off.is_empty()).then(|| format!("no BTF for {}", members(&off))))
+    Decision::Attach((!off.is_empty()).then(|| format!("{NO_BTF}{}", members(&off))))
 }
 
 /// Why a hook is not attached whose function the kernel does not have.

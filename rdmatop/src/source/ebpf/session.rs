@@ -7,6 +7,7 @@ use aya_log::EbpfLogger;
 use rdmatop_common::{counters::DEFAULT_SLOTS, names::map, offsets::WANT_COUNTERS};
 
 use super::{
+    armed,
     attach::{Attached, Attacher, explain, pinned},
     datapath::{self, Attach, DATA_PATHS},
     fast::fast,
@@ -18,9 +19,10 @@ use super::{
     scope::Scope,
     skipped::Watched,
     slots::SlotMap,
+    unseen,
 };
 use crate::{
-    model::input::{ProbeVerdict, Verdict},
+    model::input::{Note, ProbeVerdict, Verdict},
     source::{platform::find_symbols, root::Root},
 };
 
@@ -69,6 +71,20 @@ pub enum SessionError {
         "this binary carries no eBPF object: it was built without the bpf toolchain; run cargo xtask setup and build again"
     )]
     NoObject,
+    /// Nothing tells which modules are loaded.
+    #[error("cannot tell which modules are loaded: /sys is not mounted; `mount -t sysfs sysfs /sys`")]
+    NoSys,
+    /// Nothing tells which functions there are, and how many of one name.
+    #[error(
+        "cannot tell which functions the kernel has: /proc/kallsyms is not readable; `mount -t proc proc /proc`"
+    )]
+    NoSymbols,
+    /// Attaching has a thread of its own.
+    #[error("cannot start a thread: {0}; raise the limit of processes: `ulimit -u`")]
+    NoThread(std::io::Error),
+    /// The thread that attaches has ended without a word.
+    #[error("attaching ended by itself: this is a defect of rdmatop")]
+    Vanished,
     /// The kernel has no RDMA core loaded.
     #[error("ib_core is not loaded: there is nothing to trace yet; it is watched for")]
     NoRdma,
@@ -80,6 +96,12 @@ pub enum SessionError {
         /// The kernel's answer and the remedy.
         why: String,
     },
+    /// What is attached would never run.
+    #[error("no program would run: {0}")]
+    Unarmed(&'static str),
+    /// The limit of open files leaves nothing for what else is to be read.
+    #[error("no program is attached: each takes three open files and the limit is too low; `ulimit -n 1024`")]
+    NoFiles,
     /// Nothing could be attached.
     #[error("no program could be attached: {0}")]
     NothingAttached(String),
@@ -90,7 +112,7 @@ pub struct Session {
     maps: HashMap<String, Map>,
     log: Option<EbpfLogger<log::Stderr>>,
     verdicts: Vec<ProbeVerdict>,
-    problems: Vec<String>,
+    notes: Vec<Note>,
     attached: usize,
     datapath: Option<&'static str>,
     slots: Option<SlotMap>,
@@ -123,24 +145,29 @@ fn refuses_ambiguous_names(root: &Root) -> bool {
 
 /// How many functions there are of each name. Some 200 000 lines that the kernel formats one by one: half of a
 /// start's time.
-fn symbols<'a>(root: &Root, names: impl Iterator<Item = &'a str>) -> HashMap<String, usize> {
+/// `None` where nobody can tell.
+fn symbols<'a>(root: &Root, names: impl Iterator<Item = &'a str>) -> Option<HashMap<String, usize>> {
     let names: Vec<&str> = names.collect::<BTreeSet<_>>().into_iter().collect();
-    let found = find_symbols(root, &names).unwrap_or_default();
-    found
-        .into_iter()
-        .map(|(name, homes)| (name, homes.len()))
-        .collect()
+    let found = find_symbols(root, &names)?;
+    let count = |(name, homes): (String, Vec<_>)| (name, homes.len());
+    Some(found.into_iter().map(count).collect())
 }
 
 /// What the plan needs to know of this kernel.
-fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Facts {
+fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Result<Facts, SessionError> {
     let hooks = || CONTROL_PLANE.iter().chain(datapath::hooks());
     let modules = hooks()
         .map(|h| h.module)
         .filter(|m| places.modules.join(m).is_dir());
-    Facts {
+    let symbols = if refuses_ambiguous_names(root) {
+        None
+    } else {
+        let symbols = symbols(root, hooks().map(|hook| hook.symbol));
+        Some(symbols.ok_or(SessionError::NoSymbols)?)
+    };
+    Ok(Facts {
         modules: modules.map(str::to_owned).collect(),
-        symbols: (!refuses_ambiguous_names(root)).then(|| symbols(root, hooks().map(|hook| hook.symbol))),
+        symbols,
         tracefs: offsets::has_tracefs(places),
         preempts: preempt::why(root),
         offsets: resolved
@@ -149,6 +176,33 @@ fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Facts {
             .copied()
             .filter(|global| resolved.has(global))
             .collect(),
+    })
+}
+
+/// What is not seen. Without vmlinux's BTF nearly nothing is, for that one cause.
+fn notes(verdicts: &[ProbeVerdict], problems: &[String]) -> Vec<Note> {
+    let Some(problem) = problems.first() else {
+        return unseen::notes(verdicts);
+    };
+    let no_btf = |verdict: &&ProbeVerdict| {
+        let why = verdict.reason.as_deref().unwrap_or_default();
+        why.starts_with(plan::NO_BTF)
+    };
+    let others: Vec<_> = verdicts.iter().filter(|v| !no_btf(v)).cloned().collect();
+    let first = Note {
+        what: "Not seen by eBPF: QPs with their owners, states and bytes".into(),
+        why: problem.clone(),
+        remedy: "Use a kernel with CONFIG_DEBUG_INFO_BTF=y, and give the container /sys/kernel/btf".into(),
+    };
+    [first].into_iter().chain(unseen::notes(&others)).collect()
+}
+
+fn no_counters(why: &str) -> Note {
+    let (why, remedy) = why.rsplit_once("; ").unwrap_or((why, "See dmesg"));
+    Note {
+        what: unseen::DATA_PATH.into(),
+        why: why.to_owned(),
+        remedy: remedy.to_owned(),
     }
 }
 
@@ -168,12 +222,19 @@ impl Session {
     pub fn start(options: &Options) -> Result<Self, SessionError> {
         let object = object::bytes().ok_or(SessionError::NoObject)?;
         let places = Places::default();
+        if !places.modules.is_dir() {
+            return Err(SessionError::NoSys);
+        }
         if !places.modules.join("ib_core").is_dir() {
             return Err(SessionError::NoRdma);
         }
+        let root = Root::default();
+        if let Some(why) = armed::locked_down(&root).or_else(|| armed::why_not(&root)) {
+            return Err(SessionError::Unarmed(why));
+        }
         lift_memlock();
         let (mut resolved, mut btf) = offsets::resolve(&places);
-        let facts = facts(&Root::default(), &places, &resolved);
+        let facts = facts(&root, &places, &resolved)?;
         options.scope.narrow(&mut resolved.values);
         // These take 3 KiB of kernel memory a QP: none where there is nothing to count.
         let countable =
@@ -218,6 +279,9 @@ impl Session {
             });
         }
         verdicts.extend(hot);
+        if attacher.no_more_files {
+            return Err(SessionError::NoFiles);
+        }
         let attached = verdicts
             .iter()
             .filter(|v| matches!(v.verdict, Verdict::Ok | Verdict::Partial))
@@ -235,7 +299,7 @@ impl Session {
         }
         let Attacher { programs, .. } = attacher;
         let log = programs.first().and_then(|first| log::of(&maps, &first.program));
-        let mut problems = resolved.problems;
+        let mut notes = notes(&verdicts, &resolved.problems);
         let mut slots = None;
         if datapath.is_some()
             && let (Some(array), Some(free)) = (maps.remove(map::QP_SLOTS), maps.remove(map::FREE_SLOTS))
@@ -243,7 +307,7 @@ impl Session {
             match SlotMap::open(array, free) {
                 Ok(map) => slots = Some(map),
                 Err(error) => {
-                    problems.push(error.to_string());
+                    notes.push(no_counters(&explain(&error)));
                     datapath = None;
                 }
             }
@@ -252,7 +316,7 @@ impl Session {
             maps,
             log,
             verdicts,
-            problems,
+            notes,
             attached,
             datapath,
             slots,
@@ -282,9 +346,9 @@ impl Session {
         &self.verdicts
     }
 
-    /// Sources of offsets that could not be read.
-    pub fn problems(&self) -> &[String] {
-        &self.problems
+    /// What is not seen, why, and the remedy.
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
     }
 
     /// Programs attached.
@@ -332,9 +396,13 @@ impl Session {
         self.slots.take()
     }
 
-    /// Takes the ring buffer out, once.
-    pub fn take_ring(&mut self) -> Option<RingBuf<MapData>> {
-        RingBuf::try_from(self.maps.remove(map::EVENTS)?).ok()
+    /// Takes the ring buffer out, once; why not otherwise.
+    pub fn take_ring(&mut self) -> Result<RingBuf<MapData>, String> {
+        let ring = self
+            .maps
+            .remove(map::EVENTS)
+            .ok_or("the object has no EVENTS map")?;
+        RingBuf::try_from(ring).map_err(|error| explain(&error))
     }
 
     /// Takes a map out, once.

@@ -1,9 +1,6 @@
 //! Reading the maps: losses, verb counters, counters of QPs. All through memory: see `maps.rs` of rdmatop-ebpf.
 
-use std::{
-    path::Path,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rdmatop_common::{
     counters::{QpSlot, VerbEntry, VerbErrorEntry, VerbKey, loss},
@@ -21,6 +18,7 @@ use super::{
     verb_table::Table,
 };
 use crate::model::input::{SlotHead, SlotsSample, VerbsSample};
+use crate::source::{proc::lives, root::Root};
 
 /// Slots handed over at a time: ten thousand that all changed are 8 MB.
 const SLOTS_A_SAMPLE: usize = 64;
@@ -70,7 +68,7 @@ impl Maps {
 
 /// Whether a process is there. The kernel side speaks of pids of the initial namespace, and so does our /proc.
 fn is_alive(pid: u32) -> bool {
-    Path::new("/proc").join(pid.to_string()).exists()
+    lives(&Root::default(), pid)
 }
 
 /// Totals of sessions that have ended: a session's maps start at zero, what is told must not fall.

@@ -42,6 +42,10 @@ pub struct Platform {
     pub vmlinux_btf: bool,
     /// The modules of [`RDMA_MODULES`], in that order.
     pub modules: Vec<ModuleFacts>,
+    /// sysfs is not mounted: what it would tell is unknown, and not absent.
+    pub without_sys: bool,
+    /// procfs is not mounted.
+    pub without_proc: bool,
     /// RDMA devices; `None` when the kernel has no RDMA subsystem loaded.
     pub rdma_devices: Option<usize>,
 }
@@ -62,6 +66,8 @@ impl Platform {
             surroundings: Surroundings::read(root),
             vmlinux_btf: root.sys("kernel/btf/vmlinux").exists(),
             modules: modules::read(root),
+            without_sys: !root.sys("kernel").is_dir(),
+            without_proc: !root.proc("self").exists(),
             rdma_devices: list_devices(root).map(|devices| devices.len()),
         }
     }

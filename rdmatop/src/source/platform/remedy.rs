@@ -43,9 +43,26 @@ fn push(out: &mut Vec<Remedy>, id: &str, what: &str, why: impl Into<String>, rem
     });
 }
 
+/// How to get what `caps` allow: root who lacks them is in a container, where sudo gives nothing.
+fn grant(p: &Platform, caps: &str) -> String {
+    if p.euid == Some(0) {
+        format!("start the container with --cap-add {caps}, or run on the host")
+    } else {
+        "run with sudo".to_owned()
+    }
+}
+
 fn rdma(p: &Platform, out: &mut Vec<Remedy>) {
     const LAB: &str = "or make a SoftRoCE device with `sudo rdmatop lab up`";
-    if p.rdma_devices.is_none() {
+    if p.without_sys {
+        push(
+            out,
+            "no-sysfs",
+            "Link rates, GIDs and drivers are missing, and there is no eBPF",
+            "/sys is not mounted here",
+            "`mount -t sysfs sysfs /sys`, or give the container the host's /sys",
+        );
+    } else if p.rdma_devices.is_none() {
         let why = "the kernel has no RDMA subsystem loaded (ib_core, /sys/class/infiniband)";
         push(
             out,
@@ -96,10 +113,7 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Remedy>) {
     if !lacks.is_empty() {
         let (why, remedy) = if p.euid == Some(0) {
             let why = format!("root without {} (a container drops them)", lacks.join(" and "));
-            (
-                why,
-                "start the container with --cap-add BPF,PERFMON,SYS_ADMIN, or run on the host".to_owned(),
-            )
+            (why, grant(p, "BPF,PERFMON,SYS_ADMIN"))
         } else {
             let sysctl = if paranoid.is_some() {
                 " with kernel.perf_event_paranoid at 2 or less"
@@ -123,7 +137,10 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Remedy>) {
             "perf-paranoid",
             WHAT,
             why,
-            "run with sudo, or `sudo sysctl kernel.perf_event_paranoid=2`",
+            format!(
+                "{}, or `sysctl kernel.perf_event_paranoid=2`",
+                grant(p, "SYS_ADMIN")
+            ),
         );
     }
     if !admin && p.module("rdma_rxe").is_some_and(|rxe| rxe.loaded && rxe.btf) {
@@ -133,7 +150,7 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Remedy>) {
             "no-fentry",
             "No fentry: the SoftRoCE data path is traced by slower kprobes",
             why,
-            "run with sudo",
+            grant(p, "SYS_ADMIN"),
         );
     }
     // Since 5.11 eBPF memory is charged to the cgroup and no longer to the limit.
@@ -146,7 +163,10 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Remedy>) {
             "memlock",
             "eBPF maps may not fit",
             why,
-            "run with sudo, or raise the limit with `ulimit -l unlimited`",
+            format!(
+                "{}, or raise the limit with `ulimit -l unlimited`",
+                grant(p, "SYS_RESOURCE")
+            ),
         );
     }
 }
@@ -172,16 +192,6 @@ fn ebpf_kernel(p: &Platform, out: &mut Vec<Remedy>) {
             "use a kernel with kprobe events, as distributions build it",
         );
     }
-    if !p.vmlinux_btf && p.host.kernel.is_some() {
-        let why = "the kernel has no BTF (/sys/kernel/btf/vmlinux), so structure offsets are unknown";
-        push(
-            out,
-            "no-btf",
-            "eBPF without QP numbers, states and bytes",
-            why,
-            "use a kernel with CONFIG_DEBUG_INFO_BTF=y",
-        );
-    }
     if let Some(core) = p
         .module("ib_core")
         .filter(|core| core.out_of_tree == Some(true) && !core.btf)
@@ -202,6 +212,15 @@ fn ebpf_kernel(p: &Platform, out: &mut Vec<Remedy>) {
 }
 
 fn processes(p: &Platform, out: &mut Vec<Remedy>) {
+    if p.without_proc {
+        push(
+            out,
+            "no-procfs",
+            "Names, users and cgroups of processes are missing",
+            "/proc is not mounted here",
+            "`mount -t proc proc /proc`",
+        );
+    }
     if p.surroundings.initial_pid_namespace == Some(false) {
         let why = "inside a PID namespace the kernel hides the owners of RDMA resources outside of it";
         push(
@@ -222,13 +241,13 @@ fn processes(p: &Platform, out: &mut Vec<Remedy>) {
             "hidepid",
             "Names of other users' processes are missing",
             why,
-            "run with sudo",
+            grant(p, "SYS_PTRACE"),
         );
     }
     if blind {
         let why = "CAP_SYS_PTRACE is missing";
         let what = "No libraries, environment and open files of other users' processes";
-        push(out, "no-ptrace", what, why, "run with sudo");
+        push(out, "no-ptrace", what, why, grant(p, "SYS_PTRACE"));
     }
 }
 
@@ -264,6 +283,8 @@ mod tests {
             vmlinux_btf: true,
             modules: vec![core(false, false), rxe()],
             rdma_devices: Some(1),
+            without_sys: false,
+            without_proc: false,
         }
     }
 
@@ -306,12 +327,20 @@ mod tests {
     fn each_missing_thing_gives_exactly_its_line() {
         assert_eq!(ids(|p| p.rdma_devices = None), ["no-rdma-subsystem"]);
         assert_eq!(ids(|p| p.rdma_devices = Some(0)), ["no-rdma-device"]);
+        let blind = |p: &mut Platform| {
+            (p.without_sys, p.rdma_devices) = (true, None);
+        };
+        assert_eq!(
+            ids(blind),
+            ["no-sysfs"],
+            "what /sys would tell is not known to be absent"
+        );
+        assert_eq!(ids(|p| p.without_proc = true), ["no-procfs"]);
         assert_eq!(
             ids(|p| p.security.lockdown = Some(Lockdown::Confidentiality)),
             ["lockdown"]
         );
         assert_eq!(ids(|p| p.security.kprobes = Some(false)), ["no-kprobes"]);
-        assert_eq!(ids(|p| p.vmlinux_btf = false), ["no-btf"]);
         assert_eq!(ids(|p| p.modules = vec![core(true, false)]), ["ofed-without-btf"]);
         assert_eq!(ids(|p| p.modules = vec![core(true, true)]), [""; 0]);
         assert_eq!(
@@ -356,6 +385,30 @@ mod tests {
     }
 
     #[test]
+    fn root_who_lacks_a_right_is_never_told_to_use_sudo() {
+        for lacks in [
+            0,
+            1 << 19,
+            1 << 21,
+            1 << 24,
+            1 << 38 | 1 << 21,
+            1 << 39 | 1 << 21,
+            ALL_CAPS,
+        ] {
+            let mut platform = good();
+            platform.capabilities = Some(Capabilities::from_bits(ALL_CAPS & !lacks));
+            platform.host.kernel = Some("5.10.0-32-amd64".into());
+            platform.security.hidepid = Some(true);
+            let got = missing(&platform);
+            assert_eq!(got.is_empty(), lacks == 0, "{got:?}");
+            for remedy in got {
+                assert!(!remedy.remedy.contains("sudo"), "{remedy}");
+                assert!(remedy.remedy.contains("--cap-add"), "{remedy}");
+            }
+        }
+    }
+
+    #[test]
     fn the_remedy_for_root_in_a_container_is_not_sudo() {
         let mut platform = good();
         platform.capabilities = Some(Capabilities::from_bits(1 << 19 | 1 << 39));
@@ -382,14 +435,13 @@ mod tests {
         let mut worst = good();
         caps(0)(&mut worst);
         worst.rdma_devices = None;
-        worst.vmlinux_btf = false;
         worst.security.kprobes = Some(false);
         worst.security.hidepid = Some(true);
         worst.security.lockdown = Some(Lockdown::Confidentiality);
         worst.surroundings.initial_pid_namespace = Some(false);
         worst.modules = vec![core(true, false)];
         let got = missing(&worst);
-        assert_eq!(got.len(), 9);
+        assert_eq!(got.len(), 8);
         for remedy in got {
             let line = remedy.to_string();
             assert!(!line.contains('\n') && line.len() < 260, "{line}");

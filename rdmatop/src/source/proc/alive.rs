@@ -6,10 +6,21 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 
 use super::basic::dir;
 use crate::source::root::Root;
+
+/// Whether there is a process of this number. /proc may not be mounted, or hide those of other users (hidepid); then
+/// kill(2) with signal 0 tells, for which somebody else's is EPERM.
+pub fn lives(root: &Root, pid: u32) -> bool {
+    let signalled = || {
+        let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        root.is_live() && number.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+    };
+    dir(root, pid).exists() || signalled()
+}
 
 /// Processes watched by descriptor: two each, of the 1024 that a program has by default. More cost a read of `stat`
 /// each.
@@ -104,6 +115,17 @@ mod tests {
     use super::*;
     use std::io::Write as _;
     use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_process_that_proc_hides_is_asked_for_by_signal() {
+        let live = Root::default();
+        assert!(lives(&live, std::process::id()) && lives(&live, 1));
+        assert!(!lives(&live, u32::MAX) && !lives(&live, 0));
+        let other = crate::source::fake::Fake::new();
+        assert!(!lives(&other.root(), 1), "another machine's");
+        other.proc("7/comm", "x\n");
+        assert!(lives(&other.root(), 7));
+    }
 
     #[test]
     fn a_process_is_unchanged_until_it_execs_and_until_it_ends() {

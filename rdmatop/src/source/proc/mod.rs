@@ -16,6 +16,7 @@ mod status;
 mod users;
 mod workload;
 
+pub use alive::lives;
 pub use basic::{ProcBasic, ProcKey, read_basic};
 pub use cache::{ProcCache, Refreshed};
 pub use cgroup::Cgroup;

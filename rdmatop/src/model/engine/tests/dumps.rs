@@ -205,6 +205,38 @@ fn lost_records_are_told_and_repaired_by_a_dump() {
 }
 
 #[test]
+fn records_that_other_programs_make_from_now_on_ask_for_a_dump() {
+    let mut host = Host::new();
+    assert!(!host.engine.wants_repair());
+    assert!(host.apply(Input::Reattached).is_empty());
+    assert!(host.engine.wants_repair());
+    let t = host.pass(1).now;
+    host.dump(t, Vec::new());
+    assert!(!host.engine.wants_repair());
+}
+
+#[test]
+fn a_list_of_devices_that_could_not_be_read_makes_nothing_go() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    let unread = |errors: &[&str], unread| {
+        Input::Devices(Box::new(DevicesSample {
+            mono_ns: t + 1,
+            unread,
+            errors: errors.iter().map(ToString::to_string).collect(),
+            ..DevicesSample::default()
+        }))
+    };
+    host.apply(unread(&["Too many open files"], true));
+    let snapshot = host.tick();
+    assert_eq!((snapshot.devices.len(), snapshot.qps[0].exited), (1, false));
+    assert_eq!(snapshot.health.errors, ["Too many open files"]);
+    host.apply(unread(&[], false));
+    assert!(host.tick().devices.is_empty());
+}
+
+#[test]
 fn undecodable_records_and_a_full_channel_are_losses_too() {
     let mut host = Host::new();
     assert_eq!(host.apply(Input::BadRecord)[0].lost_where, Some("decode"));

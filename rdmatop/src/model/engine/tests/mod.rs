@@ -86,7 +86,7 @@ impl Host {
         let sample = DevicesSample {
             mono_ns: self.now,
             devices,
-            errors: Vec::new(),
+            ..DevicesSample::default()
         };
         self.apply(Input::Devices(Box::new(sample)));
     }

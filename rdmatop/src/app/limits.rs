@@ -1,0 +1,73 @@
+//! Limits of the process that it may raise itself.
+
+use crate::exit::Stop;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Open files that are enough: three for each program, two for each process that is watched, and some.
+const FILES: u64 = 4096;
+
+/// Fewer leave too little for the terminal, the threads and netlink: what could not be opened would look like a machine
+/// without RDMA. From here to some hundred there is all but eBPF.
+const LEAST: u64 = 32;
+
+/// Raises the soft limit of open files towards the hard one: shells and service managers set it low for programs that
+/// use select(2), which nothing here does.
+pub(super) fn raise() {
+    // A refusal leaves what there was.
+    let _ = setrlimit(Resource::Nofile, wanted(getrlimit(Resource::Nofile)));
+}
+
+/// An end where too few files can be open to tell anything.
+pub(super) fn check() -> Result<(), Stop> {
+    enough(getrlimit(Resource::Nofile).current)
+}
+
+fn enough(files: Option<u64>) -> Result<(), Stop> {
+    match files {
+        Some(files) if files < LEAST => Err(Stop::failure(format!(
+            "cannot start: {files} open files are too few; raise the limit: `ulimit -n 1024`"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn wanted(now: Rlimit) -> Rlimit {
+    let most = now.maximum.map_or(FILES, |hard| hard.min(FILES));
+    Rlimit {
+        current: now.current.map(|soft| soft.max(most)),
+        ..now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_few_files_are_a_failure_and_not_a_machine_without_rdma() {
+        assert_eq!(
+            (enough(None), enough(Some(1024)), enough(Some(LEAST))),
+            (Ok(()), Ok(()), Ok(()))
+        );
+        let stop = enough(Some(9)).unwrap_err();
+        assert_eq!(stop.exit, crate::exit::Exit::Failure);
+        assert!(
+            stop.line.contains("9 open files") && stop.line.contains("ulimit -n"),
+            "{stop}"
+        );
+    }
+
+    #[test]
+    fn the_soft_limit_goes_as_far_as_the_hard_one_lets_it_and_never_down() {
+        let after = |current, maximum| {
+            let limit = wanted(Rlimit { current, maximum });
+            assert_eq!(limit.maximum, maximum);
+            limit.current
+        };
+        assert_eq!(after(Some(20), Some(20)), Some(20));
+        assert_eq!(after(Some(20), Some(100)), Some(100));
+        assert_eq!(after(Some(256), None), Some(FILES));
+        assert_eq!(after(Some(100_000), Some(200_000)), Some(100_000));
+        assert_eq!(after(None, None), None);
+    }
+}

@@ -1,0 +1,230 @@
+//! What is missing on a machine: the rest is shown all the same, and one line says what is missing, why, and the remedy.
+
+use std::{fs, path::Path, process::Command};
+
+use anyhow::{Context, Result, ensure};
+use rdmatop_tests::{
+    child::Child,
+    lab::Lab,
+    rdmatop::{self, END, Trace},
+    snapshot::Snapshot,
+    traffic::{self, Traffic, id},
+};
+use serde_json::Value;
+
+/// `rdmatop ARGS` behind `words`, such as `prlimit --nofile=20`: how it ended and what it said.
+fn behind(words: &[&str], args: &[&str]) -> Result<(Option<i32>, Child)> {
+    let program = rdmatop::program()?;
+    let (first, rest) = words.split_first().context("no words")?;
+    let mut command = Command::new(first);
+    command.args(rest).arg(program).args(args).env("NO_COLOR", "1");
+    let mut child = Child::spawn(&mut command)?;
+    let status = child.wait(END * 2)?;
+    Ok((status.code(), child))
+}
+
+/// One sample behind `words`.
+fn sample(words: &[&str]) -> Result<Snapshot> {
+    let (code, child) = behind(words, &["--once", "--json", "--delay", "0.2"])?;
+    ensure!(code == Some(0), "{code:?}: {}", child.err.text());
+    Snapshot::parse(&child.out.text())
+}
+
+/// The notes, as the text of `--once` has them.
+fn notes(sample: &Snapshot) -> Vec<String> {
+    let notes = sample.value()["health"]["notes"].as_array();
+    let part = |note: &Value, key: &str| note[key].as_str().unwrap_or_default().to_owned();
+    notes
+        .into_iter()
+        .flatten()
+        .map(|note| {
+            let [what, why, remedy] = ["what", "why", "remedy"].map(|key| part(note, key));
+            format!("{what}: {why}. {remedy}")
+        })
+        .collect()
+}
+
+/// Writes a switch of the kernel, and what it was before when dropped.
+struct Switch {
+    path: &'static str,
+    before: String,
+}
+
+impl Switch {
+    fn set(path: &'static str, value: &str) -> Result<Self> {
+        let before = fs::read_to_string(path).context(path)?;
+        fs::write(path, value).context(path)?;
+        Ok(Self { path, before })
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        let _ = fs::write(self.path, &self.before);
+    }
+}
+
+#[test]
+fn kprobes_that_are_switched_off_are_told_and_not_taken_for_silence() -> Result<()> {
+    let Some(_lab) = Lab::enter("kprobes off") else {
+        return Ok(());
+    };
+    for path in [
+        "/proc/sys/kernel/ftrace_enabled",
+        "/sys/kernel/debug/kprobes/enabled",
+    ] {
+        let trace = Trace::start(&[])?;
+        let off = Switch::set(path, "0")?;
+        let said = |what: &'static str| trace.child.err.wait_for(what, END, |line| line.contains(what));
+        let why = said("no events from now on")?;
+        ensure!(
+            why.contains(
+                Path::new(path)
+                    .file_name()
+                    .context("name")?
+                    .to_str()
+                    .context("name")?
+            ),
+            "{why}"
+        );
+        let once = sample(&["env"])?;
+        ensure!(
+            once.value()["health"]["ebpf"]["state"] == "unavailable",
+            "{}",
+            once.value()["health"]["ebpf"]
+        );
+        let notes = notes(&once);
+        ensure!(notes.len() == 1 && notes[0].starts_with("No eBPF"), "{notes:?}");
+        drop(off);
+        said("are missing")?;
+        let done = traffic::run("qp-churn", &["--count", "3"])?;
+        let traced = trace.stop()?;
+        let seen = traced.events.pid(id(&done, "pid")?).kind("qp_create").len();
+        ensure!(seen == 3, "{seen} of 3 QPs after the switch is on again");
+        let sum = traced.stderr.last().context("no summary")?;
+        ensure!(sum.contains("without programs"), "{sum}");
+    }
+    Ok(())
+}
+
+#[test]
+fn root_in_a_container_is_told_what_to_give_to_the_container() -> Result<()> {
+    let Some(_lab) = Lab::enter("root without capabilities") else {
+        return Ok(());
+    };
+    let _paranoid = Switch::set("/proc/sys/kernel/perf_event_paranoid", "3")?;
+    for lacks in ["-sys_admin", "-sys_admin,-bpf", "-all"] {
+        let sample = sample(&["setpriv", &format!("--bounding-set={lacks}")])?;
+        let notes = notes(&sample);
+        ensure!(
+            sample.value()["devices"]
+                .as_array()
+                .is_some_and(|list| !list.is_empty())
+        );
+        ensure!(
+            notes.iter().filter(|note| note.starts_with("No eBPF")).count() == 1,
+            "{lacks}: {notes:?}"
+        );
+        for note in &notes {
+            ensure!(
+                note.contains("--cap-add") && !note.contains("sudo"),
+                "{lacks}: {note}"
+            );
+        }
+        ensure!(
+            !notes.iter().any(|note| note.contains("fentry")),
+            "nobody asked for it: {notes:?}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn too_few_open_files_leave_netlink_what_it_needs() -> Result<()> {
+    let Some(_lab) = Lab::enter("open files") else {
+        return Ok(());
+    };
+    let idle = Traffic::start("idle-qps", &["--qps", "2"])?;
+    idle.ready()?;
+    let sample = sample(&["prlimit", "--nofile=40:40"])?;
+    let notes = notes(&sample);
+    ensure!(notes.len() == 1 && notes[0].contains("ulimit -n"), "{notes:?}");
+    let pid = i64::from(idle.child.pid());
+    let rows = sample.value()["qps"].as_array().context("no list of QPs")?;
+    ensure!(
+        rows.iter().filter(|row| row["pid"] == pid).count() == 2,
+        "{rows:?}"
+    );
+    // A soft limit is raised.
+    let (code, child) = behind(&["prlimit", "--nofile=40:4096"], &["probes", "--json"])?;
+    ensure!(code == Some(0), "{}", child.err.text());
+    // With next to none nobody knows whether there are devices: that is a failure, not a machine without RDMA.
+    for limit in ["7", "9"] {
+        let (code, child) = behind(&["prlimit", &format!("--nofile={limit}:{limit}")], &["--once"])?;
+        ensure!(code == Some(1), "{limit}: {code:?}: {}", child.out.text());
+        let said = child.err.all();
+        ensure!(
+            said.len() == 1 && said[0].contains("ulimit -n"),
+            "{limit}: {said:?}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn without_sys_netlink_still_tells_and_nobody_says_that_there_is_no_rdma() -> Result<()> {
+    let Some(_lab) = Lab::enter("no /sys") else {
+        return Ok(());
+    };
+    let without = [
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        "mount -t tmpfs none /sys && exec \"$0\" \"$@\"",
+    ];
+    let sample = sample(&without)?;
+    let notes = notes(&sample);
+    ensure!(
+        notes.len() == 1 && notes[0].contains("/sys is not mounted"),
+        "{notes:?}"
+    );
+    ensure!(
+        sample.value()["devices"]
+            .as_array()
+            .is_some_and(|list| !list.is_empty())
+    );
+    let (code, child) = behind(&without, &["--trace", "--duration", "1"])?;
+    let said = child.err.text();
+    ensure!(
+        code == Some(1) && said.contains("/sys is not mounted"),
+        "{code:?}: {said}"
+    );
+    Ok(())
+}
+
+#[test]
+fn without_btf_it_says_so_and_counts_nothing() -> Result<()> {
+    let Some(_lab) = Lab::enter("no BTF") else {
+        return Ok(());
+    };
+    let _paranoid = Switch::set("/proc/sys/kernel/perf_event_paranoid", "2")?;
+    // Without CAP_SYS_ADMIN the kernel does not give its BTF by bpf(2) either.
+    let script = "mount -t tmpfs none /sys/kernel/btf && \
+                  exec setpriv --bounding-set=-sys_admin \"$0\" \"$@\"";
+    let sample = sample(&["unshare", "-m", "sh", "-c", script])?;
+    let health = &sample.value()["health"];
+    ensure!(
+        !health.to_string().contains("\"datapath\":\"kprobe\""),
+        "{health}"
+    );
+    ensure!(
+        notes(&sample).iter().filter(|note| note.contains("BTF")).count() == 1,
+        "{:?}",
+        notes(&sample)
+    );
+    for row in sample.qps() {
+        ensure!(row.field("tx_wr").is_null(), "{row:?}");
+    }
+    Ok(())
+}
