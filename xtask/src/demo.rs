@@ -26,13 +26,24 @@ pub(crate) struct DemoArgs {
     args: Vec<String>,
 }
 
+/// Waits until perftest's receiver listens: on a loaded host a second is not enough, and the sender tries but once.
+const LISTENS: &str = r"
+listens() {
+    waited=0
+    until grep -qs ':4853 [0-9A-F:]* 0A ' /proc/net/tcp /proc/net/tcp6 || [ $waited -gt 300 ]; do
+        waited=$((waited + 1))
+        sleep 0.1
+    done
+}
+";
+
 /// Traffic that goes on until the guest ends: write and send pairs by turns, each bounded.
 const TRAFFIC: &str = r#"
 address=10.77.0.1
 while :; do
     for tool in ib_write_bw ib_send_bw ib_read_bw; do
         timeout 40 $tool -d rxe0 -x 1 -s 4096 -D 20 >/dev/null 2>&1 &
-        sleep 1
+        listens
         timeout 40 $tool -d rxe0 -x 1 -s 4096 -D 20 $address >/dev/null 2>&1
         wait $!
     done
@@ -56,10 +67,11 @@ until grep -q tracing "$errors"; do
     if [ $waited -gt 300 ] || ! kill -0 $trace 2>/dev/null; then cat "$errors" >&2; exit 1; fi
     sleep 0.1
 done
+output=$(mktemp)
 timeout 60 ib_send_bw -d rxe0 -x 1 -n 1000 >/dev/null 2>&1 &
 server=$!
-sleep 1
-timeout 60 ib_send_bw -d rxe0 -x 1 -n 1000 10.77.0.1 >/dev/null 2>&1 || { echo "ib_send_bw failed" >&2; exit 1; }
+listens
+timeout 60 ib_send_bw -d rxe0 -x 1 -n 1000 10.77.0.1 >"$output" 2>&1 || { cat "$output" >&2; echo "ib_send_bw failed" >&2; exit 1; }
 wait $server
 sleep 1
 kill -INT $trace
@@ -124,7 +136,7 @@ pub(crate) fn main(args: &DemoArgs) -> Result<u8> {
     } else {
         TRAFFIC
     };
-    lab.args(["--", "sh", "-c", script, "demo"])
+    lab.args(["--", "sh", "-c", &format!("{LISTENS}{script}"), "demo"])
         .arg(&program)
         .args(&args.args);
     let status = lab.status().context("cannot start the lab")?;
@@ -136,4 +148,33 @@ pub(crate) fn main(args: &DemoArgs) -> Result<u8> {
 
 fn has_device() -> bool {
     fs::read_dir("/sys/class/infiniband").is_ok_and(|mut entries| entries.next().is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_receiver_is_awaited_on_perftests_port() {
+        let listener = match std::net::TcpListener::bind("127.0.0.1:0") {
+            Ok(listener) => listener,
+            Err(error) => {
+                eprintln!("SKIPPED: no loopback to listen on: {error}");
+                return;
+            }
+        };
+        let port = format!(":{:04X} ", listener.local_addr().unwrap().port());
+        let script = LISTENS.replace(":4853 ", &port).replace("-gt 300", "-gt 3");
+        assert!(script.contains(&port), "0x4853 is 18515, perftest's port");
+        let rounds = || {
+            let output = Command::new("sh")
+                .args(["-c", &format!("{script}listens; echo $waited")])
+                .output()
+                .unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        assert_eq!(rounds(), "0\n");
+        drop(listener);
+        assert_eq!(rounds(), "4\n");
+    }
 }
