@@ -55,10 +55,8 @@ fn without_a_terminal_to_read_keys_from_the_view_says_that_and_not_that_one_went
     let (mut ours, mut its) = (-1, -1);
     let none = std::ptr::null_mut();
     // SAFETY: the two numbers are written, and nothing else is given.
-    assert_eq!(
-        unsafe { libc::openpty(&raw mut ours, &raw mut its, none, none.cast(), none.cast()) },
-        0
-    );
+    let opened = unsafe { libc::openpty(&raw mut ours, &raw mut its, none, none.cast(), none.cast()) };
+    assert_eq!(opened, 0);
     // SAFETY: both have just been opened, for us.
     let (_ours, its) = unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(its)) };
     let mut command = rdmatop();
