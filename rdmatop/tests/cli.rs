@@ -49,6 +49,41 @@ fn the_help_is_stable() {
 }
 
 #[test]
+fn without_a_terminal_to_read_keys_from_the_view_says_that_and_not_that_one_went_away() {
+    use std::os::fd::{FromRawFd, OwnedFd};
+    use std::os::unix::process::CommandExt;
+    let (mut ours, mut its) = (-1, -1);
+    let none = std::ptr::null_mut();
+    // SAFETY: the two numbers are written, and nothing else is given.
+    let opened = unsafe { libc::openpty(&raw mut ours, &raw mut its, none, none.cast(), none.cast()) };
+    assert_eq!(opened, 0);
+    // SAFETY: both have just been opened, for us.
+    let (_ours, its) = unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(its)) };
+    let mut command = rdmatop();
+    command.env("TERM", "xterm").stdout(its).stderr(Stdio::piped());
+    // SAFETY: setsid(2) is all that happens between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            if libc::setsid() < 0 {
+                Err(std::io::Error::last_os_error())
+            } else {
+                Ok(())
+            }
+        })
+    };
+    let output = command
+        .spawn()
+        .and_then(std::process::Child::wait_with_output)
+        .expect("the binary runs");
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.starts_with("rdmatop: no keys:") && stderr.lines().count() == 1,
+        "{stderr}"
+    );
+}
+
+#[test]
 fn under_another_name_it_says_the_same() {
     use std::os::unix::process::CommandExt;
     for (args, wanted) in [

@@ -395,6 +395,13 @@ mod tests {
         Pump::start(sources, settings).map(|(pump, _)| pump).unwrap()
     }
 
+    fn on() -> Vec<Input> {
+        vec![Input::Health(Box::new(crate::model::input::HealthSample {
+            ebpf: EbpfState::On { datapath: None },
+            ..Default::default()
+        }))]
+    }
+
     fn named(name: &str) -> Filter {
         Filter {
             device: Some(name.to_owned()),
@@ -475,14 +482,6 @@ mod tests {
 
     #[tokio::test]
     async fn with_programs_a_dump_follows_the_attach_and_then_none() {
-        use crate::model::input::HealthSample;
-        let on = || {
-            let ebpf = EbpfState::On { datapath: None };
-            vec![Input::Health(Box::new(HealthSample {
-                ebpf,
-                ..HealthSample::default()
-            }))]
-        };
         let source = Fake::new(vec![on(), on(), on(), on()]);
         let asked = Arc::clone(&source.asked);
         let mut pump = pump(source, Filter::default());
@@ -521,14 +520,6 @@ mod tests {
 
     #[tokio::test]
     async fn a_trace_reads_devices_and_processes_until_it_is_in_step_and_then_once_in_a_while() {
-        use crate::model::input::HealthSample;
-        let on = || {
-            let ebpf = EbpfState::On { datapath: None };
-            vec![Input::Health(Box::new(HealthSample {
-                ebpf,
-                ..HealthSample::default()
-            }))]
-        };
         let source = Fake::new((0..40).map(|_| on()).collect());
         let asked = Arc::clone(&source.asked);
         let mut pump = pump(source, Filter::default());

@@ -84,17 +84,16 @@ impl Source for HealthSource {
     }
 }
 
+/// Notes that say already why there is none. Before 5.11 a memlock limit refuses maps with EPERM, as a missing right does.
+const SAID: [&str; 4] = ["No eBPF", "no eBPF", "No RDMA", "eBPF maps may not fit"];
+
 /// The line for eBPF that is not to be had, unless a note says already why: the live view has room for notes, and not
 /// for a reason.
 fn refused(ebpf: &EbpfState, notes: &[Note]) -> Option<Note> {
     let EbpfState::Unavailable { why } = ebpf else {
         return None;
     };
-    let says = |note: &Note| {
-        ["No eBPF", "no eBPF", "No RDMA"]
-            .iter()
-            .any(|word| note.what.contains(word))
-    };
+    let says = |note: &Note| SAID.iter().any(|word| note.what.contains(word));
     if notes.iter().any(says) {
         return None;
     }
@@ -124,11 +123,17 @@ mod tests {
             "No eBPF: no lifecycle events and no per-QP rates: no program would run: a switch is off. turn it on"
         );
         assert_eq!(refused(&EbpfState::Disabled, &[]), None);
-        assert_eq!(
-            refused(&off("too many open files"), &[note]),
-            None,
-            "it is said already"
-        );
+        let memlock = Note {
+            what: "eBPF maps may not fit".to_owned(),
+            ..note.clone()
+        };
+        for said in [note, memlock] {
+            assert_eq!(
+                refused(&off("too many open files"), &[said]),
+                None,
+                "it is said already"
+            );
+        }
         assert!(refused(&off("too many open files"), &[]).is_some_and(|note| note.remedy.contains("dmesg")));
     }
 }

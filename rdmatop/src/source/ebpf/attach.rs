@@ -243,7 +243,7 @@ pub(super) fn explain(error: &(dyn std::error::Error + 'static)) -> String {
     }
     text.push_str(match first_errno(error) {
         Some(Errno::PERM | Errno::ACCESS) if rustix::process::geteuid().is_root() => {
-            "; start the container with --cap-add BPF,PERFMON,SYS_ADMIN, or run on the host"
+            "; start the container with --cap-add BPF,PERFMON,SYS_ADMIN,SYS_RESOURCE, or run on the host"
         }
         Some(Errno::PERM | Errno::ACCESS) => {
             "; run as root, or with CAP_BPF, CAP_PERFMON and perf_event_paranoid <= 2"

@@ -72,7 +72,7 @@ fn rdma(p: &Platform, out: &mut Vec<Remedy>) {
             format!("load the driver of your NIC, {LAB}"),
         );
     } else if p.rdma_devices == Some(0) {
-        let why = "the RDMA subsystem is loaded and has no device";
+        let why = "the RDMA subsystem is loaded and has no device in this network namespace";
         push(
             out,
             "no-rdma-device",

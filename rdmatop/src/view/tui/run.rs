@@ -107,6 +107,12 @@ pub enum TuiError {
     /// Output is no terminal.
     #[error("no terminal: standard output is not one; use --once, --json or --trace for plain output")]
     NotATerminal,
+    /// Nowhere to read keys from: without them nobody could leave.
+    #[error(
+        "no keys: standard input is no terminal and there is no controlling one; start it from a terminal, or use --once \
+         or --trace"
+    )]
+    NoKeys,
     /// The terminal went away (EIO, SIGHUP).
     #[error("the terminal went away; nothing more can be shown")]
     Gone,
@@ -136,6 +142,10 @@ pub async fn run(
 ) -> Result<Outcome, TuiError> {
     if !io::stdout().is_terminal() {
         return Err(TuiError::NotATerminal);
+    }
+    // Both the line mode and the keys are those of standard input, or else of the controlling terminal.
+    if !io::stdin().is_terminal() && std::fs::File::open("/dev/tty").is_err() {
+        return Err(TuiError::NoKeys);
     }
     let depth = if opts.no_color {
         Depth::Mono
