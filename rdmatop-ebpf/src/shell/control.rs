@@ -97,7 +97,7 @@ macro_rules! ret {
 
 entry!(restrack_add / fe_restrack_add(res) restrack::added(res));
 
-entry!(kept modify_qp / fe_modify_qp(qp, attr, mask) qp::modifying(qp, attr, mask as u32));
+entry!(modify_qp / fe_modify_qp(qp, attr, mask) qp::modifying(qp, attr, mask as u32));
 ret!(modify_qp_ret / fx_modify_qp(rc) qp::returned(hook::MODIFY_QP, rc));
 
 entry!(destroy_qp / fe_destroy_qp(qp) qp::destroying(qp));

@@ -95,7 +95,10 @@ impl Pump {
                 stop: pushing.stop,
             }
         });
-        let mut engine = Engine::new(settings.engine.clone());
+        let mut engine = Engine::new(EngineConfig {
+            foreign_pids: sources.foreign_pids,
+            ..settings.engine.clone()
+        });
         let latest = engine.tick(now());
         let pump = Self {
             engine,

@@ -33,6 +33,9 @@ pub(super) fn sources(plan: &Plan) -> Sources {
         .iter()
         .find(|remedy| remedy.id.starts_with("no-rdma"))
         .map(ToString::to_string);
+    // Records have the machine's PIDs. Without records those of netlink and /proc, which are this namespace's, are right.
+    let records = plan.attach.is_some() && !remedies.iter().any(|remedy| remedy.what.starts_with("No eBPF"));
+    let foreign_pids = records && platform.surroundings.initial_pid_namespace == Some(false);
     // Who said --no-ebpf need not be told that there is none, and who did not ask for fentry misses none.
     let told = remedies.iter().filter(|remedy| {
         (plan.attach.is_some() || !remedy.what.starts_with("No eBPF"))
@@ -65,6 +68,7 @@ pub(super) fn sources(plan: &Plan) -> Sources {
         }),
         // Without /sys nobody knows: netlink will tell.
         subsystem: platform.rdma_devices.is_some() || platform.without_sys,
+        foreign_pids,
         no_rdma,
     }
 }

@@ -319,7 +319,7 @@ mod tests {
             polled: vec![Box::new(Fake::new(vec![vec![devices(&["rxe0"])]]))],
             pushing: Some(pushing),
             subsystem: true,
-            no_rdma: None,
+            ..Sources::default()
         }
     }
 

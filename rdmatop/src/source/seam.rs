@@ -58,6 +58,8 @@ pub struct Sources {
     pub pushing: Option<Pushing>,
     /// The kernel has RDMA loaded, with or without a device.
     pub subsystem: bool,
+    /// Records have PIDs of another namespace than netlink and /proc here.
+    pub foreign_pids: bool,
     /// No RDMA device, in one line; the views that print end with it.
     pub no_rdma: Option<String>,
 }

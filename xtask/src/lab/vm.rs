@@ -18,7 +18,7 @@ use super::qemu::{Accel, Vm};
 use super::stream::UntilMarker;
 use super::tty::{self, Escape, RawMode};
 use super::{initramfs, kernel};
-use crate::{paths, step};
+use crate::paths;
 
 /// Other work may share this machine's CPUs: far more than a boot takes.
 const BOOT_LIMIT: Duration = Duration::from_mins(4);
@@ -372,13 +372,23 @@ fn diagnosis(run_dir: &Path) -> String {
         let Ok(bytes) = fs::read(run_dir.join(name)) else {
             continue;
         };
-        for line in step::tail(&String::from_utf8_lossy(&bytes), lines).lines() {
+        let log = String::from_utf8_lossy(&bytes);
+        for line in last_words(&log, lines) {
             text.push_str("  | ");
             text.extend(line.chars().filter(|char| !char.is_control() || *char == '\t'));
             text.push('\n');
         }
     }
     text.trim_end().to_owned()
+}
+
+/// The last lines of a log; of a kernel that died all from where it began to die, which has the stack.
+fn last_words(log: &str, lines: usize) -> Vec<&str> {
+    let all: Vec<&str> = log.lines().collect();
+    let tail = all.len().saturating_sub(lines);
+    let death = all.iter().position(|line| line.contains("] BUG: "));
+    let from = death.filter(|at| all.len() - at <= 4 * lines).unwrap_or(tail);
+    all.get(from.min(tail)..).unwrap_or_default().to_vec()
 }
 
 /// The marker that ends each stream of this run.

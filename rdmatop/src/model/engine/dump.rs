@@ -147,6 +147,8 @@ impl Engine {
                 );
                 self.qps.set_owner(uid, owner, &mut self.processes);
             }
+        } else if self.config.foreign_pids {
+            // Another process's number, or none because the owner is outside of this namespace.
         } else if reading.pid.is_some_and(|pid| pid != 0) {
             if qp.row().orphan {
                 qp.edit().orphan = false;

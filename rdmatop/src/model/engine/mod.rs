@@ -50,6 +50,9 @@ pub struct EngineConfig {
     pub max_ended: usize,
     /// Two readings closer than this give no rate, ns: the error of the clock would be most of it.
     pub min_interval_ns: u64,
+    /// PIDs of records are of another namespace than those of dumps and of /proc: only records tell of owners, and nobody
+    /// when a process ends.
+    pub foreign_pids: bool,
 }
 
 impl Default for EngineConfig {
@@ -58,6 +61,7 @@ impl Default for EngineConfig {
             linger_ns: 5_000_000_000,
             max_ended: 4096,
             min_interval_ns: 50_000_000,
+            foreign_pids: false,
         }
     }
 }
@@ -204,6 +208,9 @@ impl Engine {
     pub fn forget(&mut self, now: Now) {
         self.qps
             .forget(now.mono_ns, self.config.linger_ns, self.config.max_ended);
+        if self.config.foreign_pids {
+            self.processes.forget_idle(now.mono_ns, self.config.linger_ns);
+        }
         self.processes.forget(now.mono_ns, self.config.linger_ns);
     }
 
@@ -221,7 +228,11 @@ impl Engine {
     /// Process ids whose facts are wanted, each once. Answer with [`Input::Process`], or with
     /// [`Input::ProcessGone`] when there is no such process any more.
     pub fn wants_process(&mut self) -> Vec<u32> {
-        self.processes.take_wanted()
+        let mut wanted = self.processes.take_wanted();
+        if self.config.foreign_pids {
+            wanted.clear();
+        }
+        wanted
     }
 
     fn port_counters(&mut self, sample: CountersSample) {
@@ -264,6 +275,9 @@ impl Engine {
 
     /// MR bytes by owner, of all devices.
     fn registered(&mut self, sums: &BTreeMap<u32, u64>, mono_ns: u64) {
+        if self.config.foreign_pids {
+            return;
+        }
         let owners: BTreeMap<u32, u64> = sums
             .keys()
             .filter(|pid| **pid != 0)

@@ -30,6 +30,8 @@ pub(super) struct Process {
     /// The process of the same pid that this one may turn out to be.
     split_of: Option<u64>,
     pub(super) ended_ns: Option<u64>,
+    /// Since when it has done nothing and owned no QP, where only records tell of it.
+    idle_ns: Option<u64>,
     pub(super) comm: Arc<str>,
     /// Somebody told `comm`; otherwise it stands for the pid.
     named: bool,
@@ -110,8 +112,9 @@ impl Processes {
     /// another process until /proc says that it is the same.
     pub(super) fn user(&mut self, pid: u32, comm: Option<&Arc<str>>, ts_ns: u64) -> u64 {
         if let Some(uid) = self.holder(pid)
-            && let Some(process) = self.all.get(&uid)
+            && let Some(process) = self.all.get_mut(&uid)
         {
+            process.idle_ns = None;
             let gone = process.ended_ns.is_some_and(|ended| ts_ns > ended);
             let strange = process.start_ticks.is_some()
                 && comm.is_some_and(|comm| *comm != process.comm && !process.aliases.contains(comm));
@@ -169,6 +172,7 @@ impl Processes {
                 start_ticks: None,
                 split_of,
                 ended_ns: None,
+                idle_ns: None,
                 comm,
                 named,
                 aliases: Vec::new(),
@@ -344,6 +348,26 @@ impl Processes {
         wanted.sort_unstable();
         wanted.dedup();
         wanted
+    }
+
+    /// Forgets users that have owned no QP and made no call for `linger_ns`: where nobody tells when a process ends, it
+    /// may have, and is not called ended.
+    pub(super) fn forget_idle(&mut self, now_ns: u64, linger_ns: u64) {
+        let by_pid = &mut self.by_pid;
+        self.all.retain(|uid, process| {
+            if !process.qps.is_empty() {
+                process.idle_ns = None;
+            }
+            let Some(pid) = process.pid.filter(|_| process.qps.is_empty()) else {
+                return true;
+            };
+            let since = *process.idle_ns.get_or_insert(now_ns);
+            let keep = now_ns.saturating_sub(since) <= linger_ns;
+            if !keep && by_pid.get(&pid) == Some(uid) {
+                by_pid.remove(&pid);
+            }
+            keep
+        });
     }
 
     /// Forgets processes that ended, own nothing any more, and have been shown for long enough.

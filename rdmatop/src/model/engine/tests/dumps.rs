@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::value::Source;
+use crate::model::{input::CountersSample, value::Source};
 
 #[test]
 fn the_first_dump_fills_the_table() {
@@ -282,6 +282,68 @@ fn an_orphan_that_nobody_knew_has_no_owner() {
         (row.orphan, row.pid, row.comm.as_deref(), row.kernel),
         (true, None, None, false)
     );
+}
+
+/// In a PID namespace of its own rdmatop has the machine's PIDs from records and its own namespace's from all else.
+#[test]
+fn with_pids_of_two_namespaces_only_records_tell_of_owners() {
+    let mut host = Host::with(EngineConfig {
+        foreign_pids: true,
+        ..EngineConfig::default()
+    });
+    let called = |mono_ns, pid, calls| {
+        let stats = VerbStats {
+            calls,
+            ..VerbStats::new_zeroed()
+        };
+        Input::Verbs(Box::new(VerbsSample {
+            mono_ns,
+            verbs: vec![(VerbKey { pid, verb: 1 }, stats)],
+            ..VerbsSample::default()
+        }))
+    };
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    host.pass(SECOND).dump(
+        t + 10,
+        vec![dumped(17, None, 3), dumped(18, Some(5), 3), dumped(19, None, 3)],
+    );
+    assert_eq!(
+        host.engine.wants_process(),
+        [0u32; 0],
+        "/proc knows others by that number"
+    );
+    let rows: Vec<_> = host
+        .tick()
+        .qps
+        .iter()
+        .map(|row| (row.qpn, row.pid, row.orphan))
+        .collect();
+    assert_eq!(
+        rows,
+        [(17, Some(231), false), (18, None, false), (19, None, false)]
+    );
+    host.apply(called(host.now, 400, 1));
+    let sums = [(5, 4096)].into();
+    let counters = CountersSample {
+        mono_ns: host.now,
+        mr_bytes: Some(sums),
+        ..CountersSample::default()
+    };
+    host.apply(Input::Counters(Box::new(counters)));
+    let pids = |host: &mut Host| -> Vec<_> {
+        let snapshot = host.tick();
+        let rows = snapshot.processes.iter();
+        rows.map(|row| (row.pid, row.exited)).collect()
+    };
+    assert_eq!(pids(&mut host), [(Some(231), false), (Some(400), false)]);
+    // Nobody tells of an end: who owns nothing and does nothing is not shown for ever, and not called ended.
+    host.pass(4 * SECOND);
+    host.apply(called(host.now, 400, 2));
+    host.pass(4 * SECOND);
+    assert_eq!(pids(&mut host), [(Some(231), false), (Some(400), false)]);
+    host.pass(6 * SECOND);
+    assert_eq!(pids(&mut host), [(Some(231), false)]);
 }
 
 #[test]
