@@ -14,7 +14,7 @@ use clap::Args;
 
 use crate::{
     ebpf, equality,
-    lab::kernel,
+    lab::{self, kernel},
     lints, paths,
     setup::{self, SetupArgs},
     step,
@@ -114,7 +114,7 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
             }
             let started = Instant::now();
             println!("\n== Linux {} ==", series.name);
-            let tally = on_kernel(series.name, &binaries, args)?;
+            let tally = on_kernel_again(series.name, &binaries, args)?;
             parts.push((
                 format!("Linux {}", series.name),
                 tally,
@@ -236,8 +236,23 @@ fn executables(messages: &str) -> Vec<PathBuf> {
     found
 }
 
-/// One boot, all tests.
-fn on_kernel(kernel: &str, binaries: &[PathBuf], args: &TestArgs) -> Result<Tally> {
+/// One boot, all tests; and another when QEMU failed the first, which is told.
+fn on_kernel_again(kernel: &str, binaries: &[PathBuf], args: &TestArgs) -> Result<Tally> {
+    let (mut tally, mut code) = on_kernel(kernel, binaries, args)?;
+    if code == i32::from(lab::EXIT_QEMU) && tally.failed == 0 {
+        println!("Linux {kernel}: QEMU failed the guest (see above): all its tests once more, in another");
+        (tally, code) = on_kernel(kernel, binaries, args)?;
+    }
+    if code != 0 && tally.failed == 0 {
+        // A guest that died or hung has printed no result: that is a failure all the same.
+        println!("Linux {kernel}: ended with status {code} and no failed test: the guest did not finish");
+        tally.failed += 1;
+    }
+    Ok(tally)
+}
+
+/// One boot, all tests, and how the boot ended.
+fn on_kernel(kernel: &str, binaries: &[PathBuf], args: &TestArgs) -> Result<(Tally, i32)> {
     // One after another, one test at a time: the kernel's state is everybody's. A binary that fails does not keep
     // the next from running.
     let mut script = String::from("bad=0\n");
@@ -268,13 +283,7 @@ fn on_kernel(kernel: &str, binaries: &[PathBuf], args: &TestArgs) -> Result<Tall
     lab.args(&args.filter);
     lab.env("RDMATOP", paths::target().join("release/rdmatop"));
     lab.stdout(Stdio::piped()).stdin(Stdio::null());
-    let (mut tally, code) = read(lab)?;
-    if code != 0 && tally.failed == 0 {
-        // A guest that died or hung has printed no result: that is a failure all the same.
-        println!("Linux {kernel}: ended with status {code} and no failed test: the guest did not finish");
-        tally.failed += 1;
-    }
-    Ok(tally)
+    read(lab)
 }
 
 /// Runs a command, shows what it prints, and counts. A run that fails without a failed test counts as one.

@@ -27,6 +27,8 @@ use crate::paths;
 const EXIT_TIMEOUT: u8 = 124;
 /// Exit status when the guest failed the job.
 const EXIT_LAB: u8 = 125;
+/// Exit status when QEMU failed the guest.
+pub(crate) const EXIT_QEMU: u8 = 123;
 
 /// `cargo xtask lab ...`
 #[derive(Subcommand)]
@@ -178,6 +180,14 @@ pub(crate) fn run_job(
         End::Died => {
             eprintln!("lab: Linux {} died while the command ran", kernel.release);
             EXIT_LAB
+        }
+        End::Mistranslated => {
+            eprintln!(
+                "lab: Linux {} died where a probe was being set or removed, as it does under QEMU's translator with two CPUs, \
+                 whoever sets the probe; run it again, or with --cpus 1",
+                kernel.release
+            );
+            EXIT_QEMU
         }
         End::Escaped => {
             eprintln!("lab: guest ended by Ctrl-]");
