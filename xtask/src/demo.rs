@@ -134,6 +134,9 @@ pub(crate) fn main(args: &DemoArgs) -> Result<u8> {
     let script = if args.args.is_empty() && !screen {
         PAIR
     } else {
+        // rdmatop comes and goes under traffic here, which a guest of two CPUs does not always survive: see
+        // `is_stale_code` of the lab.
+        lab.args(["--cpus", "1"]);
         TRAFFIC
     };
     lab.args(["--", "sh", "-c", &format!("{LISTENS}{script}"), "demo"])

@@ -226,7 +226,7 @@ fn processes(p: &Platform, out: &mut Vec<Remedy>) {
         push(
             out,
             "pid-namespace",
-            "Processes of the host are missing",
+            "Processes outside of this PID namespace are missing or have only a number",
             why,
             "run on the host, or start the container with --pid=host",
         );
