@@ -214,22 +214,7 @@ impl Manager {
         if let Err(error) = self.sweep.adopt(&mut session) {
             return Ok(self.no_ring(&error.to_string()));
         }
-        let started = Started {
-            programs: session.attached(),
-            pinned: session.pinned(),
-            unseen: session.notes().iter().map(ToString::to_string).collect(),
-        };
-        self.status.update(|status| {
-            status.state = EbpfState::On {
-                datapath: session.datapath().map(str::to_owned),
-            };
-            status.probes = session.verdicts().to_vec();
-            status.notes = session.notes().to_vec();
-            status.notes.extend(pins(&started.pinned));
-            if !first {
-                status.notes.push(gap());
-            }
-        });
+        let started = self.counts(&session, first);
         let outcome = match session.take_ring() {
             // SAFETY: a RingBuf owns its map's descriptor and gives the same one until it is dropped, which the
             // AsyncFd does only after it has deregistered it.
@@ -252,6 +237,50 @@ impl Manager {
         self.sweep.release();
         self.retired = Some(session);
         outcome
+    }
+
+    /// Tells that a session counts.
+    fn counts(&self, session: &Session, first: bool) -> Started {
+        let started = Started {
+            programs: session.attached(),
+            pinned: session.pinned(),
+            unseen: session.notes().iter().map(ToString::to_string).collect(),
+        };
+        self.status.update(|status| {
+            status.state = EbpfState::On {
+                datapath: session.datapath().map(str::to_owned),
+            };
+            status.probes = session.verdicts().to_vec();
+            status.notes = session.notes().to_vec();
+            status.notes.extend(pins(&started.pinned));
+            if !first {
+                status.notes.push(gap());
+            }
+        });
+        started
+    }
+
+    /// The kernel's switch for kprobes was turned. The programs stay: to detach them while it is off makes ftrace give
+    /// itself up until the next boot (`__disarm_kprobe_ftrace` warns, 6.12), and turned on again they run.
+    async fn switched(
+        &mut self,
+        session: &Session,
+        feed: &Feed,
+        why: Option<&'static str>,
+    ) -> Result<(), Ended> {
+        self.sweep.pause(why.is_some());
+        if let Some(why) = why {
+            let why = SessionError::Unarmed(why).to_string();
+            self.status.update(|status| {
+                status.state = EbpfState::Unavailable { why: why.clone() };
+                status.probes.clear();
+            });
+            self.tell(&Err(why));
+            return Ok(());
+        }
+        let started = self.counts(session, false);
+        self.tell(&Ok(started));
+        feed.send(Input::Reattached).await
     }
 
     /// Detaches the session before. Not on this thread, on which records wait meanwhile.
@@ -284,6 +313,7 @@ impl Manager {
         let mut watch = tokio::time::interval(WATCH);
         watch.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut losses_at = Instant::now();
+        let mut unarmed = world.unarmed;
         let mut records = false;
         loop {
             tokio::select! {
@@ -297,8 +327,13 @@ impl Manager {
                     session.flush_log();
                     // Of some records the reader is not told: see `wakeup` in rdmatop-ebpf.
                     records |= drain(ring.get_mut(), feed).await?;
-                    if World::now() != *world {
+                    let now = World::now();
+                    if now.modules != world.modules {
                         return self.succeed(ring, session, feed).await;
+                    }
+                    if now.unarmed != unarmed {
+                        unarmed = now.unarmed;
+                        self.switched(session, feed, unarmed).await?;
                     }
                 }
                 guard = ring.readable_mut(), if !records => {
@@ -429,7 +464,7 @@ fn module_generations(root: &Path) -> Generations {
     found
 }
 
-/// What a session is made for; when it changes another one is.
+/// What a session is made for; when modules change another one is.
 #[derive(Debug, PartialEq, Eq)]
 struct World {
     modules: Generations,
@@ -457,11 +492,10 @@ fn pins(modules: &[&str]) -> Option<Note> {
 
 fn gap() -> Note {
     Note {
-        what: "events around the last module change".into(),
-        why: "an RDMA module was loaded or unloaded, or kprobes were off, and the programs had to be attached anew"
-            .into(),
+        what: "events around the last change of modules or of kprobes".into(),
+        why: "an RDMA module was loaded or unloaded, and the programs had to be attached anew, or kprobes were off".into(),
         remedy: "Nothing to do: an event at the very moment of the change may be missing, and so may those in the \
-                 changed module."
+                 changed module, or while kprobes were off."
             .into(),
     }
 }

@@ -82,6 +82,8 @@ struct Past {
 struct Inner {
     maps: Option<Maps>,
     past: Past,
+    /// The programs do not run: what the maps say is no count of what happens.
+    paused: bool,
 }
 
 /// The maps of the present session, shared by the ring reader and the sampler.
@@ -99,12 +101,19 @@ impl MapSweep {
         let mut inner = self.inner();
         inner.maps = None;
         inner.maps = Some(maps?);
+        inner.paused = false;
         Ok(())
+    }
+
+    /// Tells nothing of QPs and verbs, or everything again.
+    pub(super) fn pause(&self, paused: bool) {
+        self.inner().paused = paused;
     }
 
     /// Lets go of an ending session's maps, keeping what it had lost and what it knew of processes.
     pub(super) fn release(&self) {
         let losses = self.final_losses();
+        self.pause(false);
         let counts = self.verbs(0);
         let mut inner = self.inner();
         inner.past.losses = losses;
@@ -150,8 +159,8 @@ impl MapSweep {
     /// Those of post_send are as of the last [`MapSweep::slots`].
     pub fn verbs(&self, mono_ns: u64) -> Option<VerbsSample> {
         let mut inner = self.inner();
-        let Inner { maps, past } = &mut *inner;
-        let maps = maps.as_mut()?;
+        let Inner { maps, past, paused } = &mut *inner;
+        let maps = maps.as_mut().filter(|_| !*paused)?;
         // The failures first: none is then without its call.
         let errors = maps.errors.read(is_alive);
         let verbs = maps.verbs.read(is_alive);
@@ -180,6 +189,9 @@ impl MapSweep {
     /// Whoever asks must hand all of it on: a change is given once, and so is the slot of a destroyed QP.
     pub fn slots(&self, mono_ns: u64, out: &mut dyn FnMut(SlotsSample)) {
         let mut inner = self.inner();
+        if inner.paused {
+            return;
+        }
         let Some(maps) = inner.maps.as_mut() else { return };
         let Some(slots) = maps.slots.as_mut() else { return };
         let mut sample = SlotsSample {
