@@ -260,27 +260,17 @@ impl Manager {
         started
     }
 
-    /// The kernel's switch for kprobes was turned. The programs stay: to detach them while it is off makes ftrace give
-    /// itself up until the next boot (`__disarm_kprobe_ftrace` warns, 6.12), and turned on again they run.
-    async fn switched(
-        &mut self,
-        session: &Session,
-        feed: &Feed,
-        why: Option<&'static str>,
-    ) -> Result<(), Ended> {
-        self.sweep.pause(why.is_some());
-        if let Some(why) = why {
-            let why = SessionError::Unarmed(why).to_string();
-            self.status.update(|status| {
-                status.state = EbpfState::Unavailable { why: why.clone() };
-                status.probes.clear();
-            });
-            self.tell(&Err(why));
-            return Ok(());
-        }
-        let started = self.counts(session, false);
-        self.tell(&Ok(started));
-        feed.send(Input::Reattached).await
+    /// The kernel's switch for kprobes was turned off. The programs stay: to detach them while it is off makes ftrace give
+    /// itself up until the next boot (`__disarm_kprobe_ftrace` warns, 6.12). What they count once it is on again is no
+    /// number: the times would hold the time that they were blind. So others take over then.
+    fn blinded(&mut self, why: &'static str) {
+        self.sweep.pause();
+        let why = SessionError::Unarmed(why).to_string();
+        self.status.update(|status| {
+            status.state = EbpfState::Unavailable { why: why.clone() };
+            status.probes.clear();
+        });
+        self.tell(&Err(why));
     }
 
     /// Detaches the session before. Not on this thread, on which records wait meanwhile.
@@ -313,7 +303,7 @@ impl Manager {
         let mut watch = tokio::time::interval(WATCH);
         watch.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut losses_at = Instant::now();
-        let mut unarmed = world.unarmed;
+        let mut blind = world.unarmed;
         let mut records = false;
         loop {
             tokio::select! {
@@ -328,12 +318,16 @@ impl Manager {
                     // Of some records the reader is not told: see `wakeup` in rdmatop-ebpf.
                     records |= drain(ring.get_mut(), feed).await?;
                     let now = World::now();
-                    if now.modules != world.modules {
-                        return self.succeed(ring, session, feed).await;
-                    }
-                    if now.unarmed != unarmed {
-                        unarmed = now.unarmed;
-                        self.switched(session, feed, unarmed).await?;
+                    match now.unarmed {
+                        Some(why) if blind != Some(why) => {
+                            blind = Some(why);
+                            self.blinded(why);
+                        }
+                        None if blind.is_some() || now.modules != world.modules => {
+                            return self.succeed(ring, session, feed).await;
+                        }
+                        // While it is off, whatever else changes waits until programs can come and go again.
+                        _ => {}
                     }
                 }
                 guard = ring.readable_mut(), if !records => {

@@ -105,15 +105,15 @@ impl MapSweep {
         Ok(())
     }
 
-    /// Tells nothing of QPs and verbs, or everything again.
-    pub(super) fn pause(&self, paused: bool) {
-        self.inner().paused = paused;
+    /// Tells nothing of QPs and verbs until the next session.
+    pub(super) fn pause(&self) {
+        self.inner().paused = true;
     }
 
     /// Lets go of an ending session's maps, keeping what it had lost and what it knew of processes.
     pub(super) fn release(&self) {
         let losses = self.final_losses();
-        self.pause(false);
+        self.inner().paused = false;
         let counts = self.verbs(0);
         let mut inner = self.inner();
         inner.past.losses = losses;
