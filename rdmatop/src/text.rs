@@ -32,10 +32,25 @@ pub fn sanitize(bytes: &[u8]) -> String {
 
 /// [`sanitize`] with a bound: at most `max_bytes` of input are read and at most `max_bytes` are returned.
 pub fn sanitize_bounded(bytes: &[u8], max_bytes: usize) -> String {
-    let mut out = sanitize(bytes.get(..max_bytes).unwrap_or(bytes));
+    let mut out = sanitize(whole_characters(bytes, max_bytes));
     let keep = cut(&out, max_bytes).len();
     out.truncate(keep);
     out
+}
+
+/// The first `max_bytes`, without a character that the bound would cut: its first half would show as broken bytes.
+fn whole_characters(bytes: &[u8], max_bytes: usize) -> &[u8] {
+    let Some(head) = bytes.get(..max_bytes) else {
+        return bytes;
+    };
+    let cut = |back: &usize| {
+        let rest = &bytes[max_bytes - back..];
+        let rest = rest.get(..4).unwrap_or(rest);
+        let first = rest.utf8_chunks().next().and_then(|chunk| chunk.valid().chars().next());
+        first.is_some_and(|first| first.len_utf8() > *back)
+    };
+    let back = (1..=max_bytes.min(3)).find(cut).unwrap_or(0);
+    &head[..max_bytes - back]
 }
 
 fn push_safe(out: &mut String, c: char) {
@@ -164,6 +179,15 @@ mod tests {
     #[test]
     fn the_bound_holds_for_input_that_grows_by_escaping() {
         assert_eq!(sanitize_bounded(&[0; 100], 10), "\\x00\\x00\\x");
+    }
+
+    #[test]
+    fn a_character_at_the_bound_is_left_out_and_not_shown_as_broken_bytes() {
+        assert_eq!(sanitize_bounded("naïve".as_bytes(), 3), "na");
+        assert_eq!(sanitize_bounded("naïve".as_bytes(), 4), "naï");
+        assert_eq!(sanitize_bounded("a🦀b".as_bytes(), 4), "a");
+        assert_eq!(sanitize_bounded(b"a\xf0\x9f\xa6", 4), "a\\xf");
+        assert_eq!(sanitize_bounded(b"\xf0\x9f(", 2), "\\x");
     }
 
     proptest! {

@@ -153,3 +153,6 @@ fn run_on(
         LabCommand::Status => status::status(host, store, out),
     }
 }
+
+/// For `crate::fuzz`.
+pub(crate) fn fuzz_state(_raw: &[u8]) {}
