@@ -46,7 +46,10 @@ fn whole_characters(bytes: &[u8], max_bytes: usize) -> &[u8] {
     let cut = |back: &usize| {
         let rest = &bytes[max_bytes - back..];
         let rest = rest.get(..4).unwrap_or(rest);
-        let first = rest.utf8_chunks().next().and_then(|chunk| chunk.valid().chars().next());
+        let first = rest
+            .utf8_chunks()
+            .next()
+            .and_then(|chunk| chunk.valid().chars().next());
         first.is_some_and(|first| first.len_utf8() > *back)
     };
     let back = (1..=max_bytes.min(3)).find(cut).unwrap_or(0);
@@ -71,7 +74,7 @@ fn push_hex(out: &mut String, byte: u8) {
 }
 
 /// True for a non-ASCII character that must not reach a terminal as it is.
-fn is_unsafe(c: char) -> bool {
+pub(crate) fn is_unsafe(c: char) -> bool {
     // The width table gives None for controls and 0 for what draws nothing on its own; the ranges after it are
     // those that some versions of the table give a width although terminals act on them or draw nothing.
     c.width().is_none_or(|columns| columns == 0)

@@ -68,7 +68,9 @@ fn written_again(payload: &[u8]) {
         return;
     };
     let writer = MessageWriter::new(16, 0, 1);
-    let written = attrs.iter().fold(writer, |writer, attr| writer.bytes(attr.number, attr.payload));
+    let written = attrs
+        .iter()
+        .fold(writer, |writer, attr| writer.bytes(attr.number, attr.payload));
     let bytes = written.finish();
     let again: Vec<_> = Messages::new(&bytes)
         .flatten()
@@ -96,7 +98,10 @@ fn qp(entry: &[u8], reader: &mut QpReader) {
     ] {
         assert!(!known || sent(number), "{qp:?} without attribute {number}");
     }
-    assert!(qp.owner.is_none() || sent(attr::RES_PID) || sent(attr::RES_KERN_NAME), "{qp:?}");
+    assert!(
+        qp.owner.is_none() || sent(attr::RES_PID) || sent(attr::RES_KERN_NAME),
+        "{qp:?}"
+    );
 }
 
 /// Records of the ring buffer, each after two bytes of its length, through the engine to what is printed of them.

@@ -31,5 +31,10 @@ fn assert_safe(text: &str) {
 
 /// Makes no text longer than an escape of each of its bytes.
 fn assert_bounded(text: &str, raw: &[u8]) {
-    assert!(text.len() <= 8 * raw.len(), "{} bytes of {}", text.len(), raw.len());
+    assert!(
+        text.len() <= 8 * raw.len(),
+        "{} bytes of {}",
+        text.len(),
+        raw.len()
+    );
 }

@@ -30,7 +30,9 @@ const MEMORY: u64 = 2 << 30;
 const LARGEST: usize = 8 << 10;
 
 fn corpus(name: &str) -> Vec<Vec<u8>> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(name);
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/corpus")
+        .join(name);
     let mut files: Vec<PathBuf> = fs::read_dir(&dir)
         .unwrap_or_else(|error| panic!("{}: {error}", dir.display()))
         .map(|entry| entry.expect("an entry").path())
@@ -46,13 +48,14 @@ fn corpus(name: &str) -> Vec<Vec<u8>> {
 /// What four kernels answered, see tests/fixtures/netlink/record.sh.
 fn recorded() -> impl Iterator<Item = Vec<u8>> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/netlink");
-    ["5.10", "6.1", "6.12", "7.2"].into_iter().flat_map(move |kernel| {
-        let bytes = fs::read(dir.join(format!("{kernel}.rdmanl"))).expect("a recording");
-        let exchanges = Recording::decode(&bytes).expect("a recording").exchanges;
-        exchanges.into_iter().flat_map(|exchange| exchange.datagrams)
-    })
+    ["5.10", "6.1", "6.12", "7.2"]
+        .into_iter()
+        .flat_map(move |kernel| {
+            let bytes = fs::read(dir.join(format!("{kernel}.rdmanl"))).expect("a recording");
+            let exchanges = Recording::decode(&bytes).expect("a recording").exchanges;
+            exchanges.into_iter().flat_map(|exchange| exchange.datagrams)
+        })
 }
-
 
 fn variable(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
@@ -113,7 +116,11 @@ fn fuzz(name: &str) {
         let current = Some(maximum.map_or(MEMORY, |maximum| maximum.min(MEMORY)));
         setrlimit(Resource::As, Rlimit { current, maximum }).expect("a lower limit");
     });
-    let target = TARGETS.iter().find(|(known, _)| *known == name).expect("a target").1;
+    let target = TARGETS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .expect("a target")
+        .1;
     let corpus = corpus(name);
     assert!(!corpus.is_empty(), "no corpus");
     let current = Current::default();
@@ -138,7 +145,10 @@ fn fuzz(name: &str) {
         }
         number += 1;
     }
-    println!("{name}: {} of the corpus, {number} made of them with seed {seed}", corpus.len());
+    println!(
+        "{name}: {} of the corpus, {number} made of them with seed {seed}",
+        corpus.len()
+    );
 }
 
 macro_rules! targets {

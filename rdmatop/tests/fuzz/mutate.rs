@@ -78,7 +78,10 @@ impl<'a> Mutator<'a> {
             1 if at < input.len() => input[at] = self.one_of(BYTES),
             2 => {
                 // A number of 2, 4 or 8 bytes, perhaps one more or less, perhaps the other way round.
-                let number = self.one_of(&NUMBERS).wrapping_add(self.below(3) as u64).wrapping_sub(1);
+                let number = self
+                    .one_of(&NUMBERS)
+                    .wrapping_add(self.below(3) as u64)
+                    .wrapping_sub(1);
                 let width = self.one_of(&[2, 4, 8]);
                 let mut bytes = number.to_le_bytes();
                 if self.below(8) == 0 {
