@@ -19,7 +19,7 @@ const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
 /// Members looked at for all offsets of one file. A kernel's take some ten thousand; a broken file, whose anonymous
 /// structs hold each other, would never end.
-const MOST_MEMBERS: u32 = 1 << 20;
+const MOST_MEMBERS: u32 = 1 << 18;
 /// The places of one type in so many are kept: those of others are a short walk away, and few are asked for.
 const STEP: usize = 32;
 
