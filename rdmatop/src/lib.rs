@@ -2,6 +2,8 @@
 pub mod app;
 pub mod cli;
 pub mod exit;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod lab;
 pub mod model;
 pub mod source;

@@ -32,10 +32,28 @@ pub fn sanitize(bytes: &[u8]) -> String {
 
 /// [`sanitize`] with a bound: at most `max_bytes` of input are read and at most `max_bytes` are returned.
 pub fn sanitize_bounded(bytes: &[u8], max_bytes: usize) -> String {
-    let mut out = sanitize(bytes.get(..max_bytes).unwrap_or(bytes));
+    let mut out = sanitize(whole_characters(bytes, max_bytes));
     let keep = cut(&out, max_bytes).len();
     out.truncate(keep);
     out
+}
+
+/// The first `max_bytes`, without a character that the bound would cut: its first half would show as broken bytes.
+fn whole_characters(bytes: &[u8], max_bytes: usize) -> &[u8] {
+    let Some(head) = bytes.get(..max_bytes) else {
+        return bytes;
+    };
+    let cut = |back: &usize| {
+        let rest = &bytes[max_bytes - back..];
+        let rest = rest.get(..4).unwrap_or(rest);
+        let first = rest
+            .utf8_chunks()
+            .next()
+            .and_then(|chunk| chunk.valid().chars().next());
+        first.is_some_and(|first| first.len_utf8() > *back)
+    };
+    let back = (1..=max_bytes.min(3)).find(cut).unwrap_or(0);
+    &head[..max_bytes - back]
 }
 
 fn push_safe(out: &mut String, c: char) {
@@ -56,7 +74,7 @@ fn push_hex(out: &mut String, byte: u8) {
 }
 
 /// True for a non-ASCII character that must not reach a terminal as it is.
-fn is_unsafe(c: char) -> bool {
+pub(crate) fn is_unsafe(c: char) -> bool {
     // The width table gives None for controls and 0 for what draws nothing on its own; the ranges after it are
     // those that some versions of the table give a width although terminals act on them or draw nothing.
     c.width().is_none_or(|columns| columns == 0)
@@ -164,6 +182,15 @@ mod tests {
     #[test]
     fn the_bound_holds_for_input_that_grows_by_escaping() {
         assert_eq!(sanitize_bounded(&[0; 100], 10), "\\x00\\x00\\x");
+    }
+
+    #[test]
+    fn a_character_at_the_bound_is_left_out_and_not_shown_as_broken_bytes() {
+        assert_eq!(sanitize_bounded("naïve".as_bytes(), 3), "na");
+        assert_eq!(sanitize_bounded("naïve".as_bytes(), 4), "naï");
+        assert_eq!(sanitize_bounded("a🦀b".as_bytes(), 4), "a");
+        assert_eq!(sanitize_bounded(b"a\xf0\x9f\xa6", 4), "a\\xf");
+        assert_eq!(sanitize_bounded(b"\xf0\x9f(", 2), "\\x");
     }
 
     proptest! {

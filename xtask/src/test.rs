@@ -45,8 +45,9 @@ const ONE_KERNEL: &str = "6.12";
 /// events, and what is missing on a machine.
 const ON_ONE_KERNEL: [&str; 3] = ["traffic-", "flood-", "degrade-"];
 /// Test executables that turn switches of the whole kernel. They have a guest of their own: what a switch leaves behind
-/// would be everybody's. It has one CPU, because the code that all kprobes go through is patched by them, and QEMU's
-/// translator may go on with the old one on another CPU: then no kprobe runs there any more.
+/// would be everybody's. Its CPUs run on one thread, because the code that all kprobes go through is patched by them, and
+/// with a thread for each CPU QEMU's translator may go on with the old code on another one: then no kprobe runs there any
+/// more, or the guest dies.
 const ALONE: [&str; 1] = ["degrade-"];
 
 /// Counts of one part.
@@ -126,7 +127,12 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
             let (alone, together): (Vec<_>, Vec<_>) = binaries.partition(|binary| is_one_of(binary, &ALONE));
             let mut tally = on_kernel_again(series.name, &together, &[], args)?;
             if !alone.is_empty() {
-                tally.add(on_kernel_again(series.name, &alone, &["--cpus", "1"], args)?);
+                tally.add(on_kernel_again(
+                    series.name,
+                    &alone,
+                    &["--single-threaded"],
+                    args,
+                )?);
             }
             parts.push((
                 format!("Linux {}", series.name),

@@ -1,45 +1,90 @@
 //! What the lab does to the machine, behind a trait so that its decisions are tested without one.
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::module::{self, Presence};
 use super::{LabError, link};
 use crate::source::netlink::client::Nldev;
+pub(super) use crate::source::netlink::enums::NetnsMode;
 use crate::source::netlink::error::NetlinkError;
 use crate::source::netlink::name::Name;
-use crate::source::netlink::record::Owner;
+use crate::source::netlink::record::{Owner, Port};
 use crate::source::netlink::socket::Socket;
+
+/// The module of SoftRoCE.
+const RXE: &str = "rdma_rxe";
 
 /// An RDMA device there is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Present {
     pub(super) name: Name,
     pub(super) index: u32,
+    pub(super) node_guid: Option<u64>,
+    /// Of its directory in sysfs.
+    pub(super) inode: Option<u64>,
+    /// It is or may be one of rdma_rxe.
+    pub(super) software: bool,
     /// Interfaces of its ports.
-    pub(super) netdevs: Vec<Name>,
+    pub(super) netdevs: Vec<Netdev>,
+}
+
+/// An interface under a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Netdev {
+    pub(super) index: u32,
+    pub(super) name: Name,
+}
+
+/// A network interface there is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Interface {
+    pub(super) name: Name,
+    pub(super) index: u32,
+    /// Hardware address, of those that have one of six bytes.
+    pub(super) address: Option<[u8; 6]>,
+    /// Of its directory in sysfs.
+    pub(super) inode: Option<u64>,
 }
 
 /// The machine.
 pub(super) trait Host {
-    /// Makes sure that rdma_rxe is loaded; true if it was not before.
-    fn load_rxe(&mut self) -> Result<bool, LabError>;
+    /// Which boot this is.
+    fn boot(&mut self) -> String;
+    /// Is rdma_rxe in the kernel? An error if it can never be.
+    fn has_rxe(&mut self) -> Result<bool, LabError>;
+    /// Makes sure that rdma_rxe is loaded, and what programs need to use its devices.
+    fn load_rxe(&mut self) -> Result<(), LabError>;
+    /// Inode of rdma_rxe's directory in sysfs; none while it is not loaded.
+    fn rxe_inode(&mut self) -> Option<u64>;
+    /// Unloads rdma_rxe; refused while it is in use.
+    fn unload_rxe(&mut self) -> Result<(), LabError>;
+    /// Are RDMA devices of other network namespaces seen here? None when that is not known.
+    fn netns_mode(&mut self) -> Option<NetnsMode>;
     /// RDMA devices; none where there is no RDMA.
     fn devices(&mut self) -> Result<Vec<Present>, LabError>;
     /// Makes an rxe device.
-    fn add_device(&mut self, name: &str, netdev: &str) -> Result<(), LabError>;
+    fn add_device(&mut self, name: &str, netdev: &Interface) -> Result<(), LabError>;
     /// Removes an RDMA device; hangs while it is open.
-    fn remove_device(&mut self, name: &str, index: u32) -> Result<(), LabError>;
+    fn remove_device(&mut self, device: &Present) -> Result<(), LabError>;
     /// Processes with objects on a device, as `PID (comm)`.
     fn holders(&mut self, index: u32) -> Result<Vec<String>, LabError>;
     /// Interface of the default route.
     fn default_netdev(&mut self) -> Option<String>;
-    /// Index of an interface; none if there is no such.
-    fn interface_index(&mut self, name: &str) -> Option<u32>;
-    /// Makes a dummy interface with an address; its index.
-    fn add_dummy(&mut self, name: &str, address: [u8; 4]) -> Result<u32, LabError>;
+    /// Network interfaces of this network namespace.
+    fn interfaces(&mut self) -> Vec<Interface>;
+    /// A hardware address that no interface has.
+    fn new_address(&mut self) -> [u8; 6];
+    /// Makes a dummy interface.
+    fn add_dummy(&mut self, name: &str, address: [u8; 6]) -> Result<(), LabError>;
+    /// Gives an interface an IPv4 address, if it does not have that one.
+    fn add_ipv4(&mut self, interface: &Interface, address: [u8; 4]) -> Result<(), LabError>;
     /// Removes an interface.
-    fn remove_interface(&mut self, name: &str, index: u32) -> Result<(), LabError>;
+    fn remove_interface(&mut self, interface: &Interface) -> Result<(), LabError>;
 }
 
 /// This machine.
@@ -64,27 +109,44 @@ impl System {
 }
 
 impl Host for System {
-    fn load_rxe(&mut self) -> Result<bool, LabError> {
-        let root = Path::new("/");
-        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let kernel = kernel.trim().to_string();
-        let loaded = match module::presence(root, &kernel, "rdma_rxe") {
-            Presence::Loaded => false,
-            Presence::Absent => return Err(module::no_module(root, &kernel)),
-            Presence::Loadable => {
-                module::modprobe("rdma_rxe", &[])?;
-                true
-            }
+    fn boot(&mut self) -> String {
+        let boot = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        Name::from(boot.trim_ascii()).to_string()
+    }
+
+    fn has_rxe(&mut self) -> Result<bool, LabError> {
+        match module::presence(Path::new("/"), &kernel(), RXE) {
+            Presence::Loaded => Ok(true),
+            Presence::Absent => Err(module::no_module(Path::new("/"), &kernel())),
             // Without a list of modules, in a container or under a kernel from elsewhere, modprobe decides.
+            Presence::Loadable | Presence::Unknown => Ok(false),
+        }
+    }
+
+    fn load_rxe(&mut self) -> Result<(), LabError> {
+        match module::presence(Path::new("/"), &kernel(), RXE) {
+            Presence::Loaded => {}
             Presence::Unknown => {
-                module::modprobe("rdma_rxe", &[]).map_err(|_| module::no_module(root, &kernel))?;
-                true
+                module::modprobe(RXE, &[]).map_err(|_| module::no_module(Path::new("/"), &kernel()))?;
             }
-        };
+            Presence::Loadable | Presence::Absent => module::modprobe(RXE, &[])?,
+        }
         // For programs to open the device and to connect by address; the device itself works without.
         let _ = module::modprobe("ib_uverbs", &[]);
         let _ = module::modprobe("rdma_ucm", &[]);
-        Ok(loaded)
+        Ok(())
+    }
+
+    fn rxe_inode(&mut self) -> Option<u64> {
+        inode(&Path::new("/sys/module").join(RXE))
+    }
+
+    fn unload_rxe(&mut self) -> Result<(), LabError> {
+        module::rmmod(RXE)
+    }
+
+    fn netns_mode(&mut self) -> Option<NetnsMode> {
+        self.nldev().ok()?.sys_get().ok()?.netns_mode
     }
 
     fn devices(&mut self) -> Result<Vec<Present>, LabError> {
@@ -95,27 +157,39 @@ impl Host for System {
         let devices = nldev.devices().map_err(cannot("list RDMA devices"))?.items;
         let present = devices.into_iter().map(|device| {
             let ports = nldev.ports(device.index).unwrap_or_default().items;
-            let netdevs = ports.into_iter().filter_map(|port| port.netdev?.name).collect();
+            let netdev = |port: Port| {
+                let netdev = port.netdev?;
+                Some(Netdev {
+                    index: netdev.index,
+                    name: netdev.name?,
+                })
+            };
+            let dir = Path::new("/sys/class/infiniband").join(OsStr::from_bytes(&device.name.sysfs_bytes()));
             Present {
-                name: device.name,
                 index: device.index,
-                netdevs,
+                node_guid: device.node_guid.map(|guid| guid.0),
+                inode: inode(&dir),
+                // rdma_rxe's own attribute; and before Linux 5.11 its devices have those of their NIC's card.
+                software: dir.join("parent").exists() || !dir.join("device").exists(),
+                netdevs: ports.into_iter().filter_map(netdev).collect(),
+                name: device.name,
             }
         });
         Ok(present.collect())
     }
 
-    fn add_device(&mut self, name: &str, netdev: &str) -> Result<(), LabError> {
+    fn add_device(&mut self, name: &str, netdev: &Interface) -> Result<(), LabError> {
+        let netdev = &netdev.name;
         let add = |nldev: &mut Nldev<Socket>| nldev.new_link(name.as_bytes(), b"rxe", netdev.as_bytes());
         self.nldev()
             .and_then(add)
             .map_err(cannot(format!("make {name} on {netdev}")))
     }
 
-    fn remove_device(&mut self, name: &str, index: u32) -> Result<(), LabError> {
+    fn remove_device(&mut self, device: &Present) -> Result<(), LabError> {
         self.nldev()
-            .and_then(|nldev| nldev.del_link(index))
-            .map_err(cannot(format!("remove {name}")))
+            .and_then(|nldev| nldev.del_link(device.index))
+            .map_err(cannot(format!("remove {}", device.name)))
     }
 
     fn holders(&mut self, index: u32) -> Result<Vec<String>, LabError> {
@@ -164,37 +238,69 @@ impl Host for System {
         default_route(&fs::read_to_string("/proc/net/route").ok()?)
     }
 
-    fn interface_index(&mut self, name: &str) -> Option<u32> {
-        if name.is_empty() || name.contains('/') || name.starts_with('.') {
-            return None;
-        }
-        fs::read_to_string(Path::new("/sys/class/net").join(name).join("ifindex"))
-            .ok()?
-            .trim()
-            .parse()
-            .ok()
+    fn interfaces(&mut self) -> Vec<Interface> {
+        let dirs = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+        let interface = |entry: fs::DirEntry| {
+            let dir = entry.path();
+            let text = |file: &str| fs::read_to_string(dir.join(file)).ok();
+            Some(Interface {
+                index: text("ifindex")?.trim().parse().ok()?,
+                address: text("address").and_then(|text| hardware_address(text.trim())),
+                inode: inode(&dir),
+                name: Name::from(entry.file_name().as_bytes()),
+            })
+        };
+        dirs.filter_map(interface).collect()
     }
 
-    fn add_dummy(&mut self, name: &str, address: [u8; 4]) -> Result<u32, LabError> {
+    fn new_address(&mut self) -> [u8; 6] {
+        // Administered locally, of one interface.
+        let mut address = [0x02, 0, 0, 0, 0, 0];
+        let read = fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut address[1..]));
+        if read.is_err() {
+            address[1..5].copy_from_slice(&std::process::id().to_ne_bytes());
+        }
+        address
+    }
+
+    fn add_dummy(&mut self, name: &str, address: [u8; 6]) -> Result<(), LabError> {
         if !Path::new("/sys/module/dummy").exists() {
             // Loaded by the kernel itself, the module would bring a dummy0 that nobody asked for.
             module::modprobe("dummy", &["numdummies=0"])?;
         }
-        link::add_dummy(name).map_err(cannot(format!("make interface {name}")))?;
-        let index = self
-            .interface_index(name)
-            .ok_or_else(|| LabError::NoInterface(name.into()))?;
-        if let Err(error) = link::add_address(index, address) {
-            // Not told to the caller, so not in the list of what to remove.
-            let _ = link::remove(index);
-            return Err(cannot(format!("give {name} an address"))(error));
-        }
-        Ok(index)
+        link::add_dummy(name, address).map_err(cannot(format!("make interface {name}")))
     }
 
-    fn remove_interface(&mut self, name: &str, index: u32) -> Result<(), LabError> {
-        link::remove(index).map_err(cannot(format!("remove interface {name}")))
+    fn add_ipv4(&mut self, interface: &Interface, address: [u8; 4]) -> Result<(), LabError> {
+        match link::add_address(interface.index, address) {
+            Err(error) if error.errno() != Some(libc::EEXIST) => {
+                Err(cannot(format!("give {} an address", interface.name))(error))
+            }
+            _ => Ok(()),
+        }
     }
+
+    fn remove_interface(&mut self, interface: &Interface) -> Result<(), LabError> {
+        link::remove(interface.index).map_err(cannot(format!("remove interface {}", interface.name)))
+    }
+}
+
+fn kernel() -> String {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    kernel.trim().to_string()
+}
+
+fn inode(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().map(|meta| meta.ino())
+}
+
+/// `02:1a:...`, of six bytes.
+fn hardware_address(text: &str) -> Option<[u8; 6]> {
+    let bytes: Option<Vec<u8>> = text
+        .split(':')
+        .map(|byte| u8::from_str_radix(byte, 16).ok())
+        .collect();
+    bytes?.try_into().ok()
 }
 
 fn describe(pid: u32) -> String {
@@ -242,7 +348,7 @@ fn default_route(table: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{default_route, openers};
+    use super::{default_route, hardware_address, openers};
     use crate::source::netlink::name::Name;
 
     #[test]
@@ -261,6 +367,17 @@ mod tests {
         }
         assert_eq!(openers(root.path(), &Name::from("rxe0")), [231]);
         assert_eq!(openers(root.path(), &Name::from("rxe9")), Vec::<u32>::new());
+    }
+
+    #[test]
+    fn a_hardware_address_has_six_bytes() {
+        assert_eq!(
+            hardware_address("02:00:5e:10:00:ff"),
+            Some([2, 0, 0x5e, 0x10, 0, 0xff])
+        );
+        for other in ["", "00:00:00:00", "80:00:02:08:fe:80:00:00", "zz:00:5e:10:00:ff"] {
+            assert_eq!(hardware_address(other), None, "{other}");
+        }
     }
 
     const HEADER: &str =

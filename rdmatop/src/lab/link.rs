@@ -11,6 +11,7 @@ const RTM_NEWADDR: u16 = 20;
 /// `NLM_F_EXCL | NLM_F_CREATE`.
 const CREATE: u16 = 0x600;
 const IFF_UP: u32 = 1;
+const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
@@ -34,11 +35,12 @@ fn order(request: &Request) -> Result<(), NetlinkError> {
         .map(|_| ())
 }
 
-/// Makes a dummy interface, up.
-pub(super) fn add_dummy(name: &str) -> Result<(), NetlinkError> {
+/// Makes a dummy interface with a hardware address, up. An address that is given is one that udev leaves alone.
+pub(super) fn add_dummy(name: &str, address: [u8; 6]) -> Result<(), NetlinkError> {
     order(&Request::new(RTM_NEWLINK, Reply::Ack, CREATE).with(|writer| {
         writer
             .raw(&ifinfo(0, IFF_UP))
+            .bytes(IFLA_ADDRESS, &address)
             .string(IFLA_IFNAME, name.as_bytes())
             .nest(IFLA_LINKINFO, |info| info.bytes(IFLA_INFO_KIND, b"dummy"))
     }))

@@ -1,14 +1,18 @@
 //! `rdmatop lab`: SoftRoCE devices to try things on, made over netlink and removed again without a trace.
 //!
 //! `up` loads rdma_rxe and makes devices, `down` removes just what `up` made, `status` tells. What was made is
-//! kept in /run/rdmatop/lab.json. The module stays loaded: unloading it could take devices that are not ours.
+//! kept in /run/rdmatop/lab.json, each before it is made. rdma_rxe is unloaded only if `up` loaded it and nobody else may
+//! have use of it: unloading takes the devices of others too.
 mod down;
 mod host;
 mod link;
 mod module;
+mod ours;
 mod packages;
+mod say;
 mod state;
 mod status;
+mod store;
 #[cfg(test)]
 mod tests;
 mod up;
@@ -16,12 +20,14 @@ mod up;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use thiserror::Error;
 
 use self::host::{Host, System};
-use self::state::Store;
+use self::say::Say;
+use self::store::Store;
 use crate::source::netlink::error::NetlinkError;
 
 /// Arguments of `rdmatop lab`.
@@ -37,7 +43,7 @@ pub struct LabArgs {
 pub enum LabCommand {
     /// Load rdma_rxe and make SoftRoCE devices; run again, it makes only what is missing
     Up(UpArgs),
-    /// Remove the devices and interfaces that `lab up` made, and nothing else
+    /// Remove what `lab up` made, and nothing else
     Down(DownArgs),
     /// Tell what `lab up` made and who uses it
     Status,
@@ -76,9 +82,11 @@ pub enum LabError {
         /// What to do on this distribution.
         advice: String,
     },
-    /// `modprobe` failed.
-    #[error("`modprobe {module}` failed: {reason}")]
-    Modprobe {
+    /// `modprobe` or `rmmod` failed.
+    #[error("`{command} {module}` failed: {reason}")]
+    Module {
+        /// The command.
+        command: &'static str,
         /// The module.
         module: &'static str,
         /// Its stderr, or why it could not be run.
@@ -95,10 +103,34 @@ pub enum LabError {
     /// An interface that is not there.
     #[error("there is no network interface {0}; `ip link` lists them")]
     NoInterface(String),
+    /// Another `rdmatop lab` holds the lock.
+    #[error("another `rdmatop lab` is at work ({0} holds the lock): run this again when that has ended")]
+    Busy(String),
+    /// The file of what was made is not ours.
+    #[error(
+        "{path} is not what `lab up` writes ({why}), so rdmatop cannot know what it made: remove that by `rdma link delete \
+         NAME` and `ip link delete NAME` where it is left, then run `sudo rm {path}`"
+    )]
+    Broken {
+        /// The file.
+        path: String,
+        /// Why.
+        why: String,
+    },
+    /// The directory of that file is not root's alone.
+    #[error(
+        "{path} {why}, and what is in it decides what root removes: run `sudo rm -r {path}` and try again"
+    )]
+    Foreign {
+        /// The directory.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The file of what was made cannot be read or written.
     #[error("cannot {action} {path}: {reason}")]
     State {
-        /// `read`, `write`, `remove`.
+        /// `read`, `write`, `remove`, `lock`.
         action: &'static str,
         /// The file.
         path: String,
@@ -130,11 +162,15 @@ fn right(error: &NetlinkError) -> &'static str {
     }
 }
 
+/// How long to wait for another `rdmatop lab`: one that makes 64 devices takes seconds, one that removes a device in use
+/// as long as that is used.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// Runs `rdmatop lab ...` on this machine.
 pub fn run(args: &LabArgs) -> Result<ExitCode, LabError> {
     let mut out = io::stdout().lock();
     let root = rustix::process::geteuid().is_root();
-    let store = Store::new(Path::new("/run/rdmatop/lab.json"));
+    let store = Store::new(Path::new("/run/rdmatop"), 0, PATIENCE);
     run_on(&mut System::default(), &store, root, args, &mut out)
 }
 
@@ -145,11 +181,20 @@ fn run_on(
     args: &LabArgs,
     out: &mut dyn Write,
 ) -> Result<ExitCode, LabError> {
-    match &args.command {
+    let mut say = Say::new(out);
+    let done = match &args.command {
         LabCommand::Up(_) if !root => Err(LabError::NotRoot("up")),
         LabCommand::Down(_) if !root => Err(LabError::NotRoot("down")),
-        LabCommand::Up(args) => up::up(host, store, args, out),
-        LabCommand::Down(args) => down::down(host, store, args, out),
-        LabCommand::Status => status::status(host, store, out),
-    }
+        LabCommand::Up(args) => up::up(host, store, args, &mut say),
+        LabCommand::Down(args) => down::down(host, store, args, &mut say),
+        LabCommand::Status => status::status(host, store, &mut say),
+    };
+    let code = done?;
+    say.end()?;
+    Ok(code)
+}
+
+/// For `crate::fuzz`.
+pub(crate) fn fuzz_state(raw: &[u8]) {
+    state::fuzz(raw);
 }

@@ -60,8 +60,21 @@ pub(super) fn no_module(root: &Path, kernel: &str) -> LabError {
 
 /// Runs `modprobe`, and reports what it says on stderr.
 pub(super) fn modprobe(module: &'static str, options: &[&str]) -> Result<(), LabError> {
-    let failed = |reason: String| LabError::Modprobe { module, reason };
-    let output = Command::new("modprobe")
+    run("modprobe", module, options)
+}
+
+/// Runs `rmmod`: that module alone. `modprobe -r` would take along what it needs, which others loaded.
+pub(super) fn rmmod(module: &'static str) -> Result<(), LabError> {
+    run("rmmod", module, &[])
+}
+
+fn run(command: &'static str, module: &'static str, options: &[&str]) -> Result<(), LabError> {
+    let failed = |reason: String| LabError::Module {
+        command,
+        module,
+        reason,
+    };
+    let output = Command::new(command)
         .arg(module)
         .args(options)
         .output()

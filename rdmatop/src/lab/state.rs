@@ -1,84 +1,149 @@
-//! What `lab up` made, kept across commands and lost with the boot, as the devices are.
-use std::fs;
-use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
-
+//! What `lab up` made, and how that is told from what others made.
+//!
+//! Each thing is listed before the kernel is asked for it, with what will tell it apart once it is there, and again with
+//! what the kernel gave it. So whatever ends `lab up` at whatever moment, what it made is in the list.
 use serde::{Deserialize, Serialize};
 
-use super::LabError;
+use crate::text;
 
-/// An RDMA device that we made.
+/// Form of the file.
+const VERSION: u32 = 2;
+/// `lab up` makes at most 64 of each.
+const MOST: usize = 256;
+/// An interface's name has 15 bytes, each of which may have become an escape.
+const LONGEST: usize = 128;
+
+/// An RDMA device that we made or were about to make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct MadeDevice {
+    /// The name that we gave it. Anybody may have renamed it since.
     pub(super) name: String,
-    /// Tells ours from a later device of the same name.
-    pub(super) index: u32,
+    /// The interface that it lies on, and that one's index.
     pub(super) netdev: String,
+    pub(super) netdev_index: u32,
+    /// Indexes of the devices that were there before: none of them is ours.
+    pub(super) before: Vec<u32>,
+    /// None: it was about to be made.
+    pub(super) found: Option<FoundDevice>,
 }
 
-/// A dummy interface that we made.
+/// What the kernel gave a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct MadeInterface {
-    pub(super) name: String,
-    /// Tells ours from a later interface of the same name.
+#[serde(deny_unknown_fields)]
+pub(super) struct FoundDevice {
+    /// Stays through a renaming; begins anew when ib_core is loaded anew.
     pub(super) index: u32,
+    pub(super) node_guid: Option<u64>,
+    /// Of its directory in sysfs: one number is given once until the next boot (`kernfs_new_node`), and stays through a
+    /// renaming.
+    pub(super) inode: Option<u64>,
+}
+
+/// A dummy interface that we made or were about to make.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MadeInterface {
+    /// The name that we gave it.
+    pub(super) name: String,
+    /// The address that we gave it, made up for this one.
+    pub(super) address: [u8; 6],
+    /// None: it was about to be made.
+    pub(super) found: Option<FoundInterface>,
+}
+
+/// What the kernel gave an interface.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FoundInterface {
+    pub(super) index: u32,
+    /// As [`FoundDevice::inode`]: the same index exists in each network namespace.
+    pub(super) inode: Option<u64>,
+}
+
+/// A module that we loaded or were about to load.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MadeModule {
+    /// Of /sys/module/rdma_rxe, as [`FoundDevice::inode`].
+    pub(super) inode: Option<u64>,
 }
 
 /// Everything that we made, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Made {
+    version: u32,
+    /// The boot that it was made in (/proc/sys/kernel/random/boot_id): nothing of it outlives that.
+    pub(super) boot: String,
+    /// rdma_rxe, if it was not loaded before.
+    pub(super) module: Option<MadeModule>,
     pub(super) interfaces: Vec<MadeInterface>,
     pub(super) devices: Vec<MadeDevice>,
 }
 
-/// The file that keeps [`Made`].
-#[derive(Debug)]
-pub(super) struct Store {
-    path: PathBuf,
+impl Made {
+    /// Nothing yet.
+    pub(super) fn new(boot: &str) -> Self {
+        Self {
+            version: VERSION,
+            boot: boot.into(),
+            ..Self::default()
+        }
+    }
+
+    /// True when there is nothing to remove.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.module.is_none() && self.interfaces.is_empty() && self.devices.is_empty()
+    }
+
+    /// Reads the file; else why it is none of ours, in one line that is safe to print.
+    pub(super) fn parse(raw: &[u8]) -> Result<Self, String> {
+        let made: Self =
+            serde_json::from_slice(raw).map_err(|error| text::sanitize(error.to_string().as_bytes()))?;
+        if made.version != VERSION {
+            return Err(format!("it has version {} and not {VERSION}", made.version));
+        }
+        if made.devices.len() > MOST || made.interfaces.len() > MOST {
+            return Err(format!("it lists more than {MOST} things"));
+        }
+        let numbered = |name: &str, prefix| {
+            let digits = name.strip_prefix(prefix);
+            digits.is_some_and(|digits: &str| digits.len() <= 3 && digits.parse::<u8>().is_ok())
+        };
+        let ours = made.devices.iter().all(|device| numbered(&device.name, "rxe"))
+            && made
+                .interfaces
+                .iter()
+                .all(|interface| numbered(&interface.name, "rdmatop"));
+        if !ours {
+            return Err("it has names that `lab up` does not give".into());
+        }
+        let printable = |word: &String| word.len() <= LONGEST && text::sanitize(word.as_bytes()) == **word;
+        if !made
+            .devices
+            .iter()
+            .map(|device| &device.netdev)
+            .chain([&made.boot])
+            .all(printable)
+        {
+            return Err("it has names that `lab up` does not write".into());
+        }
+        Ok(made)
+    }
+
+    /// The file.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = serde_json::to_vec_pretty(self).unwrap_or_default();
+        bytes.push(b'\n');
+        bytes
+    }
 }
 
-impl Store {
-    pub(super) fn new(path: &Path) -> Self {
-        Self { path: path.into() }
-    }
-
-    fn failed(&self, action: &'static str, reason: &dyn ToString) -> LabError {
-        LabError::State {
-            action,
-            path: self.path.display().to_string(),
-            reason: reason.to_string(),
-        }
-    }
-
-    /// What was made; nothing if there is no file. A file that does not parse is an error: to take it for
-    /// nothing would orphan what it lists.
-    pub(super) fn load(&self) -> Result<Made, LabError> {
-        match fs::read(&self.path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| self.failed("read", &error)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Made::default()),
-            Err(error) => Err(self.failed("read", &error)),
-        }
-    }
-
-    /// Writes a new file and renames it over the old one, so that a crash leaves one of the two whole. Nothing
-    /// made: no file.
-    pub(super) fn save(&self, made: &Made) -> Result<(), LabError> {
-        if *made == Made::default() {
-            return match fs::remove_file(&self.path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => Err(self.failed("remove", &error)),
-                _ => Ok(()),
-            };
-        }
-        let write = || -> std::io::Result<()> {
-            if let Some(dir) = self.path.parent() {
-                fs::create_dir_all(dir)?;
-            }
-            let new = self.path.with_extension("json.new");
-            let mut file = fs::File::create(&new)?;
-            file.write_all(&serde_json::to_vec_pretty(made)?)?;
-            file.sync_all()?;
-            fs::rename(&new, &self.path)
-        };
-        write().map_err(|error| self.failed("write", &error))
+/// For `crate::fuzz`: what is read is what is written, and why something is not read can be printed.
+pub(super) fn fuzz(raw: &[u8]) {
+    match Made::parse(raw) {
+        Ok(made) => assert_eq!(Made::parse(&made.bytes()).as_ref(), Ok(&made)),
+        Err(why) => assert_eq!(text::sanitize(why.as_bytes()), why),
     }
 }

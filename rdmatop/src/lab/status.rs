@@ -1,53 +1,74 @@
 //! `lab status`.
-use std::io::Write;
 use std::process::ExitCode;
 
 use super::LabError;
-use super::host::Host;
-use super::state::Store;
+use super::host::{Host, Present};
+use super::ours;
+use super::say::Say;
+use super::state::Made;
+use super::store::Store;
 
-/// Tells what there is, what of it is ours, and who holds it.
-pub(super) fn status(host: &mut dyn Host, store: &Store, out: &mut dyn Write) -> Result<ExitCode, LabError> {
-    let made = store.load()?;
+/// Tells what there is, what of it is ours, and who holds it. With a file that cannot be read all but what is ours is
+/// told, and the error is the last line.
+pub(super) fn status(host: &mut dyn Host, store: &Store, say: &mut Say<'_>) -> Result<ExitCode, LabError> {
+    let boot = host.boot();
+    let looked = store.look();
+    let made = match &looked {
+        Ok(made) => Some(made.clone().filter(|made| made.boot == boot).unwrap_or_default()),
+        Err(_) => None,
+    };
     let present = host.devices()?;
-    if present.is_empty() && made.devices.is_empty() {
-        writeln!(out, "no RDMA devices; `sudo rdmatop lab up` makes one")?;
+    let listed = made.as_ref().map_or(0, |made| made.devices.len());
+    if present.is_empty() && listed == 0 {
+        say.line(format_args!("no RDMA devices; `sudo rdmatop lab up` makes one"));
     }
     for device in &present {
-        let ours = made
-            .devices
-            .iter()
-            .any(|ours| device.name == *ours.name && device.index == ours.index);
-        let whose = if ours { "made by rdmatop" } else { "not ours" };
-        let netdevs = device
-            .netdevs
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(", ");
-        let on = if netdevs.is_empty() {
-            "no interface in sight".into()
-        } else {
-            format!("on {netdevs}")
-        };
-        let used = match host.holders(device.index) {
-            Ok(holders) if holders.is_empty() => "not in use".into(),
-            Ok(holders) => format!("used by {}", holders.join(", ")),
-            Err(error) => error.to_string(),
-        };
-        writeln!(out, "{}: {on}, {whose}, {used}", device.name)?;
+        let line = device_line(host, device, made.as_ref(), &present);
+        say.line(format_args!("{line}"));
     }
-    for gone in made.devices.iter().filter(|ours| {
-        !present
-            .iter()
-            .any(|device| device.name == *ours.name && device.index == ours.index)
-    }) {
-        writeln!(out, "{}: made by rdmatop, gone since", gone.name)?;
+    let made = made.unwrap_or_default();
+    for gone in made.devices.iter().filter(|ours| ours.found.is_some()) {
+        if ours::device(gone, &present).is_none() {
+            say.line(format_args!("{}: made by rdmatop, gone since", gone.name));
+        }
     }
+    let interfaces = host.interfaces();
     for interface in &made.interfaces {
-        let there = host.interface_index(&interface.name) == Some(interface.index);
-        let state = if there { "" } else { ", gone since" };
-        writeln!(out, "{}: dummy interface made by rdmatop{state}", interface.name)?;
+        let state = match ours::interface(interface, &interfaces) {
+            Some(now) if now.name == *interface.name => String::new(),
+            Some(now) => format!(", called {} by now", now.name),
+            None if interface.found.is_none() => continue,
+            None => ", gone since".into(),
+        };
+        say.line(format_args!(
+            "{}: dummy interface made by rdmatop{state}",
+            interface.name
+        ));
     }
-    Ok(ExitCode::SUCCESS)
+    looked.map(|_| ExitCode::SUCCESS)
+}
+
+fn device_line(host: &mut dyn Host, device: &Present, made: Option<&Made>, present: &[Present]) -> String {
+    let is_this = |ours: &&super::state::MadeDevice| {
+        ours::device(ours, present).is_some_and(|found| found.index == device.index)
+    };
+    let whose = match made.map(|made| made.devices.iter().find(is_this)) {
+        None => "not known whose".into(),
+        Some(None) => "not ours".into(),
+        Some(Some(ours)) if device.name == *ours.name => "made by rdmatop".into(),
+        Some(Some(ours)) => format!("made by rdmatop as {}", ours.name),
+    };
+    let names = device.netdevs.iter().map(|netdev| netdev.name.to_string());
+    let netdevs = names.collect::<Vec<_>>().join(", ");
+    let on = if netdevs.is_empty() {
+        "no interface in sight".into()
+    } else {
+        format!("on {netdevs}")
+    };
+    let used = match host.holders(device.index) {
+        Ok(holders) if holders.is_empty() => "not in use".into(),
+        Ok(holders) => format!("used by {}", holders.join(", ")),
+        Err(error) => error.to_string(),
+    };
+    format!("{}: {on}, {whose}, {used}", device.name)
 }

@@ -1,19 +1,28 @@
 //! The lab's decisions on a made-up machine.
-use super::host::{Host, Present};
-use super::state::Store;
+use std::panic::{self, AssertUnwindSafe};
+use std::time::Duration;
+
+use super::host::{Host, Interface, Netdev, NetnsMode, Present};
+use super::store::Store;
 use super::{DownArgs, LabArgs, LabCommand, LabError, UpArgs, run_on};
 use crate::source::netlink::name::Name;
 
+/// A machine. Numbers are never given twice, but inodes of sysfs alone are sure not to be.
 #[derive(Default)]
 struct Machine {
-    loaded: bool,
+    boot: String,
+    rxe: Option<u64>,
+    in_use: bool,
+    exclusive: bool,
     devices: Vec<Present>,
-    interfaces: Vec<(String, u32)>,
+    interfaces: Vec<Interface>,
     default_netdev: Option<String>,
     /// Of rxe0; the others are free.
     holders: Vec<String>,
     next: u32,
     log: Vec<String>,
+    /// Kills the program at so many changes of the machine from here: before one, or just after it.
+    fuse: Option<u32>,
 }
 
 impl Machine {
@@ -21,28 +30,110 @@ impl Machine {
         self.next += 1;
         self.next
     }
+
+    /// A moment at which a signal may end the program.
+    fn moment(&mut self) {
+        if let Some(left) = &mut self.fuse {
+            match left.checked_sub(1) {
+                Some(less) => *left = less,
+                None => panic::resume_unwind(Box::new("killed")),
+            }
+        }
+    }
+
+    fn did(&mut self, what: String) {
+        self.log.push(what);
+        self.moment();
+    }
+
+    fn device(&mut self, name: &str, netdevs: &[&str], software: bool) {
+        let index = self.number();
+        let of = |name: &&str| {
+            let found = self.interfaces.iter().find(|interface| interface.name == **name);
+            Netdev {
+                index: found.map_or(0, |interface| interface.index),
+                name: Name::from(*name),
+            }
+        };
+        let netdevs = netdevs.iter().map(of).collect();
+        self.devices.push(Present {
+            name: Name::from(name),
+            index,
+            node_guid: Some(u64::from(index) << 8),
+            inode: Some(1000 + u64::from(index)),
+            software,
+            netdevs,
+        });
+    }
+
+    fn interface(&mut self, name: &str, address: [u8; 6]) {
+        let index = self.number();
+        self.interfaces.push(Interface {
+            name: Name::from(name),
+            index,
+            address: Some(address),
+            inode: Some(2000 + u64::from(index)),
+        });
+    }
+
+    /// All there is, for comparison.
+    fn things(&self) -> (Vec<Present>, Vec<Interface>, Option<u64>) {
+        (self.devices.clone(), self.interfaces.clone(), self.rxe)
+    }
 }
 
 impl Host for Machine {
-    fn load_rxe(&mut self) -> Result<bool, LabError> {
-        Ok(!std::mem::replace(&mut self.loaded, true))
+    fn boot(&mut self) -> String {
+        self.boot.clone()
+    }
+    fn has_rxe(&mut self) -> Result<bool, LabError> {
+        Ok(self.rxe.is_some())
+    }
+    fn load_rxe(&mut self) -> Result<(), LabError> {
+        if self.rxe.is_none() {
+            self.moment();
+            self.rxe = Some(u64::from(self.number()));
+            self.moment();
+        }
+        Ok(())
+    }
+    fn rxe_inode(&mut self) -> Option<u64> {
+        self.rxe
+    }
+    fn unload_rxe(&mut self) -> Result<(), LabError> {
+        if self.in_use {
+            return Err(LabError::Module {
+                command: "rmmod",
+                module: "rdma_rxe",
+                reason: "in use".into(),
+            });
+        }
+        self.moment();
+        self.rxe = None;
+        self.did("-rdma_rxe".into());
+        Ok(())
+    }
+    fn netns_mode(&mut self) -> Option<NetnsMode> {
+        Some(if self.exclusive {
+            NetnsMode::Exclusive
+        } else {
+            NetnsMode::Shared
+        })
     }
     fn devices(&mut self) -> Result<Vec<Present>, LabError> {
         Ok(self.devices.clone())
     }
-    fn add_device(&mut self, name: &str, netdev: &str) -> Result<(), LabError> {
-        let index = self.number();
-        self.devices.push(Present {
-            name: Name::from(name),
-            index,
-            netdevs: vec![Name::from(netdev)],
-        });
-        self.log.push(format!("+{name}@{netdev}"));
+    fn add_device(&mut self, name: &str, netdev: &Interface) -> Result<(), LabError> {
+        self.moment();
+        let netdev = netdev.name.to_string();
+        self.device(name, &[&netdev], true);
+        self.did(format!("+{name}@{netdev}"));
         Ok(())
     }
-    fn remove_device(&mut self, name: &str, index: u32) -> Result<(), LabError> {
-        self.devices.retain(|device| device.index != index);
-        self.log.push(format!("-{name}"));
+    fn remove_device(&mut self, device: &Present) -> Result<(), LabError> {
+        self.moment();
+        self.devices.retain(|known| known.index != device.index);
+        self.did(format!("-{}", device.name));
         Ok(())
     }
     fn holders(&mut self, index: u32) -> Result<Vec<String>, LabError> {
@@ -55,21 +146,40 @@ impl Host for Machine {
     fn default_netdev(&mut self) -> Option<String> {
         self.default_netdev.clone()
     }
-    fn interface_index(&mut self, name: &str) -> Option<u32> {
-        self.interfaces
-            .iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, index)| *index)
+    fn interfaces(&mut self) -> Vec<Interface> {
+        self.interfaces.clone()
     }
-    fn add_dummy(&mut self, name: &str, address: [u8; 4]) -> Result<u32, LabError> {
-        let index = self.number();
-        self.interfaces.push((name.into(), index));
-        self.log.push(format!("+{name} {address:?}"));
-        Ok(index)
+    fn new_address(&mut self) -> [u8; 6] {
+        let [.., high, low] = self.number().to_be_bytes();
+        [2, 0, 0, 0, high, low]
     }
-    fn remove_interface(&mut self, name: &str, index: u32) -> Result<(), LabError> {
-        self.interfaces.retain(|(_, known)| *known != index);
-        self.log.push(format!("-{name}"));
+    fn add_dummy(&mut self, name: &str, address: [u8; 6]) -> Result<(), LabError> {
+        self.moment();
+        self.interface(name, address);
+        self.moment();
+        Ok(())
+    }
+    fn add_ipv4(&mut self, interface: &Interface, address: [u8; 4]) -> Result<(), LabError> {
+        self.moment();
+        self.did(format!("+{} {address:?}", interface.name));
+        Ok(())
+    }
+    fn remove_interface(&mut self, interface: &Interface) -> Result<(), LabError> {
+        self.moment();
+        self.interfaces.retain(|known| known.index != interface.index);
+        self.did(format!("-{}", interface.name));
+        Ok(())
+    }
+}
+
+/// Where nothing can be written.
+struct Full;
+
+impl std::io::Write for Full {
+    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+        Err(std::io::Error::from_raw_os_error(libc::ENOSPC))
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
 }
@@ -82,12 +192,12 @@ struct Lab {
 impl Lab {
     fn new(interfaces: &[&str], default: Option<&str>) -> Self {
         let mut machine = Machine {
+            boot: "first".into(),
             default_netdev: default.map(String::from),
             ..Machine::default()
         };
         for name in interfaces {
-            let index = machine.number();
-            machine.interfaces.push(((*name).into(), index));
+            machine.interface(name, [0, 1, 2, 3, 4, 5]);
         }
         Self {
             machine,
@@ -95,9 +205,14 @@ impl Lab {
         }
     }
 
+    fn store(&self) -> Store {
+        let owner = rustix::process::geteuid().as_raw();
+        Store::new(&self.dir.path().join("rdmatop"), owner, Duration::ZERO)
+    }
+
     fn run(&mut self, command: LabCommand) -> (Result<(), LabError>, String, Vec<String>) {
-        let store = Store::new(&self.dir.path().join("rdmatop/lab.json"));
         let mut out = Vec::new();
+        let store = self.store();
         let result = run_on(&mut self.machine, &store, true, &LabArgs { command }, &mut out).map(|_| ());
         (
             result,
@@ -107,15 +222,32 @@ impl Lab {
     }
 
     fn up(&mut self, netdev: Option<&str>, devices: u8) -> (Result<(), LabError>, String, Vec<String>) {
-        self.run(LabCommand::Up(UpArgs {
-            netdev: netdev.map(String::from),
-            devices,
-        }))
+        self.run(up(netdev, devices))
     }
 
     fn down(&mut self, force: bool) -> (Result<(), LabError>, String, Vec<String>) {
         self.run(LabCommand::Down(DownArgs { force }))
     }
+
+    fn status(&mut self) -> String {
+        self.run(LabCommand::Status).1
+    }
+
+    /// Runs a command that is killed at the given moment; false when it was over before.
+    fn killed(&mut self, command: LabCommand, moment: u32) -> bool {
+        self.machine.fuse = Some(moment);
+        let run = panic::catch_unwind(AssertUnwindSafe(|| self.run(command)));
+        self.machine.fuse = None;
+        self.machine.log.clear();
+        run.is_err()
+    }
+}
+
+fn up(netdev: Option<&str>, devices: u8) -> LabCommand {
+    LabCommand::Up(UpArgs {
+        netdev: netdev.map(String::from),
+        devices,
+    })
 }
 
 #[test]
@@ -147,15 +279,11 @@ fn up_again_makes_nothing_and_more_devices_only_what_is_missing() {
 #[test]
 fn down_removes_in_reverse_just_what_up_made() {
     let mut lab = Lab::new(&["ens5"], None);
-    lab.machine.devices.push(Present {
-        name: Name::from("mlx5_0"),
-        index: 100,
-        netdevs: vec![],
-    });
+    lab.machine.device("mlx5_0", &[], false);
     lab.up(None, 2).0.unwrap();
     let (result, _, log) = lab.down(false);
     result.unwrap();
-    assert_eq!(log, ["-rxe1", "-rxe0", "-rdmatop1", "-rdmatop0"]);
+    assert_eq!(log, ["-rxe1", "-rxe0", "-rdmatop1", "-rdmatop0", "-rdma_rxe"]);
     assert_eq!(lab.machine.devices.len(), 1);
     assert_eq!(lab.machine.interfaces.len(), 1);
     assert!(lab.down(false).1.starts_with("nothing to remove"));
@@ -167,6 +295,7 @@ fn down_tells_of_what_is_gone_and_leaves_a_stranger_of_the_same_name() {
     lab.up(None, 2).0.unwrap();
     lab.machine.devices.retain(|device| device.name != "rxe1");
     lab.machine.devices[0].index = 55;
+    lab.machine.rxe = Some(9999);
     let (result, out, log) = lab.down(false);
     result.unwrap();
     assert!(
@@ -195,17 +324,13 @@ fn down_refuses_a_device_in_use_names_the_holder_and_removes_nothing() {
         out.starts_with("rxe0 is held open by 231 (ib_send_bw): waiting"),
         "{out}"
     );
-    assert_eq!(log, ["-rxe1", "-rxe0", "-rdmatop1"]);
+    assert_eq!(log, ["-rxe1", "-rxe0", "-rdmatop1", "-rdma_rxe"]);
 }
 
 #[test]
 fn a_device_somebody_else_made_is_neither_touched_nor_removed() {
     let mut lab = Lab::new(&["ens5"], Some("ens5"));
-    lab.machine.devices.push(Present {
-        name: Name::from("rxe0"),
-        index: 9,
-        netdevs: vec![Name::from("ens5")],
-    });
+    lab.machine.device("rxe0", &["ens5"], true);
     let (result, out, _) = lab.up(None, 1);
     result.unwrap();
     assert!(out.contains("not made by rdmatop"), "{out}");
@@ -216,11 +341,7 @@ fn a_device_somebody_else_made_is_neither_touched_nor_removed() {
 #[test]
 fn a_default_interface_that_carries_a_device_is_not_asked_for_a_second() {
     let mut lab = Lab::new(&["ens5"], Some("ens5"));
-    lab.machine.devices.push(Present {
-        name: Name::from("mlx5_0"),
-        index: 9,
-        netdevs: vec![Name::from("ens5")],
-    });
+    lab.machine.device("mlx5_0", &["ens5"], false);
     assert_eq!(lab.up(None, 1).2, ["+rdmatop0 [10, 77, 0, 1]", "+rxe0@rdmatop0"]);
 }
 
@@ -232,13 +353,13 @@ fn an_interface_that_is_not_there_is_told_before_anything_is_made() {
         result.unwrap_err().to_string(),
         "there is no network interface ens9; `ip link` lists them"
     );
-    assert!(log.is_empty() && !lab.machine.loaded);
+    assert!(log.is_empty() && lab.machine.rxe.is_none());
 }
 
 #[test]
 fn changing_anything_needs_root_and_looking_does_not() {
     let mut lab = Lab::new(&[], None);
-    let store = Store::new(&lab.dir.path().join("lab.json"));
+    let store = lab.store();
     let down = LabArgs {
         command: LabCommand::Down(DownArgs { force: false }),
     };
@@ -251,16 +372,204 @@ fn changing_anything_needs_root_and_looking_does_not() {
 }
 
 #[test]
-fn a_broken_file_is_told_and_kept() {
+fn a_broken_file_is_told_with_its_remedy_and_kept_and_status_still_lists() {
     let mut lab = Lab::new(&["ens5"], None);
+    lab.machine.device("rxe7", &["ens5"], true);
     let path = lab.dir.path().join("rdmatop/lab.json");
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    drop(lab.store().lock().unwrap());
     std::fs::write(&path, "{").unwrap();
-    assert!(matches!(
-        lab.down(false).0,
-        Err(LabError::State { action: "read", .. })
-    ));
+    for command in [
+        up(None, 1),
+        LabCommand::Down(DownArgs { force: true }),
+        LabCommand::Status,
+    ] {
+        let (result, _, log) = lab.run(command);
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains(&format!("sudo rm {}", path.display())), "{error}");
+        assert!(
+            error.contains("rdma link delete") && !error.contains('\n'),
+            "{error}"
+        );
+        assert!(log.is_empty(), "{log:?}");
+    }
     assert!(path.exists());
+    assert_eq!(lab.status(), "rxe7: on ens5, not known whose, not in use\n");
+}
+
+#[test]
+fn killed_at_any_moment_up_leaves_nothing_that_down_does_not_remove() {
+    for default in [None, Some("ens5")] {
+        let mut moment = 0;
+        loop {
+            let mut lab = Lab::new(&["ens5"], default);
+            lab.machine.device("mlx5_0", &[], false);
+            let before = lab.machine.things();
+            let ended = !lab.killed(up(None, 3), moment);
+            let up = lab.machine.things();
+            let (result, out, _) = lab.down(false);
+            result.unwrap();
+            assert_eq!(lab.machine.things(), before, "killed at {moment}: {out}");
+            assert!(lab.store().look().unwrap().is_none(), "killed at {moment}");
+            assert!(!out.contains("gone already"), "killed at {moment}: {out}");
+            if ended {
+                assert_eq!((up.0.len(), moment > 12), (4, true));
+                break;
+            }
+            moment += 1;
+        }
+    }
+}
+
+#[test]
+fn killed_at_any_moment_up_is_made_whole_by_the_next_up() {
+    let mut moment = 0;
+    loop {
+        let mut lab = Lab::new(&["ens5"], None);
+        let before = lab.machine.things();
+        let ended = !lab.killed(up(None, 2), moment);
+        lab.up(None, 2).0.unwrap();
+        let names: Vec<_> = lab
+            .machine
+            .devices
+            .iter()
+            .map(|device| device.name.to_string())
+            .collect();
+        assert_eq!(names, ["rxe0", "rxe1"], "killed at {moment}");
+        assert_eq!(lab.machine.interfaces.len(), 3, "killed at {moment}");
+        lab.down(false).0.unwrap();
+        assert_eq!(lab.machine.things(), before, "killed at {moment}");
+        if ended {
+            break;
+        }
+        moment += 1;
+    }
+}
+
+#[test]
+fn killed_at_any_moment_down_is_ended_by_the_next_down() {
+    let mut moment = 0;
+    loop {
+        let mut lab = Lab::new(&["ens5"], None);
+        let before = lab.machine.things();
+        lab.up(None, 2).0.unwrap();
+        let ended = !lab.killed(LabCommand::Down(DownArgs { force: false }), moment);
+        lab.down(false).0.unwrap();
+        assert_eq!(lab.machine.things(), before, "killed at {moment}");
+        if ended {
+            break;
+        }
+        moment += 1;
+    }
+}
+
+#[test]
+fn where_nobody_takes_what_is_said_the_work_is_done_all_the_same() {
+    let mut lab = Lab::new(&["ens5"], None);
+    let before = lab.machine.things();
+    let store = lab.store();
+    for (command, devices) in [(up(None, 2), 2), (LabCommand::Down(DownArgs { force: false }), 0)] {
+        let error = run_on(&mut lab.machine, &store, true, &LabArgs { command }, &mut Full).unwrap_err();
+        assert!(matches!(error, LabError::Output(_)), "{error}");
+        assert_eq!(lab.machine.devices.len(), devices);
+    }
+    assert_eq!(lab.machine.things(), before);
+}
+
+#[test]
+fn what_was_renamed_is_still_ours() {
+    let mut lab = Lab::new(&["ens5"], None);
+    let before = lab.machine.things();
+    lab.up(None, 1).0.unwrap();
+    lab.machine.devices[0].name = Name::from("gpu\u{1b}0");
+    lab.machine.interfaces[1].name = Name::from("lan0");
+    let (_, out, log) = lab.up(None, 1);
+    assert_eq!(out, "rxe0 is there already and called gpu\\x1b0 by now\n");
+    assert!(log.is_empty(), "{log:?}");
+    let status = lab.status();
+    assert!(
+        status.contains("made by rdmatop as rxe0") && status.contains("called lan0 by now"),
+        "{status}"
+    );
+    let (_, out, _) = lab.down(false);
+    assert!(out.contains("removed gpu\\x1b0, which was made as rxe0"), "{out}");
+    assert_eq!(lab.machine.things(), before);
+}
+
+#[test]
+fn a_number_that_was_given_again_is_not_ours() {
+    // ib_core was loaded anew: indexes begin again, and somebody made another rxe0 on the same interface.
+    for change in [
+        (|device: &mut Present| device.node_guid = Some(1)) as fn(&mut Present),
+        |device| device.inode = Some(77),
+    ] {
+        let mut lab = Lab::new(&["ens5"], Some("ens5"));
+        lab.up(None, 1).0.unwrap();
+        change(&mut lab.machine.devices[0]);
+        let (_, out, log) = lab.down(false);
+        assert!(
+            out.contains("rxe0 is another device of that name now: left as it is"),
+            "{out}"
+        );
+        assert_eq!((log.len(), lab.machine.devices.len()), (0, 1));
+    }
+    let mut lab = Lab::new(&["ens5"], None);
+    lab.up(None, 1).0.unwrap();
+    lab.machine.interfaces[1].inode = Some(77);
+    lab.down(false).0.unwrap();
+    assert_eq!(lab.machine.interfaces.len(), 2);
+}
+
+#[test]
+fn after_a_boot_nothing_is_ours() {
+    let mut lab = Lab::new(&["ens5"], Some("ens5"));
+    lab.up(None, 1).0.unwrap();
+    lab.machine.boot = "second".into();
+    assert!(lab.status().contains("rxe0: on ens5, not ours"));
+    let (_, out, log) = lab.down(false);
+    assert!(out.contains("booted since") && log.is_empty(), "{out}");
+    assert_eq!(lab.down(false).1.lines().count(), 1);
+    assert_eq!(lab.machine.devices.len(), 1);
+}
+
+#[test]
+fn the_module_is_unloaded_only_if_up_loaded_it_and_nobody_has_use_of_it() {
+    for (why, prepare) in [
+        (
+            "loaded before",
+            (|m: &mut Machine| m.rxe = Some(1)) as fn(&mut Machine),
+        ),
+        ("mine0 may need it", |m| m.device("mine0", &[], true)),
+        ("another network namespace", |m| m.exclusive = true),
+        ("in use", |m| m.in_use = true),
+    ] {
+        let mut lab = Lab::new(&["ens5"], Some("ens5"));
+        prepare(&mut lab.machine);
+        let loaded_before = lab.machine.rxe.is_some();
+        lab.up(None, 1).0.unwrap();
+        let (result, out, _) = lab.down(false);
+        result.unwrap();
+        assert!(lab.machine.rxe.is_some(), "{why}: {out}");
+        assert!(
+            loaded_before || (out.contains("rdma_rxe stays loaded: ") && out.contains(why)),
+            "{out}"
+        );
+        assert!(lab.store().look().unwrap().is_none());
+    }
+}
+
+#[test]
+fn a_second_lab_at_the_same_time_is_told_who_is_at_work() {
+    let mut lab = Lab::new(&["ens5"], None);
+    let other = lab.store();
+    let _locked = other.lock().unwrap();
+    let (result, _, log) = lab.up(None, 1);
+    let error = result.unwrap_err().to_string();
+    assert!(
+        error.contains("another `rdmatop lab`") && error.contains("process "),
+        "{error}"
+    );
+    assert!(log.is_empty());
+    assert!(lab.status().contains("no RDMA devices"), "looking needs no lock");
 }
 
 #[test]

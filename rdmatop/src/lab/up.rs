@@ -1,102 +1,143 @@
 //! `lab up`.
-use std::io::Write;
 use std::process::ExitCode;
 
-use super::host::{Host, Present};
-use super::state::{Made, MadeDevice, MadeInterface, Store};
+use super::host::{Host, Interface, Present};
+use super::ours;
+use super::say::Say;
+use super::state::{Made, MadeDevice, MadeInterface, MadeModule};
+use super::store::Store;
 use super::{LabError, UpArgs};
 
-/// Makes what is missing. The file is written after each step, so that a failure half way leaves `down` the
-/// truth.
+/// Makes what is missing. What is about to be made is in the file before the kernel is asked for it, see `state.rs`.
 pub(super) fn up(
     host: &mut dyn Host,
     store: &Store,
     args: &UpArgs,
-    out: &mut dyn Write,
+    say: &mut Say<'_>,
 ) -> Result<ExitCode, LabError> {
-    let mut made = store.load()?;
+    let locked = store.lock()?;
+    let boot = host.boot();
+    let mut made = locked
+        .load()?
+        .filter(|made| made.boot == boot)
+        .unwrap_or_else(|| Made::new(&boot));
     if let Some(netdev) = &args.netdev
-        && host.interface_index(netdev).is_none()
+        && named(&host.interfaces(), netdev).is_none()
     {
         return Err(LabError::NoInterface(netdev.clone()));
     }
-    if host.load_rxe()? {
-        writeln!(out, "loaded rdma_rxe")?;
-    }
-    forget_gone(host, &mut made)?;
-    store.save(&made)?;
+    let mut save = |made: &Made| locked.save(made);
+    load_rxe(host, &mut made, &mut save, say)?;
+    ours::settle(host, &mut made)?;
+    save(&made)?;
     for number in 0..args.devices {
         let name = format!("rxe{number}");
         let present = host.devices()?;
-        if let Some(device) = present.iter().find(|device| device.name == *name) {
-            let ours = made
-                .devices
-                .iter()
-                .any(|ours| ours.name == name && ours.index == device.index);
-            let whose = if ours {
-                ""
-            } else {
-                " and not made by rdmatop: left as it is"
-            };
-            writeln!(out, "{name} is there already{whose}")?;
+        if let Some(known) = made.devices.iter().find(|ours| ours.name == name) {
+            let now = ours::device(known, &present).filter(|now| now.name != *name);
+            let renamed = now.map_or_else(String::new, |now| format!(" and called {} by now", now.name));
+            say.line(format_args!("{name} is there already{renamed}"));
+            continue;
+        }
+        if present.iter().any(|device| device.name == *name) {
+            say.line(format_args!(
+                "{name} is there already and not made by rdmatop: left as it is"
+            ));
             continue;
         }
         let netdev = match wanted_netdev(host, number, args, &present) {
             Some(netdev) => netdev,
-            None => own_dummy(host, store, number, &mut made)?,
+            None => own_dummy(host, number, &mut made, &mut save)?,
         };
-        host.add_device(&name, &netdev)?;
-        let index = host
-            .devices()?
-            .into_iter()
-            .find(|device| device.name == *name)
-            .map(|device| device.index);
-        writeln!(out, "made {name} on {netdev}")?;
-        // Gone again already: nothing to remember.
-        if let Some(index) = index {
-            made.devices.push(MadeDevice { name, index, netdev });
-            store.save(&made)?;
-        }
+        made.devices.push(MadeDevice {
+            name: name.clone(),
+            netdev: netdev.name.to_string(),
+            netdev_index: netdev.index,
+            before: present.iter().map(|device| device.index).collect(),
+            found: None,
+        });
+        save(&made)?;
+        let added = host.add_device(&name, &netdev);
+        ours::settle(host, &mut made)?;
+        save(&made)?;
+        added?;
+        say.line(format_args!("made {name} on {}", netdev.name));
     }
     Ok(ExitCode::SUCCESS)
 }
 
+fn named<'a>(interfaces: &'a [Interface], name: &str) -> Option<&'a Interface> {
+    interfaces.iter().find(|interface| interface.name == *name)
+}
+
+fn load_rxe(
+    host: &mut dyn Host,
+    made: &mut Made,
+    save: &mut dyn FnMut(&Made) -> Result<(), LabError>,
+    say: &mut Say<'_>,
+) -> Result<(), LabError> {
+    if host.has_rxe()? {
+        return host.load_rxe();
+    }
+    made.module = Some(MadeModule { inode: None });
+    save(made)?;
+    let loaded = host.load_rxe();
+    if loaded.is_err() && host.rxe_inode().is_none() {
+        made.module = None;
+        save(made)?;
+    }
+    loaded?;
+    say.line(format_args!("loaded rdma_rxe"));
+    Ok(())
+}
+
 /// The interface of the first device: the named one, else that of the default route unless it carries an RDMA
 /// device already.
-fn wanted_netdev(host: &mut dyn Host, number: u8, args: &UpArgs, present: &[Present]) -> Option<String> {
+fn wanted_netdev(host: &mut dyn Host, number: u8, args: &UpArgs, present: &[Present]) -> Option<Interface> {
     if number > 0 {
         return None;
     }
-    let free = |netdev: &String| {
-        !present
-            .iter()
-            .any(|device| device.netdevs.iter().any(|used| *used == **netdev))
+    let interfaces = host.interfaces();
+    let find = |name: String| named(&interfaces, &name).cloned();
+    let free = |netdev: &Interface| {
+        let mut used = present.iter().flat_map(|device| &device.netdevs);
+        !used.any(|used| used.index == netdev.index)
     };
-    args.netdev.clone().or_else(|| host.default_netdev().filter(free))
+    args.netdev
+        .clone()
+        .and_then(find)
+        .or_else(|| host.default_netdev().and_then(find).filter(free))
 }
 
-fn own_dummy(host: &mut dyn Host, store: &Store, number: u8, made: &mut Made) -> Result<String, LabError> {
+/// A dummy of our own with an address; one that somebody else made by that name serves too.
+fn own_dummy(
+    host: &mut dyn Host,
+    number: u8,
+    made: &mut Made,
+    save: &mut dyn FnMut(&Made) -> Result<(), LabError>,
+) -> Result<Interface, LabError> {
     let name = format!("rdmatop{number}");
-    if host.interface_index(&name).is_none() {
-        let index = host.add_dummy(&name, [10, 77, number, 1])?;
+    let known = |made: &Made| made.interfaces.iter().find(|ours| ours.name == name).cloned();
+    if known(made).is_none() {
+        if let Some(stranger) = named(&host.interfaces(), &name) {
+            return Ok(stranger.clone());
+        }
+        let address = host.new_address();
         made.interfaces.push(MadeInterface {
             name: name.clone(),
-            index,
+            address,
+            found: None,
         });
-        store.save(made)?;
+        save(made)?;
+        let added = host.add_dummy(&name, address);
+        ours::settle(host, made)?;
+        save(made)?;
+        added?;
     }
-    Ok(name)
-}
-
-/// Drops from the list what someone else removed.
-fn forget_gone(host: &mut dyn Host, made: &mut Made) -> Result<(), LabError> {
-    let present = host.devices()?;
-    made.devices.retain(|ours| {
-        present
-            .iter()
-            .any(|it| it.name == *ours.name && it.index == ours.index)
-    });
-    made.interfaces
-        .retain(|ours| host.interface_index(&ours.name) == Some(ours.index));
-    Ok(())
+    let interfaces = host.interfaces();
+    let present = known(made).and_then(|ours| ours::interface(&ours, &interfaces).cloned());
+    let present = present.ok_or(LabError::NoInterface(name))?;
+    // Again if it has one: the `lab up` that made it may have been ended before.
+    host.add_ipv4(&present, [10, 77, number, 1])?;
+    Ok(present)
 }

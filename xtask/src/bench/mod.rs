@@ -200,6 +200,7 @@ fn run_stage(
         cpus: Some(stage.cpus),
         memory: 3072,
         icount: true,
+        single_threaded: false,
     };
     let limit = Duration::from_secs(60 * stage.minutes);
     let code = lab::run_job(&guest, command, false, Some(limit))?;

@@ -68,6 +68,9 @@ pub(crate) struct GuestArgs {
     /// Count instructions: one nanosecond of the guest's clock is one instruction
     #[arg(long)]
     pub(crate) icount: bool,
+    /// Run all CPUs in turn on one thread: slower, and safe where probes come and go under traffic
+    #[arg(long, conflicts_with = "icount")]
+    pub(crate) single_threaded: bool,
 }
 
 /// `cargo xtask lab run`
@@ -158,7 +161,7 @@ pub(crate) fn run_job(
         marker: vm::marker(),
     };
     let machine = Machine {
-        accel: accel(guest.icount)?,
+        accel: accel(guest)?,
         cpus: guest.cpus.unwrap_or(if guest.icount { 1 } else { 2 }),
         memory: guest.memory,
         timeout,
@@ -184,7 +187,7 @@ pub(crate) fn run_job(
         End::Mistranslated => {
             eprintln!(
                 "lab: Linux {} died where a probe was being set or removed, as it does under QEMU's translator with two CPUs, \
-                 whoever sets the probe; run it again, or with --cpus 1",
+                 whoever sets the probe; run it again, or with --single-threaded",
                 kernel.release
             );
             EXIT_QEMU
@@ -197,12 +200,14 @@ pub(crate) fn run_job(
 }
 
 /// How to run instructions.
-fn accel(icount: bool) -> Result<Accel> {
-    if icount {
+fn accel(guest: &GuestArgs) -> Result<Accel> {
+    if guest.icount {
         return Ok(Accel::Icount);
     }
     match env::var("RDMATOP_LAB_ACCEL").as_deref() {
+        // The host's CPU sees changed code by itself.
         Ok("kvm") => Ok(Accel::Kvm),
+        Ok("tcg") | Err(_) if guest.single_threaded => Ok(Accel::Single),
         Ok("tcg") | Err(_) => Ok(Accel::Tcg),
         Ok(other) => bail!("RDMATOP_LAB_ACCEL={other}: choose tcg or kvm"),
     }

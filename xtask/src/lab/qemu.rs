@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 pub(crate) enum Accel {
     /// Translated, one host thread for each guest CPU.
     Tcg,
+    /// Translated, all guest CPUs in turn on one host thread: code that one of them changes is changed for all.
+    Single,
     /// Translated in one thread, and the guest's clock counts instructions: 1 ns each.
     Icount,
     /// By the host's CPU.
@@ -48,6 +50,7 @@ impl Vm {
         // would make icount charge them like so many instructions.
         let (accel, cpu, icount) = match self.accel {
             Accel::Tcg => ("tcg,thread=multi", "max,-cx16", None),
+            Accel::Single => ("tcg,thread=single", "max,-cx16", None),
             Accel::Icount => ("tcg,thread=single", "max,-cx16,-erms,-fsrm", Some("shift=0")),
             Accel::Kvm => ("kvm", "host", None),
         };
@@ -170,6 +173,13 @@ mod tests {
             "{line}"
         );
         assert!(!vm(Accel::Tcg, false).contains("icount"));
+    }
+
+    #[test]
+    fn single_threaded_is_plain_translation_in_one_thread() {
+        let (single, multi) = (vm(Accel::Single, false), vm(Accel::Tcg, false));
+        assert_eq!(single, multi.replace("thread=multi", "thread=single"));
+        assert!(multi.contains("thread=multi"), "{multi}");
     }
 
     #[test]

@@ -17,6 +17,9 @@ use super::kernel_btf;
 
 const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
+/// Members looked at for all offsets of one file. A kernel's take some ten thousand; a broken file, whose anonymous
+/// structs hold each other, would never end.
+const MOST_MEMBERS: u32 = 1 << 18;
 /// The places of one type in so many are kept: those of others are a short walk away, and few are asked for.
 const STEP: usize = 32;
 
@@ -144,6 +147,7 @@ impl Btf {
         self.first_id.saturating_add(self.count)
     }
 
+    #[cfg(test)]
     fn string(&self, offset: usize) -> Option<&[u8]> {
         if offset < self.first_string {
             return self.base.as_ref()?.string(offset);
@@ -198,6 +202,7 @@ impl Btf {
     /// Members that are not there, and bit fields, are missing from the answer.
     pub fn offsets<'a>(&self, names: &[(&'a str, &'a str)]) -> HashMap<(&'a str, &'a str), u32> {
         let mut found = HashMap::new();
+        let mut left = MOST_MEMBERS;
         let wanted: BTreeSet<&str> = names.iter().map(|(ty, _)| *ty).collect();
         // One in a few thousand structs is wanted: most are told by their first letter.
         let mut letters = [false; 256];
@@ -217,12 +222,12 @@ impl Btf {
             };
             for &(wanted, path) in names {
                 if wanted == *name
-                    && let Some(offset) = ty.path(path)
+                    && let Some(offset) = ty.path(path, &mut left)
                 {
                     found.entry((wanted, path)).or_insert(offset);
                 }
             }
-            if found.len() == names.len() {
+            if found.len() == names.len() || left == 0 {
                 break;
             }
         }
@@ -359,29 +364,30 @@ impl<'a> Type<'a> {
         (self.info >> 24) & 0x1f
     }
 
-    fn path(&self, path: &str) -> Option<u32> {
+    fn path(&self, path: &str, left: &mut u32) -> Option<u32> {
         let (first, rest) = path.split_once('.').map_or((path, None), |(a, b)| (a, Some(b)));
-        let (bits, ty) = self.member(first, 0)?;
+        let (bits, ty) = self.member(first, 0, left)?;
         if bits % 8 != 0 {
             return None;
         }
         match rest {
             None => Some(bits / 8),
-            Some(rest) => (bits / 8).checked_add(self.btf.plain(ty)?.path(rest)?),
+            Some(rest) => (bits / 8).checked_add(self.btf.plain(ty)?.path(rest, left)?),
         }
     }
 
-    /// Bit offset and type of a member, looking into anonymous structs and unions.
-    fn member(&self, name: &str, depth: u32) -> Option<(u32, u32)> {
+    /// Bit offset and type of a member, looking into anonymous structs and unions. `left`: members that may be looked at.
+    fn member(&self, name: &str, depth: u32, left: &mut u32) -> Option<(u32, u32)> {
         if depth > 16 || !matches!(self.kind(), kind::STRUCT | kind::UNION) {
             return None;
         }
         for (member_name, ty, bits) in self.members() {
-            if member_name == name.as_bytes() {
+            *left = left.checked_sub(1)?;
+            if self.btf.is_named(member_name, name) {
                 return Some((bits, ty));
             }
-            if member_name.is_empty()
-                && let Some((inner, found)) = self.btf.plain(ty).and_then(|t| t.member(name, depth + 1))
+            if self.btf.letter(member_name) == Some(0)
+                && let Some((inner, found)) = self.btf.plain(ty).and_then(|t| t.member(name, depth + 1, left))
             {
                 return Some((bits.checked_add(inner)?, found));
             }
@@ -389,11 +395,12 @@ impl<'a> Type<'a> {
         None
     }
 
-    fn members(self) -> impl Iterator<Item = (&'a [u8], u32, u32)> {
+    /// Place of the name, type and bit offset of each member. Names are compared in place: one may have no end.
+    fn members(self) -> impl Iterator<Item = (usize, u32, u32)> {
         let bit_fields = self.info >> 31 == 1;
         (0..(self.info & 0xffff) as usize).filter_map(move |i| {
             let at = self.at + 12 + i * 12;
-            let name = self.btf.string(u32_at(&self.btf.data, at)? as usize)?;
+            let name = u32_at(&self.btf.data, at)? as usize;
             let ty = u32_at(&self.btf.data, at + 4)?;
             let offset = u32_at(&self.btf.data, at + 8)?;
             // With kind_flag the upper 8 bits are the width of a bit field: those have no address.
@@ -527,6 +534,19 @@ pub(super) mod tests {
         assert_eq!(btf.function("ff"), Some(302));
         assert_eq!(btf.function("s7"), None);
         assert!(btf.ty(303).is_none() && btf.next_id() == 303);
+    }
+
+    #[test]
+    fn anonymous_structs_that_hold_each_other_come_to_an_end() {
+        let mut b = Builder::new(0);
+        // Each of 16 levels looks 300 times at the next.
+        let tail: Vec<u32> = (0..300).flat_map(|_| [0, 1, 0]).collect();
+        b.ty("outer", kind::STRUCT, 300, 16, &tail);
+        let (x, y) = (b.name("x"), b.name("y"));
+        b.ty("holder", kind::STRUCT, 2, 16, &[x, 1, 0, y, 1, 32]);
+        let btf = Btf::parse(b.build(), None).unwrap();
+        assert!(btf.offsets(&[("outer", "x")]).is_empty());
+        assert_eq!(btf.offsets(&[("holder", "y")]).len(), 1);
     }
 
     #[test]

@@ -7,8 +7,10 @@ use std::fmt::{self, Write as _};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A name as the kernel gave it. [`Display`](fmt::Display) is safe for a terminal: control and bidirectional
-/// characters, backslashes and invalid UTF-8 are escaped, reversibly.
+use crate::text::is_unsafe;
+
+/// A name as the kernel gave it. [`Display`](fmt::Display) is safe for a terminal: what [`crate::text::sanitize`] escapes,
+/// and backslashes, are escaped, reversibly.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Name(Box<[u8]>);
 
@@ -77,11 +79,6 @@ impl PartialEq<&str> for Name {
     }
 }
 
-/// Characters that reorder or hide text on a terminal.
-fn is_deceptive(char: char) -> bool {
-    matches!(char, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-}
-
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = String::with_capacity(self.0.len());
@@ -90,7 +87,7 @@ impl fmt::Display for Name {
                 match char {
                     '\\' => out.push_str("\\\\"),
                     c if c.is_ascii_control() => write!(out, "\\x{:02x}", u32::from(c))?,
-                    c if c.is_control() || is_deceptive(c) => write!(out, "\\u{{{:x}}}", u32::from(c))?,
+                    c if is_unsafe(c) => write!(out, "\\u{{{:x}}}", u32::from(c))?,
                     c => out.push(c),
                 }
             }
@@ -133,6 +130,12 @@ mod tests {
     }
 
     #[test]
+    fn what_draws_nothing_on_its_own_is_visible_too() {
+        let name = Name::from("rxe\u{7ef}0\u{301}\u{3164}");
+        assert_eq!(name.to_string(), "rxe\\u{7ef}0\\u{301}\\u{3164}");
+    }
+
+    #[test]
     fn a_slash_becomes_an_exclamation_mark_in_sysfs_only() {
         let name = Name::from("foo/bar");
         assert_eq!(name.sysfs_bytes(), b"foo!bar");
@@ -158,7 +161,7 @@ mod tests {
         fn display_is_printable_and_reversible(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             let name = Name::from(&bytes[..]);
             let text = name.to_string();
-            prop_assert!(!text.chars().any(|c| c.is_control() || is_deceptive(c)));
+            prop_assert!(!text.chars().any(is_unsafe));
             prop_assert_eq!(Name::unescape(&text), Some(name));
         }
 

@@ -23,6 +23,8 @@ pub use boot::start_offset;
 pub use cache::{ProcCache, Refreshed};
 pub use cgroup::Cgroup;
 pub use detail::{ProcDetail, read_detail};
+pub(crate) use environ::relevant;
+pub(crate) use maps::libraries;
 pub use own::{SelfCost, SelfMeter, clock_ticks};
 pub use stat::Stat;
 pub use status::Status;

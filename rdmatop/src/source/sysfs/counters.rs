@@ -81,7 +81,7 @@ impl CounterFiles {
             let mut buf = [0; 64];
             // From offset zero the kernel shows the attribute afresh (seq_read_iter, kernfs_file_read_iter).
             let len = file.read_at(&mut buf, 0).ok()?;
-            parse_u64(meaningful(buf.get(..len)?)?)?.checked_mul(*unit)
+            value(buf.get(..len)?, *unit)
         })
     }
 
@@ -97,6 +97,11 @@ impl CounterFiles {
             })
             .collect()
     }
+}
+
+/// What a counter's file says, in the unit of its reader.
+pub(crate) fn value(raw: &[u8], unit: u64) -> Option<u64> {
+    parse_u64(meaningful(raw)?)?.checked_mul(unit)
 }
 
 /// `lifespan` sits among the hardware counters but is the age in ms at which the kernel reads them anew.

@@ -10,6 +10,7 @@ mod netdev;
 mod pci;
 mod port;
 
+pub(crate) use counters::value as counter_value;
 pub use counters::{Counter, CounterFiles, CounterGroup};
 pub use device::{DeviceFacts, device_dir, list_devices, read_device};
 pub use netdev::netdev_mtu;

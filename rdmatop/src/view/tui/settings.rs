@@ -173,7 +173,7 @@ impl Settings {
         })
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let out: Self = toml::from_str(text).map_err(|e| e.message().replace('\n', " "))?;
         if !(0.1..=60.0).contains(&out.delay) {
             return Err(format!("delay = {}: give 0.1 to 60 seconds", out.delay));

@@ -1,0 +1,161 @@
+//! Readers of what the kernel sends: netlink, records of the ring buffer, BTF.
+use std::sync::Arc;
+
+use super::assert_safe;
+use crate::model::engine::{Engine, EngineConfig};
+use crate::model::input::{Input, Now};
+use crate::source::ebpf::btf::Btf;
+use crate::source::netlink::attr;
+use crate::source::netlink::client::Nldev;
+use crate::source::netlink::error::NetlinkError;
+use crate::source::netlink::record::{Entry, Qp, QpReader};
+use crate::source::netlink::sampler::{Sampler, Want};
+use crate::source::netlink::transport::{Datagram, Progress, Sink, Transport};
+use crate::source::netlink::wire::{Attrs, MessageWriter, Messages, Status};
+use crate::view;
+
+/// Port id of the made-up socket.
+const PORTID: u32 = 77;
+
+/// A kernel that answers everything with the same bytes, made out to be the answer to whatever was asked.
+#[derive(Debug)]
+struct Kernel<'a>(&'a [u8]);
+
+impl Transport for Kernel<'_> {
+    fn exchange(&mut self, request: &[u8], sink: &mut Sink<'_>) -> Result<(), NetlinkError> {
+        let mut bytes = self.0.to_vec();
+        let mut at = 0;
+        while let Some(header) = bytes.get_mut(at..at + 16) {
+            let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
+            header[8..12].copy_from_slice(&request[8..12]);
+            header[12..16].copy_from_slice(&PORTID.to_ne_bytes());
+            at = at.saturating_add(length.max(16).next_multiple_of(4));
+        }
+        let datagram = Datagram {
+            portid: PORTID,
+            bytes: &bytes,
+        };
+        match sink(datagram)? {
+            Progress::Complete => Ok(()),
+            Progress::More => Err(NetlinkError::EndedEarly),
+        }
+    }
+}
+
+/// Messages of RDMA netlink.
+pub(super) fn netlink(raw: &[u8]) {
+    let mut reader = QpReader::default();
+    for message in Messages::new(raw).flatten() {
+        let _ = (Status::from_error(&message), Status::from_done(&message));
+        written_again(message.payload);
+        for table in Attrs::new(message.payload).flatten() {
+            for entry in table.nest().flatten().filter(|entry| entry.number == Qp::ENTRY) {
+                qp(entry.payload, &mut reader);
+            }
+        }
+    }
+    // One question after another, each with these bytes for its answer.
+    let mut sampler = Sampler::new(Nldev::new(Kernel(raw)));
+    let sample = sampler.sample(Want::EVERYTHING);
+    for error in sample.errors() {
+        assert_safe(&error.to_string());
+    }
+}
+
+/// Attributes that are read are written as they were read.
+fn written_again(payload: &[u8]) {
+    let Ok(attrs) = Attrs::new(payload).collect::<Result<Vec<_>, _>>() else {
+        return;
+    };
+    let writer = MessageWriter::new(16, 0, 1);
+    let written = attrs
+        .iter()
+        .fold(writer, |writer, attr| writer.bytes(attr.number, attr.payload));
+    let bytes = written.finish();
+    let again: Vec<_> = Messages::new(&bytes)
+        .flatten()
+        .flat_map(|message| Attrs::new(message.payload).flatten())
+        .collect();
+    assert_eq!(again, attrs);
+}
+
+/// The fast reader reads what the plain one reads, and nothing comes of an attribute that was not sent.
+fn qp(entry: &[u8], reader: &mut QpReader) {
+    let plain = Qp::decode(Attrs::new(entry));
+    assert_eq!(reader.read(entry), plain);
+    let Ok(qp) = plain else { return };
+    let sent = |number| Attrs::new(entry).flatten().any(|attr| attr.number == number);
+    for (known, number) in [
+        (true, attr::RES_LQPN),
+        (qp.port.is_some(), attr::PORT_INDEX),
+        (qp.qp_type.is_some(), attr::RES_TYPE),
+        (qp.state.is_some(), attr::RES_STATE),
+        (qp.rqpn.is_some(), attr::RES_RQPN),
+        (qp.rq_psn.is_some(), attr::RES_RQ_PSN),
+        (qp.sq_psn.is_some(), attr::RES_SQ_PSN),
+        (qp.pdn.is_some(), attr::RES_PDN),
+        (qp.cqn.is_some(), attr::RES_CQN),
+    ] {
+        assert!(!known || sent(number), "{qp:?} without attribute {number}");
+    }
+    assert!(
+        qp.owner.is_none() || sent(attr::RES_PID) || sent(attr::RES_KERN_NAME),
+        "{qp:?}"
+    );
+}
+
+/// Records of the ring buffer, each after two bytes of its length, through the engine to what is printed of them.
+pub(super) fn event(raw: &[u8]) {
+    let mut engine = Engine::new(EngineConfig::default());
+    let now = Now {
+        mono_ns: 1 << 40,
+        wall_ns: 1 << 60,
+    };
+    let (mut rest, mut records) = (raw, Vec::new());
+    while let Some((length, after)) = rest.split_first_chunk::<2>() {
+        let length = usize::from(u16::from_le_bytes(*length)).min(after.len());
+        let (bytes, after) = after.split_at(length);
+        rest = after;
+        match rdmatop_common::event::decode(bytes) {
+            Ok(record) => records.push(record),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+    for event in engine.apply(Input::Records(records), now) {
+        let (mut line, mut json) = (Vec::new(), Vec::new());
+        view::line::event::line(&mut line, &event);
+        assert_safe(&String::from_utf8_lossy(&line));
+        view::json::event(&mut json, &event);
+        let json = String::from_utf8_lossy(&json);
+        assert_safe(json.trim_end_matches('\n'));
+        assert!(serde_json::from_str::<serde_json::Value>(&json).is_ok(), "{json}");
+    }
+    let mut out = Vec::new();
+    let written = view::json::snapshot(&mut out, &engine.tick(now));
+    assert!(written.is_ok() && serde_json::from_slice::<serde_json::Value>(&out).is_ok());
+}
+
+/// vmlinux's BTF and a module's on top: the first two bytes say where the one ends.
+pub(super) fn btf(raw: &[u8]) {
+    let Some((split, raw)) = raw.split_first_chunk::<2>() else {
+        return;
+    };
+    let split = usize::from(u16::from_le_bytes(*split)).min(raw.len());
+    let (base, module) = raw.split_at(split);
+    let wanted = [
+        ("outer", "x"),
+        ("outer", "inner_member"),
+        ("holder", "nested.y"),
+        ("module_struct", "base_member.y"),
+    ];
+    let mut of_base = None;
+    if let Ok(base) = Btf::parse(base.to_vec(), None) {
+        assert!(base.offsets(&wanted).len() <= wanted.len());
+        let _ = base.function("module_function");
+        of_base = Some(Arc::new(base));
+    }
+    if let Ok(module) = Btf::parse(module.to_vec(), of_base) {
+        assert!(module.offsets(&wanted).len() <= wanted.len());
+        let _ = module.function("module_function");
+    }
+}

@@ -1,0 +1,167 @@
+//! Readers of text: /proc, /sys, the settings, the filter, the lab's state.
+use std::collections::BTreeSet;
+
+use super::{assert_bounded, assert_safe};
+use crate::source::proc::{Cgroup, Stat, Status, libraries, relevant};
+use crate::source::sysfs::counter_value;
+use crate::text;
+use crate::view::tui::filter::Filter;
+use crate::view::tui::settings::Settings;
+
+/// `/proc/PID/cgroup`.
+pub(super) fn cgroup(raw: &[u8]) {
+    let Some(found) = Cgroup::parse(raw) else {
+        return;
+    };
+    assert_safe(&found.path);
+    assert_bounded(&found.path, raw);
+    let workload = &found.workload;
+    let json = serde_json::to_string(workload).unwrap_or_default();
+    assert_eq!(text::sanitize(json.as_bytes()), json, "{workload:?}");
+    // What was parsed of a path is what is parsed of the path that is shown, removed or not.
+    for removed in ["", " (deleted)"] {
+        let again = Cgroup::parse(format!("0::{}{removed}\n", found.path).as_bytes());
+        if removed.is_empty() && found.path.ends_with(" (deleted)") {
+            continue;
+        }
+        assert_eq!(again.map(|again| again.path).as_ref(), Some(&found.path));
+    }
+}
+
+/// `/proc/PID/maps`.
+pub(super) fn maps(raw: &[u8]) {
+    let found = libraries(raw);
+    assert!(found.len() <= 128, "{}", found.len());
+    assert_eq!(
+        found.iter().collect::<BTreeSet<_>>().len(),
+        found.len(),
+        "each once"
+    );
+    for file in &found {
+        assert_safe(file);
+        assert!(file.starts_with("lib") && file.contains(".so"), "{file}");
+        assert_bounded(file, raw);
+    }
+}
+
+/// `/proc/PID/environ`.
+pub(super) fn environ(raw: &[u8]) {
+    let found = relevant(raw);
+    assert!(found.len() <= 256, "{}", found.len());
+    let names: BTreeSet<_> = found.iter().map(|(name, _)| name).collect();
+    assert_eq!(names.len(), found.len(), "each once");
+    for (name, value) in &found {
+        assert_safe(name);
+        assert_safe(value);
+        assert!(value.len() <= 256 && !name.contains('='), "{name}={value}");
+        let entries = raw.split(|byte| *byte == 0);
+        let first = entries
+            .filter_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+            .next();
+        // An escaped name is not in the file as it stands.
+        let plain = first.map(|value| text::sanitize_bounded(value, 256));
+        assert!(plain.is_none_or(|plain| plain == *value), "{name}={value}");
+    }
+}
+
+/// `/proc/PID/stat` and `/proc/PID/status`.
+pub(super) fn proc(raw: &[u8]) {
+    if let Some(stat) = Stat::parse(raw) {
+        assert_safe(&stat.comm);
+        assert!(stat.state.is_ascii_alphabetic(), "{stat:?}");
+        assert!(stat.cpu() >= stat.utime && stat.cpu() >= stat.stime, "{stat:?}");
+    }
+    let status = Status::parse(raw);
+    let has = |key: &[u8]| raw.windows(key.len()).any(|word| word == key);
+    assert!(status.tgid.is_none() || has(b"Tgid:"), "{status:?}");
+    assert!(status.uid.is_none() || has(b"Uid:"), "{status:?}");
+    assert!(status.cap_eff.is_none() || has(b"CapEff:"), "{status:?}");
+}
+
+/// A counter's file of sysfs. The first byte is the unit.
+pub(super) fn counters(raw: &[u8]) {
+    let Some((unit, raw)) = raw.split_first() else {
+        return;
+    };
+    let unit = u64::from(*unit);
+    let value = counter_value(raw, unit);
+    // Read again in another way: no sign, no unit, nothing after the number, no number that does not fit.
+    let text = std::str::from_utf8(raw.trim_ascii()).unwrap_or_default();
+    let (digits, radix) = text.strip_prefix("0x").map_or((text, 10), |hex| (hex, 16));
+    let number = |digits: &str| {
+        digits.chars().try_fold(0_u128, |sum, digit| {
+            let sum = sum
+                .checked_mul(radix.into())?
+                .checked_add(digit.to_digit(radix)?.into())?;
+            Some(sum).filter(|sum| u64::try_from(*sum).is_ok())
+        })
+    };
+    let wanted = Some(digits).filter(|digits| !digits.is_empty()).and_then(number);
+    let wanted = wanted.and_then(|number| u64::try_from(number * u128::from(unit)).ok());
+    assert_eq!(value, wanted, "{raw:?}");
+}
+
+/// The settings file.
+pub(super) fn settings(raw: &[u8]) {
+    let Ok(text) = std::str::from_utf8(raw) else {
+        return;
+    };
+    match Settings::parse(text) {
+        Ok(settings) => {
+            let written = toml::to_string(&settings).unwrap_or_default();
+            let again = Settings::parse(&written);
+            assert_eq!(again.as_ref(), Ok(&settings), "{written}");
+            assert!(!settings.delay().is_zero());
+        }
+        Err(why) => assert!(!why.contains('\n'), "not one line: {why:?}"),
+    }
+}
+
+/// The filter of the live view.
+pub(super) fn filter(raw: &[u8]) {
+    let Ok(text) = std::str::from_utf8(raw) else {
+        return;
+    };
+    let filter = Filter::parse(text);
+    assert_eq!(
+        Filter::parse(filter.text()),
+        filter,
+        "what is shown means the same"
+    );
+    if let Some(name) = filter.no_field() {
+        assert!(
+            !name.is_empty() && filter.text().to_lowercase().contains(name),
+            "{name}"
+        );
+    }
+    assert!(!filter.text().is_empty() || filter.is_empty());
+}
+
+/// What makes text safe and what cuts it. The first byte is the bound.
+pub(super) fn sanitize(raw: &[u8]) {
+    let (bound, raw) = raw
+        .split_first()
+        .map_or((0, raw), |(bound, rest)| (usize::from(*bound), rest));
+    let safe = text::sanitize(raw);
+    assert!(!safe.chars().any(char::is_control), "{safe:?}");
+    assert_safe(&safe);
+    assert_bounded(&safe, raw);
+    let short = text::sanitize_bounded(raw, bound);
+    assert!(short.len() <= bound && safe.starts_with(&short), "{short:?}");
+    assert!(text::cut(&safe, bound).len() <= bound);
+    let columns = text::cut_columns(&safe, bound);
+    assert!(safe.starts_with(columns));
+    assert!(text::width(columns) <= bound, "{columns:?} in {bound} columns");
+    let name = crate::source::netlink::name::Name::from(raw);
+    let shown = name.to_string();
+    assert_eq!(
+        crate::source::netlink::name::Name::unescape(&shown).as_ref(),
+        Some(&name)
+    );
+    assert_safe(&shown);
+}
+
+/// What `lab up` wrote, or somebody else.
+pub(super) fn lab_state(raw: &[u8]) {
+    crate::lab::fuzz_state(raw);
+}

@@ -1,0 +1,40 @@
+//! What fuzzing may call: each reader of foreign bytes, with the properties that must hold whatever it is given.
+//!
+//! Not part of the library: `tests/fuzz.rs` runs these for seconds, libFuzzer for hours (docs/fuzzing.md). A property
+//! that does not hold panics.
+mod binary;
+mod files;
+
+/// A reader and its properties.
+pub type Target = fn(&[u8]);
+
+/// By name; the corpus of each lies in a directory of that name.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("btf", binary::btf),
+    ("cgroup", files::cgroup),
+    ("counters", files::counters),
+    ("environ", files::environ),
+    ("event", binary::event),
+    ("filter", files::filter),
+    ("lab_state", files::lab_state),
+    ("maps", files::maps),
+    ("netlink", binary::netlink),
+    ("proc", files::proc),
+    ("sanitize", files::sanitize),
+    ("settings", files::settings),
+];
+
+/// Text that a view may print as it is: one line, nothing that steers a terminal.
+fn assert_safe(text: &str) {
+    assert_eq!(crate::text::sanitize(text.as_bytes()), text, "not safe to print");
+}
+
+/// Makes no text longer than an escape of each of its bytes.
+fn assert_bounded(text: &str, raw: &[u8]) {
+    assert!(
+        text.len() <= 8 * raw.len(),
+        "{} bytes of {}",
+        text.len(),
+        raw.len()
+    );
+}

@@ -1,0 +1,76 @@
+//! Which of the things there are now is the one that is in the list.
+use super::LabError;
+use super::host::{Host, Interface, Present};
+use super::state::{FoundDevice, FoundInterface, Made, MadeDevice, MadeInterface};
+
+/// What is not known on one side speaks neither for nor against.
+fn same<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
+    one.zip(other).is_none_or(|(one, other)| one == other)
+}
+
+/// The device that `ours` is about, whatever it is called by now.
+///
+/// One that was about to be made is the software device on that interface which was not there before: an interface
+/// carries one rxe device at most.
+pub(super) fn device<'a>(ours: &MadeDevice, present: &'a [Present]) -> Option<&'a Present> {
+    present.iter().find(|it| match &ours.found {
+        Some(found) => {
+            it.index == found.index && same(it.node_guid, found.node_guid) && same(it.inode, found.inode)
+        }
+        None => {
+            it.software
+                && !ours.before.contains(&it.index)
+                && it.netdevs.iter().any(|netdev| netdev.index == ours.netdev_index)
+        }
+    })
+}
+
+/// The interface that `ours` is about. One that was about to be made has the address that was made up for it.
+pub(super) fn interface<'a>(ours: &MadeInterface, present: &'a [Interface]) -> Option<&'a Interface> {
+    present.iter().find(|it| match &ours.found {
+        Some(found) => it.index == found.index && same(it.inode, found.inode),
+        None => it.address == Some(ours.address),
+    })
+}
+
+/// What the kernel gave a device.
+pub(super) fn found_device(present: &Present) -> FoundDevice {
+    FoundDevice {
+        index: present.index,
+        node_guid: present.node_guid,
+        inode: present.inode,
+    }
+}
+
+/// What the kernel gave an interface.
+pub(super) fn found_interface(present: &Interface) -> FoundInterface {
+    FoundInterface {
+        index: present.index,
+        inode: present.inode,
+    }
+}
+
+/// Drops from the list what was not made after all or is gone, and completes what is there.
+pub(super) fn settle(host: &mut dyn Host, made: &mut Made) -> Result<(), LabError> {
+    let devices = host.devices()?;
+    made.devices.retain_mut(|ours| {
+        let present = device(ours, &devices);
+        ours.found = present.map(found_device);
+        present.is_some()
+    });
+    let interfaces = host.interfaces();
+    made.interfaces.retain_mut(|ours| {
+        let present = interface(ours, &interfaces);
+        ours.found = present.map(found_interface);
+        present.is_some()
+    });
+    let loaded = host.rxe_inode();
+    made.module = made
+        .module
+        .take()
+        .filter(|ours| loaded.is_some() && same(ours.inode, loaded));
+    if let Some(ours) = &mut made.module {
+        ours.inode = loaded;
+    }
+    Ok(())
+}

@@ -1,0 +1,366 @@
+//! The file of what `lab up` made: /run/rdmatop/lab.json, lost with the boot as the devices are.
+//!
+//! It decides what root removes, so only root's file in root's directory counts: no link is followed, and what others
+//! could have written is not read. The directory is what two `rdmatop lab` at once are kept apart by.
+use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{
+    AtFlags, FlockOperation, Mode, OFlags, fchmod, flock, fstat, mkdir, open, openat, renameat, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::LabError;
+use super::state::Made;
+
+const FILE: &str = "lab.json";
+const NEW: &str = "lab.json.new";
+/// A list of 64 devices has some 30 KiB.
+const LARGEST: u64 = 1 << 20;
+/// Others can write.
+const WRITABLE: u32 = 0o022;
+
+/// Where the file is, and whose it has to be.
+#[derive(Debug)]
+pub(super) struct Store {
+    dir: PathBuf,
+    owner: u32,
+    /// How long to wait for another `rdmatop lab`.
+    patience: Duration,
+}
+
+/// The right to change the file and what it lists, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Locked<'a> {
+    store: &'a Store,
+    dir: OwnedFd,
+}
+
+impl Store {
+    pub(super) fn new(dir: &Path, owner: u32, patience: Duration) -> Self {
+        Self {
+            dir: dir.into(),
+            owner,
+            patience,
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.join(FILE)
+    }
+
+    fn failed(&self, action: &'static str, reason: impl ToString) -> LabError {
+        LabError::State {
+            action,
+            path: self.path().display().to_string(),
+            reason: reason.to_string(),
+        }
+    }
+
+    fn broken(&self, why: impl Into<String>) -> LabError {
+        LabError::Broken {
+            path: self.path().display().to_string(),
+            why: why.into(),
+        }
+    }
+
+    /// Opens the directory; none if there is none.
+    ///
+    /// Without `O_CLOEXEC`: modprobe inherits it, and the lock with it. When `lab up` is killed meanwhile, the next
+    /// `rdmatop lab` waits until that module is loaded or not.
+    fn open_dir(&self) -> Result<Option<OwnedFd>, LabError> {
+        let foreign = |why: &str| LabError::Foreign {
+            path: self.dir.display().to_string(),
+            why: why.into(),
+        };
+        let dir = match open(
+            &self.dir,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW,
+            Mode::empty(),
+        ) {
+            Ok(dir) => dir,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP | Errno::NOTDIR) => return Err(foreign("is no directory")),
+            Err(errno) => return Err(self.failed("read", errno)),
+        };
+        let stat = fstat(&dir).map_err(|errno| self.failed("read", errno))?;
+        if stat.st_uid != self.owner {
+            return Err(foreign(&format!("belongs to uid {}", stat.st_uid)));
+        }
+        if stat.st_mode & WRITABLE != 0 {
+            return Err(foreign("can be written by others"));
+        }
+        Ok(Some(dir))
+    }
+
+    /// Waits until no other `rdmatop lab` is at work.
+    pub(super) fn lock(&self) -> Result<Locked<'_>, LabError> {
+        let begin = Instant::now();
+        loop {
+            match mkdir(&self.dir, Mode::from_raw_mode(0o755)) {
+                // Whatever the umask is, `lab status` is for everybody.
+                Ok(()) => {
+                    if let Some(dir) = self.open_dir()? {
+                        let _ = fchmod(dir, Mode::from_raw_mode(0o755));
+                    }
+                }
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(self.failed("write", errno)),
+            }
+            let Some(dir) = self.open_dir()? else { continue };
+            match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+                // Somebody may have put another directory in its place meanwhile.
+                Ok(()) if self.is_current(&dir) => return Ok(Locked { store: self, dir }),
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK | Errno::INTR) if begin.elapsed() < self.patience => {
+                    thread::sleep(Duration::from_millis(50));
+                }
+                Err(Errno::WOULDBLOCK) => return Err(LabError::Busy(holder(&dir))),
+                Err(errno) => return Err(self.failed("lock", errno)),
+            }
+        }
+    }
+
+    fn is_current(&self, dir: &OwnedFd) -> bool {
+        let now = fs::symlink_metadata(&self.dir);
+        now.is_ok_and(|now| fstat(dir).is_ok_and(|dir| (dir.st_dev, dir.st_ino) == (now.dev(), now.ino())))
+    }
+
+    /// What was made, without a lock: the file is always whole.
+    pub(super) fn look(&self) -> Result<Option<Made>, LabError> {
+        match self.open_dir()? {
+            Some(dir) => self.load(&dir),
+            None => Ok(None),
+        }
+    }
+
+    /// None if there is no file. One that does not parse is an error: to take it for nothing would orphan what it
+    /// lists.
+    fn load(&self, dir: &OwnedFd) -> Result<Option<Made>, LabError> {
+        // O_NONBLOCK: a FIFO would be waited for.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match openat(dir, FILE, flags, Mode::empty()) {
+            Ok(file) => fs::File::from(file),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP) => return Err(self.broken("it is a symbolic link")),
+            Err(errno) => return Err(self.failed("read", errno)),
+        };
+        let meta = file.metadata().map_err(|error| self.failed("read", error))?;
+        if !meta.is_file() {
+            return Err(self.broken("it is no regular file"));
+        }
+        if meta.uid() != self.owner {
+            return Err(self.broken(format!("it belongs to uid {}", meta.uid())));
+        }
+        if meta.mode() & WRITABLE != 0 {
+            return Err(self.broken("others can write it"));
+        }
+        let mut raw = Vec::new();
+        let read = file.take(LARGEST + 1).read_to_end(&mut raw);
+        read.map_err(|error| self.failed("read", error))?;
+        if raw.len() as u64 > LARGEST {
+            return Err(self.broken("it is larger than 1 MiB"));
+        }
+        Made::parse(&raw).map(Some).map_err(|why| self.broken(why))
+    }
+}
+
+impl Locked<'_> {
+    /// As [`Store::look`].
+    pub(super) fn load(&self) -> Result<Option<Made>, LabError> {
+        self.store.load(&self.dir)
+    }
+
+    /// Writes a new file and renames it over the old one, so that whatever happens one of the two is there and whole.
+    /// When this returns it is there for good. Nothing made: no file.
+    pub(super) fn save(&self, made: &Made) -> Result<(), LabError> {
+        if made.is_nothing() {
+            self.remove(FILE)
+                .map_err(|errno| self.store.failed("remove", errno))
+        } else {
+            self.write(made)
+                .map_err(|error| self.store.failed("write", error))
+        }
+    }
+
+    fn remove(&self, name: &str) -> Result<(), Errno> {
+        match unlinkat(&self.dir, name, AtFlags::empty()) {
+            Err(Errno::NOENT) => Ok(()),
+            done => done,
+        }
+    }
+
+    fn write(&self, made: &Made) -> std::io::Result<()> {
+        self.remove(NEW)?;
+        // O_EXCL follows no link.
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut file = fs::File::from(openat(&self.dir, NEW, flags, Mode::from_raw_mode(0o644))?);
+        fchmod(file.as_fd(), Mode::from_raw_mode(0o644))?;
+        file.write_all(&made.bytes())?;
+        file.sync_all()?;
+        renameat(&self.dir, NEW, &self.dir, FILE)?;
+        Ok(rustix::fs::fsync(&self.dir)?)
+    }
+}
+
+/// Who holds the lock on a directory, by /proc/locks (proc_locks(5)).
+fn holder(dir: &OwnedFd) -> String {
+    let inode = fstat(dir).map(|stat| stat.st_ino).unwrap_or_default();
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    match holder_in(&locks, inode) {
+        Some(pid) => format!("process {pid}"),
+        None => "another process".into(),
+    }
+}
+
+fn holder_in(locks: &str, inode: u64) -> Option<u32> {
+    locks.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        // A line of one that waits has an arrow first, and is not asked for.
+        let (kind, _, _, pid, place) = (
+            words.next()?,
+            words.next()?,
+            words.next()?,
+            words.next()?,
+            words.next()?,
+        );
+        let found = kind == "FLOCK" && place.rsplit(':').next()?.parse() == Ok(inode);
+        found.then(|| pid.parse().ok()).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn store(dir: &Path) -> Store {
+        Store::new(
+            &dir.join("lab"),
+            rustix::process::geteuid().as_raw(),
+            Duration::ZERO,
+        )
+    }
+
+    /// With a module, so that there is something to keep.
+    fn something() -> Made {
+        let mut made = Made::new("b");
+        made.module = Some(super::super::state::MadeModule { inode: Some(7) });
+        made
+    }
+
+    #[test]
+    fn what_is_saved_is_loaded_and_nothing_leaves_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        assert_eq!(store.look().unwrap(), None);
+        let locked = store.lock().unwrap();
+        locked.save(&something()).unwrap();
+        assert_eq!(store.look().unwrap(), Some(something()));
+        locked.save(&Made::new("b")).unwrap();
+        assert_eq!(fs::read_dir(&store.dir).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_second_lock_names_who_holds_the_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (store(dir.path()), store(dir.path()));
+        let locked = first.lock().unwrap();
+        let error = second.lock().unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("process {} ", std::process::id())),
+            "{error}"
+        );
+        drop(locked);
+        second.lock().unwrap();
+    }
+
+    #[test]
+    fn links_fifos_strangers_and_what_others_can_write_are_refused_and_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        store.lock().unwrap().save(&something()).unwrap();
+        let path = store.path();
+        let why = |wanted: &str| {
+            let error = store.look().unwrap_err().to_string();
+            assert!(
+                error.contains(wanted) && error.contains(path.to_str().unwrap()),
+                "{error}"
+            );
+            assert!(!error.contains('\n'), "{error}");
+        };
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        why("others can write it");
+        fs::rename(&path, dir.path().join("elsewhere")).unwrap();
+        symlink(dir.path().join("elsewhere"), &path).unwrap();
+        why("a symbolic link");
+        // Saving replaces the link and does not follow it.
+        store.lock().unwrap().save(&something()).unwrap();
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+        fs::remove_file(&path).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success(), "mkfifo");
+        why("no regular file");
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, vec![b' '; usize::try_from(LARGEST).unwrap() + 1]).unwrap();
+        why("larger than 1 MiB");
+        for (text, wanted) in [
+            ("{", "EOF"),
+            ("null", "invalid type"),
+            ("{\"\\u001b[2J\":1}", "\\x1b[2J"),
+            (
+                r#"{"version":1,"boot":"","module":null,"interfaces":[],"devices":[]}"#,
+                "version 1",
+            ),
+        ] {
+            fs::write(&path, text).unwrap();
+            why(wanted);
+        }
+    }
+
+    #[test]
+    fn a_link_that_waits_at_the_new_file_is_not_written_through() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        let victim = dir.path().join("victim");
+        fs::write(&victim, "kept").unwrap();
+        let locked = store.lock().unwrap();
+        symlink(&victim, store.dir.join(NEW)).unwrap();
+        locked.save(&something()).unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
+        assert_eq!(store.look().unwrap(), Some(something()));
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_or_that_is_a_link_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        fs::create_dir(&store.dir).unwrap();
+        fs::set_permissions(&store.dir, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(
+            store
+                .lock()
+                .unwrap_err()
+                .to_string()
+                .contains("can be written by others")
+        );
+        fs::remove_dir(&store.dir).unwrap();
+        symlink("/tmp", &store.dir).unwrap();
+        assert!(store.lock().unwrap_err().to_string().contains("is no directory"));
+    }
+
+    #[test]
+    fn a_holder_is_found_among_other_locks() {
+        let locks = "1: POSIX  ADVISORY  WRITE 12 00:19:77 0 EOF\n2: FLOCK  ADVISORY  WRITE 231 00:19:77 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 232 00:19:77 0 EOF\n3: FLOCK  ADVISORY  WRITE 9 00:19:78 0 EOF\n";
+        assert_eq!(holder_in(locks, 77), Some(231));
+        assert_eq!(holder_in(locks, 79), None);
+        assert_eq!(holder_in("junk\n", 0), None);
+    }
+}

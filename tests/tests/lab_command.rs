@@ -1,0 +1,244 @@
+//! `rdmatop lab`: whatever ends or hinders it, what it made is known, and `lab down` removes that and nothing else.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::MetadataExt,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use rdmatop_tests::{
+    child::{Child, output},
+    kernel,
+    lab::{self, DEVICE, Lab},
+    rdmatop,
+};
+
+/// Making or removing some devices, where instructions are translated.
+const LIMIT: Duration = Duration::from_mins(2);
+const FILE: &str = "/run/rdmatop/lab.json";
+
+/// RDMA devices and network interfaces: class, name, inode in sysfs.
+type Things = BTreeSet<(&'static str, String, u64)>;
+
+fn things() -> Result<Things> {
+    let mut things = Things::new();
+    for class in ["infiniband", "net"] {
+        let dir = format!("/sys/class/{class}");
+        for entry in fs::read_dir(&dir).into_iter().flatten() {
+            let entry = entry?;
+            // One that goes at this moment is not there.
+            if let Ok(meta) = fs::metadata(entry.path()) {
+                things.insert((
+                    class,
+                    entry.file_name().to_string_lossy().into_owned(),
+                    meta.ino(),
+                ));
+            }
+        }
+    }
+    Ok(things)
+}
+
+fn spawn(args: &[&str]) -> Result<Child> {
+    Child::spawn(&mut rdmatop::command(&[&["lab"], args].concat())?)
+}
+
+/// Runs `rdmatop lab ...` to its end in success; what it said.
+fn run(args: &[&str]) -> Result<String> {
+    let mut child = spawn(args)?;
+    child.succeed(LIMIT)?;
+    Ok(child.out.text())
+}
+
+/// Runs `rdmatop lab ...` to its failure; its one line on stderr.
+fn fail(args: &[&str]) -> Result<String> {
+    let mut child = spawn(args)?;
+    let status = child.wait(LIMIT)?;
+    let err = child.err.all();
+    ensure!(status.code() == Some(1) && err.len() == 1, "{status}: {err:?}");
+    Ok(err.concat())
+}
+
+/// Runs `body` and `lab down`; then everything is as it was before.
+fn leaves_nothing(body: impl FnOnce(&Things) -> Result<()>) -> Result<()> {
+    let before = things()?;
+    body(&before)?;
+    let said = run(&["down"])?;
+    let after = things()?;
+    ensure!(
+        after == before,
+        "left: {:?}, missing: {:?}; `lab down` said: {said}",
+        after.difference(&before),
+        before.difference(&after)
+    );
+    ensure!(!fs::exists(FILE)?, "{FILE} is left");
+    Ok(())
+}
+
+#[test]
+fn killed_at_ten_moments_lab_up_leaves_nothing_that_lab_down_does_not_remove() -> Result<()> {
+    let Some(_lab) = Lab::enter("lab up, SIGKILL") else {
+        return Ok(());
+    };
+    let up = ["up", "--devices", "3"];
+    let begin = Instant::now();
+    leaves_nothing(|_| run(&up).map(drop))?;
+    let whole = begin.elapsed();
+    let mut made = 0;
+    for moment in 0..10 {
+        leaves_nothing(|before| {
+            let mut child = spawn(&up)?;
+            // The time of `up` and `down` together: the last moments are after the end of `up` or close to it.
+            thread::sleep(whole * (2 * moment + 1) / 30);
+            child.signal(libc::SIGKILL)?;
+            child.wait(LIMIT)?;
+            made += usize::from(things()? != *before);
+            Ok(())
+        })
+        .with_context(|| format!("killed after {:?}", whole * (2 * moment + 1) / 30))?;
+    }
+    ensure!(made >= 2, "only {made} of 10 moments left something to remove");
+    Ok(())
+}
+
+#[test]
+fn lab_up_makes_all_and_lists_all_where_nobody_takes_what_it_says() -> Result<()> {
+    let Some(_lab) = Lab::enter("lab up, no reader") else {
+        return Ok(());
+    };
+    let program = rdmatop::program()?;
+    for (shell, code) in [(">/dev/full", 1), ("| true", 0), (">&-", 0)] {
+        leaves_nothing(|before| {
+            let line = format!("'{}' lab up --devices 3 {shell}", program.display());
+            let mut child = Child::spawn(Command::new("bash").args(["-o", "pipefail", "-c", &line]))?;
+            let status = child.wait(LIMIT)?;
+            ensure!(
+                status.code() == Some(code),
+                "{shell}: {status}: {}",
+                child.err.text()
+            );
+            // rxe0 is the lab's own: two devices and their interfaces.
+            ensure!(things()?.len() == before.len() + 4, "{shell}: {:?}", things()?);
+            Ok(())
+        })
+        .context(shell)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn two_lab_ups_at_once_make_what_one_makes() -> Result<()> {
+    let Some(_lab) = Lab::enter("two lab ups") else {
+        return Ok(());
+    };
+    leaves_nothing(|before| {
+        let (mut one, mut other) = (
+            spawn(&["up", "--devices", "4"])?,
+            spawn(&["up", "--devices", "4"])?,
+        );
+        one.succeed(LIMIT)?;
+        other.succeed(LIMIT)?;
+        ensure!(things()?.len() == before.len() + 6, "{:?}", things()?);
+        let said = format!("{}\n{}", one.out.text(), other.out.text());
+        for name in ["rxe1", "rxe2", "rxe3"] {
+            ensure!(said.matches(&format!("made {name} on")).count() == 1, "{said}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn what_was_renamed_is_removed_and_what_has_its_name_is_not() -> Result<()> {
+    let Some(_lab) = Lab::enter("lab, renamed") else {
+        return Ok(());
+    };
+    leaves_nothing(|_| {
+        run(&["up", "--devices", "2"])?;
+        output(Command::new("rdma").args(["dev", "set", "rxe1", "name", "mine/1"]))?;
+        output(Command::new("ip").args(["link", "set", "rdmatop1", "down"]))?;
+        output(Command::new("ip").args(["link", "set", "rdmatop1", "name", "lan1"]))?;
+        let status = run(&["status"])?;
+        ensure!(status.contains("made by rdmatop as rxe1"), "{status}");
+        ensure!(
+            run(&["up", "--devices", "2"])?.contains("called mine/1 by now"),
+            "made again"
+        );
+        Ok(())
+    })?;
+    // Another device of that name, on the same interface: only the interface is ours.
+    run(&["up", "--devices", "2"])?;
+    kernel::delete_link("rxe1")?;
+    let netdev = lab::netdev(DEVICE)?;
+    kernel::delete_link(DEVICE)?;
+    kernel::add_link("rxe1", &netdev)?;
+    let said = run(&["down"]);
+    kernel::delete_link("rxe1")?;
+    kernel::add_link(DEVICE, &netdev)?;
+    let said = said?;
+    ensure!(said.contains("rxe1 is another device of that name now"), "{said}");
+    ensure!(said.contains("removed rdmatop1"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn a_broken_file_is_told_with_its_remedy_which_helps() -> Result<()> {
+    let Some(_lab) = Lab::enter("lab, broken file") else {
+        return Ok(());
+    };
+    leaves_nothing(|_| {
+        run(&["up", "--devices", "2"])?;
+        let whole = fs::read(FILE)?;
+        for broken in ["", "{", "[]", "{\"\\u001b]0;x\\u0007\":1}"] {
+            fs::write(FILE, broken)?;
+            for command in ["up", "down", "status"] {
+                let error = fail(&[command])?;
+                ensure!(error.contains("sudo rm /run/rdmatop/lab.json"), "{error}");
+                ensure!(!error.contains('\u{1b}'), "{error:?}");
+            }
+        }
+        fs::remove_file(FILE)?;
+        ensure!(run(&["down"])?.contains("nothing to remove"), "it is not known");
+        fs::write(FILE, whole)?;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_module_that_lab_up_loaded_is_unloaded_unless_somebody_needs_it() -> Result<()> {
+    let Some(_lab) = Lab::enter("lab, module") else {
+        return Ok(());
+    };
+    let loaded = || fs::exists("/sys/module/rdma_rxe").unwrap_or(true);
+    let links: Result<Vec<_>> = lab::devices()?
+        .into_iter()
+        .map(|name| Ok((lab::netdev(&name)?, name)))
+        .collect();
+    let links = links?;
+    for (_, name) in &links {
+        kernel::delete_link(name)?;
+    }
+    output(Command::new("rmmod").arg("rdma_rxe"))?;
+    let tried = (|| {
+        ensure!(run(&["up"])?.contains("loaded rdma_rxe"), "it does not say so");
+        let alone = run(&["down"])?;
+        ensure!(alone.contains("unloaded rdma_rxe") && !loaded(), "{alone}");
+        run(&["up", "--devices", "2"])?;
+        kernel::add_link("mine0", &links.first().context("no device")?.0)?;
+        let needed = run(&["down"])?;
+        ensure!(
+            needed.contains("rdma_rxe stays loaded: mine0 may need it"),
+            "{needed}"
+        );
+        ensure!(lab::devices()? == ["mine0"], "{:?}", lab::devices()?);
+        kernel::delete_link("mine0")
+    })();
+    output(Command::new("modprobe").arg("rdma_rxe"))?;
+    for (netdev, name) in &links {
+        kernel::add_link(name, netdev)?;
+    }
+    tried
+}
