@@ -9,6 +9,7 @@ pub mod lab;
 pub mod nvme;
 pub mod perftest;
 pub mod rdmatop;
+pub mod rxe;
 pub mod snapshot;
 pub mod storm;
 pub mod table;
