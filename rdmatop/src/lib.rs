@@ -4,6 +4,7 @@ pub mod cli;
 pub mod exit;
 pub mod lab;
 pub mod model;
+pub mod nccl;
 pub mod source;
 pub mod text;
 pub mod view;
