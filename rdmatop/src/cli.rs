@@ -133,6 +133,10 @@ pub enum Command {
     /// Make, remove and show SoftRoCE devices to try things on
     Lab(crate::lab::LabArgs),
 
+    /// Read what a job logged with NCCL_DEBUG=INFO: RDMA or TCP, on which NICs, with GPUDirect or not, and why
+    #[command(name = "nccl-log")]
+    NcclLog(NcclLogArgs),
+
     /// Print the man page, or write all pages into a directory
     #[command(hide = true)]
     Man(ManArgs),
@@ -140,6 +144,18 @@ pub enum Command {
     /// Print the completions for a shell
     #[command(hide = true)]
     Completions(CompletionsArgs),
+}
+
+/// Arguments of `nccl-log`.
+#[derive(Clone, Debug, Args)]
+pub struct NcclLogArgs {
+    /// Logs of the job, of any number of ranks and hosts, plain or gzip; - or nothing: standard input
+    #[arg(value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `probes`.

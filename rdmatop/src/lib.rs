@@ -6,6 +6,7 @@ pub mod exit;
 pub mod fuzz;
 pub mod lab;
 pub mod model;
+pub mod nccl;
 pub mod source;
 pub mod text;
 pub mod view;

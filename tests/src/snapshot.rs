@@ -42,6 +42,11 @@ impl Snapshot {
         self.rows("qps")
     }
 
+    /// All process rows.
+    pub fn processes(&self) -> impl Iterator<Item = Row<'_>> {
+        self.rows("processes")
+    }
+
     /// All verb rows.
     pub fn verbs(&self) -> impl Iterator<Item = Row<'_>> {
         self.rows("verbs")

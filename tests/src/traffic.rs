@@ -66,8 +66,8 @@ pub fn id(value: &Value, key: &str) -> Result<u32> {
     Ok(u32::try_from(number(value, key)?)?)
 }
 
-/// The tests lie in target/PROFILE/deps, the programs in target/PROFILE.
-fn path(name: &str) -> Result<PathBuf> {
+/// Where a traffic program lies: the tests are in target/PROFILE/deps, the programs in target/PROFILE.
+pub fn path(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let found = own
         .ancestors()

@@ -13,6 +13,7 @@ mod heap;
 pub mod host;
 mod limits;
 mod live;
+mod nccl_log;
 mod once;
 mod plan;
 mod probes;
@@ -70,6 +71,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Stop> {
         Some(Command::Man(args)) => return files::man(args).map(ExitCode::from),
         Some(Command::Completions(args)) => return files::completions(args.shell).map(ExitCode::from),
         Some(Command::Lab(args)) => return in_lab(args),
+        Some(Command::NcclLog(args)) => return nccl_log::run(args).map(ExitCode::from),
         Some(Command::Probes(_)) | None => {}
     }
     let plan = plan::plan(cli, Terminal::here())?;

@@ -31,6 +31,9 @@ const HANG: Duration = if cfg!(test) {
 };
 /// After the end's grace, sources that send nothing for so long have nothing, or have hung.
 const QUIET: Duration = Duration::from_millis(50);
+/// Between the two samples of a one-shot mode new processes are looked up this often: a process that ends before the second
+/// sample has left /proc by then.
+const LOOK_UP: Duration = Duration::from_millis(200);
 /// A one-shot mode gives up on a round after this.
 const ROUND_LIMIT: Duration = Duration::from_secs(30);
 
@@ -74,6 +77,8 @@ pub(super) struct Pump {
     told_events: u64,
     /// The processes that the first round found were asked for.
     introduced: bool,
+    /// A round that only looks up processes is under way: its end is the next one, and is no sample's.
+    looking_up: bool,
     settling: Settling,
     /// What became of the events.
     pub(super) tally: Tally,
@@ -114,6 +119,7 @@ impl Pump {
             synced: false,
             told_events: 0,
             introduced: false,
+            looking_up: false,
             settling: Settling::default(),
             tally: Tally::default(),
         };
@@ -161,10 +167,15 @@ impl Pump {
         let mut sink = Sink::Nobody;
         let (_nobody, mut end) = watch::channel(None);
         tokio::pin!(until);
+        let mut next = Instant::now() + LOOK_UP;
         loop {
             tokio::select! {
                 biased;
                 done = &mut until => return done,
+                () = sleep_until(next) => {
+                    next = Instant::now() + LOOK_UP;
+                    self.look_up();
+                }
                 Some(message) = self.messages.recv() => {
                     self.take(message, &mut sink, &mut end).await;
                 }
@@ -268,6 +279,7 @@ impl Pump {
             objects: self.told_events != self.latest.health.events,
             counters: self.settings.counters,
             processes: Arc::default(),
+            only_processes: false,
         };
         self.told_events = self.latest.health.events;
         self.light = wants.is_light();
@@ -307,11 +319,33 @@ impl Pump {
         true
     }
 
+    /// Asks who the processes are that appeared since the last round, outside of a sample.
+    fn look_up(&mut self) {
+        if self.ordered.is_some() || self.looking_up || !self.settings.counters {
+            return;
+        }
+        let wants = Wants {
+            round: self.round,
+            counters: true,
+            processes: self.engine.wants_process().into(),
+            only_processes: true,
+            ..Wants::default()
+        };
+        if let Some(sampler) = self.sampler.as_ref().filter(|_| !wants.processes.is_empty()) {
+            self.looking_up = true;
+            sampler.order(wants);
+        }
+    }
+
     /// True when a round is done.
     async fn take(&mut self, message: Message, sink: &mut Sink, end: &mut End) -> bool {
         match message {
             Message::Input(input) => {
                 self.apply(input, sink, end).await;
+                false
+            }
+            Message::RoundDone if self.looking_up => {
+                self.looking_up = false;
                 false
             }
             Message::RoundDone => {
@@ -481,6 +515,50 @@ mod tests {
             asked.iter().map(|wants| wants.round).collect::<Vec<_>>(),
             [0, 1, 2]
         );
+    }
+
+    #[tokio::test]
+    async fn a_process_of_the_window_is_looked_up_before_the_window_closes_and_that_is_no_sample() {
+        use crate::model::input::{QpReading, QpsSample};
+        let reading = QpReading {
+            device_index: 0,
+            port: None,
+            qpn: 17,
+            qp_type: None,
+            state: None,
+            remote_qpn: None,
+            sq_psn: None,
+            rq_psn: None,
+            pid: Some(231),
+            kern_name: None,
+        };
+        let dump = QpsSample {
+            mono_ns: 1,
+            qps: vec![reading],
+            ..QpsSample::default()
+        };
+        let source = Fake::new(Vec::new());
+        let asked = Arc::clone(&source.asked);
+        let mut pump = pump(source, Filter::default());
+        pump.sample().await.unwrap();
+        let first = Arc::clone(pump.latest());
+        // As a record of a QP's creation would.
+        pump.engine.apply(Input::Qps(Box::new(dump)), now());
+        pump.wait(tokio::time::sleep(LOOK_UP * 3)).await;
+        {
+            let asked = asked.lock().unwrap();
+            let looked: Vec<_> = asked.iter().filter(|wants| wants.only_processes).collect();
+            assert_eq!(
+                looked.iter().map(|wants| &*wants.processes).collect::<Vec<_>>(),
+                [&[231]]
+            );
+        }
+        assert!(
+            Arc::ptr_eq(&first, pump.latest()),
+            "rates would be of a part of the window"
+        );
+        pump.sample().await.unwrap();
+        assert!(!Arc::ptr_eq(&first, pump.latest()));
     }
 
     #[tokio::test]

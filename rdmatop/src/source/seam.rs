@@ -27,6 +27,8 @@ pub struct Wants {
     pub counters: bool,
     /// Processes whose facts the engine lacks, each once.
     pub processes: Arc<[u32]>,
+    /// Nothing but `processes` is wanted: this round is no sample.
+    pub only_processes: bool,
 }
 
 /// Rounds between two readings of what a trace does without.
@@ -36,7 +38,7 @@ impl Wants {
     /// Nobody looks at devices, processes or the host, and the engine lacks nothing: a trace lives on records. Once
     /// in a while these are read all the same, so that what is gone is forgotten.
     pub fn is_light(&self) -> bool {
-        !self.counters && !self.qps && !self.round.is_multiple_of(FULL_EVERY)
+        !self.only_processes && !self.counters && !self.qps && !self.round.is_multiple_of(FULL_EVERY)
     }
 }
 

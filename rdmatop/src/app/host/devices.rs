@@ -277,7 +277,7 @@ impl<T: Transport + Send> Source for DeviceSource<T> {
     }
 
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
-        if wants.is_light() {
+        if wants.is_light() || wants.only_processes {
             return;
         }
         if self.list_is_due() || self.again(wants, out).is_err() {

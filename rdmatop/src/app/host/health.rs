@@ -63,7 +63,7 @@ impl Source for HealthSource {
     }
 
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
-        if wants.is_light() {
+        if wants.is_light() || wants.only_processes {
             return;
         }
         if let Some(status) = self.status.newer(self.version) {

@@ -27,6 +27,9 @@ impl Source for MapSource {
     }
 
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
+        if wants.only_processes {
+            return;
+        }
         self.sweep.look_for_skips();
         out(Input::Losses(self.sweep.losses()));
         // Wanted or not: a destroyed QP's slot is free again only after it has been read.

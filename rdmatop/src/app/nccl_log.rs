@@ -1,0 +1,155 @@
+//! `rdmatop nccl-log`: reads logs, plain or compressed, from files or standard input.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, BufRead, BufReader, Read},
+    path::Path,
+};
+
+use flate2::bufread::MultiGzDecoder;
+
+use super::print;
+use crate::{
+    cli::NcclLogArgs,
+    exit::{Exit, Stop},
+    nccl::{
+        page::{self, Links},
+        report::Report,
+    },
+    source::{
+        root::Root,
+        sysfs::{list_devices, read_device},
+    },
+};
+
+/// What a gzip file begins with (RFC 1952).
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+/// A line without end is taken in pieces of this size.
+const LINE: u64 = 64 * 1024;
+
+pub(super) fn run(args: &NcclLogArgs) -> Result<Exit, Stop> {
+    let mut report = Report::default();
+    if args.files.is_empty() {
+        read(&mut report, &mut io::stdin().lock(), Path::new("standard input"))?;
+    }
+    for path in &args.files {
+        if path.as_os_str() == "-" {
+            read(&mut report, &mut io::stdin().lock(), Path::new("standard input"))?;
+            continue;
+        }
+        let cannot = |error: &io::Error| {
+            Stop::failure(format!(
+                "cannot read {}: {error}; give the file that NCCL_DEBUG_FILE names, or the output of the job",
+                path.display()
+            ))
+        };
+        let file = File::open(path).map_err(|error| cannot(&error))?;
+        if file.metadata().is_ok_and(|facts| facts.is_dir()) {
+            return Err(cannot(&io::Error::from(io::ErrorKind::IsADirectory)));
+        }
+        read(&mut report, &mut BufReader::new(file), path)?;
+    }
+    let text = if args.json {
+        page::json(&report).map_err(|error| Stop::failure(format!("cannot make JSON: {error}")))? + "\n"
+    } else {
+        page::text(&report, &links(&report, &Root::default()))
+    };
+    print(&text).map(|_| Exit::Ok)
+}
+
+/// Reads one log to its present end. One that is being written ends in the midst of a line or of a compressed block: what is
+/// there counts.
+fn read(report: &mut Report, from: &mut dyn BufRead, name: &Path) -> Result<(), Stop> {
+    let cannot = |error: &io::Error| Stop::failure(format!("cannot read {}: {error}", name.display()));
+    let gzip = from
+        .fill_buf()
+        .map_err(|error| cannot(&error))?
+        .starts_with(&GZIP);
+    if !gzip {
+        return lines(report, from).map_err(|error| cannot(&error));
+    }
+    match lines(report, &mut BufReader::new(MultiGzDecoder::new(from))) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
+        outcome => outcome.map_err(|error| cannot(&error)),
+    }
+}
+
+fn lines(report: &mut Report, from: &mut dyn BufRead) -> io::Result<()> {
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = from.take(LINE).read_until(b'\n', &mut line);
+        if !line.is_empty() {
+            // Also what came before a failure: the line may be whole.
+            report.line(line.strip_suffix(b"\n").unwrap_or(&line));
+        }
+        if read? == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Link rates of this machine's devices, when the log is of this machine.
+fn links(report: &Report, root: &Root) -> Links {
+    let here = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let here = here.trim();
+    let short = |host: &str| host.split('.').next().unwrap_or_default().to_owned();
+    let hosts = report.hosts();
+    if here.is_empty() || !hosts.iter().any(|host| short(host) == short(here)) {
+        return Links::default();
+    }
+    let mut bits_per_second = BTreeMap::new();
+    for dir in list_devices(root).unwrap_or_default() {
+        let Some(device) = read_device(root, &dir) else {
+            continue;
+        };
+        let rate: u64 = device
+            .ports
+            .iter()
+            .filter_map(|port| port.rate.as_ref()?.honest_bits_per_sec())
+            .sum();
+        if rate > 0 {
+            bits_per_second.insert(dir.to_string_lossy().into_owned(), rate);
+        }
+    }
+    Links { bits_per_second }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::{Compression, write::GzEncoder};
+    use std::io::Write as _;
+
+    const LOG: &str = "n:1:1 [0] NCCL INFO NCCL_IB_DISABLE set by environment to 1.\n\
+                       n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0\n";
+
+    fn of(bytes: &[u8]) -> Report {
+        let mut report = Report::default();
+        read(&mut report, &mut BufReader::new(bytes), Path::new("log")).unwrap();
+        report
+    }
+
+    #[test]
+    fn a_compressed_log_is_read_and_a_cut_one_as_far_as_it_goes() {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::none());
+        gzip.write_all(LOG.as_bytes()).unwrap();
+        let bytes = gzip.finish().unwrap();
+        assert_eq!(of(&bytes).nccl_lines, 2);
+        // Without the end of the stream, as of a file that gzip still writes.
+        assert_eq!(of(&bytes[..bytes.len() - 12]).nccl_lines, 2);
+        // Rotated logs are often put behind each other.
+        assert_eq!(of(&[bytes.clone(), bytes].concat()).nccl_lines, 4);
+    }
+
+    #[test]
+    fn a_line_without_end_does_not_fill_the_memory_and_the_next_is_read() {
+        let mut log = vec![b'x'; 3 * 64 * 1024];
+        log.push(b'\n');
+        log.extend_from_slice(LOG.as_bytes());
+        let report = of(&log);
+        assert_eq!(report.nccl_lines, 2);
+        assert_eq!(report.lines, 6);
+    }
+}

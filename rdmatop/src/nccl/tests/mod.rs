@@ -1,0 +1,303 @@
+//! Logs in the formats of NCCL 2.4, 2.7, 2.18 and 2.27, of RCCL and of aws-ofi-nccl. The lines are ours, addresses are of
+//! documentation networks.
+
+use super::{
+    page::{self, Links},
+    report::Report,
+    verdict::{self, Kind},
+};
+use proptest::prelude::*;
+use std::fmt::Write as _;
+
+fn read(log: &str) -> Report {
+    let mut report = Report::default();
+    for line in log.lines() {
+        report.line(line.as_bytes());
+    }
+    report
+}
+
+fn line_of(log: &str) -> String {
+    verdict::of(&read(log)).line
+}
+
+/// A job of two hosts on four NICs as NCCL 2.18 logs it; GPUDirect on all but the last NIC of the second host.
+fn two_hosts() -> String {
+    let mut log = String::from("NCCL version 2.18.5+cuda12.0\n");
+    for (host, first) in [("gpu-a", 0), ("gpu-b", 2)] {
+        for gpu in 0..2 {
+            let rank = first + gpu;
+            let other = (rank + 2) % 4;
+            let pid = 100 + rank;
+            let who = format!("{host}:{pid}:{pid} [{gpu}] NCCL INFO");
+            let direct = if host == "gpu-b" && gpu == 1 {
+                ""
+            } else {
+                "/GDRDMA"
+            };
+            let _ = write!(
+                log,
+                "{who} NET/Plugin : Plugin load (libnccl-net.so) returned 2 : libnccl-net.so: cannot open shared object file\n\
+                 {who} NET/Plugin : No plugin found, using internal implementation\n\
+                 {who} NCCL_IB_GID_INDEX set by environment to 3.\n\
+                 {who} NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:192.0.2.1<0>\n\
+                 {who} Using network IB\n\
+                 {who} comm 0x1 rank {rank} nranks 4 cudaDev {gpu} nvmlDev {gpu} busId 7000 commId 0x2 - Init START\n\
+                 {who} Channel 00/02 :    0   1   2   3\n\
+                 {who} Channel 00/0 : {rank}[{gpu}] -> {other}[{gpu}] [send] via NET/IB/{gpu}{direct}\n\
+                 {who} Channel 01/0 : {rank}[{gpu}] -> {other}[{gpu}] [send] via NET/IB/{gpu}{direct}\n\
+                 {who} Channel 00/0 : {other}[{gpu}] -> {rank}[{gpu}] [receive] via NET/IB/{gpu}{direct}\n\
+                 {who} Channel 01/0 : {other}[{gpu}] -> {rank}[{gpu}] [receive] via NET/IB/{gpu}{direct}\n\
+                 {who} Channel 00/0 : 0[0] -> 1[1] via P2P/IPC/read\n\
+                 {who} comm 0x1 rank {rank} nranks 4 cudaDev {gpu} nvmlDev {gpu} busId 7000 commId 0x2 - Init COMPLETE\n"
+            );
+        }
+    }
+    log
+}
+
+#[test]
+fn a_job_on_rdma_is_said_to_be_with_its_nics_and_gpudirect() {
+    let report = read(&two_hosts());
+    let verdict = verdict::of(&report);
+    assert_eq!(verdict.kind, Kind::Rdma);
+    assert_eq!(verdict.line, "RDMA: yes, 4 NICs, GPUDirect on 3 of 4");
+    assert_eq!(report.ranks(), (4, 4, Some(4)));
+    assert_eq!(
+        verdict.without_gpu_direct.keys().collect::<Vec<_>>(),
+        ["gpu-b mlx5_1"]
+    );
+}
+
+#[test]
+fn the_page_of_a_job_on_rdma_reads_well() {
+    let mut log = two_hosts();
+    log += "gpu-b:102:110 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 1 'mlx5_1' (no module)\n\
+            gpu-a:100:120 [0] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer 192.0.2.2<4711> with status=12 opcode=1 len=0 vendor err 129 (Send) localGid ::ffff:192.0.2.1 remoteGids::ffff:192.0.2.2 hca mlx5_0\n\
+            #  size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n\
+            1073741824 268435456 float sum -1 22341 48.10 72.20 0 22388 48.00 72.00 0\n\
+            # Avg bus bandwidth    : 41.8558\n";
+    let mut links = Links::default();
+    for name in ["mlx5_0", "mlx5_1"] {
+        links.bits_per_second.insert(name.to_owned(), 400_000_000_000);
+    }
+    let text = page::text(&read(&log), &links);
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn a_job_on_tcp_names_the_interface_and_the_reason() {
+    let socket = "n:1:1 [0] NCCL INFO NET/Socket : Using [0]eth0:192.0.2.1<0>\n\
+                  n:1:1 [0] NCCL INFO Using network Socket\n\
+                  n:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0\n";
+    for (reason, wanted) in [
+        (
+            "n:1:1 [0] NCCL INFO NCCL_IB_DISABLE set by environment to 1.\n",
+            "NCCL_IB_DISABLE is 1",
+        ),
+        (
+            "n:1:1 [0] NCCL INFO NCCL_NET set by environment to Socket.\n",
+            "NCCL_NET is Socket",
+        ),
+        (
+            "\nn:1:1 [0] misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]\n",
+            "libibverbs could not be opened",
+        ),
+        (
+            "n:1:1 [0] NCCL INFO NET/IB : No device found.\n",
+            "NCCL found no usable RDMA device",
+        ),
+        (
+            "n:1:1 [0] NCCL INFO NCCL_IB_HCA set to mlx5_9\nn:1:1 [0] NCCL INFO NET/IB : No device found.\n",
+            "NCCL found no usable RDMA device (NCCL_IB_HCA is mlx5_9)",
+        ),
+        (
+            "n:1:1 [0] NCCL INFO NCCL_IB_DISABLE set by environment to 0.\n",
+            "the log does not say why",
+        ),
+    ] {
+        assert_eq!(
+            line_of(&format!("{reason}{socket}")),
+            format!("TCP: NET/Socket on eth0, because {wanted}")
+        );
+    }
+}
+
+#[test]
+fn logs_of_2_4_and_2_7_are_read_too() {
+    let old = "m:22:295 [2] NCCL INFO NET/Plugin : No plugin found (libnccl-net.so).\n\
+               m:22:295 [2] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB ; OOB ib0:192.0.2.1<0>\n\
+               NCCL version 2.4.7+cuda10.0\n\
+               m:22:301 [2] NCCL INFO NET/IB : GPU Direct RDMA Enabled for GPU 7000 / HCA 0 (distance 1 < 3), read 0\n\
+               m:22:301 [2] NCCL INFO Ring 00 : 15[41000] -> 0[1b000] [receive] via NET/IB/0/GDRDMA\n\
+               m:22:301 [2] NCCL INFO Ring 00 : 0[1b000] -> 1[1c000] via direct shared memory\n\
+               m:22:301 [2] NCCL INFO comm 0x7f rank 0 nranks 16 cudaDev 2 nvmlDev 2 - Init COMPLETE\n";
+    assert_eq!(line_of(old), "RDMA: yes, 1 NIC, GPUDirect on all");
+    let report = read(old);
+    assert_eq!(
+        report.versions.iter().collect::<Vec<_>>(),
+        ["NCCL 2.4.7+cuda10.0"]
+    );
+    assert_eq!(report.local, 1);
+}
+
+#[test]
+fn plugins_and_the_spelling_of_2_27_are_read() {
+    let log = "a:1:1 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so\n\
+               a:1:1 [0] NCCL INFO Initialized NET plugin IB\n\
+               a:1:1 [0] NCCL INFO Assigned NET plugin IB to comm\n\
+               a:1:1 [0] NCCL INFO NET/IB : GPU Direct RDMA Enabled for HCA 2 'mlx5_0+mlx5_1'\n\
+               a:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/2(3)/GDRDMA(PCI)/Shared\n\
+               a:1:1 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/IBext_v8/2/GDRDMA\n";
+    let report = read(log);
+    assert_eq!(verdict::of(&report).line, "RDMA: yes, 2 NICs, GPUDirect on all");
+    let names: Vec<_> = report
+        .nics
+        .keys()
+        .map(|nic| verdict::nic_name(&report, nic))
+        .collect();
+    assert_eq!(names, ["mlx5_0+mlx5_1", "mlx5_0+mlx5_1"]);
+}
+
+#[test]
+fn libfabric_is_rdma_by_its_provider() {
+    let log = |provider: &str| {
+        format!(
+            "[1,0]<stdout>:ip-1:9:9 [0] NCCL INFO NET/Plugin: Loaded net plugin AWS Libfabric (v8)\n\
+             [1,0]<stdout>:ip-1:9:9 [0] NCCL INFO NET/OFI Selected provider is {provider}, fabric is x (found 4 nics)\n\
+             [1,0]<stdout>:ip-1:9:9 [0] NCCL INFO NET/OFI Using transport protocol RDMA (platform set)\n\
+             [1,0]<stdout>:ip-1:9:9 [0] NCCL INFO Using network AWS Libfabric\n\
+             [1,0]<stdout>:ip-1:9:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/AWS Libfabric/0/GDRDMA\n"
+        )
+    };
+    assert_eq!(line_of(&log("efa")), "RDMA: yes, 1 NIC, GPUDirect on all");
+    assert_eq!(
+        line_of(&log("tcp;ofi_rxm")),
+        "TCP: NET/Socket, because libfabric's provider is tcp;ofi_rxm"
+    );
+    let old = "h:1:1 [0] NCCL INFO NET/OFI Selected Provider is efa (found 1 nics)\n\
+               h:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/AWS Libfabric/0/GDRDMA\n";
+    assert_eq!(line_of(old), "RDMA: yes, 1 NIC, GPUDirect on all");
+}
+
+#[test]
+fn rccl_writes_the_same_lines() {
+    let log = "RCCL version 2.18.3+hip6.0 HEAD:1234567+\n\
+               r:5:5 [0] NCCL INFO NET/IB : Using [0]bnxt_re0:1/RoCE [RO]; OOB eth0:192.0.2.9<0>\n\
+               r:5:5 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA comm 0x55 nRanks 16\n";
+    let report = read(log);
+    assert_eq!(verdict::of(&report).line, "RDMA: yes, 1 NIC, GPUDirect on all");
+    assert!(report.versions.contains("RCCL 2.18.3+hip6.0"));
+}
+
+#[test]
+fn a_host_on_tcp_among_hosts_on_rdma_is_named() {
+    let log = two_hosts()
+        + "gpu-c:7:7 [0] NCCL INFO NET/IB : No device found.\n\
+           gpu-c:7:7 [0] NCCL INFO Channel 00/0 : 4[0] -> 0[0] [send] via NET/Socket/0\n";
+    let verdict = verdict::of(&read(&log));
+    assert_eq!(verdict.kind, Kind::Mixed);
+    assert_eq!(
+        verdict.line,
+        "MIXED: RDMA on 4 NICs (GPUDirect on 3 of 4), but gpu-c on TCP, because NCCL found no usable RDMA device"
+    );
+}
+
+#[test]
+fn a_log_that_is_still_being_written_says_how_far_it_is() {
+    let log = two_hosts();
+    let early = |line: &&str| !line.contains("via NET") && !line.contains("COMPLETE");
+    let cut: Vec<&str> = log.lines().filter(early).collect();
+    let line = line_of(&cut.join("\n"));
+    assert_eq!(
+        line,
+        "RDMA was chosen (network IB); 0 of 4 ranks have joined: the job is starting, or waits for a rank"
+    );
+    // Cut in the midst of a line.
+    let half = &log[..log.len() / 2 + 7];
+    assert!(!line_of(half).is_empty());
+}
+
+#[test]
+fn what_is_no_log_of_nccl_says_what_to_set() {
+    assert_eq!(
+        line_of("hello\nworld\n"),
+        "unknown: no line of NCCL in this log. Run the job with NCCL_DEBUG=INFO"
+    );
+    let local = "n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read\n\
+                 n:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 1 cudaDev 0 busId 1 - Init COMPLETE\n";
+    assert_eq!(verdict::of(&read(local)).kind, Kind::Local);
+}
+
+#[test]
+fn a_funnel_and_idle_nics_are_pointed_out() {
+    let mut log = String::from(
+        "f:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [2]mlx5_2:1/IB [3]mlx5_3:1/IB ; OOB e:192.0.2.1<0>\n",
+    );
+    for channel in 0..8 {
+        let _ = writeln!(
+            log,
+            "f:1:1 [0] NCCL INFO Channel {channel:02}/0 : 1[0] -> 0[0] [receive] via NET/IB/0"
+        );
+        let _ = writeln!(
+            log,
+            "f:1:1 [0] NCCL INFO Channel {channel:02}/0 : 0[0] -> 1[0] [send] via NET/IB/{}",
+            channel % 2
+        );
+    }
+    let text = page::text(&read(&log), &Links::default());
+    assert!(
+        text.contains("8 of 8 receiving connections are on mlx5_0: a funnel."),
+        "{text}"
+    );
+    assert!(
+        text.contains("2 of 4 NICs that NCCL listed have no connection."),
+        "{text}"
+    );
+}
+
+#[test]
+fn hostile_text_reaches_neither_page_nor_json_raw() {
+    let log = "e\u{1b}]0;x\u{7}:1:1 [0] NCCL WARN \u{1b}[2Jgone \u{202e}evil\n\
+               n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/a\u{1b}[31m/0\n";
+    let report = read(log);
+    for text in [
+        page::text(&report, &Links::default()),
+        page::json(&report).unwrap(),
+    ] {
+        let bad = text
+            .chars()
+            .find(|c| (c.is_control() && *c != '\n') || *c == '\u{202e}');
+        assert_eq!(bad, None, "{text:?}");
+    }
+}
+
+#[test]
+fn json_says_the_same() {
+    let json: serde_json::Value = serde_json::from_str(&page::json(&read(&two_hosts())).unwrap()).unwrap();
+    assert_eq!(json["verdict"]["kind"], "rdma");
+    assert_eq!(json["verdict"]["nics"], 4);
+    assert_eq!(json["verdict"]["gpu_direct"], 3);
+    assert_eq!(json["nics"][0]["name"], "mlx5_0");
+    assert_eq!(json["nics"][0]["sends"], 2);
+    assert_eq!(json["ranks_joined"], 4);
+}
+
+proptest! {
+    /// Lines cut, doubled, shuffled and mixed with anything: no panic, a verdict always, nothing unsafe printed.
+    #[test]
+    fn no_log_panics(picks in proptest::collection::vec((0usize..60, 0usize..200, "\\PC{0,30}"), 0..80)) {
+        let log = two_hosts();
+        let lines: Vec<&str> = log.lines().collect();
+        let mut report = Report::default();
+        for (at, cut, junk) in picks {
+            let line = lines[at % lines.len()];
+            let cut: String = line.chars().take(cut).collect();
+            report.line(format!("{cut}{junk}").as_bytes());
+        }
+        let text = page::text(&report, &Links::default());
+        prop_assert!(!text.lines().next().unwrap_or_default().is_empty());
+        prop_assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+        prop_assert!(page::json(&report).is_ok());
+    }
+}

@@ -1,0 +1,392 @@
+//! Who owns a QP where that is hard to know: other users, namespaces, reused PIDs, processes that end at once, hostile
+//! names. Each process's counts are compared with what it posted.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rdmatop_tests::{
+    child::{Child, output},
+    lab::{DEVICE, Lab, skip},
+    rdmatop::{self, END, Trace, Window},
+    rxe::Rxe,
+    snapshot::{Row, Snapshot},
+    traffic::{self, id, number},
+    wait,
+};
+use serde_json::Value;
+
+/// A longer run hangs.
+const LIMIT: Duration = Duration::from_mins(2);
+
+/// A copy of traffic program `from` as `/tmp/NAME`, which every user may run.
+fn copy_of(from: &str, name: &str) -> Result<PathBuf> {
+    let to = Path::new("/tmp").join(name);
+    fs::copy(traffic::path(from)?, &to)?;
+    fs::set_permissions(&to, fs::Permissions::from_mode(0o755))?;
+    Ok(to)
+}
+
+/// Runs a command to its end; what its traffic program printed last.
+fn run(command: &mut Command) -> Result<Value> {
+    let mut child = Child::spawn(command)?;
+    child.close_stdin();
+    child.succeed(LIMIT)?;
+    let last = child.out.all().pop().context("it printed nothing")?;
+    Ok(serde_json::from_str(&last)?)
+}
+
+/// Rows of processes with this PID.
+fn processes(sample: &Snapshot, pid: u32) -> Vec<Row<'_>> {
+    sample.processes().filter(|row| row.field("pid") == pid).collect()
+}
+
+/// Wants one row of this PID and exactly `posted` requests in it.
+fn exact(sample: &Snapshot, pid: u32, posted: u64) -> Result<Row<'_>> {
+    let rows = processes(sample, pid);
+    let [row] = rows.as_slice() else {
+        bail!("{} rows of pid {pid}: {rows:?}", rows.len());
+    };
+    // Before 5.11 there is no BTF of modules: unknown, and not 0.
+    let wanted = counts().then_some(posted);
+    ensure!(row.total("tx_wr") == wanted, "{posted} posted: {row:?}");
+    Ok(*row)
+}
+
+fn counts() -> bool {
+    fs::exists("/sys/kernel/btf/rdma_rxe").unwrap_or(false)
+}
+
+#[test]
+fn traffic_of_another_user_has_its_owner_and_its_counts() -> Result<()> {
+    let Some(_lab) = Lab::enter("another user") else {
+        return Ok(());
+    };
+    let program = copy_of("timed-posts", "others-posts")?;
+    let window = Window::open(&[])?;
+    let done = run(Command::new("prlimit")
+        .args([
+            "--memlock=unlimited:unlimited",
+            "setpriv",
+            "--reuid=65534",
+            "--regid=65534",
+        ])
+        .args(["--clear-groups", "--"])
+        .arg(&program)
+        .args(["--count", "123"])
+        .current_dir("/"))?;
+    let sample = window.close()?;
+    let row = exact(&sample, id(&done, "pid")?, 123)?;
+    ensure!(row.field("comm") == "others-posts", "{row:?}");
+    ensure!(row.field("user") == "nobody", "{row:?}");
+    Ok(())
+}
+
+/// The PID on this host of the one process whose name is `comm`.
+fn host_pid(comm: &str) -> Result<u32> {
+    wait::for_some("the process in its namespace", END, || {
+        let found = output(Command::new("pgrep").args(["-x", comm]));
+        Ok(found.ok().and_then(|text| text.trim().parse().ok()))
+    })
+}
+
+#[test]
+fn a_process_in_namespaces_has_its_pid_of_the_host_its_name_and_its_container() -> Result<()> {
+    let Some(_lab) = Lab::enter("namespaces") else {
+        return Ok(());
+    };
+    // A pod's cgroup as containerd names it, under systemd.
+    let container = "5f1c0e4a9d2b7763".repeat(4);
+    let pod = "8d2f5e10_7a55_4c1b_9d0e_1f2a3b4c5d6e";
+    let cgroup = format!(
+        "/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{pod}.slice/cri-containerd-{container}.scope"
+    );
+    fs::create_dir_all(&cgroup)?;
+    let program = copy_of("timed-posts", "in-a-pod")?;
+    let network = Namespace::new("rdmatop-pod")?;
+    let window = Window::open(&[])?;
+    let script = format!(
+        "echo $$ >{cgroup}/cgroup.procs && exec ip netns exec {} unshare --pid --fork --mount-proc --uts --ipc {} --count 321 --wait",
+        network.0,
+        program.display()
+    );
+    let mut child = Child::spawn(Command::new("sh").args(["-c", &script]))?;
+    let line = child.out.wait_for("ready", LIMIT, |line| line.contains("ready"));
+    let ready: Value = serde_json::from_str(&line.with_context(|| child.err.text())?)?;
+    let inside = id(&ready, "pid")?;
+    let pid = host_pid("in-a-pod")?;
+    ensure!(
+        inside != pid,
+        "the process has no PID namespace of its own: {pid}"
+    );
+    // A sample while the process lives, as the live view would take it.
+    let seen = rdmatop::once(&["--delay", "0.2"])?;
+    child.close_stdin();
+    child.succeed(LIMIT)?;
+    let sample = window.close()?;
+    for (sample, posted) in [(&seen, None), (&sample, Some(321))] {
+        let row = match posted {
+            Some(posted) => exact(sample, pid, posted)?,
+            None => sample.process(pid)?,
+        };
+        ensure!(row.field("comm") == "in-a-pod", "{row:?}");
+        let workload = row.field("workload").as_str().unwrap_or_default();
+        ensure!(
+            workload == format!("pod {}", pod.replace('_', "-")),
+            "the pod is not named: {row:?}"
+        );
+        let cgroup = row.field("cgroup").as_str().unwrap_or_default();
+        ensure!(cgroup.contains(&container), "the container is not named: {row:?}");
+        ensure!(
+            processes(sample, inside)
+                .iter()
+                .all(|row| row.field("comm") != "in-a-pod")
+        );
+    }
+    fs::remove_dir(&cgroup)?;
+    Ok(())
+}
+
+/// A network namespace that goes on drop.
+struct Namespace(&'static str);
+
+impl Namespace {
+    fn new(name: &'static str) -> Result<Self> {
+        output(Command::new("ip").args(["netns", "add", name]))?;
+        Ok(Self(name))
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = output(Command::new("ip").args(["netns", "delete", self.0]));
+    }
+}
+
+/// Starts the program as PID `wanted`, if nobody takes that number first.
+fn start_as(wanted: u32, program: &Path, count: u64) -> Result<Option<Value>> {
+    // One shell sets the number and forks, with nothing of its own in between.
+    let script = format!(
+        "echo {} >/proc/sys/kernel/ns_last_pid; {} --count {count} & wait $!",
+        wanted - 1,
+        program.display()
+    );
+    let done = run(Command::new("sh").args(["-c", &script]))?;
+    Ok((id(&done, "pid")? == wanted).then_some(done))
+}
+
+#[test]
+fn a_pid_that_is_reused_under_traffic_is_another_process() -> Result<()> {
+    let Some(_lab) = Lab::enter("reused pid") else {
+        return Ok(());
+    };
+    if !fs::exists("/proc/sys/kernel/ns_last_pid")? {
+        skip("reused pid", "this kernel has no ns_last_pid");
+        return Ok(());
+    }
+    const ROUNDS: u64 = 8;
+    let program = copy_of("timed-posts", "same-pid")?;
+    let window = Window::open(&[])?;
+    let wanted = 29_000;
+    let mut posted = Vec::new();
+    for round in 0..ROUNDS * 4 {
+        if let Some(done) = start_as(wanted, &program, 50 + round)? {
+            posted.push(number(&done, "count")?);
+        }
+        if posted.len() as u64 == ROUNDS {
+            break;
+        }
+    }
+    let sample = window.close()?;
+    ensure!(
+        posted.len() as u64 == ROUNDS,
+        "only {} processes got pid {wanted}",
+        posted.len()
+    );
+    let rows = processes(&sample, wanted);
+    ensure!(
+        rows.len() as u64 == ROUNDS,
+        "{ROUNDS} processes, {} rows: {rows:?}",
+        rows.len()
+    );
+    ensure!(rows.iter().all(|row| row.field("comm") == "same-pid"), "{rows:?}");
+    if counts() {
+        let mut counted: Vec<_> = rows.iter().filter_map(|row| row.total("tx_wr")).collect();
+        counted.sort_unstable();
+        posted.sort_unstable();
+        assert_eq!(counted, posted, "{rows:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_process_that_ends_at_once_keeps_its_name_and_its_counts() -> Result<()> {
+    let Some(_lab) = Lab::enter("short lives") else {
+        return Ok(());
+    };
+    let window = Window::open(&[])?;
+    let mut done = Vec::new();
+    for round in 0..20 {
+        done.push(traffic::run(
+            "timed-posts",
+            &["--count", &(round + 1).to_string()],
+        )?);
+    }
+    let sample = window.close()?;
+    for done in done {
+        let row = exact(&sample, id(&done, "pid")?, number(&done, "count")?)?;
+        ensure!(row.field("comm") == "timed-posts", "{row:?}");
+        ensure!(row.is("exited"), "{row:?}");
+    }
+    Ok(())
+}
+
+/// Characters that a terminal obeys: controls, and marks that turn the direction of the text.
+fn dangerous(text: &str) -> Option<char> {
+    let turns =
+        |c: char| matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().find(|c| (c.is_control() && *c != '\n') || turns(*c))
+}
+
+#[test]
+fn names_that_would_command_a_terminal_are_harmless_everywhere() -> Result<()> {
+    let Some(_lab) = Lab::enter("hostile names") else {
+        return Ok(());
+    };
+    // Fifteen bytes are what the kernel keeps; execve(2) takes them from the file's name.
+    let comm = "e\u{1b}[7m\n\u{202e}\"x";
+    let program = copy_of("timed-posts", comm)?;
+    let rxe = Rxe::up("rxetame", 7)?;
+    let hostile = "foo/b\u{1b}[5m\nr";
+    output(Command::new("rdma").args(["dev", "set", "rxetame", "name", hostile]))?;
+    let trace = Trace::start(&[])?;
+    let mut lines = Child::spawn(&mut rdmatop::command(&["--trace"])?)?;
+    rdmatop::wait_counting(&lines)?;
+    let window = Window::open(&[])?;
+    let mut text = Child::spawn(&mut rdmatop::command(&["--once", "--delay", "600"])?)?;
+    rdmatop::wait_counting(&text)?;
+    let done = run(Command::new(&program).args(["--count", "40"]))?;
+    let pid = id(&done, "pid")?;
+    let sample = window.close()?;
+    for child in [&mut lines, &mut text] {
+        child.signal(libc::SIGINT)?;
+        child.succeed(END * 2)?;
+    }
+    let traced = trace.stop()?;
+    for (what, text) in [("--once", text.out.text()), ("--trace", lines.out.text())] {
+        ensure!(
+            dangerous(&text).is_none(),
+            "{what}: {:?} in {text:?}",
+            dangerous(&text)
+        );
+        // The name is there, its escape spelled out.
+        ensure!(text.contains("[7m"), "{what} lost the name: {text}");
+    }
+    let row = exact(&sample, pid, 40)?;
+    let name = row.field("comm").as_str().unwrap_or_default();
+    ensure!(name.contains("[7m") && dangerous(name).is_none(), "{name:?}");
+    let event = traced.events.pid(pid);
+    ensure!(
+        event.all().iter().all(|event| event["comm"] == name),
+        "{:?}",
+        event.all()
+    );
+    // A slash is an exclamation mark in sysfs; behind it lie the state and the counters of the port.
+    let device = sample.value()["devices"].as_array().into_iter().flatten();
+    let device = device
+        .filter(|device| device["index"] == rxe.index())
+        .collect::<Vec<_>>();
+    let [device] = device.as_slice() else {
+        bail!(
+            "no device of index {}: {}",
+            rxe.index(),
+            sample.value()["devices"]
+        );
+    };
+    let shown = device["name"].as_str().unwrap_or_default();
+    ensure!(
+        shown.starts_with("foo/b") && dangerous(shown).is_none(),
+        "{shown:?}"
+    );
+    let ports = sample.value()["ports"].as_array().into_iter().flatten();
+    let port = ports
+        .filter(|port| port["device_uid"] == device["uid"])
+        .collect::<Vec<_>>();
+    ensure!(
+        port.len() == 1 && port[0]["state"] == "ACTIVE" && port[0]["tx_packets"]["total"] == 0,
+        "{port:?}"
+    );
+    fs::remove_file(program)?;
+    Ok(())
+}
+
+/// RDMA devices belong to one network namespace each while this lives.
+struct Exclusive;
+
+impl Exclusive {
+    fn on() -> Result<Self> {
+        output(Command::new("rdma").args(["system", "set", "netns", "exclusive"]))?;
+        Ok(Self)
+    }
+}
+
+impl Drop for Exclusive {
+    fn drop(&mut self) {
+        let _ = output(Command::new("rdma").args(["system", "set", "netns", "shared"]));
+    }
+}
+
+#[test]
+fn who_looks_from_a_network_namespace_without_devices_is_told_where_it_looked() -> Result<()> {
+    let Some(_lab) = Lab::enter("exclusive network namespaces") else {
+        return Ok(());
+    };
+    // A device of another namespace, while all are shared: it is shown, without the network device that is not here.
+    let namespace = Namespace::new("rdmatop-other")?;
+    let inside = |words: &[&str]| -> Result<(Option<i32>, Child)> {
+        let mut command = Command::new("ip");
+        command
+            .args(["netns", "exec", namespace.0])
+            .arg(rdmatop::program()?)
+            .args(words);
+        let mut child = Child::spawn(command.env("NO_COLOR", "1"))?;
+        let status = child.wait(END * 2)?;
+        Ok((status.code(), child))
+    };
+    let json = ["--once", "--json", "--delay", "0.2"];
+    let (code, child) = inside(&json)?;
+    ensure!(code == Some(0), "{code:?}: {}", child.err.text());
+    let shared = Snapshot::parse(&child.out.text())?;
+    let names: Vec<_> = shared.value()["devices"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|device| &device["name"])
+        .collect();
+    ensure!(names.iter().any(|name| *name == DEVICE), "{names:?}");
+    drop(namespace);
+    // The kernel changes that switch only while there is no other namespace.
+    let exclusive = Exclusive::on()?;
+    let namespace = Namespace::new("rdmatop-none")?;
+    let mut command = Command::new("ip");
+    command
+        .args(["netns", "exec", namespace.0])
+        .arg(rdmatop::program()?)
+        .args(["--once", "--delay", "0.2"]);
+    let mut child = Child::spawn(command.env("NO_COLOR", "1"))?;
+    let code = child.wait(END * 2)?.code();
+    let said = child.err.text();
+    ensure!(code == Some(3), "{code:?}: {said}");
+    ensure!(
+        said.contains("network namespace"),
+        "it does not say where it looked: {said}"
+    );
+    drop(namespace);
+    drop(exclusive);
+    Ok(())
+}
