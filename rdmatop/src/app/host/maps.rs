@@ -36,7 +36,7 @@ impl Source for MapSource {
             }
         });
         if wants.counters
-            && let Some(verbs) = self.sweep.verbs(now().mono_ns)
+            && let Some(verbs) = self.sweep.verbs()
         {
             out(Input::Verbs(Box::new(verbs)));
         }

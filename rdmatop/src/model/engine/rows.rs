@@ -144,11 +144,7 @@ impl Process {
         // Every call since attach is counted: a user process without an entry has made none that failed.
         let faults = match &self.faults {
             Some(meter) => Some(meter.counter(Source::Ebpf, now_ns)),
-            None if counts_verbs && !self.kernel => Some(Counter {
-                total: 0,
-                rate: None,
-                source: Source::Ebpf,
-            }),
+            None if counts_verbs && !self.kernel => Some(Counter::whole(0, None, Source::Ebpf)),
             None => None,
         };
         ProcessRow {

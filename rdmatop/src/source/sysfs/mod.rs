@@ -10,7 +10,7 @@ mod netdev;
 mod pci;
 mod port;
 
-pub use counters::{Counter, CounterFiles, CounterGroup};
+pub use counters::{CounterFiles, CounterGroup, Said};
 pub use device::{DeviceFacts, device_dir, list_devices, read_device};
 pub use netdev::netdev_mtu;
 pub use pci::{PciFacts, PcieLink};

@@ -297,7 +297,7 @@ fn counts_from_before_the_last_sweep_that_missed_them_make_no_rate() {
     host.pass(SECOND).sweep(&[slot(t, 0xa0, 17, 1_000_000)]);
     assert_eq!(rate(host.only_qp().traffic.tx_wr), None);
     assert_eq!(rate(host.process(231).traffic.tx_wr), None);
-    assert_eq!(rate(host.tick().ports[0].tx_bytes), None);
+    assert_eq!(rate(host.tick().ports[0].wr_tx_bytes), None);
     host.pass(SECOND).sweep(&[slot(t, 0xa0, 17, 1_000_007)]);
     assert_eq!(rate(host.only_qp().traffic.tx_wr), Some(7.0));
     assert_eq!(rate(host.process(231).traffic.tx_wr), Some(7.0));
