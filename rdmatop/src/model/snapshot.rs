@@ -247,6 +247,35 @@ pub struct Traffic {
     pub latency: Option<Latency>,
 }
 
+impl Traffic {
+    /// Says that some of it was counted by nobody.
+    pub fn is_partial(&mut self) {
+        let counters = [
+            &mut self.tx_wr,
+            &mut self.tx_wr_posted,
+            &mut self.rx_wr,
+            &mut self.rx_wr_posted,
+            &mut self.tx_bytes,
+            &mut self.rx_bytes,
+            &mut self.completions,
+            &mut self.completion_errors,
+            &mut self.flushes,
+            &mut self.retransmits,
+            &mut self.rnr_waits,
+            &mut self.doorbells,
+            &mut self.cq_overflows,
+            &mut self.tx_packets,
+        ];
+        let opcodes = self
+            .by_opcode
+            .iter_mut()
+            .flat_map(|row| [&mut row.wr, &mut row.bytes]);
+        let statuses = self.by_status.iter_mut().map(|row| &mut row.cqes);
+        let counters = counters.into_iter().flatten().chain(opcodes).chain(statuses);
+        counters.for_each(|counter| counter.partial = true);
+    }
+}
+
 /// Send WRs of one opcode.
 #[derive(Clone, Debug, Serialize)]
 pub struct OpcodeTraffic {

@@ -272,6 +272,11 @@ impl Device {
         };
     }
 
+    /// Whether programs count what its QPs do.
+    pub(super) fn is_followed(&self) -> bool {
+        self.provider == Provider::Rxe
+    }
+
     /// What its QPs counted, as its port's. Only SoftRoCE's QPs are counted whole, and only a device with one port says
     /// which port it was.
     fn counted(&self, provider: Provider, rates_are_fresh: bool) -> Option<Counted> {

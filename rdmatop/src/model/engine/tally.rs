@@ -166,7 +166,8 @@ struct Counts {
 /// The ends of a round: the beginnings of two sweeps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Round {
-    pub(super) from_ns: u64,
+    /// `None`: there was none before.
+    pub(super) from_ns: Option<u64>,
     pub(super) to_ns: u64,
 }
 
@@ -250,9 +251,9 @@ impl Flow {
         self.blurred = true;
     }
 
-    /// Ends a QP's round; `None` when its beginning is not known. True when a rate changed.
-    pub(super) fn close(&mut self, round: Option<Round>) -> bool {
-        let elapsed_ns = round.and_then(|round| self.elapsed_ns(round));
+    /// Ends a QP's round. True when a rate changed.
+    pub(super) fn close(&mut self, round: Round) -> bool {
+        let elapsed_ns = self.elapsed_ns(round);
         let known = elapsed_ns.is_some() && !self.blurred;
         let open = self.counts.as_mut().and_then(|counts| counts.open.take());
         let speeds = open.map(|open| {
@@ -299,8 +300,9 @@ impl Flow {
                 read
             }
         };
-        let (from, to) = (as_of(self.from, round.from_ns), as_of(self.at, round.to_ns));
-        self.from = to;
+        let to = as_of(self.at, round.to_ns);
+        let from = std::mem::replace(&mut self.from, to);
+        let from = as_of(from, round.from_ns?);
         let elapsed = to
             .mono_ns
             .checked_sub(from.mono_ns)
@@ -445,11 +447,19 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     /// A round from one time to another, in ms.
-    fn round(from: u64, to: u64) -> Option<Round> {
-        Some(Round {
-            from_ns: from * MS,
+    fn round(from: u64, to: u64) -> Round {
+        Round {
+            from_ns: Some(from * MS),
             to_ns: to * MS,
-        })
+        }
+    }
+
+    /// The first one.
+    fn first(to: u64) -> Round {
+        Round {
+            from_ns: None,
+            to_ns: to * MS,
+        }
     }
 
     fn read(flow: &mut Flow, done: u64, at_ms: u64) {
@@ -460,7 +470,7 @@ mod tests {
     fn a_rate_is_over_the_time_between_its_own_two_readings() {
         let mut flow = Flow::default();
         read(&mut flow, 100, 1000);
-        flow.close(None);
+        flow.close(first(1000));
         assert_eq!(flow.counter(TX_WR, true).rate, None);
         // The sweep began at 3 s and came to this slot 100 ms later.
         read(&mut flow, 310, 3100);
@@ -521,7 +531,7 @@ mod tests {
     fn an_idle_round_changes_nothing() {
         let mut flow = Flow::default();
         read(&mut flow, 1, 1);
-        flow.close(None);
+        flow.close(first(1));
         assert!(flow.close(round(1, 2)), "from unknown to zero");
         assert!(flow.read(&slot(1), (3 * MS).into()).is_none());
         assert!(!flow.close(round(2, 3)));

@@ -48,6 +48,11 @@ impl Traffic {
         self.has_swept() && !is_stale(self.last_ns, self.elapsed_ns, now_ns)
     }
 
+    /// When the last sweep began.
+    pub(super) fn last_sweep_ns(&self) -> Option<u64> {
+        self.has_swept().then_some(self.last_ns)
+    }
+
     fn this_sweep(&self) -> NonZeroU32 {
         self.sweep.unwrap_or(NonZeroU32::MIN)
     }
@@ -249,10 +254,10 @@ impl Engine {
         }
         self.traffic.round_ns = Some(sweep_ns);
         self.traffic.elapsed_ns = elapsed.unwrap_or(0);
-        let round = elapsed.map(|elapsed| Round {
-            from_ns: sweep_ns - elapsed,
+        let round = Round {
+            from_ns: elapsed.map(|elapsed| sweep_ns - elapsed),
             to_ns: sweep_ns,
-        });
+        };
         let (qps, processes, devices) = (&mut self.qps, &mut self.processes, &mut self.devices);
         self.traffic.moving.retain(|uid| {
             let Some(qp) = qps.get_mut(*uid) else { return false };
@@ -276,12 +281,12 @@ impl Engine {
         });
         for process in processes.iter_mut() {
             if let Some(flow) = &mut process.flow {
-                flow.close_sum(round.is_some());
+                flow.close_sum(elapsed.is_some());
             }
         }
         for device in devices.iter_mut() {
             if let Some(flow) = &mut device.flow {
-                flow.close_sum(round.is_some());
+                flow.close_sum(elapsed.is_some());
             }
         }
     }
