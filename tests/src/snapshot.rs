@@ -47,6 +47,12 @@ impl Snapshot {
         self.rows("processes")
     }
 
+    /// The first port of `device`.
+    pub fn port(&self, device: &str) -> Result<Row<'_>> {
+        self.find("ports", |row| row["device"] == device)
+            .with_context(|| format!("no row for a port of {device} in {}", self.value["ports"]))
+    }
+
     /// All verb rows.
     pub fn verbs(&self) -> impl Iterator<Item = Row<'_>> {
         self.rows("verbs")
@@ -108,6 +114,23 @@ impl<'a> Row<'a> {
     /// The total of counter `name`; `None` when unknown.
     pub fn total(&self, name: &str) -> Option<u64> {
         self.0[name]["total"].as_u64()
+    }
+
+    /// The rate of counter `name`; `None` when unknown.
+    pub fn rate(&self, name: &str) -> Option<f64> {
+        self.0[name]["rate"].as_f64()
+    }
+
+    /// The total of the driver's own counter `name`, of a port.
+    pub fn named(&self, name: &str) -> Option<u64> {
+        let counters = self.0["counters"].as_array()?;
+        counters.iter().find(|counter| counter["name"] == name)?["total"].as_u64()
+    }
+
+    /// Sum of the CQEs of all statuses.
+    pub fn statuses(&self) -> Option<u64> {
+        let list = self.0["by_status"].as_array()?;
+        list.iter().map(|row| row["cqes"]["total"].as_u64()).sum()
     }
 
     /// The source of counter `name`.

@@ -41,7 +41,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
         watch::channel(Duration::from_secs_f64(options.settings.delay.clamp(0.1, 3600.0)));
     let (end, mut ending) = watch::channel(None);
     let mut screen = screen(options, pump.subscribe(), events, control)?;
-    let mut sink = Sink::Drop(to);
+    let mut sink = Sink::Drop(super::sink::Live::new(to));
     let filter = plan.filter.clone();
     let check = move |all: &Snapshot| {
         targets::device(&filter, all)?;

@@ -19,6 +19,7 @@ mod plan;
 mod probes;
 mod pump;
 mod ready;
+mod reorder;
 mod ring;
 mod sampler;
 mod signals;

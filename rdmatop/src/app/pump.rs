@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::heap::{self, Settling};
+use super::reorder::HOLD_NS;
 use super::sampler::Sampler;
 use super::sink::{End, Sink, Tally, asked, over};
 use super::source::{Change, Feed, Message, Sources, Started, Wants};
@@ -36,6 +37,14 @@ const QUIET: Duration = Duration::from_millis(50);
 const LOOK_UP: Duration = Duration::from_millis(200);
 /// A one-shot mode gives up on a round after this.
 const ROUND_LIMIT: Duration = Duration::from_secs(30);
+
+/// What an event may wait for others that happened before it.
+const HOLD: Duration = Duration::from_nanos(HOLD_NS);
+
+/// Events up to this time wait no longer: one has come that is younger by what they may wait.
+fn settled(sink: &Sink) -> u64 {
+    sink.newest_ns().saturating_sub(HOLD_NS)
+}
 
 /// How to run the engine.
 #[derive(Debug, Default)]
@@ -198,10 +207,16 @@ impl Pump {
         let mut next = Instant::now();
         let mut watch_delay = true;
         let mut ending = end.clone();
+        // What the sink held at some moment has waited long enough at another.
+        let (mut release, mut waited_ns) = (Instant::now(), 0);
         loop {
             tokio::select! {
                 biased;
                 () = asked(&mut ending) => break,
+                () = sleep_until(release), if sink.holds() => {
+                    sink.flush(waited_ns, &mut self.tally, end).await;
+                    (release, waited_ns) = (Instant::now() + HOLD, sink.newest_ns());
+                }
                 () = sleep_until(next) => {
                     next = Instant::now() + *delay.borrow();
                     self.due();
@@ -214,11 +229,14 @@ impl Pump {
                     if taken == 0 {
                         return Err(Stop::failure("all sources ended by themselves: this is a defect of rdmatop"));
                     }
-                    let mut first = false;
+                    let (mut first, held) = (false, sink.holds());
                     for message in batch.drain(..) {
                         first |= self.take(message, sink, end).await && !checked;
                     }
-                    sink.flush(&mut self.tally, end).await;
+                    sink.flush(settled(sink), &mut self.tally, end).await;
+                    if !held {
+                        (release, waited_ns) = (Instant::now() + HOLD, sink.newest_ns());
+                    }
                     if first {
                         checked = true;
                         check(&self.latest)?;
@@ -245,10 +263,10 @@ impl Pump {
         // Nothing waits any more: what is still on its way is seen, and refused where the view takes nothing.
         while let Ok(Some(message)) = timeout(QUIET, self.messages.recv()).await {
             self.take(message, sink, end).await;
-            sink.flush(&mut self.tally, end).await;
+            sink.flush(settled(sink), &mut self.tally, end).await;
         }
         self.tick(sink, end).await;
-        sink.flush(&mut self.tally, end).await;
+        sink.flush(u64::MAX, &mut self.tally, end).await;
     }
 
     /// It is time for a round: orders one, or says that the one before has hung.
@@ -374,7 +392,7 @@ impl Pump {
             sink.give(event, &settings.filter, tally);
         });
         if sink.is_full() {
-            sink.flush(tally, end).await;
+            sink.flush(settled(sink), tally, end).await;
         }
     }
 

@@ -3,6 +3,7 @@
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
+use super::reorder::Reorder;
 use super::writer::{Format, PAGE_BYTES, Page};
 use crate::model::event::{Event, EventKind};
 use crate::model::filter::Filter;
@@ -29,7 +30,24 @@ pub(super) enum Sink {
     /// Lines: waits for room. The ring buffer in the kernel is the store meanwhile, and counts what it loses.
     Lines(Lines),
     /// The live view: what finds no room is refused and told as a loss, so that the screen never stands still.
-    Drop(mpsc::Sender<Event>),
+    Drop(Live),
+}
+
+/// The way to the live view.
+#[derive(Debug)]
+pub(super) struct Live {
+    order: Reorder<Event>,
+    to: mpsc::Sender<Event>,
+}
+
+impl Live {
+    /// Events for a live view.
+    pub(super) fn new(to: mpsc::Sender<Event>) -> Self {
+        Self {
+            order: Reorder::default(),
+            to,
+        }
+    }
 }
 
 /// The way to the writer. Events become text here, where they are made: a page that changes threads costs one
@@ -37,8 +55,19 @@ pub(super) enum Sink {
 #[derive(Debug)]
 pub(super) struct Lines {
     format: Format,
+    /// Lines in the order in which they were made.
     page: Page,
+    order: Reorder<Line>,
     to: mpsc::Sender<Page>,
+}
+
+/// A line of the page.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    from: usize,
+    to: usize,
+    /// 1 for a lifecycle event.
+    events: u64,
 }
 
 impl Lines {
@@ -47,13 +76,69 @@ impl Lines {
         Self {
             format,
             page: Page::default(),
+            order: Reorder::default(),
             to,
         }
+    }
+
+    fn push(&mut self, event: &Event) {
+        let (from, events) = (self.page.text.len(), self.page.events);
+        self.page.push(self.format, event);
+        let line = Line {
+            from,
+            to: self.page.text.len(),
+            events: self.page.events - events,
+        };
+        put(&mut self.order, event, line);
+    }
+
+    /// Takes the lines up to `until_ns` in the order of their times.
+    fn take(&mut self, until_ns: u64) -> Page {
+        let ready: Vec<Line> = self.order.take(until_ns).collect();
+        if self.order.is_empty() && ready.is_sorted_by_key(|line| line.from) {
+            // The next page is as long as this one, more or less.
+            let next = Page {
+                text: Vec::with_capacity(self.page.text.len()),
+                events: 0,
+            };
+            return std::mem::replace(&mut self.page, next);
+        }
+        let whole = std::mem::take(&mut self.page);
+        let mut out = Page::default();
+        for line in &ready {
+            copy(&whole, *line, &mut out);
+        }
+        for line in self.order.iter_mut() {
+            *line = copy(&whole, *line, &mut self.page);
+        }
+        out
+    }
+}
+
+/// A loss is found out some time after it happened: it stands where it was told.
+fn put<T>(order: &mut Reorder<T>, event: &Event, item: T) {
+    if event.event == EventKind::Lost {
+        order.push_behind(item);
+    } else {
+        order.push(event.mono_ns, item);
+    }
+}
+
+/// Appends a line of a page to another; returns where it is there.
+fn copy(whole: &Page, line: Line, to: &mut Page) -> Line {
+    let from = to.text.len();
+    to.text
+        .extend_from_slice(whole.text.get(line.from..line.to).unwrap_or_default());
+    to.events += line.events;
+    Line {
+        from,
+        to: to.text.len(),
+        ..line
     }
 }
 
 impl Sink {
-    /// Hands an event on if the filter lets it. Lines wait for [`Sink::flush`].
+    /// Takes an event if the filter lets it. It waits for [`Sink::flush`].
     pub(super) fn give(&mut self, event: &Event, filter: &Filter, tally: &mut Tally) {
         let counts = event.event != EventKind::Lost;
         tally.seen += u64::from(counts);
@@ -63,8 +148,26 @@ impl Sink {
         }
         match self {
             Self::Nobody => {}
-            Self::Lines(lines) => lines.page.push(lines.format, event),
-            Self::Drop(to) => tally.refused += u64::from(to.try_send(event.clone()).is_err() && counts),
+            Self::Lines(lines) => lines.push(event),
+            Self::Drop(live) => put(&mut live.order, event, event.clone()),
+        }
+    }
+
+    /// The youngest time of an event.
+    pub(super) fn newest_ns(&self) -> u64 {
+        match self {
+            Self::Nobody => 0,
+            Self::Lines(lines) => lines.order.newest_ns(),
+            Self::Drop(live) => live.order.newest_ns(),
+        }
+    }
+
+    /// Something waits.
+    pub(super) fn holds(&self) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::Lines(lines) => !lines.order.is_empty(),
+            Self::Drop(live) => !live.order.is_empty(),
         }
     }
 
@@ -73,18 +176,24 @@ impl Sink {
         matches!(self, Self::Lines(lines) if lines.page.text.len() >= PAGE_BYTES)
     }
 
-    /// Hands a begun page to the writer. Waits for room, and after the end no longer than its grace.
-    pub(super) async fn flush(&mut self, tally: &mut Tally, end: &mut End) {
-        let Self::Lines(lines) = self else { return };
-        if lines.page.text.is_empty() {
+    /// Hands on what happened up to `until_ns`, in the order of times. Lines wait for room, and after the end no longer
+    /// than its grace.
+    pub(super) async fn flush(&mut self, until_ns: u64, tally: &mut Tally, end: &mut End) {
+        let lines = match self {
+            Self::Nobody => return,
+            Self::Lines(lines) => lines,
+            Self::Drop(live) => {
+                for event in live.order.take(until_ns) {
+                    let counts = event.event != EventKind::Lost;
+                    tally.refused += u64::from(live.to.try_send(event).is_err() && counts);
+                }
+                return;
+            }
+        };
+        let page = lines.take(until_ns);
+        if page.text.is_empty() {
             return;
         }
-        // The next page is as long as this one, more or less.
-        let next = Page {
-            text: Vec::with_capacity(lines.page.text.len()),
-            events: 0,
-        };
-        let page = std::mem::replace(&mut lines.page, next);
         let events = page.events;
         let taken = tokio::select! {
             biased;
@@ -126,10 +235,11 @@ mod tests {
         Event::new(kind, 0, 0)
     }
 
-    #[test]
-    fn every_event_is_given_filtered_or_refused() {
+    #[tokio::test]
+    async fn every_event_is_given_filtered_or_refused() {
         let (to, mut from) = mpsc::channel(1);
-        let mut sink = Sink::Drop(to);
+        let (_asker, mut end) = watch::channel(None);
+        let mut sink = Sink::Drop(Live::new(to));
         let filter = Filter {
             events: vec![EventKind::QpCreate],
             ..Filter::default()
@@ -138,6 +248,7 @@ mod tests {
         for kind in [EventKind::QpCreate, EventKind::QpCreate, EventKind::MrReg] {
             sink.give(&event(kind), &filter, &mut tally);
         }
+        sink.flush(0, &mut tally, &mut end).await;
         assert_eq!(
             tally,
             Tally {
@@ -148,6 +259,7 @@ mod tests {
         );
         assert!(from.try_recv().is_ok());
         sink.give(&event(EventKind::Lost), &filter, &mut tally);
+        sink.flush(0, &mut tally, &mut end).await;
         assert_eq!(
             from.try_recv().unwrap().event,
             EventKind::Lost,
@@ -165,15 +277,52 @@ mod tests {
         for kind in [EventKind::QpCreate, EventKind::Lost, EventKind::MrReg] {
             sink.give(&event(kind), &filter, &mut tally);
         }
-        sink.flush(&mut tally, &mut end).await;
+        sink.flush(u64::MAX, &mut tally, &mut end).await;
         let page = from.try_recv().unwrap();
         let text = String::from_utf8(page.text).unwrap();
         assert_eq!((text.lines().count(), page.events), (3, 2), "{text}");
-        sink.flush(&mut tally, &mut end).await;
+        sink.flush(u64::MAX, &mut tally, &mut end).await;
         assert!(
             from.try_recv().is_err(),
             "nothing is written when there is nothing"
         );
+    }
+
+    #[tokio::test]
+    async fn lines_and_events_leave_in_the_order_of_their_times_and_the_youngest_wait() {
+        let (to, mut pages) = mpsc::channel(9);
+        let (to_view, mut events) = mpsc::channel(9);
+        let (_asker, mut end) = watch::channel(None);
+        let (filter, mut tally) = (Filter::default(), Tally::default());
+        let lines = Sink::Lines(Lines::new(Format::Json, to));
+        for mut sink in [lines, Sink::Drop(Live::new(to_view))] {
+            for mono_ns in [20, 30, 10, 50, 40] {
+                sink.give(&Event::new(EventKind::MrReg, 0, mono_ns), &filter, &mut tally);
+            }
+            sink.flush(30, &mut tally, &mut end).await;
+            assert!(sink.holds());
+            sink.give(&Event::new(EventKind::MrReg, 0, 45), &filter, &mut tally);
+            sink.flush(u64::MAX, &mut tally, &mut end).await;
+            assert!(!sink.holds());
+        }
+        let mut told = Vec::new();
+        while let Ok(page) = pages.try_recv() {
+            let lines = String::from_utf8(page.text).unwrap();
+            let times = lines.lines().map(|line| {
+                serde_json::from_str::<serde_json::Value>(line).unwrap()["mono_ns"]
+                    .as_u64()
+                    .unwrap()
+            });
+            let times: Vec<u64> = times.collect();
+            assert_eq!(page.events, times.len() as u64);
+            told.push(times);
+        }
+        assert_eq!(told, [vec![10, 20, 30], vec![40, 45, 50]]);
+        let live: Vec<u64> = std::iter::from_fn(|| events.try_recv().ok())
+            .map(|e| e.mono_ns)
+            .collect();
+        assert_eq!(live, [10, 20, 30, 40, 45, 50]);
+        assert_eq!((tally.seen, tally.refused), (12, 0));
     }
 
     #[tokio::test]
@@ -183,13 +332,13 @@ mod tests {
         let mut sink = Sink::Lines(Lines::new(Format::Lines, to));
         let (filter, mut tally) = (Filter::default(), Tally::default());
         sink.give(&event(EventKind::MrReg), &filter, &mut tally);
-        sink.flush(&mut tally, &mut end).await;
+        sink.flush(u64::MAX, &mut tally, &mut end).await;
         let begin = Instant::now();
         asker.send(Some(begin + Duration::from_millis(200))).unwrap();
         for _ in 0..3 {
             sink.give(&event(EventKind::MrReg), &filter, &mut tally);
         }
-        sink.flush(&mut tally, &mut end).await;
+        sink.flush(u64::MAX, &mut tally, &mut end).await;
         assert_eq!(
             tally,
             Tally {

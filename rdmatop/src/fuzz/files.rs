@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 
 use super::{assert_bounded, assert_safe};
 use crate::source::proc::{Cgroup, Stat, Status, libraries, relevant};
-use crate::source::sysfs::counter_value;
+use crate::source::sysfs::{Said, counter_value};
 use crate::text;
 use crate::view::tui::filter::Filter;
 use crate::view::tui::settings::Settings;
@@ -78,13 +78,13 @@ pub(super) fn proc(raw: &[u8]) {
     assert!(status.cap_eff.is_none() || has(b"CapEff:"), "{status:?}");
 }
 
-/// A counter's file of sysfs. The first byte is the unit.
+/// A counter's file of sysfs.
 pub(super) fn counters(raw: &[u8]) {
-    let Some((unit, raw)) = raw.split_first() else {
+    let said = counter_value(raw);
+    if raw.trim_ascii().starts_with(b"N/A") {
+        assert_eq!(said, Said::Absent, "{raw:?}");
         return;
-    };
-    let unit = u64::from(*unit);
-    let value = counter_value(raw, unit);
+    }
     // Read again in another way: no sign, no unit, nothing after the number, no number that does not fit.
     let text = std::str::from_utf8(raw.trim_ascii()).unwrap_or_default();
     let (digits, radix) = text.strip_prefix("0x").map_or((text, 10), |hex| (hex, 16));
@@ -97,8 +97,11 @@ pub(super) fn counters(raw: &[u8]) {
         })
     };
     let wanted = Some(digits).filter(|digits| !digits.is_empty()).and_then(number);
-    let wanted = wanted.and_then(|number| u64::try_from(number * u128::from(unit)).ok());
-    assert_eq!(value, wanted, "{raw:?}");
+    // All ones is the firmware's word for "not known".
+    let wanted = wanted
+        .and_then(|number| u64::try_from(number).ok())
+        .filter(|number| *number != u64::MAX);
+    assert_eq!(said, wanted.map_or(Said::Failed, Said::Value), "{raw:?}");
 }
 
 /// The settings file.

@@ -24,6 +24,38 @@ pub struct Now {
     pub wall_ns: u64,
 }
 
+/// When something was read: each counter has its own, because a rate is what it rose by over the time between its own
+/// two reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadAt {
+    /// `CLOCK_MONOTONIC` in the middle of the read, ns: the kernel looked at the counter somewhere between its
+    /// beginning and its end.
+    pub mono_ns: u64,
+    /// Half of what the read took, ns: so far from `mono_ns` it may have been.
+    pub within_ns: u64,
+}
+
+impl ReadAt {
+    /// Of a read that began at `before_ns` and had ended at `after_ns`.
+    pub fn between(before_ns: u64, after_ns: u64) -> Self {
+        let within_ns = after_ns.saturating_sub(before_ns) / 2;
+        Self {
+            mono_ns: before_ns.saturating_add(within_ns),
+            within_ns,
+        }
+    }
+}
+
+impl From<u64> for ReadAt {
+    /// A read at one moment.
+    fn from(mono_ns: u64) -> Self {
+        Self {
+            mono_ns,
+            within_ns: 0,
+        }
+    }
+}
+
 /// One message on the channel between sources and the engine.
 #[derive(Clone, Debug)]
 pub enum Input {
@@ -122,8 +154,10 @@ pub struct DeviceReading {
 pub enum RawSource {
     /// `RDMA_NLDEV_CMD_STAT_GET`.
     Netlink,
-    /// `ports/N/counters` or `hw_counters`.
+    /// `ports/N/hw_counters`.
     Sysfs,
+    /// `ports/N/counters`: names, units and widths of the InfiniBand specification.
+    Pma,
     /// `/sys/class/net/X/statistics` of the port's network device.
     Netdev,
 }
@@ -133,10 +167,13 @@ pub enum RawSource {
 pub struct RawReading {
     /// The provider's name.
     pub name: Arc<str>,
-    /// Value, in the provider's unit (`port_*_data` already in bytes).
-    pub value: u64,
+    /// Value as the kernel tells it, in the provider's unit. `None`: the counter is there and could not be read, so
+    /// that a sum with it is a part.
+    pub value: Option<u64>,
     /// Where it was read.
     pub source: RawSource,
+    /// When.
+    pub at: ReadAt,
 }
 
 /// One port of a device.
@@ -203,6 +240,9 @@ pub struct QpReading {
 pub struct SlotsSample {
     /// `CLOCK_MONOTONIC` when the sweep began, ns.
     pub mono_ns: u64,
+    /// When the slots of this sample were copied, which is later: between two samples of one sweep the reader may have
+    /// waited for the engine. `None`: when the sweep began.
+    pub at: Option<ReadAt>,
     /// Slot number and copy, only slots in use.
     pub slots: Vec<(u32, QpSlot)>,
     /// Slots in use in which nothing has been counted yet: ten thousand copies of nothing are 8 MB.
@@ -264,12 +304,14 @@ impl SlotHead {
 /// Verb counters, summed over CPUs, cumulative since attach.
 #[derive(Clone, Debug, Default)]
 pub struct VerbsSample {
-    /// `CLOCK_MONOTONIC` when the sweep began, ns.
+    /// `CLOCK_MONOTONIC` in the middle of the reading, ns.
     pub mono_ns: u64,
     /// Counters.
     pub verbs: Vec<(VerbKey, VerbStats)>,
     /// Calls of which no more is known than their number. No key is in `verbs` too.
     pub calls_only: Vec<(VerbKey, u64)>,
+    /// When those were read, which is not when `verbs` was; `None`: with them.
+    pub calls_only_ns: Option<u64>,
     /// Failures by errno.
     pub errors: Vec<(VerbErrorKey, u64)>,
 }

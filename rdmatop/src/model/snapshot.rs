@@ -150,10 +150,15 @@ pub struct PortRow {
     pub netdev_mtu: Option<u32>,
     /// Rate, bits/s; `None` when the provider has no true one.
     pub rate_bps: Option<u64>,
-    /// Bytes sent.
+    /// Bytes that the provider's own counter says were sent, headers with them: what passed the wire.
     pub tx_bytes: Option<Counter>,
-    /// Bytes received.
+    /// The same, received.
     pub rx_bytes: Option<Counter>,
+    /// Bytes of send WRs, as [`Traffic::tx_bytes`], of all QPs of the port. Payload: no headers, nothing twice, and
+    /// nothing that a peer reads or writes by itself.
+    pub wr_tx_bytes: Option<Counter>,
+    /// Bytes of receive completions, as [`Traffic::rx_bytes`], of all QPs of the port.
+    pub wr_rx_bytes: Option<Counter>,
     /// Packets sent.
     pub tx_packets: Option<Counter>,
     /// Packets received.
@@ -162,6 +167,8 @@ pub struct PortRow {
     pub drops: Option<Counter>,
     /// Packets sent again.
     pub retransmits: Option<Counter>,
+    /// Times that a sender had to start again: timeouts, NAKs of the peer. Each sends one packet or many again.
+    pub retries: Option<Counter>,
     /// Congestion marks or pauses.
     pub congestion: Option<Counter>,
     /// RNR NAKs, both directions.
@@ -173,11 +180,26 @@ pub struct PortRow {
     pub history: Arc<History>,
 }
 
-/// A counter under the provider's name.
+impl PortRow {
+    /// Bytes sent: of the wire where the provider counts them, else of work requests.
+    pub fn any_tx_bytes(&self) -> Option<&Counter> {
+        self.tx_bytes.as_ref().or(self.wr_tx_bytes.as_ref())
+    }
+
+    /// Bytes received, in the same way.
+    pub fn any_rx_bytes(&self) -> Option<&Counter> {
+        self.rx_bytes.as_ref().or(self.wr_rx_bytes.as_ref())
+    }
+}
+
+/// A counter under the provider's name, as the provider counts it.
 #[derive(Clone, Debug, Serialize)]
 pub struct NamedCounter {
     /// The provider's name.
     pub name: Arc<str>,
+    /// Bytes that one count stands for: 4 for those of the InfiniBand specification that count data in words. `None`:
+    /// the name says what is counted.
+    pub unit_bytes: Option<u64>,
     /// The counter.
     #[serde(flatten)]
     pub counter: Counter,
@@ -219,10 +241,39 @@ pub struct Traffic {
     pub tx_packets: Option<Counter>,
     /// Send WRs by opcode; only those that happened.
     pub by_opcode: Vec<OpcodeTraffic>,
-    /// CQEs by status other than success; only those that happened.
+    /// CQEs by status, success too; only those that happened. Their sum is `completions`.
     pub by_status: Vec<StatusCount>,
     /// Post-to-completion time.
     pub latency: Option<Latency>,
+}
+
+impl Traffic {
+    /// Says that some of it was counted by nobody.
+    pub fn is_partial(&mut self) {
+        let counters = [
+            &mut self.tx_wr,
+            &mut self.tx_wr_posted,
+            &mut self.rx_wr,
+            &mut self.rx_wr_posted,
+            &mut self.tx_bytes,
+            &mut self.rx_bytes,
+            &mut self.completions,
+            &mut self.completion_errors,
+            &mut self.flushes,
+            &mut self.retransmits,
+            &mut self.rnr_waits,
+            &mut self.doorbells,
+            &mut self.cq_overflows,
+            &mut self.tx_packets,
+        ];
+        let opcodes = self
+            .by_opcode
+            .iter_mut()
+            .flat_map(|row| [&mut row.wr, &mut row.bytes]);
+        let statuses = self.by_status.iter_mut().map(|row| &mut row.cqes);
+        let counters = counters.into_iter().flatten().chain(opcodes).chain(statuses);
+        counters.for_each(|counter| counter.partial = true);
+    }
 }
 
 /// Send WRs of one opcode.

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use serde::Serialize;
+use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
 /// Where a value was learnt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -24,7 +24,10 @@ pub enum Source {
 }
 
 /// A count that only grows, and its speed.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+///
+/// In JSON the total and the rate of a part are null, and what is known of them is `at_least`: who reads totals must
+/// not take a part for the whole.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Counter {
     /// Count since creation or since attach, in the counter's own unit.
     pub total: u64,
@@ -32,6 +35,54 @@ pub struct Counter {
     pub rate: Option<f64>,
     /// Where it came from.
     pub source: Source,
+    /// Something that belongs to it could not be read: `total` and `rate` are lower bounds.
+    pub partial: bool,
+}
+
+impl Counter {
+    /// A counter of which nothing is missing.
+    pub const fn whole(total: u64, rate: Option<f64>, source: Source) -> Self {
+        Self {
+            total,
+            rate,
+            source,
+            partial: false,
+        }
+    }
+
+    /// Both together. The rate is known when both are, and a part makes a part.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            total: self.total.saturating_add(other.total),
+            rate: self.rate.zip(other.rate).map(|(a, b)| a + b),
+            source: self.source,
+            partial: self.partial || other.partial,
+        }
+    }
+}
+
+impl Serialize for Counter {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct AtLeast {
+            total: u64,
+            rate: Option<f64>,
+        }
+        let known = AtLeast {
+            total: self.total,
+            rate: self.rate,
+        };
+        let whole = !self.partial;
+        let mut fields = serializer.serialize_struct("Counter", if whole { 3 } else { 4 })?;
+        fields.serialize_field("total", &whole.then_some(self.total))?;
+        fields.serialize_field("rate", &self.rate.filter(|_| whole))?;
+        fields.serialize_field("source", &self.source)?;
+        if !whole {
+            fields.serialize_field("at_least", &known)?;
+        }
+        fields.end()
+    }
 }
 
 /// A list that snapshots share: it changes rarely and is told every second.
@@ -77,5 +128,44 @@ impl<'a, T> IntoIterator for &'a Shared<T> {
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_null_in_json_and_what_is_known_of_it_stands_beside() {
+        let whole = Counter::whole(7, Some(1.5), Source::Netlink);
+        assert_eq!(
+            serde_json::to_string(&whole).unwrap(),
+            r#"{"total":7,"rate":1.5,"source":"netlink"}"#
+        );
+        let part = Counter {
+            partial: true,
+            ..whole
+        };
+        assert_eq!(
+            serde_json::to_string(&part).unwrap(),
+            r#"{"total":null,"rate":null,"source":"netlink","at_least":{"total":7,"rate":1.5}}"#
+        );
+    }
+
+    #[test]
+    fn a_sum_with_a_part_is_a_part_and_one_unknown_rate_makes_it_unknown() {
+        let known = Counter::whole(7, Some(1.5), Source::Netlink);
+        let part = Counter {
+            partial: true,
+            ..known
+        };
+        assert_eq!(known.plus(known), Counter::whole(14, Some(3.0), Source::Netlink));
+        assert!(known.plus(part).partial && part.plus(known).partial);
+        let first = Counter { rate: None, ..known };
+        assert_eq!(known.plus(first).rate, None);
+        assert_eq!(
+            Counter::whole(u64::MAX, None, Source::Netlink).plus(known).total,
+            u64::MAX
+        );
     }
 }

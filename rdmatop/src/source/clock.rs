@@ -1,6 +1,7 @@
 //! The kernel's clocks.
 
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
 /// A clock now, ns: [`ClockId::Monotonic`] is that of `bpf_ktime_get_ns` and of every rate.
 pub fn read(clock: ClockId) -> u64 {
@@ -8,4 +9,21 @@ pub fn read(clock: ClockId) -> u64 {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
+}
+
+/// When a read began and when it had ended, ns of `CLOCK_MONOTONIC`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    /// Its beginning.
+    pub before_ns: u64,
+    /// Its end.
+    pub after_ns: u64,
+}
+
+/// Runs `read` and tells when that was.
+pub fn timed<R>(read: impl FnOnce() -> R) -> (R, Span) {
+    let before_ns = self::read(ClockId::Monotonic);
+    let got = read();
+    let after_ns = self::read(ClockId::Monotonic);
+    (got, Span { before_ns, after_ns })
 }

@@ -208,11 +208,7 @@ pub(crate) fn unknown_qp() -> QpRow {
 }
 
 fn counter(total: u64, rate: f64) -> Counter {
-    Counter {
-        total,
-        rate: Some(rate),
-        source: Source::Ebpf,
-    }
+    Counter::whole(total, Some(rate), Source::Ebpf)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "rows hold options")]
@@ -406,14 +402,21 @@ fn ports() -> Vec<PortRow> {
         rate_bps: Some(100_000_000_000),
         tx_bytes: from(Source::Sysfs, 1 << 40, 11.5e9),
         rx_bytes: from(Source::Sysfs, 1 << 39, 0.0),
+        wr_tx_bytes: None,
+        wr_rx_bytes: None,
         tx_packets: from(Source::Sysfs, 1 << 30, 2.8e6),
         rx_packets: from(Source::Sysfs, 1 << 29, 12.0),
         drops: from(Source::Sysfs, 5, 0.0),
-        retransmits: from(Source::Netlink, 6, 0.5),
-        congestion: from(Source::Netlink, 7, 0.0),
+        retransmits: None,
+        retries: from(Source::Netlink, 6, 0.5),
+        congestion: Some(Counter {
+            partial: true,
+            ..Counter::whole(7, Some(0.0), Source::Netlink)
+        }),
         rnr_naks: from(Source::Netlink, 8, 0.0),
         counters: vec![NamedCounter {
             name: "out_of_sequence".into(),
+            unit_bytes: None,
             counter: Counter {
                 source: Source::Netlink,
                 ..counter(9, 0.0)
@@ -429,13 +432,17 @@ fn ports() -> Vec<PortRow> {
         rate_bps: None,
         tx_bytes: None,
         rx_bytes: None,
+        wr_tx_bytes: from(Source::Ebpf, 1 << 20, 4096.0),
+        wr_rx_bytes: from(Source::Ebpf, 1 << 21, 8192.0),
         tx_packets: from(Source::Netlink, 400, 100.0),
         rx_packets: Some(Counter {
             total: 400,
             rate: None,
             source: Source::Netlink,
+            partial: false,
         }),
         drops: None,
+        retransmits: from(Source::Ebpf, 3, 1.0),
         congestion: None,
         counters: Vec::new(),
         ..full.clone()

@@ -45,9 +45,8 @@ impl HealthSource {
         }
     }
 
-    /// Own CPU time since the round before, as a fraction of one core.
-    fn cpu(&mut self, cpu: Option<Duration>) -> Option<f64> {
-        let now = Instant::now();
+    /// Own CPU time since the round before, as a fraction of one core; `now` is when it was read.
+    fn cpu(&mut self, cpu: Option<Duration>, now: Instant) -> Option<f64> {
         let before = self.before;
         self.before = cpu.map(|cpu| (now, cpu));
         let (at, spent) = before?;
@@ -74,8 +73,9 @@ impl Source for HealthSource {
             let notes = self.notes.iter().cloned().chain(status.notes);
             self.sample.notes = refused.into_iter().chain(notes).collect();
         }
+        let before = Instant::now();
         let cost = self.meter.read();
-        self.sample.self_cpu = self.cpu(cost.cpu);
+        self.sample.self_cpu = self.cpu(cost.cpu, before + before.elapsed() / 2);
         self.sample.self_rss = cost.rss;
         self.sample.host.uptime_s = self
             .uptime_s

@@ -39,7 +39,7 @@ impl Source for MapSource {
             }
         });
         if wants.counters
-            && let Some(verbs) = self.sweep.verbs(now().mono_ns)
+            && let Some(verbs) = self.sweep.verbs()
         {
             out(Input::Verbs(Box::new(verbs)));
         }

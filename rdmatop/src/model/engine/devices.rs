@@ -7,9 +7,9 @@ use std::{
 
 use super::{
     names::{self, Names},
-    ports::{CountedBytes, Port, PortOf},
+    ports::{Counted, Port, PortOf},
     providers::Provider,
-    tally::{Flow, RX_BYTES, TX_BYTES},
+    tally::{Flow, RETRANSMITS, RX_BYTES, TX_BYTES},
 };
 use crate::model::{
     input::{CountersSample, DeviceReading, DevicesSample, RawSource},
@@ -132,7 +132,7 @@ impl Devices {
         for port in reading.ports {
             let mut kept = before.remove(&port.number).unwrap_or_else(Port::new);
             let number = port.number;
-            kept.read(&port, provider, at_ns, min_interval_ns);
+            kept.read(&port, provider, min_interval_ns);
             device.ports.insert(number, kept);
         }
     }
@@ -158,7 +158,7 @@ impl Devices {
             if let Some(device) = self.by_index.get_mut(&read.device_index)
                 && let Some(port) = device.ports.get_mut(&read.number)
             {
-                port.count(&read.counters, device.provider, sample.mono_ns, min_interval_ns);
+                port.count(&read.counters, device.provider, min_interval_ns);
             }
         }
     }
@@ -284,13 +284,20 @@ impl Device {
         };
     }
 
-    /// Bytes of work requests, for a port whose provider counts none. Only SoftRoCE's QPs are counted whole, and
-    /// only a device with one port says which port it was.
-    fn counted(&self, provider: Provider, rates_are_fresh: bool) -> Option<CountedBytes> {
+    /// Whether programs count what its QPs do.
+    pub(super) fn is_followed(&self) -> bool {
+        self.provider == Provider::Rxe
+    }
+
+    /// What its QPs counted, as its port's. Only SoftRoCE's QPs are counted whole, and only a device with one port says
+    /// which port it was.
+    fn counted(&self, provider: Provider, rates_are_fresh: bool) -> Option<Counted> {
         let flow = self.flow.as_ref()?;
-        (provider == Provider::Rxe && self.ports.len() == 1).then(|| CountedBytes {
-            tx: flow.counter(TX_BYTES, rates_are_fresh),
-            rx: flow.counter(RX_BYTES, rates_are_fresh),
+        let counter = |field| flow.counter(field, rates_are_fresh);
+        (provider == Provider::Rxe && self.ports.len() == 1).then(|| Counted {
+            tx_bytes: counter(TX_BYTES),
+            rx_bytes: counter(RX_BYTES),
+            retransmits: counter(RETRANSMITS),
         })
     }
 }

@@ -90,6 +90,8 @@ pub struct Engine {
     regions: memory::Regions,
     cm_owners: HashMap<u32, qp::Owner>,
     traffic: traffic::Traffic,
+    /// Processes of which a QP is counted by nobody, as of the last [`Engine::tick`]: their sums are bounds.
+    uncounted: BTreeSet<u64>,
     verbs: verbs::Verbs,
     /// Dumps of QPs folded in.
     dumps: u32,

@@ -6,7 +6,7 @@ use super::{
     history::Series,
     meter::{Meter, Width},
     names,
-    providers::{Provider, Role},
+    providers::{Provider, Role, unit_bytes},
 };
 use crate::model::{
     ib::{PhysState, PortState},
@@ -43,21 +43,68 @@ struct Held {
     shown: Arc<str>,
     from: RawSource,
     width: Width,
-    meter: Meter,
+    /// Bytes of one count, where that is not one.
+    unit_bytes: Option<u64>,
+    /// `None` until it was read for the first time.
+    meter: Option<Meter>,
+    /// The last reading could read it. One that could not be read keeps its meter: the next rate is over the time
+    /// since the last read.
+    read: bool,
 }
 
-/// What the port of a software device sent and received according to the slots of its QPs.
+impl Held {
+    fn new(raw: &RawReading, shown: Arc<str>, provider: Provider) -> Self {
+        Self {
+            raw: Arc::clone(&raw.name),
+            shown,
+            from: raw.source,
+            width: provider.width(raw.source, &raw.name),
+            unit_bytes: unit_bytes(raw.source, &raw.name),
+            meter: None,
+            read: false,
+        }
+    }
+
+    fn fold(&mut self, raw: &RawReading, min_interval_ns: u64) {
+        self.read = raw.value.is_some();
+        match (&mut self.meter, raw.value) {
+            (_, None) => {}
+            (Some(meter), Some(value)) => meter.read(value, raw.at, self.width, min_interval_ns),
+            (meter, Some(value)) => *meter = Some(Meter::first(value, raw.at, self.width)),
+        }
+    }
+
+    /// As the provider counts it; `None` when it cannot be read now.
+    fn counter(&self, now_ns: u64) -> Option<Counter> {
+        let meter = self.meter.as_ref().filter(|_| self.read)?;
+        Some(meter.counter(source(self.from), now_ns))
+    }
+
+    /// In bytes where its unit is so many of them.
+    fn in_bytes(&self, now_ns: u64) -> Option<Counter> {
+        let counter = self.counter(now_ns)?;
+        let unit = self.unit_bytes.unwrap_or(1);
+        Some(Counter {
+            total: counter.total.saturating_mul(unit),
+            rate: counter.rate.map(|rate| rate * unit as f64),
+            ..counter
+        })
+    }
+}
+
+/// What the port of a software device did according to the slots of its QPs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CountedBytes {
-    pub(super) tx: Counter,
-    pub(super) rx: Counter,
+pub(super) struct Counted {
+    pub(super) tx_bytes: Counter,
+    pub(super) rx_bytes: Counter,
+    pub(super) retransmits: Counter,
 }
 
 /// Who owns the port, for its row.
 pub(super) struct PortOf<'a> {
     pub(super) device_uid: u64,
     pub(super) device: &'a Arc<str>,
-    pub(super) counted: Option<CountedBytes>,
+    pub(super) counted: Option<Counted>,
 }
 
 impl Port {
@@ -78,16 +125,10 @@ impl Port {
         }
     }
 
-    /// Folds a reading in. A counter that is not in it could not be read: it is forgotten, not kept at its last
+    /// Folds a reading in. A counter that is not in it is not there any more: it is forgotten, not kept at its last
     /// value.
-    pub(super) fn read(
-        &mut self,
-        reading: &PortReading,
-        provider: Provider,
-        at_ns: u64,
-        min_interval_ns: u64,
-    ) {
-        self.count(&reading.counters, provider, at_ns, min_interval_ns);
+    pub(super) fn read(&mut self, reading: &PortReading, provider: Provider, min_interval_ns: u64) {
+        self.count(&reading.counters, provider, min_interval_ns);
         self.describe(reading);
     }
 
@@ -103,19 +144,13 @@ impl Port {
     }
 
     /// Folds the counters of a reading in.
-    pub(super) fn count(
-        &mut self,
-        counters: &[RawReading],
-        provider: Provider,
-        at_ns: u64,
-        min_interval_ns: u64,
-    ) {
+    pub(super) fn count(&mut self, counters: &[RawReading], provider: Provider, min_interval_ns: u64) {
         if self.provider != provider || !self.is_laid_out_as(counters) {
-            self.lay_out(counters, provider, at_ns);
+            self.lay_out(counters, provider);
         }
         for (raw, place) in counters.iter().zip(&self.places) {
             if let Some(held) = place.and_then(|place| self.counters.get_mut(place)) {
-                held.meter.read(raw.value, at_ns, held.width, min_interval_ns);
+                held.fold(raw, min_interval_ns);
             }
         }
     }
@@ -131,7 +166,7 @@ impl Port {
     }
 
     /// Makes a place for each counter of a reading, and keeps those that were there.
-    fn lay_out(&mut self, counters: &[RawReading], provider: Provider, at_ns: u64) {
+    fn lay_out(&mut self, counters: &[RawReading], provider: Provider) {
         let before = std::mem::take(&mut self.counters);
         let mut before: BTreeMap<Arc<str>, Held> = before
             .into_iter()
@@ -148,13 +183,9 @@ impl Port {
                 continue;
             }
             let kept = before.remove(&shown).filter(|kept| kept.from == raw.source);
-            let meter = kept.map_or_else(|| Meter::new(raw.value, at_ns), |kept| kept.meter);
             let new = Held {
-                raw: Arc::clone(&raw.name),
-                shown: Arc::clone(&shown),
-                from: raw.source,
-                width: provider.width(&raw.name),
-                meter,
+                meter: kept.and_then(|kept| kept.meter),
+                ..Held::new(raw, Arc::clone(&shown), provider)
             };
             held.insert(shown, (new, at));
         }
@@ -197,23 +228,30 @@ impl Port {
             netdev: self.netdev.clone(),
             netdev_mtu: self.netdev_mtu,
             rate_bps: self.rate_bps,
-            tx_bytes: role(Role::TxBytes).or(of.counted.map(|counted| counted.tx)),
-            rx_bytes: role(Role::RxBytes).or(of.counted.map(|counted| counted.rx)),
+            tx_bytes: role(Role::TxBytes),
+            rx_bytes: role(Role::RxBytes),
+            wr_tx_bytes: of.counted.map(|counted| counted.tx_bytes),
+            wr_rx_bytes: of.counted.map(|counted| counted.rx_bytes),
             tx_packets: role(Role::TxPackets),
             rx_packets: role(Role::RxPackets),
             drops: role(Role::Drops),
-            retransmits: role(Role::Retransmits),
+            retransmits: role(Role::Retransmits).or(of.counted.map(|counted| counted.retransmits)),
+            retries: role(Role::Retries),
             congestion: role(Role::Congestion),
             rnr_naks: role(Role::RnrNaks),
             counters: Vec::with_capacity(self.counters.len()),
             history: Arc::default(),
         };
-        row.counters.extend(self.counters.iter().map(|held| NamedCounter {
-            name: Arc::clone(&held.shown),
-            counter: held.meter.counter(source(held.from), now_ns),
+        row.counters.extend(self.counters.iter().filter_map(|held| {
+            Some(NamedCounter {
+                name: Arc::clone(&held.shown),
+                unit_bytes: held.unit_bytes,
+                counter: held.counter(now_ns)?,
+            })
         }));
-        let (tx, rx, unit) = if row.tx_bytes.is_some() || row.rx_bytes.is_some() {
-            (row.tx_bytes, row.rx_bytes, "bytes")
+        let (tx, rx) = (row.any_tx_bytes().copied(), row.any_rx_bytes().copied());
+        let (tx, rx, unit) = if tx.is_some() || rx.is_some() {
+            (tx, rx, "bytes")
         } else {
             (row.tx_packets, row.rx_packets, "packets")
         };
@@ -223,13 +261,20 @@ impl Port {
         row
     }
 
+    /// The sum of what a role is made of; of what can be read of it, if that is not all, a part.
     fn role(&self, role: Role, now_ns: u64) -> Option<Counter> {
-        self.roles
-            .get(role as usize)?
-            .iter()
-            .filter_map(|place| self.counters.get(*place))
-            .map(|held| held.meter.counter(source(held.from), now_ns))
-            .reduce(sum)
+        let parts = || {
+            let places = self.roles.get(role as usize).into_iter().flatten();
+            places.filter_map(|place| self.counters.get(*place))
+        };
+        let sum = parts()
+            .filter_map(|held| held.in_bytes(now_ns))
+            .reduce(Counter::plus)?;
+        let missing = parts().any(|held| !held.read);
+        Some(Counter {
+            partial: sum.partial || missing,
+            ..sum
+        })
     }
 }
 
@@ -238,19 +283,10 @@ fn same(a: &Arc<str>, b: &Arc<str>) -> bool {
     Arc::ptr_eq(a, b) || a == b
 }
 
-/// Both together; the rate is known when both are.
-fn sum(a: Counter, b: Counter) -> Counter {
-    Counter {
-        total: a.total.saturating_add(b.total),
-        rate: a.rate.zip(b.rate).map(|(a, b)| a + b),
-        source: a.source,
-    }
-}
-
 fn source(from: RawSource) -> Source {
     match from {
         RawSource::Netlink => Source::Netlink,
-        RawSource::Sysfs | RawSource::Netdev => Source::Sysfs,
+        RawSource::Sysfs | RawSource::Pma | RawSource::Netdev => Source::Sysfs,
     }
 }
 
@@ -259,8 +295,8 @@ fn shown_name(from: RawSource, name: &Arc<str>) -> Arc<str> {
     let safe = names::safe(name.as_bytes());
     match from {
         RawSource::Netdev => format!("netdev_{safe}").into(),
-        RawSource::Netlink | RawSource::Sysfs if *safe == **name => Arc::clone(name),
-        RawSource::Netlink | RawSource::Sysfs => safe.into(),
+        _ if *safe == **name => Arc::clone(name),
+        _ => safe.into(),
     }
 }
 
@@ -269,18 +305,23 @@ mod tests {
     use super::*;
     use crate::model::engine::meter::SECOND;
 
-    fn reading(counters: &[(&str, u64, RawSource)]) -> PortReading {
+    fn reading(at_ns: u64, counters: &[(&str, u64, RawSource)]) -> PortReading {
         PortReading {
             number: 1,
             counters: counters
                 .iter()
-                .map(|(name, value, source)| RawReading {
-                    name: (*name).into(),
-                    value: *value,
-                    source: *source,
-                })
+                .map(|(name, value, source)| raw(at_ns, name, Some(*value), *source))
                 .collect(),
             ..PortReading::default()
+        }
+    }
+
+    fn raw(at_ns: u64, name: &str, value: Option<u64>, source: RawSource) -> RawReading {
+        RawReading {
+            name: name.into(),
+            value,
+            source,
+            at: at_ns.into(),
         }
     }
 
@@ -302,8 +343,8 @@ mod tests {
         second: &[(&str, u64, RawSource)],
     ) -> PortRow {
         let mut port = Port::new();
-        port.read(&reading(first), provider, SECOND, 1);
-        port.read(&reading(second), provider, 2 * SECOND, 1);
+        port.read(&reading(SECOND, first), provider, 1);
+        port.read(&reading(2 * SECOND, second), provider, 1);
         row(&mut port, 2 * SECOND)
     }
 
@@ -338,28 +379,74 @@ mod tests {
     }
 
     #[test]
-    fn an_mlx5_port_has_bytes_drops_and_retransmits() {
-        use RawSource::{Netlink, Sysfs};
+    fn an_mlx5_port_has_bytes_drops_and_retries() {
+        use RawSource::{Netlink, Pma};
         let row = two(
             Provider::Mlx5,
             &[
-                ("port_xmit_data", 0, Sysfs),
+                ("port_xmit_data", 0, Pma),
                 ("out_of_buffer", 1, Netlink),
                 ("packet_seq_err", 2, Netlink),
             ],
             &[
-                ("port_xmit_data", 4096, Sysfs),
+                ("port_xmit_data", 1024, Pma),
                 ("out_of_buffer", 3, Netlink),
                 ("packet_seq_err", 2, Netlink),
             ],
         );
-        let tx = row.tx_bytes.unwrap();
         assert_eq!(
-            (tx.total, tx.rate, tx.source),
-            (4096, Some(4096.0), Source::Sysfs)
+            row.tx_bytes,
+            Some(Counter::whole(4096, Some(4096.0), Source::Sysfs))
         );
         assert_eq!(row.drops.unwrap().rate, Some(2.0));
-        assert_eq!(row.retransmits.unwrap().rate, Some(0.0));
+        assert_eq!(row.retries.unwrap().rate, Some(0.0));
+        assert_eq!(row.retransmits, None, "it counts no packets that were sent again");
+        let words = row
+            .counters
+            .iter()
+            .find(|c| &*c.name == "port_xmit_data")
+            .unwrap();
+        assert_eq!(
+            (words.counter.total, words.counter.rate, words.unit_bytes),
+            (1024, Some(1024.0), Some(4)),
+            "as its file says it"
+        );
+    }
+
+    #[test]
+    fn a_sum_of_which_a_part_cannot_be_read_is_a_bound_and_whole_again_with_it() {
+        use RawSource::{Netlink, Pma, Sysfs};
+        let mut port = Port::new();
+        let mut at = |second: u64, hw: Option<u64>, from| {
+            let at_ns = second * SECOND;
+            let counters = [
+                raw(at_ns, "out_of_buffer", hw, from),
+                raw(at_ns, "port_xmit_discards", Some(2 * second), Pma),
+            ];
+            port.count(&counters, Provider::Mlx5, 1);
+            row(&mut port, at_ns)
+        };
+        let drops = |row: &PortRow| row.drops.map(|c| (c.total, c.rate, c.partial)).unwrap();
+        at(1, Some(200), Netlink);
+        assert_eq!(drops(&at(2, Some(400), Netlink)), (404, Some(202.0), false));
+        let part = at(3, None, Netlink);
+        assert_eq!(drops(&part), (6, Some(2.0), true));
+        assert!(part.counters.iter().all(|c| &*c.name != "out_of_buffer"));
+        // Missed for one tick: its next rate is over the two seconds since it was read.
+        assert_eq!(drops(&at(4, Some(800), Netlink)), (808, Some(202.0), false));
+        // Netlink refuses, and its file does too: the part is still known to be missing.
+        assert_eq!(drops(&at(5, None, Sysfs)), (10, Some(2.0), true));
+    }
+
+    #[test]
+    fn a_sum_of_which_nothing_can_be_read_is_unknown_and_no_other_counter_stands_in() {
+        let mut port = Port::new();
+        let counters = [
+            raw(1, "port_xmit_data", None, RawSource::Pma),
+            raw(1, "rdma_tx_bytes", Some(5), RawSource::Netlink),
+        ];
+        port.count(&counters, Provider::Mlx5, 1);
+        assert_eq!(row(&mut port, 1).tx_bytes, None);
     }
 
     #[test]

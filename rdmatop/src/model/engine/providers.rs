@@ -5,6 +5,7 @@
 //! SoftRoCE's have been seen moving here; the others are from the kernel's sources.
 
 use super::meter::Width;
+use crate::model::input::RawSource;
 
 /// A meaning that several providers share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,20 +15,24 @@ pub(super) enum Role {
     TxPackets,
     RxPackets,
     Drops,
+    /// Packets that were sent again.
     Retransmits,
+    /// Times that a sender started again, with as many packets as there were.
+    Retries,
     Congestion,
     RnrNaks,
 }
 
 impl Role {
     /// All of them, in order.
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::TxBytes,
         Self::RxBytes,
         Self::TxPackets,
         Self::RxPackets,
         Self::Drops,
         Self::Retransmits,
+        Self::Retries,
         Self::Congestion,
         Self::RnrNaks,
     ];
@@ -113,8 +118,11 @@ impl Provider {
     }
 
     /// Width of a counter. Only those are 32 bits wide here that wrap: the fields of `query_q_counter_out` of
-    /// mlx5 (`do_get_hw_stats`). The 32-bit counters of `ports/N/counters` stop at their maximum instead.
-    pub(super) fn width(self, name: &str) -> Width {
+    /// mlx5 (`do_get_hw_stats`). Those of `ports/N/counters` stop at their maximum instead.
+    pub(super) fn width(self, from: RawSource, name: &str) -> Width {
+        if from == RawSource::Pma {
+            return stops_at(name).map_or(Width::Bits64, Width::StopsAt);
+        }
         let wraps = self == Self::Mlx5
             && !name.starts_with("port_")
             && !name.starts_with("rdma_")
@@ -131,6 +139,36 @@ impl Provider {
     }
 }
 
+/// Bytes that one count of `ports/N/counters` stands for: the InfiniBand specification counts data in words of 32 bits,
+/// and RoCE drivers divide by four to comply.
+pub(super) fn unit_bytes(from: RawSource, name: &str) -> Option<u64> {
+    (from == RawSource::Pma && matches!(name, "port_xmit_data" | "port_rcv_data")).then_some(4)
+}
+
+/// Where a counter of `ports/N/counters` stops, by its width in `PortCounters` of the InfiniBand specification (the
+/// `PORT_PMA_ATTR`s of drivers/infiniband/core/sysfs.c). Where the device has the extended ones, data and packets have 64
+/// bits and pass this value.
+fn stops_at(name: &str) -> Option<u64> {
+    let bits = match name {
+        "local_link_integrity_errors" | "excessive_buffer_overrun_errors" => 4,
+        "link_error_recovery"
+        | "link_downed"
+        | "port_xmit_constraint_errors"
+        | "port_rcv_constraint_errors" => 8,
+        "symbol_error"
+        | "port_rcv_errors"
+        | "port_rcv_remote_physical_errors"
+        | "port_rcv_switch_relay_errors"
+        | "port_xmit_discards"
+        | "VL15_dropped" => 16,
+        "port_xmit_data" | "port_rcv_data" | "port_xmit_packets" | "port_rcv_packets" | "port_xmit_wait" => {
+            32
+        }
+        _ => return None,
+    };
+    Some((1 << bits) - 1)
+}
+
 /// `ports/N/counters` of the InfiniBand PMA, which most providers for InfiniBand links have.
 fn infiniband(role: Role) -> Ways {
     match role {
@@ -140,7 +178,7 @@ fn infiniband(role: Role) -> Ways {
         Role::RxPackets => &[&["port_rcv_packets"]],
         Role::Drops => &[&["port_xmit_discards"]],
         // port_xmit_wait counts ticks, not marks: it stays under its own name.
-        Role::Retransmits | Role::Congestion | Role::RnrNaks => &[],
+        Role::Retransmits | Role::Retries | Role::Congestion | Role::RnrNaks => &[],
     }
 }
 
@@ -151,9 +189,10 @@ fn rxe(role: Role) -> Ways {
         Role::RxBytes => &[&["rcvd_bytes"]],
         Role::TxPackets => &[&["sent_pkts"]],
         Role::RxPackets => &[&["rcvd_pkts"]],
-        Role::Retransmits => &[&["completer_retry_err"]],
+        // Rounds: each goes back to the first packet that has no answer. The packets are counted by QP.
+        Role::Retries => &[&["completer_retry_err"]],
         Role::RnrNaks => &[&["send_rnr_err", "rcvd_rnr_err"]],
-        Role::Drops | Role::Congestion => &[],
+        Role::Drops | Role::Congestion | Role::Retransmits => &[],
     }
 }
 
@@ -161,7 +200,8 @@ fn mlx5(role: Role) -> Ways {
     match role {
         Role::Drops => &[&["out_of_buffer", "port_xmit_discards"]],
         // mlx5 counts the causes of going back, not the packets sent again.
-        Role::Retransmits => &[&[
+        Role::Retransmits => &[],
+        Role::Retries => &[&[
             "packet_seq_err",
             "implied_nak_seq_err",
             "local_ack_timeout_err",
@@ -184,6 +224,7 @@ fn efa(role: Role) -> Ways {
         Role::RxPackets => &[&["rx_pkts"]],
         Role::Drops => &[&["rx_drops"]],
         Role::Retransmits => &[&["retrans_pkts"]],
+        Role::Retries => &[&["retrans_timeout_events"]],
         Role::Congestion | Role::RnrNaks => &[],
     }
 }
@@ -196,7 +237,8 @@ fn bnxt(role: Role) -> Ways {
         Role::RxPackets => &[&["rx_pkts"]],
         // Newer drivers took over mlx5's names for some; of each pair only one is there.
         Role::Drops => &[&["rx_roce_discards", "rx_out_of_buffer", "out_of_buffer"]],
-        Role::Retransmits => &[
+        Role::Retransmits => &[],
+        Role::Retries => &[
             &["to_retransmits", "seq_err_naks_rcvd"],
             &["local_ack_timeout_err", "packet_seq_err"],
         ],
@@ -214,10 +256,10 @@ fn mana(role: Role) -> Ways {
         Role::RxBytes => &[&["rx_bytes"]],
         Role::TxPackets => &[&["tx_packets"]],
         Role::RxPackets => &[&["rx_packets"]],
-        Role::Retransmits => &[&["requester_timeout", "requester_oos_nak", "requester_implicit_nak"]],
+        Role::Retries => &[&["requester_timeout", "requester_oos_nak", "requester_implicit_nak"]],
         Role::Congestion => &[&["received_cnps"]],
         Role::RnrNaks => &[&["requester_rnr_nak", "responder_rnr_nak"]],
-        Role::Drops => &[],
+        Role::Drops | Role::Retransmits => &[],
     }
 }
 
@@ -230,6 +272,7 @@ fn irdma(role: Role) -> Ways {
         Role::Drops => &[&["ip4InDiscards", "ip6InDiscards"]],
         // Kernels up to 5.19 say tcpRetransSegs.
         Role::Retransmits => &[&["RetransSegs"], &["tcpRetransSegs"]],
+        Role::Retries => &[],
         Role::Congestion => &[&["RxECNMrkd", "cnpHandled"]],
         Role::RnrNaks => &[&["RNR sent", "RNR received"]],
     }
@@ -249,7 +292,7 @@ fn erdma(role: Role) -> Ways {
             "hw_rx_bps_limit_drop_cnt",
             "hw_rx_pps_limit_drop_cnt",
         ]],
-        Role::Retransmits | Role::Congestion | Role::RnrNaks => &[],
+        Role::Retransmits | Role::Retries | Role::Congestion | Role::RnrNaks => &[],
     }
 }
 
@@ -258,7 +301,9 @@ fn hns(role: Role) -> Ways {
         Role::TxPackets => &[&["tx_pkt"]],
         Role::RxPackets => &[&["rx_pkt"]],
         Role::Congestion => &[&["rx_cnp_pkt"]],
-        Role::TxBytes | Role::RxBytes | Role::Drops | Role::Retransmits | Role::RnrNaks => &[],
+        Role::TxBytes | Role::RxBytes | Role::Drops | Role::Retransmits | Role::Retries | Role::RnrNaks => {
+            &[]
+        }
     }
 }
 
@@ -288,9 +333,23 @@ mod tests {
 
     #[test]
     fn only_q_counters_of_mlx5_wrap_at_32_bits() {
-        assert_eq!(Provider::Mlx5.width("out_of_buffer"), Width::Bits32);
-        assert_eq!(Provider::Mlx5.width("port_xmit_data"), Width::Bits64);
-        assert_eq!(Provider::Mlx5.width("rp_cnp_handled"), Width::Bits64);
-        assert_eq!(Provider::Rxe.width("sent_pkts"), Width::Bits64);
+        let width = |provider: Provider, name| provider.width(RawSource::Netlink, name);
+        assert_eq!(width(Provider::Mlx5, "out_of_buffer"), Width::Bits32);
+        assert_eq!(width(Provider::Mlx5, "rp_cnp_handled"), Width::Bits64);
+        assert_eq!(width(Provider::Rxe, "sent_pkts"), Width::Bits64);
+    }
+
+    #[test]
+    fn counters_of_the_infiniband_specification_stop_where_it_says_and_only_they_count_words() {
+        let width = |name| Provider::Mlx5.width(RawSource::Pma, name);
+        assert_eq!(width("port_xmit_discards"), Width::StopsAt(65_535));
+        assert_eq!(width("link_downed"), Width::StopsAt(255));
+        assert_eq!(width("port_xmit_data"), Width::StopsAt(0xffff_ffff));
+        assert_eq!(width("unicast_rcv_packets"), Width::Bits64);
+        assert_eq!(unit_bytes(RawSource::Pma, "port_rcv_data"), Some(4));
+        assert_eq!(unit_bytes(RawSource::Pma, "port_rcv_packets"), None);
+        for other in [RawSource::Netlink, RawSource::Sysfs, RawSource::Netdev] {
+            assert_eq!(unit_bytes(other, "port_rcv_data"), None);
+        }
     }
 }

@@ -24,6 +24,8 @@ impl Engine {
         let names_changed = !renamed_processes.is_empty() || !renamed_devices.is_empty();
         let mut rows = Vec::with_capacity(self.qps.len());
         self.rows_remade = 0;
+        self.uncounted.clear();
+        let last_sweep_ns = self.traffic.last_sweep_ns();
         for qp in self.qps.iter_mut().filter(|qp| !qp.hidden) {
             // Most of ten thousand QPs are idle: they cost these few comparisons.
             let renamed = names_changed
@@ -32,6 +34,9 @@ impl Engine {
             // An estimate's rate ages without any input.
             if qp.point(now_ns, fresh) || all_changed || renamed || qp.psn.meter.is_some() {
                 qp.touch();
+            }
+            if qp.flow.is_none() && last_sweep_ns.is_some_and(|at| qp.is_uncounted(&self.devices, at)) {
+                self.uncounted.extend(qp.process());
             }
             self.rows_remade += usize::from(qp.is_stale());
             let (devices, processes) = (&self.devices, &self.processes);
@@ -44,14 +49,18 @@ impl Engine {
     /// Rows of all processes.
     pub(super) fn process_rows(&mut self, now_ns: u64, fresh: bool) -> Vec<ProcessRow> {
         let counts_verbs = self.counts_verbs();
-        let devices = &self.devices;
+        let (devices, uncounted) = (&self.devices, &self.uncounted);
         let mut rows = Vec::new();
         for process in self.processes.iter_mut() {
             if let Some(flow) = &process.flow {
                 let (tx, rx) = rates(flow, fresh);
                 process.series.push(tx, rx, "bytes");
             }
-            rows.push(process.build(devices, counts_verbs, now_ns, fresh));
+            let mut row = process.build(devices, counts_verbs, now_ns, fresh);
+            if uncounted.contains(&process.uid) {
+                row.traffic.is_partial();
+            }
+            rows.push(row);
         }
         rows
     }
@@ -65,6 +74,18 @@ fn rates(flow: &Flow, fresh: bool) -> (Option<f64>, Option<f64>) {
 }
 
 impl Qp {
+    /// Whether nobody counts what it does, although it was there before the last sweep began. One of SoftRoCE that is
+    /// older than the programs gets its slot when it moves.
+    fn is_uncounted(&self, devices: &Devices, last_sweep_ns: u64) -> bool {
+        let gets_one_later = || {
+            !self.created
+                && devices
+                    .get(self.key.device)
+                    .is_none_or(super::devices::Device::is_followed)
+        };
+        self.ended_ns.is_none() && self.learnt_ns < last_sweep_ns && !gets_one_later()
+    }
+
     /// Adds a point to the history; true when that changed it.
     fn point(&mut self, now_ns: u64, fresh: bool) -> bool {
         let still = self.flow.as_ref().is_some_and(|flow| !flow.moving) && self.series.is_none();
@@ -144,11 +165,7 @@ impl Process {
         // Every call since attach is counted: a user process without an entry has made none that failed.
         let faults = match &self.faults {
             Some(meter) => Some(meter.counter(Source::Ebpf, now_ns)),
-            None if counts_verbs && !self.kernel => Some(Counter {
-                total: 0,
-                rate: None,
-                source: Source::Ebpf,
-            }),
+            None if counts_verbs && !self.kernel => Some(Counter::whole(0, None, Source::Ebpf)),
             None => None,
         };
         ProcessRow {

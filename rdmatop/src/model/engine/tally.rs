@@ -4,9 +4,10 @@ use std::sync::{Arc, LazyLock};
 
 use rdmatop_common::counters::{HIST_BUCKETS, OPCODES, QpSlot, WC_STATUSES, slot_flag};
 
-use super::meter::per_second;
+use super::meter::{per_second, was_held_up};
 use crate::model::{
     ib::{WcStatus, WrOpcode},
+    input::ReadAt,
     snapshot::{Latency, OpcodeTraffic, StatusCount, Traffic},
     value::{Counter, Source},
 };
@@ -17,7 +18,7 @@ pub(super) const TX_BYTES: usize = 2;
 const RX_WR: usize = 3;
 pub(super) const RX_BYTES: usize = 4;
 const CQES: usize = 5;
-const RETRANSMITS: usize = 6;
+pub(super) const RETRANSMITS: usize = 6;
 const RNR_WAITS: usize = 7;
 const DOORBELLS: usize = 8;
 const EARLY: usize = 9;
@@ -65,7 +66,8 @@ impl Tally {
         counts[TX_BYTES] = slot.tx_bytes;
         counts[RX_WR] = slot.rx_done;
         counts[RX_BYTES] = slot.rx_bytes;
-        counts[CQES] = slot.cqes;
+        // Not `slot.cqes`, which a copy may show before the status it belongs to: the sum has to be the sum.
+        counts[CQES] = slot.wc.iter().fold(0, |sum, count| sum.saturating_add(*count));
         counts[RETRANSMITS] = slot.retransmits;
         counts[RNR_WAITS] = slot.rnr_waits;
         counts[DOORBELLS] = slot.doorbells;
@@ -124,7 +126,13 @@ impl Tally {
     }
 }
 
-/// A tally that is read round by round.
+/// Counts per second, in the places of a [`Tally`].
+pub(super) type Speeds = [f64; LEN];
+
+/// A tally that is read round by round: that of a QP, or that of a process or a device, which is the sum of its QPs'.
+///
+/// A QP's rate is what was counted between its own two last readings over the time between them; a sum's is the sum of
+/// those rates.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
     /// `None` is nothing: a tally has a hundred numbers, and most of ten thousand QPs are idle.
@@ -135,6 +143,10 @@ pub(super) struct Flow {
     blurred: bool,
     /// It is on the list of those whose rounds are closed.
     pub(super) moving: bool,
+    /// When it was last read.
+    at: ReadAt,
+    /// When the reading was made that ended its last round.
+    from: ReadAt,
 }
 
 /// What a flow has counted.
@@ -145,10 +157,25 @@ struct Counts {
     before: Option<Box<Tally>>,
     /// Counted since the last round was closed; `None` is nothing.
     open: Option<Box<Tally>>,
-    /// Counted in the last closed round; `None` is nothing.
-    round: Option<Box<Tally>>,
-    /// Length of the last closed round, for the rates of what was counted in it.
-    elapsed_ns: u64,
+    /// Rates of QPs' rounds that were closed just now; `None` is nothing.
+    gathered: Option<Box<Speeds>>,
+    /// Rates of the last closed round; `None` is nothing.
+    round: Option<Box<Speeds>>,
+}
+
+/// The ends of a round: the beginnings of two sweeps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Round {
+    /// `None`: there was none before.
+    pub(super) from_ns: Option<u64>,
+    pub(super) to_ns: u64,
+}
+
+fn add_speeds(sum: &mut Option<Box<Speeds>>, more: &Speeds) {
+    match sum {
+        Some(sum) => sum.iter_mut().zip(more).for_each(|(sum, speed)| *sum += speed),
+        None => *sum = Some(Box::new(*more)),
+    }
 }
 
 impl Flow {
@@ -160,7 +187,8 @@ impl Flow {
     }
 
     /// A new reading of the same slot. Returns what it adds, `None` when nothing.
-    pub(super) fn read(&mut self, slot: &QpSlot) -> Option<Tally> {
+    pub(super) fn read(&mut self, slot: &QpSlot, at: ReadAt) -> Option<Tally> {
+        self.at = at;
         let mut now = Tally::of(slot);
         if let Some(before) = self.counts.as_ref().and_then(|counts| counts.before.as_ref()) {
             now.add(before);
@@ -170,29 +198,28 @@ impl Flow {
         }
         let (delta, grew) = now.since(self.total());
         self.blurred |= !grew;
-        self.add(&delta);
+        if delta != NOTHING {
+            let counts = self.counts.get_or_insert_default();
+            counts.total.add(&delta);
+            match &mut counts.open {
+                Some(open) => open.add(&delta),
+                None => counts.open = Some(Box::new(delta.clone())),
+            }
+        }
         Some(delta)
     }
 
-    /// Adds what was counted in the open round.
+    /// Adds what one of its QPs counted. Its rate comes with [`Flow::gather`].
     pub(super) fn add(&mut self, delta: &Tally) {
-        if *delta == NOTHING {
-            return;
-        }
-        let counts = self.counts.get_or_insert_default();
-        counts.total.add(delta);
-        match &mut counts.open {
-            Some(open) => open.add(delta),
-            None => counts.open = Some(Box::new(delta.clone())),
+        if *delta != NOTHING {
+            self.counts.get_or_insert_default().total.add(delta);
         }
     }
 
     /// Adds what was counted at an unknown time: a total, no rate.
     pub(super) fn add_old(&mut self, delta: &Tally) {
         self.blurred = true;
-        if *delta != NOTHING {
-            self.counts.get_or_insert_default().total.add(delta);
-        }
+        self.add(delta);
     }
 
     /// Takes away what turned out to be another's. The open round gives no rate.
@@ -212,15 +239,19 @@ impl Flow {
             return;
         };
         mine.total.add(&theirs.total);
-        for (mine, theirs) in [(&mut mine.open, &theirs.open), (&mut mine.round, &theirs.round)] {
-            match (mine, theirs) {
-                (Some(mine), Some(theirs)) => mine.add(theirs),
-                (mine @ None, Some(theirs)) => *mine = Some(theirs.clone()),
-                (_, None) => {}
+        match (&mut mine.open, &theirs.open) {
+            (Some(mine), Some(theirs)) => mine.add(theirs),
+            (mine @ None, Some(theirs)) => *mine = Some(theirs.clone()),
+            (_, None) => {}
+        }
+        for (mine, theirs) in [
+            (&mut mine.gathered, &theirs.gathered),
+            (&mut mine.round, &theirs.round),
+        ] {
+            if let Some(theirs) = theirs {
+                add_speeds(mine, theirs);
             }
         }
-        // Rounds are closed for all at once: who was not there at the last one has none of its own.
-        mine.elapsed_ns = mine.elapsed_ns.max(theirs.elapsed_ns);
     }
 
     /// The open round gives no rate.
@@ -228,19 +259,63 @@ impl Flow {
         self.blurred = true;
     }
 
-    /// Ends a round of `elapsed_ns`; `None` when its beginning is not known. True when a rate changed.
-    pub(super) fn close(&mut self, elapsed_ns: Option<u64>) -> bool {
-        let blurred = std::mem::take(&mut self.blurred);
-        let elapsed_ns = elapsed_ns.filter(|_| !blurred);
-        let known = std::mem::replace(&mut self.known, elapsed_ns.is_some());
-        let mut changed = known != self.known;
+    /// Ends a QP's round. True when a rate changed.
+    pub(super) fn close(&mut self, round: Round) -> bool {
+        let elapsed_ns = self.elapsed_ns(round);
+        let known = elapsed_ns.is_some() && !self.blurred;
+        let open = self.counts.as_mut().and_then(|counts| counts.open.take());
+        let speeds = open.map(|open| {
+            let elapsed_ns = elapsed_ns.unwrap_or(1);
+            Box::new(open.counts.map(|count| per_second(count, elapsed_ns)))
+        });
+        self.turn(known, speeds)
+    }
+
+    /// Ends the round of a sum. True when a rate changed.
+    pub(super) fn close_sum(&mut self, known: bool) -> bool {
+        let known = known && !self.blurred;
+        let gathered = self.counts.as_mut().and_then(|counts| counts.gathered.take());
+        self.turn(known, gathered)
+    }
+
+    /// Adds the rates of a QP whose round was closed just now. Where they are not known, the sum's are not either.
+    pub(super) fn gather(&mut self, qp: &Self) {
+        if !qp.known {
+            self.blurred = true;
+        } else if let Some(speeds) = qp.counts.as_ref().and_then(|counts| counts.round.as_ref()) {
+            add_speeds(&mut self.counts.get_or_insert_default().gathered, speeds);
+        }
+    }
+
+    fn turn(&mut self, known: bool, speeds: Option<Box<Speeds>>) -> bool {
+        self.blurred = false;
+        let mut changed = std::mem::replace(&mut self.known, known) != known;
         if let Some(counts) = &mut self.counts {
-            let before = counts.round.take();
-            counts.round = counts.open.take();
+            let before = std::mem::replace(&mut counts.round, speeds.filter(|_| known));
             changed |= before.is_some() || counts.round.is_some();
-            counts.elapsed_ns = elapsed_ns.unwrap_or(0);
         }
         changed
+    }
+
+    /// The time between the readings at the two ends of a round. A flow that was not read in a sweep, because nothing
+    /// had been counted, is as of that sweep's beginning. `None` when one of the readings was held up, by preemption or
+    /// a SIGSTOP, for a time that matters.
+    fn elapsed_ns(&mut self, round: Round) -> Option<u64> {
+        let as_of = |read: ReadAt, sweep_ns: u64| {
+            if read.mono_ns < sweep_ns {
+                ReadAt::from(sweep_ns)
+            } else {
+                read
+            }
+        };
+        let to = as_of(self.at, round.to_ns);
+        let from = std::mem::replace(&mut self.from, to);
+        let from = as_of(from, round.from_ns?);
+        let elapsed = to
+            .mono_ns
+            .checked_sub(from.mono_ns)
+            .filter(|elapsed| *elapsed > 0)?;
+        (!was_held_up(from, to, elapsed)).then_some(elapsed)
     }
 
     /// Whether the end of the next round can change a rate although nothing is counted in it.
@@ -257,13 +332,10 @@ impl Flow {
         let round = || {
             let counts = self.counts.as_ref()?;
             let round = counts.round.as_ref()?;
-            Some(per_second(round.counts[field], counts.elapsed_ns))
+            round.get(field).copied()
         };
-        Counter {
-            total: self.total().counts[field],
-            rate: (self.known && rates_are_fresh).then(|| round().unwrap_or(0.0)),
-            source: Source::Ebpf,
-        }
+        let rate = (self.known && rates_are_fresh).then(|| round().unwrap_or(0.0));
+        Counter::whole(self.total().counts[field], rate, Source::Ebpf)
     }
 
     /// As [`Flow::traffic`]; flows in which nothing was ever counted share it.
@@ -293,7 +365,7 @@ impl Flow {
                 wr: counter(OPS + op),
                 bytes: counter(OP_BYTES + op),
             });
-        let by_status = (1..WC_STATUSES)
+        let by_status = (0..WC_STATUSES)
             .filter(|status| total.counts[WC + status] > 0)
             .map(|status| StatusCount {
                 status: WcStatus(small(status)),
@@ -380,39 +452,106 @@ mod tests {
         }
     }
 
+    const MS: u64 = 1_000_000;
+
+    /// A round from one time to another, in ms.
+    fn round(from: u64, to: u64) -> Round {
+        Round {
+            from_ns: Some(from * MS),
+            to_ns: to * MS,
+        }
+    }
+
+    /// The first one.
+    fn first(to: u64) -> Round {
+        Round {
+            from_ns: None,
+            to_ns: to * MS,
+        }
+    }
+
+    fn read(flow: &mut Flow, done: u64, at_ms: u64) {
+        flow.read(&slot(done), (at_ms * MS).into());
+    }
+
     #[test]
-    fn a_rate_is_the_round_over_its_length() {
+    fn a_rate_is_over_the_time_between_its_own_two_readings() {
         let mut flow = Flow::default();
-        flow.read(&slot(100));
-        flow.close(None);
+        read(&mut flow, 100, 1000);
+        flow.close(first(1000));
         assert_eq!(flow.counter(TX_WR, true).rate, None);
-        flow.read(&slot(300));
-        flow.close(Some(2_000_000_000));
-        let counter = flow.counter(TX_WR, true);
+        // The sweep began at 3 s and came to this slot 100 ms later.
+        read(&mut flow, 310, 3100);
+        flow.close(round(1000, 3000));
         assert_eq!(
-            (counter.total, counter.rate, counter.source),
-            (300, Some(100.0), Source::Ebpf)
+            flow.counter(TX_WR, true),
+            Counter::whole(310, Some(100.0), Source::Ebpf)
         );
         assert_eq!(flow.counter(TX_WR, false).rate, None);
+        read(&mut flow, 400, 4000);
+        flow.close(round(3000, 4000));
+        assert_eq!(flow.counter(TX_WR, true).rate, Some(100.0));
+        // Nothing for some rounds, then again: it began to move after the last sweep.
+        flow.close(round(4000, 5000));
+        assert_eq!(flow.counter(TX_WR, true).rate, Some(0.0));
+        read(&mut flow, 500, 9000);
+        flow.close(round(8000, 9000));
+        assert_eq!(flow.counter(TX_WR, true).rate, Some(100.0));
+    }
+
+    #[test]
+    fn a_reading_that_was_held_up_gives_no_rate_and_loses_no_count() {
+        let mut flow = Flow::default();
+        read(&mut flow, 0, 1000);
+        flow.close(round(0, 1000));
+        flow.read(&slot(500), ReadAt::between(2000 * MS, 8000 * MS));
+        flow.close(round(1000, 2000));
+        assert_eq!(flow.counter(TX_WR, true), Counter::whole(500, None, Source::Ebpf));
+        let mut sum = Flow::default();
+        sum.add(&flow.total().clone());
+        sum.gather(&flow);
+        sum.close_sum(true);
+        assert_eq!(sum.counter(TX_WR, true), Counter::whole(500, None, Source::Ebpf));
+    }
+
+    #[test]
+    fn the_rate_of_a_sum_is_the_sum_of_rates() {
+        let mut sum = Flow::default();
+        for (length, done) in [(1000, 50), (1250, 100)] {
+            let mut flow = Flow::default();
+            read(&mut flow, 0, 1000);
+            flow.close(round(0, 1000));
+            flow.read(&slot(done), ((1000 + length) * MS).into());
+            flow.close(round(1000, 2000));
+            sum.add(&flow.total().clone());
+            sum.gather(&flow);
+        }
+        sum.close_sum(true);
+        assert_eq!(
+            sum.counter(TX_WR, true),
+            Counter::whole(150, Some(130.0), Source::Ebpf)
+        );
+        sum.close_sum(true);
+        assert_eq!(sum.counter(TX_WR, true).rate, Some(0.0));
     }
 
     #[test]
     fn an_idle_round_changes_nothing() {
         let mut flow = Flow::default();
-        flow.read(&slot(1));
-        flow.close(None);
-        assert!(flow.close(Some(1)), "from unknown to zero");
-        assert!(flow.read(&slot(1)).is_none());
-        assert!(!flow.close(Some(7)));
+        read(&mut flow, 1, 1);
+        flow.close(first(1));
+        assert!(flow.close(round(1, 2)), "from unknown to zero");
+        assert!(flow.read(&slot(1), (3 * MS).into()).is_none());
+        assert!(!flow.close(round(2, 3)));
     }
 
     #[test]
     fn a_count_that_goes_back_gives_no_rate_and_the_total_stays() {
         let mut flow = Flow::default();
-        flow.read(&slot(100));
-        flow.close(Some(1));
-        flow.read(&slot(40));
-        flow.close(Some(1));
+        read(&mut flow, 100, 1);
+        flow.close(round(0, 1));
+        read(&mut flow, 40, 2);
+        flow.close(round(1, 2));
         let counter = flow.counter(TX_WR, true);
         assert_eq!((counter.total, counter.rate), (100, None));
     }
@@ -421,29 +560,32 @@ mod tests {
     fn the_next_slot_counts_on_from_the_last_one() {
         let mut flow = Flow::default();
         flow.begin_slot();
-        flow.read(&slot(100));
+        read(&mut flow, 100, 1);
         for (count, total) in [(0, 100), (3, 103), (250, 350)] {
             if count == 0 {
                 flow.begin_slot();
             }
-            flow.read(&slot(count));
+            read(&mut flow, count, 2);
             assert_eq!(flow.counter(TX_WR, true).total, total);
         }
         flow.begin_slot();
-        flow.read(&slot(1));
+        read(&mut flow, 1, 3);
         assert_eq!(flow.counter(TX_WR, true).total, 351);
     }
 
     #[test]
     fn a_flow_that_takes_over_another_keeps_its_rate() {
+        let mut qp = Flow::default();
+        read(&mut qp, 100, 2000);
+        qp.close(round(0, 2000));
         let mut theirs = Flow::default();
-        theirs.close(None);
-        theirs.read(&slot(100));
-        theirs.close(Some(2_000_000_000));
+        theirs.add(&qp.total().clone());
+        theirs.gather(&qp);
+        theirs.close_sum(true);
         // Idle, and not counted before at all.
         for known in [true, false] {
             let mut mine = Flow::default();
-            mine.close(known.then_some(2_000_000_000));
+            mine.close_sum(known);
             mine.absorb(&theirs);
             let counter = mine.counter(TX_WR, true);
             assert_eq!((counter.total, counter.rate), (100, known.then_some(50.0)));
@@ -458,7 +600,7 @@ mod tests {
         slot.wc[5] = 127;
         slot.cqes = 1128;
         let mut flow = Flow::default();
-        flow.read(&slot);
+        flow.read(&slot, 1.into());
         let traffic = flow.traffic(true);
         assert_eq!(traffic.completion_errors.unwrap().total, 1);
         assert_eq!(traffic.flushes.unwrap().total, 127);
@@ -468,7 +610,7 @@ mod tests {
             .iter()
             .map(|s| (s.status.0, s.cqes.total))
             .collect();
-        assert_eq!(statuses, [(5, 127), (12, 1)]);
+        assert_eq!(statuses, [(0, 1000), (5, 127), (12, 1)]);
     }
 
     #[test]
@@ -476,16 +618,45 @@ mod tests {
         let mut plain = slot(0);
         plain.rx_posted = 512;
         let mut flow = Flow::default();
-        flow.read(&plain);
+        flow.read(&plain, 1.into());
         assert_eq!(flow.traffic(true).rx_wr_posted.unwrap().total, 512);
         let mut shared = slot(0);
         shared.flags = slot_flag::SRQ;
         let mut other = Flow::default();
         // Idle so far: that its receives are shared is news all the same.
-        flow.add(&other.read(&shared).unwrap());
+        flow.add(&other.read(&shared, 1.into()).unwrap());
         assert!(other.traffic(true).rx_wr_posted.is_none());
         assert!(flow.traffic(true).rx_wr_posted.is_none());
         assert_eq!(flow.traffic(true).rx_wr.unwrap().total, 0);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn completions_are_the_sum_of_their_statuses(
+            sweeps in proptest::collection::vec(
+                (proptest::array::uniform24(0u64..1000), 1u64..5000, 0u64..3),
+                1..10,
+            ),
+        ) {
+            let (mut flow, mut slot, mut at) = (Flow::default(), slot(0), 0);
+            for (more, pause, torn) in sweeps {
+                for (count, more) in slot.wc.iter_mut().zip(more) {
+                    *count += more;
+                }
+                // The kernel side counts the CQE first and its status next: a copy may come in between.
+                slot.cqes = slot.wc.iter().sum::<u64>() + torn;
+                flow.read(&slot, ((at + pause) * MS).into());
+                flow.close(round(at, at + pause));
+                at += pause;
+                let traffic = flow.traffic(true);
+                let all = traffic.completions.unwrap();
+                let sum = traffic.by_status.iter().map(|status| status.cqes);
+                let sum = sum.reduce(Counter::plus).unwrap_or(Counter::whole(0, Some(0.0), Source::Ebpf));
+                proptest::prop_assert_eq!(all.total, sum.total);
+                let (all, sum) = (all.rate.unwrap(), sum.rate.unwrap());
+                proptest::prop_assert!((all - sum).abs() <= all * 1e-9, "{} for {}", sum, all);
+            }
+        }
     }
 
     #[test]

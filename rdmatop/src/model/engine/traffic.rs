@@ -14,9 +14,9 @@ use super::{
     pages::Pages,
     qp::{Key, Owner, Slot},
     qps::Sighting,
-    tally::Tally,
+    tally::{Round, Tally},
 };
-use crate::model::input::{Now, SlotsSample};
+use crate::model::input::{Now, ReadAt, SlotsSample};
 
 /// Tenant of a slot.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +49,11 @@ impl Traffic {
     /// Whether the rates of the last round still say something about `now_ns`.
     pub(super) fn is_fresh(&self, now_ns: u64) -> bool {
         self.has_swept() && !is_stale(self.last_ns, self.elapsed_ns, now_ns)
+    }
+
+    /// When the last sweep began.
+    pub(super) fn last_sweep_ns(&self) -> Option<u64> {
+        self.has_swept().then_some(self.last_ns)
     }
 
     fn this_sweep(&self) -> NonZeroU32 {
@@ -97,13 +102,14 @@ impl Engine {
         if slot.qp == 0 {
             return;
         }
-        self.slot(number, slot, sample.mono_ns, now);
+        let at = sample.at.unwrap_or(sample.mono_ns.into());
+        self.slot(number, slot, at, now);
         if sample.partial && slot.flags & slot_flag::DESTROYED != 0 {
             self.left_slot(number);
         }
     }
 
-    fn slot(&mut self, number: u32, slot: &QpSlot, sweep_ns: u64, now: Now) {
+    fn slot(&mut self, number: u32, slot: &QpSlot, at: ReadAt, now: Now) {
         let sweep = self.traffic.this_sweep();
         let known = self
             .traffic
@@ -122,7 +128,7 @@ impl Engine {
         let blurred = known.is_none() && round_ns.is_none_or(|round_ns| slot.born_ns < round_ns);
         let Some(qp) = self.qps.get_mut(uid) else { return };
         let flow = qp.flow.get_or_insert_default();
-        let delta = flow.read(slot);
+        let delta = flow.read(slot, at);
         if blurred {
             flow.blur();
         }
@@ -140,7 +146,7 @@ impl Engine {
         }
         let (process, device) = (qp.process(), qp.key.device);
         if slot.flags & slot_flag::DESTROYED != 0 {
-            self.qps.end(uid, sweep_ns, &mut self.processes);
+            self.qps.end(uid, self.traffic.last_ns, &mut self.processes);
         }
         if delta.is_some() || known.is_none() {
             // Of a new tenant also nothing is told: that its owner is counted.
@@ -264,26 +270,39 @@ impl Engine {
         }
         self.traffic.round_ns = Some(sweep_ns);
         self.traffic.elapsed_ns = elapsed.unwrap_or(0);
-        let qps = &mut self.qps;
+        let round = Round {
+            from_ns: elapsed.map(|elapsed| sweep_ns - elapsed),
+            to_ns: sweep_ns,
+        };
+        let (qps, processes, devices) = (&mut self.qps, &mut self.processes, &mut self.devices);
         self.traffic.moving.retain(|uid| {
             let Some(qp) = qps.get_mut(*uid) else { return false };
+            let (process, device) = (qp.process(), qp.key.device);
             let Some(flow) = &mut qp.flow else { return false };
-            let changed = flow.close(elapsed);
+            let changed = flow.close(round);
             flow.moving = flow.gives_news();
             let moving = flow.moving;
+            let process = process.and_then(|process| processes.get_mut(process));
+            if let Some(sum) = process.and_then(|process| process.flow.as_mut()) {
+                sum.gather(flow);
+            }
+            let device = devices.get_mut(device);
+            if let Some(sum) = device.and_then(|device| device.flow.as_mut()) {
+                sum.gather(flow);
+            }
             if changed {
                 qp.touch();
             }
             moving
         });
-        for process in self.processes.iter_mut() {
+        for process in processes.iter_mut() {
             if let Some(flow) = &mut process.flow {
-                flow.close(elapsed);
+                flow.close_sum(elapsed.is_some());
             }
         }
-        for device in self.devices.iter_mut() {
+        for device in devices.iter_mut() {
             if let Some(flow) = &mut device.flow {
-                flow.close(elapsed);
+                flow.close_sum(elapsed.is_some());
             }
         }
     }

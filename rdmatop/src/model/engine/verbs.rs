@@ -132,7 +132,8 @@ impl Engine {
                 Some(row) => row.process,
                 None => self.processes.caller(key.pid, before_ns, sample.mono_ns),
             };
-            let delta = self.calls(*key, stats, process, sample.mono_ns, before_ns);
+            let at_ns = sample.calls_only_ns.filter(|_| only).unwrap_or(sample.mono_ns);
+            let delta = self.calls(*key, stats, process, at_ns, before_ns);
             if let Some(row) = self.verbs.rows.get_mut(key) {
                 // Totals go on over a change of the data path: what was not known of some is not known of all.
                 row.only |= only;

@@ -102,6 +102,7 @@ mod tests {
     ) -> VerbsSample {
         VerbsSample {
             mono_ns: 1,
+            calls_only_ns: None,
             verbs: verbs.iter().map(|(key, calls)| (*key, stats(*calls))).collect(),
             calls_only: calls_only.to_vec(),
             errors: errors.to_vec(),

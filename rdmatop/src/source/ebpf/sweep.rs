@@ -7,6 +7,7 @@ use rdmatop_common::{
     names::map,
     verb,
 };
+use rustix::time::ClockId;
 use zerocopy::IntoBytes as _;
 
 use super::{
@@ -17,8 +18,8 @@ use super::{
     slots::SlotMap,
     verb_table::Table,
 };
-use crate::model::input::{SlotHead, SlotsSample, VerbsSample};
-use crate::source::{proc::lives, root::Root};
+use crate::model::input::{ReadAt, SlotHead, SlotsSample, VerbsSample};
+use crate::source::{clock, proc::lives, root::Root};
 
 /// Slots handed over at a time: ten thousand that all changed are 8 MB.
 const SLOTS_A_SAMPLE: usize = 64;
@@ -37,6 +38,8 @@ struct Maps {
     counts_writes: bool,
     /// The slots in use were told of once; since then only changes are.
     slots_told: bool,
+    /// When they were last read.
+    slots_at: Option<u64>,
     skips: Skips,
 }
 
@@ -61,6 +64,7 @@ impl Maps {
             slots: session.take_slots(),
             counts_writes: session.counts_writes(),
             slots_told: false,
+            slots_at: None,
             skips: Skips::new(session.watched()),
         })
     }
@@ -114,7 +118,7 @@ impl MapSweep {
     pub(super) fn release(&self) {
         let losses = self.final_losses();
         self.inner().paused = false;
-        let counts = self.verbs(0);
+        let counts = self.verbs();
         let mut inner = self.inner();
         inner.past.losses = losses;
         if let Some(counts) = counts {
@@ -155,15 +159,15 @@ impl MapSweep {
         self.losses()
     }
 
-    /// Verb counters, `None` without a session. Entries of processes that are gone give way when room is scarce.
+    /// Verb counters now, `None` without a session. Entries of processes that are gone give way when room is scarce.
     /// Those of post_send are as of the last [`MapSweep::slots`].
-    pub fn verbs(&self, mono_ns: u64) -> Option<VerbsSample> {
+    pub fn verbs(&self) -> Option<VerbsSample> {
         let mut inner = self.inner();
         let Inner { maps, past, paused } = &mut *inner;
         let maps = maps.as_mut().filter(|_| !*paused)?;
         // The failures first: none is then without its call.
         let errors = maps.errors.read(is_alive);
-        let verbs = maps.verbs.read(is_alive);
+        let (verbs, span) = clock::timed(|| maps.verbs.read(is_alive));
         let mut calls_only = Vec::new();
         if let Some(slots) = &mut maps.slots
             && !maps.counts_writes
@@ -176,7 +180,8 @@ impl MapSweep {
             calls_only.extend(slots.posts().map(|(pid, calls)| (key(pid), calls)));
         }
         let mut sample = VerbsSample {
-            mono_ns,
+            mono_ns: ReadAt::between(span.before_ns, span.after_ns).mono_ns,
+            calls_only_ns: maps.slots_at,
             verbs: verbs.into_iter().map(|entry| (entry.key, entry.stats)).collect(),
             calls_only,
             errors: errors.into_iter().map(|entry| (entry.key, entry.count)).collect(),
@@ -200,6 +205,9 @@ impl MapSweep {
             ..SlotsSample::default()
         };
         maps.slots_told = true;
+        let began_ns = monotonic();
+        // When the first of those in `sample` was copied: between two samples the engine may have kept us waiting.
+        let mut from_ns = began_ns;
         slots.sweep(|number, slot| {
             if slot.as_bytes().iter().skip(COUNTS).all(|byte| *byte == 0) {
                 sample.idle.push((number, SlotHead::of(&slot)));
@@ -213,10 +221,21 @@ impl MapSweep {
                 };
                 let mut full = std::mem::replace(&mut sample, rest);
                 full.more = true;
+                full.at = Some(ReadAt::between(from_ns, monotonic()));
                 out(full);
+            }
+            if sample.slots.is_empty() {
+                from_ns = monotonic();
             }
             sample.slots.push((number, slot));
         });
+        let ended_ns = monotonic();
+        sample.at = Some(ReadAt::between(from_ns, ended_ns));
+        maps.slots_at = Some(ReadAt::between(began_ns, ended_ns).mono_ns);
         out(sample);
     }
+}
+
+fn monotonic() -> u64 {
+    clock::read(ClockId::Monotonic)
 }

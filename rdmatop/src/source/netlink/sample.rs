@@ -1,6 +1,8 @@
 //! What one refresh read. Data only: the model's input, and what a recording stores.
 use serde::{Deserialize, Serialize};
 
+use crate::source::clock::Span;
+
 use super::record::{
     CmId, CounterSet, Cq, Ctx, Device, HwCounter, Mr, Pd, Port, Qp, Srq, Summary, SysSettings,
 };
@@ -50,6 +52,8 @@ pub struct PortSample {
     pub info: Reading<Port>,
     /// Hardware counters by the driver's names.
     pub counters: Reading<Vec<HwCounter>>,
+    /// When they were asked for.
+    pub counters_at: Option<Span>,
 }
 
 /// A device in one refresh. One reading's failure leaves the others as they are.

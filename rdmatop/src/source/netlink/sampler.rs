@@ -6,6 +6,7 @@ use super::error::NetlinkError;
 use super::record::{Device, DeviceKey, Summary};
 use super::sample::{DeviceSample, Dump, NetlinkSample, PortSample, Reading, RequestError};
 use super::transport::Transport;
+use crate::source::clock::timed;
 
 /// Most ports of one device read in a refresh: no device has so many, and a garbled count must not keep us busy
 /// for minutes.
@@ -68,7 +69,8 @@ impl Want {
     };
 }
 
-/// Takes refreshes over one connection. Knows no clock: the caller stamps the sample.
+/// Takes refreshes over one connection. The caller stamps the sample; what is divided by time, the counters, have their
+/// own times.
 #[derive(Debug)]
 pub struct Sampler<T> {
     nldev: Nldev<T>,
@@ -153,10 +155,17 @@ impl<T: Transport> Sampler<T> {
                 info.map_err(|error| error.of(format!("port {port} of {name}")))
             });
             let counters = want.counters.then(|| {
-                let counters = self.nldev.counters(index, port);
-                counters.map_err(|error| error.of(format!("counters of {name} port {port}")))
+                let (counters, at) = timed(|| self.nldev.counters(index, port));
+                let named = |error: NetlinkError| error.of(format!("counters of {name} port {port}"));
+                (counters.map_err(named), at)
             });
-            sample.ports.push(PortSample { port, info, counters });
+            let (counters, counters_at) = counters.unzip();
+            sample.ports.push(PortSample {
+                port,
+                info,
+                counters,
+                counters_at,
+            });
         }
 
         let claimed = sample.device.port_count;
@@ -172,6 +181,7 @@ impl<T: Transport> Sampler<T> {
                 port: MAX_PORTS + 1,
                 info,
                 counters: None,
+                counters_at: None,
             });
         }
 

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use serde::{Deserialize, Serialize};
 
 use super::device::device_path;
+use crate::source::clock::{Span, timed};
 use crate::source::root::{Root, meaningful, parse_u64};
 use crate::text;
 
@@ -30,22 +31,35 @@ impl CounterGroup {
     }
 }
 
-/// One counter since the device appeared.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counter {
-    /// The file's name, safe to print.
-    pub name: String,
-    /// The value; bytes where the file counts 32-bit words (`port_xmit_data`, `port_rcv_data`).
-    pub value: u64,
+/// What a counter's file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Said {
+    /// So much since the device appeared, in the file's own unit: `port_xmit_data` and `port_rcv_data` of
+    /// [`CounterGroup::Port`] count words of 32 bits.
+    Value(u64),
+    /// The device has no such counter.
+    Absent,
+    /// It has one, and what it says is not known.
+    Failed,
 }
 
 /// The open counter files of one port: a tick is one `pread` per counter instead of open, read and close.
 ///
-/// An open sysfs file does not hold the device: after removal every read fails and the values are `None`.
-/// Open it anew for a device that came back. It costs one file descriptor per counter.
+/// An open sysfs file does not hold the device: after removal every read fails. Open it anew for a device that came
+/// back. It costs one file descriptor per counter.
 #[derive(Debug)]
 pub struct CounterFiles {
-    files: Vec<(String, u64, File)>,
+    group: CounterGroup,
+    files: Vec<CounterFile>,
+}
+
+#[derive(Debug)]
+struct CounterFile {
+    name: String,
+    /// `None` when it could not be opened.
+    file: Option<File>,
+    /// It had a value once: it is there, whatever it says now.
+    seen: bool,
 }
 
 impl CounterFiles {
@@ -53,68 +67,90 @@ impl CounterFiles {
     pub fn open(root: &Root, device: &OsStr, port: u32, group: CounterGroup) -> Self {
         let dir = device_path(root, device).map(|d| d.join("ports").join(port.to_string()).join(group.dir()));
         let names = dir.as_ref().and_then(|dir| root.list(dir)).unwrap_or_default();
-        let open = |name: OsString| {
-            let file = root.open(&dir.as_ref()?.join(&name))?;
-            Some((
-                text::sanitize(name.as_bytes()),
-                unit(group, name.as_bytes()),
-                file,
-            ))
+        let open = |name: OsString| CounterFile {
+            name: text::sanitize(name.as_bytes()),
+            file: dir.as_ref().and_then(|dir| root.open(&dir.join(&name))),
+            seen: false,
         };
         Self {
+            group,
             files: names
                 .into_iter()
                 .filter(|name| !is_setting(name))
-                .filter_map(open)
+                .map(open)
                 .collect(),
         }
     }
 
-    /// The counters' names in the order of [`Self::values`].
+    /// Takes over what `before`, the files of the same port, knew.
+    pub fn follow(&mut self, before: &Self) {
+        for file in &mut self.files {
+            file.seen |= before.group == self.group
+                && before
+                    .files
+                    .iter()
+                    .any(|known| known.seen && known.name == file.name);
+        }
+    }
+
+    /// The counters' names in the order of [`Self::read`].
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.files.iter().map(|(name, ..)| name.as_str())
+        self.files.iter().map(|file| file.name.as_str())
     }
 
-    /// Reads all counters now. `None`: this one cannot be read at the moment.
-    pub fn values(&self) -> impl Iterator<Item = Option<u64>> {
-        self.files.iter().map(|(_, unit, file)| {
-            let mut buf = [0; 64];
-            // From offset zero the kernel shows the attribute afresh (seq_read_iter, kernfs_file_read_iter).
-            let len = file.read_at(&mut buf, 0).ok()?;
-            value(buf.get(..len)?, *unit)
-        })
-    }
-
-    /// The counters that can be read now.
-    pub fn read(&self) -> Vec<Counter> {
-        let pairs = self.names().zip(self.values());
-        pairs
-            .filter_map(|(name, value)| {
-                Some(Counter {
-                    name: name.to_owned(),
-                    value: value?,
-                })
-            })
-            .collect()
+    /// Reads all counters now, and tells when each was read.
+    pub fn read(&mut self) -> impl Iterator<Item = (Said, Span)> {
+        let group = self.group;
+        self.files.iter_mut().map(move |file| timed(|| file.read(group)))
     }
 }
 
-/// What a counter's file says, in the unit of its reader.
-pub(crate) fn value(raw: &[u8], unit: u64) -> Option<u64> {
-    parse_u64(meaningful(raw)?)?.checked_mul(unit)
+impl CounterFile {
+    fn read(&mut self, group: CounterGroup) -> Said {
+        let mut buf = [0; 64];
+        // From offset zero the kernel shows the attribute afresh (seq_read_iter, kernfs_file_read_iter).
+        let read = self.file.as_ref().map(|file| file.read_at(&mut buf, 0));
+        let said = match read {
+            None => Said::Failed,
+            Some(Ok(len)) => value(buf.get(..len).unwrap_or_default()),
+            Some(Err(error)) => refusal(group, error.raw_os_error()),
+        };
+        match said {
+            Said::Value(_) => self.seen = true,
+            Said::Absent if self.seen => return Said::Failed,
+            Said::Absent | Said::Failed => {}
+        }
+        said
+    }
+}
+
+/// What the content of a file says. All ones is the firmware's word for "not known".
+pub(crate) fn value(raw: &[u8]) -> Said {
+    if raw.trim_ascii().starts_with(b"N/A") {
+        return Said::Absent;
+    }
+    meaningful(raw)
+        .and_then(parse_u64)
+        .filter(|value| *value != u64::MAX)
+        .map_or(Said::Failed, Said::Value)
+}
+
+/// What a read that fails says. A device without performance management lists the counters all the same and refuses
+/// each (`get_perf_mad` gives EINVAL); a driver lists those in `hw_counters` that it has.
+fn refusal(group: CounterGroup, errno: Option<i32>) -> Said {
+    match errno {
+        Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | libc::EPROTONOSUPPORT)
+            if group == CounterGroup::Port =>
+        {
+            Said::Absent
+        }
+        _ => Said::Failed,
+    }
 }
 
 /// `lifespan` sits among the hardware counters but is the age in ms at which the kernel reads them anew.
 fn is_setting(name: &OsStr) -> bool {
     name == "lifespan"
-}
-
-/// The IB specification counts port data in 32-bit words, and RoCE drivers divide by four to comply.
-fn unit(group: CounterGroup, name: &[u8]) -> u64 {
-    match (group, name) {
-        (CounterGroup::Port, b"port_xmit_data" | b"port_rcv_data") => 4,
-        _ => 1,
-    }
 }
 
 #[cfg(test)]
@@ -124,13 +160,24 @@ mod tests {
 
     const COUNTERS: &str = "class/infiniband/mlx5_0/ports/1/counters";
 
-    fn read(fake: &Fake, group: CounterGroup) -> Vec<(String, u64)> {
-        let files = CounterFiles::open(&fake.root(), OsStr::new("mlx5_0"), 1, group);
-        files.read().into_iter().map(|c| (c.name, c.value)).collect()
+    fn open(fake: &Fake, group: CounterGroup) -> CounterFiles {
+        CounterFiles::open(&fake.root(), OsStr::new("mlx5_0"), 1, group)
+    }
+
+    fn said(files: &mut CounterFiles) -> Vec<(String, Said)> {
+        let names: Vec<String> = files.names().map(str::to_owned).collect();
+        names
+            .into_iter()
+            .zip(files.read().map(|(said, _)| said))
+            .collect()
+    }
+
+    fn read(fake: &Fake, group: CounterGroup) -> Vec<(String, Said)> {
+        said(&mut open(fake, group))
     }
 
     #[test]
-    fn port_data_is_words_and_becomes_bytes_while_hardware_counters_pass_as_they_are() {
+    fn a_counter_says_what_its_file_says_words_where_it_counts_words() {
         let fake = Fake::new();
         fake.sys(format!("{COUNTERS}/port_xmit_data"), "1000\n")
             .sys(format!("{COUNTERS}/port_xmit_packets"), "7\n");
@@ -140,28 +187,94 @@ mod tests {
         fake.sys(format!("{hw}/any\x1bname"), "9\n");
         assert_eq!(
             read(&fake, CounterGroup::Port),
-            [("port_xmit_data".into(), 4000), ("port_xmit_packets".into(), 7)]
+            [
+                ("port_xmit_data".into(), Said::Value(1000)),
+                ("port_xmit_packets".into(), Said::Value(7))
+            ]
         );
         assert_eq!(
             read(&fake, CounterGroup::Hardware),
-            [("any\\x1bname".into(), 9), ("port_xmit_data".into(), 3)]
+            [
+                ("any\\x1bname".into(), Said::Value(9)),
+                ("port_xmit_data".into(), Said::Value(3))
+            ]
         );
     }
 
     #[test]
-    fn a_counter_that_says_nothing_is_absent_and_never_zero() {
+    fn a_counter_that_says_nothing_is_not_zero_and_spoils_no_other() {
         let fake = Fake::new();
         for (name, content) in [
-            ("link_downed", "N/A (no PMA)\n"),
-            ("symbol_error", ""),
-            ("port_rcv_data", "18446744073709551615"),
-            ("too_big", "99999999999999999999"),
-            ("port_rcv_errors", "0\n"),
+            ("a_no_pma", "N/A (no PMA)\n"),
+            ("b_empty", ""),
+            ("c_all_ones", "18446744073709551615"),
+            ("d_too_big", "99999999999999999999"),
+            ("e_words", "many\n"),
+            ("f_good", "0\n"),
         ] {
             fake.sys(format!("{COUNTERS}/{name}"), content);
         }
-        fake.dir(format!("sys/{COUNTERS}/a_directory"));
-        assert_eq!(read(&fake, CounterGroup::Port), [("port_rcv_errors".into(), 0)]);
+        fake.dir(format!("sys/{COUNTERS}/g_directory"));
+        let said: Vec<Said> = read(&fake, CounterGroup::Port)
+            .into_iter()
+            .map(|(_, said)| said)
+            .collect();
+        use Said::{Absent, Failed, Value};
+        assert_eq!(said, [Absent, Failed, Failed, Failed, Failed, Value(0), Failed]);
+    }
+
+    #[test]
+    fn a_counter_whose_read_fails_with_eio_is_there_and_not_known() {
+        let fake = Fake::new();
+        fake.sys(format!("{COUNTERS}/good"), "4\n");
+        // Page 0 of any process is not mapped: a read of it is EIO, from a file of the real kernel.
+        fake.link(format!("sys/{COUNTERS}/broken"), "/proc/self/mem");
+        assert_eq!(
+            read(&fake, CounterGroup::Port),
+            [("broken".into(), Said::Failed), ("good".into(), Said::Value(4))]
+        );
+    }
+
+    #[test]
+    fn a_device_without_performance_management_has_no_such_counter_and_one_that_had_it_has() {
+        for errno in [libc::EINVAL, libc::EOPNOTSUPP] {
+            assert_eq!(refusal(CounterGroup::Port, Some(errno)), Said::Absent);
+            assert_eq!(refusal(CounterGroup::Hardware, Some(errno)), Said::Failed);
+        }
+        for errno in [libc::EIO, libc::ETIMEDOUT, libc::EAGAIN, libc::ENODEV] {
+            assert_eq!(refusal(CounterGroup::Port, Some(errno)), Said::Failed);
+        }
+        let fake = Fake::new();
+        let path = format!("{COUNTERS}/link_downed");
+        fake.sys(&path, "1\n");
+        let mut files = open(&fake, CounterGroup::Port);
+        assert_eq!(said(&mut files)[0].1, Said::Value(1));
+        fake.sys(&path, "N/A (no PMA)\n");
+        assert_eq!(said(&mut files)[0].1, Said::Failed, "it was there");
+        let mut anew = open(&fake, CounterGroup::Port);
+        anew.follow(&files);
+        assert_eq!(said(&mut anew)[0].1, Said::Failed, "and is not forgotten");
+        assert_eq!(said(&mut open(&fake, CounterGroup::Port))[0].1, Said::Absent);
+    }
+
+    #[test]
+    fn each_counter_has_the_time_of_its_own_read() {
+        let fake = Fake::new();
+        for name in ["a", "b", "c"] {
+            fake.sys(format!("{COUNTERS}/{name}"), "1\n");
+        }
+        const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+        let mut files = open(&fake, CounterGroup::Port);
+        let mut last: Option<Span> = None;
+        for (_, span) in files.read() {
+            assert!(span.before_ns < span.after_ns, "{span:?}");
+            // What comes between two reads is in neither.
+            if let Some(last) = last {
+                assert!(u128::from(span.before_ns - last.after_ns) >= PAUSE.as_nanos());
+            }
+            last = Some(span);
+            std::thread::sleep(PAUSE);
+        }
     }
 
     #[test]
@@ -169,11 +282,11 @@ mod tests {
         let fake = Fake::new();
         fake.sys(format!("{COUNTERS}/link_downed"), "1\n");
         let root = fake.root();
-        let files = CounterFiles::open(&root, OsStr::new("mlx5_0"), 1, CounterGroup::Port);
+        let mut files = CounterFiles::open(&root, OsStr::new("mlx5_0"), 1, CounterGroup::Port);
         let opened = root.opens();
-        assert_eq!(files.values().collect::<Vec<_>>(), [Some(1)]);
+        assert_eq!(said(&mut files)[0].1, Said::Value(1));
         fake.sys(format!("{COUNTERS}/link_downed"), "2\n");
-        assert_eq!(files.values().collect::<Vec<_>>(), [Some(2)]);
+        assert_eq!(said(&mut files)[0].1, Said::Value(2));
         assert_eq!(root.opens(), opened);
     }
 

@@ -11,7 +11,7 @@ mod pci;
 mod port;
 
 pub(crate) use counters::value as counter_value;
-pub use counters::{Counter, CounterFiles, CounterGroup};
+pub use counters::{CounterFiles, CounterGroup, Said};
 pub use device::{DeviceFacts, device_dir, list_devices, read_device};
 pub use netdev::netdev_mtu;
 pub use pci::{PciFacts, PcieLink};

@@ -23,8 +23,9 @@ pub struct Rate {
     pub bits_per_sec: Option<u64>,
     /// The kernel's text, such as "100 Gb/sec (4X EDR)".
     pub text: String,
-    /// True for the 2.5 Gb/s of a software device. `ib_get_eth_speed` (drivers/infiniband/core/verbs.c) answers
-    /// that for any network device that is slower or does not know its speed, so no share of it may be shown.
+    /// True for the 2.5 Gb/s (1X SDR) of a software device, of an emulated one (vmw_pvrdma) and of any Ethernet port.
+    /// `ib_get_eth_speed` (drivers/infiniband/core/verbs.c) answers that for a network device that is slower or does
+    /// not know its speed, so no share of it may be shown.
     pub is_placeholder: bool,
 }
 
@@ -61,14 +62,18 @@ pub(super) fn read_port(root: &Root, device: &Path, port: u32, software: bool) -
     let dir = device.join("ports").join(port.to_string());
     let named = |file| root.value(&dir.join(file)).and_then(|raw| parse_named(&raw));
     let small = |file| root.number(&dir.join(file)).and_then(|n| n.try_into().ok());
+    let link_layer = root.line(&dir.join("link_layer"));
+    // Only InfiniBand has links so slow, and of a real device. There it is a finding: a link that came up at a width
+    // of 1.
+    let may_be_slow = !software && link_layer.as_deref() == Some("InfiniBand");
     PortFacts {
         port,
         state: named("state"),
         phys_state: named("phys_state"),
         rate: root
             .line(&dir.join("rate"))
-            .map(|text| parse_rate(text, software)),
-        link_layer: root.line(&dir.join("link_layer")),
+            .map(|text| parse_rate(text, may_be_slow)),
+        link_layer,
         lid: small("lid"),
         sm_lid: small("sm_lid"),
         netdev: first_netdev(root, &dir),
@@ -84,12 +89,12 @@ fn parse_named(raw: &[u8]) -> Option<Named> {
     })
 }
 
-fn parse_rate(text: String, software: bool) -> Rate {
+fn parse_rate(text: String, may_be_slow: bool) -> Rate {
     const SDR_1X: u64 = 2_500_000_000;
     let bits_per_sec = parse_gigabits(&text);
     Rate {
         bits_per_sec,
-        is_placeholder: software && bits_per_sec == Some(SDR_1X),
+        is_placeholder: !may_be_slow && bits_per_sec == Some(SDR_1X),
         text,
     }
 }
@@ -116,6 +121,7 @@ fn parse_gigabits(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::fake::Fake;
     use proptest::prelude::*;
 
     #[test]
@@ -134,15 +140,35 @@ mod tests {
     }
 
     #[test]
-    fn only_the_slowest_rate_of_a_software_device_is_a_placeholder() {
-        let rate = |text: &str, software| parse_rate(text.into(), software);
-        assert!(rate("2.5 Gb/sec (1X SDR)", true).is_placeholder);
-        assert_eq!(rate("2.5 Gb/sec (1X SDR)", true).honest_bits_per_sec(), None);
-        assert!(
-            !rate("100 Gb/sec (4X EDR)", true).is_placeholder,
-            "rxe over a real 100G device"
-        );
-        assert!(!rate("2.5 Gb/sec (1X SDR)", false).is_placeholder);
+    fn the_slowest_rate_is_a_placeholder_but_for_a_real_infiniband_link() {
+        let fake = Fake::new();
+        let honest = |name: &str, layer: &str, rate: &str, software| {
+            let port = format!("class/infiniband/{name}/ports/1");
+            fake.sys(format!("{port}/rate"), rate)
+                .sys(format!("{port}/link_layer"), layer);
+            let device = fake.root().sys("class/infiniband").join(name);
+            read_port(&fake.root(), &device, 1, software)
+                .rate
+                .unwrap()
+                .honest_bits_per_sec()
+        };
+        let (slow, fast) = ("2.5 Gb/sec (1X SDR)\n", "100 Gb/sec (4X EDR)\n");
+        for (name, layer, software) in [
+            ("rxe0", "Ethernet\n", true),
+            ("siw0", "Ethernet\n", true),
+            ("siw1", "Unspecified\n", true),
+            // An emulated PCI device, and hardware whose network device does not know its speed.
+            ("vmw_pvrdma0", "Ethernet\n", false),
+            ("bnxt_re0", "Ethernet\n", false),
+        ] {
+            assert_eq!(honest(name, layer, slow, software), None, "{name}");
+            assert_eq!(
+                honest(name, layer, fast, software),
+                Some(100_000_000_000),
+                "{name}"
+            );
+        }
+        assert_eq!(honest("mlx5_0", "InfiniBand\n", slow, false), Some(2_500_000_000));
     }
 
     #[test]

@@ -82,6 +82,7 @@ fn written() -> Keys {
         ("Device", "/devices"),
         ("Port", "/ports"),
         ("Counter", "/ports/0/tx_bytes"),
+        ("Counter", "/ports/0/congestion"),
         ("Counter", "/processes/0/verb_errors"),
         ("Named counter", "/ports/0/counters"),
         ("Opcode", "/qps/0/by_opcode"),

@@ -88,7 +88,7 @@ mod tests {
         fn a_rate_leaves_as_a_number_or_as_null(rate in proptest::num::f64::ANY, total: u64) {
             let mut snapshot = fixture::snapshot();
             for port in &mut snapshot.ports {
-                port.tx_bytes = Some(Counter { total, rate: Some(rate), source: Source::Sysfs });
+                port.tx_bytes = Some(Counter { total, rate: Some(rate), source: Source::Sysfs, partial: false });
             }
             snapshot.health.self_cpu = Some(rate);
             let mut out = Vec::new();

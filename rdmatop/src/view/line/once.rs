@@ -1,7 +1,8 @@
 //! The text of `--once`: a head line, then tables of ports, processes and QPs, then what is missing.
 //!
-//! `-` is unknown or not observable, never zero. `~` marks an estimate. A speed in packets, where the provider
-//! counts no bytes, ends with `p`.
+//! `-` is unknown or not observable, never zero. `~` marks an estimate, `>=` a sum of which a part could not be read. A
+//! speed in packets, where the provider counts no bytes, ends with `p`. `TX/s` of a port is what passed the wire,
+//! `WRTX/s` the payload of its work requests.
 
 use std::fmt::Write;
 
@@ -115,8 +116,8 @@ fn devices(snapshot: &Snapshot) -> Table {
 
 fn ports(snapshot: &Snapshot) -> Table {
     let mut table = Table::new(&[
-        "PORT", "STATE", "PHYS", "LINK", "NETDEV", ">MTU", ">RATE", ">TX/s", ">RX/s", ">TXPKT/s", ">RXPKT/s",
-        ">DROP/s", ">RETX/s", ">CONG/s", ">RNR/s",
+        "PORT", "STATE", "PHYS", "LINK", "NETDEV", ">MTU", ">RATE", ">TX/s", ">RX/s", ">WRTX/s", ">WRRX/s",
+        ">TXPKT/s", ">RXPKT/s", ">DROP/s", ">RETX/s", ">RETRY/s", ">CONG/s", ">RNR/s",
     ]);
     for row in &snapshot.ports {
         let PortRow { device, port, .. } = row;
@@ -131,10 +132,13 @@ fn ports(snapshot: &Snapshot) -> Table {
                 .map_or_else(String::new, |bps| format!("{}b/s", units::count(bps as f64))),
             speed(row.tx_bytes, row.tx_packets),
             speed(row.rx_bytes, row.rx_packets),
+            speed(row.wr_tx_bytes, None),
+            speed(row.wr_rx_bytes, None),
             per_second(row.tx_packets),
             per_second(row.rx_packets),
             per_second(row.drops),
             per_second(row.retransmits),
+            per_second(row.retries),
             per_second(row.congestion),
             per_second(row.rnr_naks),
         ]);
@@ -274,7 +278,11 @@ fn show(value: Option<impl ToString>) -> String {
 }
 
 fn estimated(counter: Counter) -> &'static str {
-    if counter.source == Source::Est { "~" } else { "" }
+    match counter.source {
+        _ if counter.partial => ">=",
+        Source::Est => "~",
+        _ => "",
+    }
 }
 
 fn rate(counter: Option<Counter>, unit: fn(f64) -> String) -> Option<String> {
@@ -334,12 +342,25 @@ mod tests {
     }
 
     #[test]
+    fn a_sum_with_a_missing_part_is_a_bound() {
+        let part = Counter {
+            partial: true,
+            ..Counter::whole(5, Some(1.9), Source::Sysfs)
+        };
+        assert_eq!(
+            (per_second(Some(part)), total(Some(part))),
+            (">=1.9".to_owned(), ">=5".to_owned())
+        );
+    }
+
+    #[test]
     fn a_rate_that_is_no_number_is_a_dash() {
         for bad in [f64::NAN, f64::INFINITY] {
             let counter = Counter {
                 total: 1,
                 rate: Some(bad),
                 source: Source::Ebpf,
+                partial: false,
             };
             assert_eq!(per_second(Some(counter)), "");
             assert_eq!(speed(Some(counter), None), "");

@@ -120,9 +120,13 @@ pub fn known<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), text)
 }
 
-/// A mark before what is derived and not counted.
-fn mark(counter: &Counter) -> &'static str {
-    if counter.source == Source::Est { "~" } else { "" }
+/// A mark before what is derived and not counted, and before what is only a part.
+pub fn mark(counter: &Counter) -> &'static str {
+    match counter.source {
+        _ if counter.partial => ">",
+        Source::Est => "~",
+        _ => "",
+    }
 }
 
 /// Rate of a counter, as it is.
@@ -228,11 +232,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn counter(rate: Option<f64>, source: Source) -> Counter {
-        Counter {
-            total: 5,
-            rate,
-            source,
-        }
+        Counter::whole(5, rate, source)
     }
 
     #[test]
@@ -245,8 +245,17 @@ mod tests {
     }
 
     #[test]
-    fn an_estimate_is_marked() {
+    fn an_estimate_is_marked_and_so_is_a_part() {
         assert_eq!(rate(Some(&counter(Some(1500.0), Source::Est))), "~1.50k");
+        let part = Counter {
+            partial: true,
+            ..counter(Some(1500.0), Source::Netlink)
+        };
+        assert_eq!(
+            (rate(Some(&part)), total(Some(&part))),
+            (">1.50k".to_owned(), ">5".to_owned())
+        );
+        assert_eq!(total_in(Some(&part), 5), ">5");
     }
 
     #[test]

@@ -215,6 +215,7 @@ mod tests {
                 total: 9,
                 rate: Some(rate),
                 source: crate::model::value::Source::Ebpf,
+                partial: false,
             })
         };
         let traffic = std::sync::Arc::make_mut(&mut qp.traffic);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::model::ib::QpState;
 use crate::model::input::{EbpfState, Verdict};
 use crate::model::snapshot::{PortRow, QpRow, Snapshot};
-use crate::model::value::{Counter, Source};
+use crate::model::value::Counter;
 
 use super::stuck::{Chance, Stuck};
 
@@ -23,6 +23,12 @@ pub struct Sum {
 }
 
 impl Sum {
+    /// Adds a counter's rate; a part makes a part.
+    fn add_counter(&mut self, counter: Option<Counter>) {
+        self.add(counter.and_then(|counter| counter.rate));
+        self.partial |= counter.is_some_and(|counter| counter.partial);
+    }
+
     fn add(&mut self, rate: Option<f64>) {
         match rate {
             Some(rate) => *self.rate.get_or_insert(0.0) += rate,
@@ -195,8 +201,8 @@ impl Summary {
             let ports = || snapshot.ports.iter().filter(|p| p.device_uid == device.uid);
             if ports().any(counts_bytes) {
                 ports().for_each(|p| {
-                    out.tx.add(p.tx_bytes.and_then(|c| c.rate));
-                    out.rx.add(p.rx_bytes.and_then(|c| c.rate));
+                    out.tx.add_counter(p.tx_bytes);
+                    out.rx.add_counter(p.rx_bytes);
                 });
             } else {
                 // A provider without byte counters of its own (rxe): what eBPF counted by QP stands in.
@@ -223,10 +229,10 @@ impl Summary {
             }
         }
         for process in snapshot.processes.iter().filter(|p| p.qps > 0) {
-            let rate = process.traffic.tx_wr.and_then(|c| c.rate);
+            let sent = process.traffic.tx_wr;
             // Its datagrams of management are nobody's traffic: unknown ones must not make every sum a floor.
-            if rate.is_some() || !(process.kernel && &*process.comm == MAD) {
-                out.wr.add(rate);
+            if sent.is_some_and(|c| c.rate.is_some()) || !(process.kernel && &*process.comm == MAD) {
+                out.wr.add_counter(sent);
             }
         }
         let counted = matches!(snapshot.health.ebpf, EbpfState::On { .. });
@@ -250,8 +256,7 @@ impl Summary {
 
 /// Whether the port has byte counters of the provider's own, which every byte passes.
 pub(super) fn counts_bytes(port: &PortRow) -> bool {
-    let own = |c: Counter| c.source != Source::Ebpf;
-    port.tx_bytes.is_some_and(own) || port.rx_bytes.is_some_and(own)
+    port.tx_bytes.is_some() || port.rx_bytes.is_some()
 }
 
 fn scale(snapshot: &Snapshot) -> Scale {
@@ -261,13 +266,16 @@ fn scale(snapshot: &Snapshot) -> Scale {
         && ports
             .iter()
             .any(|p| p.tx_packets.is_some() || p.rx_packets.is_some());
-    let bytes = !packets && ports.iter().any(|p| p.tx_bytes.is_some() || p.rx_bytes.is_some());
+    let bytes = !packets
+        && ports
+            .iter()
+            .any(|p| p.any_tx_bytes().or(p.any_rx_bytes()).is_some());
     let link = bytes && ports.iter().all(|p| p.rate_bps.is_some_and(|r| r > 0));
     let counters = ports.iter().flat_map(|p| {
         if packets {
             [p.tx_packets, p.rx_packets]
         } else {
-            [p.tx_bytes, p.rx_bytes]
+            [p.any_tx_bytes().copied(), p.any_rx_bytes().copied()]
         }
     });
     Scale {
@@ -280,6 +288,7 @@ fn scale(snapshot: &Snapshot) -> Scale {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::value::Source;
     use crate::view::tui::testkit;
     use proptest::prelude::*;
 
@@ -316,6 +325,7 @@ mod tests {
             total: 7,
             rate: Some(0.0),
             source: Source::Netlink,
+            partial: false,
         });
         s.ports[0].tx_packets = none;
         let sums = Summary::of(&s);
@@ -323,6 +333,29 @@ mod tests {
         assert_eq!((sums.rx.rate, sums.rx.partial), (None, true), "packets came in");
         s.ports[0].tx_packets = None;
         assert!(Summary::of(&s).tx.partial, "packets are not known");
+    }
+
+    #[test]
+    fn a_port_or_a_process_of_which_a_part_is_missing_makes_the_total_a_floor() {
+        let whole = testkit::busy();
+        let sums = Summary::of(&whole);
+        let mut s = whole.clone();
+        for counter in s.ports.iter_mut().filter_map(|p| p.tx_bytes.as_mut()).take(1) {
+            counter.partial = true;
+        }
+        let port = Summary::of(&s);
+        assert_eq!((port.tx.rate, port.tx.partial), (sums.tx.rate, true));
+        assert_eq!(port.rx, sums.rx);
+        let mut s = whole.clone();
+        for counter in s
+            .processes
+            .iter_mut()
+            .filter_map(|p| p.traffic.tx_wr.as_mut())
+            .take(1)
+        {
+            counter.partial = true;
+        }
+        assert!(Summary::of(&s).wr.partial);
     }
 
     #[test]

@@ -3,11 +3,12 @@
 use std::{ffi::OsStr, sync::Arc};
 
 use crate::{
-    model::input::{RawReading, RawSource},
+    model::input::{RawReading, RawSource, ReadAt},
     source::{
+        clock::{Span, timed},
         netlink::{client::Nldev, error::NetlinkError, sample::PortSample, transport::Transport},
         root::Root,
-        sysfs::{CounterFiles, CounterGroup},
+        sysfs::{CounterFiles, CounterGroup, Said},
     },
 };
 
@@ -23,7 +24,11 @@ pub(super) struct PortCounters {
     /// Names that netlink gave last time, in its order.
     names: Vec<Arc<str>>,
     /// Open files: `counters/`, and `hw_counters/` where netlink does not serve them.
-    files: Vec<(CounterFiles, Vec<Arc<str>>)>,
+    files: Vec<(CounterFiles, RawSource, Vec<Arc<str>>)>,
+}
+
+fn read_at(span: Span) -> ReadAt {
+    ReadAt::between(span.before_ns, span.after_ns)
 }
 
 impl PortCounters {
@@ -38,15 +43,18 @@ impl PortCounters {
 
     /// Opens the files of `port` of the device in `dir`.
     pub(super) fn open(&mut self, root: &Root, dir: &OsStr) {
-        let mut groups = vec![CounterGroup::Port];
+        let mut groups = vec![(CounterGroup::Port, RawSource::Pma)];
         // A driver without the netlink statistic still has its files.
         if self.refused {
-            groups.push(CounterGroup::Hardware);
+            groups.push((CounterGroup::Hardware, RawSource::Sysfs));
         }
-        let open = |group| {
-            let files = CounterFiles::open(root, dir, self.port, group);
+        let open = |(group, source)| {
+            let mut files = CounterFiles::open(root, dir, self.port, group);
+            for (before, ..) in &self.files {
+                files.follow(before);
+            }
             let names = files.names().map(Into::into).collect();
-            (files, names)
+            (files, source, names)
         };
         self.files = groups.into_iter().map(open).collect();
     }
@@ -54,10 +62,11 @@ impl PortCounters {
     /// The counters of a listing, and of the files now.
     pub(super) fn listed(&mut self, sample: &PortSample) -> Vec<RawReading> {
         let mut out = Vec::with_capacity(self.names.len());
-        if let Some(Ok(list)) = &sample.counters {
+        if let (Some(Ok(list)), Some(span)) = (&sample.counters, sample.counters_at) {
             for counter in list {
                 self.push(counter.name.as_bytes(), counter.value, &mut out);
             }
+            stamp(&mut out, span);
         }
         self.read_files(&mut out);
         out
@@ -72,13 +81,17 @@ impl PortCounters {
         let mut out = Vec::with_capacity(self.names.len());
         if self.served {
             let port = self.port;
-            nldev.each_counter(device, port, &mut |name, value| self.push(name, value, &mut out))?;
+            let (read, span) = timed(|| {
+                nldev.each_counter(device, port, &mut |name, value| self.push(name, value, &mut out))
+            });
+            read?;
+            stamp(&mut out, span);
         }
         self.read_files(&mut out);
         Ok(out)
     }
 
-    /// Adds a counter of netlink's. The names come in the same order every time; one that does not is made anew.
+    /// Adds a counter of netlink's, without its time. The names come in the same order every time; one that does not is made anew.
     fn push(&mut self, name: &[u8], value: u64, out: &mut Vec<RawReading>) {
         let at = out.len();
         if self.names.get(at).is_none_or(|known| known.as_bytes() != name) {
@@ -87,22 +100,36 @@ impl PortCounters {
         }
         out.extend(self.names.get(at).map(|name| RawReading {
             name: Arc::clone(name),
-            value,
+            value: Some(value),
             source: RawSource::Netlink,
+            at: ReadAt::default(),
         }));
     }
 
-    fn read_files(&self, out: &mut Vec<RawReading>) {
-        for (files, names) in &self.files {
-            let read = names.iter().zip(files.values());
-            out.extend(read.filter_map(|(name, value)| {
+    fn read_files(&mut self, out: &mut Vec<RawReading>) {
+        for (files, source, names) in &mut self.files {
+            let read = names.iter().zip(files.read());
+            out.extend(read.filter_map(|(name, (said, span))| {
+                let value = match said {
+                    Said::Value(value) => Some(value),
+                    Said::Failed => None,
+                    Said::Absent => return None,
+                };
                 Some(RawReading {
                     name: Arc::clone(name),
-                    value: value?,
-                    source: RawSource::Sysfs,
+                    value,
+                    source: *source,
+                    at: read_at(span),
                 })
             }));
         }
+    }
+}
+
+/// Gives counters the time of the message that brought them.
+fn stamp(counters: &mut [RawReading], span: Span) {
+    for counter in counters {
+        counter.at = read_at(span);
     }
 }
 
@@ -129,6 +156,6 @@ mod tests {
         );
         let third = read(&["a", "c", "b\u{1b}"]);
         let told: Vec<_> = third.iter().map(|c| (&*c.name, c.value)).collect();
-        assert_eq!(told, [("a", 1), ("c", 2), ("b\u{1b}", 3)]);
+        assert_eq!(told, [("a", Some(1)), ("c", Some(2)), ("b\u{1b}", Some(3))]);
     }
 }

@@ -116,7 +116,7 @@ impl Listed {
             let counters = port.read(nldev, device_index)?;
             // They only rise, but for what is reset or wraps: a sum that stands still is counters that do.
             for counter in &counters {
-                sum = sum.rotate_left(1).wrapping_add(counter.value);
+                sum = sum.rotate_left(1).wrapping_add(counter.value.unwrap_or(0));
             }
             out.push(PortCounters {
                 device_index,

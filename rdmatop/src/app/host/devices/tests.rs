@@ -2,6 +2,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::model::input::{RawReading, RawSource};
 use crate::source::{
     fake::Fake,
     netlink::{
@@ -37,6 +38,8 @@ struct State {
     devices: Vec<Made>,
     /// Commands and the device they name, in order.
     asked: Vec<(u16, Option<u32>)>,
+    /// So many questions for counters get no answer.
+    lost: usize,
 }
 
 #[derive(Clone, Default)]
@@ -157,6 +160,10 @@ fn answer(state: &mut State, request: &Message<'_>) -> Vec<Vec<u8>> {
     };
     let all = || (0..).zip(&state.devices);
     let one = |index: u32| &state.devices[index as usize];
+    if command == cmd::STAT_GET && state.lost > 0 {
+        state.lost -= 1;
+        return Vec::new();
+    }
     let gone = device.is_some_and(|index| index as usize >= state.devices.len());
     let mut out: Vec<Vec<u8>> = match (command, device) {
         _ if gone => return vec![refused(request, libc::EINVAL)],
@@ -205,7 +212,7 @@ struct Host {
     kernel: Kernel,
     source: DeviceSource<Kernel>,
     round: u64,
-    _files: Fake,
+    files: Fake,
 }
 
 impl Host {
@@ -222,7 +229,7 @@ impl Host {
             kernel,
             source,
             round: 0,
-            _files: files,
+            files,
         }
     }
 
@@ -252,6 +259,96 @@ impl Host {
             }
         });
         found.expect("QPs were wanted")
+    }
+}
+
+/// One round of counters: what is told of those of device 0, and what failed.
+fn counters(host: &mut Host) -> (Vec<RawReading>, Vec<String>) {
+    let wants = Wants {
+        round: host.round,
+        counters: true,
+        ..Wants::default()
+    };
+    host.round += 1;
+    let mut told = (Vec::new(), Vec::new());
+    host.source.poll(&wants, &mut |input| match input {
+        Input::Devices(sample) => {
+            told.0.clone_from(&sample.devices[0].ports[0].counters);
+            told.1 = sample.errors;
+        }
+        Input::Counters(sample) => told.0.clone_from(&sample.ports[0].counters),
+        _ => {}
+    });
+    told
+}
+
+#[test]
+fn a_lost_answer_is_asked_for_again_and_said_when_it_is_lost_again() {
+    let mut host = Host::new(1);
+    assert_eq!(counters(&mut host).0.len(), 1);
+    host.kernel.0.lock().unwrap().lost = 1;
+    let (read, errors) = counters(&mut host);
+    assert_eq!(
+        (read[0].value, errors),
+        (Some(0), vec![]),
+        "the second question was answered"
+    );
+    host.kernel.0.lock().unwrap().lost = 2;
+    let (read, errors) = counters(&mut host);
+    assert_eq!(read, []);
+    assert_eq!(
+        errors,
+        ["counters of rxe0 port 1: no answer from the kernel in 5 s"]
+    );
+    host.source.listed_ns = None;
+    let (read, errors) = counters(&mut host);
+    assert_eq!((read.len(), errors.len()), (1, 0));
+}
+
+#[test]
+fn counters_that_neither_netlink_nor_their_files_tell_are_known_to_be_missing() {
+    let mut host = Host::new(1);
+    let port = "class/infiniband/rxe0/ports/1";
+    host.files
+        .sys(format!("{port}/counters/port_xmit_discards"), "2\n");
+    host.files
+        .sys(format!("{port}/counters/link_downed"), "N/A (no PMA)\n");
+    // EIO, of the real kernel.
+    host.files
+        .link(format!("sys/{port}/hw_counters/out_of_buffer"), "/proc/self/mem");
+    host.kernel.0.lock().unwrap().lost = usize::MAX;
+    let (read, _) = counters(&mut host);
+    let told: Vec<_> = read
+        .iter()
+        .map(|raw| (&*raw.name, raw.value, raw.source))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("port_xmit_discards", Some(2), RawSource::Pma),
+            ("out_of_buffer", None, RawSource::Sysfs)
+        ]
+    );
+}
+
+#[test]
+fn every_counter_is_told_with_the_time_of_its_own_read() {
+    let mut host = Host::new(1);
+    let file = "class/infiniband/rxe0/ports/1/counters/port_xmit_discards";
+    host.files.sys(file, "2\n");
+    for _ in 0..2 {
+        let before = now().mono_ns;
+        let (read, _) = counters(&mut host);
+        let after = now().mono_ns;
+        assert_eq!(read.len(), 2);
+        for raw in &read {
+            let at = raw.at;
+            assert!(
+                before <= at.mono_ns - at.within_ns && at.mono_ns + at.within_ns <= after,
+                "{raw:?}"
+            );
+        }
+        assert!(read[0].at.mono_ns < read[1].at.mono_ns, "one after the other");
     }
 }
 

@@ -14,6 +14,7 @@ impl Host {
     fn sample(&mut self, slots: &[(u32, QpSlot)], idle: &[(u32, SlotHead)], more: bool) {
         let sample = SlotsSample {
             mono_ns: self.now,
+            at: None,
             slots: slots.to_vec(),
             idle: idle.to_vec(),
             partial: true,

@@ -16,7 +16,7 @@ use crate::model::{
     ib::{QpState, QpType},
     input::{
         DeviceReading, DevicesSample, Input, Now, PortReading, ProcessFacts, QpReading, QpsSample,
-        RawReading, RawSource, SlotsSample, VerbsSample,
+        RawReading, RawSource, ReadAt, SlotsSample, VerbsSample,
     },
     snapshot::{ProcessRow, QpRow, Snapshot},
 };
@@ -30,6 +30,7 @@ mod lifecycle;
 mod ports;
 mod processes;
 mod properties;
+mod rates;
 mod sums;
 mod traffic;
 mod truth;
@@ -105,7 +106,11 @@ impl Host {
         events.remove(0)
     }
 
-    fn devices(&mut self, devices: Vec<DeviceReading>) {
+    fn devices(&mut self, mut devices: Vec<DeviceReading>) {
+        let ports = devices.iter_mut().flat_map(|device| &mut device.ports);
+        for counter in ports.flat_map(|port| &mut port.counters) {
+            counter.at = self.now.into();
+        }
         let sample = DevicesSample {
             mono_ns: self.now,
             devices,
@@ -188,6 +193,7 @@ fn rxe(index: u32, name: &str) -> DeviceReading {
     }
 }
 
+/// A device whose counters are read when [`Host::devices`] tells of it.
 fn counting(index: u32, name: &str, driver: &str, counters: &[(&str, u64)]) -> DeviceReading {
     let mut device = rxe(index, name);
     device.driver = Some(driver.into());
@@ -195,8 +201,9 @@ fn counting(index: u32, name: &str, driver: &str, counters: &[(&str, u64)]) -> D
         .iter()
         .map(|(name, value)| RawReading {
             name: (*name).into(),
-            value: *value,
+            value: Some(*value),
             source: RawSource::Netlink,
+            at: ReadAt::default(),
         })
         .collect();
     device

@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::value::Source;
+use crate::model::value::{Counter, Source};
 
 #[test]
 fn a_device_added_again_is_another_one_and_its_restarted_counters_make_no_spike() {
@@ -92,24 +92,32 @@ fn an_mlx5_counter_of_32_bits_wraps_without_a_spike() {
 }
 
 #[test]
-fn an_rxe_port_without_byte_counters_takes_them_from_its_qps() {
+fn an_rxe_port_has_the_payload_and_the_retransmissions_of_its_qps() {
     let mut host = Host::new();
     let t = host.now;
-    assert_eq!(host.tick().ports[0].tx_bytes, None);
+    assert_eq!(host.tick().ports[0].wr_tx_bytes, None);
     host.sweep(&[]);
     host.qp(create(t + 1, 0xa0, 17));
-    host.pass(SECOND).sweep(&[slot(t + 1, 0xa0, 17, 10)]);
-    let tx = host.tick().ports[0].tx_bytes.unwrap();
-    assert_eq!((tx.total, tx.rate, tx.source), (1000, Some(1000.0), Source::Ebpf));
+    let mut counted = slot(t + 1, 0xa0, 17, 10);
+    counted.retransmits = 3;
+    host.pass(SECOND).sweep(&[counted]);
+    let port = host.tick().ports[0].clone();
+    assert_eq!(
+        port.wr_tx_bytes,
+        Some(Counter::whole(1000, Some(1000.0), Source::Ebpf))
+    );
+    assert_eq!(port.retransmits, Some(Counter::whole(3, Some(3.0), Source::Ebpf)));
+    assert_eq!((port.tx_bytes, port.retries), (None, None), "nobody counts those");
+    assert_eq!(port.history.unit, "bytes");
     // The bytes of a destroyed QP stay.
     host.qp(destroy(t + 2, 0xa0, 17));
     host.pass(SECOND).sweep(&[final_slot(slot(t + 1, 0xa0, 17, 10))]);
     host.pass(SECOND).sweep(&[]);
-    assert_eq!(host.tick().ports[0].tx_bytes.unwrap().total, 1000);
+    assert_eq!(host.tick().ports[0].wr_tx_bytes.unwrap().total, 1000);
 }
 
 #[test]
-fn the_providers_own_byte_counter_wins_over_the_slots() {
+fn bytes_of_the_wire_and_of_work_requests_stand_side_by_side() {
     let mut host = Host::new();
     let t = host.now;
     host.pass(1).devices(vec![counting(
@@ -119,8 +127,12 @@ fn the_providers_own_byte_counter_wins_over_the_slots() {
         &[("sent_bytes", 4_320_000)],
     )]);
     host.sweep(&[slot(t, 0xa0, 17, 10)]);
-    let tx = host.tick().ports[0].tx_bytes.unwrap();
-    assert_eq!((tx.total, tx.source), (4_320_000, Source::Netlink));
+    let port = host.tick().ports[0].clone();
+    let told = [port.tx_bytes, port.wr_tx_bytes].map(|counter| counter.map(|c| (c.total, c.source)));
+    assert_eq!(
+        told,
+        [Some((4_320_000, Source::Netlink)), Some((1000, Source::Ebpf))]
+    );
 }
 
 #[test]
@@ -128,7 +140,11 @@ fn slots_of_kernel_qps_on_hardware_are_not_the_ports_bytes() {
     let mut host = Host::new();
     host.pass(1).devices(vec![counting(0, "irdma0", "irdma", &[])]);
     host.sweep(&[slot(host.now, 0xa0, 17, 10)]);
-    assert_eq!(host.tick().ports[0].tx_bytes, None);
+    let port = host.tick().ports[0].clone();
+    assert_eq!(
+        (port.tx_bytes, port.wr_tx_bytes, port.retransmits),
+        (None, None, None)
+    );
 }
 
 #[test]

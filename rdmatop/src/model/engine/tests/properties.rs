@@ -179,6 +179,7 @@ fn run(host: &mut Host, step: &Step) {
             };
             let sample = VerbsSample {
                 mono_ns: host.now,
+                calls_only_ns: None,
                 verbs: vec![(VerbKey { pid: *pid, verb: 1 }, stats)],
                 calls_only: Vec::new(),
                 errors: Vec::new(),

@@ -296,8 +296,36 @@ fn counts_from_before_the_last_sweep_that_missed_them_make_no_rate() {
     host.pass(SECOND).sweep(&[slot(t, 0xa0, 17, 1_000_000)]);
     assert_eq!(rate(host.only_qp().traffic.tx_wr), None);
     assert_eq!(rate(host.process(231).traffic.tx_wr), None);
-    assert_eq!(rate(host.tick().ports[0].tx_bytes), None);
+    assert_eq!(rate(host.tick().ports[0].wr_tx_bytes), None);
     host.pass(SECOND).sweep(&[slot(t, 0xa0, 17, 1_000_007)]);
     assert_eq!(rate(host.only_qp().traffic.tx_wr), Some(7.0));
     assert_eq!(rate(host.process(231).traffic.tx_wr), Some(7.0));
+}
+
+#[test]
+fn a_process_with_a_qp_that_nobody_counts_has_bounds_and_whole_sums_without_it() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    host.sweep(&[slot(t, 0xa0, 17, 0)]);
+    host.pass(SECOND).sweep(&[slot(t, 0xa0, 17, 100)]);
+    let sent = |host: &mut Host| host.process(231).traffic.tx_wr.unwrap();
+    assert!(!sent(&mut host).partial);
+    // No slot was left for this one. As long as no sweep could have found it, nothing is missing.
+    host.pass(1);
+    let born = host.now;
+    host.qp(create(born, 0xb0, 18));
+    assert!(!sent(&mut host).partial);
+    host.pass(SECOND).sweep(&[slot(t, 0xa0, 17, 200)]);
+    let part = sent(&mut host);
+    assert_eq!((part.total, part.partial), (200, true));
+    let traffic = host.process(231).traffic;
+    assert!(traffic.by_opcode[0].wr.partial && traffic.by_status[0].cqes.partial);
+    let all = host.tick();
+    let other = all.qps.iter().find(|qp| qp.qpn == 17).unwrap();
+    assert!(!other.traffic.tx_wr.unwrap().partial, "that one is counted");
+    let gone = host.now;
+    host.qp(destroy(gone, 0xb0, 18));
+    host.pass(SECOND).sweep(&[slot(t, 0xa0, 17, 300)]);
+    assert!(!sent(&mut host).partial);
 }

@@ -30,6 +30,7 @@ fn sweep(
 ) {
     let sample = VerbsSample {
         mono_ns: host.now,
+        calls_only_ns: None,
         calls_only: calls_only
             .iter()
             .map(|(pid, verb, calls)| {

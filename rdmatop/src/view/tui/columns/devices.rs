@@ -28,7 +28,7 @@ fn sent<'a>(c: &Ctx<'a>, at: usize) -> Option<&'a Counter> {
     if c.summary.scale.packets {
         p.tx_packets.as_ref()
     } else {
-        p.tx_bytes.as_ref()
+        p.any_tx_bytes()
     }
 }
 
@@ -37,7 +37,7 @@ fn received<'a>(c: &Ctx<'a>, at: usize) -> Option<&'a Counter> {
     if c.summary.scale.packets {
         p.rx_packets.as_ref()
     } else {
-        p.rx_bytes.as_ref()
+        p.any_rx_bytes()
     }
 }
 
@@ -98,6 +98,21 @@ fn state(p: &PortRow) -> Cell {
     Cell::new(state.to_string(), tone)
 }
 
+/// Packets sent again, or the times that a sender started again: each of those is one packet or many.
+fn again(port: &PortRow, width: usize) -> Cell {
+    match (&port.retransmits, &port.retries) {
+        // No retry is no packet.
+        (None, Some(retries)) if retries.total > 0 => {
+            let mut cell = trouble(Some(retries), width.saturating_sub(1));
+            if let Some((text, _)) = cell.0.last_mut() {
+                text.push('r');
+            }
+            cell
+        }
+        (packets, retries) => trouble(packets.as_ref().or(retries.as_ref()), width),
+    }
+}
+
 /// The table.
 pub(super) static SPEC: Spec = Spec {
     columns: &[
@@ -149,7 +164,7 @@ pub(super) static SPEC: Spec = Spec {
         Column {
             id: "tx",
             title: Title::Ports("TX"),
-            about: "sent per second",
+            about: "sent per second on the wire, headers too; ~: payload of work requests, where the driver counts no bytes",
             priority: 0,
             width: (8, 8),
             align: Align::Right,
@@ -171,7 +186,7 @@ pub(super) static SPEC: Spec = Spec {
         Column {
             id: "rx",
             title: Title::Ports("RX"),
-            about: "received per second",
+            about: "received per second on the wire, headers too; ~: payload of receives, where the driver counts no bytes",
             priority: 0,
             width: (8, 8),
             align: Align::Right,
@@ -204,13 +219,16 @@ pub(super) static SPEC: Spec = Spec {
         Column {
             id: "retx",
             title: Title::Plain("RETX"),
-            about: "packets sent again, total",
+            about: "packets sent again, total (of SoftRoCE since attach); 12r: retries, where the driver counts only those",
             priority: 3,
             width: (5, 6),
             align: Align::Right,
             on: true,
-            cell: |c, i, w| trouble(row(c.snapshot, i).retransmits.as_ref(), w),
-            key: Some(|c, i| Key::total(row(c.snapshot, i).retransmits.as_ref())),
+            cell: |c, i, w| again(row(c.snapshot, i), w),
+            key: Some(|c, i| {
+                let port = row(c.snapshot, i);
+                Key::total(port.retransmits.as_ref().or(port.retries.as_ref()))
+            }),
         },
         Column {
             id: "congestion",

@@ -60,18 +60,44 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
         let lines = text::wrap(why, width);
         out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Dim)));
     }
+    let meanings = [
+        ("wire bytes sent", p.tx_bytes),
+        ("wire bytes received", p.rx_bytes),
+        ("payload of send WRs", p.wr_tx_bytes),
+        ("payload of receives", p.wr_rx_bytes),
+        ("packets sent", p.tx_packets),
+        ("packets received", p.rx_packets),
+        ("packets dropped", p.drops),
+        ("packets sent again", p.retransmits),
+        ("retries", p.retries),
+        ("congestion marks", p.congestion),
+        ("RNR NAKs", p.rnr_naks),
+    ];
+    let known: Vec<_> = meanings
+        .iter()
+        .filter_map(|(name, c)| Some((name, c.as_ref()?)))
+        .collect();
+    if !known.is_empty() {
+        out.push(heading(COUNTERS));
+        out.extend(known.iter().map(|(name, c)| counter(name, c)));
+    }
+    if known.iter().any(|(_, c)| c.partial) {
+        let why = "> at least: a counter of the sum could not be read.";
+        out.push(Cell::new(why, Tone::Warn));
+    }
     if p.counters.is_empty() {
         out.push(Cell::new("The provider has no counters.", Tone::Dim));
         return out;
     }
-    out.push(heading(COUNTERS));
+    out.push(heading(
+        "Of the driver, as it counts   per second        total  source",
+    ));
     // What moves first; the rest as the provider orders it.
     let moving = |c: &crate::model::value::Counter| c.rate.is_some_and(|r| r > 0.0);
     let (live, still): (Vec<_>, Vec<_>) = p.counters.iter().partition(|c| moving(&c.counter));
-    out.extend(
-        live.into_iter()
-            .chain(still)
-            .map(|c| counter(&c.name, &c.counter)),
-    );
+    out.extend(live.into_iter().chain(still).map(|c| match c.unit_bytes {
+        Some(bytes) => counter(&c.name, &c.counter).and(format!(", words of {bytes} bytes"), Tone::Dim),
+        None => counter(&c.name, &c.counter),
+    }));
     out
 }

@@ -76,15 +76,20 @@ pub(super) fn lines(state: &State, traffic: &Traffic, width: usize) -> Vec<Cell>
         }
     }
     for row in &t.by_status {
+        let tone = if row.status.0 == 0 {
+            Tone::Normal
+        } else {
+            Tone::Bad
+        };
         out.push(
-            Cell::new(format!("{:<24}", row.status), Tone::Bad)
+            Cell::new(format!("{:<24}", row.status), tone)
                 .and(
                     format!(
                         "{:>12}{:>17}",
                         format::rate(Some(&row.cqes)),
                         format::exact(row.cqes.total)
                     ),
-                    Tone::Bad,
+                    tone,
                 )
                 .and("  completions", Tone::Dim),
         );
@@ -110,7 +115,10 @@ pub(super) fn counter(name: &str, c: &Counter) -> Cell {
         format!("{:>12}", format::rate(Some(c))),
         if c.rate.is_some() { Tone::Normal } else { Tone::Dim },
     )
-    .and(format!("{:>17}", format::exact(c.total)), Tone::Normal)
+    .and(
+        format!("{:>17}", format!("{}{}", format::mark(c), format::exact(c.total))),
+        Tone::Normal,
+    )
     .and(format!("  {source}"), Tone::Dim)
 }
 
@@ -152,6 +160,7 @@ mod tests {
                 total,
                 rate: None,
                 source: Source::Ebpf,
+                partial: false,
             })
         };
         // Field by field: a new counter does not compile here until it is thought of.

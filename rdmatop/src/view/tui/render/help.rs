@@ -51,8 +51,8 @@ pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
     out.push(entry("-", "not known or not observable; never a 0"));
     out.push(entry("~", "in front of a number: derived, not counted"));
     out.push(entry(
-        state.glyphs.bound[1],
-        "in front of a sum: part of it is not known",
+        &format!("> {}", state.glyphs.bound[1]),
+        "in front of a number: at least; a part of it is not known",
     ));
     out.push(entry("<16us", "upper edge of a histogram bucket"));
     out.push(entry("k M G", "1000; Ki Mi Gi: 1024"));

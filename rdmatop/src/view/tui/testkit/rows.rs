@@ -16,11 +16,7 @@ pub(crate) const S: u64 = 1_000_000_000;
 
 /// A counter.
 pub(crate) fn count(total: u64, rate: f64, source: Source) -> Counter {
-    Counter {
-        total,
-        rate: Some(rate),
-        source,
-    }
+    Counter::whole(total, Some(rate), source)
 }
 
 /// A wave, the same in every run.
@@ -134,6 +130,7 @@ pub(crate) fn rail(
     };
     let named = |name: &str, total: u64, rate: f64| NamedCounter {
         name: name.into(),
+        unit_bytes: None,
         counter: count(total, rate, Source::Netlink),
     };
     let port = PortRow {
@@ -148,6 +145,8 @@ pub(crate) fn rail(
         rate_bps: rate,
         tx_bytes: c(tx),
         rx_bytes: c(rx),
+        wr_tx_bytes: None,
+        wr_rx_bytes: None,
         tx_packets: c(tx.map(|b| b / 4096.0)),
         rx_packets: c(rx.map(|b| b / 4096.0)),
         drops: Some(count(
@@ -155,7 +154,8 @@ pub(crate) fn rail(
             if n == 3 { 3.0 } else { 0.0 },
             Source::Netlink,
         )),
-        retransmits: Some(count(if n == 2 { 12 } else { 0 }, 0.0, Source::Netlink)),
+        retransmits: None,
+        retries: Some(count(if n == 2 { 12 } else { 0 }, 0.0, Source::Netlink)),
         congestion: None,
         rnr_naks: Some(count(0, 0.0, Source::Netlink)),
         counters: vec![
