@@ -83,7 +83,7 @@ impl Qp {
                     .get(self.key.device)
                     .is_none_or(super::devices::Device::is_followed)
         };
-        self.ended_ns.is_none() && self.learnt_ns < last_sweep_ns && !gets_one_later()
+        self.ended_ns.is_none() && self.seen_ns < last_sweep_ns && !gets_one_later()
     }
 
     /// Adds a point to the history; true when that changed it.
