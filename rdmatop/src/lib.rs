@@ -4,6 +4,8 @@ pub mod cli;
 pub mod exit;
 pub mod lab;
 pub mod model;
+pub mod outlet;
+pub mod say;
 pub mod source;
 pub mod text;
 pub mod view;
