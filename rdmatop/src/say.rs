@@ -32,6 +32,11 @@ pub fn say(line: &str) {
     said.line(&text::sanitize(line.as_bytes()));
 }
 
+/// Whether somebody takes what is written to stderr.
+pub fn heard() -> bool {
+    Outlet::of(io::stderr()).is_ok_and(|to| to.room(END))
+}
+
 /// Brings out what is still waiting, where somebody reads it.
 pub fn end() {
     if let Some(said) = STDERR.get() {

@@ -325,3 +325,56 @@ fn hostile_arguments_are_shown_and_not_obeyed() {
         );
     }
 }
+
+/// A shell with job control, which tells at once what became of a job.
+fn shell(home: &tempfile::TempDir) -> OnTerminal {
+    let mut bash = Command::new("bash");
+    bash.args(["--norc", "--noprofile", "-i"])
+        .env("XDG_CONFIG_HOME", home.path())
+        .env("LC_ALL", "C.UTF-8");
+    let mut on = OnTerminal::start(&mut bash).expect("a shell");
+    // What is typed is echoed: the marks are spelt so that only their output has them whole.
+    on.press(b"set -b; echo RE''ADY\n").expect("a line");
+    on.wait_for("READY", LONG).expect("the shell");
+    on.forget();
+    on
+}
+
+fn types(on: &mut OnTerminal, line: &str, wanted: &str) {
+    on.press(line.as_bytes()).expect("a line");
+    on.wait_for(wanted, LONG).expect(line);
+    on.forget();
+}
+
+#[test]
+fn a_shell_stops_it_brings_it_back_and_ends_it_while_it_is_stopped() {
+    let home = tempfile::tempdir().expect("a directory");
+    let mut on = shell(&home);
+    let top = env!("CARGO_BIN_EXE_rdmatop");
+    types(&mut on, &format!("{top} --no-ebpf\n"), SHOWN);
+    types(&mut on, "\x1a", "Stopped");
+    types(&mut on, "echo TY''PED\n", "TYPED");
+    types(&mut on, "fg\n", SHOWN);
+    types(&mut on, "\x1a", "Stopped");
+    // In the background it stops again, and draws nothing over the shell.
+    types(&mut on, "bg\n", "Stopped");
+    on.press(b"echo TY''PED\n").expect("a line");
+    on.wait_for("TYPED", LONG).expect("the shell");
+    assert!(!String::from_utf8_lossy(&on.output()).contains("\x1b[?1049h"));
+    types(&mut on, "kill %1\n", "Done");
+    types(&mut on, "exit\n", "exit");
+}
+
+#[test]
+fn who_starts_it_in_the_background_can_end_it_there() {
+    let home = tempfile::tempdir().expect("a directory");
+    let mut on = shell(&home);
+    let top = env!("CARGO_BIN_EXE_rdmatop");
+    types(&mut on, &format!("{top} --no-ebpf &\n"), "Stopped");
+    types(&mut on, "kill %1\n", "Terminated");
+    types(&mut on, &format!("{top} --no-ebpf &\n"), "Stopped");
+    types(&mut on, "fg\n", SHOWN);
+    on.press(b"q").expect("a key");
+    types(&mut on, "echo EN''DED $?\n", "ENDED 0");
+    types(&mut on, "exit\n", "exit");
+}

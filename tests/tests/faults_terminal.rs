@@ -43,7 +43,7 @@ fn view(args: &[&str]) -> Result<OnTerminal> {
 fn fill(view: &mut OnTerminal) -> Result<()> {
     view.stall();
     let begin = Instant::now();
-    while begin.elapsed() < Duration::from_secs(6) {
+    while begin.elapsed() < Duration::from_secs(4) {
         // Ctrl-L is a whole screen, help another one.
         view.press(b"\x0c?")?;
         sleep(Duration::from_millis(50));
@@ -51,16 +51,16 @@ fn fill(view: &mut OnTerminal) -> Result<()> {
     Ok(())
 }
 
-fn ends_soon(view: &mut OnTerminal, begin: Instant, code: i32) -> Result<()> {
+fn ends_soon(view: &mut OnTerminal, begin: Instant) -> Result<()> {
     let status = view.wait(END)?;
     let took = begin.elapsed();
-    ensure!(status.code() == Some(code), "{status}");
+    ensure!(status.success(), "{status}");
     ensure!(took < SOON, "it took {took:?}");
     view.resume();
     view.drain(END)?;
     let output = view.output();
     ensure!(
-        output.ends_with(b"\x1b[?1049l\x1b[?25h") || code != 0,
+        output.ends_with(b"\x1b[?1049l\x1b[?25h"),
         "{:?}",
         String::from_utf8_lossy(&output[output.len().saturating_sub(200)..])
     );
@@ -72,20 +72,19 @@ fn a_terminal_that_does_not_read_keeps_nothing_attached() -> Result<()> {
     let Some(_lab) = Lab::enter("stalled terminal") else {
         return Ok(());
     };
-    for (signal, code) in [(libc::SIGTERM, 0), (libc::SIGHUP, 1), (libc::SIGINT, 0)] {
-        leaves_nothing(|| {
-            let mut view = view(&[])?;
-            fill(&mut view)?;
-            view.signal(signal)?;
-            ends_soon(&mut view, Instant::now(), code)
-        })
-        .with_context(|| format!("signal {signal}"))?;
-    }
+    // SIGINT and SIGHUP go the same way; rdmatop/tests/terminal.rs has them.
     leaves_nothing(|| {
-        let mut view = view(&["--duration", "30"])?;
+        let mut view = view(&[])?;
+        fill(&mut view)?;
+        view.signal(libc::SIGTERM)?;
+        ends_soon(&mut view, Instant::now())
+    })
+    .context("SIGTERM")?;
+    leaves_nothing(|| {
+        let mut view = view(&["--duration", "20"])?;
         let begin = Instant::now();
         fill(&mut view)?;
-        ends_soon(&mut view, begin + Duration::from_secs(30), 0)
+        ends_soon(&mut view, begin + Duration::from_secs(20))
     })
     .context("--duration")
 }
@@ -119,28 +118,22 @@ fn a_pipe_that_nobody_reads_keeps_no_trace_attached_and_what_was_not_printed_is_
     let Some(_lab) = Lab::enter("stalled pipe") else {
         return Ok(());
     };
-    for json in [true, false] {
-        leaves_nothing(|| {
-            let (_read, write) = full_pipe()?;
-            let args: &[&str] = if json {
-                &["--trace", "--json"]
-            } else {
-                &["--trace"]
-            };
-            let mut trace = Child::spawn_into(&mut rdmatop::command(args)?, write, Stdio::piped())?;
-            rdmatop::wait_counting(&trace)?;
-            let done = traffic::run("qp-churn", &["--count", "100"])?;
-            let events = number(&done, "events")?;
-            trace.signal(libc::SIGTERM)?;
-            wait_soon(&mut trace, 0)?;
-            let last = trace.err.all().pop().unwrap_or_default();
-            ensure!(
-                last.contains(" 0 printed") && last.contains("not printed because"),
-                "of {events} events: {last}"
-            );
-            Ok(())
-        })?;
-    }
+    leaves_nothing(|| {
+        let (_read, write) = full_pipe()?;
+        let mut trace = Child::spawn_into(&mut rdmatop::command(&["--trace"])?, write, Stdio::piped())?;
+        rdmatop::wait_counting(&trace)?;
+        let done = traffic::run("qp-churn", &["--count", "100"])?;
+        let events = number(&done, "events")?;
+        trace.signal(libc::SIGTERM)?;
+        wait_soon(&mut trace, 0)?;
+        let last = trace.err.all().pop().unwrap_or_default();
+        ensure!(
+            last.contains(" 0 printed") && last.contains("not printed because"),
+            "of {events} events: {last}"
+        );
+        Ok(())
+    })
+    .context("SIGTERM")?;
     leaves_nothing(|| {
         let (_read, write) = full_pipe()?;
         let args = ["--trace", "--json", "--duration", "5"];

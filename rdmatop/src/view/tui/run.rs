@@ -164,10 +164,6 @@ pub async fn run(
     state.message.clone_from(&opts.message);
     state.filter = super::filter::Filter::parse(&opts.filter);
     state.touch();
-    // Who is started in the background stops here, as every full-screen program does, while SIGTERM still ends it.
-    while !terminal::foreground()? {
-        terminal::stop();
-    }
     let mut signals = Signals::new()?;
     let mut guard = Guard::enter(state.settings.mouse)?;
     let mut reader = Reader::start()?;

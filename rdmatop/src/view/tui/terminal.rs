@@ -10,8 +10,9 @@ use ratatui::backend::CrosstermBackend;
 
 use super::painter::Painter;
 use super::render::Canvas;
+use crate::say;
 
-pub use taken::{foreground, restore, stop};
+pub use taken::{await_foreground, foreground, restore, stop};
 
 /// How long a frame may wait for a terminal that reads slowly. The thread that draws also hears signals.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -48,18 +49,23 @@ impl Guard {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |info| {
                 let _ = restore();
-                before(info);
+                // Who panics where nobody reads must not wait for it: others wait for this thread.
+                if say::heard() {
+                    before(info);
+                }
             }));
             fatal::watch();
         });
-        taken::take(mouse)?;
-        Ok(Self {
+        taken::take()?;
+        let mut guard = Self {
             painter: Painter::default(),
             mouse,
-            frame: Vec::new(),
+            frame: taken::signs(mouse),
             sent: 0,
             stall: None,
-        })
+        };
+        guard.pour()?;
+        Ok(guard)
     }
 
     /// Shows the frame that `draw` makes, of `size`; drops it while the terminal has not taken the one before.
@@ -122,10 +128,10 @@ impl Guard {
 
     /// Takes the terminal again after it was given back, and forgets what was on it.
     pub fn again(&mut self) -> io::Result<()> {
-        // The rest of a frame that stood on the screen before.
-        self.frame.clear();
+        taken::take()?;
+        // Instead of the rest of a frame that stood on the screen before.
+        self.frame = taken::signs(self.mouse);
         self.sent = 0;
-        taken::take(self.mouse)?;
         self.clear()
     }
 }

@@ -24,9 +24,6 @@ const LEAVE: &[u8] = b"\x1b[0m\x1b[?1006l\x1b[?1000l\x1b[?1049l\x1b[?25h";
 const CANCEL: &[u8] = b"\x18";
 /// What giving back may wait for a terminal that does not read: before what it has not read is thrown away, and after.
 const TURNS: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(200)];
-/// What taking may wait.
-const ENTERING: Duration = Duration::from_millis(500);
-
 /// The terminal, opened once.
 static TERMINAL: OnceLock<Terminal> = OnceLock::new();
 /// Its line mode before we took it; null while it is not ours. Never freed: a signal handler may look at it.
@@ -74,6 +71,15 @@ pub fn foreground() -> io::Result<bool> {
     Ok(Terminal::get()?.foreground())
 }
 
+/// Opens the terminal, and waits until this process may change it: who is started in the background stops, as every
+/// full-screen program does. To be called while signals still have their defaults, so that SIGTERM ends it there.
+pub fn await_foreground() -> io::Result<()> {
+    while !Terminal::get()?.foreground() {
+        stop();
+    }
+    Ok(())
+}
+
 /// Stops this process until a SIGCONT. SIGSTOP and not SIGTSTP, which has our handler; to this thread, so that it goes no
 /// further before all are stopped.
 pub fn stop() {
@@ -81,8 +87,17 @@ pub fn stop() {
     unsafe { libc::raise(libc::SIGSTOP) };
 }
 
+/// What makes the screen ours, before the first frame.
+pub(super) fn signs(mouse: bool) -> Vec<u8> {
+    if mouse {
+        [ENTER, BUTTONS].concat()
+    } else {
+        ENTER.to_vec()
+    }
+}
+
 /// Takes the terminal, also when it is ours already: it may have been given to another one meanwhile.
-pub(super) fn take(mouse: bool) -> io::Result<()> {
+pub(super) fn take() -> io::Result<()> {
     let terminal = Terminal::get()?;
     let now = termios::tcgetattr(&terminal.line)?;
     let mut raw = now.clone();
@@ -91,17 +106,9 @@ pub(super) fn take(mouse: bool) -> io::Result<()> {
         // Before the change, so that a signal in between undoes it. Some bytes leak each time that a shell lets us go on.
         BEFORE.store(Box::into_raw(Box::new(now)), Ordering::SeqCst);
     }
-    let entered = (|| {
-        termios::tcsetattr(&terminal.line, OptionalActions::Now, &raw)?;
-        let signs = if mouse {
-            [ENTER, BUTTONS].concat()
-        } else {
-            ENTER.to_vec()
-        };
-        write(ENTERING, &signs).map(drop)
-    })();
-    entered.inspect_err(|_| {
+    termios::tcsetattr(&terminal.line, OptionalActions::Now, &raw).map_err(|error| {
         let _ = restore();
+        error.into()
     })
 }
 
