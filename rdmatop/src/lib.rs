@@ -7,6 +7,8 @@ pub mod fuzz;
 pub mod lab;
 pub mod model;
 pub mod nccl;
+pub mod outlet;
+pub mod say;
 pub mod source;
 pub mod text;
 pub mod view;

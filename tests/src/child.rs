@@ -27,6 +27,12 @@ struct Collected {
 }
 
 impl Lines {
+    fn none() -> Self {
+        let lines = Self::default();
+        lines.change(|collected| collected.ended = true);
+        lines
+    }
+
     fn collect(stream: impl Read + Send + 'static) -> Self {
         let lines = Self::default();
         let writer = lines.clone();
@@ -110,15 +116,26 @@ pub struct Child {
 impl Child {
     /// Starts `command` with a piped stdin and both outputs collected.
     pub fn spawn(command: &mut Command) -> Result<Self> {
+        Self::spawn_into(command, Stdio::piped(), Stdio::piped())
+    }
+
+    /// As [`Self::spawn`], with outputs that go elsewhere and are empty here.
+    pub fn spawn_into(
+        command: &mut Command,
+        stdout: impl Into<Stdio>,
+        stderr: impl Into<Stdio>,
+    ) -> Result<Self> {
         let name = format!("{command:?}");
         let mut child = command
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stdout(stdout)
+            .stderr(stderr)
             .spawn()
             .with_context(|| format!("start {name}"))?;
-        let out = Lines::collect(child.stdout.take().context("no stdout")?);
-        let err = Lines::collect(child.stderr.take().context("no stderr")?);
+        // Else the command keeps the other ends open.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let out = child.stdout.take().map_or_else(Lines::none, Lines::collect);
+        let err = child.stderr.take().map_or_else(Lines::none, Lines::collect);
         Ok(Self {
             process: child,
             name,

@@ -1,10 +1,43 @@
 //! What rdmatop leaves in the kernel, and modules.
 
-use std::{fs, process::Command};
+use std::{fs, process::Command, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
-use crate::{child::output, lab};
+use crate::{child::output, lab, wait};
+
+/// The kernel frees programs after an RCU grace period.
+const SETTLE: Duration = Duration::from_mins(1);
+
+/// Runs `body` and wants the kernel to be afterwards as it was before.
+pub fn leaves_nothing(body: impl FnOnce() -> Result<()>) -> Result<()> {
+    let probes = probes()?;
+    let programs = bpf_programs()?;
+    body()?;
+    wait::until("the end of all probes", SETTLE, || {
+        // What a test before this one left may still be on its way out: only what is new counts.
+        self::probes().is_ok_and(|now| now.iter().all(|probe| probes.contains(probe)))
+    })
+    .with_context(|| format!("now: {:#?}", self::probes()))?;
+    wait::until("the end of all BPF programs", SETTLE, || {
+        bpf_programs().is_ok_and(|now| now.iter().all(|id| programs.contains(id)))
+    })
+}
+
+/// Waits until somebody has attached programs since there were `before` of them, and attaches no more.
+pub fn await_programs(before: usize) -> Result<()> {
+    let mut last = (before, 0);
+    wait::until("attached programs", SETTLE * 2, || {
+        let now = bpf_programs().map_or(before, |ids| ids.len());
+        last = if now == last.0 {
+            (now, last.1 + 1)
+        } else {
+            (now, 0)
+        };
+        // Of a second and more: `wait` looks each 20 ms.
+        now > before && last.1 > 75
+    })
+}
 
 /// Probes registered now: lines of tracefs' `kprobe_events` and of debugfs' `kprobes/list`.
 pub fn probes() -> Result<Vec<String>> {

@@ -10,6 +10,7 @@ pub mod kernel;
 pub mod lab;
 pub mod nvme;
 pub mod perftest;
+pub mod pty;
 pub mod rdmatop;
 pub mod rxe;
 pub mod snapshot;

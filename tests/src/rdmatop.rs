@@ -134,6 +134,11 @@ impl Window {
         &self.child
     }
 
+    /// Sends rdmatop a signal.
+    pub fn signal(&self, signal: i32) -> Result<()> {
+        self.child.signal(signal)
+    }
+
     /// Ends the window and reads the sample. The traffic must be over: a window that closed before it would count
     /// less, and the test would blame the wrong one.
     pub fn close(mut self) -> Result<Snapshot> {

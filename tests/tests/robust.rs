@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use rdmatop_tests::{
     child::{Child, output},
-    kernel,
+    kernel::{self, leaves_nothing},
     lab::{self, DEVICE, Lab},
     perftest::Perftest,
     rdmatop::{self, END, Trace},
@@ -18,24 +18,6 @@ use rdmatop_tests::{
     traffic::{self, Traffic, id},
     wait,
 };
-
-/// The kernel frees programs after an RCU grace period.
-const SETTLE: Duration = Duration::from_mins(1);
-
-/// Runs `body` and wants the kernel to be afterwards as it was before.
-fn leaves_nothing(body: impl FnOnce() -> Result<()>) -> Result<()> {
-    let probes = kernel::probes()?;
-    let programs = kernel::bpf_programs()?;
-    body()?;
-    wait::until("the end of all probes", SETTLE, || {
-        // What a test before this one left may still be on its way out: only what is new counts.
-        kernel::probes().is_ok_and(|now| now.iter().all(|probe| probes.contains(probe)))
-    })
-    .with_context(|| format!("now: {:#?}", kernel::probes()))?;
-    wait::until("the end of all BPF programs", SETTLE, || {
-        kernel::bpf_programs().is_ok_and(|now| now.iter().all(|id| programs.contains(id)))
-    })
-}
 
 #[test]
 fn while_it_traces_there_are_programs_in_the_kernel() -> Result<()> {

@@ -4,13 +4,14 @@ use std::{sync::Arc, thread, time::Duration};
 
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    time::{Instant, sleep_until},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 use super::{
     plan::{Mode, Plan},
     pump::{Pump, Settings},
     ready,
+    signals::{Ending, Signals},
     sink::Sink,
     targets,
 };
@@ -19,13 +20,15 @@ use crate::{
     exit::{Exit, Stop},
     model::{engine::EngineConfig, event::Event, snapshot::Snapshot},
     source::root::Root,
-    view::tui::{Control, Outcome, Tab, TuiError, TuiOptions, settings::Sort},
+    view::tui::{Control, Outcome, Tab, TuiError, TuiOptions, settings::Sort, terminal},
 };
 
 /// Events between the engine and the screen. A screen that falls behind loses the oldest and is told how many.
 const EVENTS: usize = 8192;
 /// What the end may take.
 const GRACE: Duration = Duration::from_secs(1);
+/// What the screen may take to end. It hears the signals too and ends by them at once; one that hangs is left behind.
+const SCREEN: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     let settings = Settings {
@@ -33,6 +36,8 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
         filter: plan.filter.clone(),
         counters: true,
     };
+    // While all rights are there to open it. Where there is none, the screen says so.
+    let _ = terminal::await_foreground();
     let (mut pump, ebpf) = Pump::start(ready::sources(plan), settings)?;
     let (to, events) = mpsc::channel(EVENTS);
     let (control, mut asked) = mpsc::channel(16);
@@ -40,6 +45,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     let (refresh, mut delay) =
         watch::channel(Duration::from_secs_f64(options.settings.delay.clamp(0.1, 3600.0)));
     let (end, mut ending) = watch::channel(None);
+    let mut signals = Signals::take()?;
     let mut screen = screen(options, pump.subscribe(), events, control)?;
     let mut sink = Sink::Drop(super::sink::Live::new(to));
     let filter = plan.filter.clone();
@@ -48,7 +54,10 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
         targets::process(&filter, all, &Root::default())
     };
     let deadline = plan.duration.map(|duration| Instant::now() + duration);
+    let mut asked_to_end = None;
     let outcome = {
+        let late = late(&mut signals);
+        tokio::pin!(late);
         let pumping = pump.run(&mut sink, &mut delay, &mut ending, check);
         tokio::pin!(pumping);
         let mut failed = None;
@@ -60,6 +69,10 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
                     break None;
                 }
                 shown = &mut screen => break Some(shown),
+                ending = &mut late => {
+                    asked_to_end = Some(ending);
+                    break None;
+                }
                 Some(Control::Refresh(distance)) = asked.recv() => { refresh.send_replace(distance); }
                 () = async { sleep_until(deadline.unwrap_or_else(Instant::now)).await }, if deadline.is_some() => break None,
             }
@@ -82,9 +95,16 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     let shown = match outcome {
         Ok(Some(shown)) => shown,
         // Waiting for the screen gives the terminal back before anything is said on it.
-        Ok(None) => screen.await,
+        Ok(None) => {
+            let Ok(shown) = timeout(SCREEN, screen).await else {
+                let _ = terminal::restore();
+                return asked_to_end.map_or(Ok(Exit::Ok), Ending::outcome);
+            };
+            shown
+        }
         Err(stop) => {
-            let _ = screen.await;
+            let _ = timeout(SCREEN, screen).await;
+            let _ = terminal::restore();
             return Err(stop);
         }
     };
@@ -98,6 +118,13 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
             "the view ended by itself: this is a defect of rdmatop",
         )),
     }
+}
+
+/// A signal after which the screen did not end.
+async fn late(signals: &mut Signals) -> Ending {
+    let ending = signals.next().await;
+    sleep(SCREEN).await;
+    ending
 }
 
 /// What the command line asks of the view; the user's settings otherwise.

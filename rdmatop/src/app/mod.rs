@@ -44,12 +44,13 @@ use clap::Parser;
 use crate::cli::{self, Cli, Command};
 use crate::exit::{Exit, Stop, Written, written};
 use crate::lab::{self, LabArgs, LabError};
-use crate::text;
+use crate::say::{self, say};
 use plan::{Mode, Plan, Terminal};
 
 /// The whole program: parses `args`, runs the mode, says on stderr in one line what went wrong.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     heap::settle();
+    say::open();
     limits::raise();
     descriptors::make_room();
     let outcome = match Cli::try_parse_from(args) {
@@ -61,10 +62,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         // --help and --version.
         Err(text) => print(&text.to_string()).map(|_| Exit::Ok.into()),
     };
-    outcome.unwrap_or_else(|stop| {
+    let code = outcome.unwrap_or_else(|stop| {
         say(&format!("rdmatop: {}", stop.line));
         stop.exit.into()
-    })
+    });
+    say::end();
+    code
 }
 
 fn run(cli: &Cli) -> Result<ExitCode, Stop> {
@@ -121,12 +124,7 @@ impl Terminal {
     }
 }
 
-/// One line on stderr. Nobody is left to be told when that fails.
-fn say(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{}", text::sanitize(line.as_bytes()));
-}
-
-/// Everything to stdout at once.
+/// Everything to stdout at once. Waits for the reader: only for modes that leave all signals their default.
 fn print(text: &str) -> Result<Written, Stop> {
     let mut out = io::stdout().lock();
     written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))

@@ -1,17 +1,20 @@
 //! `--once`: two samples, one print.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::plan::{Mode, Plan};
 use super::pump::{Pump, Settings};
 use super::signals::{Ending, Signals};
 use super::source::Sources;
-use super::{nothing_to_show, ready, say, sort, targets};
-use crate::exit::{Exit, Stop, written};
+use super::{nothing_to_show, ready, say, sort, targets, writer};
+use crate::exit::{Exit, Stop, Written};
 use crate::model::engine::EngineConfig;
 use crate::model::snapshot::Snapshot;
 use crate::source::root::Root;
@@ -20,16 +23,22 @@ use crate::view::{json, line};
 /// Loading programs is up to the verifier; on a slow machine some seconds. Without them the sample goes on.
 const START_LIMIT: Duration = Duration::from_secs(15);
 
+/// What a reader gets to take the print, once the end was asked for.
+const GRACE: Duration = Duration::from_secs(2);
+
 pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
-    let (snapshot, no_rdma, ending) = measure(plan, ready::sources(plan)).await?;
+    let sources = ready::sources(plan);
+    // From the start: loading takes seconds, and who ends it then sees what is known so far.
+    let mut signals = Signals::take()?;
+    let (snapshot, no_rdma, ending) = measure(plan, sources, &mut signals).await?;
     let as_json = plan.mode == Mode::Once { json: true };
     if let Some(line) = no_rdma {
         if as_json {
-            print(&snapshot, true)?;
+            print(&snapshot, true, &mut signals, ending).await?;
         }
         return Err(Stop::nothing(line));
     }
-    print(&snapshot, as_json)?;
+    print(&snapshot, as_json, &mut signals, ending).await?;
     // What was measured is worth printing where stdout is a file, whatever became of the terminal.
     ending.map_or(Ok(Exit::Ok), Ending::outcome)
 }
@@ -38,7 +47,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
 type Measured = (Arc<Snapshot>, Option<String>, Option<Ending>);
 
 /// The snapshot as it is to be printed, and the one line of a machine without RDMA.
-async fn measure(plan: &Plan, mut sources: Sources) -> Result<Measured, Stop> {
+async fn measure(plan: &Plan, mut sources: Sources, signals: &mut Signals) -> Result<Measured, Stop> {
     let no_rdma = sources.no_rdma.take();
     if no_rdma.is_some() {
         // There is nothing to attach to.
@@ -49,8 +58,6 @@ async fn measure(plan: &Plan, mut sources: Sources) -> Result<Measured, Stop> {
         filter: plan.filter.clone(),
         counters: true,
     };
-    // From the start: loading takes seconds, and who ends it then sees what is known so far.
-    let mut signals = Signals::take()?;
     let mut ending = None;
     let (mut pump, ebpf) = Pump::start(sources, settings)?;
     if let Some(ebpf) = ebpf {
@@ -103,13 +110,69 @@ async fn measure(plan: &Plan, mut sources: Sources) -> Result<Measured, Stop> {
     Ok((snapshot, nothing, ending))
 }
 
-fn print(snapshot: &Snapshot, as_json: bool) -> Result<(), Stop> {
+async fn print(
+    snapshot: &Snapshot,
+    as_json: bool,
+    signals: &mut Signals,
+    ending: Option<Ending>,
+) -> Result<(), Stop> {
     let mut bytes = Vec::new();
     if as_json {
         json::snapshot(&mut bytes, snapshot).map_err(|e| Stop::failure(format!("cannot make JSON: {e}")))?;
     } else {
         bytes = line::once::text(snapshot).into_bytes();
     }
-    let mut out = io::stdout().lock();
-    written(out.write_all(&bytes).and_then(|()| out.flush())).map(|_| ())
+    let out = io::stdout()
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(|e| Stop::failure(format!("cannot use stdout: {e}")))?;
+    hand_over(writer::whole(File::from(out), bytes)?, signals, ending).await
+}
+
+/// Waits for the reader as long as nobody asks for the end.
+async fn hand_over(
+    outcome: oneshot::Receiver<Result<Written, Stop>>,
+    signals: &mut Signals,
+    ending: Option<Ending>,
+) -> Result<(), Stop> {
+    let over = async {
+        if ending.is_none() {
+            signals.next().await;
+        }
+        sleep(GRACE).await;
+    };
+    tokio::select! {
+        biased;
+        written = outcome => written.unwrap_or(Ok(Written::ReaderGone)).map(|_| ()),
+        () = over => Err(Stop::failure(
+            "a signal ended it before all was printed: nobody reads its stdout",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reader_that_does_not_read_does_not_keep_who_was_asked_to_end() {
+        let (read, write) = io::pipe().unwrap();
+        let writing = writer::whole(write, vec![b'x'; 1 << 20]).unwrap();
+        let mut signals = Signals::take().unwrap();
+        let begin = std::time::Instant::now();
+        let outcome = hand_over(writing, &mut signals, Some(Ending::Asked)).await;
+        assert!(outcome.unwrap_err().line.contains("nobody reads"));
+        assert!(begin.elapsed() < GRACE * 2, "{:?}", begin.elapsed());
+        drop(read);
+    }
+
+    #[tokio::test]
+    async fn a_slow_reader_gets_all() {
+        let (mut read, write) = io::pipe().unwrap();
+        let writing = writer::whole(write, vec![b'x'; 1 << 20]).unwrap();
+        let reader = std::thread::spawn(move || io::copy(&mut read, &mut io::sink()).unwrap());
+        let mut signals = Signals::take().unwrap();
+        assert_eq!(hand_over(writing, &mut signals, None).await, Ok(()));
+        assert_eq!(reader.join().unwrap(), 1 << 20);
+    }
 }

@@ -15,7 +15,7 @@ use super::pump::{EbpfSide, Pump, Settings};
 use super::signals::{Ending, Signals};
 use super::sink::{Lines, Sink};
 use super::source::{Change, Sources, Started};
-use super::writer::{self, Format};
+use super::writer::{self, Format, Writer};
 use super::{heap, ready, say, summary, targets};
 use crate::exit::{Exit, Stop, Written};
 use crate::model::engine::EngineConfig;
@@ -25,6 +25,8 @@ use crate::view::line::units;
 
 /// What the end may take: the sources hand over what they have, the writer writes it.
 const GRACE: Duration = Duration::from_secs(2);
+/// A writer that brings nothing out for so long has a reader that does not read.
+const STALL: Duration = Duration::from_millis(500);
 /// How often an idle trace looks whether anybody still reads.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -139,8 +141,8 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
     drop(sink);
     let why = match why {
         Why::Reader(written) => Why::Reader(written),
-        other => match timeout(GRACE, &mut writer.outcome).await {
-            Ok(Ok(Err(stop))) => Why::Reader(Err(stop)),
+        other => match last_pages(&mut writer).await {
+            Some(Err(stop)) => Why::Reader(Err(stop)),
             _ => other,
         },
     };
@@ -151,6 +153,22 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
         say(&summary::line(pump.tally, printed, lost, begin.elapsed(), blind));
     }
     why.outcome()
+}
+
+/// Waits for the writer as long as it brings out pages, and no longer than the grace. `None`: it has not ended.
+async fn last_pages(writer: &mut Writer) -> Option<Result<Written, Stop>> {
+    let over = Instant::now() + GRACE;
+    let mut printed = writer.printed.load(Ordering::Relaxed);
+    while Instant::now() < over {
+        if let Ok(written) = timeout(STALL, &mut writer.outcome).await {
+            return written.ok();
+        }
+        let now = writer.printed.load(Ordering::Relaxed);
+        if std::mem::replace(&mut printed, now) == now {
+            break;
+        }
+    }
+    None
 }
 
 impl Why {
@@ -432,6 +450,21 @@ mod tests {
         (sources.subsystem, sources.no_rdma) = (false, Some("No RDMA: x".to_owned()));
         let (outcome, text) = traced(&[], sources).await;
         assert_eq!((outcome, text.as_str()), (Err(Stop::nothing("No RDMA: x")), ""));
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_does_not_read_does_not_keep_the_end() {
+        let (read, write) = io::pipe().unwrap();
+        let begin = Instant::now();
+        let outcome = follow(
+            &planned(&["--duration", "0.2"]),
+            machine(records(20_000)),
+            std::os::fd::OwnedFd::from(write).into(),
+        )
+        .await;
+        assert_eq!(outcome, Ok(Exit::Ok));
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+        drop(read);
     }
 
     #[tokio::test]

@@ -48,6 +48,22 @@ impl Page {
     }
 }
 
+/// Writes all of `bytes`, and says how that went: on a thread, because a reader that does not read holds it up for ever.
+pub(super) fn whole(
+    mut out: impl Write + Send + 'static,
+    bytes: Vec<u8>,
+) -> Result<oneshot::Receiver<Result<Written, Stop>>, Stop> {
+    let (tell, outcome) = oneshot::channel();
+    thread::Builder::new()
+        .name("writer".to_owned())
+        .spawn(move || {
+            // The receiver of the outcome is gone only when the program ends anyway.
+            let _ = tell.send(written(out.write_all(&bytes).and_then(|()| out.flush())));
+        })
+        .map_err(|e| Stop::failure(format!("cannot start a thread: {e}")))?;
+    Ok(outcome)
+}
+
 /// A running writer.
 pub(super) struct Writer {
     /// Lifecycle events that have been written.

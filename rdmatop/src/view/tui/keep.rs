@@ -2,7 +2,7 @@
 //! a server that does not answer, and the screen does not wait for it.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use super::settings::Settings;
@@ -10,8 +10,11 @@ use super::settings::Settings;
 /// A change is written when none came for so long: stepping through the themes is one write.
 pub(super) const QUIET: Duration = Duration::from_secs(2);
 
+/// What the end waits for the file: a home directory whose server does not answer must not keep the program.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+
 /// The way to the thread, and what it says at its end.
-type Work = (Sender<Settings>, JoinHandle<Result<(), String>>);
+type Work = (Sender<Settings>, Receiver<Result<(), String>>);
 
 /// Keeps settings. Nothing runs until the first change.
 pub(super) struct Keeper<S> {
@@ -40,8 +43,9 @@ impl<S: Fn(&Settings) -> Result<(), String> + Clone + Send + 'static> Keeper<S> 
             let (quiet, save) = (self.quiet, self.save.clone());
             let thread = thread::Builder::new().name("rdmatop-keep".to_owned());
             // Without one, the end writes.
-            let thread = thread.spawn(move || keep(&from, quiet, save));
-            self.work = thread.ok().map(|thread| (to, thread));
+            let (tell, told) = mpsc::channel();
+            let thread = thread.spawn(move || drop(tell.send(keep(&from, quiet, save))));
+            self.work = thread.ok().map(|_| (to, told));
         }
         match &self.work {
             // It ends before its sender only by a panic, which the end tells.
@@ -50,14 +54,21 @@ impl<S: Fn(&Settings) -> Result<(), String> + Clone + Send + 'static> Keeper<S> 
         }
     }
 
-    /// Writes what is not written yet. `Err`: what changed is not kept, and why.
-    pub(super) fn finish(self) -> Result<(), String> {
+    /// Writes what is not written yet, and waits for no more than `patience`. `Err`: what changed is not kept, and why.
+    pub(super) fn finish(self, patience: Duration) -> Result<(), String> {
         match (self.work, self.left) {
-            (Some((to, thread)), _) => {
+            (Some((to, told)), _) => {
                 drop(to);
-                let ended = thread.join();
-                ended.unwrap_or_else(|_| {
-                    Err("writing it ended by itself: this is a defect of rdmatop".to_owned())
+                told.recv_timeout(patience).unwrap_or_else(|error| {
+                    Err(match error {
+                        RecvTimeoutError::Timeout => format!(
+                            "the file system of the settings did not answer for {} s",
+                            patience.as_secs()
+                        ),
+                        RecvTimeoutError::Disconnected => {
+                            "writing it ended by itself: this is a defect of rdmatop".to_owned()
+                        }
+                    })
                 })
             }
             (None, Some(left)) => (self.save)(&left),
@@ -100,6 +111,8 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+
+    const LONG: Duration = Duration::from_mins(1);
 
     /// What was written, and how many writes are to fail.
     #[derive(Clone, Default)]
@@ -151,7 +164,7 @@ mod tests {
         disk.wait_for(1);
         keeper.changed(&delay(3.0));
         disk.wait_for(2);
-        assert_eq!(keeper.finish(), Ok(()));
+        assert_eq!(keeper.finish(LONG), Ok(()));
         assert_eq!(disk.written(), [2.0, 3.0]);
     }
 
@@ -162,7 +175,7 @@ mod tests {
         for n in 1..=20 {
             keeper.changed(&delay(f64::from(n)));
         }
-        assert_eq!(keeper.finish(), Ok(()));
+        assert_eq!(keeper.finish(LONG), Ok(()));
         assert_eq!(disk.written(), [20.0]);
     }
 
@@ -178,15 +191,32 @@ mod tests {
                 assert!(std::time::Instant::now() < end, "no write within a minute");
                 thread::sleep(Duration::from_millis(5));
             }
-            assert_eq!(keeper.finish(), told);
+            assert_eq!(keeper.finish(LONG), told);
             assert_eq!(disk.written().len(), usize::from(told.is_ok()));
         }
     }
 
     #[test]
+    fn a_file_system_that_does_not_answer_does_not_keep_the_end() {
+        let (answer, answered) = mpsc::channel::<()>();
+        let answered = Arc::new(Mutex::new(answered));
+        let mut keeper = Keeper::new(
+            move |_: &Settings| {
+                let _ = answered.lock().unwrap().recv();
+                Ok(())
+            },
+            Duration::ZERO,
+        );
+        keeper.changed(&delay(2.0));
+        let why = keeper.finish(Duration::from_millis(50)).unwrap_err();
+        assert!(why.contains("did not answer"), "{why}");
+        drop(answer);
+    }
+
+    #[test]
     fn who_changes_nothing_writes_nothing() {
         let disk = Disk::default();
-        assert_eq!(disk.keeper(QUIET).finish(), Ok(()));
+        assert_eq!(disk.keeper(QUIET).finish(LONG), Ok(()));
         assert!(disk.written().is_empty());
     }
 }

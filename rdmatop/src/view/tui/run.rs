@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::model::event::Event;
 use crate::model::snapshot::Snapshot;
+use crate::say::say;
 
 use super::glyphs;
 use super::keep::{self, Keeper};
@@ -178,10 +179,9 @@ pub async fn run(
     let outcome = drive(&mut state, &mut guard, inputs, &control, keep).await;
     drop(guard);
     let _ = control.try_send(Control::Quit);
-    if let Err(why) = keeper.finish() {
-        use std::io::Write as _;
+    if let Err(why) = keeper.finish(keep::PATIENCE) {
         // Leaving succeeds without it; a user who changed something still wants to know.
-        let _ = writeln!(io::stderr(), "rdmatop: what you changed is not kept: {why}");
+        say(&format!("rdmatop: what you changed is not kept: {why}"));
     }
     outcome
 }
@@ -197,10 +197,26 @@ impl Screen for Guard {
             update::resize(state, size);
         }
         state.refresh();
+        if Self::pour(self)?
+            && let Some((lasted, dropped)) = self.caught_up()
+        {
+            state.message = Some(format!(
+                "the terminal took nothing for {} s: {dropped} frames were not drawn",
+                lasted.as_secs()
+            ));
+        }
         self.paint(size, state.glyphs.ascii, |canvas| {
             render::draw(state, canvas);
         })?;
         Ok(())
+    }
+
+    fn behind(&self) -> bool {
+        Self::behind(self)
+    }
+
+    fn pour(&mut self) -> Result<bool, TuiError> {
+        Ok(Self::pour(self)? && self.owes())
     }
 
     fn clear(&mut self) -> Result<(), TuiError> {
@@ -208,15 +224,20 @@ impl Screen for Guard {
     }
 
     fn suspend(&mut self) -> Result<(), TuiError> {
-        terminal::restore()?;
-        // SIGSTOP and not SIGTSTP: that one has our handler.
-        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)
-            .map_err(io::Error::from)?;
-        Ok(self.again()?)
+        // Not given back whole where it does not read: the user stops us all the same.
+        let _ = terminal::restore();
+        terminal::stop();
+        // The SIGCONT that let us go on comes through the loop, and a SIGTERM that came with it before.
+        Ok(())
     }
 
     fn again(&mut self) -> Result<(), TuiError> {
-        Ok(Self::again(self)?)
+        if terminal::foreground()? {
+            return Ok(Self::again(self)?);
+        }
+        // bg(1): the terminal is the shell's. fg(1) lets us go on.
+        terminal::stop();
+        Ok(())
     }
 }
 

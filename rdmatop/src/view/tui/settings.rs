@@ -1,8 +1,11 @@
 //! What the user chose, kept in `$XDG_CONFIG_HOME/rdmatop/config.toml` (else `~/.config/...`).
 
+mod check;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::format::Units;
 use super::theme;
+use crate::text::sanitize;
 
 /// Begins every file we write.
 const HEAD: &str =
@@ -22,7 +26,7 @@ pub const SLOWEST: Duration = Duration::from_mins(1);
 /// Fastest refresh.
 pub const FASTEST: Duration = Duration::from_millis(100);
 
-/// Settings of the live view. Unknown keys are an error, so that a typing mistake is told.
+/// Settings of the live view. Unknown keys, tables and columns are an error, so that a typing mistake is told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
@@ -73,11 +77,12 @@ impl Default for Settings {
     }
 }
 
-/// Why settings were not read or written.
+/// Why settings were not read or written: in one line that is safe for a terminal, whatever the file, the path and the
+/// environment hold.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// Not readable, not writable.
-    #[error("settings {path}: {source}", path = path.display())]
+    #[error("settings {path}: {source}", path = safe(path))]
     Io {
         /// The file.
         path: PathBuf,
@@ -85,7 +90,7 @@ pub enum SettingsError {
         source: io::Error,
     },
     /// Not what this version understands.
-    #[error("settings {path}: {why}", path = path.display())]
+    #[error("settings {path}: {why}", why = sanitize(why.as_bytes()), path = safe(path))]
     Broken {
         /// The file.
         path: PathBuf,
@@ -95,7 +100,7 @@ pub enum SettingsError {
     /// Root would write into someone else's directory.
     #[error(
         "settings {path}: {owner} is of uid {uid} and rdmatop runs as root; sudo -H keeps settings of root's own",
-        path = path.display(), owner = owner.display()
+        path = safe(path), owner = safe(owner)
     )]
     Foreign {
         /// The file.
@@ -105,6 +110,10 @@ pub enum SettingsError {
         /// Whose that is.
         uid: u32,
     },
+}
+
+fn safe(path: &Path) -> String {
+    sanitize(path.as_os_str().as_bytes())
 }
 
 /// Where the settings are; `env` reads a variable. `None` without a home.
@@ -174,18 +183,8 @@ impl Settings {
     }
 
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let out: Self = toml::from_str(text).map_err(|e| e.message().replace('\n', " "))?;
-        if !(0.1..=60.0).contains(&out.delay) {
-            return Err(format!("delay = {}: give 0.1 to 60 seconds", out.delay));
-        }
-        if theme::by_name(&out.theme).is_none() {
-            let names: Vec<_> = theme::THEMES.iter().map(|t| t.name).collect();
-            return Err(format!(
-                "theme = {:?}: give one of {}",
-                out.theme,
-                names.join(", ")
-            ));
-        }
+        let out: Self = toml::from_str(text).map_err(|error| check::told(text, &error))?;
+        check::check(text)?;
         Ok(out)
     }
 
@@ -208,7 +207,7 @@ impl Settings {
         // One line: it is printed on one.
         let text = toml::to_string(self).map_err(|e| SettingsError::Broken {
             path: path.to_owned(),
-            why: e.to_string().replace('\n', " "),
+            why: e.to_string(),
         })?;
         if let Some(dir) = path.parent() {
             std::fs::create_dir_all(dir).map_err(fail)?;
@@ -291,11 +290,43 @@ mod tests {
             ("theme = \"pink\"", "high-contrast"),
             ("delay = 0", "0.1 to 60"),
             ("delay = nan", "0.1 to 60"),
+            ("delay = \"1\"", "line 1"),
+            ("\n[sort.qps]\nby = \"agee\"", "line 3: sort.qps by \"agee\""),
+            (
+                "[columns.qps]\nmut = true",
+                "line 2: columns.qps has no column \"mut\"",
+            ),
         ] {
             std::fs::write(&path, text).unwrap();
             let error = Settings::load(&path).unwrap_err().to_string();
             assert!(error.contains(why) && !error.contains('\n'), "{error}");
         }
+    }
+
+    #[test]
+    fn what_the_file_and_the_path_hold_reaches_no_terminal_raw() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("\u{1b}]0;title\u{7}.toml");
+        let acts = |text: &str| text.chars().any(char::is_control);
+        // TOML lets no raw ESC pass, but its escapes do.
+        for text in [
+            "\"\\u001b[31m\" = 1",
+            "theme = \"\\u001b[31m\"",
+            "[sort]\n\"\\u001b[31m\" = { by = \"\\u009b\" }",
+            "[sort]\nqps = { by = \"\\u001b[31m\" }",
+            "[columns.qps]\n\"\\u001b[31m\" = true",
+            "units = \"\\u001b[31m\"",
+            "\u{1b}[31m",
+            "theme = \"\u{9b}31m\u{202e}\"",
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = Settings::load(&path).unwrap_err().to_string();
+            assert!(!acts(&error), "{error:?}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        let error = Settings::default().save(&path).unwrap_err().to_string();
+        assert!(!acts(&error) && error.contains("title"), "{error:?}");
     }
 
     #[test]

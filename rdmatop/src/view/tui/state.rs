@@ -111,7 +111,7 @@ impl State {
         for tab in Tab::ALL {
             let spec = columns::spec(tab);
             let saved = state.settings.sort.get(table_name(tab));
-            // A column that a newer version renamed falls back to the default instead of sorting by nothing.
+            // The file and the command line name only what there is; what does not falls back to the default.
             let saved = saved.filter(|s| spec.columns.iter().any(|c| c.id == s.by && c.key.is_some()));
             let (by, down) = saved.map_or((spec.sort.0, spec.sort.1), |s| (s.by.as_str(), s.down));
             let table = &mut state.tables[tab.index()];

@@ -1,73 +1,137 @@
 //! The terminal: taken over and given back, whatever happens in between.
 
-use std::io::{self, BufWriter, Stdout, Write};
-use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicBool, Ordering};
+mod fatal;
+mod taken;
 
-use crossterm::cursor::{Hide, Show};
-use crossterm::event::DisableMouseCapture;
-use crossterm::style::Print;
-use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
-use crossterm::{execute, queue};
+use std::io;
+use std::time::{Duration, Instant};
+
 use ratatui::backend::CrosstermBackend;
 
 use super::painter::Painter;
 use super::render::Canvas;
+use crate::say;
 
-/// Buttons and the wheel (1000) in SGR form (1006, which knows columns beyond 223). Not 1002 or 1003: those
-/// tell every movement of the pointer, which nothing here answers to.
-const BUTTONS: &str = "\x1b[?1000h\x1b[?1006h";
+pub use taken::{await_foreground, foreground, restore, stop};
 
-/// Room for a frame, so that it is one write(2): a terminal that draws between two shows halves.
+/// How long a frame may wait for a terminal that reads slowly. The thread that draws also hears signals.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// What of the buffer of a frame is kept for the next.
 const FRAME: usize = 64 << 10;
-
-/// Set while the terminal is ours: restoring twice does no harm, and a panic elsewhere restores only what is.
-static TAKEN: AtomicBool = AtomicBool::new(false);
+/// A terminal that took nothing for so long is worth a word.
+const LONG: Duration = Duration::from_secs(2);
 
 /// The terminal while it is ours. Dropping gives it back.
+///
+/// A terminal that does not read gets no frame before the rest of the last one: cut in the middle of an escape sequence
+/// it would show garbage. Frames meanwhile are dropped and counted, and the next one that is drawn holds all that changed.
 pub struct Guard {
-    /// Never dropped: what a frame that failed left behind must not come when the terminal was given back.
-    backend: ManuallyDrop<CrosstermBackend<BufWriter<Stdout>>>,
     painter: Painter,
     mouse: bool,
+    /// The last frame, of which the terminal has `sent` bytes.
+    frame: Vec<u8>,
+    sent: usize,
+    stall: Option<Stall>,
+}
+
+/// A time in which the terminal did not take what was written.
+#[derive(Clone, Copy, Debug)]
+struct Stall {
+    since: Instant,
+    dropped: u64,
 }
 
 impl Guard {
-    /// Takes the terminal over. A panic gives it back before its message is printed.
+    /// Takes the terminal over. A panic, and each signal that ends a process, give it back.
     pub fn enter(mouse: bool) -> io::Result<Self> {
         static HOOK: std::sync::Once = std::sync::Once::new();
         HOOK.call_once(|| {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |info| {
                 let _ = restore();
-                before(info);
+                // Who panics where nobody reads must not wait for it: others wait for this thread.
+                if say::heard() {
+                    before(info);
+                }
             }));
+            fatal::watch();
         });
-        take(mouse)?;
-        Ok(Self {
-            backend: ManuallyDrop::new(CrosstermBackend::new(BufWriter::with_capacity(
-                FRAME,
-                io::stdout(),
-            ))),
+        taken::take()?;
+        let mut guard = Self {
             painter: Painter::default(),
             mouse,
-        })
+            frame: taken::signs(mouse),
+            sent: 0,
+            stall: None,
+        };
+        guard.pour()?;
+        Ok(guard)
     }
 
-    /// Shows the frame that `draw` makes, of `size`.
+    /// Shows the frame that `draw` makes, of `size`; drops it while the terminal has not taken the one before.
     pub fn paint(&mut self, size: (u16, u16), ascii: bool, draw: impl FnOnce(&mut Canvas)) -> io::Result<()> {
-        self.painter.paint(&mut *self.backend, size, ascii, draw)?;
-        Ok(())
+        if !self.pour()? {
+            if let Some(stall) = &mut self.stall {
+                stall.dropped += 1;
+            }
+            return Ok(());
+        }
+        let mut backend = CrosstermBackend::new(&mut self.frame);
+        self.painter.paint(&mut backend, size, ascii, draw)?;
+        self.pour().map(drop)
+    }
+
+    /// The terminal has not taken all that was written to it.
+    pub fn behind(&self) -> bool {
+        self.sent < self.frame.len()
+    }
+
+    /// Frames were dropped, and none was drawn since.
+    pub fn owes(&self) -> bool {
+        self.stall.is_some_and(|stall| stall.dropped > 0)
+    }
+
+    /// What is to be said about a stall that is over: the terminal took nothing for so long, so many frames were dropped.
+    pub fn caught_up(&mut self) -> Option<(Duration, u64)> {
+        if self.behind() {
+            return None;
+        }
+        let stall = self.stall.take()?;
+        let lasted = stall.since.elapsed();
+        (stall.dropped > 0 && lasted >= LONG).then_some((lasted, stall.dropped))
+    }
+
+    /// Writes the rest of the last frame; true when all of it is taken.
+    pub fn pour(&mut self) -> io::Result<bool> {
+        if let Some(rest) = self.frame.get(self.sent..)
+            && !rest.is_empty()
+        {
+            self.sent += taken::write(PATIENCE, rest)?;
+        }
+        if self.behind() {
+            let since = Instant::now();
+            self.stall.get_or_insert(Stall { since, dropped: 0 });
+            return Ok(false);
+        }
+        self.frame.clear();
+        self.frame.shrink_to(FRAME);
+        self.sent = 0;
+        Ok(true)
     }
 
     /// Clears the screen, so that the next frame is drawn whole.
     pub fn clear(&mut self) -> io::Result<()> {
-        self.painter.clear(&mut *self.backend)
+        // Behind what the terminal has not taken yet.
+        self.painter.clear(&mut CrosstermBackend::new(&mut self.frame))?;
+        self.pour().map(drop)
     }
 
     /// Takes the terminal again after it was given back, and forgets what was on it.
     pub fn again(&mut self) -> io::Result<()> {
-        take(self.mouse)?;
+        taken::take()?;
+        // Instead of the rest of a frame that stood on the screen before.
+        self.frame = taken::signs(self.mouse);
+        self.sent = 0;
         self.clear()
     }
 }
@@ -88,30 +152,66 @@ impl Drop for Guard {
     }
 }
 
-fn take(mouse: bool) -> io::Result<()> {
-    enable_raw_mode()?;
-    TAKEN.store(true, Ordering::SeqCst);
-    let entered = (|| {
-        execute!(io::stdout(), EnterAlternateScreen, Hide)?;
-        if mouse {
-            execute!(io::stdout(), Print(BUTTONS))
-        } else {
-            Ok(())
-        }
-    })();
-    entered.inspect_err(|_| {
-        let _ = restore();
-    })
-}
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
 
-/// Gives the terminal back. May be called at any time, any number of times.
-pub fn restore() -> io::Result<()> {
-    if !TAKEN.swap(false, Ordering::SeqCst) {
-        return Ok(());
+    use rdmatop_tests::pty::OnTerminal;
+
+    use super::*;
+
+    /// Tells the test's own executable, run once more on a terminal, how to end.
+    const HOW: &str = "RDMATOP_TEST_END";
+    const LONG: Duration = Duration::from_mins(1);
+    const DRAWN: &str = "\x1b[?1049h";
+
+    /// Until the stack is full.
+    fn deeper(at: u64) -> u64 {
+        let page = std::hint::black_box([at; 512]);
+        if page[0] == 0 {
+            return 0;
+        }
+        page[7] ^ deeper(page[3].rotate_left(1))
     }
-    let mut out = io::stdout();
-    // Every step is tried: a terminal that is half gone still gets its line mode back.
-    let signs = queue!(out, DisableMouseCapture, LeaveAlternateScreen, Show).and_then(|()| out.flush());
-    let mode = disable_raw_mode();
-    signs.and(mode)
+
+    #[test]
+    fn whatever_goes_wrong_inside_the_terminal_is_given_back_and_the_reason_stands_on_it() {
+        if let Some(how) = std::env::var_os(HOW) {
+            let _guard = Guard::enter(true).unwrap();
+            match how.to_str() {
+                Some("panic") => panic!("a defect"),
+                Some("abort") => std::process::abort(),
+                _ => drop(deeper(1)),
+            }
+            return;
+        }
+        for (how, signal, said) in [
+            ("panic", None, "a defect"),
+            ("abort", Some(libc::SIGABRT), ""),
+            ("overflow", Some(libc::SIGABRT), "has overflowed its stack"),
+        ] {
+            let mut again = Command::new(std::env::current_exe().unwrap());
+            again
+                .args(["--exact", "--nocapture"])
+                .arg(concat!(
+                    "view::tui::terminal::tests::",
+                    "whatever_goes_wrong_inside_the_terminal_is_given_back_and_the_reason_stands_on_it"
+                ))
+                .env(HOW, how);
+            let mut on = OnTerminal::start(&mut again).unwrap();
+            let before = on.mode().unwrap();
+            on.wait_for(DRAWN, LONG).unwrap();
+            let status = on.wait(LONG).unwrap();
+            assert_eq!(status.signal(), signal, "{how}: {status}");
+            assert_eq!(on.mode().unwrap(), before, "{how}");
+            on.drain(LONG).unwrap();
+            let text = String::from_utf8_lossy(&on.output()).into_owned();
+            let (_, after) = text.rsplit_once("\x1b[?1049l\x1b[?25h").expect(how);
+            assert!(
+                after.contains(said) && !after.contains('\x1b'),
+                "{how}: {after:?}"
+            );
+        }
+    }
 }

@@ -3,9 +3,9 @@
 use std::{fs, process::Command, time::Duration};
 
 use anyhow::Result;
-use rdmatop_tests::lab::DEVICE;
+use rdmatop_tests::{lab::DEVICE, pty::OnTerminal};
 
-use crate::{Bench, pty::OnTerminal};
+use crate::Bench;
 
 /// Settings of the machine's user must not change what is measured.
 const HOME: &str = "/tmp/bench-home";

@@ -9,7 +9,6 @@ mod cpu;
 mod floor;
 mod live;
 mod posts;
-mod pty;
 mod report;
 mod slopes;
 mod start;

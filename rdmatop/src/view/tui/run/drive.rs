@@ -24,8 +24,12 @@ const BATCH: usize = 1024;
 
 /// What is drawn on.
 pub(super) trait Screen {
-    /// Draws the state.
+    /// Draws the state, or drops the frame where the terminal has not taken the one before. Never waits for it.
     fn draw(&mut self, state: &mut State) -> Result<(), TuiError>;
+    /// The terminal has not taken all that was drawn.
+    fn behind(&self) -> bool;
+    /// Brings more of it there. True when frames were dropped meanwhile: one is to be drawn.
+    fn pour(&mut self) -> Result<bool, TuiError>;
     /// Forgets what is on the screen, so that the next frame is drawn whole.
     fn clear(&mut self) -> Result<(), TuiError>;
     /// Gives the screen back and stops the process; goes on after `fg`.
@@ -66,10 +70,17 @@ pub(super) async fn drive<S: Screen, T: Tells>(
     let mut batch = Vec::with_capacity(BATCH);
     loop {
         let due = drawn.map(|at| at + FRAME);
+        // A terminal that does not read is tried again at the pace of frames.
+        let wanting = dirty || screen.behind();
         // Without a timer where there is nothing to wait for: that is one wake-up less for each snapshot.
-        if dirty && due.is_none_or(|due| due <= Instant::now()) {
-            screen.draw(state)?;
-            (dirty, drawn) = (false, Some(Instant::now()));
+        if wanting && due.is_none_or(|due| due <= Instant::now()) {
+            if dirty {
+                screen.draw(state)?;
+                dirty = false;
+            } else {
+                dirty = screen.pour()?;
+            }
+            drawn = Some(Instant::now());
             continue;
         }
         tokio::select! {
@@ -102,10 +113,7 @@ pub(super) async fn drive<S: Screen, T: Tells>(
                 Told::Resized => { screen.draw(state)?; (dirty, drawn) = (false, Some(Instant::now())); }
             },
             // Before the channels: a storm of events must not keep the screen from being drawn.
-            () = sleep_until(due.unwrap_or_else(Instant::now)), if dirty => {
-                screen.draw(state)?;
-                (dirty, drawn) = (false, Some(Instant::now()));
-            }
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if wanting => {}
             changed = snapshots.changed() => {
                 if changed.is_err() {
                     return Ok(Outcome::Ended);

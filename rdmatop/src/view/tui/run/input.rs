@@ -9,6 +9,7 @@ use crossterm::event::Event as TermEvent;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 
 /// What a signal asks for.
 pub(super) enum Told {
@@ -28,15 +29,19 @@ pub(super) trait Tells {
     async fn next(&mut self) -> Told;
 }
 
-/// The signals of this process.
+/// A shell that ends a stopped job sends SIGTERM and SIGCONT: the end must be seen first.
+const TOGETHER: Duration = Duration::from_millis(20);
+
+/// The signals of this process that are taken in order. Others that end it: see `terminal`.
 pub(super) struct Signals {
     hup: Signal,
     int: Signal,
-    quit: Signal,
     term: Signal,
     stop: Signal,
     cont: Signal,
     winch: Signal,
+    /// When a SIGCONT that came is told.
+    continued: Option<Instant>,
     /// Written when the size changed.
     resized: Option<Arc<OwnedFd>>,
 }
@@ -47,11 +52,11 @@ impl Signals {
         Ok(Self {
             hup: signal(SignalKind::hangup())?,
             int: signal(SignalKind::interrupt())?,
-            quit: signal(SignalKind::quit())?,
             term: signal(SignalKind::terminate())?,
             stop: signal(SignalKind::from_raw(libc::SIGTSTP))?,
             cont: signal(SignalKind::from_raw(libc::SIGCONT))?,
             winch: signal(SignalKind::window_change())?,
+            continued: None,
             resized: None,
         })
     }
@@ -64,18 +69,26 @@ impl Signals {
 
 impl Tells for Signals {
     async fn next(&mut self) -> Told {
-        tokio::select! {
-            _ = self.hup.recv() => Told::Leave(libc::SIGHUP),
-            _ = self.int.recv() => Told::Leave(libc::SIGINT),
-            _ = self.quit.recv() => Told::Leave(libc::SIGQUIT),
-            _ = self.term.recv() => Told::Leave(libc::SIGTERM),
-            _ = self.stop.recv() => Told::Stop,
-            _ = self.cont.recv() => Told::Continued,
-            _ = self.winch.recv() => {
-                if let Some(resized) = &self.resized {
-                    raise(resized);
+        loop {
+            let due = self.continued;
+            // In this order: the end comes before all else.
+            tokio::select! {
+                biased;
+                _ = self.hup.recv() => return Told::Leave(libc::SIGHUP),
+                _ = self.int.recv() => return Told::Leave(libc::SIGINT),
+                _ = self.term.recv() => return Told::Leave(libc::SIGTERM),
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    self.continued = None;
+                    return Told::Continued;
                 }
-                Told::Resized
+                _ = self.cont.recv() => self.continued = Some(Instant::now() + TOGETHER),
+                _ = self.stop.recv() => return Told::Stop,
+                _ = self.winch.recv() => {
+                    if let Some(resized) = &self.resized {
+                        raise(resized);
+                    }
+                    return Told::Resized;
+                }
             }
         }
     }

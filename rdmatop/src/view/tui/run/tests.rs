@@ -28,6 +28,14 @@ impl Screen for Counting {
         Ok(())
     }
 
+    fn behind(&self) -> bool {
+        false
+    }
+
+    fn pour(&mut self) -> Result<bool, TuiError> {
+        Ok(false)
+    }
+
     fn clear(&mut self) -> Result<(), TuiError> {
         Ok(())
     }

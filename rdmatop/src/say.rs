@@ -1,0 +1,154 @@
+//! Lines on stderr. Nobody waits for them: whoever says something also hears signals and detaches programs.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::outlet::Outlet;
+use crate::text;
+
+/// What waits for a reader, at most.
+const WAITING: usize = 64 << 10;
+/// What one line waits for a slow reader.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// What the end waits: a reader that is only slow gets all.
+const END: Duration = Duration::from_secs(1);
+
+static STDERR: OnceLock<Mutex<Said>> = OnceLock::new();
+
+fn stderr() -> &'static Mutex<Said> {
+    STDERR.get_or_init(|| Mutex::new(Said::new(Outlet::of(io::stderr()).ok())))
+}
+
+/// Opens the way to stderr, while all rights are there to do so: the pipe of another user takes them.
+pub fn open() {
+    stderr();
+}
+
+/// One line on stderr, made safe for a terminal. Nobody is left to be told when that fails.
+pub fn say(line: &str) {
+    let mut said = stderr().lock().unwrap_or_else(PoisonError::into_inner);
+    said.line(&text::sanitize(line.as_bytes()));
+}
+
+/// Whether somebody takes what is written to stderr.
+pub fn heard() -> bool {
+    Outlet::of(io::stderr()).is_ok_and(|to| to.room(END))
+}
+
+/// Brings out what is still waiting, where somebody reads it.
+pub fn end() {
+    if let Some(said) = STDERR.get() {
+        said.lock().unwrap_or_else(PoisonError::into_inner).end(END);
+    }
+}
+
+/// What was said and not yet taken.
+#[derive(Debug)]
+struct Said {
+    to: Option<Outlet>,
+    waiting: VecDeque<u8>,
+    /// Lines that had no room.
+    dropped: u64,
+}
+
+impl Said {
+    fn new(to: Option<Outlet>) -> Self {
+        Self {
+            to,
+            waiting: VecDeque::new(),
+            dropped: 0,
+        }
+    }
+
+    fn line(&mut self, line: &str) {
+        self.pour(Duration::ZERO);
+        self.tell_dropped();
+        let stalled = !self.waiting.is_empty();
+        if self.waiting.len() + line.len() >= WAITING {
+            self.dropped += 1;
+            return;
+        }
+        self.push(line);
+        self.pour(if stalled { Duration::ZERO } else { PATIENCE });
+    }
+
+    fn push(&mut self, line: &str) {
+        self.waiting.extend(line.as_bytes());
+        self.waiting.push_back(b'\n');
+    }
+
+    fn tell_dropped(&mut self) {
+        if self.dropped > 0 && self.waiting.is_empty() {
+            let dropped = std::mem::take(&mut self.dropped);
+            self.push(&format!("rdmatop: {dropped} lines had no room on stderr"));
+        }
+    }
+
+    fn pour(&mut self, limit: Duration) {
+        let Some(to) = &self.to else {
+            return self.waiting.clear();
+        };
+        if self.waiting.is_empty() {
+            return;
+        }
+        match to.within(limit, self.waiting.make_contiguous()) {
+            Ok(done) => drop(self.waiting.drain(..done)),
+            Err(_) => self.waiting.clear(),
+        }
+    }
+
+    fn end(&mut self, limit: Duration) {
+        let begin = Instant::now();
+        self.pour(limit);
+        self.tell_dropped();
+        self.pour(limit.saturating_sub(begin.elapsed()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn a_reader_that_stalls_gets_every_line_or_their_number_and_holds_up_nobody() {
+        let (mut read, write) = io::pipe().unwrap();
+        let mut said = Said::new(Outlet::of(&write).ok());
+        drop(write);
+        let line = "x".repeat(999);
+        let begin = Instant::now();
+        for _ in 0..300 {
+            said.line(&line);
+        }
+        // The pipe's 64 KiB, 64 KiB here, and patience for each line that had room here.
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+        assert!((150..300).contains(&said.dropped), "{}", said.dropped);
+        let dropped = said.dropped;
+        let reader = std::thread::spawn(move || {
+            let mut text = String::new();
+            read.read_to_string(&mut text).unwrap();
+            text
+        });
+        said.end(Duration::from_secs(10));
+        drop(said);
+        let text = reader.join().unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        let (last, whole) = lines.split_last().unwrap();
+        assert_eq!(*last, format!("rdmatop: {dropped} lines had no room on stderr"));
+        assert_eq!(whole.len() as u64 + dropped, 300);
+        assert!(whole.iter().all(|got| *got == line));
+    }
+
+    #[test]
+    fn nobody_reads_and_nothing_fails() {
+        let (read, write) = io::pipe().unwrap();
+        let mut said = Said::new(Outlet::of(&write).ok());
+        drop(read);
+        said.line("one");
+        said.end(END);
+        assert!(said.waiting.is_empty());
+        Said::new(None).line("two");
+    }
+}
