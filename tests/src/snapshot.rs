@@ -47,20 +47,15 @@ impl Snapshot {
         self.rows("processes")
     }
 
-    /// The first port of `device`.
-    pub fn port(&self, device: &str) -> Result<Row<'_>> {
-        self.find("ports", |row| row["device"] == device)
-            .with_context(|| format!("no row for a port of {device} in {}", self.value["ports"]))
-    }
-
     /// All verb rows.
     pub fn verbs(&self) -> impl Iterator<Item = Row<'_>> {
         self.rows("verbs")
     }
 
     /// Port `number` of the device that is called `device`.
-    pub fn port(&self, device: &str, number: u32) -> Option<Row<'_>> {
+    pub fn port(&self, device: &str, number: u32) -> Result<Row<'_>> {
         self.find("ports", |row| row["device"] == device && row["port"] == number)
+            .with_context(|| format!("no row for port {number} of {device} in {}", self.value["ports"]))
     }
 
     /// `health.lost_events`.

@@ -37,7 +37,7 @@ fn wire_payload_packets_and_retries_of_a_port_have_a_key_each() -> Result<()> {
     let retries = lab::hw_counter(wire::CLIENT, "completer_retry_err")?.context("no completer_retry_err")?;
     let bytes = lab::hw_counter(wire::CLIENT, "sent_bytes")?;
     let sample = window.close()?;
-    let (client, server) = (sample.port(wire::CLIENT)?, sample.port(wire::SERVER)?);
+    let (client, server) = (sample.port(wire::CLIENT, 1)?, sample.port(wire::SERVER, 1)?);
     let mut table = Table::default();
     // perftest's own count: no header, and nothing twice.
     let payload = n * size;

@@ -463,7 +463,8 @@ mod tests {
         )
         .await;
         assert_eq!(outcome, Ok(Exit::Ok));
-        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+        // Without a bound it never ended; how long its bounds take is up to the machine's load.
+        assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
         drop(read);
     }
 

@@ -41,7 +41,7 @@ fn check_sums(lab: &mut Lab) {
         let bytes: u64 = on.map(|qp| 100 * qp.counted).sum();
         let port = snapshot.ports.iter().find(|port| *port.device == *device.name);
         let counted = port
-            .and_then(|port| port.tx_bytes)
+            .and_then(|port| port.wr_tx_bytes)
             .filter(|counter| counter.source == Source::Ebpf);
         assert_eq!(total(counted), bytes, "{device:?}");
     }
