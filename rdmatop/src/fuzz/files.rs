@@ -54,10 +54,9 @@ pub(super) fn environ(raw: &[u8]) {
         assert_safe(name);
         assert_safe(value);
         assert!(value.len() <= 256 && !name.contains('='), "{name}={value}");
-        let entries = raw.split(|byte| *byte == 0);
-        let first = entries
-            .filter_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
-            .next();
+        let first = raw
+            .split(|byte| *byte == 0)
+            .find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
         // An escaped name is not in the file as it stands.
         let plain = first.map(|value| text::sanitize_bounded(value, 256));
         assert!(plain.is_none_or(|plain| plain == *value), "{name}={value}");
