@@ -54,13 +54,16 @@ pub(super) fn environ(raw: &[u8]) {
         assert_safe(name);
         assert_safe(value);
         assert!(value.len() <= 256 && !name.contains('='), "{name}={value}");
-        let entries = raw.split(|byte| *byte == 0);
-        let first = entries
-            .filter_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
-            .next();
-        // An escaped name is not in the file as it stands.
-        let plain = first.map(|value| text::sanitize_bounded(value, 256));
-        assert!(plain.is_none_or(|plain| plain == *value), "{name}={value}");
+        // The value is that of the first entry which is shown by this name.
+        let first = raw.split(|byte| *byte == 0).find_map(|entry| {
+            let at = entry.iter().position(|byte| *byte == b'=')?;
+            (at <= 128 && text::sanitize(&entry[..at]) == *name).then(|| &entry[at + 1..])
+        });
+        assert_eq!(
+            first.map(|value| text::sanitize_bounded(value, 256)).as_ref(),
+            Some(value),
+            "{name}"
+        );
     }
 }
 

@@ -54,7 +54,7 @@ impl Store {
         self.dir.join(FILE)
     }
 
-    fn failed(&self, action: &'static str, reason: impl ToString) -> LabError {
+    fn failed(&self, action: &'static str, reason: &dyn ToString) -> LabError {
         LabError::State {
             action,
             path: self.path().display().to_string(),
@@ -86,9 +86,9 @@ impl Store {
             Ok(dir) => dir,
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::LOOP | Errno::NOTDIR) => return Err(foreign("is no directory")),
-            Err(errno) => return Err(self.failed("read", errno)),
+            Err(errno) => return Err(self.failed("read", &errno)),
         };
-        let stat = fstat(&dir).map_err(|errno| self.failed("read", errno))?;
+        let stat = fstat(&dir).map_err(|errno| self.failed("read", &errno))?;
         if stat.st_uid != self.owner {
             return Err(foreign(&format!("belongs to uid {}", stat.st_uid)));
         }
@@ -110,7 +110,7 @@ impl Store {
                     }
                 }
                 Err(Errno::EXIST) => {}
-                Err(errno) => return Err(self.failed("write", errno)),
+                Err(errno) => return Err(self.failed("write", &errno)),
             }
             let Some(dir) = self.open_dir()? else { continue };
             match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
@@ -121,7 +121,7 @@ impl Store {
                     thread::sleep(Duration::from_millis(50));
                 }
                 Err(Errno::WOULDBLOCK) => return Err(LabError::Busy(holder(&dir))),
-                Err(errno) => return Err(self.failed("lock", errno)),
+                Err(errno) => return Err(self.failed("lock", &errno)),
             }
         }
     }
@@ -148,9 +148,9 @@ impl Store {
             Ok(file) => fs::File::from(file),
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::LOOP) => return Err(self.broken("it is a symbolic link")),
-            Err(errno) => return Err(self.failed("read", errno)),
+            Err(errno) => return Err(self.failed("read", &errno)),
         };
-        let meta = file.metadata().map_err(|error| self.failed("read", error))?;
+        let meta = file.metadata().map_err(|error| self.failed("read", &error))?;
         if !meta.is_file() {
             return Err(self.broken("it is no regular file"));
         }
@@ -162,7 +162,7 @@ impl Store {
         }
         let mut raw = Vec::new();
         let read = file.take(LARGEST + 1).read_to_end(&mut raw);
-        read.map_err(|error| self.failed("read", error))?;
+        read.map_err(|error| self.failed("read", &error))?;
         if raw.len() as u64 > LARGEST {
             return Err(self.broken("it is larger than 1 MiB"));
         }
@@ -181,10 +181,10 @@ impl Locked<'_> {
     pub(super) fn save(&self, made: &Made) -> Result<(), LabError> {
         if made.is_nothing() {
             self.remove(FILE)
-                .map_err(|errno| self.store.failed("remove", errno))
+                .map_err(|errno| self.store.failed("remove", &errno))
         } else {
             self.write(made)
-                .map_err(|error| self.store.failed("write", error))
+                .map_err(|error| self.store.failed("write", &error))
         }
     }
 

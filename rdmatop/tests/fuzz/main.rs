@@ -87,6 +87,7 @@ fn kept(name: &str, input: &[u8]) -> PathBuf {
 type Current = Arc<Mutex<Option<(Instant, Vec<u8>)>>>;
 
 /// Ends the test when an input has no end: nothing else can.
+#[expect(clippy::print_stderr, reason = "the last words of a test that is ended")]
 fn watch(name: &str, current: &Current) {
     let (name, current) = (name.to_owned(), Arc::downgrade(current));
     thread::spawn(move || {
@@ -109,6 +110,7 @@ fn set(current: &Current, input: Option<&[u8]>) {
     *current.lock().unwrap_or_else(PoisonError::into_inner) = now;
 }
 
+#[expect(clippy::print_stdout, reason = "what a test did, for who asks for its output")]
 fn fuzz(name: &str) {
     static LIMIT: Once = Once::new();
     LIMIT.call_once(|| {

@@ -359,7 +359,7 @@ struct Type<'a> {
     size_or_ref: u32,
 }
 
-impl<'a> Type<'a> {
+impl Type<'_> {
     fn kind(&self) -> u32 {
         (self.info >> 24) & 0x1f
     }
