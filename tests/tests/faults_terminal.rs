@@ -263,14 +263,14 @@ fn five_at_once_count_the_same_and_end_clean() -> Result<()> {
 }
 
 /// What finished, held against the rate: it is that of the time that really passed.
-fn honest(sample: &Snapshot, done: &serde_json::Value, least: Duration) -> Result<()> {
+fn honest(sample: &Snapshot, done: &serde_json::Value, least: Duration, most: Duration) -> Result<()> {
     let posted = number(done, "posted")?;
     let qp = sample.qp(id(done, "pid")?, id(done, "qpn")?)?;
     ensure!(qp.total("tx_wr") == Some(posted), "{qp:?} for {posted}");
     let interval = Duration::from_nanos(number(sample.value(), "interval_ns")?);
     ensure!(
-        interval >= least && interval < least * 5,
-        "{interval:?} for {least:?} and more"
+        interval >= least && interval <= most,
+        "{interval:?}, not {least:?} to {most:?}"
     );
     let rate = qp.field("tx_wr")["rate"].as_f64().context("no rate")?;
     #[expect(clippy::cast_precision_loss, reason = "some thousand requests")]
@@ -287,6 +287,7 @@ fn a_stop_of_twenty_seconds_is_in_the_interval_of_the_rates() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("stopped for 20 s") else {
         return Ok(());
     };
+    let begin = Instant::now();
     let window = Window::open(&[])?;
     let posts = Traffic::start("steady-posts", &[])?;
     posts.ready()?;
@@ -295,7 +296,8 @@ fn a_stop_of_twenty_seconds_is_in_the_interval_of_the_rates() -> Result<()> {
     let done = posts.finish()?;
     sleep(STOPPED);
     window.signal(libc::SIGCONT)?;
-    honest(&window.close()?, &done, STOPPED)
+    let sample = window.close()?;
+    honest(&sample, &done, STOPPED, begin.elapsed())
 }
 
 #[test]
@@ -331,14 +333,8 @@ fn a_step_of_the_clock_changes_no_rate() -> Result<()> {
     });
     step("+1 hour")?;
     let (sample, done) = measured?;
-    let interval = Duration::from_nanos(number(sample.value(), "interval_ns")?);
-    ensure!(
-        interval <= begin.elapsed(),
-        "{interval:?} in {:?}",
-        begin.elapsed()
-    );
-    honest(&sample, &done, Duration::from_secs(1).min(interval))?;
-    Ok(())
+    // Of an hour there or two back nothing is in it.
+    honest(&sample, &done, Duration::from_secs(1), begin.elapsed())
 }
 
 /// ftrace's function tracer on `functions`; off when dropped.

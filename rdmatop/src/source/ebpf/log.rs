@@ -23,9 +23,7 @@ impl log::Log for Stderr {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        use std::io::Write as _;
-        // Nobody is left to tell when stderr is gone.
-        let _ = writeln!(std::io::stderr(), "ebpf {} {}", record.level(), record.args());
+        crate::say::say(&format!("ebpf {} {}", record.level(), record.args()));
     }
 
     fn flush(&self) {}
