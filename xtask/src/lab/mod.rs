@@ -1,9 +1,14 @@
 //! The lab: real Debian kernels with `SoftRoCE` devices in QEMU.
 
+mod archive;
 mod cpio;
+pub(crate) mod headers;
 mod initramfs;
 mod job;
+mod kbuild;
 pub(crate) mod kernel;
+pub(crate) mod modules;
+mod own_libc;
 mod qemu;
 mod stream;
 mod tty;
@@ -19,6 +24,7 @@ use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 
 use self::job::Job;
+use self::kernel::Series;
 use self::qemu::Accel;
 use self::vm::{End, Machine};
 use crate::paths;
@@ -37,9 +43,15 @@ pub(crate) enum LabCommand {
     Run(RunArgs),
     /// Open a shell as root in a guest (Ctrl-] three times ends a hung one)
     Shell(ShellArgs),
-    /// Fetch kernels into the cache, so that later runs need no network
+    /// Fetch kernels and their headers into the cache, so that later runs need no network
     Fetch {
         /// Kernel to fetch: 5.10, 6.1, 6.12, 7.2, or all
+        #[arg(long, default_value = "all")]
+        kernel: String,
+    },
+    /// Build the test drivers of tests/kmod, which `run` and `shell` then hand to the guest in $RDMATOP_KMOD
+    Modules {
+        /// Kernel to build for: 6.1, 6.12, 7.2, or all
         #[arg(long, default_value = "all")]
         kernel: String,
     },
@@ -111,16 +123,25 @@ pub(crate) fn main(command: LabCommand) -> Result<u8> {
             run_job(&args.guest, command, true, None)
         }
         LabCommand::Fetch { kernel } => {
-            let all = kernel == "all";
-            for series in kernel::ALL
-                .into_iter()
-                .filter(|series| all || series.name == kernel)
-            {
+            for series in kernel::named(&kernel)? {
                 let fetched = kernel::ensure(series)?;
+                if modules::has_test_drivers(series) {
+                    headers::fetch_if_missing(series, &fetched)?;
+                }
                 println!("{:5} {}", series.name, fetched.release);
             }
-            if !all {
-                kernel::find(&kernel)?;
+            Ok(0)
+        }
+        LabCommand::Modules { kernel } => {
+            for series in kernel::named(&kernel)? {
+                if modules::has_test_drivers(series) {
+                    println!("{:5} {}", series.name, build_modules(series)?.display());
+                } else {
+                    println!(
+                        "{:5} none: the test drivers need Linux 5.14 or newer",
+                        series.name
+                    );
+                }
             }
             Ok(0)
         }
@@ -129,6 +150,11 @@ pub(crate) fn main(command: LabCommand) -> Result<u8> {
             Ok(0)
         }
     }
+}
+
+/// Builds the test drivers for a kernel, which is fetched first, and returns their directory.
+pub(crate) fn build_modules(series: Series) -> Result<PathBuf> {
+    modules::ensure_test_drivers(series, &kernel::ensure(series)?)
 }
 
 /// Boots a guest for `command` and returns the exit status to end with.
@@ -146,11 +172,17 @@ pub(crate) fn run_job(
     let out =
         env::var_os("RDMATOP_LAB_OUT").map_or_else(|| target.join("lab-out"), |dir| paths::repo().join(dir));
     let terminal = tty.then(|| tty::size().unwrap_or((24, 80)));
+    let mut env = environment(&target, &out);
+    let mut keep = vec![target.clone()];
+    if let Some(dir) = modules::built_test_drivers(&kernel) {
+        env.push(("RDMATOP_KMOD", dir.clone().into()));
+        keep.push(dir);
+    }
     let job = Job {
         command,
-        env: environment(&target, &out),
+        env,
         dir: paths::repo(),
-        keep: vec![target.clone()],
+        keep,
         out,
         devices: guest.devices,
         wire: guest.wire,
