@@ -14,7 +14,11 @@ use clap::Args;
 
 use crate::{
     ebpf, equality,
-    lab::{self, kernel},
+    lab::{
+        self,
+        kernel::{self, Series},
+        modules,
+    },
     lints, paths,
     setup::{self, SetupArgs},
     step,
@@ -44,10 +48,32 @@ const ONE_KERNEL: &str = "6.12";
 /// Test executables for which one kernel is enough: the tests' own traffic programs, floods of
 /// events, and what is missing on a machine.
 const ON_ONE_KERNEL: [&str; 3] = ["traffic-", "flood-", "degrade-"];
-/// Test executables that turn switches of the whole kernel. They have a guest of their own: what a switch leaves behind
-/// would be everybody's. It has one CPU, because the code that all kprobes go through is patched by them, and QEMU's
-/// translator may go on with the old one on another CPU: then no kprobe runs there any more.
-const ALONE: [&str; 1] = ["degrade-"];
+/// Test executables with a guest of their own.
+struct Alone {
+    /// Beginning of their names.
+    prefix: &'static str,
+    /// Options of `lab run`.
+    options: &'static [&'static str],
+    /// Whether a kernel can have such a guest.
+    has: fn(Series) -> bool,
+}
+
+const ALONE: [Alone; 2] = [
+    // They turn switches of the whole kernel: what a switch leaves behind would be everybody's. One CPU, because the code
+    // that all kprobes go through is patched by them, and QEMU's translator may go on with the old one on another CPU: then
+    // no kprobe runs there any more.
+    Alone {
+        prefix: "degrade-",
+        options: &["--cpus", "1"],
+        has: |_| true,
+    },
+    // A machine without SoftRoCE.
+    Alone {
+        prefix: "testnic-",
+        options: &["--devices", "0"],
+        has: modules::has_test_drivers,
+    },
+];
 
 /// Counts of one part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,10 +149,20 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
             let binaries = binaries
                 .iter()
                 .filter(|binary| all || !is_one_of(binary, &ON_ONE_KERNEL));
-            let (alone, together): (Vec<_>, Vec<_>) = binaries.partition(|binary| is_one_of(binary, &ALONE));
+            build_modules(series);
+            let all_alone = ALONE.each_ref().map(|alone| alone.prefix);
+            let (alone, together): (Vec<_>, Vec<_>) =
+                binaries.partition(|binary| is_one_of(binary, &all_alone));
             let mut tally = on_kernel_again(series.name, &together, &[], args)?;
-            if !alone.is_empty() {
-                tally.add(on_kernel_again(series.name, &alone, &["--cpus", "1"], args)?);
+            for guest in ALONE.iter().filter(|guest| (guest.has)(series)) {
+                let own: Vec<_> = alone
+                    .iter()
+                    .copied()
+                    .filter(|binary| is_one_of(binary, &[guest.prefix]))
+                    .collect();
+                if !own.is_empty() {
+                    tally.add(on_kernel_again(series.name, &own, guest.options, args)?);
+                }
             }
             parts.push((
                 format!("Linux {}", series.name),
@@ -156,6 +192,15 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
         bail!("no test that ran is called *{filter}*");
     }
     Ok(u8::from(all.failed > 0))
+}
+
+/// Builds the test drivers. Without them their tests say that they are skipped, and why; this says why they are not there.
+fn build_modules(series: Series) {
+    if modules::has_test_drivers(series)
+        && let Err(error) = lab::build_modules(series)
+    {
+        println!("Linux {}: no test drivers: {error:#}", series.name);
+    }
 }
 
 fn cargo(args: &[&str]) -> Command {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The file testnic/control in debugfs, one order a write:
- *   add NAME [KEY=VALUE]...   see wish(); NAME may have a %d
- *   remove NAME               as if the card were pulled
+ *   add NAME      and lines of KEY=VALUE, see wish(); NAME may have a %d
+ *   remove NAME   as if the card were pulled
  * Unloading removes all devices.
  */
 #include <linux/debugfs.h>
@@ -17,11 +17,11 @@ static LIST_HEAD(devices);
 static DEFINE_MUTEX(lock);	/* of the list and of adding and removing */
 static struct dentry *dir;
 
-static int wish(struct tn_wish *wish, char *words)
+static int wish(struct tn_wish *wish, char *lines)
 {
 	char *word, *value;
 
-	while ((word = strsep(&words, " "))) {
+	while ((word = strsep(&lines, "\n"))) {
 		if (!*word)
 			continue;
 		value = strchr(word, '=');
@@ -52,11 +52,11 @@ static int wish(struct tn_wish *wish, char *words)
 	return wish->ports >= 1 && wish->ports <= TN_MAX_PORTS ? 0 : -EINVAL;
 }
 
-static int add(const char *name, char *words)
+static int add(const char *name, char *lines)
 {
 	struct tn_wish wanted = { .name = name, .firmware = "0.0.1", .ports = 1 };
 	struct tn_device *device;
-	int ret = wish(&wanted, words);
+	int ret = wish(&wanted, lines);
 
 	if (ret)
 		return ret;
@@ -102,7 +102,7 @@ static ssize_t control_write(struct file *file, const char __user *user, size_t 
 		return PTR_ERR(text);
 	rest = strim(text);
 	what = strsep(&rest, " ");
-	name = strsep(&rest, " ");
+	name = strsep(&rest, "\n");
 	mutex_lock(&lock);
 	if (name && !strcmp(what, "add"))
 		ret = add(name, rest);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The file of a port, testnic/DEVICE/PORT in debugfs. Written, it takes one order a line:
- *   rate|set|add NAME N    counter NAME grows by N a second, is N, is N more
- *   bits NAME N            counter NAME is N bits wide
+ * The file of a port, testnic/DEVICE/PORT in debugfs. Written, it takes one order a line; names come last, because there
+ * are counters with a blank in theirs:
+ *   rate|set|add N NAME    counter NAME grows by N a second, is N, is N more
+ *   bits N NAME            counter NAME is N bits wide
  *   state N                as of enum ib_port_state, with the event of it
  *   link WIDTH SPEED       as of enum ib_port_width and ib_port_speed
- *   fail CALL ERRNO        0: no failure; CALL is hw, pma, port or fw
- *   delay CALL MS
+ *   fail ERRNO CALL        0: no failure; CALL is hw, pma, port or fw
+ *   delay MS CALL
  * Read, it tells the state, when what was read, and the counters.
  */
 #include <linux/debugfs.h>
@@ -43,9 +44,10 @@ static void set_state(struct tn_port *port, int state)
 
 static int order(struct tn_port *port, const char *line)
 {
-	char word[16], name[64];
+	const char *name;
+	char word[16];
 	u64 n;
-	int a, b, index;
+	int a, b, index, at = 0;
 
 	if (sscanf(line, "state %d", &a) == 1) {
 		set_state(port, a);
@@ -56,8 +58,9 @@ static int order(struct tn_port *port, const char *line)
 		WRITE_ONCE(port->speed, b);
 		return 0;
 	}
-	if (sscanf(line, "%15s %63s %llu", word, name, &n) != 3)
+	if (sscanf(line, "%15s %llu %n", word, &n, &at) != 2 || !at)
 		return -EINVAL;
+	name = line + at;
 	if (!strcmp(word, "fail") || !strcmp(word, "delay")) {
 		index = find_call(name);
 		if (index < 0)
@@ -98,15 +101,14 @@ static int port_show(struct seq_file *seq, void *unused)
 
 	seq_printf(seq, "state %d\nlink %d %d\n", port->state, port->width, port->speed);
 	for (call = 0; call < TN_CALLS; call++) {
-		seq_printf(seq, "reads %s %llu at", calls[call], port->reads[call]);
+		seq_printf(seq, "reads %s %llu", calls[call], port->reads[call]);
 		for (i = 0; i < TN_KEPT_READS; i++)
 			seq_printf(seq, " %llu", port->read_at[call][i]);
 		seq_putc(seq, '\n');
 	}
 	for (i = 0; i < count; i++)
-		seq_printf(seq, "counter %s base %llu since %llu rate %llu mask %llx\n", tn_counter_name(port, i),
-			   port->counters[i].base, port->counters[i].since, port->counters[i].rate,
-			   port->counters[i].mask);
+		seq_printf(seq, "counter %llu %llu %llu %llu %s\n", port->counters[i].base, port->counters[i].since,
+			   port->counters[i].rate, port->counters[i].mask, tn_counter_name(port, i));
 	return 0;
 }
 static int port_open(struct inode *inode, struct file *file)

@@ -4,7 +4,10 @@ export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 say() { echo "lab: $*" >/dev/console; }
 
 modprobe dummy numdummies=0 || exit 1
-for module in ib_uverbs rdma_ucm rdma_rxe; do
+# A machine without SoftRoCE devices has no rdma_rxe either.
+rxe=rdma_rxe
+[ "$LAB_DEVICES" = 0 ] && [ "$LAB_WIRE" = 0 ] && rxe=
+for module in ib_uverbs rdma_ucm $rxe; do
     modprobe "$module" || { say "modprobe $module failed"; exit 1; }
 done
 modprobe ib_umad 2>/dev/null
