@@ -17,7 +17,7 @@ use crate::{
     lab::{
         self,
         kernel::{self, Series},
-        modules,
+        modules, nic,
     },
     lints, paths,
     setup::{self, SetupArgs},
@@ -58,7 +58,7 @@ struct Alone {
     has: fn(Series) -> bool,
 }
 
-const ALONE: [Alone; 2] = [
+const ALONE: [Alone; 3] = [
     // They turn switches of the whole kernel: what a switch leaves behind would be everybody's. One CPU, because the code
     // that all kprobes go through is patched by them, and QEMU's translator may go on with the old one on another CPU: then
     // no kprobe runs there any more.
@@ -72,6 +72,12 @@ const ALONE: [Alone; 2] = [
         prefix: "testnic-",
         options: &["--devices", "0"],
         has: modules::has_test_drivers,
+    },
+    // A NIC that the kernel does not see at work.
+    Alone {
+        prefix: "bypass-",
+        options: &["--nic", "pvrdma"],
+        has: nic::is_for,
     },
 ];
 
@@ -160,7 +166,11 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
                     .copied()
                     .filter(|binary| is_one_of(binary, &[guest.prefix]))
                     .collect();
-                if !own.is_empty() {
+                let no_nic = guest.options.contains(&"--nic").then(nic::missing).flatten();
+                if let Some(reason) = no_nic.filter(|_| !own.is_empty()) {
+                    println!("SKIPPED {}*: {reason}", guest.prefix);
+                    tally.skipped += 1;
+                } else if !own.is_empty() {
                     tally.add(on_kernel_again(series.name, &own, guest.options, args)?);
                 }
             }

@@ -8,6 +8,7 @@ mod job;
 mod kbuild;
 pub(crate) mod kernel;
 pub(crate) mod modules;
+pub(crate) mod nic;
 mod own_libc;
 mod qemu;
 mod stream;
@@ -25,6 +26,7 @@ use clap::{Args, Subcommand};
 
 use self::job::Job;
 use self::kernel::Series;
+use self::nic::Nic;
 use self::qemu::Accel;
 use self::vm::{End, Machine};
 use crate::paths;
@@ -65,9 +67,13 @@ pub(crate) struct GuestArgs {
     /// Kernel: 5.10, 6.1, 6.12 or 7.2 (the newest of Debian unstable)
     #[arg(long, default_value = "6.12")]
     pub(crate) kernel: String,
-    /// Number of `SoftRoCE` devices rxe0, rxe1, ..., each over a dummy interface with address 10.77.N.1
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=250))]
-    pub(crate) devices: u32,
+    /// Number of `SoftRoCE` devices rxe0, rxe1, ..., each over a dummy interface with address 10.77.N.1 [default: 1; with
+    /// --nic 0]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(0..=250))]
+    pub(crate) devices: Option<u32>,
+    /// A NIC to which programs post without entering the kernel (Linux 6.1 and 6.12)
+    #[arg(long, value_enum)]
+    pub(crate) nic: Option<Nic>,
     /// Also lay a veth wire between two devices rxa (10.78.0.1) and rxb (10.78.0.2): tc netem works on it
     #[arg(long)]
     pub(crate) wire: bool,
@@ -167,7 +173,12 @@ pub(crate) fn run_job(
     if !cfg!(target_arch = "x86_64") {
         bail!("the lab boots x86_64 kernels and needs an x86_64 machine");
     }
-    let kernel = kernel::ensure(kernel::find(&guest.kernel)?)?;
+    let series = kernel::find(&guest.kernel)?;
+    let kernel = kernel::ensure(series)?;
+    let nic = guest
+        .nic
+        .map(|nic| nic::ensure(nic, series, &kernel))
+        .transpose()?;
     let target = paths::target();
     let out =
         env::var_os("RDMATOP_LAB_OUT").map_or_else(|| target.join("lab-out"), |dir| paths::repo().join(dir));
@@ -178,13 +189,18 @@ pub(crate) fn run_job(
         env.push(("RDMATOP_KMOD", dir.clone().into()));
         keep.push(dir);
     }
+    keep.extend(
+        nic.iter()
+            .filter_map(|nic| nic.driver.parent().map(Path::to_path_buf)),
+    );
     let job = Job {
         command,
         env,
         dir: paths::repo(),
         keep,
         out,
-        devices: guest.devices,
+        devices: guest.devices.unwrap_or(u32::from(nic.is_none())),
+        nic,
         wire: guest.wire,
         terminal,
         marker: vm::marker(),
