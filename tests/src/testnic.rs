@@ -264,6 +264,17 @@ impl Port {
         Ok(times.into_iter().filter(|time| *time > 0).collect())
     }
 
+    /// How often they were read.
+    pub fn read_count(&self, call: Call) -> Result<u64> {
+        let count = self.line(|words| {
+            words
+                .starts_with(&["reads", call.name()])
+                .then(|| words.get(2)?.parse().ok())
+                .flatten()
+        });
+        count.with_context(|| format!("no reads in {}", self.file.display()))
+    }
+
     fn line<T>(&self, wanted: impl Fn(&[&str]) -> Option<T>) -> Option<T> {
         let text = fs::read_to_string(&self.file).ok()?;
         text.lines()

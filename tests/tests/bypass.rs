@@ -227,3 +227,31 @@ fn work_requests_that_bypass_the_kernel_are_unknown_and_never_none() -> Result<(
     }
     Ok(())
 }
+
+// What follows holds only once defects are mended that these tests found.
+
+#[test]
+fn nothing_false_is_said_of_a_nic_without_counters_on_a_machine_without_softroce() -> Result<()> {
+    let Some(_lab) = enter("notes on pvrdma") else {
+        return Ok(());
+    };
+    let window = Window::open(&[])?;
+    pingpong(10)?;
+    let sample = window.close()?;
+    let health = &sample.value()["health"];
+    ensure!(
+        health["errors"].as_array().is_some_and(Vec::is_empty),
+        "{}",
+        health["errors"]
+    );
+    let notes = health["notes"].to_string().to_lowercase();
+    ensure!(!notes.contains("softroce") && !notes.contains("rxe"), "{notes}");
+    let firmware = sample.value()["devices"][0]["fw_version"]
+        .as_str()
+        .context("no firmware")?;
+    ensure!(
+        firmware.chars().all(|char| char.is_ascii_digit() || char == '.'),
+        "{firmware:?}"
+    );
+    Ok(())
+}
