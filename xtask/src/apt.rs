@@ -295,6 +295,14 @@ fn reason(output: &str) -> Option<String> {
     Some(line.trim().replace("  ", ": "))
 }
 
+/// The packages in the lines `Depends: NAME` of `apt-cache depends`; a bar marks an alternative.
+fn parse_depends(text: &str) -> Vec<String> {
+    text.lines()
+        .filter_map(|line| line.trim_start_matches([' ', '|']).strip_prefix("Depends: "))
+        .map(str::to_owned)
+        .collect()
+}
+
 /// An apt with its own sources, lists and cache: the machine's are read, never written.
 pub(crate) struct PrivateApt {
     dir: PathBuf,
@@ -377,6 +385,17 @@ impl PrivateApt {
             .filter_map(|line| line.split_whitespace().next())
             .map(str::to_owned)
             .collect())
+    }
+
+    /// Names of the packages that `package` depends on; none when the archive does not have it.
+    pub(crate) fn depends(&self, package: &str) -> Result<Vec<String>> {
+        let output = self
+            .command("apt-cache")
+            .args(["depends", package])
+            .env("LC_ALL", "C")
+            .output()
+            .context("cannot start apt-cache")?;
+        Ok(parse_depends(&String::from_utf8_lossy(&output.stdout)))
     }
 
     /// Downloads `packages` (apt checks them against the signed lists) and returns the files.
@@ -495,6 +514,12 @@ Components: main
         // Without a reason of apt's, all there is.
         let error = step::run("lists", Command::new("sh").args(["-c", "echo odd; exit 1"])).unwrap_err();
         assert!(explained(error).to_string().contains("odd"));
+    }
+
+    #[test]
+    fn what_a_package_depends_on_is_read_and_what_it_suggests_is_not() {
+        let text = "linux-headers-6.12-amd64\n  Depends: linux-base\n |Depends: a\n  Depends: b\n  Suggests: c\n    d\n";
+        assert_eq!(parse_depends(text), ["linux-base", "a", "b"]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::{
+    lab::nic::Nic,
     paths,
     setup::{self, SetupArgs},
     step,
@@ -21,6 +22,9 @@ pub(crate) struct DemoArgs {
     /// Kernel of the lab, where this machine has no RDMA device
     #[arg(long, default_value = "6.12")]
     kernel: String,
+    /// The NIC of the lab, instead of SoftRoCE: traffic is SEND alone
+    #[arg(long, value_enum)]
+    nic: Option<Nic>,
     /// Arguments for rdmatop, after `--`
     #[arg(last = true)]
     args: Vec<String>,
@@ -47,6 +51,22 @@ while :; do
         timeout 40 $tool -d rxe0 -x 1 -s 4096 -D 20 $address >/dev/null 2>&1
         wait $!
     done
+done &
+traffic=$!
+sleep 2
+"$@"
+code=$?
+kill $traffic 2>/dev/null
+exit $code
+"#;
+
+/// As [`TRAFFIC`], for a NIC that knows nothing but signalled SEND.
+const NIC_TRAFFIC: &str = r#"
+while :; do
+    timeout 40 ib_send_bw -d vmw_pvrdma0 -x 0 -Q 1 -s 4096 -n 50000 >/dev/null 2>&1 &
+    listens
+    timeout 40 ib_send_bw -d vmw_pvrdma0 -x 0 -Q 1 -s 4096 -n 50000 127.0.0.1 >/dev/null 2>&1
+    wait $!
 done &
 traffic=$!
 sleep 2
@@ -97,7 +117,7 @@ pub(crate) fn main(args: &DemoArgs) -> Result<u8> {
     step::run("build rdmatop", &mut build)?;
     let program = paths::target().join("release/rdmatop");
     let screen = stdout().is_terminal();
-    if has_device() {
+    if args.nic.is_none() && has_device() {
         eprintln!(
             "demo: this machine has an RDMA device: sudo {} {}",
             program.display(),
@@ -121,8 +141,12 @@ pub(crate) fn main(args: &DemoArgs) -> Result<u8> {
             .and_then(|code| u8::try_from(code).ok())
             .unwrap_or(1));
     }
+    let (why, device) = match args.nic {
+        Some(Nic::Pvrdma) => ("", "a NIC that bypasses the kernel"),
+        None => ("no RDMA device here: ", "SoftRoCE"),
+    };
     eprintln!(
-        "demo: no RDMA device here: booting Linux {} with SoftRoCE and perftest traffic",
+        "demo: {why}booting Linux {} with {device} and perftest traffic",
         args.kernel
     );
     let mut lab = Command::new(env::current_exe().context("cannot tell what program this is")?);
@@ -131,7 +155,10 @@ pub(crate) fn main(args: &DemoArgs) -> Result<u8> {
     if terminal {
         lab.arg("--tty");
     }
-    let script = if args.args.is_empty() && !screen {
+    let script = if args.nic.is_some() {
+        lab.args(["--nic", "pvrdma"]);
+        NIC_TRAFFIC
+    } else if args.args.is_empty() && !screen {
         PAIR
     } else {
         // rdmatop comes and goes under traffic here, which a guest of two CPUs does not always survive: see

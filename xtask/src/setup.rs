@@ -8,7 +8,11 @@ use std::{fs, path::Path, process::Command};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::{apt, ebpf_toolchain, lab::kernel, step};
+use crate::{
+    apt, ebpf_toolchain,
+    lab::{headers, kernel, modules},
+    step,
+};
 
 /// The bpf-linker whose features name LLVM 21 to 23, among them that of Debian's rustc and of rustup's nightly.
 const LINKER: &str = "0.13.0";
@@ -46,6 +50,7 @@ const PACKAGES: &[Group] = &[
         "run the lab's virtual machine",
         &["qemu-system-x86", "busybox-static", "kmod", "xz-utils", "zstd"],
     ),
+    ("build the tests' kernel modules", &["make"]),
     (
         "make RDMA traffic",
         &[
@@ -103,6 +108,7 @@ pub(crate) fn ensure(args: SetupArgs, verbose: bool) -> Result<bool> {
     did |= linker(args.dry_run, verbose)?;
     if !args.no_kernels {
         did |= kernels(args.dry_run)?;
+        did |= kernel_headers(args.dry_run);
     }
     Ok(did)
 }
@@ -372,6 +378,30 @@ fn kernels(dry_run: bool) -> Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// What the tests' kernel modules are built against. Without it their tests are skipped, so a failure is only told.
+fn kernel_headers(dry_run: bool) -> bool {
+    let lacking: Vec<_> = kernel::ALL
+        .into_iter()
+        .filter(|series| modules::has_test_drivers(*series))
+        .filter_map(|series| Some((series, kernel::cached(series)?)))
+        .filter(|(_, kernel)| !headers::is_cached(kernel))
+        .collect();
+    if lacking.is_empty() {
+        return false;
+    }
+    let names: Vec<&str> = lacking.iter().map(|(series, _)| series.name).collect();
+    eprintln!(
+        "setup: to build the tests' kernel modules: headers of Linux {}, some 20 MB each",
+        names.join(", ")
+    );
+    for (series, kernel) in lacking.iter().filter(|_| !dry_run) {
+        if let Err(error) = headers::fetch_if_missing(*series, kernel) {
+            eprintln!("{error:#}");
+        }
+    }
+    true
 }
 
 #[cfg(test)]

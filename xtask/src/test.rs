@@ -14,7 +14,11 @@ use clap::Args;
 
 use crate::{
     ebpf, equality,
-    lab::{self, kernel},
+    lab::{
+        self,
+        kernel::{self, Series},
+        modules, nic,
+    },
     lints, paths,
     setup::{self, SetupArgs},
     step,
@@ -44,11 +48,38 @@ const ONE_KERNEL: &str = "6.12";
 /// Test executables for which one kernel is enough: the tests' own traffic programs, floods of
 /// events, and what is missing on a machine.
 const ON_ONE_KERNEL: [&str; 3] = ["traffic-", "flood-", "degrade-"];
-/// Test executables that turn switches of the whole kernel. They have a guest of their own: what a switch leaves behind
-/// would be everybody's. Its CPUs run on one thread, because the code that all kprobes go through is patched by them, and
-/// with a thread for each CPU QEMU's translator may go on with the old code on another one: then no kprobe runs there any
-/// more, or the guest dies.
-const ALONE: [&str; 1] = ["degrade-"];
+/// Test executables with a guest of their own.
+struct Alone {
+    /// Beginning of their names.
+    prefix: &'static str,
+    /// Options of `lab run`.
+    options: &'static [&'static str],
+    /// Whether a kernel can have such a guest.
+    has: fn(Series) -> bool,
+}
+
+const ALONE: [Alone; 3] = [
+    // They turn switches of the whole kernel: what a switch leaves behind would be everybody's. All CPUs on one thread,
+    // because the code that all kprobes go through is patched by them, and with a thread for each CPU QEMU's translator may
+    // go on with the old code on another one: then no kprobe runs there any more, or the guest dies.
+    Alone {
+        prefix: "degrade-",
+        options: &["--single-threaded"],
+        has: |_| true,
+    },
+    // A machine without SoftRoCE.
+    Alone {
+        prefix: "testnic-",
+        options: &["--devices", "0"],
+        has: modules::has_test_drivers,
+    },
+    // A NIC that the kernel does not see at work.
+    Alone {
+        prefix: "bypass-",
+        options: &["--nic", "pvrdma"],
+        has: nic::is_for,
+    },
+];
 
 /// Counts of one part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,15 +155,24 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
             let binaries = binaries
                 .iter()
                 .filter(|binary| all || !is_one_of(binary, &ON_ONE_KERNEL));
-            let (alone, together): (Vec<_>, Vec<_>) = binaries.partition(|binary| is_one_of(binary, &ALONE));
+            build_modules(series);
+            let all_alone = ALONE.each_ref().map(|alone| alone.prefix);
+            let (alone, together): (Vec<_>, Vec<_>) =
+                binaries.partition(|binary| is_one_of(binary, &all_alone));
             let mut tally = on_kernel_again(series.name, &together, &[], args)?;
-            if !alone.is_empty() {
-                tally.add(on_kernel_again(
-                    series.name,
-                    &alone,
-                    &["--single-threaded"],
-                    args,
-                )?);
+            for guest in ALONE.iter().filter(|guest| (guest.has)(series)) {
+                let own: Vec<_> = alone
+                    .iter()
+                    .copied()
+                    .filter(|binary| is_one_of(binary, &[guest.prefix]))
+                    .collect();
+                let no_nic = guest.options.contains(&"--nic").then(nic::missing).flatten();
+                if let Some(reason) = no_nic.filter(|_| !own.is_empty()) {
+                    println!("SKIPPED {}*: {reason}", guest.prefix);
+                    tally.skipped += 1;
+                } else if !own.is_empty() {
+                    tally.add(on_kernel_again(series.name, &own, guest.options, args)?);
+                }
             }
             parts.push((
                 format!("Linux {}", series.name),
@@ -162,6 +202,15 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
         bail!("no test that ran is called *{filter}*");
     }
     Ok(u8::from(all.failed > 0))
+}
+
+/// Builds the test drivers. Without them their tests say that they are skipped, and why; this says why they are not there.
+fn build_modules(series: Series) {
+    if modules::has_test_drivers(series)
+        && let Err(error) = lab::build_modules(series)
+    {
+        println!("Linux {}: no test drivers: {error:#}", series.name);
+    }
 }
 
 fn cargo(args: &[&str]) -> Command {

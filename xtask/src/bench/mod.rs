@@ -195,7 +195,8 @@ fn run_stage(
     option("--out", report.clone().into());
     let guest = GuestArgs {
         kernel: kernel.to_owned(),
-        devices: stage.devices,
+        devices: Some(stage.devices),
+        nic: None,
         wire: false,
         cpus: Some(stage.cpus),
         memory: 3072,

@@ -4,10 +4,27 @@ export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 say() { echo "lab: $*" >/dev/console; }
 
 modprobe dummy numdummies=0 || exit 1
-for module in ib_uverbs rdma_ucm rdma_rxe; do
+# A machine without SoftRoCE devices has no rdma_rxe either.
+rxe=rdma_rxe
+[ "$LAB_DEVICES" = 0 ] && [ "$LAB_WIRE" = 0 ] && rxe=
+for module in ib_uverbs rdma_ucm $rxe; do
     modprobe "$module" || { say "modprobe $module failed"; exit 1; }
 done
 modprobe ib_umad 2>/dev/null
+
+# A NIC of QEMU's, which shares its PCI slot with the network interface whose address becomes its GID.
+if [ -n "$LAB_NIC_DRIVER" ]; then
+    modprobe vmxnet3 || { say "modprobe vmxnet3 failed"; exit 1; }
+    insmod "$LAB_NIC_DRIVER" || { say "insmod $LAB_NIC_DRIVER failed"; exit 1; }
+    nic=
+    for dir in /sys/class/net/*; do
+        case $(readlink "$dir/device/driver") in
+        */vmxnet3) nic=${dir##*/} ;;
+        esac
+    done
+    ip address add 10.79.0.1/24 dev "$nic" || exit 1
+    ip link set "$nic" up || exit 1
+fi
 
 index=0
 while [ "$index" -lt "$LAB_DEVICES" ]; do
@@ -27,6 +44,7 @@ await_gid() {
     done
 }
 [ "$LAB_DEVICES" = 0 ] || await_gid "rxe$((LAB_DEVICES - 1))"
+[ -z "$LAB_NIC_DRIVER" ] || await_gid vmw_pvrdma0
 
 [ "$LAB_WIRE" = 1 ] || exit 0
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::kernel::Kernel;
+use super::nic::Ready;
 
 /// One job for a guest.
 pub(crate) struct Job {
@@ -23,6 +24,8 @@ pub(crate) struct Job {
     pub(crate) keep: Vec<PathBuf>,
     /// Number of rxe devices.
     pub(crate) devices: u32,
+    /// A NIC besides.
+    pub(super) nic: Option<Ready>,
     /// Whether to lay the wire between rxa and rxb.
     pub(crate) wire: bool,
     /// Rows and columns, if the job gets a terminal.
@@ -69,6 +72,13 @@ impl Job {
         let mut conf = OsString::new();
         for (name, value) in [
             ("LAB_DEVICES", OsString::from(self.devices.to_string())),
+            (
+                "LAB_NIC_DRIVER",
+                self.nic
+                    .as_ref()
+                    .map(|nic| nic.driver.clone().into_os_string())
+                    .unwrap_or_default(),
+            ),
             ("LAB_WIRE", OsString::from(u8::from(self.wire).to_string())),
             (
                 "LAB_TTY",
@@ -137,6 +147,7 @@ mod tests {
             out: "/out".into(),
             keep: Vec::new(),
             devices: 1,
+            nic: None,
             wire: false,
             terminal: None,
             marker: "m".to_owned(),

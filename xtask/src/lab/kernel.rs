@@ -1,11 +1,12 @@
 //! The lab's kernels: which there are, fetched as Debian packages, unpacked into the cache.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use super::archive;
 use crate::apt::{self, PrivateApt};
 use crate::{paths, step};
 
@@ -62,6 +63,14 @@ pub(crate) fn find(name: &str) -> Result<Series> {
     }
 }
 
+/// The kernel of that name, or all of them for `all`.
+pub(crate) fn named(name: &str) -> Result<Vec<Series>> {
+    if name == "all" {
+        return Ok(ALL.to_vec());
+    }
+    Ok(vec![find(name)?])
+}
+
 /// An unpacked kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel {
@@ -88,7 +97,8 @@ pub(crate) fn cache() -> PathBuf {
     paths::cache().join("lab")
 }
 
-fn cached(series: Series) -> Option<Kernel> {
+/// The kernel, if it is in the cache.
+pub(crate) fn cached(series: Series) -> Option<Kernel> {
     let dir = cache().join("kernels").join(series.name);
     // The marker is written last, before the directory gets its name: it vouches for the rest.
     let release = fs::read_to_string(dir.join("release")).ok()?.trim().to_owned();
@@ -102,58 +112,21 @@ pub(crate) fn is_cached(series: Series) -> bool {
 
 /// Returns the kernel, fetching it first if it is not in the cache.
 pub(crate) fn ensure(series: Series) -> Result<Kernel> {
-    if let Some(kernel) = cached(series) {
-        return Ok(kernel);
-    }
-    let cache = cache();
-    fs::create_dir_all(&cache).with_context(|| format!("cannot create the cache {}", cache.display()))?;
-    let lock_path = cache.join(format!("{}.lock", series.name));
-    let lock = File::create(&lock_path).with_context(|| format!("cannot create {}", lock_path.display()))?;
-    if lock.try_lock().is_err() {
-        eprintln!(
-            "lab: another process is fetching Linux {}; waiting for it",
-            series.name
-        );
-        lock.lock()
-            .with_context(|| format!("cannot lock {}", lock_path.display()))?;
-    }
-    // The other process may have done it meanwhile.
-    match cached(series) {
-        Some(kernel) => Ok(kernel),
-        None => fetch(series),
-    }
+    let what = format!("Linux {}", series.name);
+    archive::once(series.name, &what, || cached(series), || fetch(series))
 }
 
 fn fetch(series: Series) -> Result<Kernel> {
     let title = format!("lab: Linux {} (Debian {})", series.name, series.suite);
-    let sources = apt::machine_sources(Path::new("/etc/apt"));
-    let Some(mirror) = apt::choose_mirror(&sources) else {
-        bail!(
-            "{title}: no Debian archive among this machine's apt sources; the lab takes its kernels from there"
-        );
-    };
-    for (uri, suite) in apt::candidates(&mirror, series.suite) {
-        match fetch_from(series, &title, &uri, &suite) {
-            Ok(kernel) => return Ok(kernel),
-            Err(error) => eprintln!("{error:#}"),
-        }
-    }
-    bail!(
-        "{title} cannot be had: with a network that has a Debian archive, `cargo xtask lab fetch --kernel {}` fetches it",
-        series.name
-    )
+    archive::from_any(series, series.name, &title, |apt| fetch_from(series, &title, apt))
 }
 
-fn fetch_from(series: Series, title: &str, uri: &str, suite: &str) -> Result<Kernel> {
-    let work = cache().join("apt").join(format!("{suite}-{}", series.name));
-    let _ = fs::remove_dir_all(&work);
-    let apt = PrivateApt::new(work.clone(), uri, suite).with_context(|| title.to_owned())?;
-    apt.update(&format!("{title}: package lists of {suite}"))?;
+fn fetch_from(series: Series, title: &str, apt: &PrivateApt) -> Result<Kernel> {
     let names = apt.search("^linux-(image|binary|modules|base)-[0-9].*-amd64$")?;
     let names = names.iter().map(String::as_str);
     let Some(picked) = apt::pick_kernel(&names, series.filter) else {
         bail!(
-            "{title}: suite {suite} of {uri} has no linux-image-{}*-amd64",
+            "{title}: no linux-image-{}*-amd64",
             series.filter.unwrap_or_default()
         );
     };
@@ -161,9 +134,7 @@ fn fetch_from(series: Series, title: &str, uri: &str, suite: &str) -> Result<Ker
         &format!("{title}: download {}", picked.packages.join(" ")),
         &picked.packages,
     )?;
-    let kernel = unpack(series, title, &picked.release, &files)?;
-    let _ = fs::remove_dir_all(&work);
-    Ok(kernel)
+    unpack(series, title, &picked.release, &files)
 }
 
 fn unpack(series: Series, title: &str, release: &str, files: &[PathBuf]) -> Result<Kernel> {
@@ -171,13 +142,7 @@ fn unpack(series: Series, title: &str, release: &str, files: &[PathBuf]) -> Resu
     let dir = parent.join(format!("{}.new", series.name));
     let root = dir.join("root");
     let _ = fs::remove_dir_all(&dir);
-    fs::create_dir_all(&root).with_context(|| format!("cannot create {}", root.display()))?;
-    for file in files {
-        step::run(
-            &format!("{title}: unpack"),
-            Command::new("dpkg").arg("-x").arg(file).arg(&root),
-        )?;
-    }
+    archive::unpack(title, files, &root)?;
     let first_of = |candidates: [String; 2]| {
         let found = candidates
             .iter()

@@ -1,9 +1,15 @@
 //! The lab: real Debian kernels with `SoftRoCE` devices in QEMU.
 
+mod archive;
 mod cpio;
+pub(crate) mod headers;
 mod initramfs;
 mod job;
+mod kbuild;
 pub(crate) mod kernel;
+pub(crate) mod modules;
+pub(crate) mod nic;
+mod own_libc;
 mod qemu;
 mod stream;
 mod tty;
@@ -19,6 +25,8 @@ use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 
 use self::job::Job;
+use self::kernel::Series;
+use self::nic::Nic;
 use self::qemu::Accel;
 use self::vm::{End, Machine};
 use crate::paths;
@@ -37,9 +45,15 @@ pub(crate) enum LabCommand {
     Run(RunArgs),
     /// Open a shell as root in a guest (Ctrl-] three times ends a hung one)
     Shell(ShellArgs),
-    /// Fetch kernels into the cache, so that later runs need no network
+    /// Fetch kernels and their headers into the cache, so that later runs need no network
     Fetch {
         /// Kernel to fetch: 5.10, 6.1, 6.12, 7.2, or all
+        #[arg(long, default_value = "all")]
+        kernel: String,
+    },
+    /// Build the test drivers of tests/kmod, which `run` and `shell` then hand to the guest in $RDMATOP_KMOD
+    Modules {
+        /// Kernel to build for: 6.1, 6.12, 7.2, or all
         #[arg(long, default_value = "all")]
         kernel: String,
     },
@@ -53,9 +67,13 @@ pub(crate) struct GuestArgs {
     /// Kernel: 5.10, 6.1, 6.12 or 7.2 (the newest of Debian unstable)
     #[arg(long, default_value = "6.12")]
     pub(crate) kernel: String,
-    /// Number of `SoftRoCE` devices rxe0, rxe1, ..., each over a dummy interface with address 10.77.N.1
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=250))]
-    pub(crate) devices: u32,
+    /// Number of `SoftRoCE` devices rxe0, rxe1, ..., each over a dummy interface with address 10.77.N.1 [default: 1; with
+    /// --nic 0]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(0..=250))]
+    pub(crate) devices: Option<u32>,
+    /// A NIC to which programs post without entering the kernel (Linux 6.1 and 6.12)
+    #[arg(long, value_enum)]
+    pub(crate) nic: Option<Nic>,
     /// Also lay a veth wire between two devices rxa (10.78.0.1) and rxb (10.78.0.2): tc netem works on it
     #[arg(long)]
     pub(crate) wire: bool,
@@ -114,16 +132,25 @@ pub(crate) fn main(command: LabCommand) -> Result<u8> {
             run_job(&args.guest, command, true, None)
         }
         LabCommand::Fetch { kernel } => {
-            let all = kernel == "all";
-            for series in kernel::ALL
-                .into_iter()
-                .filter(|series| all || series.name == kernel)
-            {
+            for series in kernel::named(&kernel)? {
                 let fetched = kernel::ensure(series)?;
+                if modules::has_test_drivers(series) {
+                    headers::fetch_if_missing(series, &fetched)?;
+                }
                 println!("{:5} {}", series.name, fetched.release);
             }
-            if !all {
-                kernel::find(&kernel)?;
+            Ok(0)
+        }
+        LabCommand::Modules { kernel } => {
+            for series in kernel::named(&kernel)? {
+                if modules::has_test_drivers(series) {
+                    println!("{:5} {}", series.name, build_modules(series)?.display());
+                } else {
+                    println!(
+                        "{:5} none: the test drivers need Linux 5.14 or newer",
+                        series.name
+                    );
+                }
             }
             Ok(0)
         }
@@ -132,6 +159,11 @@ pub(crate) fn main(command: LabCommand) -> Result<u8> {
             Ok(0)
         }
     }
+}
+
+/// Builds the test drivers for a kernel, which is fetched first, and returns their directory.
+pub(crate) fn build_modules(series: Series) -> Result<PathBuf> {
+    modules::ensure_test_drivers(series, &kernel::ensure(series)?)
 }
 
 /// Boots a guest for `command` and returns the exit status to end with.
@@ -144,18 +176,34 @@ pub(crate) fn run_job(
     if !cfg!(target_arch = "x86_64") {
         bail!("the lab boots x86_64 kernels and needs an x86_64 machine");
     }
-    let kernel = kernel::ensure(kernel::find(&guest.kernel)?)?;
+    let series = kernel::find(&guest.kernel)?;
+    let kernel = kernel::ensure(series)?;
+    let nic = guest
+        .nic
+        .map(|nic| nic::ensure(nic, series, &kernel))
+        .transpose()?;
     let target = paths::target();
     let out =
         env::var_os("RDMATOP_LAB_OUT").map_or_else(|| target.join("lab-out"), |dir| paths::repo().join(dir));
     let terminal = tty.then(|| tty::size().unwrap_or((24, 80)));
+    let mut env = environment(&target, &out);
+    let mut keep = vec![target.clone()];
+    if let Some(dir) = modules::built_test_drivers(&kernel) {
+        env.push(("RDMATOP_KMOD", dir.clone().into()));
+        keep.push(dir);
+    }
+    keep.extend(
+        nic.iter()
+            .filter_map(|nic| nic.driver.parent().map(Path::to_path_buf)),
+    );
     let job = Job {
         command,
-        env: environment(&target, &out),
+        env,
         dir: paths::repo(),
-        keep: vec![target.clone()],
+        keep,
         out,
-        devices: guest.devices,
+        devices: guest.devices.unwrap_or(u32::from(nic.is_none())),
+        nic,
         wire: guest.wire,
         terminal,
         marker: vm::marker(),

@@ -36,6 +36,8 @@ pub(crate) struct Vm {
     pub(crate) out: PathBuf,
     /// Whether the job gets a terminal instead of two output streams.
     pub(crate) terminal: bool,
+    /// Options of a NIC.
+    pub(crate) nic: Vec<String>,
 }
 
 /// In QEMU's options a comma ends a value; a doubled one stands for itself.
@@ -127,6 +129,7 @@ impl Vm {
                 &format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}"),
             ]);
         }
+        args.extend(self.nic.iter().map(OsString::from));
         args
     }
 
@@ -155,6 +158,7 @@ mod tests {
             job: "/j,1".into(),
             out: "/o".into(),
             terminal,
+            nic: vec!["-device".into(), "pvrdma".into()],
         };
         let words: Vec<String> = vm
             .args()
@@ -198,6 +202,11 @@ mod tests {
     #[test]
     fn a_comma_in_a_path_does_not_end_the_option() {
         assert!(vm(Accel::Tcg, false).contains("path=/j,,1,readonly=on"));
+    }
+
+    #[test]
+    fn a_nic_has_its_options() {
+        assert!(vm(Accel::Tcg, false).ends_with("-device pvrdma"));
     }
 
     #[test]

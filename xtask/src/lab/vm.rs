@@ -1,6 +1,7 @@
 //! Runs one guest from boot to the job's exit status.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -17,7 +18,7 @@ use super::kernel::Kernel;
 use super::qemu::{Accel, Vm};
 use super::stream::UntilMarker;
 use super::tty::{self, Escape, RawMode};
-use super::{initramfs, kernel};
+use super::{initramfs, kernel, nic};
 use crate::paths;
 
 /// Other work may share this machine's CPUs: far more than a boot takes.
@@ -153,6 +154,10 @@ fn boot(kernel: &Kernel, machine: Machine, job: &Job) -> Result<End> {
         job: job_dir,
         out: job.out.clone(),
         terminal: job.terminal.is_some(),
+        nic: match &job.nic {
+            Some(_) => nic::arguments(&run_dir.0, machine.memory),
+            None => Vec::new(),
+        },
     };
     let mut listeners = Vec::new();
     for port in vm.ports() {
@@ -162,7 +167,8 @@ fn boot(kernel: &Kernel, machine: Machine, job: &Job) -> Result<End> {
         listeners.push((*port, listener));
     }
     let log = fs::File::create(run_dir.0.join("qemu.log"))?;
-    let mut command = with_parent_death(&qemu);
+    let env = job.nic.as_ref().map(|nic| nic.env(&run_dir.0));
+    let mut command = with_parent_death(&qemu, &env.unwrap_or_default());
     command
         .args(vm.args())
         .stdin(Stdio::null())
@@ -228,16 +234,18 @@ fn boot(kernel: &Kernel, machine: Machine, job: &Job) -> Result<End> {
     }
 }
 
-/// QEMU dies with this process, even if that is killed.
-fn with_parent_death(qemu: &Path) -> Command {
-    match paths::find_tool(&["setpriv"]) {
-        Some(setpriv) => {
-            let mut command = Command::new(setpriv);
-            command.args(["--pdeathsig", "KILL", "--"]).arg(qemu);
-            command
-        }
-        None => Command::new(qemu),
+/// QEMU behind the words `before`; it dies with this process, even if that is killed.
+fn with_parent_death(qemu: &Path, before: &[String]) -> Command {
+    let mut words: Vec<OsString> = Vec::new();
+    if let Some(setpriv) = paths::find_tool(&["setpriv"]) {
+        words.push(setpriv.into());
+        words.extend(["--pdeathsig", "KILL", "--"].map(OsString::from));
     }
+    words.extend(before.iter().map(OsString::from));
+    words.push(qemu.into());
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    command
 }
 
 /// Waits for QEMU to connect; `None` if it died instead.

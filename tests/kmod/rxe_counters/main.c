@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Finds rxe devices and fills the operations that rxe leaves empty. */
+#include <linux/module.h>
+#include <linux/slab.h>
+
+#include "rxe_counters.h"
+
+enum rc_source rc_source;
+int rc_bind_error, rc_read_error;
+unsigned int rc_max_counters;
+
+static char *source = "psn";
+module_param(source, charp, 0444);
+MODULE_PARM_DESC(source, "psn, qpn or none: where values come from");
+module_param_named(bind_error, rc_bind_error, int, 0644);
+MODULE_PARM_DESC(bind_error, "errno of every bind; 0: none");
+module_param_named(read_error, rc_read_error, int, 0644);
+MODULE_PARM_DESC(read_error, "errno of every read; 0: none");
+module_param_named(max_counters, rc_max_counters, uint, 0644);
+MODULE_PARM_DESC(max_counters, "one more fails with ENOSPC; 0: no limit");
+
+static struct ib_client client;
+
+/* Of a device that the kernel has not begun to take away. */
+struct rc_device *rc_device_of(struct ib_device *ib)
+{
+	return ib_get_client_data(ib, &client);
+}
+
+/*
+ * The core adds the values of bound QPs to the port's, because mlx5's port counters leave out QPs that are bound. rxe's do
+ * not: what bound QPs have sent is taken off first.
+ */
+static int port_stats(struct ib_device *ib, struct rdma_hw_stats *stats, u32 port, int index)
+{
+	struct rc_device *device = rc_device_of(ib);
+	int i, ret;
+
+	if (!device)
+		return -ENODEV;
+	ret = device->port_stats(ib, stats, port, index);
+	if (ret <= 0)
+		return ret;
+	i = rc_find(stats, "sent_pkts");
+	if (i >= 0)
+		stats->value[i] -= atomic64_read(&device->sent);
+	i = rc_find(stats, "rcvd_pkts");
+	if (i >= 0)
+		stats->value[i] -= atomic64_read(&device->rcvd);
+	return ret;
+}
+
+static int modify_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask, struct ib_udata *udata)
+{
+	struct rc_device *device = rc_device_of(qp->device);
+	int ret;
+
+	if (!device)
+		return -ENODEV;
+	ret = device->modify_qp(qp, attr, mask, udata);
+	if (!ret)
+		rc_psn_set(qp, attr, mask);
+	return ret;
+}
+
+static int add(struct ib_device *ib)
+{
+	struct rc_device *device;
+
+	if (ib->ops.driver_id != RDMA_DRIVER_RXE || ib->ops.counter_bind_qp)
+		return -EOPNOTSUPP;
+	device = kzalloc(sizeof(*device), GFP_KERNEL);
+	if (!device)
+		return -ENOMEM;
+	device->ib = ib;
+	device->port_stats = ib->ops.get_hw_stats;
+	device->modify_qp = ib->ops.modify_qp;
+	ib_set_client_data(ib, &client, device);
+	ib_set_device_ops(ib, &rc_ops);		/* fills what is empty, and no more */
+	if (rc_source == RC_PSN) {
+		ib->ops.get_hw_stats = port_stats;
+		ib->ops.modify_qp = modify_qp;
+	}
+	return 0;
+}
+
+static void remove(struct ib_device *ib, void *data)
+{
+	struct rc_device *device = data;
+	bool bound;
+
+	if (!device)
+		return;
+	/* Also when the device goes away under bound QPs: they are modified and counted after this. */
+	ib->ops.get_hw_stats = device->port_stats;
+	ib->ops.modify_qp = device->modify_qp;
+	/*
+	 * Then unbind and dealloc are still to come, and the core calls them unchecked: they stay, with the device that the
+	 * counters refer to, and the counters hold this module until they are gone.
+	 */
+	mutex_lock(&rc_lock);
+	bound = device->gone = device->live;
+	mutex_unlock(&rc_lock);
+	if (bound)
+		return;
+	ib->ops.counter_alloc_stats = NULL;
+	ib->ops.counter_bind_qp = NULL;
+	ib->ops.counter_unbind_qp = NULL;
+	ib->ops.counter_dealloc = NULL;
+	ib->ops.counter_update_stats = NULL;
+#ifdef COUNTER_HAS_DRIVER_PART
+	ib->ops.counter_init = NULL;
+	ib->ops.size_rdma_counter = 0;
+#endif
+	kfree(device);
+}
+
+static struct ib_client client = {
+	.name = "rxe_counters",
+	.add = add,
+	.remove = remove,
+	.no_kverbs_req = 1,
+};
+
+static int __init rxe_counters_init(void)
+{
+	int ret;
+
+	if (!strcmp(source, "psn"))
+		rc_source = RC_PSN;
+	else if (!strcmp(source, "qpn"))
+		rc_source = RC_QPN;
+	else if (!strcmp(source, "none"))
+		rc_source = RC_NONE;
+	else
+		return -EINVAL;
+	rc_control_init();
+	ret = ib_register_client(&client);
+	if (ret)
+		rc_control_exit();
+	return ret;
+}
+
+static void __exit rxe_counters_exit(void)
+{
+	ib_unregister_client(&client);
+	rc_control_exit();
+	rc_counters_exit();
+}
+
+module_init(rxe_counters_init);
+module_exit(rxe_counters_exit);
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("Test only: per-QP counters for rdma_rxe");

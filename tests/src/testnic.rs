@@ -1,0 +1,317 @@
+//! RDMA devices whose ports and counters are what a test says: the module `testnic` of `tests/kmod`.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::kmod::Module;
+
+const DIR: &str = "/sys/kernel/debug/testnic";
+
+/// `hw_counters` of mlx5 (drivers/infiniband/hw/mlx5/counters.c), with the optional ones of RoCE.
+pub const MLX5: &[&str] = &[
+    "rx_write_requests",
+    "rx_read_requests",
+    "rx_atomic_requests",
+    "rx_dct_connect",
+    "out_of_buffer",
+    "out_of_sequence",
+    "duplicate_request",
+    "rnr_nak_retry_err",
+    "packet_seq_err",
+    "implied_nak_seq_err",
+    "local_ack_timeout_err",
+    "resp_local_length_error",
+    "resp_cqe_error",
+    "req_cqe_error",
+    "req_remote_invalid_request",
+    "req_remote_access_errors",
+    "resp_remote_access_errors",
+    "resp_cqe_flush_error",
+    "req_cqe_flush_error",
+    "roce_adp_retrans",
+    "roce_adp_retrans_to",
+    "roce_slow_restart",
+    "roce_slow_restart_cnps",
+    "roce_slow_restart_trans",
+    "rp_cnp_ignored",
+    "rp_cnp_handled",
+    "np_ecn_marked_roce_packets",
+    "np_cnp_sent",
+    "rx_icrc_encapsulated",
+    "+cc_rx_ce_pkts",
+    "+cc_rx_cnp_pkts",
+    "+cc_tx_cnp_pkts",
+];
+
+/// `hw_counters` of EFA (drivers/infiniband/hw/efa/efa_verbs.c).
+pub const EFA: &[&str] = &[
+    "tx_bytes",
+    "tx_pkts",
+    "rx_bytes",
+    "rx_pkts",
+    "rx_drops",
+    "send_bytes",
+    "send_wrs",
+    "recv_bytes",
+    "recv_wrs",
+    "rdma_read_wrs",
+    "rdma_read_bytes",
+    "rdma_read_wr_err",
+    "rdma_read_resp_bytes",
+    "rdma_write_wrs",
+    "rdma_write_bytes",
+    "rdma_write_wr_err",
+    "rdma_write_recv_bytes",
+    "retrans_bytes",
+    "retrans_pkts",
+    "retrans_timeout_events",
+];
+
+/// The module; all devices go with it.
+#[derive(Debug)]
+pub struct TestNic {
+    _module: Module,
+}
+
+/// A device to add.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    lines: Vec<String>,
+}
+
+/// One of its ports.
+#[derive(Clone, Debug)]
+pub struct Port {
+    file: PathBuf,
+    /// The device's name.
+    pub device: String,
+}
+
+/// What the kernel asks the driver for.
+#[derive(Clone, Copy, Debug)]
+pub enum Call {
+    /// `hw_counters`, by sysfs or netlink.
+    Hw,
+    /// `ports/N/counters`.
+    Pma,
+    /// State and rate of a port.
+    Port,
+    /// Firmware version, of which each netlink dump of devices has one.
+    Firmware,
+}
+
+/// A counter as the module keeps it: `base` at `since_ns`, and `rate` more each second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// Value at `since_ns`.
+    pub base: u64,
+    /// `CLOCK_MONOTONIC`.
+    pub since_ns: u64,
+    /// A second.
+    pub rate: u64,
+    /// Its bits.
+    pub mask: u64,
+}
+
+impl Counter {
+    /// What it would be at `ns` if it were endlessly wide.
+    pub fn unwrapped(&self, ns: u64) -> u64 {
+        let grown = u128::from(ns - self.since_ns) * u128::from(self.rate) / 1_000_000_000;
+        self.base + u64::try_from(grown).unwrap_or(u64::MAX)
+    }
+}
+
+impl Wish {
+    /// A RoCE device of one port at 100 Gb/s, with PMA counters.
+    pub fn new(name: &str, driver: &str) -> Self {
+        let mut lines = vec![format!("add {name}"), "pma=1".into()];
+        if !driver.is_empty() {
+            lines.push(format!("driver={driver}"));
+        }
+        Self { lines }
+    }
+
+    /// As mlx5 has it.
+    pub fn mlx5(name: &str) -> Self {
+        Self::new(name, "mlx5_core")
+            .hw(MLX5)
+            .set("firmware", "28.39.1002")
+    }
+
+    /// With these `hw_counters`; a `+` before a name makes it optional.
+    #[must_use]
+    pub fn hw(self, names: &[&str]) -> Self {
+        self.set("hw", &names.join(","))
+    }
+
+    /// A key of the module: `ports`, `ib`, `pma`, `uverbs`, `netdevs`, `firmware`, `driver_id`.
+    #[must_use]
+    pub fn set(mut self, key: &str, value: &str) -> Self {
+        self.lines.push(format!("{key}={value}"));
+        self
+    }
+}
+
+impl TestNic {
+    /// Loads the module for test `test`; `None`, with the reason printed, where it was not built.
+    pub fn load(test: &str) -> Result<Option<Self>> {
+        let module = Module::load(test, "testnic", &[])?;
+        Ok(module.map(|module| Self { _module: module }))
+    }
+
+    /// Adds a device and returns its first port.
+    pub fn add(&self, wish: &Wish) -> Result<Port> {
+        let text = wish.lines.join("\n");
+        fs::write(format!("{DIR}/control"), &text).with_context(|| format!("testnic: {text}"))?;
+        let device = wish.lines[0].trim_start_matches("add ").to_owned();
+        Ok(Port {
+            file: PathBuf::from(DIR).join(&device).join("1"),
+            device,
+        })
+    }
+
+    /// Adds mlx5_0, mlx5_1, ... and returns their ports.
+    pub fn add_mlx5(&self, count: usize) -> Result<Vec<Port>> {
+        (0..count)
+            .map(|number| self.add(&Wish::mlx5(&format!("mlx5_{number}"))))
+            .collect()
+    }
+
+    /// Removes the device that has this name now, as if the card were pulled.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        fs::write(format!("{DIR}/control"), format!("remove {name}"))
+            .with_context(|| format!("remove {name}"))
+    }
+}
+
+impl Port {
+    /// Gives orders, one a line.
+    pub fn order(&self, lines: &str) -> Result<()> {
+        fs::write(&self.file, lines).with_context(|| format!("{}: {lines}", self.file.display()))
+    }
+
+    /// Counter `name` grows by `rate` a second from now on.
+    pub fn rate(&self, name: &str, rate: u64) -> Result<()> {
+        self.order(&format!("rate {rate} {name}"))
+    }
+
+    /// Counter `name` is `value` now.
+    pub fn set(&self, name: &str, value: u64) -> Result<()> {
+        self.order(&format!("set {value} {name}"))
+    }
+
+    /// Counter `name` wraps at 2^`bits`.
+    pub fn bits(&self, name: &str, bits: u32) -> Result<()> {
+        self.order(&format!("bits {bits} {name}"))
+    }
+
+    /// The state, of `enum ib_port_state`: 1 is DOWN, 4 ACTIVE.
+    pub fn state(&self, state: u32) -> Result<()> {
+        self.order(&format!("state {state}"))
+    }
+
+    /// The link: `enum ib_port_width` and `enum ib_port_speed` of some usual rates.
+    pub fn gbit(&self, gbit: u32) -> Result<()> {
+        let (width, speed) = match gbit {
+            25 => (1, 32),
+            100 => (2, 32),
+            200 => (2, 64),
+            400 => (2, 128),
+            other => bail!("{other} Gb/s is not among the rates"),
+        };
+        self.order(&format!("link {width} {speed}"))
+    }
+
+    /// Each such call fails with `errno`; 0: none does.
+    pub fn fail(&self, call: Call, errno: i32) -> Result<()> {
+        self.order(&format!("fail {errno} {}", call.name()))
+    }
+
+    /// Each such call sleeps in the driver first.
+    pub fn delay(&self, call: Call, ms: u32) -> Result<()> {
+        self.order(&format!("delay {ms} {}", call.name()))
+    }
+
+    /// Counter `name` as the module keeps it.
+    pub fn counter(&self, name: &str) -> Result<Counter> {
+        self.line(|words| {
+            let (head, tail) = words.split_at_checked(5)?;
+            (head[0] == "counter" && tail.join(" ") == name)
+                .then(|| head[1..].iter().map(|word| word.parse().ok()).collect())
+                .flatten()
+        })
+        .and_then(|numbers: Vec<u64>| match numbers[..] {
+            [base, since_ns, rate, mask] => Some(Counter {
+                base,
+                since_ns,
+                rate,
+                mask,
+            }),
+            _ => None,
+        })
+        .with_context(|| format!("no counter {name} in {}", self.file.display()))
+    }
+
+    /// When the last reads of counters took place, newest first.
+    pub fn reads(&self, call: Call) -> Result<Vec<u64>> {
+        let times: Option<Vec<u64>> = self.line(|words| {
+            (words.starts_with(&["reads", call.name()]))
+                .then(|| words[3..].iter().map(|word| word.parse().ok()).collect())
+                .flatten()
+        });
+        let times = times.with_context(|| format!("no reads in {}", self.file.display()))?;
+        Ok(times.into_iter().filter(|time| *time > 0).collect())
+    }
+
+    /// How often they were read.
+    pub fn read_count(&self, call: Call) -> Result<u64> {
+        let count = self.line(|words| {
+            words
+                .starts_with(&["reads", call.name()])
+                .then(|| words.get(2)?.parse().ok())
+                .flatten()
+        });
+        count.with_context(|| format!("no reads in {}", self.file.display()))
+    }
+
+    fn line<T>(&self, wanted: impl Fn(&[&str]) -> Option<T>) -> Option<T> {
+        let text = fs::read_to_string(&self.file).ok()?;
+        text.lines()
+            .find_map(|line| wanted(&line.split(' ').collect::<Vec<_>>()))
+    }
+}
+
+impl Call {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Hw => "hw",
+            Self::Pma => "pma",
+            Self::Port => "port",
+            Self::Firmware => "fw",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_and_reads_are_read_from_the_file_of_a_port() {
+        let file = std::env::temp_dir().join(format!("rdmatop-testnic-{}", std::process::id()));
+        let text = "state 4\nlink 2 32\nreads hw 3 30 20 10 0 0 0 0 0\ncounter 5 100 2000000000 4294967295 RNR sent\n";
+        fs::write(&file, text).unwrap();
+        let port = Port {
+            file: file.clone(),
+            device: "x".into(),
+        };
+        let counter = port.counter("RNR sent").unwrap();
+        assert_eq!((counter.base, counter.mask), (5, 0xffff_ffff));
+        assert_eq!(counter.unwrapped(1_100), 2_005);
+        assert_eq!(port.reads(Call::Hw).unwrap(), [30, 20, 10]);
+        assert!(port.counter("RNR").is_err());
+        assert!(port.reads(Call::Pma).is_err());
+        fs::remove_file(file).unwrap();
+    }
+}

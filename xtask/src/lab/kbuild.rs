@@ -1,0 +1,217 @@
+//! Kernel modules from source, built against a lab kernel's headers and kept by kernel and source.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs;
+use std::hash::{Hash as _, Hasher as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use anyhow::{Context, Result, ensure};
+
+use super::headers;
+use super::kernel::{self, Kernel, Series};
+use crate::step;
+
+/// A directory with a Kbuild file or a Makefile of the kernel's kind.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    /// What the modules are called together.
+    name: &'static str,
+    /// Further words for make, such as a `CONFIG_` variable that the makefile asks for.
+    options: &'static [&'static str],
+    /// Paths below the directory, and contents.
+    files: Vec<(PathBuf, Vec<u8>)>,
+}
+
+/// An option of kernels that were built by gcc 14 or newer.
+const ALIGNMENT: &str = "-fmin-function-alignment";
+
+/// Between make and a compiler that does not know [`ALIGNMENT`]: the older option aligns cold code less, which only live
+/// patching would mind. The attributes are such that this compiler leaves out with a warning at each header.
+const OLDER_COMPILER: &str = "#!/bin/sh
+for word do
+    shift
+    case $word in
+    -fmin-function-alignment=*) word=-falign-functions=${word#*=} ;;
+    esac
+    set -- \"$@\" \"$word\"
+done
+exec gcc -Wno-attributes \"$@\"
+";
+
+/// What a build depends on besides the source: to be raised when its result changes.
+const RECIPE: u32 = 1;
+
+impl Source {
+    /// Reads the directory `dir`.
+    pub(super) fn read(name: &'static str, options: &'static [&'static str], dir: &Path) -> Result<Self> {
+        let mut files = Vec::new();
+        collect(dir, Path::new(""), &mut files)?;
+        files.sort();
+        Ok(Self { name, options, files })
+    }
+
+    /// Where the modules lie once they are built for `kernel`.
+    fn place(&self, kernel: &Kernel) -> PathBuf {
+        let mut hasher = DefaultHasher::new();
+        (RECIPE, self.options, &self.files).hash(&mut hasher);
+        kernel::cache()
+            .join("modules")
+            .join(&kernel.release)
+            .join(format!("{}-{:016x}", self.name, hasher.finish()))
+    }
+
+    /// The directory of the built modules, if they are there.
+    pub(super) fn built(&self, kernel: &Kernel) -> Option<PathBuf> {
+        let place = self.place(kernel);
+        place.is_dir().then_some(place)
+    }
+
+    /// The directory of the modules, which are built first if they are not there.
+    pub(super) fn ensure(&self, series: Series, kernel: &Kernel) -> Result<PathBuf> {
+        if let Some(place) = self.built(kernel) {
+            return Ok(place);
+        }
+        let headers = headers::ensure(series, kernel)?;
+        let place = self.place(kernel);
+        // Another process may build the same: each has a directory of its own, and one of them gets the name.
+        let work = place.with_extension(std::process::id().to_string());
+        let _ = fs::remove_dir_all(&work);
+        let built = self.build(kernel, &headers.tree, &work);
+        if let Ok(modules) = &built {
+            // Fails when the other was faster: then its modules are there.
+            let _ = fs::rename(modules, &place);
+        }
+        let _ = fs::remove_dir_all(&work);
+        built?;
+        ensure!(place.is_dir(), "cannot make {}", place.display());
+        Ok(place)
+    }
+
+    /// Builds in `work`; returns the directory below it that has the modules and nothing else.
+    fn build(&self, kernel: &Kernel, tree: &Path, work: &Path) -> Result<PathBuf> {
+        let source = work.join("source");
+        let modules = work.join("modules");
+        fs::create_dir_all(&modules).with_context(|| format!("cannot create {}", modules.display()))?;
+        for (path, data) in &self.files {
+            let path = source.join(path);
+            fs::create_dir_all(path.parent().unwrap_or(&source))?;
+            fs::write(&path, data).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        self.make(kernel, tree, &source, work)?;
+        let mut count = 0;
+        for entry in fs::read_dir(&source)?.flatten() {
+            if entry.path().extension().is_some_and(|ext| ext == "ko") {
+                fs::rename(entry.path(), modules.join(entry.file_name()))?;
+                count += 1;
+            }
+        }
+        ensure!(count > 0, "{}: make built no module", self.name);
+        Ok(modules)
+    }
+
+    fn make(&self, kernel: &Kernel, tree: &Path, source: &Path, work: &Path) -> Result<()> {
+        let mut make = Command::new("make");
+        make.arg("-C").arg(tree);
+        make.arg(format!("M={}", source.display()));
+        make.arg(format!("CC={}", compiler(work)?));
+        make.arg(format!(
+            "-j{}",
+            thread::available_parallelism().map_or(2, std::num::NonZero::get)
+        ));
+        // BTF of a module is made by pahole from the kernel's own debug information, which is in no small package.
+        make.arg("CONFIG_DEBUG_INFO_BTF_MODULES=");
+        make.args(self.options).arg("modules");
+        // What a caller's make or cargo has set is not for this one.
+        for name in [
+            "MAKEFLAGS",
+            "MFLAGS",
+            "MAKELEVEL",
+            "ARCH",
+            "CROSS_COMPILE",
+            "KBUILD_OUTPUT",
+        ] {
+            make.env_remove(name);
+        }
+        let label = format!("lab: build {} for Linux {}", self.name, kernel.release);
+        step::run(&label, &mut make).map(drop)
+    }
+}
+
+/// What to give make as the compiler: the machine's gcc, or a script before it when it is older than the kernel's.
+fn compiler(work: &Path) -> Result<String> {
+    let knows = Command::new("gcc")
+        .args([
+            &format!("{ALIGNMENT}=16"),
+            "-E",
+            "-x",
+            "c",
+            "/dev/null",
+            "-o",
+            "/dev/null",
+        ])
+        .output()
+        .context("no gcc: `cargo xtask setup`, or `apt-get install gcc make`")?;
+    if knows.status.success() {
+        return Ok("gcc".to_owned());
+    }
+    let script = work.join("cc");
+    fs::write(&script, OLDER_COMPILER)?;
+    Ok(format!("sh {}", script.display()))
+}
+
+fn collect(root: &Path, below: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) -> Result<()> {
+    let dir = root.join(below);
+    for entry in fs::read_dir(&dir).with_context(|| format!("cannot read {}", dir.display()))? {
+        let entry = entry?;
+        let path = below.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            collect(root, &path, files)?;
+        } else {
+            let data = fs::read(entry.path())?;
+            files.push((path, data));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(text: &str) -> Source {
+        Source {
+            name: "x",
+            options: &[],
+            files: vec![("x.c".into(), text.into())],
+        }
+    }
+
+    #[test]
+    fn modules_are_kept_by_kernel_and_by_what_is_in_the_source() {
+        let kernel = |release: &str| Kernel {
+            release: release.to_owned(),
+            dir: "/k".into(),
+        };
+        let one = source("a").place(&kernel("6.1"));
+        assert_eq!(one, source("a").place(&kernel("6.1")));
+        assert_ne!(one, source("b").place(&kernel("6.1")));
+        assert_ne!(one, source("a").place(&kernel("7.2")));
+    }
+
+    #[test]
+    fn an_older_compiler_gets_the_older_option_and_all_else_as_it_is() {
+        let words = ["-fmin-function-alignment=16", "-DA=\"b c\"", "x.c"];
+        let script = OLDER_COMPILER.replace("exec gcc", "printf '%s|'");
+        let output = Command::new("sh")
+            .args(["-c", &script, "cc"])
+            .args(words)
+            .output()
+            .unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "-Wno-attributes|-falign-functions=16|-DA=\"b c\"|x.c|"
+        );
+    }
+}

@@ -1,0 +1,31 @@
+//! Kernel modules that the lab brings along: the test drivers of `tests/kmod`.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::kbuild::Source;
+use super::kernel::{Kernel, Series};
+use crate::paths;
+
+/// Kernels without per-port statistics of the kind that the test drivers have (Linux 5.14).
+const TOO_OLD: [&str; 1] = ["5.10"];
+
+/// Whether the test drivers are for this kernel.
+pub(crate) fn has_test_drivers(series: Series) -> bool {
+    !TOO_OLD.contains(&series.name)
+}
+
+fn test_drivers() -> Result<Source> {
+    Source::read("kmod", &[], &paths::repo().join("tests/kmod"))
+}
+
+/// The directory of the test drivers for `kernel`, if they were built since their source changed.
+pub(super) fn built_test_drivers(kernel: &Kernel) -> Option<PathBuf> {
+    test_drivers().ok()?.built(kernel)
+}
+
+/// The directory of the test drivers for `kernel`.
+pub(super) fn ensure_test_drivers(series: Series, kernel: &Kernel) -> Result<PathBuf> {
+    test_drivers()?.ensure(series, kernel)
+}
