@@ -47,7 +47,7 @@ const ON_ONE_KERNEL: [&str; 3] = ["traffic-", "flood-", "degrade-"];
 /// Test executables that turn switches of the whole kernel. They have a guest of their own: what a switch leaves behind
 /// would be everybody's. It has one CPU, because the code that all kprobes go through is patched by them, and QEMU's
 /// translator may go on with the old one on another CPU: then no kprobe runs there any more.
-const ALONE: [&str; 1] = ["degrade-"];
+const ALONE: [&str; 2] = ["degrade-", "skips-"];
 
 /// Counts of one part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
