@@ -50,6 +50,8 @@ pub mod slot_flag {
     pub const DESTROYED: u32 = 4;
     /// Receives come from a shared receive queue: [`super::QpSlot::rx_posted`] is not known per QP.
     pub const SRQ: u32 = 8;
+    /// The kernel's BTF does not tell of the RNR timer: [`super::QpSlot::rnr_waits`] is not known.
+    pub const NO_RNR: u32 = 16;
 }
 
 /// Counters of one QP. Totals since creation, or since attach ([`slot_flag::SINCE_ATTACH`]: WRs that were on the
@@ -95,7 +97,8 @@ pub struct QpSlot {
     pub cqes: u64,
     /// Request packets sent with a PSN that had been sent before.
     pub retransmits: u64,
-    /// RNR NAK timer expiries: waits for a receiver without buffers.
+    /// Waits for a receiver without buffers that are over: ends of the RNR NAK timer. A NAK that comes during a wait
+    /// makes it longer. Not known with [`slot_flag::NO_RNR`].
     pub rnr_waits: u64,
     /// CQEs that the provider could not place: the CQ was full.
     pub cq_overflows: u64,

@@ -94,7 +94,18 @@ pub const OFFSETS: &[Offset] = &[
     at("OFF_RXE_QP_SRQ", "rdma_rxe", "rxe_qp", "srq"),
     at("OFF_RXE_QP_STATE", "rdma_rxe", "rxe_qp", "attr.qp_state"),
     at("OFF_RXE_QP_MTU", "rdma_rxe", "rxe_qp", "mtu"),
-    at("OFF_RXE_QP_RNR_TIMER", "rdma_rxe", "rxe_qp", "rnr_nak_timer"),
+    at(
+        "OFF_RXE_QP_RNR_EXPIRES",
+        "rdma_rxe",
+        "rxe_qp",
+        "rnr_nak_timer.expires",
+    ),
+    at(
+        "OFF_RXE_QP_RNR_PENDING",
+        "rdma_rxe",
+        "rxe_qp",
+        "rnr_nak_timer.entry.pprev",
+    ),
     // Not read: it says that the driver works in softirqs, as it did before Linux 6.4.
     at("OFF_RXE_TASK_TASKLET", "rdma_rxe", "rxe_task", "tasklet"),
     at("OFF_RXE_CQ_IBCQ", "rdma_rxe", "rxe_cq", "ibcq"),

@@ -302,6 +302,8 @@ pub(crate) struct QpPath {
     pub(crate) carry_ns: u64,
     /// When the last CQE of a send WR was about to be placed, 0 = none since the completer was last entered.
     pub(crate) cqe_ns: u64,
+    /// `expires` of the RNR timer's last wait that is counted.
+    pub(crate) rnr_expires: u64,
     /// The PSN that no request has used yet.
     pub(crate) fresh_psn: u32,
     /// 1 when `fresh_psn` means something.

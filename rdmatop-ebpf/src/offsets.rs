@@ -76,7 +76,8 @@ offsets!(
     OFF_RXE_QP_SRQ,
     OFF_RXE_QP_STATE,
     OFF_RXE_QP_MTU,
-    OFF_RXE_QP_RNR_TIMER,
+    OFF_RXE_QP_RNR_EXPIRES,
+    OFF_RXE_QP_RNR_PENDING,
     OFF_RXE_TASK_TASKLET,
     OFF_RXE_CQ_IBCQ,
     OFF_RXE_CQ_USER,
@@ -119,6 +120,12 @@ offsets!(
 /// Whether anybody looks at counters: 0 in a trace. With it the verifier removes all that a trace does not need.
 #[unsafe(no_mangle)]
 pub(crate) static WANT_COUNTERS: Global<u32> = Global::new(1);
+
+/// Whether a member is in the kernel's BTF.
+#[inline(always)]
+pub(crate) fn is_known(offset: &Global<u32>) -> bool {
+    offset.load() != UNKNOWN
+}
 
 /// Address of a member, `None` when its offset is unknown.
 ///

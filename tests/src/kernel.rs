@@ -1,8 +1,14 @@
 //! What rdmatop leaves in the kernel, and modules.
 
-use std::{fs, process::Command, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+    process::Command,
+    time::Duration,
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 
 use crate::{child::output, lab, wait};
 
@@ -64,6 +70,85 @@ pub fn bpf_programs() -> Result<Vec<u32>> {
         at = next;
     }
     Ok(ids)
+}
+
+/// Which programs of process `pid` the kernel has skipped, by their names, as /proc tells of its open files; 0 for those
+/// that it has not.
+pub fn skipped_programs(pid: u32) -> Result<BTreeMap<String, u64>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fdinfo"))? {
+        // A file may be closed meanwhile.
+        let Ok(text) = fs::read_to_string(entry?.path()) else {
+            continue;
+        };
+        let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+        let (Some(id), Some(misses)) = (value("prog_id:"), value("recursion_misses:")) else {
+            continue;
+        };
+        found.insert(program_name(id.trim().parse()?)?, misses.trim().parse()?);
+    }
+    Ok(found)
+}
+
+/// `BPF_PROG_GET_FD_BY_ID` and `BPF_OBJ_GET_INFO_BY_FD` (bpf(2)).
+fn program_name(id: u32) -> Result<String> {
+    const GET_FD_BY_ID: libc::c_long = 13;
+    const GET_INFO: libc::c_long = 15;
+    // `bpf_prog_info.name`, include/uapi/linux/bpf.h.
+    const NAME: usize = 64;
+    let mut by_id = [id, 0, 0];
+    // SAFETY: the kernel reads the 12 bytes that it is told of; the result is a new descriptor or -1.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            GET_FD_BY_ID,
+            by_id.as_mut_ptr(),
+            size_of_val(&by_id),
+        )
+    };
+    let fd = i32::try_from(fd)?;
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error()).with_context(|| format!("program {id}"));
+    }
+    // SAFETY: the kernel has just made this descriptor for us.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut info = [0u8; NAME + 16];
+    // bpf_fd and info_len share the first word.
+    let head = u64::from(fd.as_raw_fd().cast_unsigned()) | (info.len() as u64) << 32;
+    let mut attr = [head, info.as_mut_ptr() as u64];
+    // SAFETY: the kernel writes as much into `info` as it is told of; zeroes there ask for none of the arrays.
+    let rc = unsafe { libc::syscall(libc::SYS_bpf, GET_INFO, attr.as_mut_ptr(), size_of_val(&attr)) };
+    if rc < 0 {
+        return Err(std::io::Error::last_os_error()).with_context(|| format!("info of program {id}"));
+    }
+    let name = info[NAME..].split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(name).into_owned())
+}
+
+/// The kernel's mode of preemption, until this is dropped.
+#[derive(Debug)]
+pub struct Preemption {
+    before: String,
+}
+
+const PREEMPT: &str = "/sys/kernel/debug/sched/preempt";
+
+impl Preemption {
+    /// Has the kernel preempt tasks inside of system calls.
+    pub fn full() -> Result<Self> {
+        let modes = fs::read_to_string(PREEMPT).context(PREEMPT)?;
+        let before = modes.split(['(', ')']).nth(1);
+        let before = before.with_context(|| modes.clone())?.to_owned();
+        fs::write(PREEMPT, "full").context(PREEMPT)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Preemption {
+    fn drop(&mut self) {
+        // Best effort: the guest ends with the test.
+        let _ = fs::write(PREEMPT, &self.before);
+    }
 }
 
 /// `BPF_PROG_GET_NEXT_ID` (bpf(2)).

@@ -6,6 +6,7 @@ pub mod child;
 pub mod device;
 pub mod events;
 mod faults;
+pub mod ftrace;
 pub mod kernel;
 pub mod kmod;
 pub mod lab;

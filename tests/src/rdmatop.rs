@@ -139,6 +139,11 @@ impl Window {
         self.child.signal(signal)
     }
 
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
     /// Ends the window and reads the sample. The traffic must be over: a window that closed before it would count
     /// less, and the test would blame the wrong one.
     pub fn close(mut self) -> Result<Snapshot> {

@@ -1,5 +1,7 @@
 //! The sample of `rdmatop --once --json`, with questions that tests ask of it.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 use serde_json::Value;
 
@@ -66,12 +68,22 @@ impl Snapshot {
     /// How many runs of a data path program the kernel has skipped (`health.losses`, `missed`). Linux before 6.7
     /// does not count them.
     pub fn skipped(&self) -> u64 {
+        self.lost_at("missed")
+    }
+
+    /// What was lost for one cause (`health.losses`).
+    pub fn lost_at(&self, cause: &str) -> u64 {
         let losses = self.value["health"]["losses"].as_array();
-        let missed = losses
-            .into_iter()
-            .flatten()
-            .find(|loss| loss["where"] == "missed");
-        missed.and_then(|loss| loss["count"].as_u64()).unwrap_or(0)
+        let loss = losses.into_iter().flatten().find(|loss| loss["where"] == cause);
+        loss.and_then(|loss| loss["count"].as_u64()).unwrap_or(0)
+    }
+
+    /// Programs that the kernel skipped, and how often (`health.skipped`); `None` where it does not count that.
+    pub fn skipped_programs(&self) -> Option<BTreeMap<String, u64>> {
+        let rows = self.value["health"]["skipped"].as_array()?;
+        rows.iter()
+            .map(|row| Some((row["program"].as_str()?.to_owned(), row["count"].as_u64()?)))
+            .collect()
     }
 
     /// How the data path is entered: `kprobe` or `fentry`.

@@ -58,13 +58,18 @@ struct Alone {
     has: fn(Series) -> bool,
 }
 
-const ALONE: [Alone; 3] = [
+const ALONE: [Alone; 4] = [
     // They turn switches of the whole kernel: what a switch leaves behind would be everybody's. All CPUs on one thread,
     // because the code that all kprobes go through is patched by them, and with a thread for each CPU QEMU's translator may
     // go on with the old code on another one: then no kprobe runs there any more, or the guest dies.
     Alone {
         prefix: "degrade-",
         options: &["--single-threaded"],
+        has: |_| true,
+    },
+    Alone {
+        prefix: "skips-",
+        options: &["--cpus", "1"],
         has: |_| true,
     },
     // A machine without SoftRoCE.

@@ -20,9 +20,9 @@ use crate::{
     offsets::{
         OFF_PKT_OPCODE, OFF_PKT_PSN, OFF_PKT_WQE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX, OFF_QUEUE_MASK,
         OFF_QUEUE_SHIFT, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_IBQP, OFF_RXE_QP_MTU,
-        OFF_RXE_QP_RNR_TIMER, OFF_RXE_QP_RQ, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ, OFF_RXE_QP_STATE,
-        OFF_RXE_QP_USER, OFF_WQE_LENGTH, OFF_WQE_OPCODE, OFF_WQE_RESID, OFF_WQE_STATUS, get, get_or_zero,
-        member, read,
+        OFF_RXE_QP_RNR_EXPIRES, OFF_RXE_QP_RNR_PENDING, OFF_RXE_QP_RQ, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ,
+        OFF_RXE_QP_STATE, OFF_RXE_QP_USER, OFF_WQE_LENGTH, OFF_WQE_OPCODE, OFF_WQE_RESID, OFF_WQE_STATUS,
+        get, get_or_zero, is_known, member, read,
     },
     pool::add,
     slots::{advance, find, known},
@@ -76,6 +76,14 @@ pub(crate) fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool {
     } else {
         slot_flag::SRQ
     };
+    flags |= if is_known(&OFF_RXE_QP_RNR_EXPIRES) && is_known(&OFF_RXE_QP_RNR_PENDING) {
+        0
+    } else {
+        slot_flag::NO_RNR
+    };
+    // A wait that is under way is still to end: no wait ends at the highest time.
+    let waits = get_or_zero::<u64>(rxe, &OFF_RXE_QP_RNR_PENDING) != 0;
+    let expires = get_or_zero::<u64>(rxe, &OFF_RXE_QP_RNR_EXPIRES) | (u64::from(waits)).wrapping_neg();
     let sq: u64 = get_or_zero(rxe, &OFF_RXE_QP_SQ);
     let rq: u64 = get_or_zero(rxe, &OFF_RXE_QP_RQ);
     // SAFETY: the map checked the pointer, and nobody else has this slot.
@@ -104,6 +112,7 @@ pub(crate) fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool {
         }
         (*path).failed = NONE_FAILED;
         (*path).psn_known = 0;
+        (*path).rnr_expires = expires;
     }
     true
 }
@@ -156,7 +165,29 @@ pub(crate) fn doorbell(qp: u64) -> Option<()> {
 #[inline(always)]
 pub(crate) fn completing(rxe_qp: u64) -> Option<()> {
     let (path, slot) = find(ib_qp(rxe_qp))?;
+    waited(path, slot, rxe_qp);
     sends(path, slot)
+}
+
+/// Counts the wait for a receiver without buffers that is over since the last visit. Only from the QP's serial task, or
+/// when that has ended.
+///
+/// The timer itself (`rnr_nak_timer`) runs in a softirq: a program there is skipped whenever that softirq interrupts
+/// another one of ours. What it leaves behind is not: the completer alone starts the timer, for a NAK, in a call whose
+/// entry finds the wait before over. Each wait has an end of its own, because the next one begins when the timer has run
+/// and lasts a jiffy or longer (`rnrnak_jiffies`). A NAK that comes while the timer is pending puts that end off.
+#[inline(always)]
+fn waited(path: *mut QpPath, slot: *mut QpSlot, rxe_qp: u64) -> Option<()> {
+    let expires = get::<u64>(rxe_qp, &OFF_RXE_QP_RNR_EXPIRES)?;
+    // SAFETY: the map checked both pointers.
+    unsafe {
+        if expires == (*path).rnr_expires || get::<u64>(rxe_qp, &OFF_RXE_QP_RNR_PENDING)? != 0 {
+            return None;
+        }
+        (*path).rnr_expires = expires;
+        (*slot).rnr_waits += 1;
+    }
+    Some(())
 }
 
 /// Brings a send queue's counts up to date. Only from the QP's serial task, or when that has ended.
@@ -450,6 +481,7 @@ pub(crate) fn queue_ending(queue: u64) -> Option<()> {
             if done < (*path).failed {
                 (*path).failed = done;
             }
+            waited(path, slot, rxe_qp(qp));
             sends(path, slot)?;
             // 6.1 does not even move the consumer, and frees the queue with what is on it: nothing of it is left either.
             (*slot).tx_done = (*slot).tx_posted;
@@ -500,15 +532,6 @@ pub(crate) fn transmitting(rxe: u64, pkt: u64) -> Option<()> {
         (*path).fresh_psn = psn.wrapping_add(packets) & 0x00ff_ffff;
         (*path).psn_known = 1;
     }
-    Some(())
-}
-
-/// Entry of `rnr_nak_timer(timer)`.
-#[inline(always)]
-pub(crate) fn rnr_expired(timer: u64) -> Option<()> {
-    let (_, slot) = find(ib_qp(timer - u64::from(OFF_RXE_QP_RNR_TIMER.load())))?;
-    // SAFETY: the map checked the pointer.
-    add(unsafe { &raw mut (*slot).rnr_waits }, 1);
     Some(())
 }
 

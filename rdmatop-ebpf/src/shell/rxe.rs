@@ -30,7 +30,6 @@ entry!(kp_cq_post(cq, cqe) rxe_cq::posted(cq, cqe, rxe_cq::is_full(cq)));
 entry!(kp_xmit(qp, pkt) rxe::transmitting(qp, pkt));
 
 // Rare, so by kprobe whatever the hot ones are.
-entry!(rxe_rnr_timer(timer) rxe::rnr_expired(timer));
 entry!(rxe_queue_end(queue) rxe::queue_ending(queue));
 entry!(query_qp(qp) rxe::queried(qp));
 

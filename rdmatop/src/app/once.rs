@@ -96,7 +96,7 @@ async fn measure(plan: &Plan, mut sources: Sources, signals: &mut Signals) -> Re
             };
             ending = pump.wait(closed).await;
         }
-        pump.sample().await?;
+        pump.last_sample().await?;
         targets::rdma_process(&plan.filter, pump.latest(), &Root::default())?;
         if let Some(line) = targets::comm(&plan.filter, pump.latest()) {
             say(&format!("rdmatop: {line}"));

@@ -147,7 +147,17 @@ impl Pump {
 
     /// One round of sampling, waited for. For modes that print once.
     pub(super) async fn sample(&mut self) -> Result<(), Stop> {
-        self.order();
+        self.order(false);
+        self.answer().await
+    }
+
+    /// As [`Pump::sample`], for the round after which nothing more is asked.
+    pub(super) async fn last_sample(&mut self) -> Result<(), Stop> {
+        self.order(true);
+        self.answer().await
+    }
+
+    async fn answer(&mut self) -> Result<(), Stop> {
         let mut sink = Sink::Nobody;
         let (_nobody, mut end) = watch::channel(None);
         let answered = async {
@@ -272,7 +282,7 @@ impl Pump {
     /// It is time for a round: orders one, or says that the one before has hung.
     fn due(&mut self) {
         let Some(since) = self.ordered else {
-            return self.order();
+            return self.order(false);
         };
         if since.elapsed() < HANG {
             return;
@@ -287,7 +297,7 @@ impl Pump {
         self.publish(snapshot);
     }
 
-    fn order(&mut self) {
+    fn order(&mut self, last: bool) {
         let on = self.latest.health.follows_qps();
         let repair = self.round == 0 || (on && !self.synced) || self.engine.wants_repair();
         let mut wants = Wants {
@@ -296,6 +306,7 @@ impl Pump {
             repair,
             objects: self.told_events != self.latest.health.events,
             counters: self.settings.counters,
+            last,
             processes: Arc::default(),
             only_processes: false,
         };
@@ -489,6 +500,17 @@ mod tests {
             asked.iter().map(|w| (w.round, w.qps)).collect::<Vec<_>>(),
             [(0, true), (1, true), (2, true)]
         );
+    }
+
+    #[tokio::test]
+    async fn the_last_round_is_told_that_it_is_the_last() {
+        let source = Fake::new(Vec::new());
+        let asked = Arc::clone(&source.asked);
+        let mut pump = pump(source, Filter::default());
+        pump.sample().await.unwrap();
+        pump.last_sample().await.unwrap();
+        let asked = asked.lock().unwrap();
+        assert_eq!(asked.iter().map(|w| w.last).collect::<Vec<_>>(), [false, true]);
     }
 
     #[tokio::test]

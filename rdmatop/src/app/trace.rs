@@ -151,6 +151,9 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
     if !matches!(why, Why::NoEvents(_) | Why::Pump(Err(_))) {
         let blind = gap.total(Instant::now());
         say(&summary::line(pump.tally, printed, lost, begin.elapsed(), blind));
+        for skipped in pump.latest().health.skipped.iter().flatten() {
+            say(&format!("rdmatop: {skipped}"));
+        }
     }
     why.outcome()
 }

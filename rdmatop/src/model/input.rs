@@ -65,8 +65,10 @@ pub enum Input {
     BadRecord,
     /// Other programs make the records from now on: what happened in between is in none.
     Reattached,
-    /// Counts of losses, cumulative since attach, indexed by [`loss`].
+    /// Counts of losses, cumulative since start, indexed by [`loss`].
     Losses([u64; loss::COUNT as usize]),
+    /// Programs that the kernel skipped since start; `None` where it does not count that.
+    Skipped(Option<Vec<Skipped>>),
     /// Messages that found the channel to the engine full, cumulative.
     ChannelDropped(u64),
     /// Devices and ports, as netlink and sysfs tell them, at one time.
@@ -394,6 +396,33 @@ pub struct ProbeVerdict {
     pub verdict: Verdict,
     /// Reason when the verdict is not [`Verdict::Ok`], and readings that are off when it is.
     pub reason: Option<String>,
+}
+
+/// A program of ours that the kernel did not run although its hook was passed.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Skipped {
+    /// Program name.
+    pub program: String,
+    /// What it hooks (`kprobe:rxe_cq_post`).
+    pub hook: String,
+    /// How often since start.
+    pub count: u64,
+    /// What that may have cost the numbers.
+    pub cost: String,
+}
+
+impl std::fmt::Display for Skipped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            hook, count, cost, ..
+        } = self;
+        let times = if *count == 1 {
+            "once"
+        } else {
+            &format!("{count} times")
+        };
+        write!(f, "the kernel skipped {hook} {times}: {cost}")
+    }
 }
 
 /// Verdict on a program.

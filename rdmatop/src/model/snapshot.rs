@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{
     ib::{Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode},
-    input::{EbpfState, HostFacts, Note, ProbeVerdict, Verdict},
+    input::{EbpfState, HostFacts, Note, ProbeVerdict, Skipped, Verdict},
     value::{Counter, Shared, Source},
 };
 
@@ -56,6 +56,8 @@ pub struct Health {
     pub lost_events: u64,
     /// Losses by cause; only causes that happened.
     pub losses: Vec<Loss>,
+    /// Programs that the kernel skipped since start; `None` where it does not count that.
+    pub skipped: Option<Shared<Skipped>>,
     /// Lifecycle records seen since start.
     pub events: u64,
     /// Verdicts.
@@ -87,7 +89,8 @@ impl Health {
 /// A cause of loss and how often.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Loss {
-    /// Stable word: `ring`, `stash`, `slot`, `verb`, `walk`, `stamp`, `decode`, `channel`.
+    /// Stable word: `ring`, `stash`, `slot`, `verb`, `walk`, `stamp`, `return`, `missed`, `decode`,
+    /// `channel`.
     #[serde(rename = "where")]
     pub at: &'static str,
     /// How often since start.

@@ -25,6 +25,8 @@ pub struct Wants {
     pub objects: bool,
     /// Counter maps are wanted: false in a trace, where nobody looks at counters.
     pub counters: bool,
+    /// What this round finds is the last that is told: what else is asked for in turns is asked for now.
+    pub last: bool,
     /// Processes whose facts the engine lacks, each once.
     pub processes: Arc<[u32]>,
     /// Nothing but `processes` is wanted: this round is no sample.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::model::event::{Event, EventKind};
 use crate::model::ib::{AsyncEvent, CmEvent, Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode};
-use crate::model::input::{EbpfState, HostFacts, Note, ProbeVerdict, Verdict};
+use crate::model::input::{EbpfState, HostFacts, Note, ProbeVerdict, Skipped, Verdict};
 use crate::model::snapshot::{
     DeviceRow, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic, PortRow, ProcessRow, QpRow,
     SCHEMA, Snapshot, StatusCount, Step, Traffic, VerbRow,
@@ -162,6 +162,7 @@ pub(crate) fn empty() -> Snapshot {
             ebpf: EbpfState::Disabled,
             lost_events: 0,
             losses: Vec::new(),
+            skipped: None,
             events: 0,
             probes: Vec::new().into(),
             notes: Vec::new().into(),
@@ -320,6 +321,15 @@ fn health() -> Health {
             at: "ring",
             count: 12,
         }],
+        skipped: Some(
+            vec![Skipped {
+                program: "kp_cq_post".into(),
+                hook: "kprobe:rxe_cq_post".into(),
+                count: 2,
+                cost: "short by as many may be: completions".into(),
+            }]
+            .into(),
+        ),
         events: 431,
         probes: vec![
             probe(

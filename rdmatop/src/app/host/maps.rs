@@ -5,19 +5,30 @@ use crate::{
         source::{Source, Wants},
         time::now,
     },
-    model::input::Input,
+    model::input::{Input, Skipped},
     source::ebpf::MapSweep,
 };
 
 /// Sweeps losses and counters.
 pub struct MapSource {
     sweep: MapSweep,
+    /// Which skipped programs were told last.
+    skipped: Option<Vec<Skipped>>,
 }
 
 impl MapSource {
     /// Reads through `sweep`, which the manager fills.
     pub fn new(sweep: MapSweep) -> Self {
-        Self { sweep }
+        Self { sweep, skipped: None }
+    }
+
+    /// Tells of the programs that were skipped, where that is news.
+    fn tell_skipped(&mut self, out: &mut dyn FnMut(Input)) {
+        let skipped = self.sweep.skipped();
+        if skipped != self.skipped {
+            self.skipped.clone_from(&skipped);
+            out(Input::Skipped(skipped));
+        }
     }
 }
 
@@ -43,5 +54,11 @@ impl Source for MapSource {
         {
             out(Input::Verbs(Box::new(verbs)));
         }
+        if wants.last {
+            // After the counts: what one of them lacks was skipped before it was read.
+            self.sweep.look_for_all_skips();
+            out(Input::Losses(self.sweep.losses()));
+        }
+        self.tell_skipped(out);
     }
 }

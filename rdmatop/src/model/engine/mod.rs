@@ -11,8 +11,9 @@ use std::{
 
 use super::{
     event::{Event, EventKind},
-    input::{CountersSample, DevicesSample, HealthSample, Input, Now},
+    input::{CountersSample, DevicesSample, HealthSample, Input, Now, Skipped},
     snapshot::{Health, SCHEMA, Snapshot},
+    value::Shared,
 };
 
 mod address;
@@ -97,6 +98,7 @@ pub struct Engine {
     dumps: u32,
     beginnings: qp::Beginnings,
     losses: losses::Losses,
+    skipped: Option<Shared<Skipped>>,
     health: HealthSample,
     /// What could not be read, by reader; each reading replaces the last.
     errors: BTreeMap<&'static str, Vec<String>>,
@@ -137,6 +139,10 @@ impl Engine {
                 Vec::new()
             }
             Input::Losses(counts) => self.losses.kernel(&counts, now.mono_ns),
+            Input::Skipped(programs) => {
+                self.skipped(programs);
+                Vec::new()
+            }
             Input::ChannelDropped(count) => self.losses.channel(count, now.mono_ns).into_iter().collect(),
             Input::Devices(sample) => self.devices(*sample),
             Input::Counters(sample) => {
@@ -351,6 +357,18 @@ impl Engine {
         self.join_verbs(from, to);
     }
 
+    /// Takes a list unless a newer one has overtaken it: two threads read what was skipped, and that only grows.
+    fn skipped(&mut self, programs: Option<Vec<Skipped>>) {
+        let sum = |list: &[Skipped]| list.iter().map(|program| program.count).sum::<u64>();
+        let newer = match (&self.skipped, &programs) {
+            (Some(known), Some(told)) => sum(told) >= sum(known),
+            _ => true,
+        };
+        if newer {
+            self.skipped = programs.map(Shared::from);
+        }
+    }
+
     fn set_errors(&mut self, reader: &'static str, errors: &[String]) {
         self.errors.insert(
             reader,
@@ -363,6 +381,7 @@ impl Engine {
             ebpf: self.health.ebpf.clone(),
             lost_events: self.losses.records(),
             losses: self.losses.rows(),
+            skipped: self.skipped.clone(),
             events: self.events,
             probes: self.health.probes.clone(),
             notes: self.health.notes.clone(),

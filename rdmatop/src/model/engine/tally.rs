@@ -43,6 +43,8 @@ pub(super) struct Tally {
     latency_max: u64,
     /// Some of the receives come from a shared receive queue: how many were posted for a QP is not known.
     shared_receives: bool,
+    /// The kernel's BTF does not tell of the timer of some of the QPs.
+    unknown_waits: bool,
 }
 
 /// Nothing counted: what most of ten thousand idle QPs have, and share.
@@ -50,6 +52,7 @@ static NOTHING: Tally = Tally {
     counts: [0; LEN],
     latency_max: 0,
     shared_receives: false,
+    unknown_waits: false,
 };
 
 impl Default for Tally {
@@ -88,7 +91,8 @@ impl Tally {
         Self {
             counts,
             latency_max: slot.latency_max_ns,
-            shared_receives: shared_receives(slot),
+            shared_receives: slot.flags & slot_flag::SRQ != 0,
+            unknown_waits: slot.flags & slot_flag::NO_RNR != 0,
         }
     }
 
@@ -98,6 +102,7 @@ impl Tally {
         let mut delta = Self {
             latency_max: self.latency_max,
             shared_receives: self.shared_receives,
+            unknown_waits: self.unknown_waits,
             ..Self::default()
         };
         let mut grew = true;
@@ -118,6 +123,7 @@ impl Tally {
         }
         self.latency_max = self.latency_max.max(other.latency_max);
         self.shared_receives |= other.shared_receives;
+        self.unknown_waits |= other.unknown_waits;
     }
 
     /// CQEs with an error of their own.
@@ -382,7 +388,7 @@ impl Flow {
             completion_errors: Some(counter(ERRORS)),
             flushes: Some(counter(WC + FLUSH)),
             retransmits: Some(counter(RETRANSMITS)),
-            rnr_waits: Some(counter(RNR_WAITS)),
+            rnr_waits: (!total.unknown_waits).then(|| counter(RNR_WAITS)),
             doorbells: Some(counter(DOORBELLS)),
             cq_overflows: Some(counter(CQ_OVERFLOWS)),
             tx_packets: None,
@@ -396,10 +402,6 @@ impl Flow {
             )),
         }
     }
-}
-
-fn shared_receives(slot: &QpSlot) -> bool {
-    slot.flags & slot_flag::SRQ != 0
 }
 
 /// Opcodes and statuses are below 24.
@@ -657,6 +659,20 @@ mod tests {
                 proptest::prop_assert!((all - sum).abs() <= all * 1e-9, "{} for {}", sum, all);
             }
         }
+    }
+
+    #[test]
+    fn waits_of_a_timer_that_btf_does_not_tell_of_are_unknown() {
+        let mut blind = slot(5);
+        blind.flags = slot_flag::NO_RNR;
+        let mut flow = Flow::default();
+        flow.read(&blind);
+        assert!(flow.traffic(true).rnr_waits.is_none());
+        let mut sum = Flow::default();
+        sum.read(&slot(1));
+        assert_eq!(sum.traffic(true).rnr_waits.unwrap().total, 0);
+        sum.absorb(&flow);
+        assert!(sum.traffic(true).rnr_waits.is_none());
     }
 
     #[test]

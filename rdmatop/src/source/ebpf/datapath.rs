@@ -71,7 +71,7 @@ pub const RXE: DataPath = DataPath {
         hot(
             "kp_completer",
             "rxe_completer",
-            "send WRs finished, bytes, opcodes, latency",
+            "send WRs finished, bytes, opcodes, latency, waits for a receiver without buffers",
             QUEUES,
             &[
                 "OFF_RING_DATA",
@@ -79,6 +79,8 @@ pub const RXE: DataPath = DataPath {
                 "OFF_WQE_OPCODE",
                 "OFF_WQE_LENGTH",
                 "OFF_RXE_QP_STATE",
+                "OFF_RXE_QP_RNR_EXPIRES",
+                "OFF_RXE_QP_RNR_PENDING",
             ],
         ),
         hot(
@@ -116,13 +118,6 @@ pub const RXE: DataPath = DataPath {
                 "OFF_WQE_RESID",
                 "OFF_RXE_QP_MTU",
             ],
-            &[],
-        ),
-        hot(
-            "rxe_rnr_timer",
-            "rnr_nak_timer",
-            "waits for a receiver without buffers",
-            &["OFF_RXE_QP_IBQP", "OFF_RXE_QP_RNR_TIMER"],
             &[],
         ),
         hot(

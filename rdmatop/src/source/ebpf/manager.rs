@@ -361,7 +361,9 @@ impl Manager {
     ) -> Result<(), Ended> {
         let _ = session.set_enabled(false);
         while drain(ring, feed).await? {}
-        feed.send(Input::Losses(self.sweep.final_losses())).await
+        self.sweep.look_for_all_skips();
+        feed.send(Input::Losses(self.sweep.losses())).await?;
+        feed.send(Input::Skipped(self.sweep.skipped())).await
     }
 }
 

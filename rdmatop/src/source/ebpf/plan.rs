@@ -270,6 +270,25 @@ pub fn when_skipped(hook: &Hook) -> Skip {
     }
 }
 
+/// What it may have cost the numbers when the kernel skipped a program, in words that follow its name.
+pub fn cost(hook: &Hook) -> String {
+    match hook.program {
+        // It reads what it counts from the rings and the QP, so its next run makes good what this one would have: but for
+        // a wait of which each visit was skipped, and for a ring that went round meanwhile.
+        "kp_completer" => {
+            "post-to-completion times may be too long; a wait for a receiver, or a whole ring of WRs, may be \
+                           missing"
+                .to_owned()
+        }
+        "kp_post_send" => "doorbells, and calls of post_send, may be short by as many".to_owned(),
+        "rxe_queue_end" => {
+            "what as many queues did just before they were destroyed may be missing".to_owned()
+        }
+        _ if when_skipped(hook) == Skip::Count => format!("short by as many may be: {}", hook.gives),
+        _ => format!("as many events may be missing: {}", hook.gives),
+    }
+}
+
 /// What the plan is made from.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
@@ -475,6 +494,22 @@ mod tests {
             };
             assert_eq!(when_skipped(hot), wanted, "{}", hot.program);
         }
+    }
+
+    #[test]
+    fn a_skip_that_costs_something_says_which_numbers_or_events() {
+        let words = |program: &str| {
+            let mut hooks = CONTROL_PLANE.iter().chain(super::super::datapath::hooks());
+            cost(hooks.find(|hook| hook.program == program).unwrap())
+        };
+        assert_eq!(words("kp_xmit"), "short by as many may be: retransmitted packets");
+        assert_eq!(
+            words("modify_qp_ret"),
+            "as many events may be missing: QP state changes, errno and duration"
+        );
+        assert!(words("cmd_verbs_ret").starts_with("short by as many"));
+        // What the next visit makes good is not said to be short.
+        assert!(!words("kp_completer").contains("short"));
     }
 
     #[test]

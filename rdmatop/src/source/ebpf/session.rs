@@ -373,13 +373,24 @@ impl Session {
         pinned(&self.programs)
     }
 
-    /// The programs that are attached, to read what the kernel skipped.
-    pub(super) fn watched(&self) -> Vec<Watched> {
-        let each = self.programs.iter().filter_map(|attached| {
+    /// The programs that are attached, to read what the kernel skipped. `None` where too many files are open for that.
+    pub(super) fn watched(&self) -> Option<Vec<Watched>> {
+        let each = self.programs.iter().map(|attached| {
+            let fast = fast(attached.hook).filter(|_| attached.is_fast());
+            let entered = fast.map_or(*attached.hook, |fast| Hook {
+                program: fast.program,
+                entry: fast.entry,
+                ..*attached.hook
+            });
+            let link = match attached.link() {
+                Some(link) => Some(link.try_clone().ok()?),
+                None => None,
+            };
             Some(Watched {
-                skip: plan::when_skipped(attached.hook),
+                hook: attached.hook,
+                entered,
                 program: attached.program.try_clone().ok()?,
-                link: attached.link().and_then(|link| link.try_clone().ok()),
+                link,
             })
         });
         each.collect()

@@ -12,7 +12,11 @@ use std::{
 use aya_obj::generated::{bpf_cmd, bpf_prog_info};
 use rdmatop_common::counters::loss;
 
-use super::fentry::{empty, raw_bpf};
+use super::{
+    fentry::{empty, raw_bpf},
+    plan::{Hook, cost, verdict, when_skipped},
+};
+use crate::model::input::{self, Verdict};
 
 /// What a skipped run of a program costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +35,9 @@ pub enum Skip {
 /// A program that is attached.
 #[derive(Debug)]
 pub(super) struct Watched {
-    pub(super) skip: Skip,
+    pub(super) hook: &'static Hook,
+    /// As it is entered.
+    pub(super) entered: Hook,
     pub(super) program: OwnedFd,
     /// Its link to the kprobe, where the kernel has those.
     pub(super) link: Option<OwnedFd>,
@@ -40,6 +46,8 @@ pub(super) struct Watched {
 /// One program, what it costs when skipped, and how often it was.
 #[derive(Debug)]
 struct Program {
+    hook: &'static Hook,
+    entered: Hook,
     skip: Skip,
     fd: OwnedFd,
     link: Option<OwnedFd>,
@@ -53,30 +61,42 @@ struct Program {
 pub(super) struct Skips {
     programs: Vec<Program>,
     next: usize,
+    /// The kernel counts what it skips, and it was asked about every program.
+    counted: bool,
 }
 
-/// Programs that one look is for: a system call or two each.
+/// Programs that one look is for: a system call or two each. Whoever reports for the last time looks at all.
 const PER_LOOK: usize = 8;
 
 impl Skips {
-    /// Begins to count.
-    pub(super) fn new(watched: Vec<Watched>) -> Self {
+    /// Begins to count. `None`: not every program could be taken.
+    pub(super) fn new(watched: Option<Vec<Watched>>) -> Self {
+        let all = watched.is_some();
         let mut programs: Vec<Program> = watched
             .into_iter()
-            .filter(|watched| watched.skip != Skip::Nothing)
+            .flatten()
             .map(|watched| Program {
-                skip: watched.skip,
+                hook: watched.hook,
+                entered: watched.entered,
+                skip: when_skipped(watched.hook),
                 fd: watched.program,
                 link: watched.link,
                 before: 0,
                 now: 0,
             })
+            .filter(|program: &Program| program.skip != Skip::Nothing)
             .collect();
         for program in &mut programs {
             program.look();
             program.before = program.now;
         }
-        Self { programs, next: 0 }
+        // That of the programs came with that of the links.
+        let counted = all && programs.iter().any(Program::is_counted);
+        Self {
+            programs,
+            next: 0,
+            counted,
+        }
     }
 
     /// Looks at some programs, all in turn.
@@ -95,11 +115,23 @@ impl Skips {
         self.programs.iter_mut().for_each(Program::look);
     }
 
+    /// Which programs were skipped, as of the last looks; `None` where the kernel does not count that.
+    pub(super) fn named(&self) -> Option<Vec<input::Skipped>> {
+        let skipped = self.programs.iter().filter(|program| program.skipped() > 0);
+        let named = skipped.map(|program| input::Skipped {
+            program: program.entered.program.to_owned(),
+            hook: verdict(&program.entered, Verdict::Ok, None).hook,
+            count: program.skipped(),
+            cost: cost(program.hook),
+        });
+        self.counted.then(|| named.collect())
+    }
+
     /// Adds what the looks found to the kernel side's own counts.
     pub(super) fn add_to(&self, losses: &mut [u64; loss::COUNT as usize]) {
         let sum = |skip| -> u64 {
             let of = self.programs.iter().filter(|program| program.skip == skip);
-            of.map(|program| program.now.saturating_sub(program.before)).sum()
+            of.map(Program::skipped).sum()
         };
         fold(losses, sum(Skip::Record), sum(Skip::Return), sum(Skip::Count));
     }
@@ -119,6 +151,15 @@ fn fold(losses: &mut [u64; loss::COUNT as usize], record: u64, returns: u64, cou
 }
 
 impl Program {
+    /// Since counting began.
+    fn skipped(&self) -> u64 {
+        self.now.saturating_sub(self.before)
+    }
+
+    fn is_counted(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| missed(link).is_ok())
+    }
+
     fn look(&mut self) {
         let skipped = info(&self.fd).map_or(0, |info| info.recursion_misses);
         let missed = self.link.as_ref().and_then(|link| missed(link).ok()).unwrap_or(0);

@@ -18,7 +18,7 @@ use super::{
     slots::SlotMap,
     verb_table::Table,
 };
-use crate::model::input::{ReadAt, SlotHead, SlotsSample, VerbsSample};
+use crate::model::input::{ReadAt, Skipped, SlotHead, SlotsSample, VerbsSample};
 use crate::source::{clock, proc::lives, root::Root};
 
 /// Slots handed over at a time: ten thousand that all changed are 8 MB.
@@ -76,10 +76,38 @@ fn is_alive(pid: u32) -> bool {
 }
 
 /// Totals of sessions that have ended: a session's maps start at zero, what is told must not fall.
-#[derive(Default)]
 struct Past {
     losses: [u64; loss::COUNT as usize],
+    /// There was a session.
+    begun: bool,
+    /// `None`: some session was not told of all.
+    skipped: Option<Vec<Skipped>>,
     counts: Carried,
+}
+
+impl Default for Past {
+    fn default() -> Self {
+        Self {
+            losses: [0; loss::COUNT as usize],
+            begun: false,
+            skipped: Some(Vec::new()),
+            counts: Carried::default(),
+        }
+    }
+}
+
+impl Past {
+    /// What was skipped in all, with what the present session says.
+    fn and(&self, now: Option<Vec<Skipped>>) -> Option<Vec<Skipped>> {
+        let mut all = self.skipped.clone()?;
+        for skipped in now? {
+            match all.iter_mut().find(|known| known.hook == skipped.hook) {
+                Some(known) => known.count += skipped.count,
+                None => all.push(skipped),
+            }
+        }
+        Some(all)
+    }
 }
 
 #[derive(Default)]
@@ -116,11 +144,15 @@ impl MapSweep {
 
     /// Lets go of an ending session's maps, keeping what it had lost and what it knew of processes.
     pub(super) fn release(&self) {
-        let losses = self.final_losses();
+        self.look_for_all_skips();
+        let (losses, skipped) = (self.losses(), self.skipped());
         self.inner().paused = false;
         let counts = self.verbs();
         let mut inner = self.inner();
         inner.past.losses = losses;
+        if inner.maps.is_some() {
+            (inner.past.begun, inner.past.skipped) = (true, skipped);
+        }
         if let Some(counts) = counts {
             inner.past.counts.keep(counts, is_alive);
         }
@@ -128,7 +160,7 @@ impl MapSweep {
     }
 
     /// Losses by cause, cumulative over all sessions. What the kernel skipped is as of the last
-    /// [`MapSweep::look_for_skips`].
+    /// [`MapSweep::look_for_skips`] or [`MapSweep::look_for_all_skips`].
     pub fn losses(&self) -> [u64; loss::COUNT as usize] {
         let inner = self.inner();
         let mut sums = [0; loss::COUNT as usize];
@@ -144,6 +176,16 @@ impl MapSweep {
         sums
     }
 
+    /// Programs that the kernel skipped, over all sessions, as of the last look; `None` where it does not count that.
+    pub fn skipped(&self) -> Option<Vec<Skipped>> {
+        let inner = self.inner();
+        match &inner.maps {
+            Some(maps) => inner.past.and(maps.skips.named()),
+            None if inner.past.begun => inner.past.skipped.clone(),
+            None => None,
+        }
+    }
+
     /// Asks the kernel about some of the programs, in turn: cheap enough for every round.
     pub fn look_for_skips(&self) {
         if let Some(maps) = &mut self.inner().maps {
@@ -151,12 +193,11 @@ impl MapSweep {
         }
     }
 
-    /// As [`MapSweep::losses`], with what the kernel has skipped until now.
-    pub fn final_losses(&self) -> [u64; loss::COUNT as usize] {
+    /// Asks about all programs: before losses are reported for the last time, and after the counts were read.
+    pub fn look_for_all_skips(&self) {
         if let Some(maps) = &mut self.inner().maps {
             maps.skips.look_at_all();
         }
-        self.losses()
     }
 
     /// Verb counters now, `None` without a session. Entries of processes that are gone give way when room is scarce.
@@ -238,4 +279,41 @@ impl MapSweep {
 
 fn monotonic() -> u64 {
     clock::read(ClockId::Monotonic)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn skipped(hook: &str, count: u64) -> Skipped {
+        Skipped {
+            program: hook.to_owned(),
+            hook: hook.to_owned(),
+            count,
+            cost: String::new(),
+        }
+    }
+
+    #[test]
+    fn what_was_skipped_adds_up_over_sessions_until_one_does_not_know() {
+        let past = Past {
+            skipped: Some(vec![skipped("a", 2)]),
+            ..Past::default()
+        };
+        assert_eq!(
+            past.and(Some(vec![skipped("b", 1), skipped("a", 3)])),
+            Some(vec![skipped("a", 5), skipped("b", 1)])
+        );
+        assert_eq!(past.and(None), None);
+        let unknown = Past {
+            skipped: None,
+            ..Past::default()
+        };
+        assert_eq!(unknown.and(Some(Vec::new())), None);
+    }
+
+    #[test]
+    fn without_a_session_nothing_is_known_of_skips() {
+        assert_eq!(MapSweep::default().skipped(), None);
+    }
 }

@@ -77,6 +77,7 @@ fn written() -> Keys {
         ("Health", "/health"),
         ("eBPF", "/health/ebpf"),
         ("Loss", "/health/losses"),
+        ("Skipped", "/health/skipped"),
         ("Probe", "/health/probes"),
         ("Note", "/health/notes"),
         ("Device", "/devices"),

@@ -39,12 +39,16 @@ pub(super) fn ebpf_line(state: &EbpfState) -> String {
 
 /// What is missing and what failed, one line each.
 pub(super) fn notes(out: &mut String, health: &Health) {
-    if health.notes.is_empty() && health.errors.is_empty() {
+    let skipped = || health.skipped.iter().flatten();
+    if health.notes.is_empty() && health.errors.is_empty() && skipped().next().is_none() {
         return;
     }
     out.push('\n');
     for note in &health.notes {
         let _ = writeln!(out, "note: {note}");
+    }
+    for skipped in skipped() {
+        let _ = writeln!(out, "lost: {skipped}");
     }
     for error in &health.errors {
         let _ = writeln!(out, "error: {error}");

@@ -240,6 +240,29 @@ fn a_list_of_devices_that_could_not_be_read_makes_nothing_go() {
 }
 
 #[test]
+fn skipped_programs_are_unknown_until_told_and_stand_as_they_were_told_last() {
+    let mut host = Host::new();
+    assert!(host.tick().health.skipped.is_none());
+    let skipped = crate::model::input::Skipped {
+        program: "kp_xmit".to_owned(),
+        hook: "kprobe:rxe_xmit_packet".to_owned(),
+        count: 9,
+        cost: "short by as many may be: retransmitted packets".to_owned(),
+    };
+    let line = skipped.to_string();
+    assert_eq!(
+        line,
+        "the kernel skipped kprobe:rxe_xmit_packet 9 times: short by as many may be: retransmitted packets"
+    );
+    host.apply(Input::Skipped(Some(vec![skipped.clone()])));
+    // Read before that one, and overtaken.
+    host.apply(Input::Skipped(Some(Vec::new())));
+    assert_eq!(host.tick().health.skipped.as_deref(), Some(&vec![skipped]));
+    host.apply(Input::Skipped(None));
+    assert!(host.tick().health.skipped.is_none());
+}
+
+#[test]
 fn undecodable_records_and_a_full_channel_are_losses_too() {
     let mut host = Host::new();
     assert_eq!(host.apply(Input::BadRecord)[0].lost_where, Some("decode"));

@@ -35,6 +35,11 @@ pub(super) fn lines(state: &State, probe: Option<&ProbeVerdict>, width: usize) -
                 .map(|l| Cell::new(format!("  {:<12}{:>12}", l.at, l.count), Tone::Bad)),
         );
     }
+    let skipped = || health.skipped.iter().flatten();
+    if skipped().next().is_some() {
+        out.push(heading("Programs that the kernel skipped"));
+        out.extend(skipped().flat_map(|skipped| long(" ", &skipped.to_string(), width)));
+    }
     if !health.errors.is_empty() {
         out.push(heading("Reads that failed in the last interval"));
         out.extend(health.errors.iter().flat_map(|e| long(" ", e, width)));

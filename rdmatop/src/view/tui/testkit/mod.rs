@@ -28,6 +28,7 @@ pub(crate) fn empty() -> Snapshot {
             ebpf: EbpfState::Starting,
             lost_events: 0,
             losses: Vec::new(),
+            skipped: None,
             events: 0,
             probes: Vec::new().into(),
             notes: Vec::new().into(),

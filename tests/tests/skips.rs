@@ -1,0 +1,197 @@
+//! Runs of programs that the kernel leaves out: what heals is counted all the same, what does not is reported.
+//!
+//! The guest has one CPU, and its kernel preempts system calls: the driver's work then runs in the middle of other
+//! programs' bpf(2) calls.
+
+use std::{collections::BTreeMap, thread, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use rdmatop_tests::{
+    ftrace::Runs,
+    kernel::{self, Preemption},
+    lab::{self, DEVICE, Lab},
+    perftest::Perftest,
+    rdmatop::{Trace, Window},
+    table::Table,
+    traffic::{self, Traffic},
+};
+
+/// What needs no report: the program's return, or the next event of the same object, tells of it.
+const HEALS: [&str; 9] = [
+    "modify_qp",
+    "destroy_qp",
+    "dereg_mr",
+    "destroy_cq",
+    "cmd_verbs",
+    "uverbs_write",
+    "ucma_write",
+    "cm_handler",
+    "query_qp",
+];
+
+/// How long maps are read while traffic flows.
+const READING: Duration = Duration::from_millis(1500);
+
+/// Linux counts skips of kprobes from 6.7 on.
+fn counts_skips(lab: &Lab) -> bool {
+    let mut numbers = lab
+        .release
+        .split('.')
+        .map(|part| part.parse::<u32>().unwrap_or(0));
+    (numbers.next(), numbers.next()) >= (Some(6), Some(7))
+}
+
+/// Those that have to be reported.
+fn to_report(pid: u32) -> Result<BTreeMap<String, u64>> {
+    let mut programs = kernel::skipped_programs(pid)?;
+    ensure!(!programs.is_empty(), "process {pid} has no program");
+    programs.retain(|name, misses| *misses > 0 && !HEALS.contains(&name.as_str()));
+    Ok(programs)
+}
+
+#[test]
+fn every_program_that_the_kernel_skipped_is_named_in_the_last_sample() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("skipped programs") else {
+        return Ok(());
+    };
+    let _preempted = Preemption::full()?;
+    let (n, size) = (20_000, 64);
+    let window = Window::open(&[])?;
+    // Rings that do not go round while the CPU runs no program: such a lap nobody sees.
+    let pair = Perftest::new("ib_send_bw")
+        .iterations(n)
+        .size(size)
+        .args(&["-t", "2048", "-r", "2048"])
+        .start()?;
+    // Where the QPs' creation is skipped they have no rows.
+    pair.wait_connected()?;
+    let reader = Traffic::start("map-reader", &[])?;
+    reader.ready()?;
+    thread::sleep(READING);
+    reader.finish()?;
+    let accounts = pair.finish()?;
+    let truth = to_report(window.pid())?;
+    let sample = window.close()?;
+    let reported = sample.skipped_programs();
+    let client = sample.qp(accounts.client.pid, accounts.client.qpns[0])?;
+    let server = sample.qp(accounts.server.pid, accounts.server.qpns[0])?;
+    let mut table = Table::default();
+    // Read from the rings' indices.
+    table.equal("sender", "tx_wr", n, client.total("tx_wr"));
+    table.equal("sender", "tx_wr_posted", n, client.total("tx_wr_posted"));
+    // Of as many the ring has been overwritten before it was looked at again.
+    let unread = sample.lost_at("walk") * size;
+    let bytes = client.total("tx_bytes");
+    table.equal_unless_skipped("sender", "tx_bytes", n * size, bytes, unread);
+    table.equal("receiver", "rx_wr_posted", n, server.total("rx_wr_posted"));
+    if counts_skips(&lab) {
+        ensure!(
+            truth.contains_key("kp_cq_post"),
+            "the map's reader made the kernel skip no completion: {truth:?}"
+        );
+        let missing = truth.get("kp_cq_post").copied().unwrap_or(0);
+        let lost = sample.skipped();
+        table.rule(
+            "all",
+            "losses, missed",
+            ">= completions",
+            Some(lost),
+            lost >= missing,
+        );
+        let reported = reported.with_context(|| format!("no list of skipped programs; missed: {lost}"))?;
+        for (program, misses) in &truth {
+            table.equal(program, "skipped", *misses, reported.get(program).copied());
+        }
+        for program in reported.keys() {
+            ensure!(
+                truth.contains_key(program),
+                "{program} was not skipped: {truth:?}"
+            );
+        }
+        table.equal_unless_skipped("receiver", "rx_wr", n, server.total("rx_wr"), missing);
+    } else {
+        ensure!(reported.is_none(), "this kernel does not count: {reported:?}");
+    }
+    table.check(&lab, "Programs skipped by a reader of maps");
+    Ok(())
+}
+
+#[test]
+fn a_trace_names_at_its_end_what_the_kernel_skipped() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("skipped programs of a trace") else {
+        return Ok(());
+    };
+    if !counts_skips(&lab) {
+        lab::skip(
+            "skipped programs of a trace",
+            "Linux before 6.7 does not count what it skips",
+        );
+        return Ok(());
+    }
+    let _preempted = Preemption::full()?;
+    let trace = Trace::start(&[])?;
+    let reader = Traffic::start("map-reader", &[])?;
+    reader.ready()?;
+    traffic::run("qp-churn", &["--count", "600"])?;
+    reader.finish()?;
+    let truth = to_report(trace.child.pid())?;
+    let said = trace.stop()?.stderr;
+    ensure!(!truth.is_empty(), "the map's reader made the kernel skip nothing");
+    let told = said
+        .iter()
+        .filter(|line| line.contains("the kernel skipped"))
+        .count();
+    ensure!(told == truth.len(), "{truth:?} was skipped; said was {said:#?}");
+    for misses in truth.values() {
+        let times = if *misses == 1 {
+            " once: ".into()
+        } else {
+            format!(" {misses} times: ")
+        };
+        ensure!(
+            said.iter().any(|line| line.contains(&times)),
+            "{truth:?}: {said:#?}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn waits_for_a_receiver_are_the_runs_of_the_driver_s_timer() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("RNR waits") else {
+        return Ok(());
+    };
+    let naks = || lab::hw_counter(DEVICE, "rcvd_rnr_err")?.context("no rcvd_rnr_err");
+    let mut table = Table::default();
+    // One receive at a time, so that nearly each message waits; small ones, and some of so many packets that the timer
+    // often interrupts a program.
+    for (size, n) in [(64, 400), (65_536, 500)] {
+        let runs = Runs::of("rnr_nak_timer")?;
+        let window = Window::open(&[])?;
+        let before = naks()?;
+        let accounts = Perftest::new("ib_send_bw")
+            .iterations(n)
+            .size(size)
+            .args(&["-r", "1"])
+            .run()?;
+        let (naks, runs) = (naks()? - before, runs.count()?);
+        let sample = window.close()?;
+        let client = sample.qp(accounts.client.pid, accounts.client.qpns[0])?;
+        let waits = client.total("rnr_waits");
+        let name = format!("{n} x {size}");
+        table.rule(&name, "timer runs", "> 20", Some(runs), runs > 20);
+        // The timer interrupts our programs; what it leaves behind is counted by one that it does not interrupt.
+        table.equal(&name, "rnr_waits = timer runs", runs, waits);
+        // A NAK that comes during a wait makes that longer.
+        table.rule(
+            &name,
+            "rnr_waits",
+            &format!("<= {naks} NAKs"),
+            waits,
+            waits <= Some(naks),
+        );
+        table.equal(&name, "tx_wr", n, client.total("tx_wr"));
+    }
+    table.check(&lab, "Waits for a receiver that has one receive posted");
+    Ok(())
+}
