@@ -6,8 +6,9 @@ use anyhow::{Context, Result};
 use rdmatop_tests::{
     child::output,
     lab::{self, Lab},
-    perftest::Perftest,
+    perftest::{Accounts, Perftest},
     rdmatop::Window,
+    snapshot::{Row, Snapshot},
     table::Table,
     traffic::{self, id},
     wire::{self, Wire},
@@ -15,6 +16,51 @@ use rdmatop_tests::{
 
 /// How long rdmatop is stopped.
 const STOPPED: Duration = Duration::from_secs(3);
+
+/// Bytes of the wire are the kernel's own count, or unknown where it has none; never the payload.
+fn of_the_wire(table: &mut Table, client: Row<'_>, bytes: Option<u64>, payload: u64) {
+    let told = client.total("tx_bytes");
+    if let Some(bytes) = bytes {
+        table.equal("client's port", "tx_bytes = sent_bytes", bytes, told);
+        let more = told.is_some_and(|wire| wire > payload);
+        let rule = format!("> {payload} of payload");
+        table.rule("client's port", "tx_bytes, headers too", &rule, told, more);
+    } else {
+        let unknown = client.field("tx_bytes").is_null();
+        table.rule(
+            "client's port",
+            "tx_bytes, not counted here",
+            "null",
+            told,
+            unknown,
+        );
+    }
+}
+
+/// The statuses of CQEs are all of them.
+fn statuses(table: &mut Table, sample: &Snapshot, accounts: &Accounts) -> Result<()> {
+    for account in [&accounts.client, &accounts.server] {
+        for row in [
+            sample.process(account.pid)?,
+            sample.qp(account.pid, account.qpns[0])?,
+        ] {
+            let all = row.total("completions").context("no completions")?;
+            table.equal(
+                "QP and process",
+                "sum of by_status = completions",
+                all,
+                row.statuses(),
+            );
+            table.equal(
+                "QP and process",
+                "success = completions",
+                all,
+                row.status("success"),
+            );
+        }
+    }
+    Ok(())
+}
 
 #[test]
 fn wire_payload_packets_and_retries_of_a_port_have_a_key_each() -> Result<()> {
@@ -75,35 +121,7 @@ fn wire_payload_packets_and_retries_of_a_port_have_a_key_each() -> Result<()> {
         client.total("retransmits"),
     );
     table.rule("client's port", "packets lost", "> 0", Some(again), again > 0);
-    match bytes {
-        Some(bytes) => {
-            table.equal(
-                "client's port",
-                "tx_bytes = sent_bytes",
-                bytes,
-                client.total("tx_bytes"),
-            );
-            let more = client.total("tx_bytes").is_some_and(|wire| wire > payload);
-            let rule = format!("> {payload} of payload");
-            table.rule(
-                "client's port",
-                "tx_bytes, headers too",
-                &rule,
-                client.total("tx_bytes"),
-                more,
-            );
-        }
-        None => {
-            let unknown = client.field("tx_bytes").is_null();
-            table.rule(
-                "client's port",
-                "tx_bytes, not counted here",
-                "null",
-                client.total("tx_bytes"),
-                unknown,
-            );
-        }
-    }
+    of_the_wire(&mut table, client, bytes, payload);
     for name in ["sent_pkts", "completer_retry_err", "duplicate_request"] {
         let kernel = lab::hw_counter(wire::CLIENT, name)?.with_context(|| format!("no {name}"))?;
         table.equal(
@@ -113,26 +131,7 @@ fn wire_payload_packets_and_retries_of_a_port_have_a_key_each() -> Result<()> {
             client.named(name),
         );
     }
-    for account in [&accounts.client, &accounts.server] {
-        for row in [
-            sample.process(account.pid)?,
-            sample.qp(account.pid, account.qpns[0])?,
-        ] {
-            let all = row.total("completions").context("no completions")?;
-            table.equal(
-                "QP and process",
-                "sum of by_status = completions",
-                all,
-                row.statuses(),
-            );
-            table.equal(
-                "QP and process",
-                "success = completions",
-                all,
-                row.status("success"),
-            );
-        }
-    }
+    statuses(&mut table, &sample, &accounts)?;
     table.check(&lab, "What a port's keys count");
     Ok(())
 }

@@ -86,7 +86,7 @@ mod tests {
                 at += pause;
                 arrivals.push((at + late, at, number, *look));
             }
-            arrivals.sort();
+            arrivals.sort_unstable();
             let (mut reorder, mut out) = (Reorder::default(), Vec::new());
             for (now, mono_ns, number, look) in arrivals {
                 reorder.push(mono_ns, (mono_ns, number));

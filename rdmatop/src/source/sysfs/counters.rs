@@ -203,6 +203,7 @@ mod tests {
 
     #[test]
     fn a_counter_that_says_nothing_is_not_zero_and_spoils_no_other() {
+        use Said::{Absent, Failed, Value};
         let fake = Fake::new();
         for (name, content) in [
             ("a_no_pma", "N/A (no PMA)\n"),
@@ -219,7 +220,6 @@ mod tests {
             .into_iter()
             .map(|(_, said)| said)
             .collect();
-        use Said::{Absent, Failed, Value};
         assert_eq!(said, [Absent, Failed, Failed, Failed, Failed, Value(0), Failed]);
     }
 
@@ -259,11 +259,11 @@ mod tests {
 
     #[test]
     fn each_counter_has_the_time_of_its_own_read() {
+        const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
         let fake = Fake::new();
         for name in ["a", "b", "c"] {
             fake.sys(format!("{COUNTERS}/{name}"), "1\n");
         }
-        const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
         let mut files = open(&fake, CounterGroup::Port);
         let mut last: Option<Span> = None;
         for (_, span) in files.read() {

@@ -2,7 +2,12 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::model::input::{RawReading, RawSource};
+use crate::model::{
+    engine::{Engine, EngineConfig},
+    input::{RawReading, RawSource},
+    snapshot::PortRow,
+    value::Counter,
+};
 use crate::source::{
     fake::Fake,
     netlink::{
@@ -26,6 +31,8 @@ struct Made {
     qps: Vec<(u32, u32)>,
     ctxs: u64,
     packets: u64,
+    /// Hardware counters; empty: `sent_pkts` with `packets`.
+    counters: Vec<(&'static str, u64)>,
     /// Dumps of QPs end with this errno.
     errno: i32,
     interrupted: bool,
@@ -129,14 +136,19 @@ fn qps(request: &Message<'_>, index: u32, made: &Made, left_out: &[u32]) -> Vec<
 }
 
 fn counter(request: &Message<'_>, made: &Made) -> Vec<u8> {
-    reply(request)
-        .nest(STAT_HWCOUNTERS, |table| {
-            table.nest(STAT_HWCOUNTER_ENTRY, |entry| {
-                entry
-                    .string(STAT_HWCOUNTER_ENTRY_NAME, b"sent_pkts")
-                    .u64(STAT_HWCOUNTER_ENTRY_VALUE, made.packets)
-            })
+    let entry = |table: MessageWriter, (name, value): (&str, u64)| {
+        table.nest(STAT_HWCOUNTER_ENTRY, |entry| {
+            entry
+                .string(STAT_HWCOUNTER_ENTRY_NAME, name.as_bytes())
+                .u64(STAT_HWCOUNTER_ENTRY_VALUE, value)
         })
+    };
+    let mut counters = made.counters.clone();
+    if counters.is_empty() {
+        counters.push(("sent_pkts", made.packets));
+    }
+    reply(request)
+        .nest(STAT_HWCOUNTERS, |table| counters.into_iter().fold(table, entry))
         .finish()
 }
 
@@ -329,6 +341,118 @@ fn counters_that_neither_netlink_nor_their_files_tell_are_known_to_be_missing() 
             ("out_of_buffer", None, RawSource::Sysfs)
         ]
     );
+}
+
+/// What `driver` counts, from netlink and sysfs to the port's row.
+fn row(driver: &str, netlink: &[(&'static str, u64)], files: &[(&str, u64)]) -> PortRow {
+    let mut host = Host::new(1);
+    host.files.dir("sys/class/infiniband/rxe0/ports/1");
+    host.files.dir("sys/class/infiniband/rxe0/device");
+    host.files.link(
+        "sys/class/infiniband/rxe0/device/driver",
+        format!("../drivers/{driver}"),
+    );
+    for (name, value) in files {
+        host.files.sys(
+            format!("class/infiniband/rxe0/ports/1/counters/{name}"),
+            format!("{value}\n"),
+        );
+    }
+    host.kernel.change(0, |made| made.counters = netlink.to_vec());
+    let wants = Wants {
+        counters: true,
+        ..Wants::default()
+    };
+    let mut engine = Engine::new(EngineConfig::default());
+    host.source.poll(&wants, &mut |input| {
+        engine.apply(input, now());
+    });
+    let snapshot = engine.tick(now());
+    assert_eq!(snapshot.devices[0].driver.as_deref(), Some(driver));
+    snapshot.ports[0].clone()
+}
+
+#[test]
+fn what_each_driver_counts_becomes_the_figures_of_its_port() {
+    let total = |counter: Option<Counter>| counter.map(|c| (c.total, c.partial));
+    let whole = |total| Some((total, false));
+    let mlx5 = row(
+        "mlx5_core",
+        &[
+            ("out_of_buffer", 200),
+            ("packet_seq_err", 3),
+            ("local_ack_timeout_err", 4),
+            ("rdma_tx_bytes", 9),
+        ],
+        &[
+            ("port_xmit_data", 1000),
+            ("port_rcv_data", 10),
+            ("port_xmit_packets", 5),
+            ("port_xmit_discards", 2),
+        ],
+    );
+    assert_eq!(
+        (total(mlx5.tx_bytes), total(mlx5.rx_bytes)),
+        (whole(4000), whole(40))
+    );
+    assert_eq!(
+        (total(mlx5.tx_packets), total(mlx5.drops)),
+        (whole(5), whole(202))
+    );
+    assert_eq!((total(mlx5.retries), total(mlx5.retransmits)), (whole(7), None));
+    let words = mlx5
+        .counters
+        .iter()
+        .find(|c| &*c.name == "port_xmit_data")
+        .unwrap();
+    assert_eq!((words.counter.total, words.unit_bytes), (1000, Some(4)));
+    let efa = row(
+        "efa",
+        &[
+            ("tx_bytes", 70),
+            ("tx_pkts", 7),
+            ("rx_drops", 1),
+            ("retrans_pkts", 3),
+            ("retrans_timeout_events", 2),
+        ],
+        &[],
+    );
+    assert_eq!(
+        (total(efa.tx_bytes), total(efa.tx_packets)),
+        (whole(70), whole(7))
+    );
+    assert_eq!((total(efa.retransmits), total(efa.retries)), (whole(3), whole(2)));
+    assert_eq!((total(efa.drops), total(efa.rx_bytes)), (whole(1), None));
+    let bnxt = row(
+        "bnxt_en",
+        &[
+            ("tx_bytes", 80),
+            ("rx_pkts", 6),
+            ("to_retransmits", 2),
+            ("seq_err_naks_rcvd", 1),
+        ],
+        &[],
+    );
+    assert_eq!(
+        (total(bnxt.tx_bytes), total(bnxt.rx_packets)),
+        (whole(80), whole(6))
+    );
+    assert_eq!((total(bnxt.retries), total(bnxt.retransmits)), (whole(3), None));
+    let irdma = row(
+        "irdma",
+        &[
+            ("ip4OutOctets", 60),
+            ("ip6OutOctets", 40),
+            ("RetransSegs", 5),
+            ("ip4InDiscards", 1),
+        ],
+        &[],
+    );
+    assert_eq!(
+        (total(irdma.tx_bytes), total(irdma.retransmits)),
+        (whole(100), whole(5))
+    );
+    assert_eq!((total(irdma.drops), total(irdma.retries)), (whole(1), None));
 }
 
 #[test]

@@ -47,12 +47,29 @@ fn port(speeds: Speeds, hw_us: u64, pma_us: [u64; 2], failed: bool) -> Vec<RawRe
         source,
         at: ReadAt::from(us * US),
     };
-    use RawSource::{Netlink, Pma};
     vec![
-        raw("out_of_buffer", speeds.drops[0], hw_us, Netlink, failed),
-        raw("port_xmit_data", speeds.words, pma_us[0], Pma, false),
-        raw("port_xmit_discards", speeds.drops[1], pma_us[1], Pma, false),
-        raw("port_xmit_packets", speeds.packets, pma_us[1], Pma, false),
+        raw(
+            "out_of_buffer",
+            speeds.drops[0],
+            hw_us,
+            RawSource::Netlink,
+            failed,
+        ),
+        raw("port_xmit_data", speeds.words, pma_us[0], RawSource::Pma, false),
+        raw(
+            "port_xmit_discards",
+            speeds.drops[1],
+            pma_us[1],
+            RawSource::Pma,
+            false,
+        ),
+        raw(
+            "port_xmit_packets",
+            speeds.packets,
+            pma_us[1],
+            RawSource::Pma,
+            false,
+        ),
     ]
 }
 
@@ -63,6 +80,60 @@ fn is(shown: Option<Counter>, truth: u64, what: &str) -> Result<(), TestCaseErro
     let truth = truth as f64 * 1e6;
     prop_assert!((rate - truth).abs() <= truth * 1e-9, "{what}: {rate} for {truth}");
     Ok(())
+}
+
+/// Holds what is shown to the truth; returns how many rates there were.
+fn check(snapshot: &Snapshot, round: &Round, speeds: Speeds) -> Result<usize, TestCaseError> {
+    let (of_qps, hardware) = (&snapshot.ports[1], &snapshot.ports[0]);
+    is(hardware.tx_bytes, 4 * speeds.words, "bytes of the wire")?;
+    is(hardware.tx_packets, speeds.packets, "packets")?;
+    let drops = if round.failed {
+        speeds.drops[1]
+    } else {
+        speeds.drops[0] + speeds.drops[1]
+    };
+    prop_assert_eq!(hardware.drops.map(|c| c.partial), Some(round.failed));
+    is(hardware.drops, drops, "drops")?;
+    let requests = speeds.requests[0] + speeds.requests[1];
+    is(of_qps.wr_tx_bytes, 100 * requests, "bytes of a port's QPs")?;
+    let process = &snapshot.processes[0];
+    is(process.traffic.tx_wr, requests, "requests of the process")?;
+    is(
+        process.traffic.by_status.first().map(|s| s.cqes),
+        requests,
+        "successes of the process",
+    )?;
+    for (qp, requests) in snapshot.qps.iter().zip(speeds.requests) {
+        is(qp.traffic.tx_wr, requests, "requests of a QP")?;
+        is(qp.traffic.tx_bytes, 100 * requests, "bytes of a QP")?;
+    }
+    is(
+        snapshot.verbs.first().map(|verb| verb.calls),
+        speeds.calls,
+        "verb calls",
+    )?;
+    for (history, truth) in [
+        (&hardware.history, 4 * speeds.words),
+        (&of_qps.history, 100 * requests),
+        (&process.history, 100 * requests),
+    ] {
+        let most = history.tx.iter().flatten().copied().fold(0.0, f64::max);
+        prop_assert!(
+            most <= truth as f64 * 1e6 * (1.0 + 1e-9),
+            "history: {most} for {truth}"
+        );
+    }
+    let shown = [
+        hardware.tx_bytes,
+        of_qps.wr_tx_bytes,
+        process.traffic.tx_wr,
+        hardware.drops,
+    ]
+    .into_iter()
+    .flatten()
+    .filter(|counter| counter.rate.is_some())
+    .count();
+    Ok(shown)
 }
 
 /// Plays rounds; returns how many rates were shown.
@@ -132,55 +203,7 @@ fn play(rounds: &[Round], speeds: Speeds) -> Result<usize, TestCaseError> {
         host.apply(Input::Verbs(Box::new(sample)));
         host.now = end * US;
         let snapshot = host.tick();
-        let (of_qps, hardware) = (&snapshot.ports[1], &snapshot.ports[0]);
-        is(hardware.tx_bytes, 4 * speeds.words, "bytes of the wire")?;
-        is(hardware.tx_packets, speeds.packets, "packets")?;
-        let drops = if round.failed {
-            speeds.drops[1]
-        } else {
-            speeds.drops[0] + speeds.drops[1]
-        };
-        prop_assert_eq!(hardware.drops.map(|c| c.partial), Some(round.failed));
-        is(hardware.drops, drops, "drops")?;
-        let requests = speeds.requests[0] + speeds.requests[1];
-        is(of_qps.wr_tx_bytes, 100 * requests, "bytes of a port's QPs")?;
-        let process = &snapshot.processes[0];
-        is(process.traffic.tx_wr, requests, "requests of the process")?;
-        is(
-            process.traffic.by_status.first().map(|s| s.cqes),
-            requests,
-            "successes of the process",
-        )?;
-        for (qp, requests) in snapshot.qps.iter().zip(speeds.requests) {
-            is(qp.traffic.tx_wr, requests, "requests of a QP")?;
-            is(qp.traffic.tx_bytes, 100 * requests, "bytes of a QP")?;
-        }
-        is(
-            snapshot.verbs.first().map(|verb| verb.calls),
-            speeds.calls,
-            "verb calls",
-        )?;
-        for (history, truth) in [
-            (&hardware.history, 4 * speeds.words),
-            (&of_qps.history, 100 * requests),
-            (&process.history, 100 * requests),
-        ] {
-            let most = history.tx.iter().flatten().copied().fold(0.0, f64::max);
-            prop_assert!(
-                most <= truth as f64 * 1e6 * (1.0 + 1e-9),
-                "history: {most} for {truth}"
-            );
-        }
-        shown += [
-            hardware.tx_bytes,
-            of_qps.wr_tx_bytes,
-            process.traffic.tx_wr,
-            hardware.drops,
-        ]
-        .into_iter()
-        .flatten()
-        .filter(|counter| counter.rate.is_some())
-        .count();
+        shown += check(&snapshot, round, speeds)?;
     }
     Ok(shown)
 }
