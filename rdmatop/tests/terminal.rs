@@ -334,8 +334,8 @@ fn shell(home: &tempfile::TempDir) -> OnTerminal {
         .env("LC_ALL", "C.UTF-8");
     let mut on = OnTerminal::start(&mut bash).expect("a shell");
     // What is typed is echoed: the marks are spelt so that only their output has them whole.
-    on.press(b"set -b; echo RE''ADY\n").expect("a line");
-    on.wait_for("READY", LONG).expect("the shell");
+    on.press(b"set -b; PS1='REA''DY> '\n").expect("a line");
+    on.wait_for("READY> ", LONG).expect("the shell");
     on.forget();
     on
 }
@@ -374,7 +374,7 @@ fn who_starts_it_in_the_background_can_end_it_there() {
     types(&mut on, "kill %1\n", "Terminated");
     types(&mut on, &format!("{top} --no-ebpf &\n"), "Stopped");
     types(&mut on, "fg\n", SHOWN);
-    on.press(b"q").expect("a key");
+    types(&mut on, "q", "READY> ");
     types(&mut on, "echo EN''DED $?\n", "ENDED 0");
     types(&mut on, "exit\n", "exit");
 }
