@@ -666,10 +666,10 @@ mod tests {
         let mut blind = slot(5);
         blind.flags = slot_flag::NO_RNR;
         let mut flow = Flow::default();
-        flow.read(&blind);
+        flow.read(&blind, ReadAt::from(1));
         assert!(flow.traffic(true).rnr_waits.is_none());
         let mut sum = Flow::default();
-        sum.read(&slot(1));
+        sum.read(&slot(1), ReadAt::from(1));
         assert_eq!(sum.traffic(true).rnr_waits.unwrap().total, 0);
         sum.absorb(&flow);
         assert!(sum.traffic(true).rnr_waits.is_none());
