@@ -62,8 +62,11 @@ pub mod slot_flag {
 pub struct QpSlot {
     /// `struct ib_qp *`; 0 = the slot is free.
     pub qp: u64,
-    /// `bpf_ktime_get_ns()` when the slot was taken: tells two tenants apart.
+    /// `bpf_ktime_get_ns()` when the kernel side first saw the QP: at its creation unless
+    /// [`slot_flag::SINCE_ATTACH`]. The same as in the QP's records ([`crate::event::QpRecord::born_ns`]).
     pub born_ns: u64,
+    /// When the owner was started, `task_struct.start_boottime` in ns; 0 when not known.
+    pub owner_start_ns: u64,
     /// `ib_qp.qp_num`.
     pub qpn: u32,
     /// `ib_device.index`.

@@ -48,6 +48,8 @@ pub mod flag {
     pub const DEVICE: u16 = 4;
     /// The record was emitted from a kernel thread or softirq: `pid`/`tid`/`comm` say nothing about a user.
     pub const KTHREAD: u16 = 8;
+    /// [`super::QpRecord::born_ns`] is when the QP was created. Without it the QP was there at that time already.
+    pub const CREATED: u16 = 16;
 }
 
 /// What every record begins with. 144 bytes.
@@ -82,7 +84,7 @@ pub struct Prefix {
     pub device: [u8; DEVICE_NAME_LEN],
 }
 
-/// A record about a queue pair. 144 + 64 bytes.
+/// A record about a queue pair. 144 + 72 bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct QpRecord {
@@ -122,8 +124,12 @@ pub struct QpRecord {
     pub sgid_index: u8,
     /// `ib_qp_attr.ah_attr.grh.dgid` when masked and the address has a GRH, else all zero.
     pub dest_gid: [u8; 16],
-    /// Keeps the size a multiple of 8.
-    pub reserved: [u8; 8],
+    /// `bpf_ktime_get_ns()` when the kernel side first saw the QP: at its creation with [`flag::CREATED`]. With
+    /// [`Prefix::object`] it says which QP this is, of all that had or will have that address. 0 when not known.
+    pub born_ns: u64,
+    /// When the owner was started, `task_struct.start_boottime` in ns: which of all that had the process id. 0 when not
+    /// known.
+    pub owner_start_ns: u64,
 }
 
 /// A record about an MR or a CQ. 144 + 16 bytes.
@@ -275,7 +281,7 @@ mod tests {
     #[test]
     fn sizes_are_the_abi() {
         assert_eq!(size_of::<Prefix>(), 144);
-        assert_eq!(size_of::<QpRecord>(), 208);
+        assert_eq!(size_of::<QpRecord>(), 216);
         assert_eq!(size_of::<ObjectRecord>(), 160);
         assert_eq!(size_of::<CmRecord>(), 224);
         assert_eq!(size_of::<VerbRecord>(), 152);

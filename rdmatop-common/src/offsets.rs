@@ -75,6 +75,7 @@ pub const OFFSETS: &[Offset] = &[
     at("OFF_TASK_COMM", "vmlinux", "task_struct", "comm"),
     at("OFF_TASK_LEADER", "vmlinux", "task_struct", "group_leader"),
     at("OFF_TASK_FLAGS", "vmlinux", "task_struct", "flags"),
+    at("OFF_TASK_START", "vmlinux", "task_struct", "start_boottime"),
     // Not read: it says that this is Linux 5.11 or later, with bpf_get_current_task_btf().
     at("OFF_PROG_ATTACH_BTF", "vmlinux", "bpf_prog_aux", "attach_btf"),
     at("OFF_UFILE_DEVICE", "ib_uverbs", "ib_uverbs_file", "device"),

@@ -248,7 +248,7 @@ pub(crate) struct QpKnown {
     pub(crate) qp_type: u32,
     /// Process that made it, with `flag::OWNER_TASK`.
     pub(crate) owner_pid: u32,
-    /// Bits of `event::flag`: about owner and device, and `KTHREAD` when the owner is one.
+    /// Bits of `event::flag`: about owner and device, `KTHREAD` when the owner is one, and `CREATED`.
     pub(crate) flags: u32,
     /// The owner's name when the QP was first seen.
     pub(crate) owner_comm: [u8; COMM_LEN],
@@ -258,6 +258,8 @@ pub(crate) struct QpKnown {
     pub(crate) port: u32,
     /// When it was first seen: tells it from the next one at its address.
     pub(crate) born_ns: u64,
+    /// When its owner was started, 0 when not known: tells it from the next process of that number.
+    pub(crate) owner_start_ns: u64,
     /// The device's name when the QP was first seen: a device that was renamed since is known by its index.
     pub(crate) device_name: [u8; DEVICE_NAME_LEN],
 }

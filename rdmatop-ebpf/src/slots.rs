@@ -22,7 +22,7 @@ use crate::{
         OFF_QP_RES, OFF_QP_TYPE, Pane, WANT_COUNTERS, Window, get, get_or_zero, member,
     },
     pool,
-    task::{Entry, entry, is_kthread, name_consumer, name_device, now, owner_of},
+    task::{Entry, entry, is_kthread, name_consumer, name_device, now, owner_of, start_of},
 };
 
 /// `RDMA_DRIVER_RXE`, include/uapi/rdma/ib_user_ioctl_verbs.h.
@@ -158,6 +158,7 @@ pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: Entry<'_>) {
     }
     let owner = owner_of(res, &mut known.owner_comm);
     known.owner_pid = owner.pid;
+    known.owner_start_ns = start_of(&owner);
     known.flags |= u32::from(owner.flags);
     if owner.flags & flag::OWNER_KERNEL != 0 {
         // rdma_cm makes QPs for its callers and gives its own name; the PD is the caller's (__ib_alloc_pd).
@@ -305,6 +306,7 @@ fn open(path: *mut QpPath, slot: *mut QpSlot, qp: u64, entry: &QpKnown) {
         (*slot).flags = (*path).flags;
         if (*path).flags & slot_flag::KERNEL == 0 {
             (*slot).owner_pid = entry.owner_pid;
+            (*slot).owner_start_ns = entry.owner_start_ns;
         }
         write_volatile(&raw mut (*slot).qp, qp);
         write_volatile(&raw mut (*path).qp, qp);

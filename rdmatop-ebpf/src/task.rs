@@ -16,7 +16,8 @@ use crate::{
     maps::{CallKey, QpKnown},
     offsets::{
         OFF_DEV_INDEX, OFF_DEV_NAME, OFF_PROG_ATTACH_BTF, OFF_RES_KERN_NAME, OFF_RES_TASK, OFF_TASK_COMM,
-        OFF_TASK_FLAGS, OFF_TASK_LEADER, OFF_TASK_TGID, Pane, Window, get, member, read_into,
+        OFF_TASK_FLAGS, OFF_TASK_LEADER, OFF_TASK_START, OFF_TASK_TGID, Pane, Window, get, get_or_zero,
+        member, read_into,
     },
 };
 
@@ -143,6 +144,27 @@ pub(crate) struct Owner {
     pub(crate) flags: u16,
     /// `struct task_struct *`, 0 for none.
     pub(crate) task: u64,
+    /// `struct task_struct *` of the process's first thread, whose start is the process's. 0 for the current task.
+    leader: u64,
+}
+
+/// When an owner was started, 0 when not known.
+#[inline(always)]
+pub(crate) fn start_of(owner: &Owner) -> u64 {
+    if owner.flags & flag::OWNER_TASK == 0 {
+        return 0;
+    }
+    if owner.leader == 0
+        && let Some(start) = of_current::<u64>(&OFF_TASK_START)
+    {
+        return start;
+    }
+    let leader = if owner.leader == 0 {
+        owner.task
+    } else {
+        owner.leader
+    };
+    get_or_zero(leader, &OFF_TASK_START)
 }
 
 /// The owner that a `struct rdma_restrack_entry` names: the task that made the object, or the kernel consumer. Never the
@@ -153,6 +175,7 @@ pub(crate) fn owner_of(entry: Entry<'_>, comm: &mut [u8; COMM_LEN]) -> Owner {
         pid: 0,
         flags: 0,
         task: 0,
+        leader: 0,
     };
     let task = entry.get::<u64>(&OFF_RES_TASK).unwrap_or(0);
     if task == 0 {
@@ -171,6 +194,7 @@ pub(crate) fn owner_of(entry: Entry<'_>, comm: &mut [u8; COMM_LEN]) -> Owner {
         name_current(comm);
     } else {
         let leader = get::<u64>(task, &OFF_TASK_LEADER).unwrap_or(task);
+        owner.leader = leader;
         if let Some(tgid) = get::<u32>(task, &OFF_TASK_TGID) {
             owner.pid = tgid;
             owner.flags = flag::OWNER_TASK;

@@ -23,7 +23,7 @@ use crate::{
 };
 use rdmatop_common::{
     counters::loss,
-    event::{QpRecord, UNKNOWN_U8, UNKNOWN_U32, kind},
+    event::{QpRecord, UNKNOWN_U8, UNKNOWN_U32, flag, kind},
 };
 
 /// `enum ib_qp_attr_mask`, include/rdma/ib_verbs.h: the same on 5.10 to 7.2.
@@ -70,6 +70,8 @@ fn describe(record: &mut QpRecord, kind: u16, qp: u64, known: &QpKnown) {
 /// As [`describe`], of the QP alone.
 #[inline(always)]
 fn tell(record: &mut QpRecord, known: &QpKnown) {
+    record.born_ns = known.born_ns;
+    record.owner_start_ns = known.owner_start_ns;
     record.qpn = known.qpn;
     record.qp_type = known.qp_type;
     record.slot = known.slot;
@@ -94,10 +96,9 @@ pub(crate) fn created(qp: u64, entry: Entry<'_>) {
     let known = zeroed::<QpKnown>(&mut known);
     identify(known, qp, entry);
     known.state = RESET;
+    known.flags |= u32::from(flag::CREATED);
     slots::made(known, qp);
     send(|record: &mut QpRecord| {
-        // The slot's time: user space tells by it which QP of this address the slot is of, and a virtual CPU can stand
-        // still for longer than it forgives between two looks at the clock.
         stamp_known(
             &mut record.prefix,
             (kind::QP_CREATE, qp),

@@ -221,6 +221,8 @@ pub struct SlotHead {
     /// As of [`QpSlot`].
     pub born_ns: u64,
     /// As of [`QpSlot`].
+    pub owner_start_ns: u64,
+    /// As of [`QpSlot`].
     pub qpn: u32,
     /// As of [`QpSlot`].
     pub device_index: u32,
@@ -236,6 +238,7 @@ impl SlotHead {
         Self {
             qp: slot.qp,
             born_ns: slot.born_ns,
+            owner_start_ns: slot.owner_start_ns,
             qpn: slot.qpn,
             device_index: slot.device_index,
             owner_pid: slot.owner_pid,
@@ -248,6 +251,7 @@ impl SlotHead {
         QpSlot {
             qp: self.qp,
             born_ns: self.born_ns,
+            owner_start_ns: self.owner_start_ns,
             qpn: self.qpn,
             device_index: self.device_index,
             owner_pid: self.owner_pid,
@@ -275,7 +279,7 @@ pub struct VerbsSample {
 pub struct ProcessFacts {
     /// Process id.
     pub pid: u32,
-    /// Start time, clock ticks since boot: tells a reused pid apart.
+    /// Start time, clock ticks since boot as the kernel counts them: tells a reused pid apart.
     pub start_ticks: u64,
     /// Raw comm.
     pub comm: Option<String>,
