@@ -6,7 +6,7 @@ use crate::{
     app::source::{Source, Wants},
     model::input::{Input, ProcessFacts},
     source::{
-        proc::{ProcBasic, ProcCache, ProcDetail, Workload, lives, read_detail},
+        proc::{ProcBasic, ProcCache, ProcDetail, Workload, clock_ticks, lives, read_detail, start_offset},
         root::Root,
     },
 };
@@ -16,12 +16,16 @@ pub struct ProcessSource {
     root: Root,
     cache: ProcCache,
     watched: BTreeSet<u32>,
+    /// See [`start_offset`].
+    start_offset: i64,
 }
 
 impl ProcessSource {
     /// Reads under `root`.
     pub fn new(root: Root) -> Self {
+        let start_offset = clock_ticks(&root).map_or(0, |ticks| start_offset(&root, ticks));
         Self {
+            start_offset,
             root,
             cache: ProcCache::default(),
             watched: BTreeSet::new(),
@@ -51,7 +55,11 @@ impl Source for ProcessSource {
         for key in changes.new.into_iter().chain(changes.renamed) {
             if let Some(process) = self.cache.get(key.pid) {
                 let detail = wants.counters.then(|| read_detail(&self.root, key)).flatten();
-                out(Input::Process(Box::new(facts(process, detail))));
+                out(Input::Process(Box::new(facts(
+                    process,
+                    detail,
+                    self.start_offset,
+                ))));
             }
         }
         for pid in wants.processes.iter() {
@@ -65,11 +73,11 @@ impl Source for ProcessSource {
     }
 }
 
-fn facts(process: &ProcBasic, detail: Option<ProcDetail>) -> ProcessFacts {
+fn facts(process: &ProcBasic, detail: Option<ProcDetail>, start_offset: i64) -> ProcessFacts {
     let (libraries, environ) = detail.map_or((None, None), |d| (d.libraries, d.environ));
     ProcessFacts {
         pid: process.stat.pid,
-        start_ticks: process.stat.start,
+        start_ticks: process.stat.start.saturating_sub_signed(start_offset),
         comm: Some(process.stat.comm.clone()),
         cmdline: process.cmdline.clone(),
         uid: process.uid,

@@ -41,6 +41,7 @@ pub(super) struct Device {
 struct Gone {
     uid: u64,
     index: u32,
+    seen_ns: u64,
     at_ns: u64,
 }
 
@@ -189,6 +190,7 @@ impl Devices {
         self.gone.push(Gone {
             uid: device.uid,
             index,
+            seen_ns: device.seen_ns,
             at_ns,
         });
         Some((device.uid, device.name))
@@ -197,12 +199,17 @@ impl Devices {
     /// The generation that had this index at `ts_ns`; one that no reading has told of yet is made, with `name`
     /// or, without one, its number.
     pub(super) fn resolve(&mut self, index: u32, name: Option<&Arc<str>>, ts_ns: u64) -> u64 {
-        if let Some(device) = self.by_index.get(&index) {
+        let now = self.by_index.get(&index);
+        if let Some(device) = now.filter(|device| device.seen_ns <= ts_ns) {
             return device.uid;
         }
+        // Told of late. Indexes are given anew when ib_core is loaded anew.
         let late = |gone: &&Gone| gone.index == index && ts_ns <= gone.at_ns;
-        if let Some(gone) = self.gone.iter().rev().find(late) {
-            return gone.uid;
+        let mut late = self.gone.iter().rev().filter(late).peekable();
+        let last = late.peek().map(|gone| gone.uid);
+        let then = late.find(|gone| gone.seen_ns <= ts_ns).map(|gone| gone.uid);
+        if let Some(uid) = then.or(now.map(|device| device.uid)).or(last) {
+            return uid;
         }
         let name = name.map_or_else(|| format!("#{index}").into(), Arc::clone);
         self.at(index, ts_ns, &name).uid
@@ -222,6 +229,11 @@ impl Devices {
 
     pub(super) fn get_mut(&mut self, uid: u64) -> Option<&mut Device> {
         self.by_index.values_mut().find(|device| device.uid == uid)
+    }
+
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Device> {
+        self.by_index.values()
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Device> {

@@ -88,14 +88,24 @@ impl Engine {
 
     /// A QP of a dump that is new or not what it was; returns it unless it has ended since.
     fn changed(&mut self, key: Key, reading: &QpReading, began_ns: u64, now: Now) -> Option<u64> {
+        if let Some(qp) = self.qps.live(key).and_then(|uid| self.qps.get(uid)) {
+            let uid = qp.uid();
+            if qp.created && qp.first_ns > began_ns {
+                // The dump may have seen the one before it; records tell of this one.
+                return Some(uid);
+            }
+            if self.is_anothers(qp, reading) {
+                self.qps.end(uid, began_ns, &mut self.processes);
+            }
+        }
         let uid = match self.qps.live(key) {
             Some(uid) => uid,
             None if self.qps.ended_at(key).is_some_and(|ended| ended > began_ns) => return None,
-            None => self.insert_qp(0, key, began_ns, now),
+            None => self.insert_qp(key, began_ns, now.mono_ns),
         };
         self.qps.set_device(uid, key.device, &mut self.processes);
-        self.own_by_dump(uid, reading, began_ns);
         let min = self.config.min_interval_ns;
+        self.own_by_dump(uid, reading, began_ns);
         let qp = self.qps.get_mut(uid)?;
         let known = qp.row();
         let before = (
@@ -125,6 +135,14 @@ impl Engine {
             (row.remote_qpn, row.sq_psn, row.rq_psn) = (remote_qpn, sq_psn, rq_psn);
         }
         Some(uid)
+    }
+
+    /// Another process has the number than had it at the last dump: between the two the number was given away. What records
+    /// tell of they tell better, unless some were lost.
+    fn is_anothers(&self, qp: &Qp, reading: &QpReading) -> bool {
+        let told = reading.pid.filter(|pid| *pid != 0 && !self.config.foreign_pids);
+        let differ = told.zip(qp.row().pid).is_some_and(|(told, known)| told != known);
+        differ && (!qp.is_owner_sure() || self.losses.wants_repair())
     }
 
     fn own_by_dump(&mut self, uid: u64, reading: &QpReading, began_ns: u64) {

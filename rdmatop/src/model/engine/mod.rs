@@ -296,11 +296,26 @@ impl Engine {
         }
     }
 
+    /// The QP that a record or a slot is about, added when it is new. `None` when that is not to be told.
+    fn sighted(&mut self, sighting: &qps::Sighting) -> Option<u64> {
+        let uid = match self.qps.find(sighting) {
+            Some(uid) => uid,
+            None => self.insert_qp(sighting.key?, sighting.at_ns(), sighting.at_ns()),
+        };
+        self.qps.sighted(uid, sighting, &mut self.processes);
+        let device = sighting.key.map_or(0, |key| key.device);
+        if self.qps.set_device(uid, device, &mut self.processes)
+            && let Some(flow) = self.qps.get(uid).and_then(|qp| qp.flow.as_ref())
+            && let Some(device) = self.devices.get_mut(device)
+        {
+            device.flow.get_or_insert_default().add_old(flow.total());
+        }
+        Some(uid)
+    }
+
     /// Adds a QP. One told of after its device went has gone with it.
-    fn insert_qp(&mut self, object: u64, key: qp::Key, first_ns: u64, now: Now) -> u64 {
-        let uid = self
-            .qps
-            .insert(object, key, first_ns, now.mono_ns, &mut self.processes);
+    fn insert_qp(&mut self, key: qp::Key, first_ns: u64, seen_ns: u64) -> u64 {
+        let uid = self.qps.insert(key, first_ns, seen_ns, &mut self.processes);
         if let Some(ended_ns) = self.devices.ended_ns(key.device) {
             self.qps.end(uid, ended_ns, &mut self.processes);
         }

@@ -1,5 +1,5 @@
-//! Processes and kernel consumers. A process is (pid, start time); until /proc has told the start time, it is the
-//! pid's present holder.
+//! Processes and kernel consumers. A process is (pid, start time). Records and slots of QPs tell both; who is told of by
+//! the pid alone is the pid's present holder, until /proc or a record tells its start time.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -19,6 +19,8 @@ use crate::model::{input::ProcessFacts, snapshot::HISTORY, value::Shared};
 
 /// Names of threads kept for one process.
 const ALIASES: usize = 8;
+/// Nanoseconds of a clock tick as /proc counts them (`USER_HZ`).
+const TICK_NS: u64 = 10_000_000;
 
 /// A process or a kernel consumer.
 #[derive(Debug)]
@@ -26,7 +28,10 @@ pub(super) struct Process {
     pub(super) uid: u64,
     pub(super) pid: Option<u32>,
     pub(super) kernel: bool,
+    /// As /proc tells it, or as follows from `start_ns`.
     start_ticks: Option<u64>,
+    /// As the kernel side tells it.
+    pub(super) start_ns: Option<u64>,
     /// The process of the same pid that this one may turn out to be.
     split_of: Option<u64>,
     pub(super) ended_ns: Option<u64>,
@@ -70,7 +75,10 @@ pub(super) enum Told {
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     all: BTreeMap<u64, Process>,
+    /// The present holder of each pid.
     by_pid: NumberMap<u32, u64>,
+    /// By pid and start, those whose start the kernel side told.
+    by_start: NumberMap<(u32, u64), u64>,
     by_kernel_name: HashMap<Arc<str>, u64>,
     wanted: Vec<u32>,
     /// Those whose name changed since the last snapshot.
@@ -85,6 +93,11 @@ impl Processes {
 
     pub(super) fn get_mut(&mut self, uid: u64) -> Option<&mut Process> {
         self.all.get_mut(&uid)
+    }
+
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Process> {
+        self.all.values()
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Process> {
@@ -141,13 +154,73 @@ impl Processes {
         }
     }
 
+    /// The process of this pid that was started at `start_ns`, as the kernel side tells of `ts_ns`.
+    fn started(&mut self, pid: u32, start_ns: u64, comm: Option<&Arc<str>>, ts_ns: u64) -> u64 {
+        let uid = match self.by_start.get(&(pid, start_ns)) {
+            Some(uid) => *uid,
+            None => self.start(pid, start_ns, comm, ts_ns),
+        };
+        if let Some(process) = self.all.get_mut(&uid) {
+            process.idle_ns = None;
+        }
+        if let Some(comm) = comm {
+            self.name(uid, comm);
+        }
+        uid
+    }
+
+    /// A start that was not told before: of the pid's holder if nobody told that one's, else of another process.
+    fn start(&mut self, pid: u32, start_ns: u64, comm: Option<&Arc<str>>, ts_ns: u64) -> u64 {
+        let ticks = start_ns / TICK_NS;
+        let holder = self.holder(pid);
+        let mut is_newest = true;
+        if let Some(process) = holder.and_then(|uid| self.all.get_mut(&uid)) {
+            let is_it = process.start_ns.is_none()
+                && match process.start_ticks {
+                    Some(known) => known == ticks,
+                    None => process.ended_ns.is_none_or(|ended| ts_ns <= ended),
+                };
+            if is_it {
+                process.start_ns = Some(start_ns);
+                process.start_ticks = Some(ticks);
+                self.by_start.insert((pid, start_ns), process.uid);
+                return process.uid;
+            }
+            is_newest = match process.start_ns {
+                Some(known) => known < start_ns,
+                None => process.start_ticks.is_none_or(|known| known < ticks),
+            };
+        }
+        let uid = if is_newest {
+            // Whoever had the number before has ended.
+            if let Some(holder) = holder {
+                self.end(holder, ts_ns);
+            }
+            self.add_user(pid, comm, None)
+        } else {
+            let uid = self.add_named(pid, comm, None);
+            self.end(uid, ts_ns);
+            uid
+        };
+        if let Some(process) = self.all.get_mut(&uid) {
+            process.start_ns = Some(start_ns);
+            process.start_ticks = Some(ticks);
+        }
+        self.by_start.insert((pid, start_ns), uid);
+        uid
+    }
+
     fn add_user(&mut self, pid: u32, comm: Option<&Arc<str>>, split_of: Option<u64>) -> u64 {
-        // Without a name the pid is all there is to show.
-        let name = comm.map_or_else(|| format!("#{pid}").into(), Arc::clone);
-        let uid = self.add(name, comm.is_some(), Some(pid), split_of);
+        let uid = self.add_named(pid, comm, split_of);
         self.by_pid.insert(pid, uid);
         self.wanted.push(pid);
         uid
+    }
+
+    fn add_named(&mut self, pid: u32, comm: Option<&Arc<str>>, split_of: Option<u64>) -> u64 {
+        // Without a name the pid is all there is to show.
+        let name = comm.map_or_else(|| format!("#{pid}").into(), Arc::clone);
+        self.add(name, comm.is_some(), Some(pid), split_of)
     }
 
     /// The row of a kernel consumer; `name` has its brackets.
@@ -170,6 +243,7 @@ impl Processes {
                 pid,
                 kernel: pid.is_none(),
                 start_ticks: None,
+                start_ns: None,
                 split_of,
                 ended_ns: None,
                 idle_ns: None,
@@ -191,6 +265,9 @@ impl Processes {
     pub(super) fn of(&mut self, mut owner: Owner, ts_ns: u64) -> Owner {
         owner.process = match (&owner.comm, owner.pid) {
             (Some(name), _) if owner.kernel => Some(self.kernel(name)),
+            (comm, Some(pid)) if owner.start_ns != 0 => {
+                Some(self.started(pid, owner.start_ns, comm.as_ref(), ts_ns))
+            }
             (comm, Some(pid)) => Some(self.user(pid, comm.as_ref(), ts_ns)),
             _ => None,
         };
@@ -204,12 +281,28 @@ impl Processes {
             None => self.add_user(facts.pid, None, None),
         };
         let started = self.all.get(&uid).and_then(|process| process.start_ticks);
+        if started.is_some_and(|ticks| ticks > facts.start_ticks) {
+            // The number was reused since /proc was read: the facts are of one before.
+            let is_it = |process: &&Process| {
+                process.pid == Some(facts.pid) && process.start_ticks == Some(facts.start_ticks)
+            };
+            if let Some(uid) = self.all.values().find(is_it).map(|process| process.uid) {
+                self.describe(uid, facts);
+            }
+            return Told::Plain;
+        }
         if started.is_some_and(|ticks| ticks != facts.start_ticks) {
             self.end(uid, now_ns);
             let uid = self.add_user(facts.pid, None, None);
             self.describe(uid, facts);
         } else {
             self.describe(uid, facts);
+            if started.is_some()
+                && let Some(process) = self.all.get_mut(&uid)
+            {
+                // One before it was gone from /proc, not this one.
+                process.ended_ns = None;
+            }
             let split_of = self.all.get_mut(&uid).and_then(|process| process.split_of.take());
             if let Some(before) = split_of {
                 if self.all.get(&before).and_then(|process| process.start_ticks) == Some(facts.start_ticks) {
@@ -263,8 +356,12 @@ impl Processes {
         if let Some(pid) = same.pid {
             self.by_pid.insert(pid, before);
             self.wanted.retain(|wanted| *wanted != pid);
+            if let Some(start_ns) = same.start_ns {
+                self.by_start.insert((pid, start_ns), before);
+            }
         }
         if let Some(process) = self.all.get_mut(&before) {
+            process.start_ns = process.start_ns.or(same.start_ns);
             for alias in same.aliases.into_iter().chain([same.comm]) {
                 if process.aliases.len() < ALIASES && alias != process.comm {
                     process.aliases.push(alias);
@@ -342,6 +439,13 @@ impl Processes {
         }
     }
 
+    /// Counts of a QP that turned out to be another's.
+    pub(super) fn take_back(&mut self, uid: u64, delta: &Tally) {
+        if let Some(flow) = self.all.get_mut(&uid).and_then(|process| process.flow.as_mut()) {
+            flow.take_back(delta);
+        }
+    }
+
     /// Process ids whose facts are wanted.
     pub(super) fn take_wanted(&mut self) -> Vec<u32> {
         let mut wanted = std::mem::take(&mut self.wanted);
@@ -353,18 +457,18 @@ impl Processes {
     /// Forgets users that have owned no QP and made no call for `linger_ns`: where nobody tells when a process ends, it
     /// may have, and is not called ended.
     pub(super) fn forget_idle(&mut self, now_ns: u64, linger_ns: u64) {
-        let by_pid = &mut self.by_pid;
+        let (by_pid, by_start) = (&mut self.by_pid, &mut self.by_start);
         self.all.retain(|uid, process| {
             if !process.qps.is_empty() {
                 process.idle_ns = None;
             }
-            let Some(pid) = process.pid.filter(|_| process.qps.is_empty()) else {
+            if process.pid.is_none() || !process.qps.is_empty() {
                 return true;
-            };
+            }
             let since = *process.idle_ns.get_or_insert(now_ns);
             let keep = now_ns.saturating_sub(since) <= linger_ns;
-            if !keep && by_pid.get(&pid) == Some(uid) {
-                by_pid.remove(&pid);
+            if !keep {
+                forget_names(*uid, process, by_pid, by_start);
             }
             keep
         });
@@ -372,19 +476,32 @@ impl Processes {
 
     /// Forgets processes that ended, own nothing any more, and have been shown for long enough.
     pub(super) fn forget(&mut self, now_ns: u64, linger_ns: u64) {
-        let by_pid = &mut self.by_pid;
+        let (by_pid, by_start) = (&mut self.by_pid, &mut self.by_start);
         self.all.retain(|uid, process| {
             let over = process
                 .ended_ns
                 .is_some_and(|ended| ended.saturating_add(linger_ns) <= now_ns);
             let keep = !over || !process.qps.is_empty();
-            if !keep
-                && let Some(pid) = process.pid
-                && by_pid.get(&pid) == Some(uid)
-            {
-                by_pid.remove(&pid);
+            if !keep {
+                forget_names(*uid, process, by_pid, by_start);
             }
             keep
         });
+    }
+}
+
+/// Forgets what a process was found by.
+fn forget_names(
+    uid: u64,
+    process: &Process,
+    by_pid: &mut NumberMap<u32, u64>,
+    by_start: &mut NumberMap<(u32, u64), u64>,
+) {
+    let Some(pid) = process.pid else { return };
+    if by_pid.get(&pid) == Some(&uid) {
+        by_pid.remove(&pid);
+    }
+    if let Some(start_ns) = process.start_ns {
+        by_start.remove(&(pid, start_ns));
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 use super::{
     history::{Series, no_points},
     meter::Meter,
+    qps::Sighting,
     tally::Flow,
 };
 use crate::model::{
@@ -14,9 +15,6 @@ use crate::model::{
     value::Source,
 };
 
-/// How far apart two stamps of one moment may be: a slot and a record are stamped one after the other, and
-/// records of two CPUs may change places.
-pub(super) const INVERSION_NS: u64 = 10_000_000;
 /// Steps kept of a life. A QP may be modified without end.
 pub(super) const TIMELINE: usize = 32;
 
@@ -50,6 +48,8 @@ pub(super) struct Owner {
     pub(super) pid: Option<u32>,
     pub(super) comm: Option<Arc<str>>,
     pub(super) kernel: bool,
+    /// When the process was started, `start_boottime` in ns, as the kernel side tells it; 0 when not known.
+    pub(super) start_ns: u64,
 }
 
 impl Owner {
@@ -168,6 +168,18 @@ pub(super) fn unknown_traffic() -> Arc<Traffic> {
     Arc::clone(&UNKNOWN)
 }
 
+/// What became of a QP's slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Slot {
+    /// None is known.
+    #[default]
+    Unknown,
+    /// In use, or not yet read for the last time.
+    Held,
+    /// Read for the last time.
+    Left,
+}
+
 /// A QP.
 #[derive(Debug)]
 pub(super) struct Qp {
@@ -177,23 +189,31 @@ pub(super) struct Qp {
     /// The row is not what the next snapshot is to show.
     stale: bool,
     pub(super) key: Key,
+    /// Its address, 0 when not known. It has one for all its life.
     pub(super) object: u64,
+    /// Address and birth, as each set of programs knew it.
+    pub(super) births: Vec<(u64, u64)>,
+    /// The QP that had its number before.
+    pub(super) before: Option<u64>,
     /// The owner's name at the time, as a record told it.
     comm: Option<Arc<str>>,
+    /// The kernel side told the owner, and when that was started (0: not known): a dump knows the pid, which may be
+    /// another's by now.
+    sure: Option<u64>,
     pub(super) state_ns: u64,
-    /// Earliest time at which it is known to have been there.
+    /// Birth, or the earliest time at which it is known to have been there.
     pub(super) first_ns: u64,
-    /// When the engine learnt of it.
-    pub(super) learnt_ns: u64,
-    /// Its create record was seen.
+    /// By this time it was there: that of the first sign of it, for a dump that of its end.
+    pub(super) seen_ns: u64,
+    /// `first_ns` is its birth.
     pub(super) created: bool,
     /// Time of the last record about it.
     pub(super) event_ns: u64,
     pub(super) ended_ns: Option<u64>,
     pub(super) psn: Psn,
     pub(super) flow: Option<Flow>,
-    /// The slot is still in use: the QP cannot be forgotten before its last counts are in.
-    pub(super) in_slot: bool,
+    /// While it is held the QP cannot be forgotten: its last counts are not in.
+    pub(super) slot: Slot,
     /// Its row's time is over.
     pub(super) hidden: bool,
     /// An error was counted and the state was asked for.
@@ -206,22 +226,25 @@ pub(super) struct Qp {
 
 impl Qp {
     /// A QP of which its number and that it was there at `first_ns` is known.
-    pub(super) fn new(uid: u64, key: Key, first_ns: u64, learnt_ns: u64) -> Self {
+    pub(super) fn new(uid: u64, key: Key, first_ns: u64, seen_ns: u64) -> Self {
         Self {
             row: Arc::new(blank(uid, key.qpn)),
             stale: true,
             key,
             object: 0,
+            births: Vec::new(),
+            before: None,
             comm: None,
+            sure: None,
             state_ns: 0,
             first_ns,
-            learnt_ns,
+            seen_ns,
             created: false,
             event_ns: 0,
             ended_ns: None,
             psn: Psn::default(),
             flow: None,
-            in_slot: false,
+            slot: Slot::default(),
             hidden: false,
             error_seen: false,
             dump: 0,
@@ -265,11 +288,18 @@ impl Qp {
             pid: self.row.pid,
             comm: self.comm.clone(),
             kernel: self.row.kernel,
+            start_ns: self.sure.unwrap_or(0),
         }
     }
 
-    pub(super) fn is_owner_known(&self) -> bool {
-        self.row.kernel || self.row.pid.is_some()
+    /// The kernel side told the owner.
+    pub(super) fn is_owner_sure(&self) -> bool {
+        self.sure.is_some()
+    }
+
+    /// The kernel side told the owner, started at `start_ns`.
+    pub(super) fn make_sure(&mut self, start_ns: u64) {
+        self.sure = Some(start_ns);
     }
 
     /// The owner's name at the time, as a record told it.
@@ -330,11 +360,28 @@ impl Qp {
         }
     }
 
-    /// Born after `ts_ns`: what is told of that time is about another.
-    pub(super) fn is_younger_than(&self, ts_ns: u64) -> bool {
-        self.row
-            .born_mono_ns
-            .is_some_and(|born_ns| ts_ns.saturating_add(INVERSION_NS) < born_ns)
+    /// Whether a first sign of a QP with this number can be of this one: see `qps.rs`.
+    pub(super) fn may_be(&self, sighting: &Sighting) -> bool {
+        let other_object = self.object != 0 && sighting.object != 0 && self.object != sighting.object;
+        if other_object || self.is_anothers(sighting) {
+            return false;
+        }
+        let at_ns = sighting.at_ns();
+        let was_there = if sighting.created {
+            // What was seen by then was seen of a QP that was there already.
+            !self.created && at_ns <= self.seen_ns
+        } else {
+            !self.created || self.first_ns <= at_ns
+        };
+        was_there && self.ended_ns.is_none_or(|ended| at_ns <= ended)
+    }
+
+    /// Another process is known to own it.
+    fn is_anothers(&self, sighting: &Sighting) -> bool {
+        let (Some(start_ns), Some((pid, other_ns))) = (self.sure, sighting.owner) else {
+            return false;
+        };
+        self.row.pid != Some(pid) || start_ns != 0 && other_ns != 0 && start_ns != other_ns
     }
 
     /// Whether a reading tells nothing new.
@@ -344,7 +391,7 @@ impl Qp {
         }
         let owner = match (&reading.kern_name, reading.pid) {
             (Some(_), _) => false,
-            (None, Some(1..)) => self.row.process_uid.is_some() && !self.row.orphan,
+            (None, Some(pid @ 1..)) => self.row.pid == Some(pid) && !self.row.orphan,
             (None, _) => self.row.kernel || self.row.orphan,
         };
         owner

@@ -1,27 +1,67 @@
 //! The table of QPs. A QP is (device generation, number, creation): both its number and its address are used
 //! again by others.
+//!
+//! The kernel side says with each record and each slot which QP it is of: the address and the time at which it first saw
+//! the QP there. No two QPs share both, so this is a look-up and no judgement. Only the first sign of a QP is judged: it
+//! may be one that is known by its number alone, from a dump or from an earlier set of programs.
+//!
+//! That judgement rests on one fact. A device gives a number to one QP at a time, and the stamps of a QP lie inside of
+//! that time: its birth after the number was given, the beginning of its destruction before the number is free. So of
+//! two QPs with one number on one device the one has ended before the other is born, and a table of those that had a
+//! number, by the times at which they were there, tells whose a time is.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use super::{
     hash::NumberMap,
     processes::Processes,
-    qp::{INVERSION_NS, Key, Owner, Qp},
+    qp::{Key, Owner, Qp, Slot},
     table::Table,
 };
 use crate::model::{ib::QpState, value::Source};
+
+/// What a record or a slot says of the QP that it is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sighting {
+    /// The QP's address, 0 when not known.
+    pub(super) object: u64,
+    /// When the kernel side first saw the QP at this address, 0 when not known.
+    pub(super) born_ns: u64,
+    /// That was its creation.
+    pub(super) created: bool,
+    pub(super) key: Option<Key>,
+    /// The QP was there at this time.
+    pub(super) ts_ns: u64,
+    /// The process that created it and when that was started (0: not known), if the kernel side knows.
+    pub(super) owner: Option<(u32, u64)>,
+}
+
+impl Sighting {
+    /// The name that no other QP has.
+    fn birth(&self) -> Option<(u64, u64)> {
+        (self.object != 0 && self.born_ns != 0).then_some((self.object, self.born_ns))
+    }
+
+    /// The earliest time at which the QP is known to have been there.
+    pub(super) fn at_ns(&self) -> u64 {
+        if self.born_ns != 0 {
+            self.born_ns
+        } else {
+            self.ts_ns
+        }
+    }
+}
 
 /// The QPs there are, and for some time those there were.
 #[derive(Debug, Default)]
 pub(super) struct Qps {
     all: Table<Qp>,
-    by_key: NumberMap<Key, u64>,
+    /// By address and birth, as the kernel side knows them.
+    by_birth: NumberMap<(u64, u64), u64>,
+    /// The last one that had an address.
     by_object: NumberMap<u64, u64>,
-    /// By address and number, those whose address another tenant has: a slot that is read after its QP has gone finds
-    /// it here.
-    by_birth: NumberMap<(u64, u32), u64>,
-    /// Numbers of QPs that ended and are not forgotten, and when.
-    ended_keys: NumberMap<Key, u64>,
+    /// The last one that had a number, living or not. [`Qp::before`] leads to those before it, each of which has ended.
+    by_key: NumberMap<Key, u64>,
     ended: VecDeque<(u64, u64)>,
     /// Latest end among those that had to be forgotten early.
     forgotten_ns: u64,
@@ -52,22 +92,27 @@ impl Qps {
     /// The living QP of a number on a known device.
     pub(super) fn live_mut(&mut self, key: Key) -> Option<&mut Qp> {
         let uid = self.by_key.get(&key)?;
-        self.all.get_mut(*uid)
+        self.all.get_mut(*uid).filter(|qp| qp.ended_ns.is_none())
     }
 
     /// The living QP of a number.
     pub(super) fn live(&self, key: Key) -> Option<u64> {
-        // A QP whose device the kernel side could not tell has its number only.
-        let nowhere = Key { device: 0, ..key };
-        self.by_key
-            .get(&key)
-            .or_else(|| self.by_key.get(&nowhere))
-            .copied()
-            .or_else(|| self.live_special(key))
+        self.last_of(key)
+            .into_iter()
+            .flatten()
+            .find(|uid| self.all.get(*uid).is_some_and(|qp| qp.ended_ns.is_none()))
+    }
+
+    /// Those that had a number last: on its device, on a device that the kernel side could not tell, and of QP 0 and
+    /// QP 1 where one side does not know the port.
+    fn last_of(&self, key: Key) -> [Option<u64>; 3] {
+        let of = |key| self.by_key.get(&key).copied();
+        let nowhere = (key.device != 0).then_some(Key { device: 0, ..key });
+        [of(key), nowhere.and_then(of), self.last_special(key)]
     }
 
     /// QP 0 or QP 1 where one side does not know the port: slots and records tell none, a dump does.
-    fn live_special(&self, key: Key) -> Option<u64> {
+    fn last_special(&self, key: Key) -> Option<u64> {
         if key.qpn > 1 {
             return None;
         }
@@ -84,9 +129,9 @@ impl Qps {
             .then_some(qp.uid())
     }
 
-    /// When the last QP of this number ended, if that is not long ago.
+    /// When the last QP of this number ended, if it has and that is not long ago.
     pub(super) fn ended_at(&self, key: Key) -> Option<u64> {
-        self.ended_keys.get(&key).copied()
+        self.all.get(*self.by_key.get(&key)?)?.ended_ns
     }
 
     /// Latest end that [`Qps::ended_at`] may not know any more.
@@ -94,139 +139,148 @@ impl Qps {
         self.forgotten_ns
     }
 
-    /// Generation of the device of the QP that had an address at `ts_ns`, if it is known.
-    pub(super) fn device_of(&self, object: u64, ts_ns: u64) -> Option<u64> {
-        let qp = self.all.get(*self.by_object.get(&object)?)?;
-        let in_time = qp
-            .ended_ns
-            .is_none_or(|ended| ts_ns <= ended.saturating_add(INVERSION_NS));
-        (in_time && qp.key.device != 0).then_some(qp.key.device)
+    /// The QP of this address and birth.
+    pub(super) fn born_at(&self, object: u64, born_ns: u64) -> Option<u64> {
+        self.by_birth.get(&(object, born_ns)).copied()
     }
 
-    /// The QP that has an address, when a record of `ts_ns` about that address and number is plainly about it: what
-    /// nearly all records are. All that they could tell of it is known.
-    pub(super) fn tenant(&self, object: u64, qpn: u32, ts_ns: u64) -> Option<u64> {
-        let qp = self.all.get(*self.by_object.get(&object)?)?;
-        let plain = object != 0
-            && qp.object == object
-            && qp.key.qpn == qpn
-            && qp.key.device != 0
-            && qp.ended_ns.is_none()
-            && !qp.is_younger_than(ts_ns);
-        plain.then_some(qp.uid())
-    }
-
-    /// The QP that a record or a slot of `ts_ns` is about. Ends those that it proves to be gone.
-    pub(super) fn find(
-        &mut self,
-        object: u64,
-        key: Option<Key>,
-        ts_ns: u64,
-        processes: &mut Processes,
-    ) -> Option<u64> {
-        if let Some(uid) = self.by_object.get(&object).copied().filter(|_| object != 0)
-            && let Some(qp) = self.all.get(uid)
+    /// The QP that a record or a slot is about, `None` when it is new.
+    pub(super) fn find(&self, sighting: &Sighting) -> Option<u64> {
+        if let Some(birth) = sighting.birth()
+            && let Some(uid) = self.by_birth.get(&birth)
         {
-            let same_number = key.is_none_or(|key| key.qpn == qp.key.qpn);
-            let in_time = qp
-                .ended_ns
-                .is_none_or(|ended| ts_ns <= ended.saturating_add(INVERSION_NS));
-            let younger = qp.is_younger_than(ts_ns);
-            if !younger && same_number && in_time {
-                return Some(uid);
-            }
-            // Told of late: the address has had another tenant since. A destroy is told of when it returns, after it
-            // has freed the QP.
-            let before = key.and_then(|key| self.by_birth.get(&(object, key.qpn)));
-            if let Some(before) = before.and_then(|uid| self.all.get(*uid))
-                && !before.is_younger_than(ts_ns)
-                && before
-                    .ended_ns
-                    .is_none_or(|ended| ts_ns <= ended.saturating_add(INVERSION_NS))
-            {
-                return Some(before.uid());
-            }
-            if !younger {
-                // The address has another tenant by now.
-                self.end(uid, ts_ns, processes);
+            return Some(*uid);
+        }
+        let mut later = None;
+        for last in self.last_of(sighting.key?).into_iter().flatten() {
+            let mut next = Some(last);
+            while let Some(qp) = next.and_then(|uid| self.all.get(uid)) {
+                let was_there = qp.first_ns <= sighting.at_ns();
+                if qp.may_be(sighting) {
+                    if was_there {
+                        return Some(qp.uid());
+                    }
+                    // It may have been there before it was first told of, unless another one was.
+                    later = Some(qp.uid());
+                }
+                if was_there {
+                    // Those before it had ended by then.
+                    break;
+                }
+                next = qp.before;
             }
         }
-        let uid = self.live(key?)?;
-        let qp = self.all.get(uid)?;
-        if qp.is_younger_than(ts_ns) {
-            return None;
-        }
-        if qp.object == 0 || object == 0 || qp.object == object {
-            return Some(uid);
-        }
-        self.end(uid, ts_ns, processes);
-        None
+        later
     }
 
-    /// The QP that a create record of `ts_ns` tells of: known already from a dump, a slot or a later record, or
-    /// `None` when it is new. Ends those that had its address or its number before.
-    pub(super) fn find_created(
-        &mut self,
-        object: u64,
-        key: Option<Key>,
-        ts_ns: u64,
-        processes: &mut Processes,
-    ) -> Option<u64> {
-        if let Some(uid) = self.by_object.get(&object).copied().filter(|_| object != 0)
-            && let Some(qp) = self.all.get(uid)
-        {
-            let same_number = key.is_none_or(|key| key.qpn == qp.key.qpn);
-            if same_number && !qp.created && ts_ns <= qp.first_ns.saturating_add(INVERSION_NS) {
-                return Some(uid);
-            }
-            if !qp.is_younger_than(ts_ns) {
-                self.end(uid, ts_ns, processes);
-            }
-        }
-        let uid = self.live(key?)?;
-        let qp = self.all.get(uid)?;
-        // A dump can only have shown it if it was created before the dump was folded in.
-        if qp.object == 0 && !qp.created && ts_ns <= qp.learnt_ns {
-            return Some(uid);
-        }
-        if !qp.is_younger_than(ts_ns) {
-            self.end(uid, ts_ns, processes);
-        }
-        None
-    }
-
-    /// Adds a QP that is known to have been there at `first_ns`. One told of so late that another has its number
-    /// by now has ended.
-    pub(super) fn insert(
-        &mut self,
-        object: u64,
-        key: Key,
-        first_ns: u64,
-        learnt_ns: u64,
-        processes: &mut Processes,
-    ) -> u64 {
+    /// Adds a QP that is known to have been there at `first_ns`, and at `seen_ns` at the latest.
+    pub(super) fn insert(&mut self, key: Key, first_ns: u64, seen_ns: u64, processes: &mut Processes) -> u64 {
         self.last_uid += 1;
         let uid = self.last_uid;
-        let living = self.by_key.get(&key).and_then(|uid| self.all.get(*uid));
-        let younger = living
-            .map(|qp| qp.first_ns)
-            .filter(|other_ns| *other_ns > first_ns);
-        if let Some(living) = living.map(Qp::uid)
-            && younger.is_none()
-        {
-            self.end(living, first_ns, processes);
-        }
-        self.all.push(uid, Qp::new(uid, key, first_ns, learnt_ns));
-        self.set_object(uid, object);
-        if let Some(younger_ns) = younger {
-            self.end(uid, younger_ns, processes);
-        } else {
-            self.by_key.insert(key, uid);
-        }
+        self.all.push(uid, Qp::new(uid, key, first_ns, seen_ns));
+        self.place(uid, processes);
         uid
     }
 
-    /// Marks a QP as created at `ts_ns`.
+    /// Puts a QP among those that had its number, in the order of time. Whoever had it before has ended; so has the QP,
+    /// if it was told of so late that another has the number by now.
+    fn place(&mut self, uid: u64, processes: &mut Processes) {
+        let Some(qp) = self.all.get(uid) else { return };
+        let (key, first_ns) = (qp.key, qp.first_ns);
+        let mut younger: Option<(u64, u64)> = None;
+        let mut next = self.by_key.get(&key).copied();
+        while let Some(other) = next.and_then(|uid| self.all.get(uid)) {
+            if other.first_ns <= first_ns {
+                break;
+            }
+            younger = Some((other.uid(), other.first_ns));
+            next = other.before;
+        }
+        let older = next.filter(|uid| self.all.get(*uid).is_some());
+        if let Some(qp) = self.all.get_mut(uid) {
+            qp.before = older;
+        }
+        if let Some(older) = older {
+            self.end(older, first_ns, processes);
+        }
+        match younger {
+            Some((younger, since_ns)) => {
+                if let Some(younger) = self.all.get_mut(younger) {
+                    younger.before = Some(uid);
+                }
+                self.end(uid, since_ns, processes);
+            }
+            None => {
+                self.by_key.insert(key, uid);
+            }
+        }
+    }
+
+    /// Takes a QP out of those that had its number.
+    fn displace(&mut self, uid: u64) {
+        let Some(qp) = self.all.get(uid) else { return };
+        let (key, before) = (qp.key, qp.before);
+        let Some(mut at) = self.by_key.get(&key).copied() else {
+            return;
+        };
+        if at == uid {
+            match before {
+                Some(before) => self.by_key.insert(key, before),
+                None => self.by_key.remove(&key),
+            };
+            return;
+        }
+        while let Some(qp) = self.all.get_mut(at) {
+            match qp.before {
+                Some(next) if next == uid => {
+                    qp.before = before;
+                    return;
+                }
+                Some(next) => at = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Records what the kernel side knows a QP by.
+    pub(super) fn sighted(&mut self, uid: u64, sighting: &Sighting, processes: &mut Processes) {
+        let Some(qp) = self.all.get_mut(uid) else { return };
+        let moves_in = qp.object == 0 && sighting.object != 0;
+        if moves_in {
+            qp.object = sighting.object;
+        }
+        if let Some(birth) = sighting.birth()
+            && self.by_birth.insert(birth, uid) != Some(uid)
+        {
+            qp.births.push(birth);
+        }
+        let at_ns = sighting.at_ns();
+        qp.seen_ns = qp.seen_ns.min(at_ns);
+        if sighting.created && !qp.created {
+            qp.created = true;
+            qp.first_ns = at_ns;
+            qp.edit().born_mono_ns = Some(at_ns);
+        } else if at_ns < qp.first_ns {
+            qp.first_ns = at_ns;
+        }
+        let first_ns = qp.first_ns;
+        if moves_in {
+            self.move_in(uid, sighting.object, first_ns, processes);
+        }
+    }
+
+    /// An address has a QP from `first_ns` on: whoever had it before has ended, or this one, if it is told of late.
+    fn move_in(&mut self, uid: u64, object: u64, first_ns: u64, processes: &mut Processes) {
+        let other = self.by_object.get(&object).and_then(|other| self.all.get(*other));
+        match other.map(|other| (other.uid(), other.first_ns)) {
+            Some((_, since_ns)) if since_ns > first_ns => return self.end(uid, since_ns, processes),
+            Some((before, _)) => self.end(before, first_ns, processes),
+            None => {}
+        }
+        self.by_object.insert(object, uid);
+    }
+
+    /// A QP begins its life at `ts_ns`: a record tells of its creation.
     pub(super) fn created(&mut self, uid: u64, ts_ns: u64) {
         let Some(qp) = self.all.get_mut(uid) else { return };
         qp.first_ns = ts_ns;
@@ -250,60 +304,24 @@ impl Qps {
         }
     }
 
-    /// Records the address of a QP known by its number only.
-    pub(super) fn set_object(&mut self, uid: u64, object: u64) {
-        let Some(first_ns) = self.all.get(uid).map(|qp| qp.first_ns).filter(|_| object != 0) else {
-            return;
-        };
-        let holder = self
-            .by_object
-            .get(&object)
-            .and_then(|holder| self.all.get(*holder))
-            .filter(|holder| holder.uid() != uid)
-            .map(|holder| (holder.uid(), holder.first_ns, (object, holder.key.qpn)));
-        let Some(qp) = self.all.get_mut(uid) else { return };
-        qp.object = object;
-        match holder {
-            Some((_, since_ns, _)) if since_ns > first_ns => {
-                self.by_birth.insert((object, qp.key.qpn), uid);
-            }
-            Some((before, _, birth)) => {
-                self.by_birth.insert(birth, before);
-                self.by_object.insert(object, uid);
-            }
-            None => {
-                self.by_object.insert(object, uid);
-            }
-        }
-    }
-
-    /// Records the device of a QP known without one.
-    pub(super) fn set_device(&mut self, uid: u64, device: u64, processes: &mut Processes) {
-        let Some(qp) = self.all.get(uid) else { return };
+    /// Records the device of a QP known without one. True when that was news.
+    pub(super) fn set_device(&mut self, uid: u64, device: u64, processes: &mut Processes) -> bool {
+        let Some(qp) = self.all.get(uid) else { return false };
         if qp.key.device != 0 || device == 0 {
-            return;
+            return false;
         }
-        let (first_ns, lives) = (qp.first_ns, qp.ended_ns.is_none());
-        if let Some(other) = self
-            .by_key
-            .get(&Key { device, ..qp.key })
-            .copied()
-            .filter(|_| lives)
-        {
-            self.end(other, first_ns, processes);
-        }
-        let Some(qp) = self.all.get_mut(uid) else { return };
-        let (before, after) = (qp.key, Key { device, ..qp.key });
-        qp.key = after;
+        self.displace(uid);
+        let Some(qp) = self.all.get_mut(uid) else {
+            return false;
+        };
+        let before = std::mem::replace(&mut qp.key.device, device);
         qp.touch();
-        if qp.ended_ns.is_none() {
-            if let Some(process) = qp.process() {
-                processes.unlink(process, before.device);
-                processes.link(process, device);
-            }
-            self.by_key.remove(&before);
-            self.by_key.insert(after, uid);
+        if let Some(process) = qp.process().filter(|_| qp.ended_ns.is_none()) {
+            processes.unlink(process, before);
+            processes.link(process, device);
         }
+        self.place(uid, processes);
+        true
     }
 
     /// Sets or corrects the owner.
@@ -318,8 +336,14 @@ impl Qps {
                     processes.link(process, qp.key.device);
                 }
             }
-            if let (None, Some(process), Some(flow)) = (qp.process(), owner.process, &qp.flow) {
-                processes.credit_old(process, flow.total());
+            // What it has done is its owner's, whenever that is told.
+            if let Some(flow) = &qp.flow {
+                if let Some(before) = qp.process() {
+                    processes.take_back(before, flow.total());
+                }
+                if let Some(process) = owner.process {
+                    processes.credit_old(process, flow.total());
+                }
             }
         }
         qp.set_owner(owner);
@@ -336,10 +360,6 @@ impl Qps {
         if let Some(process) = qp.process() {
             processes.unlink(process, qp.key.device);
         }
-        if self.by_key.get(&qp.key) == Some(&uid) {
-            self.by_key.remove(&qp.key);
-        }
-        self.ended_keys.insert(qp.key, ts_ns);
         self.ended.push_back((ts_ns, uid));
     }
 
@@ -355,32 +375,47 @@ impl Qps {
             }
             self.ended.pop_front();
             match self.all.get_mut(uid) {
-                Some(qp) if qp.in_slot => qp.hidden = true,
+                Some(qp) if qp.slot == Slot::Held => qp.hidden = true,
                 _ => self.remove(uid),
             }
+        }
+    }
+
+    /// A record tells that it was given a slot. It may have been read for the last time already.
+    pub(super) fn holds_slot(&mut self, uid: u64) {
+        if let Some(qp) = self.all.get_mut(uid)
+            && qp.slot == Slot::Unknown
+        {
+            qp.slot = Slot::Held;
         }
     }
 
     /// A slot was freed.
     pub(super) fn left_slot(&mut self, uid: u64) {
         let Some(qp) = self.all.get_mut(uid) else { return };
-        qp.in_slot = false;
+        qp.slot = Slot::Left;
         if qp.hidden {
             self.remove(uid);
         }
     }
 
+    /// Those whose slot has not been read for the last time.
+    pub(super) fn in_slots(&self) -> Vec<u64> {
+        let kept = self.iter().filter(|qp| qp.slot == Slot::Held);
+        kept.map(Qp::uid).collect()
+    }
+
     fn remove(&mut self, uid: u64) {
         let Some(qp) = self.all.remove(uid) else { return };
+        for birth in qp.births {
+            self.by_birth.remove(&birth);
+        }
         if self.by_object.get(&qp.object) == Some(&uid) {
             self.by_object.remove(&qp.object);
         }
-        let birth = (qp.object, qp.key.qpn);
-        if self.by_birth.get(&birth) == Some(&uid) {
-            self.by_birth.remove(&birth);
-        }
-        if self.ended_keys.get(&qp.key).copied() == qp.ended_ns {
-            self.ended_keys.remove(&qp.key);
+        // One that is not the last of its number stays the end of a chain, which is looked at no further.
+        if self.by_key.get(&qp.key) == Some(&uid) {
+            self.by_key.remove(&qp.key);
         }
     }
 }
@@ -393,7 +428,7 @@ mod tests {
     #[test]
     fn a_timeline_without_end_keeps_birth_and_present() {
         let mut qps = Qps::default();
-        let uid = qps.insert(1, Key::new(1, 5, None), 1, 1, &mut Processes::default());
+        let uid = qps.insert(Key::new(1, 5, None), 1, 1, &mut Processes::default());
         qps.created(uid, 1);
         let qp = qps.get_mut(uid).unwrap();
         for ts in 2..200 {

@@ -10,6 +10,7 @@ use super::{
     Engine, address,
     memory::Region,
     qp::{Key, Owner, Qp},
+    qps::Sighting,
     verbs::is_probe,
 };
 use crate::model::{
@@ -115,8 +116,9 @@ impl Engine {
             _ => EventKind::QpError,
         };
         let mut event = Self::event(kind, prefix, now);
-        let owner = self.owner_in(prefix);
-        let uid = self.qp_of(record, kind, now);
+        let mut owner = self.owner_in(prefix);
+        owner.start_ns = record.owner_start_ns;
+        let uid = self.qp_of(record, kind);
         if let Some(uid) = uid {
             self.describe_qp(uid, record, &owner);
         }
@@ -136,38 +138,31 @@ impl Engine {
     }
 
     /// The QP a record is about, made when it is new.
-    fn qp_of(&mut self, record: &QpRecord, kind: EventKind, now: Now) -> Option<u64> {
+    fn qp_of(&mut self, record: &QpRecord, kind: EventKind) -> Option<u64> {
         let prefix = &record.prefix;
-        // When the call began: the QP was there then. At its return a destroyed one's address can be another's, who
-        // is told of first.
+        // When the call began: the QP was there then. At its return a destroyed one's number can be another's.
         let ts_ns = prefix.ts_ns.saturating_sub(prefix.duration_ns);
         if kind != EventKind::QpCreate
-            && let Some(uid) = known(record.qpn).and_then(|qpn| self.qps.tenant(prefix.object, qpn, ts_ns))
+            && let Some(uid) = self.qps.born_at(prefix.object, record.born_ns)
         {
             return Some(uid);
         }
         let port = known8(record.port).filter(|port| *port > 0).map(u32::from);
-        // A known object says which device it is on, even when that device is gone by now.
-        let known_device = match kind {
-            EventKind::QpCreate => None,
-            _ => self.qps.device_of(prefix.object, ts_ns),
-        };
-        let device = match known_device {
-            Some(device) => device,
-            None => self.device_in(prefix).map_or(0, |(uid, _)| uid),
-        };
-        let key = known(record.qpn).map(|qpn| Key::new(device, qpn, port));
-        let found = if kind == EventKind::QpCreate {
-            self.qps
-                .find_created(prefix.object, key, ts_ns, &mut self.processes)
-        } else {
-            self.qps.find(prefix.object, key, ts_ns, &mut self.processes)
-        };
-        let uid = found.or_else(|| Some(self.insert_qp(prefix.object, key?, ts_ns, now)))?;
-        self.qps.set_object(uid, prefix.object);
-        self.qps.set_device(uid, device, &mut self.processes);
+        let device = self.device_in(prefix).map_or(0, |(uid, _)| uid);
+        let is_owned = prefix.flags & flag::OWNER_TASK != 0 && prefix.owner_pid != 0;
+        let uid = self.sighted(&Sighting {
+            object: prefix.object,
+            born_ns: record.born_ns,
+            created: prefix.flags & flag::CREATED != 0,
+            key: known(record.qpn).map(|qpn| Key::new(device, qpn, port)),
+            ts_ns,
+            owner: is_owned.then_some((prefix.owner_pid, record.owner_start_ns)),
+        })?;
         if kind == EventKind::QpCreate {
             self.qps.created(uid, ts_ns);
+            if record.slot != UNKNOWN_U32 && self.traffic.has_swept() {
+                self.qps.holds_slot(uid);
+            }
         }
         Some(uid)
     }
@@ -188,7 +183,7 @@ impl Engine {
         if !owner.is_known() {
             return;
         }
-        if let Some(process) = qp.process() {
+        if let Some(process) = qp.process().filter(|_| owner.kernel || qp.is_owner_sure()) {
             // A slot and a dump know the pid only.
             if let (None, Some(comm)) = (qp.comm(), &owner.comm) {
                 self.processes.name(process, comm);
@@ -196,9 +191,14 @@ impl Engine {
             }
             return;
         }
+        // Over what a dump said: it knows the pid alone, and that of the number's holder at its own time.
         let ts_ns = qp.row().born_mono_ns.unwrap_or(ts_ns);
+        let start_ns = owner.start_ns;
         let owner = self.processes.of(owner.clone(), ts_ns);
         self.qps.set_owner(uid, owner, &mut self.processes);
+        if let Some(qp) = self.qps.get_mut(uid) {
+            qp.make_sure(start_ns);
+        }
     }
 
     /// Fills the event with what is known before the step is taken.
@@ -343,10 +343,17 @@ impl Engine {
             .as_ref()
             .zip(known(record.qpn).filter(|qpn| *qpn > 1))
             .map(|((device, _), qpn)| Key::new(*device, qpn, None));
-        if let Some(qp) = key
-            .and_then(|key| self.qps.live(key))
-            .and_then(|uid| self.qps.get(uid))
-        {
+        let there = key.and_then(|key| {
+            self.qps.find(&Sighting {
+                object: 0,
+                born_ns: 0,
+                created: false,
+                key: Some(key),
+                ts_ns: prefix.ts_ns,
+                owner: None,
+            })
+        });
+        if let Some(qp) = there.and_then(|uid| self.qps.get(uid)) {
             event.qp_uid = Some(qp.uid());
             if !owner.is_known() {
                 owner = qp.owner();

@@ -9,9 +9,11 @@ use rdmatop_common::counters::{QpSlot, slot_flag};
 
 use super::{
     Engine,
+    hash::NumberSet,
     meter::is_stale,
     pages::Pages,
-    qp::{Key, Owner},
+    qp::{Key, Owner, Slot},
+    qps::Sighting,
     tally::Tally,
 };
 use crate::model::input::{Now, SlotsSample};
@@ -19,6 +21,7 @@ use crate::model::input::{Now, SlotsSample};
 /// Tenant of a slot.
 #[derive(Clone, Copy, Debug)]
 struct Tenant {
+    object: u64,
     born_ns: u64,
     qp: u64,
     /// Sweep in which it was last seen.
@@ -52,7 +55,7 @@ impl Traffic {
         self.sweep.unwrap_or(NonZeroU32::MIN)
     }
 
-    fn has_swept(&self) -> bool {
+    pub(super) fn has_swept(&self) -> bool {
         self.sweep.is_some()
     }
 
@@ -106,12 +109,14 @@ impl Engine {
             .traffic
             .tenants
             .get_mut(number)
-            .filter(|tenant| tenant.born_ns == slot.born_ns)
+            .filter(|tenant| (tenant.object, tenant.born_ns) == (slot.qp, slot.born_ns))
             .map(|tenant| {
                 tenant.sweep = sweep;
                 tenant.qp
             });
-        let uid = known.unwrap_or_else(|| self.new_tenant(number, slot, now));
+        let Some(uid) = known.or_else(|| self.new_tenant(number, slot)) else {
+            return;
+        };
         // A tenant that was there in the last round but not seen then: when it counted is not known.
         let round_ns = self.traffic.round_ns;
         let blurred = known.is_none() && round_ns.is_none_or(|round_ns| slot.born_ns < round_ns);
@@ -160,9 +165,10 @@ impl Engine {
     }
 
     /// Gives a slot to a new tenant and returns its QP.
-    fn new_tenant(&mut self, number: u32, slot: &QpSlot, now: Now) -> u64 {
-        let uid = self.tenant(slot, now);
+    fn new_tenant(&mut self, number: u32, slot: &QpSlot) -> Option<u64> {
+        let uid = self.tenant(slot)?;
         let tenant = Tenant {
+            object: slot.qp,
             born_ns: slot.born_ns,
             qp: uid,
             sweep: self.traffic.this_sweep(),
@@ -171,55 +177,58 @@ impl Engine {
             self.qps.left_slot(before.qp);
         }
         if let Some(qp) = self.qps.get_mut(uid) {
-            qp.in_slot = true;
+            qp.slot = Slot::Held;
             if let Some(flow) = &mut qp.flow {
                 flow.begin_slot();
             }
             qp.edit().since_attach |= slot.flags & slot_flag::SINCE_ATTACH != 0;
         }
-        uid
+        Some(uid)
     }
 
     /// The QP of a slot that has a new tenant.
-    fn tenant(&mut self, slot: &QpSlot, now: Now) -> u64 {
-        let device = self.devices.resolve(slot.device_index, None, slot.born_ns);
-        let key = Key::new(device, slot.qpn, None);
-        let since_attach = slot.flags & slot_flag::SINCE_ATTACH != 0;
-        // A QP that was there before us is older than its slot: any of its address or number will do.
-        if let Some(uid) = self
-            .qps
-            .find(slot.qp, Some(key), slot.born_ns, &mut self.processes)
-        {
-            self.qps.set_object(uid, slot.qp);
-            self.qps.set_device(uid, device, &mut self.processes);
-            self.own_by_slot(uid, slot);
-            return uid;
-        }
-        let uid = self.insert_qp(slot.qp, key, slot.born_ns, now);
-        if let Some(qp) = self.qps.get_mut(uid) {
-            qp.edit().born_mono_ns = (!since_attach).then_some(slot.born_ns);
-        }
+    fn tenant(&mut self, slot: &QpSlot) -> Option<u64> {
+        let uid = match self.qps.born_at(slot.qp, slot.born_ns) {
+            Some(uid) => uid,
+            None => {
+                let device = self.devices.resolve(slot.device_index, None, slot.born_ns);
+                let is_user = slot.owner_pid != 0 && slot.flags & slot_flag::KERNEL == 0;
+                self.sighted(&Sighting {
+                    object: slot.qp,
+                    born_ns: slot.born_ns,
+                    created: slot.flags & slot_flag::SINCE_ATTACH == 0,
+                    key: Some(Key::new(device, slot.qpn, None)),
+                    ts_ns: slot.born_ns,
+                    owner: is_user.then_some((slot.owner_pid, slot.owner_start_ns)),
+                })?
+            }
+        };
         self.own_by_slot(uid, slot);
-        uid
+        Some(uid)
     }
 
     fn own_by_slot(&mut self, uid: u64, slot: &QpSlot) {
-        let unknown = self.qps.get(uid).is_some_and(|qp| !qp.is_owner_known());
-        if !unknown || slot.owner_pid == 0 || slot.flags & slot_flag::KERNEL != 0 {
-            if slot.flags & slot_flag::KERNEL != 0
-                && let Some(qp) = self.qps.get_mut(uid)
-            {
+        let unsure = self.qps.get(uid).is_some_and(|qp| !qp.is_owner_sure());
+        if slot.flags & slot_flag::KERNEL != 0 {
+            if let Some(qp) = self.qps.get_mut(uid) {
                 // Which consumer it is, the slot does not say; a record or a dump will.
                 qp.edit().kernel = true;
             }
             return;
         }
+        if !unsure || slot.owner_pid == 0 {
+            return;
+        }
         let owner = Owner {
             pid: Some(slot.owner_pid),
+            start_ns: slot.owner_start_ns,
             ..Owner::default()
         };
         let owner = self.processes.of(owner, slot.born_ns);
         self.qps.set_owner(uid, owner, &mut self.processes);
+        if let Some(qp) = self.qps.get_mut(uid) {
+            qp.make_sure(slot.owner_start_ns);
+        }
     }
 
     /// The slot of a destroyed QP was read for the last time.
@@ -232,12 +241,19 @@ impl Engine {
     fn left_slots(&mut self) {
         let sweep = self.traffic.sweep;
         let qps = &mut self.qps;
+        let mut held = NumberSet::default();
         self.traffic.tenants.retain(|tenant| {
-            if Some(tenant.sweep) != sweep {
-                qps.left_slot(tenant.qp);
+            if Some(tenant.sweep) == sweep {
+                held.insert(tenant.qp);
             }
             Some(tenant.sweep) == sweep
         });
+        // Slots of which only a record told too.
+        for uid in qps.in_slots() {
+            if !held.contains(&uid) {
+                qps.left_slot(uid);
+            }
+        }
     }
 
     /// Makes rates of what was counted since the last round, unless that is too short a time.

@@ -5,6 +5,7 @@
 //! A process is (pid, start time): pids are reused, and counts of the old one never go to the new one.
 mod alive;
 mod basic;
+mod boot;
 mod cache;
 mod cgroup;
 mod detail;
@@ -18,6 +19,7 @@ mod workload;
 
 pub use alive::lives;
 pub use basic::{ProcBasic, ProcKey, read_basic};
+pub use boot::start_offset;
 pub use cache::{ProcCache, Refreshed};
 pub use cgroup::Cgroup;
 pub use detail::{ProcDetail, read_detail};

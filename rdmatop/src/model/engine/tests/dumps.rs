@@ -55,7 +55,10 @@ fn a_slot_of_qp_1_is_that_of_the_dump_although_it_tells_no_port() {
 fn the_name_of_a_consumer_whose_qp_rdma_cm_made_is_that_of_the_record() {
     let mut host = Host::new();
     let t = host.now;
-    host.qp(record(kernel(prefix(kind::QP_CREATE, t, 0xa0), "nvme_rdma"), 17));
+    host.qp(record(
+        consumer(prefix(kind::QP_CREATE, t, 0xa0), "nvme_rdma"),
+        17,
+    ));
     let mut reading = dumped(17, None, 3);
     reading.kern_name = Some("rdma_cm".into());
     host.pass(SECOND).dump(t + SECOND, vec![reading.clone()]);

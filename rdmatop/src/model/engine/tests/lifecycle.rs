@@ -187,7 +187,7 @@ fn a_reused_address_with_a_lost_create_is_another_qp() {
     let mut host = Host::new();
     let t = host.now;
     host.qp(create(t + 1, 0xa0, 17));
-    let event = host.qp(modify(t + 2, 0xa0, 99, 1));
+    let event = host.qp(modify(t + MS, 0xa0, 99, 1));
     assert_eq!(event.from, None, "the new QP's state is not known");
     let snapshot = host.tick();
     let rows: Vec<_> = snapshot.qps.iter().map(|r| (r.qpn, r.exited)).collect();
@@ -254,6 +254,7 @@ fn a_true_old_state_in_the_record_wins_over_the_table() {
 fn records_that_change_places_still_make_one_qp() {
     let mut host = Host::new();
     let t = host.now;
+    host.births.insert((0xa0, 17), (t + 10, true));
     let uid = host.qp(modify(t + 20, 0xa0, 17, 1)).qp_uid;
     let event = host.qp(create(t + 10, 0xa0, 17));
     assert_eq!(event.qp_uid, uid);
@@ -289,7 +290,7 @@ fn a_kernel_qp_has_its_consumer_in_brackets_and_no_pid() {
     let t = host.now;
     for (object, qpn) in [(0xa0, 20), (0xb0, 21)] {
         let event = host.qp(record(
-            kernel(prefix(kind::QP_CREATE, t + object, object), "nvme_rdma"),
+            consumer(prefix(kind::QP_CREATE, t + object, object), "nvme_rdma"),
             qpn,
         ));
         assert_eq!(

@@ -1,6 +1,6 @@
 //! Scenarios: what happens on a host, as the sources tell it, and what a user must see.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use rdmatop_common::{
     counters::{QpSlot, VerbErrorKey, VerbKey, VerbStats, slot_flag},
@@ -24,11 +24,15 @@ use crate::model::{
 mod changes;
 mod dumps;
 mod events;
+mod history;
+mod kernel;
 mod lifecycle;
 mod ports;
 mod processes;
 mod properties;
+mod sums;
 mod traffic;
+mod truth;
 mod verbs;
 
 const SECOND: u64 = 1_000_000_000;
@@ -46,6 +50,8 @@ fn at(mono_ns: u64) -> Now {
 struct Host {
     engine: Engine,
     now: u64,
+    /// What the kernel side remembers of QPs, by address and number: birth, and whether it saw the creation.
+    births: HashMap<(u64, u32), (u64, bool)>,
 }
 
 impl Host {
@@ -58,6 +64,7 @@ impl Host {
         let mut host = Self {
             engine: Engine::new(config),
             now: SECOND,
+            births: HashMap::new(),
         };
         host.devices(vec![rxe(0, "rxe0")]);
         host
@@ -76,7 +83,23 @@ impl Host {
         self.apply(Input::Records(vec![record]))
     }
 
-    fn qp(&mut self, record: QpRecord) -> Event {
+    /// A record, which has the birth that the kernel side remembers unless the test says another.
+    fn qp(&mut self, mut record: QpRecord) -> Event {
+        let prefix = &mut record.prefix;
+        if record.born_ns == 0 {
+            let who = (prefix.object, record.qpn);
+            let call_ns = prefix.ts_ns - prefix.duration_ns;
+            let (born_ns, created) = if prefix.kind == kind::QP_CREATE {
+                self.births.insert(who, (call_ns, true));
+                (call_ns, true)
+            } else {
+                *self.births.entry(who).or_insert((call_ns, false))
+            };
+            record.born_ns = born_ns;
+            if created {
+                prefix.flags |= flag::CREATED;
+            }
+        }
         let mut events = self.record(Record::Qp(record));
         assert_eq!(events.len(), 1);
         events.remove(0)
@@ -102,6 +125,10 @@ impl Host {
     }
 
     fn sweep(&mut self, slots: &[QpSlot]) {
+        for slot in slots {
+            let created = slot.flags & slot_flag::SINCE_ATTACH == 0;
+            self.births.insert((slot.qp, slot.qpn), (slot.born_ns, created));
+        }
         let slots = slots
             .iter()
             .enumerate()
@@ -204,7 +231,7 @@ fn by(mut prefix: Prefix, pid: u32, comm: &str) -> Prefix {
     prefix
 }
 
-fn kernel(mut prefix: Prefix, name: &str) -> Prefix {
+fn consumer(mut prefix: Prefix, name: &str) -> Prefix {
     prefix.flags |= flag::OWNER_KERNEL | flag::KTHREAD;
     prefix.pid = 12;
     prefix.tid = 12;
@@ -233,7 +260,8 @@ fn record(prefix: Prefix, qpn: u32) -> QpRecord {
         rnr_retry: UNKNOWN_U8,
         sgid_index: UNKNOWN_U8,
         dest_gid: [0; 16],
-        reserved: [0; 8],
+        born_ns: 0,
+        owner_start_ns: 0,
     }
 }
 

@@ -175,8 +175,7 @@ fn a_slot_tells_of_a_qp_whose_create_was_lost_and_the_record_still_joins() {
     host.sweep(&[]);
     host.pass(SECOND).sweep(&[slot(t + 100, 0xa0, 17, 7)]);
     assert_eq!(host.only_qp().pid, Some(231));
-    // Stamped a moment after the slot, in the same hook.
-    host.qp(create(t + 130, 0xa0, 17));
+    host.qp(create(t + 100, 0xa0, 17));
     let row = host.only_qp();
     assert_eq!(
         (row.comm.as_deref(), row.state),

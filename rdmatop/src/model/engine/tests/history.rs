@@ -1,0 +1,191 @@
+//! Histories of a machine: what happens there, and in which order the engine is told of it.
+
+use proptest::prelude::*;
+
+use super::{kernel::Kernel, *};
+
+/// What happens next, on the machine or on the way from it.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    AddDevice(u8),
+    RemoveDevice(u8),
+    Rename,
+    Reload,
+    Spawn {
+        pid: u8,
+        same_tick: bool,
+    },
+    Kill(u8),
+    Create {
+        device: u8,
+        task: u8,
+    },
+    Modify {
+        qp: u8,
+        state: u8,
+    },
+    Move {
+        qp: u8,
+        count: u8,
+    },
+    Destroy(u8),
+    Attach,
+    Sweep,
+    BeginDump,
+    EndDump,
+    ListDevices,
+    LookAtProcesses,
+    /// Records arrive, some of them turned around or lost.
+    Records {
+        count: u8,
+        order: u8,
+        lost: u8,
+    },
+    /// What was sampled arrives.
+    Samples(u8),
+    Pass(u16),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let some = any::<u8>;
+    prop_oneof![
+        2 => some().prop_map(Step::AddDevice),
+        1 => some().prop_map(Step::RemoveDevice),
+        1 => Just(Step::Rename),
+        1 => prop_oneof![4 => Just(Step::ListDevices), 1 => Just(Step::Reload)],
+        4 => (some(), any::<bool>()).prop_map(|(pid, same_tick)| Step::Spawn { pid, same_tick }),
+        1 => some().prop_map(Step::Kill),
+        12 => (some(), some()).prop_map(|(device, task)| Step::Create { device, task }),
+        2 => (some(), some()).prop_map(|(qp, state)| Step::Modify { qp, state }),
+        12 => (some(), 1u8..).prop_map(|(qp, count)| Step::Move { qp, count }),
+        8 => some().prop_map(Step::Destroy),
+        1 => Just(Step::Attach),
+        3 => Just(Step::Sweep),
+        1 => Just(Step::BeginDump),
+        2 => Just(Step::EndDump),
+        1 => Just(Step::ListDevices),
+        2 => Just(Step::LookAtProcesses),
+        6 => (1u8..8, some(), 0u8..4).prop_map(|(count, order, lost)| Step::Records { count, order, lost }),
+        4 => (1u8..4).prop_map(Step::Samples),
+        2 => any::<u16>().prop_map(Step::Pass),
+    ]
+}
+
+/// The machine, and the engine that is told of it.
+pub(super) struct Lab {
+    pub(super) kernel: Kernel,
+    pub(super) engine: Engine,
+    /// Whether records may be lost.
+    pub(super) lossy: bool,
+    losses: u64,
+    /// Nothing is forgotten.
+    pub(super) keeps_all: bool,
+}
+
+impl Lab {
+    pub(super) fn new(config: EngineConfig, lossy: bool) -> Self {
+        let mut lab = Self {
+            kernel: Kernel::new(),
+            keeps_all: config == EngineConfig::keep_all(),
+            engine: Engine::new(config),
+            lossy,
+            losses: 0,
+        };
+        for device in 0..2 {
+            lab.kernel.add_device(device);
+            lab.kernel.spawn(device, false);
+        }
+        lab
+    }
+
+    fn apply(&mut self, input: Input) {
+        // What is told of a call is told when it has returned.
+        let now = at(self.kernel.now + 10 * MS);
+        self.engine.apply(input, now);
+    }
+
+    pub(super) fn run(&mut self, step: &Step) {
+        let kernel = &mut self.kernel;
+        let mut told = Vec::new();
+        match *step {
+            Step::AddDevice(which) => kernel.add_device(which),
+            Step::RemoveDevice(which) => kernel.remove_device(which),
+            Step::Rename => kernel.rename(),
+            Step::Reload => kernel.reload(&mut told),
+            Step::Spawn { pid, same_tick } => kernel.spawn(pid, same_tick),
+            Step::Kill(which) => kernel.kill(which),
+            Step::Create { device, task } => kernel.create(device, task),
+            Step::Modify { qp, state } => kernel.modify(qp, state),
+            Step::Move { qp, count } => kernel.move_data(qp, count),
+            Step::Destroy(which) => kernel.end(which),
+            Step::Attach => kernel.attach(&mut told),
+            Step::Sweep => kernel.sweep(),
+            Step::BeginDump => kernel.begin_dump(),
+            Step::EndDump => kernel.end_dump(),
+            Step::ListDevices => kernel.list_devices(),
+            Step::LookAtProcesses => kernel.look_at_processes(self.engine.wants_process()),
+            Step::Records { count, order, lost } => told = self.records(count, order, lost),
+            Step::Samples(count) => {
+                let count = usize::from(count).min(kernel.samples.len());
+                told.extend(kernel.samples.drain(..count));
+            }
+            Step::Pass(ms) => kernel.now += u64::from(ms) * MS,
+        }
+        for input in told {
+            self.apply(input);
+        }
+    }
+
+    fn records(&mut self, count: u8, order: u8, lost: u8) -> Vec<Input> {
+        let count = usize::from(count).min(self.kernel.records.len());
+        let mut records: Vec<Record> = self.kernel.records.drain(..count).collect();
+        if count > 0 {
+            records.rotate_left(usize::from(order) % count);
+        }
+        if order % 2 == 1 {
+            records.reverse();
+        }
+        let keep = records.len() - usize::from(lost).min(records.len()) * usize::from(self.lossy);
+        self.losses += (records.len() - keep) as u64;
+        records.truncate(keep);
+        vec![
+            Input::Records(records),
+            Input::Losses([self.losses, 0, 0, 0, 0, 0, 0, 0]),
+        ]
+    }
+
+    /// Everything arrives.
+    pub(super) fn settle(&mut self) {
+        self.run(&Step::Records {
+            count: u8::MAX,
+            order: 0,
+            lost: 0,
+        });
+        while !self.kernel.records.is_empty() {
+            self.run(&Step::Records {
+                count: u8::MAX,
+                order: 0,
+                lost: 0,
+            });
+        }
+        self.kernel.now += 20 * MS;
+        for step in [Step::ListDevices, Step::Sweep, Step::EndDump, Step::EndDump] {
+            self.run(&step);
+        }
+        while !self.kernel.samples.is_empty() {
+            self.run(&Step::Samples(u8::MAX));
+        }
+    }
+}
+
+pub(super) fn history() -> impl Strategy<Value = Vec<Step>> {
+    proptest::collection::vec(step(), 1..120)
+}
+
+/// Histories that are tried: enough to find what was wrong once in seconds. `RDMATOP_CASES` asks for more.
+pub(super) fn cases() -> ProptestConfig {
+    let asked = std::env::var("RDMATOP_CASES")
+        .ok()
+        .and_then(|cases| cases.parse().ok());
+    ProptestConfig::with_cases(asked.unwrap_or(300))
+}

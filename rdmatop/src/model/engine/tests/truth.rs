@@ -1,0 +1,201 @@
+//! Whatever a kernel gives away again, and however late and out of order that is told: what is counted is its owner's.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::{
+    history::{Lab, Step, cases, history},
+    kernel, *,
+};
+use crate::model::engine::tally::{Flow, TX_BYTES, TX_WR};
+
+/// Send WRs, whose bytes must go with them.
+fn sent(flow: Option<&Flow>) -> u64 {
+    let Some(flow) = flow else { return 0 };
+    let count = flow.counter(TX_WR, true).total;
+    assert_eq!(flow.counter(TX_BYTES, true).total, 100 * count);
+    count
+}
+
+/// What the engine says of the QPs and the devices that there were, by their places in the kernel's lists.
+#[derive(Default)]
+struct Said {
+    qps: HashMap<usize, u64>,
+    devices: HashMap<usize, u64>,
+}
+
+/// That nothing is said that is not so. What is not known yet may be missing.
+fn check(lab: &Lab) -> Said {
+    let (kernel, engine) = (&lab.kernel, &lab.engine);
+    let mut said = Said::default();
+    let mut generations = HashMap::new();
+    for qp in engine.qps.iter() {
+        let mut born_as = qp.births.iter().map(|(object, born_ns)| {
+            let is_it = |truth: &kernel::TrueQp| truth.object == *object && truth.births.contains(born_ns);
+            kernel.qps.iter().position(is_it).expect("a birth that was")
+        });
+        let Some(which) = born_as.next() else {
+            assert_eq!(sent(qp.flow.as_ref()), 0, "counts of a QP that no slot is of");
+            continue;
+        };
+        assert!(
+            born_as.all(|other| other == which),
+            "two QPs taken for one: {qp:?}"
+        );
+        let truth = &kernel.qps[which];
+        let counted = sent(qp.flow.as_ref());
+        assert!(counted <= truth.counted, "{counted} of {truth:?}");
+        assert_eq!(
+            said.qps.insert(which, counted),
+            None,
+            "one QP taken for two: {qp:?}"
+        );
+        assert_eq!(qp.key.qpn, truth.qpn);
+        let generation = *generations.entry(truth.device).or_insert(qp.key.device);
+        assert_eq!(generation, qp.key.device, "the device of {qp:?}");
+        let task = &kernel.tasks[truth.task];
+        let owner = engine.processes.get(qp.process().expect("an owner"));
+        let Some(owner) = owner else {
+            assert!(
+                !lab.keeps_all && qp.ended_ns.is_some(),
+                "{qp:?} without its owner"
+            );
+            continue;
+        };
+        assert_eq!(
+            (owner.pid, owner.start_ns),
+            (Some(task.pid), Some(task.start_ns)),
+            "{qp:?}"
+        );
+        if qp.ended_ns.is_some() {
+            let is_settled = lab.kernel.records.is_empty() && lab.kernel.samples.is_empty();
+            assert!(
+                !truth.lives || !is_settled || !kernel.devices[truth.device].lives,
+                "{qp:?} lives"
+            );
+        }
+    }
+    let mut of_generation: HashMap<u64, usize> = HashMap::new();
+    for (device, generation) in &generations {
+        assert_eq!(
+            of_generation.insert(*generation, *device),
+            None,
+            "two devices taken for one"
+        );
+    }
+    for process in engine.processes.iter() {
+        let counted = sent(process.flow.as_deref());
+        let start_ns = process.start_ns;
+        let is_it = |qp: &&kernel::TrueQp| {
+            let task = &kernel.tasks[qp.task];
+            (Some(task.pid), Some(task.start_ns)) == (process.pid, start_ns)
+        };
+        let truth: u64 = kernel.qps.iter().filter(is_it).map(|qp| qp.counted).sum();
+        assert!(counted <= truth, "{counted} for {truth}: {process:?}");
+    }
+    for device in engine.devices.iter() {
+        let counted = sent(device.flow.as_deref());
+        let Some(which) = of_generation.get(&device.uid) else {
+            assert!(
+                counted == 0 || !lab.keeps_all,
+                "counts of {device:?}, on which nothing was"
+            );
+            continue;
+        };
+        assert_eq!(device.index, kernel.devices[*which].index);
+        let on = kernel.qps.iter().filter(|qp| qp.device == *which);
+        let truth: u64 = on.map(|qp| qp.counted).sum();
+        assert!(counted <= truth, "{counted} for {truth} of {device:?}");
+        said.devices.insert(*which, counted);
+    }
+    said
+}
+
+/// That all is said, once everything has arrived: each QP's counts, the sums of processes and devices, and who lives.
+fn check_all(lab: &mut Lab) {
+    let said = check(lab);
+    let kernel = &lab.kernel;
+    for (which, truth) in kernel.qps.iter().enumerate().filter(|(_, qp)| qp.counted > 0) {
+        assert_eq!(said.qps.get(&which), Some(&truth.counted), "{truth:?}");
+    }
+    let total: u64 = kernel.qps.iter().map(|qp| qp.counted).sum();
+    let processes = lab.engine.processes.iter();
+    let sum: u64 = processes.map(|process| sent(process.flow.as_deref())).sum();
+    assert_eq!(sum, total, "the sum of all processes");
+    for (which, _) in kernel
+        .devices
+        .iter()
+        .enumerate()
+        .filter(|(_, device)| device.lives)
+    {
+        let on = kernel.qps.iter().filter(|qp| qp.device == which);
+        let truth: u64 = on.map(|qp| qp.counted).sum();
+        assert_eq!(
+            said.devices.get(&which).copied().unwrap_or(0),
+            truth,
+            "device {which}"
+        );
+    }
+    let mut truth: Vec<_> = kernel
+        .qps
+        .iter()
+        .filter(|qp| qp.lives)
+        .map(|qp| (kernel.devices[qp.device].index, qp.qpn, kernel.tasks[qp.task].pid))
+        .collect();
+    let engine = &lab.engine;
+    let index = |uid| engine.devices.get(uid).map_or(u32::MAX, |device| device.index);
+    let living = engine.qps.iter().filter(|qp| qp.ended_ns.is_none());
+    let mut rows: Vec<_> = living
+        .map(|qp| (index(qp.key.device), qp.key.qpn, qp.row().pid.unwrap_or(0)))
+        .collect();
+    truth.sort_unstable();
+    rows.sort_unstable();
+    assert_eq!(rows, truth, "the QPs that live");
+    if !lab.lossy {
+        // Of one that was there before the programs, and has gone before a dump, nobody knows the state.
+        for qp in engine.qps.iter().filter(|qp| qp.created) {
+            let row = qp.row();
+            assert!(row.qp_type.is_some() && row.state.is_some(), "a ghost: {row:?}");
+        }
+    }
+}
+
+fn try_out(config: EngineConfig, lossy: bool, attach_first: bool, steps: &[Step]) -> Lab {
+    let mut lab = Lab::new(config, lossy);
+    if attach_first {
+        lab.run(&Step::Attach);
+    }
+    for step in steps {
+        lab.run(step);
+        check(&lab);
+        lab.engine.tick(at(lab.kernel.now + 10 * MS));
+    }
+    lab
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn every_count_is_its_owners_however_late_it_is_told(first: bool, steps in history()) {
+        let mut lab = try_out(EngineConfig::keep_all(), false, first, &steps);
+        lab.settle();
+        check_all(&mut lab);
+    }
+
+    #[test]
+    fn with_records_lost_counts_are_still_their_owners(first: bool, steps in history()) {
+        let mut lab = try_out(EngineConfig::keep_all(), true, first, &steps);
+        lab.settle();
+        check_all(&mut lab);
+    }
+
+    #[test]
+    fn what_is_forgotten_early_is_nobody_elses(first: bool, lossy: bool, max_ended in 0usize..4, steps in history()) {
+        let config = EngineConfig { max_ended, ..EngineConfig::default() };
+        let mut lab = try_out(config, lossy, first, &steps);
+        lab.settle();
+        check(&lab);
+    }
+}
