@@ -3,6 +3,7 @@
 pub mod args;
 pub mod case;
 pub mod child;
+pub mod device;
 pub mod events;
 pub mod kernel;
 pub mod lab;

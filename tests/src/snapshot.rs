@@ -47,6 +47,11 @@ impl Snapshot {
         self.rows("verbs")
     }
 
+    /// Port `number` of the device that is called `device`.
+    pub fn port(&self, device: &str, number: u32) -> Option<Row<'_>> {
+        self.find("ports", |row| row["device"] == device && row["port"] == number)
+    }
+
     /// `health.lost_events`.
     pub fn lost(&self) -> Option<u64> {
         self.value["health"]["lost_events"].as_u64()
