@@ -89,12 +89,13 @@ impl Engine {
     /// A QP of a dump that is new or not what it was; returns it unless it has ended since.
     fn changed(&mut self, key: Key, reading: &QpReading, began_ns: u64, now: Now) -> Option<u64> {
         if let Some(qp) = self.qps.live(key).and_then(|uid| self.qps.get(uid)) {
+            let uid = qp.uid();
             if qp.created && qp.first_ns > began_ns {
                 // The dump may have seen the one before it; records tell of this one.
-                return Some(qp.uid());
+                return Some(uid);
             }
             if self.is_anothers(qp, reading) {
-                self.qps.end(qp.uid(), began_ns, &mut self.processes);
+                self.qps.end(uid, began_ns, &mut self.processes);
             }
         }
         let uid = match self.qps.live(key) {
