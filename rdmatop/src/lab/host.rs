@@ -1,15 +1,23 @@
 //! What the lab does to the machine, behind a trait so that its decisions are tested without one.
 use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use super::module::{self, Presence};
 use super::{LabError, link};
 use crate::source::netlink::client::Nldev;
+use crate::source::netlink::enums::NetnsMode;
 use crate::source::netlink::error::NetlinkError;
 use crate::source::netlink::name::Name;
 use crate::source::netlink::record::Owner;
 use crate::source::netlink::socket::Socket;
+use crate::source::removal;
+use crate::source::root::Root;
+use crate::source::sysfs;
 
 /// An RDMA device there is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,12 +28,24 @@ pub(super) struct Present {
     pub(super) netdevs: Vec<Name>,
 }
 
+/// An RDMA device whose removal waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Leaving {
+    pub(super) name: Name,
+    /// Who holds it, in words.
+    pub(super) held: String,
+}
+
 /// The machine.
 pub(super) trait Host {
     /// Makes sure that rdma_rxe is loaded; true if it was not before.
     fn load_rxe(&mut self) -> Result<bool, LabError>;
     /// RDMA devices; none where there is no RDMA.
     fn devices(&mut self) -> Result<Vec<Present>, LabError>;
+    /// Devices that are being removed, besides those that are `present`.
+    fn leaving(&mut self, _present: &[Present]) -> Vec<Leaving> {
+        Vec::new()
+    }
     /// Makes an rxe device.
     fn add_device(&mut self, name: &str, netdev: &str) -> Result<(), LabError>;
     /// Removes an RDMA device; hangs while it is open.
@@ -103,6 +123,35 @@ impl Host for System {
             }
         });
         Ok(present.collect())
+    }
+
+    fn leaving(&mut self, present: &[Present]) -> Vec<Leaving> {
+        let root = Root::default();
+        let listed = |devices: &[Present], dir: &OsStr| {
+            let same = |device: &Present| OsStr::from_bytes(&device.name.sysfs_bytes()) == dir;
+            devices.iter().any(same)
+        };
+        let dirs = || sysfs::list_devices(&root).unwrap_or_default();
+        let shared = |nldev: &mut Nldev<Socket>| {
+            let settings = nldev.sys_get().ok();
+            settings.is_some_and(|settings| settings.netns_mode == Some(NetnsMode::Shared))
+        };
+        let shared = self.nldev().is_ok_and(shared);
+        let mut found = removal::unlisted(&root, &dirs(), |dir| listed(present, dir), shared);
+        if found.is_empty() {
+            return Vec::new();
+        }
+        // One that is just being made looks the same for some milliseconds.
+        thread::sleep(Duration::from_millis(250));
+        let now = self.devices().unwrap_or_default();
+        let still = removal::unlisted(&root, &dirs(), |dir| listed(&now, dir), shared);
+        found.retain(|dir| still.contains(dir));
+        let held = removal::holders(&root).to_string();
+        let leaving = |dir: OsString| Leaving {
+            name: Name::from(dir.as_bytes()),
+            held: held.clone(),
+        };
+        found.into_iter().map(leaving).collect()
     }
 
     fn add_device(&mut self, name: &str, netdev: &str) -> Result<(), LabError> {

@@ -10,7 +10,8 @@ use super::state::Store;
 pub(super) fn status(host: &mut dyn Host, store: &Store, out: &mut dyn Write) -> Result<ExitCode, LabError> {
     let made = store.load()?;
     let present = host.devices()?;
-    if present.is_empty() && made.devices.is_empty() {
+    let leaving = host.leaving(&present);
+    if leaving.is_empty() && present.is_empty() && made.devices.is_empty() {
         writeln!(out, "no RDMA devices; `sudo rdmatop lab up` makes one")?;
     }
     for device in &present {
@@ -37,10 +38,16 @@ pub(super) fn status(host: &mut dyn Host, store: &Store, out: &mut dyn Write) ->
         };
         writeln!(out, "{}: {on}, {whose}, {used}", device.name)?;
     }
+    for device in &leaving {
+        let ours = made.devices.iter().any(|ours| device.name == *ours.name);
+        let whose = if ours { "made by rdmatop" } else { "not ours" };
+        writeln!(out, "{}: being removed, {whose}, {}", device.name, device.held)?;
+    }
     for gone in made.devices.iter().filter(|ours| {
-        !present
-            .iter()
-            .any(|device| device.name == *ours.name && device.index == ours.index)
+        !leaving.iter().any(|device| device.name == *ours.name)
+            && !present
+                .iter()
+                .any(|device| device.name == *ours.name && device.index == ours.index)
     }) {
         writeln!(out, "{}: made by rdmatop, gone since", gone.name)?;
     }

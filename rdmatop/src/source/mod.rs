@@ -6,6 +6,7 @@ pub mod netlink;
 pub mod platform;
 pub mod privileges;
 pub mod proc;
+pub mod removal;
 pub mod root;
 pub mod seam;
 pub mod sysfs;

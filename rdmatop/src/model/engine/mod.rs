@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     event::{Event, EventKind},
-    input::{CountersSample, DevicesSample, HealthSample, Input, Now},
+    input::{CountersSample, DevicesSample, HealthSample, Input, Note, Now},
     snapshot::{Health, SCHEMA, Snapshot},
 };
 
@@ -96,6 +96,8 @@ pub struct Engine {
     beginnings: qp::Beginnings,
     losses: losses::Losses,
     health: HealthSample,
+    /// What there is to say of devices.
+    device_notes: Vec<Note>,
     /// What could not be read, by reader; each reading replaces the last.
     errors: BTreeMap<&'static str, Vec<String>>,
     events: u64,
@@ -247,6 +249,7 @@ impl Engine {
             self.set_errors("devices", &sample.errors);
             return Vec::new();
         }
+        self.device_notes = std::mem::take(&mut sample.notes);
         if let Some(sums) = mr_bytes(&sample) {
             self.registered(&sums, sample.mono_ns);
         }
@@ -348,7 +351,15 @@ impl Engine {
             losses: self.losses.rows(),
             events: self.events,
             probes: self.health.probes.clone(),
-            notes: self.health.notes.clone(),
+            notes: if self.device_notes.is_empty() {
+                self.health.notes.clone()
+            } else {
+                self.device_notes
+                    .iter()
+                    .chain(&self.health.notes)
+                    .cloned()
+                    .collect()
+            },
             errors: self.errors.values().flatten().cloned().collect(),
             self_cpu: self.health.self_cpu,
             self_rss: self.health.self_rss,
