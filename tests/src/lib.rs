@@ -4,6 +4,7 @@ pub mod args;
 pub mod case;
 pub mod child;
 pub mod events;
+pub mod faults;
 pub mod kernel;
 pub mod lab;
 pub mod nvme;

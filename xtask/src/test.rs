@@ -44,10 +44,12 @@ const ONE_KERNEL: &str = "6.12";
 /// Test executables for which one kernel is enough: the tests' own traffic programs, floods of
 /// events, and what is missing on a machine.
 const ON_ONE_KERNEL: [&str; 3] = ["traffic-", "flood-", "degrade-"];
-/// Test executables that turn switches of the whole kernel. They have a guest of their own: what a switch leaves behind
-/// would be everybody's. It has one CPU, because the code that all kprobes go through is patched by them, and QEMU's
+/// Test executables that turn switches of the whole kernel, or whose programs come and go under traffic. They have a guest of
+/// their own: what a switch leaves behind would be everybody's. It has one CPU, because the code that all kprobes go through is patched by them, and QEMU's
 /// translator may go on with the old one on another CPU: then no kprobe runs there any more.
-const ALONE: [&str; 1] = ["degrade-"];
+const ALONE: [&str; 4] = ["degrade-", "faults_host-", "presence-", LAST];
+/// Locks the kernel down, for which there is no way back: the last one in its guest.
+const LAST: &str = "lockdown-";
 
 /// Counts of one part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,7 +125,9 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
             let binaries = binaries
                 .iter()
                 .filter(|binary| all || !is_one_of(binary, &ON_ONE_KERNEL));
-            let (alone, together): (Vec<_>, Vec<_>) = binaries.partition(|binary| is_one_of(binary, &ALONE));
+            let (mut alone, together): (Vec<_>, Vec<_>) =
+                binaries.partition(|binary| is_one_of(binary, &ALONE));
+            alone.sort_by_key(|binary| is_one_of(binary, &[LAST]));
             let mut tally = on_kernel_again(series.name, &together, &[], args)?;
             if !alone.is_empty() {
                 tally.add(on_kernel_again(series.name, &alone, &["--cpus", "1"], args)?);

@@ -2,6 +2,7 @@
 //! speaks in the model's inputs.
 pub mod clock;
 pub mod ebpf;
+pub mod limits;
 pub mod netlink;
 pub mod platform;
 pub mod privileges;

@@ -153,7 +153,7 @@ impl<T: Transport> DeviceSource<T> {
                 return out(Input::Devices(Box::new(sample)));
             }
         };
-        let errors: Vec<String> = sample.errors().map(ToString::to_string).collect();
+        let mut errors: Vec<String> = sample.errors().map(ToString::to_string).collect();
         if sample.devices.is_err() {
             return out(Input::Devices(Box::new(DevicesSample {
                 mono_ns: before,
@@ -181,6 +181,7 @@ impl<T: Transport> DeviceSource<T> {
             let listed_before = listed_before.remove(&device.device.key());
             let (listed, reading) = Listed::list(&self.root, device, listed_before, before);
             readings.push(DeviceReading { mr_bytes, ..reading });
+            errors.extend(listed.withheld().map(str::to_owned));
             self.listed.push(listed);
         }
         if !sample.devices_interrupted {

@@ -283,8 +283,8 @@ pub struct Facts {
     /// Functions in /proc/kallsyms, of those asked for, and how many there are of that name; `None` on a kernel that
     /// itself refuses a name that is not there or not alone.
     pub symbols: Option<HashMap<String, usize>>,
-    /// tracefs is readable.
-    pub tracefs: bool,
+    /// Why tracefs cannot be read, and the remedy.
+    pub without_tracefs: Option<&'static str>,
     /// Why the kernel can preempt an fentry program; `None` when it cannot.
     pub preempts: Option<String>,
     /// Globals that have an offset.
@@ -312,11 +312,8 @@ pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
         return Decision::Leave(Verdict::NotApplicable, format!("{} is not loaded", hook.module));
     }
     if let Entry::Tracepoint { category } = hook.entry {
-        if !facts.tracefs {
-            return Decision::Leave(
-                Verdict::Unsupported,
-                "tracefs is not mounted; mount -t tracefs tracefs /sys/kernel/tracing".into(),
-            );
+        if let Some(why) = facts.without_tracefs {
+            return Decision::Leave(Verdict::Unsupported, why.into());
         }
         if let Some(missing) = hook.needs.iter().find(|name| !facts.offsets.contains(*name)) {
             let why = format!("{category}:{} has no such field here ({missing})", hook.symbol);
@@ -401,7 +398,7 @@ mod tests {
                 .map(String::from)
                 .into(),
             symbols: Some(CONTROL_PLANE.iter().map(|h| (h.symbol.to_owned(), 1)).collect()),
-            tracefs: true,
+            without_tracefs: None,
             preempts: None,
             offsets: CONTROL_PLANE
                 .iter()
@@ -487,7 +484,9 @@ mod tests {
                 })
                 .collect();
             let reasons = verdicts.iter().filter_map(|verdict| verdict.reason.clone());
-            let notes = unseen::notes(&verdicts).into_iter().map(|note| note.to_string());
+            let notes = unseen::notes(&verdicts, false)
+                .into_iter()
+                .map(|note| note.to_string());
             for line in reasons.chain(notes) {
                 let small = line.to_lowercase();
                 assert!(!words.iter().any(|word| small.contains(word)), "{line}");

@@ -116,6 +116,8 @@ impl Leaving {
             let (listed, mut reading) = Listed::list(root, sample, going.listed.take(), now_ns);
             going.listed = Some(listed);
             reading.removing = true;
+            let guid = facts.as_ref().and_then(|facts| facts.node_guid);
+            reading.node_guid = reading.node_guid.or(guid);
             reading
         });
         each.collect()

@@ -28,6 +28,7 @@ mod lifecycle;
 mod ports;
 mod processes;
 mod properties;
+mod removal;
 mod traffic;
 mod verbs;
 
