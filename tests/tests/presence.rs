@@ -131,7 +131,9 @@ fn a_removal_that_waits_names_who_holds_the_device_and_its_counts_go_on() -> Res
         "{device}"
     );
     if counts {
-        let row = sample.qp(pid, qpn)?;
+        let row = sample
+            .qp(pid, qpn)
+            .with_context(|| sample.value()["health"].to_string())?;
         ensure!(
             row.field("device") == DEVICE && row.total("tx_wr") > Some(0),
             "{row:?}"

@@ -44,9 +44,10 @@ const ONE_KERNEL: &str = "6.12";
 /// Test executables for which one kernel is enough: the tests' own traffic programs, floods of
 /// events, and what is missing on a machine.
 const ON_ONE_KERNEL: [&str; 3] = ["traffic-", "flood-", "degrade-"];
-/// Test executables that turn switches of the whole kernel, or whose programs come and go under traffic. They have a guest of
-/// their own: what a switch leaves behind would be everybody's. It has one CPU, because the code that all kprobes go through is patched by them, and QEMU's
-/// translator may go on with the old one on another CPU: then no kprobe runs there any more.
+/// Test executables that turn switches of the whole kernel, or whose programs come and go under traffic. They have a guest
+/// of their own: what a switch leaves behind would be everybody's. It has one CPU, because the code that all kprobes go
+/// through is patched by them, and QEMU's translator may go on with the old one on another CPU: then no kprobe runs there
+/// any more.
 const ALONE: [&str; 4] = ["degrade-", "faults_host-", "presence-", LAST];
 /// Locks the kernel down, for which there is no way back: the last one in its guest.
 const LAST: &str = "lockdown-";

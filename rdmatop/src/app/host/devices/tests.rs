@@ -459,17 +459,23 @@ fn a_dump_that_lacks_most_twice_takes_nothing_away() {
     assert_eq!(host.poll(false).complete, [0], "all are there again");
 }
 
+fn of_counters(host: &mut Host) -> Vec<String> {
+    let mut errors = host.listed().errors;
+    errors.retain(|line| line.starts_with("counters"));
+    errors
+}
+
 #[test]
 fn counters_that_a_driver_does_not_have_are_silent_and_those_that_it_withholds_are_told() {
     for errno in [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOENT] {
         let mut host = Host::new(1);
         host.kernel.change(0, |made| made.refuses = errno);
-        assert_eq!(host.listed().errors, [""; 0], "{errno}");
+        assert_eq!(of_counters(&mut host), [""; 0], "{errno}");
         let mut host = Host::new(1);
         host.kernel.change(0, |made| made.refuses = errno);
         host.files
             .sys("class/infiniband/rxe0/ports/1/hw_counters/sent_pkts", "1\n");
-        let errors = host.listed().errors;
+        let errors = of_counters(&mut host);
         assert!(
             errors.len() == 1 && errors[0].starts_with("counters of rxe0 port 1"),
             "{errors:?}"
@@ -477,7 +483,7 @@ fn counters_that_a_driver_does_not_have_are_silent_and_those_that_it_withholds_a
     }
     let mut host = Host::new(1);
     host.kernel.change(0, |made| made.refuses = libc::EIO);
-    assert_eq!(host.listed().errors.len(), 1);
+    assert_eq!(of_counters(&mut host).len(), 1);
 }
 
 #[test]

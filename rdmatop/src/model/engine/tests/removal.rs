@@ -50,9 +50,17 @@ fn qps_of_a_device_that_is_being_removed_live_until_it_is_gone() {
     assert!(snapshot.health.notes.is_empty());
 }
 
+/// An engine that knows no device.
+fn blank() -> Host {
+    Host {
+        engine: Engine::new(EngineConfig::default()),
+        now: SECOND,
+    }
+}
+
 /// A machine on which `rxe0` was being removed before the first reading, told before or after its work requests.
 fn met(before: bool) -> Arc<Snapshot> {
-    let mut host = Host::with(EngineConfig::default());
+    let mut host = blank();
     let t = host.now;
     let work = slot(t, 0xa0, 17, 5);
     if before {
@@ -81,7 +89,7 @@ fn work_requests_of_a_device_that_netlink_never_listed_have_its_name() {
 
 #[test]
 fn which_of_two_devices_it_was_is_not_guessed() {
-    let mut host = Host::with(EngineConfig::default());
+    let mut host = blank();
     let t = host.now;
     let two = || vec![going(UNLISTED, "rxe0"), going(UNLISTED + 1, "rxe1")];
     host.devices(two());
