@@ -91,13 +91,13 @@ pub struct ViewArgs {
     )]
     pub event: Vec<EventSelector>,
 
-    /// How programs are attached: auto takes kprobe; fentry costs the traced program less and keeps ib_core, ib_uverbs and
-    /// rdma_rxe from being unloaded meanwhile [default: auto]
+    /// How programs are attached: auto takes kprobe; fentry costs the traced program less and keeps the RDMA modules that it
+    /// enters from being unloaded meanwhile [default: auto]
     #[arg(long, value_name = "HOW", conflicts_with = "no_ebpf", help_heading = "eBPF")]
     pub attach: Option<AttachMode>,
 
-    /// Times and errors of post_send, and of what else comes by write(), on SoftRoCE too: costs each post some 1500
-    /// instructions more
+    /// Times and errors of post_send, and of what else comes by write(), where posts are counted too: costs each of those
+    /// some 1500 instructions more
     #[arg(long, conflicts_with = "no_ebpf", help_heading = "eBPF")]
     pub verb_times: bool,
 
@@ -165,12 +165,12 @@ pub struct ProbesArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// How the SoftRoCE data path is attached [default: auto]
+    /// How programs are attached [default: auto]
     #[arg(long, value_name = "HOW")]
     pub attach: Option<AttachMode>,
 
-    /// Times and errors of post_send, and of what else comes by write(), on SoftRoCE too: costs each post some 1500
-    /// instructions more
+    /// Times and errors of post_send, and of what else comes by write(), where posts are counted too: costs each of those
+    /// some 1500 instructions more
     #[arg(long)]
     pub verb_times: bool,
 }

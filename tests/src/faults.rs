@@ -1,62 +1,82 @@
-//! Holds docs/faults.md to the tests: each fault names tests that exist.
+//! rdmatop on a machine on which something is missing: how it ended, and what it said.
 
-#[cfg(test)]
-mod tests {
-    use std::{
-        fs,
-        path::{Path, PathBuf},
-    };
+use std::{fs, process::Command};
 
-    /// Rust files below `dir`.
-    fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
-        for entry in fs::read_dir(dir).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                sources(&path, found);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                found.push(path);
-            }
-        }
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::{
+    child::Child,
+    rdmatop::{self, END},
+    snapshot::Snapshot,
+};
+
+/// `rdmatop ARGS` behind `words`, such as `prlimit --nofile=20`: how it ended and what it said.
+pub fn behind(words: &[&str], args: &[&str]) -> Result<(Option<i32>, Child)> {
+    let program = rdmatop::program()?;
+    let (first, rest) = words.split_first().context("no words")?;
+    let mut command = Command::new(first);
+    command.args(rest).arg(program).args(args).env("NO_COLOR", "1");
+    let mut child = Child::spawn(&mut command)?;
+    let status = child.wait(END * 2)?;
+    Ok((status.code(), child))
+}
+
+/// One sample behind `words`.
+pub fn sample(words: &[&str]) -> Result<Snapshot> {
+    let (code, child) = behind(words, &["--once", "--json", "--delay", "0.2"])?;
+    ensure!(code == Some(0), "{code:?}: {}", child.err.text());
+    Snapshot::parse(&child.out.text())
+}
+
+/// Words that run a program in a mount namespace of its own after `script`.
+pub fn after(script: &str) -> [String; 5] {
+    let script = format!("{script} && exec \"$0\" \"$@\"");
+    ["unshare", "-m", "sh", "-c", &script].map(str::to_owned)
+}
+
+/// One sample after `script`, in a mount namespace of its own.
+pub fn sample_after(script: &str) -> Result<Snapshot> {
+    let words = after(script);
+    sample(&words.each_ref().map(String::as_str))
+}
+
+/// The notes, as the text of `--once` has them.
+pub fn notes(sample: &Snapshot) -> Vec<String> {
+    notes_of(&sample.value()["health"]["notes"])
+}
+
+/// A list of notes as lines.
+pub fn notes_of(list: &Value) -> Vec<String> {
+    let part = |note: &Value, key: &str| note[key].as_str().unwrap_or_default().to_owned();
+    list.as_array()
+        .into_iter()
+        .flatten()
+        .map(|note| {
+            let [what, why, remedy] = ["what", "why", "remedy"].map(|key| part(note, key));
+            format!("{what}: {why}. {remedy}")
+        })
+        .collect()
+}
+
+/// Writes a switch of the kernel, and what it was before when dropped.
+#[derive(Debug)]
+pub struct Switch {
+    path: &'static str,
+    before: String,
+}
+
+impl Switch {
+    /// Writes `value`.
+    pub fn set(path: &'static str, value: &str) -> Result<Self> {
+        let before = fs::read_to_string(path).context(path)?;
+        fs::write(path, value).context(path)?;
+        Ok(Self { path, before })
     }
+}
 
-    /// Whether a file called `file`.rs, or one in a folder of that name, has test `name`.
-    fn exists(all: &[PathBuf], file: &str, name: &str) -> bool {
-        let function = format!("fn {name}(");
-        all.iter()
-            .filter(|path| {
-                path.with_extension("")
-                    .components()
-                    .any(|part| part.as_os_str() == file)
-            })
-            .any(|path| fs::read_to_string(path).is_ok_and(|text| text.contains(&function)))
-    }
-
-    #[test]
-    fn every_fault_of_the_document_has_tests_that_exist() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let text = fs::read_to_string(root.join("docs/faults.md")).unwrap();
-        let mut all = Vec::new();
-        for dir in ["rdmatop/src", "rdmatop/tests", "tests/tests", "tests/src"] {
-            sources(&root.join(dir), &mut all);
-        }
-        let mut rows = 0;
-        for line in text.lines().filter(|line| line.starts_with("| ")) {
-            let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-            let [fault, _, tests, kernels] = cells.as_slice() else {
-                panic!("not four cells: {line}");
-            };
-            if *fault == "fault" {
-                continue;
-            }
-            rows += 1;
-            assert!(!kernels.is_empty(), "{fault}: on no kernel");
-            let names: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();
-            assert!(!names.is_empty(), "{fault}: no test");
-            for name in names {
-                let (file, test) = name.split_once("::").unwrap_or_else(|| panic!("{fault}: {name}"));
-                assert!(exists(&all, file, test), "{fault}: no test {name}");
-            }
-        }
-        assert!(rows >= 32, "{rows} faults");
+impl Drop for Switch {
+    fn drop(&mut self) {
+        let _ = fs::write(self.path, &self.before);
     }
 }

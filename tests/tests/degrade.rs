@@ -1,68 +1,14 @@
 //! What is missing on a machine: the rest is shown all the same, and one line says what is missing, why, and the remedy.
 
-use std::{fs, path::Path, process::Command};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
-    child::Child,
+    faults::{Switch, behind, notes, sample},
     lab::Lab,
-    rdmatop::{self, END, Trace},
-    snapshot::Snapshot,
+    rdmatop::{END, Trace},
     traffic::{self, Traffic, id},
 };
-use serde_json::Value;
-
-/// `rdmatop ARGS` behind `words`, such as `prlimit --nofile=20`: how it ended and what it said.
-fn behind(words: &[&str], args: &[&str]) -> Result<(Option<i32>, Child)> {
-    let program = rdmatop::program()?;
-    let (first, rest) = words.split_first().context("no words")?;
-    let mut command = Command::new(first);
-    command.args(rest).arg(program).args(args).env("NO_COLOR", "1");
-    let mut child = Child::spawn(&mut command)?;
-    let status = child.wait(END * 2)?;
-    Ok((status.code(), child))
-}
-
-/// One sample behind `words`.
-fn sample(words: &[&str]) -> Result<Snapshot> {
-    let (code, child) = behind(words, &["--once", "--json", "--delay", "0.2"])?;
-    ensure!(code == Some(0), "{code:?}: {}", child.err.text());
-    Snapshot::parse(&child.out.text())
-}
-
-/// The notes, as the text of `--once` has them.
-fn notes(sample: &Snapshot) -> Vec<String> {
-    let notes = sample.value()["health"]["notes"].as_array();
-    let part = |note: &Value, key: &str| note[key].as_str().unwrap_or_default().to_owned();
-    notes
-        .into_iter()
-        .flatten()
-        .map(|note| {
-            let [what, why, remedy] = ["what", "why", "remedy"].map(|key| part(note, key));
-            format!("{what}: {why}. {remedy}")
-        })
-        .collect()
-}
-
-/// Writes a switch of the kernel, and what it was before when dropped.
-struct Switch {
-    path: &'static str,
-    before: String,
-}
-
-impl Switch {
-    fn set(path: &'static str, value: &str) -> Result<Self> {
-        let before = fs::read_to_string(path).context(path)?;
-        fs::write(path, value).context(path)?;
-        Ok(Self { path, before })
-    }
-}
-
-impl Drop for Switch {
-    fn drop(&mut self) {
-        let _ = fs::write(self.path, &self.before);
-    }
-}
 
 #[test]
 fn kprobes_that_are_switched_off_are_told_and_not_taken_for_silence() -> Result<()> {

@@ -5,10 +5,12 @@ use std::{env, fs, path::PathBuf, process::Command, thread, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
-    child::output,
-    lab::Lab,
+    child::{Child, output},
+    kernel,
+    lab::{self, DEVICE, Lab},
     perftest::Perftest,
     rdmatop::{self, END},
+    traffic::Traffic,
     wait,
 };
 
@@ -220,6 +222,45 @@ fn the_mouse_chooses_a_tab_a_row_and_an_order_and_what_was_chosen_is_kept() -> R
         "{kept}"
     );
     Ok(())
+}
+
+#[test]
+fn the_banner_and_the_rows_are_of_now_when_a_device_comes_is_removed_and_goes() -> Result<()> {
+    let Some(_lab) = Lab::enter("a device that comes and goes") else {
+        return Ok(());
+    };
+    let netdev = lab::netdev(DEVICE)?;
+    let row = format!("{DEVICE}/1");
+    kernel::delete_link(DEVICE)?;
+    // Whatever happens, the device is there for the tests that follow.
+    let outcome = (|| {
+        let _screen = Screen::open("presence")?;
+        Screen::once("the view of a machine without a device", END * 3, |text| {
+            text.contains("No RDMA device") && text.contains("eBPF on")
+        })?;
+        kernel::add_link(DEVICE, &netdev)?;
+        Screen::keys(&["3"])?;
+        Screen::once("the device, and no banner that denies it", END, |text| {
+            text.contains(&row) && !text.contains("No RDMA")
+        })?;
+        // Dropped after its holder, for which it waits.
+        let removal;
+        let holder = Traffic::start("idle-qps", &["--qps", "1"])?;
+        holder.ready()?;
+        removal = Child::spawn(Command::new("rdma").args(["link", "delete", DEVICE]))?;
+        let pid = holder.child.pid().to_string();
+        Screen::once("the removal and who holds it up", END, |text| {
+            text.contains("REMOVING") && text.contains("is being removed") && text.contains(&pid)
+        })?;
+        holder.finish()?;
+        Screen::once("the end of the removal", END, |text| {
+            text.contains("No RDMA device") && !text.contains("is being removed") && !text.contains(&row)
+        })?;
+        drop(removal);
+        Screen::leave()
+    })();
+    let again = kernel::add_link(DEVICE, &netdev);
+    outcome.and(again)
 }
 
 #[test]

@@ -50,37 +50,33 @@ const ONE_KERNEL: &str = "6.12";
 const ON_ONE_KERNEL: [&str; 3] = ["traffic-", "flood-", "degrade-"];
 /// Test executables with a guest of their own.
 struct Alone {
-    /// Beginning of their names.
-    prefix: &'static str,
+    /// Beginnings of their names, in the order in which they run.
+    prefixes: &'static [&'static str],
     /// Options of `lab run`.
     options: &'static [&'static str],
     /// Whether a kernel can have such a guest.
     has: fn(Series) -> bool,
 }
 
-const ALONE: [Alone; 4] = [
-    // They turn switches of the whole kernel: what a switch leaves behind would be everybody's. All CPUs on one thread,
-    // because the code that all kprobes go through is patched by them, and with a thread for each CPU QEMU's translator may
-    // go on with the old code on another one: then no kprobe runs there any more, or the guest dies.
+const ALONE: [Alone; 3] = [
+    // They turn switches of the whole kernel, or let programs come and go under traffic: what a switch leaves behind would be
+    // everybody's. One CPU, because the code that all kprobes go through is patched by them, and QEMU's translator may go on
+    // with the old code on another CPU: then no kprobe runs there any more, or the guest dies. The last one locks the kernel
+    // down, for which there is no way back.
     Alone {
-        prefix: "degrade-",
-        options: &["--single-threaded"],
-        has: |_| true,
-    },
-    Alone {
-        prefix: "skips-",
+        prefixes: &["degrade-", "faults_host-", "presence-", "skips-", "lockdown-"],
         options: &["--cpus", "1"],
         has: |_| true,
     },
     // A machine without SoftRoCE.
     Alone {
-        prefix: "testnic-",
+        prefixes: &["testnic-"],
         options: &["--devices", "0"],
         has: modules::has_test_drivers,
     },
     // A NIC that the kernel does not see at work.
     Alone {
-        prefix: "bypass-",
+        prefixes: &["bypass-"],
         options: &["--nic", "pvrdma"],
         has: nic::is_for,
     },
@@ -161,19 +157,21 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
                 .iter()
                 .filter(|binary| all || !is_one_of(binary, &ON_ONE_KERNEL));
             build_modules(series);
-            let all_alone = ALONE.each_ref().map(|alone| alone.prefix);
+            let all_alone: Vec<&str> = ALONE.iter().flat_map(|alone| alone.prefixes).copied().collect();
             let (alone, together): (Vec<_>, Vec<_>) =
                 binaries.partition(|binary| is_one_of(binary, &all_alone));
             let mut tally = on_kernel_again(series.name, &together, &[], args)?;
             for guest in ALONE.iter().filter(|guest| (guest.has)(series)) {
-                let own: Vec<_> = alone
-                    .iter()
-                    .copied()
-                    .filter(|binary| is_one_of(binary, &[guest.prefix]))
-                    .collect();
+                let of = |prefix| {
+                    alone
+                        .iter()
+                        .copied()
+                        .filter(move |binary| is_one_of(binary, &[prefix]))
+                };
+                let own: Vec<_> = guest.prefixes.iter().flat_map(|prefix| of(*prefix)).collect();
                 let no_nic = guest.options.contains(&"--nic").then(nic::missing).flatten();
                 if let Some(reason) = no_nic.filter(|_| !own.is_empty()) {
-                    println!("SKIPPED {}*: {reason}", guest.prefix);
+                    println!("SKIPPED {}*: {reason}", guest.prefixes.join("*, "));
                     tally.skipped += 1;
                 } else if !own.is_empty() {
                     tally.add(on_kernel_again(series.name, &own, guest.options, args)?);

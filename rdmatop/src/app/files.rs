@@ -64,7 +64,15 @@ mod tests {
             .map(|e| e.unwrap().file_name())
             .collect();
         names.sort();
-        assert_eq!(names, ["rdmatop-lab.1", "rdmatop-nccl-log.1", "rdmatop-probes.1", "rdmatop.1"]);
+        assert_eq!(
+            names,
+            [
+                "rdmatop-lab.1",
+                "rdmatop-nccl-log.1",
+                "rdmatop-probes.1",
+                "rdmatop.1"
+            ]
+        );
         let page = std::fs::read_to_string(dir.path().join("rdmatop-probes.1")).unwrap();
         assert!(
             page.contains("rdmatop-probes") && page.contains("attached or not"),

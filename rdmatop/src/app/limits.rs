@@ -1,6 +1,7 @@
 //! Limits of the process that it may raise itself.
 
 use crate::exit::Stop;
+use crate::source::limits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Open files that are enough: three for each program, two for each process that is watched, and some.
@@ -17,9 +18,24 @@ pub(super) fn raise() {
     let _ = setrlimit(Resource::Nofile, wanted(getrlimit(Resource::Nofile)));
 }
 
-/// An end where too few files can be open to tell anything.
+/// Address space without which an allocation may fail in the middle of anything, which ends a program without a word:
+/// the stacks of threads, the kernel's BTF, the tables of a large machine.
+const LEAST_ADDRESSES: u64 = 40 << 20;
+
+/// An end where too few files can be open to tell anything, or too little memory can be had.
 pub(super) fn check() -> Result<(), Stop> {
-    enough(getrlimit(Resource::Nofile).current)
+    enough(getrlimit(Resource::Nofile).current)?;
+    roomy(limits::addresses_left())
+}
+
+fn roomy(left: Option<u64>) -> Result<(), Stop> {
+    match left {
+        Some(left) if left < LEAST_ADDRESSES => Err(Stop::failure(format!(
+            "cannot start: {} MB of address space are too few; raise the limit: `ulimit -v unlimited`",
+            left >> 20
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn enough(files: Option<u64>) -> Result<(), Stop> {
@@ -53,6 +69,16 @@ mod tests {
         assert_eq!(stop.exit, crate::exit::Exit::Failure);
         assert!(
             stop.line.contains("9 open files") && stop.line.contains("ulimit -n"),
+            "{stop}"
+        );
+    }
+
+    #[test]
+    fn a_limit_of_memory_that_would_end_it_without_a_word_is_told_first() {
+        assert_eq!((roomy(None), roomy(Some(1 << 30))), (Ok(()), Ok(())));
+        let stop = roomy(Some(20 << 20)).unwrap_err();
+        assert!(
+            stop.line.contains("20 MB") && stop.line.contains("ulimit -v"),
             "{stop}"
         );
     }

@@ -19,7 +19,7 @@ use crate::{
     cli::SortColumn,
     exit::{Exit, Stop},
     model::{engine::EngineConfig, event::Event, snapshot::Snapshot},
-    source::root::Root,
+    source::{limits, root::Root},
     view::tui::{Control, Outcome, Tab, TuiError, TuiOptions, settings::Sort, terminal},
 };
 
@@ -184,6 +184,9 @@ fn screen(
     thread::Builder::new()
         .name("screen".to_owned())
         .spawn(work)
-        .map_err(|e| Stop::failure(format!("cannot start the screen's thread: {e}")))?;
+        .map_err(|e| {
+            let remedy = limits::threads();
+            Stop::failure(format!("cannot start the screen's thread: {e}; {remedy}"))
+        })?;
     Ok(screen)
 }

@@ -136,7 +136,10 @@ fn nothing_to_show(plan: &Plan, no_rdma: Option<&str>, devices: usize) -> Option
         return None;
     }
     let line = no_rdma.map_or_else(
-        || "no RDMA device: the kernel lists none; load the driver of your NIC, or see rdma(8)".to_owned(),
+        || {
+            "no RDMA device: the kernel lists none in this network namespace; load the driver of your NIC, or see rdma(8)"
+                .to_owned()
+        },
         str::to_owned,
     );
     Some(match &plan.filter.device {

@@ -5,15 +5,13 @@ use std::thread;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::host::{DeviceSource, HealthSource, MapSource, ProcessSource, note};
+use super::host::{Advice, DeviceSource, HealthSource, MapSource, ProcessSource};
 use super::plan::{Mode, Plan};
 use super::ring;
 use super::source::{Pushing, Source, Sources, Started};
 use crate::cli::AttachMode;
 use crate::model::input::EbpfState;
 use crate::source::ebpf::{Attach, Manager, MapSweep, Options, Scope, SharedStatus};
-use crate::source::netlink::client::Nldev;
-use crate::source::platform::{Platform, missing};
 use crate::source::privileges;
 use crate::source::root::Root;
 
@@ -22,13 +20,10 @@ use crate::source::root::Root;
 /// Gives up privileges, so it has to come before the first thread. What is missing is judged by those that were there.
 pub(super) fn sources(plan: &Plan) -> Sources {
     let root = Root::default();
-    let mut platform = Platform::read(&root);
-    if platform.rdma_devices.is_none_or(|count| count == 0) {
-        // /sys may be masked, or another network namespace's: netlink has the last word.
-        platform.rdma_devices = listed().or(platform.rdma_devices);
-    }
+    let advice = Advice::new(root.clone(), plan.attach);
     privileges::shed();
-    let remedies = missing(&platform);
+    let platform = advice.platform();
+    let remedies = advice.remedies();
     let no_rdma = remedies
         .iter()
         .find(|remedy| remedy.id.starts_with("no-rdma"))
@@ -36,12 +31,9 @@ pub(super) fn sources(plan: &Plan) -> Sources {
     // Records have the machine's PIDs. Without records those of netlink and /proc, which are this namespace's, are right.
     let records = plan.attach.is_some() && !remedies.iter().any(|remedy| remedy.what.starts_with("No eBPF"));
     let foreign_pids = records && platform.surroundings.initial_pid_namespace == Some(false);
-    // Who said --no-ebpf need not be told that there is none, and who did not ask for fentry misses none.
-    let told = remedies.iter().filter(|remedy| {
-        (plan.attach.is_some() || !remedy.what.starts_with("No eBPF"))
-            && (plan.attach == Some(AttachMode::Fentry) || remedy.id != "no-fentry")
-    });
-    let notes = told.map(note).collect();
+    let available = platform.host.memory_available;
+    // Without /sys nobody knows: netlink will tell.
+    let subsystem = platform.rdma_devices.is_some() || platform.without_sys;
     let status = SharedStatus::default();
     let sweep = MapSweep::default();
     if plan.attach.is_none() {
@@ -54,28 +46,16 @@ pub(super) fn sources(plan: &Plan) -> Sources {
     if plan.attach.is_some() {
         polled.push(Box::new(MapSource::new(sweep.clone())));
     }
-    polled.push(Box::new(HealthSource::new(
-        root,
-        status.clone(),
-        &platform,
-        notes,
-    )));
+    polled.push(Box::new(HealthSource::new(root, status.clone(), advice)));
     Sources {
         polled,
-        pushing: plan.attach.map(|attach| {
-            let available = platform.host.memory_available;
-            ebpf(Manager::new(options(plan, attach, available), status, sweep))
-        }),
-        // Without /sys nobody knows: netlink will tell.
-        subsystem: platform.rdma_devices.is_some() || platform.without_sys,
+        pushing: plan
+            .attach
+            .map(|attach| ebpf(Manager::new(options(plan, attach, available), status, sweep))),
+        subsystem,
         foreign_pids,
         no_rdma,
     }
-}
-
-/// RDMA devices that netlink lists; `None` where it does not say.
-fn listed() -> Option<usize> {
-    Some(Nldev::open().ok()?.devices().ok()?.items.len())
 }
 
 /// How to attach. RDMATOP_RING_BYTES makes the ring buffer tiny (or large), for tests of loss and for storms.

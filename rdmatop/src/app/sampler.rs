@@ -6,6 +6,7 @@ use std::thread;
 
 use super::source::{Feed, Source, Wants};
 use crate::exit::Stop;
+use crate::source::limits;
 
 /// A running sampler. Dropping it ends the thread after the round it is in; nobody waits for that.
 #[derive(Debug)]
@@ -25,11 +26,7 @@ impl Sampler {
         thread::Builder::new()
             .name("sampler".to_owned())
             .spawn(move || work(sources, &feed, &todo, &here))
-            .map_err(|e| {
-                Stop::failure(format!(
-                    "cannot start a thread: {e}; raise the limit of processes: `ulimit -u`"
-                ))
-            })?;
+            .map_err(|e| Stop::failure(format!("cannot start a thread: {e}; {}", limits::threads())))?;
         Ok(Self { orders, names, turn })
     }
 

@@ -20,6 +20,7 @@ use super::{heap, ready, say, summary, targets};
 use crate::exit::{Exit, Stop, Written};
 use crate::model::engine::EngineConfig;
 use crate::model::snapshot::Snapshot;
+use crate::source::limits;
 use crate::source::root::Root;
 use crate::view::line::units;
 
@@ -115,7 +116,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
                         attached = Some(programs);
                     }
                     Ok(Err(why)) => break Why::NoEvents(why),
-                    Err(_) => break Why::NoEvents("its thread did not start; are there too many threads?".to_owned()),
+                    Err(_) => break Why::NoEvents(format!("its thread did not start; {}", limits::threads())),
                 },
                 Some(change) = changes.recv() => gap.tell(&change),
                 // The first round, or word that it hangs.

@@ -1,11 +1,13 @@
 //! What the lab does to the machine, behind a trait so that its decisions are tested without one.
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use super::module::{self, Presence};
 use super::{LabError, link};
@@ -15,6 +17,9 @@ use crate::source::netlink::error::NetlinkError;
 use crate::source::netlink::name::Name;
 use crate::source::netlink::record::{Owner, Port};
 use crate::source::netlink::socket::Socket;
+use crate::source::removal;
+use crate::source::root::Root;
+use crate::source::sysfs;
 
 /// The module of SoftRoCE.
 const RXE: &str = "rdma_rxe";
@@ -51,6 +56,14 @@ pub(super) struct Interface {
     pub(super) inode: Option<u64>,
 }
 
+/// An RDMA device whose removal waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Leaving {
+    pub(super) name: Name,
+    /// Who holds it, in words.
+    pub(super) held: String,
+}
+
 /// The machine.
 pub(super) trait Host {
     /// Which boot this is.
@@ -67,6 +80,10 @@ pub(super) trait Host {
     fn netns_mode(&mut self) -> Option<NetnsMode>;
     /// RDMA devices; none where there is no RDMA.
     fn devices(&mut self) -> Result<Vec<Present>, LabError>;
+    /// Devices that are being removed, besides those that are `present`.
+    fn leaving(&mut self, _present: &[Present]) -> Vec<Leaving> {
+        Vec::new()
+    }
     /// Makes an rxe device.
     fn add_device(&mut self, name: &str, netdev: &Interface) -> Result<(), LabError>;
     /// Removes an RDMA device; hangs while it is open.
@@ -176,6 +193,35 @@ impl Host for System {
             }
         });
         Ok(present.collect())
+    }
+
+    fn leaving(&mut self, present: &[Present]) -> Vec<Leaving> {
+        let root = Root::default();
+        let listed = |devices: &[Present], dir: &OsStr| {
+            let same = |device: &Present| OsStr::from_bytes(&device.name.sysfs_bytes()) == dir;
+            devices.iter().any(same)
+        };
+        let dirs = || sysfs::list_devices(&root).unwrap_or_default();
+        let shared = |nldev: &mut Nldev<Socket>| {
+            let settings = nldev.sys_get().ok();
+            settings.is_some_and(|settings| settings.netns_mode == Some(NetnsMode::Shared))
+        };
+        let shared = self.nldev().is_ok_and(shared);
+        let mut found = removal::unlisted(&root, &dirs(), |dir| listed(present, dir), shared);
+        if found.is_empty() {
+            return Vec::new();
+        }
+        // One that is just being made looks the same for some milliseconds.
+        thread::sleep(Duration::from_millis(250));
+        let now = self.devices().unwrap_or_default();
+        let still = removal::unlisted(&root, &dirs(), |dir| listed(&now, dir), shared);
+        found.retain(|dir| still.contains(dir));
+        let held = removal::holders(&root).to_string();
+        let leaving = |dir: OsString| Leaving {
+            name: Name::from(dir.as_bytes()),
+            held: held.clone(),
+        };
+        found.into_iter().map(leaving).collect()
     }
 
     fn add_device(&mut self, name: &str, netdev: &Interface) -> Result<(), LabError> {

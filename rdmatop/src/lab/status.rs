@@ -18,17 +18,30 @@ pub(super) fn status(host: &mut dyn Host, store: &Store, say: &mut Say<'_>) -> R
         Err(_) => None,
     };
     let present = host.devices()?;
+    let leaving = host.leaving(&present);
     let listed = made.as_ref().map_or(0, |made| made.devices.len());
-    if present.is_empty() && listed == 0 {
+    if leaving.is_empty() && present.is_empty() && listed == 0 {
         say.line(format_args!("no RDMA devices; `sudo rdmatop lab up` makes one"));
     }
     for device in &present {
         let line = device_line(host, device, made.as_ref(), &present);
         say.line(format_args!("{line}"));
     }
+    for device in &leaving {
+        let whose = match &made {
+            None => "not known whose",
+            Some(made) if made.devices.iter().any(|ours| device.name == *ours.name) => "made by rdmatop",
+            Some(_) => "not ours",
+        };
+        say.line(format_args!(
+            "{}: being removed, {whose}, {}",
+            device.name, device.held
+        ));
+    }
     let made = made.unwrap_or_default();
     for gone in made.devices.iter().filter(|ours| ours.found.is_some()) {
-        if ours::device(gone, &present).is_none() {
+        let leaves = leaving.iter().any(|device| device.name == *gone.name);
+        if !leaves && ours::device(gone, &present).is_none() {
             say.line(format_args!("{}: made by rdmatop, gone since", gone.name));
         }
     }

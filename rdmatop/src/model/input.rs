@@ -100,6 +100,8 @@ pub struct DevicesSample {
     pub unread: bool,
     /// What could not be read, one plain line each.
     pub errors: Vec<String>,
+    /// What there is to say of devices, such as one whose removal waits.
+    pub notes: Vec<Note>,
 }
 
 /// A reading of what moves, between two readings of every device.
@@ -126,11 +128,17 @@ pub struct PortCounters {
     pub counters: Vec<RawReading>,
 }
 
+/// From here indices are no kernel's (`xa_limit_31b`): they stand for devices that are being removed and whose index
+/// nobody told.
+pub const UNLISTED: u32 = 1 << 31;
+
 /// One device.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceReading {
-    /// Kernel index: changes when a device is removed and added again.
+    /// Kernel index: changes when a device is removed and added again. From [`UNLISTED`] on it is made up.
     pub index: u32,
+    /// It is being removed: the kernel lists it no more and waits for who holds it.
+    pub removing: bool,
     /// Raw name, not yet safe to print.
     pub name: String,
     /// Node GUID.

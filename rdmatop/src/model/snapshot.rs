@@ -97,15 +97,27 @@ pub struct Loss {
     pub count: u64,
 }
 
+/// Whether a device is there to stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceState {
+    /// The kernel lists it.
+    Registered,
+    /// It is being removed, and somebody holds it: the kernel lists it no more, its QPs go on.
+    Removing,
+}
+
 /// A device.
 #[derive(Clone, Debug, Serialize)]
 pub struct DeviceRow {
     /// Unique in this run: a re-added device is another one.
     pub uid: u64,
-    /// Kernel index.
-    pub index: u32,
+    /// Kernel index; `None` for a device that was being removed when it was first seen.
+    pub index: Option<u32>,
     /// Name.
     pub name: Arc<str>,
+    /// Whether it is being removed; `None` when no reading has told of it.
+    pub state: Option<DeviceState>,
     /// Node GUID, 16 hex digits in groups of four.
     pub node_guid: Option<String>,
     /// Driver.

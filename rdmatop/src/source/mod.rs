@@ -2,10 +2,12 @@
 //! speaks in the model's inputs.
 pub mod clock;
 pub mod ebpf;
+pub mod limits;
 pub mod netlink;
 pub mod platform;
 pub mod privileges;
 pub mod proc;
+pub mod removal;
 pub mod root;
 pub mod seam;
 pub mod sysfs;

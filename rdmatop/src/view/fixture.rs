@@ -6,8 +6,8 @@ use crate::model::event::{Event, EventKind};
 use crate::model::ib::{AsyncEvent, CmEvent, Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode};
 use crate::model::input::{EbpfState, HostFacts, Note, ProbeVerdict, Skipped, Verdict};
 use crate::model::snapshot::{
-    DeviceRow, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic, PortRow, ProcessRow, QpRow,
-    SCHEMA, Snapshot, StatusCount, Step, Traffic, VerbRow,
+    DeviceRow, DeviceState, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic, PortRow, ProcessRow,
+    QpRow, SCHEMA, Snapshot, StatusCount, Step, Traffic, VerbRow,
 };
 use crate::model::value::{Counter, Source};
 
@@ -364,8 +364,9 @@ fn devices() -> Vec<DeviceRow> {
     vec![
         DeviceRow {
             uid: 1,
-            index: 0,
+            index: Some(0),
             name: "mlx5_0".into(),
+            state: Some(DeviceState::Registered),
             node_guid: Some("b859:9f03:00ab:cdef".into()),
             driver: Some("mlx5_core".into()),
             fw_version: Some("28.39.1002".into()),
@@ -381,8 +382,9 @@ fn devices() -> Vec<DeviceRow> {
         },
         DeviceRow {
             uid: 2,
-            index: 1,
+            index: Some(1),
             name: "rxe0".into(),
+            state: Some(DeviceState::Registered),
             node_guid: None,
             driver: Some("rdma_rxe".into()),
             fw_version: None,

@@ -5,10 +5,12 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    ffi::OsString,
+    ffi::{OsStr, OsString},
+    thread,
+    time::Duration,
 };
 
-use self::{dump::dump, known::Listed, owners::Owners};
+use self::{dump::dump, known::Listed, leaving::Leaving, owners::Owners};
 use crate::{
     app::{
         source::{Source, Wants},
@@ -18,21 +20,24 @@ use crate::{
     source::{
         netlink::{
             client::Nldev,
+            enums::NetnsMode,
             error::NetlinkError,
-            record::DeviceKey,
+            record::{Device, DeviceKey},
             sample::{DeviceSample, NetlinkSample},
             sampler::{Sampler, Want},
             socket::Socket,
             transport::Transport,
         },
+        removal,
         root::Root,
-        sysfs::list_devices,
+        sysfs::{device_dir, list_devices},
     },
 };
 
 mod counters;
 mod dump;
 mod known;
+mod leaving;
 mod owners;
 #[cfg(test)]
 mod tests;
@@ -41,6 +46,12 @@ mod tests;
 const LIST_EVERY: u64 = 10_000_000_000;
 /// States of ports and counts of resources are asked for again after this, ns.
 const STATES_EVERY: u64 = 5_000_000_000;
+/// A device that is being made is in sysfs some milliseconds before netlink lists it.
+const ONE_THAT_COMES: Duration = if cfg!(test) {
+    Duration::from_millis(1)
+} else {
+    Duration::from_millis(250)
+};
 /// So many devices are asked for their counts in each round that wants QPs. Of more than these, those at rest are
 /// asked together with states: nothing but the counts tells of a first QP there, and each device's cost the kernel
 /// as much as its counters.
@@ -59,6 +70,10 @@ pub struct DeviceSource<T = Socket> {
     /// Directories of devices at the last listing.
     dirs: Option<Vec<OsString>>,
     owners: Owners,
+    /// Devices that are being removed.
+    leaving: Leaving,
+    /// Devices are seen in every network namespace.
+    shared: bool,
 }
 
 /// Something is not as it was listed.
@@ -83,6 +98,8 @@ impl<T: Transport> DeviceSource<T> {
             listed_ns: None,
             states_ns: 0,
             dirs: None,
+            leaving: Leaving::default(),
+            shared: false,
         }
     }
 
@@ -93,6 +110,8 @@ impl<T: Transport> DeviceSource<T> {
             .listed_ns
             .is_some_and(|at| now_ns.saturating_sub(at) < LIST_EVERY);
         // A device that came, went or was renamed shows here at once, for the price of one directory.
+        // Of one that is being removed nothing tells but these lists.
+        let young = young && self.leaving.is_empty();
         !young || self.sampler.is_none() || self.dirs.is_none() || list_devices(&self.root) != self.dirs
     }
 
@@ -123,16 +142,18 @@ impl<T: Transport> DeviceSource<T> {
         let sample = match self.sample(wants) {
             Ok(sample) => sample,
             Err(error) => {
+                // A machine without RDMA is told by a note: nothing failed there.
+                let failed = error != NetlinkError::NoRdma;
                 let sample = DevicesSample {
                     mono_ns: before,
-                    unread: error != NetlinkError::NoRdma,
-                    errors: vec![error.to_string()],
+                    unread: failed,
+                    errors: failed.then(|| error.to_string()).into_iter().collect(),
                     ..DevicesSample::default()
                 };
                 return out(Input::Devices(Box::new(sample)));
             }
         };
-        let errors: Vec<String> = sample.errors().map(ToString::to_string).collect();
+        let mut errors: Vec<String> = sample.errors().map(ToString::to_string).collect();
         if sample.devices.is_err() {
             return out(Input::Devices(Box::new(DevicesSample {
                 mono_ns: before,
@@ -140,6 +161,9 @@ impl<T: Transport> DeviceSource<T> {
                 errors,
                 ..DevicesSample::default()
             })));
+        }
+        if let Some(Ok(settings)) = &sample.sys {
+            self.shared = settings.netns_mode == Some(NetnsMode::Shared);
         }
         // A list that the kernel calls torn may lack a device: the next round lists again.
         self.listed_ns = (!sample.devices_interrupted).then_some(before);
@@ -157,7 +181,12 @@ impl<T: Transport> DeviceSource<T> {
             let listed_before = listed_before.remove(&device.device.key());
             let (listed, reading) = Listed::list(&self.root, device, listed_before, before);
             readings.push(DeviceReading { mr_bytes, ..reading });
+            errors.extend(listed.withheld().map(str::to_owned));
             self.listed.push(listed);
+        }
+        if !sample.devices_interrupted {
+            let gone = listed_before.into_values().collect();
+            readings.extend(self.leave(gone, before));
         }
         let qps = wants.qps.then(|| self.dump_all(before));
         let mono_ns = now().mono_ns;
@@ -166,8 +195,38 @@ impl<T: Transport> DeviceSource<T> {
             devices: readings,
             errors,
             unread: false,
+            notes: self.leaving.notes(&self.root, mono_ns),
         })));
         out_qps(qps, out);
+    }
+
+    /// Readings of the devices that are being removed. `gone` were listed the last time and are not now.
+    fn leave(&mut self, gone: Vec<Listed>, now_ns: u64) -> Vec<DeviceReading> {
+        let listed = self.listed.iter().map(Listed::device);
+        let found = removal::unlisted(
+            &self.root,
+            self.dirs.as_deref().unwrap_or_default(),
+            |dir| is_listed(listed.clone(), dir),
+            self.shared,
+        );
+        let Self { leaving, root, .. } = self;
+        let unknown = leaving.update(root, &found, gone, now_ns);
+        if !unknown.is_empty() {
+            // Nobody has seen it before: one that is just being made looks the same for some milliseconds.
+            thread::sleep(ONE_THAT_COMES);
+            let again = list_devices(&self.root).unwrap_or_default();
+            let devices = self
+                .sampler
+                .as_mut()
+                .and_then(|sampler| sampler.nldev().devices().ok());
+            if let Some(devices) = devices {
+                let listed = |dir: &OsStr| is_listed(devices.items.iter(), dir);
+                let mut still = removal::unlisted(&self.root, &again, listed, self.shared);
+                still.retain(|dir| unknown.contains(dir));
+                self.leaving.add(&still);
+            }
+        }
+        self.leaving.readings(&self.root, now_ns)
     }
 
     /// Dumps the QPs of every device that was listed just now.
@@ -263,6 +322,11 @@ impl<T: Transport> DeviceSource<T> {
         }
         sums
     }
+}
+
+/// Whether netlink's list has the device of a directory.
+fn is_listed<'a>(mut devices: impl Iterator<Item = &'a Device>, dir: &OsStr) -> bool {
+    devices.any(|device| device_dir(device.name.as_bytes()).is_some_and(|name| name == dir))
 }
 
 fn out_qps(qps: Option<QpsSample>, out: &mut dyn FnMut(Input)) {

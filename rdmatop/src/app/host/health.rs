@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use super::Advice;
 use crate::{
     app::source::{Source, Wants},
     model::input::{EbpfState, HealthSample, HostFacts, Input, Note},
-    source::{ebpf::SharedStatus, platform::Platform, proc::SelfMeter, root::Root},
+    source::{ebpf::SharedStatus, proc::SelfMeter, root::Root},
 };
 
 /// Reports health once a round.
@@ -14,7 +15,9 @@ pub struct HealthSource {
     status: SharedStatus,
     /// Version of the status that `sample` tells.
     version: Option<u64>,
-    notes: Vec<Note>,
+    advice: Advice,
+    /// What the eBPF side says is missing.
+    of_ebpf: Vec<Note>,
     /// What the last round told, to be told again.
     sample: HealthSample,
     uptime_s: Option<u64>,
@@ -23,23 +26,26 @@ pub struct HealthSource {
 }
 
 impl HealthSource {
-    /// `notes` are what is missing on this machine; `platform` was read at the start.
-    pub fn new(root: Root, status: SharedStatus, platform: &Platform, notes: Vec<Note>) -> Self {
+    /// `advice` is what is missing on this machine.
+    pub fn new(root: Root, status: SharedStatus, advice: Advice) -> Self {
+        let platform = advice.platform();
         let host = HostFacts {
             hostname: platform.host.hostname.clone(),
             kernel: platform.host.kernel.clone(),
             uptime_s: None,
         };
+        let uptime_s = platform.host.uptime_s;
         Self {
             meter: SelfMeter::new(root),
             status,
             version: None,
-            notes,
+            advice,
+            of_ebpf: Vec::new(),
             sample: HealthSample {
                 host,
                 ..HealthSample::default()
             },
-            uptime_s: platform.host.uptime_s,
+            uptime_s,
             started: Instant::now(),
             before: None,
         }
@@ -65,12 +71,21 @@ impl Source for HealthSource {
         if wants.is_light() || wants.only_processes {
             return;
         }
-        if let Some(status) = self.status.newer(self.version) {
+        let status = self.status.newer(self.version);
+        // Programs that come or go are often a module's doing.
+        let first = self.version.is_none();
+        let changed = status.is_some();
+        let other = self.advice.look(changed && !first);
+        if let Some(status) = status {
             self.version = Some(status.version);
             self.sample.ebpf = status.state;
             self.sample.probes = status.probes.into();
-            let refused = refused(&self.sample.ebpf, &self.notes);
-            let notes = self.notes.iter().cloned().chain(status.notes);
+            self.of_ebpf = status.notes;
+        }
+        if changed || other {
+            let notes = self.advice.notes();
+            let refused = refused(&self.sample.ebpf, notes);
+            let notes = notes.iter().chain(&self.of_ebpf).cloned();
             self.sample.notes = refused.into_iter().chain(notes).collect();
         }
         let before = Instant::now();

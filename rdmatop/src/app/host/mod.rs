@@ -1,9 +1,11 @@
 //! This machine's sources behind the seam: readings become inputs of the model here, and nowhere else.
+mod advice;
 mod devices;
 mod health;
 mod maps;
 mod processes;
 
+pub use advice::Advice;
 pub use devices::DeviceSource;
 pub use health::HealthSource;
 pub use maps::MapSource;

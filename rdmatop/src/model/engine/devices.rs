@@ -12,8 +12,8 @@ use super::{
     tally::{Flow, RETRANSMITS, RX_BYTES, TX_BYTES},
 };
 use crate::model::{
-    input::{CountersSample, DeviceReading, DevicesSample, RawSource},
-    snapshot::{DeviceRow, PortRow},
+    input::{CountersSample, DeviceReading, DevicesSample, RawSource, UNLISTED},
+    snapshot::{DeviceRow, DeviceState, PortRow},
 };
 
 /// Generations that ended and are remembered, for records that come late.
@@ -76,6 +76,7 @@ impl Devices {
             return changes;
         }
         self.last_ns = sample.mono_ns;
+        self.recognize(&mut sample.devices, names);
         let listed: BTreeSet<u32> = sample.devices.iter().map(|reading| reading.index).collect();
         let missing: Vec<u32> = self
             .by_index
@@ -90,6 +91,36 @@ impl Devices {
             self.read_one(reading, sample.mono_ns, min_interval_ns, names, &mut changes);
         }
         changes
+    }
+
+    /// Gives readings without the kernel's index that of a device that is known: by its name, or as the only one of which
+    /// work requests have told and that no reading tells of.
+    fn recognize(&self, readings: &mut [DeviceReading], names: &mut Names) {
+        let listed: BTreeSet<u32> = readings.iter().map(|reading| reading.index).collect();
+        let unknown = readings
+            .iter()
+            .filter(|reading| reading.index >= UNLISTED)
+            .count();
+        let left = |device: &&Device| device.index < UNLISTED && !listed.contains(&device.index);
+        for reading in readings.iter_mut().filter(|reading| reading.index >= UNLISTED) {
+            let name = names.of(reading.name.as_bytes());
+            let mut nameless = self
+                .by_index
+                .values()
+                .filter(left)
+                .filter(|device| device.is_nameless());
+            let only = nameless
+                .next()
+                .filter(|_| nameless.next().is_none() && unknown == 1);
+            let same = self
+                .by_index
+                .values()
+                .filter(left)
+                .find(|device| device.name == name);
+            if let Some(known) = same.or(only) {
+                reading.index = known.index;
+            }
+        }
     }
 
     fn read_one(
@@ -211,8 +242,27 @@ impl Devices {
         if let Some(uid) = then.or(now.map(|device| device.uid)).or(last) {
             return uid;
         }
-        let name = name.map_or_else(|| format!("#{index}").into(), Arc::clone);
+        if let Some(uid) = self.adopt(index, name) {
+            return uid;
+        }
+        let name = name.map_or_else(|| number_of(index), Arc::clone);
         self.at(index, ts_ns, &name).uid
+    }
+
+    /// The device that is being removed and whose index nobody knew, now that work requests tell it: the one of this name,
+    /// or without a name the only one.
+    fn adopt(&mut self, index: u32, name: Option<&Arc<str>>) -> Option<u64> {
+        let mut all = self.by_index.range(UNLISTED..).map(|(at, device)| (*at, device));
+        let at = match name {
+            Some(name) => all.find(|(_, device)| device.name == *name)?.0,
+            None => all.next().filter(|_| all.next().is_none())?.0,
+        };
+        let mut device = self.by_index.remove(&at)?;
+        device.index = index;
+        device.row.index = Some(index);
+        let uid = device.uid;
+        self.by_index.insert(index, device);
+        Some(uid)
     }
 
     /// When a generation ended, if it has.
@@ -264,10 +314,21 @@ impl Devices {
 }
 
 impl Device {
+    /// Work requests have told of it, and nothing of its name.
+    fn is_nameless(&self) -> bool {
+        self.row.state.is_none() && self.name == number_of(self.index)
+    }
+
     /// Takes over what a reading says of it.
     fn describe(&mut self, reading: &DeviceReading) {
         let count = |name: &str| reading.resources.get(name).copied();
+        let state = if reading.removing {
+            DeviceState::Removing
+        } else {
+            DeviceState::Registered
+        };
         self.row = DeviceRow {
+            state: Some(state),
             node_guid: self.guid.map(names::guid),
             driver: names::safe_opt(reading.driver.as_ref()),
             fw_version: names::safe_opt(reading.fw_version.as_ref()),
@@ -302,12 +363,18 @@ impl Device {
     }
 }
 
+/// What stands for the name of a device of which only the index is known.
+fn number_of(index: u32) -> Arc<str> {
+    format!("#{index}").into()
+}
+
 /// A row of a device of which only this is known.
 fn nameless(uid: u64, index: u32, name: &Arc<str>) -> DeviceRow {
     DeviceRow {
         uid,
-        index,
+        index: (index < UNLISTED).then_some(index),
         name: Arc::clone(name),
+        state: None,
         node_guid: None,
         driver: None,
         fw_version: None,

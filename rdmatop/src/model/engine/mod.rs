@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     event::{Event, EventKind},
-    input::{CountersSample, DevicesSample, HealthSample, Input, Now, Skipped},
+    input::{CountersSample, DevicesSample, HealthSample, Input, Note, Now, Skipped},
     snapshot::{Health, SCHEMA, Snapshot},
     value::Shared,
 };
@@ -100,6 +100,8 @@ pub struct Engine {
     losses: losses::Losses,
     skipped: Option<Shared<Skipped>>,
     health: HealthSample,
+    /// What there is to say of devices.
+    device_notes: Vec<Note>,
     /// What could not be read, by reader; each reading replaces the last.
     errors: BTreeMap<&'static str, Vec<String>>,
     events: u64,
@@ -255,6 +257,7 @@ impl Engine {
             self.set_errors("devices", &sample.errors);
             return Vec::new();
         }
+        self.device_notes = std::mem::take(&mut sample.notes);
         if let Some(sums) = mr_bytes(&sample) {
             self.registered(&sums, sample.mono_ns);
         }
@@ -384,7 +387,15 @@ impl Engine {
             skipped: self.skipped.clone(),
             events: self.events,
             probes: self.health.probes.clone(),
-            notes: self.health.notes.clone(),
+            notes: if self.device_notes.is_empty() {
+                self.health.notes.clone()
+            } else {
+                self.device_notes
+                    .iter()
+                    .chain(&self.health.notes)
+                    .cloned()
+                    .collect()
+            },
             errors: self.errors.values().flatten().cloned().collect(),
             self_cpu: self.health.self_cpu,
             self_rss: self.health.self_rss,

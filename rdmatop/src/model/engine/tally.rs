@@ -236,14 +236,6 @@ impl Flow {
         counts.total.counts = left.counts;
     }
 
-    /// Takes away what turned out to be another's. The open round gives no rate.
-    pub(super) fn take_back(&mut self, others: &Tally) {
-        self.blurred = true;
-        let Some(counts) = &mut self.counts else { return };
-        let (left, _) = counts.total.since(others);
-        counts.total.counts = left.counts;
-    }
-
     /// Takes over all of another flow, as if its work had been counted here from the start.
     pub(super) fn absorb(&mut self, other: &Self) {
         self.blurred |= other.blurred;

@@ -18,6 +18,7 @@ use super::{
     probe::{Event, KprobePmu, ProbeError, tracepoint},
 };
 use crate::model::input::{ProbeVerdict, Verdict};
+use crate::source::{limits, platform::Surroundings, root::Root};
 
 /// A program that runs until this is dropped.
 #[derive(Debug)]
@@ -69,6 +70,8 @@ pub(super) struct Attacher<'a> {
     pub(super) programs: Vec<Attached>,
     /// A program is not on because no more files can be open: neither will be what else needs one.
     pub(super) no_more_files: bool,
+    /// The kernel lets no program read its memory: to have the verifier say so of each takes seconds.
+    forbidden: bool,
 }
 
 /// Modules to enter by fentry, or why that is not possible.
@@ -124,6 +127,7 @@ impl<'a> Attacher<'a> {
             }),
             programs: Vec::new(),
             no_more_files: false,
+            forbidden: false,
         }
     }
 
@@ -131,6 +135,9 @@ impl<'a> Attacher<'a> {
     pub(super) fn one(&mut self, hook: &'static Hook) -> ProbeVerdict {
         let partial = match plan::decide(hook, self.facts) {
             Decision::Leave(verdict, why) => return plan::verdict(hook, verdict, Some(why)),
+            Decision::Attach(_) if self.forbidden => {
+                return plan::verdict(hook, Verdict::Broken, Some(READS_FORBIDDEN.to_owned()));
+            }
             Decision::Attach(partial) => partial,
         };
         let mut reasons: Vec<String> = partial.iter().cloned().collect();
@@ -156,7 +163,9 @@ impl<'a> Attacher<'a> {
             }
             Err(error) => {
                 self.no_more_files |= first_errno(&error) == Some(Errno::MFILE);
-                plan::verdict(hook, Verdict::Broken, Some(explain(&error)))
+                let why = explain(&error);
+                self.forbidden |= why == READS_FORBIDDEN;
+                plan::verdict(hook, Verdict::Broken, Some(why))
             }
         }
     }
@@ -228,6 +237,12 @@ impl<'a> Attacher<'a> {
     }
 }
 
+/// The verifier's words where a kernel does not let eBPF read its memory, of which a container may see no reason
+/// (`bpf_tracing_func_proto`: no such helper under lockdown).
+const REFUSES_TO_READ: [&str; 2] = ["cannot use helper bpf_probe_read", "unknown func bpf_probe_read"];
+const READS_FORBIDDEN: &str = "the kernel does not let eBPF read its memory, as under lockdown `confidentiality`; \
+                               boot with lockdown=integrity";
+
 /// The whole chain of causes, cut: a verifier log can be hundreds of kilobytes.
 pub(super) fn explain(error: &(dyn std::error::Error + 'static)) -> String {
     const LIMIT: usize = 400;
@@ -237,22 +252,36 @@ pub(super) fn explain(error: &(dyn std::error::Error + 'static)) -> String {
         text = format!("{text}: {inner}");
         cause = inner.source();
     }
+    if REFUSES_TO_READ.iter().any(|words| text.contains(words)) {
+        return READS_FORBIDDEN.to_owned();
+    }
     let mut text = crate::text::sanitize(text.as_bytes());
     if text.chars().count() > LIMIT {
         text = text.chars().take(LIMIT).collect::<String>() + " ...";
     }
-    text.push_str(match first_errno(error) {
+    let remedy = match first_errno(error) {
+        // Its root has every capability, and none that eBPF asks for.
+        Some(Errno::PERM | Errno::ACCESS) if in_user_namespace() => {
+            "rdmatop runs in a user namespace: run it on the host, or in a container without one"
+        }
         Some(Errno::PERM | Errno::ACCESS) if rustix::process::geteuid().is_root() => {
-            "; start the container with --cap-add BPF,PERFMON,SYS_ADMIN,SYS_RESOURCE, or run on the host"
+            "start the container with --cap-add BPF,PERFMON,SYS_ADMIN,SYS_RESOURCE, or run on the host"
         }
         Some(Errno::PERM | Errno::ACCESS) => {
-            "; run as root, or with CAP_BPF, CAP_PERFMON and perf_event_paranoid <= 2"
+            "run as root, or with CAP_BPF, CAP_PERFMON and perf_event_paranoid <= 2"
         }
-        Some(Errno::MFILE) => "; raise the limit of open files: `ulimit -n 1024`",
-        Some(Errno::NOMEM) => "; free memory, or raise the memory limit of the cgroup",
-        _ => "",
-    });
+        Some(Errno::MFILE) => "raise the limit of open files: `ulimit -n 1024`",
+        Some(Errno::NOMEM) => limits::memory(),
+        _ => return text,
+    };
+    text.push_str("; ");
+    text.push_str(remedy);
     text
+}
+
+fn in_user_namespace() -> bool {
+    let surroundings = Surroundings::read(&Root::default());
+    surroundings.initial_user_namespace == Some(false)
 }
 
 /// The first errno in the chain of causes.

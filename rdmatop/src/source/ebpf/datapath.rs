@@ -27,6 +27,8 @@ pub struct DataPath {
     pub hooks: &'static [Hook],
 }
 
+const RXE_MODULE: &str = "rdma_rxe";
+
 const fn hot(
     program: &'static str,
     symbol: &'static str,
@@ -38,7 +40,8 @@ const fn hot(
         program,
         entry: Entry::Kprobe,
         symbol,
-        module: "rdma_rxe",
+        module: RXE_MODULE,
+        driver: Some(RXE_MODULE),
         gives,
         needs,
         wants,
@@ -66,7 +69,7 @@ const QUEUES: &[&str] = &[
 /// ring's index; a missed completion by nothing. kprobes run with preemption off.
 pub const RXE: DataPath = DataPath {
     name: "rxe",
-    module: "rdma_rxe",
+    module: RXE_MODULE,
     hooks: &[
         hot(
             "kp_completer",

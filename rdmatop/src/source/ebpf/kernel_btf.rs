@@ -56,7 +56,10 @@ fn is_vmlinux(object: &OwnedFd) -> io::Result<Option<u32>> {
 }
 
 fn bytes(object: &OwnedFd, size: u32) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; size as usize];
+    let mut bytes = Vec::new();
+    // Megabytes: under a limit of memory that is an answer, and not the end of the program.
+    bytes.try_reserve_exact(size as usize).ok()?;
+    bytes.resize(size as usize, 0);
     let info = ask(object, &mut bytes, &mut [0; 16]).ok()?;
     (info.btf_size == size).then_some(bytes)
 }

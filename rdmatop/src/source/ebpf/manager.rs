@@ -160,10 +160,13 @@ impl Manager {
                 (started(&self.options).await, world)
             };
             let why = match started {
-                Ok(session) => self.serve(session, &feed, &world, first).await,
+                // A gap is what lies between two sessions: before the first there was nothing to see.
+                Ok(session) => {
+                    self.serve(session, &feed, &world, std::mem::take(&mut first))
+                        .await
+                }
                 Err(error) => self.without(&error, &world).await,
             };
-            first = false;
             match why {
                 Ok(Why::WorldChanged) => {}
                 Ok(Why::Next(session, world)) => next = Some((*session, world)),
@@ -287,8 +290,11 @@ impl Manager {
 
     fn no_ring(&mut self, why: &str) -> Why {
         let why = format!("cannot read the eBPF maps: {why}");
-        self.status
-            .update(|status| status.state = EbpfState::Unavailable { why: why.clone() });
+        self.status.update(|status| {
+            status.state = EbpfState::Unavailable { why: why.clone() };
+            status.probes.clear();
+            status.notes.clear();
+        });
         self.tell(&Err(why));
         Why::Stopped
     }

@@ -8,8 +8,13 @@ use std::{
 
 use aya::maps::{Map, MapError, Stack};
 use rdmatop_common::counters::free;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::{
+    io::Errno,
+    mm::{MapFlags, ProtFlags, mmap, munmap},
+};
 use zerocopy::{FromBytes, IntoBytes};
+
+use crate::source::limits;
 
 /// Why an array cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -18,11 +23,19 @@ pub enum MappedError {
     #[error("the object has no usable {0} map")]
     NoMap(&'static str),
     /// The kernel refused the mapping.
-    #[error("cannot mmap the counters: {0}; BPF_F_MMAPABLE needs Linux 5.5")]
-    Mmap(#[from] rustix::io::Errno),
+    #[error("cannot map the counters into memory: {0}; {remedy}", remedy = mmap_remedy(*.0))]
+    Mmap(rustix::io::Errno),
     /// The free entries could not be handed to the kernel side.
     #[error("cannot fill the list of free entries: {0}")]
     Fill(#[from] MapError),
+}
+
+fn mmap_remedy(errno: Errno) -> &'static str {
+    if errno == Errno::NOMEM {
+        limits::memory()
+    } else {
+        "that needs Linux 5.5 (BPF_F_MMAPABLE)"
+    }
 }
 
 /// A mapped array of plain integers. The kernel side writes while it is read: each word is whole.
@@ -61,7 +74,8 @@ impl<T: FromBytes + IntoBytes + Copy> Mapped<T> {
                 MapFlags::SHARED,
                 data.fd().as_fd(),
                 0,
-            )?
+            )
+            .map_err(MappedError::Mmap)?
         };
         Ok(Self {
             array: NonNull::new(address.cast()).ok_or_else(no_map)?,

@@ -172,12 +172,19 @@ pub(super) fn tracepoint_file(places: &Places, category: &str, event: &str, file
     })
 }
 
-/// Whether tracefs is mounted and readable.
-pub fn has_tracefs(places: &Places) -> bool {
-    places
-        .tracing
-        .iter()
-        .any(|root| Path::new(root).join("events").is_dir())
+/// Why tracefs cannot be read, and the remedy; `None` where it can.
+pub fn without_tracefs(places: &Places) -> Option<&'static str> {
+    let look = |root: &PathBuf| std::fs::metadata(root.join("events"));
+    let looked: Vec<_> = places.tracing.iter().map(look).collect();
+    if looked.iter().any(Result::is_ok) {
+        return None;
+    }
+    // The file system is root's (mode 0700).
+    let denied = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
+    if looked.iter().any(|looked| looked.as_ref().is_err_and(denied)) {
+        return Some("tracefs may be read by root only; run with sudo, or grant CAP_DAC_READ_SEARCH");
+    }
+    Some("tracefs is not mounted; mount -t tracefs tracefs /sys/kernel/tracing")
 }
 
 /// Resolves everything the kernel side wants.

@@ -34,6 +34,8 @@ pub struct Hook {
     pub symbol: &'static str,
     /// Module that has it.
     pub module: &'static str,
+    /// The driver whose work it counts: without that module it has nothing to see, wherever its function is.
+    pub driver: Option<&'static str>,
     /// What the user gets from it.
     pub gives: &'static str,
     /// Offsets without which it is pointless.
@@ -65,6 +67,7 @@ const fn kprobe(
         entry: Entry::Kprobe,
         symbol,
         module,
+        driver: None,
         gives,
         needs: &[],
         wants: OWNER,
@@ -81,6 +84,7 @@ const fn kretprobe(
         entry: Entry::Kretprobe,
         symbol,
         module,
+        driver: None,
         gives,
         needs: &[],
         wants: &[],
@@ -97,6 +101,7 @@ const fn tracepoint(
         entry: Entry::Tracepoint { category: "rdma_cma" },
         symbol,
         module: "rdma_cm",
+        driver: None,
         gives,
         needs,
         wants: &[],
@@ -297,8 +302,8 @@ pub struct Facts {
     /// Functions in /proc/kallsyms, of those asked for, and how many there are of that name; `None` on a kernel that
     /// itself refuses a name that is not there or not alone.
     pub symbols: Option<HashMap<String, usize>>,
-    /// tracefs is readable.
-    pub tracefs: bool,
+    /// Why tracefs cannot be read, and the remedy.
+    pub without_tracefs: Option<&'static str>,
     /// Why the kernel can preempt an fentry program; `None` when it cannot.
     pub preempts: Option<String>,
     /// Globals that have an offset.
@@ -314,17 +319,20 @@ pub enum Decision {
     Leave(Verdict, String),
 }
 
+/// Why the programs of a driver's data path are left out. It names no driver: on a machine without it, its name is noise.
+pub const NO_DRIVER: &str = "the driver whose work requests it counts is not loaded";
+
 /// Decides on one program.
 pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
+    if hook.driver.is_some_and(|driver| !facts.modules.contains(driver)) {
+        return Decision::Leave(Verdict::NotApplicable, NO_DRIVER.to_owned());
+    }
     if !facts.modules.contains(hook.module) {
         return Decision::Leave(Verdict::NotApplicable, format!("{} is not loaded", hook.module));
     }
     if let Entry::Tracepoint { category } = hook.entry {
-        if !facts.tracefs {
-            return Decision::Leave(
-                Verdict::Unsupported,
-                "tracefs is not mounted; mount -t tracefs tracefs /sys/kernel/tracing".into(),
-            );
+        if let Some(why) = facts.without_tracefs {
+            return Decision::Leave(Verdict::Unsupported, why.into());
         }
         if let Some(missing) = hook.needs.iter().find(|name| !facts.offsets.contains(*name)) {
             let why = format!("{category}:{} has no such field here ({missing})", hook.symbol);
@@ -409,7 +417,7 @@ mod tests {
                 .map(String::from)
                 .into(),
             symbols: Some(CONTROL_PLANE.iter().map(|h| (h.symbol.to_owned(), 1)).collect()),
-            tracefs: true,
+            without_tracefs: None,
             preempts: None,
             offsets: CONTROL_PLANE
                 .iter()
@@ -439,6 +447,70 @@ mod tests {
             Decision::Leave(Verdict::NotApplicable, _)
         ));
         assert_eq!(decide(hook("modify_qp"), &facts), Decision::Attach(None));
+    }
+
+    /// Every set of the modules that hooks name.
+    fn module_sets() -> impl Iterator<Item = BTreeSet<String>> {
+        let hooks = || CONTROL_PLANE.iter().chain(super::super::datapath::hooks());
+        let named: BTreeSet<&str> = hooks()
+            .flat_map(|h| [Some(h.module), h.driver])
+            .flatten()
+            .collect();
+        let named: Vec<&str> = named.into_iter().collect();
+        (0..1_u32 << named.len()).map(move |bits| {
+            let chosen = named.iter().enumerate().filter(|(at, _)| bits >> at & 1 == 1);
+            chosen.map(|(_, name)| (*name).to_owned()).collect()
+        })
+    }
+
+    #[test]
+    fn a_program_is_applicable_where_its_function_and_its_driver_are_and_nowhere_else() {
+        use super::super::datapath;
+        for modules in module_sets() {
+            // A kernel that has BTF of nothing: what is not applicable must not be blamed on that.
+            let facts = Facts {
+                modules,
+                ..Facts::default()
+            };
+            for hook in CONTROL_PLANE.iter().chain(datapath::hooks()) {
+                let there = [Some(hook.module), hook.driver];
+                let there = there.iter().flatten().all(|name| facts.modules.contains(*name));
+                let decision = decide(hook, &facts);
+                let applicable = !matches!(decision, Decision::Leave(Verdict::NotApplicable, _));
+                assert_eq!(
+                    applicable, there,
+                    "{} with {:?}: {decision:?}",
+                    hook.program, facts.modules
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_driver_nothing_is_said_of_it() {
+        use super::super::{datapath, unseen};
+        let words = ["rxe", "softroce"];
+        for modules in module_sets().filter(|set| !set.contains("rdma_rxe")) {
+            let facts = Facts {
+                modules,
+                ..Facts::default()
+            };
+            let hooks = CONTROL_PLANE.iter().chain(datapath::hooks());
+            let verdicts: Vec<_> = hooks
+                .map(|hook| match decide(hook, &facts) {
+                    Decision::Leave(of, why) => verdict(hook, of, Some(why)),
+                    Decision::Attach(off) => verdict(hook, Verdict::Ok, off),
+                })
+                .collect();
+            let reasons = verdicts.iter().filter_map(|verdict| verdict.reason.clone());
+            let notes = unseen::notes(&verdicts, false)
+                .into_iter()
+                .map(|note| note.to_string());
+            for line in reasons.chain(notes) {
+                let small = line.to_lowercase();
+                assert!(!words.iter().any(|word| small.contains(word)), "{line}");
+            }
+        }
     }
 
     #[test]

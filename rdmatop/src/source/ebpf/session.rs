@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     model::input::{Note, ProbeVerdict, Verdict},
-    source::{platform::find_symbols, root::Root},
+    source::{limits, platform::find_symbols, root::Root, sysfs::list_devices},
 };
 
 /// What the user may choose.
@@ -74,13 +74,19 @@ pub enum SessionError {
     /// Nothing tells which modules are loaded.
     #[error("cannot tell which modules are loaded: /sys is not mounted; `mount -t sysfs sysfs /sys`")]
     NoSys,
+    /// As [`Self::NoSys`], with a /sys of which that part is hidden.
+    #[error(
+        "cannot tell which modules are loaded: there are RDMA devices, and /sys/module does not list ib_core; give the \
+         container the host's /sys/module"
+    )]
+    NoModules,
     /// Nothing tells which functions there are, and how many of one name.
     #[error(
         "cannot tell which functions the kernel has: /proc/kallsyms is not readable; `mount -t proc proc /proc`"
     )]
     NoSymbols,
     /// Attaching has a thread of its own.
-    #[error("cannot start a thread: {0}; raise the limit of processes: `ulimit -u`")]
+    #[error("cannot start a thread: {0}; {remedy}", remedy = limits::threads())]
     NoThread(std::io::Error),
     /// The thread that attaches has ended without a word.
     #[error("attaching ended by itself: this is a defect of rdmatop")]
@@ -153,6 +159,20 @@ fn symbols<'a>(root: &Root, names: impl Iterator<Item = &'a str>) -> Option<Hash
     Some(found.into_iter().map(count).collect())
 }
 
+/// Why there is no session without a directory of ib_core: /sys/module may be masked, as container runtimes do it.
+fn without_core(root: &Root) -> SessionError {
+    let loaded = list_devices(root).is_some()
+        || root.bytes(&root.proc("modules"), 1 << 20).is_some_and(|list| {
+            list.split(|b| *b == b'\n')
+                .any(|line| line.starts_with(b"ib_core "))
+        });
+    if loaded {
+        SessionError::NoModules
+    } else {
+        SessionError::NoRdma
+    }
+}
+
 /// What the plan needs to know of this kernel.
 fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Result<Facts, SessionError> {
     let hooks = || CONTROL_PLANE.iter().chain(datapath::hooks());
@@ -168,7 +188,7 @@ fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Result<F
     Ok(Facts {
         modules: modules.map(str::to_owned).collect(),
         symbols,
-        tracefs: offsets::has_tracefs(places),
+        without_tracefs: offsets::without_tracefs(places),
         preempts: preempt::why(root),
         offsets: resolved
             .values
@@ -179,10 +199,11 @@ fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Result<F
     })
 }
 
-/// What is not seen. Without vmlinux's BTF nearly nothing is, for that one cause.
-fn notes(verdicts: &[ProbeVerdict], problems: &[String]) -> Vec<Note> {
+/// What is not seen. Without vmlinux's BTF nearly nothing is, for that one cause. `masked`: the kernel has BTF, and its
+/// files are hidden, those of modules too.
+fn notes(verdicts: &[ProbeVerdict], problems: &[String], masked: bool) -> Vec<Note> {
     let Some(problem) = problems.first() else {
-        return unseen::notes(verdicts);
+        return unseen::notes(verdicts, masked);
     };
     let no_btf = |verdict: &&ProbeVerdict| {
         let why = verdict.reason.as_deref().unwrap_or_default();
@@ -194,7 +215,10 @@ fn notes(verdicts: &[ProbeVerdict], problems: &[String]) -> Vec<Note> {
         why: problem.clone(),
         remedy: "Use a kernel with CONFIG_DEBUG_INFO_BTF=y, and give the container /sys/kernel/btf".into(),
     };
-    [first].into_iter().chain(unseen::notes(&others)).collect()
+    [first]
+        .into_iter()
+        .chain(unseen::notes(&others, masked))
+        .collect()
 }
 
 fn no_counters(why: &str) -> Note {
@@ -222,13 +246,13 @@ impl Session {
     pub fn start(options: &Options) -> Result<Self, SessionError> {
         let object = object::bytes().ok_or(SessionError::NoObject)?;
         let places = Places::default();
+        let root = Root::default();
         if !places.modules.is_dir() {
             return Err(SessionError::NoSys);
         }
         if !places.modules.join("ib_core").is_dir() {
-            return Err(SessionError::NoRdma);
+            return Err(without_core(&root));
         }
-        let root = Root::default();
         if let Some(why) = armed::locked_down(&root).or_else(|| armed::why_not(&root)) {
             return Err(SessionError::Unarmed(why));
         }
@@ -299,7 +323,8 @@ impl Session {
         }
         let Attacher { programs, .. } = attacher;
         let log = programs.first().and_then(|first| log::of(&maps, &first.program));
-        let mut notes = notes(&verdicts, &resolved.problems);
+        let masked = !places.btf.join("vmlinux").exists();
+        let mut notes = notes(&verdicts, &resolved.problems, masked);
         let mut slots = None;
         if datapath.is_some()
             && let (Some(array), Some(free)) = (maps.remove(map::QP_SLOTS), maps.remove(map::FREE_SLOTS))
@@ -426,6 +451,20 @@ impl Session {
 mod tests {
     use super::*;
     use crate::model::event::EventKind;
+    use crate::source::fake::Fake;
+
+    #[test]
+    fn a_masked_list_of_modules_is_not_taken_for_a_machine_without_rdma() {
+        let fake = Fake::new();
+        assert!(matches!(without_core(&fake.root()), SessionError::NoRdma));
+        fake.proc("modules", "ib_core_x 1 0 - Live 0x0\n");
+        assert!(matches!(without_core(&fake.root()), SessionError::NoRdma));
+        fake.proc("modules", "x 1 0 - Live 0x0\nib_core 1 0 - Live 0x0\n");
+        assert!(matches!(without_core(&fake.root()), SessionError::NoModules));
+        let fake = Fake::new();
+        fake.dir("sys/class/infiniband");
+        assert!(matches!(without_core(&fake.root()), SessionError::NoModules));
+    }
 
     #[test]
     fn a_trace_puts_nothing_on_the_way_of_a_doorbell_unless_asked() {

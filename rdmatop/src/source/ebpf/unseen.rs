@@ -9,7 +9,8 @@ pub(super) const DATA_PATH: &str = "Not seen: work requests, bytes and latency p
 const NAMED: usize = 3;
 
 /// One line for each cause that keeps programs off. A module that is not loaded is none: it has nothing to see.
-pub(super) fn notes(verdicts: &[ProbeVerdict]) -> Vec<Note> {
+/// `masked`: the kernel's BTF is not in /sys.
+pub(super) fn notes(verdicts: &[ProbeVerdict], masked: bool) -> Vec<Note> {
     let mut out = Vec::new();
     let hot = |verdict: &ProbeVerdict| datapath::hooks().any(|hook| hook.program == verdict.program);
     let off = || {
@@ -22,7 +23,7 @@ pub(super) fn notes(verdicts: &[ProbeVerdict]) -> Vec<Note> {
         .iter()
         .any(|v| hot(v) && matches!(v.verdict, Verdict::Ok | Verdict::Partial));
     if let Some(first) = off().find(|v| hot(v)).filter(|_| !counted) {
-        out.push(line(DATA_PATH.to_owned(), first));
+        out.push(line(DATA_PATH.to_owned(), first, masked));
     }
     let mut causes: Vec<(String, Vec<&ProbeVerdict>)> = Vec::new();
     for verdict in off().filter(|v| counted || !hot(v)) {
@@ -34,7 +35,7 @@ pub(super) fn notes(verdicts: &[ProbeVerdict]) -> Vec<Note> {
     }
     for (_, all) in causes {
         if let Some(first) = all.first() {
-            out.push(line(named(&all), first));
+            out.push(line(named(&all), first, masked));
         }
     }
     out
@@ -66,21 +67,26 @@ fn short(verdict: &ProbeVerdict) -> String {
     reason.to_owned()
 }
 
-fn line(what: String, first: &ProbeVerdict) -> Note {
+fn line(what: String, first: &ProbeVerdict, masked: bool) -> Note {
     let reason = short(first);
     let (why, remedy) = match reason.rsplit_once("; ") {
         Some((why, remedy)) => (why.to_owned(), remedy.to_owned()),
+        None if masked && is_no_btf(first) => (
+            "/sys/kernel/btf is hidden, and with it the layout of the modules' structs".to_owned(),
+            "mount /sys, or give the container the host's /sys/kernel/btf".to_owned(),
+        ),
         None => (reason.clone(), remedy(first)),
     };
     Note { what, why, remedy }
 }
 
+fn is_no_btf(verdict: &ProbeVerdict) -> bool {
+    let why = verdict.reason.as_deref().unwrap_or_default();
+    why.starts_with(super::plan::NO_BTF)
+}
+
 fn remedy(verdict: &ProbeVerdict) -> String {
-    let no_btf = verdict
-        .reason
-        .as_deref()
-        .is_some_and(|why| why.starts_with(super::plan::NO_BTF));
-    if no_btf {
+    if is_no_btf(verdict) {
         // CONFIG_DEBUG_INFO_BTF_MODULES came with Linux 5.11.
         "use a kernel whose modules have BTF, such as Debian's from 6.1 on".to_owned()
     } else {
@@ -108,7 +114,7 @@ mod tests {
     }
 
     fn lines(off: &[&str], reason: &str) -> Vec<String> {
-        notes(&verdicts(off, reason))
+        notes(&verdicts(off, reason), false)
             .iter()
             .map(ToString::to_string)
             .collect()
@@ -121,7 +127,7 @@ mod tests {
             .iter()
             .map(|hook| plan::verdict(hook, Verdict::NotApplicable, Some("not loaded".into())))
             .collect();
-        assert_eq!(notes(&unloaded), []);
+        assert_eq!(notes(&unloaded, false), []);
     }
 
     #[test]
@@ -152,7 +158,9 @@ mod tests {
         if let Some(last) = all.last_mut() {
             last.reason = Some("this kernel has no function x".into());
         }
-        let notes = notes(&all);
+        let masked = notes(&all, true);
+        assert!(masked[0].remedy.contains("/sys/kernel/btf"), "{masked:?}");
+        let notes = notes(&all, false);
         assert_eq!(notes.len(), 1, "{notes:?}");
         let line = notes[0].to_string();
         assert!(line.starts_with(DATA_PATH) && line.contains("no BTF"), "{line}");

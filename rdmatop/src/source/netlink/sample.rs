@@ -40,6 +40,14 @@ pub struct RequestError {
     pub errno: Option<i32>,
 }
 
+impl RequestError {
+    /// The driver has no such thing, which is no failure: `stat_get_doit_default_counter` (nldev.c) says EINVAL or
+    /// EOPNOTSUPP of a driver without counters, and some drivers ENOENT.
+    pub fn is_absence(&self) -> bool {
+        matches!(self.errno, Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOENT))
+    }
+}
+
 /// `None`: not asked in this refresh. `Some(Err)`: asked and failed. Never a value made up.
 pub type Reading<T> = Option<Result<T, RequestError>>;
 
@@ -101,15 +109,19 @@ impl DeviceSample {
         }
     }
 
-    /// Every request of this device that failed.
+    /// Every request of this device that failed. Counters that the driver does not have are no failure.
     pub fn errors(&self) -> impl Iterator<Item = &RequestError> {
         fn error<T>(reading: Option<&Result<T, RequestError>>) -> Option<&RequestError> {
             reading.and_then(|reading| reading.as_ref().err())
         }
+        fn counters(port: &PortSample) -> Option<&RequestError> {
+            let error = error(port.counters.as_ref())?;
+            (!error.is_absence()).then_some(error)
+        }
         let ports = self
             .ports
             .iter()
-            .flat_map(|port| [error(port.info.as_ref()), error(port.counters.as_ref())]);
+            .flat_map(|port| [error(port.info.as_ref()), counters(port)]);
         ports
             .chain([
                 error(self.summary.as_ref()),

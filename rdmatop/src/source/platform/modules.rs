@@ -38,6 +38,22 @@ pub struct ModuleFacts {
     pub btf: bool,
 }
 
+impl ModuleFacts {
+    /// The driver of a NIC.
+    pub fn is_hardware(&self) -> bool {
+        const OTHERS: [&str; 7] = [
+            "ib_core",
+            "ib_uverbs",
+            "rdma_cm",
+            "rdma_ucm",
+            "rdma_rxe",
+            "siw",
+            "nvidia_peermem",
+        ];
+        !OTHERS.contains(&self.name.as_str())
+    }
+}
+
 pub(super) fn read(root: &Root) -> Vec<ModuleFacts> {
     const LIMIT: usize = 1 << 20;
     let raw = root.bytes(&root.proc("modules"), LIMIT).unwrap_or_default();

@@ -22,7 +22,7 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    pub(super) fn read(root: &Root) -> Self {
+    pub(crate) fn read(root: &Root) -> Self {
         let inode = |kind: &str| namespace(&root.link(&root.proc("self/ns").join(kind))?);
         Self {
             initial_pid_namespace: inode("pid").map(|ns| ns == INITIAL_PID),

@@ -71,6 +71,23 @@ fn rdma(p: &Platform, out: &mut Vec<Remedy>) {
             why,
             format!("load the driver of your NIC, {LAB}"),
         );
+    } else if p.rdma_devices == Some(0)
+        && let Some(driver) = p
+            .modules
+            .iter()
+            .find(|module| module.loaded && module.is_hardware())
+    {
+        let why = format!(
+            "{} is loaded, and no device of it is in this network namespace",
+            driver.name
+        );
+        push(
+            out,
+            "no-rdma-device",
+            "No RDMA device",
+            why,
+            "run in the network namespace of the device (a container: --network=host), or see what dmesg says of the NIC",
+        );
     } else if p.rdma_devices == Some(0) {
         let why = "the RDMA subsystem is loaded and has no device in this network namespace";
         push(
@@ -143,12 +160,12 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Remedy>) {
             ),
         );
     }
-    if !admin && p.module("rdma_rxe").is_some_and(|rxe| rxe.loaded && rxe.btf) {
+    if !admin && p.modules.iter().any(|module| module.loaded && module.btf) {
         let why = "descriptors of module BTF need CAP_SYS_ADMIN";
         push(
             out,
             "no-fentry",
-            "No fentry: the SoftRoCE data path is traced by slower kprobes",
+            "No fentry: programs are attached by kprobes, which cost the calls that they trace more",
             why,
             grant(p, "SYS_ADMIN"),
         );
@@ -362,11 +379,11 @@ mod tests {
             p.security.perf_event_paranoid = Some(2);
         };
         assert_eq!(ids(relaxed), ["no-fentry"]);
-        let without_rxe = |p: &mut Platform| {
+        let without_btf = |p: &mut Platform| {
             relaxed(p);
             p.modules = vec![core(false, false)];
         };
-        assert_eq!(ids(without_rxe), [""; 0], "only SoftRoCE is traced by fentry");
+        assert_eq!(ids(without_btf), [""; 0], "there is nothing to enter by fentry");
         assert_eq!(
             ids(caps(1 << 21 | 1 << 19)),
             [""; 0],
@@ -382,6 +399,41 @@ mod tests {
             p.security.hidepid = Some(true);
         };
         assert_eq!(ids(hidden), ["hidepid", "no-ptrace"]);
+    }
+
+    /// Facts of a machine without SoftRoCE, all kinds of them.
+    fn without_rxe() -> impl Iterator<Item = Platform> {
+        let nic = || ModuleFacts {
+            name: "mlx5_ib".into(),
+            ..core(false, true)
+        };
+        let mut all = Vec::new();
+        for euid in [0, 1000] {
+            for caps in [0, BPF_PERFMON_PTRACE, 1 << 21 | 1 << 19, ALL_CAPS] {
+                for devices in [Some(8), Some(0)] {
+                    for lockdown in [None, Some(Lockdown::Confidentiality)] {
+                        let mut p = good();
+                        p.euid = Some(euid);
+                        p.capabilities = Some(Capabilities::from_bits(caps));
+                        p.modules = vec![core(false, true), nic()];
+                        p.rdma_devices = devices;
+                        p.security.lockdown = lockdown;
+                        all.push(p);
+                    }
+                }
+            }
+        }
+        all.into_iter()
+    }
+
+    #[test]
+    fn on_a_machine_with_a_nic_nobody_speaks_of_soft_roce() {
+        for platform in without_rxe() {
+            for remedy in missing(&platform) {
+                let line = remedy.to_string().to_lowercase();
+                assert!(!line.contains("softroce") && !line.contains("rxe"), "{line}");
+            }
+        }
     }
 
     #[test]

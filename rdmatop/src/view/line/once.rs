@@ -9,7 +9,7 @@ use std::fmt::Write;
 use super::{table::Table, units};
 use crate::model::input::EbpfState;
 use crate::model::snapshot::{
-    DeviceRow, Health, Latency, PortRow, ProcessRow, QpRow, Snapshot, Traffic, VerbRow,
+    DeviceRow, DeviceState, Health, Latency, PortRow, ProcessRow, QpRow, Snapshot, Traffic, VerbRow,
 };
 use crate::model::value::{Counter, Source};
 
@@ -100,7 +100,10 @@ fn devices(snapshot: &Snapshot) -> Table {
             ..
         } = row;
         table.row([
-            name.to_string(),
+            mark(
+                name,
+                (row.state == Some(DeviceState::Removing)).then_some("removing"),
+            ),
             show(driver.as_ref()),
             show(fw_version.as_ref()),
             show(pci.as_ref()),

@@ -21,6 +21,8 @@ pub(super) struct PortCounters {
     served: bool,
     /// They were asked for, and netlink does not serve them.
     refused: bool,
+    /// Netlink says that there are none.
+    none: Option<String>,
     /// Names that netlink gave last time, in its order.
     names: Vec<Arc<str>>,
     /// Open files: `counters/`, and `hw_counters/` where netlink does not serve them.
@@ -38,6 +40,11 @@ impl PortCounters {
         self.port = sample.port;
         self.served = matches!(sample.counters, Some(Ok(_)));
         self.refused = matches!(sample.counters, Some(Err(_)));
+        let error = sample
+            .counters
+            .as_ref()
+            .and_then(|counters| counters.as_ref().err());
+        self.none = error.filter(|error| error.is_absence()).map(ToString::to_string);
         before != (self.port, self.served, self.refused)
     }
 
@@ -57,6 +64,13 @@ impl PortCounters {
             (files, source, names)
         };
         self.files = groups.into_iter().map(open).collect();
+    }
+
+    /// Counters that netlink says are none, and that sysfs has: the driver refused to read them.
+    pub(super) fn withheld(&self) -> Option<&str> {
+        // The second group is that of the hardware's.
+        let there = self.files.get(1).is_some_and(|(.., names)| !names.is_empty());
+        self.none.as_deref().filter(|_| there)
     }
 
     /// The counters of a listing, and of the files now.

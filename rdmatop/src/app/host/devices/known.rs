@@ -138,6 +138,14 @@ impl Listed {
             && self.count("ctx").unwrap_or(0) == 0
     }
 
+    /// Counters that the driver has and refuses to read, one line a port.
+    pub(super) fn withheld(&self) -> impl Iterator<Item = &str> {
+        self.known
+            .ports
+            .iter()
+            .filter_map(counters::PortCounters::withheld)
+    }
+
     /// How many of a resource it had at the last reading.
     pub(super) fn count(&self, what: &str) -> Option<u64> {
         self.sample.summary.as_ref()?.as_ref().ok()?.get(what)

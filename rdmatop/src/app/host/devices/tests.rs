@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use super::*;
 use crate::model::{
     engine::{Engine, EngineConfig},
-    input::{RawReading, RawSource},
+    input::{RawReading, RawSource, UNLISTED},
     snapshot::PortRow,
     value::Counter,
 };
@@ -36,6 +36,8 @@ struct Made {
     /// Dumps of QPs end with this errno.
     errno: i32,
     interrupted: bool,
+    /// Counters are refused with this errno.
+    refuses: i32,
     /// QPs that the next dumps leave out although they live, one list each.
     left_out: Vec<Vec<u32>>,
 }
@@ -192,6 +194,9 @@ fn answer(state: &mut State, request: &Message<'_>) -> Vec<Vec<u8>> {
             return vec![part, ended(request, one(index).errno)];
         }
         (cmd::RES_QP_GET, Some(index)) => vec![qps(request, index, one(index), &left_out)],
+        (cmd::STAT_GET, Some(index)) if one(index).refuses != 0 => {
+            return vec![refused(request, one(index).refuses)];
+        }
         (cmd::STAT_GET, Some(index)) => vec![counter(request, one(index))],
         (cmd::PORT_GET, _) => vec![reply(request).u32(PORT_INDEX, 1).finish()],
         _ => return vec![refused(request, libc::EINVAL)],
@@ -252,6 +257,21 @@ impl Host {
         host.poll(false);
         host.kernel.asked(0);
         host
+    }
+
+    /// One round that lists the devices.
+    fn listed(&mut self) -> DevicesSample {
+        let wants = Wants {
+            counters: true,
+            ..Wants::default()
+        };
+        let mut found = None;
+        self.source.poll(&wants, &mut |input| {
+            if let Input::Devices(sample) = input {
+                found = Some(*sample);
+            }
+        });
+        found.expect("devices were listed")
     }
 
     /// One round without eBPF; its dump.
@@ -657,4 +677,83 @@ fn a_dump_that_lacks_most_twice_takes_nothing_away() {
     assert_eq!(sample.complete, [] as [u32; 0]);
     assert_eq!(host.kernel.asked(cmd::RES_QP_GET).len(), 2);
     assert_eq!(host.poll(false).complete, [0], "all are there again");
+}
+
+fn of_counters(host: &mut Host) -> Vec<String> {
+    let mut errors = host.listed().errors;
+    errors.retain(|line| line.starts_with("counters"));
+    errors
+}
+
+#[test]
+fn counters_that_a_driver_does_not_have_are_silent_and_those_that_it_withholds_are_told() {
+    for errno in [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOENT] {
+        let mut host = Host::new(1);
+        host.kernel.change(0, |made| made.refuses = errno);
+        assert_eq!(of_counters(&mut host), [""; 0], "{errno}");
+        let mut host = Host::new(1);
+        host.kernel.change(0, |made| made.refuses = errno);
+        host.files
+            .sys("class/infiniband/rxe0/ports/1/hw_counters/sent_pkts", "1\n");
+        let errors = of_counters(&mut host);
+        assert!(
+            errors.len() == 1 && errors[0].starts_with("counters of rxe0 port 1"),
+            "{errors:?}"
+        );
+    }
+    let mut host = Host::new(1);
+    host.kernel.change(0, |made| made.refuses = libc::EIO);
+    assert_eq!(of_counters(&mut host).len(), 1);
+}
+
+#[test]
+fn a_device_that_sysfs_has_and_netlink_lists_no_more_is_being_removed() {
+    let mut host = Host::known(2);
+    host.files.sys("class/infiniband_verbs/abi_version", "6\n");
+    host.files.proc("231/comm", "ib_send_bw\n").dir("proc/231/fd");
+    host.files
+        .link("proc/231/fd/3", "/dev/infiniband/uverbs1 (deleted)");
+    let gone = host.kernel.0.lock().unwrap().devices.pop();
+    let sample = host.listed();
+    let told: Vec<_> = sample
+        .devices
+        .iter()
+        .map(|d| (d.index, &*d.name, d.removing))
+        .collect();
+    assert_eq!(told, [(0, "rxe0", false), (1, "rxe1", true)]);
+    let note = sample.notes[0].to_string();
+    assert!(
+        note.contains("rxe1 is being removed") && note.contains("231 (ib_send_bw)"),
+        "{note}"
+    );
+    assert_eq!(sample.errors, [""; 0]);
+    // Nothing but the lists tells when it is over.
+    host.files.remove("sys/class/infiniband/rxe1");
+    let sample = host.listed();
+    assert_eq!((sample.devices.len(), sample.notes.len()), (1, 0));
+    drop(gone);
+}
+
+#[test]
+fn one_that_was_being_removed_before_is_found_without_its_index() {
+    let mut host = Host::new(1);
+    host.files.sys("class/infiniband_verbs/abi_version", "6\n");
+    host.files.sys("class/infiniband/old/node_type", "1: CA\n");
+    let sample = host.listed();
+    let told: Vec<_> = sample
+        .devices
+        .iter()
+        .map(|d| (&*d.name, d.index >= UNLISTED))
+        .collect();
+    assert_eq!(told, [("rxe0", false), ("old", true)]);
+    assert_eq!(host.listed().devices.len(), 2, "and it stays");
+}
+
+#[test]
+fn a_device_of_another_network_namespace_is_not_being_removed() {
+    let mut host = Host::new(1);
+    host.files.sys("class/infiniband_verbs/uverbs0/ibdev", "mlx5_0\n");
+    host.files.sys("class/infiniband/mlx5_0/node_type", "1: CA\n");
+    let sample = host.listed();
+    assert_eq!((sample.devices.len(), sample.notes.len()), (1, 0));
 }

@@ -31,6 +31,7 @@ mod ports;
 mod processes;
 mod properties;
 mod rates;
+mod removal;
 mod sums;
 mod traffic;
 mod truth;

@@ -66,6 +66,12 @@ pub struct Device {
     pub parent: Option<Name>,
 }
 
+/// A firmware version without the newline that some drivers put behind it (vmw_pvrdma: `"%d.%d.%d\n"`).
+fn version(raw: &[u8]) -> Option<Box<str>> {
+    let text = String::from_utf8_lossy(raw.trim_ascii());
+    (!text.is_empty()).then(|| text.into())
+}
+
 impl Device {
     /// Reads a device record.
     pub fn decode(attrs: Attrs<'_>) -> WireResult<Self> {
@@ -80,7 +86,7 @@ impl Device {
                 PORT_INDEX => port_count = Some(attr.u32()?),
                 NODE_GUID => node_guid = Some(Guid(attr.u64()?)),
                 SYS_IMAGE_GUID => sys_image_guid = Some(Guid(attr.u64()?)),
-                FW_VERSION => firmware = Some(attr.text()?).filter(|text| !text.is_empty()),
+                FW_VERSION => firmware = version(attr.string()?),
                 DEV_NODE_TYPE => node_type = Some(NodeType::from(attr.u8()?)),
                 DEV_PROTOCOL => protocol = Some(attr.text()?),
                 CAP_FLAGS => cap_flags = Some(attr.u64()?),
@@ -113,5 +119,17 @@ impl Device {
             name: self.name.clone(),
             node_guid: self.node_guid,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newline_of_a_driver_is_no_part_of_the_version_and_other_bytes_are() {
+        assert_eq!(version(b"0.0.14\n").as_deref(), Some("0.0.14"));
+        assert_eq!(version(b" 1\x1b[2J\n2 \n").as_deref(), Some("1\x1b[2J\n2"));
+        assert_eq!((version(b""), version(b"\n")), (None, None));
     }
 }

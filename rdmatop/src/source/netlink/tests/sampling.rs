@@ -7,7 +7,7 @@ use super::super::attr::{
     STAT_HWCOUNTER_ENTRY_VALUE, STAT_HWCOUNTERS, cmd, message_type,
 };
 use super::super::client::Nldev;
-use super::super::sample::Dump;
+use super::super::sample::{Dump, RequestError};
 use super::super::sampler::{Sampler, Want, WantQps};
 use super::super::wire::{Attrs, ERROR, F_MULTI, Message, MessageWriter};
 use super::{FakeKernel, PORTID, done, reply};
@@ -44,7 +44,7 @@ fn answer(world: &RefCell<World>, request: &Message<'_>) -> Vec<Vec<u8>> {
         }
         cmd::STAT_GET if device == Some(1) => {
             let refusal = MessageWriter::new(ERROR, 0, request.seq).portid(PORTID);
-            vec![refusal.raw(&(-95_i32).to_ne_bytes()).raw(&[0; 16]).finish()]
+            vec![refusal.raw(&(-5_i32).to_ne_bytes()).raw(&[0; 16]).finish()]
         }
         cmd::STAT_GET => {
             let counter = |table: MessageWriter| {
@@ -101,6 +101,25 @@ const WANT: Want = Want {
 };
 
 #[test]
+fn counters_that_a_driver_does_not_have_are_no_failure() {
+    let error = |errno| RequestError {
+        request: "counters".into(),
+        reason: "".into(),
+        errno,
+    };
+    for (errno, absent) in [
+        (Some(libc::EINVAL), true),
+        (Some(libc::EOPNOTSUPP), true),
+        (Some(libc::ENOENT), true),
+        (Some(libc::EIO), false),
+        (Some(libc::EPERM), false),
+        (None, false),
+    ] {
+        assert_eq!(error(errno).is_absence(), absent, "{errno:?}");
+    }
+}
+
+#[test]
 fn one_devices_failed_request_leaves_every_other_reading() {
     let world = RefCell::new(World {
         qps: [2, 3],
@@ -118,7 +137,7 @@ fn one_devices_failed_request_leaves_every_other_reading() {
     let errors: Vec<String> = sample.errors().map(ToString::to_string).collect();
     assert_eq!(
         errors,
-        ["counters of rxe1 port 1: Operation not supported (os error 95)"]
+        ["counters of rxe1 port 1: Input/output error (os error 5)"]
     );
 }
 

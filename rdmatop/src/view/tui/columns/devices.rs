@@ -1,6 +1,6 @@
 //! Ports as rails: Tx and Rx side by side, all on one scale.
 
-use crate::model::snapshot::{DeviceRow, PortRow, Snapshot};
+use crate::model::snapshot::{DeviceRow, DeviceState, PortRow, Snapshot};
 use crate::model::value::{Counter, Source};
 
 use super::super::format;
@@ -86,7 +86,11 @@ fn bar(c: &Ctx<'_>, at: usize, counter: Option<&Counter>, width: usize, tone: To
     Cell::new(full, tone).and(track, Tone::Dim)
 }
 
-fn state(p: &PortRow) -> Cell {
+fn state(s: &Snapshot, at: usize) -> Cell {
+    let p = row(s, at);
+    if device(s, at).is_some_and(|d| d.state == Some(DeviceState::Removing)) {
+        return Cell::new("REMOVING", Tone::Bad);
+    }
     let Some(state) = p.state else {
         return Cell::value("-");
     };
@@ -131,12 +135,12 @@ pub(super) static SPEC: Spec = Spec {
         Column {
             id: "state",
             title: Title::Plain("STATE"),
-            about: "logical state of the port",
+            about: "logical state of the port; REMOVING: the removal of its device waits for who holds it",
             priority: 1,
             width: (6, 12),
             align: Align::Left,
             on: true,
-            cell: |c, i, _| state(row(c.snapshot, i)),
+            cell: |c, i, _| state(c.snapshot, i),
             key: Some(|c, i| Key::num(row(c.snapshot, i).state.map(|s| s.0))),
         },
         Column {

@@ -221,9 +221,16 @@ pub fn spec(tab: Tab) -> &'static Spec {
 
 /// What a table says that has no rows because there is no device.
 fn no_device(ctx: &Ctx<'_>) -> Option<String> {
-    ctx.snapshot.devices.is_empty().then(|| {
-        "No RDMA device here. Load the driver of the NIC, or make a SoftRoCE device to try things on: sudo rdmatop lab up"
-            .to_owned()
+    if !ctx.snapshot.devices.is_empty() {
+        return None;
+    }
+    // The note knows which driver is loaded, and whether another network namespace may have the device.
+    let mut notes = ctx.snapshot.health.notes.iter();
+    let note = notes.find(|note| note.what.starts_with("No RDMA"));
+    let told = note.map(|note| format!("No RDMA device here: {}. {}", note.why, note.remedy));
+    told.or_else(|| {
+        let plain = "No RDMA device here. Load the driver of the NIC, or make a SoftRoCE device to try things on: sudo rdmatop lab up";
+        Some(plain.to_owned())
     })
 }
 

@@ -1,6 +1,6 @@
 //! A port and its device, with every counter the provider has.
 
-use crate::model::snapshot::PortRow;
+use crate::model::snapshot::{DeviceState, PortRow};
 
 use super::super::columns::Cell;
 use super::super::format;
@@ -31,6 +31,11 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
         ],
     );
     if let Some(d) = device {
+        if d.state == Some(DeviceState::Removing) {
+            let why = "The device is being removed: the kernel waits until nobody holds it. What netlink told of it is unknown.";
+            let lines = text::wrap(why, width);
+            out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Bad)));
+        }
         out.extend(facts(
             width,
             &[

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::model::ib::{Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode};
 use crate::model::input::{ProbeVerdict, Verdict};
 use crate::model::snapshot::{
-    DeviceRow, History, Latency, NamedCounter, OpcodeTraffic, PortRow, ProcessRow, QpRow, StatusCount, Step,
-    Traffic, VerbRow,
+    DeviceRow, DeviceState, History, Latency, NamedCounter, OpcodeTraffic, PortRow, ProcessRow, QpRow,
+    StatusCount, Step, Traffic, VerbRow,
 };
 use crate::model::value::{Counter, Source};
 
@@ -113,8 +113,9 @@ pub(crate) fn rail(
     let c = |rate: Option<f64>| rate.map(|r| count(90 * 1_000_000, r, Source::Sysfs));
     let device = DeviceRow {
         uid: n,
-        index: u32::try_from(n).unwrap_or(0),
+        index: Some(u32::try_from(n).unwrap_or(0)),
         name: name.into(),
+        state: Some(DeviceState::Registered),
         node_guid: Some(format!("0250:56ff:fe00:{n:04x}")),
         driver: Some("mlx5_core".into()),
         fw_version: Some("28.41.1000".into()),

@@ -1,0 +1,160 @@
+//! What is missing on this machine, as it is now: devices, modules and switches come and go while a view runs.
+
+use std::ffi::OsString;
+use std::time::{Duration, Instant};
+
+use super::note;
+use crate::{
+    cli::AttachMode,
+    model::input::Note,
+    source::{
+        netlink::client::Nldev,
+        platform::{Platform, Remedy, missing},
+        root::Root,
+        sysfs::list_devices,
+    },
+};
+
+/// Facts that nothing tells a change of are read again after this: some sixty small files.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// The notes of a machine, kept up.
+pub struct Advice {
+    root: Root,
+    /// How eBPF is wanted, if at all.
+    attach: Option<AttachMode>,
+    /// Facts of the start; user and capabilities stay what they were then, as rdmatop has given up some since.
+    start: Platform,
+    remedies: Vec<Remedy>,
+    notes: Vec<Note>,
+    dirs: Option<Vec<OsString>>,
+    read: Instant,
+}
+
+impl Advice {
+    /// Reads the machine. To be made before privileges are given up: what is missing is judged by those that were there.
+    pub fn new(root: Root, attach: Option<AttachMode>) -> Self {
+        let mut advice = Self {
+            dirs: list_devices(&root),
+            start: facts(&root),
+            root,
+            attach,
+            remedies: Vec::new(),
+            notes: Vec::new(),
+            read: Instant::now(),
+        };
+        advice.judge(&advice.start.clone());
+        advice
+    }
+
+    /// Facts of the start.
+    pub fn platform(&self) -> &Platform {
+        &self.start
+    }
+
+    /// What is missing.
+    pub fn remedies(&self) -> &[Remedy] {
+        &self.remedies
+    }
+
+    /// What there is to say of it.
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
+    }
+
+    /// Looks again when a device came or went, when `changed`, or when it is time. True when there are other notes.
+    pub fn look(&mut self, changed: bool) -> bool {
+        let dirs = list_devices(&self.root);
+        if !changed && dirs == self.dirs && self.read.elapsed() < EVERY {
+            return false;
+        }
+        self.dirs = dirs;
+        self.read = Instant::now();
+        let now = Platform {
+            euid: self.start.euid,
+            capabilities: self.start.capabilities,
+            ..facts(&self.root)
+        };
+        self.judge(&now)
+    }
+
+    fn judge(&mut self, platform: &Platform) -> bool {
+        self.remedies = missing(platform);
+        // Who said --no-ebpf need not be told that there is none, and who did not ask for fentry misses none.
+        let told = self.remedies.iter().filter(|remedy| {
+            (self.attach.is_some() || !remedy.what.starts_with("No eBPF"))
+                && (self.attach == Some(AttachMode::Fentry) || remedy.id != "no-fentry")
+        });
+        let notes: Vec<Note> = told.map(note).collect();
+        let other = notes != self.notes;
+        self.notes = notes;
+        other
+    }
+}
+
+fn facts(root: &Root) -> Platform {
+    let mut platform = Platform::read(root);
+    if root.is_live() && platform.rdma_devices.is_none_or(|count| count == 0) {
+        // /sys may be masked, or another network namespace's: netlink has the last word.
+        platform.rdma_devices = listed().or(platform.rdma_devices);
+    }
+    platform
+}
+
+/// RDMA devices that netlink lists; `None` where it does not say.
+fn listed() -> Option<usize> {
+    Some(Nldev::open().ok()?.devices().ok()?.items.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::fake::Fake;
+
+    fn told(advice: &Advice) -> Vec<&str> {
+        advice.notes().iter().map(|note| note.what.as_str()).collect()
+    }
+
+    #[test]
+    fn a_note_goes_with_what_it_rests_on_and_comes_back_with_it() {
+        let fake = Fake::new();
+        fake.dir("sys/kernel")
+            .dir("sys/class/infiniband")
+            .proc("self/status", "Uid:\t0\t0\t0\t0\n");
+        let mut advice = Advice::new(fake.root(), None);
+        assert_eq!(told(&advice), ["No RDMA device"]);
+        assert!(!advice.look(false));
+        fake.sys("class/infiniband/rxe0/node_guid", "0:0\n");
+        assert!(advice.look(false));
+        assert_eq!(told(&advice), [""; 0]);
+        fake.remove("sys/class/infiniband/rxe0");
+        assert!(advice.look(false));
+        assert_eq!(told(&advice), ["No RDMA device"]);
+    }
+
+    #[test]
+    fn while_nothing_changes_a_look_costs_one_directory() {
+        let fake = Fake::new();
+        fake.dir("sys/kernel")
+            .sys("class/infiniband/rxe0/node_guid", "0:0\n");
+        let mut advice = Advice::new(fake.root(), None);
+        let before = fake.root().opens();
+        assert!(!advice.look(false));
+        assert_eq!(fake.root().opens() - before, 1);
+    }
+
+    #[test]
+    fn rights_that_were_given_up_are_not_missed() {
+        let fake = Fake::new();
+        fake.dir("sys/kernel")
+            .sys("class/infiniband/rxe0/node_guid", "0:0\n");
+        fake.proc("self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n");
+        let mut advice = Advice::new(fake.root(), Some(AttachMode::Auto));
+        fake.proc("self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t0000000000000000\n");
+        assert!(!advice.look(true), "{:?}", told(&advice));
+        // A switch that somebody turns is told.
+        fake.sys("kernel/security/lockdown", "none integrity [confidentiality]\n");
+        assert!(advice.look(true));
+        assert_eq!(told(&advice), ["No eBPF"]);
+    }
+}

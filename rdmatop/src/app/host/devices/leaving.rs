@@ -1,0 +1,222 @@
+//! Devices that are being removed: netlink tells nothing of them any more, sysfs does.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use super::known::Listed;
+use crate::{
+    model::input::{DeviceReading, Note, UNLISTED},
+    source::{
+        netlink::{
+            name::Name,
+            record::Device,
+            sample::{DeviceSample, PortSample, RequestError},
+        },
+        removal::{self, Holders},
+        root::Root,
+        sysfs::{device_dir, read_device},
+    },
+    text,
+};
+
+/// Who holds a device is looked for again after this, ns: that reads the open files of every process.
+const HOLDERS_EVERY: u64 = 5_000_000_000;
+
+/// One that is being removed.
+struct Going {
+    dir: OsString,
+    device: Device,
+    /// What is kept of it from reading to reading.
+    listed: Option<Listed>,
+}
+
+/// All that are being removed.
+#[derive(Default)]
+pub(super) struct Leaving {
+    all: Vec<Going>,
+    holders: Holders,
+    holders_ns: Option<u64>,
+    /// Indices made up so far.
+    made_up: u32,
+}
+
+impl Leaving {
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Takes over which directories netlink does not list now. Returns those of devices that were never seen.
+    pub(super) fn update(
+        &mut self,
+        root: &Root,
+        found: &[OsString],
+        gone: Vec<Listed>,
+        now_ns: u64,
+    ) -> Vec<OsString> {
+        self.all.retain(|going| found.contains(&going.dir));
+        for listed in gone {
+            let dir = device_dir(listed.device().name.as_bytes()).filter(|dir| found.contains(dir));
+            if let Some(dir) = dir {
+                let device = listed.device().clone();
+                self.all.push(Going {
+                    dir,
+                    device,
+                    listed: Some(listed),
+                });
+            }
+        }
+        if self.all.is_empty() {
+            self.holders_ns = None;
+        } else if self
+            .holders_ns
+            .is_none_or(|at| now_ns.saturating_sub(at) >= HOLDERS_EVERY)
+        {
+            self.look(root, now_ns);
+        }
+        let known = |dir: &OsString| self.all.iter().any(|going| going.dir == *dir);
+        found.iter().filter(|dir| !known(dir)).cloned().collect()
+    }
+
+    fn look(&mut self, root: &Root, now_ns: u64) {
+        self.holders = removal::holders(root);
+        self.holders_ns = Some(now_ns);
+    }
+
+    /// Takes over devices that nobody has seen before, with indices that are made up.
+    pub(super) fn add(&mut self, dirs: &[OsString]) {
+        for dir in dirs {
+            let device = Device {
+                index: UNLISTED + self.made_up,
+                name: Name::from(dir.as_bytes()),
+                port_count: 0,
+                node_guid: None,
+                sys_image_guid: None,
+                firmware: None,
+                node_type: None,
+                protocol: None,
+                cap_flags: None,
+                parent: None,
+            };
+            self.made_up = (self.made_up + 1) % UNLISTED;
+            self.all.push(Going {
+                dir: dir.clone(),
+                device,
+                listed: None,
+            });
+        }
+    }
+
+    /// What sysfs still tells of them.
+    pub(super) fn readings(&mut self, root: &Root, now_ns: u64) -> Vec<DeviceReading> {
+        let each = self.all.iter_mut().map(|going| {
+            let mut sample = DeviceSample::new(going.device.clone());
+            let facts = read_device(root, &going.dir);
+            let ports = facts.iter().flat_map(|facts| &facts.ports);
+            sample.ports = ports.map(|port| unasked(port.port)).collect();
+            let (listed, mut reading) = Listed::list(root, sample, going.listed.take(), now_ns);
+            going.listed = Some(listed);
+            reading.removing = true;
+            let guid = facts.as_ref().and_then(|facts| facts.node_guid);
+            reading.node_guid = reading.node_guid.or(guid);
+            reading
+        });
+        each.collect()
+    }
+
+    /// One for each.
+    pub(super) fn notes(&mut self, root: &Root, now_ns: u64) -> Vec<Note> {
+        if !self.all.is_empty() && self.holders_ns.is_none() {
+            self.look(root, now_ns);
+        }
+        let each = self.all.iter();
+        // Which of several devices a file was of cannot be told any more.
+        let only = self.all.len() == 1;
+        each.map(|going| note(&text::sanitize(going.device.name.as_bytes()), &self.holders, only))
+            .collect()
+    }
+}
+
+/// A port whose counters netlink does not serve: they are read from their files.
+fn unasked(port: u32) -> PortSample {
+    let error = RequestError {
+        request: "counters".into(),
+        reason: "the device is being removed".into(),
+        errno: None,
+    };
+    PortSample {
+        port,
+        info: None,
+        counters: Some(Err(error)),
+        counters_at: None,
+    }
+}
+
+/// What is said of a device whose removal waits.
+fn note(device: &str, holders: &Holders, only: bool) -> Note {
+    let it = if only {
+        "it"
+    } else {
+        "it (or another device that is being removed)"
+    };
+    let (why, remedy) = match (holders.found.is_empty(), holders.hidden) {
+        (false, _) => (
+            format!(
+                "the kernel waits until who holds {it} closes it: {}",
+                holders.named()
+            ),
+            "End these processes to let the removal finish; their traffic goes on until then".to_owned(),
+        ),
+        (true, true) => (
+            "the kernel waits until who holds it closes it, maybe a process of another user, whose open files are \
+             hidden from you"
+                .to_owned(),
+            "Run with sudo to see who holds it; traffic goes on until it is closed".to_owned(),
+        ),
+        (true, false) => (
+            "the kernel waits for its last users, and no process has its verbs file open: a kernel consumer (NVMe, NFS, \
+             SMB), or one that is just ending"
+                .to_owned(),
+            "Disconnect or unmount what uses the device; dmesg may say more".to_owned(),
+        ),
+    };
+    Note {
+        what: format!("{device} is being removed"),
+        why,
+        remedy,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::removal::Holder;
+
+    fn holders(count: u32) -> Vec<Holder> {
+        let one = |pid| Holder {
+            pid,
+            comm: "x".to_owned(),
+        };
+        (1..=count).map(one).collect()
+    }
+
+    #[test]
+    fn who_cannot_look_at_other_users_says_so() {
+        let told = |found: u32, hidden| {
+            let holders = Holders {
+                found: holders(found),
+                hidden,
+                cut: false,
+            };
+            note("rxe0", &holders, true).to_string()
+        };
+        let line = told(1, false);
+        assert!(
+            line.starts_with("rxe0 is being removed: ") && line.contains("1 (x)"),
+            "{line}"
+        );
+        assert!(!line.contains("other users"), "{line}");
+        assert!(told(1, true).contains("maybe processes of other users"));
+        assert!(told(0, true).contains("sudo"));
+        assert!(told(0, false).contains("kernel consumer"));
+    }
+}

@@ -1,0 +1,58 @@
+//! Which limit of this process is in the way: the kernel answers ENOMEM or EAGAIN to several of them.
+
+use rustix::process::{Resource, getrlimit};
+
+use super::root::Root;
+
+/// What a thread, a ring buffer or a map of counters takes of the address space, and some.
+const NEEDED: u64 = 64 << 20;
+
+/// The remedy where memory was refused.
+pub fn memory() -> &'static str {
+    if short_of_addresses(&Root::default()) {
+        ADDRESSES
+    } else {
+        "free memory, or raise the memory limit of the cgroup"
+    }
+}
+
+/// The remedy where a thread was refused: its stack may not fit, or there may be no more processes.
+pub fn threads() -> &'static str {
+    if short_of_addresses(&Root::default()) {
+        ADDRESSES
+    } else {
+        "raise the limit of processes: `ulimit -u`, or pids.max of the cgroup"
+    }
+}
+
+const ADDRESSES: &str = "raise the limit of address space: `ulimit -v unlimited`";
+
+/// Address space that is left, bytes; `None` without a limit.
+pub fn addresses_left() -> Option<u64> {
+    left(&Root::default())
+}
+
+fn short_of_addresses(root: &Root) -> bool {
+    left(root).is_some_and(|left| left < NEEDED)
+}
+
+fn left(root: &Root) -> Option<u64> {
+    // statm: the first number is the size in pages.
+    let pages = root.line(&root.proc("self/statm"));
+    let pages = pages.and_then(|line| line.split(' ').next()?.parse::<u64>().ok());
+    let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
+    let size = pages.map_or(0, |pages| pages.saturating_mul(page));
+    Some(getrlimit(Resource::As).current?.saturating_sub(size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_limit_of_address_space_it_is_not_blamed() {
+        assert_eq!(getrlimit(Resource::As).current, None, "the tests run without one");
+        assert_eq!(addresses_left(), None);
+        assert!(memory().contains("cgroup") && threads().contains("ulimit -u"));
+    }
+}

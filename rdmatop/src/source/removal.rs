@@ -1,0 +1,239 @@
+//! Devices whose removal waits for who holds them.
+//!
+//! `ib_unregister_device` first takes the device out of what netlink lists, then asks each client to let go, and only then
+//! takes it out of sysfs. The client of a driver that cannot cut its users off (`ib_uverbs_remove_one`) waits there until
+//! the last of them closes its file: traffic goes on, netlink knows nothing of it, and `/dev` has no file of it any more.
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::source::root::Root;
+use crate::text;
+
+/// Open files that one search looks at: no machine that works has so many, and the search must end.
+const MOST_FILES: usize = 200_000;
+
+/// A process that holds a device.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Holder {
+    /// Process id.
+    pub pid: u32,
+    /// Its name, safe to print; empty when it ended meanwhile.
+    pub comm: String,
+}
+
+/// Who holds devices that are being removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holders {
+    /// Those that were found, by number.
+    pub found: Vec<Holder>,
+    /// Open files of other processes may not be looked at.
+    pub hidden: bool,
+    /// The search was cut.
+    pub cut: bool,
+}
+
+/// Holders that are named.
+const NAMED: usize = 8;
+
+impl Holders {
+    /// Those that were found, in words: `220 (ib_send_bw), 231 (python3) and 3 more`.
+    pub fn named(&self) -> String {
+        let named = self.found.iter().take(NAMED);
+        let mut names: Vec<String> = named
+            .map(|holder| format!("{} ({})", holder.pid, holder.comm))
+            .collect();
+        match self.found.len() - names.len() {
+            0 if self.cut => names.push("others: the search was cut".to_owned()),
+            0 => {}
+            more => names.push(format!("{more} more")),
+        }
+        if self.hidden {
+            names.push("maybe processes of other users".to_owned());
+        }
+        let last = names.pop().unwrap_or_default();
+        if names.is_empty() {
+            return last;
+        }
+        format!("{} and {last}", names.join(", "))
+    }
+}
+
+impl fmt::Display for Holders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.found.is_empty(), self.hidden) {
+            (true, false) => f.write_str("no process has it open"),
+            (true, true) => f.write_str("held by nobody whose open files you may see: run with sudo"),
+            (false, _) => write!(f, "held by {}", self.named()),
+        }
+    }
+}
+
+/// Directories in `/sys/class/infiniband` of devices that are being removed (or made, for some milliseconds): netlink does
+/// not list them. `listed` tells whether it lists one.
+///
+/// `shared`: devices are seen in every network namespace (`rdma system`). Otherwise netlink leaves out those of another
+/// namespace too; such a one has its verbs file, which a removal takes away first.
+pub fn unlisted(
+    root: &Root,
+    dirs: &[OsString],
+    listed: impl Fn(&OsStr) -> bool,
+    shared: bool,
+) -> Vec<OsString> {
+    let mut left: Vec<OsString> = dirs.iter().filter(|dir| !listed(dir)).cloned().collect();
+    if left.is_empty() {
+        return left;
+    }
+    let files = verbs_files(root);
+    if files.is_none() && !shared {
+        return Vec::new();
+    }
+    let files = files.unwrap_or_default();
+    left.retain(|dir| !files.values().any(|device| device == dir));
+    left
+}
+
+/// Verbs files and the directories of their devices; `None` where ib_uverbs is not loaded.
+fn verbs_files(root: &Root) -> Option<BTreeMap<OsString, OsString>> {
+    let class = root.sys("class/infiniband_verbs");
+    let names = root.list(&class)?;
+    let device = |file: OsString| {
+        let name = root.value(&class.join(&file).join("ibdev"))?;
+        let dir: Vec<u8> = name.iter().map(|b| if *b == b'/' { b'!' } else { *b }).collect();
+        Some((file, OsStr::from_bytes(&dir).to_owned()))
+    };
+    Some(names.into_iter().filter_map(device).collect())
+}
+
+/// Processes with a verbs file open that belongs to no device any more.
+pub fn holders(root: &Root) -> Holders {
+    let files = verbs_files(root).unwrap_or_default();
+    let mut out = Holders::default();
+    let mut looked = 0;
+    for name in root.list(&root.proc("")).unwrap_or_default() {
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let dir = root.proc(&name);
+        let fds = match fs::read_dir(dir.join("fd")) {
+            Ok(fds) => fds,
+            Err(error) => {
+                out.hidden |= error.kind() == ErrorKind::PermissionDenied;
+                continue;
+            }
+        };
+        for fd in fds.flatten() {
+            looked += 1;
+            if looked > MOST_FILES {
+                out.cut = true;
+                return out;
+            }
+            if root
+                .link(&fd.path())
+                .is_some_and(|target| is_orphan(&target, &files))
+            {
+                let comm = root.bytes(&dir.join("comm"), 64).unwrap_or_default();
+                let comm = text::sanitize(comm.trim_ascii_end());
+                out.found.push(Holder { pid, comm });
+                break;
+            }
+        }
+    }
+    out.found.sort();
+    out
+}
+
+/// Whether an open file is a verbs file of a device that has none any more. In a container that made its own node the
+/// file is still there, but there is no device of that number.
+fn is_orphan(target: &[u8], files: &BTreeMap<OsString, OsString>) -> bool {
+    const DELETED: &[u8] = b" (deleted)";
+    let (path, deleted) = match target.strip_suffix(DELETED) {
+        Some(path) => (path, true),
+        None => (target, false),
+    };
+    let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
+    let number = name.strip_prefix(b"uverbs").unwrap_or_default();
+    let is_file = !number.is_empty() && number.iter().all(u8::is_ascii_digit);
+    is_file && (deleted || !files.contains_key(OsStr::from_bytes(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::fake::Fake;
+
+    fn names(list: &[&str]) -> Vec<OsString> {
+        list.iter().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn holders_are_named_and_the_rest_counted() {
+        let told = |count: u32, hidden| {
+            let one = |pid| Holder {
+                pid,
+                comm: "x".to_owned(),
+            };
+            let holders = Holders {
+                found: (1..=count).map(one).collect(),
+                hidden,
+                cut: false,
+            };
+            holders.to_string()
+        };
+        assert_eq!(told(1, false), "held by 1 (x)");
+        assert_eq!(told(3, false), "held by 1 (x), 2 (x) and 3 (x)");
+        assert_eq!(told(1, true), "held by 1 (x) and maybe processes of other users");
+        assert!(told(10, false).ends_with("8 (x) and 2 more"));
+        assert_eq!(told(0, false), "no process has it open");
+        assert!(told(0, true).contains("sudo"));
+    }
+
+    #[test]
+    fn a_device_that_netlink_does_not_list_and_that_has_no_verbs_file_is_being_removed() {
+        let fake = Fake::new();
+        fake.sys("class/infiniband_verbs/abi_version", "6\n")
+            .sys("class/infiniband_verbs/uverbs1/ibdev", "mlx5/1\n");
+        let dirs = names(&["mlx5!1", "mlx5_0", "rxe0"]);
+        let got = |shared| unlisted(&fake.root(), &dirs, |dir| dir == "mlx5_0", shared);
+        // mlx5/1 has its file: another network namespace's.
+        assert_eq!((got(true), got(false)), (names(&["rxe0"]), names(&["rxe0"])));
+    }
+
+    #[test]
+    fn without_verbs_files_another_network_namespace_is_not_taken_for_a_removal() {
+        let fake = Fake::new();
+        let got = |shared| unlisted(&fake.root(), &names(&["mlx5_0"]), |_| false, shared);
+        assert_eq!((got(true), got(false)), (names(&["mlx5_0"]), vec![]));
+        assert_eq!(
+            unlisted(&fake.root(), &names(&["mlx5_0"]), |_| true, true),
+            names(&[])
+        );
+    }
+
+    #[test]
+    fn who_holds_it_has_a_verbs_file_without_a_device() {
+        let fake = Fake::new();
+        fake.sys("class/infiniband_verbs/uverbs1/ibdev", "mlx5_0\n");
+        let process = |pid: u32, comm: &str, target: &str| {
+            fake.proc(format!("{pid}/comm"), comm);
+            fake.dir(format!("proc/{pid}/fd"))
+                .link(format!("proc/{pid}/fd/3"), target);
+        };
+        process(231, "ib_send\x1b[2Jbw\n", "/dev/infiniband/uverbs0 (deleted)");
+        process(9, "a\n", "/dev/infiniband/uverbs1");
+        // The number was given to another device meanwhile.
+        process(10, "b\n", "/dev/infiniband/uverbs1 (deleted)");
+        // A container's own node.
+        process(11, "c\n", "/uverbs7");
+        process(12, "d\n", "/dev/infiniband/uverbsx (deleted)");
+        process(13, "e\n", "/tmp/uverbs (deleted)");
+        fake.proc("self/comm", "x\n");
+        let got = holders(&fake.root());
+        let found: Vec<(u32, &str)> = got.found.iter().map(|h| (h.pid, &*h.comm)).collect();
+        assert_eq!(found, [(10, "b"), (11, "c"), (231, "ib_send\\x1b[2Jbw")]);
+        assert!(!got.hidden && !got.cut);
+    }
+}

@@ -1,0 +1,324 @@
+//! What a machine, a container or an administrator takes away: rights, memory, threads, file systems. The rest is shown all
+//! the same, and one line says what is missing, why, and the remedy that helps there.
+
+use std::fs;
+
+use anyhow::{Result, ensure};
+use rdmatop_tests::{
+    faults::{Switch, behind, notes, sample, sample_after},
+    lab::Lab,
+    snapshot::Snapshot,
+};
+
+const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
+
+/// Notes of a sample that the same machine without the fault does not have.
+fn new_notes(sample: &Snapshot, before: &[String]) -> Vec<String> {
+    let mut notes = notes(sample);
+    notes.retain(|note| !before.contains(note));
+    notes
+}
+
+/// The state of eBPF: `on`, `unavailable`.
+fn ebpf(sample: &Snapshot) -> &str {
+    sample.value()["health"]["ebpf"]["state"]
+        .as_str()
+        .unwrap_or_default()
+}
+
+/// Netlink tells whatever becomes of eBPF.
+fn devices_are_told(sample: &Snapshot) -> Result<()> {
+    let devices = sample.value()["devices"].as_array();
+    ensure!(
+        devices.is_some_and(|list| !list.is_empty()),
+        "{:?}",
+        sample.value()["devices"]
+    );
+    Ok(())
+}
+
+/// Before Linux 5.11 maps are charged to the limit of locked memory, and not to the cgroup.
+fn charges_the_cgroup(lab: &Lab) -> bool {
+    !lab.release.starts_with("5.10.")
+}
+
+#[test]
+fn each_level_of_perf_event_paranoid_is_judged_as_the_kernel_does() -> Result<()> {
+    const NONE: &str = "-all";
+    const TRACER: &str = "-all,+bpf,+perfmon,+sys_resource";
+    const ADMIN: &str = "-all,+bpf,+perfmon,+sys_resource,+sys_admin";
+    let Some(_lab) = Lab::enter("perf_event_paranoid") else {
+        return Ok(());
+    };
+    for (level, caps, why) in [
+        ("0", TRACER, None),
+        ("1", TRACER, None),
+        ("2", TRACER, None),
+        ("2", NONE, Some("CAP_BPF and CAP_PERFMON missing")),
+        ("2", ADMIN, None),
+        ("3", TRACER, Some("kernel.perf_event_paranoid is 3")),
+        ("3", NONE, Some("CAP_BPF and CAP_PERFMON missing")),
+        ("3", ADMIN, None),
+        ("4", TRACER, Some("kernel.perf_event_paranoid is 4")),
+    ] {
+        let _level = Switch::set(PARANOID, level)?;
+        let (inherited, ambient) = (format!("--inh-caps={caps}"), format!("--ambient-caps={caps}"));
+        let nobody = [
+            "setpriv",
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            &inherited,
+            &ambient,
+        ];
+        let sample = sample(&nobody)?;
+        let notes = notes(&sample);
+        devices_are_told(&sample)?;
+        let off: Vec<_> = notes.iter().filter(|note| note.starts_with("No eBPF")).collect();
+        match why {
+            None => {
+                ensure!(
+                    ebpf(&sample) == "on" && off.is_empty(),
+                    "{level} {caps}: {notes:?}"
+                );
+                // tracefs is root's: that is no reason to mount it again.
+                ensure!(
+                    notes
+                        .iter()
+                        .any(|note| note.contains("tracefs may be read by root only"))
+                        && !notes.iter().any(|note| note.contains("not mounted")),
+                    "{level} {caps}: {notes:?}"
+                );
+            }
+            Some(why) => {
+                ensure!(ebpf(&sample) == "unavailable", "{level} {caps}: {notes:?}");
+                ensure!(
+                    off.len() == 1 && off[0].contains(why),
+                    "{level} {caps}: {notes:?}"
+                );
+                // Root's remedy is not the sysctl's: both are named where both would do.
+                let sysctl = off[0].contains("kernel.perf_event_paranoid");
+                ensure!(sysctl == (level > "2"), "{level} {caps}: {notes:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn root_of_a_user_namespace_is_told_that_its_rights_end_there() -> Result<()> {
+    let Some(_lab) = Lab::enter("user namespace") else {
+        return Ok(());
+    };
+    // The kernel makes none for a process in a chroot, which the lab's jobs run in: so its root becomes that of a mount
+    // namespace first.
+    let script = "cd /new && mount -o move . / && exec chroot . /usr/bin/unshare -U -r \"$0\" \"$@\"";
+    let enter = [
+        "nsenter",
+        "--target",
+        "1",
+        "--root",
+        "--wd",
+        "/bin/busybox",
+        "unshare",
+        "-m",
+        "/bin/busybox",
+        "sh",
+        "-c",
+        script,
+    ];
+    let sample = sample(&enter)?;
+    devices_are_told(&sample)?;
+    let notes = notes(&sample);
+    let off: Vec<_> = notes.iter().filter(|note| note.starts_with("No eBPF")).collect();
+    ensure!(off.len() == 1 && off[0].contains("user namespace"), "{notes:?}");
+    ensure!(
+        !notes
+            .iter()
+            .any(|note| note.contains("--cap-add") || note.contains("sudo")),
+        "{notes:?}"
+    );
+    let (code, trace) = behind(&enter, &["--trace", "--duration", "0.3"])?;
+    let said = trace.err.all();
+    ensure!(
+        code == Some(1)
+            && said.len() == 1
+            && said[0].contains("user namespace")
+            && !said[0].contains("--cap-add"),
+        "{code:?}: {said:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_memory_cgroup_of_20_mb_costs_ebpf_and_nothing_else() -> Result<()> {
+    const ROOT: &str = "/sys/fs/cgroup";
+    const SMALL: &str = "/sys/fs/cgroup/rdmatop-small";
+    let Some(lab) = Lab::enter("memory cgroup") else {
+        return Ok(());
+    };
+    let before = notes(&sample(&["env"])?);
+    fs::write(format!("{ROOT}/cgroup.subtree_control"), "+memory")?;
+    fs::create_dir_all(SMALL)?;
+    fs::write(format!("{SMALL}/memory.max"), "20M")?;
+    let script = format!("echo $$ >{SMALL}/cgroup.procs && exec \"$0\" \"$@\"");
+    let sample = sample(&["sh", "-c", &script]);
+    let trace = behind(&["sh", "-c", &script], &["--trace", "--duration", "0.3"]);
+    let _ = fs::remove_dir(SMALL);
+    let (sample, (code, trace)) = (sample?, trace?);
+    devices_are_told(&sample)?;
+    let notes = new_notes(&sample, &before);
+    if charges_the_cgroup(&lab) {
+        ensure!(ebpf(&sample) == "unavailable", "{notes:?}");
+        ensure!(
+            notes.len() == 1 && notes[0].contains("memory limit of the cgroup"),
+            "{notes:?}"
+        );
+        let said = trace.err.all();
+        ensure!(
+            code == Some(1) && said.len() == 1 && said[0].contains("cgroup"),
+            "{code:?}: {said:?}"
+        );
+    } else {
+        ensure!(ebpf(&sample) == "on" && notes.is_empty(), "{notes:?}");
+        ensure!(code == Some(0), "{code:?}: {:?}", trace.err.all());
+    }
+    Ok(())
+}
+
+#[test]
+fn too_few_processes_are_told_by_their_limit() -> Result<()> {
+    const CAPS: &str = "-all,+bpf,+perfmon,+sys_admin";
+    let Some(_lab) = Lab::enter("RLIMIT_NPROC") else {
+        return Ok(());
+    };
+    let (inherited, ambient) = (format!("--inh-caps={CAPS}"), format!("--ambient-caps={CAPS}"));
+    let nobody = [
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        &inherited,
+        &ambient,
+    ];
+    // Without a thread for the readings there is nothing to show.
+    let (code, child) = behind(&[&nobody[..], &["prlimit", "--nproc=1:1"]].concat(), &["--once"])?;
+    let said = child.err.all();
+    ensure!(code == Some(1), "{code:?}: {said:?}");
+    ensure!(said.len() == 1 && said[0].contains("ulimit -u"), "{said:?}");
+    // Without one to attach there is all but eBPF.
+    let sample = sample(&[&nobody[..], &["prlimit", "--nproc=3:3"]].concat())?;
+    devices_are_told(&sample)?;
+    let notes = notes(&sample);
+    let off: Vec<_> = notes.iter().filter(|note| note.starts_with("No eBPF")).collect();
+    ensure!(ebpf(&sample) == "unavailable", "{notes:?}");
+    ensure!(off.len() == 1 && off[0].contains("ulimit -u"), "{notes:?}");
+    Ok(())
+}
+
+#[test]
+fn a_small_address_space_is_told_by_its_own_limit() -> Result<()> {
+    let Some(_lab) = Lab::enter("ulimit -v") else {
+        return Ok(());
+    };
+    let before = notes(&sample(&["env"])?);
+    let mut refused = 0;
+    for megabytes in [26, 60, 75, 90, 120] {
+        let bytes = u64::from(megabytes * 1_000_000_u32);
+        let limit = format!("--as={bytes}:{bytes}");
+        let (code, child) = behind(&["prlimit", &limit], &["--once", "--json", "--delay", "0.2"])?;
+        let said = child.err.all();
+        if code == Some(1) {
+            ensure!(
+                said.len() == 1 && said[0].contains("ulimit -v"),
+                "{megabytes} MB: {said:?}"
+            );
+            refused += 1;
+            continue;
+        }
+        // An allocation that fails would end it by a signal.
+        ensure!(code == Some(0), "{megabytes} MB: {code:?}: {said:?}");
+        let sample = Snapshot::parse(&child.out.text())?;
+        devices_are_told(&sample)?;
+        let notes = new_notes(&sample, &before);
+        if ebpf(&sample) == "on" && notes.is_empty() {
+            continue;
+        }
+        refused += 1;
+        ensure!(
+            notes.len() == 1 && notes[0].contains("ulimit -v"),
+            "{megabytes} MB: {notes:?}"
+        );
+        ensure!(
+            !notes[0].contains("cgroup") && !notes[0].contains("ulimit -u"),
+            "{megabytes} MB: {notes:?}"
+        );
+    }
+    ensure!(refused > 0, "no limit was low enough to be felt");
+    Ok(())
+}
+
+#[test]
+fn on_a_read_only_root_all_is_counted() -> Result<()> {
+    let Some(_lab) = Lab::enter("read-only root") else {
+        return Ok(());
+    };
+    let before = notes(&sample(&["env"])?);
+    let sample = sample_after("mount -o remount,ro / && ! touch /rdmatop-test 2>/dev/null")?;
+    devices_are_told(&sample)?;
+    let notes = new_notes(&sample, &before);
+    ensure!(ebpf(&sample) == "on" && notes.is_empty(), "{notes:?}");
+    Ok(())
+}
+
+#[test]
+fn a_masked_list_of_modules_is_not_taken_for_unloaded_ones() -> Result<()> {
+    let Some(_lab) = Lab::enter("no /sys/module") else {
+        return Ok(());
+    };
+    let sample = sample_after("mount -t tmpfs none /sys/module")?;
+    devices_are_told(&sample)?;
+    let notes = notes(&sample);
+    ensure!(ebpf(&sample) == "unavailable", "{notes:?}");
+    ensure!(notes.len() == 1 && notes[0].contains("/sys/module"), "{notes:?}");
+    ensure!(!notes[0].contains("not loaded"), "{notes:?}");
+    Ok(())
+}
+
+#[test]
+fn masked_btf_is_asked_for_and_the_kernel_is_not_blamed() -> Result<()> {
+    let Some(_lab) = Lab::enter("no /sys/kernel/btf") else {
+        return Ok(());
+    };
+    let sample = sample_after("mount -t tmpfs none /sys/kernel/btf")?;
+    devices_are_told(&sample)?;
+    let notes = notes(&sample);
+    ensure!(!notes.is_empty(), "the data path reads structs");
+    for note in &notes {
+        ensure!(
+            note.contains("/sys/kernel/btf") && !note.contains("whose modules have BTF"),
+            "{notes:?}"
+        );
+    }
+    for row in sample.qps() {
+        ensure!(row.field("tx_wr").is_null(), "{row:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn without_tracefs_and_debugfs_only_what_they_give_is_missing() -> Result<()> {
+    let Some(_lab) = Lab::enter("no tracefs") else {
+        return Ok(());
+    };
+    let before = notes(&sample(&["env"])?);
+    let sample = sample_after("umount /sys/kernel/tracing && umount /sys/kernel/debug")?;
+    devices_are_told(&sample)?;
+    let notes = new_notes(&sample, &before);
+    ensure!(ebpf(&sample) == "on", "{notes:?}");
+    ensure!(
+        notes.len() == 1 && notes[0].contains("rdma_cm") && notes[0].contains("tracefs is not mounted"),
+        "{notes:?}"
+    );
+    Ok(())
+}
