@@ -119,6 +119,10 @@ offsets!(
 #[unsafe(no_mangle)]
 pub(crate) static WANT_COUNTERS: Global<u32> = Global::new(1);
 
+/// Slots from this number on are kept for QPs that move.
+#[unsafe(no_mangle)]
+pub(crate) static EAGER_SLOTS: Global<u32> = Global::new(0);
+
 /// Address of a member, `None` when its offset is unknown.
 ///
 /// Callers that hand an address on do so as a plain word with 0 for none: LLVM copies the undefined half of a

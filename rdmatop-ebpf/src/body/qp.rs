@@ -7,7 +7,7 @@ use core::mem::MaybeUninit;
 
 use super::{calls::Calls, hook, not_entered};
 use crate::{
-    emit::{clear, copy, lost, send, send_of, zeroed},
+    emit::{clear, copy, lost, send, send_of, send_quietly, zeroed},
     maps::{
         DESTROY_CALLS, DESTROY_PLACES, DESTROY_REST, DestroyCall, MODIFY_CALLS, MODIFY_PLACES, MODIFY_REST,
         ModifyCall, QP_INDEX, QpKnown,
@@ -108,6 +108,14 @@ pub(crate) fn created(qp: u64, entry: Entry<'_>) {
         tell(record, known);
         record.from_state = UNKNOWN_U8;
         record.to_state = RESET as u8;
+    });
+}
+
+/// A QP moves and no slot is left for it. From the data path: wakes nobody.
+#[inline(always)]
+pub(crate) fn uncounted(qp: u64, known: &QpKnown) {
+    send_quietly(|record: &mut QpRecord| {
+        describe(record, kind::QP_UNCOUNTED, qp, known);
     });
 }
 

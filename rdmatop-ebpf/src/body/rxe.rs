@@ -11,12 +11,12 @@ use core::{
     ptr::{read_volatile, write_volatile},
 };
 
-use aya_ebpf::helpers::bpf_loop;
+use aya_ebpf::{Global, helpers::bpf_loop};
 use rdmatop_common::counters::{OPCODES, QpSlot, STAMPS_PER_QP, bucket, loss, slot_flag};
 
 use crate::{
     emit::{lost, lost_many},
-    maps::{QUEUE_QP, QpPath},
+    maps::{QUEUE_SLOTS, QpPath},
     offsets::{
         OFF_PKT_OPCODE, OFF_PKT_PSN, OFF_PKT_WQE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX, OFF_QUEUE_MASK,
         OFF_QUEUE_SHIFT, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_IBQP, OFF_RXE_QP_MTU,
@@ -25,7 +25,7 @@ use crate::{
         member, read,
     },
     pool::add,
-    slots::{advance, find, known},
+    slots::{advance, at, find, learn},
     task::now,
 };
 
@@ -106,6 +106,30 @@ pub(crate) fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool {
         (*path).psn_known = 0;
     }
     true
+}
+
+/// Where the consumers of a QP's send and receive queue are.
+#[inline(always)]
+pub(crate) fn consumers(qp: u64) -> (u32, u32) {
+    let rxe = rxe_qp(qp);
+    let of = |queue: &Global<u32>| get_or_zero(get_or_zero(rxe, queue), &OFF_QUEUE_INDEX);
+    (of(&OFF_RXE_QP_SQ), of(&OFF_RXE_QP_RQ))
+}
+
+/// Whether anything is on a QP's queues.
+#[inline(always)]
+pub(crate) fn has_work(qp: u64) -> bool {
+    let rxe = rxe_qp(qp);
+    let waits = |queue: &Global<u32>| {
+        let queue: u64 = get_or_zero(rxe, queue);
+        let ring: u64 = get_or_zero(queue, &OFF_QUEUE_BUF);
+        let consumer: u32 = get_or_zero(queue, &OFF_QUEUE_INDEX);
+        member(ring, &OFF_RING_PRODUCER)
+            .and_then(read::<u32>)
+            .unwrap_or(consumer)
+            != consumer
+    };
+    waits(&OFF_RXE_QP_SQ) || waits(&OFF_RXE_QP_RQ)
 }
 
 /// A time with the lap of the WR it belongs to. A stamp that is left over from an earlier lap does not match,
@@ -303,7 +327,7 @@ unsafe fn finished(path: *mut QpPath, slot: *mut QpSlot, from: u64, to: u64) {
             rung: read_volatile(&raw const (*path).rung),
             now,
             end: if cqe_ns == 0 { now } else { cqe_ns },
-            age: now - (*slot).born_ns,
+            age: now - (*slot).since_ns,
             carry_ns: (*path).carry_ns,
             wr: from,
         };
@@ -440,8 +464,8 @@ pub(crate) fn modified(path: *mut QpPath, slot: *mut QpSlot, reset: bool, new_ps
 #[inline(always)]
 pub(crate) fn queue_ending(queue: u64) -> Option<()> {
     // SAFETY: the map checked the pointer.
-    let qp = unsafe { *QUEUE_QP.get_ptr(&queue)? };
-    let (path, slot) = known(qp)?;
+    let number = unsafe { *QUEUE_SLOTS.get_ptr(&queue)? };
+    let (path, slot) = at(number)?;
     // SAFETY: the map checked the pointer.
     unsafe {
         if (*path).sq == queue {
@@ -513,8 +537,8 @@ pub(crate) fn rnr_expired(timer: u64) -> Option<()> {
 }
 
 /// Entry of `ib_query_qp(qp, ...)`: a QP that was there before attach shows itself when the kernel is asked for
-/// its QPs.
+/// its QPs. That makes it known; it gets a slot when it moves, or now if there are many.
 #[inline(always)]
 pub(crate) fn queried(qp: u64) -> Option<()> {
-    find(qp).map(|_| ())
+    learn(qp).map(|_| ())
 }

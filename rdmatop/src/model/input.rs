@@ -211,6 +211,8 @@ pub struct SlotsSample {
     pub partial: bool,
     /// The same sweep goes on in the next sample.
     pub more: bool,
+    /// Slots there are, taken or not; 0 for not known.
+    pub capacity: u32,
 }
 
 /// Whose a slot is.
@@ -220,6 +222,8 @@ pub struct SlotHead {
     pub qp: u64,
     /// As of [`QpSlot`].
     pub born_ns: u64,
+    /// As of [`QpSlot`].
+    pub since_ns: u64,
     /// As of [`QpSlot`].
     pub qpn: u32,
     /// As of [`QpSlot`].
@@ -236,6 +240,7 @@ impl SlotHead {
         Self {
             qp: slot.qp,
             born_ns: slot.born_ns,
+            since_ns: slot.since_ns,
             qpn: slot.qpn,
             device_index: slot.device_index,
             owner_pid: slot.owner_pid,
@@ -248,6 +253,7 @@ impl SlotHead {
         QpSlot {
             qp: self.qp,
             born_ns: self.born_ns,
+            since_ns: self.since_ns,
             qpn: self.qpn,
             device_index: self.device_index,
             owner_pid: self.owner_pid,

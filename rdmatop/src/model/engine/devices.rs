@@ -275,7 +275,7 @@ impl Device {
     /// Bytes of work requests, for a port whose provider counts none. Only SoftRoCE's QPs are counted whole, and
     /// only a device with one port says which port it was.
     fn counted(&self, provider: Provider, rates_are_fresh: bool) -> Option<CountedBytes> {
-        let flow = self.flow.as_ref()?;
+        let flow = self.flow.as_ref()?.whole()?;
         (provider == Provider::Rxe && self.ports.len() == 1).then(|| CountedBytes {
             tx: flow.counter(TX_BYTES, rates_are_fresh),
             rx: flow.counter(RX_BYTES, rates_are_fresh),

@@ -25,6 +25,7 @@ mod memory;
 mod meter;
 mod names;
 mod pages;
+mod places;
 mod ports;
 mod processes;
 mod providers;
@@ -95,6 +96,7 @@ pub struct Engine {
     dumps: u32,
     beginnings: qp::Beginnings,
     losses: losses::Losses,
+    places: places::Places,
     health: HealthSample,
     /// What could not be read, by reader; each reading replaces the last.
     errors: BTreeMap<&'static str, Vec<String>>,
@@ -186,6 +188,7 @@ impl Engine {
             .map(|last| now_ns.saturating_sub(last));
         self.forget(now);
         let (fresh, turned) = self.traffic.freshness(now_ns);
+        let turned = self.doubts_turned() || turned;
         let qps = self.qp_rows(now_ns, turned, fresh);
         let processes = self.process_rows(now_ns, fresh);
         let (devices, ports) = self.devices.rows(now_ns, fresh);
@@ -341,14 +344,21 @@ impl Engine {
         );
     }
 
-    fn health_row(&self) -> Health {
+    fn health_row(&mut self) -> Health {
+        let uncounted = self.uncounted_note();
         Health {
             ebpf: self.health.ebpf.clone(),
             lost_events: self.losses.records(),
             losses: self.losses.rows(),
             events: self.events,
             probes: self.health.probes.clone(),
-            notes: self.health.notes.clone(),
+            notes: match uncounted {
+                Some(note) => [note]
+                    .into_iter()
+                    .chain(self.health.notes.iter().cloned())
+                    .collect(),
+                None => self.health.notes.clone(),
+            },
             errors: self.errors.values().flatten().cloned().collect(),
             self_cpu: self.health.self_cpu,
             self_rss: self.health.self_rss,
