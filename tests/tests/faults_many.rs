@@ -1,15 +1,17 @@
 //! More of everything than there is room for: QPs than counter slots, QPs than a person can read, events than the ring
 //! buffer holds, and the same numbers twice.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, process::Command, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
-    lab::Lab,
+    child::output,
+    kernel,
+    lab::{self, DEVICE, Lab},
     rdmatop::Window,
     snapshot::{Row, Snapshot},
     table::Table,
-    traffic::{LIMIT, Traffic, id, number},
+    traffic::{self, LIMIT, Traffic, id, number},
 };
 use serde_json::Value;
 
@@ -215,5 +217,118 @@ fn qps_that_find_no_slot_are_unknown_named_and_counted_and_get_the_next_free_one
         table.rule("a slot came free", counter, &format!("7 or 8 of {all}"), got, ok);
     }
     table.check(&lab, "No slot left");
+    Ok(())
+}
+
+#[test]
+fn the_same_qp_numbers_on_two_devices_at_once_are_two_qps_each() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("same QPNs on two devices") else {
+        return Ok(());
+    };
+    const SECOND: (&str, &str) = ("rxe7", "dummy7");
+    let ip = |words: &str| output(Command::new("ip").args(words.split(' ')));
+    ip(&format!("link add {} type dummy", SECOND.1))?;
+    let ended = (|| -> Result<()> {
+        ip(&format!("addr add 10.77.7.1/24 dev {}", SECOND.1))?;
+        ip(&format!("link set {} up", SECOND.1))?;
+        let netdev = lab::netdev(DEVICE)?;
+        // Made anew each begins with the same number.
+        kernel::delete_link(DEVICE)?;
+        kernel::add_link(DEVICE, &netdev)?;
+        kernel::add_link(SECOND.0, SECOND.1)?;
+        let devices = [DEVICE, SECOND.0];
+        let window = Window::open(&[])?;
+        let mut both = [
+            Pairs::start(2, &["--device", devices[0]])?,
+            Pairs::start(2, &["--device", devices[1], "--size", "256"])?,
+        ];
+        for times in 1..=5 {
+            for (number, pairs) in (1..).zip(&mut both) {
+                pairs.order(&format!("post 0 2 {}", times * number))?;
+                if times == 3 {
+                    pairs.order("renew 0 1")?;
+                }
+            }
+        }
+        let [first, second] = both.map(Pairs::finish);
+        let (first, second) = (first?, second?);
+        let sample = window.close()?;
+        let numbers = |done: &Value| -> Result<Vec<u32>> {
+            Ok(accounts(done)?.into_iter().map(|(qpn, ..)| qpn).collect())
+        };
+        assert_eq!(numbers(&first)?, numbers(&second)?, "nothing was tested");
+        let mut table = Table::default();
+        for (device, done) in devices.into_iter().zip([&first, &second]) {
+            compare(&mut table, device, &sample, done)?;
+            let pid = id(done, "pid")?;
+            let mut own = sample.qps().filter(|row| *row.field("pid") == pid);
+            ensure!(own.all(|row| row.field("device") == device), "{device}");
+            let sum: u64 = accounts(done)?.iter().map(|(_, tx, ..)| tx).sum();
+            table.equal(
+                device,
+                "tx_wr of the process",
+                sum,
+                sample.process(pid)?.total("tx_wr"),
+            );
+        }
+        table.check(&lab, "Same QP numbers on two devices");
+        Ok(())
+    })();
+    if lab::devices()?.iter().any(|name| name == SECOND.0) {
+        kernel::delete_link(SECOND.0)?;
+    }
+    ip(&format!("link delete {}", SECOND.1))?;
+    ended
+}
+
+/// What the kernel lists: process and number of each QP that a user made.
+fn listed() -> Result<BTreeSet<(u32, u32)>> {
+    let text = output(Command::new("rdma").args(["-j", "resource", "show", "qp"]))?;
+    let qps: Value = serde_json::from_str(&text)?;
+    let user = qps
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|qp| qp["pid"].is_u64());
+    user.map(|qp| Ok((id(qp, "pid")?, id(qp, "lqpn")?))).collect()
+}
+
+#[test]
+fn churn_that_overruns_the_ring_buffer_is_told_and_the_table_is_netlinks_afterwards() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("churn over a tiny ring buffer") else {
+        return Ok(());
+    };
+    let window = Window::open_with(&[], &[("RDMATOP_RING_BYTES", "4096"), ("RDMATOP_SLOTS", "64")])?;
+    let rest = Traffic::start("idle-qps", &["--qps", "20"])?;
+    rest.ready()?;
+    let mut pairs = Pairs::start(2, &[])?;
+    let done = traffic::run("qp-churn", &["--count", "400", "--laps", "3", "--threads", "4"])?;
+    ensure!(number(&done, "created")? == 400, "{done}");
+    pairs.order("post 0 2 25")?;
+    let there = listed()?;
+    let sample = window.close()?;
+    let mut table = Table::default();
+    let lost = sample.lost().unwrap_or(0);
+    table.rule("churn", "lost_events", "> 0", Some(lost), lost > 0);
+    let shown: BTreeSet<(u32, u32)> = sample
+        .qps()
+        .filter(|row| !row.is("exited") && !row.is("kernel"))
+        .filter_map(|row| {
+            let [pid, qpn] = ["pid", "qpn"].map(|key| row.field(key).as_u64());
+            Some((u32::try_from(pid?).ok()?, u32::try_from(qpn?).ok()?))
+        })
+        .collect();
+    table.equal(
+        "churn",
+        "rows of QPs that live",
+        there.len() as u64,
+        Some(shown.len() as u64),
+    );
+    assert_eq!(shown, there, "the table is not the kernel's");
+    // Counts are no records: none is missing.
+    compare(&mut table, "a pair beside it", &sample, &pairs.finish()?)?;
+    table.equal("churn", "QPs not counted", 0, Some(without_slot(&sample)));
+    rest.finish()?;
+    table.check(&lab, "Churn over a ring buffer of 4 KiB");
     Ok(())
 }

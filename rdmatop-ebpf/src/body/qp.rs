@@ -239,7 +239,11 @@ fn modified(rc: i32) -> Option<()> {
             (*known).port = slots::port(u32::from(port));
         }
         let reset = attr_mask & mask::STATE != 0 && head.readable && (*known).state == RESET;
-        slots::modified(call.qp, (*known).slot, reset, attr_mask & mask::SQ_PSN != 0);
+        if WANT_COUNTERS.load() != 0 {
+            let new_psn = attr_mask & mask::SQ_PSN != 0;
+            let what = u64::from(reset) | u64::from(new_psn) << 1;
+            slots::modified(call.qp, u64::from((*known).slot), what);
+        }
     }
     Some(())
 }
