@@ -37,6 +37,8 @@ use crate::{
 const DRIVER_RXE: u32 = 14;
 /// `BPF_NOEXIST`, include/uapi/linux/bpf.h.
 const NOEXIST: u64 = 1;
+/// What a search is for besides: 0, one that has a slot; 1, one that moves; 2, one that moves if work is on its queues.
+const BUSY: u64 = 2;
 /// How long no slot is looked for after none was found, ns: what is looked through costs more than all the rest of an
 /// event. User space frees slots at most every few milliseconds.
 const TRY_AGAIN_NS: u64 = 10_000_000;
@@ -76,6 +78,12 @@ pub(crate) fn find(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> {
     hinted(qp).or_else(|| at(search(qp, 1) as u32))
 }
 
+/// As [`find`]; one without a slot gets it only if work is on its queues.
+#[inline(always)]
+pub(crate) fn find_busy(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> {
+    hinted(qp).or_else(|| at(search(qp, BUSY) as u32))
+}
+
 /// As [`find`], but only if it has a slot already.
 #[inline(always)]
 pub(crate) fn known(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> {
@@ -93,8 +101,12 @@ fn search(qp: u64, moving: u64) -> u64 {
     } else {
         UNCOUNTED
     };
-    if moving != 0 && (number == AT_REST || number == NONE_LEFT) && enabled() {
-        number = settle(qp) as u32;
+    if moving != 0
+        && (number == AT_REST || number == NONE_LEFT)
+        && enabled()
+        && (moving != BUSY || rxe::has_work(qp))
+    {
+        number = settle(qp, 1) as u32;
     }
     if number < NONE_LEFT {
         // SAFETY: inside the array.
@@ -183,7 +195,7 @@ fn take(moving: u64) -> u64 {
 /// Gives a QP that moves a slot, and returns its number. Where none is left this is told and counted, once until it
 /// finds one. Not inlined: few events come here.
 #[inline(never)]
-fn settle(qp: u64) -> u64 {
+fn settle(qp: u64, moving: u64) -> u64 {
     let Some(known) = QP_INDEX.get_ptr_mut(&qp) else {
         return u64::from(UNCOUNTED);
     };
@@ -193,8 +205,11 @@ fn settle(qp: u64) -> u64 {
     if before != AT_REST && !(retry && now() >= NEXT_TRY.load()) {
         return u64::from(before);
     }
-    let number = take(1) as u32;
+    let number = take(moving) as u32;
     let Some((path, slot)) = at(number) else {
+        if moving == 0 {
+            return u64::from(before);
+        }
         NEXT_TRY.store(now() + TRY_AGAIN_NS);
         if !retry {
             set_place(known, NONE_LEFT);
@@ -314,7 +329,8 @@ pub(crate) fn adopt(qp: u64) -> u64 {
         let _ = QP_INDEX.insert(&qp, &*known, NOEXIST);
         return u64::from(UNCOUNTED);
     }
-    place(known, qp, slot_flag::SINCE_ATTACH);
+    // No slot yet: a modify has no room on its stack for all that a slot takes.
+    rest(known, qp, slot_flag::SINCE_ATTACH);
     if insert(known, qp) {
         return u64::from(known.slot);
     }
@@ -336,7 +352,7 @@ pub(crate) fn adopt(qp: u64) -> u64 {
 #[inline(always)]
 pub(crate) fn made(known: &mut QpKnown, qp: u64) {
     if WANT_COUNTERS.load() != 0 {
-        place(known, qp, 0);
+        place(known, qp);
     }
     if insert(known, qp) {
         return;
@@ -358,9 +374,9 @@ pub(crate) fn made(known: &mut QpKnown, qp: u64) {
     }
 }
 
-/// Gives a QP a place, if it is to be counted: a slot while there are many.
+/// Gives a QP a place without a slot, if it is to be counted.
 #[inline(always)]
-fn place(known: &mut QpKnown, qp: u64, since: u32) {
+fn rest(known: &mut QpKnown, qp: u64, since: u32) {
     if !is_counted(known.device) {
         return;
     }
@@ -369,11 +385,20 @@ fn place(known: &mut QpKnown, qp: u64, since: u32) {
         (known.sq_base, known.rq_base) = rxe::consumers(qp);
     }
     known.slot = AT_REST;
+}
+
+/// Gives a QP that has just been made a place, if it is to be counted: a slot while there are many.
+#[inline(always)]
+fn place(known: &mut QpKnown, qp: u64) {
+    rest(known, qp, 0);
+    if known.slot != AT_REST {
+        return;
+    }
     let number = take(0) as u32;
     let Some(path) = QP_PATHS.get_ptr_mut(number) else {
         return;
     };
-    if rxe::layout(path, qp, since) {
+    if rxe::layout(path, qp, 0) {
         known.slot = number;
     } else {
         pool::give_back(&FREE_SLOTS, number);
@@ -418,6 +443,14 @@ fn insert(known: &QpKnown, qp: u64) -> bool {
         publish(path, slot, qp, known.slot);
     }
     done
+}
+
+/// A QP that the kernel was asked for becomes known, and gets a slot while there are many.
+#[inline(always)]
+pub(crate) fn asked(qp: u64) {
+    if learn(qp).is_some() {
+        settle(qp, 0);
+    }
 }
 
 /// What is known of a QP; one from before attach becomes known now. `None` when there is no room for it.

@@ -25,7 +25,7 @@ use crate::{
         member, read,
     },
     pool::add,
-    slots::{advance, at, find, learn},
+    slots::{advance, asked, at, find, find_busy},
     task::now,
 };
 
@@ -176,10 +176,10 @@ pub(crate) fn doorbell(qp: u64) -> Option<()> {
     Some(())
 }
 
-/// Entry of `rxe_completer(rxe_qp)`.
+/// Entry of `rxe_completer(rxe_qp)`. The driver enters it at RESET and destroy too, of a QP that never moved.
 #[inline(always)]
 pub(crate) fn completing(rxe_qp: u64) -> Option<()> {
-    let (path, slot) = find(ib_qp(rxe_qp))?;
+    let (path, slot) = find_busy(ib_qp(rxe_qp))?;
     sends(path, slot)
 }
 
@@ -540,5 +540,6 @@ pub(crate) fn rnr_expired(timer: u64) -> Option<()> {
 /// its QPs. That makes it known; it gets a slot when it moves, or now if there are many.
 #[inline(always)]
 pub(crate) fn queried(qp: u64) -> Option<()> {
-    learn(qp).map(|_| ())
+    asked(qp);
+    Some(())
 }
