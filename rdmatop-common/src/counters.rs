@@ -11,8 +11,10 @@ pub const OPCODES: usize = 16;
 pub const WC_STATUSES: usize = 24;
 /// Doorbells remembered per QP, in WRs: a WR that is this far behind the newest has no latency ([`loss::STAMP`]).
 pub const STAMPS_PER_QP: usize = 256;
-/// QPs that can be counted at one time (default size of the slot array).
+/// QPs that can have moved data and still be there (default size of the slot array). See [`place`].
 pub const DEFAULT_SLOTS: u32 = 16_384;
+/// QPs that are known at one time, at rest or not.
+pub const KNOWN_QPS: u32 = 131_072;
 /// Pairs of process and verb that can be counted at one time.
 pub const VERB_ENTRIES: u32 = 8192;
 /// Triples of process, verb and errno that can be counted at one time.
@@ -40,9 +42,28 @@ pub mod free {
     }
 }
 
+/// What stands where a slot's number does for a QP without one.
+///
+/// A QP gets a slot when it is made (or found) as long as [`place::eager`] ones last. The others get one when they move:
+/// the rest of the array is kept for them, because a QP at rest needs none.
+pub mod place {
+    /// Nothing of the QP is counted: its provider's posts do not pass the kernel.
+    pub const UNCOUNTED: u32 = u32::MAX;
+    /// The QP gets its slot with the first thing to count. Until then all its counts are 0.
+    pub const AT_REST: u32 = u32::MAX - 1;
+    /// The QP moved and found no slot: its counts are not known. It tries again whenever it moves.
+    pub const NONE_LEFT: u32 = u32::MAX - 2;
+
+    /// Slots below this number go to QPs that have not moved.
+    pub const fn eager(slots: u32) -> u32 {
+        slots / 2
+    }
+}
+
 /// Bits of [`QpSlot::flags`].
 pub mod slot_flag {
-    /// The QP existed before the programs were attached: totals count from then on.
+    /// The QP was there before it was counted, because the programs were not attached yet or because no slot was free:
+    /// totals count from then on.
     pub const SINCE_ATTACH: u32 = 1;
     /// Owned by a kernel consumer.
     pub const KERNEL: u32 = 2;
@@ -69,6 +90,8 @@ pub struct QpSlot {
     pub born_ns: u64,
     /// When the owner was started, `task_struct.start_boottime` in ns; 0 when not known.
     pub owner_start_ns: u64,
+    /// `bpf_ktime_get_ns()` when the slot was taken.
+    pub since_ns: u64,
     /// `ib_qp.qp_num`.
     pub qpn: u32,
     /// `ib_device.index`.
@@ -190,7 +213,8 @@ pub mod loss {
     /// skipped the program. Or the kernel skipped a program that makes its record at once. Of a call that was under
     /// way when counting began, only the return is seen: it counts here too.
     pub const STASH: u32 = 1;
-    /// A QP found no free counter slot: it is not counted.
+    /// A QP that moved found no free counter slot, or could not be remembered at all: it is not counted. Once for each
+    /// time that it begins to be without.
     pub const SLOT: u32 = 2;
     /// A process and verb found no room in the verb map.
     pub const VERB: u32 = 3;

@@ -24,6 +24,8 @@ pub mod kind {
     pub const QP_DESTROY: u16 = 3;
     /// An asynchronous QP event ([`super::QpRecord`], `event` says which).
     pub const QP_ASYNC: u16 = 4;
+    /// A QP moved and found no slot: what it does is not counted until it finds one ([`super::QpRecord`]).
+    pub const QP_UNCOUNTED: u16 = 5;
     /// A memory region was registered ([`super::ObjectRecord`]).
     pub const MR_REG: u16 = 10;
     /// A memory region was deregistered ([`super::ObjectRecord`]).
@@ -102,7 +104,7 @@ pub struct QpRecord {
     pub rq_psn: u32,
     /// `ib_qp_attr.sq_psn` when masked (bit 16), else [`UNKNOWN_U32`].
     pub sq_psn: u32,
-    /// Slot in the counter array, [`UNKNOWN_U32`] when the QP has none.
+    /// Slot in the counter array, or one of [`crate::counters::place`].
     pub slot: u32,
     /// `IB_EVENT_*` of a [`kind::QP_ASYNC`], else [`UNKNOWN_U32`].
     pub event: u32,
@@ -254,7 +256,9 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
         });
     }
     match u16::from_ne_bytes([bytes[KIND], bytes[KIND + 1]]) {
-        kind::QP_CREATE | kind::QP_MODIFY | kind::QP_DESTROY | kind::QP_ASYNC => read(bytes).map(Record::Qp),
+        kind::QP_CREATE | kind::QP_MODIFY | kind::QP_DESTROY | kind::QP_ASYNC | kind::QP_UNCOUNTED => {
+            read(bytes).map(Record::Qp)
+        }
         kind::MR_REG | kind::MR_DEREG | kind::CQ_CREATE | kind::CQ_DESTROY => read(bytes).map(Record::Object),
         kind::CM => read(bytes).map(Record::Cm),
         kind::VERB_ERROR => read(bytes).map(Record::Verb),

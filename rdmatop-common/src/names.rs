@@ -46,8 +46,8 @@ pub mod map {
     pub const USED_SLOTS: &str = "USED_SLOTS";
     /// Device and QP number to `ib_qp *`.
     pub const QPN_INDEX: &str = "QPN_INDEX";
-    /// Provider's queue to `ib_qp *`.
-    pub const QUEUE_QP: &str = "QUEUE_QP";
+    /// Provider's queue to slot number.
+    pub const QUEUE_SLOTS: &str = "QUEUE_SLOTS";
     /// Rings, cursors and doorbell times of QPs, by slot.
     pub const QP_PATHS: &str = "QP_PATHS";
 }

@@ -6,6 +6,9 @@
 /// The read-only global that says whether anybody looks at counters: 1, or 0 in a trace.
 pub const WANT_COUNTERS: &str = "WANT_COUNTERS";
 
+/// The read-only global that says which slots are for QPs at rest too: those below it.
+pub const EAGER_SLOTS: &str = "EAGER_SLOTS";
+
 /// The value of a global whose member is not in BTF.
 pub const UNKNOWN: u32 = u32::MAX;
 

@@ -131,6 +131,18 @@ pub(crate) fn send_of<T: FromZeros + IntoBytes + 'static>(breaking: bool, fill: 
     }
 }
 
+/// As [`send`], from where a wake-up would let softirqs run; the reader looks once a second.
+#[inline(always)]
+pub(crate) fn send_quietly<T: FromZeros + IntoBytes + 'static>(fill: impl FnOnce(&mut T)) {
+    match EVENTS.reserve::<T>(0) {
+        Some(mut entry) => {
+            fill(zeroed(&mut entry));
+            entry.submit(NO_WAKEUP);
+        }
+        None => lost(loss::RING),
+    }
+}
+
 /// A record that begins with a prefix.
 ///
 /// # Safety

@@ -4,7 +4,10 @@
 //! begun: while bpf(2) works on a map the kernel skips every kprobe program on that CPU (`bpf_disable_instrumentation`,
 //! kernel/bpf/syscall.c), and a task that is preempted inside keeps them off for as long as it does not run.
 
-use core::cell::UnsafeCell;
+use core::{
+    cell::UnsafeCell,
+    ptr::{read_volatile, write_volatile},
+};
 
 use aya_ebpf::{
     macros::map,
@@ -12,8 +15,8 @@ use aya_ebpf::{
 };
 use rdmatop_common::{
     counters::{
-        DEFAULT_SLOTS, QpSlot, STAMPS_PER_QP, VERB_ENTRIES, VERB_ERROR_ENTRIES, VerbEntry, VerbErrorEntry,
-        VerbErrorKey, VerbKey, free, loss,
+        DEFAULT_SLOTS, KNOWN_QPS, QpSlot, STAMPS_PER_QP, VERB_ENTRIES, VERB_ERROR_ENTRIES, VerbEntry,
+        VerbErrorEntry, VerbErrorKey, VerbKey, free, loss,
     },
     event::{COMM_LEN, DEVICE_NAME_LEN, ObjectRecord},
 };
@@ -109,10 +112,10 @@ pub(crate) static FREE_VERB_ERRORS: Stack<u64> = Stack::with_max_entries(free::S
 #[map]
 pub(crate) static CM_OWNERS: LruHashMap<u32, CmOwner> = LruHashMap::with_max_entries(4096, 0);
 
-/// What is known of a QP by its address. Written at create, modify and destroy.
+/// What is known of a QP by its address. Written at create, modify and destroy, and with the first work request.
 #[map]
 pub(crate) static QP_INDEX: HashMap<u64, QpKnown> =
-    HashMap::with_max_entries(65_536, 1 /* BPF_F_NO_PREALLOC */);
+    HashMap::with_max_entries(KNOWN_QPS, 1 /* BPF_F_NO_PREALLOC */);
 
 /// Where the rings of a counted QP are, and how far its counts are; by slot.
 #[map]
@@ -158,13 +161,36 @@ pub(crate) static USED_SLOTS: Queue<u32> = Queue::with_max_entries(DEFAULT_SLOTS
 /// QP address by device address and QP number: a user CQE holds only the number. Written at create and destroy.
 #[map]
 pub(crate) static QPN_INDEX: HashMap<QpnKey, u64> =
-    HashMap::with_max_entries(65_536, 1 /* BPF_F_NO_PREALLOC */);
+    HashMap::with_max_entries(KNOWN_QPS, 1 /* BPF_F_NO_PREALLOC */);
 
-/// QP address by the address of either of its queues. Written at create and destroy, read once when a queue is
-/// freed.
+/// Slot of a QP by the address of either of its queues. Written with the slot and at destroy, read once when a queue is
+/// freed. Also what decides between CPUs that give the same QP a slot: the first to enter the send queue.
 #[map]
-pub(crate) static QUEUE_QP: HashMap<u64, u64> =
-    HashMap::with_max_entries(131_072, 1 /* BPF_F_NO_PREALLOC */);
+pub(crate) static QUEUE_SLOTS: HashMap<u64, u32> =
+    HashMap::with_max_entries(2 * DEFAULT_SLOTS, 1 /* BPF_F_NO_PREALLOC */);
+
+/// No slot is looked for before this time, ns: none was left a moment ago, and who finds none asks with each event.
+pub(crate) static NEXT_TRY: Word = Word(UnsafeCell::new(0));
+
+/// A word that every program may write. Of `.bss`, as [`QP_HINTS`].
+pub(crate) struct Word(UnsafeCell<u64>);
+
+// SAFETY: read and written whole; it may be a little old.
+unsafe impl Sync for Word {}
+
+impl Word {
+    #[inline(always)]
+    pub(crate) fn load(&self) -> u64 {
+        // SAFETY: see above.
+        unsafe { read_volatile(self.0.get()) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn store(&self, value: u64) {
+        // SAFETY: see above.
+        unsafe { write_volatile(self.0.get(), value) };
+    }
+}
 
 /// A call in flight: the thread and the hook (one thread can be in modify and destroy at once, through a
 /// destroy that drains).
@@ -236,7 +262,7 @@ pub(crate) struct WriteCall {
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct QpKnown {
-    /// Number in `QP_SLOTS`, `UNKNOWN_U32` for a QP that is not counted.
+    /// Number in `QP_SLOTS`, or one of `counters::place`.
     pub(crate) slot: u32,
     /// `IB_QPS_*`, `UNKNOWN_U32` when not known.
     pub(crate) state: u32,
@@ -260,6 +286,11 @@ pub(crate) struct QpKnown {
     pub(crate) born_ns: u64,
     /// When its owner was started, 0 when not known: tells it from the next process of that number.
     pub(crate) owner_start_ns: u64,
+    /// Where its rings' consumers were then: a new QP's are at 0. Counts begin there, however late the slot comes.
+    pub(crate) sq_base: u32,
+    pub(crate) rq_base: u32,
+    /// `slot_flag::SINCE_ATTACH` of one that was there before. A word, so that all is copied by words.
+    pub(crate) since: u64,
     /// The device's name when the QP was first seen: a device that was renamed since is known by its index.
     pub(crate) device_name: [u8; DEVICE_NAME_LEN],
 }

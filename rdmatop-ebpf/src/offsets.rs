@@ -127,6 +127,10 @@ pub(crate) fn is_known(offset: &Global<u32>) -> bool {
     offset.load() != UNKNOWN
 }
 
+/// Slots from this number on are kept for QPs that move.
+#[unsafe(no_mangle)]
+pub(crate) static EAGER_SLOTS: Global<u32> = Global::new(0);
+
 /// Address of a member, `None` when its offset is unknown.
 ///
 /// Callers that hand an address on do so as a plain word with 0 for none: LLVM copies the undefined half of a

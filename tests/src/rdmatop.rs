@@ -124,7 +124,13 @@ pub struct Window {
 impl Window {
     /// Opens a window and waits until it counts.
     pub fn open(args: &[&str]) -> Result<Self> {
-        let child = Child::spawn(command(&["--once", "--json", "--delay", WINDOW])?.args(args))?;
+        Self::open_with(args, &[])
+    }
+
+    /// As [`Self::open`], with more variables in its environment.
+    pub fn open_with(args: &[&str], env: &[(&str, &str)]) -> Result<Self> {
+        let mut command = command(&["--once", "--json", "--delay", WINDOW])?;
+        let child = Child::spawn(command.args(args).envs(env.iter().copied()))?;
         wait_counting(&child)?;
         Ok(Self { child })
     }

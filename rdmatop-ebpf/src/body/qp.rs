@@ -7,7 +7,7 @@ use core::mem::MaybeUninit;
 
 use super::{calls::Calls, hook, not_entered};
 use crate::{
-    emit::{clear, copy, lost, send, send_of, zeroed},
+    emit::{clear, copy, lost, send, send_of, send_quietly, zeroed},
     maps::{
         DESTROY_CALLS, DESTROY_PLACES, DESTROY_REST, DestroyCall, MODIFY_CALLS, MODIFY_PLACES, MODIFY_REST,
         ModifyCall, QP_INDEX, QpKnown,
@@ -109,6 +109,14 @@ pub(crate) fn created(qp: u64, entry: Entry<'_>) {
         tell(record, known);
         record.from_state = UNKNOWN_U8;
         record.to_state = RESET as u8;
+    });
+}
+
+/// A QP moves and no slot is left for it. From the data path: wakes nobody.
+#[inline(always)]
+pub(crate) fn uncounted(qp: u64, known: &QpKnown) {
+    send_quietly(|record: &mut QpRecord| {
+        describe(record, kind::QP_UNCOUNTED, qp, known);
     });
 }
 
@@ -232,7 +240,11 @@ fn modified(rc: i32) -> Option<()> {
             (*known).port = slots::port(u32::from(port));
         }
         let reset = attr_mask & mask::STATE != 0 && head.readable && (*known).state == RESET;
-        slots::modified(call.qp, (*known).slot, reset, attr_mask & mask::SQ_PSN != 0);
+        if WANT_COUNTERS.load() != 0 {
+            let new_psn = attr_mask & mask::SQ_PSN != 0;
+            let what = u64::from(reset) | u64::from(new_psn) << 1;
+            slots::modified(call.qp, u64::from((*known).slot), what);
+        }
     }
     Some(())
 }

@@ -11,12 +11,12 @@ use core::{
     ptr::{read_volatile, write_volatile},
 };
 
-use aya_ebpf::helpers::bpf_loop;
+use aya_ebpf::{Global, helpers::bpf_loop};
 use rdmatop_common::counters::{OPCODES, QpSlot, STAMPS_PER_QP, bucket, loss, slot_flag};
 
 use crate::{
     emit::{lost, lost_many},
-    maps::{QUEUE_QP, QpPath},
+    maps::{QUEUE_SLOTS, QpPath},
     offsets::{
         OFF_PKT_OPCODE, OFF_PKT_PSN, OFF_PKT_WQE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX, OFF_QUEUE_MASK,
         OFF_QUEUE_SHIFT, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_IBQP, OFF_RXE_QP_MTU,
@@ -25,7 +25,7 @@ use crate::{
         get, get_or_zero, is_known, member, read,
     },
     pool::add,
-    slots::{advance, find, known},
+    slots::{advance, asked, at, find, find_busy},
     task::now,
 };
 
@@ -117,6 +117,30 @@ pub(crate) fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool {
     true
 }
 
+/// Where the consumers of a QP's send and receive queue are.
+#[inline(always)]
+pub(crate) fn consumers(qp: u64) -> (u32, u32) {
+    let rxe = rxe_qp(qp);
+    let of = |queue: &Global<u32>| get_or_zero(get_or_zero(rxe, queue), &OFF_QUEUE_INDEX);
+    (of(&OFF_RXE_QP_SQ), of(&OFF_RXE_QP_RQ))
+}
+
+/// Whether anything is on a QP's queues.
+#[inline(always)]
+pub(crate) fn has_work(qp: u64) -> bool {
+    let rxe = rxe_qp(qp);
+    let waits = |queue: &Global<u32>| {
+        let queue: u64 = get_or_zero(rxe, queue);
+        let ring: u64 = get_or_zero(queue, &OFF_QUEUE_BUF);
+        let consumer: u32 = get_or_zero(queue, &OFF_QUEUE_INDEX);
+        member(ring, &OFF_RING_PRODUCER)
+            .and_then(read::<u32>)
+            .unwrap_or(consumer)
+            != consumer
+    };
+    waits(&OFF_RXE_QP_SQ) || waits(&OFF_RXE_QP_RQ)
+}
+
 /// A time with the lap of the WR it belongs to. A stamp that is left over from an earlier lap does not match,
 /// so none is ever cleared; one from the slot's last tenant is too old. 52 bits of nanoseconds are 52 days; differences are taken modulo that.
 #[inline(always)]
@@ -161,10 +185,10 @@ pub(crate) fn doorbell(qp: u64) -> Option<()> {
     Some(())
 }
 
-/// Entry of `rxe_completer(rxe_qp)`.
+/// Entry of `rxe_completer(rxe_qp)`. The driver enters it at RESET and destroy too, of a QP that never moved.
 #[inline(always)]
 pub(crate) fn completing(rxe_qp: u64) -> Option<()> {
-    let (path, slot) = find(ib_qp(rxe_qp))?;
+    let (path, slot) = find_busy(ib_qp(rxe_qp))?;
     waited(path, slot, rxe_qp);
     sends(path, slot)
 }
@@ -334,7 +358,7 @@ unsafe fn finished(path: *mut QpPath, slot: *mut QpSlot, from: u64, to: u64) {
             rung: read_volatile(&raw const (*path).rung),
             now,
             end: if cqe_ns == 0 { now } else { cqe_ns },
-            age: now - (*slot).born_ns,
+            age: now - (*slot).since_ns,
             carry_ns: (*path).carry_ns,
             wr: from,
         };
@@ -471,8 +495,8 @@ pub(crate) fn modified(path: *mut QpPath, slot: *mut QpSlot, reset: bool, new_ps
 #[inline(always)]
 pub(crate) fn queue_ending(queue: u64) -> Option<()> {
     // SAFETY: the map checked the pointer.
-    let qp = unsafe { *QUEUE_QP.get_ptr(&queue)? };
-    let (path, slot) = known(qp)?;
+    let number = unsafe { *QUEUE_SLOTS.get_ptr(&queue)? };
+    let (path, slot) = at(number)?;
     // SAFETY: the map checked the pointer.
     unsafe {
         if (*path).sq == queue {
@@ -481,7 +505,7 @@ pub(crate) fn queue_ending(queue: u64) -> Option<()> {
             if done < (*path).failed {
                 (*path).failed = done;
             }
-            waited(path, slot, rxe_qp(qp));
+            waited(path, slot, rxe_qp((*path).qp));
             sends(path, slot)?;
             // 6.1 does not even move the consumer, and frees the queue with what is on it: nothing of it is left either.
             (*slot).tx_done = (*slot).tx_posted;
@@ -536,8 +560,9 @@ pub(crate) fn transmitting(rxe: u64, pkt: u64) -> Option<()> {
 }
 
 /// Entry of `ib_query_qp(qp, ...)`: a QP that was there before attach shows itself when the kernel is asked for
-/// its QPs.
+/// its QPs. That makes it known; it gets a slot when it moves, or now if there are many.
 #[inline(always)]
 pub(crate) fn queried(qp: u64) -> Option<()> {
-    find(qp).map(|_| ())
+    asked(qp);
+    Some(())
 }

@@ -58,7 +58,8 @@ pub(super) fn sources(plan: &Plan) -> Sources {
     }
 }
 
-/// How to attach. RDMATOP_RING_BYTES makes the ring buffer tiny (or large), for tests of loss and for storms.
+/// How to attach. RDMATOP_RING_BYTES makes the ring buffer tiny (or large), for tests of loss and for storms;
+/// RDMATOP_SLOTS says how many QPs can have moved and be counted.
 fn options(plan: &Plan, attach: AttachMode, available: Option<u64>) -> Options {
     let mut options = Options {
         ring_bytes: ring::bytes(plan.mode, available),
@@ -75,14 +76,23 @@ fn options(plan: &Plan, attach: AttachMode, available: Option<u64>) -> Options {
         verb_times: plan.verb_times,
         ..Options::default()
     };
-    let asked = std::env::var("RDMATOP_RING_BYTES")
-        .ok()
-        .and_then(|bytes| bytes.parse::<u32>().ok());
     // The kernel wants a power of two of pages and refuses others with EINVAL.
-    if let Some(bytes) = asked.filter(|bytes| bytes.is_power_of_two() && *bytes >= 4096) {
+    if let Some(bytes) = asked("RDMATOP_RING_BYTES").filter(|bytes| bytes.is_power_of_two() && *bytes >= 4096)
+    {
         options.ring_bytes = bytes;
     }
+    if let Some(slots) = asked("RDMATOP_SLOTS").filter(|slots| (2..=MOST_SLOTS).contains(slots)) {
+        options.slots = slots;
+    }
     options
+}
+
+/// Three KiB of kernel memory each.
+const MOST_SLOTS: u32 = 1 << 20;
+
+/// A number in the environment.
+fn asked(name: &str) -> Option<u32> {
+    std::env::var(name).ok()?.parse().ok()
 }
 
 /// The eBPF side gets a thread: the ring buffer is drained while the engine works.

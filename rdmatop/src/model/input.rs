@@ -261,6 +261,8 @@ pub struct SlotsSample {
     pub partial: bool,
     /// The same sweep goes on in the next sample.
     pub more: bool,
+    /// Slots there are, taken or not; 0 for not known.
+    pub capacity: u32,
 }
 
 /// Whose a slot is.
@@ -272,6 +274,8 @@ pub struct SlotHead {
     pub born_ns: u64,
     /// As of [`QpSlot`].
     pub owner_start_ns: u64,
+    /// As of [`QpSlot`].
+    pub since_ns: u64,
     /// As of [`QpSlot`].
     pub qpn: u32,
     /// As of [`QpSlot`].
@@ -289,6 +293,7 @@ impl SlotHead {
             qp: slot.qp,
             born_ns: slot.born_ns,
             owner_start_ns: slot.owner_start_ns,
+            since_ns: slot.since_ns,
             qpn: slot.qpn,
             device_index: slot.device_index,
             owner_pid: slot.owner_pid,
@@ -302,6 +307,7 @@ impl SlotHead {
             qp: self.qp,
             born_ns: self.born_ns,
             owner_start_ns: self.owner_start_ns,
+            since_ns: self.since_ns,
             qpn: self.qpn,
             device_index: self.device_index,
             owner_pid: self.owner_pid,

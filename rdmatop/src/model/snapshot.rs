@@ -404,8 +404,10 @@ pub struct QpRow {
     pub orphan: bool,
     /// Destroyed; the row stays for some seconds.
     pub exited: bool,
-    /// Totals count from attach, not from creation.
+    /// Totals count from attach, or from when it got a counter slot, not from creation.
     pub since_attach: bool,
+    /// It moves without a counter slot: its traffic is not known, and a note says why.
+    pub uncounted: bool,
     /// Peer's QP number.
     pub remote_qpn: Option<u32>,
     /// GID of the peer's port.

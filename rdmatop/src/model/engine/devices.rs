@@ -353,7 +353,7 @@ impl Device {
     /// What its QPs counted, as its port's. Only SoftRoCE's QPs are counted whole, and only a device with one port says
     /// which port it was.
     fn counted(&self, provider: Provider, rates_are_fresh: bool) -> Option<Counted> {
-        let flow = self.flow.as_ref()?;
+        let flow = self.flow.as_ref()?.whole()?;
         let counter = |field| flow.counter(field, rates_are_fresh);
         (provider == Provider::Rxe && self.ports.len() == 1).then(|| Counted {
             tx_bytes: counter(TX_BYTES),

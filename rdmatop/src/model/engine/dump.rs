@@ -60,6 +60,7 @@ impl Engine {
             self.qps.end(uid, began_ns, &mut self.processes);
         }
         self.losses.repaired(began_ns);
+        self.shown();
         if self.qps.forgotten_ns() > began_ns {
             // It may have brought back a QP that ended after it began and is forgotten already.
             self.losses.want_repair(now.mono_ns);

@@ -98,6 +98,11 @@ impl Losses {
             .fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
+    /// How often a QP began to be without a counter slot.
+    pub(super) fn without_slot(&self) -> u64 {
+        self.total[loss::SLOT as usize]
+    }
+
     /// Whether calls of some process were not counted.
     pub(super) fn verbs_incomplete(&self) -> bool {
         self.total[loss::VERB as usize] > 0

@@ -26,6 +26,7 @@ mod memory;
 mod meter;
 mod names;
 mod pages;
+mod places;
 mod ports;
 mod processes;
 mod providers;
@@ -99,6 +100,7 @@ pub struct Engine {
     beginnings: qp::Beginnings,
     losses: losses::Losses,
     skipped: Option<Shared<Skipped>>,
+    places: places::Places,
     health: HealthSample,
     /// What there is to say of devices.
     device_notes: Vec<Note>,
@@ -196,6 +198,7 @@ impl Engine {
             .map(|last| now_ns.saturating_sub(last));
         self.forget(now);
         let (fresh, turned) = self.traffic.freshness(now_ns);
+        let turned = self.doubts_turned() || turned;
         let qps = self.qp_rows(now_ns, turned, fresh);
         let processes = self.process_rows(now_ns, fresh);
         let (devices, ports) = self.devices.rows(now_ns, fresh);
@@ -379,7 +382,8 @@ impl Engine {
         );
     }
 
-    fn health_row(&self) -> Health {
+    fn health_row(&mut self) -> Health {
+        let uncounted = self.uncounted_note();
         Health {
             ebpf: self.health.ebpf.clone(),
             lost_events: self.losses.records(),
@@ -387,13 +391,14 @@ impl Engine {
             skipped: self.skipped.clone(),
             events: self.events,
             probes: self.health.probes.clone(),
-            notes: if self.device_notes.is_empty() {
+            notes: if self.device_notes.is_empty() && uncounted.is_none() {
                 self.health.notes.clone()
             } else {
                 self.device_notes
                     .iter()
-                    .chain(&self.health.notes)
                     .cloned()
+                    .chain(uncounted)
+                    .chain(self.health.notes.iter().cloned())
                     .collect()
             },
             errors: self.errors.values().flatten().cloned().collect(),

@@ -139,6 +139,7 @@ fn nothing() -> Arc<QpRow> {
             orphan: false,
             exited: false,
             since_attach: false,
+            uncounted: false,
             remote_qpn: None,
             remote_gid: None,
             path_mtu: None,

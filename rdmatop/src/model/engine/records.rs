@@ -40,6 +40,12 @@ fn known64(value: u64) -> Option<u64> {
 impl Engine {
     /// Folds a record in.
     pub(super) fn record(&mut self, record: &Record, now: Now, out: &mut dyn FnMut(&Event)) {
+        if let Record::Qp(record) = record
+            && record.prefix.kind == kind::QP_UNCOUNTED
+        {
+            // Nothing that happened to the QP.
+            return self.uncounted(record);
+        }
         self.events += 1;
         match record {
             Record::Qp(record) => out(&self.qp_record(record, now)),
@@ -138,7 +144,7 @@ impl Engine {
     }
 
     /// The QP a record is about, made when it is new.
-    fn qp_of(&mut self, record: &QpRecord, kind: EventKind) -> Option<u64> {
+    pub(super) fn qp_of(&mut self, record: &QpRecord, kind: EventKind) -> Option<u64> {
         let prefix = &record.prefix;
         // When the call began: the QP was there then. At its return a destroyed one's number can be another's.
         let ts_ns = prefix.ts_ns.saturating_sub(prefix.duration_ns);
@@ -262,6 +268,7 @@ impl Engine {
                     qp.enter(QpState(state), ts_ns, Source::Ebpf, Some(prefix.duration_ns));
                 }
             }
+            EventKind::QpCreate => self.placed(uid, record),
             EventKind::QpDestroy if prefix.rc >= 0 => self.qps.end(uid, ts_ns, &mut self.processes),
             // The provider has moved the QP to ERR or SQE without a modify: only a dump tells.
             EventKind::QpError if matches!(record.event, 1..=3) => self.losses.want_repair(now.mono_ns),

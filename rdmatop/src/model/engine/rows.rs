@@ -26,6 +26,7 @@ impl Engine {
         self.rows_remade = 0;
         self.uncounted.clear();
         let last_sweep_ns = self.traffic.last_sweep_ns();
+        let doubt = self.places_in_doubt();
         for qp in self.qps.iter_mut().filter(|qp| !qp.hidden) {
             // Most of ten thousand QPs are idle: they cost these few comparisons.
             let renamed = names_changed
@@ -40,7 +41,7 @@ impl Engine {
             }
             self.rows_remade += usize::from(qp.is_stale());
             let (devices, processes) = (&self.devices, &self.processes);
-            let row = qp.current_row(|qp, row| qp.complete(row, devices, processes, now_ns, fresh));
+            let row = qp.current_row(|qp, row| qp.complete(row, devices, processes, now_ns, fresh, doubt));
             rows.push(row);
         }
         rows
@@ -52,7 +53,7 @@ impl Engine {
         let (devices, uncounted) = (&self.devices, &self.uncounted);
         let mut rows = Vec::new();
         for process in self.processes.iter_mut() {
-            if let Some(flow) = &process.flow {
+            if let Some(flow) = process.flow.as_ref().and_then(|flow| flow.whole()) {
                 let (tx, rx) = rates(flow, fresh);
                 process.series.push(tx, rx, "bytes");
             }
@@ -92,7 +93,8 @@ impl Qp {
         if still || self.ended_ns.is_some() {
             return false;
         }
-        let (tx, rx, unit) = match (&self.flow, self.packets(now_ns)) {
+        let flow = self.flow.as_ref().filter(|_| !self.row().uncounted);
+        let (tx, rx, unit) = match (flow, self.packets(now_ns)) {
             (Some(flow), _) => {
                 let (tx, rx) = rates(flow, fresh);
                 (tx, rx, "bytes")
@@ -121,8 +123,18 @@ impl Qp {
     }
 
     /// Fills in what others know, and what moves.
-    fn complete(&self, row: &mut QpRow, devices: &Devices, processes: &Processes, now_ns: u64, fresh: bool) {
-        row.traffic = match &self.flow {
+    /// `doubt`: some QP moved without a slot, and it is not known which.
+    fn complete(
+        &self,
+        row: &mut QpRow,
+        devices: &Devices,
+        processes: &Processes,
+        now_ns: u64,
+        fresh: bool,
+        doubt: bool,
+    ) {
+        let counted = |flow: &&Flow| !row.uncounted && !(flow.resting && doubt);
+        row.traffic = match self.flow.as_ref().filter(counted) {
             Some(flow) => flow.shared_traffic(fresh),
             None => match self.packets(now_ns) {
                 Some(packets) => Arc::new(Traffic {
@@ -185,6 +197,7 @@ impl Process {
             traffic: self
                 .flow
                 .as_ref()
+                .and_then(|flow| flow.whole())
                 .map(|flow| flow.traffic(fresh))
                 .unwrap_or_default(),
             verb_errors: faults.filter(|_| counts_verbs),

@@ -153,6 +153,10 @@ pub(super) struct Flow {
     at: ReadAt,
     /// When the reading was made that ended its last round.
     from: ReadAt,
+    /// Nothing was looked at, because the QP has not moved: receives may be posted.
+    pub(super) resting: bool,
+    /// A sum in which something is missing for ever.
+    pub(super) short: bool,
 }
 
 /// What a flow has counted.
@@ -185,6 +189,20 @@ fn add_speeds(sum: &mut Option<Box<Speeds>>, more: &Speeds) {
 }
 
 impl Flow {
+    /// That of a QP that has not moved since it is known; on the list of those whose rounds are closed.
+    pub(super) fn at_rest() -> Self {
+        Self {
+            moving: true,
+            resting: true,
+            ..Self::default()
+        }
+    }
+
+    /// Itself, unless something is missing in it.
+    pub(super) fn whole(&self) -> Option<&Self> {
+        (!self.short).then_some(self)
+    }
+
     /// From now on another slot is read, which begins at nothing: programs were attached anew.
     pub(super) fn begin_slot(&mut self) {
         if let Some(counts) = &mut self.counts {
@@ -239,6 +257,7 @@ impl Flow {
     /// Takes over all of another flow, as if its work had been counted here from the start.
     pub(super) fn absorb(&mut self, other: &Self) {
         self.blurred |= other.blurred;
+        self.short |= other.short;
         let Some(theirs) = &other.counts else { return };
         let Some(mine) = &mut self.counts else {
             self.counts = Some(theirs.clone());
@@ -346,18 +365,21 @@ impl Flow {
 
     /// As [`Flow::traffic`]; flows in which nothing was ever counted share it.
     pub(super) fn shared_traffic(&self, rates_are_fresh: bool) -> Arc<Traffic> {
-        static IDLE: LazyLock<[Arc<Traffic>; 2]> = LazyLock::new(|| {
-            let known = Flow {
-                known: true,
-                ..Flow::default()
-            };
-            [false, true].map(|fresh| Arc::new(known.traffic(fresh)))
+        static IDLE: LazyLock<[[Arc<Traffic>; 2]; 2]> = LazyLock::new(|| {
+            [false, true].map(|resting| {
+                let known = Flow {
+                    known: true,
+                    resting,
+                    ..Flow::default()
+                };
+                [false, true].map(|fresh| Arc::new(known.traffic(fresh)))
+            })
         });
         if self.counts.is_some() {
             return Arc::new(self.traffic(rates_are_fresh));
         }
         let known = rates_are_fresh && self.known;
-        Arc::clone(&IDLE[usize::from(known)])
+        Arc::clone(&IDLE[usize::from(self.resting)][usize::from(known)])
     }
 
     /// Everything a row shows.
@@ -381,7 +403,7 @@ impl Flow {
             tx_wr: Some(counter(TX_WR)),
             tx_wr_posted: Some(counter(TX_POSTED)),
             rx_wr: Some(counter(RX_WR)),
-            rx_wr_posted: (!total.shared_receives).then(|| counter(RX_POSTED)),
+            rx_wr_posted: (!total.shared_receives && !self.resting).then(|| counter(RX_POSTED)),
             tx_bytes: Some(counter(TX_BYTES)),
             rx_bytes: Some(counter(RX_BYTES)),
             completions: Some(counter(CQES)),

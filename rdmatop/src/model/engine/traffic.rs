@@ -46,6 +46,11 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
+    /// The rates of a QP may change when the round is closed.
+    pub(super) fn moves(&mut self, uid: u64) {
+        self.moving.push(uid);
+    }
+
     /// Whether the rates of the last round still say something about `now_ns`.
     pub(super) fn is_fresh(&self, now_ns: u64) -> bool {
         self.has_swept() && !is_stale(self.last_ns, self.elapsed_ns, now_ns)
@@ -83,6 +88,7 @@ impl Engine {
             self.traffic.last_ns = sample.mono_ns;
         }
         self.traffic.goes_on = sample.more;
+        self.places.capacity = sample.capacity;
         for (number, slot) in &sample.slots {
             self.told(*number, slot, sample, now);
         }
@@ -95,6 +101,7 @@ impl Engine {
         if !sample.partial {
             self.left_slots();
         }
+        self.settle_rest();
         self.close_round(sample.mono_ns);
     }
 
@@ -125,7 +132,7 @@ impl Engine {
         };
         // A tenant that was there in the last round but not seen then: when it counted is not known.
         let round_ns = self.traffic.round_ns;
-        let blurred = known.is_none() && round_ns.is_none_or(|round_ns| slot.born_ns < round_ns);
+        let blurred = known.is_none() && round_ns.is_none_or(|round_ns| slot.since_ns < round_ns);
         let Some(qp) = self.qps.get_mut(uid) else { return };
         let flow = qp.flow.get_or_insert_default();
         let delta = flow.read(slot, at);
@@ -154,7 +161,7 @@ impl Engine {
         }
     }
 
-    fn credit(&mut self, process: Option<u64>, device: u64, delta: &Tally, blurred: bool) {
+    pub(super) fn credit(&mut self, process: Option<u64>, device: u64, delta: &Tally, blurred: bool) {
         match process {
             Some(process) if blurred => self.processes.credit_old(process, delta),
             Some(process) => self.processes.credit(process, delta),
@@ -182,6 +189,7 @@ impl Engine {
         if let Some(before) = self.traffic.tenants.insert(number, tenant) {
             self.qps.left_slot(before.qp);
         }
+        self.got_slot(uid);
         if let Some(qp) = self.qps.get_mut(uid) {
             qp.slot = Slot::Held;
             if let Some(flow) = &mut qp.flow {

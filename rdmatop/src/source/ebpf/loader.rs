@@ -285,7 +285,9 @@ fn own_btf(object: &mut Object) -> Option<OwnedFd> {
 
 /// Loads again with a log and gives its last lines: the first try went without, because the log costs time.
 fn verifier_log(attr: &mut bpf_attr) -> String {
-    const SIZE: u32 = 1 << 20;
+    // Before Linux 6.4 a log that is too long for the buffer lacks its end, which says why. Pages that are not written cost
+    // nothing.
+    const SIZE: u32 = 1 << 24;
     let mut log = vec![0u8; SIZE as usize];
     // SAFETY: the attribute is that of the failed load.
     let load = unsafe { &mut attr.__bindgen_anon_3 };

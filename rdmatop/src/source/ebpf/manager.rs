@@ -321,6 +321,7 @@ impl Manager {
                 }
                 _ = watch.tick() => {
                     session.flush_log();
+                    self.sweep.make_room();
                     // Of some records the reader is not told: see `wakeup` in rdmatop-ebpf.
                     records |= drain(ring.get_mut(), feed).await?;
                     let now = World::now();

@@ -156,6 +156,13 @@ impl Reach {
         Ok(reach)
     }
 
+    /// Whether any of these numbers has been seen in use, as of the last [`Reach::numbers`].
+    pub(super) fn goes_beyond(&self, number: u32) -> bool {
+        self.0
+            .iter()
+            .any(|range| range.high > range.first && range.high > number)
+    }
+
     /// Numbers that may be in use.
     pub(super) fn numbers<F: Fn(u32) -> bool>(&mut self, in_use: F) -> impl Iterator<Item = u32> + use<F> {
         for range in &mut self.0 {
@@ -197,5 +204,9 @@ mod tests {
         assert_eq!(found, (0..3).chain(100..117).collect::<Vec<_>>());
         // Once in use, always looked at.
         assert_eq!(reach.numbers(|_| false).count(), 20);
+        assert!(
+            reach.goes_beyond(116) && !reach.goes_beyond(117),
+            "ranges that nobody used end there"
+        );
     }
 }

@@ -4,7 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 
 use aya::maps::{Array, Map, MapData, RingBuf};
 use aya_log::EbpfLogger;
-use rdmatop_common::{counters::DEFAULT_SLOTS, names::map, offsets::WANT_COUNTERS};
+use rdmatop_common::{
+    counters::{DEFAULT_SLOTS, KNOWN_QPS, place},
+    names::map,
+    offsets::{EAGER_SLOTS, WANT_COUNTERS},
+};
 
 use super::{
     armed,
@@ -33,7 +37,7 @@ pub struct Options {
     pub ring_bytes: u32,
     /// How hooks are entered.
     pub attach: Attach,
-    /// QPs that can be counted at one time.
+    /// QPs that can have moved and still be there. Tests make it tiny.
     pub slots: u32,
     /// What is wanted of it.
     pub scope: Scope,
@@ -267,6 +271,7 @@ impl Session {
         resolved
             .values
             .insert(WANT_COUNTERS, u32::from(options.scope.counters()));
+        resolved.values.insert(EAGER_SLOTS, place::eager(slots));
         let wanted = Wanted {
             programs: &programs(options),
             entries: &[
@@ -275,8 +280,8 @@ impl Session {
                 (map::USED_SLOTS, slots),
                 (map::QP_PATHS, slots),
                 // Of a hash that nobody uses the kernel would still make each bucket.
-                (map::QPN_INDEX, slots.saturating_mul(4)),
-                (map::QUEUE_QP, slots.saturating_mul(8)),
+                (map::QPN_INDEX, if countable { KNOWN_QPS } else { 1 }),
+                (map::QUEUE_SLOTS, slots.saturating_mul(2)),
             ],
             globals: &resolved.values,
         };

@@ -8,10 +8,14 @@ use std::{
 };
 
 use aya::maps::{Map, MapData, Stack};
-use rdmatop_common::counters::{QpSlot, slot_flag};
+use rdmatop_common::counters::{QpSlot, place, slot_flag};
 use zerocopy::FromZeros as _;
 
 use super::mapped::{Mapped, MappedError, Reach};
+
+/// Slots of destroyed QPs that are kept for the next sweep, when slots are scarce: 7 MB. Who samples less often than
+/// these fill finds that the kernel side counts what found no slot.
+const MOST_KEPT: usize = 8192;
 
 /// The words whose sum tells a change: owner and flags, then every count that is no breakdown of another.
 const SUMMED: std::ops::Range<usize> = offset_of!(QpSlot, owner_pid) / 8..offset_of!(QpSlot, ops) / 8;
@@ -37,6 +41,8 @@ pub struct SlotMap {
     /// By number, as far as any was in use.
     seen: Vec<Seen>,
     posts: Posts,
+    /// Final counts of slots that were freed since the last sweep.
+    kept: Vec<(u32, QpSlot)>,
 }
 
 /// Calls of post_send by process: doorbells of its QPs, those that are gone included.
@@ -80,7 +86,13 @@ impl SlotMap {
             reach,
             seen: Vec::new(),
             posts: Posts::default(),
+            kept: Vec::new(),
         })
+    }
+
+    /// Slots there are.
+    pub(super) fn capacity(&self) -> u32 {
+        self.array.count()
     }
 
     /// Calls of post_send by process, as of the last sweep. The process is the QP's owner.
@@ -94,6 +106,44 @@ impl SlotMap {
         if self.posts.total.len() > MANY {
             self.posts.total.retain(|pid, _| is_alive(*pid));
         }
+    }
+
+    /// Frees slots of destroyed QPs when the last half is in use, without waiting for a sweep: that may be minutes away
+    /// (`--once`), and others move meanwhile.
+    pub(super) fn make_room(&mut self) {
+        let array = &self.array;
+        // SAFETY: inside the mapping; the kernel writes the word whole.
+        let in_use = |number| unsafe { read_volatile(&raw const (*array.at(number)).qp) != 0 };
+        let numbers = self.reach.numbers(in_use);
+        if !self.reach.goes_beyond(place::eager(array.count())) {
+            return;
+        }
+        let mut ended = Vec::new();
+        for number in numbers {
+            let place = array.at(number);
+            // SAFETY: inside the mapping; the kernel writes each word whole.
+            let flags = unsafe { read_volatile(&raw const (*place).flags) };
+            if flags & slot_flag::DESTROYED != 0 {
+                ended.push(number);
+            }
+        }
+        for number in ended {
+            if self.kept.len() == MOST_KEPT {
+                break;
+            }
+            fence(Ordering::Acquire);
+            let last = last(array, number);
+            if let Some(seen) = self.seen.get_mut(number as usize) {
+                *seen = Seen::default();
+            }
+            self.posts.add(number, &last);
+            self.kept.push((number, last));
+        }
+    }
+
+    /// Final counts of slots that were freed before this sweep.
+    pub(super) fn take_kept(&mut self) -> Vec<(u32, QpSlot)> {
+        std::mem::take(&mut self.kept)
     }
 
     /// Gives copies of the slots in use that have changed since the last sweep; the first sweep gives all. A slot
@@ -139,28 +189,43 @@ impl SlotMap {
             // The flag first: with it set, what is copied after it is final. Without it each counter is of this
             // moment or of the one before.
             fence(Ordering::Acquire);
-            let mut copy = array.read(number);
-            copy.flags = flags;
-            // Two CPUs that move the cursor at once can leave it a WR behind until the next look.
-            copy.tx_posted = copy.tx_posted.max(copy.tx_done);
-            if destroyed {
+            let copy = if destroyed {
                 *seen = Seen::default();
-                // The address goes last: without it the kernel side takes the slot for free.
-                let empty = QpSlot {
-                    qp: copy.qp,
-                    ..QpSlot::new_zeroed()
-                };
-                // SAFETY: inside the mapping; the kernel side has forgotten the QP and writes here no more.
-                unsafe {
-                    write_volatile(place, empty);
-                    fence(Ordering::Release);
-                    write_volatile(&raw mut (*place).qp, 0);
+                last(array, number)
+            } else {
+                QpSlot {
+                    flags,
+                    ..not_behind(array.read(number))
                 }
-            }
+            };
             self.posts.add(number, &copy);
             give(number, copy);
         }
     }
+}
+
+/// Reads the slot of a destroyed QP for the last time and frees it. The caller has seen the flag before.
+fn last(array: &Mapped<QpSlot>, number: u32) -> QpSlot {
+    let place = array.at(number);
+    let copy = not_behind(array.read(number));
+    // The address goes last: without it the kernel side takes the slot for free.
+    let empty = QpSlot {
+        qp: copy.qp,
+        ..QpSlot::new_zeroed()
+    };
+    // SAFETY: inside the mapping; the kernel side has forgotten the QP and writes here no more.
+    unsafe {
+        write_volatile(place, empty);
+        fence(Ordering::Release);
+        write_volatile(&raw mut (*place).qp, 0);
+    }
+    copy
+}
+
+/// Two CPUs that move the cursor at once can leave it a WR behind until the next look.
+fn not_behind(mut copy: QpSlot) -> QpSlot {
+    copy.tx_posted = copy.tx_posted.max(copy.tx_done);
+    copy
 }
 
 /// Sum of the [`SUMMED`] words of a slot.

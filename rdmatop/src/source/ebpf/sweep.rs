@@ -231,6 +231,16 @@ impl MapSweep {
         Some(sample)
     }
 
+    /// Frees counter slots of destroyed QPs when slots are scarce; their counts are in the next [`MapSweep::slots`].
+    pub(super) fn make_room(&self) {
+        let mut inner = self.inner();
+        if !inner.paused
+            && let Some(slots) = inner.maps.as_mut().and_then(|maps| maps.slots.as_mut())
+        {
+            slots.make_room();
+        }
+    }
+
     /// Gives what has changed in the counters of QPs, in one sample or more; nothing where no data path is counted.
     /// Whoever asks must hand all of it on: a change is given once, and so is the slot of a destroyed QP.
     pub fn slots(&self, mono_ns: u64, out: &mut dyn FnMut(SlotsSample)) {
@@ -243,9 +253,20 @@ impl MapSweep {
         let mut sample = SlotsSample {
             mono_ns,
             partial: maps.slots_told,
+            capacity: slots.capacity(),
             ..SlotsSample::default()
         };
         maps.slots_told = true;
+        // In samples of their own: another QP may have the slot by now, and must be told of later.
+        let kept = slots.take_kept();
+        for some in kept.chunks(SLOTS_A_SAMPLE) {
+            out(SlotsSample {
+                slots: some.to_vec(),
+                more: true,
+                at: Some(ReadAt::from(monotonic())),
+                ..sample.clone()
+            });
+        }
         let began_ns = monotonic();
         // When the first of those in `sample` was copied: between two samples the engine may have kept us waiting.
         let mut from_ns = began_ns;

@@ -19,6 +19,7 @@ impl Host {
             idle: idle.to_vec(),
             partial: true,
             more,
+            capacity: 8,
         };
         self.apply(Input::Slots(Box::new(sample)));
     }

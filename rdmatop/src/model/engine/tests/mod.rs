@@ -27,6 +27,7 @@ mod events;
 mod history;
 mod kernel;
 mod lifecycle;
+mod places;
 mod ports;
 mod processes;
 mod properties;
@@ -322,6 +323,7 @@ fn slot(born_ns: u64, object: u64, qpn: u32, done: u64) -> QpSlot {
     let mut slot = QpSlot {
         qp: object,
         born_ns,
+        since_ns: born_ns,
         qpn,
         device_index: 0,
         owner_pid: 231,

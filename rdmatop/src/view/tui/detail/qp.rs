@@ -29,8 +29,14 @@ pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
     }
     if q.since_attach {
         out.push(Cell::new(
-            "Older than rdmatop: totals count from attach.",
+            "It was there before it was counted: totals count from then on.",
             Tone::Dim,
+        ));
+    }
+    if q.uncounted {
+        out.push(Cell::new(
+            "Not counted: it moved when no counter slot was free. A note says more.",
+            Tone::Warn,
         ));
     }
     let number = |n: Option<u32>| format::known(n, |n| n.to_string());

@@ -255,6 +255,7 @@ pub(crate) fn qp(
         orphan: false,
         exited: false,
         since_attach: false,
+        uncounted: false,
         remote_qpn: (state >= 2).then_some(qpn + 1),
         remote_gid: (state >= 2).then_some(Gid([
             0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0x15, 0x5d, 0xff, 0xfe, 0, 1, 0x2a,
