@@ -335,6 +335,8 @@ pub(crate) struct QpPath {
     pub(crate) cqe_ns: u64,
     /// `expires` of the RNR timer's last wait that is counted.
     pub(crate) rnr_expires: u64,
+    /// The same, as a packet that was sent again found it: the requester writes it, the completer reads it.
+    pub(crate) rnr_resent: u64,
     /// The PSN that no request has used yet.
     pub(crate) fresh_psn: u32,
     /// 1 when `fresh_psn` means something.

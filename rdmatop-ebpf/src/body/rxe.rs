@@ -113,6 +113,7 @@ pub(crate) fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool {
         (*path).failed = NONE_FAILED;
         (*path).psn_known = 0;
         (*path).rnr_expires = expires;
+        (*path).rnr_resent = expires;
     }
     true
 }
@@ -198,20 +199,43 @@ pub(crate) fn completing(rxe_qp: u64) -> Option<()> {
 ///
 /// The timer itself (`rnr_nak_timer`) runs in a softirq: a program there is skipped whenever that softirq interrupts
 /// another one of ours. What it leaves behind is not: the completer alone starts the timer, for a NAK, in a call whose
-/// entry finds the wait before over. Each wait has an end of its own, because the next one begins when the timer has run
-/// and lasts a jiffy or longer (`rnrnak_jiffies`). A NAK that comes while the timer is pending puts that end off.
+/// entry finds the wait before over. Each wait has an end of its own, later than the one before, because it begins when
+/// the timer has run and lasts a jiffy or longer (`rnrnak_jiffies`). A NAK that comes while the timer is pending puts that
+/// end off. Before Linux 6.4 the completer's task is in softirqs too, and that entry may be the only one in a wait: then
+/// the packet that was sent again has seen the end ([`resent`]).
 #[inline(always)]
 fn waited(path: *mut QpPath, slot: *mut QpSlot, rxe_qp: u64) -> Option<()> {
-    let expires = get::<u64>(rxe_qp, &OFF_RXE_QP_RNR_EXPIRES)?;
     // SAFETY: the map checked both pointers.
     unsafe {
-        if expires == (*path).rnr_expires || get::<u64>(rxe_qp, &OFF_RXE_QP_RNR_PENDING)? != 0 {
-            return None;
-        }
+        let counted = (*path).rnr_expires;
+        let expires = wait_over(rxe_qp, counted)?;
+        let between = read_volatile(&raw const (*path).rnr_resent);
+        let skipped = between != expires && between.wrapping_sub(counted).cast_signed() > 0;
         (*path).rnr_expires = expires;
-        (*slot).rnr_waits += 1;
+        (*slot).rnr_waits += 1 + u64::from(skipped);
     }
     Some(())
+}
+
+/// A request is sent again, as the one is that made the QP wait. Only from the requester's task.
+#[inline(always)]
+fn resent(path: *mut QpPath, rxe_qp: u64) -> Option<()> {
+    // SAFETY: the map checked the pointer; the completer reads the word whole.
+    unsafe {
+        let expires = wait_over(rxe_qp, (*path).rnr_resent)?;
+        write_volatile(&raw mut (*path).rnr_resent, expires);
+    }
+    Some(())
+}
+
+/// The end of the QP's last wait, if that is over and not the one that is known.
+#[inline(always)]
+fn wait_over(rxe_qp: u64, known: u64) -> Option<u64> {
+    let expires = get::<u64>(rxe_qp, &OFF_RXE_QP_RNR_EXPIRES)?;
+    if expires == known || get::<u64>(rxe_qp, &OFF_RXE_QP_RNR_PENDING)? != 0 {
+        return None;
+    }
+    Some(expires)
 }
 
 /// Brings a send queue's counts up to date. Only from the QP's serial task, or when that has ended.
@@ -541,6 +565,7 @@ pub(crate) fn transmitting(rxe: u64, pkt: u64) -> Option<()> {
         let ahead = psn.wrapping_sub((*path).fresh_psn) & 0x00ff_ffff;
         if (*path).psn_known != 0 && ahead >= 0x0080_0000 {
             (*slot).retransmits += 1;
+            resent(path, rxe);
             return Some(());
         }
         let mut packets = 1;
