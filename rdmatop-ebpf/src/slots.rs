@@ -141,25 +141,25 @@ fn take() -> u64 {
 #[inline(always)]
 pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: Entry<'_>) {
     known.slot = UNKNOWN_U32;
-    known.state = UNKNOWN_U32;
+    known.state = UNKNOWN_U8;
     known.born_ns = now();
     known.device = get_or_zero(qp, &OFF_QP_DEVICE);
     known.device_index = get(known.device, &OFF_DEV_INDEX).unwrap_or(UNKNOWN_U32);
     if name_device(&mut known.device_name, known.device) {
-        known.flags = u32::from(flag::DEVICE);
+        known.flags = flag::DEVICE;
     }
     let mut pane = Pane::<5>::uninit();
     let members = Window::open(&mut pane, qp, &OFF_QP_NUM);
     known.qpn = members.get(&OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
     known.qp_type = members.get(&OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
-    known.port = port(members.get(&OFF_QP_PORT).unwrap_or(0));
+    known.port = port(members.get(&OFF_QP_PORT).unwrap_or(0)) as u8;
     if !members.readable {
         (known.qpn, known.qp_type) = (UNKNOWN_U32, UNKNOWN_U32);
     }
     let owner = owner_of(res, &mut known.owner_comm);
     known.owner_pid = owner.pid;
     known.owner_start_ns = start_of(&owner);
-    known.flags |= u32::from(owner.flags);
+    known.flags |= owner.flags;
     if owner.flags & flag::OWNER_KERNEL != 0 {
         // rdma_cm makes QPs for its callers and gives its own name; the PD is the caller's (__ib_alloc_pd).
         let pd = get::<u64>(qp, &OFF_QP_PD).unwrap_or(0);
@@ -167,7 +167,7 @@ pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: Entry<'_>) {
         let entry = entry(&mut pane, member(pd, &OFF_PD_RES).unwrap_or(0));
         name_consumer(&mut known.owner_comm, entry);
     } else if is_kthread(owner.task) {
-        known.flags |= u32::from(flag::KTHREAD);
+        known.flags |= flag::KTHREAD;
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn stamp_known(
         name_current(&mut prefix.comm);
     }
     prefix.owner_pid = known.owner_pid;
-    let mut flags = known.flags as u16;
+    let mut flags = known.flags;
     if flags & flag::OWNER_TASK == 0 || known.owner_pid != prefix.pid {
         flags &= !flag::KTHREAD;
         if in_kthread() {
@@ -144,26 +144,22 @@ pub(crate) struct Owner {
     pub(crate) flags: u16,
     /// `struct task_struct *`, 0 for none.
     pub(crate) task: u64,
-    /// `struct task_struct *` of the process's first thread, whose start is the process's. 0 for the current task.
-    leader: u64,
 }
 
-/// When an owner was started, 0 when not known.
+/// When an owner was started, 0 when not known. That of a process is the start of its first thread.
 #[inline(always)]
 pub(crate) fn start_of(owner: &Owner) -> u64 {
     if owner.flags & flag::OWNER_TASK == 0 {
         return 0;
     }
-    if owner.leader == 0
+    let pid_tgid = bpf_get_current_pid_tgid();
+    if owner.pid == pid_tgid as u32
+        && (pid_tgid >> 32) as u32 == owner.pid
         && let Some(start) = of_current::<u64>(&OFF_TASK_START)
     {
         return start;
     }
-    let leader = if owner.leader == 0 {
-        owner.task
-    } else {
-        owner.leader
-    };
+    let leader = get::<u64>(owner.task, &OFF_TASK_LEADER).unwrap_or(owner.task);
     get_or_zero(leader, &OFF_TASK_START)
 }
 
@@ -175,7 +171,6 @@ pub(crate) fn owner_of(entry: Entry<'_>, comm: &mut [u8; COMM_LEN]) -> Owner {
         pid: 0,
         flags: 0,
         task: 0,
-        leader: 0,
     };
     let task = entry.get::<u64>(&OFF_RES_TASK).unwrap_or(0);
     if task == 0 {
@@ -194,7 +189,6 @@ pub(crate) fn owner_of(entry: Entry<'_>, comm: &mut [u8; COMM_LEN]) -> Owner {
         name_current(comm);
     } else {
         let leader = get::<u64>(task, &OFF_TASK_LEADER).unwrap_or(task);
-        owner.leader = leader;
         if let Some(tgid) = get::<u32>(task, &OFF_TASK_TGID) {
             owner.pid = tgid;
             owner.flags = flag::OWNER_TASK;

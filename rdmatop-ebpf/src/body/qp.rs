@@ -79,10 +79,10 @@ fn tell(record: &mut QpRecord, known: &QpKnown) {
     record.rq_psn = UNKNOWN_U32;
     record.sq_psn = UNKNOWN_U32;
     record.event = UNKNOWN_U32;
-    record.from_state = known.state as u8;
+    record.from_state = known.state;
     record.to_state = UNKNOWN_U8;
     record.path_mtu = UNKNOWN_U8;
-    record.port = known.port as u8;
+    record.port = known.port;
     record.timeout = UNKNOWN_U8;
     record.retry_cnt = UNKNOWN_U8;
     record.rnr_retry = UNKNOWN_U8;
@@ -95,8 +95,8 @@ pub(crate) fn created(qp: u64, entry: Entry<'_>) {
     let mut known = MaybeUninit::uninit();
     let known = zeroed::<QpKnown>(&mut known);
     identify(known, qp, entry);
-    known.state = RESET;
-    known.flags |= u32::from(flag::CREATED);
+    known.state = RESET as u8;
+    known.flags |= flag::CREATED;
     slots::made(known, qp);
     send(|record: &mut QpRecord| {
         stamp_known(
@@ -222,16 +222,16 @@ fn modified(rc: i32) -> Option<()> {
     // SAFETY: as above.
     unsafe {
         if attr_mask & mask::STATE != 0 && head.readable {
-            (*known).state = head.get(&OFF_ATTR_STATE).unwrap_or(UNKNOWN_U32);
+            (*known).state = byte(head.get(&OFF_ATTR_STATE).unwrap_or(UNKNOWN_U32));
         }
         if attr_mask & mask::PORT != 0 {
             if port == 0 {
                 // There was no room for the record.
                 port = get(call.attr, &OFF_ATTR_PORT).unwrap_or(0);
             }
-            (*known).port = slots::port(u32::from(port));
+            (*known).port = slots::port(u32::from(port)) as u8;
         }
-        let reset = attr_mask & mask::STATE != 0 && head.readable && (*known).state == RESET;
+        let reset = attr_mask & mask::STATE != 0 && head.readable && u32::from((*known).state) == RESET;
         slots::modified(call.qp, (*known).slot, reset, attr_mask & mask::SQ_PSN != 0);
     }
     Some(())
