@@ -57,7 +57,7 @@ impl Engine {
             .map(Qp::uid)
             .collect();
         for uid in gone {
-            self.qps.end(uid, began_ns, &mut self.processes);
+            self.qps.end_by(uid, began_ns, now.mono_ns, &mut self.processes);
         }
         self.losses.repaired(began_ns);
         if self.qps.forgotten_ns() > began_ns {
@@ -90,12 +90,12 @@ impl Engine {
     fn changed(&mut self, key: Key, reading: &QpReading, began_ns: u64, now: Now) -> Option<u64> {
         if let Some(qp) = self.qps.live(key).and_then(|uid| self.qps.get(uid)) {
             let uid = qp.uid();
-            if qp.created && qp.first_ns > began_ns {
+            if qp.is_sighted_after(began_ns) {
                 // The dump may have seen the one before it; records tell of this one.
                 return Some(uid);
             }
             if self.is_anothers(qp, reading) {
-                self.qps.end(uid, began_ns, &mut self.processes);
+                self.qps.end_by(uid, began_ns, now.mono_ns, &mut self.processes);
             }
         }
         let uid = match self.qps.live(key) {

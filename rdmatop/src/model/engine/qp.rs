@@ -210,6 +210,8 @@ pub(super) struct Qp {
     /// Time of the last record about it.
     pub(super) event_ns: u64,
     pub(super) ended_ns: Option<u64>,
+    /// By this time it had ended: a dump that misses it tells that of its own end only.
+    pub(super) gone_ns: u64,
     pub(super) psn: Psn,
     pub(super) flow: Option<Flow>,
     /// While it is held the QP cannot be forgotten: its last counts are not in.
@@ -242,6 +244,7 @@ impl Qp {
             created: false,
             event_ns: 0,
             ended_ns: None,
+            gone_ns: u64::MAX,
             psn: Psn::default(),
             flow: None,
             slot: Slot::default(),
@@ -373,7 +376,21 @@ impl Qp {
         } else {
             !self.created || self.first_ns <= at_ns
         };
-        was_there && self.ended_ns.is_none_or(|ended| at_ns <= ended)
+        // Of one that a dump misses the end is known to lie between the dump's beginning and its end, in which time the
+        // number may have been given to another.
+        let is_itself = self.object != 0 && self.object == sighting.object;
+        let ended_ns = if is_itself {
+            Some(self.gone_ns)
+        } else {
+            self.ended_ns
+        };
+        was_there && ended_ns.is_none_or(|ended| at_ns <= ended)
+    }
+
+    /// No dump has named another owner. One that has may have named a thread that had ended.
+    pub(super) fn is_owned_as(&self, sighting: &Sighting) -> bool {
+        let pids = self.row.pid.zip(sighting.owner);
+        pids.is_none_or(|(known, (told, _))| known == told)
     }
 
     /// Another process is known to own it.
@@ -403,10 +420,16 @@ impl Qp {
             && same(reading.rq_psn, self.row.rq_psn)
     }
 
+    /// The kernel side saw it for the first time after `ts_ns`: what a dump saw by then may have been another.
+    pub(super) fn is_sighted_after(&self, ts_ns: u64) -> bool {
+        self.births.iter().any(|(_, born_ns)| *born_ns > ts_ns)
+    }
+
     /// Nothing about it is newer than a dump that began at `began_ns`.
     pub(super) fn is_older_than(&self, began_ns: u64) -> bool {
         self.first_ns <= began_ns
             && self.event_ns <= began_ns
+            && !self.is_sighted_after(began_ns)
             && self.row.born_mono_ns.is_none_or(|born| born <= began_ns)
     }
 

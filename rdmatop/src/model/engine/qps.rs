@@ -151,26 +151,29 @@ impl Qps {
         {
             return Some(*uid);
         }
-        let mut later = None;
+        let (mut later, mut unlikely) = (None, None);
         for last in self.last_of(sighting.key?).into_iter().flatten() {
             let mut next = Some(last);
             while let Some(qp) = next.and_then(|uid| self.all.get(uid)) {
                 let was_there = qp.first_ns <= sighting.at_ns();
                 if qp.may_be(sighting) {
-                    if was_there {
+                    if !qp.is_owned_as(sighting) {
+                        unlikely = Some(qp.uid());
+                    } else if was_there {
                         return Some(qp.uid());
+                    } else {
+                        // It may have been there before it was first told of, unless another one was.
+                        later = Some(qp.uid());
                     }
-                    // It may have been there before it was first told of, unless another one was.
-                    later = Some(qp.uid());
                 }
-                if was_there {
+                if qp.seen_ns <= sighting.at_ns() {
                     // Those before it had ended by then.
                     break;
                 }
                 next = qp.before;
             }
         }
-        later
+        later.or(unlikely)
     }
 
     /// Adds a QP that is known to have been there at `first_ns`, and at `seen_ns` at the latest.
@@ -186,14 +189,14 @@ impl Qps {
     /// if it was told of so late that another has the number by now.
     fn place(&mut self, uid: u64, processes: &mut Processes) {
         let Some(qp) = self.all.get(uid) else { return };
-        let (key, first_ns) = (qp.key, qp.first_ns);
-        let mut younger: Option<(u64, u64)> = None;
+        let (key, first_ns, seen_ns) = (qp.key, qp.first_ns, qp.seen_ns);
+        let mut younger: Option<(u64, u64, u64)> = None;
         let mut next = self.by_key.get(&key).copied();
         while let Some(other) = next.and_then(|uid| self.all.get(uid)) {
             if other.first_ns <= first_ns {
                 break;
             }
-            younger = Some((other.uid(), other.first_ns));
+            younger = Some((other.uid(), other.first_ns, other.seen_ns));
             next = other.before;
         }
         let older = next.filter(|uid| self.all.get(*uid).is_some());
@@ -201,14 +204,14 @@ impl Qps {
             qp.before = older;
         }
         if let Some(older) = older {
-            self.end(older, first_ns, processes);
+            self.end_by(older, first_ns, seen_ns, processes);
         }
         match younger {
-            Some((younger, since_ns)) => {
+            Some((younger, since_ns, by_ns)) => {
                 if let Some(younger) = self.all.get_mut(younger) {
                     younger.before = Some(uid);
                 }
-                self.end(uid, since_ns, processes);
+                self.end_by(uid, since_ns, by_ns, processes);
             }
             None => {
                 self.by_key.insert(key, uid);
@@ -351,11 +354,17 @@ impl Qps {
 
     /// Ends a QP's life at `ts_ns`.
     pub(super) fn end(&mut self, uid: u64, ts_ns: u64, processes: &mut Processes) {
+        self.end_by(uid, ts_ns, ts_ns, processes);
+    }
+
+    /// As [`Qps::end`], when all that is known is that it had ended by `gone_ns`.
+    pub(super) fn end_by(&mut self, uid: u64, ts_ns: u64, gone_ns: u64, processes: &mut Processes) {
         let Some(qp) = self.all.get_mut(uid) else { return };
         if qp.ended_ns.is_some() {
             return;
         }
         qp.ended_ns = Some(ts_ns);
+        qp.gone_ns = gone_ns;
         qp.touch();
         if let Some(process) = qp.process() {
             processes.unlink(process, qp.key.device);

@@ -33,6 +33,11 @@ fn known8(value: u8) -> Option<u8> {
     (value != UNKNOWN_U8).then_some(value)
 }
 
+/// When the call that a record tells of began.
+fn call_ns(prefix: &Prefix) -> u64 {
+    prefix.ts_ns.saturating_sub(prefix.duration_ns)
+}
+
 fn known64(value: u64) -> Option<u64> {
     (value != u64::MAX).then_some(value)
 }
@@ -94,15 +99,13 @@ impl Engine {
         }
     }
 
-    /// Generation and name of the device in a record.
-    fn device_in(&mut self, prefix: &Prefix) -> Option<(u64, Arc<str>)> {
+    /// Generation and name of the device in a record, which was there at `ts_ns`.
+    fn device_in(&mut self, prefix: &Prefix, ts_ns: u64) -> Option<(u64, Arc<str>)> {
         if prefix.flags & flag::DEVICE == 0 {
             return None;
         }
         let name = Some(self.names.of(&prefix.device)).filter(|name| !name.is_empty());
-        let uid = self
-            .devices
-            .resolve(prefix.device_index, name.as_ref(), prefix.ts_ns);
+        let uid = self.devices.resolve(prefix.device_index, name.as_ref(), ts_ns);
         let name = name.or_else(|| self.devices.get(uid).map(|device| Arc::clone(&device.name)))?;
         Some((uid, name))
     }
@@ -141,14 +144,20 @@ impl Engine {
     fn qp_of(&mut self, record: &QpRecord, kind: EventKind) -> Option<u64> {
         let prefix = &record.prefix;
         // When the call began: the QP was there then. At its return a destroyed one's number can be another's.
-        let ts_ns = prefix.ts_ns.saturating_sub(prefix.duration_ns);
+        let ts_ns = call_ns(prefix);
         if kind != EventKind::QpCreate
             && let Some(uid) = self.qps.born_at(prefix.object, record.born_ns)
         {
             return Some(uid);
         }
         let port = known8(record.port).filter(|port| *port > 0).map(u32::from);
-        let device = self.device_in(prefix).map_or(0, |(uid, _)| uid);
+        // A call can return after its device has gone.
+        let there_ns = if record.born_ns == 0 {
+            ts_ns
+        } else {
+            record.born_ns
+        };
+        let device = self.device_in(prefix, there_ns).map_or(0, |(uid, _)| uid);
         let is_owned = prefix.flags & flag::OWNER_TASK != 0 && prefix.owner_pid != 0;
         let uid = self.sighted(&Sighting {
             object: prefix.object,
@@ -279,7 +288,7 @@ impl Engine {
         };
         let mut event = Self::event(kind, prefix, now);
         event.rc = Some(prefix.rc);
-        event.device = self.device_in(prefix).map(|(_, name)| name);
+        event.device = self.device_in(prefix, call_ns(prefix)).map(|(_, name)| name);
         let size = known64(record.size);
         let owner = self.owner_in(prefix);
         let owner = self.processes.of(owner, prefix.ts_ns);
@@ -329,7 +338,7 @@ impl Engine {
             _ => EventKind::CmEvent,
         };
         let mut event = Self::event(kind, prefix, now);
-        let device = self.device_in(prefix);
+        let device = self.device_in(prefix, call_ns(prefix));
         let mut owner = self.owner_in(prefix);
         if owner.is_known() {
             if self.cm_owners.len() >= CM_IDS {
@@ -387,7 +396,7 @@ impl Engine {
         };
         let owner = self.processes.of(owner, prefix.ts_ns);
         Self::attribute(&mut event, &owner, prefix);
-        event.device = self.device_in(prefix).map(|(_, name)| name);
+        event.device = self.device_in(prefix, call_ns(prefix)).map(|(_, name)| name);
         event.verb = Some(self.verb_names.of(record.verb));
         event.rc = Some(prefix.rc);
         Some(event)

@@ -188,20 +188,19 @@ impl Engine {
 
     /// The QP of a slot that has a new tenant.
     fn tenant(&mut self, slot: &QpSlot) -> Option<u64> {
-        let uid = match self.qps.born_at(slot.qp, slot.born_ns) {
-            Some(uid) => uid,
-            None => {
-                let device = self.devices.resolve(slot.device_index, None, slot.born_ns);
-                let is_user = slot.owner_pid != 0 && slot.flags & slot_flag::KERNEL == 0;
-                self.sighted(&Sighting {
-                    object: slot.qp,
-                    born_ns: slot.born_ns,
-                    created: slot.flags & slot_flag::SINCE_ATTACH == 0,
-                    key: Some(Key::new(device, slot.qpn, None)),
-                    ts_ns: slot.born_ns,
-                    owner: is_user.then_some((slot.owner_pid, slot.owner_start_ns)),
-                })?
-            }
+        let uid = if let Some(uid) = self.qps.born_at(slot.qp, slot.born_ns) {
+            uid
+        } else {
+            let device = self.devices.resolve(slot.device_index, None, slot.born_ns);
+            let is_user = slot.owner_pid != 0 && slot.flags & slot_flag::KERNEL == 0;
+            self.sighted(&Sighting {
+                object: slot.qp,
+                born_ns: slot.born_ns,
+                created: slot.flags & slot_flag::SINCE_ATTACH == 0,
+                key: Some(Key::new(device, slot.qpn, None)),
+                ts_ns: slot.born_ns,
+                owner: is_user.then_some((slot.owner_pid, slot.owner_start_ns)),
+            })?
         };
         self.own_by_slot(uid, slot);
         Some(uid)

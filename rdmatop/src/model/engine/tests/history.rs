@@ -169,7 +169,7 @@ impl Lab {
             });
         }
         self.kernel.now += 20 * MS;
-        for step in [Step::ListDevices, Step::Sweep, Step::EndDump, Step::EndDump] {
+        for step in [Step::EndDump, Step::Sweep, Step::EndDump, Step::ListDevices] {
             self.run(&step);
         }
         while !self.kernel.samples.is_empty() {
