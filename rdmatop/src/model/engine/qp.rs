@@ -388,6 +388,12 @@ impl Qp {
         was_there && ended_ns.is_none_or(|ended| at_ns <= ended)
     }
 
+    /// No dump has named another owner. One that has may have named a thread that had ended.
+    pub(super) fn is_owned_as(&self, sighting: &Sighting) -> bool {
+        let pids = self.row.pid.zip(sighting.owner);
+        pids.is_none_or(|(known, (told, _))| known == told)
+    }
+
     /// Another process is known to own it.
     fn is_anothers(&self, sighting: &Sighting) -> bool {
         let (Some(start_ns), Some((pid, other_ns))) = (self.sure, sighting.owner) else {

@@ -151,26 +151,29 @@ impl Qps {
         {
             return Some(*uid);
         }
-        let mut later = None;
+        let (mut later, mut unlikely) = (None, None);
         for last in self.last_of(sighting.key?).into_iter().flatten() {
             let mut next = Some(last);
             while let Some(qp) = next.and_then(|uid| self.all.get(uid)) {
                 let was_there = qp.first_ns <= sighting.at_ns();
                 if qp.may_be(sighting) {
-                    if was_there {
+                    if !qp.is_owned_as(sighting) {
+                        unlikely = Some(qp.uid());
+                    } else if was_there {
                         return Some(qp.uid());
+                    } else {
+                        // It may have been there before it was first told of, unless another one was.
+                        later = Some(qp.uid());
                     }
-                    // It may have been there before it was first told of, unless another one was.
-                    later = Some(qp.uid());
                 }
-                if was_there {
+                if qp.seen_ns <= sighting.at_ns() {
                     // Those before it had ended by then.
                     break;
                 }
                 next = qp.before;
             }
         }
-        later
+        later.or(unlikely)
     }
 
     /// Adds a QP that is known to have been there at `first_ns`, and at `seen_ns` at the latest.
