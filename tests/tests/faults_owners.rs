@@ -168,6 +168,9 @@ impl Drop for Namespace {
     }
 }
 
+/// Processes that get the same PID, one after the other.
+const ROUNDS: u64 = 8;
+
 /// Starts the program as PID `wanted`, if nobody takes that number first.
 fn start_as(wanted: u32, program: &Path, count: u64) -> Result<Option<Value>> {
     // One shell sets the number and forks, with nothing of its own in between.
@@ -189,7 +192,6 @@ fn a_pid_that_is_reused_under_traffic_is_another_process() -> Result<()> {
         skip("reused pid", "this kernel has no ns_last_pid");
         return Ok(());
     }
-    const ROUNDS: u64 = 8;
     let program = copy_of("timed-posts", "same-pid")?;
     let window = Window::open(&[])?;
     let wanted = 29_000;

@@ -468,7 +468,7 @@ mod tests {
         .await;
         assert_eq!(outcome, Ok(Exit::Ok));
         // Without a bound it never ended; how long its bounds take is up to the machine's load.
-        assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_mins(1), "{:?}", begin.elapsed());
         drop(read);
     }
 

@@ -133,7 +133,7 @@ impl Qp {
         fresh: bool,
         doubt: bool,
     ) {
-        let counted = |flow: &&Flow| !row.uncounted && !(flow.resting && doubt);
+        let counted = |flow: &&Flow| !(row.uncounted || flow.resting && doubt);
         row.traffic = match self.flow.as_ref().filter(counted) {
             Some(flow) => flow.shared_traffic(fresh),
             None => match self.packets(now_ns) {

@@ -245,21 +245,27 @@ fn programs(options: &Options) -> BTreeSet<&'static str> {
     each.flatten().collect()
 }
 
+/// What the machine lacks for any program to run.
+fn may_start(places: &Places, root: &Root) -> Result<(), SessionError> {
+    if !places.modules.is_dir() {
+        return Err(SessionError::NoSys);
+    }
+    if !places.modules.join("ib_core").is_dir() {
+        return Err(without_core(root));
+    }
+    match armed::locked_down(root).or_else(|| armed::why_not(root)) {
+        Some(why) => Err(SessionError::Unarmed(why)),
+        None => Ok(()),
+    }
+}
+
 impl Session {
     /// Loads and attaches. Nothing is counted until [`Session::set_enabled`].
     pub fn start(options: &Options) -> Result<Self, SessionError> {
         let object = object::bytes().ok_or(SessionError::NoObject)?;
         let places = Places::default();
         let root = Root::default();
-        if !places.modules.is_dir() {
-            return Err(SessionError::NoSys);
-        }
-        if !places.modules.join("ib_core").is_dir() {
-            return Err(without_core(&root));
-        }
-        if let Some(why) = armed::locked_down(&root).or_else(|| armed::why_not(&root)) {
-            return Err(SessionError::Unarmed(why));
-        }
+        may_start(&places, &root)?;
         lift_memlock();
         let (mut resolved, mut btf) = offsets::resolve(&places);
         let facts = facts(&root, &places, &resolved)?;

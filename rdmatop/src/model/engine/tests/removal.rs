@@ -55,7 +55,7 @@ fn blank() -> Host {
     Host {
         engine: Engine::new(EngineConfig::default()),
         now: SECOND,
-        births: Default::default(),
+        births: std::collections::HashMap::default(),
     }
 }
 
