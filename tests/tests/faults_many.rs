@@ -220,12 +220,14 @@ fn qps_that_find_no_slot_are_unknown_named_and_counted_and_get_the_next_free_one
     Ok(())
 }
 
+/// A device beside the lab's, and the interface under it.
+const SECOND: (&str, &str) = ("rxe7", "dummy7");
+
 #[test]
 fn the_same_qp_numbers_on_two_devices_at_once_are_two_qps_each() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("same QPNs on two devices") else {
         return Ok(());
     };
-    const SECOND: (&str, &str) = ("rxe7", "dummy7");
     let ip = |words: &str| output(Command::new("ip").args(words.split(' ')));
     ip(&format!("link add {} type dummy", SECOND.1))?;
     let ended = (|| -> Result<()> {

@@ -18,9 +18,8 @@ use rdmatop_tests::{
 };
 use serde_json::Value;
 
-/// Of a rate, as a part of it. A rate is divided by the time between two rounds of reads, not by that between the two reads
-/// of its own counter: up to 15 % on a busy machine. Each counter's own times would make it 0.001.
-const RATE_TOLERANCE: f64 = 0.15;
+/// Of a rate, as a part of it. The driver computes a counter when it is asked, within the read whose middle is its time.
+const RATE_TOLERANCE: f64 = 0.005;
 
 /// The row of a port.
 fn port<'a>(sample: &'a Snapshot, device: &str) -> Result<&'a Value> {
@@ -391,8 +390,10 @@ fn a_sum_of_which_a_part_cannot_be_read_is_not_shown_as_the_whole() -> Result<()
     let sample = window(3, || ports[1].fail(Call::Hw, libc::EIO))?;
     ensure!(!port(&sample, "mlx5_0")?["drops"].is_null());
     let row = port(&sample, "mlx5_1")?;
-    // out_of_buffer is unknown; port_xmit_discards alone is not what the port dropped.
-    ensure!(row["drops"].is_null(), "{row}");
+    // out_of_buffer is unknown; port_xmit_discards alone is not what the port dropped, but as much at the least.
+    let drops = &row["drops"];
+    ensure!(drops["total"].is_null() && drops["rate"].is_null(), "{row}");
+    ensure!(drops["at_least"]["total"].as_u64().is_some(), "{row}");
     ensure!(!named(row, "port_xmit_discards")?["total"].is_null(), "{row}");
     Ok(())
 }
@@ -420,46 +421,5 @@ fn a_machine_without_softroce_and_a_card_without_counters_have_nothing_to_note()
     }
     let row = port(&sample, "plain_0")?;
     ensure!(row["drops"].is_null() && row["tx_bytes"].is_null(), "{row}");
-    Ok(())
-}
-
-#[test]
-fn one_slow_card_makes_neither_the_others_old_nor_the_keys_dead() -> Result<()> {
-    let Some(_lab) = Lab::enter("slow card, live") else {
-        return Ok(());
-    };
-    let Some((_nic, ports)) = with_a_slow_card(Call::Hw, 5_000)? else {
-        return Ok(());
-    };
-    let tmux = |args: &[&str]| output(Command::new("tmux").args(["-L", "rdmatop-slow"]).args(args));
-    let program = rdmatop::program()?;
-    let command = format!("XDG_CONFIG_HOME=/tmp/slow LC_ALL=C.UTF-8 {}", program.display());
-    let size = ["-d", "-s", "v", "-x", "120", "-y", "50", &command];
-    tmux(&[&["-f", "/dev/null", "new-session"], size.as_slice()].concat())?;
-    let seen = (|| {
-        // Past the start, which loads programs.
-        wait::until("the first reads", END, || {
-            ports[7].read_count(Call::Hw).is_ok_and(|count| count > 2)
-        })?;
-        let before = ports[0].read_count(Call::Hw)?;
-        thread::sleep(Duration::from_secs(12));
-        let reads = ports[0].read_count(Call::Hw)? - before;
-        let shown = tmux(&["capture-pane", "-p", "-t", "v"])?;
-        tmux(&["send-keys", "-t", "v", "?"])?;
-        let asked = Instant::now();
-        wait::until("the help", Duration::from_secs(3), || {
-            tmux(&["capture-pane", "-p", "-t", "v"]).is_ok_and(|now| now != shown)
-        })?;
-        Ok::<_, anyhow::Error>((reads, shown, asked.elapsed()))
-    })();
-    let _ = tmux(&["kill-server"]);
-    let (reads, shown, _) = seen?;
-    ensure!(reads >= 6, "mlx5_0 was read {reads} times in 12 s");
-    ensure!(
-        shown
-            .lines()
-            .any(|line| line.contains("mlx5_3") && line.contains("slow")),
-        "which card is slow is not said:\n{shown}"
-    );
     Ok(())
 }
