@@ -66,7 +66,7 @@ impl Pairs {
         let [from, to] = &pair.qps;
         to.post_recv(RECEIVE, self.size, &self.to)?;
         from.post_send(0, Opcode::Send, self.size, &self.from, &self.to)?;
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + Duration::from_mins(1);
         for _ in 0..2 {
             let wc = loop {
                 if let Some(wc) = self.cq.poll()? {
