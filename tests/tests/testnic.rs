@@ -14,7 +14,6 @@ use rdmatop_tests::{
     rdmatop::{self, END, Window},
     snapshot::Snapshot,
     testnic::{Call, EFA, Port, TestNic, Wish},
-    wait,
 };
 use serde_json::Value;
 
