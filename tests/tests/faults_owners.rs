@@ -34,7 +34,11 @@ fn copy_of(from: &str, name: &str) -> Result<PathBuf> {
 
 /// Runs a command to its end; what its traffic program printed last.
 fn run(command: &mut Command) -> Result<Value> {
-    let mut child = Child::spawn(command)?;
+    finish(Child::spawn(command)?)
+}
+
+/// Lets a program go on to its end; what it printed last.
+fn finish(mut child: Child) -> Result<Value> {
     child.close_stdin();
     child.succeed(LIMIT)?;
     let last = child.out.all().pop().context("it printed nothing")?;
@@ -69,17 +73,21 @@ fn traffic_of_another_user_has_its_owner_and_its_counts() -> Result<()> {
     };
     let program = copy_of("timed-posts", "others-posts")?;
     let window = Window::open(&[])?;
-    let done = run(Command::new("prlimit")
-        .args([
-            "--memlock=unlimited:unlimited",
-            "setpriv",
-            "--reuid=65534",
-            "--regid=65534",
-        ])
-        .args(["--clear-groups", "--"])
-        .arg(&program)
-        .args(["--count", "123"])
-        .current_dir("/"))?;
+    let child = Child::spawn(
+        Command::new("prlimit")
+            .args(["--memlock=unlimited:unlimited", "setpriv"])
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])
+            .arg(&program)
+            .args(["--count", "123", "--wait"])
+            .current_dir("/"),
+    )?;
+    child
+        .out
+        .wait_for("ready", LIMIT, |line| line.contains("ready"))
+        .with_context(|| child.err.text())?;
+    // Who lives for a second is looked up: some kernels' records are read once a second.
+    std::thread::sleep(Duration::from_secs(3));
+    let done = finish(child)?;
     let sample = window.close()?;
     let row = exact(&sample, id(&done, "pid")?, 123)?;
     ensure!(row.field("comm") == "others-posts", "{row:?}");
@@ -210,7 +218,9 @@ fn a_pid_that_is_reused_under_traffic_is_another_process() -> Result<()> {
         "only {} processes got pid {wanted}",
         posted.len()
     );
-    let rows = processes(&sample, wanted);
+    // The shell has this PID too, before it becomes the program.
+    let mut rows = processes(&sample, wanted);
+    rows.retain(|row| row.field("comm") == "same-pid");
     ensure!(
         rows.len() as u64 == ROUNDS,
         "{ROUNDS} processes, {} rows: {rows:?}",

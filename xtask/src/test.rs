@@ -37,7 +37,7 @@ pub(crate) struct TestArgs {
     #[arg(long)]
     only_lab: bool,
     /// Seconds that one kernel's tests may take
-    #[arg(long, default_value_t = 1200)]
+    #[arg(long, default_value_t = 1800)]
     timeout: u64,
     /// Only tests whose name contains this
     filter: Option<String>,
@@ -45,9 +45,15 @@ pub(crate) struct TestArgs {
 
 /// The kernel on which that is tested which does not depend on the kernel.
 const ONE_KERNEL: &str = "6.12";
-/// Test executables for which one kernel is enough: the tests' own traffic programs, floods of
-/// events, and what is missing on a machine.
-const ON_ONE_KERNEL: [&str; 3] = ["traffic-", "flood-", "degrade-"];
+/// Test executables for which one kernel is enough: the tests' own traffic programs, floods of events, what is missing on a
+/// machine, terminals and signals, and `rdmatop lab`. With `--kernel` they run on that one too.
+const ON_ONE_KERNEL: [&str; 5] = [
+    "traffic-",
+    "flood-",
+    "degrade-",
+    "faults_terminal-",
+    "lab_command-",
+];
 /// Test executables with a guest of their own.
 struct Alone {
     /// Beginnings of their names, in the order in which they run.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rdmatop_common::counters::place;
 use rdmatop_common::event::{
     CmRecord, ObjectRecord, Prefix, QpRecord, Record, UNKNOWN_U8, UNKNOWN_U32, VerbRecord, cm, flag, kind,
 };
@@ -175,7 +176,7 @@ impl Engine {
         })?;
         if kind == EventKind::QpCreate {
             self.qps.created(uid, ts_ns);
-            if record.slot != UNKNOWN_U32 && self.traffic.has_swept() {
+            if record.slot < place::NONE_LEFT && self.traffic.has_swept() {
                 self.qps.holds_slot(uid);
             }
         }

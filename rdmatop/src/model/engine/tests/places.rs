@@ -40,7 +40,9 @@ fn notes(host: &mut Host) -> Vec<String> {
 #[test]
 fn a_qp_at_rest_has_counted_nothing_and_its_receives_were_not_looked_at() {
     let mut host = Host::new();
-    let t = host.now;
+    // Made after the first sweep: a record that names a slot would promise counts.
+    host.sweep(&[]);
+    let t = host.pass(SECOND).now;
     host.qp(born(t, 0xa0, 17, place::AT_REST));
     host.sweep(&[]);
     host.pass(SECOND).sweep(&[]);
