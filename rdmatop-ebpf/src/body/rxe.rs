@@ -82,12 +82,6 @@ pub(crate) fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool {
     if !is_known(&OFF_RXE_QP_RNR_EXPIRES) || !is_known(&OFF_RXE_QP_RNR_PENDING) {
         flags |= slot_flag::NO_RNR;
     }
-    // A new QP's timer has never run. Another's is not looked at here: the programs that come here have no stack left.
-    let last_wait = if flags & slot_flag::SINCE_ATTACH == 0 {
-        0
-    } else {
-        UNSEEN
-    };
     let sq: u64 = get_or_zero(rxe, &OFF_RXE_QP_SQ);
     let rq: u64 = get_or_zero(rxe, &OFF_RXE_QP_RQ);
     // SAFETY: the map checked the pointer, and nobody else has this slot.
