@@ -38,6 +38,9 @@ const KERNEL_OPCODES: u32 = 0x20;
 const RESET: u32 = 0;
 /// [`QpPath::failed`] of a QP all of whose WRs have finished well.
 const NONE_FAILED: u64 = u64::MAX;
+/// [`QpPath::rnr_expires`] of a QP whose timer has not been looked at, and of one that waits: no timer runs for so long.
+const UNSEEN: u64 = u64::MAX;
+const WAITING: u64 = u64::MAX - 1;
 /// Bits of a stamp that hold the time; above them is the lap.
 const TIME_BITS: u32 = 52;
 const TIME: u64 = (1 << TIME_BITS) - 1;
@@ -76,14 +79,9 @@ pub(crate) fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool {
     } else {
         slot_flag::SRQ
     };
-    flags |= if is_known(&OFF_RXE_QP_RNR_EXPIRES) && is_known(&OFF_RXE_QP_RNR_PENDING) {
-        0
-    } else {
-        slot_flag::NO_RNR
-    };
-    // A wait that is under way is still to end: no wait ends at the highest time.
-    let waits = get_or_zero::<u64>(rxe, &OFF_RXE_QP_RNR_PENDING) != 0;
-    let expires = get_or_zero::<u64>(rxe, &OFF_RXE_QP_RNR_EXPIRES) | (u64::from(waits)).wrapping_neg();
+    if !is_known(&OFF_RXE_QP_RNR_EXPIRES) || !is_known(&OFF_RXE_QP_RNR_PENDING) {
+        flags |= slot_flag::NO_RNR;
+    }
     let sq: u64 = get_or_zero(rxe, &OFF_RXE_QP_SQ);
     let rq: u64 = get_or_zero(rxe, &OFF_RXE_QP_RQ);
     // SAFETY: the map checked the pointer, and nobody else has this slot.
@@ -112,8 +110,15 @@ pub(crate) fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool {
         }
         (*path).failed = NONE_FAILED;
         (*path).psn_known = 0;
-        (*path).rnr_expires = expires;
-        (*path).rnr_resent = expires;
+        // A new QP's timer has never run. Another's is not looked at here: of the 512 bytes of stack that a program and what
+        // it calls have, one that comes here uses all. For the same reason the flags are read back.
+        let last_wait = if read_volatile(&raw const (*path).flags) & slot_flag::SINCE_ATTACH == 0 {
+            0
+        } else {
+            UNSEEN
+        };
+        (*path).rnr_expires = last_wait;
+        (*path).rnr_resent = last_wait;
     }
     true
 }
@@ -208,7 +213,21 @@ fn waited(path: *mut QpPath, slot: *mut QpSlot, rxe_qp: u64) -> Option<()> {
     // SAFETY: the map checked both pointers.
     unsafe {
         let counted = (*path).rnr_expires;
-        let expires = wait_over(rxe_qp, counted)?;
+        let expires = get::<u64>(rxe_qp, &OFF_RXE_QP_RNR_EXPIRES)?;
+        if expires == counted {
+            return None;
+        }
+        let waits = get::<u64>(rxe_qp, &OFF_RXE_QP_RNR_PENDING)? != 0;
+        if counted == UNSEEN {
+            // What is over was over before this QP was known, and what is under way is still to be counted.
+            let last = if waits { WAITING } else { expires };
+            (*path).rnr_expires = last;
+            write_volatile(&raw mut (*path).rnr_resent, last);
+            return None;
+        }
+        if waits {
+            return None;
+        }
         let between = read_volatile(&raw const (*path).rnr_resent);
         let skipped = between != expires && between.wrapping_sub(counted).cast_signed() > 0;
         (*path).rnr_expires = expires;
@@ -222,20 +241,13 @@ fn waited(path: *mut QpPath, slot: *mut QpSlot, rxe_qp: u64) -> Option<()> {
 fn resent(path: *mut QpPath, rxe_qp: u64) -> Option<()> {
     // SAFETY: the map checked the pointer; the completer reads the word whole.
     unsafe {
-        let expires = wait_over(rxe_qp, (*path).rnr_resent)?;
-        write_volatile(&raw mut (*path).rnr_resent, expires);
+        let known = read_volatile(&raw const (*path).rnr_resent);
+        let expires = get::<u64>(rxe_qp, &OFF_RXE_QP_RNR_EXPIRES)?;
+        if expires != known && known != UNSEEN && get::<u64>(rxe_qp, &OFF_RXE_QP_RNR_PENDING)? == 0 {
+            write_volatile(&raw mut (*path).rnr_resent, expires);
+        }
     }
     Some(())
-}
-
-/// The end of the QP's last wait, if that is over and not the one that is known.
-#[inline(always)]
-fn wait_over(rxe_qp: u64, known: u64) -> Option<u64> {
-    let expires = get::<u64>(rxe_qp, &OFF_RXE_QP_RNR_EXPIRES)?;
-    if expires == known || get::<u64>(rxe_qp, &OFF_RXE_QP_RNR_PENDING)? != 0 {
-        return None;
-    }
-    Some(expires)
 }
 
 /// Brings a send queue's counts up to date. Only from the QP's serial task, or when that has ended.

@@ -296,8 +296,10 @@ fn verifier_log(attr: &mut bpf_attr) -> String {
     load.log_buf = log.as_mut_ptr() as u64;
     // SAFETY: as in `load`; the log buffer lives until the end of this function.
     drop(unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, attr) });
-    let text = String::from_utf8_lossy(&log);
-    let mut lines: Vec<_> = text.trim_end_matches('\0').lines().rev().take(6).collect();
+    // Behind the first zero are rests of ways that the verifier has taken back.
+    let said = log.split(|byte| *byte == 0).next().unwrap_or_default();
+    let text = String::from_utf8_lossy(said);
+    let mut lines: Vec<_> = text.lines().rev().take(6).collect();
     lines.reverse();
     if lines.is_empty() {
         String::new()
