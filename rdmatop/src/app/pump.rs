@@ -445,6 +445,7 @@ mod tests {
     use super::*;
     use crate::app::fake::{Fake, devices};
     use crate::app::source::Source;
+    use crate::model::input::{QpReading, QpsSample};
 
     fn pump(source: Fake, filter: Filter) -> Pump {
         let polled: Vec<Box<dyn Source>> = vec![Box::new(source)];
@@ -513,9 +514,8 @@ mod tests {
         assert_eq!(asked.iter().map(|w| w.last).collect::<Vec<_>>(), [false, true]);
     }
 
-    #[tokio::test]
-    async fn the_first_snapshot_knows_who_the_processes_of_the_first_round_are() {
-        use crate::model::input::{ProcessFacts, QpReading, QpsSample};
+    /// A dump in which `pid` owns QP 17.
+    fn dump_of(pid: u32) -> QpsSample {
         let reading = QpReading {
             device_index: 0,
             port: None,
@@ -525,14 +525,20 @@ mod tests {
             remote_qpn: None,
             sq_psn: None,
             rq_psn: None,
-            pid: Some(231),
+            pid: Some(pid),
             kern_name: None,
         };
-        let dump = QpsSample {
+        QpsSample {
             mono_ns: 1,
             qps: vec![reading],
             ..QpsSample::default()
-        };
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_snapshot_knows_who_the_processes_of_the_first_round_are() {
+        use crate::model::input::ProcessFacts;
+        let dump = dump_of(231);
         let facts = ProcessFacts {
             pid: 231,
             comm: Some("ib_send_bw".to_owned()),
@@ -559,24 +565,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_process_of_the_window_is_looked_up_before_the_window_closes_and_that_is_no_sample() {
-        use crate::model::input::{QpReading, QpsSample};
-        let reading = QpReading {
-            device_index: 0,
-            port: None,
-            qpn: 17,
-            qp_type: None,
-            state: None,
-            remote_qpn: None,
-            sq_psn: None,
-            rq_psn: None,
-            pid: Some(231),
-            kern_name: None,
-        };
-        let dump = QpsSample {
-            mono_ns: 1,
-            qps: vec![reading],
-            ..QpsSample::default()
-        };
+        let dump = dump_of(231);
         let source = Fake::new(Vec::new());
         let asked = Arc::clone(&source.asked);
         let mut pump = pump(source, Filter::default());
