@@ -99,8 +99,10 @@ impl Source for HealthSource {
     }
 }
 
-/// Notes that say already why there is none. Before 5.11 a memlock limit refuses maps with EPERM, as a missing right does.
-const SAID: [&str; 4] = ["No eBPF", "no eBPF", "No RDMA", "eBPF maps may not fit"];
+/// Notes that say already why there is none.
+const SAID: [&str; 3] = ["No eBPF", "no eBPF", "No RDMA"];
+/// The note that says it of a map that the kernel refused: before Linux 5.11 a memlock limit does that with EPERM.
+const MEMLOCK: &str = "eBPF maps may not fit";
 
 /// The line for eBPF that is not to be had, unless a note says already why: the live view has room for notes, and not
 /// for a reason.
@@ -108,7 +110,11 @@ fn refused(ebpf: &EbpfState, notes: &[Note]) -> Option<Note> {
     let EbpfState::Unavailable { why } = ebpf else {
         return None;
     };
-    let says = |note: &Note| SAID.iter().any(|word| note.what.contains(word));
+    let not_permitted = std::io::Error::from_raw_os_error(libc::EPERM).to_string();
+    let says = |note: &Note| {
+        SAID.iter().any(|word| note.what.contains(word))
+            || note.what == MEMLOCK && why.contains(&not_permitted)
+    };
     if notes.iter().any(says) {
         return None;
     }
@@ -139,16 +145,15 @@ mod tests {
         );
         assert_eq!(refused(&EbpfState::Disabled, &[]), None);
         let memlock = Note {
-            what: "eBPF maps may not fit".to_owned(),
+            what: MEMLOCK.to_owned(),
             ..note.clone()
         };
-        for said in [note, memlock] {
-            assert_eq!(
-                refused(&off("too many open files"), &[said]),
-                None,
-                "it is said already"
-            );
+        let maps = off("cannot create map QPS: Operation not permitted (os error 1)");
+        for (state, said) in [(off("too many open files"), note), (maps, memlock.clone())] {
+            assert_eq!(refused(&state, &[said]), None, "it is said already");
         }
+        // A limit of memory is not why a thread could not start.
+        assert!(refused(&off("cannot start a thread"), &[memlock]).is_some());
         assert!(refused(&off("too many open files"), &[]).is_some_and(|note| note.remedy.contains("dmesg")));
     }
 }

@@ -111,13 +111,16 @@ const fn tracepoint(
 /// The control plane: any provider, by kprobe, which pins no module. What can be entered otherwise: [`super::fast`].
 pub const CONTROL_PLANE: &[Hook] = &[
     // Return probes stand before their entry: were the order the other way round, a call could be remembered
-    // whose return nobody sees.
-    kretprobe(
-        "modify_qp_ret",
-        "_ib_modify_qp",
-        "ib_core",
-        "QP state changes, errno and duration",
-    ),
+    // whose return nobody sees. They need what their entry needs: alone they see no call.
+    Hook {
+        needs: IDENTITY,
+        ..kretprobe(
+            "modify_qp_ret",
+            "_ib_modify_qp",
+            "ib_core",
+            "QP state changes, errno and duration",
+        )
+    },
     Hook {
         needs: IDENTITY,
         wants: &[
@@ -135,22 +138,28 @@ pub const CONTROL_PLANE: &[Hook] = &[
             "QP state changes, attributes",
         )
     },
-    kretprobe(
-        "destroy_qp_ret",
-        "ib_destroy_qp_user",
-        "ib_core",
-        "QP destroy, errno and duration",
-    ),
+    Hook {
+        needs: IDENTITY,
+        ..kretprobe(
+            "destroy_qp_ret",
+            "ib_destroy_qp_user",
+            "ib_core",
+            "QP destroy, errno and duration",
+        )
+    },
     Hook {
         needs: IDENTITY,
         ..kprobe("destroy_qp", "ib_destroy_qp_user", "ib_core", "QP destroy")
     },
-    kretprobe(
-        "dereg_mr_ret",
-        "ib_dereg_mr_user",
-        "ib_core",
-        "MR deregistration, errno and duration",
-    ),
+    Hook {
+        needs: &["OFF_MR_LENGTH"],
+        ..kretprobe(
+            "dereg_mr_ret",
+            "ib_dereg_mr_user",
+            "ib_core",
+            "MR deregistration, errno and duration",
+        )
+    },
     Hook {
         needs: &["OFF_MR_LENGTH"],
         ..kprobe("dereg_mr", "ib_dereg_mr_user", "ib_core", "MR deregistration")
@@ -582,6 +591,16 @@ mod tests {
         assert!(words("cmd_verbs_ret").starts_with("short by as many"));
         // What the next visit makes good is not said to be short.
         assert!(!words("kp_completer").contains("short"));
+    }
+
+    #[test]
+    fn a_return_is_left_out_with_its_entry() {
+        let returns = CONTROL_PLANE.iter().filter(|hook| hook.entry == Entry::Kretprobe);
+        for back in returns {
+            let mut entries = CONTROL_PLANE.iter().filter(|hook| hook.entry == Entry::Kprobe);
+            let entry = entries.find(|hook| hook.symbol == back.symbol).unwrap();
+            assert_eq!(back.needs, entry.needs, "{}", back.program);
+        }
     }
 
     #[test]

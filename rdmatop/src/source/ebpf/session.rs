@@ -213,7 +213,14 @@ fn notes(verdicts: &[ProbeVerdict], problems: &[String], masked: bool) -> Vec<No
         let why = verdict.reason.as_deref().unwrap_or_default();
         why.starts_with(plan::NO_BTF)
     };
-    let others: Vec<_> = verdicts.iter().filter(|v| !no_btf(v)).cloned().collect();
+    // The data path is one thing to the user: what else keeps one of its programs off is not worth a line.
+    let hot = |verdict: &&ProbeVerdict| datapath::hooks().any(|hook| hook.program == verdict.program);
+    let uncounted = verdicts.iter().filter(hot).any(|verdict| no_btf(&verdict));
+    let others: Vec<_> = verdicts
+        .iter()
+        .filter(|verdict| !no_btf(verdict) && !(uncounted && hot(verdict)))
+        .cloned()
+        .collect();
     let first = Note {
         what: "Not seen by eBPF: QPs with their owners, states and bytes".into(),
         why: problem.clone(),
@@ -475,6 +482,24 @@ mod tests {
         let fake = Fake::new();
         fake.dir("sys/class/infiniband");
         assert!(matches!(without_core(&fake.root()), SessionError::NoModules));
+    }
+
+    #[test]
+    fn without_the_kernel_s_btf_its_absence_is_the_one_line() {
+        let mut verdicts: Vec<_> = plan::CONTROL_PLANE
+            .iter()
+            .chain(datapath::hooks())
+            .map(|hook| plan::verdict(hook, Verdict::Unsupported, Some(format!("{}x.y", plan::NO_BTF))))
+            .collect();
+        if let Some(last) = verdicts.last_mut() {
+            last.reason = Some("this kernel has no function rxe_xmit_packet".into());
+        }
+        let notes = notes(
+            &verdicts,
+            &["cannot read /sys/kernel/btf/vmlinux".to_owned()],
+            true,
+        );
+        assert_eq!(notes.len(), 1, "{notes:?}");
     }
 
     #[test]
