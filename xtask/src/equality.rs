@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    env,
     fmt::Write as _,
     fs, io,
     path::{Path, PathBuf},
@@ -34,15 +33,9 @@ struct Table {
     kernels: Vec<String>,
 }
 
-fn gathered() -> PathBuf {
-    let dir = env::var_os("RDMATOP_LAB_OUT")
-        .map_or_else(|| paths::target().join("lab-out"), |dir| paths::repo().join(dir));
-    dir.join(GATHERED)
-}
-
-/// Forgets the rows of the run before.
-pub(crate) fn begin() -> Result<()> {
-    let path = gathered();
+/// Removes the rows of the run before from where a guest leaves its files.
+pub(crate) fn forget(out: &Path) -> Result<()> {
+    let path = out.join(GATHERED);
     match fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(error).with_context(|| format!("cannot remove {}", path.display()))
@@ -51,12 +44,17 @@ pub(crate) fn begin() -> Result<()> {
     }
 }
 
-/// Prints the table in short and writes it whole to target/equality.md; nothing when no row came.
-pub(crate) fn finish() -> Result<()> {
-    let Ok(text) = fs::read_to_string(gathered()) else {
+/// Prints the table in short and writes it whole to target/equality.md; nothing when no row came. `outs`: where the guests
+/// left their files.
+pub(crate) fn finish(outs: &[PathBuf]) -> Result<()> {
+    let gathered: String = outs
+        .iter()
+        .filter_map(|out| fs::read_to_string(out.join(GATHERED)).ok())
+        .collect();
+    if gathered.is_empty() {
         return Ok(());
-    };
-    let table = Table::parse(&text);
+    }
+    let table = Table::parse(&gathered);
     let path = paths::target().join("equality.md");
     fs::write(&path, table.whole()).with_context(|| format!("cannot write {}", path.display()))?;
     println!("\n{}\nwhole table: {}", table.short(), shown(&path));

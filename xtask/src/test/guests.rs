@@ -1,0 +1,320 @@
+//! The kernel tests: which guests there are, what each runs, and several of them at a time.
+
+use std::{
+    collections::VecDeque,
+    env,
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Mutex, PoisonError},
+    thread,
+    time::Instant,
+};
+
+use anyhow::{Context as _, Result};
+
+use super::tally::{Tally, read};
+use crate::{
+    equality,
+    lab::{
+        self,
+        kernel::{self, Series},
+        modules, nic,
+    },
+    paths,
+};
+
+/// The kernel on which that is tested which does not depend on the kernel.
+const ONE_KERNEL: &str = "6.12";
+/// Test executables for which one kernel is enough: the tests' own traffic programs, floods of events, what is missing on a
+/// machine, terminals and signals, and `rdmatop lab`. With `--kernel` they run on that one too.
+const ON_ONE_KERNEL: [&str; 5] = [
+    "traffic-",
+    "flood-",
+    "degrade-",
+    "faults_terminal-",
+    "lab_command-",
+];
+
+/// Test executables with a guest of their own.
+struct Group {
+    /// What it is called in the log.
+    name: &'static str,
+    /// Beginnings of their names, in the order in which they run; none: all that no other group has.
+    prefixes: &'static [&'static str],
+    /// Options of `lab run`.
+    options: &'static [&'static str],
+    /// Whether a kernel can have such a guest.
+    has: fn(Series) -> bool,
+}
+
+/// The longest first: the short ones fill what is left at the end.
+const GROUPS: [Group; 4] = [
+    Group {
+        name: "rxe",
+        prefixes: &[],
+        options: &[],
+        has: |_| true,
+    },
+    // They turn switches of the whole kernel, or let programs come and go under traffic: what a switch leaves behind would be
+    // everybody's. One CPU, because the code that all kprobes go through is patched by them, and QEMU's translator may go on
+    // with the old code on another CPU: then no kprobe runs there any more, or the guest dies. The last one locks the kernel
+    // down, for which there is no way back.
+    Group {
+        name: "alone",
+        prefixes: &["degrade-", "faults_host-", "presence-", "skips-", "lockdown-"],
+        options: &["--cpus", "1"],
+        has: |_| true,
+    },
+    // A machine without SoftRoCE.
+    Group {
+        name: "testnic",
+        prefixes: &["testnic-"],
+        options: &["--devices", "0"],
+        has: modules::has_test_drivers,
+    },
+    // A NIC that the kernel does not see at work.
+    Group {
+        name: "bypass",
+        prefixes: &["bypass-"],
+        options: &["--nic", "pvrdma"],
+        has: nic::is_for,
+    },
+];
+
+/// What is asked of all guests.
+pub(super) struct Asked<'a> {
+    /// Names of kernels; none: all.
+    pub(super) kernels: &'a [String],
+    /// Part of a test's name.
+    pub(super) filter: Option<&'a str>,
+    /// Seconds that one guest's tests may take.
+    pub(super) timeout: u64,
+    /// Guests at a time.
+    pub(super) at_once: usize,
+}
+
+/// One guest and what it runs.
+struct Guest<'a> {
+    series: Series,
+    group: &'static Group,
+    binaries: Vec<&'a Path>,
+}
+
+impl Guest<'_> {
+    fn label(&self) -> String {
+        format!("{:>4} {:7} ", self.series.name, self.group.name)
+    }
+
+    /// Where its tests leave files.
+    fn out(&self) -> PathBuf {
+        let name = format!("{}-{}", self.series.name, self.group.name);
+        paths::target().join("lab-out").join(name)
+    }
+}
+
+/// What the tests of one kernel came to.
+pub(super) struct OfKernel {
+    /// Its name.
+    pub(super) name: &'static str,
+    /// Its counts.
+    pub(super) tally: Tally,
+    /// What its guests took, added up.
+    pub(super) seconds: f64,
+}
+
+/// Runs these executables on the kernels asked for; also returns the directories in which guests left their files.
+pub(super) fn run(binaries: &[PathBuf], asked: &Asked<'_>) -> Result<(Vec<OfKernel>, Vec<PathBuf>)> {
+    let wanted = |series: &Series| {
+        let same = |name: &String| kernel::find(name).is_ok_and(|of_name| of_name.name == series.name);
+        asked.kernels.is_empty() || asked.kernels.iter().any(same)
+    };
+    let all: Vec<Series> = kernel::ALL.into_iter().filter(wanted).collect();
+    let mut kernels: Vec<OfKernel> = all
+        .iter()
+        .map(|series| OfKernel {
+            name: series.name,
+            tally: Tally::default(),
+            seconds: 0.0,
+        })
+        .collect();
+    let no_nic = nic::missing();
+    let mut guests = VecDeque::new();
+    for group in &GROUPS {
+        // The oldest has least to run.
+        for (series, kernel) in all.iter().zip(&mut kernels).rev() {
+            let own = of_group(binaries, group, *series, asked);
+            if own.is_empty() || !(group.has)(*series) {
+                continue;
+            }
+            if let Some(reason) = no_nic.as_ref().filter(|_| group.options.contains(&"--nic")) {
+                println!(
+                    "SKIPPED {}* on {}: {reason}",
+                    group.prefixes.join("*, "),
+                    series.name
+                );
+                kernel.tally.skipped += 1;
+                continue;
+            }
+            guests.push_back(Guest {
+                series: *series,
+                group,
+                binaries: own,
+            });
+        }
+    }
+    // What guests share is there before the first of them.
+    for series in &all {
+        kernel::ensure(*series)?;
+        build_modules(*series);
+    }
+    let outs = guests.iter().map(Guest::out).collect();
+    let (left, kernels) = (Mutex::new(guests), Mutex::new(kernels));
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..asked.at_once)
+            .map(|_| scope.spawn(|| work(&left, &kernels, asked)))
+            .collect();
+        workers.into_iter().try_for_each(|worker| {
+            worker
+                .join()
+                .unwrap_or_else(|_| anyhow::bail!("a guest's thread panicked"))
+        })
+    })?;
+    let kernels = kernels.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok((kernels, outs))
+}
+
+/// Takes guests until there are no more.
+fn work(left: &Mutex<VecDeque<Guest<'_>>>, kernels: &Mutex<Vec<OfKernel>>, asked: &Asked<'_>) -> Result<()> {
+    loop {
+        let next = left.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let Some(guest) = next else { return Ok(()) };
+        let started = Instant::now();
+        println!("{}== begins ==", guest.label());
+        let tally = in_guest_again(&guest, asked)?;
+        let seconds = started.elapsed().as_secs_f64();
+        println!("{}== ends after {seconds:.0} s ==", guest.label());
+        let mut kernels = kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kernel) = kernels.iter_mut().find(|of| of.name == guest.series.name) {
+            kernel.tally.add(tally);
+            kernel.seconds += seconds;
+        }
+    }
+}
+
+/// The executables of a group, in the order in which they run.
+fn of_group<'a>(binaries: &'a [PathBuf], group: &Group, series: Series, asked: &Asked<'_>) -> Vec<&'a Path> {
+    // Unless a kernel was asked for.
+    let everything = series.name == ONE_KERNEL || !asked.kernels.is_empty();
+    let here = binaries
+        .iter()
+        .map(PathBuf::as_path)
+        .filter(|binary| everything || !is_one_of(binary, &ON_ONE_KERNEL));
+    if group.prefixes.is_empty() {
+        let others: Vec<&str> = GROUPS.iter().flat_map(|group| group.prefixes).copied().collect();
+        return here.filter(|binary| !is_one_of(binary, &others)).collect();
+    }
+    let here: Vec<_> = here.collect();
+    let of = |prefix: &&str| {
+        here.iter()
+            .copied()
+            .filter(|binary| is_one_of(binary, &[prefix]))
+            .collect::<Vec<_>>()
+    };
+    group.prefixes.iter().flat_map(of).collect()
+}
+
+/// Whether an executable's name begins with one of these.
+fn is_one_of(binary: &Path, prefixes: &[&str]) -> bool {
+    let name = binary.file_name().unwrap_or_default().to_string_lossy();
+    prefixes.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Builds the test drivers. Without them their tests say that they are skipped, and why; this says why they are not there.
+fn build_modules(series: Series) {
+    if modules::has_test_drivers(series)
+        && let Err(error) = lab::build_modules(series)
+    {
+        println!("Linux {}: no test drivers: {error:#}", series.name);
+    }
+}
+
+/// One boot, all tests; and another when QEMU failed the first, which is reported.
+fn in_guest_again(guest: &Guest<'_>, asked: &Asked<'_>) -> Result<Tally> {
+    let (mut tally, mut code) = in_guest(guest, asked)?;
+    if code == i32::from(lab::EXIT_QEMU) && tally.failed == 0 {
+        println!(
+            "{}QEMU failed the guest (see above): all its tests once more, in another",
+            guest.label()
+        );
+        (tally, code) = in_guest(guest, asked)?;
+    }
+    if code != 0 && tally.failed == 0 {
+        // A guest that died or hung has printed no result: that is a failure all the same.
+        println!(
+            "{}ended with status {code} and no failed test: the guest did not finish",
+            guest.label()
+        );
+        tally.failed += 1;
+    }
+    Ok(tally)
+}
+
+/// One boot, all tests, and how the boot ended.
+fn in_guest(guest: &Guest<'_>, asked: &Asked<'_>) -> Result<(Tally, i32)> {
+    // One after another, one test at a time: the kernel's state is everybody's. A binary that fails does not keep
+    // the next from running.
+    equality::forget(&guest.out())?;
+    let mut script = String::from("bad=0\n");
+    for binary in &guest.binaries {
+        let _ = writeln!(script, "'{}' --test-threads=1 \"$@\" || bad=1", binary.display());
+    }
+    script.push_str("exit $bad\n");
+    let mut lab = Command::new(env::current_exe().context("cannot tell what program this is")?);
+    lab.args(["lab", "run", "--kernel", guest.series.name]);
+    lab.args(["--timeout", &asked.timeout.to_string()]);
+    lab.args(guest.group.options)
+        .args(["--", "sh", "-c", &script, "tests"]);
+    lab.args(asked.filter);
+    lab.env("RDMATOP", paths::target().join("release/rdmatop"));
+    lab.env("RDMATOP_LAB_OUT", guest.out());
+    read(lab, &guest.label())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(group: &str, kernel: &str, asked: &[String]) -> Vec<String> {
+        let binaries: Vec<PathBuf> = [
+            "bypass-1",
+            "degrade-1",
+            "exact-1",
+            "presence-1",
+            "testnic-1",
+            "traffic-1",
+        ]
+        .map(|name| Path::new("/t").join(name))
+        .into();
+        let asked = Asked {
+            kernels: asked,
+            filter: None,
+            timeout: 1,
+            at_once: 1,
+        };
+        let group = GROUPS.iter().find(|known| known.name == group).unwrap();
+        of_group(&binaries, group, kernel::find(kernel).unwrap(), &asked)
+            .iter()
+            .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+            .collect()
+    }
+
+    #[test]
+    fn every_executable_has_one_guest_and_what_no_kernel_changes_runs_on_one() {
+        assert_eq!(names("rxe", "6.12", &[]), ["exact-1", "traffic-1"]);
+        assert_eq!(names("rxe", "6.1", &[]), ["exact-1"]);
+        assert_eq!(names("rxe", "6.1", &["6.1".to_owned()]), ["exact-1", "traffic-1"]);
+        assert_eq!(names("alone", "6.12", &[]), ["degrade-1", "presence-1"]);
+        assert_eq!(names("testnic", "7.2", &[]), ["testnic-1"]);
+    }
+}

@@ -1,0 +1,93 @@
+//! What a test run printed, counted.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, Result};
+
+/// Counts of one part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) passed: u64,
+    pub(super) failed: u64,
+    pub(super) skipped: u64,
+    /// Of all these, tests: style and builds are none.
+    pub(super) tests: u64,
+    /// Skips that were printed, of a run whose result line has not come yet.
+    pending: u64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.tests += other.tests;
+    }
+
+    /// Takes what a line of a test run says: libtest's result lines, and the skips that kernel tests print (libtest
+    /// has counted those as passed).
+    fn line(&mut self, line: &str) {
+        if let Some(rest) = line.strip_prefix("test result: ") {
+            let count = |what: &str| {
+                rest.split([';', '.'])
+                    .find_map(|part| part.trim().strip_suffix(what)?.trim().parse::<u64>().ok())
+                    .unwrap_or(0)
+            };
+            let (passed, failed, ignored) = (count("passed"), count("failed"), count("ignored"));
+            self.tests += passed + failed + ignored;
+            // A skip that is no test's alone, such as of a part of one, makes no test less that passed.
+            let skipped = std::mem::take(&mut self.pending).min(passed);
+            self.passed += passed - skipped;
+            self.failed += failed;
+            self.skipped += skipped + ignored;
+        } else if line.contains("SKIPPED ") {
+            self.pending += 1;
+        }
+    }
+}
+
+/// Runs a command, shows what it prints behind `label`, and counts; returns its exit status too.
+pub(super) fn read(mut command: Command, label: &str) -> Result<(Tally, i32)> {
+    command.stdout(Stdio::piped()).stdin(Stdio::null());
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    let mut tally = Tally::default();
+    if let Some(out) = child.stdout.take() {
+        for line in BufReader::new(out).split(b'\n') {
+            let line = line.context("cannot read what the tests print")?;
+            let line = String::from_utf8_lossy(&line);
+            tally.line(&line);
+            println!("{label}{line}");
+        }
+    }
+    let status = child.wait().context("cannot wait for the tests")?;
+    Ok((tally, status.code().unwrap_or(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_lines_add_up_and_a_skip_is_no_pass() {
+        let mut tally = Tally::default();
+        tally.line("test a ... SKIPPED a: not on this kernel");
+        tally.line("test b ... ok");
+        tally.line("test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
+        tally.line("test result: FAILED. 12 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out");
+        assert_eq!(
+            tally,
+            Tally {
+                passed: 14,
+                failed: 2,
+                skipped: 2,
+                tests: 18,
+                pending: 0
+            }
+        );
+    }
+}
