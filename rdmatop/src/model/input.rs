@@ -84,7 +84,12 @@ pub enum Input {
     /// Facts about a process.
     Process(Box<ProcessFacts>),
     /// A process is gone from /proc.
-    ProcessGone(u32),
+    ProcessGone {
+        /// Process id: another one may have it by now.
+        pid: u32,
+        /// Start time, as in [`ProcessFacts`]; `None` of a process that /proc did not have when it was asked for.
+        start_ticks: Option<u64>,
+    },
     /// State of our own programs and of the host.
     Health(Box<HealthSample>),
 }
@@ -339,6 +344,8 @@ pub struct ProcessFacts {
     pub pid: u32,
     /// Start time, clock ticks since boot as the kernel counts them: tells a reused pid apart.
     pub start_ticks: u64,
+    /// `CLOCK_MONOTONIC` before the rest was read, ns.
+    pub read_ns: u64,
     /// Raw comm.
     pub comm: Option<String>,
     /// Raw command line, arguments joined by spaces.

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use rustix::time::ClockId;
+
 use crate::{
     app::source::{Source, Wants},
     model::input::{Input, ProcessFacts},
     source::{
+        clock,
         proc::{ProcBasic, ProcCache, ProcDetail, Workload, clock_ticks, lives, read_detail, start_offset},
         root::Root,
     },
@@ -43,13 +46,17 @@ impl Source for ProcessSource {
             return;
         }
         self.watched.extend(wants.processes.iter());
+        let read_ns = clock::read(ClockId::Monotonic);
         let changes = self.cache.refresh(&self.root, self.watched.iter().copied());
         for key in changes.gone {
             // A reused number is gone and new: the engine hears of both, in this order.
             if self.cache.get(key.pid).is_none() {
                 self.watched.remove(&key.pid);
             }
-            out(Input::ProcessGone(key.pid));
+            out(Input::ProcessGone {
+                pid: key.pid,
+                start_ticks: Some(key.start.saturating_sub_signed(self.start_offset)),
+            });
         }
         // Who execs is another program with the same resources.
         for key in changes.new.into_iter().chain(changes.renamed) {
@@ -59,6 +66,7 @@ impl Source for ProcessSource {
                     process,
                     detail,
                     self.start_offset,
+                    read_ns,
                 ))));
             }
         }
@@ -66,18 +74,22 @@ impl Source for ProcessSource {
             if self.cache.get(*pid).is_none() {
                 self.watched.remove(pid);
                 if !lives(&self.root, *pid) {
-                    out(Input::ProcessGone(*pid));
+                    out(Input::ProcessGone {
+                        pid: *pid,
+                        start_ticks: None,
+                    });
                 }
             }
         }
     }
 }
 
-fn facts(process: &ProcBasic, detail: Option<ProcDetail>, start_offset: i64) -> ProcessFacts {
+fn facts(process: &ProcBasic, detail: Option<ProcDetail>, start_offset: i64, read_ns: u64) -> ProcessFacts {
     let (libraries, environ) = detail.map_or((None, None), |d| (d.libraries, d.environ));
     ProcessFacts {
         pid: process.stat.pid,
         start_ticks: process.stat.start.saturating_sub_signed(start_offset),
+        read_ns,
         comm: Some(process.stat.comm.clone()),
         cmdline: process.cmdline.clone(),
         uid: process.uid,

@@ -171,8 +171,8 @@ impl Engine {
                 }
                 Vec::new()
             }
-            Input::ProcessGone(pid) => {
-                self.process_gone(pid, now);
+            Input::ProcessGone { pid, start_ticks } => {
+                self.process_gone(pid, start_ticks, now);
                 Vec::new()
             }
             Input::Health(sample) => {
@@ -336,8 +336,8 @@ impl Engine {
         uid
     }
 
-    fn process_gone(&mut self, pid: u32, now: Now) {
-        let uid = self.processes.gone(pid, now.mono_ns);
+    fn process_gone(&mut self, pid: u32, start_ticks: Option<u64>, now: Now) {
+        let uid = self.processes.gone(pid, start_ticks, now.mono_ns);
         let holds = uid
             .and_then(|uid| self.processes.get(uid))
             .is_some_and(|process| !process.qps.is_empty());

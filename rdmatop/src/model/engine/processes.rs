@@ -40,6 +40,8 @@ pub(super) struct Process {
     pub(super) comm: Arc<str>,
     /// Somebody told `comm`; otherwise it stands for the pid.
     named: bool,
+    /// When /proc was last read for this process; 0: never.
+    read_ns: u64,
     aliases: Vec<Arc<str>>,
     pub(super) facts: Facts,
     /// Living QPs by generation of the device.
@@ -154,6 +156,19 @@ impl Processes {
         }
     }
 
+    /// The process's first thread was called `comm` at `ts_ns`: that is the process's name, over what /proc said before.
+    /// A shell that forks a program is read under its own name until the exec, and a short program never again.
+    pub(super) fn called(&mut self, uid: u64, comm: &Arc<str>, ts_ns: u64) {
+        if let Some(process) = self.all.get_mut(&uid)
+            && process.comm != *comm
+            && process.read_ns < ts_ns
+        {
+            process.comm = Arc::clone(comm);
+            process.named = true;
+            self.renamed.insert(uid);
+        }
+    }
+
     /// The process of this pid that was started at `start_ns`, as the kernel side tells of `ts_ns`.
     fn started(&mut self, pid: u32, start_ns: u64, comm: Option<&Arc<str>>, ts_ns: u64) -> u64 {
         let uid = match self.by_start.get(&(pid, start_ns)) {
@@ -249,6 +264,7 @@ impl Processes {
                 idle_ns: None,
                 comm,
                 named,
+                read_ns: 0,
                 aliases: Vec::new(),
                 facts: Facts::default(),
                 qps: BTreeMap::new(),
@@ -283,14 +299,14 @@ impl Processes {
         let started = self.all.get(&uid).and_then(|process| process.start_ticks);
         if started.is_some_and(|ticks| ticks > facts.start_ticks) {
             // The number was reused since /proc was read: the facts are of one before.
-            let is_it = |process: &&Process| {
-                process.pid == Some(facts.pid) && process.start_ticks == Some(facts.start_ticks)
-            };
-            if let Some(uid) = self.all.values().find(is_it).map(|process| process.uid) {
+            if let Some(uid) = self.find(facts.pid, facts.start_ticks) {
                 self.describe(uid, facts);
             }
             return Told::Plain;
         }
+        let known = self
+            .find(facts.pid, facts.start_ticks)
+            .filter(|_| started.is_none());
         if started.is_some_and(|ticks| ticks != facts.start_ticks) {
             self.end(uid, now_ns);
             let uid = self.add_user(facts.pid, None, None);
@@ -310,6 +326,12 @@ impl Processes {
                 }
                 self.end(before, now_ns);
             }
+            // One was taken for ended, and a record of an MR or a CQ, which has the pid alone, for another's. Records of QPs
+            // tell whose they are: two processes can have one pid within one tick.
+            let has_qps = |process: &Process| !process.qps.is_empty() || process.flow.is_some();
+            if let Some(known) = known.filter(|_| !self.all.get(&uid).is_some_and(has_qps)) {
+                return self.join(uid, known);
+            }
         }
         self.wanted.retain(|pid| *pid != facts.pid);
         Told::Plain
@@ -320,6 +342,7 @@ impl Processes {
             return;
         };
         process.start_ticks = Some(facts.start_ticks);
+        process.read_ns = facts.read_ns;
         if let Some(comm) = names::safe_opt(facts.comm.as_ref())
             && comm != process.comm
         {
@@ -368,6 +391,8 @@ impl Processes {
                 }
             }
             process.facts = same.facts;
+            // /proc had it just now.
+            process.ended_ns = None;
             process.memory.absorb(same.memory);
             for (device, count) in same.qps {
                 *process.qps.entry(device).or_default() += count;
@@ -386,9 +411,23 @@ impl Processes {
         Told::Same(uid, before)
     }
 
-    /// The pid's holder is gone from /proc.
-    pub(super) fn gone(&mut self, pid: u32, now_ns: u64) -> Option<u64> {
+    /// The process of this pid and start time.
+    fn find(&self, pid: u32, start_ticks: u64) -> Option<u64> {
+        let is_it = |process: &&Process| process.pid == Some(pid) && process.start_ticks == Some(start_ticks);
+        self.all.values().find(is_it).map(|process| process.uid)
+    }
+
+    /// A process is gone from /proc: the pid's holder, or the one of `start_ticks`.
+    pub(super) fn gone(&mut self, pid: u32, start_ticks: Option<u64>, now_ns: u64) -> Option<u64> {
         let uid = self.holder(pid)?;
+        let started = self.all.get(&uid).and_then(|process| process.start_ticks);
+        if let (Some(gone), Some(started)) = (start_ticks, started)
+            && gone != started
+        {
+            let before = self.find(pid, gone)?;
+            self.end(before, now_ns);
+            return Some(before);
+        }
         self.wanted.retain(|wanted| *wanted != pid);
         // What it was split off is gone with it, whether or not they were one.
         let before = self.all.get_mut(&uid).and_then(|process| process.split_of.take());

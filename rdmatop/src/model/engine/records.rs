@@ -131,6 +131,11 @@ impl Engine {
         let uid = self.qp_of(record, kind);
         if let Some(uid) = uid {
             self.describe_qp(uid, record, &owner);
+            if kind == EventKind::QpCreate
+                && let Some(process) = self.qps.get(uid).and_then(Qp::process)
+            {
+                self.named_by_its_first_thread(process, prefix);
+            }
         }
         self.qp_before(&mut event, uid, record, &owner);
         if let Some(uid) = uid {
@@ -145,6 +150,17 @@ impl Engine {
             }
         }
         event
+    }
+
+    /// The creator of an object is the task that owns it, and the name in the record is that of its thread just then.
+    fn named_by_its_first_thread(&mut self, process: u64, prefix: &Prefix) {
+        let is_first = prefix.flags & (flag::KTHREAD | flag::OWNER_KERNEL) == 0
+            && prefix.tid == prefix.pid
+            && prefix.pid == prefix.owner_pid;
+        let comm = self.names.of(&prefix.owner_comm);
+        if is_first && !comm.is_empty() {
+            self.processes.called(process, &comm, prefix.ts_ns);
+        }
     }
 
     /// The QP a record is about, made when it is new.
@@ -300,6 +316,9 @@ impl Engine {
         let size = known64(record.size);
         let owner = self.owner_in(prefix);
         let owner = self.processes.of(owner, prefix.ts_ns);
+        if let (EventKind::MrReg | EventKind::CqCreate, Some(process)) = (kind, owner.process) {
+            self.named_by_its_first_thread(process, prefix);
+        }
         Self::attribute(&mut event, &owner, prefix);
         match kind {
             EventKind::MrReg => {

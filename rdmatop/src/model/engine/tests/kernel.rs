@@ -146,6 +146,10 @@ impl Kernel {
 
     /// `ib_core` is loaded anew: indexes begin at 0. That takes longer than what is on its way.
     pub(super) fn reload(&mut self, out: &mut Vec<Input>) {
+        // A dump holds the module.
+        if self.dump.is_some() {
+            self.end_dump();
+        }
         while self.devices.iter().any(|device| device.lives) {
             self.remove_device(0);
         }
@@ -451,7 +455,10 @@ impl Kernel {
                 continue;
             }
             if *seen != 0 {
-                self.samples.push_back(Input::ProcessGone(*pid));
+                self.samples.push_back(Input::ProcessGone {
+                    pid: *pid,
+                    start_ticks: Some(*seen / (10 * MS)),
+                });
             }
             *seen = start;
             if start != 0 {

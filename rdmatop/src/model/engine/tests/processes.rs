@@ -31,9 +31,35 @@ fn a_process_that_ended_before_anyone_looked_keeps_the_name_of_its_event() {
     let t = host.now;
     host.qp(create(t, 0xa0, 17));
     host.qp(destroy(t + 1, 0xa0, 17));
-    host.apply(Input::ProcessGone(231));
+    host.apply(Input::ProcessGone {
+        pid: 231,
+        start_ticks: None,
+    });
     let row = host.process(231);
     assert_eq!((&*row.comm, row.exited, row.cmdline), ("ib_send_bw", true, None));
+}
+
+#[test]
+fn a_program_that_was_read_before_its_exec_has_the_name_under_which_it_makes_its_qp() {
+    for (first_thread, read_ns, name) in [(true, 1, "prog"), (true, 9, "sh"), (false, 1, "sh")] {
+        let mut host = Host::new();
+        let t = host.now;
+        let facts = ProcessFacts {
+            pid: 231,
+            comm: Some("sh".into()),
+            read_ns: t + read_ns,
+            ..ProcessFacts::default()
+        };
+        host.apply(Input::Process(Box::new(facts)));
+        let mut made = record(by(prefix(kind::QP_CREATE, t + 5, 0xa0), 231, "prog"), 17);
+        made.owner_start_ns = 5;
+        if !first_thread {
+            made.prefix.tid += 1;
+        }
+        host.qp(made);
+        let row = host.process(231);
+        assert_eq!((&*row.comm, row.qps), (name, 1), "{first_thread} {read_ns}");
+    }
 }
 
 #[test]
@@ -43,7 +69,10 @@ fn a_pid_reused_after_its_end_is_another_process() {
     host.qp(create(t, 0xa0, 17));
     host.facts(231, 10, "ib_send_bw");
     host.sweep(&[final_slot(slot(t, 0xa0, 17, 1000))]);
-    host.apply(Input::ProcessGone(231));
+    host.apply(Input::ProcessGone {
+        pid: 231,
+        start_ticks: None,
+    });
     let gone_ns = host.now;
     host.pass(SECOND);
     host.qp(create(gone_ns + 5, 0xb0, 18));
@@ -56,6 +85,52 @@ fn a_pid_reused_after_its_end_is_another_process() {
         .map(|r| (r.exited, r.qps, r.traffic.tx_wr.unwrap().total))
         .collect();
     assert_eq!(rows, [(true, 0, 1000), (false, 1, 1)]);
+}
+
+#[test]
+fn the_end_of_the_pid_s_last_holder_is_not_that_of_the_next() {
+    const TICK: u64 = 10_000_000;
+    let mut host = Host::new();
+    let t = host.now;
+    host.facts(231, 10, "ib_send_bw");
+    let mut next = create(t, 0xb0, 18);
+    next.owner_start_ns = 20 * TICK;
+    host.qp(next);
+    let gone = |start| Input::ProcessGone {
+        pid: 231,
+        start_ticks: Some(start),
+    };
+    host.apply(gone(10));
+    host.pass(SECOND);
+    // It has the pid alone.
+    host.record(region(kind::MR_REG, host.now, 0xc0, 231, 4096));
+    host.facts(231, 20, "ib_send_bw");
+    let rows = |snapshot: &Snapshot| -> Vec<_> {
+        let of = |row: &ProcessRow| (row.exited, row.qps, row.mr_bytes.unwrap_or(0));
+        snapshot.processes.iter().map(of).collect()
+    };
+    assert_eq!(rows(&host.tick()), [(true, 0, 0), (false, 1, 4096)]);
+    host.apply(gone(20));
+    assert_eq!(rows(&host.tick()), [(true, 0, 0), (true, 1, 4096)]);
+}
+
+#[test]
+fn a_process_that_was_taken_for_ended_is_one_row_when_proc_still_has_it() {
+    const TICK: u64 = 10_000_000;
+    let mut host = Host::new();
+    let t = host.now;
+    let mut made = create(t, 0xb0, 18);
+    made.owner_start_ns = 20 * TICK;
+    host.qp(made);
+    host.apply(Input::ProcessGone {
+        pid: 231,
+        start_ticks: None,
+    });
+    host.pass(SECOND);
+    host.record(region(kind::MR_REG, host.now, 0xc0, 231, 4096));
+    host.facts(231, 20, "ib_send_bw");
+    let row = host.process(231);
+    assert_eq!((row.exited, row.qps, row.mr_bytes), (false, 1, Some(4096)));
 }
 
 #[test]

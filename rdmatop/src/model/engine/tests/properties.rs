@@ -157,7 +157,10 @@ fn run(host: &mut Host, step: &Step) {
         }
         Step::Facts { pid, start } => host.facts(*pid, *start, &format!("p{pid}")),
         Step::Gone { pid } => {
-            host.apply(Input::ProcessGone(*pid));
+            host.apply(Input::ProcessGone {
+                pid: *pid,
+                start_ticks: None,
+            });
         }
         Step::Region {
             add,
