@@ -218,7 +218,7 @@ fn notes(verdicts: &[ProbeVerdict], problems: &[String], masked: bool) -> Vec<No
     let uncounted = verdicts.iter().filter(hot).any(|verdict| no_btf(&verdict));
     let others: Vec<_> = verdicts
         .iter()
-        .filter(|verdict| !no_btf(verdict) && !(uncounted && hot(verdict)))
+        .filter(|verdict| !(no_btf(verdict) || uncounted && hot(verdict)))
         .cloned()
         .collect();
     let first = Note {

@@ -279,10 +279,7 @@ fn an_orphan_keeps_the_owner_that_events_knew() {
     let mut host = Host::new();
     let t = host.now;
     host.qp(create(t, 0xa0, 17));
-    host.apply(Input::ProcessGone {
-        pid: 231,
-        start_ticks: None,
-    });
+    host.gone(231);
     assert!(
         host.engine.wants_repair(),
         "does another process hold it, or is the destroy on its way?"

@@ -101,10 +101,7 @@ fn kill_9_destroys_without_a_modify_and_the_peer_stays() {
     peer.prefix = by(peer.prefix, 240, "ib_send_bw");
     host.qp(peer);
     host.qp(destroy(t + 3, 0xa0, 17));
-    host.apply(Input::ProcessGone {
-        pid: 231,
-        start_ticks: None,
-    });
+    host.gone(231);
     let snapshot = host.tick();
     let ended: Vec<_> = snapshot
         .qps
@@ -401,10 +398,7 @@ fn a_single_sample_keeps_what_ended_within_it() {
     let t = host.now;
     host.qp(create(t + 1, 0xa0, 17));
     host.qp(destroy(t + 2, 0xa0, 17));
-    host.apply(Input::ProcessGone {
-        pid: 231,
-        start_ticks: None,
-    });
+    host.gone(231);
     host.pass(3600 * SECOND);
     assert!(host.only_qp().exited);
     assert!(host.process(231).exited);

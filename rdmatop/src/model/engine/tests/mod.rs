@@ -158,6 +158,14 @@ impl Host {
         self.apply(Input::Process(Box::new(facts)));
     }
 
+    /// /proc has no such process.
+    fn gone(&mut self, pid: u32) {
+        self.apply(Input::ProcessGone {
+            pid,
+            start_ticks: None,
+        });
+    }
+
     fn tick(&mut self) -> Arc<Snapshot> {
         self.engine.tick(at(self.now))
     }

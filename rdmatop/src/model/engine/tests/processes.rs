@@ -31,10 +31,7 @@ fn a_process_that_ended_before_anyone_looked_keeps_the_name_of_its_event() {
     let t = host.now;
     host.qp(create(t, 0xa0, 17));
     host.qp(destroy(t + 1, 0xa0, 17));
-    host.apply(Input::ProcessGone {
-        pid: 231,
-        start_ticks: None,
-    });
+    host.gone(231);
     let row = host.process(231);
     assert_eq!((&*row.comm, row.exited, row.cmdline), ("ib_send_bw", true, None));
 }
@@ -69,10 +66,7 @@ fn a_pid_reused_after_its_end_is_another_process() {
     host.qp(create(t, 0xa0, 17));
     host.facts(231, 10, "ib_send_bw");
     host.sweep(&[final_slot(slot(t, 0xa0, 17, 1000))]);
-    host.apply(Input::ProcessGone {
-        pid: 231,
-        start_ticks: None,
-    });
+    host.gone(231);
     let gone_ns = host.now;
     host.pass(SECOND);
     host.qp(create(gone_ns + 5, 0xb0, 18));
@@ -122,10 +116,7 @@ fn a_process_that_was_taken_for_ended_is_one_row_when_proc_still_has_it() {
     let mut made = create(t, 0xb0, 18);
     made.owner_start_ns = 20 * TICK;
     host.qp(made);
-    host.apply(Input::ProcessGone {
-        pid: 231,
-        start_ticks: None,
-    });
+    host.gone(231);
     host.pass(SECOND);
     host.record(region(kind::MR_REG, host.now, 0xc0, 231, 4096));
     host.facts(231, 20, "ib_send_bw");

@@ -156,12 +156,7 @@ fn run(host: &mut Host, step: &Step) {
             });
         }
         Step::Facts { pid, start } => host.facts(*pid, *start, &format!("p{pid}")),
-        Step::Gone { pid } => {
-            host.apply(Input::ProcessGone {
-                pid: *pid,
-                start_ticks: None,
-            });
-        }
+        Step::Gone { pid } => host.gone(*pid),
         Step::Region {
             add,
             object,

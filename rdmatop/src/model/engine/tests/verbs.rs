@@ -179,10 +179,7 @@ fn a_reused_pid_starts_its_calls_at_zero() {
     let mut host = Host::new();
     let v = verb::write(26);
     sample(&mut host, &[(231, v, stats(1000, 10))], &[(231, v, 22, 10)]);
-    host.pass(SECOND).apply(Input::ProcessGone {
-        pid: 231,
-        start_ticks: None,
-    });
+    host.pass(SECOND).gone(231);
     host.pass(SECOND);
     sample(&mut host, &[(231, v, stats(1000, 10))], &[(231, v, 22, 10)]);
     host.pass(SECOND);
@@ -231,10 +228,7 @@ fn the_last_calls_of_a_process_are_its_own_and_bring_no_ghost() {
     let mut host = Host::new();
     let v = verb::write(26);
     sample(&mut host, &[(231, v, stats(10, 0))], &[]);
-    host.pass(SECOND / 2).apply(Input::ProcessGone {
-        pid: 231,
-        start_ticks: None,
-    });
+    host.pass(SECOND / 2).gone(231);
     host.pass(SECOND / 2);
     sample(&mut host, &[(231, v, stats(12, 1))], &[(231, v, 22, 1)]);
     let snapshot = host.tick();
