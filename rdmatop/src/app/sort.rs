@@ -58,7 +58,7 @@ fn descending(a: Option<f64>, b: Option<f64>) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::fixture;
+    use crate::model::fixture;
 
     fn order_of(by: SortColumn) -> Vec<u64> {
         let mut rows = fixture::snapshot().processes;

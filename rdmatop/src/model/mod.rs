@@ -7,5 +7,11 @@ pub mod event;
 pub mod filter;
 pub mod ib;
 pub mod input;
+pub mod judgement;
 pub mod snapshot;
 pub mod value;
+
+#[cfg(test)]
+pub(crate) mod fixture;
+#[cfg(test)]
+pub(crate) mod testkit;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use crate::model::fixture;
 use crate::model::input::EbpfState;
-use crate::view::fixture;
 
 const DOCUMENT: &str = include_str!("../../../../docs/json.md");
 
@@ -80,6 +80,13 @@ fn written() -> Keys {
         ("Skipped", "/health/skipped"),
         ("Probe", "/health/probes"),
         ("Note", "/health/notes"),
+        ("Judgement", "/judgement"),
+        ("Totals", "/judgement/totals"),
+        ("Sum", "/judgement/totals/tx"),
+        ("Sum", "/judgement/totals/wr"),
+        ("State count", "/judgement/totals/states"),
+        ("Stuck QP", "/judgement/stuck"),
+        ("Unobserved", "/judgement/unobserved"),
         ("Device", "/devices"),
         ("Port", "/ports"),
         ("Counter", "/ports/0/tx_bytes"),

@@ -1,4 +1,5 @@
-//! The text of `--once`: a head line, then tables of ports, processes and QPs, then what is missing.
+//! The text of `--once`: head lines, then tables of ports, processes and QPs, then what is missing, stuck, and not
+//! observable. `!` behind a state: the QP is stuck in it.
 //!
 //! `-` is unknown or not observable, never zero. `~` marks an estimate, `>=` a sum of which a part could not be read. A
 //! speed in packets, where the provider counts no bytes, ends with `p`. `TX/s` of a port is what passed the wire,
@@ -8,6 +9,7 @@ use std::fmt::Write;
 
 use super::{table::Table, units};
 use crate::model::input::EbpfState;
+use crate::model::judgement::{STUCK_MARK, Stuck, StuckQp, Sum, Unobserved};
 use crate::model::snapshot::{
     DeviceRow, DeviceState, Health, Latency, PortRow, ProcessRow, QpRow, Snapshot, Traffic, VerbRow,
 };
@@ -23,6 +25,7 @@ pub fn text(snapshot: &Snapshot) -> String {
     section(&mut out, &qps(snapshot));
     section(&mut out, &verbs(snapshot));
     notes(&mut out, &snapshot.health);
+    judged(&mut out, snapshot);
     out
 }
 
@@ -82,6 +85,87 @@ fn head(out: &mut String, snapshot: &Snapshot) {
         let _ = write!(out, "  {} {}", loss.at, loss.count);
     }
     out.push('\n');
+    totals(out, snapshot);
+}
+
+/// What all of it adds up to, as the head of the screen has it.
+fn totals(out: &mut String, snapshot: &Snapshot) {
+    let totals = &snapshot.judgement.totals;
+    let sum = |sum: Sum, unit: fn(f64) -> String| {
+        let bound = if sum.partial { ">=" } else { "" };
+        let known = sum.known().filter(|rate| rate.is_finite());
+        known.map_or_else(|| "-".to_owned(), |rate| format!("{bound}{}/s", unit(rate)))
+    };
+    let _ = write!(
+        out,
+        "total  TX {}  RX {}  WR {}  QPs {}",
+        sum(totals.tx, units::bytes),
+        sum(totals.rx, units::bytes),
+        sum(totals.wr, units::count),
+        totals.qps
+    );
+    let stuck = snapshot.judgement.stuck().len();
+    if stuck > 0 {
+        let _ = write!(out, " ({stuck} stuck)");
+    }
+    for (at, row) in totals.states.iter().enumerate() {
+        let state = row
+            .state
+            .map_or_else(|| "of unknown state".to_owned(), |state| state.to_string());
+        let _ = write!(out, "{} {} {state}", if at == 0 { ":" } else { "" }, row.qps);
+    }
+    out.push('\n');
+}
+
+/// Stuck QPs, one line for those of one process that are stuck for one reason; then what cannot be observed, and why.
+fn judged(out: &mut String, snapshot: &Snapshot) {
+    let judgement = &snapshot.judgement;
+    if judgement.stuck().len() == 0 && judgement.unobserved.is_empty() {
+        return;
+    }
+    out.push('\n');
+    let mut groups: Vec<(&StuckQp, u64)> = Vec::new();
+    for qp in judgement.stuck() {
+        let alike = |(first, _): &&mut (&StuckQp, u64)| {
+            first.process_uid == qp.process_uid
+                && first.comm == qp.comm
+                && first.stuck.reason == qp.stuck.reason
+        };
+        match groups.iter_mut().find(alike) {
+            Some((_, count)) => *count += 1,
+            None => groups.push((qp, 1)),
+        }
+    }
+    for (qp, count) in groups {
+        let more = match count {
+            1 => String::new(),
+            _ => format!(" and {} more", count - 1),
+        };
+        let owner = match (qp.comm.as_deref(), qp.pid) {
+            (Some(comm), Some(pid)) => format!(" of {comm} ({pid})"),
+            (Some(comm), None) => format!(" of {comm}"),
+            (None, pid) => pid.map(|pid| format!(" of {pid}")).unwrap_or_default(),
+        };
+        let place = qp.stuck.place(snapshot.mono_ns);
+        let why = qp.stuck.reason.why();
+        let _ = writeln!(out, "stuck: {}/{}{more}{owner}{place}: {why}", qp.device, qp.qpn);
+    }
+    // Eight ports of one driver lack the same for one reason.
+    let mut groups: Vec<(Vec<&str>, &Unobserved)> = Vec::new();
+    for next in &judgement.unobserved {
+        match groups.iter_mut().find(|(_, first)| first.is_like(next)) {
+            Some((devices, _)) => devices.push(&next.device),
+            None => groups.push((vec![&next.device], next)),
+        }
+    }
+    for (devices, unobserved) in groups {
+        let _ = writeln!(
+            out,
+            "not observable: {}: {}",
+            devices.join(", "),
+            unobserved.what()
+        );
+    }
 }
 
 fn devices(snapshot: &Snapshot) -> Table {
@@ -214,7 +298,7 @@ fn qps(snapshot: &Snapshot) -> Table {
         table.row([
             format!("{device}/{qpn}"),
             show(row.qp_type),
-            show(row.state),
+            state(row, snapshot.mono_ns),
             show(row.pid),
             mark(row.comm.as_deref().unwrap_or("-"), fate),
             show(row.remote_qpn),
@@ -233,6 +317,12 @@ fn qps(snapshot: &Snapshot) -> Table {
         ]);
     }
     table
+}
+
+/// The state, and whether the QP is stuck in it.
+fn state(row: &QpRow, mono_ns: u64) -> String {
+    let mark = Stuck::of(row, mono_ns).map_or("", |_| STUCK_MARK);
+    format!("{}{mark}", show(row.state))
 }
 
 fn verbs(snapshot: &Snapshot) -> Table {
@@ -323,7 +413,7 @@ fn p99(traffic: &Traffic) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::fixture;
+    use crate::model::fixture;
 
     #[test]
     fn a_machine_at_work_reads_well() {

@@ -28,8 +28,6 @@ pub mod render;
 pub mod run;
 pub mod settings;
 pub mod state;
-pub mod stuck;
-pub mod summary;
 pub mod tab;
 pub mod table;
 pub mod terminal;
@@ -39,8 +37,6 @@ pub mod trace_log;
 mod tree;
 pub mod update;
 
-#[cfg(test)]
-mod testkit;
 #[cfg(test)]
 mod tests;
 

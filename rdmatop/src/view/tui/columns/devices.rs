@@ -25,7 +25,7 @@ fn name(p: &PortRow) -> String {
 /// The counter that bars and rates are made of: bytes, or packets where no port counts bytes.
 fn sent<'a>(c: &Ctx<'a>, at: usize) -> Option<&'a Counter> {
     let p = row(c.snapshot, at);
-    if c.summary.scale.packets {
+    if c.snapshot.judgement.scale.packets {
         p.tx_packets.as_ref()
     } else {
         p.any_tx_bytes()
@@ -34,7 +34,7 @@ fn sent<'a>(c: &Ctx<'a>, at: usize) -> Option<&'a Counter> {
 
 fn received<'a>(c: &Ctx<'a>, at: usize) -> Option<&'a Counter> {
     let p = row(c.snapshot, at);
-    if c.summary.scale.packets {
+    if c.snapshot.judgement.scale.packets {
         p.rx_packets.as_ref()
     } else {
         p.any_rx_bytes()
@@ -43,7 +43,7 @@ fn received<'a>(c: &Ctx<'a>, at: usize) -> Option<&'a Counter> {
 
 fn amount(c: &Ctx<'_>, counter: Option<&Counter>, tone: Tone) -> Cell {
     let counter = counter.filter(|counter| !says_nothing(counter));
-    let text = if c.summary.scale.packets {
+    let text = if c.snapshot.judgement.scale.packets {
         format::rate(counter)
     } else {
         format::byte_rate(counter, c.units)
@@ -63,7 +63,7 @@ pub(in crate::view::tui) fn says_nothing(counter: &Counter) -> bool {
 /// Share of the link, or of the busiest direction of any port; `None` when there is no rate.
 pub(in crate::view::tui) fn share(c: &Ctx<'_>, port: &PortRow, counter: Option<&Counter>) -> Option<f64> {
     let rate = counter.filter(|counter| !says_nothing(counter))?.rate?;
-    let scale = &c.summary.scale;
+    let scale = &c.snapshot.judgement.scale;
     let full = if scale.link {
         port.rate_bps? as f64 / 8.0
     } else {
@@ -78,7 +78,7 @@ fn bar(c: &Ctx<'_>, at: usize, counter: Option<&Counter>, width: usize, tone: To
     };
     let (full, track) = c.glyphs.bar(share, width);
     // On the link's own scale a nearly full bar is a finding; on a relative one the busiest is always full.
-    let tone = if c.summary.scale.link && share >= 0.9 {
+    let tone = if c.snapshot.judgement.scale.link && share >= 0.9 {
         Tone::Bad
     } else {
         tone

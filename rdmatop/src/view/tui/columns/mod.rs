@@ -17,7 +17,6 @@ use crate::model::value::Counter;
 
 use super::format::{self, Units};
 use super::glyphs::Glyphs;
-use super::summary::Summary;
 use super::tab::Tab;
 use super::theme::Tone;
 use super::trace_log::TraceLog;
@@ -27,8 +26,6 @@ use super::trace_log::TraceLog;
 pub struct Ctx<'a> {
     /// The snapshot on the screen.
     pub snapshot: &'a Snapshot,
-    /// Sums over it.
-    pub summary: &'a Summary,
     /// Events kept.
     pub trace: &'a TraceLog,
     /// Signs.
@@ -149,8 +146,8 @@ impl Column {
     pub fn heading(&self, ctx: &Ctx<'_>) -> String {
         match self.title {
             Title::Plain(text) => text.to_owned(),
-            Title::Bar(text) => format!("{text} {}", ctx.summary.scale.name()),
-            Title::Ports(text) if ctx.summary.scale.packets => format!("{text} pkt/s"),
+            Title::Bar(text) => format!("{text} {}", ctx.snapshot.judgement.scale.name()),
+            Title::Ports(text) if ctx.snapshot.judgement.scale.packets => format!("{text} pkt/s"),
             Title::Traffic(text) | Title::Ports(text) => format!("{text} {}", ctx.units.per_second()),
         }
     }

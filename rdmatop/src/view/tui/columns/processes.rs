@@ -3,11 +3,11 @@
 use crate::model::snapshot::{ProcessRow, Snapshot};
 
 use super::super::format;
-use super::super::stuck::MARK;
-use super::super::theme::Tone;
+use super::super::theme::{Tone, stuck_tone};
 use super::{
     Align, Cell, Column, Ctx, Key, RowKey, Spec, Title, Value, flow, moved, no_device, spark, trouble,
 };
+use crate::model::judgement::STUCK_MARK;
 
 fn row(s: &Snapshot, at: usize) -> &ProcessRow {
     &s.processes[at]
@@ -56,10 +56,10 @@ pub(in crate::view::tui) fn only_kernel(c: &Ctx<'_>) -> Option<String> {
 /// Queue pairs; where some are stuck, loud and marked for eyes and terminals without colours.
 fn qps(c: &Ctx<'_>, at: usize, width: usize) -> Cell {
     let p = row(c.snapshot, at);
-    match c.summary.stuck_of.get(&p.uid) {
+    match c.snapshot.judgement.stuck_of(p.uid) {
         Some((_, why)) => Cell::new(
-            format!("{}{MARK}", format::count_in(p.qps, width.saturating_sub(1))),
-            why.tone(),
+            format!("{}{STUCK_MARK}", format::count_in(p.qps, width.saturating_sub(1))),
+            stuck_tone(why),
         ),
         None => Cell::value(format::count_in(p.qps, width)),
     }

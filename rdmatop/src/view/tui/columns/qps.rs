@@ -4,9 +4,9 @@ use crate::model::ib::{Gid, QpState};
 use crate::model::snapshot::{QpRow, Snapshot};
 
 use super::super::format;
-use super::super::stuck::{MARK, Stuck};
-use super::super::theme::Tone;
+use super::super::theme::{Tone, stuck_tone};
 use super::{Align, Cell, Column, Key, RowKey, Spec, Title, Value, flow, moved, no_device, spark, trouble};
+use crate::model::judgement::{STUCK_MARK, Stuck};
 
 fn row(s: &Snapshot, at: usize) -> &QpRow {
     &s.qps[at]
@@ -16,7 +16,7 @@ fn row(s: &Snapshot, at: usize) -> &QpRow {
 fn state(qp: &QpRow, mono_ns: u64) -> Cell {
     let text = state_text(qp.state);
     match (Stuck::of(qp, mono_ns), qp.state.and_then(QpState::name)) {
-        (Some(stuck), _) => Cell::new(format!("{text:<4}{MARK}"), stuck.tone()),
+        (Some(stuck), _) => Cell::new(format!("{text:<4}{STUCK_MARK}"), stuck_tone(stuck)),
         (None, Some("RTS")) => Cell::new(text, Tone::Good),
         (None, Some("SQD")) => Cell::new(text, Tone::Warn),
         (None, _) => Cell::value(text),

@@ -49,8 +49,9 @@ pub(super) fn lines(state: &State, v: &VerbRow, width: usize) -> Vec<Cell> {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::super::{settings::Settings, tab::Tab, testkit, theme::Depth};
+    use super::super::super::{settings::Settings, tab::Tab, theme::Depth};
     use super::*;
+    use crate::model::testkit;
 
     fn text(change: impl FnOnce(&mut VerbRow)) -> String {
         let snapshot = Arc::new(testkit::busy());

@@ -190,7 +190,7 @@ fn a_relative_scale_is_said_and_the_busiest_port_is_full() {
     let mut snapshot = testkit::busy();
     snapshot.ports[1].rate_bps = None;
     let s = state(snapshot, Tab::Devices, (120, 24));
-    assert!(s.summary.scale.max > 0.0 && !s.summary.scale.link);
+    assert!(s.snapshot.judgement.scale.max > 0.0 && !s.snapshot.judgement.scale.link);
     assert!(screen(&s).contains("TX of max"));
     let s = state(testkit::one_row(), Tab::Devices, (120, 24));
     assert!(
@@ -203,14 +203,20 @@ fn a_relative_scale_is_said_and_the_busiest_port_is_full() {
 #[test]
 fn a_sum_of_nothing_known_is_unknown_and_of_something_is_a_floor() {
     let s = state(testkit::empty(), Tab::Processes, (80, 24));
-    assert_eq!((s.summary.tx.rate, s.summary.wr.rate), (None, None));
+    assert_eq!(
+        (
+            s.snapshot.judgement.totals.tx.rate,
+            s.snapshot.judgement.totals.wr.rate
+        ),
+        (None, None)
+    );
     assert!(screen(&s).contains("Tx -"));
     let s = state(testkit::degraded(), Tab::Processes, (80, 24));
-    assert!(s.summary.tx.partial && s.summary.tx.rate.is_some());
+    assert!(s.snapshot.judgement.totals.tx.partial && s.snapshot.judgement.totals.tx.rate.is_some());
     assert!(screen(&s).contains("Tx ≥"));
     let s = state(testkit::one_row(), Tab::Processes, (80, 24));
     assert!(
-        s.summary.tx.rate.is_some(),
+        s.snapshot.judgement.totals.tx.rate.is_some(),
         "rxe has no port bytes: what eBPF counted by QP stands in"
     );
 }
@@ -219,7 +225,7 @@ fn a_sum_of_nothing_known_is_unknown_and_of_something_is_a_floor() {
 fn what_qps_move_is_a_floor_because_one_sided_traffic_of_peers_is_not_seen() {
     let mut snapshot = testkit::one_row();
     let s = state(snapshot.clone(), Tab::Processes, (80, 24));
-    assert!(s.summary.tx.partial && s.summary.rx.partial);
+    assert!(s.snapshot.judgement.totals.tx.partial && s.snapshot.judgement.totals.rx.partial);
     // The side that is written to has no completions: its share is not known, and not 0.
     for qp in &mut snapshot.qps {
         let qp = Arc::make_mut(qp);
@@ -249,7 +255,10 @@ fn the_bytes_of_a_read_are_received() {
     }
     let s = state(snapshot, Tab::Processes, (80, 24));
     assert_eq!(
-        (s.summary.tx.rate, s.summary.rx.rate),
+        (
+            s.snapshot.judgement.totals.tx.rate,
+            s.snapshot.judgement.totals.rx.rate
+        ),
         (Some(500.0), Some(1020.0))
     );
 }
