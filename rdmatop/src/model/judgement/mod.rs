@@ -19,7 +19,7 @@ use super::{
 };
 
 pub use stuck::{Reason, STUCK_MARK, Stuck, StuckQp};
-pub use totals::{Scale, StateCount, Sum, Totals, counts_bytes};
+pub use totals::{Scale, StateCount, Sum, Totals, counts_bytes, says_nothing};
 pub use unobserved::{Blind, Quantity, Unobserved};
 
 /// What a snapshot means.

@@ -9,7 +9,7 @@ use crate::model::{
     ib::QpState,
     input::EbpfState,
     snapshot::{PortRow, QpRow, Snapshot},
-    value::Counter,
+    value::{Counter, Source},
 };
 
 /// Owner of the QPs that carry management datagrams.
@@ -172,6 +172,11 @@ pub fn counts_bytes(port: &PortRow) -> bool {
     port.tx_bytes.is_some() || port.rx_bytes.is_some()
 }
 
+/// A 0 of what eBPF counted by work requests: others may have passed the port.
+pub fn says_nothing(counter: &Counter) -> bool {
+    counter.source == Source::Ebpf && counter.rate == Some(0.0)
+}
+
 /// What a full bar means where ports are compared: one scale for all.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scale {
@@ -207,6 +212,35 @@ impl Scale {
             packets,
             max: counters.flatten().filter_map(|c| c.rate).fold(0.0, f64::max),
         }
+    }
+
+    /// What is counted of what a port sent: bytes, or packets where no port counts bytes.
+    pub fn sent(&self, port: &PortRow) -> Option<Counter> {
+        if self.packets {
+            port.tx_packets
+        } else {
+            port.any_tx_bytes().copied()
+        }
+    }
+
+    /// The same of what it received.
+    pub fn received(&self, port: &PortRow) -> Option<Counter> {
+        if self.packets {
+            port.rx_packets
+        } else {
+            port.any_rx_bytes().copied()
+        }
+    }
+
+    /// Share of the link, or of the busiest direction of any port; `None` when there is no rate.
+    pub fn share(&self, port: &PortRow, counter: Option<Counter>) -> Option<f64> {
+        let rate = counter.filter(|counter| !says_nothing(counter))?.rate?;
+        let full = if self.link {
+            port.rate_bps? as f64 / 8.0
+        } else {
+            self.max
+        };
+        Some(if full > 0.0 { rate / full } else { 0.0 })
     }
 
     /// What a full bar is called.

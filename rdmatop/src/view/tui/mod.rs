@@ -16,7 +16,6 @@
 
 pub mod columns;
 pub mod detail;
-mod errno;
 pub mod filter;
 pub mod format;
 pub mod glyphs;

@@ -108,7 +108,7 @@ impl State {
             let spec = columns::spec(tab);
             let saved = state.settings.sort.get(table_name(tab));
             // The file and the command line name only what there is; what does not falls back to the default.
-            let saved = saved.filter(|s| spec.columns.iter().any(|c| c.id == s.by && c.key.is_some()));
+            let saved = saved.filter(|s| spec.columns().iter().any(|c| c.id == s.by && c.sortable));
             let (by, down) = saved.map_or((spec.sort.0, spec.sort.1), |s| (s.by.as_str(), s.down));
             let table = &mut state.tables[tab.index()];
             (table.sort, table.down) = (by.to_owned(), down);
@@ -315,7 +315,7 @@ impl State {
 
     /// Sorts by `column`, the other way around when it is the sort column already.
     pub fn sort_by(&mut self, column: &Column) {
-        if column.key.is_none() {
+        if !column.sortable {
             return;
         }
         let table = self.table_mut();
@@ -343,7 +343,7 @@ impl State {
     pub fn fit(&self, width: u16) -> table::Fit {
         let spec = self.spec();
         let on: Vec<&'static Column> = spec
-            .columns
+            .columns()
             .iter()
             .filter(|c| c.priority == 0 || self.column_on(c))
             .collect();
