@@ -10,7 +10,7 @@ use rdmatop::model;
 use rdmatop::view::tui::{TuiOptions, run};
 use tokio::sync::{mpsc, watch};
 
-#[path = "../src/view/tui/testkit/mod.rs"]
+#[path = "../src/model/testkit/mod.rs"]
 mod testkit;
 
 fn made(kind: &str) -> model::snapshot::Snapshot {
@@ -49,7 +49,7 @@ fn move_on(s: &mut model::snapshot::Snapshot, tick: u32) {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let kind = std::env::args().nth(1).unwrap_or_default();
-    let (to_view, snapshots) = watch::channel(Arc::new(made(&kind)));
+    let (to_view, snapshots) = watch::channel(Arc::new(made(&kind).judged(None)));
     let (to_trace, events) = mpsc::channel(64);
     let (control, mut wishes) = mpsc::channel(8);
     tokio::spawn(async move {
@@ -64,7 +64,7 @@ async fn main() -> anyhow::Result<()> {
             }
             let mut next = made(&kind);
             move_on(&mut next, tick);
-            if to_view.send(Arc::new(next)).is_err() {
+            if to_view.send(Arc::new(next.judged(None))).is_err() {
                 return;
             }
             for event in testkit::events() {

@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::model::event::EventKind;
+use crate::model::fields;
 
 /// What stands below the options in `--help` and in the man page.
 const AFTER_HELP: &str = "\
@@ -59,14 +61,9 @@ pub struct ViewArgs {
     #[arg(long, value_name = "SECS", value_parser = run_time, conflicts_with = "once", allow_negative_numbers = true)]
     pub duration: Option<Duration>,
 
-    /// Sort processes by this column, largest first [default: tx]
-    #[arg(
-        long,
-        value_name = "COL",
-        conflicts_with = "trace",
-        hide_possible_values = false
-    )]
-    pub sort: Option<SortColumn>,
+    /// Sort processes by this column: numbers from the largest, names and the PID from the smallest [default: tx]
+    #[arg(long, value_name = "COL", conflicts_with = "trace", value_parser = sort_words())]
+    pub sort: Option<String>,
 
     /// No colors
     #[arg(long)]
@@ -202,30 +199,6 @@ pub enum AttachMode {
     Fentry,
 }
 
-/// Columns to sort processes by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum SortColumn {
-    /// Bytes sent per second.
-    #[default]
-    Tx,
-    /// Bytes received per second.
-    Rx,
-    /// Work requests per second, both directions.
-    Wr,
-    /// Completions per second.
-    Completions,
-    /// Completions with an error and failed verb calls.
-    Errors,
-    /// Queue pairs.
-    Qps,
-    /// Registered memory.
-    Mr,
-    /// Process id, smallest first.
-    Pid,
-    /// Name, A to Z.
-    Comm,
-}
-
 /// One word of `--event`: a kind or a family of kinds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventSelector(Vec<EventKind>);
@@ -274,6 +247,14 @@ fn event_selector(word: &str) -> Result<EventSelector, String> {
         ));
     }
     Ok(EventSelector(kinds))
+}
+
+/// What `--sort` takes: the columns of processes, and other words for some.
+fn sort_words() -> PossibleValuesParser {
+    let columns = fields::PROCESS.iter().map(|field| &field.meta);
+    let columns = columns.filter(|meta| meta.screen.is_some());
+    let words = columns.map(|meta| PossibleValue::new(meta.id).help(meta.help).aliases(meta.sort));
+    PossibleValuesParser::new(words)
 }
 
 fn delay(text: &str) -> Result<Duration, String> {

@@ -118,6 +118,22 @@ pub fn width(s: &str) -> usize {
     s.width()
 }
 
+/// An age in two units at most: `7s`, `3m12s`, `4h03m`, `12d4h`.
+pub fn age(seconds: u64) -> String {
+    let (d, h, m, s) = (
+        seconds / 86_400,
+        seconds / 3600 % 24,
+        seconds / 60 % 60,
+        seconds % 60,
+    );
+    match (d, h, m) {
+        (0, 0, 0) => format!("{s}s"),
+        (0, 0, _) => format!("{m}m{s:02}s"),
+        (0, ..) => format!("{h}h{m:02}m"),
+        _ => format!("{d}d{h}h"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

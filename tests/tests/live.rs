@@ -250,7 +250,7 @@ fn the_banner_and_the_rows_are_of_now_when_a_device_comes_is_removed_and_goes() 
         removal = Child::spawn(Command::new("rdma").args(["link", "delete", DEVICE]))?;
         let pid = holder.child.pid().to_string();
         Screen::once("the removal and who holds it up", END, |text| {
-            text.contains("REMOV") && text.contains("is being removed") && text.contains(&pid)
+            text.contains("REMOVING") && text.contains("is being removed") && text.contains(&pid)
         })?;
         holder.finish()?;
         Screen::once("the end of the removal", END, |text| {

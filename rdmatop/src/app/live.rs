@@ -16,7 +16,6 @@ use super::{
     targets,
 };
 use crate::{
-    cli::SortColumn,
     exit::{Exit, Stop},
     model::{engine::EngineConfig, event::Event, snapshot::Snapshot},
     source::{limits, root::Root},
@@ -136,31 +135,11 @@ fn options(plan: &Plan) -> TuiOptions {
     if plan.delay_given {
         options.settings.delay = plan.delay.as_secs_f64();
     }
-    if let Some(column) = plan.sort {
-        let sort = sorted_by(column);
+    if let Some(sort) = plan.sort.as_deref().and_then(Sort::of_processes) {
         options.settings.sort.insert("processes".to_owned(), sort);
     }
     options.no_color |= !plan.color;
     options
-}
-
-/// The view's column for `--sort`, in the direction that `--once` has too.
-fn sorted_by(column: SortColumn) -> Sort {
-    let (by, down) = match column {
-        SortColumn::Tx => ("tx", true),
-        SortColumn::Rx => ("rx", true),
-        SortColumn::Wr => ("tx_wr", true),
-        SortColumn::Completions => ("cqe", true),
-        SortColumn::Errors => ("err", true),
-        SortColumn::Qps => ("qps", true),
-        SortColumn::Mr => ("mr", true),
-        SortColumn::Pid => ("pid", false),
-        SortColumn::Comm => ("command", false),
-    };
-    Sort {
-        by: by.to_owned(),
-        down,
-    }
 }
 
 type Shown = Result<Outcome, TuiError>;

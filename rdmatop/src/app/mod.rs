@@ -24,7 +24,6 @@ mod ring;
 mod sampler;
 mod signals;
 mod sink;
-mod sort;
 pub mod source;
 mod summary;
 mod targets;

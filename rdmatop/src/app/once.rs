@@ -13,9 +13,10 @@ use super::plan::{Mode, Plan};
 use super::pump::{Pump, Settings};
 use super::signals::{Ending, Signals};
 use super::source::Sources;
-use super::{nothing_to_show, ready, say, sort, targets, writer};
+use super::{nothing_to_show, ready, say, targets, writer};
 use crate::exit::{Exit, Stop, Written};
 use crate::model::engine::EngineConfig;
+use crate::model::fields;
 use crate::model::snapshot::Snapshot;
 use crate::source::root::Root;
 use crate::view::{json, line};
@@ -103,10 +104,7 @@ async fn measure(plan: &Plan, mut sources: Sources, signals: &mut Signals) -> Re
         }
     }
     let mut snapshot = pump.subscribe().borrow().clone();
-    sort::processes(
-        &mut Arc::make_mut(&mut snapshot).processes,
-        plan.sort.unwrap_or_default(),
-    );
+    fields::sort_processes(Arc::make_mut(&mut snapshot), plan.sort.as_deref());
     Ok((snapshot, nothing, ending))
 }
 

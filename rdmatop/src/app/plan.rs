@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cli::{AttachMode, Cli, Command, SortColumn};
+use crate::cli::{AttachMode, Cli, Command};
 use crate::exit::Stop;
 use crate::model::filter::Filter;
 
@@ -51,7 +51,7 @@ pub(super) struct Plan {
     pub(super) delay_given: bool,
     pub(super) duration: Option<Duration>,
     pub(super) filter: Filter,
-    pub(super) sort: Option<SortColumn>,
+    pub(super) sort: Option<String>,
     /// `None`: no eBPF.
     pub(super) attach: Option<AttachMode>,
     /// `--verb-times`.
@@ -86,7 +86,7 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
             device: view.device.clone(),
             events: view.event_kinds().unwrap_or_default(),
         },
-        sort: view.sort,
+        sort: view.sort.clone(),
         attach,
         verb_times,
         color: !view.no_color && !terminal.no_color,

@@ -93,8 +93,8 @@ fn list(names: impl Iterator<Item = String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::fixture;
     use crate::source::fake::Fake;
-    use crate::view::fixture;
 
     #[test]
     fn an_unknown_device_is_told_with_those_there_are() {

@@ -115,7 +115,7 @@ fn work(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::fixture;
+    use crate::model::fixture;
     use std::sync::Mutex;
 
     #[derive(Clone, Default)]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     event::{Event, EventKind},
+    judgement::Judgement,
     snapshot::{ProcessRow, QpRow, Snapshot},
 };
 
@@ -54,7 +55,7 @@ impl Filter {
                 .is_none_or(|device| row.devices.iter().any(|name| **name == **device))
     }
 
-    /// The part of a snapshot that matches. Health stays whole.
+    /// The part of a snapshot that matches, judged by itself. Health stays whole.
     ///
     /// Verb rows know no device: with a device filter those stay whose process stays.
     pub fn apply(&self, snapshot: &Snapshot) -> Snapshot {
@@ -65,6 +66,7 @@ impl Filter {
             interval_ns: snapshot.interval_ns,
             host: snapshot.host.clone(),
             health: snapshot.health.clone(),
+            judgement: Judgement::default(),
             devices: keep(&snapshot.devices, |row| self.device(Some(&row.name))),
             ports: keep(&snapshot.ports, |row| self.device(Some(&row.device))),
             processes: keep(&snapshot.processes, |row| self.matches_process(row)),
@@ -81,7 +83,7 @@ impl Filter {
                 && (self.device.is_none()
                     || kept.processes.iter().any(|process| process.pid == Some(row.pid)))
         });
-        kept
+        kept.judged(None)
     }
 
     fn owner(&self, pid: Option<u32>, comm: Option<&str>) -> bool {

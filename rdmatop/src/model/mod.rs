@@ -3,9 +3,17 @@
 //! Sources send [`input::Input`]s; the engine folds them into its state and hands out immutable
 //! [`snapshot::Snapshot`]s and enriched [`event::Event`]s. Times are arguments.
 pub mod engine;
+pub mod errno;
 pub mod event;
+pub mod fields;
 pub mod filter;
 pub mod ib;
 pub mod input;
+pub mod judgement;
 pub mod snapshot;
 pub mod value;
+
+#[cfg(test)]
+pub(crate) mod fixture;
+#[cfg(test)]
+pub(crate) mod testkit;

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::{
     ib::{Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode},
     input::{EbpfState, HostFacts, Note, ProbeVerdict, Skipped, Verdict},
+    judgement::Judgement,
     value::{Counter, Shared, Source},
 };
 
@@ -35,6 +36,8 @@ pub struct Snapshot {
     pub host: HostFacts,
     /// State of rdmatop itself.
     pub health: Health,
+    /// What the rest means. [`Snapshot::judged`] makes it.
+    pub judgement: Judgement,
     /// Devices, natural order of their names.
     pub devices: Vec<DeviceRow>,
     /// Ports, in the order of devices.
@@ -142,6 +145,9 @@ pub struct DeviceRow {
     pub ctxs: Option<u64>,
     /// SRQs.
     pub srqs: Option<u64>,
+    /// Programs of ours follow its posts, where they are attached.
+    #[serde(skip)]
+    pub followed: bool,
 }
 
 /// A port.

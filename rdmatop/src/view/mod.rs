@@ -2,6 +2,3 @@
 pub mod json;
 pub mod line;
 pub mod tui;
-
-#[cfg(test)]
-pub(crate) mod fixture;

@@ -341,6 +341,7 @@ impl Device {
             cm_ids: count("cm_id"),
             ctxs: count("ctx"),
             srqs: count("srq"),
+            followed: self.is_followed(),
             ..nameless(self.uid, self.index, &self.name)
         };
     }
@@ -387,5 +388,6 @@ fn nameless(uid: u64, index: u32, name: &Arc<str>) -> DeviceRow {
         cm_ids: None,
         ctxs: None,
         srqs: None,
+        followed: false,
     }
 }

@@ -6,12 +6,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
+    sync::{Arc, Weak},
 };
 
 use super::{
     event::{Event, EventKind},
     input::{CountersSample, DevicesSample, HealthSample, Input, Note, Now, Skipped},
+    judgement::Judgement,
     snapshot::{Health, SCHEMA, Snapshot},
     value::Shared,
 };
@@ -108,6 +109,8 @@ pub struct Engine {
     errors: BTreeMap<&'static str, Vec<String>>,
     events: u64,
     last_tick_ns: Option<u64>,
+    /// The last snapshot, for as long as somebody looks at it: its judgement is taken over where nothing changed.
+    last: Weak<Snapshot>,
     /// Rows of QPs that the last snapshot does not share with the one before.
     rows_remade: usize,
 }
@@ -202,19 +205,23 @@ impl Engine {
         let qps = self.qp_rows(now_ns, turned, fresh);
         let processes = self.process_rows(now_ns, fresh);
         let (devices, ports) = self.devices.rows(now_ns, fresh);
-        Arc::new(Snapshot {
+        let snapshot = Snapshot {
             schema: SCHEMA,
             time: now.wall_ns,
             mono_ns: now_ns,
             interval_ns,
             host: self.health.host.clone(),
             health: self.health_row(),
+            judgement: Judgement::default(),
             devices,
             ports,
             processes,
             qps,
             verbs: self.verb_rows(now_ns),
-        })
+        };
+        let snapshot = Arc::new(snapshot.judged(self.last.upgrade().as_deref()));
+        self.last = Arc::downgrade(&snapshot);
+        snapshot
     }
 
     /// Forgets what has been gone for long. [`Engine::tick`] does; for who wants no snapshot now.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use crate::model::fixture;
 use crate::model::input::EbpfState;
-use crate::view::fixture;
 
 const DOCUMENT: &str = include_str!("../../../../docs/json.md");
 
@@ -80,6 +80,13 @@ fn written() -> Keys {
         ("Skipped", "/health/skipped"),
         ("Probe", "/health/probes"),
         ("Note", "/health/notes"),
+        ("Judgement", "/judgement"),
+        ("Totals", "/judgement/totals"),
+        ("Sum", "/judgement/totals/tx"),
+        ("Sum", "/judgement/totals/wr"),
+        ("State count", "/judgement/totals/states"),
+        ("Stuck QP", "/judgement/stuck"),
+        ("Unobserved", "/judgement/unobserved"),
         ("Device", "/devices"),
         ("Port", "/ports"),
         ("Counter", "/ports/0/tx_bytes"),
@@ -137,6 +144,30 @@ fn every_key_is_documented_and_every_documented_key_exists() {
             "{section}: not in docs/json.md: {missing:?}; only in docs/json.md: {stale:?}"
         );
     }
+}
+
+/// Both ways: what the page says of a row, and what the table of its fields has.
+#[test]
+fn every_key_of_a_row_has_its_field_and_every_field_its_key() {
+    use crate::model::fields::{self, Table};
+    fn keys<R>(table: Table<R>) -> BTreeSet<String> {
+        let paths = table
+            .iter()
+            .map(|field| field.meta.json)
+            .filter(|path| !path.is_empty());
+        paths
+            .filter_map(|path| path.split('.').next())
+            .map(str::to_owned)
+            .collect()
+    }
+    let page = documented();
+    let with_traffic = |section: &str| page[section].union(&page["Traffic"]).cloned().collect();
+    assert_eq!(keys(fields::PROCESS), with_traffic("Process"));
+    assert_eq!(keys(fields::QP), with_traffic("QP"));
+    assert_eq!(keys(fields::PORT), page["Port"]);
+    assert_eq!(keys(fields::DEVICE), page["Device"]);
+    assert_eq!(keys(fields::VERB), page["Verb"]);
+    assert_eq!(keys(fields::EVENT), page["Event"]);
 }
 
 #[test]

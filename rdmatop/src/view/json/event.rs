@@ -135,8 +135,8 @@ fn text(out: &mut Vec<u8>, name: &str, value: Option<&str>) {
 mod tests {
     use super::*;
     use crate::model::event::EventKind;
+    use crate::model::fixture;
     use crate::model::ib::Gid;
-    use crate::view::fixture;
     use proptest::prelude::*;
 
     fn both(of: &Event) -> (String, String) {

@@ -50,8 +50,8 @@ fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::model::event::{Event, EventKind};
+    use crate::model::fixture;
     use crate::model::value::{Counter, Source};
-    use crate::view::fixture;
     use proptest::prelude::*;
 
     #[test]

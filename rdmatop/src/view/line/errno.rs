@@ -1,30 +1,6 @@
-//! Names of errnos, as errno(3) and include/uapi/asm-generic/errno*.h have them.
+//! Return codes for people.
 
-macro_rules! errnos {
-    ($($name:ident),* $(,)?) => {
-        /// The name of a positive errno; `None` for one that this table does not have.
-        pub fn name(errno: i32) -> Option<&'static str> {
-            match errno {
-                $(libc::$name => Some(stringify!($name)),)*
-                // A signal ended the call: the kernel's own, include/linux/errno.h.
-                512 => Some("ERESTARTSYS"),
-                _ => None,
-            }
-        }
-    };
-}
-
-errnos! {
-    EPERM, ENOENT, ESRCH, EINTR, EIO, ENXIO, E2BIG, ENOEXEC, EBADF, ECHILD, EAGAIN, ENOMEM, EACCES, EFAULT, ENOTBLK,
-    EBUSY, EEXIST, EXDEV, ENODEV, ENOTDIR, EISDIR, EINVAL, ENFILE, EMFILE, ENOTTY, ETXTBSY, EFBIG, ENOSPC, ESPIPE,
-    EROFS, EMLINK, EPIPE, EDOM, ERANGE, EDEADLK, ENAMETOOLONG, ENOLCK, ENOSYS, ENOTEMPTY, ELOOP, ENOMSG, EIDRM,
-    ENODATA, ETIME, ENOLINK, ECOMM, EPROTO, EBADMSG, EOVERFLOW, EILSEQ, EUSERS, ENOTSOCK, EDESTADDRREQ, EMSGSIZE,
-    EPROTOTYPE, ENOPROTOOPT, EPROTONOSUPPORT, ESOCKTNOSUPPORT, EOPNOTSUPP, EPFNOSUPPORT, EAFNOSUPPORT, EADDRINUSE,
-    EADDRNOTAVAIL, ENETDOWN, ENETUNREACH, ENETRESET, ECONNABORTED, ECONNRESET, ENOBUFS, EISCONN, ENOTCONN,
-    ESHUTDOWN, ETOOMANYREFS, ETIMEDOUT, ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, EALREADY, EINPROGRESS, ESTALE,
-    EUCLEAN, EREMOTEIO, EDQUOT, ENOMEDIUM, EMEDIUMTYPE, ECANCELED, ENOKEY, EKEYEXPIRED, EKEYREVOKED, EKEYREJECTED,
-    EOWNERDEAD, ENOTRECOVERABLE, ERFKILL, EHWPOISON,
-}
+use crate::model::errno::name;
 
 /// A return code for a human: `-22 EINVAL`, or the bare number when it has no name.
 pub fn show(rc: i32) -> String {
@@ -37,7 +13,7 @@ pub fn show(rc: i32) -> String {
         -524 => Some("ENOTSUPP"),
         _ => None,
     };
-    match own.or_else(|| rc.checked_neg().and_then(name)) {
+    match own.or_else(|| u32::try_from(rc.checked_neg()?).ok().and_then(name)) {
         Some(name) => format!("{rc} {name}"),
         None => rc.to_string(),
     }

@@ -152,7 +152,7 @@ fn name(out: &mut Vec<u8>, text: Option<&str>, width: usize, max: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::fixture;
+    use crate::model::fixture;
     use proptest::prelude::*;
 
     fn shown(event: &Event) -> String {

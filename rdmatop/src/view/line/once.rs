@@ -1,4 +1,5 @@
-//! The text of `--once`: a head line, then tables of ports, processes and QPs, then what is missing.
+//! The text of `--once`: head lines, then tables of ports, processes and QPs, then what is missing, stuck, and not
+//! observable. `!` behind a state: the QP is stuck in it.
 //!
 //! `-` is unknown or not observable, never zero. `~` marks an estimate, `>=` a sum of which a part could not be read. A
 //! speed in packets, where the provider counts no bytes, ends with `p`. `TX/s` of a port is what passed the wire,
@@ -6,11 +7,15 @@
 
 use std::fmt::Write;
 
-use super::{table::Table, units};
-use crate::model::input::EbpfState;
-use crate::model::snapshot::{
-    DeviceRow, DeviceState, Health, Latency, PortRow, ProcessRow, QpRow, Snapshot, Traffic, VerbRow,
+use super::{
+    table::{Align, Table},
+    units,
 };
+use crate::model::errno;
+use crate::model::fields::{self, Meta, Unit, Value};
+use crate::model::input::EbpfState;
+use crate::model::judgement::{STUCK_MARK, Stuck, StuckQp, Sum, Unobserved};
+use crate::model::snapshot::{DeviceRow, DeviceState, Health, PortRow, ProcessRow, QpRow, Snapshot, VerbRow};
 use crate::model::value::{Counter, Source};
 
 /// Everything, ready to print.
@@ -23,6 +28,7 @@ pub fn text(snapshot: &Snapshot) -> String {
     section(&mut out, &qps(snapshot));
     section(&mut out, &verbs(snapshot));
     notes(&mut out, &snapshot.health);
+    judged(&mut out, snapshot);
     out
 }
 
@@ -82,195 +88,204 @@ fn head(out: &mut String, snapshot: &Snapshot) {
         let _ = write!(out, "  {} {}", loss.at, loss.count);
     }
     out.push('\n');
+    totals(out, snapshot);
 }
 
-fn devices(snapshot: &Snapshot) -> Table {
-    let mut table = Table::new(&[
-        "DEVICE", "DRIVER", "FIRMWARE", "PCI", ">NUMA", "GUID", ">QP", ">CQ", ">MR", ">PD", ">CM_ID", ">CTX",
-        ">SRQ",
-    ]);
-    for row in &snapshot.devices {
-        let DeviceRow {
-            name,
-            driver,
-            fw_version,
-            pci,
-            numa_node,
-            node_guid,
-            ..
-        } = row;
-        table.row([
-            mark(
-                name,
-                (row.state == Some(DeviceState::Removing)).then_some("removing"),
-            ),
-            show(driver.as_ref()),
-            show(fw_version.as_ref()),
-            show(pci.as_ref()),
-            show(*numa_node),
-            show(node_guid.as_ref()),
-            show(row.qps),
-            show(row.cqs),
-            show(row.mrs),
-            show(row.pds),
-            show(row.cm_ids),
-            show(row.ctxs),
-            show(row.srqs),
-        ]);
+/// What all of it adds up to, as the head of the screen has it.
+fn totals(out: &mut String, snapshot: &Snapshot) {
+    let totals = &snapshot.judgement.totals;
+    let sum = |sum: Sum, unit: fn(f64) -> String| {
+        let bound = if sum.partial { ">=" } else { "" };
+        let known = sum.known().filter(|rate| rate.is_finite());
+        known.map_or_else(|| "-".to_owned(), |rate| format!("{bound}{}/s", unit(rate)))
+    };
+    let _ = write!(
+        out,
+        "total  TX {}  RX {}  WR {}  QPs {}",
+        sum(totals.tx, units::bytes),
+        sum(totals.rx, units::bytes),
+        sum(totals.wr, units::count),
+        totals.qps
+    );
+    let stuck = snapshot.judgement.stuck().len();
+    if stuck > 0 {
+        let _ = write!(out, " ({stuck} stuck)");
     }
-    table
-}
-
-fn ports(snapshot: &Snapshot) -> Table {
-    let mut table = Table::new(&[
-        "PORT", "STATE", "PHYS", "LINK", "NETDEV", ">MTU", ">RATE", ">TX/s", ">RX/s", ">WRTX/s", ">WRRX/s",
-        ">TXPKT/s", ">RXPKT/s", ">DROP/s", ">RETX/s", ">RETRY/s", ">CONG/s", ">RNR/s",
-    ]);
-    for row in &snapshot.ports {
-        let PortRow { device, port, .. } = row;
-        table.row([
-            format!("{device}/{port}"),
-            show(row.state),
-            show(row.phys_state),
-            show(row.link_layer.as_ref()),
-            show(row.netdev.as_ref()),
-            show(row.netdev_mtu),
-            row.rate_bps
-                .map_or_else(String::new, |bps| format!("{}b/s", units::count(bps as f64))),
-            speed(row.tx_bytes, row.tx_packets),
-            speed(row.rx_bytes, row.rx_packets),
-            speed(row.wr_tx_bytes, None),
-            speed(row.wr_rx_bytes, None),
-            per_second(row.tx_packets),
-            per_second(row.rx_packets),
-            per_second(row.drops),
-            per_second(row.retransmits),
-            per_second(row.retries),
-            per_second(row.congestion),
-            per_second(row.rnr_naks),
-        ]);
+    for (at, row) in totals.states.iter().enumerate() {
+        let state = row
+            .state
+            .map_or_else(|| "of unknown state".to_owned(), |state| state.to_string());
+        let _ = write!(out, "{} {} {state}", if at == 0 { ":" } else { "" }, row.qps);
     }
-    table
+    out.push('\n');
 }
 
-fn processes(snapshot: &Snapshot) -> Table {
-    let mut table = Table::new(&[
-        ">PID",
-        "COMM",
-        "USER",
-        "WORKLOAD",
-        "DEVICES",
-        ">QPS",
-        ">MR",
-        ">TX/s",
-        ">RX/s",
-        ">TXWR/s",
-        ">RXWR/s",
-        ">CQE/s",
-        ">CQE_ERR",
-        ">RETX",
-        ">VERB_ERR",
-        ">P99",
-    ]);
-    for row in &snapshot.processes {
-        let ProcessRow { traffic, .. } = row;
-        table.row([
-            show(row.pid),
-            mark(&row.comm, row.exited.then_some("exited")),
-            show(row.user.as_ref()),
-            show(row.workload.as_ref()),
-            row.devices.join(","),
-            row.qps.to_string(),
-            row.mr_bytes
-                .map_or_else(String::new, |bytes| units::bytes(bytes as f64)),
-            speed(traffic.tx_bytes, traffic.tx_packets),
-            speed(traffic.rx_bytes, None),
-            per_second(traffic.tx_wr),
-            per_second(traffic.rx_wr),
-            per_second(traffic.completions),
-            total(traffic.completion_errors),
-            total(traffic.retransmits),
-            total(row.verb_errors),
-            p99(traffic),
-        ]);
+/// Stuck QPs, one line for those of one process that are stuck for one reason; then what cannot be observed, and why.
+fn judged(out: &mut String, snapshot: &Snapshot) {
+    let judgement = &snapshot.judgement;
+    if judgement.stuck().len() == 0 && judgement.unobserved.is_empty() {
+        return;
     }
-    table
-}
-
-fn qps(snapshot: &Snapshot) -> Table {
-    let mut table = Table::new(&[
-        "QP", "TYPE", "STATE", ">PID", "COMM", ">PEER", ">MTU", ">AGE", ">TX/s", ">RX/s", ">TXWR/s",
-        ">RXWR/s", ">TXWR", ">RXWR", ">CQE_ERR", ">RETX", ">P99",
-    ]);
-    for row in &snapshot.qps {
-        let QpRow {
-            traffic, device, qpn, ..
-        } = row.as_ref();
-        let fate = if row.exited {
-            Some("destroyed")
-        } else {
-            row.orphan.then_some("orphan")
+    out.push('\n');
+    let mut groups: Vec<(&StuckQp, u64)> = Vec::new();
+    for qp in judgement.stuck() {
+        let alike = |(first, _): &&mut (&StuckQp, u64)| {
+            first.process_uid == qp.process_uid
+                && first.comm == qp.comm
+                && first.stuck.reason == qp.stuck.reason
         };
-        table.row([
-            format!("{device}/{qpn}"),
-            show(row.qp_type),
-            show(row.state),
-            show(row.pid),
-            mark(row.comm.as_deref().unwrap_or("-"), fate),
-            show(row.remote_qpn),
-            show(row.path_mtu),
-            row.age_ns(snapshot.mono_ns)
-                .map_or_else(String::new, units::duration),
-            speed(traffic.tx_bytes, traffic.tx_packets),
-            speed(traffic.rx_bytes, None),
-            per_second(traffic.tx_wr),
-            per_second(traffic.rx_wr),
-            total(traffic.tx_wr),
-            total(traffic.rx_wr),
-            total(traffic.completion_errors),
-            total(traffic.retransmits),
-            p99(traffic),
-        ]);
+        match groups.iter_mut().find(alike) {
+            Some((_, count)) => *count += 1,
+            None => groups.push((qp, 1)),
+        }
+    }
+    for (qp, count) in groups {
+        let more = match count {
+            1 => String::new(),
+            _ => format!(" and {} more", count - 1),
+        };
+        let owner = match (qp.comm.as_deref(), qp.pid) {
+            (Some(comm), Some(pid)) => format!(" of {comm} ({pid})"),
+            (Some(comm), None) => format!(" of {comm}"),
+            (None, pid) => pid.map(|pid| format!(" of {pid}")).unwrap_or_default(),
+        };
+        let place = qp.stuck.place(snapshot.mono_ns);
+        let why = qp.stuck.reason.why();
+        let _ = writeln!(out, "stuck: {}/{}{more}{owner}{place}: {why}", qp.device, qp.qpn);
+    }
+    // Eight ports of one driver lack the same for one reason.
+    let mut groups: Vec<(Vec<&str>, &Unobserved)> = Vec::new();
+    for next in &judgement.unobserved {
+        match groups.iter_mut().find(|(_, first)| first.is_like(next)) {
+            Some((devices, _)) => devices.push(&next.device),
+            None => groups.push((vec![&next.device], next)),
+        }
+    }
+    for (devices, unobserved) in groups {
+        let _ = writeln!(
+            out,
+            "not observable: {}: {}",
+            devices.join(", "),
+            unobserved.what()
+        );
+    }
+}
+
+/// Writes a cell in a way of its own.
+type Own<R> = fn(&R, &Snapshot) -> String;
+
+/// The columns of `fields` that the page has; `own`: those that are written in a way of their own.
+fn table<'a, R: 'static>(
+    fields: fields::Table<R>,
+    rows: impl Iterator<Item = &'a R>,
+    snapshot: &'a Snapshot,
+    own: &[(&str, Own<R>)],
+) -> Table {
+    let mut columns: Vec<_> = fields.iter().filter_map(|f| Some((f.meta.page?, f))).collect();
+    columns.sort_by_key(|(page, _)| page.place);
+    let align = |meta: &Meta| if meta.is_left() { Align::Left } else { Align::Right };
+    let titles = columns
+        .iter()
+        .map(|(page, field)| (page.title, align(&field.meta)));
+    let mut table = Table::of(titles.collect());
+    for row in rows {
+        table.row(columns.iter().map(
+            |(_, field)| match own.iter().find(|(id, _)| *id == field.meta.id) {
+                Some((_, own)) => own(row, snapshot),
+                None => cell(&(field.get)(row, snapshot), field.meta.unit),
+            },
+        ));
     }
     table
 }
 
-fn verbs(snapshot: &Snapshot) -> Table {
-    let mut table = Table::new(&[
-        ">PID", "COMM", "VERB", ">CALLS", ">CALLS/s", ">ERRORS", "ERRNOS", ">MEAN", ">P99", ">MAX",
-    ]);
-    for row in &snapshot.verbs {
-        let VerbRow { latency, errnos, .. } = row;
-        let time = |of: fn(&Latency) -> Option<u64>| {
-            latency
-                .as_ref()
-                .and_then(of)
-                .map_or_else(String::new, units::duration)
-        };
-        let errnos: Vec<String> = errnos
-            .iter()
-            .map(|(errno, count)| {
-                let name = i32::try_from(*errno).ok().and_then(super::errno::name);
-                format!(
-                    "{}:{count}",
-                    name.map_or_else(|| errno.to_string(), str::to_owned)
-                )
-            })
-            .collect();
-        table.row([
-            row.pid.to_string(),
-            show(row.comm.as_ref()),
-            mark(&row.verb, row.probe.then_some("probe")),
-            row.calls.total.to_string(),
-            per_second(Some(row.calls)),
-            total(row.errors),
-            errnos.join(","),
-            time(|latency| latency.mean_ns),
-            time(|latency| latency.p99_ns),
-            time(|latency| latency.max_ns),
-        ]);
+fn cell(value: &Value<'_>, unit: Unit) -> String {
+    match value {
+        Value::Unknown | Value::Share(_) | Value::History(_) => String::new(),
+        Value::Text(text) | Value::State(_, text) => text.to_string(),
+        Value::List(list) => list.join(","),
+        Value::Flag(on) => on.to_string(),
+        Value::Number(number) => self::number(*number, unit),
+        Value::Total(counter) => total(Some(*counter)),
+        Value::Rate(counter) if unit == Unit::Bytes => speed(Some(*counter), None),
+        Value::Rate(counter) => per_second(Some(*counter)),
+        Value::Errnos(list) => {
+            let spell = |errno: u32| errno::name(errno).map_or_else(|| errno.to_string(), str::to_owned);
+            let list: Vec<String> = list
+                .iter()
+                .map(|(errno, n)| format!("{}:{n}", spell(*errno)))
+                .collect();
+            list.join(",")
+        }
     }
-    table
+}
+
+fn number(number: i64, unit: Unit) -> String {
+    let Ok(known) = u64::try_from(number) else {
+        return number.to_string();
+    };
+    match unit {
+        Unit::None | Unit::Count => known.to_string(),
+        Unit::Bytes | Unit::BytesOrPackets | Unit::Memory => units::bytes(known as f64),
+        Unit::BitsPerSecond => format!("{}b/s", units::count(known as f64)),
+        Unit::Nanoseconds | Unit::Age => units::duration(known),
+        Unit::UpperNanoseconds => format!("<{}", units::duration(known)),
+        Unit::Clock => units::date_time(known),
+    }
+}
+
+fn devices(s: &Snapshot) -> Table {
+    let name: Own<DeviceRow> = |row, _| {
+        let removing = row.state == Some(DeviceState::Removing);
+        mark(&row.name, removing.then_some("removing"))
+    };
+    table(fields::DEVICE, s.devices.iter(), s, &[("name", name)])
+}
+
+fn ports(s: &Snapshot) -> Table {
+    let own: [(&str, Own<PortRow>); 2] = [
+        ("tx_bytes", |row, _| speed(row.tx_bytes, row.tx_packets)),
+        ("rx_bytes", |row, _| speed(row.rx_bytes, row.rx_packets)),
+    ];
+    table(fields::PORT, s.ports.iter(), s, &own)
+}
+
+fn processes(s: &Snapshot) -> Table {
+    let own: [(&str, Own<ProcessRow>); 2] = [
+        ("command", |row, _| {
+            mark(&row.comm, row.exited.then_some("exited"))
+        }),
+        ("tx", |row, _| speed(row.traffic.tx_bytes, row.traffic.tx_packets)),
+    ];
+    table(fields::PROCESS, s.processes.iter(), s, &own)
+}
+
+fn qps(s: &Snapshot) -> Table {
+    let own: [(&str, Own<QpRow>); 4] = [
+        ("device", |row, _| format!("{}/{}", row.device, row.qpn)),
+        ("state", |row, s| state(row, s.mono_ns)),
+        ("owner", |row, _| {
+            let fate = if row.exited {
+                Some("destroyed")
+            } else {
+                row.orphan.then_some("orphan")
+            };
+            mark(row.comm.as_deref().unwrap_or("-"), fate)
+        }),
+        ("tx", |row, _| speed(row.traffic.tx_bytes, row.traffic.tx_packets)),
+    ];
+    table(fields::QP, s.qps.iter().map(|row| &**row), s, &own)
+}
+
+/// The state, and whether the QP is stuck in it.
+fn state(row: &QpRow, mono_ns: u64) -> String {
+    let mark = Stuck::of(row, mono_ns).map_or("", |_| STUCK_MARK);
+    format!("{}{mark}", show(row.state))
+}
+
+fn verbs(s: &Snapshot) -> Table {
+    let verb: Own<VerbRow> = |row, _| mark(&row.verb, row.probe.then_some("probe"));
+    table(fields::VERB, s.verbs.iter(), s, &[("verb", verb)])
 }
 
 fn mark(text: &str, fate: Option<&str>) -> String {
@@ -315,15 +330,10 @@ fn total(counter: Option<Counter>) -> String {
     })
 }
 
-fn p99(traffic: &Traffic) -> String {
-    let p99 = traffic.latency.as_ref().and_then(|latency| latency.p99_ns);
-    p99.map_or_else(String::new, |ns| format!("<{}", units::duration(ns)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::fixture;
+    use crate::model::fixture;
 
     #[test]
     fn a_machine_at_work_reads_well() {

@@ -40,7 +40,7 @@ pub fn verdict(verdict: Verdict) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::fixture;
+    use crate::model::fixture;
 
     #[test]
     fn the_table_says_what_is_attached_and_what_is_not() {

@@ -21,13 +21,15 @@ pub struct Table {
 impl Table {
     /// A table with these columns. A title that begins with `>` makes a right-aligned column.
     pub fn new(titles: &[&'static str]) -> Self {
-        let columns = titles
-            .iter()
-            .map(|title| match title.strip_prefix('>') {
-                Some(title) => (title, Align::Right),
-                None => (*title, Align::Left),
-            })
-            .collect();
+        let columns = titles.iter().map(|title| match title.strip_prefix('>') {
+            Some(title) => (title, Align::Right),
+            None => (*title, Align::Left),
+        });
+        Self::of(columns.collect())
+    }
+
+    /// A table with these columns.
+    pub fn of(columns: Vec<(&'static str, Align)>) -> Self {
         Self {
             columns,
             rows: Vec::new(),
@@ -35,14 +37,11 @@ impl Table {
     }
 
     /// Adds a row. An empty cell becomes `-`, so that every row has as many words as the header.
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        debug_assert_eq!(N, self.columns.len());
-        self.rows.push(
-            cells
-                .into_iter()
-                .map(|cell| if cell.is_empty() { "-".to_owned() } else { cell })
-                .collect(),
-        );
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let shown = |cell: String| if cell.is_empty() { "-".to_owned() } else { cell };
+        let row: Vec<String> = cells.into_iter().map(shown).collect();
+        debug_assert_eq!(row.len(), self.columns.len());
+        self.rows.push(row);
     }
 
     /// True without rows.

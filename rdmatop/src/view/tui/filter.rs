@@ -3,31 +3,17 @@
 //! All words must hold. A word with a field's name looks at that field only; a table without the field lets
 //! the word pass, so that `qpn:17` narrows the QPs and leaves the devices alone.
 
-use super::columns::{Ctx, Spec, Value};
+use crate::model::errno;
+use crate::model::fields::Value;
 
-/// Every field a word may name, in any table.
-pub const FIELDS: &[&str] = &[
-    "dev", "pid", "comm", "user", "job", "cgroup", "cmd", "qpn", "state", "type", "netdev", "link", "driver",
-    "verb", "errno", "event", "program", "hook", "verdict",
-];
+use super::columns::{self, Ctx, Spec};
+use super::tab::Tab;
 
-/// What people call them as well.
-const ALIASES: &[(&str, &str)] = &[
-    ("device", "dev"),
-    ("name", "comm"),
-    ("command", "cmd"),
-    ("qp", "qpn"),
-    ("container", "job"),
-    ("pod", "job"),
-];
-
-/// The field that `name` means.
+/// The word for the field that `name` means, in any table.
 fn field(name: &str) -> Option<&'static str> {
-    let name = ALIASES
-        .iter()
-        .find(|(alias, _)| alias.eq_ignore_ascii_case(name))
-        .map_or(name, |(_, field)| field);
-    FIELDS.iter().find(|f| f.eq_ignore_ascii_case(name)).copied()
+    let mut named = Tab::ALL.into_iter().flat_map(|tab| columns::spec(tab).named());
+    let known = |words: &&[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(name));
+    named.find_map(|of| Some(of.meta().words).filter(known)?.first().copied())
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,15 +79,12 @@ impl Filter {
     /// Whether row `at` is to be seen.
     pub fn matches(&self, ctx: &Ctx<'_>, spec: &Spec, at: usize) -> bool {
         self.terms.iter().all(|term| {
-            if term.field.is_some_and(|f| !spec.field_names.contains(&f)) {
+            if term.field.is_some_and(|f| !spec.words().contains(&f)) {
                 return true;
             }
-            let mut found = false;
-            (spec.fields)(ctx, at, &mut |name, value| {
-                if term.field.is_none_or(|f| f == name) && term.hit(value) {
-                    found = true;
-                }
-                !found
+            let mut named = spec.named().iter();
+            let found = named.any(|of| {
+                term.field.is_none_or(|f| of.meta().words.first() == Some(&f)) && term.hit(&of.value(ctx, at))
             });
             found != term.negate
         })
@@ -109,11 +92,21 @@ impl Filter {
 }
 
 impl Term {
-    fn hit(&self, value: Value<'_>) -> bool {
+    fn hit(&self, value: &Value<'_>) -> bool {
         match value {
-            Value::Text(text) => contains(text, &self.needle),
-            Value::Num(number) if self.field.is_some() => self.number == Some(number),
-            Value::Num(number) => self.number.is_some() && number.to_string().starts_with(&self.needle),
+            Value::Text(text) | Value::State(_, text) => contains(text, &self.needle),
+            Value::List(list) => list.iter().any(|text| contains(text, &self.needle)),
+            Value::Errnos(list) => {
+                let mut names = list.iter().filter_map(|(errno, _)| errno::name(*errno));
+                names.any(|name| contains(name, &self.needle))
+            }
+            Value::Number(number) => match (u64::try_from(*number), self.number) {
+                // It matches whole when named, by its beginning otherwise.
+                (Ok(number), Some(wanted)) if self.field.is_some() => number == wanted,
+                (Ok(number), Some(_)) => number.to_string().starts_with(&self.needle),
+                _ => false,
+            },
+            _ => false,
         }
     }
 }
@@ -141,14 +134,14 @@ mod tests {
             Filter::parse("!Device:rxe0").terms,
             Filter::parse("!dev:rxe0").terms
         );
-        assert!(
-            ALIASES.iter().all(|(_, f)| FIELDS.contains(f)),
-            "an alias means a field"
-        );
-        assert!(
-            ALIASES.iter().all(|(a, _)| !FIELDS.contains(a)),
-            "no alias hides a field"
-        );
+        // A word means one field, whatever the table.
+        for tab in Tab::ALL {
+            for words in columns::spec(tab).named().iter().map(|of| of.meta().words) {
+                for word in words {
+                    assert_eq!(field(word), words.first().copied(), "{tab:?} {word}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Numbers as text. What is not known is `-`, never 0.
 
 use crate::model::value::{Counter, Source};
+pub use crate::text::age;
 
 /// Unit of traffic on the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -193,22 +194,6 @@ pub fn nanos(ns: u64) -> String {
 /// The upper edge of a histogram bucket: the true value lies below it.
 pub fn below(ns: Option<u64>) -> String {
     known(ns, |ns| format!("<{}", nanos(ns)))
-}
-
-/// An age in two units at most: `7s`, `3m12s`, `4h03m`, `12d4h`.
-pub fn age(seconds: u64) -> String {
-    let (d, h, m, s) = (
-        seconds / 86_400,
-        seconds / 3600 % 24,
-        seconds / 60 % 60,
-        seconds % 60,
-    );
-    match (d, h, m) {
-        (0, 0, 0) => format!("{s}s"),
-        (0, 0, _) => format!("{m}m{s:02}s"),
-        (0, ..) => format!("{h}h{m:02}m"),
-        _ => format!("{d}d{h}h"),
-    }
 }
 
 /// Time of day in UTC with microseconds; views do not know the zone of a recording.

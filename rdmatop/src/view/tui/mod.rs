@@ -16,7 +16,6 @@
 
 pub mod columns;
 pub mod detail;
-mod errno;
 pub mod filter;
 pub mod format;
 pub mod glyphs;
@@ -28,8 +27,6 @@ pub mod render;
 pub mod run;
 pub mod settings;
 pub mod state;
-pub mod stuck;
-pub mod summary;
 pub mod tab;
 pub mod table;
 pub mod terminal;
@@ -39,8 +36,6 @@ pub mod trace_log;
 mod tree;
 pub mod update;
 
-#[cfg(test)]
-mod testkit;
 #[cfg(test)]
 mod tests;
 

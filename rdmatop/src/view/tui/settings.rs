@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::format::Units;
 use super::theme;
+use crate::model::fields;
 use crate::text::sanitize;
 
 /// Begins every file we write.
@@ -59,6 +60,17 @@ pub struct Sort {
     /// Largest first.
     #[serde(default)]
     pub down: bool,
+}
+
+impl Sort {
+    /// Of processes by a word of `--sort`.
+    pub fn of_processes(word: &str) -> Option<Self> {
+        let meta = &fields::sorted_by(word)?.meta;
+        Some(Self {
+            by: meta.id.to_owned(),
+            down: !meta.up,
+        })
+    }
 }
 
 impl Default for Settings {
@@ -484,7 +496,7 @@ mod tests {
         let page = std::fs::read_to_string(PAGE).unwrap();
         let mut lists = String::new();
         for tab in Tab::ALL {
-            let ids = columns::spec(tab).columns.iter().map(|c| format!("`{}`", c.id));
+            let ids = columns::spec(tab).columns().iter().map(|c| format!("`{}`", c.id));
             let ids: Vec<_> = ids.collect();
             let _ = writeln!(lists, "* `{}`: {}", state::table_name(tab), ids.join(" "));
         }

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::event::Event;
+use crate::model::judgement::Stuck;
 use crate::model::snapshot::Snapshot;
 
 use super::columns::{self, Column, Ctx, Spec};
 use super::filter::Filter;
 use super::glyphs::{self, Glyphs};
 use super::settings::{Settings, Sort};
-use super::stuck::Stuck;
-use super::summary::Summary;
 use super::tab::Tab;
 use super::table;
 use super::theme::{self, Depth, Paint};
@@ -44,8 +43,6 @@ pub struct State {
     pub follow: Option<Follow>,
     /// What is on the screen.
     pub snapshot: Arc<Snapshot>,
-    /// Sums over it.
-    pub summary: Summary,
     /// Newest snapshot, while the screen is frozen.
     pub newer: Option<Arc<Snapshot>>,
     /// The screen is frozen.
@@ -90,7 +87,6 @@ impl State {
             search: String::new(),
             filter: Filter::default(),
             follow: None,
-            summary: Summary::of(&snapshot),
             snapshot,
             newer: None,
             frozen: false,
@@ -112,7 +108,7 @@ impl State {
             let spec = columns::spec(tab);
             let saved = state.settings.sort.get(table_name(tab));
             // The file and the command line name only what there is; what does not falls back to the default.
-            let saved = saved.filter(|s| spec.columns.iter().any(|c| c.id == s.by && c.key.is_some()));
+            let saved = saved.filter(|s| spec.columns().iter().any(|c| c.id == s.by && c.sortable));
             let (by, down) = saved.map_or((spec.sort.0, spec.sort.1), |s| (s.by.as_str(), s.down));
             let table = &mut state.tables[tab.index()];
             (table.sort, table.down) = (by.to_owned(), down);
@@ -125,7 +121,6 @@ impl State {
     pub fn ctx(&self) -> Ctx<'_> {
         Ctx {
             snapshot: &self.snapshot,
-            summary: &self.summary,
             trace: &self.trace,
             glyphs: self.glyphs,
             units: self.settings.units,
@@ -170,7 +165,6 @@ impl State {
             self.newer = Some(snapshot);
             return;
         }
-        self.summary = std::mem::take(&mut self.summary).after(&self.snapshot, &snapshot);
         self.snapshot = snapshot;
         self.touch();
     }
@@ -233,13 +227,13 @@ impl State {
         {
             order.retain(|e| self.trace.get(e.at).is_some_and(|event| follow.matches(event)));
         }
-        if self.settings.stuck_first && self.summary.stuck > 0 {
+        if self.settings.stuck_first && self.snapshot.judgement.stuck().len() > 0 {
             let now = self.snapshot.mono_ns;
             match self.tab {
                 Tab::Qps => order.sort_by_key(|e| Stuck::of(&self.snapshot.qps[e.at], now).is_none()),
                 Tab::Processes => order.sort_by_key(|e| {
                     let uid = self.snapshot.processes[e.at].uid;
-                    !self.summary.stuck_of.contains_key(&uid)
+                    self.snapshot.judgement.stuck_of(uid).is_none()
                 }),
                 _ => {}
             }
@@ -321,7 +315,7 @@ impl State {
 
     /// Sorts by `column`, the other way around when it is the sort column already.
     pub fn sort_by(&mut self, column: &Column) {
-        if column.key.is_none() {
+        if !column.sortable {
             return;
         }
         let table = self.table_mut();
@@ -349,7 +343,7 @@ impl State {
     pub fn fit(&self, width: u16) -> table::Fit {
         let spec = self.spec();
         let on: Vec<&'static Column> = spec
-            .columns
+            .columns()
             .iter()
             .filter(|c| c.priority == 0 || self.column_on(c))
             .collect();

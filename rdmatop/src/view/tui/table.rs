@@ -1,8 +1,8 @@
 //! Order of rows and layout of columns. Both are kept until something they depend on changes.
 
-use std::cmp::Ordering;
+use crate::model::fields::{self, Kind, Value};
 
-use super::columns::{Align, Column, Ctx, Key, Spec, Title};
+use super::columns::{Align, Column, Ctx, Spec};
 use super::filter::Filter;
 
 /// A row in the order of the screen.
@@ -37,40 +37,21 @@ pub enum Line {
     Last,
 }
 
-/// The rows that pass `filter`, sorted. Equal and unknown keys keep the order of the snapshot.
+/// The rows that pass `filter`, sorted. Unknown values come last, and rows that sort alike keep the order of the snapshot
+/// where the table says nothing else.
 pub fn order(ctx: &Ctx<'_>, spec: &Spec, filter: &Filter, sort: &str, down: bool) -> Vec<Entry> {
-    let mut rows: Vec<(usize, Key<'_>)> = Vec::new();
-    let key = spec.columns.iter().find(|c| c.id == sort).and_then(|c| c.key);
-    for at in 0..(spec.len)(ctx) {
-        if filter.is_empty() || filter.matches(ctx, spec, at) {
-            rows.push((at, key.map_or(Key::None, |key| key(ctx, at))));
-        }
-    }
-    if key.is_some() {
-        rows.sort_by(|(_, a), (_, b)| compare(a, b, down));
+    let rows = (0..(spec.len)(ctx)).filter(|at| filter.is_empty() || filter.matches(ctx, spec, *at));
+    let mut rows: Vec<usize> = rows.collect();
+    if let Some(column) = spec.column(sort).filter(|column| column.sortable) {
+        let values: Vec<_> = rows.iter().map(|at| column.of.value(ctx, *at)).collect();
+        let mut keys: Vec<_> = rows.iter().copied().zip(values.iter().map(Value::key)).collect();
+        fields::order(&mut keys, down, |a, b| (spec.ties)(ctx, a, b));
+        rows = keys.into_iter().map(|(at, _)| at).collect();
     } else if down {
         rows.reverse();
     }
-    rows.into_iter()
-        .map(|(at, _)| Entry {
-            at,
-            branch: Branch::default(),
-        })
-        .collect()
-}
-
-/// Unknown last, whichever way the known ones go.
-fn compare(a: &Key<'_>, b: &Key<'_>, down: bool) -> Ordering {
-    let known = match (a, b) {
-        (Key::None, Key::None) => return Ordering::Equal,
-        (Key::None, _) => return Ordering::Greater,
-        (_, Key::None) => return Ordering::Less,
-        (Key::Num(a), Key::Num(b)) => a.total_cmp(b),
-        (Key::Text(a), Key::Text(b)) => a.cmp(b),
-        (Key::Num(_), Key::Text(_)) => Ordering::Less,
-        (Key::Text(_), Key::Num(_)) => Ordering::Greater,
-    };
-    if down { known.reverse() } else { known }
+    let branch = Branch::default();
+    rows.into_iter().map(|at| Entry { at, branch }).collect()
 }
 
 /// A column on the screen.
@@ -149,7 +130,7 @@ pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16
         }
     }
     // Bars are compared with each other: all of them are as wide as the narrowest.
-    let bar = |c: &Column| matches!(c.title, Title::Bar(_));
+    let bar = |c: &Column| c.of.meta().kind == Kind::Share;
     if let Some(narrow) = kept
         .iter()
         .zip(&widths)
@@ -199,19 +180,6 @@ pub fn window(offset: usize, cursor: usize, len: usize, height: usize) -> usize 
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn unknown_keys_come_last_in_both_directions() {
-        for down in [false, true] {
-            assert_eq!(compare(&Key::None, &Key::Num(1.0), down), Ordering::Greater);
-            assert_eq!(compare(&Key::Text("a"), &Key::None, down), Ordering::Less);
-        }
-        assert_eq!(compare(&Key::Num(1.0), &Key::Num(2.0), true), Ordering::Greater);
-        assert_eq!(
-            compare(&Key::Num(f64::NAN), &Key::Num(f64::NAN), true),
-            Ordering::Equal
-        );
-    }
 
     proptest! {
         #[test]

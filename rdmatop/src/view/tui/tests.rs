@@ -1,5 +1,6 @@
 //! What the screen shows and what keys do, without a terminal.
 
+mod agreement;
 mod keys;
 mod painting;
 mod screens;
@@ -14,17 +15,24 @@ use ratatui::layout::Rect;
 
 use crate::model::snapshot::Snapshot;
 
+use super::render;
 use super::settings::Settings;
 use super::state::State;
 use super::tab::Tab;
 use super::theme::Depth;
 use super::update::{self, Effect};
-use super::{render, testkit};
+use crate::model::testkit;
 
 const SIZES: [(u16, u16); 4] = [(40, 12), (80, 24), (120, 40), (200, 50)];
 
 fn state(snapshot: Snapshot, tab: Tab, size: (u16, u16)) -> State {
-    let mut state = State::new(Arc::new(snapshot), Settings::default(), tab, true, Depth::True);
+    let mut state = State::new(
+        Arc::new(snapshot.judged(None)),
+        Settings::default(),
+        tab,
+        true,
+        Depth::True,
+    );
     state.take_events(testkit::events());
     state.touch();
     update::resize(&mut state, size);

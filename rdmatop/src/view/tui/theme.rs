@@ -2,6 +2,8 @@
 
 use ratatui::style::{Color, Modifier, Style};
 
+use crate::model::judgement::Stuck;
+
 /// What a piece of text means. Themes colour meanings, never places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
@@ -256,6 +258,11 @@ fn cube((r, g, b): (u8, u8, u8)) -> u8 {
         _ => (v - 35) / 40,
     };
     16 + 36 * level(r) + 6 * level(g) + level(b)
+}
+
+/// How loud a stuck QP is.
+pub fn stuck_tone(stuck: Stuck) -> Tone {
+    if stuck.is_wrong() { Tone::Bad } else { Tone::Warn }
 }
 
 #[cfg(test)]

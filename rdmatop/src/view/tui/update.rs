@@ -190,7 +190,7 @@ fn page(state: &State) -> isize {
 
 fn move_by(state: &mut State, by: isize) {
     let lines = super::render::help_lines(state).len();
-    let columns = state.spec().columns.len();
+    let columns = state.spec().columns().len();
     match &mut state.mode {
         Mode::Help(at) => *at = at.saturating_add_signed(by).min(lines.saturating_sub(1)),
         Mode::Sort(at) | Mode::Columns(at) => {
@@ -281,7 +281,7 @@ fn sort_menu(state: &mut State) {
     }
     let at = state
         .spec()
-        .columns
+        .columns()
         .iter()
         .position(|c| c.id == state.table().sort);
     state.mode = Mode::Sort(at.unwrap_or(0));
@@ -294,7 +294,7 @@ fn sort_step(state: &mut State, by: isize) {
         .placed
         .iter()
         .map(|p| p.column)
-        .filter(|c| c.key.is_some())
+        .filter(|c| c.sortable)
         .collect();
     if sortable.is_empty() {
         return;
@@ -313,8 +313,8 @@ fn sort_step(state: &mut State, by: isize) {
 fn choose(state: &mut State, action: Action) {
     match (state.mode.clone(), action) {
         (Mode::Sort(at), _) => {
-            if let Some(column) = state.spec().columns.get(at) {
-                if column.key.is_some() {
+            if let Some(column) = state.spec().columns().get(at) {
+                if column.sortable {
                     state.sort_by(column);
                 } else {
                     state.message = Some(format!("{} has no order", column.id));
@@ -323,7 +323,7 @@ fn choose(state: &mut State, action: Action) {
             state.mode = Mode::View;
         }
         (Mode::Columns(at), Action::Toggle) => {
-            if let Some(column) = state.spec().columns.get(at) {
+            if let Some(column) = state.spec().columns().get(at) {
                 if column.priority == 0 {
                     state.message = Some(format!("{} says what the row is and stays", column.id));
                 } else {

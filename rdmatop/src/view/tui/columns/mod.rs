@@ -1,4 +1,4 @@
-//! Columns as data: what a table shows, how wide, in what order it gives way, how it sorts.
+//! Columns of the screen: fields of the model's tables, and how a cell of each is drawn.
 
 mod devices;
 mod probes;
@@ -9,15 +9,17 @@ mod verbs;
 
 pub(super) use processes::only_kernel;
 
-use std::sync::Arc;
+use std::cmp::Ordering;
+use std::sync::{Arc, LazyLock};
 
-use crate::model::input::EbpfState;
-use crate::model::snapshot::{History, Snapshot};
+use crate::model::event::Event;
+use crate::model::fields::{Field, Kind, Meta, Sense, Table, Unit, Value};
+use crate::model::input::{EbpfState, ProbeVerdict};
+use crate::model::snapshot::{DeviceRow, History, PortRow, ProcessRow, QpRow, Snapshot, VerbRow};
 use crate::model::value::Counter;
 
 use super::format::{self, Units};
 use super::glyphs::Glyphs;
-use super::summary::Summary;
 use super::tab::Tab;
 use super::theme::Tone;
 use super::trace_log::TraceLog;
@@ -27,8 +29,6 @@ use super::trace_log::TraceLog;
 pub struct Ctx<'a> {
     /// The snapshot on the screen.
     pub snapshot: &'a Snapshot,
-    /// Sums over it.
-    pub summary: &'a Summary,
     /// Events kept.
     pub trace: &'a TraceLog,
     /// Signs.
@@ -71,46 +71,60 @@ impl Cell {
     }
 }
 
-/// What a row sorts by. Unknown comes last in both directions.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Key<'a> {
-    /// Unknown.
-    None,
-    /// A number.
-    Num(f64),
-    /// A text.
-    Text(&'a str),
-}
-
-impl<'a> Key<'a> {
-    fn text(text: Option<&'a Arc<str>>) -> Self {
-        text.map_or(Self::None, |t| Self::Text(t))
-    }
-
-    fn num<T: Into<f64>>(value: Option<T>) -> Self {
-        value.map_or(Self::None, |v| Self::Num(v.into()))
-    }
-
-    fn rate(counter: Option<&Counter>) -> Self {
-        Self::num(counter.and_then(|c| c.rate))
-    }
-
-    fn total(counter: Option<&Counter>) -> Self {
-        counter.map_or(Self::None, |c| Self::Num(c.total as f64))
-    }
-}
-
-/// The heading of a column.
+/// A field of a table, and so of the row of a tab.
 #[derive(Clone, Copy, Debug)]
-pub enum Title {
-    /// As it is.
-    Plain(&'static str),
-    /// With the unit of traffic behind it.
-    Traffic(&'static str),
-    /// Of a bar, with what a full bar means behind it.
-    Bar(&'static str),
-    /// With what ports are counted in.
-    Ports(&'static str),
+pub enum Of {
+    /// Of a process.
+    Process(&'static Field<ProcessRow>),
+    /// Of a QP.
+    Qp(&'static Field<QpRow>),
+    /// Of a port.
+    Port(&'static Field<PortRow>),
+    /// Of the device of a port.
+    Device(&'static Field<DeviceRow>),
+    /// Of a verb.
+    Verb(&'static Field<VerbRow>),
+    /// Of an event.
+    Event(&'static Field<Event>),
+    /// Of a program.
+    Probe(&'static Field<ProbeVerdict>),
+}
+
+impl Of {
+    /// What there is to say of it.
+    pub fn meta(self) -> &'static Meta {
+        match self {
+            Self::Process(field) => &field.meta,
+            Self::Qp(field) => &field.meta,
+            Self::Port(field) => &field.meta,
+            Self::Device(field) => &field.meta,
+            Self::Verb(field) => &field.meta,
+            Self::Event(field) => &field.meta,
+            Self::Probe(field) => &field.meta,
+        }
+    }
+
+    /// What it is in row `at`.
+    pub fn value<'a>(self, c: &Ctx<'a>, at: usize) -> Value<'a> {
+        fn read<'a, R>(field: &Field<R>, row: Option<&'a R>, s: &'a Snapshot) -> Value<'a> {
+            row.map_or(Value::Unknown, |row| (field.get)(row, s))
+        }
+        let s = c.snapshot;
+        match self {
+            Self::Process(field) => read(field, s.processes.get(at), s),
+            Self::Qp(field) => read(field, s.qps.get(at).map(|row| &**row), s),
+            Self::Port(field) => read(field, s.ports.get(at), s),
+            Self::Device(field) => read(field, devices::device(s, at), s),
+            Self::Verb(field) => read(field, s.verbs.get(at), s),
+            Self::Event(field) => read(field, c.trace.get(at), s),
+            Self::Probe(field) => read(field, s.health.probes.get(at), s),
+        }
+    }
+}
+
+/// All fields of a table.
+fn all<R>(table: Table<R>, of: fn(&'static Field<R>) -> Of) -> Vec<Of> {
+    table.iter().map(of).collect()
 }
 
 /// Where the text stands.
@@ -122,13 +136,16 @@ pub enum Align {
     Right,
 }
 
+/// Draws the cell of a row, in so many columns.
+type Draw = fn(&Ctx<'_>, usize, usize) -> Cell;
+
 /// A column of a table.
 pub struct Column {
-    /// Stable name, in the settings.
+    /// The field.
+    pub of: Of,
+    /// Its stable name, in the settings.
     pub id: &'static str,
-    /// Heading.
-    pub title: Title,
-    /// What it shows, with its unit.
+    /// What it shows.
     pub about: &'static str,
     /// 0 never gives way; of the others the highest goes first.
     pub priority: u8,
@@ -138,22 +155,109 @@ pub struct Column {
     pub align: Align,
     /// Shown unless the user says otherwise.
     pub on: bool,
-    /// The cell of a row, in `width` columns.
-    pub cell: fn(&Ctx<'_>, usize, usize) -> Cell,
-    /// What the row sorts by; `None` where sorting makes no sense.
-    pub key: Option<for<'a> fn(&Ctx<'a>, usize) -> Key<'a>>,
+    /// Rows can be sorted by it.
+    pub sortable: bool,
+    title: &'static str,
+    draw: Option<Draw>,
 }
 
 impl Column {
-    /// The heading as it is drawn.
+    fn new(of: Of, draws: &[(&str, Draw)]) -> Option<Self> {
+        let meta = of.meta();
+        let screen = meta.screen?;
+        let draw = draws.iter().find(|(id, _)| *id == meta.id);
+        Some(Self {
+            of,
+            id: meta.id,
+            about: meta.help,
+            priority: screen.priority,
+            width: screen.width,
+            align: if meta.is_left() { Align::Left } else { Align::Right },
+            on: screen.on,
+            // A log has the order of its times.
+            sortable: !matches!(of, Of::Event(_)),
+            title: screen.title,
+            draw: draw.map(|(_, draw)| *draw),
+        })
+    }
+
+    /// The heading as it is drawn: with the unit that the user chose, and with what a full bar means.
     pub fn heading(&self, ctx: &Ctx<'_>) -> String {
-        match self.title {
-            Title::Plain(text) => text.to_owned(),
-            Title::Bar(text) => format!("{text} {}", ctx.summary.scale.name()),
-            Title::Ports(text) if ctx.summary.scale.packets => format!("{text} pkt/s"),
-            Title::Traffic(text) | Title::Ports(text) => format!("{text} {}", ctx.units.per_second()),
+        let (title, meta, scale) = (self.title, self.of.meta(), &ctx.snapshot.judgement.scale);
+        match (meta.kind, meta.unit) {
+            (Kind::Share, _) => format!("{title} {}", scale.name()),
+            (Kind::Rate, Unit::BytesOrPackets) if scale.packets => format!("{title} pkt/s"),
+            (Kind::Rate, Unit::Bytes | Unit::BytesOrPackets) => format!("{title} {}", ctx.units.per_second()),
+            _ => title.to_owned(),
         }
     }
+
+    /// The cell of a row, in `width` columns.
+    pub fn cell(&self, ctx: &Ctx<'_>, at: usize, width: usize) -> Cell {
+        match self.draw {
+            Some(draw) => draw(ctx, at, width),
+            None => draw(ctx, self.of.meta(), &self.of.value(ctx, at), width),
+        }
+    }
+}
+
+/// A value as its kind and unit ask for.
+fn draw(c: &Ctx<'_>, meta: &Meta, value: &Value<'_>, width: usize) -> Cell {
+    let tone = match meta.sense {
+        Sense::Sent => Some(Tone::Tx),
+        Sense::Received => Some(Tone::Rx),
+        Sense::Plain | Sense::Fault => None,
+    };
+    match value {
+        Value::Unknown | Value::List([]) => Cell::value(format::UNKNOWN),
+        Value::Text(text) | Value::State(_, text) => Cell::value(&**text),
+        Value::List(list) => Cell::value(list.join(",")),
+        Value::Flag(on) => Cell::value(if *on { "yes" } else { "no" }),
+        Value::Number(number) => Cell::value(self::number(*number, meta.unit, width)),
+        Value::Total(counter) if meta.sense == Sense::Fault => trouble(Some(counter), width),
+        Value::Total(counter) => Cell::value(format::total_in(Some(counter), width)),
+        Value::Rate(counter) => {
+            let text = match meta.unit {
+                Unit::Bytes => format::byte_rate(Some(counter), c.units),
+                _ => format::rate(Some(counter)),
+            };
+            match tone {
+                Some(tone) => flow(text, Some(counter), tone),
+                None => Cell::value(text),
+            }
+        }
+        Value::Share(share) => bar(c, *share, width, tone.unwrap_or(Tone::Normal)),
+        Value::History(history) => spark(c, history, width),
+        Value::Errnos(_) => Cell::default(),
+    }
+}
+
+fn number(number: i64, unit: Unit, width: usize) -> String {
+    let Ok(known) = u64::try_from(number) else {
+        return number.to_string();
+    };
+    match unit {
+        Unit::None => number.to_string(),
+        Unit::Count => format::count_in(known, width),
+        Unit::Bytes | Unit::BytesOrPackets | Unit::Memory => format::memory(known),
+        Unit::BitsPerSecond => format::link(known),
+        Unit::Nanoseconds => format::nanos(known),
+        Unit::UpperNanoseconds => format::below(Some(known)),
+        Unit::Age => format::age(known / 1_000_000_000),
+        Unit::Clock => format::clock(known),
+    }
+}
+
+/// A share as a bar.
+fn bar(c: &Ctx<'_>, share: f64, width: usize, tone: Tone) -> Cell {
+    let (full, track) = c.glyphs.bar(share, width);
+    // On the link's own scale a nearly full bar is a finding; on a relative one the busiest is always full.
+    let tone = if c.snapshot.judgement.scale.link && share >= 0.9 {
+        Tone::Bad
+    } else {
+        tone
+    };
+    Cell::new(full, tone).and(track, Tone::Dim)
 }
 
 /// Identity of a row, so that the cursor stays on it when the table is sorted anew.
@@ -173,36 +277,69 @@ pub enum RowKey {
     Probe(usize),
 }
 
-/// A field a filter may name.
-#[derive(Clone, Copy, Debug)]
-pub enum Value<'a> {
-    /// Matches by a part of it.
-    Text(&'a str),
-    /// Matches whole when named, by its beginning otherwise.
-    Num(u64),
+/// What the fields of a table give.
+pub struct Fields {
+    columns: Vec<Column>,
+    /// Those that a filter may name.
+    named: Vec<Of>,
+    words: Vec<&'static str>,
 }
 
-/// Called with a field's name and value; tells whether to go on.
-pub type Visit<'v> = &'v mut dyn FnMut(&'static str, Value<'_>) -> bool;
+impl Fields {
+    /// Of these fields, in the order of the screen; `draws`: columns that are drawn in a way of their own.
+    fn new(fields: Vec<Of>, draws: &[(&str, Draw)]) -> Self {
+        let columns: Vec<Column> = fields.iter().filter_map(|of| Column::new(*of, draws)).collect();
+        debug_assert_eq!(columns.iter().filter(|c| c.draw.is_some()).count(), draws.len());
+        let words = fields.iter().filter_map(|of| of.meta().words.first().copied());
+        Self {
+            columns,
+            words: words.collect(),
+            named: fields
+                .into_iter()
+                .filter(|of| !of.meta().words.is_empty())
+                .collect(),
+        }
+    }
+}
 
 /// A table.
 pub struct Spec {
-    /// Its columns, in the order of the screen.
-    pub columns: &'static [Column],
+    /// Its fields.
+    fields: LazyLock<Fields>,
     /// Sorted by this at first: column, downwards.
     pub sort: (&'static str, bool),
+    /// Order of rows that sort alike.
+    pub ties: fn(&Ctx<'_>, usize, usize) -> Ordering,
     /// Rows there are.
     pub len: fn(&Ctx<'_>) -> usize,
     /// Identity of a row.
     pub row: fn(&Ctx<'_>, usize) -> RowKey,
-    /// Fields of a row, for filter and search.
-    pub fields: fn(&Ctx<'_>, usize, Visit<'_>),
-    /// Names of the fields it has.
-    pub field_names: &'static [&'static str],
     /// A row that is past: drawn dim.
     pub faded: fn(&Ctx<'_>, usize) -> bool,
     /// What an empty table says: why it is empty, and what to do.
     pub empty: fn(&Ctx<'_>) -> String,
+}
+
+impl Spec {
+    /// Its columns, in the order of the screen.
+    pub fn columns(&self) -> &[Column] {
+        &self.fields.columns
+    }
+
+    /// A column by its id.
+    pub fn column(&self, id: &str) -> Option<&Column> {
+        self.columns().iter().find(|column| column.id == id)
+    }
+
+    /// Fields that a filter may name.
+    pub fn named(&self) -> &[Of] {
+        &self.fields.named
+    }
+
+    /// The words for them.
+    pub fn words(&self) -> &[&'static str] {
+        &self.fields.words
+    }
 }
 
 pub(super) use probes::word as probe_word;
@@ -266,12 +403,6 @@ fn flow(text: String, counter: Option<&Counter>, tone: Tone) -> Cell {
         Some(rate) if rate > 0.0 => Cell::new(text, tone),
         Some(_) => Cell::value(text),
     }
-}
-
-/// What a history adds up to; what moves nothing comes last.
-fn moved(history: &History) -> Key<'static> {
-    let sum: f64 = history.tx.iter().chain(&history.rx).flatten().sum();
-    if sum > 0.0 { Key::Num(sum) } else { Key::None }
 }
 
 /// The last points of a history, Tx and Rx together, in `width` cells.

@@ -1,10 +1,15 @@
 //! Events, one a line.
 
-use crate::model::event::{Event, EventKind};
+use std::cmp::Ordering;
+use std::sync::LazyLock;
 
+use crate::model::errno;
+use crate::model::event::{Event, EventKind};
+use crate::model::fields::EVENT;
+
+use super::super::format;
 use super::super::theme::Tone;
-use super::super::{errno, format};
-use super::{Align, Cell, Column, Ctx, RowKey, Spec, Title, Value, no_ebpf};
+use super::{Cell, Ctx, Fields, Of, RowKey, Spec, all, no_ebpf};
 
 fn with(c: &Ctx<'_>, at: usize, cell: impl FnOnce(&Event) -> Cell) -> Cell {
     c.trace.get(at).map_or_else(Cell::default, cell)
@@ -103,137 +108,25 @@ pub(in crate::view::tui) fn what(c: &Ctx<'_>, e: &Event) -> Cell {
 
 /// The table.
 pub(super) static SPEC: Spec = Spec {
-    columns: &[
-        Column {
-            id: "time",
-            title: Title::Plain("TIME UTC"),
-            about: "time of day, UTC",
-            priority: 1,
-            width: (15, 15),
-            align: Align::Left,
-            on: true,
-            cell: |c, i, width| {
-                with(c, i, |e| {
-                    Cell::new(
-                        format::clock(e.ts_ns).chars().take(width).collect::<String>(),
-                        Tone::Dim,
-                    )
-                })
-            },
-            key: None,
-        },
-        Column {
-            id: "event",
-            title: Title::Plain("EVENT"),
-            about: "what happened",
-            priority: 0,
-            width: (11, 13),
-            align: Align::Left,
-            on: true,
-            cell: |c, i, _| with(c, i, |e| Cell::new(e.event.name(), tone(e))),
-            key: None,
-        },
-        Column {
-            id: "device",
-            title: Title::Plain("DEVICE"),
-            about: "device",
-            priority: 3,
-            width: (7, 13),
-            align: Align::Left,
-            on: true,
-            cell: |c, i, _| with(c, i, |e| Cell::value(e.device.as_deref().unwrap_or("-"))),
-            key: None,
-        },
-        Column {
-            id: "qpn",
-            title: Title::Plain("QPN"),
-            about: "QP number",
-            priority: 1,
-            width: (6, 8),
-            align: Align::Right,
-            on: true,
-            cell: |c, i, _| with(c, i, |e| Cell::value(format::known(e.qpn, |n| n.to_string()))),
-            key: None,
-        },
-        Column {
-            id: "type",
-            title: Title::Plain("TYPE"),
-            about: "QP type",
-            priority: 6,
-            width: (4, 7),
-            align: Align::Left,
-            on: true,
-            cell: |c, i, _| with(c, i, |e| Cell::value(format::known(e.qp_type, |t| t.to_string()))),
-            key: None,
-        },
-        Column {
-            id: "pid",
-            title: Title::Plain("PID"),
-            about: "process that owns the object",
-            priority: 4,
-            width: (7, 7),
-            align: Align::Right,
-            on: true,
-            cell: |c, i, _| with(c, i, |e| Cell::value(format::known(e.pid, |p| p.to_string()))),
-            key: None,
-        },
-        Column {
-            id: "comm",
-            title: Title::Plain("OWNER"),
-            about: "its name; brackets: a kernel consumer",
-            priority: 2,
-            width: (11, 15),
-            align: Align::Left,
-            on: true,
-            cell: |c, i, _| with(c, i, |e| Cell::value(e.comm.as_deref().unwrap_or("-"))),
-            key: None,
-        },
-        Column {
-            id: "took",
-            title: Title::Plain("TOOK"),
-            about: "time in the kernel function",
-            priority: 5,
-            width: (6, 6),
-            align: Align::Right,
-            on: true,
-            cell: |c, i, _| with(c, i, |e| Cell::value(format::known(e.duration_ns, format::nanos))),
-            key: None,
-        },
-        Column {
-            id: "what",
-            title: Title::Plain("WHAT"),
-            about: "states, errno, what was set",
-            priority: 0,
-            width: (25, 120),
-            align: Align::Left,
-            on: true,
-            cell: |c, i, _| with(c, i, |e| what(c, e)),
-            key: None,
-        },
-    ],
+    fields: LazyLock::new(|| {
+        Fields::new(
+            all(EVENT, Of::Event),
+            &[
+                ("time", |c, i, width| {
+                    let clock = |e: &Event| format::clock(e.ts_ns).chars().take(width).collect::<String>();
+                    with(c, i, |e| Cell::new(clock(e), Tone::Dim))
+                }),
+                ("event", |c, i, _| {
+                    with(c, i, |e| Cell::new(e.event.name(), tone(e)))
+                }),
+                ("what", |c, i, _| with(c, i, |e| what(c, e))),
+            ],
+        )
+    }),
     sort: ("time", false),
+    ties: |_, _, _| Ordering::Equal,
     len: |c| c.trace.len(),
     row: |c, i| RowKey::Event(c.trace.number(i)),
-    fields: |c, i, visit| {
-        let Some(e) = c.trace.get(i) else { return };
-        let _ = visit("event", Value::Text(e.event.name()))
-            && e.device.as_ref().is_none_or(|d| visit("dev", Value::Text(d)))
-            && e.comm.as_ref().is_none_or(|n| visit("comm", Value::Text(n)))
-            && e.pid.is_none_or(|p| visit("pid", Value::Num(p.into())))
-            && e.qpn.is_none_or(|q| visit("qpn", Value::Num(q.into())))
-            && e.to
-                .is_none_or(|s| visit("state", Value::Text(s.name().unwrap_or("?"))))
-            && e.qp_type
-                .is_none_or(|t| visit("type", Value::Text(t.name().unwrap_or("?"))))
-            && e.verb.as_ref().is_none_or(|v| visit("verb", Value::Text(v)))
-            && e.rc
-                .filter(|rc| *rc < 0)
-                .and_then(|rc| errno::name(rc.unsigned_abs()))
-                .is_none_or(|n| visit("errno", Value::Text(n)));
-    },
-    field_names: &[
-        "event", "dev", "comm", "pid", "qpn", "state", "type", "verb", "errno",
-    ],
     faded: |_, _| false,
     empty: |c| {
         no_ebpf(c, "Events come").unwrap_or_else(|| {

@@ -6,8 +6,8 @@ use super::super::columns::Cell;
 use super::super::format::{self, Units};
 use super::super::glyphs::Glyphs;
 use super::super::state::State;
-use super::super::summary::counts_bytes;
 use super::super::theme::Tone;
+use crate::model::judgement::counts_bytes;
 
 /// Width of what stands left of a chart.
 const MARGIN: usize = 14;

@@ -5,11 +5,11 @@ use crate::model::snapshot::{DeviceState, PortRow};
 use super::super::columns::Cell;
 use super::super::format;
 use super::super::state::State;
-use super::super::summary::counts_bytes;
 use super::super::text;
 use super::super::theme::Tone;
 use super::traffic::{COUNTERS, counter};
 use super::{chart, facts, heading};
+use crate::model::judgement::counts_bytes;
 
 /// Lines for a port.
 pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
@@ -58,6 +58,11 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
                 ("SRQs", number(d.srqs)),
             ],
         ));
+    }
+    let unobserved = &state.snapshot.judgement.unobserved;
+    for unobserved in unobserved.iter().filter(|u| u.device == p.device) {
+        let lines = text::wrap(&format!("Not observable: {unobserved}"), width);
+        out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Dim)));
     }
     out.extend(chart::history(state, &p.history, width, 3, !counts_bytes(p)));
     if p.history.unit == "bytes" && !counts_bytes(p) {

@@ -1,12 +1,13 @@
 //! A process or a kernel consumer.
 
+use crate::model::judgement::Blind;
 use crate::model::snapshot::ProcessRow;
 
 use super::super::columns::Cell;
 use super::super::format;
 use super::super::state::State;
 use super::super::text;
-use super::super::theme::Tone;
+use super::super::theme::{Tone, stuck_tone};
 use super::{chart, facts, heading, long, traffic};
 
 /// Lines for a process.
@@ -24,14 +25,14 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
             Tone::Warn,
         ));
     }
-    if let Some((count, why)) = state.summary.stuck_of.get(&p.uid) {
+    if let Some((count, why)) = state.snapshot.judgement.stuck_of(p.uid) {
         let line = format!(
             "{} of its QPs: {} (Tab 2 shows each.)",
-            format::count(*count),
-            why.why()
+            format::count(count),
+            why.sentence(state.snapshot.mono_ns)
         );
         let lines = text::wrap(&line, width);
-        out.extend(lines.into_iter().map(|line| Cell::new(line, why.tone())));
+        out.extend(lines.into_iter().map(|line| Cell::new(line, stuck_tone(why))));
     }
     let known = |t: &Option<std::sync::Arc<str>>| t.as_deref().unwrap_or(format::UNKNOWN).to_owned();
     out.extend(facts(
@@ -65,7 +66,12 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
             out.extend(long(name, value, width));
         }
     }
-    out.extend(traffic::lines(state, &p.traffic, width));
+    out.extend(traffic::lines(
+        state,
+        &p.traffic,
+        Blind::of_process(&state.snapshot, p),
+        width,
+    ));
     if let Some(libraries) = p.libraries.as_ref().filter(|l| !l.is_empty()) {
         out.extend(long("libraries", &libraries.join(" "), width));
     }

@@ -6,10 +6,10 @@ use crate::model::value::Source;
 use super::super::columns::Cell;
 use super::super::format;
 use super::super::state::State;
-use super::super::stuck::Stuck;
 use super::super::text;
-use super::super::theme::Tone;
+use super::super::theme::{Tone, stuck_tone};
 use super::{chart, facts, heading, traffic};
+use crate::model::judgement::{Blind, Reason, Stuck};
 
 /// Lines for a QP.
 pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
@@ -24,8 +24,12 @@ pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
         ));
     }
     if let Some(stuck) = Stuck::of(q, state.snapshot.mono_ns) {
-        let lines = text::wrap(&stuck.why(), width);
-        out.extend(lines.into_iter().map(|line| Cell::new(line, stuck.tone())));
+        let mut line = stuck.sentence(state.snapshot.mono_ns);
+        if stuck.reason == Reason::Failed {
+            line.push_str(" Trace (o) may show what came before.");
+        }
+        let lines = text::wrap(&line, width);
+        out.extend(lines.into_iter().map(|line| Cell::new(line, stuck_tone(stuck))));
     }
     if q.since_attach {
         out.push(Cell::new(
@@ -67,7 +71,12 @@ pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
     out.extend(facts(width, &list));
     out.extend(timeline(state, q, width));
     out.extend(chart::history(state, &q.history, width, 2, false));
-    out.extend(traffic::lines(state, &q.traffic, width));
+    out.extend(traffic::lines(
+        state,
+        &q.traffic,
+        Blind::of_qp(&state.snapshot, q),
+        width,
+    ));
     out
 }
 

@@ -1,6 +1,6 @@
 //! Work requests, bytes, completions, latency: the part that processes and QPs have in common.
 
-use crate::model::input::EbpfState;
+use crate::model::judgement::Blind;
 use crate::model::snapshot::{Latency, Traffic};
 use crate::model::value::Counter;
 
@@ -11,8 +11,8 @@ use super::super::text;
 use super::super::theme::Tone;
 use super::{chart, facts, heading};
 
-/// Every counter, opcodes, statuses, latency.
-pub(super) fn lines(state: &State, traffic: &Traffic, width: usize) -> Vec<Cell> {
+/// Every counter, opcodes, statuses, latency. `blind`: why programs count none of it.
+pub(super) fn lines(state: &State, traffic: &Traffic, blind: Option<Blind<'_>>, width: usize) -> Vec<Cell> {
     let t = traffic;
     let rows: [(&str, &Option<Counter>); 14] = [
         ("send WRs finished", &t.tx_wr),
@@ -32,14 +32,9 @@ pub(super) fn lines(state: &State, traffic: &Traffic, width: usize) -> Vec<Cell>
     ];
     let mut out = Vec::new();
     if rows.iter().all(|(_, c)| c.is_none()) {
-        let why = match &state.snapshot.health.ebpf {
-            EbpfState::On { .. } => {
-                "Traffic: not observable. No program follows these posts: most NICs' posts bypass the kernel."
-                    .to_owned()
-            }
-            EbpfState::Starting => "Traffic: not known yet, eBPF is starting.".to_owned(),
-            EbpfState::Disabled => "Traffic: not known, --no-ebpf leaves out what counts it.".to_owned(),
-            EbpfState::Unavailable { why } => format!("Traffic: not known, eBPF is off: {why}."),
+        let why = match blind {
+            Some(blind) => format!("Traffic: not observable: {blind}"),
+            None => "Traffic: not known.".to_owned(),
         };
         let lines = text::wrap(&why, width);
         out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Warn)));
@@ -145,10 +140,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::model::testkit;
     use crate::model::value::Source;
     use crate::view::tui::settings::Settings;
     use crate::view::tui::tab::Tab;
-    use crate::view::tui::testkit;
     use crate::view::tui::theme::Depth;
 
     #[test]
@@ -184,7 +179,7 @@ mod tests {
             latency: None,
         };
         let text = |traffic: &Traffic| -> String {
-            let lines = lines(&state, traffic, 400);
+            let lines = lines(&state, traffic, None, 400);
             lines.iter().map(|line| line.text() + "\n").collect()
         };
         let all = text(&known);

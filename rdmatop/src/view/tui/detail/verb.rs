@@ -5,8 +5,9 @@ use crate::model::snapshot::VerbRow;
 use super::super::columns::Cell;
 use super::super::state::State;
 use super::super::theme::Tone;
-use super::super::{errno, format, text};
+use super::super::{format, text};
 use super::{heading, traffic};
+use crate::model::errno;
 
 /// Lines for a verb.
 pub(super) fn lines(state: &State, v: &VerbRow, width: usize) -> Vec<Cell> {
@@ -49,8 +50,9 @@ pub(super) fn lines(state: &State, v: &VerbRow, width: usize) -> Vec<Cell> {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::super::{settings::Settings, tab::Tab, testkit, theme::Depth};
+    use super::super::super::{settings::Settings, tab::Tab, theme::Depth};
     use super::*;
+    use crate::model::testkit;
 
     fn text(change: impl FnOnce(&mut VerbRow)) -> String {
         let snapshot = Arc::new(testkit::busy());

@@ -32,7 +32,7 @@ fn prompt(name: &str, input: &str, width: usize, state: &State) -> Cell {
     let help = match (&state.message, &state.mode) {
         (Some(message), _) => format!("   {message}"),
         (None, Mode::Filter { .. }) => {
-            let names: Vec<_> = state.spec().field_names.iter().map(|n| format!("{n}:")).collect();
+            let names: Vec<_> = state.spec().words().iter().map(|n| format!("{n}:")).collect();
             format!("   {}  !not  Enter keep  Esc undo", names.join(" "))
         }
         (None, _) => "   Enter keep  Esc undo  then n N".to_owned(),

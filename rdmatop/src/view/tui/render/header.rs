@@ -10,10 +10,10 @@ use super::super::columns::Cell;
 use super::super::format;
 use super::super::layout::Layout;
 use super::super::state::State;
-use super::super::summary::Sum;
 use super::super::theme::Tone;
 use super::super::{detail, text};
 use super::{Canvas, put};
+use crate::model::judgement::Sum;
 
 /// A fact: its rank, 0 never goes; and its forms, the longest first.
 type Fact = (u8, Vec<Cell>);
@@ -119,7 +119,7 @@ fn ebpf_short(state: &State) -> Cell {
 }
 
 fn probes(state: &State) -> Option<Vec<Cell>> {
-    let [ok, partial, broken, off] = state.summary.probes;
+    let [ok, partial, broken, off] = state.snapshot.judgement.probes;
     if ok + partial + broken + off == 0 {
         return None;
     }
@@ -160,8 +160,7 @@ fn lost(state: &State) -> Fact {
 }
 
 fn sum(state: &State, name: &str, sum: Sum, tone: Tone) -> Cell {
-    // "At least 0" says nothing, and must not look like 0.
-    let Some(rate) = sum.rate.filter(|rate| *rate > 0.0 || !sum.partial) else {
+    let Some(rate) = sum.known() else {
         return Cell::new(format!("{name} -"), Tone::Dim);
     };
     // Part of it is not known: what is shown is a floor.
@@ -175,15 +174,10 @@ fn sum(state: &State, name: &str, sum: Sum, tone: Tone) -> Cell {
 }
 
 fn requests(state: &State) -> Cell {
-    let mut sum = state.summary.wr;
-    sum.rate = sum.rate.filter(|rate| *rate > 0.0 || !sum.partial);
-    let floor = if sum.partial && sum.rate.is_some() {
-        state.glyphs.bound[1]
-    } else {
-        ""
-    };
-    let text = format::known(sum.rate, |r| format!("{floor}{}/s", format::si(r)));
-    let tone = if sum.rate.is_some() {
+    let sum = state.snapshot.judgement.totals.wr;
+    let floor = if sum.partial { state.glyphs.bound[1] } else { "" };
+    let text = format::known(sum.known(), |r| format!("{floor}{}/s", format::si(r)));
+    let tone = if sum.known().is_some() {
         Tone::Normal
     } else {
         Tone::Dim
@@ -192,9 +186,11 @@ fn requests(state: &State) -> Cell {
 }
 
 fn states(state: &State) -> Vec<Cell> {
-    let mut head = Cell::new("QPs ", Tone::Dim).and(format::count(state.summary.qps), Tone::Normal);
-    if state.summary.stuck > 0 {
-        let stuck = format::count(state.summary.stuck);
+    let mut head =
+        Cell::new("QPs ", Tone::Dim).and(format::count(state.snapshot.judgement.totals.qps), Tone::Normal);
+    let stuck = state.snapshot.judgement.stuck().len();
+    if stuck > 0 {
+        let stuck = format::count(stuck as u64);
         head = head.and(format!(" ({stuck} stuck)"), Tone::Bad);
     }
     // What needs a look comes first.
@@ -204,14 +200,14 @@ fn states(state: &State) -> Vec<Cell> {
         _ => 2,
     };
     let mut states: Vec<_> = state
-        .summary
+        .snapshot
+        .judgement
+        .totals
         .states
         .iter()
-        .map(|(s, n)| {
-            (
-                s.map_or_else(|| "state unknown".to_owned(), |s| s.to_string()),
-                *n,
-            )
+        .map(|row| {
+            let name = row.state.map(|state| state.to_string());
+            (name.unwrap_or_else(|| "state unknown".to_owned()), row.qps)
         })
         .collect();
     states.sort_by_key(|(name, _)| rank(name));
@@ -294,8 +290,14 @@ fn sums(state: &State) -> Vec<Fact> {
         facts.push((6, vec![Cell::value(count(ports, "port"))]));
     }
     facts.extend([
-        (0, vec![sum(state, "Tx", state.summary.tx, Tone::Tx)]),
-        (0, vec![sum(state, "Rx", state.summary.rx, Tone::Rx)]),
+        (
+            0,
+            vec![sum(state, "Tx", state.snapshot.judgement.totals.tx, Tone::Tx)],
+        ),
+        (
+            0,
+            vec![sum(state, "Rx", state.snapshot.judgement.totals.rx, Tone::Rx)],
+        ),
         (2, vec![requests(state)]),
         (3, states(state)),
         (1, pace(state)),
@@ -305,13 +307,19 @@ fn sums(state: &State) -> Vec<Fact> {
 
 fn small(state: &State) -> Vec<Fact> {
     let mut facts = vec![(3, vec![ebpf_short(state)])];
-    let stuck = state.summary.stuck;
+    let stuck = state.snapshot.judgement.stuck().len();
     if stuck > 0 {
-        let text = format!("{} stuck", format::count(stuck));
+        let text = format!("{} stuck", format::count(stuck as u64));
         facts.push((1, vec![Cell::new(text, Tone::Bad)]));
     }
-    facts.push((0, vec![sum(state, "Tx", state.summary.tx, Tone::Tx)]));
-    facts.push((0, vec![sum(state, "Rx", state.summary.rx, Tone::Rx)]));
+    facts.push((
+        0,
+        vec![sum(state, "Tx", state.snapshot.judgement.totals.tx, Tone::Tx)],
+    ));
+    facts.push((
+        0,
+        vec![sum(state, "Rx", state.snapshot.judgement.totals.rx, Tone::Rx)],
+    ));
     facts.push((5, vec![requests(state)]));
     let (rank, forms) = lost(state);
     facts.push((if rank == 1 { 1 } else { 6 }, forms));

@@ -43,7 +43,7 @@ pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
         Tone::Title,
     ));
     let ctx = state.ctx();
-    for column in state.spec().columns {
+    for column in state.spec().columns() {
         out.push(entry(&column.heading(&ctx), column.about));
     }
     out.push(Cell::default());

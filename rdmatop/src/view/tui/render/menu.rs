@@ -15,7 +15,7 @@ pub(super) fn draw(state: &State, canvas: &mut Canvas) {
         Mode::Columns(at) => (at, "Columns"),
         _ => return,
     };
-    let lines: Vec<Cell> = (0..state.spec().columns.len())
+    let lines: Vec<Cell> = (0..state.spec().columns().len())
         .map(|at| line(state, at))
         .collect();
     let wide = lines.iter().map(|l| text::width(&l.text())).max().unwrap_or(0) + 4;
@@ -36,7 +36,7 @@ pub(super) fn draw(state: &State, canvas: &mut Canvas) {
 }
 
 fn line(state: &State, at: usize) -> Cell {
-    let column = &state.spec().columns[at];
+    let column = &state.spec().columns()[at];
     let table = state.table();
     let mark = match state.mode {
         Mode::Sort(_) if table.sort == column.id => state.glyphs.sort[usize::from(table.down)],
@@ -45,7 +45,7 @@ fn line(state: &State, at: usize) -> Cell {
         _ if state.column_on(column) => "[x]",
         _ => "[ ]",
     };
-    let usable = column.key.is_some() || !matches!(state.mode, Mode::Sort(_));
+    let usable = column.sortable || !matches!(state.mode, Mode::Sort(_));
     let tone = if usable { Tone::Strong } else { Tone::Dim };
     Cell::new(format!("{mark} {:<12}", column.heading(&state.ctx())), tone).and(column.about, Tone::Dim)
 }

@@ -118,7 +118,7 @@ fn headings(state: &State, area: Rect, fit: &Fit, canvas: &mut Canvas) {
     let underline = paint.style(Tone::Title).add_modifier(Modifier::UNDERLINED);
     canvas.style(area, underline);
     for placed in &fit.placed {
-        let sorted = placed.column.id == table.sort && placed.column.key.is_some();
+        let sorted = placed.column.id == table.sort && placed.column.sortable;
         let mut title = placed.column.heading(&ctx);
         let mark = if sorted {
             state.glyphs.sort[usize::from(table.down)]
@@ -153,7 +153,7 @@ fn row(state: &State, ctx: &Ctx<'_>, area: Rect, y: u16, entry: Entry, fit: &Fit
     let faded = (state.spec().faded)(ctx, entry.at);
     for placed in &fit.placed {
         let width = usize::from(placed.width);
-        let mut cell = (placed.column.cell)(ctx, entry.at, width);
+        let mut cell = placed.column.cell(ctx, entry.at, width);
         if placed.column.id == "command" {
             cell.0.insert(0, (branch(state, entry.branch), Tone::Dim));
         }
@@ -193,7 +193,7 @@ fn empty(state: &State, area: Rect, canvas: &mut Canvas) {
         let hint = state.filter.no_field().map_or_else(String::new, |name| {
             format!(
                 " No field is called {name}; this tab has {}.",
-                state.spec().field_names.join(", ")
+                state.spec().words().join(", ")
             )
         });
         format!(

@@ -5,10 +5,11 @@ use std::time::Duration;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use tokio::sync::oneshot;
 
+use super::super::super::render;
 use super::super::super::settings::Settings;
 use super::super::super::theme::Depth;
-use super::super::super::{render, testkit};
 use super::*;
+use crate::model::testkit;
 
 /// Counts frames and the rows that were formatted for them.
 struct Counting {

@@ -46,7 +46,7 @@ pub(super) fn check(text: &str) -> Result<(), String> {
     }
     for (table, order) in &marked.sort {
         let columns = columns_of("sort", table).map_err(|why| fault(table.span(), why))?;
-        let mut sortable = columns.iter().filter(|column| column.key.is_some());
+        let mut sortable = columns.iter().filter(|column| column.sortable);
         if !sortable.clone().any(|column| column.id == order.by.as_ref()) {
             let why = format!(
                 "sort.{} by {:?}: give one of {}",
@@ -90,7 +90,7 @@ fn columns_of(what: &str, table: &Spanned<String>) -> Result<&'static [Column], 
     let found = Tab::ALL
         .into_iter()
         .find(|tab| table_name(*tab) == table.as_ref());
-    found.map(|tab| columns::spec(tab).columns).ok_or_else(|| {
+    found.map(|tab| columns::spec(tab).columns()).ok_or_else(|| {
         let names = Tab::ALL.into_iter().map(table_name);
         format!(
             "{what} has no table {:?}: give one of {}",
@@ -151,11 +151,11 @@ mod tests {
     #[test]
     fn every_table_and_each_of_its_columns_is_known() {
         for tab in Tab::ALL {
-            for column in columns::spec(tab).columns {
+            for column in columns::spec(tab).columns() {
                 let (table, id) = (table_name(tab), column.id);
                 assert_eq!(check(&format!("[columns.{table}]\n{id} = true")), Ok(()));
                 let sorted = check(&format!("[sort.{table}]\nby = \"{id}\""));
-                assert_eq!(sorted.is_ok(), column.key.is_some(), "{table}.{id}");
+                assert_eq!(sorted.is_ok(), column.sortable, "{table}.{id}");
             }
         }
     }

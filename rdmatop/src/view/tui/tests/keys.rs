@@ -50,7 +50,7 @@ fn the_cursor_stays_on_its_row_when_the_order_changes() {
     assert_eq!(s.table().selected, row);
     let mut next = testkit::busy();
     next.qps.reverse();
-    s.take(Arc::new(next));
+    s.take(Arc::new(next.judged(None)));
     assert_eq!(s.table().selected, row);
 }
 
@@ -61,15 +61,15 @@ fn the_cursor_at_the_top_stays_there_until_a_detail_is_open() {
     let mut next = testkit::busy();
     next.qps.retain(|q| q.qpn != 312);
     let gone = next.clone();
-    s.take(Arc::new(next));
+    s.take(Arc::new(next.judged(None)));
     assert_ne!(s.table().selected, top);
     assert_eq!(s.table().cursor, 0);
     // The row of an open detail is followed, also down from the top.
     code(&mut s, KeyCode::Enter);
     let shown = s.table().selected.clone();
-    s.take(Arc::new(testkit::busy()));
+    s.take(Arc::new(testkit::busy().judged(None)));
     assert_eq!((s.table().selected.clone(), s.table().cursor), (shown, 1));
-    s.take(Arc::new(gone));
+    s.take(Arc::new(gone.judged(None)));
 }
 
 #[test]
@@ -81,9 +81,9 @@ fn when_the_selected_row_goes_the_cursor_stays_in_its_place() {
         panic!("a process")
     };
     next.processes.retain(|p| p.uid != uid);
-    s.take(Arc::new(next));
+    s.take(Arc::new(next.judged(None)));
     assert_eq!(s.table().cursor, 2);
-    s.take(Arc::new(testkit::empty()));
+    s.take(Arc::new(testkit::empty().judged(None)));
     assert_eq!((s.table().cursor, s.selected()), (0, None));
 }
 
@@ -92,7 +92,7 @@ fn a_frozen_screen_keeps_its_rows_and_shows_the_newest_afterwards() {
     let mut s = state(testkit::busy(), Tab::Trace, (80, 24));
     let before = (s.snapshot.processes.len(), s.trace.len());
     typed(&mut s, " ");
-    s.take(Arc::new(testkit::empty()));
+    s.take(Arc::new(testkit::empty().judged(None)));
     s.take_events(testkit::events());
     assert_eq!((s.snapshot.processes.len(), s.trace.len()), before);
     assert!(

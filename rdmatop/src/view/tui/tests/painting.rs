@@ -192,7 +192,7 @@ fn take(state: &mut State, wall: &mut Wall, step: &Step) {
                 testkit::degraded,
                 testkit::hostile,
             ];
-            state.take(Arc::new(snapshots[*which]()));
+            state.take(Arc::new(snapshots[*which]().judged(None)));
         }
         Step::Idle(seconds) => state.take(Arc::new(later(&state.snapshot, *seconds))),
         Step::Events => state.take_events(testkit::events()),
@@ -208,7 +208,7 @@ fn later(before: &Snapshot, seconds: u64) -> Snapshot {
     after.time += seconds * 1_000_000_000;
     after.host.uptime_s = after.host.uptime_s.map(|up| up + seconds);
     after.health.self_cpu = Some(seconds as f64 / 1000.0);
-    after
+    after.judged(Some(before))
 }
 
 proptest! {

@@ -2,6 +2,7 @@
 
 use super::super::columns;
 use super::super::format::Units;
+use super::super::settings::Sort;
 use super::super::text;
 use super::*;
 
@@ -19,6 +20,43 @@ fn equal_keys_keep_the_order_of_the_snapshot() {
     assert_eq!(six(&s), [289, 291, 293, 295, 297, 299]);
     typed(&mut s, "I");
     assert_eq!(six(&s), [289, 291, 293, 295, 297, 299]);
+}
+
+/// `--once` and the live view order processes alike, whatever `--sort` says.
+#[test]
+fn a_word_of_sort_gives_one_order_here_and_in_once() {
+    use crate::model::fields;
+    let mut snapshot = testkit::busy();
+    snapshot
+        .processes
+        .extend(crate::model::fixture::snapshot().processes);
+    // Two that sort alike, in the order that pids do not have.
+    let mut twin = snapshot.processes[0].clone();
+    (twin.uid, twin.pid) = (999, Some(1));
+    snapshot.processes.push(twin);
+    let mut words = 0;
+    for (word, _) in fields::sort_words() {
+        let mut once = snapshot.clone();
+        fields::sort_processes(&mut once, Some(word));
+        let mut settings = Settings {
+            stuck_first: false,
+            ..Settings::default()
+        };
+        let sort = Sort::of_processes(word).unwrap();
+        settings.sort.insert("processes".to_owned(), sort);
+        let live = Arc::new(snapshot.clone().judged(None));
+        let live = State::new(live, settings, Tab::Processes, true, Depth::True);
+        let live: Vec<u64> = live
+            .table()
+            .order
+            .iter()
+            .map(|e| live.snapshot.processes[e.at].uid)
+            .collect();
+        let once: Vec<u64> = once.processes.iter().map(|p| p.uid).collect();
+        assert_eq!(live, once, "--sort {word}");
+        words += 1;
+    }
+    assert!(words > 15, "{words}");
 }
 
 #[test]
@@ -47,7 +85,7 @@ fn columns_give_way_by_priority_and_never_the_essential_ones() {
                 let gone: Vec<_> = before.iter().filter(|id| !ids.contains(id)).collect();
                 let rank = |id: &str| {
                     s.spec()
-                        .columns
+                        .columns()
                         .iter()
                         .find(|c| c.id == id)
                         .map_or(0, |c| c.priority)
@@ -98,8 +136,8 @@ fn at_80_columns_no_essential_column_is_missing() {
 #[test]
 fn every_column_has_an_order_but_those_of_the_log() {
     for tab in Tab::ALL {
-        for column in columns::spec(tab).columns {
-            assert_eq!(column.key.is_none(), tab == Tab::Trace, "{tab:?} {}", column.id);
+        for column in columns::spec(tab).columns() {
+            assert_eq!(!column.sortable, tab == Tab::Trace, "{tab:?} {}", column.id);
         }
     }
 }
@@ -109,7 +147,7 @@ fn the_natural_order_of_ports_can_be_had_again() {
     let mut s = state(testkit::busy(), Tab::Devices, (120, 24));
     let order = |s: &State| -> Vec<usize> { s.table().order.iter().map(|e| e.at).collect() };
     for id in ["drops", "port"] {
-        let column = s.spec().columns.iter().find(|c| c.id == id).unwrap();
+        let column = s.spec().columns().iter().find(|c| c.id == id).unwrap();
         s.sort_by(column);
     }
     assert_eq!(order(&s), [0, 1, 2, 3]);
@@ -121,7 +159,7 @@ fn headings_fit_their_columns() {
         let mut s = state(testkit::one_row(), tab, (80, 24));
         for units in [Units::Bits, Units::Bytes] {
             s.settings.units = units;
-            for column in columns::spec(tab).columns {
+            for column in columns::spec(tab).columns() {
                 let heading = column.heading(&s.ctx());
                 assert!(
                     text::width(&heading) <= usize::from(column.width.0),
@@ -190,7 +228,7 @@ fn a_relative_scale_is_said_and_the_busiest_port_is_full() {
     let mut snapshot = testkit::busy();
     snapshot.ports[1].rate_bps = None;
     let s = state(snapshot, Tab::Devices, (120, 24));
-    assert!(s.summary.scale.max > 0.0 && !s.summary.scale.link);
+    assert!(s.snapshot.judgement.scale.max > 0.0 && !s.snapshot.judgement.scale.link);
     assert!(screen(&s).contains("TX of max"));
     let s = state(testkit::one_row(), Tab::Devices, (120, 24));
     assert!(
@@ -203,14 +241,20 @@ fn a_relative_scale_is_said_and_the_busiest_port_is_full() {
 #[test]
 fn a_sum_of_nothing_known_is_unknown_and_of_something_is_a_floor() {
     let s = state(testkit::empty(), Tab::Processes, (80, 24));
-    assert_eq!((s.summary.tx.rate, s.summary.wr.rate), (None, None));
+    assert_eq!(
+        (
+            s.snapshot.judgement.totals.tx.rate,
+            s.snapshot.judgement.totals.wr.rate
+        ),
+        (None, None)
+    );
     assert!(screen(&s).contains("Tx -"));
     let s = state(testkit::degraded(), Tab::Processes, (80, 24));
-    assert!(s.summary.tx.partial && s.summary.tx.rate.is_some());
+    assert!(s.snapshot.judgement.totals.tx.partial && s.snapshot.judgement.totals.tx.rate.is_some());
     assert!(screen(&s).contains("Tx ≥"));
     let s = state(testkit::one_row(), Tab::Processes, (80, 24));
     assert!(
-        s.summary.tx.rate.is_some(),
+        s.snapshot.judgement.totals.tx.rate.is_some(),
         "rxe has no port bytes: what eBPF counted by QP stands in"
     );
 }
@@ -219,7 +263,7 @@ fn a_sum_of_nothing_known_is_unknown_and_of_something_is_a_floor() {
 fn what_qps_move_is_a_floor_because_one_sided_traffic_of_peers_is_not_seen() {
     let mut snapshot = testkit::one_row();
     let s = state(snapshot.clone(), Tab::Processes, (80, 24));
-    assert!(s.summary.tx.partial && s.summary.rx.partial);
+    assert!(s.snapshot.judgement.totals.tx.partial && s.snapshot.judgement.totals.rx.partial);
     // The side that is written to has no completions: its share is not known, and not 0.
     for qp in &mut snapshot.qps {
         let qp = Arc::make_mut(qp);
@@ -249,7 +293,10 @@ fn the_bytes_of_a_read_are_received() {
     }
     let s = state(snapshot, Tab::Processes, (80, 24));
     assert_eq!(
-        (s.summary.tx.rate, s.summary.rx.rate),
+        (
+            s.snapshot.judgement.totals.tx.rate,
+            s.snapshot.judgement.totals.rx.rate
+        ),
         (Some(500.0), Some(1020.0))
     );
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::model::event::{Event, EventKind};
 use crate::model::ib::{AsyncEvent, CmEvent, Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode};
 use crate::model::input::{EbpfState, HostFacts, Note, ProbeVerdict, Skipped, Verdict};
+use crate::model::judgement::Judgement;
 use crate::model::snapshot::{
     DeviceRow, DeviceState, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic, PortRow, ProcessRow,
     QpRow, SCHEMA, Snapshot, StatusCount, Step, Traffic, VerbRow,
@@ -170,6 +171,7 @@ pub(crate) fn empty() -> Snapshot {
             self_cpu: None,
             self_rss: None,
         },
+        judgement: Judgement::default(),
         devices: Vec::new(),
         ports: Vec::new(),
         processes: Vec::new(),
@@ -303,6 +305,7 @@ pub(crate) fn snapshot() -> Snapshot {
         ],
         ..empty()
     }
+    .judged(None)
 }
 
 fn health() -> Health {
@@ -380,6 +383,7 @@ fn devices() -> Vec<DeviceRow> {
             cm_ids: Some(0),
             ctxs: Some(1),
             srqs: Some(0),
+            followed: false,
         },
         DeviceRow {
             uid: 2,
@@ -398,6 +402,7 @@ fn devices() -> Vec<DeviceRow> {
             cm_ids: None,
             ctxs: None,
             srqs: None,
+            followed: true,
         },
     ]
 }
@@ -543,6 +548,7 @@ fn qps() -> Vec<Arc<QpRow>> {
         uid: 4,
         device: "mlx5_0".into(),
         qpn: 203,
+        state: Some(QpState(6)),
         orphan: false,
         traffic: Arc::new(Traffic {
             tx_packets: from(Source::Est, 123_456, 1500.0),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::model::event::{Event, EventKind};
 use crate::model::ib::{PortState, QpState, QpType};
 use crate::model::input::{EbpfState, HostFacts, Note, Verdict};
+use crate::model::judgement::Judgement;
 use crate::model::snapshot::{Health, SCHEMA, Snapshot, Traffic};
 use crate::model::value::Source;
 
@@ -36,6 +37,7 @@ pub(crate) fn empty() -> Snapshot {
             self_cpu: None,
             self_rss: None,
         },
+        judgement: Judgement::default(),
         devices: Vec::new(),
         ports: Vec::new(),
         processes: Vec::new(),
@@ -48,7 +50,7 @@ pub(crate) fn empty() -> Snapshot {
 pub(crate) fn one_row() -> Snapshot {
     let mut s = empty();
     let (mut device, mut port) = rail(1, "rxe0", None, None, None);
-    device.driver = Some("rdma_rxe".into());
+    (device.driver, device.followed) = (Some("rdma_rxe".into()), true);
     (device.fw_version, device.pci, device.numa_node) = (None, None, None);
     port.tx_packets = Some(count(4_000_000, 31_000.0, Source::Netlink));
     port.rx_packets = Some(count(4_000_000, 7_750.0, Source::Netlink));

@@ -128,6 +128,7 @@ pub(crate) fn rail(
         cm_ids: Some(4),
         ctxs: Some(8),
         srqs: None,
+        followed: false,
     };
     let named = |name: &str, total: u64, rate: f64| NamedCounter {
         name: name.into(),

@@ -1,0 +1,354 @@
+//! The fields of all things that have rows: one static table for each.
+//!
+//! A row of a table says all there is to say of a field: its id, what it is, its unit, how it is read and ordered, where
+//! it stands in JSON, by which words filters and `--sort` name it, and how tables show it. The tables of the screen and of
+//! `--once`, `--sort`, filters, docs/config.md and the keys of docs/json.md come from them.
+
+mod device;
+mod event;
+mod port;
+mod probe;
+mod process;
+mod qp;
+#[cfg(test)]
+mod tests;
+mod traffic;
+mod value;
+mod verb;
+
+use std::cmp::Ordering;
+
+use super::snapshot::{ProcessRow, Snapshot};
+
+pub use device::DEVICE;
+pub use event::EVENT;
+pub use port::PORT;
+pub use probe::PROBE;
+pub use process::PROCESS;
+pub use qp::QP;
+pub use value::{Key, Value, compare};
+pub use verb::VERB;
+
+/// What sort of value a field has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A name, or some.
+    Text,
+    /// One of few words.
+    State,
+    /// Yes or no.
+    Flag,
+    /// A number that goes up and down, or that names something.
+    Gauge,
+    /// A count that only grows.
+    Counter,
+    /// How fast a counter grows.
+    Rate,
+    /// A share of a whole, as a bar.
+    Share,
+    /// Points of the last minutes.
+    History,
+    /// A list or an object, for JSON only.
+    Object,
+}
+
+impl Kind {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::State => "state",
+            Self::Flag => "flag",
+            Self::Gauge => "gauge",
+            Self::Counter => "counter",
+            Self::Rate => "rate",
+            Self::Share => "share",
+            Self::History => "history",
+            Self::Object => "object",
+        }
+    }
+}
+
+/// What a number counts; of a rate per second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// It is no number, or counts what its help says.
+    None,
+    /// Things: may be shortened.
+    Count,
+    /// Bytes of traffic.
+    Bytes,
+    /// Bytes of memory.
+    Memory,
+    /// Bytes, or packets where no port counts bytes.
+    BytesOrPackets,
+    /// Bits per second, of a link.
+    BitsPerSecond,
+    /// Nanoseconds.
+    Nanoseconds,
+    /// Nanoseconds: the upper edge of the bucket of a histogram.
+    UpperNanoseconds,
+    /// Nanoseconds, of things that live for long.
+    Age,
+    /// Nanoseconds since the epoch.
+    Clock,
+}
+
+impl Unit {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None | Self::Count => "",
+            Self::Bytes | Self::Memory => "bytes",
+            Self::BytesOrPackets => "bytes or packets",
+            Self::BitsPerSecond => "bits/s",
+            Self::Nanoseconds | Self::UpperNanoseconds | Self::Age | Self::Clock => "ns",
+        }
+    }
+}
+
+/// What a value means to who looks at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sense {
+    /// Nothing by itself.
+    Plain,
+    /// Sent.
+    Sent,
+    /// Received.
+    Received,
+    /// It should not happen: 0 is good.
+    Fault,
+}
+
+/// A field as a column of the screen.
+#[derive(Clone, Copy, Debug)]
+pub struct Screen {
+    /// Heading, without a unit that the user chooses.
+    pub title: &'static str,
+    /// 0 never gives way; of the others the highest goes first.
+    pub priority: u8,
+    /// Least and greatest width.
+    pub width: (u16, u16),
+    /// Shown unless the user says otherwise.
+    pub on: bool,
+}
+
+/// A field as a column of `--once`.
+#[derive(Clone, Copy, Debug)]
+pub struct Page {
+    /// Columns stand in the order of this number.
+    pub place: u8,
+    /// Heading.
+    pub title: &'static str,
+}
+
+/// All there is to say of a field but how it is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Meta {
+    /// Stable name: in the settings, in `--sort`.
+    pub id: &'static str,
+    /// What sort of value.
+    pub kind: Kind,
+    /// What it counts.
+    pub unit: Unit,
+    /// What it means to who looks at it.
+    pub sense: Sense,
+    /// What it is, in one sentence.
+    pub help: &'static str,
+    /// Where it stands in the JSON of its row, keys with points between; empty: it does not.
+    pub json: &'static str,
+    /// Words that name it in a filter; the first is the one that is shown.
+    pub words: &'static [&'static str],
+    /// Words that name it in `--sort` beside its id.
+    pub sort: &'static [&'static str],
+    /// `--sort` puts the smallest first.
+    pub up: bool,
+    /// Its column of the screen.
+    pub screen: Option<Screen>,
+    /// Its column of `--once`.
+    pub page: Option<Page>,
+}
+
+impl Meta {
+    /// Stands at the left, as names do; numbers stand at the right.
+    pub fn is_left(&self) -> bool {
+        !matches!(self.kind, Kind::Gauge | Kind::Counter | Kind::Rate) || self.unit == Unit::Clock
+    }
+
+    /// Whether `--sort` knows it by `word`.
+    fn sorts_by(&self, word: &str) -> bool {
+        self.screen.is_some() && (self.id == word || self.sort.contains(&word))
+    }
+}
+
+/// How a field is read; the snapshot is that of the row.
+pub type Get<R> = for<'a> fn(&'a R, &'a Snapshot) -> Value<'a>;
+
+/// A field of rows `R`.
+#[derive(Debug)]
+pub struct Field<R: 'static> {
+    /// What there is to say of it.
+    pub meta: Meta,
+    /// How it is read.
+    pub get: Get<R>,
+}
+
+impl<R> Clone for Field<R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for Field<R> {}
+
+impl<R> Field<R> {
+    /// A field; its place in JSON is its id until [`Field::json`] says otherwise.
+    const fn new(kind: Kind, id: &'static str, help: &'static str, get: Get<R>) -> Self {
+        let meta = Meta {
+            id,
+            kind,
+            unit: Unit::None,
+            sense: Sense::Plain,
+            help,
+            json: id,
+            words: &[],
+            sort: &[],
+            up: false,
+            screen: None,
+            page: None,
+        };
+        Self { meta, get }
+    }
+
+    const fn unit(mut self, unit: Unit) -> Self {
+        self.meta.unit = unit;
+        self
+    }
+
+    const fn sense(mut self, sense: Sense) -> Self {
+        self.meta.sense = sense;
+        self
+    }
+
+    const fn json(mut self, path: &'static str) -> Self {
+        self.meta.json = path;
+        self
+    }
+
+    const fn words(mut self, words: &'static [&'static str]) -> Self {
+        self.meta.words = words;
+        self
+    }
+
+    const fn sort(mut self, words: &'static [&'static str]) -> Self {
+        self.meta.sort = words;
+        self
+    }
+
+    /// `--sort` puts the smallest first.
+    const fn up(mut self) -> Self {
+        self.meta.up = true;
+        self
+    }
+
+    const fn screen(mut self, title: &'static str, priority: u8, width: (u16, u16)) -> Self {
+        self.meta.screen = Some(Screen {
+            title,
+            priority,
+            width,
+            on: true,
+        });
+        self
+    }
+
+    /// A column of the screen that is off until the user wants it.
+    const fn off(mut self) -> Self {
+        if let Some(screen) = &mut self.meta.screen {
+            screen.on = false;
+        }
+        self
+    }
+
+    const fn page(mut self, place: u8, title: &'static str) -> Self {
+        self.meta.page = Some(Page { place, title });
+        self
+    }
+}
+
+const fn text<R>(id: &'static str, help: &'static str, get: Get<R>) -> Field<R> {
+    Field::new(Kind::Text, id, help, get)
+}
+
+const fn state<R>(id: &'static str, help: &'static str, get: Get<R>) -> Field<R> {
+    Field::new(Kind::State, id, help, get)
+}
+
+const fn flag<R>(id: &'static str, help: &'static str, get: Get<R>) -> Field<R> {
+    Field::new(Kind::Flag, id, help, get)
+}
+
+const fn gauge<R>(id: &'static str, help: &'static str, get: Get<R>) -> Field<R> {
+    Field::new(Kind::Gauge, id, help, get)
+}
+
+const fn counter<R>(id: &'static str, help: &'static str, get: Get<R>) -> Field<R> {
+    Field::new(Kind::Counter, id, help, get)
+}
+
+const fn rate<R>(id: &'static str, help: &'static str, get: Get<R>) -> Field<R> {
+    Field::new(Kind::Rate, id, help, get)
+}
+
+/// A list or an object, for JSON only.
+const fn object<R>(id: &'static str, help: &'static str) -> Field<R> {
+    Field::new(Kind::Object, id, help, |_, _| Value::Unknown)
+}
+
+/// The table of a thing that has rows.
+pub type Table<R> = &'static [Field<R>];
+
+/// The field of a table by its id.
+pub fn by_id<R>(table: Table<R>, id: &str) -> Option<&'static Field<R>> {
+    table.iter().find(|field| field.meta.id == id)
+}
+
+/// The words of `--sort`, with what each orders by: ids, and other names of them.
+pub fn sort_words() -> impl Iterator<Item = (&'static str, &'static Meta)> {
+    let columns = PROCESS.iter().filter(|field| field.meta.screen.is_some());
+    columns.flat_map(|field| {
+        let meta = &field.meta;
+        [meta.id]
+            .into_iter()
+            .chain(meta.sort.iter().copied())
+            .map(move |word| (word, meta))
+    })
+}
+
+/// The field that a word of `--sort` names.
+pub fn sorted_by(word: &str) -> Option<&'static Field<ProcessRow>> {
+    PROCESS.iter().find(|field| field.meta.sorts_by(word))
+}
+
+/// Rows by a key, largest first if `down`; what is unknown comes last in both directions. What is equal is in the order of
+/// `ties`.
+pub fn order(rows: &mut [(usize, Key<'_>)], down: bool, ties: impl Fn(usize, usize) -> Ordering) {
+    rows.sort_by(|(a, x), (b, y)| compare(x, y, down).then_with(|| ties(*a, *b)));
+}
+
+/// Equal processes go by pid and name, so that two runs give one order.
+pub fn process_ties(a: &ProcessRow, b: &ProcessRow) -> Ordering {
+    a.pid.cmp(&b.pid).then_with(|| a.comm.cmp(&b.comm))
+}
+
+/// Sorts the processes of a snapshot by a word of `--sort`; the default is `tx`.
+pub fn sort_processes(snapshot: &mut Snapshot, word: Option<&str>) {
+    let Some(field) = sorted_by(word.unwrap_or("tx")) else {
+        return;
+    };
+    let rows = &snapshot.processes;
+    let values: Vec<Value<'_>> = rows.iter().map(|row| (field.get)(row, snapshot)).collect();
+    let mut keys: Vec<(usize, Key<'_>)> = values.iter().map(Value::key).enumerate().collect();
+    order(&mut keys, !field.meta.up, |a, b| process_ties(&rows[a], &rows[b]));
+    let sorted = keys.iter().map(|(at, _)| rows[*at].clone()).collect();
+    snapshot.processes = sorted;
+}

@@ -1,0 +1,63 @@
+//! Processes and kernel consumers.
+
+use std::borrow::Cow;
+
+use super::traffic::{self, Moves as _, with_traffic};
+use super::{Field, Kind, Sense, Table, Unit, Value, counter, flag, gauge, object, rate, text};
+use crate::model::{snapshot::ProcessRow, value::Counter};
+
+/// Both together; what is not known of one makes a part.
+fn both(a: Option<Counter>, b: Option<Counter>) -> Option<Counter> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.plus(b)),
+        (Some(one), None) | (None, Some(one)) => Some(Counter { partial: true, ..one }),
+        (None, None) => None,
+    }
+}
+
+type P = ProcessRow;
+
+/// Fields of a process.
+#[rustfmt::skip] // a row of the table is a line or two
+pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
+    gauge("pid", "process id; kernel: a kernel consumer; orphan: the creator is gone", |p: &P, _| Value::number(p.pid))
+        .words(&["pid"]).up().screen("PID", 0, (7, 7)).page(0, "PID"),
+    text("user", "user of the process", |p: &P, _| Value::text(p.user.as_ref()))
+        .words(&["user"]).up().screen("USER", 5, (8, 10)).page(20, "USER"),
+    text("command", "name and arguments", |p: &P, _| Value::Text(Cow::Borrowed(&p.comm)))
+        .json("comm").words(&["comm", "name"]).sort(&["comm"]).up().screen("COMMAND", 0, (16, 70)).page(10, "COMM"),
+    text("job", "container, pod or job", |p: &P, _| Value::text(p.workload.as_ref()))
+        .json("workload").words(&["job", "container", "pod"]).up().screen("JOB", 8, (12, 24)).page(30, "WORKLOAD"),
+    text("device", "device it has QPs on; +n: and n more", |p: &P, _| Value::List(&p.devices))
+        .json("devices").words(&["dev", "device"]).up().screen("DEVICE", 2, (7, 14)).page(40, "DEVICES"),
+    gauge("qps", "queue pairs now; ! some are stuck, Enter says why", |p: &P, _| Value::number(Some(p.qps)))
+        .unit(Unit::Count).screen("QPS", 1, (4, 5)).page(50, "QPS"),
+    gauge("mr", "bytes registered now", |p: &P, _| Value::number(p.mr_bytes))
+        .unit(Unit::Memory).json("mr_bytes").screen("MR B", 4, (6, 7)).page(60, "MR"),
+    traffic::tx_wr(2, 90),
+    traffic::rx_wr(6, 100),
+    traffic::tx(0, 70),
+    traffic::rx(0, 80),
+    traffic::completions().sort(&["completions"]).screen("CQE/s", 6, (6, 7)).page(110, "CQE/s"),
+    traffic::err(1, 120),
+    traffic::retx(3, 130),
+    counter("verb_err", "verb calls that failed, total; probes by libraries not counted", |p: &P, _| Value::total(p.verb_errors))
+        .sense(Sense::Fault).json("verb_errors.total").screen("VERR", 9, (4, 6)).page(140, "VERB_ERR"),
+    traffic::p99(3, 150),
+    Field::new(Kind::History, "history", "Tx and Rx together, newest right, each row to its own maximum",
+        |p: &P, _| Value::History(&p.history)).json("").screen("HISTORY", 7, (7, 40)),
+    rate("wr", "work requests finished per second, sent and received",
+        |p: &P, _| Value::rate(both(p.traffic.tx_wr, p.traffic.rx_wr))).json("").screen("WR/s", 9, (7, 8)).off(),
+    counter("errors", "completions with an error and failed verb calls, total",
+        |p: &P, _| Value::total(both(p.traffic.completion_errors, p.verb_errors)))
+        .sense(Sense::Fault).json("").screen("ERRORS", 9, (7, 8)).off(),
+    gauge("uid", "unique in this run", |p: &P, _| Value::number(Some(p.uid))),
+    gauge("ppid", "parent", |p: &P, _| Value::number(p.ppid)),
+    flag("kernel", "a kernel consumer", |p: &P, _| Value::Flag(p.kernel)),
+    flag("exited", "it ended, its objects or counters remain", |p: &P, _| Value::Flag(p.exited)),
+    text("cmdline", "command line", |p: &P, _| Value::text(p.cmdline.as_ref())).words(&["cmd", "command"]),
+    text("cgroup", "cgroup path", |p: &P, _| Value::text(p.cgroup.as_ref())).words(&["cgroup"]),
+    traffic::packets(),
+    object("libraries", "mapped libraries of interest"),
+    object("environ", "RDMA-relevant environment"),
+];

@@ -1,0 +1,136 @@
+//! What processes and QPs have in common. Priorities and places are the tables' own.
+
+use super::{Field, Sense, Unit, Value, counter, gauge, rate};
+use crate::model::snapshot::{ProcessRow, QpRow, Traffic};
+
+/// A row with traffic.
+pub(super) trait Moves {
+    fn traffic(&self) -> &Traffic;
+}
+
+impl Moves for ProcessRow {
+    fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+}
+
+impl Moves for QpRow {
+    fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+}
+
+/// Fields of traffic that stand in JSON only.
+macro_rules! with_traffic {
+    ($row:ty; $($field:expr,)*) => {
+        &[
+            $($field,)*
+            traffic::total("tx_wr_posted", "tx_wr_posted.total", "send WRs posted", |r: &$row, _| Value::total(r.traffic().tx_wr_posted)),
+            traffic::total("rx_wr_posted", "rx_wr_posted.total", "receive WRs posted, as of the last receive completion, modify or destroy",
+                |r: &$row, _| Value::total(r.traffic().rx_wr_posted)),
+            traffic::total("flushes", "flushes.total", "completions flushed because the QP went to ERR", |r: &$row, _| Value::total(r.traffic().flushes)),
+            traffic::total("rnr_waits", "rnr_waits.total", "waits for a receiver without buffers", |r: &$row, _| Value::total(r.traffic().rnr_waits)),
+            traffic::total("doorbells", "doorbells.total", "calls of post_send that reached the kernel", |r: &$row, _| Value::total(r.traffic().doorbells)),
+            traffic::total("cq_overflows", "cq_overflows.total", "completions for which the CQ had no room", |r: &$row, _| Value::total(r.traffic().cq_overflows)),
+            super::object("by_opcode", "send WRs by opcode"),
+            super::object("by_status", "completions by status"),
+            super::object("latency", "times from post to completion"),
+        ]
+    };
+}
+
+pub(super) use with_traffic;
+
+/// A total for JSON only, under its own key.
+pub(super) const fn total<R: Moves>(
+    id: &'static str,
+    json: &'static str,
+    help: &'static str,
+    get: super::Get<R>,
+) -> Field<R> {
+    counter(id, help, get).json(json)
+}
+
+pub(super) const fn tx_wr<R: Moves>(priority: u8, place: u8) -> Field<R> {
+    rate("tx_wr", "send WRs finished per second", |r: &R, _| {
+        Value::rate(r.traffic().tx_wr)
+    })
+    .sense(Sense::Sent)
+    .json("tx_wr.rate")
+    .screen("TX WR/s", priority, (7, 8))
+    .page(place, "TXWR/s")
+}
+
+pub(super) const fn rx_wr<R: Moves>(priority: u8, place: u8) -> Field<R> {
+    rate("rx_wr", "receive WRs completed per second", |r: &R, _| {
+        Value::rate(r.traffic().rx_wr)
+    })
+    .sense(Sense::Received)
+    .json("rx_wr.rate")
+    .screen("RX WR/s", priority, (7, 8))
+    .page(place, "RXWR/s")
+}
+
+pub(super) const fn tx<R: Moves>(priority: u8, place: u8) -> Field<R> {
+    let help = "traffic of send-side WRs; of an RDMA READ what it asks for";
+    rate("tx", help, |r: &R, _| Value::rate(r.traffic().tx_bytes))
+        .unit(Unit::Bytes)
+        .sense(Sense::Sent)
+        .json("tx_bytes.rate")
+        .screen("TX", priority, (7, 8))
+        .page(place, "TX/s")
+}
+
+pub(super) const fn rx<R: Moves>(priority: u8, place: u8) -> Field<R> {
+    rate("rx", "traffic of receive completions", |r: &R, _| {
+        Value::rate(r.traffic().rx_bytes)
+    })
+    .unit(Unit::Bytes)
+    .sense(Sense::Received)
+    .json("rx_bytes.rate")
+    .screen("RX", priority, (7, 8))
+    .page(place, "RX/s")
+}
+
+pub(super) const fn completions<R: Moves>() -> Field<R> {
+    rate("cqe", "completions per second", |r: &R, _| {
+        Value::rate(r.traffic().completions)
+    })
+    .json("completions.rate")
+}
+
+pub(super) const fn packets<R: Moves>() -> Field<R> {
+    let help = "packets sent per second, from the movement of the send PSN";
+    rate("packets", help, |r: &R, _| Value::rate(r.traffic().tx_packets)).json("tx_packets.rate")
+}
+
+pub(super) const fn err<R: Moves>(priority: u8, place: u8) -> Field<R> {
+    let help = "completions with an error, total";
+    counter("err", help, |r: &R, _| {
+        Value::total(r.traffic().completion_errors)
+    })
+    .sense(Sense::Fault)
+    .json("completion_errors.total")
+    .screen("ERR", priority, (4, 6))
+    .page(place, "CQE_ERR")
+}
+
+pub(super) const fn retx<R: Moves>(priority: u8, place: u8) -> Field<R> {
+    let help = "request packets sent again, total";
+    counter("retx", help, |r: &R, _| Value::total(r.traffic().retransmits))
+        .sense(Sense::Fault)
+        .json("retransmits.total")
+        .screen("RETX", priority, (4, 6))
+        .page(place, "RETX")
+}
+
+pub(super) const fn p99<R: Moves>(priority: u8, place: u8) -> Field<R> {
+    let help = "post to completion: 99 of 100 take less";
+    gauge("p99", help, |r: &R, _| {
+        Value::time(r.traffic().latency.as_ref(), |l| l.p99_ns)
+    })
+    .unit(Unit::UpperNanoseconds)
+    .json("latency.p99_ns")
+    .screen("P99", priority, (6, 7))
+    .page(place, "P99")
+}

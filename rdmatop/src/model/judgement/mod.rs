@@ -1,0 +1,178 @@
+//! What a snapshot means: totals, what is stuck, what cannot be observed and why.
+//!
+//! Judged once for each snapshot and carried by it, so that the screen, `--once` and `--json` say the same. What only
+//! QPs say is kept while no row of theirs changed.
+
+mod stuck;
+#[cfg(test)]
+mod tests;
+mod totals;
+mod unobserved;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::{Serialize, Serializer};
+
+use super::{
+    input::Verdict,
+    snapshot::{QpRow, Snapshot},
+};
+
+pub use stuck::{Reason, STUCK_MARK, Stuck, StuckQp};
+pub use totals::{Scale, StateCount, Sum, Totals, counts_bytes, says_nothing};
+pub use unobserved::{Blind, Quantity, Unobserved};
+
+/// What a snapshot means.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Judgement {
+    /// Sums over all rows.
+    pub totals: Totals,
+    /// What cannot be observed, and why.
+    pub unobserved: Vec<Unobserved>,
+    /// Scale of bars.
+    pub scale: Scale,
+    /// Probes that are on, partly on, broken, and off for a reason.
+    pub probes: [usize; 4],
+    /// Of each process with stuck QPs, by its uid: how many, and why the first, what is wrong before what is late.
+    by_process: Arc<BTreeMap<u64, (u64, Stuck)>>,
+    /// So many of `rows.waiting` are stuck.
+    stuck: usize,
+    rows: Arc<Rows>,
+}
+
+/// What the rows of QPs say, whatever the time is and whatever else is in the snapshot.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Rows {
+    /// Live ones by state, in numeric order.
+    states: Vec<StateCount>,
+    /// Live ones.
+    live: u64,
+    /// Those that are stuck, or will be when they stay as they are, with the time (`CLOCK_MONOTONIC`, ns) from which
+    /// they are; the first to be stuck comes first.
+    waiting: Vec<(u64, StuckQp)>,
+    /// Live ones that move without a counter slot, by device.
+    uncounted: BTreeMap<u64, u64>,
+    /// Bytes sent and received per second, by device.
+    moved: BTreeMap<u64, [Option<f64>; 2]>,
+}
+
+impl Rows {
+    fn of(qps: &[Arc<QpRow>]) -> Self {
+        let mut out = Self::default();
+        let (mut known, mut unknown) = ([0; 256], 0);
+        for qp in qps {
+            totals::add_moved(&mut out.moved, qp);
+            if qp.exited {
+                continue;
+            }
+            out.live += 1;
+            match qp.state {
+                Some(state) => known[usize::from(state.0)] += 1,
+                None => unknown += 1,
+            }
+            if let (true, Some(device)) = (qp.uncounted, qp.device_uid) {
+                *out.uncounted.entry(device).or_default() += 1;
+            }
+            out.waiting
+                .extend(stuck::from(qp).map(|(at, why)| (at, StuckQp::new(qp, why))));
+        }
+        out.waiting.sort_by_key(|(at, _)| *at);
+        out.states = totals::states(&known, unknown);
+        out
+    }
+
+    /// How many are stuck at a time.
+    fn stuck_at(&self, mono_ns: u64) -> usize {
+        self.waiting.partition_point(|(at, _)| *at <= mono_ns)
+    }
+
+    fn by_process(&self, stuck: usize) -> BTreeMap<u64, (u64, Stuck)> {
+        let mut out = BTreeMap::new();
+        for (_, qp) in self.waiting.iter().take(stuck) {
+            let Some(process) = qp.process_uid else { continue };
+            let (count, first) = out.entry(process).or_insert((0, qp.stuck));
+            *count += 1;
+            if qp.stuck.is_wrong() && !first.is_wrong() {
+                *first = qp.stuck;
+            }
+        }
+        out
+    }
+}
+
+/// Whether each row is the very row of the other snapshot. Ten thousand QPs at rest are told by their addresses, and not
+/// looked at.
+fn same_rows(a: &[Arc<QpRow>], b: &[Arc<QpRow>]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
+}
+
+impl Judgement {
+    /// Judges `snapshot`, whatever it carries; `before` is a judged one, most of whose rows may be the same.
+    fn of(snapshot: &Snapshot, before: Option<&Snapshot>) -> Self {
+        let kept = before.filter(|before| same_rows(&before.qps, &snapshot.qps));
+        let kept = kept.map(|before| &before.judgement);
+        let rows = kept.map_or_else(
+            || Arc::new(Rows::of(&snapshot.qps)),
+            |kept| Arc::clone(&kept.rows),
+        );
+        let stuck = rows.stuck_at(snapshot.mono_ns);
+        let by_process = match kept {
+            Some(kept) if kept.stuck == stuck => Arc::clone(&kept.by_process),
+            _ => Arc::new(rows.by_process(stuck)),
+        };
+        let mut probes = [0; 4];
+        for probe in &snapshot.health.probes {
+            probes[match probe.verdict {
+                Verdict::Ok => 0,
+                Verdict::Partial => 1,
+                Verdict::Broken => 2,
+                Verdict::NotApplicable | Verdict::Unsupported => 3,
+            }] += 1;
+        }
+        Self {
+            totals: Totals::of(snapshot, &rows),
+            unobserved: unobserved::of(snapshot, &rows),
+            scale: Scale::of(&snapshot.ports),
+            probes,
+            by_process,
+            stuck,
+            rows,
+        }
+    }
+
+    /// Stuck QPs: what is wrong first, then who waits longest.
+    pub fn stuck(&self) -> impl ExactSizeIterator<Item = &StuckQp> + Clone {
+        self.rows.waiting.iter().take(self.stuck).map(|(_, qp)| qp)
+    }
+
+    /// Of a process with stuck QPs: how many, and why the first, what is wrong before what is late.
+    pub fn stuck_of(&self, process_uid: u64) -> Option<(u64, Stuck)> {
+        self.by_process.get(&process_uid).copied()
+    }
+}
+
+impl Serialize for Judgement {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Written<'a> {
+            totals: &'a Totals,
+            stuck: Vec<&'a StuckQp>,
+            unobserved: &'a [Unobserved],
+        }
+        Written {
+            totals: &self.totals,
+            stuck: self.stuck().collect(),
+            unobserved: &self.unobserved,
+        }
+        .serialize(serializer)
+    }
+}
+
+impl Snapshot {
+    /// With its judgement. `before` is the one before it, of which what did not change is taken over.
+    #[must_use]
+    pub fn judged(mut self, before: Option<&Self>) -> Self {
+        self.judgement = Judgement::of(&self, before);
+        self
+    }
+}

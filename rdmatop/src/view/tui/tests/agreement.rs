@@ -1,0 +1,135 @@
+//! The screen, `--once` and `--json` say the same of one snapshot.
+
+use serde_json::Value;
+
+use super::super::format;
+use super::super::format::Units;
+use super::super::state::Detail;
+use super::*;
+use crate::model::fixture;
+use crate::model::ib::QpState;
+use crate::view::{json, line};
+
+/// Each of the three with what the model judged.
+fn hold(snapshot: Snapshot) {
+    let shown = state(snapshot, Tab::Qps, (200, 50));
+    let s = Arc::clone(&shown.snapshot);
+    let mut bytes = Vec::new();
+    json::snapshot(&mut bytes, &s).unwrap();
+    let json: Value = serde_json::from_slice(&bytes).unwrap();
+    let (screen, text) = (screen(&shown), line::once::text(&s));
+    let judgement = &json["judgement"];
+
+    let stuck = judgement["stuck"].as_array().unwrap();
+    let count = format!("({} stuck)", stuck.len());
+    assert_eq!(screen.contains(&count), !stuck.is_empty(), "{screen}");
+    assert_eq!(text.contains(&count), !stuck.is_empty(), "{text}");
+    let marked = |qpn: u64| {
+        let qpn = qpn.to_string();
+        let has = |all: &str, name: &str, mark: &str| {
+            all.lines()
+                .filter(|line| line.split_whitespace().any(|word| word == name))
+                .any(|line| line.contains(mark))
+        };
+        let name = text.lines().find_map(|line| {
+            line.split_whitespace()
+                .next()
+                .filter(|word| word.ends_with(&format!("/{qpn}")))
+        });
+        name.is_some_and(|name| has(&text, name, "!")) && has(&screen, &qpn, "!")
+    };
+    for qp in stuck {
+        assert!(marked(qp["qpn"].as_u64().unwrap()), "{qp}\n{text}\n{screen}");
+        assert!(text.contains(qp["why"].as_str().unwrap()), "{qp}\n{text}");
+    }
+
+    let totals = &judgement["totals"];
+    for (key, name, once) in [("tx", "Tx", "TX"), ("rx", "Rx", "RX")] {
+        let known = totals[key]["rate"].as_f64();
+        // At least 0 is nothing.
+        let rate = known.or(totals[key]["at_least"].as_f64().filter(|rate| *rate > 0.0));
+        let bound = |sign| if known.is_none() { sign } else { "" };
+        let on_screen = rate.map_or_else(
+            || format!("{name} -"),
+            |rate| {
+                format!(
+                    "{name} {}{}b/s",
+                    bound("≥"),
+                    format::si(Units::Bits.of_bytes(rate))
+                )
+            },
+        );
+        assert!(screen.contains(&on_screen), "{on_screen}\n{screen}");
+        let in_text = rate.map_or_else(
+            || format!("{once} -"),
+            |rate| format!("{once} {}{}/s", bound(">="), line::units::bytes(rate)),
+        );
+        assert!(text.contains(&in_text), "{in_text}\n{text}");
+    }
+    let qps = totals["qps"].as_u64().unwrap();
+    assert!(screen.contains(&format!("QPs {qps}")) && text.contains(&format!("QPs {qps}")));
+    for row in totals["states"].as_array().unwrap() {
+        let part = format!("{} {}", row["qps"], row["state"].as_str().unwrap_or_default());
+        assert!(
+            screen.contains(&part) && text.contains(&part),
+            "{part}\n{text}\n{screen}"
+        );
+    }
+
+    assert_eq!(screen.contains("lost 0"), json["health"]["lost_events"] == 0);
+    assert!(text.contains(&format!("lost {}", json["health"]["lost_events"])));
+    for loss in json["health"]["losses"].as_array().unwrap() {
+        let part = format!("{} {}", loss["where"].as_str().unwrap(), loss["count"]);
+        assert!(text.contains(&part), "{part}\n{text}");
+    }
+    unobserved(&s, judgement["unobserved"].as_array().unwrap(), &text);
+}
+
+/// A device's page says why something of it cannot be observed.
+fn unobserved(s: &Snapshot, list: &[Value], text: &str) {
+    let lines = text.lines().filter(|line| line.starts_with("not observable: "));
+    assert_eq!(lines.clone().next().is_none(), list.is_empty(), "{text}");
+    for row in list {
+        let (device, why) = (row["device"].as_str().unwrap(), row["why"].as_str().unwrap());
+        let says = |line: &str| line.contains(device) && line.ends_with(why);
+        assert!(lines.clone().any(says), "{row}\n{text}");
+    }
+    for (at, port) in s.ports.iter().enumerate() {
+        let mut shown = state(s.clone(), Tab::Devices, (200, 50));
+        shown.put_cursor(at);
+        shown.detail = Detail::Full;
+        let page = screen(&shown);
+        for row in list.iter().filter(|row| row["device"] == *port.device) {
+            let why = row["why"].as_str().unwrap();
+            assert!(
+                page.contains("Not observable: ") && page.contains(why),
+                "{row}\n{page}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_screen_the_text_and_the_json_agree() {
+    let mut waiting = testkit::busy();
+    for (at, state) in [(0, 1), (1, 4)] {
+        let qp = Arc::make_mut(&mut waiting.qps[at]);
+        (qp.state, qp.qp_type) = (Some(QpState(state)), Some(crate::model::ib::QpType(2)));
+        qp.timeline = Arc::new(vec![crate::model::snapshot::Step {
+            mono_ns: waiting.mono_ns,
+            state: QpState(state),
+            duration_ns: None,
+        }]);
+    }
+    waiting.mono_ns += 60_000_000_000;
+    for snapshot in [
+        testkit::empty(),
+        testkit::one_row(),
+        testkit::busy(),
+        testkit::degraded(),
+        fixture::snapshot(),
+        waiting,
+    ] {
+        hold(snapshot);
+    }
+}
