@@ -60,10 +60,10 @@ async fn measure(plan: &Plan, mut sources: Sources, signals: &mut Signals) -> Re
     };
     let mut ending = None;
     let (mut pump, ebpf) = Pump::start(sources, settings)?;
-    if let Some(ebpf) = ebpf {
+    if let Some(mut ebpf) = ebpf {
         let loaded = async {
             tokio::select! {
-                loaded = timeout(START_LIMIT, ebpf.started) => loaded.is_ok(),
+                loaded = timeout(START_LIMIT, ebpf.started()) => loaded.is_ok(),
                 signal = signals.next() => { ending = Some(signal); false }
             }
         };

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use crate::model::cause::{CauseId, Obstacle};
 use crate::model::input::EbpfState;
 use crate::view::fixture;
 
@@ -80,6 +81,7 @@ fn written() -> Keys {
         ("Skipped", "/health/skipped"),
         ("Probe", "/health/probes"),
         ("Note", "/health/notes"),
+        ("Note", "/health/probes/1/causes"),
         ("Device", "/devices"),
         ("Port", "/ports"),
         ("Counter", "/ports/0/tx_bytes"),
@@ -97,7 +99,7 @@ fn written() -> Keys {
     ] {
         all.add(section, snapshot.pointer(place).expect(place));
     }
-    let unavailable = EbpfState::Unavailable { why: "x".to_owned() };
+    let unavailable = EbpfState::unavailable(Obstacle::new(CauseId::Refused, "x", "y"));
     all.add("eBPF", &json(&unavailable));
     let traffic = json(&crate::model::snapshot::Traffic::default());
     let traffic = traffic.as_object().expect("an object").keys().cloned().collect();
@@ -158,6 +160,11 @@ fn every_word_of_an_enumeration_is_documented() {
         .chain(["decode", "channel"])
     {
         assert!(section("Loss").contains(&format!("`{word}`")), "{word}");
+    }
+    for id in crate::model::cause::CauseId::ALL {
+        let word = serde_json::to_value(id).expect("a word");
+        let word = word.as_str().expect("a word");
+        assert!(section("Note").contains(&format!("* `{word}`: ")), "{word}");
     }
     for word in ["ok", "partial", "not_applicable", "unsupported", "broken"] {
         assert!(section("Probe").contains(&format!("`{word}`")), "{word}");

@@ -89,8 +89,11 @@ pub(super) static SPEC: Spec = Spec {
             width: (14, 90),
             align: Align::Left,
             on: true,
-            cell: |c, i, _| Cell::new(row(c.snapshot, i).reason.clone().unwrap_or_default(), Tone::Warn),
-            key: Some(|c, i| row(c.snapshot, i).reason.as_deref().map_or(Key::None, Key::Text)),
+            cell: |c, i, _| Cell::new(row(c.snapshot, i).reason().unwrap_or_default(), Tone::Warn),
+            key: Some(|c, i| {
+                let first = row(c.snapshot, i).causes.first();
+                first.map_or(Key::None, |cause| Key::Text(&cause.why))
+            }),
         },
     ],
     sort: ("verdict", false),

@@ -39,7 +39,7 @@ pub(super) fn lines(state: &State, traffic: &Traffic, width: usize) -> Vec<Cell>
             }
             EbpfState::Starting => "Traffic: not known yet, eBPF is starting.".to_owned(),
             EbpfState::Disabled => "Traffic: not known, --no-ebpf leaves out what counts it.".to_owned(),
-            EbpfState::Unavailable { why } => format!("Traffic: not known, eBPF is off: {why}."),
+            EbpfState::Unavailable(no) => format!("Traffic: not known, eBPF is off: {}.", no.why()),
         };
         let lines = text::wrap(&why, width);
         out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Warn)));
