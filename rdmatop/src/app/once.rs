@@ -77,7 +77,7 @@ async fn measure(plan: &Plan, mut sources: Sources, signals: &mut Signals) -> Re
         // That is not "no RDMA": nobody knows.
         return Err(Stop::failure(format!("cannot list the RDMA devices: {error}")));
     }
-    let nothing = nothing_to_show(plan, no_rdma.as_deref(), latest.devices.len());
+    let nothing = nothing_to_show(plan, no_rdma.as_ref(), latest.devices.len());
     if nothing.is_none() {
         targets::device(&plan.filter, pump.latest())?;
         if plan.delay_given && ending.is_none() {

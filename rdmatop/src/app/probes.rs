@@ -39,7 +39,9 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     print(&text)?;
     match &health.ebpf {
         EbpfState::On { .. } => Ok(Exit::Ok),
-        _ if !subsystem => Err(Stop::nothing(no_rdma.unwrap_or_default())),
+        _ if !subsystem => Err(Stop::nothing(
+            no_rdma.map(|cause| cause.line()).unwrap_or_default(),
+        )),
         EbpfState::Unavailable(no) => Err(Stop::failure(format!("no eBPF: {}", no.why()))),
         EbpfState::Starting | EbpfState::Disabled => Err(Stop::failure("no eBPF: it did not start")),
     }

@@ -627,6 +627,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_report_reaches_engine_and_mode_and_has_the_machine_looked_at_again() {
+        let source = Fake::new(vec![Vec::new(), Vec::new(), Vec::new()]);
+        let asked = Arc::clone(&source.asked);
+        let start = |feed: Feed| feed.offer(programs(true)).unwrap();
+        let sources = Sources {
+            polled: vec![Box::new(source)],
+            pushing: Some(crate::app::source::Pushing {
+                start: Box::new(start),
+                stop: Box::new(|| ()),
+            }),
+            ..Sources::default()
+        };
+        let (mut pump, ebpf) = Pump::start(sources, Settings::default()).unwrap();
+        assert_eq!(pump.latest().health.ebpf, EbpfState::Starting);
+        let mut ebpf = ebpf.unwrap();
+        let told = pump.wait(ebpf.started()).await.unwrap();
+        assert!(told.state.is_on());
+        for _ in 0..2 {
+            pump.sample().await.unwrap();
+        }
+        assert!(pump.latest().health.ebpf.is_on() && pump.latest().health.follows_qps);
+        let looked: Vec<bool> = asked.lock().unwrap().iter().map(|wants| wants.machine).collect();
+        assert_eq!(looked, [true, false]);
+    }
+
+    #[tokio::test]
     async fn programs_that_see_no_qp_come_do_not_stand_in_for_the_dump() {
         let half = || vec![programs(false)];
         let source = Fake::new((0..4).map(|_| half()).collect());

@@ -7,7 +7,7 @@ use super::plan::{Mode, Plan};
 use super::ring;
 use super::source::{Feed, Pushing, Source, Sources};
 use crate::cli::AttachMode;
-use crate::model::cause::{Cause, CauseId, Obstacle};
+use crate::model::cause::{CauseId, Obstacle};
 use crate::model::input::EbpfState;
 use crate::source::ebpf::{Attach, Manager, MapSweep, Options, Scope, not_started};
 use crate::source::limits;
@@ -26,7 +26,7 @@ pub(super) fn sources(plan: &Plan) -> Sources {
         .missing()
         .iter()
         .find(|cause| cause.id.denies_rdma())
-        .map(Cause::line);
+        .cloned();
     let nested_pids = platform.surroundings.initial_pid_namespace == Some(false);
     let available = platform.host.memory_available;
     // Without /sys nobody knows: netlink will tell.

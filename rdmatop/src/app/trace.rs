@@ -32,8 +32,8 @@ const STALL: Duration = Duration::from_millis(500);
 /// How often an idle trace looks whether anybody still reads.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Why a trace ended.
-enum Why {
+/// Finish a trace ended.
+enum Finish {
     Signal(Ending),
     Duration,
     Reader(Result<Written, Stop>),
@@ -54,11 +54,11 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
 /// Follows until something ends it; `out` takes the lines.
 async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> {
     if !sources.subsystem {
-        let line = super::nothing_to_show(plan, sources.no_rdma.as_deref(), 0).unwrap_or_default();
+        let line = super::nothing_to_show(plan, sources.no_rdma.as_ref(), 0).unwrap_or_default();
         return Err(Stop::nothing(line));
     }
-    if let Some(line) = &sources.no_rdma {
-        say(&format!("rdmatop: {line}; waiting for one"));
+    if let Some(cause) = &sources.no_rdma {
+        say(&format!("rdmatop: {}; waiting for one", cause.line()));
     }
     let format = match plan.mode {
         Mode::Lines { json: true } => Format::Json,
@@ -100,14 +100,14 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
         let mut until = None;
         let why = loop {
             tokio::select! {
-                done = &mut pumping => break Why::Pump(done),
-                signal = signals.next() => break Why::Signal(signal),
-                () = reached(until) => break Why::Duration,
-                () = &mut unread => break Why::Reader(Ok(Written::ReaderGone)),
-                written = &mut writer.outcome => break Why::Reader(written.unwrap_or(Ok(Written::ReaderGone))),
+                done = &mut pumping => break Finish::Pump(done),
+                signal = signals.next() => break Finish::Signal(signal),
+                () = reached(until) => break Finish::Duration,
+                () = &mut unread => break Finish::Reader(Ok(Written::ReaderGone)),
+                written = &mut writer.outcome => break Finish::Reader(written.unwrap_or(Ok(Written::ReaderGone))),
                 Some(report) = reports.recv() => match &report.state {
                     _ if !starting => gap.tell(&report),
-                    EbpfState::Unavailable(no) => break Why::NoEvents(no.why()),
+                    EbpfState::Unavailable(no) => break Finish::NoEvents(no.why()),
                     _ => {
                         starting = false;
                         until = plan.duration.map(|duration| Instant::now() + duration);
@@ -124,7 +124,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
         };
         // Every way out asks the sources for what they still have, and waits for no more than the grace.
         stop();
-        if !matches!(why, Why::Pump(_)) {
+        if !matches!(why, Finish::Pump(_)) {
             // Before the attach there is nothing that could still come.
             let grace = if starting { Duration::ZERO } else { GRACE };
             end.send_replace(Some(Instant::now() + grace));
@@ -136,15 +136,15 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
     // The last sender: the writer prints what it has and ends.
     drop(sink);
     let why = match why {
-        Why::Reader(written) => Why::Reader(written),
+        Finish::Reader(written) => Finish::Reader(written),
         other => match last_pages(&mut writer).await {
-            Some(Err(stop)) => Why::Reader(Err(stop)),
+            Some(Err(stop)) => Finish::Reader(Err(stop)),
             _ => other,
         },
     };
     let lost = pump.latest().health.lost_events;
     let printed = writer.printed.load(Ordering::Relaxed);
-    if !matches!(why, Why::NoEvents(_) | Why::Pump(Err(_))) {
+    if !matches!(why, Finish::NoEvents(_) | Finish::Pump(Err(_))) {
         let blind = gap.total(Instant::now());
         say(&summary::line(pump.tally, printed, lost, begin.elapsed(), blind));
         for skipped in pump.latest().health.skipped.iter().flatten() {
@@ -170,7 +170,7 @@ async fn last_pages(writer: &mut Writer) -> Option<Result<Written, Stop>> {
     None
 }
 
-impl Why {
+impl Finish {
     fn outcome(self) -> Result<Exit, Stop> {
         match self {
             Self::Signal(ending) => ending.outcome(),
@@ -281,7 +281,7 @@ mod tests {
     use crate::app::plan::{Terminal, plan};
     use crate::app::source::{Feed, Pushing};
     use crate::cli::Cli;
-    use crate::model::cause::Obstacle;
+    use crate::model::cause::{Concerns, Obstacle};
     use crate::model::input::Input;
     use clap::Parser;
     use rdmatop_common::event::{QpRecord, Record, flag, kind};
@@ -446,7 +446,8 @@ mod tests {
     #[tokio::test]
     async fn a_machine_without_rdma_has_nothing_to_trace() {
         let mut sources = machine(records(0));
-        (sources.subsystem, sources.no_rdma) = (false, Some("No RDMA: x".to_owned()));
+        let cause = Obstacle::new(CauseId::NoRdmaSubsystem, "x", "").takes("No RDMA", Concerns::Host);
+        (sources.subsystem, sources.no_rdma) = (false, Some(cause));
         let (outcome, text) = traced(&[], sources).await;
         assert_eq!((outcome, text.as_str()), (Err(Stop::nothing("No RDMA: x")), ""));
     }

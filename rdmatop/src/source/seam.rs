@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::mpsc;
 
-use crate::model::input::{EbpfState, Input};
+use crate::model::{
+    cause::Cause,
+    input::{EbpfState, Input},
+};
 
 /// What one round of sampling is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,8 +71,8 @@ pub struct Sources {
     pub nested_pids: bool,
     /// The state of eBPF until the first report of it.
     pub ebpf: EbpfState,
-    /// No RDMA device, in one line; the views that print end with it.
-    pub no_rdma: Option<String>,
+    /// Why there is no RDMA device; the views that print end with it.
+    pub no_rdma: Option<Cause>,
 }
 
 /// A source that speaks up by itself.
