@@ -79,7 +79,6 @@ pub const OFFSETS: &[Offset] = &[
     at("OFF_TASK_LEADER", "vmlinux", "task_struct", "group_leader"),
     at("OFF_TASK_FLAGS", "vmlinux", "task_struct", "flags"),
     at("OFF_TASK_START", "vmlinux", "task_struct", "start_boottime"),
-    // Not read: it says that this is Linux 5.11 or later, with bpf_get_current_task_btf().
     at("OFF_PROG_ATTACH_BTF", "vmlinux", "bpf_prog_aux", "attach_btf"),
     at("OFF_UFILE_DEVICE", "ib_uverbs", "ib_uverbs_file", "device"),
     at("OFF_UDEV_IB_DEV", "ib_uverbs", "ib_uverbs_device", "ib_dev"),
@@ -109,7 +108,6 @@ pub const OFFSETS: &[Offset] = &[
         "rxe_qp",
         "rnr_nak_timer.entry.pprev",
     ),
-    // Not read: it says that the driver works in softirqs, as it did before Linux 6.4.
     at("OFF_RXE_TASK_TASKLET", "rdma_rxe", "rxe_task", "tasklet"),
     at("OFF_RXE_CQ_IBCQ", "rdma_rxe", "rxe_cq", "ibcq"),
     at("OFF_RXE_CQ_USER", "rdma_rxe", "rxe_cq", "is_user"),
@@ -128,6 +126,15 @@ pub const OFFSETS: &[Offset] = &[
     at("OFF_PKT_WQE", "rdma_rxe", "rxe_pkt_info", "wqe"),
     at("OFF_PKT_PSN", "rdma_rxe", "rxe_pkt_info", "psn"),
     at("OFF_PKT_OPCODE", "rdma_rxe", "rxe_pkt_info", "opcode"),
+];
+
+/// Offsets that nothing is read at: that there is such a member says what kernel it is, and that there is none does as
+/// well.
+pub const SIGNS: &[&str] = &[
+    // Linux 5.11 or later, with bpf_get_current_task_btf().
+    "OFF_PROG_ATTACH_BTF",
+    // The driver works in softirqs, as it did before Linux 6.4.
+    "OFF_RXE_TASK_TASKLET",
 ];
 
 /// A field of a tracepoint that the kernel side wants the byte offset of: read from the event's `format` file

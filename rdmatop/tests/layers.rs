@@ -51,8 +51,12 @@ const RULES: &[Rule] = &[
             "crate::nccl",
             "crate::model",
         ],
-        // What they send.
-        but: &["crate::model::input", "crate::model::event::EventKind"],
+        // What they send, and why something is missing.
+        but: &[
+            "crate::model::input",
+            "crate::model::cause",
+            "crate::model::event::EventKind",
+        ],
     },
     Rule {
         of: &["model"],

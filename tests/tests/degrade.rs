@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rdmatop_tests::{
     faults::{Switch, behind, notes, sample},
     lab::Lab,
     rdmatop::{END, Trace},
+    snapshot::Row,
     traffic::{self, Traffic, id},
 };
 
@@ -172,5 +173,60 @@ fn without_btf_it_says_so_and_counts_nothing() -> Result<()> {
     for row in sample.qps() {
         ensure!(row.field("tx_wr").is_null(), "{row:?}");
     }
+    Ok(())
+}
+
+/// The PIDs of records are the machine's, those of netlink the namespace's: where there are no records, the latter count.
+#[test]
+fn in_a_pid_namespace_without_programs_netlink_tells_of_owners() -> Result<()> {
+    let Some(_lab) = Lab::enter("PID namespace without programs") else {
+        return Ok(());
+    };
+    let holder = traffic::path("idle-qps")?;
+    // Process 1 of the namespace is the shell: with it all others end.
+    let script = format!(
+        "sleep 1000 | {} --qps 3 >/tmp/ready & until grep -q ready /tmp/ready; do sleep 0.1; done; \"$0\" \"$@\"",
+        holder.display()
+    );
+    let within = ["unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", &script];
+    let _off = Switch::set("/proc/sys/kernel/ftrace_enabled", "0")?;
+    let sample = sample(&within)?;
+    ensure!(sample.value()["health"]["ebpf"]["state"] == "unavailable");
+    let named = |row: &Row<'_>| row.field("comm") == "idle-qps";
+    let rows: Vec<_> = sample.processes().filter(named).collect();
+    let [row] = rows.as_slice() else {
+        bail!(
+            "{} rows of idle-qps among {:?}",
+            rows.len(),
+            sample.value()["processes"]
+        );
+    };
+    ensure!(row.field("qps") == 3, "{row:?}");
+    Ok(())
+}
+
+/// The records of a session that cannot be watched are lost: that is told, and not for good.
+#[test]
+fn a_ring_buffer_that_cannot_be_watched_is_told_and_tried_again() -> Result<()> {
+    let Some(_lab) = Lab::enter("ring buffer not watched") else {
+        return Ok(());
+    };
+    let trace = Trace::start(&[])?;
+    let said = |what: &'static str| trace.child.err.wait_for(what, END, |line| line.contains(what));
+    // The next session is one after the probes were off; its ring buffer is one more file for epoll.
+    let probes = Switch::set("/proc/sys/kernel/ftrace_enabled", "0")?;
+    said("no events from now on: no program would run")?;
+    let watches = Switch::set("/proc/sys/fs/epoll/max_user_watches", "0")?;
+    drop(probes);
+    said("no events from now on: cannot read the eBPF maps")?;
+    drop(watches);
+    said("are missing")?;
+    let done = traffic::run("qp-churn", &["--count", "3"])?;
+    let traced = trace.stop()?;
+    let seen = traced.events.pid(id(&done, "pid")?).kind("qp_create").len();
+    ensure!(
+        seen == 3,
+        "{seen} of 3 QPs after the ring buffer can be watched again"
+    );
     Ok(())
 }

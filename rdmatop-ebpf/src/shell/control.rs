@@ -1,6 +1,6 @@
 //! The control plane. Each hook by kprobe and kretprobe, which pin no module and need no module BTF; those of calls
-//! that a process makes also by fentry and fexit, which cost it less and pin the module. rdmatop's `Hook::fast` says
-//! which of the two is loaded.
+//! that a process makes also by fentry and fexit, which cost it less and pin the module. rdmatop's records of hooks
+//! (`source/ebpf/control.rs`) name both.
 
 use aya_ebpf::{
     EbpfContext as _,

@@ -38,6 +38,8 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     // While all rights are there to open it. Where there is none, the screen says so.
     let _ = terminal::await_foreground();
     let (mut pump, ebpf) = Pump::start(ready::sources(plan), settings)?;
+    // The snapshots have what the reports say.
+    let stop_ebpf = ebpf.map(|ebpf| ebpf.stop);
     let (to, events) = mpsc::channel(EVENTS);
     let (control, mut asked) = mpsc::channel(16);
     let options = options(plan);
@@ -76,8 +78,8 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
                 () = async { sleep_until(deadline.unwrap_or_else(Instant::now)).await }, if deadline.is_some() => break None,
             }
         };
-        if let Some(ebpf) = ebpf {
-            (ebpf.stop)();
+        if let Some(stop) = stop_ebpf {
+            stop();
         }
         if failed.is_none() {
             end.send_replace(Some(Instant::now() + GRACE));

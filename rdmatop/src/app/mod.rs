@@ -43,6 +43,7 @@ use clap::Parser;
 use crate::cli::{self, Cli, Command};
 use crate::exit::{Exit, Stop, Written, written};
 use crate::lab::{self, LabArgs, LabError};
+use crate::model::cause::Cause;
 use crate::say::{self, say};
 use plan::{Mode, Plan, Terminal};
 
@@ -130,7 +131,7 @@ fn print(text: &str) -> Result<Written, Stop> {
 }
 
 /// The line for a machine without RDMA, `None` when there is some.
-fn nothing_to_show(plan: &Plan, no_rdma: Option<&str>, devices: usize) -> Option<String> {
+fn nothing_to_show(plan: &Plan, no_rdma: Option<&Cause>, devices: usize) -> Option<String> {
     if devices > 0 {
         return None;
     }
@@ -139,7 +140,7 @@ fn nothing_to_show(plan: &Plan, no_rdma: Option<&str>, devices: usize) -> Option
             "no RDMA device: the kernel lists none in this network namespace; load the driver of your NIC, or see rdma(8)"
                 .to_owned()
         },
-        str::to_owned,
+        Cause::line,
     );
     Some(match &plan.filter.device {
         Some(device) => format!("{line} (--device {device})"),

@@ -61,10 +61,10 @@ async fn measure(plan: &Plan, mut sources: Sources, signals: &mut Signals) -> Re
     };
     let mut ending = None;
     let (mut pump, ebpf) = Pump::start(sources, settings)?;
-    if let Some(ebpf) = ebpf {
+    if let Some(mut ebpf) = ebpf {
         let loaded = async {
             tokio::select! {
-                loaded = timeout(START_LIMIT, ebpf.started) => loaded.is_ok(),
+                loaded = timeout(START_LIMIT, ebpf.started()) => loaded.is_ok(),
                 signal = signals.next() => { ending = Some(signal); false }
             }
         };
@@ -78,7 +78,7 @@ async fn measure(plan: &Plan, mut sources: Sources, signals: &mut Signals) -> Re
         // That is not "no RDMA": nobody knows.
         return Err(Stop::failure(format!("cannot list the RDMA devices: {error}")));
     }
-    let nothing = nothing_to_show(plan, no_rdma.as_deref(), latest.devices.len());
+    let nothing = nothing_to_show(plan, no_rdma.as_ref(), latest.devices.len());
     if nothing.is_none() {
         targets::device(&plan.filter, pump.latest())?;
         if plan.delay_given && ending.is_none() {

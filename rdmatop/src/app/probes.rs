@@ -18,8 +18,8 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     let sources = ready::sources(plan);
     let (subsystem, no_rdma) = (sources.subsystem, sources.no_rdma.clone());
     let (mut pump, ebpf) = Pump::start(sources, Settings::default())?;
-    if let Some(ebpf) = ebpf
-        && pump.wait(timeout(START_LIMIT, ebpf.started)).await.is_err()
+    if let Some(mut ebpf) = ebpf
+        && pump.wait(timeout(START_LIMIT, ebpf.started())).await.is_err()
     {
         let line = format!(
             "the programs were not attached within {} s; see dmesg",
@@ -39,8 +39,10 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     print(&text)?;
     match &health.ebpf {
         EbpfState::On { .. } => Ok(Exit::Ok),
-        _ if !subsystem => Err(Stop::nothing(no_rdma.unwrap_or_default())),
-        EbpfState::Unavailable { why } => Err(Stop::failure(format!("no eBPF: {why}"))),
+        _ if !subsystem => Err(Stop::nothing(
+            no_rdma.map(|cause| cause.line()).unwrap_or_default(),
+        )),
+        EbpfState::Unavailable(no) => Err(Stop::failure(format!("no eBPF: {}", no.why()))),
         EbpfState::Starting | EbpfState::Disabled => Err(Stop::failure("no eBPF: it did not start")),
     }
 }

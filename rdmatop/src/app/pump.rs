@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::heap::{self, Settling};
 use super::reorder::HOLD_NS;
 use super::sampler::Sampler;
 use super::sink::{End, Sink, Tally, asked, over};
-use super::source::{Change, Feed, Message, Sources, Started, Wants};
+use super::source::{Feed, Message, Sources, Wants};
 use super::time::now;
 use crate::exit::Stop;
 use crate::model::engine::{Engine, EngineConfig};
 use crate::model::filter::Filter;
-use crate::model::input::{EbpfState, Input};
+use crate::model::input::{EbpfReport, EbpfState, Input};
 use crate::model::snapshot::Snapshot;
 
 /// Messages between the sources and the engine. The bulk are batches of records (`RECORDS_AT_A_TIME` in the eBPF
@@ -59,12 +59,18 @@ pub(super) struct Settings {
 
 /// The part of the eBPF side that a mode holds.
 pub(super) struct EbpfSide {
-    /// Told once: what counts, or why nothing does.
-    pub(super) started: oneshot::Receiver<Result<Started, String>>,
-    /// Told whenever that changes later.
-    pub(super) changes: mpsc::UnboundedReceiver<Change>,
+    /// Its state at each change, as the engine was given it. Not bounded: a module that is loaded or unloaded is one or
+    /// two.
+    pub(super) reports: mpsc::UnboundedReceiver<EbpfReport>,
     /// Asks it to hand over what it has and to end.
     pub(super) stop: Box<dyn FnOnce() + Send>,
+}
+
+impl EbpfSide {
+    /// The first report: what counts, or why nothing does.
+    pub(super) async fn started(&mut self) -> Option<EbpfReport> {
+        self.reports.recv().await
+    }
 }
 
 /// The engine and what it is fed from.
@@ -91,6 +97,10 @@ pub(super) struct Pump {
     settling: Settling,
     /// What became of the events.
     pub(super) tally: Tally,
+    /// For the mode: reports of the eBPF side.
+    report: mpsc::UnboundedSender<EbpfReport>,
+    /// One came since the last round was ordered.
+    reported: bool,
 }
 
 impl Pump {
@@ -101,16 +111,17 @@ impl Pump {
         // The pump keeps no feed: the channel ends when the last source has let go of its own.
         let feed = Feed::new(to, Arc::clone(&dropped));
         let sampler = Sampler::start(sources.polled, feed.clone())?;
+        let (report, reports) = mpsc::unbounded_channel();
         let ebpf = sources.pushing.map(|pushing| {
             (pushing.start)(feed);
             EbpfSide {
-                started: pushing.started,
-                changes: pushing.changes,
+                reports,
                 stop: pushing.stop,
             }
         });
         let mut engine = Engine::new(EngineConfig {
-            foreign_pids: sources.foreign_pids,
+            nested_pids: sources.nested_pids,
+            ebpf: sources.ebpf,
             ..settings.engine.clone()
         });
         let latest = engine.tick(now());
@@ -131,6 +142,8 @@ impl Pump {
             looking_up: false,
             settling: Settling::default(),
             tally: Tally::default(),
+            report,
+            reported: false,
         };
         Ok((pump, ebpf))
     }
@@ -298,12 +311,13 @@ impl Pump {
     }
 
     fn order(&mut self, last: bool) {
-        let on = self.latest.health.follows_qps();
+        let on = self.latest.health.follows_qps;
         let repair = self.round == 0 || (on && !self.synced) || self.engine.wants_repair();
         let mut wants = Wants {
             round: self.round,
             qps: repair || !on,
             repair,
+            machine: std::mem::take(&mut self.reported),
             objects: self.told_events != self.latest.health.events,
             counters: self.settings.counters,
             last,
@@ -370,6 +384,11 @@ impl Pump {
     async fn take(&mut self, message: Message, sink: &mut Sink, end: &mut End) -> bool {
         match message {
             Message::Input(input) => {
+                if let Input::Ebpf(report) = &input {
+                    self.reported = true;
+                    // A mode that does not listen has the notes.
+                    let _ = self.report.send((**report).clone());
+                }
                 self.apply(input, sink, end).await;
                 false
             }
@@ -462,11 +481,16 @@ mod tests {
         Pump::start(sources, settings).map(|(pump, _)| pump).unwrap()
     }
 
+    fn programs(follows_qps: bool) -> Input {
+        Input::Ebpf(Box::new(EbpfReport {
+            state: EbpfState::On { datapath: None },
+            follows_qps,
+            ..EbpfReport::default()
+        }))
+    }
+
     fn on() -> Vec<Input> {
-        vec![Input::Health(Box::new(crate::model::input::HealthSample {
-            ebpf: EbpfState::On { datapath: None },
-            ..Default::default()
-        }))]
+        vec![programs(true)]
     }
 
     fn named(name: &str) -> Filter {
@@ -603,22 +627,34 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn programs_that_see_no_qp_come_do_not_stand_in_for_the_dump() {
-        use crate::model::input::{HealthSample, ProbeVerdict, Verdict};
-        let half = || {
-            vec![Input::Health(Box::new(HealthSample {
-                ebpf: EbpfState::On { datapath: None },
-                probes: vec![ProbeVerdict {
-                    program: "restrack_add".to_owned(),
-                    hook: "kprobe:rdma_restrack_add".to_owned(),
-                    gives: String::new(),
-                    verdict: Verdict::Unsupported,
-                    reason: None,
-                }]
-                .into(),
-                ..HealthSample::default()
-            }))]
+    async fn a_report_reaches_engine_and_mode_and_has_the_machine_looked_at_again() {
+        let source = Fake::new(vec![Vec::new(), Vec::new(), Vec::new()]);
+        let asked = Arc::clone(&source.asked);
+        let start = |feed: Feed| feed.offer(programs(true)).unwrap();
+        let sources = Sources {
+            polled: vec![Box::new(source)],
+            pushing: Some(crate::app::source::Pushing {
+                start: Box::new(start),
+                stop: Box::new(|| ()),
+            }),
+            ..Sources::default()
         };
+        let (mut pump, ebpf) = Pump::start(sources, Settings::default()).unwrap();
+        assert_eq!(pump.latest().health.ebpf, EbpfState::Starting);
+        let mut ebpf = ebpf.unwrap();
+        let told = pump.wait(ebpf.started()).await.unwrap();
+        assert!(told.state.is_on());
+        for _ in 0..2 {
+            pump.sample().await.unwrap();
+        }
+        assert!(pump.latest().health.ebpf.is_on() && pump.latest().health.follows_qps);
+        let looked: Vec<bool> = asked.lock().unwrap().iter().map(|wants| wants.machine).collect();
+        assert_eq!(looked, [true, false]);
+    }
+
+    #[tokio::test]
+    async fn programs_that_see_no_qp_come_do_not_stand_in_for_the_dump() {
+        let half = || vec![programs(false)];
         let source = Fake::new((0..4).map(|_| half()).collect());
         let asked = Arc::clone(&source.asked);
         let mut pump = pump(source, Filter::default());
@@ -652,7 +688,6 @@ mod tests {
         use crate::app::writer::Format;
         use rdmatop_common::event::{ObjectRecord, Record, kind};
         use zerocopy::FromZeros;
-        let (told, started) = oneshot::channel();
         let start = move |feed: Feed| {
             std::thread::spawn(move || {
                 let mut record = ObjectRecord::new_zeroed();
@@ -661,14 +696,11 @@ mod tests {
                     let batch = Input::Records(vec![Record::Object(record); 100]);
                     feed.send_blocking(batch).unwrap();
                 }
-                drop(told);
             });
         };
         let sources = Sources {
             pushing: Some(Pushing {
                 start: Box::new(start),
-                started,
-                changes: mpsc::unbounded_channel().1,
                 stop: Box::new(|| ()),
             }),
             subsystem: true,

@@ -1,17 +1,16 @@
 //! This machine's sources for a plan.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-
-use tokio::sync::{mpsc, oneshot};
+use std::{io, thread};
 
 use super::host::{Advice, DeviceSource, HealthSource, MapSource, ProcessSource};
 use super::plan::{Mode, Plan};
 use super::ring;
-use super::source::{Pushing, Source, Sources, Started};
+use super::source::{Feed, Pushing, Source, Sources};
 use crate::cli::AttachMode;
+use crate::model::cause::{CauseId, Obstacle};
 use crate::model::input::EbpfState;
-use crate::source::ebpf::{Attach, Manager, MapSweep, Options, Scope, SharedStatus};
+use crate::source::ebpf::{Attach, Manager, MapSweep, Options, Scope, not_started};
+use crate::source::limits;
 use crate::source::privileges;
 use crate::source::root::Root;
 
@@ -23,22 +22,16 @@ pub(super) fn sources(plan: &Plan) -> Sources {
     let advice = Advice::new(root.clone(), plan.attach);
     privileges::shed();
     let platform = advice.platform();
-    let remedies = advice.remedies();
-    let no_rdma = remedies
+    let no_rdma = advice
+        .missing()
         .iter()
-        .find(|remedy| remedy.id.starts_with("no-rdma"))
-        .map(ToString::to_string);
-    // Records have the machine's PIDs. Without records those of netlink and /proc, which are this namespace's, are right.
-    let records = plan.attach.is_some() && !remedies.iter().any(|remedy| remedy.what.starts_with("No eBPF"));
-    let foreign_pids = records && platform.surroundings.initial_pid_namespace == Some(false);
+        .find(|cause| cause.id.denies_rdma())
+        .cloned();
+    let nested_pids = platform.surroundings.initial_pid_namespace == Some(false);
     let available = platform.host.memory_available;
     // Without /sys nobody knows: netlink will tell.
     let subsystem = platform.rdma_devices.is_some() || platform.without_sys;
-    let status = SharedStatus::default();
     let sweep = MapSweep::default();
-    if plan.attach.is_none() {
-        status.update(|status| status.state = EbpfState::Disabled);
-    }
     let mut polled: Vec<Box<dyn Source>> = vec![
         Box::new(DeviceSource::new(root.clone())),
         Box::new(ProcessSource::new(root.clone())),
@@ -46,14 +39,18 @@ pub(super) fn sources(plan: &Plan) -> Sources {
     if plan.attach.is_some() {
         polled.push(Box::new(MapSource::new(sweep.clone())));
     }
-    polled.push(Box::new(HealthSource::new(root, status.clone(), advice)));
+    polled.push(Box::new(HealthSource::new(root, advice)));
     Sources {
         polled,
         pushing: plan
             .attach
-            .map(|attach| ebpf(Manager::new(options(plan, attach, available), status, sweep))),
+            .map(|attach| ebpf(Manager::new(options(plan, attach, available), sweep))),
         subsystem,
-        foreign_pids,
+        nested_pids,
+        ebpf: match plan.attach {
+            Some(_) => EbpfState::Starting,
+            None => EbpfState::Disabled,
+        },
         no_rdma,
     }
 }
@@ -97,47 +94,26 @@ fn asked(name: &str) -> Option<u32> {
 
 /// The eBPF side gets a thread: the ring buffer is drained while the engine works.
 fn ebpf(manager: Manager) -> Pushing {
-    let (told, started) = oneshot::channel();
-    let (failed, handle) = (SharedTell::new(told), manager.stop_handle());
-    let tell = failed.clone();
-    let (change, changes) = mpsc::unbounded_channel();
-    let manager = manager
-        .on_start(move |outcome| tell.once(outcome.clone()))
-        // A mode that does not listen has its notes.
-        .on_change(move |what| drop(change.send(what)));
-    let start = move |feed| {
+    let handle = manager.stop_handle();
+    let start = move |feed: Feed| {
+        let report = feed.clone();
+        let no_thread = move |error: io::Error| {
+            let why = format!("cannot start its thread: {error}");
+            let obstacle = Obstacle::new(CauseId::NoThread, why, limits::threads());
+            // It is the first message in the channel, or the engine has ended.
+            let _ = report.offer(not_started(obstacle));
+        };
+        let failed = no_thread.clone();
         let work = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(manager.run(feed)),
-            Err(e) => failed.once(Err(format!("cannot start its thread: {e}"))),
+            Err(error) => failed(error),
         };
-        // Without a thread nobody tells the start: the closure and with it the sender are dropped, which the
-        // receiver sees.
-        drop(thread::Builder::new().name("ebpf".to_owned()).spawn(work));
+        if let Err(error) = thread::Builder::new().name("ebpf".to_owned()).spawn(work) {
+            no_thread(error);
+        }
     };
     Pushing {
         start: Box::new(start),
-        started,
-        changes,
         stop: Box::new(move || handle.stop()),
-    }
-}
-
-/// A one-shot sender that two owners share; the first to speak is heard.
-#[derive(Clone)]
-struct SharedTell(Arc<Mutex<Option<Tell>>>);
-
-type Tell = oneshot::Sender<Result<Started, String>>;
-
-impl SharedTell {
-    fn new(to: Tell) -> Self {
-        Self(Arc::new(Mutex::new(Some(to))))
-    }
-
-    fn once(&self, outcome: Result<Started, String>) {
-        let mut to = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(to) = to.take() {
-            // The mode may have ended meanwhile.
-            let _ = to.send(outcome);
-        }
     }
 }

@@ -14,13 +14,14 @@ use super::plan::{Mode, Plan};
 use super::pump::{EbpfSide, Pump, Settings};
 use super::signals::{Ending, Signals};
 use super::sink::{Lines, Sink};
-use super::source::{Change, Sources, Started};
+use super::source::Sources;
 use super::writer::{self, Format, Writer};
 use super::{heap, ready, say, summary, targets};
 use crate::exit::{Exit, Stop, Written};
+use crate::model::cause::CauseId;
 use crate::model::engine::EngineConfig;
+use crate::model::input::{EbpfReport, EbpfState};
 use crate::model::snapshot::Snapshot;
-use crate::source::limits;
 use crate::source::root::Root;
 use crate::view::line::units;
 
@@ -31,8 +32,8 @@ const STALL: Duration = Duration::from_millis(500);
 /// How often an idle trace looks whether anybody still reads.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Why a trace ended.
-enum Why {
+/// Finish a trace ended.
+enum Finish {
     Signal(Ending),
     Duration,
     Reader(Result<Written, Stop>),
@@ -53,11 +54,11 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
 /// Follows until something ends it; `out` takes the lines.
 async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> {
     if !sources.subsystem {
-        let line = super::nothing_to_show(plan, sources.no_rdma.as_deref(), 0).unwrap_or_default();
+        let line = super::nothing_to_show(plan, sources.no_rdma.as_ref(), 0).unwrap_or_default();
         return Err(Stop::nothing(line));
     }
-    if let Some(line) = &sources.no_rdma {
-        say(&format!("rdmatop: {line}; waiting for one"));
+    if let Some(cause) = &sources.no_rdma {
+        say(&format!("rdmatop: {}; waiting for one", cause.line()));
     }
     let format = match plan.mode {
         Mode::Lines { json: true } => Format::Json,
@@ -74,12 +75,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
         counters: false,
     };
     let (mut pump, ebpf) = Pump::start(sources, settings)?;
-    let Some(EbpfSide {
-        mut started,
-        mut changes,
-        stop,
-    }) = ebpf
-    else {
+    let Some(EbpfSide { mut reports, stop }) = ebpf else {
         return Err(Stop::usage("--trace needs eBPF"));
     };
     let begin = Instant::now();
@@ -104,21 +100,20 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
         let mut until = None;
         let why = loop {
             tokio::select! {
-                done = &mut pumping => break Why::Pump(done),
-                signal = signals.next() => break Why::Signal(signal),
-                () = reached(until) => break Why::Duration,
-                () = &mut unread => break Why::Reader(Ok(Written::ReaderGone)),
-                written = &mut writer.outcome => break Why::Reader(written.unwrap_or(Ok(Written::ReaderGone))),
-                outcome = &mut started, if starting => match outcome {
-                    Ok(Ok(programs)) => {
+                done = &mut pumping => break Finish::Pump(done),
+                signal = signals.next() => break Finish::Signal(signal),
+                () = reached(until) => break Finish::Duration,
+                () = &mut unread => break Finish::Reader(Ok(Written::ReaderGone)),
+                written = &mut writer.outcome => break Finish::Reader(written.unwrap_or(Ok(Written::ReaderGone))),
+                Some(report) = reports.recv() => match &report.state {
+                    _ if !starting => gap.tell(&report),
+                    EbpfState::Unavailable(no) => break Finish::NoEvents(no.why()),
+                    _ => {
                         starting = false;
                         until = plan.duration.map(|duration| Instant::now() + duration);
-                        attached = Some(programs);
+                        attached = Some(report);
                     }
-                    Ok(Err(why)) => break Why::NoEvents(why),
-                    Err(_) => break Why::NoEvents(format!("its thread did not start; {}", limits::threads())),
                 },
-                Some(change) = changes.recv() => gap.tell(&change),
                 // The first round, or word that it hangs.
                 _ = snapshots.changed(), if !synced => synced = true,
             }
@@ -129,7 +124,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
         };
         // Every way out asks the sources for what they still have, and waits for no more than the grace.
         stop();
-        if !matches!(why, Why::Pump(_)) {
+        if !matches!(why, Finish::Pump(_)) {
             // Before the attach there is nothing that could still come.
             let grace = if starting { Duration::ZERO } else { GRACE };
             end.send_replace(Some(Instant::now() + grace));
@@ -141,15 +136,15 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
     // The last sender: the writer prints what it has and ends.
     drop(sink);
     let why = match why {
-        Why::Reader(written) => Why::Reader(written),
+        Finish::Reader(written) => Finish::Reader(written),
         other => match last_pages(&mut writer).await {
-            Some(Err(stop)) => Why::Reader(Err(stop)),
+            Some(Err(stop)) => Finish::Reader(Err(stop)),
             _ => other,
         },
     };
     let lost = pump.latest().health.lost_events;
     let printed = writer.printed.load(Ordering::Relaxed);
-    if !matches!(why, Why::NoEvents(_) | Why::Pump(Err(_))) {
+    if !matches!(why, Finish::NoEvents(_) | Finish::Pump(Err(_))) {
         let blind = gap.total(Instant::now());
         say(&summary::line(pump.tally, printed, lost, begin.elapsed(), blind));
         for skipped in pump.latest().health.skipped.iter().flatten() {
@@ -175,7 +170,7 @@ async fn last_pages(writer: &mut Writer) -> Option<Result<Written, Stop>> {
     None
 }
 
-impl Why {
+impl Finish {
     fn outcome(self) -> Result<Exit, Stop> {
         match self {
             Self::Signal(ending) => ending.outcome(),
@@ -196,32 +191,28 @@ struct Gap {
 
 impl Gap {
     /// Says what changed, and what is not seen from now on.
-    fn tell(&mut self, change: &Change) {
-        say(&self.change(change, Instant::now()));
-        if let Change::Again(programs) = change {
-            say_unseen(programs);
+    fn tell(&mut self, report: &EbpfReport) {
+        say(&self.change(report, Instant::now()));
+        if report.state.is_on() {
+            say_unseen(report);
         }
     }
 
     /// The line for a change.
-    fn change(&mut self, change: &Change, now: Instant) -> String {
-        match change {
-            Change::Blind(why) => {
-                self.since.get_or_insert(now);
-                format!("rdmatop: no events from now on: {why}")
-            }
-            Change::Again(started) => {
-                let line = attached(started);
-                let Some(since) = self.since.take() else {
-                    return format!(
-                        "{line}, anew, because an RDMA module came or went; an event at that moment may be missing"
-                    );
-                };
-                let blind = now.duration_since(since);
-                self.before += blind;
-                format!("{line}, again; events of {} are missing", spell(blind))
-            }
+    fn change(&mut self, report: &EbpfReport, now: Instant) -> String {
+        if let EbpfState::Unavailable(no) = &report.state {
+            self.since.get_or_insert(now);
+            return format!("rdmatop: no events from now on: {}", no.why());
         }
+        let line = attached(report);
+        let Some(since) = self.since.take() else {
+            return format!(
+                "{line}, anew, because an RDMA module came or went; an event at that moment may be missing"
+            );
+        };
+        let blind = now.duration_since(since);
+        self.before += blind;
+        format!("{line}, again; events of {} are missing", spell(blind))
     }
 
     fn total(&self, now: Instant) -> Duration {
@@ -236,26 +227,28 @@ fn spell(time: Duration) -> String {
     units::duration(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-fn say_unseen(started: &Started) {
-    for line in &started.unseen {
-        say(&format!("rdmatop: {line}"));
+/// What is not seen. That modules stay loaded stands in the first line, and that programs are others in that of the change.
+fn say_unseen(report: &EbpfReport) {
+    let said = |id| matches!(id, CauseId::Pinned | CauseId::AttachedAnew);
+    for cause in report.notes.iter().filter(|cause| !said(cause.id)) {
+        say(&format!("rdmatop: {cause}"));
     }
 }
 
-fn attached(started: &Started) -> String {
-    format!("rdmatop: tracing, programs attached: {}", started.programs)
+fn attached(report: &EbpfReport) -> String {
+    format!("rdmatop: tracing, programs attached: {}", report.programs)
 }
 
 /// What a trace says on stderr once it counts.
-fn first_line(started: &Started) -> String {
-    let ends = match started.pinned.as_slice() {
+fn first_line(report: &EbpfReport) -> String {
+    let ends = match report.pinned.as_slice() {
         [] => "Ctrl-C ends".to_owned(),
         modules => format!(
             "{} cannot be unloaded until Ctrl-C ends it (--attach fentry)",
             modules.join(", ")
         ),
     };
-    format!("{}; {ends}", attached(started))
+    format!("{}; {ends}", attached(report))
 }
 
 async fn reached(until: Option<Instant>) {
@@ -288,6 +281,7 @@ mod tests {
     use crate::app::plan::{Terminal, plan};
     use crate::app::source::{Feed, Pushing};
     use crate::cli::Cli;
+    use crate::model::cause::{Concerns, Obstacle};
     use crate::model::input::Input;
     use clap::Parser;
     use rdmatop_common::event::{QpRecord, Record, flag, kind};
@@ -308,13 +302,27 @@ mod tests {
         Input::Records(vec![Record::Qp(record)])
     }
 
+    fn on(programs: usize) -> EbpfReport {
+        EbpfReport {
+            state: EbpfState::On { datapath: None },
+            programs,
+            ..EbpfReport::default()
+        }
+    }
+
+    fn off(why: &str) -> EbpfReport {
+        EbpfReport {
+            state: EbpfState::unavailable(Obstacle::new(CauseId::NoCapability, why, "")),
+            ..EbpfReport::default()
+        }
+    }
+
     /// An eBPF side that sends so many records, half of them only when it is asked to stop.
     fn records(count: u32) -> Pushing {
-        let (told, started) = tokio::sync::oneshot::channel();
         let (stop, stopped) = mpsc::channel();
         let start = move |feed: Feed| {
             std::thread::spawn(move || {
-                told.send(Ok(Started::default())).unwrap();
+                feed.send_blocking(Input::Ebpf(Box::new(on(0)))).unwrap();
                 for qpn in 1..=count {
                     if qpn == count / 2 {
                         stopped.recv().unwrap();
@@ -325,8 +333,6 @@ mod tests {
         };
         Pushing {
             start: Box::new(start),
-            started,
-            changes: tokio::sync::mpsc::unbounded_channel().1,
             stop: Box::new(move || stop.send(()).unwrap()),
         }
     }
@@ -371,10 +377,7 @@ mod tests {
 
     #[test]
     fn the_first_line_names_the_modules_that_stay_loaded() {
-        let mut started = Started {
-            programs: 5,
-            ..Started::default()
-        };
+        let mut started = on(5);
         assert_eq!(
             first_line(&started),
             "rdmatop: tracing, programs attached: 5; Ctrl-C ends"
@@ -391,23 +394,17 @@ mod tests {
     fn a_time_without_programs_is_told_when_it_begins_when_it_ends_and_in_the_sum() {
         let (mut gap, begin) = (Gap::default(), Instant::now());
         let at = |seconds| begin + Duration::from_secs(seconds);
-        let started = || {
-            Change::Again(Started {
-                programs: 5,
-                ..Started::default()
-            })
-        };
-        let anew = gap.change(&started(), begin);
+        let anew = gap.change(&on(5), begin);
         assert!(
             anew.contains("attached: 5, anew") && anew.contains("may be missing"),
             "{anew}"
         );
         assert_eq!(gap.total(at(9)), Duration::ZERO);
-        let blind = gap.change(&Change::Blind("too many open files".into()), at(1));
+        let blind = gap.change(&off("too many open files"), at(1));
         assert_eq!(blind, "rdmatop: no events from now on: too many open files");
-        gap.change(&Change::Blind("still".into()), at(2));
+        gap.change(&off("still"), at(2));
         assert_eq!(gap.total(at(4)), Duration::from_secs(3));
-        let again = gap.change(&started(), at(5));
+        let again = gap.change(&on(5), at(5));
         assert!(again.ends_with("again; events of 4.00s are missing"), "{again}");
         assert_eq!(gap.total(at(9)), Duration::from_secs(4));
     }
@@ -433,12 +430,10 @@ mod tests {
 
     #[tokio::test]
     async fn without_programs_there_are_no_events_and_that_is_said() {
-        let (told, started) = tokio::sync::oneshot::channel();
-        told.send(Err("CAP_BPF missing".to_owned())).unwrap();
         let pushing = Pushing {
-            start: Box::new(|_| ()),
-            started,
-            changes: tokio::sync::mpsc::unbounded_channel().1,
+            start: Box::new(|feed| {
+                feed.offer(Input::Ebpf(Box::new(off("CAP_BPF missing")))).unwrap();
+            }),
             stop: Box::new(|| ()),
         };
         let (outcome, _) = traced(&[], machine(pushing)).await;
@@ -451,7 +446,8 @@ mod tests {
     #[tokio::test]
     async fn a_machine_without_rdma_has_nothing_to_trace() {
         let mut sources = machine(records(0));
-        (sources.subsystem, sources.no_rdma) = (false, Some("No RDMA: x".to_owned()));
+        let cause = Obstacle::new(CauseId::NoRdmaSubsystem, "x", "").takes("No RDMA", Concerns::Host);
+        (sources.subsystem, sources.no_rdma) = (false, Some(cause));
         let (outcome, text) = traced(&[], sources).await;
         assert_eq!((outcome, text.as_str()), (Err(Stop::nothing("No RDMA: x")), ""));
     }

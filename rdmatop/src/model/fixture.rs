@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::model::cause::{Cause, CauseId, Concerns};
 use crate::model::event::{Event, EventKind};
 use crate::model::ib::{AsyncEvent, CmEvent, Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode};
-use crate::model::input::{EbpfState, HostFacts, Note, ProbeVerdict, Skipped, Verdict};
+use crate::model::input::{EbpfState, HostFacts, ProbeVerdict, Skipped, Verdict};
 use crate::model::judgement::Judgement;
 use crate::model::snapshot::{
     DeviceRow, DeviceState, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic, PortRow, ProcessRow,
@@ -166,6 +167,7 @@ pub(crate) fn empty() -> Snapshot {
             skipped: None,
             events: 0,
             probes: Vec::new().into(),
+            follows_qps: false,
             notes: Vec::new().into(),
             errors: Vec::new(),
             self_cpu: None,
@@ -308,13 +310,24 @@ pub(crate) fn snapshot() -> Snapshot {
     .judged(None)
 }
 
+/// A cause of the module that is not loaded.
+fn cause(what: &str, why: &str, remedy: &str) -> Cause {
+    Cause {
+        id: CauseId::NoModule,
+        concerns: Concerns::Host,
+        what: what.to_owned(),
+        why: why.to_owned(),
+        remedy: remedy.to_owned(),
+    }
+}
+
 fn health() -> Health {
     let probe = |program: &str, hook: &str, gives: &str, verdict, reason: Option<&str>| ProbeVerdict {
         program: program.into(),
         hook: hook.into(),
         gives: gives.into(),
         verdict,
-        reason: reason.map(str::to_owned),
+        causes: reason.into_iter().map(|why| cause(gives, why, "")).collect(),
     };
     Health {
         ebpf: EbpfState::On {
@@ -352,10 +365,14 @@ fn health() -> Health {
             ),
         ]
         .into(),
-        notes: vec![Note {
-            what: "work requests of mlx5_0".into(),
-            why: "user space posts to the device without the kernel".into(),
-            remedy: "see port counters".into(),
+        follows_qps: true,
+        notes: vec![Cause {
+            concerns: Concerns::Device("mlx5_0".into()),
+            ..cause(
+                "work requests of mlx5_0",
+                "user space posts to the device without the kernel",
+                "see port counters",
+            )
         }]
         .into(),
         errors: vec!["mlx5_0 port 2: EIO reading hw_counters".into()],

@@ -11,6 +11,7 @@ use rdmatop_common::{
 use zerocopy::FromZeros as _;
 
 use super::{
+    cause::{Cause, Concerns, Obstacle},
     ib::{PhysState, PortState, QpState, QpType},
     value::Shared,
 };
@@ -63,8 +64,8 @@ pub enum Input {
     Records(Vec<Record>),
     /// A ring-buffer record that could not be decoded.
     BadRecord,
-    /// Other programs make the records from now on: what happened in between is in none.
-    Reattached,
+    /// The state of our programs: first of all what they send, and at each change.
+    Ebpf(Box<EbpfReport>),
     /// Counts of losses, cumulative since start, indexed by [`loss`].
     Losses([u64; loss::COUNT as usize]),
     /// Programs that the kernel skipped since start; `None` where it does not count that.
@@ -106,7 +107,7 @@ pub struct DevicesSample {
     /// What could not be read, one plain line each.
     pub errors: Vec<String>,
     /// What there is to say of devices, such as one whose removal waits.
-    pub notes: Vec<Note>,
+    pub notes: Vec<Cause>,
 }
 
 /// A reading of what moves, between two readings of every device.
@@ -369,18 +370,33 @@ pub struct ProcessFacts {
 /// State of rdmatop itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HealthSample {
-    /// eBPF programs: attached and counting, or why not.
-    pub ebpf: EbpfState,
-    /// Verdicts, one a program.
-    pub probes: Shared<ProbeVerdict>,
-    /// Plain lines: what is missing, why, the remedy.
-    pub notes: Shared<Note>,
+    /// What is missing on this machine.
+    pub notes: Shared<Cause>,
     /// Host facts for the header.
     pub host: HostFacts,
     /// Own CPU use, fraction of one core over the last interval.
     pub self_cpu: Option<f64>,
     /// Own resident memory, bytes.
     pub self_rss: Option<u64>,
+}
+
+/// State of the eBPF programs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EbpfReport {
+    /// On, off, or why not.
+    pub state: EbpfState,
+    /// Verdicts, one a program; none where nothing is attached.
+    pub probes: Shared<ProbeVerdict>,
+    /// What they do not see.
+    pub notes: Vec<Cause>,
+    /// Programs that are attached.
+    pub programs: usize,
+    /// Modules that cannot be unloaded meanwhile.
+    pub pinned: Vec<&'static str>,
+    /// Records say all that happens to QPs.
+    pub follows_qps: bool,
+    /// Other programs make the records from now on than made them before: what happened in between is in none.
+    pub anew: bool,
 }
 
 /// Whether eBPF is on.
@@ -398,25 +414,83 @@ pub enum EbpfState {
     /// Not wanted (`--no-ebpf`).
     Disabled,
     /// Wanted and not to be had.
-    Unavailable {
-        /// Why, one line.
-        why: String,
-    },
+    Unavailable(Unavailable),
+}
+
+/// Why there is no eBPF.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unavailable {
+    /// The cause.
+    pub cause: Cause,
+}
+
+impl Unavailable {
+    /// Why, and what to do, in one line.
+    pub fn why(&self) -> String {
+        self.cause.reason()
+    }
+}
+
+impl serde::Serialize for Unavailable {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct as _;
+        let mut object = serializer.serialize_struct("Unavailable", 2)?;
+        object.serialize_field("why", &self.why())?;
+        object.serialize_field("cause", &self.cause)?;
+        object.end()
+    }
+}
+
+impl EbpfState {
+    /// No eBPF, for this reason.
+    pub fn unavailable(obstacle: Obstacle) -> Self {
+        let what = "No eBPF: no lifecycle events and no per-QP rates";
+        Self::Unavailable(Unavailable {
+            cause: obstacle.takes(what, Concerns::Host),
+        })
+    }
+
+    /// Attached and counting.
+    pub fn is_on(&self) -> bool {
+        matches!(self, Self::On { .. })
+    }
 }
 
 /// What became of one program.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ProbeVerdict {
     /// Program name.
     pub program: String,
-    /// What it hooks (`kprobe:_ib_modify_qp`).
+    /// What it hooks, as `kprobe:` and a function.
     pub hook: String,
     /// What it gives the user.
     pub gives: String,
     /// The verdict.
     pub verdict: Verdict,
-    /// Reason when the verdict is not [`Verdict::Ok`], and readings that are off when it is.
-    pub reason: Option<String>,
+    /// Why the verdict is not [`Verdict::Ok`], and readings that are off when it is.
+    pub causes: Vec<Cause>,
+}
+
+impl ProbeVerdict {
+    /// All causes in one line, `None` when there is none.
+    pub fn reason(&self) -> Option<String> {
+        let reasons: Vec<_> = self.causes.iter().map(Cause::reason).collect();
+        (!reasons.is_empty()).then(|| reasons.join("; "))
+    }
+}
+
+impl serde::Serialize for ProbeVerdict {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct as _;
+        let mut object = serializer.serialize_struct("ProbeVerdict", 6)?;
+        object.serialize_field("program", &self.program)?;
+        object.serialize_field("hook", &self.hook)?;
+        object.serialize_field("gives", &self.gives)?;
+        object.serialize_field("verdict", &self.verdict)?;
+        object.serialize_field("reason", &self.reason())?;
+        object.serialize_field("causes", &self.causes)?;
+        object.end()
+    }
 }
 
 /// A program of ours that the kernel did not run although its hook was passed.
@@ -424,7 +498,7 @@ pub struct ProbeVerdict {
 pub struct Skipped {
     /// Program name.
     pub program: String,
-    /// What it hooks (`kprobe:rxe_cq_post`).
+    /// What it hooks, as `kprobe:` and a function.
     pub hook: String,
     /// How often since start.
     pub count: u64,
@@ -460,23 +534,6 @@ pub enum Verdict {
     Unsupported,
     /// It should have worked.
     Broken,
-}
-
-/// One plain line: what is missing, why, the remedy.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Note {
-    /// What is missing.
-    pub what: String,
-    /// Why.
-    pub why: String,
-    /// What to do.
-    pub remedy: String,
-}
-
-impl std::fmt::Display for Note {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}. {}", self.what, self.why, self.remedy)
-    }
 }
 
 /// Host facts for the header.

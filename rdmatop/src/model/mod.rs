@@ -2,6 +2,7 @@
 //!
 //! Sources send [`input::Input`]s; the engine folds them into its state and hands out immutable
 //! [`snapshot::Snapshot`]s and enriched [`event::Event`]s. Times are arguments.
+pub mod cause;
 pub mod engine;
 pub mod errno;
 pub mod event;

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{
+    cause::Cause,
     ib::{Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode},
-    input::{EbpfState, HostFacts, Note, ProbeVerdict, Skipped, Verdict},
+    input::{EbpfState, HostFacts, ProbeVerdict, Skipped},
     judgement::Judgement,
     value::{Counter, Shared, Source},
 };
@@ -65,28 +66,17 @@ pub struct Health {
     pub events: u64,
     /// Verdicts.
     pub probes: Shared<ProbeVerdict>,
+    /// eBPF is on, and records say all that happens to QPs: no dump has to.
+    #[serde(skip)]
+    pub follows_qps: bool,
     /// What is missing, why, the remedy.
-    pub notes: Shared<Note>,
+    pub notes: Shared<Cause>,
     /// Reads that failed in this interval.
     pub errors: Vec<String>,
     /// Own CPU, fraction of a core.
     pub self_cpu: Option<f64>,
     /// Own resident memory, bytes.
     pub self_rss: Option<u64>,
-}
-
-/// Functions that tell, together, of everything that happens to a QP.
-const QP_HOOKS: [&str; 3] = ["rdma_restrack_add", "_ib_modify_qp", "ib_destroy_qp_user"];
-
-impl Health {
-    /// Whether records tell what happens to QPs, so that no dump has to.
-    pub fn follows_qps(&self) -> bool {
-        let missing = |probe: &ProbeVerdict| {
-            let symbol = probe.hook.rsplit(':').next().unwrap_or_default();
-            QP_HOOKS.contains(&symbol) && !matches!(probe.verdict, Verdict::Ok | Verdict::Partial)
-        };
-        matches!(self.ebpf, EbpfState::On { .. }) && !self.probes.iter().any(missing)
-    }
 }
 
 /// A cause of loss and how often.

@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::mpsc;
 
-use crate::model::input::Input;
+use crate::model::{
+    cause::Cause,
+    input::{EbpfState, Input},
+};
 
 /// What one round of sampling is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +24,8 @@ pub struct Wants {
     pub qps: bool,
     /// Every QP is wanted, whatever seems to be at rest: the table may be wrong.
     pub repair: bool,
+    /// Programs came or went: so may have what else the machine has.
+    pub machine: bool,
     /// Objects came or went since the last round: their counts have changed.
     pub objects: bool,
     /// Counter maps are wanted: false in a trace, where nobody looks at counters.
@@ -62,40 +67,19 @@ pub struct Sources {
     pub pushing: Option<Pushing>,
     /// The kernel has RDMA loaded, with or without a device.
     pub subsystem: bool,
-    /// Records have PIDs of another namespace than netlink and /proc here.
-    pub foreign_pids: bool,
-    /// No RDMA device, in one line; the views that print end with it.
-    pub no_rdma: Option<String>,
-}
-
-/// A source that speaks up by itself, once it does.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Started {
-    /// Programs that count.
-    pub programs: usize,
-    /// Modules that cannot be unloaded meanwhile.
-    pub pinned: Vec<&'static str>,
-    /// What is not seen, and why, each in one line.
-    pub unseen: Vec<String>,
-}
-
-/// What happened to a source that had started.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// It counts no more, and why.
-    Blind(String),
-    /// It counts, with what is attached anew.
-    Again(Started),
+    /// rdmatop runs in a PID namespace of its own.
+    pub nested_pids: bool,
+    /// The state of eBPF until the first report of it.
+    pub ebpf: EbpfState,
+    /// Why there is no RDMA device; the views that print end with it.
+    pub no_rdma: Option<Cause>,
 }
 
 /// A source that speaks up by itself.
 pub struct Pushing {
-    /// Starts it, once the channel is there. Must return soon: whatever waits gets a thread of its own.
+    /// Starts it, once the channel is there. Must return soon: whatever waits gets a thread of its own. It reports its
+    /// state as [`Input::Ebpf`], also that it could not start.
     pub start: Box<dyn FnOnce(Feed) + Send>,
-    /// Told once: what counts, or why nothing does.
-    pub started: tokio::sync::oneshot::Receiver<Result<Started, String>>,
-    /// Told whenever that changes later. Not bounded: a module that is loaded or unloaded is one or two.
-    pub changes: mpsc::UnboundedReceiver<Change>,
     /// Asks it to hand over what it still has and to let go of its feed.
     pub stop: Box<dyn FnOnce() + Send>,
 }

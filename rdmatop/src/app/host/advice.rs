@@ -3,13 +3,12 @@
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
-use super::note;
 use crate::{
     cli::AttachMode,
-    model::input::Note,
+    model::cause::{Cause, CauseId},
     source::{
         netlink::client::Nldev,
-        platform::{Platform, Remedy, missing},
+        platform::{Platform, missing},
         root::Root,
         sysfs::list_devices,
     },
@@ -25,8 +24,8 @@ pub struct Advice {
     attach: Option<AttachMode>,
     /// Facts of the start; user and capabilities stay what they were then, as rdmatop has given up some since.
     start: Platform,
-    remedies: Vec<Remedy>,
-    notes: Vec<Note>,
+    missing: Vec<Cause>,
+    notes: Vec<Cause>,
     dirs: Option<Vec<OsString>>,
     read: Instant,
 }
@@ -39,7 +38,7 @@ impl Advice {
             start: facts(&root),
             root,
             attach,
-            remedies: Vec::new(),
+            missing: Vec::new(),
             notes: Vec::new(),
             read: Instant::now(),
         };
@@ -53,12 +52,12 @@ impl Advice {
     }
 
     /// What is missing.
-    pub fn remedies(&self) -> &[Remedy] {
-        &self.remedies
+    pub fn missing(&self) -> &[Cause] {
+        &self.missing
     }
 
     /// What there is to say of it.
-    pub fn notes(&self) -> &[Note] {
+    pub fn notes(&self) -> &[Cause] {
         &self.notes
     }
 
@@ -79,13 +78,13 @@ impl Advice {
     }
 
     fn judge(&mut self, platform: &Platform) -> bool {
-        self.remedies = missing(platform);
-        // Who said --no-ebpf need not be told that there is none, and who did not ask for fentry misses none.
-        let told = self.remedies.iter().filter(|remedy| {
-            (self.attach.is_some() || !remedy.what.starts_with("No eBPF"))
-                && (self.attach == Some(AttachMode::Fentry) || remedy.id != "no-fentry")
+        self.missing = missing(platform);
+        // A user who said --no-ebpf need not be told that there is none, and one who did not ask for fentry misses none.
+        let told = self.missing.iter().filter(|cause| {
+            (self.attach.is_some() || !cause.id.is_of_ebpf_alone())
+                && (self.attach == Some(AttachMode::Fentry) || cause.id != CauseId::NoFentry)
         });
-        let notes: Vec<Note> = told.map(note).collect();
+        let notes: Vec<Cause> = told.cloned().collect();
         let other = notes != self.notes;
         self.notes = notes;
         other

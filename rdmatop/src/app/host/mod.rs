@@ -10,14 +10,3 @@ pub use devices::DeviceSource;
 pub use health::HealthSource;
 pub use maps::MapSource;
 pub use processes::ProcessSource;
-
-use crate::{model::input::Note, source::platform::Remedy};
-
-/// A remedy as the model holds it.
-pub fn note(remedy: &Remedy) -> Note {
-    Note {
-        what: remedy.what.clone(),
-        why: remedy.why.clone(),
-        remedy: remedy.remedy.clone(),
-    }
-}

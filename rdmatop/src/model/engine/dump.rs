@@ -141,12 +141,13 @@ impl Engine {
     /// Another process has the number than had it at the last dump: between the two the number was given away. What records
     /// tell of they tell better, unless some were lost.
     fn is_anothers(&self, qp: &Qp, reading: &QpReading) -> bool {
-        let told = reading.pid.filter(|pid| *pid != 0 && !self.config.foreign_pids);
+        let told = reading.pid.filter(|pid| *pid != 0 && !self.has_foreign_pids());
         let differ = told.zip(qp.row().pid).is_some_and(|(told, known)| told != known);
         differ && (!qp.is_owner_sure() || self.losses.wants_repair())
     }
 
     fn own_by_dump(&mut self, uid: u64, reading: &QpReading, began_ns: u64) {
+        let foreign = self.has_foreign_pids();
         let Some(qp) = self.qps.get_mut(uid) else { return };
         let had_process = qp.process().is_some();
         let born_ns = qp.row().born_mono_ns.unwrap_or(began_ns);
@@ -166,7 +167,7 @@ impl Engine {
                 );
                 self.qps.set_owner(uid, owner, &mut self.processes);
             }
-        } else if self.config.foreign_pids {
+        } else if foreign {
             // Another process's number, or none because the owner is outside of this namespace.
         } else if reading.pid.is_some_and(|pid| pid != 0) {
             if qp.row().orphan {

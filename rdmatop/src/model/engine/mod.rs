@@ -10,8 +10,9 @@ use std::{
 };
 
 use super::{
+    cause::Cause,
     event::{Event, EventKind},
-    input::{CountersSample, DevicesSample, HealthSample, Input, Note, Now, Skipped},
+    input::{CountersSample, DevicesSample, EbpfReport, EbpfState, HealthSample, Input, Now, Skipped},
     judgement::Judgement,
     snapshot::{Health, SCHEMA, Snapshot},
     value::Shared,
@@ -30,6 +31,7 @@ mod pages;
 mod places;
 mod ports;
 mod processes;
+mod programs;
 mod providers;
 mod qp;
 mod qps;
@@ -44,7 +46,7 @@ mod verbs;
 mod tests;
 
 /// Settings of the engine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct EngineConfig {
     /// How long rows of destroyed QPs and ended processes stay, ns. `u64::MAX` keeps all
     /// ([`EngineConfig::keep_all`]).
@@ -53,9 +55,11 @@ pub struct EngineConfig {
     pub max_ended: usize,
     /// Two readings closer than this give no rate, ns: the error of the clock would be most of it.
     pub min_interval_ns: u64,
-    /// PIDs of records are of another namespace than those of dumps and of /proc: only records tell of owners, and nobody
-    /// when a process ends.
-    pub foreign_pids: bool,
+    /// rdmatop runs in a PID namespace of its own: records have the PIDs of the machine, dumps and /proc those of the
+    /// namespace. While there are records only they tell of owners, and nobody when a process ends.
+    pub nested_pids: bool,
+    /// The state of eBPF before the first report of it.
+    pub ebpf: EbpfState,
 }
 
 impl Default for EngineConfig {
@@ -64,7 +68,8 @@ impl Default for EngineConfig {
             linger_ns: 5_000_000_000,
             max_ended: 4096,
             min_interval_ns: 50_000_000,
-            foreign_pids: false,
+            nested_pids: false,
+            ebpf: EbpfState::Starting,
         }
     }
 }
@@ -103,8 +108,11 @@ pub struct Engine {
     skipped: Option<Shared<Skipped>>,
     places: places::Places,
     health: HealthSample,
+    ebpf: EbpfReport,
+    /// What is missing, of the machine and of the programs.
+    notes: Shared<Cause>,
     /// What there is to say of devices.
-    device_notes: Vec<Note>,
+    device_notes: Vec<Cause>,
     /// What could not be read, by reader; each reading replaces the last.
     errors: BTreeMap<&'static str, Vec<String>>,
     events: u64,
@@ -119,6 +127,10 @@ impl Engine {
     /// An engine that knows nothing yet.
     pub fn new(config: EngineConfig) -> Self {
         Self {
+            ebpf: EbpfReport {
+                state: config.ebpf.clone(),
+                ..EbpfReport::default()
+            },
             config,
             ..Self::default()
         }
@@ -141,8 +153,8 @@ impl Engine {
                 return;
             }
             Input::BadRecord => self.losses.undecodable(now.mono_ns).into_iter().collect(),
-            Input::Reattached => {
-                self.losses.want_repair(now.mono_ns);
+            Input::Ebpf(report) => {
+                self.programs(*report, now.mono_ns);
                 Vec::new()
             }
             Input::Losses(counts) => self.losses.kernel(&counts, now.mono_ns),
@@ -179,7 +191,11 @@ impl Engine {
                 Vec::new()
             }
             Input::Health(sample) => {
+                let other = sample.notes != self.health.notes;
                 self.health = *sample;
+                if other {
+                    self.note();
+                }
                 Vec::new()
             }
         };
@@ -228,7 +244,7 @@ impl Engine {
     pub fn forget(&mut self, now: Now) {
         self.qps
             .forget(now.mono_ns, self.config.linger_ns, self.config.max_ended);
-        if self.config.foreign_pids {
+        if self.has_foreign_pids() {
             self.processes.forget_idle(now.mono_ns, self.config.linger_ns);
         }
         self.processes.forget(now.mono_ns, self.config.linger_ns);
@@ -249,7 +265,7 @@ impl Engine {
     /// [`Input::ProcessGone`] when there is no such process any more.
     pub fn wants_process(&mut self) -> Vec<u32> {
         let mut wanted = self.processes.take_wanted();
-        if self.config.foreign_pids {
+        if self.has_foreign_pids() {
             wanted.clear();
         }
         wanted
@@ -296,7 +312,7 @@ impl Engine {
 
     /// MR bytes by owner, of all devices.
     fn registered(&mut self, sums: &BTreeMap<u32, u64>, mono_ns: u64) {
-        if self.config.foreign_pids {
+        if self.has_foreign_pids() {
             return;
         }
         let owners: BTreeMap<u32, u64> = sums
@@ -392,20 +408,21 @@ impl Engine {
     fn health_row(&mut self) -> Health {
         let uncounted = self.uncounted_note();
         Health {
-            ebpf: self.health.ebpf.clone(),
+            ebpf: self.ebpf.state.clone(),
             lost_events: self.losses.records(),
             losses: self.losses.rows(),
             skipped: self.skipped.clone(),
             events: self.events,
-            probes: self.health.probes.clone(),
+            probes: self.ebpf.probes.clone(),
+            follows_qps: self.ebpf.state.is_on() && self.ebpf.follows_qps,
             notes: if self.device_notes.is_empty() && uncounted.is_none() {
-                self.health.notes.clone()
+                self.notes.clone()
             } else {
                 self.device_notes
                     .iter()
                     .cloned()
                     .chain(uncounted)
-                    .chain(self.health.notes.iter().cloned())
+                    .chain(self.notes.iter().cloned())
                     .collect()
             },
             errors: self.errors.values().flatten().cloned().collect(),

@@ -11,8 +11,9 @@ use super::{
     tally::Flow,
 };
 use crate::model::{
+    cause::{Cause, CauseId, Concerns},
     event::EventKind,
-    input::{EbpfState, Note},
+    input::EbpfState,
 };
 
 /// QPs that a line names; the rows of all say it.
@@ -95,7 +96,7 @@ impl Engine {
 
     /// A dump was folded in: while it was made the kernel side got to know each QP in it.
     pub(super) fn shown(&mut self) {
-        let counts = matches!(&self.health.ebpf, EbpfState::On { datapath: Some(_) });
+        let counts = matches!(&self.ebpf.state, EbpfState::On { datapath: Some(_) });
         self.places.shown |= counts;
     }
 
@@ -133,7 +134,7 @@ impl Engine {
     }
 
     /// The line about QPs that are not counted.
-    pub(super) fn uncounted_note(&mut self) -> Option<Note> {
+    pub(super) fn uncounted_note(&mut self) -> Option<Cause> {
         let (qps, devices) = (&self.qps, &self.devices);
         self.places
             .without
@@ -169,7 +170,7 @@ fn may_rest(qp: &Qp) -> bool {
 
 /// `now`: QPs that are not counted now, some of them by name; `lost`: all that ever were; `nameless`: those of which only
 /// the number is known.
-fn note(now: u64, names: &[String], lost: u64, nameless: u64, capacity: u32) -> Note {
+fn note(now: u64, names: &[String], lost: u64, nameless: u64, capacity: u32) -> Cause {
     let count = |n: u64| {
         if n == 1 {
             "1 QP".to_owned()
@@ -204,7 +205,9 @@ fn note(now: u64, names: &[String], lost: u64, nameless: u64, capacity: u32) -> 
         format!("{slots} were taken by other QPs that had moved")
     };
     let more = capacity.max(1).saturating_mul(2).next_power_of_two();
-    Note {
+    Cause {
+        id: CauseId::NoSlot,
+        concerns: Concerns::Host,
         what,
         why,
         remedy: format!(

@@ -445,6 +445,15 @@ impl Processes {
         }
     }
 
+    /// Numbers name other processes from now on: those known until now have ended, as far as is known.
+    pub(super) fn end_all(&mut self, now_ns: u64) {
+        let holders: Vec<u64> = self.by_pid.drain().map(|(_, uid)| uid).collect();
+        for uid in holders {
+            self.end(uid, now_ns);
+        }
+        self.wanted.clear();
+    }
+
     /// A living QP came.
     pub(super) fn link(&mut self, uid: u64, device: u64) {
         if let Some(process) = self.all.get_mut(&uid) {

@@ -30,6 +30,6 @@ pub static PROBE: Table<ProbeVerdict> = &[
         .words(&["hook"]).screen("HOOK", 4, (20, 36)),
     text("gives", "what it shows you", |p: &P, _| Value::Text(Cow::Borrowed(&p.gives))).screen("GIVES", 2, (20, 44)),
     text("reason", "why it is not ok", |p: &P, _| {
-        p.reason.as_deref().map_or(Value::Unknown, |why| Value::Text(Cow::Borrowed(why)))
+        p.reason().map_or(Value::Unknown, |why| Value::Text(Cow::Owned(why)))
     }).screen("REASON", 0, (14, 90)),
 ];

@@ -86,7 +86,7 @@ impl<'a> Blind<'a> {
         match &health.ebpf {
             EbpfState::Starting => Some(Self::Starting),
             EbpfState::Disabled => Some(Self::Disabled),
-            EbpfState::Unavailable { why } => Some(Self::Off(why)),
+            EbpfState::Unavailable(off) => Some(Self::Off(&off.cause.why)),
             EbpfState::On { .. } if device.is_none_or(|device| !device.followed) => Some(Self::NotFollowed),
             EbpfState::On { datapath: None } => Some(Self::NoDataPath),
             EbpfState::On { .. } => None,

@@ -4,14 +4,15 @@ mod rows;
 
 use std::sync::Arc;
 
+use crate::model::cause::{CauseId, Obstacle};
 use crate::model::event::{Event, EventKind};
 use crate::model::ib::{PortState, QpState, QpType};
-use crate::model::input::{EbpfState, HostFacts, Note, Verdict};
+use crate::model::input::{EbpfState, HostFacts, Verdict};
 use crate::model::judgement::Judgement;
 use crate::model::snapshot::{Health, SCHEMA, Snapshot, Traffic};
 use crate::model::value::Source;
 
-use rows::{NOW, S, count, probe, process, qp, rail, traffic, verb};
+use rows::{NOW, S, cause, count, probe, process, qp, rail, traffic, verb};
 
 /// No device, no process, nothing known.
 pub(crate) fn empty() -> Snapshot {
@@ -27,6 +28,7 @@ pub(crate) fn empty() -> Snapshot {
         },
         health: Health {
             ebpf: EbpfState::Starting,
+            follows_qps: false,
             lost_events: 0,
             losses: Vec::new(),
             skipped: None,
@@ -240,9 +242,7 @@ pub(crate) fn busy() -> Snapshot {
 /// No eBPF, records lost, reads failing, half of the numbers unknown.
 pub(crate) fn degraded() -> Snapshot {
     let mut s = busy();
-    s.health.ebpf = EbpfState::Unavailable {
-        why: "no CAP_BPF".to_owned(),
-    };
+    s.health.ebpf = EbpfState::unavailable(Obstacle::new(CauseId::NoCapability, "no CAP_BPF", ""));
     (s.health.lost_events, s.health.events) = (1_412, 90_000);
     s.health.losses.push(crate::model::snapshot::Loss {
         at: "ring",
@@ -251,11 +251,7 @@ pub(crate) fn degraded() -> Snapshot {
     s.health
         .errors
         .push("mlx5_2 port 1: reading counters: Invalid argument".to_owned());
-    let note = |what: &str, why: &str, remedy: &str| Note {
-        what: what.to_owned(),
-        why: why.to_owned(),
-        remedy: remedy.to_owned(),
-    };
+    let note = cause;
     s.health.notes = vec![
         note(
             "No eBPF: no rates by process, no events",
@@ -275,7 +271,7 @@ pub(crate) fn degraded() -> Snapshot {
         (Verdict::Partial, "dest_qpn is off: no BTF"),
     ];
     for (probe, (verdict, reason)) in s.health.probes.iter_mut().zip(verdicts) {
-        (probe.verdict, probe.reason) = (verdict, Some(reason.to_owned()));
+        (probe.verdict, probe.causes) = (verdict, vec![cause(&probe.gives, reason, "")]);
     }
     s.processes
         .iter_mut()
@@ -301,12 +297,7 @@ pub(crate) fn hostile() -> Snapshot {
         "mlx5_0".into(),
     ];
     s.host.hostname = Some("ホスト".repeat(30));
-    s.health.notes = vec![Note {
-        what: "警告".repeat(40),
-        why: "x".repeat(300),
-        remedy: "y".repeat(300),
-    }]
-    .into();
+    s.health.notes = vec![cause(&"警告".repeat(40), &"x".repeat(300), &"y".repeat(300))].into();
     s
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::model::cause::{Cause, CauseId, Concerns};
 use crate::model::ib::{Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode};
 use crate::model::input::{ProbeVerdict, Verdict};
 use crate::model::snapshot::{
@@ -310,6 +311,17 @@ pub(crate) fn probe(
         hook: hook.to_owned(),
         gives: gives.to_owned(),
         verdict,
-        reason: reason.map(str::to_owned),
+        causes: reason.into_iter().map(|why| cause(gives, why, "")).collect(),
+    }
+}
+
+/// A cause of any kind.
+pub(crate) fn cause(what: &str, why: &str, remedy: &str) -> Cause {
+    Cause {
+        id: CauseId::NoModule,
+        concerns: Concerns::Host,
+        what: what.to_owned(),
+        why: why.to_owned(),
+        remedy: remedy.to_owned(),
     }
 }

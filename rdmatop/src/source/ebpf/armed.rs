@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use crate::model::cause::{CauseId, Obstacle};
 use crate::source::root::Root;
 
 /// Whether a kprobe at a function's entry is a client of ftrace (`CONFIG_KPROBES_ON_FTRACE`), which arm64 has not.
@@ -14,13 +15,19 @@ const BY_FTRACE: bool = !cfg!(target_arch = "aarch64");
 ///
 /// `ftrace_startup_enable` (kernel/trace/ftrace.c) leaves the function alone while `kernel.ftrace_enabled` is 0, and
 /// `arm_all_kprobes` (kernel/kprobes.c) is what `kprobes/enabled` in debugfs switches.
-pub(super) fn why_not(root: &Root) -> Option<&'static str> {
+pub(super) fn why_not(root: &Root) -> Option<Obstacle> {
     let is_off = |path: PathBuf| root.number(&path) == Some(0);
     if BY_FTRACE && is_off(root.proc("sys/kernel/ftrace_enabled")) {
-        return Some("kernel.ftrace_enabled is 0, so that no kprobe runs; `sysctl kernel.ftrace_enabled=1`");
+        return Some(off(
+            "kernel.ftrace_enabled is 0, so that no kprobe runs",
+            "`sysctl kernel.ftrace_enabled=1`",
+        ));
     }
     if is_off(root.sys("kernel/debug/kprobes/enabled")) {
-        return Some("kprobes are switched off; `echo 1 >/sys/kernel/debug/kprobes/enabled`");
+        return Some(off(
+            "kprobes are switched off",
+            "`echo 1 >/sys/kernel/debug/kprobes/enabled`",
+        ));
     }
     None
 }
@@ -29,11 +36,19 @@ pub(super) fn why_not(root: &Root) -> Option<&'static str> {
 /// instruction.
 ///
 /// Not looked at again later: what is loaded goes on (`bpf_tracing_func_proto`, kernel/trace/bpf_trace.c, asks at load).
-pub(super) fn locked_down(root: &Root) -> Option<&'static str> {
+pub(super) fn locked_down(root: &Root) -> Option<Obstacle> {
     let modes = root.line(&root.sys("kernel/security/lockdown"))?;
-    modes.contains("[confidentiality]").then_some(
-        "kernel lockdown is `confidentiality`, which forbids eBPF to read kernel memory; boot with lockdown=integrity",
-    )
+    modes.contains("[confidentiality]").then(|| {
+        Obstacle::new(
+            CauseId::Lockdown,
+            "kernel lockdown is `confidentiality`, which forbids eBPF to read kernel memory",
+            "boot with lockdown=integrity",
+        )
+    })
+}
+
+fn off(why: &str, remedy: &str) -> Obstacle {
+    Obstacle::new(CauseId::ProbesOff, why, remedy)
 }
 
 #[cfg(test)]
@@ -48,7 +63,7 @@ mod tests {
         fake.sys("kernel/security/lockdown", "none [integrity] confidentiality\n");
         assert_eq!(locked_down(&fake.root()), None);
         fake.sys("kernel/security/lockdown", "none integrity [confidentiality]\n");
-        assert!(locked_down(&fake.root()).is_some_and(|why| why.contains("lockdown=integrity")));
+        assert!(locked_down(&fake.root()).is_some_and(|why| why.remedy.contains("lockdown=integrity")));
     }
 
     #[test]
@@ -59,10 +74,10 @@ mod tests {
             .sys("kernel/debug/kprobes/enabled", "1\n");
         assert_eq!(why_not(&fake.root()), None);
         fake.sys("kernel/debug/kprobes/enabled", "0\n");
-        assert!(why_not(&fake.root()).is_some_and(|why| why.contains("kprobes/enabled")));
+        assert!(why_not(&fake.root()).is_some_and(|why| why.remedy.contains("kprobes/enabled")));
         fake.proc("sys/kernel/ftrace_enabled", "0\n");
         assert_eq!(
-            why_not(&fake.root()).is_some_and(|why| why.contains("sysctl kernel.ftrace_enabled=1")),
+            why_not(&fake.root()).is_some_and(|why| why.remedy.contains("sysctl kernel.ftrace_enabled=1")),
             BY_FTRACE
         );
     }

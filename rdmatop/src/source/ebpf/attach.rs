@@ -10,14 +10,17 @@ use rustix::io::Errno;
 
 use super::{
     datapath::DataPath,
-    fast::{Fast, fast},
     fentry::Module,
+    hook::{Entry, Fast, Hook, Role},
     loader::{Loader, Target},
     offsets::{BtfSet, Places},
-    plan::{self, Decision, Entry, Facts, Hook},
+    plan::{self, Decision, Facts, Outcome},
     probe::{Event, KprobePmu, ProbeError, tracepoint},
 };
-use crate::model::input::{ProbeVerdict, Verdict};
+use crate::model::{
+    cause::{CauseId, Obstacle},
+    input::Verdict,
+};
 use crate::source::{limits, platform::Surroundings, root::Root};
 
 /// A program that runs until this is dropped.
@@ -77,35 +80,33 @@ pub(super) struct Attacher<'a> {
 /// Modules to enter by fentry, or why that is not possible.
 struct Modules<'a> {
     btf: &'a mut BtfSet,
-    opened: HashMap<&'static str, Result<Module, String>>,
+    opened: HashMap<&'static str, Result<Module, Obstacle>>,
 }
 
 impl Modules<'_> {
-    fn get(&mut self, name: &'static str) -> Result<&Module, String> {
+    fn get(&mut self, name: &'static str) -> Result<&Module, Obstacle> {
         let Self { btf, opened } = self;
         let module = opened.entry(name).or_insert_with(|| {
             let own = btf.module(name);
-            let own = own.ok_or_else(|| format!("the kernel has no BTF for {name}"))?;
+            let own = own.ok_or_else(|| no_btf(name))?;
             Module::open(name, own).map_err(|error| explain(&error))
         });
         module.as_ref().map_err(Clone::clone)
     }
 }
 
-fn on(partial: Option<&String>) -> Verdict {
-    if partial.is_some() {
-        Verdict::Partial
-    } else {
-        Verdict::Ok
-    }
+fn no_btf(module: &str) -> Obstacle {
+    Obstacle::new(CauseId::NoBtf, format!("the kernel has no BTF for {module}"), "")
 }
 
-/// fentry and fexit as what they stand for.
-fn by_kprobe(entry: Entry) -> &'static str {
-    match entry {
-        Entry::Fexit => "kretprobe instead of fexit",
+/// That a program stands in for one by fentry or fexit, and why.
+fn instead(entry: Entry, obstacle: &Obstacle) -> Obstacle {
+    let how = match entry {
+        Entry::Kretprobe => "kretprobe instead of fexit",
         _ => "kprobe instead of fentry",
-    }
+    };
+    let why = format!("{how}: {}", obstacle.why);
+    Obstacle::new(CauseId::KprobeInstead, why, &*obstacle.remedy)
 }
 
 impl<'a> Attacher<'a> {
@@ -132,71 +133,69 @@ impl<'a> Attacher<'a> {
     }
 
     /// Decides on one hook, attaches it, and says what became of it.
-    pub(super) fn one(&mut self, hook: &'static Hook) -> ProbeVerdict {
+    pub(super) fn one(&mut self, hook: &'static Hook) -> Outcome {
         let partial = match plan::decide(hook, self.facts) {
-            Decision::Leave(verdict, why) => return plan::verdict(hook, verdict, Some(why)),
+            Decision::Leave(verdict, obstacle) => return Outcome::off(hook, verdict, obstacle),
             Decision::Attach(_) if self.forbidden => {
-                return plan::verdict(hook, Verdict::Broken, Some(READS_FORBIDDEN.to_owned()));
+                return Outcome::off(hook, Verdict::Broken, reads_forbidden());
             }
             Decision::Attach(partial) => partial,
         };
-        let mut reasons: Vec<String> = partial.iter().cloned().collect();
+        let mut outcome = Outcome {
+            hook,
+            fast: false,
+            verdict: if partial.is_some() {
+                Verdict::Partial
+            } else {
+                Verdict::Ok
+            },
+            obstacles: partial.into_iter().collect(),
+        };
         match self.by_fentry(hook) {
-            Some((entered, Ok(attached))) => {
+            Some(Ok(attached)) => {
                 self.programs.push(attached);
-                return plan::verdict(&entered, on(partial.as_ref()), partial);
+                outcome.fast = true;
+                return outcome;
             }
-            Some((entered, Err(why))) => reasons.push(format!("{}: {why}", by_kprobe(entered.entry))),
+            Some(Err(obstacle)) => outcome.obstacles.push(instead(hook.entry, &obstacle)),
             None => {}
         }
         match self.attach(hook) {
             Ok(attached) => {
                 self.programs.push(attached);
-                let reasons = (!reasons.is_empty()).then(|| reasons.join("; "));
-                plan::verdict(hook, on(partial.as_ref()), reasons)
+                outcome
             }
             Err(ProbeError::Open(error)) if errno(&error) == Some(Errno::NOENT) => {
-                plan::verdict(hook, Verdict::Unsupported, Some(plan::absent(hook)))
+                Outcome::off(hook, Verdict::Unsupported, plan::absent(hook))
             }
             Err(ProbeError::Open(error)) if errno(&error) == Some(Errno::ADDRNOTAVAIL) => {
-                plan::verdict(hook, Verdict::Unsupported, Some(plan::ambiguous(hook)))
+                Outcome::off(hook, Verdict::Unsupported, plan::ambiguous(hook))
             }
             Err(error) => {
-                self.no_more_files |= first_errno(&error) == Some(Errno::MFILE);
-                let why = explain(&error);
-                self.forbidden |= why == READS_FORBIDDEN;
-                plan::verdict(hook, Verdict::Broken, Some(why))
+                let obstacle = explain(&error);
+                self.no_more_files |= obstacle.id == CauseId::NoFiles;
+                self.forbidden |= obstacle.id == CauseId::Lockdown;
+                Outcome::off(hook, Verdict::Broken, obstacle)
             }
         }
     }
 
-    /// Attaches a hook's other program, where it has one and that was asked for: the hook as it is entered then, and what
-    /// came of it.
-    fn by_fentry(&mut self, hook: &'static Hook) -> Option<(Hook, Result<Attached, String>)> {
+    /// Attaches a hook's second program, where it has one and that was asked for.
+    fn by_fentry(&mut self, hook: &'static Hook) -> Option<Result<Attached, Obstacle>> {
         let modules = self.modules.as_mut()?;
-        let Fast {
-            program,
-            entry,
-            heals,
-        } = fast(hook)?;
-        let entered = Hook {
-            program,
-            entry,
-            ..*hook
-        };
+        let Fast { program, heals } = hook.fast?;
         let attached = modules.get(hook.module).and_then(|module| {
-            if let Some(why) = self.facts.preempts.as_ref().filter(|_| !heals) {
-                return Err(why.clone());
+            if let Some(obstacle) = self.facts.preempts.as_ref().filter(|_| !heals) {
+                return Err(obstacle.clone());
             }
-            let attached = module.attach(self.loader, program, entry, hook.symbol);
+            let attached = module.attach(self.loader, program, hook.entry.fast(), hook.symbol);
             attached.map_err(|error| explain(&error))
         });
-        let attached = attached.map(|(program, link)| Attached {
+        Some(attached.map(|(program, link)| Attached {
             hook,
             program,
             at: At::Function { _link: link },
-        });
-        Some((entered, attached))
+        }))
     }
 
     fn attach(&self, hook: &'static Hook) -> Result<Attached, ProbeError> {
@@ -217,34 +216,36 @@ impl<'a> Attacher<'a> {
         })
     }
 
-    /// Attaches a provider's hooks: their verdicts, and how the path is entered when it counts.
-    pub(super) fn datapath(&mut self, path: &DataPath) -> (Vec<ProbeVerdict>, Option<&'static str>) {
-        let before = self.programs.len();
-        let verdicts: Vec<_> = path.hooks.iter().map(|hook| self.one(hook)).collect();
-        let counts = verdicts
+    /// Attaches a provider's hooks: what became of them, and how the path is entered when it counts.
+    pub(super) fn datapath(&mut self, path: &DataPath) -> (Vec<Outcome>, Option<&'static str>) {
+        let outcomes: Vec<_> = path.hooks.iter().map(|hook| self.one(hook)).collect();
+        let counts = outcomes
             .iter()
-            .take(2)
-            .all(|verdict| matches!(verdict.verdict, Verdict::Ok | Verdict::Partial));
-        let entered = self
-            .programs
+            .all(|outcome| outcome.hook.role != Role::Counts || outcome.is_on());
+        let mut can_be = outcomes
             .iter()
-            .skip(before)
-            .filter(|on| on.is_fast())
-            .count();
-        let can_be = path.hooks.iter().filter(|hook| fast(hook).is_some()).count();
-        let how = if entered == can_be { "fentry" } else { "kprobe" };
-        (verdicts, counts.then_some(how))
+            .filter(|outcome| outcome.hook.fast.is_some())
+            .peekable();
+        let fast = can_be.peek().is_some() && can_be.all(|outcome| outcome.fast);
+        let how = if fast { "fentry" } else { "kprobe" };
+        (outcomes, counts.then_some(how))
     }
 }
 
 /// The verifier's words where a kernel does not let eBPF read its memory, of which a container may see no reason
 /// (`bpf_tracing_func_proto`: no such helper under lockdown).
 const REFUSES_TO_READ: [&str; 2] = ["cannot use helper bpf_probe_read", "unknown func bpf_probe_read"];
-const READS_FORBIDDEN: &str = "the kernel does not let eBPF read its memory, as under lockdown `confidentiality`; \
-                               boot with lockdown=integrity";
+
+fn reads_forbidden() -> Obstacle {
+    Obstacle::new(
+        CauseId::Lockdown,
+        "the kernel does not let eBPF read its memory, as under lockdown `confidentiality`",
+        "boot with lockdown=integrity",
+    )
+}
 
 /// The whole chain of causes, cut: a verifier log can be hundreds of kilobytes.
-pub(super) fn explain(error: &(dyn std::error::Error + 'static)) -> String {
+pub(super) fn explain(error: &(dyn std::error::Error + 'static)) -> Obstacle {
     const LIMIT: usize = 400;
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -253,30 +254,34 @@ pub(super) fn explain(error: &(dyn std::error::Error + 'static)) -> String {
         cause = inner.source();
     }
     if REFUSES_TO_READ.iter().any(|words| text.contains(words)) {
-        return READS_FORBIDDEN.to_owned();
+        return reads_forbidden();
     }
     let mut text = crate::text::sanitize(text.as_bytes());
     if text.chars().count() > LIMIT {
         text = text.chars().take(LIMIT).collect::<String>() + " ...";
     }
-    let remedy = match first_errno(error) {
+    let (id, remedy) = match first_errno(error) {
         // Its root has every capability, and none that eBPF asks for.
-        Some(Errno::PERM | Errno::ACCESS) if in_user_namespace() => {
-            "rdmatop runs in a user namespace: run it on the host, or in a container without one"
-        }
-        Some(Errno::PERM | Errno::ACCESS) if rustix::process::geteuid().is_root() => {
-            "start the container with --cap-add BPF,PERFMON,SYS_ADMIN,SYS_RESOURCE, or run on the host"
-        }
-        Some(Errno::PERM | Errno::ACCESS) => {
-            "run as root, or with CAP_BPF, CAP_PERFMON and perf_event_paranoid <= 2"
-        }
-        Some(Errno::MFILE) => "raise the limit of open files: `ulimit -n 1024`",
-        Some(Errno::NOMEM) => limits::memory(),
-        _ => return text,
+        Some(Errno::PERM | Errno::ACCESS) if in_user_namespace() => (
+            CauseId::NotPermitted,
+            "rdmatop runs in a user namespace: run it on the host, or in a container without one",
+        ),
+        Some(Errno::PERM | Errno::ACCESS) if rustix::process::geteuid().is_root() => (
+            CauseId::NotPermitted,
+            "start the container with --cap-add BPF,PERFMON,SYS_ADMIN,SYS_RESOURCE, or run on the host",
+        ),
+        Some(Errno::PERM | Errno::ACCESS) => (
+            CauseId::NotPermitted,
+            "run as root, or with CAP_BPF, CAP_PERFMON and perf_event_paranoid <= 2",
+        ),
+        Some(Errno::MFILE) => (
+            CauseId::NoFiles,
+            "raise the limit of open files: `ulimit -n 1024`",
+        ),
+        Some(Errno::NOMEM) => (CauseId::NoMemory, limits::memory()),
+        _ => (CauseId::Refused, ""),
     };
-    text.push_str("; ");
-    text.push_str(remedy);
-    text
+    Obstacle::new(id, text, remedy)
 }
 
 fn in_user_namespace() -> bool {

@@ -4,16 +4,17 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, OwnedFd},
     sync::Arc,
 };
 
-use aya_obj::generated::{bpf_attach_type, bpf_attr, bpf_btf_info, bpf_cmd};
+use aya_obj::generated::{bpf_attach_type, bpf_btf_info, bpf_cmd};
 
 use super::{
     btf::Btf,
+    hook::Entry,
     loader::{LoadError, Loader, Target},
-    plan::Entry,
+    sys::{bpf, empty, raw_bpf},
 };
 
 /// Why a program is not on.
@@ -85,39 +86,6 @@ impl Module {
         })?;
         Ok((program, link))
     }
-}
-
-pub(super) fn empty() -> bpf_attr {
-    // SAFETY: a union of plain integers; the kernel wants what a command does not use to be zero.
-    unsafe { std::mem::zeroed() }
-}
-
-/// The bpf system call, for commands that return a descriptor.
-///
-/// # Safety
-/// The attribute must be the command's, and addresses in it must be valid.
-pub(super) unsafe fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<OwnedFd> {
-    // SAFETY: the caller's promise.
-    let fd = unsafe { raw_bpf(command, attr) }?;
-    // SAFETY: the kernel has just made it, for us.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// As [`bpf`], for any command.
-pub(super) unsafe fn raw_bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<RawFd> {
-    // SAFETY: the caller's promise.
-    let rc = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            command as libc::c_long,
-            std::ptr::from_mut(attr),
-            size_of::<bpf_attr>(),
-        )
-    };
-    if rc < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    i32::try_from(rc).map_err(io::Error::other)
 }
 
 /// The BTF object of a loaded module.

@@ -11,7 +11,7 @@ use std::{
 
 use aya_obj::generated::{bpf_btf_info, bpf_cmd};
 
-use super::fentry::{bpf, empty, raw_bpf};
+use super::sys::{bpf, empty, raw_bpf};
 
 /// It has the lowest id but for those of programs that were loaded before anybody needed it.
 const LOOKED_AT: usize = 64;

@@ -4,7 +4,7 @@
 //! instructions and some 20 MB), makes and keeps every program, and knows no module's functions for fentry. So
 //! the object is parsed and linked by aya-obj, and maps are aya's, but programs are loaded here: those that are
 //! wanted, one by one, so that each gets its own verdict. What depends on aya-obj's version is here and in
-//! [`super::fentry`].
+//! [`super::fentry`] and [`super::sys`].
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -21,7 +21,7 @@ use aya_obj::{
     },
 };
 
-use super::fentry::{bpf, empty, raw_bpf};
+use super::sys::{bpf, empty, raw_bpf};
 
 /// Why maps or a program could not be made.
 #[derive(Debug, thiserror::Error)]

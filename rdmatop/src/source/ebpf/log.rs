@@ -9,7 +9,7 @@ use aya::maps::Map;
 use aya_log::EbpfLogger;
 use aya_obj::generated::{bpf_cmd, bpf_prog_info};
 
-use super::fentry::{empty, raw_bpf};
+use super::sys::{empty, raw_bpf};
 
 /// The map that aya-log-ebpf writes to.
 const LOGS: &str = "AYA_LOGS";

@@ -23,18 +23,19 @@ use tokio::{
 
 use super::{
     armed, datapath,
-    plan::CONTROL_PLANE,
-    session::{Options, Session, SessionError},
-    status::SharedStatus,
+    session::{self, Options, Session},
     sweep::MapSweep,
 };
 use crate::{
-    model::input::{EbpfState, Input, Note},
+    model::{
+        cause::{Cause, CauseId, Concerns, Obstacle},
+        input::{EbpfReport, EbpfState, Input},
+    },
     source::{
-        clock,
+        clock, limits,
         privileges::Raised,
         root::Root,
-        seam::{Change, Ended, Feed, Started},
+        seam::{Ended, Feed},
     },
 };
 
@@ -51,21 +52,19 @@ const RECORDS_AT_A_TIME: usize = 256;
 /// Batches between two looks at the end, the modules and the losses: a storm may never let the ring buffer be empty.
 const BATCHES_AT_A_TIME: usize = 16;
 
-/// Told what counts, or why nothing does.
-type OnStart = Box<dyn FnOnce(&Result<Started, String>) + Send>;
-
-/// Told what became of it later.
-type OnChange = Box<dyn Fn(Change) + Send>;
+/// How long a session that could not be read is left alone before another one is tried: at first, and at most.
+const TRY_AGAIN: Duration = Duration::from_secs(2);
+const TRY_AGAIN_AT_MOST: Duration = Duration::from_mins(2);
 
 /// Runs sessions until told to stop.
 pub struct Manager {
     options: Options,
-    status: SharedStatus,
     sweep: MapSweep,
     stop: Arc<Notify>,
-    /// Told once, when the first session counts (or cannot).
-    on_start: Option<OnStart>,
-    on_change: Option<OnChange>,
+    /// There was a session: the next one's programs are others.
+    begun: bool,
+    /// The pause after a session that could not be read.
+    pause: Duration,
     /// The session before, switched off: each of its programs takes milliseconds to detach, in which the next one
     /// must count already.
     retired: Option<Session>,
@@ -83,18 +82,22 @@ impl StopHandle {
     }
 }
 
-enum Why {
+/// How a session, or the time without one, ended.
+enum After {
     Stopped,
-    WorldChanged,
-    /// It changed, and this session is attached to what there is now.
+    /// Another session is to be tried.
+    Again,
+    /// This one is attached already, to what there is now.
     Next(Box<Session>, World),
+    /// What it counts could not be read.
+    Unreadable(Obstacle),
 }
 
-type Starting = oneshot::Receiver<Result<Session, SessionError>>;
+type Starting = oneshot::Receiver<Result<Session, Obstacle>>;
 
 /// Loads and attaches: system calls and the verifier, so off the thread that reads. Not by the runtime's
 /// `spawn_blocking`, which panics where there can be no more threads.
-fn start(options: &Options) -> Result<Starting, SessionError> {
+fn start(options: &Options) -> Result<Starting, Obstacle> {
     let options = options.clone();
     let (told, starting) = oneshot::channel();
     let work = move || {
@@ -105,42 +108,37 @@ fn start(options: &Options) -> Result<Starting, SessionError> {
     thread::Builder::new()
         .name("attach".to_owned())
         .spawn(work)
-        .map_err(SessionError::NoThread)?;
+        .map_err(|error| {
+            let why = format!("cannot start a thread: {error}");
+            Obstacle::new(CauseId::NoThread, why, limits::threads())
+        })?;
     Ok(starting)
 }
 
 /// As [`start`], waited for.
-async fn started(options: &Options) -> Result<Session, SessionError> {
+async fn started(options: &Options) -> Result<Session, Obstacle> {
     let starting = start(options)?;
-    starting.await.unwrap_or(Err(SessionError::Vanished))
+    let vanished = || {
+        Obstacle::new(
+            CauseId::Defect,
+            "attaching ended by itself: this is a defect of rdmatop",
+            "",
+        )
+    };
+    starting.await.unwrap_or_else(|_| Err(vanished()))
 }
 
 impl Manager {
     /// A manager that has not begun.
-    pub fn new(options: Options, status: SharedStatus, sweep: MapSweep) -> Self {
+    pub fn new(options: Options, sweep: MapSweep) -> Self {
         Self {
             options,
-            status,
             sweep,
             stop: Arc::default(),
-            on_start: None,
-            on_change: None,
+            begun: false,
+            pause: TRY_AGAIN,
             retired: None,
         }
-    }
-
-    /// Calls `told` once, with what counts or why nothing does.
-    #[must_use]
-    pub fn on_start(mut self, told: impl FnOnce(&Result<Started, String>) + Send + 'static) -> Self {
-        self.on_start = Some(Box::new(told));
-        self
-    }
-
-    /// Calls `told` at each change after the start.
-    #[must_use]
-    pub fn on_change(mut self, told: impl Fn(Change) + Send + 'static) -> Self {
-        self.on_change = Some(Box::new(told));
-        self
     }
 
     /// The way to end it.
@@ -150,7 +148,6 @@ impl Manager {
 
     /// Attaches, reads, re-attaches, until stopped or the engine is gone.
     pub async fn run(mut self, feed: Feed) {
-        let mut first = true;
         let mut next = None;
         loop {
             let (started, world) = if let Some((session, world)) = next.take() {
@@ -159,121 +156,71 @@ impl Manager {
                 let world = World::now();
                 (started(&self.options).await, world)
             };
-            let why = match started {
-                // A gap is what lies between two sessions: before the first there was nothing to see.
-                Ok(session) => {
-                    self.serve(session, &feed, &world, std::mem::take(&mut first))
-                        .await
-                }
-                Err(error) => self.without(&error, &world).await,
+            let mut after = match started {
+                Ok(session) => self.serve(session, &feed, &world).await,
+                Err(obstacle) => self.without(obstacle, &world, None, &feed).await,
             };
-            match why {
-                Ok(Why::WorldChanged) => {}
-                Ok(Why::Next(session, world)) => next = Some((*session, world)),
-                Ok(Why::Stopped) | Err(Ended) => return,
+            if let Ok(After::Unreadable(obstacle)) = after {
+                // Not for good: what the kernel refused now it may grant later.
+                let pause = self.pause;
+                self.pause = (pause * 2).min(TRY_AGAIN_AT_MOST);
+                after = self.without(obstacle, &world, Some(pause), &feed).await;
+            }
+            match after {
+                Ok(After::Again | After::Unreadable(_)) => {}
+                Ok(After::Next(session, world)) => next = Some((*session, world)),
+                Ok(After::Stopped) | Err(Ended) => return,
             }
         }
     }
 
-    /// Tells the start, or that it is another one.
-    fn tell(&mut self, outcome: &Result<Started, String>) {
-        if let Some(told) = self.on_start.take() {
-            return told(outcome);
-        }
-        if let Some(told) = &self.on_change {
-            told(match outcome {
-                Ok(started) => Change::Again(started.clone()),
-                Err(why) => Change::Blind(why.clone()),
-            });
-        }
-    }
-
-    async fn without(&mut self, error: &SessionError, world: &World) -> Result<Why, Ended> {
+    /// Reports that nothing counts, and waits for another world, or no longer than `pause`.
+    async fn without(
+        &mut self,
+        obstacle: Obstacle,
+        world: &World,
+        pause: Option<Duration>,
+        feed: &Feed,
+    ) -> Result<After, Ended> {
         self.let_go();
-        let why = error.to_string();
-        self.status.update(|status| {
-            status.state = EbpfState::Unavailable { why: why.clone() };
-            status.probes.clear();
-        });
-        self.tell(&Err(why));
+        feed.send(not_started(obstacle)).await?;
+        let since = Instant::now();
         loop {
             tokio::select! {
-                () = self.stop.notified() => return Ok(Why::Stopped),
+                () = self.stop.notified() => return Ok(After::Stopped),
                 () = sleep(WATCH) => {}
             }
-            if World::now() != *world {
-                return Ok(Why::WorldChanged);
+            if World::now() != *world || pause.is_some_and(|pause| since.elapsed() >= pause) {
+                return Ok(After::Again);
             }
         }
     }
 
-    async fn serve(
-        &mut self,
-        mut session: Session,
-        feed: &Feed,
-        world: &World,
-        first: bool,
-    ) -> Result<Why, Ended> {
+    async fn serve(&mut self, mut session: Session, feed: &Feed, world: &World) -> Result<After, Ended> {
         if let Err(error) = self.sweep.adopt(&mut session) {
-            return Ok(self.no_ring(&error.to_string()));
+            return Ok(unreadable(&error.to_string()));
         }
-        let started = self.counts(&session, first);
-        let outcome = match session.take_ring() {
-            // SAFETY: a RingBuf owns its map's descriptor and gives the same one until it is dropped, which the
-            // AsyncFd does only after it has deregistered it.
-            Ok(ring) => match unsafe { AsyncFd::register(ring) } {
-                Ok(ring) => match session.set_enabled(true) {
-                    Ok(()) => {
-                        self.let_go();
-                        self.tell(&Ok(started));
-                        if !first {
-                            feed.send(Input::Reattached).await?;
-                        }
-                        self.read(ring, &mut session, feed, world).await
-                    }
-                    Err(error) => Ok(self.no_ring(&error.to_string())),
-                },
-                Err(error) => Ok(self.no_ring(&error.to_string())),
-            },
-            Err(why) => Ok(self.no_ring(&why)),
+        let outcome = match watched_ring(&mut session) {
+            Ok(ring) => {
+                self.let_go();
+                self.pause = TRY_AGAIN;
+                let anew = std::mem::replace(&mut self.begun, true);
+                feed.send(on(&session, anew)).await?;
+                self.read(ring, &mut session, feed, world).await
+            }
+            Err(after) => Ok(after),
         };
         self.sweep.release();
         self.retired = Some(session);
         outcome
     }
 
-    /// Tells that a session counts.
-    fn counts(&self, session: &Session, first: bool) -> Started {
-        let started = Started {
-            programs: session.attached(),
-            pinned: session.pinned(),
-            unseen: session.notes().iter().map(ToString::to_string).collect(),
-        };
-        self.status.update(|status| {
-            status.state = EbpfState::On {
-                datapath: session.datapath().map(str::to_owned),
-            };
-            status.probes = session.verdicts().to_vec();
-            status.notes = session.notes().to_vec();
-            status.notes.extend(pins(&started.pinned));
-            if !first {
-                status.notes.push(gap());
-            }
-        });
-        started
-    }
-
     /// The kernel's switch for kprobes was turned off. The programs stay: to detach them while it is off makes ftrace give
     /// itself up until the next boot (`__disarm_kprobe_ftrace` warns, 6.12). What they count once it is on again is no
     /// number: the times would hold the time that they were blind. So others take over then.
-    fn blinded(&mut self, why: &'static str) {
+    async fn blinded(&self, obstacle: Obstacle, feed: &Feed) -> Result<(), Ended> {
         self.sweep.pause();
-        let why = SessionError::Unarmed(why).to_string();
-        self.status.update(|status| {
-            status.state = EbpfState::Unavailable { why: why.clone() };
-            status.probes.clear();
-        });
-        self.tell(&Err(why));
+        feed.send(not_started(session::would_not_run(obstacle))).await
     }
 
     /// Detaches the session before. Not on this thread, on which records wait meanwhile.
@@ -288,28 +235,17 @@ impl Manager {
         }
     }
 
-    fn no_ring(&mut self, why: &str) -> Why {
-        let why = format!("cannot read the eBPF maps: {why}");
-        self.status.update(|status| {
-            status.state = EbpfState::Unavailable { why: why.clone() };
-            status.probes.clear();
-            status.notes.clear();
-        });
-        self.tell(&Err(why));
-        Why::Stopped
-    }
-
     async fn read(
         &mut self,
         mut ring: AsyncFd<RingBuf<MapData>>,
         session: &mut Session,
         feed: &Feed,
         world: &World,
-    ) -> Result<Why, Ended> {
+    ) -> Result<After, Ended> {
         let mut watch = tokio::time::interval(WATCH);
         watch.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut losses_at = Instant::now();
-        let mut blind = world.unarmed;
+        let mut blind = world.unarmed.clone();
         let mut records = false;
         loop {
             tokio::select! {
@@ -317,7 +253,7 @@ impl Manager {
                 () = self.stop.notified() => {
                     // Off first: a storm that goes on would have no last record.
                     self.empty(ring.get_mut(), session, feed).await?;
-                    return Ok(Why::Stopped);
+                    return Ok(After::Stopped);
                 }
                 _ = watch.tick() => {
                     session.flush_log();
@@ -326,9 +262,9 @@ impl Manager {
                     records |= drain(ring.get_mut(), feed).await?;
                     let now = World::now();
                     match now.unarmed {
-                        Some(why) if blind != Some(why) => {
-                            blind = Some(why);
-                            self.blinded(why);
+                        Some(obstacle) if blind.as_ref() != Some(&obstacle) => {
+                            blind = Some(obstacle.clone());
+                            self.blinded(obstacle, feed).await?;
                         }
                         None if blind.is_some() || now.modules != world.modules => {
                             return self.succeed(ring, session, feed).await;
@@ -338,7 +274,10 @@ impl Manager {
                     }
                 }
                 guard = ring.readable_mut(), if !records => {
-                    let Ok(mut guard) = guard else { return Ok(Why::Stopped) };
+                    let mut guard = match guard {
+                        Ok(guard) => guard,
+                        Err(error) => return Ok(unreadable(&error.to_string())),
+                    };
                     // Before the drain: a record that comes after it raises a new readiness.
                     guard.clear_ready();
                     records = true;
@@ -382,7 +321,7 @@ impl Manager {
         mut ring: AsyncFd<RingBuf<MapData>>,
         session: &mut Session,
         feed: &Feed,
-    ) -> Result<Why, Ended> {
+    ) -> Result<After, Ended> {
         let world = World::now();
         let starting = started(&self.options);
         tokio::pin!(starting);
@@ -402,8 +341,8 @@ impl Manager {
         self.empty(ring.get_mut(), session, feed).await?;
         self.last_counts(feed).await?;
         Ok(match started {
-            Ok(next) => Why::Next(Box::new(next), world),
-            _ => Why::WorldChanged,
+            Ok(next) => After::Next(Box::new(next), world),
+            _ => After::Again,
         })
     }
 }
@@ -452,11 +391,57 @@ async fn drain(ring: &mut RingBuf<MapData>, feed: &Feed) -> Result<bool, Ended> 
     Ok(true)
 }
 
+/// The ring buffer of a session that counts from now on.
+fn watched_ring(session: &mut Session) -> Result<AsyncFd<RingBuf<MapData>>, After> {
+    let ring = session
+        .take_ring()
+        .map_err(|obstacle| unreadable(&obstacle.why))?;
+    // SAFETY: a RingBuf owns its map's descriptor and gives the same one until it is dropped, which the AsyncFd does only
+    // after it has deregistered it.
+    let ring = unsafe { AsyncFd::register(ring) }.map_err(|error| unreadable(&error.to_string()))?;
+    session
+        .set_enabled(true)
+        .map_err(|obstacle| unreadable(&obstacle.why))?;
+    Ok(ring)
+}
+
+fn unreadable(why: &str) -> After {
+    let why = format!("cannot read the eBPF maps: {why}");
+    After::Unreadable(Obstacle::new(CauseId::Unreadable, why, "It is tried again"))
+}
+
+/// The report that nothing counts.
+pub(crate) fn not_started(obstacle: Obstacle) -> Input {
+    Input::Ebpf(Box::new(EbpfReport {
+        state: EbpfState::unavailable(obstacle),
+        ..EbpfReport::default()
+    }))
+}
+
+/// The report of a session that counts.
+fn on(session: &Session, anew: bool) -> Input {
+    let pinned = session.pinned();
+    let mut notes = session.unseen().to_vec();
+    notes.extend(pins(&pinned));
+    notes.extend(anew.then(gap));
+    Input::Ebpf(Box::new(EbpfReport {
+        state: EbpfState::On {
+            datapath: session.datapath().map(str::to_owned),
+        },
+        probes: session.verdicts().into(),
+        notes,
+        programs: session.attached(),
+        pinned,
+        follows_qps: session.follows_qps(),
+        anew,
+    }))
+}
+
 /// Each watched module and the inode of its directory: a reloaded module has a new one.
 type Generations = BTreeMap<&'static str, Option<u64>>;
 
 fn module_generations(root: &Path) -> Generations {
-    let hooks = CONTROL_PLANE.iter().chain(datapath::hooks());
+    let hooks = datapath::all_hooks();
     let mut found = Generations::new();
     for hook in hooks {
         // Asked once a second: once for each module, not once for each hook.
@@ -472,7 +457,7 @@ fn module_generations(root: &Path) -> Generations {
 struct World {
     modules: Generations,
     /// Why kprobes do not run. An administrator may flip that under a session, which sees nothing from then on.
-    unarmed: Option<&'static str>,
+    unarmed: Option<Obstacle>,
 }
 
 impl World {
@@ -485,16 +470,20 @@ impl World {
 }
 
 /// What fentry costs the user; `None` where no module is pinned.
-fn pins(modules: &[&str]) -> Option<Note> {
-    (!modules.is_empty()).then(|| Note {
+fn pins(modules: &[&str]) -> Option<Cause> {
+    (!modules.is_empty()).then(|| Cause {
+        id: CauseId::Pinned,
+        concerns: Concerns::Host,
         what: format!("unloading of {}", modules.join(", ")),
         why: "--attach fentry keeps these modules loaded while rdmatop runs".into(),
         remedy: "End rdmatop before you unload them, or start it with --attach kprobe.".into(),
     })
 }
 
-fn gap() -> Note {
-    Note {
+fn gap() -> Cause {
+    Cause {
+        id: CauseId::AttachedAnew,
+        concerns: Concerns::Host,
         what: "events around the last change of modules or of kprobes".into(),
         why: "an RDMA module was loaded or unloaded, and the programs had to be attached anew, or kprobes were off".into(),
         remedy: "Nothing to do: an event at the very moment of the change may be missing, and so may those in the \

@@ -9,6 +9,7 @@ use std::{
 use rdmatop_common::offsets::{OFFSETS, Offset, TRACEPOINT_FIELDS, UNKNOWN};
 
 use super::btf::{Btf, BtfError};
+use crate::model::cause::{CauseId, Obstacle};
 
 /// Offsets by the name of the global that carries them, and why any are missing.
 #[derive(Debug, Default)]
@@ -173,7 +174,7 @@ pub(super) fn tracepoint_file(places: &Places, category: &str, event: &str, file
 }
 
 /// Why tracefs cannot be read, and the remedy; `None` where it can.
-pub fn without_tracefs(places: &Places) -> Option<&'static str> {
+pub fn without_tracefs(places: &Places) -> Option<Obstacle> {
     let look = |root: &PathBuf| std::fs::metadata(root.join("events"));
     let looked: Vec<_> = places.tracing.iter().map(look).collect();
     if looked.iter().any(Result::is_ok) {
@@ -182,9 +183,17 @@ pub fn without_tracefs(places: &Places) -> Option<&'static str> {
     // The file system is root's (mode 0700).
     let denied = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
     if looked.iter().any(|looked| looked.as_ref().is_err_and(denied)) {
-        return Some("tracefs may be read by root only; run with sudo, or grant CAP_DAC_READ_SEARCH");
+        return Some(Obstacle::new(
+            CauseId::NoTracefs,
+            "tracefs may be read by root only",
+            "run with sudo, or grant CAP_DAC_READ_SEARCH",
+        ));
     }
-    Some("tracefs is not mounted; mount -t tracefs tracefs /sys/kernel/tracing")
+    Some(Obstacle::new(
+        CauseId::NoTracefs,
+        "tracefs is not mounted",
+        "mount -t tracefs tracefs /sys/kernel/tracing",
+    ))
 }
 
 /// Resolves everything the kernel side wants.

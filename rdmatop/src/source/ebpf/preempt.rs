@@ -3,14 +3,16 @@
 //! A kprobe program runs with preemption off on every kernel; an fentry program only where the kernel is not preempted at
 //! all: `preempt=none` or `voluntary`, which Linux 6.1 and 6.12 of Debian have, and 7.2, which has `lazy`, has not.
 
+use crate::model::cause::{CauseId, Obstacle};
 use crate::source::root::Root;
 
-/// Why programs can be preempted, in the words of a verdict; `None` where they cannot.
-pub fn why(root: &Root) -> Option<String> {
+/// Why programs can be preempted; `None` where they cannot.
+pub fn why(root: &Root) -> Option<Obstacle> {
     let version = root.line(&root.proc("sys/kernel/version")).unwrap_or_default();
     let modes = root.line(&root.sys("kernel/debug/sched/preempt"));
     let cmdline = root.line(&root.proc("cmdline")).unwrap_or_default();
-    of(&version, modes.as_deref(), &cmdline)
+    let why = of(&version, modes.as_deref(), &cmdline)?;
+    Some(Obstacle::new(CauseId::KprobeInstead, why, ""))
 }
 
 /// From the kernel's version line (`PREEMPT` where it is built so, `PREEMPT_DYNAMIC` where it chooses at boot), the modes

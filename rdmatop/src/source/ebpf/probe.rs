@@ -14,9 +14,9 @@ use aya_obj::generated::{
 };
 
 use super::{
-    fentry::{bpf, empty},
     loader::LoadError,
     offsets::{Places, tracepoint_file},
+    sys::{bpf, empty},
 };
 
 /// Why a program is not on.

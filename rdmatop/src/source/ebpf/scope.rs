@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use rdmatop_common::offsets::UNKNOWN;
 
-use super::plan::Hook;
+use super::{datapath, hook::Hook};
 use crate::model::event::EventKind;
 
 /// What is wanted of the kernel side.
@@ -20,49 +20,9 @@ pub enum Scope {
     Events(Vec<EventKind>),
 }
 
-const QP: &[EventKind] = &[
-    EventKind::QpCreate,
-    EventKind::QpModify,
-    EventKind::QpDestroy,
-    EventKind::QpError,
-];
-const CREATES: &[EventKind] = &[
-    EventKind::QpCreate,
-    EventKind::QpModify,
-    EventKind::QpDestroy,
-    EventKind::QpError,
-    EventKind::MrReg,
-    EventKind::CqCreate,
-];
-const CM: &[EventKind] = &[
-    EventKind::CmConnect,
-    EventKind::CmAccept,
-    EventKind::CmReject,
-    EventKind::CmDisconnect,
-    EventKind::CmEvent,
-];
-
-/// The events that a program is needed for; `None` for one that only counts.
-///
-/// The state before a modify, and that of an asynchronous event, is what the hooks of create, modify and destroy have
-/// left: any of a QP's events needs the three.
-fn gives(program: &str) -> Option<&'static [EventKind]> {
-    Some(match program {
-        "modify_qp_ret" | "modify_qp" | "destroy_qp_ret" | "destroy_qp" => QP,
-        "restrack_add" => CREATES,
-        "qp_event" => &[EventKind::QpError],
-        "dereg_mr_ret" | "dereg_mr" => &[EventKind::MrDereg],
-        "destroy_cq_ret" | "destroy_cq" | "free_cq" => &[EventKind::CqDestroy],
-        "cmd_verbs_ret" | "cmd_verbs" | "uverbs_write_ret" | "uverbs_write" | "ucma_write_ret"
-        | "ucma_write" => &[EventKind::VerbError],
-        "cm_handler" => CM,
-        "cm_event" => &[EventKind::CmEvent],
-        "cm_send_req" => &[EventKind::CmConnect],
-        "cm_send_rep" => &[EventKind::CmAccept],
-        "cm_send_rej" => &[EventKind::CmReject],
-        "cm_disconnect" => &[EventKind::CmDisconnect],
-        _ => return None,
-    })
+/// Whether a trace of these kinds, none named being all, has any of `events`.
+fn asks_for(kinds: &[EventKind], events: &[EventKind]) -> bool {
+    kinds.is_empty() || events.iter().any(|kind| kinds.contains(kind))
 }
 
 impl Scope {
@@ -74,28 +34,18 @@ impl Scope {
     /// Whether a hook is needed.
     pub fn wants(&self, hook: &Hook) -> bool {
         let Self::Events(kinds) = self else { return true };
-        gives(hook.program)
-            .is_some_and(|given| kinds.is_empty() || given.iter().any(|kind| kinds.contains(kind)))
+        !hook.events.is_empty() && asks_for(kinds, hook.events)
     }
 
     /// Takes away the offsets of readings that nobody asked for: the verifier then leaves out the code that would
     /// make them, and the kernel side makes no record that the filter would drop.
     pub fn narrow(&self, offsets: &mut BTreeMap<&'static str, u32>) {
         let Self::Events(kinds) = self else { return };
-        let unwanted = |any: &[EventKind]| !kinds.is_empty() && !any.iter().any(|kind| kinds.contains(kind));
-        // With it a QP looks for a counter slot.
-        let mut off = vec!["OFF_DEV_DRIVER"];
-        for (global, gives) in [
-            ("OFF_MR_RES", &[EventKind::MrReg, EventKind::MrDereg][..]),
-            ("OFF_CQ_RES", &[EventKind::CqCreate, EventKind::CqDestroy]),
-            ("OFF_QP_RES", QP),
-        ] {
-            if unwanted(gives) {
-                off.push(global);
+        let each = datapath::all_hooks().flat_map(|hook| hook.only_for);
+        for (global, events) in each {
+            if events.is_empty() || !asks_for(kinds, events) {
+                offsets.insert(global, UNKNOWN);
             }
-        }
-        for global in off {
-            offsets.insert(global, UNKNOWN);
         }
     }
 }
@@ -103,13 +53,11 @@ impl Scope {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::ebpf::{datapath, plan::CONTROL_PLANE};
+    use crate::source::ebpf::control::CONTROL_PLANE;
 
     fn wanted(kinds: &[EventKind]) -> Vec<&'static str> {
         let scope = Scope::Events(kinds.to_vec());
-        CONTROL_PLANE
-            .iter()
-            .chain(datapath::hooks())
+        datapath::all_hooks()
             .filter(|hook| scope.wants(hook))
             .map(|hook| hook.program)
             .collect()

@@ -13,12 +13,13 @@ use rdmatop_common::{
 use super::{
     armed,
     attach::{Attached, Attacher, explain, pinned},
+    control::CONTROL_PLANE,
     datapath::{self, Attach, DATA_PATHS},
-    fast::fast,
+    hook::{Hook, Role},
     loader::{Loader, Wanted},
     log, object,
     offsets::{self, Places},
-    plan::{self, CONTROL_PLANE, Facts, Hook},
+    plan::{self, Facts, Outcome},
     preempt,
     scope::Scope,
     skipped::Watched,
@@ -26,8 +27,11 @@ use super::{
     unseen,
 };
 use crate::{
-    model::input::{Note, ProbeVerdict, Verdict},
-    source::{limits, platform::find_symbols, root::Root, sysfs::list_devices},
+    model::{
+        cause::{Cause, CauseId, Concerns, Obstacle},
+        input::{ProbeVerdict, Verdict},
+    },
+    source::{platform::find_symbols, root::Root, sysfs::list_devices},
 };
 
 /// What the user may choose.
@@ -49,7 +53,7 @@ impl Options {
     /// Whether a hook is needed at all.
     fn wants(&self, hook: &Hook) -> bool {
         // A line trace shows no counter: without being asked it puts nothing on the way of a doorbell.
-        let dear = hook.symbol == plan::WRITE_ENTRY && !self.scope.counters();
+        let dear = hook.role == Role::Write && !self.scope.counters();
         self.scope.wants(hook) && (!dear || self.verb_times)
     }
 }
@@ -67,63 +71,52 @@ impl Default for Options {
     }
 }
 
-/// Why there is no session. The text is what, why, remedy.
-#[derive(Debug, thiserror::Error)]
-pub enum SessionError {
-    /// Built without the object.
-    #[error(
-        "this binary carries no eBPF object: it was built without the bpf toolchain; run cargo xtask setup and build again"
-    )]
-    NoObject,
-    /// Nothing tells which modules are loaded.
-    #[error("cannot tell which modules are loaded: /sys is not mounted; `mount -t sysfs sysfs /sys`")]
-    NoSys,
-    /// As [`Self::NoSys`], with a /sys of which that part is hidden.
-    #[error(
-        "cannot tell which modules are loaded: there are RDMA devices, and /sys/module does not list ib_core; give the \
-         container the host's /sys/module"
-    )]
-    NoModules,
-    /// Nothing tells which functions there are, and how many of one name.
-    #[error(
-        "cannot tell which functions the kernel has: /proc/kallsyms is not readable; `mount -t proc proc /proc`"
-    )]
-    NoSymbols,
-    /// Attaching has a thread of its own.
-    #[error("cannot start a thread: {0}; {remedy}", remedy = limits::threads())]
-    NoThread(std::io::Error),
-    /// The thread that attaches has ended without a word.
-    #[error("attaching ended by itself: this is a defect of rdmatop")]
-    Vanished,
-    /// The kernel has no RDMA core loaded.
-    #[error("ib_core is not loaded: there is nothing to trace yet; it is watched for")]
-    NoRdma,
-    /// The kernel refused.
-    #[error("{what}: {why}")]
-    Refused {
-        /// The step.
-        what: &'static str,
-        /// The kernel's answer and the remedy.
-        why: String,
-    },
-    /// What is attached would never run.
-    #[error("no program would run: {0}")]
-    Unarmed(&'static str),
-    /// The limit of open files leaves nothing for what else is to be read.
-    #[error("no program is attached: each takes three open files and the limit is too low; `ulimit -n 1024`")]
-    NoFiles,
-    /// Nothing could be attached.
-    #[error("no program could be attached: {0}")]
-    NothingAttached(String),
+/// Built without the object.
+fn no_object() -> Obstacle {
+    Obstacle::new(
+        CauseId::NoObject,
+        "this binary carries no eBPF object: it was built without the bpf toolchain",
+        "run cargo xtask setup and build again",
+    )
+}
+
+/// Nothing says which functions there are, and how many of one name.
+fn no_symbols() -> Obstacle {
+    Obstacle::new(
+        CauseId::NoSymbols,
+        "cannot tell which functions the kernel has: /proc/kallsyms is not readable",
+        "`mount -t proc proc /proc`",
+    )
+}
+
+/// The limit of open files leaves nothing for what else is to be read.
+fn no_files() -> Obstacle {
+    Obstacle::new(
+        CauseId::NoFiles,
+        "no program is attached: each takes three open files and the limit is too low",
+        "`ulimit -n 1024`",
+    )
+}
+
+/// The step that an obstacle was met at comes first.
+fn at(step: &str, obstacle: Obstacle) -> Obstacle {
+    Obstacle {
+        why: format!("{step}: {}", obstacle.why),
+        ..obstacle
+    }
+}
+
+/// What is attached would never run.
+pub(super) fn would_not_run(obstacle: Obstacle) -> Obstacle {
+    at("no program would run", obstacle)
 }
 
 /// Programs attached; dropping it detaches everything.
 pub struct Session {
     maps: HashMap<String, Map>,
     log: Option<EbpfLogger<log::Stderr>>,
-    verdicts: Vec<ProbeVerdict>,
-    notes: Vec<Note>,
-    attached: usize,
+    outcomes: Vec<Outcome>,
+    unseen: Vec<Cause>,
     datapath: Option<&'static str>,
     slots: Option<SlotMap>,
     /// Dropped with the session, which detaches.
@@ -164,22 +157,30 @@ fn symbols<'a>(root: &Root, names: impl Iterator<Item = &'a str>) -> Option<Hash
 }
 
 /// Why there is no session without a directory of ib_core: /sys/module may be masked, as container runtimes do it.
-fn without_core(root: &Root) -> SessionError {
+fn without_core(root: &Root) -> Obstacle {
     let loaded = list_devices(root).is_some()
         || root.bytes(&root.proc("modules"), 1 << 20).is_some_and(|list| {
             list.split(|b| *b == b'\n')
                 .any(|line| line.starts_with(b"ib_core "))
         });
     if loaded {
-        SessionError::NoModules
+        Obstacle::new(
+            CauseId::NoModuleList,
+            "cannot tell which modules are loaded: there are RDMA devices, and /sys/module does not list ib_core",
+            "give the container the host's /sys/module",
+        )
     } else {
-        SessionError::NoRdma
+        Obstacle::new(
+            CauseId::NoRdmaSubsystem,
+            "ib_core is not loaded: there is nothing to trace yet",
+            "it is watched for",
+        )
     }
 }
 
 /// What the plan needs to know of this kernel.
-fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Result<Facts, SessionError> {
-    let hooks = || CONTROL_PLANE.iter().chain(datapath::hooks());
+fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Result<Facts, Obstacle> {
+    let hooks = datapath::all_hooks;
     let modules = hooks()
         .map(|h| h.module)
         .filter(|m| places.modules.join(m).is_dir());
@@ -187,7 +188,7 @@ fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Result<F
         None
     } else {
         let symbols = symbols(root, hooks().map(|hook| hook.symbol));
-        Some(symbols.ok_or(SessionError::NoSymbols)?)
+        Some(symbols.ok_or_else(no_symbols)?)
     };
     Ok(Facts {
         modules: modules.map(str::to_owned).collect(),
@@ -205,40 +206,38 @@ fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Result<F
 
 /// What is not seen. Without vmlinux's BTF nearly nothing is, for that one cause. `masked`: the kernel has BTF, and its
 /// files are hidden, those of modules too.
-fn notes(verdicts: &[ProbeVerdict], problems: &[String], masked: bool) -> Vec<Note> {
+fn unseen(outcomes: &[Outcome], problems: &[String], masked: bool) -> Vec<Cause> {
     let Some(problem) = problems.first() else {
-        return unseen::notes(verdicts, masked);
+        return unseen::causes(outcomes, masked);
     };
-    let no_btf = |verdict: &&ProbeVerdict| {
-        let why = verdict.reason.as_deref().unwrap_or_default();
-        why.starts_with(plan::NO_BTF)
-    };
+    let no_btf = |outcome: &&Outcome| outcome.obstacles.iter().any(|o| o.id == CauseId::NoBtf);
     // The data path is one thing to the user: what else keeps one of its programs off is not worth a line.
-    let hot = |verdict: &&ProbeVerdict| datapath::hooks().any(|hook| hook.program == verdict.program);
-    let uncounted = verdicts.iter().filter(hot).any(|verdict| no_btf(&verdict));
-    let others: Vec<_> = verdicts
-        .iter()
-        .filter(|verdict| !(no_btf(verdict) || uncounted && hot(verdict)))
-        .cloned()
-        .collect();
-    let first = Note {
+    let hot = |outcome: &&Outcome| outcome.hook.path.is_some();
+    let uncounted = outcomes.iter().filter(hot).any(|outcome| no_btf(&outcome));
+    let is_blind = |outcome: &&Outcome| no_btf(outcome) || uncounted && hot(outcome);
+    let (blind, others): (Vec<_>, Vec<_>) = outcomes.iter().partition(is_blind);
+    let programs = blind.iter().map(|outcome| outcome.hook.program.to_owned());
+    let first = Cause {
+        id: CauseId::NoBtf,
+        concerns: Concerns::Programs(programs.collect()),
         what: "Not seen by eBPF: QPs with their owners, states and bytes".into(),
         why: problem.clone(),
         remedy: "Use a kernel with CONFIG_DEBUG_INFO_BTF=y, and give the container /sys/kernel/btf".into(),
     };
+    let others: Vec<_> = others.into_iter().cloned().collect();
     [first]
         .into_iter()
-        .chain(unseen::notes(&others, masked))
+        .chain(unseen::causes(&others, masked))
         .collect()
 }
 
-fn no_counters(why: &str) -> Note {
-    let (why, remedy) = why.rsplit_once("; ").unwrap_or((why, "See dmesg"));
-    Note {
-        what: unseen::DATA_PATH.into(),
-        why: why.to_owned(),
-        remedy: remedy.to_owned(),
+fn no_counters(obstacle: Obstacle) -> Cause {
+    let programs = datapath::hooks().map(|hook| hook.program.to_owned());
+    let mut cause = obstacle.takes(unseen::DATA_PATH, Concerns::Programs(programs.collect()));
+    if cause.remedy.is_empty() {
+        "See dmesg".clone_into(&mut cause.remedy);
     }
+    cause
 }
 
 /// Programs that may be loaded. Where the kernel takes none by fentry, that by kprobe stands in.
@@ -246,30 +245,54 @@ fn programs(options: &Options) -> BTreeSet<&'static str> {
     let control = CONTROL_PLANE.iter().filter(|hook| options.wants(hook));
     let hot = datapath::hooks().filter(|_| options.scope.counters());
     let each = control.chain(hot).flat_map(|hook| {
-        let fast = fast(hook).filter(|_| options.attach == Attach::Fentry);
+        let fast = hook.fast.filter(|_| options.attach == Attach::Fentry);
         [Some(hook.program), fast.map(|fast| fast.program)]
     });
     each.flatten().collect()
 }
 
+/// Why the `write()` commands are left alone beside a data path. The price is measured: `cargo xtask bench --only G6`.
+fn too_dear() -> Obstacle {
+    Obstacle::new(
+        CauseId::TooDear,
+        "off: it costs each post 1500 instructions more, of some 3800. The data path counts post_send, without errors and \
+         times",
+        "--verb-times turns this on",
+    )
+}
+
 /// What the machine lacks for any program to run.
-fn may_start(places: &Places, root: &Root) -> Result<(), SessionError> {
+fn may_start(places: &Places, root: &Root) -> Result<(), Obstacle> {
     if !places.modules.is_dir() {
-        return Err(SessionError::NoSys);
+        return Err(Obstacle::new(
+            CauseId::NoModuleList,
+            "cannot tell which modules are loaded: /sys is not mounted",
+            "`mount -t sysfs sysfs /sys`",
+        ));
     }
     if !places.modules.join("ib_core").is_dir() {
         return Err(without_core(root));
     }
     match armed::locked_down(root).or_else(|| armed::why_not(root)) {
-        Some(why) => Err(SessionError::Unarmed(why)),
+        Some(obstacle) => Err(would_not_run(obstacle)),
         None => Ok(()),
+    }
+}
+
+/// Why nothing is attached: what should have worked says most.
+fn nothing_attached(outcomes: &[Outcome]) -> Obstacle {
+    let broken = outcomes.iter().find(|o| o.verdict == Verdict::Broken);
+    let first = broken.or(outcomes.first()).and_then(|o| o.obstacles.first());
+    match first {
+        Some(obstacle) => at("no program could be attached", obstacle.clone()),
+        None => Obstacle::new(CauseId::NothingAttached, "no program could be attached", ""),
     }
 }
 
 impl Session {
     /// Loads and attaches. Nothing is counted until [`Session::set_enabled`].
-    pub fn start(options: &Options) -> Result<Self, SessionError> {
-        let object = object::bytes().ok_or(SessionError::NoObject)?;
+    pub fn start(options: &Options) -> Result<Self, Obstacle> {
+        let object = object::bytes().ok_or_else(no_object)?;
         let places = Places::default();
         let root = Root::default();
         may_start(&places, &root)?;
@@ -278,8 +301,10 @@ impl Session {
         let facts = facts(&root, &places, &resolved)?;
         options.scope.narrow(&mut resolved.values);
         // These take 3 KiB of kernel memory a QP: none where there is nothing to count.
-        let countable =
-            options.scope.counters() && DATA_PATHS.iter().any(|path| facts.modules.contains(path.module));
+        let countable = options.scope.counters()
+            && DATA_PATHS
+                .iter()
+                .any(|path| facts.modules.contains(path.path.driver));
         let slots = if countable { options.slots.max(1) } else { 1 };
         resolved
             .values
@@ -298,51 +323,40 @@ impl Session {
             ],
             globals: &resolved.values,
         };
-        let (loader, mut maps) = Loader::new(object, &wanted).map_err(|error| SessionError::Refused {
-            what: "cannot load eBPF maps",
-            why: explain(&error),
-        })?;
+        let (loader, mut maps) =
+            Loader::new(object, &wanted).map_err(|error| at("cannot load eBPF maps", explain(&error)))?;
         let fast = (options.attach == Attach::Fentry).then_some(&mut btf);
         let mut attacher = Attacher::new(&loader, &facts, &places, fast);
         let mut hot = Vec::new();
         let mut datapath = None;
         for path in DATA_PATHS.iter().filter(|_| options.scope.counters()) {
-            let (verdicts, how) = attacher.datapath(path);
+            let (outcomes, how) = attacher.datapath(path);
             datapath = datapath.or(how);
-            hot.extend(verdicts);
+            hot.extend(outcomes);
         }
-        let mut verdicts = Vec::with_capacity(CONTROL_PLANE.len() + hot.len());
+        let mut outcomes = Vec::with_capacity(CONTROL_PLANE.len() + hot.len());
         for hook in CONTROL_PLANE.iter().filter(|hook| options.wants(hook)) {
-            let left = hook.symbol == plan::WRITE_ENTRY && datapath.is_some() && !options.verb_times;
-            verdicts.push(if left {
-                plan::verdict(hook, Verdict::NotApplicable, Some(plan::WRITE_LEFT.into()))
+            let left = hook.role == Role::Write && datapath.is_some() && !options.verb_times;
+            outcomes.push(if left {
+                Outcome::off(hook, Verdict::NotApplicable, too_dear())
             } else {
                 attacher.one(hook)
             });
         }
-        verdicts.extend(hot);
+        outcomes.extend(hot);
         if attacher.no_more_files {
-            return Err(SessionError::NoFiles);
+            return Err(no_files());
         }
-        let attached = verdicts
-            .iter()
-            .filter(|v| matches!(v.verdict, Verdict::Ok | Verdict::Partial))
-            .count();
         // What is only not loaded yet is waited for, where that is all that was asked for.
         let waiting =
-            options.scope != Scope::All && verdicts.iter().all(|v| v.verdict == Verdict::NotApplicable);
-        if attached == 0 && !waiting {
-            let why = verdicts
-                .iter()
-                .find(|v| v.verdict == Verdict::Broken)
-                .or(verdicts.first());
-            let why = why.and_then(|v| v.reason.clone()).unwrap_or_default();
-            return Err(SessionError::NothingAttached(why));
+            options.scope != Scope::All && outcomes.iter().all(|o| o.verdict == Verdict::NotApplicable);
+        if !waiting && !outcomes.iter().any(Outcome::is_on) {
+            return Err(nothing_attached(&outcomes));
         }
         let Attacher { programs, .. } = attacher;
         let log = programs.first().and_then(|first| log::of(&maps, &first.program));
         let masked = !places.btf.join("vmlinux").exists();
-        let mut notes = notes(&verdicts, &resolved.problems, masked);
+        let mut unseen = unseen(&outcomes, &resolved.problems, masked);
         let mut slots = None;
         if datapath.is_some()
             && let (Some(array), Some(free)) = (maps.remove(map::QP_SLOTS), maps.remove(map::FREE_SLOTS))
@@ -350,7 +364,7 @@ impl Session {
             match SlotMap::open(array, free) {
                 Ok(map) => slots = Some(map),
                 Err(error) => {
-                    notes.push(no_counters(&explain(&error)));
+                    unseen.push(no_counters(explain(&error)));
                     datapath = None;
                 }
             }
@@ -358,9 +372,8 @@ impl Session {
         Ok(Self {
             maps,
             log,
-            verdicts,
-            notes,
-            attached,
+            outcomes,
+            unseen,
             datapath,
             slots,
             programs,
@@ -368,11 +381,9 @@ impl Session {
     }
 
     /// Switches counting and records on or off.
-    pub fn set_enabled(&mut self, on: bool) -> Result<(), SessionError> {
-        let refused = |why: String| SessionError::Refused {
-            what: "cannot switch counting on",
-            why,
-        };
+    pub fn set_enabled(&mut self, on: bool) -> Result<(), Obstacle> {
+        let refused =
+            |why: String| Obstacle::new(CauseId::Refused, format!("cannot switch counting on: {why}"), "");
         let control = self
             .maps
             .get_mut(map::CONTROL)
@@ -384,19 +395,24 @@ impl Session {
             .map_err(|error| refused(error.to_string()))
     }
 
-    /// Verdicts, in the plan's order.
-    pub fn verdicts(&self) -> &[ProbeVerdict] {
-        &self.verdicts
+    /// Verdicts, in the order of the tables.
+    pub fn verdicts(&self) -> Vec<ProbeVerdict> {
+        self.outcomes.iter().map(Outcome::shown).collect()
     }
 
     /// What is not seen, why, and the remedy.
-    pub fn notes(&self) -> &[Note] {
-        &self.notes
+    pub fn unseen(&self) -> &[Cause] {
+        &self.unseen
     }
 
     /// Programs attached.
     pub fn attached(&self) -> usize {
-        self.attached
+        self.programs.len()
+    }
+
+    /// Whether records say all that happens to the table of QPs.
+    pub fn follows_qps(&self) -> bool {
+        plan::follows_qps(&self.outcomes)
     }
 
     /// Prints what programs built with the `log` feature have logged.
@@ -419,19 +435,13 @@ impl Session {
     /// The programs that are attached, to read what the kernel skipped. `None` where too many files are open for that.
     pub(super) fn watched(&self) -> Option<Vec<Watched>> {
         let each = self.programs.iter().map(|attached| {
-            let fast = fast(attached.hook).filter(|_| attached.is_fast());
-            let entered = fast.map_or(*attached.hook, |fast| Hook {
-                program: fast.program,
-                entry: fast.entry,
-                ..*attached.hook
-            });
             let link = match attached.link() {
                 Some(link) => Some(link.try_clone().ok()?),
                 None => None,
             };
             Some(Watched {
                 hook: attached.hook,
-                entered,
+                fast: attached.is_fast(),
                 program: attached.program.try_clone().ok()?,
                 link,
             })
@@ -441,8 +451,12 @@ impl Session {
 
     /// Whether the calls of `write()` are counted where they enter: then doorbells are not what counts post_send.
     pub(super) fn counts_writes(&self) -> bool {
-        let on = |program| self.programs.iter().any(|on| on.hook.program == program);
-        on("uverbs_write") && on("uverbs_write_ret")
+        let mut writes = self
+            .outcomes
+            .iter()
+            .filter(|o| o.hook.role == Role::Write)
+            .peekable();
+        writes.peek().is_some() && writes.all(Outcome::is_on)
     }
 
     /// Takes the QP counters out, once.
@@ -451,11 +465,9 @@ impl Session {
     }
 
     /// Takes the ring buffer out, once; why not otherwise.
-    pub fn take_ring(&mut self) -> Result<RingBuf<MapData>, String> {
-        let ring = self
-            .maps
-            .remove(map::EVENTS)
-            .ok_or("the object has no EVENTS map")?;
+    pub fn take_ring(&mut self) -> Result<RingBuf<MapData>, Obstacle> {
+        let none = || Obstacle::new(CauseId::Defect, "the object has no EVENTS map", "");
+        let ring = self.maps.remove(map::EVENTS).ok_or_else(none)?;
         RingBuf::try_from(ring).map_err(|error| explain(&error))
     }
 
@@ -474,28 +486,28 @@ mod tests {
     #[test]
     fn a_masked_list_of_modules_is_not_taken_for_a_machine_without_rdma() {
         let fake = Fake::new();
-        assert!(matches!(without_core(&fake.root()), SessionError::NoRdma));
+        assert_eq!(without_core(&fake.root()).id, CauseId::NoRdmaSubsystem);
         fake.proc("modules", "ib_core_x 1 0 - Live 0x0\n");
-        assert!(matches!(without_core(&fake.root()), SessionError::NoRdma));
+        assert_eq!(without_core(&fake.root()).id, CauseId::NoRdmaSubsystem);
         fake.proc("modules", "x 1 0 - Live 0x0\nib_core 1 0 - Live 0x0\n");
-        assert!(matches!(without_core(&fake.root()), SessionError::NoModules));
+        assert_eq!(without_core(&fake.root()).id, CauseId::NoModuleList);
         let fake = Fake::new();
         fake.dir("sys/class/infiniband");
-        assert!(matches!(without_core(&fake.root()), SessionError::NoModules));
+        assert_eq!(without_core(&fake.root()).id, CauseId::NoModuleList);
     }
 
     #[test]
     fn without_the_kernel_s_btf_its_absence_is_the_one_line() {
-        let mut verdicts: Vec<_> = plan::CONTROL_PLANE
-            .iter()
-            .chain(datapath::hooks())
-            .map(|hook| plan::verdict(hook, Verdict::Unsupported, Some(format!("{}x.y", plan::NO_BTF))))
-            .collect();
-        if let Some(last) = verdicts.last_mut() {
-            last.reason = Some("this kernel has no function rxe_xmit_packet".into());
+        let off = |hook| {
+            let no_btf = Obstacle::new(CauseId::NoBtf, "no BTF for x.y", "");
+            Outcome::off(hook, Verdict::Unsupported, no_btf)
+        };
+        let mut outcomes: Vec<_> = datapath::all_hooks().map(off).collect();
+        if let Some(last) = outcomes.last_mut() {
+            last.obstacles = vec![plan::absent(last.hook)];
         }
-        let notes = notes(
-            &verdicts,
+        let notes = unseen(
+            &outcomes,
             &["cannot read /sys/kernel/btf/vmlinux".to_owned()],
             true,
         );

@@ -13,31 +13,17 @@ use aya_obj::generated::{bpf_cmd, bpf_prog_info};
 use rdmatop_common::counters::loss;
 
 use super::{
-    fentry::{empty, raw_bpf},
-    plan::{Hook, cost, verdict, when_skipped},
+    hook::{Hook, Skip},
+    sys::{empty, raw_bpf},
 };
-use crate::model::input::{self, Verdict};
-
-/// What a skipped run of a program costs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Skip {
-    /// A record: the program makes it alone. What it ignores (other kinds of object) counts too, so this is a bound.
-    Record,
-    /// A record: the program makes it from what its entry program remembered. The entry program's own skips are not
-    /// looked at, because the return then finds nothing remembered and counts that itself.
-    Return,
-    /// Counts that may be short.
-    Count,
-    /// Nothing that something else does not count or make good.
-    Nothing,
-}
+use crate::model::input;
 
 /// A program that is attached.
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) hook: &'static Hook,
-    /// As it is entered.
-    pub(super) entered: Hook,
+    /// It is the second program of its hook.
+    pub(super) fast: bool,
     pub(super) program: OwnedFd,
     /// Its link to the kprobe, where the kernel has those.
     pub(super) link: Option<OwnedFd>,
@@ -47,8 +33,7 @@ pub(super) struct Watched {
 #[derive(Debug)]
 struct Program {
     hook: &'static Hook,
-    entered: Hook,
-    skip: Skip,
+    fast: bool,
     fd: OwnedFd,
     link: Option<OwnedFd>,
     /// Of before counting began.
@@ -77,14 +62,13 @@ impl Skips {
             .flatten()
             .map(|watched| Program {
                 hook: watched.hook,
-                entered: watched.entered,
-                skip: when_skipped(watched.hook),
+                fast: watched.fast,
                 fd: watched.program,
                 link: watched.link,
                 before: 0,
                 now: 0,
             })
-            .filter(|program: &Program| program.skip != Skip::Nothing)
+            .filter(|program: &Program| program.hook.skip != Skip::Nothing)
             .collect();
         for program in &mut programs {
             program.look();
@@ -119,10 +103,10 @@ impl Skips {
     pub(super) fn named(&self) -> Option<Vec<input::Skipped>> {
         let skipped = self.programs.iter().filter(|program| program.skipped() > 0);
         let named = skipped.map(|program| input::Skipped {
-            program: program.entered.program.to_owned(),
-            hook: verdict(&program.entered, Verdict::Ok, None).hook,
+            program: program.hook.runs(program.fast).to_owned(),
+            hook: program.hook.place(program.fast),
             count: program.skipped(),
-            cost: cost(program.hook),
+            cost: program.hook.cost_of_a_skip(),
         });
         self.counted.then(|| named.collect())
     }
@@ -130,7 +114,7 @@ impl Skips {
     /// Adds what the looks found to the kernel side's own counts.
     pub(super) fn add_to(&self, losses: &mut [u64; loss::COUNT as usize]) {
         let sum = |skip| -> u64 {
-            let of = self.programs.iter().filter(|program| program.skip == skip);
+            let of = self.programs.iter().filter(|program| program.hook.skip == skip);
             of.map(Program::skipped).sum()
         };
         fold(losses, sum(Skip::Record), sum(Skip::Return), sum(Skip::Count));

@@ -1,51 +1,58 @@
-//! What nobody sees because a program is not on: the verdicts in plain lines. Pure.
+//! What nobody sees because a program is not on: the outcomes of hooks as causes for the user. Pure.
 
-use super::datapath;
-use crate::model::input::{Note, ProbeVerdict, Verdict};
+use super::plan::Outcome;
+use crate::model::{
+    cause::{Cause, CauseId, Concerns, Obstacle},
+    input::Verdict,
+};
 
 /// What the data path gives.
 pub(super) const DATA_PATH: &str = "Not seen: work requests, bytes and latency per QP on SoftRoCE";
 /// What a line names of several things; `rdmatop probes` has all.
 const NAMED: usize = 3;
 
-/// One line for each cause that keeps programs off. A module that is not loaded is none: it has nothing to see.
+/// One cause for each obstacle that keeps programs off. A module that is not loaded is none: it has nothing to see.
 /// `masked`: the kernel's BTF is not in /sys.
-pub(super) fn notes(verdicts: &[ProbeVerdict], masked: bool) -> Vec<Note> {
+pub(super) fn causes(outcomes: &[Outcome], masked: bool) -> Vec<Cause> {
     let mut out = Vec::new();
-    let hot = |verdict: &ProbeVerdict| datapath::hooks().any(|hook| hook.program == verdict.program);
+    let hot = |outcome: &Outcome| outcome.hook.path.is_some();
     let off = || {
-        verdicts
+        outcomes
             .iter()
-            .filter(|v| matches!(v.verdict, Verdict::Unsupported | Verdict::Broken))
+            .filter(|o| matches!(o.verdict, Verdict::Unsupported | Verdict::Broken))
     };
     // The data path is one thing to the user, whatever keeps each of its programs off.
-    let counted = verdicts
-        .iter()
-        .any(|v| hot(v) && matches!(v.verdict, Verdict::Ok | Verdict::Partial));
-    if let Some(first) = off().find(|v| hot(v)).filter(|_| !counted) {
-        out.push(line(DATA_PATH.to_owned(), first, masked));
+    let counted = outcomes.iter().any(|o| hot(o) && o.is_on());
+    let hidden: Vec<_> = off().filter(|o| hot(o) && !counted).collect();
+    if let Some(first) = hidden.first() {
+        let obstacle = for_the_user(obstacle(first), masked);
+        out.push(obstacle.takes(DATA_PATH, programs(&hidden)));
     }
-    let mut causes: Vec<(String, Vec<&ProbeVerdict>)> = Vec::new();
-    for verdict in off().filter(|v| counted || !hot(v)) {
-        let cause = short(verdict);
-        match causes.iter_mut().find(|(known, _)| *known == cause) {
-            Some((_, all)) => all.push(verdict),
-            None => causes.push((cause, vec![verdict])),
+    let mut groups: Vec<(Obstacle, Vec<&Outcome>)> = Vec::new();
+    for outcome in off().filter(|o| counted || !hot(o)) {
+        let obstacle = for_the_user(obstacle(outcome), masked);
+        match groups.iter_mut().find(|(known, _)| *known == obstacle) {
+            Some((_, all)) => all.push(outcome),
+            None => groups.push((obstacle, vec![outcome])),
         }
     }
-    for (_, all) in causes {
-        if let Some(first) = all.first() {
-            out.push(line(named(&all), first, masked));
-        }
-    }
+    out.extend(
+        groups
+            .into_iter()
+            .map(|(obstacle, all)| obstacle.takes(named(&all), programs(&all))),
+    );
     out
 }
 
-fn named(all: &[&ProbeVerdict]) -> String {
+fn programs(outcomes: &[&Outcome]) -> Concerns {
+    Concerns::Programs(outcomes.iter().map(|o| o.hook.program.to_owned()).collect())
+}
+
+fn named(all: &[&Outcome]) -> String {
     let mut gives: Vec<&str> = Vec::new();
-    for verdict in all {
-        if !gives.contains(&verdict.gives.as_str()) {
-            gives.push(&verdict.gives);
+    for outcome in all {
+        if !gives.contains(&outcome.hook.gives) {
+            gives.push(outcome.hook.gives);
         }
     }
     let more = gives.len().saturating_sub(NAMED);
@@ -58,63 +65,64 @@ fn named(all: &[&ProbeVerdict]) -> String {
     format!("Not seen: {}{more}", gives.join(", "))
 }
 
-/// The reason without the list of members behind it: those without BTF are one cause.
-fn short(verdict: &ProbeVerdict) -> String {
-    let reason = verdict.reason.as_deref().unwrap_or("no reason is known");
-    if reason.starts_with(super::plan::NO_BTF) {
-        return "the kernel has no BTF for the structs they read".to_owned();
+fn obstacle(outcome: &Outcome) -> Obstacle {
+    let unknown = || Obstacle::new(CauseId::Refused, "no reason is known", "");
+    outcome.obstacles.first().cloned().unwrap_or_else(unknown)
+}
+
+/// An obstacle without the members that one program misses, because those without BTF are one cause, and with a remedy.
+fn for_the_user(obstacle: Obstacle, masked: bool) -> Obstacle {
+    if obstacle.id == CauseId::NoBtf && masked {
+        return Obstacle::new(
+            obstacle.id,
+            "/sys/kernel/btf is hidden, and with it the layout of the modules' structs",
+            "mount /sys, or give the container the host's /sys/kernel/btf",
+        );
     }
-    reason.to_owned()
-}
-
-fn line(what: String, first: &ProbeVerdict, masked: bool) -> Note {
-    let reason = short(first);
-    let (why, remedy) = match reason.rsplit_once("; ") {
-        Some((why, remedy)) => (why.to_owned(), remedy.to_owned()),
-        None if masked && is_no_btf(first) => (
-            "/sys/kernel/btf is hidden, and with it the layout of the modules' structs".to_owned(),
-            "mount /sys, or give the container the host's /sys/kernel/btf".to_owned(),
-        ),
-        None => (reason.clone(), remedy(first)),
-    };
-    Note { what, why, remedy }
-}
-
-fn is_no_btf(verdict: &ProbeVerdict) -> bool {
-    let why = verdict.reason.as_deref().unwrap_or_default();
-    why.starts_with(super::plan::NO_BTF)
-}
-
-fn remedy(verdict: &ProbeVerdict) -> String {
-    if is_no_btf(verdict) {
-        // CONFIG_DEBUG_INFO_BTF_MODULES came with Linux 5.11.
-        "use a kernel whose modules have BTF, such as Debian's from 6.1 on".to_owned()
-    } else {
-        "`rdmatop probes` names the programs".to_owned()
+    if obstacle.id == CauseId::NoBtf {
+        return Obstacle::new(
+            obstacle.id,
+            "the kernel has no BTF for the structs they read",
+            // CONFIG_DEBUG_INFO_BTF_MODULES came with Linux 5.11.
+            "use a kernel whose modules have BTF, such as Debian's from 6.1 on",
+        );
     }
+    if obstacle.remedy.is_empty() {
+        let remedy = "`rdmatop probes` names the programs".to_owned();
+        return Obstacle { remedy, ..obstacle };
+    }
+    obstacle
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::ebpf::plan::{self, CONTROL_PLANE};
+    use crate::source::ebpf::{control::CONTROL_PLANE, datapath, hook::Hook, plan};
+
+    fn on(hook: &'static Hook) -> Outcome {
+        Outcome {
+            hook,
+            fast: false,
+            verdict: Verdict::Ok,
+            obstacles: Vec::new(),
+        }
+    }
 
     /// All programs on, but those of these names off for this reason.
-    fn verdicts(off: &[&str], reason: &str) -> Vec<ProbeVerdict> {
-        let hooks = CONTROL_PLANE.iter().chain(datapath::hooks());
-        hooks
+    fn outcomes(off: &[&str], obstacle: &Obstacle) -> Vec<Outcome> {
+        datapath::all_hooks()
             .map(|hook| {
                 if off.contains(&hook.program) {
-                    plan::verdict(hook, Verdict::Unsupported, Some(reason.to_owned()))
+                    Outcome::off(hook, Verdict::Unsupported, obstacle.clone())
                 } else {
-                    plan::verdict(hook, Verdict::Ok, None)
+                    on(hook)
                 }
             })
             .collect()
     }
 
-    fn lines(off: &[&str], reason: &str) -> Vec<String> {
-        notes(&verdicts(off, reason), false)
+    fn lines(off: &[&str], obstacle: &Obstacle) -> Vec<String> {
+        causes(&outcomes(off, obstacle), false)
             .iter()
             .map(ToString::to_string)
             .collect()
@@ -122,12 +130,13 @@ mod tests {
 
     #[test]
     fn when_all_is_on_there_is_nothing_to_say() {
-        assert_eq!(lines(&[], ""), [""; 0]);
+        let not_loaded = Obstacle::new(CauseId::NoModule, "not loaded", "");
+        assert_eq!(lines(&[], &not_loaded), [""; 0]);
         let unloaded: Vec<_> = CONTROL_PLANE
             .iter()
-            .map(|hook| plan::verdict(hook, Verdict::NotApplicable, Some("not loaded".into())))
+            .map(|hook| Outcome::off(hook, Verdict::NotApplicable, not_loaded.clone()))
             .collect();
-        assert_eq!(notes(&unloaded, false), []);
+        assert_eq!(causes(&unloaded, false), []);
     }
 
     #[test]
@@ -142,7 +151,11 @@ mod tests {
         assert_eq!(
             lines(
                 &off,
-                "tracefs is not mounted; mount -t tracefs tracefs /sys/kernel/tracing"
+                &Obstacle::new(
+                    CauseId::NoTracefs,
+                    "tracefs is not mounted",
+                    "mount -t tracefs tracefs /sys/kernel/tracing"
+                )
             ),
             [
                 "Not seen: rdma_cm events, rdma_cm connect, rdma_cm accept and 2 more (rdmatop probes): tracefs is not \
@@ -154,13 +167,14 @@ mod tests {
     #[test]
     fn a_data_path_that_is_not_counted_is_one_line_whatever_the_causes() {
         let hot: Vec<&str> = datapath::hooks().map(|hook| hook.program).collect();
-        let mut all = verdicts(&hot, "no BTF for rxe_qp.ibqp, rxe_qp.is_user");
+        let why = "no BTF for rxe_qp.ibqp, rxe_qp.is_user";
+        let mut all = outcomes(&hot, &Obstacle::new(CauseId::NoBtf, why, ""));
         if let Some(last) = all.last_mut() {
-            last.reason = Some("this kernel has no function x".into());
+            last.obstacles = vec![plan::absent(last.hook)];
         }
-        let masked = notes(&all, true);
+        let masked = causes(&all, true);
         assert!(masked[0].remedy.contains("/sys/kernel/btf"), "{masked:?}");
-        let notes = notes(&all, false);
+        let notes = causes(&all, false);
         assert_eq!(notes.len(), 1, "{notes:?}");
         let line = notes[0].to_string();
         assert!(line.starts_with(DATA_PATH) && line.contains("no BTF"), "{line}");
@@ -172,7 +186,14 @@ mod tests {
 
     #[test]
     fn a_part_of_the_data_path_is_named() {
-        let one = lines(&["kp_xmit"], "this kernel has no function rxe_xmit_packet");
+        let one = lines(
+            &["kp_xmit"],
+            &Obstacle::new(
+                CauseId::NoFunction,
+                "this kernel has no function rxe_xmit_packet",
+                "",
+            ),
+        );
         assert_eq!(
             one,
             [

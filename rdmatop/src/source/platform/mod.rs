@@ -16,7 +16,7 @@ pub(crate) use host::os_release;
 pub use kallsyms::{SymbolHome, find_symbols};
 pub use modules::{ModuleFacts, RDMA_MODULES};
 pub use namespaces::Surroundings;
-pub use remedy::{Remedy, missing};
+pub use remedy::missing;
 pub use security::{Lockdown, Security};
 
 use serde::{Deserialize, Serialize};

@@ -1,31 +1,9 @@
-//! What is missing on this machine, why, and what to do: one plain line each. Pure.
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
-
+//! What is missing on this machine, why, and what to do: one cause each. Pure.
 use super::{Capability, Lockdown, Platform};
-
-/// One line of advice.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Remedy {
-    /// Stable name for JSON and for tests.
-    pub id: String,
-    /// What cannot be shown.
-    pub what: String,
-    /// The fact behind it.
-    pub why: String,
-    /// What to do.
-    pub remedy: String,
-}
-
-impl fmt::Display for Remedy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}; {}", self.what, self.why, self.remedy)
-    }
-}
+use crate::model::cause::{Cause, CauseId, Concerns};
 
 /// All that is known to be missing, the most basic first. An unknown fact is no complaint.
-pub fn missing(platform: &Platform) -> Vec<Remedy> {
+pub fn missing(platform: &Platform) -> Vec<Cause> {
     let mut out = Vec::new();
     rdma(platform, &mut out);
     ebpf_rights(platform, &mut out);
@@ -34,9 +12,10 @@ pub fn missing(platform: &Platform) -> Vec<Remedy> {
     out
 }
 
-fn push(out: &mut Vec<Remedy>, id: &str, what: &str, why: impl Into<String>, remedy: impl Into<String>) {
-    out.push(Remedy {
-        id: id.into(),
+fn push(out: &mut Vec<Cause>, id: CauseId, what: &str, why: impl Into<String>, remedy: impl Into<String>) {
+    out.push(Cause {
+        id,
+        concerns: Concerns::Host,
         what: what.into(),
         why: why.into(),
         remedy: remedy.into(),
@@ -52,12 +31,12 @@ fn grant(p: &Platform, caps: &str) -> String {
     }
 }
 
-fn rdma(p: &Platform, out: &mut Vec<Remedy>) {
+fn rdma(p: &Platform, out: &mut Vec<Cause>) {
     const LAB: &str = "or make a SoftRoCE device with `sudo rdmatop lab up`";
     if p.without_sys {
         push(
             out,
-            "no-sysfs",
+            CauseId::NoSysfs,
             "Link rates, GIDs and drivers are missing, and there is no eBPF",
             "/sys is not mounted here",
             "`mount -t sysfs sysfs /sys`, or give the container the host's /sys",
@@ -66,7 +45,7 @@ fn rdma(p: &Platform, out: &mut Vec<Remedy>) {
         let why = "the kernel has no RDMA subsystem loaded (ib_core, /sys/class/infiniband)";
         push(
             out,
-            "no-rdma-subsystem",
+            CauseId::NoRdmaSubsystem,
             "No RDMA",
             why,
             format!("load the driver of your NIC, {LAB}"),
@@ -83,7 +62,7 @@ fn rdma(p: &Platform, out: &mut Vec<Remedy>) {
         );
         push(
             out,
-            "no-rdma-device",
+            CauseId::NoRdmaDevice,
             "No RDMA device",
             why,
             "run in the network namespace of the device (a container: --network=host), or see what dmesg says of the NIC",
@@ -92,7 +71,7 @@ fn rdma(p: &Platform, out: &mut Vec<Remedy>) {
         let why = "the RDMA subsystem is loaded and has no device in this network namespace";
         push(
             out,
-            "no-rdma-device",
+            CauseId::NoRdmaDevice,
             "No RDMA device",
             why,
             format!("load the driver of your NIC, {LAB}"),
@@ -100,13 +79,13 @@ fn rdma(p: &Platform, out: &mut Vec<Remedy>) {
     }
 }
 
-fn ebpf_rights(p: &Platform, out: &mut Vec<Remedy>) {
+fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
     const WHAT: &str = "No eBPF: no lifecycle events and no per-QP rates";
     if p.surroundings.initial_user_namespace == Some(false) {
         let why = "rdmatop runs in a user namespace, whose root has no right to load eBPF";
         return push(
             out,
-            "user-namespace",
+            CauseId::UserNamespace,
             WHAT,
             why,
             "run rdmatop on the host or in a container without user namespace",
@@ -143,7 +122,7 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Remedy>) {
                 format!("run with sudo, or grant CAP_BPF and CAP_PERFMON{sysctl}"),
             )
         };
-        return push(out, "no-capability", WHAT, why, remedy);
+        return push(out, CauseId::NoCapability, WHAT, why, remedy);
     }
     if let Some(level) = paranoid {
         let why = format!(
@@ -151,7 +130,7 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Remedy>) {
         );
         push(
             out,
-            "perf-paranoid",
+            CauseId::PerfParanoid,
             WHAT,
             why,
             format!(
@@ -164,7 +143,7 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Remedy>) {
         let why = "descriptors of module BTF need CAP_SYS_ADMIN";
         push(
             out,
-            "no-fentry",
+            CauseId::NoFentry,
             "No fentry: programs are attached by kprobes, which cost the calls that they trace more",
             why,
             grant(p, "SYS_ADMIN"),
@@ -177,7 +156,7 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Remedy>) {
             "before Linux 5.11 eBPF maps count against the memlock limit, and CAP_SYS_RESOURCE is missing";
         push(
             out,
-            "memlock",
+            CauseId::Memlock,
             "eBPF maps may not fit",
             why,
             format!(
@@ -188,12 +167,12 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Remedy>) {
     }
 }
 
-fn ebpf_kernel(p: &Platform, out: &mut Vec<Remedy>) {
+fn ebpf_kernel(p: &Platform, out: &mut Vec<Cause>) {
     if p.security.lockdown == Some(Lockdown::Confidentiality) {
         let why = "kernel lockdown is `confidentiality`, which forbids eBPF to read kernel memory";
         push(
             out,
-            "lockdown",
+            CauseId::Lockdown,
             "No eBPF",
             why,
             "boot with lockdown=integrity; netlink and sysfs work meanwhile",
@@ -203,7 +182,7 @@ fn ebpf_kernel(p: &Platform, out: &mut Vec<Remedy>) {
         let why = "the kernel has no kprobe events (CONFIG_KPROBE_EVENTS)";
         push(
             out,
-            "no-kprobes",
+            CauseId::NoKprobes,
             "No control-plane events",
             why,
             "use a kernel with kprobe events, as distributions build it",
@@ -220,7 +199,7 @@ fn ebpf_kernel(p: &Platform, out: &mut Vec<Remedy>) {
         let remedy = "build the OFED modules with BTF (pahole and vmlinux at hand), or use the driver of the distribution";
         push(
             out,
-            "ofed-without-btf",
+            CauseId::OfedWithoutBtf,
             "eBPF without QP numbers, states and bytes",
             why,
             remedy,
@@ -228,11 +207,11 @@ fn ebpf_kernel(p: &Platform, out: &mut Vec<Remedy>) {
     }
 }
 
-fn processes(p: &Platform, out: &mut Vec<Remedy>) {
+fn processes(p: &Platform, out: &mut Vec<Cause>) {
     if p.without_proc {
         push(
             out,
-            "no-procfs",
+            CauseId::NoProcfs,
             "Names, users and cgroups of processes are missing",
             "/proc is not mounted here",
             "`mount -t proc proc /proc`",
@@ -242,7 +221,7 @@ fn processes(p: &Platform, out: &mut Vec<Remedy>) {
         let why = "inside a PID namespace the kernel hides the owners of RDMA resources outside of it";
         push(
             out,
-            "pid-namespace",
+            CauseId::PidNamespace,
             "Processes outside of this PID namespace are missing or have only a number",
             why,
             "run on the host, or start the container with --pid=host",
@@ -255,7 +234,7 @@ fn processes(p: &Platform, out: &mut Vec<Remedy>) {
         let why = "/proc is mounted with hidepid and CAP_SYS_PTRACE is missing";
         push(
             out,
-            "hidepid",
+            CauseId::Hidepid,
             "Names of other users' processes are missing",
             why,
             grant(p, "SYS_PTRACE"),
@@ -264,7 +243,7 @@ fn processes(p: &Platform, out: &mut Vec<Remedy>) {
     if blind {
         let why = "CAP_SYS_PTRACE is missing";
         let what = "No libraries, environment and open files of other users' processes";
-        push(out, "no-ptrace", what, why, grant(p, "SYS_PTRACE"));
+        push(out, CauseId::NoPtrace, what, why, grant(p, "SYS_PTRACE"));
     }
 }
 
@@ -322,7 +301,7 @@ mod tests {
         }
     }
 
-    fn ids(change: impl FnOnce(&mut Platform)) -> Vec<String> {
+    fn ids(change: impl FnOnce(&mut Platform)) -> Vec<CauseId> {
         let mut platform = good();
         change(&mut platform);
         missing(&platform).into_iter().map(|remedy| remedy.id).collect()
@@ -342,63 +321,69 @@ mod tests {
 
     #[test]
     fn each_missing_thing_gives_exactly_its_line() {
-        assert_eq!(ids(|p| p.rdma_devices = None), ["no-rdma-subsystem"]);
-        assert_eq!(ids(|p| p.rdma_devices = Some(0)), ["no-rdma-device"]);
+        assert_eq!(ids(|p| p.rdma_devices = None), [CauseId::NoRdmaSubsystem]);
+        assert_eq!(ids(|p| p.rdma_devices = Some(0)), [CauseId::NoRdmaDevice]);
         let blind = |p: &mut Platform| {
             (p.without_sys, p.rdma_devices) = (true, None);
         };
         assert_eq!(
             ids(blind),
-            ["no-sysfs"],
+            [CauseId::NoSysfs],
             "what /sys would tell is not known to be absent"
         );
-        assert_eq!(ids(|p| p.without_proc = true), ["no-procfs"]);
+        assert_eq!(ids(|p| p.without_proc = true), [CauseId::NoProcfs]);
         assert_eq!(
             ids(|p| p.security.lockdown = Some(Lockdown::Confidentiality)),
-            ["lockdown"]
+            [CauseId::Lockdown]
         );
-        assert_eq!(ids(|p| p.security.kprobes = Some(false)), ["no-kprobes"]);
-        assert_eq!(ids(|p| p.modules = vec![core(true, false)]), ["ofed-without-btf"]);
-        assert_eq!(ids(|p| p.modules = vec![core(true, true)]), [""; 0]);
+        assert_eq!(ids(|p| p.security.kprobes = Some(false)), [CauseId::NoKprobes]);
+        assert_eq!(
+            ids(|p| p.modules = vec![core(true, false)]),
+            [CauseId::OfedWithoutBtf]
+        );
+        assert_eq!(ids(|p| p.modules = vec![core(true, true)]), []);
         assert_eq!(
             ids(|p| p.surroundings.initial_pid_namespace = Some(false)),
-            ["pid-namespace"]
+            [CauseId::PidNamespace]
         );
         assert_eq!(
             ids(|p| p.surroundings.initial_user_namespace = Some(false)),
-            ["user-namespace"]
+            [CauseId::UserNamespace]
         );
     }
 
     #[test]
     fn rights_are_judged_as_the_kernel_does() {
-        assert_eq!(ids(caps(0)), ["no-capability", "no-ptrace"]);
-        assert_eq!(ids(caps(BPF_PERFMON_PTRACE)), ["perf-paranoid", "no-fentry"]);
+        assert_eq!(ids(caps(0)), [CauseId::NoCapability, CauseId::NoPtrace]);
+        assert_eq!(
+            ids(caps(BPF_PERFMON_PTRACE)),
+            [CauseId::PerfParanoid, CauseId::NoFentry]
+        );
         let relaxed = |p: &mut Platform| {
             caps(BPF_PERFMON_PTRACE)(p);
             p.security.perf_event_paranoid = Some(2);
         };
-        assert_eq!(ids(relaxed), ["no-fentry"]);
+        assert_eq!(ids(relaxed), [CauseId::NoFentry]);
         let without_btf = |p: &mut Platform| {
             relaxed(p);
             p.modules = vec![core(false, false)];
         };
-        assert_eq!(ids(without_btf), [""; 0], "there is nothing to enter by fentry");
+        assert_eq!(ids(without_btf), [], "there is nothing to enter by fentry");
         assert_eq!(
             ids(caps(1 << 21 | 1 << 19)),
-            [""; 0],
+            [],
             "CAP_SYS_ADMIN is enough at any level"
         );
         let old = |p: &mut Platform| {
             caps(1 << 21 | 1 << 19)(p);
             p.host.kernel = Some("5.10.0-32-amd64".into());
         };
-        assert_eq!(ids(old), ["memlock"]);
+        assert_eq!(ids(old), [CauseId::Memlock]);
         let hidden = |p: &mut Platform| {
             caps(1 << 21)(p);
             p.security.hidepid = Some(true);
         };
-        assert_eq!(ids(hidden), ["hidepid", "no-ptrace"]);
+        assert_eq!(ids(hidden), [CauseId::Hidepid, CauseId::NoPtrace]);
     }
 
     /// Facts of a machine without SoftRoCE, all kinds of them.

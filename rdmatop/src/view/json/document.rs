@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use crate::model::cause::{CauseId, Obstacle};
 use crate::model::fixture;
 use crate::model::input::EbpfState;
 
@@ -87,6 +88,7 @@ fn written() -> Keys {
         ("State count", "/judgement/totals/states"),
         ("Stuck QP", "/judgement/stuck"),
         ("Unobserved", "/judgement/unobserved"),
+        ("Note", "/health/probes/1/causes"),
         ("Device", "/devices"),
         ("Port", "/ports"),
         ("Counter", "/ports/0/tx_bytes"),
@@ -104,7 +106,7 @@ fn written() -> Keys {
     ] {
         all.add(section, snapshot.pointer(place).expect(place));
     }
-    let unavailable = EbpfState::Unavailable { why: "x".to_owned() };
+    let unavailable = EbpfState::unavailable(Obstacle::new(CauseId::Refused, "x", "y"));
     all.add("eBPF", &json(&unavailable));
     let traffic = json(&crate::model::snapshot::Traffic::default());
     let traffic = traffic.as_object().expect("an object").keys().cloned().collect();
@@ -189,6 +191,11 @@ fn every_word_of_an_enumeration_is_documented() {
         .chain(["decode", "channel"])
     {
         assert!(section("Loss").contains(&format!("`{word}`")), "{word}");
+    }
+    for id in crate::model::cause::CauseId::ALL {
+        let word = serde_json::to_value(id).expect("a word");
+        let word = word.as_str().expect("a word");
+        assert!(section("Note").contains(&format!("* `{word}`: ")), "{word}");
     }
     for word in ["ok", "partial", "not_applicable", "unsupported", "broken"] {
         assert!(section("Probe").contains(&format!("`{word}`")), "{word}");

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::model::input::{EbpfState, Note, ProbeVerdict};
+use crate::model::cause::Cause;
+use crate::model::input::{EbpfState, ProbeVerdict};
 use crate::model::snapshot::{Health, SCHEMA, Snapshot};
 
 #[cfg(test)]
@@ -36,7 +37,7 @@ struct ProbesReport<'a> {
     schema: u32,
     ebpf: &'a EbpfState,
     probes: &'a [ProbeVerdict],
-    notes: &'a [Note],
+    notes: &'a [Cause],
 }
 
 /// serde_json writes NaN and the infinities as null, which is what "unknown" is here, and escapes every

@@ -39,7 +39,7 @@ pub(super) fn ebpf_line(state: &EbpfState) -> String {
         EbpfState::On { datapath: Some(how) } => format!("eBPF: on, data path by {how}"),
         EbpfState::On { datapath: None } => "eBPF: on, data path not observed".to_owned(),
         EbpfState::Disabled => "eBPF: off (--no-ebpf)".to_owned(),
-        EbpfState::Unavailable { why } => format!("eBPF: unavailable: {why}"),
+        EbpfState::Unavailable(no) => format!("eBPF: unavailable: {}", no.why()),
     }
 }
 

@@ -17,7 +17,7 @@ pub fn table(health: &Health) -> String {
                 probe.hook.clone(),
                 verdict(probe.verdict).to_owned(),
                 probe.gives.clone(),
-                probe.reason.clone().unwrap_or_default(),
+                probe.reason().unwrap_or_default(),
             ]);
         }
         table.write(&mut out);

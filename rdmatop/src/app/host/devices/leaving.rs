@@ -5,7 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::known::Listed;
 use crate::{
-    model::input::{DeviceReading, Note, UNLISTED},
+    model::cause::{Cause, CauseId, Concerns},
+    model::input::{DeviceReading, UNLISTED},
     source::{
         netlink::{
             name::Name,
@@ -124,7 +125,7 @@ impl Leaving {
     }
 
     /// One for each.
-    pub(super) fn notes(&mut self, root: &Root, now_ns: u64) -> Vec<Note> {
+    pub(super) fn notes(&mut self, root: &Root, now_ns: u64) -> Vec<Cause> {
         if !self.all.is_empty() && self.holders_ns.is_none() {
             self.look(root, now_ns);
         }
@@ -152,7 +153,7 @@ fn unasked(port: u32) -> PortSample {
 }
 
 /// What is said of a device whose removal waits.
-fn note(device: &str, holders: &Holders, only: bool) -> Note {
+fn note(device: &str, holders: &Holders, only: bool) -> Cause {
     let it = if only {
         "it"
     } else {
@@ -179,7 +180,9 @@ fn note(device: &str, holders: &Holders, only: bool) -> Note {
             "Disconnect or unmount what uses the device; dmesg may say more".to_owned(),
         ),
     };
-    Note {
+    Cause {
+        id: CauseId::RemovalWaits,
+        concerns: Concerns::Device(device.to_owned()),
         what: format!("{device} is being removed"),
         why,
         remedy,

@@ -211,7 +211,7 @@ fn lost_records_are_told_and_repaired_by_a_dump() {
 fn records_that_other_programs_make_from_now_on_ask_for_a_dump() {
     let mut host = Host::new();
     assert!(!host.engine.wants_repair());
-    assert!(host.apply(Input::Reattached).is_empty());
+    assert!(host.apply(anew()).is_empty());
     assert!(host.engine.wants_repair());
     let t = host.pass(1).now;
     host.dump(t, Vec::new());
@@ -314,7 +314,7 @@ fn an_orphan_that_nobody_knew_has_no_owner() {
 #[test]
 fn with_pids_of_two_namespaces_only_records_tell_of_owners() {
     let mut host = Host::with(EngineConfig {
-        foreign_pids: true,
+        nested_pids: true,
         ..EngineConfig::default()
     });
     let called = |mono_ns, pid, calls| {

@@ -349,7 +349,7 @@ impl Kernel {
         }
         out.extend(self.samples.drain(..));
         out.push(Input::Records(self.records.drain(..).collect()));
-        out.push(Input::Reattached);
+        out.push(super::anew());
         self.attached = true;
         self.swept = false;
         self.known.clear();

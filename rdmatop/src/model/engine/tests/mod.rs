@@ -15,8 +15,8 @@ use crate::model::{
     event::Event,
     ib::{QpState, QpType},
     input::{
-        DeviceReading, DevicesSample, Input, Now, PortReading, ProcessFacts, QpReading, QpsSample,
-        RawReading, RawSource, ReadAt, SlotsSample, VerbsSample,
+        DeviceReading, DevicesSample, EbpfReport, Input, Now, PortReading, ProcessFacts, QpReading,
+        QpsSample, RawReading, RawSource, ReadAt, SlotsSample, VerbsSample,
     },
     snapshot::{ProcessRow, QpRow, Snapshot},
 };
@@ -30,6 +30,7 @@ mod lifecycle;
 mod places;
 mod ports;
 mod processes;
+mod programs;
 mod properties;
 mod rates;
 mod removal;
@@ -350,4 +351,12 @@ fn slot(born_ns: u64, object: u64, qpn: u32, done: u64) -> QpSlot {
 fn final_slot(mut slot: QpSlot) -> QpSlot {
     slot.flags |= slot_flag::DESTROYED;
     slot
+}
+
+/// A report of other programs than those before.
+fn anew() -> Input {
+    Input::Ebpf(Box::new(EbpfReport {
+        anew: true,
+        ..EbpfReport::default()
+    }))
 }

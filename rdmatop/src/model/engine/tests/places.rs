@@ -3,7 +3,7 @@
 use rdmatop_common::counters::{loss, place};
 
 use super::*;
-use crate::model::input::{EbpfState, HealthSample};
+use crate::model::input::{EbpfReport, EbpfState};
 
 fn born(t: u64, object: u64, qpn: u32, place: u32) -> QpRecord {
     let mut record = create(t, object, qpn);
@@ -126,11 +126,11 @@ fn while_it_is_not_known_which_qp_found_none_no_qp_at_rest_is_0() {
 fn qps_of_a_dump_that_the_kernel_side_was_shown_are_at_rest_where_others_are_counted() {
     for datapath in [None, Some("kprobe".to_owned())] {
         let mut host = Host::new();
-        host.apply(Input::Health(Box::new(HealthSample {
-            ebpf: EbpfState::On {
+        host.apply(Input::Ebpf(Box::new(EbpfReport {
+            state: EbpfState::On {
                 datapath: datapath.clone(),
             },
-            ..HealthSample::default()
+            ..EbpfReport::default()
         })));
         let t = host.now;
         host.pass(SECOND).dump(

@@ -1,7 +1,8 @@
 //! A device whose removal waits: its QPs go on and keep its name.
 
 use super::*;
-use crate::model::input::{Note, UNLISTED};
+use crate::model::cause::{Cause, CauseId, Concerns};
+use crate::model::input::UNLISTED;
 use crate::model::snapshot::DeviceState;
 
 /// What sysfs still tells of a device.
@@ -22,7 +23,9 @@ fn qps_of_a_device_that_is_being_removed_live_until_it_is_gone() {
     let mut host = Host::new();
     let t = host.now;
     host.qp(create(t + 1, 0xa0, 17));
-    let note = Note {
+    let note = Cause {
+        id: CauseId::RemovalWaits,
+        concerns: Concerns::Device("rxe0".into()),
         what: "rxe0 is being removed".into(),
         why: String::new(),
         remedy: String::new(),

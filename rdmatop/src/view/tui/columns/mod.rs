@@ -363,7 +363,7 @@ fn no_device(ctx: &Ctx<'_>) -> Option<String> {
     }
     // The note knows which driver is loaded, and whether another network namespace may have the device.
     let mut notes = ctx.snapshot.health.notes.iter();
-    let note = notes.find(|note| note.what.starts_with("No RDMA"));
+    let note = notes.find(|note| note.id.denies_rdma());
     let told = note.map(|note| format!("No RDMA device here: {}. {}", note.why, note.remedy));
     told.or_else(|| {
         let plain = "No RDMA device here. Load the driver of the NIC, or make a SoftRoCE device to try things on: sudo rdmatop lab up";
@@ -379,8 +379,9 @@ fn no_ebpf(ctx: &Ctx<'_>, what: &str) -> Option<String> {
         EbpfState::Disabled => Some(format!(
             "{what} from eBPF, which --no-ebpf leaves out. Start without it."
         )),
-        EbpfState::Unavailable { why } => Some(format!(
-            "{what} from eBPF, which is off: {why}. The notes on 6 Probes say what to do."
+        EbpfState::Unavailable(no) => Some(format!(
+            "{what} from eBPF, which is off: {}. The notes on 6 Probes say what to do.",
+            no.why()
         )),
     }
 }

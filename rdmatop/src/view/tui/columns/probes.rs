@@ -39,7 +39,7 @@ pub(super) static SPEC: Spec = Spec {
                     Cell::new(row(c.snapshot, i).program.clone(), Tone::Strong)
                 }),
                 ("reason", |c, i, _| {
-                    Cell::new(row(c.snapshot, i).reason.clone().unwrap_or_default(), Tone::Warn)
+                    Cell::new(row(c.snapshot, i).reason().unwrap_or_default(), Tone::Warn)
                 }),
             ],
         )

@@ -13,7 +13,11 @@ pub(super) fn lines(state: &State, probe: Option<&ProbeVerdict>, width: usize) -
     if let Some(p) = probe {
         let (word, tone) = probe_word(p.verdict);
         out.push(Cell::new("verdict ", Tone::Dim).and(word, tone));
-        out.extend(long("reason", p.reason.as_deref().unwrap_or("-"), width));
+        out.extend(long(
+            "reason",
+            &p.reason().unwrap_or_else(|| "-".to_owned()),
+            width,
+        ));
         out.extend(long("hook", &p.hook, width));
         out.extend(long("gives", &p.gives, width));
     }

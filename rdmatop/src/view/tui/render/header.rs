@@ -95,9 +95,10 @@ fn ebpf(state: &State) -> Vec<Cell> {
         ],
         EbpfState::On { datapath: None } => vec![Cell::new("eBPF on, no data path", Tone::Good)],
         EbpfState::Disabled => vec![Cell::new("eBPF off (--no-ebpf)", Tone::Warn)],
-        EbpfState::Unavailable { why } => {
+        EbpfState::Unavailable(no) => {
+            let why = no.why();
             let cut = |room| {
-                let why = text::cut(why, room, state.glyphs.cut);
+                let why = text::cut(&why, room, state.glyphs.cut);
                 Cell::new(format!("eBPF off: {why}"), Tone::Warn)
             };
             let mut forms = vec![cut(40), cut(24)];
@@ -114,7 +115,7 @@ fn ebpf_short(state: &State) -> Cell {
     match &state.snapshot.health.ebpf {
         EbpfState::Starting => Cell::new("eBPF..", Tone::Warn),
         EbpfState::On { .. } => Cell::new("eBPF", Tone::Good),
-        EbpfState::Disabled | EbpfState::Unavailable { .. } => Cell::new("no eBPF", Tone::Warn),
+        EbpfState::Disabled | EbpfState::Unavailable(_) => Cell::new("no eBPF", Tone::Warn),
     }
 }
 

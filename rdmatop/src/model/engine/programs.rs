@@ -1,0 +1,67 @@
+//! The state of our eBPF programs, and what depends on it.
+
+use super::Engine;
+use super::qp::Owner;
+use crate::model::cause::{Cause, CauseId};
+use crate::model::input::{EbpfReport, EbpfState};
+
+impl Engine {
+    /// Folds in a report of the programs.
+    pub(super) fn programs(&mut self, report: EbpfReport, now_ns: u64) {
+        let foreign = self.has_foreign_pids();
+        if report.anew {
+            self.losses.want_repair(now_ns);
+        }
+        self.ebpf = report;
+        self.note();
+        if self.has_foreign_pids() != foreign {
+            self.renumber(now_ns);
+        }
+    }
+
+    /// Whether PIDs of records are of another namespace than those of dumps and of /proc. Until it is known whether there
+    /// will be records nobody's PID is taken from a dump.
+    pub(super) fn has_foreign_pids(&self) -> bool {
+        let records = matches!(self.ebpf.state, EbpfState::Starting | EbpfState::On { .. });
+        self.config.nested_pids && records
+    }
+
+    /// PIDs are of another namespace from now on: those known until now name nobody.
+    fn renumber(&mut self, now_ns: u64) {
+        let owned = self
+            .qps
+            .iter_mut()
+            .filter(|qp| !qp.row().kernel && qp.row().pid.is_some());
+        let owned: Vec<u64> = owned.map(|qp| qp.uid()).collect();
+        for uid in owned {
+            self.qps.set_owner(uid, Owner::default(), &mut self.processes);
+        }
+        self.processes.end_all(now_ns);
+        self.losses.want_repair(now_ns);
+    }
+
+    /// Composes what there is to say: why there is no eBPF, unless the machine's notes say it already, what is missing on
+    /// the machine, and what the programs do not see.
+    pub(super) fn note(&mut self) {
+        let machine = &self.health.notes;
+        let refused = refused(&self.ebpf.state, machine);
+        let all = refused.into_iter().chain(machine.iter().cloned());
+        self.notes = all.chain(self.ebpf.notes.iter().cloned()).collect();
+    }
+}
+
+/// Why there is no eBPF, unless a note says it: the live view has room for notes, and not for a reason.
+fn refused(state: &EbpfState, notes: &[Cause]) -> Option<Cause> {
+    let EbpfState::Unavailable(unavailable) = state else {
+        return None;
+    };
+    let why = unavailable.cause.id;
+    if notes.iter().any(|note| note.id.denies_ebpf(why)) {
+        return None;
+    }
+    let mut cause = unavailable.cause.clone();
+    if cause.remedy.is_empty() && cause.id != CauseId::Defect {
+        "`rdmatop probes` and dmesg may say more".clone_into(&mut cause.remedy);
+    }
+    Some(cause)
+}
