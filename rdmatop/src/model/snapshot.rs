@@ -79,6 +79,11 @@ pub struct Health {
 const QP_HOOKS: [&str; 3] = ["rdma_restrack_add", "_ib_modify_qp", "ib_destroy_qp_user"];
 
 impl Health {
+    /// Whether counters are short of something.
+    pub fn counts_are_short(&self) -> bool {
+        self.losses.iter().any(|loss| !loss.records)
+    }
+
     /// Whether records tell what happens to QPs, so that no dump has to.
     pub fn follows_qps(&self) -> bool {
         let missing = |probe: &ProbeVerdict| {
@@ -98,6 +103,8 @@ pub struct Loss {
     pub at: &'static str,
     /// How often since start.
     pub count: u64,
+    /// What it loses: records, and so events; else what counters would have counted.
+    pub records: bool,
 }
 
 /// Whether a device is there to stay.
