@@ -337,6 +337,7 @@ fn health() -> Health {
         losses: vec![Loss {
             at: "ring",
             count: 12,
+            records: true,
         }],
         skipped: Some(
             vec![Skipped {

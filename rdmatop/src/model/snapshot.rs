@@ -79,6 +79,13 @@ pub struct Health {
     pub self_rss: Option<u64>,
 }
 
+impl Health {
+    /// Whether counters are short of something.
+    pub fn counts_are_short(&self) -> bool {
+        self.losses.iter().any(|loss| !loss.records)
+    }
+}
+
 /// A cause of loss and how often.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Loss {
@@ -88,6 +95,8 @@ pub struct Loss {
     pub at: &'static str,
     /// How often since start.
     pub count: u64,
+    /// What it loses: records, and so events; else what counters would have counted.
+    pub records: bool,
 }
 
 /// Whether a device is there to stay.

@@ -117,6 +117,7 @@ impl Losses {
             .map(|(cause, count)| Loss {
                 at: name(cause),
                 count: *count,
+                records: loses_records(cause),
             })
             .collect()
     }
@@ -142,7 +143,12 @@ mod tests {
         let mut losses = Losses::default();
         assert!(losses.kernel(&[0, 0, 7, 0, 0, 0, 0, 0], 1).is_empty());
         assert_eq!((losses.records(), losses.wants_repair()), (0, false));
-        assert_eq!(losses.rows(), [Loss { at: "slot", count: 7 }]);
+        let slot = Loss {
+            at: "slot",
+            count: 7,
+            records: false,
+        };
+        assert_eq!(losses.rows(), [slot]);
     }
 
     #[test]

@@ -247,6 +247,7 @@ pub(crate) fn degraded() -> Snapshot {
     s.health.losses.push(crate::model::snapshot::Loss {
         at: "ring",
         count: 1_412,
+        records: true,
     });
     s.health
         .errors

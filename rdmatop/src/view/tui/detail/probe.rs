@@ -31,13 +31,11 @@ pub(super) fn lines(state: &State, probe: Option<&ProbeVerdict>, width: usize) -
         out.extend(long("  do", &note.remedy, width));
     }
     if !health.losses.is_empty() {
-        out.push(heading("Lost records by cause"));
-        out.extend(
-            health
-                .losses
-                .iter()
-                .map(|l| Cell::new(format!("  {:<12}{:>12}", l.at, l.count), Tone::Bad)),
-        );
+        out.push(heading("Losses by cause, of records or of counts"));
+        out.extend(health.losses.iter().map(|loss| {
+            let of = if loss.records { "records" } else { "counts" };
+            Cell::new(format!("  {:<12}{:>12}  {of}", loss.at, loss.count), Tone::Bad)
+        }));
     }
     let skipped = || health.skipped.iter().flatten();
     if skipped().next().is_some() {

@@ -150,14 +150,25 @@ fn probes(state: &State) -> Option<Vec<Cell>> {
 }
 
 fn lost(state: &State) -> Fact {
-    let lost = state.snapshot.health.lost_events;
-    if lost == 0 {
-        (5, vec![named("lost", "0".to_owned())])
-    } else {
-        let count = format::count(lost);
-        let forms = [format!("lost {count} events"), format!("lost {count}")];
-        (1, forms.map(|text| Cell::new(text, Tone::Bad)).into())
+    let health = &state.snapshot.health;
+    let (lost, short) = (health.lost_events, health.counts_are_short());
+    if lost == 0 && !short {
+        return (5, vec![named("lost", "0".to_owned())]);
     }
+    let count = format::count(lost);
+    let mut forms = Vec::new();
+    if short {
+        // No event is missing, but what counters say is less than what was.
+        forms.push(Cell::new(format!("lost {count} events, counts short"), Tone::Bad));
+        forms.push(Cell::new(format!("lost {count}, counts short"), Tone::Bad));
+    }
+    if lost > 0 {
+        forms.push(Cell::new(format!("lost {count} events"), Tone::Bad));
+        forms.push(Cell::new(format!("lost {count}"), Tone::Bad));
+    } else {
+        forms.push(Cell::new("counts short", Tone::Bad));
+    }
+    (1, forms)
 }
 
 fn sum(state: &State, name: &str, sum: Sum, tone: Tone) -> Cell {

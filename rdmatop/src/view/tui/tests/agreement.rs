@@ -76,9 +76,16 @@ fn hold(snapshot: Snapshot) {
         );
     }
 
-    assert_eq!(screen.contains("lost 0"), json["health"]["lost_events"] == 0);
+    assert_eq!(
+        screen.contains("lost 0"),
+        json["health"]["lost_events"] == 0,
+        "{screen}"
+    );
     assert!(text.contains(&format!("lost {}", json["health"]["lost_events"])));
-    for loss in json["health"]["losses"].as_array().unwrap() {
+    let losses = json["health"]["losses"].as_array().unwrap();
+    let short = losses.iter().any(|loss| loss["records"] == false);
+    assert_eq!(screen.contains("counts short"), short, "{screen}");
+    for loss in losses {
         let part = format!("{} {}", loss["where"].as_str().unwrap(), loss["count"]);
         assert!(text.contains(&part), "{part}\n{text}");
     }
@@ -122,7 +129,14 @@ fn the_screen_the_text_and_the_json_agree() {
         }]);
     }
     waiting.mono_ns += 60_000_000_000;
+    let mut short = testkit::one_row();
+    short.health.losses.push(crate::model::snapshot::Loss {
+        at: "walk",
+        count: 5,
+        records: false,
+    });
     for snapshot in [
+        short,
         testkit::empty(),
         testkit::one_row(),
         testkit::busy(),
