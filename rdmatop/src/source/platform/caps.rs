@@ -1,20 +1,15 @@
 //! Capabilities that decide what rdmatop can show (capabilities(7)).
-use serde::{Deserialize, Serialize};
 
 /// The ones that matter here, with their bit in include/uapi/linux/capability.h.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Capability {
-    /// Network administration.
-    NetAdmin = 12,
     /// Look into processes of other users.
     SysPtrace = 19,
     /// Everything below, and descriptors of module BTF.
     SysAdmin = 21,
     /// Raise the memlock limit.
     SysResource = 24,
-    /// Kernel addresses and the kernel log.
-    Syslog = 34,
     /// Attach to kernel functions.
     Perfmon = 38,
     /// Load eBPF.
@@ -23,12 +18,10 @@ pub enum Capability {
 
 impl Capability {
     /// All of them, by bit.
-    pub const ALL: [Self; 7] = [
-        Self::NetAdmin,
+    pub const ALL: [Self; 5] = [
         Self::SysPtrace,
         Self::SysAdmin,
         Self::SysResource,
-        Self::Syslog,
         Self::Perfmon,
         Self::Bpf,
     ];
@@ -36,11 +29,9 @@ impl Capability {
     /// The name as people write it.
     pub fn name(self) -> &'static str {
         match self {
-            Self::NetAdmin => "CAP_NET_ADMIN",
             Self::SysPtrace => "CAP_SYS_PTRACE",
             Self::SysAdmin => "CAP_SYS_ADMIN",
             Self::SysResource => "CAP_SYS_RESOURCE",
-            Self::Syslog => "CAP_SYSLOG",
             Self::Perfmon => "CAP_PERFMON",
             Self::Bpf => "CAP_BPF",
         }
@@ -48,7 +39,7 @@ impl Capability {
 }
 
 /// A set of capabilities.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities(u64);
 
 impl Capabilities {
@@ -90,13 +81,7 @@ mod tests {
         assert_eq!(got(0x0000_00c0_0000_0000), ["CAP_PERFMON", "CAP_BPF"]);
         assert_eq!(
             got(0x0000_0004_0128_1000),
-            [
-                "CAP_NET_ADMIN",
-                "CAP_SYS_PTRACE",
-                "CAP_SYS_ADMIN",
-                "CAP_SYS_RESOURCE",
-                "CAP_SYSLOG"
-            ]
+            ["CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_SYS_RESOURCE"]
         );
         assert!(got(0).is_empty());
     }

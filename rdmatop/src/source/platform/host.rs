@@ -1,26 +1,17 @@
-//! Kernel, distribution and load.
-use serde::{Deserialize, Serialize};
+//! The host: its kernel, and what memory it has left.
 
 use crate::source::root::{Root, parse_u64};
 use crate::text;
 
 /// The header of every report. All text is safe to print.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Host {
     /// `/proc/sys/kernel/hostname`.
     pub hostname: Option<String>,
     /// Kernel release, such as `6.12.107-amd64`.
     pub kernel: Option<String>,
-    /// Distribution, such as `debian`.
-    pub os_id: Option<String>,
-    /// Its version, such as `13`.
-    pub os_version: Option<String>,
     /// Seconds since boot.
     pub uptime_s: Option<u64>,
-    /// Load averages over 1, 5 and 15 minutes.
-    pub load: Option<[f64; 3]>,
-    /// Memory, bytes.
-    pub memory_total: Option<u64>,
     /// Memory that can be had without swapping, bytes.
     pub memory_available: Option<u64>,
 }
@@ -29,18 +20,11 @@ impl Host {
     pub(super) fn read(root: &Root) -> Self {
         const SMALL: usize = 16 << 10;
         let bytes = |path: &str| root.bytes(&root.proc(path), SMALL).unwrap_or_default();
-        let meminfo = bytes("meminfo");
-        // os-release(5): /etc/os-release is the link that every distribution has.
-        let os = root.bytes(&root.etc("os-release"), SMALL).unwrap_or_default();
         Self {
             hostname: root.line(&root.proc("sys/kernel/hostname")),
             kernel: root.line(&root.proc("sys/kernel/osrelease")),
-            os_id: os_release(&os, "ID"),
-            os_version: os_release(&os, "VERSION_ID"),
             uptime_s: parse_uptime(&bytes("uptime")),
-            load: parse_load(&bytes("loadavg")),
-            memory_total: meminfo_bytes(&meminfo, b"MemTotal:"),
-            memory_available: meminfo_bytes(&meminfo, b"MemAvailable:"),
+            memory_available: meminfo_bytes(&bytes("meminfo"), b"MemAvailable:"),
         }
     }
 
@@ -78,18 +62,6 @@ fn parse_uptime(raw: &[u8]) -> Option<u64> {
     )
 }
 
-fn parse_load(raw: &[u8]) -> Option<[f64; 3]> {
-    let mut words = std::str::from_utf8(raw).ok()?.split_ascii_whitespace();
-    let mut next = || {
-        words
-            .next()?
-            .parse::<f64>()
-            .ok()
-            .filter(|load| load.is_finite() && *load >= 0.0)
-    };
-    Some([next()?, next()?, next()?])
-}
-
 fn meminfo_bytes(raw: &[u8], key: &[u8]) -> Option<u64> {
     let value = raw
         .split(|b| *b == b'\n')
@@ -108,30 +80,17 @@ mod tests {
         let fake = Fake::new();
         fake.proc("sys/kernel/osrelease", "6.12.107+deb13-amd64\n")
             .proc("sys/kernel/hostname", "n\x1b1\n");
-        fake.proc("uptime", "2018.03 3447.41\n")
-            .proc("loadavg", "0.08 0.30 12.26 1/94 17214\n");
+        fake.proc("uptime", "2018.03 3447.41\n");
         fake.proc(
             "meminfo",
             "MemTotal:       24684084 kB\nMemFree: 1 kB\nMemAvailable:   100 kB\n",
-        );
-        fake.etc(
-            "os-release",
-            "PRETTY_NAME=\"Debian GNU/Linux 13\"\nVERSION_ID=\"13\"\nID=debian\n",
         );
         let host = Host::read(&fake.root());
         assert_eq!(
             (host.hostname.as_deref(), host.uptime_s),
             (Some("n\\x1b1"), Some(2018))
         );
-        assert_eq!(
-            (host.os_id.as_deref(), host.os_version.as_deref()),
-            (Some("debian"), Some("13"))
-        );
-        assert_eq!(host.load, Some([0.08, 0.30, 12.26]));
-        assert_eq!(
-            (host.memory_total, host.memory_available),
-            (Some(24_684_084 * 1024), Some(102_400))
-        );
+        assert_eq!(host.memory_available, Some(102_400));
         assert_eq!(host.kernel_version(), Some((6, 12)));
     }
 
@@ -143,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_versions_and_loads_are_unknown() {
+    fn odd_versions_and_times_are_unknown() {
         let version = |kernel: &str| {
             Host {
                 kernel: Some(kernel.into()),
@@ -155,10 +114,7 @@ mod tests {
             (version("7.2.13"), version("x"), version("6"), version("")),
             (Some((7, 2)), None, None, None)
         );
-        assert_eq!(
-            (parse_load(b"NaN 1 1"), parse_load(b"1 2"), parse_uptime(b".5")),
-            (None, None, None)
-        );
+        assert_eq!(parse_uptime(b".5"), None);
     }
 
     proptest! {
@@ -166,7 +122,7 @@ mod tests {
         fn no_bytes_panic(raw: Vec<u8>, value: Vec<u8>) {
             let _ = os_release(&raw, "ID");
             let _ = os_release(&[b"ID=".as_slice(), &value].concat(), "ID");
-            let _ = (parse_uptime(&raw), parse_load(&raw), meminfo_bytes(&raw, b""));
+            let _ = (parse_uptime(&raw), meminfo_bytes(&raw, b""));
         }
     }
 }

@@ -2,13 +2,11 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 
-use serde::{Deserialize, Serialize};
-
 use crate::source::root::Root;
 use crate::text;
 
 /// Where a symbol lives.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SymbolHome {
     /// In vmlinux.
     Kernel,

@@ -19,16 +19,14 @@ pub use namespaces::Surroundings;
 pub use remedy::missing;
 pub use security::{Lockdown, Security};
 
-use serde::{Deserialize, Serialize};
-
 use super::proc::Status;
 use super::root::Root;
 use super::sysfs::list_devices;
 
 /// All facts. Whether RDMA devices are shared between network namespaces is not here: netlink tells.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Platform {
-    /// Kernel, distribution, load.
+    /// Kernel and memory.
     pub host: Host,
     /// Effective user of rdmatop.
     pub euid: Option<u32>,
@@ -36,10 +34,8 @@ pub struct Platform {
     pub capabilities: Option<Capabilities>,
     /// Settings that decide what eBPF may do.
     pub security: Security,
-    /// Namespaces and container around rdmatop.
+    /// Namespaces around rdmatop.
     pub surroundings: Surroundings,
-    /// `/sys/kernel/btf/vmlinux` is there.
-    pub vmlinux_btf: bool,
     /// The modules of [`RDMA_MODULES`], in that order.
     pub modules: Vec<ModuleFacts>,
     /// sysfs is not mounted: what it would tell is unknown, and not absent.
@@ -64,7 +60,6 @@ impl Platform {
             capabilities: status.cap_eff.map(Capabilities::from_bits),
             security: Security::read(root),
             surroundings: Surroundings::read(root),
-            vmlinux_btf: root.sys("kernel/btf/vmlinux").exists(),
             modules: modules::read(root),
             without_sys: !root.sys("kernel").is_dir(),
             without_proc: !root.proc("self").exists(),
@@ -103,16 +98,12 @@ mod tests {
             "modules",
             "rdma_rxe 200704 0 - Live 0x0000000000000000\nib_core 500000 5 rdma_rxe, Live 0x0 (OE)\n",
         );
-        fake.sys("kernel/btf/vmlinux", "x")
-            .sys("kernel/btf/rdma_rxe", "x")
+        fake.sys("kernel/btf/rdma_rxe", "x")
             .sys("module/ib_core/taint", "OE\n");
         fake.sys("module/rdma_rxe/taint", "\n")
             .sys("class/infiniband/rxe0/node_guid", "0:0\n");
         let got = Platform::read(&fake.root());
-        assert_eq!(
-            (got.euid, got.rdma_devices, got.vmlinux_btf),
-            (Some(0), Some(1), true)
-        );
+        assert_eq!((got.euid, got.rdma_devices), (Some(0), Some(1)));
         assert!(
             got.capabilities
                 .is_some_and(|caps| caps.has(Capability::SysAdmin))

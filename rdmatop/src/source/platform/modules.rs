@@ -1,8 +1,6 @@
 //! Kernel modules of the RDMA stack.
 use std::collections::HashSet;
 
-use serde::{Deserialize, Serialize};
-
 use crate::source::root::Root;
 
 /// The modules that matter for tracing and for advice.
@@ -25,7 +23,7 @@ pub const RDMA_MODULES: [&str; 15] = [
 ];
 
 /// One module.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModuleFacts {
     /// Name with underscores.
     pub name: String,

@@ -269,14 +269,11 @@ mod tests {
                 lockdown: Some(Lockdown::Integrity),
                 kprobes: Some(true),
                 hidepid: Some(false),
-                ..Security::default()
             },
             surroundings: Surroundings {
                 initial_pid_namespace: Some(true),
                 initial_user_namespace: Some(true),
-                container: None,
             },
-            vmlinux_btf: true,
             modules: vec![core(false, false), rxe()],
             rdma_devices: Some(1),
             without_sys: false,

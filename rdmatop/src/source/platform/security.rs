@@ -1,10 +1,9 @@
 //! Kernel settings that decide what eBPF may do.
-use serde::{Deserialize, Serialize};
 
 use crate::source::root::Root;
 
 /// kernel_lockdown(7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lockdown {
     /// Off.
     None,
@@ -15,14 +14,10 @@ pub enum Lockdown {
 }
 
 /// The settings; `None` where the file is not readable.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Security {
     /// `kernel.perf_event_paranoid`: above 2 (Debian, Ubuntu) tracing takes `CAP_SYS_ADMIN`.
     pub perf_event_paranoid: Option<i64>,
-    /// `kernel.kptr_restrict`.
-    pub kptr_restrict: Option<i64>,
-    /// `kernel.unprivileged_bpf_disabled`.
-    pub unprivileged_bpf_disabled: Option<i64>,
     /// Lockdown mode.
     pub lockdown: Option<Lockdown>,
     /// The kernel has kprobe events (`CONFIG_KPROBE_EVENTS`): its perf device is there.
@@ -34,12 +29,9 @@ pub struct Security {
 impl Security {
     pub(super) fn read(root: &Root) -> Self {
         const MOUNTS_LIMIT: usize = 1 << 20;
-        let sysctl = |name: &str| root.signed(&root.proc("sys/kernel").join(name));
         let perf_devices = root.sys("bus/event_source/devices");
         Self {
-            perf_event_paranoid: sysctl("perf_event_paranoid"),
-            kptr_restrict: sysctl("kptr_restrict"),
-            unprivileged_bpf_disabled: sysctl("unprivileged_bpf_disabled"),
+            perf_event_paranoid: root.signed(&root.proc("sys/kernel/perf_event_paranoid")),
             lockdown: root
                 .value(&root.sys("kernel/security/lockdown"))
                 .and_then(|raw| parse_lockdown(&raw)),
@@ -89,8 +81,7 @@ mod tests {
     #[test]
     fn settings_are_read_and_a_missing_one_is_unknown() {
         let fake = Fake::new();
-        fake.proc("sys/kernel/perf_event_paranoid", "3\n")
-            .proc("sys/kernel/kptr_restrict", "-1\n");
+        fake.proc("sys/kernel/perf_event_paranoid", "-1\n");
         fake.sys("kernel/security/lockdown", "none integrity [confidentiality]\n");
         fake.sys("bus/event_source/devices/kprobe/type", "6\n");
         fake.proc(
@@ -99,9 +90,7 @@ mod tests {
         );
         let got = Security::read(&fake.root());
         let want = Security {
-            perf_event_paranoid: Some(3),
-            kptr_restrict: Some(-1),
-            unprivileged_bpf_disabled: None,
+            perf_event_paranoid: Some(-1),
             lockdown: Some(Lockdown::Confidentiality),
             kprobes: Some(true),
             hidepid: Some(true),
