@@ -85,6 +85,8 @@ pub enum Input {
     Process(Box<ProcessFacts>),
     /// A process is gone from /proc.
     ProcessGone(u32),
+    /// Devices whose drivers answer late; replaces what was told before.
+    Slow(Vec<Note>),
     /// State of our own programs and of the host.
     Health(Box<HealthSample>),
 }
@@ -139,6 +141,8 @@ pub struct DeviceReading {
     pub index: u32,
     /// It is being removed: the kernel lists it no more and waits for who holds it.
     pub removing: bool,
+    /// It is there, and nothing but its name was read: the rest is as it was.
+    pub held: bool,
     /// Raw name, not yet safe to print.
     pub name: String,
     /// Node GUID.

@@ -104,6 +104,8 @@ pub struct Engine {
     health: HealthSample,
     /// What there is to say of devices.
     device_notes: Vec<Note>,
+    /// Devices that answer late.
+    slow: Vec<Note>,
     /// What could not be read, by reader; each reading replaces the last.
     errors: BTreeMap<&'static str, Vec<String>>,
     events: u64,
@@ -173,6 +175,10 @@ impl Engine {
             }
             Input::ProcessGone(pid) => {
                 self.process_gone(pid, now);
+                Vec::new()
+            }
+            Input::Slow(notes) => {
+                self.slow = notes;
                 Vec::new()
             }
             Input::Health(sample) => {
@@ -391,11 +397,12 @@ impl Engine {
             skipped: self.skipped.clone(),
             events: self.events,
             probes: self.health.probes.clone(),
-            notes: if self.device_notes.is_empty() && uncounted.is_none() {
+            notes: if self.device_notes.is_empty() && self.slow.is_empty() && uncounted.is_none() {
                 self.health.notes.clone()
             } else {
                 self.device_notes
                     .iter()
+                    .chain(&self.slow)
                     .cloned()
                     .chain(uncounted)
                     .chain(self.health.notes.iter().cloned())
