@@ -14,6 +14,7 @@ use rdmatop_tests::{
     rdmatop::{self, END, Window},
     snapshot::Snapshot,
     testnic::{Call, EFA, Port, TestNic, Wish},
+    wait,
 };
 use serde_json::Value;
 
@@ -420,5 +421,89 @@ fn a_machine_without_softroce_and_a_card_without_counters_have_nothing_to_note()
     }
     let row = port(&sample, "plain_0")?;
     ensure!(row["drops"].is_null() && row["tx_bytes"].is_null(), "{row}");
+    Ok(())
+}
+
+#[test]
+fn one_slow_card_makes_neither_the_others_old_nor_the_keys_dead() -> Result<()> {
+    let Some(_lab) = Lab::enter("slow card, live") else {
+        return Ok(());
+    };
+    let Some((_nic, ports)) = with_a_slow_card(Call::Hw, 5_000)? else {
+        return Ok(());
+    };
+    let tmux = |args: &[&str]| output(Command::new("tmux").args(["-L", "rdmatop-slow"]).args(args));
+    let program = rdmatop::program()?;
+    let command = format!("XDG_CONFIG_HOME=/tmp/slow LC_ALL=C.UTF-8 {}", program.display());
+    let size = ["-d", "-s", "v", "-x", "120", "-y", "50", &command];
+    tmux(&[&["-f", "/dev/null", "new-session"], size.as_slice()].concat())?;
+    let seen = (|| {
+        // Past the start, which loads programs.
+        wait::until("the first reads", END, || {
+            ports[7].read_count(Call::Hw).is_ok_and(|count| count > 2)
+        })?;
+        let before = ports[0].read_count(Call::Hw)?;
+        thread::sleep(Duration::from_secs(12));
+        let reads = ports[0].read_count(Call::Hw)? - before;
+        let shown = tmux(&["capture-pane", "-p", "-t", "v"])?;
+        tmux(&["send-keys", "-t", "v", "?"])?;
+        wait::until("the help", Duration::from_secs(3), || {
+            tmux(&["capture-pane", "-p", "-t", "v"]).is_ok_and(|now| now != shown)
+        })?;
+        Ok::<_, anyhow::Error>((reads, shown))
+    })();
+    let _ = tmux(&["kill-server"]);
+    let (reads, shown) = seen?;
+    ensure!(reads >= 6, "mlx5_0 was read {reads} times in 12 s");
+    ensure!(
+        shown
+            .lines()
+            .any(|line| line.contains("mlx5_3") && line.contains("slow")),
+        "which card is slow is not said:\n{shown}"
+    );
+    Ok(())
+}
+
+/// Of the rate of a slow card, as a part of it. Where in a read of seconds the driver looked at the counter nobody knows;
+/// of two reads whose lengths differ by more than this part of the time between them there is no rate.
+const SLOW_TOLERANCE: f64 = 0.05;
+
+/// The rate of a slow card is over the time between its own two reads, or unknown; the others have theirs.
+#[test]
+fn a_slow_card_is_named_and_has_no_false_rate() -> Result<()> {
+    let Some(_lab) = Lab::enter("slow card, rates") else {
+        return Ok(());
+    };
+    for call in [Call::Hw, Call::Port, Call::Firmware] {
+        let Some((_nic, ports)) = with_a_slow_card(call, 2_500)? else {
+            return Ok(());
+        };
+        let sample = rdmatop::once(&["--delay", "3"])?;
+        for nic_port in &ports {
+            let row = port(&sample, &nic_port.device)?;
+            let counters = [
+                (&row["tx_bytes"], 4_000_000_u32),
+                (named(row, "np_cnp_sent")?, 1_000),
+            ];
+            for (counter, wanted) in counters {
+                let rate = counter["rate"].as_f64();
+                let near = if nic_port.device == "mlx5_3" {
+                    rate.is_none_or(|rate| (rate / f64::from(wanted) - 1.0).abs() < SLOW_TOLERANCE)
+                } else {
+                    is_near(rate, wanted.into())
+                };
+                ensure!(near, "{call:?}: {rate:?} for {wanted}: {row}");
+            }
+        }
+        let notes = sample.value()["health"]["notes"].to_string();
+        // The firmware is asked only when devices are listed: the reading at the end may not have been slow.
+        let named = matches!(call, Call::Firmware) || notes.contains("mlx5_3 is slow");
+        ensure!(named, "{call:?}: {notes}");
+        ensure!(
+            device(&sample, "mlx5_3")?["fw_version"] == "28.39.1002",
+            "{call:?}"
+        );
+        ensure!(!notes.contains("mlx5_0"), "{call:?}: {notes}");
+    }
     Ok(())
 }

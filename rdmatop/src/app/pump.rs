@@ -160,13 +160,13 @@ impl Pump {
 
     /// One round of sampling, waited for. For modes that print once.
     pub(super) async fn sample(&mut self) -> Result<(), Stop> {
-        self.order(false);
+        self.order(false, true);
         self.answer().await
     }
 
     /// As [`Pump::sample`], for the round after which nothing more is asked.
     pub(super) async fn last_sample(&mut self) -> Result<(), Stop> {
-        self.order(true);
+        self.order(true, true);
         self.answer().await
     }
 
@@ -295,7 +295,7 @@ impl Pump {
     /// It is time for a round: orders one, or says that the one before has hung.
     fn due(&mut self) {
         let Some(since) = self.ordered else {
-            return self.order(false);
+            return self.order(false, false);
         };
         if since.elapsed() < HANG {
             return;
@@ -310,7 +310,7 @@ impl Pump {
         self.publish(snapshot);
     }
 
-    fn order(&mut self, last: bool) {
+    fn order(&mut self, last: bool, once: bool) {
         let on = self.latest.health.follows_qps;
         let repair = self.round == 0 || (on && !self.synced) || self.engine.wants_repair();
         let mut wants = Wants {
@@ -321,6 +321,7 @@ impl Pump {
             objects: self.told_events != self.latest.health.events,
             counters: self.settings.counters,
             last,
+            once,
             processes: Arc::default(),
             only_processes: false,
         };

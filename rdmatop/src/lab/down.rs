@@ -36,6 +36,14 @@ pub(super) fn down(
     }
     // All of them before the first is removed: a refusal leaves everything as it was.
     let present = host.devices()?;
+    if let Some(leaving) = ours::leaving(host, &made, &present).into_iter().next() {
+        // It is not gone: its interface and its driver are needed until it is, and what is not in the list any more nobody
+        // removes.
+        return Err(LabError::Leaving {
+            device: leaving.name.to_string(),
+            held: leaving.held,
+        });
+    }
     for device in &made.devices {
         let Some(now) = ours::device(device, &present) else {
             continue;

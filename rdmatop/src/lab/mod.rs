@@ -147,6 +147,16 @@ pub enum LabError {
         /// Processes, by id and name.
         holders: String,
     },
+    /// Its removal waits for who holds it.
+    #[error(
+        "{device} is still being removed, {held}; the kernel waits for its last user: end that, then run this again"
+    )]
+    Leaving {
+        /// The device.
+        device: String,
+        /// Who holds it.
+        held: String,
+    },
     /// Output failed.
     #[error("cannot write output: {0}")]
     Output(#[from] io::Error),

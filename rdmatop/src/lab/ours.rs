@@ -1,6 +1,6 @@
 //! Which of the things there are now is the one that is in the list.
 use super::LabError;
-use super::host::{Host, Interface, Present};
+use super::host::{Host, Interface, Leaving, Present};
 use super::state::{FoundDevice, FoundInterface, Made, MadeDevice, MadeInterface};
 
 /// What is not known on one side speaks neither for nor against.
@@ -23,6 +23,18 @@ pub(super) fn device<'a>(ours: &MadeDevice, present: &'a [Present]) -> Option<&'
                 && it.netdevs.iter().any(|netdev| netdev.index == ours.netdev_index)
         }
     })
+}
+
+/// Those of the list that are being removed: the kernel lists them no more and has them still.
+pub(super) fn leaving(host: &mut dyn Host, made: &Made, present: &[Present]) -> Vec<Leaving> {
+    let missing = |ours: &&MadeDevice| ours.found.is_some() && device(ours, present).is_none();
+    let missing: Vec<&MadeDevice> = made.devices.iter().filter(missing).collect();
+    if missing.is_empty() {
+        return Vec::new();
+    }
+    let mut leaving = host.leaving(present);
+    leaving.retain(|going| missing.iter().any(|ours| going.name == *ours.name));
+    leaving
 }
 
 /// The interface that `ours` is about. One that was about to be made has the address that was made up for it.
@@ -53,7 +65,11 @@ pub(super) fn found_interface(present: &Interface) -> FoundInterface {
 /// Drops from the list what was not made after all or is gone, and completes what is there.
 pub(super) fn settle(host: &mut dyn Host, made: &mut Made) -> Result<(), LabError> {
     let devices = host.devices()?;
+    let leaving = leaving(host, made, &devices);
     made.devices.retain_mut(|ours| {
+        if leaving.iter().any(|going| going.name == *ours.name) {
+            return true;
+        }
         let present = device(ours, &devices);
         ours.found = present.map(found_device);
         present.is_some()

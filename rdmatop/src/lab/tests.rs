@@ -2,7 +2,7 @@
 use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
 
-use super::host::{Host, Interface, Netdev, NetnsMode, Present};
+use super::host::{Host, Interface, Leaving, Netdev, NetnsMode, Present};
 use super::store::Store;
 use super::{DownArgs, LabArgs, LabCommand, LabError, UpArgs, run_on};
 use crate::source::netlink::name::Name;
@@ -19,6 +19,8 @@ struct Machine {
     default_netdev: Option<String>,
     /// Of rxe0; the others are free.
     holders: Vec<String>,
+    /// Devices that netlink lists no more and that are there still.
+    leaving: Vec<String>,
     next: u32,
     log: Vec<String>,
     /// Kills the program at so many changes of the machine from here: before one, or just after it.
@@ -122,6 +124,13 @@ impl Host for Machine {
     }
     fn devices(&mut self) -> Result<Vec<Present>, LabError> {
         Ok(self.devices.clone())
+    }
+    fn leaving(&mut self, _present: &[Present]) -> Vec<Leaving> {
+        let leaving = |name: &String| Leaving {
+            name: Name::from(name.as_str()),
+            held: "held by 231 (ib_send_bw)".to_owned(),
+        };
+        self.leaving.iter().map(leaving).collect()
     }
     fn add_device(&mut self, name: &str, netdev: &Interface) -> Result<(), LabError> {
         self.moment();
@@ -325,6 +334,39 @@ fn down_refuses_a_device_in_use_names_the_holder_and_removes_nothing() {
         "{out}"
     );
     assert_eq!(log, ["-rxe1", "-rxe0", "-rdmatop1", "-rdma_rxe"]);
+}
+
+/// As `rdma link delete rxe0` does while a process has it open.
+#[test]
+fn a_device_whose_removal_hangs_stays_in_the_list_with_what_it_needs() {
+    let mut lab = Lab::new(&["ens5"], None);
+    lab.up(None, 2).0.unwrap();
+    let rxe0 = lab.machine.devices.remove(0);
+    lab.machine.leaving = vec!["rxe0".to_owned()];
+    for force in [false, true] {
+        let (result, _, log) = lab.down(force);
+        let error = result.unwrap_err().to_string();
+        assert!(
+            error.starts_with("rxe0 is still being removed, held by 231"),
+            "{error}"
+        );
+        assert!(log.is_empty(), "{log:?}");
+    }
+    // `up` makes none in its place and does not forget it.
+    let (result, _, log) = lab.up(None, 2);
+    assert!(result.unwrap_err().to_string().contains("still being removed"));
+    assert!(log.is_empty(), "{log:?}");
+    assert!(
+        lab.status().contains("rxe0: being removed, made by rdmatop"),
+        "{}",
+        lab.status()
+    );
+    drop(rxe0);
+    lab.machine.leaving.clear();
+    let (result, out, log) = lab.down(false);
+    result.unwrap();
+    assert!(out.contains("rxe0 is gone already"), "{out}");
+    assert_eq!(log, ["-rxe1", "-rdmatop1", "-rdmatop0", "-rdma_rxe"]);
 }
 
 #[test]

@@ -30,8 +30,17 @@ pub(super) fn up(
     load_rxe(host, &mut made, &mut save, say)?;
     ours::settle(host, &mut made)?;
     save(&made)?;
+    let present = host.devices()?;
+    let leaving = ours::leaving(host, &made, &present);
     for number in 0..args.devices {
         let name = format!("rxe{number}");
+        if let Some(going) = leaving.iter().find(|going| going.name == *name) {
+            // Neither is it there nor can another one be made: the kernel has the name still.
+            return Err(LabError::Leaving {
+                device: name,
+                held: going.held.clone(),
+            });
+        }
         let present = host.devices()?;
         if let Some(known) = made.devices.iter().find(|ours| ours.name == name) {
             let now = ours::device(known, &present).filter(|now| now.name != *name);

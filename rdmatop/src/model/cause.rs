@@ -124,6 +124,8 @@ causes! {
     AttachedAnew,
     /// No counter slot is free.
     NoSlot,
+    /// A device's driver answers late.
+    SlowDevice,
     /// The removal of a device waits.
     RemovalWaits,
 }

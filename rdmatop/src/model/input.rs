@@ -91,6 +91,8 @@ pub enum Input {
         /// Start time, as in [`ProcessFacts`]; `None` of a process that /proc did not have when it was asked for.
         start_ticks: Option<u64>,
     },
+    /// Devices whose drivers answer late; replaces what was said before.
+    Slow(Vec<Cause>),
     /// State of our own programs and of the host.
     Health(Box<HealthSample>),
 }
@@ -145,6 +147,8 @@ pub struct DeviceReading {
     pub index: u32,
     /// It is being removed: the kernel lists it no more and waits for who holds it.
     pub removing: bool,
+    /// It is there, and nothing but its name was read: the rest is as it was.
+    pub held: bool,
     /// Raw name, not yet safe to print.
     pub name: String,
     /// Node GUID.

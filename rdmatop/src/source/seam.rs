@@ -32,6 +32,8 @@ pub struct Wants {
     pub counters: bool,
     /// What this round finds is the last that is told: what else is asked for in turns is asked for now.
     pub last: bool,
+    /// What this round does not find is not in what is printed: it waits longer for who is late.
+    pub once: bool,
     /// Processes whose facts the engine lacks, each once.
     pub processes: Arc<[u32]>,
     /// Nothing but `processes` is wanted: this round is no sample.

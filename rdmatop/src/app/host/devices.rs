@@ -2,45 +2,53 @@
 //!
 //! What a device is, its ports and its resources change rarely: they are listed when something says that they did,
 //! and now and then. In between a round reads counters only.
+//!
+//! What may wait for a driver is read by threads (`readers`, `job`). A round takes what comes in time; what comes late is
+//! of a later round (`turns` decides), and the device is as it was until then.
 
 use std::{
-    collections::{BTreeMap, HashMap},
     ffi::{OsStr, OsString},
+    sync::Arc,
     thread,
     time::Duration,
 };
 
-use self::{dump::dump, known::Listed, leaving::Leaving, owners::Owners};
+use self::{
+    entry::{Entry, held},
+    job::{Answer, Ask, Counts, Everyone, Job, Open, Told, What},
+    leaving::{Gone, Leaving},
+    readers::Readers,
+    round::{Beside, Round},
+    turns::{Step, Turns, Who},
+};
 use crate::{
     app::{
         source::{Source, Wants},
         time::now,
     },
-    model::input::{CountersSample, DeviceReading, DevicesSample, Input, QpsSample},
+    model::cause::Cause,
+    model::input::{DeviceReading, Input},
     source::{
-        netlink::{
-            client::Nldev,
-            enums::NetnsMode,
-            error::NetlinkError,
-            record::{Device, DeviceKey},
-            sample::{DeviceSample, NetlinkSample},
-            sampler::{Sampler, Want},
-            socket::Socket,
-            transport::Transport,
-        },
+        netlink::{client::Nldev, error::NetlinkError, transport::Transport},
         removal,
         root::Root,
         sysfs::{device_dir, list_devices},
     },
+    text,
 };
 
 mod counters;
 mod dump;
+mod entry;
+mod job;
 mod known;
 mod leaving;
 mod owners;
+mod readers;
+mod round;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 /// Devices are listed again after this, ns, whatever else tells of a change.
 const LIST_EVERY: u64 = 10_000_000_000;
@@ -58,22 +66,31 @@ const ONE_THAT_COMES: Duration = if cfg!(test) {
 const FEW: usize = 8;
 
 /// Reads devices, and QPs when they are wanted.
-pub struct DeviceSource<T = Socket> {
+pub struct DeviceSource {
     root: Root,
-    open: fn() -> Result<Nldev<T>, NetlinkError>,
-    sampler: Option<Sampler<T>>,
-    listed: Vec<Listed>,
+    readers: Readers<Job, (Who, Answer)>,
+    turns: Turns,
+    entries: Vec<Entry>,
+    /// Numbers given to devices so far.
+    ids: u64,
+    /// An answer of which devices there are that came late.
+    everyone: Option<Result<Everyone, NetlinkError>>,
+    /// Settings of the subsystem were asked for.
+    settings: bool,
+    /// Why they are not known, to be said once, as they are asked for once.
+    settings_error: Option<String>,
     /// When the devices were listed, unless that failed.
     listed_ns: Option<u64>,
     /// When states and resources were last asked for.
     states_ns: u64,
     /// Directories of devices at the last listing.
     dirs: Option<Vec<OsString>>,
-    owners: Owners,
     /// Devices that are being removed.
     leaving: Leaving,
     /// Devices are seen in every network namespace.
     shared: bool,
+    /// What was last told of slow devices.
+    slow: Vec<Cause>,
 }
 
 /// Something is not as it was listed.
@@ -82,24 +99,27 @@ struct Changed;
 impl DeviceSource {
     /// Reads under `root`; netlink is opened on the first round and again after a failure.
     pub fn new(root: Root) -> Self {
-        Self::through(root, Nldev::open)
+        Self::through(root, Arc::new(Nldev::open))
     }
-}
 
-impl<T: Transport> DeviceSource<T> {
     /// Asks the kernel that `open` leads to.
-    fn through(root: Root, open: fn() -> Result<Nldev<T>, NetlinkError>) -> Self {
+    fn through<T: Transport + Send + 'static>(root: Root, open: Open<T>) -> Self {
+        let of_threads = root.clone();
         Self {
-            owners: Owners::new(root.clone()),
+            readers: Readers::new(move || job::work(of_threads.clone(), Arc::clone(&open))),
             root,
-            open,
-            sampler: None,
-            listed: Vec::new(),
+            turns: Turns::default(),
+            entries: Vec::new(),
+            ids: 0,
+            everyone: None,
+            settings: false,
+            settings_error: None,
             listed_ns: None,
             states_ns: 0,
             dirs: None,
             leaving: Leaving::default(),
             shared: false,
+            slow: Vec::new(),
         }
     }
 
@@ -111,231 +131,352 @@ impl<T: Transport> DeviceSource<T> {
             .is_some_and(|at| now_ns.saturating_sub(at) < LIST_EVERY);
         // A device that came, went or was renamed shows here at once, for the price of one directory.
         // Of one that is being removed nothing tells but these lists.
-        let young = young && self.leaving.is_empty();
-        !young || self.sampler.is_none() || self.dirs.is_none() || list_devices(&self.root) != self.dirs
+        let young = young && self.leaving.is_empty() && self.everyone.is_none();
+        !young || self.dirs.is_none() || list_devices(&self.root) != self.dirs
     }
 
-    fn sample(&mut self, wants: &Wants) -> Result<NetlinkSample, NetlinkError> {
-        let sampler = match self.sampler.take() {
-            Some(sampler) => sampler,
-            None => Sampler::new((self.open)()?),
-        };
-        let sampler = self.sampler.insert(sampler);
-        let sample = sampler.sample(Want {
-            ports: true,
-            counters: wants.counters,
-            // MR sizes of processes that were there before us: once, and again with each repair.
-            mrs: wants.qps,
-            ..Want::default()
+    /// Has a thread read something.
+    fn order(&mut self, who: Who, name: &str, round: &Round, what: What) {
+        let sheet = self.turns.ask(who, name, now().mono_ns, round.once);
+        self.readers.push(Job {
+            who,
+            sheet,
+            before_ns: round.before_ns,
+            what,
         });
-        if sample.devices.is_err() {
-            self.sampler = None;
-        }
-        Ok(sample)
     }
 
-    /// Lists everything.
-    fn list(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
-        let before = now().mono_ns;
-        self.listed_ns = None;
-        self.dirs = list_devices(&self.root);
-        let sample = match self.sample(wants) {
-            Ok(sample) => sample,
-            Err(error) => {
-                // A machine without RDMA is told by a note: nothing failed there.
-                let failed = error != NetlinkError::NoRdma;
-                let sample = DevicesSample {
-                    mono_ns: before,
-                    unread: failed,
-                    errors: failed.then(|| error.to_string()).into_iter().collect(),
-                    ..DevicesSample::default()
-                };
-                return out(Input::Devices(Box::new(sample)));
-            }
-        };
-        let mut errors: Vec<String> = sample.errors().map(ToString::to_string).collect();
-        if sample.devices.is_err() {
-            return out(Input::Devices(Box::new(DevicesSample {
-                mono_ns: before,
-                unread: true,
-                errors,
-                ..DevicesSample::default()
-            })));
-        }
-        if let Some(Ok(settings)) = &sample.sys {
-            self.shared = settings.netns_mode == Some(NetnsMode::Shared);
-        }
-        // A list that the kernel calls torn may lack a device: the next round lists again.
-        self.listed_ns = (!sample.devices_interrupted).then_some(before);
-        self.states_ns = before;
-        let mut devices = sample.devices.unwrap_or_default();
-        self.owners.forget();
-        let mr_bytes: Vec<_> = devices.iter().map(|device| self.mr_bytes([device])).collect();
-        let mut listed_before: HashMap<DeviceKey, Listed> = self
-            .listed
-            .drain(..)
-            .map(|listed| (listed.key.clone(), listed))
-            .collect();
-        let mut readings = Vec::with_capacity(devices.len());
-        for (device, mr_bytes) in devices.drain(..).zip(mr_bytes) {
-            let listed_before = listed_before.remove(&device.device.key());
-            let (listed, reading) = Listed::list(&self.root, device, listed_before, before);
-            readings.push(DeviceReading { mr_bytes, ..reading });
-            errors.extend(listed.withheld().map(str::to_owned));
-            self.listed.push(listed);
-        }
-        if !sample.devices_interrupted {
-            let gone = listed_before.into_values().collect();
-            readings.extend(self.leave(gone, before));
-        }
-        let qps = wants.qps.then(|| self.dump_all(before));
-        let mono_ns = now().mono_ns;
-        out(Input::Devices(Box::new(DevicesSample {
-            mono_ns,
-            devices: readings,
-            errors,
-            unread: false,
-            notes: self.leaving.notes(&self.root, mono_ns),
-        })));
-        out_qps(qps, out);
-    }
-
-    /// Readings of the devices that are being removed. `gone` were listed the last time and are not now.
-    fn leave(&mut self, gone: Vec<Listed>, now_ns: u64) -> Vec<DeviceReading> {
-        let listed = self.listed.iter().map(Listed::device);
-        let found = removal::unlisted(
-            &self.root,
-            self.dirs.as_deref().unwrap_or_default(),
-            |dir| is_listed(listed.clone(), dir),
-            self.shared,
-        );
-        let Self { leaving, root, .. } = self;
-        let unknown = leaving.update(root, &found, gone, now_ns);
-        if !unknown.is_empty() {
-            // Nobody has seen it before: one that is just being made looks the same for some milliseconds.
-            thread::sleep(ONE_THAT_COMES);
-            let again = list_devices(&self.root).unwrap_or_default();
-            let devices = self
-                .sampler
-                .as_mut()
-                .and_then(|sampler| sampler.nldev().devices().ok());
-            if let Some(devices) = devices {
-                let listed = |dir: &OsStr| is_listed(devices.items.iter(), dir);
-                let mut still = removal::unlisted(&self.root, &again, listed, self.shared);
-                still.retain(|dir| unknown.contains(dir));
-                self.leaving.add(&still);
-            }
-        }
-        self.leaving.readings(&self.root, now_ns)
-    }
-
-    /// Dumps the QPs of every device that was listed just now.
-    fn dump_all(&mut self, mono_ns: u64) -> QpsSample {
-        let mut out = QpsSample {
-            mono_ns,
-            ..QpsSample::default()
-        };
-        let Some(sampler) = &mut self.sampler else {
-            return out;
-        };
-        for listed in &mut self.listed {
-            let count = listed.count("qp");
-            if let Err(error) = dump(sampler.nldev(), &mut self.owners, listed, count, &mut out) {
-                let what = format!("QPs of {}", listed.device().name);
-                out.errors.push(error.of(what).to_string());
-            }
-        }
-        out
-    }
-
-    /// Reads what moves, of the devices that are listed. Gives up when they are not what they were.
-    fn again(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) -> Result<(), Changed> {
-        let before = now().mono_ns;
-        let states = before.saturating_sub(self.states_ns) >= STATES_EVERY;
-        let sampler = self.sampler.as_mut().ok_or(Changed)?;
-        let mut sample = CountersSample::default();
-        if wants.counters {
-            for listed in &mut self.listed {
-                listed
-                    .read(sampler.nldev(), &mut sample.ports)
-                    .map_err(|_| Changed)?;
-            }
-        }
-        let mut devices = Vec::new();
-        let mut qps = wants.qps.then(|| QpsSample {
-            mono_ns: before,
-            ..QpsSample::default()
-        });
-        if states || wants.qps || wants.objects {
-            self.owners.forget();
-            let busy = self.listed.iter().filter(|listed| !listed.rests()).count();
-            let all = states || wants.objects || wants.repair || self.listed.len() <= FEW;
-            // Together they cost a third less each.
-            let all = all || busy > self.listed.len() / 2;
-            let ask = || sampler.nldev().summaries().map_err(|_| Changed);
-            let counts = all.then(ask).transpose()?;
-            let want = Want {
-                ports: states,
-                skip_summary: true,
-                mrs: wants.qps,
-                ..Want::default()
+    /// Takes answers for as long as the round waits for any.
+    fn wait(&mut self, round: &mut Round) {
+        let mut refused = false;
+        loop {
+            let step = self
+                .turns
+                .step(now().mono_ns, self.readers.free(), !refused, round.once);
+            let answer = match step {
+                Step::Done => break,
+                Step::Wait(ns) => self.readers.answer(Duration::from_nanos(ns)),
+                Step::Grow if self.readers.grow() => None,
+                Step::Grow if self.readers.threads() == 0 => self.readers.work_here(),
+                Step::Grow => {
+                    refused = true;
+                    None
+                }
             };
-            for listed in self.listed.iter_mut().filter(|listed| all || !listed.rests()) {
-                let device_index = listed.device().index;
-                let count = match &counts {
-                    Some(all) => all.items.iter().find(|c| c.device_index == device_index).cloned(),
-                    None => sampler.nldev().summary(device_index).ok(),
-                };
-                let count = count.ok_or(Changed)?;
-                let qp_count = count.get("qp");
-                let device = sampler.again(listed.device().clone(), want, Some(count));
-                sample
-                    .changed
-                    .extend(listed.again(&device).map_err(|()| Changed)?);
-                devices.push(device);
-                if let Some(qps) = &mut qps {
-                    let nldev = sampler.nldev();
-                    dump(nldev, &mut self.owners, listed, qp_count, qps).map_err(|_| Changed)?;
+            if let Some((who, answer)) = answer {
+                self.take(who, answer, round);
+            }
+        }
+        self.turns.give_up();
+    }
+
+    /// Takes what has come since the last round.
+    fn collect(&mut self, round: &mut Round) {
+        while let Some((who, answer)) = self.readers.answer(Duration::ZERO) {
+            self.take(who, answer, round);
+        }
+    }
+
+    fn take(&mut self, who: Who, answer: Answer, round: &mut Round) {
+        if !self.turns.answered(who, now().mono_ns) {
+            return;
+        }
+        match (who, answer) {
+            (_, Answer::Everyone(found)) => self.everyone = Some(found),
+            (Who::Device(id), Answer::Device(told)) => self.told(id, *told, round),
+            (Who::Everyone, Answer::Device(_)) => {}
+        }
+    }
+
+    fn told(&mut self, id: u64, mut told: Told, round: &mut Round) {
+        if let Some(going) = self.leaving.iter_mut().find(|going| going.id == id) {
+            going.listed = told.listed;
+            // Anything else is of the time when it was still listed.
+            let all = told.all.filter(|reading| reading.removing);
+            return round.add(Told {
+                all,
+                ..Told::default()
+            });
+        }
+        let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == id) else {
+            return;
+        };
+        entry.told(&mut told);
+        round.add(told);
+    }
+
+    /// Which devices there are, once that is known.
+    fn everyone(&mut self, round: &mut Round) -> Option<Result<Everyone, NetlinkError>> {
+        if self.everyone.is_none() && !self.turns.is_asked(Who::Everyone) {
+            let what = What::Everyone {
+                settings: !self.settings,
+            };
+            self.order(Who::Everyone, "the list of RDMA devices", round, what);
+        }
+        if self.everyone.is_none() {
+            self.wait(round);
+        }
+        let mut found = self.everyone.take();
+        if let Some(Ok(found)) = &mut found
+            && let Some(shared) = found.shared.take()
+        {
+            self.shared = shared.as_ref().is_ok_and(|shared| *shared);
+            (self.settings, self.settings_error) = (true, shared.err());
+        }
+        found
+    }
+
+    /// Takes over which devices netlink lists. Returns those that it lists no more.
+    fn update(&mut self, found: &Everyone) -> Vec<Gone> {
+        let mut gone = Vec::new();
+        if !found.interrupted {
+            let (there, left): (Vec<Entry>, Vec<Entry>) = std::mem::take(&mut self.entries)
+                .into_iter()
+                .partition(|entry| found.counts(entry.index).is_some());
+            self.entries = there;
+            let left = left.into_iter();
+            gone.extend(left.map(|entry| (entry.id, entry.device(), entry.listed)));
+        }
+        for (name, counts) in &found.devices {
+            let mut known = self.entries.iter_mut();
+            match known.find(|entry| entry.index == counts.device_index) {
+                Some(entry) if entry.name == *name => {}
+                Some(entry) => {
+                    entry.name = name.clone();
+                    entry.renamed = true;
+                }
+                None => {
+                    self.ids += 1;
+                    self.entries.push(Entry::new(self.ids, counts.device_index, name));
                 }
             }
         }
-        if states {
-            self.states_ns = before;
-        }
-        sample.mr_bytes = self.mr_bytes(&devices);
-        sample.mono_ns = now().mono_ns;
-        out(Input::Counters(Box::new(sample)));
-        out_qps(qps, out);
-        Ok(())
+        gone
     }
 
-    /// Bytes of regions by process; `None` unless those of all `devices` were listed.
-    fn mr_bytes<'a>(
-        &mut self,
-        devices: impl IntoIterator<Item = &'a DeviceSample>,
-    ) -> Option<BTreeMap<u32, u64>> {
-        let mut sums = None;
-        for device in devices {
-            let mrs = device.mrs.as_ref()?.as_ref().ok()?;
-            self.owners
-                .mr_bytes(&mrs.items, sums.get_or_insert_with(BTreeMap::new));
+    /// Lists everything.
+    fn list(&mut self, found: &Everyone, wants: &Wants, round: &mut Round) {
+        self.dirs = list_devices(&self.root);
+        self.states_ns = round.before_ns;
+        let gone = self.update(found);
+        (round.complete, round.other) = (true, false);
+        for at in 0..self.entries.len() {
+            self.order_list(at, Some(found), wants, round);
         }
-        sums
+        self.wait(round);
+        // A list that the kernel calls torn may lack a device: the next round lists again.
+        let whole = !found.interrupted && !round.other;
+        self.listed_ns = whole.then_some(round.before_ns);
+        if !found.interrupted {
+            self.leave(gone, found, round);
+        }
+        let Self {
+            turns,
+            leaving,
+            entries,
+            ..
+        } = self;
+        turns.keep(|id| leaving.has(id) || entries.iter().any(|entry| entry.id == id));
+    }
+
+    /// Has a device listed, if it can be asked now.
+    fn order_list(&mut self, at: usize, found: Option<&Everyone>, wants: &Wants, round: &Round) {
+        let Some(entry) = self.entries.get_mut(at) else {
+            return;
+        };
+        // Until it has answered.
+        entry.owes_list = true;
+        if wants.qps {
+            entry.owes_qps = Some(round.before_ns);
+        }
+        let who = Who::Device(entry.id);
+        if !self.turns.is_due(who, now().mono_ns, round.once) {
+            return;
+        }
+        let renamed = std::mem::take(&mut entry.renamed);
+        let what = What::List {
+            index: entry.index,
+            name: entry.name.clone(),
+            counts: found.and_then(|found| found.counts(entry.index)).cloned(),
+            before: entry.listed.take().filter(|_| !renamed),
+            counters: wants.counters,
+            qps: entry.owes_qps.is_some(),
+        };
+        let name = text::sanitize(entry.name.as_bytes());
+        self.order(who, &name, round, what);
+    }
+
+    /// Looks for devices that are being removed, and reads them. `gone` were listed the last time and are not now.
+    fn leave(&mut self, gone: Vec<Gone>, found: &Everyone, round: &mut Round) {
+        let listed = |dir: &OsStr| is_listed(found, dir);
+        let dirs = self.dirs.as_deref().unwrap_or_default();
+        let unlisted = removal::unlisted(&self.root, dirs, listed, self.shared);
+        let unknown = self.leaving.update(&self.root, &unlisted, gone, round.before_ns);
+        if !unknown.is_empty() {
+            // Nobody has seen it before: one that is just being made looks the same for some milliseconds.
+            thread::sleep(ONE_THAT_COMES);
+            let dirs = list_devices(&self.root).unwrap_or_default();
+            if let Some(Ok(found)) = self.everyone(round) {
+                let listed = |dir: &OsStr| is_listed(&found, dir);
+                let mut still = removal::unlisted(&self.root, &dirs, listed, self.shared);
+                still.retain(|dir| unknown.contains(dir));
+                let ids = &mut self.ids;
+                self.leaving.add(&still, || {
+                    *ids += 1;
+                    *ids
+                });
+            }
+        }
+        let mut todo = Vec::new();
+        for going in self.leaving.iter_mut() {
+            let who = Who::Device(going.id);
+            if self.turns.is_due(who, round.before_ns, round.once) {
+                let what = What::Leaving {
+                    dir: going.dir.clone(),
+                    device: going.device.clone(),
+                    before: going.listed.take(),
+                };
+                todo.push((who, text::sanitize(going.device.name.as_bytes()), what));
+            }
+        }
+        for (who, name, what) in todo {
+            self.order(who, &name, round, what);
+        }
+        self.wait(round);
+    }
+
+    /// Reads what moves, of the devices that are listed; with `resources` what else has become due. Fails when they are not
+    /// what they were.
+    fn again(&mut self, wants: &Wants, resources: bool, round: &mut Round) -> Result<(), Changed> {
+        let states = resources && round.before_ns.saturating_sub(self.states_ns) >= STATES_EVERY;
+        let resources = resources && (states || wants.qps || wants.objects);
+        let rests = |entry: &&Entry| entry.listed.as_ref().is_some_and(|listed| listed.rests());
+        let resting = self.entries.iter().filter(rests).count();
+        let all = states || wants.objects || wants.repair || self.entries.len() <= FEW;
+        // Together they cost a third less each.
+        let all = resources && (all || self.entries.len() - resting > self.entries.len() / 2);
+        let found = match all.then(|| self.everyone(round)).flatten() {
+            None => None,
+            Some(Ok(found)) if self.are_these(&found) => Some(found),
+            Some(other) => {
+                self.everyone = Some(other);
+                return Err(Changed);
+            }
+        };
+        for at in 0..self.entries.len() {
+            let Some(entry) = self.entries.get_mut(at) else {
+                break;
+            };
+            if wants.repair {
+                entry.owes_qps = Some(round.before_ns);
+            }
+            if entry.owes_list {
+                self.order_list(at, found.as_ref(), wants, round);
+                continue;
+            }
+            let who = Who::Device(entry.id);
+            if !self.turns.is_due(who, now().mono_ns, round.once) {
+                continue;
+            }
+            let Some(listed) = entry.listed.take() else {
+                continue;
+            };
+            let counts = found.as_ref().and_then(|found| found.counts(entry.index));
+            let ask = Ask {
+                counters: wants.counters,
+                states: states && counts.is_some(),
+                qps: wants.qps || entry.owes_qps.is_some(),
+                counts: match counts {
+                    Some(counts) => Counts::Known(counts.clone()),
+                    // Who was not asked when it was wanted, because it was late.
+                    None if entry.owes_qps.is_some_and(|since_ns| since_ns < round.before_ns) => {
+                        Counts::Asked
+                    }
+                    None if resources && !all => Counts::Unless,
+                    None => Counts::No,
+                },
+            };
+            let name = text::sanitize(entry.name.as_bytes());
+            self.order(who, &name, round, What::Again { listed, ask });
+        }
+        self.wait(round);
+        if states && found.is_some() {
+            self.states_ns = round.before_ns;
+        }
+        if round.other { Err(Changed) } else { Ok(()) }
+    }
+
+    /// Whether the devices are those that were listed.
+    fn are_these(&self, found: &Everyone) -> bool {
+        let is = |entry: &Entry| {
+            let mut names = found.devices.iter();
+            names.any(|(name, counts)| counts.device_index == entry.index && *name == entry.name)
+        };
+        found.devices.len() == self.entries.len() && self.entries.iter().all(is)
+    }
+
+    /// Tells what a round has found.
+    fn tell(&mut self, round: Round, out: &mut dyn FnMut(Input)) {
+        let mono_ns = now().mono_ns;
+        let listed = self.entries.iter().map(|entry| held(entry.index, &entry.name));
+        let going = self.leaving.iter().map(|going| DeviceReading {
+            removing: true,
+            ..held(going.device.index, &going.device.name)
+        });
+        let held = listed.chain(going).collect();
+        let missing = Some(&mut self.settings_error).filter(|_| round.complete);
+        let missing = missing.and_then(Option::take);
+        let entries = || self.entries.iter();
+        let beside = Beside {
+            held,
+            devices: self.entries.len(),
+            errors: missing
+                .into_iter()
+                .chain(entries().flat_map(|entry| entry.errors.iter().cloned()))
+                .collect(),
+            qp_errors: entries()
+                .flat_map(|entry| entry.qp_errors.iter().cloned())
+                .collect(),
+        };
+        let Self { leaving, root, .. } = self;
+        round.tell(mono_ns, beside, || leaving.notes(root, mono_ns), out);
+    }
+
+    /// Lists what there is, or reads what is known where no list comes.
+    fn list_or_wait(&mut self, wants: &Wants, round: &mut Round, out: &mut dyn FnMut(Input)) {
+        match self.everyone(round) {
+            Some(Ok(found)) => self.list(&found, wants, round),
+            Some(Err(error)) => {
+                self.listed_ns = None;
+                // A machine without RDMA is told by a note: nothing failed there.
+                let failed = error != NetlinkError::NoRdma;
+                if !failed {
+                    self.entries.clear();
+                }
+                let line = failed.then(|| error.of("list of devices").to_string());
+                out(round::unread(now().mono_ns, line));
+            }
+            None if round.once && self.entries.is_empty() => {
+                let line = "no answer; a driver may hold the kernel's lock of devices, see dmesg";
+                out(round::unread(
+                    now().mono_ns,
+                    Some(format!("list of devices: {line}")),
+                ));
+            }
+            None => {
+                let _ = self.again(wants, false, round);
+            }
+        }
     }
 }
 
 /// Whether netlink's list has the device of a directory.
-fn is_listed<'a>(mut devices: impl Iterator<Item = &'a Device>, dir: &OsStr) -> bool {
-    devices.any(|device| device_dir(device.name.as_bytes()).is_some_and(|name| name == dir))
+fn is_listed(found: &Everyone, dir: &OsStr) -> bool {
+    let mut names = found.devices.iter();
+    names.any(|(name, _)| device_dir(name.as_bytes()).is_some_and(|name| name == dir))
 }
 
-fn out_qps(qps: Option<QpsSample>, out: &mut dyn FnMut(Input)) {
-    if let Some(qps) = qps {
-        out(Input::Qps(Box::new(qps)));
-    }
-}
-
-impl<T: Transport + Send> Source for DeviceSource<T> {
+impl Source for DeviceSource {
     fn name(&self) -> &'static str {
         "RDMA devices"
     }
@@ -344,8 +485,21 @@ impl<T: Transport + Send> Source for DeviceSource<T> {
         if wants.is_light() || wants.only_processes {
             return;
         }
-        if self.list_is_due() || self.again(wants, out).is_err() {
-            self.list(wants, out);
+        let before_ns = now().mono_ns;
+        // What came since the last round goes first: it is older.
+        let mut late = Round::late(before_ns);
+        self.collect(&mut late);
+        let other = late.other;
+        self.tell(late, out);
+        let mut round = Round::new(before_ns, wants);
+        if other || self.list_is_due() || self.again(wants, true, &mut round).is_err() {
+            self.list_or_wait(wants, &mut round, out);
+        }
+        self.tell(round, out);
+        let slow = self.turns.notes(now().mono_ns, self.readers.threads());
+        if slow != self.slow {
+            self.slow.clone_from(&slow);
+            out(Input::Slow(slow));
         }
     }
 }

@@ -146,6 +146,9 @@ impl Devices {
             device.name = name;
             changes.renamed.insert(device.uid);
         }
+        if reading.held {
+            return device.hold(&reading);
+        }
         device.guid = reading.node_guid.or(device.guid);
         device.provider = match Provider::of(reading.driver.as_deref(), &device.name) {
             Provider::Other => {
@@ -344,6 +347,17 @@ impl Device {
             followed: self.is_followed(),
             ..nameless(self.uid, self.index, &self.name)
         };
+    }
+
+    /// Takes over that it is there.
+    fn hold(&mut self, reading: &DeviceReading) {
+        if self.row.state.is_none() {
+            self.describe(reading);
+        }
+        self.row.name = Arc::clone(&self.name);
+        if reading.removing {
+            self.row.state = Some(DeviceState::Removing);
+        }
     }
 
     /// Whether programs count what its QPs do.

@@ -113,6 +113,8 @@ pub struct Engine {
     notes: Shared<Cause>,
     /// What there is to say of devices.
     device_notes: Vec<Cause>,
+    /// Devices that answer late.
+    slow: Vec<Cause>,
     /// What could not be read, by reader; each reading replaces the last.
     errors: BTreeMap<&'static str, Vec<String>>,
     events: u64,
@@ -188,6 +190,10 @@ impl Engine {
             }
             Input::ProcessGone { pid, start_ticks } => {
                 self.process_gone(pid, start_ticks, now);
+                Vec::new()
+            }
+            Input::Slow(notes) => {
+                self.slow = notes;
                 Vec::new()
             }
             Input::Health(sample) => {
@@ -415,11 +421,12 @@ impl Engine {
             events: self.events,
             probes: self.ebpf.probes.clone(),
             follows_qps: self.ebpf.state.is_on() && self.ebpf.follows_qps,
-            notes: if self.device_notes.is_empty() && uncounted.is_none() {
+            notes: if self.device_notes.is_empty() && self.slow.is_empty() && uncounted.is_none() {
                 self.notes.clone()
             } else {
                 self.device_notes
                     .iter()
+                    .chain(&self.slow)
                     .cloned()
                     .chain(uncounted)
                     .chain(self.notes.iter().cloned())

@@ -83,10 +83,66 @@ impl Errno {
     }
 }
 
+/// What is kept of an entry whose process is forgotten: enough to tell what the next process with its pid does. The kernel
+/// side keeps such entries until its table is half full; a row of each, mostly empty histograms, was 6 MB.
+#[derive(Debug)]
+struct Past {
+    calls: u64,
+    errors: u64,
+    ns: u64,
+    /// Buckets that are not empty.
+    hist: Box<[(u8, u64)]>,
+    errnos: Box<[(u32, u64)]>,
+}
+
+impl Past {
+    fn of(calls: Calls) -> Self {
+        let raw = calls.raw;
+        let buckets = (0_u8..).zip(raw.hist).filter(|(_, count)| *count > 0);
+        let errnos = calls.errnos.into_iter().map(|(errno, count)| (errno, count.raw));
+        Self {
+            calls: raw.calls,
+            errors: raw.errors,
+            ns: raw.ns,
+            hist: buckets.collect(),
+            errnos: errnos.collect(),
+        }
+    }
+
+    fn stats(&self) -> VerbStats {
+        let mut stats = VerbStats {
+            calls: self.calls,
+            errors: self.errors,
+            ns: self.ns,
+            ..ZERO
+        };
+        for (bucket, count) in &self.hist {
+            if let Some(of) = stats.hist.get_mut(usize::from(*bucket)) {
+                *of = *count;
+            }
+        }
+        stats
+    }
+
+    /// Failures as of the end of the process; `raw` is what the kernel side counts on from.
+    fn errnos(&self) -> BTreeMap<u32, Errno> {
+        let each = self.errnos.iter().map(|(errno, raw)| {
+            let count = Errno {
+                raw: *raw,
+                before: *raw,
+            };
+            (*errno, count)
+        });
+        each.collect()
+    }
+}
+
 /// All calls.
 #[derive(Debug, Default)]
 pub(super) struct Verbs {
     rows: BTreeMap<VerbKey, Calls>,
+    /// Of processes that are forgotten.
+    past: NumberMap<VerbKey, Box<Past>>,
     last_ns: Option<u64>,
 }
 
@@ -122,6 +178,14 @@ impl Engine {
             }
             let (key, stats) = (&key, &stats);
             listed.insert(*key);
+            if self
+                .verbs
+                .past
+                .get(key)
+                .is_some_and(|past| past.calls == stats.calls)
+            {
+                continue;
+            }
             let idle = self
                 .verbs
                 .rows
@@ -168,11 +232,26 @@ impl Engine {
                 meter.add(faults, sample.mono_ns, min);
             }
         }
-        let processes = &self.processes;
-        // Entries of the map are freed when their process ends; the row stays as long as the process is shown.
-        self.verbs
+        self.forget_calls(&listed);
+    }
+
+    /// Keeps rows of processes that are shown, and of others what is needed while the kernel side has the entry.
+    fn forget_calls(&mut self, listed: &NumberSet<VerbKey>) {
+        let Self { verbs, processes, .. } = self;
+        verbs.past.retain(|key, _| listed.contains(key));
+        let unknown = |calls: &Calls| processes.get(calls.process).is_none();
+        let over: Vec<VerbKey> = verbs
             .rows
-            .retain(|key, calls| listed.contains(key) || processes.get(calls.process).is_some());
+            .iter()
+            .filter(|(_, calls)| unknown(calls))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in over {
+            let calls = verbs.rows.remove(&key).filter(|_| listed.contains(&key));
+            if let Some(calls) = calls {
+                verbs.past.insert(key, Box::new(Past::of(calls)));
+            }
+        }
     }
 
     /// Folds one entry in; returns the errors that are new.
@@ -195,16 +274,30 @@ impl Engine {
             errnos: BTreeMap::new(),
         };
         let Some(row) = self.verbs.rows.get_mut(&key) else {
-            let mut row = fresh(*stats, ZERO);
+            // What another process with this pid did is not this one's.
+            let past = self
+                .verbs
+                .past
+                .remove(&key)
+                .filter(|past| past.calls < stats.calls);
+            let before = past.as_ref().map_or(ZERO, |past| past.stats());
+            let mut row = fresh(*stats, before);
+            row.errnos = past.map(|past| past.errnos()).unwrap_or_default();
+            let errors = stats.errors.saturating_sub(before.errors);
             if let Some(last_ns) = before_ns {
-                // It was not there at the last sweep: all of it is of this interval.
+                // None of it was there at the last sweep: all of it is of this interval.
                 row.made = Meter::new(0, last_ns);
-                row.made.read(stats.calls, at_ns, Width::Bits64, min);
+                row.made.read(
+                    stats.calls.saturating_sub(before.calls),
+                    at_ns,
+                    Width::Bits64,
+                    min,
+                );
                 row.errors = Meter::new(0, last_ns);
-                row.errors.read(stats.errors, at_ns, Width::Bits64, min);
+                row.errors.read(errors, at_ns, Width::Bits64, min);
             }
             self.verbs.rows.insert(key, row);
-            return stats.errors;
+            return errors;
         };
         let restarted = stats.calls < row.raw.calls;
         if row.process != process {

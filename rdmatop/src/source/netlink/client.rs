@@ -3,6 +3,7 @@ use std::collections::HashMap;
 
 use super::attr::{DEV_INDEX, DEV_NAME, LINK_TYPE, NDEV_NAME, RES_LQPN, RES_QP, STAT_RES, cmd};
 use super::error::NetlinkError;
+use super::name::Name;
 use super::record::{
     CmId, CounterSet, Cq, Ctx, Device, Entry, HwCounter, Mr, Pd, Port, Qp, QpReader, Srq, Summary,
     SysSettings, decode_counters, visit_counters,
@@ -12,7 +13,7 @@ use super::request::{Reply, Request};
 use super::sample::Dump;
 use super::socket::Socket;
 use super::transport::Transport;
-use super::wire::{Attrs, WireResult};
+use super::wire::{Attrs, WireError, WireResult};
 
 /// A dump that the kernel flags as interrupted is asked for this often before it is handed out with its flag.
 const DUMP_ATTEMPTS: usize = 2;
@@ -137,14 +138,27 @@ impl<T: Transport> Nldev<T> {
         )
     }
 
-    /// The same of every device: a third cheaper for each than to ask one by one.
-    pub fn summaries(&mut self) -> Result<Dump<Summary>, NetlinkError> {
+    /// The same of every device, with its name: a third cheaper for each than to ask one by one.
+    ///
+    /// It is the list of devices for which no driver is asked. [`devices`](Self::devices) has each driver tell its
+    /// firmware version (`ib_get_device_fw_str`), and waits for one that sleeps.
+    pub fn named_summaries(&mut self) -> Result<Dump<(Name, Summary)>, NetlinkError> {
         let request = Request::nldev(cmd::RES_GET, Reply::Dump);
-        let decode = |attrs: Attrs<'_>, out: &mut Vec<Summary>| {
-            out.push(Summary::decode(attrs)?);
+        let decode = |attrs: Attrs<'_>, out: &mut Vec<(Name, Summary)>| {
+            out.push((device_name(attrs.clone())?, Summary::decode(attrs)?));
             Ok(())
         };
-        self.dump(&request, decode, |summary| Some(u64::from(summary.device_index)))
+        self.dump(&request, decode, |(_, summary)| {
+            Some(u64::from(summary.device_index))
+        })
+    }
+
+    /// One device.
+    pub fn device(&mut self, device: u32) -> Result<Device, NetlinkError> {
+        self.one(
+            &Request::nldev(cmd::GET, Reply::One).device(device),
+            Device::decode,
+        )
     }
 
     /// Hardware counters of a port. A driver without any is an error (`EINVAL`).
@@ -272,6 +286,20 @@ impl<T: Transport> Nldev<T> {
         let request = Request::nldev(cmd::DELLINK, Reply::Ack).with(|writer| writer.u32(DEV_INDEX, device));
         self.run(&request, &mut |_| Ok(())).map(|_| ())
     }
+}
+
+/// The name of the device that a message is about.
+fn device_name(attrs: Attrs<'_>) -> WireResult<Name> {
+    for attr in attrs {
+        let attr = attr?;
+        if attr.number == DEV_NAME {
+            return Ok(Name::from(attr.string()?));
+        }
+    }
+    Err(WireError::Missing {
+        record: "summary",
+        number: DEV_NAME,
+    })
 }
 
 /// Hands each entry of a message to `visit`.

@@ -18,8 +18,6 @@ pub struct DeviceFacts {
     pub name: String,
     /// Node GUID; tells a device that came back from another one of the same name.
     pub node_guid: Option<u64>,
-    /// Firmware version; software devices have none.
-    pub fw_ver: Option<String>,
     /// Board identifier (PSID), where the driver has one.
     pub board_id: Option<String>,
     /// Model, where the driver has one ("MT4129").
@@ -63,7 +61,6 @@ pub fn read_device(root: &Root, dir_name: &OsStr) -> Option<DeviceFacts> {
         node_guid: root
             .value(&dir.join("node_guid"))
             .and_then(|raw| parse_guid(&raw)),
-        fw_ver: root.line(&dir.join("fw_ver")),
         board_id: root.line(&dir.join("board_id")),
         hca_type: root.line(&dir.join("hca_type")),
         driver: if software {
@@ -145,16 +142,11 @@ mod tests {
     fn an_mlx5_device_shows_hardware_and_ports() {
         let fake = Fake::new();
         let dir = hardware(&fake, "mlx5_0", "mlx5_core");
-        fake.sys(format!("{dir}/fw_ver"), "28.39.1002\n")
-            .sys(format!("{dir}/hca_type"), "MT4129\n");
+        fake.sys(format!("{dir}/hca_type"), "MT4129\n");
         fake.sys(format!("{dir}/board_id"), "MT_0000000834\n");
         let port = format!("{dir}/ports/1");
-        fake.sys(format!("{port}/state"), "4: ACTIVE\n")
-            .sys(format!("{port}/phys_state"), "5: LinkUp\n");
         fake.sys(format!("{port}/rate"), "400 Gb/sec (4X NDR)\n")
-            .sys(format!("{port}/lid"), "0x1f\n");
-        fake.sys(format!("{port}/link_layer"), "InfiniBand\n")
-            .sys(format!("{port}/sm_lid"), "0x1\n");
+            .sys(format!("{port}/link_layer"), "InfiniBand\n");
         let d = read(&fake, "mlx5_0");
         assert_eq!(d.driver.as_deref(), Some("mlx5_core"));
         assert_eq!(
@@ -162,11 +154,10 @@ mod tests {
             Some(("0000:3b:00.0", Some(1)))
         );
         assert_eq!(d.node_guid, Some(0xb8ce_f603_00a1_b2c3));
-        assert_eq!(d.fw_ver.as_deref(), Some("28.39.1002"));
+        assert_eq!(d.hca_type.as_deref(), Some("MT4129"));
         assert_eq!((d.software, d.dangling, d.parent_netdev), (false, false, None));
         let p = &d.ports[0];
-        assert_eq!((p.port, p.lid, p.sm_lid), (1, Some(31), Some(1)));
-        assert_eq!(p.state.as_ref().map(|s| s.code), Some(4));
+        assert_eq!(p.port, 1);
         assert_eq!(
             p.rate.as_ref().and_then(Rate::honest_bits_per_sec),
             Some(400_000_000_000)
@@ -180,15 +171,13 @@ mod tests {
     fn an_efa_device_without_most_files_still_shows_the_rest() {
         let fake = Fake::new();
         let dir = hardware(&fake, "rdmap0s6", "efa");
-        fake.sys(format!("{dir}/ports/1/state"), "4: ACTIVE\n")
-            .sys(format!("{dir}/ports/1/rate"), "100 Gb/sec (4X EDR)");
+        fake.sys(format!("{dir}/ports/1/rate"), "100 Gb/sec (4X EDR)");
         fake.sys(format!("{dir}/ports/1/link_layer"), "Unspecified\n");
         let d = read(&fake, "rdmap0s6");
         assert_eq!(
-            (d.driver.as_deref(), d.fw_ver, d.hca_type),
+            (d.driver.as_deref(), d.board_id, d.hca_type),
             (Some("efa"), None, None)
         );
-        assert_eq!((d.ports[0].lid, d.ports[0].phys_state.clone()), (None, None));
         assert_eq!(d.ports[0].link_layer.as_deref(), Some("Unspecified"));
     }
 
@@ -218,7 +207,7 @@ mod tests {
         fake.sys(format!("{dir}/ports/1/rate"), "2.5 Gb/sec (1X SDR)\n");
         fake.sys(format!("{dir}/ports/1/gid_attrs/ndevs/1"), "dummy0\n");
         let d = read(&fake, "rxe0");
-        assert_eq!((d.software, d.driver, d.pci, d.fw_ver), (true, None, None, None));
+        assert_eq!((d.software, d.driver, d.pci), (true, None, None));
         assert_eq!(d.parent_netdev.as_deref(), Some("dummy0"));
         assert!(d.ports[0].rate.as_ref().is_some_and(|r| r.is_placeholder));
         assert_eq!(d.ports[0].netdev.as_deref(), Some("dummy0"));

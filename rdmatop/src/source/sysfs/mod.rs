@@ -15,4 +15,4 @@ pub use counters::{CounterFiles, CounterGroup, Said};
 pub use device::{DeviceFacts, device_dir, list_devices, read_device};
 pub use netdev::netdev_mtu;
 pub use pci::{PciFacts, PcieLink};
-pub use port::{Named, PortFacts, Rate};
+pub use port::{PortFacts, Rate};

@@ -5,16 +5,6 @@ use serde::{Deserialize, Serialize};
 
 use super::gid::first_netdev;
 use crate::source::root::{Root, parse_u64};
-use crate::text;
-
-/// A number that sysfs prints with its name, as in "4: ACTIVE".
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Named {
-    /// The number: `enum ib_port_state` or `enum ib_port_phys_state`.
-    pub code: u32,
-    /// The kernel's name for it.
-    pub name: String,
-}
 
 /// The port's line rate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,23 +26,16 @@ impl Rate {
     }
 }
 
-/// Facts of one port. Its counters are read by [`super::CounterFiles`].
+/// Facts of one port. Its counters are read by [`super::CounterFiles`], its state and LIDs by netlink: here each of these files
+/// would be a question to the driver (`ib_query_port`), which for hardware is a command to its firmware.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortFacts {
     /// Port number, from 1.
     pub port: u32,
-    /// Logical state; 4 is ACTIVE.
-    pub state: Option<Named>,
-    /// Physical state; 5 is `LinkUp`.
-    pub phys_state: Option<Named>,
     /// Line rate.
     pub rate: Option<Rate>,
     /// "`InfiniBand`" or "Ethernet".
     pub link_layer: Option<String>,
-    /// Local identifier; 0 on Ethernet.
-    pub lid: Option<u32>,
-    /// LID of the subnet manager; 0 when there is none.
-    pub sm_lid: Option<u32>,
     /// The network device of the first GID that has one.
     pub netdev: Option<String>,
 }
@@ -60,33 +43,18 @@ pub struct PortFacts {
 /// Reads one port below `device`; `software` says that no hardware is behind the device.
 pub(super) fn read_port(root: &Root, device: &Path, port: u32, software: bool) -> PortFacts {
     let dir = device.join("ports").join(port.to_string());
-    let named = |file| root.value(&dir.join(file)).and_then(|raw| parse_named(&raw));
-    let small = |file| root.number(&dir.join(file)).and_then(|n| n.try_into().ok());
     let link_layer = root.line(&dir.join("link_layer"));
     // Only InfiniBand has links so slow, and of a real device. There it is a finding: a link that came up at a width
     // of 1.
     let may_be_slow = !software && link_layer.as_deref() == Some("InfiniBand");
     PortFacts {
         port,
-        state: named("state"),
-        phys_state: named("phys_state"),
         rate: root
             .line(&dir.join("rate"))
             .map(|text| parse_rate(text, may_be_slow)),
         link_layer,
-        lid: small("lid"),
-        sm_lid: small("sm_lid"),
         netdev: first_netdev(root, &dir),
     }
-}
-
-fn parse_named(raw: &[u8]) -> Option<Named> {
-    let colon = raw.iter().position(|b| *b == b':')?;
-    let (code, name) = raw.split_at(colon);
-    Some(Named {
-        code: parse_u64(code)?.try_into().ok()?,
-        name: text::sanitize(name[1..].trim_ascii()),
-    })
 }
 
 fn parse_rate(text: String, may_be_slow: bool) -> Rate {
@@ -171,24 +139,9 @@ mod tests {
         assert_eq!(honest("mlx5_0", "InfiniBand\n", slow, false), Some(2_500_000_000));
     }
 
-    #[test]
-    fn states_keep_number_and_name() {
-        assert_eq!(
-            parse_named(b"4: ACTIVE"),
-            Some(Named {
-                code: 4,
-                name: "ACTIVE".into()
-            })
-        );
-        assert_eq!(parse_named(b"5: LinkUp").map(|n| n.name), Some("LinkUp".into()));
-        assert_eq!(parse_named(b"ACTIVE"), None);
-        assert_eq!(parse_named(b"x: ACTIVE"), None);
-    }
-
     proptest! {
         #[test]
-        fn no_text_panics(raw: Vec<u8>, text: String, close in "[0-9.]{0,25} Gb/sec.*") {
-            let _ = parse_named(&raw);
+        fn no_text_panics(text: String, close in "[0-9.]{0,25} Gb/sec.*") {
             let _ = parse_gigabits(&text);
             let _ = parse_gigabits(&close);
         }

@@ -1,6 +1,6 @@
 //! Devices that are being removed: netlink tells nothing of them any more, sysfs does.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use super::known::Listed;
@@ -24,12 +24,17 @@ use crate::{
 const HOLDERS_EVERY: u64 = 5_000_000_000;
 
 /// One that is being removed.
-struct Going {
-    dir: OsString,
-    device: Device,
-    /// What is kept of it from reading to reading.
-    listed: Option<Listed>,
+pub(super) struct Going {
+    /// Its number here.
+    pub(super) id: u64,
+    pub(super) dir: OsString,
+    pub(super) device: Device,
+    /// What is kept of it from reading to reading; `None` while it is read, too.
+    pub(super) listed: Option<Box<Listed>>,
 }
+
+/// One that netlink lists no more: its number here, what it is, and what was kept of it.
+pub(super) type Gone = (u64, Device, Option<Box<Listed>>);
 
 /// All that are being removed.
 #[derive(Default)]
@@ -51,18 +56,18 @@ impl Leaving {
         &mut self,
         root: &Root,
         found: &[OsString],
-        gone: Vec<Listed>,
+        gone: Vec<Gone>,
         now_ns: u64,
     ) -> Vec<OsString> {
         self.all.retain(|going| found.contains(&going.dir));
-        for listed in gone {
-            let dir = device_dir(listed.device().name.as_bytes()).filter(|dir| found.contains(dir));
+        for (id, device, listed) in gone {
+            let dir = device_dir(device.name.as_bytes()).filter(|dir| found.contains(dir));
             if let Some(dir) = dir {
-                let device = listed.device().clone();
                 self.all.push(Going {
+                    id,
                     dir,
                     device,
-                    listed: Some(listed),
+                    listed,
                 });
             }
         }
@@ -84,22 +89,12 @@ impl Leaving {
     }
 
     /// Takes over devices that nobody has seen before, with indices that are made up.
-    pub(super) fn add(&mut self, dirs: &[OsString]) {
+    pub(super) fn add(&mut self, dirs: &[OsString], mut id: impl FnMut() -> u64) {
         for dir in dirs {
-            let device = Device {
-                index: UNLISTED + self.made_up,
-                name: Name::from(dir.as_bytes()),
-                port_count: 0,
-                node_guid: None,
-                sys_image_guid: None,
-                firmware: None,
-                node_type: None,
-                protocol: None,
-                cap_flags: None,
-                parent: None,
-            };
+            let device = unknown(UNLISTED + self.made_up, Name::from(dir.as_bytes()));
             self.made_up = (self.made_up + 1) % UNLISTED;
             self.all.push(Going {
+                id: id(),
                 dir: dir.clone(),
                 device,
                 listed: None,
@@ -107,21 +102,19 @@ impl Leaving {
         }
     }
 
-    /// What sysfs still tells of them.
-    pub(super) fn readings(&mut self, root: &Root, now_ns: u64) -> Vec<DeviceReading> {
-        let each = self.all.iter_mut().map(|going| {
-            let mut sample = DeviceSample::new(going.device.clone());
-            let facts = read_device(root, &going.dir);
-            let ports = facts.iter().flat_map(|facts| &facts.ports);
-            sample.ports = ports.map(|port| unasked(port.port)).collect();
-            let (listed, mut reading) = Listed::list(root, sample, going.listed.take(), now_ns);
-            going.listed = Some(listed);
-            reading.removing = true;
-            let guid = facts.as_ref().and_then(|facts| facts.node_guid);
-            reading.node_guid = reading.node_guid.or(guid);
-            reading
-        });
-        each.collect()
+    /// All of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Going> {
+        self.all.iter()
+    }
+
+    /// All of them.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Going> {
+        self.all.iter_mut()
+    }
+
+    /// Whether a number is that of one of them.
+    pub(super) fn has(&self, id: u64) -> bool {
+        self.all.iter().any(|going| going.id == id)
     }
 
     /// One for each.
@@ -135,6 +128,41 @@ impl Leaving {
         each.map(|going| note(&text::sanitize(going.device.name.as_bytes()), &self.holders, only))
             .collect()
     }
+}
+
+/// A device of which nothing else is known.
+pub(super) fn unknown(index: u32, name: Name) -> Device {
+    Device {
+        index,
+        name,
+        port_count: 0,
+        node_guid: None,
+        sys_image_guid: None,
+        firmware: None,
+        node_type: None,
+        protocol: None,
+        cap_flags: None,
+        parent: None,
+    }
+}
+
+/// What sysfs still tells of one.
+pub(super) fn read(
+    root: &Root,
+    dir: &OsStr,
+    device: Device,
+    before: Option<Listed>,
+    now_ns: u64,
+) -> (Listed, DeviceReading) {
+    let mut sample = DeviceSample::new(device);
+    let facts = read_device(root, dir);
+    let ports = facts.iter().flat_map(|facts| &facts.ports);
+    sample.ports = ports.map(|port| unasked(port.port)).collect();
+    let (listed, mut reading) = Listed::list(root, sample, before, now_ns);
+    reading.removing = true;
+    let guid = facts.as_ref().and_then(|facts| facts.node_guid);
+    reading.node_guid = reading.node_guid.or(guid);
+    (listed, reading)
 }
 
 /// A port whose counters netlink does not serve: they are read from their files.

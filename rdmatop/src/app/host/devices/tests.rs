@@ -1,10 +1,13 @@
 //! What is asked when, of a made-up kernel.
+
+mod slow;
+
 use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::model::{
     engine::{Engine, EngineConfig},
-    input::{RawReading, RawSource, UNLISTED},
+    input::{DevicesSample, QpsSample, RawReading, RawSource, UNLISTED},
     snapshot::PortRow,
     value::Counter,
 };
@@ -38,6 +41,8 @@ struct Made {
     interrupted: bool,
     /// Counters are refused with this errno.
     refuses: i32,
+    /// Its driver sleeps when it is asked for counters, ms.
+    sleeps: u64,
     /// QPs that the next dumps leave out although they live, one list each.
     left_out: Vec<Vec<u32>>,
 }
@@ -64,6 +69,20 @@ impl Kernel {
             .filter(|(c, _)| *c == command)
             .map(|(_, d)| d)
             .collect()
+    }
+
+    /// As a driver does that waits for its firmware: it holds up who asks it, and nobody else.
+    fn sleep(&self, request: &Message<'_>) {
+        let index = Attrs::new(request.payload)
+            .flatten()
+            .find(|attr| attr.number == DEV_INDEX)
+            .map(|attr| attr.u32().unwrap());
+        if request.kind - message_type(0) == cmd::STAT_GET
+            && let Some(index) = index
+        {
+            let made = self.0.lock().unwrap().devices.get(index as usize).cloned();
+            thread::sleep(Duration::from_millis(made.map_or(0, |made| made.sleeps)));
+        }
     }
 
     fn change(&self, device: usize, change: impl FnOnce(&mut Made)) {
@@ -181,7 +200,8 @@ fn answer(state: &mut State, request: &Message<'_>) -> Vec<Vec<u8>> {
     let gone = device.is_some_and(|index| index as usize >= state.devices.len());
     let mut out: Vec<Vec<u8>> = match (command, device) {
         _ if gone => return vec![refused(request, libc::EINVAL)],
-        (cmd::GET, _) => all()
+        (cmd::GET, Some(index)) => vec![named(request, index).u32(PORT_INDEX, 1).finish()],
+        (cmd::GET, None) => all()
             .map(|(index, _)| named(request, index).u32(PORT_INDEX, 1).finish())
             .collect(),
         (cmd::RES_GET, None) => all().map(|(index, made)| summary(request, index, made)).collect(),
@@ -210,6 +230,7 @@ fn answer(state: &mut State, request: &Message<'_>) -> Vec<Vec<u8>> {
 impl Transport for Kernel {
     fn exchange(&mut self, request: &[u8], sink: &mut Sink<'_>) -> Result<(), NetlinkError> {
         let request = Messages::new(request).next().unwrap().unwrap();
+        self.sleep(&request);
         let datagrams = answer(&mut self.0.lock().unwrap(), &request);
         for bytes in &datagrams {
             let datagram = Datagram {
@@ -227,7 +248,7 @@ impl Transport for Kernel {
 /// A source over a made-up kernel with so many devices, after the rounds that make it know them.
 struct Host {
     kernel: Kernel,
-    source: DeviceSource<Kernel>,
+    source: DeviceSource,
     round: u64,
     files: Fake,
 }
@@ -240,8 +261,8 @@ impl Host {
         for index in 0..devices {
             files.sys(format!("class/infiniband/rxe{index}/node_type"), "1: CA\n");
         }
-        let mut source = DeviceSource::through(files.root(), || Err(NetlinkError::NoRdma));
-        source.sampler = Some(Sampler::new(Nldev::new(kernel.clone())));
+        let asked = kernel.clone();
+        let source = DeviceSource::through(files.root(), Arc::new(move || Ok(Nldev::new(asked.clone()))));
         Self {
             kernel,
             source,
@@ -615,7 +636,7 @@ fn a_device_that_went_while_it_was_asked_makes_the_round_list_again() {
     host.kernel.change(0, |made| made.qps.push((17, 0)));
     let sample = host.poll(false);
     assert_eq!((sample.complete.as_slice(), sample.errors.len()), (&[0][..], 0));
-    assert_eq!(host.kernel.asked(cmd::GET), [None]);
+    assert_eq!(host.kernel.asked(cmd::GET), [Some(0)]);
 }
 
 /// One device with these QPs, known from one dump.

@@ -197,6 +197,46 @@ fn a_reused_pid_starts_its_calls_at_zero() {
     assert_eq!(totals, [10, 1]);
 }
 
+/// The kernel side counts on in the entry of a process that was forgotten long ago.
+#[test]
+fn a_pid_that_is_reused_after_its_process_was_forgotten_starts_at_zero_too() {
+    let mut host = Host::new();
+    let v = verb::write(26);
+    sample(&mut host, &[(231, v, stats(1000, 10))], &[(231, v, 22, 10)]);
+    host.pass(SECOND).gone(231);
+    for _ in 0..10 {
+        host.pass(SECOND);
+        sample(&mut host, &[(231, v, stats(1000, 10))], &[(231, v, 22, 10)]);
+        host.tick();
+    }
+    let snapshot = host.tick();
+    assert!(
+        snapshot.processes.is_empty() && snapshot.verbs.is_empty(),
+        "no ghost"
+    );
+    host.pass(SECOND);
+    sample(&mut host, &[(231, v, stats(1003, 11))], &[(231, v, 22, 11)]);
+    let snapshot = host.tick();
+    let row = &snapshot.verbs[0];
+    assert_eq!(
+        (row.calls.total, row.calls.rate, errors(row)),
+        (3, Some(3.0), Some(1))
+    );
+    assert_eq!(row.latency.as_ref().unwrap().count, 3);
+    assert_eq!(row.errnos, [(22, 1)]);
+    assert_eq!(snapshot.processes[0].verb_errors.unwrap().total, 1);
+    // An entry that was freed meanwhile begins at zero.
+    host.pass(SECOND).gone(231);
+    for _ in 0..10 {
+        host.pass(SECOND);
+        sample(&mut host, &[(231, v, stats(1003, 11))], &[]);
+        host.tick();
+    }
+    host.pass(SECOND);
+    sample(&mut host, &[(231, v, stats(5, 0))], &[]);
+    assert_eq!(host.tick().verbs[0].calls.total, 5);
+}
+
 #[test]
 fn calls_of_a_process_that_came_between_sweeps_have_a_rate() {
     let mut host = Host::new();

@@ -1,0 +1,75 @@
+//! What is kept of a device that netlink lists.
+
+use super::{job::Told, known::Listed, leaving};
+use crate::{
+    model::input::DeviceReading,
+    source::netlink::{name::Name, record::Device},
+    text,
+};
+
+/// A device that netlink lists.
+pub(super) struct Entry {
+    /// Its number here, of this generation alone.
+    pub(super) id: u64,
+    pub(super) index: u32,
+    pub(super) name: Name,
+    /// What is kept of it; `None` before it was listed for the first time, and while it is read.
+    pub(super) listed: Option<Box<Listed>>,
+    /// It is to be listed when it can be asked.
+    pub(super) owes_list: bool,
+    /// Its QPs are wanted, since then, when it can be asked.
+    pub(super) owes_qps: Option<u64>,
+    /// It was renamed: what is kept of it is of another name.
+    pub(super) renamed: bool,
+    /// What could not be read of it.
+    pub(super) errors: Vec<String>,
+    /// Why its QPs could not be listed.
+    pub(super) qp_errors: Vec<String>,
+}
+
+impl Entry {
+    /// One that has just been found.
+    pub(super) fn new(id: u64, index: u32, name: &Name) -> Self {
+        Self {
+            id,
+            index,
+            name: name.clone(),
+            listed: None,
+            owes_list: true,
+            owes_qps: None,
+            renamed: false,
+            errors: Vec::new(),
+            qp_errors: Vec::new(),
+        }
+    }
+
+    /// What it is.
+    pub(super) fn device(&self) -> Device {
+        let kept = self.listed.as_ref().map(|listed| listed.device().clone());
+        kept.unwrap_or_else(|| leaving::unknown(self.index, self.name.clone()))
+    }
+
+    /// Takes over what it told, but for what the engine is to hear.
+    pub(super) fn told(&mut self, told: &mut Told) {
+        self.listed = told.listed.take();
+        if let Some(errors) = told.errors.take() {
+            self.errors = errors;
+        }
+        self.owes_list = told.other || (self.owes_list && told.all.is_none()) || self.renamed;
+        if let Some(qps) = &mut told.qps {
+            // A dump that began before they were wanted is of no use for that.
+            self.owes_qps = self.owes_qps.filter(|since_ns| qps.mono_ns < *since_ns);
+            self.qp_errors = std::mem::take(&mut qps.errors);
+        }
+    }
+}
+
+/// What there is to say of a device that is not read: that it is there.
+pub(super) fn held(index: u32, name: &Name) -> DeviceReading {
+    DeviceReading {
+        index,
+        name: text::sanitize(name.as_bytes()),
+        held: true,
+        ..DeviceReading::default()
+    }
+}

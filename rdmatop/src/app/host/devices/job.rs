@@ -1,0 +1,372 @@
+//! What a thread that reads devices does. All that may wait for a driver is here.
+
+use std::{collections::BTreeMap, ffi::OsString, sync::Arc};
+
+use super::{
+    dump::dump,
+    known::Listed,
+    leaving,
+    owners::Owners,
+    readers::Work,
+    turns::{Sheet, Stage, Who},
+};
+use crate::{
+    app::time::now,
+    model::input::{DeviceReading, PortCounters, QpsSample},
+    source::{
+        netlink::{
+            client::Nldev,
+            enums::NetnsMode,
+            error::NetlinkError,
+            name::Name,
+            record::{Device, Summary},
+            sample::DeviceSample,
+            sampler::{Sampler, Want},
+            transport::Transport,
+        },
+        root::Root,
+    },
+};
+
+/// One reading.
+pub(super) struct Job {
+    /// For whom the answer is.
+    pub(super) who: Who,
+    /// Where it is written how far it is.
+    pub(super) sheet: Sheet,
+    /// When the round began, ns: what is older than its answer.
+    pub(super) before_ns: u64,
+    pub(super) what: What,
+}
+
+/// What is to be read.
+pub(super) enum What {
+    /// Which devices there are; with `settings` those of the subsystem too.
+    Everyone { settings: bool },
+    /// All of one device.
+    List {
+        index: u32,
+        name: Name,
+        /// How many objects it has, as of just now.
+        counts: Option<Summary>,
+        before: Option<Box<Listed>>,
+        counters: bool,
+        qps: bool,
+    },
+    /// What has changed of it.
+    Again { listed: Box<Listed>, ask: Ask },
+    /// What sysfs tells of one that is being removed.
+    Leaving {
+        dir: OsString,
+        device: Device,
+        before: Option<Box<Listed>>,
+    },
+}
+
+/// What is asked of a device that is known.
+#[derive(Clone)]
+pub(super) struct Ask {
+    pub(super) counters: bool,
+    /// States of its ports.
+    pub(super) states: bool,
+    pub(super) qps: bool,
+    pub(super) counts: Counts,
+}
+
+/// How many objects it has.
+#[derive(Clone)]
+pub(super) enum Counts {
+    /// Nobody wants to know.
+    No,
+    /// As of just now.
+    Known(Summary),
+    /// It is asked, unless it is at rest.
+    Unless,
+    /// It is asked.
+    Asked,
+}
+
+/// What came of it.
+pub(super) enum Answer {
+    /// Which devices there are.
+    Everyone(Result<Everyone, NetlinkError>),
+    /// What one device told.
+    Device(Box<Told>),
+}
+
+/// The devices there are.
+#[derive(Default)]
+pub(super) struct Everyone {
+    pub(super) devices: Vec<(Name, Summary)>,
+    /// They changed meanwhile: one may be missing.
+    pub(super) interrupted: bool,
+    /// Devices are seen in every network namespace; or why that is not known.
+    pub(super) shared: Option<Result<bool, String>>,
+}
+
+impl Everyone {
+    /// Counts of a device; `None` when it is not there.
+    pub(super) fn counts(&self, index: u32) -> Option<&Summary> {
+        let mut counts = self.devices.iter().map(|(_, counts)| counts);
+        counts.find(|counts| counts.device_index == index)
+    }
+}
+
+/// What one device told.
+#[derive(Default)]
+pub(super) struct Told {
+    /// What is kept of it.
+    pub(super) listed: Option<Box<Listed>>,
+    /// All of it, when it was listed.
+    pub(super) all: Option<DeviceReading>,
+    /// What else than counters has changed.
+    pub(super) changed: Option<DeviceReading>,
+    /// Its counters.
+    pub(super) ports: Vec<PortCounters>,
+    /// Bytes of its regions by process.
+    pub(super) mr_bytes: Option<BTreeMap<u32, u64>>,
+    /// It is at rest, and was asked for nothing but counters.
+    pub(super) rests: bool,
+    pub(super) qps: Option<QpsSample>,
+    /// What could not be read of it, when it was listed.
+    pub(super) errors: Option<Vec<String>>,
+    /// It is not what it was: the devices have to be listed again.
+    pub(super) other: bool,
+}
+
+/// Opens a connection to the kernel.
+pub(super) type Open<T> = Arc<dyn Fn() -> Result<Nldev<T>, NetlinkError> + Send + Sync>;
+
+/// A thread's own connection, and what it knows.
+struct Reader<T> {
+    root: Root,
+    open: Open<T>,
+    sampler: Option<Sampler<T>>,
+    owners: Owners,
+}
+
+/// What a thread does that reads under `root` and asks the kernel that `open` leads to.
+pub(super) fn work<T: Transport + Send + 'static>(root: Root, open: Open<T>) -> Work<Job, (Who, Answer)> {
+    let mut reader = Reader {
+        owners: Owners::new(root.clone()),
+        root,
+        open,
+        sampler: None,
+    };
+    Box::new(move |job| {
+        let (who, sheet) = (job.who, job.sheet.clone());
+        let answer = reader.read(job);
+        sheet.end(now().mono_ns);
+        (who, answer)
+    })
+}
+
+impl<T: Transport> Reader<T> {
+    fn read(&mut self, job: Job) -> Answer {
+        let Job {
+            sheet,
+            before_ns,
+            what,
+            ..
+        } = job;
+        self.owners.forget();
+        let told = match what {
+            What::Everyone { settings } => {
+                sheet.enter(Stage::List, now().mono_ns);
+                return Answer::Everyone(self.everyone(settings));
+            }
+            What::List {
+                index,
+                name,
+                counts,
+                before,
+                counters,
+                qps,
+            } => {
+                let want = Want {
+                    ports: true,
+                    counters,
+                    // MR sizes of processes that were there before us: once, and again with each repair.
+                    mrs: qps,
+                    ..Want::default()
+                };
+                match self.identity(&sheet, index) {
+                    Ok(device) => self.list(&sheet, before_ns, device, counts, before, want),
+                    Err(error) => Told {
+                        listed: before,
+                        errors: Some(vec![error.of(format!("device {name}")).to_string()]),
+                        other: true,
+                        ..Told::default()
+                    },
+                }
+            }
+            What::Again { listed, ask } => {
+                let mut told = Told {
+                    listed: Some(listed),
+                    ..Told::default()
+                };
+                told.other = self.again(&sheet, before_ns, &ask, &mut told).is_err();
+                told
+            }
+            What::Leaving { dir, device, before } => {
+                sheet.enter(Stage::Facts, now().mono_ns);
+                let (listed, reading) =
+                    leaving::read(&self.root, &dir, device, before.map(|b| *b), before_ns);
+                Told {
+                    listed: Some(Box::new(listed)),
+                    all: Some(reading),
+                    ..Told::default()
+                }
+            }
+        };
+        Answer::Device(Box::new(told))
+    }
+
+    fn sampler(&mut self) -> Result<&mut Sampler<T>, NetlinkError> {
+        let sampler = match self.sampler.take() {
+            Some(sampler) => sampler,
+            None => Sampler::new((self.open)()?),
+        };
+        Ok(self.sampler.insert(sampler))
+    }
+
+    fn everyone(&mut self, settings: bool) -> Result<Everyone, NetlinkError> {
+        let nldev = self.sampler()?.nldev();
+        let shared = settings.then(|| {
+            let settings = nldev.sys_get();
+            let shared = settings.map(|settings| settings.netns_mode == Some(NetnsMode::Shared));
+            shared.map_err(|error| error.of("subsystem settings").to_string())
+        });
+        match nldev.named_summaries() {
+            Ok(list) => Ok(Everyone {
+                devices: list.items,
+                interrupted: list.interrupted,
+                shared,
+            }),
+            Err(error) => {
+                self.sampler = None;
+                Err(error)
+            }
+        }
+    }
+
+    /// What a device is.
+    fn identity(&mut self, sheet: &Sheet, index: u32) -> Result<Device, NetlinkError> {
+        sheet.enter(Stage::Identity, now().mono_ns);
+        self.sampler()?.nldev().device(index)
+    }
+
+    /// Everything of it; QPs when regions are wanted.
+    fn list(
+        &mut self,
+        sheet: &Sheet,
+        before_ns: u64,
+        device: Device,
+        counts: Option<Summary>,
+        before: Option<Box<Listed>>,
+        want: Want,
+    ) -> Told {
+        let Some(sampler) = &mut self.sampler else {
+            return Told::default();
+        };
+        sheet.enter(Stage::Ports, now().mono_ns);
+        let sample = sampler.again(device, want, counts);
+        let mut errors: Vec<String> = sample.errors().map(ToString::to_string).collect();
+        let mr_bytes = mr_bytes(&mut self.owners, &sample);
+        sheet.enter(Stage::Facts, now().mono_ns);
+        // Another generation is another device.
+        let before = before.filter(|before| before.key == sample.device.key());
+        let (mut listed, reading) = Listed::list(&self.root, sample, before.map(|b| *b), before_ns);
+        errors.extend(listed.withheld().map(str::to_owned));
+        let qps = want.mrs.then(|| {
+            sheet.enter(Stage::Objects, now().mono_ns);
+            let count = listed.count("qp");
+            let (mut qps, error) = dumped(sampler.nldev(), &mut self.owners, &mut listed, count, before_ns);
+            let line = |error: NetlinkError| error.of(format!("QPs of {}", listed.device().name)).to_string();
+            qps.errors.extend(error.map(line));
+            qps
+        });
+        Told {
+            all: Some(DeviceReading { mr_bytes, ..reading }),
+            listed: Some(Box::new(listed)),
+            qps,
+            errors: Some(errors),
+            ..Told::default()
+        }
+    }
+
+    /// Fails when the device is not what it was.
+    fn again(&mut self, sheet: &Sheet, before_ns: u64, ask: &Ask, told: &mut Told) -> Result<(), ()> {
+        let Some(listed) = &mut told.listed else {
+            return Err(());
+        };
+        self.sampler().map_err(|_| ())?;
+        let Some(sampler) = &mut self.sampler else {
+            return Err(());
+        };
+        if ask.counters {
+            sheet.enter(Stage::Counters, now().mono_ns);
+            listed.read(sampler.nldev(), &mut told.ports).map_err(|_| ())?;
+        }
+        let device = listed.device().clone();
+        let stage = if ask.states { Stage::Ports } else { Stage::Objects };
+        let counts = match &ask.counts {
+            Counts::No => return Ok(()),
+            Counts::Unless if listed.rests() => {
+                told.rests = true;
+                return Ok(());
+            }
+            Counts::Unless | Counts::Asked => {
+                sheet.enter(stage, now().mono_ns);
+                sampler.nldev().summary(device.index).map_err(|_| ())?
+            }
+            Counts::Known(counts) => {
+                sheet.enter(stage, now().mono_ns);
+                counts.clone()
+            }
+        };
+        let count = counts.get("qp");
+        let want = Want {
+            ports: ask.states,
+            skip_summary: true,
+            mrs: ask.qps,
+            ..Want::default()
+        };
+        let sample = sampler.again(device, want, Some(counts));
+        told.changed = listed.again(&sample)?;
+        told.mr_bytes = mr_bytes(&mut self.owners, &sample);
+        if ask.qps {
+            sheet.enter(Stage::Objects, now().mono_ns);
+            let (qps, error) = dumped(sampler.nldev(), &mut self.owners, listed, count, before_ns);
+            if error.is_some() {
+                return Err(());
+            }
+            told.qps = Some(qps);
+        }
+        Ok(())
+    }
+}
+
+/// The QPs of a device, and why there are none.
+fn dumped<T: Transport>(
+    nldev: &mut Nldev<T>,
+    owners: &mut Owners,
+    listed: &mut Listed,
+    count: Option<u64>,
+    before_ns: u64,
+) -> (QpsSample, Option<NetlinkError>) {
+    let mut out = QpsSample {
+        mono_ns: before_ns,
+        ..QpsSample::default()
+    };
+    let error = dump(nldev, owners, listed, count, &mut out).err();
+    (out, error)
+}
+
+/// Bytes of regions by process; `None` unless they were listed.
+fn mr_bytes(owners: &mut Owners, sample: &DeviceSample) -> Option<BTreeMap<u32, u64>> {
+    let mrs = sample.mrs.as_ref()?.as_ref().ok()?;
+    let mut sums = BTreeMap::new();
+    owners.mr_bytes(&mrs.items, &mut sums);
+    Some(sums)
+}

@@ -1,0 +1,237 @@
+//! Threads that read devices, so that one whose driver sleeps holds up nobody but its own.
+//!
+//! Usually there is one. The next is started only while all that there are wait for a driver, up to a bound, and ends when
+//! it has had nothing to do for a while. A thread that hangs in the kernel cannot be stopped: it is left behind, and ends
+//! with what it reads.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
+    thread,
+    time::Duration,
+};
+
+/// Threads at most. A node with sixteen ports on a dead fabric of cards needs as many; more devices than that are virtual
+/// functions of a few cards, and wait for each other anyway.
+pub(super) const MOST: usize = 16;
+/// One that is not the last ends after it had nothing to do for so long.
+const IDLE: Duration = if cfg!(test) {
+    Duration::from_millis(20)
+} else {
+    Duration::from_secs(30)
+};
+/// Of address space, of which a thread touches some 20 KiB.
+const STACK: usize = 512 << 10;
+
+/// What a thread does with a job.
+pub(super) type Work<J, A> = Box<dyn FnMut(J) -> A + Send>;
+/// Makes that for a thread.
+type Hire<J, A> = Arc<dyn Fn() -> Work<J, A> + Send + Sync>;
+
+/// The threads and what they have to do.
+pub(super) struct Readers<J, A> {
+    desk: Arc<Desk<J>>,
+    hire: Hire<J, A>,
+    to: mpsc::Sender<A>,
+    answers: mpsc::Receiver<A>,
+    /// Does the work here, where no thread can be had.
+    own: Option<Work<J, A>>,
+}
+
+struct Desk<J> {
+    state: Mutex<State<J>>,
+    work: Condvar,
+}
+
+struct State<J> {
+    jobs: VecDeque<J>,
+    /// Threads there are.
+    threads: usize,
+    /// Of these such as have a job.
+    busy: usize,
+    /// Nobody wants answers any more.
+    over: bool,
+}
+
+impl<J> Desk<J> {
+    fn state(&self) -> MutexGuard<'_, State<J>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next job; `None` when the thread is not needed any more, which is then not among them.
+    fn next(&self) -> Option<J> {
+        let mut state = self.state();
+        loop {
+            if state.over {
+                break;
+            }
+            if let Some(job) = state.jobs.pop_front() {
+                state.busy += 1;
+                return Some(job);
+            }
+            let waited = self.work.wait_timeout(state, IDLE);
+            let (woken, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            if timeout.timed_out() && state.jobs.is_empty() && state.threads > 1 {
+                break;
+            }
+        }
+        // Two that find out at the same time must not both take the other for the last one.
+        state.threads -= 1;
+        None
+    }
+}
+
+impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
+    /// None yet; `hire` makes what each does with a job.
+    pub(super) fn new(hire: impl Fn() -> Work<J, A> + Send + Sync + 'static) -> Self {
+        let (to, answers) = mpsc::channel();
+        let state = State {
+            jobs: VecDeque::new(),
+            threads: 0,
+            busy: 0,
+            over: false,
+        };
+        Self {
+            desk: Arc::new(Desk {
+                state: Mutex::new(state),
+                work: Condvar::new(),
+            }),
+            hire: Arc::new(hire),
+            to,
+            answers,
+            own: None,
+        }
+    }
+
+    /// Puts a job at the end of the queue. The caller bounds it: a device has one job at most.
+    pub(super) fn push(&self, job: J) {
+        self.desk.state().jobs.push_back(job);
+        self.desk.work.notify_one();
+    }
+
+    /// Threads there are.
+    pub(super) fn threads(&self) -> usize {
+        self.desk.state().threads
+    }
+
+    /// Of these such as have nothing to do or are about to take a job.
+    pub(super) fn free(&self) -> usize {
+        let state = self.desk.state();
+        state.threads - state.busy
+    }
+
+    /// Starts another thread; false when there are as many as there may be, or the system refuses.
+    pub(super) fn grow(&self) -> bool {
+        let mut state = self.desk.state();
+        if state.threads >= MOST {
+            return false;
+        }
+        let (desk, hire, to) = (Arc::clone(&self.desk), Arc::clone(&self.hire), self.to.clone());
+        let thread = thread::Builder::new()
+            .name("reader".to_owned())
+            .stack_size(STACK)
+            .spawn(move || {
+                let mut work = hire();
+                while let Some(job) = desk.next() {
+                    let answer = work(job);
+                    desk.state().busy -= 1;
+                    // Nobody listens any more: then the next look at the desk says so.
+                    let _ = to.send(answer);
+                }
+            });
+        state.threads += usize::from(thread.is_ok());
+        thread.is_ok()
+    }
+
+    /// An answer that comes within `wait`.
+    pub(super) fn answer(&self, wait: Duration) -> Option<A> {
+        self.answers.recv_timeout(wait).ok()
+    }
+
+    /// Does the next job on the caller's thread, where there is no other.
+    pub(super) fn work_here(&mut self) -> Option<A> {
+        let job = self.desk.state().jobs.pop_front()?;
+        Some(self.own.get_or_insert_with(|| (self.hire)())(job))
+    }
+}
+
+impl<J, A> Drop for Readers<J, A> {
+    fn drop(&mut self) {
+        let mut state = self.desk.state();
+        state.over = true;
+        state.jobs.clear();
+        drop(state);
+        self.desk.work.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    /// Jobs are what they sleep, ms; each answers with itself.
+    fn sleepers() -> Readers<u64, u64> {
+        Readers::new(|| {
+            Box::new(|ms| {
+                thread::sleep(Duration::from_millis(ms));
+                ms
+            })
+        })
+    }
+
+    const LONG: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn a_second_thread_passes_the_one_that_sleeps_and_ends_when_it_is_not_needed() {
+        let readers = sleepers();
+        assert!(readers.grow());
+        readers.push(300);
+        readers.push(0);
+        assert_eq!(readers.answer(Duration::from_millis(50)), None, "one thread");
+        assert!(readers.grow());
+        assert_eq!([0; 2].map(|_| readers.answer(LONG)), [Some(0), Some(300)]);
+        let begun = Instant::now();
+        while readers.threads() > 1 {
+            assert!(begun.elapsed() < LONG);
+            thread::sleep(IDLE);
+        }
+        thread::sleep(3 * IDLE);
+        assert_eq!(readers.threads(), 1, "the last stays");
+        readers.push(1);
+        assert_eq!(readers.answer(LONG), Some(1));
+    }
+
+    #[test]
+    fn there_are_no_more_threads_than_the_bound() {
+        let readers = sleepers();
+        assert!((0..MOST).all(|_| readers.grow()));
+        assert!(!readers.grow());
+        assert_eq!(readers.threads(), MOST);
+    }
+
+    #[test]
+    fn the_end_waits_for_nobody_and_takes_the_threads_along() {
+        let readers = sleepers();
+        assert!(readers.grow() && readers.grow());
+        readers.push(200);
+        thread::sleep(Duration::from_millis(50));
+        let (desk, begun) = (Arc::clone(&readers.desk), Instant::now());
+        drop(readers);
+        assert!(begun.elapsed() < Duration::from_millis(100));
+        while desk.state().threads > 0 {
+            assert!(begun.elapsed() < LONG);
+            thread::sleep(IDLE);
+        }
+    }
+
+    #[test]
+    fn where_no_thread_can_be_had_the_caller_works() {
+        let mut readers = sleepers();
+        readers.push(1);
+        assert_eq!(readers.work_here(), Some(1));
+        assert_eq!(readers.work_here(), None);
+    }
+}

@@ -1,0 +1,150 @@
+//! What one round of reading has found, and how it is told.
+
+use std::collections::BTreeMap;
+
+use super::job::Told;
+use crate::{
+    app::source::Wants,
+    model::cause::Cause,
+    model::input::{CountersSample, DeviceReading, DevicesSample, Input, QpsSample},
+};
+
+/// A round, or what came late before it.
+pub(super) struct Round {
+    /// When it began.
+    pub(super) before_ns: u64,
+    /// What is missing now is missing for good.
+    pub(super) once: bool,
+    /// Every device that there is was looked for: those that are gone are gone.
+    pub(super) complete: bool,
+    /// A device is not what it was.
+    pub(super) other: bool,
+    /// QPs are wanted: also where there are none.
+    qps_wanted: bool,
+    listed: Vec<DeviceReading>,
+    counted: CountersSample,
+    /// Devices of which it is known whose regions they hold.
+    owned: usize,
+    sums: Option<BTreeMap<u32, u64>>,
+    dumps: Vec<QpsSample>,
+}
+
+/// What stands beside it.
+pub(super) struct Beside {
+    /// All devices, without anything read.
+    pub(super) held: Vec<DeviceReading>,
+    /// Devices that netlink lists.
+    pub(super) devices: usize,
+    /// What could not be read when devices were listed.
+    pub(super) errors: Vec<String>,
+    /// Why QPs could not be listed.
+    pub(super) qp_errors: Vec<String>,
+}
+
+impl Round {
+    /// Nothing is found yet.
+    pub(super) fn new(before_ns: u64, wants: &Wants) -> Self {
+        Self {
+            before_ns,
+            once: wants.once,
+            complete: false,
+            other: false,
+            qps_wanted: wants.qps,
+            listed: Vec::new(),
+            counted: CountersSample::default(),
+            owned: 0,
+            sums: None,
+            dumps: Vec::new(),
+        }
+    }
+
+    /// What was found between two rounds.
+    pub(super) fn late(before_ns: u64) -> Self {
+        Self::new(before_ns, &Wants::default())
+    }
+
+    /// Takes over what a device told.
+    pub(super) fn add(&mut self, told: Told) {
+        self.other |= told.other;
+        self.listed.extend(told.all);
+        self.counted.changed.extend(told.changed);
+        self.counted.ports.extend(told.ports);
+        self.owned += usize::from(told.rests || told.mr_bytes.is_some());
+        if let Some(of) = told.mr_bytes {
+            let sums = self.sums.get_or_insert_default();
+            for (pid, bytes) in of {
+                let sum = sums.entry(pid).or_insert(0_u64);
+                *sum = sum.saturating_add(bytes);
+            }
+        }
+        self.dumps.extend(told.qps);
+    }
+
+    /// Tells all of it. `notes` says what there is to say of devices.
+    pub(super) fn tell(
+        mut self,
+        mono_ns: u64,
+        beside: Beside,
+        notes: impl FnOnce() -> Vec<Cause>,
+        out: &mut dyn FnMut(Input),
+    ) {
+        if self.complete || !self.listed.is_empty() {
+            let mut devices = beside.held;
+            for reading in std::mem::take(&mut self.listed) {
+                if let Some(held) = devices.iter_mut().find(|held| held.index == reading.index) {
+                    *held = reading;
+                }
+            }
+            out(Input::Devices(Box::new(DevicesSample {
+                mono_ns,
+                devices,
+                errors: beside.errors,
+                unread: false,
+                notes: notes(),
+            })));
+        }
+        // Only when every device was asked is a process's sum whole.
+        self.counted.mr_bytes = self.sums.filter(|_| self.owned == beside.devices);
+        let counted = &self.counted;
+        if !counted.ports.is_empty() || !counted.changed.is_empty() || counted.mr_bytes.is_some() {
+            self.counted.mono_ns = mono_ns;
+            out(Input::Counters(Box::new(self.counted)));
+        }
+        let mut own = QpsSample {
+            mono_ns: self.before_ns,
+            ..QpsSample::default()
+        };
+        let mut some = self.qps_wanted;
+        for dump in self.dumps {
+            if dump.mono_ns == own.mono_ns {
+                some = true;
+                own.complete.extend(dump.complete);
+                if own.qps.is_empty() {
+                    own.qps = dump.qps;
+                } else {
+                    own.qps.extend(dump.qps);
+                }
+            } else {
+                // Of an earlier round: records since then win over it.
+                out(Input::Qps(Box::new(QpsSample {
+                    errors: beside.qp_errors.clone(),
+                    ..dump
+                })));
+            }
+        }
+        if some {
+            own.errors = beside.qp_errors;
+            out(Input::Qps(Box::new(own)));
+        }
+    }
+}
+
+/// The devices could not be listed; `error` says why, unless there is no RDMA.
+pub(super) fn unread(mono_ns: u64, error: Option<String>) -> Input {
+    Input::Devices(Box::new(DevicesSample {
+        mono_ns,
+        unread: error.is_some(),
+        errors: error.into_iter().collect(),
+        ..DevicesSample::default()
+    }))
+}

@@ -1,0 +1,575 @@
+//! Whose turn it is, for whom a round waits, and which device is said to be slow. No clock, no threads.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use super::readers::MOST;
+use crate::model::cause::{Cause, CauseId, Concerns};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+
+/// A thread that has been with one driver for so long may stay longer: another one goes on with the other devices.
+const BEHIND: u64 = 250 * MS;
+/// So long a round waits for a driver.
+const AWAITED: u64 = 500 * MS;
+/// So long it waits for what no driver does: the kernel lists queue pairs by itself, ten thousand in seconds.
+const LISTED: u64 = 3 * SECOND;
+/// As long as that in a mode that prints once: what is missing then is missing for good.
+const ONCE: u64 = 8 * SECOND;
+const LISTED_ONCE: u64 = 20 * SECOND;
+/// A device that takes longer is said to be slow.
+pub(super) const SLOW: u64 = SECOND;
+/// A slow one is left alone for as long as it took, and not longer than this: its driver must not do nothing but answer us.
+const REST: u64 = 10 * SECOND;
+/// So many slow devices have a line of their own.
+const LINES: usize = 3;
+/// So many names one line has.
+const NAMES: usize = 8;
+
+/// What is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    /// Nothing yet: no thread has begun.
+    #[default]
+    Queued,
+    /// Which devices there are.
+    List,
+    /// What the driver says that the device is, its firmware version for one.
+    Identity,
+    /// States of its ports, and its hardware counters.
+    Ports,
+    /// Its counters.
+    Counters,
+    /// Files that tell what it is.
+    Facts,
+    /// Its queue pairs and memory regions.
+    Objects,
+}
+
+impl Stage {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Queued => "anything",
+            Self::List => "which devices there are",
+            Self::Identity => "its firmware version",
+            Self::Ports => "the state and the counters of its ports",
+            Self::Counters => "its counters",
+            Self::Facts => "its files in /sys/class/infiniband",
+            Self::Objects => "its queue pairs and memory regions",
+        }
+    }
+
+    /// How long a round waits for it.
+    fn patience(self, once: bool) -> u64 {
+        match (self, once) {
+            (Self::List | Self::Objects, false) => LISTED,
+            (Self::List | Self::Objects, true) => LISTED_ONCE,
+            (_, false) => AWAITED,
+            (_, true) => ONCE,
+        }
+    }
+}
+
+/// What is being read: a list, or one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Who {
+    /// Which devices there are.
+    Everyone,
+    /// A device, by its number here.
+    Device(u64),
+}
+
+/// How far a reading is. The thread that reads writes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// What is read now.
+    stage: Stage,
+    /// When that began.
+    since_ns: u64,
+    /// When the reading began.
+    begun_ns: u64,
+    /// What took longest of all before.
+    longest: Option<(Stage, u64)>,
+    /// When it ended.
+    ended_ns: Option<u64>,
+}
+
+impl Progress {
+    /// Another stage begins.
+    fn enter(&mut self, stage: Stage, now_ns: u64) {
+        if self.stage == Stage::Queued {
+            self.begun_ns = now_ns;
+        } else {
+            self.longest = Some(self.longest(now_ns));
+        }
+        (self.stage, self.since_ns) = (stage, now_ns);
+    }
+
+    /// What took longest, and how long.
+    fn longest(&self, now_ns: u64) -> (Stage, u64) {
+        let end_ns = self.ended_ns.unwrap_or(now_ns);
+        let current = (self.stage, end_ns.saturating_sub(self.since_ns));
+        self.longest
+            .filter(|(_, took)| *took > current.1)
+            .unwrap_or(current)
+    }
+
+    fn for_ns(&self, now_ns: u64) -> u64 {
+        self.ended_ns.unwrap_or(now_ns).saturating_sub(self.begun_ns)
+    }
+}
+
+/// A [`Progress`] that two threads hold.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sheet(Arc<Mutex<Progress>>);
+
+impl Sheet {
+    /// The reader begins with `stage`.
+    pub(super) fn enter(&self, stage: Stage, now_ns: u64) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .enter(stage, now_ns);
+    }
+
+    /// The reader has ended. Its answer may lie for a while until the next round takes it.
+    pub(super) fn end(&self, now_ns: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).ended_ns = Some(now_ns);
+    }
+
+    fn get(&self) -> Progress {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A reading under way.
+#[derive(Debug)]
+struct Asked {
+    sheet: Sheet,
+    at_ns: u64,
+    /// The round waits for it.
+    awaited: bool,
+}
+
+/// A reading that has ended.
+#[derive(Clone, Copy, Debug)]
+struct Took {
+    ns: u64,
+    ended_ns: u64,
+    longest: (Stage, u64),
+}
+
+#[derive(Debug, Default)]
+struct Turn {
+    name: String,
+    asked: Option<Asked>,
+    took: Option<Took>,
+}
+
+/// What the round does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It waits for answers for so long, ns.
+    Wait(u64),
+    /// It has another thread started: all there are wait for a driver, and there is work.
+    Grow,
+    /// It waits for nobody any more.
+    Done,
+}
+
+/// Everyone's turns.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    all: BTreeMap<Who, Turn>,
+}
+
+impl Turns {
+    /// Whether `who` is to be asked now: not while it owes an answer, and not when it is slow and has just answered. A mode
+    /// that prints once asks in time for the print.
+    pub(super) fn is_due(&self, who: Who, now_ns: u64, once: bool) -> bool {
+        let Some(turn) = self.all.get(&who) else {
+            return true;
+        };
+        let rests = |took: Took| {
+            let rest = if took.ns > SLOW { took.ns.min(REST) } else { 0 };
+            now_ns.saturating_sub(took.ended_ns) < rest
+        };
+        turn.asked.is_none() && (once || !turn.took.is_some_and(rests))
+    }
+
+    /// Whether `who` owes an answer.
+    pub(super) fn is_asked(&self, who: Who) -> bool {
+        self.all.get(&who).is_some_and(|turn| turn.asked.is_some())
+    }
+
+    /// `who`, that is called `name`, is asked. Its reader writes on the sheet.
+    pub(super) fn ask(&mut self, who: Who, name: &str, now_ns: u64, once: bool) -> Sheet {
+        let turn = self.all.entry(who).or_default();
+        name.clone_into(&mut turn.name);
+        // A round of the live view does not wait for who was late the last time: what it answers comes with a later one.
+        let late = turn.took.is_some_and(|took| took.ns > AWAITED);
+        let sheet = Sheet::default();
+        turn.asked = Some(Asked {
+            sheet: sheet.clone(),
+            at_ns: now_ns,
+            awaited: once || !late,
+        });
+        sheet
+    }
+
+    /// `who` has answered. False when nobody asked, as of a device that is gone.
+    pub(super) fn answered(&mut self, who: Who, now_ns: u64) -> bool {
+        let Some(turn) = self.all.get_mut(&who) else {
+            return false;
+        };
+        let Some(asked) = turn.asked.take() else {
+            return false;
+        };
+        let progress = asked.sheet.get();
+        turn.took = Some(Took {
+            ns: progress.for_ns(now_ns),
+            ended_ns: progress.ended_ns.unwrap_or(now_ns),
+            longest: progress.longest(now_ns),
+        });
+        true
+    }
+
+    /// Keeps the devices that are there.
+    pub(super) fn keep(&mut self, there: impl Fn(u64) -> bool) {
+        self.all.retain(|who, _| match who {
+            Who::Everyone => true,
+            Who::Device(id) => there(*id),
+        });
+    }
+
+    /// The round ends: what has not answered by now is waited for by no later one.
+    pub(super) fn give_up(&mut self) {
+        for asked in self.all.values_mut().filter_map(|turn| turn.asked.as_mut()) {
+            asked.awaited = false;
+        }
+    }
+
+    /// What the round does next, while so many threads are free and another one may be started or not.
+    pub(super) fn step(&self, now_ns: u64, free: usize, may_grow: bool, once: bool) -> Step {
+        let asked = || self.all.values().filter_map(|turn| turn.asked.as_ref());
+        let mut awaited = asked().filter(|asked| asked.awaited).peekable();
+        if awaited.peek().is_none() {
+            return Step::Done;
+        }
+        let begun: Vec<(Progress, u64)> = asked()
+            .map(|asked| asked.sheet.get())
+            .filter(|progress| progress.stage != Stage::Queued)
+            .map(|progress| (progress, progress.for_ns(now_ns)))
+            .collect();
+        let is_queued = |asked: &Asked| asked.sheet.get().stage == Stage::Queued;
+        if awaited.any(is_queued) {
+            if free > 0 {
+                // One is on its way to it.
+                return Step::Wait(BEHIND);
+            }
+            let until_behind = begun.iter().map(|(_, ns)| BEHIND.saturating_sub(*ns)).max();
+            match until_behind {
+                Some(ns) if ns > 0 => return Step::Wait(ns),
+                _ if may_grow => return Step::Grow,
+                _ => {}
+            }
+        }
+        let left = |asked: &Asked| {
+            let progress = asked.sheet.get();
+            let since = if progress.stage == Stage::Queued {
+                asked.at_ns
+            } else {
+                progress.since_ns
+            };
+            let spent = now_ns.saturating_sub(since);
+            progress.stage.patience(once).saturating_sub(spent)
+        };
+        let left = asked().filter(|asked| asked.awaited).map(left).max();
+        match left {
+            None | Some(0) => Step::Done,
+            Some(ns) => Step::Wait(ns),
+        }
+    }
+
+    /// A line for each that is slow, while there are so many threads.
+    pub(super) fn notes(&self, now_ns: u64, threads: usize) -> Vec<Cause> {
+        let slow: Vec<(&str, Cause)> = self
+            .all
+            .iter()
+            .filter_map(|(who, turn)| Some((turn.name.as_str(), turn.note(*who, now_ns, threads)?)))
+            .collect();
+        let lines = if slow.len() > LINES { LINES - 1 } else { LINES };
+        let more: Vec<&str> = slow.iter().skip(lines).map(|(name, _)| *name).collect();
+        let mut notes: Vec<Cause> = slow.into_iter().take(lines).map(|(_, note)| note).collect();
+        if !more.is_empty() {
+            let named = more.get(..NAMES).unwrap_or(&more).join(", ");
+            let dots = if more.len() > NAMES { ", ..." } else { "" };
+            notes.push(Cause {
+                id: CauseId::SlowDevice,
+                concerns: Concerns::Host,
+                what: format!("{} more devices are slow", more.len()),
+                why: format!("{named}{dots}"),
+                remedy: "Their values are old; devices that are not named are read meanwhile".to_owned(),
+            });
+        }
+        notes
+    }
+}
+
+impl Turn {
+    /// What is said of it, if it is slow.
+    fn note(&self, who: Who, now_ns: u64, threads: usize) -> Option<Cause> {
+        let waits = self.asked.as_ref().and_then(|asked| {
+            let progress = asked.sheet.get();
+            let queued = progress.stage == Stage::Queued;
+            let ns = if queued {
+                now_ns.saturating_sub(asked.at_ns)
+            } else {
+                progress.for_ns(now_ns)
+            };
+            (ns > SLOW).then(|| {
+                if queued {
+                    (Stage::Queued, ns)
+                } else {
+                    progress.longest(now_ns)
+                }
+            })
+        });
+        let (stage, why) = match (waits, self.took.filter(|took| took.ns > SLOW)) {
+            (Some((Stage::Queued, _)), _) => return Some(self.starved(who, threads)),
+            (Some((stage, ns)), _) => (
+                stage,
+                format!("no answer about {} for {}", stage.words(), seconds(ns)),
+            ),
+            (None, Some(took)) => {
+                let (stage, ns) = took.longest;
+                (stage, format!("to read {} took {}", stage.words(), seconds(ns)))
+            }
+            (None, None) => return None,
+        };
+        let remedy = match (who, stage) {
+            (Who::Everyone, _) => {
+                "Devices that come or go show late; a driver may hold the kernel's lock of devices, see dmesg"
+            }
+            (_, Stage::Objects) => {
+                "Its values are older than those of the others, which are read meanwhile; the kernel lists many queue \
+                 pairs slowly, which is needed rarely with eBPF"
+            }
+            _ => {
+                "Its values are older than those of the others, which are read meanwhile; dmesg may say why its driver \
+                 or firmware is late"
+            }
+        };
+        Some(Cause {
+            id: CauseId::SlowDevice,
+            concerns: self.concerns(who),
+            what: format!("{} is slow", self.name),
+            why,
+            remedy: remedy.to_owned(),
+        })
+    }
+
+    fn concerns(&self, who: Who) -> Concerns {
+        match who {
+            Who::Everyone => Concerns::Host,
+            Who::Device(_) => Concerns::Device(self.name.clone()),
+        }
+    }
+
+    /// No thread is left to read it.
+    fn starved(&self, who: Who, threads: usize) -> Cause {
+        let remedy = if threads < MOST {
+            crate::source::limits::threads().to_owned()
+        } else {
+            "It is read when one of those answers; dmesg may say why they are late".to_owned()
+        };
+        Cause {
+            id: CauseId::NoThread,
+            concerns: self.concerns(who),
+            what: format!("{} is not read", self.name),
+            why: format!(
+                "all {threads} threads that read devices wait for slow ones, and no more can be started"
+            ),
+            remedy,
+        }
+    }
+}
+
+fn seconds(ns: u64) -> String {
+    if ns < 10 * SECOND {
+        format!("{:.1} s", ns as f64 / SECOND as f64)
+    } else {
+        format!("{} s", ns / SECOND)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Who = Who::Device(1);
+    const TWO: Who = Who::Device(2);
+
+    /// A reading of `who` that began at `at_ns`, and its sheet.
+    fn begun(turns: &mut Turns, who: Who, stage: Stage, at_ns: u64) -> Sheet {
+        let name = format!("mlx5_{}", if who == ONE { 1 } else { 2 });
+        let sheet = turns.ask(who, &name, at_ns, false);
+        if stage != Stage::Queued {
+            sheet.enter(stage, at_ns);
+        }
+        sheet
+    }
+
+    #[test]
+    fn who_owes_an_answer_is_not_asked_again() {
+        let mut turns = Turns::default();
+        assert!(turns.is_due(ONE, 0, false));
+        begun(&mut turns, ONE, Stage::Counters, 0);
+        for at in [0, SECOND, 1000 * SECOND] {
+            assert!(!turns.is_due(ONE, at, false) && !turns.is_due(ONE, at, true));
+            assert!(turns.is_due(TWO, at, false));
+        }
+        assert!(turns.answered(ONE, SECOND / 2));
+        assert!(turns.is_due(ONE, SECOND / 2, false), "not slow");
+        assert!(!turns.answered(ONE, SECOND), "nobody asked");
+    }
+
+    #[test]
+    fn a_slow_one_rests_as_long_as_it_took_unless_the_answer_is_to_be_printed() {
+        let mut turns = Turns::default();
+        begun(&mut turns, ONE, Stage::Counters, 0);
+        turns.answered(ONE, 5 * SECOND);
+        assert!(!turns.is_due(ONE, 9 * SECOND, false));
+        assert!(turns.is_due(ONE, 9 * SECOND, true) && turns.is_due(ONE, 10 * SECOND, false));
+        begun(&mut turns, ONE, Stage::Counters, 10 * SECOND);
+        turns.answered(ONE, 100 * SECOND);
+        assert!(!turns.is_due(ONE, 109 * SECOND, false) && turns.is_due(ONE, 110 * SECOND, false));
+    }
+
+    #[test]
+    fn a_round_waits_for_a_driver_for_a_while_and_not_for_one_that_was_late_before() {
+        let mut turns = Turns::default();
+        assert_eq!(turns.step(0, 1, true, false), Step::Done, "nobody was asked");
+        begun(&mut turns, ONE, Stage::Counters, 0);
+        assert_eq!(turns.step(100 * MS, 1, true, false), Step::Wait(400 * MS));
+        assert_eq!(turns.step(500 * MS, 1, true, false), Step::Done);
+        assert_eq!(turns.step(500 * MS, 1, true, true), Step::Wait(ONCE - 500 * MS));
+        // The next rounds do without, and ask it for nothing.
+        turns.give_up();
+        assert_eq!(turns.step(600 * MS, 1, true, true), Step::Done);
+        turns.answered(ONE, 5 * SECOND);
+        begun(&mut turns, ONE, Stage::Counters, 10 * SECOND);
+        assert_eq!(turns.step(10 * SECOND, 1, true, false), Step::Done);
+        turns.answered(ONE, 10 * SECOND + MS);
+        begun(&mut turns, ONE, Stage::Counters, 11 * SECOND);
+        assert_eq!(
+            turns.step(11 * SECOND, 1, true, false),
+            Step::Wait(AWAITED),
+            "it is quick again"
+        );
+    }
+
+    #[test]
+    fn what_takes_long_without_a_driver_is_waited_for() {
+        let mut turns = Turns::default();
+        begun(&mut turns, ONE, Stage::Objects, 0);
+        assert_eq!(turns.step(SECOND, 1, true, false), Step::Wait(LISTED - SECOND));
+        assert_eq!(
+            turns.step(SECOND, 1, true, true),
+            Step::Wait(LISTED_ONCE - SECOND)
+        );
+    }
+
+    #[test]
+    fn another_thread_is_started_only_when_all_there_are_wait_and_there_is_work() {
+        let mut turns = Turns::default();
+        begun(&mut turns, ONE, Stage::Counters, 0);
+        begun(&mut turns, TWO, Stage::Queued, 0);
+        assert_eq!(turns.step(50 * MS, 0, true, false), Step::Wait(200 * MS));
+        assert_eq!(turns.step(250 * MS, 0, true, false), Step::Grow);
+        assert_eq!(
+            turns.step(250 * MS, 1, true, false),
+            Step::Wait(BEHIND),
+            "it comes"
+        );
+        // None can be had: the round does not wait for ever.
+        assert_eq!(turns.step(250 * MS, 0, false, false), Step::Wait(250 * MS));
+        assert_eq!(turns.step(500 * MS, 0, false, false), Step::Done);
+        let mut turns = Turns::default();
+        begun(&mut turns, TWO, Stage::Queued, 0);
+        assert_eq!(turns.step(0, 0, true, false), Step::Grow, "the first one");
+    }
+
+    #[test]
+    fn a_slow_device_is_said_with_what_is_slow_and_for_how_long_until_it_is_quick() {
+        let mut turns = Turns::default();
+        let sheet = begun(&mut turns, ONE, Stage::Ports, 0);
+        begun(&mut turns, TWO, Stage::Counters, 0);
+        turns.answered(TWO, 5 * MS);
+        assert_eq!(turns.notes(SECOND, 1), []);
+        sheet.enter(Stage::Counters, 100 * MS);
+        let said = |turns: &Turns, at| -> Vec<String> {
+            turns.notes(at, 1).iter().map(ToString::to_string).collect()
+        };
+        let lines = said(&turns, 4 * SECOND);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(
+            lines[0].starts_with("mlx5_1 is slow: no answer about its counters for 3.9 s. "),
+            "{lines:?}"
+        );
+        turns.answered(ONE, 5 * SECOND);
+        let lines = said(&turns, 7 * SECOND);
+        assert!(
+            lines[0].starts_with("mlx5_1 is slow: to read its counters took 4.9 s. "),
+            "{lines:?}"
+        );
+        begun(&mut turns, ONE, Stage::Counters, 10 * SECOND);
+        assert_eq!(said(&turns, 10 * SECOND).len(), 1, "not yet known to be quick");
+        turns.answered(ONE, 10 * SECOND + MS);
+        assert_eq!(said(&turns, 10 * SECOND + MS), [""; 0]);
+    }
+
+    #[test]
+    fn many_slow_ones_fill_no_screen_and_one_that_no_thread_reads_is_said() {
+        let mut turns = Turns::default();
+        for id in 0..16 {
+            let sheet = turns.ask(Who::Device(id), &format!("mlx5_{id}"), 0, false);
+            sheet.enter(Stage::Facts, 0);
+        }
+        let notes = turns.notes(2 * SECOND, 16);
+        assert_eq!(notes.len(), 3);
+        assert!(notes[2].what.starts_with("14 more") && notes[2].why.ends_with("mlx5_9, ..."));
+        let mut turns = Turns::default();
+        begun(&mut turns, ONE, Stage::Queued, 0);
+        let why = |threads| turns.notes(2 * SECOND, threads)[0].to_string();
+        assert!(
+            why(1).contains("mlx5_1 is not read") && why(1).contains("ulimit -u"),
+            "{}",
+            why(1)
+        );
+        assert!(!why(MOST).contains("ulimit"), "{}", why(MOST));
+    }
+
+    #[test]
+    fn an_answer_that_lies_until_the_next_round_makes_nobody_slow() {
+        let mut turns = Turns::default();
+        let sheet = begun(&mut turns, ONE, Stage::Counters, 0);
+        sheet.end(600 * MS);
+        assert_eq!(turns.notes(30 * SECOND, 1), []);
+        turns.answered(ONE, 30 * SECOND);
+        assert_eq!(turns.notes(30 * SECOND, 1), []);
+        assert!(turns.is_due(ONE, 30 * SECOND, false));
+    }
+
+    #[test]
+    fn a_device_that_is_gone_is_forgotten_and_its_late_answer_is_nobodys() {
+        let mut turns = Turns::default();
+        begun(&mut turns, ONE, Stage::Counters, 0);
+        turns.keep(|id| id != 1);
+        assert!(turns.notes(9 * SECOND, 1).is_empty());
+        assert!(!turns.answered(ONE, 9 * SECOND));
+    }
+}
