@@ -3,7 +3,6 @@
 //! Sources send [`input::Input`]s; the engine folds them into its state and hands out immutable
 //! [`snapshot::Snapshot`]s and enriched [`event::Event`]s. Times are arguments.
 pub mod engine;
-pub mod errno;
 pub mod event;
 pub mod fields;
 pub mod filter;
