@@ -253,7 +253,13 @@ fn event_selector(word: &str) -> Result<EventSelector, String> {
 fn sort_words() -> PossibleValuesParser {
     let columns = fields::PROCESS.iter().map(|field| &field.meta);
     let columns = columns.filter(|meta| meta.screen.is_some());
-    let words = columns.map(|meta| PossibleValue::new(meta.id).help(meta.help).aliases(meta.sort));
+    let words = columns.map(|meta| {
+        let help = match meta.sort {
+            [] => meta.help.to_owned(),
+            others => format!("{}; also: {}", meta.help, others.join(", ")),
+        };
+        PossibleValue::new(meta.id).help(help).aliases(meta.sort)
+    });
     PossibleValuesParser::new(words)
 }
 

@@ -4,7 +4,6 @@
 //! [`snapshot::Snapshot`]s and enriched [`event::Event`]s. Times are arguments.
 pub mod cause;
 pub mod engine;
-pub mod errno;
 pub mod event;
 pub mod fields;
 pub mod filter;

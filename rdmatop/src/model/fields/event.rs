@@ -3,8 +3,8 @@
 use std::{borrow::Cow, net::SocketAddr};
 
 use super::{Field, Kind, Table, Unit, Value, flag, gauge, state, text};
+use crate::errno;
 use crate::model::{
-    errno,
     event::Event,
     ib::{AsyncEvent, CmEvent, QpState, QpType},
 };

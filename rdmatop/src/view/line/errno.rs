@@ -1,6 +1,6 @@
 //! Return codes for people.
 
-use crate::model::errno::name;
+use crate::errno::name;
 
 /// A return code for a human: `-22 EINVAL`, or the bare number when it has no name.
 pub fn show(rc: i32) -> String {

@@ -11,7 +11,7 @@ use super::{
     table::{Align, Table},
     units,
 };
-use crate::model::errno;
+use crate::errno;
 use crate::model::fields::{self, Meta, Unit, Value};
 use crate::model::input::EbpfState;
 use crate::model::judgement::{STUCK_MARK, Stuck, StuckQp, Sum, Unobserved};

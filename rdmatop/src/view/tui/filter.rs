@@ -3,7 +3,7 @@
 //! All words must hold. A word with a field's name looks at that field only; a table without the field lets
 //! the word pass, so that `qpn:17` narrows the QPs and leaves the devices alone.
 
-use crate::model::errno;
+use crate::errno;
 use crate::model::fields::Value;
 
 use super::columns::{self, Ctx, Spec};

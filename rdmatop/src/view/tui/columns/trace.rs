@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::LazyLock;
 
-use crate::model::errno;
+use crate::errno;
 use crate::model::event::{Event, EventKind};
 use crate::model::fields::EVENT;
 

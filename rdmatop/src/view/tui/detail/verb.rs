@@ -7,7 +7,7 @@ use super::super::state::State;
 use super::super::theme::Tone;
 use super::super::{format, text};
 use super::{heading, traffic};
-use crate::model::errno;
+use crate::errno;
 
 /// Lines for a verb.
 pub(super) fn lines(state: &State, v: &VerbRow, width: usize) -> Vec<Cell> {
