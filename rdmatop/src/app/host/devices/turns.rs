@@ -210,6 +210,11 @@ impl Turns {
         self.all.get(&who).is_some_and(|turn| turn.asked.is_some())
     }
 
+    /// Whether nobody owes an answer.
+    pub(super) fn is_calm(&self) -> bool {
+        self.all.values().all(|turn| turn.asked.is_none())
+    }
+
     /// `who`, that is called `name`, is asked. Its reader writes on the sheet.
     pub(super) fn ask(&mut self, who: Who, name: &str, now_ns: u64, once: bool) -> Sheet {
         let turn = self.all.entry(who).or_default();
