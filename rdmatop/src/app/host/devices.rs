@@ -496,6 +496,7 @@ impl Source for DeviceSource {
             self.list_or_wait(wants, &mut round, out);
         }
         self.tell(round, out);
+        self.readers.calm(self.turns.is_calm());
         let slow = self.turns.notes(now().mono_ns, self.readers.threads());
         if slow != self.slow {
             self.slow.clone_from(&slow);

@@ -1,20 +1,20 @@
 //! Threads that read devices, so that one whose driver sleeps holds up nobody but its own.
 //!
 //! Usually there is one. The next is started only while all that there are wait for a driver, up to a bound, and ends when
-//! it has had nothing to do for a while. A thread that hangs in the kernel cannot be stopped: it is left behind, and ends
+//! nobody has been late for a while. A thread that hangs in the kernel cannot be stopped: it is left behind, and ends
 //! with what it reads.
 
 use std::{
     collections::VecDeque,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Threads at most. A node with sixteen ports on a dead fabric of cards needs as many; more devices than that are virtual
 /// functions of a few cards, and wait for each other anyway.
 pub(super) const MOST: usize = 16;
-/// One that is not the last ends after it had nothing to do for so long.
+/// All but one end after nobody was late for so long.
 const IDLE: Duration = if cfg!(test) {
     Duration::from_millis(20)
 } else {
@@ -49,6 +49,8 @@ struct State<J> {
     threads: usize,
     /// Of these such as have a job.
     busy: usize,
+    /// Since when nobody is late.
+    calm: Option<Instant>,
     /// Nobody wants answers any more.
     over: bool,
 }
@@ -62,7 +64,9 @@ impl<J> Desk<J> {
     fn next(&self) -> Option<J> {
         let mut state = self.state();
         loop {
-            if state.over {
+            // All would have their turns even if one were enough: how long a thread had nothing to do says nothing.
+            let calm = state.calm.is_some_and(|since| since.elapsed() >= IDLE);
+            if state.over || (calm && state.threads > 1) {
                 break;
             }
             if let Some(job) = state.jobs.pop_front() {
@@ -70,11 +74,7 @@ impl<J> Desk<J> {
                 return Some(job);
             }
             let waited = self.work.wait_timeout(state, IDLE);
-            let (woken, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            state = woken;
-            if timeout.timed_out() && state.jobs.is_empty() && state.threads > 1 {
-                break;
-            }
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         // Two that find out at the same time must not both take the other for the last one.
         state.threads -= 1;
@@ -90,6 +90,7 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
             jobs: VecDeque::new(),
             threads: 0,
             busy: 0,
+            calm: None,
             over: false,
         };
         Self {
@@ -141,7 +142,19 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
                 }
             });
         state.threads += usize::from(thread.is_ok());
+        // Else the new one would leave at once.
+        state.calm = None;
         thread.is_ok()
+    }
+
+    /// Whether nobody is late now.
+    pub(super) fn calm(&self, calm: bool) {
+        let mut state = self.desk.state();
+        state.calm = if calm {
+            Some(state.calm.unwrap_or_else(Instant::now))
+        } else {
+            None
+        };
     }
 
     /// An answer that comes within `wait`.
@@ -188,15 +201,25 @@ mod tests {
     fn a_second_thread_passes_the_one_that_sleeps_and_ends_when_it_is_not_needed() {
         let readers = sleepers();
         assert!(readers.grow());
+        // It was calm for long until now.
+        readers.calm(true);
+        thread::sleep(2 * IDLE);
         readers.push(300);
         readers.push(0);
         assert_eq!(readers.answer(Duration::from_millis(50)), None, "one thread");
         assert!(readers.grow());
         assert_eq!([0; 2].map(|_| readers.answer(LONG)), [Some(0), Some(300)]);
+        readers.calm(false);
+        thread::sleep(3 * IDLE);
+        assert_eq!(readers.threads(), 2);
+        readers.calm(true);
         let begun = Instant::now();
         while readers.threads() > 1 {
             assert!(begun.elapsed() < LONG);
-            thread::sleep(IDLE);
+            // Though both have work now and then.
+            readers.push(0);
+            assert_eq!(readers.answer(LONG), Some(0));
+            readers.calm(true);
         }
         thread::sleep(3 * IDLE);
         assert_eq!(readers.threads(), 1, "the last stays");

@@ -194,7 +194,12 @@ impl Turns {
             return true;
         };
         let rests = |took: Took| {
-            let rest = if took.ns > SLOW { took.ns.min(REST) } else { 0 };
+            // To list queue pairs asks no driver for anything.
+            let rest = if took.ns > SLOW && took.longest.0 != Stage::Objects {
+                took.ns.min(REST)
+            } else {
+                0
+            };
             now_ns.saturating_sub(took.ended_ns) < rest
         };
         turn.asked.is_none() && (once || !turn.took.is_some_and(rests))
@@ -205,12 +210,19 @@ impl Turns {
         self.all.get(&who).is_some_and(|turn| turn.asked.is_some())
     }
 
+    /// Whether nobody owes an answer.
+    pub(super) fn is_calm(&self) -> bool {
+        self.all.values().all(|turn| turn.asked.is_none())
+    }
+
     /// `who`, that is called `name`, is asked. Its reader writes on the sheet.
     pub(super) fn ask(&mut self, who: Who, name: &str, now_ns: u64, once: bool) -> Sheet {
         let turn = self.all.entry(who).or_default();
         name.clone_into(&mut turn.name);
         // A round of the live view does not wait for who was late the last time: what it answers comes with a later one.
-        let late = turn.took.is_some_and(|took| took.ns > AWAITED);
+        let late = turn
+            .took
+            .is_some_and(|took| took.ns > took.longest.0.patience(false));
         let sheet = Sheet::default();
         turn.asked = Some(Asked {
             sheet: sheet.clone(),
@@ -355,12 +367,12 @@ impl Turn {
                 "Devices that come or go show late; a driver may hold the kernel's lock of devices, see dmesg"
             }
             (_, Stage::Objects) => {
-                "Its values are older than those of the others, which are read meanwhile; the kernel lists many queue \
-                 pairs slowly, which is needed rarely with eBPF"
+                "The kernel lists many queue pairs slowly, with eBPF only at the start and after a loss; until then its \
+                 values may be older than those of other devices"
             }
             _ => {
-                "Its values are older than those of the others, which are read meanwhile; dmesg may say why its driver \
-                 or firmware is late"
+                "Its values may be older than those of other devices, which are read meanwhile; dmesg may say why its \
+                 driver or firmware is late"
             }
         };
         Some(Cause {
