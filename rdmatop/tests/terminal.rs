@@ -371,7 +371,9 @@ fn who_starts_it_in_the_background_can_end_it_there() {
     let mut on = shell(&home);
     let top = env!("CARGO_BIN_EXE_rdmatop");
     types(&mut on, &format!("{top} --no-ebpf &\n"), "Stopped");
-    types(&mut on, "kill %1\n", "Terminated");
+    // The status is asked for: bash prints once more that the job is stopped, and takes its end just then for reported.
+    let ended = "P=$!; kill %1; while kill -0 $P 2>&-; do sleep 0.1; done; wait $P; echo EN''DED $?\n";
+    types(&mut on, ended, &format!("ENDED {}\r", 128 + libc::SIGTERM));
     types(&mut on, &format!("{top} --no-ebpf &\n"), "Stopped");
     types(&mut on, "fg\n", SHOWN);
     types(&mut on, "q", "READY> ");
