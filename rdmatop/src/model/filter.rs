@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     event::{Event, EventKind},
+    findings::Finding,
     judgement::Judgement,
     snapshot::{ProcessRow, QpRow, Snapshot},
 };
@@ -67,6 +68,7 @@ impl Filter {
             host: snapshot.host.clone(),
             health: snapshot.health.clone(),
             judgement: Judgement::default(),
+            findings: Vec::new().into(),
             devices: keep(&snapshot.devices, |row| self.device(Some(&row.name))),
             ports: keep(&snapshot.ports, |row| self.device(Some(&row.device))),
             processes: keep(&snapshot.processes, |row| self.matches_process(row)),
@@ -83,7 +85,21 @@ impl Filter {
                 && (self.device.is_none()
                     || kept.processes.iter().any(|process| process.pid == Some(row.pid)))
         });
+        kept.findings = keep(&snapshot.findings, |found| self.matches_finding(found, &kept)).into();
         kept.judged(None)
+    }
+
+    /// Whether a finding concerns what was kept: one of the processes, or a device that they use.
+    fn matches_finding(&self, found: &Finding, kept: &Snapshot) -> bool {
+        let used = |name: &str| {
+            let whole = self.pid.is_none() && self.comm.is_none();
+            let mut rows = kept.processes.iter();
+            self.device(Some(name)) && (whole || rows.any(|row| row.devices.iter().any(|own| &**own == name)))
+        };
+        if found.about.process.is_some() {
+            return kept.processes.iter().any(|row| found.concerns_process(row.uid));
+        }
+        found.device.as_deref().is_none_or(used)
     }
 
     fn owner(&self, pid: Option<u32>, comm: Option<&str>) -> bool {

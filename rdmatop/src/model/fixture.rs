@@ -174,6 +174,7 @@ pub(crate) fn empty() -> Snapshot {
             self_rss: None,
         },
         judgement: Judgement::default(),
+        findings: Vec::new().into(),
         devices: Vec::new(),
         ports: Vec::new(),
         processes: Vec::new(),

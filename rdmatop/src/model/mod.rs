@@ -7,6 +7,7 @@ pub mod engine;
 pub mod event;
 pub mod fields;
 pub mod filter;
+pub mod findings;
 pub mod ib;
 pub mod input;
 pub mod judgement;

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::{
     cause::Cause,
+    findings::Finding,
     ib::{Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode},
     input::{EbpfState, HostFacts, ProbeVerdict, Skipped},
     judgement::Judgement,
@@ -39,6 +40,8 @@ pub struct Snapshot {
     pub health: Health,
     /// What the rest means. [`Snapshot::judged`] makes it.
     pub judgement: Judgement,
+    /// What is wrong, the worst first, then the oldest.
+    pub findings: Shared<Finding>,
     /// Devices, natural order of their names.
     pub devices: Vec<DeviceRow>,
     /// Ports, in the order of devices.

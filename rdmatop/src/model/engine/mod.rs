@@ -12,6 +12,7 @@ use std::{
 use super::{
     cause::Cause,
     event::{Event, EventKind},
+    findings::{Change, Watch},
     input::{CountersSample, DevicesSample, EbpfReport, EbpfState, HealthSample, Input, Now, Skipped},
     judgement::Judgement,
     snapshot::{Health, SCHEMA, Snapshot},
@@ -119,6 +120,7 @@ pub struct Engine {
     errors: BTreeMap<&'static str, Vec<String>>,
     events: u64,
     last_tick_ns: Option<u64>,
+    findings: Watch,
     /// The last snapshot, for as long as somebody looks at it: its judgement is taken over where nothing changed.
     last: Weak<Snapshot>,
     /// Rows of QPs that the last snapshot does not share with the one before.
@@ -235,13 +237,16 @@ impl Engine {
             host: self.health.host.clone(),
             health: self.health_row(),
             judgement: Judgement::default(),
+            findings: Shared::default(),
             devices,
             ports,
             processes,
             qps,
             verbs: self.verb_rows(now_ns),
         };
-        let snapshot = Arc::new(snapshot.judged(self.last.upgrade().as_deref()));
+        let mut snapshot = snapshot.judged(self.last.upgrade().as_deref());
+        snapshot.findings = self.findings.look(&snapshot).into();
+        let snapshot = Arc::new(snapshot);
         self.last = Arc::downgrade(&snapshot);
         snapshot
     }
@@ -259,6 +264,11 @@ impl Engine {
     /// Rows of QPs that the last [`Engine::tick`] made anew: so many old ones are freed with the snapshot before.
     pub fn rows_remade(&self) -> usize {
         self.rows_remade
+    }
+
+    /// Findings that snapshots raised and cleared since the last call.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        self.findings.take_changes()
     }
 
     /// True when the QP table may be wrong, because records were lost or because a QP went to ERR on its own: the

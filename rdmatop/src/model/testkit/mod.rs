@@ -1,6 +1,6 @@
 //! Synthetic snapshots: one of each kind that a screen must stand. The demo draws them too.
 
-mod rows;
+pub(crate) mod rows;
 
 use std::sync::Arc;
 
@@ -40,6 +40,7 @@ pub(crate) fn empty() -> Snapshot {
             self_rss: None,
         },
         judgement: Judgement::default(),
+        findings: Vec::new().into(),
         devices: Vec::new(),
         ports: Vec::new(),
         processes: Vec::new(),

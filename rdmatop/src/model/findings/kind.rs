@@ -1,0 +1,194 @@
+//! The kinds of findings: one table.
+
+use serde::{Serialize, Serializer};
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// It works, worse than it could.
+    Warning,
+    /// Something does not work.
+    Critical,
+}
+
+impl Severity {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+/// What there is to say of a kind of finding.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// Stable name.
+    pub name: &'static str,
+    /// A symptom that lasts so long is raised, s. 0: at once.
+    pub raise_s: u64,
+    /// A finding whose symptom stays away so long is cleared, s.
+    pub clear_s: u64,
+    /// When a snapshot shows the symptom.
+    pub rule: &'static str,
+    /// Where the rule and its numbers come from.
+    pub source: &'static str,
+    /// Why it matters.
+    pub why: &'static str,
+}
+
+macro_rules! kinds {
+    ($($id:ident => $kind:expr,)*) => {
+        /// Which finding.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[expect(missing_docs, reason = "Kind::rule says what each one is")]
+        pub enum FindingId { $($id,)* }
+
+        impl FindingId {
+            /// Every kind.
+            pub const ALL: &'static [Self] = &[$(Self::$id,)*];
+
+            /// What there is to say of it.
+            pub const fn kind(self) -> &'static Kind {
+                match self { $(Self::$id => const { &$kind },)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    ReceiverNotReady => Kind {
+        name: "receiver-not-ready", raise_s: 4, clear_s: 10,
+        rule: "a sender waits for a receiver that has no receive buffer posted (RNR)",
+        source: "rnr_waits of the sender's QPs",
+        why: "The sender waits a whole RNR timer for each packet that finds no receive buffer.",
+    },
+    PeerGone => Kind {
+        name: "peer-gone", raise_s: 2, clear_s: 10,
+        rule: "a QP in RTS sends the same packets again and finishes nothing",
+        source: "retransmissions and finished work requests of the QP",
+        why: "No answer comes back. With retry_cnt 7, the default of perftest and NCCL, SoftRoCE repeats for ever.",
+    },
+    QpError => Kind {
+        name: "qp-error", raise_s: 3, clear_s: 5,
+        rule: "a QP stays in ERR or SQE",
+        source: "state of the QP",
+        why: "A QP in ERR flushes every work request until the application resets or destroys it.",
+    },
+    QpSetup => Kind {
+        name: "qp-setup", raise_s: 1, clear_s: 5,
+        rule: "a QP of a connected type stays in INIT for 5 s",
+        source: "state of the QP, and since when it has it",
+        why: "Connecting takes milliseconds. The peer did not answer, or the job waits for it.",
+    },
+    CompletionError => Kind {
+        name: "completion-error", raise_s: 0, clear_s: 60,
+        rule: "work requests end with an error other than a flush",
+        source: "status of CQEs",
+        why: "The first error moves the QP to ERR, and what was posted behind it is flushed.",
+    },
+    CqOverflow => Kind {
+        name: "cq-overflow", raise_s: 0, clear_s: 60,
+        rule: "a CQE found its completion queue full",
+        source: "cq_overflows of the QP",
+        why: "The completion is lost, the CQ is in error, and the program waits for ever.",
+    },
+    VerbFails => Kind {
+        name: "verb-fails", raise_s: 0, clear_s: 60,
+        rule: "a verb fails with ENOMEM, EAGAIN, EPERM, ENOSPC, ETIMEDOUT, EIO or ENODEV",
+        source: "return codes of verbs; probes by libraries are left out",
+        why: "Most libraries give up, or go on without RDMA.",
+    },
+    MrChurn => Kind {
+        name: "mr-churn", raise_s: 10, clear_s: 10,
+        rule: "a process registers more than 100 memory regions per second",
+        source: "calls of reg_mr",
+        why: "Each registration pins pages and takes longer than most transfers. Libraries keep registrations in a cache.",
+    },
+    QpLeak => Kind {
+        name: "qp-leak", raise_s: 0, clear_s: 60,
+        rule: "the QPs of a process grew in five looks or more within 60 s, never fell, by 32 or more in all, and most of \
+               them move nothing",
+        source: "QPs of the process",
+        why: "Each QP takes memory of the NIC and its driver until the device has none left.",
+    },
+    PortDown => Kind {
+        name: "port-down", raise_s: 2, clear_s: 5,
+        rule: "a port is not ACTIVE and processes have QPs on its device, or have them on all of three or more siblings",
+        source: "state of the port",
+        why: "Nothing passes it. What its QPs have under way is repeated until they give up.",
+    },
+    PortSlow => Kind {
+        name: "port-slow", raise_s: 5, clear_s: 10,
+        rule: "an ACTIVE port has a lower rate than two or more ports of the same driver, which are the majority",
+        source: "rate of the port",
+        why: "A collective runs at the pace of its slowest link.",
+    },
+    LinkErrors => Kind {
+        name: "link-errors", raise_s: 0, clear_s: 60,
+        rule: "an error counter of the link grows faster than its limit: link_downed and link_error_recovery at all, \
+               local_link_integrity_errors and excessive_buffer_overrun_errors at all, symbol_error and port_rcv_errors \
+               10/s, port_xmit_discards 100/s",
+        source: "counters of the port; limits of NVIDIA NVSentinel's NIC monitor",
+        why: "A cable, a transceiver or the port at the other end is failing, or the fabric is congested.",
+    },
+    Loss => Kind {
+        name: "loss", raise_s: 8, clear_s: 10,
+        rule: "packets are sent again at 10/s or more and are 0.1 % or more of those sent, and no RNR explains it",
+        source: "retransmits or retries of the port, and tx_packets",
+        why: "RoCE and iWARP lose most of their bandwidth at a loss of a few packets in a thousand.",
+    },
+    Congestion => Kind {
+        name: "congestion-ignored", raise_s: 8, clear_s: 10,
+        rule: "rp_cnp_ignored grows, or packets arrive marked by ECN and no CNP is sent",
+        source: "hardware counters of mlx5",
+        why: "Congestion control is switched off on this side: senders do not slow down, switches drop or pause.",
+    },
+    HotPort => Kind {
+        name: "hot-port", raise_s: 10, clear_s: 10,
+        rule: "of three or more ACTIVE ports of one driver, one carries more than twice the mean and two or more carry less \
+               than 5 % of it",
+        source: "bytes of ports, else packets",
+        why: "The job has the bandwidth of one NIC where it could have that of all.",
+    },
+    RxFunnel => Kind {
+        name: "rx-funnel", raise_s: 10, clear_s: 10,
+        rule: "of three or more ACTIVE ports of one driver, Tx is spread (three quarters carry half the mean or more) and one \
+               has more than 70 % of all Rx",
+        source: "bytes of ports, else packets",
+        why: "All peers send to one address of this host: its port is the limit of the whole job.",
+    },
+    SmallMtu => Kind {
+        name: "small-mtu", raise_s: 5, clear_s: 5,
+        rule: "an ACTIVE Ethernet port of 25 Gb/s or more that has QPs of processes has a network device with an MTU below 4200",
+        source: "MTU of the port's network device",
+        why: "RoCE packets carry 4096 bytes only if the Ethernet MTU is 4200 or more; with 1500 they carry 1024.",
+    },
+    AdminErrors => Kind {
+        name: "device-command-errors", raise_s: 0, clear_s: 60,
+        rule: "the device refuses commands of its driver",
+        source: "cmds_err, create_qp_err, reg_mr_err, mmap_err, no_completion_cmds of EFA",
+        why: "Objects cannot be made, or the device does not answer.",
+    },
+    Removal => Kind {
+        name: "removal-waits", raise_s: 3, clear_s: 2,
+        rule: "the removal of a device waits for a process that holds it",
+        source: "the device is in sysfs and no more in RDMA netlink",
+        why: "The command that removes it hangs until the process closes the device.",
+    },
+}
+
+impl FindingId {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        self.kind().name
+    }
+}
+
+impl Serialize for FindingId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}

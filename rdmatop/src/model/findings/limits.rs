@@ -1,0 +1,49 @@
+//! The numbers that the rules compare with.
+
+/// The numbers that the rules compare with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// Registrations of memory regions per second.
+    pub mr_per_s: f64,
+    /// QPs by which a process grows within [`Limits::leak_window_s`].
+    pub leak_qps: u64,
+    /// Seconds over which the growth of a process is looked at.
+    pub leak_window_s: u64,
+    /// Packets sent again per second.
+    pub loss_per_s: f64,
+    /// Packets sent again, as a share of those sent.
+    pub loss_share: f64,
+    /// How often the mean of all ports one carries, to be hot.
+    pub hot_ratio: f64,
+    /// What a port carries at most, as a share of the hottest, to be idle.
+    pub idle_share: f64,
+    /// Share of all Rx that one port has, to be a funnel.
+    pub funnel_share: f64,
+    /// Bytes/s below which the load of a rail is not judged.
+    pub rail_bytes_per_s: f64,
+    /// Packets/s below which the load of a rail is not judged.
+    pub rail_packets_per_s: f64,
+    /// Ethernet rate in bits/s from which the MTU matters.
+    pub mtu_rate_bps: u64,
+    /// Ethernet MTU that carries RoCE packets of 4096 bytes.
+    pub mtu_bytes: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            mr_per_s: 100.0,
+            leak_qps: 32,
+            leak_window_s: 60,
+            loss_per_s: 10.0,
+            loss_share: 1e-3,
+            hot_ratio: 2.0,
+            idle_share: 0.05,
+            funnel_share: 0.7,
+            rail_bytes_per_s: 1e6,
+            rail_packets_per_s: 1e3,
+            mtu_rate_bps: 25_000_000_000,
+            mtu_bytes: 4200,
+        }
+    }
+}

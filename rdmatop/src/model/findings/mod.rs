@@ -1,0 +1,100 @@
+//! Findings: what is wrong on this host, in words, with the process and the device that it concerns.
+//!
+//! Rules (`rules`) look at one snapshot and name symptoms. [`Watch`] turns symptoms into findings: a symptom that lasts
+//! is raised, one that stays away is cleared. Both are pure. A rule whose inputs are unknown names no symptom.
+
+mod kind;
+mod limits;
+mod peers;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod watch;
+mod words;
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+pub use kind::{FindingId, Kind, Severity};
+pub use limits::Limits;
+pub use watch::{Change, Watch};
+
+/// What a finding is about. The uids are those of the rows of the snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct About {
+    /// Process that causes it, else the one that suffers from it.
+    pub process: Option<u64>,
+    /// Device.
+    pub device: Option<u64>,
+    /// Port of the device.
+    pub port: Option<u32>,
+    /// Further name, where one process or port can have several of a kind: a verb, a counter, a status.
+    pub part: Option<Arc<str>>,
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    /// Stable name.
+    pub id: FindingId,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is wrong, in one line that names the process and the device.
+    pub verdict: String,
+    /// The numbers behind it, one a line.
+    pub evidence: Vec<String>,
+    /// Why it matters.
+    pub why: &'static str,
+    /// What to run or to change next.
+    pub next: String,
+    /// `CLOCK_MONOTONIC` since which it has been so, as far as it was seen, ns.
+    pub since_mono_ns: u64,
+    /// A few words for the row of the process or of the port.
+    pub short: String,
+    /// Process id.
+    pub pid: Option<u32>,
+    /// Name of the process.
+    pub comm: Option<Arc<str>>,
+    /// Device name.
+    pub device: Option<Arc<str>>,
+    /// Port number.
+    pub port: Option<u32>,
+    /// Processes that suffer from what another one does.
+    pub victims: Vec<u64>,
+    /// What it is about.
+    #[serde(skip)]
+    pub about: About,
+}
+
+impl Finding {
+    /// Whether it concerns a process, as the cause or as a victim.
+    pub fn concerns_process(&self, uid: u64) -> bool {
+        self.about.process == Some(uid) || self.victims.contains(&uid)
+    }
+
+    /// Whether it concerns a port.
+    pub fn concerns_port(&self, device_uid: u64, port: u32) -> bool {
+        self.about.device == Some(device_uid) && self.about.port.is_none_or(|number| number == port)
+    }
+
+    /// Whole seconds since it began.
+    pub fn age_s(&self, mono_ns: u64) -> u64 {
+        mono_ns.saturating_sub(self.since_mono_ns) / 1_000_000_000
+    }
+}
+
+/// What a rule sees in one snapshot.
+#[derive(Clone, Debug, PartialEq)]
+struct Symptom {
+    id: FindingId,
+    severity: Severity,
+    about: About,
+    /// Since when this snapshot shows it, ns: the begin of the interval for a rate.
+    since_ns: u64,
+    verdict: String,
+    evidence: Vec<String>,
+    next: String,
+    short: String,
+    victims: Vec<u64>,
+}

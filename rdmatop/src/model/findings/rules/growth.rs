@@ -1,0 +1,47 @@
+//! How the number of QPs of each process developed lately.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::model::findings::Limits;
+use crate::model::snapshot::Snapshot;
+
+const S: u64 = 1_000_000_000;
+/// Looks in which a process has to grow: one jump is a start, not a leak.
+const STEPS: usize = 5;
+
+/// Numbers of QPs by time, oldest first; only those that changed.
+#[derive(Clone, Debug, Default)]
+pub(in crate::model::findings) struct Growth {
+    by_process: BTreeMap<u64, VecDeque<(u64, u64)>>,
+}
+
+impl Growth {
+    pub(in crate::model::findings) fn look(&mut self, snapshot: &Snapshot, limits: &Limits) {
+        let now = snapshot.mono_ns;
+        let oldest = now.saturating_sub(limits.leak_window_s * S);
+        let mut seen = BTreeMap::new();
+        for row in snapshot.processes.iter().filter(|row| !row.kernel && !row.exited) {
+            let mut points = self.by_process.remove(&row.uid).unwrap_or_default();
+            if points.back().is_some_and(|(_, qps)| *qps > row.qps) {
+                points.clear();
+            }
+            if points.back().is_none_or(|(_, qps)| *qps != row.qps) {
+                points.push_back((now, row.qps));
+            }
+            // The point before the window is where growth within it begins.
+            while points.len() > 1 && points[1].0 <= oldest {
+                points.pop_front();
+            }
+            seen.insert(row.uid, points);
+        }
+        self.by_process = seen;
+    }
+
+    /// By how many QPs a process grew in the window, and since when, if it grew in several steps and the last one was
+    /// within the window too.
+    pub(super) fn of(&self, process_uid: u64) -> Option<(u64, u64)> {
+        let points = self.by_process.get(&process_uid)?;
+        let ((since, first), (_, last)) = (points.front()?, points.back()?);
+        (points.len() > STEPS).then(|| (last.saturating_sub(*first), *since))
+    }
+}

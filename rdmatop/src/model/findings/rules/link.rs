@@ -1,0 +1,290 @@
+//! Ports: state, errors, loss, congestion, MTU, commands.
+
+use super::{Scene, growing};
+use crate::model::findings::{About, FindingId, Severity, Symptom, words};
+use crate::model::ib::PortState;
+use crate::model::snapshot::PortRow;
+
+const ACTIVE: PortState = PortState(4);
+
+fn about(port: &PortRow, part: Option<&str>) -> About {
+    About {
+        device: Some(port.device_uid),
+        port: Some(port.port),
+        part: part.map(Into::into),
+        ..About::default()
+    }
+}
+
+pub(super) fn name(port: &PortRow) -> String {
+    format!("{}/{}", port.device, port.port)
+}
+
+/// The rate of a counter by the provider's name.
+fn rate_of(port: &PortRow, name: &str) -> Option<f64> {
+    let row = port.counters.iter().find(|row| &*row.name == name)?;
+    row.counter.rate
+}
+
+/// Ports that are not ACTIVE although somebody needs them.
+pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for port in &scene.snapshot.ports {
+        let Some(state) = port.state.filter(|state| *state != ACTIVE) else {
+            continue;
+        };
+        let own_ports = scene
+            .snapshot
+            .ports
+            .iter()
+            .filter(|other| other.device_uid == port.device_uid);
+        // Of a device with several ports, QPs of another port are not concerned.
+        let users: Vec<_> = if own_ports.count() == 1 {
+            scene.users(&port.device).collect()
+        } else {
+            Vec::new()
+        };
+        let verdict = if let [first, rest @ ..] = &users[..] {
+            let more = match rest.len() {
+                0 => String::new(),
+                more => format!(
+                    " and {} more",
+                    words::count(more as u64, "process").replace("processs", "processes")
+                ),
+            };
+            format!(
+                "{} is {state}: {}{more} cannot send or receive",
+                name(port),
+                words::process(first)
+            )
+        } else if let Some((used, first)) = siblings_in_use(scene, port) {
+            format!("{} is {state}, and {} uses the other {used}", name(port), first)
+        } else {
+            continue;
+        };
+        let mut evidence = vec![format!("state {state}")];
+        evidence.extend(port.phys_state.map(|phys| format!("physical state {phys}")));
+        let netdev = port.netdev.as_deref();
+        out.push(Symptom {
+            id: FindingId::PortDown,
+            severity: if users.is_empty() {
+                Severity::Warning
+            } else {
+                Severity::Critical
+            },
+            about: About {
+                process: users.first().map(|row| row.uid),
+                ..about(port, None)
+            },
+            since_ns: scene.interval_begin(),
+            verdict,
+            evidence,
+            next: netdev.map_or_else(
+                || format!("rdma link show {}", name(port)),
+                |netdev| {
+                    format!(
+                        "ip link show {netdev}   # then: ip link set {netdev} up, or look at cable and switch"
+                    )
+                },
+            ),
+            short: format!("port {state}"),
+            victims: users.iter().skip(1).map(|row| row.uid).collect(),
+        });
+    }
+}
+
+/// How many other ports of the same driver there are when one process has QPs on all of them, three at least.
+fn siblings_in_use(scene: &Scene<'_>, port: &PortRow) -> Option<(usize, String)> {
+    let driver = scene.driver(port)?;
+    let same = |other: &&PortRow| other.device_uid != port.device_uid && scene.driver(other) == Some(driver);
+    let others: Vec<&PortRow> = scene.snapshot.ports.iter().filter(same).collect();
+    if others.len() < 3 || others.iter().any(|other| other.state != Some(ACTIVE)) {
+        return None;
+    }
+    let mut users = scene.users(&others[0].device);
+    let user = users.find(|row| others.iter().all(|other| row.devices.contains(&other.device)))?;
+    Some((others.len(), words::process(user)))
+}
+
+/// A counter of a link and its limit per second.
+const ERRORS: &[(&str, f64, Severity)] = &[
+    ("link_downed", 0.0, Severity::Critical),
+    ("local_link_integrity_errors", 0.0, Severity::Critical),
+    ("excessive_buffer_overrun_errors", 0.0, Severity::Critical),
+    ("link_error_recovery", 0.0, Severity::Warning),
+    ("symbol_error", 10.0, Severity::Warning),
+    ("port_rcv_errors", 10.0, Severity::Warning),
+    ("port_xmit_discards", 100.0, Severity::Warning),
+];
+
+/// Errors of the link.
+pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for port in &scene.snapshot.ports {
+        for (counter, limit, severity) in ERRORS {
+            let Some(rate) = rate_of(port, counter).filter(|rate| rate > limit) else {
+                continue;
+            };
+            let total = port.counters.iter().find(|row| &*row.name == *counter);
+            let total = total.map_or(0, |row| row.counter.total);
+            out.push(Symptom {
+                id: FindingId::LinkErrors,
+                severity: *severity,
+                about: about(port, Some(counter)),
+                since_ns: scene.interval_begin(),
+                verdict: match *counter {
+                    "link_downed" => format!("The link of {} went down", name(port)),
+                    "port_xmit_discards" => format!("{} drops packets that it cannot send", name(port)),
+                    _ => format!("The link of {} has errors ({counter})", name(port)),
+                },
+                evidence: vec![format!("{counter} {total} in all, {} now", words::per_s(rate))],
+                next: port.netdev.as_deref().map_or_else(
+                    || "ibdiagnet   # and look at the cable, the transceiver and the switch's port".to_owned(),
+                    |netdev| format!("ethtool -S {netdev}   # and look at the cable, the transceiver and the switch's port"),
+                ),
+                short: (*counter).to_owned(),
+                victims: Vec::new(),
+            });
+        }
+    }
+}
+
+/// Packets that are sent again.
+pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for port in &scene.snapshot.ports {
+        let (again, what) = match (growing(port.retransmits), growing(port.retries)) {
+            (Some(rate), _) => (rate, "packets sent again"),
+            (None, Some(rate)) => (rate, "times that a sender started again"),
+            (None, None) => continue,
+        };
+        let Some(sent) = growing(port.tx_packets) else {
+            continue;
+        };
+        let share = again / sent;
+        // A sender that finds no receive buffer starts again, too: the receiver's rule speaks of it.
+        let receiver = growing(port.rnr_naks).is_some();
+        if receiver || again < scene.limits.loss_per_s || share < scene.limits.loss_share {
+            continue;
+        }
+        out.push(Symptom {
+            id: FindingId::Loss,
+            severity: if share >= 10.0 * scene.limits.loss_share { Severity::Critical } else { Severity::Warning },
+            about: about(port, None),
+            since_ns: scene.interval_begin(),
+            verdict: format!("Packets from {} are lost: {} are sent again", name(port), words::percent(share)),
+            evidence: vec![format!("{} {what}, {} packets", words::per_s(again), words::per_s(sent))],
+            next: "Look for drops along the path: ethtool -S of both NICs and the switch's ports; then PFC, ECN and MTU of all of them.".to_owned(),
+            short: "loss".to_owned(),
+            victims: Vec::new(),
+        });
+    }
+}
+
+/// Congestion control that one side does not take part in.
+pub(super) fn congestion(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for port in &scene.snapshot.ports {
+        let grows = |name| rate_of(port, name).filter(|rate| *rate > 0.0);
+        let (verdict, evidence, which) = if let Some(rate) = grows("rp_cnp_ignored") {
+            (
+                format!(
+                    "{} ignores congestion notifications: it does not slow down",
+                    name(port)
+                ),
+                format!("rp_cnp_ignored {}", words::per_s(rate)),
+                "roce_rp",
+            )
+        } else if let (Some(marked), Some(0.0)) =
+            (grows("np_ecn_marked_roce_packets"), rate_of(port, "np_cnp_sent"))
+        {
+            (
+                format!(
+                    "{} receives packets marked by ECN and notifies nobody",
+                    name(port)
+                ),
+                format!(
+                    "np_ecn_marked_roce_packets {}, np_cnp_sent 0/s",
+                    words::per_s(marked)
+                ),
+                "roce_np",
+            )
+        } else {
+            continue;
+        };
+        let netdev = port.netdev.as_deref().unwrap_or("NETDEV");
+        out.push(Symptom {
+            id: FindingId::Congestion,
+            severity: Severity::Warning,
+            about: about(port, None),
+            since_ns: scene.interval_begin(),
+            verdict,
+            evidence: vec![evidence],
+            next: format!(
+                "cat /sys/class/net/{netdev}/ecn/{which}/enable/*   # 1 for the priority that RoCE uses"
+            ),
+            short: "ECN ignored".to_owned(),
+            victims: Vec::new(),
+        });
+    }
+}
+
+/// Ethernet ports whose MTU is too small for RoCE packets of 4096 bytes.
+pub(super) fn mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for port in &scene.snapshot.ports {
+        let (Some(rate), Some(mtu), Some(ACTIVE)) = (port.rate_bps, port.netdev_mtu, port.state) else {
+            continue;
+        };
+        let ethernet = port.link_layer.as_deref() == Some("Ethernet");
+        let small = rate >= scene.limits.mtu_rate_bps && mtu < scene.limits.mtu_bytes;
+        if !ethernet || !small || scene.users(&port.device).next().is_none() {
+            continue;
+        }
+        let netdev = port.netdev.as_deref().unwrap_or("NETDEV");
+        out.push(Symptom {
+            id: FindingId::SmallMtu,
+            severity: Severity::Warning,
+            about: about(port, None),
+            since_ns: scene.interval_begin(),
+            verdict: format!(
+                "{} has MTU {mtu}: RoCE packets are a quarter of what they could be",
+                netdev
+            ),
+            evidence: vec![format!(
+                "{} of {} Gb/s, MTU {mtu} of {netdev}",
+                name(port),
+                rate / 1_000_000_000
+            )],
+            next: format!("ip link set {netdev} mtu 9000   # on all hosts, and as much on the switches"),
+            short: format!("MTU {mtu}"),
+            victims: Vec::new(),
+        });
+    }
+}
+
+/// Commands that a device refuses its driver.
+pub(super) fn commands(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    const COUNTERS: &[&str] = &[
+        "cmds_err",
+        "create_qp_err",
+        "reg_mr_err",
+        "mmap_err",
+        "no_completion_cmds",
+    ];
+    for port in &scene.snapshot.ports {
+        let Some((counter, rate)) = COUNTERS.iter().find_map(|name| {
+            rate_of(port, name)
+                .filter(|rate| *rate > 0.0)
+                .map(|rate| (*name, rate))
+        }) else {
+            continue;
+        };
+        out.push(Symptom {
+            id: FindingId::AdminErrors,
+            severity: Severity::Critical,
+            about: about(port, None),
+            since_ns: scene.interval_begin(),
+            verdict: format!("{} refuses commands of its driver ({counter})", port.device),
+            evidence: vec![format!("{counter} {}", words::per_s(rate))],
+            next: "dmesg | tail -50   # errors of the driver".to_owned(),
+            short: counter.to_owned(),
+            victims: Vec::new(),
+        });
+    }
+}

@@ -1,0 +1,101 @@
+//! The rules: each looks at one snapshot and names symptoms.
+
+mod growth;
+mod link;
+mod objects;
+mod qps;
+mod rails;
+mod receiver;
+mod verbs;
+
+use std::cell::OnceCell;
+
+use super::peers::Peers;
+use super::{Limits, Symptom};
+use crate::model::snapshot::{DeviceRow, PortRow, ProcessRow, Snapshot};
+use crate::model::value::Counter;
+
+pub(super) use growth::Growth;
+
+/// What rules look at.
+pub(super) struct Scene<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) limits: &'a Limits,
+    growth: &'a Growth,
+    peers: OnceCell<Peers<'a>>,
+}
+
+impl<'a> Scene<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot, limits: &'a Limits, growth: &'a Growth) -> Self {
+        Self {
+            snapshot,
+            limits,
+            growth,
+            peers: OnceCell::new(),
+        }
+    }
+
+    pub(super) fn process(&self, uid: u64) -> Option<&'a ProcessRow> {
+        self.snapshot.processes.iter().find(|row| row.uid == uid)
+    }
+
+    pub(super) fn device(&self, uid: u64) -> Option<&'a DeviceRow> {
+        self.snapshot.devices.iter().find(|row| row.uid == uid)
+    }
+
+    fn driver(&self, port: &PortRow) -> Option<&'a str> {
+        self.device(port.device_uid)?.driver.as_deref()
+    }
+
+    /// Processes with QPs on a device.
+    fn users(&self, device: &str) -> impl Iterator<Item = &'a ProcessRow> {
+        let rows = self.snapshot.processes.iter();
+        let live = rows.filter(|row| !row.kernel && !row.exited && row.qps > 0);
+        live.filter(move |row| row.devices.iter().any(|name| &**name == device))
+    }
+
+    /// Made when a rule needs it: it looks at all QPs.
+    fn peers(&self) -> &Peers<'a> {
+        self.peers.get_or_init(|| Peers::of(self.snapshot))
+    }
+
+    /// The begin of the interval that rates are of, ns.
+    fn interval_begin(&self) -> u64 {
+        let interval = self.snapshot.interval_ns.unwrap_or(0);
+        self.snapshot.mono_ns.saturating_sub(interval)
+    }
+}
+
+/// The rate of a counter that grows.
+fn growing(counter: Option<Counter>) -> Option<f64> {
+    counter
+        .and_then(|counter| counter.rate)
+        .filter(|rate| *rate > 0.0)
+}
+
+/// Symptoms of all rules.
+pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
+    const RULES: &[fn(&Scene<'_>, &mut Vec<Symptom>)] = &[
+        receiver::not_ready,
+        qps::stuck,
+        qps::completions,
+        qps::overflows,
+        verbs::fail,
+        verbs::churn,
+        objects::leak,
+        objects::removal,
+        link::state,
+        link::errors,
+        link::loss,
+        link::congestion,
+        link::mtu,
+        link::commands,
+        rails::slow,
+        rails::load,
+    ];
+    let mut out = Vec::new();
+    for rule in RULES {
+        rule(scene, &mut out);
+    }
+    out
+}

@@ -1,0 +1,222 @@
+//! QPs that wait or failed, and work requests that ended with an error.
+
+use std::collections::BTreeMap;
+
+use super::{Scene, growing, receiver};
+use crate::model::findings::{About, FindingId, Severity, Symptom, words};
+use crate::model::ib::WcStatus;
+use crate::model::judgement::{Reason, StuckQp};
+use crate::model::snapshot::ProcessRow;
+use crate::text;
+
+/// QPs that are stuck, one symptom for those of one process with one reason.
+pub(super) fn stuck(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    let mut groups: BTreeMap<(Option<u64>, FindingId), Vec<&StuckQp>> = BTreeMap::new();
+    for qp in scene.snapshot.judgement.stuck() {
+        let id = match qp.stuck.reason {
+            Reason::Failed | Reason::SendFailed => FindingId::QpError,
+            Reason::Alone => FindingId::QpSetup,
+            Reason::NoAnswer => FindingId::PeerGone,
+            // The receiver's rule names who posts none; a drained queue was asked for.
+            Reason::NoBuffers | Reason::Drained => continue,
+        };
+        groups.entry((qp.process_uid, id)).or_default().push(qp);
+    }
+    for ((process, id), qps) in groups {
+        // Management QPs of the kernel, and what no process owns, wait for nobody.
+        let Some(owner) = process.and_then(|uid| scene.process(uid)) else {
+            continue;
+        };
+        out.push(stuck_symptom(scene, owner, id, &qps));
+    }
+}
+
+fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&StuckQp]) -> Symptom {
+    let first = qps[0];
+    let now = scene.snapshot.mono_ns;
+    let since = qps.iter().filter_map(|qp| qp.stuck.since_ns).min();
+    let since_ns = match id {
+        FindingId::PeerGone => scene.interval_begin(),
+        _ => since.unwrap_or(now),
+    };
+    let age = text::age(now.saturating_sub(since_ns) / 1_000_000_000);
+    let many = words::count(qps.len() as u64, "QP");
+    let who = words::process(owner);
+    let device = &first.device;
+    let row = scene.snapshot.qps.iter().find(|qp| qp.uid == first.uid);
+    let peer = row.map(|qp| receiver::peer_of(qp)).unwrap_or_default();
+    let (verdict, short, severity) = match id {
+        FindingId::PeerGone => (
+            format!("No answer for {many} of {who} on {device}: the peer is gone or packets are lost"),
+            "no answer".to_owned(),
+            Severity::Critical,
+        ),
+        FindingId::QpSetup => (
+            format!("{many} of {who} on {device} stay in INIT for {age}: the peer does not connect"),
+            "stuck in INIT".to_owned(),
+            Severity::Warning,
+        ),
+        _ => (
+            format!("{many} of {who} on {device} in ERR: all work requests are flushed"),
+            "QPs in ERR".to_owned(),
+            Severity::Critical,
+        ),
+    };
+    let mut evidence = vec![list(qps)];
+    if id == FindingId::PeerGone {
+        evidence.push(format!("{peer} does not answer"));
+        if let Some(again) = growing(owner.traffic.retransmits) {
+            evidence.push(format!("{} packets sent again, 0 finished", words::per_s(again)));
+        }
+    }
+    let next = match id {
+        FindingId::PeerGone => {
+            "On the peer's host: does the process still run? Then ping its address, and look at the drops of both ports."
+        }
+        FindingId::QpSetup => {
+            "Look at the job's other ranks: have all started, and can they reach this host by TCP?"
+        }
+        _ => "Look at the program's log: the first failed completion says why; later ones are flushes.",
+    };
+    Symptom {
+        id,
+        severity,
+        about: About {
+            process: Some(owner.uid),
+            ..About::default()
+        },
+        since_ns,
+        verdict,
+        evidence,
+        next: next.to_owned(),
+        short,
+        victims: Vec::new(),
+    }
+}
+
+/// The first QPs by number.
+fn list(qps: &[&StuckQp]) -> String {
+    const SHOWN: usize = 6;
+    let names: Vec<String> = qps
+        .iter()
+        .take(SHOWN)
+        .map(|qp| format!("{}/{}", qp.device, qp.qpn))
+        .collect();
+    let more = match qps.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{}{more}", names.join(", "))
+}
+
+/// What a status means, and what to do.
+fn meaning(status: WcStatus) -> (&'static str, &'static str) {
+    match status.0 {
+        1 => (
+            "a message was longer than the receive buffer",
+            "Post larger receives, or send less: both sides must agree on the size.",
+        ),
+        2 => (
+            "the work request itself is wrong",
+            "Check opcode, lengths and the number of SGEs against what the QP was created with.",
+        ),
+        4 => (
+            "the local buffer is not registered for this",
+            "Check LKey, address range and access flags of the SGE.",
+        ),
+        8 => (
+            "the local buffer may not be written",
+            "Register the MR with IBV_ACCESS_LOCAL_WRITE.",
+        ),
+        9 => (
+            "the peer refused the request as invalid",
+            "Check the peer's max_dest_rd_atomic, and that it has a receive of the right size.",
+        ),
+        10 => (
+            "the peer refused access to its memory",
+            "Check RKey, remote address and remote access flags; is the peer's MR still registered?",
+        ),
+        11 => (
+            "the peer failed to carry it out",
+            "Look at the peer's log and at its QP.",
+        ),
+        12 => (
+            "the peer did not answer",
+            "Does the peer still run, and does ping reach it? Check GID index and MTU of both sides.",
+        ),
+        13 => (
+            "the peer posted no receive in time",
+            "The peer has to post receives earlier; rnr_retry 7 waits without end.",
+        ),
+        _ => (
+            "the work request failed",
+            "Look at the program's log for the work request's status.",
+        ),
+    }
+}
+
+/// Statuses that say that another thing is wrong: `success` and `wr_flush_err`.
+fn is_fault(status: WcStatus) -> bool {
+    !matches!(status.0, 0 | 5)
+}
+
+/// Work requests that ended with an error.
+pub(super) fn completions(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for owner in &scene.snapshot.processes {
+        for row in owner.traffic.by_status.iter().filter(|row| is_fault(row.status)) {
+            let Some(rate) = growing(Some(row.cqes)) else {
+                continue;
+            };
+            let (what, next) = meaning(row.status);
+            let who = words::process(owner);
+            let device = owner
+                .devices
+                .first()
+                .map(|name| format!(" on {name}"))
+                .unwrap_or_default();
+            out.push(Symptom {
+                id: FindingId::CompletionError,
+                severity: Severity::Critical,
+                about: About {
+                    process: Some(owner.uid),
+                    part: Some(row.status.to_string().into()),
+                    ..About::default()
+                },
+                since_ns: scene.interval_begin(),
+                verdict: format!("Work requests of {who}{device} fail: {what} ({})", row.status),
+                evidence: vec![format!(
+                    "{} such completions, {} now",
+                    row.cqes.total,
+                    words::per_s(rate)
+                )],
+                next: next.to_owned(),
+                short: row.status.to_string(),
+                victims: Vec::new(),
+            });
+        }
+    }
+}
+
+/// CQEs that found their CQ full.
+pub(super) fn overflows(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for owner in &scene.snapshot.processes {
+        let Some(rate) = growing(owner.traffic.cq_overflows) else {
+            continue;
+        };
+        let total = owner.traffic.cq_overflows.map_or(0, |count| count.total);
+        out.push(Symptom {
+            id: FindingId::CqOverflow,
+            severity: Severity::Critical,
+            about: About {
+                process: Some(owner.uid),
+                ..About::default()
+            },
+            since_ns: scene.interval_begin(),
+            verdict: format!("{} polls too rarely: its completion queue is full and completions are lost", words::process(owner)),
+            evidence: vec![format!("{total} completions lost, {} now", words::per_s(rate))],
+            next: "Create the CQ with as many entries as work requests can be outstanding, and poll it more often.".to_owned(),
+            short: "CQ full".to_owned(),
+            victims: Vec::new(),
+        });
+    }
+}

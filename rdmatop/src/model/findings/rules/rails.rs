@@ -1,0 +1,237 @@
+//! Ports of one kind beside each other: a slow one, a hot one, one that gets all receives.
+
+use std::collections::BTreeMap;
+
+use super::link::name;
+use super::{Scene, growing};
+use crate::model::findings::{About, FindingId, Severity, Symptom, words};
+use crate::model::ib::PortState;
+use crate::model::snapshot::PortRow;
+use crate::model::value::Counter;
+
+const ACTIVE: PortState = PortState(4);
+/// Fewer ports than this have no pattern.
+const LEAST: usize = 3;
+
+/// ACTIVE ports by driver, three or more.
+fn groups<'a>(scene: &Scene<'a>) -> Vec<Vec<&'a PortRow>> {
+    let mut groups: BTreeMap<&str, Vec<&PortRow>> = BTreeMap::new();
+    for port in scene
+        .snapshot
+        .ports
+        .iter()
+        .filter(|port| port.state == Some(ACTIVE))
+    {
+        if let Some(driver) = scene.driver(port) {
+            groups.entry(driver).or_default().push(port);
+        }
+    }
+    groups
+        .into_values()
+        .filter(|ports| ports.len() >= LEAST)
+        .collect()
+}
+
+/// A port that negotiated less than most of its siblings.
+pub(super) fn slow(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for ports in groups(scene) {
+        let Some(best) = ports.iter().filter_map(|port| port.rate_bps).max() else {
+            continue;
+        };
+        let at_best = ports.iter().filter(|port| port.rate_bps == Some(best)).count();
+        if at_best * 2 <= ports.len() {
+            continue;
+        }
+        for port in &ports {
+            let Some(rate) = port.rate_bps.filter(|rate| *rate < best) else {
+                continue;
+            };
+            let gb = |rate: u64| rate / 1_000_000_000;
+            out.push(Symptom {
+                id: FindingId::PortSlow,
+                severity: Severity::Warning,
+                about: about(port),
+                since_ns: scene.interval_begin(),
+                verdict: format!("{} runs at {} Gb/s, its siblings at {}", name(port), gb(rate), gb(best)),
+                evidence: vec![format!("{at_best} of {} ports run at {} Gb/s", ports.len(), gb(best))],
+                next: port.netdev.as_deref().map_or_else(
+                    || format!("rdma link show {}", name(port)),
+                    |netdev| format!("ethtool {netdev}   # and look at the cable, the transceiver and the switch's port"),
+                ),
+                short: format!("{} Gb/s", gb(rate)),
+                victims: Vec::new(),
+            });
+        }
+    }
+}
+
+fn about(port: &PortRow) -> About {
+    About {
+        device: Some(port.device_uid),
+        port: Some(port.port),
+        ..About::default()
+    }
+}
+
+/// One direction of some ports; `None` when it is not known of one.
+struct Load {
+    rates: Vec<f64>,
+    sum: f64,
+    /// The busiest.
+    top: usize,
+    bytes: bool,
+}
+
+impl Load {
+    fn of(
+        ports: &[&PortRow],
+        bytes: fn(&PortRow) -> Option<Counter>,
+        packets: fn(&PortRow) -> Option<Counter>,
+    ) -> Option<Self> {
+        let all = |get: fn(&PortRow) -> Option<Counter>| -> Option<Vec<f64>> {
+            ports.iter().map(|port| get(port)?.rate).collect()
+        };
+        let (rates, bytes) = match all(bytes) {
+            Some(rates) => (rates, true),
+            None => (all(packets)?, false),
+        };
+        let top = (0..rates.len()).max_by(|a, b| rates[*a].total_cmp(&rates[*b]))?;
+        Some(Self {
+            sum: rates.iter().sum(),
+            rates,
+            top,
+            bytes,
+        })
+    }
+
+    fn mean(&self) -> f64 {
+        self.sum / self.rates.len() as f64
+    }
+
+    fn is_worth_a_look(&self, scene: &Scene<'_>) -> bool {
+        let least = if self.bytes {
+            scene.limits.rail_bytes_per_s
+        } else {
+            scene.limits.rail_packets_per_s
+        };
+        self.rates[self.top] >= least
+    }
+
+    fn of_port(&self, at: usize) -> String {
+        if self.bytes {
+            words::bits(self.rates[at])
+        } else {
+            format!("{} packets", words::per_s(self.rates[at]))
+        }
+    }
+
+    /// The idle ones, by name.
+    fn idle(&self, share: f64) -> Vec<usize> {
+        let limit = self.rates[self.top] * share;
+        (0..self.rates.len())
+            .filter(|at| self.rates[*at] < limit)
+            .collect()
+    }
+}
+
+/// One port that has it all, sent or received.
+pub(super) fn load(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for ports in groups(scene) {
+        let tx = Load::of(&ports, |port| port.tx_bytes, |port| port.tx_packets);
+        let rx = Load::of(&ports, |port| port.rx_bytes, |port| port.rx_packets);
+        let spread = tx.as_ref().is_some_and(|tx| {
+            let half = tx.mean() / 2.0;
+            let wide = tx.rates.iter().filter(|rate| **rate >= half).count();
+            tx.is_worth_a_look(scene) && wide * 4 >= ports.len() * 3
+        });
+        if let Some(rx) = rx.as_ref().filter(|rx| spread && rx.is_worth_a_look(scene))
+            && rx.rates[rx.top] > scene.limits.funnel_share * rx.sum
+        {
+            out.push(funnel(scene, &ports, rx));
+            continue;
+        }
+        if let Some(tx) = tx.as_ref().filter(|tx| tx.is_worth_a_look(scene)) {
+            out.extend(hot(scene, &ports, tx));
+        }
+    }
+}
+
+fn names(ports: &[&PortRow], at: &[usize]) -> String {
+    const SHOWN: usize = 3;
+    let list: Vec<&str> = at.iter().take(SHOWN).map(|at| &*ports[*at].device).collect();
+    let more = match at.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{}{more}", list.join(", "))
+}
+
+/// The process that moves most on a device.
+fn mover(scene: &Scene<'_>, port: &PortRow) -> Option<(u64, String)> {
+    let rate = |row: &crate::model::snapshot::ProcessRow| {
+        let traffic = &row.traffic;
+        growing(traffic.tx_bytes).unwrap_or(0.0) + growing(traffic.rx_bytes).unwrap_or(0.0)
+    };
+    let row = scene
+        .users(&port.device)
+        .max_by(|a, b| rate(a).total_cmp(&rate(b)))?;
+    Some((row.uid, words::process(row)))
+}
+
+fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
+    let idle = tx.idle(scene.limits.idle_share);
+    if tx.rates[tx.top] <= scene.limits.hot_ratio * tx.mean() || idle.len() < 2 {
+        return None;
+    }
+    let port = ports[tx.top];
+    let mover = mover(scene, port);
+    let who = mover
+        .as_ref()
+        .map(|(_, name)| format!(" of {name}"))
+        .unwrap_or_default();
+    Some(Symptom {
+        id: FindingId::HotPort,
+        severity: Severity::Warning,
+        about: About {
+            process: mover.map(|(uid, _)| uid),
+            ..about(port)
+        },
+        since_ns: scene.interval_begin(),
+        verdict: format!("All traffic{who} leaves by {}: {} are idle", name(port), names(ports, &idle)),
+        evidence: vec![
+            format!("{} sends {}", name(port), tx.of_port(tx.top)),
+            format!("{} of {} ports send less than {} of that", idle.len(), ports.len(), words::percent(scene.limits.idle_share)),
+        ],
+        next: "Is one NIC meant? Otherwise check NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE of the job, and which GPU each rank uses.".to_owned(),
+        short: "one NIC of many".to_owned(),
+        victims: Vec::new(),
+    })
+}
+
+fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
+    let port = ports[rx.top];
+    let mover = mover(scene, port);
+    let who = mover
+        .as_ref()
+        .map(|(_, name)| format!(" of {name}"))
+        .unwrap_or_default();
+    Symptom {
+        id: FindingId::RxFunnel,
+        severity: Severity::Warning,
+        about: About {
+            process: mover.map(|(uid, _)| uid),
+            ..about(port)
+        },
+        since_ns: scene.interval_begin(),
+        verdict: format!("All receives{who} land on {}, while {} ports send", name(port), ports.len()),
+        evidence: vec![format!(
+            "{} receives {}, {} of all",
+            name(port),
+            rx.of_port(rx.top),
+            words::percent(rx.rates[rx.top] / rx.sum)
+        )],
+        next: "Peers connect to one address: check that each rank publishes the address of its own NIC (NCCL_IB_HCA, NCCL_CROSS_NIC, routing rules, ARP: net.ipv4.conf.all.arp_ignore=1).".to_owned(),
+        short: "Rx funnel".to_owned(),
+        victims: Vec::new(),
+    }
+}

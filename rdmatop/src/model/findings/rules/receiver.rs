@@ -1,0 +1,121 @@
+//! Senders that wait for a receiver without receive buffers.
+
+use std::collections::BTreeMap;
+
+use super::{Scene, growing};
+use crate::model::findings::{About, FindingId, Severity, Symptom, words};
+use crate::model::judgement::{Reason, Stuck};
+use crate::model::snapshot::{ProcessRow, QpRow};
+
+/// The senders of one process that wait for one receiver.
+#[derive(Default)]
+struct Wait<'a> {
+    /// Waits per second.
+    rate: f64,
+    total: u64,
+    qps: Vec<&'a QpRow>,
+    /// A QP of them finishes nothing at all.
+    stopped: bool,
+}
+
+/// RNR: names the process that posts too few receives, not the one that waits.
+pub(super) fn not_ready(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for sender in &scene.snapshot.processes {
+        if sender.exited || growing(sender.traffic.rnr_waits).is_none() {
+            continue;
+        }
+        let mut waits: BTreeMap<Option<u64>, Wait<'_>> = BTreeMap::new();
+        for qp in scene.snapshot.qps.iter() {
+            let waiting = growing(qp.traffic.rnr_waits);
+            let (true, Some(rate)) = (qp.process_uid == Some(sender.uid) && !qp.exited, waiting) else {
+                continue;
+            };
+            let receiver = scene.peers().peer(qp).and_then(|peer| peer.process_uid);
+            let wait = waits.entry(receiver).or_default();
+            wait.rate += rate;
+            wait.total += qp.traffic.rnr_waits.map_or(0, |waits| waits.total);
+            let stuck = Stuck::of(qp, scene.snapshot.mono_ns);
+            wait.stopped |= stuck.is_some_and(|stuck| stuck.reason == Reason::NoBuffers);
+            wait.qps.push(qp);
+        }
+        for (receiver, wait) in waits {
+            let receiver = receiver.and_then(|uid| scene.process(uid));
+            out.push(symptom(scene, sender, receiver, &wait));
+        }
+    }
+}
+
+fn symptom(
+    scene: &Scene<'_>,
+    sender: &ProcessRow,
+    receiver: Option<&ProcessRow>,
+    wait: &Wait<'_>,
+) -> Symptom {
+    let first = wait.qps[0];
+    let how = if wait.stopped {
+        "posts no receives"
+    } else {
+        "posts receives too slowly"
+    };
+    let waiter = words::process(sender);
+    let verdict = match receiver {
+        Some(receiver) => format!(
+            "{} on {} {how}: {waiter} waits",
+            words::process(receiver),
+            first.device
+        ),
+        None => format!("{} of {waiter} on {} {how}", peer_of(first), first.device),
+    };
+    let mut evidence = vec![format!(
+        "{} RNR waits by {} of {waiter}, {} in all",
+        words::per_s(wait.rate),
+        words::count(wait.qps.len() as u64, "QP"),
+        wait.total,
+    )];
+    if let Some(done) = sender.traffic.tx_wr.and_then(|wr| wr.rate) {
+        evidence.push(format!("{} work requests finished by it", words::per_s(done)));
+    }
+    let next = match receiver.and_then(|row| row.pid) {
+        Some(pid) => {
+            format!("ps -o pid,stat,wchan:30,args -p {pid}   # T: stopped, D or S: waits, R: busy elsewhere")
+        }
+        None => {
+            "On the peer's host: is the process stopped, or busy elsewhere? It has to post more receives."
+                .to_owned()
+        }
+    };
+    Symptom {
+        id: FindingId::ReceiverNotReady,
+        severity: if wait.stopped {
+            Severity::Critical
+        } else {
+            Severity::Warning
+        },
+        about: About {
+            process: Some(receiver.unwrap_or(sender).uid),
+            device: first.device_uid,
+            part: receiver.is_none().then(|| "peer".into()),
+            ..About::default()
+        },
+        since_ns: scene.interval_begin(),
+        verdict,
+        evidence,
+        next,
+        short: if receiver.is_some() {
+            "no receives"
+        } else {
+            "peer: no receives"
+        }
+        .to_owned(),
+        victims: receiver.map(|_| sender.uid).into_iter().collect(),
+    }
+}
+
+/// The peer of a QP, as far as its numbers go.
+pub(super) fn peer_of(qp: &QpRow) -> String {
+    match (qp.remote_gid, qp.remote_qpn) {
+        (Some(gid), Some(qpn)) => format!("The peer (QP {qpn} at {gid})"),
+        (None, Some(qpn)) => format!("The peer (QP {qpn})"),
+        _ => "The peer".to_owned(),
+    }
+}

@@ -1,0 +1,117 @@
+//! Verbs that fail, and memory that is registered over and over.
+
+use super::{Scene, growing};
+use crate::errno;
+use crate::model::findings::{About, FindingId, Severity, Symptom, words};
+use crate::model::snapshot::VerbRow;
+
+const EPERM: u32 = 1;
+const EIO: u32 = 5;
+const EAGAIN: u32 = 11;
+const ENOMEM: u32 = 12;
+const ENODEV: u32 = 19;
+const ENOSPC: u32 = 28;
+const ETIMEDOUT: u32 = 110;
+
+/// What an errno of a verb means, and what to do; `None` for those that programs ask for, such as EINVAL of a try.
+fn meaning(verb: &str, errno: u32, pid: u32) -> Option<(&'static str, String)> {
+    let registers = verb.contains("mr");
+    Some(match errno {
+        ENOMEM if registers => (
+            "the locked-memory limit or memory is exhausted",
+            format!(
+                "prlimit --memlock --pid {pid}   # set it to unlimited: ulimit -l, LimitMEMLOCK=, --ulimit memlock=-1"
+            ),
+        ),
+        ENOMEM => (
+            "memory or the NIC's resources are exhausted",
+            "rdma resource show   # who holds how many".to_owned(),
+        ),
+        EAGAIN => (
+            "the RDMA cgroup's limit is reached",
+            format!("cat /sys/fs/cgroup$(cut -d: -f3 /proc/{pid}/cgroup)/rdma.max"),
+        ),
+        EPERM => (
+            "a right is missing",
+            format!("grep Cap /proc/{pid}/status   # IPC_LOCK, NET_RAW; or a cgroup forbids it"),
+        ),
+        ENOSPC => (
+            "the NIC's resources are exhausted",
+            "rdma resource show   # who holds how many".to_owned(),
+        ),
+        EIO | ETIMEDOUT => (
+            "the NIC or its firmware does not answer",
+            "dmesg | tail -50   # errors of the driver".to_owned(),
+        ),
+        ENODEV => (
+            "the device is gone",
+            "dmesg | tail -50   # was the device reset or removed?".to_owned(),
+        ),
+        _ => return None,
+    })
+}
+
+/// Verbs that fail for want of something.
+pub(super) fn fail(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for row in scene.snapshot.verbs.iter().filter(|row| !row.probe) {
+        let Some(rate) = growing(row.errors) else { continue };
+        for (number, total) in &row.errnos {
+            let Some((what, next)) = meaning(&row.verb, *number, row.pid) else {
+                continue;
+            };
+            let name = errno::name(*number).unwrap_or("an error");
+            let owner = row.process_uid.and_then(|uid| scene.process(uid));
+            let who = owner.map_or_else(|| nameless(row), words::process);
+            out.push(Symptom {
+                id: FindingId::VerbFails,
+                severity: Severity::Critical,
+                about: About {
+                    process: row.process_uid,
+                    part: Some(format!("{} {name} {}", row.verb, row.pid).into()),
+                    ..About::default()
+                },
+                since_ns: scene.interval_begin(),
+                verdict: format!("{} of {who} fails with {name}: {what}", row.verb),
+                evidence: vec![format!(
+                    "{total} of {} calls failed so, {} now",
+                    row.calls.total,
+                    words::per_s(rate)
+                )],
+                next,
+                short: format!("{} {name}", row.verb),
+                victims: Vec::new(),
+            });
+        }
+    }
+}
+
+/// A process that has no row of its own.
+fn nameless(row: &VerbRow) -> String {
+    let comm = row.comm.as_deref().unwrap_or("a process");
+    format!("{comm} (PID {})", row.pid)
+}
+
+/// Memory regions that are registered for each transfer.
+pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for row in scene.snapshot.verbs.iter().filter(|row| &*row.verb == "reg_mr") {
+        let Some(rate) = growing(Some(row.calls)).filter(|rate| *rate > scene.limits.mr_per_s) else {
+            continue;
+        };
+        let owner = row.process_uid.and_then(|uid| scene.process(uid));
+        let who = owner.map_or_else(|| nameless(row), words::process);
+        out.push(Symptom {
+            id: FindingId::MrChurn,
+            severity: Severity::Warning,
+            about: About {
+                process: row.process_uid,
+                ..About::default()
+            },
+            since_ns: scene.interval_begin(),
+            verdict: format!("{who} registers {} memory regions: it does not reuse them", words::per_s(rate)),
+            evidence: vec![format!("{} calls of reg_mr in all", row.calls.total)],
+            next: "Turn on the library's registration cache (UCX_RCACHE_ENABLE, FI_MR_CACHE_MONITOR), or register buffers once.".to_owned(),
+            short: "MR churn".to_owned(),
+            victims: Vec::new(),
+        });
+    }
+}

@@ -1,0 +1,427 @@
+//! Each rule on a snapshot that shows its symptom, and on one that does not.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::{Change, Finding, FindingId, Severity, Watch};
+use crate::model::ib::{PortState, QpState, WcStatus};
+use crate::model::snapshot::{NamedCounter, PortRow, Snapshot, StatusCount, Traffic};
+use crate::model::testkit::{self, rows};
+use crate::model::value::{Counter, Source};
+
+const S: u64 = 1_000_000_000;
+
+fn rate(per_s: f64) -> Option<Counter> {
+    Some(Counter::whole(1000, Some(per_s), Source::Ebpf))
+}
+
+/// The findings after the snapshot has stood for so many seconds.
+fn after(seconds: u64, snapshot: &Snapshot) -> Vec<Finding> {
+    let mut watch = Watch::default();
+    let mut found = Vec::new();
+    for second in 0..=seconds {
+        let mut now = snapshot.clone();
+        now.mono_ns += second * S;
+        found = watch.look(&now.judged(None));
+    }
+    found
+}
+
+fn ids(found: &[Finding]) -> Vec<&'static str> {
+    found.iter().map(|finding| finding.id.name()).collect()
+}
+
+/// A sender and a receiver on one host, connected to each other.
+fn pair() -> Snapshot {
+    let mut s = testkit::one_row();
+    let traffic = || rows::traffic(100.0, 4096.0, 0);
+    s.processes = vec![
+        rows::process(1, Some(254), "ib_send_bw", "rxe0", traffic()),
+        rows::process(2, Some(251), "server", "rxe0", traffic()),
+    ];
+    s.processes.iter_mut().for_each(|row| row.workload = None);
+    s.qps = [(10, 17, 1, 254), (11, 18, 2, 251)]
+        .into_iter()
+        .map(|(uid, qpn, process, pid)| {
+            let mut qp = rows::qp(uid, "rxe0", qpn, 3, Some(pid), "x", traffic());
+            let row = Arc::make_mut(&mut qp);
+            (row.process_uid, row.remote_qpn) = (Some(process), Some(35 - qpn));
+            qp
+        })
+        .collect();
+    s.verbs.clear();
+    s
+}
+
+fn edit(s: &mut Snapshot, qp: usize, edit: impl Fn(&mut Traffic)) {
+    edit(&mut s.processes[qp].traffic);
+    edit(Arc::make_mut(&mut Arc::make_mut(&mut s.qps[qp]).traffic));
+}
+
+/// Eight ports of one driver, so many bytes per second each way.
+fn rails(tx: [f64; 8], rx: [f64; 8]) -> Snapshot {
+    let mut s = testkit::empty();
+    for n in 0..8_usize {
+        let name = format!("mlx5_{n}");
+        let (device, port) = rows::rail(
+            n as u64 + 1,
+            &name,
+            Some(400_000_000_000),
+            Some(tx[n]),
+            Some(rx[n]),
+        );
+        (s.devices.push(device), s.ports.push(port));
+    }
+    let mut job = rows::process(5, Some(4711), "rank", "mlx5_0", Traffic::default());
+    job.devices = s.devices.iter().map(|row| row.name.clone()).collect();
+    s.processes.push(job);
+    s
+}
+
+fn named(port: &mut PortRow, name: &str, per_s: f64) {
+    port.counters.push(NamedCounter {
+        name: name.into(),
+        unit_bytes: None,
+        counter: Counter::whole(7, Some(per_s), Source::Sysfs),
+    });
+}
+
+#[test]
+fn a_healthy_machine_has_no_findings() {
+    for snapshot in [
+        testkit::empty(),
+        testkit::one_row(),
+        pair(),
+        rails([4e9; 8], [4e9; 8]),
+        rails([0.0; 8], [0.0; 8]),
+    ] {
+        assert_eq!(ids(&after(60, &snapshot)), [""; 0]);
+    }
+}
+
+#[test]
+fn what_is_unknown_is_no_finding() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    for port in &mut s.ports {
+        (port.tx_bytes, port.rx_bytes, port.tx_packets, port.rx_packets) = (None, None, None, None);
+        (port.state, port.rate_bps, port.netdev_mtu, port.retries) = (None, None, None, None);
+        port.counters.clear();
+    }
+    assert_eq!(ids(&after(60, &s)), [""; 0]);
+}
+
+#[test]
+fn a_receiver_without_buffers_is_named_and_not_its_victim() {
+    let mut s = pair();
+    edit(&mut s, 0, |t| t.rnr_waits = rate(12.3));
+    assert_eq!(ids(&after(2, &s)), [""; 0], "a short wait is normal");
+    let found = after(5, &s);
+    assert_eq!(ids(&found), ["receiver-not-ready"]);
+    assert_eq!(found[0].pid, Some(251));
+    assert_eq!(found[0].severity, Severity::Warning);
+    assert_eq!(found[0].victims, [1]);
+    assert_eq!(
+        found[0].verdict,
+        "server (PID 251) on rxe0 posts receives too slowly: ib_send_bw (PID 254) waits"
+    );
+    assert_eq!(
+        found[0].evidence[0],
+        "12/s RNR waits by 1 QP of ib_send_bw (PID 254), 1000 in all"
+    );
+    assert_eq!(found[0].age_s(s.mono_ns + 5 * S), 6, "the first interval counts");
+}
+
+#[test]
+fn a_receiver_on_another_host_is_named_by_its_address() {
+    let mut s = pair();
+    s.qps.truncate(1);
+    edit(&mut s, 0, |t| (t.rnr_waits, t.tx_wr) = (rate(12.3), rate(0.0)));
+    let history = Arc::make_mut(&mut Arc::make_mut(&mut s.qps[0]).history);
+    history.tx = vec![Some(0.0); 5];
+    let found = after(5, &s);
+    assert_eq!((found[0].pid, found[0].severity), (Some(254), Severity::Critical));
+    assert!(
+        found[0].verdict.starts_with("The peer (QP 18 at fe80:"),
+        "{}",
+        found[0].verdict
+    );
+    assert!(
+        found[0].verdict.ends_with("posts no receives"),
+        "{}",
+        found[0].verdict
+    );
+}
+
+#[test]
+fn two_pairs_with_the_same_numbers_name_no_receiver() {
+    let mut s = pair();
+    let mut twin = s.qps[1].clone();
+    (Arc::make_mut(&mut twin).uid, Arc::make_mut(&mut twin).process_uid) = (12, Some(3));
+    s.qps.push(twin);
+    edit(&mut s, 0, |t| t.rnr_waits = rate(12.3));
+    assert_eq!(after(5, &s)[0].pid, Some(254));
+}
+
+#[test]
+fn a_dead_peer_and_a_qp_in_err_are_critical() {
+    let mut s = pair();
+    edit(&mut s, 0, |t| (t.retransmits, t.tx_wr) = (rate(80.0), rate(0.0)));
+    Arc::make_mut(&mut Arc::make_mut(&mut s.qps[0]).history).tx = vec![Some(0.0); 5];
+    Arc::make_mut(&mut s.qps[1]).state = Some(QpState(6));
+    let found = after(5, &s);
+    assert_eq!(ids(&found), ["peer-gone", "qp-error"]);
+    assert!(found.iter().all(|finding| finding.severity == Severity::Critical));
+    assert_eq!([found[0].pid, found[1].pid], [Some(254), Some(251)]);
+}
+
+#[test]
+fn a_failed_completion_says_what_its_status_means() {
+    let mut s = pair();
+    for (status, what) in [(12, "the peer did not answer"), (10, "the peer refused access to its memory")] {
+        edit(&mut s, 0, |t| {
+            t.by_status = vec![StatusCount {
+                status: WcStatus(status),
+                cqes: Counter::whole(1, Some(1.0), Source::Ebpf),
+            }];
+        });
+        let found = after(0, &s);
+        assert_eq!(ids(&found), ["completion-error"]);
+        assert!(found[0].verdict.contains(what), "{}", found[0].verdict);
+    }
+    edit(&mut s, 0, |t| t.by_status[0].status = WcStatus(5));
+    assert_eq!(ids(&after(0, &s)), [""; 0], "a flush says nothing of its own");
+}
+
+#[test]
+fn memory_that_cannot_be_locked_is_said_at_once_and_for_a_minute() {
+    let mut s = pair();
+    let mut row = rows::verb(251, "server", "reg_mr", 3.0, &[(12, 31)], false);
+    (row.process_uid, row.errors) = (Some(2), rate(31.0));
+    s.verbs.push(row);
+    let mut watch = Watch::default();
+    let found = watch.look(&s.clone().judged(None));
+    assert_eq!(
+        found[0].verdict,
+        "reg_mr of server (PID 251) fails with ENOMEM: the locked-memory limit or memory is exhausted"
+    );
+    s.verbs[0].errors = rate(0.0);
+    for second in 1..=60 {
+        s.mono_ns += S;
+        let found = watch.look(&s.clone().judged(None));
+        assert_eq!(found.len(), usize::from(second < 60), "{second}");
+    }
+    let [Change::Raised(raised), Change::Cleared(cleared)] = &watch.take_changes()[..] else {
+        panic!("it is raised once and cleared once")
+    };
+    assert_eq!(raised, cleared);
+    s.verbs[0].errnos = vec![(22, 5)];
+    s.verbs[0].errors = rate(5.0);
+    assert_eq!(ids(&after(5, &s)), [""; 0], "EINVAL is how libraries try");
+}
+
+#[test]
+fn registrations_for_each_transfer_are_churn() {
+    let mut s = pair();
+    s.verbs
+        .push(rows::verb(254, "ib_send_bw", "reg_mr", 99.0, &[], false));
+    assert_eq!(ids(&after(20, &s)), [""; 0]);
+    s.verbs[0].calls = Counter::whole(9, Some(101.0), Source::Ebpf);
+    assert_eq!(ids(&after(8, &s)), [""; 0]);
+    assert_eq!(ids(&after(10, &s)), ["mr-churn"]);
+}
+
+#[test]
+fn a_process_that_only_creates_qps_leaks_them() {
+    let leaks = |moving: u64| {
+        let mut watch = Watch::default();
+        let mut s = pair();
+        let mut found = Vec::new();
+        for second in 0..30_u32 {
+            s.mono_ns += S;
+            for n in 0..2 {
+                let used = s.qps.len() as u64 <= moving;
+                let traffic = rows::traffic(if used { 100.0 } else { 0.0 }, 64.0, 0);
+                let mut qp = rows::qp(
+                    100 + u64::from(second * 2 + n),
+                    "rxe0",
+                    100 + second * 2 + n,
+                    3,
+                    Some(254),
+                    "x",
+                    traffic,
+                );
+                Arc::make_mut(&mut qp).process_uid = Some(1);
+                s.qps.push(qp);
+            }
+            s.processes[0].qps = s.qps.len() as u64 - 1;
+            found = watch.look(&s.clone().judged(None));
+        }
+        ids(&found)
+    };
+    assert_eq!(leaks(0), ["qp-leak"]);
+    assert_eq!(leaks(1000), [""; 0], "a job that grows uses what it creates");
+}
+
+#[test]
+fn a_port_that_is_down_matters_where_it_is_used() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    s.ports[3].state = Some(PortState(1));
+    let found = after(3, &s);
+    assert_eq!(ids(&found), ["port-down"]);
+    assert_eq!(found[0].severity, Severity::Critical);
+    assert_eq!(
+        (found[0].device.as_deref(), found[0].pid),
+        (Some("mlx5_3"), Some(4711))
+    );
+    // All rails but this one: the job would use it, too.
+    s.processes[0].devices.remove(3);
+    let found = after(3, &s);
+    assert_eq!(
+        (ids(&found), found[0].severity),
+        (vec!["port-down"], Severity::Warning)
+    );
+    // A job on two rails: the port is not in use.
+    s.processes[0].devices.truncate(2);
+    assert_eq!(ids(&after(3, &s)), [""; 0]);
+}
+
+#[test]
+fn a_port_that_runs_slower_than_most_is_named() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    s.ports[5].rate_bps = Some(100_000_000_000);
+    let found = after(6, &s);
+    assert_eq!(found[0].verdict, "mlx5_5/1 runs at 100 Gb/s, its siblings at 400");
+    for port in &mut s.ports[..4] {
+        port.rate_bps = Some(100_000_000_000);
+    }
+    assert_eq!(ids(&after(6, &s)), [""; 0], "two kinds of NIC");
+}
+
+#[test]
+fn one_hot_port_of_eight_and_one_that_gets_all_receives() {
+    let mut one = [0.0; 8];
+    one[2] = 40e9;
+    let found = after(12, &rails(one, one));
+    assert_eq!(ids(&found), ["hot-port"]);
+    assert_eq!(
+        found[0].verdict,
+        "All traffic of rank (PID 4711, slurm 7341.0) leaves by mlx5_2/1: mlx5_0, mlx5_1, mlx5_3 and 4 more are idle"
+    );
+    let found = after(12, &rails([4e9; 8], one));
+    assert_eq!(ids(&found), ["rx-funnel"]);
+    assert!(
+        found[0].verdict.contains("land on mlx5_2/1"),
+        "{}",
+        found[0].verdict
+    );
+    one[2] = 1e5;
+    assert_eq!(ids(&after(12, &rails(one, one))), [""; 0], "next to nothing");
+}
+
+#[test]
+fn errors_of_the_link_have_limits() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    named(&mut s.ports[0], "symbol_error", 9.0);
+    assert_eq!(ids(&after(1, &s)), [""; 0]);
+    named(&mut s.ports[1], "symbol_error", 11.0);
+    named(&mut s.ports[2], "link_downed", 1.0);
+    assert_eq!(ids(&after(1, &s)), ["link-errors", "link-errors"]);
+}
+
+#[test]
+fn loss_is_a_share_of_what_is_sent_and_not_what_rnr_explains() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    let sent = s.ports[1].tx_packets.unwrap().rate.unwrap();
+    s.ports[1].retries = rate(sent * 0.0005);
+    assert_eq!(ids(&after(10, &s)), [""; 0]);
+    s.ports[1].retries = rate(sent * 0.002);
+    let found = after(10, &s);
+    assert_eq!(
+        found[0].verdict,
+        "Packets from mlx5_1/1 are lost: 0.20 % are sent again"
+    );
+    s.ports[1].rnr_naks = rate(1.0);
+    assert_eq!(ids(&after(10, &s)), [""; 0]);
+}
+
+#[test]
+fn ignored_congestion_a_small_mtu_and_refused_commands() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    named(&mut s.ports[0], "rp_cnp_ignored", 5.0);
+    s.ports[1].counters.clear();
+    named(&mut s.ports[1], "np_ecn_marked_roce_packets", 5.0);
+    named(&mut s.ports[1], "np_cnp_sent", 0.0);
+    s.ports[2].netdev_mtu = Some(1500);
+    named(&mut s.ports[3], "cmds_err", 0.5);
+    let mut found = ids(&after(10, &s));
+    found.sort_unstable();
+    assert_eq!(
+        found,
+        [
+            "congestion-ignored",
+            "congestion-ignored",
+            "device-command-errors",
+            "small-mtu"
+        ]
+    );
+}
+
+#[test]
+fn kinds_have_names_of_their_own_and_all_is_said_of_them() {
+    let mut names: Vec<_> = FindingId::ALL.iter().map(|id| id.name()).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), FindingId::ALL.len());
+    for id in FindingId::ALL {
+        let kind = id.kind();
+        assert!(
+            !kind.rule.is_empty() && !kind.why.is_empty() && !kind.source.is_empty(),
+            "{}",
+            kind.name
+        );
+    }
+}
+
+proptest! {
+    /// However symptoms come and go: nothing is raised before it lasted, or cleared before it stayed away, so long as its
+    /// kind says.
+    #[test]
+    fn no_finding_comes_and_goes_faster_than_its_kind_says(
+        looks in prop::collection::vec((1_u64..4_000, any::<bool>(), any::<bool>(), any::<bool>()), 1..200)
+    ) {
+        let mut watch = Watch::default();
+        let mut s = rails([4e9; 8], [4e9; 8]);
+        let mut last: std::collections::BTreeMap<(FindingId, Option<u64>), (bool, u64)> = Default::default();
+        let mut step = S;
+        for (ms, waits, down, errors) in looks {
+            s.interval_ns = Some(step);
+            s.processes[0].traffic.rnr_waits = rate(if waits { 5.0 } else { 0.0 });
+            let mut qp = rows::qp(1, "mlx5_0", 9, 3, Some(4711), "rank", s.processes[0].traffic.clone());
+            Arc::make_mut(&mut qp).process_uid = Some(5);
+            s.qps = vec![qp];
+            s.ports[3].state = Some(PortState(if down { 1 } else { 4 }));
+            s.ports[0].counters.clear();
+            named(&mut s.ports[0], "link_downed", if errors { 1.0 } else { 0.0 });
+            let found = watch.look(&s.clone().judged(None));
+            for change in watch.take_changes() {
+                let (finding, raised) = match &change {
+                    Change::Raised(finding) => (finding, true),
+                    Change::Cleared(finding) => (finding, false),
+                };
+                prop_assert_eq!(found.iter().any(|f| f.id == finding.id && f.about == finding.about), raised);
+                let key = (finding.id, finding.about.device);
+                let kind = finding.id.kind();
+                if let Some((was, at)) = last.insert(key, (raised, s.mono_ns)) {
+                    prop_assert_ne!(was, raised, "raised twice, or cleared twice");
+                    let least = if raised { kind.raise_s } else { kind.clear_s };
+                    prop_assert!(s.mono_ns - at >= least * S, "{} after {} ns", kind.name, s.mono_ns - at);
+                } else {
+                    prop_assert!(raised);
+                }
+            }
+            step = ms * 1_000_000;
+            s.mono_ns += step;
+        }
+    }
+}

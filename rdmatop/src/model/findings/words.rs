@@ -1,0 +1,58 @@
+//! Words that several rules use.
+
+use crate::model::snapshot::{ProcessRow, QpRow};
+
+/// A process: its name, its PID, its job.
+pub(super) fn process(row: &ProcessRow) -> String {
+    let job = row
+        .workload
+        .as_ref()
+        .map(|job| format!(", {job}"))
+        .unwrap_or_default();
+    match row.pid {
+        Some(pid) => format!("{} (PID {pid}{job})", row.comm),
+        None => row.comm.to_string(),
+    }
+}
+
+/// The owner of a QP whose process row is not known.
+pub(super) fn owner(qp: &QpRow) -> String {
+    let comm = qp.comm.as_deref().unwrap_or("a process");
+    qp.pid
+        .map_or_else(|| comm.to_owned(), |pid| format!("{comm} (PID {pid})"))
+}
+
+/// `1 QP`, `12 QPs`.
+pub(super) fn count(number: u64, one: &str) -> String {
+    format!("{number} {one}{}", if number == 1 { "" } else { "s" })
+}
+
+/// A rate per second, with as many digits as say something.
+pub(super) fn per_s(rate: f64) -> String {
+    if rate >= 10.0 {
+        format!("{rate:.0}/s")
+    } else {
+        format!("{rate:.1}/s")
+    }
+}
+
+/// Bits per second of a rate in bytes.
+pub(super) fn bits(bytes: f64) -> String {
+    let bits = bytes * 8.0;
+    for (unit, size) in [("Gb/s", 1e9), ("Mb/s", 1e6), ("kb/s", 1e3)] {
+        if bits >= size {
+            return format!("{:.1} {unit}", bits / size);
+        }
+    }
+    format!("{bits:.0} b/s")
+}
+
+/// A share in percent.
+pub(super) fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent >= 10.0 {
+        format!("{percent:.0} %")
+    } else {
+        format!("{percent:.2} %")
+    }
+}
