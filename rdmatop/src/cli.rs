@@ -20,6 +20,14 @@ Exit status:
 Environment:
   NO_COLOR  when set and not empty: as --no-color";
 
+/// What stands below the options in `check --help` and in its man page.
+const CHECK_HELP: &str = "\
+Exit status:
+  0  nothing is wrong
+  1  warnings: it works worse than it could
+  2  critical: something does not work
+  3  it could not be looked at: no RDMA, a failure, a usage error";
+
 /// htop for RDMA, augmented by eBPF.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "rdmatop", bin_name = "rdmatop", version, about = "htop for RDMA, augmented by eBPF", after_help = AFTER_HELP)]
@@ -127,6 +135,10 @@ pub enum Command {
     /// Show every eBPF program: attached or not, why not, and what is missing without it
     Probes(ProbesArgs),
 
+    /// Look for some seconds for what is wrong, name it, and end with a code for scripts
+    #[command(after_help = CHECK_HELP)]
+    Check(CheckArgs),
+
     /// Make, remove and show SoftRoCE devices to try things on
     Lab(crate::lab::LabArgs),
 
@@ -141,6 +153,30 @@ pub enum Command {
     /// Print the completions for a shell
     #[command(hide = true)]
     Completions(CompletionsArgs),
+}
+
+/// Arguments of `check`.
+#[derive(Clone, Debug, Args)]
+pub struct CheckArgs {
+    /// How long to look, 1 to 3600; some findings need 10 s to be sure
+    #[arg(long = "for", value_name = "SECS", value_parser = look, default_value = "12", allow_negative_numbers = true)]
+    pub seconds: Duration,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Only this RDMA device
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub device: Option<String>,
+
+    /// Only this process
+    #[arg(long, value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
+    pub pid: Option<u32>,
+
+    /// Load no eBPF programs: netlink, /sys and /proc only
+    #[arg(long)]
+    pub no_ebpf: bool,
 }
 
 /// Arguments of `nccl-log`.
@@ -261,6 +297,10 @@ fn sort_words() -> PossibleValuesParser {
         PossibleValue::new(meta.id).help(help).aliases(meta.sort)
     });
     PossibleValuesParser::new(words)
+}
+
+fn look(text: &str) -> Result<Duration, String> {
+    seconds(text, 1.0, 3600.0)
 }
 
 fn delay(text: &str) -> Result<Duration, String> {

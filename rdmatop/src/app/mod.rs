@@ -7,6 +7,7 @@
 //! ```
 //! The pump runs alone on the runtime's thread. Whatever may block has a thread of its own: sampling, the eBPF
 //! side, writing lines, drawing.
+mod check;
 mod descriptors;
 mod files;
 mod heap;
@@ -53,11 +54,15 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     say::open();
     limits::raise();
     descriptors::make_room();
+    let args: Vec<OsString> = args.into_iter().collect();
+    let checks = args.get(1).is_some_and(|word| word == "check");
     let outcome = match Cli::try_parse_from(args) {
         Ok(cli) => run(&cli),
         Err(error) if error.use_stderr() => {
             say(&cli::one_line(&error));
-            Ok(Exit::Usage.into())
+            // The code of a usage error is that of a critical finding.
+            let exit = if checks { Exit::NothingToShow } else { Exit::Usage };
+            Ok(exit.into())
         }
         // --help and --version.
         Err(text) => print(&text.to_string()).map(|_| Exit::Ok.into()),
@@ -76,11 +81,12 @@ fn run(cli: &Cli) -> Result<ExitCode, Stop> {
         Some(Command::Completions(args)) => return files::completions(args.shell).map(ExitCode::from),
         Some(Command::Lab(args)) => return in_lab(args),
         Some(Command::NcclLog(args)) => return nccl_log::run(args).map(ExitCode::from),
-        Some(Command::Probes(_)) | None => {}
+        Some(Command::Probes(_) | Command::Check(_)) | None => {}
     }
     let plan = plan::plan(cli, Terminal::here())?;
     limits::check()?;
     let exit = match plan.mode {
+        Mode::Check { .. } => return block_on(check::run(&plan)),
         Mode::Live { .. } => block_on(live::run(&plan)),
         Mode::Lines { .. } => block_on(trace::run(&plan)),
         Mode::Once { .. } => block_on(once::run(&plan)),
@@ -98,7 +104,7 @@ fn in_lab(args: &LabArgs) -> Result<ExitCode, Stop> {
 }
 
 /// One thread is enough: the pump is the only task that works, all else waits.
-fn block_on(mode: impl Future<Output = Result<Exit, Stop>>) -> Result<Exit, Stop> {
+fn block_on<T>(mode: impl Future<Output = Result<T, Stop>>) -> Result<T, Stop> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

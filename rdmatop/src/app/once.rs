@@ -45,10 +45,14 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
 }
 
 /// With the signal that ended it early.
-type Measured = (Arc<Snapshot>, Option<String>, Option<Ending>);
+pub(super) type Measured = (Arc<Snapshot>, Option<String>, Option<Ending>);
 
 /// The snapshot as it is to be printed, and the one line of a machine without RDMA.
-async fn measure(plan: &Plan, mut sources: Sources, signals: &mut Signals) -> Result<Measured, Stop> {
+pub(super) async fn measure(
+    plan: &Plan,
+    mut sources: Sources,
+    signals: &mut Signals,
+) -> Result<Measured, Stop> {
     let no_rdma = sources.no_rdma.take();
     if no_rdma.is_some() {
         // There is nothing to attach to.
@@ -88,14 +92,20 @@ async fn measure(plan: &Plan, mut sources: Sources, signals: &mut Signals) -> Re
                 "rdmatop: measuring for {seconds} s; Ctrl-C ends it early"
             ));
         }
-        if ending.is_none() {
-            let closed = async {
-                tokio::select! {
-                    () = sleep(plan.delay) => None,
-                    signal = signals.next() => Some(signal),
-                }
-            };
-            ending = pump.wait(closed).await;
+        for left in (0..plan.looks).rev() {
+            if ending.is_none() {
+                let closed = async {
+                    tokio::select! {
+                        () = sleep(plan.delay) => None,
+                        signal = signals.next() => Some(signal),
+                    }
+                };
+                ending = pump.wait(closed).await;
+            }
+            if left == 0 || ending.is_some() {
+                break;
+            }
+            pump.sample().await?;
         }
         pump.last_sample().await?;
         targets::rdma_process(&plan.filter, pump.latest(), &Root::default())?;
@@ -118,8 +128,17 @@ async fn print(
     if as_json {
         json::snapshot(&mut bytes, snapshot).map_err(|e| Stop::failure(format!("cannot make JSON: {e}")))?;
     } else {
-        bytes = line::once::text(snapshot).into_bytes();
+        bytes = line::once::page(snapshot).into_bytes();
     }
+    print_text(bytes, signals, ending).await
+}
+
+/// To stdout, by a thread that may wait for the reader.
+pub(super) async fn print_text(
+    bytes: Vec<u8>,
+    signals: &mut Signals,
+    ending: Option<Ending>,
+) -> Result<(), Stop> {
     let out = io::stdout()
         .as_fd()
         .try_clone_to_owned()

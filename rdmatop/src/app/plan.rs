@@ -35,6 +35,11 @@ pub(super) enum Mode {
         /// As JSON.
         json: bool,
     },
+    /// Findings, and an exit code.
+    Check {
+        /// As JSON.
+        json: bool,
+    },
     /// The table of programs.
     Probes {
         /// As JSON.
@@ -47,6 +52,8 @@ pub(super) enum Mode {
 pub(super) struct Plan {
     pub(super) mode: Mode,
     pub(super) delay: Duration,
+    /// Samples after the first, of the modes that print once.
+    pub(super) looks: u64,
     /// `--delay` was given: it wins over saved settings.
     pub(super) delay_given: bool,
     pub(super) duration: Option<Duration>,
@@ -64,7 +71,21 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
     let view = &cli.view;
     let mut attach = (!view.no_ebpf).then(|| view.attach.unwrap_or_default());
     let mut verb_times = view.verb_times;
+    let mut looks = 1;
+    let mut filter = Filter {
+        pid: view.pid,
+        comm: view.comm.clone(),
+        device: view.device.clone(),
+        events: view.event_kinds().unwrap_or_default(),
+    };
     let mode = match &cli.command {
+        Some(Command::Check(args)) => {
+            looks = args.seconds.as_secs().max(1);
+            filter.device.clone_from(&args.device);
+            filter.pid = args.pid;
+            attach = (!args.no_ebpf).then(AttachMode::default);
+            Mode::Check { json: args.json }
+        }
         Some(Command::Probes(args)) => {
             verb_times = args.verb_times;
             attach = Some(args.attach.unwrap_or_default());
@@ -78,14 +99,10 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
     Ok(Plan {
         mode,
         delay: view.delay(),
+        looks,
         delay_given: view.delay.is_some(),
         duration: view.duration,
-        filter: Filter {
-            pid: view.pid,
-            comm: view.comm.clone(),
-            device: view.device.clone(),
-            events: view.event_kinds().unwrap_or_default(),
-        },
+        filter,
         sort: view.sort.clone(),
         attach,
         verb_times,

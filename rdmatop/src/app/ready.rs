@@ -63,7 +63,7 @@ fn options(plan: &Plan, attach: AttachMode, available: Option<u64>) -> Options {
         scope: match plan.mode {
             // Nothing shows a counter there.
             Mode::Lines { .. } => Scope::Events(plan.filter.events.clone()),
-            Mode::Live { .. } | Mode::Once { .. } | Mode::Probes { .. } => Scope::All,
+            Mode::Live { .. } | Mode::Once { .. } | Mode::Check { .. } | Mode::Probes { .. } => Scope::All,
         },
         attach: match attach {
             AttachMode::Auto => Attach::Auto,

@@ -19,7 +19,7 @@ const SHARE: u64 = 64;
 pub(super) fn bytes(mode: Mode, available: Option<u64>) -> u32 {
     let wanted = match mode {
         Mode::Lines { .. } => TRACE,
-        Mode::Live { .. } | Mode::Once { .. } | Mode::Probes { .. } => VIEW,
+        Mode::Live { .. } | Mode::Once { .. } | Mode::Check { .. } | Mode::Probes { .. } => VIEW,
     };
     let most = available.map_or(VIEW, |bytes| bytes / SHARE);
     let mut bytes = wanted;

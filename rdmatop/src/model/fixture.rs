@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::model::cause::{Cause, CauseId, Concerns};
 use crate::model::event::{Event, EventKind};
+use crate::model::findings::{About, Finding, FindingId, Severity};
 use crate::model::ib::{AsyncEvent, CmEvent, Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode};
 use crate::model::input::{EbpfState, HostFacts, ProbeVerdict, Skipped, Verdict};
 use crate::model::judgement::Judgement;
@@ -11,7 +12,7 @@ use crate::model::snapshot::{
     DeviceRow, DeviceState, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic, PortRow, ProcessRow,
     QpRow, SCHEMA, Snapshot, StatusCount, Step, Traffic, VerbRow,
 };
-use crate::model::value::{Counter, Source};
+use crate::model::value::{Counter, Shared, Source};
 
 const WALL: u64 = 1_700_000_000_000_000_000;
 const MONO: u64 = 5_000_000_000;
@@ -282,6 +283,7 @@ pub(crate) fn snapshot() -> Snapshot {
         ports: ports(),
         processes: processes(),
         qps: qps(),
+        findings: findings(),
         verbs: vec![
             VerbRow {
                 process_uid: Some(1),
@@ -309,6 +311,45 @@ pub(crate) fn snapshot() -> Snapshot {
         ..empty()
     }
     .judged(None)
+}
+
+/// One of each severity: of a process with a victim, and of a port.
+fn findings() -> Shared<Finding> {
+    let receiver = Finding {
+        id: FindingId::ReceiverNotReady,
+        severity: Severity::Critical,
+        verdict: "ib_send_bw (PID 231) on rxe0 posts no receives: rping (PID 240) waits".to_owned(),
+        evidence: vec!["80/s RNR waits by 1 QP of rping (PID 240), 960 in all".to_owned()],
+        why: FindingId::ReceiverNotReady.kind().why,
+        next: "ps -o pid,stat,wchan:30,args -p 231".to_owned(),
+        since_mono_ns: 1_000_000_000,
+        short: "no receives".to_owned(),
+        pid: Some(231),
+        comm: Some("ib_send_bw".into()),
+        device: Some("rxe0".into()),
+        port: Some(1),
+        victims: vec![2],
+        about: About {
+            process: Some(1),
+            device: Some(1),
+            ..About::default()
+        },
+    };
+    let mtu = Finding {
+        id: FindingId::SmallMtu,
+        severity: Severity::Warning,
+        verdict: "eth0 has MTU 1500: RoCE packets are a quarter of what they could be".to_owned(),
+        pid: None,
+        comm: None,
+        victims: Vec::new(),
+        about: About {
+            device: Some(1),
+            port: Some(1),
+            ..About::default()
+        },
+        ..receiver.clone()
+    };
+    vec![receiver, mtu].into()
 }
 
 /// A cause of the module that is not loaded.

@@ -6,6 +6,7 @@
 
 mod device;
 mod event;
+mod finding;
 mod port;
 mod probe;
 mod process;
@@ -22,6 +23,7 @@ use super::snapshot::{ProcessRow, Snapshot};
 
 pub use device::DEVICE;
 pub use event::EVENT;
+pub use finding::FINDING;
 pub use port::PORT;
 pub use probe::PROBE;
 pub use process::PROCESS;

@@ -29,6 +29,8 @@ pub static PORT: Table<PortRow> = &[
     state("state", "logical state of the port; REMOVING: the removal of its device waits for who holds it",
         |p: &P, _| Value::word(p.state, |s| s.0.into(), |s| PortState::name(*s)))
         .words(&["link"]).screen("STATE", 1, (8, 12)).page(10, "STATE"),
+    text("finding", "what is wrong with it and since when; 7 says more", super::finding::of_port)
+        .json("").words(&["finding"]).screen("FINDING", 1, (14, 26)),
     gauge("link", "link rate, bits per second; -: the provider has no true one", |p: &P, _| Value::number(p.rate_bps))
         .unit(Unit::BitsPerSecond).json("rate_bps").screen("LINK", 4, (4, 5)).page(60, "RATE"),
     text("netdev", "network device of the port", |p: &P, _| Value::text(p.netdev.as_ref()))

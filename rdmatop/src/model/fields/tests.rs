@@ -99,6 +99,7 @@ fn each_field_is_what_json_says_at_its_place_and_each_key_has_a_field() {
     hold("port", PORT, s.ports.iter(), &s);
     hold("device", DEVICE, s.devices.iter(), &s);
     hold("verb", VERB, s.verbs.iter(), &s);
+    hold("finding", FINDING, s.findings.iter(), &s);
     hold("event", EVENT, events.iter(), &s);
 }
 
@@ -106,13 +107,14 @@ fn metas<R>(table: Table<R>) -> Vec<&'static Meta> {
     table.iter().map(|field| &field.meta).collect()
 }
 
-fn tables() -> [(&'static str, Vec<&'static Meta>); 6] {
+fn tables() -> [(&'static str, Vec<&'static Meta>); 7] {
     [
         ("Process", metas(PROCESS)),
         ("QP", metas(QP)),
         ("Port", metas(PORT)),
         ("Device", metas(DEVICE)),
         ("Verb", metas(VERB)),
+        ("Finding", metas(FINDING)),
         ("Event", metas(EVENT)),
     ]
 }

@@ -178,7 +178,10 @@ fn a_dead_peer_and_a_qp_in_err_are_critical() {
 #[test]
 fn a_failed_completion_says_what_its_status_means() {
     let mut s = pair();
-    for (status, what) in [(12, "the peer did not answer"), (10, "the peer refused access to its memory")] {
+    for (status, what) in [
+        (12, "the peer did not answer"),
+        (10, "the peer refused access to its memory"),
+    ] {
         edit(&mut s, 0, |t| {
             t.by_status = vec![StatusCount {
                 status: WcStatus(status),
@@ -381,6 +384,43 @@ fn kinds_have_names_of_their_own_and_all_is_said_of_them() {
             kind.name
         );
     }
+}
+
+/// docs/findings.md, from the table of kinds.
+#[test]
+fn the_document_lists_every_kind_with_its_rule() {
+    use std::fmt::Write as _;
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/findings.md");
+    let mut page = "\
+# Findings
+
+What rdmatop looks for, in each sample. `cargo test` writes this page anew with `RDMATOP_WRITE_DOCS=1`.
+
+A symptom that lasts as long as *raised after* says becomes a finding; 0 s is at once. A finding is cleared when its symptom
+stays away as long as *cleared after* says. A rule whose inputs are unknown (no eBPF, no such counter) says nothing: the notes
+name what is missing. The live view shows the worst finding above its tables and all of them on tab 7; `--once` and `--json`
+have them too; `rdmatop check` looks for 12 s and ends with 0 (nothing), 1 (warnings) or 2 (critical).
+
+| finding | raised when | raised, cleared after | from | why it matters |
+|---|---|---|---|---|
+"
+    .to_owned();
+    for id in FindingId::ALL {
+        let kind = id.kind();
+        let _ = writeln!(
+            page,
+            "| `{}` | {} | {} s, {} s | {} | {} |",
+            kind.name, kind.rule, kind.raise_s, kind.clear_s, kind.source, kind.why
+        );
+    }
+    if std::env::var_os("RDMATOP_WRITE_DOCS").is_some() {
+        std::fs::write(PAGE, &page).unwrap();
+    }
+    assert_eq!(
+        std::fs::read_to_string(PAGE).unwrap_or_default(),
+        page,
+        "RDMATOP_WRITE_DOCS=1 writes it anew"
+    );
 }
 
 proptest! {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::model::cause::{CauseId, Obstacle};
 use crate::model::event::{Event, EventKind};
+use crate::model::findings::Watch;
 use crate::model::ib::{PortState, QpState, QpType};
 use crate::model::input::{EbpfState, HostFacts, Verdict};
 use crate::model::judgement::Judgement;
@@ -237,6 +238,16 @@ pub(crate) fn busy() -> Snapshot {
     ]
     .into();
     (s.health.self_cpu, s.health.self_rss) = (Some(0.004), Some(12 << 20));
+    s
+}
+
+/// A node in trouble: a rail down under a job, all receives on one port, QPs in ERR.
+pub(crate) fn troubled() -> Snapshot {
+    let mut watch = Watch::default();
+    let mut s = busy().judged(None);
+    watch.look(&s);
+    s.mono_ns += 12 * S;
+    s.findings = watch.look(&s).into();
     s
 }
 

@@ -82,6 +82,7 @@ fn written() -> Keys {
         ("Probe", "/health/probes"),
         ("Note", "/health/notes"),
         ("Judgement", "/judgement"),
+        ("Finding", "/findings"),
         ("Totals", "/judgement/totals"),
         ("Sum", "/judgement/totals/tx"),
         ("Sum", "/judgement/totals/wr"),
@@ -169,6 +170,7 @@ fn every_key_of_a_row_has_its_field_and_every_field_its_key() {
     assert_eq!(keys(fields::PORT), page["Port"]);
     assert_eq!(keys(fields::DEVICE), page["Device"]);
     assert_eq!(keys(fields::VERB), page["Verb"]);
+    assert_eq!(keys(fields::FINDING), page["Finding"]);
     assert_eq!(keys(fields::EVENT), page["Event"]);
 }
 

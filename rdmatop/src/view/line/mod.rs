@@ -1,4 +1,5 @@
 //! Text for pipes, files and plain terminals: event lines for `--trace`, tables for `--once`.
+pub mod check;
 pub mod detail;
 pub mod errno;
 pub mod event;

@@ -17,11 +17,13 @@ use crate::model::input::EbpfState;
 use crate::model::judgement::{STUCK_MARK, Stuck, StuckQp, Sum, Unobserved};
 use crate::model::snapshot::{DeviceRow, DeviceState, Health, PortRow, ProcessRow, QpRow, Snapshot, VerbRow};
 use crate::model::value::{Counter, Source};
+use crate::text;
 
 /// Everything, ready to print.
-pub fn text(snapshot: &Snapshot) -> String {
+pub fn page(snapshot: &Snapshot) -> String {
     let mut out = String::new();
     head(&mut out, snapshot);
+    findings(&mut out, snapshot);
     section(&mut out, &devices(snapshot));
     section(&mut out, &ports(snapshot));
     section(&mut out, &processes(snapshot));
@@ -58,6 +60,21 @@ pub(super) fn notes(out: &mut String, health: &Health) {
     }
     for error in &health.errors {
         let _ = writeln!(out, "error: {error}");
+    }
+}
+
+/// What is wrong, with the numbers and what to do.
+pub(super) fn findings(out: &mut String, snapshot: &Snapshot) {
+    if !snapshot.findings.is_empty() {
+        out.push('\n');
+    }
+    for found in &snapshot.findings {
+        let age = text::age(found.age_s(snapshot.mono_ns));
+        let _ = writeln!(out, "{}: {} ({age})", found.severity.name(), found.verdict);
+        for fact in &found.evidence {
+            let _ = writeln!(out, "  seen: {fact}");
+        }
+        let _ = writeln!(out, "  why: {}\n  do: {}", found.why, found.next);
     }
 }
 
@@ -337,19 +354,19 @@ mod tests {
 
     #[test]
     fn a_machine_at_work_reads_well() {
-        insta::assert_snapshot!(text(&fixture::snapshot()));
+        insta::assert_snapshot!(page(&fixture::snapshot()));
     }
 
     #[test]
     fn an_empty_machine_shows_no_empty_tables() {
-        insta::assert_snapshot!(text(&fixture::empty()));
+        insta::assert_snapshot!(page(&fixture::empty()));
     }
 
     #[test]
     fn what_is_not_observable_is_a_dash_and_never_zero() {
         let mut snapshot = fixture::empty();
         snapshot.qps.push(std::sync::Arc::new(fixture::unknown_qp()));
-        let text = text(&snapshot);
+        let text = page(&snapshot);
         let row = text.lines().last().unwrap();
         assert_eq!(
             row.split_whitespace().skip(1).collect::<Vec<_>>(),

@@ -13,6 +13,8 @@ pub struct Layout {
     pub header: Rect,
     /// Tx and Rx of all ports over time, on tall screens.
     pub chart: Rect,
+    /// The worst finding, on every tab but Findings: what is wrong, and what to do where there is room.
+    pub findings: Rect,
     /// The first note, on every tab but Probes; one line or two.
     pub banner: Rect,
     /// Tabs.
@@ -59,6 +61,10 @@ impl Layout {
         if height >= TALL {
             out.chart = cut(6);
         }
+        if state.tab != Tab::Findings && height > 5 {
+            let wanted = finding_lines(state, width, if height < ROOMY { 1 } else { 3 }).len();
+            out.findings = cut(u16::try_from(wanted).unwrap_or(1));
+        }
         let health = &state.snapshot.health;
         if state.tab != Tab::Probes && !health.notes.is_empty() && height >= 10 {
             let lines = banner_lines(state, width, if height < ROOMY { 1 } else { 2 });
@@ -98,8 +104,13 @@ impl Layout {
 
     /// Where each tab's label stands, with the label.
     pub fn labels(&self, state: &State) -> Vec<(Tab, Rect, String)> {
+        // What narrows the rows stands at the right end, and matters more than long names.
+        let note = match text::width(&status(state, usize::from(self.rows.height))) {
+            0 => 0,
+            wide => u16::try_from(wide).unwrap_or(u16::MAX).saturating_add(2),
+        };
         let long: u16 = Tab::ALL.iter().map(|t| label_width(t.names()[0])).sum();
-        let name = usize::from(long > self.tabs.width);
+        let name = usize::from(long.saturating_add(note) > self.tabs.width);
         let short: u16 = Tab::ALL.iter().map(|t| label_width(t.names()[1])).sum();
         let bare = short > self.tabs.width;
         let mut x = 0;
@@ -192,6 +203,70 @@ pub fn banner_lines(state: &State, width: u16, most: u16) -> Vec<String> {
         }
     }
     lines
+}
+
+/// The worst finding in at most `most` lines: how bad it is, since when, what is wrong; then what to do next.
+pub fn finding_lines(state: &State, width: u16, most: u16) -> Vec<String> {
+    let snapshot = &state.snapshot;
+    let Some(worst) = snapshot.findings.first() else {
+        return Vec::new();
+    };
+    let room = usize::from(width).saturating_sub(text::width(state.glyphs.warn) + 1);
+    let age = crate::text::age(worst.age_s(snapshot.mono_ns));
+    let more = match snapshot.findings.len() {
+        1 => String::new(),
+        all => format!("  +{} in 7", all - 1),
+    };
+    // A small screen has room for what is wrong alone.
+    let head = if most > 1 {
+        format!("{} {age}: ", worst.severity.name())
+    } else {
+        String::new()
+    };
+    let most = usize::from(most);
+    let mut lines = text::wrap(&format!("{head}{}", worst.verdict), room);
+    // The last line is for what to do.
+    let own = most.saturating_sub(1).max(1);
+    if lines.len() > own {
+        let rest = lines.split_off(own - 1).join(" ");
+        lines.push(rest);
+    }
+    if let Some(last) = lines.last_mut() {
+        *last = text::cut(last, room.saturating_sub(text::width(&more)), state.glyphs.cut);
+        last.push_str(&more);
+    }
+    if lines.len() < most {
+        lines.push(text::cut(&worst.next, room, state.glyphs.cut));
+    }
+    lines
+}
+
+/// What narrows the rows, at the right end of the tabs.
+pub(super) fn status(state: &State, height: usize) -> String {
+    let mut parts = Vec::new();
+    let (first, all) = (state.table().offset, state.table().order.len());
+    if height > 0 && all > height {
+        // The rows below the last line are not forgotten: say that there are some.
+        parts.push(format!("{}-{} of {all}", first + 1, (first + height).min(all)));
+    }
+    if let (Tab::Trace, Some(follow)) = (state.tab, &state.follow) {
+        parts.push(format!("follow {}", follow.name()));
+    }
+    if !state.filter.is_empty() {
+        let (shown, all) = (state.table().order.len(), (state.spec().len)(&state.ctx()));
+        parts.push(format!("filter {} {shown}/{all}", state.filter.text()));
+    }
+    if state.tab == Tab::Trace {
+        if !state.waiting.is_empty() {
+            parts.push(format!("{} waiting", state.waiting.len()));
+        } else if !state.tail {
+            parts.push("scrolled, G: newest".to_owned());
+        }
+        if state.trace.forgotten() > 0 {
+            parts.push(format!("{} older gone", state.trace.forgotten()));
+        }
+    }
+    parts.join("  ")
 }
 
 /// A box in the middle of the screen for `wanted` columns and lines, as far as there is room.

@@ -28,7 +28,7 @@ pub struct State {
     /// The tab.
     pub tab: Tab,
     /// The tables, by tab.
-    pub tables: [TableState; 6],
+    pub tables: [TableState; 7],
     /// Menu or prompt.
     pub mode: Mode,
     /// Detail pane.
@@ -346,6 +346,8 @@ impl State {
             .columns()
             .iter()
             .filter(|c| c.priority == 0 || self.column_on(c))
+            // While nothing is wrong, its column takes no room.
+            .filter(|c| c.id != "finding" || !self.snapshot.findings.is_empty())
             .collect();
         let chosen: Vec<&str> = self
             .switched()
@@ -383,5 +385,6 @@ pub(super) fn table_name(tab: Tab) -> &'static str {
         Tab::Verbs => "verbs",
         Tab::Trace => "trace",
         Tab::Probes => "probes",
+        Tab::Findings => "findings",
     }
 }

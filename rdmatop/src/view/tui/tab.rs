@@ -17,17 +17,20 @@ pub enum Tab {
     Trace,
     /// What is attached, what is missing.
     Probes,
+    /// What is wrong.
+    Findings,
 }
 
 impl Tab {
     /// In the order of the screen.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Processes,
         Self::Qps,
         Self::Devices,
         Self::Verbs,
         Self::Trace,
         Self::Probes,
+        Self::Findings,
     ];
 
     /// Place in [`Self::ALL`].
@@ -44,6 +47,7 @@ impl Tab {
             Self::Verbs => ["Verbs", "Verb"],
             Self::Trace => ["Trace", "Trc"],
             Self::Probes => ["Probes", "Prb"],
+            Self::Findings => ["Findings", "Fnd"],
         }
     }
 

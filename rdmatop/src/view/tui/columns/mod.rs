@@ -1,6 +1,7 @@
 //! Columns of the screen: fields of the model's tables, and how a cell of each is drawn.
 
 mod devices;
+mod findings;
 mod probes;
 mod processes;
 mod qps;
@@ -14,6 +15,7 @@ use std::sync::{Arc, LazyLock};
 
 use crate::model::event::Event;
 use crate::model::fields::{Field, Kind, Meta, Sense, Table, Unit, Value};
+use crate::model::findings::{About, Finding, FindingId};
 use crate::model::input::{EbpfState, ProbeVerdict};
 use crate::model::snapshot::{DeviceRow, History, PortRow, ProcessRow, QpRow, Snapshot, VerbRow};
 use crate::model::value::Counter;
@@ -88,6 +90,8 @@ pub enum Of {
     Event(&'static Field<Event>),
     /// Of a program.
     Probe(&'static Field<ProbeVerdict>),
+    /// Of a finding.
+    Finding(&'static Field<Finding>),
 }
 
 impl Of {
@@ -101,6 +105,7 @@ impl Of {
             Self::Verb(field) => &field.meta,
             Self::Event(field) => &field.meta,
             Self::Probe(field) => &field.meta,
+            Self::Finding(field) => &field.meta,
         }
     }
 
@@ -118,6 +123,7 @@ impl Of {
             Self::Verb(field) => read(field, s.verbs.get(at), s),
             Self::Event(field) => read(field, c.trace.get(at), s),
             Self::Probe(field) => read(field, s.health.probes.get(at), s),
+            Self::Finding(field) => read(field, s.findings.get(at), s),
         }
     }
 }
@@ -275,6 +281,8 @@ pub enum RowKey {
     Event(u64),
     /// A program.
     Probe(usize),
+    /// A finding.
+    Finding(FindingId, About),
 }
 
 /// What the fields of a table give.
@@ -342,6 +350,7 @@ impl Spec {
     }
 }
 
+pub(super) use findings::tone as finding_tone;
 pub(super) use probes::word as probe_word;
 
 /// The table of a tab.
@@ -353,6 +362,7 @@ pub fn spec(tab: Tab) -> &'static Spec {
         Tab::Verbs => &verbs::SPEC,
         Tab::Trace => &trace::SPEC,
         Tab::Probes => &probes::SPEC,
+        Tab::Findings => &findings::SPEC,
     }
 }
 

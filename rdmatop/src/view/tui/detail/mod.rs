@@ -2,6 +2,7 @@
 
 pub mod chart;
 mod event;
+mod finding;
 mod port;
 mod probe;
 mod process;
@@ -37,6 +38,7 @@ pub fn title(state: &State) -> String {
         }
         (Some(RowKey::Event(number)), Some(_)) => format!("event {number}"),
         (Some(RowKey::Probe(_)), Some(at)) => snapshot.health.probes[at].program.clone(),
+        (Some(RowKey::Finding(id, _)), Some(_)) => id.name().to_owned(),
         _ => "nothing selected".to_owned(),
     }
 }
@@ -54,6 +56,7 @@ pub fn lines(state: &State, width: usize) -> Vec<Cell> {
             .get(at)
             .map_or_else(Vec::new, |e| event::lines(state, e)),
         (Some(RowKey::Probe(_)), Some(at)) => probe::lines(state, Some(&snapshot.health.probes[at]), width),
+        (Some(RowKey::Finding(..)), Some(at)) => finding::lines(state, &snapshot.findings[at], width),
         (None, _) if state.tab == super::tab::Tab::Probes => probe::lines(state, None, width),
         _ => Vec::new(),
     }

@@ -25,6 +25,20 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
             Tone::Warn,
         ));
     }
+    for found in state
+        .snapshot
+        .findings
+        .iter()
+        .filter(|found| found.concerns_process(p.uid))
+    {
+        let line = format!("{}. {}", found.verdict, found.next);
+        let tone = super::super::columns::finding_tone(found.severity);
+        out.extend(
+            text::wrap(&line, width)
+                .into_iter()
+                .map(|line| Cell::new(line, tone)),
+        );
+    }
     if let Some((count, why)) = state.snapshot.judgement.stuck_of(p.uid) {
         let line = format!(
             "{} of its QPs: {} (Tab 2 shows each.)",

@@ -166,6 +166,7 @@ pub const BINDINGS: &[Binding] = &[
     bind(&[ch('4')], A::Go(Tab::Verbs), View, TABS, "Verbs", None),
     bind(&[ch('5')], A::Go(Tab::Trace), View, TABS, "Trace", None),
     bind(&[ch('6')], A::Go(Tab::Probes), View, TABS, "Probes", None),
+    bind(&[ch('7')], A::Go(Tab::Findings), View, TABS, "Findings", None),
     bind(
         &[key(K::Tab)],
         A::Step(1),

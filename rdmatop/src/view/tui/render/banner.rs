@@ -1,6 +1,6 @@
-//! What is missing, why, and the remedy: a line or two on every tab, all of it on Probes.
+//! What is wrong, and what is missing: a line or two of each on every tab, all of it on Findings and on Probes.
 
-use super::super::columns::Cell;
+use super::super::columns::{Cell, finding_tone};
 use super::super::layout::{self, Layout};
 use super::super::state::State;
 use super::super::theme::Tone;
@@ -9,6 +9,15 @@ use super::{Canvas, more, put, rule};
 /// Draws the notes where the layout has room for them.
 pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
     let warn = state.glyphs.warn;
+    if let Some(worst) = state.snapshot.findings.first() {
+        let area = layout.findings;
+        let tone = finding_tone(worst.severity);
+        for (y, line) in (0u16..).zip(layout::finding_lines(state, area.width, area.height)) {
+            let (mark, tone) = if y == 0 { (warn, tone) } else { (" ", Tone::Normal) };
+            let cell = Cell::new(format!("{mark} "), tone).and(line, tone);
+            put(canvas, area, y, &cell, state.paint(), state.glyphs.cut);
+        }
+    }
     for (y, line) in (0u16..).zip(layout::banner_lines(
         state,
         layout.banner.width,

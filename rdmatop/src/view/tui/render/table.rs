@@ -4,7 +4,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 
 use super::super::columns::{Align, Cell, Ctx, only_kernel};
-use super::super::layout::Layout;
+use super::super::layout::{Layout, status};
 use super::super::state::State;
 use super::super::tab::Tab;
 use super::super::table::{Branch, Entry, Fit, Line};
@@ -48,34 +48,6 @@ pub(super) fn draw_tabs(state: &State, layout: &Layout, canvas: &mut Canvas) {
             state.glyphs.cut,
         );
     }
-}
-
-/// What narrows the rows, at the right end of the tabs.
-fn status(state: &State, height: usize) -> String {
-    let mut parts = Vec::new();
-    let (first, all) = (state.table().offset, state.table().order.len());
-    if height > 0 && all > height {
-        // The rows below the last line are not forgotten: say that there are some.
-        parts.push(format!("{}-{} of {all}", first + 1, (first + height).min(all)));
-    }
-    if let (Tab::Trace, Some(follow)) = (state.tab, &state.follow) {
-        parts.push(format!("follow {}", follow.name()));
-    }
-    if !state.filter.is_empty() {
-        let (shown, all) = (state.table().order.len(), (state.spec().len)(&state.ctx()));
-        parts.push(format!("filter {} {shown}/{all}", state.filter.text()));
-    }
-    if state.tab == Tab::Trace {
-        if !state.waiting.is_empty() {
-            parts.push(format!("{} waiting", state.waiting.len()));
-        } else if !state.tail {
-            parts.push("scrolled, G: newest".to_owned());
-        }
-        if state.trace.forgotten() > 0 {
-            parts.push(format!("{} older gone", state.trace.forgotten()));
-        }
-    }
-    parts.join("  ")
 }
 
 /// Draws headings and rows. Returns how many rows were formatted: those on the screen.

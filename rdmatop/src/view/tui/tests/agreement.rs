@@ -17,7 +17,7 @@ fn hold(snapshot: Snapshot) {
     let mut bytes = Vec::new();
     json::snapshot(&mut bytes, &s).unwrap();
     let json: Value = serde_json::from_slice(&bytes).unwrap();
-    let (screen, text) = (screen(&shown), line::once::text(&s));
+    let (screen, text) = (screen(&shown), line::once::page(&s));
     let judgement = &json["judgement"];
 
     let stuck = judgement["stuck"].as_array().unwrap();

@@ -31,6 +31,22 @@ fn other_hosts_at_80_by_24() {
 }
 
 #[test]
+fn what_is_wrong_is_on_the_first_screen_and_all_of_it_on_its_tab() {
+    for tab in [Tab::Processes, Tab::Devices, Tab::Findings] {
+        for size in SIZES {
+            let state = state(testkit::troubled(), tab, size);
+            insta::assert_snapshot!(
+                format!("troubled_{}_{}x{}", tab.names()[0], size.0, size.1),
+                screen(&state)
+            );
+        }
+    }
+    let mut state = state(testkit::troubled(), Tab::Findings, (120, 40));
+    code(&mut state, KeyCode::Enter);
+    insta::assert_snapshot!("troubled_detail", screen(&state));
+}
+
+#[test]
 fn the_detail_of_every_kind_of_row() {
     for tab in Tab::ALL {
         let mut state = state(testkit::busy(), tab, (120, 50));

@@ -59,6 +59,8 @@ pub(super) fn event(state: &mut State, mouse: MouseEvent) -> Option<Effect> {
         }
     } else if layout.banner.contains(at) {
         state.go(Tab::Probes);
+    } else if layout.findings.contains(at) {
+        state.go(Tab::Findings);
     }
     None
 }

@@ -1,0 +1,69 @@
+//! What is wrong.
+
+use std::borrow::Cow;
+
+use super::{Table, Unit, Value, gauge, object, state, text};
+use crate::model::findings::{Finding, Severity};
+use crate::model::snapshot::{PortRow, ProcessRow, Snapshot};
+
+type F = Finding;
+
+fn device(f: &F) -> Value<'_> {
+    match (f.device.as_deref(), f.port) {
+        (Some(name), Some(port)) => Value::Text(Cow::Owned(format!("{name}/{port}"))),
+        (Some(name), None) => Value::Text(Cow::Borrowed(name)),
+        (None, _) => Value::Unknown,
+    }
+}
+
+/// The worst finding of a process, in a few words.
+pub(super) fn of_process<'a>(row: &'a ProcessRow, s: &'a Snapshot) -> Value<'a> {
+    let found = s.findings.iter().find(|found| found.concerns_process(row.uid));
+    found.map_or(Value::Unknown, |found| {
+        let own = found.about.process == Some(row.uid);
+        let age = crate::text::age(found.age_s(s.mono_ns));
+        Value::Text(Cow::Owned(if own {
+            format!("{} {age}", found.short)
+        } else {
+            format!("waits {age}")
+        }))
+    })
+}
+
+/// The worst finding of a port, in a few words.
+pub(super) fn of_port<'a>(row: &'a PortRow, s: &'a Snapshot) -> Value<'a> {
+    let mut found = s.findings.iter().filter(|found| found.about.port.is_some());
+    let found = found.find(|found| found.concerns_port(row.device_uid, row.port));
+    found.map_or(Value::Unknown, |found| {
+        let age = crate::text::age(found.age_s(s.mono_ns));
+        Value::Text(Cow::Owned(format!("{} {age}", found.short)))
+    })
+}
+
+/// Fields of a finding.
+#[rustfmt::skip] // a row of the table is a line or two
+pub static FINDING: Table<Finding> = &[
+    state("severity", "critical: something does not work; warning: it works worse than it could", |f: &F, _| {
+        let rank = match f.severity { Severity::Critical => 0, Severity::Warning => 1 };
+        Value::State(rank, Cow::Borrowed(f.severity.name()))
+    }).words(&["severity"]).screen("SEVERITY", 0, (8, 8)),
+    gauge("since", "how long it has been so", |f: &F, s| Value::number(s.mono_ns.checked_sub(f.since_mono_ns)))
+        .unit(Unit::Age).json("").screen("SINCE", 1, (5, 6)),
+    text("verdict", "what is wrong, with the process and the device", |f: &F, _| Value::Text(Cow::Borrowed(&f.verdict)))
+        .words(&["verdict"]).screen("WHAT IS WRONG", 0, (56, 200)),
+    text("device", "device and port", |f: &F, _| device(f))
+        .json("").words(&["dev", "device"]).screen("DEVICE", 4, (7, 12)),
+    gauge("pid", "process id", |f: &F, _| Value::number(f.pid)).words(&["pid"]).screen("PID", 3, (7, 7)),
+    text("id", "stable name of the kind of finding", |f: &F, _| Value::Text(Cow::Borrowed(f.id.name())))
+        .words(&["id"]).screen("FINDING", 5, (12, 22)),
+    text("comm", "process name", |f: &F, _| Value::text(f.comm.as_ref())).words(&["comm", "name"]),
+    gauge("since_mono_ns", "CLOCK_MONOTONIC since which it has been so", |f: &F, _| Value::number(Some(f.since_mono_ns)))
+        .unit(Unit::Nanoseconds),
+    text("device_name", "device name", |f: &F, _| Value::text(f.device.as_ref())).json("device"),
+    gauge("port", "port number", |f: &F, _| Value::number(f.port)),
+    text("why", "why it matters", |f: &F, _| Value::Text(Cow::Borrowed(f.why))),
+    text("next", "what to run or to change next", |f: &F, _| Value::Text(Cow::Borrowed(&f.next))),
+    text("short", "a few words, for the row of the process or port", |f: &F, _| Value::Text(Cow::Borrowed(&f.short))),
+    object("evidence", "the numbers behind it"),
+    object("victims", "processes that suffer from it, by uid"),
+];

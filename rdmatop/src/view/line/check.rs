@@ -1,0 +1,104 @@
+//! The text and the JSON of `rdmatop check`: the verdict first.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use crate::model::cause::Cause;
+use crate::model::findings::{Finding, Severity};
+use crate::model::snapshot::{SCHEMA, Snapshot};
+
+/// The worst of the findings.
+pub fn worst(snapshot: &Snapshot) -> Option<Severity> {
+    snapshot.findings.iter().map(|found| found.severity).max()
+}
+
+/// The verdict in one line.
+fn verdict(snapshot: &Snapshot) -> String {
+    let host = snapshot.host.hostname.as_deref().unwrap_or("this host");
+    let plural = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+    let what = format!(
+        "{host}: {}, {}",
+        plural(snapshot.devices.len(), "device"),
+        plural(
+            usize::try_from(snapshot.judgement.totals.qps).unwrap_or(usize::MAX),
+            "QP"
+        )
+    );
+    let of = |severity| {
+        snapshot
+            .findings
+            .iter()
+            .filter(|found| found.severity == severity)
+            .count()
+    };
+    match (of(Severity::Critical), of(Severity::Warning)) {
+        (0, 0) => format!("ok: nothing is wrong on {what}"),
+        (0, warnings) => format!("warning: {} on {what}", plural(warnings, "warning")),
+        (critical, 0) => format!("critical: {critical} critical on {what}"),
+        (critical, warnings) => format!(
+            "critical: {critical} critical, {} on {what}",
+            plural(warnings, "warning")
+        ),
+    }
+}
+
+/// Everything, ready to print.
+pub fn text(snapshot: &Snapshot) -> String {
+    let mut out = verdict(snapshot);
+    out.push('\n');
+    super::once::findings(&mut out, snapshot);
+    super::once::notes(&mut out, &snapshot.health);
+    out
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    time: u64,
+    verdict: &'static str,
+    findings: &'a [Finding],
+    notes: &'a [Cause],
+    errors: &'a [String],
+}
+
+/// The same as one JSON object.
+pub fn json(snapshot: &Snapshot) -> serde_json::Result<String> {
+    let document = Document {
+        schema: SCHEMA,
+        time: snapshot.time,
+        verdict: worst(snapshot).map_or("ok", Severity::name),
+        findings: &snapshot.findings,
+        notes: &snapshot.health.notes,
+        errors: &snapshot.health.errors,
+    };
+    serde_json::to_string(&document).map(|line| line + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::fixture;
+
+    #[test]
+    fn a_healthy_machine_is_ok_in_one_line() {
+        let mut snapshot = fixture::empty();
+        snapshot.health.notes = Vec::new().into();
+        assert_eq!(
+            text(&snapshot),
+            "ok: nothing is wrong on this host: 0 devices, 0 QPs\n"
+        );
+    }
+
+    #[test]
+    fn the_verdict_is_that_of_the_worst() {
+        let snapshot = fixture::snapshot();
+        insta::assert_snapshot!(text(&snapshot));
+        let json: serde_json::Value = serde_json::from_str(&json(&snapshot).unwrap()).unwrap();
+        assert_eq!(json["verdict"], "critical");
+        assert_eq!(
+            json["findings"].as_array().unwrap().len(),
+            snapshot.findings.len()
+        );
+    }
+}

@@ -1,0 +1,59 @@
+//! What is wrong.
+
+use std::cmp::Ordering;
+use std::sync::LazyLock;
+
+use crate::model::fields::FINDING;
+use crate::model::findings::{Finding, Severity};
+use crate::model::input::EbpfState;
+use crate::model::snapshot::Snapshot;
+
+use super::super::theme::Tone;
+use super::{Cell, Fields, Of, RowKey, Spec, all};
+
+fn row(s: &Snapshot, at: usize) -> &Finding {
+    &s.findings[at]
+}
+
+/// The tone of a severity.
+pub(in crate::view::tui) fn tone(severity: Severity) -> Tone {
+    match severity {
+        Severity::Critical => Tone::Bad,
+        Severity::Warning => Tone::Warn,
+    }
+}
+
+/// The table.
+pub(super) static SPEC: Spec = Spec {
+    fields: LazyLock::new(|| {
+        Fields::new(
+            all(FINDING, Of::Finding),
+            &[
+                ("severity", |c, i, _| {
+                    let severity = row(c.snapshot, i).severity;
+                    Cell::new(severity.name(), tone(severity))
+                }),
+                ("verdict", |c, i, _| {
+                    Cell::new(row(c.snapshot, i).verdict.clone(), Tone::Strong)
+                }),
+            ],
+        )
+    }),
+    sort: ("severity", false),
+    ties: |_, _, _| Ordering::Equal,
+    len: |c| c.snapshot.findings.len(),
+    row: |c, i| {
+        let found = row(c.snapshot, i);
+        RowKey::Finding(found.id, found.about.clone())
+    },
+    faded: |_, _| false,
+    empty: |c| {
+        let blind = match &c.snapshot.health.ebpf {
+            EbpfState::On { .. } => "",
+            _ => " Without eBPF only ports, states of QPs and removals are judged.",
+        };
+        format!(
+            "Nothing is wrong as far as it can be seen.{blind} docs/findings.md lists what is looked for."
+        )
+    },
+};

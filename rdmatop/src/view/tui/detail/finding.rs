@@ -1,0 +1,38 @@
+//! A finding: what, the numbers, why, what next.
+
+use crate::model::findings::Finding;
+
+use super::super::columns::{Cell, finding_tone};
+use super::super::state::State;
+use super::super::text;
+use super::super::theme::Tone;
+use super::long;
+use crate::text::age;
+
+/// Lines for a finding.
+pub(super) fn lines(state: &State, found: &Finding, width: usize) -> Vec<Cell> {
+    let tone = finding_tone(found.severity);
+    let mut out: Vec<Cell> = text::wrap(&found.verdict, width)
+        .into_iter()
+        .map(|line| Cell::new(line, tone))
+        .collect();
+    let since = age(found.age_s(state.snapshot.mono_ns));
+    out.push(
+        Cell::new("since ", Tone::Dim).and(format!("{since} ({})", found.severity.name()), Tone::Normal),
+    );
+    for fact in &found.evidence {
+        out.extend(long("seen ", fact, width));
+    }
+    out.extend(long("why  ", found.why, width));
+    out.extend(long("do   ", &found.next, width));
+    let victims = state
+        .snapshot
+        .processes
+        .iter()
+        .filter(|row| found.victims.contains(&row.uid));
+    for row in victims {
+        let pid = row.pid.map(|pid| format!(" ({pid})")).unwrap_or_default();
+        out.extend(long("waits", &format!("{}{pid}", row.comm), width));
+    }
+    out
+}
