@@ -26,10 +26,11 @@ use crate::{
 
 /// The kernel on which that is tested which does not depend on the kernel.
 const ONE_KERNEL: &str = "6.12";
-/// Test executables for which one kernel is enough: the tests' own traffic programs, floods of events, what is missing on a
-/// machine, terminals and signals, and `rdmatop lab`. With `--kernel` they run on that one too.
-const ON_ONE_KERNEL: [&str; 5] = [
+/// Test executables for which one kernel is enough: the tests' own traffic programs, floods of events, findings, what is missing
+/// on a machine, terminals and signals, and `rdmatop lab`. With `--kernel` they run on that one too.
+const ON_ONE_KERNEL: [&str; 6] = [
     "traffic-",
+    "findings-",
     "flood-",
     "degrade-",
     "faults_terminal-",
@@ -62,7 +63,14 @@ const GROUPS: [Group; 4] = [
     // down, for which there is no way back.
     Group {
         name: "alone",
-        prefixes: &["degrade-", "faults_host-", "presence-", "skips-", "lockdown-"],
+        prefixes: &[
+            "degrade-",
+            "faults_host-",
+            "presence-",
+            "skips-",
+            "findings-",
+            "lockdown-",
+        ],
         options: &["--cpus", "1"],
         has: |_| true,
     },

@@ -1,6 +1,6 @@
 //! Words that several rules use.
 
-use crate::model::snapshot::{ProcessRow, QpRow};
+use crate::model::snapshot::ProcessRow;
 
 /// A process: its name, its PID, its job.
 pub(super) fn process(row: &ProcessRow) -> String {
@@ -13,13 +13,6 @@ pub(super) fn process(row: &ProcessRow) -> String {
         Some(pid) => format!("{} (PID {pid}{job})", row.comm),
         None => row.comm.to_string(),
     }
-}
-
-/// The owner of a QP whose process row is not known.
-pub(super) fn owner(qp: &QpRow) -> String {
-    let comm = qp.comm.as_deref().unwrap_or("a process");
-    qp.pid
-        .map_or_else(|| comm.to_owned(), |pid| format!("{comm} (PID {pid})"))
 }
 
 /// `1 QP`, `12 QPs`.

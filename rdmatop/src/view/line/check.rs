@@ -1,7 +1,5 @@
 //! The text and the JSON of `rdmatop check`: the verdict first.
 
-use std::fmt::Write;
-
 use serde::Serialize;
 
 use crate::model::cause::Cause;

@@ -1,0 +1,221 @@
+//! Findings on a real kernel: each trouble that the lab can make is found and named, and nothing else is; healthy traffic
+//! has none.
+
+use std::{process::Command, thread, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use rdmatop_tests::{
+    child::{Child, output},
+    device::Device,
+    lab::{self, DEVICE, Lab},
+    perftest::{Pair, Perftest},
+    rdmatop::{self, END},
+    traffic::Traffic,
+    wait,
+};
+use serde_json::Value;
+
+/// More than perftest does while it is looked at.
+const ENDLESS: u64 = 2_000_000;
+
+/// What `rdmatop check` says, and its exit code.
+struct Check {
+    document: Value,
+    code: Option<i32>,
+}
+
+impl Check {
+    /// Looks for some seconds.
+    fn of(seconds: &str) -> Result<Self> {
+        let args = ["check", "--json", "--for", seconds];
+        let mut child = Child::spawn(&mut rdmatop::command(&args)?)?;
+        let status = child.wait(END * 3)?;
+        let text = child.out.text();
+        let document =
+            serde_json::from_str(&text).with_context(|| format!("{text}\n{}", child.err.text()))?;
+        Ok(Self {
+            document,
+            code: status.code(),
+        })
+    }
+
+    fn findings(&self) -> Result<&Vec<Value>> {
+        self.document["findings"].as_array().context("no findings")
+    }
+
+    /// There is this finding and no other; it names the process.
+    fn is_only(&self, id: &str, code: i32, pid: Option<u32>) -> Result<&Value> {
+        let [found] = &self.findings()?[..] else {
+            anyhow::bail!("{id} is to be the only finding: {:#}", self.document);
+        };
+        ensure!(found["id"] == id, "{id}: {found:#}");
+        ensure!(
+            self.code == Some(code),
+            "{id}: exit code {:?}: {found:#}",
+            self.code
+        );
+        if let Some(pid) = pid {
+            ensure!(found["pid"] == pid, "{id}: PID {pid}: {found:#}");
+            let verdict = found["verdict"].as_str().context("no verdict")?;
+            ensure!(verdict.contains(&format!("PID {pid}")), "{verdict}");
+        }
+        println!("{id}: {}", found["verdict"]);
+        Ok(found)
+    }
+}
+
+/// A pair that moves until it is dropped.
+fn moving(program: &'static str, args: &[&str]) -> Result<Pair> {
+    let packets = || lab::hw_counter(DEVICE, "rcvd_pkts")?.context("no rcvd_pkts");
+    let before = packets()?;
+    let pair = Perftest::new(program).iterations(ENDLESS).size(4096).args(args);
+    let pair = pair.start()?;
+    pair.wait_connected()?;
+    wait::for_some("packets of the pair", END, || {
+        Ok((packets()? >= before + 500).then_some(()))
+    })?;
+    Ok(pair)
+}
+
+#[test]
+fn healthy_traffic_has_no_findings() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("findings: healthy") else {
+        return Ok(());
+    };
+    for (program, args) in [
+        ("ib_send_bw", &["-q", "2"][..]),
+        ("ib_write_lat", &[]),
+        ("ib_read_bw", &[]),
+    ] {
+        let pair = moving(program, args)?;
+        let check = Check::of("12")?;
+        ensure!(
+            check.findings()?.is_empty() && check.code == Some(0),
+            "{program}: {:#}",
+            check.document
+        );
+        ensure!(check.document["verdict"] == "ok", "{:#}", check.document);
+        drop(pair);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_receiver_that_is_stopped_is_named_and_not_its_sender() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("findings: stopped receiver") else {
+        return Ok(());
+    };
+    let pair = moving("ib_send_bw", &[])?;
+    pair.server.signal(libc::SIGSTOP)?;
+    let check = Check::of("8")?;
+    pair.server.signal(libc::SIGCONT)?;
+    let found = check.is_only("receiver-not-ready", 2, Some(pair.server.pid()))?;
+    ensure!(found["device"] == DEVICE, "{found:#}");
+    let victims = found["victims"].as_array().context("no victims")?;
+    ensure!(victims.len() == 1, "{found:#}");
+    let sender = format!("PID {}", pair.client.pid());
+    ensure!(
+        found["verdict"]
+            .as_str()
+            .is_some_and(|line| line.contains(&sender)),
+        "{found:#}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_peer_that_was_killed_is_missed_by_its_sender() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("findings: dead peer") else {
+        return Ok(());
+    };
+    let pair = moving("ib_write_bw", &[])?;
+    pair.server.signal(libc::SIGKILL)?;
+    // rxe takes 7 retries, perftest's default, as endless: the sender waits for ever.
+    Check::of("10")?.is_only("peer-gone", 2, Some(pair.client.pid()))?;
+    Ok(())
+}
+
+#[test]
+fn qps_that_nobody_connects_are_found_by_state_alone() -> Result<()> {
+    let Some(_lab) = Lab::enter("findings: INIT") else {
+        return Ok(());
+    };
+    let idle = Traffic::start("idle-qps", &["--qps", "3", "--state", "init"])?;
+    let pid = pid_of(&idle.ready()?["pids"][0])?;
+    Check::of("8")?.is_only("qp-setup", 1, Some(pid))?;
+    idle.finish()?;
+    Ok(())
+}
+
+fn pid_of(value: &Value) -> Result<u32> {
+    let pid = value.as_u64().context("no pid")?;
+    Ok(u32::try_from(pid)?)
+}
+
+#[test]
+fn what_a_process_does_wrong_is_named() -> Result<()> {
+    let Some(_lab) = Lab::enter("findings: misuse") else {
+        return Ok(());
+    };
+    for (what, id, code) in [
+        ("mr-churn", "mr-churn", 1),
+        ("qp-leak", "qp-leak", 1),
+        ("memlock", "verb-fails", 2),
+    ] {
+        let misuse = Traffic::start("misuse", &["--what", what])?;
+        let pid = pid_of(&misuse.ready()?["pid"])?;
+        let check = Check::of("14")?;
+        let found = check.is_only(id, code, Some(pid))?;
+        if what == "memlock" {
+            let verdict = found["verdict"].as_str().context("no verdict")?;
+            ensure!(
+                verdict.starts_with("reg_mr of misuse") && verdict.contains("ENOMEM"),
+                "{verdict}"
+            );
+        }
+        misuse.finish()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_port_that_goes_down_under_qps_and_a_removal_that_waits() -> Result<()> {
+    let Some(_lab) = Lab::enter("findings: port down") else {
+        return Ok(());
+    };
+    let device = Device::add("rxe-find", 77)?;
+    let idle = Traffic::start("idle-qps", &["--qps", "2", "--device", "rxe-find"])?;
+    let pid = pid_of(&idle.ready()?["pids"][0])?;
+    let netdev = lab::netdev("rxe-find")?;
+    output(Command::new("ip").args(["link", "set", &netdev, "down"]))?;
+    let check = Check::of("5")?;
+    let found = check.is_only("port-down", 2, Some(pid))?;
+    ensure!(found["device"] == "rxe-find" && found["port"] == 1, "{found:#}");
+    output(Command::new("ip").args(["link", "set", &netdev, "up"]))?;
+    let removal = Child::spawn(Command::new("rdma").args(["link", "delete", "rxe-find"]))?;
+    thread::sleep(Duration::from_secs(1));
+    let check = Check::of("6")?;
+    idle.finish()?;
+    drop(removal);
+    check.is_only("removal-waits", 1, None)?;
+    drop(device);
+    Ok(())
+}
+
+#[test]
+fn one_device_of_four_that_carries_all_is_hot() -> Result<()> {
+    let Some(_lab) = Lab::enter("findings: hot port") else {
+        return Ok(());
+    };
+    let others = [
+        Device::add("rxe-b", 71)?,
+        Device::add("rxe-c", 72)?,
+        Device::add("rxe-d", 73)?,
+    ];
+    let pair = moving("ib_write_bw", &[])?;
+    let check = Check::of("14")?;
+    let found = check.is_only("hot-port", 1, None)?;
+    ensure!(found["device"] == DEVICE, "{found:#}");
+    drop((pair, others));
+    Ok(())
+}
