@@ -197,7 +197,9 @@ fn a_port_that_goes_down_under_qps_and_a_removal_that_waits() -> Result<()> {
     let check = Check::of("6")?;
     idle.finish()?;
     drop(removal);
-    check.is_only("removal-waits", 1, None)?;
+    let found = check.is_only("removal-waits", 1, None)?;
+    let verdict = found["verdict"].as_str().context("no verdict")?;
+    ensure!(verdict.contains(&pid.to_string()), "{pid}: {verdict}");
     drop(device);
     Ok(())
 }

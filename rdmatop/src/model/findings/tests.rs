@@ -169,6 +169,8 @@ fn a_dead_peer_and_a_qp_in_err_are_critical() {
     edit(&mut s, 0, |t| (t.retransmits, t.tx_wr) = (rate(80.0), rate(0.0)));
     Arc::make_mut(&mut Arc::make_mut(&mut s.qps[0]).history).tx = vec![Some(0.0); 5];
     Arc::make_mut(&mut s.qps[1]).state = Some(QpState(6));
+    // What is sent again is no loss of its own.
+    (s.ports[0].retries, s.ports[0].tx_packets) = (rate(80.0), rate(90.0));
     let found = after(5, &s);
     assert_eq!(ids(&found), ["peer-gone", "qp-error"]);
     assert!(found.iter().all(|finding| finding.severity == Severity::Critical));

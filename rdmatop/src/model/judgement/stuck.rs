@@ -43,6 +43,11 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Whether it sends the same packets again.
+    pub fn repeats(self) -> bool {
+        matches!(self, Self::NoBuffers | Self::NoAnswer)
+    }
+
     /// What it means and what to look at.
     pub fn why(self) -> &'static str {
         match self {

@@ -159,9 +159,14 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             continue;
         };
         let share = again / sent;
-        // A sender that finds no receive buffer starts again, too: the receiver's rule speaks of it.
-        let receiver = growing(port.rnr_naks).is_some();
-        if receiver || again < scene.limits.loss_per_s || share < scene.limits.loss_share {
+        // A sender without a receive buffer at its peer, or without a peer, starts again, too: the rules of QPs name those.
+        let mut stuck = scene.snapshot.judgement.stuck();
+        let waits = stuck.any(|qp| qp.device == port.device && qp.stuck.reason.repeats());
+        if waits
+            || growing(port.rnr_naks).is_some()
+            || again < scene.limits.loss_per_s
+            || share < scene.limits.loss_share
+        {
             continue;
         }
         out.push(Symptom {

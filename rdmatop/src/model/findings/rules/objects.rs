@@ -1,6 +1,7 @@
 //! QPs that only become more, and devices that cannot go.
 
 use super::Scene;
+use crate::model::cause::{CauseId, Concerns};
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::snapshot::DeviceState;
 
@@ -67,32 +68,31 @@ pub(super) fn leak(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 pub(super) fn removal(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     let rows = scene.snapshot.devices.iter();
     for device in rows.filter(|row| row.state == Some(DeviceState::Removing)) {
-        let holder = scene.users(&device.name).next();
-        let (by, next) = match holder {
-            Some(row) => (
-                format!(": {} holds it", words::process(row)),
-                row.pid
-                    .map(|pid| format!("kill {pid}   # or let it close the device")),
-            ),
-            None => (": a process holds it".to_owned(), None),
-        };
+        // The source that saw it has looked for the processes that have the device open.
+        let mut notes = scene.snapshot.health.notes.iter();
+        let concerns = Concerns::Device(device.name.to_string());
+        let note = notes.find(|note| note.id == CauseId::RemovalWaits && note.concerns == concerns);
+        let verdict = note.map_or_else(
+            || {
+                format!(
+                    "{} is being removed: the kernel waits until its last user closes it",
+                    device.name
+                )
+            },
+            |note| format!("{}: {}", note.what, note.why),
+        );
+        let next = note.map_or("sudo fuser -v /dev/infiniband/uverbs*", |note| &note.remedy);
         out.push(Symptom {
             id: FindingId::Removal,
             severity: Severity::Warning,
             about: About {
-                process: holder.map(|row| row.uid),
                 device: Some(device.uid),
                 ..About::default()
             },
             since_ns: scene.interval_begin(),
-            verdict: format!("The removal of {} waits{by}", device.name),
+            verdict,
             evidence: vec!["RDMA netlink lists it no more, sysfs still does".to_owned()],
-            next: next.unwrap_or_else(|| {
-                format!(
-                    "sudo fuser -v /dev/infiniband/uverbs*   # who has {} open",
-                    device.name
-                )
-            }),
+            next: next.to_owned(),
             short: "removal waits".to_owned(),
             victims: Vec::new(),
         });

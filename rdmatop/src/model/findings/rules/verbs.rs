@@ -107,7 +107,7 @@ pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 ..About::default()
             },
             since_ns: scene.interval_begin(),
-            verdict: format!("{who} registers {} memory regions: it does not reuse them", words::per_s(rate)),
+            verdict: format!("{who} registers memory {}: it does not reuse its memory regions", words::per_s(rate)),
             evidence: vec![format!("{} calls of reg_mr in all", row.calls.total)],
             next: "Turn on the library's registration cache (UCX_RCACHE_ENABLE, FI_MR_CACHE_MONITOR), or register buffers once.".to_owned(),
             short: "MR churn".to_owned(),
