@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::source::{Source, Wants};
-use super::time::now;
 use crate::model::input::{DeviceReading, DevicesSample, Input};
+use crate::source::clock::now;
 
 /// Plays rounds, then an empty one for ever; remembers what it was asked for.
 pub(super) struct Fake {

@@ -34,6 +34,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
         engine: EngineConfig::default(),
         filter: plan.filter.clone(),
         counters: true,
+        ..Settings::default()
     };
     // While all rights are there to open it. Where there is none, the screen says so.
     let _ = terminal::await_foreground();

@@ -58,6 +58,7 @@ async fn measure(plan: &Plan, mut sources: Sources, signals: &mut Signals) -> Re
         engine: EngineConfig::keep_all(),
         filter: plan.filter.clone(),
         counters: true,
+        ..Settings::default()
     };
     let mut ending = None;
     let (mut pump, ebpf) = Pump::start(sources, settings)?;
@@ -76,7 +77,10 @@ async fn measure(plan: &Plan, mut sources: Sources, signals: &mut Signals) -> Re
     let latest = pump.latest();
     if let (true, None, Some(error)) = (latest.devices.is_empty(), &no_rdma, latest.health.errors.first()) {
         // That is not "no RDMA": nobody knows.
-        return Err(Stop::failure(format!("cannot list the RDMA devices: {error}")));
+        return Err(Stop::failure(format!(
+            "cannot list the RDMA devices: {}",
+            error.line()
+        )));
     }
     let nothing = nothing_to_show(plan, no_rdma.as_ref(), latest.devices.len());
     if nothing.is_none() {

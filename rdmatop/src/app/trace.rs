@@ -73,6 +73,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
         engine: EngineConfig::default(),
         filter: plan.filter.clone(),
         counters: false,
+        ..Settings::default()
     };
     let (mut pump, ebpf) = Pump::start(sources, settings)?;
     let Some(EbpfSide { mut reports, stop }) = ebpf else {
@@ -382,7 +383,7 @@ mod tests {
             first_line(&started),
             "rdmatop: tracing, programs attached: 5; Ctrl-C ends"
         );
-        started.pinned = vec!["ib_core", "ib_uverbs"];
+        started.pinned = ["ib_core", "ib_uverbs"].map(str::to_owned).into();
         assert_eq!(
             first_line(&started),
             "rdmatop: tracing, programs attached: 5; ib_core, ib_uverbs cannot be unloaded until Ctrl-C ends it \

@@ -1,9 +1,9 @@
 //! Why something is missing: one value from the place that finds it to the view that shows it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Why something is missing, and what to do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
     /// Which cause it is. Whoever decides by a cause decides by this and never by its words.
     pub id: CauseId,
@@ -18,7 +18,7 @@ pub struct Cause {
 }
 
 /// What a cause takes something from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Concerns {
     /// The whole of what rdmatop shows.
@@ -32,7 +32,7 @@ pub enum Concerns {
 macro_rules! causes {
     ($($(#[$doc:meta])* $id:ident,)*) => {
         /// Which cause.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "kebab-case")]
         pub enum CauseId {
             $($(#[$doc])* $id,)*
@@ -128,6 +128,22 @@ causes! {
     SlowDevice,
     /// The removal of a device waits.
     RemovalWaits,
+    /// The kernel refused a reading, or its answer makes no sense.
+    ReadFailed,
+    /// The kernel or a driver has not answered in time.
+    NoAnswer,
+    /// The eBPF programs are still being attached.
+    EbpfStarts,
+    /// The user left out eBPF (`--no-ebpf`).
+    NoEbpf,
+    /// No program of rdmatop follows what a driver does: most NICs' posts bypass the kernel.
+    NotFollowed,
+    /// The programs that count a driver's work requests are not attached.
+    NoDataPath,
+    /// No counter of a driver can be read.
+    NoCounters,
+    /// A driver counts no bytes.
+    NoByteCounters,
 }
 
 impl CauseId {

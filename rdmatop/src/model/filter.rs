@@ -139,7 +139,7 @@ mod tests {
             devices: vec![device(0), device(1)],
             ..DevicesSample::default()
         };
-        engine.apply(Input::Devices(Box::new(devices)), NOW);
+        engine.apply(Input::Devices(Box::new(devices)).at(NOW));
         let qp = |device_index, qpn, pid, kern_name: Option<&str>| QpReading {
             device_index,
             port: Some(1),
@@ -162,7 +162,7 @@ mod tests {
             ],
             ..QpsSample::default()
         };
-        engine.apply(Input::Qps(Box::new(qps)), NOW);
+        engine.apply(Input::Qps(Box::new(qps)).at(NOW));
         engine.tick(NOW)
     }
 

@@ -1,4 +1,4 @@
-//! Everything a source can tell the engine. Plain data: a recording is a list of these.
+//! Everything that a source can send to the engine. Plain data: a recording is a list of these.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,16 +8,18 @@ use rdmatop_common::{
     event::Record,
 };
 
+use serde::{Deserialize, Serialize};
 use zerocopy::FromZeros as _;
 
 use super::{
     cause::{Cause, Concerns, Obstacle},
     ib::{PhysState, PortState, QpState, QpType},
+    numbers,
     value::Shared,
 };
 
-/// A point in time, read by the caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A point in time, by both clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Now {
     /// `CLOCK_MONOTONIC`, ns: the clock of kernel records and of rates.
     pub mono_ns: u64,
@@ -27,7 +29,7 @@ pub struct Now {
 
 /// When something was read: each counter has its own, because a rate is what it rose by over the time between its own
 /// two reads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadAt {
     /// `CLOCK_MONOTONIC` in the middle of the read, ns: the kernel looked at the counter somewhere between its
     /// beginning and its end.
@@ -57,11 +59,27 @@ impl From<u64> for ReadAt {
     }
 }
 
-/// One message on the channel between sources and the engine.
-#[derive(Clone, Debug)]
+/// An input and the time at which it was read: what travels from a source to the engine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Timed {
+    /// Both clocks when the source handed the input over. The engine reads no clock: this is its present.
+    pub at: Now,
+    /// What was read.
+    pub input: Input,
+}
+
+impl Input {
+    /// As read at this time.
+    pub fn at(self, at: Now) -> Timed {
+        Timed { at, input: self }
+    }
+}
+
+/// What a source has read.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Input {
     /// Records from the ring buffer, in their order.
-    Records(Vec<Record>),
+    Records(#[serde(with = "numbers")] Vec<Record>),
     /// A ring-buffer record that could not be decoded.
     BadRecord,
     /// The state of our programs: first of all what they send, and at each change.
@@ -91,14 +109,16 @@ pub enum Input {
         /// Start time, as in [`ProcessFacts`]; `None` of a process that /proc did not have when it was asked for.
         start_ticks: Option<u64>,
     },
-    /// Devices whose drivers answer late; replaces what was said before.
+    /// Devices whose drivers answer late; replaces the list before.
     Slow(Vec<Cause>),
+    /// The present round of reading has taken too long, and why; `None`: it has ended.
+    RoundHangs(Option<Box<Cause>>),
     /// State of our own programs and of the host.
     Health(Box<HealthSample>),
 }
 
 /// One reading of every device.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DevicesSample {
     /// `CLOCK_MONOTONIC` when it was read, ns.
     pub mono_ns: u64,
@@ -106,14 +126,14 @@ pub struct DevicesSample {
     pub devices: Vec<DeviceReading>,
     /// The list could not be read: what is in `devices` says nothing, and nothing is gone.
     pub unread: bool,
-    /// What could not be read, one plain line each.
-    pub errors: Vec<String>,
+    /// What could not be read.
+    pub errors: Vec<Cause>,
     /// What there is to say of devices, such as one whose removal waits.
     pub notes: Vec<Cause>,
 }
 
 /// A reading of what moves, between two readings of every device.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CountersSample {
     /// `CLOCK_MONOTONIC` when it was read, ns.
     pub mono_ns: u64,
@@ -126,7 +146,7 @@ pub struct CountersSample {
 }
 
 /// Counters of one port.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PortCounters {
     /// Device index.
     pub device_index: u32,
@@ -141,7 +161,7 @@ pub struct PortCounters {
 pub const UNLISTED: u32 = 1 << 31;
 
 /// One device.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DeviceReading {
     /// Kernel index: changes when a device is removed and added again. From [`UNLISTED`] on it is made up.
     pub index: u32,
@@ -170,7 +190,7 @@ pub struct DeviceReading {
 }
 
 /// Where a raw counter was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RawSource {
     /// `RDMA_NLDEV_CMD_STAT_GET`.
     Netlink,
@@ -178,12 +198,10 @@ pub enum RawSource {
     Sysfs,
     /// `ports/N/counters`: names, units and widths of the InfiniBand specification.
     Pma,
-    /// `/sys/class/net/X/statistics` of the port's network device.
-    Netdev,
 }
 
 /// A counter as a provider names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RawReading {
     /// The provider's name.
     pub name: Arc<str>,
@@ -197,7 +215,7 @@ pub struct RawReading {
 }
 
 /// One port of a device.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PortReading {
     /// Port number, from 1.
     pub number: u32,
@@ -218,7 +236,7 @@ pub struct PortReading {
 }
 
 /// Dump of QPs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct QpsSample {
     /// `CLOCK_MONOTONIC` **before** the dump began: events after it win over the dump.
     pub mono_ns: u64,
@@ -227,11 +245,11 @@ pub struct QpsSample {
     /// The QPs.
     pub qps: Vec<QpReading>,
     /// What could not be read.
-    pub errors: Vec<String>,
+    pub errors: Vec<Cause>,
 }
 
 /// One QP of a dump.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct QpReading {
     /// Device index.
     pub device_index: u32,
@@ -256,7 +274,7 @@ pub struct QpReading {
 }
 
 /// Slots in use.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SlotsSample {
     /// `CLOCK_MONOTONIC` when the sweep began, ns.
     pub mono_ns: u64,
@@ -264,6 +282,7 @@ pub struct SlotsSample {
     /// waited for the engine. `None`: when the sweep began.
     pub at: Option<ReadAt>,
     /// Slot number and copy, only slots in use.
+    #[serde(with = "numbers")]
     pub slots: Vec<(u32, QpSlot)>,
     /// Slots in use in which nothing has been counted yet: ten thousand copies of nothing are 8 MB.
     pub idle: Vec<(u32, SlotHead)>,
@@ -276,7 +295,7 @@ pub struct SlotsSample {
 }
 
 /// Whose a slot is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SlotHead {
     /// As of [`QpSlot`].
     pub qp: u64,
@@ -328,22 +347,25 @@ impl SlotHead {
 }
 
 /// Verb counters, summed over CPUs, cumulative since attach.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct VerbsSample {
     /// `CLOCK_MONOTONIC` in the middle of the reading, ns.
     pub mono_ns: u64,
     /// Counters.
+    #[serde(with = "numbers")]
     pub verbs: Vec<(VerbKey, VerbStats)>,
     /// Calls of which no more is known than their number. No key is in `verbs` too.
+    #[serde(with = "numbers")]
     pub calls_only: Vec<(VerbKey, u64)>,
     /// When those were read, which is not when `verbs` was; `None`: with them.
     pub calls_only_ns: Option<u64>,
     /// Failures by errno.
+    #[serde(with = "numbers")]
     pub errors: Vec<(VerbErrorKey, u64)>,
 }
 
 /// What /proc says about a process, read once when it is first seen.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ProcessFacts {
     /// Process id.
     pub pid: u32,
@@ -372,7 +394,7 @@ pub struct ProcessFacts {
 }
 
 /// State of rdmatop itself.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HealthSample {
     /// What is missing on this machine.
     pub notes: Shared<Cause>,
@@ -385,7 +407,7 @@ pub struct HealthSample {
 }
 
 /// State of the eBPF programs.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EbpfReport {
     /// On, off, or why not.
     pub state: EbpfState,
@@ -396,7 +418,7 @@ pub struct EbpfReport {
     /// Programs that are attached.
     pub programs: usize,
     /// Modules that cannot be unloaded meanwhile.
-    pub pinned: Vec<&'static str>,
+    pub pinned: Vec<String>,
     /// Records say all that happens to QPs.
     pub follows_qps: bool,
     /// Other programs make the records from now on than made them before: what happened in between is in none.
@@ -404,7 +426,7 @@ pub struct EbpfReport {
 }
 
 /// Whether eBPF is on.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum EbpfState {
     /// Attach has not finished.
@@ -422,7 +444,7 @@ pub enum EbpfState {
 }
 
 /// Why there is no eBPF.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Unavailable {
     /// The cause.
     pub cause: Cause,
@@ -435,7 +457,7 @@ impl Unavailable {
     }
 }
 
-impl serde::Serialize for Unavailable {
+impl Serialize for Unavailable {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct as _;
         let mut object = serializer.serialize_struct("Unavailable", 2)?;
@@ -461,7 +483,7 @@ impl EbpfState {
 }
 
 /// What became of one program.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct ProbeVerdict {
     /// Program name.
     pub program: String,
@@ -483,7 +505,7 @@ impl ProbeVerdict {
     }
 }
 
-impl serde::Serialize for ProbeVerdict {
+impl Serialize for ProbeVerdict {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct as _;
         let mut object = serializer.serialize_struct("ProbeVerdict", 6)?;
@@ -498,7 +520,7 @@ impl serde::Serialize for ProbeVerdict {
 }
 
 /// A program of ours that the kernel did not run although its hook was passed.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
     /// Program name.
     pub program: String,
@@ -525,7 +547,7 @@ impl std::fmt::Display for Skipped {
 }
 
 /// Verdict on a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Attached.
@@ -541,7 +563,7 @@ pub enum Verdict {
 }
 
 /// Host facts for the header.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostFacts {
     /// Host name.
     pub hostname: Option<String>,

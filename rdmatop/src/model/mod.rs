@@ -10,6 +10,8 @@ pub mod filter;
 pub mod ib;
 pub mod input;
 pub mod judgement;
+mod numbers;
+pub mod recording;
 pub mod snapshot;
 pub mod value;
 

@@ -72,7 +72,7 @@ pub struct Health {
     /// What is missing, why, the remedy.
     pub notes: Shared<Cause>,
     /// Reads that failed in this interval.
-    pub errors: Vec<String>,
+    pub errors: Vec<Cause>,
     /// Own CPU, fraction of a core.
     pub self_cpu: Option<f64>,
     /// Own resident memory, bytes.

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use serde::{Serialize, Serializer, ser::SerializeStruct as _};
+use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct as _};
 
 /// Where a value was learnt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -85,8 +85,8 @@ impl Serialize for Counter {
     }
 }
 
-/// A list that snapshots share: it changes rarely and is told every second.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// A list that snapshots share: it changes rarely, and every snapshot has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Shared<T>(Arc<Vec<T>>);
 

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::mpsc;
 
+use super::clock::now;
 use crate::model::{
     cause::Cause,
-    input::{EbpfState, Input},
+    input::{EbpfState, Input, Timed},
 };
 
 /// What one round of sampling is for.
@@ -89,8 +90,8 @@ pub struct Pushing {
 /// A message to the engine.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// Something was learnt.
-    Input(Input),
+    /// A source has read something.
+    Input(Timed),
     /// All polled sources had their turn: time for a snapshot. Travels in the same channel so that it cannot
     /// overtake what they sent.
     RoundDone,
@@ -101,6 +102,11 @@ pub(crate) enum Message {
 pub struct Feed {
     to: mpsc::Sender<Message>,
     dropped: Arc<AtomicU64>,
+}
+
+/// An input of now: a source hands over what it has just read, and may wait for room after that.
+fn read(input: Input) -> Message {
+    Message::Input(input.at(now()))
 }
 
 /// The engine is gone: the program ends.
@@ -115,7 +121,7 @@ impl Feed {
 
     /// Sends, or counts the message as dropped when the channel is full. Never blocks.
     pub fn offer(&self, input: Input) -> Result<(), Ended> {
-        match self.to.try_send(Message::Input(input)) {
+        match self.to.try_send(read(input)) {
             Ok(()) => Ok(()),
             Err(mpsc::error::TrySendError::Full(_)) => {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -128,12 +134,12 @@ impl Feed {
     /// Waits for room. For a source with a buffer of its own before it, such as the ring buffer: the kernel
     /// counts what that buffer loses meanwhile.
     pub async fn send(&self, input: Input) -> Result<(), Ended> {
-        self.to.send(Message::Input(input)).await.map_err(|_| Ended)
+        self.to.send(read(input)).await.map_err(|_| Ended)
     }
 
     /// As [`Feed::send`] from a thread that may block. Must not be called on the runtime's thread.
     pub fn send_blocking(&self, input: Input) -> Result<(), Ended> {
-        self.to.blocking_send(Message::Input(input)).map_err(|_| Ended)
+        self.to.blocking_send(read(input)).map_err(|_| Ended)
     }
 
     pub(crate) fn round_done(&self) -> Result<(), Ended> {

@@ -22,13 +22,13 @@ use self::{
     turns::{Step, Turns, Who},
 };
 use crate::{
-    app::{
-        source::{Source, Wants},
-        time::now,
+    app::source::{Source, Wants},
+    model::{
+        cause::{Cause, CauseId, Concerns, Obstacle},
+        input::{DeviceReading, Input},
     },
-    model::cause::Cause,
-    model::input::{DeviceReading, Input},
     source::{
+        clock::now,
         netlink::{client::Nldev, error::NetlinkError, transport::Transport},
         removal,
         root::Root,
@@ -78,7 +78,7 @@ pub struct DeviceSource {
     /// Settings of the subsystem were asked for.
     settings: bool,
     /// Why they are not known, to be said once, as they are asked for once.
-    settings_error: Option<String>,
+    settings_error: Option<Cause>,
     /// When the devices were listed, unless that failed.
     listed_ns: Option<u64>,
     /// When states and resources were last asked for.
@@ -453,15 +453,14 @@ impl DeviceSource {
                 if !failed {
                     self.entries.clear();
                 }
-                let line = failed.then(|| error.of("list of devices").to_string());
-                out(round::unread(now().mono_ns, line));
+                let cause = failed.then(|| error.of("list of devices").cause(Concerns::Host));
+                out(round::unread(now().mono_ns, cause));
             }
             None if round.once && self.entries.is_empty() => {
-                let line = "no answer; a driver may hold the kernel's lock of devices, see dmesg";
-                out(round::unread(
-                    now().mono_ns,
-                    Some(format!("list of devices: {line}")),
-                ));
+                let why = "the kernel has not answered: a driver may hold its lock of devices";
+                let silence = Obstacle::new(CauseId::NoAnswer, why, "see dmesg");
+                let cause = silence.takes("list of devices", Concerns::Host);
+                out(round::unread(now().mono_ns, Some(cause)));
             }
             None => {
                 let _ = self.again(wants, false, round);

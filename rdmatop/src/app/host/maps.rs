@@ -1,12 +1,9 @@
 //! The maps of the eBPF session, once a round.
 
 use crate::{
-    app::{
-        source::{Source, Wants},
-        time::now,
-    },
+    app::source::{Source, Wants},
     model::input::{Input, Skipped},
-    source::ebpf::MapSweep,
+    source::{clock::now, ebpf::MapSweep},
 };
 
 /// Sweeps losses and counters.

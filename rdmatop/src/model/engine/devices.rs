@@ -12,7 +12,7 @@ use super::{
     tally::{Flow, RETRANSMITS, RX_BYTES, TX_BYTES},
 };
 use crate::model::{
-    input::{CountersSample, DeviceReading, DevicesSample, RawSource, UNLISTED},
+    input::{CountersSample, DeviceReading, DevicesSample, UNLISTED},
     snapshot::{DeviceRow, DeviceState, PortRow},
 };
 
@@ -153,10 +153,7 @@ impl Devices {
         device.provider = match Provider::of(reading.driver.as_deref(), &device.name) {
             Provider::Other => {
                 let counters = reading.ports.iter().flat_map(|port| &port.counters);
-                let names = counters
-                    .filter(|raw| raw.source != RawSource::Netdev)
-                    .map(|raw| &*raw.name);
-                Provider::by_counters(names).unwrap_or(Provider::Other)
+                Provider::by_counters(counters.map(|raw| &*raw.name)).unwrap_or(Provider::Other)
             }
             provider => provider,
         };

@@ -12,7 +12,7 @@ use crate::model::input::{Now, QpReading, QpsSample};
 
 impl Engine {
     /// Folds a dump in.
-    pub(super) fn dump(&mut self, sample: &QpsSample, now: Now) {
+    pub(super) fn dump(&mut self, sample: QpsSample, now: Now) {
         let began_ns = sample.mono_ns;
         self.dumps = self.dumps.wrapping_add(1);
         let mut device = None;
@@ -65,7 +65,7 @@ impl Engine {
             // It may have brought back a QP that ended after it began and is forgotten already.
             self.losses.want_repair(now.mono_ns);
         }
-        self.set_errors("qps", &sample.errors);
+        self.set_errors("qps", sample.errors);
     }
 
     /// One QP of a dump.

@@ -9,10 +9,12 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     cause::Cause,
     event::{Event, EventKind},
-    input::{CountersSample, DevicesSample, EbpfReport, EbpfState, HealthSample, Input, Now, Skipped},
+    input::{CountersSample, DevicesSample, EbpfReport, EbpfState, HealthSample, Input, Now, Skipped, Timed},
     judgement::Judgement,
     snapshot::{Health, SCHEMA, Snapshot},
     value::Shared,
@@ -45,8 +47,19 @@ mod verbs;
 #[cfg(test)]
 mod tests;
 
+/// What the engine lacks, and the next round of reading should bring.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lacks {
+    /// The QP table may be wrong, because records were lost or because a QP went to ERR on its own: a fresh
+    /// [`Input::Qps`] is wanted. True until one arrives that began later.
+    pub repair: bool,
+    /// Processes whose facts are wanted, each once. The answer is [`Input::Process`], or [`Input::ProcessGone`] when
+    /// there is no such process any more.
+    pub processes: Vec<u32>,
+}
+
 /// Settings of the engine.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EngineConfig {
     /// How long rows of destroyed QPs and ended processes stay, ns. `u64::MAX` keeps all
     /// ([`EngineConfig::keep_all`]).
@@ -115,8 +128,10 @@ pub struct Engine {
     device_notes: Vec<Cause>,
     /// Devices that answer late.
     slow: Vec<Cause>,
+    /// Why the present round of reading has not ended, once it takes too long.
+    hangs: Option<Cause>,
     /// What could not be read, by reader; each reading replaces the last.
-    errors: BTreeMap<&'static str, Vec<String>>,
+    errors: BTreeMap<&'static str, Vec<Cause>>,
     events: u64,
     last_tick_ns: Option<u64>,
     /// The last snapshot, for as long as somebody looks at it: its judgement is taken over where nothing changed.
@@ -139,14 +154,15 @@ impl Engine {
     }
 
     /// Folds one input in. Returns the events it makes, for `--trace`; most inputs make none.
-    pub fn apply(&mut self, input: Input, now: Now) -> Vec<Event> {
+    pub fn apply(&mut self, timed: Timed) -> Vec<Event> {
         let mut events = Vec::new();
-        self.fold(input, now, &mut |event| events.push(event.clone()));
+        self.fold(timed, &mut |event| events.push(event.clone()));
         events
     }
 
     /// [`Engine::apply`] without a list: hands each event out as it is made.
-    pub fn fold(&mut self, input: Input, now: Now, out: &mut dyn FnMut(&Event)) {
+    pub fn fold(&mut self, timed: Timed, out: &mut dyn FnMut(&Event)) {
+        let Timed { at: now, input } = timed;
         let lost = match input {
             Input::Records(records) => {
                 for record in &records {
@@ -171,7 +187,7 @@ impl Engine {
                 Vec::new()
             }
             Input::Qps(sample) => {
-                self.dump(&sample, now);
+                self.dump(*sample, now);
                 Vec::new()
             }
             Input::Slots(sample) => {
@@ -194,6 +210,10 @@ impl Engine {
             }
             Input::Slow(notes) => {
                 self.slow = notes;
+                Vec::new()
+            }
+            Input::RoundHangs(cause) => {
+                self.hangs = cause.map(|cause| *cause);
                 Vec::new()
             }
             Input::Health(sample) => {
@@ -261,20 +281,21 @@ impl Engine {
         self.rows_remade
     }
 
-    /// True when the QP table may be wrong, because records were lost or because a QP went to ERR on its own: the
-    /// caller should send a fresh [`Input::Qps`]. True until one arrives that began later.
-    pub fn wants_repair(&self) -> bool {
-        self.losses.wants_repair()
+    /// What the engine lacks and the next round of reading should bring. Each process is in one answer only.
+    pub fn lacks(&mut self) -> Lacks {
+        let mut processes = self.processes.take_wanted();
+        if self.has_foreign_pids() {
+            processes.clear();
+        }
+        Lacks {
+            repair: self.wants_repair(),
+            processes,
+        }
     }
 
-    /// Process ids whose facts are wanted, each once. Answer with [`Input::Process`], or with
-    /// [`Input::ProcessGone`] when there is no such process any more.
-    pub fn wants_process(&mut self) -> Vec<u32> {
-        let mut wanted = self.processes.take_wanted();
-        if self.has_foreign_pids() {
-            wanted.clear();
-        }
-        wanted
+    /// As [`Lacks::repair`], for a round that asks for no processes.
+    pub fn wants_repair(&self) -> bool {
+        self.losses.wants_repair()
     }
 
     fn port_counters(&mut self, sample: CountersSample) {
@@ -286,7 +307,7 @@ impl Engine {
 
     fn devices(&mut self, mut sample: DevicesSample) -> Vec<(&'static str, u64)> {
         if sample.unread {
-            self.set_errors("devices", &sample.errors);
+            self.set_errors("devices", sample.errors);
             return Vec::new();
         }
         self.device_notes = std::mem::take(&mut sample.notes);
@@ -312,7 +333,7 @@ impl Engine {
                 self.qps.end(uid, sample.mono_ns, &mut self.processes);
             }
         }
-        self.set_errors("devices", &sample.errors);
+        self.set_errors("devices", sample.errors);
         Vec::new()
     }
 
@@ -404,11 +425,8 @@ impl Engine {
         }
     }
 
-    fn set_errors(&mut self, reader: &'static str, errors: &[String]) {
-        self.errors.insert(
-            reader,
-            errors.iter().map(|line| names::safe(line.as_bytes())).collect(),
-        );
+    fn set_errors(&mut self, reader: &'static str, errors: Vec<Cause>) {
+        self.errors.insert(reader, errors);
     }
 
     fn health_row(&mut self) -> Health {
@@ -432,7 +450,13 @@ impl Engine {
                     .chain(self.notes.iter().cloned())
                     .collect()
             },
-            errors: self.errors.values().flatten().cloned().collect(),
+            errors: self
+                .errors
+                .values()
+                .flatten()
+                .chain(&self.hangs)
+                .cloned()
+                .collect(),
             self_cpu: self.health.self_cpu,
             self_rss: self.health.self_rss,
         }

@@ -20,7 +20,9 @@ use super::{
 
 pub use stuck::{Reason, STUCK_MARK, Stuck, StuckQp};
 pub use totals::{Scale, StateCount, Sum, Totals, counts_bytes, says_nothing};
-pub use unobserved::{Blind, Quantity, Unobserved};
+pub use unobserved::{
+    Quantity, Unobserved, sentence, why_process_is_uncounted, why_qp_is_uncounted, why_uncounted,
+};
 
 /// What a snapshot means.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -2,7 +2,7 @@
 
 use super::{job::Told, known::Listed, leaving};
 use crate::{
-    model::input::DeviceReading,
+    model::{cause::Cause, input::DeviceReading},
     source::netlink::{name::Name, record::Device},
     text,
 };
@@ -22,9 +22,9 @@ pub(super) struct Entry {
     /// It was renamed: what is kept of it is of another name.
     pub(super) renamed: bool,
     /// What could not be read of it.
-    pub(super) errors: Vec<String>,
+    pub(super) errors: Vec<Cause>,
     /// Why its QPs could not be listed.
-    pub(super) qp_errors: Vec<String>,
+    pub(super) qp_errors: Vec<Cause>,
 }
 
 impl Entry {

@@ -11,9 +11,12 @@ use super::{
     turns::{Sheet, Stage, Who},
 };
 use crate::{
-    app::time::now,
-    model::input::{DeviceReading, PortCounters, QpsSample},
+    model::{
+        cause::{Cause, Concerns},
+        input::{DeviceReading, PortCounters, QpsSample},
+    },
     source::{
+        clock::now,
         netlink::{
             client::Nldev,
             enums::NetnsMode,
@@ -101,7 +104,7 @@ pub(super) struct Everyone {
     /// They changed meanwhile: one may be missing.
     pub(super) interrupted: bool,
     /// Devices are seen in every network namespace; or why that is not known.
-    pub(super) shared: Option<Result<bool, String>>,
+    pub(super) shared: Option<Result<bool, Cause>>,
 }
 
 impl Everyone {
@@ -129,7 +132,7 @@ pub(super) struct Told {
     pub(super) rests: bool,
     pub(super) qps: Option<QpsSample>,
     /// What could not be read of it, when it was listed.
-    pub(super) errors: Option<Vec<String>>,
+    pub(super) errors: Option<Vec<Cause>>,
     /// It is not what it was: the devices have to be listed again.
     pub(super) other: bool,
 }
@@ -194,7 +197,7 @@ impl<T: Transport> Reader<T> {
                     Ok(device) => self.list(&sheet, before_ns, device, counts, before, want),
                     Err(error) => Told {
                         listed: before,
-                        errors: Some(vec![error.of(format!("device {name}")).to_string()]),
+                        errors: Some(vec![error.of(format!("device {name}")).cause(of_device(&name))]),
                         other: true,
                         ..Told::default()
                     },
@@ -235,7 +238,7 @@ impl<T: Transport> Reader<T> {
         let shared = settings.then(|| {
             let settings = nldev.sys_get();
             let shared = settings.map(|settings| settings.netns_mode == Some(NetnsMode::Shared));
-            shared.map_err(|error| error.of("subsystem settings").to_string())
+            shared.map_err(|error| error.of("subsystem settings").cause(Concerns::Host))
         });
         match nldev.named_summaries() {
             Ok(list) => Ok(Everyone {
@@ -271,19 +274,24 @@ impl<T: Transport> Reader<T> {
         };
         sheet.enter(Stage::Ports, now().mono_ns);
         let sample = sampler.again(device, want, counts);
-        let mut errors: Vec<String> = sample.errors().map(ToString::to_string).collect();
+        let concerns = of_device(&sample.device.name);
+        let mut errors: Vec<Cause> = sample
+            .errors()
+            .map(|error| error.cause(concerns.clone()))
+            .collect();
         let mr_bytes = mr_bytes(&mut self.owners, &sample);
         sheet.enter(Stage::Facts, now().mono_ns);
         // Another generation is another device.
         let before = before.filter(|before| before.key == sample.device.key());
         let (mut listed, reading) = Listed::list(&self.root, sample, before.map(|b| *b), before_ns);
-        errors.extend(listed.withheld().map(str::to_owned));
+        errors.extend(listed.withheld().map(|error| error.cause(concerns.clone())));
         let qps = want.mrs.then(|| {
             sheet.enter(Stage::Objects, now().mono_ns);
             let count = listed.count("qp");
             let (mut qps, error) = dumped(sampler.nldev(), &mut self.owners, &mut listed, count, before_ns);
-            let line = |error: NetlinkError| error.of(format!("QPs of {}", listed.device().name)).to_string();
-            qps.errors.extend(error.map(line));
+            let request = || format!("QPs of {}", listed.device().name);
+            qps.errors
+                .extend(error.map(|error| error.of(request()).cause(concerns)));
             qps
         });
         Told {
@@ -345,6 +353,10 @@ impl<T: Transport> Reader<T> {
         }
         Ok(())
     }
+}
+
+fn of_device(name: &Name) -> Concerns {
+    Concerns::Device(name.to_string())
 }
 
 /// The QPs of a device, and why there are none.

@@ -13,7 +13,7 @@ use crate::{
             client::Nldev,
             error::NetlinkError,
             record::{Device, DeviceKey},
-            sample::{DeviceSample, PortSample},
+            sample::{DeviceSample, PortSample, RequestError},
             transport::Transport,
         },
         root::Root,
@@ -138,8 +138,8 @@ impl Listed {
             && self.count("ctx").unwrap_or(0) == 0
     }
 
-    /// Counters that the driver has and refuses to read, one line a port.
-    pub(super) fn withheld(&self) -> impl Iterator<Item = &str> {
+    /// Of each port whose counters the driver has and refuses to read: how it refused.
+    pub(super) fn withheld(&self) -> impl Iterator<Item = &RequestError> {
         self.known
             .ports
             .iter()
@@ -292,6 +292,7 @@ mod tests {
     use std::ffi::OsStr;
 
     use super::*;
+    use crate::model::cause::{CauseId, Obstacle};
     use crate::source::fake::Fake;
 
     fn listed() -> Listed {
@@ -347,10 +348,7 @@ mod tests {
 
     #[test]
     fn a_changed_count_is_told_and_a_new_error_asks_for_a_listing() {
-        use crate::source::netlink::{
-            record::{ResourceCount, Summary},
-            sample::RequestError,
-        };
+        use crate::source::netlink::record::{ResourceCount, Summary};
         let mut listed = listed();
         let mut sample = DeviceSample::new(listed.device().clone());
         assert!(listed.again(&sample).is_ok_and(|changed| changed.is_none()));
@@ -367,7 +365,7 @@ mod tests {
         assert!(listed.again(&sample).unwrap().is_none(), "told once");
         sample.summary = Some(Err(RequestError {
             request: "resource counts of rxe0".into(),
-            reason: "Invalid argument".into(),
+            why: Obstacle::new(CauseId::ReadFailed, "Invalid argument", ""),
             errno: Some(22),
         }));
         assert!(listed.again(&sample).is_err());

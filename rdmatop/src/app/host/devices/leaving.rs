@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::known::Listed;
 use crate::{
-    model::cause::{Cause, CauseId, Concerns},
+    model::cause::{Cause, CauseId, Concerns, Obstacle},
     model::input::{DeviceReading, UNLISTED},
     source::{
         netlink::{
@@ -169,7 +169,7 @@ pub(super) fn read(
 fn unasked(port: u32) -> PortSample {
     let error = RequestError {
         request: "counters".into(),
-        reason: "the device is being removed".into(),
+        why: Obstacle::new(CauseId::RemovalWaits, "the device is being removed", ""),
         errno: None,
     };
     PortSample {

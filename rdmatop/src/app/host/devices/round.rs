@@ -36,9 +36,9 @@ pub(super) struct Beside {
     /// Devices that netlink lists.
     pub(super) devices: usize,
     /// What could not be read when devices were listed.
-    pub(super) errors: Vec<String>,
+    pub(super) errors: Vec<Cause>,
     /// Why QPs could not be listed.
-    pub(super) qp_errors: Vec<String>,
+    pub(super) qp_errors: Vec<Cause>,
 }
 
 impl Round {
@@ -140,7 +140,7 @@ impl Round {
 }
 
 /// The devices could not be listed; `error` says why, unless there is no RDMA.
-pub(super) fn unread(mono_ns: u64, error: Option<String>) -> Input {
+pub(super) fn unread(mono_ns: u64, error: Option<Cause>) -> Input {
     Input::Devices(Box::new(DevicesSample {
         mono_ns,
         unread: error.is_some(),

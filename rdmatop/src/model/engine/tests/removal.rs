@@ -56,7 +56,7 @@ fn qps_of_a_device_that_is_being_removed_live_until_it_is_gone() {
 /// An engine that knows no device.
 fn blank() -> Host {
     Host {
-        engine: Engine::new(EngineConfig::default()),
+        engine: Tee::new(EngineConfig::default(), None),
         now: SECOND,
         births: std::collections::HashMap::default(),
     }

@@ -44,7 +44,7 @@ pub(super) fn lines(state: &State, probe: Option<&ProbeVerdict>, width: usize) -
     }
     if !health.errors.is_empty() {
         out.push(heading("Reads that failed in the last interval"));
-        out.extend(health.errors.iter().flat_map(|e| long(" ", e, width)));
+        out.extend(health.errors.iter().flat_map(|e| long(" ", &e.line(), width)));
     }
     out
 }

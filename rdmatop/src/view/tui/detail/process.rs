@@ -1,6 +1,6 @@
 //! A process or a kernel consumer.
 
-use crate::model::judgement::Blind;
+use crate::model::judgement::why_process_is_uncounted;
 use crate::model::snapshot::ProcessRow;
 
 use super::super::columns::Cell;
@@ -69,7 +69,7 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
     out.extend(traffic::lines(
         state,
         &p.traffic,
-        Blind::of_process(&state.snapshot, p),
+        why_process_is_uncounted(&state.snapshot, p).as_ref(),
         width,
     ));
     if let Some(libraries) = p.libraries.as_ref().filter(|l| !l.is_empty()) {

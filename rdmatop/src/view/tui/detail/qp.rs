@@ -9,7 +9,7 @@ use super::super::state::State;
 use super::super::text;
 use super::super::theme::{Tone, stuck_tone};
 use super::{chart, facts, heading, traffic};
-use crate::model::judgement::{Blind, Reason, Stuck};
+use crate::model::judgement::{Reason, Stuck, why_qp_is_uncounted};
 
 /// Lines for a QP.
 pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
@@ -74,7 +74,7 @@ pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
     out.extend(traffic::lines(
         state,
         &q.traffic,
-        Blind::of_qp(&state.snapshot, q),
+        why_qp_is_uncounted(&state.snapshot, q).as_ref(),
         width,
     ));
     out

@@ -1,6 +1,7 @@
 //! Work requests, bytes, completions, latency: the part that processes and QPs have in common.
 
-use crate::model::judgement::Blind;
+use crate::model::cause::Cause;
+use crate::model::judgement::sentence;
 use crate::model::snapshot::{Latency, Traffic};
 use crate::model::value::Counter;
 
@@ -12,7 +13,7 @@ use super::super::theme::Tone;
 use super::{chart, facts, heading};
 
 /// Every counter, opcodes, statuses, latency. `blind`: why programs count none of it.
-pub(super) fn lines(state: &State, traffic: &Traffic, blind: Option<Blind<'_>>, width: usize) -> Vec<Cell> {
+pub(super) fn lines(state: &State, traffic: &Traffic, blind: Option<&Cause>, width: usize) -> Vec<Cell> {
     let t = traffic;
     let rows: [(&str, &Option<Counter>); 14] = [
         ("send WRs finished", &t.tx_wr),
@@ -33,7 +34,7 @@ pub(super) fn lines(state: &State, traffic: &Traffic, blind: Option<Blind<'_>>, 
     let mut out = Vec::new();
     if rows.iter().all(|(_, c)| c.is_none()) {
         let why = match blind {
-            Some(blind) => format!("Traffic: not observable: {blind}"),
+            Some(blind) => format!("Traffic: not observable: {}", sentence(blind)),
             None => "Traffic: not known.".to_owned(),
         };
         let lines = text::wrap(&why, width);

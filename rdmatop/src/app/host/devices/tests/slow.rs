@@ -47,7 +47,7 @@ impl Watched {
         let begun = Instant::now();
         let Self { host, engine } = self;
         host.source.poll(&wants, &mut |input| {
-            engine.apply(input, now());
+            engine.apply(input.at(now()));
         });
         (engine.tick(now()), begun.elapsed())
     }
