@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::source::{Source, Wants};
+use super::source::{Polled, Wants};
 use crate::model::input::{DeviceReading, DevicesSample, Input};
 use crate::source::clock::now;
 
@@ -31,7 +31,7 @@ impl Fake {
     }
 }
 
-impl Source for Fake {
+impl Polled for Fake {
     fn name(&self) -> &'static str {
         "the fake"
     }

@@ -29,7 +29,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     let sources = ready::sources(plan);
-    // From the start: loading takes seconds, and who ends it then sees what is known so far.
+    // From the start: loading takes seconds, and a user who ends it then sees what is known so far.
     let mut signals = Signals::take()?;
     let (snapshot, no_rdma, ending) = measure(plan, sources, &mut signals).await?;
     let as_json = plan.mode == Mode::Once { json: true };
@@ -86,7 +86,7 @@ async fn measure(plan: &Plan, mut sources: Sources, signals: &mut Signals) -> Re
     if nothing.is_none() {
         targets::device(&plan.filter, pump.latest())?;
         if plan.delay_given && ending.is_none() {
-            // Who chose the window waits for it, and may have seen enough before it closes.
+            // A user who chose the window waits for it, and may have seen enough before it closes.
             let seconds = plan.delay.as_secs_f64();
             say(&format!(
                 "rdmatop: measuring for {seconds} s; Ctrl-C ends it early"

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::heap::{self, Settling};
 use super::reorder::HOLD_NS;
 use super::sampler::Sampler;
-use super::sink::{End, Sink, Tally, asked, over};
+use super::sink::{End, EventCounts, Sink, asked, over};
 use super::source::{Feed, Message, Sources, Wants};
 use crate::exit::Stop;
 use crate::model::cause::{Cause, CauseId, Concerns, Obstacle};
@@ -103,12 +103,12 @@ pub(super) struct Pump {
     looking_up: bool,
     settling: Settling,
     /// What became of the events.
-    pub(super) tally: Tally,
+    pub(super) counts: EventCounts,
     /// For the mode: reports of the eBPF side.
     report: mpsc::UnboundedSender<EbpfReport>,
     /// One came since the last round was ordered.
     reported: bool,
-    /// The engine was told that the present round hangs.
+    /// The engine was given that the present round hangs.
     hung: bool,
 }
 
@@ -157,7 +157,7 @@ impl Pump {
             introduced: false,
             looking_up: false,
             settling: Settling::default(),
-            tally: Tally::default(),
+            counts: EventCounts::default(),
             report,
             reported: false,
             hung: false,
@@ -254,7 +254,7 @@ impl Pump {
                 biased;
                 () = asked(&mut ending) => break,
                 () = sleep_until(release), if sink.holds() => {
-                    sink.flush(waited_ns, &mut self.tally, end).await;
+                    sink.flush(waited_ns, &mut self.counts, end).await;
                     (release, waited_ns) = (Instant::now() + HOLD, sink.newest_ns());
                 }
                 () = sleep_until(next) => {
@@ -273,7 +273,7 @@ impl Pump {
                     for message in batch.drain(..) {
                         first |= self.take(message, sink, end).await && !checked;
                     }
-                    sink.flush(settled(sink), &mut self.tally, end).await;
+                    sink.flush(settled(sink), &mut self.counts, end).await;
                     if !held {
                         (release, waited_ns) = (Instant::now() + HOLD, sink.newest_ns());
                     }
@@ -300,13 +300,13 @@ impl Pump {
                 () = over(over_at) => break,
             }
         }
-        // Nothing waits any more: what is still on its way is seen, and refused where the view takes nothing.
+        // Nothing waits any more: what is still on its way is counted, and refused where the view takes nothing.
         while let Ok(Some(message)) = timeout(QUIET, self.messages.recv()).await {
             self.take(message, sink, end).await;
-            sink.flush(settled(sink), &mut self.tally, end).await;
+            sink.flush(settled(sink), &mut self.counts, end).await;
         }
         self.tick(sink, end).await;
-        sink.flush(u64::MAX, &mut self.tally, end).await;
+        sink.flush(u64::MAX, &mut self.counts, end).await;
     }
 
     /// It is time for a round: orders one, or says that the one before has hung.
@@ -363,7 +363,7 @@ impl Pump {
         }
     }
 
-    /// Asks who the processes are that the first round found; true when there are any. The first snapshot then has
+    /// Asks for the facts of the processes that the first round found; true when there are any. The first snapshot then has
     /// their names: ten thousand rows that get them with the second would be in memory twice.
     fn introduce(&mut self) -> bool {
         let mut wants = Wants {
@@ -383,7 +383,7 @@ impl Pump {
         true
     }
 
-    /// Asks who the processes are that appeared since the last round, outside of a sample.
+    /// Asks for the facts of processes that appeared since the last round, outside of a sample.
     fn look_up(&mut self) {
         if self.ordered.is_some() || self.looking_up || !self.settings.counters {
             return;
@@ -439,21 +439,21 @@ impl Pump {
         let Self {
             engine,
             settings,
-            tally,
+            counts,
             ..
         } = self;
         engine.fold(timed, &mut |event| {
-            sink.give(event, &settings.filter, tally);
+            sink.give(event, &settings.filter, counts);
         });
         if sink.is_full() {
-            sink.flush(settled(sink), tally, end).await;
+            sink.flush(settled(sink), counts, end).await;
         }
     }
 
     async fn tick(&mut self, sink: &mut Sink, end: &mut End) {
         // What the live view refused is lost to the user as much as what found our own channel full.
         let live = matches!(sink, Sink::Drop(_));
-        let refused = if live { self.tally.refused } else { 0 };
+        let refused = if live { self.counts.refused } else { 0 };
         let dropped = self.dropped.load(Ordering::Relaxed) + refused;
         if dropped > 0 {
             let input = Input::ChannelDropped(dropped);

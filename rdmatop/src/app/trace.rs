@@ -95,7 +95,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
         let unread = unread(look_at.as_fd());
         tokio::pin!(pumping, unread);
         let mut starting = true;
-        // Said once the QPs that were there before are known too: an event then tells what state its QP was in.
+        // Printed once the QPs that were there before are known too: an event then has the state that its QP was in.
         let (mut attached, mut synced) = (None, false);
         // Counted from the attach: loading may take seconds, and those show nothing.
         let mut until = None;
@@ -147,7 +147,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
     let printed = writer.printed.load(Ordering::Relaxed);
     if !matches!(why, Finish::NoEvents(_) | Finish::Pump(Err(_))) {
         let blind = gap.total(Instant::now());
-        say(&summary::line(pump.tally, printed, lost, begin.elapsed(), blind));
+        say(&summary::line(pump.counts, printed, lost, begin.elapsed(), blind));
         for skipped in pump.latest().health.skipped.iter().flatten() {
             say(&format!("rdmatop: {skipped}"));
         }
@@ -259,7 +259,7 @@ async fn reached(until: Option<Instant>) {
     }
 }
 
-/// Waits until nobody reads `out` any more. Only a write would tell, and an idle trace writes nothing.
+/// Waits until nobody reads `out` any more. Only a write would show it, and an idle trace writes nothing.
 async fn unread(out: BorrowedFd<'_>) {
     let now = Timespec {
         tv_sec: 0,

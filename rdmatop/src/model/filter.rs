@@ -31,7 +31,7 @@ impl Filter {
         *self == Self::default()
     }
 
-    /// Whether to show an event. Losses always pass: who looks at a part must know that it may have holes.
+    /// Whether to show an event. Losses always pass: a user who sees a part must know that it may have holes.
     pub fn matches_event(&self, event: &Event) -> bool {
         if event.event == EventKind::Lost {
             return true;

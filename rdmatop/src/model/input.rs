@@ -90,9 +90,9 @@ pub enum Input {
     Skipped(Option<Vec<Skipped>>),
     /// Messages that found the channel to the engine full, cumulative.
     ChannelDropped(u64),
-    /// Devices and ports, as netlink and sysfs tell them, at one time.
+    /// Devices and ports, as netlink and sysfs report them, at one time.
     Devices(Box<DevicesSample>),
-    /// Counters of ports, of devices that an earlier [`Input::Devices`] told of and that have not changed.
+    /// Counters of ports, of devices that an earlier [`Input::Devices`] listed and that have not changed.
     Counters(Box<CountersSample>),
     /// All QPs of some devices, from a netlink dump: initial sync and repair.
     Qps(Box<QpsSample>),
@@ -128,7 +128,7 @@ pub struct DevicesSample {
     pub unread: bool,
     /// What could not be read.
     pub errors: Vec<Cause>,
-    /// What there is to say of devices, such as one whose removal waits.
+    /// Notes about devices, such as one whose removal waits.
     pub notes: Vec<Cause>,
 }
 
@@ -156,8 +156,8 @@ pub struct PortCounters {
     pub counters: Vec<RawReading>,
 }
 
-/// From here indices are no kernel's (`xa_limit_31b`): they stand for devices that are being removed and whose index
-/// nobody told.
+/// The kernel gives no index from here on (`xa_limit_31b`): these stand for devices that are being removed and whose
+/// index is not known.
 pub const UNLISTED: u32 = 1 << 31;
 
 /// One device.
@@ -165,9 +165,9 @@ pub const UNLISTED: u32 = 1 << 31;
 pub struct DeviceReading {
     /// Kernel index: changes when a device is removed and added again. From [`UNLISTED`] on it is made up.
     pub index: u32,
-    /// It is being removed: the kernel lists it no more and waits for who holds it.
+    /// It is being removed: the kernel lists it no more and waits until no process holds it.
     pub removing: bool,
-    /// It is there, and nothing but its name was read: the rest is as it was.
+    /// The device is there, and only its name was read: the rest is as it was.
     pub held: bool,
     /// Raw name, not yet safe to print.
     pub name: String,
@@ -205,7 +205,7 @@ pub enum RawSource {
 pub struct RawReading {
     /// The provider's name.
     pub name: Arc<str>,
-    /// Value as the kernel tells it, in the provider's unit. `None`: the counter is there and could not be read, so
+    /// Value as the kernel reports it, in the provider's unit. `None`: the counter is there and could not be read, so
     /// that a sum with it is a part.
     pub value: Option<u64>,
     /// Where it was read.
@@ -294,7 +294,7 @@ pub struct SlotsSample {
     pub capacity: u32,
 }
 
-/// Whose a slot is.
+/// Which QP a slot belongs to.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SlotHead {
     /// As of [`QpSlot`].
@@ -354,7 +354,7 @@ pub struct VerbsSample {
     /// Counters.
     #[serde(with = "numbers")]
     pub verbs: Vec<(VerbKey, VerbStats)>,
-    /// Calls of which no more is known than their number. No key is in `verbs` too.
+    /// Calls of which only the number is known. No key is also in `verbs`.
     #[serde(with = "numbers")]
     pub calls_only: Vec<(VerbKey, u64)>,
     /// When those were read, which is not when `verbs` was; `None`: with them.
@@ -369,7 +369,7 @@ pub struct VerbsSample {
 pub struct ProcessFacts {
     /// Process id.
     pub pid: u32,
-    /// Start time, clock ticks since boot as the kernel counts them: tells a reused pid apart.
+    /// Start time, clock ticks since boot as the kernel counts them: a process with a reused pid has another one.
     pub start_ticks: u64,
     /// `CLOCK_MONOTONIC` before the rest was read, ns.
     pub read_ns: u64,

@@ -108,11 +108,14 @@ impl Recorder {
     }
 }
 
+/// Lines and their numbers, from 0.
+type Lines<'a> = std::iter::Enumerate<std::slice::Split<'a, u8, fn(&u8) -> bool>>;
+
 /// A recording that is being played.
 #[derive(Debug)]
 pub struct Player<'a> {
     engine: Engine,
-    lines: std::iter::Enumerate<std::slice::Split<'a, u8, fn(&u8) -> bool>>,
+    lines: Lines<'a>,
 }
 
 impl<'a> Player<'a> {

@@ -118,7 +118,7 @@ pub struct DeviceRow {
     pub index: Option<u32>,
     /// Name.
     pub name: Arc<str>,
-    /// Whether it is being removed; `None` when no reading has told of it.
+    /// Whether it is being removed; `None` when no reading has listed it.
     pub state: Option<DeviceState>,
     /// Node GUID, 16 hex digits in groups of four.
     pub node_guid: Option<String>,

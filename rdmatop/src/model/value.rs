@@ -25,7 +25,7 @@ pub enum Source {
 
 /// A count that only grows, and its speed.
 ///
-/// In JSON the total and the rate of a part are null, and what is known of them is `at_least`: who reads totals must
+/// In JSON the total and the rate of a part are null, and what is known of them is `at_least`: a reader of totals must
 /// not take a part for the whole.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Counter {

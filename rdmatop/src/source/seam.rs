@@ -1,7 +1,7 @@
 //! The seam between what reads the outside world and the engine.
 //!
-//! A source knows nothing of the engine or of views. Sources that are asked implement [`Source`] and run one
-//! after another on the sampler thread, where they may block; sources that speak up by themselves (the ring
+//! A source imports neither the engine nor a view. Sources that are asked implement [`Polled`] and run one
+//! after another on the sampler thread, where they may block; sources that send without being asked (the ring
 //! buffer) hold a [`Feed`].
 
 use std::sync::Arc;
@@ -25,15 +25,15 @@ pub struct Wants {
     pub qps: bool,
     /// Every QP is wanted, whatever seems to be at rest: the table may be wrong.
     pub repair: bool,
-    /// Programs came or went: so may have what else the machine has.
+    /// Programs came or went, so the rest of the machine may have changed too.
     pub machine: bool,
     /// Objects came or went since the last round: their counts have changed.
     pub objects: bool,
     /// Counter maps are wanted: false in a trace, where nobody looks at counters.
     pub counters: bool,
-    /// What this round finds is the last that is told: what else is asked for in turns is asked for now.
+    /// This is the last round: sources that read things in turns read all of them now.
     pub last: bool,
-    /// What this round does not find is not in what is printed: it waits longer for who is late.
+    /// What this round does not find is not printed: it waits longer for a driver that is late.
     pub once: bool,
     /// Processes whose facts the engine lacks, each once.
     pub processes: Arc<[u32]>,
@@ -45,15 +45,15 @@ pub struct Wants {
 const FULL_EVERY: u64 = 30;
 
 impl Wants {
-    /// Nobody looks at devices, processes or the host, and the engine lacks nothing: a trace lives on records. Once
-    /// in a while these are read all the same, so that what is gone is forgotten.
+    /// No view shows devices, processes or the host, and the engine lacks nothing: a trace needs records alone. From time
+    /// to time these are read all the same, so that the engine forgets what is gone.
     pub fn is_light(&self) -> bool {
         !self.only_processes && !self.counters && !self.qps && !self.round.is_multiple_of(FULL_EVERY)
     }
 }
 
 /// Something that is asked once a round.
-pub trait Source: Send {
+pub trait Polled: Send {
     /// For messages about a round that hangs or takes long.
     fn name(&self) -> &'static str;
 
@@ -64,8 +64,8 @@ pub trait Source: Send {
 /// Everything that a mode listens to.
 #[derive(Default)]
 pub struct Sources {
-    /// Asked in this order: who the devices are comes before what they did.
-    pub polled: Vec<Box<dyn Source>>,
+    /// Asked in this order: the list of devices comes before what they did.
+    pub polled: Vec<Box<dyn Polled>>,
     /// The eBPF side, when it is wanted.
     pub pushing: Option<Pushing>,
     /// The kernel has RDMA loaded, with or without a device.
@@ -78,7 +78,7 @@ pub struct Sources {
     pub no_rdma: Option<Cause>,
 }
 
-/// A source that speaks up by itself.
+/// A source that sends without being asked.
 pub struct Pushing {
     /// Starts it, once the channel is there. Must return soon: whatever waits gets a thread of its own. It reports its
     /// state as [`Input::Ebpf`], also that it could not start.
@@ -97,7 +97,7 @@ pub(crate) enum Message {
     RoundDone,
 }
 
-/// The way into the one bounded channel, for sources that speak up by themselves.
+/// The way into the one bounded channel.
 #[derive(Clone, Debug)]
 pub struct Feed {
     to: mpsc::Sender<Message>,

@@ -1,7 +1,7 @@
 //! The maps of the eBPF session, once a round.
 
 use crate::{
-    app::source::{Source, Wants},
+    app::source::{Polled, Wants},
     model::input::{Input, Skipped},
     source::{clock::now, ebpf::MapSweep},
 };
@@ -9,7 +9,7 @@ use crate::{
 /// Sweeps losses and counters.
 pub struct MapSource {
     sweep: MapSweep,
-    /// Which skipped programs were told last.
+    /// Which skipped programs were sent last.
     skipped: Option<Vec<Skipped>>,
 }
 
@@ -29,7 +29,7 @@ impl MapSource {
     }
 }
 
-impl Source for MapSource {
+impl Polled for MapSource {
     fn name(&self) -> &'static str {
         "eBPF maps"
     }

@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::app::fake::{Fake, devices};
-use crate::app::source::Source;
+use crate::app::source::Polled;
 use crate::model::input::{QpReading, QpsSample};
 
 fn pump(source: Fake, filter: Filter) -> Pump {
-    let polled: Vec<Box<dyn Source>> = vec![Box::new(source)];
+    let polled: Vec<Box<dyn Polled>> = vec![Box::new(source)];
     let sources = Sources {
         polled,
         subsystem: true,
@@ -255,7 +255,7 @@ async fn what_the_writer_takes_no_more_at_the_end_is_counted_all_the_same() {
         .await
         .unwrap();
     let taken = pages.try_recv().unwrap().events;
-    assert_eq!((pump.tally.seen, pump.tally.refused), (40_000, 40_000 - taken));
+    assert_eq!((pump.counts.seen, pump.counts.refused), (40_000, 40_000 - taken));
 }
 
 #[tokio::test]

@@ -92,7 +92,7 @@ impl Engine {
         if let Some(qp) = self.qps.live(key).and_then(|uid| self.qps.get(uid)) {
             let uid = qp.uid();
             if qp.is_sighted_after(began_ns) {
-                // The dump may have seen the one before it; records tell of this one.
+                // The dump may have seen the QP before it; the records are about this one.
                 return Some(uid);
             }
             if self.is_anothers(qp, reading) {

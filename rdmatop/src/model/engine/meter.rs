@@ -293,7 +293,7 @@ mod tests {
         meter.read(6200, 63 * SECOND, Width::Bits64, MIN);
         assert_eq!(rate(&meter, 63 * SECOND), Some(100.0));
         meter.read(6300, 64 * SECOND, Width::Bits64, MIN);
-        // And within one: where in that minute the kernel looked is not known, so the reading after it tells.
+        // And within one: when in that minute the kernel read the counter is not known, so the next reading gives the rate.
         let at = ReadAt::between(65 * SECOND, 125 * SECOND);
         meter.read(6400, at, Width::Bits64, MIN);
         assert_eq!(rate(&meter, 125 * SECOND), None);

@@ -2,7 +2,7 @@
 //!
 //! * Records keep the QP table (`records`); dumps are its initial sync and its repair (`dump`).
 //! * Sweeps of the counter slots give traffic (`traffic`), readings of devices give ports (`ports`).
-//! * Everything is named by what it is, not by what it is called: `devices`, `qps`, `processes`.
+//! * Identity is apart from names, which are reused: `devices`, `qps`, `processes`.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -69,7 +69,7 @@ pub struct EngineConfig {
     /// Two readings closer than this give no rate, ns: the error of the clock would be most of it.
     pub min_interval_ns: u64,
     /// rdmatop runs in a PID namespace of its own: records have the PIDs of the machine, dumps and /proc those of the
-    /// namespace. While there are records only they tell of owners, and nobody when a process ends.
+    /// namespace. While there are records, owners come from them alone, and no input reports the end of a process.
     pub nested_pids: bool,
     /// The state of eBPF before the first report of it.
     pub ebpf: EbpfState,
@@ -88,7 +88,7 @@ impl Default for EngineConfig {
 }
 
 impl EngineConfig {
-    /// For one sample over a window (`--once --delay N`): what ended within the window is still told.
+    /// For one sample over a window (`--once --delay N`): what ended within the window is still shown.
     pub fn keep_all() -> Self {
         Self {
             linger_ns: u64::MAX,
@@ -111,7 +111,7 @@ pub struct Engine {
     regions: memory::Regions,
     cm_owners: HashMap<u32, qp::Owner>,
     traffic: traffic::Traffic,
-    /// Processes of which a QP is counted by nobody, as of the last [`Engine::tick`]: their sums are bounds.
+    /// Processes with a QP that no program counts, as of the last [`Engine::tick`]: their sums are lower bounds.
     uncounted: BTreeSet<u64>,
     verbs: verbs::Verbs,
     /// Dumps of QPs folded in.
@@ -122,11 +122,11 @@ pub struct Engine {
     places: places::Places,
     health: HealthSample,
     ebpf: EbpfReport,
-    /// What is missing, of the machine and of the programs.
+    /// What is missing on the machine, and what the programs do not see.
     notes: Shared<Cause>,
-    /// What there is to say of devices.
+    /// Notes about devices.
     device_notes: Vec<Cause>,
-    /// Devices that answer late.
+    /// Devices whose drivers answer late.
     slow: Vec<Cause>,
     /// Why the present round of reading has not ended, once it takes too long.
     hangs: Option<Cause>,
@@ -134,7 +134,7 @@ pub struct Engine {
     errors: BTreeMap<&'static str, Vec<Cause>>,
     events: u64,
     last_tick_ns: Option<u64>,
-    /// The last snapshot, for as long as somebody looks at it: its judgement is taken over where nothing changed.
+    /// The last snapshot, while a view holds it: its judgement is reused where nothing changed.
     last: Weak<Snapshot>,
     /// Rows of QPs that the last snapshot does not share with the one before.
     rows_remade: usize,
@@ -199,7 +199,7 @@ impl Engine {
                 Vec::new()
             }
             Input::Process(facts) => {
-                if let processes::Told::Same(from, to) = self.processes.told(&facts, now.mono_ns) {
+                if let processes::Learnt::SameProcess(from, to) = self.processes.learn(&facts, now.mono_ns) {
                     self.join(from, to);
                 }
                 Vec::new()
@@ -266,7 +266,7 @@ impl Engine {
         snapshot
     }
 
-    /// Forgets what has been gone for long. [`Engine::tick`] does; for who wants no snapshot now.
+    /// Forgets what has been gone for long. [`Engine::tick`] does so too; this is for a round without a snapshot.
     pub fn forget(&mut self, now: Now) {
         self.qps
             .forget(now.mono_ns, self.config.linger_ns, self.config.max_ended);
@@ -360,7 +360,7 @@ impl Engine {
         }
     }
 
-    /// The QP that a record or a slot is about, added when it is new. `None` when that is not to be told.
+    /// The QP that a record or a slot is about, added when it is new. `None` when it cannot be identified.
     fn sighted(&mut self, sighting: &qps::Sighting) -> Option<u64> {
         let uid = match self.qps.find(sighting) {
             Some(uid) => uid,
@@ -377,7 +377,7 @@ impl Engine {
         Some(uid)
     }
 
-    /// Adds a QP. One told of after its device went has gone with it.
+    /// Adds a QP. If its device is gone already, the QP is gone too.
     fn insert_qp(&mut self, key: qp::Key, first_ns: u64, seen_ns: u64) -> u64 {
         let uid = self.qps.insert(key, first_ns, seen_ns, &mut self.processes);
         if let Some(ended_ns) = self.devices.ended_ns(key.device) {
@@ -392,7 +392,7 @@ impl Engine {
             .and_then(|uid| self.processes.get(uid))
             .is_some_and(|process| !process.qps.is_empty());
         if holds {
-            // Records of its last moments may be on the way, or another process holds its QPs: a dump tells.
+            // Records of its last moments may be on the way, or another process holds its QPs: a dump shows which.
             self.losses.want_repair(now.mono_ns);
         }
     }
@@ -413,7 +413,7 @@ impl Engine {
         self.join_verbs(from, to);
     }
 
-    /// Takes a list unless a newer one has overtaken it: two threads read what was skipped, and that only grows.
+    /// Takes a list unless a newer one has overtaken it: two threads read the counts of skips, which only grow.
     fn skipped(&mut self, programs: Option<Vec<Skipped>>) {
         let sum = |list: &[Skipped]| list.iter().map(|program| program.count).sum::<u64>();
         let newer = match (&self.skipped, &programs) {

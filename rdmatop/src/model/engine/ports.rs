@@ -278,7 +278,7 @@ impl Port {
     }
 }
 
-/// Names are shared by those who read them, mostly.
+/// The readers of counters mostly share the names.
 fn same(a: &Arc<str>, b: &Arc<str>) -> bool {
     Arc::ptr_eq(a, b) || a == b
 }

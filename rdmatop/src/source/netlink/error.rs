@@ -60,7 +60,7 @@ pub enum NetlinkError {
     /// The answer does not follow the format.
     #[error("malformed answer: {0}")]
     Wire(#[from] WireError),
-    /// The answer ended before its end was told.
+    /// The answer ended without the message that ends it.
     #[error("the answer ended early")]
     EndedEarly,
 }

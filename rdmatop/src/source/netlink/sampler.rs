@@ -201,7 +201,7 @@ impl<T: Transport> Sampler<T> {
         let list_qps = match want.qps {
             WantQps::Never => false,
             WantQps::Now => true,
-            // Without a count there is no telling, so ask.
+            // Without a count nothing says whether the list changed, so ask.
             WantQps::OnChange => qp_count.is_none() || self.listed.get(key).copied() != qp_count,
         };
         sample.qps = read(

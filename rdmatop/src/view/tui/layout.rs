@@ -2,9 +2,38 @@
 
 use ratatui::layout::Rect;
 
-use super::state::{Detail, Mode, State};
+use crate::model::cause::Cause;
+
+use super::glyphs::Glyphs;
 use super::tab::Tab;
 use super::text;
+
+/// The detail pane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// Not there.
+    #[default]
+    Closed,
+    /// Beside or below the table.
+    Split,
+    /// Instead of the table.
+    Full,
+}
+
+/// What the places of things depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a> {
+    /// Columns and lines of the screen.
+    pub size: (u16, u16),
+    /// The tab.
+    pub tab: Tab,
+    /// The detail pane.
+    pub detail: Detail,
+    /// What is missing on this machine.
+    pub notes: &'a [Cause],
+    /// How marks are drawn.
+    pub glyphs: &'static Glyphs,
+}
 
 /// The parts of the screen. A part without room has no height.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,9 +68,9 @@ const TALL: u16 = 40;
 const WIDE: u16 = 160;
 
 impl Layout {
-    /// The layout for the state's size.
-    pub fn of(state: &State) -> Self {
-        let (width, height) = state.size;
+    /// Where everything stands.
+    pub fn of(shown: &Shown<'_>) -> Self {
+        let (width, height) = shown.size;
         let mut top = 0;
         let mut left = height;
         let mut cut = |wanted: u16| {
@@ -59,20 +88,20 @@ impl Layout {
         if height >= TALL {
             out.chart = cut(6);
         }
-        let health = &state.snapshot.health;
-        if state.tab != Tab::Probes && !health.notes.is_empty() && height >= 10 {
-            let lines = banner_lines(state, width, if height < ROOMY { 1 } else { 2 });
+        let some = !shown.notes.is_empty();
+        if shown.tab != Tab::Probes && some && height >= 10 {
+            let lines = banner_lines(shown, width, if height < ROOMY { 1 } else { 2 });
             out.banner = cut(u16::try_from(lines.len()).unwrap_or(1));
         }
         out.tabs = cut(u16::from(height > 3));
         out.footer = Rect::new(0, height - footer, width, footer);
         let mut body = Rect::new(0, top, width, (height - footer).saturating_sub(top));
-        if state.tab == Tab::Probes && !health.notes.is_empty() {
-            let wanted = notes_lines(state, width).len() + 1;
+        if shown.tab == Tab::Probes && some {
+            let wanted = notes_lines(shown.notes, width).len() + 1;
             let lines = u16::try_from(wanted).unwrap_or(u16::MAX).min(body.height / 2);
             (out.notes, body) = split_top(body, lines);
         }
-        match state.detail {
+        match shown.detail {
             Detail::Closed => {}
             Detail::Full => {
                 out.detail = body;
@@ -97,7 +126,7 @@ impl Layout {
     }
 
     /// Where each tab's label stands, with the label.
-    pub fn labels(&self, state: &State) -> Vec<(Tab, Rect, String)> {
+    pub fn labels(&self, active: Tab) -> Vec<(Tab, Rect, String)> {
         let long: u16 = Tab::ALL.iter().map(|t| label_width(t.names()[0])).sum();
         let name = usize::from(long > self.tabs.width);
         let short: u16 = Tab::ALL.iter().map(|t| label_width(t.names()[1])).sum();
@@ -106,7 +135,7 @@ impl Layout {
         let mut out = Vec::new();
         for tab in Tab::ALL {
             // On the narrowest screens only the active tab keeps its name.
-            let text = if bare && tab != state.tab {
+            let text = if bare && tab != active {
                 format!(" {} ", tab.index() + 1)
             } else {
                 format!(" {} {} ", tab.index() + 1, tab.names()[name])
@@ -144,9 +173,9 @@ fn split_top(rect: Rect, lines: u16) -> (Rect, Rect) {
 }
 
 /// The notes in full, one entry a line: text and whether it begins a note.
-pub fn notes_lines(state: &State, width: u16) -> Vec<(String, bool)> {
+pub fn notes_lines(notes: &[Cause], width: u16) -> Vec<(String, bool)> {
     let mut out = Vec::new();
-    for note in &state.snapshot.health.notes {
+    for note in notes {
         let lines = text::wrap(&note.to_string(), usize::from(width).saturating_sub(2));
         out.extend(lines.into_iter().enumerate().map(|(at, line)| (line, at == 0)));
     }
@@ -155,8 +184,8 @@ pub fn notes_lines(state: &State, width: u16) -> Vec<(String, bool)> {
 
 /// The first note in at most `most` lines, and that there are others. Without room for why, the remedy matters
 /// more: all of it is on the Probes tab.
-pub fn banner_lines(state: &State, width: u16, most: u16) -> Vec<String> {
-    let notes = &state.snapshot.health.notes;
+pub fn banner_lines(shown: &Shown<'_>, width: u16, most: u16) -> Vec<String> {
+    let notes = shown.notes;
     let Some(first) = notes.first() else {
         return Vec::new();
     };
@@ -165,7 +194,7 @@ pub fn banner_lines(state: &State, width: u16, most: u16) -> Vec<String> {
     } else {
         String::new()
     };
-    let room = usize::from(width).saturating_sub(text::width(state.glyphs.warn) + 1);
+    let room = usize::from(width).saturating_sub(text::width(shown.glyphs.warn) + 1);
     let most = usize::from(most);
     let fits = |lines: &[String]| {
         let last = lines.last().map_or(0, |line| text::width(line));
@@ -181,7 +210,7 @@ pub fn banner_lines(state: &State, width: u16, most: u16) -> Vec<String> {
         lines.push(text::cut(
             &rest,
             room.saturating_sub(text::width(&more)),
-            state.glyphs.cut,
+            shown.glyphs.cut,
         ));
     }
     if let Some(last) = lines.last_mut() {
@@ -198,9 +227,4 @@ pub fn banner_lines(state: &State, width: u16, most: u16) -> Vec<String> {
 pub fn popup(size: (u16, u16), wanted: (u16, u16)) -> Rect {
     let (width, height) = (wanted.0.min(size.0), wanted.1.min(size.1));
     Rect::new((size.0 - width) / 2, (size.1 - height) / 2, width, height)
-}
-
-/// Whether a popup covers the table.
-pub fn covered(mode: &Mode) -> bool {
-    matches!(mode, Mode::Help(_) | Mode::Sort(_) | Mode::Columns(_))
 }

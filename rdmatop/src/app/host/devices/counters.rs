@@ -13,7 +13,7 @@ use crate::{
             transport::Transport,
         },
         root::Root,
-        sysfs::{CounterFiles, CounterGroup, Said},
+        sysfs::{CounterFiles, CounterGroup, FileValue},
     },
 };
 
@@ -130,9 +130,9 @@ impl PortCounters {
             let read = names.iter().zip(files.read());
             out.extend(read.filter_map(|(name, (said, span))| {
                 let value = match said {
-                    Said::Value(value) => Some(value),
-                    Said::Failed => None,
-                    Said::Absent => return None,
+                    FileValue::Value(value) => Some(value),
+                    FileValue::Failed => None,
+                    FileValue::Absent => return None,
                 };
                 Some(RawReading {
                     name: Arc::clone(name),

@@ -33,9 +33,9 @@ use crate::{
 
 /// One reading.
 pub(super) struct Job {
-    /// For whom the answer is.
+    /// Which device the answer is for.
     pub(super) who: Who,
-    /// Where it is written how far it is.
+    /// Where the thread writes how far it is.
     pub(super) sheet: Sheet,
     /// When the round began, ns: what is older than its answer.
     pub(super) before_ns: u64,
@@ -45,7 +45,7 @@ pub(super) struct Job {
 /// What is to be read.
 pub(super) enum What {
     /// Which devices there are; with `settings` those of the subsystem too.
-    Everyone { settings: bool },
+    DeviceList { settings: bool },
     /// All of one device.
     List {
         index: u32,
@@ -58,7 +58,7 @@ pub(super) enum What {
     },
     /// What has changed of it.
     Again { listed: Box<Listed>, ask: Ask },
-    /// What sysfs tells of one that is being removed.
+    /// What sysfs has of one that is being removed.
     Leaving {
         dir: OsString,
         device: Device,
@@ -92,14 +92,14 @@ pub(super) enum Counts {
 /// What came of it.
 pub(super) enum Answer {
     /// Which devices there are.
-    Everyone(Result<Everyone, NetlinkError>),
-    /// What one device told.
-    Device(Box<Told>),
+    DeviceList(Result<DeviceList, NetlinkError>),
+    /// The answer of one device.
+    Device(Box<DeviceAnswer>),
 }
 
 /// The devices there are.
 #[derive(Default)]
-pub(super) struct Everyone {
+pub(super) struct DeviceList {
     pub(super) devices: Vec<(Name, Summary)>,
     /// They changed meanwhile: one may be missing.
     pub(super) interrupted: bool,
@@ -107,7 +107,7 @@ pub(super) struct Everyone {
     pub(super) shared: Option<Result<bool, Cause>>,
 }
 
-impl Everyone {
+impl DeviceList {
     /// Counts of a device; `None` when it is not there.
     pub(super) fn counts(&self, index: u32) -> Option<&Summary> {
         let mut counts = self.devices.iter().map(|(_, counts)| counts);
@@ -115,9 +115,9 @@ impl Everyone {
     }
 }
 
-/// What one device told.
+/// The answer of one device.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct DeviceAnswer {
     /// What is kept of it.
     pub(super) listed: Option<Box<Listed>>,
     /// All of it, when it was listed.
@@ -174,9 +174,9 @@ impl<T: Transport> Reader<T> {
         } = job;
         self.owners.forget();
         let told = match what {
-            What::Everyone { settings } => {
+            What::DeviceList { settings } => {
                 sheet.enter(Stage::List, now().mono_ns);
-                return Answer::Everyone(self.everyone(settings));
+                return Answer::DeviceList(self.everyone(settings));
             }
             What::List {
                 index,
@@ -195,18 +195,18 @@ impl<T: Transport> Reader<T> {
                 };
                 match self.identity(&sheet, index) {
                     Ok(device) => self.list(&sheet, before_ns, device, counts, before, want),
-                    Err(error) => Told {
+                    Err(error) => DeviceAnswer {
                         listed: before,
                         errors: Some(vec![error.of(format!("device {name}")).cause(of_device(&name))]),
                         other: true,
-                        ..Told::default()
+                        ..DeviceAnswer::default()
                     },
                 }
             }
             What::Again { listed, ask } => {
-                let mut told = Told {
+                let mut told = DeviceAnswer {
                     listed: Some(listed),
-                    ..Told::default()
+                    ..DeviceAnswer::default()
                 };
                 told.other = self.again(&sheet, before_ns, &ask, &mut told).is_err();
                 told
@@ -215,10 +215,10 @@ impl<T: Transport> Reader<T> {
                 sheet.enter(Stage::Facts, now().mono_ns);
                 let (listed, reading) =
                     leaving::read(&self.root, &dir, device, before.map(|b| *b), before_ns);
-                Told {
+                DeviceAnswer {
                     listed: Some(Box::new(listed)),
                     all: Some(reading),
-                    ..Told::default()
+                    ..DeviceAnswer::default()
                 }
             }
         };
@@ -233,7 +233,7 @@ impl<T: Transport> Reader<T> {
         Ok(self.sampler.insert(sampler))
     }
 
-    fn everyone(&mut self, settings: bool) -> Result<Everyone, NetlinkError> {
+    fn everyone(&mut self, settings: bool) -> Result<DeviceList, NetlinkError> {
         let nldev = self.sampler()?.nldev();
         let shared = settings.then(|| {
             let settings = nldev.sys_get();
@@ -241,7 +241,7 @@ impl<T: Transport> Reader<T> {
             shared.map_err(|error| error.of("subsystem settings").cause(Concerns::Host))
         });
         match nldev.named_summaries() {
-            Ok(list) => Ok(Everyone {
+            Ok(list) => Ok(DeviceList {
                 devices: list.items,
                 interrupted: list.interrupted,
                 shared,
@@ -268,9 +268,9 @@ impl<T: Transport> Reader<T> {
         counts: Option<Summary>,
         before: Option<Box<Listed>>,
         want: Want,
-    ) -> Told {
+    ) -> DeviceAnswer {
         let Some(sampler) = &mut self.sampler else {
-            return Told::default();
+            return DeviceAnswer::default();
         };
         sheet.enter(Stage::Ports, now().mono_ns);
         let sample = sampler.again(device, want, counts);
@@ -294,17 +294,17 @@ impl<T: Transport> Reader<T> {
                 .extend(error.map(|error| error.of(request()).cause(concerns)));
             qps
         });
-        Told {
+        DeviceAnswer {
             all: Some(DeviceReading { mr_bytes, ..reading }),
             listed: Some(Box::new(listed)),
             qps,
             errors: Some(errors),
-            ..Told::default()
+            ..DeviceAnswer::default()
         }
     }
 
     /// Fails when the device is not what it was.
-    fn again(&mut self, sheet: &Sheet, before_ns: u64, ask: &Ask, told: &mut Told) -> Result<(), ()> {
+    fn again(&mut self, sheet: &Sheet, before_ns: u64, ask: &Ask, told: &mut DeviceAnswer) -> Result<(), ()> {
         let Some(listed) = &mut told.listed else {
             return Err(());
         };

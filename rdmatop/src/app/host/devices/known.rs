@@ -27,7 +27,7 @@ const FACTS_EVERY: u64 = 30_000_000_000;
 
 /// Facts of sysfs, and how counters are read.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct Sysfs {
     facts: Option<DeviceFacts>,
     read_ns: Option<u64>,
     mtus: HashMap<u32, u32>,
@@ -53,7 +53,7 @@ pub(super) struct Listed {
     /// Its counters in one number, of the last reading.
     counters: Option<u64>,
     /// What is kept of it.
-    pub(super) known: Known,
+    pub(super) known: Sysfs,
 }
 
 impl Listed {
@@ -75,18 +75,18 @@ impl Listed {
             numbers: Vec::new(),
             moved: before.is_some_and(|before| before.moved),
             counters: before.and_then(|before| before.counters),
-            known: Known::default(),
+            known: Sysfs::default(),
         }
     }
 
-    /// Takes over a listing of `now_ns`, and tells what the device is.
+    /// Takes over a listing of `now_ns`, and returns the reading of the device.
     pub(super) fn list(
         root: &Root,
         sample: DeviceSample,
         mut before: Option<Self>,
         now_ns: u64,
     ) -> (Self, DeviceReading) {
-        let (mut known, mut numbers) = (Known::default(), Vec::new());
+        let (mut known, mut numbers) = (Sysfs::default(), Vec::new());
         if let Some(before) = &mut before {
             known = std::mem::take(&mut before.known);
             numbers = std::mem::take(&mut before.numbers);
@@ -194,7 +194,7 @@ impl Listed {
     }
 }
 
-impl Known {
+impl Sysfs {
     /// Takes over how counters were read, and reads sysfs facts when they are due.
     fn refresh(&mut self, root: &Root, sample: &DeviceSample, now_ns: u64) {
         self.ports
@@ -279,7 +279,7 @@ impl Known {
 /// one that speaks RoCE and siw the only one that speaks iWARP.
 fn driver(facts: &DeviceFacts, protocol: Option<&str>) -> Option<String> {
     let module = match protocol {
-        Some("roce") if facts.parent_netdev.is_some() => Some("rdma_rxe"),
+        Some("roce") if facts.on_netdev => Some("rdma_rxe"),
         Some("iw") => Some("siw"),
         _ => None,
     };

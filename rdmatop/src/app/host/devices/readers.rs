@@ -1,4 +1,4 @@
-//! Threads that read devices, so that one whose driver sleeps holds up nobody but its own.
+//! Threads that read devices, so that a driver that sleeps delays only the readings of its own device.
 //!
 //! Usually there is one. The next is started only while all that there are wait for a driver, up to a bound, and ends when
 //! nobody has been late for a while. A thread that hangs in the kernel cannot be stopped: it is left behind, and ends

@@ -71,7 +71,7 @@ impl Kernel {
             .collect()
     }
 
-    /// As a driver does that waits for its firmware: it holds up who asks it, and nobody else.
+    /// Like a driver that waits for its firmware: it holds up the thread that asks it, and no other.
     fn sleep(&self, request: &Message<'_>) {
         let index = Attrs::new(request.payload)
             .flatten()
@@ -315,7 +315,7 @@ impl Host {
     }
 }
 
-/// One round of counters: what is told of those of device 0, and what failed.
+/// One round of counters: those of device 0, and what failed.
 fn counters(host: &mut Host) -> (Vec<RawReading>, Vec<String>) {
     let wants = Wants {
         round: host.round,
@@ -351,7 +351,9 @@ fn a_lost_answer_is_asked_for_again_and_said_when_it_is_lost_again() {
     assert_eq!(read, []);
     assert_eq!(
         errors,
-        ["counters of rxe0 port 1: no answer from the kernel in 5 s"]
+        [
+            "counters of rxe0 port 1: no answer from the kernel in 5 s; a driver may hold the kernel's RDMA lock, see dmesg"
+        ]
     );
     host.source.listed_ns = None;
     let (read, errors) = counters(&mut host);
@@ -754,7 +756,7 @@ fn a_device_that_sysfs_has_and_netlink_lists_no_more_is_being_removed() {
         "{note}"
     );
     assert_eq!(sample.errors, []);
-    // Nothing but the lists tells when it is over.
+    // Only the lists show when it is over.
     host.files.remove("sys/class/infiniband/rxe1");
     let sample = host.listed();
     assert_eq!((sample.devices.len(), sample.notes.len()), (1, 0));

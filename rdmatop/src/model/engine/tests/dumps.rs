@@ -64,7 +64,7 @@ fn the_name_of_a_consumer_whose_qp_rdma_cm_made_is_that_of_the_record() {
     reading.kern_name = Some("rdma_cm".into());
     host.pass(SECOND).dump(t + SECOND, vec![reading.clone()]);
     assert_eq!(host.only_qp().comm.as_deref(), Some("[nvme_rdma]"));
-    // What no record told of has rdma_cm's.
+    // A QP without a record has the owner that rdma_cm reported.
     reading.qpn = 18;
     host.dump(t + SECOND + 1, vec![reading]);
     let snapshot = host.tick();
@@ -366,7 +366,7 @@ fn with_pids_of_two_namespaces_only_records_tell_of_owners() {
         rows.map(|row| (row.pid, row.exited)).collect()
     };
     assert_eq!(pids(&mut host), [(Some(231), false), (Some(400), false)]);
-    // Nobody tells of an end: who owns nothing and does nothing is not shown for ever, and not called ended.
+    // No input reports an end here: a process that owns nothing and does nothing is forgotten, and not called ended.
     host.pass(4 * SECOND);
     host.apply(called(host.now, 400, 2));
     host.pass(4 * SECOND);

@@ -1,4 +1,4 @@
-//! Histories of a machine: what happens there, and in which order the engine is told of it.
+//! Histories of a machine: what happens there, and in which order the engine learns it.
 
 use proptest::prelude::*;
 
@@ -72,7 +72,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The machine, and the engine that is told of it.
+/// The machine, and the engine that gets the inputs from it.
 pub(super) struct Lab {
     pub(super) kernel: Kernel,
     pub(super) engine: Tee,
@@ -105,7 +105,7 @@ impl Lab {
     }
 
     fn apply(&mut self, input: Input) -> Vec<Event> {
-        // What is told of a call is told when it has returned.
+        // The record of a call comes when the call has returned.
         let now = at(self.kernel.now + 10 * MS);
         self.engine.apply(input.at(now))
     }

@@ -1,4 +1,4 @@
-//! Scenarios: what happens on a host, as the sources tell it, and what a user must see.
+//! Scenarios: what happens on a host, as the sources report it, and what a user must see.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -206,7 +206,7 @@ fn rxe(index: u32, name: &str) -> DeviceReading {
     }
 }
 
-/// A device whose counters are read when [`Host::devices`] tells of it.
+/// A device whose counters are read when [`Host::devices`] lists it.
 fn counting(index: u32, name: &str, driver: &str, counters: &[(&str, u64)]) -> DeviceReading {
     let mut device = rxe(index, name);
     device.driver = Some(driver.into());

@@ -1,4 +1,4 @@
-//! The state of our programs: what there is to say of it, and whose PIDs are taken for whose.
+//! The state of our programs: the notes about it, and which PIDs are those of which namespace.
 
 use super::*;
 use crate::model::cause::{Cause, CauseId, Concerns, Obstacle};

@@ -63,6 +63,7 @@ proptest! {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "a list of examples, one after another")]
 fn every_input() -> Vec<Input> {
     let cause =
         || Obstacle::new(CauseId::Refused, "why", "do").takes("what", Concerns::Programs(vec!["qp".into()]));

@@ -28,7 +28,7 @@ impl fmt::Display for Guid {
 }
 
 /// One generation of a device. A re-added device has a new index and its counters start at 0, so neither the
-/// name nor the index alone tells two of them apart.
+/// name nor the index alone distinguishes two of them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceKey {
     /// Index of the device.

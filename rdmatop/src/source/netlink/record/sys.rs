@@ -8,7 +8,7 @@ use crate::source::netlink::wire::{Attrs, WireResult};
 pub struct SysSettings {
     /// Are devices seen in every network namespace (shared) or only in their own (exclusive)?
     pub netns_mode: Option<NetnsMode>,
-    /// Does fork copy pinned pages? Not told by 5.10.
+    /// Does fork copy pinned pages? Linux 5.10 does not say.
     pub copy_on_fork: Option<bool>,
 }
 

@@ -10,7 +10,7 @@ use super::{Canvas, more, put, rule};
 pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
     let warn = state.glyphs.warn;
     for (y, line) in (0u16..).zip(layout::banner_lines(
-        state,
+        &state.shown(),
         layout.banner.width,
         layout.banner.height,
     )) {
@@ -19,7 +19,7 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
         put(canvas, layout.banner, y, &cell, state.paint(), state.glyphs.cut);
     }
     if layout.notes.height > 1 {
-        let lines = layout::notes_lines(state, layout.notes.width);
+        let lines = layout::notes_lines(&state.snapshot.health.notes, layout.notes.width);
         let room = usize::from(layout.notes.height) - 1;
         let hidden = lines.len().saturating_sub(room);
         let title = if hidden > 0 {

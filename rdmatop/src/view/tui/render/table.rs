@@ -15,7 +15,7 @@ use super::{Canvas, put, select};
 /// Draws the tabs.
 pub(super) fn draw_tabs(state: &State, layout: &Layout, canvas: &mut Canvas) {
     let paint = state.paint();
-    for (tab, rect, label) in layout.labels(state) {
+    for (tab, rect, label) in layout.labels(state.tab) {
         if rect.width == 0 || rect.height == 0 {
             continue;
         }
@@ -25,7 +25,10 @@ pub(super) fn draw_tabs(state: &State, layout: &Layout, canvas: &mut Canvas) {
         }
         canvas.text(rect.x, rect.y, &label, usize::from(rect.width), style);
     }
-    let end = layout.labels(state).last().map_or(0, |(_, rect, _)| rect.right());
+    let end = layout
+        .labels(state.tab)
+        .last()
+        .map_or(0, |(_, rect, _)| rect.right());
     let room = Rect {
         x: end,
         width: layout.tabs.width.saturating_sub(end),
