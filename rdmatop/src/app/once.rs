@@ -76,7 +76,7 @@ async fn measure(plan: &Plan, mut sources: Sources, signals: &mut Signals) -> Re
     pump.sample().await?;
     let latest = pump.latest();
     if let (true, None, Some(error)) = (latest.devices.is_empty(), &no_rdma, latest.health.errors.first()) {
-        // That is not "no RDMA": nobody knows.
+        // That is not "no RDMA": it is not known.
         return Err(Stop::failure(format!(
             "cannot list the RDMA devices: {}",
             error.line()
@@ -131,7 +131,7 @@ async fn print(
     hand_over(writer::whole(File::from(out), bytes)?, signals, ending).await
 }
 
-/// Waits for the reader as long as nobody asks for the end.
+/// Waits for the reader until a signal asks for the end.
 async fn hand_over(
     outcome: oneshot::Receiver<Result<Written, Stop>>,
     signals: &mut Signals,

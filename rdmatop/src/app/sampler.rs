@@ -8,7 +8,7 @@ use super::source::{Feed, Polled, Wants};
 use crate::exit::Stop;
 use crate::source::limits;
 
-/// A running sampler. Dropping it ends the thread after the round it is in; nobody waits for that.
+/// A running sampler. Dropping it ends the thread after the round it is in, without waiting for that.
 #[derive(Debug)]
 pub(super) struct Sampler {
     orders: mpsc::Sender<Wants>,

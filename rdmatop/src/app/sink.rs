@@ -1,4 +1,4 @@
-//! Where events go, and what happens when nobody takes them.
+//! Where events go, and what happens when the view does not take them.
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
@@ -209,7 +209,7 @@ impl Sink {
 /// Waits until the end is asked for.
 pub(super) async fn asked(end: &mut End) {
     if end.wait_for(Option::is_some).await.is_err() {
-        // The asker is gone without having asked: nobody will.
+        // The other end is gone without having asked, so nothing will ask.
         std::future::pending::<()>().await;
     }
 }

@@ -183,7 +183,7 @@ impl Finish {
     }
 }
 
-/// The time in which nothing was attached: nobody can count what it hid.
+/// The time in which nothing was attached: what happened in it cannot be counted.
 #[derive(Debug, Default)]
 struct Gap {
     since: Option<Instant>,
@@ -259,7 +259,7 @@ async fn reached(until: Option<Instant>) {
     }
 }
 
-/// Waits until nobody reads `out` any more. Only a write would show it, and an idle trace writes nothing.
+/// Waits until no process reads `out` any more. Only a write would show it, and an idle trace writes nothing.
 async fn unread(out: BorrowedFd<'_>) {
     let now = Timespec {
         tv_sec: 0,

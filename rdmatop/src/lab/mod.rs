@@ -1,7 +1,7 @@
 //! `rdmatop lab`: SoftRoCE devices to try things on, made over netlink and removed again without a trace.
 //!
 //! `up` loads rdma_rxe and makes devices, `down` removes just what `up` made, `status` reports. What was made is
-//! kept in /run/rdmatop/lab.json, each before it is made. rdma_rxe is unloaded only if `up` loaded it and nobody else may
+//! kept in /run/rdmatop/lab.json, each before it is made. rdma_rxe is unloaded only if `up` loaded it and nothing else may
 //! have use of it: unloading takes the devices of others too.
 mod down;
 mod host;

@@ -105,7 +105,7 @@ pub struct Loss {
 pub enum DeviceState {
     /// The kernel lists it.
     Registered,
-    /// It is being removed, and somebody holds it: the kernel lists it no more, its QPs go on.
+    /// It is being removed, and a process has it open: the kernel lists it no more, its QPs go on.
     Removing,
 }
 
@@ -268,7 +268,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Says that some of it was counted by nobody.
+    /// Marks all of it as a lower bound: some of it was not counted.
     pub fn is_partial(&mut self) {
         let counters = [
             &mut self.tx_wr,

@@ -77,7 +77,7 @@ impl<'a> Line<'a> {
             .min_by_key(|(at, ..)| *at);
         let (at, word, level) = found?;
         let writer = line.get(..at)?.split_whitespace().find_map(writer);
-        // Before 2.4 and in some plugins nobody is named.
+        // Before 2.4 and in some plugins no process is named.
         let writer = writer.unwrap_or(Writer {
             host: String::new(),
             pid: 0,

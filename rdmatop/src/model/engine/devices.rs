@@ -249,7 +249,7 @@ impl Devices {
         self.at(index, ts_ns, &name).uid
     }
 
-    /// The device that is being removed and whose index nobody knew, now that work requests tell it: the one of this name,
+    /// The device that is being removed and whose index was not known until work requests showed it: the one of this name,
     /// or without a name the only one.
     fn adopt(&mut self, index: u32, name: Option<&Arc<str>>) -> Option<u64> {
         let mut all = self.by_index.range(UNLISTED..).map(|(at, device)| (*at, device));

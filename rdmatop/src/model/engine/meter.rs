@@ -10,7 +10,7 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 
 /// A reading whose own length differs by more than this part of the interval from that of the reading before ends no
 /// interval: reads of one kind take as long each time, so the middles of two are as far apart as the kernel's looks at
-/// the counter, unless one was held up (SIGSTOP, preemption) for a time that nobody knows the place of.
+/// the counter, unless one was held up (SIGSTOP, preemption) for a time whose place in the interval is not known.
 const HELD_UP: u64 = 20;
 
 /// A counter between two readings.
@@ -24,7 +24,7 @@ pub(super) struct Meter {
     from: ReadAt,
     elapsed_ns: u64,
     rate: Option<f64>,
-    /// Some of what it counted is not in the total, and nobody knows how much.
+    /// Some of what it counted is not in the total, and how much is not known.
     short: bool,
 }
 

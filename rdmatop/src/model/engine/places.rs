@@ -1,5 +1,5 @@
 //! QPs without a counter slot: those at rest, which have counted nothing, and those that found none left, whose counts
-//! nobody knows. See `rdmatop_common::counters::place`.
+//! are not known. See `rdmatop_common::counters::place`.
 
 use std::collections::BTreeSet;
 

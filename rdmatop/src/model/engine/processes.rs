@@ -1,5 +1,5 @@
-//! Processes and kernel consumers. A process is (pid, start time). Records and slots of QPs tell both; who is told of by
-//! the pid alone is the pid's present holder, until /proc or a record tells its start time.
+//! Processes and kernel consumers. A process is (pid, start time). Records and slots of QPs have both; a pid without a start
+//! time stands for its present holder, until /proc or a record has the start time.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -184,7 +184,7 @@ impl Processes {
         uid
     }
 
-    /// A start that was not told before: of the pid's holder if nobody told that one's, else of another process.
+    /// A start that was not known before: that of the pid's holder if its own is not known, else of another process.
     fn start(&mut self, pid: u32, start_ns: u64, comm: Option<&Arc<str>>, ts_ns: u64) -> u64 {
         let ticks = start_ns / TICK_NS;
         let holder = self.holder(pid);

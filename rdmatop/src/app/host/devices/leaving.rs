@@ -88,7 +88,7 @@ impl Leaving {
         self.holders_ns = Some(now_ns);
     }
 
-    /// Takes over devices that nobody has seen before, with indices that are made up.
+    /// Takes over devices that were never listed, with indices that are made up.
     pub(super) fn add(&mut self, dirs: &[OsString], mut id: impl FnMut() -> u64) {
         for dir in dirs {
             let device = unknown(UNLISTED + self.made_up, Name::from(dir.as_bytes()));

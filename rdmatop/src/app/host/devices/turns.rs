@@ -210,7 +210,7 @@ impl Turns {
         self.all.get(&who).is_some_and(|turn| turn.asked.is_some())
     }
 
-    /// Whether nobody owes an answer.
+    /// Whether no answer is owed.
     pub(super) fn is_calm(&self) -> bool {
         self.all.values().all(|turn| turn.asked.is_none())
     }

@@ -154,7 +154,7 @@ fn check_all(lab: &mut Lab) {
     rows.sort_unstable();
     assert_eq!(rows, truth, "the QPs that live");
     if !lab.lossy {
-        // Of one that was there before the programs, and has gone before a dump, nobody knows the state.
+        // The state of a QP that was there before the programs and went before a dump is not known.
         for qp in engine.qps.iter().filter(|qp| qp.created) {
             let row = qp.row();
             assert!(row.qp_type.is_some() && row.state.is_some(), "a ghost: {row:?}");

@@ -17,7 +17,7 @@ use super::super::update::{self, Effect};
 use super::input::{Asked, SignalSource};
 use super::{Control, Outcome, TuiError};
 
-/// Shortest time between frames that nobody asked for with a key.
+/// Shortest time between frames that no key asked for.
 const FRAME: Duration = Duration::from_millis(100);
 /// Events taken at once, so that a storm of events does not keep a key waiting.
 const BATCH: usize = 1024;
