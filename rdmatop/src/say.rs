@@ -15,10 +15,10 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// What the end waits: a reader that is only slow gets all.
 const END: Duration = Duration::from_secs(1);
 
-static STDERR: OnceLock<Mutex<Said>> = OnceLock::new();
+static STDERR: OnceLock<Mutex<Unwritten>> = OnceLock::new();
 
-fn stderr() -> &'static Mutex<Said> {
-    STDERR.get_or_init(|| Mutex::new(Said::new(Outlet::of(io::stderr()).ok())))
+fn stderr() -> &'static Mutex<Unwritten> {
+    STDERR.get_or_init(|| Mutex::new(Unwritten::new(Outlet::of(io::stderr()).ok())))
 }
 
 /// Opens the way to stderr, while all rights are there to do so: the pipe of another user takes them.
@@ -46,14 +46,14 @@ pub fn end() {
 
 /// What was said and not yet taken.
 #[derive(Debug)]
-struct Said {
+struct Unwritten {
     to: Option<Outlet>,
     waiting: VecDeque<u8>,
     /// Lines that had no room.
     dropped: u64,
 }
 
-impl Said {
+impl Unwritten {
     fn new(to: Option<Outlet>) -> Self {
         Self {
             to,
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn a_reader_that_stalls_gets_every_line_or_their_number_and_holds_up_nobody() {
         let (mut read, write) = io::pipe().unwrap();
-        let mut said = Said::new(Outlet::of(&write).ok());
+        let mut said = Unwritten::new(Outlet::of(&write).ok());
         drop(write);
         let line = "x".repeat(999);
         let begin = Instant::now();
@@ -144,11 +144,11 @@ mod tests {
     #[test]
     fn nobody_reads_and_nothing_fails() {
         let (read, write) = io::pipe().unwrap();
-        let mut said = Said::new(Outlet::of(&write).ok());
+        let mut said = Unwritten::new(Outlet::of(&write).ok());
         drop(read);
         said.line("one");
         said.end(END);
         assert!(said.waiting.is_empty());
-        Said::new(None).line("two");
+        Unwritten::new(None).line("two");
     }
 }

@@ -96,7 +96,7 @@ impl Host {
             mono_ns: self.now,
             wall_ns: self.now,
         };
-        self.engine.fold(input, now, &mut |_| {});
+        self.engine.fold(input.at(now), &mut |_| {});
     }
 
     /// Processes come, use a QP after the other and end; those of the round before are gone from /proc.
@@ -123,7 +123,7 @@ impl Host {
             }
         }
         self.sweep(slots);
-        for pid in self.engine.wants_process() {
+        for pid in self.engine.lacks().processes {
             let facts = ProcessFacts {
                 pid,
                 start_ticks: u64::from(self.round) * 100,

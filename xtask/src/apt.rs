@@ -9,107 +9,56 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::step;
 
-/// One archive line of the machine's apt sources.
+/// An archive that the machine's apt knows, as `apt-get indextargets` names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Source {
-    /// The archive's address, as apt writes it.
-    pub(crate) uri: String,
-    /// The suite, such as `bookworm-security`.
-    pub(crate) suite: String,
-    /// The components, such as `main`.
-    pub(crate) components: Vec<String>,
+struct Archive {
+    uri: String,
+    origin: String,
+    label: String,
 }
 
-/// Parses apt's one-line format (`deb [options] URI suite components`).
-pub(crate) fn parse_list(text: &str) -> Vec<Source> {
-    let mut sources = Vec::new();
-    for line in text.lines() {
-        let line = line.split('#').next().unwrap_or_default().trim();
-        let Some(rest) = line
-            .strip_prefix("deb")
-            .filter(|rest| rest.starts_with([' ', '\t']))
-        else {
-            continue;
-        };
-        let rest = rest.trim_start();
-        let rest = match rest.strip_prefix('[') {
-            Some(options) => options.split_once(']').map_or("", |(_, after)| after),
-            None => rest,
-        };
-        let mut words = rest.split_whitespace().map(str::to_owned);
-        if let (Some(uri), Some(suite)) = (words.next(), words.next()) {
-            sources.push(Source {
-                uri,
-                suite,
-                components: words.collect(),
-            });
-        }
-    }
-    sources
+/// What [`archives`] asks for of each list of packages.
+const TARGET: &str = "$(REPO_URI)|$(ORIGIN)|$(LABEL)";
+
+fn parse_targets(text: &str) -> Vec<Archive> {
+    let archive = |line: &str| {
+        let mut parts = line.split('|').map(str::to_owned);
+        Some(Archive {
+            uri: parts.next()?,
+            origin: parts.next()?,
+            label: parts.next()?,
+        })
+    };
+    text.lines().filter_map(archive).collect()
 }
 
-/// Parses apt's deb822 format (`*.sources`).
-pub(crate) fn parse_deb822(text: &str) -> Vec<Source> {
-    let mut sources = Vec::new();
-    // Comment lines may stand inside a stanza and do not end it.
-    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
-    for stanza in lines.split(|line| line.trim().is_empty()) {
-        let mut fields: Vec<(String, String)> = Vec::new();
-        for line in stanza {
-            if line.starts_with([' ', '\t']) {
-                if let Some((_, value)) = fields.last_mut() {
-                    value.push(' ');
-                    value.push_str(line.trim());
-                }
-            } else if let Some((name, value)) = line.split_once(':') {
-                fields.push((name.trim().to_ascii_lowercase(), value.trim().to_owned()));
-            }
-        }
-        let words = |name: &str| -> Vec<String> {
-            let field = fields.iter().find(|(key, _)| key == name);
-            field
-                .map(|(_, value)| value.split_whitespace().map(str::to_owned).collect())
-                .unwrap_or_default()
-        };
-        let off = words("enabled")
-            .first()
-            .is_some_and(|word| word.eq_ignore_ascii_case("no"));
-        if off || !words("types").iter().any(|kind| kind == "deb") {
-            continue;
-        }
-        for uri in words("uris") {
-            for suite in words("suites") {
-                sources.push(Source {
-                    uri: uri.clone(),
-                    suite,
-                    components: words("components"),
-                });
-            }
-        }
+/// The archives of the machine's apt, whatever format its sources have. Apt names them once it has their Release files: where
+/// it has none, as in an image whose lists were removed, they are fetched into `lists`.
+fn archives(lists: &Path) -> Result<Vec<Archive>> {
+    let ask = |options: &[String]| -> Result<Vec<Archive>> {
+        let mut command = Command::new("apt-get");
+        command.args(options);
+        let output = command
+            .args(["indextargets", "--format", TARGET, "Created-By: Packages"])
+            .output()
+            .context("cannot start apt-get; the lab takes its kernels from a Debian archive")?;
+        Ok(parse_targets(&String::from_utf8_lossy(&output.stdout)))
+    };
+    let known = ask(&[])?;
+    if !known.is_empty() {
+        return Ok(known);
     }
-    sources
-}
-
-/// Reads all of the machine's apt sources.
-pub(crate) fn machine_sources(etc_apt: &Path) -> Vec<Source> {
-    let mut files = vec![etc_apt.join("sources.list")];
-    if let Ok(dir) = fs::read_dir(etc_apt.join("sources.list.d")) {
-        let mut parts: Vec<PathBuf> = dir.flatten().map(|entry| entry.path()).collect();
-        parts.sort();
-        files.extend(parts);
-    }
-    let mut sources = Vec::new();
-    for file in files {
-        let Ok(text) = fs::read_to_string(&file) else {
-            continue;
-        };
-        match file.extension().and_then(|ext| ext.to_str()) {
-            Some("list") => sources.extend(parse_list(&text)),
-            Some("sources") => sources.extend(parse_deb822(&text)),
-            _ => {}
-        }
-    }
-    sources
+    fs::create_dir_all(lists.join("partial"))
+        .with_context(|| format!("cannot create {}", lists.display()))?;
+    let private = [
+        "-o".to_owned(),
+        format!("Dir::State::Lists={}", lists.display()),
+        "-o".to_owned(),
+        "APT::Sandbox::User=root".to_owned(),
+    ];
+    let label = "lab: package lists of this machine's apt sources";
+    step::run(label, Command::new("apt-get").args(&private).arg("update")).map_err(explained)?;
+    ask(&private)
 }
 
 /// The Debian archive and its security archive, chosen from the machine's sources.
@@ -121,34 +70,24 @@ pub(crate) struct Mirror {
     pub(crate) security: Option<String>,
 }
 
-/// Tells which of `sources` are Debian's own, by suite name and component.
-pub(crate) fn choose_mirror(sources: &[Source]) -> Option<Mirror> {
-    const CODENAMES: [&str; 10] = [
-        "bullseye",
-        "bookworm",
-        "trixie",
-        "forky",
-        "sid",
-        "unstable",
-        "testing",
-        "stable",
-        "oldstable",
-        "duke",
-    ];
-    let debian = |source: &&Source| {
-        let base = source.suite.split(['-', '/']).next().unwrap_or_default();
-        CODENAMES.contains(&base) && source.components.iter().any(|component| component == "main")
+impl Mirror {
+    /// The machine's; `None` where it has no Debian archive. `lists` is a directory to fetch package lists into.
+    pub(crate) fn of_machine(lists: &Path) -> Result<Option<Self>> {
+        Ok(choose_mirror(&archives(lists)?))
+    }
+}
+
+/// Returns which of `archives` are Debian's own: their signed Release files say so.
+fn choose_mirror(archives: &[Archive]) -> Option<Mirror> {
+    let labelled = |label: &str| {
+        let mut debian = archives.iter().filter(|archive| archive.origin == "Debian");
+        debian
+            .find(|archive| archive.label == label)
+            .map(|archive| archive.uri.clone())
     };
-    let is_security =
-        |source: &&Source| source.suite.contains("security") || source.suite.contains("/updates");
-    let main = sources
-        .iter()
-        .filter(debian)
-        .find(|source| !is_security(source))?;
-    let security = sources.iter().filter(debian).find(is_security);
     Some(Mirror {
-        main: main.uri.clone(),
-        security: security.map(|source| source.uri.clone()),
+        main: labelled("Debian")?,
+        security: labelled("Debian-Security"),
     })
 }
 
@@ -169,45 +108,18 @@ pub(crate) fn candidates(mirror: &Mirror, suite: &str) -> Vec<(String, String)> 
     list
 }
 
-/// Compares two version strings: digit runs by value, the rest byte by byte, `~` before everything.
+/// Orders two versions as Debian does.
 pub(crate) fn compare_versions(left: &str, right: &str) -> Ordering {
-    let (mut left, mut right) = (left.as_bytes(), right.as_bytes());
-    loop {
-        let (left_text, left_rest) = split_while(left, |byte| !byte.is_ascii_digit());
-        let (right_text, right_rest) = split_while(right, |byte| !byte.is_ascii_digit());
-        let rank = |byte: Option<&u8>| match byte {
-            Some(b'~') => -1,
-            None => 0,
-            Some(&byte) if byte.is_ascii_alphabetic() => i32::from(byte),
-            Some(&byte) => i32::from(byte) + 256,
-        };
-        for index in 0..left_text.len().max(right_text.len()) {
-            let order = rank(left_text.get(index)).cmp(&rank(right_text.get(index)));
-            if order != Ordering::Equal {
-                return order;
-            }
-        }
-        let (left_digits, left_after) = split_while(left_rest, u8::is_ascii_digit);
-        let (right_digits, right_after) = split_while(right_rest, u8::is_ascii_digit);
-        let number = |digits: &[u8]| {
-            digits.iter().fold(0_u64, |sum, digit| {
-                sum.saturating_mul(10).saturating_add(u64::from(digit - b'0'))
-            })
-        };
-        let order = number(left_digits).cmp(&number(right_digits));
-        if order != Ordering::Equal {
-            return order;
-        }
-        if left_after.is_empty() && right_after.is_empty() {
-            return Ordering::Equal;
-        }
-        (left, right) = (left_after, right_after);
+    let is = |relation: &str| {
+        let mut dpkg = Command::new("dpkg");
+        let status = dpkg.args(["--compare-versions", left, relation, right]).status();
+        status.is_ok_and(|status| status.success())
+    };
+    match (is("lt"), is("gt")) {
+        (true, _) => Ordering::Less,
+        (_, true) => Ordering::Greater,
+        _ => Ordering::Equal,
     }
-}
-
-fn split_while(bytes: &[u8], keep: impl Fn(&u8) -> bool) -> (&[u8], &[u8]) {
-    let end = bytes.iter().position(|byte| !keep(byte)).unwrap_or(bytes.len());
-    bytes.split_at(end)
 }
 
 /// The packages that make up one kernel.
@@ -219,13 +131,14 @@ pub(crate) struct KernelPackages {
     pub(crate) packages: Vec<String>,
 }
 
-/// Picks the newest plain amd64 kernel among package `names`; `series` (`6.12`) narrows it down.
+/// Picks the newest plain amd64 kernel among package `names`; `series` (`6.12`) narrows it down, `compare` orders versions.
 ///
 /// Newer Debian splits the kernel into linux-binary and linux-modules and leaves linux-image as an
 /// empty shell; where the split pair exists it is taken.
 pub(crate) fn pick_kernel<'a>(
     names: &(impl Iterator<Item = &'a str> + Clone),
     series: Option<&str>,
+    compare: fn(&str, &str) -> Ordering,
 ) -> Option<KernelPackages> {
     let version_of = |prefix: &'static str| {
         move |name: &'a str| -> Option<&'a str> {
@@ -256,12 +169,12 @@ pub(crate) fn pick_kernel<'a>(
             .clone()
             .filter_map(version_of(prefix))
             .filter(in_series)
-            .max_by(|a, b| compare_versions(a, b))
+            .max_by(|a, b| compare(a, b))
     };
     let split = newest("linux-binary-");
     let whole = newest("linux-image-");
     let version = match (split, whole) {
-        (Some(split), Some(whole)) if compare_versions(split, whole) == Ordering::Less => whole,
+        (Some(split), Some(whole)) if compare(split, whole) == Ordering::Less => whole,
         (Some(split), _) => split,
         (None, whole) => whole?,
     };
@@ -431,69 +344,29 @@ impl PrivateApt {
 mod tests {
     use super::*;
 
-    const DEB822: &str = "\
-Types: deb
-# kept: http://snapshot.example/archive
-URIs: http://mirror.example/debian
-Suites: bookworm bookworm-updates
-Components: main
-Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
-
-Types: deb deb-src
-URIs: http://mirror.example/debian-security
-Suites: bookworm-security
-Components: main
- contrib
-
-Types: deb
-Enabled: no
-URIs: http://off.example/debian
-Suites: trixie
-Components: main
+    const TARGETS: &str = "\
+http://vendor.example/node/|Node|Node
+http://mirror.example/debian/|Debian|Debian
+http://mirror.example/debian/|Debian|Debian
+http://mirror.example/debian-security/|Debian|Debian-Security
 ";
 
     #[test]
-    fn deb822_stanzas_give_one_source_for_each_suite() {
-        let sources = parse_deb822(DEB822);
-        let suites: Vec<&str> = sources.iter().map(|source| source.suite.as_str()).collect();
-        assert_eq!(suites, ["bookworm", "bookworm-updates", "bookworm-security"]);
-        assert_eq!(sources[0].uri, "http://mirror.example/debian");
-        assert_eq!(sources[2].components, ["main", "contrib"]);
-    }
-
-    #[test]
-    fn one_line_sources_are_read_with_options_and_comments() {
-        let text = "# deb http://no.example x main\ndeb [arch=amd64 signed-by=/k] http://a.example/debian sid main # x\n\
-                    deb-src http://a.example/debian sid main\ndeb http://b.example/debian bookworm main contrib\ndebris x y\n";
-        let sources = parse_list(text);
-        assert_eq!(sources.len(), 2);
-        assert_eq!(
-            (sources[0].uri.as_str(), sources[0].suite.as_str()),
-            ("http://a.example/debian", "sid")
-        );
-        assert_eq!(sources[0].components, ["main"]);
-        assert_eq!(sources[1].components, ["main", "contrib"]);
-    }
-
-    #[test]
     fn the_mirror_is_debians_own_and_not_a_vendors() {
-        let mut sources = parse_list("deb http://vendor.example/node nodistro main\n");
-        sources.extend(parse_deb822(DEB822));
-        let mirror = choose_mirror(&sources).unwrap();
-        assert_eq!(mirror.main, "http://mirror.example/debian");
+        let mirror = choose_mirror(&parse_targets(TARGETS)).unwrap();
+        assert_eq!(mirror.main, "http://mirror.example/debian/");
+        let security = mirror.security.as_deref();
+        assert_eq!(security, Some("http://mirror.example/debian-security/"));
         assert_eq!(
-            mirror.security.as_deref(),
-            Some("http://mirror.example/debian-security")
-        );
-        assert_eq!(
-            choose_mirror(&parse_list("deb http://vendor.example/node nodistro main\n")),
+            choose_mirror(&parse_targets("http://vendor.example/|Docker|Docker CE\n")),
             None
         );
+        assert_eq!(choose_mirror(&parse_targets("")), None);
     }
 
     #[test]
     fn an_old_suite_is_looked_for_in_three_places_and_sid_in_one() {
-        let mirror = choose_mirror(&parse_deb822(DEB822)).unwrap();
+        let mirror = choose_mirror(&parse_targets(TARGETS)).unwrap();
         let places = candidates(&mirror, "bullseye");
         assert_eq!(places.len(), 3);
         assert_eq!(places[1].1, "bullseye-security");
@@ -522,25 +395,24 @@ Components: main
         assert_eq!(parse_depends(text), ["linux-base", "a", "b"]);
     }
 
+    /// By the numbers in them: enough for the names below.
+    fn by_number(left: &str, right: &str) -> Ordering {
+        let numbers = |version: &str| -> Vec<u32> {
+            let parts = version.split(|c: char| !c.is_ascii_digit());
+            parts.filter_map(|part| part.parse().ok()).collect()
+        };
+        numbers(left).cmp(&numbers(right))
+    }
+
     #[test]
-    fn versions_compare_by_number() {
-        for (small, large) in [
-            ("6.12.94+deb13", "6.12.107+deb13"),
-            ("5.10.0-9", "5.10.0-32"),
-            ("7.2~rc1", "7.2"),
-            ("6.12.115+deb13", "6.12.115+deb13.1"),
-            ("6.9.1", "6.12.0"),
-        ] {
-            assert_eq!(
-                compare_versions(small, large),
-                Ordering::Less,
-                "{small} < {large}"
-            );
-            assert_eq!(
-                compare_versions(large, small),
-                Ordering::Greater,
-                "{large} > {small}"
-            );
+    fn versions_compare_as_dpkg_says() {
+        if Command::new("dpkg").arg("--version").output().is_err() {
+            println!("skipped: this machine has no dpkg");
+            return;
+        }
+        for (small, large) in [("6.12.94+deb13", "6.12.107+deb13"), ("7.2~rc1", "7.2")] {
+            assert_eq!(compare_versions(small, large), Ordering::Less);
+            assert_eq!(compare_versions(large, small), Ordering::Greater);
             assert_eq!(compare_versions(small, small), Ordering::Equal);
         }
     }
@@ -556,14 +428,14 @@ Components: main
             "linux-image-6.12.9+bpo-amd64",
             "linux-image-6.12.107+deb13-amd64",
         ];
-        let picked = pick_kernel(&names.into_iter(), Some("6.1")).unwrap();
+        let picked = pick_kernel(&names.into_iter(), Some("6.1"), by_number).unwrap();
         assert_eq!(picked.release, "6.1.0-50-amd64");
         assert_eq!(picked.packages, ["linux-image-6.1.0-50-amd64"]);
         assert_eq!(
-            pick_kernel(&names.into_iter(), None).unwrap().release,
+            pick_kernel(&names.into_iter(), None, by_number).unwrap().release,
             "6.12.107+deb13-amd64"
         );
-        assert_eq!(pick_kernel(&names.into_iter(), Some("5.10")), None);
+        assert_eq!(pick_kernel(&names.into_iter(), Some("5.10"), by_number), None);
     }
 
     #[test]
@@ -574,7 +446,7 @@ Components: main
             "linux-binary-7.2.13+deb14-amd64",
             "linux-base-7.2.13+deb14-amd64",
         ];
-        let picked = pick_kernel(&names.into_iter(), None).unwrap();
+        let picked = pick_kernel(&names.into_iter(), None, by_number).unwrap();
         assert_eq!(
             picked.packages,
             [

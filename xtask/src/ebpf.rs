@@ -1,4 +1,4 @@
-//! `cargo xtask build-ebpf`: compiles the eBPF programs and tells what came out.
+//! `cargo xtask build-ebpf`: compiles the eBPF programs and reports their sizes.
 
 use std::fs;
 use std::path::{Path, PathBuf};

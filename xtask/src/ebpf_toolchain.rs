@@ -167,7 +167,7 @@ fn leaks(name: &str) -> bool {
         "RUSTFLAGS",
         "CLIPPY_ARGS",
     ];
-    // RUSTUP_HOME tells where toolchains lie; every other RUST* steers a compiler.
+    // RUSTUP_HOME says where toolchains lie; every other RUST* steers a compiler.
     (name.starts_with("CARGO") && !KEPT.iter().any(|kept| name.starts_with(kept)))
         || (name.starts_with("RUST") && name != "RUSTUP_HOME" && name != "RUST_BACKTRACE")
         || DROPPED.contains(&name)

@@ -83,7 +83,7 @@ pub(crate) fn main(args: SetupArgs) -> Result<u8> {
     Ok(0)
 }
 
-/// Makes the machine complete; tells whether anything was missing.
+/// Makes the machine complete; returns whether anything was missing.
 pub(crate) fn ensure(args: SetupArgs, verbose: bool) -> Result<bool> {
     if !Path::new("/usr/bin/dpkg-query").is_file() {
         bail!(
@@ -380,7 +380,7 @@ fn kernels(dry_run: bool) -> Result<bool> {
     Ok(true)
 }
 
-/// What the tests' kernel modules are built against. Without it their tests are skipped, so a failure is only told.
+/// What the tests' kernel modules are built against. Without it their tests are skipped, so a failure is only reported.
 fn kernel_headers(dry_run: bool) -> bool {
     let lacking: Vec<_> = kernel::ALL
         .into_iter()

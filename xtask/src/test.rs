@@ -114,7 +114,7 @@ fn cargo(args: &[&str]) -> Command {
 
 fn style_and_units(args: &TestArgs) -> Result<Tally> {
     let mut tally = Tally::default();
-    // What fails is told at once and counted; the rest still runs, so that one run shows all there is to mend.
+    // A failure is printed at once and counted; the rest still runs, so that one run shows all there is to mend.
     let mut check = |label: &str, outcome: Result<()>| match outcome {
         Ok(()) => tally.passed += 1,
         Err(error) => {

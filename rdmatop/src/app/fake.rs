@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::source::{Source, Wants};
-use super::time::now;
+use super::source::{Polled, Wants};
 use crate::model::input::{DeviceReading, DevicesSample, Input};
+use crate::source::clock::now;
 
 /// Plays rounds, then an empty one for ever; remembers what it was asked for.
 pub(super) struct Fake {
@@ -31,7 +31,7 @@ impl Fake {
     }
 }
 
-impl Source for Fake {
+impl Polled for Fake {
     fn name(&self) -> &'static str {
         "the fake"
     }

@@ -15,7 +15,7 @@ pub(super) fn settle() {
     set(Setting::Large, LARGE);
     set(Setting::Kept, KEPT);
     set(Setting::Heaps, 1);
-    // A huge page where a table ends or the heap has holes is up to 2 MiB that nobody asked for.
+    // A huge page where a table ends or the heap has holes is up to 2 MiB that was never asked for.
     // SAFETY: takes integers; a refusal leaves the kernel's default, which is as correct.
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
 }
@@ -49,7 +49,7 @@ fn set(_setting: Setting, _value: i32) {}
 
 /// Rows of queue pairs that came, went or were made anew since memory was given back: so many are worth it.
 const MANY: usize = 512;
-/// Snapshots after which nobody holds the rows of the one before.
+/// Snapshots after which nothing holds the rows of the one before.
 const CALM: u8 = 3;
 
 /// Tells when there is much to give back: after the start, and after many rows have changed at once. The old ones

@@ -22,7 +22,7 @@ pub(super) fn raise() {
 /// the stacks of threads, the kernel's BTF, the tables of a large machine.
 const LEAST_ADDRESSES: u64 = 40 << 20;
 
-/// An end where too few files can be open to tell anything, or too little memory can be had.
+/// Ends rdmatop where too few files can be open to read anything, or too little memory can be had.
 pub(super) fn check() -> Result<(), Stop> {
     enough(getrlimit(Resource::Nofile).current)?;
     roomy(limits::addresses_left())

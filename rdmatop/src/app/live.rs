@@ -22,7 +22,7 @@ use crate::{
     view::tui::{Control, Outcome, Tab, TuiError, TuiOptions, settings::Sort, terminal},
 };
 
-/// Events between the engine and the screen. A screen that falls behind loses the oldest and is told how many.
+/// Events between the engine and the screen. A screen that falls behind loses the oldest and shows how many.
 const EVENTS: usize = 8192;
 /// What the end may take.
 const GRACE: Duration = Duration::from_secs(1);
@@ -34,6 +34,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
         engine: EngineConfig::default(),
         filter: plan.filter.clone(),
         counters: true,
+        ..Settings::default()
     };
     // While all rights are there to open it. Where there is none, the screen says so.
     let _ = terminal::await_foreground();

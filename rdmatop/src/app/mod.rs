@@ -28,8 +28,7 @@ mod sink;
 pub mod source;
 mod summary;
 mod targets;
-pub mod time;
-mod trace;
+pub mod trace;
 mod writer;
 
 #[cfg(test)]

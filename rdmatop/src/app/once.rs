@@ -29,7 +29,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     let sources = ready::sources(plan);
-    // From the start: loading takes seconds, and who ends it then sees what is known so far.
+    // From the start: loading takes seconds, and a user who ends it then sees what is known so far.
     let mut signals = Signals::take()?;
     let (snapshot, no_rdma, ending) = measure(plan, sources, &mut signals).await?;
     let as_json = plan.mode == Mode::Once { json: true };
@@ -62,6 +62,7 @@ pub(super) async fn measure(
         engine: EngineConfig::keep_all(),
         filter: plan.filter.clone(),
         counters: true,
+        ..Settings::default()
     };
     let mut ending = None;
     let (mut pump, ebpf) = Pump::start(sources, settings)?;
@@ -79,14 +80,17 @@ pub(super) async fn measure(
     pump.sample().await?;
     let latest = pump.latest();
     if let (true, None, Some(error)) = (latest.devices.is_empty(), &no_rdma, latest.health.errors.first()) {
-        // That is not "no RDMA": nobody knows.
-        return Err(Stop::failure(format!("cannot list the RDMA devices: {error}")));
+        // That is not "no RDMA": it is not known.
+        return Err(Stop::failure(format!(
+            "cannot list the RDMA devices: {}",
+            error.line()
+        )));
     }
     let nothing = nothing_to_show(plan, no_rdma.as_ref(), latest.devices.len());
     if nothing.is_none() {
         targets::device(&plan.filter, pump.latest())?;
         if plan.delay_given && ending.is_none() {
-            // Who chose the window waits for it, and may have seen enough before it closes.
+            // A user who chose the window waits for it, and may have seen enough before it closes.
             let seconds = plan.delay.as_secs_f64();
             say(&format!(
                 "rdmatop: measuring for {seconds} s; Ctrl-C ends it early"
@@ -146,7 +150,7 @@ pub(super) async fn print_text(
     hand_over(writer::whole(File::from(out), bytes)?, signals, ending).await
 }
 
-/// Waits for the reader as long as nobody asks for the end.
+/// Waits for the reader until a signal asks for the end.
 async fn hand_over(
     outcome: oneshot::Receiver<Result<Written, Stop>>,
     signals: &mut Signals,

@@ -6,7 +6,7 @@ use crate::cli::{AttachMode, Cli, Command};
 use crate::exit::Stop;
 use crate::model::filter::Filter;
 
-/// What the outside tells about where output goes.
+/// Where output goes, as the environment says.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Terminal {
     /// stdout is a terminal.

@@ -1,4 +1,4 @@
-//! `rdmatop probes`: attaches, tells what came of it, detaches.
+//! `rdmatop probes`: attaches, reports the verdicts, detaches.
 
 use std::time::Duration;
 

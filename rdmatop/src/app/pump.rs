@@ -10,14 +10,19 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::heap::{self, Settling};
 use super::reorder::HOLD_NS;
 use super::sampler::Sampler;
-use super::sink::{End, Sink, Tally, asked, over};
+use super::sink::{End, EventCounts, Sink, asked, over};
 use super::source::{Feed, Message, Sources, Wants};
-use super::time::now;
 use crate::exit::Stop;
-use crate::model::engine::{Engine, EngineConfig};
+use crate::model::cause::{Cause, CauseId, Concerns, Obstacle};
+use crate::model::engine::EngineConfig;
 use crate::model::filter::Filter;
-use crate::model::input::{EbpfReport, EbpfState, Input};
+use crate::model::input::{EbpfReport, EbpfState, Input, Timed};
+use crate::model::recording::{Tap, Tee};
 use crate::model::snapshot::Snapshot;
+use crate::source::clock::now;
+
+#[cfg(test)]
+mod tests;
 
 /// Messages between the sources and the engine. The bulk are batches of records (`RECORDS_AT_A_TIME` in the eBPF
 /// manager): some 4 MB of them at most.
@@ -47,7 +52,7 @@ fn settled(sink: &Sink) -> u64 {
 }
 
 /// How to run the engine.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Settings {
     /// Of the engine.
     pub(super) engine: EngineConfig,
@@ -55,6 +60,8 @@ pub(super) struct Settings {
     pub(super) filter: Filter,
     /// Counters are looked at.
     pub(super) counters: bool,
+    /// Takes all that the engine is given.
+    pub(super) tap: Option<Tap>,
 }
 
 /// The part of the eBPF side that a mode holds.
@@ -75,7 +82,7 @@ impl EbpfSide {
 
 /// The engine and what it is fed from.
 pub(super) struct Pump {
-    engine: Engine,
+    engine: Tee,
     messages: mpsc::Receiver<Message>,
     sampler: Option<Sampler>,
     dropped: Arc<AtomicU64>,
@@ -96,16 +103,24 @@ pub(super) struct Pump {
     looking_up: bool,
     settling: Settling,
     /// What became of the events.
-    pub(super) tally: Tally,
+    pub(super) counts: EventCounts,
     /// For the mode: reports of the eBPF side.
     report: mpsc::UnboundedSender<EbpfReport>,
     /// One came since the last round was ordered.
     reported: bool,
+    /// The engine was given that the present round hangs.
+    hung: bool,
+}
+
+/// The cause that a round has not ended.
+fn hanging(name: &str, waited: Duration) -> Cause {
+    let why = format!("no answer from {name} for {} s", waited.as_secs());
+    Obstacle::new(CauseId::NoAnswer, why, "").takes("Values are old", Concerns::Host)
 }
 
 impl Pump {
     /// Starts the sources. Nothing is asked of them yet.
-    pub(super) fn start(sources: Sources, settings: Settings) -> Result<(Self, Option<EbpfSide>), Stop> {
+    pub(super) fn start(sources: Sources, mut settings: Settings) -> Result<(Self, Option<EbpfSide>), Stop> {
         let (to, messages) = mpsc::channel(CHANNEL);
         let dropped = Arc::new(AtomicU64::new(0));
         // The pump keeps no feed: the channel ends when the last source has let go of its own.
@@ -119,11 +134,12 @@ impl Pump {
                 stop: pushing.stop,
             }
         });
-        let mut engine = Engine::new(EngineConfig {
+        let config = EngineConfig {
             nested_pids: sources.nested_pids,
             ebpf: sources.ebpf,
             ..settings.engine.clone()
-        });
+        };
+        let mut engine = Tee::new(config, settings.tap.take());
         let latest = engine.tick(now());
         let pump = Self {
             engine,
@@ -141,9 +157,10 @@ impl Pump {
             introduced: false,
             looking_up: false,
             settling: Settling::default(),
-            tally: Tally::default(),
+            counts: EventCounts::default(),
             report,
             reported: false,
+            hung: false,
         };
         Ok((pump, ebpf))
     }
@@ -237,7 +254,7 @@ impl Pump {
                 biased;
                 () = asked(&mut ending) => break,
                 () = sleep_until(release), if sink.holds() => {
-                    sink.flush(waited_ns, &mut self.tally, end).await;
+                    sink.flush(waited_ns, &mut self.counts, end).await;
                     (release, waited_ns) = (Instant::now() + HOLD, sink.newest_ns());
                 }
                 () = sleep_until(next) => {
@@ -256,7 +273,7 @@ impl Pump {
                     for message in batch.drain(..) {
                         first |= self.take(message, sink, end).await && !checked;
                     }
-                    sink.flush(settled(sink), &mut self.tally, end).await;
+                    sink.flush(settled(sink), &mut self.counts, end).await;
                     if !held {
                         (release, waited_ns) = (Instant::now() + HOLD, sink.newest_ns());
                     }
@@ -283,13 +300,13 @@ impl Pump {
                 () = over(over_at) => break,
             }
         }
-        // Nothing waits any more: what is still on its way is seen, and refused where the view takes nothing.
+        // Nothing waits any more: what is still on its way is counted, and refused where the view takes nothing.
         while let Ok(Some(message)) = timeout(QUIET, self.messages.recv()).await {
             self.take(message, sink, end).await;
-            sink.flush(settled(sink), &mut self.tally, end).await;
+            sink.flush(settled(sink), &mut self.counts, end).await;
         }
         self.tick(sink, end).await;
-        sink.flush(u64::MAX, &mut self.tally, end).await;
+        sink.flush(u64::MAX, &mut self.counts, end).await;
     }
 
     /// It is time for a round: orders one, or says that the one before has hung.
@@ -301,13 +318,16 @@ impl Pump {
             return;
         }
         let name = self.sampler.as_ref().map_or("sampling", Sampler::busy_with);
-        let line = format!(
-            "no answer from {name} for {} s: values below are old",
-            since.elapsed().as_secs()
-        );
-        let mut snapshot = self.engine.tick(now());
-        Arc::make_mut(&mut snapshot).health.errors.push(line);
+        self.hangs(Some(hanging(name, since.elapsed())));
+        let snapshot = self.engine.tick(now());
         self.publish(snapshot);
+    }
+
+    /// Gives the engine what the pump itself finds out. That makes no event.
+    fn hangs(&mut self, cause: Option<Cause>) {
+        self.hung = cause.is_some();
+        let input = Input::RoundHangs(cause.map(Box::new));
+        self.engine.fold(input.at(now()), &mut |_| ());
     }
 
     fn order(&mut self, last: bool, once: bool) {
@@ -328,7 +348,7 @@ impl Pump {
         self.told_events = self.latest.health.events;
         self.light = wants.is_light();
         if !self.light {
-            wants.processes = self.engine.wants_process().into();
+            wants.processes = self.engine.lacks().processes.into();
         }
         // A dump that began before the programs counted may miss what came between.
         self.synced = on;
@@ -343,7 +363,7 @@ impl Pump {
         }
     }
 
-    /// Asks who the processes are that the first round found; true when there are any. The first snapshot then has
+    /// Asks for the facts of the processes that the first round found; true when there are any. The first snapshot then has
     /// their names: ten thousand rows that get them with the second would be in memory twice.
     fn introduce(&mut self) -> bool {
         let mut wants = Wants {
@@ -355,7 +375,7 @@ impl Pump {
         if std::mem::replace(&mut self.introduced, true) || wants.is_light() {
             return false;
         }
-        wants.processes = self.engine.wants_process().into();
+        wants.processes = self.engine.lacks().processes.into();
         if wants.processes.is_empty() {
             return false;
         }
@@ -363,7 +383,7 @@ impl Pump {
         true
     }
 
-    /// Asks who the processes are that appeared since the last round, outside of a sample.
+    /// Asks for the facts of processes that appeared since the last round, outside of a sample.
     fn look_up(&mut self) {
         if self.ordered.is_some() || self.looking_up || !self.settings.counters {
             return;
@@ -371,7 +391,7 @@ impl Pump {
         let wants = Wants {
             round: self.round,
             counters: true,
-            processes: self.engine.wants_process().into(),
+            processes: self.engine.lacks().processes.into(),
             only_processes: true,
             ..Wants::default()
         };
@@ -384,13 +404,13 @@ impl Pump {
     /// True when a round is done.
     async fn take(&mut self, message: Message, sink: &mut Sink, end: &mut End) -> bool {
         match message {
-            Message::Input(input) => {
-                if let Input::Ebpf(report) = &input {
+            Message::Input(timed) => {
+                if let Input::Ebpf(report) = &timed.input {
                     self.reported = true;
                     // A mode that does not listen has the notes.
                     let _ = self.report.send((**report).clone());
                 }
-                self.apply(input, sink, end).await;
+                self.apply(timed, sink, end).await;
                 false
             }
             Message::RoundDone if self.looking_up => {
@@ -399,6 +419,9 @@ impl Pump {
             }
             Message::RoundDone => {
                 self.ordered = None;
+                if self.hung {
+                    self.hangs(None);
+                }
                 if self.introduce() {
                     return false;
                 }
@@ -412,28 +435,29 @@ impl Pump {
         }
     }
 
-    async fn apply(&mut self, input: Input, sink: &mut Sink, end: &mut End) {
+    async fn apply(&mut self, timed: Timed, sink: &mut Sink, end: &mut End) {
         let Self {
             engine,
             settings,
-            tally,
+            counts,
             ..
         } = self;
-        engine.fold(input, now(), &mut |event| {
-            sink.give(event, &settings.filter, tally);
+        engine.fold(timed, &mut |event| {
+            sink.give(event, &settings.filter, counts);
         });
         if sink.is_full() {
-            sink.flush(settled(sink), tally, end).await;
+            sink.flush(settled(sink), counts, end).await;
         }
     }
 
     async fn tick(&mut self, sink: &mut Sink, end: &mut End) {
         // What the live view refused is lost to the user as much as what found our own channel full.
         let live = matches!(sink, Sink::Drop(_));
-        let refused = if live { self.tally.refused } else { 0 };
+        let refused = if live { self.counts.refused } else { 0 };
         let dropped = self.dropped.load(Ordering::Relaxed) + refused;
         if dropped > 0 {
-            self.apply(Input::ChannelDropped(dropped), sink, end).await;
+            let input = Input::ChannelDropped(dropped);
+            self.apply(input.at(now()), sink, end).await;
         }
         let snapshot = self.engine.tick(now());
         let started = snapshot.health.ebpf != EbpfState::Starting;
@@ -457,286 +481,5 @@ impl Pump {
         };
         self.latest = snapshot;
         self.snapshots.send_replace(shown);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::app::fake::{Fake, devices};
-    use crate::app::source::Source;
-    use crate::model::input::{QpReading, QpsSample};
-
-    fn pump(source: Fake, filter: Filter) -> Pump {
-        let polled: Vec<Box<dyn Source>> = vec![Box::new(source)];
-        let sources = Sources {
-            polled,
-            subsystem: true,
-            ..Sources::default()
-        };
-        let settings = Settings {
-            filter,
-            counters: true,
-            ..Settings::default()
-        };
-        Pump::start(sources, settings).map(|(pump, _)| pump).unwrap()
-    }
-
-    fn programs(follows_qps: bool) -> Input {
-        Input::Ebpf(Box::new(EbpfReport {
-            state: EbpfState::On { datapath: None },
-            follows_qps,
-            ..EbpfReport::default()
-        }))
-    }
-
-    fn on() -> Vec<Input> {
-        vec![programs(true)]
-    }
-
-    fn named(name: &str) -> Filter {
-        Filter {
-            device: Some(name.to_owned()),
-            ..Filter::default()
-        }
-    }
-
-    #[tokio::test]
-    async fn the_view_gets_what_the_filter_lets_and_the_mode_sees_all() {
-        let mut pump = pump(Fake::new(vec![vec![devices(&["rxe0", "rxe1"])]]), named("rxe1"));
-        pump.sample().await.unwrap();
-        assert_eq!(pump.latest().devices.len(), 2);
-        let shown = pump.subscribe().borrow().clone();
-        assert_eq!(
-            shown.devices.iter().map(|d| &*d.name).collect::<Vec<_>>(),
-            ["rxe1"]
-        );
-    }
-
-    #[tokio::test]
-    async fn without_programs_every_round_dumps_the_queue_pairs() {
-        let source = Fake::new(Vec::new());
-        let asked = Arc::clone(&source.asked);
-        let mut pump = pump(source, Filter::default());
-        for _ in 0..3 {
-            pump.sample().await.unwrap();
-        }
-        let asked = asked.lock().unwrap();
-        assert_eq!(
-            asked.iter().map(|w| (w.round, w.qps)).collect::<Vec<_>>(),
-            [(0, true), (1, true), (2, true)]
-        );
-    }
-
-    #[tokio::test]
-    async fn the_last_round_is_told_that_it_is_the_last() {
-        let source = Fake::new(Vec::new());
-        let asked = Arc::clone(&source.asked);
-        let mut pump = pump(source, Filter::default());
-        pump.sample().await.unwrap();
-        pump.last_sample().await.unwrap();
-        let asked = asked.lock().unwrap();
-        assert_eq!(asked.iter().map(|w| w.last).collect::<Vec<_>>(), [false, true]);
-    }
-
-    /// A dump in which `pid` owns QP 17.
-    fn dump_of(pid: u32) -> QpsSample {
-        let reading = QpReading {
-            device_index: 0,
-            port: None,
-            qpn: 17,
-            qp_type: None,
-            state: None,
-            remote_qpn: None,
-            sq_psn: None,
-            rq_psn: None,
-            pid: Some(pid),
-            kern_name: None,
-        };
-        QpsSample {
-            mono_ns: 1,
-            qps: vec![reading],
-            ..QpsSample::default()
-        }
-    }
-
-    #[tokio::test]
-    async fn the_first_snapshot_knows_who_the_processes_of_the_first_round_are() {
-        use crate::model::input::ProcessFacts;
-        let dump = dump_of(231);
-        let facts = ProcessFacts {
-            pid: 231,
-            comm: Some("ib_send_bw".to_owned()),
-            ..ProcessFacts::default()
-        };
-        let rounds = vec![
-            vec![Input::Qps(Box::new(dump))],
-            vec![Input::Process(Box::new(facts))],
-        ];
-        let source = Fake::new(rounds);
-        let asked = Arc::clone(&source.asked);
-        let mut pump = pump(source, Filter::default());
-        pump.sample().await.unwrap();
-        assert_eq!(pump.latest().qps[0].comm.as_deref(), Some("ib_send_bw"));
-        pump.sample().await.unwrap();
-        let asked = asked.lock().unwrap();
-        let processes: Vec<&[u32]> = asked.iter().map(|wants| &*wants.processes).collect();
-        assert_eq!(processes, [&[][..], &[231], &[]]);
-        assert_eq!(
-            asked.iter().map(|wants| wants.round).collect::<Vec<_>>(),
-            [0, 1, 2]
-        );
-    }
-
-    #[tokio::test]
-    async fn a_process_of_the_window_is_looked_up_before_the_window_closes_and_that_is_no_sample() {
-        let dump = dump_of(231);
-        let source = Fake::new(Vec::new());
-        let asked = Arc::clone(&source.asked);
-        let mut pump = pump(source, Filter::default());
-        pump.sample().await.unwrap();
-        let first = Arc::clone(pump.latest());
-        // As a record of a QP's creation would.
-        pump.engine.apply(Input::Qps(Box::new(dump)), now());
-        pump.wait(tokio::time::sleep(LOOK_UP * 3)).await;
-        {
-            let asked = asked.lock().unwrap();
-            let looked: Vec<_> = asked.iter().filter(|wants| wants.only_processes).collect();
-            assert_eq!(
-                looked.iter().map(|wants| &*wants.processes).collect::<Vec<_>>(),
-                [&[231]]
-            );
-        }
-        assert!(
-            Arc::ptr_eq(&first, pump.latest()),
-            "rates would be of a part of the window"
-        );
-        pump.sample().await.unwrap();
-        assert!(!Arc::ptr_eq(&first, pump.latest()));
-    }
-
-    #[tokio::test]
-    async fn with_programs_a_dump_follows_the_attach_and_then_none() {
-        let source = Fake::new(vec![on(), on(), on(), on()]);
-        let asked = Arc::clone(&source.asked);
-        let mut pump = pump(source, Filter::default());
-        for _ in 0..4 {
-            pump.sample().await.unwrap();
-        }
-        let qps: Vec<bool> = asked.lock().unwrap().iter().map(|w| w.qps).collect();
-        assert_eq!(qps, [true, true, false, false]);
-    }
-
-    #[tokio::test]
-    async fn a_report_reaches_engine_and_mode_and_has_the_machine_looked_at_again() {
-        let source = Fake::new(vec![Vec::new(), Vec::new(), Vec::new()]);
-        let asked = Arc::clone(&source.asked);
-        let start = |feed: Feed| feed.offer(programs(true)).unwrap();
-        let sources = Sources {
-            polled: vec![Box::new(source)],
-            pushing: Some(crate::app::source::Pushing {
-                start: Box::new(start),
-                stop: Box::new(|| ()),
-            }),
-            ..Sources::default()
-        };
-        let (mut pump, ebpf) = Pump::start(sources, Settings::default()).unwrap();
-        assert_eq!(pump.latest().health.ebpf, EbpfState::Starting);
-        let mut ebpf = ebpf.unwrap();
-        let told = pump.wait(ebpf.started()).await.unwrap();
-        assert!(told.state.is_on());
-        for _ in 0..2 {
-            pump.sample().await.unwrap();
-        }
-        assert!(pump.latest().health.ebpf.is_on() && pump.latest().health.follows_qps);
-        let looked: Vec<bool> = asked.lock().unwrap().iter().map(|wants| wants.machine).collect();
-        assert_eq!(looked, [true, false]);
-    }
-
-    #[tokio::test]
-    async fn programs_that_see_no_qp_come_do_not_stand_in_for_the_dump() {
-        let half = || vec![programs(false)];
-        let source = Fake::new((0..4).map(|_| half()).collect());
-        let asked = Arc::clone(&source.asked);
-        let mut pump = pump(source, Filter::default());
-        for _ in 0..4 {
-            pump.sample().await.unwrap();
-        }
-        assert!(asked.lock().unwrap().iter().all(|wants| wants.qps));
-    }
-
-    #[tokio::test]
-    async fn a_trace_reads_devices_and_processes_until_it_is_in_step_and_then_once_in_a_while() {
-        let source = Fake::new((0..40).map(|_| on()).collect());
-        let asked = Arc::clone(&source.asked);
-        let mut pump = pump(source, Filter::default());
-        pump.settings.counters = false;
-        for _ in 0..32 {
-            pump.sample().await.unwrap();
-        }
-        // What was lost must be found out in the next round.
-        pump.engine.apply(Input::BadRecord, now());
-        pump.sample().await.unwrap();
-        let asked = asked.lock().unwrap();
-        let full: Vec<u64> = asked.iter().filter(|w| !w.is_light()).map(|w| w.round).collect();
-        assert_eq!(full, [0, 1, 30, 32]);
-    }
-
-    #[tokio::test]
-    async fn what_the_writer_takes_no_more_at_the_end_is_counted_all_the_same() {
-        use crate::app::sink::Lines;
-        use crate::app::source::Pushing;
-        use crate::app::writer::Format;
-        use rdmatop_common::event::{ObjectRecord, Record, kind};
-        use zerocopy::FromZeros;
-        let start = move |feed: Feed| {
-            std::thread::spawn(move || {
-                let mut record = ObjectRecord::new_zeroed();
-                record.prefix.kind = kind::CQ_CREATE;
-                for _ in 0..400 {
-                    let batch = Input::Records(vec![Record::Object(record); 100]);
-                    feed.send_blocking(batch).unwrap();
-                }
-            });
-        };
-        let sources = Sources {
-            pushing: Some(Pushing {
-                start: Box::new(start),
-                stop: Box::new(|| ()),
-            }),
-            subsystem: true,
-            ..Sources::default()
-        };
-        let (mut pump, _ebpf) = Pump::start(sources, Settings::default()).unwrap();
-        // Nobody reads: one page finds room, the rest waits and then gives up.
-        let (to, mut pages) = mpsc::channel(1);
-        let mut sink = Sink::Lines(Lines::new(Format::Lines, to));
-        let (_end, mut ending) = watch::channel(Some(Instant::now() + Duration::from_millis(100)));
-        let (_delay, mut delay) = watch::channel(HANG);
-        pump.run(&mut sink, &mut delay, &mut ending, |_| Ok(()))
-            .await
-            .unwrap();
-        let taken = pages.try_recv().unwrap().events;
-        assert_eq!((pump.tally.seen, pump.tally.refused), (40_000, 40_000 - taken));
-    }
-
-    #[tokio::test]
-    async fn a_round_that_hangs_is_told_with_its_name_and_does_not_stop_the_view() {
-        let mut pump = pump(Fake::hanging(HANG * 4), Filter::default());
-        let mut shown = pump.subscribe();
-        let (end, mut ending) = watch::channel(None);
-        let (_delay, mut delay) = watch::channel(HANG / 2);
-        let mut sink = Sink::Nobody;
-        let told = async {
-            let mut errors = Vec::new();
-            while errors.is_empty() {
-                shown.changed().await.unwrap();
-                errors.clone_from(&shown.borrow_and_update().health.errors);
-            }
-            end.send_replace(Some(Instant::now()));
-            errors
-        };
-        let (_, errors) = tokio::join!(pump.run(&mut sink, &mut delay, &mut ending, |_| Ok(())), told);
-        assert!(errors[0].starts_with("no answer from the fake for"), "{errors:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::{io, thread};
 use super::host::{Advice, DeviceSource, HealthSource, MapSource, ProcessSource};
 use super::plan::{Mode, Plan};
 use super::ring;
-use super::source::{Feed, Pushing, Source, Sources};
+use super::source::{Feed, Polled, Pushing, Sources};
 use crate::cli::AttachMode;
 use crate::model::cause::{CauseId, Obstacle};
 use crate::model::input::EbpfState;
@@ -29,10 +29,10 @@ pub(super) fn sources(plan: &Plan) -> Sources {
         .cloned();
     let nested_pids = platform.surroundings.initial_pid_namespace == Some(false);
     let available = platform.host.memory_available;
-    // Without /sys nobody knows: netlink will tell.
+    // Without /sys it is not known yet: netlink will show it.
     let subsystem = platform.rdma_devices.is_some() || platform.without_sys;
     let sweep = MapSweep::default();
-    let mut polled: Vec<Box<dyn Source>> = vec![
+    let mut polled: Vec<Box<dyn Polled>> = vec![
         Box::new(DeviceSource::new(root.clone())),
         Box::new(ProcessSource::new(root.clone())),
     ];

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use super::source::{Feed, Source, Wants};
+use super::source::{Feed, Polled, Wants};
 use crate::exit::Stop;
 use crate::source::limits;
 
-/// A running sampler. Dropping it ends the thread after the round it is in; nobody waits for that.
+/// A running sampler. Dropping it ends the thread after the round it is in, without waiting for that.
 #[derive(Debug)]
 pub(super) struct Sampler {
     orders: mpsc::Sender<Wants>,
@@ -18,7 +18,7 @@ pub(super) struct Sampler {
 
 impl Sampler {
     /// Starts the thread.
-    pub(super) fn start(sources: Vec<Box<dyn Source>>, feed: Feed) -> Result<Self, Stop> {
+    pub(super) fn start(sources: Vec<Box<dyn Polled>>, feed: Feed) -> Result<Self, Stop> {
         let (orders, todo) = mpsc::channel();
         let names = sources.iter().map(|source| source.name()).collect();
         let turn = Arc::new(AtomicUsize::new(0));
@@ -45,7 +45,7 @@ impl Sampler {
     }
 }
 
-fn work(mut sources: Vec<Box<dyn Source>>, feed: &Feed, todo: &mpsc::Receiver<Wants>, turn: &AtomicUsize) {
+fn work(mut sources: Vec<Box<dyn Polled>>, feed: &Feed, todo: &mpsc::Receiver<Wants>, turn: &AtomicUsize) {
     while let Ok(wants) = todo.recv() {
         for (number, source) in sources.iter_mut().enumerate() {
             turn.store(number, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Where events go, and what happens when nobody takes them.
+//! Where events go, and what happens when the view does not take them.
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
@@ -8,12 +8,12 @@ use super::writer::{Format, PAGE_BYTES, Page};
 use crate::model::event::{Event, EventKind};
 use crate::model::filter::Filter;
 
-/// Tells when to end: the time at which waiting is over, set once.
+/// When to end: the time at which waiting is over, set once.
 pub(super) type End = watch::Receiver<Option<Instant>>;
 
 /// Counts of what became of the lifecycle events. Lines about losses are not counted among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct EventCounts {
     /// Events that the engine made.
     pub(super) seen: u64,
     /// Of these, not asked for.
@@ -29,7 +29,7 @@ pub(super) enum Sink {
     Nobody,
     /// Lines: waits for room. The ring buffer in the kernel is the store meanwhile, and counts what it loses.
     Lines(Lines),
-    /// The live view: what finds no room is refused and told as a loss, so that the screen never stands still.
+    /// The live view: what finds no room is refused and reported as a loss, so that the screen never stands still.
     Drop(Live),
 }
 
@@ -115,7 +115,7 @@ impl Lines {
     }
 }
 
-/// A loss is found out some time after it happened: it stands where it was told.
+/// A loss is found out some time after it happened: its line stands where it was found out.
 fn put<T>(order: &mut Reorder<T>, event: &Event, item: T) {
     if event.event == EventKind::Lost {
         order.push_behind(item);
@@ -139,11 +139,11 @@ fn copy(whole: &Page, line: Line, to: &mut Page) -> Line {
 
 impl Sink {
     /// Takes an event if the filter lets it. It waits for [`Sink::flush`].
-    pub(super) fn give(&mut self, event: &Event, filter: &Filter, tally: &mut Tally) {
-        let counts = event.event != EventKind::Lost;
-        tally.seen += u64::from(counts);
+    pub(super) fn give(&mut self, event: &Event, filter: &Filter, counts: &mut EventCounts) {
+        let is_event = u64::from(event.event != EventKind::Lost);
+        counts.seen += is_event;
         if !filter.matches_event(event) {
-            tally.filtered += u64::from(counts);
+            counts.filtered += is_event;
             return;
         }
         match self {
@@ -178,14 +178,14 @@ impl Sink {
 
     /// Hands on what happened up to `until_ns`, in the order of times. Lines wait for room, and after the end no longer
     /// than its grace.
-    pub(super) async fn flush(&mut self, until_ns: u64, tally: &mut Tally, end: &mut End) {
+    pub(super) async fn flush(&mut self, until_ns: u64, counts: &mut EventCounts, end: &mut End) {
         let lines = match self {
             Self::Nobody => return,
             Self::Lines(lines) => lines,
             Self::Drop(live) => {
                 for event in live.order.take(until_ns) {
-                    let counts = event.event != EventKind::Lost;
-                    tally.refused += u64::from(live.to.try_send(event).is_err() && counts);
+                    let is_event = event.event != EventKind::Lost;
+                    counts.refused += u64::from(live.to.try_send(event).is_err() && is_event);
                 }
                 return;
             }
@@ -201,7 +201,7 @@ impl Sink {
             () = over(end) => false,
         };
         if !taken {
-            tally.refused += events;
+            counts.refused += events;
         }
     }
 }
@@ -209,7 +209,7 @@ impl Sink {
 /// Waits until the end is asked for.
 pub(super) async fn asked(end: &mut End) {
     if end.wait_for(Option::is_some).await.is_err() {
-        // The asker is gone without having asked: nobody will.
+        // The other end is gone without having asked, so nothing will ask.
         std::future::pending::<()>().await;
     }
 }
@@ -244,28 +244,28 @@ mod tests {
             events: vec![EventKind::QpCreate],
             ..Filter::default()
         };
-        let mut tally = Tally::default();
+        let mut counts = EventCounts::default();
         for kind in [EventKind::QpCreate, EventKind::QpCreate, EventKind::MrReg] {
-            sink.give(&event(kind), &filter, &mut tally);
+            sink.give(&event(kind), &filter, &mut counts);
         }
-        sink.flush(0, &mut tally, &mut end).await;
+        sink.flush(0, &mut counts, &mut end).await;
         assert_eq!(
-            tally,
-            Tally {
+            counts,
+            EventCounts {
                 seen: 3,
                 filtered: 1,
                 refused: 1
             }
         );
         assert!(from.try_recv().is_ok());
-        sink.give(&event(EventKind::Lost), &filter, &mut tally);
-        sink.flush(0, &mut tally, &mut end).await;
+        sink.give(&event(EventKind::Lost), &filter, &mut counts);
+        sink.flush(0, &mut counts, &mut end).await;
         assert_eq!(
             from.try_recv().unwrap().event,
             EventKind::Lost,
             "losses pass every filter"
         );
-        assert_eq!(tally.seen, 3, "a loss is no lifecycle event");
+        assert_eq!(counts.seen, 3, "a loss is no lifecycle event");
     }
 
     #[tokio::test]
@@ -273,15 +273,15 @@ mod tests {
         let (to, mut from) = mpsc::channel(1);
         let (_asker, mut end) = watch::channel(None);
         let mut sink = Sink::Lines(Lines::new(Format::Json, to));
-        let (filter, mut tally) = (Filter::default(), Tally::default());
+        let (filter, mut counts) = (Filter::default(), EventCounts::default());
         for kind in [EventKind::QpCreate, EventKind::Lost, EventKind::MrReg] {
-            sink.give(&event(kind), &filter, &mut tally);
+            sink.give(&event(kind), &filter, &mut counts);
         }
-        sink.flush(u64::MAX, &mut tally, &mut end).await;
+        sink.flush(u64::MAX, &mut counts, &mut end).await;
         let page = from.try_recv().unwrap();
         let text = String::from_utf8(page.text).unwrap();
         assert_eq!((text.lines().count(), page.events), (3, 2), "{text}");
-        sink.flush(u64::MAX, &mut tally, &mut end).await;
+        sink.flush(u64::MAX, &mut counts, &mut end).await;
         assert!(
             from.try_recv().is_err(),
             "nothing is written when there is nothing"
@@ -293,16 +293,16 @@ mod tests {
         let (to, mut pages) = mpsc::channel(9);
         let (to_view, mut events) = mpsc::channel(9);
         let (_asker, mut end) = watch::channel(None);
-        let (filter, mut tally) = (Filter::default(), Tally::default());
+        let (filter, mut counts) = (Filter::default(), EventCounts::default());
         let lines = Sink::Lines(Lines::new(Format::Json, to));
         for mut sink in [lines, Sink::Drop(Live::new(to_view))] {
             for mono_ns in [20, 30, 10, 50, 40] {
-                sink.give(&Event::new(EventKind::MrReg, 0, mono_ns), &filter, &mut tally);
+                sink.give(&Event::new(EventKind::MrReg, 0, mono_ns), &filter, &mut counts);
             }
-            sink.flush(30, &mut tally, &mut end).await;
+            sink.flush(30, &mut counts, &mut end).await;
             assert!(sink.holds());
-            sink.give(&Event::new(EventKind::MrReg, 0, 45), &filter, &mut tally);
-            sink.flush(u64::MAX, &mut tally, &mut end).await;
+            sink.give(&Event::new(EventKind::MrReg, 0, 45), &filter, &mut counts);
+            sink.flush(u64::MAX, &mut counts, &mut end).await;
             assert!(!sink.holds());
         }
         let mut told = Vec::new();
@@ -322,7 +322,7 @@ mod tests {
             .map(|e| e.mono_ns)
             .collect();
         assert_eq!(live, [10, 20, 30, 40, 45, 50]);
-        assert_eq!((tally.seen, tally.refused), (12, 0));
+        assert_eq!((counts.seen, counts.refused), (12, 0));
     }
 
     #[tokio::test]
@@ -330,18 +330,18 @@ mod tests {
         let (to, _from) = mpsc::channel(1);
         let (asker, mut end) = watch::channel(None);
         let mut sink = Sink::Lines(Lines::new(Format::Lines, to));
-        let (filter, mut tally) = (Filter::default(), Tally::default());
-        sink.give(&event(EventKind::MrReg), &filter, &mut tally);
-        sink.flush(u64::MAX, &mut tally, &mut end).await;
+        let (filter, mut counts) = (Filter::default(), EventCounts::default());
+        sink.give(&event(EventKind::MrReg), &filter, &mut counts);
+        sink.flush(u64::MAX, &mut counts, &mut end).await;
         let begin = Instant::now();
         asker.send(Some(begin + Duration::from_millis(200))).unwrap();
         for _ in 0..3 {
-            sink.give(&event(EventKind::MrReg), &filter, &mut tally);
+            sink.give(&event(EventKind::MrReg), &filter, &mut counts);
         }
-        sink.flush(u64::MAX, &mut tally, &mut end).await;
+        sink.flush(u64::MAX, &mut counts, &mut end).await;
         assert_eq!(
-            tally,
-            Tally {
+            counts,
+            EventCounts {
                 seen: 4,
                 filtered: 0,
                 refused: 3

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::sink::Tally;
+use super::sink::EventCounts;
 use crate::view::line::units;
 
 /// One line for stderr. Losses are always in it, the zero too: silence would say nothing.
 /// `blind` is the time in which nothing was attached.
-pub(super) fn line(tally: Tally, printed: u64, lost: u64, ran: Duration, blind: Duration) -> String {
-    let Tally { seen, filtered, .. } = tally;
+pub(super) fn line(counts: EventCounts, printed: u64, lost: u64, ran: Duration, blind: Duration) -> String {
+    let EventCounts { seen, filtered, .. } = counts;
     let mut parts = vec![format!("{seen} events seen"), format!("{printed} printed")];
     if filtered > 0 {
         parts.push(format!("{filtered} filtered out"));
@@ -40,7 +40,7 @@ mod tests {
     #[test]
     fn the_losses_are_told_even_when_there_are_none() {
         let line = line(
-            Tally {
+            EventCounts {
                 seen: 3,
                 filtered: 0,
                 refused: 0,
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn printed_filtered_and_unprinted_add_up_to_seen() {
         let line = line(
-            Tally {
+            EventCounts {
                 seen: 10,
                 filtered: 2,
                 refused: 1,

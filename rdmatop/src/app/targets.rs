@@ -47,7 +47,7 @@ pub(super) fn rdma_process(filter: &Filter, all: &Snapshot, root: &Root) -> Resu
     }
 }
 
-/// The line for a `--comm` that nobody has: no failure, because it may be somebody's the next time.
+/// The line for a `--comm` that no process has: no failure, because a later process may have it.
 pub(super) fn comm(filter: &Filter, all: &Snapshot) -> Option<String> {
     let comm = filter.comm.as_ref()?;
     let by_name = Filter {

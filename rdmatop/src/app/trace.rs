@@ -73,6 +73,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
         engine: EngineConfig::default(),
         filter: plan.filter.clone(),
         counters: false,
+        ..Settings::default()
     };
     let (mut pump, ebpf) = Pump::start(sources, settings)?;
     let Some(EbpfSide { mut reports, stop }) = ebpf else {
@@ -94,7 +95,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
         let unread = unread(look_at.as_fd());
         tokio::pin!(pumping, unread);
         let mut starting = true;
-        // Said once the QPs that were there before are known too: an event then tells what state its QP was in.
+        // Printed once the QPs that were there before are known too: an event then has the state that its QP was in.
         let (mut attached, mut synced) = (None, false);
         // Counted from the attach: loading may take seconds, and those show nothing.
         let mut until = None;
@@ -146,7 +147,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
     let printed = writer.printed.load(Ordering::Relaxed);
     if !matches!(why, Finish::NoEvents(_) | Finish::Pump(Err(_))) {
         let blind = gap.total(Instant::now());
-        say(&summary::line(pump.tally, printed, lost, begin.elapsed(), blind));
+        say(&summary::line(pump.counts, printed, lost, begin.elapsed(), blind));
         for skipped in pump.latest().health.skipped.iter().flatten() {
             say(&format!("rdmatop: {skipped}"));
         }
@@ -182,7 +183,7 @@ impl Finish {
     }
 }
 
-/// The time in which nothing was attached: nobody can count what it hid.
+/// The time in which nothing was attached: what happened in it cannot be counted.
 #[derive(Debug, Default)]
 struct Gap {
     since: Option<Instant>,
@@ -258,7 +259,7 @@ async fn reached(until: Option<Instant>) {
     }
 }
 
-/// Waits until nobody reads `out` any more. Only a write would tell, and an idle trace writes nothing.
+/// Waits until no process reads `out` any more. Only a write would show it, and an idle trace writes nothing.
 async fn unread(out: BorrowedFd<'_>) {
     let now = Timespec {
         tv_sec: 0,
@@ -382,7 +383,7 @@ mod tests {
             first_line(&started),
             "rdmatop: tracing, programs attached: 5; Ctrl-C ends"
         );
-        started.pinned = vec!["ib_core", "ib_uverbs"];
+        started.pinned = ["ib_core", "ib_uverbs"].map(str::to_owned).into();
         assert_eq!(
             first_line(&started),
             "rdmatop: tracing, programs attached: 5; ib_core, ib_uverbs cannot be unloaded until Ctrl-C ends it \

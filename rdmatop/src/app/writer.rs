@@ -68,7 +68,7 @@ pub(super) fn whole(
 pub(super) struct Writer {
     /// Lifecycle events that have been written.
     pub(super) printed: Arc<AtomicU64>,
-    /// How it ended: after the last page, or because nobody reads.
+    /// How it ended: after the last page, or because the reader is gone.
     pub(super) outcome: oneshot::Receiver<Result<Written, Stop>>,
 }
 

@@ -121,7 +121,7 @@ pub(super) fn event(raw: &[u8]) {
             Err(error) => assert!(!error.to_string().is_empty()),
         }
     }
-    for event in engine.apply(Input::Records(records), now) {
+    for event in engine.apply(Input::Records(records).at(now)) {
         let (mut line, mut json) = (Vec::new(), Vec::new());
         view::line::event::line(&mut line, &event);
         assert_safe(&String::from_utf8_lossy(&line));

@@ -135,7 +135,7 @@ fn interfaces(
     Ok(())
 }
 
-/// Unloads rdma_rxe unless somebody else may have use of it: without it all rxe devices are gone, whoever made them.
+/// Unloads rdma_rxe unless something else may use it: without it all rxe devices are gone, whoever made them.
 fn module(host: &mut dyn Host, ours: &MadeModule, say: &mut Say<'_>) -> Result<(), LabError> {
     let loaded = host.rxe_inode();
     if loaded.is_none() || ours.inode.is_some_and(|inode| loaded != Some(inode)) {

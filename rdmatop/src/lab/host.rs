@@ -311,7 +311,7 @@ impl Host for System {
 
     fn add_dummy(&mut self, name: &str, address: [u8; 6]) -> Result<(), LabError> {
         if !Path::new("/sys/module/dummy").exists() {
-            // Loaded by the kernel itself, the module would bring a dummy0 that nobody asked for.
+            // Loaded by the kernel itself, the module would bring a dummy0 that was not asked for.
             module::modprobe("dummy", &["numdummies=0"])?;
         }
         link::add_dummy(name, address).map_err(cannot(format!("make interface {name}")))

@@ -1,7 +1,7 @@
 //! `rdmatop lab`: SoftRoCE devices to try things on, made over netlink and removed again without a trace.
 //!
-//! `up` loads rdma_rxe and makes devices, `down` removes just what `up` made, `status` tells. What was made is
-//! kept in /run/rdmatop/lab.json, each before it is made. rdma_rxe is unloaded only if `up` loaded it and nobody else may
+//! `up` loads rdma_rxe and makes devices, `down` removes just what `up` made, `status` reports. What was made is
+//! kept in /run/rdmatop/lab.json, each before it is made. rdma_rxe is unloaded only if `up` loaded it and nothing else may
 //! have use of it: unloading takes the devices of others too.
 mod down;
 mod host;
@@ -45,7 +45,7 @@ pub enum LabCommand {
     Up(UpArgs),
     /// Remove what `lab up` made, and nothing else
     Down(DownArgs),
-    /// Tell what `lab up` made and who uses it
+    /// Show what `lab up` made and which processes use it
     Status,
 }
 
@@ -68,7 +68,7 @@ pub struct DownArgs {
     pub force: bool,
 }
 
-/// Why the lab cannot do as told. One line each: what, why, remedy.
+/// Why a lab command failed. One line each: what, why, remedy.
 #[derive(Debug, Error)]
 pub enum LabError {
     /// Not root.
@@ -147,7 +147,7 @@ pub enum LabError {
         /// Processes, by id and name.
         holders: String,
     },
-    /// Its removal waits for who holds it.
+    /// Its removal waits until no process holds it.
     #[error(
         "{device} is still being removed, {held}; the kernel waits for its last user: end that, then run this again"
     )]

@@ -1,4 +1,4 @@
-//! Lines for the user that do not stop the work when nobody takes them.
+//! Lines for the user that do not stop the work when no process reads them.
 use std::fmt;
 use std::io::{self, Write};
 

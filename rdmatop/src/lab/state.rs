@@ -1,6 +1,6 @@
-//! What `lab up` made, and how that is told from what others made.
+//! What `lab up` made, and how it is distinguished from what others made.
 //!
-//! Each thing is listed before the kernel is asked for it, with what will tell it apart once it is there, and again with
+//! Each thing is listed before the kernel is asked for it, with what will identify it once it is there, and again with
 //! what the kernel gave it. So whatever ends `lab up` at whatever moment, what it made is in the list.
 use serde::{Deserialize, Serialize};
 

@@ -8,7 +8,7 @@ use super::say::Say;
 use super::state::Made;
 use super::store::Store;
 
-/// Tells what there is, what of it is ours, and who holds it. With a file that cannot be read all but what is ours is
+/// Shows which devices there are, which of them `lab up` made, and which processes hold them. With a file that cannot be read all but what is ours is
 /// told, and the error is the last line.
 pub(super) fn status(host: &mut dyn Host, store: &Store, say: &mut Say<'_>) -> Result<ExitCode, LabError> {
     let boot = host.boot();

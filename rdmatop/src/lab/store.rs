@@ -25,7 +25,7 @@ const LARGEST: u64 = 1 << 20;
 /// Others can write.
 const WRITABLE: u32 = 0o022;
 
-/// Where the file is, and whose it has to be.
+/// Where the file is, and which user has to own it.
 #[derive(Debug)]
 pub(super) struct Store {
     dir: PathBuf,

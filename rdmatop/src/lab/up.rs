@@ -118,7 +118,7 @@ fn wanted_netdev(host: &mut dyn Host, number: u8, args: &UpArgs, present: &[Pres
         .or_else(|| host.default_netdev().and_then(find).filter(free))
 }
 
-/// A dummy of our own with an address; one that somebody else made by that name serves too.
+/// A dummy of our own with an address; one of that name that something else made serves too.
 fn own_dummy(
     host: &mut dyn Host,
     number: u8,

@@ -1,13 +1,13 @@
 //! Why something is missing: one value from the place that finds it to the view that shows it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Why something is missing, and what to do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
-    /// Which cause it is. Whoever decides by a cause decides by this and never by its words.
+    /// Which cause it is. Code that decides by a cause decides by this, and never by its words.
     pub id: CauseId,
-    /// What it takes something from.
+    /// What it makes incomplete.
     pub concerns: Concerns,
     /// What is missing.
     pub what: String,
@@ -17,8 +17,8 @@ pub struct Cause {
     pub remedy: String,
 }
 
-/// What a cause takes something from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// What a cause makes incomplete.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Concerns {
     /// The whole of what rdmatop shows.
@@ -32,7 +32,7 @@ pub enum Concerns {
 macro_rules! causes {
     ($($(#[$doc:meta])* $id:ident,)*) => {
         /// Which cause.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "kebab-case")]
         pub enum CauseId {
             $($(#[$doc])* $id,)*
@@ -128,10 +128,26 @@ causes! {
     SlowDevice,
     /// The removal of a device waits.
     RemovalWaits,
+    /// The kernel refused a reading, or its answer makes no sense.
+    ReadFailed,
+    /// The kernel or a driver has not answered in time.
+    NoAnswer,
+    /// The eBPF programs are still being attached.
+    EbpfStarts,
+    /// The user left out eBPF (`--no-ebpf`).
+    NoEbpf,
+    /// No program of rdmatop follows what a driver does: most NICs' posts bypass the kernel.
+    NotFollowed,
+    /// The programs that count a driver's work requests are not attached.
+    NoDataPath,
+    /// No counter of a driver can be read.
+    NoCounters,
+    /// A driver counts no bytes.
+    NoByteCounters,
 }
 
 impl CauseId {
-    /// Whether it says why there is no eBPF, which itself says `refused`: then no other line needs to.
+    /// Whether it explains why eBPF is refused with `refused`: then no other note has to.
     pub fn denies_ebpf(self, refused: Self) -> bool {
         // Before Linux 5.11 that limit refuses maps with EPERM, as a missing right does.
         if self == Self::Memlock {
@@ -149,7 +165,7 @@ impl CauseId {
         )
     }
 
-    /// Whether it says nothing to a user who wants no eBPF.
+    /// Whether it is of no interest to a user who wants no eBPF.
     pub fn is_of_ebpf_alone(self) -> bool {
         matches!(
             self,
@@ -163,7 +179,8 @@ impl CauseId {
     }
 }
 
-/// A fact that is in the way, and what to do about it. Whoever knows what it takes from whom makes a [`Cause`] of it.
+/// A fact that is in the way, and what to do about it. The caller that knows what is missing because of it makes a
+/// [`Cause`] of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
     /// Which cause.
@@ -213,7 +230,7 @@ impl Cause {
         format!("{}: {}", self.what, self.reason())
     }
 
-    /// Why, and what to do, in one line: for who says already what is missing.
+    /// Why, and what to do, in one line, where the text before it already says what is missing.
     pub fn reason(&self) -> String {
         Obstacle::new(self.id, &*self.why, &*self.remedy).to_string()
     }

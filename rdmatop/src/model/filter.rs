@@ -32,7 +32,7 @@ impl Filter {
         *self == Self::default()
     }
 
-    /// Whether to show an event. Losses always pass: who looks at a part must know that it may have holes.
+    /// Whether to show an event. Losses always pass: a user who sees a part must know that it may have holes.
     pub fn matches_event(&self, event: &Event) -> bool {
         if event.event == EventKind::Lost {
             return true;
@@ -155,7 +155,7 @@ mod tests {
             devices: vec![device(0), device(1)],
             ..DevicesSample::default()
         };
-        engine.apply(Input::Devices(Box::new(devices)), NOW);
+        engine.apply(Input::Devices(Box::new(devices)).at(NOW));
         let qp = |device_index, qpn, pid, kern_name: Option<&str>| QpReading {
             device_index,
             port: Some(1),
@@ -178,7 +178,7 @@ mod tests {
             ],
             ..QpsSample::default()
         };
-        engine.apply(Input::Qps(Box::new(qps)), NOW);
+        engine.apply(Input::Qps(Box::new(qps)).at(NOW));
         engine.tick(NOW)
     }
 

@@ -418,7 +418,11 @@ fn health() -> Health {
             )
         }]
         .into(),
-        errors: vec!["mlx5_0 port 2: EIO reading hw_counters".into()],
+        errors: vec![Cause {
+            id: CauseId::ReadFailed,
+            concerns: Concerns::Device("mlx5_0".into()),
+            ..cause("counters of mlx5_0 port 2", "Input/output error (os error 5)", "")
+        }],
         self_cpu: Some(0.004),
         self_rss: Some(12 << 20),
     }

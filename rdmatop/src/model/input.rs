@@ -1,4 +1,4 @@
-//! Everything a source can tell the engine. Plain data: a recording is a list of these.
+//! Everything that a source can send to the engine. Plain data: a recording is a list of these.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,16 +8,18 @@ use rdmatop_common::{
     event::Record,
 };
 
+use serde::{Deserialize, Serialize};
 use zerocopy::FromZeros as _;
 
 use super::{
     cause::{Cause, Concerns, Obstacle},
     ib::{PhysState, PortState, QpState, QpType},
+    numbers,
     value::Shared,
 };
 
-/// A point in time, read by the caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A point in time, by both clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Now {
     /// `CLOCK_MONOTONIC`, ns: the clock of kernel records and of rates.
     pub mono_ns: u64,
@@ -27,7 +29,7 @@ pub struct Now {
 
 /// When something was read: each counter has its own, because a rate is what it rose by over the time between its own
 /// two reads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadAt {
     /// `CLOCK_MONOTONIC` in the middle of the read, ns: the kernel looked at the counter somewhere between its
     /// beginning and its end.
@@ -57,11 +59,27 @@ impl From<u64> for ReadAt {
     }
 }
 
-/// One message on the channel between sources and the engine.
-#[derive(Clone, Debug)]
+/// An input and the time at which it was read: what travels from a source to the engine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Timed {
+    /// Both clocks when the source handed the input over. The engine reads no clock: this is its present.
+    pub at: Now,
+    /// What was read.
+    pub input: Input,
+}
+
+impl Input {
+    /// As read at this time.
+    pub fn at(self, at: Now) -> Timed {
+        Timed { at, input: self }
+    }
+}
+
+/// What a source has read.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Input {
     /// Records from the ring buffer, in their order.
-    Records(Vec<Record>),
+    Records(#[serde(with = "numbers")] Vec<Record>),
     /// A ring-buffer record that could not be decoded.
     BadRecord,
     /// The state of our programs: first of all what they send, and at each change.
@@ -72,9 +90,9 @@ pub enum Input {
     Skipped(Option<Vec<Skipped>>),
     /// Messages that found the channel to the engine full, cumulative.
     ChannelDropped(u64),
-    /// Devices and ports, as netlink and sysfs tell them, at one time.
+    /// Devices and ports, as netlink and sysfs report them, at one time.
     Devices(Box<DevicesSample>),
-    /// Counters of ports, of devices that an earlier [`Input::Devices`] told of and that have not changed.
+    /// Counters of ports, of devices that an earlier [`Input::Devices`] listed and that have not changed.
     Counters(Box<CountersSample>),
     /// All QPs of some devices, from a netlink dump: initial sync and repair.
     Qps(Box<QpsSample>),
@@ -91,14 +109,16 @@ pub enum Input {
         /// Start time, as in [`ProcessFacts`]; `None` of a process that /proc did not have when it was asked for.
         start_ticks: Option<u64>,
     },
-    /// Devices whose drivers answer late; replaces what was said before.
+    /// Devices whose drivers answer late; replaces the list before.
     Slow(Vec<Cause>),
+    /// The present round of reading has taken too long, and why; `None`: it has ended.
+    RoundHangs(Option<Box<Cause>>),
     /// State of our own programs and of the host.
     Health(Box<HealthSample>),
 }
 
 /// One reading of every device.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DevicesSample {
     /// `CLOCK_MONOTONIC` when it was read, ns.
     pub mono_ns: u64,
@@ -106,14 +126,14 @@ pub struct DevicesSample {
     pub devices: Vec<DeviceReading>,
     /// The list could not be read: what is in `devices` says nothing, and nothing is gone.
     pub unread: bool,
-    /// What could not be read, one plain line each.
-    pub errors: Vec<String>,
-    /// What there is to say of devices, such as one whose removal waits.
+    /// What could not be read.
+    pub errors: Vec<Cause>,
+    /// Notes about devices, such as one whose removal waits.
     pub notes: Vec<Cause>,
 }
 
 /// A reading of what moves, between two readings of every device.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CountersSample {
     /// `CLOCK_MONOTONIC` when it was read, ns.
     pub mono_ns: u64,
@@ -126,7 +146,7 @@ pub struct CountersSample {
 }
 
 /// Counters of one port.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PortCounters {
     /// Device index.
     pub device_index: u32,
@@ -136,18 +156,18 @@ pub struct PortCounters {
     pub counters: Vec<RawReading>,
 }
 
-/// From here indices are no kernel's (`xa_limit_31b`): they stand for devices that are being removed and whose index
-/// nobody told.
+/// The kernel gives no index from here on (`xa_limit_31b`): these stand for devices that are being removed and whose
+/// index is not known.
 pub const UNLISTED: u32 = 1 << 31;
 
 /// One device.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DeviceReading {
     /// Kernel index: changes when a device is removed and added again. From [`UNLISTED`] on it is made up.
     pub index: u32,
-    /// It is being removed: the kernel lists it no more and waits for who holds it.
+    /// It is being removed: the kernel lists it no more and waits until no process holds it.
     pub removing: bool,
-    /// It is there, and nothing but its name was read: the rest is as it was.
+    /// The device is there, and only its name was read: the rest is as it was.
     pub held: bool,
     /// Raw name, not yet safe to print.
     pub name: String,
@@ -170,7 +190,7 @@ pub struct DeviceReading {
 }
 
 /// Where a raw counter was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RawSource {
     /// `RDMA_NLDEV_CMD_STAT_GET`.
     Netlink,
@@ -178,16 +198,14 @@ pub enum RawSource {
     Sysfs,
     /// `ports/N/counters`: names, units and widths of the InfiniBand specification.
     Pma,
-    /// `/sys/class/net/X/statistics` of the port's network device.
-    Netdev,
 }
 
 /// A counter as a provider names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RawReading {
     /// The provider's name.
     pub name: Arc<str>,
-    /// Value as the kernel tells it, in the provider's unit. `None`: the counter is there and could not be read, so
+    /// Value as the kernel reports it, in the provider's unit. `None`: the counter is there and could not be read, so
     /// that a sum with it is a part.
     pub value: Option<u64>,
     /// Where it was read.
@@ -197,7 +215,7 @@ pub struct RawReading {
 }
 
 /// One port of a device.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PortReading {
     /// Port number, from 1.
     pub number: u32,
@@ -218,7 +236,7 @@ pub struct PortReading {
 }
 
 /// Dump of QPs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct QpsSample {
     /// `CLOCK_MONOTONIC` **before** the dump began: events after it win over the dump.
     pub mono_ns: u64,
@@ -227,11 +245,11 @@ pub struct QpsSample {
     /// The QPs.
     pub qps: Vec<QpReading>,
     /// What could not be read.
-    pub errors: Vec<String>,
+    pub errors: Vec<Cause>,
 }
 
 /// One QP of a dump.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct QpReading {
     /// Device index.
     pub device_index: u32,
@@ -256,7 +274,7 @@ pub struct QpReading {
 }
 
 /// Slots in use.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SlotsSample {
     /// `CLOCK_MONOTONIC` when the sweep began, ns.
     pub mono_ns: u64,
@@ -264,6 +282,7 @@ pub struct SlotsSample {
     /// waited for the engine. `None`: when the sweep began.
     pub at: Option<ReadAt>,
     /// Slot number and copy, only slots in use.
+    #[serde(with = "numbers")]
     pub slots: Vec<(u32, QpSlot)>,
     /// Slots in use in which nothing has been counted yet: ten thousand copies of nothing are 8 MB.
     pub idle: Vec<(u32, SlotHead)>,
@@ -275,8 +294,8 @@ pub struct SlotsSample {
     pub capacity: u32,
 }
 
-/// Whose a slot is.
-#[derive(Clone, Copy, Debug)]
+/// Which QP a slot belongs to.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SlotHead {
     /// As of [`QpSlot`].
     pub qp: u64,
@@ -328,26 +347,29 @@ impl SlotHead {
 }
 
 /// Verb counters, summed over CPUs, cumulative since attach.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct VerbsSample {
     /// `CLOCK_MONOTONIC` in the middle of the reading, ns.
     pub mono_ns: u64,
     /// Counters.
+    #[serde(with = "numbers")]
     pub verbs: Vec<(VerbKey, VerbStats)>,
-    /// Calls of which no more is known than their number. No key is in `verbs` too.
+    /// Calls of which only the number is known. No key is also in `verbs`.
+    #[serde(with = "numbers")]
     pub calls_only: Vec<(VerbKey, u64)>,
     /// When those were read, which is not when `verbs` was; `None`: with them.
     pub calls_only_ns: Option<u64>,
     /// Failures by errno.
+    #[serde(with = "numbers")]
     pub errors: Vec<(VerbErrorKey, u64)>,
 }
 
 /// What /proc says about a process, read once when it is first seen.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ProcessFacts {
     /// Process id.
     pub pid: u32,
-    /// Start time, clock ticks since boot as the kernel counts them: tells a reused pid apart.
+    /// Start time, clock ticks since boot as the kernel counts them: a process with a reused pid has another one.
     pub start_ticks: u64,
     /// `CLOCK_MONOTONIC` before the rest was read, ns.
     pub read_ns: u64,
@@ -372,7 +394,7 @@ pub struct ProcessFacts {
 }
 
 /// State of rdmatop itself.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HealthSample {
     /// What is missing on this machine.
     pub notes: Shared<Cause>,
@@ -385,7 +407,7 @@ pub struct HealthSample {
 }
 
 /// State of the eBPF programs.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EbpfReport {
     /// On, off, or why not.
     pub state: EbpfState,
@@ -396,7 +418,7 @@ pub struct EbpfReport {
     /// Programs that are attached.
     pub programs: usize,
     /// Modules that cannot be unloaded meanwhile.
-    pub pinned: Vec<&'static str>,
+    pub pinned: Vec<String>,
     /// Records say all that happens to QPs.
     pub follows_qps: bool,
     /// Other programs make the records from now on than made them before: what happened in between is in none.
@@ -404,7 +426,7 @@ pub struct EbpfReport {
 }
 
 /// Whether eBPF is on.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum EbpfState {
     /// Attach has not finished.
@@ -422,7 +444,7 @@ pub enum EbpfState {
 }
 
 /// Why there is no eBPF.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Unavailable {
     /// The cause.
     pub cause: Cause,
@@ -435,7 +457,7 @@ impl Unavailable {
     }
 }
 
-impl serde::Serialize for Unavailable {
+impl Serialize for Unavailable {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct as _;
         let mut object = serializer.serialize_struct("Unavailable", 2)?;
@@ -461,7 +483,7 @@ impl EbpfState {
 }
 
 /// What became of one program.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct ProbeVerdict {
     /// Program name.
     pub program: String,
@@ -483,7 +505,7 @@ impl ProbeVerdict {
     }
 }
 
-impl serde::Serialize for ProbeVerdict {
+impl Serialize for ProbeVerdict {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct as _;
         let mut object = serializer.serialize_struct("ProbeVerdict", 6)?;
@@ -498,7 +520,7 @@ impl serde::Serialize for ProbeVerdict {
 }
 
 /// A program of ours that the kernel did not run although its hook was passed.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
     /// Program name.
     pub program: String,
@@ -525,7 +547,7 @@ impl std::fmt::Display for Skipped {
 }
 
 /// Verdict on a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Attached.
@@ -541,7 +563,7 @@ pub enum Verdict {
 }
 
 /// Host facts for the header.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostFacts {
     /// Host name.
     pub hostname: Option<String>,

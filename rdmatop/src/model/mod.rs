@@ -11,6 +11,8 @@ pub mod findings;
 pub mod ib;
 pub mod input;
 pub mod judgement;
+mod numbers;
+pub mod recording;
 pub mod snapshot;
 pub mod value;
 

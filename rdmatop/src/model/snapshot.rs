@@ -75,7 +75,7 @@ pub struct Health {
     /// What is missing, why, the remedy.
     pub notes: Shared<Cause>,
     /// Reads that failed in this interval.
-    pub errors: Vec<String>,
+    pub errors: Vec<Cause>,
     /// Own CPU, fraction of a core.
     pub self_cpu: Option<f64>,
     /// Own resident memory, bytes.
@@ -108,7 +108,7 @@ pub struct Loss {
 pub enum DeviceState {
     /// The kernel lists it.
     Registered,
-    /// It is being removed, and somebody holds it: the kernel lists it no more, its QPs go on.
+    /// It is being removed, and a process has it open: the kernel lists it no more, its QPs go on.
     Removing,
 }
 
@@ -121,7 +121,7 @@ pub struct DeviceRow {
     pub index: Option<u32>,
     /// Name.
     pub name: Arc<str>,
-    /// Whether it is being removed; `None` when no reading has told of it.
+    /// Whether it is being removed; `None` when no reading has listed it.
     pub state: Option<DeviceState>,
     /// Node GUID, 16 hex digits in groups of four.
     pub node_guid: Option<String>,
@@ -271,7 +271,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Says that some of it was counted by nobody.
+    /// Marks all of it as a lower bound: some of it was not counted.
     pub fn is_partial(&mut self) {
         let counters = [
             &mut self.tx_wr,

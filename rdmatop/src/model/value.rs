@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use serde::{Serialize, Serializer, ser::SerializeStruct as _};
+use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct as _};
 
 /// Where a value was learnt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -25,7 +25,7 @@ pub enum Source {
 
 /// A count that only grows, and its speed.
 ///
-/// In JSON the total and the rate of a part are null, and what is known of them is `at_least`: who reads totals must
+/// In JSON the total and the rate of a part are null, and what is known of them is `at_least`: a reader of totals must
 /// not take a part for the whole.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Counter {
@@ -85,8 +85,8 @@ impl Serialize for Counter {
     }
 }
 
-/// A list that snapshots share: it changes rarely and is told every second.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// A list that snapshots share: it changes rarely, and every snapshot has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Shared<T>(Arc<Vec<T>>);
 

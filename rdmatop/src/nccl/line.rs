@@ -1,4 +1,4 @@
-//! One line of a log: who wrote it and what it says.
+//! One line of a log: which process wrote it and what it says.
 //!
 //! NCCL writes `HOST:PID:TID [GPU] NCCL INFO TEXT` (`ncclDebugLog`, src/debug.cc, since 2.4), with a time before it where
 //! NCCL_DEBUG_TIMESTAMP_LEVELS asks for one, and for warnings the place in the source between GPU and level. Launchers put
@@ -77,7 +77,7 @@ impl<'a> Line<'a> {
             .min_by_key(|(at, ..)| *at);
         let (at, word, level) = found?;
         let writer = line.get(..at)?.split_whitespace().find_map(writer);
-        // Before 2.4 and in some plugins nobody is named.
+        // Before 2.4 and in some plugins no process is named.
         let writer = writer.unwrap_or(Writer {
             host: String::new(),
             pid: 0,

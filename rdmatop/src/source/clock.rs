@@ -1,7 +1,8 @@
 //! The kernel's clocks.
 
 use rustix::time::{ClockId, clock_gettime};
-use serde::{Deserialize, Serialize};
+
+use crate::model::input::Now;
 
 /// A clock now, ns: [`ClockId::Monotonic`] is that of `bpf_ktime_get_ns` and of every rate.
 pub fn read(clock: ClockId) -> u64 {
@@ -11,8 +12,16 @@ pub fn read(clock: ClockId) -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
 
+/// Both clocks now.
+pub fn now() -> Now {
+    Now {
+        mono_ns: read(ClockId::Monotonic),
+        wall_ns: read(ClockId::Realtime),
+    }
+}
+
 /// When a read began and when it had ended, ns of `CLOCK_MONOTONIC`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// Its beginning.
     pub before_ns: u64,
@@ -20,7 +29,7 @@ pub struct Span {
     pub after_ns: u64,
 }
 
-/// Runs `read` and tells when that was.
+/// Runs `read` and returns when that was.
 pub fn timed<R>(read: impl FnOnce() -> R) -> (R, Span) {
     let before_ns = self::read(ClockId::Monotonic);
     let got = read();

@@ -27,6 +27,9 @@ pub fn threads() -> &'static str {
 
 const ADDRESSES: &str = "raise the limit of address space: `ulimit -v unlimited`";
 
+/// The remedy where a file was refused.
+pub const FILES: &str = "raise the limit of open files: `ulimit -n`";
+
 /// Address space that is left, bytes; `None` without a limit.
 pub fn addresses_left() -> Option<u64> {
     left(&Root::default())

@@ -1,4 +1,4 @@
-//! Devices whose removal waits for who holds them.
+//! Devices whose removal waits until no process holds them.
 //!
 //! `ib_unregister_device` first takes the device out of what netlink lists, then asks each client to let go, and only then
 //! takes it out of sysfs. The client of a driver that cannot cut its users off (`ib_uverbs_remove_one`) waits there until
@@ -73,7 +73,7 @@ impl fmt::Display for Holders {
 }
 
 /// Directories in `/sys/class/infiniband` of devices that are being removed (or made, for some milliseconds): netlink does
-/// not list them. `listed` tells whether it lists one.
+/// not list them. `listed` returns whether it lists one.
 ///
 /// `shared`: devices are seen in every network namespace (`rdma system`). Otherwise netlink leaves out those of another
 /// namespace too; such a one has its verbs file, which a removal takes away first.

@@ -1,7 +1,7 @@
 //! The seam between what reads the outside world and the engine.
 //!
-//! A source knows nothing of the engine or of views. Sources that are asked implement [`Source`] and run one
-//! after another on the sampler thread, where they may block; sources that speak up by themselves (the ring
+//! A source imports neither the engine nor a view. Sources that are asked implement [`Polled`] and run one
+//! after another on the sampler thread, where they may block; sources that send without being asked (the ring
 //! buffer) hold a [`Feed`].
 
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::mpsc;
 
+use super::clock::now;
 use crate::model::{
     cause::Cause,
-    input::{EbpfState, Input},
+    input::{EbpfState, Input, Timed},
 };
 
 /// What one round of sampling is for.
@@ -24,15 +25,15 @@ pub struct Wants {
     pub qps: bool,
     /// Every QP is wanted, whatever seems to be at rest: the table may be wrong.
     pub repair: bool,
-    /// Programs came or went: so may have what else the machine has.
+    /// Programs came or went, so the rest of the machine may have changed too.
     pub machine: bool,
     /// Objects came or went since the last round: their counts have changed.
     pub objects: bool,
     /// Counter maps are wanted: false in a trace, where nobody looks at counters.
     pub counters: bool,
-    /// What this round finds is the last that is told: what else is asked for in turns is asked for now.
+    /// This is the last round: sources that read things in turns read all of them now.
     pub last: bool,
-    /// What this round does not find is not in what is printed: it waits longer for who is late.
+    /// What this round does not find is not printed: it waits longer for a driver that is late.
     pub once: bool,
     /// Processes whose facts the engine lacks, each once.
     pub processes: Arc<[u32]>,
@@ -44,15 +45,15 @@ pub struct Wants {
 const FULL_EVERY: u64 = 30;
 
 impl Wants {
-    /// Nobody looks at devices, processes or the host, and the engine lacks nothing: a trace lives on records. Once
-    /// in a while these are read all the same, so that what is gone is forgotten.
+    /// No view shows devices, processes or the host, and the engine lacks nothing: a trace needs records alone. From time
+    /// to time these are read all the same, so that the engine forgets what is gone.
     pub fn is_light(&self) -> bool {
         !self.only_processes && !self.counters && !self.qps && !self.round.is_multiple_of(FULL_EVERY)
     }
 }
 
 /// Something that is asked once a round.
-pub trait Source: Send {
+pub trait Polled: Send {
     /// For messages about a round that hangs or takes long.
     fn name(&self) -> &'static str;
 
@@ -63,8 +64,8 @@ pub trait Source: Send {
 /// Everything that a mode listens to.
 #[derive(Default)]
 pub struct Sources {
-    /// Asked in this order: who the devices are comes before what they did.
-    pub polled: Vec<Box<dyn Source>>,
+    /// Asked in this order: the list of devices comes before what they did.
+    pub polled: Vec<Box<dyn Polled>>,
     /// The eBPF side, when it is wanted.
     pub pushing: Option<Pushing>,
     /// The kernel has RDMA loaded, with or without a device.
@@ -77,7 +78,7 @@ pub struct Sources {
     pub no_rdma: Option<Cause>,
 }
 
-/// A source that speaks up by itself.
+/// A source that sends without being asked.
 pub struct Pushing {
     /// Starts it, once the channel is there. Must return soon: whatever waits gets a thread of its own. It reports its
     /// state as [`Input::Ebpf`], also that it could not start.
@@ -89,18 +90,23 @@ pub struct Pushing {
 /// A message to the engine.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// Something was learnt.
-    Input(Input),
+    /// A source has read something.
+    Input(Timed),
     /// All polled sources had their turn: time for a snapshot. Travels in the same channel so that it cannot
     /// overtake what they sent.
     RoundDone,
 }
 
-/// The way into the one bounded channel, for sources that speak up by themselves.
+/// The way into the one bounded channel.
 #[derive(Clone, Debug)]
 pub struct Feed {
     to: mpsc::Sender<Message>,
     dropped: Arc<AtomicU64>,
+}
+
+/// An input of now: a source hands over what it has just read, and may wait for room after that.
+fn read(input: Input) -> Message {
+    Message::Input(input.at(now()))
 }
 
 /// The engine is gone: the program ends.
@@ -115,7 +121,7 @@ impl Feed {
 
     /// Sends, or counts the message as dropped when the channel is full. Never blocks.
     pub fn offer(&self, input: Input) -> Result<(), Ended> {
-        match self.to.try_send(Message::Input(input)) {
+        match self.to.try_send(read(input)) {
             Ok(()) => Ok(()),
             Err(mpsc::error::TrySendError::Full(_)) => {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -128,12 +134,12 @@ impl Feed {
     /// Waits for room. For a source with a buffer of its own before it, such as the ring buffer: the kernel
     /// counts what that buffer loses meanwhile.
     pub async fn send(&self, input: Input) -> Result<(), Ended> {
-        self.to.send(Message::Input(input)).await.map_err(|_| Ended)
+        self.to.send(read(input)).await.map_err(|_| Ended)
     }
 
     /// As [`Feed::send`] from a thread that may block. Must not be called on the runtime's thread.
     pub fn send_blocking(&self, input: Input) -> Result<(), Ended> {
-        self.to.blocking_send(Message::Input(input)).map_err(|_| Ended)
+        self.to.blocking_send(read(input)).map_err(|_| Ended)
     }
 
     pub(crate) fn round_done(&self) -> Result<(), Ended> {

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::kernel::{self, Series};
-use crate::apt::{self, PrivateApt};
+use crate::apt::{self, Mirror, PrivateApt};
 use crate::step;
 
 /// Returns what `have` finds in the cache, else makes it with `make`: one process at a time, the others wait for it.
@@ -43,8 +43,7 @@ pub(super) fn from_any<T>(
     title: &str,
     mut take: impl FnMut(&PrivateApt) -> Result<T>,
 ) -> Result<T> {
-    let sources = apt::machine_sources(Path::new("/etc/apt"));
-    let Some(mirror) = apt::choose_mirror(&sources) else {
+    let Some(mirror) = Mirror::of_machine(&kernel::cache().join("apt").join("lists"))? else {
         bail!(
             "{title}: no Debian archive among this machine's apt sources; the lab takes its kernels from there"
         );

@@ -60,7 +60,7 @@ pub(super) fn ensure(series: Series, kernel: &Kernel) -> Result<Headers> {
     )
 }
 
-/// Fetches them, for who needs no more than that they are there.
+/// Fetches them, for a caller that only needs them to be there.
 pub(crate) fn fetch_if_missing(series: Series, kernel: &Kernel) -> Result<()> {
     ensure(series, kernel).map(drop)
 }

@@ -1,4 +1,4 @@
-//! What the guest is told: the files of the job share.
+//! What the guest gets to do: the files of the job share.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

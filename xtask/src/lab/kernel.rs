@@ -124,7 +124,7 @@ fn fetch(series: Series) -> Result<Kernel> {
 fn fetch_from(series: Series, title: &str, apt: &PrivateApt) -> Result<Kernel> {
     let names = apt.search("^linux-(image|binary|modules|base)-[0-9].*-amd64$")?;
     let names = names.iter().map(String::as_str);
-    let Some(picked) = apt::pick_kernel(&names, series.filter) else {
+    let Some(picked) = apt::pick_kernel(&names, series.filter, apt::compare_versions) else {
         bail!(
             "{title}: no linux-image-{}*-amd64",
             series.filter.unwrap_or_default()

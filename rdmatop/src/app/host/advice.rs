@@ -7,14 +7,14 @@ use crate::{
     cli::AttachMode,
     model::cause::{Cause, CauseId},
     source::{
-        netlink::client::Nldev,
+        netlink::{client::Nldev, transport::Transport},
         platform::{Platform, missing},
         root::Root,
         sysfs::list_devices,
     },
 };
 
-/// Facts that nothing tells a change of are read again after this: some sixty small files.
+/// Facts whose change nothing reports are read again after this: some sixty small files.
 const EVERY: Duration = Duration::from_secs(10);
 
 /// The notes of a machine, kept up.
@@ -56,7 +56,7 @@ impl Advice {
         &self.missing
     }
 
-    /// What there is to say of it.
+    /// The notes about it.
     pub fn notes(&self) -> &[Cause] {
         &self.notes
     }
@@ -79,7 +79,7 @@ impl Advice {
 
     fn judge(&mut self, platform: &Platform) -> bool {
         self.missing = missing(platform);
-        // A user who said --no-ebpf need not be told that there is none, and one who did not ask for fentry misses none.
+        // A user who gave --no-ebpf needs no note that there is none, and one who did not ask for fentry misses none.
         let told = self.missing.iter().filter(|cause| {
             (self.attach.is_some() || !cause.id.is_of_ebpf_alone())
                 && (self.attach == Some(AttachMode::Fentry) || cause.id != CauseId::NoFentry)
@@ -95,14 +95,16 @@ fn facts(root: &Root) -> Platform {
     let mut platform = Platform::read(root);
     if root.is_live() && platform.rdma_devices.is_none_or(|count| count == 0) {
         // /sys may be masked, or another network namespace's: netlink has the last word.
-        platform.rdma_devices = listed().or(platform.rdma_devices);
+        let listed = Nldev::open().ok().and_then(|mut nldev| listed(&mut nldev));
+        platform.rdma_devices = listed.or(platform.rdma_devices);
     }
     platform
 }
 
-/// RDMA devices that netlink lists; `None` where it does not say.
-fn listed() -> Option<usize> {
-    Some(Nldev::open().ok()?.devices().ok()?.items.len())
+/// RDMA devices that netlink lists; `None` where it does not say. They are listed by their resource counts, for which the
+/// kernel asks no driver: one that waits for its firmware would hold up the start.
+fn listed<T: Transport>(nldev: &mut Nldev<T>) -> Option<usize> {
+    Some(nldev.named_summaries().ok()?.items.len())
 }
 
 #[cfg(test)]
@@ -132,6 +134,34 @@ mod tests {
     }
 
     #[test]
+    fn devices_are_counted_without_asking_a_driver() {
+        use crate::source::netlink::{
+            attr::{cmd, message_type},
+            error::NetlinkError,
+            transport::Sink,
+            wire::Messages,
+        };
+        struct Noted(Vec<u16>);
+        impl Transport for Noted {
+            fn exchange(&mut self, request: &[u8], _: &mut Sink<'_>) -> Result<(), NetlinkError> {
+                let request = Messages::new(request).next().unwrap().unwrap();
+                self.0.push(request.kind - message_type(0));
+                Err(NetlinkError::EndedEarly)
+            }
+        }
+        let mut nldev = Nldev::new(Noted(Vec::new()));
+        assert_eq!(listed(&mut nldev), None);
+        // RDMA_NLDEV_CMD_GET asks for the version of the firmware.
+        assert!(
+            nldev
+                .into_transport()
+                .0
+                .iter()
+                .all(|asked| *asked == cmd::RES_GET)
+        );
+    }
+
+    #[test]
     fn while_nothing_changes_a_look_costs_one_directory() {
         let fake = Fake::new();
         fake.dir("sys/kernel")
@@ -151,7 +181,7 @@ mod tests {
         let mut advice = Advice::new(fake.root(), Some(AttachMode::Auto));
         fake.proc("self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t0000000000000000\n");
         assert!(!advice.look(true), "{:?}", told(&advice));
-        // A switch that somebody turns is told.
+        // A switch that somebody turns makes a note.
         fake.sys("kernel/security/lockdown", "none integrity [confidentiality]\n");
         assert!(advice.look(true));
         assert_eq!(told(&advice), ["No eBPF"]);

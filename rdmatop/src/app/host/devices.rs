@@ -1,7 +1,7 @@
-//! Devices, ports and QPs: RDMA netlink for what changes, sysfs for what netlink does not tell.
+//! Devices, ports and QPs: RDMA netlink for what changes, sysfs for what netlink does not report.
 //!
-//! What a device is, its ports and its resources change rarely: they are listed when something says that they did,
-//! and now and then. In between a round reads counters only.
+//! The identity of a device, its ports and its resources change rarely: they are listed when something shows that they
+//! changed, and from time to time. In between a round reads counters only.
 //!
 //! What may wait for a driver is read by threads (`readers`, `job`). A round takes what comes in time; what comes late is
 //! of a later round (`turns` decides), and the device is as it was until then.
@@ -15,20 +15,20 @@ use std::{
 
 use self::{
     entry::{Entry, held},
-    job::{Answer, Ask, Counts, Everyone, Job, Open, Told, What},
+    job::{Answer, Ask, Counts, DeviceAnswer, DeviceList, Job, Open, What},
     leaving::{Gone, Leaving},
     readers::Readers,
-    round::{Beside, Round},
+    round::{Context, Round},
     turns::{Step, Turns, Who},
 };
 use crate::{
-    app::{
-        source::{Source, Wants},
-        time::now,
+    app::source::{Polled, Wants},
+    model::{
+        cause::{Cause, CauseId, Concerns, Obstacle},
+        input::{DeviceReading, Input},
     },
-    model::cause::Cause,
-    model::input::{DeviceReading, Input},
     source::{
+        clock::now,
         netlink::{client::Nldev, error::NetlinkError, transport::Transport},
         removal,
         root::Root,
@@ -50,7 +50,7 @@ mod round;
 mod tests;
 mod turns;
 
-/// Devices are listed again after this, ns, whatever else tells of a change.
+/// Devices are listed again after this, ns, even if nothing shows a change.
 const LIST_EVERY: u64 = 10_000_000_000;
 /// States of ports and counts of resources are asked for again after this, ns.
 const STATES_EVERY: u64 = 5_000_000_000;
@@ -61,7 +61,7 @@ const ONE_THAT_COMES: Duration = if cfg!(test) {
     Duration::from_millis(250)
 };
 /// So many devices are asked for their counts in each round that wants QPs. Of more than these, those at rest are
-/// asked together with states: nothing but the counts tells of a first QP there, and each device's cost the kernel
+/// asked together with states: only the counts show a first QP there, and each device's cost the kernel
 /// as much as its counters.
 const FEW: usize = 8;
 
@@ -74,11 +74,11 @@ pub struct DeviceSource {
     /// Numbers given to devices so far.
     ids: u64,
     /// An answer of which devices there are that came late.
-    everyone: Option<Result<Everyone, NetlinkError>>,
+    everyone: Option<Result<DeviceList, NetlinkError>>,
     /// Settings of the subsystem were asked for.
     settings: bool,
     /// Why they are not known, to be said once, as they are asked for once.
-    settings_error: Option<String>,
+    settings_error: Option<Cause>,
     /// When the devices were listed, unless that failed.
     listed_ns: Option<u64>,
     /// When states and resources were last asked for.
@@ -89,7 +89,7 @@ pub struct DeviceSource {
     leaving: Leaving,
     /// Devices are seen in every network namespace.
     shared: bool,
-    /// What was last told of slow devices.
+    /// Which slow devices were reported last.
     slow: Vec<Cause>,
 }
 
@@ -130,7 +130,7 @@ impl DeviceSource {
             .listed_ns
             .is_some_and(|at| now_ns.saturating_sub(at) < LIST_EVERY);
         // A device that came, went or was renamed shows here at once, for the price of one directory.
-        // Of one that is being removed nothing tells but these lists.
+        // Only these lists show a device that is being removed.
         let young = young && self.leaving.is_empty() && self.everyone.is_none();
         !young || self.dirs.is_none() || list_devices(&self.root) != self.dirs
     }
@@ -182,20 +182,20 @@ impl DeviceSource {
             return;
         }
         match (who, answer) {
-            (_, Answer::Everyone(found)) => self.everyone = Some(found),
-            (Who::Device(id), Answer::Device(told)) => self.told(id, *told, round),
-            (Who::Everyone, Answer::Device(_)) => {}
+            (_, Answer::DeviceList(found)) => self.everyone = Some(found),
+            (Who::Device(id), Answer::Device(told)) => self.device_answered(id, *told, round),
+            (Who::DeviceList, Answer::Device(_)) => {}
         }
     }
 
-    fn told(&mut self, id: u64, mut told: Told, round: &mut Round) {
+    fn device_answered(&mut self, id: u64, mut told: DeviceAnswer, round: &mut Round) {
         if let Some(going) = self.leaving.iter_mut().find(|going| going.id == id) {
             going.listed = told.listed;
             // Anything else is of the time when it was still listed.
             let all = told.all.filter(|reading| reading.removing);
-            return round.add(Told {
+            return round.add(DeviceAnswer {
                 all,
-                ..Told::default()
+                ..DeviceAnswer::default()
             });
         }
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == id) else {
@@ -206,12 +206,12 @@ impl DeviceSource {
     }
 
     /// Which devices there are, once that is known.
-    fn everyone(&mut self, round: &mut Round) -> Option<Result<Everyone, NetlinkError>> {
-        if self.everyone.is_none() && !self.turns.is_asked(Who::Everyone) {
-            let what = What::Everyone {
+    fn everyone(&mut self, round: &mut Round) -> Option<Result<DeviceList, NetlinkError>> {
+        if self.everyone.is_none() && !self.turns.is_asked(Who::DeviceList) {
+            let what = What::DeviceList {
                 settings: !self.settings,
             };
-            self.order(Who::Everyone, "the list of RDMA devices", round, what);
+            self.order(Who::DeviceList, "the list of RDMA devices", round, what);
         }
         if self.everyone.is_none() {
             self.wait(round);
@@ -227,7 +227,7 @@ impl DeviceSource {
     }
 
     /// Takes over which devices netlink lists. Returns those that it lists no more.
-    fn update(&mut self, found: &Everyone) -> Vec<Gone> {
+    fn update(&mut self, found: &DeviceList) -> Vec<Gone> {
         let mut gone = Vec::new();
         if !found.interrupted {
             let (there, left): (Vec<Entry>, Vec<Entry>) = std::mem::take(&mut self.entries)
@@ -255,7 +255,7 @@ impl DeviceSource {
     }
 
     /// Lists everything.
-    fn list(&mut self, found: &Everyone, wants: &Wants, round: &mut Round) {
+    fn list(&mut self, found: &DeviceList, wants: &Wants, round: &mut Round) {
         self.dirs = list_devices(&self.root);
         self.states_ns = round.before_ns;
         let gone = self.update(found);
@@ -280,7 +280,7 @@ impl DeviceSource {
     }
 
     /// Has a device listed, if it can be asked now.
-    fn order_list(&mut self, at: usize, found: Option<&Everyone>, wants: &Wants, round: &Round) {
+    fn order_list(&mut self, at: usize, found: Option<&DeviceList>, wants: &Wants, round: &Round) {
         let Some(entry) = self.entries.get_mut(at) else {
             return;
         };
@@ -307,7 +307,7 @@ impl DeviceSource {
     }
 
     /// Looks for devices that are being removed, and reads them. `gone` were listed the last time and are not now.
-    fn leave(&mut self, gone: Vec<Gone>, found: &Everyone, round: &mut Round) {
+    fn leave(&mut self, gone: Vec<Gone>, found: &DeviceList, round: &mut Round) {
         let listed = |dir: &OsStr| is_listed(found, dir);
         let dirs = self.dirs.as_deref().unwrap_or_default();
         let unlisted = removal::unlisted(&self.root, dirs, listed, self.shared);
@@ -407,7 +407,7 @@ impl DeviceSource {
     }
 
     /// Whether the devices are those that were listed.
-    fn are_these(&self, found: &Everyone) -> bool {
+    fn are_these(&self, found: &DeviceList) -> bool {
         let is = |entry: &Entry| {
             let mut names = found.devices.iter();
             names.any(|(name, counts)| counts.device_index == entry.index && *name == entry.name)
@@ -427,7 +427,7 @@ impl DeviceSource {
         let missing = Some(&mut self.settings_error).filter(|_| round.complete);
         let missing = missing.and_then(Option::take);
         let entries = || self.entries.iter();
-        let beside = Beside {
+        let beside = Context {
             held,
             devices: self.entries.len(),
             errors: missing
@@ -448,20 +448,19 @@ impl DeviceSource {
             Some(Ok(found)) => self.list(&found, wants, round),
             Some(Err(error)) => {
                 self.listed_ns = None;
-                // A machine without RDMA is told by a note: nothing failed there.
+                // A note reports a machine without RDMA: nothing failed there.
                 let failed = error != NetlinkError::NoRdma;
                 if !failed {
                     self.entries.clear();
                 }
-                let line = failed.then(|| error.of("list of devices").to_string());
-                out(round::unread(now().mono_ns, line));
+                let cause = failed.then(|| error.of("list of devices").cause(Concerns::Host));
+                out(round::unread(now().mono_ns, cause));
             }
             None if round.once && self.entries.is_empty() => {
-                let line = "no answer; a driver may hold the kernel's lock of devices, see dmesg";
-                out(round::unread(
-                    now().mono_ns,
-                    Some(format!("list of devices: {line}")),
-                ));
+                let why = "the kernel has not answered: a driver may hold its lock of devices";
+                let silence = Obstacle::new(CauseId::NoAnswer, why, "see dmesg");
+                let cause = silence.takes("list of devices", Concerns::Host);
+                out(round::unread(now().mono_ns, Some(cause)));
             }
             None => {
                 let _ = self.again(wants, false, round);
@@ -471,12 +470,12 @@ impl DeviceSource {
 }
 
 /// Whether netlink's list has the device of a directory.
-fn is_listed(found: &Everyone, dir: &OsStr) -> bool {
+fn is_listed(found: &DeviceList, dir: &OsStr) -> bool {
     let mut names = found.devices.iter();
     names.any(|(name, _)| device_dir(name.as_bytes()).is_some_and(|name| name == dir))
 }
 
-impl Source for DeviceSource {
+impl Polled for DeviceSource {
     fn name(&self) -> &'static str {
         "RDMA devices"
     }

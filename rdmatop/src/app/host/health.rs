@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::Advice;
 use crate::{
-    app::source::{Source, Wants},
+    app::source::{Polled, Wants},
     model::input::{HealthSample, HostFacts, Input},
     source::{proc::SelfMeter, root::Root},
 };
@@ -13,7 +13,7 @@ use crate::{
 pub struct HealthSource {
     meter: SelfMeter,
     advice: Advice,
-    /// What the last round told, to be told again.
+    /// What the last round sent, to be sent again.
     sample: HealthSample,
     uptime_s: Option<u64>,
     started: Instant,
@@ -55,7 +55,7 @@ impl HealthSource {
     }
 }
 
-impl Source for HealthSource {
+impl Polled for HealthSource {
     fn name(&self) -> &'static str {
         "health"
     }

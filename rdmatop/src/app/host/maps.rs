@@ -1,18 +1,15 @@
 //! The maps of the eBPF session, once a round.
 
 use crate::{
-    app::{
-        source::{Source, Wants},
-        time::now,
-    },
+    app::source::{Polled, Wants},
     model::input::{Input, Skipped},
-    source::ebpf::MapSweep,
+    source::{clock::now, ebpf::MapSweep},
 };
 
 /// Sweeps losses and counters.
 pub struct MapSource {
     sweep: MapSweep,
-    /// Which skipped programs were told last.
+    /// Which skipped programs were sent last.
     skipped: Option<Vec<Skipped>>,
 }
 
@@ -32,7 +29,7 @@ impl MapSource {
     }
 }
 
-impl Source for MapSource {
+impl Polled for MapSource {
     fn name(&self) -> &'static str {
         "eBPF maps"
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rustix::time::ClockId;
 
 use crate::{
-    app::source::{Source, Wants},
+    app::source::{Polled, Wants},
     model::input::{Input, ProcessFacts},
     source::{
         clock,
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// Answers for the processes the engine asks for, and tells when one is gone.
+/// Answers for the processes the engine asks for, and reports when one is gone.
 pub struct ProcessSource {
     root: Root,
     cache: ProcCache,
@@ -36,7 +36,7 @@ impl ProcessSource {
     }
 }
 
-impl Source for ProcessSource {
+impl Polled for ProcessSource {
     fn name(&self) -> &'static str {
         "processes"
     }
@@ -49,7 +49,7 @@ impl Source for ProcessSource {
         let read_ns = clock::read(ClockId::Monotonic);
         let changes = self.cache.refresh(&self.root, self.watched.iter().copied());
         for key in changes.gone {
-            // A reused number is gone and new: the engine hears of both, in this order.
+            // A reused number is gone and new: the engine gets both inputs, in this order.
             if self.cache.get(key.pid).is_none() {
                 self.watched.remove(&key.pid);
             }
@@ -58,7 +58,7 @@ impl Source for ProcessSource {
                 start_ticks: Some(key.start.saturating_sub_signed(self.start_offset)),
             });
         }
-        // Who execs is another program with the same resources.
+        // After an exec it is another program with the same resources.
         for key in changes.new.into_iter().chain(changes.renamed) {
             if let Some(process) = self.cache.get(key.pid) {
                 let detail = wants.counters.then(|| read_detail(&self.root, key)).flatten();

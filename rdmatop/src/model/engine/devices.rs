@@ -12,7 +12,7 @@ use super::{
     tally::{Flow, RETRANSMITS, RX_BYTES, TX_BYTES},
 };
 use crate::model::{
-    input::{CountersSample, DeviceReading, DevicesSample, RawSource, UNLISTED},
+    input::{CountersSample, DeviceReading, DevicesSample, UNLISTED},
     snapshot::{DeviceRow, DeviceState, PortRow},
 };
 
@@ -153,10 +153,7 @@ impl Devices {
         device.provider = match Provider::of(reading.driver.as_deref(), &device.name) {
             Provider::Other => {
                 let counters = reading.ports.iter().flat_map(|port| &port.counters);
-                let names = counters
-                    .filter(|raw| raw.source != RawSource::Netdev)
-                    .map(|raw| &*raw.name);
-                Provider::by_counters(names).unwrap_or(Provider::Other)
+                Provider::by_counters(counters.map(|raw| &*raw.name)).unwrap_or(Provider::Other)
             }
             provider => provider,
         };
@@ -171,8 +168,8 @@ impl Devices {
         }
     }
 
-    /// Folds counters in. Those of a device that nobody told of are of one that is gone or new: the next reading of
-    /// all devices tells.
+    /// Folds counters in. A device that no reading has listed is gone or new: the next reading of all devices shows
+    /// which.
     pub(super) fn counted(&mut self, sample: CountersSample, min_interval_ns: u64) {
         if sample.mono_ns < self.last_ns {
             return;
@@ -230,14 +227,14 @@ impl Devices {
         Some((device.uid, device.name))
     }
 
-    /// The generation that had this index at `ts_ns`; one that no reading has told of yet is made, with `name`
+    /// The generation that had this index at `ts_ns`; one that no reading has listed yet is made, with `name`
     /// or, without one, its number.
     pub(super) fn resolve(&mut self, index: u32, name: Option<&Arc<str>>, ts_ns: u64) -> u64 {
         let now = self.by_index.get(&index);
         if let Some(device) = now.filter(|device| device.seen_ns <= ts_ns) {
             return device.uid;
         }
-        // Told of late. Indexes are given anew when ib_core is loaded anew.
+        // The record came late. Indexes begin anew when ib_core is loaded anew.
         let late = |gone: &&Gone| gone.index == index && ts_ns <= gone.at_ns;
         let mut late = self.gone.iter().rev().filter(late).peekable();
         let last = late.peek().map(|gone| gone.uid);
@@ -252,7 +249,7 @@ impl Devices {
         self.at(index, ts_ns, &name).uid
     }
 
-    /// The device that is being removed and whose index nobody knew, now that work requests tell it: the one of this name,
+    /// The device that is being removed and whose index was not known until work requests showed it: the one of this name,
     /// or without a name the only one.
     fn adopt(&mut self, index: u32, name: Option<&Arc<str>>) -> Option<u64> {
         let mut all = self.by_index.range(UNLISTED..).map(|(at, device)| (*at, device));
@@ -317,7 +314,7 @@ impl Devices {
 }
 
 impl Device {
-    /// Work requests have told of it, and nothing of its name.
+    /// Only work requests have shown it, and its name is not known.
     fn is_nameless(&self) -> bool {
         self.row.state.is_none() && self.name == number_of(self.index)
     }

@@ -12,7 +12,7 @@ use crate::model::input::{Now, QpReading, QpsSample};
 
 impl Engine {
     /// Folds a dump in.
-    pub(super) fn dump(&mut self, sample: &QpsSample, now: Now) {
+    pub(super) fn dump(&mut self, sample: QpsSample, now: Now) {
         let began_ns = sample.mono_ns;
         self.dumps = self.dumps.wrapping_add(1);
         let mut device = None;
@@ -65,7 +65,7 @@ impl Engine {
             // It may have brought back a QP that ended after it began and is forgotten already.
             self.losses.want_repair(now.mono_ns);
         }
-        self.set_errors("qps", &sample.errors);
+        self.set_errors("qps", sample.errors);
     }
 
     /// One QP of a dump.
@@ -92,7 +92,7 @@ impl Engine {
         if let Some(qp) = self.qps.live(key).and_then(|uid| self.qps.get(uid)) {
             let uid = qp.uid();
             if qp.is_sighted_after(began_ns) {
-                // The dump may have seen the one before it; records tell of this one.
+                // The dump may have seen the QP before it; the records are about this one.
                 return Some(uid);
             }
             if self.is_anothers(qp, reading) {

@@ -58,7 +58,7 @@ impl Memory {
     /// Bytes now, `None` when unknown.
     pub(super) fn bytes(&self) -> Option<u64> {
         let sum = self.base? + self.recent.iter().map(|(_, bytes)| bytes).sum::<i128>();
-        // Less than nothing: something was deregistered that nobody saw come.
+        // Less than nothing: a region was deregistered whose registration was not seen.
         u64::try_from(sum).ok().filter(|_| !self.unknown)
     }
 }

@@ -10,7 +10,7 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 
 /// A reading whose own length differs by more than this part of the interval from that of the reading before ends no
 /// interval: reads of one kind take as long each time, so the middles of two are as far apart as the kernel's looks at
-/// the counter, unless one was held up (SIGSTOP, preemption) for a time that nobody knows the place of.
+/// the counter, unless one was held up (SIGSTOP, preemption) for a time whose place in the interval is not known.
 const HELD_UP: u64 = 20;
 
 /// A counter between two readings.
@@ -24,7 +24,7 @@ pub(super) struct Meter {
     from: ReadAt,
     elapsed_ns: u64,
     rate: Option<f64>,
-    /// Some of what it counted is not in the total, and nobody knows how much.
+    /// Some of what it counted is not in the total, and how much is not known.
     short: bool,
 }
 
@@ -293,7 +293,7 @@ mod tests {
         meter.read(6200, 63 * SECOND, Width::Bits64, MIN);
         assert_eq!(rate(&meter, 63 * SECOND), Some(100.0));
         meter.read(6300, 64 * SECOND, Width::Bits64, MIN);
-        // And within one: where in that minute the kernel looked is not known, so the reading after it tells.
+        // And within one: when in that minute the kernel read the counter is not known, so the next reading gives the rate.
         let at = ReadAt::between(65 * SECOND, 125 * SECOND);
         meter.read(6400, at, Width::Bits64, MIN);
         assert_eq!(rate(&meter, 125 * SECOND), None);

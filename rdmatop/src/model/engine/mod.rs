@@ -2,18 +2,20 @@
 //!
 //! * Records keep the QP table (`records`); dumps are its initial sync and its repair (`dump`).
 //! * Sweeps of the counter slots give traffic (`traffic`), readings of devices give ports (`ports`).
-//! * Everything is named by what it is, not by what it is called: `devices`, `qps`, `processes`.
+//! * Identity is apart from names, which are reused: `devices`, `qps`, `processes`.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Weak},
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     cause::Cause,
     event::{Event, EventKind},
     findings::{Change, Watch},
-    input::{CountersSample, DevicesSample, EbpfReport, EbpfState, HealthSample, Input, Now, Skipped},
+    input::{CountersSample, DevicesSample, EbpfReport, EbpfState, HealthSample, Input, Now, Skipped, Timed},
     judgement::Judgement,
     snapshot::{Health, SCHEMA, Snapshot},
     value::Shared,
@@ -46,8 +48,19 @@ mod verbs;
 #[cfg(test)]
 mod tests;
 
+/// What the engine lacks, and the next round of reading should bring.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lacks {
+    /// The QP table may be wrong, because records were lost or because a QP went to ERR on its own: a fresh
+    /// [`Input::Qps`] is wanted. True until one arrives that began later.
+    pub repair: bool,
+    /// Processes whose facts are wanted, each once. The answer is [`Input::Process`], or [`Input::ProcessGone`] when
+    /// there is no such process any more.
+    pub processes: Vec<u32>,
+}
+
 /// Settings of the engine.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EngineConfig {
     /// How long rows of destroyed QPs and ended processes stay, ns. `u64::MAX` keeps all
     /// ([`EngineConfig::keep_all`]).
@@ -57,7 +70,7 @@ pub struct EngineConfig {
     /// Two readings closer than this give no rate, ns: the error of the clock would be most of it.
     pub min_interval_ns: u64,
     /// rdmatop runs in a PID namespace of its own: records have the PIDs of the machine, dumps and /proc those of the
-    /// namespace. While there are records only they tell of owners, and nobody when a process ends.
+    /// namespace. While there are records, owners come from them alone, and no input reports the end of a process.
     pub nested_pids: bool,
     /// The state of eBPF before the first report of it.
     pub ebpf: EbpfState,
@@ -76,7 +89,7 @@ impl Default for EngineConfig {
 }
 
 impl EngineConfig {
-    /// For one sample over a window (`--once --delay N`): what ended within the window is still told.
+    /// For one sample over a window (`--once --delay N`): what ended within the window is still shown.
     pub fn keep_all() -> Self {
         Self {
             linger_ns: u64::MAX,
@@ -99,7 +112,7 @@ pub struct Engine {
     regions: memory::Regions,
     cm_owners: HashMap<u32, qp::Owner>,
     traffic: traffic::Traffic,
-    /// Processes of which a QP is counted by nobody, as of the last [`Engine::tick`]: their sums are bounds.
+    /// Processes with a QP that no program counts, as of the last [`Engine::tick`]: their sums are lower bounds.
     uncounted: BTreeSet<u64>,
     verbs: verbs::Verbs,
     /// Dumps of QPs folded in.
@@ -110,18 +123,20 @@ pub struct Engine {
     places: places::Places,
     health: HealthSample,
     ebpf: EbpfReport,
-    /// What is missing, of the machine and of the programs.
+    /// What is missing on the machine, and what the programs do not see.
     notes: Shared<Cause>,
-    /// What there is to say of devices.
+    /// Notes about devices.
     device_notes: Vec<Cause>,
-    /// Devices that answer late.
+    /// Devices whose drivers answer late.
     slow: Vec<Cause>,
+    /// Why the present round of reading has not ended, once it takes too long.
+    hangs: Option<Cause>,
     /// What could not be read, by reader; each reading replaces the last.
-    errors: BTreeMap<&'static str, Vec<String>>,
+    errors: BTreeMap<&'static str, Vec<Cause>>,
     events: u64,
     last_tick_ns: Option<u64>,
     findings: Watch,
-    /// The last snapshot, for as long as somebody looks at it: its judgement is taken over where nothing changed.
+    /// The last snapshot, while a view holds it: its judgement is reused where nothing changed.
     last: Weak<Snapshot>,
     /// Rows of QPs that the last snapshot does not share with the one before.
     rows_remade: usize,
@@ -141,14 +156,15 @@ impl Engine {
     }
 
     /// Folds one input in. Returns the events it makes, for `--trace`; most inputs make none.
-    pub fn apply(&mut self, input: Input, now: Now) -> Vec<Event> {
+    pub fn apply(&mut self, timed: Timed) -> Vec<Event> {
         let mut events = Vec::new();
-        self.fold(input, now, &mut |event| events.push(event.clone()));
+        self.fold(timed, &mut |event| events.push(event.clone()));
         events
     }
 
     /// [`Engine::apply`] without a list: hands each event out as it is made.
-    pub fn fold(&mut self, input: Input, now: Now, out: &mut dyn FnMut(&Event)) {
+    pub fn fold(&mut self, timed: Timed, out: &mut dyn FnMut(&Event)) {
+        let Timed { at: now, input } = timed;
         let lost = match input {
             Input::Records(records) => {
                 for record in &records {
@@ -173,7 +189,7 @@ impl Engine {
                 Vec::new()
             }
             Input::Qps(sample) => {
-                self.dump(&sample, now);
+                self.dump(*sample, now);
                 Vec::new()
             }
             Input::Slots(sample) => {
@@ -185,7 +201,7 @@ impl Engine {
                 Vec::new()
             }
             Input::Process(facts) => {
-                if let processes::Told::Same(from, to) = self.processes.told(&facts, now.mono_ns) {
+                if let processes::Learnt::SameProcess(from, to) = self.processes.learn(&facts, now.mono_ns) {
                     self.join(from, to);
                 }
                 Vec::new()
@@ -196,6 +212,10 @@ impl Engine {
             }
             Input::Slow(notes) => {
                 self.slow = notes;
+                Vec::new()
+            }
+            Input::RoundHangs(cause) => {
+                self.hangs = cause.map(|cause| *cause);
                 Vec::new()
             }
             Input::Health(sample) => {
@@ -251,7 +271,7 @@ impl Engine {
         snapshot
     }
 
-    /// Forgets what has been gone for long. [`Engine::tick`] does; for who wants no snapshot now.
+    /// Forgets what has been gone for long. [`Engine::tick`] does so too; this is for a round without a snapshot.
     pub fn forget(&mut self, now: Now) {
         self.qps
             .forget(now.mono_ns, self.config.linger_ns, self.config.max_ended);
@@ -271,20 +291,21 @@ impl Engine {
         self.findings.take_changes()
     }
 
-    /// True when the QP table may be wrong, because records were lost or because a QP went to ERR on its own: the
-    /// caller should send a fresh [`Input::Qps`]. True until one arrives that began later.
-    pub fn wants_repair(&self) -> bool {
-        self.losses.wants_repair()
+    /// What the engine lacks and the next round of reading should bring. Each process is in one answer only.
+    pub fn lacks(&mut self) -> Lacks {
+        let mut processes = self.processes.take_wanted();
+        if self.has_foreign_pids() {
+            processes.clear();
+        }
+        Lacks {
+            repair: self.wants_repair(),
+            processes,
+        }
     }
 
-    /// Process ids whose facts are wanted, each once. Answer with [`Input::Process`], or with
-    /// [`Input::ProcessGone`] when there is no such process any more.
-    pub fn wants_process(&mut self) -> Vec<u32> {
-        let mut wanted = self.processes.take_wanted();
-        if self.has_foreign_pids() {
-            wanted.clear();
-        }
-        wanted
+    /// As [`Lacks::repair`], for a round that asks for no processes.
+    pub fn wants_repair(&self) -> bool {
+        self.losses.wants_repair()
     }
 
     fn port_counters(&mut self, sample: CountersSample) {
@@ -296,7 +317,7 @@ impl Engine {
 
     fn devices(&mut self, mut sample: DevicesSample) -> Vec<(&'static str, u64)> {
         if sample.unread {
-            self.set_errors("devices", &sample.errors);
+            self.set_errors("devices", sample.errors);
             return Vec::new();
         }
         self.device_notes = std::mem::take(&mut sample.notes);
@@ -322,7 +343,7 @@ impl Engine {
                 self.qps.end(uid, sample.mono_ns, &mut self.processes);
             }
         }
-        self.set_errors("devices", &sample.errors);
+        self.set_errors("devices", sample.errors);
         Vec::new()
     }
 
@@ -349,7 +370,7 @@ impl Engine {
         }
     }
 
-    /// The QP that a record or a slot is about, added when it is new. `None` when that is not to be told.
+    /// The QP that a record or a slot is about, added when it is new. `None` when it cannot be identified.
     fn sighted(&mut self, sighting: &qps::Sighting) -> Option<u64> {
         let uid = match self.qps.find(sighting) {
             Some(uid) => uid,
@@ -366,7 +387,7 @@ impl Engine {
         Some(uid)
     }
 
-    /// Adds a QP. One told of after its device went has gone with it.
+    /// Adds a QP. If its device is gone already, the QP is gone too.
     fn insert_qp(&mut self, key: qp::Key, first_ns: u64, seen_ns: u64) -> u64 {
         let uid = self.qps.insert(key, first_ns, seen_ns, &mut self.processes);
         if let Some(ended_ns) = self.devices.ended_ns(key.device) {
@@ -381,7 +402,7 @@ impl Engine {
             .and_then(|uid| self.processes.get(uid))
             .is_some_and(|process| !process.qps.is_empty());
         if holds {
-            // Records of its last moments may be on the way, or another process holds its QPs: a dump tells.
+            // Records of its last moments may be on the way, or another process holds its QPs: a dump shows which.
             self.losses.want_repair(now.mono_ns);
         }
     }
@@ -402,7 +423,7 @@ impl Engine {
         self.join_verbs(from, to);
     }
 
-    /// Takes a list unless a newer one has overtaken it: two threads read what was skipped, and that only grows.
+    /// Takes a list unless a newer one has overtaken it: two threads read the counts of skips, which only grow.
     fn skipped(&mut self, programs: Option<Vec<Skipped>>) {
         let sum = |list: &[Skipped]| list.iter().map(|program| program.count).sum::<u64>();
         let newer = match (&self.skipped, &programs) {
@@ -414,11 +435,8 @@ impl Engine {
         }
     }
 
-    fn set_errors(&mut self, reader: &'static str, errors: &[String]) {
-        self.errors.insert(
-            reader,
-            errors.iter().map(|line| names::safe(line.as_bytes())).collect(),
-        );
+    fn set_errors(&mut self, reader: &'static str, errors: Vec<Cause>) {
+        self.errors.insert(reader, errors);
     }
 
     fn health_row(&mut self) -> Health {
@@ -442,7 +460,13 @@ impl Engine {
                     .chain(self.notes.iter().cloned())
                     .collect()
             },
-            errors: self.errors.values().flatten().cloned().collect(),
+            errors: self
+                .errors
+                .values()
+                .flatten()
+                .chain(&self.hangs)
+                .cloned()
+                .collect(),
             self_cpu: self.health.self_cpu,
             self_rss: self.health.self_rss,
         }

@@ -12,9 +12,9 @@ const RECENT: usize = 4;
 /// Raw bytes to safe text. A name that comes again costs a look-up, not an allocation.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    plain: Known,
+    plain: SafeNames,
     /// Of kernel consumers, in brackets.
-    kernel: Known,
+    kernel: SafeNames,
 }
 
 impl Names {
@@ -32,13 +32,13 @@ impl Names {
 type Pair = (Box<[u8]>, Arc<str>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct SafeNames {
     all: HashMap<Box<[u8]>, Arc<str>>,
     recent: [Option<Pair>; RECENT],
     turn: usize,
 }
 
-impl Known {
+impl SafeNames {
     fn get(&mut self, raw: &[u8], make: impl FnOnce(&[u8]) -> String) -> Arc<str> {
         for (known, name) in self.recent.iter().flatten() {
             if raw.starts_with(known) && raw.get(known.len()).is_none_or(|byte| *byte == 0) {

@@ -1,5 +1,5 @@
 //! QPs without a counter slot: those at rest, which have counted nothing, and those that found none left, whose counts
-//! nobody knows. See `rdmatop_common::counters::place`.
+//! are not known. See `rdmatop_common::counters::place`.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ const NAMED: usize = 3;
 pub(super) struct Places {
     /// QPs that moved and had none, as far as they live and have none.
     without: BTreeSet<u64>,
-    /// How often the kernel side told of one.
+    /// How often the kernel side reported one.
     told: u64,
     /// How many slots there are, 0 for not known.
     pub(super) capacity: u32,
@@ -122,7 +122,7 @@ impl Engine {
         }
     }
 
-    /// More QPs found no slot than are known by name: who has none may be one of them, so that a 0 is no fact.
+    /// More QPs found no slot than are known by name: a QP without one may be among them, so that its 0 is no fact.
     pub(super) fn places_in_doubt(&self) -> bool {
         self.losses.without_slot() > self.places.told
     }

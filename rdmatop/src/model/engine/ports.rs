@@ -178,7 +178,7 @@ impl Port {
         order.sort_by_key(|at| counters.get(*at).map(|raw| raw.source as u8));
         for at in order {
             let Some(raw) = counters.get(at) else { continue };
-            let shown = shown_name(raw.source, &raw.name);
+            let shown = shown_name(&raw.name);
             if held.contains_key(&shown) {
                 continue;
             }
@@ -278,7 +278,7 @@ impl Port {
     }
 }
 
-/// Names are shared by those who read them, mostly.
+/// The readers of counters mostly share the names.
 fn same(a: &Arc<str>, b: &Arc<str>) -> bool {
     Arc::ptr_eq(a, b) || a == b
 }
@@ -286,17 +286,16 @@ fn same(a: &Arc<str>, b: &Arc<str>) -> bool {
 fn source(from: RawSource) -> Source {
     match from {
         RawSource::Netlink => Source::Netlink,
-        RawSource::Sysfs | RawSource::Pma | RawSource::Netdev => Source::Sysfs,
+        RawSource::Sysfs | RawSource::Pma => Source::Sysfs,
     }
 }
 
-/// The network device's `tx_bytes` is another thing than the provider's: RDMA bypasses it.
-fn shown_name(from: RawSource, name: &Arc<str>) -> Arc<str> {
+fn shown_name(name: &Arc<str>) -> Arc<str> {
     let safe = names::safe(name.as_bytes());
-    match from {
-        RawSource::Netdev => format!("netdev_{safe}").into(),
-        _ if *safe == **name => Arc::clone(name),
-        _ => safe.into(),
+    if *safe == **name {
+        Arc::clone(name)
+    } else {
+        safe.into()
     }
 }
 
@@ -451,25 +450,15 @@ mod tests {
 
     #[test]
     fn a_name_from_two_sources_is_one_counter_and_netlink_wins() {
-        use RawSource::{Netdev, Netlink, Sysfs};
+        use RawSource::{Netlink, Sysfs};
         let row = two(
             Provider::Efa,
             &[],
-            &[
-                ("tx_bytes", 9, Netdev),
-                ("tx_bytes", 8, Sysfs),
-                ("tx_bytes", 7, Netlink),
-            ],
+            &[("tx_bytes", 8, Sysfs), ("tx_bytes", 7, Netlink)],
         );
         assert_eq!(row.tx_bytes.unwrap().total, 7);
         let names: Vec<_> = row.counters.iter().map(|c| (&*c.name, c.counter.total)).collect();
-        assert_eq!(names, [("netdev_tx_bytes", 9), ("tx_bytes", 7)]);
-    }
-
-    #[test]
-    fn the_network_device_never_stands_for_the_rdma_port() {
-        let row = two(Provider::Efa, &[], &[("tx_bytes", 9, RawSource::Netdev)]);
-        assert_eq!(row.tx_bytes, None);
+        assert_eq!(names, [("tx_bytes", 7)]);
     }
 
     #[test]

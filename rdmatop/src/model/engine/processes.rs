@@ -1,5 +1,5 @@
-//! Processes and kernel consumers. A process is (pid, start time). Records and slots of QPs tell both; who is told of by
-//! the pid alone is the pid's present holder, until /proc or a record tells its start time.
+//! Processes and kernel consumers. A process is (pid, start time). Records and slots of QPs have both; a pid without a start
+//! time stands for its present holder, until /proc or a record has the start time.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -28,17 +28,17 @@ pub(super) struct Process {
     pub(super) uid: u64,
     pub(super) pid: Option<u32>,
     pub(super) kernel: bool,
-    /// As /proc tells it, or as follows from `start_ns`.
+    /// As /proc has it, or as follows from `start_ns`.
     start_ticks: Option<u64>,
-    /// As the kernel side tells it.
+    /// As the kernel side reports it.
     pub(super) start_ns: Option<u64>,
     /// The process of the same pid that this one may turn out to be.
     split_of: Option<u64>,
     pub(super) ended_ns: Option<u64>,
-    /// Since when it has done nothing and owned no QP, where only records tell of it.
+    /// Since when it has done nothing and owned no QP, where only records show it.
     idle_ns: Option<u64>,
     pub(super) comm: Arc<str>,
-    /// Somebody told `comm`; otherwise it stands for the pid.
+    /// `comm` is a name that was read; otherwise it is made of the pid.
     named: bool,
     /// When /proc was last read for this process; 0: never.
     read_ns: u64,
@@ -64,13 +64,13 @@ pub(super) struct Facts {
     pub(super) environ: Option<Shared<(String, String)>>,
 }
 
-/// What became of facts that were folded in.
+/// What the facts about a process taught.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Told {
-    /// Known or new.
-    Plain,
-    /// Two processes turned out to be one: the first is to be taken for the second.
-    Same(u64, u64),
+pub(super) enum Learnt {
+    /// Facts of a process, known or new.
+    Facts,
+    /// Two processes are one: take the first for the second.
+    SameProcess(u64, u64),
 }
 
 /// The processes there are, and for some time those there were.
@@ -79,7 +79,7 @@ pub(super) struct Processes {
     all: BTreeMap<u64, Process>,
     /// The present holder of each pid.
     by_pid: NumberMap<u32, u64>,
-    /// By pid and start, those whose start the kernel side told.
+    /// By pid and start, those whose start the kernel side reported.
     by_start: NumberMap<(u32, u64), u64>,
     by_kernel_name: HashMap<Arc<str>, u64>,
     wanted: Vec<u32>,
@@ -169,7 +169,7 @@ impl Processes {
         }
     }
 
-    /// The process of this pid that was started at `start_ns`, as the kernel side tells of `ts_ns`.
+    /// The process of this pid that was started at `start_ns`, as the kernel side reports for `ts_ns`.
     fn started(&mut self, pid: u32, start_ns: u64, comm: Option<&Arc<str>>, ts_ns: u64) -> u64 {
         let uid = match self.by_start.get(&(pid, start_ns)) {
             Some(uid) => *uid,
@@ -184,7 +184,7 @@ impl Processes {
         uid
     }
 
-    /// A start that was not told before: of the pid's holder if nobody told that one's, else of another process.
+    /// A start that was not known before: that of the pid's holder if its own is not known, else of another process.
     fn start(&mut self, pid: u32, start_ns: u64, comm: Option<&Arc<str>>, ts_ns: u64) -> u64 {
         let ticks = start_ns / TICK_NS;
         let holder = self.holder(pid);
@@ -291,7 +291,7 @@ impl Processes {
     }
 
     /// Folds in what /proc said.
-    pub(super) fn told(&mut self, facts: &ProcessFacts, now_ns: u64) -> Told {
+    pub(super) fn learn(&mut self, facts: &ProcessFacts, now_ns: u64) -> Learnt {
         let uid = match self.holder(facts.pid) {
             Some(uid) => uid,
             None => self.add_user(facts.pid, None, None),
@@ -302,7 +302,7 @@ impl Processes {
             if let Some(uid) = self.find(facts.pid, facts.start_ticks) {
                 self.describe(uid, facts);
             }
-            return Told::Plain;
+            return Learnt::Facts;
         }
         let known = self
             .find(facts.pid, facts.start_ticks)
@@ -334,7 +334,7 @@ impl Processes {
             }
         }
         self.wanted.retain(|pid| *pid != facts.pid);
-        Told::Plain
+        Learnt::Facts
     }
 
     fn describe(&mut self, uid: u64, facts: &ProcessFacts) {
@@ -372,9 +372,9 @@ impl Processes {
     }
 
     /// `uid` is `before` under another name. Its QPs are the caller's to move.
-    fn join(&mut self, uid: u64, before: u64) -> Told {
+    fn join(&mut self, uid: u64, before: u64) -> Learnt {
         let Some(same) = self.all.remove(&uid) else {
-            return Told::Plain;
+            return Learnt::Facts;
         };
         if let Some(pid) = same.pid {
             self.by_pid.insert(pid, before);
@@ -408,7 +408,7 @@ impl Processes {
                 (mine, theirs) => mine.or(theirs),
             };
         }
-        Told::Same(uid, before)
+        Learnt::SameProcess(uid, before)
     }
 
     /// The process of this pid and start time.
@@ -480,7 +480,7 @@ impl Processes {
         }
     }
 
-    /// Counts of a QP, from before it was known whose they are.
+    /// Counts of a QP, from before its owner was known.
     pub(super) fn credit_old(&mut self, uid: u64, delta: &Tally) {
         if let Some(process) = self.all.get_mut(&uid) {
             process.flow.get_or_insert_default().add_old(delta);

@@ -20,13 +20,13 @@ impl Engine {
     }
 
     /// Whether PIDs of records are of another namespace than those of dumps and of /proc. Until it is known whether there
-    /// will be records nobody's PID is taken from a dump.
+    /// will be records, no PID is taken from a dump.
     pub(super) fn has_foreign_pids(&self) -> bool {
         let records = matches!(self.ebpf.state, EbpfState::Starting | EbpfState::On { .. });
         self.config.nested_pids && records
     }
 
-    /// PIDs are of another namespace from now on: those known until now name nobody.
+    /// From now on PIDs are those of another namespace: the PIDs known until now name no process.
     fn renumber(&mut self, now_ns: u64) {
         let owned = self
             .qps
@@ -40,8 +40,8 @@ impl Engine {
         self.losses.want_repair(now_ns);
     }
 
-    /// Composes what there is to say: why there is no eBPF, unless the machine's notes say it already, what is missing on
-    /// the machine, and what the programs do not see.
+    /// Composes the notes: why there is no eBPF, unless a note of the machine says it already, what is missing on the
+    /// machine, and what the programs do not see.
     pub(super) fn note(&mut self) {
         let machine = &self.health.notes;
         let refused = refused(&self.ebpf.state, machine);

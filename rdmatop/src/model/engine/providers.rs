@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(width("unicast_rcv_packets"), Width::Bits64);
         assert_eq!(unit_bytes(RawSource::Pma, "port_rcv_data"), Some(4));
         assert_eq!(unit_bytes(RawSource::Pma, "port_rcv_packets"), None);
-        for other in [RawSource::Netlink, RawSource::Sysfs, RawSource::Netdev] {
+        for other in [RawSource::Netlink, RawSource::Sysfs] {
             assert_eq!(unit_bytes(other, "port_rcv_data"), None);
         }
     }

@@ -24,7 +24,7 @@ const LIFE: usize = 4;
 /// Where a QP's number is unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
-    /// Generation of the device, 0 when the kernel side could not tell.
+    /// Generation of the device, 0 when the kernel side does not know it.
     pub(super) device: u64,
     pub(super) qpn: u32,
     /// QP 0 and QP 1 exist once a port.
@@ -48,7 +48,7 @@ pub(super) struct Owner {
     pub(super) pid: Option<u32>,
     pub(super) comm: Option<Arc<str>>,
     pub(super) kernel: bool,
-    /// When the process was started, `start_boottime` in ns, as the kernel side tells it; 0 when not known.
+    /// When the process was started, `start_boottime` in ns, as the kernel side reports it; 0 when not known.
     pub(super) start_ns: u64,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Psn {
 }
 
 impl Psn {
-    /// The QP was told where to start: no movement.
+    /// A modify set the PSN at which the QP starts: that is no movement.
     pub(super) fn set(&mut self, psn: u32, at_ns: u64) {
         (self.last, self.at_ns) = (Some(psn), at_ns);
     }
@@ -196,9 +196,9 @@ pub(super) struct Qp {
     pub(super) births: Vec<(u64, u64)>,
     /// The QP that had its number before.
     pub(super) before: Option<u64>,
-    /// The owner's name at the time, as a record told it.
+    /// The owner's name at the time, as a record had it.
     comm: Option<Arc<str>>,
-    /// The kernel side told the owner, and when that was started (0: not known): a dump knows the pid, which may be
+    /// The kernel side reported the owner, and when it was started (0: not known): a dump knows the pid, which may be
     /// another's by now.
     sure: Option<u64>,
     pub(super) state_ns: u64,
@@ -211,7 +211,7 @@ pub(super) struct Qp {
     /// Time of the last record about it.
     pub(super) event_ns: u64,
     pub(super) ended_ns: Option<u64>,
-    /// By this time it had ended: a dump that misses it tells that of its own end only.
+    /// By this time it had ended. A dump without it says only that it had ended when the dump ended.
     pub(super) gone_ns: u64,
     pub(super) psn: Psn,
     pub(super) flow: Option<Flow>,
@@ -296,22 +296,22 @@ impl Qp {
         }
     }
 
-    /// The kernel side told the owner.
+    /// The kernel side reported the owner.
     pub(super) fn is_owner_sure(&self) -> bool {
         self.sure.is_some()
     }
 
-    /// The kernel side told the owner, started at `start_ns`.
+    /// The kernel side reported the owner, started at `start_ns`.
     pub(super) fn make_sure(&mut self, start_ns: u64) {
         self.sure = Some(start_ns);
     }
 
-    /// The owner's name at the time, as a record told it.
+    /// The owner's name at the time, as a record had it.
     pub(super) fn comm(&self) -> Option<&Arc<str>> {
         self.comm.as_ref()
     }
 
-    /// A record knows the name of an owner of whom only the pid was known.
+    /// A record has the name of an owner whose pid alone was known.
     pub(super) fn name_owner(&mut self, comm: &Arc<str>) {
         self.comm = Some(Arc::clone(comm));
     }
@@ -322,7 +322,7 @@ impl Qp {
         self.comm = owner.comm;
     }
 
-    /// The row for a snapshot; `complete` fills in what the row is told only now, if anything has changed.
+    /// The row for a snapshot; `complete` fills in what the row gets only now, if anything has changed.
     pub(super) fn current_row(&mut self, complete: impl FnOnce(&Self, &mut QpRow)) -> Arc<QpRow> {
         // Most of ten thousand have not changed.
         if self.stale {
@@ -402,7 +402,7 @@ impl Qp {
         self.row.pid != Some(pid) || start_ns != 0 && other_ns != 0 && start_ns != other_ns
     }
 
-    /// Whether a reading tells nothing new.
+    /// Whether a reading has nothing new.
     pub(super) fn is_as(&self, reading: &QpReading) -> bool {
         fn same<T: PartialEq + Copy>(told: Option<T>, known: Option<T>) -> bool {
             told.is_none() || told == known

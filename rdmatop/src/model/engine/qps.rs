@@ -8,7 +8,7 @@
 //! That judgement rests on one fact. A device gives a number to one QP at a time, and the stamps of a QP lie inside of
 //! that time: its birth after the number was given, the beginning of its destruction before the number is free. So of
 //! two QPs with one number on one device the one has ended before the other is born, and a table of those that had a
-//! number, by the times at which they were there, tells whose a time is.
+//! number, by the times at which they were there, says which QP a time belongs to.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -103,7 +103,7 @@ impl Qps {
             .find(|uid| self.all.get(*uid).is_some_and(|qp| qp.ended_ns.is_none()))
     }
 
-    /// Those that had a number last: on its device, on a device that the kernel side could not tell, and of QP 0 and
+    /// Those that had a number last: on its device, on a device that the kernel side does not know, and of QP 0 and
     /// QP 1 where one side does not know the port.
     fn last_of(&self, key: Key) -> [Option<u64>; 3] {
         let of = |key| self.by_key.get(&key).copied();
@@ -111,7 +111,7 @@ impl Qps {
         [of(key), nowhere.and_then(of), self.last_special(key)]
     }
 
-    /// QP 0 or QP 1 where one side does not know the port: slots and records tell none, a dump does.
+    /// QP 0 or QP 1 where one side does not know the port: slots and records have none, a dump does.
     fn last_special(&self, key: Key) -> Option<u64> {
         if key.qpn > 1 {
             return None;
@@ -162,7 +162,7 @@ impl Qps {
                     } else if was_there {
                         return Some(qp.uid());
                     } else {
-                        // It may have been there before it was first told of, unless another one was.
+                        // It may have been there before its first sign, unless another QP was there then.
                         later = Some(qp.uid());
                     }
                 }
@@ -283,7 +283,7 @@ impl Qps {
         self.by_object.insert(object, uid);
     }
 
-    /// A QP begins its life at `ts_ns`: a record tells of its creation.
+    /// A QP begins its life at `ts_ns`: a record reports its creation.
     pub(super) fn created(&mut self, uid: u64, ts_ns: u64) {
         let Some(qp) = self.all.get_mut(uid) else { return };
         qp.first_ns = ts_ns;
@@ -291,7 +291,7 @@ impl Qps {
         let state_ns = qp.state_ns;
         let row = qp.edit();
         row.born_mono_ns = Some(ts_ns);
-        // Steps that a dump told of have the time at which the dump began, which may be before the birth.
+        // Steps from a dump have the time at which the dump began, which may be before the birth.
         if row.timeline.iter().any(|step| step.mono_ns < ts_ns) {
             Arc::make_mut(&mut row.timeline).retain(|step| step.mono_ns >= ts_ns);
         }
@@ -339,7 +339,7 @@ impl Qps {
                     processes.link(process, qp.key.device);
                 }
             }
-            // What it has done is its owner's, whenever that is told.
+            // What the QP has done belongs to its owner, also when the owner becomes known later.
             if let Some(flow) = &qp.flow {
                 if let Some(before) = qp.process() {
                     processes.take_back(before, flow.total());
@@ -390,7 +390,7 @@ impl Qps {
         }
     }
 
-    /// A record tells that it was given a slot. It may have been read for the last time already.
+    /// A record reports that the QP was given a slot. It may have been read for the last time already.
     pub(super) fn holds_slot(&mut self, uid: u64) {
         if let Some(qp) = self.all.get_mut(uid)
             && qp.slot == Slot::Unknown

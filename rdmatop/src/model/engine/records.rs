@@ -34,7 +34,7 @@ fn known8(value: u8) -> Option<u8> {
     (value != UNKNOWN_U8).then_some(value)
 }
 
-/// When the call that a record tells of began.
+/// When the call that a record is about began.
 fn call_ns(prefix: &Prefix) -> u64 {
     prefix.ts_ns.saturating_sub(prefix.duration_ns)
 }
@@ -271,7 +271,7 @@ impl Engine {
         }
     }
 
-    /// Takes the step that the record tells of.
+    /// Takes the step that the record is about.
     fn qp_step(&mut self, uid: u64, record: &QpRecord, kind: EventKind, now: Now) {
         let prefix = &record.prefix;
         let ts_ns = prefix.ts_ns;
@@ -296,7 +296,7 @@ impl Engine {
             }
             EventKind::QpCreate => self.placed(uid, record),
             EventKind::QpDestroy if prefix.rc >= 0 => self.qps.end(uid, ts_ns, &mut self.processes),
-            // The provider has moved the QP to ERR or SQE without a modify: only a dump tells.
+            // The provider has moved the QP to ERR or SQE without a modify: only a dump shows it.
             EventKind::QpError if matches!(record.event, 1..=3) => self.losses.want_repair(now.mono_ns),
             _ => {}
         }

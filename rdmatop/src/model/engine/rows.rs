@@ -75,7 +75,7 @@ fn rates(flow: &Flow, fresh: bool) -> (Option<f64>, Option<f64>) {
 }
 
 impl Qp {
-    /// Whether nobody counts what it does, although it was there before the last sweep began. One of SoftRoCE that is
+    /// Whether no program counts what it does, although it was there before the last sweep began. One of SoftRoCE that is
     /// older than the programs gets its slot when it moves.
     fn is_uncounted(&self, devices: &Devices, last_sweep_ns: u64) -> bool {
         let gets_one_later = || {

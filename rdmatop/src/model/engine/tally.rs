@@ -43,7 +43,7 @@ pub(super) struct Tally {
     latency_max: u64,
     /// Some of the receives come from a shared receive queue: how many were posted for a QP is not known.
     shared_receives: bool,
-    /// The kernel's BTF does not tell of the timer of some of the QPs.
+    /// The kernel's BTF does not describe the timer of some of the QPs.
     unknown_waits: bool,
 }
 

@@ -32,7 +32,7 @@ struct Tenant {
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
     tenants: Pages<Tenant>,
-    /// QPs whose rates may change when the round is closed: what is idle is in nobody's way.
+    /// QPs whose rates may change when the round is closed: idle ones cost nothing.
     moving: Vec<u64>,
     /// Number of the last sweep; they wrap. `None` before the first.
     sweep: Option<NonZeroU32>,
@@ -90,10 +90,10 @@ impl Engine {
         self.traffic.goes_on = sample.more;
         self.places.capacity = sample.capacity;
         for (number, slot) in &sample.slots {
-            self.told(*number, slot, sample, now);
+            self.slot_read(*number, slot, sample, now);
         }
         for (number, head) in &sample.idle {
-            self.told(*number, &head.slot(), sample, now);
+            self.slot_read(*number, &head.slot(), sample, now);
         }
         if sample.more {
             return;
@@ -105,7 +105,7 @@ impl Engine {
         self.close_round(sample.mono_ns);
     }
 
-    fn told(&mut self, number: u32, slot: &QpSlot, sample: &SlotsSample, now: Now) {
+    fn slot_read(&mut self, number: u32, slot: &QpSlot, sample: &SlotsSample, now: Now) {
         if slot.qp == 0 {
             return;
         }
@@ -145,7 +145,7 @@ impl Engine {
         }
         if let Some(delta) = &delta {
             qp.touch();
-            // The provider moves a QP to ERR on its own, without a modify: only a dump tells.
+            // The provider moves a QP to ERR on its own, without a modify: only a dump shows it.
             if delta.errors() > 0 && !qp.error_seen && qp.ended_ns.is_none() {
                 qp.error_seen = true;
                 self.losses.want_repair(now.mono_ns);
@@ -156,7 +156,7 @@ impl Engine {
             self.qps.end(uid, self.traffic.last_ns, &mut self.processes);
         }
         if delta.is_some() || known.is_none() {
-            // Of a new tenant also nothing is told: that its owner is counted.
+            // The owner of a new tenant gets even a zero: from now on it is counted.
             self.credit(process, device, &delta.unwrap_or_default(), blurred);
         }
     }
@@ -261,7 +261,7 @@ impl Engine {
             }
             Some(tenant.sweep) == sweep
         });
-        // Slots of which only a record told too.
+        // Also slots that only a record mentioned.
         for uid in qps.in_slots() {
             if !held.contains(&uid) {
                 qps.left_slot(uid);

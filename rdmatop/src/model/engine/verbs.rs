@@ -83,7 +83,7 @@ impl Errno {
     }
 }
 
-/// What is kept of an entry whose process is forgotten: enough to tell what the next process with its pid does. The kernel
+/// What is kept of an entry whose process is forgotten: enough to know what the next process with its pid does. The kernel
 /// side keeps such entries until its table is half full; a row of each, mostly empty histograms, was 6 MB.
 #[derive(Debug)]
 struct Past {

@@ -109,7 +109,7 @@ impl Unit {
     }
 }
 
-/// What a value means to who looks at it.
+/// What a value means to the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sense {
     /// Nothing by itself.
@@ -144,6 +144,19 @@ pub struct Page {
     pub title: &'static str,
 }
 
+/// The first [`Detail::place`] of the list of counters.
+pub const COUNTERS: u8 = 100;
+
+/// A field in the detail pane of the screen.
+#[derive(Clone, Copy, Debug)]
+pub struct Detail {
+    /// Labels stand in the order of this number. From [`COUNTERS`] on they stand in the list of counters, with rate and
+    /// total.
+    pub place: u8,
+    /// What the pane calls it.
+    pub label: &'static str,
+}
+
 /// All there is to say of a field but how it is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Meta {
@@ -153,7 +166,7 @@ pub struct Meta {
     pub kind: Kind,
     /// What it counts.
     pub unit: Unit,
-    /// What it means to who looks at it.
+    /// What it means to the user.
     pub sense: Sense,
     /// What it is, in one sentence.
     pub help: &'static str,
@@ -169,6 +182,8 @@ pub struct Meta {
     pub screen: Option<Screen>,
     /// Its column of `--once`.
     pub page: Option<Page>,
+    /// Its place in the detail pane.
+    pub detail: Option<Detail>,
 }
 
 impl Meta {
@@ -218,6 +233,7 @@ impl<R> Field<R> {
             up: false,
             screen: None,
             page: None,
+            detail: None,
         };
         Self { meta, get }
     }
@@ -275,6 +291,13 @@ impl<R> Field<R> {
         self.meta.page = Some(Page { place, title });
         self
     }
+
+    const fn detail(mut self, place: u8, label: &'static str) -> Self {
+        // Only what has a rate and a total can stand there.
+        assert!(place < COUNTERS || matches!(self.meta.kind, Kind::Counter | Kind::Rate));
+        self.meta.detail = Some(Detail { place, label });
+        self
+    }
 }
 
 const fn text<R>(id: &'static str, help: &'static str, get: Get<R>) -> Field<R> {
@@ -312,6 +335,14 @@ pub type Table<R> = &'static [Field<R>];
 /// The field of a table by its id.
 pub fn by_id<R>(table: Table<R>, id: &str) -> Option<&'static Field<R>> {
     table.iter().find(|field| field.meta.id == id)
+}
+
+/// The fields of a table that stand in the detail pane, in its order.
+pub fn detailed<R>(table: Table<R>) -> Vec<(Detail, &'static Field<R>)> {
+    let with = table.iter().filter_map(|field| Some((field.meta.detail?, field)));
+    let mut with: Vec<_> = with.collect();
+    with.sort_by_key(|(detail, _)| detail.place);
+    with
 }
 
 /// The words of `--sort`, with what each orders by: ids, and other names of them.

@@ -26,15 +26,15 @@ type P = PortRow;
 #[rustfmt::skip] // a row of the table is a line or two
 pub static PORT: Table<PortRow> = &[
     state("port", "device and port number", name).json("").screen("PORT", 0, (9, 16)).page(0, "PORT"),
-    state("state", "logical state of the port; REMOVING: the removal of its device waits for who holds it",
+    state("state", "logical state of the port; REMOVING: the removal of its device waits until no process holds it",
         |p: &P, _| Value::word(p.state, |s| s.0.into(), |s| PortState::name(*s)))
-        .words(&["link"]).screen("STATE", 1, (8, 12)).page(10, "STATE"),
+        .words(&["link"]).screen("STATE", 1, (8, 12)).page(10, "STATE").detail(0, "state"),
     text("finding", "what is wrong with it and since when; 7 says more", super::finding::of_port)
         .json("").words(&["finding"]).screen("FINDING", 1, (14, 26)),
     gauge("link", "link rate, bits per second; -: the provider has no true one", |p: &P, _| Value::number(p.rate_bps))
-        .unit(Unit::BitsPerSecond).json("rate_bps").screen("LINK", 4, (4, 5)).page(60, "RATE"),
+        .unit(Unit::BitsPerSecond).json("rate_bps").screen("LINK", 4, (4, 5)).page(60, "RATE").detail(20, "link"),
     text("netdev", "network device of the port", |p: &P, _| Value::text(p.netdev.as_ref()))
-        .words(&["netdev"]).screen("NETDEV", 6, (8, 15)).page(40, "NETDEV"),
+        .words(&["netdev"]).screen("NETDEV", 6, (8, 15)).page(40, "NETDEV").detail(40, "netdev"),
     rate("tx", "sent per second on the wire, headers too; ~: payload of work requests, where the driver counts no bytes",
         |p: &P, s| Value::rate(s.judgement.scale.sent(p)))
         .unit(Unit::BytesOrPackets).sense(Sense::Sent).json("").screen("TX", 0, (8, 8)),
@@ -58,32 +58,32 @@ pub static PORT: Table<PortRow> = &[
     Field::new(Kind::History, "history", "Tx and Rx together, newest right, each row to its own maximum",
         |p: &P, _| Value::History(&p.history)).json("").screen("HISTORY", 9, (10, 40)),
     rate("tx_bytes", "bytes sent on the wire per second", |p: &P, _| Value::rate(p.tx_bytes))
-        .unit(Unit::Bytes).json("tx_bytes.rate").page(70, "TX/s"),
+        .unit(Unit::Bytes).json("tx_bytes.rate").page(70, "TX/s").detail(100, "wire bytes sent"),
     rate("rx_bytes", "bytes received on the wire per second", |p: &P, _| Value::rate(p.rx_bytes))
-        .unit(Unit::Bytes).json("rx_bytes.rate").page(80, "RX/s"),
+        .unit(Unit::Bytes).json("rx_bytes.rate").page(80, "RX/s").detail(110, "wire bytes received"),
     rate("wr_tx_bytes", "payload of send WRs per second", |p: &P, _| Value::rate(p.wr_tx_bytes))
-        .unit(Unit::Bytes).json("wr_tx_bytes.rate").page(90, "WRTX/s"),
+        .unit(Unit::Bytes).json("wr_tx_bytes.rate").page(90, "WRTX/s").detail(120, "payload of send WRs"),
     rate("wr_rx_bytes", "payload of receive completions per second", |p: &P, _| Value::rate(p.wr_rx_bytes))
-        .unit(Unit::Bytes).json("wr_rx_bytes.rate").page(100, "WRRX/s"),
+        .unit(Unit::Bytes).json("wr_rx_bytes.rate").page(100, "WRRX/s").detail(130, "payload of receives"),
     rate("tx_packets", "packets sent per second", |p: &P, _| Value::rate(p.tx_packets))
-        .json("tx_packets.rate").page(110, "TXPKT/s"),
+        .json("tx_packets.rate").page(110, "TXPKT/s").detail(140, "packets sent"),
     rate("rx_packets", "packets received per second", |p: &P, _| Value::rate(p.rx_packets))
-        .json("rx_packets.rate").page(120, "RXPKT/s"),
-    rate("drop_rate", "packets dropped per second", |p: &P, _| Value::rate(p.drops)).json("drops.rate").page(130, "DROP/s"),
+        .json("rx_packets.rate").page(120, "RXPKT/s").detail(150, "packets received"),
+    rate("drop_rate", "packets dropped per second", |p: &P, _| Value::rate(p.drops)).json("drops.rate").page(130, "DROP/s").detail(160, "packets dropped"),
     rate("retx_rate", "packets sent again per second", |p: &P, _| Value::rate(p.retransmits))
-        .json("retransmits.rate").page(140, "RETX/s"),
+        .json("retransmits.rate").page(140, "RETX/s").detail(170, "packets sent again"),
     rate("retry_rate", "times per second that a sender started again", |p: &P, _| Value::rate(p.retries))
-        .json("retries.rate").page(150, "RETRY/s"),
+        .json("retries.rate").page(150, "RETRY/s").detail(180, "retries"),
     rate("congestion_rate", "congestion marks or pauses per second", |p: &P, _| Value::rate(p.congestion))
-        .json("congestion.rate").page(160, "CONG/s"),
+        .json("congestion.rate").page(160, "CONG/s").detail(190, "congestion marks"),
     rate("rnr_rate", "RNR NAKs per second, both directions", |p: &P, _| Value::rate(p.rnr_naks))
-        .json("rnr_naks.rate").page(170, "RNR/s"),
+        .json("rnr_naks.rate").page(170, "RNR/s").detail(200, "RNR NAKs"),
     gauge("device_uid", "uid of its device", |p: &P, _| Value::number(Some(p.device_uid))),
     text("device", "device name", |p: &P, _| Value::Text(Cow::Borrowed(&p.device))).words(&["dev", "device"]),
     gauge("number", "port number", |p: &P, _| Value::number(Some(p.port))).json("port"),
     state("phys_state", "physical state", |p: &P, _| Value::word(p.phys_state, |s| s.0.into(), |s| PhysState::name(*s)))
-        .page(20, "PHYS"),
-    text("link_layer", "Ethernet or InfiniBand", |p: &P, _| Value::text(p.link_layer.as_ref())).page(30, "LINK"),
-    gauge("netdev_mtu", "MTU of the network device, bytes", |p: &P, _| Value::number(p.netdev_mtu)).page(50, "MTU"),
+        .page(20, "PHYS").detail(10, "phys"),
+    text("link_layer", "Ethernet or InfiniBand", |p: &P, _| Value::text(p.link_layer.as_ref())).page(30, "LINK").detail(30, "layer"),
+    gauge("netdev_mtu", "MTU of the network device, bytes", |p: &P, _| Value::number(p.netdev_mtu)).page(50, "MTU").detail(50, "netdev MTU"),
     object("counters", "every counter of the driver"),
 ];

@@ -23,19 +23,19 @@ pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
     gauge("pid", "process id; kernel: a kernel consumer; orphan: the creator is gone", |p: &P, _| Value::number(p.pid))
         .words(&["pid"]).up().screen("PID", 0, (7, 7)).page(0, "PID"),
     text("user", "user of the process", |p: &P, _| Value::text(p.user.as_ref()))
-        .words(&["user"]).up().screen("USER", 5, (8, 10)).page(20, "USER"),
+        .words(&["user"]).up().screen("USER", 5, (8, 10)).page(20, "USER").detail(0, "user"),
     text("command", "name and arguments", |p: &P, _| Value::Text(Cow::Borrowed(&p.comm)))
         .json("comm").words(&["comm", "name"]).sort(&["comm"]).up().screen("COMMAND", 0, (16, 70)).page(10, "COMM"),
     text("finding", "what is wrong with it and since when; 7 says more", super::finding::of_process)
         .json("").words(&["finding"]).screen("FINDING", 1, (14, 26)),
     text("job", "container, pod or job", |p: &P, _| Value::text(p.workload.as_ref()))
-        .json("workload").words(&["job", "container", "pod"]).up().screen("JOB", 8, (12, 24)).page(30, "WORKLOAD"),
+        .json("workload").words(&["job", "container", "pod"]).up().screen("JOB", 8, (12, 24)).page(30, "WORKLOAD").detail(40, "job"),
     text("device", "device it has QPs on; +n: and n more", |p: &P, _| Value::List(&p.devices))
-        .json("devices").words(&["dev", "device"]).up().screen("DEVICE", 2, (7, 14)).page(40, "DEVICES"),
+        .json("devices").words(&["dev", "device"]).up().screen("DEVICE", 2, (7, 14)).page(40, "DEVICES").detail(30, "devices"),
     gauge("qps", "queue pairs now; ! some are stuck, Enter says why", |p: &P, _| Value::number(Some(p.qps)))
-        .unit(Unit::Count).screen("QPS", 1, (4, 5)).page(50, "QPS"),
+        .unit(Unit::Count).screen("QPS", 1, (4, 5)).page(50, "QPS").detail(10, "QPs"),
     gauge("mr", "bytes registered now", |p: &P, _| Value::number(p.mr_bytes))
-        .unit(Unit::Memory).json("mr_bytes").screen("MR B", 4, (6, 7)).page(60, "MR"),
+        .unit(Unit::Memory).json("mr_bytes").screen("MR B", 4, (6, 7)).page(60, "MR").detail(20, "MRs"),
     traffic::tx_wr(2, 90),
     traffic::rx_wr(6, 100),
     traffic::tx(0, 70),
@@ -44,7 +44,7 @@ pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
     traffic::err(1, 120),
     traffic::retx(3, 130),
     counter("verb_err", "verb calls that failed, total; probes by libraries not counted", |p: &P, _| Value::total(p.verb_errors))
-        .sense(Sense::Fault).json("verb_errors.total").screen("VERR", 9, (4, 6)).page(140, "VERB_ERR"),
+        .sense(Sense::Fault).json("verb_errors.total").screen("VERR", 9, (4, 6)).page(140, "VERB_ERR").detail(25, "failed verbs"),
     traffic::p99(3, 150),
     Field::new(Kind::History, "history", "Tx and Rx together, newest right, each row to its own maximum",
         |p: &P, _| Value::History(&p.history)).json("").screen("HISTORY", 7, (7, 40)),
@@ -54,11 +54,11 @@ pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
         |p: &P, _| Value::total(both(p.traffic.completion_errors, p.verb_errors)))
         .sense(Sense::Fault).json("").screen("ERRORS", 9, (7, 8)).off(),
     gauge("uid", "unique in this run", |p: &P, _| Value::number(Some(p.uid))),
-    gauge("ppid", "parent", |p: &P, _| Value::number(p.ppid)),
+    gauge("ppid", "parent", |p: &P, _| Value::number(p.ppid)).detail(5, "parent"),
     flag("kernel", "a kernel consumer", |p: &P, _| Value::Flag(p.kernel)),
     flag("exited", "it ended, its objects or counters remain", |p: &P, _| Value::Flag(p.exited)),
-    text("cmdline", "command line", |p: &P, _| Value::text(p.cmdline.as_ref())).words(&["cmd", "command"]),
-    text("cgroup", "cgroup path", |p: &P, _| Value::text(p.cgroup.as_ref())).words(&["cgroup"]),
+    text("cmdline", "command line", |p: &P, _| Value::text(p.cmdline.as_ref())).words(&["cmd", "command"]).detail(60, "command"),
+    text("cgroup", "cgroup path", |p: &P, _| Value::text(p.cgroup.as_ref())).words(&["cgroup"]).detail(50, "cgroup"),
     traffic::packets(),
     object("libraries", "mapped libraries of interest"),
     object("environ", "RDMA-relevant environment"),

@@ -124,6 +124,7 @@ fn a_table_names_each_field_and_each_place_once() {
     for (name, table) in tables() {
         let mut ids = BTreeSet::new();
         let mut places = BTreeSet::new();
+        let (mut labels, mut details) = (BTreeSet::new(), BTreeSet::new());
         for meta in table {
             assert!(ids.insert(meta.id), "{name}: {} twice", meta.id);
             assert!(
@@ -131,6 +132,10 @@ fn a_table_names_each_field_and_each_place_once() {
                 "{name}: {}",
                 meta.help
             );
+            if let Some(detail) = meta.detail {
+                let named = labels.insert(detail.label) && details.insert(detail.place);
+                assert!(named, "{name}: detail {detail:?} twice");
+            }
             if let Some(page) = meta.page {
                 assert!(places.insert(page.place), "{name}: place {} twice", page.place);
             }
@@ -173,13 +178,14 @@ fn page() -> String {
         * Field: its name; of a column also in the settings ([config.md](config.md)), of a column of processes in `--sort`.\n\
         * Column: its heading in the live view; in parentheses: off until it is switched on.\n\
         * `--once`: its heading there.\n\
+        * Detail: what the detail pane of the live view calls it.\n\
         * JSON: its place in the row ([json.md](json.md)); of a counter `total` or `rate`.\n\
         * Filter: the word before the colon in a filter of the live view, and other words for it.\n\
         * A rate is per second. What is not known is `-`, and null in JSON.\n"
         .to_owned();
     for (name, table) in tables() {
         let _ = write!(out, "\n## {name}\n\n");
-        out.push_str("| field | what it is | kind, unit | column | `--once` | JSON | filter |\n|---|---|---|---|---|---|---|\n");
+        out.push_str("| field | what it is | kind, unit | column | `--once` | detail | JSON | filter |\n|---|---|---|---|---|---|---|---|\n");
         for meta in table {
             let code = |text: &str| {
                 if text.is_empty() {
@@ -201,11 +207,12 @@ fn page() -> String {
             let words: Vec<String> = meta.words.iter().map(|word| code(word)).collect();
             let _ = writeln!(
                 out,
-                "| `{}` | {} | {}{unit} | {column} | {} | {} | {} |",
+                "| `{}` | {} | {}{unit} | {column} | {} | {} | {} | {} |",
                 meta.id,
                 meta.help,
                 meta.kind.name(),
                 meta.page.map_or("", |page| page.title),
+                meta.detail.map_or("", |detail| detail.label),
                 code(meta.json),
                 words.join(" ")
             );

@@ -25,13 +25,13 @@ macro_rules! with_traffic {
     ($row:ty; $($field:expr,)*) => {
         &[
             $($field,)*
-            traffic::total("tx_wr_posted", "tx_wr_posted.total", "send WRs posted", |r: &$row, _| Value::total(r.traffic().tx_wr_posted)),
+            traffic::total("tx_wr_posted", "tx_wr_posted.total", "send WRs posted", |r: &$row, _| Value::total(r.traffic().tx_wr_posted)).detail(110, "send WRs posted"),
             traffic::total("rx_wr_posted", "rx_wr_posted.total", "receive WRs posted, as of the last receive completion, modify or destroy",
-                |r: &$row, _| Value::total(r.traffic().rx_wr_posted)),
-            traffic::total("flushes", "flushes.total", "completions flushed because the QP went to ERR", |r: &$row, _| Value::total(r.traffic().flushes)),
-            traffic::total("rnr_waits", "rnr_waits.total", "waits for a receiver without buffers", |r: &$row, _| Value::total(r.traffic().rnr_waits)),
-            traffic::total("doorbells", "doorbells.total", "calls of post_send that reached the kernel", |r: &$row, _| Value::total(r.traffic().doorbells)),
-            traffic::total("cq_overflows", "cq_overflows.total", "completions for which the CQ had no room", |r: &$row, _| Value::total(r.traffic().cq_overflows)),
+                |r: &$row, _| Value::total(r.traffic().rx_wr_posted)).detail(130, "receive WRs posted"),
+            traffic::total("flushes", "flushes.total", "completions flushed because the QP went to ERR", |r: &$row, _| Value::total(r.traffic().flushes)).detail(190, "flushes"),
+            traffic::total("rnr_waits", "rnr_waits.total", "waits for a receiver without buffers", |r: &$row, _| Value::total(r.traffic().rnr_waits)).detail(210, "RNR waits"),
+            traffic::total("doorbells", "doorbells.total", "calls of post_send that reached the kernel", |r: &$row, _| Value::total(r.traffic().doorbells)).detail(220, "doorbells"),
+            traffic::total("cq_overflows", "cq_overflows.total", "completions for which the CQ had no room", |r: &$row, _| Value::total(r.traffic().cq_overflows)).detail(230, "CQ overflows"),
             super::object("by_opcode", "send WRs by opcode"),
             super::object("by_status", "completions by status"),
             super::object("latency", "times from post to completion"),
@@ -59,6 +59,7 @@ pub(super) const fn tx_wr<R: Moves>(priority: u8, place: u8) -> Field<R> {
     .json("tx_wr.rate")
     .screen("TX WR/s", priority, (7, 8))
     .page(place, "TXWR/s")
+    .detail(100, "send WRs finished")
 }
 
 pub(super) const fn rx_wr<R: Moves>(priority: u8, place: u8) -> Field<R> {
@@ -69,6 +70,7 @@ pub(super) const fn rx_wr<R: Moves>(priority: u8, place: u8) -> Field<R> {
     .json("rx_wr.rate")
     .screen("RX WR/s", priority, (7, 8))
     .page(place, "RXWR/s")
+    .detail(120, "receive WRs")
 }
 
 pub(super) const fn tx<R: Moves>(priority: u8, place: u8) -> Field<R> {
@@ -79,6 +81,7 @@ pub(super) const fn tx<R: Moves>(priority: u8, place: u8) -> Field<R> {
         .json("tx_bytes.rate")
         .screen("TX", priority, (7, 8))
         .page(place, "TX/s")
+        .detail(140, "bytes of send WRs")
 }
 
 pub(super) const fn rx<R: Moves>(priority: u8, place: u8) -> Field<R> {
@@ -90,6 +93,7 @@ pub(super) const fn rx<R: Moves>(priority: u8, place: u8) -> Field<R> {
     .json("rx_bytes.rate")
     .screen("RX", priority, (7, 8))
     .page(place, "RX/s")
+    .detail(150, "bytes of receive WRs")
 }
 
 pub(super) const fn completions<R: Moves>() -> Field<R> {
@@ -97,11 +101,14 @@ pub(super) const fn completions<R: Moves>() -> Field<R> {
         Value::rate(r.traffic().completions)
     })
     .json("completions.rate")
+    .detail(170, "completions")
 }
 
 pub(super) const fn packets<R: Moves>() -> Field<R> {
     let help = "packets sent per second, from the movement of the send PSN";
-    rate("packets", help, |r: &R, _| Value::rate(r.traffic().tx_packets)).json("tx_packets.rate")
+    rate("packets", help, |r: &R, _| Value::rate(r.traffic().tx_packets))
+        .json("tx_packets.rate")
+        .detail(160, "packets sent")
 }
 
 pub(super) const fn err<R: Moves>(priority: u8, place: u8) -> Field<R> {
@@ -113,6 +120,7 @@ pub(super) const fn err<R: Moves>(priority: u8, place: u8) -> Field<R> {
     .json("completion_errors.total")
     .screen("ERR", priority, (4, 6))
     .page(place, "CQE_ERR")
+    .detail(180, "completion errors")
 }
 
 pub(super) const fn retx<R: Moves>(priority: u8, place: u8) -> Field<R> {
@@ -122,6 +130,7 @@ pub(super) const fn retx<R: Moves>(priority: u8, place: u8) -> Field<R> {
         .json("retransmits.total")
         .screen("RETX", priority, (4, 6))
         .page(place, "RETX")
+        .detail(200, "retransmits")
 }
 
 pub(super) const fn p99<R: Moves>(priority: u8, place: u8) -> Field<R> {

@@ -18,7 +18,7 @@ pub static VERB: Table<VerbRow> = &[
     rate("rate", "calls per second", |v: &V, _| Value::Rate(v.calls))
         .json("calls.rate").screen("CALL/s", 0, (6, 8)).page(40, "CALLS/s"),
     counter("calls", "calls, total", |v: &V, _| Value::Total(v.calls))
-        .json("calls.total").screen("CALLS", 2, (6, 7)).page(30, "CALLS"),
+        .json("calls.total").screen("CALLS", 2, (6, 7)).page(30, "CALLS").detail(100, "calls"),
     gauge("mean", "mean time in the kernel", |v: &V, _| Value::time(v.latency.as_ref(), |l| l.mean_ns))
         .unit(Unit::Nanoseconds).json("latency.mean_ns").screen("MEAN", 3, (6, 6)).page(70, "MEAN"),
     gauge("p99", "time in the kernel: 99 of 100 take less", |v: &V, _| Value::time(v.latency.as_ref(), |l| l.p99_ns))
@@ -26,7 +26,7 @@ pub static VERB: Table<VerbRow> = &[
     gauge("max", "longest time in the kernel", |v: &V, _| Value::time(v.latency.as_ref(), |l| l.max_ns))
         .unit(Unit::Nanoseconds).json("latency.max_ns").screen("MAX", 5, (6, 6)).page(90, "MAX"),
     counter("errors", "calls that failed, total; - where only calls are counted", |v: &V, _| Value::total(v.errors))
-        .sense(Sense::Fault).json("errors.total").screen("ERR", 1, (4, 6)).page(50, "ERRORS"),
+        .sense(Sense::Fault).json("errors.total").screen("ERR", 1, (4, 6)).page(50, "ERRORS").detail(110, "failed"),
     text("errnos", "why they failed; probe: fails by design", |v: &V, _| Value::Errnos(&v.errnos))
         .words(&["errno"]).screen("ERRNO", 2, (8, 60)).page(60, "ERRNOS"),
     gauge("process_uid", "uid of its process", |v: &V, _| Value::number(v.process_uid)),

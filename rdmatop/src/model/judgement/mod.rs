@@ -20,7 +20,9 @@ use super::{
 
 pub use stuck::{Reason, STUCK_MARK, Stuck, StuckQp};
 pub use totals::{Scale, StateCount, Sum, Totals, counts_bytes, says_nothing};
-pub use unobserved::{Blind, Quantity, Unobserved};
+pub use unobserved::{
+    Quantity, Unobserved, sentence, why_process_is_uncounted, why_qp_is_uncounted, why_uncounted,
+};
 
 /// What a snapshot means.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -100,8 +102,8 @@ impl Rows {
     }
 }
 
-/// Whether each row is the very row of the other snapshot. Ten thousand QPs at rest are told by their addresses, and not
-/// looked at.
+/// Whether each row is the very row of the other snapshot. Ten thousand QPs at rest are compared by the addresses of their
+/// rows, without reading the rows.
 fn same_rows(a: &[Arc<QpRow>], b: &[Arc<QpRow>]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
 }
@@ -140,7 +142,7 @@ impl Judgement {
         }
     }
 
-    /// Stuck QPs: what is wrong first, then who waits longest.
+    /// Stuck QPs: what is wrong first, then what waits longest.
     pub fn stuck(&self) -> impl ExactSizeIterator<Item = &StuckQp> + Clone {
         self.rows.waiting.iter().take(self.stuck).map(|(_, qp)| qp)
     }

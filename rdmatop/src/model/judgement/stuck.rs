@@ -1,4 +1,4 @@
-//! QPs that wait for someone who has to act.
+//! QPs that wait until an application acts.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub enum Reason {
     Failed,
     /// In SQE: the send queue stopped at an error.
     SendFailed,
-    /// In SQD: the send queue was told to drain, and nobody let it go on.
+    /// In SQD: the application asked the send queue to drain, and did not resume it.
     Drained,
     /// Connected type, in INIT: no peer came.
     Alone,
@@ -150,7 +150,7 @@ fn rests(qp: &QpRow) -> bool {
         && sent.iter().rev().take(QUIET).all(|point| *point == Some(0.0))
 }
 
-/// A stuck QP and who it is.
+/// A stuck QP: which one, and why.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StuckQp {
     /// [`QpRow::uid`].

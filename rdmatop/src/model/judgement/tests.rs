@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
+    cause::{CauseId, Obstacle},
     engine::{Engine, EngineConfig},
     ib::QpState,
     input::{EbpfState, Now},
@@ -166,12 +167,24 @@ fn a_device_says_what_of_it_nobody_sees_and_why() {
     s.health.ebpf = EbpfState::On { datapath: None };
     assert_eq!(
         why(&s),
-        "rxe0: work requests: the programs that count it are not attached."
+        "rxe0: work requests: the programs that count it are not attached; `rdmatop probes` says why."
     );
+    let id = |s: &Snapshot| Judgement::of(s, None).unobserved[0].cause.id;
+    assert_eq!(id(&s), CauseId::NoDataPath);
     s.devices[0].followed = false;
+    assert_eq!(id(&s), CauseId::NotFollowed);
     assert!(why(&s).contains("bypass the kernel"), "{}", why(&s));
     s.health.ebpf = EbpfState::Disabled;
     assert!(why(&s).contains("--no-ebpf"), "{}", why(&s));
+    let refused = Obstacle::new(CauseId::NoCapability, "CAP_BPF is missing", "run as root");
+    s.health.ebpf = EbpfState::unavailable(refused);
+    assert_eq!(
+        (id(&s), &*why(&s)),
+        (
+            CauseId::NoCapability,
+            "rxe0: work requests: eBPF is off: CAP_BPF is missing."
+        )
+    );
     s.ports[0].counters.clear();
     assert!(lines(&s)[1].ends_with("no counter of its driver can be read."));
     s.ports.clear();

@@ -91,7 +91,7 @@ impl Totals {
         out.add_devices(snapshot, rows);
         for process in snapshot.processes.iter().filter(|p| p.qps > 0) {
             let sent = process.traffic.tx_wr;
-            // Its datagrams of management are nobody's traffic: unknown ones must not make every sum a floor.
+            // Its management datagrams are no process's traffic: unknown ones must not make every sum a lower bound.
             if sent.is_some_and(|c| c.rate.is_some()) || !(process.kernel && &*process.comm == MAD) {
                 out.wr.add_counter(sent);
             }

@@ -2,10 +2,11 @@
 
 use std::{fmt, sync::Arc};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
 use super::{Rows, counts_bytes};
 use crate::model::{
+    cause::{Cause, CauseId, Concerns, Obstacle},
     input::EbpfState,
     snapshot::{DeviceRow, Health, ProcessRow, QpRow, Snapshot},
 };
@@ -30,7 +31,7 @@ impl Quantity {
 }
 
 /// Something of a device that cannot be observed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unobserved {
     /// Device name.
     pub device: Arc<str>,
@@ -38,8 +39,8 @@ pub struct Unobserved {
     pub what: Quantity,
     /// So many of its QPs; `None`: all of it.
     pub qps: Option<u64>,
-    /// Why, one sentence.
-    pub why: String,
+    /// Why.
+    pub cause: Cause,
 }
 
 impl Unobserved {
@@ -50,12 +51,13 @@ impl Unobserved {
             Some(qps) => format!(" of {qps} QPs"),
             None => String::new(),
         };
-        format!("{}{part}: {}", self.what.name(), self.why)
+        format!("{}{part}: {}", self.what.name(), sentence(&self.cause))
     }
 
-    /// Whether the same of another device cannot be observed for the same reason.
+    /// Whether the same quantity of another device cannot be observed for the same reason.
     pub fn is_like(&self, other: &Self) -> bool {
-        (self.what, self.qps, &self.why) == (other.what, other.qps, &other.why)
+        let why = |it: &Self| (it.what, it.qps, it.cause.id);
+        why(self) == why(other) && self.cause.reason() == other.cause.reason()
     }
 }
 
@@ -65,90 +67,96 @@ impl fmt::Display for Unobserved {
     }
 }
 
-/// Why nobody sees what the QPs of a device do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blind<'a> {
-    /// The programs are being attached.
-    Starting,
-    /// The user left them out.
-    Disabled,
-    /// They cannot be had, and why.
-    Off(&'a str),
-    /// No program of ours follows the posts of this driver.
-    NotFollowed,
-    /// One would, and is not attached.
-    NoDataPath,
-}
-
-impl<'a> Blind<'a> {
-    /// Of a device, or of one that is not known; `None` where programs count.
-    pub fn of(health: &'a Health, device: Option<&DeviceRow>) -> Option<Self> {
-        match &health.ebpf {
-            EbpfState::Starting => Some(Self::Starting),
-            EbpfState::Disabled => Some(Self::Disabled),
-            EbpfState::Unavailable(off) => Some(Self::Off(&off.cause.why)),
-            EbpfState::On { .. } if device.is_none_or(|device| !device.followed) => Some(Self::NotFollowed),
-            EbpfState::On { datapath: None } => Some(Self::NoDataPath),
-            EbpfState::On { .. } => None,
-        }
-    }
-
-    /// Of a QP.
-    pub fn of_qp(snapshot: &'a Snapshot, qp: &QpRow) -> Option<Self> {
-        let device = snapshot.devices.iter().find(|d| Some(d.uid) == qp.device_uid);
-        Self::of(&snapshot.health, device)
-    }
-
-    /// Of a process: programs count when they do on one of its devices.
-    pub fn of_process(snapshot: &'a Snapshot, process: &ProcessRow) -> Option<Self> {
-        let mut devices = snapshot
-            .devices
-            .iter()
-            .filter(|d| process.devices.contains(&d.name));
-        Self::of(&snapshot.health, devices.find(|device| device.followed))
+impl Serialize for Unobserved {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_struct("Unobserved", 5)?;
+        object.serialize_field("device", &self.device)?;
+        object.serialize_field("what", &self.what)?;
+        object.serialize_field("qps", &self.qps)?;
+        object.serialize_field("why", &sentence(&self.cause))?;
+        object.serialize_field("cause", &self.cause)?;
+        object.end()
     }
 }
 
-impl fmt::Display for Blind<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Starting => f.write_str("eBPF is starting."),
-            Self::Disabled => f.write_str("--no-ebpf leaves out what counts it."),
-            Self::Off(why) => write!(f, "eBPF is off: {why}."),
-            Self::NotFollowed => {
-                f.write_str("no program follows these posts: most NICs' posts bypass the kernel.")
-            }
-            Self::NoDataPath => f.write_str("the programs that count it are not attached."),
+/// Why, and what to do, as a sentence.
+pub fn sentence(cause: &Cause) -> String {
+    format!("{}.", cause.reason())
+}
+
+/// Why no program counts the work requests of a device, or of a device that is not known; `None` where one does.
+pub fn why_uncounted(health: &Health, device: Option<&DeviceRow>) -> Option<Cause> {
+    let because = |id, why: &str, remedy: &str| Obstacle::new(id, why, remedy);
+    let obstacle = match &health.ebpf {
+        EbpfState::Starting => because(CauseId::EbpfStarts, "eBPF is starting", ""),
+        EbpfState::Disabled => because(CauseId::NoEbpf, "--no-ebpf leaves out what counts it", ""),
+        EbpfState::Unavailable(off) => {
+            let why = format!("eBPF is off: {}", off.cause.why);
+            because(off.cause.id, &why, "")
         }
-    }
+        EbpfState::On { .. } if device.is_none_or(|device| !device.followed) => because(
+            CauseId::NotFollowed,
+            "no program follows these posts: most NICs' posts bypass the kernel",
+            "",
+        ),
+        EbpfState::On { datapath: None } => because(
+            CauseId::NoDataPath,
+            "the programs that count it are not attached",
+            "`rdmatop probes` says why",
+        ),
+        EbpfState::On { .. } => return None,
+    };
+    let concerns = device.map_or(Concerns::Host, of_device);
+    Some(obstacle.takes(Quantity::WorkRequests.name(), concerns))
+}
+
+/// As [`why_uncounted`], of a QP.
+pub fn why_qp_is_uncounted(snapshot: &Snapshot, qp: &QpRow) -> Option<Cause> {
+    let device = snapshot.devices.iter().find(|d| Some(d.uid) == qp.device_uid);
+    why_uncounted(&snapshot.health, device)
+}
+
+/// As [`why_uncounted`], of a process: programs count when they do on one of its devices.
+pub fn why_process_is_uncounted(snapshot: &Snapshot, process: &ProcessRow) -> Option<Cause> {
+    let mut devices = snapshot
+        .devices
+        .iter()
+        .filter(|d| process.devices.contains(&d.name));
+    why_uncounted(&snapshot.health, devices.find(|device| device.followed))
+}
+
+fn of_device(device: &DeviceRow) -> Concerns {
+    Concerns::Device(device.name.to_string())
 }
 
 pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
     let mut out = Vec::new();
     for device in &snapshot.devices {
-        let mut add = |what, qps, why| {
+        let mut add = |what, qps, cause| {
             out.push(Unobserved {
                 device: Arc::clone(&device.name),
                 what,
                 qps,
-                why,
+                cause,
             });
         };
-        if let Some(blind) = Blind::of(&snapshot.health, Some(device)) {
-            add(Quantity::WorkRequests, None, blind.to_string());
+        if let Some(cause) = why_uncounted(&snapshot.health, Some(device)) {
+            add(Quantity::WorkRequests, None, cause);
         } else if let Some(qps) = rows.uncounted.get(&device.uid) {
-            let why = "they moved when no counter slot was free.".to_owned();
-            add(Quantity::WorkRequests, Some(*qps), why);
+            let full = Obstacle::new(CauseId::NoSlot, "they moved when no counter slot was free", "");
+            let cause = full.takes(Quantity::WorkRequests.name(), of_device(device));
+            add(Quantity::WorkRequests, Some(*qps), cause);
         }
         let mut ports = snapshot.ports.iter().filter(|p| p.device_uid == device.uid);
         let some = ports.clone().next().is_some();
         if some && !ports.clone().any(counts_bytes) {
-            let why = if ports.all(|port| port.counters.is_empty()) {
-                "no counter of its driver can be read."
+            let (id, why) = if ports.all(|port| port.counters.is_empty()) {
+                (CauseId::NoCounters, "no counter of its driver can be read")
             } else {
-                "its driver counts no bytes."
+                (CauseId::NoByteCounters, "its driver counts no bytes")
             };
-            add(Quantity::WireBytes, None, why.to_owned());
+            let cause = Obstacle::new(id, why, "").takes(Quantity::WireBytes.name(), of_device(device));
+            add(Quantity::WireBytes, None, cause);
         }
     }
     out

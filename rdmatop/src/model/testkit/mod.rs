@@ -4,7 +4,7 @@ pub(crate) mod rows;
 
 use std::sync::Arc;
 
-use crate::model::cause::{CauseId, Obstacle};
+use crate::model::cause::{Cause, CauseId, Concerns, Obstacle};
 use crate::model::event::{Event, EventKind};
 use crate::model::findings::Watch;
 use crate::model::ib::{PortState, QpState, QpType};
@@ -261,9 +261,11 @@ pub(crate) fn degraded() -> Snapshot {
         count: 1_412,
         records: true,
     });
-    s.health
-        .errors
-        .push("mlx5_2 port 1: reading counters: Invalid argument".to_owned());
+    s.health.errors.push(Cause {
+        id: CauseId::ReadFailed,
+        concerns: Concerns::Device("mlx5_2".to_owned()),
+        ..cause("counters of mlx5_2 port 1", "Invalid argument (os error 22)", "")
+    });
     let note = cause;
     s.health.notes = vec![
         note(

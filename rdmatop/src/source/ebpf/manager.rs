@@ -431,7 +431,7 @@ fn on(session: &Session, anew: bool) -> Input {
         probes: session.verdicts().into(),
         notes,
         programs: session.attached(),
-        pinned,
+        pinned: pinned.into_iter().map(str::to_owned).collect(),
         follows_qps: session.follows_qps(),
         anew,
     }))

@@ -22,7 +22,7 @@ const DUMP_ATTEMPTS: usize = 2;
 ///
 /// A device's index changes when it is added again. Asked about an index that is gone, the kernel answers
 /// `EINVAL`, a dump by an `NLMSG_DONE` that carries it (5.10 to 7.2). A device that goes while its dump runs may
-/// still leave a short list, so who misses QPs of a device asks [`devices`](Self::devices) again.
+/// still leave a short list, so a caller that misses QPs of a device asks [`devices`](Self::devices) again.
 #[derive(Debug)]
 pub struct Nldev<T> {
     transport: T,
@@ -47,7 +47,7 @@ impl<T: Transport> Nldev<T> {
         self.transport
     }
 
-    /// Runs `request`, hands each record to `record`, and tells whether the dump was interrupted.
+    /// Runs `request`, hands each record to `record`, and returns whether the dump was interrupted.
     pub fn run(
         &mut self,
         request: &Request,
@@ -140,7 +140,7 @@ impl<T: Transport> Nldev<T> {
 
     /// The same of every device, with its name: a third cheaper for each than to ask one by one.
     ///
-    /// It is the list of devices for which no driver is asked. [`devices`](Self::devices) has each driver tell its
+    /// It is the list of devices for which no driver is asked. [`devices`](Self::devices) makes each driver report its
     /// firmware version (`ib_get_device_fw_str`), and waits for one that sleeps.
     pub fn named_summaries(&mut self) -> Result<Dump<(Name, Summary)>, NetlinkError> {
         let request = Request::nldev(cmd::RES_GET, Reply::Dump);

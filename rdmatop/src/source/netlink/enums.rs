@@ -2,12 +2,10 @@
 //! kept (`Other`), never guessed.
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 macro_rules! kernel_enum {
     ($(#[$doc:meta])* $name:ident($repr:ty) { $($(#[$vdoc:meta])* $variant:ident = $value:literal, $label:literal;)* }) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $name {
             $($(#[$vdoc])* #[doc = concat!("`", $label, "`")] $variant,)*
             /// A number unknown to this build.

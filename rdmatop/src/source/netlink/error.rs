@@ -6,6 +6,8 @@ use thiserror::Error;
 use super::name::Name;
 use super::sample::RequestError;
 use super::wire::WireError;
+use crate::model::cause::{CauseId, Obstacle};
+use crate::source::limits;
 
 /// A failed netlink exchange. What was asked is added where it is known, in
 /// [`RequestError`].
@@ -58,7 +60,7 @@ pub enum NetlinkError {
     /// The answer does not follow the format.
     #[error("malformed answer: {0}")]
     Wire(#[from] WireError),
-    /// The answer ended before its end was told.
+    /// The answer ended without the message that ends it.
     #[error("the answer ended early")]
     EndedEarly,
 }
@@ -82,11 +84,29 @@ impl NetlinkError {
         matches!(self, Self::Kernel { .. } | Self::NoRdma | Self::Open { .. })
     }
 
+    /// What is in the way.
+    fn obstacle(&self) -> Obstacle {
+        let (id, remedy) = match self {
+            Self::NoRdma => (CauseId::NoRdmaSubsystem, ""),
+            Self::Timeout { .. } => (
+                CauseId::NoAnswer,
+                "a driver may hold the kernel's RDMA lock, see dmesg",
+            ),
+            _ => match self.errno() {
+                Some(libc::EMFILE | libc::ENFILE) => (CauseId::NoFiles, limits::FILES),
+                Some(libc::ENOMEM) => (CauseId::NoMemory, limits::memory()),
+                Some(libc::EPERM | libc::EACCES) => (CauseId::NotPermitted, ""),
+                _ => (CauseId::ReadFailed, ""),
+            },
+        };
+        Obstacle::new(id, self.to_string(), remedy)
+    }
+
     /// Names the request that failed.
     pub fn of(&self, request: impl Into<Box<str>>) -> RequestError {
         RequestError {
             request: request.into(),
-            reason: self.to_string().into(),
+            why: self.obstacle(),
             errno: self.errno(),
         }
     }

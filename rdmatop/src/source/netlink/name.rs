@@ -5,8 +5,6 @@
 //! them escapes.
 use std::fmt::{self, Write as _};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
 use crate::text::is_unsafe;
 
 /// A name as the kernel gave it. [`Display`](fmt::Display) is safe for a terminal: what [`crate::text::sanitize`] escapes,
@@ -105,19 +103,6 @@ impl fmt::Debug for Name {
     }
 }
 
-impl Serialize for Name {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Self::unescape(&text).ok_or_else(|| serde::de::Error::custom("not an escaped name"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,14 +131,6 @@ mod tests {
     fn invalid_utf8_is_kept_byte_by_byte() {
         let name = Name::from(&b"a\xff\\b"[..]);
         assert_eq!(name.to_string(), "a\\xff\\\\b");
-    }
-
-    #[test]
-    fn serde_keeps_every_byte() {
-        let name = Name::from(&b"\x1b\xc3(\n"[..]);
-        let json = serde_json::to_string(&name).unwrap();
-        assert_eq!(serde_json::from_str::<Name>(&json).unwrap(), name);
-        assert!(serde_json::from_str::<Name>("\"\\\\q\"").is_err());
     }
 
     proptest! {

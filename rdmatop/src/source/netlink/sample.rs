@@ -1,6 +1,5 @@
-//! What one refresh read. Data only: the model's input, and what a recording stores.
-use serde::{Deserialize, Serialize};
-
+//! What one refresh read. Data only.
+use crate::model::cause::{Cause, Concerns, Obstacle};
 use crate::source::clock::Span;
 
 use super::record::{
@@ -8,7 +7,7 @@ use super::record::{
 };
 
 /// The objects of a dump, and how far to trust it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dump<T> {
     /// The objects, each once, in the kernel's order.
     pub items: Vec<T>,
@@ -28,19 +27,24 @@ impl<T> Default for Dump<T> {
     }
 }
 
-/// A request that failed: what was asked and why there is no answer, in one line.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
-#[error("{request}: {reason}")]
+/// A request that failed: what was asked and why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{request}: {why}")]
 pub struct RequestError {
     /// What was asked, such as `QPs of rxe0`. Safe to print.
     pub request: Box<str>,
     /// Why there is no answer. Safe to print.
-    pub reason: Box<str>,
+    pub why: Obstacle,
     /// The kernel's errno, when it was the kernel that refused.
     pub errno: Option<i32>,
 }
 
 impl RequestError {
+    /// As the cause that what was asked for is missing.
+    pub fn cause(&self, concerns: Concerns) -> Cause {
+        self.why.clone().takes(&*self.request, concerns)
+    }
+
     /// The driver has no such thing, which is no failure: `stat_get_doit_default_counter` (nldev.c) says EINVAL or
     /// EOPNOTSUPP of a driver without counters, and some drivers ENOENT.
     pub fn is_absence(&self) -> bool {
@@ -52,7 +56,7 @@ impl RequestError {
 pub type Reading<T> = Option<Result<T, RequestError>>;
 
 /// A port in one refresh.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortSample {
     /// Port number, from 1.
     pub port: u32,
@@ -65,7 +69,7 @@ pub struct PortSample {
 }
 
 /// A device in one refresh. One reading's failure leaves the others as they are.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceSample {
     /// The device.
     pub device: Device,
@@ -139,7 +143,7 @@ impl DeviceSample {
 }
 
 /// One refresh of RDMA netlink. The caller stamps it with its clock.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetlinkSample {
     /// Settings of the subsystem; asked once, on the first refresh.
     pub sys: Reading<SysSettings>,

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use super::client::Nldev;
 use super::error::NetlinkError;
 use super::record::{Device, DeviceKey, Summary};
+use crate::model::cause::{CauseId, Obstacle};
+
 use super::sample::{DeviceSample, Dump, NetlinkSample, PortSample, Reading, RequestError};
 use super::transport::Transport;
 use crate::source::clock::timed;
@@ -171,10 +173,10 @@ impl<T: Transport> Sampler<T> {
         let claimed = sample.device.port_count;
         if claimed > MAX_PORTS {
             let request = format!("ports of {name} from {}", MAX_PORTS + 1).into();
-            let reason = format!("not asked: {claimed} ports are more than one refresh reads").into();
+            let why = format!("not asked: {claimed} ports are more than one refresh reads");
             let info = Some(Err(RequestError {
                 request,
-                reason,
+                why: Obstacle::new(CauseId::ReadFailed, why, ""),
                 errno: None,
             }));
             sample.ports.push(PortSample {
@@ -199,7 +201,7 @@ impl<T: Transport> Sampler<T> {
         let list_qps = match want.qps {
             WantQps::Never => false,
             WantQps::Now => true,
-            // Without a count there is no telling, so ask.
+            // Without a count nothing says whether the list changed, so ask.
             WantQps::OnChange => qp_count.is_none() || self.listed.get(key).copied() != qp_count,
         };
         sample.qps = read(

@@ -86,7 +86,7 @@ impl Open {
         retry_on_intr(|| sendto(&self.fd, request, SendFlags::empty(), &kernel))
             .map_err(|errno| failed("send", errno))?;
         loop {
-            // MSG_TRUNC makes the kernel tell the datagram's full length, however much of it fitted.
+            // With MSG_TRUNC the kernel returns the datagram's full length, however much of it fitted.
             let (_, received, sender) =
                 retry_on_intr(|| recvfrom(&self.fd, &mut buffer[..], RecvFlags::TRUNC))
                     .map_err(|errno| failed("receive", errno))?;

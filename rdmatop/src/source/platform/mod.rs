@@ -23,7 +23,7 @@ use super::proc::Status;
 use super::root::Root;
 use super::sysfs::list_devices;
 
-/// All facts. Whether RDMA devices are shared between network namespaces is not here: netlink tells.
+/// All facts. Whether RDMA devices are shared between network namespaces is not here: netlink reports it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Platform {
     /// Kernel and memory.
@@ -38,7 +38,7 @@ pub struct Platform {
     pub surroundings: Surroundings,
     /// The modules of [`RDMA_MODULES`], in that order.
     pub modules: Vec<ModuleFacts>,
-    /// sysfs is not mounted: what it would tell is unknown, and not absent.
+    /// sysfs is not mounted: what it would show is unknown, and not absent.
     pub without_sys: bool,
     /// procfs is not mounted.
     pub without_proc: bool,

@@ -22,7 +22,7 @@ fn push(out: &mut Vec<Cause>, id: CauseId, what: &str, why: impl Into<String>, r
     });
 }
 
-/// How to get what `caps` allow: root who lacks them is in a container, where sudo gives nothing.
+/// How to get what `caps` allow: root without them is in a container, where sudo gives nothing.
 fn grant(p: &Platform, caps: &str) -> String {
     if p.euid == Some(0) {
         format!("start the container with --cap-add {caps}, or run on the host")

@@ -33,7 +33,7 @@ const COMM: usize = 17;
 struct Watch {
     /// Says that the process has ended, and is never another process's.
     pidfd: OwnedFd,
-    /// Its name, which tells an exec.
+    /// Its name, which changes with an exec.
     file: File,
     comm: [u8; COMM],
 }

@@ -1,8 +1,6 @@
 //! The first tier: what every row about a process shows.
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
 use super::cgroup::Cgroup;
 use super::stat::Stat;
 use super::status::Status;
@@ -14,7 +12,7 @@ use crate::text;
 const CMDLINE_LIMIT: usize = 4096;
 
 /// Identity of a process: its number, and its start in clock ticks after boot, as numbers are reused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProcKey {
     /// Process number.
     pub pid: u32,
@@ -23,7 +21,7 @@ pub struct ProcKey {
 }
 
 /// One process. All text is safe to print.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcBasic {
     /// Name, parent, state, threads, CPU ticks: as of when it was last read, which is when the process was new or
     /// changed its name.

@@ -30,7 +30,7 @@ pub struct ProcCache {
 impl ProcCache {
     /// Brings the cache to exactly those of `pids` that are alive now.
     ///
-    /// The start time in `stat` tells a reused number. A changed comm means exec (or a new thread name): then
+    /// The start time in `stat` shows a reused number. A changed comm means exec (or a new thread name): then
     /// command line and cgroup are read again, because launchers move a task to its cgroup before they exec it.
     pub fn refresh(&mut self, root: &Root, pids: impl IntoIterator<Item = u32>) -> Refreshed {
         let wanted: BTreeSet<u32> = pids.into_iter().collect();
@@ -84,7 +84,7 @@ impl ProcCache {
     }
 }
 
-/// Refreshes one process and tells whether its name changed; `None` when it ended, even if another one has its number
+/// Refreshes one process and returns whether its name changed; `None` when it ended, even if another one has its number
 /// now.
 fn update(root: &Root, process: &mut ProcBasic) -> Option<bool> {
     let dir = dir(root, process.stat.pid);

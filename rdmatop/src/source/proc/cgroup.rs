@@ -3,9 +3,9 @@ use super::workload::Workload;
 use crate::text;
 
 /// Where a process sits, and what that says about the job it belongs to.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup {
-    /// The telling path, safe to print: of version 2 unless that is `/` and a version 1 hierarchy says more.
+    /// The path that says most, safe to print: of version 2 unless that is `/` and a version 1 hierarchy says more.
     pub path: String,
     /// Job, pod, container or machine, as far as the paths name one.
     pub workload: Workload,

@@ -1,8 +1,6 @@
 //! The second tier: what is asked of a process once, and may be large.
 use std::io::BufReader;
 
-use serde::{Deserialize, Serialize};
-
 use super::basic::{ProcKey, dir, read_stat};
 use super::environ::relevant;
 use super::maps::libraries;
@@ -13,7 +11,7 @@ const ENVIRON_LIMIT: usize = 1 << 20;
 
 /// What is known of one process on request. Each part takes the right to look into the process (`ptrace_may_access`):
 /// one that is not readable is `None`. All text is safe to print.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcDetail {
     /// Variables that steer RDMA stacks, by order of the environment.
     pub environ: Option<Vec<(String, String)>>,

@@ -3,13 +3,11 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::basic::read_stat;
 use crate::source::root::{Root, parse_u64};
 
 /// Own CPU time and memory.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SelfCost {
     /// User and system time of all threads since the start.
     pub cpu: Option<Duration>,
@@ -55,7 +53,7 @@ fn cpu_clock() -> Option<Duration> {
 
 /// From `stat`, in steps of a clock tick (10 ms).
 fn cpu_ticks(root: &Root) -> Option<Duration> {
-    let ticks = read_stat(root, &root.proc("self"))?.cpu();
+    let ticks = read_stat(root, &root.proc("self"))?.cpu;
     ticks_to_duration(ticks, clock_ticks(root)?)
 }
 

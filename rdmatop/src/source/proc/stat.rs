@@ -1,6 +1,4 @@
 //! `/proc/PID/stat` (proc_pid_stat(5); `do_task_stat` in fs/proc/array.c).
-use serde::{Deserialize, Serialize};
-
 use crate::source::root::parse_u64;
 use crate::text;
 
@@ -8,36 +6,23 @@ use crate::text;
 const PF_KTHREAD: u64 = 0x0020_0000;
 
 /// The fields of one line that we use. Times are clock ticks (`AT_CLKTCK`, see [`super::clock_ticks`]).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
     /// Process (or thread) number in the PID namespace of the /proc that was read.
     pub pid: u32,
     /// Name, safe to print.
     pub comm: String,
-    /// `R`, `S`, `D`, `Z`, ...
-    pub state: char,
     /// Parent; 0 when it is outside the PID namespace.
     pub ppid: u32,
     /// A thread of the kernel: it has no memory, no command line and no environment of its own.
     pub kernel_thread: bool,
-    /// Ticks in user mode.
-    pub utime: u64,
-    /// Ticks in kernel mode.
-    pub stime: u64,
-    /// Nice value, -20 to 19.
-    pub nice: i32,
-    /// Threads of the process.
-    pub threads: u32,
+    /// CPU time, user and kernel, in ticks.
+    pub cpu: u64,
     /// Start, in ticks after boot.
     pub start: u64,
 }
 
 impl Stat {
-    /// Ticks of CPU time, user and kernel.
-    pub fn cpu(&self) -> u64 {
-        self.utime.saturating_add(self.stime)
-    }
-
     /// Parses the file. The comm stands raw between the first `(` and the last `)`: it may itself hold
     /// parentheses, blanks and newlines, while nothing after it can hold a `)`.
     pub fn parse(raw: &[u8]) -> Option<Self> {
@@ -49,28 +34,20 @@ impl Stat {
         let mut fields = raw[close + 1..]
             .split(u8::is_ascii_whitespace)
             .filter(|field| !field.is_empty());
-        // Fields are numbered as in the manual page: state is 3, and each `skip` leaves out the ones between.
-        let state = fields.next()?;
+        // Fields are numbered as in the manual page: state is 3, ppid 4, flags 9, utime 14, stime 15, starttime 22.
+        fields
+            .next()
+            .filter(|state| state.first().is_some_and(u8::is_ascii_alphabetic))?;
         let ppid = parse_u64(fields.next()?)?;
-        let mut fields = fields.skip(4);
-        let flags = parse_u64(fields.next()?)?;
-        let mut fields = fields.skip(4);
-        let utime = parse_u64(fields.next()?)?;
-        let stime = parse_u64(fields.next()?)?;
-        let mut fields = fields.skip(3);
-        let nice = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-        let threads = parse_u64(fields.next()?)?;
-        let start = parse_u64(fields.nth(1)?)?;
+        let flags = parse_u64(fields.nth(4)?)?;
+        let (user, kernel) = (parse_u64(fields.nth(4)?)?, parse_u64(fields.next()?)?);
+        let start = parse_u64(fields.nth(6)?)?;
         Some(Self {
             pid: parse_u64(&raw[..open])?.try_into().ok()?,
             comm: text::sanitize(&raw[open + 1..close]),
-            state: state.first().filter(|s| s.is_ascii_alphabetic()).copied()?.into(),
             ppid: ppid.try_into().ok()?,
             kernel_thread: flags & PF_KTHREAD != 0,
-            utime,
-            stime,
-            nice,
-            threads: threads.try_into().ok()?,
+            cpu: user.saturating_add(kernel),
             start,
         })
     }
@@ -97,12 +74,8 @@ mod tests {
     fn the_fields_are_where_the_manual_puts_them() {
         let s = Stat::parse(&line(231, b"ib_send_bw", 4711)).unwrap();
         assert_eq!(
-            (s.pid, s.comm.as_str(), s.state, s.ppid),
-            (231, "ib_send_bw", 'S', 1)
-        );
-        assert_eq!(
-            (s.utime, s.stime, s.cpu(), s.nice, s.threads, s.start),
-            (30, 12, 42, -5, 4, 4711)
+            (s.pid, s.comm.as_str(), s.ppid, s.cpu, s.start),
+            (231, "ib_send_bw", 1, 42, 4711)
         );
         assert!(!s.kernel_thread);
     }
@@ -111,7 +84,7 @@ mod tests {
     fn a_comm_that_imitates_the_line_does_not_shift_the_fields() {
         for comm in ["a) R 9 9 (b", "x y\nz", ") Z 1 1 1", "((((", ")", ""] {
             let s = Stat::parse(&line(7, comm.as_bytes(), 99)).unwrap();
-            assert_eq!((s.pid, s.start, s.state), (7, 99, 'S'), "{comm:?}");
+            assert_eq!((s.pid, s.ppid, s.start), (7, 1, 99), "{comm:?}");
             assert_eq!(s.comm, text::sanitize(comm.as_bytes()));
         }
     }
@@ -135,7 +108,7 @@ mod tests {
         #[test]
         fn any_comm_is_carried_and_nothing_shifts(pid: u32, comm: Vec<u8>, start: u64) {
             let s = Stat::parse(&line(pid, &comm, start)).unwrap();
-            prop_assert_eq!((s.pid, s.start, s.threads), (pid, start, 4));
+            prop_assert_eq!((s.pid, s.ppid, s.start), (pid, 1, start));
             prop_assert_eq!(s.comm, text::sanitize(&comm));
         }
 

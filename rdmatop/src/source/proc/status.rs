@@ -1,10 +1,8 @@
 //! `/proc/PID/status` (proc_pid_status(5)).
-use serde::{Deserialize, Serialize};
-
 use crate::source::root::parse_u64;
 
 /// The lines that we use.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
     /// Thread group: the process that a thread belongs to.
     pub tgid: Option<u32>,

@@ -1,9 +1,8 @@
 //! The job behind a cgroup path: Slurm, Kubernetes, containers, virtual machines.
-use serde::{Deserialize, Serialize};
 
 /// What a cgroup path says. The parts nest (a Slurm job in a pod, a container in a job), so all are kept, each
 /// the innermost of its kind.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Workload {
     /// Slurm job.
     pub slurm: Option<SlurmJob>,
@@ -16,7 +15,7 @@ pub struct Workload {
 }
 
 /// A Slurm job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlurmJob {
     /// Job number.
     pub job: u64,
@@ -27,7 +26,7 @@ pub struct SlurmJob {
 }
 
 /// A Kubernetes pod.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pod {
     /// UID as the API shows it (with `-`).
     pub uid: String,
@@ -36,7 +35,7 @@ pub struct Pod {
 }
 
 /// Kubernetes' quality-of-service classes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Qos {
     /// The class without a level of its own in the path.
     Guaranteed,
@@ -47,7 +46,7 @@ pub enum Qos {
 }
 
 /// A container.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
     /// Who runs it; `None` where the path has only the id (Kubernetes with the cgroupfs driver).
     pub runtime: Option<Runtime>,
@@ -56,7 +55,7 @@ pub struct Container {
 }
 
 /// Container managers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runtime {
     /// Docker.
     Docker,
@@ -176,7 +175,7 @@ fn container(part: &str, above: &str) -> Option<Container> {
         _ if above.starts_with("pod") => Some((name, None)),
         _ => None,
     })?;
-    // `libpod-conmon-ID` and `crio-conmon-ID` are the monitors beside the containers: the length tells.
+    // `libpod-conmon-ID` and `crio-conmon-ID` are the monitors beside the containers: the length distinguishes them.
     let is_id = id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit());
     is_id.then(|| Container {
         runtime,

@@ -5,15 +5,13 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 
-use serde::{Deserialize, Serialize};
-
 use super::device::device_path;
 use crate::source::clock::{Span, timed};
 use crate::source::root::{Root, meaningful, parse_u64};
 use crate::text;
 
 /// Which directory of counters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CounterGroup {
     /// `counters/`: names fixed by the IB specification. rxe has no such directory; drivers without a PMA
     /// answer `N/A (no PMA)` or EINVAL.
@@ -33,7 +31,7 @@ impl CounterGroup {
 
 /// What a counter's file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Said {
+pub enum FileValue {
     /// So much since the device appeared, in the file's own unit: `port_xmit_data` and `port_rcv_data` of
     /// [`CounterGroup::Port`] count words of 32 bits.
     Value(u64),
@@ -98,53 +96,53 @@ impl CounterFiles {
         self.files.iter().map(|file| file.name.as_str())
     }
 
-    /// Reads all counters now, and tells when each was read.
-    pub fn read(&mut self) -> impl Iterator<Item = (Said, Span)> {
+    /// Reads all counters now, and returns when each was read.
+    pub fn read(&mut self) -> impl Iterator<Item = (FileValue, Span)> {
         let group = self.group;
         self.files.iter_mut().map(move |file| timed(|| file.read(group)))
     }
 }
 
 impl CounterFile {
-    fn read(&mut self, group: CounterGroup) -> Said {
+    fn read(&mut self, group: CounterGroup) -> FileValue {
         let mut buf = [0; 64];
         // From offset zero the kernel shows the attribute afresh (seq_read_iter, kernfs_file_read_iter).
         let read = self.file.as_ref().map(|file| file.read_at(&mut buf, 0));
         let said = match read {
-            None => Said::Failed,
+            None => FileValue::Failed,
             Some(Ok(len)) => value(buf.get(..len).unwrap_or_default()),
             Some(Err(error)) => refusal(group, error.raw_os_error()),
         };
         match said {
-            Said::Value(_) => self.seen = true,
-            Said::Absent if self.seen => return Said::Failed,
-            Said::Absent | Said::Failed => {}
+            FileValue::Value(_) => self.seen = true,
+            FileValue::Absent if self.seen => return FileValue::Failed,
+            FileValue::Absent | FileValue::Failed => {}
         }
         said
     }
 }
 
 /// What the content of a file says. All ones is the firmware's word for "not known".
-pub(crate) fn value(raw: &[u8]) -> Said {
+pub(crate) fn value(raw: &[u8]) -> FileValue {
     if raw.trim_ascii().starts_with(b"N/A") {
-        return Said::Absent;
+        return FileValue::Absent;
     }
     meaningful(raw)
         .and_then(parse_u64)
         .filter(|value| *value != u64::MAX)
-        .map_or(Said::Failed, Said::Value)
+        .map_or(FileValue::Failed, FileValue::Value)
 }
 
 /// What a read that fails says. A device without performance management lists the counters all the same and refuses
 /// each (`get_perf_mad` gives EINVAL); a driver lists those in `hw_counters` that it has.
-fn refusal(group: CounterGroup, errno: Option<i32>) -> Said {
+fn refusal(group: CounterGroup, errno: Option<i32>) -> FileValue {
     match errno {
         Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | libc::EPROTONOSUPPORT)
             if group == CounterGroup::Port =>
         {
-            Said::Absent
+            FileValue::Absent
         }
-        _ => Said::Failed,
+        _ => FileValue::Failed,
     }
 }
 
@@ -164,7 +162,7 @@ mod tests {
         CounterFiles::open(&fake.root(), OsStr::new("mlx5_0"), 1, group)
     }
 
-    fn said(files: &mut CounterFiles) -> Vec<(String, Said)> {
+    fn said(files: &mut CounterFiles) -> Vec<(String, FileValue)> {
         let names: Vec<String> = files.names().map(str::to_owned).collect();
         names
             .into_iter()
@@ -172,7 +170,7 @@ mod tests {
             .collect()
     }
 
-    fn read(fake: &Fake, group: CounterGroup) -> Vec<(String, Said)> {
+    fn read(fake: &Fake, group: CounterGroup) -> Vec<(String, FileValue)> {
         said(&mut open(fake, group))
     }
 
@@ -188,22 +186,22 @@ mod tests {
         assert_eq!(
             read(&fake, CounterGroup::Port),
             [
-                ("port_xmit_data".into(), Said::Value(1000)),
-                ("port_xmit_packets".into(), Said::Value(7))
+                ("port_xmit_data".into(), FileValue::Value(1000)),
+                ("port_xmit_packets".into(), FileValue::Value(7))
             ]
         );
         assert_eq!(
             read(&fake, CounterGroup::Hardware),
             [
-                ("any\\x1bname".into(), Said::Value(9)),
-                ("port_xmit_data".into(), Said::Value(3))
+                ("any\\x1bname".into(), FileValue::Value(9)),
+                ("port_xmit_data".into(), FileValue::Value(3))
             ]
         );
     }
 
     #[test]
     fn a_counter_that_says_nothing_is_not_zero_and_spoils_no_other() {
-        use Said::{Absent, Failed, Value};
+        use FileValue::{Absent, Failed, Value};
         let fake = Fake::new();
         for (name, content) in [
             ("a_no_pma", "N/A (no PMA)\n"),
@@ -216,7 +214,7 @@ mod tests {
             fake.sys(format!("{COUNTERS}/{name}"), content);
         }
         fake.dir(format!("sys/{COUNTERS}/g_directory"));
-        let said: Vec<Said> = read(&fake, CounterGroup::Port)
+        let said: Vec<FileValue> = read(&fake, CounterGroup::Port)
             .into_iter()
             .map(|(_, said)| said)
             .collect();
@@ -231,30 +229,33 @@ mod tests {
         fake.link(format!("sys/{COUNTERS}/broken"), "/proc/self/mem");
         assert_eq!(
             read(&fake, CounterGroup::Port),
-            [("broken".into(), Said::Failed), ("good".into(), Said::Value(4))]
+            [
+                ("broken".into(), FileValue::Failed),
+                ("good".into(), FileValue::Value(4))
+            ]
         );
     }
 
     #[test]
     fn a_device_without_performance_management_has_no_such_counter_and_one_that_had_it_has() {
         for errno in [libc::EINVAL, libc::EOPNOTSUPP] {
-            assert_eq!(refusal(CounterGroup::Port, Some(errno)), Said::Absent);
-            assert_eq!(refusal(CounterGroup::Hardware, Some(errno)), Said::Failed);
+            assert_eq!(refusal(CounterGroup::Port, Some(errno)), FileValue::Absent);
+            assert_eq!(refusal(CounterGroup::Hardware, Some(errno)), FileValue::Failed);
         }
         for errno in [libc::EIO, libc::ETIMEDOUT, libc::EAGAIN, libc::ENODEV] {
-            assert_eq!(refusal(CounterGroup::Port, Some(errno)), Said::Failed);
+            assert_eq!(refusal(CounterGroup::Port, Some(errno)), FileValue::Failed);
         }
         let fake = Fake::new();
         let path = format!("{COUNTERS}/link_downed");
         fake.sys(&path, "1\n");
         let mut files = open(&fake, CounterGroup::Port);
-        assert_eq!(said(&mut files)[0].1, Said::Value(1));
+        assert_eq!(said(&mut files)[0].1, FileValue::Value(1));
         fake.sys(&path, "N/A (no PMA)\n");
-        assert_eq!(said(&mut files)[0].1, Said::Failed, "it was there");
+        assert_eq!(said(&mut files)[0].1, FileValue::Failed, "it was there");
         let mut anew = open(&fake, CounterGroup::Port);
         anew.follow(&files);
-        assert_eq!(said(&mut anew)[0].1, Said::Failed, "and is not forgotten");
-        assert_eq!(said(&mut open(&fake, CounterGroup::Port))[0].1, Said::Absent);
+        assert_eq!(said(&mut anew)[0].1, FileValue::Failed, "and is not forgotten");
+        assert_eq!(said(&mut open(&fake, CounterGroup::Port))[0].1, FileValue::Absent);
     }
 
     #[test]
@@ -284,9 +285,9 @@ mod tests {
         let root = fake.root();
         let mut files = CounterFiles::open(&root, OsStr::new("mlx5_0"), 1, CounterGroup::Port);
         let opened = root.opens();
-        assert_eq!(said(&mut files)[0].1, Said::Value(1));
+        assert_eq!(said(&mut files)[0].1, FileValue::Value(1));
         fake.sys(format!("{COUNTERS}/link_downed"), "2\n");
-        assert_eq!(said(&mut files)[0].1, Said::Value(2));
+        assert_eq!(said(&mut files)[0].1, FileValue::Value(2));
         assert_eq!(root.opens(), opened);
     }
 

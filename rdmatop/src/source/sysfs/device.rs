@@ -4,30 +4,24 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
 use super::pci::{PciFacts, read_pci};
 use super::port::{PortFacts, read_port};
 use crate::source::root::{Root, is_component};
 use crate::text;
 
 /// Facts of one device. Its counters are read by [`super::CounterFiles`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceFacts {
     /// Directory name, safe to print. A `/` of the device's own name is a `!` here.
     pub name: String,
-    /// Node GUID; tells a device that came back from another one of the same name.
+    /// Node GUID: distinguishes a device that came back from another one of the same name.
     pub node_guid: Option<u64>,
-    /// Board identifier (PSID), where the driver has one.
-    pub board_id: Option<String>,
-    /// Model, where the driver has one ("MT4129").
-    pub hca_type: Option<String>,
     /// Kernel driver of the parent device (`mlx5_core`, `efa`, ...); `None` for software devices.
     pub driver: Option<String>,
     /// PCI function; `None` for software devices and for other buses.
     pub pci: Option<PciFacts>,
-    /// The network device that an rxe device was made on.
-    pub parent_netdev: Option<String>,
+    /// It was made on a network device, as sysfs says of rxe devices alone.
+    pub on_netdev: bool,
     /// No hardware behind it (rxe, siw).
     pub software: bool,
     /// The entry is listed but its target is missing: the container lacks the `/sys/devices` of the host.
@@ -52,17 +46,15 @@ pub fn list_devices(root: &Root) -> Option<Vec<OsString>> {
 pub fn read_device(root: &Root, dir_name: &OsStr) -> Option<DeviceFacts> {
     let dir = device_path(root, dir_name)?;
     fs::symlink_metadata(&dir).ok()?;
-    let parent_netdev = root.line(&dir.join("parent"));
+    let on_netdev = root.line(&dir.join("parent")).is_some();
     // An rxe device on older kernels borrows the `device` link of its network device; `parent` gives it away.
-    let software = parent_netdev.is_some() || fs::symlink_metadata(dir.join("device")).is_err();
+    let software = on_netdev || fs::symlink_metadata(dir.join("device")).is_err();
     let dangling = !dir.exists();
     Some(DeviceFacts {
         name: text::sanitize(dir_name.as_bytes()),
         node_guid: root
             .value(&dir.join("node_guid"))
             .and_then(|raw| parse_guid(&raw)),
-        board_id: root.line(&dir.join("board_id")),
-        hca_type: root.line(&dir.join("hca_type")),
         driver: if software {
             None
         } else {
@@ -73,7 +65,7 @@ pub fn read_device(root: &Root, dir_name: &OsStr) -> Option<DeviceFacts> {
         } else {
             read_pci(root, &dir.join("device"))
         },
-        parent_netdev,
+        on_netdev,
         software: software && !dangling,
         dangling,
         ports: port_numbers(root, &dir)
@@ -142,8 +134,6 @@ mod tests {
     fn an_mlx5_device_shows_hardware_and_ports() {
         let fake = Fake::new();
         let dir = hardware(&fake, "mlx5_0", "mlx5_core");
-        fake.sys(format!("{dir}/hca_type"), "MT4129\n");
-        fake.sys(format!("{dir}/board_id"), "MT_0000000834\n");
         let port = format!("{dir}/ports/1");
         fake.sys(format!("{port}/rate"), "400 Gb/sec (4X NDR)\n")
             .sys(format!("{port}/link_layer"), "InfiniBand\n");
@@ -154,8 +144,7 @@ mod tests {
             Some(("0000:3b:00.0", Some(1)))
         );
         assert_eq!(d.node_guid, Some(0xb8ce_f603_00a1_b2c3));
-        assert_eq!(d.hca_type.as_deref(), Some("MT4129"));
-        assert_eq!((d.software, d.dangling, d.parent_netdev), (false, false, None));
+        assert_eq!((d.software, d.dangling), (false, false));
         let p = &d.ports[0];
         assert_eq!(p.port, 1);
         assert_eq!(
@@ -174,10 +163,7 @@ mod tests {
         fake.sys(format!("{dir}/ports/1/rate"), "100 Gb/sec (4X EDR)");
         fake.sys(format!("{dir}/ports/1/link_layer"), "Unspecified\n");
         let d = read(&fake, "rdmap0s6");
-        assert_eq!(
-            (d.driver.as_deref(), d.board_id, d.hca_type),
-            (Some("efa"), None, None)
-        );
+        assert_eq!(d.driver.as_deref(), Some("efa"));
         assert_eq!(d.ports[0].link_layer.as_deref(), Some("Unspecified"));
     }
 
@@ -207,8 +193,10 @@ mod tests {
         fake.sys(format!("{dir}/ports/1/rate"), "2.5 Gb/sec (1X SDR)\n");
         fake.sys(format!("{dir}/ports/1/gid_attrs/ndevs/1"), "dummy0\n");
         let d = read(&fake, "rxe0");
-        assert_eq!((d.software, d.driver, d.pci), (true, None, None));
-        assert_eq!(d.parent_netdev.as_deref(), Some("dummy0"));
+        assert_eq!(
+            (d.on_netdev, d.software, d.driver, d.pci),
+            (true, true, None, None)
+        );
         assert!(d.ports[0].rate.as_ref().is_some_and(|r| r.is_placeholder));
         assert_eq!(d.ports[0].netdev.as_deref(), Some("dummy0"));
     }

@@ -11,8 +11,8 @@ mod pci;
 mod port;
 
 pub(crate) use counters::value as counter_value;
-pub use counters::{CounterFiles, CounterGroup, Said};
+pub use counters::{CounterFiles, CounterGroup, FileValue};
 pub use device::{DeviceFacts, device_dir, list_devices, read_device};
 pub use netdev::netdev_mtu;
-pub use pci::{PciFacts, PcieLink};
+pub use pci::PciFacts;
 pub use port::{PortFacts, Rate};

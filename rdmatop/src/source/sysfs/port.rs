@@ -1,13 +1,11 @@
 //! One port of an RDMA device: `/sys/class/infiniband/DEVICE/ports/N`.
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-
 use super::gid::first_netdev;
 use crate::source::root::{Root, parse_u64};
 
 /// The port's line rate.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rate {
     /// Bits per second; `None` when the text could not be read.
     pub bits_per_sec: Option<u64>,
@@ -28,7 +26,7 @@ impl Rate {
 
 /// Facts of one port. Its counters are read by [`super::CounterFiles`], its state and LIDs by netlink: here each of these files
 /// would be a question to the driver (`ib_query_port`), which for hardware is a command to its firmware.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortFacts {
     /// Port number, from 1.
     pub port: u32,

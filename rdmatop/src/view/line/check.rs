@@ -57,7 +57,7 @@ struct Document<'a> {
     verdict: &'static str,
     findings: &'a [Finding],
     notes: &'a [Cause],
-    errors: &'a [String],
+    errors: &'a [Cause],
 }
 
 /// The same as one JSON object.

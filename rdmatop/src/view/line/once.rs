@@ -59,7 +59,7 @@ pub(super) fn notes(out: &mut String, health: &Health) {
         let _ = writeln!(out, "lost: {skipped}");
     }
     for error in &health.errors {
-        let _ = writeln!(out, "error: {error}");
+        let _ = writeln!(out, "error: {}", error.line());
     }
 }
 

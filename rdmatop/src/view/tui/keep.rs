@@ -48,7 +48,7 @@ impl<S: Fn(&Settings) -> Result<(), String> + Clone + Send + 'static> Keeper<S> 
             self.work = thread.ok().map(|_| (to, told));
         }
         match &self.work {
-            // It ends before its sender only by a panic, which the end tells.
+            // It ends before its sender only by a panic, which is reported at the end.
             Some((to, _)) => drop(to.send(settings.clone())),
             None => self.left = Some(settings.clone()),
         }

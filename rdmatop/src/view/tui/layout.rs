@@ -2,9 +2,43 @@
 
 use ratatui::layout::Rect;
 
-use super::state::{Detail, Mode, State};
+use crate::model::cause::Cause;
+use crate::model::findings::Finding;
+
+use super::glyphs::Glyphs;
 use super::tab::Tab;
 use super::text;
+
+/// The detail pane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// Not there.
+    #[default]
+    Closed,
+    /// Beside or below the table.
+    Split,
+    /// Instead of the table.
+    Full,
+}
+
+/// What the places of things depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a> {
+    /// Columns and lines of the screen.
+    pub size: (u16, u16),
+    /// The tab.
+    pub tab: Tab,
+    /// The detail pane.
+    pub detail: Detail,
+    /// What is wrong, the worst first.
+    pub findings: &'a [Finding],
+    /// `CLOCK_MONOTONIC` of the snapshot, ns.
+    pub mono_ns: u64,
+    /// What is missing on this machine.
+    pub notes: &'a [Cause],
+    /// How marks are drawn.
+    pub glyphs: &'static Glyphs,
+}
 
 /// The parts of the screen. A part without room has no height.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,9 +75,9 @@ const TALL: u16 = 40;
 const WIDE: u16 = 160;
 
 impl Layout {
-    /// The layout for the state's size.
-    pub fn of(state: &State) -> Self {
-        let (width, height) = state.size;
+    /// Where everything stands.
+    pub fn of(shown: &Shown<'_>) -> Self {
+        let (width, height) = shown.size;
         let mut top = 0;
         let mut left = height;
         let mut cut = |wanted: u16| {
@@ -61,24 +95,24 @@ impl Layout {
         if height >= TALL {
             out.chart = cut(6);
         }
-        if state.tab != Tab::Findings && height > 5 {
-            let wanted = finding_lines(state, width, if height < ROOMY { 1 } else { 3 }).len();
+        if shown.tab != Tab::Findings && height > 5 {
+            let wanted = finding_lines(shown, width, if height < ROOMY { 1 } else { 3 }).len();
             out.findings = cut(u16::try_from(wanted).unwrap_or(1));
         }
-        let health = &state.snapshot.health;
-        if state.tab != Tab::Probes && !health.notes.is_empty() && height >= 10 {
-            let lines = banner_lines(state, width, if height < ROOMY { 1 } else { 2 });
+        let some = !shown.notes.is_empty();
+        if shown.tab != Tab::Probes && some && height >= 10 {
+            let lines = banner_lines(shown, width, if height < ROOMY { 1 } else { 2 });
             out.banner = cut(u16::try_from(lines.len()).unwrap_or(1));
         }
         out.tabs = cut(u16::from(height > 3));
         out.footer = Rect::new(0, height - footer, width, footer);
         let mut body = Rect::new(0, top, width, (height - footer).saturating_sub(top));
-        if state.tab == Tab::Probes && !health.notes.is_empty() {
-            let wanted = notes_lines(state, width).len() + 1;
+        if shown.tab == Tab::Probes && some {
+            let wanted = notes_lines(shown.notes, width).len() + 1;
             let lines = u16::try_from(wanted).unwrap_or(u16::MAX).min(body.height / 2);
             (out.notes, body) = split_top(body, lines);
         }
-        match state.detail {
+        match shown.detail {
             Detail::Closed => {}
             Detail::Full => {
                 out.detail = body;
@@ -103,9 +137,10 @@ impl Layout {
     }
 
     /// Where each tab's label stands, with the label.
-    pub fn labels(&self, state: &State) -> Vec<(Tab, Rect, String)> {
-        // What narrows the rows stands at the right end, and matters more than long names.
-        let note = match text::width(&status(state, usize::from(self.rows.height))) {
+    ///
+    /// `note` stands at the right end and matters more than long names.
+    pub fn labels(&self, active: Tab, note: &str) -> Vec<(Tab, Rect, String)> {
+        let note = match text::width(note) {
             0 => 0,
             wide => u16::try_from(wide).unwrap_or(u16::MAX).saturating_add(2),
         };
@@ -117,7 +152,7 @@ impl Layout {
         let mut out = Vec::new();
         for tab in Tab::ALL {
             // On the narrowest screens only the active tab keeps its name.
-            let text = if bare && tab != state.tab {
+            let text = if bare && tab != active {
                 format!(" {} ", tab.index() + 1)
             } else {
                 format!(" {} {} ", tab.index() + 1, tab.names()[name])
@@ -155,9 +190,9 @@ fn split_top(rect: Rect, lines: u16) -> (Rect, Rect) {
 }
 
 /// The notes in full, one entry a line: text and whether it begins a note.
-pub fn notes_lines(state: &State, width: u16) -> Vec<(String, bool)> {
+pub fn notes_lines(notes: &[Cause], width: u16) -> Vec<(String, bool)> {
     let mut out = Vec::new();
-    for note in &state.snapshot.health.notes {
+    for note in notes {
         let lines = text::wrap(&note.to_string(), usize::from(width).saturating_sub(2));
         out.extend(lines.into_iter().enumerate().map(|(at, line)| (line, at == 0)));
     }
@@ -166,8 +201,8 @@ pub fn notes_lines(state: &State, width: u16) -> Vec<(String, bool)> {
 
 /// The first note in at most `most` lines, and that there are others. Without room for why, the remedy matters
 /// more: all of it is on the Probes tab.
-pub fn banner_lines(state: &State, width: u16, most: u16) -> Vec<String> {
-    let notes = &state.snapshot.health.notes;
+pub fn banner_lines(shown: &Shown<'_>, width: u16, most: u16) -> Vec<String> {
+    let notes = shown.notes;
     let Some(first) = notes.first() else {
         return Vec::new();
     };
@@ -176,7 +211,7 @@ pub fn banner_lines(state: &State, width: u16, most: u16) -> Vec<String> {
     } else {
         String::new()
     };
-    let room = usize::from(width).saturating_sub(text::width(state.glyphs.warn) + 1);
+    let room = usize::from(width).saturating_sub(text::width(shown.glyphs.warn) + 1);
     let most = usize::from(most);
     let fits = |lines: &[String]| {
         let last = lines.last().map_or(0, |line| text::width(line));
@@ -192,7 +227,7 @@ pub fn banner_lines(state: &State, width: u16, most: u16) -> Vec<String> {
         lines.push(text::cut(
             &rest,
             room.saturating_sub(text::width(&more)),
-            state.glyphs.cut,
+            shown.glyphs.cut,
         ));
     }
     if let Some(last) = lines.last_mut() {
@@ -206,14 +241,13 @@ pub fn banner_lines(state: &State, width: u16, most: u16) -> Vec<String> {
 }
 
 /// The worst finding in at most `most` lines: how bad it is, since when, what is wrong; then what to do next.
-pub fn finding_lines(state: &State, width: u16, most: u16) -> Vec<String> {
-    let snapshot = &state.snapshot;
-    let Some(worst) = snapshot.findings.first() else {
+pub fn finding_lines(shown: &Shown<'_>, width: u16, most: u16) -> Vec<String> {
+    let Some(worst) = shown.findings.first() else {
         return Vec::new();
     };
-    let room = usize::from(width).saturating_sub(text::width(state.glyphs.warn) + 1);
-    let age = crate::text::age(worst.age_s(snapshot.mono_ns));
-    let more = match snapshot.findings.len() {
+    let room = usize::from(width).saturating_sub(text::width(shown.glyphs.warn) + 1);
+    let age = crate::text::age(worst.age_s(shown.mono_ns));
+    let more = match shown.findings.len() {
         1 => String::new(),
         all => format!("  +{} in 7", all - 1),
     };
@@ -232,50 +266,17 @@ pub fn finding_lines(state: &State, width: u16, most: u16) -> Vec<String> {
         lines.push(rest);
     }
     if let Some(last) = lines.last_mut() {
-        *last = text::cut(last, room.saturating_sub(text::width(&more)), state.glyphs.cut);
+        *last = text::cut(last, room.saturating_sub(text::width(&more)), shown.glyphs.cut);
         last.push_str(&more);
     }
     if lines.len() < most {
-        lines.push(text::cut(&worst.next, room, state.glyphs.cut));
+        lines.push(text::cut(&worst.next, room, shown.glyphs.cut));
     }
     lines
-}
-
-/// What narrows the rows, at the right end of the tabs.
-pub(super) fn status(state: &State, height: usize) -> String {
-    let mut parts = Vec::new();
-    let (first, all) = (state.table().offset, state.table().order.len());
-    if height > 0 && all > height {
-        // The rows below the last line are not forgotten: say that there are some.
-        parts.push(format!("{}-{} of {all}", first + 1, (first + height).min(all)));
-    }
-    if let (Tab::Trace, Some(follow)) = (state.tab, &state.follow) {
-        parts.push(format!("follow {}", follow.name()));
-    }
-    if !state.filter.is_empty() {
-        let (shown, all) = (state.table().order.len(), (state.spec().len)(&state.ctx()));
-        parts.push(format!("filter {} {shown}/{all}", state.filter.text()));
-    }
-    if state.tab == Tab::Trace {
-        if !state.waiting.is_empty() {
-            parts.push(format!("{} waiting", state.waiting.len()));
-        } else if !state.tail {
-            parts.push("scrolled, G: newest".to_owned());
-        }
-        if state.trace.forgotten() > 0 {
-            parts.push(format!("{} older gone", state.trace.forgotten()));
-        }
-    }
-    parts.join("  ")
 }
 
 /// A box in the middle of the screen for `wanted` columns and lines, as far as there is room.
 pub fn popup(size: (u16, u16), wanted: (u16, u16)) -> Rect {
     let (width, height) = (wanted.0.min(size.0), wanted.1.min(size.1));
     Rect::new((size.0 - width) / 2, (size.1 - height) / 2, width, height)
-}
-
-/// Whether a popup covers the table.
-pub fn covered(mode: &Mode) -> bool {
-    matches!(mode, Mode::Help(_) | Mode::Sort(_) | Mode::Columns(_))
 }

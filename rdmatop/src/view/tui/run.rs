@@ -108,7 +108,7 @@ pub enum TuiError {
     /// Output is no terminal.
     #[error("no terminal: standard output is not one; use --once, --json or --trace for plain output")]
     NotATerminal,
-    /// Nowhere to read keys from: without them nobody could leave.
+    /// Nowhere to read keys from: without them the user could not leave.
     #[error(
         "no keys: standard input is no terminal and there is no controlling one; start it from a terminal, or use --once \
          or --trace"

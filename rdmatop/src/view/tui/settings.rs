@@ -27,7 +27,7 @@ pub const SLOWEST: Duration = Duration::from_mins(1);
 /// Fastest refresh.
 pub const FASTEST: Duration = Duration::from_millis(100);
 
-/// Settings of the live view. Unknown keys, tables and columns are an error, so that a typing mistake is told.
+/// Settings of the live view. Unknown keys, tables and columns are an error, so that a typing mistake is reported.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
@@ -142,7 +142,7 @@ pub fn path(env: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     Some(base.join("rdmatop").join("config.toml"))
 }
 
-/// The first that exists of `path` and what is above it and is not root's, and whose it is.
+/// Of `path` and the directories above it, the first that exists and does not belong to root, with its owner.
 fn foreign(path: &Path) -> Option<(PathBuf, u32)> {
     path.ancestors().find_map(|at| {
         let uid = std::fs::metadata(at).ok()?.uid();

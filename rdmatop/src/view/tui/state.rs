@@ -13,6 +13,7 @@ use crate::model::snapshot::Snapshot;
 use super::columns::{self, Column, Ctx, Spec};
 use super::filter::Filter;
 use super::glyphs::{self, Glyphs};
+use super::layout::{Layout, Shown};
 use super::settings::{Settings, Sort};
 use super::tab::Tab;
 use super::table;
@@ -20,7 +21,9 @@ use super::theme::{self, Depth, Paint};
 use super::trace_log::{Follow, TraceLog};
 use super::tree;
 
-pub use parts::{Detail, Mode, TableState};
+pub use parts::{Mode, TableState};
+
+pub use super::layout::Detail;
 
 /// Everything the live view remembers.
 #[derive(Debug)]
@@ -277,9 +280,60 @@ impl State {
         self.show_cursor();
     }
 
+    /// What narrows the rows of a table of so many lines, for the right end of the tabs.
+    pub fn narrowing(&self, height: usize) -> String {
+        let mut parts = Vec::new();
+        let (first, all) = (self.table().offset, self.table().order.len());
+        if height > 0 && all > height {
+            // The rows below the last line are not forgotten: say that there are some.
+            parts.push(format!("{}-{} of {all}", first + 1, (first + height).min(all)));
+        }
+        if let (Tab::Trace, Some(follow)) = (self.tab, &self.follow) {
+            parts.push(format!("follow {}", follow.name()));
+        }
+        if !self.filter.is_empty() {
+            let (shown, all) = (self.table().order.len(), (self.spec().len)(&self.ctx()));
+            parts.push(format!("filter {} {shown}/{all}", self.filter.text()));
+        }
+        if self.tab == Tab::Trace {
+            if !self.waiting.is_empty() {
+                parts.push(format!("{} waiting", self.waiting.len()));
+            } else if !self.tail {
+                parts.push("scrolled, G: newest".to_owned());
+            }
+            if self.trace.forgotten() > 0 {
+                parts.push(format!("{} older gone", self.trace.forgotten()));
+            }
+        }
+        parts.join("  ")
+    }
+
+    /// What the places of things depend on.
+    pub fn shown(&self) -> Shown<'_> {
+        Shown {
+            size: self.size,
+            tab: self.tab,
+            detail: self.detail,
+            findings: &self.snapshot.findings,
+            mono_ns: self.snapshot.mono_ns,
+            notes: &self.snapshot.health.notes,
+            glyphs: self.glyphs,
+        }
+    }
+
+    /// Where everything stands.
+    pub fn layout(&self) -> Layout {
+        Layout::of(&self.shown())
+    }
+
+    /// Whether a popup covers the table.
+    pub fn is_covered(&self) -> bool {
+        matches!(self.mode, Mode::Help(_) | Mode::Sort(_) | Mode::Columns(_))
+    }
+
     /// Scrolls so that the cursor is on the screen.
     pub fn show_cursor(&mut self) {
-        let height = usize::from(super::layout::Layout::of(self).rows.height);
+        let height = usize::from(self.layout().rows.height);
         let table = self.table_mut();
         table.offset = table::window(table.offset, table.cursor, table.order.len(), height);
     }

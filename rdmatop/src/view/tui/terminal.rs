@@ -49,7 +49,7 @@ impl Guard {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |info| {
                 let _ = restore();
-                // Who panics where nobody reads must not wait for it: others wait for this thread.
+                // A thread that panics while nothing reads must not wait for the reader: others wait for this thread.
                 if say::heard() {
                     before(info);
                 }

@@ -85,7 +85,7 @@ const fn rgb(r: u8, g: u8, b: u8, near: Color) -> Ink {
 
 /// Every theme; the first is the default.
 pub const THEMES: &[Theme] = &[
-    // Nobody tells what the ground is. These inks have 4.5:1 against black and against white, which only a
+    // The colour of the background is not known. These inks have 4.5:1 against black and against white, which only a
     // luminance of 0.175 to 0.183 has; of the sixteen, palettes agree on red and magenta alone.
     Theme {
         name: "default",
@@ -211,7 +211,7 @@ impl Paint {
             Tone::Rx => self.fg(t.inks[5]),
             Tone::Accent => self.fg(t.inks[6]).add_modifier(Modifier::BOLD),
         };
-        // Without colour, bold is all that tells bad from plain.
+        // Without colour, bold alone distinguishes bad from plain.
         if t.bold && tone != Tone::Dim && self.depth != Depth::Mono {
             style.add_modifier(Modifier::BOLD)
         } else {

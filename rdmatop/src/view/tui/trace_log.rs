@@ -11,7 +11,7 @@ pub const KEPT: usize = 10_000;
 /// Whose events to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Follow {
-    /// Of one QP, told apart from others that had its number.
+    /// Of one QP, and of no other that had its number.
     Qp {
         /// Identity.
         uid: u64,

@@ -10,7 +10,6 @@ use super::columns::RowKey;
 use super::filter::Filter;
 use super::format::Units;
 use super::keys::{self, Action, Erase, Scope};
-use super::layout::Layout;
 use super::settings::{FASTEST, SLOWEST};
 use super::state::{Detail, Mode, State};
 use super::tab::Tab;
@@ -39,7 +38,7 @@ pub fn terminal_event(state: &mut State, event: &TermEvent) -> Option<Effect> {
     match event {
         TermEvent::Key(key) if key.kind != KeyEventKind::Release => key_event(state, *key),
         TermEvent::Mouse(mouse) => mouse::event(state, *mouse),
-        // SIGWINCH tells the same, and may have been first.
+        // SIGWINCH says the same, and may have come first.
         TermEvent::Resize(width, height) if state.size != (*width, *height) => {
             resize(state, (*width, *height));
             None
@@ -179,7 +178,7 @@ fn erase(text: &mut String, what: Erase) {
 }
 
 fn page(state: &State) -> isize {
-    let layout = Layout::of(state);
+    let layout = state.layout();
     let lines = match (&state.mode, state.detail) {
         (Mode::Help(_), _) => state.size.1.saturating_sub(4),
         (_, Detail::Full) => layout.detail.height.saturating_sub(2),
@@ -209,7 +208,7 @@ fn to_row(state: &mut State, row: usize) {
 }
 
 fn scroll(state: &mut State, by: isize) {
-    let layout = Layout::of(state);
+    let layout = state.layout();
     let fit = state.fit(layout.heading.width);
     // There is nothing to gain from scrolling on when nothing is hidden on that side.
     let hidden = if by > 0 { fit.shed } else { fit.skipped };
@@ -224,7 +223,7 @@ fn scroll(state: &mut State, by: isize) {
 
 fn scroll_detail(state: &mut State, by: isize) {
     let lines = super::render::detail_lines(state).len();
-    let height = usize::from(Layout::of(state).detail.height).saturating_sub(1);
+    let height = usize::from(state.layout().detail.height).saturating_sub(1);
     let last = lines.saturating_sub(height);
     state.detail_offset = state.detail_offset.saturating_add_signed(by).min(last);
 }
@@ -289,7 +288,7 @@ fn sort_menu(state: &mut State) {
 
 fn sort_step(state: &mut State, by: isize) {
     // Only what is on the screen: a step must be seen.
-    let fit = state.fit(Layout::of(state).heading.width);
+    let fit = state.fit(state.layout().heading.width);
     let sortable: Vec<_> = fit
         .placed
         .iter()

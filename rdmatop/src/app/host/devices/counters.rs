@@ -6,9 +6,14 @@ use crate::{
     model::input::{RawReading, RawSource, ReadAt},
     source::{
         clock::{Span, timed},
-        netlink::{client::Nldev, error::NetlinkError, sample::PortSample, transport::Transport},
+        netlink::{
+            client::Nldev,
+            error::NetlinkError,
+            sample::{PortSample, RequestError},
+            transport::Transport,
+        },
         root::Root,
-        sysfs::{CounterFiles, CounterGroup, Said},
+        sysfs::{CounterFiles, CounterGroup, FileValue},
     },
 };
 
@@ -22,7 +27,7 @@ pub(super) struct PortCounters {
     /// They were asked for, and netlink does not serve them.
     refused: bool,
     /// Netlink says that there are none.
-    none: Option<String>,
+    none: Option<RequestError>,
     /// Names that netlink gave last time, in its order.
     names: Vec<Arc<str>>,
     /// Open files: `counters/`, and `hw_counters/` where netlink does not serve them.
@@ -44,7 +49,7 @@ impl PortCounters {
             .counters
             .as_ref()
             .and_then(|counters| counters.as_ref().err());
-        self.none = error.filter(|error| error.is_absence()).map(ToString::to_string);
+        self.none = error.filter(|error| error.is_absence()).cloned();
         before != (self.port, self.served, self.refused)
     }
 
@@ -67,10 +72,10 @@ impl PortCounters {
     }
 
     /// Counters that netlink says are none, and that sysfs has: the driver refused to read them.
-    pub(super) fn withheld(&self) -> Option<&str> {
+    pub(super) fn withheld(&self) -> Option<&RequestError> {
         // The second group is that of the hardware's.
         let there = self.files.get(1).is_some_and(|(.., names)| !names.is_empty());
-        self.none.as_deref().filter(|_| there)
+        self.none.as_ref().filter(|_| there)
     }
 
     /// The counters of a listing, and of the files now.
@@ -125,9 +130,9 @@ impl PortCounters {
             let read = names.iter().zip(files.read());
             out.extend(read.filter_map(|(name, (said, span))| {
                 let value = match said {
-                    Said::Value(value) => Some(value),
-                    Said::Failed => None,
-                    Said::Absent => return None,
+                    FileValue::Value(value) => Some(value),
+                    FileValue::Failed => None,
+                    FileValue::Absent => return None,
                 };
                 Some(RawReading {
                     name: Arc::clone(name),

@@ -53,7 +53,7 @@ pub(super) fn dump<T: Transport>(
 
 /// Adds the QPs of a device; true when none is missing.
 ///
-/// The kernel goes on with a dump after as many objects as it has told (`res_get_common_dumpit`,
+/// The kernel goes on with a dump after as many objects as it has sent (`res_get_common_dumpit`,
 /// drivers/infiniband/core/nldev.c): for each QP that is destroyed between two datagrams it leaves out one that
 /// lives, and says nothing of it. So a QP of the dump before that is missing now is asked for by its number. When a
 /// great many are, as after the end of a job, the dump is taken again: what both lack is gone.

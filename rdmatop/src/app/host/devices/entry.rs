@@ -1,8 +1,8 @@
 //! What is kept of a device that netlink lists.
 
-use super::{job::Told, known::Listed, leaving};
+use super::{job::DeviceAnswer, known::Listed, leaving};
 use crate::{
-    model::input::DeviceReading,
+    model::{cause::Cause, input::DeviceReading},
     source::netlink::{name::Name, record::Device},
     text,
 };
@@ -22,9 +22,9 @@ pub(super) struct Entry {
     /// It was renamed: what is kept of it is of another name.
     pub(super) renamed: bool,
     /// What could not be read of it.
-    pub(super) errors: Vec<String>,
+    pub(super) errors: Vec<Cause>,
     /// Why its QPs could not be listed.
-    pub(super) qp_errors: Vec<String>,
+    pub(super) qp_errors: Vec<Cause>,
 }
 
 impl Entry {
@@ -49,8 +49,8 @@ impl Entry {
         kept.unwrap_or_else(|| leaving::unknown(self.index, self.name.clone()))
     }
 
-    /// Takes over what it told, but for what the engine is to hear.
-    pub(super) fn told(&mut self, told: &mut Told) {
+    /// Takes over its answer, but for what goes to the engine.
+    pub(super) fn told(&mut self, told: &mut DeviceAnswer) {
         self.listed = told.listed.take();
         if let Some(errors) = told.errors.take() {
             self.errors = errors;
@@ -64,7 +64,7 @@ impl Entry {
     }
 }
 
-/// What there is to say of a device that is not read: that it is there.
+/// The reading of a device that was only listed: it is there.
 pub(super) fn held(index: u32, name: &Name) -> DeviceReading {
     DeviceReading {
         index,

@@ -11,9 +11,12 @@ use super::{
     turns::{Sheet, Stage, Who},
 };
 use crate::{
-    app::time::now,
-    model::input::{DeviceReading, PortCounters, QpsSample},
+    model::{
+        cause::{Cause, Concerns},
+        input::{DeviceReading, PortCounters, QpsSample},
+    },
     source::{
+        clock::now,
         netlink::{
             client::Nldev,
             enums::NetnsMode,
@@ -30,9 +33,9 @@ use crate::{
 
 /// One reading.
 pub(super) struct Job {
-    /// For whom the answer is.
+    /// Which device the answer is for.
     pub(super) who: Who,
-    /// Where it is written how far it is.
+    /// Where the thread writes how far it is.
     pub(super) sheet: Sheet,
     /// When the round began, ns: what is older than its answer.
     pub(super) before_ns: u64,
@@ -42,7 +45,7 @@ pub(super) struct Job {
 /// What is to be read.
 pub(super) enum What {
     /// Which devices there are; with `settings` those of the subsystem too.
-    Everyone { settings: bool },
+    DeviceList { settings: bool },
     /// All of one device.
     List {
         index: u32,
@@ -55,7 +58,7 @@ pub(super) enum What {
     },
     /// What has changed of it.
     Again { listed: Box<Listed>, ask: Ask },
-    /// What sysfs tells of one that is being removed.
+    /// What sysfs has of one that is being removed.
     Leaving {
         dir: OsString,
         device: Device,
@@ -89,22 +92,22 @@ pub(super) enum Counts {
 /// What came of it.
 pub(super) enum Answer {
     /// Which devices there are.
-    Everyone(Result<Everyone, NetlinkError>),
-    /// What one device told.
-    Device(Box<Told>),
+    DeviceList(Result<DeviceList, NetlinkError>),
+    /// The answer of one device.
+    Device(Box<DeviceAnswer>),
 }
 
 /// The devices there are.
 #[derive(Default)]
-pub(super) struct Everyone {
+pub(super) struct DeviceList {
     pub(super) devices: Vec<(Name, Summary)>,
     /// They changed meanwhile: one may be missing.
     pub(super) interrupted: bool,
     /// Devices are seen in every network namespace; or why that is not known.
-    pub(super) shared: Option<Result<bool, String>>,
+    pub(super) shared: Option<Result<bool, Cause>>,
 }
 
-impl Everyone {
+impl DeviceList {
     /// Counts of a device; `None` when it is not there.
     pub(super) fn counts(&self, index: u32) -> Option<&Summary> {
         let mut counts = self.devices.iter().map(|(_, counts)| counts);
@@ -112,9 +115,9 @@ impl Everyone {
     }
 }
 
-/// What one device told.
+/// The answer of one device.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct DeviceAnswer {
     /// What is kept of it.
     pub(super) listed: Option<Box<Listed>>,
     /// All of it, when it was listed.
@@ -129,7 +132,7 @@ pub(super) struct Told {
     pub(super) rests: bool,
     pub(super) qps: Option<QpsSample>,
     /// What could not be read of it, when it was listed.
-    pub(super) errors: Option<Vec<String>>,
+    pub(super) errors: Option<Vec<Cause>>,
     /// It is not what it was: the devices have to be listed again.
     pub(super) other: bool,
 }
@@ -171,9 +174,9 @@ impl<T: Transport> Reader<T> {
         } = job;
         self.owners.forget();
         let told = match what {
-            What::Everyone { settings } => {
+            What::DeviceList { settings } => {
                 sheet.enter(Stage::List, now().mono_ns);
-                return Answer::Everyone(self.everyone(settings));
+                return Answer::DeviceList(self.everyone(settings));
             }
             What::List {
                 index,
@@ -192,18 +195,18 @@ impl<T: Transport> Reader<T> {
                 };
                 match self.identity(&sheet, index) {
                     Ok(device) => self.list(&sheet, before_ns, device, counts, before, want),
-                    Err(error) => Told {
+                    Err(error) => DeviceAnswer {
                         listed: before,
-                        errors: Some(vec![error.of(format!("device {name}")).to_string()]),
+                        errors: Some(vec![error.of(format!("device {name}")).cause(of_device(&name))]),
                         other: true,
-                        ..Told::default()
+                        ..DeviceAnswer::default()
                     },
                 }
             }
             What::Again { listed, ask } => {
-                let mut told = Told {
+                let mut told = DeviceAnswer {
                     listed: Some(listed),
-                    ..Told::default()
+                    ..DeviceAnswer::default()
                 };
                 told.other = self.again(&sheet, before_ns, &ask, &mut told).is_err();
                 told
@@ -212,10 +215,10 @@ impl<T: Transport> Reader<T> {
                 sheet.enter(Stage::Facts, now().mono_ns);
                 let (listed, reading) =
                     leaving::read(&self.root, &dir, device, before.map(|b| *b), before_ns);
-                Told {
+                DeviceAnswer {
                     listed: Some(Box::new(listed)),
                     all: Some(reading),
-                    ..Told::default()
+                    ..DeviceAnswer::default()
                 }
             }
         };
@@ -230,15 +233,15 @@ impl<T: Transport> Reader<T> {
         Ok(self.sampler.insert(sampler))
     }
 
-    fn everyone(&mut self, settings: bool) -> Result<Everyone, NetlinkError> {
+    fn everyone(&mut self, settings: bool) -> Result<DeviceList, NetlinkError> {
         let nldev = self.sampler()?.nldev();
         let shared = settings.then(|| {
             let settings = nldev.sys_get();
             let shared = settings.map(|settings| settings.netns_mode == Some(NetnsMode::Shared));
-            shared.map_err(|error| error.of("subsystem settings").to_string())
+            shared.map_err(|error| error.of("subsystem settings").cause(Concerns::Host))
         });
         match nldev.named_summaries() {
-            Ok(list) => Ok(Everyone {
+            Ok(list) => Ok(DeviceList {
                 devices: list.items,
                 interrupted: list.interrupted,
                 shared,
@@ -265,38 +268,43 @@ impl<T: Transport> Reader<T> {
         counts: Option<Summary>,
         before: Option<Box<Listed>>,
         want: Want,
-    ) -> Told {
+    ) -> DeviceAnswer {
         let Some(sampler) = &mut self.sampler else {
-            return Told::default();
+            return DeviceAnswer::default();
         };
         sheet.enter(Stage::Ports, now().mono_ns);
         let sample = sampler.again(device, want, counts);
-        let mut errors: Vec<String> = sample.errors().map(ToString::to_string).collect();
+        let concerns = of_device(&sample.device.name);
+        let mut errors: Vec<Cause> = sample
+            .errors()
+            .map(|error| error.cause(concerns.clone()))
+            .collect();
         let mr_bytes = mr_bytes(&mut self.owners, &sample);
         sheet.enter(Stage::Facts, now().mono_ns);
         // Another generation is another device.
         let before = before.filter(|before| before.key == sample.device.key());
         let (mut listed, reading) = Listed::list(&self.root, sample, before.map(|b| *b), before_ns);
-        errors.extend(listed.withheld().map(str::to_owned));
+        errors.extend(listed.withheld().map(|error| error.cause(concerns.clone())));
         let qps = want.mrs.then(|| {
             sheet.enter(Stage::Objects, now().mono_ns);
             let count = listed.count("qp");
             let (mut qps, error) = dumped(sampler.nldev(), &mut self.owners, &mut listed, count, before_ns);
-            let line = |error: NetlinkError| error.of(format!("QPs of {}", listed.device().name)).to_string();
-            qps.errors.extend(error.map(line));
+            let request = || format!("QPs of {}", listed.device().name);
+            qps.errors
+                .extend(error.map(|error| error.of(request()).cause(concerns)));
             qps
         });
-        Told {
+        DeviceAnswer {
             all: Some(DeviceReading { mr_bytes, ..reading }),
             listed: Some(Box::new(listed)),
             qps,
             errors: Some(errors),
-            ..Told::default()
+            ..DeviceAnswer::default()
         }
     }
 
     /// Fails when the device is not what it was.
-    fn again(&mut self, sheet: &Sheet, before_ns: u64, ask: &Ask, told: &mut Told) -> Result<(), ()> {
+    fn again(&mut self, sheet: &Sheet, before_ns: u64, ask: &Ask, told: &mut DeviceAnswer) -> Result<(), ()> {
         let Some(listed) = &mut told.listed else {
             return Err(());
         };
@@ -345,6 +353,10 @@ impl<T: Transport> Reader<T> {
         }
         Ok(())
     }
+}
+
+fn of_device(name: &Name) -> Concerns {
+    Concerns::Device(name.to_string())
 }
 
 /// The QPs of a device, and why there are none.

@@ -13,7 +13,7 @@ use crate::{
             client::Nldev,
             error::NetlinkError,
             record::{Device, DeviceKey},
-            sample::{DeviceSample, PortSample},
+            sample::{DeviceSample, PortSample, RequestError},
             transport::Transport,
         },
         root::Root,
@@ -27,7 +27,7 @@ const FACTS_EVERY: u64 = 30_000_000_000;
 
 /// Facts of sysfs, and how counters are read.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct Sysfs {
     facts: Option<DeviceFacts>,
     read_ns: Option<u64>,
     mtus: HashMap<u32, u32>,
@@ -53,7 +53,7 @@ pub(super) struct Listed {
     /// Its counters in one number, of the last reading.
     counters: Option<u64>,
     /// What is kept of it.
-    pub(super) known: Known,
+    pub(super) known: Sysfs,
 }
 
 impl Listed {
@@ -75,18 +75,18 @@ impl Listed {
             numbers: Vec::new(),
             moved: before.is_some_and(|before| before.moved),
             counters: before.and_then(|before| before.counters),
-            known: Known::default(),
+            known: Sysfs::default(),
         }
     }
 
-    /// Takes over a listing of `now_ns`, and tells what the device is.
+    /// Takes over a listing of `now_ns`, and returns the reading of the device.
     pub(super) fn list(
         root: &Root,
         sample: DeviceSample,
         mut before: Option<Self>,
         now_ns: u64,
     ) -> (Self, DeviceReading) {
-        let (mut known, mut numbers) = (Known::default(), Vec::new());
+        let (mut known, mut numbers) = (Sysfs::default(), Vec::new());
         if let Some(before) = &mut before {
             known = std::mem::take(&mut before.known);
             numbers = std::mem::take(&mut before.numbers);
@@ -138,8 +138,8 @@ impl Listed {
             && self.count("ctx").unwrap_or(0) == 0
     }
 
-    /// Counters that the driver has and refuses to read, one line a port.
-    pub(super) fn withheld(&self) -> impl Iterator<Item = &str> {
+    /// Of each port whose counters the driver has and refuses to read: how it refused.
+    pub(super) fn withheld(&self) -> impl Iterator<Item = &RequestError> {
         self.known
             .ports
             .iter()
@@ -194,7 +194,7 @@ impl Listed {
     }
 }
 
-impl Known {
+impl Sysfs {
     /// Takes over how counters were read, and reads sysfs facts when they are due.
     fn refresh(&mut self, root: &Root, sample: &DeviceSample, now_ns: u64) {
         self.ports
@@ -279,7 +279,7 @@ impl Known {
 /// one that speaks RoCE and siw the only one that speaks iWARP.
 fn driver(facts: &DeviceFacts, protocol: Option<&str>) -> Option<String> {
     let module = match protocol {
-        Some("roce") if facts.parent_netdev.is_some() => Some("rdma_rxe"),
+        Some("roce") if facts.on_netdev => Some("rdma_rxe"),
         Some("iw") => Some("siw"),
         _ => None,
     };
@@ -292,6 +292,7 @@ mod tests {
     use std::ffi::OsStr;
 
     use super::*;
+    use crate::model::cause::{CauseId, Obstacle};
     use crate::source::fake::Fake;
 
     fn listed() -> Listed {
@@ -347,10 +348,7 @@ mod tests {
 
     #[test]
     fn a_changed_count_is_told_and_a_new_error_asks_for_a_listing() {
-        use crate::source::netlink::{
-            record::{ResourceCount, Summary},
-            sample::RequestError,
-        };
+        use crate::source::netlink::record::{ResourceCount, Summary};
         let mut listed = listed();
         let mut sample = DeviceSample::new(listed.device().clone());
         assert!(listed.again(&sample).is_ok_and(|changed| changed.is_none()));
@@ -367,7 +365,7 @@ mod tests {
         assert!(listed.again(&sample).unwrap().is_none(), "told once");
         sample.summary = Some(Err(RequestError {
             request: "resource counts of rxe0".into(),
-            reason: "Invalid argument".into(),
+            why: Obstacle::new(CauseId::ReadFailed, "Invalid argument", ""),
             errno: Some(22),
         }));
         assert!(listed.again(&sample).is_err());

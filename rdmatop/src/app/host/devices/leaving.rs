@@ -1,11 +1,11 @@
-//! Devices that are being removed: netlink tells nothing of them any more, sysfs does.
+//! Devices that are being removed: netlink does not list them any more, sysfs does.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use super::known::Listed;
 use crate::{
-    model::cause::{Cause, CauseId, Concerns},
+    model::cause::{Cause, CauseId, Concerns, Obstacle},
     model::input::{DeviceReading, UNLISTED},
     source::{
         netlink::{
@@ -20,7 +20,7 @@ use crate::{
     text,
 };
 
-/// Who holds a device is looked for again after this, ns: that reads the open files of every process.
+/// The holders of a device are looked for again after this, ns: that reads the open files of every process.
 const HOLDERS_EVERY: u64 = 5_000_000_000;
 
 /// One that is being removed.
@@ -88,7 +88,7 @@ impl Leaving {
         self.holders_ns = Some(now_ns);
     }
 
-    /// Takes over devices that nobody has seen before, with indices that are made up.
+    /// Takes over devices that were never listed, with indices that are made up.
     pub(super) fn add(&mut self, dirs: &[OsString], mut id: impl FnMut() -> u64) {
         for dir in dirs {
             let device = unknown(UNLISTED + self.made_up, Name::from(dir.as_bytes()));
@@ -123,7 +123,7 @@ impl Leaving {
             self.look(root, now_ns);
         }
         let each = self.all.iter();
-        // Which of several devices a file was of cannot be told any more.
+        // Which of several devices a file belonged to cannot be known any more.
         let only = self.all.len() == 1;
         each.map(|going| note(&text::sanitize(going.device.name.as_bytes()), &self.holders, only))
             .collect()
@@ -146,7 +146,7 @@ pub(super) fn unknown(index: u32, name: Name) -> Device {
     }
 }
 
-/// What sysfs still tells of one.
+/// What sysfs still has of one.
 pub(super) fn read(
     root: &Root,
     dir: &OsStr,
@@ -169,7 +169,7 @@ pub(super) fn read(
 fn unasked(port: u32) -> PortSample {
     let error = RequestError {
         request: "counters".into(),
-        reason: "the device is being removed".into(),
+        why: Obstacle::new(CauseId::RemovalWaits, "the device is being removed", ""),
         errno: None,
     };
     PortSample {
@@ -180,7 +180,7 @@ fn unasked(port: u32) -> PortSample {
     }
 }
 
-/// What is said of a device whose removal waits.
+/// The note about a device whose removal waits.
 fn note(device: &str, holders: &Holders, only: bool) -> Cause {
     let it = if only {
         "it"
@@ -190,16 +190,16 @@ fn note(device: &str, holders: &Holders, only: bool) -> Cause {
     let (why, remedy) = match (holders.found.is_empty(), holders.hidden) {
         (false, _) => (
             format!(
-                "the kernel waits until who holds {it} closes it: {}",
+                "the kernel waits until these processes close {it}: {}",
                 holders.named()
             ),
             "End these processes to let the removal finish; their traffic goes on until then".to_owned(),
         ),
         (true, true) => (
-            "the kernel waits until who holds it closes it, maybe a process of another user, whose open files are \
-             hidden from you"
+            "the kernel waits until no process has it open; one of another user may, whose open files are hidden from \
+             you"
                 .to_owned(),
-            "Run with sudo to see who holds it; traffic goes on until it is closed".to_owned(),
+            "Run with sudo to see which process has it open; its traffic goes on until then".to_owned(),
         ),
         (true, false) => (
             "the kernel waits for its last users, and no process has its verbs file open: a kernel consumer (NVMe, NFS, \

@@ -37,7 +37,7 @@ impl Owners {
         self.recent = [None; RECENT];
     }
 
-    /// The process that a thread belongs to; itself when nothing tells.
+    /// The process that a thread belongs to; itself where that is not known.
     pub(super) fn process(&mut self, tid: u32) -> u32 {
         let at = tid as usize % RECENT;
         if let Some((known, pid)) = self.recent[at]
@@ -120,7 +120,7 @@ mod tests {
         let tid = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get());
         let mut owners = Owners::new(Root::default());
         assert_eq!(owners.process(me), me);
-        // The thread has ended: /proc tells nothing more, and the number is its own.
+        // The thread has ended: /proc has nothing more of it, so its own number stands.
         let tid = u32::try_from(tid.join().unwrap()).unwrap();
         assert_eq!(owners.process(tid), tid);
         let (told, asked) = std::sync::mpsc::channel();

@@ -1,4 +1,4 @@
-//! Threads that read devices, so that one whose driver sleeps holds up nobody but its own.
+//! Threads that read devices, so that a driver that sleeps delays only the readings of its own device.
 //!
 //! Usually there is one. The next is started only while all that there are wait for a driver, up to a bound, and ends when
 //! nobody has been late for a while. A thread that hangs in the kernel cannot be stopped: it is left behind, and ends
@@ -14,7 +14,7 @@ use std::{
 /// Threads at most. A node with sixteen ports on a dead fabric of cards needs as many; more devices than that are virtual
 /// functions of a few cards, and wait for each other anyway.
 pub(super) const MOST: usize = 16;
-/// All but one end after nobody was late for so long.
+/// All but one end after no answer was late for so long.
 const IDLE: Duration = if cfg!(test) {
     Duration::from_millis(20)
 } else {
@@ -49,7 +49,7 @@ struct State<J> {
     threads: usize,
     /// Of these such as have a job.
     busy: usize,
-    /// Since when nobody is late.
+    /// Since when no answer is late.
     calm: Option<Instant>,
     /// Nobody wants answers any more.
     over: bool,
@@ -147,7 +147,7 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
         thread.is_ok()
     }
 
-    /// Whether nobody is late now.
+    /// Whether no answer is late now.
     pub(super) fn calm(&self, calm: bool) {
         let mut state = self.desk.state();
         state.calm = if calm {

@@ -1,8 +1,8 @@
-//! What one round of reading has found, and how it is told.
+//! What one round of reading has found, and the inputs that it makes.
 
 use std::collections::BTreeMap;
 
-use super::job::Told;
+use super::job::DeviceAnswer;
 use crate::{
     app::source::Wants,
     model::cause::Cause,
@@ -23,22 +23,22 @@ pub(super) struct Round {
     qps_wanted: bool,
     listed: Vec<DeviceReading>,
     counted: CountersSample,
-    /// Devices of which it is known whose regions they hold.
+    /// Devices whose regions are known with their owners.
     owned: usize,
     sums: Option<BTreeMap<u32, u64>>,
     dumps: Vec<QpsSample>,
 }
 
-/// What stands beside it.
-pub(super) struct Beside {
+/// What else the inputs of a round need.
+pub(super) struct Context {
     /// All devices, without anything read.
     pub(super) held: Vec<DeviceReading>,
     /// Devices that netlink lists.
     pub(super) devices: usize,
     /// What could not be read when devices were listed.
-    pub(super) errors: Vec<String>,
+    pub(super) errors: Vec<Cause>,
     /// Why QPs could not be listed.
-    pub(super) qp_errors: Vec<String>,
+    pub(super) qp_errors: Vec<Cause>,
 }
 
 impl Round {
@@ -63,8 +63,8 @@ impl Round {
         Self::new(before_ns, &Wants::default())
     }
 
-    /// Takes over what a device told.
-    pub(super) fn add(&mut self, told: Told) {
+    /// Takes over the answer of a device.
+    pub(super) fn add(&mut self, told: DeviceAnswer) {
         self.other |= told.other;
         self.listed.extend(told.all);
         self.counted.changed.extend(told.changed);
@@ -80,11 +80,11 @@ impl Round {
         self.dumps.extend(told.qps);
     }
 
-    /// Tells all of it. `notes` says what there is to say of devices.
+    /// Sends all of it. `notes` makes the notes about devices.
     pub(super) fn tell(
         mut self,
         mono_ns: u64,
-        beside: Beside,
+        beside: Context,
         notes: impl FnOnce() -> Vec<Cause>,
         out: &mut dyn FnMut(Input),
     ) {
@@ -140,7 +140,7 @@ impl Round {
 }
 
 /// The devices could not be listed; `error` says why, unless there is no RDMA.
-pub(super) fn unread(mono_ns: u64, error: Option<String>) -> Input {
+pub(super) fn unread(mono_ns: u64, error: Option<Cause>) -> Input {
     Input::Devices(Box::new(DevicesSample {
         mono_ns,
         unread: error.is_some(),

@@ -71,7 +71,7 @@ impl Kernel {
             .collect()
     }
 
-    /// As a driver does that waits for its firmware: it holds up who asks it, and nobody else.
+    /// Like a driver that waits for its firmware: it holds up the thread that asks it, and no other.
     fn sleep(&self, request: &Message<'_>) {
         let index = Attrs::new(request.payload)
             .flatten()
@@ -315,7 +315,7 @@ impl Host {
     }
 }
 
-/// One round of counters: what is told of those of device 0, and what failed.
+/// One round of counters: those of device 0, and what failed.
 fn counters(host: &mut Host) -> (Vec<RawReading>, Vec<String>) {
     let wants = Wants {
         round: host.round,
@@ -327,7 +327,7 @@ fn counters(host: &mut Host) -> (Vec<RawReading>, Vec<String>) {
     host.source.poll(&wants, &mut |input| match input {
         Input::Devices(sample) => {
             told.0.clone_from(&sample.devices[0].ports[0].counters);
-            told.1 = sample.errors;
+            told.1 = sample.errors.iter().map(Cause::line).collect();
         }
         Input::Counters(sample) => told.0.clone_from(&sample.ports[0].counters),
         _ => {}
@@ -351,7 +351,9 @@ fn a_lost_answer_is_asked_for_again_and_said_when_it_is_lost_again() {
     assert_eq!(read, []);
     assert_eq!(
         errors,
-        ["counters of rxe0 port 1: no answer from the kernel in 5 s"]
+        [
+            "counters of rxe0 port 1: no answer from the kernel in 5 s; a driver may hold the kernel's RDMA lock, see dmesg"
+        ]
     );
     host.source.listed_ns = None;
     let (read, errors) = counters(&mut host);
@@ -406,7 +408,7 @@ fn row(driver: &str, netlink: &[(&'static str, u64)], files: &[(&str, u64)]) -> 
     };
     let mut engine = Engine::new(EngineConfig::default());
     host.source.poll(&wants, &mut |input| {
-        engine.apply(input, now());
+        engine.apply(input.at(now()));
     });
     let snapshot = engine.tick(now());
     assert_eq!(snapshot.devices[0].driver.as_deref(), Some(driver));
@@ -609,7 +611,14 @@ fn a_dump_that_fails_is_told_and_takes_no_qp_of_its_device_away() {
     let sample = host.poll(false);
     assert_eq!(sample.complete, [0]);
     assert_eq!(numbers(&sample, 1), [] as [u32; 0], "a part is no list");
-    assert_eq!(sample.errors, ["QPs of rxe1: Input/output error (os error 5)"]);
+    let [error] = &*sample.errors else {
+        panic!("{:?}", sample.errors)
+    };
+    assert_eq!(error.line(), "QPs of rxe1: Input/output error (os error 5)");
+    assert_eq!(
+        (error.id, &error.concerns),
+        (CauseId::ReadFailed, &Concerns::Device("rxe1".into()))
+    );
 }
 
 #[test]
@@ -701,9 +710,8 @@ fn a_dump_that_lacks_most_twice_takes_nothing_away() {
 }
 
 fn of_counters(host: &mut Host) -> Vec<String> {
-    let mut errors = host.listed().errors;
-    errors.retain(|line| line.starts_with("counters"));
-    errors
+    let errors = host.listed().errors.into_iter().map(|error| error.line());
+    errors.filter(|line| line.starts_with("counters")).collect()
 }
 
 #[test]
@@ -747,8 +755,8 @@ fn a_device_that_sysfs_has_and_netlink_lists_no_more_is_being_removed() {
         note.contains("rxe1 is being removed") && note.contains("231 (ib_send_bw)"),
         "{note}"
     );
-    assert_eq!(sample.errors, [""; 0]);
-    // Nothing but the lists tells when it is over.
+    assert_eq!(sample.errors, []);
+    // Only the lists show when it is over.
     host.files.remove("sys/class/infiniband/rxe1");
     let sample = host.listed();
     assert_eq!((sample.devices.len(), sample.notes.len()), (1, 0));

@@ -1,4 +1,4 @@
-//! Whose turn it is, for whom a round waits, and which device is said to be slow. No clock, no threads.
+//! Which device is asked next, which ones a round waits for, and which ones are reported as slow. No clock, no threads.
 
 use std::{
     collections::BTreeMap,
@@ -43,7 +43,7 @@ pub(super) enum Stage {
     Ports,
     /// Its counters.
     Counters,
-    /// Files that tell what it is.
+    /// Files that describe it.
     Facts,
     /// Its queue pairs and memory regions.
     Objects,
@@ -77,7 +77,7 @@ impl Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Who {
     /// Which devices there are.
-    Everyone,
+    DeviceList,
     /// A device, by its number here.
     Device(u64),
 }
@@ -176,11 +176,11 @@ pub(super) enum Step {
     Wait(u64),
     /// It has another thread started: all there are wait for a driver, and there is work.
     Grow,
-    /// It waits for nobody any more.
+    /// It waits for no answer any more.
     Done,
 }
 
-/// Everyone's turns.
+/// The turns of all that are asked.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     all: BTreeMap<Who, Turn>,
@@ -210,7 +210,7 @@ impl Turns {
         self.all.get(&who).is_some_and(|turn| turn.asked.is_some())
     }
 
-    /// Whether nobody owes an answer.
+    /// Whether no answer is owed.
     pub(super) fn is_calm(&self) -> bool {
         self.all.values().all(|turn| turn.asked.is_none())
     }
@@ -219,7 +219,8 @@ impl Turns {
     pub(super) fn ask(&mut self, who: Who, name: &str, now_ns: u64, once: bool) -> Sheet {
         let turn = self.all.entry(who).or_default();
         name.clone_into(&mut turn.name);
-        // A round of the live view does not wait for who was late the last time: what it answers comes with a later one.
+        // A round of the live view does not wait for a device that was late the last time: its answer comes with a later
+        // round.
         let late = turn
             .took
             .is_some_and(|took| took.ns > took.longest.0.patience(false));
@@ -232,7 +233,7 @@ impl Turns {
         sheet
     }
 
-    /// `who` has answered. False when nobody asked, as of a device that is gone.
+    /// `who` has answered. False when it was not asked, as of a device that is gone.
     pub(super) fn answered(&mut self, who: Who, now_ns: u64) -> bool {
         let Some(turn) = self.all.get_mut(&who) else {
             return false;
@@ -252,7 +253,7 @@ impl Turns {
     /// Keeps the devices that are there.
     pub(super) fn keep(&mut self, there: impl Fn(u64) -> bool) {
         self.all.retain(|who, _| match who {
-            Who::Everyone => true,
+            Who::DeviceList => true,
             Who::Device(id) => there(*id),
         });
     }
@@ -363,7 +364,7 @@ impl Turn {
             (None, None) => return None,
         };
         let remedy = match (who, stage) {
-            (Who::Everyone, _) => {
+            (Who::DeviceList, _) => {
                 "Devices that come or go show late; a driver may hold the kernel's lock of devices, see dmesg"
             }
             (_, Stage::Objects) => {
@@ -386,7 +387,7 @@ impl Turn {
 
     fn concerns(&self, who: Who) -> Concerns {
         match who {
-            Who::Everyone => Concerns::Host,
+            Who::DeviceList => Concerns::Host,
             Who::Device(_) => Concerns::Device(self.name.clone()),
         }
     }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::model::cause::{Cause, CauseId, Concerns, Obstacle};
 use crate::model::{input::CountersSample, value::Source};
 
 #[test]
@@ -26,7 +27,7 @@ fn the_first_dump_fills_the_table() {
         snapshot.qps[1].born_mono_ns, None,
         "older than us: its age is unknown"
     );
-    assert_eq!(host.engine.wants_process(), [231]);
+    assert_eq!(host.engine.lacks().processes, [231]);
 }
 
 #[test]
@@ -63,7 +64,7 @@ fn the_name_of_a_consumer_whose_qp_rdma_cm_made_is_that_of_the_record() {
     reading.kern_name = Some("rdma_cm".into());
     host.pass(SECOND).dump(t + SECOND, vec![reading.clone()]);
     assert_eq!(host.only_qp().comm.as_deref(), Some("[nvme_rdma]"));
-    // What no record told of has rdma_cm's.
+    // A QP without a record has the owner that rdma_cm reported.
     reading.qpn = 18;
     host.dump(t + SECOND + 1, vec![reading]);
     let snapshot = host.tick();
@@ -223,18 +224,20 @@ fn a_list_of_devices_that_could_not_be_read_makes_nothing_go() {
     let mut host = Host::new();
     let t = host.now;
     host.qp(create(t, 0xa0, 17));
-    let unread = |errors: &[&str], unread| {
+    let unread = |errors: &[Cause], unread| {
         Input::Devices(Box::new(DevicesSample {
             mono_ns: t + 1,
             unread,
-            errors: errors.iter().map(ToString::to_string).collect(),
+            errors: errors.to_vec(),
             ..DevicesSample::default()
         }))
     };
-    host.apply(unread(&["Too many open files"], true));
+    let full = Obstacle::new(CauseId::NoFiles, "Too many open files", "");
+    let full = full.takes("list of devices", Concerns::Host);
+    host.apply(unread(std::slice::from_ref(&full), true));
     let snapshot = host.tick();
     assert_eq!((snapshot.devices.len(), snapshot.qps[0].exited), (1, false));
-    assert_eq!(snapshot.health.errors, ["Too many open files"]);
+    assert_eq!(snapshot.health.errors, [full]);
     host.apply(unread(&[], false));
     assert!(host.tick().devices.is_empty());
 }
@@ -335,7 +338,7 @@ fn with_pids_of_two_namespaces_only_records_tell_of_owners() {
         vec![dumped(17, None, 3), dumped(18, Some(5), 3), dumped(19, None, 3)],
     );
     assert_eq!(
-        host.engine.wants_process(),
+        host.engine.lacks().processes,
         [0u32; 0],
         "/proc knows others by that number"
     );
@@ -363,7 +366,7 @@ fn with_pids_of_two_namespaces_only_records_tell_of_owners() {
         rows.map(|row| (row.pid, row.exited)).collect()
     };
     assert_eq!(pids(&mut host), [(Some(231), false), (Some(400), false)]);
-    // Nobody tells of an end: who owns nothing and does nothing is not shown for ever, and not called ended.
+    // No input reports an end here: a process that owns nothing and does nothing is forgotten, and not called ended.
     host.pass(4 * SECOND);
     host.apply(called(host.now, 400, 2));
     host.pass(4 * SECOND);

@@ -1,8 +1,9 @@
-//! Histories of a machine: what happens there, and in which order the engine is told of it.
+//! Histories of a machine: what happens there, and in which order the engine learns it.
 
 use proptest::prelude::*;
 
 use super::{kernel::Kernel, *};
+use crate::model::recording::Tap;
 
 /// What happens next, on the machine or on the way from it.
 #[derive(Clone, Debug)]
@@ -71,10 +72,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The machine, and the engine that is told of it.
+/// The machine, and the engine that gets the inputs from it.
 pub(super) struct Lab {
     pub(super) kernel: Kernel,
-    pub(super) engine: Engine,
+    pub(super) engine: Tee,
     /// Whether records may be lost.
     pub(super) lossy: bool,
     losses: u64,
@@ -84,10 +85,15 @@ pub(super) struct Lab {
 
 impl Lab {
     pub(super) fn new(config: EngineConfig, lossy: bool) -> Self {
+        Self::tapped(config, lossy, None)
+    }
+
+    /// With a tap on the way to the engine.
+    pub(super) fn tapped(config: EngineConfig, lossy: bool, tap: Option<Tap>) -> Self {
         let mut lab = Self {
             kernel: Kernel::new(),
             keeps_all: config == EngineConfig::keep_all(),
-            engine: Engine::new(config),
+            engine: Tee::new(config, tap),
             lossy,
             losses: 0,
         };
@@ -98,13 +104,14 @@ impl Lab {
         lab
     }
 
-    fn apply(&mut self, input: Input) {
-        // What is told of a call is told when it has returned.
+    fn apply(&mut self, input: Input) -> Vec<Event> {
+        // The record of a call comes when the call has returned.
         let now = at(self.kernel.now + 10 * MS);
-        self.engine.apply(input, now);
+        self.engine.apply(input.at(now))
     }
 
-    pub(super) fn run(&mut self, step: &Step) {
+    /// Returns the events that the engine makes of it.
+    pub(super) fn run(&mut self, step: &Step) -> Vec<Event> {
         let kernel = &mut self.kernel;
         let mut told = Vec::new();
         match *step {
@@ -123,7 +130,7 @@ impl Lab {
             Step::BeginDump => kernel.begin_dump(),
             Step::EndDump => kernel.end_dump(),
             Step::ListDevices => kernel.list_devices(),
-            Step::LookAtProcesses => kernel.look_at_processes(self.engine.wants_process()),
+            Step::LookAtProcesses => kernel.look_at_processes(self.engine.lacks().processes),
             Step::Records { count, order, lost } => told = self.records(count, order, lost),
             Step::Samples(count) => {
                 let count = usize::from(count).min(kernel.samples.len());
@@ -131,9 +138,7 @@ impl Lab {
             }
             Step::Pass(ms) => kernel.now += u64::from(ms) * MS,
         }
-        for input in told {
-            self.apply(input);
-        }
+        told.into_iter().flat_map(|input| self.apply(input)).collect()
     }
 
     fn records(&mut self, count: u8, order: u8, lost: u8) -> Vec<Input> {

@@ -48,7 +48,7 @@ pub(super) struct TrueQp {
 
 /// What the programs know of a QP by its address.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct ProgramView {
     born_ns: u64,
     created: bool,
     slot: Option<u32>,
@@ -64,15 +64,15 @@ pub(super) struct Kernel {
     next_index: u32,
     /// The programs are attached.
     attached: bool,
-    known: BTreeMap<u64, Known>,
+    known: BTreeMap<u64, ProgramView>,
     slots: Vec<QpSlot>,
-    /// The first sweep of a session tells of all slots.
+    /// The first sweep of a session reports all slots.
     swept: bool,
     seen: BTreeMap<u32, QpSlot>,
     pub(super) records: VecDeque<Record>,
     pub(super) samples: VecDeque<Input>,
     dump: Option<QpsSample>,
-    /// Processes whose end somebody waits for: /proc's (pid, start).
+    /// Processes whose end is watched for: /proc's (pid, start).
     watched: BTreeMap<u32, u64>,
 }
 
@@ -249,7 +249,7 @@ impl Kernel {
         let slot = slot.and_then(|slot| u32::try_from(slot).ok());
         self.known.insert(
             truth.object,
-            Known {
+            ProgramView {
                 born_ns,
                 created,
                 slot,
@@ -258,7 +258,7 @@ impl Kernel {
     }
 
     /// What the programs know of a QP: they look at one that they do not know.
-    fn known(&mut self, qp: usize) -> Known {
+    fn known(&mut self, qp: usize) -> ProgramView {
         let object = self.qps[qp].object;
         if !self.known.contains_key(&object) {
             let now = self.tick();

@@ -1,4 +1,4 @@
-//! Scenarios: what happens on a host, as the sources tell it, and what a user must see.
+//! Scenarios: what happens on a host, as the sources report it, and what a user must see.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -10,7 +10,7 @@ use rdmatop_common::{
 };
 use zerocopy::FromZeros;
 
-use super::{Engine, EngineConfig};
+use super::EngineConfig;
 use crate::model::{
     event::Event,
     ib::{QpState, QpType},
@@ -18,6 +18,7 @@ use crate::model::{
         DeviceReading, DevicesSample, EbpfReport, Input, Now, PortReading, ProcessFacts, QpReading,
         QpsSample, RawReading, RawSource, ReadAt, SlotsSample, VerbsSample,
     },
+    recording::Tee,
     snapshot::{ProcessRow, QpRow, Snapshot},
 };
 
@@ -33,6 +34,7 @@ mod processes;
 mod programs;
 mod properties;
 mod rates;
+mod recorded;
 mod removal;
 mod sums;
 mod traffic;
@@ -52,7 +54,7 @@ fn at(mono_ns: u64) -> Now {
 
 /// An engine and the time. Sources' times are the present unless a test says otherwise.
 struct Host {
-    engine: Engine,
+    engine: Tee,
     now: u64,
     /// What the kernel side remembers of QPs, by address and number: birth, and whether it saw the creation.
     births: HashMap<(u64, u32), (u64, bool)>,
@@ -66,7 +68,7 @@ impl Host {
 
     fn with(config: EngineConfig) -> Self {
         let mut host = Self {
-            engine: Engine::new(config),
+            engine: Tee::new(config, None),
             now: SECOND,
             births: HashMap::new(),
         };
@@ -80,7 +82,7 @@ impl Host {
     }
 
     fn apply(&mut self, input: Input) -> Vec<Event> {
-        self.engine.apply(input, at(self.now))
+        self.engine.apply(input.at(at(self.now)))
     }
 
     fn record(&mut self, record: Record) -> Vec<Event> {
@@ -204,7 +206,7 @@ fn rxe(index: u32, name: &str) -> DeviceReading {
     }
 }
 
-/// A device whose counters are read when [`Host::devices`] tells of it.
+/// A device whose counters are read when [`Host::devices`] lists it.
 fn counting(index: u32, name: &str, driver: &str, counters: &[(&str, u64)]) -> DeviceReading {
     let mut device = rxe(index, name);
     device.driver = Some(driver.into());

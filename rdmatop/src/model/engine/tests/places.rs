@@ -143,7 +143,7 @@ fn qps_of_a_dump_that_the_kernel_side_was_shown_are_at_rest_where_others_are_cou
         );
         let mut old = slot(t, 0xa0, 17, 3);
         old.flags = slot_flag::SINCE_ATTACH;
-        // A made QP of which the record says that nobody counts it.
+        // A created QP whose record says that no program counts it.
         host.qp(create(t, 0xc0, 19));
         host.sweep(&[old]);
         let zero = datapath.map(|_| 0);

@@ -1,4 +1,4 @@
-//! The state of our programs: what there is to say of it, and whose PIDs are taken for whose.
+//! The state of our programs: the notes about it, and which PIDs are those of which namespace.
 
 use super::*;
 use crate::model::cause::{Cause, CauseId, Concerns, Obstacle};
@@ -59,7 +59,7 @@ fn in_a_pid_namespace_dumps_tell_of_owners_where_no_program_works() {
     );
     host.apply(off(CauseId::NoFiles, "y"));
     assert_eq!(owner_by_dump(&mut host), Some(5));
-    assert_eq!(host.engine.wants_process(), [5]);
+    assert_eq!(host.engine.lacks().processes, [5]);
     assert_eq!(owner_by_dump(&mut nested(EbpfState::Disabled)), Some(5));
     assert_eq!(
         owner_by_dump(&mut Host::new()),

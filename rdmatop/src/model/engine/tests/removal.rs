@@ -5,7 +5,7 @@ use crate::model::cause::{Cause, CauseId, Concerns};
 use crate::model::input::UNLISTED;
 use crate::model::snapshot::DeviceState;
 
-/// What sysfs still tells of a device.
+/// What sysfs still has of a device.
 fn going(index: u32, name: &str) -> DeviceReading {
     DeviceReading {
         removing: true,
@@ -56,13 +56,13 @@ fn qps_of_a_device_that_is_being_removed_live_until_it_is_gone() {
 /// An engine that knows no device.
 fn blank() -> Host {
     Host {
-        engine: Engine::new(EngineConfig::default()),
+        engine: Tee::new(EngineConfig::default(), None),
         now: SECOND,
         births: std::collections::HashMap::default(),
     }
 }
 
-/// A machine on which `rxe0` was being removed before the first reading, told before or after its work requests.
+/// A machine on which `rxe0` was being removed before the first reading, which comes before or after its work requests.
 fn met(before: bool) -> Arc<Snapshot> {
     let mut host = blank();
     let t = host.now;

@@ -1,4 +1,4 @@
-//! Whatever a kernel gives away again, and however late and out of order that is told: what is counted is its owner's.
+//! Whatever the kernel reuses, and however late and out of order the inputs come: counts go to the true owner.
 
 use std::collections::HashMap;
 
@@ -18,14 +18,14 @@ fn sent(flow: Option<&Flow>) -> u64 {
     count
 }
 
-/// What the engine says of the QPs and the devices that there were, by their places in the kernel's lists.
+/// What the engine claims about the QPs and the devices that there were, by their places in the kernel's lists.
 #[derive(Default)]
 struct Said {
     qps: HashMap<usize, u64>,
     devices: HashMap<usize, u64>,
 }
 
-/// That nothing is said that is not so. What is not known yet may be missing.
+/// That the engine claims nothing that is not true. What it does not know yet may be missing.
 fn check(lab: &Lab) -> Said {
     let (kernel, engine) = (&lab.kernel, &lab.engine);
     let mut said = Said::default();
@@ -112,7 +112,8 @@ fn check(lab: &Lab) -> Said {
     said
 }
 
-/// That all is said, once everything has arrived: each QP's counts, the sums of processes and devices, and who lives.
+/// That everything is known once everything has arrived: the counts of each QP, the sums of processes and devices, and
+/// which QPs live.
 fn check_all(lab: &mut Lab) {
     let said = check(lab);
     let kernel = &lab.kernel;
@@ -153,7 +154,7 @@ fn check_all(lab: &mut Lab) {
     rows.sort_unstable();
     assert_eq!(rows, truth, "the QPs that live");
     if !lab.lossy {
-        // Of one that was there before the programs, and has gone before a dump, nobody knows the state.
+        // The state of a QP that was there before the programs and went before a dump is not known.
         for qp in engine.qps.iter().filter(|qp| qp.created) {
             let row = qp.row();
             assert!(row.qp_type.is_some() && row.state.is_some(), "a ghost: {row:?}");

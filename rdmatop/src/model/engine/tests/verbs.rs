@@ -273,7 +273,7 @@ fn the_last_calls_of_a_process_are_its_own_and_bring_no_ghost() {
     sample(&mut host, &[(231, v, stats(12, 1))], &[(231, v, 22, 1)]);
     let snapshot = host.tick();
     assert_eq!((snapshot.processes.len(), snapshot.verbs[0].calls.total), (1, 12));
-    host.engine.wants_process();
+    host.engine.lacks();
     for _ in 0..20 {
         host.pass(SECOND);
         sample(&mut host, &[(231, v, stats(12, 1))], &[(231, v, 22, 1)]);
@@ -281,7 +281,7 @@ fn the_last_calls_of_a_process_are_its_own_and_bring_no_ghost() {
     }
     let snapshot = host.tick();
     assert!(snapshot.processes.is_empty() && snapshot.verbs.is_empty());
-    assert!(host.engine.wants_process().is_empty());
+    assert!(host.engine.lacks().processes.is_empty());
 }
 
 #[test]

@@ -2,8 +2,6 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use serde::{Deserialize, Serialize};
-
 use crate::source::netlink::wire::{Attr, WireError, WireResult};
 
 const AF_INET: u16 = 2;
@@ -11,7 +9,7 @@ const AF_INET6: u16 = 10;
 const AF_IB: u16 = 27;
 
 /// An address of a CM_ID: `struct __kernel_sockaddr_storage` by its family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CmAddr {
     /// `AF_INET`, `AF_INET6`. Unspecified addresses and port 0 are real: a listener has them.
     Ip(SocketAddr),

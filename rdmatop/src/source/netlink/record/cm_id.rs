@@ -1,6 +1,4 @@
 //! Connection-manager id record: `fill_res_cm_id_entry`, drivers/infiniband/core/nldev.c.
-use serde::{Deserialize, Serialize};
-
 use super::{CmAddr, Entry, Owner};
 use crate::source::netlink::attr::{
     PORT_INDEX, RES_CM_ID, RES_CM_ID_ENTRY, RES_CM_IDN, RES_DST_ADDR, RES_LQPN, RES_PS, RES_SRC_ADDR,
@@ -10,7 +8,7 @@ use crate::source::netlink::enums::{CmState, PortSpace, QpType};
 use crate::source::netlink::wire::{Attrs, WireResult};
 
 /// A connection-manager id: one end of an rdma_cm connection, or a listener.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CmId {
     /// Id within the device.
     pub id: Option<u32>,

@@ -1,7 +1,5 @@
 //! Hardware counters of a port, and counter sets bound to QPs: `stat_get_doit_default_counter` and
 //! `fill_res_counter_entry`, drivers/infiniband/core/nldev.c.
-use serde::{Deserialize, Serialize};
-
 use super::object::decode_qpns;
 use super::{Entry, Owner, QpnRange};
 use crate::source::netlink::attr::{
@@ -12,7 +10,7 @@ use crate::source::netlink::enums::{CounterMode, QpType};
 use crate::source::netlink::wire::{Attrs, WireError, WireResult};
 
 /// One hardware counter, by the driver's own name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HwCounter {
     /// The driver's name; any name passes.
     pub name: Box<str>,
@@ -73,7 +71,7 @@ fn visit_table(table: Attrs<'_>, visit: &mut dyn FnMut(&[u8], u64)) -> WireResul
 }
 
 /// A set of hardware counters and the QPs bound to it (`rdma statistic qp`).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CounterSet {
     /// Id within the device.
     pub id: u32,

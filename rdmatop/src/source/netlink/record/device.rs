@@ -1,8 +1,6 @@
 //! Device record: `fill_dev_info`, drivers/infiniband/core/nldev.c.
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use crate::source::netlink::attr::{
     CAP_FLAGS, DEV_INDEX, DEV_NAME, DEV_NODE_TYPE, DEV_PROTOCOL, FW_VERSION, NODE_GUID, PARENT_NAME,
     PORT_INDEX, SYS_IMAGE_GUID,
@@ -12,7 +10,7 @@ use crate::source::netlink::name::Name;
 use crate::source::netlink::wire::{Attrs, WireError, WireResult};
 
 /// A 64-bit GUID; printed as sysfs prints it, `0011:22ff:fe33:4455`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Guid(pub u64);
 
 impl fmt::Display for Guid {
@@ -30,8 +28,8 @@ impl fmt::Display for Guid {
 }
 
 /// One generation of a device. A re-added device has a new index and its counters start at 0, so neither the
-/// name nor the index alone tells two of them apart.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+/// name nor the index alone distinguishes two of them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceKey {
     /// Index of the device.
     pub index: u32,
@@ -42,7 +40,7 @@ pub struct DeviceKey {
 }
 
 /// An RDMA device. The kernel's driver is not part of this record; sysfs has it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
     /// Index; after the device was re-added this old one is refused.
     pub index: u32,

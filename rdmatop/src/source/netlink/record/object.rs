@@ -1,7 +1,5 @@
 //! Records of the smaller resources: CQ, MR, PD, user context, SRQ (`fill_res_{cq,mr,pd,ctx,srq}_entry`,
 //! drivers/infiniband/core/nldev.c). Keys (`RES_LKEY`, `RES_RKEY`) are left unread on purpose: they are secrets.
-use serde::{Deserialize, Serialize};
-
 use super::{Entry, Owner};
 use crate::source::netlink::attr::{
     MAX_RANGE, MIN_RANGE, RES_CQ, RES_CQ_ENTRY, RES_CQE, RES_CQN, RES_CTX, RES_CTX_ENTRY, RES_CTXN, RES_IOVA,
@@ -12,7 +10,7 @@ use crate::source::netlink::enums::{PollContext, SrqType};
 use crate::source::netlink::wire::{Attrs, WireResult};
 
 /// A completion queue.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cq {
     /// Id within the device.
     pub cqn: Option<u32>,
@@ -63,7 +61,7 @@ impl Entry for Cq {
 }
 
 /// A memory region.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mr {
     /// Id within the device.
     pub mrn: Option<u32>,
@@ -110,7 +108,7 @@ impl Entry for Mr {
 }
 
 /// A protection domain.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pd {
     /// Id within the device.
     pub pdn: Option<u32>,
@@ -153,7 +151,7 @@ impl Entry for Pd {
 }
 
 /// A user context: one process's open verbs file. Not on 5.10.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ctx {
     /// Id within the device.
     pub ctxn: Option<u32>,
@@ -188,7 +186,7 @@ impl Entry for Ctx {
 }
 
 /// QP numbers from `first` to `last`, both included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpnRange {
     /// Lowest number.
     pub first: u32,
@@ -218,7 +216,7 @@ pub(super) fn decode_qpns(table: Attrs<'_>) -> WireResult<Vec<QpnRange>> {
 }
 
 /// A shared receive queue. Not on 5.10.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Srq {
     /// Id within the device.
     pub srqn: Option<u32>,

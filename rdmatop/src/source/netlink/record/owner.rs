@@ -1,6 +1,4 @@
 //! Who made a resource.
-use serde::{Deserialize, Serialize};
-
 use crate::source::netlink::attr::{RES_KERN_NAME, RES_PID};
 use crate::source::netlink::wire::{Attr, WireResult};
 
@@ -8,7 +6,7 @@ use crate::source::netlink::wire::{Attr, WireResult};
 ///
 /// Records hold `Option<Owner>`: the kernel sends neither for an orphan, a user object whose creator exited
 /// while another process holds the verbs file.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// A process, by its id in our PID namespace. The creator, which need not be the user of today.
     Process(u32),

@@ -1,6 +1,4 @@
 //! Port record: `fill_port_info`, drivers/infiniband/core/nldev.c.
-use serde::{Deserialize, Serialize};
-
 use crate::source::netlink::attr::{
     CAP_FLAGS, LID, LMC, NDEV_INDEX, NDEV_NAME, PORT_INDEX, PORT_PHYS_STATE, PORT_STATE, SM_LID,
     SUBNET_PREFIX,
@@ -10,7 +8,7 @@ use crate::source::netlink::name::Name;
 use crate::source::netlink::wire::{Attrs, WireError, WireResult};
 
 /// The network interface under a port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetdevRef {
     /// Interface index.
     pub index: u32,
@@ -19,7 +17,7 @@ pub struct NetdevRef {
 }
 
 /// A port. Rate, width, MTU and link layer are not part of this record; sysfs has them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
     /// Port number, from 1.
     pub port: u32,

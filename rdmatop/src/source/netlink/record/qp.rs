@@ -1,6 +1,4 @@
 //! Queue pair record: `fill_res_qp_entry`, drivers/infiniband/core/nldev.c.
-use serde::{Deserialize, Serialize};
-
 use super::{Entry, Owner};
 use crate::source::netlink::attr::{
     PORT_INDEX, RES_CQN, RES_KERN_NAME, RES_LQPN, RES_PATH_MIG_STATE, RES_PDN, RES_PID, RES_QP, RES_QP_ENTRY,
@@ -10,7 +8,7 @@ use crate::source::netlink::enums::{MigState, QpState, QpType};
 use crate::source::netlink::wire::{ATTR_HEADER, Attrs, WireError, WireResult};
 
 /// A queue pair.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Qp {
     /// Local QP number; reused by the kernel after destroy.
     pub lqpn: u32,

@@ -1,11 +1,9 @@
 //! Counts of resources: `fill_res_info`, drivers/infiniband/core/nldev.c.
-use serde::{Deserialize, Serialize};
-
 use crate::source::netlink::attr::{DEV_INDEX, RES_SUMMARY, RES_SUMMARY_ENTRY_CURR, RES_SUMMARY_ENTRY_NAME};
 use crate::source::netlink::wire::{Attrs, WireError, WireResult};
 
 /// How many of one kind there are.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceCount {
     /// The kernel's name: `pd`, `cq`, `qp`, `cm_id`, `mr`, `ctx`, `srq`, and what comes next.
     pub name: Box<str>,
@@ -14,7 +12,7 @@ pub struct ResourceCount {
 }
 
 /// What a device holds. Some 30 times cheaper for the kernel than to list the QPs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// Index of the device that answered.
     pub device_index: u32,

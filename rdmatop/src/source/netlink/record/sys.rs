@@ -1,16 +1,14 @@
 //! Settings of the RDMA subsystem: `nldev_sys_get_doit`, drivers/infiniband/core/nldev.c.
-use serde::{Deserialize, Serialize};
-
 use crate::source::netlink::attr::{SYS_COPY_ON_FORK, SYS_NETNS_MODE};
 use crate::source::netlink::enums::NetnsMode;
 use crate::source::netlink::wire::{Attrs, WireResult};
 
 /// Settings of the whole subsystem.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SysSettings {
     /// Are devices seen in every network namespace (shared) or only in their own (exclusive)?
     pub netns_mode: Option<NetnsMode>,
-    /// Does fork copy pinned pages? Not told by 5.10.
+    /// Does fork copy pinned pages? Linux 5.10 does not say.
     pub copy_on_fork: Option<bool>,
 }
 

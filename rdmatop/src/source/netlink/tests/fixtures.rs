@@ -295,19 +295,6 @@ fn a_dump_of_ports_says_what_single_questions_say() {
 }
 
 #[test]
-fn a_sample_survives_serialisation() {
-    for (kernel, bytes) in FIXTURES {
-        let (first, ..) = samples(bytes);
-        let json = serde_json::to_string(&first).unwrap();
-        assert_eq!(
-            serde_json::from_str::<NetlinkSample>(&json).unwrap(),
-            first,
-            "{kernel}"
-        );
-    }
-}
-
-#[test]
 fn a_recording_survives_its_file_format() {
     for (_, bytes) in FIXTURES {
         let recording = Recording::decode(bytes).unwrap();

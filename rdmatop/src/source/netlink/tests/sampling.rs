@@ -7,6 +7,8 @@ use super::super::attr::{
     STAT_HWCOUNTER_ENTRY_VALUE, STAT_HWCOUNTERS, cmd, message_type,
 };
 use super::super::client::Nldev;
+use crate::model::cause::{CauseId, Obstacle};
+
 use super::super::sample::{Dump, RequestError};
 use super::super::sampler::{Sampler, Want, WantQps};
 use super::super::wire::{Attrs, ERROR, F_MULTI, Message, MessageWriter};
@@ -104,7 +106,7 @@ const WANT: Want = Want {
 fn counters_that_a_driver_does_not_have_are_no_failure() {
     let error = |errno| RequestError {
         request: "counters".into(),
-        reason: "".into(),
+        why: Obstacle::new(CauseId::ReadFailed, "", ""),
         errno,
     };
     for (errno, absent) in [

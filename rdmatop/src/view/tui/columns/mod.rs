@@ -366,7 +366,7 @@ pub fn spec(tab: Tab) -> &'static Spec {
     }
 }
 
-/// What a table says that has no rows because there is no device.
+/// The text of a table without rows because there is no device.
 fn no_device(ctx: &Ctx<'_>) -> Option<String> {
     if !ctx.snapshot.devices.is_empty() {
         return None;
@@ -381,7 +381,7 @@ fn no_device(ctx: &Ctx<'_>) -> Option<String> {
     })
 }
 
-/// What a table says whose rows come from eBPF, while that gives none.
+/// The text of a table without rows because they come from eBPF, which gives none now.
 fn no_ebpf(ctx: &Ctx<'_>, what: &str) -> Option<String> {
     match &ctx.snapshot.health.ebpf {
         EbpfState::On { .. } => None,

@@ -1,4 +1,4 @@
-//! Who uses RDMA: processes, kernel consumers, and QPs whose owner is gone.
+//! The users of RDMA: processes, kernel consumers, and QPs whose owner is gone.
 
 use std::sync::LazyLock;
 

@@ -39,7 +39,7 @@ pub(in crate::view::tui) fn tone(event: &Event) -> Tone {
     }
 }
 
-/// What the event says besides who and when.
+/// What the event says besides its process and its time.
 pub(in crate::view::tui) fn what(c: &Ctx<'_>, e: &Event) -> Cell {
     let mut cell = Cell::default();
     let mut add = |text: String, tone: Tone| {

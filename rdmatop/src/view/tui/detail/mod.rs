@@ -10,8 +10,12 @@ mod qp;
 mod traffic;
 mod verb;
 
+use crate::model::fields::{self, COUNTERS, Table, Unit, Value};
+use crate::model::value::Counter;
+
 use super::columns::Cell;
 use super::columns::RowKey;
+use super::format;
 use super::state::State;
 use super::text;
 use super::theme::Tone;
@@ -59,6 +63,47 @@ pub fn lines(state: &State, width: usize) -> Vec<Cell> {
         (Some(RowKey::Finding(..)), Some(at)) => finding::lines(state, &snapshot.findings[at], width),
         (None, _) if state.tab == super::tab::Tab::Probes => probe::lines(state, None, width),
         _ => Vec::new(),
+    }
+}
+
+/// The fields of a row that its pane shows apart from the list of counters: label and value.
+fn facts_of<R>(state: &State, table: Table<R>, row: &R) -> Vec<(&'static str, String)> {
+    let fields = fields::detailed(table).into_iter();
+    let plain = fields.filter(|(detail, _)| detail.place < COUNTERS);
+    let value = |field: &fields::Field<R>| plain_text(field.meta.unit, &(field.get)(row, &state.snapshot));
+    plain
+        .map(|(detail, field)| (detail.label, value(field)))
+        .collect()
+}
+
+/// The counters of a row that its pane shows: label and counter.
+fn counters_of<R>(state: &State, table: Table<R>, row: &R) -> Vec<(&'static str, Option<Counter>)> {
+    let fields = fields::detailed(table).into_iter();
+    let counts = fields.filter(|(detail, _)| detail.place >= COUNTERS);
+    let counter = |field: &fields::Field<R>| match (field.get)(row, &state.snapshot) {
+        Value::Total(counter) | Value::Rate(counter) => Some(counter),
+        _ => None,
+    };
+    counts
+        .map(|(detail, field)| (detail.label, counter(field)))
+        .collect()
+}
+
+/// A value in full: the pane has room for what a column shortens.
+fn plain_text(unit: Unit, value: &Value<'_>) -> String {
+    match value {
+        Value::Text(text) | Value::State(_, text) => text.clone().into_owned(),
+        Value::List(list) if !list.is_empty() => list.join(" "),
+        Value::Flag(on) => if *on { "yes" } else { "no" }.to_owned(),
+        Value::Total(counter) => format::total(Some(counter)),
+        Value::Number(number) => match (unit, u64::try_from(*number)) {
+            (Unit::Count, Ok(known)) => format::exact(known),
+            (Unit::Memory, Ok(known)) => format!("{}B", format::memory(known)),
+            (Unit::BitsPerSecond, Ok(known)) => format!("{}b/s", format::link(known)),
+            (Unit::Age, Ok(known)) => format::age(known / 1_000_000_000),
+            _ => number.to_string(),
+        },
+        _ => format::UNKNOWN.to_owned(),
     }
 }
 

@@ -3,61 +3,25 @@
 use crate::model::snapshot::{DeviceState, PortRow};
 
 use super::super::columns::Cell;
-use super::super::format;
 use super::super::state::State;
 use super::super::text;
 use super::super::theme::Tone;
 use super::traffic::{COUNTERS, counter};
-use super::{chart, facts, heading};
+use super::{chart, counters_of, facts, facts_of, heading};
+use crate::model::fields::{DEVICE, PORT};
 use crate::model::judgement::counts_bytes;
 
 /// Lines for a port.
 pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
     let device = state.snapshot.devices.iter().find(|d| d.uid == p.device_uid);
-    let known = |t: Option<&str>| t.unwrap_or(format::UNKNOWN).to_owned();
-    let number = |n: Option<u64>| format::known(n, format::exact);
-    let mut out = facts(
-        width,
-        &[
-            ("state", format::known(p.state, |s| s.to_string())),
-            ("phys", format::known(p.phys_state, |s| s.to_string())),
-            (
-                "link",
-                format::known(p.rate_bps, |r| format!("{}b/s", format::link(r))),
-            ),
-            ("layer", known(p.link_layer.as_deref())),
-            ("netdev", known(p.netdev.as_deref())),
-            ("netdev MTU", format::known(p.netdev_mtu, |m| m.to_string())),
-        ],
-    );
+    let mut out = facts(width, &facts_of(state, PORT, p));
     if let Some(d) = device {
         if d.state == Some(DeviceState::Removing) {
-            let why = "The device is being removed: the kernel waits until nobody holds it. What netlink told of it is unknown.";
+            let why = "The device is being removed: the kernel waits until no process has it open. What netlink reports of it is unknown.";
             let lines = text::wrap(why, width);
             out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Bad)));
         }
-        out.extend(facts(
-            width,
-            &[
-                ("driver", known(d.driver.as_deref())),
-                ("firmware", known(d.fw_version.as_deref())),
-                ("PCI", known(d.pci.as_deref())),
-                ("NUMA", format::known(d.numa_node, |n| n.to_string())),
-                ("GUID", known(d.node_guid.as_deref())),
-            ],
-        ));
-        out.extend(facts(
-            width,
-            &[
-                ("QPs", number(d.qps)),
-                ("CQs", number(d.cqs)),
-                ("MRs", number(d.mrs)),
-                ("PDs", number(d.pds)),
-                ("cm ids", number(d.cm_ids)),
-                ("contexts", number(d.ctxs)),
-                ("SRQs", number(d.srqs)),
-            ],
-        ));
+        out.extend(facts(width, &facts_of(state, DEVICE, d)));
     }
     let unobserved = &state.snapshot.judgement.unobserved;
     for unobserved in unobserved.iter().filter(|u| u.device == p.device) {
@@ -70,20 +34,8 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
         let lines = text::wrap(why, width);
         out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Dim)));
     }
-    let meanings = [
-        ("wire bytes sent", p.tx_bytes),
-        ("wire bytes received", p.rx_bytes),
-        ("payload of send WRs", p.wr_tx_bytes),
-        ("payload of receives", p.wr_rx_bytes),
-        ("packets sent", p.tx_packets),
-        ("packets received", p.rx_packets),
-        ("packets dropped", p.drops),
-        ("packets sent again", p.retransmits),
-        ("retries", p.retries),
-        ("congestion marks", p.congestion),
-        ("RNR NAKs", p.rnr_naks),
-    ];
-    let known: Vec<_> = meanings
+    let counters = counters_of(state, PORT, p);
+    let known: Vec<_> = counters
         .iter()
         .filter_map(|(name, c)| Some((name, c.as_ref()?)))
         .collect();

@@ -1,25 +1,24 @@
 //! A program's verdict, and the notes in full.
 
+use crate::model::fields::PROBE;
 use crate::model::input::ProbeVerdict;
 
 use super::super::columns::{Cell, probe_word};
 use super::super::state::State;
 use super::super::theme::Tone;
-use super::{heading, long};
+use super::{facts_of, heading, long};
 
 /// Lines for a program; without one, the notes alone.
 pub(super) fn lines(state: &State, probe: Option<&ProbeVerdict>, width: usize) -> Vec<Cell> {
     let mut out = Vec::new();
     if let Some(p) = probe {
-        let (word, tone) = probe_word(p.verdict);
-        out.push(Cell::new("verdict ", Tone::Dim).and(word, tone));
-        out.extend(long(
-            "reason",
-            &p.reason().unwrap_or_else(|| "-".to_owned()),
-            width,
-        ));
-        out.extend(long("hook", &p.hook, width));
-        out.extend(long("gives", &p.gives, width));
+        for (label, value) in facts_of(state, PROBE, p) {
+            if label == "verdict" {
+                out.push(Cell::new("verdict ", Tone::Dim).and(value, probe_word(p.verdict).1));
+            } else {
+                out.extend(long(label, &value, width));
+            }
+        }
     }
     let health = &state.snapshot.health;
     if !health.notes.is_empty() {
@@ -44,7 +43,7 @@ pub(super) fn lines(state: &State, probe: Option<&ProbeVerdict>, width: usize) -
     }
     if !health.errors.is_empty() {
         out.push(heading("Reads that failed in the last interval"));
-        out.extend(health.errors.iter().flat_map(|e| long(" ", e, width)));
+        out.extend(health.errors.iter().flat_map(|e| long(" ", &e.line(), width)));
     }
     out
 }

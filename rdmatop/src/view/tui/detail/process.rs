@@ -1,6 +1,7 @@
 //! A process or a kernel consumer.
 
-use crate::model::judgement::Blind;
+use crate::model::fields::PROCESS;
+use crate::model::judgement::why_process_is_uncounted;
 use crate::model::snapshot::ProcessRow;
 
 use super::super::columns::Cell;
@@ -8,7 +9,7 @@ use super::super::format;
 use super::super::state::State;
 use super::super::text;
 use super::super::theme::{Tone, stuck_tone};
-use super::{chart, facts, heading, long, traffic};
+use super::{chart, facts, facts_of, heading, long, traffic};
 
 /// Lines for a process.
 pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
@@ -48,42 +49,20 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
         let lines = text::wrap(&line, width);
         out.extend(lines.into_iter().map(|line| Cell::new(line, stuck_tone(why))));
     }
-    let known = |t: &Option<std::sync::Arc<str>>| t.as_deref().unwrap_or(format::UNKNOWN).to_owned();
-    out.extend(facts(
-        width,
-        &[
-            ("user", known(&p.user)),
-            ("parent", format::known(p.ppid, |n| n.to_string())),
-            ("QPs", p.qps.to_string()),
-            (
-                "MRs",
-                format::known(p.mr_bytes, |b| format!("{}B", format::memory(b))),
-            ),
-            ("failed verbs", format::total(p.verb_errors.as_ref())),
-            (
-                "devices",
-                if p.devices.is_empty() {
-                    "-".to_owned()
-                } else {
-                    p.devices.join(" ")
-                },
-            ),
-        ],
-    ));
+    // What may be long has lines of its own.
+    let (long_ones, short): (Vec<_>, Vec<_>) = facts_of(state, PROCESS, p)
+        .into_iter()
+        .partition(|(label, _)| ["job", "cgroup", "command"].contains(label));
+    out.extend(facts(width, &short));
     out.extend(chart::history(state, &p.history, width, 2, false));
-    for (name, value) in [
-        ("job", &p.workload),
-        ("cgroup", &p.cgroup),
-        ("command", &p.cmdline),
-    ] {
-        if let Some(value) = value {
-            out.extend(long(name, value, width));
-        }
+    for (label, value) in long_ones.iter().filter(|(_, value)| value != format::UNKNOWN) {
+        out.extend(long(label, value, width));
     }
     out.extend(traffic::lines(
         state,
+        (PROCESS, p),
         &p.traffic,
-        Blind::of_process(&state.snapshot, p),
+        why_process_is_uncounted(&state.snapshot, p).as_ref(),
         width,
     ));
     if let Some(libraries) = p.libraries.as_ref().filter(|l| !l.is_empty()) {

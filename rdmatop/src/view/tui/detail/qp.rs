@@ -1,5 +1,6 @@
 //! A queue pair: its life, then its traffic.
 
+use crate::model::fields::QP;
 use crate::model::snapshot::QpRow;
 use crate::model::value::Source;
 
@@ -8,8 +9,8 @@ use super::super::format;
 use super::super::state::State;
 use super::super::text;
 use super::super::theme::{Tone, stuck_tone};
-use super::{chart, facts, heading, traffic};
-use crate::model::judgement::{Blind, Reason, Stuck};
+use super::{chart, facts, facts_of, heading, traffic};
+use crate::model::judgement::{Reason, Stuck, why_qp_is_uncounted};
 
 /// Lines for a QP.
 pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
@@ -43,38 +44,19 @@ pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
             Tone::Warn,
         ));
     }
-    let number = |n: Option<u32>| format::known(n, |n| n.to_string());
-    let mut list = vec![
-        ("type", format::known(q.qp_type, |t| t.to_string())),
-        ("state", format::known(q.state, |s| s.to_string())),
-        (
-            "from",
-            format::known(q.state_source, |s| format!("{s:?}").to_lowercase()),
-        ),
-        ("port", number(q.port)),
-        ("owner", q.comm.as_deref().unwrap_or(format::UNKNOWN).to_owned()),
-        ("pid", number(q.pid)),
-        ("remote QPN", number(q.remote_qpn)),
-        ("remote GID", format::known(q.remote_gid, |gid| gid.to_string())),
-        ("path MTU", number(q.path_mtu)),
-        (
-            "age",
-            format::known(q.age_ns(state.snapshot.mono_ns), |ns| {
-                format::age(ns / 1_000_000_000)
-            }),
-        ),
-    ];
-    // A dump tells the PSNs at every sample; records tell only those that a modify set long ago.
-    if q.state_source == Some(Source::Netlink) {
-        list.extend([("SQ PSN", number(q.sq_psn)), ("RQ PSN", number(q.rq_psn))]);
+    let mut list = facts_of(state, QP, q);
+    // A dump reads the PSNs at every sample; records have only those that a modify set long ago.
+    if q.state_source != Some(Source::Netlink) {
+        list.retain(|(label, _)| !label.ends_with("PSN"));
     }
     out.extend(facts(width, &list));
     out.extend(timeline(state, q, width));
     out.extend(chart::history(state, &q.history, width, 2, false));
     out.extend(traffic::lines(
         state,
+        (QP, q),
         &q.traffic,
-        Blind::of_qp(&state.snapshot, q),
+        why_qp_is_uncounted(&state.snapshot, q).as_ref(),
         width,
     ));
     out

@@ -1,6 +1,8 @@
 //! Work requests, bytes, completions, latency: the part that processes and QPs have in common.
 
-use crate::model::judgement::Blind;
+use crate::model::cause::Cause;
+use crate::model::fields::Table;
+use crate::model::judgement::sentence;
 use crate::model::snapshot::{Latency, Traffic};
 use crate::model::value::Counter;
 
@@ -9,31 +11,21 @@ use super::super::format;
 use super::super::state::State;
 use super::super::text;
 use super::super::theme::Tone;
-use super::{chart, facts, heading};
+use super::{chart, counters_of, facts, heading};
 
-/// Every counter, opcodes, statuses, latency. `blind`: why programs count none of it.
-pub(super) fn lines(state: &State, traffic: &Traffic, blind: Option<Blind<'_>>, width: usize) -> Vec<Cell> {
-    let t = traffic;
-    let rows: [(&str, &Option<Counter>); 14] = [
-        ("send WRs finished", &t.tx_wr),
-        ("send WRs posted", &t.tx_wr_posted),
-        ("receive WRs", &t.rx_wr),
-        ("receive WRs posted", &t.rx_wr_posted),
-        ("bytes of send WRs", &t.tx_bytes),
-        ("bytes of receive WRs", &t.rx_bytes),
-        ("packets sent", &t.tx_packets),
-        ("completions", &t.completions),
-        ("completion errors", &t.completion_errors),
-        ("flushes", &t.flushes),
-        ("retransmits", &t.retransmits),
-        ("RNR waits", &t.rnr_waits),
-        ("doorbells", &t.doorbells),
-        ("CQ overflows", &t.cq_overflows),
-    ];
+/// Every counter, opcodes, statuses, latency. `uncounted`: why programs count none of it.
+pub(super) fn lines<R>(
+    state: &State,
+    (table, row): (Table<R>, &R),
+    t: &Traffic,
+    uncounted: Option<&Cause>,
+    width: usize,
+) -> Vec<Cell> {
+    let rows = counters_of(state, table, row);
     let mut out = Vec::new();
     if rows.iter().all(|(_, c)| c.is_none()) {
-        let why = match blind {
-            Some(blind) => format!("Traffic: not observable: {blind}"),
+        let why = match uncounted {
+            Some(cause) => format!("Traffic: not observable: {}", sentence(cause)),
             None => "Traffic: not known.".to_owned(),
         };
         let lines = text::wrap(&why, width);
@@ -140,6 +132,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::model::fields::QP;
+    use crate::model::snapshot::QpRow;
     use crate::model::testkit;
     use crate::model::value::Source;
     use crate::view::tui::settings::Settings;
@@ -179,7 +173,11 @@ mod tests {
             latency: None,
         };
         let text = |traffic: &Traffic| -> String {
-            let lines = lines(&state, traffic, None, 400);
+            let row = QpRow {
+                traffic: Arc::new(traffic.clone()),
+                ..(*state.snapshot.qps[0]).clone()
+            };
+            let lines = lines(&state, (QP, &row), traffic, None, 400);
             lines.iter().map(|line| line.text() + "\n").collect()
         };
         let all = text(&known);

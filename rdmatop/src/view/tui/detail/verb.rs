@@ -6,23 +6,26 @@ use super::super::columns::Cell;
 use super::super::state::State;
 use super::super::theme::Tone;
 use super::super::{format, text};
-use super::{heading, traffic};
+use super::{counters_of, heading, traffic};
 use crate::errno;
+use crate::model::fields::VERB;
 
 /// Lines for a verb.
 pub(super) fn lines(state: &State, v: &VerbRow, width: usize) -> Vec<Cell> {
-    let mut out = vec![heading(traffic::COUNTERS), traffic::counter("calls", &v.calls)];
+    let mut out = vec![heading(traffic::COUNTERS)];
+    for (label, counter) in counters_of(state, VERB, v) {
+        out.extend(counter.map(|counter| traffic::counter(label, &counter)));
+    }
     let say = |out: &mut Vec<Cell>, text: &str| {
         let lines = text::wrap(text, width);
         out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Dim)));
     };
-    match &v.errors {
-        Some(errors) => out.push(traffic::counter("failed", errors)),
-        None => say(
+    if v.errors.is_none() {
+        say(
             &mut out,
             "Failures and times are not known: these calls are counted as doorbells of their queue pairs. \
              --verb-times shows them, at a price for each post.",
-        ),
+        );
     }
     if v.probe {
         say(

@@ -12,14 +12,14 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
     if let Some(worst) = state.snapshot.findings.first() {
         let area = layout.findings;
         let tone = finding_tone(worst.severity);
-        for (y, line) in (0u16..).zip(layout::finding_lines(state, area.width, area.height)) {
+        for (y, line) in (0u16..).zip(layout::finding_lines(&state.shown(), area.width, area.height)) {
             let (mark, tone) = if y == 0 { (warn, tone) } else { (" ", Tone::Normal) };
             let cell = Cell::new(format!("{mark} "), tone).and(line, tone);
             put(canvas, area, y, &cell, state.paint(), state.glyphs.cut);
         }
     }
     for (y, line) in (0u16..).zip(layout::banner_lines(
-        state,
+        &state.shown(),
         layout.banner.width,
         layout.banner.height,
     )) {
@@ -28,7 +28,7 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
         put(canvas, layout.banner, y, &cell, state.paint(), state.glyphs.cut);
     }
     if layout.notes.height > 1 {
-        let lines = layout::notes_lines(state, layout.notes.width);
+        let lines = layout::notes_lines(&state.snapshot.health.notes, layout.notes.width);
         let room = usize::from(layout.notes.height) - 1;
         let hidden = lines.len().saturating_sub(room);
         let title = if hidden > 0 {

@@ -11,7 +11,6 @@ mod table;
 use ratatui::layout::Rect;
 
 use super::columns::Cell;
-use super::layout::Layout;
 use super::state::{Detail, Mode, State};
 use super::text;
 use super::theme::{Paint, Tone};
@@ -21,13 +20,13 @@ pub(super) use help::lines as help_lines;
 
 /// Lines of the detail pane for the selected row, at the pane's width.
 pub(super) fn detail_lines(state: &State) -> Vec<Cell> {
-    super::detail::lines(state, usize::from(inside(Layout::of(state).detail).width))
+    super::detail::lines(state, usize::from(inside(state.layout().detail).width))
 }
 
 /// Draws everything. Returns how many rows of the table were formatted.
 pub fn draw(state: &State, canvas: &mut Canvas) -> usize {
     let mut rows = 0;
-    let layout = Layout::of(state);
+    let layout = state.layout();
     header::draw(state, &layout, canvas);
     banner::draw(state, &layout, canvas);
     table::draw_tabs(state, &layout, canvas);

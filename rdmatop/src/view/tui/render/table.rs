@@ -4,7 +4,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 
 use super::super::columns::{Align, Cell, Ctx, only_kernel};
-use super::super::layout::{Layout, status};
+use super::super::layout::Layout;
 use super::super::state::State;
 use super::super::tab::Tab;
 use super::super::table::{Branch, Entry, Fit, Line};
@@ -15,7 +15,10 @@ use super::{Canvas, put, select};
 /// Draws the tabs.
 pub(super) fn draw_tabs(state: &State, layout: &Layout, canvas: &mut Canvas) {
     let paint = state.paint();
-    for (tab, rect, label) in layout.labels(state) {
+    let note = state.narrowing(usize::from(layout.rows.height));
+    let labels = layout.labels(state.tab, &note);
+    let end = labels.last().map_or(0, |(_, rect, _)| rect.right());
+    for (tab, rect, label) in labels {
         if rect.width == 0 || rect.height == 0 {
             continue;
         }
@@ -25,14 +28,12 @@ pub(super) fn draw_tabs(state: &State, layout: &Layout, canvas: &mut Canvas) {
         }
         canvas.text(rect.x, rect.y, &label, usize::from(rect.width), style);
     }
-    let end = layout.labels(state).last().map_or(0, |(_, rect, _)| rect.right());
     let room = Rect {
         x: end,
         width: layout.tabs.width.saturating_sub(end),
         ..layout.tabs
     };
-    let text = status(state, usize::from(layout.rows.height));
-    let wide = u16::try_from(text::width(&text)).unwrap_or(u16::MAX);
+    let wide = u16::try_from(text::width(&note)).unwrap_or(u16::MAX);
     if room.height > 0 && wide + 2 <= room.width {
         let at = Rect {
             x: room.right() - wide,
@@ -43,7 +44,7 @@ pub(super) fn draw_tabs(state: &State, layout: &Layout, canvas: &mut Canvas) {
             canvas,
             at,
             0,
-            &Cell::new(text, Tone::Accent),
+            &Cell::new(note, Tone::Accent),
             paint,
             state.glyphs.cut,
         );

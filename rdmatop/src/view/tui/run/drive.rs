@@ -14,10 +14,10 @@ use super::super::settings::Settings;
 use super::super::state::State;
 use super::super::tab::Tab;
 use super::super::update::{self, Effect};
-use super::input::{Tells, Told};
+use super::input::{Asked, SignalSource};
 use super::{Control, Outcome, TuiError};
 
-/// Shortest time between frames that nobody asked for with a key.
+/// Shortest time between frames that no key asked for.
 const FRAME: Duration = Duration::from_millis(100);
 /// Events taken at once, so that a storm of events does not keep a key waiting.
 const BATCH: usize = 1024;
@@ -51,7 +51,7 @@ pub(super) struct Inputs<'a, T> {
 }
 
 /// Runs until the user leaves, a signal comes, or the engine ends. `keep` gets settings that a key changed.
-pub(super) async fn drive<S: Screen, T: Tells>(
+pub(super) async fn drive<S: Screen, T: SignalSource>(
     state: &mut State,
     screen: &mut S,
     inputs: Inputs<'_, T>,
@@ -106,11 +106,11 @@ pub(super) async fn drive<S: Screen, T: Tells>(
                 }
             }
             told = signals.next() => match told {
-                Told::Leave(libc::SIGHUP) => return Err(TuiError::Gone),
-                Told::Leave(number) => return Ok(Outcome::Signal(number)),
-                Told::Stop => screen.suspend()?,
-                Told::Continued => { screen.again()?; dirty = true; }
-                Told::Resized => { screen.draw(state)?; (dirty, drawn) = (false, Some(Instant::now())); }
+                Asked::Leave(libc::SIGHUP) => return Err(TuiError::Gone),
+                Asked::Leave(number) => return Ok(Outcome::Signal(number)),
+                Asked::Stop => screen.suspend()?,
+                Asked::Continued => { screen.again()?; dirty = true; }
+                Asked::Resized => { screen.draw(state)?; (dirty, drawn) = (false, Some(Instant::now())); }
             },
             // Before the channels: a storm of events must not keep the screen from being drawn.
             () = sleep_until(due.unwrap_or_else(Instant::now)), if wanting => {}

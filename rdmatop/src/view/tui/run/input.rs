@@ -1,4 +1,4 @@
-//! What the terminal and the system tell the loop: keys from a thread, signals.
+//! What the loop gets from the terminal and from the system: keys from a thread, signals.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 /// What a signal asks for.
-pub(super) enum Told {
+pub(super) enum Asked {
     /// Leave; the signal's number.
     Leave(i32),
     /// Give the terminal back and stop.
@@ -24,9 +24,9 @@ pub(super) enum Told {
 }
 
 /// Where signals come from.
-pub(super) trait Tells {
+pub(super) trait SignalSource {
     /// The next one.
-    async fn next(&mut self) -> Told;
+    async fn next(&mut self) -> Asked;
 }
 
 /// A shell that ends a stopped job sends SIGTERM and SIGCONT: the end must be seen first.
@@ -40,7 +40,7 @@ pub(super) struct Signals {
     stop: Signal,
     cont: Signal,
     winch: Signal,
-    /// When a SIGCONT that came is told.
+    /// When a SIGCONT that came is handed out.
     continued: Option<Instant>,
     /// Written when the size changed.
     resized: Option<Arc<OwnedFd>>,
@@ -67,27 +67,27 @@ impl Signals {
     }
 }
 
-impl Tells for Signals {
-    async fn next(&mut self) -> Told {
+impl SignalSource for Signals {
+    async fn next(&mut self) -> Asked {
         loop {
             let due = self.continued;
             // In this order: the end comes before all else.
             tokio::select! {
                 biased;
-                _ = self.hup.recv() => return Told::Leave(libc::SIGHUP),
-                _ = self.int.recv() => return Told::Leave(libc::SIGINT),
-                _ = self.term.recv() => return Told::Leave(libc::SIGTERM),
+                _ = self.hup.recv() => return Asked::Leave(libc::SIGHUP),
+                _ = self.int.recv() => return Asked::Leave(libc::SIGINT),
+                _ = self.term.recv() => return Asked::Leave(libc::SIGTERM),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     self.continued = None;
-                    return Told::Continued;
+                    return Asked::Continued;
                 }
                 _ = self.cont.recv() => self.continued = Some(Instant::now() + TOGETHER),
-                _ = self.stop.recv() => return Told::Stop,
+                _ = self.stop.recv() => return Asked::Stop,
                 _ = self.winch.recv() => {
                     if let Some(resized) = &self.resized {
                         raise(resized);
                     }
-                    return Told::Resized;
+                    return Asked::Resized;
                 }
             }
         }

@@ -52,8 +52,8 @@ impl Screen for Counting {
 
 struct Silent;
 
-impl Tells for Silent {
-    async fn next(&mut self) -> Told {
+impl SignalSource for Silent {
+    async fn next(&mut self) -> Asked {
         std::future::pending().await
     }
 }

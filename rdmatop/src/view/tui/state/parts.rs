@@ -29,18 +29,6 @@ pub enum Mode {
     Help(usize),
 }
 
-/// The detail pane.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Detail {
-    /// Not there.
-    #[default]
-    Closed,
-    /// Beside or below the table.
-    Split,
-    /// Instead of the table.
-    Full,
-}
-
 /// What each table remembers.
 #[derive(Clone, Debug, Default)]
 pub struct TableState {

@@ -2,7 +2,7 @@
 //!
 //! Those that ask for an orderly end (SIGINT, SIGTERM, SIGHUP) come through the loop; SIGPIPE is ignored; SIGKILL cannot be
 //! caught. All others whose default is an end are here: the terminal is given back in the handler, and the process ends by
-//! the signal all the same, so that who started it sees the truth. The kernel detaches what was attached.
+//! the signal all the same, so that its parent sees the true reason. The kernel detaches what was attached.
 
 use std::sync::OnceLock;
 
@@ -32,7 +32,7 @@ const ENDING: [c_int; 18] = [
     libc::SIGSYS,
 ];
 
-/// What was to happen before: the Rust runtime tells a stack overflow from other faults.
+/// What was to happen before: the Rust runtime distinguishes a stack overflow from other faults.
 static BEFORE: OnceLock<Vec<(c_int, sigaction)>> = OnceLock::new();
 
 /// Takes the signals over. Ignored ones stay ignored.

@@ -171,7 +171,7 @@ fn leave(screen: &Outlet, foreground: bool) -> io::Result<()> {
     let mut done = 0;
     for (turn, limit) in TURNS.into_iter().enumerate() {
         if turn > 0 && foreground {
-            // What it has not read is a screen that nobody needs any more; when it reads again, this is what it finds.
+            // What the terminal has not read is a screen that is of no use any more; when it reads again, it finds this.
             let _ = termios::tcflush(screen, QueueSelector::OFlush);
         }
         done += screen.within(limit, signs.get(done..).unwrap_or_default())?;

@@ -4,14 +4,13 @@ use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::Position;
 
 use super::super::keys::Action;
-use super::super::layout::{self, Layout};
 use super::super::state::{Detail, Mode, State};
 use super::super::tab::Tab;
 use super::{Effect, apply, move_by, scroll_detail, to_row};
 
 /// Takes an event of the mouse.
 pub(super) fn event(state: &mut State, mouse: MouseEvent) -> Option<Effect> {
-    let layout = Layout::of(state);
+    let layout = state.layout();
     let at = Position::new(mouse.column, mouse.row);
     let wheel = match mouse.kind {
         MouseEventKind::ScrollDown => 3,
@@ -22,19 +21,20 @@ pub(super) fn event(state: &mut State, mouse: MouseEvent) -> Option<Effect> {
     };
     state.message = None;
     if wheel != 0 {
-        if !layout::covered(&state.mode) && layout.detail.contains(at) {
+        if !state.is_covered() && layout.detail.contains(at) {
             scroll_detail(state, wheel);
         } else {
             move_by(state, wheel);
         }
         return None;
     }
-    if layout::covered(&state.mode) {
+    if state.is_covered() {
         state.mode = Mode::View;
         return None;
     }
+    let note = state.narrowing(usize::from(layout.rows.height));
     if let Some((tab, ..)) = layout
-        .labels(state)
+        .labels(state.tab, &note)
         .into_iter()
         .find(|(_, rect, _)| rect.contains(at))
     {

@@ -47,7 +47,7 @@ impl Watched {
         let begun = Instant::now();
         let Self { host, engine } = self;
         host.source.poll(&wants, &mut |input| {
-            engine.apply(input, now());
+            engine.apply(input.at(now()));
         });
         (engine.tick(now()), begun.elapsed())
     }
@@ -140,7 +140,7 @@ fn a_list_that_comes_meanwhile_takes_no_device_away_and_one_that_is_gone_goes() 
     }
     let (seen, _) = watched.round(false);
     assert_eq!(packets(&seen), [Some(2000)]);
-    // Its late answer is nobody's.
+    // Its late answer belongs to no device any more.
     thread::sleep(Duration::from_millis(1_600));
     let (seen, _) = watched.round(false);
     assert_eq!(packets(&seen), [Some(2000)]);

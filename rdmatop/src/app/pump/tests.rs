@@ -1,0 +1,325 @@
+//! The pump between a machine made of inputs and a view.
+
+use super::*;
+use crate::app::fake::{Fake, devices};
+use crate::app::source::Polled;
+use crate::model::input::{QpReading, QpsSample};
+
+fn pump(source: Fake, filter: Filter) -> Pump {
+    let polled: Vec<Box<dyn Polled>> = vec![Box::new(source)];
+    let sources = Sources {
+        polled,
+        subsystem: true,
+        ..Sources::default()
+    };
+    let settings = Settings {
+        filter,
+        counters: true,
+        ..Settings::default()
+    };
+    Pump::start(sources, settings).map(|(pump, _)| pump).unwrap()
+}
+
+fn programs(follows_qps: bool) -> Input {
+    Input::Ebpf(Box::new(EbpfReport {
+        state: EbpfState::On { datapath: None },
+        follows_qps,
+        ..EbpfReport::default()
+    }))
+}
+
+fn on() -> Vec<Input> {
+    vec![programs(true)]
+}
+
+fn named(name: &str) -> Filter {
+    Filter {
+        device: Some(name.to_owned()),
+        ..Filter::default()
+    }
+}
+
+#[tokio::test]
+async fn the_view_gets_what_the_filter_lets_and_the_mode_sees_all() {
+    let mut pump = pump(Fake::new(vec![vec![devices(&["rxe0", "rxe1"])]]), named("rxe1"));
+    pump.sample().await.unwrap();
+    assert_eq!(pump.latest().devices.len(), 2);
+    let shown = pump.subscribe().borrow().clone();
+    assert_eq!(
+        shown.devices.iter().map(|d| &*d.name).collect::<Vec<_>>(),
+        ["rxe1"]
+    );
+}
+
+#[tokio::test]
+async fn without_programs_every_round_dumps_the_queue_pairs() {
+    let source = Fake::new(Vec::new());
+    let asked = Arc::clone(&source.asked);
+    let mut pump = pump(source, Filter::default());
+    for _ in 0..3 {
+        pump.sample().await.unwrap();
+    }
+    let asked = asked.lock().unwrap();
+    assert_eq!(
+        asked.iter().map(|w| (w.round, w.qps)).collect::<Vec<_>>(),
+        [(0, true), (1, true), (2, true)]
+    );
+}
+
+#[tokio::test]
+async fn the_last_round_is_told_that_it_is_the_last() {
+    let source = Fake::new(Vec::new());
+    let asked = Arc::clone(&source.asked);
+    let mut pump = pump(source, Filter::default());
+    pump.sample().await.unwrap();
+    pump.last_sample().await.unwrap();
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked.iter().map(|w| w.last).collect::<Vec<_>>(), [false, true]);
+}
+
+/// A dump in which `pid` owns QP 17.
+fn dump_of(pid: u32) -> QpsSample {
+    let reading = QpReading {
+        device_index: 0,
+        port: None,
+        qpn: 17,
+        qp_type: None,
+        state: None,
+        remote_qpn: None,
+        sq_psn: None,
+        rq_psn: None,
+        pid: Some(pid),
+        kern_name: None,
+    };
+    QpsSample {
+        mono_ns: 1,
+        qps: vec![reading],
+        ..QpsSample::default()
+    }
+}
+
+#[tokio::test]
+async fn the_first_snapshot_knows_who_the_processes_of_the_first_round_are() {
+    use crate::model::input::ProcessFacts;
+    let dump = dump_of(231);
+    let facts = ProcessFacts {
+        pid: 231,
+        comm: Some("ib_send_bw".to_owned()),
+        ..ProcessFacts::default()
+    };
+    let rounds = vec![
+        vec![Input::Qps(Box::new(dump))],
+        vec![Input::Process(Box::new(facts))],
+    ];
+    let source = Fake::new(rounds);
+    let asked = Arc::clone(&source.asked);
+    let mut pump = pump(source, Filter::default());
+    pump.sample().await.unwrap();
+    assert_eq!(pump.latest().qps[0].comm.as_deref(), Some("ib_send_bw"));
+    pump.sample().await.unwrap();
+    let asked = asked.lock().unwrap();
+    let processes: Vec<&[u32]> = asked.iter().map(|wants| &*wants.processes).collect();
+    assert_eq!(processes, [&[][..], &[231], &[]]);
+    assert_eq!(
+        asked.iter().map(|wants| wants.round).collect::<Vec<_>>(),
+        [0, 1, 2]
+    );
+}
+
+#[tokio::test]
+async fn a_process_of_the_window_is_looked_up_before_the_window_closes_and_that_is_no_sample() {
+    let dump = dump_of(231);
+    let source = Fake::new(Vec::new());
+    let asked = Arc::clone(&source.asked);
+    let mut pump = pump(source, Filter::default());
+    pump.sample().await.unwrap();
+    let first = Arc::clone(pump.latest());
+    // As a record of a QP's creation would.
+    pump.engine.apply(Input::Qps(Box::new(dump)).at(now()));
+    pump.wait(tokio::time::sleep(LOOK_UP * 3)).await;
+    {
+        let asked = asked.lock().unwrap();
+        let looked: Vec<_> = asked.iter().filter(|wants| wants.only_processes).collect();
+        assert_eq!(
+            looked.iter().map(|wants| &*wants.processes).collect::<Vec<_>>(),
+            [&[231]]
+        );
+    }
+    assert!(
+        Arc::ptr_eq(&first, pump.latest()),
+        "rates would be of a part of the window"
+    );
+    pump.sample().await.unwrap();
+    assert!(!Arc::ptr_eq(&first, pump.latest()));
+}
+
+#[tokio::test]
+async fn with_programs_a_dump_follows_the_attach_and_then_none() {
+    let source = Fake::new(vec![on(), on(), on(), on()]);
+    let asked = Arc::clone(&source.asked);
+    let mut pump = pump(source, Filter::default());
+    for _ in 0..4 {
+        pump.sample().await.unwrap();
+    }
+    let qps: Vec<bool> = asked.lock().unwrap().iter().map(|w| w.qps).collect();
+    assert_eq!(qps, [true, true, false, false]);
+}
+
+#[tokio::test]
+async fn a_report_reaches_engine_and_mode_and_has_the_machine_looked_at_again() {
+    let source = Fake::new(vec![Vec::new(), Vec::new(), Vec::new()]);
+    let asked = Arc::clone(&source.asked);
+    let start = |feed: Feed| feed.offer(programs(true)).unwrap();
+    let sources = Sources {
+        polled: vec![Box::new(source)],
+        pushing: Some(crate::app::source::Pushing {
+            start: Box::new(start),
+            stop: Box::new(|| ()),
+        }),
+        ..Sources::default()
+    };
+    let (mut pump, ebpf) = Pump::start(sources, Settings::default()).unwrap();
+    assert_eq!(pump.latest().health.ebpf, EbpfState::Starting);
+    let mut ebpf = ebpf.unwrap();
+    let told = pump.wait(ebpf.started()).await.unwrap();
+    assert!(told.state.is_on());
+    for _ in 0..2 {
+        pump.sample().await.unwrap();
+    }
+    assert!(pump.latest().health.ebpf.is_on() && pump.latest().health.follows_qps);
+    let looked: Vec<bool> = asked.lock().unwrap().iter().map(|wants| wants.machine).collect();
+    assert_eq!(looked, [true, false]);
+}
+
+#[tokio::test]
+async fn programs_that_see_no_qp_come_do_not_stand_in_for_the_dump() {
+    let half = || vec![programs(false)];
+    let source = Fake::new((0..4).map(|_| half()).collect());
+    let asked = Arc::clone(&source.asked);
+    let mut pump = pump(source, Filter::default());
+    for _ in 0..4 {
+        pump.sample().await.unwrap();
+    }
+    assert!(asked.lock().unwrap().iter().all(|wants| wants.qps));
+}
+
+#[tokio::test]
+async fn a_trace_reads_devices_and_processes_until_it_is_in_step_and_then_once_in_a_while() {
+    let source = Fake::new((0..40).map(|_| on()).collect());
+    let asked = Arc::clone(&source.asked);
+    let mut pump = pump(source, Filter::default());
+    pump.settings.counters = false;
+    for _ in 0..32 {
+        pump.sample().await.unwrap();
+    }
+    // What was lost must be found out in the next round.
+    pump.engine.apply(Input::BadRecord.at(now()));
+    pump.sample().await.unwrap();
+    let asked = asked.lock().unwrap();
+    let full: Vec<u64> = asked.iter().filter(|w| !w.is_light()).map(|w| w.round).collect();
+    assert_eq!(full, [0, 1, 30, 32]);
+}
+
+#[tokio::test]
+async fn what_the_writer_takes_no_more_at_the_end_is_counted_all_the_same() {
+    use crate::app::sink::Lines;
+    use crate::app::source::Pushing;
+    use crate::app::writer::Format;
+    use rdmatop_common::event::{ObjectRecord, Record, kind};
+    use zerocopy::FromZeros;
+    let start = move |feed: Feed| {
+        std::thread::spawn(move || {
+            let mut record = ObjectRecord::new_zeroed();
+            record.prefix.kind = kind::CQ_CREATE;
+            for _ in 0..400 {
+                let batch = Input::Records(vec![Record::Object(record); 100]);
+                feed.send_blocking(batch).unwrap();
+            }
+        });
+    };
+    let sources = Sources {
+        pushing: Some(Pushing {
+            start: Box::new(start),
+            stop: Box::new(|| ()),
+        }),
+        subsystem: true,
+        ..Sources::default()
+    };
+    let (mut pump, _ebpf) = Pump::start(sources, Settings::default()).unwrap();
+    // Nobody reads: one page finds room, the rest waits and then gives up.
+    let (to, mut pages) = mpsc::channel(1);
+    let mut sink = Sink::Lines(Lines::new(Format::Lines, to));
+    let (_end, mut ending) = watch::channel(Some(Instant::now() + Duration::from_millis(100)));
+    let (_delay, mut delay) = watch::channel(HANG);
+    pump.run(&mut sink, &mut delay, &mut ending, |_| Ok(()))
+        .await
+        .unwrap();
+    let taken = pages.try_recv().unwrap().events;
+    assert_eq!((pump.counts.seen, pump.counts.refused), (40_000, 40_000 - taken));
+}
+
+#[tokio::test]
+async fn a_round_that_hangs_is_told_with_its_name_and_does_not_stop_the_view() {
+    let mut pump = pump(Fake::hanging(HANG * 4), Filter::default());
+    let mut shown = pump.subscribe();
+    let (end, mut ending) = watch::channel(None);
+    let (_delay, mut delay) = watch::channel(HANG / 2);
+    let mut sink = Sink::Nobody;
+    let told = async {
+        let mut errors = Vec::new();
+        while errors.is_empty() {
+            shown.changed().await.unwrap();
+            errors.clone_from(&shown.borrow_and_update().health.errors);
+        }
+        end.send_replace(Some(Instant::now()));
+        errors
+    };
+    let (_, errors) = tokio::join!(pump.run(&mut sink, &mut delay, &mut ending, |_| Ok(())), told);
+    assert_eq!(errors[0].id, CauseId::NoAnswer);
+    assert!(
+        errors[0].why.starts_with("no answer from the fake for"),
+        "{errors:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_tapped_on_the_way_to_the_engine_is_played_again_as_it_was() {
+    use crate::model::recording::{Player, Recorder};
+    use std::sync::{Mutex, PoisonError};
+    let recorder = Arc::new(Mutex::new(Recorder::new(&EngineConfig::default())));
+    let filled = Arc::clone(&recorder);
+    let rounds = vec![
+        vec![devices(&["rxe0"]), Input::Qps(Box::new(dump_of(231)))],
+        vec![Input::ProcessGone {
+            pid: 231,
+            start_ticks: None,
+        }],
+        vec![devices(&["rxe0", "rxe1"]), programs(true)],
+    ];
+    let sources = Sources {
+        polled: vec![Box::new(Fake::new(rounds))],
+        ebpf: EngineConfig::default().ebpf,
+        ..Sources::default()
+    };
+    let settings = Settings {
+        counters: true,
+        tap: Some(Box::new(move |entry| {
+            filled.lock().unwrap_or_else(PoisonError::into_inner).add(entry);
+        })),
+        ..Settings::default()
+    };
+    let (mut pump, _) = Pump::start(sources, settings).unwrap();
+    let mut shown = vec![format!("{:?}", pump.latest())];
+    for _ in 0..3 {
+        pump.sample().await.unwrap();
+        shown.push(format!("{:?}", pump.latest()));
+    }
+    let bytes = recorder.lock().unwrap().take();
+    let mut player = Player::new(&bytes).unwrap();
+    let mut played = Vec::new();
+    while let Some(snapshot) = player.next(&mut |_| ()).unwrap() {
+        played.push(format!("{snapshot:?}"));
+    }
+    assert_eq!(played, shown);
+    assert!(played[3].contains("rxe1"));
+}
