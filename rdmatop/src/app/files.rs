@@ -67,6 +67,7 @@ mod tests {
         assert_eq!(
             names,
             [
+                "rdmatop-doctor.1",
                 "rdmatop-lab.1",
                 "rdmatop-nccl-log.1",
                 "rdmatop-probes.1",

@@ -8,6 +8,7 @@
 //! The pump runs alone on the runtime's thread. Whatever may block has a thread of its own: sampling, the eBPF
 //! side, writing lines, drawing.
 mod descriptors;
+mod doctor;
 mod files;
 mod heap;
 pub mod host;
@@ -76,6 +77,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Stop> {
         Some(Command::Completions(args)) => return files::completions(args.shell).map(ExitCode::from),
         Some(Command::Lab(args)) => return in_lab(args),
         Some(Command::NcclLog(args)) => return nccl_log::run(args).map(ExitCode::from),
+        Some(Command::Doctor(args)) => return doctor::run(args),
         Some(Command::Probes(_)) | None => {}
     }
     let plan = plan::plan(cli, Terminal::here())?;
