@@ -277,7 +277,7 @@ fn a_process_is_judged_by_its_own_limits_and_settings() -> Result<()> {
 }
 
 #[test]
-fn a_process_in_the_way_of_root_is_seen_and_a_user_is_told_what_root_would_see() -> Result<()> {
+fn what_a_user_may_not_see_is_skipped_with_the_way_to_see_it() -> Result<()> {
     let Some(_lab) = Lab::enter("doctor without root") else {
         return Ok(());
     };

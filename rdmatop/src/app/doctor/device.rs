@@ -7,7 +7,7 @@ use crate::{
     doctor::facts::{Device, Fact, Gid, Lossless, Netdev, Port},
     source::{
         root::{Root, is_component},
-        sysfs::{PortFacts, Rate, read_device},
+        sysfs::{DeviceFacts, PortFacts, Rate, read_device},
     },
     text,
 };
@@ -36,7 +36,10 @@ pub(super) fn read(root: &Root, name: &OsStr) -> Option<Device> {
         ports: facts
             .ports
             .iter()
-            .map(|port| read_port(root, &dir, port, roce))
+            .map(|port| {
+                let interface = port.netdev.clone().or_else(|| only_interface(root, &facts, &dir));
+                read_port(root, &dir, port, roce, interface.as_deref())
+            })
             .collect(),
         name: facts.name,
         driver: facts.driver,
@@ -55,7 +58,26 @@ pub(super) fn late(name: &OsStr) -> Device {
     }
 }
 
-fn read_port(root: &Root, device: &Path, facts: &PortFacts, roce: bool) -> Port {
+/// The interface of a port whose GIDs name none: the one that SoftRoCE was made on, or the only one of the card.
+fn only_interface(root: &Root, facts: &DeviceFacts, dir: &Path) -> Option<String> {
+    if facts.parent_netdev.is_some() {
+        return facts.parent_netdev.clone();
+    }
+    // The interface of an InfiniBand port is a user of it, not what carries it.
+    let ethernet = facts
+        .ports
+        .iter()
+        .all(|port| port.link_layer.as_deref() == Some("Ethernet"));
+    if facts.ports.len() > 1 || !ethernet {
+        return None;
+    }
+    match root.list(&dir.join("device/net"))?.as_slice() {
+        [one] => Some(text::sanitize(one.as_bytes())),
+        _ => None,
+    }
+}
+
+fn read_port(root: &Root, device: &Path, facts: &PortFacts, roce: bool, interface: Option<&str>) -> Port {
     let dir = device.join("ports").join(facts.port.to_string());
     let state = |file: &str| {
         // "4: ACTIVE"
@@ -76,7 +98,7 @@ fn read_port(root: &Root, device: &Path, facts: &PortFacts, roce: bool) -> Port 
         roce: roce && facts.link_layer.as_deref() == Some("Ethernet"),
         link_layer: facts.link_layer.clone(),
         gids: gids(root, &dir),
-        netdev: facts.netdev.as_deref().map(|name| netdev(root, name)),
+        netdev: interface.map(|name| netdev(root, name)),
         emulated: facts.rate.as_ref().is_some_and(|rate: &Rate| rate.is_placeholder),
     }
 }

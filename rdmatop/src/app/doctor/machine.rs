@@ -56,8 +56,16 @@ pub(super) fn own(root: &Root, platform: &Platform) -> Own {
 
 pub(super) fn tcp(root: &Root) -> Tcp {
     let net = |file: &str| root.proc("sys/net").join(file);
-    // "4096 131072 6291456"
-    let largest = |file: &str| root.line(&net(file))?.split_whitespace().nth(2)?.parse().ok();
+    // "4096 131072 6291456", with tabs between them.
+    let largest = |file: &str| {
+        let raw = root.value(&net(file))?;
+        std::str::from_utf8(&raw)
+            .ok()?
+            .split_whitespace()
+            .nth(2)?
+            .parse()
+            .ok()
+    };
     Tcp {
         rmem: largest("ipv4/tcp_rmem"),
         wmem: largest("ipv4/tcp_wmem"),
@@ -127,8 +135,10 @@ pub(super) fn gpu_memory(root: &Root) -> GpuMemory {
     let clients = root.list(&root.sys("kernel/mm/memory_peers")).unwrap_or_default();
     let open_module = if loaded("nvidia") {
         // "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.124 ..."
-        read::line(&root.proc("driver/nvidia/version"))
-            .parse(|line| Some(line.contains("Open Kernel Module")))
+        match read::line(&root.proc("driver/nvidia/version")) {
+            Fact::Absent => Fact::Unreadable("/proc/driver/nvidia/version is missing".to_owned()),
+            line => line.parse(|line| Some(line.contains("Open Kernel Module"))),
+        }
     } else {
         Fact::Absent
     };

@@ -76,10 +76,8 @@ pub(crate) fn pfc(facts: &Facts, out: &mut Lines) {
         }
     }
     match kinds.as_slice() {
-        [] => {}
         [(kind, _)] if out.is_empty() => out.pass("", kind.clone()),
-        [_] => {}
-        several => {
+        several if several.len() > 1 && out.is_empty() => {
             let each: Vec<String> = several
                 .iter()
                 .map(|(kind, ports)| format!("{}: {kind}", names(ports)))
@@ -91,6 +89,7 @@ pub(crate) fn pfc(facts: &Facts, out: &mut Lines) {
                 "sudo mlnx_qos -i INTERFACE (each), and make them alike",
             );
         }
+        _ => {}
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::doctor::{
     facts::{Device, Facts, Port},
     line::Lines,
-    words::{count, names, port_name, rate as in_words},
+    words::{names, port_name, rate as in_words},
 };
 
 const PICKED: &str = "A job that picks this port fails, hangs or falls back to TCP.";
@@ -29,18 +29,19 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
     }
 }
 
-/// `InfiniBand 400 Gb/s`, each kind once.
+/// Link layers, each once.
 fn kinds(all: &[(&Device, &Port)]) -> String {
     let mut kinds: Vec<String> = Vec::new();
     for (device, port) in all {
-        let layer = match port.link_layer.as_deref() {
-            None | Some("Unspecified") => device.driver.as_deref().unwrap_or("unknown"),
+        let kind = match port.link_layer.as_deref() {
+            Some("Unspecified") | None if device.driver.as_deref() == Some("efa") => "EFA",
+            Some("Unspecified") | None => "of an unknown kind",
             Some(layer) => layer,
         };
-        let kind = match port.rate.known() {
-            Some(rate) => format!("{layer} {}", in_words(*rate)),
-            None if device.software => format!("{layer} (SoftRoCE has no speed of its own)"),
-            None => layer.to_owned(),
+        let kind = if device.software {
+            format!("{kind} (SoftRoCE has no speed of its own)")
+        } else {
+            kind.to_owned()
         };
         if !kinds.contains(&kind) {
             kinds.push(kind);
@@ -86,10 +87,10 @@ fn down(name: &str, state: u32, port: &Port, others: bool, out: &mut Lines) {
             out.fail(name, text, PICKED, remedy)
         };
     }
-    let signal = if netdev.carrier == Some(false) {
-        "has no signal"
-    } else {
-        "is switched on"
+    let signal = match netdev.carrier {
+        Some(false) => "has no signal",
+        Some(true) => "has a signal",
+        None => "is switched on",
     };
     out.fail(
         name,
@@ -126,14 +127,12 @@ pub(crate) fn rate(facts: &Facts, out: &mut Lines) {
             }
         }
     }
-    let mut alike = 0;
-    for ports in groups.values().filter(|ports| ports.len() > 1) {
+    for ports in groups.values() {
         let best = ports.iter().map(|(_, rate)| *rate).max().unwrap_or_default();
         let mut slower: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
         for (name, rate) in ports.iter().filter(|(_, rate)| *rate < best) {
             slower.entry(*rate).or_default().push(name);
         }
-        alike += ports.len();
         for (rate, slow) in slower {
             out.warn(
                 &names(&slow),
@@ -149,14 +148,25 @@ pub(crate) fn rate(facts: &Facts, out: &mut Lines) {
                     in_words(best)
                 ),
                 "A collective runs at the speed of its slowest NIC.",
-                "check cable, transceiver and the switch's port; sudo mlxlink or ethtool",
+                format!(
+                    "check cable, transceiver and the switch's port; sudo ethtool INTERFACE, or sudo mlxlink -d {}",
+                    slow[0]
+                ),
             );
         }
     }
-    if out.is_empty() && alike > 0 {
-        out.pass(
-            "",
-            format!("{} of the same kind run at the same speed", count(alike, "port")),
-        );
+    // Not how many: a port that is down has its own line.
+    let mut speeds: Vec<u64> = groups.values().flatten().map(|(_, rate)| *rate).collect();
+    speeds.sort_unstable();
+    speeds.dedup();
+    if out.is_empty() && !speeds.is_empty() {
+        let several = speeds.len() > 1;
+        let speeds: Vec<String> = speeds.into_iter().map(in_words).collect();
+        let (s, alike) = if several {
+            ("s", ", the same on equal NICs")
+        } else {
+            ("", "")
+        };
+        out.pass("", format!("link speed{s} {}{alike}", names(&speeds)));
     }
 }

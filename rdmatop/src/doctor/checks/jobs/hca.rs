@@ -86,7 +86,7 @@ pub(crate) fn gid(facts: &Facts, out: &mut Lines) {
             let mut fine = Vec::new();
             for (device, port) in facts.ports() {
                 let Fact::Known(gids) = &port.gids else { continue };
-                if !port.roce || !port.active() || !list.takes_port(&device.name, port.number) {
+                if !port.roce || !list.takes_port(&device.name, port.number) {
                     continue;
                 }
                 let port = port_name(device, port);
