@@ -16,6 +16,7 @@ Exit status:
   1  failure, and an unknown --device or --pid
   2  usage error
   3  nothing to show: this machine has no RDMA
+rdmatop doctor has codes of its own: see rdmatop doctor --help
 
 Environment:
   NO_COLOR  when set and not empty: as --no-color";

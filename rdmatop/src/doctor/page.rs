@@ -84,6 +84,7 @@ pub fn text(facts: &Facts, report: &Report, all: bool, colors: bool) -> String {
     wrapped(&mut out, "", 0, 2, &head(facts));
     out.push('\n');
     let mut group = "";
+    let mut said = "";
     for line in &report.lines {
         let name = if line.group.word() == group {
             ""
@@ -91,13 +92,15 @@ pub fn text(facts: &Facts, report: &Report, all: bool, colors: bool) -> String {
             line.group.word()
         };
         group = line.group.word();
-        one(&mut out, name, line, colors);
+        one(&mut out, name, line, said == line.why, colors);
+        said = &line.why;
     }
     rest(&mut out, report, all);
     out
 }
 
-fn one(out: &mut String, group: &str, line: &Line, colors: bool) {
+/// `known`: the line before gave the same reason.
+fn one(out: &mut String, group: &str, line: &Line, known: bool, colors: bool) {
     let word = word(line.status);
     let (begin, end) = if colors {
         (color(line.status), "\x1b[0m")
@@ -117,7 +120,7 @@ fn one(out: &mut String, group: &str, line: &Line, colors: bool) {
             wrapped(out, &first, INDENT + 5, INDENT + 5, words);
         }
     };
-    if line.status != Status::Skip {
+    if line.status != Status::Skip && !known {
         note("why:", &line.why);
     }
     note("do:", &line.remedy);

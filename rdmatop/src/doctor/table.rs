@@ -42,7 +42,7 @@ pub static CHECKS: &[Check] = &[
         Devices,
         devices::driver,
         "PCI IDs in the drivers' tables",
-        "fails when a NIC that can do RDMA (Mellanox/NVIDIA, EFA, Omni-Path) has no RDMA device"
+        "fails when a NIC that can do RDMA (Mellanox/NVIDIA, EFA, Omni-Path) has no RDMA device; warns where there are other devices"
     ),
     check!(
         "device.removal",

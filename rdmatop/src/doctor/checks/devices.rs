@@ -84,12 +84,19 @@ pub(crate) fn driver(facts: &Facts, out: &mut Lines) {
             Some(driver) => format!("driver {driver} has made none"),
             None => "it has no driver".to_owned(),
         };
-        out.fail(
-            &nic.address,
-            format!("{} at {} has no RDMA device: {driver}", nic.what, nic.address),
-            ONLY_TCP,
-            format!("sudo modprobe {}; sudo dmesg | tail -50", nic.module),
-        );
+        let text = format!("{} at {} has no RDMA device: {driver}", nic.what, nic.address);
+        let remedy = format!("sudo modprobe {}; sudo dmesg | tail -50", nic.module);
+        // Beside others it may be there for TCP alone.
+        if facts.answering().next().is_some() {
+            out.warn(
+                &nic.address,
+                text,
+                "Jobs use the other devices and not this one.",
+                remedy,
+            );
+        } else {
+            out.fail(&nic.address, text, ONLY_TCP, remedy);
+        }
     }
 }
 

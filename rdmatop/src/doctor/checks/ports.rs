@@ -129,6 +129,7 @@ pub(crate) fn rate(facts: &Facts, out: &mut Lines) {
     }
     for ports in groups.values() {
         let best = ports.iter().map(|(_, rate)| *rate).max().unwrap_or_default();
+        let fastest = ports.iter().filter(|(_, rate)| *rate == best).count();
         let mut slower: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
         for (name, rate) in ports.iter().filter(|(_, rate)| *rate < best) {
             slower.entry(*rate).or_default().push(name);
@@ -144,7 +145,7 @@ pub(crate) fn rate(facts: &Facts, out: &mut Lines) {
                         format!("{} run", names(&slow))
                     },
                     in_words(rate),
-                    if slow.len() == 1 { "another" } else { "others" },
+                    if fastest == 1 { "another" } else { "others" },
                     in_words(best)
                 ),
                 "A collective runs at the speed of its slowest NIC.",
