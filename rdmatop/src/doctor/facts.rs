@@ -64,6 +64,8 @@ pub struct Facts {
     pub verbs: Fact<Vec<(String, String)>>,
     /// RDMA NICs on PCI without a driver or without an RDMA device.
     pub idle_nics: Vec<IdleNic>,
+    /// Searches that did not end in time: what they would have found is not known.
+    pub unfinished: Vec<&'static str>,
     /// GPUs of NVIDIA and AMD.
     pub gpus: Vec<Gpu>,
     /// How GPU memory reaches a NIC.

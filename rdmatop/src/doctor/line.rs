@@ -196,18 +196,14 @@ impl Report {
             .iter()
             .find(|line| line.status == Status::Fail)
             .or_else(|| self.lines.iter().find(|line| line.status == Status::Warn));
-        match worst {
-            Some(worst) => format!("doctor: {}: {}", found.join(", "), worst.text),
-            None => {
-                let skipped = match self.count(Status::Skip) {
-                    0 => String::new(),
-                    count => format!("; {count} could not be checked"),
-                };
-                format!(
-                    "doctor: no problem found; {} checks passed{skipped}",
-                    self.count(Status::Pass)
-                )
-            }
+        if let Some(worst) = worst {
+            return format!("doctor: {}: {}", found.join(", "), worst.text);
         }
+        let skipped = match self.count(Status::Skip) {
+            0 => String::new(),
+            count => format!("; {count} could not be checked"),
+        };
+        let passed = super::words::count(self.count(Status::Pass), "check");
+        format!("doctor: no problem found; {passed} passed{skipped}")
     }
 }

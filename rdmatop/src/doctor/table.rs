@@ -45,6 +45,13 @@ pub static CHECKS: &[Check] = &[
         "fails when a NIC that can do RDMA (Mellanox/NVIDIA, EFA, Omni-Path) has no RDMA device; warns where there are other devices"
     ),
     check!(
+        "device.search",
+        Devices,
+        devices::search,
+        "ours",
+        "says which searches for devices and processes did not end in time"
+    ),
+    check!(
         "device.removal",
         Devices,
         devices::removal,

@@ -216,16 +216,14 @@ fn irqs(root: &Root, dir: &Path) -> Vec<Vec<u32>> {
 /// Verbs files and names of their devices; absent where ib_uverbs is not loaded.
 pub(super) fn verbs(root: &Root) -> Fact<Vec<(String, String)>> {
     let class = root.sys("class/infiniband_verbs");
-    match fs::read_dir(&class) {
-        Err(error) => read::refused(&error),
-        Ok(_) => {
-            let names = root.list(&class).unwrap_or_default();
-            let of = |file: &std::ffi::OsString| {
-                let device = root.line(&class.join(file).join("ibdev"))?;
-                // As the directory in sysfs is called.
-                Some((text::sanitize(file.as_bytes()), text::sysfs_name(&device)))
-            };
-            Fact::Known(names.iter().filter_map(of).collect())
-        }
+    if let Err(error) = fs::read_dir(&class) {
+        return read::refused(&error);
     }
+    let names = root.list(&class).unwrap_or_default();
+    let of = |file: &std::ffi::OsString| {
+        let device = root.line(&class.join(file).join("ibdev"))?;
+        // As the directory in sysfs is called.
+        Some((text::sanitize(file.as_bytes()), text::sysfs_name(&device)))
+    };
+    Fact::Known(names.iter().filter_map(of).collect())
 }

@@ -13,13 +13,15 @@ const MOST: usize = 16;
 /// A piece of work.
 pub(super) type Job<A> = Box<dyn FnOnce() -> A + Send>;
 
+/// What is left to do, each with its place.
+type Desk<A> = Mutex<VecDeque<(usize, Job<A>)>>;
+
 /// Does all, and returns the answers that came until then, in the order of the jobs. A thread that hangs in the kernel
 /// cannot be stopped; it ends with what it reads.
 pub(super) fn gather<A: Send + 'static>(jobs: Vec<Job<A>>, until: Instant) -> Vec<Option<A>> {
     let count = jobs.len();
     let mut answers: Vec<Option<A>> = (0..count).map(|_| None).collect();
-    let desk: Arc<Mutex<VecDeque<(usize, Job<A>)>>> =
-        Arc::new(Mutex::new(jobs.into_iter().enumerate().collect()));
+    let desk: Arc<Desk<A>> = Arc::new(Mutex::new(jobs.into_iter().enumerate().collect()));
     let (to, from) = mpsc::channel();
     let mut hired = 0;
     for _ in 0..count.min(MOST) {
@@ -45,18 +47,15 @@ pub(super) fn gather<A: Send + 'static>(jobs: Vec<Job<A>>, until: Instant) -> Ve
             answers[at] = Some(job());
         }
     }
-    loop {
-        match from.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok((at, answer)) => answers[at] = Some(answer),
-            Err(_) => break,
-        }
+    while let Ok((at, answer)) = from.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        answers[at] = Some(answer);
     }
     // Nobody begins what is left.
     desk.lock().unwrap_or_else(PoisonError::into_inner).clear();
     answers
 }
 
-fn next<A>(desk: &Mutex<VecDeque<(usize, Job<A>)>>) -> Option<(usize, Job<A>)> {
+fn next<A>(desk: &Desk<A>) -> Option<(usize, Job<A>)> {
     desk.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
 }
 

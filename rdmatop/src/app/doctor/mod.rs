@@ -92,22 +92,23 @@ fn collect(root: &Root, pid: Option<u32>) -> Facts {
         own: machine::own(root, &platform),
         ..Facts::default()
     };
-    let users = drivers(root, names, pid.is_none(), &mut facts);
+    let users = drivers(root, names.as_deref(), pid.is_none(), &mut facts);
     facts.softroce = machine::softroce(root, &facts.devices, !facts.idle_nics.is_empty());
     processes(root, users, &mut facts);
     facts
 }
 
 /// What waits for drivers. Returns processes that use RDMA or GPUs.
-fn drivers(root: &Root, names: Option<Vec<OsString>>, search: bool, facts: &mut Facts) -> BTreeSet<u32> {
+fn drivers(root: &Root, names: Option<&[OsString]>, search: bool, facts: &mut Facts) -> BTreeSet<u32> {
     let until = Instant::now() + PATIENCE;
     let mut jobs: Vec<Job<Part>> = Vec::new();
-    for name in names.iter().flatten() {
+    for name in names.unwrap_or_default() {
         let (root, name) = (root.clone(), name.clone());
         jobs.push(Box::new(move || {
             Part::Device(device::read(&root, &name).map(Box::new))
         }));
     }
+    let mut searches = vec!["GPUs and NICs on PCI"];
     {
         let root = root.clone();
         jobs.push(Box::new(move || {
@@ -117,10 +118,12 @@ fn drivers(root: &Root, names: Option<Vec<OsString>>, search: bool, facts: &mut 
     }
     if root.is_live() {
         let own = root.clone();
+        searches.push("processes that use RDMA");
         jobs.push(Box::new(move || Part::Kernel(kernel::ask(&own))));
     }
     if search {
         let own = root.clone();
+        searches.push("processes that have devices open");
         jobs.push(Box::new(move || Part::Openers(kernel::openers(&own))));
     }
     let mut devices = Vec::new();
@@ -128,7 +131,7 @@ fn drivers(root: &Root, names: Option<Vec<OsString>>, search: bool, facts: &mut 
     if root.is_live() {
         facts.leaving = Fact::Unreadable("RDMA netlink did not answer in time".to_owned());
     }
-    let late = names.clone().unwrap_or_default();
+    let late: &[OsString] = names.unwrap_or_default();
     for (at, answer) in gather(jobs, until).into_iter().enumerate() {
         match answer {
             Some(Part::Device(device)) => devices.extend(device.map(|device| *device)),
@@ -139,8 +142,11 @@ fn drivers(root: &Root, names: Option<Vec<OsString>>, search: bool, facts: &mut 
             Some(Part::Openers(pids)) => users.extend(pids),
             Some(Part::Pci(gpus, nics)) => (facts.gpus, facts.idle_nics) = (gpus, nics),
             Some(Part::Process(_)) => {}
-            // Devices come first.
-            None => devices.extend(late.get(at).map(|name| device::late(name))),
+            // Devices come first, then the searches.
+            None => match late.get(at) {
+                Some(name) => devices.push(device::late(name)),
+                None => facts.unfinished.extend(searches.get(at - late.len())),
+            },
         }
     }
     if names.is_some() {

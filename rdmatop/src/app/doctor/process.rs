@@ -3,7 +3,7 @@
 use std::{
     ffi::OsString,
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use rustix::fs::{Access, access};
@@ -213,7 +213,7 @@ fn nodes(dir: &Path, who: Who) -> Fact<Vec<(String, bool)>> {
 }
 
 /// Whether it may be opened for reading and writing, as far as the file's mode says.
-fn may_open(file: &PathBuf, who: Who) -> bool {
+fn may_open(file: &Path, who: Who) -> bool {
     match who {
         Who::Own => access(file, Access::READ_OK | Access::WRITE_OK).is_ok(),
         // Groups of another process are not compared: a mode for a group is somebody's deliberate choice.

@@ -100,6 +100,12 @@ pub(crate) fn driver(facts: &Facts, out: &mut Lines) {
     }
 }
 
+pub(crate) fn search(facts: &Facts, out: &mut Lines) {
+    for what in &facts.unfinished {
+        out.skip(*what, "the search did not end in time", "");
+    }
+}
+
 pub(crate) fn removal(facts: &Facts, out: &mut Lines) {
     match &facts.leaving {
         Fact::Absent => {}

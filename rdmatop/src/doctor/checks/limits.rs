@@ -17,13 +17,11 @@ const WHY: &str = "RDMA locks its buffers in memory; beyond the limit registrati
 
 /// Processes by what is said of them: `PID 7 (python3)`, or how many.
 pub(crate) fn who(processes: &[&Process]) -> String {
-    match processes {
-        [one] => format!("PID {} ({})", one.pid, one.comm),
-        _ => {
-            let pids: Vec<String> = processes.iter().map(|process| process.pid.to_string()).collect();
-            format!("PIDs {}", names(&pids))
-        }
+    if let [one] = processes {
+        return format!("PID {} ({})", one.pid, one.comm);
     }
+    let pids: Vec<String> = processes.iter().map(|process| process.pid.to_string()).collect();
+    format!("PIDs {}", names(&pids))
 }
 
 pub(crate) fn memlock(facts: &Facts, out: &mut Lines) {

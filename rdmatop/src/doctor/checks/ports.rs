@@ -81,11 +81,12 @@ fn down(name: &str, state: u32, port: &Port, others: bool, out: &mut Lines) {
             word(state)
         );
         let remedy = format!("sudo ip link set {interface} up");
-        return if others {
-            out.warn(name, text, PICKED, remedy)
+        if others {
+            out.warn(name, text, PICKED, remedy);
         } else {
-            out.fail(name, text, PICKED, remedy)
-        };
+            out.fail(name, text, PICKED, remedy);
+        }
+        return;
     }
     let signal = match netdev.carrier {
         Some(false) => "has no signal",

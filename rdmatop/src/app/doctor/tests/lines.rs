@@ -271,7 +271,7 @@ fn what_stands_between_gpu_and_nic_is_named() {
         ["Warn pcie.iommu an IOMMU translates each transfer of mlx5_0"]
     );
     let line = changed(|facts| {
-        devices(facts)[0].pci.as_mut().unwrap().acs = Fact::Known(vec!["0000:10:01.0".into()])
+        devices(facts)[0].pci.as_mut().unwrap().acs = Fact::Known(vec!["0000:10:01.0".into()]);
     });
     assert_eq!(
         line,
@@ -593,6 +593,8 @@ fn what_rdmatop_needs_is_said_to_root_and_skipped_for_others() {
         facts.own.missing = vec![cause(CauseId::NoCapability), cause(CauseId::NoPtrace)];
     });
     assert_eq!(line, ["Skip rdmatop.ebpf rdmatop's eBPF programs"]);
+    let line = changed(|facts| facts.unfinished = vec!["GPUs and NICs on PCI"]);
+    assert_eq!(line, ["Skip device.search GPUs and NICs on PCI"]);
     let line = changed(|facts| facts.hidden_processes = 3);
     assert_eq!(line, ["Skip job.hidden settings and limits of 3 processes"]);
 }

@@ -3,7 +3,7 @@
 mod lines;
 mod trees;
 
-use std::sync::LazyLock;
+use std::{fmt::Write as _, sync::LazyLock};
 
 use proptest::prelude::*;
 
@@ -128,7 +128,8 @@ fn each_check_has_its_row_in_the_document_and_an_id_of_its_own() {
     for check in table::CHECKS {
         assert!(seen.insert(check.id), "{} twice", check.id);
         assert!(check.id.split('.').count() == 2, "{}", check.id);
-        table += &format!("| `{}` | {} | {} |\n", check.id, (check.rule)(), check.source);
+        let rule = (check.rule)();
+        let _ = writeln!(table, "| `{}` | {rule} | {} |", check.id, check.source);
     }
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/doctor.md");
     let document = std::fs::read_to_string(path).expect("docs/doctor.md");

@@ -72,11 +72,11 @@ fn has_verbs_nic(facts: &Facts) -> bool {
 }
 
 pub(crate) fn disabled(facts: &Facts, out: &mut Lines) {
+    const WHY: &str = "The job uses TCP although this machine has RDMA.";
     // Without devices all that is turned off is nothing.
     if facts.answering().next().is_none() {
         return;
     }
-    const WHY: &str = "The job uses TCP although this machine has RDMA.";
     for job in jobs(facts) {
         let who = &job.who;
         let mut off = |name: &str, value: &str| {

@@ -53,13 +53,13 @@ impl<'a> List<'a> {
 
 /// A list of UCX's transports without one of RDMA.
 pub(super) fn ucx_without_rdma(value: &str) -> bool {
-    if value.starts_with('^') {
-        return value[1..].split(',').any(|transport| transport.trim() == "ib");
-    }
     const RDMA: [&str; 13] = [
         "all", "ib", "rc", "rc_v", "rc_x", "rc_verbs", "rc_mlx5", "ud", "ud_v", "ud_x", "ud_verbs",
         "ud_mlx5", "srd",
     ];
+    if let Some(left_out) = value.strip_prefix('^') {
+        return left_out.split(',').any(|transport| transport.trim() == "ib");
+    }
     !value.split(',').map(str::trim).any(|transport| {
         RDMA.contains(&transport) || transport.starts_with("dc") || transport.starts_with("gga")
     })
