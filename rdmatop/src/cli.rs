@@ -16,6 +16,7 @@ Exit status:
   1  failure, and an unknown --device or --pid
   2  usage error
   3  nothing to show: this machine has no RDMA
+rdmatop doctor has codes of its own: see rdmatop doctor --help
 
 Environment:
   NO_COLOR  when set and not empty: as --no-color";
@@ -139,6 +140,10 @@ pub enum Command {
     #[command(after_help = CHECK_HELP)]
     Check(CheckArgs),
 
+    /// Check devices, ports, limits and settings of this machine, or of one process: what is wrong, and what to do
+    #[command(after_help = AFTER_DOCTOR)]
+    Doctor(DoctorArgs),
+
     /// Make, remove and show SoftRoCE devices to try things on
     Lab(crate::lab::LabArgs),
 
@@ -177,6 +182,34 @@ pub struct CheckArgs {
     /// Load no eBPF programs: netlink, /sys and /proc only
     #[arg(long)]
     pub no_ebpf: bool,
+}
+
+/// What stands below the options of `doctor --help`.
+const AFTER_DOCTOR: &str = "\
+Exit status:
+  0  no problem found; what could not be checked is named
+  1  warnings
+  2  problems; also a usage error, which prints nothing on standard output
+  3  nothing was examined: there is no process of that number";
+
+/// Arguments of `doctor`.
+#[derive(Clone, Debug, Args)]
+pub struct DoctorArgs {
+    /// As this process or its container sees it: its limits, its /dev/infiniband, its settings
+    #[arg(long, value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
+    pub pid: Option<u32>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// List also the checks that do not apply to this machine
+    #[arg(long)]
+    pub all: bool,
+
+    /// No colors
+    #[arg(long)]
+    pub no_color: bool,
 }
 
 /// Arguments of `nccl-log`.

@@ -1,6 +1,7 @@
 //! rdmatop: htop for RDMA, augmented by eBPF.
 pub mod app;
 pub mod cli;
+pub mod doctor;
 pub mod errno;
 pub mod exit;
 #[doc(hidden)]

@@ -46,6 +46,33 @@ fn the_help_is_stable() {
     insta::assert_snapshot!(text(&output.stdout));
     let output = run(&["probes", "--help"]);
     insta::assert_snapshot!(text(&output.stdout));
+    let output = run(&["doctor", "--help"]);
+    insta::assert_snapshot!(text(&output.stdout));
+}
+
+#[test]
+fn doctor_finds_no_rdma_a_problem_and_an_absent_process_neither() {
+    if !without_rdma() {
+        return;
+    }
+    let output = run(&["doctor"]);
+    let page = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(2), "{page}");
+    assert!(
+        page.starts_with("doctor: ") && page.lines().all(|line| line.chars().count() <= 80),
+        "{page}"
+    );
+    assert!(!page.contains('\x1b'), "{page}");
+    let output = run(&["doctor", "--pid", "4194305"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(line(&output).contains("no process 4194305") && output.stdout.is_empty());
+    let own = std::process::id().to_string();
+    let json: serde_json::Value =
+        serde_json::from_slice(&run(&["doctor", "--json", "--pid", &own]).stdout).unwrap();
+    assert_eq!(
+        (json["status"].as_str(), json["pid"].as_u64()),
+        (Some("fail"), Some(std::process::id().into()))
+    );
 }
 
 #[test]

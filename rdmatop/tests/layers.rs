@@ -49,6 +49,7 @@ const RULES: &[Rule] = &[
             "crate::app",
             "crate::lab",
             "crate::nccl",
+            "crate::doctor",
             "crate::model",
         ],
         // What they send, and why something is missing.
@@ -65,6 +66,7 @@ const RULES: &[Rule] = &[
             "crate::app",
             "crate::lab",
             "crate::nccl",
+            "crate::doctor",
             "crate::source",
         ],
         but: &[],
@@ -98,6 +100,24 @@ const RULES: &[Rule] = &[
     },
     Rule {
         of: &["nccl"],
+        never: OUTSIDE,
+        but: &[],
+    },
+    Rule {
+        of: &["doctor"],
+        never: &[
+            "crate::view",
+            "crate::app",
+            "crate::lab",
+            "crate::nccl",
+            "crate::source",
+            "crate::model",
+        ],
+        // Why rdmatop lacks something, and the version of all JSON.
+        but: &["crate::model::cause", "crate::model::snapshot::SCHEMA"],
+    },
+    Rule {
+        of: &["doctor"],
         never: OUTSIDE,
         but: &[],
     },

@@ -68,6 +68,7 @@ mod tests {
             names,
             [
                 "rdmatop-check.1",
+                "rdmatop-doctor.1",
                 "rdmatop-lab.1",
                 "rdmatop-nccl-log.1",
                 "rdmatop-probes.1",

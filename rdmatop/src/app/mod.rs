@@ -9,6 +9,7 @@
 //! side, writing lines, drawing.
 mod check;
 mod descriptors;
+mod doctor;
 mod files;
 mod heap;
 pub mod host;
@@ -80,6 +81,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Stop> {
         Some(Command::Completions(args)) => return files::completions(args.shell).map(ExitCode::from),
         Some(Command::Lab(args)) => return in_lab(args),
         Some(Command::NcclLog(args)) => return nccl_log::run(args).map(ExitCode::from),
+        Some(Command::Doctor(args)) => return doctor::run(args),
         Some(Command::Probes(_) | Command::Check(_)) | None => {}
     }
     let plan = plan::plan(cli, Terminal::here())?;

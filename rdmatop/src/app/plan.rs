@@ -92,9 +92,14 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
             Mode::Probes { json: args.json }
         }
         // The other commands show nothing and have no plan.
-        Some(Command::Lab(_) | Command::NcclLog(_) | Command::Man(_) | Command::Completions(_)) | None => {
-            view_mode(cli, terminal)?
-        }
+        Some(
+            Command::Lab(_)
+            | Command::NcclLog(_)
+            | Command::Doctor(_)
+            | Command::Man(_)
+            | Command::Completions(_),
+        )
+        | None => view_mode(cli, terminal)?,
     };
     Ok(Plan {
         mode,

@@ -26,8 +26,10 @@ use clap::{Args, Subcommand};
 use thiserror::Error;
 
 use self::host::{Host, System};
+use self::module::Presence;
 use self::say::Say;
 use self::store::Store;
+use crate::doctor::facts::SoftRoce;
 use crate::source::netlink::error::NetlinkError;
 
 /// Arguments of `rdmatop lab`.
@@ -202,6 +204,20 @@ fn run_on(
     let code = done?;
     say.end()?;
     Ok(code)
+}
+
+/// Whether SoftRoCE devices can be made on this machine.
+pub(crate) fn softroce() -> SoftRoce {
+    let root = Path::new("/");
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    match module::presence(root, kernel.trim(), "rdma_rxe") {
+        Presence::Loaded | Presence::Loadable => SoftRoce::Ready,
+        Presence::Unknown => SoftRoce::Unknown,
+        Presence::Absent => match module::no_module(root, kernel.trim()) {
+            LabError::NoModule { advice, .. } => SoftRoce::Missing(advice),
+            _ => SoftRoce::Unknown,
+        },
+    }
 }
 
 /// For `crate::fuzz`.

@@ -15,7 +15,7 @@ const BY_FTRACE: bool = !cfg!(target_arch = "aarch64");
 ///
 /// `ftrace_startup_enable` (kernel/trace/ftrace.c) leaves the function alone while `kernel.ftrace_enabled` is 0, and
 /// `arm_all_kprobes` (kernel/kprobes.c) is what `kprobes/enabled` in debugfs switches.
-pub(super) fn why_not(root: &Root) -> Option<Obstacle> {
+pub(crate) fn why_not(root: &Root) -> Option<Obstacle> {
     let is_off = |path: PathBuf| root.number(&path) == Some(0);
     if BY_FTRACE && is_off(root.proc("sys/kernel/ftrace_enabled")) {
         return Some(off(

@@ -33,6 +33,7 @@ mod sys;
 mod unseen;
 mod verb_table;
 
+pub(crate) use armed::why_not as kprobes_off;
 pub use datapath::Attach;
 pub(crate) use manager::not_started;
 pub use manager::{Manager, StopHandle};

@@ -20,8 +20,8 @@ pub struct DeviceFacts {
     pub driver: Option<String>,
     /// PCI function; `None` for software devices and for other buses.
     pub pci: Option<PciFacts>,
-    /// It was made on a network device, as sysfs says of rxe devices alone.
-    pub on_netdev: bool,
+    /// The network device on which an rxe device was made.
+    pub parent_netdev: Option<String>,
     /// No hardware behind it (rxe, siw).
     pub software: bool,
     /// The entry is listed but its target is missing: the container lacks the `/sys/devices` of the host.
@@ -46,9 +46,9 @@ pub fn list_devices(root: &Root) -> Option<Vec<OsString>> {
 pub fn read_device(root: &Root, dir_name: &OsStr) -> Option<DeviceFacts> {
     let dir = device_path(root, dir_name)?;
     fs::symlink_metadata(&dir).ok()?;
-    let on_netdev = root.line(&dir.join("parent")).is_some();
+    let parent_netdev = root.line(&dir.join("parent"));
     // An rxe device on older kernels borrows the `device` link of its network device; `parent` gives it away.
-    let software = on_netdev || fs::symlink_metadata(dir.join("device")).is_err();
+    let software = parent_netdev.is_some() || fs::symlink_metadata(dir.join("device")).is_err();
     let dangling = !dir.exists();
     Some(DeviceFacts {
         name: text::sanitize(dir_name.as_bytes()),
@@ -65,7 +65,7 @@ pub fn read_device(root: &Root, dir_name: &OsStr) -> Option<DeviceFacts> {
         } else {
             read_pci(root, &dir.join("device"))
         },
-        on_netdev,
+        parent_netdev,
         software: software && !dangling,
         dangling,
         ports: port_numbers(root, &dir)
@@ -194,8 +194,8 @@ mod tests {
         fake.sys(format!("{dir}/ports/1/gid_attrs/ndevs/1"), "dummy0\n");
         let d = read(&fake, "rxe0");
         assert_eq!(
-            (d.on_netdev, d.software, d.driver, d.pci),
-            (true, true, None, None)
+            (d.parent_netdev.as_deref(), d.software, d.driver, d.pci),
+            (Some("dummy0"), true, None, None)
         );
         assert!(d.ports[0].rate.as_ref().is_some_and(|r| r.is_placeholder));
         assert_eq!(d.ports[0].netdev.as_deref(), Some("dummy0"));

@@ -279,7 +279,7 @@ impl Sysfs {
 /// one that speaks RoCE and siw the only one that speaks iWARP.
 fn driver(facts: &DeviceFacts, protocol: Option<&str>) -> Option<String> {
     let module = match protocol {
-        Some("roce") if facts.on_netdev => Some("rdma_rxe"),
+        Some("roce") if facts.parent_netdev.is_some() => Some("rdma_rxe"),
         Some("iw") => Some("siw"),
         _ => None,
     };

@@ -1,0 +1,229 @@
+//! One RDMA device with its ports. Much of it is asked of the driver, which may hang.
+
+use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::Path};
+
+use super::{dcb, pci, read};
+use crate::{
+    doctor::facts::{Device, Fact, Gid, Lossless, Netdev, Port},
+    source::{
+        root::{Root, is_component},
+        sysfs::{DeviceFacts, PortFacts, Rate, read_device},
+    },
+    text,
+};
+
+/// Unset places after which a GID table is not read on: some have thousands, filled from the front.
+const GAP: u32 = 16;
+/// Places of a GID table that are read.
+const GIDS: u32 = 4096;
+/// Interrupts of a device that are looked at.
+const IRQS: usize = 1024;
+const IFF_UP: u64 = 1;
+
+/// Reads a device; `None` when it is gone.
+pub(super) fn read(root: &Root, name: &OsStr) -> Option<Device> {
+    let facts = read_device(root, name)?;
+    let dir = root.sys("class/infiniband").join(name);
+    // "1: CA"; 4 is iWARP, whose GIDs are MAC addresses, 7 EFA's.
+    let roce = root
+        .line(&dir.join("node_type"))
+        .is_none_or(|kind| kind.starts_with('1'));
+    Some(Device {
+        firmware: read::line(&dir.join("fw_ver")),
+        board: read::line(&dir.join("board_id")),
+        pci: facts.pci.as_ref().map(|facts| pci::of(root, facts)),
+        irqs: irqs(root, &dir.join("device/msi_irqs")),
+        ports: facts
+            .ports
+            .iter()
+            .map(|port| {
+                let interface = port.netdev.clone().or_else(|| only_interface(root, &facts, &dir));
+                read_port(root, &dir, port, roce, interface.as_deref())
+            })
+            .collect(),
+        name: facts.name,
+        driver: facts.driver,
+        software: facts.software,
+        dangling: facts.dangling,
+        late: false,
+    })
+}
+
+/// A device that did not answer.
+pub(super) fn late(name: &OsStr) -> Device {
+    Device {
+        name: text::sanitize(name.as_bytes()),
+        late: true,
+        ..Device::default()
+    }
+}
+
+/// The interface of a port whose GIDs name none: the one that SoftRoCE was made on, or the only one of the card.
+fn only_interface(root: &Root, facts: &DeviceFacts, dir: &Path) -> Option<String> {
+    if facts.parent_netdev.is_some() {
+        return facts.parent_netdev.clone();
+    }
+    // The interface of an InfiniBand port is a user of it, not what carries it.
+    let ethernet = facts
+        .ports
+        .iter()
+        .all(|port| port.link_layer.as_deref() == Some("Ethernet"));
+    if facts.ports.len() > 1 || !ethernet {
+        return None;
+    }
+    match root.list(&dir.join("device/net"))?.as_slice() {
+        [one] => Some(text::sanitize(one.as_bytes())),
+        _ => None,
+    }
+}
+
+fn read_port(root: &Root, device: &Path, facts: &PortFacts, roce: bool, interface: Option<&str>) -> Port {
+    let dir = device.join("ports").join(facts.port.to_string());
+    let state = |file: &str| {
+        // "4: ACTIVE"
+        read::line(&dir.join(file)).parse(|text| text.split(':').next()?.trim().parse().ok())
+    };
+    let rate = match &facts.rate {
+        Some(rate) => rate.honest_bits_per_sec().into(),
+        None => match read::line(&dir.join("rate")) {
+            Fact::Unreadable(why) => Fact::Unreadable(why),
+            Fact::Known(_) | Fact::Absent => Fact::Absent,
+        },
+    };
+    Port {
+        number: facts.port,
+        state: state("state"),
+        physical: state("phys_state"),
+        rate,
+        roce: roce && facts.link_layer.as_deref() == Some("Ethernet"),
+        link_layer: facts.link_layer.clone(),
+        gids: gids(root, &dir),
+        netdev: interface.map(|name| netdev(root, name)),
+        emulated: facts.rate.as_ref().is_some_and(|rate: &Rate| rate.is_placeholder),
+    }
+}
+
+fn gids(root: &Root, port: &Path) -> Fact<Vec<Gid>> {
+    let mut found = Vec::new();
+    let mut unset = 0;
+    for index in 0..GIDS {
+        let line = match read::line(&port.join("gids").join(index.to_string())) {
+            Fact::Known(line) => line,
+            Fact::Absent if index == 0 => return Fact::Absent,
+            Fact::Absent => break,
+            Fact::Unreadable(why) if index == 0 => return Fact::Unreadable(why),
+            // A place that is being changed.
+            Fact::Unreadable(_) => String::new(),
+        };
+        let bytes = line
+            .parse::<std::net::Ipv6Addr>()
+            .map_or([0; 16], |gid| gid.octets());
+        if bytes == [0; 16] {
+            unset += 1;
+            if unset >= GAP {
+                break;
+            }
+            continue;
+        }
+        unset = 0;
+        let kind = root.line(&port.join("gid_attrs/types").join(index.to_string()));
+        found.push(Gid {
+            index,
+            bytes,
+            v2: kind.as_deref() == Some("RoCE v2"),
+        });
+    }
+    Fact::Known(found)
+}
+
+fn netdev(root: &Root, name: &str) -> Netdev {
+    let mut netdev = Netdev {
+        name: name.to_owned(),
+        ..Netdev::default()
+    };
+    if !is_component(name.as_ref()) {
+        return netdev;
+    }
+    let dir = root.sys("class/net").join(name);
+    let number = |file: &str| root.number(&dir.join(file));
+    netdev.mtu = number("mtu").and_then(|mtu| mtu.try_into().ok());
+    netdev.up = number("flags").map(|flags| flags & IFF_UP != 0);
+    netdev.carrier = number("carrier").map(|carrier| carrier == 1);
+    netdev.lossless = lossless(root, name, &dir);
+    netdev
+}
+
+/// What NVIDIA's driver shows in sysfs, and what dcb netlink says of this machine.
+fn lossless(root: &Root, name: &str, dir: &Path) -> Fact<Lossless> {
+    let dcb = if root.is_live() {
+        dcb::of(name)
+    } else {
+        Fact::Absent
+    };
+    let mut out = Lossless {
+        trust: root.line(&dir.join("qos/trust")),
+        ..Lossless::default()
+    };
+    let enable = dir.join("ecn/roce_np/enable");
+    if enable.is_dir() {
+        let off = (0..8_u8).filter(|priority| root.number(&enable.join(priority.to_string())) == Some(0));
+        out.ecn_off = Some(off.collect());
+    }
+    match dcb {
+        Fact::Unreadable(why) => return Fact::Unreadable(why),
+        Fact::Known(dcb) => {
+            out.pfc = dcb.pfc;
+            // The driver of mlx5 trusts DSCP once the table has an entry for it.
+            if out.trust.is_none() && dcb.dscp {
+                out.trust = Some("dscp".to_owned());
+            }
+        }
+        Fact::Absent => {}
+    }
+    // NVIDIA's own driver: one figure a priority.
+    if out.pfc.is_none()
+        && let Some(line) = root.line(&dir.join("qos/pfc"))
+    {
+        let flags: Vec<&str> = line.split_whitespace().collect();
+        if flags.len() == 8 && flags.iter().all(|flag| matches!(*flag, "0" | "1")) {
+            out.pfc = Some((0..8_u8).filter(|at| flags[usize::from(*at)] == "1").collect());
+        }
+    }
+    if out == Lossless::default() {
+        Fact::Absent
+    } else {
+        Fact::Known(out)
+    }
+}
+
+/// CPUs of each interrupt: the one that the hardware was told, else those that are allowed.
+fn irqs(root: &Root, dir: &Path) -> Vec<Vec<u32>> {
+    let mut all = Vec::new();
+    for name in root.list(dir).unwrap_or_default().into_iter().take(IRQS) {
+        if !name.as_bytes().iter().all(u8::is_ascii_digit) {
+            continue;
+        }
+        let of = root.proc("irq").join(&name);
+        let list = |file: &str| {
+            let cpus = read::cpus(&root.line(&of.join(file))?)?;
+            (!cpus.is_empty()).then_some(cpus)
+        };
+        all.extend(list("effective_affinity_list").or_else(|| list("smp_affinity_list")));
+    }
+    all
+}
+
+/// Verbs files and names of their devices; absent where ib_uverbs is not loaded.
+pub(super) fn verbs(root: &Root) -> Fact<Vec<(String, String)>> {
+    let class = root.sys("class/infiniband_verbs");
+    if let Err(error) = fs::read_dir(&class) {
+        return read::refused(&error);
+    }
+    let names = root.list(&class).unwrap_or_default();
+    let of = |file: &std::ffi::OsString| {
+        let device = root.line(&class.join(file).join("ibdev"))?;
+        // As the directory in sysfs is called.
+        Some((text::sanitize(file.as_bytes()), text::sysfs_name(&device)))
+    };
+    Fact::Known(names.iter().filter_map(of).collect())
+}

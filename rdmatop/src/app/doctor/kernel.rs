@@ -1,0 +1,135 @@
+//! What the RDMA core says by netlink: devices that are being removed, and processes that use devices.
+
+use std::{
+    collections::BTreeSet,
+    ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt,
+    thread,
+    time::Duration,
+};
+
+use crate::{
+    doctor::Fact,
+    source::{
+        netlink::{client::Nldev, enums::NetnsMode, error::NetlinkError, record::Owner, socket::Socket},
+        removal,
+        root::Root,
+        sysfs::list_devices,
+    },
+    text,
+};
+
+/// One that is just being made looks as one that is being removed for some milliseconds.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// What netlink says.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// Devices that are being removed, each with its holders.
+    pub(super) leaving: Fact<Vec<(String, String)>>,
+    /// Processes with an open device.
+    pub(super) users: BTreeSet<u32>,
+}
+
+pub(super) fn ask(root: &Root) -> Said {
+    let mut nldev = match Nldev::open() {
+        Ok(nldev) => nldev,
+        Err(NetlinkError::NoRdma) => return Said::default(),
+        Err(error) => {
+            return Said {
+                leaving: Fact::Unreadable(format!("RDMA netlink: {error}")),
+                users: BTreeSet::new(),
+            };
+        }
+    };
+    Said {
+        leaving: match leaving(root, &mut nldev) {
+            Ok(leaving) => Fact::Known(leaving),
+            Err(error) => Fact::Unreadable(format!("RDMA netlink: {error}")),
+        },
+        users: users(&mut nldev).unwrap_or_default(),
+    }
+}
+
+fn leaving(root: &Root, nldev: &mut Nldev<Socket>) -> Result<Vec<(String, String)>, NetlinkError> {
+    let shared = nldev.sys_get()?.netns_mode == Some(NetnsMode::Shared);
+    let mut unlisted = || -> Result<Vec<OsString>, NetlinkError> {
+        let listed = nldev.named_summaries()?.items;
+        let has = |dir: &OsStr| {
+            listed
+                .iter()
+                .any(|(name, _)| OsStr::from_bytes(&name.sysfs_bytes()) == dir)
+        };
+        let dirs = list_devices(root).unwrap_or_default();
+        Ok(removal::unlisted(root, &dirs, has, shared))
+    };
+    let first = unlisted()?;
+    if first.is_empty() {
+        return Ok(Vec::new());
+    }
+    thread::sleep(AGAIN);
+    let still = unlisted()?;
+    let held = removal::holders(root).to_string();
+    Ok(still
+        .iter()
+        .filter(|dir| first.contains(dir))
+        .map(|dir| (text::sanitize(dir.as_bytes()), held.clone()))
+        .collect())
+}
+
+fn users(nldev: &mut Nldev<Socket>) -> Result<BTreeSet<u32>, NetlinkError> {
+    let mut users = BTreeSet::new();
+    for (_, summary) in nldev.named_summaries()?.items {
+        // 5.10 does not list contexts; who has one has a protection domain, unless it only looks.
+        let device = summary.device_index;
+        match nldev.ctxs(device) {
+            Ok(all) => users.extend(
+                all.items
+                    .iter()
+                    .filter_map(|ctx| ctx.owner.as_ref().and_then(Owner::pid)),
+            ),
+            Err(_) => users.extend(
+                nldev
+                    .pds(device)?
+                    .items
+                    .iter()
+                    .filter_map(|pd| pd.owner.as_ref().and_then(Owner::pid)),
+            ),
+        }
+    }
+    Ok(users)
+}
+
+/// Processes with a file of an RDMA device or of a GPU open, as far as their files may be looked at.
+pub(super) fn openers(root: &Root) -> BTreeSet<u32> {
+    /// Open files that one search looks at: the search must end.
+    const MOST: usize = 200_000;
+    let mut found = BTreeSet::new();
+    let mut looked = 0;
+    for name in root.list(&root.proc("")).unwrap_or_default() {
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let Ok(files) = std::fs::read_dir(root.proc(&name).join("fd")) else {
+            continue;
+        };
+        for file in files.flatten() {
+            looked += 1;
+            if looked > MOST {
+                return found;
+            }
+            if root.link(&file.path()).is_some_and(|target| is_device(&target)) {
+                found.insert(pid);
+                break;
+            }
+        }
+    }
+    found
+}
+
+fn is_device(target: &[u8]) -> bool {
+    let gpu = target
+        .strip_prefix(b"/dev/nvidia")
+        .is_some_and(|rest| rest.first().is_some_and(u8::is_ascii_digit));
+    gpu || target.starts_with(b"/dev/infiniband/uverbs") || target == b"/dev/kfd"
+}

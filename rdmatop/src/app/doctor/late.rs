@@ -1,0 +1,90 @@
+//! Work that may hang in a driver: done by threads, and left behind when it is late.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    thread,
+    time::Instant,
+};
+
+/// Threads at most.
+const MOST: usize = 16;
+
+/// A piece of work.
+pub(super) type Job<A> = Box<dyn FnOnce() -> A + Send>;
+
+/// What is left to do, each with its place.
+type Desk<A> = Mutex<VecDeque<(usize, Job<A>)>>;
+
+/// Does all, and returns the answers that came until then, in the order of the jobs. A thread that hangs in the kernel
+/// cannot be stopped; it ends with what it reads.
+pub(super) fn gather<A: Send + 'static>(jobs: Vec<Job<A>>, until: Instant) -> Vec<Option<A>> {
+    let count = jobs.len();
+    let mut answers: Vec<Option<A>> = (0..count).map(|_| None).collect();
+    let desk: Arc<Desk<A>> = Arc::new(Mutex::new(jobs.into_iter().enumerate().collect()));
+    let (to, from) = mpsc::channel();
+    let mut hired = 0;
+    for _ in 0..count.min(MOST) {
+        let (desk, to) = (Arc::clone(&desk), to.clone());
+        let work = move || {
+            while let Some((at, job)) = next(&desk) {
+                if to.send((at, job())).is_err() {
+                    return;
+                }
+            }
+        };
+        hired += usize::from(
+            thread::Builder::new()
+                .name("doctor".to_owned())
+                .spawn(work)
+                .is_ok(),
+        );
+    }
+    drop(to);
+    if hired == 0 {
+        // No thread can be had: then without the guard.
+        while let Some((at, job)) = next(&desk) {
+            answers[at] = Some(job());
+        }
+    }
+    while let Ok((at, answer)) = from.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        answers[at] = Some(answer);
+    }
+    // Nobody begins what is left.
+    desk.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    answers
+}
+
+fn next<A>(desk: &Desk<A>) -> Option<(usize, Job<A>)> {
+    desk.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn who_is_late_is_left_behind_and_nobody_else() {
+        let (release, wait) = mpsc::channel::<()>();
+        let mut jobs: Vec<Job<u32>> = vec![Box::new(move || {
+            let _ = wait.recv();
+            0
+        })];
+        jobs.extend((1..40_u32).map(|n| Box::new(move || n) as Job<u32>));
+        let begin = Instant::now();
+        let answers = gather(jobs, begin + Duration::from_millis(300));
+        assert!(begin.elapsed() < Duration::from_secs(5));
+        assert_eq!(answers[0], None);
+        assert!((1..40_u32).all(|n| answers[n as usize] == Some(n)));
+        drop(release);
+    }
+
+    #[test]
+    fn when_all_answer_nobody_waits() {
+        let begin = Instant::now();
+        let answers = gather(vec![Box::new(|| 1) as Job<i32>], begin + Duration::from_mins(1));
+        assert_eq!(answers, [Some(1)]);
+        assert!(begin.elapsed() < Duration::from_secs(20));
+    }
+}

@@ -1,0 +1,165 @@
+//! The machine as a whole: what no driver is asked for.
+
+use std::path::Path;
+
+use super::{process, read};
+use crate::{
+    doctor::facts::{Device, Fact, GpuMemory, Host, Own, Service, SoftRoce, Tcp},
+    lab,
+    model::cause::Concerns,
+    source::{
+        ebpf::kprobes_off,
+        platform::{Platform, missing},
+        proc::Stat,
+        root::Root,
+    },
+};
+
+/// Programs whose limits jobs inherit.
+const SERVICES: [&str; 8] = [
+    "containerd",
+    "dockerd",
+    "crio",
+    "kubelet",
+    "k3s-server",
+    "k3s-agent",
+    "slurmd",
+    "pbs_mom",
+];
+
+pub(super) fn host(root: &Root, platform: &Platform) -> Host {
+    const CPUINFO: usize = 16 << 10;
+    let cpu = root.bytes(&root.proc("cpuinfo"), CPUINFO).unwrap_or_default();
+    let cpu = String::from_utf8_lossy(&cpu);
+    Host {
+        name: platform.host.hostname.clone(),
+        kernel: platform.host.kernel.clone(),
+        version: platform.host.kernel_version(),
+        root: platform.euid == Some(0),
+        virtual_machine: cpu
+            .lines()
+            .find(|line| line.starts_with("flags"))
+            .is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor")),
+        without_sys: platform.without_sys,
+    }
+}
+
+pub(super) fn own(root: &Root, platform: &Platform) -> Own {
+    let kernel = root.sys("kernel");
+    let mut all = missing(platform);
+    all.extend(kprobes_off(root).map(|off| off.takes("No eBPF", Concerns::Host)));
+    Own {
+        missing: all,
+        btf: kernel.is_dir().then(|| kernel.join("btf/vmlinux").exists()),
+    }
+}
+
+pub(super) fn tcp(root: &Root) -> Tcp {
+    let net = |file: &str| root.proc("sys/net").join(file);
+    // "4096 131072 6291456", with tabs between them.
+    let largest = |file: &str| {
+        let raw = root.value(&net(file))?;
+        std::str::from_utf8(&raw)
+            .ok()?
+            .split_whitespace()
+            .nth(2)?
+            .parse()
+            .ok()
+    };
+    Tcp {
+        rmem: largest("ipv4/tcp_rmem"),
+        wmem: largest("ipv4/tcp_wmem"),
+        backlog: root.number(&net("core/somaxconn")),
+    }
+}
+
+/// Container runtimes and job managers that run, and the shell of a user who is not root.
+pub(super) fn services(root: &Root, is_root: bool) -> Vec<Service> {
+    let mut found: Vec<Service> = Vec::new();
+    let mut add = |dir: &Path, comm: String, shell: bool| {
+        if let Fact::Known(memlock) = process::memlock(dir)
+            && found
+                .iter()
+                .all(|known| known.comm != comm || known.memlock != memlock)
+        {
+            found.push(Service {
+                comm,
+                memlock,
+                exempt: false,
+                shell,
+            });
+        }
+    };
+    for name in root.list(&root.proc("")).unwrap_or_default() {
+        if !name
+            .to_str()
+            .is_some_and(|name| name.bytes().all(|b| b.is_ascii_digit()))
+        {
+            continue;
+        }
+        let dir = root.proc(&name);
+        let comm = process::comm(&dir);
+        if SERVICES.contains(&comm.as_str()) {
+            add(&dir, comm, false);
+        }
+    }
+    // What root may lock says nothing of others.
+    let stat = root
+        .bytes(&root.proc("self/stat"), 4096)
+        .and_then(|raw| Stat::parse(&raw));
+    if let Some(stat) = stat.filter(|stat| !is_root && stat.ppid > 0) {
+        let dir = root.proc(stat.ppid.to_string());
+        add(&dir, process::comm(&dir), true);
+    }
+    found
+}
+
+/// CPUs of each NUMA node.
+pub(super) fn nodes(root: &Root) -> Vec<(u32, Vec<u32>)> {
+    let dir = root.sys("devices/system/node");
+    let node = |name: &std::ffi::OsString| {
+        let number = name.to_str()?.strip_prefix("node")?.parse().ok()?;
+        let cpus = read::cpus(&root.line(&dir.join(name).join("cpulist"))?)?;
+        Some((number, cpus))
+    };
+    root.list(&dir)
+        .unwrap_or_default()
+        .iter()
+        .filter_map(node)
+        .collect()
+}
+
+/// How GPU memory reaches NICs.
+pub(super) fn gpu_memory(root: &Root) -> GpuMemory {
+    let loaded = |module: &str| root.sys("module").join(module).is_dir();
+    let clients = root.list(&root.sys("kernel/mm/memory_peers")).unwrap_or_default();
+    let open_module = if loaded("nvidia") {
+        // "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.124 ..."
+        match read::line(&root.proc("driver/nvidia/version")) {
+            Fact::Absent => Fact::Unreadable("/proc/driver/nvidia/version is missing".to_owned()),
+            line => line.parse(|line| Some(line.contains("Open Kernel Module"))),
+        }
+    } else {
+        Fact::Absent
+    };
+    GpuMemory {
+        peermem: ["nvidia_peermem", "nv_peer_mem", "efa_nv_peermem"]
+            .into_iter()
+            .any(loaded)
+            || !clients.is_empty(),
+        open_module,
+    }
+}
+
+/// SoftRoCE, where no hardware is.
+pub(super) fn softroce(root: &Root, devices: &Fact<Vec<Device>>, idle: bool) -> Option<SoftRoce> {
+    let any = devices.known().is_some_and(|all| !all.is_empty());
+    if any || idle || matches!(devices, Fact::Unreadable(_)) {
+        return None;
+    }
+    Some(if root.is_live() {
+        lab::softroce()
+    } else {
+        SoftRoce::Unknown
+    })
+}

@@ -1,0 +1,243 @@
+//! PCI functions: NICs, GPUs, and the bridges above them.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use super::read;
+use crate::{
+    doctor::facts::{Fact, Gpu, IdleNic, Pci, PciLink},
+    source::{
+        privileges::Raised,
+        root::Root,
+        sysfs::{PciFacts, PcieLink},
+    },
+    text,
+};
+
+const MELLANOX: u64 = 0x15b3;
+const AMAZON: u64 = 0x1d0f;
+const INTEL: u64 = 0x8086;
+const CORNELIS: u64 = 0x434e;
+const NVIDIA: u64 = 0x10de;
+const AMD: u64 = 0x1002;
+
+impl From<PcieLink> for PciLink {
+    fn from(link: PcieLink) -> Self {
+        Self {
+            mega_transfers: link.mega_transfers,
+            width: link.width,
+            bits_per_sec: link.bits_per_sec(),
+        }
+    }
+}
+
+/// What else is to be known of a function whose address and link are known.
+pub(super) fn of(root: &Root, facts: &PciFacts) -> Pci {
+    let dir = root.sys("bus/pci/devices").join(&facts.address);
+    let mut pci = placed(&dir);
+    pci.address.clone_from(&facts.address);
+    pci.node = facts.numa_node;
+    pci.current = facts.current.map(PciLink::from).into();
+    pci.max = facts.max.map(PciLink::from).into();
+    pci
+}
+
+/// Path, IOMMU and bridges.
+fn placed(dir: &Path) -> Pci {
+    let mut pci = Pci::default();
+    let Ok(real) = fs::canonicalize(dir) else {
+        return pci;
+    };
+    let name = |dir: &Path| dir.file_name().map(|name| text::sanitize(name.as_bytes()));
+    let is_host = |name: &str| name.starts_with("pci") && name.contains(':');
+    let mut above: Vec<PathBuf> = Vec::new();
+    for dir in real.ancestors() {
+        above.push(dir.to_owned());
+        if name(dir).is_some_and(|name| is_host(&name)) {
+            break;
+        }
+    }
+    above.reverse();
+    if above
+        .first()
+        .and_then(|dir| name(dir))
+        .is_some_and(|name| is_host(&name))
+    {
+        pci.path = above.iter().filter_map(|dir| name(dir)).collect();
+        // The host bridge has no configuration space here, and the function itself is no bridge.
+        let bridges = above.get(1..above.len().saturating_sub(1)).unwrap_or_default();
+        pci.acs = redirecting(bridges);
+    }
+    pci.iommu = match fs::symlink_metadata(real.join("iommu_group")) {
+        Ok(_) => read::line(&real.join("iommu_group/type")),
+        Err(_) => Fact::Absent,
+    };
+    pci
+}
+
+/// Bridges of these that redirect what goes from one device to another.
+fn redirecting(bridges: &[PathBuf]) -> Fact<Vec<String>> {
+    let mut on = Vec::new();
+    for bridge in bridges {
+        // Beyond the first 64 bytes the kernel asks for CAP_SYS_ADMIN (pci_read_config), and says nothing if it is missing.
+        let raised = Raised::for_attach();
+        let config = read::bytes(&bridge.join("config"), 4096);
+        drop(raised);
+        match config {
+            Fact::Known(config) if config.len() > 256 => {
+                if acs_redirects(&config)
+                    && let Some(name) = bridge.file_name()
+                {
+                    on.push(text::sanitize(name.as_bytes()));
+                }
+            }
+            Fact::Known(config) if config.len() <= 64 => {
+                return Fact::Unreadable(read::forbidden().to_owned());
+            }
+            Fact::Known(_) | Fact::Absent => {}
+            Fact::Unreadable(why) => return Fact::Unreadable(why),
+        }
+    }
+    Fact::Known(on)
+}
+
+/// Whether the access control services of a configuration space redirect requests or completions between peers
+/// (`PCI_ACS_RR`, `PCI_ACS_CR`), include/uapi/linux/pci_regs.h.
+fn acs_redirects(config: &[u8]) -> bool {
+    const ACS: u32 = 0x000d;
+    const REDIRECT: u16 = 0x04 | 0x08;
+    let word = |at: usize| -> Option<u32> {
+        let bytes = config.get(at..at + 4)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?))
+    };
+    let mut at = 0x100;
+    // Each capability is 4 bytes at least: the chain ends, whatever it says.
+    for _ in 0..960 {
+        let Some(header) = word(at).filter(|header| *header != 0 && *header != u32::MAX) else {
+            return false;
+        };
+        if header & 0xffff == ACS {
+            let control = config.get(at + 6..at + 8).and_then(|bytes| bytes.try_into().ok());
+            return control.is_some_and(|bytes| u16::from_le_bytes(bytes) & REDIRECT != 0);
+        }
+        let next = usize::try_from(header >> 20).unwrap_or(0) & !3;
+        if next < 0x100 {
+            return false;
+        }
+        at = next;
+    }
+    false
+}
+
+/// GPUs, and NICs that could do RDMA and have no RDMA device.
+pub(super) fn search(root: &Root) -> (Vec<Gpu>, Vec<IdleNic>) {
+    let (mut gpus, mut nics) = (Vec::new(), Vec::new());
+    let devices = root.sys("bus/pci/devices");
+    for name in root.list(&devices).unwrap_or_default() {
+        let dir = devices.join(&name);
+        let number = |file: &str| root.number(&dir.join(file));
+        let (Some(vendor), Some(class)) = (number("vendor"), number("class")) else {
+            continue;
+        };
+        let address = text::sanitize(name.as_bytes());
+        // Display controllers and processing accelerators.
+        if matches!(vendor, NVIDIA | AMD) && matches!(class >> 16, 0x03 | 0x12) {
+            let mut pci = placed(&dir);
+            pci.address = address;
+            pci.node = root
+                .signed(&dir.join("numa_node"))
+                .and_then(|node| node.try_into().ok());
+            gpus.push(Gpu {
+                nvidia: vendor == NVIDIA,
+                pci,
+            });
+            continue;
+        }
+        let Some((what, module)) = rdma_nic(vendor, number("device").unwrap_or_default(), class) else {
+            continue;
+        };
+        let driver = root.link_name(&dir.join("driver"));
+        // One that was given to a virtual machine or to a program has no RDMA device here on purpose.
+        let given = driver.as_deref().is_some_and(|driver| {
+            driver.starts_with("vfio") || driver.starts_with("uio") || driver == "pci-stub"
+        });
+        if !given && !has_rdma(root, &name, &dir) {
+            nics.push(IdleNic {
+                address,
+                what,
+                module,
+                driver,
+            });
+        }
+    }
+    (gpus, nics)
+}
+
+/// Network controllers whose RDMA is what they are bought for.
+fn rdma_nic(vendor: u64, device: u64, class: u64) -> Option<(&'static str, &'static str)> {
+    let network = class >> 16 == 0x02;
+    match (vendor, device) {
+        // ConnectX-4 and later, BlueField.
+        (MELLANOX, 0x1013..) if network => Some(("a Mellanox/NVIDIA NIC", "mlx5_ib")),
+        (AMAZON, device) if device & 0xfff0 == 0xefa0 => Some(("an EFA", "efa")),
+        (INTEL, 0x24f0 | 0x24f1) => Some(("an Omni-Path NIC", "hfi1")),
+        (CORNELIS, _) if network || class >> 8 == 0x0208 => Some(("an Omni-Path NIC", "hfi1")),
+        _ => None,
+    }
+}
+
+/// Whether an RDMA device sits on this function, or on one of its scalable functions.
+fn has_rdma(root: &Root, name: &OsStr, dir: &Path) -> bool {
+    if dir.join("infiniband").is_dir() {
+        return true;
+    }
+    let class = root.sys("class/infiniband");
+    root.list(&class).unwrap_or_default().iter().any(|device| {
+        let target = fs::canonicalize(class.join(device).join("device")).unwrap_or_default();
+        target.components().any(|part| part.as_os_str() == name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn with_acs(control: u16) -> Vec<u8> {
+        let mut config = vec![0; 4096];
+        // AER at 0x100, then ACS at 0x148.
+        config[0x100..0x104].copy_from_slice(&(0x0001_u32 | 2 << 16 | 0x148 << 20).to_le_bytes());
+        config[0x148..0x14c].copy_from_slice(&(0x000d_u32 | 1 << 16).to_le_bytes());
+        config[0x14e..0x150].copy_from_slice(&control.to_le_bytes());
+        config
+    }
+
+    #[test]
+    fn redirection_is_found_behind_other_capabilities() {
+        assert!(acs_redirects(&with_acs(0x1d)));
+        assert!(
+            !acs_redirects(&with_acs(0x01)),
+            "source validation alone redirects nothing"
+        );
+        assert!(!acs_redirects(&with_acs(0)));
+        assert!(!acs_redirects(&[0; 256]) && !acs_redirects(&[0xff; 4096]));
+    }
+
+    #[test]
+    fn a_chain_that_bites_its_tail_ends() {
+        let mut config = vec![0; 4096];
+        config[0x100..0x104].copy_from_slice(&(0x0001_u32 | 0x100 << 20).to_le_bytes());
+        assert!(!acs_redirects(&config));
+    }
+
+    proptest! {
+        #[test]
+        fn no_configuration_space_panics(config in prop::collection::vec(any::<u8>(), 0..4200)) {
+            let _ = acs_redirects(&config);
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! One process: its settings, its limits, and what it sees.
+
+use std::{
+    ffi::OsString,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    path::Path,
+};
+
+use rustix::fs::{Access, access};
+
+use super::read;
+use crate::{
+    doctor::facts::{Fact, Process, RdmaLimit},
+    source::{
+        proc::{Status, relevant},
+        root::Root,
+    },
+    text,
+};
+
+/// An environment larger than this is read up to here.
+const ENVIRON: u64 = 1 << 20;
+const SMALL: u64 = 64 << 10;
+/// CAP_IPC_LOCK, include/uapi/linux/capability.h.
+const IPC_LOCK: u64 = 1 << 14;
+/// `PROC_USER_INIT_INO`, include/linux/proc_ns.h: in another user namespace the capability is none.
+const FIRST_USER_NAMESPACE: &[u8] = b"user:[4026531837]";
+
+/// Whom to read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Who {
+    /// rdmatop itself.
+    Own,
+    /// A process.
+    Pid(u32),
+}
+
+/// Reads a process.
+pub(super) fn read(root: &Root, who: Who) -> Process {
+    let (dir, pid) = match who {
+        Who::Own => (root.proc("self"), std::process::id()),
+        Who::Pid(pid) => (root.proc(pid.to_string()), pid),
+    };
+    Process {
+        pid,
+        comm: comm(&dir),
+        environ: environ(&dir),
+        memlock: memlock(&dir),
+        may_lock: may_lock(root, &dir),
+        rdma_limits: rdma_limits(root, &dir),
+        interfaces: interfaces(&dir),
+        nodes: nodes(&dir.join("root/dev/infiniband"), who),
+        sees: sees(&dir.join("root/sys/class/infiniband")),
+    }
+}
+
+/// Its name; empty when it is gone.
+pub(super) fn comm(dir: &Path) -> String {
+    read::line(&dir.join("comm")).known().cloned().unwrap_or_default()
+}
+
+fn environ(dir: &Path) -> Fact<Vec<(String, String)>> {
+    let environ = read::bytes(&dir.join("environ"), ENVIRON).parse(|raw| Some(relevant(&raw)));
+    let Fact::Known(mut all) = environ else {
+        return environ;
+    };
+    // NCCL reads this file too; what the environment says wins.
+    if let Fact::Known(file) = read::bytes(&dir.join("root/etc/nccl.conf"), SMALL) {
+        let mut entries = Vec::new();
+        for line in file.split(|byte| *byte == b'\n') {
+            let line = line.trim_ascii();
+            if !line.starts_with(b"#") {
+                entries.extend_from_slice(line);
+                entries.push(0);
+            }
+        }
+        for (name, value) in relevant(&entries) {
+            if all.iter().all(|(known, _)| *known != name) {
+                all.push((name, value));
+            }
+        }
+    }
+    Fact::Known(all)
+}
+
+/// The soft limit of locked memory, `None` for unlimited.
+pub(super) fn memlock(dir: &Path) -> Fact<Option<u64>> {
+    read::bytes(&dir.join("limits"), SMALL).parse(|raw| {
+        let text = String::from_utf8_lossy(&raw);
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("Max locked memory"))?;
+        match line.split_whitespace().next()? {
+            "unlimited" => Some(None),
+            bytes => Some(Some(bytes.parse().ok()?)),
+        }
+    })
+}
+
+fn may_lock(root: &Root, dir: &Path) -> bool {
+    let status = read::bytes(&dir.join("status"), SMALL).parse(|raw| Status::parse(&raw).cap_eff);
+    let has = status.known().is_some_and(|caps| caps & IPC_LOCK != 0);
+    has && root
+        .link(&dir.join("ns/user"))
+        .is_none_or(|namespace| namespace == FIRST_USER_NAMESPACE)
+}
+
+/// Limits of its RDMA cgroup and of those above it.
+fn rdma_limits(root: &Root, dir: &Path) -> Fact<Vec<RdmaLimit>> {
+    read::bytes(&dir.join("cgroup"), SMALL).parse(|raw| {
+        let mut found = Vec::new();
+        for line in raw.split(|byte| *byte == b'\n') {
+            let mut fields = line.splitn(3, |byte| *byte == b':');
+            let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next())
+            else {
+                continue;
+            };
+            let base = if controllers.is_empty() {
+                root.sys("fs/cgroup")
+            } else if controllers
+                .split(|byte| *byte == b',')
+                .any(|name| name == b"rdma")
+            {
+                root.sys("fs/cgroup/rdma")
+            } else {
+                continue;
+            };
+            limits_above(root, &base, path, &mut found);
+        }
+        Some(found)
+    })
+}
+
+fn limits_above(root: &Root, base: &Path, path: &[u8], found: &mut Vec<RdmaLimit>) {
+    let path = std::ffi::OsStr::from_bytes(path.strip_prefix(b"/").unwrap_or(path));
+    // The view from another cgroup namespace leads out of the tree.
+    if Path::new(path)
+        .components()
+        .any(|part| !matches!(part, std::path::Component::Normal(_)))
+    {
+        return;
+    }
+    for cgroup in Path::new(path).ancestors() {
+        let dir = base.join(cgroup);
+        let Some(max) = root.bytes(&dir.join("rdma.max"), 4096) else {
+            continue;
+        };
+        let current = root.bytes(&dir.join("rdma.current"), 4096).unwrap_or_default();
+        let now = entries(&current);
+        for (device, resource, max) in entries(&max) {
+            // "max" is none.
+            let Some(max) = max else { continue };
+            let current = now
+                .iter()
+                .find(|(of, what, _)| *of == device && *what == resource)
+                .and_then(|(_, _, current)| *current);
+            found.push(RdmaLimit {
+                cgroup: format!("/{}", text::sanitize(cgroup.as_os_str().as_bytes())),
+                device,
+                resource,
+                max,
+                current,
+            });
+        }
+    }
+}
+
+/// `mlx5_0 hca_handle=2 hca_object=max`, a line for each device.
+fn entries(raw: &[u8]) -> Vec<(String, String, Option<u64>)> {
+    let text = text::sanitize(
+        &raw.iter()
+            .map(|b| if *b == b'\n' { b'|' } else { *b })
+            .collect::<Vec<u8>>(),
+    );
+    let mut all = Vec::new();
+    for line in text.split('|') {
+        let mut words = line.split_whitespace();
+        let Some(device) = words.next() else { continue };
+        for (resource, value) in words.filter_map(|word| word.split_once('=')) {
+            all.push((device.to_owned(), resource.to_owned(), value.parse().ok()));
+        }
+    }
+    all
+}
+
+fn interfaces(dir: &Path) -> Fact<Vec<String>> {
+    read::bytes(&dir.join("net/dev"), 1 << 20).parse(|raw| {
+        let lines = raw.split(|byte| *byte == b'\n').skip(2);
+        let name = |line: &[u8]| {
+            let colon = line.iter().position(|byte| *byte == b':')?;
+            Some(text::sanitize(line[..colon].trim_ascii()))
+        };
+        Some(lines.filter_map(name).collect())
+    })
+}
+
+fn list(dir: &Path) -> Fact<Vec<OsString>> {
+    match std::fs::read_dir(dir) {
+        Err(error) => read::refused(&error),
+        Ok(entries) => {
+            let mut names: Vec<OsString> = entries.flatten().map(|entry| entry.file_name()).collect();
+            names.sort();
+            Fact::Known(names)
+        }
+    }
+}
+
+fn nodes(dir: &Path, who: Who) -> Fact<Vec<(String, bool)>> {
+    list(dir).parse(|names| {
+        let of = |name: OsString| (text::sanitize(name.as_bytes()), may_open(&dir.join(name), who));
+        Some(names.into_iter().map(of).collect())
+    })
+}
+
+/// Whether it may be opened for reading and writing, as far as the file's mode says.
+fn may_open(file: &Path, who: Who) -> bool {
+    match who {
+        Who::Own => access(file, Access::READ_OK | Access::WRITE_OK).is_ok(),
+        // Groups of another process are not compared: a mode for a group is somebody's deliberate choice.
+        Who::Pid(_) => file
+            .metadata()
+            .is_ok_and(|facts| facts.mode() & 0o006 == 0o006 || facts.mode() & 0o060 == 0o060),
+    }
+}
+
+fn sees(dir: &Path) -> Fact<Vec<(String, bool)>> {
+    list(dir).parse(|names| {
+        let whole = |name: &OsString| dir.join(name).exists();
+        let all = names
+            .iter()
+            .map(|name| (text::sanitize(name.as_bytes()), whole(name)));
+        Some(all.collect())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::fake::Fake;
+    use proptest::prelude::*;
+
+    const LIMITS: &str = "Limit                     Soft Limit           Hard Limit           Units     \n\
+        Max locked memory         8388608              unlimited            bytes     \n";
+
+    #[test]
+    fn a_process_is_read() {
+        let fake = Fake::new();
+        fake.proc("7/comm", "python3\n")
+            .proc("7/environ", "NCCL_IB_HCA=mlx5\0HOME=/x\0")
+            .proc(
+                "7/root/etc/nccl.conf",
+                "# c\nNCCL_IB_HCA=other\nNCCL_SOCKET_IFNAME=eth0\n",
+            )
+            .proc("7/limits", LIMITS)
+            .proc("7/status", "CapEff:\t0000000000004000\n")
+            .proc("7/cgroup", "0::/a/b\n")
+            .proc("7/net/dev", "h\nh\n    lo: 1 2\n  eth0: 1\n")
+            .proc("7/root/dev/infiniband/uverbs0", "");
+        fake.sys(
+            "fs/cgroup/a/rdma.max",
+            "mlx5_0 hca_handle=max hca_object=10\nmlx5_1 hca_object=5\n",
+        )
+        .sys("fs/cgroup/a/rdma.current", "mlx5_0 hca_handle=1 hca_object=10\n");
+        let got = read(&fake.root(), Who::Pid(7));
+        assert_eq!(got.comm, "python3");
+        assert_eq!(
+            got.environ.known().unwrap()[..],
+            [
+                ("NCCL_IB_HCA".to_owned(), "mlx5".to_owned()),
+                ("NCCL_SOCKET_IFNAME".to_owned(), "eth0".to_owned())
+            ]
+        );
+        assert_eq!(got.memlock, Fact::Known(Some(8 << 20)));
+        assert!(got.may_lock);
+        let limits = got.rdma_limits.known().unwrap();
+        assert_eq!(limits.len(), 2);
+        assert_eq!(
+            (
+                limits[0].cgroup.as_str(),
+                limits[0].max,
+                limits[0].current,
+                limits[1].current
+            ),
+            ("/a", 10, Some(10), None)
+        );
+        assert_eq!(got.interfaces.known().unwrap()[..], ["lo", "eth0"]);
+        assert_eq!(got.nodes.known().unwrap().len(), 1);
+        assert_eq!(read(&fake.root(), Who::Pid(8)).environ, Fact::Absent);
+    }
+
+    #[test]
+    fn a_cgroup_of_another_namespace_leads_nowhere() {
+        let fake = Fake::new();
+        fake.sys("fs/rdma.max", "x hca_object=1\n")
+            .sys("fs/cgroup/rdma.max", "x hca_object=2\n");
+        let mut found = Vec::new();
+        limits_above(&fake.root(), &fake.root().sys("fs/cgroup"), b"/../", &mut found);
+        assert_eq!(found, []);
+    }
+
+    proptest! {
+        #[test]
+        fn no_file_panics(raw: Vec<u8>, line in "\\PC{0,60}") {
+            let fake = Fake::new();
+            for file in ["environ", "limits", "status", "cgroup", "net/dev", "root/etc/nccl.conf"] {
+                fake.proc(format!("7/{file}"), &raw);
+            }
+            let _ = read(&fake.root(), Who::Pid(7));
+            let _ = (entries(&raw), entries(line.as_bytes()));
+            fake.proc("7/limits", format!("Max locked memory {line}\n"));
+            let _ = memlock(&fake.root().proc("7"));
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! One small file: what it says, that it is absent, or why it could not be read.
+
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    path::Path,
+};
+
+use crate::{doctor::Fact, text};
+
+/// One sysfs attribute is one page at most.
+const SMALL: u64 = 4096;
+
+/// What an error means.
+pub(super) fn refused<T>(error: &io::Error) -> Fact<T> {
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENOTDIR | libc::ENODEV | libc::ESRCH | libc::ENXIO) => Fact::Absent,
+        Some(libc::EACCES | libc::EPERM) => Fact::Unreadable(forbidden().to_owned()),
+        _ => {
+            let words = error.to_string();
+            let words = words.split(" (os error").next().unwrap_or_default();
+            Fact::Unreadable(text::sanitize(format!("reading fails: {words}").as_bytes()))
+        }
+    }
+}
+
+/// What a refusal means to who was refused.
+pub(super) fn forbidden() -> &'static str {
+    if rustix::process::geteuid().is_root() {
+        "not even root may read it here (a container or a sandbox)"
+    } else {
+        "only root may read it"
+    }
+}
+
+/// Up to `limit` bytes.
+pub(super) fn bytes(path: &Path, limit: u64) -> Fact<Vec<u8>> {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut out = Vec::new();
+        File::open(path)?.take(limit).read_to_end(&mut out)?;
+        Ok(out)
+    };
+    match read() {
+        Ok(bytes) => Fact::Known(bytes),
+        Err(error) => refused(&error),
+    }
+}
+
+/// The trimmed content of a one-value file, safe to print; one that says nothing is absent.
+pub(super) fn line(path: &Path) -> Fact<String> {
+    match bytes(path, SMALL) {
+        Fact::Known(raw) => {
+            let line = text::sanitize_bounded(raw.trim_ascii(), 256);
+            Fact::from(Some(line).filter(|line| !line.is_empty() && !line.starts_with("N/A")))
+        }
+        Fact::Absent => Fact::Absent,
+        Fact::Unreadable(why) => Fact::Unreadable(why),
+    }
+}
+
+/// CPUs as the kernel lists them: `0-3,8`; at most this many.
+pub(super) fn cpus(list: &str) -> Option<Vec<u32>> {
+    const MOST: u32 = 8192;
+    let mut all = Vec::new();
+    for part in list.split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        if last >= MOST {
+            return None;
+        }
+        all.extend(first..=last);
+    }
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::fake::Fake;
+
+    #[test]
+    fn what_is_absent_and_what_cannot_be_read_differ() {
+        let fake = Fake::new();
+        fake.sys("a", "x\x1b\n")
+            .sys("empty", "")
+            .sys("na", "N/A (no PMA)\n");
+        let root = fake.root();
+        assert_eq!(line(&root.sys("a")), Fact::Known("x\\x1b".to_owned()));
+        for absent in ["empty", "na", "none", "a/b"] {
+            assert_eq!(line(&root.sys(absent)), Fact::Absent, "{absent}");
+        }
+        // Page 0 of any process is not mapped: EIO.
+        fake.link("sys/broken", "/proc/self/mem");
+        assert_eq!(
+            line(&root.sys("broken")),
+            Fact::Unreadable("reading fails: Input/output error".to_owned())
+        );
+        let denied = io::Error::from_raw_os_error(libc::EACCES);
+        assert_eq!(refused::<()>(&denied), Fact::Unreadable(forbidden().to_owned()));
+    }
+
+    #[test]
+    fn lists_of_cpus_are_read_and_odd_ones_are_not() {
+        assert_eq!(cpus("0-3,8"), Some(vec![0, 1, 2, 3, 8]));
+        assert_eq!(cpus(""), Some(vec![]));
+        assert_eq!(cpus("3-1"), Some(vec![]));
+        for odd in ["x", "0-", "0-4294967295", "-1"] {
+            assert_eq!(cpus(odd), None, "{odd}");
+        }
+    }
+}

@@ -1,0 +1,636 @@
+//! Each check by facts: what changes one line changes no other.
+
+use std::sync::LazyLock;
+
+use super::{collect, trees};
+use crate::{
+    doctor::{
+        Fact, Facts, Status, examine,
+        facts::{Gid, IdleNic, Port, Process, RdmaLimit, Service, SoftRoce},
+    },
+    model::cause::{Cause, CauseId, Concerns},
+};
+
+static HEALTHY: LazyLock<Facts> = LazyLock::new(|| collect(&trees::gpu_node().root(), None));
+
+/// Lines that are not in the healthy node's report, without its pass lines that went: `FAIL port.state text`.
+fn changed(change: impl FnOnce(&mut Facts)) -> Vec<String> {
+    let mut facts = HEALTHY.clone();
+    let before = examine(&facts);
+    change(&mut facts);
+    let after = examine(&facts);
+    let new: Vec<_> = after
+        .lines
+        .iter()
+        .filter(|line| !before.lines.contains(line))
+        .collect();
+    // What went is what the new lines are about.
+    for gone in before.lines.iter().filter(|line| !after.lines.contains(line)) {
+        assert!(
+            new.iter().any(|line| line.id == gone.id),
+            "{gone:?} went for {new:?}"
+        );
+    }
+    new.iter()
+        .map(|line| format!("{:?} {} {}", line.status, line.id, line.text))
+        .collect()
+}
+
+fn port(facts: &mut Facts, number: usize) -> &mut Port {
+    &mut devices(facts)[number].ports[0]
+}
+
+fn devices(facts: &mut Facts) -> &mut Vec<crate::doctor::facts::Device> {
+    match &mut facts.devices {
+        Fact::Known(devices) => devices,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn cause(id: CauseId) -> Cause {
+    Cause {
+        id,
+        concerns: Concerns::Host,
+        what: "what".into(),
+        why: "why".into(),
+        remedy: "remedy".into(),
+    }
+}
+
+#[test]
+fn devices_that_are_late_broken_leaving_or_closed_are_named() {
+    let line = changed(|facts| devices(facts)[3].late = true);
+    assert_eq!(line[0], "Fail device.present mlx5_3 does not answer");
+    let line = changed(|facts| devices(facts)[3].dangling = true);
+    assert_eq!(
+        line[0],
+        "Fail device.present mlx5_3 is listed, and its files in /sys are missing"
+    );
+    let line = changed(|facts| facts.leaving = Fact::Known(vec![("mlx5_9".into(), "held by 7 (x)".into())]));
+    assert_eq!(
+        line,
+        ["Fail device.removal mlx5_9 is being removed, and the removal waits: held by 7 (x)"]
+    );
+    let line = changed(|facts| facts.leaving = Fact::Unreadable("it is so".into()));
+    assert_eq!(line, ["Skip device.removal devices that are being removed"]);
+    let line = changed(|facts| {
+        facts.idle_nics = vec![IdleNic {
+            address: "0000:f0:00.0".into(),
+            what: "an EFA",
+            module: "efa",
+            driver: None,
+        }];
+    });
+    assert_eq!(
+        line,
+        ["Warn device.driver an EFA at 0000:f0:00.0 has no RDMA device: it has no driver"]
+    );
+}
+
+#[test]
+fn a_machine_without_verbs_says_so() {
+    let line = changed(|facts| {
+        if let Fact::Known(verbs) = &mut facts.verbs {
+            verbs.retain(|(_, device)| device != "mlx5_2");
+        }
+    });
+    assert_eq!(
+        line[0],
+        "Warn device.verbs programs cannot open mlx5_2: it has no verbs device"
+    );
+    let mut facts = HEALTHY.clone();
+    facts.verbs = Fact::Absent;
+    let report = examine(&facts);
+    assert!(
+        report
+            .lines
+            .iter()
+            .any(|line| line.id == "device.verbs" && line.remedy == "sudo modprobe ib_uverbs")
+    );
+}
+
+#[test]
+fn firmware_that_differs_within_a_board_is_named_and_between_boards_it_is_not() {
+    let line = changed(|facts| devices(facts)[3].firmware = Fact::Known("28.36.1010".into()));
+    assert_eq!(
+        line,
+        [
+            "Warn device.firmware different firmware on equal NICs: 28.36.1010 on mlx5_3, 28.39.1002 on mlx5_0, mlx5_1, mlx5_2, mlx5_4 and 3 more"
+        ]
+    );
+    let line = changed(|facts| {
+        devices(facts)[3].firmware = Fact::Known("16.1".into());
+        devices(facts)[3].board = Fact::Known("other".into());
+    });
+    assert_eq!(line, [""; 0]);
+}
+
+#[test]
+fn a_port_that_is_down_is_one_line_whatever_else_follows_from_it() {
+    let line = changed(|facts| {
+        port(facts, 3).state = Fact::Known(1);
+        port(facts, 3).netdev.as_mut().unwrap().carrier = Some(false);
+    });
+    assert_eq!(
+        line,
+        ["Fail port.state mlx5_3 is down: its interface eth3 has no signal"]
+    );
+    let line = changed(|facts| {
+        port(facts, 3).state = Fact::Known(1);
+        port(facts, 3).netdev.as_mut().unwrap().up = Some(false);
+    });
+    assert_eq!(
+        line,
+        ["Warn port.state mlx5_3 is down: its interface eth3 is switched off"]
+    );
+    let line = changed(|facts| {
+        port(facts, 3).state = Fact::Known(2);
+        port(facts, 3).link_layer = Some("InfiniBand".into());
+        port(facts, 3).roce = false;
+        port(facts, 3).netdev = None;
+    });
+    assert_eq!(
+        line[0],
+        "Fail port.state mlx5_3 waits for the subnet manager (state INIT)"
+    );
+    let line = changed(|facts| port(facts, 3).state = Fact::Unreadable("reading fails: x".into()));
+    assert_eq!(line[0], "Skip port.state state of mlx5_3");
+    let mut facts = HEALTHY.clone();
+    (0..8).for_each(|at| port(&mut facts, at).state = Fact::Known(1));
+    let report = examine(&facts);
+    assert_eq!(report.count(Status::Fail), 8);
+    // The speed of a port without a link is none.
+    assert!(report.lines.iter().all(|line| line.id != "port.rate"));
+}
+
+#[test]
+fn a_slow_port_is_named_and_one_of_another_board_is_not() {
+    let line = changed(|facts| port(facts, 5).rate = Fact::Known(100_000_000_000));
+    assert_eq!(
+        line[0],
+        "Warn port.rate mlx5_5 runs at 100 Gb/s, others of its kind at 400 Gb/s"
+    );
+    let line = changed(|facts| {
+        port(facts, 5).rate = Fact::Known(100_000_000_000);
+        devices(facts)[5].board = Fact::Known("storage".into());
+    });
+    assert!(line.iter().all(|line| line.starts_with("Pass")), "{line:?}");
+}
+
+#[test]
+fn packets_that_are_too_small_are_named() {
+    let mtu = |mtu| changed(move |facts| port(facts, 6).netdev.as_mut().unwrap().mtu = Some(mtu));
+    assert_eq!(
+        mtu(1500),
+        ["Warn port.mtu packets of mlx5_6 carry 1024 bytes: eth6 has MTU 1500"]
+    );
+    assert_eq!(
+        mtu(1000),
+        ["Warn port.mtu packets of mlx5_6 carry 512 bytes: eth6 has MTU 1000"]
+    );
+    assert_eq!(
+        mtu(4200),
+        ["Pass port.mtu packets carry 4096 bytes (interface MTU 4200) and 4096 bytes (interface MTU 9000)"]
+    );
+}
+
+#[test]
+fn ports_without_a_usable_gid_are_named() {
+    let gids = |gids: Vec<Gid>| changed(move |facts| port(facts, 1).gids = Fact::Known(gids));
+    let link_local = |v2| {
+        let mut bytes = [0; 16];
+        (bytes[0], bytes[1]) = (0xfe, 0x80);
+        Gid { index: 0, bytes, v2 }
+    };
+    let of = |line: Vec<String>| line.into_iter().find(|line| line.contains("port.gid")).unwrap();
+    assert_eq!(of(gids(vec![])), "Fail port.gid mlx5_1 has no address (GID)");
+    assert_eq!(
+        of(gids(vec![link_local(false)])),
+        "Fail port.gid mlx5_1 has addresses (GIDs) of RoCE v1 only"
+    );
+    assert_eq!(
+        of(gids(vec![link_local(true)])),
+        "Warn port.gid mlx5_1 has a link-local address (GID) only"
+    );
+}
+
+#[test]
+fn a_job_whose_gid_index_is_wrong_on_a_port_is_told_where() {
+    let line = changed(|facts| port(facts, 1).gids = Fact::Known(vec![]));
+    assert_eq!(
+        line,
+        [
+            "Fail port.gid mlx5_1 has no address (GID)",
+            "Fail job.gid PIDs 4711 and 4712: NCCL_IB_GID_INDEX=3 is no address (GID) of mlx5_1"
+        ]
+    );
+    assert_eq!(
+        with_settings(&["NCCL_IB_GID_INDEX=2"])[0],
+        "Warn job.gid PID 4711 (python3): NCCL_IB_GID_INDEX=2 is an address (GID) of RoCE v1 of mlx5_0 to mlx5_7"
+    );
+}
+
+#[test]
+fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
+    let link = |mega_transfers, width| {
+        let link = crate::source::sysfs::PcieLink {
+            mega_transfers,
+            width,
+        };
+        changed(move |facts| devices(facts)[2].pci.as_mut().unwrap().current = Fact::Known(link.into()))
+    };
+    assert_eq!(
+        link(32_000, 8),
+        ["Warn pcie.link mlx5_2 is on PCIe Gen5 x8, could do Gen5 x16"]
+    );
+    assert_eq!(
+        link(16_000, 16),
+        ["Warn pcie.link mlx5_2 is on PCIe Gen4 x16, could do Gen5 x16"]
+    );
+    // All in slots of Gen4, with ports of 100 Gb/s: as it was bought.
+    let line = changed(|facts| {
+        for device in devices(facts) {
+            device.ports[0].rate = Fact::Known(100_000_000_000);
+            device.pci.as_mut().unwrap().current = Fact::Known(
+                crate::source::sysfs::PcieLink {
+                    mega_transfers: 16_000,
+                    width: 16,
+                }
+                .into(),
+            );
+        }
+    });
+    assert!(line.iter().all(|line| line.starts_with("Pass")), "{line:?}");
+}
+
+#[test]
+fn what_stands_between_gpu_and_nic_is_named() {
+    let line = changed(|facts| devices(facts)[0].pci.as_mut().unwrap().iommu = Fact::Known("DMA-FQ".into()));
+    assert_eq!(
+        line,
+        ["Warn pcie.iommu an IOMMU translates each transfer of mlx5_0"]
+    );
+    let line = changed(|facts| {
+        devices(facts)[0].pci.as_mut().unwrap().acs = Fact::Known(vec!["0000:10:01.0".into()]);
+    });
+    assert_eq!(
+        line,
+        ["Warn pcie.acs PCIe bridges redirect traffic between GPU and NIC (ACS): 0000:10:01.0"]
+    );
+    let line = changed(|facts| facts.gpus[0].pci.acs = Fact::Unreadable("only root may read it".into()));
+    assert_eq!(
+        line,
+        ["Skip pcie.acs whether PCIe bridges redirect traffic between GPU and NIC (ACS)"]
+    );
+    let line = changed(|facts| facts.gpu_memory.peermem = false);
+    assert!(
+        line[0].starts_with("Skip gpu.direct"),
+        "nothing says which module it is: {line:?}"
+    );
+    let line = changed(|facts| {
+        facts.gpu_memory.peermem = false;
+        facts.gpu_memory.open_module = Fact::Known(false);
+    });
+    assert_eq!(
+        line,
+        ["Warn gpu.direct NICs cannot reach GPU memory (no GPUDirect RDMA): nvidia_peermem is not loaded"]
+    );
+    let line = changed(|facts| {
+        facts.gpu_memory.peermem = false;
+        facts.gpu_memory.open_module = Fact::Known(true);
+    });
+    assert_eq!(
+        line,
+        ["Pass gpu.direct 8 GPUs: NICs can reach their memory (DMA-BUF, open NVIDIA module)"]
+    );
+    let line = changed(|facts| {
+        facts.gpu_memory.peermem = false;
+        facts.gpu_memory.open_module = Fact::Known(true);
+        facts.host.version = Some((5, 10));
+    });
+    assert!(line[0].starts_with("Warn gpu.direct"), "{line:?}");
+    let line = changed(|facts| {
+        devices(facts).truncate(4);
+    });
+    assert!(
+        line.contains(
+            &"Warn gpu.distance no NIC on the NUMA node of 4 GPUs: 0000:53:00.0, 0000:63:00.0, 0000:73:00.0 and 0000:83:00.0"
+                .to_owned()
+        ),
+        "{line:?}"
+    );
+}
+
+#[test]
+fn interrupts_in_one_place_are_named() {
+    let line = changed(|facts| devices(facts)[1].irqs = vec![vec![5]; 8]);
+    assert_eq!(line, ["Warn pcie.irq all interrupts of mlx5_1 go to one CPU"]);
+    let line = changed(|facts| devices(facts)[1].irqs = (40..48).map(|cpu| vec![cpu]).collect());
+    assert_eq!(
+        line,
+        ["Warn pcie.irq all interrupts of mlx5_1 go to CPUs of another NUMA node"]
+    );
+    let line = changed(|facts| devices(facts)[1].irqs = vec![vec![5]; 2]);
+    assert_eq!(line, [""; 0], "two are one queue and its management");
+}
+
+#[test]
+fn flow_control_that_differs_or_is_not_used_is_named() {
+    let lossless = |change: fn(&mut crate::doctor::facts::Lossless)| {
+        changed(move |facts| {
+            if let Fact::Known(lossless) = &mut port(facts, 2).netdev.as_mut().unwrap().lossless {
+                change(lossless);
+            }
+        })
+    };
+    let line = lossless(|lossless| lossless.trust = Some("pcp".into()));
+    assert_eq!(
+        line[0],
+        "Warn lossless.pfc mlx5_2 has flow control (PFC) and does not trust DSCP"
+    );
+    let line = lossless(|lossless| lossless.pfc = Some(vec![]));
+    assert!(
+        line[0].starts_with("Warn lossless.pfc ports differ in flow control: mlx5_0, "),
+        "{line:?}"
+    );
+    let line = lossless(|lossless| lossless.ecn_off = Some(vec![3, 4]));
+    assert_eq!(
+        line,
+        ["Warn lossless.ecn mlx5_2 does not answer congestion marks (ECN) on priority 3"]
+    );
+}
+
+#[test]
+fn limits_are_judged_by_what_they_permit() {
+    let memlock = |limit, may_lock| {
+        changed(move |facts| {
+            facts.processes[0].memlock = Fact::Known(limit);
+            facts.processes[0].may_lock = may_lock;
+        })
+    };
+    assert_eq!(
+        memlock(Some(65_536), false),
+        ["Fail limit.memlock PID 4711 (python3) may lock 64 KiB of memory"]
+    );
+    assert_eq!(
+        memlock(Some(8 << 20), false),
+        ["Warn limit.memlock PID 4711 (python3) may lock 8 MiB of memory"]
+    );
+    assert_eq!(memlock(Some(8 << 20), true), [""; 0]);
+    assert_eq!(memlock(Some(1 << 30), false), [""; 0]);
+    let line = changed(|facts| {
+        facts.services.push(Service {
+            comm: "dockerd".into(),
+            memlock: Some(8 << 20),
+            exempt: false,
+            shell: false,
+        });
+    });
+    assert_eq!(
+        line,
+        ["Warn limit.default dockerd hands on a limit of 8 MiB of locked memory"]
+    );
+    let cgroup = |current| {
+        changed(move |facts| {
+            facts.view.rdma_limits = Fact::Known(vec![RdmaLimit {
+                cgroup: "/job".into(),
+                device: "mlx5_0".into(),
+                resource: "hca_object".into(),
+                max: 10,
+                current,
+            }]);
+        })
+    };
+    assert_eq!(
+        cgroup(Some(10)),
+        ["Fail limit.cgroup 10 of 10 RDMA objects of mlx5_0 are in use in cgroup /job"]
+    );
+    assert_eq!(
+        cgroup(Some(9)),
+        ["Warn limit.cgroup 9 of 10 RDMA objects of mlx5_0 are in use in cgroup /job"]
+    );
+    assert_eq!(
+        cgroup(Some(8)),
+        ["Pass limit.cgroup RDMA limits of the cgroup are not reached"]
+    );
+}
+
+#[test]
+fn device_files_are_missed_and_closed_ones_are_named() {
+    let line = changed(|facts| facts.view.nodes = Fact::Absent);
+    assert_eq!(line, ["Fail limit.devices this machine has no /dev/infiniband"]);
+    let node = |change: fn(&mut Vec<(String, bool)>)| {
+        changed(move |facts| {
+            if let Fact::Known(nodes) = &mut facts.view.nodes {
+                change(nodes);
+            }
+        })
+    };
+    assert_eq!(
+        node(|nodes| nodes.retain(|(name, _)| name != "uverbs3")),
+        ["Fail limit.devices this machine has no file in /dev/infiniband for mlx5_3 (uverbs3)"]
+    );
+    assert_eq!(
+        node(|nodes| nodes
+            .iter_mut()
+            .filter(|(name, _)| name == "uverbs3")
+            .for_each(|(_, open)| *open = false)),
+        ["Warn limit.devices this machine may not open the files of mlx5_3 (uverbs3)"]
+    );
+    assert_eq!(
+        node(|nodes| nodes.retain(|(name, _)| name != "rdma_cm")),
+        ["Warn limit.devices this machine has no /dev/infiniband/rdma_cm"]
+    );
+}
+
+#[test]
+fn settings_of_tcp_are_judged_by_the_kernels_defaults() {
+    let line = changed(|facts| facts.tcp.wmem = Some(1 << 20));
+    assert_eq!(
+        line,
+        ["Warn tcp.buffers TCP buffers grow to 6 MiB (receive) and 1 MiB (send) only"]
+    );
+    let line = changed(|facts| facts.tcp.backlog = Some(128));
+    assert_eq!(
+        line,
+        ["Warn tcp.backlog only 128 ranks can wait to connect (net.core.somaxconn)"]
+    );
+}
+
+/// Lines of jobs for a process with these settings.
+fn with_settings(settings: &[&str]) -> Vec<String> {
+    let pairs = settings.iter().map(|setting| {
+        let (name, value) = setting.split_once('=').unwrap();
+        (name.to_owned(), value.to_owned())
+    });
+    let mut facts = HEALTHY.clone();
+    facts.processes = vec![Process {
+        environ: Fact::Known(pairs.collect()),
+        ..facts.processes[0].clone()
+    }];
+    let report = examine(&facts);
+    report
+        .lines
+        .iter()
+        .filter(|line| line.id.starts_with("job."))
+        .map(|line| format!("{:?} {} {}", line.status, line.id, line.text))
+        .collect()
+}
+
+#[test]
+fn settings_of_jobs_are_held_to_the_machine() {
+    const PID: &str = "PID 4711 (python3)";
+    for (setting, said) in [
+        (
+            "NCCL_IB_DISABLE=1",
+            format!("Fail job.rdma {PID}: NCCL_IB_DISABLE=1 turns RDMA off"),
+        ),
+        (
+            "NCCL_NET=Socket",
+            format!("Fail job.rdma {PID}: NCCL_NET=Socket turns RDMA off"),
+        ),
+        (
+            "UCX_TLS=tcp,sm",
+            format!("Fail job.rdma {PID}: UCX_TLS=tcp,sm turns RDMA off"),
+        ),
+        (
+            "FI_PROVIDER=tcp",
+            format!("Fail job.rdma {PID}: FI_PROVIDER=tcp turns RDMA off"),
+        ),
+        (
+            "NVSHMEM_REMOTE_TRANSPORT=none",
+            format!("Fail job.rdma {PID}: NVSHMEM_REMOTE_TRANSPORT=none turns RDMA off"),
+        ),
+        (
+            "NCCL_IB_HCA=mlx5_9",
+            format!("Fail job.devices {PID}: NCCL_IB_HCA=mlx5_9 takes no RDMA device of this machine"),
+        ),
+        (
+            "NCCL_IB_HCA==mlx5_1,mlx5_9",
+            format!("Warn job.devices {PID}: NCCL_IB_HCA names mlx5_9, which this machine does not have"),
+        ),
+        (
+            "NCCL_IB_HCA=^mlx5_1",
+            "Pass job.devices NCCL_IB_HCA=^mlx5_1 takes mlx5_0, mlx5_2, mlx5_3, mlx5_4 and 3 more".into(),
+        ),
+        (
+            "UCX_NET_DEVICES=mlx5_0:1,eth0",
+            "Pass job.devices UCX_NET_DEVICES=mlx5_0:1,eth0 takes mlx5_0".into(),
+        ),
+        (
+            "UCX_NET_DEVICES=mlx5_9:1",
+            format!("Fail job.devices {PID}: UCX_NET_DEVICES=mlx5_9:1 takes no RDMA device of this machine"),
+        ),
+        (
+            "NVSHMEM_HCA_LIST=mlx5_0:1,mlx5_1:1",
+            "Pass job.devices NVSHMEM_HCA_LIST=mlx5_0:1,mlx5_1:1 takes mlx5_0 and mlx5_1".into(),
+        ),
+        (
+            "NCCL_SOCKET_IFNAME=bond",
+            format!(
+                "Fail job.interface {PID}: NCCL_SOCKET_IFNAME=bond names no network interface that it has"
+            ),
+        ),
+        (
+            "GLOO_SOCKET_IFNAME=eth",
+            format!(
+                "Fail job.interface {PID}: GLOO_SOCKET_IFNAME=eth names no network interface that it has"
+            ),
+        ),
+        (
+            "NCCL_SOCKET_IFNAME=^lo",
+            "Pass job.interface NCCL_SOCKET_IFNAME=^lo names eth0".into(),
+        ),
+        (
+            "NCCL_IB_GID_INDEX=9",
+            format!("Fail job.gid {PID}: NCCL_IB_GID_INDEX=9 is no address (GID) of mlx5_0 to mlx5_7"),
+        ),
+        (
+            "UCX_IB_GID_INDEX=1",
+            format!(
+                "Warn job.gid {PID}: UCX_IB_GID_INDEX=1 is a link-local address (GID) of mlx5_0 to mlx5_7"
+            ),
+        ),
+        (
+            "NCCL_IB_GDR_LEVEL=3",
+            format!("Warn job.names {PID}: NCCL_IB_GDR_LEVEL is an old name that NCCL reads no more"),
+        ),
+        (
+            "NCCL_IB_HCAS=mlx5_0",
+            format!("Warn job.names {PID}: NCCL_IB_HCAS is not a variable of NCCL; NCCL_IB_HCA is"),
+        ),
+    ] {
+        assert_eq!(with_settings(&[setting]), [said], "{setting}");
+    }
+    for harmless in [
+        "NCCL_IB_DISABLE=0",
+        "NCCL_DEBUG=INFO",
+        "UCX_TLS=rc,sm",
+        "FI_PROVIDER=efa",
+        "UCX_NET_DEVICES=all",
+        "NCCL_IB_GID_INDEX=-1",
+        "NCCL_IB_HCA=",
+    ] {
+        assert_eq!(with_settings(&[harmless]), [""; 0], "{harmless}");
+    }
+    // The port of a list counts for the index.
+    assert_eq!(
+        with_settings(&["NCCL_IB_HCA=mlx5_1", "NCCL_IB_GID_INDEX=3"])[1],
+        "Pass job.gid NCCL_IB_GID_INDEX=3 is a RoCE v2 address (GID) of mlx5_1"
+    );
+}
+
+#[test]
+fn what_rdmatop_needs_is_said_to_root_and_skipped_for_others() {
+    let line = changed(|facts| facts.own.missing.push(cause(CauseId::Lockdown)));
+    assert_eq!(line, ["Warn rdmatop.ebpf rdmatop's eBPF programs: why"]);
+    let line = changed(|facts| facts.own.btf = Some(false));
+    assert!(line[0].starts_with("Warn rdmatop.ebpf"), "{line:?}");
+    let line = changed(|facts| facts.own.missing.push(cause(CauseId::PidNamespace)));
+    assert_eq!(line, ["Warn rdmatop.processes what"]);
+    let line = changed(|facts| {
+        facts.host.root = false;
+        facts.own.missing = vec![cause(CauseId::NoCapability), cause(CauseId::NoPtrace)];
+    });
+    assert_eq!(line, ["Skip rdmatop.ebpf rdmatop's eBPF programs"]);
+    let line = changed(|facts| facts.unfinished = vec!["GPUs and NICs on PCI"]);
+    assert_eq!(line, ["Skip device.search GPUs and NICs on PCI"]);
+    let line = changed(|facts| facts.hidden_processes = 3);
+    assert_eq!(line, ["Skip job.hidden settings and limits of 3 processes"]);
+}
+
+#[test]
+fn softroce_is_offered_only_where_no_device_is() {
+    let without = |softroce| {
+        let mut facts = Facts {
+            softroce,
+            ..Facts::default()
+        };
+        facts.host.root = true;
+        examine(&facts).lines
+    };
+    let line = &without(Some(SoftRoce::Missing("apt install x".into())))[1];
+    assert_eq!(
+        (line.id, line.status, line.remedy.as_str()),
+        ("device.softroce", Status::Warn, "apt install x")
+    );
+    assert_eq!(without(Some(SoftRoce::Ready))[1].status, Status::Pass);
+    assert!(without(None).iter().all(|line| line.id != "device.softroce"));
+}
+
+#[test]
+fn the_exit_code_is_that_of_the_worst_line() {
+    let code = |change: fn(&mut Facts)| {
+        let mut facts = HEALTHY.clone();
+        change(&mut facts);
+        examine(&facts).code()
+    };
+    assert_eq!(code(|_| {}), 0);
+    assert_eq!(
+        code(|facts| facts.hidden_processes = 3),
+        0,
+        "what is not known is no warning"
+    );
+    assert_eq!(code(|facts| facts.tcp.backlog = Some(1)), 1);
+    assert_eq!(code(|facts| facts.view.nodes = Fact::Absent), 2);
+}

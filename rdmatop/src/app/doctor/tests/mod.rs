@@ -1,0 +1,229 @@
+//! From files to the page, on machines that are made up.
+
+mod lines;
+mod trees;
+
+use std::{fmt::Write as _, sync::LazyLock};
+
+use proptest::prelude::*;
+
+use super::collect;
+use crate::{
+    doctor::{Facts, Status, examine, page, table},
+    source::fake::Fake,
+    text,
+};
+
+fn page_of(fake: &Fake, pid: Option<u32>) -> String {
+    let facts = collect(&fake.root(), pid);
+    page::text(&facts, &examine(&facts), false, false)
+}
+
+#[test]
+fn a_healthy_gpu_node_passes_on_one_page() {
+    let page = page_of(&trees::gpu_node(), None);
+    assert!(page.starts_with("doctor: no problem found"), "{page}");
+    assert!(page.lines().count() <= 40, "{page}");
+    assert!(!page.contains("SoftRoCE") && !page.contains("rxe"), "{page}");
+    insta::assert_snapshot!(page);
+}
+
+#[test]
+fn an_efa_node_passes_and_is_told_nothing_of_roce() {
+    let page = page_of(&trees::efa_node(), None);
+    assert!(page.starts_with("doctor: no problem found"), "{page}");
+    for foreign in ["SoftRoCE", "GID", "MTU", "PFC"] {
+        assert!(!page.contains(foreign), "{foreign}: {page}");
+    }
+    insta::assert_snapshot!(page);
+}
+
+#[test]
+fn a_laptop_has_no_rdma_and_is_shown_how_to_try_it() {
+    let page = page_of(&trees::laptop(), None);
+    assert!(page.contains("no RDMA") && page.contains("SoftRoCE"), "{page}");
+    assert!(!page.contains("GPUDirect"), "{page}");
+    insta::assert_snapshot!(page);
+}
+
+#[test]
+fn a_softroce_machine_passes_for_root_and_for_a_user() {
+    insta::assert_snapshot!("softroce_as_root", page_of(&trees::softroce(true), None));
+    let page = page_of(&trees::softroce(false), None);
+    assert!(page.starts_with("doctor: no problem found"), "{page}");
+    assert!(
+        page.contains("skip") && page.contains("sudo rdmatop doctor"),
+        "{page}"
+    );
+    insta::assert_snapshot!("softroce_as_a_user", page);
+}
+
+#[test]
+fn a_broken_node_says_what_why_and_what_to_do() {
+    let fake = trees::gpu_node();
+    let sys = |path: &str, content: &str| {
+        fake.sys(path, content);
+    };
+    sys("class/infiniband/mlx5_3/ports/1/state", "1: DOWN\n");
+    sys("class/net/eth3/carrier", "0\n");
+    sys("class/infiniband/mlx5_5/ports/1/rate", "100 Gb/sec (4X EDR)\n");
+    sys("class/net/eth6/mtu", "1500\n");
+    fake.remove("sys/module/nvidia_peermem");
+    fake.proc(
+        "driver/nvidia/version",
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15\n",
+    );
+    trees::job(&fake, 4712, &["NCCL_IB_HCA=mlx5_9", "NCCL_IB_DISABEL=0"]);
+    insta::assert_snapshot!(page_of(&fake, None));
+}
+
+#[test]
+fn a_container_without_devices_is_told_how_to_get_them() {
+    let fake = trees::gpu_node();
+    trees::job(&fake, 4713, &["NCCL_DEBUG=INFO"]);
+    fake.proc("4713/root/etc/hostname", "x").proc(
+        "4713/limits",
+        "Limit Soft Hard\nMax locked memory         65536                65536                bytes\n",
+    );
+    fake.link(
+        "proc/4713/root/sys/class/infiniband/mlx5_0",
+        "../../devices/nowhere",
+    );
+    insta::assert_snapshot!(page_of(&fake, Some(4713)));
+}
+
+#[test]
+fn json_has_the_same_lines() {
+    let facts = collect(&trees::gpu_node().root(), None);
+    let report = examine(&facts);
+    let json: serde_json::Value = serde_json::from_str(&page::json(&facts, &report).unwrap()).unwrap();
+    assert_eq!(
+        (json["status"].as_str(), json["failures"].as_u64()),
+        (Some("pass"), Some(0))
+    );
+    assert_eq!(json["lines"].as_array().map(Vec::len), Some(report.lines.len()));
+    let ids: Vec<&str> = table::CHECKS.iter().map(|check| check.id).collect();
+    for line in json["lines"].as_array().unwrap() {
+        assert!(ids.contains(&line["id"].as_str().unwrap()), "{line}");
+    }
+}
+
+#[test]
+fn colors_frame_the_verdicts_and_nothing_else() {
+    let facts = collect(&trees::laptop().root(), None);
+    let report = examine(&facts);
+    let colored = page::text(&facts, &report, true, true);
+    let mut plain = colored.clone();
+    for code in ["\x1b[32m", "\x1b[36m", "\x1b[1;33m", "\x1b[1;31m", "\x1b[0m"] {
+        plain = plain.replace(code, "");
+    }
+    assert_ne!(plain, colored);
+    assert_eq!(plain, page::text(&facts, &report, true, false));
+}
+
+#[test]
+fn each_check_has_its_row_in_the_document_and_an_id_of_its_own() {
+    let mut table = String::from("| id | when it complains | where that is from |\n|---|---|---|\n");
+    let mut seen = std::collections::BTreeSet::new();
+    for check in table::CHECKS {
+        assert!(seen.insert(check.id), "{} twice", check.id);
+        assert!(check.id.split('.').count() == 2, "{}", check.id);
+        let rule = (check.rule)();
+        let _ = writeln!(table, "| `{}` | {rule} | {} |", check.id, check.source);
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/doctor.md");
+    let document = std::fs::read_to_string(path).expect("docs/doctor.md");
+    let (begin, end) = ("<!-- checks -->\n", "<!-- end of checks -->");
+    let (before, rest) = document.split_once(begin).expect("the beginning of the table");
+    let (written, after) = rest.split_once(end).expect("the end of the table");
+    if std::env::var_os("RDMATOP_WRITE_DOCS").is_some() {
+        return std::fs::write(path, format!("{before}{begin}{table}{end}{after}")).unwrap();
+    }
+    assert!(written == table, "run the test with RDMATOP_WRITE_DOCS=1");
+}
+
+/// Files of a tree that is read, each with its content.
+fn files(fake: &Fake) -> Vec<String> {
+    let base = fake.root().sys("..");
+    let mut found = Vec::new();
+    let mut left = vec![base.clone()];
+    while let Some(dir) = left.pop() {
+        for entry in std::fs::read_dir(dir).unwrap().flatten() {
+            let kind = entry.file_type().unwrap();
+            if kind.is_dir() {
+                left.push(entry.path());
+            } else if kind.is_file() {
+                found.push(
+                    entry
+                        .path()
+                        .strip_prefix(&base)
+                        .unwrap()
+                        .to_str()
+                        .unwrap()
+                        .to_owned(),
+                );
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+struct Trees {
+    fake: Fake,
+    files: Vec<String>,
+}
+
+static TREE: LazyLock<std::sync::Mutex<Trees>> = LazyLock::new(|| {
+    let fake = trees::gpu_node();
+    let files = files(&fake);
+    std::sync::Mutex::new(Trees { fake, files })
+});
+
+fn content() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..200),
+        "[-0-9x:., a-z]{0,20}".prop_map(String::into_bytes),
+        any::<u64>().prop_map(|number| number.to_string().into_bytes()),
+        Just(b"18446744073709551615\n".to_vec()),
+        Just(
+            "\u{202e}\x1b[31mNCCL_IB_HCA=^=,,:\0NCCL_IB_GID_INDEX=4294967295\0"
+                .as_bytes()
+                .to_vec()
+        ),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn whatever_the_files_say_the_page_is_safe_and_nothing_panics(
+        spoilt in prop::collection::vec((any::<prop::sample::Index>(), content()), 1..12),
+        pid in prop::option::of(Just(4711_u32)),
+    ) {
+        let tree = TREE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut before = Vec::new();
+        for (at, content) in &spoilt {
+            let file = &tree.files[at.index(tree.files.len())];
+            let path = tree.fake.root().sys("..").join(file);
+            before.push((path.clone(), std::fs::read(&path).unwrap()));
+            std::fs::write(&path, content).unwrap();
+        }
+        let facts: Facts = collect(&tree.fake.root(), pid);
+        let report = examine(&facts);
+        let page = page::text(&facts, &report, true, false);
+        for (path, content) in before.into_iter().rev() {
+            std::fs::write(path, content).unwrap();
+        }
+        prop_assert_eq!(text::sanitize(page.replace('\n', " ").as_bytes()), page.replace('\n', " "));
+        // A word longer than the line is all that may stand out.
+        for line in page.lines().filter(|line| text::width(line) > 80) {
+            prop_assert!(line.trim_start().split(' ').any(|word| text::width(word) > 55), "{}", line);
+        }
+        for line in &report.lines {
+            prop_assert!(!line.text.is_empty());
+            prop_assert!(!matches!(line.status, Status::Warn | Status::Fail) || !line.why.is_empty());
+        }
+        page::json(&facts, &report).unwrap();
+    }
+}

@@ -1,0 +1,174 @@
+//! Settings of processes, checked against what this machine has.
+
+mod hca;
+mod names;
+mod value;
+
+use std::collections::BTreeSet;
+
+use super::limits::who;
+use crate::doctor::{
+    facts::{Facts, Process},
+    line::{Lines, WITH_ROOT},
+    words::count,
+};
+
+pub(crate) use hca::{devices, gid};
+pub(crate) use names::names;
+
+/// Processes with the same settings.
+struct Job<'a> {
+    who: String,
+    first: &'a Process,
+    environ: &'a [(String, String)],
+}
+
+impl Job<'_> {
+    fn get(&self, name: &str) -> Option<&str> {
+        let found = self.environ.iter().find(|(known, _)| known == name);
+        found
+            .map(|(_, value)| value.trim())
+            .filter(|value| !value.is_empty())
+    }
+}
+
+/// Whether a variable is the same for all ranks of a job.
+fn shared(name: &str) -> bool {
+    const PREFIXES: [&str; 6] = ["NCCL_", "UCX_", "FI_", "NVSHMEM_", "GLOO_", "RCCL_"];
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn jobs(facts: &Facts) -> Vec<Job<'_>> {
+    type Settings<'a> = BTreeSet<&'a (String, String)>;
+    let mut groups: Vec<(Settings<'_>, Vec<&Process>)> = Vec::new();
+    for process in &facts.processes {
+        let Some(environ) = process.environ.known() else {
+            continue;
+        };
+        let settings: Settings<'_> = environ.iter().filter(|(name, _)| shared(name)).collect();
+        match groups.iter_mut().find(|(known, _)| *known == settings) {
+            Some((_, processes)) => processes.push(process),
+            None => groups.push((settings, vec![process])),
+        }
+    }
+    groups
+        .into_iter()
+        .filter_map(|(_, processes)| {
+            let first = *processes.first()?;
+            Some(Job {
+                who: who(&processes),
+                first,
+                environ: first.environ.known()?,
+            })
+        })
+        .collect()
+}
+
+/// Whether the machine has a device that RDMA libraries would take.
+fn has_verbs_nic(facts: &Facts) -> bool {
+    facts
+        .answering()
+        .any(|device| device.driver.as_deref() != Some("efa"))
+}
+
+pub(crate) fn disabled(facts: &Facts, out: &mut Lines) {
+    const WHY: &str = "The job uses TCP although this machine has RDMA.";
+    // Without devices all that is turned off is nothing.
+    if facts.answering().next().is_none() {
+        return;
+    }
+    for job in jobs(facts) {
+        let who = &job.who;
+        let mut off = |name: &str, value: &str| {
+            out.fail(
+                who,
+                format!("{who}: {name}={value} turns RDMA off"),
+                WHY,
+                format!("start the job without {name}"),
+            );
+        };
+        let verbs = has_verbs_nic(facts);
+        if let Some(value) = job.get("NCCL_IB_DISABLE")
+            && verbs
+            && value.parse::<i64>().is_ok_and(|value| value != 0)
+        {
+            off("NCCL_IB_DISABLE", value);
+        }
+        if let Some(value) = job.get("NCCL_NET")
+            && value.eq_ignore_ascii_case("socket")
+        {
+            off("NCCL_NET", value);
+        }
+        if let Some(value) = job.get("NCCL_NET_PLUGIN")
+            && value.eq_ignore_ascii_case("none")
+            && !verbs
+        {
+            off("NCCL_NET_PLUGIN", value);
+        }
+        if let Some(value) = job.get("UCX_TLS")
+            && value::ucx_without_rdma(value)
+        {
+            off("UCX_TLS", value);
+        }
+        if let Some(value) = job.get("FI_PROVIDER")
+            && value::fabric_without_rdma(value)
+        {
+            off("FI_PROVIDER", value);
+        }
+        if let Some(value) = job.get("NVSHMEM_REMOTE_TRANSPORT")
+            && value.eq_ignore_ascii_case("none")
+        {
+            off("NVSHMEM_REMOTE_TRANSPORT", value);
+        }
+    }
+}
+
+pub(crate) fn interface(facts: &Facts, out: &mut Lines) {
+    for job in jobs(facts) {
+        let Some(interfaces) = job.first.interfaces.known() else {
+            continue;
+        };
+        let who = &job.who;
+        for (name, exact) in [("NCCL_SOCKET_IFNAME", false), ("GLOO_SOCKET_IFNAME", true)] {
+            let Some(value) = job.get(name) else { continue };
+            let list = value::List::parse(value, exact);
+            let used: Vec<&str> = interfaces
+                .iter()
+                .map(String::as_str)
+                .filter(|interface| list.takes(interface))
+                .collect();
+            if used.is_empty() {
+                out.fail(
+                    who,
+                    format!("{who}: {name}={value} names no network interface that it has"),
+                    "Ranks find each other over it; the job ends or hangs at its start.",
+                    format!("ip -br link; start the job with {name}=INTERFACE"),
+                );
+            } else {
+                out.pass(
+                    "",
+                    format!("{name}={value} names {}", crate::doctor::words::names(&used)),
+                );
+            }
+        }
+    }
+}
+
+pub(crate) fn hidden(facts: &Facts, out: &mut Lines) {
+    if facts.hidden_processes > 0 {
+        out.skip(
+            format!(
+                "settings and limits of {}",
+                count(facts.hidden_processes, "process")
+            ),
+            "other users' processes show them to root only",
+            WITH_ROOT,
+        );
+    } else if let Some(why) = facts
+        .processes
+        .iter()
+        .find_map(|process| process.environ.unreadable())
+    {
+        out.skip("settings of processes", why, WITH_ROOT);
+    }
+}

@@ -1,0 +1,110 @@
+//! Values of variables.
+
+/// A list of devices or interfaces as NCCL reads it (`parseStringList`, src/misc/utils.cc): `=` in front: whole names,
+/// `^`: all but these; each may have `:PORT`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct List<'a> {
+    /// All but these.
+    pub(super) not: bool,
+    /// Names and not their beginnings.
+    pub(super) exact: bool,
+    /// Each with its port.
+    pub(super) entries: Vec<(&'a str, Option<u32>)>,
+}
+
+impl<'a> List<'a> {
+    /// `exact`: names are whole without a mark.
+    pub(super) fn parse(text: &'a str, exact: bool) -> Self {
+        let (not, text) = text.strip_prefix('^').map_or((false, text), |rest| (true, rest));
+        let (marked, text) = text.strip_prefix('=').map_or((false, text), |rest| (true, rest));
+        let entry = |entry: &'a str| {
+            let mut parts = entry.split(':');
+            let name = parts.next().filter(|name| !name.is_empty())?;
+            Some((name, parts.next().and_then(|port| port.parse().ok())))
+        };
+        Self {
+            not,
+            exact: exact || marked,
+            entries: text.split(',').map(str::trim).filter_map(entry).collect(),
+        }
+    }
+
+    /// Whether an entry means this name.
+    pub(super) fn means(&self, entry: &str, name: &str) -> bool {
+        if self.exact {
+            name == entry
+        } else {
+            name.starts_with(entry)
+        }
+    }
+
+    /// Whether the list takes this name.
+    pub(super) fn takes(&self, name: &str) -> bool {
+        self.entries.is_empty() || self.entries.iter().any(|(entry, _)| self.means(entry, name)) != self.not
+    }
+
+    /// Whether it takes this port of a device.
+    pub(super) fn takes_port(&self, name: &str, port: u32) -> bool {
+        let meant =
+            |(entry, of): &(&str, Option<u32>)| self.means(entry, name) && of.is_none_or(|of| of == port);
+        self.entries.is_empty() || self.entries.iter().any(meant) != self.not
+    }
+}
+
+/// A list of UCX's transports without one of RDMA.
+pub(super) fn ucx_without_rdma(value: &str) -> bool {
+    const RDMA: [&str; 13] = [
+        "all", "ib", "rc", "rc_v", "rc_x", "rc_verbs", "rc_mlx5", "ud", "ud_v", "ud_x", "ud_verbs",
+        "ud_mlx5", "srd",
+    ];
+    if let Some(left_out) = value.strip_prefix('^') {
+        return left_out.split(',').any(|transport| transport.trim() == "ib");
+    }
+    !value.split(',').map(str::trim).any(|transport| {
+        RDMA.contains(&transport) || transport.starts_with("dc") || transport.starts_with("gga")
+    })
+}
+
+/// A list of libfabric's providers without one of RDMA.
+pub(super) fn fabric_without_rdma(value: &str) -> bool {
+    const SOFTWARE: [&str; 7] = ["tcp", "sockets", "udp", "shm", "net", "ofi_rxm", "ofi_rxd"];
+    if value.starts_with('^') {
+        return false;
+    }
+    let core = |provider: &str| provider.split(';').all(|part| SOFTWARE.contains(&part.trim()));
+    !value.is_empty() && value.split(',').all(core)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_mean_what_nccl_takes_them_for() {
+        let list = List::parse("mlx5_1,mlx5_0:2", false);
+        assert!(list.takes("mlx5_1") && list.takes("mlx5_10") && !list.takes("mlx5_2"));
+        assert!(list.takes_port("mlx5_0", 2) && !list.takes_port("mlx5_0", 1));
+        let exact = List::parse("=mlx5_1", false);
+        assert!(exact.takes("mlx5_1") && !exact.takes("mlx5_10"));
+        let not = List::parse("^docker,lo", false);
+        assert!(!not.takes("docker0") && !not.takes("lo") && not.takes("eth0"));
+        assert!(List::parse("", false).takes("x") && List::parse(",,:1", false).takes("x"));
+        assert!(!List::parse("eth", true).takes("eth0"));
+    }
+
+    #[test]
+    fn transports_and_providers_without_rdma_are_known() {
+        for value in ["tcp", "tcp,self,sm", "sm,cuda_copy", "^ib"] {
+            assert!(ucx_without_rdma(value), "{value}");
+        }
+        for value in ["all", "rc,sm", "rc_x,self", "dc_mlx5", "^tcp", "tcp,ud"] {
+            assert!(!ucx_without_rdma(value), "{value}");
+        }
+        for value in ["tcp", "sockets", "tcp;ofi_rxm", "shm,tcp"] {
+            assert!(fabric_without_rdma(value), "{value}");
+        }
+        for value in ["efa", "verbs;ofi_rxm", "^tcp", "efa,shm", ""] {
+            assert!(!fabric_without_rdma(value), "{value}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! How much memory may be locked, and RDMA cgroups.
+
+use crate::doctor::{
+    facts::{Facts, Process},
+    line::{Lines, WITH_ROOT},
+    words::{bytes, names},
+};
+
+/// Enough for the buffers of most jobs.
+pub(crate) const MEMLOCK_WARN: u64 = 1 << 30;
+/// The kernel's default before 5.16: no job gets along with it.
+pub(crate) const MEMLOCK_FAIL: u64 = 64 << 10;
+/// Percent of a cgroup's limit.
+pub(crate) const CGROUP_WARN: u64 = 90;
+
+const WHY: &str = "RDMA locks its buffers in memory; beyond the limit registration fails (ENOMEM).";
+
+/// Processes by what is said of them: `PID 7 (python3)`, or how many.
+pub(crate) fn who(processes: &[&Process]) -> String {
+    if let [one] = processes {
+        return format!("PID {} ({})", one.pid, one.comm);
+    }
+    let pids: Vec<String> = processes.iter().map(|process| process.pid.to_string()).collect();
+    format!("PIDs {}", names(&pids))
+}
+
+pub(crate) fn memlock(facts: &Facts, out: &mut Lines) {
+    let mut low: Vec<(u64, Vec<&Process>)> = Vec::new();
+    let mut fine = Vec::new();
+    let mut exempt = true;
+    for process in &facts.processes {
+        match (process.memlock.known(), process.memlock.unreadable()) {
+            (Some(Some(limit)), _) if *limit < MEMLOCK_WARN && !process.may_lock => {
+                match low.iter_mut().find(|(known, _)| known == limit) {
+                    Some((_, same)) => same.push(process),
+                    None => low.push((*limit, vec![process])),
+                }
+            }
+            (Some(limit), _) => {
+                exempt &= limit.is_some_and(|limit| limit < MEMLOCK_WARN);
+                fine.push(process);
+            }
+            (None, Some(why)) => out.skip(format!("locked memory of {}", who(&[process])), why, WITH_ROOT),
+            (None, None) => {}
+        }
+    }
+    for (limit, processes) in &low {
+        let text = format!("{} may lock {} of memory", who(processes), bytes(*limit));
+        let remedy = match processes.as_slice() {
+            [one] => format!(
+                "sudo prlimit --pid {} --memlock=unlimited; ulimit -l, LimitMEMLOCK=infinity",
+                one.pid
+            ),
+            _ => "ulimit -l unlimited before the job, LimitMEMLOCK=infinity in its unit".to_owned(),
+        };
+        if *limit <= MEMLOCK_FAIL {
+            out.fail(&who(processes), text, WHY, remedy);
+        } else {
+            out.warn(&who(processes), text, WHY, remedy);
+        }
+    }
+    if out.is_empty() && !fine.is_empty() {
+        let enough = if exempt {
+            "any memory (CAP_IPC_LOCK)"
+        } else {
+            "enough memory"
+        };
+        out.pass("", format!("{} may lock {enough}", who(&fine)));
+    }
+}
+
+pub(crate) fn default(facts: &Facts, out: &mut Lines) {
+    if facts.hardware().next().is_none() || facts.pid.is_some() {
+        return;
+    }
+    let mut fine = Vec::new();
+    for service in &facts.services {
+        match service.memlock {
+            Some(limit) if limit < MEMLOCK_WARN && !service.exempt => {
+                let unit = if service.shell {
+                    "ulimit -l unlimited; for all: `* - memlock unlimited` in /etc/security/limits.conf"
+                        .to_owned()
+                } else {
+                    format!("LimitMEMLOCK=infinity by: sudo systemctl edit {}", service.comm)
+                };
+                out.warn(
+                    &service.comm,
+                    format!(
+                        "{} hands on a limit of {} of locked memory",
+                        service.comm,
+                        bytes(limit)
+                    ),
+                    WHY,
+                    unit,
+                );
+            }
+            _ => fine.push(service.comm.as_str()),
+        }
+    }
+    if out.is_empty() && !fine.is_empty() {
+        out.pass("", format!("jobs of {} may lock enough memory", names(&fine)));
+    }
+}
+
+pub(crate) fn cgroup(facts: &Facts, out: &mut Lines) {
+    let view = &facts.view;
+    if let Some(why) = view.rdma_limits.unreadable() {
+        return out.skip("RDMA limits of the cgroup", why, "");
+    }
+    let limits = view.rdma_limits.known().map_or(&[][..], Vec::as_slice);
+    for limit in limits {
+        let Some(current) = limit.current else { continue };
+        let text = format!(
+            "{current} of {} {} of {} are in use in cgroup {}",
+            limit.max,
+            match limit.resource.as_str() {
+                "hca_handle" => "device handles",
+                _ => "RDMA objects",
+            },
+            limit.device,
+            limit.cgroup
+        );
+        let why = "At the limit, queue pairs and memory regions cannot be made (EAGAIN).";
+        let remedy = format!(
+            "echo '{} {}=max' | sudo tee /sys/fs/cgroup{}/rdma.max",
+            limit.device, limit.resource, limit.cgroup
+        );
+        if current >= limit.max {
+            out.fail(&limit.device, text, why, remedy);
+        } else if u128::from(current) * 100 >= u128::from(limit.max) * u128::from(CGROUP_WARN) {
+            out.warn(&limit.device, text, why, remedy);
+        }
+    }
+    if out.is_empty() && !limits.is_empty() {
+        out.pass("", "RDMA limits of the cgroup are not reached");
+    }
+}

@@ -1,0 +1,129 @@
+//! Flow control of Ethernet: RoCE wants no packet lost, or at least to be told of congestion.
+
+use crate::doctor::{
+    facts::{Fact, Facts, Lossless},
+    line::Lines,
+    words::{names, port_name},
+};
+
+/// Ethernet ports of hardware with what is known of their flow control; those that cannot be read are skipped with the
+/// reason.
+fn known<'a>(facts: &'a Facts, what: &str, out: &mut Lines) -> Vec<(String, &'a str, &'a Lossless)> {
+    let mut all = Vec::new();
+    let mut blind: Vec<String> = Vec::new();
+    let mut reason = "";
+    for device in facts.hardware() {
+        for port in device.ports.iter().filter(|port| port.roce) {
+            let Some(netdev) = &port.netdev else { continue };
+            match &netdev.lossless {
+                Fact::Known(lossless) => all.push((port_name(device, port), netdev.name.as_str(), lossless)),
+                Fact::Unreadable(why) => {
+                    blind.push(port_name(device, port));
+                    reason = why;
+                }
+                Fact::Absent => {}
+            }
+        }
+    }
+    if !blind.is_empty() {
+        out.skip(format!("{what} of {}", names(&blind)), reason, "");
+    }
+    all
+}
+
+fn list(priorities: &[u8]) -> String {
+    let all: Vec<String> = priorities.iter().map(u8::to_string).collect();
+    if all.len() == 1 {
+        format!("priority {}", all[0])
+    } else {
+        format!("priorities {}", all.join(", "))
+    }
+}
+
+pub(crate) fn pfc(facts: &Facts, out: &mut Lines) {
+    let all = known(facts, "flow control (PFC)", out);
+    let known: Vec<_> = all
+        .iter()
+        .filter_map(|(port, interface, lossless)| Some((port, interface, lossless, lossless.pfc.as_ref()?)))
+        .collect();
+    for (port, interface, lossless, priorities) in &known {
+        if !priorities.is_empty() && lossless.trust.as_deref().is_some_and(|trust| trust != "dscp") {
+            out.warn(
+                port,
+                format!("{port} has flow control (PFC) and does not trust DSCP"),
+                "RoCE v2 marks its packets by DSCP: they all end in priority 0.",
+                format!("sudo mlnx_qos -i {interface} --trust dscp, or dcb"),
+            );
+        }
+    }
+    let words = |lossless: &Lossless, priorities: &[u8]| {
+        let trust = lossless
+            .trust
+            .as_ref()
+            .map_or(String::new(), |trust| format!(", trust {trust}"));
+        if priorities.is_empty() {
+            "no flow control (PFC): what is lost is sent again".to_owned()
+        } else {
+            format!("flow control (PFC) on {}{trust}", list(priorities))
+        }
+    };
+    let mut kinds: Vec<(String, Vec<&str>)> = Vec::new();
+    for (port, _, lossless, priorities) in &known {
+        let kind = words(lossless, priorities);
+        match kinds.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, ports)) => ports.push(port),
+            None => kinds.push((kind, vec![port])),
+        }
+    }
+    match kinds.as_slice() {
+        [(kind, _)] if out.is_empty() => out.pass("", kind.clone()),
+        several if several.len() > 1 && out.is_empty() => {
+            let each: Vec<String> = several
+                .iter()
+                .map(|(kind, ports)| format!("{}: {kind}", names(ports)))
+                .collect();
+            out.warn(
+                "",
+                format!("ports differ in flow control: {}", each.join("; ")),
+                "Some then lose packets where others are paused.",
+                "sudo mlnx_qos -i INTERFACE (each), and make them alike",
+            );
+        }
+        _ => {}
+    }
+}
+
+pub(crate) fn ecn(facts: &Facts, out: &mut Lines) {
+    // What cannot be read has its line by the check before.
+    let all = known(facts, "", &mut Lines::default());
+    let mut fine = false;
+    for (port, interface, lossless) in &all {
+        let (Some(pfc), Some(off)) = (&lossless.pfc, &lossless.ecn_off) else {
+            continue;
+        };
+        let missing: Vec<u8> = pfc
+            .iter()
+            .filter(|priority| off.contains(priority))
+            .copied()
+            .collect();
+        if let Some(first) = missing.first() {
+            out.warn(
+                port,
+                format!(
+                    "{port} does not answer congestion marks (ECN) on {}",
+                    list(&missing)
+                ),
+                "Senders are then slowed by pauses alone, which spread through the network.",
+                format!("echo 1 | sudo tee /sys/class/net/{interface}/ecn/roce_np/enable/{first}"),
+            );
+        } else {
+            fine |= !pfc.is_empty();
+        }
+    }
+    if out.is_empty() && fine {
+        out.pass(
+            "",
+            "congestion marks (ECN) are answered on every priority with PFC",
+        );
+    }
+}

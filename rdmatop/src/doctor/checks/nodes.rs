@@ -1,0 +1,112 @@
+//! /dev/infiniband and /sys as a process sees them.
+
+use crate::doctor::{
+    facts::{Fact, Facts},
+    line::{Lines, WITH_ROOT},
+    words::{count, names},
+};
+
+pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
+    let view = &facts.view;
+    let who = match facts.pid {
+        Some(pid) => format!("PID {pid} ({})", view.comm),
+        None => "this machine".to_owned(),
+    };
+    let Some(verbs) = facts.verbs.known() else { return };
+    if let Some(sees) = view.sees.known() {
+        let broken: Vec<&str> = sees
+            .iter()
+            .filter(|(_, whole)| !whole)
+            .map(|(name, _)| name.as_str())
+            .collect();
+        // Of the host itself the check of devices says it.
+        if facts.pid.is_some() && !broken.is_empty() {
+            out.fail(
+                &names(&broken),
+                format!(
+                    "{who} finds {} in /sys and their files are missing",
+                    names(&broken)
+                ),
+                "RDMA libraries find the names and cannot use the devices.",
+                "docker run -v /sys/devices:/sys/devices:ro ...",
+            );
+        }
+    }
+    if verbs.is_empty() {
+        return;
+    }
+    let nodes = match &view.nodes {
+        Fact::Known(nodes) => nodes,
+        Fact::Absent => {
+            return out.fail(
+                "",
+                format!("{who} has no /dev/infiniband"),
+                "RDMA libraries open devices there; without it jobs use TCP.",
+                if facts.pid.is_some() {
+                    "docker run --device=/dev/infiniband --cap-add IPC_LOCK ... (Kubernetes: an RDMA device plugin)"
+                } else {
+                    "sudo modprobe ib_uverbs; sudo udevadm trigger"
+                },
+            );
+        }
+        Fact::Unreadable(why) => {
+            return out.skip(format!("/dev/infiniband of {who}"), why.clone(), WITH_ROOT);
+        }
+    };
+    let mut missing = Vec::new();
+    let mut closed = Vec::new();
+    for (file, device) in verbs {
+        match nodes.iter().find(|(name, _)| name == file) {
+            None => missing.push(format!("{device} ({file})")),
+            Some((_, false)) => closed.push(format!("{device} ({file})")),
+            Some((_, true)) => {}
+        }
+    }
+    if !missing.is_empty() {
+        let text = format!("{who} has no file in /dev/infiniband for {}", names(&missing));
+        // A container that was given some of the devices is as it should be.
+        if facts.pid.is_some() && missing.len() < verbs.len() {
+            out.pass("", text);
+        } else {
+            out.fail(
+                "",
+                text,
+                "RDMA libraries open devices there; without it jobs use TCP.",
+                if facts.pid.is_some() {
+                    "docker run --device=/dev/infiniband --cap-add IPC_LOCK ..."
+                } else {
+                    "sudo udevadm trigger"
+                },
+            );
+        }
+    }
+    if !closed.is_empty() {
+        out.warn(
+            "",
+            format!("{who} may not open the files of {}", names(&closed)),
+            "RDMA libraries open them for reading and writing.",
+            "sudo chmod a+rw /dev/infiniband/uverbs*, or the udev rules of rdma-core",
+        );
+    }
+    if nodes.iter().all(|(name, _)| name != "rdma_cm") && missing.is_empty() {
+        out.warn(
+            "",
+            format!("{who} has no /dev/infiniband/rdma_cm"),
+            "Programs that connect by IP address (rdma_cm: rping, UCX, storage) cannot.",
+            if facts.pid.is_some() {
+                "docker run --device=/dev/infiniband ..."
+            } else {
+                "sudo modprobe rdma_ucm"
+            },
+        );
+    }
+    if out.is_empty() {
+        out.pass(
+            "",
+            format!(
+                "{who} has the files of {} in /dev/infiniband",
+                count(verbs.len(), "device")
+            ),
+        );
+    }
+}

@@ -1,0 +1,209 @@
+//! What a check says.
+
+use serde::Serialize;
+
+use super::table::Check;
+
+/// The judgement of a line, the mildest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// As it should be.
+    Pass,
+    /// Not known, and the line says why.
+    Skip,
+    /// Works, and costs speed or may fail.
+    Warn,
+    /// Does not work.
+    Fail,
+}
+
+/// What a check looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Group {
+    /// RDMA devices.
+    Devices,
+    /// Their ports and network interfaces.
+    Ports,
+    /// PCI Express, interrupts, NUMA.
+    Pcie,
+    /// GPUs beside the NICs.
+    Gpu,
+    /// Flow control of Ethernet.
+    Lossless,
+    /// What processes may use.
+    Limits,
+    /// What is used where RDMA is not.
+    Tcp,
+    /// Settings of running jobs.
+    Jobs,
+    /// What rdmatop itself needs.
+    Rdmatop,
+}
+
+impl Group {
+    /// As the page shows it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Devices => "devices",
+            Self::Ports => "ports",
+            Self::Pcie => "pcie",
+            Self::Gpu => "gpu",
+            Self::Lossless => "lossless",
+            Self::Limits => "limits",
+            Self::Tcp => "tcp",
+            Self::Jobs => "jobs",
+            Self::Rdmatop => "rdmatop",
+        }
+    }
+}
+
+/// One line. All text is safe to print.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Line {
+    /// The check.
+    pub id: &'static str,
+    /// What it looks at.
+    pub group: Group,
+    /// The judgement.
+    pub status: Status,
+    /// Device, port or process, where it is one.
+    pub subject: String,
+    /// The judgement in words.
+    pub text: String,
+    /// Why it matters, or why it is not known.
+    pub why: String,
+    /// What to do, as a command where there is one.
+    pub remedy: String,
+}
+
+/// The remedy of a line that only root's rights can fill.
+pub(super) const WITH_ROOT: &str = "sudo rdmatop doctor";
+
+/// What one check found.
+#[derive(Debug, Default)]
+pub(super) struct Lines(Vec<(Status, String, [String; 3])>);
+
+impl Lines {
+    fn push(&mut self, status: Status, subject: &str, said: [String; 3]) {
+        self.0.push((status, subject.to_owned(), said));
+    }
+
+    /// As it should be.
+    pub(super) fn pass(&mut self, subject: &str, text: impl Into<String>) {
+        self.push(Status::Pass, subject, [text.into(), String::new(), String::new()]);
+    }
+
+    /// Not known.
+    pub(super) fn skip(
+        &mut self,
+        text: impl Into<String>,
+        why: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        self.push(Status::Skip, "", [text.into(), why.into(), remedy.into()]);
+    }
+
+    /// Works, with a loss.
+    pub(super) fn warn(
+        &mut self,
+        subject: &str,
+        text: impl Into<String>,
+        why: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        self.push(Status::Warn, subject, [text.into(), why.into(), remedy.into()]);
+    }
+
+    /// Does not work.
+    pub(super) fn fail(
+        &mut self,
+        subject: &str,
+        text: impl Into<String>,
+        why: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        self.push(Status::Fail, subject, [text.into(), why.into(), remedy.into()]);
+    }
+
+    /// Nothing was found.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// As lines of `check`; what is said of several subjects in the same words is one line.
+    pub(super) fn into_lines(self, check: &Check) -> Vec<Line> {
+        let mut out: Vec<Line> = Vec::new();
+        for (status, subject, [text, why, remedy]) in self.0 {
+            let line = Line {
+                id: check.id,
+                group: check.group,
+                status,
+                subject,
+                text,
+                why,
+                remedy,
+            };
+            if !out.contains(&line) {
+                out.push(line);
+            }
+        }
+        out
+    }
+}
+
+/// All that was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// In the order of the table.
+    pub lines: Vec<Line>,
+    /// Checks that have nothing to look at here.
+    pub not_applicable: Vec<&'static str>,
+}
+
+impl Report {
+    /// How many lines have this status.
+    pub fn count(&self, status: Status) -> usize {
+        self.lines.iter().filter(|line| line.status == status).count()
+    }
+
+    /// The exit code: 0, 1 with warnings, 2 with failures.
+    pub fn code(&self) -> u8 {
+        match self.lines.iter().map(|line| line.status).max() {
+            Some(Status::Fail) => 2,
+            Some(Status::Warn) => 1,
+            _ => 0,
+        }
+    }
+
+    /// The judgement of all in one line.
+    pub fn verdict(&self) -> String {
+        let count = |status, one: &str, more: &str| match self.count(status) {
+            0 => None,
+            1 => Some(format!("1 {one}")),
+            count => Some(format!("{count} {more}")),
+        };
+        let found: Vec<String> = [
+            count(Status::Fail, "problem", "problems"),
+            count(Status::Warn, "warning", "warnings"),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        let worst = self
+            .lines
+            .iter()
+            .find(|line| line.status == Status::Fail)
+            .or_else(|| self.lines.iter().find(|line| line.status == Status::Warn));
+        if let Some(worst) = worst {
+            return format!("doctor: {}: {}", found.join(", "), worst.text);
+        }
+        let skipped = match self.count(Status::Skip) {
+            0 => String::new(),
+            count => format!("; {count} could not be checked"),
+        };
+        let passed = super::words::count(self.count(Status::Pass), "check");
+        format!("doctor: no problem found; {passed} passed{skipped}")
+    }
+}

@@ -1,0 +1,43 @@
+//! `rdmatop doctor`: judges what was read of a machine or of one process, line by line. Pure: [`facts`] is what was read,
+//! [`table`] the checks, [`page`] what is printed.
+
+mod checks;
+pub mod facts;
+pub mod line;
+pub mod page;
+pub mod table;
+mod words;
+
+pub use facts::{Fact, Facts};
+pub use line::{Group, Line, Report, Status};
+
+/// All checks, in the order of the table.
+pub fn examine(facts: &Facts) -> Report {
+    let mut report = Report::default();
+    for check in table::CHECKS {
+        let before = report.lines.len();
+        let mut found = line::Lines::default();
+        (check.run)(facts, &mut found);
+        let lines = found
+            .into_lines(check)
+            .into_iter()
+            .map(|line| for_whom(facts, line));
+        report.lines.extend(lines);
+        if report.lines.len() == before {
+            report.not_applicable.push(check.id);
+        }
+    }
+    report
+}
+
+/// The remedy "be root" as it is for who asked: root has it, and `--pid` stays.
+fn for_whom(facts: &Facts, mut line: Line) -> Line {
+    if line.remedy == line::WITH_ROOT {
+        line.remedy = match (facts.host.root, facts.pid) {
+            (true, _) => String::new(),
+            (false, Some(pid)) => format!("{} --pid {pid}", line::WITH_ROOT),
+            (false, None) => line.remedy,
+        };
+    }
+    line
+}
