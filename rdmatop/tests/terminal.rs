@@ -189,7 +189,7 @@ fn a_stop_gives_the_terminal_back_and_going_on_draws_at_the_new_size() {
     assert_eq!(view.on.mode().expect("a line mode"), view.mode, "the line mode");
     sleep(Duration::from_millis(300));
     assert!(view.on.output().ends_with(BACK));
-    view.on.resize((60, 12)).expect("a new size");
+    view.on.resize((76, 12)).expect("a new size");
     view.on.forget();
     view.on.signal(libc::SIGCONT).expect("a signal");
     view.on.wait_for("\x1b[?1049h", LONG).expect("the other screen");

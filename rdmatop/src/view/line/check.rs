@@ -33,9 +33,10 @@ fn verdict(snapshot: &Snapshot) -> String {
     match (of(Severity::Critical), of(Severity::Warning)) {
         (0, 0) => format!("ok: nothing is wrong on {what}"),
         (0, warnings) => format!("warning: {} on {what}", plural(warnings, "warning")),
-        (critical, 0) => format!("critical: {critical} critical on {what}"),
+        (critical, 0) => format!("critical: {} on {what}", plural(critical, "critical finding")),
         (critical, warnings) => format!(
-            "critical: {critical} critical, {} on {what}",
+            "critical: {} and {} on {what}",
+            plural(critical, "critical finding"),
             plural(warnings, "warning")
         ),
     }
