@@ -1,6 +1,6 @@
 //! Shows the live view with made-up data, to look at it without RDMA: `cargo run --example tui_demo`.
 //!
-//! `tui_demo empty|one|busy|degraded|hostile|many` chooses what is shown.
+//! `tui_demo empty|one|busy|troubled|degraded|hostile|many` chooses what is shown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,7 @@ fn made(kind: &str) -> model::snapshot::Snapshot {
     match kind {
         "empty" => testkit::empty(),
         "one" => testkit::one_row(),
+        "troubled" => testkit::troubled(),
         "degraded" => testkit::degraded(),
         "hostile" => testkit::hostile(),
         "many" => testkit::many(),

@@ -1,5 +1,6 @@
 //! Each rule on a snapshot that shows its symptom, and on one that does not.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -12,6 +13,7 @@ use crate::model::value::{Counter, Source};
 
 const S: u64 = 1_000_000_000;
 
+#[expect(clippy::unnecessary_wraps, reason = "the counters of rows are optional")]
 fn rate(per_s: f64) -> Option<Counter> {
     Some(Counter::whole(1000, Some(per_s), Source::Ebpf))
 }
@@ -71,7 +73,8 @@ fn rails(tx: [f64; 8], rx: [f64; 8]) -> Snapshot {
             Some(tx[n]),
             Some(rx[n]),
         );
-        (s.devices.push(device), s.ports.push(port));
+        s.devices.push(device);
+        s.ports.push(port);
     }
     let mut job = rows::process(5, Some(4711), "rank", "mlx5_0", Traffic::default());
     job.devices = s.devices.iter().map(|row| row.name.clone()).collect();
@@ -434,7 +437,7 @@ proptest! {
     ) {
         let mut watch = Watch::default();
         let mut s = rails([4e9; 8], [4e9; 8]);
-        let mut last: std::collections::BTreeMap<(FindingId, Option<u64>), (bool, u64)> = Default::default();
+        let mut last: BTreeMap<(FindingId, Option<u64>), (bool, u64)> = BTreeMap::new();
         let mut step = S;
         for (ms, waits, down, errors) in looks {
             s.interval_ns = Some(step);

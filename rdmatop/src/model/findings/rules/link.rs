@@ -247,10 +247,7 @@ pub(super) fn mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             severity: Severity::Warning,
             about: about(port, None),
             since_ns: scene.interval_begin(),
-            verdict: format!(
-                "{} has MTU {mtu}: RoCE packets are a quarter of what they could be",
-                netdev
-            ),
+            verdict: format!("{netdev} has MTU {mtu}: RoCE packets are a quarter of what they could be"),
             evidence: vec![format!(
                 "{} of {} Gb/s, MTU {mtu} of {netdev}",
                 name(port),

@@ -25,7 +25,7 @@ pub(super) fn not_ready(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             continue;
         }
         let mut waits: BTreeMap<Option<u64>, Wait<'_>> = BTreeMap::new();
-        for qp in scene.snapshot.qps.iter() {
+        for qp in &scene.snapshot.qps {
             let waiting = growing(qp.traffic.rnr_waits);
             let (true, Some(rate)) = (qp.process_uid == Some(sender.uid) && !qp.exited, waiting) else {
                 continue;
