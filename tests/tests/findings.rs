@@ -59,7 +59,6 @@ impl Check {
             let verdict = found["verdict"].as_str().context("no verdict")?;
             ensure!(verdict.contains(&format!("PID {pid}")), "{verdict}");
         }
-        println!("{id}: {}", found["verdict"]);
         Ok(found)
     }
 }
