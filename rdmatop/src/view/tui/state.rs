@@ -230,16 +230,8 @@ impl State {
         {
             order.retain(|e| self.trace.get(e.at).is_some_and(|event| follow.matches(event)));
         }
-        if self.settings.stuck_first && self.snapshot.judgement.stuck().len() > 0 {
-            let now = self.snapshot.mono_ns;
-            match self.tab {
-                Tab::Qps => order.sort_by_key(|e| Stuck::of(&self.snapshot.qps[e.at], now).is_none()),
-                Tab::Processes => order.sort_by_key(|e| {
-                    let uid = self.snapshot.processes[e.at].uid;
-                    self.snapshot.judgement.stuck_of(uid).is_none()
-                }),
-                _ => {}
-            }
+        if self.settings.stuck_first {
+            self.troubled_first(&mut order);
         }
         if self.tab == Tab::Processes && self.settings.tree {
             order = tree::grow(&self.snapshot.processes, &order);
@@ -260,6 +252,30 @@ impl State {
         let table = &mut self.tables[at];
         (table.order, table.made_for) = (order, Some(version));
         self.put_cursor(cursor);
+    }
+
+    /// Puts the rows that need a look on top: processes that cause a finding, then their victims, then stuck QPs and their
+    /// owners.
+    fn troubled_first(&self, order: &mut [table::Entry]) {
+        let (snapshot, now) = (&self.snapshot, self.snapshot.mono_ns);
+        if snapshot.findings.is_empty() && snapshot.judgement.stuck().len() == 0 {
+            return;
+        }
+        match self.tab {
+            Tab::Qps => order.sort_by_key(|e| Stuck::of(&snapshot.qps[e.at], now).is_none()),
+            Tab::Processes => order.sort_by_key(|e| {
+                let uid = snapshot.processes[e.at].uid;
+                let mut found = snapshot.findings.iter();
+                if found.clone().any(|found| found.about.process == Some(uid)) {
+                    0
+                } else if found.any(|found| found.victims.contains(&uid)) {
+                    1
+                } else {
+                    2 + u8::from(snapshot.judgement.stuck_of(uid).is_none())
+                }
+            }),
+            _ => {}
+        }
     }
 
     /// Puts the cursor on row `to`, as near as there is one.
