@@ -6,6 +6,7 @@ pub(crate) mod qp;
 pub(crate) mod restrack;
 pub(crate) mod rxe;
 pub(crate) mod rxe_cq;
+pub(crate) mod siw;
 pub(crate) mod verbs;
 pub(crate) mod write;
 
