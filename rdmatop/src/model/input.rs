@@ -412,13 +412,45 @@ pub enum EbpfState {
     Starting,
     /// Attached and counting.
     On {
-        /// How the hot path is attached: `kprobe` or `fentry`; `None` when it is not.
-        datapath: Option<String>,
+        /// The data paths that are counted.
+        datapaths: DataPaths,
     },
     /// Not wanted (`--no-ebpf`).
     Disabled,
     /// Wanted and not to be had.
     Unavailable(Unavailable),
+}
+
+/// The data paths that are counted, by driver: of a host with several kinds of device only some may be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(transparent)]
+pub struct DataPaths(BTreeMap<&'static str, &'static str>);
+
+impl DataPaths {
+    /// Adds one: the driver's module, and how its hooks are entered, `kprobe` or `fentry`.
+    #[must_use]
+    pub fn and(mut self, driver: &'static str, how: &'static str) -> Self {
+        self.0.insert(driver, how);
+        self
+    }
+
+    /// How that of a driver is entered; `None` when it is not counted.
+    pub fn of(&self, driver: &str) -> Option<&'static str> {
+        self.0.get(driver).copied()
+    }
+
+    /// Whether none is counted.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How they are entered, in a few words; `None` when none is counted.
+    pub fn how(&self) -> Option<String> {
+        let mut ways: Vec<&str> = self.0.values().copied().collect();
+        ways.sort_unstable();
+        ways.dedup();
+        (!ways.is_empty()).then(|| ways.join(" and "))
+    }
 }
 
 /// Why there is no eBPF.

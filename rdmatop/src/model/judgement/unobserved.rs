@@ -18,6 +18,12 @@ pub enum Quantity {
     WorkRequests,
     /// Bytes that pass the wire.
     WireBytes,
+    /// Packets that are sent again.
+    Retransmissions,
+    /// Waits for a receiver without buffers.
+    ReceiverWaits,
+    /// How long work requests take.
+    Latency,
 }
 
 impl Quantity {
@@ -25,6 +31,9 @@ impl Quantity {
         match self {
             Self::WorkRequests => "work requests",
             Self::WireBytes => "bytes on the wire",
+            Self::Retransmissions => "packets sent again",
+            Self::ReceiverWaits => "waits for a receiver",
+            Self::Latency => "times of work requests",
         }
     }
 }
@@ -88,7 +97,9 @@ impl<'a> Blind<'a> {
             EbpfState::Disabled => Some(Self::Disabled),
             EbpfState::Unavailable(off) => Some(Self::Off(&off.cause.why)),
             EbpfState::On { .. } if device.is_none_or(|device| !device.followed) => Some(Self::NotFollowed),
-            EbpfState::On { datapath: None } => Some(Self::NoDataPath),
+            EbpfState::On { .. } if device.is_some_and(|device| device.datapath.is_none()) => {
+                Some(Self::NoDataPath)
+            }
             EbpfState::On { .. } => None,
         }
     }
@@ -136,9 +147,14 @@ pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
         };
         if let Some(blind) = Blind::of(&snapshot.health, Some(device)) {
             add(Quantity::WorkRequests, None, blind.to_string());
-        } else if let Some(qps) = rows.uncounted.get(&device.uid) {
-            let why = "they moved when no counter slot was free.".to_owned();
-            add(Quantity::WorkRequests, Some(*qps), why);
+        } else {
+            if let Some(qps) = rows.uncounted.get(&device.uid) {
+                let why = "they moved when no counter slot was free.".to_owned();
+                add(Quantity::WorkRequests, Some(*qps), why);
+            }
+            for hidden in device.hidden {
+                add(hidden.what, None, hidden.why.to_owned());
+            }
         }
         let mut ports = snapshot.ports.iter().filter(|p| p.device_uid == device.uid);
         let some = ports.clone().next().is_some();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::model::cause::{CauseId, Obstacle};
 use crate::model::event::{Event, EventKind};
 use crate::model::ib::{PortState, QpState, QpType};
-use crate::model::input::{EbpfState, HostFacts, Verdict};
+use crate::model::input::{DataPaths, EbpfState, HostFacts, Verdict};
 use crate::model::judgement::Judgement;
 use crate::model::snapshot::{Health, SCHEMA, Snapshot, Traffic};
 use crate::model::value::Source;
@@ -53,6 +53,7 @@ pub(crate) fn one_row() -> Snapshot {
     let mut s = empty();
     let (mut device, mut port) = rail(1, "rxe0", None, None, None);
     (device.driver, device.followed) = (Some("rdma_rxe".into()), true);
+    device.datapath = Some("fentry");
     (device.fw_version, device.pci, device.numa_node) = (None, None, None);
     port.tx_packets = Some(count(4_000_000, 31_000.0, Source::Netlink));
     port.rx_packets = Some(count(4_000_000, 7_750.0, Source::Netlink));
@@ -80,7 +81,7 @@ pub(crate) fn one_row() -> Snapshot {
         (post.errors, post.latency) = (None, None);
     }
     s.health.ebpf = EbpfState::On {
-        datapath: Some("fentry".to_owned()),
+        datapaths: DataPaths::default().and("rdma_rxe", "fentry"),
     };
     s
 }
@@ -209,7 +210,7 @@ pub(crate) fn busy() -> Snapshot {
     (post.errors, post.latency) = (None, None);
     s.verbs.push(post);
     s.health.ebpf = EbpfState::On {
-        datapath: Some("kprobe".to_owned()),
+        datapaths: DataPaths::default().and("rdma_rxe", "kprobe"),
     };
     s.health.probes = vec![
         probe(

@@ -1,0 +1,188 @@
+//! The data path of soft iWARP: what rdmatop counts equals what perftest and rping say they did, and what this provider
+//! cannot show is unknown.
+
+use std::{process::Command, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use rdmatop_tests::{
+    case::{Case, one_sided, ping_pong, two_sided},
+    child::Child,
+    lab::Lab,
+    perftest::{self, Perftest},
+    rdmatop::Window,
+    siw::{self, Siw},
+    snapshot::Row,
+    table::Table,
+    wait,
+};
+
+fn perftest(program: &'static str) -> Perftest {
+    Perftest::new(program).iwarp(siw::DEVICE)
+}
+
+fn run(lab: &Lab, title: &str, cases: &[Case]) -> Result<()> {
+    let window = Window::open(&[])?;
+    let mut all = Vec::new();
+    for case in cases {
+        all.push(case.pair.run().with_context(|| case.name)?);
+    }
+    let sample = window.close()?;
+    let mut table = Table::default();
+    for (case, accounts) in cases.iter().zip(&all) {
+        case.compare(&mut table, &sample, accounts, sample.skipped())?;
+    }
+    table.equal("all", "lost_events", 0, sample.lost());
+    table.equal("all", "WRs without opcode", 0, Some(sample.lost_at("walk")));
+    table.check(lab, title);
+    Ok(())
+}
+
+#[test]
+fn every_kind_of_request_is_counted_exactly() -> Result<()> {
+    let Some(lab) = Lab::enter("siw: kinds of requests") else {
+        return Ok(());
+    };
+    let Some(_siw) = Siw::up("siw: kinds of requests")? else {
+        return Ok(());
+    };
+    let mut send = two_sided("siw send", perftest("ib_send_bw"), 1000, 4096);
+    // perftest's default asks for a completion every 100 requests.
+    send.client.completions = Some(10);
+    let mut read = one_sided("siw read", perftest("ib_read_bw"), 500, 4096, "rdma_read");
+    read.client.completions = Some(5);
+    run(
+        &lab,
+        "Soft iWARP: kinds of requests",
+        &[
+            send,
+            one_sided("siw write", perftest("ib_write_bw"), 1000, 4096, "rdma_write"),
+            read,
+            ping_pong("siw send_lat", perftest("ib_send_lat"), 300, 64),
+        ],
+    )
+}
+
+#[test]
+fn every_way_of_posting_is_counted_exactly() -> Result<()> {
+    let Some(lab) = Lab::enter("siw: ways of posting") else {
+        return Ok(());
+    };
+    let Some(_siw) = Siw::up("siw: ways of posting")? else {
+        return Ok(());
+    };
+    let mut signalled = two_sided("siw -Q 1", perftest("ib_send_bw").args(&["-Q", "1"]), 500, 4096);
+    signalled.client.completions = Some(500);
+    run(
+        &lab,
+        "Soft iWARP: ways of posting",
+        &[
+            two_sided(
+                "siw -l 10",
+                perftest("ib_send_bw").args(&["-l", "10"]),
+                1000,
+                4096,
+            ),
+            signalled,
+            two_sided("siw -q 2", perftest("ib_send_bw").args(&["-q", "2"]), 500, 4096),
+            two_sided("siw -e", perftest("ib_send_bw").args(&["-e"]), 500, 4096),
+            two_sided("siw 5000 x 64", perftest("ib_send_bw"), 5000, 64),
+        ],
+    )
+}
+
+#[test]
+fn two_providers_are_counted_side_by_side_and_each_says_what_it_cannot_show() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("siw beside rxe") else {
+        return Ok(());
+    };
+    let Some(_siw) = Siw::up("siw beside rxe")? else {
+        return Ok(());
+    };
+    let cases = [
+        two_sided("rxe", Perftest::new("ib_send_bw"), 1000, 4096),
+        two_sided("siw", perftest("ib_send_bw"), 1000, 4096),
+    ];
+    let window = Window::open(&[])?;
+    let started: Result<Vec<_>> = cases.iter().map(|case| case.pair.start()).collect();
+    let all: Result<Vec<_>> = started?.into_iter().map(perftest::Pair::finish).collect();
+    let all = all?;
+    let sample = window.close()?;
+    let mut table = Table::default();
+    for (case, accounts) in cases.iter().zip(&all) {
+        case.compare(&mut table, &sample, accounts, sample.skipped())?;
+    }
+    for device in ["rxe0", siw::DEVICE] {
+        ensure!(sample.datapath_of(device) == Some("kprobe"), "{device}");
+    }
+    let row = |case: usize| sample.qp(all[case].client.pid, all[case].client.qpns[0]);
+    let unknown = |row: &Row<'_>| ["retransmits", "rnr_waits", "latency"].map(|key| row.field(key).is_null());
+    for row in [row(1)?, sample.process(all[1].client.pid)?] {
+        ensure!(unknown(&row) == [true; 3], "not 0 but unknown: {row:?}");
+    }
+    ensure!(unknown(&row(0)?) == [false; 3], "{:?}", row(0)?);
+    let unobserved = sample.value()["judgement"]["unobserved"]
+        .as_array()
+        .context("no list")?;
+    for what in ["retransmissions", "receiver_waits", "latency"] {
+        let said = |device: &str| {
+            unobserved
+                .iter()
+                .any(|line| line["device"] == device && line["what"] == what)
+        };
+        ensure!(said(siw::DEVICE) && !said("rxe0"), "{what}: {unobserved:?}");
+    }
+    table.check(&lab, "Soft iWARP beside SoftRoCE");
+    Ok(())
+}
+
+#[test]
+fn rping_reads_writes_and_sends_as_often_as_it_says() -> Result<()> {
+    let Some(lab) = Lab::enter("siw: rping") else {
+        return Ok(());
+    };
+    let Some(_siw) = Siw::up("siw: rping")? else {
+        return Ok(());
+    };
+    const PINGS: u64 = 20;
+    let limit = Duration::from_mins(1);
+    let rping = |side: &str| {
+        let mut command = Command::new("rping");
+        command.args([side, "-a", siw::ADDRESS, "-C", &PINGS.to_string(), "-S", "100"]);
+        command
+    };
+    let window = Window::open(&[])?;
+    let mut server = Child::spawn(&mut rping("-s"))?;
+    wait::for_some("a listening rping", limit, || {
+        let ids = Command::new("rdma")
+            .args(["resource", "show", "cm_id"])
+            .output()?;
+        Ok(String::from_utf8_lossy(&ids.stdout)
+            .contains("LISTEN")
+            .then_some(()))
+    })?;
+    let mut client = Child::spawn(&mut rping("-c"))?;
+    client.succeed(limit)?;
+    // It ends with an error: its peer has gone.
+    server.wait(limit)?;
+    let sample = window.close()?;
+    let mut table = Table::default();
+    let server = sample.process(server.pid())?;
+    let client = sample.process(client.pid())?;
+    // A ping is: the client sends its buffer's address, the server READs it and sends, the client sends the next one, the
+    // server WRITEs and sends.
+    for (opcode, count, bytes) in [
+        ("rdma_read", PINGS, PINGS * 100),
+        ("rdma_write", PINGS, PINGS * 100),
+        ("send", 2 * PINGS, 2 * PINGS * 16),
+    ] {
+        let (wr, seen) = server.opcode(opcode).unzip();
+        table.equal("server", opcode, count, wr);
+        table.equal("server", &format!("{opcode} bytes"), bytes, seen);
+    }
+    let (sent, _) = client.opcode("send").unzip();
+    table.equal("client", "send", 2 * PINGS, sent);
+    table.equal("client", "rx_wr", 2 * PINGS, client.total("rx_wr"));
+    table.equal("server", "rx_wr", 2 * PINGS, server.total("rx_wr"));
+    table.check(&lab, "Soft iWARP: rping");
+    Ok(())
+}
