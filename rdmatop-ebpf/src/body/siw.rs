@@ -25,7 +25,7 @@ use crate::{
         OFF_SIW_ORQ_GET, OFF_SIW_ORQ_PUT, OFF_SIW_QP_BASE, OFF_SIW_QP_REF, OFF_SIW_RCQ, OFF_SIW_RECVQ,
         OFF_SIW_RQ_GET, OFF_SIW_RQ_SIZE, OFF_SIW_RX_WQE, OFF_SIW_SCQ, OFF_SIW_SENDQ, OFF_SIW_SQ_GET,
         OFF_SIW_SQ_SIZE, OFF_SIW_SRQ, OFF_SIW_TX_WQE, OFF_SIW_WQE_SQE, OFF_SIW_WQE_STATUS, get, get_or_zero,
-        is_known, member, read,
+        is_known, member, read_or_zero,
     },
     pool::add,
     slots::{Provider, advance, find, find_busy, known},
@@ -84,7 +84,7 @@ fn ib_qp(siw_qp: u64) -> u64 {
 /// Flags, number of segments and opcode of an element.
 #[inline(always)]
 fn head(element: u64) -> u32 {
-    read::<u32>(element + HEAD).unwrap_or(0)
+    read_or_zero(element + HEAD)
 }
 
 #[inline(always)]
@@ -161,7 +161,8 @@ impl Provider for Siw {
         let place = u64::from(next & size.wrapping_sub(1)) * SQE;
         let sendq: u64 = get_or_zero(siw, &OFF_SIW_SENDQ);
         let orq: u32 = get_or_zero::<u32>(siw, &OFF_SIW_ORQ_PUT);
-        sendq != 0 && head(sendq + place) & VALID != 0 || orq != get_or_zero(siw, &OFF_SIW_ORQ_GET)
+        let posted = sendq != 0 && head(sendq + place) & VALID != 0;
+        posted || orq != get_or_zero(siw, &OFF_SIW_ORQ_GET)
     }
 
     /// A QP of siw is never reset, and has no PSN.
@@ -268,8 +269,7 @@ unsafe fn count(slot: *mut QpSlot, sqe: u64, head: u32) {
             if segment >= segments {
                 break;
             }
-            let length = read::<u32>(sqe + LENGTH + u64::from(segment) * SEGMENT);
-            bytes += u64::from(length.unwrap_or(0));
+            bytes += u64::from(read_or_zero::<u32>(sqe + LENGTH + u64::from(segment) * SEGMENT));
         }
     }
     let class = if opcode < 12 {
@@ -398,7 +398,7 @@ fn is_full(cq: u64) -> bool {
     if queue == 0 || size == 0 {
         return false;
     }
-    read::<u8>(queue + u64::from(next % size) * CQE + CQE_FLAGS).unwrap_or(0) != 0
+    read_or_zero::<u8>(queue + u64::from(next % size) * CQE + CQE_FLAGS) != 0
 }
 
 /// `IB_WC_*` of `enum siw_wc_status`, `SIW_WC_SUCCESS` to `SIW_WC_GENERAL_ERR`, five bits each.

@@ -649,6 +649,39 @@ mod tests {
     }
 
     #[test]
+    fn what_no_program_sees_is_unknown_in_the_row_and_in_every_sum() {
+        let mut moving = slot(5);
+        moving.flags = slot_flag::NO_CQES | slot_flag::NO_RETRANSMITS;
+        let mut qp = Flow::default();
+        let delta = qp.read(&moving, 1.into()).unwrap();
+        let resting = Tally::knowing_all_but(slot_flag::NO_LATENCY);
+        let mut sum = Flow::default();
+        sum.add(&delta);
+        sum.add(&resting);
+        for (flow, latency) in [(&qp, true), (&sum, false), (&Flow::at_rest(&resting), false)] {
+            let traffic = flow.shared_traffic(true);
+            assert_eq!(traffic.latency.is_some(), latency);
+        }
+        for flow in [&qp, &sum] {
+            let traffic = flow.traffic(true);
+            assert_eq!(traffic.tx_wr.map(|counter| counter.total), Some(5));
+            let unknown = [
+                traffic.rx_wr,
+                traffic.rx_wr_posted,
+                traffic.rx_bytes,
+                traffic.completions,
+                traffic.completion_errors,
+                traffic.flushes,
+                traffic.cq_overflows,
+                traffic.retransmits,
+            ];
+            assert!(unknown.iter().all(Option::is_none), "{unknown:?}");
+            assert!(traffic.rnr_waits.is_some() && traffic.doorbells.is_some());
+            assert!(flow.known(RX_BYTES, true).is_none());
+        }
+    }
+
+    #[test]
     fn flushes_are_apart_from_errors() {
         let mut slot = slot(0);
         slot.wc[0] = 1000;

@@ -28,6 +28,9 @@ pub static DEVICE: Table<DeviceRow> = &[
     gauge("cm_ids", "rdma_cm ids", |d: &D, _| Value::number(d.cm_ids)).page(100, "CM_ID"),
     gauge("ctxs", "user contexts", |d: &D, _| Value::number(d.ctxs)).page(110, "CTX"),
     gauge("srqs", "shared receive queues", |d: &D, _| Value::number(d.srqs)).page(120, "SRQ"),
+    text("datapath", "how the programs that count its work requests are attached", |d: &D, _| {
+        d.datapath.map_or(Value::Unknown, |how| Value::Text(Cow::Borrowed(how)))
+    }),
     gauge("uid", "unique in this run", |d: &D, _| Value::number(Some(d.uid))),
     gauge("index", "the kernel's index", |d: &D, _| Value::number(d.index)),
     state("state", "whether it is being removed", |d: &D, _| match d.state {
