@@ -127,6 +127,11 @@ impl Perftest {
         self
     }
 
+    /// Whether it connects through rdma_cm.
+    pub fn is_cm(&self) -> bool {
+        self.cm
+    }
+
     /// Runs inside one iWARP device, which has one GID and connects through rdma_cm only.
     #[must_use]
     pub fn iwarp(mut self, device: &str) -> Self {
@@ -148,6 +153,10 @@ impl Perftest {
         let server = Child::spawn(&mut self.command(&self.server_device, port))?;
         if self.cm {
             wait::for_some("an rdma_cm id in LISTEN", LISTEN, || listens_cm(port))?;
+            if !self.by_gid {
+                // The driver's own socket, which may listen a moment later.
+                wait::until("an iWARP socket that listens", LISTEN, || listens_tcp(port))?;
+            }
         } else {
             wait::until("a listening perftest server", LISTEN, || listens_tcp(port))?;
         }

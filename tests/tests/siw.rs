@@ -20,6 +20,13 @@ fn perftest(program: &'static str) -> Perftest {
     Perftest::new(program).iwarp(siw::DEVICE)
 }
 
+/// As [`two_sided`], on siw0.
+fn sends(name: &'static str, args: &[&str], n: u64, size: u64) -> Case {
+    let mut case = two_sided(name, perftest("ib_send_bw").args(args), n, size);
+    case.server.credits = true;
+    case
+}
+
 fn run(lab: &Lab, title: &str, cases: &[Case]) -> Result<()> {
     let window = Window::open(&[])?;
     let mut all = Vec::new();
@@ -45,7 +52,7 @@ fn every_kind_of_request_is_counted_exactly() -> Result<()> {
     let Some(_siw) = Siw::up("siw: kinds of requests")? else {
         return Ok(());
     };
-    let mut send = two_sided("siw send", perftest("ib_send_bw"), 1000, 4096);
+    let mut send = sends("siw send", &[], 1000, 4096);
     // perftest's default asks for a completion every 100 requests.
     send.client.completions = Some(10);
     let mut read = one_sided("siw read", perftest("ib_read_bw"), 500, 4096, "rdma_read");
@@ -70,22 +77,17 @@ fn every_way_of_posting_is_counted_exactly() -> Result<()> {
     let Some(_siw) = Siw::up("siw: ways of posting")? else {
         return Ok(());
     };
-    let mut signalled = two_sided("siw -Q 1", perftest("ib_send_bw").args(&["-Q", "1"]), 500, 4096);
+    let mut signalled = sends("siw -Q 1", &["-Q", "1"], 500, 4096);
     signalled.client.completions = Some(500);
     run(
         &lab,
         "Soft iWARP: ways of posting",
         &[
-            two_sided(
-                "siw -l 10",
-                perftest("ib_send_bw").args(&["-l", "10"]),
-                1000,
-                4096,
-            ),
+            sends("siw -l 10", &["-l", "10"], 1000, 4096),
             signalled,
-            two_sided("siw -q 2", perftest("ib_send_bw").args(&["-q", "2"]), 500, 4096),
-            two_sided("siw -e", perftest("ib_send_bw").args(&["-e"]), 500, 4096),
-            two_sided("siw 5000 x 64", perftest("ib_send_bw"), 5000, 64),
+            sends("siw -q 2", &["-q", "2"], 500, 4096),
+            sends("siw -e", &["-e"], 500, 4096),
+            sends("siw 5000 x 64", &[], 5000, 64),
         ],
     )
 }
@@ -100,7 +102,7 @@ fn two_providers_are_counted_side_by_side_and_each_says_what_it_cannot_show() ->
     };
     let cases = [
         two_sided("rxe", Perftest::new("ib_send_bw"), 1000, 4096),
-        two_sided("siw", perftest("ib_send_bw"), 1000, 4096),
+        sends("siw", &[], 1000, 4096),
     ];
     let window = Window::open(&[])?;
     let started: Result<Vec<_>> = cases.iter().map(|case| case.pair.start()).collect();

@@ -239,8 +239,11 @@ mod tests {
 
     #[test]
     fn with_everything_there_everything_is_attached() {
+        let mut facts = facts();
+        // Of drivers whose work requests are counted one is enough.
+        facts.modules.insert("siw".to_owned());
         for hook in CONTROL_PLANE {
-            assert_eq!(decide(hook, &facts()), Decision::Attach(None), "{}", hook.program);
+            assert_eq!(decide(hook, &facts), Decision::Attach(None), "{}", hook.program);
         }
     }
 
