@@ -16,6 +16,9 @@ use rdmatop_tests::{
     wait,
 };
 
+/// Rounds of rping.
+const PINGS: u64 = 20;
+
 fn perftest(program: &'static str) -> Perftest {
     Perftest::new(program).iwarp(siw::DEVICE)
 }
@@ -145,7 +148,6 @@ fn rping_reads_writes_and_sends_as_often_as_it_says() -> Result<()> {
     let Some(_siw) = Siw::up("siw: rping")? else {
         return Ok(());
     };
-    const PINGS: u64 = 20;
     let limit = Duration::from_mins(1);
     let rping = |side: &str| {
         let mut command = Command::new("rping");
