@@ -247,7 +247,8 @@ pub mod loss {
     pub const RETURN: u32 = 6;
     /// The kernel skipped a program that counts: one of the data path or of the verbs. It does where a program is
     /// running on that CPU already. Counts of completions, retransmissions, doorbells and verb calls may be short by
-    /// as many; what is a ring's index is not. Linux counts skips of kprobes from 6.7 on.
+    /// as many; what is a ring's index is not. Linux counts skips of kprobes from 6.7 on. Or it is not known of which QP a
+    /// CQE of soft iWARP was that found no room: it is then counted as a completion.
     pub const MISSED: u32 = 7;
     /// Number of causes.
     pub const COUNT: u32 = 8;

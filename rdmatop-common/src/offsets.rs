@@ -144,9 +144,6 @@ pub const OFFSETS: &[Offset] = &[
     at("OFF_SIW_RX_WQE", "siw", "siw_qp", "rx_tagged.wqe_active"),
     at("OFF_SIW_WQE_SQE", "siw", "siw_wqe", "sqe"),
     at("OFF_SIW_WQE_STATUS", "siw", "siw_wqe", "wr_status"),
-    at("OFF_SIW_CQ_QUEUE", "siw", "siw_cq", "queue"),
-    at("OFF_SIW_CQ_PUT", "siw", "siw_cq", "cq_put"),
-    at("OFF_SIW_CQ_SIZE", "siw", "siw_cq", "num_cqe"),
 ];
 
 /// Offsets that nothing is read at: that there is such a member says what kernel it is, and that there is none does as

@@ -31,7 +31,8 @@ pub struct Expect {
     /// Receives come from a shared receive queue.
     pub srq: bool,
     /// It tells the sender how many messages it has taken, as perftest does with iWARP: RDMA WRITEs of 4 bytes, each with a
-    /// completion. How many is perftest's secret.
+    /// completion. How many it does not print, and its rows are held to the number that rdmatop itself gives; a test that
+    /// has no other WRITEs compares the sum with the function tracer's.
     pub credits: bool,
 }
 

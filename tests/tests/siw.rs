@@ -7,12 +7,14 @@ use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::{
     case::{Case, one_sided, ping_pong, two_sided},
     child::Child,
+    ftrace::Runs,
     lab::Lab,
-    perftest::{self, Perftest},
+    perftest::{self, Accounts, Perftest},
     rdmatop::Window,
     siw::{self, Siw},
     snapshot::Row,
-    table::Table,
+    table::{Table, say},
+    traffic::{self, id, number},
     wait,
 };
 
@@ -30,16 +32,41 @@ fn sends(name: &'static str, args: &[&str], n: u64, size: u64) -> Case {
     case
 }
 
-fn run(lab: &Lab, title: &str, cases: &[Case]) -> Result<()> {
+/// Runs a pair. Now and then this driver refuses a connection although the server listens, and perftest then ends: nothing
+/// has been sent, and the next pair has QPs of its own.
+fn connected(case: &Case) -> Result<Accounts> {
+    for _ in 0..2 {
+        match case.pair.run() {
+            Err(error) if format!("{error:#}").contains("Connection refused") => {
+                say(&format!("{}: the connection was refused, once more", case.name));
+            }
+            other => return other,
+        }
+    }
+    case.pair.run()
+}
+
+/// `writes`: runs of the function that takes one in, where credits are the only RDMA WRITEs.
+fn run(lab: &Lab, title: &str, cases: &[Case], writes: Option<&Runs>) -> Result<()> {
     let window = Window::open(&[])?;
     let mut all = Vec::new();
     for case in cases {
-        all.push(case.pair.run().with_context(|| case.name)?);
+        all.push(connected(case).with_context(|| case.name)?);
     }
     let sample = window.close()?;
     let mut table = Table::default();
     for (case, accounts) in cases.iter().zip(&all) {
         case.compare(&mut table, &sample, accounts, sample.skipped())?;
+    }
+    if let Some(writes) = writes {
+        let mut credits = 0;
+        for accounts in &all {
+            for &qpn in &accounts.server.qpns {
+                let row = sample.qp(accounts.server.pid, qpn)?;
+                credits += row.opcode("rdma_write").map_or(0, |(wr, _)| wr);
+            }
+        }
+        table.equal("all", "credits, against ftrace", writes.count()?, Some(credits));
     }
     table.equal("all", "lost_events", 0, sample.lost());
     table.equal("all", "WRs without opcode", 0, Some(sample.lost_at("walk")));
@@ -69,6 +96,7 @@ fn every_kind_of_request_is_counted_exactly() -> Result<()> {
             read,
             ping_pong("siw send_lat", perftest("ib_send_lat"), 300, 64),
         ],
+        None,
     )
 }
 
@@ -82,6 +110,8 @@ fn every_way_of_posting_is_counted_exactly() -> Result<()> {
     };
     let mut signalled = sends("siw -Q 1", &["-Q", "1"], 500, 4096);
     signalled.client.completions = Some(500);
+    // Four bytes that end a TCP segment come in at once.
+    let writes = Runs::of("siw_proc_write")?;
     run(
         &lab,
         "Soft iWARP: ways of posting",
@@ -89,10 +119,53 @@ fn every_way_of_posting_is_counted_exactly() -> Result<()> {
             sends("siw -l 10", &["-l", "10"], 1000, 4096),
             signalled,
             sends("siw -q 2", &["-q", "2"], 500, 4096),
-            sends("siw -e", &["-e"], 500, 4096),
+            // Not -e: with it pairs of perftest hang on this driver now and then, without rdmatop too (2 of 6 on Linux 6.1,
+            // none of 24 with the other options). A sender that waits for credits sleeps for an event, and credits come
+            // without one.
             sends("siw 5000 x 64", &[], 5000, 64),
         ],
+        Some(&writes),
     )
+}
+
+/// The driver finds out under a lock whether there is room, after the program that counts the completion.
+#[test]
+fn a_completion_without_room_is_an_overflow_and_no_completion() -> Result<()> {
+    let Some(lab) = Lab::enter("siw: an overrun CQ") else {
+        return Ok(());
+    };
+    let Some(_siw) = Siw::up("siw: an overrun CQ")? else {
+        return Ok(());
+    };
+    let window = Window::open(&[])?;
+    let done = traffic::run("flushed-receives", &["--device", siw::DEVICE])?;
+    let sample = window.close()?;
+    let (capacity, flushed) = (number(&done, "capacity")?, number(&done, "flushed")?);
+    let mut table = Table::default();
+    table.equal("program", "CQEs polled", capacity, Some(flushed));
+    // The driver ends its work on the queue with the first that finds no room.
+    table.equal("program", "CQ_ERR", 1, Some(number(&done, "cq_errors")?));
+    let pid = id(&done, "pid")?;
+    for (name, row) in [
+        ("QP", sample.qp(pid, id(&done, "qpn")?)?),
+        ("process", sample.process(pid)?),
+    ] {
+        for (counter, expected) in [
+            ("cq_overflows", 1),
+            ("completions", flushed),
+            ("flushes", flushed),
+            ("completion_errors", 0),
+            ("rx_wr_posted", number(&done, "posted")?),
+            ("rx_wr", 0),
+            ("rx_bytes", 0),
+            ("tx_wr", 0),
+        ] {
+            table.equal(name, counter, expected, row.total(counter));
+        }
+    }
+    table.equal("all", "lost_events", 0, sample.lost());
+    table.check(&lab, "Soft iWARP: an overrun CQ");
+    Ok(())
 }
 
 #[test]

@@ -15,17 +15,17 @@ use core::{
 };
 
 use aya_ebpf::helpers::bpf_loop;
-use rdmatop_common::counters::{OPCODES, QpSlot, WC_STATUSES, loss, slot_flag};
+use rdmatop_common::counters::{OPCODES, QpSlot, loss, slot_flag};
 
 use crate::{
-    emit::lost_many,
-    maps::QpPath,
+    body::siw_cqe::{Call, Cqe},
+    emit::{lost, lost_many},
+    maps::{QpPath, enabled},
     offsets::{
-        OFF_DEV_DRIVER, OFF_QP_RES, OFF_RES_USER, OFF_SIW_CQ_PUT, OFF_SIW_CQ_QUEUE, OFF_SIW_CQ_SIZE,
-        OFF_SIW_ORQ_GET, OFF_SIW_ORQ_PUT, OFF_SIW_QP_BASE, OFF_SIW_QP_REF, OFF_SIW_RCQ, OFF_SIW_RECVQ,
-        OFF_SIW_RQ_GET, OFF_SIW_RQ_SIZE, OFF_SIW_RX_WQE, OFF_SIW_SCQ, OFF_SIW_SENDQ, OFF_SIW_SQ_GET,
-        OFF_SIW_SQ_SIZE, OFF_SIW_SRQ, OFF_SIW_TX_WQE, OFF_SIW_WQE_SQE, OFF_SIW_WQE_STATUS, get, get_or_zero,
-        is_known, member, read_or_zero,
+        OFF_DEV_DRIVER, OFF_QP_RES, OFF_RES_USER, OFF_SIW_ORQ_GET, OFF_SIW_ORQ_PUT, OFF_SIW_QP_BASE,
+        OFF_SIW_QP_REF, OFF_SIW_RCQ, OFF_SIW_RECVQ, OFF_SIW_RQ_GET, OFF_SIW_RQ_SIZE, OFF_SIW_RX_WQE,
+        OFF_SIW_SCQ, OFF_SIW_SENDQ, OFF_SIW_SQ_GET, OFF_SIW_SQ_SIZE, OFF_SIW_SRQ, OFF_SIW_TX_WQE,
+        OFF_SIW_WQE_SQE, OFF_SIW_WQE_STATUS, get, get_or_zero, is_known, member, read_or_zero,
     },
     pool::add,
     slots::{Provider, advance, find, find_busy, known},
@@ -37,10 +37,9 @@ pub(crate) struct Siw;
 /// `RDMA_DRIVER_SIW`, include/uapi/rdma/ib_user_ioctl_verbs.h.
 const DRIVER: u32 = 18;
 
-/// Sizes of `struct siw_sqe`, `siw_rqe` and `siw_cqe`.
+/// Sizes of `struct siw_sqe` and `siw_rqe`.
 const SQE: u64 = 120;
 const RQE: u64 = 112;
-const CQE: u64 = 32;
 /// Where in the first two the flags (u16), the number of segments (u8) and the opcode (u8) are.
 const HEAD: u64 = 8;
 /// `SIW_WQE_VALID` among the flags.
@@ -50,8 +49,8 @@ const LENGTH: u64 = 24 + 8;
 const SEGMENT: u64 = 16;
 /// `SIW_MAX_SGE`.
 const SEGMENTS: u32 = 6;
-/// Where in a CQE the flags (u8) are; 0: the program has taken it.
-const CQE_FLAGS: u64 = 8;
+/// `IB_EVENT_CQ_ERR`, include/rdma/ib_verbs.h.
+const CQ_ERR: u32 = 0;
 
 /// `enum siw_opcode`.
 const READ: u32 = 1;
@@ -389,65 +388,19 @@ pub(crate) fn read_ending(wqe: u64, opcode: u32) -> Option<()> {
     Some(())
 }
 
-/// Whether the next place of a CQ is not free: what the driver asks before it places a CQE.
+/// Entry of `siw_sqe_complete(siw_qp, siw_sqe, bytes, status)`: a WR that is signalled, has failed or is flushed. `stack`:
+/// the stack pointer.
 #[inline(always)]
-fn is_full(cq: u64) -> bool {
-    let queue: u64 = get_or_zero(cq, &OFF_SIW_CQ_QUEUE);
-    let size: u32 = get_or_zero(cq, &OFF_SIW_CQ_SIZE);
-    let next: u32 = get_or_zero(cq, &OFF_SIW_CQ_PUT);
-    if queue == 0 || size == 0 {
-        return false;
-    }
-    read_or_zero::<u8>(queue + u64::from(next % size) * CQE + CQE_FLAGS) != 0
-}
-
-/// `IB_WC_*` of `enum siw_wc_status`, `SIW_WC_SUCCESS` to `SIW_WC_GENERAL_ERR`, five bits each.
-const STATUS_OF: u64 = packed([0, 1, 4, 2, 5, 7, 8, 10, 9, 21]);
-
-const fn packed<const N: usize>(values: [u64; N]) -> u64 {
-    let mut all = 0;
-    let mut at = 0;
-    while at < N {
-        all |= values[at] << (5 * at);
-        at += 1;
-    }
-    all
-}
-
-/// Counts a CQE of a CQ, which is `None` when the QP has none any more. Whether it was placed.
-#[inline(always)]
-unsafe fn cqe(slot: *mut QpSlot, cq: u64, status: u32) -> bool {
-    // SAFETY: the caller's pointer is checked; the verifier sees the index bounded.
-    unsafe {
-        if is_full(cq) {
-            add(&raw mut (*slot).cq_overflows, 1);
-            return false;
-        }
-        add(&raw mut (*slot).cqes, 1);
-        let last = WC_STATUSES as u32 - 1;
-        let status = if status < 10 {
-            (STATUS_OF >> (status * 5)) as u32 & 31
-        } else {
-            last
-        };
-        if status < WC_STATUSES as u32 {
-            add((&raw mut (*slot).wc).cast::<u64>().add(status as usize), 1);
-        }
-    }
-    true
-}
-
-/// Entry of `siw_sqe_complete(siw_qp, siw_sqe, bytes, status)`: a WR that is signalled, has failed or is flushed.
-#[inline(always)]
-pub(crate) fn sent(siw: u64, sqe: u64, status: u32) -> Option<()> {
+pub(crate) fn sent(siw: u64, sqe: u64, status: u32, stack: u64) -> Option<()> {
     let cq: u64 = get(siw, &OFF_SIW_SCQ)?;
     if cq == 0 {
         return None;
     }
+    let call = Call::begin(stack);
     let (path, slot) = find::<Siw>(ib_qp(siw))?;
     // SAFETY: the map checked both pointers.
     unsafe {
-        cqe(slot, cq, status);
+        call.counted(slot, &Cqe::of_send(ib_qp(siw), status));
         let taken = taken(path, siw);
         let sending = siw + u64::from(OFF_SIW_TX_WQE.load()) + u64::from(OFF_SIW_WQE_SQE.load());
         let place = sqe.wrapping_sub((*path).sq_ring);
@@ -465,21 +418,43 @@ pub(crate) fn sent(siw: u64, sqe: u64, status: u32) -> Option<()> {
     Some(())
 }
 
-/// Entry of `siw_rqe_complete(siw_qp, siw_rqe, bytes, stag, status)`.
+/// Entry of `siw_rqe_complete(siw_qp, siw_rqe, bytes, stag, status)`. `stack`: the stack pointer.
 #[inline(always)]
-pub(crate) fn received(siw: u64, bytes: u32, status: u32) -> Option<()> {
+pub(crate) fn received(siw: u64, bytes: u32, status: u32, stack: u64) -> Option<()> {
     let cq: u64 = get(siw, &OFF_SIW_RCQ)?;
     if cq == 0 {
         return None;
     }
+    let call = Call::begin(stack);
     let (path, slot) = find::<Siw>(ib_qp(siw))?;
     // SAFETY: the map checked both pointers.
     unsafe {
-        if cqe(slot, cq, status) && status == 0 {
-            add(&raw mut (*slot).rx_done, 1);
-            add(&raw mut (*slot).rx_bytes, u64::from(bytes));
-        }
+        call.counted(slot, &Cqe::of_receive(ib_qp(siw), status, bytes));
         receives(path, slot, siw);
+    }
+    Some(())
+}
+
+/// Entry of `siw_cq_event(siw_cq, event)`, which the driver calls where it finds no room for a CQE and nowhere else.
+#[inline(always)]
+pub(crate) fn no_room(cq: u64, event: u32, stack: u64) -> Option<()> {
+    if event != CQ_ERR || !enabled() {
+        return None;
+    }
+    let Some(cqe) = Call::last(stack) else {
+        lost(loss::MISSED);
+        return None;
+    };
+    if cqe.qp == 0 {
+        // Of a QP that is not counted: that is told elsewhere.
+        return None;
+    }
+    let siw = siw_qp(cqe.qp);
+    let of_this_cq = get(siw, &OFF_SIW_SCQ) == Some(cq) || get(siw, &OFF_SIW_RCQ) == Some(cq);
+    match known::<Siw>(cqe.qp) {
+        // SAFETY: the map checked the pointer.
+        Some((_, slot)) if of_this_cq => unsafe { cqe.not_placed(slot) },
+        _ => lost(loss::MISSED),
     }
     Some(())
 }

@@ -205,9 +205,8 @@ pub const SIW: DataPath = DataPath {
         Hook {
             program: "siw_sq_cqe",
             symbol: "siw_sqe_complete",
-            gives: "completions of send WRs on soft iWARP by status, CQ overflows",
+            gives: "completions of send WRs on soft iWARP by status",
             needs: &[&["OFF_SIW_SCQ"]],
-            wants: &[&["OFF_SIW_CQ_QUEUE", "OFF_SIW_CQ_PUT", "OFF_SIW_CQ_SIZE"]],
             unknown_without: slot_flag::NO_CQES,
             ..SIW_HOOK
         },
@@ -216,8 +215,19 @@ pub const SIW: DataPath = DataPath {
             symbol: "siw_rqe_complete",
             gives: "receive WRs and bytes on soft iWARP",
             needs: &[&["OFF_SIW_RCQ"]],
-            wants: &[&["OFF_SIW_CQ_QUEUE", "OFF_SIW_CQ_PUT", "OFF_SIW_CQ_SIZE"]],
             unknown_without: slot_flag::NO_CQES,
+            ..SIW_HOOK
+        },
+        Hook {
+            program: "siw_no_room",
+            symbol: "siw_cq_event",
+            gives: "CQ overflows on soft iWARP",
+            needs: &[&["OFF_SIW_SCQ", "OFF_SIW_RCQ"]],
+            // It takes back what the two above have counted of a CQE that found no room.
+            unknown_without: slot_flag::NO_CQES,
+            cost: Some(
+                "as many CQEs of soft iWARP for which the CQ had no room may be counted as completions",
+            ),
             ..SIW_HOOK
         },
         Hook {
