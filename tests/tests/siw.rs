@@ -120,8 +120,8 @@ fn every_way_of_posting_is_counted_exactly() -> Result<()> {
             signalled,
             sends("siw -q 2", &["-q", "2"], 500, 4096),
             // Not -e: with it pairs of perftest hang on this driver now and then, without rdmatop too (2 of 6 on Linux 6.1,
-            // none of 24 with the other options). A sender that waits for credits sleeps for an event, and credits come
-            // without one.
+            // none of 24 with the other options; ib_send_lat -e as well). One cause is in perftest: a sender that is out of
+            // credits sleeps for an event, and credits come without one.
             sends("siw 5000 x 64", &[], 5000, 64),
         ],
         Some(&writes),
