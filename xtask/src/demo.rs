@@ -205,6 +205,7 @@ mod tests {
         };
         assert_eq!(rounds(), "0\n");
         drop(listener);
-        assert_eq!(rounds(), "4\n");
+        // A child of another test has a copy of the socket between its fork and its exec.
+        assert!((0..50).any(|_| rounds() == "4\n"), "nobody listens any more");
     }
 }
