@@ -61,8 +61,9 @@ macro_rules! kinds {
 kinds! {
     ReceiverNotReady => Kind {
         name: "receiver-not-ready", raise_s: 4, clear_s: 10,
-        rule: "a sender waits for a receiver that has no receive buffer posted (RNR)",
-        source: "rnr_waits of the sender's QPs",
+        rule: "a sender waits for a receiver that has no receive buffer posted (RNR); where work requests are not counted: RNR \
+               NAKs or out_of_buffer of a port grow",
+        source: "rnr_waits of the sender's QPs; rnr_naks of the port; out_of_buffer of mlx5 and bnxt_re",
         why: "The sender waits a whole RNR timer for each packet that finds no receive buffer.",
     },
     PeerGone => Kind {
@@ -148,8 +149,8 @@ kinds! {
     },
     HotPort => Kind {
         name: "hot-port", raise_s: 10, clear_s: 10,
-        rule: "of three or more ACTIVE ports of one driver, one carries more than twice the mean and two or more carry less \
-               than 5 % of it",
+        rule: "of three or more ACTIVE ports of one driver, one carries more than twice the mean, and half of its link's \
+               rate where that is known, and two or more carry less than 5 % of it",
         source: "bytes of ports, else packets",
         why: "The job has the bandwidth of one NIC where it could have that of all.",
     },

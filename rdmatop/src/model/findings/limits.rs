@@ -15,6 +15,8 @@ pub struct Limits {
     pub loss_share: f64,
     /// How often the mean of all ports one carries, to be hot.
     pub hot_ratio: f64,
+    /// Share of its link's rate from which a hot port is a bottleneck.
+    pub hot_share: f64,
     /// What a port carries at most, as a share of the hottest, to be idle.
     pub idle_share: f64,
     /// Share of all Rx that one port has, to be a funnel.
@@ -38,6 +40,7 @@ impl Default for Limits {
             loss_per_s: 10.0,
             loss_share: 1e-3,
             hot_ratio: 2.0,
+            hot_share: 0.5,
             idle_share: 0.05,
             funnel_share: 0.7,
             rail_bytes_per_s: 1e6,

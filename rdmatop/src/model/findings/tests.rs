@@ -157,6 +157,24 @@ fn a_receiver_on_another_host_is_named_by_its_address() {
 }
 
 #[test]
+fn where_no_work_request_is_counted_the_port_says_that_receivers_are_late() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    s.ports[2].rnr_naks = rate(9.0);
+    let found = after(5, &s);
+    assert_eq!(ids(&found), ["receiver-not-ready"]);
+    assert_eq!(
+        found[0].verdict,
+        "Receivers behind mlx5_2/1 post receives too slowly: senders wait (RNR)"
+    );
+    named(&mut s.ports[2], "out_of_buffer", 9.0);
+    let found = after(5, &s);
+    assert_eq!(
+        found[0].verdict,
+        "rank (PID 4711, slurm 7341.0) posts too few receives on mlx5_2/1: packets find no buffer"
+    );
+}
+
+#[test]
 fn two_pairs_with_the_same_numbers_name_no_receiver() {
     let mut s = pair();
     let mut twin = s.qps[1].clone();
@@ -323,8 +341,14 @@ fn one_hot_port_of_eight_and_one_that_gets_all_receives() {
         "{}",
         found[0].verdict
     );
-    one[2] = 1e5;
-    assert_eq!(ids(&after(12, &rails(one, one))), [""; 0], "next to nothing");
+    for less in [1e5, 20e9] {
+        one[2] = less;
+        assert_eq!(
+            ids(&after(12, &rails(one, one))),
+            [""; 0],
+            "one NIC is enough for {less}"
+        );
+    }
 }
 
 #[test]
@@ -350,7 +374,7 @@ fn loss_is_a_share_of_what_is_sent_and_not_what_rnr_explains() {
         "Packets from mlx5_1/1 are lost: 0.20 % are sent again"
     );
     s.ports[1].rnr_naks = rate(1.0);
-    assert_eq!(ids(&after(10, &s)), [""; 0]);
+    assert_eq!(ids(&after(10, &s)), ["receiver-not-ready"]);
 }
 
 #[test]

@@ -77,6 +77,7 @@ fn growing(counter: Option<Counter>) -> Option<f64> {
 pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
     const RULES: &[fn(&Scene<'_>, &mut Vec<Symptom>)] = &[
         receiver::not_ready,
+        receiver::of_port,
         qps::stuck,
         qps::completions,
         qps::overflows,

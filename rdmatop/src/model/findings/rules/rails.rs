@@ -184,6 +184,11 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
         return None;
     }
     let port = ports[tx.top];
+    // Below that, one NIC is enough for what there is to send.
+    let link = port.rate_bps.filter(|_| tx.bytes).map(|bits| bits as f64 / 8.0);
+    if link.is_some_and(|link| tx.rates[tx.top] < scene.limits.hot_share * link) {
+        return None;
+    }
     let mover = mover(scene, port);
     let who = mover
         .as_ref()

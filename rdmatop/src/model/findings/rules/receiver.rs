@@ -111,6 +111,60 @@ fn symptom(
     }
 }
 
+/// The same of ports whose work requests nobody counts: most NICs.
+pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for port in &scene.snapshot.ports {
+        let mut qps = scene.snapshot.qps.iter();
+        // Counted QPs name the very process.
+        if qps.any(|qp| qp.device_uid == Some(port.device_uid) && qp.traffic.rnr_waits.is_some()) {
+            continue;
+        }
+        let place = format!("{}/{}", port.device, port.port);
+        let users: Vec<String> = scene.users(&port.device).map(words::process).collect();
+        let named = port.counters.iter().find(|row| &*row.name == "out_of_buffer");
+        let (verdict, evidence, part) = if let Some(rate) = growing(named.map(|row| row.counter)) {
+            let who = users.first().map_or_else(|| "a process".to_owned(), Clone::clone);
+            let more = match users.len() {
+                0 | 1 => String::new(),
+                all => format!(", or one of {} more,", all - 1),
+            };
+            (
+                format!("{who}{more} posts too few receives on {place}: packets find no buffer"),
+                format!("out_of_buffer {}", words::per_s(rate)),
+                "here",
+            )
+        } else if let Some(rate) = growing(port.rnr_naks) {
+            (
+                format!("Receivers behind {place} post receives too slowly: senders wait (RNR)"),
+                format!("{} RNR NAKs", words::per_s(rate)),
+                "peers",
+            )
+        } else {
+            continue;
+        };
+        let mut all = scene.users(&port.device);
+        let only = all.next().filter(|_| all.next().is_none());
+        out.push(Symptom {
+            id: FindingId::ReceiverNotReady,
+            severity: Severity::Warning,
+            about: About {
+                process: only.map(|row| row.uid),
+                device: Some(port.device_uid),
+                port: Some(port.port),
+                part: Some(part.into()),
+            },
+            since_ns: scene.interval_begin(),
+            verdict,
+            evidence: vec![evidence],
+            next: "Look for a rank that is stopped or busy, and for receive queues that are too short (UCX_RC_RX_QUEUE_LEN, \
+                   FI_OFI_RXM_RX_SIZE)."
+                .to_owned(),
+            short: "no receives".to_owned(),
+            victims: Vec::new(),
+        });
+    }
+}
+
 /// The peer of a QP, as far as its numbers go.
 pub(super) fn peer_of(qp: &QpRow) -> String {
     match (qp.remote_gid, qp.remote_qpn) {
