@@ -73,6 +73,26 @@ pub mod slot_flag {
     pub const SRQ: u32 = 8;
     /// The kernel's BTF does not tell of the RNR timer: [`super::QpSlot::rnr_waits`] is not known.
     pub const NO_RNR: u32 = 16;
+    /// Nothing says what was sent again: [`super::QpSlot::retransmits`] is not known.
+    pub const NO_RETRANSMITS: u32 = 32;
+    /// CQEs are not seen: completions, their statuses, and receives with their bytes are not known.
+    pub const NO_CQES: u32 = 64;
+    /// Posts are not timed: how long a WR took is not known.
+    pub const NO_LATENCY: u32 = 128;
+    /// Calls of post_send are not seen: [`super::QpSlot::doorbells`] is not known.
+    pub const NO_DOORBELLS: u32 = 256;
+    /// All that say that something is not known, but for [`SRQ`].
+    pub const UNKNOWN: u32 = NO_RNR | NO_RETRANSMITS | NO_CQES | NO_LATENCY | NO_DOORBELLS;
+
+    /// Which provider counts the QP: the top byte of the flags. User space knows by it which programs the counts come from.
+    pub mod provider {
+        /// rdma_rxe.
+        pub const RXE: u32 = 1 << 24;
+        /// siw.
+        pub const SIW: u32 = 2 << 24;
+        /// The bits of a provider.
+        pub const MASK: u32 = 0xff << 24;
+    }
 }
 
 /// Counters of one QP. Totals since creation, or since attach ([`slot_flag::SINCE_ATTACH`]: WRs that were on the
@@ -227,7 +247,8 @@ pub mod loss {
     pub const RETURN: u32 = 6;
     /// The kernel skipped a program that counts: one of the data path or of the verbs. It does where a program is
     /// running on that CPU already. Counts of completions, retransmissions, doorbells and verb calls may be short by
-    /// as many; what is a ring's index is not. Linux counts skips of kprobes from 6.7 on.
+    /// as many; what is a ring's index is not. Linux counts skips of kprobes from 6.7 on. Or it is not known of which QP a
+    /// CQE of soft iWARP was that found no room: it is then counted as a completion.
     pub const MISSED: u32 = 7;
     /// Number of causes.
     pub const COUNT: u32 = 8;

@@ -30,17 +30,25 @@ mod body;
 #[cfg(target_arch = "bpf")]
 mod emit;
 #[cfg(target_arch = "bpf")]
+mod identity;
+#[cfg(target_arch = "bpf")]
 mod maps;
 #[cfg(target_arch = "bpf")]
 mod offsets;
 #[cfg(target_arch = "bpf")]
 mod pool;
 #[cfg(target_arch = "bpf")]
+mod providers;
+#[cfg(target_arch = "bpf")]
+mod record;
+#[cfg(target_arch = "bpf")]
 mod shell;
 #[cfg(target_arch = "bpf")]
 mod slots;
 #[cfg(target_arch = "bpf")]
 mod task;
+#[cfg(target_arch = "bpf")]
+mod vacancy;
 
 #[cfg(not(target_arch = "bpf"))]
 fn main() {}

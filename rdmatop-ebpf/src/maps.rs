@@ -146,6 +146,28 @@ impl Hints {
 /// Log2 of the number of hints.
 pub(crate) const HINT_BITS: u32 = 14;
 
+/// Calls of soft iWARP that complete a WR, by a hash of their stack: see body/siw_cqe. Of `.bss`, as [`QP_HINTS`].
+pub(crate) static CQE_CALLS: CqeCalls = CqeCalls(UnsafeCell::new([[0; 2]; 1 << CQE_PLACE_BITS]));
+
+/// See [`CQE_CALLS`].
+pub(crate) struct CqeCalls(UnsafeCell<[[u64; 2]; 1 << CQE_PLACE_BITS]>);
+
+// SAFETY: words that are read and written whole; what is read is checked.
+unsafe impl Sync for CqeCalls {}
+
+impl CqeCalls {
+    /// The place of a number of [`CQE_PLACE_BITS`] bits.
+    #[inline(always)]
+    pub(crate) fn at(&self, number: u64) -> *mut [u64; 2] {
+        let number = number as usize & ((1 << CQE_PLACE_BITS) - 1);
+        // SAFETY: inside the array.
+        unsafe { self.0.get().cast::<[u64; 2]>().add(number) }
+    }
+}
+
+/// Log2 of the number of places in [`CQE_CALLS`].
+pub(crate) const CQE_PLACE_BITS: u32 = 10;
+
 /// Counters. The data path writes, user space reads through mmap and zeroes a slot before it frees it.
 #[map]
 pub(crate) static QP_SLOTS: Array<QpSlot> = Array::with_max_entries(DEFAULT_SLOTS, MMAPABLE);

@@ -1,4 +1,4 @@
-//! Which QP is counted where.
+//! Which QP is counted where. How a provider counts is not known here: see [`Provider`].
 //!
 //! A slot is given at create, or at the first sign of a QP that was there before, while there are many. The last half is
 //! kept for QPs that move: see `counters::place`. Such a QP is known from its birth with the place of its rings'
@@ -9,32 +9,25 @@ use core::{
     ptr::{read_volatile, write_volatile},
 };
 
-use rdmatop_common::{
-    counters::{
-        QpSlot, free, loss,
-        place::{AT_REST, NONE_LEFT, UNCOUNTED},
-        slot_flag,
-    },
-    event::{UNKNOWN_U8, UNKNOWN_U32, flag},
+use rdmatop_common::counters::{
+    QpSlot, loss,
+    place::{AT_REST, NONE_LEFT, UNCOUNTED},
+    slot_flag,
 };
 
 use crate::{
-    body::{qp, rxe},
     emit::{lost, zeroed},
+    identity::identify,
     maps::{
-        FREE_SLOTS, NEXT_TRY, QP_HINTS, QP_INDEX, QP_PATHS, QP_SLOTS, QPN_INDEX, QUEUE_SLOTS, QpKnown,
-        QpPath, QpnKey, USED_SLOTS, enabled,
+        NEXT_TRY, QP_HINTS, QP_INDEX, QP_PATHS, QP_SLOTS, QPN_INDEX, QUEUE_SLOTS, QpKnown, QpPath, QpnKey,
+        USED_SLOTS, enabled,
     },
-    offsets::{
-        EAGER_SLOTS, OFF_DEV_DRIVER, OFF_DEV_INDEX, OFF_PD_RES, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_PD,
-        OFF_QP_PORT, OFF_QP_RES, OFF_QP_TYPE, Pane, WANT_COUNTERS, Window, get, get_or_zero, member,
-    },
-    pool,
-    task::{Entry, entry, is_kthread, name_consumer, name_device, now, owner_of, start_of},
+    offsets::{OFF_QP_RES, Pane, WANT_COUNTERS, member},
+    record,
+    task::{entry, now},
+    vacancy::{give_back, take},
 };
 
-/// `RDMA_DRIVER_RXE`, include/uapi/rdma/ib_user_ioctl_verbs.h.
-const DRIVER_RXE: u32 = 14;
 /// `BPF_NOEXIST`, include/uapi/linux/bpf.h.
 const NOEXIST: u64 = 1;
 /// What a search is for besides: 0, one that has a slot; 1, one that moves; 2, one that moves if work is on its queues.
@@ -42,6 +35,25 @@ const BUSY: u64 = 2;
 /// How long no slot is looked for after none was found, ns: what is looked through costs more than all the rest of an
 /// event. User space frees slots at most every few milliseconds.
 const TRY_AGAIN_NS: u64 = 10_000_000;
+
+/// What a provider whose work requests are counted tells of its QPs. Its bodies are programs of their own; this is what the
+/// slots ask for.
+///
+/// The providers are types and not values, so that a program that serves one provider has the code of no other. Programs of
+/// the control plane, which see QPs of all, use [`crate::providers::Any`].
+pub(crate) trait Provider {
+    /// Whether QPs of this device are this provider's and can be read.
+    fn counts(device: u64) -> bool;
+    /// Reads where a QP's rings are into `path`, over what the slot's last tenant left. `flags`: of `slot_flag`, to be
+    /// added to. False when the QP cannot be read.
+    fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool;
+    /// Where the consumers of a QP's send and receive queue are.
+    fn consumers(qp: u64) -> (u32, u32);
+    /// Whether anything is on a QP's queues.
+    fn has_work(qp: u64) -> bool;
+    /// A modify has succeeded. `reset`: to RESET; `new_psn`: the send PSN was set.
+    fn modified(path: *mut QpPath, slot: *mut QpSlot, reset: bool, new_psn: bool);
+}
 
 /// The number of WRs that a cursor stands for, moved on to where the ring's index is now.
 ///
@@ -74,39 +86,39 @@ fn hinted(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> {
 
 /// A QP that is counted and moves: its rings and its counters. It gets a slot now if it has none yet.
 #[inline(always)]
-pub(crate) fn find(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> {
-    hinted(qp).or_else(|| at(search(qp, 1) as u32))
+pub(crate) fn find<P: Provider>(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> {
+    hinted(qp).or_else(|| at(search::<P>(qp, 1) as u32))
 }
 
 /// As [`find`]; one without a slot gets it only if work is on its queues.
 #[inline(always)]
-pub(crate) fn find_busy(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> {
-    hinted(qp).or_else(|| at(search(qp, BUSY) as u32))
+pub(crate) fn find_busy<P: Provider>(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> {
+    hinted(qp).or_else(|| at(search::<P>(qp, BUSY) as u32))
 }
 
 /// As [`find`], but only if it has a slot already.
 #[inline(always)]
-pub(crate) fn known(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> {
-    hinted(qp).or_else(|| at(search(qp, 0) as u32))
+pub(crate) fn known<P: Provider>(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> {
+    hinted(qp).or_else(|| at(search::<P>(qp, 0) as u32))
 }
 
 /// The slot of a QP that no hint leads to. Not inlined: a hot program seldom comes here.
 #[inline(never)]
-fn search(qp: u64, moving: u64) -> u64 {
+fn search<P: Provider>(qp: u64, moving: u64) -> u64 {
     let mut number = if let Some(known) = QP_INDEX.get_ptr(&qp) {
         // SAFETY: the map checked the pointer.
         unsafe { read_volatile(&raw const (*known).slot) }
     } else if moving != 0 && enabled() {
-        adopt(qp) as u32
+        adopt::<P>(qp) as u32
     } else {
         UNCOUNTED
     };
     if moving != 0
         && (number == AT_REST || number == NONE_LEFT)
         && enabled()
-        && (moving != BUSY || rxe::has_work(qp))
+        && (moving != BUSY || P::has_work(qp))
     {
-        number = settle(qp, 1) as u32;
+        number = settle::<P>(qp, 1) as u32;
     }
     if number < NONE_LEFT {
         // SAFETY: inside the array.
@@ -115,87 +127,10 @@ fn search(qp: u64, moving: u64) -> u64 {
     u64::from(number)
 }
 
-/// Whether user space has read and zeroed a slot.
-#[inline(always)]
-fn is_clean(slot: u32) -> bool {
-    // SAFETY: the map checked the pointer; user space writes the word whole, and last.
-    QP_SLOTS
-        .get_ptr(slot)
-        .is_some_and(|slot| unsafe { read_volatile(&raw const (*slot).qp) == 0 })
-}
-
-/// Takes the slot that was given up first, if it is free again and below the limit; otherwise it goes to the end of the
-/// queue.
-#[inline(always)]
-fn reuse(limit: u32) -> Option<u32> {
-    let Ok(Some(slot)) = USED_SLOTS.pop() else {
-        return None;
-    };
-    if slot < limit && is_clean(slot) {
-        return Some(slot);
-    }
-    // There was room for what was just popped.
-    let _ = USED_SLOTS.push(slot, 0);
-    None
-}
-
-/// A slot that nobody has had yet.
-#[inline(always)]
-fn fresh(limit: u32) -> Option<u32> {
-    if limit != UNKNOWN_U32 {
-        // Taken off and put back the range would fall to pieces.
-        let Ok(Some(range)) = FREE_SLOTS.peek() else {
-            return None;
-        };
-        if free::unpack(range).0 >= limit {
-            return None;
-        }
-    }
-    let number = pool::take(&FREE_SLOTS)?;
-    if number < limit {
-        return Some(number);
-    }
-    pool::give_back(&FREE_SLOTS, number);
-    None
-}
-
-/// A free slot, `UNCOUNTED` for none; `moving`: of all there are. Used ones first: those in use stay at the start of the
-/// array, so a sweep is short. Not inlined: at a return the verifier forgets on which of the many ways it came there.
-#[inline(never)]
-fn take(moving: u64) -> u64 {
-    let limit = if moving != 0 {
-        UNKNOWN_U32
-    } else {
-        EAGER_SLOTS.load()
-    };
-    let reused = || {
-        if let Ok(Some(oldest)) = USED_SLOTS.peek()
-            && oldest < limit
-            && is_clean(oldest)
-        {
-            reuse(limit)
-        } else {
-            None
-        }
-    };
-    let slot = reused().or_else(|| fresh(limit)).or_else(|| {
-        // None is left that nobody has had. The order of the queue is not quite that of the sweeps.
-        for _ in 0..4 {
-            if moving != 0
-                && let Some(slot) = reuse(limit)
-            {
-                return Some(slot);
-            }
-        }
-        None
-    });
-    u64::from(slot.unwrap_or(UNCOUNTED))
-}
-
 /// Gives a QP that moves a slot, and returns its number. Where none is left this is told and counted, once until it
 /// finds one. Not inlined: few events come here.
 #[inline(never)]
-fn settle(qp: u64, moving: u64) -> u64 {
+fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
     let Some(known) = QP_INDEX.get_ptr_mut(&qp) else {
         return u64::from(UNCOUNTED);
     };
@@ -214,7 +149,7 @@ fn settle(qp: u64, moving: u64) -> u64 {
         if !retry {
             set_place(known, NONE_LEFT);
             lost(loss::SLOT);
-            qp::uncounted(qp, known);
+            record::uncounted(qp, known);
         }
         return u64::from(NONE_LEFT);
     };
@@ -223,8 +158,8 @@ fn settle(qp: u64, moving: u64) -> u64 {
     } else {
         known.since as u32
     };
-    if !rxe::layout(path, qp, since) {
-        pool::give_back(&FREE_SLOTS, number);
+    if !P::layout(path, qp, since) {
+        give_back(number);
         set_place(known, UNCOUNTED);
         return u64::from(UNCOUNTED);
     }
@@ -247,7 +182,7 @@ fn settle(qp: u64, moving: u64) -> u64 {
                 let tenant = unsafe { read_volatile(&raw const (*theirs).qp) };
                 // 0: the other CPU is about to write it.
                 if tenant == 0 || tenant == qp {
-                    pool::give_back(&FREE_SLOTS, number);
+                    give_back(number);
                     return u64::from(other);
                 }
             }
@@ -266,62 +201,10 @@ fn set_place(known: &mut QpKnown, place: u32) {
     unsafe { write_volatile(&raw mut known.slot, place) };
 }
 
-/// What is to be known of a QP, read from it.
-#[inline(always)]
-pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: Entry<'_>) {
-    known.slot = UNCOUNTED;
-    known.state = UNKNOWN_U8;
-    known.born_ns = now();
-    known.device = get_or_zero(qp, &OFF_QP_DEVICE);
-    known.device_index = get(known.device, &OFF_DEV_INDEX).unwrap_or(UNKNOWN_U32);
-    if name_device(&mut known.device_name, known.device) {
-        known.flags = flag::DEVICE;
-    }
-    let mut pane = Pane::<5>::uninit();
-    let members = Window::open(&mut pane, qp, &OFF_QP_NUM);
-    known.qpn = members.get(&OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
-    known.qp_type = members.get(&OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
-    known.port = port(members.get(&OFF_QP_PORT).unwrap_or(0)) as u8;
-    if !members.readable {
-        (known.qpn, known.qp_type) = (UNKNOWN_U32, UNKNOWN_U32);
-    }
-    let owner = owner_of(res, &mut known.owner_comm);
-    known.owner_pid = owner.pid;
-    known.owner_start_ns = start_of(&owner);
-    known.flags |= owner.flags;
-    if owner.flags & flag::OWNER_KERNEL != 0 {
-        // rdma_cm makes QPs for its callers and gives its own name; the PD is the caller's (__ib_alloc_pd).
-        let pd = get::<u64>(qp, &OFF_QP_PD).unwrap_or(0);
-        let mut pane = Pane::uninit();
-        let entry = entry(&mut pane, member(pd, &OFF_PD_RES).unwrap_or(0));
-        name_consumer(&mut known.owner_comm, entry);
-    } else if is_kthread(owner.task) {
-        known.flags |= flag::KTHREAD;
-    }
-}
-
-/// A port number as records have it: a QP has port 0 until INIT gives it one.
-#[inline(always)]
-pub(crate) fn port(number: u32) -> u32 {
-    // 0 wraps around.
-    if number.wrapping_sub(1) < 254 {
-        number
-    } else {
-        u32::from(UNKNOWN_U8)
-    }
-}
-
-/// Whether a QP's provider has a data path that we count, and anybody wants its counts.
-#[inline(always)]
-fn is_counted(device: u64) -> bool {
-    // An ib_qp is the head of its provider's QP: only the driver id says whose.
-    WANT_COUNTERS.load() != 0 && rxe::is_readable() && get::<u32>(device, &OFF_DEV_DRIVER) == Some(DRIVER_RXE)
-}
-
 /// Remembers a QP that was there before attach, and gives it a place when its provider's data path is one that we count.
 /// Returns its place.
 #[inline(never)]
-pub(crate) fn adopt(qp: u64) -> u64 {
+pub(crate) fn adopt<P: Provider>(qp: u64) -> u64 {
     let mut known = MaybeUninit::uninit();
     let known = zeroed::<QpKnown>(&mut known);
     let res = member(qp, &OFF_QP_RES).unwrap_or(0);
@@ -331,7 +214,7 @@ pub(crate) fn adopt(qp: u64) -> u64 {
         return u64::from(UNCOUNTED);
     }
     // No slot yet: a modify has no room on its stack for all that a slot takes.
-    rest(known, qp, slot_flag::SINCE_ATTACH);
+    rest::<P>(known, qp, slot_flag::SINCE_ATTACH);
     if insert(known, qp) {
         return u64::from(known.slot);
     }
@@ -351,9 +234,9 @@ pub(crate) fn adopt(qp: u64) -> u64 {
 
 /// Remembers a QP that has just been made.
 #[inline(always)]
-pub(crate) fn made(known: &mut QpKnown, qp: u64) {
+pub(crate) fn made<P: Provider>(known: &mut QpKnown, qp: u64) {
     if WANT_COUNTERS.load() != 0 {
-        place(known, qp);
+        place::<P>(known, qp);
     }
     if insert(known, qp) {
         return;
@@ -377,21 +260,21 @@ pub(crate) fn made(known: &mut QpKnown, qp: u64) {
 
 /// Gives a QP a place without a slot, if it is to be counted.
 #[inline(always)]
-fn rest(known: &mut QpKnown, qp: u64, since: u32) {
-    if !is_counted(known.device) {
+fn rest<P: Provider>(known: &mut QpKnown, qp: u64, since: u32) {
+    if !P::counts(known.device) {
         return;
     }
     known.since = u64::from(since);
     if since != 0 {
-        (known.sq_base, known.rq_base) = rxe::consumers(qp);
+        (known.sq_base, known.rq_base) = P::consumers(qp);
     }
     known.slot = AT_REST;
 }
 
 /// Gives a QP that has just been made a place, if it is to be counted: a slot while there are many.
 #[inline(always)]
-fn place(known: &mut QpKnown, qp: u64) {
-    rest(known, qp, 0);
+fn place<P: Provider>(known: &mut QpKnown, qp: u64) {
+    rest::<P>(known, qp, 0);
     if known.slot != AT_REST {
         return;
     }
@@ -399,10 +282,10 @@ fn place(known: &mut QpKnown, qp: u64) {
     let Some(path) = QP_PATHS.get_ptr_mut(number) else {
         return;
     };
-    if rxe::layout(path, qp, 0) {
+    if P::layout(path, qp, 0) {
         known.slot = number;
     } else {
-        pool::give_back(&FREE_SLOTS, number);
+        give_back(number);
         known.slot = UNCOUNTED;
     }
 }
@@ -411,7 +294,7 @@ fn place(known: &mut QpKnown, qp: u64) {
 #[inline(always)]
 fn unplace(known: &mut QpKnown) {
     if known.slot < NONE_LEFT {
-        pool::give_back(&FREE_SLOTS, known.slot);
+        give_back(known.slot);
     }
     if known.slot != UNCOUNTED {
         known.slot = NONE_LEFT;
@@ -448,17 +331,17 @@ fn insert(known: &QpKnown, qp: u64) -> bool {
 
 /// A QP that the kernel was asked for becomes known, and gets a slot while there are many.
 #[inline(always)]
-pub(crate) fn asked(qp: u64) {
-    if learn(qp).is_some() {
-        settle(qp, 0);
+pub(crate) fn asked<P: Provider>(qp: u64) {
+    if learn::<P>(qp).is_some() {
+        settle::<P>(qp, 0);
     }
 }
 
 /// What is known of a QP; one from before attach becomes known now. `None` when there is no room for it.
 #[inline(always)]
-pub(crate) fn learn(qp: u64) -> Option<*mut QpKnown> {
+pub(crate) fn learn<P: Provider>(qp: u64) -> Option<*mut QpKnown> {
     QP_INDEX.get_ptr_mut(&qp).or_else(|| {
-        adopt(qp);
+        adopt::<P>(qp);
         QP_INDEX.get_ptr_mut(&qp)
     })
 }
@@ -578,15 +461,15 @@ fn retire(gone: &Gone) {
 /// A QP is about to go to RESET, which empties its queues without a word: one at rest that has work on them is to be
 /// counted from here on.
 #[inline(always)]
-pub(crate) fn resetting(qp: u64) {
+pub(crate) fn resetting<P: Provider>(qp: u64) {
     let resting = QP_INDEX
         .get_ptr(&qp)
         // SAFETY: the map checked the pointer.
         .is_some_and(|known| unsafe { read_volatile(&raw const (*known).slot) } == AT_REST);
-    let found = if resting && rxe::has_work(qp) {
-        find(qp)
+    let found = if resting && P::has_work(qp) {
+        find::<P>(qp)
     } else {
-        known(qp)
+        known::<P>(qp)
     };
     if let Some((path, _)) = found {
         // SAFETY: the map checked the pointer.
@@ -597,7 +480,7 @@ pub(crate) fn resetting(qp: u64) {
 /// What a successful modify of a counted QP means for its slot. `what`: bit 0 to RESET, bit 1 a new PSN. Not inlined: with
 /// the registers of the caller 6.1 finds one that was never written.
 #[inline(never)]
-pub(crate) fn modified(qp: u64, number: u64, what: u64) {
+pub(crate) fn modified<P: Provider>(qp: u64, number: u64, what: u64) {
     let (reset, new_psn) = (what & 1 != 0, what & 2 != 0);
     let Some((path, slot)) = at(number as u32) else {
         return;
@@ -605,6 +488,6 @@ pub(crate) fn modified(qp: u64, number: u64, what: u64) {
     // SAFETY: the map checked the pointer.
     if unsafe { read_volatile(&raw const (*path).qp) } == qp {
         // Modify calls of one QP exclude each other.
-        rxe::modified(path, slot, reset, new_psn);
+        P::modified(path, slot, reset, new_psn);
     }
 }

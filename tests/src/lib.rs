@@ -16,6 +16,7 @@ pub mod perftest;
 pub mod pty;
 pub mod rdmatop;
 pub mod rxe;
+pub mod siw;
 pub mod snapshot;
 pub mod storm;
 pub mod table;

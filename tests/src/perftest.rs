@@ -39,6 +39,8 @@ pub struct Perftest {
     args: Vec<String>,
     client_args: Vec<String>,
     cm: bool,
+    /// The GID is chosen by its index.
+    by_gid: bool,
     server_device: String,
     client_device: String,
 }
@@ -84,6 +86,7 @@ impl Perftest {
             args: Vec::new(),
             client_args: Vec::new(),
             cm: false,
+            by_gid: true,
             server_device: lab::DEVICE.into(),
             client_device: lab::DEVICE.into(),
         }
@@ -124,6 +127,18 @@ impl Perftest {
         self
     }
 
+    /// Whether it connects through rdma_cm.
+    pub fn is_cm(&self) -> bool {
+        self.cm
+    }
+
+    /// Runs inside one iWARP device, which has one GID and connects through rdma_cm only.
+    #[must_use]
+    pub fn iwarp(mut self, device: &str) -> Self {
+        self.by_gid = false;
+        self.cm().devices(device, device)
+    }
+
     /// Runs between two devices.
     #[must_use]
     pub fn devices(mut self, server: &str, client: &str) -> Self {
@@ -138,6 +153,10 @@ impl Perftest {
         let server = Child::spawn(&mut self.command(&self.server_device, port))?;
         if self.cm {
             wait::for_some("an rdma_cm id in LISTEN", LISTEN, || listens_cm(port))?;
+            if !self.by_gid {
+                // The driver's own socket, which may listen a moment later.
+                wait::until("an iWARP socket that listens", LISTEN, || listens_tcp(port))?;
+            }
         } else {
             wait::until("a listening perftest server", LISTEN, || listens_tcp(port))?;
         }
@@ -159,7 +178,10 @@ impl Perftest {
 
     fn command(&self, device: &str, port: u16) -> Command {
         let mut command = Command::new(self.program);
-        command.args(["-d", device, "-x", "1", "-F", "-p", &port.to_string()]);
+        command.args(["-d", device, "-F", "-p", &port.to_string()]);
+        if self.by_gid {
+            command.args(["-x", "1"]);
+        }
         command.args(["-n", &self.iterations.to_string()]);
         if self.program != "ib_atomic_bw" {
             command.args(["-s", &self.size.to_string()]);

@@ -135,6 +135,24 @@ impl Window {
         Ok(Self { child })
     }
 
+    /// As [`Self::open`], run by a program in front of it.
+    pub fn open_under(front: &[&str]) -> Result<Self> {
+        let once = command(&["--once", "--json", "--delay", WINDOW])?;
+        let mut command = Command::new(front[0]);
+        command
+            .args(&front[1..])
+            .arg(once.get_program())
+            .args(once.get_args());
+        for (name, value) in once.get_envs() {
+            if let Some(value) = value {
+                command.env(name, value);
+            }
+        }
+        let child = Child::spawn(&mut command)?;
+        wait_counting(&child)?;
+        Ok(Self { child })
+    }
+
     /// The process, to be stopped and continued.
     pub fn child(&self) -> &Child {
         &self.child

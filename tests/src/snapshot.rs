@@ -86,9 +86,15 @@ impl Snapshot {
             .collect()
     }
 
-    /// How the data path is entered: `kprobe` or `fentry`.
+    /// How SoftRoCE's data path is entered: `kprobe` or `fentry`.
     pub fn datapath(&self) -> Option<&str> {
-        self.value["health"]["ebpf"]["datapath"].as_str()
+        self.value["health"]["ebpf"]["datapaths"]["rdma_rxe"].as_str()
+    }
+
+    /// How the data path of a device is entered.
+    pub fn datapath_of(&self, device: &str) -> Option<&str> {
+        let row = self.find("devices", |row| row["name"] == device)?;
+        row.field("datapath").as_str()
     }
 
     /// The rows of the kernel consumer `name`, which has its brackets.

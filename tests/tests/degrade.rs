@@ -162,7 +162,7 @@ fn without_btf_it_says_so_and_counts_nothing() -> Result<()> {
     let sample = sample(&["unshare", "-m", "sh", "-c", script])?;
     let health = &sample.value()["health"];
     ensure!(
-        !health.to_string().contains("\"datapath\":\"kprobe\""),
+        !health.to_string().contains("\"rdma_rxe\":\"kprobe\""),
         "{health}"
     );
     ensure!(

@@ -50,7 +50,7 @@ const PACKAGES: &[Group] = &[
         "run the lab's virtual machine",
         &["qemu-system-x86", "busybox-static", "kmod", "xz-utils", "zstd"],
     ),
-    ("build the tests' kernel modules", &["make"]),
+    ("build the tests' kernel modules", &["make", "binutils", "pahole"]),
     (
         "make RDMA traffic",
         &[

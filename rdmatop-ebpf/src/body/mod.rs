@@ -6,6 +6,8 @@ pub(crate) mod qp;
 pub(crate) mod restrack;
 pub(crate) mod rxe;
 pub(crate) mod rxe_cq;
+pub(crate) mod siw;
+pub(crate) mod siw_cqe;
 pub(crate) mod verbs;
 pub(crate) mod write;
 

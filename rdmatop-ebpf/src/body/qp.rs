@@ -7,7 +7,8 @@ use core::mem::MaybeUninit;
 
 use super::{calls::Calls, hook, not_entered};
 use crate::{
-    emit::{clear, copy, lost, send, send_of, send_quietly, zeroed},
+    emit::{clear, copy, lost, send, send_of, zeroed},
+    identity::{self, identify},
     maps::{
         DESTROY_CALLS, DESTROY_PLACES, DESTROY_REST, DestroyCall, MODIFY_CALLS, MODIFY_PLACES, MODIFY_REST,
         ModifyCall, QP_INDEX, QpKnown,
@@ -18,7 +19,9 @@ use crate::{
         OFF_ATTR_STATE, OFF_ATTR_TIMEOUT, OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_RES, Pane,
         WANT_COUNTERS, Window, get, member,
     },
-    slots::{self, identify},
+    providers::Any,
+    record::{describe, tell},
+    slots,
     task::{Entry, entry, now, stamp_known},
 };
 use rdmatop_common::{
@@ -60,35 +63,6 @@ const DESTROYS: Calls<DestroyCall> = Calls {
     rest: &DESTROY_REST,
 };
 
-/// Fills in what is known of a QP, and that nothing else is.
-#[inline(always)]
-fn describe(record: &mut QpRecord, kind: u16, qp: u64, known: &QpKnown) {
-    stamp_known(&mut record.prefix, (kind, qp), known, now(), false);
-    tell(record, known);
-}
-
-/// As [`describe`], of the QP alone.
-#[inline(always)]
-fn tell(record: &mut QpRecord, known: &QpKnown) {
-    record.born_ns = known.born_ns;
-    record.owner_start_ns = known.owner_start_ns;
-    record.qpn = known.qpn;
-    record.qp_type = known.qp_type;
-    record.slot = known.slot;
-    record.dest_qpn = UNKNOWN_U32;
-    record.rq_psn = UNKNOWN_U32;
-    record.sq_psn = UNKNOWN_U32;
-    record.event = UNKNOWN_U32;
-    record.from_state = known.state;
-    record.to_state = UNKNOWN_U8;
-    record.path_mtu = UNKNOWN_U8;
-    record.port = known.port;
-    record.timeout = UNKNOWN_U8;
-    record.retry_cnt = UNKNOWN_U8;
-    record.rnr_retry = UNKNOWN_U8;
-    record.sgid_index = UNKNOWN_U8;
-}
-
 /// `rdma_restrack_add` of a QP.
 #[inline(always)]
 pub(crate) fn created(qp: u64, entry: Entry<'_>) {
@@ -97,7 +71,7 @@ pub(crate) fn created(qp: u64, entry: Entry<'_>) {
     identify(known, qp, entry);
     known.state = RESET as u8;
     known.flags |= flag::CREATED;
-    slots::made(known, qp);
+    slots::made::<Any>(known, qp);
     send(|record: &mut QpRecord| {
         stamp_known(
             &mut record.prefix,
@@ -109,14 +83,6 @@ pub(crate) fn created(qp: u64, entry: Entry<'_>) {
         tell(record, known);
         record.from_state = UNKNOWN_U8;
         record.to_state = RESET as u8;
-    });
-}
-
-/// A QP moves and no slot is left for it. From the data path: wakes nobody.
-#[inline(always)]
-pub(crate) fn uncounted(qp: u64, known: &QpKnown) {
-    send_quietly(|record: &mut QpRecord| {
-        describe(record, kind::QP_UNCOUNTED, qp, known);
     });
 }
 
@@ -134,7 +100,7 @@ pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) {
         && attr_mask & mask::STATE != 0
         && get::<u32>(attr, &OFF_ATTR_STATE) == Some(RESET)
     {
-        slots::resetting(qp);
+        slots::resetting::<Any>(qp);
     }
 }
 
@@ -207,7 +173,7 @@ fn modified(rc: i32) -> Option<()> {
         not_entered(loss::STASH);
         return None;
     };
-    let Some(known) = slots::learn(call.qp) else {
+    let Some(known) = slots::learn::<Any>(call.qp) else {
         lost(loss::STASH);
         return None;
     };
@@ -237,13 +203,13 @@ fn modified(rc: i32) -> Option<()> {
                 // There was no room for the record.
                 port = get(call.attr, &OFF_ATTR_PORT).unwrap_or(0);
             }
-            (*known).port = slots::port(u32::from(port)) as u8;
+            (*known).port = identity::port(u32::from(port)) as u8;
         }
         let reset = attr_mask & mask::STATE != 0 && head.readable && u32::from((*known).state) == RESET;
         if WANT_COUNTERS.load() != 0 {
             let new_psn = attr_mask & mask::SQ_PSN != 0;
             let what = u64::from(reset) | u64::from(new_psn) << 1;
-            slots::modified(call.qp, u64::from((*known).slot), what);
+            slots::modified::<Any>(call.qp, u64::from((*known).slot), what);
         }
     }
     Some(())
@@ -305,7 +271,7 @@ pub(crate) fn returned(hook: u32, rc: i32) -> Option<()> {
 pub(crate) fn async_event(event: u64) -> Option<()> {
     let qp = get::<u64>(event, &OFF_EVENT_ELEMENT)?;
     let what = get(event, &OFF_EVENT_EVENT).unwrap_or(UNKNOWN_U32);
-    let Some(known) = slots::learn(qp) else {
+    let Some(known) = slots::learn::<Any>(qp) else {
         lost(loss::STASH);
         return None;
     };
@@ -314,5 +280,13 @@ pub(crate) fn async_event(event: u64) -> Option<()> {
         describe(record, kind::QP_ASYNC, qp, unsafe { &*known });
         record.event = what;
     });
+    Some(())
+}
+
+/// Entry of `ib_query_qp(qp, ...)`: a QP that was there before attach shows itself when the kernel is asked for its QPs.
+/// That makes it known; it gets a slot when it moves, or now if there are many.
+#[inline(always)]
+pub(crate) fn queried(qp: u64) -> Option<()> {
+    slots::asked::<Any>(qp);
     Some(())
 }

@@ -18,14 +18,14 @@ use crate::{
     emit::{lost, lost_many},
     maps::{QUEUE_SLOTS, QpPath},
     offsets::{
-        OFF_PKT_OPCODE, OFF_PKT_PSN, OFF_PKT_WQE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX, OFF_QUEUE_MASK,
-        OFF_QUEUE_SHIFT, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_IBQP, OFF_RXE_QP_MTU,
+        OFF_DEV_DRIVER, OFF_PKT_OPCODE, OFF_PKT_PSN, OFF_PKT_WQE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX,
+        OFF_QUEUE_MASK, OFF_QUEUE_SHIFT, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_IBQP, OFF_RXE_QP_MTU,
         OFF_RXE_QP_RNR_EXPIRES, OFF_RXE_QP_RNR_PENDING, OFF_RXE_QP_RQ, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ,
         OFF_RXE_QP_STATE, OFF_RXE_QP_USER, OFF_WQE_LENGTH, OFF_WQE_OPCODE, OFF_WQE_RESID, OFF_WQE_STATUS,
         get, get_or_zero, is_known, member, read,
     },
     pool::add,
-    slots::{advance, asked, at, find, find_busy},
+    slots::{Provider, advance, at, find, find_busy},
     task::now,
 };
 
@@ -34,6 +34,8 @@ use crate::{
 const LOCAL_INV: u32 = 7;
 const BIND_MW: u32 = 8;
 const KERNEL_OPCODES: u32 = 0x20;
+/// `RDMA_DRIVER_RXE`, include/uapi/rdma/ib_user_ioctl_verbs.h.
+const DRIVER: u32 = 14;
 /// `IB_QPS_RESET`.
 const RESET: u32 = 0;
 /// [`QpPath::failed`] of a QP all of whose WRs have finished well.
@@ -44,6 +46,9 @@ const WAITING: u64 = u64::MAX - 1;
 /// Bits of a stamp that hold the time; above them is the lap.
 const TIME_BITS: u32 = 52;
 const TIME: u64 = (1 << TIME_BITS) - 1;
+
+/// SoftRoCE, as the slots see it.
+pub(crate) struct Rxe;
 
 /// The `rxe_qp` around an `ib_qp`.
 #[inline(always)]
@@ -57,94 +62,114 @@ fn ib_qp(rxe_qp: u64) -> u64 {
     rxe_qp + u64::from(OFF_RXE_QP_IBQP.load())
 }
 
-/// Whether the QP's rings can be read.
-#[inline(always)]
-pub(crate) fn is_readable() -> bool {
-    OFF_RXE_QP_IBQP.load() != rdmatop_common::offsets::UNKNOWN
-}
+impl Provider for Rxe {
+    #[inline(always)]
+    fn counts(device: u64) -> bool {
+        // An ib_qp is the head of its provider's QP: only the driver id says whose.
+        is_known(&OFF_RXE_QP_IBQP) && get::<u32>(device, &OFF_DEV_DRIVER) == Some(DRIVER)
+    }
 
-/// Reads where a QP's rings are, over what the slot's last tenant left. False when the QP cannot be read.
-#[inline(always)]
-pub(crate) fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool {
-    let rxe = rxe_qp(qp);
-    let Some(user) = get::<u8>(rxe, &OFF_RXE_QP_USER) else {
-        return false;
-    };
-    let mut flags = flags;
-    if user == 0 {
-        flags |= slot_flag::KERNEL;
-    }
-    flags |= if get_or_zero::<u64>(rxe, &OFF_RXE_QP_SRQ) == 0 {
-        0
-    } else {
-        slot_flag::SRQ
-    };
-    if !is_known(&OFF_RXE_QP_RNR_EXPIRES) || !is_known(&OFF_RXE_QP_RNR_PENDING) {
-        flags |= slot_flag::NO_RNR;
-    }
-    let sq: u64 = get_or_zero(rxe, &OFF_RXE_QP_SQ);
-    let rq: u64 = get_or_zero(rxe, &OFF_RXE_QP_RQ);
-    // SAFETY: the map checked the pointer, and nobody else has this slot.
-    unsafe {
-        (*path).flags = flags;
-        (*path).sq = sq;
-        (*path).rq = rq;
-        (*path).sq_ring = get_or_zero(sq, &OFF_QUEUE_BUF);
-        (*path).rq_ring = get_or_zero(rq, &OFF_QUEUE_BUF);
-        (*path).sq_mask = get_or_zero(sq, &OFF_QUEUE_MASK);
-        (*path).rq_mask = get_or_zero(rq, &OFF_QUEUE_MASK);
-        (*path).sq_shift = get_or_zero(sq, &OFF_QUEUE_SHIFT);
-        // Counting begins at the consumer: what is outstanding now is still to finish.
-        (*path).sq_base = u64::from(get_or_zero::<u32>(sq, &OFF_QUEUE_INDEX));
-        (*path).rq_base = u64::from(get_or_zero::<u32>(rq, &OFF_QUEUE_INDEX));
-        for word in [
-            &raw mut (*path).walked,
-            &raw mut (*path).rung,
-            &raw mut (*path).done,
-            &raw mut (*path).taken,
-            &raw mut (*path).resetting,
-            &raw mut (*path).carry_ns,
-            &raw mut (*path).cqe_ns,
-        ] {
-            write_volatile(word, 0);
+    #[inline(always)]
+    fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool {
+        let rxe = rxe_qp(qp);
+        let Some(user) = get::<u8>(rxe, &OFF_RXE_QP_USER) else {
+            return false;
+        };
+        let mut flags = flags | slot_flag::provider::RXE;
+        if user == 0 {
+            flags |= slot_flag::KERNEL;
         }
-        (*path).failed = NONE_FAILED;
-        (*path).psn_known = 0;
-        // A new QP's timer has never run. Another's is not looked at here: of the 512 bytes of stack that a program and what
-        // it calls have, one that comes here uses all. For the same reason the flags are read back.
-        let last_wait = if read_volatile(&raw const (*path).flags) & slot_flag::SINCE_ATTACH == 0 {
+        flags |= if get_or_zero::<u64>(rxe, &OFF_RXE_QP_SRQ) == 0 {
             0
         } else {
-            UNSEEN
+            slot_flag::SRQ
         };
-        (*path).rnr_expires = last_wait;
-        (*path).rnr_resent = last_wait;
+        if !is_known(&OFF_RXE_QP_RNR_EXPIRES) || !is_known(&OFF_RXE_QP_RNR_PENDING) {
+            flags |= slot_flag::NO_RNR;
+        }
+        let sq: u64 = get_or_zero(rxe, &OFF_RXE_QP_SQ);
+        let rq: u64 = get_or_zero(rxe, &OFF_RXE_QP_RQ);
+        // SAFETY: the map checked the pointer, and nobody else has this slot.
+        unsafe {
+            (*path).flags = flags;
+            (*path).sq = sq;
+            (*path).rq = rq;
+            (*path).sq_ring = get_or_zero(sq, &OFF_QUEUE_BUF);
+            (*path).rq_ring = get_or_zero(rq, &OFF_QUEUE_BUF);
+            (*path).sq_mask = get_or_zero(sq, &OFF_QUEUE_MASK);
+            (*path).rq_mask = get_or_zero(rq, &OFF_QUEUE_MASK);
+            (*path).sq_shift = get_or_zero(sq, &OFF_QUEUE_SHIFT);
+            // Counting begins at the consumer: what is outstanding now is still to finish.
+            (*path).sq_base = u64::from(get_or_zero::<u32>(sq, &OFF_QUEUE_INDEX));
+            (*path).rq_base = u64::from(get_or_zero::<u32>(rq, &OFF_QUEUE_INDEX));
+            for word in [
+                &raw mut (*path).walked,
+                &raw mut (*path).rung,
+                &raw mut (*path).done,
+                &raw mut (*path).taken,
+                &raw mut (*path).resetting,
+                &raw mut (*path).carry_ns,
+                &raw mut (*path).cqe_ns,
+            ] {
+                write_volatile(word, 0);
+            }
+            (*path).failed = NONE_FAILED;
+            (*path).psn_known = 0;
+            // A new QP's timer has never run. Another's is not looked at here: of the 512 bytes of stack that a program and what
+            // it calls have, one that comes here uses all. For the same reason the flags are read back.
+            let last_wait = if read_volatile(&raw const (*path).flags) & slot_flag::SINCE_ATTACH == 0 {
+                0
+            } else {
+                UNSEEN
+            };
+            (*path).rnr_expires = last_wait;
+            (*path).rnr_resent = last_wait;
+        }
+        true
     }
-    true
-}
 
-/// Where the consumers of a QP's send and receive queue are.
-#[inline(always)]
-pub(crate) fn consumers(qp: u64) -> (u32, u32) {
-    let rxe = rxe_qp(qp);
-    let of = |queue: &Global<u32>| get_or_zero(get_or_zero(rxe, queue), &OFF_QUEUE_INDEX);
-    (of(&OFF_RXE_QP_SQ), of(&OFF_RXE_QP_RQ))
-}
+    #[inline(always)]
+    fn consumers(qp: u64) -> (u32, u32) {
+        let rxe = rxe_qp(qp);
+        let of = |queue: &Global<u32>| get_or_zero(get_or_zero(rxe, queue), &OFF_QUEUE_INDEX);
+        (of(&OFF_RXE_QP_SQ), of(&OFF_RXE_QP_RQ))
+    }
 
-/// Whether anything is on a QP's queues.
-#[inline(always)]
-pub(crate) fn has_work(qp: u64) -> bool {
-    let rxe = rxe_qp(qp);
-    let waits = |queue: &Global<u32>| {
-        let queue: u64 = get_or_zero(rxe, queue);
-        let ring: u64 = get_or_zero(queue, &OFF_QUEUE_BUF);
-        let consumer: u32 = get_or_zero(queue, &OFF_QUEUE_INDEX);
-        member(ring, &OFF_RING_PRODUCER)
-            .and_then(read::<u32>)
-            .unwrap_or(consumer)
-            != consumer
-    };
-    waits(&OFF_RXE_QP_SQ) || waits(&OFF_RXE_QP_RQ)
+    #[inline(always)]
+    fn has_work(qp: u64) -> bool {
+        let rxe = rxe_qp(qp);
+        let waits = |queue: &Global<u32>| {
+            let queue: u64 = get_or_zero(rxe, queue);
+            let ring: u64 = get_or_zero(queue, &OFF_QUEUE_BUF);
+            let consumer: u32 = get_or_zero(queue, &OFF_QUEUE_INDEX);
+            member(ring, &OFF_RING_PRODUCER)
+                .and_then(read::<u32>)
+                .unwrap_or(consumer)
+                != consumer
+        };
+        waits(&OFF_RXE_QP_SQ) || waits(&OFF_RXE_QP_RQ)
+    }
+
+    /// RESET empties both queues without CQEs, after a last call of the completer
+    /// that saw what had finished well. A new send PSN takes a QP to RTS and begins a new life of its
+    /// queues.
+    #[inline(always)]
+    fn modified(path: *mut QpPath, slot: *mut QpSlot, reset: bool, new_psn: bool) {
+        // SAFETY: the map checked both pointers. No task of the QP works on its queues in RESET.
+        unsafe {
+            write_volatile(&raw mut (*path).resetting, 0);
+            if reset && let Some(consumer) = get::<u32>((*path).sq, &OFF_QUEUE_INDEX) {
+                let done = advance((*path).done, (*path).sq_base, consumer, (*path).sq_mask);
+                write_volatile(&raw mut (*path).done, done);
+                write_volatile(&raw mut (*slot).tx_done, done);
+            }
+            if new_psn {
+                (*path).psn_known = 0;
+                write_volatile(&raw mut (*path).failed, NONE_FAILED);
+            }
+        }
+        receives(path, slot);
+    }
 }
 
 /// A time with the lap of the WR it belongs to. A stamp that is left over from an earlier lap does not match,
@@ -168,7 +193,7 @@ unsafe fn stamp_of(path: *mut QpPath, wr: u64) -> *mut u64 {
 /// are put there by this call: their doorbell is stamped ahead, and the completer counts them.
 #[inline(always)]
 pub(crate) fn doorbell(qp: u64) -> Option<()> {
-    let (path, slot) = find(qp)?;
+    let (path, slot) = find::<Rxe>(qp)?;
     // SAFETY: the map checked both pointers. Words with several writers are cursors, see `advance`.
     unsafe {
         add(&raw mut (*slot).doorbells, 1);
@@ -194,7 +219,7 @@ pub(crate) fn doorbell(qp: u64) -> Option<()> {
 /// Entry of `rxe_completer(rxe_qp)`. The driver enters it at RESET and destroy too, of a QP that never moved.
 #[inline(always)]
 pub(crate) fn completing(rxe_qp: u64) -> Option<()> {
-    let (path, slot) = find_busy(ib_qp(rxe_qp))?;
+    let (path, slot) = find_busy::<Rxe>(ib_qp(rxe_qp))?;
     waited(path, slot, rxe_qp);
     sends(path, slot)
 }
@@ -506,27 +531,6 @@ pub(crate) fn failed(path: *mut QpPath, slot: *mut QpSlot, flushed: bool) -> Opt
     Some(())
 }
 
-/// A successful modify. `reset`: to RESET, which empties both queues without CQEs, after a last call of the completer
-/// that saw what had finished well. `new_psn`: the send PSN was set, which takes a QP to RTS and begins a new life of its
-/// queues.
-#[inline(always)]
-pub(crate) fn modified(path: *mut QpPath, slot: *mut QpSlot, reset: bool, new_psn: bool) {
-    // SAFETY: the map checked both pointers. No task of the QP works on its queues in RESET.
-    unsafe {
-        write_volatile(&raw mut (*path).resetting, 0);
-        if reset && let Some(consumer) = get::<u32>((*path).sq, &OFF_QUEUE_INDEX) {
-            let done = advance((*path).done, (*path).sq_base, consumer, (*path).sq_mask);
-            write_volatile(&raw mut (*path).done, done);
-            write_volatile(&raw mut (*slot).tx_done, done);
-        }
-        if new_psn {
-            (*path).psn_known = 0;
-            write_volatile(&raw mut (*path).failed, NONE_FAILED);
-        }
-    }
-    receives(path, slot);
-}
-
 /// Entry of `rxe_queue_cleanup(queue)`: the queue has been drained and is about to be freed.
 #[inline(always)]
 pub(crate) fn queue_ending(queue: u64) -> Option<()> {
@@ -571,7 +575,7 @@ pub(crate) fn transmitting(rxe: u64, pkt: u64) -> Option<()> {
         return None;
     }
     let psn = get::<u32>(pkt, &OFF_PKT_PSN)? & 0x00ff_ffff;
-    let (path, slot) = find(ib_qp(rxe))?;
+    let (path, slot) = find::<Rxe>(ib_qp(rxe))?;
     // SAFETY: the map checked both pointers; requests of one QP are sent by its one serial task.
     unsafe {
         let ahead = psn.wrapping_sub((*path).fresh_psn) & 0x00ff_ffff;
@@ -593,13 +597,5 @@ pub(crate) fn transmitting(rxe: u64, pkt: u64) -> Option<()> {
         (*path).fresh_psn = psn.wrapping_add(packets) & 0x00ff_ffff;
         (*path).psn_known = 1;
     }
-    Some(())
-}
-
-/// Entry of `ib_query_qp(qp, ...)`: a QP that was there before attach shows itself when the kernel is asked for
-/// its QPs. That makes it known; it gets a slot when it moves, or now if there are many.
-#[inline(always)]
-pub(crate) fn queried(qp: u64) -> Option<()> {
-    asked(qp);
     Some(())
 }

@@ -79,7 +79,7 @@ pub(crate) fn is_full(cq: u64) -> bool {
 #[inline(always)]
 pub(crate) fn posted(cq: u64, cqe: u64, overflow: bool) -> Option<()> {
     let done = completion(cq, cqe)?;
-    let (path, slot) = find(done.qp)?;
+    let (path, slot) = find::<rxe::Rxe>(done.qp)?;
     // SAFETY: the map checked both pointers; the verifier sees the index masked.
     unsafe {
         if overflow {

@@ -123,3 +123,5 @@ entry!(always ucma_write(_file, buffer) write::cm_entered(buffer));
 ret!(ucma_write_ret(rc) write::cm_returned(rc));
 
 entry!(cm_handler(id_priv) cm::handler_entered(id_priv));
+
+entry!(query_qp(qp) qp::queried(qp));

@@ -1,6 +1,7 @@
 //! The programs themselves: thin, one a hook. What each gives and why it is needed: rdmatop's probe plan.
 mod control;
 mod rxe;
+mod siw;
 mod tracepoint;
 
 use core::ptr::read_volatile;

@@ -29,9 +29,8 @@ entry!(kp_completer(qp) rxe::completing(qp));
 entry!(kp_cq_post(cq, cqe) rxe_cq::posted(cq, cqe, rxe_cq::is_full(cq)));
 entry!(kp_xmit(qp, pkt) rxe::transmitting(qp, pkt));
 
-// Rare, so by kprobe whatever the hot ones are.
+// Rare, so by kprobe whatever the hot one is.
 entry!(rxe_queue_end(queue) rxe::queue_ending(queue));
-entry!(query_qp(qp) rxe::queried(qp));
 
 #[fentry]
 pub(crate) fn fe_post_send(ctx: FEntryContext) -> i32 {

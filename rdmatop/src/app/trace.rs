@@ -305,7 +305,9 @@ mod tests {
 
     fn on(programs: usize) -> EbpfReport {
         EbpfReport {
-            state: EbpfState::On { datapath: None },
+            state: EbpfState::On {
+                datapaths: crate::model::input::DataPaths::default(),
+            },
             programs,
             ..EbpfReport::default()
         }

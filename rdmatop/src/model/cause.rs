@@ -144,6 +144,8 @@ causes! {
     NoCounters,
     /// A driver counts no bytes.
     NoByteCounters,
+    /// A driver keeps nothing from which it could be counted.
+    NotInDriver,
 }
 
 impl CauseId {

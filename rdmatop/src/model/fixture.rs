@@ -6,7 +6,7 @@ use crate::model::cause::{Cause, CauseId, Concerns};
 use crate::model::event::{Event, EventKind};
 use crate::model::findings::{About, Finding, FindingId, Severity};
 use crate::model::ib::{AsyncEvent, CmEvent, Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode};
-use crate::model::input::{EbpfState, HostFacts, ProbeVerdict, Skipped, Verdict};
+use crate::model::input::{DataPaths, EbpfState, HostFacts, ProbeVerdict, Skipped, Verdict};
 use crate::model::judgement::Judgement;
 use crate::model::snapshot::{
     DeviceRow, DeviceState, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic, PortRow, ProcessRow,
@@ -373,7 +373,7 @@ fn health() -> Health {
     };
     Health {
         ebpf: EbpfState::On {
-            datapath: Some("fentry".into()),
+            datapaths: DataPaths::default().and("rdma_rxe", "fentry"),
         },
         lost_events: 12,
         losses: vec![Loss {
@@ -448,6 +448,8 @@ fn devices() -> Vec<DeviceRow> {
             ctxs: Some(1),
             srqs: Some(0),
             followed: false,
+            datapath: None,
+            hidden: &[],
         },
         DeviceRow {
             uid: 2,
@@ -467,6 +469,8 @@ fn devices() -> Vec<DeviceRow> {
             ctxs: None,
             srqs: None,
             followed: true,
+            datapath: Some("fentry".into()),
+            hidden: &[],
         },
     ]
 }

@@ -434,13 +434,45 @@ pub enum EbpfState {
     Starting,
     /// Attached and counting.
     On {
-        /// How the hot path is attached: `kprobe` or `fentry`; `None` when it is not.
-        datapath: Option<String>,
+        /// The data paths that are counted.
+        datapaths: DataPaths,
     },
     /// Not wanted (`--no-ebpf`).
     Disabled,
     /// Wanted and not to be had.
     Unavailable(Unavailable),
+}
+
+/// The data paths that are counted, by driver: of a host with several kinds of device only some may be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DataPaths(BTreeMap<Arc<str>, Arc<str>>);
+
+impl DataPaths {
+    /// Adds one: the driver's module, and how its hooks are entered, `kprobe` or `fentry`.
+    #[must_use]
+    pub fn and(mut self, driver: &str, how: &str) -> Self {
+        self.0.insert(driver.into(), how.into());
+        self
+    }
+
+    /// How that of a driver is entered; `None` when it is not counted.
+    pub fn of(&self, driver: &str) -> Option<Arc<str>> {
+        self.0.get(driver).cloned()
+    }
+
+    /// Whether none is counted.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How they are entered, in a few words; `None` when none is counted.
+    pub fn how(&self) -> Option<String> {
+        let mut ways: Vec<&str> = self.0.values().map(|how| &**how).collect();
+        ways.sort_unstable();
+        ways.dedup();
+        (!ways.is_empty()).then(|| ways.join(" and "))
+    }
 }
 
 /// Why there is no eBPF.

@@ -12,7 +12,7 @@ use super::{
     findings::Finding,
     ib::{Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode},
     input::{EbpfState, HostFacts, ProbeVerdict, Skipped},
-    judgement::Judgement,
+    judgement::{Judgement, Quantity},
     value::{Counter, Shared, Source},
 };
 
@@ -150,6 +150,20 @@ pub struct DeviceRow {
     /// Programs of ours follow its posts, where they are attached.
     #[serde(skip)]
     pub followed: bool,
+    /// How the programs that count its work requests are attached, `kprobe` or `fentry`; `None` when none are.
+    pub datapath: Option<Arc<str>>,
+    /// What programs cannot see of its driver's work requests, and why.
+    #[serde(skip)]
+    pub hidden: &'static [Hidden],
+}
+
+/// Something that cannot be observed of any device of a driver, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hidden {
+    /// What.
+    pub what: Quantity,
+    /// Why, one sentence.
+    pub why: &'static str,
 }
 
 /// A port.

@@ -9,8 +9,8 @@ use std::thread;
 
 use anyhow::{Context, Result, ensure};
 
-use super::headers;
 use super::kernel::{self, Kernel, Series};
+use super::{headers, module_btf};
 use crate::step;
 
 /// A directory with a Kbuild file or a Makefile of the kernel's kind.
@@ -22,6 +22,8 @@ pub(super) struct Source {
     options: &'static [&'static str],
     /// Paths below the directory, and contents.
     files: Vec<(PathBuf, Vec<u8>)>,
+    /// The modules get BTF.
+    btf: bool,
 }
 
 /// An option of kernels that were built by gcc 14 or newer.
@@ -49,13 +51,26 @@ impl Source {
         let mut files = Vec::new();
         collect(dir, Path::new(""), &mut files)?;
         files.sort();
-        Ok(Self { name, options, files })
+        Ok(Self {
+            name,
+            options,
+            files,
+            btf: false,
+        })
+    }
+
+    /// The same, for modules with BTF.
+    pub(super) fn with_btf(self) -> Self {
+        Self { btf: true, ..self }
     }
 
     /// Where the modules lie once they are built for `kernel`.
     fn place(&self, kernel: &Kernel) -> PathBuf {
         let mut hasher = DefaultHasher::new();
         (RECIPE, self.options, &self.files).hash(&mut hasher);
+        if self.btf {
+            self.btf.hash(&mut hasher);
+        }
         kernel::cache()
             .join("modules")
             .join(&kernel.release)
@@ -100,14 +115,18 @@ impl Source {
             fs::write(&path, data).with_context(|| format!("cannot write {}", path.display()))?;
         }
         self.make(kernel, tree, &source, work)?;
-        let mut count = 0;
+        let mut built = Vec::new();
         for entry in fs::read_dir(&source)?.flatten() {
             if entry.path().extension().is_some_and(|ext| ext == "ko") {
-                fs::rename(entry.path(), modules.join(entry.file_name()))?;
-                count += 1;
+                let module = modules.join(entry.file_name());
+                fs::rename(entry.path(), &module)?;
+                built.push(module);
             }
         }
-        ensure!(count > 0, "{}: make built no module", self.name);
+        ensure!(!built.is_empty(), "{}: make built no module", self.name);
+        if self.btf {
+            module_btf::add(kernel, &built, work)?;
+        }
         Ok(modules)
     }
 
@@ -120,7 +139,7 @@ impl Source {
             "-j{}",
             thread::available_parallelism().map_or(2, std::num::NonZero::get)
         ));
-        // BTF of a module is made by pahole from the kernel's own debug information, which is in no small package.
+        // The makefiles would look for the kernel's own debug information, which is in no small package: see `module_btf`.
         make.arg("CONFIG_DEBUG_INFO_BTF_MODULES=");
         make.args(self.options).arg("modules");
         // What a caller's make or cargo has set is not for this one.
@@ -185,6 +204,7 @@ mod tests {
             name: "x",
             options: &[],
             files: vec![("x.c".into(), text.into())],
+            btf: false,
         }
     }
 

@@ -7,6 +7,8 @@ mod initramfs;
 mod job;
 mod kbuild;
 pub(crate) mod kernel;
+mod linux_source;
+mod module_btf;
 pub(crate) mod modules;
 pub(crate) mod nic;
 mod own_libc;
@@ -51,7 +53,8 @@ pub(crate) enum LabCommand {
         #[arg(long, default_value = "all")]
         kernel: String,
     },
-    /// Build the test drivers of tests/kmod, which `run` and `shell` then hand to the guest in $RDMATOP_KMOD
+    /// Build the test drivers of tests/kmod and the kernel's siw, which `run` and `shell` then hand to the guest in
+    /// $RDMATOP_KMOD and $RDMATOP_SIW
     Modules {
         /// Kernel to build for: 6.1, 6.12, 7.2, or all
         #[arg(long, default_value = "all")]
@@ -144,7 +147,9 @@ pub(crate) fn main(command: LabCommand) -> Result<u8> {
         LabCommand::Modules { kernel } => {
             for series in kernel::named(&kernel)? {
                 if modules::has_test_drivers(series) {
-                    println!("{:5} {}", series.name, build_modules(series)?.display());
+                    for place in build_modules(series)? {
+                        println!("{:5} {}", series.name, place.display());
+                    }
                 } else {
                     println!(
                         "{:5} none: the test drivers need Linux 5.14 or newer",
@@ -161,9 +166,13 @@ pub(crate) fn main(command: LabCommand) -> Result<u8> {
     }
 }
 
-/// Builds the test drivers for a kernel, which is fetched first, and returns their directory.
-pub(crate) fn build_modules(series: Series) -> Result<PathBuf> {
-    modules::ensure_test_drivers(series, &kernel::ensure(series)?)
+/// Builds the modules that tests need on a kernel, which is fetched first, and returns where they are.
+pub(crate) fn build_modules(series: Series) -> Result<Vec<PathBuf>> {
+    let kernel = kernel::ensure(series)?;
+    Ok(vec![
+        modules::ensure_test_drivers(series, &kernel)?,
+        modules::ensure_siw(series, &kernel)?,
+    ])
 }
 
 /// Boots a guest for `command` and returns the exit status to end with.
@@ -191,6 +200,10 @@ pub(crate) fn run_job(
     if let Some(dir) = modules::built_test_drivers(&kernel) {
         env.push(("RDMATOP_KMOD", dir.clone().into()));
         keep.push(dir);
+    }
+    if let Some(module) = modules::built_siw(&kernel) {
+        keep.extend(module.parent().map(Path::to_path_buf));
+        env.push(("RDMATOP_SIW", module.into()));
     }
     keep.extend(
         nic.iter()

@@ -1,4 +1,4 @@
-//! Kernel modules that the lab brings along: the test drivers of `tests/kmod`.
+//! Kernel modules that the lab brings along: the test drivers of `tests/kmod`, and siw, which Debian leaves out.
 
 use std::path::PathBuf;
 
@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use super::kbuild::Source;
 use super::kernel::{Kernel, Series};
+use super::linux_source::SIW;
 use crate::paths;
 
 /// Kernels without per-port statistics of the kind that the test drivers have (Linux 5.14).
@@ -28,4 +29,14 @@ pub(super) fn built_test_drivers(kernel: &Kernel) -> Option<PathBuf> {
 /// The directory of the test drivers for `kernel`.
 pub(super) fn ensure_test_drivers(series: Series, kernel: &Kernel) -> Result<PathBuf> {
     test_drivers()?.ensure(series, kernel)
+}
+
+/// The module siw for `kernel`, if it was built.
+pub(super) fn built_siw(kernel: &Kernel) -> Option<PathBuf> {
+    SIW.built(kernel)
+}
+
+/// The module siw for `kernel`.
+pub(super) fn ensure_siw(series: Series, kernel: &Kernel) -> Result<PathBuf> {
+    SIW.ensure(series, kernel)
 }

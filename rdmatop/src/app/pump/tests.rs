@@ -22,7 +22,9 @@ fn pump(source: Fake, filter: Filter) -> Pump {
 
 fn programs(follows_qps: bool) -> Input {
     Input::Ebpf(Box::new(EbpfReport {
-        state: EbpfState::On { datapath: None },
+        state: EbpfState::On {
+            datapaths: crate::model::input::DataPaths::default(),
+        },
         follows_qps,
         ..EbpfReport::default()
     }))

@@ -12,7 +12,7 @@ use super::{
     tally::{Flow, RETRANSMITS, RX_BYTES, TX_BYTES},
 };
 use crate::model::{
-    input::{CountersSample, DeviceReading, DevicesSample, UNLISTED},
+    input::{CountersSample, DeviceReading, DevicesSample, EbpfState, UNLISTED},
     snapshot::{DeviceRow, DeviceState, PortRow},
 };
 
@@ -291,7 +291,12 @@ impl Devices {
     }
 
     /// Rows in natural order of the names.
-    pub(super) fn rows(&mut self, now_ns: u64, rates_are_fresh: bool) -> (Vec<DeviceRow>, Vec<PortRow>) {
+    pub(super) fn rows(
+        &mut self,
+        now_ns: u64,
+        rates_are_fresh: bool,
+        ebpf: &EbpfState,
+    ) -> (Vec<DeviceRow>, Vec<PortRow>) {
         let mut sorted: Vec<&mut Device> = self.by_index.values_mut().collect();
         sorted.sort_by(|a, b| names::natural(&a.name, &b.name).then(a.index.cmp(&b.index)));
         let mut ports = Vec::new();
@@ -299,6 +304,10 @@ impl Devices {
         for device in sorted {
             let provider = device.provider;
             let counted = device.counted(provider, rates_are_fresh);
+            device.row.datapath = match ebpf {
+                EbpfState::On { datapaths } => provider.driver().and_then(|driver| datapaths.of(driver)),
+                _ => None,
+            };
             for port in device.ports.values_mut() {
                 let of = PortOf {
                     device_uid: device.uid,
@@ -342,6 +351,8 @@ impl Device {
             ctxs: count("ctx"),
             srqs: count("srq"),
             followed: self.is_followed(),
+            datapath: None,
+            hidden: self.provider.hidden(),
             ..nameless(self.uid, self.index, &self.name)
         };
     }
@@ -359,14 +370,19 @@ impl Device {
 
     /// Whether programs count what its QPs do.
     pub(super) fn is_followed(&self) -> bool {
-        self.provider == Provider::Rxe
+        self.provider.driver().is_some()
+    }
+
+    /// What the counts of its driver's QPs do not say, as bits of `slot_flag`.
+    pub(super) fn unknown(&self) -> u32 {
+        self.provider.unknown()
     }
 
     /// What its QPs counted, as its port's. Only SoftRoCE's QPs are counted whole, and only a device with one port says
     /// which port it was.
     fn counted(&self, provider: Provider, rates_are_fresh: bool) -> Option<Counted> {
         let flow = self.flow.as_ref()?.whole()?;
-        let counter = |field| flow.counter(field, rates_are_fresh);
+        let counter = |field| flow.known(field, rates_are_fresh);
         (provider == Provider::Rxe && self.ports.len() == 1).then(|| Counted {
             tx_bytes: counter(TX_BYTES),
             rx_bytes: counter(RX_BYTES),
@@ -400,5 +416,7 @@ fn nameless(uid: u64, index: u32, name: &Arc<str>) -> DeviceRow {
         ctxs: None,
         srqs: None,
         followed: false,
+        datapath: None,
+        hidden: &[],
     }
 }

@@ -248,7 +248,7 @@ impl Engine {
         let turned = self.doubts_turned() || turned;
         let qps = self.qp_rows(now_ns, turned, fresh);
         let processes = self.process_rows(now_ns, fresh);
-        let (devices, ports) = self.devices.rows(now_ns, fresh);
+        let (devices, ports) = self.devices.rows(now_ns, fresh, &self.ebpf.state);
         let snapshot = Snapshot {
             schema: SCHEMA,
             time: now.wall_ns,

@@ -7,8 +7,9 @@ use rdmatop_common::{counters::place, event::QpRecord};
 
 use super::{
     Engine,
+    devices::Device,
     qp::{Qp, Slot},
-    tally::Flow,
+    tally::{Flow, Tally},
 };
 use crate::model::{
     cause::{Cause, CauseId, Concerns},
@@ -87,16 +88,19 @@ impl Engine {
         if !may_rest(qp) {
             return;
         }
-        qp.flow = Some(Flow::at_rest());
-        qp.edit().since_attach |= since_attach;
         let (process, device) = (qp.process(), qp.key.device);
+        // What its driver's counts do not say of one that moves is not 0 of one that rests.
+        let unknown = self.devices.get(device).map_or(0, Device::unknown);
+        let nothing = Tally::knowing_all_but(unknown);
+        qp.flow = Some(Flow::at_rest(&nothing));
+        qp.edit().since_attach |= since_attach;
         self.traffic.moves(uid);
-        self.credit(process, device, &super::tally::Tally::default(), false);
+        self.credit(process, device, &nothing, false);
     }
 
     /// A dump was folded in: while it was made the kernel side got to know each QP in it.
     pub(super) fn shown(&mut self) {
-        let counts = matches!(&self.ebpf.state, EbpfState::On { datapath: Some(_) });
+        let counts = matches!(&self.ebpf.state, EbpfState::On { datapaths } if !datapaths.is_empty());
         self.places.shown |= counts;
     }
 

@@ -95,9 +95,9 @@ impl Held {
 /// What the port of a software device did according to the slots of its QPs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counted {
-    pub(super) tx_bytes: Counter,
-    pub(super) rx_bytes: Counter,
-    pub(super) retransmits: Counter,
+    pub(super) tx_bytes: Option<Counter>,
+    pub(super) rx_bytes: Option<Counter>,
+    pub(super) retransmits: Option<Counter>,
 }
 
 /// Who owns the port, for its row.
@@ -230,12 +230,13 @@ impl Port {
             rate_bps: self.rate_bps,
             tx_bytes: role(Role::TxBytes),
             rx_bytes: role(Role::RxBytes),
-            wr_tx_bytes: of.counted.map(|counted| counted.tx_bytes),
-            wr_rx_bytes: of.counted.map(|counted| counted.rx_bytes),
+            wr_tx_bytes: of.counted.and_then(|counted| counted.tx_bytes),
+            wr_rx_bytes: of.counted.and_then(|counted| counted.rx_bytes),
             tx_packets: role(Role::TxPackets),
             rx_packets: role(Role::RxPackets),
             drops: role(Role::Drops),
-            retransmits: role(Role::Retransmits).or(of.counted.map(|counted| counted.retransmits)),
+            retransmits: role(Role::Retransmits)
+                .or_else(|| of.counted.and_then(|counted| counted.retransmits)),
             retries: role(Role::Retries),
             congestion: role(Role::Congestion),
             rnr_naks: role(Role::RnrNaks),

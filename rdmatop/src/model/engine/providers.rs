@@ -4,8 +4,10 @@
 //! that a provider has no counter for is unknown; what is not in a table is shown under its own name. Only
 //! SoftRoCE's have been seen moving here; the others are from the kernel's sources.
 
+use rdmatop_common::counters::slot_flag;
+
 use super::meter::Width;
-use crate::model::input::RawSource;
+use crate::model::{input::RawSource, judgement::Quantity, snapshot::Hidden};
 
 /// A meaning that several providers share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +47,7 @@ type Ways = &'static [&'static [&'static str]];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Provider {
     Rxe,
+    Siw,
     Mlx5,
     Efa,
     Bnxt,
@@ -59,6 +62,7 @@ pub(super) enum Provider {
 const FAMILIES: &[(&str, Provider)] = &[
     ("rdma_rxe", Provider::Rxe),
     ("rxe", Provider::Rxe),
+    ("siw", Provider::Siw),
     ("mlx5", Provider::Mlx5),
     ("efa", Provider::Efa),
     ("bnxt", Provider::Bnxt),
@@ -102,10 +106,54 @@ impl Provider {
             .map_or(Self::Other, |(_, provider)| *provider)
     }
 
+    /// The module of a driver whose work requests programs of ours can count, `None` for any other.
+    pub(super) fn driver(self) -> Option<&'static str> {
+        match self {
+            Self::Rxe => Some("rdma_rxe"),
+            Self::Siw => Some("siw"),
+            _ => None,
+        }
+    }
+
+    /// What no program can see of this driver's work requests, and why.
+    pub(super) fn hidden(self) -> &'static [Hidden] {
+        const SIW: &[Hidden] = &[
+            Hidden {
+                what: Quantity::Retransmissions,
+                why: "TCP sends again and does not report it to the driver",
+            },
+            Hidden {
+                what: Quantity::ReceiverWaits,
+                why: "iWARP has none: a message without a receive buffer ends the connection",
+            },
+            Hidden {
+                what: Quantity::Latency,
+                why: "no program times them with this driver",
+            },
+        ];
+        match self {
+            Self::Siw => SIW,
+            _ => &[],
+        }
+    }
+
+    /// The same as bits of `slot_flag`, as slots of this driver's QPs have them: for QPs that have no slot yet.
+    pub(super) fn unknown(self) -> u32 {
+        self.hidden().iter().fold(0, |bits, hidden| {
+            bits | match hidden.what {
+                Quantity::Retransmissions => slot_flag::NO_RETRANSMITS,
+                Quantity::ReceiverWaits => slot_flag::NO_RNR,
+                Quantity::Latency => slot_flag::NO_LATENCY,
+                Quantity::WorkRequests | Quantity::WireBytes => 0,
+            }
+        })
+    }
+
     /// How to learn a meaning.
     pub(super) fn ways(self, role: Role) -> Ways {
         match self {
             Self::Rxe => rxe(role),
+            Self::Siw => &[],
             Self::Mlx5 => mlx5(role),
             Self::Efa => efa(role),
             Self::Bnxt => bnxt(role),

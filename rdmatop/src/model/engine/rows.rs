@@ -69,8 +69,8 @@ impl Engine {
 
 fn rates(flow: &Flow, fresh: bool) -> (Option<f64>, Option<f64>) {
     (
-        flow.counter(TX_BYTES, fresh).rate,
-        flow.counter(RX_BYTES, fresh).rate,
+        flow.known(TX_BYTES, fresh).and_then(|counter| counter.rate),
+        flow.known(RX_BYTES, fresh).and_then(|counter| counter.rate),
     )
 }
 

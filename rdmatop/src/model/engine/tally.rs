@@ -43,8 +43,8 @@ pub(super) struct Tally {
     latency_max: u64,
     /// Some of the receives come from a shared receive queue: how many were posted for a QP is not known.
     shared_receives: bool,
-    /// The kernel's BTF does not describe the timer of some of the QPs.
-    unknown_waits: bool,
+    /// What is not known of some of the QPs: bits of `slot_flag`.
+    unknown: u32,
 }
 
 /// Nothing counted: what most of ten thousand idle QPs have, and share.
@@ -52,7 +52,7 @@ static NOTHING: Tally = Tally {
     counts: [0; LEN],
     latency_max: 0,
     shared_receives: false,
-    unknown_waits: false,
+    unknown: 0,
 };
 
 impl Default for Tally {
@@ -62,6 +62,14 @@ impl Default for Tally {
 }
 
 impl Tally {
+    /// Nothing counted; `unknown`: what is not known of it.
+    pub(super) fn knowing_all_but(unknown: u32) -> Self {
+        Self {
+            unknown,
+            ..Self::default()
+        }
+    }
+
     fn of(slot: &QpSlot) -> Self {
         let mut counts = [0; LEN];
         counts[TX_WR] = slot.tx_done;
@@ -92,7 +100,7 @@ impl Tally {
             counts,
             latency_max: slot.latency_max_ns,
             shared_receives: slot.flags & slot_flag::SRQ != 0,
-            unknown_waits: slot.flags & slot_flag::NO_RNR != 0,
+            unknown: slot.flags & slot_flag::UNKNOWN,
         }
     }
 
@@ -102,7 +110,7 @@ impl Tally {
         let mut delta = Self {
             latency_max: self.latency_max,
             shared_receives: self.shared_receives,
-            unknown_waits: self.unknown_waits,
+            unknown: self.unknown,
             ..Self::default()
         };
         let mut grew = true;
@@ -123,7 +131,7 @@ impl Tally {
         }
         self.latency_max = self.latency_max.max(other.latency_max);
         self.shared_receives |= other.shared_receives;
-        self.unknown_waits |= other.unknown_waits;
+        self.unknown |= other.unknown;
     }
 
     /// CQEs with an error of their own.
@@ -190,12 +198,14 @@ fn add_speeds(sum: &mut Option<Box<Speeds>>, more: &Speeds) {
 
 impl Flow {
     /// That of a QP that has not moved since it is known; on the list of those whose rounds are closed.
-    pub(super) fn at_rest() -> Self {
-        Self {
+    pub(super) fn at_rest(nothing: &Tally) -> Self {
+        let mut flow = Self {
             moving: true,
             resting: true,
             ..Self::default()
-        }
+        };
+        flow.add(nothing);
+        flow
     }
 
     /// Itself, unless something is missing in it.
@@ -363,6 +373,12 @@ impl Flow {
         Counter::whole(self.total().counts[field], rate, Source::Ebpf)
     }
 
+    /// As [`Flow::counter`], `None` for one that is not known of all that is counted here.
+    pub(super) fn known(&self, field: usize, rates_are_fresh: bool) -> Option<Counter> {
+        let unknown = self.total().unknown & without(field) != 0;
+        (!unknown).then(|| self.counter(field, rates_are_fresh))
+    }
+
     /// As [`Flow::traffic`]; flows in which nothing was ever counted share it.
     pub(super) fn shared_traffic(&self, rates_are_fresh: bool) -> Arc<Traffic> {
         static IDLE: LazyLock<[[Arc<Traffic>; 2]; 2]> = LazyLock::new(|| {
@@ -386,6 +402,7 @@ impl Flow {
     pub(super) fn traffic(&self, rates_are_fresh: bool) -> Traffic {
         let counter = |field| self.counter(field, rates_are_fresh);
         let total = self.total();
+        let known = |field| self.known(field, rates_are_fresh);
         let by_opcode = (0..OPCODES)
             .filter(|op| total.counts[OPS + op] > 0 || total.counts[OP_BYTES + op] > 0)
             .map(|op| OpcodeTraffic {
@@ -402,26 +419,29 @@ impl Flow {
         Traffic {
             tx_wr: Some(counter(TX_WR)),
             tx_wr_posted: Some(counter(TX_POSTED)),
-            rx_wr: Some(counter(RX_WR)),
-            rx_wr_posted: (!total.shared_receives && !self.resting).then(|| counter(RX_POSTED)),
+            rx_wr: known(RX_WR),
+            // Looked at with each completion of a receive.
+            rx_wr_posted: known(RX_POSTED).filter(|_| !total.shared_receives && !self.resting),
             tx_bytes: Some(counter(TX_BYTES)),
-            rx_bytes: Some(counter(RX_BYTES)),
-            completions: Some(counter(CQES)),
-            completion_errors: Some(counter(ERRORS)),
-            flushes: Some(counter(WC + FLUSH)),
-            retransmits: Some(counter(RETRANSMITS)),
-            rnr_waits: (!total.unknown_waits).then(|| counter(RNR_WAITS)),
-            doorbells: Some(counter(DOORBELLS)),
-            cq_overflows: Some(counter(CQ_OVERFLOWS)),
+            rx_bytes: known(RX_BYTES),
+            completions: known(CQES),
+            completion_errors: known(ERRORS),
+            flushes: known(WC + FLUSH),
+            retransmits: known(RETRANSMITS),
+            rnr_waits: known(RNR_WAITS),
+            doorbells: known(DOORBELLS),
+            cq_overflows: known(CQ_OVERFLOWS),
             tx_packets: None,
             by_opcode: by_opcode.collect(),
             by_status: by_status.collect(),
-            latency: Some(latency(
-                &total.counts[LATENCY..],
-                total.counts[LATENCY_SUM],
-                total.latency_max,
-                total.counts[EARLY],
-            )),
+            latency: (total.unknown & slot_flag::NO_LATENCY == 0).then(|| {
+                latency(
+                    &total.counts[LATENCY..],
+                    total.counts[LATENCY_SUM],
+                    total.latency_max,
+                    total.counts[EARLY],
+                )
+            }),
         }
     }
 }
@@ -429,6 +449,18 @@ impl Flow {
 /// Opcodes and statuses are below 24.
 fn small(index: usize) -> u8 {
     u8::try_from(index).unwrap_or(u8::MAX)
+}
+
+/// The bits of `slot_flag` with which a count is not known.
+fn without(field: usize) -> u32 {
+    match field {
+        RX_WR | RX_BYTES | RX_POSTED | CQES | ERRORS | CQ_OVERFLOWS | WC..LATENCY => slot_flag::NO_CQES,
+        RETRANSMITS => slot_flag::NO_RETRANSMITS,
+        RNR_WAITS => slot_flag::NO_RNR,
+        DOORBELLS => slot_flag::NO_DOORBELLS,
+        EARLY | LATENCY_SUM | LATENCY..LEN => slot_flag::NO_LATENCY,
+        _ => 0,
+    }
 }
 
 /// What a histogram says.
@@ -613,6 +645,39 @@ mod tests {
             mine.absorb(&theirs);
             let counter = mine.counter(TX_WR, true);
             assert_eq!((counter.total, counter.rate), (100, known.then_some(50.0)));
+        }
+    }
+
+    #[test]
+    fn what_no_program_sees_is_unknown_in_the_row_and_in_every_sum() {
+        let mut moving = slot(5);
+        moving.flags = slot_flag::NO_CQES | slot_flag::NO_RETRANSMITS;
+        let mut qp = Flow::default();
+        let delta = qp.read(&moving, 1.into()).unwrap();
+        let resting = Tally::knowing_all_but(slot_flag::NO_LATENCY);
+        let mut sum = Flow::default();
+        sum.add(&delta);
+        sum.add(&resting);
+        for (flow, latency) in [(&qp, true), (&sum, false), (&Flow::at_rest(&resting), false)] {
+            let traffic = flow.shared_traffic(true);
+            assert_eq!(traffic.latency.is_some(), latency);
+        }
+        for flow in [&qp, &sum] {
+            let traffic = flow.traffic(true);
+            assert_eq!(traffic.tx_wr.map(|counter| counter.total), Some(5));
+            let unknown = [
+                traffic.rx_wr,
+                traffic.rx_wr_posted,
+                traffic.rx_bytes,
+                traffic.completions,
+                traffic.completion_errors,
+                traffic.flushes,
+                traffic.cq_overflows,
+                traffic.retransmits,
+            ];
+            assert!(unknown.iter().all(Option::is_none), "{unknown:?}");
+            assert!(traffic.rnr_waits.is_some() && traffic.doorbells.is_some());
+            assert!(flow.known(RX_BYTES, true).is_none());
         }
     }
 

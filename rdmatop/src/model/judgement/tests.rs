@@ -9,7 +9,7 @@ use crate::model::{
     cause::{CauseId, Obstacle},
     engine::{Engine, EngineConfig},
     ib::QpState,
-    input::{EbpfState, Now},
+    input::{DataPaths, EbpfState, Now},
     snapshot::{Step, Traffic},
     testkit,
     value::{Counter, Source},
@@ -164,7 +164,10 @@ fn a_device_says_what_of_it_nobody_sees_and_why() {
     let slots = "rxe0: work requests of 1 QP: they moved when no counter slot was free.";
     assert_eq!(lines(&s), [slots, bytes]);
     let why = |s: &Snapshot| lines(s)[0].clone();
-    s.health.ebpf = EbpfState::On { datapath: None };
+    s.health.ebpf = EbpfState::On {
+        datapaths: DataPaths::default(),
+    };
+    s.devices[0].datapath = None;
     assert_eq!(
         why(&s),
         "rxe0: work requests: the programs that count it are not attached; `rdmatop probes` says why."

@@ -19,6 +19,12 @@ pub enum Quantity {
     WorkRequests,
     /// Bytes that pass the wire.
     WireBytes,
+    /// Packets that are sent again.
+    Retransmissions,
+    /// Waits for a receiver without buffers.
+    ReceiverWaits,
+    /// How long work requests take.
+    Latency,
 }
 
 impl Quantity {
@@ -26,6 +32,9 @@ impl Quantity {
         match self {
             Self::WorkRequests => "work requests",
             Self::WireBytes => "bytes on the wire",
+            Self::Retransmissions => "packets sent again",
+            Self::ReceiverWaits => "waits for a receiver",
+            Self::Latency => "times of work requests",
         }
     }
 }
@@ -99,7 +108,7 @@ pub fn why_uncounted(health: &Health, device: Option<&DeviceRow>) -> Option<Caus
             "no program follows these posts: most NICs' posts bypass the kernel",
             "",
         ),
-        EbpfState::On { datapath: None } => because(
+        EbpfState::On { .. } if device.is_some_and(|device| device.datapath.is_none()) => because(
             CauseId::NoDataPath,
             "the programs that count it are not attached",
             "`rdmatop probes` says why",
@@ -142,10 +151,20 @@ pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
         };
         if let Some(cause) = why_uncounted(&snapshot.health, Some(device)) {
             add(Quantity::WorkRequests, None, cause);
-        } else if let Some(qps) = rows.uncounted.get(&device.uid) {
-            let full = Obstacle::new(CauseId::NoSlot, "they moved when no counter slot was free", "");
-            let cause = full.takes(Quantity::WorkRequests.name(), of_device(device));
-            add(Quantity::WorkRequests, Some(*qps), cause);
+        } else {
+            if let Some(qps) = rows.uncounted.get(&device.uid) {
+                let full = Obstacle::new(CauseId::NoSlot, "they moved when no counter slot was free", "");
+                let cause = full.takes(Quantity::WorkRequests.name(), of_device(device));
+                add(Quantity::WorkRequests, Some(*qps), cause);
+            }
+            for hidden in device.hidden {
+                let unseen = Obstacle::new(CauseId::NotInDriver, hidden.why, "");
+                add(
+                    hidden.what,
+                    None,
+                    unseen.takes(hidden.what.name(), of_device(device)),
+                );
+            }
         }
         let mut ports = snapshot.ports.iter().filter(|p| p.device_uid == device.uid);
         let some = ports.clone().next().is_some();

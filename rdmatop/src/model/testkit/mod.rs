@@ -8,7 +8,7 @@ use crate::model::cause::{Cause, CauseId, Concerns, Obstacle};
 use crate::model::event::{Event, EventKind};
 use crate::model::findings::Watch;
 use crate::model::ib::{PortState, QpState, QpType};
-use crate::model::input::{EbpfState, HostFacts, Verdict};
+use crate::model::input::{DataPaths, EbpfState, HostFacts, Verdict};
 use crate::model::judgement::Judgement;
 use crate::model::snapshot::{Health, SCHEMA, Snapshot, Traffic};
 use crate::model::value::Source;
@@ -55,6 +55,7 @@ pub(crate) fn one_row() -> Snapshot {
     let mut s = empty();
     let (mut device, mut port) = rail(1, "rxe0", None, None, None);
     (device.driver, device.followed) = (Some("rdma_rxe".into()), true);
+    device.datapath = Some("fentry".into());
     (device.fw_version, device.pci, device.numa_node) = (None, None, None);
     port.tx_packets = Some(count(4_000_000, 31_000.0, Source::Netlink));
     port.rx_packets = Some(count(4_000_000, 7_750.0, Source::Netlink));
@@ -82,7 +83,7 @@ pub(crate) fn one_row() -> Snapshot {
         (post.errors, post.latency) = (None, None);
     }
     s.health.ebpf = EbpfState::On {
-        datapath: Some("fentry".to_owned()),
+        datapaths: DataPaths::default().and("rdma_rxe", "fentry"),
     };
     s
 }
@@ -211,7 +212,7 @@ pub(crate) fn busy() -> Snapshot {
     (post.errors, post.latency) = (None, None);
     s.verbs.push(post);
     s.health.ebpf = EbpfState::On {
-        datapath: Some("kprobe".to_owned()),
+        datapaths: DataPaths::default().and("rdma_rxe", "kprobe"),
     };
     s.health.probes = vec![
         probe(

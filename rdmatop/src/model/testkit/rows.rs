@@ -130,6 +130,8 @@ pub(crate) fn rail(
         ctxs: Some(8),
         srqs: None,
         followed: false,
+        datapath: None,
+        hidden: &[],
     };
     let named = |name: &str, total: u64, rate: f64| NamedCounter {
         name: name.into(),

@@ -257,6 +257,16 @@ pub const CONTROL_PLANE: &[Hook] = &[
         keeps_slots: true,
         ..ALONE
     },
+    // A QP that is not found here the next doorbell or completion shows.
+    Hook {
+        program: "query_qp",
+        symbol: "ib_query_qp",
+        gives: "QPs that were there before",
+        wants: &[QP_IDENTITY, QP, OWNER, DEVICE, CURRENT],
+        role: Role::Finds,
+        keeps_slots: true,
+        ..Hook::BASE
+    },
     Hook {
         program: "qp_event",
         symbol: "ib_uverbs_qp_event_handler",

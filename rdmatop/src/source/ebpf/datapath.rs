@@ -1,6 +1,9 @@
 //! Providers whose data path goes through the kernel, and where to hook it.
 //!
-//! The next provider is one more table here and its bodies in rdmatop-ebpf.
+//! The next provider is one more table here, its bodies in rdmatop-ebpf, and what its counters mean in
+//! `model/engine/providers.rs`.
+
+use rdmatop_common::counters::slot_flag;
 
 use super::{
     control::CONTROL_PLANE,
@@ -32,6 +35,8 @@ const RXE_MODULE: &str = "rdma_rxe";
 
 static RXE_PATH: Path = Path {
     driver: RXE_MODULE,
+    name: "SoftRoCE",
+    provider: slot_flag::provider::RXE,
     needs: &[
         "OFF_RXE_QP_IBQP",
         "OFF_RXE_QP_USER",
@@ -114,6 +119,8 @@ pub const RXE: DataPath = DataPath {
                 "OFF_RXE_QP_SRQ",
                 "OFF_WQE_STATUS",
             ]],
+            // The time of a CQE is the end of the time that its WR took.
+            unknown_without: slot_flag::NO_CQES | slot_flag::NO_LATENCY,
             ..RXE_HOOK
         },
         Hook {
@@ -127,6 +134,8 @@ pub const RXE: DataPath = DataPath {
                 "OFF_WQE_RESID",
                 "OFF_RXE_QP_MTU",
             ]],
+            // Before Linux 6.4 a wait may be seen by the packet alone that is sent after it.
+            unknown_without: slot_flag::NO_RETRANSMITS | slot_flag::NO_RNR,
             ..RXE_HOOK
         },
         Hook {
@@ -136,20 +145,115 @@ pub const RXE: DataPath = DataPath {
             cost: Some("what as many queues did just before they were destroyed may be missing"),
             ..RXE_HOOK
         },
-        // A QP that is not found here the next doorbell or completion shows.
+    ],
+};
+
+const SIW_MODULE: &str = "siw";
+
+static SIW_PATH: Path = Path {
+    driver: SIW_MODULE,
+    name: "soft iWARP",
+    provider: slot_flag::provider::SIW,
+    needs: &[
+        "OFF_SIW_QP_BASE",
+        "OFF_SIW_SENDQ",
+        "OFF_SIW_SQ_SIZE",
+        "OFF_SIW_SQ_GET",
+        "OFF_SIW_ORQ_GET",
+        "OFF_SIW_ORQ_PUT",
+        "OFF_SIW_RECVQ",
+        "OFF_SIW_RQ_SIZE",
+        "OFF_SIW_RQ_GET",
+        "OFF_SIW_SRQ",
+        "OFF_SIW_TX_WQE",
+        "OFF_SIW_WQE_SQE",
+        "OFF_RES_USER",
+        "OFF_QP_RES",
+        "OFF_DEV_DRIVER",
+        "OFF_QP_DEVICE",
+        "OFF_QP_NUM",
+    ],
+};
+
+const SIW_HOOK: Hook = Hook {
+    module: SIW_MODULE,
+    path: Some(&SIW_PATH),
+    skip: Skip::Count,
+    ..Hook::BASE
+};
+
+/// Soft iWARP. Only functions with a symbol of their own on 6.1, 6.12 and 7.2: others are inlined.
+pub const SIW: DataPath = DataPath {
+    path: &SIW_PATH,
+    hooks: &[
         Hook {
-            program: "query_qp",
-            symbol: "ib_query_qp",
-            module: "ib_core",
-            gives: "QPs that were there before",
-            skip: Skip::Nothing,
-            ..RXE_HOOK
+            program: "siw_activate",
+            symbol: "siw_activate_tx",
+            gives: "send WRs posted and finished on soft iWARP, bytes, opcodes",
+            role: Role::Counts,
+            cost: Some("opcodes and bytes of as many WRs of soft iWARP may be missing"),
+            ..SIW_HOOK
+        },
+        Hook {
+            program: "siw_post_send",
+            symbol: "siw_post_send",
+            gives: "doorbells on soft iWARP",
+            role: Role::Counts,
+            cost: Some("doorbells, and calls of post_send, may be short by as many"),
+            ..SIW_HOOK
+        },
+        Hook {
+            program: "siw_sq_cqe",
+            symbol: "siw_sqe_complete",
+            gives: "completions of send WRs on soft iWARP by status",
+            needs: &[&["OFF_SIW_SCQ"]],
+            unknown_without: slot_flag::NO_CQES,
+            ..SIW_HOOK
+        },
+        Hook {
+            program: "siw_rq_cqe",
+            symbol: "siw_rqe_complete",
+            gives: "receive WRs and bytes on soft iWARP",
+            needs: &[&["OFF_SIW_RCQ"]],
+            unknown_without: slot_flag::NO_CQES,
+            ..SIW_HOOK
+        },
+        Hook {
+            program: "siw_no_room",
+            symbol: "siw_cq_event",
+            gives: "CQ overflows on soft iWARP",
+            needs: &[&["OFF_SIW_SCQ", "OFF_SIW_RCQ"]],
+            // It takes back what the two above have counted of a CQE that found no room.
+            unknown_without: slot_flag::NO_CQES,
+            cost: Some(
+                "as many CQEs of soft iWARP for which the CQ had no room may be counted as completions",
+            ),
+            ..SIW_HOOK
+        },
+        Hook {
+            program: "siw_read_end",
+            symbol: "siw_wqe_put_mem",
+            gives: "READs on soft iWARP that end without a completion",
+            needs: &[&["OFF_SIW_RX_WQE"]],
+            wants: &[&["OFF_SIW_WQE_STATUS"]],
+            cost: Some(
+                "the last READs without a completion may show as not finished until the QP does something else",
+            ),
+            ..SIW_HOOK
+        },
+        Hook {
+            program: "siw_qp_end",
+            symbol: "siw_free_qp",
+            gives: "final counts of a destroyed QP of soft iWARP",
+            needs: &[&["OFF_SIW_QP_REF"]],
+            cost: Some("what as many QPs did just before they were destroyed may be missing"),
+            ..SIW_HOOK
         },
     ],
 };
 
 /// Every data path.
-pub const DATA_PATHS: &[DataPath] = &[RXE];
+pub const DATA_PATHS: &[DataPath] = &[RXE, SIW];
 
 /// All hooks of data paths.
 pub fn hooks() -> impl Iterator<Item = &'static Hook> {

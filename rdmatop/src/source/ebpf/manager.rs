@@ -36,6 +36,7 @@ use crate::{
         privileges::Raised,
         root::Root,
         seam::{Ended, Feed},
+        sysfs::has_hardware,
     },
 };
 
@@ -426,7 +427,7 @@ fn on(session: &Session, anew: bool) -> Input {
     notes.extend(anew.then(gap));
     Input::Ebpf(Box::new(EbpfReport {
         state: EbpfState::On {
-            datapath: session.datapath().map(str::to_owned),
+            datapaths: session.datapaths().clone(),
         },
         probes: session.verdicts().into(),
         notes,
@@ -456,6 +457,8 @@ fn module_generations(root: &Path) -> Generations {
 #[derive(Debug, PartialEq, Eq)]
 struct World {
     modules: Generations,
+    /// There is a device whose posts no program of ours counts.
+    hardware: bool,
     /// Why kprobes do not run. An administrator may flip that under a session, which sees nothing from then on.
     unarmed: Option<Obstacle>,
 }
@@ -464,6 +467,7 @@ impl World {
     fn now() -> Self {
         Self {
             modules: module_generations(Path::new("/sys/module")),
+            hardware: has_hardware(&Root::default()),
             unarmed: armed::why_not(&Root::default()),
         }
     }

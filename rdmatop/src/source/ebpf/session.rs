@@ -29,9 +29,13 @@ use super::{
 use crate::{
     model::{
         cause::{Cause, CauseId, Concerns, Obstacle},
-        input::{ProbeVerdict, Verdict},
+        input::{DataPaths, ProbeVerdict, Verdict},
     },
-    source::{platform::find_symbols, root::Root, sysfs::list_devices},
+    source::{
+        platform::find_symbols,
+        root::Root,
+        sysfs::{has_hardware, list_devices},
+    },
 };
 
 /// What the user may choose.
@@ -117,7 +121,7 @@ pub struct Session {
     log: Option<EbpfLogger<log::Stderr>>,
     outcomes: Vec<Outcome>,
     unseen: Vec<Cause>,
-    datapath: Option<&'static str>,
+    datapaths: DataPaths,
     slots: Option<SlotMap>,
     /// Dropped with the session, which detaches.
     programs: Vec<Attached>,
@@ -233,7 +237,8 @@ fn unseen(outcomes: &[Outcome], problems: &[String], masked: bool) -> Vec<Cause>
 
 fn no_counters(obstacle: Obstacle) -> Cause {
     let programs = datapath::hooks().map(|hook| hook.program.to_owned());
-    let mut cause = obstacle.takes(unseen::DATA_PATH, Concerns::Programs(programs.collect()));
+    let what = "Not seen: work requests, bytes and latency per QP";
+    let mut cause = obstacle.takes(what, Concerns::Programs(programs.collect()));
     if cause.remedy.is_empty() {
         "See dmesg".clone_into(&mut cause.remedy);
     }
@@ -259,6 +264,16 @@ fn too_dear() -> Obstacle {
          times",
         "--verb-times turns this on",
     )
+}
+
+/// Whether every call of post_send shows as a doorbell of a QP: then `write()` need not be followed for them. It is
+/// followed where one device's driver is not counted, whatever others are there.
+fn counts_all_posts(datapaths: &DataPaths, facts: &Facts, hardware: bool) -> bool {
+    let mut loaded = DATA_PATHS
+        .iter()
+        .map(|path| path.path.driver)
+        .filter(|driver| facts.modules.contains(*driver));
+    !datapaths.is_empty() && !hardware && loaded.all(|driver| datapaths.of(driver).is_some())
 }
 
 /// What the machine lacks for any program to run.
@@ -301,10 +316,7 @@ impl Session {
         let facts = facts(&root, &places, &resolved)?;
         options.scope.narrow(&mut resolved.values);
         // These take 3 KiB of kernel memory a QP: none where there is nothing to count.
-        let countable = options.scope.counters()
-            && DATA_PATHS
-                .iter()
-                .any(|path| facts.modules.contains(path.path.driver));
+        let countable = options.scope.counters() && facts.counts();
         let slots = if countable { options.slots.max(1) } else { 1 };
         resolved
             .values
@@ -328,15 +340,20 @@ impl Session {
         let fast = (options.attach == Attach::Fentry).then_some(&mut btf);
         let mut attacher = Attacher::new(&loader, &facts, &places, fast);
         let mut hot = Vec::new();
-        let mut datapath = None;
+        let mut datapaths = DataPaths::default();
+        let mut unknown = Vec::new();
         for path in DATA_PATHS.iter().filter(|_| options.scope.counters()) {
             let (outcomes, how) = attacher.datapath(path);
-            datapath = datapath.or(how);
+            if let Some(how) = how {
+                datapaths = datapaths.and(path.path.driver, how);
+                unknown.push((path.path.provider, plan::unknown(&outcomes)));
+            }
             hot.extend(outcomes);
         }
+        let all_counted = counts_all_posts(&datapaths, &facts, has_hardware(&root));
         let mut outcomes = Vec::with_capacity(CONTROL_PLANE.len() + hot.len());
         for hook in CONTROL_PLANE.iter().filter(|hook| options.wants(hook)) {
-            let left = hook.role == Role::Write && datapath.is_some() && !options.verb_times;
+            let left = hook.role == Role::Write && all_counted && !options.verb_times;
             outcomes.push(if left {
                 Outcome::off(hook, Verdict::NotApplicable, too_dear())
             } else {
@@ -358,14 +375,14 @@ impl Session {
         let masked = !places.btf.join("vmlinux").exists();
         let mut unseen = unseen(&outcomes, &resolved.problems, masked);
         let mut slots = None;
-        if datapath.is_some()
+        if !datapaths.is_empty()
             && let (Some(array), Some(free)) = (maps.remove(map::QP_SLOTS), maps.remove(map::FREE_SLOTS))
         {
-            match SlotMap::open(array, free) {
+            match SlotMap::open(array, free, unknown) {
                 Ok(map) => slots = Some(map),
                 Err(error) => {
                     unseen.push(no_counters(explain(&error)));
-                    datapath = None;
+                    datapaths = DataPaths::default();
                 }
             }
         }
@@ -374,7 +391,7 @@ impl Session {
             log,
             outcomes,
             unseen,
-            datapath,
+            datapaths,
             slots,
             programs,
         })
@@ -422,9 +439,9 @@ impl Session {
         }
     }
 
-    /// How the data path is entered: `kprobe` or `fentry`; `None` when it is not counted.
-    pub fn datapath(&self) -> Option<&'static str> {
-        self.datapath
+    /// The data paths that are counted.
+    pub fn datapaths(&self) -> &DataPaths {
+        &self.datapaths
     }
 
     /// Modules that cannot be unloaded while this is there.
@@ -512,6 +529,24 @@ mod tests {
             true,
         );
         assert_eq!(notes.len(), 1, "{notes:?}");
+    }
+
+    #[test]
+    fn doorbells_of_one_provider_do_not_stand_for_the_posts_of_another() {
+        let rxe = DataPaths::default().and("rdma_rxe", "kprobe");
+        let facts = |modules: &[&str]| Facts {
+            modules: modules.iter().map(|module| (*module).to_owned()).collect(),
+            ..Facts::default()
+        };
+        assert!(counts_all_posts(&rxe, &facts(&["rdma_rxe"]), false));
+        assert!(
+            !counts_all_posts(&rxe, &facts(&["rdma_rxe"]), true),
+            "a NIC beside it"
+        );
+        let both = facts(&["rdma_rxe", "siw"]);
+        assert!(!counts_all_posts(&rxe, &both, false), "siw is not counted");
+        assert!(counts_all_posts(&rxe.and("siw", "kprobe"), &both, false));
+        assert!(!counts_all_posts(&DataPaths::default(), &facts(&[]), false));
     }
 
     #[test]

@@ -43,6 +43,9 @@ pub struct SlotMap {
     posts: Posts,
     /// Final counts of slots that were freed since the last sweep.
     kept: Vec<(u32, QpSlot)>,
+    /// What is not known of the QPs of a provider, because a program of its data path is not attached: one of
+    /// `slot_flag::provider`, and bits of `slot_flag`.
+    unknown: Vec<(u32, u32)>,
 }
 
 /// Calls of post_send by process: doorbells of its QPs, those that are gone included.
@@ -76,7 +79,7 @@ impl Posts {
 
 impl SlotMap {
     /// Maps the array and hands all slots to the kernel side.
-    pub(super) fn open(slots: Map, free: Map) -> Result<Self, MappedError> {
+    pub(super) fn open(slots: Map, free: Map, unknown: Vec<(u32, u32)>) -> Result<Self, MappedError> {
         let array = Mapped::open(slots, "QP_SLOTS")?;
         let mut free: Stack<MapData, u64> =
             Stack::try_from(free).map_err(|_| MappedError::NoMap("FREE_SLOTS"))?;
@@ -87,6 +90,7 @@ impl SlotMap {
             seen: Vec::new(),
             posts: Posts::default(),
             kept: Vec::new(),
+            unknown,
         })
     }
 
@@ -137,7 +141,7 @@ impl SlotMap {
                 *seen = Seen::default();
             }
             self.posts.add(number, &last);
-            self.kept.push((number, last));
+            self.kept.push((number, marked(last, &self.unknown)));
         }
     }
 
@@ -199,7 +203,7 @@ impl SlotMap {
                 }
             };
             self.posts.add(number, &copy);
-            give(number, copy);
+            give(number, marked(copy, &self.unknown));
         }
     }
 }
@@ -219,6 +223,14 @@ fn last(array: &Mapped<QpSlot>, number: u32) -> QpSlot {
         fence(Ordering::Release);
         write_volatile(&raw mut (*place).qp, 0);
     }
+    copy
+}
+
+/// Adds what is not known of QPs of a slot's provider.
+fn marked(mut copy: QpSlot, unknown: &[(u32, u32)]) -> QpSlot {
+    let provider = copy.flags & slot_flag::provider::MASK;
+    let of_provider = unknown.iter().filter(|(other, _)| *other == provider);
+    copy.flags = of_provider.fold(copy.flags, |flags, (_, bits)| flags | bits);
     copy
 }
 

@@ -1,13 +1,19 @@
 //! What nobody sees because a program is not on: the outcomes of hooks as causes for the user. Pure.
 
-use super::plan::Outcome;
+use super::{datapath::DATA_PATHS, hook::Path, plan::Outcome};
 use crate::model::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     input::Verdict,
 };
 
-/// What the data path gives.
-pub(super) const DATA_PATH: &str = "Not seen: work requests, bytes and latency per QP on SoftRoCE";
+/// What a data path gives.
+pub(super) fn of_data_path(path: &Path) -> String {
+    format!(
+        "Not seen: work requests, bytes and latency per QP on {}",
+        path.name
+    )
+}
+
 /// What a line names of several things; `rdmatop probes` has all.
 const NAMED: usize = 3;
 
@@ -15,21 +21,26 @@ const NAMED: usize = 3;
 /// `masked`: the kernel's BTF is not in /sys.
 pub(super) fn causes(outcomes: &[Outcome], masked: bool) -> Vec<Cause> {
     let mut out = Vec::new();
-    let hot = |outcome: &Outcome| outcome.hook.path.is_some();
     let off = || {
         outcomes
             .iter()
             .filter(|o| matches!(o.verdict, Verdict::Unsupported | Verdict::Broken))
     };
-    // The data path is one thing to the user, whatever keeps each of its programs off.
-    let counted = outcomes.iter().any(|o| hot(o) && o.is_on());
-    let hidden: Vec<_> = off().filter(|o| hot(o) && !counted).collect();
-    if let Some(first) = hidden.first() {
-        let obstacle = for_the_user(obstacle(first), masked);
-        out.push(obstacle.takes(DATA_PATH, programs(&hidden)));
+    // A data path is one thing to the user, whatever keeps each of its programs off.
+    let is_of = |outcome: &Outcome, path: &Path| {
+        let driver = outcome.hook.path.map(|of| of.driver);
+        driver == Some(path.driver)
+    };
+    let counted = |path: &Path| outcomes.iter().any(|o| is_of(o, path) && o.is_on());
+    for path in DATA_PATHS.iter().map(|path| path.path) {
+        let hidden: Vec<_> = off().filter(|o| is_of(o, path) && !counted(path)).collect();
+        if let Some(first) = hidden.first() {
+            let obstacle = for_the_user(obstacle(first), masked);
+            out.push(obstacle.takes(of_data_path(path), programs(&hidden)));
+        }
     }
     let mut groups: Vec<(Obstacle, Vec<&Outcome>)> = Vec::new();
-    for outcome in off().filter(|o| counted || !hot(o)) {
+    for outcome in off().filter(|o| o.hook.path.is_none_or(counted)) {
         let obstacle = for_the_user(obstacle(outcome), masked);
         match groups.iter_mut().find(|(known, _)| *known == obstacle) {
             Some((_, all)) => all.push(outcome),
@@ -166,10 +177,14 @@ mod tests {
 
     #[test]
     fn a_data_path_that_is_not_counted_is_one_line_whatever_the_causes() {
-        let hot: Vec<&str> = datapath::hooks().map(|hook| hook.program).collect();
+        let path = &datapath::RXE;
+        let hot: Vec<&str> = path.hooks.iter().map(|hook| hook.program).collect();
         let why = "no BTF for rxe_qp.ibqp, rxe_qp.is_user";
         let mut all = outcomes(&hot, &Obstacle::new(CauseId::NoBtf, why, ""));
-        if let Some(last) = all.last_mut() {
+        if let Some(last) = all
+            .iter_mut()
+            .rfind(|outcome| hot.contains(&outcome.hook.program))
+        {
             last.obstacles = vec![plan::absent(last.hook)];
         }
         let masked = causes(&all, true);
@@ -177,7 +192,10 @@ mod tests {
         let notes = causes(&all, false);
         assert_eq!(notes.len(), 1, "{notes:?}");
         let line = notes[0].to_string();
-        assert!(line.starts_with(DATA_PATH) && line.contains("no BTF"), "{line}");
+        assert!(
+            line.starts_with(&of_data_path(path.path)) && line.contains("no BTF"),
+            "{line}"
+        );
         assert!(
             !line.contains("rxe_qp.is_user"),
             "members are for the table of probes: {line}"

@@ -42,13 +42,27 @@ pub fn list_devices(root: &Root) -> Option<Vec<OsString>> {
     root.list(&root.sys("class/infiniband"))
 }
 
+/// Whether a device is software: its data path is a driver's, and not a NIC's.
+fn is_software(root: &Root, dir: &Path) -> bool {
+    // An rxe device on older kernels borrows the `device` link of its network device; `parent` gives it away.
+    root.line(&dir.join("parent")).is_some() || fs::symlink_metadata(dir.join("device")).is_err()
+}
+
+/// Whether there is a device that is not software.
+pub fn has_hardware(root: &Root) -> bool {
+    let names = list_devices(root).unwrap_or_default();
+    names
+        .iter()
+        .filter_map(|name| device_path(root, name))
+        .any(|dir| !is_software(root, &dir))
+}
+
 /// Reads one device with its ports; `None` when there is no such directory.
 pub fn read_device(root: &Root, dir_name: &OsStr) -> Option<DeviceFacts> {
     let dir = device_path(root, dir_name)?;
     fs::symlink_metadata(&dir).ok()?;
     let parent_netdev = root.line(&dir.join("parent"));
-    // An rxe device on older kernels borrows the `device` link of its network device; `parent` gives it away.
-    let software = parent_netdev.is_some() || fs::symlink_metadata(dir.join("device")).is_err();
+    let software = is_software(root, &dir);
     let dangling = !dir.exists();
     Some(DeviceFacts {
         name: text::sanitize(dir_name.as_bytes()),

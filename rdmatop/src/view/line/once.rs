@@ -38,8 +38,10 @@ pub fn page(snapshot: &Snapshot) -> String {
 pub(super) fn ebpf_line(state: &EbpfState) -> String {
     match state {
         EbpfState::Starting => "eBPF: starting".to_owned(),
-        EbpfState::On { datapath: Some(how) } => format!("eBPF: on, data path by {how}"),
-        EbpfState::On { datapath: None } => "eBPF: on, data path not observed".to_owned(),
+        EbpfState::On { datapaths } => match datapaths.how() {
+            Some(how) => format!("eBPF: on, data path by {how}"),
+            None => "eBPF: on, data path not observed".to_owned(),
+        },
         EbpfState::Disabled => "eBPF: off (--no-ebpf)".to_owned(),
         EbpfState::Unavailable(no) => format!("eBPF: unavailable: {}", no.why()),
     }

@@ -1,8 +1,8 @@
 //! NICs of the lab besides `SoftRoCE`: QEMU's pvrdma, to which programs post without entering the kernel.
 //!
-//! On the host it needs [`loopback`], in the guest the kernel's own driver, which no Debian kernel has: [`driver`] builds it.
+//! On the host it needs [`loopback`], in the guest the kernel's own driver, which no Debian kernel has and
+//! [`super::linux_source`] builds.
 
-mod driver;
 mod loopback;
 
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use super::kernel::{Kernel, Series};
+use super::linux_source;
 use crate::paths;
 
 /// A NIC that is no `SoftRoCE`.
@@ -65,7 +66,7 @@ pub(super) fn ensure(nic: Nic, series: Series, kernel: &Kernel) -> Result<Ready>
         );
     }
     Ok(Ready {
-        driver: driver::ensure(series, kernel)?,
+        driver: linux_source::VMW_PVRDMA.ensure(series, kernel)?,
         shim: loopback::ensure()?,
     })
 }

@@ -3,7 +3,7 @@
 use rdmatop_common::counters::{loss, place};
 
 use super::*;
-use crate::model::input::{EbpfReport, EbpfState};
+use crate::model::input::{DataPaths, EbpfReport, EbpfState};
 
 fn born(t: u64, object: u64, qpn: u32, place: u32) -> QpRecord {
     let mut record = create(t, object, qpn);
@@ -124,11 +124,14 @@ fn while_it_is_not_known_which_qp_found_none_no_qp_at_rest_is_0() {
 
 #[test]
 fn qps_of_a_dump_that_the_kernel_side_was_shown_are_at_rest_where_others_are_counted() {
-    for datapath in [None, Some("kprobe".to_owned())] {
+    for datapath in [None, Some("kprobe")] {
         let mut host = Host::new();
         host.apply(Input::Ebpf(Box::new(EbpfReport {
             state: EbpfState::On {
-                datapath: datapath.clone(),
+                datapaths: match datapath {
+                    Some(how) => DataPaths::default().and("rdma_rxe", how),
+                    None => DataPaths::default(),
+                },
             },
             ..EbpfReport::default()
         })));

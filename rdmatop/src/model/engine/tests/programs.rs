@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::cause::{Cause, CauseId, Concerns, Obstacle};
-use crate::model::input::{EbpfState, HealthSample};
+use crate::model::input::{DataPaths, EbpfState, HealthSample};
 
 fn report(state: EbpfState) -> Input {
     Input::Ebpf(Box::new(EbpfReport {
@@ -12,7 +12,9 @@ fn report(state: EbpfState) -> Input {
 }
 
 fn on() -> Input {
-    report(EbpfState::On { datapath: None })
+    report(EbpfState::On {
+        datapaths: DataPaths::default(),
+    })
 }
 
 fn off(id: CauseId, remedy: &str) -> Input {
@@ -127,7 +129,9 @@ fn ebpf_that_is_refused_has_one_note_with_why_and_the_remedy() {
 fn programs_that_are_gone_leave_no_verdict_and_no_note_of_theirs() {
     let mut host = Host::new();
     host.apply(Input::Ebpf(Box::new(EbpfReport {
-        state: EbpfState::On { datapath: None },
+        state: EbpfState::On {
+            datapaths: DataPaths::default(),
+        },
         notes: vec![missing(CauseId::Pinned)],
         follows_qps: true,
         ..EbpfReport::default()

@@ -169,7 +169,7 @@ fn every_input() -> Vec<Input> {
         ]),
         Input::BadRecord,
         Input::Ebpf(Box::new(report(EbpfState::On {
-            datapath: Some("kprobe".into()),
+            datapaths: crate::model::input::DataPaths::default().and("rdma_rxe", "kprobe"),
         }))),
         Input::Ebpf(Box::new(report(EbpfState::unavailable(Obstacle::new(
             CauseId::Lockdown,

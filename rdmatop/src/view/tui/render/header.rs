@@ -89,11 +89,13 @@ fn named(name: &str, value: String) -> Cell {
 fn ebpf(state: &State) -> Vec<Cell> {
     match &state.snapshot.health.ebpf {
         EbpfState::Starting => vec![Cell::new("eBPF starting", Tone::Warn)],
-        EbpfState::On { datapath: Some(how) } => vec![
-            Cell::new(format!("eBPF on ({how})"), Tone::Good),
-            Cell::new("eBPF on", Tone::Good),
-        ],
-        EbpfState::On { datapath: None } => vec![Cell::new("eBPF on, no data path", Tone::Good)],
+        EbpfState::On { datapaths } => match datapaths.how() {
+            Some(how) => vec![
+                Cell::new(format!("eBPF on ({how})"), Tone::Good),
+                Cell::new("eBPF on", Tone::Good),
+            ],
+            None => vec![Cell::new("eBPF on, no data path", Tone::Good)],
+        },
         EbpfState::Disabled => vec![Cell::new("eBPF off (--no-ebpf)", Tone::Warn)],
         EbpfState::Unavailable(no) => {
             let why = no.why();

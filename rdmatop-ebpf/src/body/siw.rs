@@ -1,0 +1,507 @@
+//! Soft iWARP (siw): work requests, from the indices of its queues.
+//!
+//! A user program writes elements into queues that it shares with the driver and marks each valid; `write()` of POST_SEND
+//! only wakes the driver. There is no producer index: what is posted is what is valid after the consumer. The driver
+//! takes one element at a time, in `siw_activate_tx`, with the QP's `sq_lock` held and nothing under way: what is read at its
+//! entry is free of races. By then each element that was taken has been sent, and is finished unless it is an RDMA READ:
+//! READs wait for their answers in the outbound read queue (`orq`).
+//!
+//! Elements are the driver's uAPI (include/uapi/rdma/siw-abi.h) and so the same on every kernel. The driver's own structs
+//! are not: their offsets are from BTF.
+
+use core::{
+    ffi::c_void,
+    ptr::{read_volatile, write_volatile},
+};
+
+use aya_ebpf::helpers::bpf_loop;
+use rdmatop_common::counters::{OPCODES, QpSlot, loss, slot_flag};
+
+use crate::{
+    body::siw_cqe::{Call, Cqe},
+    emit::{lost, lost_many},
+    maps::{QpPath, enabled},
+    offsets::{
+        OFF_DEV_DRIVER, OFF_QP_RES, OFF_RES_USER, OFF_SIW_ORQ_GET, OFF_SIW_ORQ_PUT, OFF_SIW_QP_BASE,
+        OFF_SIW_QP_REF, OFF_SIW_RCQ, OFF_SIW_RECVQ, OFF_SIW_RQ_GET, OFF_SIW_RQ_SIZE, OFF_SIW_RX_WQE,
+        OFF_SIW_SCQ, OFF_SIW_SENDQ, OFF_SIW_SQ_GET, OFF_SIW_SQ_SIZE, OFF_SIW_SRQ, OFF_SIW_TX_WQE,
+        OFF_SIW_WQE_SQE, OFF_SIW_WQE_STATUS, get, get_or_zero, is_known, member, read_or_zero,
+    },
+    pool::add,
+    slots::{Provider, advance, find, find_busy, known},
+};
+
+/// Soft iWARP, as the slots see it.
+pub(crate) struct Siw;
+
+/// `RDMA_DRIVER_SIW`, include/uapi/rdma/ib_user_ioctl_verbs.h.
+const DRIVER: u32 = 18;
+
+/// Sizes of `struct siw_sqe` and `siw_rqe`.
+const SQE: u64 = 120;
+const RQE: u64 = 112;
+/// Where in the first two the flags (u16), the number of segments (u8) and the opcode (u8) are.
+const HEAD: u64 = 8;
+/// `SIW_WQE_VALID` among the flags.
+const VALID: u32 = 1;
+/// Where in an SQE the length of the first segment is, and how far the next one is.
+const LENGTH: u64 = 24 + 8;
+const SEGMENT: u64 = 16;
+/// `SIW_MAX_SGE`.
+const SEGMENTS: u32 = 6;
+/// `IB_EVENT_CQ_ERR`, include/rdma/ib_verbs.h.
+const CQ_ERR: u32 = 0;
+
+/// `enum siw_opcode`.
+const READ: u32 = 1;
+const READ_LOCAL_INV: u32 = 2;
+const READ_RESPONSE: u32 = 9;
+/// `IB_WR_*` of each of its values from `SIW_OP_WRITE` = 0 to `SIW_OP_REG_MR` = 11, four bits each; 15 is any other.
+const OPCODE_OF: u64 = 0xf7ff_5693_2b40;
+/// The first that has no data, `SIW_OP_INVAL_STAG`; those of WRs with data are below it.
+const LOCAL: u32 = 10;
+
+/// `enum siw_wr_state`.
+const IDLE: u32 = 0;
+const QUEUED: u32 = 1;
+
+/// The consumer index runs through all of a u32.
+const ENDLESS: u32 = u32::MAX;
+
+/// The `siw_qp` around an `ib_qp`.
+#[inline(always)]
+fn siw_qp(qp: u64) -> u64 {
+    qp - u64::from(OFF_SIW_QP_BASE.load())
+}
+
+/// The `ib_qp` inside a `siw_qp`.
+#[inline(always)]
+fn ib_qp(siw_qp: u64) -> u64 {
+    siw_qp + u64::from(OFF_SIW_QP_BASE.load())
+}
+
+/// Flags, number of segments and opcode of an element.
+#[inline(always)]
+fn head(element: u64) -> u32 {
+    read_or_zero(element + HEAD)
+}
+
+#[inline(always)]
+fn opcode(head: u32) -> u32 {
+    head >> 24
+}
+
+impl Provider for Siw {
+    #[inline(always)]
+    fn counts(device: u64) -> bool {
+        is_known(&OFF_SIW_QP_BASE) && get::<u32>(device, &OFF_DEV_DRIVER) == Some(DRIVER)
+    }
+
+    #[inline(always)]
+    fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool {
+        let siw = siw_qp(qp);
+        let size: u32 = get_or_zero(siw, &OFF_SIW_SQ_SIZE);
+        let receives: u32 = get_or_zero(siw, &OFF_SIW_RQ_SIZE);
+        // The driver rounds them up to powers of two.
+        if size == 0 || size & size.wrapping_sub(1) != 0 || receives & receives.wrapping_sub(1) != 0 {
+            return false;
+        }
+        // TCP sends again, and a receive that is missing ends the connection: siw sees neither.
+        let mut flags = flags
+            | slot_flag::provider::SIW
+            | slot_flag::NO_RETRANSMITS
+            | slot_flag::NO_RNR
+            | slot_flag::NO_LATENCY;
+        if get::<u8>(member(qp, &OFF_QP_RES).unwrap_or(0), &OFF_RES_USER) == Some(0) {
+            flags |= slot_flag::KERNEL;
+        }
+        if get_or_zero::<u64>(siw, &OFF_SIW_SRQ) != 0 {
+            flags |= slot_flag::SRQ;
+        }
+        let sendq: u64 = get_or_zero(siw, &OFF_SIW_SENDQ);
+        let recvq: u64 = get_or_zero(siw, &OFF_SIW_RECVQ);
+        // SAFETY: the map checked the pointer, and nobody else has this slot.
+        unsafe {
+            (*path).flags = flags;
+            (*path).sq = sendq;
+            (*path).rq = recvq;
+            (*path).sq_ring = sendq;
+            (*path).rq_ring = recvq;
+            (*path).sq_mask = size - 1;
+            (*path).rq_mask = receives.wrapping_sub(1);
+            (*path).sq_base = u64::from(get_or_zero::<u32>(siw, &OFF_SIW_SQ_GET));
+            (*path).rq_base = u64::from(get_or_zero::<u32>(siw, &OFF_SIW_RQ_GET));
+            for word in [
+                &raw mut (*path).walked,
+                &raw mut (*path).done,
+                &raw mut (*path).taken,
+                &raw mut (*path).resetting,
+            ] {
+                write_volatile(word, 0);
+            }
+        }
+        true
+    }
+
+    #[inline(always)]
+    fn consumers(qp: u64) -> (u32, u32) {
+        let siw = siw_qp(qp);
+        (
+            get_or_zero(siw, &OFF_SIW_SQ_GET),
+            get_or_zero(siw, &OFF_SIW_RQ_GET),
+        )
+    }
+
+    #[inline(always)]
+    fn has_work(qp: u64) -> bool {
+        let siw = siw_qp(qp);
+        let size: u32 = get_or_zero(siw, &OFF_SIW_SQ_SIZE);
+        let next: u32 = get_or_zero(siw, &OFF_SIW_SQ_GET);
+        let place = u64::from(next & size.wrapping_sub(1)) * SQE;
+        let sendq: u64 = get_or_zero(siw, &OFF_SIW_SENDQ);
+        let orq: u32 = get_or_zero::<u32>(siw, &OFF_SIW_ORQ_PUT);
+        let posted = sendq != 0 && head(sendq + place) & VALID != 0;
+        posted || orq != get_or_zero(siw, &OFF_SIW_ORQ_GET)
+    }
+
+    /// A QP of siw is never reset, and has no PSN.
+    #[inline(always)]
+    fn modified(_path: *mut QpPath, _slot: *mut QpSlot, _reset: bool, _new_psn: bool) {}
+}
+
+/// How many WRs the driver has taken off the send queue.
+#[inline(always)]
+unsafe fn taken(path: *mut QpPath, siw: u64) -> u64 {
+    // SAFETY: the caller's pointer is checked; the word is a cursor, see `advance`.
+    unsafe {
+        let before = read_volatile(&raw const (*path).done);
+        let taken = advance(
+            before,
+            (*path).sq_base,
+            get_or_zero(siw, &OFF_SIW_SQ_GET),
+            ENDLESS,
+        );
+        if taken != before {
+            write_volatile(&raw mut (*path).done, taken);
+        }
+        taken
+    }
+}
+
+/// How many READs wait for their answers.
+#[inline(always)]
+fn reads(siw: u64) -> u64 {
+    let put: u32 = get_or_zero(siw, &OFF_SIW_ORQ_PUT);
+    let got: u32 = get_or_zero(siw, &OFF_SIW_ORQ_GET);
+    u64::from(put.wrapping_sub(got))
+}
+
+/// As many WRs as this are finished, or more.
+#[inline(always)]
+unsafe fn finished(slot: *mut QpSlot, taken: u64, unfinished: u64) {
+    // READs from before the QP was counted can be more than what was taken since.
+    let done = taken.saturating_sub(unfinished);
+    // SAFETY: the caller's pointer is checked.
+    unsafe {
+        if done > read_volatile(&raw const (*slot).tx_done) {
+            write_volatile(&raw mut (*slot).tx_done, done);
+        }
+    }
+}
+
+/// A walk over valid elements of a queue.
+struct Walk {
+    slot: *mut QpSlot,
+    /// The first element.
+    queue: u64,
+    /// Size of an element.
+    size: u64,
+    base: u64,
+    mask: u64,
+    next: u64,
+    /// Count opcodes and bytes.
+    counts: u64,
+}
+
+/// How far elements are valid, from number `next` on; those up to `taken` are gone.
+#[inline(always)]
+unsafe fn walk(walk: &mut Walk, taken: u64) -> u64 {
+    let ahead = walk.next.saturating_sub(taken);
+    let turns = (walk.mask + 1).saturating_sub(ahead) as u32;
+    // SAFETY: the walk outlives the call.
+    unsafe {
+        bpf_loop(
+            turns,
+            walk_one as *mut c_void,
+            core::ptr::from_mut(walk).cast::<c_void>(),
+            0,
+        );
+    }
+    walk.next
+}
+
+/// One element of a walk, which ends at the first that is not valid.
+unsafe extern "C" fn walk_one(_turn: u32, walk: *mut Walk) -> i64 {
+    // SAFETY: the walk is on the caller's stack; the verifier follows its pointers.
+    unsafe {
+        let element = (*walk).queue + (((*walk).next + (*walk).base) & (*walk).mask) * (*walk).size;
+        let head = head(element);
+        if head & VALID == 0 {
+            return 1;
+        }
+        (*walk).next += 1;
+        if (*walk).counts != 0 {
+            count((*walk).slot, element, head);
+        }
+    }
+    0
+}
+
+/// Counts the opcode and the bytes of a WR. Only with `sq_lock` held, or when nobody sends any more.
+#[inline(always)]
+unsafe fn count(slot: *mut QpSlot, sqe: u64, head: u32) {
+    let opcode = opcode(head);
+    let segments = (head >> 16) & 0xff;
+    let mut bytes = 0;
+    if opcode < LOCAL {
+        for segment in 0..SEGMENTS {
+            if segment >= segments {
+                break;
+            }
+            bytes += u64::from(read_or_zero::<u32>(sqe + LENGTH + u64::from(segment) * SEGMENT));
+        }
+    }
+    let class = if opcode < 12 {
+        (OPCODE_OF >> (opcode * 4)) as usize
+    } else {
+        OPCODES - 1
+    } & (OPCODES - 1);
+    // SAFETY: the caller's pointer is checked; the verifier sees the index masked.
+    unsafe {
+        *(&raw mut (*slot).ops).cast::<u64>().add(class) += 1;
+        *(&raw mut (*slot).op_bytes).cast::<u64>().add(class) += bytes;
+        (*slot).tx_bytes += bytes;
+    }
+}
+
+/// Counts what is on the send queue and has not been counted. Only with `sq_lock` held, or when nobody sends any more.
+#[inline(always)]
+unsafe fn posted(path: *mut QpPath, slot: *mut QpSlot, siw: u64, taken: u64) {
+    // SAFETY: the caller's pointers are checked.
+    unsafe {
+        let mut next = (*path).walked;
+        if next < taken {
+            // It was posted after the last look and taken at once. The driver has kept a copy of the one that it took last.
+            if taken - next > 1 {
+                lost_many(loss::WALK, taken - next - 1);
+            }
+            let copy = siw + u64::from(OFF_SIW_TX_WQE.load()) + u64::from(OFF_SIW_WQE_SQE.load());
+            count(slot, copy, head(copy));
+            next = taken;
+        }
+        let mut each = Walk {
+            slot,
+            queue: (*path).sq_ring,
+            size: SQE,
+            base: (*path).sq_base,
+            mask: u64::from((*path).sq_mask),
+            next,
+            counts: 1,
+        };
+        let end = walk(&mut each, taken);
+        (*path).walked = end;
+        if (*slot).tx_posted < end {
+            (*slot).tx_posted = end;
+        }
+    }
+}
+
+/// Entry of `siw_post_send(ib_qp, wr, bad_wr)`. A user program's WRs are on the queue by now, a kernel consumer's are put
+/// there by this call and counted when the driver takes one. The driver does not take any while one is under way, which a
+/// receiver can make long: so that they show as posted meanwhile they are looked for here too.
+#[inline(always)]
+pub(crate) fn doorbell(qp: u64) -> Option<()> {
+    let (path, slot) = find::<Siw>(qp)?;
+    // SAFETY: the map checked both pointers. What is stored are cursors, see `advance`.
+    unsafe {
+        add(&raw mut (*slot).doorbells, 1);
+        if (*path).flags & slot_flag::KERNEL != 0 {
+            return None;
+        }
+        let taken = taken(path, siw_qp(qp));
+        let before = read_volatile(&raw const (*slot).tx_posted);
+        let mut each = Walk {
+            slot,
+            queue: (*path).sq_ring,
+            size: SQE,
+            base: (*path).sq_base,
+            mask: u64::from((*path).sq_mask),
+            next: if before > taken { before } else { taken },
+            counts: 0,
+        };
+        let end = walk(&mut each, taken);
+        if (*slot).tx_posted < end {
+            (*slot).tx_posted = end;
+        }
+    }
+    Some(())
+}
+
+/// Entry of `siw_activate_tx(siw_qp)`: nothing is being sent, and `sq_lock` is held. The driver enters it for a READ
+/// of the peer too, of a QP that never moved.
+#[inline(always)]
+pub(crate) fn activating(siw: u64) -> Option<()> {
+    let (path, slot) = find_busy::<Siw>(ib_qp(siw))?;
+    // SAFETY: the map checked both pointers.
+    unsafe {
+        let taken = taken(path, siw);
+        posted(path, slot, siw, taken);
+        finished(slot, taken, reads(siw));
+    }
+    Some(())
+}
+
+/// WRs that the driver has taken and has not finished when an answer to a READ is complete, which it still waits for. What
+/// is under way is one more, unless it is a READ that already waits, too: one that is only queued may or may not, and is
+/// taken for one that does not. A later look, at the latest when it is finished itself, makes that good.
+#[inline(always)]
+fn beside_this_read(siw: u64) -> u64 {
+    let wqe = siw + u64::from(OFF_SIW_TX_WQE.load());
+    let state: u32 = get_or_zero(wqe, &OFF_SIW_WQE_STATUS);
+    let opcode = opcode(head(wqe + u64::from(OFF_SIW_WQE_SQE.load())));
+    let waits = (opcode == READ || opcode == READ_LOCAL_INV) && state != QUEUED;
+    let under_way = state != IDLE && opcode != READ_RESPONSE && !waits;
+    reads(siw).saturating_sub(1) + u64::from(under_way)
+}
+
+/// Entry of `siw_wqe_put_mem(siw_wqe, opcode)`: a READ whose answer is complete, with a CQE or without.
+#[inline(always)]
+pub(crate) fn read_ending(wqe: u64, opcode: u32) -> Option<()> {
+    if opcode != READ && opcode != READ_LOCAL_INV {
+        return None;
+    }
+    // One that is not of the receiving side leads to an address that is no QP's.
+    let siw = wqe - u64::from(OFF_SIW_RX_WQE.load());
+    let (path, slot) = known::<Siw>(ib_qp(siw))?;
+    // SAFETY: the map checked both pointers.
+    unsafe { finished(slot, taken(path, siw), beside_this_read(siw)) };
+    Some(())
+}
+
+/// Entry of `siw_sqe_complete(siw_qp, siw_sqe, bytes, status)`: a WR that is signalled, has failed or is flushed. `stack`:
+/// the stack pointer.
+#[inline(always)]
+pub(crate) fn sent(siw: u64, sqe: u64, status: u32, stack: u64) -> Option<()> {
+    let cq: u64 = get(siw, &OFF_SIW_SCQ)?;
+    if cq == 0 {
+        return None;
+    }
+    let call = Call::begin(stack);
+    let (path, slot) = find::<Siw>(ib_qp(siw))?;
+    // SAFETY: the map checked both pointers.
+    unsafe {
+        call.counted(slot, &Cqe::of_send(ib_qp(siw), status));
+        let taken = taken(path, siw);
+        let sending = siw + u64::from(OFF_SIW_TX_WQE.load()) + u64::from(OFF_SIW_WQE_SQE.load());
+        let place = sqe.wrapping_sub((*path).sq_ring);
+        if sqe == sending {
+            finished(slot, taken, reads(siw));
+        } else if place < (u64::from((*path).sq_mask) + 1) * SQE {
+            // Flushed on the queue, and taken off when this call returns. Nobody sends any more.
+            posted(path, slot, siw, taken);
+            finished(slot, taken + 1, 0);
+        } else if matches!(opcode(head(sqe)), READ | READ_LOCAL_INV) {
+            finished(slot, taken, beside_this_read(siw));
+        }
+        // Else one that a kernel consumer posts to a broken QP (`ib_drain_sq`): it is on no queue, and ends with this CQE.
+    }
+    Some(())
+}
+
+/// Entry of `siw_rqe_complete(siw_qp, siw_rqe, bytes, stag, status)`. `stack`: the stack pointer.
+#[inline(always)]
+pub(crate) fn received(siw: u64, bytes: u32, status: u32, stack: u64) -> Option<()> {
+    let cq: u64 = get(siw, &OFF_SIW_RCQ)?;
+    if cq == 0 {
+        return None;
+    }
+    let call = Call::begin(stack);
+    let (path, slot) = find::<Siw>(ib_qp(siw))?;
+    // SAFETY: the map checked both pointers.
+    unsafe {
+        call.counted(slot, &Cqe::of_receive(ib_qp(siw), status, bytes));
+        receives(path, slot, siw);
+    }
+    Some(())
+}
+
+/// Entry of `siw_cq_event(siw_cq, event)`, which the driver calls where it finds no room for a CQE and nowhere else.
+#[inline(always)]
+pub(crate) fn no_room(cq: u64, event: u32, stack: u64) -> Option<()> {
+    if event != CQ_ERR || !enabled() {
+        return None;
+    }
+    let Some(cqe) = Call::last(stack) else {
+        lost(loss::MISSED);
+        return None;
+    };
+    if cqe.qp == 0 {
+        // Of a QP that is not counted: that is told elsewhere.
+        return None;
+    }
+    let siw = siw_qp(cqe.qp);
+    let of_this_cq = get(siw, &OFF_SIW_SCQ) == Some(cq) || get(siw, &OFF_SIW_RCQ) == Some(cq);
+    match known::<Siw>(cqe.qp) {
+        // SAFETY: the map checked the pointer.
+        Some((_, slot)) if of_this_cq => unsafe { cqe.not_placed(slot) },
+        _ => lost(loss::MISSED),
+    }
+    Some(())
+}
+
+/// Brings the count of posted receives up to date: programs post them without the kernel.
+#[inline(always)]
+unsafe fn receives(path: *mut QpPath, slot: *mut QpSlot, siw: u64) {
+    // SAFETY: the caller's pointers are checked.
+    unsafe {
+        if (*path).rq_ring == 0 || (*path).flags & slot_flag::SRQ != 0 {
+            return;
+        }
+        let before = read_volatile(&raw const (*path).taken);
+        let taken = advance(
+            before,
+            (*path).rq_base,
+            get_or_zero(siw, &OFF_SIW_RQ_GET),
+            ENDLESS,
+        );
+        write_volatile(&raw mut (*path).taken, taken);
+        let known = read_volatile(&raw const (*slot).rx_posted);
+        let mut each = Walk {
+            slot,
+            queue: (*path).rq_ring,
+            size: RQE,
+            base: (*path).rq_base,
+            mask: u64::from((*path).rq_mask),
+            next: if known > taken { known } else { taken },
+            counts: 0,
+        };
+        let end = walk(&mut each, taken);
+        if end > known {
+            write_volatile(&raw mut (*slot).rx_posted, end);
+        }
+    }
+}
+
+/// Entry of `siw_free_qp(kref)`, with which destroy ends: the queues are about to be freed with what is on them.
+#[inline(always)]
+pub(crate) fn ending(kref: u64) -> Option<()> {
+    let siw = kref - u64::from(OFF_SIW_QP_REF.load());
+    let (path, slot) = known::<Siw>(ib_qp(siw))?;
+    // SAFETY: the map checked both pointers.
+    unsafe {
+        posted(path, slot, siw, taken(path, siw));
+        write_volatile(&raw mut (*slot).tx_done, (*slot).tx_posted);
+        receives(path, slot, siw);
+    }
+    Some(())
+}

@@ -1,0 +1,62 @@
+//! Who a QP is: its device, number, type, port and owner, of any provider, and when it was first seen.
+//!
+//! Nothing here depends on how, or whether, a provider's work requests are counted: see `slots` for that.
+
+use rdmatop_common::{
+    counters::place::UNCOUNTED,
+    event::{UNKNOWN_U8, UNKNOWN_U32, flag},
+};
+
+use crate::{
+    maps::QpKnown,
+    offsets::{
+        OFF_DEV_INDEX, OFF_PD_RES, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_PD, OFF_QP_PORT, OFF_QP_TYPE, Pane,
+        Window, get, get_or_zero, member,
+    },
+    task::{Entry, entry, is_kthread, name_consumer, name_device, now, owner_of, start_of},
+};
+
+/// What is to be known of a QP, read from it.
+#[inline(always)]
+pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: Entry<'_>) {
+    known.slot = UNCOUNTED;
+    known.state = UNKNOWN_U8;
+    known.born_ns = now();
+    known.device = get_or_zero(qp, &OFF_QP_DEVICE);
+    known.device_index = get(known.device, &OFF_DEV_INDEX).unwrap_or(UNKNOWN_U32);
+    if name_device(&mut known.device_name, known.device) {
+        known.flags = flag::DEVICE;
+    }
+    let mut pane = Pane::<5>::uninit();
+    let members = Window::open(&mut pane, qp, &OFF_QP_NUM);
+    known.qpn = members.get(&OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
+    known.qp_type = members.get(&OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
+    known.port = port(members.get(&OFF_QP_PORT).unwrap_or(0)) as u8;
+    if !members.readable {
+        (known.qpn, known.qp_type) = (UNKNOWN_U32, UNKNOWN_U32);
+    }
+    let owner = owner_of(res, &mut known.owner_comm);
+    known.owner_pid = owner.pid;
+    known.owner_start_ns = start_of(&owner);
+    known.flags |= owner.flags;
+    if owner.flags & flag::OWNER_KERNEL != 0 {
+        // rdma_cm makes QPs for its callers and gives its own name; the PD is the caller's (__ib_alloc_pd).
+        let pd = get::<u64>(qp, &OFF_QP_PD).unwrap_or(0);
+        let mut pane = Pane::uninit();
+        let entry = entry(&mut pane, member(pd, &OFF_PD_RES).unwrap_or(0));
+        name_consumer(&mut known.owner_comm, entry);
+    } else if is_kthread(owner.task) {
+        known.flags |= flag::KTHREAD;
+    }
+}
+
+/// A port number as records have it: a QP has port 0 until INIT gives it one.
+#[inline(always)]
+pub(crate) fn port(number: u32) -> u32 {
+    // 0 wraps around.
+    if number.wrapping_sub(1) < 254 {
+        number
+    } else {
+        u32::from(UNKNOWN_U8)
+    }
+}

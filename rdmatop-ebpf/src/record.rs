@@ -1,0 +1,46 @@
+//! Records of QPs, from what is known of them.
+
+use rdmatop_common::event::{QpRecord, UNKNOWN_U8, UNKNOWN_U32, kind};
+
+use crate::{
+    emit::send_quietly,
+    maps::QpKnown,
+    task::{now, stamp_known},
+};
+
+/// Fills in what is known of a QP, and that nothing else is.
+#[inline(always)]
+pub(crate) fn describe(record: &mut QpRecord, kind: u16, qp: u64, known: &QpKnown) {
+    stamp_known(&mut record.prefix, (kind, qp), known, now(), false);
+    tell(record, known);
+}
+
+/// As [`describe`], of the QP alone.
+#[inline(always)]
+pub(crate) fn tell(record: &mut QpRecord, known: &QpKnown) {
+    record.born_ns = known.born_ns;
+    record.owner_start_ns = known.owner_start_ns;
+    record.qpn = known.qpn;
+    record.qp_type = known.qp_type;
+    record.slot = known.slot;
+    record.dest_qpn = UNKNOWN_U32;
+    record.rq_psn = UNKNOWN_U32;
+    record.sq_psn = UNKNOWN_U32;
+    record.event = UNKNOWN_U32;
+    record.from_state = known.state;
+    record.to_state = UNKNOWN_U8;
+    record.path_mtu = UNKNOWN_U8;
+    record.port = known.port;
+    record.timeout = UNKNOWN_U8;
+    record.retry_cnt = UNKNOWN_U8;
+    record.rnr_retry = UNKNOWN_U8;
+    record.sgid_index = UNKNOWN_U8;
+}
+
+/// A QP moves and no slot is left for it. From the data path: wakes nobody.
+#[inline(always)]
+pub(crate) fn uncounted(qp: u64, known: &QpKnown) {
+    send_quietly(|record: &mut QpRecord| {
+        describe(record, kind::QP_UNCOUNTED, qp, known);
+    });
+}

@@ -1,0 +1,48 @@
+//! The data path of soft iWARP, by kprobes, which pin no module.
+
+use aya_ebpf::{EbpfContext as _, bindings::pt_regs, macros::kprobe, programs::ProbeContext};
+
+use crate::body::siw;
+
+/// Where the stack pointer is among the registers of a kprobe. Each machine has another name for it in aya-ebpf, and its
+/// registers another size.
+const STACK_POINTER: usize = match size_of::<pt_regs>() {
+    // x86-64
+    168 => 152,
+    // arm64
+    272 => 248,
+    // riscv64
+    256 => 16,
+    _ => panic!("where the stack pointer is on this machine has to be added"),
+};
+
+/// The stack pointer at the function's entry.
+#[inline(always)]
+fn stack(ctx: &ProbeContext) -> u64 {
+    // SAFETY: a register, inside what the verifier knows of the context.
+    unsafe { ctx.as_ptr().byte_add(STACK_POINTER).cast::<u64>().read() }
+}
+
+macro_rules! entry {
+    ($([$stack:ident])? $name:ident($($arg:ident),*) $body:expr) => {
+        #[kprobe]
+        pub(crate) fn $name(ctx: ProbeContext) -> u32 {
+            let mut _n = 0;
+            $(
+                let Some($arg) = ctx.arg::<u64>(_n) else { return 0 };
+                _n += 1;
+            )*
+            $(let $stack = stack(&ctx);)?
+            let _ = $body;
+            0
+        }
+    };
+}
+
+entry!(siw_post_send(qp) siw::doorbell(qp));
+entry!(siw_activate(siw_qp) siw::activating(siw_qp));
+entry!([stack] siw_sq_cqe(siw_qp, sqe, _bytes, status) siw::sent(siw_qp, sqe, status as u32, stack));
+entry!([stack] siw_rq_cqe(siw_qp, _rqe, bytes, _stag, status) siw::received(siw_qp, bytes as u32, status as u32, stack));
+entry!([stack] siw_no_room(cq, event) siw::no_room(cq, event as u32, stack));
+entry!(siw_read_end(wqe, opcode) siw::read_ending(wqe, opcode as u32));
+entry!(siw_qp_end(kref) siw::ending(kref));

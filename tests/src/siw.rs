@@ -1,0 +1,59 @@
+//! A device of soft iWARP, whose driver `cargo xtask lab modules` builds from the kernel's own source.
+
+use std::{env, fs, process::Command, time::Duration};
+
+use anyhow::{Result, ensure};
+
+use crate::{child::output, lab, wait};
+
+/// The device.
+pub const DEVICE: &str = "siw0";
+/// Its address.
+pub const ADDRESS: &str = "10.80.0.1";
+
+/// The device; it and the module are gone when this is dropped.
+#[derive(Debug)]
+pub struct Siw(());
+
+impl Siw {
+    /// Makes the device for test `test`; `None`, with the reason printed, where the driver was not built.
+    pub fn up(test: &str) -> Result<Option<Self>> {
+        let Some(module) = env::var_os("RDMATOP_SIW") else {
+            lab::skip(
+                test,
+                "no module siw for this kernel (RDMATOP_SIW): `cargo xtask lab modules` builds it for 6.1 and later",
+            );
+            return Ok(None);
+        };
+        // From here on drop cleans up, whatever step fails.
+        let siw = Self(());
+        let script = "set -e
+            modprobe ib_uverbs
+            modprobe rdma_ucm
+            for needed in $(modinfo -F depends \"$1\" | tr , ' '); do modprobe $needed; done
+            insmod \"$1\"
+            ip link add siwnet type dummy
+            ip address add 10.80.0.1/24 dev siwnet
+            ip link set siwnet up
+            rdma link add siw0 type siw netdev siwnet";
+        output(Command::new("sh").args(["-c", script, "siw"]).arg(module))?;
+        ensure!(
+            fs::exists("/sys/kernel/btf/siw")?,
+            "siw was built without BTF, which Ubuntu's and Fedora's has"
+        );
+        wait::until("an active siw0", Duration::from_secs(10), || {
+            let state = fs::read_to_string("/sys/class/infiniband/siw0/ports/1/state");
+            state.is_ok_and(|state| state.contains("ACTIVE"))
+        })?;
+        Ok(Some(siw))
+    }
+}
+
+impl Drop for Siw {
+    fn drop(&mut self) {
+        let script = "rdma link delete siw0; ip link delete siwnet; rmmod siw";
+        if let Err(error) = output(Command::new("sh").args(["-c", script])) {
+            crate::table::say(&format!("cannot take siw0 away: {error:#}"));
+        }
+    }
+}

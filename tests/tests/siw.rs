@@ -1,0 +1,265 @@
+//! The data path of soft iWARP: what rdmatop counts equals what perftest and rping say they did, and what this provider
+//! cannot show is unknown.
+
+use std::{process::Command, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use rdmatop_tests::{
+    case::{Case, one_sided, ping_pong, two_sided},
+    child::Child,
+    ftrace::Runs,
+    lab::Lab,
+    perftest::{self, Accounts, Perftest},
+    rdmatop::Window,
+    siw::{self, Siw},
+    snapshot::Row,
+    table::{Table, say},
+    traffic::{self, id, number},
+    wait,
+};
+
+/// Rounds of rping.
+const PINGS: u64 = 20;
+
+fn perftest(program: &'static str) -> Perftest {
+    Perftest::new(program).iwarp(siw::DEVICE)
+}
+
+/// As [`two_sided`], on siw0.
+fn sends(name: &'static str, args: &[&str], n: u64, size: u64) -> Case {
+    let mut case = two_sided(name, perftest("ib_send_bw").args(args), n, size);
+    case.server.credits = true;
+    case
+}
+
+/// Runs a pair. Now and then two QPs (-q 2) do not get through perftest's handshake with this driver, also without rdmatop
+/// (1 pair of 6 on Linux 7.2): it ends, or waits for ever. Nothing has been measured then, and the next pair has QPs of its
+/// own.
+fn connected(case: &Case) -> Result<Accounts> {
+    for _ in 0..2 {
+        let pair = case.pair.start()?;
+        match pair.wait_connected() {
+            Ok(()) => return pair.finish(),
+            Err(error) => say(&format!("{}: not connected, once more: {error:#}", case.name)),
+        }
+    }
+    case.pair.run()
+}
+
+/// `writes`: runs of the function that takes one in, where credits are the only RDMA WRITEs.
+fn run(lab: &Lab, title: &str, cases: &[Case], writes: Option<&Runs>) -> Result<()> {
+    let window = Window::open(&[])?;
+    let mut all = Vec::new();
+    for case in cases {
+        all.push(connected(case).with_context(|| case.name)?);
+    }
+    let sample = window.close()?;
+    let mut table = Table::default();
+    for (case, accounts) in cases.iter().zip(&all) {
+        case.compare(&mut table, &sample, accounts, sample.skipped())?;
+    }
+    if let Some(writes) = writes {
+        let mut credits = 0;
+        for accounts in &all {
+            for &qpn in &accounts.server.qpns {
+                let row = sample.qp(accounts.server.pid, qpn)?;
+                credits += row.opcode("rdma_write").map_or(0, |(wr, _)| wr);
+            }
+        }
+        table.equal("all", "credits, against ftrace", writes.count()?, Some(credits));
+    }
+    table.equal("all", "lost_events", 0, sample.lost());
+    table.equal("all", "WRs without opcode", 0, Some(sample.lost_at("walk")));
+    table.check(lab, title);
+    Ok(())
+}
+
+#[test]
+fn every_kind_of_request_is_counted_exactly() -> Result<()> {
+    let Some(lab) = Lab::enter("siw: kinds of requests") else {
+        return Ok(());
+    };
+    let Some(_siw) = Siw::up("siw: kinds of requests")? else {
+        return Ok(());
+    };
+    let mut send = sends("siw send", &[], 1000, 4096);
+    // perftest's default asks for a completion every 100 requests.
+    send.client.completions = Some(10);
+    let mut read = one_sided("siw read", perftest("ib_read_bw"), 500, 4096, "rdma_read");
+    read.client.completions = Some(5);
+    run(
+        &lab,
+        "Soft iWARP: kinds of requests",
+        &[
+            send,
+            one_sided("siw write", perftest("ib_write_bw"), 1000, 4096, "rdma_write"),
+            read,
+            ping_pong("siw send_lat", perftest("ib_send_lat"), 300, 64),
+        ],
+        None,
+    )
+}
+
+#[test]
+fn every_way_of_posting_is_counted_exactly() -> Result<()> {
+    let Some(lab) = Lab::enter("siw: ways of posting") else {
+        return Ok(());
+    };
+    let Some(_siw) = Siw::up("siw: ways of posting")? else {
+        return Ok(());
+    };
+    let mut signalled = sends("siw -Q 1", &["-Q", "1"], 500, 4096);
+    signalled.client.completions = Some(500);
+    // Four bytes that end a TCP segment come in at once.
+    let writes = Runs::of("siw_proc_write")?;
+    run(
+        &lab,
+        "Soft iWARP: ways of posting",
+        &[
+            sends("siw -l 10", &["-l", "10"], 1000, 4096),
+            signalled,
+            sends("siw -q 2", &["-q", "2"], 500, 4096),
+            // Not -e: with it pairs of perftest hang on this driver now and then, without rdmatop too (2 of 6 on Linux 6.1,
+            // none of 24 with the other options; ib_send_lat -e as well). One cause is in perftest: a sender that is out of
+            // credits sleeps for an event, and credits come without one.
+            sends("siw 5000 x 64", &[], 5000, 64),
+        ],
+        Some(&writes),
+    )
+}
+
+/// The driver finds out under a lock whether there is room, after the program that counts the completion.
+#[test]
+fn a_completion_without_room_is_an_overflow_and_no_completion() -> Result<()> {
+    let Some(lab) = Lab::enter("siw: an overrun CQ") else {
+        return Ok(());
+    };
+    let Some(_siw) = Siw::up("siw: an overrun CQ")? else {
+        return Ok(());
+    };
+    let window = Window::open(&[])?;
+    let done = traffic::run("flushed-receives", &["--device", siw::DEVICE])?;
+    let sample = window.close()?;
+    let (capacity, flushed) = (number(&done, "capacity")?, number(&done, "flushed")?);
+    let mut table = Table::default();
+    table.equal("program", "CQEs polled", capacity, Some(flushed));
+    // The driver ends its work on the queue with the first that finds no room.
+    table.equal("program", "CQ_ERR", 1, Some(number(&done, "cq_errors")?));
+    let pid = id(&done, "pid")?;
+    for (name, row) in [
+        ("QP", sample.qp(pid, id(&done, "qpn")?)?),
+        ("process", sample.process(pid)?),
+    ] {
+        for (counter, expected) in [
+            ("cq_overflows", 1),
+            ("completions", flushed),
+            ("flushes", flushed),
+            ("completion_errors", 0),
+            ("rx_wr_posted", number(&done, "posted")?),
+            ("rx_wr", 0),
+            ("rx_bytes", 0),
+            ("tx_wr", 0),
+        ] {
+            table.equal(name, counter, expected, row.total(counter));
+        }
+    }
+    table.equal("all", "lost_events", 0, sample.lost());
+    table.check(&lab, "Soft iWARP: an overrun CQ");
+    Ok(())
+}
+
+#[test]
+fn two_providers_are_counted_side_by_side_and_each_says_what_it_cannot_show() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("siw beside rxe") else {
+        return Ok(());
+    };
+    let Some(_siw) = Siw::up("siw beside rxe")? else {
+        return Ok(());
+    };
+    let cases = [
+        two_sided("rxe", Perftest::new("ib_send_bw"), 1000, 4096),
+        sends("siw", &[], 1000, 4096),
+    ];
+    let window = Window::open(&[])?;
+    let started: Result<Vec<_>> = cases.iter().map(|case| case.pair.start()).collect();
+    let all: Result<Vec<_>> = started?.into_iter().map(perftest::Pair::finish).collect();
+    let all = all?;
+    let sample = window.close()?;
+    let mut table = Table::default();
+    for (case, accounts) in cases.iter().zip(&all) {
+        case.compare(&mut table, &sample, accounts, sample.skipped())?;
+    }
+    for device in ["rxe0", siw::DEVICE] {
+        ensure!(sample.datapath_of(device) == Some("kprobe"), "{device}");
+    }
+    let row = |case: usize| sample.qp(all[case].client.pid, all[case].client.qpns[0]);
+    let unknown = |row: &Row<'_>| ["retransmits", "rnr_waits", "latency"].map(|key| row.field(key).is_null());
+    for row in [row(1)?, sample.process(all[1].client.pid)?] {
+        ensure!(unknown(&row) == [true; 3], "not 0 but unknown: {row:?}");
+    }
+    ensure!(unknown(&row(0)?) == [false; 3], "{:?}", row(0)?);
+    let unobserved = sample.value()["judgement"]["unobserved"]
+        .as_array()
+        .context("no list")?;
+    for what in ["retransmissions", "receiver_waits", "latency"] {
+        let said = |device: &str| {
+            unobserved
+                .iter()
+                .any(|line| line["device"] == device && line["what"] == what)
+        };
+        ensure!(said(siw::DEVICE) && !said("rxe0"), "{what}: {unobserved:?}");
+    }
+    table.check(&lab, "Soft iWARP beside SoftRoCE");
+    Ok(())
+}
+
+#[test]
+fn rping_reads_writes_and_sends_as_often_as_it_says() -> Result<()> {
+    let Some(lab) = Lab::enter("siw: rping") else {
+        return Ok(());
+    };
+    let Some(_siw) = Siw::up("siw: rping")? else {
+        return Ok(());
+    };
+    let limit = Duration::from_mins(1);
+    let rping = |side: &str| {
+        let mut command = Command::new("rping");
+        command.args([side, "-a", siw::ADDRESS, "-C", &PINGS.to_string(), "-S", "100"]);
+        command
+    };
+    let window = Window::open(&[])?;
+    let mut server = Child::spawn(&mut rping("-s"))?;
+    wait::for_some("a listening rping", limit, || {
+        let ids = Command::new("rdma")
+            .args(["resource", "show", "cm_id"])
+            .output()?;
+        Ok(String::from_utf8_lossy(&ids.stdout)
+            .contains("LISTEN")
+            .then_some(()))
+    })?;
+    let mut client = Child::spawn(&mut rping("-c"))?;
+    client.succeed(limit)?;
+    // It ends with an error: its peer has gone.
+    server.wait(limit)?;
+    let sample = window.close()?;
+    let mut table = Table::default();
+    let server = sample.process(server.pid())?;
+    let client = sample.process(client.pid())?;
+    // A ping is: the client sends its buffer's address, the server READs it and sends, the client sends the next one, the
+    // server WRITEs and sends.
+    for (opcode, count, bytes) in [
+        ("rdma_read", PINGS, PINGS * 100),
+        ("rdma_write", PINGS, PINGS * 100),
+        ("send", 2 * PINGS, 2 * PINGS * 16),
+    ] {
+        let (wr, seen) = server.opcode(opcode).unzip();
+        table.equal("server", opcode, count, wr);
+        table.equal("server", &format!("{opcode} bytes"), bytes, seen);
+    }
+    let (sent, _) = client.opcode("send").unzip();
+    table.equal("client", "send", 2 * PINGS, sent);
+    table.equal("client", "rx_wr", 2 * PINGS, client.total("rx_wr"));
+    table.equal("server", "rx_wr", 2 * PINGS, server.total("rx_wr"));
+    table.check(&lab, "Soft iWARP: rping");
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! Drivers of the kernel's own that Debian does not build, from the source of exactly the lab's kernel.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::kbuild::Source;
+use super::kernel::{self, Kernel, Series};
+use super::{archive, headers};
+use crate::apt::PrivateApt;
+use crate::step;
+
+/// A driver in the kernel's source.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Driver {
+    /// Its module.
+    pub(super) name: &'static str,
+    /// Its directory.
+    dir: &'static str,
+    /// What makes its makefile build it.
+    options: &'static [&'static str],
+    /// The module gets BTF, as the kernel's own modules have it: programs of ours read the driver's structs.
+    btf: bool,
+}
+
+/// VMware's driver of QEMU's pvrdma.
+pub(super) const VMW_PVRDMA: Driver = Driver {
+    name: "vmw_pvrdma",
+    dir: "drivers/infiniband/hw/vmw_pvrdma",
+    options: &["CONFIG_INFINIBAND_VMWARE_PVRDMA=m"],
+    btf: false,
+};
+
+/// Soft iWARP, which Ubuntu and Fedora ship.
+pub(super) const SIW: Driver = Driver {
+    name: "siw",
+    dir: "drivers/infiniband/sw/siw",
+    options: &["CONFIG_RDMA_SIW=m"],
+    btf: true,
+};
+
+/// All of them: what is fetched for one is kept for the others.
+const ALL: [Driver; 2] = [VMW_PVRDMA, SIW];
+
+impl Driver {
+    /// The module, built first if it is not there.
+    pub(super) fn ensure(self, series: Series, kernel: &Kernel) -> Result<PathBuf> {
+        let title = format!("lab: source of {} of Linux {}", self.name, kernel.release);
+        let have = || Some(self.place(kernel)).filter(|dir| dir.is_dir());
+        archive::once(&format!("source-{}", series.name), &title, have, || {
+            let version = headers::ensure(series, kernel)?.version;
+            archive::from_any(series, &format!("{}-source", series.name), &title, |apt| {
+                fetch(kernel, &version, &title, apt)
+            })?;
+            have().with_context(|| format!("no {} in the source of {}", self.dir, kernel.release))
+        })?;
+        let source = self.source(kernel)?;
+        Ok(source.ensure(series, kernel)?.join(format!("{}.ko", self.name)))
+    }
+
+    /// The module, if it was built.
+    pub(super) fn built(self, kernel: &Kernel) -> Option<PathBuf> {
+        let dir = self.source(kernel).ok()?.built(kernel)?;
+        Some(dir.join(format!("{}.ko", self.name)))
+    }
+
+    fn source(self, kernel: &Kernel) -> Result<Source> {
+        let source = Source::read(self.name, self.options, &self.place(kernel))?;
+        Ok(if self.btf { source.with_btf() } else { source })
+    }
+
+    /// Where its source lies.
+    fn place(self, kernel: &Kernel) -> PathBuf {
+        kernel::cache()
+            .join("source")
+            .join(&kernel.release)
+            .join(self.name)
+    }
+}
+
+/// Takes the drivers' directories out of Debian's package of the whole source, which is not kept.
+fn fetch(kernel: &Kernel, version: &str, title: &str, apt: &PrivateApt) -> Result<()> {
+    let Some(series) = major_minor(&kernel.release) else {
+        bail!("{title}: {} is no kernel release", kernel.release);
+    };
+    let package = format!("linux-source-{series}={version}");
+    let files = apt.download(&format!("{title}: download (some 140 MB)"), &[package])?;
+    let file = files.first().context("apt brought no source")?;
+    let sources = kernel::cache().join("source").join(&kernel.release);
+    let new = sources.join(format!("new-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&new);
+    fs::create_dir_all(&new).with_context(|| format!("cannot create {}", new.display()))?;
+    let unpacked = unpack(file, &new, title).and_then(|()| {
+        for driver in ALL {
+            let place = driver.place(kernel);
+            if !place.is_dir() {
+                fs::rename(new.join(driver.dir), &place)
+                    .with_context(|| format!("no {} in {}", driver.dir, file.display()))?;
+            }
+        }
+        Ok(())
+    });
+    let _ = fs::remove_dir_all(&new);
+    unpacked
+}
+
+/// A tar in an ar in a tar: each is a pipe, so that the gigabyte of source never lies on the disk.
+fn unpack(package: &Path, into: &Path, title: &str) -> Result<()> {
+    let script = "package=$1; into=$2; shift 2
+                  dpkg-deb --fsys-tarfile \"$package\" \
+                  | tar -x --to-stdout --wildcards './usr/src/linux-source-*.tar.xz' \
+                  | xz -dc -T0 \
+                  | tar -x -C \"$into\" --strip-components=1 --wildcards \"$@\"";
+    let mut command = Command::new("bash");
+    command
+        .args(["-o", "pipefail", "-c", script, "unpack"])
+        .arg(package)
+        .arg(into)
+        .args(ALL.map(|driver| format!("*/{}", driver.dir)));
+    step::run(&format!("{title}: unpack"), &mut command).map(drop)
+}
+
+/// `6.12` of `6.12.107+deb13-amd64`.
+fn major_minor(release: &str) -> Option<String> {
+    let mut numbers = release.split('.');
+    let (major, minor) = (numbers.next()?, numbers.next()?);
+    [major, minor]
+        .iter()
+        .all(|number| number.parse::<u32>().is_ok())
+        .then(|| format!("{major}.{minor}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_source_is_that_of_the_kernels_series() {
+        assert_eq!(major_minor("6.1.0-50-amd64").as_deref(), Some("6.1"));
+        assert_eq!(major_minor("6.12.107+deb13-amd64").as_deref(), Some("6.12"));
+        assert_eq!(major_minor("6-amd64"), None);
+    }
+}
