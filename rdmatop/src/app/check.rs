@@ -10,7 +10,7 @@ use crate::exit::{Exit, Stop};
 use crate::model::findings::Severity;
 use crate::view::line::check;
 
-/// 0: nothing is wrong, 1: warnings, 2: something does not work, 3: it could not be looked at.
+/// 0: it found nothing wrong, 1: warnings, 2: something does not work, 3: it could not look, or not for as long as it was to.
 pub(super) async fn run(plan: &Plan) -> Result<ExitCode, Stop> {
     let outcome = look(plan).await;
     outcome.map(ExitCode::from).map_err(|stop| Stop {
@@ -27,13 +27,21 @@ async fn look(plan: &Plan) -> Result<u8, Stop> {
     if let Some(line) = no_rdma {
         return Err(Stop::nothing(line));
     }
+    let worst = check::worst(&snapshot);
+    // What was found is so. That there is nothing more is not known.
+    if let (Some(_), None) = (ending, worst) {
+        return Err(Stop::nothing(format!(
+            "a signal ended the look of {:.0} s, and nothing was found until then",
+            plan.delay.as_secs_f64() * plan.looks as f64
+        )));
+    }
     let text = if json {
         check::json(&snapshot).map_err(|e| Stop::failure(format!("cannot make JSON: {e}")))?
     } else {
         check::text(&snapshot)
     };
     print_text(text.into_bytes(), &mut signals, ending).await?;
-    Ok(match check::worst(&snapshot) {
+    Ok(match worst {
         None => 0,
         Some(Severity::Warning) => 1,
         Some(Severity::Critical) => 2,

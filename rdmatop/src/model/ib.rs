@@ -72,6 +72,13 @@ spelled! {
     PortState { 0 => "NOP", 1 => "DOWN", 2 => "INIT", 3 => "ARMED", 4 => "ACTIVE", 5 => "ACTIVE_DEFER" }
 }
 
+impl PortState {
+    /// Whether packets pass the port: ACTIVE, also while the port hides a link error that may be short (ACTIVE_DEFER).
+    pub const fn is_active(self) -> bool {
+        matches!(self.0, 4 | 5)
+    }
+}
+
 spelled! {
     /// `enum ib_port_phys_state`.
     PhysState {
@@ -134,6 +141,11 @@ pub fn mtu_bytes(value: u8) -> Option<u32> {
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
+    /// The IPv4 address of a GID that maps one (`::ffff:a.b.c.d`): RoCE v2 and iWARP.
+    pub fn ipv4(self) -> Option<std::net::Ipv4Addr> {
+        std::net::Ipv6Addr::from(self.0).to_ipv4_mapped()
+    }
+
     /// A GID that was set: no port has the one of zeros.
     pub fn known(bytes: [u8; 16]) -> Option<Self> {
         (bytes != [0; 16]).then_some(Self(bytes))
@@ -181,6 +193,21 @@ mod tests {
             assert_eq!(serde_json::from_str::<QpState>(&text).unwrap(), value);
         }
         assert!(serde_json::from_str::<QpState>("\"RTX\"").is_err());
+    }
+
+    #[test]
+    fn a_port_is_active_while_it_hides_a_link_error() {
+        let active: Vec<_> = PortState::ALL.iter().filter(|state| state.is_active()).collect();
+        assert_eq!(active, [&PortState(4), &PortState(5)]);
+    }
+
+    #[test]
+    fn only_a_mapped_address_is_an_ipv4_address() {
+        let mut gid = [0; 16];
+        (gid[10], gid[11], gid[12], gid[15]) = (0xff, 0xff, 10, 2);
+        assert_eq!(Gid(gid).ipv4().unwrap().to_string(), "10.0.0.2");
+        gid[0] = 0xfe;
+        assert_eq!(Gid(gid).ipv4(), None);
     }
 
     #[test]

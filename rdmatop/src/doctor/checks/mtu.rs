@@ -1,9 +1,12 @@
 //! Size of packets: an Ethernet port takes it from its interface's MTU.
 
-use crate::doctor::{
-    facts::Facts,
-    line::Lines,
-    words::{names, port_name, rate},
+use crate::{
+    doctor::{
+        facts::Facts,
+        line::Lines,
+        words::{names, port_name, rate},
+    },
+    roce::payload,
 };
 
 /// A port of this speed needs large packets, bits per second.
@@ -12,16 +15,6 @@ pub(crate) const FAST: u64 = 25_000_000_000;
 pub(crate) const FAST_MTU: u32 = 4096;
 /// What they should carry anywhere: an interface of the usual 1500 gives that.
 pub(crate) const LEAST: u32 = 1024;
-
-/// Headers of the largest kind (`iboe_get_mtu`, include/rdma/ib_addr.h): GRH, UDP, BTH, XRC, AtomicETH, ICRC.
-const HEADERS: u32 = 40 + 8 + 12 + 4 + 28 + 4;
-
-/// What a RoCE packet carries over an interface of this MTU.
-pub(crate) fn payload(mtu: u32) -> Option<u32> {
-    [4096, 2048, 1024, 512, 256]
-        .into_iter()
-        .find(|payload| mtu >= payload + HEADERS)
-}
 
 struct Seen<'a> {
     port: String,

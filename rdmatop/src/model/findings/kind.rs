@@ -76,7 +76,7 @@ kinds! {
         name: "qp-error", raise_s: 3, clear_s: 5,
         rule: "a QP stays in ERR or SQE",
         source: "state of the QP",
-        why: "A QP in ERR flushes every work request until the application resets or destroys it.",
+        why: "A QP in ERR flushes every work request until the application resets or destroys it; in SQE it sends none.",
     },
     QpSetup => Kind {
         name: "qp-setup", raise_s: 1, clear_s: 5,
@@ -99,7 +99,8 @@ kinds! {
     VerbFails => Kind {
         name: "verb-fails", raise_s: 0, clear_s: 60,
         rule: "a verb fails with ENOMEM, EAGAIN, EPERM, ENOSPC, ETIMEDOUT, EIO or ENODEV",
-        source: "return codes of verbs; probes by libraries are left out",
+        source: "return codes of verbs; probes by libraries and calls of the connection manager, which libraries make to try a \
+                 way, are left out",
         why: "Most libraries give up, or go on without RDMA.",
     },
     MrChurn => Kind {
@@ -117,13 +118,14 @@ kinds! {
     },
     PortDown => Kind {
         name: "port-down", raise_s: 2, clear_s: 5,
-        rule: "a port is not ACTIVE and processes have QPs on its device, or have them on all of three or more siblings",
+        rule: "the only port of a device is not ACTIVE and processes have QPs on the device",
         source: "state of the port",
         why: "Nothing passes it. What its QPs have under way is repeated until they give up.",
     },
     PortSlow => Kind {
         name: "port-slow", raise_s: 5, clear_s: 10,
-        rule: "an ACTIVE port has a lower rate than two or more ports of the same driver, which are the majority",
+        rule: "an ACTIVE port has a lower rate than most ports of the same driver, and one process has QPs on it and on two or \
+               more of the fast ones",
         source: "rate of the port",
         why: "A collective runs at the pace of its slowest link.",
     },
@@ -137,7 +139,8 @@ kinds! {
     },
     Loss => Kind {
         name: "loss", raise_s: 8, clear_s: 10,
-        rule: "packets are sent again at 10/s or more and are 0.1 % or more of those sent, and no RNR explains it",
+        rule: "packets are sent again, or senders start again, 10 times per second or more and for 0.1 % or more of the packets \
+               sent, and neither RNR nor a stuck QP explains it",
         source: "retransmits or retries of the port, and tx_packets",
         why: "RoCE and iWARP lose most of their bandwidth at a loss of a few packets in a thousand.",
     },
@@ -150,7 +153,7 @@ kinds! {
     HotPort => Kind {
         name: "hot-port", raise_s: 10, clear_s: 10,
         rule: "of three or more ACTIVE ports of one driver, one carries more than twice the mean, and half of its link's \
-               rate where that is known, and two or more carry less than 5 % of it",
+               rate where that is known, and two or more carry less than 5 % of it; a process has objects on it",
         source: "bytes of ports, else packets",
         why: "The job has the bandwidth of one NIC where it could have that of all.",
     },
@@ -163,9 +166,10 @@ kinds! {
     },
     SmallMtu => Kind {
         name: "small-mtu", raise_s: 5, clear_s: 5,
-        rule: "an ACTIVE Ethernet port of 25 Gb/s or more that has QPs of processes has a network device with an MTU below 4200",
-        source: "MTU of the port's network device",
-        why: "RoCE packets carry 4096 bytes only if the Ethernet MTU is 4200 or more; with 1500 they carry 1024.",
+        rule: "an ACTIVE Ethernet port of 25 Gb/s or more that has QPs of processes has a network device whose MTU has no room for \
+               RoCE packets of 4096 bytes",
+        source: "MTU of the port's network device; 96 bytes of headers (iboe_get_mtu of the kernel)",
+        why: "Each packet costs the same to handle, however little it carries.",
     },
     AdminErrors => Kind {
         name: "device-command-errors", raise_s: 0, clear_s: 60,

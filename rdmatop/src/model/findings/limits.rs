@@ -27,8 +27,8 @@ pub struct Limits {
     pub rail_packets_per_s: f64,
     /// Ethernet rate in bits/s from which the MTU matters.
     pub mtu_rate_bps: u64,
-    /// Ethernet MTU that carries RoCE packets of 4096 bytes.
-    pub mtu_bytes: u32,
+    /// Payload of a RoCE packet, bytes, that such a port should have.
+    pub payload_bytes: u32,
 }
 
 impl Default for Limits {
@@ -46,7 +46,7 @@ impl Default for Limits {
             rail_bytes_per_s: 1e6,
             rail_packets_per_s: 1e3,
             mtu_rate_bps: 25_000_000_000,
-            mtu_bytes: 4200,
+            payload_bytes: 4096,
         }
     }
 }

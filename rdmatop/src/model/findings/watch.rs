@@ -104,13 +104,17 @@ fn see(tracks: &mut Tracks, last_ns: Option<u64>, symptom: Symptom, scene: &Scen
         Entry::Occupied(mut entry) => {
             let track = entry.get_mut();
             let worse = symptom.severity > track.finding.severity;
-            // Two symptoms of one snapshot: the worse one speaks.
-            if track.seen_ns == now && !worse {
+            // Two symptoms of one snapshot: the worse one speaks, and the victims are those of both.
+            let again = track.seen_ns == now;
+            if again && !worse {
+                add(&mut track.finding.victims, symptom.victims);
                 return;
             }
+            let before = again.then(|| std::mem::take(&mut track.finding.victims));
             let since = track.finding.since_mono_ns.min(symptom.since_ns);
             track.finding = finding(symptom, scene);
             track.finding.since_mono_ns = since;
+            add(&mut track.finding.victims, before.unwrap_or_default());
             track.seen_ns = now;
         }
         Entry::Vacant(entry) if !full => {
@@ -124,6 +128,14 @@ fn see(tracks: &mut Tracks, last_ns: Option<u64>, symptom: Symptom, scene: &Scen
             });
         }
         Entry::Vacant(_) => {}
+    }
+}
+
+fn add(victims: &mut Vec<u64>, more: Vec<u64>) {
+    for uid in more {
+        if !victims.contains(&uid) {
+            victims.push(uid);
+        }
     }
 }
 

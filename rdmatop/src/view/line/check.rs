@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::model::cause::Cause;
 use crate::model::findings::{Finding, Severity};
+use crate::model::judgement::Unobserved;
 use crate::model::snapshot::{SCHEMA, Snapshot};
 
 /// The worst of the findings.
@@ -31,7 +32,7 @@ fn verdict(snapshot: &Snapshot) -> String {
             .count()
     };
     match (of(Severity::Critical), of(Severity::Warning)) {
-        (0, 0) => format!("ok: nothing is wrong on {what}"),
+        (0, 0) => format!("ok: found nothing wrong on {what}"),
         (0, warnings) => format!("warning: {} on {what}", plural(warnings, "warning")),
         (critical, 0) => format!("critical: {} on {what}", plural(critical, "critical finding")),
         (critical, warnings) => format!(
@@ -48,6 +49,11 @@ pub fn text(snapshot: &Snapshot) -> String {
     out.push('\n');
     super::once::findings(&mut out, snapshot);
     super::once::notes(&mut out, &snapshot.health);
+    // What is not seen is not judged.
+    if !snapshot.judgement.unobserved.is_empty() {
+        out.push('\n');
+        super::once::unobserved(&mut out, snapshot);
+    }
     out
 }
 
@@ -59,6 +65,7 @@ struct Document<'a> {
     findings: &'a [Finding],
     notes: &'a [Cause],
     errors: &'a [Cause],
+    unobserved: &'a [Unobserved],
 }
 
 /// The same as one JSON object.
@@ -70,6 +77,7 @@ pub fn json(snapshot: &Snapshot) -> serde_json::Result<String> {
         findings: &snapshot.findings,
         notes: &snapshot.health.notes,
         errors: &snapshot.health.errors,
+        unobserved: &snapshot.judgement.unobserved,
     };
     serde_json::to_string(&document).map(|line| line + "\n")
 }
@@ -85,7 +93,7 @@ mod tests {
         snapshot.health.notes = Vec::new().into();
         assert_eq!(
             text(&snapshot),
-            "ok: nothing is wrong on this host: 0 devices, 0 QPs\n"
+            "ok: found nothing wrong on this host: 0 devices, 0 QPs\n"
         );
     }
 

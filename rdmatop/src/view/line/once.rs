@@ -172,9 +172,13 @@ fn judged(out: &mut String, snapshot: &Snapshot) {
         let why = qp.stuck.reason.why();
         let _ = writeln!(out, "stuck: {}/{}{more}{owner}{place}: {why}", qp.device, qp.qpn);
     }
-    // Eight ports of one driver lack the same for one reason.
+    unobserved(out, snapshot);
+}
+
+/// What cannot be observed, and why, one line for the devices that lack the same for one reason: eight ports of one driver do.
+pub(super) fn unobserved(out: &mut String, snapshot: &Snapshot) {
     let mut groups: Vec<(Vec<&str>, &Unobserved)> = Vec::new();
-    for next in &judgement.unobserved {
+    for next in &snapshot.judgement.unobserved {
         match groups.iter_mut().find(|(_, first)| first.is_like(next)) {
             Some((devices, _)) => devices.push(&next.device),
             None => groups.push((vec![&next.device], next)),

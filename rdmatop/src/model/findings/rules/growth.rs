@@ -1,18 +1,26 @@
-//! How the number of QPs of each process developed lately.
+//! What only several snapshots show: how the number of QPs of each process developed lately, and with which errno verbs fail
+//! now.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use crate::model::findings::Limits;
-use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::{Snapshot, VerbRow};
 
 const S: u64 = 1_000_000_000;
 /// Looks in which a process has to grow: one jump is a start, not a leak.
 const STEPS: usize = 5;
 
-/// Numbers of QPs by time, oldest first; only those that changed.
+/// A process id, a verb, and an errno.
+type Failure = (u32, Arc<str>, u32);
+
+/// What grew from snapshot to snapshot.
 #[derive(Clone, Debug, Default)]
 pub(in crate::model::findings) struct Growth {
+    /// Numbers of QPs by time, oldest first; only those that changed.
     by_process: BTreeMap<u64, VecDeque<(u64, u64)>>,
+    /// Failed calls: in all, and in the last interval.
+    failures: BTreeMap<Failure, (u64, u64)>,
 }
 
 impl Growth {
@@ -35,6 +43,27 @@ impl Growth {
             seen.insert(row.uid, points);
         }
         self.by_process = seen;
+        self.failures = snapshot
+            .verbs
+            .iter()
+            .flat_map(|row| self.failures_of(row))
+            .collect();
+    }
+
+    fn failures_of(&self, row: &VerbRow) -> impl Iterator<Item = (Failure, (u64, u64))> {
+        row.errnos.iter().map(|(errno, total)| {
+            let key = (row.pid, Arc::clone(&row.verb), *errno);
+            let before = self.failures.get(&key).map_or(0, |(total, _)| *total);
+            // Fewer than before: another process has the PID now.
+            let more = total.checked_sub(before).unwrap_or(*total);
+            (key, (*total, more))
+        })
+    }
+
+    /// How many calls of a verb failed with this errno in the last interval; `None` for none.
+    pub(super) fn of_errno(&self, row: &VerbRow, errno: u32) -> Option<u64> {
+        let (_, more) = self.failures.get(&(row.pid, Arc::clone(&row.verb), errno))?;
+        (*more > 0).then_some(*more)
     }
 
     /// By how many QPs a process grew in the window, and since when, if it grew in several steps and the last one was

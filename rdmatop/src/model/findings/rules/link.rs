@@ -4,8 +4,7 @@ use super::{Scene, growing};
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::ib::PortState;
 use crate::model::snapshot::PortRow;
-
-const ACTIVE: PortState = PortState(4);
+use crate::roce::payload;
 
 fn about(port: &PortRow, part: Option<&str>) -> About {
     About {
@@ -26,10 +25,10 @@ fn rate_of(port: &PortRow, name: &str) -> Option<f64> {
     row.counter.rate
 }
 
-/// Ports that are not ACTIVE although somebody needs them.
+/// Ports that are not ACTIVE although processes have QPs on their device.
 pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for port in &scene.snapshot.ports {
-        let Some(state) = port.state.filter(|state| *state != ACTIVE) else {
+        let Some(state) = port.state.filter(|state| !state.is_active()) else {
             continue;
         };
         let own_ports = scene
@@ -43,40 +42,25 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         } else {
             Vec::new()
         };
-        let verdict = if let [first, rest @ ..] = &users[..] {
-            let more = match rest.len() {
-                0 => String::new(),
-                more => format!(
-                    " and {} more",
-                    words::count(more as u64, "process").replace("processs", "processes")
-                ),
-            };
-            format!(
-                "{} is {state}: {}{more} cannot send or receive",
-                name(port),
-                words::process(first)
-            )
-        } else if let Some((used, first)) = siblings_in_use(scene, port) {
-            format!("{} is {state}, and {} uses the other {used}", name(port), first)
-        } else {
-            continue;
+        let [first, rest @ ..] = &users[..] else { continue };
+        let more = match rest.len() {
+            0 => String::new(),
+            1 => " and 1 more process".to_owned(),
+            more => format!(" and {more} more processes"),
         };
         let mut evidence = vec![format!("state {state}")];
         evidence.extend(port.phys_state.map(|phys| format!("physical state {phys}")));
         let netdev = port.netdev.as_deref();
+        let about = About {
+            process: Some(first.uid),
+            ..about(port, None)
+        };
         out.push(Symptom {
-            id: FindingId::PortDown,
-            severity: if users.is_empty() {
-                Severity::Warning
-            } else {
-                Severity::Critical
-            },
-            about: About {
-                process: users.first().map(|row| row.uid),
-                ..about(port, None)
-            },
-            since_ns: scene.interval_begin(),
-            verdict,
+            verdict: format!(
+                "{} is {state}: {}{more} cannot send or receive",
+                name(port),
+                words::process(first)
+            ),
             evidence,
             next: netdev.map_or_else(
                 || format!("rdma link show {}", name(port)),
@@ -87,22 +71,10 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 },
             ),
             short: format!("port {state}"),
-            victims: users.iter().skip(1).map(|row| row.uid).collect(),
+            victims: rest.iter().map(|row| row.uid).collect(),
+            ..scene.symptom(FindingId::PortDown, Severity::Critical, about)
         });
     }
-}
-
-/// How many other ports of the same driver there are when one process has QPs on all of them, three at least.
-fn siblings_in_use(scene: &Scene<'_>, port: &PortRow) -> Option<(usize, String)> {
-    let driver = scene.driver(port)?;
-    let same = |other: &&PortRow| other.device_uid != port.device_uid && scene.driver(other) == Some(driver);
-    let others: Vec<&PortRow> = scene.snapshot.ports.iter().filter(same).collect();
-    if others.len() < 3 || others.iter().any(|other| other.state != Some(ACTIVE)) {
-        return None;
-    }
-    let mut users = scene.users(&others[0].device);
-    let user = users.find(|row| others.iter().all(|other| row.devices.contains(&other.device)))?;
-    Some((others.len(), words::process(user)))
 }
 
 /// A counter of a link and its limit per second.
@@ -126,10 +98,6 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             let total = port.counters.iter().find(|row| &*row.name == *counter);
             let total = total.map_or(0, |row| row.counter.total);
             out.push(Symptom {
-                id: FindingId::LinkErrors,
-                severity: *severity,
-                about: about(port, Some(counter)),
-                since_ns: scene.interval_begin(),
                 verdict: match *counter {
                     "link_downed" => format!("The link of {} went down", name(port)),
                     "port_xmit_discards" => format!("{} drops packets that it cannot send", name(port)),
@@ -141,7 +109,7 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                     |netdev| format!("ethtool -S {netdev}   # and look at the cable, the transceiver and the switch's port"),
                 ),
                 short: (*counter).to_owned(),
-                victims: Vec::new(),
+                ..scene.symptom(FindingId::LinkErrors, *severity, about(port, Some(counter)))
             });
         }
     }
@@ -150,9 +118,10 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 /// Packets that are sent again.
 pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for port in &scene.snapshot.ports {
-        let (again, what) = match (growing(port.retransmits), growing(port.retries)) {
-            (Some(rate), _) => (rate, "packets sent again"),
-            (None, Some(rate)) => (rate, "times that a sender started again"),
+        let (again, packets) = match (growing(port.retransmits), growing(port.retries)) {
+            (Some(rate), _) => (rate, true),
+            // A round repeats one packet or many.
+            (None, Some(rate)) => (rate, false),
             (None, None) => continue,
         };
         let Some(sent) = growing(port.tx_packets) else {
@@ -169,16 +138,32 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         {
             continue;
         }
+        let (place, rate) = (name(port), words::per_s(again));
+        let (verdict, what) = if packets {
+            (
+                format!(
+                    "Packets from {place} are lost: {} are sent again",
+                    words::percent(share)
+                ),
+                "packets sent again",
+            )
+        } else {
+            (
+                format!("Packets from {place} are lost: its senders start again {rate}"),
+                "rounds of retransmission",
+            )
+        };
+        let severity = if share >= 10.0 * scene.limits.loss_share {
+            Severity::Critical
+        } else {
+            Severity::Warning
+        };
         out.push(Symptom {
-            id: FindingId::Loss,
-            severity: if share >= 10.0 * scene.limits.loss_share { Severity::Critical } else { Severity::Warning },
-            about: about(port, None),
-            since_ns: scene.interval_begin(),
-            verdict: format!("Packets from {} are lost: {} are sent again", name(port), words::percent(share)),
-            evidence: vec![format!("{} {what}, {} packets", words::per_s(again), words::per_s(sent))],
+            verdict,
+            evidence: vec![format!("{rate} {what}, {} packets sent", words::per_s(sent))],
             next: "Look for drops along the path: ethtool -S of both NICs and the switch's ports; then PFC, ECN and MTU of all of them.".to_owned(),
             short: "loss".to_owned(),
-            victims: Vec::new(),
+            ..scene.symptom(FindingId::Loss, severity, about(port, None))
         });
     }
 }
@@ -201,7 +186,7 @@ pub(super) fn congestion(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         {
             (
                 format!(
-                    "{} receives packets marked by ECN and notifies nobody",
+                    "{} receives packets marked by ECN and sends no congestion notification",
                     name(port)
                 ),
                 format!(
@@ -215,17 +200,13 @@ pub(super) fn congestion(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         };
         let netdev = port.netdev.as_deref().unwrap_or("NETDEV");
         out.push(Symptom {
-            id: FindingId::Congestion,
-            severity: Severity::Warning,
-            about: about(port, None),
-            since_ns: scene.interval_begin(),
             verdict,
             evidence: vec![evidence],
             next: format!(
                 "cat /sys/class/net/{netdev}/ecn/{which}/enable/*   # 1 for the priority that RoCE uses"
             ),
             short: "ECN ignored".to_owned(),
-            victims: Vec::new(),
+            ..scene.symptom(FindingId::Congestion, Severity::Warning, about(port, None))
         });
     }
 }
@@ -233,21 +214,23 @@ pub(super) fn congestion(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 /// Ethernet ports whose MTU is too small for RoCE packets of 4096 bytes.
 pub(super) fn mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for port in &scene.snapshot.ports {
-        let (Some(rate), Some(mtu), Some(ACTIVE)) = (port.rate_bps, port.netdev_mtu, port.state) else {
+        let (Some(rate), Some(mtu)) = (port.rate_bps, port.netdev_mtu) else {
             continue;
         };
+        let active = port.state.is_some_and(PortState::is_active);
         let ethernet = port.link_layer.as_deref() == Some("Ethernet");
-        let small = rate >= scene.limits.mtu_rate_bps && mtu < scene.limits.mtu_bytes;
-        if !ethernet || !small || scene.users(&port.device).next().is_none() {
+        let payload = payload(mtu).unwrap_or(0);
+        let small = rate >= scene.limits.mtu_rate_bps && payload < scene.limits.payload_bytes;
+        if !active || !ethernet || !small || scene.users(&port.device).next().is_none() {
             continue;
         }
         let netdev = port.netdev.as_deref().unwrap_or("NETDEV");
         out.push(Symptom {
-            id: FindingId::SmallMtu,
-            severity: Severity::Warning,
-            about: about(port, None),
-            since_ns: scene.interval_begin(),
-            verdict: format!("{netdev} has MTU {mtu}: RoCE packets are a quarter of what they could be"),
+            verdict: format!(
+                "{netdev} has MTU {mtu}: packets of {} carry {payload} bytes, {} are possible",
+                name(port),
+                scene.limits.payload_bytes
+            ),
             evidence: vec![format!(
                 "{} of {} Gb/s, MTU {mtu} of {netdev}",
                 name(port),
@@ -255,7 +238,7 @@ pub(super) fn mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             )],
             next: format!("ip link set {netdev} mtu 9000   # on all hosts, and as much on the switches"),
             short: format!("MTU {mtu}"),
-            victims: Vec::new(),
+            ..scene.symptom(FindingId::SmallMtu, Severity::Warning, about(port, None))
         });
     }
 }
@@ -278,15 +261,11 @@ pub(super) fn commands(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             continue;
         };
         out.push(Symptom {
-            id: FindingId::AdminErrors,
-            severity: Severity::Critical,
-            about: about(port, None),
-            since_ns: scene.interval_begin(),
             verdict: format!("{} refuses commands of its driver ({counter})", port.device),
             evidence: vec![format!("{counter} {}", words::per_s(rate))],
             next: "dmesg | tail -50   # errors of the driver".to_owned(),
             short: counter.to_owned(),
-            victims: Vec::new(),
+            ..scene.symptom(FindingId::AdminErrors, Severity::Critical, about(port, None))
         });
     }
 }

@@ -9,9 +9,10 @@ mod receiver;
 mod verbs;
 
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 
 use super::peers::Peers;
-use super::{Limits, Symptom};
+use super::{About, FindingId, Limits, Severity, Symptom};
 use crate::model::snapshot::{DeviceRow, PortRow, ProcessRow, Snapshot};
 use crate::model::value::Counter;
 
@@ -23,6 +24,8 @@ pub(super) struct Scene<'a> {
     pub(super) limits: &'a Limits,
     growth: &'a Growth,
     peers: OnceCell<Peers<'a>>,
+    /// Devices with QPs whose RNR waits are counted.
+    counted: OnceCell<BTreeSet<u64>>,
 }
 
 impl<'a> Scene<'a> {
@@ -32,6 +35,7 @@ impl<'a> Scene<'a> {
             limits,
             growth,
             peers: OnceCell::new(),
+            counted: OnceCell::new(),
         }
     }
 
@@ -49,14 +53,48 @@ impl<'a> Scene<'a> {
 
     /// Processes with QPs on a device.
     fn users(&self, device: &str) -> impl Iterator<Item = &'a ProcessRow> {
+        self.holders(device).filter(|row| row.qps > 0)
+    }
+
+    /// Processes with any RDMA object on a device. QPs that the driver makes past the kernel (DEVX) are not seen; their PDs and
+    /// MRs are.
+    fn holders(&self, device: &str) -> impl Iterator<Item = &'a ProcessRow> {
         let rows = self.snapshot.processes.iter();
-        let live = rows.filter(|row| !row.kernel && !row.exited && row.qps > 0);
+        let live = rows.filter(|row| !row.kernel && !row.exited);
         live.filter(move |row| row.devices.iter().any(|name| &**name == device))
     }
 
     /// Made when a rule needs it: it looks at all QPs.
     fn peers(&self) -> &Peers<'a> {
         self.peers.get_or_init(|| Peers::of(self.snapshot))
+    }
+
+    /// Whether RNR waits are counted for a QP of this device. Looks at all QPs, once, when a rule needs it.
+    fn counts_rnr_waits(&self, device_uid: u64) -> bool {
+        let of_qps = || {
+            let counted = self
+                .snapshot
+                .qps
+                .iter()
+                .filter(|qp| qp.traffic.rnr_waits.is_some());
+            counted.filter_map(|qp| qp.device_uid).collect()
+        };
+        self.counted.get_or_init(of_qps).contains(&device_uid)
+    }
+
+    /// A symptom that this snapshot's rates show, still without words.
+    fn symptom(&self, id: FindingId, severity: Severity, about: About) -> Symptom {
+        Symptom {
+            id,
+            severity,
+            about,
+            since_ns: self.interval_begin(),
+            verdict: String::new(),
+            evidence: Vec::new(),
+            next: String::new(),
+            short: String::new(),
+            victims: Vec::new(),
+        }
     }
 
     /// The begin of the interval that rates are of, ns.

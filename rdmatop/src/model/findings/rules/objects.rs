@@ -38,13 +38,11 @@ pub(super) fn leak(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             continue;
         }
         let seconds = scene.snapshot.mono_ns.saturating_sub(since) / 1_000_000_000;
+        let about = About {
+            process: Some(row.uid),
+            ..About::default()
+        };
         out.push(Symptom {
-            id: FindingId::QpLeak,
-            severity: Severity::Warning,
-            about: About {
-                process: Some(row.uid),
-                ..About::default()
-            },
             since_ns: since,
             verdict: format!(
                 "{} creates QPs and destroys none: {} now",
@@ -59,7 +57,7 @@ pub(super) fn leak(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 "Look for connections that the program opens again without ibv_destroy_qp or rdma_destroy_ep."
                     .to_owned(),
             short: format!("+{more} QPs"),
-            victims: Vec::new(),
+            ..scene.symptom(FindingId::QpLeak, Severity::Warning, about)
         });
     }
 }
@@ -82,19 +80,16 @@ pub(super) fn removal(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             |note| format!("{}: {}", note.what, note.why),
         );
         let next = note.map_or("sudo fuser -v /dev/infiniband/uverbs*", |note| &note.remedy);
+        let about = About {
+            device: Some(device.uid),
+            ..About::default()
+        };
         out.push(Symptom {
-            id: FindingId::Removal,
-            severity: Severity::Warning,
-            about: About {
-                device: Some(device.uid),
-                ..About::default()
-            },
-            since_ns: scene.interval_begin(),
             verdict,
             evidence: vec!["RDMA netlink lists it no more, sysfs still does".to_owned()],
             next: next.to_owned(),
             short: "removal waits".to_owned(),
-            victims: Vec::new(),
+            ..scene.symptom(FindingId::Removal, Severity::Warning, about)
         });
     }
 }

@@ -1,6 +1,6 @@
 //! QPs that wait or failed, and work requests that ended with an error.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Scene, growing, receiver};
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
@@ -34,64 +34,76 @@ pub(super) fn stuck(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&StuckQp]) -> Symptom {
     let first = qps[0];
     let now = scene.snapshot.mono_ns;
-    let since = qps.iter().filter_map(|qp| qp.stuck.since_ns).min();
-    let since_ns = match id {
-        FindingId::PeerGone => scene.interval_begin(),
-        _ => since.unwrap_or(now),
-    };
-    let age = text::age(now.saturating_sub(since_ns) / 1_000_000_000);
     let many = words::count(qps.len() as u64, "QP");
-    let who = words::process(owner);
-    let device = &first.device;
-    let row = scene.snapshot.qps.iter().find(|qp| qp.uid == first.uid);
-    let peer = row.map(|qp| receiver::peer_of(qp)).unwrap_or_default();
-    let (verdict, short, severity) = match id {
-        FindingId::PeerGone => (
-            format!("No answer for {many} of {who} on {device}: the peer is gone or packets are lost"),
-            "no answer".to_owned(),
+    let (who, device) = (words::process(owner), &first.device);
+    let since = qps.iter().filter_map(|qp| qp.stuck.since_ns).min();
+    let mut out = Symptom {
+        since_ns: since.unwrap_or(now),
+        evidence: vec![list(qps)],
+        ..scene.symptom(
+            id,
             Severity::Critical,
-        ),
-        FindingId::QpSetup => (
-            format!("{many} of {who} on {device} stay in INIT for {age}: the peer does not connect"),
-            "stuck in INIT".to_owned(),
-            Severity::Warning,
-        ),
-        _ => (
-            format!("{many} of {who} on {device} in ERR: all work requests are flushed"),
-            "QPs in ERR".to_owned(),
-            Severity::Critical,
-        ),
+            About {
+                process: Some(owner.uid),
+                ..About::default()
+            },
+        )
     };
-    let mut evidence = vec![list(qps)];
-    if id == FindingId::PeerGone {
-        evidence.push(format!("{peer} does not answer"));
-        if let Some(again) = growing(owner.traffic.retransmits) {
-            evidence.push(format!("{} packets sent again, 0 finished", words::per_s(again)));
-        }
-    }
-    let next = match id {
+    match id {
         FindingId::PeerGone => {
+            out.since_ns = scene.interval_begin();
+            out.verdict =
+                format!("No answer for {many} of {who} on {device}: the peer is gone or packets are lost");
+            "no answer".clone_into(&mut out.short);
             "On the peer's host: does the process still run? Then ping its address, and look at the drops of both ports."
+                .clone_into(&mut out.next);
+            out.evidence.extend(no_answer(scene, qps));
         }
         FindingId::QpSetup => {
+            let age = text::age(now.saturating_sub(out.since_ns) / 1_000_000_000);
+            let stay = if qps.len() == 1 { "stays" } else { "stay" };
+            out.severity = Severity::Warning;
+            out.verdict =
+                format!("{many} of {who} on {device} {stay} in INIT for {age}: the peer does not connect");
+            "stuck in INIT".clone_into(&mut out.short);
             "Look at the job's other ranks: have all started, and can they reach this host by TCP?"
+                .clone_into(&mut out.next);
         }
-        _ => "Look at the program's log: the first failed completion says why; later ones are flushes.",
-    };
-    Symptom {
-        id,
-        severity,
-        about: About {
-            process: Some(owner.uid),
-            ..About::default()
-        },
-        since_ns,
-        verdict,
-        evidence,
-        next: next.to_owned(),
-        short,
-        victims: Vec::new(),
+        _ => {
+            // In SQE only the send queue is flushed: QPs of unconnected types.
+            let (state, what) = if qps.iter().all(|qp| qp.stuck.reason == Reason::SendFailed) {
+                ("SQE", "send work requests are flushed, receives go on")
+            } else {
+                ("ERR", "all work requests are flushed")
+            };
+            out.verdict = format!("{many} of {who} on {device} in {state}: {what}");
+            out.short = format!("QPs in {state}");
+            "Look at the program's log: the first failed completion says why; later ones are flushes."
+                .clone_into(&mut out.next);
+        }
     }
+    out
+}
+
+/// What the rows of QPs without an answer say: the first one's peer, and what they send again.
+fn no_answer(scene: &Scene<'_>, qps: &[&StuckQp]) -> Vec<String> {
+    let uids: BTreeSet<u64> = qps.iter().map(|qp| qp.uid).collect();
+    let rows: Vec<_> = scene
+        .snapshot
+        .qps
+        .iter()
+        .filter(|row| uids.contains(&row.uid))
+        .collect();
+    let mut out = Vec::new();
+    if let Some(row) = rows.iter().find(|row| row.uid == qps[0].uid) {
+        out.push(format!("{} does not answer", receiver::peer_of(row)));
+    }
+    let again: f64 = rows
+        .iter()
+        .filter_map(|row| growing(row.traffic.retransmits))
+        .sum();
+    out.push(format!("{} packets sent again, 0 finished", words::per_s(again)));
+    out
 }
 
 /// The first QPs by number.
@@ -174,15 +186,12 @@ pub(super) fn completions(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 .first()
                 .map(|name| format!(" on {name}"))
                 .unwrap_or_default();
+            let about = About {
+                process: Some(owner.uid),
+                part: Some(row.status.to_string().into()),
+                ..About::default()
+            };
             out.push(Symptom {
-                id: FindingId::CompletionError,
-                severity: Severity::Critical,
-                about: About {
-                    process: Some(owner.uid),
-                    part: Some(row.status.to_string().into()),
-                    ..About::default()
-                },
-                since_ns: scene.interval_begin(),
                 verdict: format!("Work requests of {who}{device} fail: {what} ({})", row.status),
                 evidence: vec![format!(
                     "{} such completions, {} now",
@@ -191,7 +200,7 @@ pub(super) fn completions(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 )],
                 next: next.to_owned(),
                 short: row.status.to_string(),
-                victims: Vec::new(),
+                ..scene.symptom(FindingId::CompletionError, Severity::Critical, about)
             });
         }
     }
@@ -204,19 +213,16 @@ pub(super) fn overflows(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             continue;
         };
         let total = owner.traffic.cq_overflows.map_or(0, |count| count.total);
+        let about = About {
+            process: Some(owner.uid),
+            ..About::default()
+        };
         out.push(Symptom {
-            id: FindingId::CqOverflow,
-            severity: Severity::Critical,
-            about: About {
-                process: Some(owner.uid),
-                ..About::default()
-            },
-            since_ns: scene.interval_begin(),
             verdict: format!("{} polls too rarely: its completion queue is full and completions are lost", words::process(owner)),
             evidence: vec![format!("{total} completions lost, {} now", words::per_s(rate))],
             next: "Create the CQ with as many entries as work requests can be outstanding, and poll it more often.".to_owned(),
             short: "CQ full".to_owned(),
-            victims: Vec::new(),
+            ..scene.symptom(FindingId::CqOverflow, Severity::Critical, about)
         });
     }
 }

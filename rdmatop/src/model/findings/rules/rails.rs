@@ -6,10 +6,9 @@ use super::link::name;
 use super::{Scene, growing};
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::ib::PortState;
-use crate::model::snapshot::PortRow;
+use crate::model::snapshot::{PortRow, ProcessRow};
 use crate::model::value::Counter;
 
-const ACTIVE: PortState = PortState(4);
 /// Fewer ports than this have no pattern.
 const LEAST: usize = 3;
 
@@ -20,7 +19,7 @@ fn groups<'a>(scene: &Scene<'a>) -> Vec<Vec<&'a PortRow>> {
         .snapshot
         .ports
         .iter()
-        .filter(|port| port.state == Some(ACTIVE))
+        .filter(|port| port.state.is_some_and(PortState::is_active))
     {
         if let Some(driver) = scene.driver(port) {
             groups.entry(driver).or_default().push(port);
@@ -32,7 +31,8 @@ fn groups<'a>(scene: &Scene<'a>) -> Vec<Vec<&'a PortRow>> {
         .collect()
 }
 
-/// A port that negotiated less than most of its siblings.
+/// A port that negotiated less than most of its siblings, and that one process uses together with them. Ports that no process
+/// uses together need not be alike: a node may have storage NICs with the driver of those that its jobs use.
 pub(super) fn slow(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for ports in groups(scene) {
         let Some(best) = ports.iter().filter_map(|port| port.rate_bps).max() else {
@@ -46,20 +46,25 @@ pub(super) fn slow(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             let Some(rate) = port.rate_bps.filter(|rate| *rate < best) else {
                 continue;
             };
+            let fast = ports.iter().filter(|other| other.rate_bps == Some(best));
+            let fast: Vec<_> = fast.map(|other| &other.device).collect();
+            let both = |row: &&ProcessRow| fast.iter().filter(|name| row.devices.contains(name)).count() >= 2;
+            let Some(user) = scene.users(&port.device).find(both) else {
+                continue;
+            };
             let gb = |rate: u64| rate / 1_000_000_000;
             out.push(Symptom {
-                id: FindingId::PortSlow,
-                severity: Severity::Warning,
-                about: about(port),
-                since_ns: scene.interval_begin(),
                 verdict: format!("{} runs at {} Gb/s, its siblings at {}", name(port), gb(rate), gb(best)),
-                evidence: vec![format!("{at_best} of {} ports run at {} Gb/s", ports.len(), gb(best))],
+                evidence: vec![
+                    format!("{at_best} of {} ports run at {} Gb/s", ports.len(), gb(best)),
+                    format!("{} has QPs on slow and fast ones", words::process(user)),
+                ],
                 next: port.netdev.as_deref().map_or_else(
                     || format!("rdma link show {}", name(port)),
                     |netdev| format!("ethtool {netdev}   # and look at the cable, the transceiver and the switch's port"),
                 ),
                 short: format!("{} Gb/s", gb(rate)),
-                victims: Vec::new(),
+                ..scene.symptom(FindingId::PortSlow, Severity::Warning, about(port))
             });
         }
     }
@@ -168,12 +173,12 @@ fn names(ports: &[&PortRow], at: &[usize]) -> String {
 
 /// The process that moves most on a device.
 fn mover(scene: &Scene<'_>, port: &PortRow) -> Option<(u64, String)> {
-    let rate = |row: &crate::model::snapshot::ProcessRow| {
+    let rate = |row: &ProcessRow| {
         let traffic = &row.traffic;
         growing(traffic.tx_bytes).unwrap_or(0.0) + growing(traffic.rx_bytes).unwrap_or(0.0)
     };
     let row = scene
-        .users(&port.device)
+        .holders(&port.device)
         .max_by(|a, b| rate(a).total_cmp(&rate(b)))?;
     Some((row.uid, words::process(row)))
 }
@@ -189,27 +194,21 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
     if link.is_some_and(|link| tx.rates[tx.top] < scene.limits.hot_share * link) {
         return None;
     }
-    let mover = mover(scene, port);
-    let who = mover
-        .as_ref()
-        .map(|(_, name)| format!(" of {name}"))
-        .unwrap_or_default();
+    // A storage server's kernel may well have one NIC of its own: no process can be told to use more.
+    let (mover, who) = mover(scene, port)?;
+    let about = About {
+        process: Some(mover),
+        ..about(port)
+    };
     Some(Symptom {
-        id: FindingId::HotPort,
-        severity: Severity::Warning,
-        about: About {
-            process: mover.map(|(uid, _)| uid),
-            ..about(port)
-        },
-        since_ns: scene.interval_begin(),
-        verdict: format!("All traffic{who} leaves by {}: {} are idle", name(port), names(ports, &idle)),
+        verdict: format!("All traffic of {who} leaves by {}: {} are idle", name(port), names(ports, &idle)),
         evidence: vec![
             format!("{} sends {}", name(port), tx.of_port(tx.top)),
             format!("{} of {} ports send less than {} of that", idle.len(), ports.len(), words::percent(scene.limits.idle_share)),
         ],
         next: "Is one NIC meant? Otherwise check NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE of the job, and which GPU each rank uses.".to_owned(),
         short: "one NIC of many".to_owned(),
-        victims: Vec::new(),
+        ..scene.symptom(FindingId::HotPort, Severity::Warning, about)
     })
 }
 
@@ -220,14 +219,11 @@ fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
         .as_ref()
         .map(|(_, name)| format!(" of {name}"))
         .unwrap_or_default();
+    let about = About {
+        process: mover.map(|(uid, _)| uid),
+        ..about(port)
+    };
     Symptom {
-        id: FindingId::RxFunnel,
-        severity: Severity::Warning,
-        about: About {
-            process: mover.map(|(uid, _)| uid),
-            ..about(port)
-        },
-        since_ns: scene.interval_begin(),
         verdict: format!("All receives{who} land on {}, while {} ports send", name(port), ports.len()),
         evidence: vec![format!(
             "{} receives {}, {} of all",
@@ -237,6 +233,6 @@ fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
         )],
         next: "Peers connect to one address: check that each rank publishes the address of its own NIC (NCCL_IB_HCA, NCCL_CROSS_NIC, routing rules, ARP: net.ipv4.conf.all.arp_ignore=1).".to_owned(),
         short: "Rx funnel".to_owned(),
-        victims: Vec::new(),
+        ..scene.symptom(FindingId::RxFunnel, Severity::Warning, about)
     }
 }

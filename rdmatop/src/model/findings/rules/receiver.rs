@@ -20,28 +20,30 @@ struct Wait<'a> {
 
 /// RNR: names the process that posts too few receives, not the one that waits.
 pub(super) fn not_ready(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for sender in &scene.snapshot.processes {
-        if sender.exited || growing(sender.traffic.rnr_waits).is_none() {
+    // Most snapshots have none, and ten thousand QPs.
+    let mut senders = scene.snapshot.processes.iter();
+    if !senders.any(|row| !row.exited && growing(row.traffic.rnr_waits).is_some()) {
+        return;
+    }
+    let mut waits: BTreeMap<(u64, Option<u64>), Wait<'_>> = BTreeMap::new();
+    for qp in scene.snapshot.qps.iter().filter(|qp| !qp.exited) {
+        let (Some(sender), Some(rate)) = (qp.process_uid, growing(qp.traffic.rnr_waits)) else {
             continue;
-        }
-        let mut waits: BTreeMap<Option<u64>, Wait<'_>> = BTreeMap::new();
-        for qp in &scene.snapshot.qps {
-            let waiting = growing(qp.traffic.rnr_waits);
-            let (true, Some(rate)) = (qp.process_uid == Some(sender.uid) && !qp.exited, waiting) else {
-                continue;
-            };
-            let receiver = scene.peers().peer(qp).and_then(|peer| peer.process_uid);
-            let wait = waits.entry(receiver).or_default();
-            wait.rate += rate;
-            wait.total += qp.traffic.rnr_waits.map_or(0, |waits| waits.total);
-            let stuck = Stuck::of(qp, scene.snapshot.mono_ns);
-            wait.stopped |= stuck.is_some_and(|stuck| stuck.reason == Reason::NoBuffers);
-            wait.qps.push(qp);
-        }
-        for (receiver, wait) in waits {
-            let receiver = receiver.and_then(|uid| scene.process(uid));
-            out.push(symptom(scene, sender, receiver, &wait));
-        }
+        };
+        let receiver = scene.peers().peer(qp).and_then(|peer| peer.process_uid);
+        let wait = waits.entry((sender, receiver)).or_default();
+        wait.rate += rate;
+        wait.total += qp.traffic.rnr_waits.map_or(0, |waits| waits.total);
+        let stuck = Stuck::of(qp, scene.snapshot.mono_ns);
+        wait.stopped |= stuck.is_some_and(|stuck| stuck.reason == Reason::NoBuffers);
+        wait.qps.push(qp);
+    }
+    for ((sender, receiver), wait) in waits {
+        let Some(sender) = scene.process(sender).filter(|row| !row.exited) else {
+            continue;
+        };
+        let receiver = receiver.and_then(|uid| scene.process(uid));
+        out.push(symptom(scene, sender, receiver, &wait));
     }
 }
 
@@ -84,20 +86,18 @@ fn symptom(
                 .to_owned()
         }
     };
+    let severity = if wait.stopped {
+        Severity::Critical
+    } else {
+        Severity::Warning
+    };
+    let about = About {
+        process: Some(receiver.unwrap_or(sender).uid),
+        device: first.device_uid,
+        part: receiver.is_none().then(|| "peer".into()),
+        ..About::default()
+    };
     Symptom {
-        id: FindingId::ReceiverNotReady,
-        severity: if wait.stopped {
-            Severity::Critical
-        } else {
-            Severity::Warning
-        },
-        about: About {
-            process: Some(receiver.unwrap_or(sender).uid),
-            device: first.device_uid,
-            part: receiver.is_none().then(|| "peer".into()),
-            ..About::default()
-        },
-        since_ns: scene.interval_begin(),
         verdict,
         evidence,
         next,
@@ -108,21 +108,22 @@ fn symptom(
         }
         .to_owned(),
         victims: receiver.map(|_| sender.uid).into_iter().collect(),
+        ..scene.symptom(FindingId::ReceiverNotReady, severity, about)
     }
 }
 
-/// The same of ports whose work requests nobody counts: most NICs.
+/// The same of ports whose work requests are not counted: those of most NICs.
 pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for port in &scene.snapshot.ports {
-        let mut qps = scene.snapshot.qps.iter();
+        let named = port.counters.iter().find(|row| &*row.name == "out_of_buffer");
+        let (here, peers) = (growing(named.map(|row| row.counter)), growing(port.rnr_naks));
         // Counted QPs name the very process.
-        if qps.any(|qp| qp.device_uid == Some(port.device_uid) && qp.traffic.rnr_waits.is_some()) {
+        if here.or(peers).is_none() || scene.counts_rnr_waits(port.device_uid) {
             continue;
         }
         let place = format!("{}/{}", port.device, port.port);
         let users: Vec<String> = scene.users(&port.device).map(words::process).collect();
-        let named = port.counters.iter().find(|row| &*row.name == "out_of_buffer");
-        let (verdict, evidence, part) = if let Some(rate) = growing(named.map(|row| row.counter)) {
+        let (verdict, evidence, part) = if let Some(rate) = here {
             let who = users.first().map_or_else(|| "a process".to_owned(), Clone::clone);
             let more = match users.len() {
                 0 | 1 => String::new(),
@@ -133,7 +134,7 @@ pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 format!("out_of_buffer {}", words::per_s(rate)),
                 "here",
             )
-        } else if let Some(rate) = growing(port.rnr_naks) {
+        } else if let Some(rate) = peers {
             (
                 format!("Receivers behind {place} post receives too slowly: senders wait (RNR)"),
                 format!("{} RNR NAKs", words::per_s(rate)),
@@ -144,31 +145,31 @@ pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         };
         let mut all = scene.users(&port.device);
         let only = all.next().filter(|_| all.next().is_none());
+        let about = About {
+            process: only.map(|row| row.uid),
+            device: Some(port.device_uid),
+            port: Some(port.port),
+            part: Some(part.into()),
+        };
         out.push(Symptom {
-            id: FindingId::ReceiverNotReady,
-            severity: Severity::Warning,
-            about: About {
-                process: only.map(|row| row.uid),
-                device: Some(port.device_uid),
-                port: Some(port.port),
-                part: Some(part.into()),
-            },
-            since_ns: scene.interval_begin(),
             verdict,
             evidence: vec![evidence],
             next: "Look for a rank that is stopped or busy, and for receive queues that are too short (UCX_RC_RX_QUEUE_LEN, \
                    FI_OFI_RXM_RX_SIZE)."
                 .to_owned(),
             short: "no receives".to_owned(),
-            victims: Vec::new(),
+            ..scene.symptom(FindingId::ReceiverNotReady, Severity::Warning, about)
         });
     }
 }
 
-/// The peer of a QP, as far as its numbers go.
+/// The peer of a QP, as far as its numbers go; by IPv4 address where its GID maps one.
 pub(super) fn peer_of(qp: &QpRow) -> String {
     match (qp.remote_gid, qp.remote_qpn) {
-        (Some(gid), Some(qpn)) => format!("The peer (QP {qpn} at {gid})"),
+        (Some(gid), Some(qpn)) => {
+            let address = gid.ipv4().map_or_else(|| gid.to_string(), |ip| ip.to_string());
+            format!("The peer (QP {qpn} at {address})")
+        }
         (None, Some(qpn)) => format!("The peer (QP {qpn})"),
         _ => "The peer".to_owned(),
     }

@@ -25,7 +25,7 @@ fn meaning(verb: &str, errno: u32, pid: u32) -> Option<(&'static str, String)> {
         ),
         ENOMEM => (
             "memory or the NIC's resources are exhausted",
-            "rdma resource show   # who holds how many".to_owned(),
+            "rdma resource show   # how many objects each device has".to_owned(),
         ),
         EAGAIN => (
             "the RDMA cgroup's limit is reached",
@@ -37,7 +37,7 @@ fn meaning(verb: &str, errno: u32, pid: u32) -> Option<(&'static str, String)> {
         ),
         ENOSPC => (
             "the NIC's resources are exhausted",
-            "rdma resource show   # who holds how many".to_owned(),
+            "rdma resource show   # how many objects each device has".to_owned(),
         ),
         EIO | ETIMEDOUT => (
             "the NIC or its firmware does not answer",
@@ -51,35 +51,44 @@ fn meaning(verb: &str, errno: u32, pid: u32) -> Option<(&'static str, String)> {
     })
 }
 
+/// Whether a failure of this verb is no way to find out what there is: libraries probe, and resolve addresses and routes by the
+/// connection manager on each device that may lead to the peer.
+fn is_no_try(row: &VerbRow) -> bool {
+    !row.probe && !row.verb.starts_with("cm_")
+}
+
 /// Verbs that fail for want of something.
 pub(super) fn fail(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for row in scene.snapshot.verbs.iter().filter(|row| !row.probe) {
-        let Some(rate) = growing(row.errors) else { continue };
+    for row in scene
+        .snapshot
+        .verbs
+        .iter()
+        .filter(|row| is_no_try(row) && growing(row.errors).is_some())
+    {
         for (number, total) in &row.errnos {
             let Some((what, next)) = meaning(&row.verb, *number, row.pid) else {
+                continue;
+            };
+            let Some(more) = scene.growth.of_errno(row, *number) else {
                 continue;
             };
             let name = errno::name(*number).unwrap_or("an error");
             let owner = row.process_uid.and_then(|uid| scene.process(uid));
             let who = owner.map_or_else(|| nameless(row), words::process);
+            let about = About {
+                process: row.process_uid,
+                part: Some(format!("{} {name} {}", row.verb, row.pid).into()),
+                ..About::default()
+            };
             out.push(Symptom {
-                id: FindingId::VerbFails,
-                severity: Severity::Critical,
-                about: About {
-                    process: row.process_uid,
-                    part: Some(format!("{} {name} {}", row.verb, row.pid).into()),
-                    ..About::default()
-                },
-                since_ns: scene.interval_begin(),
                 verdict: format!("{} of {who} fails with {name}: {what}", row.verb),
                 evidence: vec![format!(
-                    "{total} of {} calls failed so, {} now",
-                    row.calls.total,
-                    words::per_s(rate)
+                    "{total} of {} calls failed so, {more} of them in the last interval",
+                    row.calls.total
                 )],
                 next,
                 short: format!("{} {name}", row.verb),
-                victims: Vec::new(),
+                ..scene.symptom(FindingId::VerbFails, Severity::Critical, about)
             });
         }
     }
@@ -99,19 +108,16 @@ pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         };
         let owner = row.process_uid.and_then(|uid| scene.process(uid));
         let who = owner.map_or_else(|| nameless(row), words::process);
+        let about = About {
+            process: row.process_uid,
+            ..About::default()
+        };
         out.push(Symptom {
-            id: FindingId::MrChurn,
-            severity: Severity::Warning,
-            about: About {
-                process: row.process_uid,
-                ..About::default()
-            },
-            since_ns: scene.interval_begin(),
             verdict: format!("{who} registers memory {}: it does not reuse its memory regions", words::per_s(rate)),
             evidence: vec![format!("{} calls of reg_mr in all", row.calls.total)],
             next: "Turn on the library's registration cache (UCX_RCACHE_ENABLE, FI_MR_CACHE_MONITOR), or register buffers once.".to_owned(),
             short: "MR churn".to_owned(),
-            victims: Vec::new(),
+            ..scene.symptom(FindingId::MrChurn, Severity::Warning, about)
         });
     }
 }
