@@ -9,7 +9,7 @@ use rdmatop_tests::{
     device::Device,
     lab::{self, DEVICE, Lab},
     perftest::{Pair, Perftest},
-    rdmatop::{self, END},
+    rdmatop::{self, END, Window},
     traffic::Traffic,
     wait,
 };
@@ -174,6 +174,49 @@ fn what_a_process_does_wrong_is_named() -> Result<()> {
         }
         misuse.finish()?;
     }
+    Ok(())
+}
+
+#[test]
+fn a_job_on_tcp_is_named_and_what_it_moves_is_counted_to_the_byte() -> Result<()> {
+    const BYTES: u64 = 300_000_001;
+    let Some(_lab) = Lab::enter("findings: TCP") else {
+        return Ok(());
+    };
+    let mut job = Traffic::start("tcp-job", &[])?;
+    let pid = pid_of(&job.ready()?["pid"])?;
+    job.child.tell("go")?;
+    let check = Check::of("12")?;
+    let found = check.is_only("tcp-fallback", 1, Some(pid))?;
+    let evidence = found["evidence"].to_string();
+    ensure!(
+        evidence.contains("it has loaded") && evidence.contains("libnccl.so.2"),
+        "{found:#}"
+    );
+    ensure!(
+        found["verdict"]
+            .as_str()
+            .is_some_and(|line| line.ends_with("and has no QP")),
+        "{found:#}"
+    );
+    job.finish()?;
+    let bytes = BYTES.to_string();
+    let mut job = Traffic::start("tcp-job", &["--bytes", &bytes])?;
+    let pid = pid_of(&job.ready()?["pid"])?;
+    let window = Window::open(&[])?;
+    job.child.tell("go")?;
+    job.child
+        .out
+        .wait_for("all bytes", END * 3, |line| line.contains("\"sent\""))?;
+    let snapshot = window.close()?;
+    let process = snapshot.process(pid)?;
+    let row = process.field("tcp");
+    // One end sends, the other receives, both in this process.
+    for way in ["tx_bytes", "rx_bytes"] {
+        ensure!(row[way]["total"] == BYTES, "{way}: {:#}", row);
+        ensure!(row[way]["source"] == "sock_diag", "{way}: {:#}", row);
+    }
+    job.finish()?;
     Ok(())
 }
 

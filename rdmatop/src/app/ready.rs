@@ -2,7 +2,7 @@
 
 use std::{io, thread};
 
-use super::host::{Advice, DeviceSource, HealthSource, MapSource, ProcessSource};
+use super::host::{Advice, DeviceSource, HealthSource, MapSource, ProcessSource, TcpSource};
 use super::plan::{Mode, Plan};
 use super::ring;
 use super::source::{Feed, Polled, Pushing, Sources};
@@ -38,6 +38,10 @@ pub(super) fn sources(plan: &Plan) -> Sources {
     ];
     if plan.attach.is_some() {
         polled.push(Box::new(MapSource::new(sweep.clone())));
+    }
+    // Numbers of another PID namespace would be those of other processes.
+    if !nested_pids {
+        polled.push(Box::new(TcpSource::new(root.clone())));
     }
     polled.push(Box::new(HealthSource::new(root, advice)));
     Sources {

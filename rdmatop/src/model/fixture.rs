@@ -10,7 +10,7 @@ use crate::model::input::{DataPaths, EbpfState, HostFacts, ProbeVerdict, Skipped
 use crate::model::judgement::Judgement;
 use crate::model::snapshot::{
     DeviceRow, DeviceState, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic, PortRow, ProcessRow,
-    QpRow, SCHEMA, Snapshot, StatusCount, Step, Traffic, VerbRow,
+    QpRow, SCHEMA, Snapshot, StatusCount, Step, TcpTraffic, Traffic, VerbRow,
 };
 use crate::model::value::{Counter, Shared, Source};
 
@@ -553,6 +553,12 @@ fn processes() -> Vec<ProcessRow> {
         mr_bytes: Some(65_536),
         traffic: traffic(),
         verb_errors: Some(counter(1, 0.0)),
+        tcp: Some(TcpTraffic {
+            tx_bytes: counter(100, 8.0),
+            rx_bytes: counter(200, 9.0),
+            connections: 2,
+            busiest: Some(([10, 0, 0, 2], 45_000).into()),
+        }),
         libraries: Some(vec!["libibverbs".into()].into()),
         environ: Some(vec![("NCCL_IB_HCA".into(), "mlx5".into())].into()),
         history: Arc::new(History::default()),
@@ -573,6 +579,7 @@ fn processes() -> Vec<ProcessRow> {
         mr_bytes: None,
         traffic: Traffic::default(),
         verb_errors: None,
+        tcp: None,
         libraries: None,
         environ: None,
         ..user.clone()

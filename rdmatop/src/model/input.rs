@@ -1,6 +1,7 @@
 //! Everything that a source can send to the engine. Plain data: a recording is a list of these.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rdmatop_common::{
@@ -102,6 +103,8 @@ pub enum Input {
     Verbs(Box<VerbsSample>),
     /// Facts about a process.
     Process(Box<ProcessFacts>),
+    /// What programs with RDMA-capable libraries move by TCP.
+    Tcp(Box<TcpSample>),
     /// A process is gone from /proc.
     ProcessGone {
         /// Process id: another one may have it by now.
@@ -362,6 +365,32 @@ pub struct VerbsSample {
     /// Failures by errno.
     #[serde(with = "numbers")]
     pub errors: Vec<(VerbErrorKey, u64)>,
+}
+
+/// One look at TCP connections.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TcpSample {
+    /// When it was read.
+    pub at: ReadAt,
+    /// When the look before was: a process that is new in this one had moved nothing then.
+    pub before: Option<ReadAt>,
+    /// Processes that moved much between ports that a library chose, and have a library mapped that could use RDMA.
+    pub processes: Vec<TcpTotals>,
+}
+
+/// What a process moved by TCP since its connections were first seen.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TcpTotals {
+    /// Process id.
+    pub pid: u32,
+    /// Bytes that its peers acknowledged.
+    pub sent: u64,
+    /// Bytes received.
+    pub received: u64,
+    /// Connections that are open.
+    pub connections: u32,
+    /// The other end of the one that moves most.
+    pub busiest: Option<SocketAddr>,
 }
 
 /// What /proc says about a process, read once when it is first seen.

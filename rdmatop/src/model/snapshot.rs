@@ -3,7 +3,7 @@
 //! Field names are the JSON schema (version 1, docs/json.md). `None` is null is unknown, everywhere. All text
 //! is safe to print.
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 use serde::Serialize;
 
@@ -386,6 +386,8 @@ pub struct ProcessRow {
     pub traffic: Traffic,
     /// Verb calls that failed, probes by libraries not counted.
     pub verb_errors: Option<Counter>,
+    /// What it moves by TCP where it could use RDMA; `None`: nothing of note.
+    pub tcp: Option<TcpTraffic>,
     /// Libraries of interest.
     pub libraries: Option<Shared<String>>,
     /// RDMA-relevant environment.
@@ -393,6 +395,19 @@ pub struct ProcessRow {
     /// Tx and Rx bytes/s (or WRs/s).
     #[serde(skip)]
     pub history: Arc<History>,
+}
+
+/// What a process with an RDMA-capable library moves by TCP, between ports that a library chose.
+#[derive(Clone, Debug, Serialize)]
+pub struct TcpTraffic {
+    /// Bytes that peers acknowledged since the connections were first seen.
+    pub tx_bytes: Counter,
+    /// Bytes received since then.
+    pub rx_bytes: Counter,
+    /// Connections that are open.
+    pub connections: u32,
+    /// The other end of the one that moves most.
+    pub busiest: Option<SocketAddr>,
 }
 
 /// A queue pair.

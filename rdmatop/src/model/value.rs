@@ -19,6 +19,9 @@ pub enum Source {
     Sysfs,
     /// A file under /proc.
     Proc,
+    /// TCP connections by sock_diag(7).
+    #[serde(rename = "sock_diag")]
+    SockDiag,
     /// Derived, not counted (for example packets from the movement of a PSN).
     Est,
 }

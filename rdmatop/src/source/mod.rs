@@ -11,6 +11,7 @@ pub mod removal;
 pub mod root;
 pub mod seam;
 pub mod sysfs;
+pub mod tcp;
 
 #[cfg(test)]
 pub(crate) mod fake;

@@ -4,9 +4,11 @@ mod devices;
 mod health;
 mod maps;
 mod processes;
+mod tcp;
 
 pub use advice::Advice;
 pub use devices::DeviceSource;
 pub use health::HealthSource;
 pub use maps::MapSource;
 pub use processes::ProcessSource;
+pub use tcp::TcpSource;

@@ -9,7 +9,10 @@ use crate::{
     model::input::{Input, ProcessFacts},
     source::{
         clock,
-        proc::{ProcBasic, ProcCache, ProcDetail, Workload, clock_ticks, lives, read_detail, start_offset},
+        proc::{
+            ProcBasic, ProcCache, ProcDetail, ProcKey, Users, Workload, clock_ticks, lives, read_basic,
+            read_detail, start_offset,
+        },
         root::Root,
     },
 };
@@ -26,9 +29,8 @@ pub struct ProcessSource {
 impl ProcessSource {
     /// Reads under `root`.
     pub fn new(root: Root) -> Self {
-        let start_offset = clock_ticks(&root).map_or(0, |ticks| start_offset(&root, ticks));
         Self {
-            start_offset,
+            start_offset: offset(&root),
             root,
             cache: ProcCache::default(),
             watched: BTreeSet::new(),
@@ -82,6 +84,18 @@ impl Polled for ProcessSource {
             }
         }
     }
+}
+
+/// The facts about exactly this process, read now; `None` when it ended.
+pub(super) fn read_facts(root: &Root, key: ProcKey, start_offset: i64) -> Option<ProcessFacts> {
+    let read_ns = clock::read(ClockId::Monotonic);
+    let process = read_basic(root, &Users::read(root), key.pid).filter(|process| process.key() == key)?;
+    Some(facts(&process, read_detail(root, key), start_offset, read_ns))
+}
+
+/// What to add to start times; see [`start_offset`].
+pub(super) fn offset(root: &Root) -> i64 {
+    clock_ticks(root).map_or(0, |ticks| start_offset(root, ticks))
 }
 
 fn facts(process: &ProcBasic, detail: Option<ProcDetail>, start_offset: i64, read_ns: u64) -> ProcessFacts {

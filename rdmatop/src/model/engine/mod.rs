@@ -42,6 +42,7 @@ mod records;
 mod rows;
 mod table;
 mod tally;
+mod tcp;
 mod traffic;
 mod verbs;
 
@@ -208,6 +209,10 @@ impl Engine {
             }
             Input::ProcessGone { pid, start_ticks } => {
                 self.process_gone(pid, start_ticks, now);
+                Vec::new()
+            }
+            Input::Tcp(sample) => {
+                self.tcp(&sample);
                 Vec::new()
             }
             Input::Slow(notes) => {

@@ -14,6 +14,7 @@ use super::{
     names,
     qp::Owner,
     tally::{Flow, Tally},
+    tcp::Tcp,
 };
 use crate::model::{input::ProcessFacts, snapshot::HISTORY, value::Shared};
 
@@ -49,6 +50,7 @@ pub(super) struct Process {
     pub(super) memory: Memory,
     pub(super) flow: Option<Box<Flow>>,
     pub(super) faults: Option<Meter>,
+    pub(super) tcp: Option<Box<Tcp>>,
     pub(super) series: Series,
 }
 
@@ -271,6 +273,7 @@ impl Processes {
                 memory: Memory::default(),
                 flow: None,
                 faults: None,
+                tcp: None,
                 series: Series::new(HISTORY),
             },
         );
@@ -391,6 +394,7 @@ impl Processes {
                 }
             }
             process.facts = same.facts;
+            process.tcp = same.tcp.or(process.tcp.take());
             // /proc had it just now.
             process.ended_ns = None;
             process.memory.absorb(same.memory);

@@ -201,6 +201,7 @@ impl Process {
                 .map(|flow| flow.traffic(fresh))
                 .unwrap_or_default(),
             verb_errors: faults.filter(|_| counts_verbs),
+            tcp: self.tcp.as_ref().map(|tcp| tcp.row(now_ns)),
             libraries: self.facts.libraries.clone(),
             environ: self.facts.environ.clone(),
             history: self.series.points(),

@@ -103,6 +103,13 @@ kinds! {
                  way, are left out",
         why: "Most libraries give up, or go on without RDMA.",
     },
+    TcpFallback => Kind {
+        name: "tcp-fallback", raise_s: 5, clear_s: 10,
+        rule: "a process with libnccl, librccl, libfabric, libucp, libnvshmem or libnixl moves 50 MB/s or more by TCP, both ways together, between \
+               ports that were chosen and not assigned, less than a tenth of that by RDMA, and a port of the host is ACTIVE",
+        source: "sock_diag(7), /proc/PID/fd and maps; connections of other network namespaces are not seen",
+        why: "TCP costs the job most of its bandwidth and CPU time that it needs elsewhere; nothing but its speed shows it.",
+    },
     MrChurn => Kind {
         name: "mr-churn", raise_s: 10, clear_s: 10,
         rule: "a process registers more than 100 memory regions per second",

@@ -25,6 +25,10 @@ pub struct Limits {
     pub rail_bytes_per_s: f64,
     /// Packets/s below which the load of a rail is not judged.
     pub rail_packets_per_s: f64,
+    /// Bytes/s, both ways together, that a job moves by TCP where it could use RDMA.
+    pub tcp_bytes_per_s: f64,
+    /// What such a job moves by RDMA at most, as a share of that.
+    pub tcp_rdma_share: f64,
     /// Ethernet rate in bits/s from which the MTU matters.
     pub mtu_rate_bps: u64,
     /// Payload of a RoCE packet, bytes, that such a port should have.
@@ -45,6 +49,8 @@ impl Default for Limits {
             funnel_share: 0.7,
             rail_bytes_per_s: 1e6,
             rail_packets_per_s: 1e3,
+            tcp_bytes_per_s: 50e6,
+            tcp_rdma_share: 0.1,
             mtu_rate_bps: 25_000_000_000,
             payload_bytes: 4096,
         }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::{Change, Finding, FindingId, Severity, Watch};
 use crate::model::ib::{PortState, QpState, WcStatus};
-use crate::model::snapshot::{NamedCounter, PortRow, Snapshot, StatusCount, Step, Traffic};
+use crate::model::snapshot::{NamedCounter, PortRow, Snapshot, StatusCount, Step, TcpTraffic, Traffic};
 use crate::model::testkit::{self, rows};
 use crate::model::value::{Counter, Source};
 
@@ -317,6 +317,59 @@ fn memory_that_cannot_be_locked_is_said_at_once_and_for_a_minute() {
         [""; 0],
         "so is resolving an address on each device"
     );
+}
+
+#[test]
+fn a_job_on_tcp_is_named_with_what_forbids_rdma() {
+    let mut s = rails([0.0; 8], [0.0; 8]);
+    let moving = |per_s: f64| TcpTraffic {
+        tx_bytes: Counter::whole(9, Some(per_s), Source::SockDiag),
+        rx_bytes: Counter::whole(9, Some(per_s), Source::SockDiag),
+        connections: 16,
+        busiest: Some(([10, 0, 0, 2], 45_001).into()),
+    };
+    s.processes[0].tcp = Some(moving(300e6));
+    let found = after(6, &s);
+    assert_eq!(ids(&found), ["tcp-fallback"]);
+    assert_eq!(
+        found[0].verdict,
+        "rank (PID 4711, slurm 7341.0) moves 4.8 Gb/s by TCP and next to nothing by RDMA"
+    );
+    assert_eq!(
+        found[0].evidence,
+        [
+            "4.8 Gb/s in 16 connections, the busiest to 10.0.0.2:45001",
+            "it has loaded libibverbs.so.1, libnccl.so.2"
+        ]
+    );
+    s.processes[0].qps = 0;
+    s.processes[0].environ = Some(vec![("NCCL_IB_DISABLE".to_owned(), "1".to_owned())].into());
+    let found = after(6, &s);
+    assert!(
+        found[0].verdict.ends_with("by TCP and has no QP"),
+        "{}",
+        found[0].verdict
+    );
+    assert_eq!(
+        found[0].next,
+        "Start the job without NCCL_IB_DISABLE=1: it forbids RDMA."
+    );
+    s.processes[0].tcp = Some(moving(20e6));
+    assert_eq!(ids(&after(6, &s)), [""; 0], "little");
+    s.processes[0].tcp = Some(moving(300e6));
+    s.ports
+        .iter_mut()
+        .for_each(|port| port.state = Some(PortState(1)));
+    assert_eq!(ids(&after(6, &s)), [""; 0], "there is no other way");
+    // RDMA beside it, or nobody knows how much.
+    for moved in [Some(10e9), None] {
+        let mut s = rails([10e9; 8], [10e9; 8]);
+        s.processes[0].tcp = Some(moving(300e6));
+        if moved.is_none() {
+            s.ports[0].tx_bytes = None;
+        }
+        assert_eq!(ids(&after(6, &s)), [""; 0]);
+    }
 }
 
 #[test]

@@ -204,6 +204,7 @@ pub(crate) fn process(uid: u64, pid: Option<u32>, comm: &str, device: &str, traf
         mr_bytes: pid.map(|_| 64 << 20),
         traffic,
         verb_errors: pid.map(|_| count(0, 0.0, Source::Ebpf)),
+        tcp: None,
         libraries: pid.map(|_| vec!["libibverbs.so.1".to_owned(), "libnccl.so.2".to_owned()].into()),
         environ: pid.map(|_| vec![("NCCL_IB_HCA".to_owned(), "mlx5_0,mlx5_1".to_owned())].into()),
         history,

@@ -46,6 +46,11 @@ impl Socket {
         Self::new(None)
     }
 
+    /// A socket to sock_diag.
+    pub fn sock_diag() -> Result<Self, NetlinkError> {
+        Self::new(Some(rustix::net::netlink::SOCK_DIAG))
+    }
+
     fn new(protocol: Option<Protocol>) -> Result<Self, NetlinkError> {
         Ok(Self {
             protocol,

@@ -54,6 +54,15 @@ impl ProcBasic {
     }
 }
 
+/// The identity of the process that has this number now.
+pub fn key(root: &Root, pid: u32) -> Option<ProcKey> {
+    let stat = read_stat(root, &dir(root, pid))?;
+    Some(ProcKey {
+        pid,
+        start: stat.start,
+    })
+}
+
 /// Reads one process. `None`: there is no such process, or hidepid hides it.
 pub fn read_basic(root: &Root, users: &Users, pid: u32) -> Option<ProcBasic> {
     const STATUS_LIMIT: usize = 16 << 10;

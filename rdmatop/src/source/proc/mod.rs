@@ -18,7 +18,7 @@ mod users;
 mod workload;
 
 pub use alive::lives;
-pub use basic::{ProcBasic, ProcKey, read_basic};
+pub use basic::{ProcBasic, ProcKey, key, read_basic};
 pub use boot::start_offset;
 pub use cache::{ProcCache, Refreshed};
 pub use cgroup::Cgroup;

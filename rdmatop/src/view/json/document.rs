@@ -84,6 +84,7 @@ fn written() -> Keys {
         ("Note", "/health/errors"),
         ("Judgement", "/judgement"),
         ("Finding", "/findings"),
+        ("TCP", "/processes/0/tcp"),
         ("Totals", "/judgement/totals"),
         ("Sum", "/judgement/totals/tx"),
         ("Sum", "/judgement/totals/wr"),

@@ -6,6 +6,7 @@ mod objects;
 mod qps;
 mod rails;
 mod receiver;
+mod tcp;
 mod verbs;
 
 use std::cell::OnceCell;
@@ -131,6 +132,7 @@ pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
         link::commands,
         rails::slow,
         rails::load,
+        tcp::fallback,
     ];
     let mut out = Vec::new();
     for rule in RULES {

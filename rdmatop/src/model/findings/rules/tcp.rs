@@ -1,0 +1,108 @@
+//! Jobs that move by TCP what they could move by RDMA.
+
+use super::{Scene, growing};
+use crate::model::findings::{About, FindingId, Severity, Symptom, words};
+use crate::model::ib::PortState;
+use crate::model::snapshot::{ProcessRow, TcpTraffic};
+use crate::model::value::Counter;
+
+/// Variables that keep a library from RDMA, and with which value.
+const SWITCHES: &[(&str, &str)] = &[
+    ("NCCL_IB_DISABLE", "1"),
+    ("NCCL_NET", "Socket"),
+    ("FI_PROVIDER", "tcp"),
+    ("UCX_TLS", "tcp"),
+];
+
+/// Processes whose data goes by TCP.
+pub(super) fn fallback(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    let mut ports = scene.snapshot.ports.iter();
+    // Without a port there is no other way.
+    if !ports.any(|port| port.state.is_some_and(PortState::is_active)) {
+        return;
+    }
+    for row in scene.snapshot.processes.iter().filter(|row| !row.exited) {
+        let Some(tcp) = &row.tcp else { continue };
+        let (sent, received) = (growing(Some(tcp.tx_bytes)), growing(Some(tcp.rx_bytes)));
+        let rate = sent.unwrap_or(0.0) + received.unwrap_or(0.0);
+        let little = by_rdma(scene, row).is_some_and(|rdma| rdma <= scene.limits.tcp_rdma_share * rate);
+        if rate >= scene.limits.tcp_bytes_per_s && little {
+            out.push(symptom(scene, row, tcp, rate));
+        }
+    }
+}
+
+/// Bytes per second that a process moves by RDMA; where its work requests are not counted, all that its ports move.
+/// `None`: not known.
+fn by_rdma(scene: &Scene<'_>, row: &ProcessRow) -> Option<f64> {
+    if row.qps == 0 {
+        return Some(0.0);
+    }
+    let rate = |counter: Option<Counter>| counter?.rate;
+    let own = rate(row.traffic.tx_bytes).zip(rate(row.traffic.rx_bytes));
+    if let Some((sent, received)) = own {
+        return Some(sent + received);
+    }
+    let ports = scene.snapshot.ports.iter();
+    ports
+        .filter(|port| row.devices.contains(&port.device))
+        .map(|port| Some(rate(port.tx_bytes)? + rate(port.rx_bytes)?))
+        .sum()
+}
+
+fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> Symptom {
+    let mut evidence = Vec::new();
+    let peer = tcp
+        .busiest
+        .map(|end| format!(", the busiest to {end}"))
+        .unwrap_or_default();
+    let connections = words::count(tcp.connections.into(), "connection");
+    evidence.push(format!("{} in {connections}{peer}", words::bits(rate)));
+    if let Some(libraries) = row.libraries.as_ref().filter(|list| !list.is_empty()) {
+        evidence.push(format!("it has loaded {}", libraries.join(", ")));
+    }
+    let switch = switch(row);
+    evidence.extend(
+        switch
+            .as_ref()
+            .map(|switch| format!("its environment has {switch}")),
+    );
+    let next = match (switch, row.pid) {
+        (Some(switch), _) => format!("Start the job without {switch}: it forbids RDMA."),
+        (None, Some(pid)) => {
+            format!("rdmatop doctor --pid {pid}   # what keeps it from RDMA; NCCL_DEBUG=INFO says so too")
+        }
+        (None, None) => "Start it with NCCL_DEBUG=INFO, and read the log with rdmatop nccl-log.".to_owned(),
+    };
+    let about = About {
+        process: Some(row.uid),
+        ..About::default()
+    };
+    let instead = if row.qps == 0 {
+        "and has no QP"
+    } else {
+        "and next to nothing by RDMA"
+    };
+    Symptom {
+        verdict: format!(
+            "{} moves {} by TCP {instead}",
+            words::process(row),
+            words::bits(rate)
+        ),
+        evidence,
+        next,
+        short: format!("TCP {}", words::bits(rate)),
+        ..scene.symptom(FindingId::TcpFallback, Severity::Warning, about)
+    }
+}
+
+/// The variable that forbids RDMA, as it is set.
+fn switch(row: &ProcessRow) -> Option<String> {
+    let environ = row.environ.as_ref()?;
+    environ.iter().find_map(|(name, value)| {
+        let (_, wanted) = SWITCHES.iter().find(|(known, _)| known == name)?;
+        value
+            .eq_ignore_ascii_case(wanted)
+            .then(|| format!("{name}={value}"))
+    })
+}

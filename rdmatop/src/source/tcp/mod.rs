@@ -1,0 +1,287 @@
+//! Bytes that programs with RDMA-capable communication libraries move by TCP instead: sock_diag(7) and `/proc/PID/fd`.
+//!
+//! Only connections between two ports that the kernel or a library chose are looked at: libraries for collective
+//! communication listen on such ports, servers of files and data do not. Only connections of our own network namespace are
+//! seen.
+
+mod diag;
+mod owners;
+mod tally;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+};
+
+use self::{
+    diag::{Connection, connection, request},
+    tally::Tally,
+};
+use crate::source::{
+    netlink::{
+        error::NetlinkError,
+        socket::Socket,
+        transport::{Progress, Transport as _},
+        wire::{DONE, ERROR, Messages, Status},
+    },
+    proc::{ProcKey, key, read_detail},
+    root::Root,
+};
+
+const S: u64 = 1_000_000_000;
+/// Looks take at most this part of the time.
+const SHARE: u64 = 100;
+/// Between two searches of all processes.
+const SEARCH_NS: u64 = 5 * S;
+/// After this, a process that had no such library may have loaded one.
+const DOUBT_NS: u64 = 60 * S;
+
+/// A process with such a library, and what it moved by TCP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpUse {
+    /// Which process.
+    pub process: ProcKey,
+    /// Bytes that its peers acknowledged since its connections were first seen.
+    pub sent: u64,
+    /// Bytes that it received since then.
+    pub received: u64,
+    /// Connections that are open.
+    pub connections: u32,
+    /// The other end of the busiest.
+    pub busiest: Option<SocketAddr>,
+}
+
+/// One look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpLook {
+    /// `CLOCK_MONOTONIC` before and after the read, ns.
+    pub at_ns: (u64, u64),
+    /// When the look before began and ended.
+    pub before_ns: Option<(u64, u64)>,
+    /// Processes, by number.
+    pub processes: Vec<TcpUse>,
+}
+
+/// Follows connections.
+#[derive(Debug, Default)]
+pub struct TcpReader {
+    socket: Option<Socket>,
+    seq: u32,
+    tally: Tally,
+    processes: BTreeMap<u32, ProcKey>,
+    last: Option<(u64, u64)>,
+    next_ns: u64,
+    searched_ns: u64,
+    doubted_ns: u64,
+}
+
+/// Whether a library carries data between processes of a job, by RDMA where it can.
+fn communicates(library: &str) -> bool {
+    const NAMES: [&str; 6] = [
+        "libnccl",
+        "librccl",
+        "libfabric",
+        "libucp",
+        "libnvshmem",
+        "libnixl",
+    ];
+    NAMES.iter().any(|name| library.starts_with(name))
+}
+
+/// The first port that the kernel chooses by itself, `net.ipv4.ip_local_port_range`.
+fn first_chosen(root: &Root) -> u16 {
+    let range = root.value(&root.proc("sys/net/ipv4/ip_local_port_range"));
+    let first = range.and_then(|range| {
+        let first = range.split(u8::is_ascii_whitespace).next()?;
+        std::str::from_utf8(first).ok()?.parse().ok()
+    });
+    first.unwrap_or(32_768)
+}
+
+impl TcpReader {
+    /// Looks, unless the last look was too short a time ago for what it took. `None`: it did not, or sock_diag is not there.
+    pub fn look(&mut self, root: &Root, must: bool, clock: impl Fn() -> u64) -> Option<TcpLook> {
+        if !root.is_live() || (clock() < self.next_ns && !must) {
+            return None;
+        }
+        let lowest = first_chosen(root);
+        if self.last.is_none() {
+            // The first request loads the module tcp_diag, which takes longer than any look.
+            let _ = self.connections(lowest);
+        }
+        let begin = clock();
+        let Ok(connections) = self.connections(lowest) else {
+            // Without the module inet_diag or tcp_diag there is nothing to see.
+            self.next_ns = begin + DOUBT_NS;
+            return None;
+        };
+        let end = clock();
+        self.tally.look(&connections, end);
+        if begin >= self.doubted_ns + DOUBT_NS {
+            self.doubted_ns = begin;
+            self.tally.doubt();
+        }
+        let wanted = self.tally.ownerless();
+        if !wanted.is_empty() && (begin >= self.searched_ns + SEARCH_NS || must) {
+            self.searched_ns = begin;
+            self.search(root, &wanted);
+        }
+        self.let_go(root);
+        self.next_ns = clock() + (clock() - begin) * SHARE;
+        let at_ns = (begin, end);
+        Some(TcpLook {
+            at_ns,
+            before_ns: self.last.replace(at_ns),
+            processes: self.uses(),
+        })
+    }
+
+    fn uses(&self) -> Vec<TcpUse> {
+        let sums = self.tally.processes().into_iter();
+        sums.filter_map(|(pid, sum)| {
+            Some(TcpUse {
+                process: *self.processes.get(&pid)?,
+                sent: sum.sent,
+                received: sum.received,
+                connections: sum.connections,
+                busiest: sum.busiest,
+            })
+        })
+        .collect()
+    }
+
+    /// Looks for the processes of connections.
+    fn search(&mut self, root: &Root, wanted: &BTreeSet<u32>) {
+        let found = owners::find(root, wanted);
+        let pids: BTreeSet<u32> = found.values().copied().collect();
+        for pid in pids {
+            let process = key(root, pid);
+            let libraries = process.and_then(|key| read_detail(root, key)?.libraries);
+            let matters = libraries.is_some_and(|list| list.iter().any(|name| communicates(name)));
+            if let Some(process) = process.filter(|_| matters) {
+                self.processes.insert(pid, process);
+            }
+        }
+        for inode in wanted {
+            let pid = found.get(inode).filter(|pid| self.processes.contains_key(pid));
+            self.tally.learn(*inode, pid.copied());
+        }
+    }
+
+    /// Forgets processes that ended.
+    fn let_go(&mut self, root: &Root) {
+        let Self { processes, tally, .. } = self;
+        processes.retain(|pid, process| {
+            let stays = key(root, *pid) == Some(*process);
+            if !stays {
+                tally.forget(*pid);
+            }
+            stays
+        });
+    }
+
+    /// Connections between two ports that were chosen.
+    fn connections(&mut self, lowest: u16) -> Result<Vec<Connection>, NetlinkError> {
+        let mut out = Vec::new();
+        let mut socket = match self.socket.take() {
+            Some(socket) => socket,
+            None => Socket::sock_diag()?,
+        };
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            self.seq = self.seq.checked_add(1).unwrap_or(1);
+            let seq = self.seq;
+            socket.exchange(&request(family as u8, seq), &mut |datagram| {
+                for message in Messages::new(datagram.bytes) {
+                    let message = message?;
+                    if message.seq != seq || message.portid != datagram.portid {
+                        continue;
+                    }
+                    match message.kind {
+                        DONE => return Ok(Progress::Complete),
+                        ERROR => {
+                            let status = Status::from_error(&message)?;
+                            return Err(NetlinkError::Kernel {
+                                errno: status.errno,
+                                message: None,
+                            });
+                        }
+                        _ => out.extend(connection(message.payload)?),
+                    }
+                }
+                Ok(Progress::More)
+            })?;
+        }
+        self.socket = Some(socket);
+        out.retain(|one| one.local.port() >= lowest && one.remote.port() >= lowest);
+        Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read as _, Write as _},
+        net::{TcpListener, TcpStream},
+    };
+
+    use super::*;
+    use crate::source::fake::Fake;
+
+    #[test]
+    fn libraries_that_carry_data_of_jobs() {
+        for (name, is) in [
+            ("libnccl.so.2", true),
+            ("libnccl-net-ofi.so", true),
+            ("libucp.so.0", true),
+            ("libibverbs.so.1", false),
+            ("libcuda.so.1", false),
+        ] {
+            assert_eq!(communicates(name), is, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_first_chosen_port_is_the_kernel_s_setting() {
+        let fake = Fake::new();
+        assert_eq!(first_chosen(&fake.root()), 32_768);
+        fake.proc("sys/net/ipv4/ip_local_port_range", "20000\t60999\n");
+        assert_eq!(first_chosen(&fake.root()), 20_000);
+    }
+
+    /// Against this machine's kernel: what a connection moved is counted to the byte.
+    #[test]
+    fn a_connection_of_this_process_is_counted_to_the_byte() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut receiver, _) = listener.accept().unwrap();
+        let mut reader = TcpReader::default();
+        let local = sender.local_addr().unwrap();
+        let of_sender = |reader: &mut TcpReader| {
+            let all = match reader.connections(1024) {
+                Ok(all) => all,
+                Err(error) => {
+                    println!("SKIPPED sock_diag: {error}");
+                    return None;
+                }
+            };
+            all.into_iter().find(|one| one.local == local)
+        };
+        let Some(before) = of_sender(&mut reader) else {
+            return;
+        };
+        sender.write_all(&[7; 100_000]).unwrap();
+        receiver.read_exact(&mut vec![0; 100_000]).unwrap();
+        // The last acknowledgement may be delayed.
+        for _ in 0..100 {
+            if of_sender(&mut reader).is_some_and(|now| now.sent == before.sent + 100_000) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let after = of_sender(&mut reader).unwrap();
+        assert_eq!(after.sent - before.sent, 100_000);
+        assert_ne!(after.inode, 0);
+        let owners = owners::find(&Root::default(), &BTreeSet::from([after.inode]));
+        assert_eq!(owners.get(&after.inode), Some(&std::process::id()));
+    }
+}

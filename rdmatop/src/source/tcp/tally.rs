@@ -1,0 +1,234 @@
+//! From counts of connections to counts of processes. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::SocketAddr,
+};
+
+use super::diag::Connection;
+
+/// Bytes per second from which the process of a connection is looked for: to find it, `/proc/*/fd` of all processes is read.
+const BUSY: f64 = 10e6;
+/// Connections kept at most.
+const MOST: usize = 1 << 16;
+
+/// What connections of one process moved since they were first seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Use {
+    pub(super) sent: u64,
+    pub(super) received: u64,
+    /// Connections that are open.
+    pub(super) connections: u32,
+    /// The other end of the one that moved most in the last interval.
+    pub(super) busiest: Option<SocketAddr>,
+}
+
+#[derive(Debug)]
+struct Known {
+    inode: u32,
+    remote: SocketAddr,
+    /// Counts as read last.
+    sent: u64,
+    received: u64,
+    /// Since it was first seen: sent, received.
+    moved: [u64; 2],
+    /// Both, in the last interval.
+    lately: u64,
+}
+
+/// Counts of connections over time.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    known: HashMap<u64, Known>,
+    /// What connections of a process moved that are closed.
+    closed: BTreeMap<u32, [u64; 2]>,
+    /// Process of each inode; `None`: looked for, and none that matters.
+    owners: HashMap<u32, Option<u32>>,
+    at_ns: Option<u64>,
+    elapsed_ns: u64,
+}
+
+impl Tally {
+    /// Takes the connections of one look, at `now_ns`.
+    pub(super) fn look(&mut self, connections: &[Connection], now_ns: u64) {
+        let first = self.at_ns.is_none();
+        self.elapsed_ns = self.at_ns.map_or(0, |last| now_ns.saturating_sub(last));
+        self.at_ns = Some(now_ns);
+        let mut open = BTreeSet::new();
+        for connection in connections {
+            open.insert(connection.cookie);
+            let room = self.known.len() < MOST;
+            match self.known.get_mut(&connection.cookie) {
+                Some(known) => known.read(connection),
+                None if room => {
+                    self.known
+                        .insert(connection.cookie, Known::new(connection, first));
+                }
+                None => {}
+            }
+        }
+        let Self {
+            known,
+            owners,
+            closed,
+            ..
+        } = self;
+        known.retain(|cookie, known| {
+            let stays = open.contains(cookie);
+            if !stays && let Some(Some(pid)) = owners.remove(&known.inode) {
+                let sum = closed.entry(pid).or_default();
+                (0..2).for_each(|way| sum[way] += known.moved[way]);
+            }
+            stays
+        });
+    }
+
+    /// Inodes of busy connections whose process has not been looked for.
+    pub(super) fn ownerless(&self) -> BTreeSet<u32> {
+        let seconds = self.elapsed_ns as f64 / 1e9;
+        let busy = |known: &&Known| known.lately as f64 >= BUSY * seconds && known.lately > 0;
+        let busy = self.known.values().filter(busy).map(|known| known.inode);
+        busy.filter(|inode| *inode != 0 && !self.owners.contains_key(inode))
+            .collect()
+    }
+
+    /// Learns the process of an inode; `None` when no process that matters has it open.
+    pub(super) fn learn(&mut self, inode: u32, pid: Option<u32>) {
+        self.owners.insert(inode, pid);
+    }
+
+    /// Looks again for processes of connections that did not matter: libraries may be loaded late.
+    pub(super) fn doubt(&mut self) {
+        self.owners.retain(|_, pid| pid.is_some());
+    }
+
+    /// Forgets a process that ended.
+    pub(super) fn forget(&mut self, pid: u32) {
+        self.owners.retain(|_, owner| *owner != Some(pid));
+        self.closed.remove(&pid);
+    }
+
+    /// What each process that matters moved.
+    pub(super) fn processes(&self) -> BTreeMap<u32, Use> {
+        let mut out: BTreeMap<u32, (Use, u64)> = BTreeMap::new();
+        for known in self.known.values() {
+            let Some(Some(pid)) = self.owners.get(&known.inode) else {
+                continue;
+            };
+            let (sum, most) = out.entry(*pid).or_default();
+            sum.sent += known.moved[0];
+            sum.received += known.moved[1];
+            sum.connections += 1;
+            if sum.busiest.is_none() || known.lately > *most {
+                (sum.busiest, *most) = (Some(known.remote), known.lately);
+            }
+        }
+        for (pid, [sent, received]) in &self.closed {
+            let (sum, _) = out.entry(*pid).or_default();
+            sum.sent += sent;
+            sum.received += received;
+        }
+        out.into_iter().map(|(pid, (sum, _))| (pid, sum)).collect()
+    }
+}
+
+impl Known {
+    /// One that was there at the first look has moved bytes before; a later one has moved all of them since the last look.
+    fn new(connection: &Connection, first: bool) -> Self {
+        let mut new = Self {
+            inode: connection.inode,
+            remote: connection.remote,
+            sent: connection.sent,
+            received: connection.received,
+            moved: [0; 2],
+            lately: 0,
+        };
+        if !first {
+            (new.sent, new.received) = (0, 0);
+            new.read(connection);
+        }
+        new
+    }
+
+    fn read(&mut self, connection: &Connection) {
+        let more = [
+            connection.sent.saturating_sub(self.sent),
+            connection.received.saturating_sub(self.received),
+        ];
+        (self.sent, self.received) = (connection.sent, connection.received);
+        self.inode = connection.inode;
+        (0..2).for_each(|way| self.moved[way] += more[way]);
+        self.lately = more[0] + more[1];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    fn connection(cookie: u64, inode: u32, sent: u64, received: u64) -> Connection {
+        Connection {
+            cookie,
+            inode,
+            local: "10.0.0.1:40000".parse().unwrap(),
+            remote: format!("10.0.0.{cookie}:45000").parse().unwrap(),
+            sent,
+            received,
+        }
+    }
+
+    #[test]
+    fn a_process_has_what_its_connections_moved_since_they_were_seen() {
+        let mut tally = Tally::default();
+        tally.look(&[connection(1, 11, 500, 0), connection(2, 12, 0, 0)], S);
+        assert_eq!(
+            tally.ownerless(),
+            BTreeSet::new(),
+            "what it moved before is not known to be recent"
+        );
+        let now = [
+            connection(1, 11, 30_000_500, 7),
+            connection(2, 12, 5, 0),
+            connection(3, 13, 40_000_000, 0),
+        ];
+        tally.look(&now, 2 * S);
+        assert_eq!(tally.ownerless(), BTreeSet::from([11, 13]));
+        tally.learn(11, Some(4711));
+        tally.learn(13, None);
+        assert_eq!(tally.ownerless(), BTreeSet::new());
+        let sums = tally.processes();
+        assert_eq!(sums.len(), 1);
+        assert_eq!(
+            (sums[&4711].sent, sums[&4711].received, sums[&4711].connections),
+            (30_000_000, 7, 1)
+        );
+        assert_eq!(sums[&4711].busiest.unwrap().to_string(), "10.0.0.1:45000");
+        // Library loaded late.
+        tally.doubt();
+        tally.look(&[now[0], connection(3, 13, 80_000_000, 0)], 3 * S);
+        assert_eq!(tally.ownerless(), BTreeSet::from([13]));
+    }
+
+    #[test]
+    fn a_closed_connection_stays_in_its_process_s_sum_and_an_ended_process_goes() {
+        let mut tally = Tally::default();
+        tally.look(&[], S);
+        tally.look(&[connection(1, 11, 30_000_000, 0)], 2 * S);
+        tally.learn(11, Some(7));
+        tally.look(&[], 3 * S);
+        let sums = tally.processes();
+        assert_eq!((sums[&7].sent, sums[&7].connections), (30_000_000, 0));
+        tally.forget(7);
+        assert_eq!(tally.processes(), BTreeMap::new());
+    }
+
+    #[test]
+    fn a_slow_connection_is_not_worth_reading_every_process() {
+        let mut tally = Tally::default();
+        tally.look(&[], S);
+        tally.look(&[connection(1, 11, 9_000_000, 0)], 2 * S);
+        assert_eq!(tally.ownerless(), BTreeSet::new());
+    }
+}

@@ -1,0 +1,92 @@
+//! Moves bytes by TCP as a job does whose communication library found no RDMA: a file named libnccl.so.2 is mapped, and both
+//! ports are chosen by the kernel.
+//!
+//! `tcp-job [--bytes N]` prints `{"ready":true,"pid":..}`, waits for a line on stdin, and sends N bytes (0: as many as it can
+//! until stdin is closed) to another thread of its own. Then it prints `{"pid":..,"sent":N}` and keeps the connection until
+//! stdin is closed.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufRead as _, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    os::fd::AsRawFd as _,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use rdmatop_tests::args::{Args, report, wait_for_stdin_end};
+use serde_json::json;
+
+const BUFFER: usize = 256 << 10;
+
+fn main() -> Result<()> {
+    let mut args = Args::from_env();
+    let bytes: u64 = args.value("--bytes", 0)?;
+    args.finish()?;
+    map_library()?;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut to = TcpStream::connect(listener.local_addr()?)?;
+    let (mut from, _) = listener.accept()?;
+    let receiver = thread::spawn(move || -> io::Result<u64> {
+        let (mut buffer, mut received) = (vec![0; BUFFER], 0);
+        loop {
+            match from.read(&mut buffer)? {
+                0 => return Ok(received),
+                more => received += more as u64,
+            }
+        }
+    });
+    report(&json!({"ready": true, "pid": std::process::id()}))?;
+    io::stdin().lock().read_line(&mut String::new())?;
+    let over = Arc::new(AtomicBool::new(false));
+    let end = Arc::clone(&over);
+    let waiting = thread::spawn(move || {
+        let ended = wait_for_stdin_end();
+        end.store(true, Ordering::Relaxed);
+        ended
+    });
+    let (buffer, mut sent) = (vec![7; BUFFER], 0_u64);
+    while sent < bytes || (bytes == 0 && !over.load(Ordering::Relaxed)) {
+        let left = if bytes == 0 { BUFFER as u64 } else { bytes - sent };
+        let part = buffer.get(..usize::try_from(left)?).unwrap_or(&buffer);
+        to.write_all(part)?;
+        sent += part.len() as u64;
+    }
+    report(&json!({"pid": std::process::id(), "sent": sent}))?;
+    waiting.join().ok().context("the thread that waits ended")??;
+    drop(to);
+    let received = receiver.join().ok().context("the receiver ended")??;
+    ensure!(received == sent, "{received} of {sent} bytes came");
+    Ok(())
+}
+
+/// Maps a file with the name of NCCL's library, for as long as this process lives.
+fn map_library() -> Result<()> {
+    let dir = std::env::temp_dir().join(format!("tcp-job-{}", std::process::id()));
+    fs::create_dir_all(&dir)?;
+    let path = dir.join("libnccl.so.2");
+    fs::write(&path, [0; 4096])?;
+    let file = File::open(&path)?;
+    // SAFETY: the kernel chooses the place; nothing else uses the mapping, which stays until the process ends.
+    let address = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            4096,
+            libc::PROT_READ,
+            libc::MAP_PRIVATE,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    ensure!(
+        address != libc::MAP_FAILED,
+        "mmap: {}",
+        io::Error::last_os_error()
+    );
+    fs::remove_dir_all(&dir)?;
+    Ok(())
+}
