@@ -213,8 +213,8 @@ fn a_job_on_tcp_is_named_and_what_it_moves_is_counted_to_the_byte() -> Result<()
     let row = process.field("tcp");
     // One end sends, the other receives, both in this process.
     for way in ["tx_bytes", "rx_bytes"] {
-        ensure!(row[way]["total"] == BYTES, "{way}: {:#}", row);
-        ensure!(row[way]["source"] == "sock_diag", "{way}: {:#}", row);
+        ensure!(row[way]["total"] == BYTES, "{way}: {row:#}");
+        ensure!(row[way]["source"] == "sock_diag", "{way}: {row:#}");
     }
     job.finish()?;
     Ok(())

@@ -6,8 +6,14 @@ use crate::source::netlink::wire::{Attrs, F_DUMP, F_REQUEST, MESSAGE_HEADER, Wir
 
 /// `SOCK_DIAG_BY_FAMILY`.
 const BY_FAMILY: u16 = 20;
+/// `AF_INET` and `AF_INET6`, as the bytes that they are here.
+pub(super) const FAMILIES: [u8; 2] = [2, 10];
+/// `IPPROTO_TCP`.
+const TCP: u8 = 6;
 /// Bytes of `struct inet_diag_req_v2`.
 const REQUEST: usize = 56;
+/// Bytes of the whole message.
+const LENGTH: u32 = 72;
 /// Bytes of `struct inet_diag_msg`; attributes follow.
 const RECORD: usize = 72;
 /// `INET_DIAG_INFO`: the attribute is a `struct tcp_info`.
@@ -38,12 +44,12 @@ pub(super) struct Connection {
 /// Asks for all connections of an address family (`AF_INET`, `AF_INET6`) in our network namespace.
 pub(super) fn request(family: u8, seq: u32) -> Vec<u8> {
     let mut out = Vec::with_capacity(MESSAGE_HEADER + REQUEST);
-    out.extend(((MESSAGE_HEADER + REQUEST) as u32).to_ne_bytes());
+    out.extend(LENGTH.to_ne_bytes());
     out.extend(BY_FAMILY.to_ne_bytes());
     out.extend((F_REQUEST | F_DUMP).to_ne_bytes());
     out.extend(seq.to_ne_bytes());
     out.extend(0_u32.to_ne_bytes());
-    out.extend([family, libc::IPPROTO_TCP as u8, 1 << (INFO - 1), 0]);
+    out.extend([family, TCP, 1 << (INFO - 1), 0]);
     out.extend(STATES.to_ne_bytes());
     out.resize(MESSAGE_HEADER + REQUEST, 0);
     out
@@ -62,7 +68,7 @@ fn at<const N: usize>(bytes: &[u8], offset: usize) -> WireResult<[u8; N]> {
 pub(super) fn connection(payload: &[u8]) -> WireResult<Option<Connection>> {
     let [family] = at(payload, 0)?;
     let end = |port: usize, address: usize| -> WireResult<SocketAddr> {
-        let ip = if i32::from(family) == libc::AF_INET {
+        let ip = if family == FAMILIES[0] {
             IpAddr::from(Ipv4Addr::from(at::<4>(payload, address)?))
         } else {
             let ip = Ipv6Addr::from(at::<16>(payload, address)?);
@@ -107,7 +113,7 @@ mod tests {
         out.extend(45_001_u16.to_be_bytes());
         for last in [1, 2] {
             let mut address = [0; 16];
-            if i32::from(family) == libc::AF_INET {
+            if family == FAMILIES[0] {
                 address[..4].copy_from_slice(&[10, 0, 0, last]);
             } else {
                 address[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, last]);
@@ -118,7 +124,7 @@ mod tests {
         out.extend(0x1234_5678_9abc_u64.to_ne_bytes());
         out.extend([0; 16]);
         out.extend(4242_u32.to_ne_bytes());
-        out.extend(((info.len() + 4) as u16).to_ne_bytes());
+        out.extend(u16::try_from(info.len() + 4).unwrap().to_ne_bytes());
         out.extend(INFO.to_ne_bytes());
         out.extend(info);
         out
@@ -133,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_record_has_both_ends_the_inode_and_both_counts() {
-        for family in [libc::AF_INET as u8, libc::AF_INET6 as u8] {
+        for family in FAMILIES {
             let read = connection(&record(family, &info())).unwrap().unwrap();
             assert_eq!(read.local.to_string(), "10.0.0.1:40000");
             assert_eq!(read.remote.to_string(), "10.0.0.2:45001");

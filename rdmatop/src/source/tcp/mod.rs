@@ -14,7 +14,7 @@ use std::{
 };
 
 use self::{
-    diag::{Connection, connection, request},
+    diag::{Connection, FAMILIES, connection, request},
     tally::Tally,
 };
 use crate::source::{
@@ -187,10 +187,10 @@ impl TcpReader {
             Some(socket) => socket,
             None => Socket::sock_diag()?,
         };
-        for family in [libc::AF_INET, libc::AF_INET6] {
+        for family in FAMILIES {
             self.seq = self.seq.checked_add(1).unwrap_or(1);
             let seq = self.seq;
-            socket.exchange(&request(family as u8, seq), &mut |datagram| {
+            socket.exchange(&request(family, seq), &mut |datagram| {
                 for message in Messages::new(datagram.bytes) {
                     let message = message?;
                     if message.seq != seq || message.portid != datagram.portid {
@@ -269,7 +269,7 @@ mod tests {
         let Some(before) = of_sender(&mut reader) else {
             return;
         };
-        sender.write_all(&[7; 100_000]).unwrap();
+        sender.write_all(&vec![7; 100_000]).unwrap();
         receiver.read_exact(&mut vec![0; 100_000]).unwrap();
         // The last acknowledgement may be delayed.
         for _ in 0..100 {
