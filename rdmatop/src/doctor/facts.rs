@@ -145,8 +145,6 @@ pub struct Port {
     pub link_layer: Option<String>,
     /// Its packets are RoCE.
     pub roce: bool,
-    /// Its rate is the one that the kernel gives where there is none.
-    pub emulated: bool,
     /// GIDs that are set.
     pub gids: Fact<Vec<Gid>>,
     /// Network interface.

@@ -1,4 +1,4 @@
-//! `rdmatop doctor`: reads the machine, has it judged, prints.
+//! `rdmatop doctor`: reads the machine, passes the facts to the checks, prints the report.
 
 mod dcb;
 mod device;
@@ -34,17 +34,17 @@ use crate::{
     source::{platform::Platform, privileges, proc::lives, root::Root, sysfs::list_devices},
 };
 
-/// What drivers have to answer.
+/// How long drivers have to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// What processes have: one that registers memory holds the lock that its files wait for.
+/// How long a process's files may take: a process that registers memory holds the lock that they wait for.
 const FOR_PROCESSES: Duration = Duration::from_secs(2);
-/// Processes that are looked at.
+/// Processes that are read at most.
 const PROCESSES: usize = 64;
 
 pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Stop> {
     let root = Root::default();
     if let Some(pid) = args.pid.filter(|pid| !lives(&root, *pid)) {
-        // Nothing was examined: neither of 0, 1 and 2.
+        // Nothing was examined: none of 0, 1 and 2 is right.
         return Err(Stop {
             exit: Exit::NothingToShow,
             line: format!("there is no process {pid}; `ps` lists them"),
@@ -64,7 +64,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Stop> {
     Ok(ExitCode::from(report.code()))
 }
 
-/// What a thread brings.
+/// The result of a thread.
 enum Part {
     Device(Option<Box<Device>>),
     Kernel(kernel::Said),
@@ -73,7 +73,7 @@ enum Part {
     Process(Box<Process>),
 }
 
-/// Reads everything. Whoever does not answer in time is named, and holds up nobody else.
+/// Reads everything. What does not answer in time is named, and does not delay the rest.
 fn collect(root: &Root, pid: Option<u32>) -> Facts {
     let platform = Platform::read(root);
     if root.is_live() {
@@ -98,7 +98,7 @@ fn collect(root: &Root, pid: Option<u32>) -> Facts {
     facts
 }
 
-/// What waits for drivers. Returns processes that use RDMA or GPUs.
+/// Reads what may wait for drivers. Returns processes that use RDMA or GPUs.
 fn drivers(root: &Root, names: Option<&[OsString]>, search: bool, facts: &mut Facts) -> BTreeSet<u32> {
     let until = Instant::now() + PATIENCE;
     let mut jobs: Vec<Job<Part>> = Vec::new();
@@ -156,7 +156,7 @@ fn drivers(root: &Root, names: Option<&[OsString]>, search: bool, facts: &mut Fa
     users
 }
 
-/// mlx5_10 comes after mlx5_2.
+/// Natural order: mlx5_10 comes after mlx5_2.
 fn natural(name: &str) -> (String, u64, String) {
     let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
     let (head, tail) = name.split_at(digits);
@@ -197,7 +197,7 @@ fn processes(root: &Root, users: BTreeSet<u32>, facts: &mut Facts) {
     } else {
         answers.collect()
     };
-    // Those that have ended meanwhile are nobody's concern.
+    // Processes that have ended meanwhile are left out.
     let (hidden, shown): (Vec<Process>, Vec<Process>) = found
         .into_iter()
         .filter(|process| process.environ != Fact::Absent)
@@ -206,7 +206,7 @@ fn processes(root: &Root, users: BTreeSet<u32>, facts: &mut Facts) {
     facts.processes = shown;
 }
 
-/// A process whose files did not come in time.
+/// A process whose files could not be read in time.
 fn silent(who: Who) -> Process {
     let why = || "it did not answer in time (its memory is locked for long)".to_owned();
     Process {

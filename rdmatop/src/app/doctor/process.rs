@@ -1,4 +1,4 @@
-//! One process: its settings, its limits, and what it sees.
+//! One process: its settings, its limits, and the devices it can open.
 
 use std::{
     ffi::OsString,
@@ -23,10 +23,10 @@ const ENVIRON: u64 = 1 << 20;
 const SMALL: u64 = 64 << 10;
 /// CAP_IPC_LOCK, include/uapi/linux/capability.h.
 const IPC_LOCK: u64 = 1 << 14;
-/// `PROC_USER_INIT_INO`, include/linux/proc_ns.h: in another user namespace the capability is none.
+/// `PROC_USER_INIT_INO`, include/linux/proc_ns.h: in another user namespace the capability does not count.
 const FIRST_USER_NAMESPACE: &[u8] = b"user:[4026531837]";
 
-/// Whom to read.
+/// Which process to read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Who {
     /// rdmatop itself.
@@ -64,7 +64,7 @@ fn environ(dir: &Path) -> Fact<Vec<(String, String)>> {
     let Fact::Known(mut all) = environ else {
         return environ;
     };
-    // NCCL reads this file too; what the environment says wins.
+    // NCCL reads this file too; the environment takes precedence.
     if let Fact::Known(file) = read::bytes(&dir.join("root/etc/nccl.conf"), SMALL) {
         let mut entries = Vec::new();
         for line in file.split(|byte| *byte == b'\n') {
@@ -133,7 +133,7 @@ fn rdma_limits(root: &Root, dir: &Path) -> Fact<Vec<RdmaLimit>> {
 
 fn limits_above(root: &Root, base: &Path, path: &[u8], found: &mut Vec<RdmaLimit>) {
     let path = std::ffi::OsStr::from_bytes(path.strip_prefix(b"/").unwrap_or(path));
-    // The view from another cgroup namespace leads out of the tree.
+    // Seen from another cgroup namespace the path leads out of the tree.
     if Path::new(path)
         .components()
         .any(|part| !matches!(part, std::path::Component::Normal(_)))
@@ -148,7 +148,7 @@ fn limits_above(root: &Root, base: &Path, path: &[u8], found: &mut Vec<RdmaLimit
         let current = root.bytes(&dir.join("rdma.current"), 4096).unwrap_or_default();
         let now = entries(&current);
         for (device, resource, max) in entries(&max) {
-            // "max" is none.
+            // "max" means no limit.
             let Some(max) = max else { continue };
             let current = now
                 .iter()
@@ -212,11 +212,11 @@ fn nodes(dir: &Path, who: Who) -> Fact<Vec<(String, bool)>> {
     })
 }
 
-/// Whether it may be opened for reading and writing, as far as the file's mode says.
+/// Whether the process may open it for reading and writing, as far as the file's mode shows.
 fn may_open(file: &Path, who: Who) -> bool {
     match who {
         Who::Own => access(file, Access::READ_OK | Access::WRITE_OK).is_ok(),
-        // Groups of another process are not compared: a mode for a group is somebody's deliberate choice.
+        // Groups of another process are not compared: a mode for a group was set on purpose.
         Who::Pid(_) => file
             .metadata()
             .is_ok_and(|facts| facts.mode() & 0o006 == 0o006 || facts.mode() & 0o060 == 0o060),

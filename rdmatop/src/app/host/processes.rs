@@ -49,7 +49,7 @@ impl Polled for ProcessSource {
         let read_ns = clock::read(ClockId::Monotonic);
         let changes = self.cache.refresh(&self.root, self.watched.iter().copied());
         for key in changes.gone {
-            // A reused number is gone and new: the engine gets both inputs, in this order.
+            // A reused number is both gone and new: the engine gets both inputs, in this order.
             if self.cache.get(key.pid).is_none() {
                 self.watched.remove(&key.pid);
             }
@@ -102,7 +102,7 @@ fn facts(process: &ProcBasic, detail: Option<ProcDetail>, start_offset: i64, rea
     }
 }
 
-/// A workload in a word or two, the narrowest that is known.
+/// A workload in one or two words, the innermost that is known.
 fn spell(workload: &Workload) -> Option<String> {
     if let Some(slurm) = &workload.slurm {
         let step = slurm
@@ -115,7 +115,7 @@ fn spell(workload: &Workload) -> Option<String> {
         return Some(format!("pod {}", pod.uid));
     }
     if let Some(container) = &workload.container {
-        // Twelve digits are what the container tools show and accept.
+        // Container tools show and accept twelve digits.
         return Some(format!(
             "container {}",
             container.id.get(..12).unwrap_or(&container.id)

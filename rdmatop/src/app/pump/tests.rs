@@ -1,4 +1,4 @@
-//! The pump between a machine made of inputs and a view.
+//! The pump between a made-up machine and a view.
 
 use super::*;
 use crate::app::fake::{Fake, devices};
@@ -136,7 +136,7 @@ async fn a_process_of_the_window_is_looked_up_before_the_window_closes_and_that_
     let mut pump = pump(source, Filter::default());
     pump.sample().await.unwrap();
     let first = Arc::clone(pump.latest());
-    // As a record of a QP's creation would.
+    // As a record of a QP's creation would have it.
     pump.engine.apply(Input::Qps(Box::new(dump)).at(now()));
     pump.wait(tokio::time::sleep(LOOK_UP * 3)).await;
     {
@@ -248,7 +248,7 @@ async fn what_the_writer_takes_no_more_at_the_end_is_counted_all_the_same() {
         ..Sources::default()
     };
     let (mut pump, _ebpf) = Pump::start(sources, Settings::default()).unwrap();
-    // Nobody reads: one page finds room, the rest waits and then gives up.
+    // No reader: one page finds room, the rest waits and then gives up.
     let (to, mut pages) = mpsc::channel(1);
     let mut sink = Sink::Lines(Lines::new(Format::Lines, to));
     let (_end, mut ending) = watch::channel(Some(Instant::now() + Duration::from_millis(100)));

@@ -4,14 +4,14 @@ use std::sync::{Arc, LazyLock};
 
 use crate::model::snapshot::History;
 
-/// What the rows of everything that never moved share.
+/// The empty history that all rows share which never moved.
 static EMPTY: LazyLock<Arc<History>> = LazyLock::new(Arc::default);
 
 /// A growing history. While there is nothing but zeroes and unknowns it is the shared empty one and costs nothing.
 #[derive(Debug)]
 pub(super) struct Series {
     points: Arc<History>,
-    /// There are no points, and none but a movement makes one. Known without a look at the points.
+    /// There are no points, and only a movement makes one. Known without reading the points.
     empty: bool,
     capacity: u16,
     /// Points at the end that are zero or unknown.

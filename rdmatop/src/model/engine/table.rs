@@ -1,7 +1,7 @@
-//! A table by numbers that are given in rising order and never again.
+//! A table by numbers that are given in rising order and never reused.
 
-/// Entries in the order of their numbers, side by side: beside what they point at, which comes and goes, each would be
-/// an island that keeps a page. One that was removed leaves a gap until gaps are the greater part.
+/// Entries in the order of their numbers, side by side: allocated one by one between short-lived objects, each would
+/// keep a page of memory. A removed entry leaves a gap until gaps are the greater part.
 ///
 /// A look-up guesses the place from the end, where all are that came since gaps were closed last, and searches only
 /// when that fails: a record looks its QP up several times, and a tree costs two hundred instructions each time.

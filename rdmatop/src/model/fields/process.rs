@@ -6,7 +6,7 @@ use super::traffic::{self, Moves as _, with_traffic};
 use super::{Field, Kind, Sense, Table, Unit, Value, counter, flag, gauge, object, rate, text};
 use crate::model::{snapshot::ProcessRow, value::Counter};
 
-/// Both together; what is not known of one makes a part.
+/// The sum of both; a part that is not known makes it a lower bound.
 fn both(a: Option<Counter>, b: Option<Counter>) -> Option<Counter> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.plus(b)),

@@ -1,8 +1,8 @@
-//! Return codes for people.
+//! Return codes as text.
 
 use crate::errno::name;
 
-/// A return code for a human: `-22 EINVAL`, or the bare number when it has no name.
+/// A return code as text: `-22 EINVAL`, or the number alone when it has no name.
 pub fn show(rc: i32) -> String {
     // Kernel functions give restarts and a few errors of their own above 511 (include/linux/errno.h).
     let own = match rc {

@@ -1,4 +1,4 @@
-//! From files to the page, on machines that are made up.
+//! From files to the page, on made-up machines.
 
 mod lines;
 mod trees;
@@ -142,7 +142,7 @@ fn each_check_has_its_row_in_the_document_and_an_id_of_its_own() {
     assert!(written == table, "run the test with RDMATOP_WRITE_DOCS=1");
 }
 
-/// Files of a tree that is read, each with its content.
+/// Files of a tree, each with its content.
 fn files(fake: &Fake) -> Vec<String> {
     let base = fake.root().sys("..");
     let mut found = Vec::new();
@@ -216,7 +216,7 @@ proptest! {
             std::fs::write(path, content).unwrap();
         }
         prop_assert_eq!(text::sanitize(page.replace('\n', " ").as_bytes()), page.replace('\n', " "));
-        // A word longer than the line is all that may stand out.
+        // Only a word longer than the line may exceed it.
         for line in page.lines().filter(|line| text::width(line) > 80) {
             prop_assert!(line.trim_start().split(' ').any(|word| text::width(word) > 55), "{}", line);
         }

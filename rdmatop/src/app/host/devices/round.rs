@@ -1,4 +1,4 @@
-//! What one round of reading has found, and the inputs that it makes.
+//! The results of one round of reading, and the inputs made from them.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ use crate::{
     model::input::{CountersSample, DeviceReading, DevicesSample, Input, QpsSample},
 };
 
-/// A round, or what came late before it.
+/// A round, or the answers that arrived late before it.
 pub(super) struct Round {
     /// When it began.
     pub(super) before_ns: u64,
-    /// What is missing now is missing for good.
+    /// The mode prints once: what is missing now stays missing.
     pub(super) once: bool,
-    /// Every device that there is was looked for: those that are gone are gone.
+    /// All devices were listed: a device that is not among them is gone.
     pub(super) complete: bool,
-    /// A device is not what it was.
+    /// A device is not the one that was listed.
     pub(super) other: bool,
-    /// QPs are wanted: also where there are none.
+    /// QPs are wanted, even where there are none.
     qps_wanted: bool,
     listed: Vec<DeviceReading>,
     counted: CountersSample,
-    /// Devices whose regions are known with their owners.
+    /// Number of devices whose regions are known with their owners.
     owned: usize,
     sums: Option<BTreeMap<u32, u64>>,
     dumps: Vec<QpsSample>,
@@ -31,7 +31,7 @@ pub(super) struct Round {
 
 /// What else the inputs of a round need.
 pub(super) struct Context {
-    /// All devices, without anything read.
+    /// All devices, unread.
     pub(super) held: Vec<DeviceReading>,
     /// Devices that netlink lists.
     pub(super) devices: usize,
@@ -80,7 +80,7 @@ impl Round {
         self.dumps.extend(told.qps);
     }
 
-    /// Sends all of it. `notes` makes the notes about devices.
+    /// Sends everything. `notes` makes the notes about devices.
     pub(super) fn tell(
         mut self,
         mono_ns: u64,
@@ -103,7 +103,7 @@ impl Round {
                 notes: notes(),
             })));
         }
-        // Only when every device was asked is a process's sum whole.
+        // A process's sum is complete only when every device was asked.
         self.counted.mr_bytes = self.sums.filter(|_| self.owned == beside.devices);
         let counted = &self.counted;
         if !counted.ports.is_empty() || !counted.changed.is_empty() || counted.mr_bytes.is_some() {
@@ -125,7 +125,7 @@ impl Round {
                     own.qps.extend(dump.qps);
                 }
             } else {
-                // Of an earlier round: records since then win over it.
+                // These come from an earlier round: records since then are newer.
                 out(Input::Qps(Box::new(QpsSample {
                     errors: beside.qp_errors.clone(),
                     ..dump
@@ -139,7 +139,7 @@ impl Round {
     }
 }
 
-/// The devices could not be listed; `error` says why, unless there is no RDMA.
+/// The devices could not be listed, because of `error`, unless there is no RDMA.
 pub(super) fn unread(mono_ns: u64, error: Option<Cause>) -> Input {
     Input::Devices(Box::new(DevicesSample {
         mono_ns,

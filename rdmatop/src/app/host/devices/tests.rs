@@ -1,4 +1,4 @@
-//! What is asked when, of a made-up kernel.
+//! What is requested when, with a made-up kernel.
 
 mod slow;
 
@@ -43,16 +43,16 @@ struct Made {
     refuses: i32,
     /// Its driver sleeps when it is asked for counters, ms.
     sleeps: u64,
-    /// QPs that the next dumps leave out although they live, one list each.
+    /// QPs that the next dumps leave out although they live, one list for each dump.
     left_out: Vec<Vec<u32>>,
 }
 
 #[derive(Default)]
 struct State {
     devices: Vec<Made>,
-    /// Commands and the device they name, in order.
+    /// Commands and the device that each named, in order.
     asked: Vec<(u16, Option<u32>)>,
-    /// So many questions for counters get no answer.
+    /// How many requests for counters get no answer.
     lost: usize,
 }
 
@@ -71,7 +71,7 @@ impl Kernel {
             .collect()
     }
 
-    /// Like a driver that waits for its firmware: it holds up the thread that asks it, and no other.
+    /// Sleeps as a driver that waits for its firmware: it blocks the thread that asks, and no other.
     fn sleep(&self, request: &Message<'_>) {
         let index = Attrs::new(request.payload)
             .flatten()
@@ -245,7 +245,7 @@ impl Transport for Kernel {
     }
 }
 
-/// A source over a made-up kernel with so many devices, after the rounds that make it know them.
+/// A source with a made-up kernel of this many devices, after the rounds in which they become known.
 struct Host {
     kernel: Kernel,
     source: DeviceSource,
@@ -295,7 +295,7 @@ impl Host {
         found.expect("devices were listed")
     }
 
-    /// One round without eBPF; its dump.
+    /// One round without eBPF; returns its dump.
     fn poll(&mut self, repair: bool) -> QpsSample {
         let wants = Wants {
             round: self.round,
@@ -315,7 +315,7 @@ impl Host {
     }
 }
 
-/// One round of counters: those of device 0, and what failed.
+/// One round of counters: returns those of device 0, and the failures.
 fn counters(host: &mut Host) -> (Vec<RawReading>, Vec<String>) {
     let wants = Wants {
         round: host.round,
@@ -368,7 +368,7 @@ fn counters_that_neither_netlink_nor_their_files_tell_are_known_to_be_missing() 
         .sys(format!("{port}/counters/port_xmit_discards"), "2\n");
     host.files
         .sys(format!("{port}/counters/link_downed"), "N/A (no PMA)\n");
-    // EIO, of the real kernel.
+    // EIO from the real kernel.
     host.files
         .link(format!("sys/{port}/hw_counters/out_of_buffer"), "/proc/self/mem");
     host.kernel.0.lock().unwrap().lost = usize::MAX;
@@ -386,7 +386,7 @@ fn counters_that_neither_netlink_nor_their_files_tell_are_known_to_be_missing() 
     );
 }
 
-/// What `driver` counts, from netlink and sysfs to the port's row.
+/// The counters of `driver`, from netlink and sysfs to the port's row.
 fn row(driver: &str, netlink: &[(&'static str, u64)], files: &[(&str, u64)]) -> PortRow {
     let mut host = Host::new(1);
     host.files.dir("sys/class/infiniband/rxe0/ports/1");
@@ -672,7 +672,7 @@ fn a_qp_that_the_dump_left_out_is_asked_for_by_its_number() {
         [19, 1, 18],
         "17 is gone, 18 was only left out"
     );
-    // The dump, and one question for each of the two.
+    // The dump, and one request for each of the two.
     assert_eq!(host.kernel.asked(cmd::RES_QP_GET).len(), 3);
     assert_eq!(numbers(&host.poll(false), 0), [18, 19, 1]);
     assert_eq!(host.kernel.asked(cmd::RES_QP_GET).len(), 1, "nothing is missing");
@@ -756,7 +756,7 @@ fn a_device_that_sysfs_has_and_netlink_lists_no_more_is_being_removed() {
         "{note}"
     );
     assert_eq!(sample.errors, []);
-    // Only the lists show when it is over.
+    // Only a list shows when the removal is over.
     host.files.remove("sys/class/infiniband/rxe1");
     let sample = host.listed();
     assert_eq!((sample.devices.len(), sample.notes.len()), (1, 0));

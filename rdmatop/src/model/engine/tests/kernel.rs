@@ -1,8 +1,9 @@
-//! A kernel, and rdmatop's programs in it, that give everything away again as soon as they may.
+//! A kernel, and rdmatop's programs in it, that reuse every address and number as soon as they may.
 //!
-//! An address goes to the next QP of any device, a number to the next QP of its device, a process id to the next process,
-//! a slot to the next QP that is counted. A device that is added again has another index and begins with the same
-//! numbers. What the sources say of all this lies in two queues, records and samples, of which either may lag behind.
+//! An address goes to the next QP of any device, a number to the next QP of its device, a process id to the next
+//! process, a slot to the next QP that is counted. A device that is added again has another index and starts with the
+//! same numbers. What the sources report of all this waits in two queues, records and samples, and either may lag
+//! behind.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -41,7 +42,7 @@ pub(super) struct TrueQp {
     pub(super) object: u64,
     pub(super) lives: bool,
     pub(super) state: u8,
-    /// As each set of programs knew it.
+    /// The QP's key in each set of programs.
     pub(super) births: Vec<u64>,
     pub(super) counted: u64,
 }
@@ -76,7 +77,7 @@ pub(super) struct Kernel {
     watched: BTreeMap<u32, u64>,
 }
 
-/// One of those that are left, by a number at random.
+/// One of those that are left, chosen by a random number.
 pub(super) fn pick(count: usize, which: u8) -> Option<usize> {
     (count > 0).then(|| usize::from(which) % count)
 }
@@ -146,7 +147,7 @@ impl Kernel {
 
     /// `ib_core` is loaded anew: indexes begin at 0. That takes longer than what is on its way.
     pub(super) fn reload(&mut self, out: &mut Vec<Input>) {
-        // A dump holds the module.
+        // A dump keeps the module loaded.
         if self.dump.is_some() {
             self.end_dump();
         }

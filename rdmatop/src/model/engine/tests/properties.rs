@@ -1,4 +1,4 @@
-//! Whatever comes in whatever order: no panic, no total that shrinks, no count of QPs that is wrong.
+//! Any inputs in any order: no panic, no total that shrinks, no wrong count of QPs.
 
 use std::collections::HashMap;
 

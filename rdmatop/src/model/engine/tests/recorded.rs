@@ -1,4 +1,4 @@
-//! What is recorded and played again is the same, byte by byte.
+//! Playing a recording gives the same snapshots and events, byte by byte.
 
 use std::sync::{Mutex, PoisonError};
 

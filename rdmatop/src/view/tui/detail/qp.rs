@@ -45,7 +45,7 @@ pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
         ));
     }
     let mut list = facts_of(state, QP, q);
-    // A dump reads the PSNs at every sample; records have only those that a modify set long ago.
+    // A dump reads the PSNs at every sample; records have only those that a modify set earlier.
     if q.state_source != Some(Source::Netlink) {
         list.retain(|(label, _)| !label.ends_with("PSN"));
     }

@@ -1,4 +1,4 @@
-//! Names and values that TOML lets pass and the view does not know: each is reported with its line.
+//! Names and values that TOML accepts and the view does not know: each is reported with its line.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use super::super::state::table_name;
 use super::super::tab::Tab;
 use super::super::theme;
 
-/// What is looked at; all else is the type's own to refuse.
+/// What is checked here; the type refuses all else by itself.
 #[derive(Deserialize)]
 struct Marked {
     theme: Option<Spanned<String>>,

@@ -29,7 +29,7 @@ fn a_word_of_sort_gives_one_order_here_and_in_once() {
     let mut snapshot = testkit::busy();
     snapshot
         .processes
-        .extend(crate::model::fixture::snapshot().processes);
+        .extend(crate::model::testkit::full::snapshot().processes);
     // Two that sort alike, in the order that pids do not have.
     let mut twin = snapshot.processes[0].clone();
     (twin.uid, twin.pid) = (999, Some(1));
