@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_memory_that_would_end_it_without_a_word_is_told_first() {
+    fn a_memory_limit_that_would_end_it_without_a_message_is_reported_first() {
         assert_eq!((roomy(None), roomy(Some(1 << 30))), (Ok(()), Ok(())));
         let stop = roomy(Some(20 << 20)).unwrap_err();
         assert!(

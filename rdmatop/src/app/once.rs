@@ -167,7 +167,7 @@ async fn hand_over(
         biased;
         written = outcome => written.unwrap_or(Ok(Written::ReaderGone)).map(|_| ()),
         () = over => Err(Stop::failure(
-            "a signal ended it before all was printed: nobody reads its stdout",
+            "a signal ended it before all was printed: no process reads its stdout",
         )),
     }
 }
@@ -177,13 +177,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_reader_that_does_not_read_does_not_keep_who_was_asked_to_end() {
+    async fn a_reader_that_does_not_read_does_not_delay_a_requested_end() {
         let (read, write) = io::pipe().unwrap();
         let writing = writer::whole(write, vec![b'x'; 1 << 20]).unwrap();
         let mut signals = Signals::take().unwrap();
         let begin = std::time::Instant::now();
         let outcome = hand_over(writing, &mut signals, Some(Ending::Asked)).await;
-        assert!(outcome.unwrap_err().line.contains("nobody reads"));
+        assert!(outcome.unwrap_err().line.contains("no process reads"));
         assert!(begin.elapsed() < GRACE * 2, "{:?}", begin.elapsed());
         drop(read);
     }

@@ -188,7 +188,7 @@ impl Pump {
     }
 
     async fn answer(&mut self) -> Result<(), Stop> {
-        let mut sink = Sink::Nobody;
+        let mut sink = Sink::Discard;
         let (_nobody, mut end) = watch::channel(None);
         let answered = async {
             while let Some(message) = self.messages.recv().await {
@@ -213,7 +213,7 @@ impl Pump {
 
     /// Takes messages until `until` is ready. For modes that print once.
     pub(super) async fn wait<T>(&mut self, until: impl Future<Output = T>) -> T {
-        let mut sink = Sink::Nobody;
+        let mut sink = Sink::Discard;
         let (_nobody, mut end) = watch::channel(None);
         tokio::pin!(until);
         let mut next = Instant::now() + LOOK_UP;

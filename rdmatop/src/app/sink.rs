@@ -26,7 +26,7 @@ pub(super) struct EventCounts {
 #[derive(Debug)]
 pub(super) enum Sink {
     /// No view wants events.
-    Nobody,
+    Discard,
     /// Lines: waits for room. Meanwhile the ring buffer in the kernel stores records and counts those that it loses.
     Lines(Lines),
     /// The live view: events without room are refused and reported as a loss, so that the screen never stalls.
@@ -147,7 +147,7 @@ impl Sink {
             return;
         }
         match self {
-            Self::Nobody => {}
+            Self::Discard => {}
             Self::Lines(lines) => lines.push(event),
             Self::Drop(live) => put(&mut live.order, event, event.clone()),
         }
@@ -156,7 +156,7 @@ impl Sink {
     /// The youngest time of an event.
     pub(super) fn newest_ns(&self) -> u64 {
         match self {
-            Self::Nobody => 0,
+            Self::Discard => 0,
             Self::Lines(lines) => lines.order.newest_ns(),
             Self::Drop(live) => live.order.newest_ns(),
         }
@@ -165,7 +165,7 @@ impl Sink {
     /// Whether anything waits.
     pub(super) fn holds(&self) -> bool {
         match self {
-            Self::Nobody => false,
+            Self::Discard => false,
             Self::Lines(lines) => !lines.order.is_empty(),
             Self::Drop(live) => !live.order.is_empty(),
         }
@@ -180,7 +180,7 @@ impl Sink {
     /// than its grace.
     pub(super) async fn flush(&mut self, until_ns: u64, counts: &mut EventCounts, end: &mut End) {
         let lines = match self {
-            Self::Nobody => return,
+            Self::Discard => return,
             Self::Lines(lines) => lines,
             Self::Drop(live) => {
                 for event in live.order.take(until_ns) {
@@ -305,7 +305,7 @@ mod tests {
             sink.flush(u64::MAX, &mut counts, &mut end).await;
             assert!(!sink.holds());
         }
-        let mut told = Vec::new();
+        let mut shown = Vec::new();
         while let Ok(page) = pages.try_recv() {
             let lines = String::from_utf8(page.text).unwrap();
             let times = lines.lines().map(|line| {
@@ -315,9 +315,9 @@ mod tests {
             });
             let times: Vec<u64> = times.collect();
             assert_eq!(page.events, times.len() as u64);
-            told.push(times);
+            shown.push(times);
         }
-        assert_eq!(told, [vec![10, 20, 30], vec![40, 45, 50]]);
+        assert_eq!(shown, [vec![10, 20, 30], vec![40, 45, 50]]);
         let live: Vec<u64> = std::iter::from_fn(|| events.try_recv().ok())
             .map(|e| e.mono_ns)
             .collect();

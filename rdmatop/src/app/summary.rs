@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_losses_are_told_even_when_there_are_none() {
+    fn the_losses_are_printed_even_when_there_are_none() {
         let line = line(
             EventCounts {
                 seen: 3,

@@ -97,7 +97,7 @@ mod tests {
     use crate::source::fake::Fake;
 
     #[test]
-    fn an_unknown_device_is_told_with_those_there_are() {
+    fn an_unknown_device_is_reported_with_the_existing_ones() {
         let filter = |name: &str| Filter {
             device: Some(name.to_owned()),
             ..Filter::default()
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_nobody_has_is_told_with_those_there_are() {
+    fn a_name_that_no_process_has_is_reported_with_the_existing_ones() {
         let named = |comm: &str| Filter {
             comm: Some(comm.to_owned()),
             ..Filter::default()

@@ -107,7 +107,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
                 () = &mut unread => break Finish::Reader(Ok(Written::ReaderGone)),
                 written = &mut writer.outcome => break Finish::Reader(written.unwrap_or(Ok(Written::ReaderGone))),
                 Some(report) = reports.recv() => match &report.state {
-                    _ if !starting => gap.tell(&report),
+                    _ if !starting => gap.announce(&report),
                     EbpfState::Unavailable(no) => break Finish::NoEvents(no.why()),
                     _ => {
                         starting = false;
@@ -192,7 +192,7 @@ struct Gap {
 
 impl Gap {
     /// Prints what changed, and what is no longer seen.
-    fn tell(&mut self, report: &EbpfReport) {
+    fn announce(&mut self, report: &EbpfReport) {
         say(&self.change(report, Instant::now()));
         if report.state.is_on() {
             say_unseen(report);
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_without_programs_is_told_when_it_begins_when_it_ends_and_in_the_sum() {
+    fn a_time_without_programs_is_reported_at_its_beginning_its_end_and_in_the_sum() {
         let (mut gap, begin) = (Gap::default(), Instant::now());
         let at = |seconds| begin + Duration::from_secs(seconds);
         let anew = gap.change(&on(5), begin);
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_programs_there_are_no_events_and_that_is_said() {
+    async fn without_programs_a_line_says_that_there_are_no_events() {
         let pushing = Pushing {
             start: Box::new(|feed| {
                 feed.offer(Input::Ebpf(Box::new(off("CAP_BPF missing")))).unwrap();

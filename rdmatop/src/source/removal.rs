@@ -67,7 +67,7 @@ impl fmt::Display for Holders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.found.is_empty(), self.hidden) {
             (true, false) => f.write_str("no process has it open"),
-            (true, true) => f.write_str("held by nobody whose open files you may see: run with sudo"),
+            (true, true) => f.write_str("no process that you may inspect has it open: run with sudo"),
             (false, _) => write!(f, "held by {}", self.named()),
         }
     }
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn holders_are_named_and_the_rest_counted() {
-        let told = |count: u32, hidden| {
+        let words = |count: u32, hidden| {
             let one = |pid| Holder {
                 pid,
                 comm: "x".to_owned(),
@@ -184,12 +184,12 @@ mod tests {
             };
             holders.to_string()
         };
-        assert_eq!(told(1, false), "held by 1 (x)");
-        assert_eq!(told(3, false), "held by 1 (x), 2 (x) and 3 (x)");
-        assert_eq!(told(1, true), "held by 1 (x) and maybe processes of other users");
-        assert!(told(10, false).ends_with("8 (x) and 2 more"));
-        assert_eq!(told(0, false), "no process has it open");
-        assert!(told(0, true).contains("sudo"));
+        assert_eq!(words(1, false), "held by 1 (x)");
+        assert_eq!(words(3, false), "held by 1 (x), 2 (x) and 3 (x)");
+        assert_eq!(words(1, true), "held by 1 (x) and maybe processes of other users");
+        assert!(words(10, false).ends_with("8 (x) and 2 more"));
+        assert_eq!(words(0, false), "no process has it open");
+        assert!(words(0, true).contains("sudo"));
     }
 
     #[test]

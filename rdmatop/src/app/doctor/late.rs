@@ -65,7 +65,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn who_is_late_is_left_behind_and_nobody_else() {
+    fn only_a_late_job_is_left_behind() {
         let (release, wait) = mpsc::channel::<()>();
         let mut jobs: Vec<Job<u32>> = vec![Box::new(move || {
             let _ = wait.recv();
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn when_all_answer_nobody_waits() {
+    fn when_all_jobs_answer_nothing_waits() {
         let begin = Instant::now();
         let answers = gather(vec![Box::new(|| 1) as Job<i32>], begin + Duration::from_mins(1));
         assert_eq!(answers, [Some(1)]);

@@ -20,7 +20,7 @@ use std::{
 
 use self::{
     late::{Job, gather},
-    process::Who,
+    process::Subject,
 };
 use super::{plan::Terminal, print};
 use crate::{
@@ -166,30 +166,30 @@ fn natural(name: &str) -> (String, u64, String) {
 fn processes(root: &Root, users: BTreeSet<u32>, facts: &mut Facts) {
     let until = Instant::now() + FOR_PROCESSES;
     let own = std::process::id();
-    let who: Vec<Who> = match facts.pid {
-        Some(pid) => vec![Who::Pid(pid)],
-        None => [Who::Own]
+    let subject: Vec<Subject> = match facts.pid {
+        Some(pid) => vec![Subject::Pid(pid)],
+        None => [Subject::Own]
             .into_iter()
             .chain(
                 users
                     .into_iter()
                     .filter(|pid| *pid != own)
                     .take(PROCESSES)
-                    .map(Who::Pid),
+                    .map(Subject::Pid),
             )
             .collect(),
     };
-    let jobs = who.iter().map(|who| {
-        let (root, who) = (root.clone(), *who);
-        let job: Job<Part> = Box::new(move || Part::Process(Box::new(process::read(&root, who))));
+    let jobs = subject.iter().map(|subject| {
+        let (root, subject) = (root.clone(), *subject);
+        let job: Job<Part> = Box::new(move || Part::Process(Box::new(process::read(&root, subject))));
         job
     });
     let mut answers = gather(jobs.collect(), until)
         .into_iter()
-        .zip(&who)
-        .map(|(answer, who)| match answer {
+        .zip(&subject)
+        .map(|(answer, subject)| match answer {
             Some(Part::Process(process)) => *process,
-            _ => silent(*who),
+            _ => silent(*subject),
         });
     facts.view = answers.next().unwrap_or_default();
     let found: Vec<Process> = if facts.pid.is_some() {
@@ -207,12 +207,12 @@ fn processes(root: &Root, users: BTreeSet<u32>, facts: &mut Facts) {
 }
 
 /// A process whose files could not be read in time.
-fn silent(who: Who) -> Process {
+fn silent(subject: Subject) -> Process {
     let why = || "it did not answer in time (its memory is locked for long)".to_owned();
     Process {
-        pid: match who {
-            Who::Own => std::process::id(),
-            Who::Pid(pid) => pid,
+        pid: match subject {
+            Subject::Own => std::process::id(),
+            Subject::Pid(pid) => pid,
         },
         environ: Fact::Unreadable(why()),
         memlock: Fact::Unreadable(why()),

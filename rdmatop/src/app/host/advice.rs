@@ -83,11 +83,11 @@ impl Advice {
         self.missing = missing(platform);
         // A user who gave --no-ebpf needs no note that eBPF is missing, and one who did not ask for fentry does not
         // miss it.
-        let told = self.missing.iter().filter(|cause| {
+        let shown = self.missing.iter().filter(|cause| {
             (self.attach.is_some() || !cause.id.is_of_ebpf_alone())
                 && (self.attach == Some(AttachMode::Fentry) || cause.id != CauseId::NoFentry)
         });
-        let notes: Vec<Cause> = told.cloned().collect();
+        let notes: Vec<Cause> = shown.cloned().collect();
         let other = notes != self.notes;
         self.notes = notes;
         other
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use crate::source::fake::Fake;
 
-    fn told(advice: &Advice) -> Vec<&str> {
+    fn shown(advice: &Advice) -> Vec<&str> {
         advice.notes().iter().map(|note| note.what.as_str()).collect()
     }
 
@@ -126,14 +126,14 @@ mod tests {
             .dir("sys/class/infiniband")
             .proc("self/status", "Uid:\t0\t0\t0\t0\n");
         let mut advice = Advice::new(fake.root(), None);
-        assert_eq!(told(&advice), ["No RDMA device"]);
+        assert_eq!(shown(&advice), ["No RDMA device"]);
         assert!(!advice.look(false));
         fake.sys("class/infiniband/rxe0/node_guid", "0:0\n");
         assert!(advice.look(false));
-        assert_eq!(told(&advice), [""; 0]);
+        assert_eq!(shown(&advice), [""; 0]);
         fake.remove("sys/class/infiniband/rxe0");
         assert!(advice.look(false));
-        assert_eq!(told(&advice), ["No RDMA device"]);
+        assert_eq!(shown(&advice), ["No RDMA device"]);
     }
 
     #[test]
@@ -183,10 +183,10 @@ mod tests {
         fake.proc("self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n");
         let mut advice = Advice::new(fake.root(), Some(AttachMode::Auto));
         fake.proc("self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t0000000000000000\n");
-        assert!(!advice.look(true), "{:?}", told(&advice));
+        assert!(!advice.look(true), "{:?}", shown(&advice));
         // A kernel switch that is turned makes a note.
         fake.sys("kernel/security/lockdown", "none integrity [confidentiality]\n");
         assert!(advice.look(true));
-        assert_eq!(told(&advice), ["No eBPF"]);
+        assert_eq!(shown(&advice), ["No eBPF"]);
     }
 }

@@ -19,7 +19,7 @@ use self::{
     leaving::{Gone, Leaving},
     readers::Readers,
     round::{Context, Round},
-    turns::{Step, Turns, Who},
+    turns::{Step, Subject, Turns},
 };
 use crate::{
     app::source::{Polled, Wants},
@@ -68,7 +68,7 @@ const FEW: usize = 8;
 /// Reads devices, and QPs when they are wanted.
 pub struct DeviceSource {
     root: Root,
-    readers: Readers<Job, (Who, Answer)>,
+    readers: Readers<Job, (Subject, Answer)>,
     turns: Turns,
     entries: Vec<Entry>,
     /// Numbers given to devices so far.
@@ -136,10 +136,10 @@ impl DeviceSource {
     }
 
     /// Gives a thread something to read.
-    fn order(&mut self, who: Who, name: &str, round: &Round, what: What) {
-        let sheet = self.turns.ask(who, name, now().mono_ns, round.once);
+    fn order(&mut self, subject: Subject, name: &str, round: &Round, what: What) {
+        let sheet = self.turns.ask(subject, name, now().mono_ns, round.once);
         self.readers.push(Job {
-            who,
+            subject,
             sheet,
             before_ns: round.before_ns,
             what,
@@ -163,8 +163,8 @@ impl DeviceSource {
                     None
                 }
             };
-            if let Some((who, answer)) = answer {
-                self.take(who, answer, round);
+            if let Some((subject, answer)) = answer {
+                self.take(subject, answer, round);
             }
         }
         self.turns.give_up();
@@ -172,27 +172,27 @@ impl DeviceSource {
 
     /// Takes the answers that arrived since the last round.
     fn collect(&mut self, round: &mut Round) {
-        while let Some((who, answer)) = self.readers.answer(Duration::ZERO) {
-            self.take(who, answer, round);
+        while let Some((subject, answer)) = self.readers.answer(Duration::ZERO) {
+            self.take(subject, answer, round);
         }
     }
 
-    fn take(&mut self, who: Who, answer: Answer, round: &mut Round) {
-        if !self.turns.answered(who, now().mono_ns) {
+    fn take(&mut self, subject: Subject, answer: Answer, round: &mut Round) {
+        if !self.turns.answered(subject, now().mono_ns) {
             return;
         }
-        match (who, answer) {
+        match (subject, answer) {
             (_, Answer::DeviceList(found)) => self.everyone = Some(found),
-            (Who::Device(id), Answer::Device(told)) => self.device_answered(id, *told, round),
-            (Who::DeviceList, Answer::Device(_)) => {}
+            (Subject::Device(id), Answer::Device(answer)) => self.device_answered(id, *answer, round),
+            (Subject::DeviceList, Answer::Device(_)) => {}
         }
     }
 
-    fn device_answered(&mut self, id: u64, mut told: DeviceAnswer, round: &mut Round) {
+    fn device_answered(&mut self, id: u64, mut answer: DeviceAnswer, round: &mut Round) {
         if let Some(going) = self.leaving.iter_mut().find(|going| going.id == id) {
-            going.listed = told.listed;
+            going.listed = answer.listed;
             // Any other answer is from the time when netlink still listed it.
-            let all = told.all.filter(|reading| reading.removing);
+            let all = answer.all.filter(|reading| reading.removing);
             return round.add(DeviceAnswer {
                 all,
                 ..DeviceAnswer::default()
@@ -201,17 +201,17 @@ impl DeviceSource {
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == id) else {
             return;
         };
-        entry.told(&mut told);
-        round.add(told);
+        entry.answered(&mut answer);
+        round.add(answer);
     }
 
     /// The list of devices, once it has arrived.
     fn everyone(&mut self, round: &mut Round) -> Option<Result<DeviceList, NetlinkError>> {
-        if self.everyone.is_none() && !self.turns.is_asked(Who::DeviceList) {
+        if self.everyone.is_none() && !self.turns.is_asked(Subject::DeviceList) {
             let what = What::DeviceList {
                 settings: !self.settings,
             };
-            self.order(Who::DeviceList, "the list of RDMA devices", round, what);
+            self.order(Subject::DeviceList, "the list of RDMA devices", round, what);
         }
         if self.everyone.is_none() {
             self.wait(round);
@@ -289,8 +289,8 @@ impl DeviceSource {
         if wants.qps {
             entry.owes_qps = Some(round.before_ns);
         }
-        let who = Who::Device(entry.id);
-        if !self.turns.is_due(who, now().mono_ns, round.once) {
+        let subject = Subject::Device(entry.id);
+        if !self.turns.is_due(subject, now().mono_ns, round.once) {
             return;
         }
         let renamed = std::mem::take(&mut entry.renamed);
@@ -303,7 +303,7 @@ impl DeviceSource {
             qps: entry.owes_qps.is_some(),
         };
         let name = text::sanitize(entry.name.as_bytes());
-        self.order(who, &name, round, what);
+        self.order(subject, &name, round, what);
     }
 
     /// Looks for devices that are being removed, and reads them. `gone` were listed the last time and are not now.
@@ -329,18 +329,18 @@ impl DeviceSource {
         }
         let mut todo = Vec::new();
         for going in self.leaving.iter_mut() {
-            let who = Who::Device(going.id);
-            if self.turns.is_due(who, round.before_ns, round.once) {
+            let subject = Subject::Device(going.id);
+            if self.turns.is_due(subject, round.before_ns, round.once) {
                 let what = What::Leaving {
                     dir: going.dir.clone(),
                     device: going.device.clone(),
                     before: going.listed.take(),
                 };
-                todo.push((who, text::sanitize(going.device.name.as_bytes()), what));
+                todo.push((subject, text::sanitize(going.device.name.as_bytes()), what));
             }
         }
-        for (who, name, what) in todo {
-            self.order(who, &name, round, what);
+        for (subject, name, what) in todo {
+            self.order(subject, &name, round, what);
         }
         self.wait(round);
     }
@@ -374,8 +374,8 @@ impl DeviceSource {
                 self.order_list(at, found.as_ref(), wants, round);
                 continue;
             }
-            let who = Who::Device(entry.id);
-            if !self.turns.is_due(who, now().mono_ns, round.once) {
+            let subject = Subject::Device(entry.id);
+            if !self.turns.is_due(subject, now().mono_ns, round.once) {
                 continue;
             }
             let Some(listed) = entry.listed.take() else {
@@ -397,7 +397,7 @@ impl DeviceSource {
                 },
             };
             let name = text::sanitize(entry.name.as_bytes());
-            self.order(who, &name, round, What::Again { listed, ask });
+            self.order(subject, &name, round, What::Again { listed, ask });
         }
         self.wait(round);
         if states && found.is_some() {
@@ -416,7 +416,7 @@ impl DeviceSource {
     }
 
     /// Sends what a round has found.
-    fn tell(&mut self, round: Round, out: &mut dyn FnMut(Input)) {
+    fn send_all(&mut self, round: Round, out: &mut dyn FnMut(Input)) {
         let mono_ns = now().mono_ns;
         let listed = self.entries.iter().map(|entry| held(entry.index, &entry.name));
         let going = self.leaving.iter().map(|going| DeviceReading {
@@ -439,7 +439,7 @@ impl DeviceSource {
                 .collect(),
         };
         let Self { leaving, root, .. } = self;
-        round.tell(mono_ns, beside, || leaving.notes(root, mono_ns), out);
+        round.send_all(mono_ns, beside, || leaving.notes(root, mono_ns), out);
     }
 
     /// Lists the devices, or reads those that are known where no list arrives.
@@ -489,12 +489,12 @@ impl Polled for DeviceSource {
         let mut late = Round::late(before_ns);
         self.collect(&mut late);
         let other = late.other;
-        self.tell(late, out);
+        self.send_all(late, out);
         let mut round = Round::new(before_ns, wants);
         if other || self.list_is_due() || self.again(wants, true, &mut round).is_err() {
             self.list_or_wait(wants, &mut round, out);
         }
-        self.tell(round, out);
+        self.send_all(round, out);
         self.readers.calm(self.turns.is_calm());
         let slow = self.turns.notes(now().mono_ns, self.readers.threads());
         if slow != self.slow {

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_is_told_before_the_container_it_runs_in() {
+    fn a_job_takes_precedence_over_its_container() {
         let slurm = Workload::from_path("/system.slice/slurmstepd.scope/job_211/step_0/user/task_0");
         assert_eq!(spell(&slurm).as_deref(), Some("slurm 211.0"));
         let id = "a".repeat(64);

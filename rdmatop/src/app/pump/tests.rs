@@ -69,7 +69,7 @@ async fn without_programs_every_round_dumps_the_queue_pairs() {
 }
 
 #[tokio::test]
-async fn the_last_round_is_told_that_it_is_the_last() {
+async fn the_last_round_is_marked_as_the_last() {
     let source = Fake::new(Vec::new());
     let asked = Arc::clone(&source.asked);
     let mut pump = pump(source, Filter::default());
@@ -101,7 +101,7 @@ fn dump_of(pid: u32) -> QpsSample {
 }
 
 #[tokio::test]
-async fn the_first_snapshot_knows_who_the_processes_of_the_first_round_are() {
+async fn the_first_snapshot_has_the_names_of_the_first_rounds_processes() {
     use crate::model::input::ProcessFacts;
     let dump = dump_of(231);
     let facts = ProcessFacts {
@@ -183,8 +183,8 @@ async fn a_report_reaches_engine_and_mode_and_has_the_machine_looked_at_again() 
     let (mut pump, ebpf) = Pump::start(sources, Settings::default()).unwrap();
     assert_eq!(pump.latest().health.ebpf, EbpfState::Starting);
     let mut ebpf = ebpf.unwrap();
-    let told = pump.wait(ebpf.started()).await.unwrap();
-    assert!(told.state.is_on());
+    let got = pump.wait(ebpf.started()).await.unwrap();
+    assert!(got.state.is_on());
     for _ in 0..2 {
         pump.sample().await.unwrap();
     }
@@ -261,13 +261,13 @@ async fn what_the_writer_takes_no_more_at_the_end_is_counted_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_round_that_hangs_is_told_with_its_name_and_does_not_stop_the_view() {
+async fn a_round_that_hangs_is_reported_with_its_name_and_does_not_stop_the_view() {
     let mut pump = pump(Fake::hanging(HANG * 4), Filter::default());
     let mut shown = pump.subscribe();
     let (end, mut ending) = watch::channel(None);
     let (_delay, mut delay) = watch::channel(HANG / 2);
-    let mut sink = Sink::Nobody;
-    let told = async {
+    let mut sink = Sink::Discard;
+    let got = async {
         let mut errors = Vec::new();
         while errors.is_empty() {
             shown.changed().await.unwrap();
@@ -276,7 +276,7 @@ async fn a_round_that_hangs_is_told_with_its_name_and_does_not_stop_the_view() {
         end.send_replace(Some(Instant::now()));
         errors
     };
-    let (_, errors) = tokio::join!(pump.run(&mut sink, &mut delay, &mut ending, |_| Ok(())), told);
+    let (_, errors) = tokio::join!(pump.run(&mut sink, &mut delay, &mut ending, |_| Ok(())), got);
     assert_eq!(errors[0].id, CauseId::NoAnswer);
     assert!(
         errors[0].why.starts_with("no answer from the fake for"),

@@ -1,4 +1,4 @@
-//! Size of packets: an Ethernet port takes it from its interface's MTU.
+//! Packet size: that of an Ethernet port follows from the MTU of its interface.
 
 use crate::doctor::{
     facts::Facts,
@@ -8,15 +8,15 @@ use crate::doctor::{
 
 /// A port of this speed needs large packets, bits per second.
 pub(crate) const FAST: u64 = 25_000_000_000;
-/// What they should carry there.
+/// The payload that they should carry there.
 pub(crate) const FAST_MTU: u32 = 4096;
-/// What they should carry anywhere: an interface of the usual 1500 gives that.
+/// The payload that they should carry anywhere: an interface with the usual 1500 allows it.
 pub(crate) const LEAST: u32 = 1024;
 
 /// Headers of the largest kind (`iboe_get_mtu`, include/rdma/ib_addr.h): GRH, UDP, BTH, XRC, AtomicETH, ICRC.
 const HEADERS: u32 = 40 + 8 + 12 + 4 + 28 + 4;
 
-/// What a RoCE packet carries over an interface of this MTU.
+/// The payload of a RoCE packet over an interface with this MTU.
 pub(crate) fn payload(mtu: u32) -> Option<u32> {
     [4096, 2048, 1024, 512, 256]
         .into_iter()
@@ -62,7 +62,7 @@ pub(crate) fn mtu(facts: &Facts, out: &mut Lines) {
             .max()
             .unwrap_or_default();
         let is = format!("packets of {port} carry {payload} bytes: {interface} has MTU {mtu}");
-        // Jumbo frames everywhere on the way, or packets are dropped.
+        // Jumbo frames have to be set on the whole path, or packets are dropped.
         let raise =
             |to: u32| format!("sudo ip link set {interface} mtu {to}, and the same on switches and peers");
         if *payload < LEAST {

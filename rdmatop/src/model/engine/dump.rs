@@ -141,8 +141,10 @@ impl Engine {
     /// The number now has another owner than at the last dump: between the two it was given to another QP. Records
     /// report that more exactly, unless some were lost.
     fn is_anothers(&self, qp: &Qp, reading: &QpReading) -> bool {
-        let told = reading.pid.filter(|pid| *pid != 0 && !self.has_foreign_pids());
-        let differ = told.zip(qp.row().pid).is_some_and(|(told, known)| told != known);
+        let reported = reading.pid.filter(|pid| *pid != 0 && !self.has_foreign_pids());
+        let differ = reported
+            .zip(qp.row().pid)
+            .is_some_and(|(reported, known)| reported != known);
         differ && (!qp.is_owner_sure() || self.losses.wants_repair())
     }
 

@@ -427,7 +427,7 @@ impl Engine {
     fn skipped(&mut self, programs: Option<Vec<Skipped>>) {
         let sum = |list: &[Skipped]| list.iter().map(|program| program.count).sum::<u64>();
         let newer = match (&self.skipped, &programs) {
-            (Some(known), Some(told)) => sum(told) >= sum(known),
+            (Some(known), Some(seen)) => sum(seen) >= sum(known),
             _ => true,
         };
         if newer {

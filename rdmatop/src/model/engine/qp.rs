@@ -391,7 +391,7 @@ impl Qp {
     /// No dump has named another owner. A dump that did may have named a thread that had ended.
     pub(super) fn is_owned_as(&self, sighting: &Sighting) -> bool {
         let pids = self.row.pid.zip(sighting.owner);
-        pids.is_none_or(|(known, (told, _))| known == told)
+        pids.is_none_or(|(known, (reported, _))| known == reported)
     }
 
     /// Another process is known to own it.
@@ -404,8 +404,8 @@ impl Qp {
 
     /// Whether a reading has nothing new.
     pub(super) fn is_as(&self, reading: &QpReading) -> bool {
-        fn same<T: PartialEq + Copy>(told: Option<T>, known: Option<T>) -> bool {
-            told.is_none() || told == known
+        fn same<T: PartialEq + Copy>(reported: Option<T>, known: Option<T>) -> bool {
+            reported.is_none() || reported == known
         }
         let owner = match (&reading.kern_name, reading.pid) {
             (Some(_), _) => false,

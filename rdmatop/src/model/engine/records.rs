@@ -268,8 +268,8 @@ impl Engine {
             }
         }
         if event.to.is_some() || prefix.kind != kind::QP_MODIFY && prefix.kind != kind::QP_CREATE {
-            let told = known8(record.from_state).map(QpState);
-            event.from = told.or_else(|| qp.and_then(|qp| qp.row().state));
+            let recorded = known8(record.from_state).map(QpState);
+            event.from = recorded.or_else(|| qp.and_then(|qp| qp.row().state));
         }
     }
 

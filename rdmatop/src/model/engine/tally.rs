@@ -768,22 +768,22 @@ mod tests {
         let mut buckets = [0; HIST_BUCKETS];
         buckets[10] = 98;
         buckets[12] = 2;
-        let told = latency(&buckets, 200_000, 5000, 3);
-        assert_eq!(told.p50_ns, Some(2048));
-        assert_eq!(told.p99_ns, Some(5000));
+        let shown = latency(&buckets, 200_000, 5000, 3);
+        assert_eq!(shown.p50_ns, Some(2048));
+        assert_eq!(shown.p99_ns, Some(5000));
         assert_eq!(
-            (told.mean_ns, told.max_ns, told.early, told.count),
+            (shown.mean_ns, shown.max_ns, shown.early, shown.count),
             (Some(2000), Some(5000), 3, 100)
         );
     }
 
     #[test]
     fn no_sample_is_unknown_not_zero() {
-        let told = latency(&[0; HIST_BUCKETS], 0, 0, 0);
+        let shown = latency(&[0; HIST_BUCKETS], 0, 0, 0);
         assert_eq!(
-            (told.mean_ns, told.p50_ns, told.p99_ns, told.max_ns),
+            (shown.mean_ns, shown.p50_ns, shown.p99_ns, shown.max_ns),
             (None, None, None, None)
         );
-        assert!(told.buckets.is_empty());
+        assert!(shown.buckets.is_empty());
     }
 }

@@ -53,7 +53,7 @@ impl Reason {
         match self {
             Self::Failed => "every work request is flushed until the application resets or destroys it.",
             Self::SendFailed => "a send failed and the send queue stopped; it still receives.",
-            Self::Drained => "its send queue was told to drain and not to go on.",
+            Self::Drained => "the application drained its send queue and has not resumed it.",
             Self::Alone => "connecting takes milliseconds; no peer has answered.",
             Self::NoBuffers => {
                 "nothing finishes, the receiver answers \"not ready\" (RNR). It posts no receive buffers: look at the \
@@ -309,7 +309,11 @@ mod tests {
         assert_eq!(sends(60, 0.0, 0.0, 0.0, &quiet), None, "it has nothing to send");
         assert_eq!(sends(60, 1.0, 80.0, 3.0, &quiet), None, "it is slow");
         assert_eq!(sends(60, 0.0, 80.0, 3.0, &[0.0, 5.0, 0.0]), None, "it just moved");
-        assert_eq!(sends(60, 0.0, 80.0, 3.0, &[0.0, 0.0]), None, "too short to tell");
+        assert_eq!(
+            sends(60, 0.0, 80.0, 3.0, &[0.0, 0.0]),
+            None,
+            "the time is too short"
+        );
         assert_eq!(sends(4, 0.0, 80.0, 3.0, &quiet), None, "it just connected");
     }
 

@@ -118,9 +118,9 @@ fn unknown_management_datagrams_make_no_sum_a_lower_bound_and_other_kernel_consu
     s.processes[1].comm = "[nvme_rdma]".into();
     assert!(totals(&s).wr.partial);
     s.processes.clear();
-    assert_eq!(totals(&s).wr.rate, Some(0.0), "nobody posts");
+    assert_eq!(totals(&s).wr.rate, Some(0.0), "no process posts");
     s.health.ebpf = EbpfState::Disabled;
-    assert_eq!(totals(&s).wr.rate, None, "nobody counts");
+    assert_eq!(totals(&s).wr.rate, None, "no program counts");
 }
 
 #[test]

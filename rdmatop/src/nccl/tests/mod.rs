@@ -57,7 +57,7 @@ fn two_hosts() -> String {
 }
 
 #[test]
-fn a_job_on_rdma_is_said_to_be_with_its_nics_and_gpudirect() {
+fn a_job_on_rdma_is_recognised_with_its_nics_and_gpudirect() {
     let report = read(&two_hosts());
     let verdict = verdict::of(&report);
     assert_eq!(verdict.kind, Kind::Rdma);

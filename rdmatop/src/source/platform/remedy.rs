@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(
             ids(blind),
             [CauseId::NoSysfs],
-            "what /sys would tell is not known to be absent"
+            "what /sys would show is not known to be absent"
         );
         assert_eq!(ids(|p| p.without_proc = true), [CauseId::NoProcfs]);
         assert_eq!(

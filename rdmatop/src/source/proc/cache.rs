@@ -43,8 +43,8 @@ impl ProcCache {
             }
             // The watch comes first: a name that changes while the rest is read is then seen at the next refresh.
             watches.renamed(*pid);
-            let told = wanted.contains(pid).then(|| update(root, process)).flatten();
-            match told {
+            let change = wanted.contains(pid).then(|| update(root, process)).flatten();
+            match change {
                 Some(true) => out.renamed.push(process.key()),
                 Some(false) => {}
                 None => {
@@ -52,7 +52,7 @@ impl ProcCache {
                     out.gone.push(process.key());
                 }
             }
-            told.is_some()
+            change.is_some()
         });
         for pid in wanted {
             let Entry::Vacant(slot) = self.known.entry(pid) else {

@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_errno_has_its_name_and_a_stranger_keeps_its_number() {
+    fn an_errno_has_its_name_and_an_unknown_one_keeps_its_number() {
         assert_eq!(show(-22), "-22 EINVAL");
         assert_eq!(show(-110), "-110 ETIMEDOUT");
         assert_eq!(show(-524), "-524 ENOTSUPP");

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_names_no_field_is_told_from_plain_text() {
+    fn a_word_that_names_no_field_is_distinguished_from_plain_text() {
         assert_eq!(Filter::parse("dev:rxe0 colour:red").no_field(), Some("colour"));
         for plain in ["rxe0", "dev:a:b", "00:1b:21", "fe80::1", ":x", ""] {
             assert_eq!(Filter::parse(plain).no_field(), None, "{plain}");

@@ -43,9 +43,9 @@ impl<S: Fn(&Settings) -> Result<(), String> + Clone + Send + 'static> Keeper<S> 
             let (quiet, save) = (self.quiet, self.save.clone());
             let thread = thread::Builder::new().name("rdmatop-keep".to_owned());
             // Without a thread, the end writes.
-            let (tell, told) = mpsc::channel();
-            let thread = thread.spawn(move || drop(tell.send(keep(&from, quiet, save))));
-            self.work = thread.ok().map(|_| (to, told));
+            let (done_tx, done) = mpsc::channel();
+            let thread = thread.spawn(move || drop(done_tx.send(keep(&from, quiet, save))));
+            self.work = thread.ok().map(|_| (to, done));
         }
         match &self.work {
             // The thread ends before its sender only by a panic, which is reported at the end.
@@ -58,9 +58,9 @@ impl<S: Fn(&Settings) -> Result<(), String> + Clone + Send + 'static> Keeper<S> 
     /// why.
     pub(super) fn finish(self, patience: Duration) -> Result<(), String> {
         match (self.work, self.left) {
-            (Some((to, told)), _) => {
+            (Some((to, done)), _) => {
                 drop(to);
-                told.recv_timeout(patience).unwrap_or_else(|error| {
+                done.recv_timeout(patience).unwrap_or_else(|error| {
                     Err(match error {
                         RecvTimeoutError::Timeout => format!(
                             "the file system of the settings did not answer for {} s",
@@ -181,8 +181,8 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_written_is_tried_again_at_the_end_and_told_when_that_fails_too() {
-        for (fails, told) in [(1, Ok(())), (9, Err("disk full".to_owned()))] {
+    fn what_could_not_be_written_is_tried_again_at_the_end_and_reported_when_that_fails_too() {
+        for (fails, done) in [(1, Ok(())), (9, Err("disk full".to_owned()))] {
             let disk = Disk::default();
             disk.0.lock().unwrap().1 = fails;
             let mut keeper = disk.keeper(Duration::from_millis(1));
@@ -192,8 +192,8 @@ mod tests {
                 assert!(std::time::Instant::now() < end, "no write within a minute");
                 thread::sleep(Duration::from_millis(5));
             }
-            assert_eq!(keeper.finish(LONG), told);
-            assert_eq!(disk.written().len(), usize::from(told.is_ok()));
+            assert_eq!(keeper.finish(LONG), done);
+            assert_eq!(disk.written().len(), usize::from(done.is_ok()));
         }
     }
 
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn who_changes_nothing_writes_nothing() {
+    fn without_a_change_nothing_is_written() {
         let disk = Disk::default();
         assert_eq!(disk.keeper(QUIET).finish(LONG), Ok(()));
         assert!(disk.written().is_empty());

@@ -195,7 +195,7 @@ impl Settings {
     }
 
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let out: Self = toml::from_str(text).map_err(|error| check::told(text, &error))?;
+        let out: Self = toml::from_str(text).map_err(|error| check::one_line(text, &error))?;
         check::check(text)?;
         Ok(out)
     }
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_and_a_file_without_end_are_told_and_not_waited_for() {
+    fn a_fifo_and_a_file_without_end_are_reported_and_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
         let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();

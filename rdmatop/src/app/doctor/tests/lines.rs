@@ -216,7 +216,7 @@ fn ports_without_a_usable_gid_are_named() {
 }
 
 #[test]
-fn a_job_whose_gid_index_is_wrong_on_a_port_is_told_where() {
+fn a_job_whose_gid_index_is_wrong_on_a_port_is_named_with_the_port() {
     let line = changed(|facts| port(facts, 1).gids = Fact::Known(vec![]));
     assert_eq!(
         line,
@@ -582,7 +582,7 @@ fn settings_of_jobs_are_held_to_the_machine() {
 }
 
 #[test]
-fn what_rdmatop_needs_is_said_to_root_and_skipped_for_others() {
+fn what_rdmatop_needs_is_reported_to_root_and_skipped_for_others() {
     let line = changed(|facts| facts.own.missing.push(cause(CauseId::Lockdown)));
     assert_eq!(line, ["Warn rdmatop.ebpf rdmatop's eBPF programs: why"]);
     let line = changed(|facts| facts.own.btf = Some(false));

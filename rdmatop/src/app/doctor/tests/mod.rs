@@ -29,7 +29,7 @@ fn a_healthy_gpu_node_passes_on_one_page() {
 }
 
 #[test]
-fn an_efa_node_passes_and_is_told_nothing_of_roce() {
+fn an_efa_node_passes_without_a_line_about_roce() {
     let page = page_of(&trees::efa_node(), None);
     assert!(page.starts_with("doctor: no problem found"), "{page}");
     for foreign in ["SoftRoCE", "GID", "MTU", "PFC"] {
@@ -78,7 +78,7 @@ fn a_broken_node_says_what_why_and_what_to_do() {
 }
 
 #[test]
-fn a_container_without_devices_is_told_how_to_get_them() {
+fn a_container_without_devices_learns_how_to_get_them() {
     let fake = trees::gpu_node();
     trees::job(&fake, 4713, &["NCCL_DEBUG=INFO"]);
     fake.proc("4713/root/etc/hostname", "x").proc(

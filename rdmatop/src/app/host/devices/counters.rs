@@ -40,7 +40,7 @@ fn read_at(span: Span) -> ReadAt {
 
 impl PortCounters {
     /// Records the result of a listing. True when other files than before have to be read.
-    pub(super) fn told(&mut self, sample: &PortSample) -> bool {
+    pub(super) fn record(&mut self, sample: &PortSample) -> bool {
         let before = (self.port, self.served, self.refused);
         self.port = sample.port;
         self.served = matches!(sample.counters, Some(Ok(_)));
@@ -175,7 +175,7 @@ mod tests {
                 .all(|(a, b)| Arc::ptr_eq(&a.name, &b.name))
         );
         let third = read(&["a", "c", "b\u{1b}"]);
-        let told: Vec<_> = third.iter().map(|c| (&*c.name, c.value)).collect();
-        assert_eq!(told, [("a", Some(1)), ("c", Some(2)), ("b\u{1b}", Some(3))]);
+        let seen: Vec<_> = third.iter().map(|c| (&*c.name, c.value)).collect();
+        assert_eq!(seen, [("a", Some(1)), ("c", Some(2)), ("b\u{1b}", Some(3))]);
     }
 }

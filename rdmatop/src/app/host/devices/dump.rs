@@ -72,9 +72,9 @@ fn whole<T: Transport>(
         if interrupted {
             return Ok(false);
         }
-        let told = out.iter().skip(start).map(|qp| qp.qpn);
+        let dumped_numbers = out.iter().skip(start).map(|qp| qp.qpn);
         // QP 0 and QP 1 last as long as their device, and exist once for each port. The other numbers arrive sorted.
-        let mut now: Vec<u32> = told.filter(|qpn| *qpn > 1).collect();
+        let mut now: Vec<u32> = dumped_numbers.filter(|qpn| *qpn > 1).collect();
         now.sort_unstable();
         let missing = missing(&listed.numbers, &now);
         let few = missing.len() <= 64 + now.len() / 16;

@@ -50,13 +50,13 @@ impl Entry {
     }
 
     /// Takes over the parts of its answer that do not go to the engine.
-    pub(super) fn told(&mut self, told: &mut DeviceAnswer) {
-        self.listed = told.listed.take();
-        if let Some(errors) = told.errors.take() {
+    pub(super) fn answered(&mut self, answer: &mut DeviceAnswer) {
+        self.listed = answer.listed.take();
+        if let Some(errors) = answer.errors.take() {
             self.errors = errors;
         }
-        self.owes_list = told.other || (self.owes_list && told.all.is_none()) || self.renamed;
-        if let Some(qps) = &mut told.qps {
+        self.owes_list = answer.other || (self.owes_list && answer.all.is_none()) || self.renamed;
+        if let Some(qps) = &mut answer.qps {
             // A dump that began before they were wanted does not count.
             self.owes_qps = self.owes_qps.filter(|since_ns| qps.mono_ns < *since_ns);
             self.qp_errors = std::mem::take(&mut qps.errors);

@@ -8,7 +8,7 @@ use super::{
     leaving,
     owners::Owners,
     readers::Work,
-    turns::{Sheet, Stage, Who},
+    turns::{Sheet, Stage, Subject},
 };
 use crate::{
     model::{
@@ -34,7 +34,7 @@ use crate::{
 /// One reading.
 pub(super) struct Job {
     /// Which device the answer is for.
-    pub(super) who: Who,
+    pub(super) subject: Subject,
     /// Where the thread records its progress.
     pub(super) sheet: Sheet,
     /// When the round began, ns: anything older is older than the answer.
@@ -149,7 +149,7 @@ struct Reader<T> {
 }
 
 /// Makes the work of a thread that reads under `root` and sends requests through `open`.
-pub(super) fn work<T: Transport + Send + 'static>(root: Root, open: Open<T>) -> Work<Job, (Who, Answer)> {
+pub(super) fn work<T: Transport + Send + 'static>(root: Root, open: Open<T>) -> Work<Job, (Subject, Answer)> {
     let mut reader = Reader {
         owners: Owners::new(root.clone()),
         root,
@@ -157,10 +157,10 @@ pub(super) fn work<T: Transport + Send + 'static>(root: Root, open: Open<T>) -> 
         nldev: None,
     };
     Box::new(move |job| {
-        let (who, sheet) = (job.who, job.sheet.clone());
+        let (subject, sheet) = (job.subject, job.sheet.clone());
         let answer = reader.read(job);
         sheet.end(now().mono_ns);
-        (who, answer)
+        (subject, answer)
     })
 }
 
@@ -173,7 +173,7 @@ impl<T: Transport> Reader<T> {
             ..
         } = job;
         self.owners.forget();
-        let told = match what {
+        let answer = match what {
             What::DeviceList { settings } => {
                 sheet.enter(Stage::List, now().mono_ns);
                 return Answer::DeviceList(self.everyone(settings));
@@ -191,7 +191,6 @@ impl<T: Transport> Reader<T> {
                     counters,
                     // MR sizes of processes from before the start: once, and again with each repair.
                     mrs: qps,
-                    ..Want::default()
                 };
                 match self.identity(&sheet, index) {
                     Ok(device) => self.list(&sheet, before_ns, device, counts, before, want),
@@ -204,12 +203,12 @@ impl<T: Transport> Reader<T> {
                 }
             }
             What::Again { listed, ask } => {
-                let mut told = DeviceAnswer {
+                let mut answer = DeviceAnswer {
                     listed: Some(listed),
                     ..DeviceAnswer::default()
                 };
-                told.other = self.again(&sheet, before_ns, &ask, &mut told).is_err();
-                told
+                answer.other = self.again(&sheet, before_ns, &ask, &mut answer).is_err();
+                answer
             }
             What::Leaving { dir, device, before } => {
                 sheet.enter(Stage::Facts, now().mono_ns);
@@ -222,7 +221,7 @@ impl<T: Transport> Reader<T> {
                 }
             }
         };
-        Answer::Device(Box::new(told))
+        Answer::Device(Box::new(answer))
     }
 
     fn nldev(&mut self) -> Result<&mut Nldev<T>, NetlinkError> {
@@ -304,8 +303,14 @@ impl<T: Transport> Reader<T> {
     }
 
     /// Fails when the device is not the one that was listed.
-    fn again(&mut self, sheet: &Sheet, before_ns: u64, ask: &Ask, told: &mut DeviceAnswer) -> Result<(), ()> {
-        let Some(listed) = &mut told.listed else {
+    fn again(
+        &mut self,
+        sheet: &Sheet,
+        before_ns: u64,
+        ask: &Ask,
+        answer: &mut DeviceAnswer,
+    ) -> Result<(), ()> {
+        let Some(listed) = &mut answer.listed else {
             return Err(());
         };
         self.nldev().map_err(|_| ())?;
@@ -314,14 +319,14 @@ impl<T: Transport> Reader<T> {
         };
         if ask.counters {
             sheet.enter(Stage::Counters, now().mono_ns);
-            listed.read(nldev, &mut told.ports).map_err(|_| ())?;
+            listed.read(nldev, &mut answer.ports).map_err(|_| ())?;
         }
         let device = listed.device().clone();
         let stage = if ask.states { Stage::Ports } else { Stage::Objects };
         let counts = match &ask.counts {
             Counts::No => return Ok(()),
             Counts::Unless if listed.rests() => {
-                told.rests = true;
+                answer.rests = true;
                 return Ok(());
             }
             Counts::Unless | Counts::Asked => {
@@ -340,15 +345,15 @@ impl<T: Transport> Reader<T> {
             ..Want::default()
         };
         let sample = sampler::sample(nldev, device, want, Some(counts));
-        told.changed = listed.again(&sample)?;
-        told.mr_bytes = mr_bytes(&mut self.owners, &sample);
+        answer.changed = listed.again(&sample)?;
+        answer.mr_bytes = mr_bytes(&mut self.owners, &sample);
         if ask.qps {
             sheet.enter(Stage::Objects, now().mono_ns);
             let (qps, error) = dumped(nldev, &mut self.owners, listed, count, before_ns);
             if error.is_some() {
                 return Err(());
             }
-            told.qps = Some(qps);
+            answer.qps = Some(qps);
         }
         Ok(())
     }

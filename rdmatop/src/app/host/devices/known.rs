@@ -204,7 +204,7 @@ impl Sysfs {
             .is_none_or(|at| now_ns.saturating_sub(at) >= FACTS_EVERY);
         let dir = device_dir(sample.device.name.as_bytes());
         for (kept, port) in self.ports.iter_mut().zip(&sample.ports) {
-            if kept.told(port) || due {
+            if kept.record(port) || due {
                 kept.open(root, dir.as_deref().unwrap_or_default());
             }
         }
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_count_is_told_and_a_new_error_asks_for_a_listing() {
+    fn a_changed_count_is_reported_and_a_new_error_asks_for_a_listing() {
         use crate::source::netlink::record::{ResourceCount, Summary};
         let mut listed = listed();
         let mut sample = DeviceSample::new(listed.device().clone());
@@ -356,9 +356,9 @@ mod tests {
             device_index: 3,
             counts: vec![count],
         }));
-        let told = listed.again(&sample).unwrap().unwrap();
-        assert_eq!(told.resources.get("qp"), Some(&2));
-        assert!(listed.again(&sample).unwrap().is_none(), "told once");
+        let seen = listed.again(&sample).unwrap().unwrap();
+        assert_eq!(seen.resources.get("qp"), Some(&2));
+        assert!(listed.again(&sample).unwrap().is_none(), "reported once");
         sample.summary = Some(Err(RequestError {
             request: "resource counts of rxe0".into(),
             why: Obstacle::new(CauseId::ReadFailed, "Invalid argument", ""),

@@ -227,8 +227,8 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_look_at_other_users_says_so() {
-        let told = |found: u32, hidden| {
+    fn hidden_processes_of_other_users_are_named_as_possible_holders() {
+        let line_of = |found: u32, hidden| {
             let holders = Holders {
                 found: holders(found),
                 hidden,
@@ -236,14 +236,14 @@ mod tests {
             };
             note("rxe0", &holders, true).to_string()
         };
-        let line = told(1, false);
+        let line = line_of(1, false);
         assert!(
             line.starts_with("rxe0 is being removed: ") && line.contains("1 (x)"),
             "{line}"
         );
         assert!(!line.contains("other users"), "{line}");
-        assert!(told(1, true).contains("maybe processes of other users"));
-        assert!(told(0, true).contains("sudo"));
-        assert!(told(0, false).contains("kernel consumer"));
+        assert!(line_of(1, true).contains("maybe processes of other users"));
+        assert!(line_of(0, true).contains("sudo"));
+        assert!(line_of(0, false).contains("kernel consumer"));
     }
 }

@@ -85,7 +85,7 @@ mod tests {
     use crate::source::fake::Fake;
 
     #[test]
-    fn a_thread_is_told_from_its_process_and_an_unknown_number_is_itself() {
+    fn a_thread_leads_to_its_process_and_an_unknown_number_to_itself() {
         let fake = Fake::new();
         fake.proc("10/status", "Tgid:\t9\nPid:\t10\n");
         let mut owners = Owners::new(fake.root());
@@ -98,8 +98,8 @@ mod tests {
         fake.proc("10/status", "Tgid:\t9\nPid:\t10\n");
         fake.proc("74/status", "Tgid:\t70\nPid:\t74\n");
         let mut owners = Owners::new(fake.root());
-        let told = [10, 74, 138, 74, 10].map(|tid| owners.process(tid));
-        assert_eq!(told, [9, 70, 138, 70, 9]);
+        let seen = [10, 74, 138, 74, 10].map(|tid| owners.process(tid));
+        assert_eq!(seen, [9, 70, 138, 70, 9]);
     }
 
     #[test]
@@ -123,10 +123,10 @@ mod tests {
         // The thread has ended: /proc no longer has it, so its own number is used.
         let tid = u32::try_from(tid.join().unwrap()).unwrap();
         assert_eq!(owners.process(tid), tid);
-        let (told, asked) = std::sync::mpsc::channel();
+        let (seen, asked) = std::sync::mpsc::channel();
         let (done, wait) = std::sync::mpsc::channel::<()>();
         let alive = std::thread::spawn(move || {
-            told.send(rustix::thread::gettid().as_raw_nonzero().get())
+            seen.send(rustix::thread::gettid().as_raw_nonzero().get())
                 .unwrap();
             let _ = wait.recv();
         });

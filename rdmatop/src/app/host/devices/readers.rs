@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_waits_for_nobody_and_takes_the_threads_along() {
+    fn the_end_waits_for_no_answer_and_ends_the_threads() {
         let readers = sleepers();
         assert!(readers.grow() && readers.grow());
         readers.push(200);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_thread_can_be_had_the_caller_works() {
+    fn where_no_thread_can_be_started_the_caller_works() {
         let mut readers = sleepers();
         readers.push(1);
         assert_eq!(readers.work_here(), Some(1));

@@ -64,24 +64,24 @@ impl Round {
     }
 
     /// Takes over the answer of a device.
-    pub(super) fn add(&mut self, told: DeviceAnswer) {
-        self.other |= told.other;
-        self.listed.extend(told.all);
-        self.counted.changed.extend(told.changed);
-        self.counted.ports.extend(told.ports);
-        self.owned += usize::from(told.rests || told.mr_bytes.is_some());
-        if let Some(of) = told.mr_bytes {
+    pub(super) fn add(&mut self, answer: DeviceAnswer) {
+        self.other |= answer.other;
+        self.listed.extend(answer.all);
+        self.counted.changed.extend(answer.changed);
+        self.counted.ports.extend(answer.ports);
+        self.owned += usize::from(answer.rests || answer.mr_bytes.is_some());
+        if let Some(of) = answer.mr_bytes {
             let sums = self.sums.get_or_insert_default();
             for (pid, bytes) in of {
                 let sum = sums.entry(pid).or_insert(0_u64);
                 *sum = sum.saturating_add(bytes);
             }
         }
-        self.dumps.extend(told.qps);
+        self.dumps.extend(answer.qps);
     }
 
     /// Sends everything. `notes` makes the notes about devices.
-    pub(super) fn tell(
+    pub(super) fn send_all(
         mut self,
         mono_ns: u64,
         beside: Context,

@@ -75,7 +75,7 @@ impl Stage {
 
 /// The subject of a reading: the list, or one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Who {
+pub(super) enum Subject {
     /// The list of devices.
     DeviceList,
     /// A device, by our own number.
@@ -183,14 +183,14 @@ pub(super) enum Step {
 /// The turns of all subjects.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    all: BTreeMap<Who, Turn>,
+    all: BTreeMap<Subject, Turn>,
 }
 
 impl Turns {
-    /// Whether `who` is to be asked now: not while its answer is outstanding, and not when it is slow and has just
+    /// Whether `subject` is to be asked now: not while its answer is outstanding, and not when it is slow and has just
     /// answered. A mode that prints once asks in time for its print.
-    pub(super) fn is_due(&self, who: Who, now_ns: u64, once: bool) -> bool {
-        let Some(turn) = self.all.get(&who) else {
+    pub(super) fn is_due(&self, subject: Subject, now_ns: u64, once: bool) -> bool {
+        let Some(turn) = self.all.get(&subject) else {
             return true;
         };
         let rests = |took: Took| {
@@ -205,9 +205,9 @@ impl Turns {
         turn.asked.is_none() && (once || !turn.took.is_some_and(rests))
     }
 
-    /// Whether the answer of `who` is outstanding.
-    pub(super) fn is_asked(&self, who: Who) -> bool {
-        self.all.get(&who).is_some_and(|turn| turn.asked.is_some())
+    /// Whether the answer of `subject` is outstanding.
+    pub(super) fn is_asked(&self, subject: Subject) -> bool {
+        self.all.get(&subject).is_some_and(|turn| turn.asked.is_some())
     }
 
     /// Whether no answer is outstanding.
@@ -215,9 +215,9 @@ impl Turns {
         self.all.values().all(|turn| turn.asked.is_none())
     }
 
-    /// Records that `who`, named `name`, is asked. Its reader writes on the sheet.
-    pub(super) fn ask(&mut self, who: Who, name: &str, now_ns: u64, once: bool) -> Sheet {
-        let turn = self.all.entry(who).or_default();
+    /// Records that `subject`, named `name`, is asked. Its reader writes on the sheet.
+    pub(super) fn ask(&mut self, subject: Subject, name: &str, now_ns: u64, once: bool) -> Sheet {
+        let turn = self.all.entry(subject).or_default();
         name.clone_into(&mut turn.name);
         // A round of the live view does not wait for a device that was late the last time: its answer goes to a later
         // round.
@@ -233,9 +233,9 @@ impl Turns {
         sheet
     }
 
-    /// Records the answer of `who`. False when it was not asked, as for a device that is gone.
-    pub(super) fn answered(&mut self, who: Who, now_ns: u64) -> bool {
-        let Some(turn) = self.all.get_mut(&who) else {
+    /// Records the answer of `subject`. False when it was not asked, as for a device that is gone.
+    pub(super) fn answered(&mut self, subject: Subject, now_ns: u64) -> bool {
+        let Some(turn) = self.all.get_mut(&subject) else {
             return false;
         };
         let Some(asked) = turn.asked.take() else {
@@ -252,9 +252,9 @@ impl Turns {
 
     /// Keeps the devices that still exist.
     pub(super) fn keep(&mut self, there: impl Fn(u64) -> bool) {
-        self.all.retain(|who, _| match who {
-            Who::DeviceList => true,
-            Who::Device(id) => there(*id),
+        self.all.retain(|subject, _| match subject {
+            Subject::DeviceList => true,
+            Subject::Device(id) => there(*id),
         });
     }
 
@@ -312,7 +312,7 @@ impl Turns {
         let slow: Vec<(&str, Cause)> = self
             .all
             .iter()
-            .filter_map(|(who, turn)| Some((turn.name.as_str(), turn.note(*who, now_ns, threads)?)))
+            .filter_map(|(subject, turn)| Some((turn.name.as_str(), turn.note(*subject, now_ns, threads)?)))
             .collect();
         let lines = if slow.len() > LINES { LINES - 1 } else { LINES };
         let more: Vec<&str> = slow.iter().skip(lines).map(|(name, _)| *name).collect();
@@ -334,7 +334,7 @@ impl Turns {
 
 impl Turn {
     /// The note about it, if it is slow.
-    fn note(&self, who: Who, now_ns: u64, threads: usize) -> Option<Cause> {
+    fn note(&self, subject: Subject, now_ns: u64, threads: usize) -> Option<Cause> {
         let waits = self.asked.as_ref().and_then(|asked| {
             let progress = asked.sheet.get();
             let queued = progress.stage == Stage::Queued;
@@ -352,7 +352,7 @@ impl Turn {
             })
         });
         let (stage, why) = match (waits, self.took.filter(|took| took.ns > SLOW)) {
-            (Some((Stage::Queued, _)), _) => return Some(self.starved(who, threads)),
+            (Some((Stage::Queued, _)), _) => return Some(self.starved(subject, threads)),
             (Some((stage, ns)), _) => (
                 stage,
                 format!("no answer about {} for {}", stage.words(), seconds(ns)),
@@ -363,8 +363,8 @@ impl Turn {
             }
             (None, None) => return None,
         };
-        let remedy = match (who, stage) {
-            (Who::DeviceList, _) => {
+        let remedy = match (subject, stage) {
+            (Subject::DeviceList, _) => {
                 "Devices that come or go show late; a driver may hold the kernel's lock of devices, see dmesg"
             }
             (_, Stage::Objects) => {
@@ -378,22 +378,22 @@ impl Turn {
         };
         Some(Cause {
             id: CauseId::SlowDevice,
-            concerns: self.concerns(who),
+            concerns: self.concerns(subject),
             what: format!("{} is slow", self.name),
             why,
             remedy: remedy.to_owned(),
         })
     }
 
-    fn concerns(&self, who: Who) -> Concerns {
-        match who {
-            Who::DeviceList => Concerns::Host,
-            Who::Device(_) => Concerns::Device(self.name.clone()),
+    fn concerns(&self, subject: Subject) -> Concerns {
+        match subject {
+            Subject::DeviceList => Concerns::Host,
+            Subject::Device(_) => Concerns::Device(self.name.clone()),
         }
     }
 
     /// The cause that no thread is free to read it.
-    fn starved(&self, who: Who, threads: usize) -> Cause {
+    fn starved(&self, subject: Subject, threads: usize) -> Cause {
         let remedy = if threads < MOST {
             crate::source::limits::threads().to_owned()
         } else {
@@ -401,7 +401,7 @@ impl Turn {
         };
         Cause {
             id: CauseId::NoThread,
-            concerns: self.concerns(who),
+            concerns: self.concerns(subject),
             what: format!("{} is not read", self.name),
             why: format!(
                 "all {threads} threads that read devices wait for slow ones, and no more can be started"
@@ -423,13 +423,13 @@ fn seconds(ns: u64) -> String {
 mod tests {
     use super::*;
 
-    const ONE: Who = Who::Device(1);
-    const TWO: Who = Who::Device(2);
+    const ONE: Subject = Subject::Device(1);
+    const TWO: Subject = Subject::Device(2);
 
-    /// A reading of `who` that began at `at_ns`, and its sheet.
-    fn begun(turns: &mut Turns, who: Who, stage: Stage, at_ns: u64) -> Sheet {
-        let name = format!("mlx5_{}", if who == ONE { 1 } else { 2 });
-        let sheet = turns.ask(who, &name, at_ns, false);
+    /// A reading of `subject` that began at `at_ns`, and its sheet.
+    fn begun(turns: &mut Turns, subject: Subject, stage: Stage, at_ns: u64) -> Sheet {
+        let name = format!("mlx5_{}", if subject == ONE { 1 } else { 2 });
+        let sheet = turns.ask(subject, &name, at_ns, false);
         if stage != Stage::Queued {
             sheet.enter(stage, at_ns);
         }
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn who_owes_an_answer_is_not_asked_again() {
+    fn a_device_with_an_outstanding_answer_is_not_asked_again() {
         let mut turns = Turns::default();
         assert!(turns.is_due(ONE, 0, false));
         begun(&mut turns, ONE, Stage::Counters, 0);
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_one_rests_as_long_as_it_took_unless_the_answer_is_to_be_printed() {
+    fn a_slow_device_rests_as_long_as_it_took_unless_the_answer_is_to_be_printed() {
         let mut turns = Turns::default();
         begun(&mut turns, ONE, Stage::Counters, 0);
         turns.answered(ONE, 5 * SECOND);
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn another_thread_is_started_only_when_all_there_are_wait_and_there_is_work() {
+    fn another_thread_is_started_only_when_all_threads_wait_and_jobs_are_left() {
         let mut turns = Turns::default();
         begun(&mut turns, ONE, Stage::Counters, 0);
         begun(&mut turns, TWO, Stage::Queued, 0);
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_device_is_said_with_what_is_slow_and_for_how_long_until_it_is_quick() {
+    fn a_slow_device_is_reported_with_its_stage_and_time_until_it_is_quick() {
         let mut turns = Turns::default();
         let sheet = begun(&mut turns, ONE, Stage::Ports, 0);
         begun(&mut turns, TWO, Stage::Counters, 0);
@@ -546,10 +546,10 @@ mod tests {
     }
 
     #[test]
-    fn many_slow_ones_fill_no_screen_and_one_that_no_thread_reads_is_said() {
+    fn many_slow_devices_share_a_line_and_one_that_no_thread_reads_is_reported() {
         let mut turns = Turns::default();
         for id in 0..16 {
-            let sheet = turns.ask(Who::Device(id), &format!("mlx5_{id}"), 0, false);
+            let sheet = turns.ask(Subject::Device(id), &format!("mlx5_{id}"), 0, false);
             sheet.enter(Stage::Facts, 0);
         }
         let notes = turns.notes(2 * SECOND, 16);
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_lies_until_the_next_round_makes_nobody_slow() {
+    fn an_answer_that_waits_for_the_next_round_makes_no_device_slow() {
         let mut turns = Turns::default();
         let sheet = begun(&mut turns, ONE, Stage::Counters, 0);
         sheet.end(600 * MS);
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_gone_is_forgotten_and_its_late_answer_is_nobodys() {
+    fn a_device_that_is_gone_is_forgotten_and_its_late_answer_is_dropped() {
         let mut turns = Turns::default();
         begun(&mut turns, ONE, Stage::Counters, 0);
         turns.keep(|id| id != 1);

@@ -72,8 +72,8 @@ fn a_sweep_in_pieces_is_one_sweep() {
     host.sample(&[(0, slot(t, 0xa0, 17, 10))], &[], true);
     host.sample(&[(1, slot(t, 0xa1, 18, 20))], &[], false);
     let snapshot = host.tick();
-    let told: Vec<_> = snapshot.qps.iter().map(|row| tx(row)).collect();
-    assert_eq!(told, [(10, Some(10.0)), (20, Some(20.0))]);
+    let seen: Vec<_> = snapshot.qps.iter().map(|row| tx(row)).collect();
+    assert_eq!(seen, [(10, Some(10.0)), (20, Some(20.0))]);
     assert_eq!(host.process(231).traffic.tx_wr.unwrap().rate, Some(30.0));
 }
 

@@ -186,12 +186,12 @@ fn lost_records_are_reported_and_repaired_by_a_dump() {
     let t = host.now;
     host.qp(create(t, 0xa0, 17));
     let events = host.apply(Input::Losses([40, 2, 0, 0, 0, 0, 0, 0]));
-    let told: Vec<_> = events
+    let seen: Vec<_> = events
         .iter()
         .map(|e| (e.event.name(), e.lost_where, e.count))
         .collect();
     assert_eq!(
-        told,
+        seen,
         [("lost", Some("ring"), Some(40)), ("lost", Some("stash"), Some(2))]
     );
     assert!(host.engine.wants_repair());

@@ -225,7 +225,7 @@ impl Kernel {
         if self.attached {
             let qp = self.qps.len() - 1;
             self.learn(qp, born_ns, true);
-            self.tell(kind::QP_CREATE, qp, 0);
+            self.report(kind::QP_CREATE, qp, 0);
         }
     }
 
@@ -268,7 +268,7 @@ impl Kernel {
         self.known[&object]
     }
 
-    fn tell(&mut self, kind: u16, qp: usize, duration_ns: u64) {
+    fn report(&mut self, kind: u16, qp: usize, duration_ns: u64) {
         let known = self.known(qp);
         let ts_ns = if kind == kind::QP_CREATE {
             known.born_ns
@@ -301,7 +301,7 @@ impl Kernel {
         };
         self.qps[qp].state = state % 4;
         if self.attached {
-            self.tell(kind::QP_MODIFY, qp, 1);
+            self.report(kind::QP_MODIFY, qp, 1);
         }
     }
 
@@ -334,7 +334,7 @@ impl Kernel {
         if self.attached {
             // The call returns long after the number and the address are free.
             let slot = self.known(qp).slot;
-            self.tell(kind::QP_DESTROY, qp, 5 * MS);
+            self.report(kind::QP_DESTROY, qp, 5 * MS);
             if let Some(slot) = slot {
                 self.slots[slot as usize].flags |= slot_flag::DESTROYED;
             }

@@ -115,5 +115,5 @@ pub(super) static SPEC: Spec = Spec {
         RowKey::Port(p.device_uid, p.port)
     },
     faded: |_, _| false,
-    empty: |c| no_device(c).unwrap_or_else(|| "No device has told of a port yet.".to_owned()),
+    empty: |c| no_device(c).unwrap_or_else(|| "No device has reported a port yet.".to_owned()),
 };

@@ -375,8 +375,8 @@ fn no_device(ctx: &Ctx<'_>) -> Option<String> {
     // The note knows which driver is loaded, and whether another network namespace may have the device.
     let mut notes = ctx.snapshot.health.notes.iter();
     let note = notes.find(|note| note.id.denies_rdma());
-    let told = note.map(|note| format!("No RDMA device here: {}. {}", note.why, note.remedy));
-    told.or_else(|| {
+    let from_note = note.map(|note| format!("No RDMA device here: {}. {}", note.why, note.remedy));
+    from_note.or_else(|| {
         let plain = "No RDMA device here. Load the driver of the NIC, or make a SoftRoCE device to try things on: sudo rdmatop lab up";
         Some(plain.to_owned())
     })

@@ -22,7 +22,7 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
     }
     if !p.kernel && p.pid.is_none() {
         out.push(Cell::new(
-            "Its creator has ended and another process holds the verbs file: the kernel tells no owner.",
+            "Its creator has ended and another process holds the verbs file: the kernel reports no owner.",
             Tone::Warn,
         ));
     }

@@ -105,7 +105,7 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
                     dirty = true;
                 }
             }
-            told = signals.next() => match told {
+            signal = signals.next() => match signal {
                 Asked::Leave(libc::SIGHUP) => return Err(TuiError::Gone),
                 Asked::Leave(number) => return Ok(Outcome::Signal(number)),
                 Asked::Stop => screen.suspend()?,

@@ -122,10 +122,10 @@ impl Reader {
         let (sender, events) = mpsc::channel(256);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let look = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let (told, looking) = (stop.clone(), look.clone());
+        let (stopping, looking) = (stop.clone(), look.clone());
         std::thread::Builder::new()
             .name("rdmatop-keys".to_owned())
-            .spawn(move || read(&tty, &sender, &told, &looking))?;
+            .spawn(move || read(&tty, &sender, &stopping, &looking))?;
         Ok(Self { events, stop, look })
     }
 }
@@ -154,8 +154,8 @@ fn read(tty: &OwnedFd, sender: &mpsc::Sender<io::Result<TermEvent>>, stop: &Owne
         if !fds[1].revents().is_empty() {
             return Ok(None);
         }
-        let told = fds[0].revents();
-        if told.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
+        let polled = fds[0].revents();
+        if polled.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
         if !fds[2].revents().is_empty() {
@@ -165,7 +165,7 @@ fn read(tty: &OwnedFd, sender: &mpsc::Sender<io::Result<TermEvent>>, stop: &Owne
         while crossterm::event::poll(Duration::ZERO)? {
             found.push(crossterm::event::read()?);
         }
-        if found.is_empty() && told.contains(PollFlags::IN) {
+        if found.is_empty() && polled.contains(PollFlags::IN) {
             // Half a sequence, or a key that is hidden until the next one: poll(2) would return at once.
             std::thread::sleep(Duration::from_millis(10));
         }

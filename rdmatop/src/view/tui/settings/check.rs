@@ -29,7 +29,7 @@ struct Order {
 
 /// Why `text`, which has the form of settings, is not understood: the first reason, with its line.
 pub(super) fn check(text: &str) -> Result<(), String> {
-    let marked: Marked = toml::from_str(text).map_err(|error| told(text, &error))?;
+    let marked: Marked = toml::from_str(text).map_err(|error| one_line(text, &error))?;
     let fault = |at: Range<usize>, why: String| format!("line {}: {why}", line(text, at.start));
     if let Some(name) = &marked.theme
         && theme::by_name(name.as_ref()).is_none()
@@ -79,7 +79,7 @@ pub(super) fn check(text: &str) -> Result<(), String> {
 }
 
 /// An error of TOML in one line. Its message may quote the file.
-pub(super) fn told(text: &str, error: &toml::de::Error) -> String {
+pub(super) fn one_line(text: &str, error: &toml::de::Error) -> String {
     match error.span() {
         Some(span) => format!("line {}: {}", line(text, span.start), error.message()),
         None => error.message().to_owned(),

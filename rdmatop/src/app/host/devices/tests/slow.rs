@@ -127,7 +127,7 @@ fn a_mode_that_prints_once_waits_for_a_device_that_sleeps() {
 }
 
 #[test]
-fn a_list_that_comes_meanwhile_takes_no_device_away_and_one_that_is_gone_goes() {
+fn a_list_that_arrives_meanwhile_removes_only_devices_that_are_gone() {
     let mut watched = Watched::new(1_500);
     watched.round(false);
     watched.host.source.listed_ns = None;
@@ -148,7 +148,7 @@ fn a_list_that_comes_meanwhile_takes_no_device_away_and_one_that_is_gone_goes() 
 }
 
 #[test]
-fn at_the_end_nobody_waits_for_a_device_that_sleeps() {
+fn the_end_does_not_wait_for_a_device_that_sleeps() {
     let mut watched = Watched::new(2_000);
     watched.round(false);
     let begun = Instant::now();
