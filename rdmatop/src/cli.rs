@@ -16,7 +16,7 @@ Exit status:
   1  failure, and an unknown --device or --pid
   2  usage error
   3  nothing to show: this machine has no RDMA
-rdmatop doctor has codes of its own: see rdmatop doctor --help
+rdmatop check and rdmatop doctor have their own: see their --help
 
 Environment:
   NO_COLOR  when set and not empty: as --no-color";
@@ -27,7 +27,7 @@ Exit status:
   0  nothing is wrong
   1  warnings: it works worse than it could
   2  critical: something does not work
-  3  it could not be looked at: no RDMA, a failure, a usage error";
+  3  nothing could be examined: no RDMA, a failure, a usage error";
 
 /// htop for RDMA, augmented by eBPF.
 #[derive(Clone, Debug, Parser)]

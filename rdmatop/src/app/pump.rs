@@ -46,7 +46,7 @@ const ROUND_LIMIT: Duration = Duration::from_secs(30);
 /// How long an event may wait for earlier ones.
 const HOLD: Duration = Duration::from_nanos(HOLD_NS);
 
-/// Events up to this time are released: a later event has arrived that is younger than that by the holding time.
+/// Events up to this time are released: an event has arrived that is younger by the holding time.
 fn settled(sink: &Sink) -> u64 {
     sink.newest_ns().saturating_sub(HOLD_NS)
 }

@@ -21,7 +21,7 @@ pub fn examine(facts: &Facts) -> Report {
         let lines = found
             .into_lines(check)
             .into_iter()
-            .map(|line| for_whom(facts, line));
+            .map(|line| for_user(facts, line));
         report.lines.extend(lines);
         if report.lines.len() == before {
             report.not_applicable.push(check.id);
@@ -31,7 +31,7 @@ pub fn examine(facts: &Facts) -> Report {
 }
 
 /// Adapts the remedy "be root" to the user: root has it already, and `--pid` is kept.
-fn for_whom(facts: &Facts, mut line: Line) -> Line {
+fn for_user(facts: &Facts, mut line: Line) -> Line {
     if line.remedy == line::WITH_ROOT {
         line.remedy = match (facts.host.root, facts.pid) {
             (true, _) => String::new(),

@@ -101,7 +101,7 @@ impl Term {
                 names.any(|name| contains(name, &self.needle))
             }
             Value::Number(number) => match (u64::try_from(*number), self.number) {
-                // A state must match completely when the word names the field, and its beginning otherwise.
+                // A number must match completely when the word names the field, and its beginning otherwise.
                 (Ok(number), Some(wanted)) if self.field.is_some() => number == wanted,
                 (Ok(number), Some(_)) => number.to_string().starts_with(&self.needle),
                 _ => false,

@@ -192,14 +192,14 @@ fn note(device: &str, holders: &Holders, only: bool) -> Cause {
             "End these processes to let the removal finish; their traffic goes on until then".to_owned(),
         ),
         (true, true) => (
-            "the kernel waits until no process has it open; one of another user may, whose open files are hidden from \
-             you"
+            "the kernel waits until no process has it open; a process of another user may, whose open files \
+             you may not inspect"
                 .to_owned(),
             "Run with sudo to see which process has it open; its traffic goes on until then".to_owned(),
         ),
         (true, false) => (
             "the kernel waits for its last users, and no process has its verbs file open: a kernel consumer (NVMe, NFS, \
-             SMB), or one that is just ending"
+             SMB), or a process that is just ending"
                 .to_owned(),
             "Disconnect or unmount what uses the device; dmesg may say more".to_owned(),
         ),

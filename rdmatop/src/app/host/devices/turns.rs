@@ -359,13 +359,13 @@ impl Turn {
             ),
             (None, Some(took)) => {
                 let (stage, ns) = took.longest;
-                (stage, format!("to read {} took {}", stage.words(), seconds(ns)))
+                (stage, format!("reading {} took {}", stage.words(), seconds(ns)))
             }
             (None, None) => return None,
         };
         let remedy = match (subject, stage) {
             (Subject::DeviceList, _) => {
-                "Devices that come or go show late; a driver may hold the kernel's lock of devices, see dmesg"
+                "Added and removed devices show late; a driver may hold the kernel's lock of devices, see dmesg"
             }
             (_, Stage::Objects) => {
                 "The kernel lists many queue pairs slowly, with eBPF only at the start and after a loss; until then its \
@@ -536,7 +536,7 @@ mod tests {
         turns.answered(ONE, 5 * SECOND);
         let lines = said(&turns, 7 * SECOND);
         assert!(
-            lines[0].starts_with("mlx5_1 is slow: to read its counters took 4.9 s. "),
+            lines[0].starts_with("mlx5_1 is slow: reading its counters took 4.9 s. "),
             "{lines:?}"
         );
         begun(&mut turns, ONE, Stage::Counters, 10 * SECOND);

@@ -47,8 +47,8 @@ pub(in crate::view::tui) fn only_kernel(c: &Ctx<'_>) -> Option<String> {
     }
     // A consumer's row outlives its last device for a while.
     Some(no_device(c).unwrap_or_else(|| {
-        "No process in sight has a queue pair, only the kernel: no job uses RDMA now. One that should has not \
-         connected yet, or fell back to TCP; its log says which (NCCL_DEBUG=INFO: NET/IB or NET/Socket; \
+        "No visible process has a queue pair, only the kernel has: no job uses RDMA now. A job that should has not \
+         connected yet, or fell back to TCP; its log shows which (NCCL_DEBUG=INFO: NET/IB or NET/Socket; \
          UCX_LOG_LEVEL=info)."
             .to_owned()
     }))

@@ -105,7 +105,7 @@ fn a_device_that_sleeps_makes_no_other_old_and_is_named() {
         thread::sleep(Duration::from_millis(50));
     };
     assert!(
-        notes(&seen)[0].contains("to read its counters took 2.5 s"),
+        notes(&seen)[0].contains("reading its counters took 2.5 s"),
         "{:?}",
         notes(&seen)
     );
