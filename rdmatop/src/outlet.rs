@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_and_a_socket_that_cannot_be_opened_anew_do_not_hold_up_either() {
+    fn a_pipe_and_a_socket_that_cannot_be_reopened_do_not_block_either() {
         let (_read, write) = io::pipe().unwrap();
         let pipe = Outlet {
             fd: write.into(),

@@ -51,7 +51,7 @@ fn set(_setting: Setting, _value: i32) {}
 /// So many rows of queue pairs must have been added, removed or replaced since memory was given back to make it
 /// worthwhile.
 const MANY: usize = 512;
-/// After so many snapshots no view holds the rows of the one before.
+/// After this many snapshots no view holds the rows of the one before.
 const CALM: u8 = 3;
 
 /// Decides when there is much to give back: after the start, and after many rows have changed at once. The old rows

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_soft_limit_goes_as_far_as_the_hard_one_lets_it_and_never_down() {
+    fn the_soft_limit_rises_to_the_hard_one_and_never_falls() {
         let after = |current, maximum| {
             let limit = wanted(Rlimit { current, maximum });
             assert_eq!(limit.maximum, maximum);

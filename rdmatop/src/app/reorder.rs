@@ -76,7 +76,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_comes_late_by_less_than_the_hold_leaves_in_order_and_all_of_it_once(
+        fn events_late_by_less_than_the_hold_leave_in_order_and_once(
             // Time until the next event, how late its record arrives, and whether the reader looks then.
             events in prop::collection::vec((0u64..4_000_000, 0..HOLD_NS, any::<bool>()), 1..300),
         ) {

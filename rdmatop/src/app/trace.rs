@@ -208,7 +208,7 @@ impl Gap {
         let line = attached(report);
         let Some(since) = self.since.take() else {
             return format!(
-                "{line}, anew, because an RDMA module came or went; an event at that moment may be missing"
+                "{line}, again, because an RDMA module was loaded or unloaded; an event at that moment may be missing"
             );
         };
         let blind = now.duration_since(since);
@@ -400,7 +400,7 @@ mod tests {
         let at = |seconds| begin + Duration::from_secs(seconds);
         let anew = gap.change(&on(5), begin);
         assert!(
-            anew.contains("attached: 5, anew") && anew.contains("may be missing"),
+            anew.contains("attached: 5, again, because") && anew.contains("may be missing"),
             "{anew}"
         );
         assert_eq!(gap.total(at(9)), Duration::ZERO);

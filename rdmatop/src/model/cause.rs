@@ -120,7 +120,7 @@ causes! {
     KprobeInstead,
     /// fentry keeps modules loaded.
     Pinned,
-    /// Programs were attached anew.
+    /// Programs were attached again.
     AttachedAnew,
     /// No counter slot is free.
     NoSlot,

@@ -56,7 +56,7 @@ impl Filter {
                 .is_none_or(|device| row.devices.iter().any(|name| **name == **device))
     }
 
-    /// The part of a snapshot that matches, judged anew. Health stays complete.
+    /// The part of a snapshot that matches, with a judgement of its own. Health stays complete.
     ///
     /// Verb rows have no device: with a device filter the rows of the processes that stay do.
     pub fn apply(&self, snapshot: &Snapshot) -> Snapshot {

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_comes_back_and_costs_what_is_in_it() {
+    fn a_value_comes_back_and_only_its_contents_take_space() {
         let slot = QpSlot {
             qp: 7,
             tx_done: u64::MAX,
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_nothing_are_refused_and_ask_for_no_memory() {
+    fn invalid_numbers_are_refused_without_allocating() {
         for wrong in [
             &[][..],
             &[1],

@@ -117,7 +117,7 @@ pub enum Fact {
     Rank {
         /// Its number.
         rank: u32,
-        /// Of so many.
+        /// Number of ranks.
         ranks: u32,
         /// It has.
         complete: bool,

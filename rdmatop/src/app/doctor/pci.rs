@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_bites_its_tail_ends() {
+    fn a_circular_chain_of_capabilities_ends() {
         let mut config = vec![0; 4096];
         config[0x100..0x104].copy_from_slice(&(0x0001_u32 | 0x100 << 20).to_le_bytes());
         assert!(!acs_redirects(&config));

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_goes_with_what_it_rests_on_and_comes_back_with_it() {
+    fn a_note_disappears_and_returns_with_its_cause() {
         let fake = Fake::new();
         fake.dir("sys/kernel")
             .dir("sys/class/infiniband")
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn while_nothing_changes_a_look_costs_one_directory() {
+    fn an_unchanged_machine_costs_one_directory_read() {
         let fake = Fake::new();
         fake.dir("sys/kernel")
             .sys("class/infiniband/rxe0/node_guid", "0:0\n");
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_that_were_given_up_are_not_missed() {
+    fn rights_that_were_given_up_make_no_note() {
         let fake = Fake::new();
         fake.dir("sys/kernel")
             .sys("class/infiniband/rxe0/node_guid", "0:0\n");

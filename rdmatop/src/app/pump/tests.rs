@@ -194,7 +194,7 @@ async fn a_report_reaches_engine_and_mode_and_has_the_machine_looked_at_again() 
 }
 
 #[tokio::test]
-async fn programs_that_see_no_qp_come_do_not_stand_in_for_the_dump() {
+async fn programs_without_qp_records_do_not_replace_the_dump() {
     let half = || vec![programs(false)];
     let source = Fake::new((0..4).map(|_| half()).collect());
     let asked = Arc::clone(&source.asked);
@@ -223,7 +223,7 @@ async fn a_trace_reads_devices_and_processes_until_it_is_in_step_and_then_once_i
 }
 
 #[tokio::test]
-async fn what_the_writer_takes_no_more_at_the_end_is_counted_all_the_same() {
+async fn lines_that_the_writer_refuses_at_the_end_are_counted() {
     use crate::app::sink::Lines;
     use crate::app::source::Pushing;
     use crate::app::writer::Format;
@@ -285,7 +285,7 @@ async fn a_round_that_hangs_is_reported_with_its_name_and_does_not_stop_the_view
 }
 
 #[tokio::test]
-async fn what_is_tapped_on_the_way_to_the_engine_is_played_again_as_it_was() {
+async fn a_recording_of_the_pumps_inputs_plays_back_identically() {
     use crate::model::recording::{Player, Recorder};
     use std::sync::{Mutex, PoisonError};
     let recorder = Arc::new(Mutex::new(Recorder::new(&EngineConfig::default())));

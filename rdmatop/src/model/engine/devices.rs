@@ -1,4 +1,4 @@
-//! Devices: one generation each, whatever its name is at the moment.
+//! Devices: one generation each, independent of the present name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -391,7 +391,7 @@ impl Device {
     }
 }
 
-/// What stands for the name of a device of which only the index is known.
+/// A placeholder for the name of a device of which only the index is known.
 fn number_of(index: u32) -> Arc<str> {
     format!("#{index}").into()
 }

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_never_moves_shares_one_empty_history() {
+    fn histories_without_movement_share_one() {
         let mut series = Series::new(3);
         assert!(!series.push(None, Some(0.0), "bytes"));
         assert!(Arc::ptr_eq(&series.points(), &EMPTY));

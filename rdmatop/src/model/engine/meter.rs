@@ -338,7 +338,7 @@ mod tests {
             start in 0u64..1 << 40,
             width in 0..3,
         ) {
-            // So many each microsecond, read at whole ones: the truth is exact.
+            // A whole number each microsecond, read at whole microseconds: the expected value is exact.
             let width = match width {
                 0 => Width::Bits64,
                 1 => Width::Bits32,

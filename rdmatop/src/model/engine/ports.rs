@@ -80,7 +80,7 @@ impl Held {
         Some(meter.counter(source(self.from), now_ns))
     }
 
-    /// In bytes where its unit is so many of them.
+    /// The counter in bytes, if its unit is a number of bytes.
     fn in_bytes(&self, now_ns: u64) -> Option<Counter> {
         let counter = self.counter(now_ns)?;
         let unit = self.unit_bytes.unwrap_or(1);

@@ -81,7 +81,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn one_that_stays_while_millions_come_and_go_keeps_no_gaps() {
+    fn a_long_lived_entry_among_millions_of_others_keeps_no_gaps() {
         let mut table = Table::default();
         table.push(1, 1);
         for number in 2..100_000 {
@@ -94,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_what_a_tree_holds(steps in proptest::collection::vec((0u64..4, 0u64..400), 0..600)) {
+        fn it_holds_the_same_entries_as_a_tree(steps in proptest::collection::vec((0u64..4, 0u64..400), 0..600)) {
             let (mut table, mut tree) = (Table::default(), BTreeMap::new());
             let mut last = 0;
             for (step, number) in steps {

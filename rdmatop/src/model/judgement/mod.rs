@@ -37,7 +37,7 @@ pub struct Judgement {
     pub probes: [usize; 4],
     /// For each process with stuck QPs, by its uid: how many, and why the first is; failures come before waits.
     by_process: Arc<BTreeMap<u64, (u64, Stuck)>>,
-    /// So many of `rows.waiting` are stuck.
+    /// How many of `rows.waiting` are stuck at the snapshot's time.
     stuck: usize,
     rows: Arc<Rows>,
 }

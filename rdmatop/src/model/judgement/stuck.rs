@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_are_those_of_the_names() {
+    fn the_state_numbers_match_their_names() {
         let names = [INIT, RTS, SQD, SQE, ERR].map(|s| s.name().unwrap());
         assert_eq!(names, ["INIT", "RTS", "SQD", "SQE", "ERR"]);
     }

@@ -1,4 +1,4 @@
-//! Judgements, and that reusing parts of them gives the same as judging anew.
+//! Judgements, and that reusing parts of them gives the same as judging from scratch.
 
 use std::sync::Arc;
 
@@ -196,7 +196,7 @@ fn a_device_names_what_of_it_cannot_be_observed_and_why() {
 
 proptest! {
     #[test]
-    fn judgements_that_were_kept_are_those_that_are_made_anew(
+    fn kept_judgements_equal_new_ones(
         steps in proptest::collection::vec((0usize..20, 0u8..7, 0u64..4, any::<bool>()), 1..12),
     ) {
         let mut before = testkit::busy().judged(None);

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_promised_of_a_tree_that_is_not_this_machines() {
+    fn processes_of_a_tree_that_is_not_this_machines_are_not_watched() {
         let fake = crate::source::fake::Fake::new();
         let mut watches = Watches::default();
         watches.add(&fake.root(), std::process::id());

@@ -145,7 +145,7 @@ fn refusal(group: CounterGroup, errno: Option<i32>) -> FileValue {
     }
 }
 
-/// `lifespan` sits among the hardware counters but is the age in ms at which the kernel reads them anew.
+/// `lifespan` sits among the hardware counters but is the age in ms at which the kernel reads them again.
 fn is_setting(name: &OsStr) -> bool {
     name == "lifespan"
 }

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_goes_wrong_inside_the_terminal_is_given_back_and_the_reason_stands_on_it() {
+    fn after_any_failure_the_terminal_is_given_back_and_shows_the_reason() {
         if let Some(how) = std::env::var_os(HOW) {
             let _guard = Guard::enter(true).unwrap();
             match how.to_str() {
@@ -197,7 +197,7 @@ mod tests {
                 .args(["--exact", "--nocapture"])
                 .arg(concat!(
                     "view::tui::terminal::tests::",
-                    "whatever_goes_wrong_inside_the_terminal_is_given_back_and_the_reason_stands_on_it"
+                    "after_any_failure_the_terminal_is_given_back_and_shows_the_reason"
                 ))
                 .env(HOW, how);
             let mut on = OnTerminal::start(&mut again).unwrap();

@@ -24,7 +24,7 @@ pub enum Effect {
     Refresh(Duration),
     /// Stop the process.
     Suspend,
-    /// Draw everything anew.
+    /// Draw everything again.
     Redraw,
     /// Nothing changed: no frame is needed.
     Still,

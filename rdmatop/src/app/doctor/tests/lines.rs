@@ -265,7 +265,7 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
 }
 
 #[test]
-fn what_stands_between_gpu_and_nic_is_named() {
+fn obstacles_between_gpu_and_nic_are_named() {
     let line = changed(|facts| devices(facts)[0].pci.as_mut().unwrap().iommu = Fact::Known("DMA-FQ".into()));
     assert_eq!(
         line,

@@ -764,7 +764,7 @@ fn a_device_that_sysfs_has_and_netlink_lists_no_more_is_being_removed() {
 }
 
 #[test]
-fn one_that_was_being_removed_before_is_found_without_its_index() {
+fn a_device_whose_removal_began_earlier_is_found_without_its_index() {
     let mut host = Host::new(1);
     host.files.sys("class/infiniband_verbs/abi_version", "6\n");
     host.files.sys("class/infiniband/old/node_type", "1: CA\n");

@@ -101,7 +101,7 @@ fn the_last_reading_of_a_destroyed_qp_frees_its_slot() {
 
 proptest! {
     #[test]
-    fn leaving_out_what_did_not_change_changes_nothing(
+    fn sweeps_without_unchanged_slots_give_the_same_result(
         steps in proptest::collection::vec(proptest::collection::vec(0u64..3, 4), 1..20)
     ) {
         let (mut whole, mut partial) = (Host::new(), Host::new());

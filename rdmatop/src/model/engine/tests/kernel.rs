@@ -145,7 +145,7 @@ impl Kernel {
         }
     }
 
-    /// `ib_core` is loaded anew: indexes begin at 0. That takes longer than what is on its way.
+    /// `ib_core` is loaded again: indexes start at 0. That takes longer than records on their way.
     pub(super) fn reload(&mut self, out: &mut Vec<Input>) {
         // A dump keeps the module loaded.
         if self.dump.is_some() {

@@ -123,7 +123,7 @@ fn while_it_is_not_known_which_qp_found_none_no_qp_at_rest_is_0() {
 }
 
 #[test]
-fn qps_of_a_dump_that_the_kernel_side_was_shown_are_at_rest_where_others_are_counted() {
+fn qps_of_a_dump_that_the_kernel_side_knows_are_at_rest_where_others_are_counted() {
     for datapath in [None, Some("kprobe")] {
         let mut host = Host::new();
         host.apply(Input::Ebpf(Box::new(EbpfReport {

@@ -206,7 +206,7 @@ fn an_owner_learnt_late_gets_the_counts_without_a_spike() {
 }
 
 #[test]
-fn rates_of_a_sweep_that_stopped_are_unknown_after_a_while() {
+fn rates_are_unknown_some_time_after_sweeps_stopped() {
     let mut host = Host::new();
     let t = host.now;
     host.sweep(&[slot(t, 0xa0, 17, 0)]);

@@ -142,7 +142,7 @@ pub enum Align {
     Right,
 }
 
-/// Draws the cell of a row, in so many columns.
+/// Draws the cell of a row in this many columns.
 type Draw = fn(&Ctx<'_>, usize, usize) -> Cell;
 
 /// A column of a table.

@@ -47,7 +47,7 @@ pub(in crate::view::tui) fn only_kernel(c: &Ctx<'_>) -> Option<String> {
     }
     // A consumer's row outlives its last device for a while.
     Some(no_device(c).unwrap_or_else(|| {
-        "No visible process has a queue pair, only the kernel has: no job uses RDMA now. A job that should has not \
+        "No visible process has a queue pair, only the kernel: no job uses RDMA now. A job that should has not \
          connected yet, or fell back to TCP; its log shows which (NCCL_DEBUG=INFO: NET/IB or NET/Socket; \
          UCX_LOG_LEVEL=info)."
             .to_owned()

@@ -197,7 +197,7 @@ fn with_ten_thousand_qps_a_key_sorts_nothing() {
     assert_eq!(
         s.table().order.as_ptr(),
         order,
-        "the order was made anew for a key"
+        "the order was computed again for a key"
     );
 }
 
