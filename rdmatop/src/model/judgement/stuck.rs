@@ -144,7 +144,6 @@ fn grows(counter: Option<Counter>) -> bool {
 
 /// Whether it is known that no send WR finished and no byte moved in the newest points of the history. An empty
 /// history holds only zeroes and unknowns.
-/// empty history is one of nothing but zeroes and unknowns.
 fn rests(qp: &QpRow) -> bool {
     let sent = &qp.history.tx;
     qp.traffic.tx_wr.and_then(|c| c.rate) == Some(0.0)

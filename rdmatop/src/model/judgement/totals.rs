@@ -119,7 +119,6 @@ impl Totals {
             let [tx, rx] = rows.moved.get(&device.uid).copied().unwrap_or_default();
             // Where no packet passed there were no bytes either. Otherwise a peer's reads are sent, and its writes
             // received, without a work request here.
-            // received, without a work request here.
             let packets: [fn(&PortRow) -> Option<Counter>; 2] = [|p| p.tx_packets, |p| p.rx_packets];
             for (sum, bytes, packets) in [(&mut self.tx, tx, packets[0]), (&mut self.rx, rx, packets[1])] {
                 let mut rates = ports().map(|p| packets(p).and_then(|c| c.rate));

@@ -114,7 +114,6 @@ fn check(lab: &Lab) -> Said {
 
 /// Asserts that everything is known once everything has arrived: the counts of each QP, the sums of processes and
 /// devices, and which QPs live.
-/// which QPs live.
 fn check_all(lab: &mut Lab) {
     let said = check(lab);
     let kernel = &lab.kernel;
