@@ -1,26 +1,34 @@
 //! Records what this kernel says over RDMA netlink, as test input or to report a wrong reading.
 //!
-//! `record_netlink FILE [COMMENT]` takes two full refreshes and the answers to questions about a device that is
-//! not there. The file holds device names, process ids, addresses of connections and, as root, keys of memory
+//! `record_netlink FILE [COMMENT]` reads every device twice, and records the answers to requests about a device that does
+//! not exist. The file holds device names, process ids, addresses of connections and, as root, keys of memory
 //! regions: look before you share it. Format: `rdmatop::source::netlink::recording`.
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use rdmatop::source::netlink::client::Nldev;
 use rdmatop::source::netlink::recording::Recorder;
-use rdmatop::source::netlink::sampler::{Sampler, Want};
+use rdmatop::source::netlink::sampler::{self, Want};
 use rdmatop::source::netlink::socket::Socket;
 
 /// No kernel has given out this index.
 const ABSENT: u32 = 4_000_000;
 
 fn record(file: &str, comment: &str) -> Result<String> {
-    let mut sampler = Sampler::new(Nldev::new(Recorder::new(Socket::rdma()?)));
-    let first = sampler.sample(Want::EVERYTHING);
-    let second = sampler.sample(Want::EVERYTHING);
-    let mut nldev = sampler.into_nldev();
-    for device in first.devices.iter().flatten() {
-        nldev.ports(device.device.index)?;
+    let mut nldev = Nldev::new(Recorder::new(Socket::rdma()?));
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        for device in nldev.devices()?.items {
+            let index = device.index;
+            let sample = sampler::sample(&mut nldev, device, Want::EVERYTHING, None);
+            let objects = (
+                nldev.qps(index),
+                nldev.cm_ids(index),
+                nldev.pds(index),
+                nldev.ctxs(index),
+            );
+            seen.push((sample, objects, nldev.ports(index)?));
+        }
     }
     let absent = [
         nldev.qps(ABSENT).map(|_| ()),
@@ -31,7 +39,7 @@ fn record(file: &str, comment: &str) -> Result<String> {
     let mut recording = nldev.into_transport().recording;
     comment.clone_into(&mut recording.comment);
     std::fs::write(file, recording.encode()).with_context(|| format!("cannot write {file}"))?;
-    Ok(format!("{second:#?}\nabsent device: {absent:?}"))
+    Ok(format!("{seen:#?}\nabsent device: {absent:?}"))
 }
 
 #[expect(

@@ -1,11 +1,11 @@
-//! Shows the live view with made-up data, to look at it without RDMA: `cargo run --example tui_demo`.
+//! Shows the live view with made-up data, for a look without RDMA: `cargo run --example tui_demo`.
 //!
-//! `tui_demo empty|one|busy|troubled|degraded|hostile|many` chooses what is shown.
+//! `tui_demo empty|one|busy|troubled|degraded|hostile|many|full` chooses the data.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-// The test kit speaks of `crate::model`; here the crate is this example.
+// The test kit names `crate::model`; here the crate is this example.
 use rdmatop::model;
 use rdmatop::view::tui::{TuiOptions, run};
 use tokio::sync::{mpsc, watch};
@@ -21,6 +21,7 @@ fn made(kind: &str) -> model::snapshot::Snapshot {
         "degraded" => testkit::degraded(),
         "hostile" => testkit::hostile(),
         "many" => testkit::many(),
+        "full" => testkit::full::snapshot(),
         _ => testkit::busy(),
     }
 }
@@ -68,7 +69,12 @@ async fn main() -> anyhow::Result<()> {
             if to_view.send(Arc::new(next.judged(None))).is_err() {
                 return;
             }
-            for event in testkit::events() {
+            let made = if kind == "full" {
+                testkit::full::events()
+            } else {
+                testkit::events()
+            };
+            for event in made {
                 let _ = to_trace.try_send(event);
             }
         }

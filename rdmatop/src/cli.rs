@@ -1,4 +1,4 @@
-//! The command line: what the user may ask for. Pure: nothing here looks at the machine.
+//! The command line. Pure: nothing here looks at the machine.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,25 +9,25 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use crate::model::event::EventKind;
 use crate::model::fields;
 
-/// What stands below the options in `--help` and in the man page.
+/// The text below the options in `--help` and in the man page.
 const AFTER_HELP: &str = "\
 Exit status:
   0  done; also when the reader of a pipe went away, and after SIGINT or SIGTERM
   1  failure, and an unknown --device or --pid
   2  usage error
   3  nothing to show: this machine has no RDMA
-rdmatop doctor has codes of its own: see rdmatop doctor --help
+rdmatop check and rdmatop doctor have their own: see their --help
 
 Environment:
   NO_COLOR  when set and not empty: as --no-color";
 
-/// What stands below the options in `check --help` and in its man page.
+/// The text below the options in `check --help` and in its man page.
 const CHECK_HELP: &str = "\
 Exit status:
   0  nothing is wrong
   1  warnings: it works worse than it could
   2  critical: something does not work
-  3  it could not be looked at: no RDMA, a failure, a usage error";
+  3  nothing could be examined: no RDMA, a failure, a usage error";
 
 /// htop for RDMA, augmented by eBPF.
 #[derive(Clone, Debug, Parser)]
@@ -184,7 +184,7 @@ pub struct CheckArgs {
     pub no_ebpf: bool,
 }
 
-/// What stands below the options of `doctor --help`.
+/// The text below the options of `doctor --help`.
 const AFTER_DOCTOR: &str = "\
 Exit status:
   0  no problem found; what could not be checked is named
@@ -279,8 +279,8 @@ pub fn command() -> clap::Command {
     command
 }
 
-/// One line for a usage error. Clap spreads an error over paragraphs with a usage summary; a terminal or a log
-/// needs what is wrong and where to look.
+/// One line for a usage error. Clap prints several paragraphs with a usage summary; a terminal or a log needs the
+/// error and where to find help.
 pub fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -348,7 +348,7 @@ fn run_time(text: &str) -> Result<Duration, String> {
 fn seconds(text: &str, least: f64, most: f64) -> Result<Duration, String> {
     let range = || format!("seconds from {least} to {most} are accepted, for example 0.5");
     let value: f64 = text.parse().map_err(|_| range())?;
-    // The comparison also refuses NaN, which parses.
+    // The comparison also refuses NaN, which parses as a number.
     if value >= least && value <= most {
         Duration::try_from_secs_f64(value).map_err(|_| range())
     } else {
@@ -367,6 +367,6 @@ fn name(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("the name is empty".to_owned());
     }
-    // As names are shown, so that what is on the screen can be typed, and what is typed in full as well.
+    // Names as they are displayed, so that a name on the screen can be typed, and one typed in full as well.
     Ok(crate::text::sanitize(text.as_bytes()))
 }

@@ -2,7 +2,7 @@
 
 macro_rules! errnos {
     ($($name:ident),* $(,)?) => {
-        /// The name of a positive errno; `None` for one that this table does not have.
+        /// The name of a positive errno; `None` for one that is not in the table.
         pub fn name(errno: u32) -> Option<&'static str> {
             match i32::try_from(errno).ok()? {
                 $(libc::$name => Some(stringify!($name)),)*

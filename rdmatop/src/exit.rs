@@ -7,8 +7,8 @@
 //! | 2 | the command line makes no sense |
 //! | 3 | nothing to show: no RDMA on this machine |
 //!
-//! A reader that goes away (`rdmatop --trace | head -3`) is no failure of ours and ends without a message. What
-//! was seen and not printed is in the summary on stderr.
+//! A reader that goes away (`rdmatop --trace | head -3`) is not a failure and ends rdmatop without a message. The
+//! summary on stderr counts what was seen and not printed.
 
 use std::io;
 use std::process::ExitCode;
@@ -69,7 +69,7 @@ impl Stop {
     }
 }
 
-/// What writing to stdout came to.
+/// The result of writing to stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
     /// All of it.
@@ -78,7 +78,7 @@ pub enum Written {
     ReaderGone,
 }
 
-/// Turns the outcome of a write to stdout into an end: a reader that went away is none.
+/// Turns the result of a write to stdout into an end: a reader that went away is not a failure.
 pub fn written(result: io::Result<()>) -> Result<Written, Stop> {
     match result {
         Ok(()) => Ok(Written::All),

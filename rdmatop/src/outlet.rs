@@ -1,9 +1,9 @@
 //! Writes that never wait.
 //!
-//! A terminal whose other side stopped reading and a pipe that nobody reads hold up a plain write(2) for ever, and the
-//! thread with it: whoever looks at signals or detaches programs must not write that way. `O_NONBLOCK` on the descriptor
-//! that we were given would be seen by all who share it, the shell among them, and stay after a SIGKILL. So the same
-//! terminal or pipe is opened once more, for us alone.
+//! A terminal whose other side has stopped reading, and a pipe without a reader, block a plain write(2) for ever, and
+//! the thread with it: a thread that handles signals or detaches programs must not write that way. `O_NONBLOCK` on
+//! the descriptor that we were given would affect all processes that share it, among them the shell, and would stay
+//! after a SIGKILL. So the same terminal or pipe is opened once more, for us alone.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -14,27 +14,27 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use rustix::io::Errno;
 use rustix::termios;
 
-/// Bytes that a pipe takes without waiting once poll(2) finds room: a page, as `PIPE_BUF` is (pipe(7)).
+/// Bytes that a pipe takes without blocking once poll(2) reports room: a page, `PIPE_BUF` (pipe(7)).
 const OF_A_PIPE: usize = 4096;
-/// As many for a terminal: `tty_buffer_alloc` hands out multiples of 256, and a serial line reports room only when fewer
-/// than 256 bytes (`WAKEUP_CHARS`) wait in its page.
+/// As many for a terminal: `tty_buffer_alloc` allocates multiples of 256, and a serial line reports room only when
+/// fewer than 256 bytes (`WAKEUP_CHARS`) wait in its page.
 const OF_A_TERMINAL: usize = 256;
 
-/// Where bytes go without waiting.
+/// Writes bytes without blocking.
 #[derive(Debug)]
 pub struct Outlet {
     fd: OwnedFd,
-    /// What may be written after poll(2) found room, where the descriptor is shared and so may block.
+    /// How much may be written after poll(2) reported room, when the descriptor is shared and so may block.
     guarded: Option<usize>,
 }
 
 impl Outlet {
-    /// The way out that `shared` is, which stays as it is.
+    /// Opens the destination of `shared` once more; `shared` stays as it is.
     pub fn of(shared: impl AsFd) -> io::Result<Self> {
         let shared = shared.as_fd();
         let terminal = termios::isatty(shared);
         let kind = FileType::from_raw_mode(fstat(shared)?.st_mode);
-        // Files have one position for all who share them, and do not block.
+        // All who share a file share its position, and a file does not block.
         if !terminal && !matches!(kind, FileType::Fifo | FileType::Socket) {
             return Ok(Self {
                 fd: shared.try_clone_to_owned()?,
@@ -50,7 +50,7 @@ impl Outlet {
         })
     }
 
-    /// Writes what finds room now; `WouldBlock` when nothing does. Safe in a signal handler.
+    /// Writes as much as finds room at once; `WouldBlock` when nothing does. Safe in a signal handler.
     pub fn some(&self, bytes: &[u8]) -> io::Result<usize> {
         let bytes = match self.guarded {
             Some(_) if !self.room(Duration::ZERO) => return Err(io::ErrorKind::WouldBlock.into()),
@@ -65,7 +65,7 @@ impl Outlet {
         }
     }
 
-    /// Writes what finds room within `limit`, and returns how much that was. Safe in a signal handler.
+    /// Writes as much as finds room within `limit`, and returns how much that was. Safe in a signal handler.
     pub fn within(&self, limit: Duration, bytes: &[u8]) -> io::Result<usize> {
         let begin = Instant::now();
         let mut done = 0;
@@ -81,7 +81,7 @@ impl Outlet {
                 }
                 Err(error) => return Err(error),
             }
-            // A reader that takes a byte at a time is as slow as none.
+            // A reader that takes a byte at a time counts as none.
             if begin.elapsed() > limit && done < bytes.len() {
                 break;
             }
@@ -89,7 +89,8 @@ impl Outlet {
         Ok(done)
     }
 
-    /// Waits for room; false when there was none within `limit`. What is broken has room: the write reports it.
+    /// Waits for room; false when there was none within `limit`. A broken descriptor has room: the write reports the
+    /// error.
     pub fn room(&self, limit: Duration) -> bool {
         let limit = Timespec::try_from(limit).unwrap_or(Timespec {
             tv_sec: 0,
@@ -100,15 +101,15 @@ impl Outlet {
     }
 }
 
-/// The pipe or the terminal behind `shared`, opened once more so that it does not block.
+/// The pipe or terminal of `shared`, opened once more without blocking.
 fn anew(shared: BorrowedFd<'_>, terminal: bool) -> Option<OwnedFd> {
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let path = format!("/proc/self/fd/{}", shared.as_raw_fd());
     if let Ok(fd) = open(path, flags, Mode::empty()) {
         return Some(fd);
     }
-    // After su(1) the terminal is another user's, and root has given up the right to pass over that. Anyone may open
-    // /dev/tty; tcgetsid(3) fails on a terminal that is not the controlling one.
+    // After su(1) the terminal belongs to another user, and root has given up the right to bypass that. Anyone may
+    // open /dev/tty; tcgetsid(3) fails on a terminal that is not the controlling one.
     if terminal && termios::tcgetsid(shared).is_ok() {
         return open("/dev/tty", flags, Mode::empty()).ok();
     }
@@ -128,7 +129,7 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(20);
 
-    /// What went in, and how long the last write took.
+    /// What was written, and how long the last write took.
     fn fill(outlet: &Outlet) -> usize {
         let page = [b'x'; 1000];
         let mut sent = 0;
@@ -144,24 +145,24 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_that_nobody_reads_takes_what_it_holds_and_no_time() {
+    fn a_pipe_without_a_reader_takes_what_it_holds_and_no_time() {
         let (mut read, write) = io::pipe().unwrap();
         let outlet = Outlet::of(&write).unwrap();
         let sent = fill(&outlet);
         assert!(sent >= 4096, "{sent}");
-        // What is left of the last page takes single bytes.
+        // The rest of the last page takes single bytes.
         let more = (0..1000).take_while(|_| outlet.some(b"y").is_ok()).count();
         assert!(matches!(outlet.some(b"y"), Err(e) if e.kind() == io::ErrorKind::WouldBlock));
         let mut taken = vec![0; sent + more];
         read.read_exact(&mut taken).unwrap();
         assert_eq!(outlet.within(SHORT, b"y").unwrap(), 1);
-        // The one that is shared blocks as before.
+        // The shared descriptor blocks as before.
         let flags = rustix::fs::fcntl_getfl(&write).unwrap();
         assert!(!flags.contains(OFlags::NONBLOCK));
     }
 
     #[test]
-    fn a_pipe_and_a_socket_that_cannot_be_opened_anew_do_not_hold_up_either() {
+    fn a_pipe_and_a_socket_that_cannot_be_reopened_do_not_block_either() {
         let (_read, write) = io::pipe().unwrap();
         let pipe = Outlet {
             fd: write.into(),

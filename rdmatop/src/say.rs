@@ -1,4 +1,4 @@
-//! Lines on stderr. Nobody waits for them: whoever says something also hears signals and detaches programs.
+//! Lines on stderr. Callers never wait for them, because they also handle signals and detach programs.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use crate::outlet::Outlet;
 use crate::text;
 
-/// What waits for a reader, at most.
+/// The most bytes that wait for a reader.
 const WAITING: usize = 64 << 10;
-/// What one line waits for a slow reader.
+/// How long one line waits for a slow reader.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// What the end waits: a reader that is only slow gets all.
+/// How long the end waits: a slow reader gets everything.
 const END: Duration = Duration::from_secs(1);
 
 static STDERR: OnceLock<Mutex<Unwritten>> = OnceLock::new();
@@ -21,35 +21,35 @@ fn stderr() -> &'static Mutex<Unwritten> {
     STDERR.get_or_init(|| Mutex::new(Unwritten::new(Outlet::of(io::stderr()).ok())))
 }
 
-/// Opens the way to stderr, while all rights are there to do so: the pipe of another user takes them.
+/// Opens stderr once more while all rights are there: it may be the pipe of another user.
 pub fn open() {
     stderr();
 }
 
-/// One line on stderr, made safe for a terminal. Nobody is left to be told when that fails.
+/// Prints one line on stderr, made safe for a terminal. A failure cannot be reported.
 pub fn say(line: &str) {
     let mut said = stderr().lock().unwrap_or_else(PoisonError::into_inner);
     said.line(&text::sanitize(line.as_bytes()));
 }
 
-/// Whether somebody takes what is written to stderr.
+/// Whether anything reads stderr.
 pub fn heard() -> bool {
     Outlet::of(io::stderr()).is_ok_and(|to| to.room(END))
 }
 
-/// Brings out what is still waiting, where somebody reads it.
+/// Writes what is still waiting, if anything reads it.
 pub fn end() {
     if let Some(said) = STDERR.get() {
         said.lock().unwrap_or_else(PoisonError::into_inner).end(END);
     }
 }
 
-/// What was said and not yet taken.
+/// Lines that stderr has not taken yet.
 #[derive(Debug)]
 struct Unwritten {
     to: Option<Outlet>,
     waiting: VecDeque<u8>,
-    /// Lines that had no room.
+    /// Number of lines without room.
     dropped: u64,
 }
 
@@ -113,7 +113,7 @@ mod tests {
     use std::io::Read;
 
     #[test]
-    fn a_reader_that_stalls_gets_every_line_or_their_number_and_holds_up_nobody() {
+    fn a_reader_that_stalls_gets_every_line_or_their_number_and_delays_no_caller() {
         let (mut read, write) = io::pipe().unwrap();
         let mut said = Unwritten::new(Outlet::of(&write).ok());
         drop(write);
@@ -122,7 +122,7 @@ mod tests {
         for _ in 0..300 {
             said.line(&line);
         }
-        // The pipe's 64 KiB, 64 KiB here, and patience for each line that had room here.
+        // The pipe's 64 KiB, 64 KiB here, and a wait for each line that had room here.
         assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
         assert!((150..300).contains(&said.dropped), "{}", said.dropped);
         let dropped = said.dropped;
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_reads_and_nothing_fails() {
+    fn without_a_reader_nothing_fails() {
         let (read, write) = io::pipe().unwrap();
         let mut said = Unwritten::new(Outlet::of(&write).ok());
         drop(read);

@@ -14,9 +14,9 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 ///   becomes `\u{HEX}`;
 /// * all else, the backslash included, stays as it is.
 ///
-/// So the result is for display and for keys, and cannot be turned back: a name that holds the six characters
-/// of an escape looks the same as the escape. In exchange the function is idempotent, and text that passed
-/// twice through different layers is not escaped twice.
+/// The result is for display and for keys, and cannot be reversed: a name that contains the six characters of an
+/// escape looks like the escape. In exchange the function is idempotent: text that passes through it twice is not
+/// escaped twice.
 pub fn sanitize(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -30,7 +30,7 @@ pub fn sanitize(bytes: &[u8]) -> String {
     out
 }
 
-/// [`sanitize`] with a bound: at most `max_bytes` of input are read and at most `max_bytes` are returned.
+/// [`sanitize`] with a bound: reads at most `max_bytes` of input and returns at most `max_bytes`.
 pub fn sanitize_bounded(bytes: &[u8], max_bytes: usize) -> String {
     let mut out = sanitize(whole_characters(bytes, max_bytes));
     let keep = cut(&out, max_bytes).len();
@@ -38,7 +38,7 @@ pub fn sanitize_bounded(bytes: &[u8], max_bytes: usize) -> String {
     out
 }
 
-/// The first `max_bytes`, without a character that the bound would cut: its first half would show as broken bytes.
+/// The first `max_bytes`, without a character that the bound would split: its first half would show as broken bytes.
 fn whole_characters(bytes: &[u8], max_bytes: usize) -> &[u8] {
     let Some(head) = bytes.get(..max_bytes) else {
         return bytes;
@@ -73,10 +73,10 @@ fn push_hex(out: &mut String, byte: u8) {
     out.push(char::from(DIGITS[usize::from(byte & 15)]));
 }
 
-/// True for a non-ASCII character that must not reach a terminal as it is.
+/// True for a non-ASCII character that must not reach a terminal unescaped.
 pub(crate) fn is_unsafe(c: char) -> bool {
-    // The width table gives None for controls and 0 for what draws nothing on its own; the ranges after it are
-    // those that some versions of the table give a width although terminals act on them or draw nothing.
+    // The width table gives None for controls and 0 for characters without a glyph of their own; the ranges after it
+    // are those to which some versions of the table give a width although terminals act on them or draw nothing.
     c.width().is_none_or(|columns| columns == 0)
         || matches!(c,
             '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
@@ -84,7 +84,7 @@ pub(crate) fn is_unsafe(c: char) -> bool {
             | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// The directory name under which sysfs shows a kernel object of this name.
+/// The directory name under which sysfs shows a kernel object with this name.
 ///
 /// `kobject_set_name_vargs` (lib/kobject.c) replaces every `/` by `!`, so the RDMA device `foo/bar` lives in
 /// `/sys/class/infiniband/foo!bar`.
@@ -109,9 +109,9 @@ pub fn cut_columns(s: &str, columns: usize) -> &str {
     s
 }
 
-/// Terminal columns that `s` takes: East Asian wide characters take two.
+/// Terminal columns of `s`: East Asian wide characters take two.
 pub fn width(s: &str) -> usize {
-    // Nearly every name is this, and the tables of the other scripts cost a look-up a character.
+    // Nearly every name is ASCII, and the tables of the other scripts cost a look-up for each character.
     if s.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
         return s.len();
     }

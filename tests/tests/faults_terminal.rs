@@ -158,7 +158,7 @@ fn a_sample_into_a_full_pipe_ends_when_it_is_asked_to_and_says_that_nobody_read(
         once.signal(libc::SIGTERM)?;
         wait_soon(&mut once, 1)?;
         let said = once.err.text();
-        ensure!(said.contains("nobody reads its stdout"), "{said}");
+        ensure!(said.contains("no process reads its stdout"), "{said}");
         Ok(())
     })
 }

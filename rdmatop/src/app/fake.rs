@@ -1,4 +1,4 @@
-//! A machine made of inputs, for tests of everything between the seam and the views.
+//! A made-up machine as a list of inputs, for tests of everything between the seam and the views.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::source::{Polled, Wants};
 use crate::model::input::{DeviceReading, DevicesSample, Input};
 use crate::source::clock::now;
 
-/// Plays rounds, then an empty one for ever; remembers what it was asked for.
+/// Plays rounds, then an empty one for ever; records what the pump asked for.
 pub(super) struct Fake {
     rounds: std::vec::IntoIter<Vec<Input>>,
     pub(super) asked: Arc<Mutex<Vec<Wants>>>,

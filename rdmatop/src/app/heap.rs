@@ -1,26 +1,27 @@
-//! What the C library and the kernel keep for us of memory that is free.
+//! Free memory that the C library and the kernel keep for rdmatop.
 
-/// Larger blocks are given back to the kernel when they are freed: a dump of ten thousand queue pairs is one.
+/// Larger blocks go back to the kernel when they are freed: a dump of ten thousand queue pairs is one.
 const LARGE: i32 = 160 << 10;
-/// Of what is free at the end of the heap so much is kept.
+/// How much free memory is kept at the end of the heap.
 const KEPT: i32 = 256 << 10;
-/// In a trace: what comes in during one nap of the ring buffer's reader, so that its pages need not come anew.
+/// In a trace: as much as arrives while the ring buffer's reader sleeps once, so that its pages need not be allocated
+/// again.
 const KEPT_IN_TRACE: i32 = 4 << 20;
 
 /// Sets the allocator for a program whose large blocks are short-lived. Called before there are threads.
 ///
-/// glibc takes the largest block that was ever freed as the new bound of what it keeps, and a heap for each thread: one
-/// dump in the sampler's thread then holds megabytes for good.
+/// By default glibc raises the bound of what it keeps to the largest block that was ever freed, and has a heap for
+/// each thread: one dump in the sampler's thread then keeps megabytes for good.
 pub(super) fn settle() {
     set(Setting::Large, LARGE);
     set(Setting::Kept, KEPT);
     set(Setting::Heaps, 1);
-    // A huge page where a table ends or the heap has holes is up to 2 MiB that was never asked for.
+    // A huge page at the end of a table or over a hole of the heap takes up to 2 MiB that were never requested.
     // SAFETY: takes integers; a refusal leaves the kernel's default, which is as correct.
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
 }
 
-/// Keeps what a trace is about to use again.
+/// Keeps the memory that a trace will soon use again.
 pub(super) fn settle_for_trace() {
     set(Setting::Kept, KEPT_IN_TRACE);
 }
@@ -32,7 +33,7 @@ enum Setting {
     Heaps,
 }
 
-/// `mallopt(3)`. There is no such thing in other C libraries.
+/// `mallopt(3)`. Other C libraries lack it.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn set(setting: Setting, value: i32) {
     let option = match setting {
@@ -47,24 +48,25 @@ fn set(setting: Setting, value: i32) {
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn set(_setting: Setting, _value: i32) {}
 
-/// Rows of queue pairs that came, went or were made anew since memory was given back: so many are worth it.
+/// So many rows of queue pairs must have been added, removed or replaced since memory was given back to make it
+/// worthwhile.
 const MANY: usize = 512;
-/// Snapshots after which nothing holds the rows of the one before.
+/// After this many snapshots no view holds the rows of the one before.
 const CALM: u8 = 3;
 
-/// Tells when there is much to give back: after the start, and after many rows have changed at once. The old ones
-/// live until the views have let go of their snapshot.
+/// Decides when there is much to give back: after the start, and after many rows have changed at once. The old rows
+/// live until the views have dropped their snapshot.
 #[derive(Debug, Default)]
 pub(super) struct Settling {
     rows: usize,
-    /// Snapshots to wait for; 0 is nothing to do.
+    /// Snapshots to wait for; 0: nothing to do.
     due: u8,
     /// The eBPF side has started or failed to.
     started: bool,
 }
 
 impl Settling {
-    /// A snapshot of `rows` rows was made, `remade` of them anew. True when it is time.
+    /// A snapshot of `rows` rows was made, `remade` of them new. True when it is time.
     pub(super) fn is_due(&mut self, rows: usize, remade: usize, started: bool) -> bool {
         let before = std::mem::replace(&mut self.rows, rows);
         let start = started && !std::mem::replace(&mut self.started, started);
@@ -78,8 +80,8 @@ impl Settling {
     }
 }
 
-/// Gives pages of the heap back in which nothing is any more, `malloc_trim(3)`: glibc gives back by itself only what is
-/// free at the end of the heap.
+/// Gives empty pages of the heap back, `malloc_trim(3)`: by itself glibc gives back only free memory at the end of
+/// the heap.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(super) fn give_back() {
     // SAFETY: takes an integer.
@@ -103,10 +105,10 @@ mod tests {
             [0; 5].map(|_| due(10, 0, true)),
             [false, false, true, false, false]
         );
-        // A change goes on: not before it is over.
+        // While a change goes on, nothing is given back.
         assert!(!due(1000, 990, true) && !due(1000, 1000, true));
         assert_eq!([0; 4].map(|_| due(1000, 3, true)), [false, false, true, false]);
-        // Rows that went.
+        // Rows that were removed.
         assert!(!due(10, 0, true));
         assert_eq!([0; 4].map(|_| due(10, 0, true)), [false, false, true, false]);
     }

@@ -4,25 +4,25 @@ use crate::exit::Stop;
 use crate::source::limits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Open files that are enough: three for each program, two for each process that is watched, and some.
+/// Enough open files: three for each program, two for each watched process, and a reserve.
 const FILES: u64 = 4096;
 
-/// Fewer leave too little for the terminal, the threads and netlink: what could not be opened would look like a machine
-/// without RDMA. From here to some hundred there is all but eBPF.
+/// With fewer, the terminal, the threads and netlink cannot be opened, which would look like a machine without RDMA.
+/// With this many, up to some hundred, everything but eBPF works.
 const LEAST: u64 = 32;
 
-/// Raises the soft limit of open files towards the hard one: shells and service managers set it low for programs that
-/// use select(2), which nothing here does.
+/// Raises the soft limit of open files to the hard one: shells and service managers set it low for programs that use
+/// select(2), and rdmatop does not.
 pub(super) fn raise() {
-    // A refusal leaves what there was.
+    // If this is refused the old limit stays.
     let _ = setrlimit(Resource::Nofile, wanted(getrlimit(Resource::Nofile)));
 }
 
-/// Address space without which an allocation may fail in the middle of anything, which ends a program without a word:
-/// the stacks of threads, the kernel's BTF, the tables of a large machine.
+/// With less address space an allocation may fail anywhere, which ends a program without a message: the stacks of
+/// threads, the kernel's BTF, the tables of a large machine.
 const LEAST_ADDRESSES: u64 = 40 << 20;
 
-/// Ends rdmatop where too few files can be open to read anything, or too little memory can be had.
+/// Ends rdmatop with a message where too few files or too little memory are allowed to read anything.
 pub(super) fn check() -> Result<(), Stop> {
     enough(getrlimit(Resource::Nofile).current)?;
     roomy(limits::addresses_left())
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_memory_that_would_end_it_without_a_word_is_told_first() {
+    fn a_memory_limit_that_would_end_it_without_a_message_is_reported_first() {
         assert_eq!((roomy(None), roomy(Some(1 << 30))), (Ok(()), Ok(())));
         let stop = roomy(Some(20 << 20)).unwrap_err();
         assert!(
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_soft_limit_goes_as_far_as_the_hard_one_lets_it_and_never_down() {
+    fn the_soft_limit_rises_to_the_hard_one_and_never_falls() {
         let after = |current, maximum| {
             let limit = wanted(Rlimit { current, maximum });
             assert_eq!(limit.maximum, maximum);

@@ -22,11 +22,12 @@ use crate::{
     view::tui::{Control, Outcome, Tab, TuiError, TuiOptions, settings::Sort, terminal},
 };
 
-/// Events between the engine and the screen. A screen that falls behind loses the oldest and shows how many.
+/// Events between the engine and the screen. A screen that falls behind loses the oldest and shows their number.
 const EVENTS: usize = 8192;
-/// What the end may take.
+/// The longest time that the end may take.
 const GRACE: Duration = Duration::from_secs(1);
-/// What the screen may take to end. It hears the signals too and ends by them at once; one that hangs is left behind.
+/// The longest time that the screen may take to end. It receives the signals too and ends at once; one that hangs is
+/// left behind.
 const SCREEN: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
@@ -36,10 +37,10 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
         counters: true,
         ..Settings::default()
     };
-    // While all rights are there to open it. Where there is none, the screen says so.
+    // While all rights to open it are held. Without a terminal the screen reports that.
     let _ = terminal::await_foreground();
     let (mut pump, ebpf) = Pump::start(ready::sources(plan), settings)?;
-    // The snapshots have what the reports say.
+    // The snapshots contain the reports.
     let stop_ebpf = ebpf.map(|ebpf| ebpf.stop);
     let (to, events) = mpsc::channel(EVENTS);
     let (control, mut asked) = mpsc::channel(16);
@@ -66,7 +67,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
         let shown = loop {
             tokio::select! {
                 done = &mut pumping, if failed.is_none() => {
-                    // The screen ends when the snapshots do; it must be gone before a line can be said.
+                    // The screen ends with the snapshots, and must be gone before a line is printed.
                     failed = Some(done);
                     break None;
                 }
@@ -96,7 +97,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     drop(pump);
     let shown = match outcome {
         Ok(Some(shown)) => shown,
-        // Waiting for the screen gives the terminal back before anything is said on it.
+        // The wait for the screen gives the terminal back before anything is printed on it.
         Ok(None) => {
             let Ok(shown) = timeout(SCREEN, screen).await else {
                 let _ = terminal::restore();
@@ -122,14 +123,14 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     }
 }
 
-/// A signal after which the screen did not end.
+/// The signal after which the screen did not end.
 async fn late(signals: &mut Signals) -> Ending {
     let ending = signals.next().await;
     sleep(SCREEN).await;
     ending
 }
 
-/// What the command line asks of the view; the user's settings otherwise.
+/// The view's options from the command line; otherwise the user's settings.
 fn options(plan: &Plan) -> TuiOptions {
     let mut options = TuiOptions::load();
     if matches!(plan.mode, Mode::Live { trace: true }) {
@@ -147,7 +148,7 @@ fn options(plan: &Plan) -> TuiOptions {
 
 type Shown = Result<Outcome, TuiError>;
 
-/// The screen draws and waits for keys: a thread and a runtime of its own.
+/// The screen draws and waits for keys, on a thread and a runtime of its own.
 fn screen(
     options: TuiOptions,
     snapshots: watch::Receiver<Arc<Snapshot>>,
@@ -160,7 +161,7 @@ fn screen(
             Ok(runtime) => runtime.block_on(crate::view::tui::run(options, snapshots, events, control)),
             Err(error) => Err(TuiError::Io(error)),
         };
-        // The mode may be gone already.
+        // The mode may have ended already.
         let _ = done.send(shown);
     };
     thread::Builder::new()

@@ -1,4 +1,4 @@
-//! What ties the sources, the engine and the views together: one mode, one set of sources, one channel.
+//! Connects the sources, the engine and the views: one mode, one set of sources, one channel.
 //!
 //! ```text
 //! sampler thread --- one round when asked --+
@@ -48,7 +48,7 @@ use crate::model::cause::Cause;
 use crate::say::{self, say};
 use plan::{Mode, Plan, Terminal};
 
-/// The whole program: parses `args`, runs the mode, says on stderr in one line what went wrong.
+/// The whole program: parses `args`, runs the mode, prints on stderr in one line what failed.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     heap::settle();
     say::open();
@@ -60,7 +60,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => run(&cli),
         Err(error) if error.use_stderr() => {
             say(&cli::one_line(&error));
-            // The code of a usage error is that of a critical finding.
+            // A usage error has the same code as a critical finding.
             let exit = if checks { Exit::NothingToShow } else { Exit::Usage };
             Ok(exit.into())
         }
@@ -104,7 +104,7 @@ fn in_lab(args: &LabArgs) -> Result<ExitCode, Stop> {
     }
 }
 
-/// One thread is enough: the pump is the only task that works, all else waits.
+/// One thread is enough: only the pump computes, everything else waits.
 fn block_on<T>(mode: impl Future<Output = Result<T, Stop>>) -> Result<T, Stop> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -131,13 +131,14 @@ impl Terminal {
     }
 }
 
-/// Everything to stdout at once. Waits for the reader: only for modes that leave all signals their default.
+/// Writes everything to stdout at once and waits for the reader: only for modes that keep the default action of all
+/// signals.
 fn print(text: &str) -> Result<Written, Stop> {
     let mut out = io::stdout().lock();
     written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// The line for a machine without RDMA, `None` when there is some.
+/// The line for a machine without RDMA, `None` when there is RDMA.
 fn nothing_to_show(plan: &Plan, no_rdma: Option<&Cause>, devices: usize) -> Option<String> {
     if devices > 0 {
         return None;

@@ -25,7 +25,7 @@ use crate::{
 
 /// What a gzip file begins with (RFC 1952).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
-/// A line without end is taken in pieces of this size.
+/// A line without an end is read in pieces of this size.
 const LINE: u64 = 64 * 1024;
 
 pub(super) fn run(args: &NcclLogArgs) -> Result<Exit, Stop> {
@@ -58,8 +58,8 @@ pub(super) fn run(args: &NcclLogArgs) -> Result<Exit, Stop> {
     print(&text).map(|_| Exit::Ok)
 }
 
-/// Reads one log to its present end. One that is being written ends in the midst of a line or of a compressed block: what is
-/// there counts.
+/// Reads one log to its present end. A log that is being written ends within a line or a compressed block: the
+/// complete part counts.
 fn read(report: &mut Report, from: &mut dyn BufRead, name: &Path) -> Result<(), Stop> {
     let cannot = |error: &io::Error| Stop::failure(format!("cannot read {}: {error}", name.display()));
     let gzip = from
@@ -81,7 +81,7 @@ fn lines(report: &mut Report, from: &mut dyn BufRead) -> io::Result<()> {
         line.clear();
         let read = from.take(LINE).read_until(b'\n', &mut line);
         if !line.is_empty() {
-            // Also what came before a failure: the line may be whole.
+            // Also the part before a failure: the line may be complete.
             report.line(line.strip_suffix(b"\n").unwrap_or(&line));
         }
         if read? == 0 {
@@ -137,9 +137,9 @@ mod tests {
         gzip.write_all(LOG.as_bytes()).unwrap();
         let bytes = gzip.finish().unwrap();
         assert_eq!(of(&bytes).nccl_lines, 2);
-        // Without the end of the stream, as of a file that gzip still writes.
+        // Without the end of the stream, as in a file that gzip is still writing.
         assert_eq!(of(&bytes[..bytes.len() - 12]).nccl_lines, 2);
-        // Rotated logs are often put behind each other.
+        // Rotated logs are often concatenated.
         assert_eq!(of(&[bytes.clone(), bytes].concat()).nccl_lines, 4);
     }
 

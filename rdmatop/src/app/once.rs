@@ -21,15 +21,16 @@ use crate::model::snapshot::Snapshot;
 use crate::source::root::Root;
 use crate::view::{json, line};
 
-/// Loading programs is up to the verifier; on a slow machine some seconds. Without them the sample goes on.
+/// The verifier decides how long loading takes; on a slow machine some seconds. Without the programs the sample goes
+/// on.
 const START_LIMIT: Duration = Duration::from_secs(15);
 
-/// What a reader gets to take the print, once the end was asked for.
+/// How long a reader has to take the output after the end was requested.
 const GRACE: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     let sources = ready::sources(plan);
-    // From the start: loading takes seconds, and a user who ends it then sees what is known so far.
+    // From the start: loading takes seconds, and a user who interrupts it gets what is known so far.
     let mut signals = Signals::take()?;
     let (snapshot, no_rdma, ending) = measure(plan, sources, &mut signals).await?;
     let as_json = plan.mode == Mode::Once { json: true };
@@ -40,14 +41,14 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
         return Err(Stop::nothing(line));
     }
     print(&snapshot, as_json, &mut signals, ending).await?;
-    // What was measured is worth printing where stdout is a file, whatever became of the terminal.
+    // The measurement is worth printing where stdout is a file, even if the terminal is gone.
     ending.map_or(Ok(Exit::Ok), Ending::outcome)
 }
 
-/// With the signal that ended it early.
+/// With the code of the signal that ended it early.
 pub(super) type Measured = (Arc<Snapshot>, Option<String>, Option<Ending>);
 
-/// The snapshot as it is to be printed, and the one line of a machine without RDMA.
+/// The snapshot to print, and the line for a machine without RDMA.
 pub(super) async fn measure(
     plan: &Plan,
     mut sources: Sources,
@@ -55,7 +56,7 @@ pub(super) async fn measure(
 ) -> Result<Measured, Stop> {
     let no_rdma = sources.no_rdma.take();
     if no_rdma.is_some() {
-        // There is nothing to attach to.
+        // Nothing exists to attach to.
         sources.pushing = None;
     }
     let settings = Settings {
@@ -80,7 +81,7 @@ pub(super) async fn measure(
     pump.sample().await?;
     let latest = pump.latest();
     if let (true, None, Some(error)) = (latest.devices.is_empty(), &no_rdma, latest.health.errors.first()) {
-        // That is not "no RDMA": it is not known.
+        // This is not "no RDMA": it is unknown.
         return Err(Stop::failure(format!(
             "cannot list the RDMA devices: {}",
             error.line()
@@ -90,7 +91,7 @@ pub(super) async fn measure(
     if nothing.is_none() {
         targets::device(&plan.filter, pump.latest())?;
         if plan.delay_given && ending.is_none() {
-            // A user who chose the window waits for it, and may have seen enough before it closes.
+            // A user who chose the window may wait for its end or interrupt it.
             let seconds = plan.delay.as_secs_f64();
             say(&format!(
                 "rdmatop: measuring for {seconds} s; Ctrl-C ends it early"
@@ -137,7 +138,7 @@ async fn print(
     print_text(bytes, signals, ending).await
 }
 
-/// To stdout, by a thread that may wait for the reader.
+/// Writes to stdout from a thread that may wait for the reader.
 pub(super) async fn print_text(
     bytes: Vec<u8>,
     signals: &mut Signals,
@@ -166,7 +167,7 @@ async fn hand_over(
         biased;
         written = outcome => written.unwrap_or(Ok(Written::ReaderGone)).map(|_| ()),
         () = over => Err(Stop::failure(
-            "a signal ended it before all was printed: nobody reads its stdout",
+            "a signal ended it before all was printed: no process reads its stdout",
         )),
     }
 }
@@ -176,13 +177,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_reader_that_does_not_read_does_not_keep_who_was_asked_to_end() {
+    async fn a_reader_that_does_not_read_does_not_delay_a_requested_end() {
         let (read, write) = io::pipe().unwrap();
         let writing = writer::whole(write, vec![b'x'; 1 << 20]).unwrap();
         let mut signals = Signals::take().unwrap();
         let begin = std::time::Instant::now();
         let outcome = hand_over(writing, &mut signals, Some(Ending::Asked)).await;
-        assert!(outcome.unwrap_err().line.contains("nobody reads"));
+        assert!(outcome.unwrap_err().line.contains("no process reads"));
         assert!(begin.elapsed() < GRACE * 2, "{:?}", begin.elapsed());
         drop(read);
     }

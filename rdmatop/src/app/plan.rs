@@ -6,18 +6,18 @@ use crate::cli::{AttachMode, Cli, Command};
 use crate::exit::Stop;
 use crate::model::filter::Filter;
 
-/// Where output goes, as the environment says.
+/// The output's properties, from the environment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Terminal {
     /// stdout is a terminal.
     pub(super) stdout: bool,
-    /// `TERM=dumb`: it can show lines and nothing else.
+    /// `TERM=dumb`: it can show only lines.
     pub(super) dumb: bool,
     /// `NO_COLOR` is set.
     pub(super) no_color: bool,
 }
 
-/// What to do.
+/// The modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// The live view.
@@ -54,7 +54,7 @@ pub(super) struct Plan {
     pub(super) delay: Duration,
     /// Samples after the first, of the modes that print once.
     pub(super) looks: u64,
-    /// `--delay` was given: it wins over saved settings.
+    /// `--delay` was given: it takes precedence over saved settings.
     pub(super) delay_given: bool,
     pub(super) duration: Option<Duration>,
     pub(super) filter: Filter,
@@ -66,7 +66,7 @@ pub(super) struct Plan {
     pub(super) color: bool,
 }
 
-/// Decides. A usage error names the way out.
+/// Chooses the mode. A usage error names the way out.
 pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
     let view = &cli.view;
     let mut attach = (!view.no_ebpf).then(|| view.attach.unwrap_or_default());
@@ -91,7 +91,7 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
             attach = Some(args.attach.unwrap_or_default());
             Mode::Probes { json: args.json }
         }
-        // The other commands show nothing and have no plan.
+        // The other commands have no view and no plan.
         Some(
             Command::Lab(_)
             | Command::NcclLog(_)

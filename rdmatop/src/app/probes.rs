@@ -11,7 +11,7 @@ use crate::exit::{Exit, Stop};
 use crate::model::input::EbpfState;
 use crate::view::{json, line};
 
-/// Loading programs is up to the verifier.
+/// The verifier decides how long loading takes.
 const START_LIMIT: Duration = Duration::from_mins(1);
 
 pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {

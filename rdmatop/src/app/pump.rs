@@ -24,29 +24,29 @@ use crate::source::clock::now;
 #[cfg(test)]
 mod tests;
 
-/// Messages between the sources and the engine. The bulk are batches of records (`RECORDS_AT_A_TIME` in the eBPF
-/// manager): some 4 MB of them at most.
+/// Messages between the sources and the engine. Most are batches of records (`RECORDS_AT_A_TIME` in the eBPF
+/// manager): some 4 MB at most.
 const CHANNEL: usize = 64;
 /// Messages taken at a time: snapshots and signals wait for no more than these.
 const BATCH: usize = 8;
-/// A round that takes longer has hung.
+/// A round that takes longer counts as hung.
 const HANG: Duration = if cfg!(test) {
     Duration::from_millis(200)
 } else {
     Duration::from_secs(3)
 };
-/// After the end's grace, sources that send nothing for so long have nothing, or have hung.
+/// After the end's grace: sources that have sent nothing for this long have nothing more, or hang.
 const QUIET: Duration = Duration::from_millis(50);
-/// Between the two samples of a one-shot mode new processes are looked up this often: a process that ends before the second
-/// sample has left /proc by then.
+/// Between the two samples of a one-shot mode new processes are looked up this often: a process that ends before the
+/// second sample has left /proc by then.
 const LOOK_UP: Duration = Duration::from_millis(200);
 /// A one-shot mode gives up on a round after this.
 const ROUND_LIMIT: Duration = Duration::from_secs(30);
 
-/// What an event may wait for others that happened before it.
+/// How long an event may wait for earlier ones.
 const HOLD: Duration = Duration::from_nanos(HOLD_NS);
 
-/// Events up to this time wait no longer: one has come that is younger by what they may wait.
+/// Events up to this time are released: an event has arrived that is younger by the holding time.
 fn settled(sink: &Sink) -> u64 {
     sink.newest_ns().saturating_sub(HOLD_NS)
 }
@@ -56,31 +56,31 @@ fn settled(sink: &Sink) -> u64 {
 pub(super) struct Settings {
     /// Of the engine.
     pub(super) engine: EngineConfig,
-    /// What the view gets to see.
+    /// What the view may see.
     pub(super) filter: Filter,
-    /// Counters are looked at.
+    /// Whether counters are shown.
     pub(super) counters: bool,
-    /// Takes all that the engine is given.
+    /// Records everything that the engine is given.
     pub(super) tap: Option<Tap>,
 }
 
-/// The part of the eBPF side that a mode holds.
+/// A mode's handle on the eBPF source.
 pub(super) struct EbpfSide {
-    /// Its state at each change, as the engine was given it. Not bounded: a module that is loaded or unloaded is one or
+    /// Its state at each change, as the engine was given it. Not bounded: loading or unloading a module makes one or
     /// two.
     pub(super) reports: mpsc::UnboundedReceiver<EbpfReport>,
-    /// Asks it to hand over what it has and to end.
+    /// Asks it to hand over the rest and to end.
     pub(super) stop: Box<dyn FnOnce() + Send>,
 }
 
 impl EbpfSide {
-    /// The first report: what counts, or why nothing does.
+    /// The first report: what is counted, or why nothing is.
     pub(super) async fn started(&mut self) -> Option<EbpfReport> {
         self.reports.recv().await
     }
 }
 
-/// The engine and what it is fed from.
+/// The engine and its channel.
 pub(super) struct Pump {
     engine: Tee,
     messages: mpsc::Receiver<Message>,
@@ -91,24 +91,24 @@ pub(super) struct Pump {
     round: u64,
     ordered: Option<Instant>,
     latest: Arc<Snapshot>,
-    /// The round that was ordered last reads next to nothing.
+    /// The round ordered last reads next to nothing.
     light: bool,
     /// eBPF was on when the last round but one ended: the QP table has been dumped since.
     synced: bool,
     /// Lifecycle records seen when the last round was ordered.
     told_events: u64,
-    /// The processes that the first round found were asked for.
+    /// The processes that the first round found have been requested.
     introduced: bool,
-    /// A round that only looks up processes is under way: its end is the next one, and is no sample's.
+    /// A round that only looks up processes is under way: its end counts as no sample.
     looking_up: bool,
     settling: Settling,
-    /// What became of the events.
+    /// Counts of events by their fate.
     pub(super) counts: EventCounts,
-    /// For the mode: reports of the eBPF side.
+    /// Reports of the eBPF source, for the mode.
     report: mpsc::UnboundedSender<EbpfReport>,
-    /// One came since the last round was ordered.
+    /// A report arrived since the last round was ordered.
     reported: bool,
-    /// The engine was given that the present round hangs.
+    /// The engine was informed that the present round hangs.
     hung: bool,
 }
 
@@ -119,11 +119,11 @@ fn hanging(name: &str, waited: Duration) -> Cause {
 }
 
 impl Pump {
-    /// Starts the sources. Nothing is asked of them yet.
+    /// Starts the sources. Nothing is requested yet.
     pub(super) fn start(sources: Sources, mut settings: Settings) -> Result<(Self, Option<EbpfSide>), Stop> {
         let (to, messages) = mpsc::channel(CHANNEL);
         let dropped = Arc::new(AtomicU64::new(0));
-        // The pump keeps no feed: the channel ends when the last source has let go of its own.
+        // The pump keeps no feed: the channel ends when the last source has dropped its own.
         let feed = Feed::new(to, Arc::clone(&dropped));
         let sampler = Sampler::start(sources.polled, feed.clone())?;
         let (report, reports) = mpsc::unbounded_channel();
@@ -165,30 +165,30 @@ impl Pump {
         Ok((pump, ebpf))
     }
 
-    /// Snapshots as the view gets them: filtered.
+    /// Snapshots for the view: filtered.
     pub(super) fn subscribe(&self) -> watch::Receiver<Arc<Snapshot>> {
         self.snapshots.subscribe()
     }
 
-    /// The last snapshot, whole.
+    /// The last snapshot, unfiltered.
     pub(super) fn latest(&self) -> &Arc<Snapshot> {
         &self.latest
     }
 
-    /// One round of sampling, waited for. For modes that print once.
+    /// Runs one round of sampling to its end. For modes that print once.
     pub(super) async fn sample(&mut self) -> Result<(), Stop> {
         self.order(false, true);
         self.answer().await
     }
 
-    /// As [`Pump::sample`], for the round after which nothing more is asked.
+    /// As [`Pump::sample`], for the last round of all.
     pub(super) async fn last_sample(&mut self) -> Result<(), Stop> {
         self.order(true, true);
         self.answer().await
     }
 
     async fn answer(&mut self) -> Result<(), Stop> {
-        let mut sink = Sink::Nobody;
+        let mut sink = Sink::Discard;
         let (_nobody, mut end) = watch::channel(None);
         let answered = async {
             while let Some(message) = self.messages.recv().await {
@@ -213,7 +213,7 @@ impl Pump {
 
     /// Takes messages until `until` is ready. For modes that print once.
     pub(super) async fn wait<T>(&mut self, until: impl Future<Output = T>) -> T {
-        let mut sink = Sink::Nobody;
+        let mut sink = Sink::Discard;
         let (_nobody, mut end) = watch::channel(None);
         tokio::pin!(until);
         let mut next = Instant::now() + LOOK_UP;
@@ -233,8 +233,8 @@ impl Pump {
         }
     }
 
-    /// Samples at `delay` and takes messages until the end is asked for; then takes what the sources still
-    /// hand over until they have let go, or until the grace is over. `check` sees the first snapshot.
+    /// Samples at `delay` and takes messages until the end is requested; then takes what the sources still send until
+    /// they have ended, or until the grace is over. `check` sees the first snapshot.
     pub(super) async fn run(
         &mut self,
         sink: &mut Sink,
@@ -247,7 +247,7 @@ impl Pump {
         let mut next = Instant::now();
         let mut watch_delay = true;
         let mut ending = end.clone();
-        // What the sink held at some moment has waited long enough at another.
+        // At each moment the sink releases what has waited long enough.
         let (mut release, mut waited_ns) = (Instant::now(), 0);
         loop {
             tokio::select! {
@@ -300,7 +300,7 @@ impl Pump {
                 () = over(over_at) => break,
             }
         }
-        // Nothing waits any more: what is still on its way is counted, and refused where the view takes nothing.
+        // No event waits any more: those still on their way are counted, and refused where the view accepts none.
         while let Ok(Some(message)) = timeout(QUIET, self.messages.recv()).await {
             self.take(message, sink, end).await;
             sink.flush(settled(sink), &mut self.counts, end).await;
@@ -309,7 +309,7 @@ impl Pump {
         sink.flush(u64::MAX, &mut self.counts, end).await;
     }
 
-    /// It is time for a round: orders one, or says that the one before has hung.
+    /// It is time for a round: orders one, or reports that the one before hangs.
     fn due(&mut self) {
         let Some(since) = self.ordered else {
             return self.order(false, false);
@@ -323,7 +323,7 @@ impl Pump {
         self.publish(snapshot);
     }
 
-    /// Gives the engine what the pump itself finds out. That makes no event.
+    /// Gives the engine what the pump itself finds out. This makes no event.
     fn hangs(&mut self, cause: Option<Cause>) {
         self.hung = cause.is_some();
         let input = Input::RoundHangs(cause.map(Box::new));
@@ -350,7 +350,7 @@ impl Pump {
         if !self.light {
             wants.processes = self.engine.lacks().processes.into();
         }
-        // A dump that began before the programs counted may miss what came between.
+        // A dump that began before the programs counted may miss QPs created in between.
         self.synced = on;
         self.send(wants);
     }
@@ -363,8 +363,8 @@ impl Pump {
         }
     }
 
-    /// Asks for the facts of the processes that the first round found; true when there are any. The first snapshot then has
-    /// their names: ten thousand rows that get them with the second would be in memory twice.
+    /// Requests the facts of the processes that the first round found; true when there are any. The first snapshot
+    /// then has their names: ten thousand rows that got them with the second would be in memory twice.
     fn introduce(&mut self) -> bool {
         let mut wants = Wants {
             round: self.round,
@@ -383,7 +383,7 @@ impl Pump {
         true
     }
 
-    /// Asks for the facts of processes that appeared since the last round, outside of a sample.
+    /// Requests the facts of processes that appeared since the last round, outside of a sample.
     fn look_up(&mut self) {
         if self.ordered.is_some() || self.looking_up || !self.settings.counters {
             return;
@@ -407,7 +407,7 @@ impl Pump {
             Message::Input(timed) => {
                 if let Input::Ebpf(report) = &timed.input {
                     self.reported = true;
-                    // A mode that does not listen has the notes.
+                    // A mode that does not listen gets the notes.
                     let _ = self.report.send((**report).clone());
                 }
                 self.apply(timed, sink, end).await;
@@ -451,7 +451,7 @@ impl Pump {
     }
 
     async fn tick(&mut self, sink: &mut Sink, end: &mut End) {
-        // What the live view refused is lost to the user as much as what found our own channel full.
+        // What the live view refused is lost to the user like what found our own channel full.
         let live = matches!(sink, Sink::Drop(_));
         let refused = if live { self.counts.refused } else { 0 };
         let dropped = self.dropped.load(Ordering::Relaxed) + refused;

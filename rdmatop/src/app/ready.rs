@@ -14,9 +14,9 @@ use crate::source::limits;
 use crate::source::privileges;
 use crate::source::root::Root;
 
-/// Looks at the machine and makes what is needed; nothing is read from the kernel's RDMA side yet.
+/// Examines the machine and creates the sources; nothing is read from the kernel's RDMA side yet.
 ///
-/// Gives up privileges, so it has to come before the first thread. What is missing is judged by those that were there.
+/// Gives up privileges, so it must run before the first thread. What is missing is judged by the rights before that.
 pub(super) fn sources(plan: &Plan) -> Sources {
     let root = Root::default();
     let advice = Advice::new(root.clone(), plan.attach);
@@ -29,7 +29,7 @@ pub(super) fn sources(plan: &Plan) -> Sources {
         .cloned();
     let nested_pids = platform.surroundings.initial_pid_namespace == Some(false);
     let available = platform.host.memory_available;
-    // Without /sys it is not known yet: netlink will show it.
+    // Without /sys this is unknown: netlink will show it.
     let subsystem = platform.rdma_devices.is_some() || platform.without_sys;
     let sweep = MapSweep::default();
     let mut polled: Vec<Box<dyn Polled>> = vec![
@@ -65,7 +65,7 @@ fn options(plan: &Plan, attach: AttachMode, available: Option<u64>) -> Options {
     let mut options = Options {
         ring_bytes: ring::bytes(plan.mode, available),
         scope: match plan.mode {
-            // Nothing shows a counter there.
+            // No view shows a counter there.
             Mode::Lines { .. } => Scope::Events(plan.filter.events.clone()),
             Mode::Live { .. } | Mode::Once { .. } | Mode::Check { .. } | Mode::Probes { .. } => Scope::All,
         },
@@ -88,15 +88,15 @@ fn options(plan: &Plan, attach: AttachMode, available: Option<u64>) -> Options {
     options
 }
 
-/// Three KiB of kernel memory each.
+/// Three KiB of kernel memory for each.
 const MOST_SLOTS: u32 = 1 << 20;
 
-/// A number in the environment.
+/// A number from the environment.
 fn asked(name: &str) -> Option<u32> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// The eBPF side gets a thread: the ring buffer is drained while the engine works.
+/// The eBPF source gets a thread: it drains the ring buffer while the engine works.
 fn ebpf(manager: Manager) -> Pushing {
     let handle = manager.stop_handle();
     let start = move |feed: Feed| {

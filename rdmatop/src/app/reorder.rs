@@ -1,16 +1,16 @@
 //! Events in the order of their times.
 //!
-//! The ring buffer hands records over in the order in which room was reserved, and each is stamped some instructions
-//! before or after that: of two CPUs that reserve at once the later stamp may come first, and a program that is
-//! interrupted in between comes later still. So an event waits until one is seen that is younger by [`HOLD_NS`], or for
-//! that time when nothing follows. The engine gets the kernel's order all the same: who the owner of a reused address
-//! is, that order tells.
+//! The ring buffer hands records over in the order in which space was reserved, and each is stamped some instructions
+//! before or after that. When two CPUs reserve at once the later stamp may come first, and a program that is
+//! interrupted in between is later still. So an event waits until one arrives that is younger by [`HOLD_NS`], or for
+//! that time when nothing follows. The engine gets the kernel's order all the same, because that order decides who
+//! owns a reused address.
 
-/// How long an event may wait, ns. No two stamps of one moment were ever so far apart (`INVERSION_NS` of the engine), and
-/// nobody sees it.
+/// How long an event may wait, ns. No two stamps of one moment were ever further apart (`INVERSION_NS` of the
+/// engine), and the delay is too short to be seen.
 pub(super) const HOLD_NS: u64 = 10_000_000;
 
-/// Keeps the youngest; the rest leaves in the order of times. Of equal times the first that came is the first to leave.
+/// Keeps the youngest; the rest leaves in the order of times. Of equal times the first to arrive leaves first.
 #[derive(Debug)]
 pub(super) struct Reorder<T> {
     held: Vec<(u64, T)>,
@@ -37,12 +37,12 @@ impl<T> Reorder<T> {
         self.held.push((mono_ns, item));
     }
 
-    /// Adds what has no time of the kernel's: it stays behind all that came before it.
+    /// Adds an item without a time of the kernel: it stays behind all earlier items.
     pub(super) fn push_behind(&mut self, item: T) {
         self.push(self.newest_ns, item);
     }
 
-    /// The youngest time there was.
+    /// The youngest time so far.
     pub(super) fn newest_ns(&self) -> u64 {
         self.newest_ns
     }
@@ -50,7 +50,7 @@ impl<T> Reorder<T> {
     /// Takes what happened up to `until_ns`, in order.
     pub(super) fn take(&mut self, until_ns: u64) -> impl Iterator<Item = T> {
         if !self.sorted {
-            // A stable sort of a list that is nearly in order: it merges runs.
+            // A stable sort of a nearly ordered list: it merges runs.
             self.held.sort_by_key(|(mono_ns, _)| *mono_ns);
             self.sorted = true;
         }
@@ -58,12 +58,12 @@ impl<T> Reorder<T> {
         self.held.drain(..ready).map(|(_, item)| item)
     }
 
-    /// Nothing waits.
+    /// Whether no item waits.
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// What waits.
+    /// The waiting items.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.held.iter_mut().map(|(_, item)| item)
     }
@@ -76,8 +76,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_comes_late_by_less_than_the_hold_leaves_in_order_and_all_of_it_once(
-            // Time until the next event, how late its record comes, and whether the reader looks then.
+        fn events_late_by_less_than_the_hold_leave_in_order_and_once(
+            // Time until the next event, how late its record arrives, and whether the reader looks then.
             events in prop::collection::vec((0u64..4_000_000, 0..HOLD_NS, any::<bool>()), 1..300),
         ) {
             let mut at = 0;
@@ -93,7 +93,7 @@ mod tests {
                 if look {
                     let until_ns = reorder.newest_ns().saturating_sub(HOLD_NS);
                     out.extend(reorder.take(until_ns));
-                    // And by the clock, as far as had come when it was started.
+                    // And by the clock, for what had arrived at its start.
                     out.extend(reorder.take(now.saturating_sub(HOLD_NS)));
                 }
             }

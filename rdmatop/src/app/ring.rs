@@ -1,21 +1,20 @@
-//! How large the ring buffer is.
+//! The size of the ring buffer.
 
 use super::plan::Mode;
 
-/// Of a trace: 80 000 QP records. Real-time tasks that keep their CPUs busy are made to pause once a second
-/// (`sched_rt_runtime_us`, sched(7)), so a reader that they starve has to find room for what one second brings; the
-/// fastest storm measured was 60 000 records a second, untraced, on one core.
+/// Of a trace: 80 000 QP records. Real-time tasks that occupy their CPUs have to pause once a second
+/// (`sched_rt_runtime_us`, sched(7)), so the buffer must hold the records of one second for a reader that they
+/// starve. The fastest storm measured was 60 000 records a second, untraced, on one core.
 const TRACE: u64 = 16 << 20;
-/// Of all other modes: 20 000 QP records. Their reader is starved as well, but what is lost there is repaired by a
-/// dump.
+/// Of all other modes: 20 000 QP records. Their reader can be starved as well, but a dump repairs what is lost there.
 const VIEW: u64 = 4 << 20;
-/// Less holds too little for a nap of the reader.
+/// A smaller buffer holds too little for one sleep of the reader.
 const LEAST: u64 = 512 << 10;
-/// Of the memory that is available, at most one part in so many: pages of a ring buffer are allocated when it is made
-/// and never swapped.
+/// At most this fraction of the available memory: pages of a ring buffer are allocated when it is created and never
+/// swapped.
 const SHARE: u64 = 64;
 
-/// Bytes for the ring buffer of a mode: a power of two, as the kernel wants it.
+/// Bytes for the ring buffer of a mode: a power of two, as the kernel requires.
 pub(super) fn bytes(mode: Mode, available: Option<u64>) -> u32 {
     let wanted = match mode {
         Mode::Lines { .. } => TRACE,

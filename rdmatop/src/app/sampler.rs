@@ -1,4 +1,4 @@
-//! The thread on which polled sources take their turns. They may block there, and only there.
+//! The thread on which polled sources take their turns. They may block only there.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -8,7 +8,7 @@ use super::source::{Feed, Polled, Wants};
 use crate::exit::Stop;
 use crate::source::limits;
 
-/// A running sampler. Dropping it ends the thread after the round it is in, without waiting for that.
+/// A running sampler. Dropping it ends the thread after its present round, without waiting.
 #[derive(Debug)]
 pub(super) struct Sampler {
     orders: mpsc::Sender<Wants>,
@@ -30,13 +30,13 @@ impl Sampler {
         Ok(Self { orders, names, turn })
     }
 
-    /// Asks for a round. Its end comes through the channel.
+    /// Orders a round. Its end comes through the channel.
     pub(super) fn order(&self, wants: Wants) {
         // A sampler that has ended has seen the engine end first.
         let _ = self.orders.send(wants);
     }
 
-    /// The source whose turn it is, to name it when a round hangs.
+    /// The source whose turn it is, for the message when a round hangs.
     pub(super) fn busy_with(&self) -> &'static str {
         self.names
             .get(self.turn.load(Ordering::Relaxed))

@@ -1,4 +1,4 @@
-//! Signals that end a mode. The live view handles its own: it has a terminal to give back.
+//! Signals that end a mode. The live view handles its own, because it has a terminal to give back.
 
 use std::io;
 
@@ -12,21 +12,21 @@ use crate::source::root::Root;
 pub(super) struct Signals {
     int: Signal,
     term: Signal,
-    /// `None` under nohup(1): it has the signal ignored, and that is what the user asked for.
+    /// `None` under nohup(1): it makes the signal ignored, which the user asked for.
     hup: Option<Signal>,
 }
 
 /// Which one came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// SIGINT or SIGTERM: the user has seen enough.
+    /// SIGINT or SIGTERM: the user wants to end.
     Asked,
     /// SIGHUP: the terminal is gone.
     TerminalGone,
 }
 
 impl Signals {
-    /// Takes the signals over.
+    /// Takes over the signals.
     pub(super) fn take() -> Result<Self, Stop> {
         let ignored = hup_ignored(&Root::default());
         let open = || -> io::Result<Self> {
@@ -60,7 +60,7 @@ impl Signals {
 }
 
 impl Ending {
-    /// The end of the program that it means.
+    /// The exit that it means.
     pub(super) fn outcome(self) -> Result<Exit, Stop> {
         match self {
             Self::Asked => Ok(Exit::Ok),

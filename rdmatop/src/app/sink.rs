@@ -11,7 +11,7 @@ use crate::model::filter::Filter;
 /// When to end: the time at which waiting is over, set once.
 pub(super) type End = watch::Receiver<Option<Instant>>;
 
-/// Counts of what became of the lifecycle events. Lines about losses are not counted among them.
+/// Counts of lifecycle events by their fate. Lines about losses are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct EventCounts {
     /// Events that the engine made.
@@ -26,10 +26,10 @@ pub(super) struct EventCounts {
 #[derive(Debug)]
 pub(super) enum Sink {
     /// No view wants events.
-    Nobody,
-    /// Lines: waits for room. The ring buffer in the kernel is the store meanwhile, and counts what it loses.
+    Discard,
+    /// Lines: waits for room. Meanwhile the ring buffer in the kernel stores records and counts those that it loses.
     Lines(Lines),
-    /// The live view: what finds no room is refused and reported as a loss, so that the screen never stands still.
+    /// The live view: events without room are refused and reported as a loss, so that the screen never stalls.
     Drop(Live),
 }
 
@@ -50,8 +50,8 @@ impl Live {
     }
 }
 
-/// The way to the writer. Events become text here, where they are made: a page that changes threads costs one
-/// wake-up, events that change threads one by one cost more than all that is done with them.
+/// The way to the writer. Events become text here: a page that changes threads costs one wake-up, events that change
+/// threads one by one cost more than all other work on them.
 #[derive(Debug)]
 pub(super) struct Lines {
     format: Format,
@@ -96,7 +96,7 @@ impl Lines {
     fn take(&mut self, until_ns: u64) -> Page {
         let ready: Vec<Line> = self.order.take(until_ns).collect();
         if self.order.is_empty() && ready.is_sorted_by_key(|line| line.from) {
-            // The next page is as long as this one, more or less.
+            // The next page will have about the same length.
             let next = Page {
                 text: Vec::with_capacity(self.page.text.len()),
                 events: 0,
@@ -115,7 +115,7 @@ impl Lines {
     }
 }
 
-/// A loss is found out some time after it happened: its line stands where it was found out.
+/// A loss is detected some time after it happened: its line stands where it was detected.
 fn put<T>(order: &mut Reorder<T>, event: &Event, item: T) {
     if event.event == EventKind::Lost {
         order.push_behind(item);
@@ -124,7 +124,7 @@ fn put<T>(order: &mut Reorder<T>, event: &Event, item: T) {
     }
 }
 
-/// Appends a line of a page to another; returns where it is there.
+/// Appends a line of one page to another; returns its place there.
 fn copy(whole: &Page, line: Line, to: &mut Page) -> Line {
     let from = to.text.len();
     to.text
@@ -147,7 +147,7 @@ impl Sink {
             return;
         }
         match self {
-            Self::Nobody => {}
+            Self::Discard => {}
             Self::Lines(lines) => lines.push(event),
             Self::Drop(live) => put(&mut live.order, event, event.clone()),
         }
@@ -156,31 +156,31 @@ impl Sink {
     /// The youngest time of an event.
     pub(super) fn newest_ns(&self) -> u64 {
         match self {
-            Self::Nobody => 0,
+            Self::Discard => 0,
             Self::Lines(lines) => lines.order.newest_ns(),
             Self::Drop(live) => live.order.newest_ns(),
         }
     }
 
-    /// Something waits.
+    /// Whether anything waits.
     pub(super) fn holds(&self) -> bool {
         match self {
-            Self::Nobody => false,
+            Self::Discard => false,
             Self::Lines(lines) => !lines.order.is_empty(),
             Self::Drop(live) => !live.order.is_empty(),
         }
     }
 
-    /// The page is large enough to be written for itself.
+    /// The page is large enough to be written on its own.
     pub(super) fn is_full(&self) -> bool {
         matches!(self, Self::Lines(lines) if lines.page.text.len() >= PAGE_BYTES)
     }
 
-    /// Hands on what happened up to `until_ns`, in the order of times. Lines wait for room, and after the end no longer
+    /// Hands on what happened up to `until_ns`, in the order of times. Lines wait for room, after the end no longer
     /// than its grace.
     pub(super) async fn flush(&mut self, until_ns: u64, counts: &mut EventCounts, end: &mut End) {
         let lines = match self {
-            Self::Nobody => return,
+            Self::Discard => return,
             Self::Lines(lines) => lines,
             Self::Drop(live) => {
                 for event in live.order.take(until_ns) {
@@ -206,15 +206,15 @@ impl Sink {
     }
 }
 
-/// Waits until the end is asked for.
+/// Waits until the end is requested.
 pub(super) async fn asked(end: &mut End) {
     if end.wait_for(Option::is_some).await.is_err() {
-        // The other end is gone without having asked, so nothing will ask.
+        // The requesting side is gone without a request, so none will come.
         std::future::pending::<()>().await;
     }
 }
 
-/// Waits until the end is asked for and its grace is over.
+/// Waits until the end is requested and its grace is over.
 pub(super) async fn over(end: &mut End) {
     let at = match end.wait_for(Option::is_some).await {
         Ok(at) => *at,
@@ -305,7 +305,7 @@ mod tests {
             sink.flush(u64::MAX, &mut counts, &mut end).await;
             assert!(!sink.holds());
         }
-        let mut told = Vec::new();
+        let mut shown = Vec::new();
         while let Ok(page) = pages.try_recv() {
             let lines = String::from_utf8(page.text).unwrap();
             let times = lines.lines().map(|line| {
@@ -315,9 +315,9 @@ mod tests {
             });
             let times: Vec<u64> = times.collect();
             assert_eq!(page.events, times.len() as u64);
-            told.push(times);
+            shown.push(times);
         }
-        assert_eq!(told, [vec![10, 20, 30], vec![40, 45, 50]]);
+        assert_eq!(shown, [vec![10, 20, 30], vec![40, 45, 50]]);
         let live: Vec<u64> = std::iter::from_fn(|| events.try_recv().ok())
             .map(|e| e.mono_ns)
             .collect();

@@ -1,11 +1,11 @@
-//! The last line of a trace: whether what was printed is all there was.
+//! The last line of a trace: whether all events were printed.
 
 use std::time::Duration;
 
 use super::sink::EventCounts;
 use crate::view::line::units;
 
-/// One line for stderr. Losses are always in it, the zero too: silence would say nothing.
+/// One line for stderr. It always contains the losses, also when there are none: silence would be ambiguous.
 /// `blind` is the time in which nothing was attached.
 pub(super) fn line(counts: EventCounts, printed: u64, lost: u64, ran: Duration, blind: Duration) -> String {
     let EventCounts { seen, filtered, .. } = counts;
@@ -13,7 +13,7 @@ pub(super) fn line(counts: EventCounts, printed: u64, lost: u64, ran: Duration, 
     if filtered > 0 {
         parts.push(format!("{filtered} filtered out"));
     }
-    // Asked for and not on the other side of the pipe: refused by a full or closed writer, or cut off in it.
+    // Asked for and not written to the pipe: refused by a full or closed writer, or cut off in it.
     let unprinted = seen.saturating_sub(filtered).saturating_sub(printed);
     if unprinted > 0 {
         parts.push(format!(
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_losses_are_told_even_when_there_are_none() {
+    fn the_losses_are_printed_even_when_there_are_none() {
         let line = line(
             EventCounts {
                 seen: 3,

@@ -1,4 +1,4 @@
-//! `--device` and `--pid` that name nothing: one line that says what there is.
+//! `--device` and `--pid` that match nothing: one line with what there is.
 
 use crate::exit::Stop;
 use crate::model::filter::Filter;
@@ -23,7 +23,7 @@ pub(super) fn device(filter: &Filter, all: &Snapshot) -> Result<(), Stop> {
     )))
 }
 
-/// An end when `--pid` names no process. One without RDMA objects may still make some: a trace waits for it.
+/// An end when `--pid` names no process. A process without RDMA objects may still create some: a trace waits for it.
 pub(super) fn process(filter: &Filter, all: &Snapshot, root: &Root) -> Result<(), Stop> {
     let Some(pid) = filter.pid else { return Ok(()) };
     if has_rdma(pid, all) || lives(root, pid) {
@@ -47,7 +47,7 @@ pub(super) fn rdma_process(filter: &Filter, all: &Snapshot, root: &Root) -> Resu
     }
 }
 
-/// The line for a `--comm` that no process has: no failure, because a later process may have it.
+/// The line for a `--comm` that no process has. This is no failure, because a later process may have the name.
 pub(super) fn comm(filter: &Filter, all: &Snapshot) -> Option<String> {
     let comm = filter.comm.as_ref()?;
     let by_name = Filter {
@@ -93,16 +93,16 @@ fn list(names: impl Iterator<Item = String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::fixture;
+    use crate::model::testkit::full;
     use crate::source::fake::Fake;
 
     #[test]
-    fn an_unknown_device_is_told_with_those_there_are() {
+    fn an_unknown_device_is_reported_with_the_existing_ones() {
         let filter = |name: &str| Filter {
             device: Some(name.to_owned()),
             ..Filter::default()
         };
-        let all = fixture::snapshot();
+        let all = full::snapshot();
         assert_eq!(device(&filter("rxe0"), &all), Ok(()));
         let stop = device(&filter("rxe9"), &all).unwrap_err();
         assert_eq!(
@@ -110,7 +110,7 @@ mod tests {
             "--device rxe9: no such RDMA device; there is mlx5_0, rxe0"
         );
         assert_eq!(
-            device(&filter("rxe9"), &fixture::empty()),
+            device(&filter("rxe9"), &full::empty()),
             Ok(()),
             "that is another message"
         );
@@ -125,7 +125,7 @@ mod tests {
             pid: Some(pid),
             ..Filter::default()
         };
-        let all = fixture::snapshot();
+        let all = full::snapshot();
         assert_eq!(rdma_process(&filter(231), &all, &root), Ok(()));
         assert_eq!(process(&filter(77), &all, &root), Ok(()));
         let stop = rdma_process(&filter(77), &all, &root).unwrap_err();
@@ -133,17 +133,17 @@ mod tests {
             stop.line,
             "--pid 77: this process has no RDMA objects; RDMA is used by 231 (ib_send_bw)"
         );
-        let stop = process(&filter(78), &fixture::empty(), &root).unwrap_err();
+        let stop = process(&filter(78), &full::empty(), &root).unwrap_err();
         assert_eq!(stop.line, "--pid 78: no such process; no process has any");
     }
 
     #[test]
-    fn a_name_that_nobody_has_is_told_with_those_there_are() {
+    fn a_name_that_no_process_has_is_reported_with_the_existing_ones() {
         let named = |comm: &str| Filter {
             comm: Some(comm.to_owned()),
             ..Filter::default()
         };
-        let all = fixture::snapshot();
+        let all = full::snapshot();
         assert_eq!(comm(&named("ib_send_bw"), &all), None);
         assert_eq!(comm(&Filter::default(), &all), None);
         assert_eq!(

@@ -25,14 +25,14 @@ use crate::model::snapshot::Snapshot;
 use crate::source::root::Root;
 use crate::view::line::units;
 
-/// What the end may take: the sources hand over what they have, the writer writes it.
+/// The longest time that the end may take: the sources hand over the rest, the writer writes it.
 const GRACE: Duration = Duration::from_secs(2);
-/// A writer that brings nothing out for so long has a reader that does not read.
+/// When the writer has written nothing for this long, its reader does not read.
 const STALL: Duration = Duration::from_millis(500);
-/// How often an idle trace looks whether anybody still reads.
+/// How often an idle trace checks whether its output is still read.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Finish a trace ended.
+/// Why a trace ended.
 enum Finish {
     Signal(Ending),
     Duration,
@@ -51,7 +51,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     follow(plan, sources, File::from(stdout)).await
 }
 
-/// Follows until something ends it; `out` takes the lines.
+/// Runs until something ends it; `out` takes the lines.
 async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> {
     if !sources.subsystem {
         let line = super::nothing_to_show(plan, sources.no_rdma.as_ref(), 0).unwrap_or_default();
@@ -95,9 +95,9 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
         let unread = unread(look_at.as_fd());
         tokio::pin!(pumping, unread);
         let mut starting = true;
-        // Printed once the QPs that were there before are known too: an event then has the state that its QP was in.
+        // Printed once the earlier QPs are known too: an event then has the state of its QP.
         let (mut attached, mut synced) = (None, false);
-        // Counted from the attach: loading may take seconds, and those show nothing.
+        // Counted from the attach: loading may take seconds, in which no event is shown.
         let mut until = None;
         let why = loop {
             tokio::select! {
@@ -107,7 +107,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
                 () = &mut unread => break Finish::Reader(Ok(Written::ReaderGone)),
                 written = &mut writer.outcome => break Finish::Reader(written.unwrap_or(Ok(Written::ReaderGone))),
                 Some(report) = reports.recv() => match &report.state {
-                    _ if !starting => gap.tell(&report),
+                    _ if !starting => gap.announce(&report),
                     EbpfState::Unavailable(no) => break Finish::NoEvents(no.why()),
                     _ => {
                         starting = false;
@@ -115,7 +115,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
                         attached = Some(report);
                     }
                 },
-                // The first round, or word that it hangs.
+                // The first round, or the report that it hangs.
                 _ = snapshots.changed(), if !synced => synced = true,
             }
             if synced && let Some(programs) = attached.take() {
@@ -123,18 +123,18 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
                 say_unseen(&programs);
             }
         };
-        // Every way out asks the sources for what they still have, and waits for no more than the grace.
+        // Every way out asks the sources for the rest, and waits no longer than the grace.
         stop();
         if !matches!(why, Finish::Pump(_)) {
-            // Before the attach there is nothing that could still come.
+            // Before the attach no event can be outstanding.
             let grace = if starting { Duration::ZERO } else { GRACE };
             end.send_replace(Some(Instant::now() + grace));
-            // It can only fail on what the first snapshot says, and an end that was asked for wins over that.
+            // It can only fail because of the first snapshot, and a requested end takes precedence.
             let _ = pumping.await;
         }
         why
     };
-    // The last sender: the writer prints what it has and ends.
+    // The last sender: the writer prints the rest and ends.
     drop(sink);
     let why = match why {
         Finish::Reader(written) => Finish::Reader(written),
@@ -155,7 +155,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
     why.outcome()
 }
 
-/// Waits for the writer as long as it brings out pages, and no longer than the grace. `None`: it has not ended.
+/// Waits for the writer as long as it writes pages, and no longer than the grace. `None`: it has not ended.
 async fn last_pages(writer: &mut Writer) -> Option<Result<Written, Stop>> {
     let over = Instant::now() + GRACE;
     let mut printed = writer.printed.load(Ordering::Relaxed);
@@ -183,7 +183,7 @@ impl Finish {
     }
 }
 
-/// The time in which nothing was attached: what happened in it cannot be counted.
+/// The time in which nothing was attached: events in it cannot be counted.
 #[derive(Debug, Default)]
 struct Gap {
     since: Option<Instant>,
@@ -191,8 +191,8 @@ struct Gap {
 }
 
 impl Gap {
-    /// Says what changed, and what is not seen from now on.
-    fn tell(&mut self, report: &EbpfReport) {
+    /// Prints what changed, and what is no longer seen.
+    fn announce(&mut self, report: &EbpfReport) {
         say(&self.change(report, Instant::now()));
         if report.state.is_on() {
             say_unseen(report);
@@ -208,7 +208,7 @@ impl Gap {
         let line = attached(report);
         let Some(since) = self.since.take() else {
             return format!(
-                "{line}, anew, because an RDMA module came or went; an event at that moment may be missing"
+                "{line}, again, because an RDMA module was loaded or unloaded; an event at that moment may be missing"
             );
         };
         let blind = now.duration_since(since);
@@ -228,7 +228,8 @@ fn spell(time: Duration) -> String {
     units::duration(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// What is not seen. That modules stay loaded stands in the first line, and that programs are others in that of the change.
+/// What is not seen. The first line names the modules that stay loaded, and the line about the change says that other
+/// programs count.
 fn say_unseen(report: &EbpfReport) {
     let said = |id| matches!(id, CauseId::Pinned | CauseId::AttachedAnew);
     for cause in report.notes.iter().filter(|cause| !said(cause.id)) {
@@ -240,7 +241,7 @@ fn attached(report: &EbpfReport) -> String {
     format!("rdmatop: tracing, programs attached: {}", report.programs)
 }
 
-/// What a trace says on stderr once it counts.
+/// The lines of a trace on stderr once it counts.
 fn first_line(report: &EbpfReport) -> String {
     let ends = match report.pinned.as_slice() {
         [] => "Ctrl-C ends".to_owned(),
@@ -259,14 +260,14 @@ async fn reached(until: Option<Instant>) {
     }
 }
 
-/// Waits until no process reads `out` any more. Only a write would show it, and an idle trace writes nothing.
+/// Waits until no process reads `out` any more. Only a write would show that, and an idle trace writes nothing.
 async fn unread(out: BorrowedFd<'_>) {
     let now = Timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     loop {
-        // No event is asked for: poll(2) gives POLLERR all the same when the read end of a pipe is closed.
+        // No event is requested: poll(2) returns POLLERR all the same when the read end of a pipe is closed.
         let mut ends = [PollFd::from_borrowed_fd(out, PollFlags::empty())];
         if poll(&mut ends, Some(&now)).is_ok() && ends[0].revents().contains(PollFlags::ERR) {
             return;
@@ -320,7 +321,7 @@ mod tests {
         }
     }
 
-    /// An eBPF side that sends so many records, half of them only when it is asked to stop.
+    /// An eBPF side that sends this many records, half of them only when it is asked to stop.
     fn records(count: u32) -> Pushing {
         let (stop, stopped) = mpsc::channel();
         let start = move |feed: Feed| {
@@ -394,12 +395,12 @@ mod tests {
     }
 
     #[test]
-    fn a_time_without_programs_is_told_when_it_begins_when_it_ends_and_in_the_sum() {
+    fn a_time_without_programs_is_reported_at_its_beginning_its_end_and_in_the_sum() {
         let (mut gap, begin) = (Gap::default(), Instant::now());
         let at = |seconds| begin + Duration::from_secs(seconds);
         let anew = gap.change(&on(5), begin);
         assert!(
-            anew.contains("attached: 5, anew") && anew.contains("may be missing"),
+            anew.contains("attached: 5, again, because") && anew.contains("may be missing"),
             "{anew}"
         );
         assert_eq!(gap.total(at(9)), Duration::ZERO);
@@ -432,7 +433,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_programs_there_are_no_events_and_that_is_said() {
+    async fn without_programs_a_line_says_that_there_are_no_events() {
         let pushing = Pushing {
             start: Box::new(|feed| {
                 feed.offer(Input::Ebpf(Box::new(off("CAP_BPF missing")))).unwrap();
@@ -466,7 +467,7 @@ mod tests {
         )
         .await;
         assert_eq!(outcome, Ok(Exit::Ok));
-        // Without a bound it never ended; how long its bounds take is up to the machine's load.
+        // Without a bound it would never end; how long the bounds take depends on the machine's load.
         assert!(begin.elapsed() < Duration::from_mins(1), "{:?}", begin.elapsed());
         drop(read);
     }

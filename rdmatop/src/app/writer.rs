@@ -115,7 +115,7 @@ fn work(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::fixture;
+    use crate::model::testkit::full;
     use std::sync::Mutex;
 
     #[derive(Clone, Default)]
@@ -139,7 +139,7 @@ mod tests {
 
     fn page(format: Format) -> Page {
         let mut page = Page::default();
-        for event in fixture::events() {
+        for event in full::events() {
             page.push(format, &event);
         }
         page
@@ -155,14 +155,14 @@ mod tests {
             assert_eq!(writer.outcome.await.unwrap(), Ok(Written::All));
             assert_eq!(
                 writer.printed.load(Ordering::Relaxed),
-                fixture::events().len() as u64 - 1,
+                full::events().len() as u64 - 1,
                 "the loss is not counted"
             );
             let writes = paper.writes.lock().unwrap();
             assert_eq!(writes.len(), 1 + headers);
             assert_eq!(
                 std::str::from_utf8(&writes[headers]).unwrap().lines().count(),
-                fixture::events().len()
+                full::events().len()
             );
         }
     }

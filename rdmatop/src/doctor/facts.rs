@@ -1,16 +1,17 @@
-//! What was read. Each value is known, absent, or could not be read, with the reason: the three are never mixed up.
+//! The facts that were read. Each is known, absent, or could not be read, with the reason: the three are never mixed
+//! up.
 
 use crate::model::cause::Cause;
 
-/// What reading one thing came to.
+/// The result of reading one fact.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Fact<T> {
-    /// It says this.
+    /// Its value.
     Known(T),
-    /// There is no such thing here.
+    /// It does not exist here.
     #[default]
     Absent,
-    /// It may be there; why it could not be read.
+    /// It may exist; why it could not be read.
     Unreadable(String),
 }
 
@@ -31,7 +32,7 @@ impl<T> Fact<T> {
         }
     }
 
-    /// What `read` makes of the value; a value that it does not understand could not be read.
+    /// Converts the value with `read`; a value that `read` does not understand counts as unreadable.
     pub fn parse<U>(self, read: impl FnOnce(T) -> Option<U>) -> Fact<U> {
         match self {
             Self::Known(value) => {
@@ -54,7 +55,7 @@ impl<T> From<Option<T>> for Fact<T> {
 pub struct Facts {
     /// The machine.
     pub host: Host,
-    /// `--pid`: whose view it is.
+    /// `--pid`: the process whose view is judged.
     pub pid: Option<u32>,
     /// RDMA devices; absent where the kernel has no RDMA subsystem loaded.
     pub devices: Fact<Vec<Device>>,
@@ -64,7 +65,7 @@ pub struct Facts {
     pub verbs: Fact<Vec<(String, String)>>,
     /// RDMA NICs on PCI without a driver or without an RDMA device.
     pub idle_nics: Vec<IdleNic>,
-    /// Searches that did not end in time: what they would have found is not known.
+    /// Searches that did not end in time: their results are unknown.
     pub unfinished: Vec<&'static str>,
     /// GPUs of NVIDIA and AMD.
     pub gpus: Vec<Gpu>,
@@ -74,17 +75,17 @@ pub struct Facts {
     pub nodes: Vec<(u32, Vec<u32>)>,
     /// TCP settings.
     pub tcp: Tcp,
-    /// Limits that container runtimes and job managers hand on.
+    /// Limits that container runtimes and job managers pass on.
     pub services: Vec<Service>,
-    /// Who is asked for: the process of `--pid`, else rdmatop itself.
+    /// The subject of the report: the process of `--pid`, otherwise rdmatop itself.
     pub view: Process,
     /// Processes that use RDMA or GPUs, or the one of `--pid`.
     pub processes: Vec<Process>,
-    /// Processes that hold RDMA or GPU devices, or may, and could not be looked at.
+    /// Processes that hold RDMA or GPU devices, or may, and could not be inspected.
     pub hidden_processes: usize,
     /// rdmatop's own needs.
     pub own: Own,
-    /// SoftRoCE; known only where no hardware is.
+    /// SoftRoCE; known only on machines without RDMA hardware.
     pub softroce: Option<SoftRoce>,
 }
 
@@ -99,7 +100,7 @@ pub struct Host {
     pub version: Option<(u32, u32)>,
     /// rdmatop runs as root.
     pub root: bool,
-    /// The CPU says that it is a virtual machine's.
+    /// The CPU reports that it belongs to a virtual machine.
     pub virtual_machine: bool,
     /// /sys is not mounted.
     pub without_sys: bool,
@@ -112,11 +113,11 @@ pub struct Device {
     pub name: String,
     /// Driver of its PCI function.
     pub driver: Option<String>,
-    /// SoftRoCE or another one without hardware.
+    /// SoftRoCE or another device without hardware.
     pub software: bool,
-    /// Listed, and its files are missing.
+    /// Listed, but its files are missing.
     pub dangling: bool,
-    /// Its driver did not answer in time; what else is here is unknown.
+    /// Its driver did not answer in time; the other facts are unknown.
     pub late: bool,
     /// Firmware version.
     pub firmware: Fact<String>,
@@ -145,8 +146,6 @@ pub struct Port {
     pub link_layer: Option<String>,
     /// Its packets are RoCE.
     pub roce: bool,
-    /// Its rate is the one that the kernel gives where there is none.
-    pub emulated: bool,
     /// GIDs that are set.
     pub gids: Fact<Vec<Gid>>,
     /// Network interface.
@@ -156,11 +155,11 @@ pub struct Port {
 /// An entry of a GID table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gid {
-    /// Place in the table.
+    /// Index in the table.
     pub index: u32,
     /// The address.
     pub bytes: [u8; 16],
-    /// `RoCE v2`: by UDP, which routers pass.
+    /// `RoCE v2`: over UDP, which routers forward.
     pub v2: bool,
 }
 
@@ -170,7 +169,7 @@ impl Gid {
         std::net::Ipv6Addr::from(self.bytes).to_ipv4_mapped()
     }
 
-    /// fe80::/64, which no router passes.
+    /// fe80::/64, which routers do not forward.
     pub fn link_local(&self) -> bool {
         self.bytes.starts_with(&[0xfe, 0x80])
     }
@@ -181,7 +180,7 @@ impl Gid {
 pub struct Netdev {
     /// Name.
     pub name: String,
-    /// Bytes.
+    /// MTU in bytes.
     pub mtu: Option<u32>,
     /// Switched on.
     pub up: Option<bool>,
@@ -196,7 +195,7 @@ pub struct Netdev {
 pub struct Lossless {
     /// Priorities with PFC.
     pub pfc: Option<Vec<u8>>,
-    /// By which field a packet's priority is found: `pcp` or `dscp`.
+    /// The field that decides a packet's priority: `pcp` or `dscp`.
     pub trust: Option<String>,
     /// Priorities whose notification of congestion is off (`ecn/roce_np/enable`).
     pub ecn_off: Option<Vec<u8>>,
@@ -207,13 +206,13 @@ pub struct Lossless {
 pub struct Pci {
     /// Address.
     pub address: String,
-    /// From the host bridge (`pci0000:17`) by way of the root port to the function.
+    /// From the host bridge (`pci0000:17`) through the root port to the function.
     pub path: Vec<String>,
     /// NUMA node.
     pub node: Option<u32>,
-    /// Link as it is: mega-transfers per second, lanes.
+    /// The negotiated link: mega-transfers per second, lanes.
     pub current: Fact<PciLink>,
-    /// Link as the function could do it.
+    /// The link that the function is capable of.
     pub max: Fact<PciLink>,
     /// Type of its IOMMU group: `identity`, `DMA`, `DMA-FQ`; absent without an IOMMU.
     pub iommu: Fact<String>,
@@ -228,7 +227,7 @@ pub struct PciLink {
     pub mega_transfers: u32,
     /// Lanes.
     pub width: u32,
-    /// What that carries one way.
+    /// Its rate in one direction.
     pub bits_per_sec: u64,
 }
 
@@ -237,11 +236,11 @@ pub struct PciLink {
 pub struct IdleNic {
     /// PCI address.
     pub address: String,
-    /// What it is.
+    /// Its name.
     pub what: &'static str,
     /// Its RDMA driver.
     pub module: &'static str,
-    /// The driver that it has.
+    /// Its present driver.
     pub driver: Option<String>,
 }
 
@@ -250,7 +249,7 @@ pub struct IdleNic {
 pub struct Gpu {
     /// Made by NVIDIA, else AMD.
     pub nvidia: bool,
-    /// Where it sits.
+    /// Its place on PCI.
     pub pci: Pci,
 }
 
@@ -266,7 +265,7 @@ pub struct GpuMemory {
 /// TCP settings; `None` is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tcp {
-    /// Largest receive buffer that tuning gives, bytes.
+    /// The largest receive buffer that tuning gives, bytes.
     pub rmem: Option<u64>,
     /// Largest send buffer.
     pub wmem: Option<u64>,
@@ -274,27 +273,27 @@ pub struct Tcp {
     pub backlog: Option<u64>,
 }
 
-/// A container runtime or job manager that runs.
+/// A running container runtime or job manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     /// Its name.
     pub comm: String,
     /// Its limit of locked memory, bytes; `None`: unlimited.
     pub memlock: Option<u64>,
-    /// It may pass over the limit.
+    /// It may exceed the limit.
     pub exempt: bool,
     /// The shell that rdmatop was started from.
     pub shell: bool,
 }
 
-/// A process that was looked at.
+/// A process that was inspected.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Process {
     /// Its number.
     pub pid: u32,
     /// Its name.
     pub comm: String,
-    /// Variables that steer RDMA libraries, /etc/nccl.conf among them.
+    /// Variables that steer RDMA libraries, including those of /etc/nccl.conf.
     pub environ: Fact<Vec<(String, String)>>,
     /// Its limit of locked memory, bytes; `Known(None)`: unlimited.
     pub memlock: Fact<Option<u64>>,

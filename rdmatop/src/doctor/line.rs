@@ -1,24 +1,24 @@
-//! What a check says.
+//! The result of a check.
 
 use serde::Serialize;
 
 use super::table::Check;
 
-/// The judgement of a line, the mildest first.
+/// The status of a line, the mildest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// As it should be.
     Pass,
-    /// Not known, and the line says why.
+    /// Unknown, and the line has the reason.
     Skip,
-    /// Works, and costs speed or may fail.
+    /// Works, but costs speed or may fail.
     Warn,
     /// Does not work.
     Fail,
 }
 
-/// What a check looks at.
+/// The subject of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
@@ -32,9 +32,9 @@ pub enum Group {
     Gpu,
     /// Flow control of Ethernet.
     Lossless,
-    /// What processes may use.
+    /// Limits of processes.
     Limits,
-    /// What is used where RDMA is not.
+    /// The fallback without RDMA.
     Tcp,
     /// Settings of running jobs.
     Jobs,
@@ -43,7 +43,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// As the page shows it.
+    /// Its name on the page.
     pub fn word(self) -> &'static str {
         match self {
             Self::Devices => "devices",
@@ -64,24 +64,24 @@ impl Group {
 pub struct Line {
     /// The check.
     pub id: &'static str,
-    /// What it looks at.
+    /// Its subject.
     pub group: Group,
-    /// The judgement.
+    /// Its status.
     pub status: Status,
-    /// Device, port or process, where it is one.
+    /// Device, port or process, if it concerns one.
     pub subject: String,
-    /// The judgement in words.
+    /// The result in words.
     pub text: String,
-    /// Why it matters, or why it is not known.
+    /// Why it matters, or why the result is unknown.
     pub why: String,
-    /// What to do, as a command where there is one.
+    /// What to do, as a command where possible.
     pub remedy: String,
 }
 
-/// The remedy of a line that only root's rights can fill.
+/// The remedy of a line that needs root's rights.
 pub(super) const WITH_ROOT: &str = "sudo rdmatop doctor";
 
-/// What one check found.
+/// The lines of one check.
 #[derive(Debug, Default)]
 pub(super) struct Lines(Vec<(Status, String, [String; 3])>);
 
@@ -132,7 +132,7 @@ impl Lines {
         self.0.is_empty()
     }
 
-    /// As lines of `check`; what is said of several subjects in the same words is one line.
+    /// As lines of `check`; several subjects with the same words share one line.
     pub(super) fn into_lines(self, check: &Check) -> Vec<Line> {
         let mut out: Vec<Line> = Vec::new();
         for (status, subject, [text, why, remedy]) in self.0 {
@@ -153,12 +153,12 @@ impl Lines {
     }
 }
 
-/// All that was found.
+/// The lines of all checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// In the order of the table.
     pub lines: Vec<Line>,
-    /// Checks that have nothing to look at here.
+    /// Checks without a subject on this machine.
     pub not_applicable: Vec<&'static str>,
 }
 
@@ -177,7 +177,7 @@ impl Report {
         }
     }
 
-    /// The judgement of all in one line.
+    /// The overall result in one line.
     pub fn verdict(&self) -> String {
         let count = |status, one: &str, more: &str| match self.count(status) {
             0 => None,

@@ -1,5 +1,5 @@
-//! `rdmatop doctor`: judges what was read of a machine or of one process, line by line. Pure: [`facts`] is what was read,
-//! [`table`] the checks, [`page`] what is printed.
+//! `rdmatop doctor`: judges the facts about a machine or a process, line by line. Pure: [`facts`] are the facts,
+//! [`table`] the checks, [`page`] the output.
 
 mod checks;
 pub mod facts;
@@ -21,7 +21,7 @@ pub fn examine(facts: &Facts) -> Report {
         let lines = found
             .into_lines(check)
             .into_iter()
-            .map(|line| for_whom(facts, line));
+            .map(|line| for_user(facts, line));
         report.lines.extend(lines);
         if report.lines.len() == before {
             report.not_applicable.push(check.id);
@@ -30,8 +30,8 @@ pub fn examine(facts: &Facts) -> Report {
     report
 }
 
-/// The remedy "be root" as it is for who asked: root has it, and `--pid` stays.
-fn for_whom(facts: &Facts, mut line: Line) -> Line {
+/// Adapts the remedy "be root" to the user: root has it already, and `--pid` is kept.
+fn for_user(facts: &Facts, mut line: Line) -> Line {
     if line.remedy == line::WITH_ROOT {
         line.remedy = match (facts.host.root, facts.pid) {
             (true, _) => String::new(),

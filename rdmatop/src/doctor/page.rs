@@ -99,7 +99,7 @@ pub fn text(facts: &Facts, report: &Report, all: bool, colors: bool) -> String {
     out
 }
 
-/// `known`: the line before gave the same reason.
+/// `known`: the line before has the same reason.
 fn one(out: &mut String, group: &str, line: &Line, known: bool, colors: bool) {
     let word = word(line.status);
     let (begin, end) = if colors {
@@ -109,7 +109,7 @@ fn one(out: &mut String, group: &str, line: &Line, known: bool, colors: bool) {
     };
     let first = format!("{group:GROUP$}{begin}{word:4}{end}  ");
     let said = match line.status {
-        // What is not known, and why: one sentence.
+        // What is unknown and why, in one sentence.
         Status::Skip if !line.why.is_empty() => format!("{}: {}", line.text, line.why),
         _ => line.text.clone(),
     };

@@ -1,4 +1,5 @@
-//! Every check: what it looks at, when it complains, and where that comes from. docs/doctor.md has the same table.
+//! Every check: its subject, when it warns or fails, and where the rule comes from. docs/doctor.md has the same
+//! table.
 
 use super::{
     checks::{
@@ -12,7 +13,7 @@ use super::{
 pub struct Check {
     /// Stable, for JSON and scripts.
     pub id: &'static str,
-    /// What it looks at.
+    /// Its subject.
     pub group: Group,
     /// When it warns or fails.
     pub rule: fn() -> String,

@@ -82,7 +82,7 @@ impl Facts {
         all.filter(|device| !device.late && !device.dangling)
     }
 
-    /// Of these such as have hardware.
+    /// Of these, the ones with hardware.
     pub(super) fn hardware(&self) -> impl Iterator<Item = &Device> {
         self.answering().filter(|device| !device.software)
     }

@@ -25,7 +25,7 @@ pub(super) fn cgroup(raw: &[u8]) {
     {
         assert_safe(text);
     }
-    // What was parsed of a path is what is parsed of the path that is shown, removed or not.
+    // The displayed path parses like the original one, removed or not.
     for removed in ["", " (deleted)"] {
         let again = Cgroup::parse(format!("0::{}{removed}\n", found.path).as_bytes());
         if removed.is_empty() && found.path.ends_with(" (deleted)") {
@@ -61,7 +61,7 @@ pub(super) fn environ(raw: &[u8]) {
         assert_safe(name);
         assert_safe(value);
         assert!(value.len() <= 256 && !name.contains('='), "{name}={value}");
-        // The value is that of the first entry which is shown by this name.
+        // The value belongs to the first entry displayed under this name.
         let first = raw.split(|byte| *byte == 0).find_map(|entry| {
             let at = entry.iter().position(|byte| *byte == b'=')?;
             (at <= 128 && text::sanitize(&entry[..at]) == *name).then(|| &entry[at + 1..])
@@ -93,7 +93,7 @@ pub(super) fn counters(raw: &[u8]) {
         assert_eq!(said, FileValue::Absent, "{raw:?}");
         return;
     }
-    // Read again in another way: no sign, no unit, nothing after the number, no number that does not fit.
+    // Parsed in another way: no sign, no unit, nothing after the number, no number that does not fit.
     let text = std::str::from_utf8(raw.trim_ascii()).unwrap_or_default();
     let (digits, radix) = text.strip_prefix("0x").map_or((text, 10), |hex| (hex, 16));
     let number = |digits: &str| {
@@ -105,7 +105,7 @@ pub(super) fn counters(raw: &[u8]) {
         })
     };
     let wanted = Some(digits).filter(|digits| !digits.is_empty()).and_then(number);
-    // All ones is the firmware's word for "not known".
+    // All ones is the firmware's way to say "not known".
     let wanted = wanted
         .and_then(|number| u64::try_from(number).ok())
         .filter(|number| *number != u64::MAX);
@@ -152,7 +152,7 @@ pub(super) fn filter(raw: &[u8]) {
     assert!(!filter.text().is_empty() || filter.is_empty());
 }
 
-/// What makes text safe and what cuts it. The first byte is the bound.
+/// Sanitizing and cutting. The first byte is the bound.
 pub(super) fn sanitize(raw: &[u8]) {
     let (bound, raw) = raw
         .split_first()
@@ -176,7 +176,7 @@ pub(super) fn sanitize(raw: &[u8]) {
     assert_safe(&shown);
 }
 
-/// What `lab up` wrote, or somebody else.
+/// The state file of `lab up`, or any other bytes.
 pub(super) fn lab_state(raw: &[u8]) {
     crate::lab::fuzz_state(raw);
 }

@@ -1,14 +1,14 @@
-//! What fuzzing may call: each reader of foreign bytes, with the properties that must hold whatever it is given.
+//! What fuzzing may call: each reader of foreign bytes, with properties that hold for any input.
 //!
-//! Not part of the library: `tests/fuzz.rs` runs these for seconds, libFuzzer for hours (docs/fuzzing.md). A property
-//! that does not hold panics.
+//! Not part of the library: `tests/fuzz.rs` runs these for seconds, libFuzzer for hours (docs/fuzzing.md). A violated
+//! property panics.
 mod binary;
 mod files;
 
 /// A reader and its properties.
 pub type Target = fn(&[u8]);
 
-/// By name; the corpus of each lies in a directory of that name.
+/// By name; the corpus of each is in a directory with that name.
 pub const TARGETS: &[(&str, Target)] = &[
     ("btf", binary::btf),
     ("cgroup", files::cgroup),
@@ -24,12 +24,12 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("settings", files::settings),
 ];
 
-/// Text that a view may print as it is: one line, nothing that steers a terminal.
+/// Asserts that a view may print the text: one line, nothing that controls a terminal.
 fn assert_safe(text: &str) {
     assert_eq!(crate::text::sanitize(text.as_bytes()), text, "not safe to print");
 }
 
-/// Makes no text longer than an escape of each of its bytes.
+/// Asserts that the text is no longer than an escape of each of its bytes.
 fn assert_bounded(text: &str, raw: &[u8]) {
     assert!(
         text.len() <= 8 * raw.len(),

@@ -1,11 +1,11 @@
-//! Why something is missing: one value from the place that finds it to the view that shows it.
+//! Why something is missing: one value, from the place that finds it to the view that shows it.
 
 use serde::{Deserialize, Serialize};
 
 /// Why something is missing, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
-    /// Which cause it is. Code that decides by a cause decides by this, and never by its words.
+    /// Which cause it is. Code that decides by a cause compares this, never the words.
     pub id: CauseId,
     /// What it makes incomplete.
     pub concerns: Concerns,
@@ -120,7 +120,7 @@ causes! {
     KprobeInstead,
     /// fentry keeps modules loaded.
     Pinned,
-    /// Programs were attached anew.
+    /// Programs were attached again.
     AttachedAnew,
     /// No counter slot is free.
     NoSlot,
@@ -149,7 +149,7 @@ causes! {
 }
 
 impl CauseId {
-    /// Whether it explains why eBPF is refused with `refused`: then no other note has to.
+    /// Whether it explains why eBPF is refused with `refused`: then no other note is needed.
     pub fn denies_ebpf(self, refused: Self) -> bool {
         // Before Linux 5.11 that limit refuses maps with EPERM, as a missing right does.
         if self == Self::Memlock {

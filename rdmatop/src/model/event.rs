@@ -35,7 +35,7 @@ pub enum EventKind {
     CmReject,
     /// rdma_cm: this side ended the connection.
     CmDisconnect,
-    /// rdma_cm: an event was delivered (`cm_event` names it).
+    /// rdma_cm: the process was given an event (`cm_event` names it).
     CmEvent,
     /// A verb returned an errno (`verb`, `rc`).
     VerbError,
@@ -95,7 +95,7 @@ pub struct Event {
     pub schema: u32,
     /// `CLOCK_REALTIME` nanoseconds since the epoch, made from the kernel's monotonic stamp.
     pub ts_ns: u64,
-    /// The kernel's own `CLOCK_MONOTONIC` stamp, ns: order and distance.
+    /// The kernel's own `CLOCK_MONOTONIC` stamp, ns: gives order and intervals.
     pub mono_ns: u64,
     /// What happened.
     pub event: EventKind,
@@ -124,7 +124,7 @@ pub struct Event {
     /// State before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<QpState>,
-    /// State after; with a negative `rc` the state that was asked for and not reached.
+    /// State after; with a negative `rc` the state that was requested and not reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<QpState>,
     /// Attribute mask of the modify, `IB_QP_*` bits.
@@ -195,7 +195,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event of `kind` with everything else unknown.
+    /// An event of `kind` in which everything else is unknown.
     pub fn new(kind: EventKind, ts_ns: u64, mono_ns: u64) -> Self {
         Self {
             schema: 1,

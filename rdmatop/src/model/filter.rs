@@ -1,4 +1,4 @@
-//! What the user asked to see. One meaning for events and for rows, in every mode.
+//! What the user asked to see, with one meaning for events and for rows in every mode.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ const COMM_MAX: usize = rdmatop_common::event::COMM_LEN - 1;
 pub struct Filter {
     /// Owner's process id.
     pub pid: Option<u32>,
-    /// Owner's name, whole. A kernel consumer matches with and without its brackets; a name longer than the
-    /// kernel keeps matches what it was cut to.
+    /// Owner's name, in full. A kernel consumer matches with and without its brackets; a name longer than the kernel
+    /// keeps matches the part that it keeps.
     pub comm: Option<String>,
     /// Device name, whole.
     pub device: Option<String>,
@@ -32,7 +32,7 @@ impl Filter {
         *self == Self::default()
     }
 
-    /// Whether to show an event. Losses always pass: a user who sees a part must know that it may have holes.
+    /// Whether to show an event. Losses always pass: a user who sees only a part must learn that it may have gaps.
     pub fn matches_event(&self, event: &Event) -> bool {
         if event.event == EventKind::Lost {
             return true;
@@ -56,9 +56,9 @@ impl Filter {
                 .is_none_or(|device| row.devices.iter().any(|name| **name == **device))
     }
 
-    /// The part of a snapshot that matches, judged by itself. Health stays whole.
+    /// The part of a snapshot that matches, with a judgement of its own. Health stays complete.
     ///
-    /// Verb rows know no device: with a device filter those stay whose process stays.
+    /// Verb rows have no device: with a device filter the rows of the processes that stay do.
     pub fn apply(&self, snapshot: &Snapshot) -> Snapshot {
         let mut kept = Snapshot {
             schema: snapshot.schema,
@@ -89,7 +89,7 @@ impl Filter {
         kept.judged(None)
     }
 
-    /// Whether a finding concerns what was kept: one of the processes, or a device that they use.
+    /// Whether a finding concerns something that was kept: one of the processes, or a device that they use.
     fn matches_finding(&self, found: &Finding, kept: &Snapshot) -> bool {
         let used = |name: &str| {
             let whole = self.pid.is_none() && self.comm.is_none();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_filter_events_but_a_loss_is_always_told() {
+    fn kinds_filter_events_but_a_loss_is_always_shown() {
         let filter = Filter {
             pid: Some(231),
             events: vec![EventKind::QpCreate],

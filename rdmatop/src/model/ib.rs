@@ -1,7 +1,7 @@
 //! Enumerations of InfiniBand verbs, spelled as rdma-core and the kernel spell them.
 //!
-//! Values are from include/rdma/ib_verbs.h and include/uapi/rdma/ib_user_verbs.h; an unknown value keeps its
-//! number, so that a newer kernel shows a number instead of a lie.
+//! Values are from include/rdma/ib_verbs.h and include/uapi/rdma/ib_user_verbs.h; an unknown value keeps its number,
+//! so that a newer kernel shows a number instead of a wrong name.
 
 use std::fmt;
 
@@ -146,12 +146,12 @@ impl Gid {
         std::net::Ipv6Addr::from(self.0).to_ipv4_mapped()
     }
 
-    /// A GID that was set: no port has the one of zeros.
+    /// A GID that was set: an all-zero GID belongs to no port.
     pub fn known(bytes: [u8; 16]) -> Option<Self> {
         (bytes != [0; 16]).then_some(Self(bytes))
     }
 
-    /// Its last four bytes: the IPv4 address in that of RoCE v2.
+    /// Its last four bytes: in a RoCE v2 GID, the IPv4 address.
     pub fn host(self) -> u32 {
         let [.., a, b, c, d] = self.0;
         u32::from_be_bytes([a, b, c, d])

@@ -28,19 +28,19 @@ pub struct Now {
     pub wall_ns: u64,
 }
 
-/// When something was read: each counter has its own, because a rate is what it rose by over the time between its own
-/// two reads.
+/// When something was read. Each counter has its own time, because a rate is its increase divided by the time between
+/// its own two reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadAt {
     /// `CLOCK_MONOTONIC` in the middle of the read, ns: the kernel looked at the counter somewhere between its
     /// beginning and its end.
     pub mono_ns: u64,
-    /// Half of what the read took, ns: so far from `mono_ns` it may have been.
+    /// Half of the duration of the read, ns: the true time may differ from `mono_ns` by this much.
     pub within_ns: u64,
 }
 
 impl ReadAt {
-    /// Of a read that began at `before_ns` and had ended at `after_ns`.
+    /// Of a read that began at `before_ns` and ended at `after_ns`.
     pub fn between(before_ns: u64, after_ns: u64) -> Self {
         let within_ns = after_ns.saturating_sub(before_ns) / 2;
         Self {
@@ -60,7 +60,7 @@ impl From<u64> for ReadAt {
     }
 }
 
-/// An input and the time at which it was read: what travels from a source to the engine.
+/// An input and the time at which it was read: what a source sends to the engine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Timed {
     /// Both clocks when the source handed the input over. The engine reads no clock: this is its present.
@@ -83,7 +83,7 @@ pub enum Input {
     Records(#[serde(with = "numbers")] Vec<Record>),
     /// A ring-buffer record that could not be decoded.
     BadRecord,
-    /// The state of our programs: first of all what they send, and at each change.
+    /// The state of our programs: comes before anything that they send, and at each change.
     Ebpf(Box<EbpfReport>),
     /// Counts of losses, cumulative since start, indexed by [`loss`].
     Losses([u64; loss::COUNT as usize]),
@@ -127,7 +127,7 @@ pub struct DevicesSample {
     pub mono_ns: u64,
     /// Devices there are now. A device missing here is gone.
     pub devices: Vec<DeviceReading>,
-    /// The list could not be read: what is in `devices` says nothing, and nothing is gone.
+    /// The list could not be read: `devices` is meaningless, and no device is gone.
     pub unread: bool,
     /// What could not be read.
     pub errors: Vec<Cause>,
@@ -140,7 +140,7 @@ pub struct DevicesSample {
 pub struct CountersSample {
     /// `CLOCK_MONOTONIC` when it was read, ns.
     pub mono_ns: u64,
-    /// Devices of which anything but counters has changed; their ports' `counters` say nothing.
+    /// Devices of which more than counters has changed; their ports' `counters` are meaningless.
     pub changed: Vec<DeviceReading>,
     /// Ports. One that is missing here is as it was.
     pub ports: Vec<PortCounters>,
@@ -168,9 +168,9 @@ pub const UNLISTED: u32 = 1 << 31;
 pub struct DeviceReading {
     /// Kernel index: changes when a device is removed and added again. From [`UNLISTED`] on it is made up.
     pub index: u32,
-    /// It is being removed: the kernel lists it no more and waits until no process holds it.
+    /// It is being removed: the kernel no longer lists it and waits until no process holds it.
     pub removing: bool,
-    /// The device is there, and only its name was read: the rest is as it was.
+    /// The device exists, and only its name was read: the rest is unchanged.
     pub held: bool,
     /// Raw name, not yet safe to print.
     pub name: String,
@@ -208,8 +208,8 @@ pub enum RawSource {
 pub struct RawReading {
     /// The provider's name.
     pub name: Arc<str>,
-    /// Value as the kernel reports it, in the provider's unit. `None`: the counter is there and could not be read, so
-    /// that a sum with it is a part.
+    /// Value as the kernel reports it, in the provider's unit. `None`: the counter exists and could not be read, so
+    /// that a sum with it is a lower bound.
     pub value: Option<u64>,
     /// Where it was read.
     pub source: RawSource,
@@ -446,11 +446,11 @@ pub struct EbpfReport {
     pub notes: Vec<Cause>,
     /// Programs that are attached.
     pub programs: usize,
-    /// Modules that cannot be unloaded meanwhile.
+    /// Modules that cannot be unloaded while the programs are attached.
     pub pinned: Vec<String>,
-    /// Records say all that happens to QPs.
+    /// Records report everything that happens to QPs.
     pub follows_qps: bool,
-    /// Other programs make the records from now on than made them before: what happened in between is in none.
+    /// Other programs than before make the records from now on: no record has what happened in between.
     pub anew: bool,
 }
 
@@ -468,11 +468,11 @@ pub enum EbpfState {
     },
     /// Not wanted (`--no-ebpf`).
     Disabled,
-    /// Wanted and not to be had.
+    /// Wanted but not available.
     Unavailable(Unavailable),
 }
 
-/// The data paths that are counted, by driver: of a host with several kinds of device only some may be.
+/// The data paths that are counted, by driver: on a host with several kinds of device it may be only some.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct DataPaths(BTreeMap<Arc<str>, Arc<str>>);
@@ -543,7 +543,7 @@ impl EbpfState {
     }
 }
 
-/// What became of one program.
+/// What happened to one program.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct ProbeVerdict {
     /// Program name.
@@ -580,7 +580,7 @@ impl Serialize for ProbeVerdict {
     }
 }
 
-/// A program of ours that the kernel did not run although its hook was passed.
+/// A program of ours that the kernel did not run although its hook was reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
     /// Program name.
@@ -589,7 +589,7 @@ pub struct Skipped {
     pub hook: String,
     /// How often since start.
     pub count: u64,
-    /// What that may have cost the numbers.
+    /// What that may cost the numbers.
     pub cost: String,
 }
 
@@ -617,7 +617,7 @@ pub enum Verdict {
     Partial,
     /// Its driver or module is not there.
     NotApplicable,
-    /// This kernel cannot.
+    /// This kernel does not support it.
     Unsupported,
     /// It should have worked.
     Broken,

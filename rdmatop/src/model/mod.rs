@@ -1,4 +1,4 @@
-//! What rdmatop knows, free of I/O, of clocks and of any view.
+//! What rdmatop knows, without I/O, clocks or views.
 //!
 //! Sources send [`input::Input`]s; the engine folds them into its state and hands out immutable
 //! [`snapshot::Snapshot`]s and enriched [`event::Event`]s. Times are arguments.
@@ -16,7 +16,5 @@ pub mod recording;
 pub mod snapshot;
 pub mod value;
 
-#[cfg(test)]
-pub(crate) mod fixture;
 #[cfg(test)]
 pub(crate) mod testkit;

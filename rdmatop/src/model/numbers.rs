@@ -1,7 +1,7 @@
 //! Values of the kernel-user ABI in a recording: each is a list of numbers.
 //!
-//! Most words of a record and of a counter slot are zero, so a value is the number of its other words, and then the place
-//! and the value of each.
+//! Most words of a record and of a counter slot are zero, so a value is written as the number of its other words,
+//! followed by the place and the value of each.
 
 use rdmatop_common::{
     counters::{QpSlot, VerbErrorKey, VerbKey, VerbStats},
@@ -12,8 +12,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 const WORD: usize = size_of::<u64>();
 
-/// Sizes of the types that a recording holds as they are in memory, and the order of their bytes: a reader of another layout
-/// must refuse it.
+/// Sizes and byte order of the types that a recording holds as they are in memory: a reader with another layout must
+/// refuse it.
 pub(super) fn layout() -> Vec<usize> {
     vec![
         size_of::<QpRecord>(),
@@ -32,7 +32,7 @@ pub(super) fn layout() -> Vec<usize> {
 pub(super) trait Numbers: Sized {
     /// Appends its numbers.
     fn put(&self, out: &mut Vec<u64>);
-    /// Takes the numbers that [`Numbers::put`] appended; `None` when they are no such value.
+    /// Reads the numbers that [`Numbers::put`] appended; `None` when they do not form such a value.
     fn take(from: &mut std::slice::Iter<'_, u64>) -> Option<Self>;
 }
 
@@ -78,7 +78,7 @@ macro_rules! as_words {
 
 as_words!(QpSlot, VerbKey, VerbStats, VerbErrorKey);
 
-/// Its size comes first, because the kind of a record is in its bytes.
+/// The size comes first, because the record's kind is among its bytes.
 impl Numbers for Record {
     fn put(&self, out: &mut Vec<u64>) {
         let size = out.len();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_comes_back_and_costs_what_is_in_it() {
+    fn a_value_comes_back_and_only_its_contents_take_space() {
         let slot = QpSlot {
             qp: 7,
             tx_done: u64::MAX,
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_nothing_are_refused_and_ask_for_no_memory() {
+    fn invalid_numbers_are_refused_without_allocating() {
         for wrong in [
             &[][..],
             &[1],

@@ -1,7 +1,7 @@
-//! A recording: everything that the engine was given, in its order, so that it can be given to another engine.
+//! A recording: every input of the engine, in order, so that another engine can be given the same.
 //!
-//! One JSON object a line. The first says which version it is and how the engine was set; each of the others is an [`Entry`].
-//! Nothing here does I/O: bytes go out and come in.
+//! One JSON object a line. The first holds the version and the settings of the engine; each of the others is an
+//! [`Entry`]. Nothing here does I/O: callers pass bytes in and take bytes out.
 
 use std::{borrow::Cow, ops::Deref, sync::Arc};
 
@@ -18,7 +18,7 @@ use super::{
 /// Version of the format. A reader refuses every other one.
 const VERSION: u32 = 1;
 
-/// What was done with the engine.
+/// What was called on the engine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Entry<'a> {
@@ -28,7 +28,7 @@ pub enum Entry<'a> {
     Tick(Now),
     /// [`Engine::forget`]: the end of a round that gave none.
     Forget(Now),
-    /// [`Engine::lacks`], and its answer: the next round of reading followed from it.
+    /// [`Engine::lacks`] and its answer: the next round of reading followed from it.
     Lacks(Cow<'a, Lacks>),
 }
 
@@ -39,7 +39,7 @@ struct Head {
     engine: EngineConfig,
 }
 
-/// Why bytes are no recording that this version can play.
+/// Why this version cannot play these bytes.
 #[derive(Debug, thiserror::Error)]
 pub enum Unplayable {
     /// Not a recording.
@@ -62,19 +62,19 @@ pub enum Unplayable {
         /// Why not.
         error: serde_json::Error,
     },
-    /// The engine does not ask for what it asked for when it was recorded.
+    /// In the replay the engine asks for something else than when it was recorded.
     #[error(
         "the engine asks for {now:?} and asked for {then:?} when it was recorded: this is a defect of rdmatop"
     )]
     Diverged {
-        /// What it lacked then.
+        /// What it lacked when it was recorded.
         then: Lacks,
         /// What it lacks in the replay.
         now: Lacks,
     },
 }
 
-/// Makes the bytes of a recording.
+/// Writes a recording.
 #[derive(Debug)]
 pub struct Recorder(Vec<u8>);
 
@@ -95,13 +95,13 @@ impl Recorder {
         self.line(entry);
     }
 
-    /// Takes the bytes that were made since the last call.
+    /// Takes the bytes that were written since the last call.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.0)
     }
 
     fn line(&mut self, line: &impl Serialize) {
-        // Keys are text and nothing refuses to be written: a vector takes every byte.
+        // Keys are text and all values can be written; a vector accepts every byte.
         if serde_json::to_writer(&mut self.0, line).is_ok() {
             self.0.push(b'\n');
         }
@@ -119,7 +119,7 @@ pub struct Player<'a> {
 }
 
 impl<'a> Player<'a> {
-    /// Begins with an engine that is set as the recorded one was.
+    /// Begins with an engine that has the settings of the recorded one.
     pub fn new(recording: &'a [u8]) -> Result<Self, Unplayable> {
         let is_end: fn(&u8) -> bool = |byte| *byte == b'\n';
         let mut lines = recording.split(is_end).enumerate();
@@ -139,7 +139,7 @@ impl<'a> Player<'a> {
         })
     }
 
-    /// Plays until the next snapshot, and hands out the events on the way; `None` at the end.
+    /// Plays up to the next snapshot, and hands out the events on the way; `None` at the end.
     pub fn next(&mut self, out: &mut dyn FnMut(&Event)) -> Result<Option<Arc<Snapshot>>, Unplayable> {
         for (at, line) in self.lines.by_ref().filter(|(_, line)| !line.is_empty()) {
             let entry = serde_json::from_slice(line);
@@ -163,10 +163,10 @@ impl<'a> Player<'a> {
     }
 }
 
-/// Takes what the engine is given while it is recorded.
+/// Receives what the engine is given while a recording is made.
 pub type Tap = Box<dyn FnMut(&Entry<'_>) + Send>;
 
-/// An engine, and the tap on the way to it.
+/// An engine, and the tap that sees its inputs.
 #[derive(Default)]
 pub struct Tee {
     engine: Engine,
@@ -220,7 +220,7 @@ impl Tee {
     }
 }
 
-/// To look at. What changes the engine goes through the tee.
+/// The engine, read only: every change goes through the tee.
 impl Deref for Tee {
     type Target = Engine;
 

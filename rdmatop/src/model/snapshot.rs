@@ -1,6 +1,6 @@
-//! What views draw: immutable, complete, cheap to share.
+//! What views show: immutable, complete, cheap to share.
 //!
-//! Field names are the JSON schema (version 1, docs/json.md). `None` is null is unknown, everywhere. All text
+//! Field names are the JSON schema (version 1, docs/json.md). `None` means unknown and is written as null. All text
 //! is safe to print.
 
 use std::{net::SocketAddr, sync::Arc};
@@ -38,7 +38,7 @@ pub struct Snapshot {
     pub host: HostFacts,
     /// State of rdmatop itself.
     pub health: Health,
-    /// What the rest means. [`Snapshot::judged`] makes it.
+    /// Totals, stuck QPs, what cannot be observed. [`Snapshot::judged`] makes it.
     pub judgement: Judgement,
     /// What is wrong, the worst first, then the oldest.
     pub findings: Shared<Finding>,
@@ -48,7 +48,7 @@ pub struct Snapshot {
     pub ports: Vec<PortRow>,
     /// Processes and kernel consumers that have or had RDMA objects or made verb calls.
     pub processes: Vec<ProcessRow>,
-    /// QPs. A row in which nothing changed is the very row of the snapshot before.
+    /// QPs. A row in which nothing changed is the same `Arc` as in the snapshot before.
     pub qps: Vec<Arc<QpRow>>,
     /// Verb calls by process.
     pub verbs: Vec<VerbRow>,
@@ -69,7 +69,7 @@ pub struct Health {
     pub events: u64,
     /// Verdicts.
     pub probes: Shared<ProbeVerdict>,
-    /// eBPF is on, and records say all that happens to QPs: no dump has to.
+    /// eBPF is on and records report everything that happens to QPs, so no dump is needed.
     #[serde(skip)]
     pub follows_qps: bool,
     /// What is missing, why, the remedy.
@@ -83,7 +83,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// Whether counters are short of something.
+    /// Whether some counters miss something.
     pub fn counts_are_short(&self) -> bool {
         self.losses.iter().any(|loss| !loss.records)
     }
@@ -98,17 +98,17 @@ pub struct Loss {
     pub at: &'static str,
     /// How often since start.
     pub count: u64,
-    /// What it loses: records, and so events; else what counters would have counted.
+    /// Whether it loses records, and so events; otherwise it loses counts.
     pub records: bool,
 }
 
-/// Whether a device is there to stay.
+/// Whether a device is being removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceState {
     /// The kernel lists it.
     Registered,
-    /// It is being removed, and a process has it open: the kernel lists it no more, its QPs go on.
+    /// It is being removed, and a process has it open: the kernel no longer lists it, its QPs go on.
     Removing,
 }
 
@@ -147,7 +147,7 @@ pub struct DeviceRow {
     pub ctxs: Option<u64>,
     /// SRQs.
     pub srqs: Option<u64>,
-    /// Programs of ours follow its posts, where they are attached.
+    /// Programs of ours count work requests of its driver, where they are attached.
     #[serde(skip)]
     pub followed: bool,
     /// How the programs that count its work requests are attached, `kprobe` or `fentry`; `None` when none are.
@@ -187,12 +187,12 @@ pub struct PortRow {
     pub netdev_mtu: Option<u32>,
     /// Rate, bits/s; `None` when the provider has no true one.
     pub rate_bps: Option<u64>,
-    /// Bytes that the provider's own counter says were sent, headers with them: what passed the wire.
+    /// Bytes sent by the provider's own counter, headers included: what passed the wire.
     pub tx_bytes: Option<Counter>,
-    /// The same, received.
+    /// The same for received bytes.
     pub rx_bytes: Option<Counter>,
-    /// Bytes of send WRs, as [`Traffic::tx_bytes`], of all QPs of the port. Payload: no headers, nothing twice, and
-    /// nothing that a peer reads or writes by itself.
+    /// Bytes of send WRs, as [`Traffic::tx_bytes`], of all QPs of the port. Payload only: no headers, no
+    /// retransmissions, and nothing that a peer reads or writes by itself.
     pub wr_tx_bytes: Option<Counter>,
     /// Bytes of receive completions, as [`Traffic::rx_bytes`], of all QPs of the port.
     pub wr_rx_bytes: Option<Counter>,
@@ -204,7 +204,7 @@ pub struct PortRow {
     pub drops: Option<Counter>,
     /// Packets sent again.
     pub retransmits: Option<Counter>,
-    /// Times that a sender had to start again: timeouts, NAKs of the peer. Each sends one packet or many again.
+    /// How often a sender had to start again: timeouts, NAKs of the peer. Each sends one packet or many again.
     pub retries: Option<Counter>,
     /// Congestion marks or pauses.
     pub congestion: Option<Counter>,
@@ -218,12 +218,12 @@ pub struct PortRow {
 }
 
 impl PortRow {
-    /// Bytes sent: of the wire where the provider counts them, else of work requests.
+    /// Bytes sent: on the wire where the provider counts them, otherwise of work requests.
     pub fn any_tx_bytes(&self) -> Option<&Counter> {
         self.tx_bytes.as_ref().or(self.wr_tx_bytes.as_ref())
     }
 
-    /// Bytes received, in the same way.
+    /// Bytes received, likewise.
     pub fn any_rx_bytes(&self) -> Option<&Counter> {
         self.rx_bytes.as_ref().or(self.wr_rx_bytes.as_ref())
     }
@@ -234,8 +234,8 @@ impl PortRow {
 pub struct NamedCounter {
     /// The provider's name.
     pub name: Arc<str>,
-    /// Bytes that one count stands for: 4 for those of the InfiniBand specification that count data in words. `None`:
-    /// the name says what is counted.
+    /// Bytes that one count stands for: 4 for data counters of the InfiniBand specification, which count words.
+    /// `None`: the name says what is counted.
     pub unit_bytes: Option<u64>,
     /// The counter.
     #[serde(flatten)]
@@ -285,7 +285,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Marks all of it as a lower bound: some of it was not counted.
+    /// Marks all counters as lower bounds: some traffic was not counted.
     pub fn is_partial(&mut self) {
         let counters = [
             &mut self.tx_wr,
@@ -333,12 +333,12 @@ pub struct StatusCount {
     pub cqes: Counter,
 }
 
-/// A log2 histogram of times and what it says.
+/// A log2 histogram of times, and figures taken from it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Latency {
     /// Samples.
     pub count: u64,
-    /// Work requests that had finished before their doorbell was seen: no sample, not lost.
+    /// Work requests that had finished before their doorbell was seen: they give no sample and are not lost.
     pub early: u64,
     /// Mean, ns.
     pub mean_ns: Option<u64>,
@@ -441,7 +441,7 @@ pub struct QpRow {
     pub orphan: bool,
     /// Destroyed; the row stays for some seconds.
     pub exited: bool,
-    /// Totals count from attach, or from when it got a counter slot, not from creation.
+    /// Totals count from attach, or from when the QP got a counter slot, not from its creation.
     pub since_attach: bool,
     /// It moves without a counter slot: its traffic is not known, and a note says why.
     pub uncounted: bool,
@@ -451,7 +451,7 @@ pub struct QpRow {
     pub remote_gid: Option<Gid>,
     /// Path MTU, bytes.
     pub path_mtu: Option<u32>,
-    /// `CLOCK_MONOTONIC` of its creation, ns; `None` when it was there before us. See [`QpRow::age_ns`].
+    /// `CLOCK_MONOTONIC` of its creation, ns; `None` when it existed before rdmatop. See [`QpRow::age_ns`].
     pub born_mono_ns: Option<u64>,
     /// Send PSN.
     pub sq_psn: Option<u32>,
@@ -468,7 +468,7 @@ pub struct QpRow {
 }
 
 impl QpRow {
-    /// Age at a time of `CLOCK_MONOTONIC` ([`Snapshot::mono_ns`]), ns. Not a field: a row that ages changes at
+    /// Age at a time of `CLOCK_MONOTONIC` ([`Snapshot::mono_ns`]), ns. Not a field: a row with an age would change at
     /// every snapshot, and ten thousand idle rows could not be shared.
     pub fn age_ns(&self, mono_ns: u64) -> Option<u64> {
         mono_ns.checked_sub(self.born_mono_ns?)
@@ -509,9 +509,9 @@ pub struct VerbRow {
     pub latency: Option<Latency>,
 }
 
-/// Points of the last minutes, one a snapshot, oldest first. `None` where there was no honest rate.
+/// Points of the last minutes, one a snapshot, oldest first. `None` where no true rate is known.
 ///
-/// Empty when there was nothing but zeroes and unknowns for as long as points are kept.
+/// Empty when there were only zeroes and unknowns for as long as points are kept.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// Sent, per second.

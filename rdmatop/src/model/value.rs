@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct as _};
 
-/// Where a value was learnt.
+/// Where a value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -17,8 +17,6 @@ pub enum Source {
     Netlink,
     /// A file under /sys.
     Sysfs,
-    /// A file under /proc.
-    Proc,
     /// TCP connections by sock_diag(7).
     #[serde(rename = "sock_diag")]
     SockDiag,
@@ -28,13 +26,13 @@ pub enum Source {
 
 /// A count that only grows, and its speed.
 ///
-/// In JSON the total and the rate of a part are null, and what is known of them is `at_least`: a reader of totals must
-/// not take a part for the whole.
+/// In JSON the total and the rate of a lower bound are null, and what is known of them is in `at_least`: a program
+/// that reads totals must not take a part for the whole.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Counter {
     /// Count since creation or since attach, in the counter's own unit.
     pub total: u64,
-    /// Per second over the last interval; `None` without an honest interval (first sample, reset, re-add).
+    /// Per second over the last interval; `None` without a usable interval (first sample, reset, re-add).
     pub rate: Option<f64>,
     /// Where it came from.
     pub source: Source,
@@ -53,7 +51,7 @@ impl Counter {
         }
     }
 
-    /// Both together. The rate is known when both are, and a part makes a part.
+    /// The sum. The rate is known when both are, and a lower bound makes the sum one.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {

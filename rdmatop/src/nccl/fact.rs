@@ -1,9 +1,9 @@
-//! What one line says.
+//! The fact in one line.
 //!
 //! The spellings are those of NCCL 2.4 to 2.30 (src/transport/net.cc, net_ib, net_socket.cc, p2p.cc, shm.cc, coll_net.cc,
 //! src/graph/{topo,paths}.cc, src/plugin, src/init.cc), of RCCL, which keeps them, and of aws-ofi-nccl (`NET/OFI ...`).
 
-/// Which way a connection of a channel goes, seen from the process that logs it.
+/// Direction of a channel's connection, seen from the process that logs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// It sends.
@@ -14,7 +14,7 @@ pub enum Way {
     Local,
 }
 
-/// What carries a connection.
+/// The transport of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Via {
     /// A network: `NET/IB/0/GDRDMA`.
@@ -23,7 +23,7 @@ pub enum Via {
         name: String,
         /// Number of its device.
         device: u32,
-        /// Data goes between NIC and GPU without the host's memory.
+        /// Data passes between NIC and GPU without the host's memory.
         gpu_direct: bool,
     },
     /// In-network reduction: `COLLNET/SHARP/0`.
@@ -54,7 +54,7 @@ pub struct Hca {
     pub link: String,
 }
 
-/// What one line says.
+/// The fact in one line.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {
     /// The library and its version.
@@ -67,9 +67,9 @@ pub enum Fact {
         from: u32,
         /// Rank that receives.
         to: u32,
-        /// Seen from.
+        /// Direction.
         way: Way,
-        /// Over what.
+        /// Transport.
         via: Via,
     },
     /// Number of channels: `Channel 00/16 : 0 1 2`.
@@ -93,7 +93,7 @@ pub enum Fact {
         /// Why not: `no module`, `distance 8 > 4`.
         why: Option<String>,
     },
-    /// A variable that NCCL took note of.
+    /// A variable that NCCL reports to have read.
     Variable {
         /// Name.
         name: String,
@@ -117,7 +117,7 @@ pub enum Fact {
     Rank {
         /// Its number.
         rank: u32,
-        /// Of so many.
+        /// Number of ranks.
         ranks: u32,
         /// It has.
         complete: bool,
@@ -144,7 +144,7 @@ pub fn plain(line: &str) -> Option<Fact> {
     None
 }
 
-/// Reads what NCCL says.
+/// Reads a line of NCCL's.
 pub fn of(text: &str) -> Option<Fact> {
     channel(text)
         .or_else(|| network(text))

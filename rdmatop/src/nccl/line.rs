@@ -1,8 +1,8 @@
-//! One line of a log: which process wrote it and what it says.
+//! One line of a log: its process and its text.
 //!
-//! NCCL writes `HOST:PID:TID [GPU] NCCL INFO TEXT` (`ncclDebugLog`, src/debug.cc, since 2.4), with a time before it where
-//! NCCL_DEBUG_TIMESTAMP_LEVELS asks for one, and for warnings the place in the source between GPU and level. Launchers put
-//! words of their own in front: `[1,3]<stdout>:` (mpirun --tag-output), `3: ` (srun --label), `[default3]:` (torchrun),
+//! NCCL writes `HOST:PID:TID [GPU] NCCL INFO TEXT` (`ncclDebugLog`, src/debug.cc, since 2.4), with a time in front if
+//! NCCL_DEBUG_TIMESTAMP_LEVELS is set, and in warnings the place in the source between GPU and level. Launchers add
+//! their own prefix: `[1,3]<stdout>:` (mpirun --tag-output), `3: ` (srun --label), `[default3]:` (torchrun),
 //! `[pod/x/y] ` (kubectl logs --prefix).
 
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ use crate::text;
 /// Longer lines are cut: NCCL's own buffer is 1 KiB, a list of HCAs 2 KiB.
 const MAX: usize = 8192;
 
-/// How loud a line is.
+/// The level of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// `NCCL INFO`.
@@ -21,10 +21,10 @@ pub enum Level {
     Warn,
 }
 
-/// Who wrote a line.
+/// The process that wrote a line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Writer {
-    /// Host, as the process calls itself; empty where the log has none.
+    /// Host, by its own name; empty where the log has none.
     pub host: String,
     /// Process id there.
     pub pid: u32,
@@ -35,24 +35,24 @@ pub struct Writer {
 pub enum Line<'a> {
     /// Of NCCL.
     Nccl {
-        /// Who.
+        /// Its process.
         writer: Writer,
-        /// How loud.
+        /// Its level.
         level: Level,
-        /// What, safe to print.
+        /// Its text, safe to print.
         text: Cow<'a, str>,
     },
-    /// Of anything else: the program, nccl-tests, NCCL's version.
+    /// A line of another program: the job, nccl-tests, NCCL's version.
     Plain(Cow<'a, str>),
 }
 
 impl<'a> Line<'a> {
-    /// Takes a line apart. Bytes that are no text are spelled out.
+    /// Splits a line. Invalid bytes are escaped.
     pub fn read(bytes: &'a [u8]) -> Self {
         let bytes = bytes.get(..MAX).unwrap_or(bytes);
         let raw = without_colours(bytes);
         let safe = match raw {
-            // Most lines: nothing to spell out, nothing to copy.
+            // Most lines: nothing to escape, nothing to copy.
             Cow::Borrowed(raw) if raw.iter().all(|b| matches!(b, b' '..=b'~')) => {
                 Cow::Borrowed(std::str::from_utf8(raw).unwrap_or_default())
             }
@@ -68,7 +68,7 @@ impl<'a> Line<'a> {
         Self::Nccl { writer, level, text }
     }
 
-    /// Writer, level and where the text begins, of a line of NCCL's.
+    /// Process, level and beginning of the text in a line of NCCL's.
     fn parse(line: &str) -> Option<(Writer, Level, usize)> {
         const LEVELS: [(&str, Level); 2] = [("NCCL INFO", Level::Info), ("NCCL WARN", Level::Warn)];
         let found = LEVELS
@@ -77,7 +77,7 @@ impl<'a> Line<'a> {
             .min_by_key(|(at, ..)| *at);
         let (at, word, level) = found?;
         let writer = line.get(..at)?.split_whitespace().find_map(writer);
-        // Before 2.4 and in some plugins no process is named.
+        // Before 2.4 and in some plugins the line names no process.
         let writer = writer.unwrap_or(Writer {
             host: String::new(),
             pid: 0,
@@ -86,7 +86,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// `HOST:PID:TID`, behind what a launcher may have put before it.
+/// `HOST:PID:TID`, after any prefix of a launcher.
 fn writer(word: &str) -> Option<Writer> {
     let mut parts = word.rsplitn(3, ':');
     let tid = parts.next()?;
@@ -103,7 +103,7 @@ fn writer(word: &str) -> Option<Writer> {
     })
 }
 
-/// Without the sequences that colour text on a terminal.
+/// Removes the sequences that colour text on a terminal.
 fn without_colours(bytes: &[u8]) -> Cow<'_, [u8]> {
     if !bytes.contains(&0x1b) {
         return Cow::Borrowed(bytes);

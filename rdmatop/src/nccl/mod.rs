@@ -1,8 +1,8 @@
-//! What a log of NCCL says of the network: `rdmatop nccl-log`.
+//! What a log of NCCL says about the network: `rdmatop nccl-log`.
 //!
-//! NCCL, RCCL and the plugins that log through them print one line a fact when NCCL_DEBUG=INFO is set. [`mod@line`] takes a
-//! line apart, [`fact`] reads what it says, [`report`] folds the facts of all processes into one picture, [`verdict`]
-//! judges it, [`page`] prints it. No I/O here; a log may hold anything, so all text is made safe when a line is read.
+//! With NCCL_DEBUG=INFO, NCCL, RCCL and the plugins that log through them print one line for each fact. [`mod@line`]
+//! splits a line, [`fact`] reads its text, [`report`] combines the facts of all processes, [`verdict`] judges them,
+//! [`page`] prints the result. No I/O here; a log may contain anything, so all text is sanitized when a line is read.
 pub mod fact;
 pub mod line;
 pub mod page;

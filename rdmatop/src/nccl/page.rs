@@ -158,7 +158,7 @@ fn direct(used: Use) -> String {
     }
 }
 
-/// Hosts one of whose NICs receives far more connections than the others, or that leave listed NICs unused.
+/// Hosts on which one NIC receives far more connections than the others, or that leave listed NICs unused.
 fn uneven(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     for host in report.hosts() {
@@ -190,7 +190,7 @@ fn uneven(report: &Report) -> Vec<String> {
     lines
 }
 
-/// Variables that decide about the network.
+/// Variables that affect the network.
 const DECISIVE: [&str; 12] = [
     "NCCL_IB_DISABLE",
     "NCCL_IB_HCA",
@@ -240,7 +240,7 @@ fn settings(out: &mut String, report: &Report) {
         .values()
         .any(|process| process.no_plugin.is_some())
     {
-        // Alarming words of NCCL for what is normal: most machines have no plugin.
+        // NCCL's alarming words for something normal: most machines have no plugin.
         lines.push("network plugin: none, NCCL's own transports are used".to_owned());
     }
     if !lines.is_empty() {
@@ -290,14 +290,14 @@ fn warnings(out: &mut String, report: &Report) {
     }
 }
 
-/// What the links of this machine's RDMA devices can do, bits/s; empty where the log is of other machines.
+/// The link rates of this machine's RDMA devices, bits/s; empty where the log is from other machines.
 #[derive(Clone, Debug, Default)]
 pub struct Links {
     /// Rate by name of the device.
     pub bits_per_second: std::collections::BTreeMap<String, u64>,
 }
 
-/// GB/s that the NICs of one host with connections can carry, and where that was learnt.
+/// GB/s that the NICs of one host with connections can carry, and the source of that figure.
 fn limit(report: &Report, links: &Links) -> Option<(f64, usize, &'static str)> {
     let host = report.nics.keys().next()?.host.clone();
     let used: Vec<_> = report.nics.keys().filter(|nic| nic.host == host).collect();

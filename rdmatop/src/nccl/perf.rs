@@ -1,4 +1,4 @@
-//! Lines of nccl-tests: what a collective reached.
+//! Lines of nccl-tests: the bandwidth that a collective reached.
 
 use serde::Serialize;
 
@@ -11,24 +11,24 @@ pub struct Best {
     pub gigabytes_per_second: f64,
 }
 
-/// What nccl-tests printed.
+/// The output of nccl-tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Perf {
     /// The message with the highest bus bandwidth.
     pub best: Option<Best>,
     /// Its own average over all sizes, GB/s.
     pub average_gigabytes_per_second: Option<f64>,
-    /// Values that were wrong, as it counted them.
+    /// Wrong values, as nccl-tests counted them.
     pub wrong: Option<u64>,
 }
 
 impl Perf {
-    /// Whether anything was printed.
+    /// Whether nothing was printed.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Takes a line that is not NCCL's.
+    /// Reads a line that is not NCCL's.
     pub fn line(&mut self, line: &str) {
         if let Some(rest) = line
             .trim_start_matches(['#', ' '])

@@ -11,7 +11,7 @@ use super::{
     warning::{self, Meaning},
 };
 
-/// Processes kept; a log of a larger job, or of something else, is cut, and says so.
+/// The largest number of processes; a log of a larger job, or of something else, is cut, and the report says so.
 const PROCESSES: usize = 65_536;
 /// Kinds of warning kept.
 const WARNINGS: usize = 64;
@@ -35,7 +35,7 @@ pub struct Process {
     pub interfaces: Vec<String>,
     /// GPUDirect RDMA by number of the NIC: usable, its name, why not.
     pub gpu_direct: BTreeMap<u32, (bool, Option<String>, Option<String>)>,
-    /// Variables that it took note of.
+    /// Variables that it reported to have read.
     pub variables: BTreeMap<String, String>,
     /// The network plugin it loaded.
     pub plugin: Option<String>,
@@ -43,7 +43,7 @@ pub struct Process {
     pub no_plugin: Option<String>,
     /// libfabric's provider.
     pub provider: Option<String>,
-    /// Its warnings that are understood.
+    /// Its known warnings.
     pub warnings: BTreeSet<&'static str>,
 }
 
@@ -72,13 +72,13 @@ pub struct NicKey {
 /// A warning, and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// What it means, where that is known.
+    /// Its meaning, where known.
     pub meaning: Option<Meaning>,
-    /// The first one's words.
+    /// The words of the first one.
     pub text: String,
     /// How often.
     pub count: u64,
-    /// Who wrote it.
+    /// The processes that wrote it.
     pub hosts: BTreeSet<String>,
     /// RDMA devices that it names, with their host.
     pub devices: BTreeSet<(String, String)>,
@@ -95,7 +95,7 @@ pub struct Report {
     pub versions: BTreeSet<String>,
     /// Processes.
     pub processes: BTreeMap<Writer, Process>,
-    /// Lines of processes that found no room.
+    /// Lines of processes beyond the limit.
     pub left_out: u64,
     /// NICs with connections over a network.
     pub nics: BTreeMap<NicKey, Use>,
@@ -107,9 +107,9 @@ pub struct Report {
     pub channels: Option<u32>,
     /// Bandwidth of NICs in NCCL's topology, GB/s.
     pub nic_speed: BTreeMap<u32, f64>,
-    /// Warnings, in the order in which they came.
+    /// Warnings, in the order of their first line.
     pub warnings: Vec<Warning>,
-    /// Warnings of kinds that found no room.
+    /// Warnings of kinds beyond the limit.
     pub warnings_left_out: u64,
     /// nccl-tests.
     pub perf: Perf,
@@ -252,7 +252,7 @@ impl Report {
         (all.values().filter(|joined| **joined).count(), all.len(), of)
     }
 
-    /// What a NIC is called: by the list of GPUDirect, which knows merged ones, else by the list of HCAs.
+    /// A NIC's name: from the list of GPUDirect, which has merged ones, otherwise from the list of HCAs.
     pub fn name_of(&self, nic: &NicKey) -> Option<(String, Option<String>)> {
         self.on(&nic.host).find_map(|process| {
             let hca = process.hcas.iter().find(|hca| hca.index == nic.device);
@@ -271,7 +271,7 @@ impl Report {
 }
 
 impl Process {
-    /// Takes what is its own; true when that was all.
+    /// Reads lines of its own; true when the line was one.
     fn take(&mut self, fact: &Fact) -> bool {
         match fact {
             Fact::Hcas(hcas) => self.hcas = hcas.iter().take(NAMES).cloned().collect(),

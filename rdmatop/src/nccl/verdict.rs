@@ -1,4 +1,4 @@
-//! The judgement: does the job use RDMA, on which NICs, with GPUDirect or not, and if it does not, why.
+//! The judgement: whether the job uses RDMA, on which NICs, with GPUDirect or not, and otherwise why not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ pub enum Kind {
     Mixed,
     /// No connection leaves its host.
     Local,
-    /// The log does not say.
+    /// The log does not show it.
     Unknown,
 }
 
@@ -62,7 +62,7 @@ fn provider<'a>(report: &'a Report, host: &'a str) -> Option<&'a str> {
     report.on(host).find_map(|process| process.provider.as_deref())
 }
 
-/// Why a process is on TCP, the plainest reason first.
+/// Why a process is on TCP, the most direct reason first.
 fn why_process(process: &Process) -> Option<String> {
     let variable = |name: &str, says: fn(&str) -> bool| {
         let value = process.variables.get(name).filter(|value| says(value))?;
@@ -113,7 +113,7 @@ fn interfaces(report: &Report, host: &str) -> String {
     names.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// What a NIC is called on the page.
+/// The name of a NIC on the page.
 pub fn nic_name(report: &Report, nic: &NicKey) -> String {
     report
         .name_of(nic)
@@ -138,7 +138,7 @@ fn no_gpu_direct(report: &Report, nic: &NicKey) -> String {
     }
 }
 
-/// Judges.
+/// Judges the report.
 pub fn of(report: &Report) -> Verdict {
     let mut verdict = Verdict {
         kind: Kind::Unknown,
@@ -223,8 +223,7 @@ fn without_channels(report: &Report) -> (Kind, String) {
         Some((network, is_rdma(network, provider(report, &writer.host))))
     });
     if report.local > 0 && !waiting && report.collnet == 0 {
-        let line =
-            "LOCAL: all ranks talk inside their host (NVLink, PCIe or shared memory); no network is used";
+        let line = "LOCAL: all ranks communicate within their host (NVLink, PCIe or shared memory); no network is used";
         return (Kind::Local, line.to_owned());
     }
     let then = if waiting {

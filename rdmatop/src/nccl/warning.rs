@@ -1,4 +1,4 @@
-//! What a warning of NCCL means, and what to do about it.
+//! The meaning of NCCL's warnings, and what to do about them.
 
 /// A kind of warning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -11,7 +11,7 @@ pub struct Meaning {
     pub next: &'static str,
 }
 
-/// Words that must all be in the warning, in small letters, and what it means. The first that fits counts.
+/// Words, in small letters, that must all be in the warning, and its meaning. The first match counts.
 const MEANINGS: &[(&[&str], Meaning)] = &[
     (
         &["completion", "status=ibv_wc_rnr_retry_exc_err"],
@@ -150,7 +150,7 @@ const MEMLOCK: Meaning = Meaning {
     next: "`ulimit -l unlimited` for the job (docker: --ulimit memlock=-1, Slurm: PropagateResourceLimits, systemd: LimitMEMLOCK)",
 };
 
-/// What a warning means, where that is known.
+/// The meaning of a warning, where known.
 pub fn meaning(text: &str) -> Option<Meaning> {
     let lower = text.to_lowercase();
     MEANINGS
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn completions_of_all_versions_are_told_apart_by_their_status() {
+    fn completions_of_all_versions_are_distinguished_by_their_status() {
         for text in [
             "NET/IB : Got completion from peer 192.0.2.2<4711> with error 12, opcode 0, len 0, vendor err 129",
             "NET/IB : Got completion from peer 192.0.2.2<4711> with status=12 opcode=1 len=0 vendor err 129 (Send) hca mlx5_3",

@@ -20,7 +20,7 @@ pub fn now() -> Now {
     }
 }
 
-/// When a read began and when it had ended, ns of `CLOCK_MONOTONIC`.
+/// When a read began and ended, ns of `CLOCK_MONOTONIC`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// Its beginning.
@@ -29,7 +29,7 @@ pub struct Span {
     pub after_ns: u64,
 }
 
-/// Runs `read` and returns when that was.
+/// Runs `read` and returns its beginning and end too.
 pub fn timed<R>(read: impl FnOnce() -> R) -> (R, Span) {
     let before_ns = self::read(ClockId::Monotonic);
     let got = read();

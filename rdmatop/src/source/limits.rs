@@ -1,13 +1,13 @@
-//! Which limit of this process is in the way: the kernel answers ENOMEM or EAGAIN to several of them.
+//! Which limit of this process caused a refusal: the kernel answers ENOMEM or EAGAIN for several of them.
 
 use rustix::process::{Resource, getrlimit};
 
 use super::root::Root;
 
-/// What a thread, a ring buffer or a map of counters takes of the address space, and some.
+/// Address space that a thread, a ring buffer or a map of counters needs, with a reserve.
 const NEEDED: u64 = 64 << 20;
 
-/// The remedy where memory was refused.
+/// The remedy when memory was refused.
 pub fn memory() -> &'static str {
     if short_of_addresses(&Root::default()) {
         ADDRESSES
@@ -16,7 +16,7 @@ pub fn memory() -> &'static str {
     }
 }
 
-/// The remedy where a thread was refused: its stack may not fit, or there may be no more processes.
+/// The remedy when a thread was refused: its stack may not fit, or the limit of processes is reached.
 pub fn threads() -> &'static str {
     if short_of_addresses(&Root::default()) {
         ADDRESSES
@@ -27,7 +27,7 @@ pub fn threads() -> &'static str {
 
 const ADDRESSES: &str = "raise the limit of address space: `ulimit -v unlimited`";
 
-/// The remedy where a file was refused.
+/// The remedy when opening a file was refused.
 pub const FILES: &str = "raise the limit of open files: `ulimit -n`";
 
 /// Address space that is left, bytes; `None` without a limit.

@@ -1,9 +1,9 @@
-//! Least privilege: what rdmatop does not need it gives up at once, what only attaching needs is raised only then.
+//! Least privilege: rdmatop gives up at once what it does not need, and raises what only attaching needs only then.
 //!
-//! Capabilities belong to threads and are inherited by those started later, so [`shed`] runs before any other thread
-//! exists. Afterwards every thread, those that parse what the kernel and processes say among them, has
-//! `KEPT` in effect and no more; the thread that attaches raises the rest with [`Raised`] and lowers it again. It
-//! has to keep them permitted: a reloaded module needs the programs attached anew.
+//! Capabilities belong to threads and are inherited by threads started later, so [`shed`] runs before any other
+//! thread exists. Afterwards every thread, also one that parses data of the kernel and of processes, has `KEPT` in
+//! effect and no more. The thread that attaches raises the rest with [`Raised`] and lowers it again. The rest has to
+//! stay permitted, because a reloaded module makes rdmatop attach again.
 
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
 
@@ -20,8 +20,8 @@ const ATTACH: CapabilitySet = KEPT
     .union(CapabilitySet::SYS_ADMIN)
     .union(CapabilitySet::SYS_RESOURCE);
 
-/// Gives up everything but `ATTACH`, and everything but `KEPT` until it is raised. Programs started later get
-/// nothing that a set-user-id bit would give. Without privileges it does nothing.
+/// Gives up everything but `ATTACH`, and everything but `KEPT` until it is raised. A set-user-id bit gives nothing to
+/// programs that are started later. Without privileges this does nothing.
 pub fn shed() {
     let Ok(now) = capabilities(None) else { return };
     let sets = CapabilitySets {
@@ -29,7 +29,7 @@ pub fn shed() {
         permitted: now.permitted & ATTACH,
         inheritable: CapabilitySet::empty(),
     };
-    // To give up cannot be refused; were it, the rights are those that were there anyway.
+    // The kernel does not refuse to give up rights; if it did, the old rights would stay.
     let _ = set_capabilities(None, sets);
     let _ = set_no_new_privs(true);
 }
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn what_was_shed_is_raised_for_attaching_alone() {
-        // Capabilities are a thread's own: the other tests keep theirs.
+        // Capabilities belong to this thread: the other tests keep theirs.
         let thread = std::thread::spawn(|| {
             let before = capabilities(None).unwrap();
             shed();

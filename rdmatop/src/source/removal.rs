@@ -1,8 +1,9 @@
 //! Devices whose removal waits until no process holds them.
 //!
-//! `ib_unregister_device` first takes the device out of what netlink lists, then asks each client to let go, and only then
-//! takes it out of sysfs. The client of a driver that cannot cut its users off (`ib_uverbs_remove_one`) waits there until
-//! the last of them closes its file: traffic goes on, netlink knows nothing of it, and `/dev` has no file of it any more.
+//! `ib_unregister_device` first removes the device from netlink's list, then asks each client to let go, and only
+//! then removes it from sysfs. The client of a driver that cannot disconnect its users (`ib_uverbs_remove_one`) waits
+//! there until the last of them closes its file: traffic goes on, netlink does not list the device, and its file in
+//! `/dev` is gone.
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -13,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use crate::source::root::Root;
 use crate::text;
 
-/// Open files that one search looks at: no machine that works has so many, and the search must end.
+/// The largest number of open files that one search reads: no working machine has so many, and the search must end.
 const MOST_FILES: usize = 200_000;
 
 /// A process that holds a device.
@@ -25,22 +26,22 @@ pub struct Holder {
     pub comm: String,
 }
 
-/// Who holds devices that are being removed.
+/// The processes that hold devices that are being removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holders {
-    /// Those that were found, by number.
+    /// The processes that were found, by number.
     pub found: Vec<Holder>,
-    /// Open files of other processes may not be looked at.
+    /// The open files of some processes were not readable.
     pub hidden: bool,
-    /// The search was cut.
+    /// The search stopped at its limit.
     pub cut: bool,
 }
 
-/// Holders that are named.
+/// How many holders are named.
 const NAMED: usize = 8;
 
 impl Holders {
-    /// Those that were found, in words: `220 (ib_send_bw), 231 (python3) and 3 more`.
+    /// The processes that were found, in words: `220 (ib_send_bw), 231 (python3) and 3 more`.
     pub fn named(&self) -> String {
         let named = self.found.iter().take(NAMED);
         let mut names: Vec<String> = named
@@ -66,17 +67,17 @@ impl fmt::Display for Holders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.found.is_empty(), self.hidden) {
             (true, false) => f.write_str("no process has it open"),
-            (true, true) => f.write_str("held by nobody whose open files you may see: run with sudo"),
+            (true, true) => f.write_str("no process that you may inspect has it open: run with sudo"),
             (false, _) => write!(f, "held by {}", self.named()),
         }
     }
 }
 
-/// Directories in `/sys/class/infiniband` of devices that are being removed (or made, for some milliseconds): netlink does
-/// not list them. `listed` returns whether it lists one.
+/// Directories in `/sys/class/infiniband` of devices that are being removed (or, for some milliseconds, created):
+/// netlink does not list them. `listed` returns whether it lists one.
 ///
-/// `shared`: devices are seen in every network namespace (`rdma system`). Otherwise netlink leaves out those of another
-/// namespace too; such a one has its verbs file, which a removal takes away first.
+/// `shared`: devices are visible in every network namespace (`rdma system`). Otherwise netlink also leaves out
+/// devices of another namespace; these still have their verbs file, which a removal takes away first.
 pub fn unlisted(
     root: &Root,
     dirs: &[OsString],
@@ -108,7 +109,7 @@ fn verbs_files(root: &Root) -> Option<BTreeMap<OsString, OsString>> {
     Some(names.into_iter().filter_map(device).collect())
 }
 
-/// Processes with a verbs file open that belongs to no device any more.
+/// Processes with an open verbs file whose device has none any more.
 pub fn holders(root: &Root) -> Holders {
     let files = verbs_files(root).unwrap_or_default();
     let mut out = Holders::default();
@@ -146,8 +147,8 @@ pub fn holders(root: &Root) -> Holders {
     out
 }
 
-/// Whether an open file is a verbs file of a device that has none any more. In a container that made its own node the
-/// file is still there, but there is no device of that number.
+/// Whether an open file is a verbs file of a device that has none any more. In a container with its own device node
+/// the file still exists, but no device has that number.
 fn is_orphan(target: &[u8], files: &BTreeMap<OsString, OsString>) -> bool {
     const DELETED: &[u8] = b" (deleted)";
     let (path, deleted) = match target.strip_suffix(DELETED) {
@@ -171,7 +172,7 @@ mod tests {
 
     #[test]
     fn holders_are_named_and_the_rest_counted() {
-        let told = |count: u32, hidden| {
+        let words = |count: u32, hidden| {
             let one = |pid| Holder {
                 pid,
                 comm: "x".to_owned(),
@@ -183,12 +184,12 @@ mod tests {
             };
             holders.to_string()
         };
-        assert_eq!(told(1, false), "held by 1 (x)");
-        assert_eq!(told(3, false), "held by 1 (x), 2 (x) and 3 (x)");
-        assert_eq!(told(1, true), "held by 1 (x) and maybe processes of other users");
-        assert!(told(10, false).ends_with("8 (x) and 2 more"));
-        assert_eq!(told(0, false), "no process has it open");
-        assert!(told(0, true).contains("sudo"));
+        assert_eq!(words(1, false), "held by 1 (x)");
+        assert_eq!(words(3, false), "held by 1 (x), 2 (x) and 3 (x)");
+        assert_eq!(words(1, true), "held by 1 (x) and maybe processes of other users");
+        assert!(words(10, false).ends_with("8 (x) and 2 more"));
+        assert_eq!(words(0, false), "no process has it open");
+        assert!(words(0, true).contains("sudo"));
     }
 
     #[test]
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_it_has_a_verbs_file_without_a_device() {
+    fn a_holder_has_a_verbs_file_without_a_device() {
         let fake = Fake::new();
         fake.sys("class/infiniband_verbs/uverbs1/ibdev", "mlx5_0\n");
         let process = |pid: u32, comm: &str, target: &str| {

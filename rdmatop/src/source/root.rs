@@ -1,7 +1,7 @@
-//! Where the readers look, and the tolerant way to read one small kernel file.
+//! The trees that the readers read, and a tolerant way to read one small kernel file.
 //!
-//! Rule of every reader: one file that is missing, forbidden (EPERM, EACCES), refused (EINVAL, EIO, ENOTSUP,
-//! ENODEV, ESRCH), empty or says `N/A` is one value that is not known; it never spoils the values beside it.
+//! Rule of every reader: a file that is missing, forbidden (EPERM, EACCES), refused (EINVAL, EIO, ENOTSUP, ENODEV,
+//! ESRCH), empty or contains `N/A` is one unknown value; it does not affect other values.
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::Read;
@@ -15,7 +15,7 @@ use crate::text;
 /// One sysfs attribute is one page at most; procfs files of that size come in one read too.
 const SMALL: usize = 4096;
 
-/// The base paths of the kernel's file systems. Tests and fixtures put a tree of their own here.
+/// The base paths of the kernel's file systems. Tests use a tree of their own.
 #[derive(Debug, Clone)]
 pub struct Root {
     proc: PathBuf,
@@ -46,7 +46,7 @@ impl Root {
         Self::new(base.join("proc"), base.join("sys"), base.join("etc"))
     }
 
-    /// True when procfs is where this process has it: then system calls about processes speak of the same ones.
+    /// True when procfs is this process's own: then system calls refer to the same processes.
     pub fn is_live(&self) -> bool {
         self.proc == Path::new("/proc")
     }
@@ -86,7 +86,7 @@ impl Root {
         Some(out)
     }
 
-    /// The trimmed content of a one-value file, raw; `None` when it says nothing.
+    /// The trimmed content of a one-value file, raw; `None` when it is empty or `N/A`.
     pub fn value(&self, path: &Path) -> Option<Vec<u8>> {
         meaningful(&self.bytes(path, SMALL)?).map(<[u8]>::to_vec)
     }

@@ -1,8 +1,7 @@
 //! The seam between what reads the outside world and the engine.
 //!
-//! A source imports neither the engine nor a view. Sources that are asked implement [`Polled`] and run one
-//! after another on the sampler thread, where they may block; sources that send without being asked (the ring
-//! buffer) hold a [`Feed`].
+//! A source imports neither the engine nor a view. Polled sources implement [`Polled`] and run one after another on
+//! the sampler thread, where they may block; sources that send on their own (the ring buffer) hold a [`Feed`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,25 +14,25 @@ use crate::model::{
     input::{EbpfState, Input, Timed},
 };
 
-/// What one round of sampling is for.
+/// What a round of sampling has to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wants {
     /// Number of the round, from 0.
     pub round: u64,
-    /// The QP table is wanted from a dump: the first sync, the repair after a loss, or the heartbeat without
-    /// eBPF. A dump is quadratic in QPs inside the kernel, so it is not asked for in vain.
+    /// The QP table is wanted from a dump: the first sync, the repair after a loss, or, without eBPF, the regular
+    /// reading. The cost of a dump is quadratic in QPs inside the kernel, so it is requested only when needed.
     pub qps: bool,
-    /// Every QP is wanted, whatever seems to be at rest: the table may be wrong.
+    /// Every QP is wanted, even of devices that seem at rest: the table may be wrong.
     pub repair: bool,
-    /// Programs came or went, so the rest of the machine may have changed too.
+    /// Programs were attached or detached, so the rest of the machine may have changed too.
     pub machine: bool,
-    /// Objects came or went since the last round: their counts have changed.
+    /// Objects were created or destroyed since the last round: their counts have changed.
     pub objects: bool,
-    /// Counter maps are wanted: false in a trace, where nobody looks at counters.
+    /// Counter maps are wanted: false in a trace, which shows no counters.
     pub counters: bool,
-    /// This is the last round: sources that read things in turns read all of them now.
+    /// This is the last round: sources that read in turns read everything now.
     pub last: bool,
-    /// What this round does not find is not printed: it waits longer for a driver that is late.
+    /// What this round does not find is not printed, so it waits longer for a late driver.
     pub once: bool,
     /// Processes whose facts the engine lacks, each once.
     pub processes: Arc<[u32]>,
@@ -41,30 +40,30 @@ pub struct Wants {
     pub only_processes: bool,
 }
 
-/// Rounds between two readings of what a trace does without.
+/// Rounds between two readings of what a trace does not show.
 const FULL_EVERY: u64 = 30;
 
 impl Wants {
-    /// No view shows devices, processes or the host, and the engine lacks nothing: a trace needs records alone. From time
-    /// to time these are read all the same, so that the engine forgets what is gone.
+    /// No view shows devices, processes or the host, and the engine lacks nothing: a trace needs records alone. These
+    /// are still read from time to time, so that the engine forgets what is gone.
     pub fn is_light(&self) -> bool {
         !self.only_processes && !self.counters && !self.qps && !self.round.is_multiple_of(FULL_EVERY)
     }
 }
 
-/// Something that is asked once a round.
+/// A source that is asked once a round.
 pub trait Polled: Send {
-    /// For messages about a round that hangs or takes long.
+    /// Its name in messages about a round that hangs or takes long.
     fn name(&self) -> &'static str;
 
     /// Reads, and hands over what was read. May block; errors are inputs too (`errors` of the samples).
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input));
 }
 
-/// Everything that a mode listens to.
+/// All sources of a mode.
 #[derive(Default)]
 pub struct Sources {
-    /// Asked in this order: the list of devices comes before what they did.
+    /// Asked in this order: devices are listed before their counters are read.
     pub polled: Vec<Box<dyn Polled>>,
     /// The eBPF side, when it is wanted.
     pub pushing: Option<Pushing>,
@@ -74,16 +73,16 @@ pub struct Sources {
     pub nested_pids: bool,
     /// The state of eBPF until the first report of it.
     pub ebpf: EbpfState,
-    /// Why there is no RDMA device; the views that print end with it.
+    /// Why there is no RDMA device; printing views end with this message.
     pub no_rdma: Option<Cause>,
 }
 
-/// A source that sends without being asked.
+/// A source that sends on its own.
 pub struct Pushing {
-    /// Starts it, once the channel is there. Must return soon: whatever waits gets a thread of its own. It reports its
-    /// state as [`Input::Ebpf`], also that it could not start.
+    /// Starts it, once the channel exists. Must return soon: what waits gets a thread of its own. The source reports
+    /// its state as [`Input::Ebpf`], including a failed start.
     pub start: Box<dyn FnOnce(Feed) + Send>,
-    /// Asks it to hand over what it still has and to let go of its feed.
+    /// Asks it to hand over what it still has and to drop its feed.
     pub stop: Box<dyn FnOnce() + Send>,
 }
 
@@ -92,8 +91,8 @@ pub struct Pushing {
 pub(crate) enum Message {
     /// A source has read something.
     Input(Timed),
-    /// All polled sources had their turn: time for a snapshot. Travels in the same channel so that it cannot
-    /// overtake what they sent.
+    /// All polled sources had their turn: time for a snapshot. It travels in the same channel, so that it cannot
+    /// overtake their inputs.
     RoundDone,
 }
 
@@ -104,12 +103,12 @@ pub struct Feed {
     dropped: Arc<AtomicU64>,
 }
 
-/// An input of now: a source hands over what it has just read, and may wait for room after that.
+/// An input with the present time: a source hands over what it has just read, and may then wait for room.
 fn read(input: Input) -> Message {
     Message::Input(input.at(now()))
 }
 
-/// The engine is gone: the program ends.
+/// The engine is gone: the program is ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the engine has ended")]
 pub struct Ended;
@@ -131,8 +130,8 @@ impl Feed {
         }
     }
 
-    /// Waits for room. For a source with a buffer of its own before it, such as the ring buffer: the kernel
-    /// counts what that buffer loses meanwhile.
+    /// Waits for room. For a source with a buffer of its own, such as the ring buffer: the kernel counts what that
+    /// buffer loses meanwhile.
     pub async fn send(&self, input: Input) -> Result<(), Ended> {
         self.to.send(read(input)).await.map_err(|_| Ended)
     }

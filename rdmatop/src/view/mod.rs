@@ -1,4 +1,4 @@
-//! Views: they get snapshots and events and write. They never look into a source.
+//! Views: they get snapshots and events and write them. They never use a source.
 pub mod json;
 pub mod line;
 pub mod tui;

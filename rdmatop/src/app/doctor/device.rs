@@ -1,4 +1,4 @@
-//! One RDMA device with its ports. Much of it is asked of the driver, which may hang.
+//! One RDMA device with its ports. Many of the files make the kernel ask the driver, which may hang.
 
 use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::Path};
 
@@ -7,16 +7,17 @@ use crate::{
     doctor::facts::{Device, Fact, Gid, Lossless, Netdev, Port},
     source::{
         root::{Root, is_component},
-        sysfs::{DeviceFacts, PortFacts, Rate, read_device},
+        sysfs::{DeviceFacts, PortFacts, read_device},
     },
     text,
 };
 
-/// Unset places after which a GID table is not read on: some have thousands, filled from the front.
+/// After so many unset places in a row a GID table is not read further: some have thousands of places, filled from
+/// the front.
 const GAP: u32 = 16;
-/// Places of a GID table that are read.
+/// Places of a GID table that are read at most.
 const GIDS: u32 = 4096;
-/// Interrupts of a device that are looked at.
+/// Interrupts of a device that are read at most.
 const IRQS: usize = 1024;
 const IFF_UP: u64 = 1;
 
@@ -58,12 +59,13 @@ pub(super) fn late(name: &OsStr) -> Device {
     }
 }
 
-/// The interface of a port whose GIDs name none: the one that SoftRoCE was made on, or the only one of the card.
+/// The interface of a port whose GIDs name none: the one on which the SoftRoCE device was made, or the only one of
+/// the card.
 fn only_interface(root: &Root, facts: &DeviceFacts, dir: &Path) -> Option<String> {
     if facts.parent_netdev.is_some() {
         return facts.parent_netdev.clone();
     }
-    // The interface of an InfiniBand port is a user of it, not what carries it.
+    // The interface of an InfiniBand port uses the port; it does not carry it.
     let ethernet = facts
         .ports
         .iter()
@@ -99,7 +101,6 @@ fn read_port(root: &Root, device: &Path, facts: &PortFacts, roce: bool, interfac
         link_layer: facts.link_layer.clone(),
         gids: gids(root, &dir),
         netdev: interface.map(|name| netdev(root, name)),
-        emulated: facts.rate.as_ref().is_some_and(|rate: &Rate| rate.is_placeholder),
     }
 }
 
@@ -112,7 +113,7 @@ fn gids(root: &Root, port: &Path) -> Fact<Vec<Gid>> {
             Fact::Absent if index == 0 => return Fact::Absent,
             Fact::Absent => break,
             Fact::Unreadable(why) if index == 0 => return Fact::Unreadable(why),
-            // A place that is being changed.
+            // A place that is just being changed.
             Fact::Unreadable(_) => String::new(),
         };
         let bytes = line
@@ -153,7 +154,7 @@ fn netdev(root: &Root, name: &str) -> Netdev {
     netdev
 }
 
-/// What NVIDIA's driver shows in sysfs, and what dcb netlink says of this machine.
+/// Flow control as NVIDIA's driver shows it in sysfs, and as dcb netlink reports it on this machine.
 fn lossless(root: &Root, name: &str, dir: &Path) -> Fact<Lossless> {
     let dcb = if root.is_live() {
         dcb::of(name)
@@ -196,7 +197,7 @@ fn lossless(root: &Root, name: &str, dir: &Path) -> Fact<Lossless> {
     }
 }
 
-/// CPUs of each interrupt: the one that the hardware was told, else those that are allowed.
+/// CPUs of each interrupt: the one set in the hardware, otherwise those that are allowed.
 fn irqs(root: &Root, dir: &Path) -> Vec<Vec<u32>> {
     let mut all = Vec::new();
     for name in root.list(dir).unwrap_or_default().into_iter().take(IRQS) {
@@ -222,7 +223,7 @@ pub(super) fn verbs(root: &Root) -> Fact<Vec<(String, String)>> {
     let names = root.list(&class).unwrap_or_default();
     let of = |file: &std::ffi::OsString| {
         let device = root.line(&class.join(file).join("ibdev"))?;
-        // As the directory in sysfs is called.
+        // The name as the directory in sysfs has it.
         Some((text::sanitize(file.as_bytes()), text::sysfs_name(&device)))
     };
     Fact::Known(names.iter().filter_map(of).collect())

@@ -1,4 +1,4 @@
-//! What the RDMA core says by netlink: devices that are being removed, and processes that use devices.
+//! What the RDMA core reports by netlink: devices that are being removed, and processes that use devices.
 
 use std::{
     collections::BTreeSet,
@@ -19,10 +19,10 @@ use crate::{
     text,
 };
 
-/// One that is just being made looks as one that is being removed for some milliseconds.
+/// A device that is being created looks for some milliseconds like one that is being removed.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// What netlink says.
+/// Netlink's answers.
 #[derive(Debug, Default)]
 pub(super) struct Said {
     /// Devices that are being removed, each with its holders.
@@ -80,7 +80,8 @@ fn leaving(root: &Root, nldev: &mut Nldev<Socket>) -> Result<Vec<(String, String
 fn users(nldev: &mut Nldev<Socket>) -> Result<BTreeSet<u32>, NetlinkError> {
     let mut users = BTreeSet::new();
     for (_, summary) in nldev.named_summaries()?.items {
-        // 5.10 does not list contexts; who has one has a protection domain, unless it only looks.
+        // Linux 5.10 does not list contexts. A process with a context has a protection domain, unless it only queries
+        // the device.
         let device = summary.device_index;
         match nldev.ctxs(device) {
             Ok(all) => users.extend(
@@ -100,9 +101,9 @@ fn users(nldev: &mut Nldev<Socket>) -> Result<BTreeSet<u32>, NetlinkError> {
     Ok(users)
 }
 
-/// Processes with a file of an RDMA device or of a GPU open, as far as their files may be looked at.
+/// Processes with an open file of an RDMA device or of a GPU, as far as their files are readable.
 pub(super) fn openers(root: &Root) -> BTreeSet<u32> {
-    /// Open files that one search looks at: the search must end.
+    /// The largest number of open files that one search reads: the search must end.
     const MOST: usize = 200_000;
     let mut found = BTreeSet::new();
     let mut looked = 0;

@@ -1,4 +1,4 @@
-//! Work that may hang in a driver: done by threads, and left behind when it is late.
+//! Work that may hang in a driver: threads do it, and the caller leaves behind what is late.
 
 use std::{
     collections::VecDeque,
@@ -7,17 +7,17 @@ use std::{
     time::Instant,
 };
 
-/// Threads at most.
+/// The largest number of threads.
 const MOST: usize = 16;
 
 /// A piece of work.
 pub(super) type Job<A> = Box<dyn FnOnce() -> A + Send>;
 
-/// What is left to do, each with its place.
+/// The jobs that are left, each with its place.
 type Desk<A> = Mutex<VecDeque<(usize, Job<A>)>>;
 
-/// Does all, and returns the answers that came until then, in the order of the jobs. A thread that hangs in the kernel
-/// cannot be stopped; it ends with what it reads.
+/// Runs all jobs, and returns the answers that arrive in time, in the order of the jobs. A thread that hangs in the
+/// kernel cannot be stopped; it ends when its read does.
 pub(super) fn gather<A: Send + 'static>(jobs: Vec<Job<A>>, until: Instant) -> Vec<Option<A>> {
     let count = jobs.len();
     let mut answers: Vec<Option<A>> = (0..count).map(|_| None).collect();
@@ -42,7 +42,7 @@ pub(super) fn gather<A: Send + 'static>(jobs: Vec<Job<A>>, until: Instant) -> Ve
     }
     drop(to);
     if hired == 0 {
-        // No thread can be had: then without the guard.
+        // No thread can be started: run the jobs here, without the deadline.
         while let Some((at, job)) = next(&desk) {
             answers[at] = Some(job());
         }
@@ -50,7 +50,7 @@ pub(super) fn gather<A: Send + 'static>(jobs: Vec<Job<A>>, until: Instant) -> Ve
     while let Ok((at, answer)) = from.recv_timeout(until.saturating_duration_since(Instant::now())) {
         answers[at] = Some(answer);
     }
-    // Nobody begins what is left.
+    // No thread begins another job.
     desk.lock().unwrap_or_else(PoisonError::into_inner).clear();
     answers
 }
@@ -65,7 +65,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn who_is_late_is_left_behind_and_nobody_else() {
+    fn only_a_late_job_is_left_behind() {
         let (release, wait) = mpsc::channel::<()>();
         let mut jobs: Vec<Job<u32>> = vec![Box::new(move || {
             let _ = wait.recv();
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn when_all_answer_nobody_waits() {
+    fn when_all_jobs_answer_nothing_waits() {
         let begin = Instant::now();
         let answers = gather(vec![Box::new(|| 1) as Job<i32>], begin + Duration::from_mins(1));
         assert_eq!(answers, [Some(1)]);

@@ -1,4 +1,4 @@
-//! The machine as a whole: what no driver is asked for.
+//! The machine as a whole: facts that need no driver.
 
 use std::path::Path;
 
@@ -103,7 +103,7 @@ pub(super) fn services(root: &Root, is_root: bool) -> Vec<Service> {
             add(&dir, comm, false);
         }
     }
-    // What root may lock says nothing of others.
+    // What root may lock says nothing about other users.
     let stat = root
         .bytes(&root.proc("self/stat"), 4096)
         .and_then(|raw| Stat::parse(&raw));

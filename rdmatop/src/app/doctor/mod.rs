@@ -1,4 +1,4 @@
-//! `rdmatop doctor`: reads the machine, has it judged, prints.
+//! `rdmatop doctor`: reads the machine, passes the facts to the checks, prints the report.
 
 mod dcb;
 mod device;
@@ -20,7 +20,7 @@ use std::{
 
 use self::{
     late::{Job, gather},
-    process::Who,
+    process::Subject,
 };
 use super::{plan::Terminal, print};
 use crate::{
@@ -34,17 +34,17 @@ use crate::{
     source::{platform::Platform, privileges, proc::lives, root::Root, sysfs::list_devices},
 };
 
-/// What drivers have to answer.
+/// How long drivers have to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// What processes have: one that registers memory holds the lock that its files wait for.
+/// How long a process's files may take: a process that registers memory holds the lock that they wait for.
 const FOR_PROCESSES: Duration = Duration::from_secs(2);
-/// Processes that are looked at.
+/// Processes that are read at most.
 const PROCESSES: usize = 64;
 
 pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Stop> {
     let root = Root::default();
     if let Some(pid) = args.pid.filter(|pid| !lives(&root, *pid)) {
-        // Nothing was examined: neither of 0, 1 and 2.
+        // Nothing was examined: none of 0, 1 and 2 is right.
         return Err(Stop {
             exit: Exit::NothingToShow,
             line: format!("there is no process {pid}; `ps` lists them"),
@@ -64,7 +64,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Stop> {
     Ok(ExitCode::from(report.code()))
 }
 
-/// What a thread brings.
+/// The result of a thread.
 enum Part {
     Device(Option<Box<Device>>),
     Kernel(kernel::Said),
@@ -73,7 +73,7 @@ enum Part {
     Process(Box<Process>),
 }
 
-/// Reads everything. Whoever does not answer in time is named, and holds up nobody else.
+/// Reads everything. What does not answer in time is named, and does not delay the rest.
 fn collect(root: &Root, pid: Option<u32>) -> Facts {
     let platform = Platform::read(root);
     if root.is_live() {
@@ -98,7 +98,7 @@ fn collect(root: &Root, pid: Option<u32>) -> Facts {
     facts
 }
 
-/// What waits for drivers. Returns processes that use RDMA or GPUs.
+/// Reads what may wait for drivers. Returns processes that use RDMA or GPUs.
 fn drivers(root: &Root, names: Option<&[OsString]>, search: bool, facts: &mut Facts) -> BTreeSet<u32> {
     let until = Instant::now() + PATIENCE;
     let mut jobs: Vec<Job<Part>> = Vec::new();
@@ -156,7 +156,7 @@ fn drivers(root: &Root, names: Option<&[OsString]>, search: bool, facts: &mut Fa
     users
 }
 
-/// mlx5_10 comes after mlx5_2.
+/// Natural order: mlx5_10 comes after mlx5_2.
 fn natural(name: &str) -> (String, u64, String) {
     let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
     let (head, tail) = name.split_at(digits);
@@ -166,30 +166,30 @@ fn natural(name: &str) -> (String, u64, String) {
 fn processes(root: &Root, users: BTreeSet<u32>, facts: &mut Facts) {
     let until = Instant::now() + FOR_PROCESSES;
     let own = std::process::id();
-    let who: Vec<Who> = match facts.pid {
-        Some(pid) => vec![Who::Pid(pid)],
-        None => [Who::Own]
+    let subject: Vec<Subject> = match facts.pid {
+        Some(pid) => vec![Subject::Pid(pid)],
+        None => [Subject::Own]
             .into_iter()
             .chain(
                 users
                     .into_iter()
                     .filter(|pid| *pid != own)
                     .take(PROCESSES)
-                    .map(Who::Pid),
+                    .map(Subject::Pid),
             )
             .collect(),
     };
-    let jobs = who.iter().map(|who| {
-        let (root, who) = (root.clone(), *who);
-        let job: Job<Part> = Box::new(move || Part::Process(Box::new(process::read(&root, who))));
+    let jobs = subject.iter().map(|subject| {
+        let (root, subject) = (root.clone(), *subject);
+        let job: Job<Part> = Box::new(move || Part::Process(Box::new(process::read(&root, subject))));
         job
     });
     let mut answers = gather(jobs.collect(), until)
         .into_iter()
-        .zip(&who)
-        .map(|(answer, who)| match answer {
+        .zip(&subject)
+        .map(|(answer, subject)| match answer {
             Some(Part::Process(process)) => *process,
-            _ => silent(*who),
+            _ => silent(*subject),
         });
     facts.view = answers.next().unwrap_or_default();
     let found: Vec<Process> = if facts.pid.is_some() {
@@ -197,7 +197,7 @@ fn processes(root: &Root, users: BTreeSet<u32>, facts: &mut Facts) {
     } else {
         answers.collect()
     };
-    // Those that have ended meanwhile are nobody's concern.
+    // Processes that have ended meanwhile are left out.
     let (hidden, shown): (Vec<Process>, Vec<Process>) = found
         .into_iter()
         .filter(|process| process.environ != Fact::Absent)
@@ -206,13 +206,13 @@ fn processes(root: &Root, users: BTreeSet<u32>, facts: &mut Facts) {
     facts.processes = shown;
 }
 
-/// A process whose files did not come in time.
-fn silent(who: Who) -> Process {
+/// A process whose files could not be read in time.
+fn silent(subject: Subject) -> Process {
     let why = || "it did not answer in time (its memory is locked for long)".to_owned();
     Process {
-        pid: match who {
-            Who::Own => std::process::id(),
-            Who::Pid(pid) => pid,
+        pid: match subject {
+            Subject::Own => std::process::id(),
+            Subject::Pid(pid) => pid,
         },
         environ: Fact::Unreadable(why()),
         memlock: Fact::Unreadable(why()),

@@ -35,7 +35,7 @@ impl From<PcieLink> for PciLink {
     }
 }
 
-/// What else is to be known of a function whose address and link are known.
+/// The other facts of a function whose address and link are known.
 pub(super) fn of(root: &Root, facts: &PciFacts) -> Pci {
     let dir = root.sys("bus/pci/devices").join(&facts.address);
     let mut pci = placed(&dir);
@@ -68,7 +68,7 @@ fn placed(dir: &Path) -> Pci {
         .is_some_and(|name| is_host(&name))
     {
         pci.path = above.iter().filter_map(|dir| name(dir)).collect();
-        // The host bridge has no configuration space here, and the function itself is no bridge.
+        // The host bridge has no configuration space here, and the function itself is not a bridge.
         let bridges = above.get(1..above.len().saturating_sub(1)).unwrap_or_default();
         pci.acs = redirecting(bridges);
     }
@@ -79,11 +79,12 @@ fn placed(dir: &Path) -> Pci {
     pci
 }
 
-/// Bridges of these that redirect what goes from one device to another.
+/// Which of these bridges redirect transfers between devices.
 fn redirecting(bridges: &[PathBuf]) -> Fact<Vec<String>> {
     let mut on = Vec::new();
     for bridge in bridges {
-        // Beyond the first 64 bytes the kernel asks for CAP_SYS_ADMIN (pci_read_config), and says nothing if it is missing.
+        // Reading past the first 64 bytes takes CAP_SYS_ADMIN (pci_read_config); without it the kernel returns only
+        // those.
         let raised = Raised::for_attach();
         let config = read::bytes(&bridge.join("config"), 4096);
         drop(raised);
@@ -115,7 +116,7 @@ fn acs_redirects(config: &[u8]) -> bool {
         Some(u32::from_le_bytes(bytes.try_into().ok()?))
     };
     let mut at = 0x100;
-    // Each capability is 4 bytes at least: the chain ends, whatever it says.
+    // Each capability is at least 4 bytes: the loop ends whatever the chain holds.
     for _ in 0..960 {
         let Some(header) = word(at).filter(|header| *header != 0 && *header != u32::MAX) else {
             return false;
@@ -161,7 +162,7 @@ pub(super) fn search(root: &Root) -> (Vec<Gpu>, Vec<IdleNic>) {
             continue;
         };
         let driver = root.link_name(&dir.join("driver"));
-        // One that was given to a virtual machine or to a program has no RDMA device here on purpose.
+        // A function that was given to a virtual machine or to a program has no RDMA device on purpose.
         let given = driver.as_deref().is_some_and(|driver| {
             driver.starts_with("vfio") || driver.starts_with("uio") || driver == "pci-stub"
         });
@@ -177,7 +178,7 @@ pub(super) fn search(root: &Root) -> (Vec<Gpu>, Vec<IdleNic>) {
     (gpus, nics)
 }
 
-/// Network controllers whose RDMA is what they are bought for.
+/// Network controllers that are bought for RDMA.
 fn rdma_nic(vendor: u64, device: u64, class: u64) -> Option<(&'static str, &'static str)> {
     let network = class >> 16 == 0x02;
     match (vendor, device) {
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_bites_its_tail_ends() {
+    fn a_circular_chain_of_capabilities_ends() {
         let mut config = vec![0; 4096];
         config[0x100..0x104].copy_from_slice(&(0x0001_u32 | 0x100 << 20).to_le_bytes());
         assert!(!acs_redirects(&config));

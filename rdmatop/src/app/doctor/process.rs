@@ -1,4 +1,4 @@
-//! One process: its settings, its limits, and what it sees.
+//! One process: its settings, its limits, and the devices it can open.
 
 use std::{
     ffi::OsString,
@@ -23,12 +23,12 @@ const ENVIRON: u64 = 1 << 20;
 const SMALL: u64 = 64 << 10;
 /// CAP_IPC_LOCK, include/uapi/linux/capability.h.
 const IPC_LOCK: u64 = 1 << 14;
-/// `PROC_USER_INIT_INO`, include/linux/proc_ns.h: in another user namespace the capability is none.
+/// `PROC_USER_INIT_INO`, include/linux/proc_ns.h: in another user namespace the capability does not count.
 const FIRST_USER_NAMESPACE: &[u8] = b"user:[4026531837]";
 
-/// Whom to read.
+/// Which process to read.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Who {
+pub(super) enum Subject {
     /// rdmatop itself.
     Own,
     /// A process.
@@ -36,10 +36,10 @@ pub(super) enum Who {
 }
 
 /// Reads a process.
-pub(super) fn read(root: &Root, who: Who) -> Process {
-    let (dir, pid) = match who {
-        Who::Own => (root.proc("self"), std::process::id()),
-        Who::Pid(pid) => (root.proc(pid.to_string()), pid),
+pub(super) fn read(root: &Root, subject: Subject) -> Process {
+    let (dir, pid) = match subject {
+        Subject::Own => (root.proc("self"), std::process::id()),
+        Subject::Pid(pid) => (root.proc(pid.to_string()), pid),
     };
     Process {
         pid,
@@ -49,7 +49,7 @@ pub(super) fn read(root: &Root, who: Who) -> Process {
         may_lock: may_lock(root, &dir),
         rdma_limits: rdma_limits(root, &dir),
         interfaces: interfaces(&dir),
-        nodes: nodes(&dir.join("root/dev/infiniband"), who),
+        nodes: nodes(&dir.join("root/dev/infiniband"), subject),
         sees: sees(&dir.join("root/sys/class/infiniband")),
     }
 }
@@ -64,7 +64,7 @@ fn environ(dir: &Path) -> Fact<Vec<(String, String)>> {
     let Fact::Known(mut all) = environ else {
         return environ;
     };
-    // NCCL reads this file too; what the environment says wins.
+    // NCCL reads this file too; the environment takes precedence.
     if let Fact::Known(file) = read::bytes(&dir.join("root/etc/nccl.conf"), SMALL) {
         let mut entries = Vec::new();
         for line in file.split(|byte| *byte == b'\n') {
@@ -133,7 +133,7 @@ fn rdma_limits(root: &Root, dir: &Path) -> Fact<Vec<RdmaLimit>> {
 
 fn limits_above(root: &Root, base: &Path, path: &[u8], found: &mut Vec<RdmaLimit>) {
     let path = std::ffi::OsStr::from_bytes(path.strip_prefix(b"/").unwrap_or(path));
-    // The view from another cgroup namespace leads out of the tree.
+    // Seen from another cgroup namespace the path leads out of the tree.
     if Path::new(path)
         .components()
         .any(|part| !matches!(part, std::path::Component::Normal(_)))
@@ -148,7 +148,7 @@ fn limits_above(root: &Root, base: &Path, path: &[u8], found: &mut Vec<RdmaLimit
         let current = root.bytes(&dir.join("rdma.current"), 4096).unwrap_or_default();
         let now = entries(&current);
         for (device, resource, max) in entries(&max) {
-            // "max" is none.
+            // "max" means no limit.
             let Some(max) = max else { continue };
             let current = now
                 .iter()
@@ -205,19 +205,24 @@ fn list(dir: &Path) -> Fact<Vec<OsString>> {
     }
 }
 
-fn nodes(dir: &Path, who: Who) -> Fact<Vec<(String, bool)>> {
+fn nodes(dir: &Path, subject: Subject) -> Fact<Vec<(String, bool)>> {
     list(dir).parse(|names| {
-        let of = |name: OsString| (text::sanitize(name.as_bytes()), may_open(&dir.join(name), who));
+        let of = |name: OsString| {
+            (
+                text::sanitize(name.as_bytes()),
+                may_open(&dir.join(name), subject),
+            )
+        };
         Some(names.into_iter().map(of).collect())
     })
 }
 
-/// Whether it may be opened for reading and writing, as far as the file's mode says.
-fn may_open(file: &Path, who: Who) -> bool {
-    match who {
-        Who::Own => access(file, Access::READ_OK | Access::WRITE_OK).is_ok(),
-        // Groups of another process are not compared: a mode for a group is somebody's deliberate choice.
-        Who::Pid(_) => file
+/// Whether the process may open it for reading and writing, as far as the file's mode shows.
+fn may_open(file: &Path, subject: Subject) -> bool {
+    match subject {
+        Subject::Own => access(file, Access::READ_OK | Access::WRITE_OK).is_ok(),
+        // Groups of another process are not compared: a mode for a group was set on purpose.
+        Subject::Pid(_) => file
             .metadata()
             .is_ok_and(|facts| facts.mode() & 0o006 == 0o006 || facts.mode() & 0o060 == 0o060),
     }
@@ -261,7 +266,7 @@ mod tests {
             "mlx5_0 hca_handle=max hca_object=10\nmlx5_1 hca_object=5\n",
         )
         .sys("fs/cgroup/a/rdma.current", "mlx5_0 hca_handle=1 hca_object=10\n");
-        let got = read(&fake.root(), Who::Pid(7));
+        let got = read(&fake.root(), Subject::Pid(7));
         assert_eq!(got.comm, "python3");
         assert_eq!(
             got.environ.known().unwrap()[..],
@@ -285,7 +290,7 @@ mod tests {
         );
         assert_eq!(got.interfaces.known().unwrap()[..], ["lo", "eth0"]);
         assert_eq!(got.nodes.known().unwrap().len(), 1);
-        assert_eq!(read(&fake.root(), Who::Pid(8)).environ, Fact::Absent);
+        assert_eq!(read(&fake.root(), Subject::Pid(8)).environ, Fact::Absent);
     }
 
     #[test]
@@ -305,7 +310,7 @@ mod tests {
             for file in ["environ", "limits", "status", "cgroup", "net/dev", "root/etc/nccl.conf"] {
                 fake.proc(format!("7/{file}"), &raw);
             }
-            let _ = read(&fake.root(), Who::Pid(7));
+            let _ = read(&fake.root(), Subject::Pid(7));
             let _ = (entries(&raw), entries(line.as_bytes()));
             fake.proc("7/limits", format!("Max locked memory {line}\n"));
             let _ = memlock(&fake.root().proc("7"));

@@ -1,4 +1,4 @@
-//! One small file: what it says, that it is absent, or why it could not be read.
+//! One small file: its content, that it is absent, or why it could not be read.
 
 use std::{
     fs::File,
@@ -11,7 +11,7 @@ use crate::{doctor::Fact, text};
 /// One sysfs attribute is one page at most.
 const SMALL: u64 = 4096;
 
-/// What an error means.
+/// The meaning of an error.
 pub(super) fn refused<T>(error: &io::Error) -> Fact<T> {
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENOTDIR | libc::ENODEV | libc::ESRCH | libc::ENXIO) => Fact::Absent,
@@ -24,7 +24,7 @@ pub(super) fn refused<T>(error: &io::Error) -> Fact<T> {
     }
 }
 
-/// What a refusal means to who was refused.
+/// The reason in the words of a user without the right.
 pub(super) fn forbidden() -> &'static str {
     if rustix::process::geteuid().is_root() {
         "not even root may read it here (a container or a sandbox)"
@@ -46,7 +46,7 @@ pub(super) fn bytes(path: &Path, limit: u64) -> Fact<Vec<u8>> {
     }
 }
 
-/// The trimmed content of a one-value file, safe to print; one that says nothing is absent.
+/// The trimmed content of a one-value file, safe to print; an empty one counts as absent.
 pub(super) fn line(path: &Path) -> Fact<String> {
     match bytes(path, SMALL) {
         Fact::Known(raw) => {
@@ -58,7 +58,7 @@ pub(super) fn line(path: &Path) -> Fact<String> {
     }
 }
 
-/// CPUs as the kernel lists them: `0-3,8`; at most this many.
+/// CPUs from the kernel's list format, `0-3,8`; at most this many.
 pub(super) fn cpus(list: &str) -> Option<Vec<u32>> {
     const MOST: u32 = 8192;
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! What is missing on this machine, as it is now: devices, modules and switches come and go while a view runs.
+//! What is missing on this machine at present: devices, modules and switches change while a view runs.
 
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
@@ -14,15 +14,15 @@ use crate::{
     },
 };
 
-/// Facts whose change nothing reports are read again after this: some sixty small files.
+/// Facts whose change nothing reports are read again after this time: some sixty small files.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// The notes of a machine, kept up.
+/// The notes about a machine, kept up to date.
 pub struct Advice {
     root: Root,
     /// How eBPF is wanted, if at all.
     attach: Option<AttachMode>,
-    /// Facts of the start; user and capabilities stay what they were then, as rdmatop has given up some since.
+    /// Facts as of the start; user and capabilities stay as they were then, because rdmatop has given up some since.
     start: Platform,
     missing: Vec<Cause>,
     notes: Vec<Cause>,
@@ -31,7 +31,8 @@ pub struct Advice {
 }
 
 impl Advice {
-    /// Reads the machine. To be made before privileges are given up: what is missing is judged by those that were there.
+    /// Reads the machine. Call it before privileges are given up: what is missing is judged by the rights of the
+    /// start.
     pub fn new(root: Root, attach: Option<AttachMode>) -> Self {
         let mut advice = Self {
             dirs: list_devices(&root),
@@ -46,7 +47,7 @@ impl Advice {
         advice
     }
 
-    /// Facts of the start.
+    /// Facts as of the start.
     pub fn platform(&self) -> &Platform {
         &self.start
     }
@@ -61,7 +62,8 @@ impl Advice {
         &self.notes
     }
 
-    /// Looks again when a device came or went, when `changed`, or when it is time. True when there are other notes.
+    /// Examines the machine again when a device was added or removed, when `changed`, or when it is time. True when
+    /// the notes changed.
     pub fn look(&mut self, changed: bool) -> bool {
         let dirs = list_devices(&self.root);
         if !changed && dirs == self.dirs && self.read.elapsed() < EVERY {
@@ -79,12 +81,13 @@ impl Advice {
 
     fn judge(&mut self, platform: &Platform) -> bool {
         self.missing = missing(platform);
-        // A user who gave --no-ebpf needs no note that there is none, and one who did not ask for fentry misses none.
-        let told = self.missing.iter().filter(|cause| {
+        // A user who gave --no-ebpf needs no note that eBPF is missing, and one who did not ask for fentry does not
+        // miss it.
+        let shown = self.missing.iter().filter(|cause| {
             (self.attach.is_some() || !cause.id.is_of_ebpf_alone())
                 && (self.attach == Some(AttachMode::Fentry) || cause.id != CauseId::NoFentry)
         });
-        let notes: Vec<Cause> = told.cloned().collect();
+        let notes: Vec<Cause> = shown.cloned().collect();
         let other = notes != self.notes;
         self.notes = notes;
         other
@@ -94,15 +97,15 @@ impl Advice {
 fn facts(root: &Root) -> Platform {
     let mut platform = Platform::read(root);
     if root.is_live() && platform.rdma_devices.is_none_or(|count| count == 0) {
-        // /sys may be masked, or another network namespace's: netlink has the last word.
+        // /sys may be masked, or belong to another network namespace: netlink decides.
         let listed = Nldev::open().ok().and_then(|mut nldev| listed(&mut nldev));
         platform.rdma_devices = listed.or(platform.rdma_devices);
     }
     platform
 }
 
-/// RDMA devices that netlink lists; `None` where it does not say. They are listed by their resource counts, for which the
-/// kernel asks no driver: one that waits for its firmware would hold up the start.
+/// RDMA devices that netlink lists; `None` where it does not answer. They are listed by their resource counts, for
+/// which the kernel asks no driver: one that waits for its firmware would delay the start.
 fn listed<T: Transport>(nldev: &mut Nldev<T>) -> Option<usize> {
     Some(nldev.named_summaries().ok()?.items.len())
 }
@@ -112,25 +115,25 @@ mod tests {
     use super::*;
     use crate::source::fake::Fake;
 
-    fn told(advice: &Advice) -> Vec<&str> {
+    fn shown(advice: &Advice) -> Vec<&str> {
         advice.notes().iter().map(|note| note.what.as_str()).collect()
     }
 
     #[test]
-    fn a_note_goes_with_what_it_rests_on_and_comes_back_with_it() {
+    fn a_note_disappears_and_returns_with_its_cause() {
         let fake = Fake::new();
         fake.dir("sys/kernel")
             .dir("sys/class/infiniband")
             .proc("self/status", "Uid:\t0\t0\t0\t0\n");
         let mut advice = Advice::new(fake.root(), None);
-        assert_eq!(told(&advice), ["No RDMA device"]);
+        assert_eq!(shown(&advice), ["No RDMA device"]);
         assert!(!advice.look(false));
         fake.sys("class/infiniband/rxe0/node_guid", "0:0\n");
         assert!(advice.look(false));
-        assert_eq!(told(&advice), [""; 0]);
+        assert_eq!(shown(&advice), [""; 0]);
         fake.remove("sys/class/infiniband/rxe0");
         assert!(advice.look(false));
-        assert_eq!(told(&advice), ["No RDMA device"]);
+        assert_eq!(shown(&advice), ["No RDMA device"]);
     }
 
     #[test]
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn while_nothing_changes_a_look_costs_one_directory() {
+    fn an_unchanged_machine_costs_one_directory_read() {
         let fake = Fake::new();
         fake.dir("sys/kernel")
             .sys("class/infiniband/rxe0/node_guid", "0:0\n");
@@ -173,17 +176,17 @@ mod tests {
     }
 
     #[test]
-    fn rights_that_were_given_up_are_not_missed() {
+    fn rights_that_were_given_up_make_no_note() {
         let fake = Fake::new();
         fake.dir("sys/kernel")
             .sys("class/infiniband/rxe0/node_guid", "0:0\n");
         fake.proc("self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n");
         let mut advice = Advice::new(fake.root(), Some(AttachMode::Auto));
         fake.proc("self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t0000000000000000\n");
-        assert!(!advice.look(true), "{:?}", told(&advice));
-        // A switch that somebody turns makes a note.
+        assert!(!advice.look(true), "{:?}", shown(&advice));
+        // A kernel switch that is turned makes a note.
         fake.sys("kernel/security/lockdown", "none integrity [confidentiality]\n");
         assert!(advice.look(true));
-        assert_eq!(told(&advice), ["No eBPF"]);
+        assert_eq!(shown(&advice), ["No eBPF"]);
     }
 }

@@ -1,10 +1,10 @@
-//! Devices, ports and QPs: RDMA netlink for what changes, sysfs for what netlink does not report.
+//! Devices, ports and QPs: RDMA netlink for what changes, sysfs for the rest.
 //!
 //! The identity of a device, its ports and its resources change rarely: they are listed when something shows that they
 //! changed, and from time to time. In between a round reads counters only.
 //!
-//! What may wait for a driver is read by threads (`readers`, `job`). A round takes what comes in time; what comes late is
-//! of a later round (`turns` decides), and the device is as it was until then.
+//! Threads do the reads that may wait for a driver (`readers`, `job`). A round takes the answers that arrive in time;
+//! a late one belongs to a later round (`turns` decides), and until then the device keeps its last values.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -19,7 +19,7 @@ use self::{
     leaving::{Gone, Leaving},
     readers::Readers,
     round::{Context, Round},
-    turns::{Step, Turns, Who},
+    turns::{Step, Subject, Turns},
 };
 use crate::{
     app::source::{Polled, Wants},
@@ -54,30 +54,30 @@ mod turns;
 const LIST_EVERY: u64 = 10_000_000_000;
 /// States of ports and counts of resources are asked for again after this, ns.
 const STATES_EVERY: u64 = 5_000_000_000;
-/// A device that is being made is in sysfs some milliseconds before netlink lists it.
+/// A device that is being created is in sysfs some milliseconds before netlink lists it.
 const ONE_THAT_COMES: Duration = if cfg!(test) {
     Duration::from_millis(1)
 } else {
     Duration::from_millis(250)
 };
-/// So many devices are asked for their counts in each round that wants QPs. Of more than these, those at rest are
-/// asked together with states: only the counts show a first QP there, and each device's cost the kernel
-/// as much as its counters.
+/// Up to so many devices are asked for their counts in each round that wants QPs. With more, those at rest are asked
+/// together with their states: only the counts show a first QP there, and each device's counts cost the kernel as
+/// much as its counters.
 const FEW: usize = 8;
 
 /// Reads devices, and QPs when they are wanted.
 pub struct DeviceSource {
     root: Root,
-    readers: Readers<Job, (Who, Answer)>,
+    readers: Readers<Job, (Subject, Answer)>,
     turns: Turns,
     entries: Vec<Entry>,
     /// Numbers given to devices so far.
     ids: u64,
-    /// An answer of which devices there are that came late.
+    /// A list of devices that arrived late.
     everyone: Option<Result<DeviceList, NetlinkError>>,
-    /// Settings of the subsystem were asked for.
+    /// The settings of the subsystem were requested.
     settings: bool,
-    /// Why they are not known, to be said once, as they are asked for once.
+    /// Why they are unknown, to be reported once, because they are requested once.
     settings_error: Option<Cause>,
     /// When the devices were listed, unless that failed.
     listed_ns: Option<u64>,
@@ -93,7 +93,7 @@ pub struct DeviceSource {
     slow: Vec<Cause>,
 }
 
-/// Something is not as it was listed.
+/// Something differs from the last listing.
 struct Changed;
 
 impl DeviceSource {
@@ -102,7 +102,7 @@ impl DeviceSource {
         Self::through(root, Arc::new(Nldev::open))
     }
 
-    /// Asks the kernel that `open` leads to.
+    /// Sends requests to the kernel that `open` connects to.
     fn through<T: Transport + Send + 'static>(root: Root, open: Open<T>) -> Self {
         let of_threads = root.clone();
         Self {
@@ -129,17 +129,17 @@ impl DeviceSource {
         let young = self
             .listed_ns
             .is_some_and(|at| now_ns.saturating_sub(at) < LIST_EVERY);
-        // A device that came, went or was renamed shows here at once, for the price of one directory.
-        // Only these lists show a device that is being removed.
+        // An added, removed or renamed device shows here at once, for the cost of one directory.
+        // A device that is being removed shows only in these lists.
         let young = young && self.leaving.is_empty() && self.everyone.is_none();
         !young || self.dirs.is_none() || list_devices(&self.root) != self.dirs
     }
 
-    /// Has a thread read something.
-    fn order(&mut self, who: Who, name: &str, round: &Round, what: What) {
-        let sheet = self.turns.ask(who, name, now().mono_ns, round.once);
+    /// Gives a thread something to read.
+    fn order(&mut self, subject: Subject, name: &str, round: &Round, what: What) {
+        let sheet = self.turns.ask(subject, name, now().mono_ns, round.once);
         self.readers.push(Job {
-            who,
+            subject,
             sheet,
             before_ns: round.before_ns,
             what,
@@ -163,36 +163,36 @@ impl DeviceSource {
                     None
                 }
             };
-            if let Some((who, answer)) = answer {
-                self.take(who, answer, round);
+            if let Some((subject, answer)) = answer {
+                self.take(subject, answer, round);
             }
         }
         self.turns.give_up();
     }
 
-    /// Takes what has come since the last round.
+    /// Takes the answers that arrived since the last round.
     fn collect(&mut self, round: &mut Round) {
-        while let Some((who, answer)) = self.readers.answer(Duration::ZERO) {
-            self.take(who, answer, round);
+        while let Some((subject, answer)) = self.readers.answer(Duration::ZERO) {
+            self.take(subject, answer, round);
         }
     }
 
-    fn take(&mut self, who: Who, answer: Answer, round: &mut Round) {
-        if !self.turns.answered(who, now().mono_ns) {
+    fn take(&mut self, subject: Subject, answer: Answer, round: &mut Round) {
+        if !self.turns.answered(subject, now().mono_ns) {
             return;
         }
-        match (who, answer) {
+        match (subject, answer) {
             (_, Answer::DeviceList(found)) => self.everyone = Some(found),
-            (Who::Device(id), Answer::Device(told)) => self.device_answered(id, *told, round),
-            (Who::DeviceList, Answer::Device(_)) => {}
+            (Subject::Device(id), Answer::Device(answer)) => self.device_answered(id, *answer, round),
+            (Subject::DeviceList, Answer::Device(_)) => {}
         }
     }
 
-    fn device_answered(&mut self, id: u64, mut told: DeviceAnswer, round: &mut Round) {
+    fn device_answered(&mut self, id: u64, mut answer: DeviceAnswer, round: &mut Round) {
         if let Some(going) = self.leaving.iter_mut().find(|going| going.id == id) {
-            going.listed = told.listed;
-            // Anything else is of the time when it was still listed.
-            let all = told.all.filter(|reading| reading.removing);
+            going.listed = answer.listed;
+            // Any other answer is from the time when netlink still listed it.
+            let all = answer.all.filter(|reading| reading.removing);
             return round.add(DeviceAnswer {
                 all,
                 ..DeviceAnswer::default()
@@ -201,17 +201,17 @@ impl DeviceSource {
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == id) else {
             return;
         };
-        entry.told(&mut told);
-        round.add(told);
+        entry.answered(&mut answer);
+        round.add(answer);
     }
 
-    /// Which devices there are, once that is known.
+    /// The list of devices, once it has arrived.
     fn everyone(&mut self, round: &mut Round) -> Option<Result<DeviceList, NetlinkError>> {
-        if self.everyone.is_none() && !self.turns.is_asked(Who::DeviceList) {
+        if self.everyone.is_none() && !self.turns.is_asked(Subject::DeviceList) {
             let what = What::DeviceList {
                 settings: !self.settings,
             };
-            self.order(Who::DeviceList, "the list of RDMA devices", round, what);
+            self.order(Subject::DeviceList, "the list of RDMA devices", round, what);
         }
         if self.everyone.is_none() {
             self.wait(round);
@@ -226,7 +226,7 @@ impl DeviceSource {
         found
     }
 
-    /// Takes over which devices netlink lists. Returns those that it lists no more.
+    /// Records which devices netlink lists. Returns those that it no longer lists.
     fn update(&mut self, found: &DeviceList) -> Vec<Gone> {
         let mut gone = Vec::new();
         if !found.interrupted {
@@ -264,7 +264,7 @@ impl DeviceSource {
             self.order_list(at, Some(found), wants, round);
         }
         self.wait(round);
-        // A list that the kernel calls torn may lack a device: the next round lists again.
+        // A list that the kernel flags as interrupted may lack a device: the next round lists again.
         let whole = !found.interrupted && !round.other;
         self.listed_ns = whole.then_some(round.before_ns);
         if !found.interrupted {
@@ -279,18 +279,18 @@ impl DeviceSource {
         turns.keep(|id| leaving.has(id) || entries.iter().any(|entry| entry.id == id));
     }
 
-    /// Has a device listed, if it can be asked now.
+    /// Has a thread list a device, if it can be asked now.
     fn order_list(&mut self, at: usize, found: Option<&DeviceList>, wants: &Wants, round: &Round) {
         let Some(entry) = self.entries.get_mut(at) else {
             return;
         };
-        // Until it has answered.
+        // The list stays due until the device has answered.
         entry.owes_list = true;
         if wants.qps {
             entry.owes_qps = Some(round.before_ns);
         }
-        let who = Who::Device(entry.id);
-        if !self.turns.is_due(who, now().mono_ns, round.once) {
+        let subject = Subject::Device(entry.id);
+        if !self.turns.is_due(subject, now().mono_ns, round.once) {
             return;
         }
         let renamed = std::mem::take(&mut entry.renamed);
@@ -303,7 +303,7 @@ impl DeviceSource {
             qps: entry.owes_qps.is_some(),
         };
         let name = text::sanitize(entry.name.as_bytes());
-        self.order(who, &name, round, what);
+        self.order(subject, &name, round, what);
     }
 
     /// Looks for devices that are being removed, and reads them. `gone` were listed the last time and are not now.
@@ -313,7 +313,7 @@ impl DeviceSource {
         let unlisted = removal::unlisted(&self.root, dirs, listed, self.shared);
         let unknown = self.leaving.update(&self.root, &unlisted, gone, round.before_ns);
         if !unknown.is_empty() {
-            // Nobody has seen it before: one that is just being made looks the same for some milliseconds.
+            // A device never listed before: one that is being created looks the same for some milliseconds.
             thread::sleep(ONE_THAT_COMES);
             let dirs = list_devices(&self.root).unwrap_or_default();
             if let Some(Ok(found)) = self.everyone(round) {
@@ -329,31 +329,31 @@ impl DeviceSource {
         }
         let mut todo = Vec::new();
         for going in self.leaving.iter_mut() {
-            let who = Who::Device(going.id);
-            if self.turns.is_due(who, round.before_ns, round.once) {
+            let subject = Subject::Device(going.id);
+            if self.turns.is_due(subject, round.before_ns, round.once) {
                 let what = What::Leaving {
                     dir: going.dir.clone(),
                     device: going.device.clone(),
                     before: going.listed.take(),
                 };
-                todo.push((who, text::sanitize(going.device.name.as_bytes()), what));
+                todo.push((subject, text::sanitize(going.device.name.as_bytes()), what));
             }
         }
-        for (who, name, what) in todo {
-            self.order(who, &name, round, what);
+        for (subject, name, what) in todo {
+            self.order(subject, &name, round, what);
         }
         self.wait(round);
     }
 
-    /// Reads what moves, of the devices that are listed; with `resources` what else has become due. Fails when they are not
-    /// what they were.
+    /// Reads the counters of the listed devices; with `resources`, also what else is due. Fails when a device is not
+    /// the one that was listed.
     fn again(&mut self, wants: &Wants, resources: bool, round: &mut Round) -> Result<(), Changed> {
         let states = resources && round.before_ns.saturating_sub(self.states_ns) >= STATES_EVERY;
         let resources = resources && (states || wants.qps || wants.objects);
         let rests = |entry: &&Entry| entry.listed.as_ref().is_some_and(|listed| listed.rests());
         let resting = self.entries.iter().filter(rests).count();
         let all = states || wants.objects || wants.repair || self.entries.len() <= FEW;
-        // Together they cost a third less each.
+        // One request for all costs a third less for each.
         let all = resources && (all || self.entries.len() - resting > self.entries.len() / 2);
         let found = match all.then(|| self.everyone(round)).flatten() {
             None => None,
@@ -374,8 +374,8 @@ impl DeviceSource {
                 self.order_list(at, found.as_ref(), wants, round);
                 continue;
             }
-            let who = Who::Device(entry.id);
-            if !self.turns.is_due(who, now().mono_ns, round.once) {
+            let subject = Subject::Device(entry.id);
+            if !self.turns.is_due(subject, now().mono_ns, round.once) {
                 continue;
             }
             let Some(listed) = entry.listed.take() else {
@@ -388,7 +388,7 @@ impl DeviceSource {
                 qps: wants.qps || entry.owes_qps.is_some(),
                 counts: match counts {
                     Some(counts) => Counts::Known(counts.clone()),
-                    // Who was not asked when it was wanted, because it was late.
+                    // Devices that were late when their QPs were wanted, and were not asked then.
                     None if entry.owes_qps.is_some_and(|since_ns| since_ns < round.before_ns) => {
                         Counts::Asked
                     }
@@ -397,7 +397,7 @@ impl DeviceSource {
                 },
             };
             let name = text::sanitize(entry.name.as_bytes());
-            self.order(who, &name, round, What::Again { listed, ask });
+            self.order(subject, &name, round, What::Again { listed, ask });
         }
         self.wait(round);
         if states && found.is_some() {
@@ -415,8 +415,8 @@ impl DeviceSource {
         found.devices.len() == self.entries.len() && self.entries.iter().all(is)
     }
 
-    /// Tells what a round has found.
-    fn tell(&mut self, round: Round, out: &mut dyn FnMut(Input)) {
+    /// Sends what a round has found.
+    fn send_all(&mut self, round: Round, out: &mut dyn FnMut(Input)) {
         let mono_ns = now().mono_ns;
         let listed = self.entries.iter().map(|entry| held(entry.index, &entry.name));
         let going = self.leaving.iter().map(|going| DeviceReading {
@@ -439,16 +439,16 @@ impl DeviceSource {
                 .collect(),
         };
         let Self { leaving, root, .. } = self;
-        round.tell(mono_ns, beside, || leaving.notes(root, mono_ns), out);
+        round.send_all(mono_ns, beside, || leaving.notes(root, mono_ns), out);
     }
 
-    /// Lists what there is, or reads what is known where no list comes.
+    /// Lists the devices, or reads those that are known where no list arrives.
     fn list_or_wait(&mut self, wants: &Wants, round: &mut Round, out: &mut dyn FnMut(Input)) {
         match self.everyone(round) {
             Some(Ok(found)) => self.list(&found, wants, round),
             Some(Err(error)) => {
                 self.listed_ns = None;
-                // A note reports a machine without RDMA: nothing failed there.
+                // A note reports a machine without RDMA: there this is no failure.
                 let failed = error != NetlinkError::NoRdma;
                 if !failed {
                     self.entries.clear();
@@ -485,16 +485,16 @@ impl Polled for DeviceSource {
             return;
         }
         let before_ns = now().mono_ns;
-        // What came since the last round goes first: it is older.
+        // Answers since the last round go first: they are older.
         let mut late = Round::late(before_ns);
         self.collect(&mut late);
         let other = late.other;
-        self.tell(late, out);
+        self.send_all(late, out);
         let mut round = Round::new(before_ns, wants);
         if other || self.list_is_due() || self.again(wants, true, &mut round).is_err() {
             self.list_or_wait(wants, &mut round, out);
         }
-        self.tell(round, out);
+        self.send_all(round, out);
         self.readers.calm(self.turns.is_calm());
         let slow = self.turns.notes(now().mono_ns, self.readers.threads());
         if slow != self.slow {

@@ -6,10 +6,10 @@ use crate::{
     source::{clock::now, ebpf::MapSweep},
 };
 
-/// Sweeps losses and counters.
+/// Reads losses and counters.
 pub struct MapSource {
     sweep: MapSweep,
-    /// Which skipped programs were sent last.
+    /// The skipped programs that were sent last.
     skipped: Option<Vec<Skipped>>,
 }
 
@@ -19,7 +19,7 @@ impl MapSource {
         Self { sweep, skipped: None }
     }
 
-    /// Tells of the programs that were skipped, where that is news.
+    /// Sends which programs were skipped, when that has changed.
     fn tell_skipped(&mut self, out: &mut dyn FnMut(Input)) {
         let skipped = self.sweep.skipped();
         if skipped != self.skipped {
@@ -40,7 +40,7 @@ impl Polled for MapSource {
         }
         self.sweep.look_for_skips();
         out(Input::Losses(self.sweep.losses()));
-        // Wanted or not: a destroyed QP's slot is free again only after it has been read.
+        // Whether counters are wanted or not: a destroyed QP's slot becomes free only after it has been read.
         self.sweep.slots(now().mono_ns, &mut |slots| {
             if wants.counters {
                 out(Input::Slots(Box::new(slots)));
@@ -52,7 +52,7 @@ impl Polled for MapSource {
             out(Input::Verbs(Box::new(verbs)));
         }
         if wants.last {
-            // After the counts: what one of them lacks was skipped before it was read.
+            // After the counts: any skip that a count lacks had happened before the count was read.
             self.sweep.look_for_all_skips();
             out(Input::Losses(self.sweep.losses()));
         }

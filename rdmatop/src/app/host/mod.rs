@@ -1,4 +1,4 @@
-//! This machine's sources behind the seam: readings become inputs of the model here, and nowhere else.
+//! This machine's sources behind the seam. Only here do readings become inputs of the model.
 mod advice;
 mod devices;
 mod health;

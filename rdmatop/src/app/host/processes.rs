@@ -51,7 +51,7 @@ impl Polled for ProcessSource {
         let read_ns = clock::read(ClockId::Monotonic);
         let changes = self.cache.refresh(&self.root, self.watched.iter().copied());
         for key in changes.gone {
-            // A reused number is gone and new: the engine gets both inputs, in this order.
+            // A reused number is both gone and new: the engine gets both inputs, in this order.
             if self.cache.get(key.pid).is_none() {
                 self.watched.remove(&key.pid);
             }
@@ -116,7 +116,7 @@ fn facts(process: &ProcBasic, detail: Option<ProcDetail>, start_offset: i64, rea
     }
 }
 
-/// A workload in a word or two, the narrowest that is known.
+/// A workload in one or two words, the innermost that is known.
 fn spell(workload: &Workload) -> Option<String> {
     if let Some(slurm) = &workload.slurm {
         let step = slurm
@@ -129,7 +129,7 @@ fn spell(workload: &Workload) -> Option<String> {
         return Some(format!("pod {}", pod.uid));
     }
     if let Some(container) = &workload.container {
-        // Twelve digits are what the container tools show and accept.
+        // Container tools show and accept twelve digits.
         return Some(format!(
             "container {}",
             container.id.get(..12).unwrap_or(&container.id)
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_is_told_before_the_container_it_runs_in() {
+    fn a_job_takes_precedence_over_its_container() {
         let slurm = Workload::from_path("/system.slice/slurmstepd.scope/job_211/step_0/user/task_0");
         assert_eq!(spell(&slurm).as_deref(), Some("slurm 211.0"));
         let id = "a".repeat(64);

@@ -1,4 +1,4 @@
-//! The pump between a machine made of inputs and a view.
+//! The pump between a made-up machine and a view.
 
 use super::*;
 use crate::app::fake::{Fake, devices};
@@ -69,7 +69,7 @@ async fn without_programs_every_round_dumps_the_queue_pairs() {
 }
 
 #[tokio::test]
-async fn the_last_round_is_told_that_it_is_the_last() {
+async fn the_last_round_is_marked_as_the_last() {
     let source = Fake::new(Vec::new());
     let asked = Arc::clone(&source.asked);
     let mut pump = pump(source, Filter::default());
@@ -101,7 +101,7 @@ fn dump_of(pid: u32) -> QpsSample {
 }
 
 #[tokio::test]
-async fn the_first_snapshot_knows_who_the_processes_of_the_first_round_are() {
+async fn the_first_snapshot_has_the_names_of_the_first_rounds_processes() {
     use crate::model::input::ProcessFacts;
     let dump = dump_of(231);
     let facts = ProcessFacts {
@@ -136,7 +136,7 @@ async fn a_process_of_the_window_is_looked_up_before_the_window_closes_and_that_
     let mut pump = pump(source, Filter::default());
     pump.sample().await.unwrap();
     let first = Arc::clone(pump.latest());
-    // As a record of a QP's creation would.
+    // As a record of a QP's creation would have it.
     pump.engine.apply(Input::Qps(Box::new(dump)).at(now()));
     pump.wait(tokio::time::sleep(LOOK_UP * 3)).await;
     {
@@ -183,8 +183,8 @@ async fn a_report_reaches_engine_and_mode_and_has_the_machine_looked_at_again() 
     let (mut pump, ebpf) = Pump::start(sources, Settings::default()).unwrap();
     assert_eq!(pump.latest().health.ebpf, EbpfState::Starting);
     let mut ebpf = ebpf.unwrap();
-    let told = pump.wait(ebpf.started()).await.unwrap();
-    assert!(told.state.is_on());
+    let got = pump.wait(ebpf.started()).await.unwrap();
+    assert!(got.state.is_on());
     for _ in 0..2 {
         pump.sample().await.unwrap();
     }
@@ -194,7 +194,7 @@ async fn a_report_reaches_engine_and_mode_and_has_the_machine_looked_at_again() 
 }
 
 #[tokio::test]
-async fn programs_that_see_no_qp_come_do_not_stand_in_for_the_dump() {
+async fn programs_without_qp_records_do_not_replace_the_dump() {
     let half = || vec![programs(false)];
     let source = Fake::new((0..4).map(|_| half()).collect());
     let asked = Arc::clone(&source.asked);
@@ -223,7 +223,7 @@ async fn a_trace_reads_devices_and_processes_until_it_is_in_step_and_then_once_i
 }
 
 #[tokio::test]
-async fn what_the_writer_takes_no_more_at_the_end_is_counted_all_the_same() {
+async fn lines_that_the_writer_refuses_at_the_end_are_counted() {
     use crate::app::sink::Lines;
     use crate::app::source::Pushing;
     use crate::app::writer::Format;
@@ -248,7 +248,7 @@ async fn what_the_writer_takes_no_more_at_the_end_is_counted_all_the_same() {
         ..Sources::default()
     };
     let (mut pump, _ebpf) = Pump::start(sources, Settings::default()).unwrap();
-    // Nobody reads: one page finds room, the rest waits and then gives up.
+    // No reader: one page finds room, the rest waits and then gives up.
     let (to, mut pages) = mpsc::channel(1);
     let mut sink = Sink::Lines(Lines::new(Format::Lines, to));
     let (_end, mut ending) = watch::channel(Some(Instant::now() + Duration::from_millis(100)));
@@ -261,13 +261,13 @@ async fn what_the_writer_takes_no_more_at_the_end_is_counted_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_round_that_hangs_is_told_with_its_name_and_does_not_stop_the_view() {
+async fn a_round_that_hangs_is_reported_with_its_name_and_does_not_stop_the_view() {
     let mut pump = pump(Fake::hanging(HANG * 4), Filter::default());
     let mut shown = pump.subscribe();
     let (end, mut ending) = watch::channel(None);
     let (_delay, mut delay) = watch::channel(HANG / 2);
-    let mut sink = Sink::Nobody;
-    let told = async {
+    let mut sink = Sink::Discard;
+    let got = async {
         let mut errors = Vec::new();
         while errors.is_empty() {
             shown.changed().await.unwrap();
@@ -276,7 +276,7 @@ async fn a_round_that_hangs_is_told_with_its_name_and_does_not_stop_the_view() {
         end.send_replace(Some(Instant::now()));
         errors
     };
-    let (_, errors) = tokio::join!(pump.run(&mut sink, &mut delay, &mut ending, |_| Ok(())), told);
+    let (_, errors) = tokio::join!(pump.run(&mut sink, &mut delay, &mut ending, |_| Ok(())), got);
     assert_eq!(errors[0].id, CauseId::NoAnswer);
     assert!(
         errors[0].why.starts_with("no answer from the fake for"),
@@ -285,7 +285,7 @@ async fn a_round_that_hangs_is_told_with_its_name_and_does_not_stop_the_view() {
 }
 
 #[tokio::test]
-async fn what_is_tapped_on_the_way_to_the_engine_is_played_again_as_it_was() {
+async fn a_recording_of_the_pumps_inputs_plays_back_identically() {
     use crate::model::recording::{Player, Recorder};
     use std::sync::{Mutex, PoisonError};
     let recorder = Arc::new(Mutex::new(Recorder::new(&EngineConfig::default())));

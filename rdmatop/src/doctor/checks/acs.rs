@@ -1,4 +1,4 @@
-//! Access control services of PCIe bridges: what goes from GPU to NIC through the root complex is slow.
+//! Access control services of PCIe bridges: GPU-to-NIC traffic through the root complex is slow.
 
 use crate::doctor::{
     facts::{Fact, Facts, Pci},

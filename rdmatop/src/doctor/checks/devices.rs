@@ -1,4 +1,4 @@
-//! Devices: there, whole, usable, alike.
+//! Devices: present, complete, usable, alike.
 
 use std::collections::BTreeMap;
 
@@ -86,7 +86,7 @@ pub(crate) fn driver(facts: &Facts, out: &mut Lines) {
         };
         let text = format!("{} at {} has no RDMA device: {driver}", nic.what, nic.address);
         let remedy = format!("sudo modprobe {}; sudo dmesg | tail -50", nic.module);
-        // Beside others it may be there for TCP alone.
+        // Beside other devices it may serve TCP alone.
         if facts.answering().next().is_some() {
             out.warn(
                 &nic.address,

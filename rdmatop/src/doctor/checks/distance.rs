@@ -1,4 +1,4 @@
-//! How far GPUs are from NICs on PCIe, in the terms of `nvidia-smi topo -m`.
+//! The PCIe distance between GPUs and NICs, in the terms of `nvidia-smi topo -m`.
 
 use crate::doctor::{
     facts::{Facts, Pci},

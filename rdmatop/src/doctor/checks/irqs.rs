@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::doctor::{facts::Facts, line::Lines, words::names};
 
-/// Interrupts from which on they should be spread: fewer are one queue and its management.
+/// From this number of interrupts on they should be spread: fewer are one queue and its management.
 pub(crate) const VECTORS: usize = 4;
 
 pub(crate) fn irqs(facts: &Facts, out: &mut Lines) {
@@ -34,7 +34,7 @@ pub(crate) fn irqs(facts: &Facts, out: &mut Lines) {
         out.warn(
             &names(&one),
             format!("all interrupts of {} go to one CPU", names(&one)),
-            "That CPU is the limit for whoever waits for completions.",
+            "That CPU then limits all programs that wait for completions.",
             "sudo systemctl start irqbalance, or sudo set_irq_affinity.sh INTERFACE",
         );
     }

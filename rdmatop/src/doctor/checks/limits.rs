@@ -1,4 +1,4 @@
-//! How much memory may be locked, and RDMA cgroups.
+//! How much memory processes may lock, and RDMA cgroups.
 
 use crate::doctor::{
     facts::{Facts, Process},
@@ -8,15 +8,15 @@ use crate::doctor::{
 
 /// Enough for the buffers of most jobs.
 pub(crate) const MEMLOCK_WARN: u64 = 1 << 30;
-/// The kernel's default before 5.16: no job gets along with it.
+/// The kernel's default before 5.16: too little for any job.
 pub(crate) const MEMLOCK_FAIL: u64 = 64 << 10;
-/// Percent of a cgroup's limit.
+/// Percentage of a cgroup's limit that gives a warning.
 pub(crate) const CGROUP_WARN: u64 = 90;
 
 const WHY: &str = "RDMA locks its buffers in memory; beyond the limit registration fails (ENOMEM).";
 
-/// Processes by what is said of them: `PID 7 (python3)`, or how many.
-pub(crate) fn who(processes: &[&Process]) -> String {
+/// Processes in the words of a line: `PID 7 (python3)`, or their number.
+pub(crate) fn subject(processes: &[&Process]) -> String {
     if let [one] = processes {
         return format!("PID {} ({})", one.pid, one.comm);
     }
@@ -40,12 +40,16 @@ pub(crate) fn memlock(facts: &Facts, out: &mut Lines) {
                 exempt &= limit.is_some_and(|limit| limit < MEMLOCK_WARN);
                 fine.push(process);
             }
-            (None, Some(why)) => out.skip(format!("locked memory of {}", who(&[process])), why, WITH_ROOT),
+            (None, Some(why)) => out.skip(
+                format!("locked memory of {}", subject(&[process])),
+                why,
+                WITH_ROOT,
+            ),
             (None, None) => {}
         }
     }
     for (limit, processes) in &low {
-        let text = format!("{} may lock {} of memory", who(processes), bytes(*limit));
+        let text = format!("{} may lock {} of memory", subject(processes), bytes(*limit));
         let remedy = match processes.as_slice() {
             [one] => format!(
                 "sudo prlimit --pid {} --memlock=unlimited; ulimit -l, LimitMEMLOCK=infinity",
@@ -54,9 +58,9 @@ pub(crate) fn memlock(facts: &Facts, out: &mut Lines) {
             _ => "ulimit -l unlimited before the job, LimitMEMLOCK=infinity in its unit".to_owned(),
         };
         if *limit <= MEMLOCK_FAIL {
-            out.fail(&who(processes), text, WHY, remedy);
+            out.fail(&subject(processes), text, WHY, remedy);
         } else {
-            out.warn(&who(processes), text, WHY, remedy);
+            out.warn(&subject(processes), text, WHY, remedy);
         }
     }
     if out.is_empty() && !fine.is_empty() {
@@ -65,7 +69,7 @@ pub(crate) fn memlock(facts: &Facts, out: &mut Lines) {
         } else {
             "enough memory"
         };
-        out.pass("", format!("{} may lock {enough}", who(&fine)));
+        out.pass("", format!("{} may lock {enough}", subject(&fine)));
     }
 }
 

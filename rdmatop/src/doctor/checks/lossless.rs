@@ -1,4 +1,4 @@
-//! Flow control of Ethernet: RoCE wants no packet lost, or at least to be told of congestion.
+//! Flow control of Ethernet: RoCE needs a network without loss, or at least congestion marks.
 
 use crate::doctor::{
     facts::{Fact, Facts, Lossless},
@@ -6,7 +6,7 @@ use crate::doctor::{
     words::{names, port_name},
 };
 
-/// Ethernet ports of hardware with what is known of their flow control; those that cannot be read are skipped with the
+/// Ethernet ports of hardware with what is known of their flow control; unreadable ones get a skip line with the
 /// reason.
 fn known<'a>(facts: &'a Facts, what: &str, out: &mut Lines) -> Vec<(String, &'a str, &'a Lossless)> {
     let mut all = Vec::new();
@@ -62,7 +62,7 @@ pub(crate) fn pfc(facts: &Facts, out: &mut Lines) {
             .as_ref()
             .map_or(String::new(), |trust| format!(", trust {trust}"));
         if priorities.is_empty() {
-            "no flow control (PFC): what is lost is sent again".to_owned()
+            "no flow control (PFC): lost packets are sent again".to_owned()
         } else {
             format!("flow control (PFC) on {}{trust}", list(priorities))
         }
@@ -94,7 +94,7 @@ pub(crate) fn pfc(facts: &Facts, out: &mut Lines) {
 }
 
 pub(crate) fn ecn(facts: &Facts, out: &mut Lines) {
-    // What cannot be read has its line by the check before.
+    // The check before reports what cannot be read.
     let all = known(facts, "", &mut Lines::default());
     let mut fine = false;
     for (port, interface, lossless) in &all {

@@ -1,4 +1,4 @@
-//! Size of packets: an Ethernet port takes it from its interface's MTU.
+//! Packet size: that of an Ethernet port follows from the MTU of its interface.
 
 use crate::{
     doctor::{
@@ -11,9 +11,9 @@ use crate::{
 
 /// A port of this speed needs large packets, bits per second.
 pub(crate) const FAST: u64 = 25_000_000_000;
-/// What they should carry there.
+/// The payload that they should carry there.
 pub(crate) const FAST_MTU: u32 = 4096;
-/// What they should carry anywhere: an interface of the usual 1500 gives that.
+/// The payload that they should carry anywhere: an interface with the usual 1500 allows it.
 pub(crate) const LEAST: u32 = 1024;
 
 struct Seen<'a> {
@@ -55,7 +55,7 @@ pub(crate) fn mtu(facts: &Facts, out: &mut Lines) {
             .max()
             .unwrap_or_default();
         let is = format!("packets of {port} carry {payload} bytes: {interface} has MTU {mtu}");
-        // Jumbo frames everywhere on the way, or packets are dropped.
+        // Jumbo frames have to be set on the whole path, or packets are dropped.
         let raise =
             |to: u32| format!("sudo ip link set {interface} mtu {to}, and the same on switches and peers");
         if *payload < LEAST {

@@ -8,7 +8,7 @@ use crate::doctor::{
 
 pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
     let view = &facts.view;
-    let who = match facts.pid {
+    let subject = match facts.pid {
         Some(pid) => format!("PID {pid} ({})", view.comm),
         None => "this machine".to_owned(),
     };
@@ -19,12 +19,12 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
             .filter(|(_, whole)| !whole)
             .map(|(name, _)| name.as_str())
             .collect();
-        // Of the host itself the check of devices says it.
+        // For the host itself the check of devices reports this.
         if facts.pid.is_some() && !broken.is_empty() {
             out.fail(
                 &names(&broken),
                 format!(
-                    "{who} finds {} in /sys and their files are missing",
+                    "{subject} finds {} in /sys and their files are missing",
                     names(&broken)
                 ),
                 "RDMA libraries find the names and cannot use the devices.",
@@ -40,7 +40,7 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
         Fact::Absent => {
             return out.fail(
                 "",
-                format!("{who} has no /dev/infiniband"),
+                format!("{subject} has no /dev/infiniband"),
                 "RDMA libraries open devices there; without it jobs use TCP.",
                 if facts.pid.is_some() {
                     "docker run --device=/dev/infiniband --cap-add IPC_LOCK ... (Kubernetes: an RDMA device plugin)"
@@ -50,7 +50,7 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
             );
         }
         Fact::Unreadable(why) => {
-            return out.skip(format!("/dev/infiniband of {who}"), why.clone(), WITH_ROOT);
+            return out.skip(format!("/dev/infiniband of {subject}"), why.clone(), WITH_ROOT);
         }
     };
     let mut missing = Vec::new();
@@ -63,8 +63,8 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
         }
     }
     if !missing.is_empty() {
-        let text = format!("{who} has no file in /dev/infiniband for {}", names(&missing));
-        // A container that was given some of the devices is as it should be.
+        let text = format!("{subject} has no file in /dev/infiniband for {}", names(&missing));
+        // A container with only some of the devices is as intended.
         if facts.pid.is_some() && missing.len() < verbs.len() {
             out.pass("", text);
         } else {
@@ -83,7 +83,7 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
     if !closed.is_empty() {
         out.warn(
             "",
-            format!("{who} may not open the files of {}", names(&closed)),
+            format!("{subject} may not open the files of {}", names(&closed)),
             "RDMA libraries open them for reading and writing.",
             "sudo chmod a+rw /dev/infiniband/uverbs*, or the udev rules of rdma-core",
         );
@@ -91,7 +91,7 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
     if nodes.iter().all(|(name, _)| name != "rdma_cm") && missing.is_empty() {
         out.warn(
             "",
-            format!("{who} has no /dev/infiniband/rdma_cm"),
+            format!("{subject} has no /dev/infiniband/rdma_cm"),
             "Programs that connect by IP address (rdma_cm: rping, UCX, storage) cannot.",
             if facts.pid.is_some() {
                 "docker run --device=/dev/infiniband ..."
@@ -104,7 +104,7 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
         out.pass(
             "",
             format!(
-                "{who} has the files of {} in /dev/infiniband",
+                "{subject} has the files of {} in /dev/infiniband",
                 count(verbs.len(), "device")
             ),
         );

@@ -1,4 +1,4 @@
-//! What rdmatop itself needs.
+//! The needs of rdmatop itself.
 
 use crate::{
     doctor::{
@@ -8,7 +8,7 @@ use crate::{
     model::cause::CauseId,
 };
 
-/// What decides whether eBPF programs run.
+/// The causes that keep eBPF programs from running.
 const EBPF: [CauseId; 8] = [
     CauseId::UserNamespace,
     CauseId::NoCapability,
@@ -20,7 +20,7 @@ const EBPF: [CauseId; 8] = [
     CauseId::ProbesOff,
 ];
 
-/// What decides which processes are seen.
+/// The causes that hide processes.
 const PROCESSES: [CauseId; 4] = [
     CauseId::NoProcfs,
     CauseId::PidNamespace,
@@ -62,7 +62,7 @@ pub(crate) fn processes(facts: &Facts, out: &mut Lines) {
         .filter(|cause| PROCESSES.contains(&cause.id));
     for cause in hidden {
         if !facts.host.root && matches!(cause.id, CauseId::NoPtrace | CauseId::Hidepid) {
-            // The line of processes that could not be looked at says it, where there are some.
+            // The line about processes that could not be inspected reports this, if there are any.
             continue;
         }
         out.warn(

@@ -157,7 +157,7 @@ pub(crate) fn rate(facts: &Facts, out: &mut Lines) {
             );
         }
     }
-    // Not how many: a port that is down has its own line.
+    // Without their number: a port that is down has its own line.
     let mut speeds: Vec<u64> = groups.values().flatten().map(|(_, rate)| *rate).collect();
     speeds.sort_unstable();
     speeds.dedup();

@@ -1,4 +1,4 @@
-//! What is used where RDMA is not: TCP. Also with RDMA a job starts by TCP.
+//! TCP, the fallback. Jobs on RDMA start over TCP too.
 
 use crate::doctor::{facts::Facts, line::Lines, words::bytes};
 

@@ -1,4 +1,4 @@
-//! Devices: one generation each, whatever its name is at the moment.
+//! Devices: one generation each, independent of the present name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,13 +26,13 @@ pub(super) struct Device {
     pub(super) index: u32,
     pub(super) name: Arc<str>,
     guid: Option<u64>,
-    /// When it was first heard of. A sample that is older cannot say that it is gone.
+    /// When it was first seen. An older sample cannot show that it is gone.
     seen_ns: u64,
     provider: Provider,
     /// What a reading said, as views see it.
     row: DeviceRow,
     ports: BTreeMap<u32, Port>,
-    /// What its QPs counted; `None` until one of them had a slot.
+    /// What its QPs counted; `None` until one of them has a slot.
     pub(super) flow: Option<Box<Flow>>,
 }
 
@@ -93,8 +93,8 @@ impl Devices {
         changes
     }
 
-    /// Gives readings without the kernel's index that of a device that is known: by its name, or as the only one of which
-    /// work requests have told and that no reading tells of.
+    /// Readings without the kernel's index get that of a known device: the one with their name, or the only one that
+    /// is known from work requests and is in no reading.
     fn recognize(&self, readings: &mut [DeviceReading], names: &mut Names) {
         let listed: BTreeSet<u32> = readings.iter().map(|reading| reading.index).collect();
         let unknown = readings
@@ -169,7 +169,7 @@ impl Devices {
     }
 
     /// Folds counters in. A device that no reading has listed is gone or new: the next reading of all devices shows
-    /// which.
+    /// which of the two.
     pub(super) fn counted(&mut self, sample: CountersSample, min_interval_ns: u64) {
         if sample.mono_ns < self.last_ns {
             return;
@@ -234,7 +234,7 @@ impl Devices {
         if let Some(device) = now.filter(|device| device.seen_ns <= ts_ns) {
             return device.uid;
         }
-        // The record came late. Indexes begin anew when ib_core is loaded anew.
+        // The record came late. Indexes start again when ib_core is loaded again.
         let late = |gone: &&Gone| gone.index == index && ts_ns <= gone.at_ns;
         let mut late = self.gone.iter().rev().filter(late).peekable();
         let last = late.peek().map(|gone| gone.uid);
@@ -249,8 +249,8 @@ impl Devices {
         self.at(index, ts_ns, &name).uid
     }
 
-    /// The device that is being removed and whose index was not known until work requests showed it: the one of this name,
-    /// or without a name the only one.
+    /// The device that is being removed and whose index was not known until work requests showed it: the one with
+    /// this name, or, without a name, the only one.
     fn adopt(&mut self, index: u32, name: Option<&Arc<str>>) -> Option<u64> {
         let mut all = self.by_index.range(UNLISTED..).map(|(at, device)| (*at, device));
         let at = match name {
@@ -328,7 +328,7 @@ impl Device {
         self.row.state.is_none() && self.name == number_of(self.index)
     }
 
-    /// Takes over what a reading says of it.
+    /// Takes over what a reading has of it.
     fn describe(&mut self, reading: &DeviceReading) {
         let count = |name: &str| reading.resources.get(name).copied();
         let state = if reading.removing {
@@ -373,13 +373,13 @@ impl Device {
         self.provider.driver().is_some()
     }
 
-    /// What the counts of its driver's QPs do not say, as bits of `slot_flag`.
+    /// Which counts of its driver's QPs are unknown, as bits of `slot_flag`.
     pub(super) fn unknown(&self) -> u32 {
         self.provider.unknown()
     }
 
-    /// What its QPs counted, as its port's. Only SoftRoCE's QPs are counted whole, and only a device with one port says
-    /// which port it was.
+    /// What its QPs counted, as its port's. Only SoftRoCE's QPs are counted completely, and only for a device with
+    /// one port is the port of a QP certain.
     fn counted(&self, provider: Provider, rates_are_fresh: bool) -> Option<Counted> {
         let flow = self.flow.as_ref()?.whole()?;
         let counter = |field| flow.known(field, rates_are_fresh);
@@ -391,7 +391,7 @@ impl Device {
     }
 }
 
-/// What stands for the name of a device of which only the index is known.
+/// A placeholder for the name of a device of which only the index is known.
 fn number_of(index: u32) -> Arc<str> {
     format!("#{index}").into()
 }

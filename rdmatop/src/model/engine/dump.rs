@@ -32,7 +32,7 @@ impl Engine {
                 self.dumped(*key, reading, began_ns, now, &mut guess);
             }
         } else {
-            // A dump under churn holds some QPs twice; the later reading is the fresher one.
+            // A dump under churn lists some QPs twice; the later reading is the fresher one.
             let mut latest: NumberMap<Key, &QpReading> = keys.iter().copied().zip(&sample.qps).collect();
             for key in &keys {
                 if let Some(reading) = latest.remove(key) {
@@ -62,7 +62,7 @@ impl Engine {
         self.losses.repaired(began_ns);
         self.shown();
         if self.qps.forgotten_ns() > began_ns {
-            // It may have brought back a QP that ended after it began and is forgotten already.
+            // The dump may have brought back a QP that ended after the dump began and is forgotten already.
             self.losses.want_repair(now.mono_ns);
         }
         self.set_errors("qps", sample.errors);
@@ -71,7 +71,7 @@ impl Engine {
     /// One QP of a dump.
     fn dumped(&mut self, key: Key, reading: &QpReading, began_ns: u64, now: Now, guess: &mut Guess) {
         let (dump, min) = (self.dumps, self.config.min_interval_ns);
-        // Nearly all of ten thousand QPs are what they were.
+        // Nearly all of ten thousand QPs have not changed.
         if let Some(qp) = guess.find(&mut self.qps, key)
             && qp.is_as(reading)
         {
@@ -87,12 +87,12 @@ impl Engine {
         }
     }
 
-    /// A QP of a dump that is new or not what it was; returns it unless it has ended since.
+    /// A QP of a dump that is new or has changed; returns it unless it has ended since.
     fn changed(&mut self, key: Key, reading: &QpReading, began_ns: u64, now: Now) -> Option<u64> {
         if let Some(qp) = self.qps.live(key).and_then(|uid| self.qps.get(uid)) {
             let uid = qp.uid();
             if qp.is_sighted_after(began_ns) {
-                // The dump may have seen the QP before it; the records are about this one.
+                // The dump may have seen an earlier QP with this number; the records are about this one.
                 return Some(uid);
             }
             if self.is_anothers(qp, reading) {
@@ -138,11 +138,13 @@ impl Engine {
         Some(uid)
     }
 
-    /// Another process has the number than had it at the last dump: between the two the number was given away. What records
-    /// tell of they tell better, unless some were lost.
+    /// The number now has another owner than at the last dump: between the two it was given to another QP. Records
+    /// report that more exactly, unless some were lost.
     fn is_anothers(&self, qp: &Qp, reading: &QpReading) -> bool {
-        let told = reading.pid.filter(|pid| *pid != 0 && !self.has_foreign_pids());
-        let differ = told.zip(qp.row().pid).is_some_and(|(told, known)| told != known);
+        let reported = reading.pid.filter(|pid| *pid != 0 && !self.has_foreign_pids());
+        let differ = reported
+            .zip(qp.row().pid)
+            .is_some_and(|(reported, known)| reported != known);
         differ && (!qp.is_owner_sure() || self.losses.wants_repair())
     }
 
@@ -152,8 +154,8 @@ impl Engine {
         let had_process = qp.process().is_some();
         let born_ns = qp.row().born_mono_ns.unwrap_or(began_ns);
         if let Some(name) = &reading.kern_name {
-            // A record holds the start of the name only; the dump's is whole. But rdma_cm makes QPs for its callers,
-            // whose name only a record has.
+            // A record holds only the start of the name; the dump has all of it. But rdma_cm makes QPs for its
+            // callers, and only a record has the caller's name.
             let better = name != "rdma_cm" || !qp.row().kernel || qp.comm().is_none();
             let name = self.names.kernel(name.as_bytes());
             if better && qp.comm() != Some(&name) {
@@ -168,7 +170,7 @@ impl Engine {
                 self.qps.set_owner(uid, owner, &mut self.processes);
             }
         } else if foreign {
-            // Another process's number, or none because the owner is outside of this namespace.
+            // Another process has the number, or no owner is given because the owner is outside of this namespace.
         } else if reading.pid.is_some_and(|pid| pid != 0) {
             if qp.row().orphan {
                 qp.edit().orphan = false;
@@ -182,7 +184,7 @@ impl Engine {
                 self.qps.set_owner(uid, owner, &mut self.processes);
             }
         } else if !qp.row().kernel && !qp.row().orphan {
-            // The kernel leaves the pid out when the owner is dead: others hold the QP.
+            // The kernel leaves the PID out when the owner is dead and other processes hold the QP.
             qp.edit().orphan = true;
         }
     }
@@ -194,7 +196,7 @@ impl Engine {
 struct Guess {
     /// Found last.
     last: Option<u64>,
-    /// It was the one after its predecessor: the next may be the one after it.
+    /// The last QP was at the place after its predecessor: the next one may be at the place after that.
     in_step: bool,
 }
 

@@ -1,7 +1,7 @@
 //! A fast hash for keys that are a few numbers: QP numbers, process ids, addresses.
 //!
-//! The keys are the kernel's own, of which no program chooses as many as would make chains long; the standard hash,
-//! which is safe from such programs, costs a refresh of ten thousand QPs five times as much.
+//! The keys are the kernel's own. No program can choose enough of them to make long chains. The standard hash, which
+//! is safe against chosen keys, makes a refresh of ten thousand QPs five times as expensive.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -4,14 +4,14 @@ use std::sync::{Arc, LazyLock};
 
 use crate::model::snapshot::History;
 
-/// What the rows of everything that never moved share.
+/// The empty history that all rows share which never moved.
 static EMPTY: LazyLock<Arc<History>> = LazyLock::new(Arc::default);
 
 /// A growing history. While there is nothing but zeroes and unknowns it is the shared empty one and costs nothing.
 #[derive(Debug)]
 pub(super) struct Series {
     points: Arc<History>,
-    /// There are no points, and none but a movement makes one. Known without a look at the points.
+    /// There are no points, and only a movement makes one. Known without reading the points.
     empty: bool,
     capacity: u16,
     /// Points at the end that are zero or unknown.
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_never_moves_shares_one_empty_history() {
+    fn histories_without_movement_share_one() {
         let mut series = Series::new(3);
         assert!(!series.push(None, Some(0.0), "bytes"));
         assert!(Arc::ptr_eq(&series.points(), &EMPTY));

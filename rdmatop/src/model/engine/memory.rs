@@ -10,20 +10,20 @@ const RECENT: usize = 1024;
 /// Bytes registered now: the last dump, and the records after it.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// From a dump, or zero from records alone; `None` before either.
+    /// From a dump, or zero when records alone are known; `None` before either.
     base: Option<i128>,
     base_ns: u64,
     recent: VecDeque<(u64, i128)>,
-    /// A region of unknown size came or went since the last dump.
+    /// A region of unknown size was registered or deregistered since the last dump.
     unknown: bool,
 }
 
 impl Memory {
-    /// A region came (positive) or went (negative); `None` when its size is unknown.
+    /// A region was registered (positive) or deregistered (negative); `None` when its size is unknown.
     pub(super) fn change(&mut self, bytes: Option<i128>, ts_ns: u64) {
         self.base.get_or_insert(0);
         if ts_ns <= self.base_ns {
-            // The dump has it.
+            // The dump includes it.
             return;
         }
         let Some(bytes) = bytes else {
@@ -58,7 +58,7 @@ impl Memory {
     /// Bytes now, `None` when unknown.
     pub(super) fn bytes(&self) -> Option<u64> {
         let sum = self.base? + self.recent.iter().map(|(_, bytes)| bytes).sum::<i128>();
-        // Less than nothing: a region was deregistered whose registration was not seen.
+        // Less than zero: a region was deregistered whose registration was not seen.
         u64::try_from(sum).ok().filter(|_| !self.unknown)
     }
 }
@@ -77,17 +77,17 @@ pub(super) struct Regions {
 }
 
 impl Regions {
-    /// A region came. Returns the one that had the address before and was never seen to go.
+    /// A region was registered. Returns the one that had the address before and whose end was not seen.
     pub(super) fn insert(&mut self, object: u64, region: Region) -> Option<Region> {
         self.live.insert(object, region)
     }
 
-    /// A region went.
+    /// A region was deregistered.
     pub(super) fn remove(&mut self, object: u64) -> Option<Region> {
         self.live.remove(&object)
     }
 
-    /// Two processes are one.
+    /// Two rows turn out to be one process.
     pub(super) fn rename(&mut self, from: u64, to: u64) {
         for region in self.live.values_mut() {
             if region.process == Some(from) {
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_heard_is_unknown_and_not_zero() {
+    fn without_a_dump_or_a_record_memory_is_unknown_and_not_zero() {
         assert_eq!(Memory::default().bytes(), None);
     }
 
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn more_went_than_came_is_unknown() {
+    fn more_deregistered_than_registered_is_unknown() {
         let mut memory = Memory::default();
         memory.change(Some(-4096), 1);
         assert_eq!(memory.bytes(), None);

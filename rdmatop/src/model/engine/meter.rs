@@ -8,9 +8,9 @@ use crate::model::{
 /// Nanoseconds in a second.
 pub(super) const SECOND: u64 = 1_000_000_000;
 
-/// A reading whose own length differs by more than this part of the interval from that of the reading before ends no
-/// interval: reads of one kind take as long each time, so the middles of two are as far apart as the kernel's looks at
-/// the counter, unless one was held up (SIGSTOP, preemption) for a time whose place in the interval is not known.
+/// A reading does not end an interval when its own duration differs by more than this part of the interval from that
+/// of the reading before. Reads of one kind take equally long, so the middles of two reads are as far apart as the
+/// moments at which the kernel read the counter, unless a read was delayed (SIGSTOP, preemption) at an unknown point.
 const HELD_UP: u64 = 20;
 
 /// A counter between two readings.
@@ -94,14 +94,15 @@ impl Meter {
                 Some(raw + (WRAP - self.raw)).filter(|delta| *delta < WRAP / 2)
             }
             Width::StopsAt(_) => None,
-            // No counter gets so far by counting: it began near its end, as some drivers' do to find such faults.
+            // No counter gets so far by counting: it started near its maximum, as some drivers' counters do to
+            // uncover such defects.
             Width::Bits32 | Width::Bits64 => {
                 Some(raw.wrapping_sub(self.raw)).filter(|delta| *delta < 1 << 62)
             }
         }
     }
 
-    /// At the speed of before it may have passed all 32 bits since the last reading, and more than once.
+    /// At the earlier speed it may have passed all 32 bits since the last reading, more than once.
     fn wraps_unseen(&self, width: Width, at_ns: u64) -> bool {
         let seconds = (at_ns - self.at_ns) as f64 / SECOND as f64;
         width == Width::Bits32
@@ -124,7 +125,7 @@ impl Meter {
             return;
         }
         if was_held_up(self.from, at, elapsed) {
-            // The one that was held up is no end of an interval; the other is, of the one to come or of this.
+            // The delayed reading ends no interval; the other one ends this interval or begins the next.
             if at.within_ns < self.from.within_ns {
                 self.restart(at);
             }
@@ -136,7 +137,7 @@ impl Meter {
         self.from = at;
     }
 
-    /// Takes over what turned out to be the same thing: its total, not its speed.
+    /// Takes over the total, not the speed, of a row that turned out to be the same object.
     pub(super) fn join(&mut self, other: &Self) {
         self.total = self.total.saturating_add(other.total);
         self.short |= other.short;
@@ -163,12 +164,12 @@ impl Meter {
     }
 }
 
-/// Whether one of the two readings at the ends of an interval was held up for a time that matters.
+/// Whether one of the two readings at the ends of an interval was delayed for a time that matters.
 pub(super) fn was_held_up(from: ReadAt, to: ReadAt, elapsed_ns: u64) -> bool {
     to.within_ns.abs_diff(from.within_ns).saturating_mul(HELD_UP) > elapsed_ns
 }
 
-/// Whether a counter counts no more. One of 64 bits under the same name passes the value and goes on.
+/// Whether a counter stands at its maximum. One of 64 bits under the same name passes the value and goes on.
 fn is_full(raw: u64, width: Width) -> bool {
     width == Width::StopsAt(raw)
 }
@@ -277,7 +278,7 @@ mod tests {
     fn a_32_bit_counter_that_may_have_wrapped_twice_has_no_rate_and_a_total_that_is_a_bound() {
         let mut meter = Meter::new(0, SECOND);
         meter.read(100_000_000, 2 * SECOND, Width::Bits32, MIN);
-        // Stopped for a minute: six billion, of which the counter shows what is left.
+        // Stopped for a minute: six billion, of which the counter shows the remainder.
         meter.read(1_800_000_000, 62 * SECOND, Width::Bits32, MIN);
         let counter = meter.counter(Source::Netlink, 62 * SECOND);
         assert_eq!((counter.rate, counter.partial), (None, true));
@@ -337,7 +338,7 @@ mod tests {
             start in 0u64..1 << 40,
             width in 0..3,
         ) {
-            // So many each microsecond, read at whole ones: the truth is exact.
+            // A whole number each microsecond, read at whole microseconds: the expected value is exact.
             let width = match width {
                 0 => Width::Bits64,
                 1 => Width::Bits32,

@@ -49,7 +49,7 @@ mod verbs;
 #[cfg(test)]
 mod tests;
 
-/// What the engine lacks, and the next round of reading should bring.
+/// What the engine lacks and the next round of reading should bring.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lacks {
     /// The QP table may be wrong, because records were lost or because a QP went to ERR on its own: a fresh
@@ -286,7 +286,7 @@ impl Engine {
         self.processes.forget(now.mono_ns, self.config.linger_ns);
     }
 
-    /// Rows of QPs that the last [`Engine::tick`] made anew: so many old ones are freed with the snapshot before.
+    /// Rows of QPs that the last [`Engine::tick`] made: as many old ones are freed with the snapshot before.
     pub fn rows_remade(&self) -> usize {
         self.rows_remade
     }
@@ -412,7 +412,7 @@ impl Engine {
         }
     }
 
-    /// Two processes are one.
+    /// Two rows turn out to be one process.
     fn join(&mut self, from: u64, to: u64) {
         for qp in self.qps.iter_mut().filter(|qp| qp.process() == Some(from)) {
             qp.edit().process_uid = Some(to);
@@ -428,11 +428,11 @@ impl Engine {
         self.join_verbs(from, to);
     }
 
-    /// Takes a list unless a newer one has overtaken it: two threads read the counts of skips, which only grow.
+    /// Takes a list unless a newer one has arrived before it: two threads read the counts of skips, which only grow.
     fn skipped(&mut self, programs: Option<Vec<Skipped>>) {
         let sum = |list: &[Skipped]| list.iter().map(|program| program.count).sum::<u64>();
         let newer = match (&self.skipped, &programs) {
-            (Some(known), Some(told)) => sum(told) >= sum(known),
+            (Some(known), Some(seen)) => sum(seen) >= sum(known),
             _ => true,
         };
         if newer {

@@ -1,4 +1,4 @@
-//! Text: made safe once, shared ever after.
+//! Text: sanitized once, shared from then on.
 
 use std::{cmp::Ordering, collections::HashMap, sync::Arc};
 
@@ -9,7 +9,7 @@ const REMEMBERED: usize = 4096;
 /// Names looked at before the map: most records are about few processes on few devices.
 const RECENT: usize = 4;
 
-/// Raw bytes to safe text. A name that comes again costs a look-up, not an allocation.
+/// Maps raw bytes to safe text. A known name costs a look-up, not an allocation.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     plain: SafeNames,
@@ -84,7 +84,7 @@ pub(super) fn guid(value: u64) -> String {
     )
 }
 
-/// Order in which people count: digits by value, so that `mlx5_2` comes before `mlx5_10`.
+/// The order in which people count: digits by value, so that `mlx5_2` comes before `mlx5_10`.
 pub(super) fn natural(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a.as_bytes(), b.as_bytes());
     loop {

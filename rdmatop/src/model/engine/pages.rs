@@ -76,7 +76,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_what_a_tree_holds(steps in proptest::collection::vec((0u32..3, 0u32..400), 0..600)) {
+        fn it_holds_the_same_entries_as_a_tree(steps in proptest::collection::vec((0u32..3, 0u32..400), 0..600)) {
             let (mut pages, mut tree) = (Pages::default(), BTreeMap::new());
             for (step, number) in steps {
                 match step {

@@ -80,7 +80,7 @@ impl Held {
         Some(meter.counter(source(self.from), now_ns))
     }
 
-    /// In bytes where its unit is so many of them.
+    /// The counter in bytes, if its unit is a number of bytes.
     fn in_bytes(&self, now_ns: u64) -> Option<Counter> {
         let counter = self.counter(now_ns)?;
         let unit = self.unit_bytes.unwrap_or(1);
@@ -100,7 +100,7 @@ pub(super) struct Counted {
     pub(super) retransmits: Option<Counter>,
 }
 
-/// Who owns the port, for its row.
+/// The device that has the port, for its row.
 pub(super) struct PortOf<'a> {
     pub(super) device_uid: u64,
     pub(super) device: &'a Arc<str>,
@@ -155,7 +155,7 @@ impl Port {
         }
     }
 
-    /// Whether a reading has the counters of the last one in its order, which is nearly always.
+    /// Whether a reading has the counters of the last one in the same order, which is nearly always so.
     fn is_laid_out_as(&self, counters: &[RawReading]) -> bool {
         counters.len() == self.places.len()
             && counters.iter().zip(&self.places).all(|(raw, place)| {
@@ -262,7 +262,7 @@ impl Port {
         row
     }
 
-    /// The sum of what a role is made of; of what can be read of it, if that is not all, a part.
+    /// The sum of the counters that make up a role. Where some of them cannot be read, a lower bound.
     fn role(&self, role: Role, now_ns: u64) -> Option<Counter> {
         let parts = || {
             let places = self.roles.get(role as usize).into_iter().flatten();
@@ -432,9 +432,9 @@ mod tests {
         let part = at(3, None, Netlink);
         assert_eq!(drops(&part), (6, Some(2.0), true));
         assert!(part.counters.iter().all(|c| &*c.name != "out_of_buffer"));
-        // Missed for one tick: its next rate is over the two seconds since it was read.
+        // Missed for one round: its next rate is over the two seconds since it was read.
         assert_eq!(drops(&at(4, Some(800), Netlink)), (808, Some(202.0), false));
-        // Netlink refuses, and its file does too: the part is still known to be missing.
+        // Netlink refuses, and the file of the counter does too: the sum still counts as incomplete.
         assert_eq!(drops(&at(5, None, Sysfs)), (10, Some(2.0), true));
     }
 

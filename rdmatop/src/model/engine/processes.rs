@@ -66,12 +66,12 @@ pub(super) struct Facts {
     pub(super) environ: Option<Shared<(String, String)>>,
 }
 
-/// What the facts about a process taught.
+/// What reading the facts about a process showed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Learnt {
     /// Facts of a process, known or new.
     Facts,
-    /// Two processes are one: take the first for the second.
+    /// Two rows are one process: replace the first by the second.
     SameProcess(u64, u64),
 }
 
@@ -147,7 +147,7 @@ impl Processes {
         self.add_user(pid, comm, None)
     }
 
-    /// A record knows the name of a process of which only the pid was known.
+    /// A record has the name of a process of which only the PID was known.
     pub(super) fn name(&mut self, uid: u64, comm: &Arc<str>) {
         if let Some(process) = self.all.get_mut(&uid)
             && !process.named
@@ -158,8 +158,9 @@ impl Processes {
         }
     }
 
-    /// The process's first thread was called `comm` at `ts_ns`: that is the process's name, over what /proc said before.
-    /// A shell that forks a program is read under its own name until the exec, and a short program never again.
+    /// The process's first thread was named `comm` at `ts_ns`: that is the process's name and replaces the one from
+    /// /proc. A shell that forks a program is read under the shell's name until the exec, and a short program is
+    /// never read again.
     pub(super) fn called(&mut self, uid: u64, comm: &Arc<str>, ts_ns: u64) {
         if let Some(process) = self.all.get_mut(&uid)
             && process.comm != *comm
@@ -186,7 +187,8 @@ impl Processes {
         uid
     }
 
-    /// A start that was not known before: that of the pid's holder if its own is not known, else of another process.
+    /// A start time that was not known before: it belongs to the PID's holder if that one's start is not known, else
+    /// to another process.
     fn start(&mut self, pid: u32, start_ns: u64, comm: Option<&Arc<str>>, ts_ns: u64) -> u64 {
         let ticks = start_ns / TICK_NS;
         let holder = self.holder(pid);
@@ -209,7 +211,7 @@ impl Processes {
             };
         }
         let uid = if is_newest {
-            // Whoever had the number before has ended.
+            // The earlier holder of the number has ended.
             if let Some(holder) = holder {
                 self.end(holder, ts_ns);
             }
@@ -329,8 +331,9 @@ impl Processes {
                 }
                 self.end(before, now_ns);
             }
-            // One was taken for ended, and a record of an MR or a CQ, which has the pid alone, for another's. Records of QPs
-            // tell whose they are: two processes can have one pid within one tick.
+            // One process was taken for ended, and a record of an MR or a CQ, which has only the PID, for one of
+            // another process. Records of QPs name their process by PID and start time, since two processes can have
+            // one PID within one tick.
             let has_qps = |process: &Process| !process.qps.is_empty() || process.flow.is_some();
             if let Some(known) = known.filter(|_| !self.all.get(&uid).is_some_and(has_qps)) {
                 return self.join(uid, known);
@@ -433,7 +436,7 @@ impl Processes {
             return Some(before);
         }
         self.wanted.retain(|wanted| *wanted != pid);
-        // What it was split off is gone with it, whether or not they were one.
+        // The row that was split off it is gone too, whether or not both were one process.
         let before = self.all.get_mut(&uid).and_then(|process| process.split_of.take());
         for uid in before.into_iter().chain([uid]) {
             self.end(uid, now_ns);
@@ -491,7 +494,7 @@ impl Processes {
         }
     }
 
-    /// Counts of a QP that turned out to be another's.
+    /// Counts of a QP that turned out to be another process's.
     pub(super) fn take_back(&mut self, uid: u64, delta: &Tally) {
         if let Some(flow) = self.all.get_mut(&uid).and_then(|process| process.flow.as_mut()) {
             flow.take_back(delta);
@@ -506,8 +509,8 @@ impl Processes {
         wanted
     }
 
-    /// Forgets users that have owned no QP and made no call for `linger_ns`: where nobody tells when a process ends, it
-    /// may have, and is not called ended.
+    /// Forgets users that have owned no QP and made no call for `linger_ns`: where no input reports the end of a
+    /// process, it may have ended, and is not shown as ended.
     pub(super) fn forget_idle(&mut self, now_ns: u64, linger_ns: u64) {
         let (by_pid, by_start) = (&mut self.by_pid, &mut self.by_start);
         self.all.retain(|uid, process| {
@@ -542,7 +545,7 @@ impl Processes {
     }
 }
 
-/// Forgets what a process was found by.
+/// Removes the keys by which a process was found.
 fn forget_names(
     uid: u64,
     process: &Process,

@@ -1,8 +1,9 @@
 //! What the counters of each provider mean.
 //!
-//! Names are the drivers' own (`rdma_stat_desc` tables under drivers/infiniband, `ports/N/counters`). A meaning
-//! that a provider has no counter for is unknown; what is not in a table is shown under its own name. Only
-//! SoftRoCE's have been seen moving here; the others are from the kernel's sources.
+//! Names are the drivers' own (`rdma_stat_desc` tables under drivers/infiniband, `ports/N/counters`). A meaning for
+//! which a provider has no counter is unknown; a counter that is in no table is shown under its own name. Only
+//! SoftRoCE's have been read on a working device, mlx5's and EFA's with a test driver; the others are from the
+//! kernel's sources.
 
 use rdmatop_common::counters::slot_flag;
 
@@ -19,7 +20,7 @@ pub(super) enum Role {
     Drops,
     /// Packets that were sent again.
     Retransmits,
-    /// Times that a sender started again, with as many packets as there were.
+    /// Times that a sender started again, each with any number of packets.
     Retries,
     Congestion,
     RnrNaks,
@@ -40,7 +41,8 @@ impl Role {
     ];
 }
 
-/// Ways to say one thing, best first; the first of which any name is there is taken, and its names are added up.
+/// Alternatives for one meaning, best first. The first alternative of which any name exists is taken, and its names
+/// are added up.
 type Ways = &'static [&'static [&'static str]];
 
 /// A family of drivers with one set of counter names.
@@ -137,7 +139,7 @@ impl Provider {
         }
     }
 
-    /// The same as bits of `slot_flag`, as slots of this driver's QPs have them: for QPs that have no slot yet.
+    /// The same as bits of `slot_flag`, as slots of this driver's QPs have them: for QPs without a slot.
     pub(super) fn unknown(self) -> u32 {
         self.hidden().iter().fold(0, |bits, hidden| {
             bits | match hidden.what {
@@ -149,7 +151,7 @@ impl Provider {
         })
     }
 
-    /// How to learn a meaning.
+    /// How to get a meaning.
     pub(super) fn ways(self, role: Role) -> Ways {
         match self {
             Self::Rxe => rxe(role),
@@ -237,7 +239,7 @@ fn rxe(role: Role) -> Ways {
         Role::RxBytes => &[&["rcvd_bytes"]],
         Role::TxPackets => &[&["sent_pkts"]],
         Role::RxPackets => &[&["rcvd_pkts"]],
-        // Rounds: each goes back to the first packet that has no answer. The packets are counted by QP.
+        // Rounds: each returns to the first packet without an answer. The packets are counted by QP.
         Role::Retries => &[&["completer_retry_err"]],
         Role::RnrNaks => &[&["send_rnr_err", "rcvd_rnr_err"]],
         Role::Drops | Role::Congestion | Role::Retransmits => &[],
@@ -247,7 +249,7 @@ fn rxe(role: Role) -> Ways {
 fn mlx5(role: Role) -> Ways {
     match role {
         Role::Drops => &[&["out_of_buffer", "port_xmit_discards"]],
-        // mlx5 counts the causes of going back, not the packets sent again.
+        // mlx5 counts the causes of retransmission, not the packets.
         Role::Retransmits => &[],
         Role::Retries => &[&[
             "packet_seq_err",

@@ -41,7 +41,7 @@ impl Key {
     }
 }
 
-/// Who created an object.
+/// The process or kernel consumer that created an object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Owner {
     pub(super) process: Option<u64>,
@@ -95,7 +95,7 @@ impl Psn {
     }
 }
 
-/// The timelines with which a dump lets QPs begin: one for each state, which all of them share.
+/// The timelines that dumps start: one for each state, shared by all QPs.
 #[derive(Debug, Default)]
 pub(super) struct Beginnings(Vec<Arc<Vec<Step>>>);
 
@@ -120,7 +120,7 @@ impl Beginnings {
     }
 }
 
-/// The row of no QP: stands in for one that is being completed.
+/// A placeholder row, used while a QP's row is taken out to be completed.
 fn nothing() -> Arc<QpRow> {
     static NOTHING: LazyLock<Arc<QpRow>> = LazyLock::new(|| {
         Arc::new(QpRow {
@@ -169,7 +169,7 @@ pub(super) fn unknown_traffic() -> Arc<Traffic> {
     Arc::clone(&UNKNOWN)
 }
 
-/// What became of a QP's slot.
+/// What happened to a QP's slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Slot {
     /// None is known.
@@ -184,42 +184,42 @@ pub(super) enum Slot {
 /// A QP.
 #[derive(Debug)]
 pub(super) struct Qp {
-    /// What is known of it, as views see it: the only copy, shared with the snapshots until it changes. Its device's
-    /// and its owner's name, what it does and whether it ended are as of the last [`Qp::current_row`].
+    /// What is known of it, as views see it: the only copy, shared with the snapshots until it changes. The names of
+    /// its device and owner, its traffic and whether it has ended are as of the last [`Qp::current_row`].
     row: Arc<QpRow>,
-    /// The row is not what the next snapshot is to show.
+    /// The row differs from what the next snapshot has to show.
     stale: bool,
     pub(super) key: Key,
-    /// Its address, 0 when not known. It has one for all its life.
+    /// Its address, 0 when not known. A QP keeps it until it is destroyed.
     pub(super) object: u64,
     /// Address and birth, as each set of programs knew it.
     pub(super) births: Vec<(u64, u64)>,
     /// The QP that had its number before.
     pub(super) before: Option<u64>,
-    /// The owner's name at the time, as a record had it.
+    /// The owner's name at creation, as a record had it.
     comm: Option<Arc<str>>,
-    /// The kernel side reported the owner, and when it was started (0: not known): a dump knows the pid, which may be
-    /// another's by now.
+    /// The kernel side reported the owner and its start time (0: not known). A dump knows only the PID, which may be
+    /// another process's by now.
     sure: Option<u64>,
     pub(super) state_ns: u64,
     /// Birth, or the earliest time at which it is known to have been there.
     pub(super) first_ns: u64,
-    /// By this time it was there: that of the first sign of it, for a dump that of its end.
+    /// The time of the first sign of it: the QP existed by then. For a dump, the end of the dump.
     pub(super) seen_ns: u64,
     /// `first_ns` is its birth.
     pub(super) created: bool,
     /// Time of the last record about it.
     pub(super) event_ns: u64,
     pub(super) ended_ns: Option<u64>,
-    /// By this time it had ended. A dump without it says only that it had ended when the dump ended.
+    /// The QP had ended by this time. A dump without the QP shows only that it had ended when the dump ended.
     pub(super) gone_ns: u64,
     pub(super) psn: Psn,
     pub(super) flow: Option<Flow>,
     /// While it is held the QP cannot be forgotten: its last counts are not in.
     pub(super) slot: Slot,
-    /// Its row's time is over.
+    /// The time for which its row is kept has passed.
     pub(super) hidden: bool,
-    /// An error was counted and the state was asked for.
+    /// An error was counted and a dump was asked for the state.
     pub(super) error_seen: bool,
     /// Number of the last dump that it was in.
     pub(super) dump: u32,
@@ -228,7 +228,7 @@ pub(super) struct Qp {
 }
 
 impl Qp {
-    /// A QP of which its number and that it was there at `first_ns` is known.
+    /// A QP of which only its number is known, and that it existed at `first_ns`.
     pub(super) fn new(uid: u64, key: Key, first_ns: u64, seen_ns: u64) -> Self {
         Self {
             row: Arc::new(blank(uid, key.qpn)),
@@ -261,18 +261,18 @@ impl Qp {
         &self.row
     }
 
-    /// What is known of it, to be changed. Snapshots keep what they were given.
+    /// The row, to be changed. Snapshots keep what they were given.
     pub(super) fn edit(&mut self) -> &mut QpRow {
         self.stale = true;
         Arc::make_mut(&mut self.row)
     }
 
-    /// Something changed that the row shows and does not hold.
+    /// Something changed that the row shows but does not hold.
     pub(super) fn touch(&mut self) {
         self.stale = true;
     }
 
-    /// The next snapshot gets another row.
+    /// The next snapshot gets a new row.
     pub(super) fn is_stale(&self) -> bool {
         self.stale
     }
@@ -322,7 +322,7 @@ impl Qp {
         self.comm = owner.comm;
     }
 
-    /// The row for a snapshot; `complete` fills in what the row gets only now, if anything has changed.
+    /// The row for a snapshot; if anything has changed, `complete` first fills in what comes from other tables.
     pub(super) fn current_row(&mut self, complete: impl FnOnce(&Self, &mut QpRow)) -> Arc<QpRow> {
         // Most of ten thousand have not changed.
         if self.stale {
@@ -334,7 +334,7 @@ impl Qp {
         Arc::clone(&self.row)
     }
 
-    /// The state at `ts_ns`; an older one than known only fills the timeline.
+    /// The state at `ts_ns`; one that is older than the known state only fills the timeline.
     pub(super) fn enter(&mut self, state: QpState, ts_ns: u64, source: Source, duration_ns: Option<u64>) {
         let is_newest = ts_ns >= self.state_ns || self.row.state.is_none();
         if is_newest {
@@ -345,7 +345,7 @@ impl Qp {
             (row.state, row.state_source) = (Some(state), Some(source));
         }
         if row.timeline.is_empty() {
-            // The shared one of all that have no steps.
+            // The timeline shared by all rows without steps.
             row.timeline = Arc::new(Vec::with_capacity(LIFE));
         }
         let timeline = Arc::make_mut(&mut row.timeline);
@@ -359,7 +359,7 @@ impl Qp {
             },
         );
         if timeline.len() > TIMELINE {
-            // Birth and the present say most.
+            // Birth and the present are the most informative.
             timeline.remove(1);
         }
     }
@@ -372,13 +372,13 @@ impl Qp {
         }
         let at_ns = sighting.at_ns();
         let was_there = if sighting.created {
-            // What was seen by then was seen of a QP that was there already.
+            // What was seen by then was seen of an earlier QP.
             !self.created && at_ns <= self.seen_ns
         } else {
             !self.created || self.first_ns <= at_ns
         };
-        // Of one that a dump misses the end is known to lie between the dump's beginning and its end, in which time the
-        // number may have been given to another.
+        // A QP that a dump misses ended between the dump's beginning and its end. In that time the number may have
+        // been given to another QP.
         let is_itself = self.object != 0 && self.object == sighting.object;
         let ended_ns = if is_itself {
             Some(self.gone_ns)
@@ -388,10 +388,10 @@ impl Qp {
         was_there && ended_ns.is_none_or(|ended| at_ns <= ended)
     }
 
-    /// No dump has named another owner. One that has may have named a thread that had ended.
+    /// No dump has named another owner. A dump that did may have named a thread that had ended.
     pub(super) fn is_owned_as(&self, sighting: &Sighting) -> bool {
         let pids = self.row.pid.zip(sighting.owner);
-        pids.is_none_or(|(known, (told, _))| known == told)
+        pids.is_none_or(|(known, (reported, _))| known == reported)
     }
 
     /// Another process is known to own it.
@@ -404,8 +404,8 @@ impl Qp {
 
     /// Whether a reading has nothing new.
     pub(super) fn is_as(&self, reading: &QpReading) -> bool {
-        fn same<T: PartialEq + Copy>(told: Option<T>, known: Option<T>) -> bool {
-            told.is_none() || told == known
+        fn same<T: PartialEq + Copy>(reported: Option<T>, known: Option<T>) -> bool {
+            reported.is_none() || reported == known
         }
         let owner = match (&reading.kern_name, reading.pid) {
             (Some(_), _) => false,
@@ -421,7 +421,7 @@ impl Qp {
             && same(reading.rq_psn, self.row.rq_psn)
     }
 
-    /// The kernel side saw it for the first time after `ts_ns`: what a dump saw by then may have been another.
+    /// The kernel side saw it for the first time after `ts_ns`: what a dump saw before may have been another QP.
     pub(super) fn is_sighted_after(&self, ts_ns: u64) -> bool {
         self.births.iter().any(|(_, born_ns)| *born_ns > ts_ns)
     }

@@ -1,14 +1,14 @@
-//! The table of QPs. A QP is (device generation, number, creation): both its number and its address are used
-//! again by others.
+//! The table of QPs. A QP is (device generation, number, creation): the kernel reuses both its number and its
+//! address.
 //!
-//! The kernel side says with each record and each slot which QP it is of: the address and the time at which it first saw
-//! the QP there. No two QPs share both, so this is a look-up and no judgement. Only the first sign of a QP is judged: it
-//! may be one that is known by its number alone, from a dump or from an earlier set of programs.
+//! Each record and each slot says which QP it belongs to: the address, and the time at which the kernel side first
+//! saw the QP there. No two QPs share both, so this is a plain look-up. Only the first sign of a QP has to be judged:
+//! the QP may already be known by its number alone, from a dump or from an earlier set of programs.
 //!
-//! That judgement rests on one fact. A device gives a number to one QP at a time, and the stamps of a QP lie inside of
-//! that time: its birth after the number was given, the beginning of its destruction before the number is free. So of
-//! two QPs with one number on one device the one has ended before the other is born, and a table of those that had a
-//! number, by the times at which they were there, says which QP a time belongs to.
+//! That judgement rests on one fact. A device gives a number to one QP at a time, and the time stamps of a QP lie
+//! within that time: its birth after the number was given, the beginning of its destruction before the number is
+//! free. So of two QPs with one number on one device, the first has ended before the second is born. A table of the
+//! QPs that had a number, with the times at which they existed, therefore shows which QP a time belongs to.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -20,24 +20,24 @@ use super::{
 };
 use crate::model::{ib::QpState, value::Source};
 
-/// What a record or a slot says of the QP that it is about.
+/// The QP that a record or a slot is about.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sighting {
     /// The QP's address, 0 when not known.
     pub(super) object: u64,
     /// When the kernel side first saw the QP at this address, 0 when not known.
     pub(super) born_ns: u64,
-    /// That was its creation.
+    /// That first sight was its creation.
     pub(super) created: bool,
     pub(super) key: Option<Key>,
-    /// The QP was there at this time.
+    /// The QP existed at this time.
     pub(super) ts_ns: u64,
     /// The process that created it and when that was started (0: not known), if the kernel side knows.
     pub(super) owner: Option<(u32, u64)>,
 }
 
 impl Sighting {
-    /// The name that no other QP has.
+    /// The key that no other QP has.
     fn birth(&self) -> Option<(u64, u64)> {
         (self.object != 0 && self.born_ns != 0).then_some((self.object, self.born_ns))
     }
@@ -52,15 +52,16 @@ impl Sighting {
     }
 }
 
-/// The QPs there are, and for some time those there were.
+/// All QPs that exist, and for some time those that existed.
 #[derive(Debug, Default)]
 pub(super) struct Qps {
     all: Table<Qp>,
     /// By address and birth, as the kernel side knows them.
     by_birth: NumberMap<(u64, u64), u64>,
-    /// The last one that had an address.
+    /// The latest QP at each address.
     by_object: NumberMap<u64, u64>,
-    /// The last one that had a number, living or not. [`Qp::before`] leads to those before it, each of which has ended.
+    /// The latest QP of each number, living or not. [`Qp::before`] leads to the earlier ones, each of which has
+    /// ended.
     by_key: NumberMap<Key, u64>,
     ended: VecDeque<(u64, u64)>,
     /// Latest end among those that had to be forgotten early.
@@ -103,8 +104,8 @@ impl Qps {
             .find(|uid| self.all.get(*uid).is_some_and(|qp| qp.ended_ns.is_none()))
     }
 
-    /// Those that had a number last: on its device, on a device that the kernel side does not know, and of QP 0 and
-    /// QP 1 where one side does not know the port.
+    /// The latest QPs of a number: on its device, on a device that the kernel side does not know, and for QP 0 and QP
+    /// 1 where one side does not know the port.
     fn last_of(&self, key: Key) -> [Option<u64>; 3] {
         let of = |key| self.by_key.get(&key).copied();
         let nowhere = (key.device != 0).then_some(Key { device: 0, ..key });
@@ -118,7 +119,7 @@ impl Qps {
         }
         let at = |port| self.by_key.get(&Key { port, ..key }).copied();
         if key.port == 0 {
-            // Of two ports it could be either's.
+            // With two ports it could be either's.
             let mut found = (1..=u32::from(u8::MAX)).filter_map(at);
             return found.next().filter(|_| found.next().is_none());
         }
@@ -162,12 +163,12 @@ impl Qps {
                     } else if was_there {
                         return Some(qp.uid());
                     } else {
-                        // It may have been there before its first sign, unless another QP was there then.
+                        // It may have existed before its first sign, unless another QP had the number then.
                         later = Some(qp.uid());
                     }
                 }
                 if qp.seen_ns <= sighting.at_ns() {
-                    // Those before it had ended by then.
+                    // The earlier ones had ended by then.
                     break;
                 }
                 next = qp.before;
@@ -176,7 +177,7 @@ impl Qps {
         later.or(unlikely)
     }
 
-    /// Adds a QP that is known to have been there at `first_ns`, and at `seen_ns` at the latest.
+    /// Adds a QP that is known to have existed at `first_ns`, and at `seen_ns` at the latest.
     pub(super) fn insert(&mut self, key: Key, first_ns: u64, seen_ns: u64, processes: &mut Processes) -> u64 {
         self.last_uid += 1;
         let uid = self.last_uid;
@@ -185,8 +186,8 @@ impl Qps {
         uid
     }
 
-    /// Puts a QP among those that had its number, in the order of time. Whoever had it before has ended; so has the QP,
-    /// if it was told of so late that another has the number by now.
+    /// Puts a QP among those that had its number, in the order of time. An earlier QP with the number has ended; so
+    /// has this one if its report came so late that another QP has the number by now.
     fn place(&mut self, uid: u64, processes: &mut Processes) {
         let Some(qp) = self.all.get(uid) else { return };
         let (key, first_ns, seen_ns) = (qp.key, qp.first_ns, qp.seen_ns);
@@ -272,7 +273,8 @@ impl Qps {
         }
     }
 
-    /// An address has a QP from `first_ns` on: whoever had it before has ended, or this one, if it is told of late.
+    /// From `first_ns` on the address belongs to this QP: the earlier one has ended, or this one, if its report came
+    /// late.
     fn move_in(&mut self, uid: u64, object: u64, first_ns: u64, processes: &mut Processes) {
         let other = self.by_object.get(&object).and_then(|other| self.all.get(*other));
         match other.map(|other| (other.uid(), other.first_ns)) {
@@ -295,7 +297,7 @@ impl Qps {
         if row.timeline.iter().any(|step| step.mono_ns < ts_ns) {
             Arc::make_mut(&mut row.timeline).retain(|step| step.mono_ns >= ts_ns);
         }
-        // What is known already is from a later time: a dump under way, or a record that overtook this one.
+        // Later states are known already: from a dump under way, or from a record that arrived before this one.
         let known = row
             .state
             .map(|state| (state, row.state_source, state_ns.max(ts_ns)));
@@ -307,7 +309,7 @@ impl Qps {
         }
     }
 
-    /// Records the device of a QP known without one. True when that was news.
+    /// Records the device of a QP known without one. True when it was not known before.
     pub(super) fn set_device(&mut self, uid: u64, device: u64, processes: &mut Processes) -> bool {
         let Some(qp) = self.all.get(uid) else { return false };
         if qp.key.device != 0 || device == 0 {
@@ -339,7 +341,7 @@ impl Qps {
                     processes.link(process, qp.key.device);
                 }
             }
-            // What the QP has done belongs to its owner, also when the owner becomes known later.
+            // What the QP has done belongs to its owner, even when the owner becomes known later.
             if let Some(flow) = &qp.flow {
                 if let Some(before) = qp.process() {
                     processes.take_back(before, flow.total());
@@ -372,7 +374,7 @@ impl Qps {
         self.ended.push_back((ts_ns, uid));
     }
 
-    /// Forgets rows whose time is over, and the oldest above `max_ended`.
+    /// Forgets rows whose time has passed, and the oldest above `max_ended`.
     pub(super) fn forget(&mut self, now_ns: u64, linger_ns: u64, max_ended: usize) {
         while let Some((ended_ns, uid)) = self.ended.front().copied() {
             let over = ended_ns.saturating_add(linger_ns) <= now_ns;
@@ -390,7 +392,7 @@ impl Qps {
         }
     }
 
-    /// A record reports that the QP was given a slot. It may have been read for the last time already.
+    /// A record reports that the QP was given a slot. The slot may have been read for the last time already.
     pub(super) fn holds_slot(&mut self, uid: u64) {
         if let Some(qp) = self.all.get_mut(uid)
             && qp.slot == Slot::Unknown
@@ -408,7 +410,7 @@ impl Qps {
         }
     }
 
-    /// Those whose slot has not been read for the last time.
+    /// QPs whose slot has not been read for the last time.
     pub(super) fn in_slots(&self) -> Vec<u64> {
         let kept = self.iter().filter(|qp| qp.slot == Slot::Held);
         kept.map(Qp::uid).collect()
@@ -422,7 +424,7 @@ impl Qps {
         if self.by_object.get(&qp.object) == Some(&uid) {
             self.by_object.remove(&qp.object);
         }
-        // One that is not the last of its number stays the end of a chain, which is looked at no further.
+        // A QP that is not the latest of its number stays at the end of a chain that is not searched further.
         if self.by_key.get(&qp.key) == Some(&uid) {
             self.by_key.remove(&qp.key);
         }

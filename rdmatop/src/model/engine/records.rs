@@ -21,7 +21,7 @@ use crate::model::{
     value::Source,
 };
 
-/// `IB_QP_STATE` of `enum ib_qp_attr_mask`: without it `qp_state` is not meant.
+/// `IB_QP_STATE` of `enum ib_qp_attr_mask`: without it `qp_state` has no meaning.
 const IB_QP_STATE: u32 = 1;
 /// Ids of rdma_cm whose owner is remembered.
 const CM_IDS: usize = 65_536;
@@ -152,7 +152,8 @@ impl Engine {
         event
     }
 
-    /// The creator of an object is the task that owns it, and the name in the record is that of its thread just then.
+    /// The creator of an object is the task that owns it, and the name in the record is that of its thread at that
+    /// time.
     fn named_by_its_first_thread(&mut self, process: u64, prefix: &Prefix) {
         let is_first = prefix.flags & (flag::KTHREAD | flag::OWNER_KERNEL) == 0
             && prefix.tid == prefix.pid
@@ -166,7 +167,8 @@ impl Engine {
     /// The QP a record is about, made when it is new.
     pub(super) fn qp_of(&mut self, record: &QpRecord, kind: EventKind) -> Option<u64> {
         let prefix = &record.prefix;
-        // When the call began: the QP was there then. At its return a destroyed one's number can be another's.
+        // The time at which the call began: the QP existed then. When the call returns, the number of a destroyed QP
+        // can belong to another.
         let ts_ns = call_ns(prefix);
         if kind != EventKind::QpCreate
             && let Some(uid) = self.qps.born_at(prefix.object, record.born_ns)
@@ -199,7 +201,7 @@ impl Engine {
         Some(uid)
     }
 
-    /// What every QP record says about its QP, and its owner if the table does not know one.
+    /// What every QP record contains about its QP, and its owner if the table has none.
     fn describe_qp(&mut self, uid: u64, record: &QpRecord, owner: &Owner) {
         let Some(qp) = self.qps.get_mut(uid) else { return };
         let qp_type = known(record.qp_type).and_then(|value| u8::try_from(value).ok());
@@ -223,7 +225,7 @@ impl Engine {
             }
             return;
         }
-        // Over what a dump said: it knows the pid alone, and that of the number's holder at its own time.
+        // It replaces a dump's owner: the dump knows only the PID, and whose it was when the dump ran.
         let ts_ns = qp.row().born_mono_ns.unwrap_or(ts_ns);
         let start_ns = owner.start_ns;
         let owner = self.processes.of(owner.clone(), ts_ns);
@@ -246,7 +248,7 @@ impl Engine {
         event.qpn = known(record.qpn).or(qp.map(|qp| qp.key.qpn));
         event.qp_type = qp.and_then(|qp| qp.row().qp_type);
         event.qp_uid = uid;
-        // The record's own words first: a name as it was at the time.
+        // The record's own values first: a name as it was at the time.
         if owner.is_known() {
             Self::attribute(event, owner, prefix);
         } else {
@@ -266,8 +268,8 @@ impl Engine {
             }
         }
         if event.to.is_some() || prefix.kind != kind::QP_MODIFY && prefix.kind != kind::QP_CREATE {
-            let told = known8(record.from_state).map(QpState);
-            event.from = told.or_else(|| qp.and_then(|qp| qp.row().state));
+            let recorded = known8(record.from_state).map(QpState);
+            event.from = recorded.or_else(|| qp.and_then(|qp| qp.row().state));
         }
     }
 
@@ -296,7 +298,7 @@ impl Engine {
             }
             EventKind::QpCreate => self.placed(uid, record),
             EventKind::QpDestroy if prefix.rc >= 0 => self.qps.end(uid, ts_ns, &mut self.processes),
-            // The provider has moved the QP to ERR or SQE without a modify: only a dump shows it.
+            // The provider has moved the QP to ERR or SQE without a modify: only a dump shows which.
             EventKind::QpError if matches!(record.event, 1..=3) => self.losses.want_repair(now.mono_ns),
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! Rows: what the tables look like from outside.
+//! Rows: the tables as views see them.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -17,7 +17,8 @@ use crate::model::{
 };
 
 impl Engine {
-    /// Rows of all QPs in the order in which they were learnt of. A row in which nothing changed is the old one.
+    /// Rows of all QPs in the order in which they became known. A row in which nothing changed is the same `Arc` as
+    /// before.
     pub(super) fn qp_rows(&mut self, now_ns: u64, all_changed: bool, fresh: bool) -> Vec<Arc<QpRow>> {
         let renamed_processes = std::mem::take(&mut self.processes.renamed);
         let renamed_devices = std::mem::take(&mut self.renamed_devices);
@@ -122,8 +123,8 @@ impl Qp {
             .map(|meter| meter.counter(Source::Est, now_ns))
     }
 
-    /// Fills in what others know, and what moves.
-    /// `doubt`: some QP moved without a slot, and it is not known which.
+    /// Fills in what other tables have, and the traffic.
+    /// `doubt`: some QP moved without a slot, and it is not known which one.
     fn complete(
         &self,
         row: &mut QpRow,
@@ -145,7 +146,7 @@ impl Qp {
             },
         };
         row.device_uid = Some(self.key.device).filter(|uid| *uid != 0);
-        // A device that went has left its name.
+        // The name of a removed device stays.
         if let Some(device) = devices.get(self.key.device) {
             row.device = Arc::clone(&device.name);
         }

@@ -1,7 +1,7 @@
-//! A table by numbers that are given in rising order and never again.
+//! A table by numbers that are given in rising order and never reused.
 
-/// Entries in the order of their numbers, side by side: beside what they point at, which comes and goes, each would be
-/// an island that keeps a page. One that was removed leaves a gap until gaps are the greater part.
+/// Entries in the order of their numbers, side by side: allocated one by one between short-lived objects, each would
+/// keep a page of memory. A removed entry leaves a gap until gaps are the greater part.
 ///
 /// A look-up guesses the place from the end, where all are that came since gaps were closed last, and searches only
 /// when that fails: a record looks its QP up several times, and a tree costs two hundred instructions each time.
@@ -81,7 +81,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn one_that_stays_while_millions_come_and_go_keeps_no_gaps() {
+    fn a_long_lived_entry_among_millions_of_others_keeps_no_gaps() {
         let mut table = Table::default();
         table.push(1, 1);
         for number in 2..100_000 {
@@ -94,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_what_a_tree_holds(steps in proptest::collection::vec((0u64..4, 0u64..400), 0..600)) {
+        fn it_holds_the_same_entries_as_a_tree(steps in proptest::collection::vec((0u64..4, 0u64..400), 0..600)) {
             let (mut table, mut tree) = (Table::default(), BTreeMap::new());
             let mut last = 0;
             for (step, number) in steps {

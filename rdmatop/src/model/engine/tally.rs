@@ -1,4 +1,4 @@
-//! Everything a slot counts, as one row of numbers: deltas, sums and rates are loops.
+//! Everything a slot counts, as one row of numbers, so that deltas, sums and rates are loops.
 
 use std::sync::{Arc, LazyLock};
 
@@ -32,7 +32,7 @@ const WC: usize = OP_BYTES + OPCODES;
 const LATENCY: usize = WC + WC_STATUSES;
 const LEN: usize = LATENCY + HIST_BUCKETS;
 
-/// `IB_WC_WR_FLUSH_ERR`: the echo of an error, one for each WR that was still queued.
+/// `IB_WC_WR_FLUSH_ERR`: after an error one such CQE comes for each WR that was still queued.
 const FLUSH: usize = 5;
 
 /// Counts that only grow.
@@ -104,8 +104,8 @@ impl Tally {
         }
     }
 
-    /// What was counted between `before` and `self`, and whether every count only grew. One that did not grow
-    /// counts as no movement.
+    /// What was counted between `before` and `self`, and whether every count only grew. A count that went down counts
+    /// as no movement.
     fn since(&self, before: &Self) -> (Self, bool) {
         let mut delta = Self {
             latency_max: self.latency_max,
@@ -143,13 +143,13 @@ impl Tally {
 /// Counts per second, in the places of a [`Tally`].
 pub(super) type Speeds = [f64; LEN];
 
-/// A tally that is read round by round: that of a QP, or that of a process or a device, which is the sum of its QPs'.
+/// A tally that is read once a round: that of a QP, or that of a process or a device, which is the sum of its QPs.
 ///
 /// A QP's rate is what was counted between its own two last readings over the time between them; a sum's is the sum of
 /// those rates.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
-    /// `None` is nothing: a tally has a hundred numbers, and most of ten thousand QPs are idle.
+    /// `None` stands for all zeroes: a tally has a hundred numbers, and most of ten thousand QPs are idle.
     counts: Option<Box<Counts>>,
     /// The last closed round gives an honest rate.
     known: bool,
@@ -161,9 +161,9 @@ pub(super) struct Flow {
     at: ReadAt,
     /// When the reading was made that ended its last round.
     from: ReadAt,
-    /// Nothing was looked at, because the QP has not moved: receives may be posted.
+    /// The receives of this QP were not read, because it has not moved: some may be posted.
     pub(super) resting: bool,
-    /// A sum in which something is missing for ever.
+    /// A sum in which some count is missing for good.
     pub(super) short: bool,
 }
 
@@ -184,7 +184,7 @@ struct Counts {
 /// The ends of a round: the beginnings of two sweeps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Round {
-    /// `None`: there was none before.
+    /// `None`: there was no sweep before.
     pub(super) from_ns: Option<u64>,
     pub(super) to_ns: u64,
 }
@@ -197,7 +197,7 @@ fn add_speeds(sum: &mut Option<Box<Speeds>>, more: &Speeds) {
 }
 
 impl Flow {
-    /// That of a QP that has not moved since it is known; on the list of those whose rounds are closed.
+    /// For a QP that has not moved since it became known; on the list of flows whose rounds are closed.
     pub(super) fn at_rest(nothing: &Tally) -> Self {
         let mut flow = Self {
             moving: true,
@@ -208,12 +208,12 @@ impl Flow {
         flow
     }
 
-    /// Itself, unless something is missing in it.
+    /// The flow itself, unless something is missing in it.
     pub(super) fn whole(&self) -> Option<&Self> {
         (!self.short).then_some(self)
     }
 
-    /// From now on another slot is read, which begins at nothing: programs were attached anew.
+    /// From now on another slot is read, which starts at zero: programs were attached again.
     pub(super) fn begin_slot(&mut self) {
         if let Some(counts) = &mut self.counts {
             counts.before = Some(Box::new(counts.total.clone()));
@@ -256,7 +256,7 @@ impl Flow {
         self.add(delta);
     }
 
-    /// Takes away what turned out to be another's. The open round gives no rate.
+    /// Takes away what turned out to belong to another flow. The open round gives no rate.
     pub(super) fn take_back(&mut self, others: &Tally) {
         self.blurred = true;
         let Some(counts) = &mut self.counts else { return };
@@ -313,7 +313,8 @@ impl Flow {
         self.turn(known, gathered)
     }
 
-    /// Adds the rates of a QP whose round was closed just now. Where they are not known, the sum's are not either.
+    /// Adds the rates of a QP whose round was closed just now. Where they are unknown, those of the sum are unknown
+    /// too.
     pub(super) fn gather(&mut self, qp: &Self) {
         if !qp.known {
             self.blurred = true;
@@ -332,9 +333,9 @@ impl Flow {
         changed
     }
 
-    /// The time between the readings at the two ends of a round. A flow that was not read in a sweep, because nothing
-    /// had been counted, is as of that sweep's beginning. `None` when one of the readings was held up, by preemption or
-    /// a SIGSTOP, for a time that matters.
+    /// The time between the readings at the two ends of a round. A flow that a sweep did not read, because nothing
+    /// had been counted, is as of that sweep's beginning. `None` when one of the readings was delayed, by preemption
+    /// or SIGSTOP, for a time that matters.
     fn elapsed_ns(&mut self, round: Round) -> Option<u64> {
         let as_of = |read: ReadAt, sweep_ns: u64| {
             if read.mono_ns < sweep_ns {
@@ -353,7 +354,7 @@ impl Flow {
         (!was_held_up(from, to, elapsed)).then_some(elapsed)
     }
 
-    /// Whether the end of the next round can change a rate although nothing is counted in it.
+    /// Whether the end of the next round can change a rate even when nothing is counted in it.
     pub(super) fn gives_news(&self) -> bool {
         !self.known || self.counts.as_ref().is_some_and(|counts| counts.round.is_some())
     }
@@ -373,7 +374,7 @@ impl Flow {
         Counter::whole(self.total().counts[field], rate, Source::Ebpf)
     }
 
-    /// As [`Flow::counter`], `None` for one that is not known of all that is counted here.
+    /// As [`Flow::counter`], `None` for a count that is unknown for some of the QPs.
     pub(super) fn known(&self, field: usize, rates_are_fresh: bool) -> Option<Counter> {
         let unknown = self.total().unknown & without(field) != 0;
         (!unknown).then(|| self.counter(field, rates_are_fresh))
@@ -451,7 +452,7 @@ fn small(index: usize) -> u8 {
     u8::try_from(index).unwrap_or(u8::MAX)
 }
 
-/// The bits of `slot_flag` with which a count is not known.
+/// The bits of `slot_flag` with which a count is unknown.
 fn without(field: usize) -> u32 {
     match field {
         RX_WR | RX_BYTES | RX_POSTED | CQES | ERRORS | CQ_OVERFLOWS | WC..LATENCY => slot_flag::NO_CQES,
@@ -463,7 +464,7 @@ fn without(field: usize) -> u32 {
     }
 }
 
-/// What a histogram says.
+/// Percentiles and mean of a histogram.
 pub(super) fn latency(buckets: &[u64], sum_ns: u64, max_ns: u64, early: u64) -> Latency {
     let count = buckets
         .iter()
@@ -536,7 +537,7 @@ mod tests {
         read(&mut flow, 100, 1000);
         flow.close(first(1000));
         assert_eq!(flow.counter(TX_WR, true).rate, None);
-        // The sweep began at 3 s and came to this slot 100 ms later.
+        // The sweep began at 3 s and reached this slot 100 ms later.
         read(&mut flow, 310, 3100);
         flow.close(round(1000, 3000));
         assert_eq!(
@@ -547,7 +548,7 @@ mod tests {
         read(&mut flow, 400, 4000);
         flow.close(round(3000, 4000));
         assert_eq!(flow.counter(TX_WR, true).rate, Some(100.0));
-        // Nothing for some rounds, then again: it began to move after the last sweep.
+        // No movement for some rounds, then again: the QP began to move after the last sweep.
         flow.close(round(4000, 5000));
         assert_eq!(flow.counter(TX_WR, true).rate, Some(0.0));
         read(&mut flow, 500, 9000);
@@ -613,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_slot_counts_on_from_the_last_one() {
+    fn totals_go_on_when_a_qp_gets_another_slot() {
         let mut flow = Flow::default();
         flow.begin_slot();
         read(&mut flow, 100, 1);
@@ -712,7 +713,7 @@ mod tests {
         let mut shared = slot(0);
         shared.flags = slot_flag::SRQ;
         let mut other = Flow::default();
-        // Idle so far: that its receives are shared is news all the same.
+        // Idle so far: that its receives are shared is new information nevertheless.
         flow.add(&other.read(&shared, 1.into()).unwrap());
         assert!(other.traffic(true).rx_wr_posted.is_none());
         assert!(flow.traffic(true).rx_wr_posted.is_none());
@@ -732,7 +733,7 @@ mod tests {
                 for (count, more) in slot.wc.iter_mut().zip(more) {
                     *count += more;
                 }
-                // The kernel side counts the CQE first and its status next: a copy may come in between.
+                // The kernel side counts the CQE first and its status next: a copy may be taken in between.
                 slot.cqes = slot.wc.iter().sum::<u64>() + torn;
                 flow.read(&slot, ((at + pause) * MS).into());
                 flow.close(round(at, at + pause));
@@ -749,7 +750,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_of_a_timer_that_btf_does_not_tell_of_are_unknown() {
+    fn waits_of_a_timer_that_btf_does_not_describe_are_unknown() {
         let mut blind = slot(5);
         blind.flags = slot_flag::NO_RNR;
         let mut flow = Flow::default();
@@ -767,22 +768,22 @@ mod tests {
         let mut buckets = [0; HIST_BUCKETS];
         buckets[10] = 98;
         buckets[12] = 2;
-        let told = latency(&buckets, 200_000, 5000, 3);
-        assert_eq!(told.p50_ns, Some(2048));
-        assert_eq!(told.p99_ns, Some(5000));
+        let shown = latency(&buckets, 200_000, 5000, 3);
+        assert_eq!(shown.p50_ns, Some(2048));
+        assert_eq!(shown.p99_ns, Some(5000));
         assert_eq!(
-            (told.mean_ns, told.max_ns, told.early, told.count),
+            (shown.mean_ns, shown.max_ns, shown.early, shown.count),
             (Some(2000), Some(5000), 3, 100)
         );
     }
 
     #[test]
     fn no_sample_is_unknown_not_zero() {
-        let told = latency(&[0; HIST_BUCKETS], 0, 0, 0);
+        let shown = latency(&[0; HIST_BUCKETS], 0, 0, 0);
         assert_eq!(
-            (told.mean_ns, told.p50_ns, told.p99_ns, told.max_ns),
+            (shown.mean_ns, shown.p50_ns, shown.p99_ns, shown.max_ns),
             (None, None, None, None)
         );
-        assert!(told.buckets.is_empty());
+        assert!(shown.buckets.is_empty());
     }
 }

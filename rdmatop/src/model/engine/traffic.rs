@@ -1,4 +1,4 @@
-//! Sweeps of the counter slots: from cumulative counts of tenants to totals and rates of QPs, processes and ports.
+//! Sweeps of the counter slots: from cumulative counts of slots to totals and rates of QPs, processes and ports.
 //!
 //! Each sweep adds what is new in a slot to its QP, to the QP's owner and to its device. So the sum of a process
 //! keeps what its ended QPs did, and never goes down.
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::model::input::{Now, ReadAt, SlotsSample};
 
-/// Tenant of a slot.
+/// The QP that has a slot.
 #[derive(Clone, Copy, Debug)]
 struct Tenant {
     object: u64,
@@ -130,7 +130,7 @@ impl Engine {
         let Some(uid) = known.or_else(|| self.new_tenant(number, slot)) else {
             return;
         };
-        // A tenant that was there in the last round but not seen then: when it counted is not known.
+        // A QP that had its slot in the last round but was not seen then: when it counted is not known.
         let round_ns = self.traffic.round_ns;
         let blurred = known.is_none() && round_ns.is_none_or(|round_ns| slot.since_ns < round_ns);
         let Some(qp) = self.qps.get_mut(uid) else { return };
@@ -156,7 +156,7 @@ impl Engine {
             self.qps.end(uid, self.traffic.last_ns, &mut self.processes);
         }
         if delta.is_some() || known.is_none() {
-            // The owner of a new tenant gets even a zero: from now on it is counted.
+            // The owner of a newly seen QP gets even a zero: from now on it is counted.
             self.credit(process, device, &delta.unwrap_or_default(), blurred);
         }
     }
@@ -177,7 +177,7 @@ impl Engine {
         }
     }
 
-    /// Gives a slot to a new tenant and returns its QP.
+    /// Gives a slot to another QP and returns that QP.
     fn new_tenant(&mut self, number: u32, slot: &QpSlot) -> Option<u64> {
         let uid = self.tenant(slot)?;
         let tenant = Tenant {
@@ -200,7 +200,7 @@ impl Engine {
         Some(uid)
     }
 
-    /// The QP of a slot that has a new tenant.
+    /// The QP of a slot that belongs to another QP than before.
     fn tenant(&mut self, slot: &QpSlot) -> Option<u64> {
         let uid = if let Some(uid) = self.qps.born_at(slot.qp, slot.born_ns) {
             uid
@@ -224,7 +224,7 @@ impl Engine {
         let unsure = self.qps.get(uid).is_some_and(|qp| !qp.is_owner_sure());
         if slot.flags & slot_flag::KERNEL != 0 {
             if let Some(qp) = self.qps.get_mut(uid) {
-                // Which consumer it is, the slot does not say; a record or a dump will.
+                // The slot does not name the consumer; a record or a dump will.
                 qp.edit().kernel = true;
             }
             return;
@@ -261,7 +261,7 @@ impl Engine {
             }
             Some(tenant.sweep) == sweep
         });
-        // Also slots that only a record mentioned.
+        // Also slots that only a record has named.
         for uid in qps.in_slots() {
             if !held.contains(&uid) {
                 qps.left_slot(uid);

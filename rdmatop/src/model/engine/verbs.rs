@@ -26,10 +26,10 @@ const ERESTARTSYS: u32 = 512;
 
 /// Whether a call fails by design.
 ///
-/// libibverbs asks for the size of a reply with a buffer that is too small, once a device open: `query_device` then fails
-/// with ENOSPC (`has_ioctl_write`). librdmacm binds to an address of InfiniBand, once a process: ENODEV where there is
-/// none (`ucma_set_af_ib_support`). And a wait for an event ends without one where the file does not block or a signal
-/// comes.
+/// libibverbs asks for the size of a reply with a buffer that is too small, once for each open device: `query_device`
+/// then fails with ENOSPC (`has_ioctl_write`). librdmacm binds to an InfiniBand address, once for each process:
+/// ENODEV where there is none (`ucma_set_af_ib_support`). A wait for an event ends without one where the file does
+/// not block or a signal arrives.
 pub(super) fn is_probe(verb: u32, errno: u32) -> bool {
     match errno {
         ENOSPC => verb & !verb::EXTENDED == verb::QUERY_DEVICE,
@@ -61,12 +61,12 @@ impl VerbNames {
 #[derive(Debug)]
 struct Calls {
     process: u64,
-    /// Nothing but their number is known.
+    /// Only the number of calls is known.
     only: bool,
     made: Meter,
     errors: Meter,
     raw: VerbStats,
-    /// What an earlier holder of the pid had done.
+    /// The counts of an earlier holder of the PID.
     before: VerbStats,
     errnos: BTreeMap<u32, Errno>,
 }
@@ -83,8 +83,9 @@ impl Errno {
     }
 }
 
-/// What is kept of an entry whose process is forgotten: enough to know what the next process with its pid does. The kernel
-/// side keeps such entries until its table is half full; a row of each, mostly empty histograms, was 6 MB.
+/// What is kept of an entry whose process is forgotten: enough to compute what the next process with its PID does.
+/// The kernel side keeps such entries until its table is half full; a row for each, mostly empty histograms, took 6
+/// MB.
 #[derive(Debug)]
 struct Past {
     calls: u64,
@@ -124,7 +125,7 @@ impl Past {
         stats
     }
 
-    /// Failures as of the end of the process; `raw` is what the kernel side counts on from.
+    /// Failures as of the end of the process; `raw` is the value from which the kernel side goes on.
     fn errnos(&self) -> BTreeMap<u32, Errno> {
         let each = self.errnos.iter().map(|(errno, raw)| {
             let count = Errno {
@@ -141,7 +142,7 @@ impl Past {
 #[derive(Debug, Default)]
 pub(super) struct Verbs {
     rows: BTreeMap<VerbKey, Calls>,
-    /// Of processes that are forgotten.
+    /// Entries of processes that are forgotten.
     past: NumberMap<VerbKey, Box<Past>>,
     last_ns: Option<u64>,
 }
@@ -192,14 +193,14 @@ impl Engine {
                 .get(key)
                 .filter(|row| row.raw.calls == stats.calls);
             let process = match idle {
-                // Nothing new: no sign of life, of the process or of another with its pid.
+                // Nothing new: no sign of life of the process, nor of another with its PID.
                 Some(row) => row.process,
                 None => self.processes.caller(key.pid, before_ns, sample.mono_ns),
             };
             let at_ns = sample.calls_only_ns.filter(|_| only).unwrap_or(sample.mono_ns);
             let delta = self.calls(*key, stats, process, at_ns, before_ns);
             if let Some(row) = self.verbs.rows.get_mut(key) {
-                // Totals go on over a change of the data path: what was not known of some is not known of all.
+                // Totals continue when the data path changes: what is unknown for some calls is unknown for the sum.
                 row.only |= only;
             }
             *faults.entry(process).or_default() += delta;
@@ -235,7 +236,8 @@ impl Engine {
         self.forget_calls(&listed);
     }
 
-    /// Keeps rows of processes that are shown, and of others what is needed while the kernel side has the entry.
+    /// Keeps the rows of processes that are shown, and of the others what is needed while the kernel side has the
+    /// entry.
     fn forget_calls(&mut self, listed: &NumberSet<VerbKey>) {
         let Self { verbs, processes, .. } = self;
         verbs.past.retain(|key, _| listed.contains(key));
@@ -274,7 +276,7 @@ impl Engine {
             errnos: BTreeMap::new(),
         };
         let Some(row) = self.verbs.rows.get_mut(&key) else {
-            // What another process with this pid did is not this one's.
+            // What another process with this PID did does not count for this one.
             let past = self
                 .verbs
                 .past
@@ -285,7 +287,7 @@ impl Engine {
             row.errnos = past.map(|past| past.errnos()).unwrap_or_default();
             let errors = stats.errors.saturating_sub(before.errors);
             if let Some(last_ns) = before_ns {
-                // None of it was there at the last sweep: all of it is of this interval.
+                // The entry did not exist at the last sweep: all of it belongs to this interval.
                 row.made = Meter::new(0, last_ns);
                 row.made.read(
                     stats.calls.saturating_sub(before.calls),
@@ -301,7 +303,7 @@ impl Engine {
         };
         let restarted = stats.calls < row.raw.calls;
         if row.process != process {
-            // The map knows pids only: what the last holder did is not the new one's.
+            // The map knows only PIDs: what the last holder did is not the new one's.
             let before = if restarted { ZERO } else { row.raw };
             let mut errnos = std::mem::take(&mut row.errnos);
             for errno in errnos.values_mut() {
@@ -333,7 +335,7 @@ impl Engine {
         delta
     }
 
-    /// Two processes are one.
+    /// Two rows turn out to be one process.
     pub(super) fn join_verbs(&mut self, from: u64, to: u64) {
         for calls in self.verbs.rows.values_mut() {
             if calls.process == from {
@@ -360,7 +362,7 @@ impl Engine {
                 .map(|(errno, count)| (*errno, count.count()))
                 .filter(|(_, count)| *count > 0)
                 .collect();
-            // That one is a wait: how long says nothing of the kernel.
+            // That verb is a wait: its duration says nothing about the kernel.
             let timed = !calls.only && key.verb != verb::CM_GET_EVENT;
             let mut buckets = calls.raw.hist;
             for (bucket, before) in buckets.iter_mut().zip(&calls.before.hist) {

@@ -28,7 +28,7 @@ fn failure(event: &Event) -> Value<'static> {
 
 type E = Event;
 
-/// Fields of an event. A log has the order of its times.
+/// Fields of an event. A log is in the order of its times.
 #[rustfmt::skip] // a row of the table is a line or two
 pub static EVENT: Table<Event> = &[
     gauge("time", "time of day, UTC", |e: &E, _| Value::number(Some(e.ts_ns)))

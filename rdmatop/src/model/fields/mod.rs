@@ -1,8 +1,8 @@
 //! The fields of all things that have rows: one static table for each.
 //!
-//! A row of a table says all there is to say of a field: its id, what it is, its unit, how it is read and ordered, where
-//! it stands in JSON, by which words filters and `--sort` name it, and how tables show it. The tables of the screen and of
-//! `--once`, `--sort`, filters, docs/config.md and the keys of docs/json.md come from them.
+//! A row of a table holds everything about a field: its id, its kind, its unit, how it is read and ordered, where it
+//! stands in JSON, the words that name it in filters and `--sort`, and how tables show it. The tables of the screen
+//! and of `--once`, `--sort`, filters, docs/config.md and the keys of docs/json.md come from them.
 
 mod device;
 mod event;
@@ -34,9 +34,9 @@ pub use verb::VERB;
 /// What sort of value a field has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A name, or some.
+    /// One name or several.
     Text,
-    /// One of few words.
+    /// One word of a small set.
     State,
     /// Yes or no.
     Flag,
@@ -50,7 +50,7 @@ pub enum Kind {
     Share,
     /// Points of the last minutes.
     History,
-    /// A list or an object, for JSON only.
+    /// A list or an object, in JSON only.
     Object,
 }
 
@@ -74,7 +74,7 @@ impl Kind {
 /// What a number counts; of a rate per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// It is no number, or counts what its help says.
+    /// It is not a number, or the help says what it counts.
     None,
     /// Things: may be shortened.
     Count,
@@ -90,7 +90,7 @@ pub enum Unit {
     Nanoseconds,
     /// Nanoseconds: the upper edge of the bucket of a histogram.
     UpperNanoseconds,
-    /// Nanoseconds, of things that live for long.
+    /// Nanoseconds, of long-lived objects.
     Age,
     /// Nanoseconds since the epoch.
     Clock,
@@ -127,7 +127,7 @@ pub enum Sense {
 pub struct Screen {
     /// Heading, without a unit that the user chooses.
     pub title: &'static str,
-    /// 0 never gives way; of the others the highest goes first.
+    /// A column with 0 is always shown; of the others the one with the highest number is left out first.
     pub priority: u8,
     /// Least and greatest width.
     pub width: (u16, u16),
@@ -157,7 +157,7 @@ pub struct Detail {
     pub label: &'static str,
 }
 
-/// All there is to say of a field but how it is read.
+/// Everything about a field except how it is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Meta {
     /// Stable name: in the settings, in `--sort`.
@@ -170,7 +170,7 @@ pub struct Meta {
     pub sense: Sense,
     /// What it is, in one sentence.
     pub help: &'static str,
-    /// Where it stands in the JSON of its row, keys with points between; empty: it does not.
+    /// Where it stands in the JSON of its row, keys joined by points; empty: nowhere.
     pub json: &'static str,
     /// Words that name it in a filter; the first is the one that is shown.
     pub words: &'static [&'static str],
@@ -204,7 +204,7 @@ pub type Get<R> = for<'a> fn(&'a R, &'a Snapshot) -> Value<'a>;
 /// A field of rows `R`.
 #[derive(Debug)]
 pub struct Field<R: 'static> {
-    /// What there is to say of it.
+    /// Everything but how it is read.
     pub meta: Meta,
     /// How it is read.
     pub get: Get<R>,
@@ -279,7 +279,7 @@ impl<R> Field<R> {
         self
     }
 
-    /// A column of the screen that is off until the user wants it.
+    /// A column of the screen that is hidden until the user shows it.
     const fn off(mut self) -> Self {
         if let Some(screen) = &mut self.meta.screen {
             screen.on = false;
@@ -293,7 +293,7 @@ impl<R> Field<R> {
     }
 
     const fn detail(mut self, place: u8, label: &'static str) -> Self {
-        // Only what has a rate and a total can stand there.
+        // Only a field with a rate and a total can stand there.
         assert!(place < COUNTERS || matches!(self.meta.kind, Kind::Counter | Kind::Rate));
         self.meta.detail = Some(Detail { place, label });
         self
@@ -332,11 +332,6 @@ const fn object<R>(id: &'static str, help: &'static str) -> Field<R> {
 /// The table of a thing that has rows.
 pub type Table<R> = &'static [Field<R>];
 
-/// The field of a table by its id.
-pub fn by_id<R>(table: Table<R>, id: &str) -> Option<&'static Field<R>> {
-    table.iter().find(|field| field.meta.id == id)
-}
-
 /// The fields of a table that stand in the detail pane, in its order.
 pub fn detailed<R>(table: Table<R>) -> Vec<(Detail, &'static Field<R>)> {
     let with = table.iter().filter_map(|field| Some((field.meta.detail?, field)));
@@ -362,7 +357,7 @@ pub fn sorted_by(word: &str) -> Option<&'static Field<ProcessRow>> {
     PROCESS.iter().find(|field| field.meta.sorts_by(word))
 }
 
-/// Rows by a key, largest first if `down`; what is unknown comes last in both directions. What is equal is in the order of
+/// Rows by a key, largest first if `down`; unknown ones come last in both directions. Equal ones are in the order of
 /// `ties`.
 pub fn order(rows: &mut [(usize, Key<'_>)], down: bool, ties: impl Fn(usize, usize) -> Ordering) {
     rows.sort_by(|(a, x), (b, y)| compare(x, y, down).then_with(|| ties(*a, *b)));

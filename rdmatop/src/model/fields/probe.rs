@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::{Table, Value, state, text};
 use crate::model::input::{ProbeVerdict, Verdict};
 
-/// A verdict as tables show it; what is wrong sorts first.
+/// A verdict as tables show it; failures sort first.
 fn verdict(verdict: Verdict) -> Value<'static> {
     let (rank, word) = match verdict {
         Verdict::Broken => (0, "broken"),

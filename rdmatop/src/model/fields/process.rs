@@ -6,7 +6,7 @@ use super::traffic::{self, Moves as _, with_traffic};
 use super::{Field, Kind, Sense, Table, Unit, Value, counter, flag, gauge, object, rate, text};
 use crate::model::{snapshot::ProcessRow, value::Counter};
 
-/// Both together; what is not known of one makes a part.
+/// The sum of both; a part that is not known makes it a lower bound.
 fn both(a: Option<Counter>, b: Option<Counter>) -> Option<Counter> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.plus(b)),
@@ -32,7 +32,7 @@ pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
         .json("workload").words(&["job", "container", "pod"]).up().screen("JOB", 8, (12, 24)).page(30, "WORKLOAD").detail(40, "job"),
     text("device", "device it has QPs on; +n: and n more", |p: &P, _| Value::List(&p.devices))
         .json("devices").words(&["dev", "device"]).up().screen("DEVICE", 2, (7, 14)).page(40, "DEVICES").detail(30, "devices"),
-    gauge("qps", "queue pairs now; ! some are stuck, Enter says why", |p: &P, _| Value::number(Some(p.qps)))
+    gauge("qps", "queue pairs now; ! some are stuck, Enter shows why", |p: &P, _| Value::number(Some(p.qps)))
         .unit(Unit::Count).screen("QPS", 1, (4, 5)).page(50, "QPS").detail(10, "QPs"),
     gauge("mr", "bytes registered now", |p: &P, _| Value::number(p.mr_bytes))
         .unit(Unit::Memory).json("mr_bytes").screen("MR B", 4, (6, 7)).page(60, "MR").detail(20, "MRs"),

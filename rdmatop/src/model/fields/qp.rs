@@ -19,7 +19,7 @@ pub static QP: Table<QpRow> = with_traffic![QpRow;
     gauge("qpn", "QP number", |q: &Q, _| Value::number(Some(q.qpn))).words(&["qpn", "qp"]).screen("QPN", 0, (7, 8)),
     state("type", "QP type", |q: &Q, _| Value::word(q.qp_type, |t| t.0.into(), |t| QpType::name(*t)))
         .json("qp_type").words(&["type"]).screen("TYPE", 3, (4, 8)).page(10, "TYPE").detail(0, "type"),
-    state("state", "state; ! stuck: ERR, SQE, 5 s in SQD or INIT, or sends the same again: Enter says why",
+    state("state", "state; ! stuck: ERR, SQE, 5 s in SQD or INIT, or repeats packets: Enter shows why",
         |q: &Q, _| Value::word(q.state, |s| s.0.into(), |s| QpState::name(*s)))
         .words(&["state"]).screen("STATE", 0, (5, 5)).page(20, "STATE").detail(10, "state"),
     gauge("pid", "process that created it", |q: &Q, _| Value::number(q.pid))
@@ -58,7 +58,7 @@ pub static QP: Table<QpRow> = with_traffic![QpRow;
     flag("kernel", "owned by a kernel consumer", |q: &Q, _| Value::Flag(q.kernel)),
     flag("orphan", "its owner ended, another process still holds it", |q: &Q, _| Value::Flag(q.orphan)),
     flag("exited", "destroyed", |q: &Q, _| Value::Flag(q.exited)),
-    flag("since_attach", "it was there before it was counted", |q: &Q, _| Value::Flag(q.since_attach)),
+    flag("since_attach", "it existed before its work was counted", |q: &Q, _| Value::Flag(q.since_attach)),
     flag("uncounted", "it moves without a counter slot", |q: &Q, _| Value::Flag(q.uncounted)),
     gauge("born_mono_ns", "monotonic time of its creation", |q: &Q, _| Value::number(q.born_mono_ns)).unit(Unit::Nanoseconds),
     gauge("sq_psn", "send PSN", |q: &Q, _| Value::number(q.sq_psn)).detail(90, "SQ PSN"),

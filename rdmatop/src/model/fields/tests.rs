@@ -7,11 +7,11 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::model::fixture;
+use crate::model::testkit::full;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/fields.md");
 
-/// Where a value stands in a row; of a counter of which only a part is known, that part.
+/// Where a value stands in the JSON of a row; of a counter that is a lower bound, its `at_least`.
 fn place<'a>(row: &'a Json, path: &str) -> Option<&'a Json> {
     let (mut at, mut keys) = (row, path.split('.').peekable());
     while let Some(key) = keys.next() {
@@ -49,7 +49,7 @@ fn fits(kind: Kind, value: &Value<'_>) -> bool {
     }
 }
 
-/// Every field of every row against what serde writes, and every key of that against the fields.
+/// Compares every field of every row with what serde writes, and every key of that with the fields.
 fn hold<'a, R: Serialize>(name: &str, table: Table<R>, rows: impl Iterator<Item = &'a R>, s: &'a Snapshot) {
     let (mut written, mut seen) = (BTreeSet::new(), BTreeSet::new());
     for row in rows {
@@ -92,8 +92,8 @@ fn hold<'a, R: Serialize>(name: &str, table: Table<R>, rows: impl Iterator<Item 
 
 #[test]
 fn each_field_is_what_json_says_at_its_place_and_each_key_has_a_field() {
-    let s = fixture::snapshot();
-    let events = fixture::events();
+    let s = full::snapshot();
+    let events = full::events();
     hold("process", PROCESS, s.processes.iter(), &s);
     hold("qp", QP, s.qps.iter().map(|row| &**row), &s);
     hold("port", PORT, s.ports.iter(), &s);
@@ -151,7 +151,7 @@ fn a_table_names_each_field_and_each_place_once() {
 #[test]
 fn processes_sort_largest_first_and_unknown_last_with_one_order_of_equals() {
     let order = |word: &str| -> Vec<u64> {
-        let mut s = fixture::snapshot();
+        let mut s = full::snapshot();
         let mut third = s.processes[0].clone();
         (third.uid, third.pid, third.comm, third.qps) = (3, Some(9), "aaa".into(), 7);
         third.traffic.tx_bytes = third.traffic.tx_bytes.map(|c| crate::model::value::Counter {
@@ -171,7 +171,7 @@ fn processes_sort_largest_first_and_unknown_last_with_one_order_of_equals() {
     assert_eq!(order("wr"), [3, 1, 2]);
 }
 
-/// The page, made of the tables.
+/// The page, built from the tables.
 fn page() -> String {
     let mut out = "# Fields of tables and of JSON\n\n\
         What rdmatop knows of each thing that has rows. `cargo test` writes this page anew with `RDMATOP_WRITE_DOCS=1`.\n\n\

@@ -74,7 +74,7 @@ pub(super) const fn rx_wr<R: Moves>(priority: u8, place: u8) -> Field<R> {
 }
 
 pub(super) const fn tx<R: Moves>(priority: u8, place: u8) -> Field<R> {
-    let help = "traffic of send-side WRs; of an RDMA READ what it asks for";
+    let help = "traffic of send-side WRs; for a READ the bytes requested";
     rate("tx", help, |r: &R, _| Value::rate(r.traffic().tx_bytes))
         .unit(Unit::Bytes)
         .sense(Sense::Sent)

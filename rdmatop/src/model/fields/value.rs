@@ -1,4 +1,4 @@
-//! What a field of a row is.
+//! The value of a field of a row.
 
 use std::{borrow::Cow, cmp::Ordering, sync::Arc};
 
@@ -7,7 +7,7 @@ use crate::model::{
     value::Counter,
 };
 
-/// What a field of a row is.
+/// The value of a field of a row.
 #[derive(Clone, Debug)]
 pub enum Value<'a> {
     /// Not known, or not observable.
@@ -16,7 +16,7 @@ pub enum Value<'a> {
     Text(Cow<'a, str>),
     /// Names.
     List(&'a [Arc<str>]),
-    /// A word with its place among its like.
+    /// A word with its rank in the order of such words.
     State(u64, Cow<'a, str>),
     /// Yes or no.
     Flag(bool),
@@ -58,7 +58,7 @@ impl<'a> Value<'a> {
         counter.map_or(Self::Unknown, Self::Rate)
     }
 
-    /// A word of an enumeration of the kernel: its number, and its name if it has one.
+    /// A word of a kernel enumeration: its number, and its name if it has one.
     pub fn word<T: ToString>(
         value: Option<T>,
         number: impl Fn(&T) -> u64,
@@ -70,12 +70,12 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// A time of a histogram.
+    /// A duration from a histogram.
     pub fn time(latency: Option<&Latency>, of: impl Fn(&Latency) -> Option<u64>) -> Self {
         Self::number(latency.and_then(of))
     }
 
-    /// What it sorts by.
+    /// What the field is sorted by.
     pub fn key(&self) -> Key<'_> {
         match self {
             Self::Unknown => Key::None,
@@ -96,7 +96,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// What a history adds up to; what moves nothing comes last.
+/// The sum of a history; one without movement comes last.
 fn moved(history: &History) -> Key<'static> {
     let sum: f64 = history.tx.iter().chain(&history.rx).flatten().sum();
     if sum > 0.0 { Key::Num(sum) } else { Key::None }

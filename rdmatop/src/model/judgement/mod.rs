@@ -1,7 +1,7 @@
 //! What a snapshot means: totals, what is stuck, what cannot be observed and why.
 //!
-//! Judged once for each snapshot and carried by it, so that the screen, `--once` and `--json` say the same. What only
-//! QPs say is kept while no row of theirs changed.
+//! Each snapshot is judged once and carries the result, so that the screen, `--once` and `--json` agree. What depends
+//! on QPs alone is kept while none of their rows changed.
 
 mod stuck;
 #[cfg(test)]
@@ -35,22 +35,22 @@ pub struct Judgement {
     pub scale: Scale,
     /// Probes that are on, partly on, broken, and off for a reason.
     pub probes: [usize; 4],
-    /// Of each process with stuck QPs, by its uid: how many, and why the first, what is wrong before what is late.
+    /// For each process with stuck QPs, by its uid: how many, and why the first is; failures come before waits.
     by_process: Arc<BTreeMap<u64, (u64, Stuck)>>,
-    /// So many of `rows.waiting` are stuck.
+    /// How many of `rows.waiting` are stuck at the snapshot's time.
     stuck: usize,
     rows: Arc<Rows>,
 }
 
-/// What the rows of QPs say, whatever the time is and whatever else is in the snapshot.
+/// What the rows of QPs show, independent of the time and of the rest of the snapshot.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Rows {
     /// Live ones by state, in numeric order.
     states: Vec<StateCount>,
     /// Live ones.
     live: u64,
-    /// Those that are stuck, or will be when they stay as they are, with the time (`CLOCK_MONOTONIC`, ns) from which
-    /// they are; the first to be stuck comes first.
+    /// Those that are stuck, or will be if they stay as they are, with the time (`CLOCK_MONOTONIC`, ns) from which
+    /// they count as stuck; the first to be stuck comes first.
     waiting: Vec<(u64, StuckQp)>,
     /// Live ones that move without a counter slot, by device.
     uncounted: BTreeMap<u64, u64>,
@@ -83,7 +83,7 @@ impl Rows {
         out
     }
 
-    /// How many are stuck at a time.
+    /// How many are stuck at a given time.
     fn stuck_at(&self, mono_ns: u64) -> usize {
         self.waiting.partition_point(|(at, _)| *at <= mono_ns)
     }
@@ -102,14 +102,14 @@ impl Rows {
     }
 }
 
-/// Whether each row is the very row of the other snapshot. Ten thousand QPs at rest are compared by the addresses of their
-/// rows, without reading the rows.
+/// Whether each row is the same `Arc` as in the other snapshot. Ten thousand QPs at rest are compared by the
+/// addresses of their rows, without reading the rows.
 fn same_rows(a: &[Arc<QpRow>], b: &[Arc<QpRow>]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
 }
 
 impl Judgement {
-    /// Judges `snapshot`, whatever it carries; `before` is a judged one, most of whose rows may be the same.
+    /// Judges `snapshot` whatever judgement it carries; `before` is a judged one that may share most of its rows.
     fn of(snapshot: &Snapshot, before: Option<&Snapshot>) -> Self {
         let kept = before.filter(|before| same_rows(&before.qps, &snapshot.qps));
         let kept = kept.map(|before| &before.judgement);
@@ -142,12 +142,12 @@ impl Judgement {
         }
     }
 
-    /// Stuck QPs: what is wrong first, then what waits longest.
+    /// Stuck QPs: failures first, then the longest wait.
     pub fn stuck(&self) -> impl ExactSizeIterator<Item = &StuckQp> + Clone {
         self.rows.waiting.iter().take(self.stuck).map(|(_, qp)| qp)
     }
 
-    /// Of a process with stuck QPs: how many, and why the first, what is wrong before what is late.
+    /// Of a process with stuck QPs: how many, and why the first is; failures come before waits.
     pub fn stuck_of(&self, process_uid: u64) -> Option<(u64, Stuck)> {
         self.by_process.get(&process_uid).copied()
     }
@@ -171,7 +171,7 @@ impl Serialize for Judgement {
 }
 
 impl Snapshot {
-    /// With its judgement. `before` is the one before it, of which what did not change is taken over.
+    /// The snapshot with its judgement. `before` is the one before it; what did not change is taken from there.
     #[must_use]
     pub fn judged(mut self, before: Option<&Self>) -> Self {
         self.judgement = Judgement::of(&self, before);

@@ -1,4 +1,4 @@
-//! QPs that wait until an application acts.
+//! QPs that make no progress until an application acts.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::text;
 
 /// A connection takes milliseconds from INIT to RTS; a QP that needs seconds waits for its peer.
 const SETUP_NS: u64 = 5_000_000_000;
-/// Snapshots in which nothing finished before a QP that sends the same again is called stuck.
+/// Number of snapshots without a finished work request after which a QP that repeats packets is called stuck.
 const QUIET: usize = 3;
 const INIT: QpState = QpState(1);
 const RTS: QpState = QpState(3);
@@ -21,7 +21,7 @@ const SQD: QpState = QpState(4);
 const SQE: QpState = QpState(5);
 const ERR: QpState = QpState(6);
 
-/// Stands behind the state of a stuck QP, so that it can be found without colours.
+/// Stands behind the state of a stuck QP, so that it is visible without colours.
 pub const STUCK_MARK: &str = "!";
 
 /// Why a QP is stuck.
@@ -34,7 +34,7 @@ pub enum Reason {
     SendFailed,
     /// In SQD: the application asked the send queue to drain, and did not resume it.
     Drained,
-    /// Connected type, in INIT: no peer came.
+    /// Connected type, in INIT: no peer connected.
     Alone,
     /// In RTS, and the receiver has no buffers: nothing finishes, and RNR waits go on.
     NoBuffers,
@@ -43,7 +43,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Whether it sends the same packets again.
+    /// Whether it repeats packets.
     pub fn repeats(self) -> bool {
         matches!(self, Self::NoBuffers | Self::NoAnswer)
     }
@@ -53,7 +53,7 @@ impl Reason {
         match self {
             Self::Failed => "every work request is flushed until the application resets or destroys it.",
             Self::SendFailed => "a send failed and the send queue stopped; it still receives.",
-            Self::Drained => "its send queue was told to drain and not to go on.",
+            Self::Drained => "the application drained its send queue and has not resumed it.",
             Self::Alone => "connecting takes milliseconds; no peer has answered.",
             Self::NoBuffers => {
                 "nothing finishes, the receiver answers \"not ready\" (RNR). It posts no receive buffers: look at the \
@@ -67,7 +67,7 @@ impl Reason {
     }
 }
 
-/// That a QP is stuck, and why.
+/// A stuck QP's reason and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stuck {
     /// Why.
@@ -82,12 +82,13 @@ impl Stuck {
         from(qp).filter(|(at, _)| *at <= mono_ns).map(|(_, stuck)| stuck)
     }
 
-    /// Wrong, and not just late.
+    /// A failure, not just a delay.
     pub fn is_wrong(self) -> bool {
         matches!(self.reason, Reason::Failed | Reason::SendFailed)
     }
 
-    /// Where it is stuck, with a blank before it, and for how long where that says something: ` in INIT for 7s`.
+    /// In which state it is stuck, with a blank before it, and for how long where that is informative: ` in INIT for
+    /// 7s`.
     pub fn place(self, mono_ns: u64) -> String {
         let long = || {
             let ns = self.since_ns.map_or(0, |since| mono_ns.saturating_sub(since));
@@ -108,11 +109,11 @@ impl Stuck {
     }
 }
 
-/// Whether a row is stuck, or will be when it stays as it is, and the time from which it is: 0 is at once. By number:
-/// asked of every QP of which something changed.
+/// Whether a row is stuck, or will be if it stays as it is, and the time from which it counts as stuck; 0 is at once.
+/// States are compared by number, because this runs for every QP of which something changed.
 ///
-/// RTR is never stuck: a side that only receives stays there for its whole life, as perftest's do. Neither is INIT for
-/// types without a peer, nor RESET, where libraries keep QPs in store.
+/// RTR is never stuck: a side that only receives stays there for its whole life, as perftest's receivers do. Neither
+/// is INIT for types without a peer, nor RESET, where libraries keep spare QPs.
 pub(super) fn from(qp: &QpRow) -> Option<(u64, Stuck)> {
     let state = qp.state.filter(|_| !qp.exited)?;
     let reason = match state {
@@ -141,8 +142,8 @@ fn grows(counter: Option<Counter>) -> bool {
     counter.and_then(|c| c.rate).is_some_and(|rate| rate > 0.0)
 }
 
-/// Whether it is known that no send WR finished, and no byte moved in the newest points of the history. An
-/// empty history is one of nothing but zeroes and unknowns.
+/// Whether it is known that no send WR finished and no byte moved in the newest points of the history. An empty
+/// history holds only zeroes and unknowns.
 fn rests(qp: &QpRow) -> bool {
     let sent = &qp.history.tx;
     qp.traffic.tx_wr.and_then(|c| c.rate) == Some(0.0)
@@ -215,12 +216,12 @@ impl Serialize for StuckQp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{fixture, snapshot::Step, value::Source};
+    use crate::model::{snapshot::Step, testkit::rows, value::Source};
 
     const S: u64 = 1_000_000_000;
 
     fn after(state: u8, qp_type: u8, seconds: u64) -> Option<Reason> {
-        let mut qp = fixture::unknown_qp();
+        let mut qp = rows::unknown_qp();
         qp.qp_type = Some(QpType(qp_type));
         qp.state = Some(QpState(state));
         let step = Step {
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_are_those_of_the_names() {
+    fn the_state_numbers_match_their_names() {
         let names = [INIT, RTS, SQD, SQE, ERR].map(|s| s.name().unwrap());
         assert_eq!(names, ["INIT", "RTS", "SQD", "SQE", "ERR"]);
     }
@@ -276,9 +277,9 @@ mod tests {
         assert_eq!(after(0, 2, 600), None);
     }
 
-    /// A QP in RTS for `seconds` whose counters grow by so much, and which moved `sent` lately.
+    /// A QP in RTS for `seconds` whose counters grow by these amounts and whose last points are `sent`.
     fn sends(seconds: u64, finished: f64, rnr: f64, again: f64, sent: &[f64]) -> Option<Reason> {
-        let mut qp = fixture::unknown_qp();
+        let mut qp = rows::unknown_qp();
         (qp.qp_type, qp.state) = (Some(QpType(2)), Some(RTS));
         let step = Step {
             mono_ns: 0,
@@ -307,13 +308,17 @@ mod tests {
         assert_eq!(sends(60, 0.0, 0.0, 0.0, &quiet), None, "it has nothing to send");
         assert_eq!(sends(60, 1.0, 80.0, 3.0, &quiet), None, "it is slow");
         assert_eq!(sends(60, 0.0, 80.0, 3.0, &[0.0, 5.0, 0.0]), None, "it just moved");
-        assert_eq!(sends(60, 0.0, 80.0, 3.0, &[0.0, 0.0]), None, "too short to tell");
+        assert_eq!(
+            sends(60, 0.0, 80.0, 3.0, &[0.0, 0.0]),
+            None,
+            "the time is too short"
+        );
         assert_eq!(sends(4, 0.0, 80.0, 3.0, &quiet), None, "it just connected");
     }
 
     #[test]
     fn what_is_gone_or_not_known_is_not_stuck() {
-        let mut qp = fixture::unknown_qp();
+        let mut qp = rows::unknown_qp();
         assert_eq!(Stuck::of(&qp, S), None);
         // How long it has been in INIT is not known.
         (qp.state, qp.qp_type) = (Some(QpState(1)), Some(QpType(2)));

@@ -1,4 +1,4 @@
-//! Judgements, and that keeping them is judging anew.
+//! Judgements, and that reusing parts of them gives the same as judging from scratch.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ fn a_row_that_waits_becomes_stuck_though_it_did_not_change() {
 }
 
 #[test]
-fn the_engine_keeps_what_qps_say_for_as_long_as_somebody_has_the_snapshot() {
+fn the_engine_keeps_the_judgement_of_qps_while_a_view_holds_the_snapshot() {
     let mut engine = Engine::new(EngineConfig::default());
     let mut tick = |mono_ns| engine.tick(Now { mono_ns, wall_ns: 0 });
     let first = tick(1);
@@ -89,7 +89,7 @@ fn a_port_without_a_packet_moved_nothing_and_one_with_packets_may_have() {
 }
 
 #[test]
-fn a_port_or_a_process_of_which_a_part_is_missing_makes_the_total_a_floor() {
+fn a_port_or_a_process_with_a_missing_part_makes_the_total_a_lower_bound() {
     let whole = testkit::busy();
     let sums = totals(&whole);
     let mut s = whole.clone();
@@ -108,7 +108,7 @@ fn a_port_or_a_process_of_which_a_part_is_missing_makes_the_total_a_floor() {
 }
 
 #[test]
-fn unknown_management_datagrams_make_no_sum_a_floor_and_other_kernel_consumers_do() {
+fn unknown_management_datagrams_make_no_sum_a_lower_bound_and_other_kernel_consumers_do() {
     let mut s = testkit::one_row();
     let mut kernel = s.processes[0].clone();
     (kernel.uid, kernel.pid, kernel.kernel, kernel.comm) = (9, None, true, "[ib_core]".into());
@@ -118,9 +118,9 @@ fn unknown_management_datagrams_make_no_sum_a_floor_and_other_kernel_consumers_d
     s.processes[1].comm = "[nvme_rdma]".into();
     assert!(totals(&s).wr.partial);
     s.processes.clear();
-    assert_eq!(totals(&s).wr.rate, Some(0.0), "nobody posts");
+    assert_eq!(totals(&s).wr.rate, Some(0.0), "no process posts");
     s.health.ebpf = EbpfState::Disabled;
-    assert_eq!(totals(&s).wr.rate, None, "nobody counts");
+    assert_eq!(totals(&s).wr.rate, None, "no program counts");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn stuck_qps_are_counted_for_their_process_with_what_is_wrong_first() {
 }
 
 #[test]
-fn a_device_says_what_of_it_nobody_sees_and_why() {
+fn a_device_names_what_of_it_cannot_be_observed_and_why() {
     let lines = |s: &Snapshot| -> Vec<String> {
         let judgement = Judgement::of(s, None);
         judgement.unobserved.iter().map(ToString::to_string).collect()
@@ -196,7 +196,7 @@ fn a_device_says_what_of_it_nobody_sees_and_why() {
 
 proptest! {
     #[test]
-    fn judgements_that_were_kept_are_those_that_are_made_anew(
+    fn kept_judgements_equal_new_ones(
         steps in proptest::collection::vec((0usize..20, 0u8..7, 0u64..4, any::<bool>()), 1..12),
     ) {
         let mut before = testkit::busy().judged(None);

@@ -17,17 +17,17 @@ const MAD: &str = "[ib_core]";
 
 /// A sum of rates of which some may be unknown.
 ///
-/// In JSON, as of a [`Counter`], the rate of a part is null, and what is known of it is `at_least`.
+/// In JSON, as with a [`Counter`], the rate of a lower bound is null, and the known part is `at_least`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sum {
-    /// The sum of what is known; `None` when nothing is.
+    /// The sum of the known rates; `None` when none is known.
     pub rate: Option<f64>,
     /// Something is missing from it.
     pub partial: bool,
 }
 
 impl Sum {
-    /// Adds a counter's rate; a part makes a part.
+    /// Adds a counter's rate; a lower bound makes the sum one.
     fn add_counter(&mut self, counter: Option<Counter>) {
         self.add(counter.and_then(|counter| counter.rate));
         self.partial |= counter.is_some_and(|counter| counter.partial);
@@ -40,7 +40,7 @@ impl Sum {
         }
     }
 
-    /// The rate where it says something: "at least 0" does not, and must not look like 0.
+    /// The rate where it is informative: "at least 0" is not, and must not look like 0.
     pub fn known(self) -> Option<f64> {
         self.rate.filter(|rate| *rate > 0.0 || !self.partial)
     }
@@ -91,14 +91,15 @@ impl Totals {
         out.add_devices(snapshot, rows);
         for process in snapshot.processes.iter().filter(|p| p.qps > 0) {
             let sent = process.traffic.tx_wr;
-            // Its management datagrams are no process's traffic: unknown ones must not make every sum a lower bound.
+            // Its management datagrams are no process's traffic: when they are unknown, sums must not become lower
+            // bounds.
             if sent.is_some_and(|c| c.rate.is_some()) || !(process.kernel && &*process.comm == MAD) {
                 out.wr.add_counter(sent);
             }
         }
         let counted = matches!(snapshot.health.ebpf, EbpfState::On { .. });
         if out.wr == Sum::default() && counted && !snapshot.devices.is_empty() {
-            // Nobody is there to post one.
+            // No process exists that could post one.
             out.wr.add(Some(0.0));
         }
         out
@@ -114,9 +115,9 @@ impl Totals {
                 });
                 continue;
             }
-            // A provider without byte counters of its own (rxe): what eBPF counted by QP stands in.
+            // A provider without byte counters of its own (rxe): what eBPF counted by QP takes their place.
             let [tx, rx] = rows.moved.get(&device.uid).copied().unwrap_or_default();
-            // Where no packet passed there were no bytes either. Else reads by a peer are sent, and its writes
+            // Where no packet passed there were no bytes either. Otherwise a peer's reads are sent, and its writes
             // received, without a work request here.
             let packets: [fn(&PortRow) -> Option<Counter>; 2] = [|p| p.tx_packets, |p| p.rx_packets];
             for (sum, bytes, packets) in [(&mut self.tx, tx, packets[0]), (&mut self.rx, rx, packets[1])] {
@@ -133,13 +134,13 @@ impl Totals {
     }
 }
 
-/// Adds what a QP moves to its device.
+/// Adds the traffic of a QP to its device.
 pub(super) fn add_moved(moved: &mut BTreeMap<u64, [Option<f64>; 2]>, qp: &QpRow) {
     let t = &*qp.traffic;
     let (Some(uid), true) = (qp.device_uid, t.tx_bytes.is_some() || t.rx_bytes.is_some()) else {
         return;
     };
-    // The bytes of a READ are asked for by a send WR, and received.
+    // A send WR requests the bytes of a READ, and they are received.
     let reads = t.by_opcode.iter().filter(|o| matches!(o.opcode.0, 4 | 11));
     let read: f64 = reads.filter_map(|o| o.bytes.rate).sum();
     let rates = [t.tx_bytes, t.rx_bytes].map(|c| c.and_then(|c| c.rate));
@@ -172,25 +173,25 @@ pub fn counts_bytes(port: &PortRow) -> bool {
     port.tx_bytes.is_some() || port.rx_bytes.is_some()
 }
 
-/// A 0 of what eBPF counted by work requests: others may have passed the port.
+/// A 0 that eBPF counted from work requests: other traffic may have passed the port.
 pub fn says_nothing(counter: &Counter) -> bool {
     counter.source == Source::Ebpf && counter.rate == Some(0.0)
 }
 
-/// What a full bar means where ports are compared: one scale for all.
+/// What a full bar means where ports are compared: all share one scale.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scale {
     /// Every port's true rate is known: full is the link.
     pub link: bool,
     /// No provider counts bytes: bars and rates are packets.
     pub packets: bool,
-    /// Otherwise full is the busiest direction of any port: its rate.
+    /// Otherwise a full bar is the busiest direction of any port: this rate.
     pub max: f64,
 }
 
 impl Scale {
     pub(super) fn of(ports: &[PortRow]) -> Self {
-        // Packets of the provider are all there were; bytes that eBPF counted are those of work requests only.
+        // The provider's packets are all packets; bytes that eBPF counted are only those of work requests.
         let packets = !ports.iter().any(counts_bytes)
             && ports
                 .iter()
@@ -214,7 +215,7 @@ impl Scale {
         }
     }
 
-    /// What is counted of what a port sent: bytes, or packets where no port counts bytes.
+    /// What is counted of the data that a port sent: bytes, or packets where no port counts bytes.
     pub fn sent(&self, port: &PortRow) -> Option<Counter> {
         if self.packets {
             port.tx_packets
@@ -223,7 +224,7 @@ impl Scale {
         }
     }
 
-    /// The same of what it received.
+    /// The same for the data that it received.
     pub fn received(&self, port: &PortRow) -> Option<Counter> {
         if self.packets {
             port.rx_packets
@@ -243,7 +244,7 @@ impl Scale {
         Some(if full > 0.0 { rate / full } else { 0.0 })
     }
 
-    /// What a full bar is called.
+    /// The label of a full bar.
     pub fn name(&self) -> &'static str {
         if self.link { "of link" } else { "of max" }
     }

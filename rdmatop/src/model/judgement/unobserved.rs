@@ -15,9 +15,9 @@ use crate::model::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
-    /// Work requests, their bytes, completions, errors: by QP, by process, and of the device.
+    /// Work requests, their bytes, completions, errors: by QP, by process, and by device.
     WorkRequests,
-    /// Bytes that pass the wire.
+    /// Bytes on the wire.
     WireBytes,
     /// Packets that are sent again.
     Retransmissions,
@@ -39,21 +39,21 @@ impl Quantity {
     }
 }
 
-/// Something of a device that cannot be observed.
+/// A quantity of a device that cannot be observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unobserved {
     /// Device name.
     pub device: Arc<str>,
-    /// What.
+    /// Which quantity.
     pub what: Quantity,
-    /// So many of its QPs; `None`: all of it.
+    /// For how many of its QPs; `None`: for all.
     pub qps: Option<u64>,
     /// Why.
     pub cause: Cause,
 }
 
 impl Unobserved {
-    /// What, and why.
+    /// The quantity and the reason.
     pub fn what(&self) -> String {
         let part = match self.qps {
             Some(1) => " of 1 QP".to_owned(),
@@ -63,7 +63,7 @@ impl Unobserved {
         format!("{}{part}: {}", self.what.name(), sentence(&self.cause))
     }
 
-    /// Whether the same quantity of another device cannot be observed for the same reason.
+    /// Whether the same quantity of another device is unobservable for the same reason.
     pub fn is_like(&self, other: &Self) -> bool {
         let why = |it: &Self| (it.what, it.qps, it.cause.id);
         why(self) == why(other) && self.cause.reason() == other.cause.reason()
@@ -93,7 +93,7 @@ pub fn sentence(cause: &Cause) -> String {
     format!("{}.", cause.reason())
 }
 
-/// Why no program counts the work requests of a device, or of a device that is not known; `None` where one does.
+/// Why no program counts the work requests of a device, or of an unknown device; `None` where one does.
 pub fn why_uncounted(health: &Health, device: Option<&DeviceRow>) -> Option<Cause> {
     let because = |id, why: &str, remedy: &str| Obstacle::new(id, why, remedy);
     let obstacle = match &health.ebpf {
@@ -119,13 +119,14 @@ pub fn why_uncounted(health: &Health, device: Option<&DeviceRow>) -> Option<Caus
     Some(obstacle.takes(Quantity::WorkRequests.name(), concerns))
 }
 
-/// As [`why_uncounted`], of a QP.
+/// As [`why_uncounted`], for a QP.
 pub fn why_qp_is_uncounted(snapshot: &Snapshot, qp: &QpRow) -> Option<Cause> {
     let device = snapshot.devices.iter().find(|d| Some(d.uid) == qp.device_uid);
     why_uncounted(&snapshot.health, device)
 }
 
-/// As [`why_uncounted`], of a process: programs count when they do on one of its devices.
+/// As [`why_uncounted`], for a process: its work requests are counted when a program counts those of one of its
+/// devices.
 pub fn why_process_is_uncounted(snapshot: &Snapshot, process: &ProcessRow) -> Option<Cause> {
     let mut devices = snapshot
         .devices

@@ -1,5 +1,6 @@
-//! Synthetic snapshots: one of each kind that a screen must stand. The demo draws them too.
+//! Synthetic snapshots for tests: here one of each kind that a screen must cope with, in [`full`] one that sets every field.
 
+pub(crate) mod full;
 pub(crate) mod rows;
 
 use std::sync::Arc;

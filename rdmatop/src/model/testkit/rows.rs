@@ -275,6 +275,37 @@ pub(crate) fn qp(
     })
 }
 
+/// A QP of which only the number is known.
+pub(crate) fn unknown_qp() -> QpRow {
+    QpRow {
+        uid: 1,
+        device_uid: None,
+        device: "mlx5_0".into(),
+        port: None,
+        qpn: 99,
+        qp_type: None,
+        state: None,
+        state_source: None,
+        pid: None,
+        process_uid: None,
+        comm: None,
+        kernel: false,
+        orphan: false,
+        exited: false,
+        since_attach: false,
+        uncounted: false,
+        remote_qpn: None,
+        remote_gid: None,
+        path_mtu: None,
+        born_mono_ns: None,
+        sq_psn: None,
+        rq_psn: None,
+        timeline: Arc::default(),
+        traffic: Arc::default(),
+        history: Arc::new(History::default()),
+    }
+}
+
 pub(crate) fn verb(
     pid: u32,
     comm: &str,

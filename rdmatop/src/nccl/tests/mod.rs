@@ -29,7 +29,7 @@ fn two_hosts() -> String {
             let rank = first + gpu;
             let other = (rank + 2) % 4;
             let pid = 100 + rank;
-            let who = format!("{host}:{pid}:{pid} [{gpu}] NCCL INFO");
+            let writer = format!("{host}:{pid}:{pid} [{gpu}] NCCL INFO");
             let direct = if host == "gpu-b" && gpu == 1 {
                 ""
             } else {
@@ -37,19 +37,19 @@ fn two_hosts() -> String {
             };
             let _ = write!(
                 log,
-                "{who} NET/Plugin : Plugin load (libnccl-net.so) returned 2 : libnccl-net.so: cannot open shared object file\n\
-                 {who} NET/Plugin : No plugin found, using internal implementation\n\
-                 {who} NCCL_IB_GID_INDEX set by environment to 3.\n\
-                 {who} NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:192.0.2.1<0>\n\
-                 {who} Using network IB\n\
-                 {who} comm 0x1 rank {rank} nranks 4 cudaDev {gpu} nvmlDev {gpu} busId 7000 commId 0x2 - Init START\n\
-                 {who} Channel 00/02 :    0   1   2   3\n\
-                 {who} Channel 00/0 : {rank}[{gpu}] -> {other}[{gpu}] [send] via NET/IB/{gpu}{direct}\n\
-                 {who} Channel 01/0 : {rank}[{gpu}] -> {other}[{gpu}] [send] via NET/IB/{gpu}{direct}\n\
-                 {who} Channel 00/0 : {other}[{gpu}] -> {rank}[{gpu}] [receive] via NET/IB/{gpu}{direct}\n\
-                 {who} Channel 01/0 : {other}[{gpu}] -> {rank}[{gpu}] [receive] via NET/IB/{gpu}{direct}\n\
-                 {who} Channel 00/0 : 0[0] -> 1[1] via P2P/IPC/read\n\
-                 {who} comm 0x1 rank {rank} nranks 4 cudaDev {gpu} nvmlDev {gpu} busId 7000 commId 0x2 - Init COMPLETE\n"
+                "{writer} NET/Plugin : Plugin load (libnccl-net.so) returned 2 : libnccl-net.so: cannot open shared object file\n\
+                 {writer} NET/Plugin : No plugin found, using internal implementation\n\
+                 {writer} NCCL_IB_GID_INDEX set by environment to 3.\n\
+                 {writer} NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:192.0.2.1<0>\n\
+                 {writer} Using network IB\n\
+                 {writer} comm 0x1 rank {rank} nranks 4 cudaDev {gpu} nvmlDev {gpu} busId 7000 commId 0x2 - Init START\n\
+                 {writer} Channel 00/02 :    0   1   2   3\n\
+                 {writer} Channel 00/0 : {rank}[{gpu}] -> {other}[{gpu}] [send] via NET/IB/{gpu}{direct}\n\
+                 {writer} Channel 01/0 : {rank}[{gpu}] -> {other}[{gpu}] [send] via NET/IB/{gpu}{direct}\n\
+                 {writer} Channel 00/0 : {other}[{gpu}] -> {rank}[{gpu}] [receive] via NET/IB/{gpu}{direct}\n\
+                 {writer} Channel 01/0 : {other}[{gpu}] -> {rank}[{gpu}] [receive] via NET/IB/{gpu}{direct}\n\
+                 {writer} Channel 00/0 : 0[0] -> 1[1] via P2P/IPC/read\n\
+                 {writer} comm 0x1 rank {rank} nranks 4 cudaDev {gpu} nvmlDev {gpu} busId 7000 commId 0x2 - Init COMPLETE\n"
             );
         }
     }
@@ -57,7 +57,7 @@ fn two_hosts() -> String {
 }
 
 #[test]
-fn a_job_on_rdma_is_said_to_be_with_its_nics_and_gpudirect() {
+fn a_job_on_rdma_is_recognised_with_its_nics_and_gpudirect() {
     let report = read(&two_hosts());
     let verdict = verdict::of(&report);
     assert_eq!(verdict.kind, Kind::Rdma);

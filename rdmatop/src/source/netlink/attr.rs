@@ -28,18 +28,14 @@ pub mod cmd {
     pub const RES_QP_GET: u16 = 10;
     /// `RDMA_NLDEV_CMD_RES_CM_ID_GET`: connection-manager ids, can dump.
     pub const RES_CM_ID_GET: u16 = 11;
-    /// `RDMA_NLDEV_CMD_RES_CQ_GET`: completion queues, can dump.
-    pub const RES_CQ_GET: u16 = 12;
     /// `RDMA_NLDEV_CMD_RES_MR_GET`: memory regions, can dump.
     pub const RES_MR_GET: u16 = 13;
     /// `RDMA_NLDEV_CMD_RES_PD_GET`: protection domains, can dump.
     pub const RES_PD_GET: u16 = 14;
-    /// `RDMA_NLDEV_CMD_STAT_GET`: hardware counters of a port, or (dump with `STAT_RES`) counter sets of QPs.
+    /// `RDMA_NLDEV_CMD_STAT_GET`: hardware counters of a port.
     pub const STAT_GET: u16 = 17;
     /// `RDMA_NLDEV_CMD_RES_CTX_GET`: user contexts, can dump.
     pub const RES_CTX_GET: u16 = 22;
-    /// `RDMA_NLDEV_CMD_RES_SRQ_GET`: shared receive queues, can dump.
-    pub const RES_SRQ_GET: u16 = 23;
 }
 
 macro_rules! attributes {
@@ -62,33 +58,19 @@ attributes! {
     DEV_NAME = 2;
     /// `u32`: in a device record the number of ports, else the port, from 1.
     PORT_INDEX = 3;
-    /// `u64`: capability flags; of a port the 32 bits of `CapabilityMask`, then 16 of `CapabilityMask2`.
-    CAP_FLAGS = 4;
     /// String: firmware version.
     FW_VERSION = 5;
     /// `u64`, host byte order: node GUID.
     NODE_GUID = 6;
-    /// `u64`, host byte order: GUID shared by the devices of one board.
-    SYS_IMAGE_GUID = 7;
-    /// `u64`, host byte order: subnet prefix, InfiniBand only.
-    SUBNET_PREFIX = 8;
-    /// `u32`: local identifier, InfiniBand only.
-    LID = 9;
-    /// `u32`: LID of the subnet manager, InfiniBand only.
-    SM_LID = 10;
-    /// `u8`: LID mask control, InfiniBand only.
-    LMC = 11;
     /// `u8`: `enum ib_port_state`.
     PORT_STATE = 12;
     /// `u8`: `enum ib_port_phys_state`.
     PORT_PHYS_STATE = 13;
-    /// `u8`: `enum rdma_node_type`.
-    DEV_NODE_TYPE = 14;
     /// Nest: table of resource counts.
     RES_SUMMARY = 15;
     /// Nest: one resource count.
     RES_SUMMARY_ENTRY = 16;
-    /// String: what is counted: `pd`, `cq`, `qp`, `cm_id`, `mr`, `ctx`, `srq`, and what comes next.
+    /// String: what is counted: `pd`, `cq`, `qp`, `cm_id`, `mr`, `ctx`, `srq`, and any later kind.
     RES_SUMMARY_ENTRY_NAME = 17;
     /// `u64`: how many there are.
     RES_SUMMARY_ENTRY_CURR = 18;
@@ -104,46 +86,22 @@ attributes! {
     RES_RQ_PSN = 23;
     /// `u32`: send PSN.
     RES_SQ_PSN = 24;
-    /// `u8`: `enum ib_mig_state`, RC, UC and XRC only.
-    RES_PATH_MIG_STATE = 25;
-    /// `u8`: `enum ib_qp_type` (of an SRQ `enum ib_srq_type`).
+    /// `u8`: `enum ib_qp_type`.
     RES_TYPE = 26;
-    /// `u8`: `enum ib_qp_state`, of a CM_ID `enum rdma_cm_state`.
+    /// `u8`: `enum ib_qp_state`.
     RES_STATE = 27;
-    /// `u32`: process that made the object, in the reader's PID namespace.
+    /// `u32`: process that created the object, in the reader's PID namespace.
     RES_PID = 28;
-    /// String: kernel module that made the object.
+    /// String: kernel module that created the object.
     RES_KERN_NAME = 29;
     /// Nest: table of CM_IDs.
     RES_CM_ID = 30;
     /// Nest: one CM_ID.
     RES_CM_ID_ENTRY = 31;
-    /// `u32`: `enum rdma_ucm_port_space`.
-    RES_PS = 32;
-    /// `struct __kernel_sockaddr_storage`: source address.
-    RES_SRC_ADDR = 33;
-    /// `struct __kernel_sockaddr_storage`: destination address.
-    RES_DST_ADDR = 34;
-    /// Nest: table of CQs.
-    RES_CQ = 35;
-    /// Nest: one CQ.
-    RES_CQ_ENTRY = 36;
-    /// `u32`: number of entries of a CQ.
-    RES_CQE = 37;
-    /// `u64`: number of users (QPs of a CQ, objects of a PD).
-    RES_USECNT = 38;
-    /// `u8`: `enum ib_poll_context`, kernel CQs only.
-    RES_POLL_CTX = 39;
     /// Nest: table of MRs.
     RES_MR = 40;
     /// Nest: one MR.
     RES_MR_ENTRY = 41;
-    /// `u32`: remote key; needs `CAP_NET_ADMIN`. rdmatop never reads it.
-    RES_RKEY = 42;
-    /// `u32`: local key; needs `CAP_NET_ADMIN`. rdmatop never reads it.
-    RES_LKEY = 43;
-    /// `u64`: I/O address of an MR.
-    RES_IOVA = 44;
     /// `u64`: bytes of an MR.
     RES_MRLEN = 45;
     /// Nest: table of PDs.
@@ -156,8 +114,6 @@ attributes! {
     NDEV_NAME = 51;
     /// `u32`: id of a PD.
     RES_PDN = 60;
-    /// `u32`: id of a CQ.
-    RES_CQN = 61;
     /// `u32`: id of an MR.
     RES_MRN = 62;
     /// `u32`: id of a CM_ID.
@@ -170,16 +126,6 @@ attributes! {
     SYS_NETNS_MODE = 66;
     /// String: protocol of a device: `ib`, `roce`, `iw`, `opa`, `usnic`.
     DEV_PROTOCOL = 67;
-    /// `u32`: `enum rdma_nl_counter_mode`.
-    STAT_MODE = 74;
-    /// `u32`: which resource's counters are asked for; `RES_QP` is the common one.
-    STAT_RES = 75;
-    /// Nest: table of counter sets.
-    STAT_COUNTER = 77;
-    /// Nest: one counter set.
-    STAT_COUNTER_ENTRY = 78;
-    /// `u32`: id of a counter set.
-    STAT_COUNTER_ID = 79;
     /// Nest: table of hardware counters.
     STAT_HWCOUNTERS = 80;
     /// Nest: one hardware counter.
@@ -192,20 +138,4 @@ attributes! {
     RES_CTX = 86;
     /// Nest: one user context.
     RES_CTX_ENTRY = 87;
-    /// Nest: table of SRQs.
-    RES_SRQ = 88;
-    /// Nest: one SRQ.
-    RES_SRQ_ENTRY = 89;
-    /// `u32`: id of an SRQ.
-    RES_SRQN = 90;
-    /// `u32`: lowest QP number of a range.
-    MIN_RANGE = 91;
-    /// `u32`: highest QP number of a range.
-    MAX_RANGE = 92;
-    /// `u8`: 1 where fork copies pinned pages.
-    SYS_COPY_ON_FORK = 93;
-    /// String: the driver's own kind of a QP (`DCI`, `REG_UMR`, ...).
-    RES_SUBTYPE = 98;
-    /// String: device a sub-device was made on.
-    PARENT_NAME = 100;
 }

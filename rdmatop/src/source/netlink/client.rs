@@ -1,12 +1,12 @@
-//! Questions to nldev, one method each.
+//! Requests to nldev, one method each.
 use std::collections::HashMap;
 
-use super::attr::{DEV_INDEX, DEV_NAME, LINK_TYPE, NDEV_NAME, RES_LQPN, RES_QP, STAT_RES, cmd};
+use super::attr::{DEV_INDEX, DEV_NAME, LINK_TYPE, NDEV_NAME, RES_LQPN, cmd};
 use super::error::NetlinkError;
 use super::name::Name;
 use super::record::{
-    CmId, CounterSet, Cq, Ctx, Device, Entry, HwCounter, Mr, Pd, Port, Qp, QpReader, Srq, Summary,
-    SysSettings, decode_counters, visit_counters,
+    CmId, Ctx, Device, Entry, HwCounter, Mr, Pd, Port, Qp, QpReader, Summary, SysSettings, decode_counters,
+    visit_counters,
 };
 use super::reply::Answer;
 use super::request::{Reply, Request};
@@ -15,14 +15,14 @@ use super::socket::Socket;
 use super::transport::Transport;
 use super::wire::{Attrs, WireError, WireResult};
 
-/// A dump that the kernel flags as interrupted is asked for this often before it is handed out with its flag.
+/// How often a dump is asked for that the kernel flags as interrupted, before it is returned with its flag.
 const DUMP_ATTEMPTS: usize = 2;
 
 /// The RDMA device interface of netlink (nldev).
 ///
-/// A device's index changes when it is added again. Asked about an index that is gone, the kernel answers
-/// `EINVAL`, a dump by an `NLMSG_DONE` that carries it (5.10 to 7.2). A device that goes while its dump runs may
-/// still leave a short list, so a caller that misses QPs of a device asks [`devices`](Self::devices) again.
+/// A device's index changes when it is added again. For an index that is gone the kernel answers `EINVAL`, or, for a
+/// dump, an `NLMSG_DONE` that carries it (5.10 to 7.2). A device that is removed during its dump may still leave a
+/// short list, so a caller that misses QPs of a device asks [`devices`](Self::devices) again.
 #[derive(Debug)]
 pub struct Nldev<T> {
     transport: T,
@@ -42,12 +42,12 @@ impl<T: Transport> Nldev<T> {
         Self { transport, seq: 0 }
     }
 
-    /// The transport, to look at or to take what it recorded.
+    /// The transport, to read what it recorded.
     pub fn into_transport(self) -> T {
         self.transport
     }
 
-    /// Runs `request`, hands each record to `record`, and returns whether the dump was interrupted.
+    /// Sends `request`, hands each record to `record`, and returns whether the dump was interrupted.
     pub fn run(
         &mut self,
         request: &Request,
@@ -76,7 +76,7 @@ impl<T: Transport> Nldev<T> {
         found.ok_or(NetlinkError::EndedEarly)
     }
 
-    /// Dumps; `decode` adds the objects of one message. Of objects with the same `identity` the last stays.
+    /// Dumps; `decode` adds the objects of one message. Of objects with the same `identity` the last is kept.
     fn dump<R>(
         &mut self,
         request: &Request,
@@ -87,11 +87,9 @@ impl<T: Transport> Nldev<T> {
         for _ in 0..DUMP_ATTEMPTS {
             let mut items = Vec::new();
             let interrupted = self.run(request, &mut |attrs| decode(attrs, &mut items))?;
-            let (items, duplicates) = without_duplicates(items, &identity);
             dump = Dump {
-                items,
+                items: without_duplicates(items, &identity),
                 interrupted,
-                duplicates,
             };
             if !interrupted {
                 break;
@@ -120,7 +118,7 @@ impl<T: Transport> Nldev<T> {
         self.dump(&request, decode, |port| Some(u64::from(port.port)))
     }
 
-    /// One port. Cheaper than [`ports`](Self::ports): a dump takes one receive more.
+    /// One port. Cheaper than [`ports`](Self::ports): a dump needs one more receive.
     pub fn port(&mut self, device: u32, port: u32) -> Result<Port, NetlinkError> {
         self.one(
             &Request::nldev(cmd::PORT_GET, Reply::One)
@@ -138,10 +136,10 @@ impl<T: Transport> Nldev<T> {
         )
     }
 
-    /// The same of every device, with its name: a third cheaper for each than to ask one by one.
+    /// The same for every device, with its name: a third cheaper for each than one request each.
     ///
-    /// It is the list of devices for which no driver is asked. [`devices`](Self::devices) makes each driver report its
-    /// firmware version (`ib_get_device_fw_str`), and waits for one that sleeps.
+    /// This lists devices without asking any driver. [`devices`](Self::devices) makes each driver report its firmware
+    /// version (`ib_get_device_fw_str`), and waits for one that sleeps.
     pub fn named_summaries(&mut self) -> Result<Dump<(Name, Summary)>, NetlinkError> {
         let request = Request::nldev(cmd::RES_GET, Reply::Dump);
         let decode = |attrs: Attrs<'_>, out: &mut Vec<(Name, Summary)>| {
@@ -161,7 +159,7 @@ impl<T: Transport> Nldev<T> {
         )
     }
 
-    /// Hardware counters of a port. A driver without any is an error (`EINVAL`).
+    /// Hardware counters of a port. A driver without any gives an error (`EINVAL`).
     pub fn counters(&mut self, device: u32, port: u32) -> Result<Vec<HwCounter>, NetlinkError> {
         let request = Request::nldev(cmd::STAT_GET, Reply::One)
             .device(device)
@@ -190,19 +188,20 @@ impl<T: Transport> Nldev<T> {
         self.one(&Request::nldev(cmd::SYS_GET, Reply::One), SysSettings::decode)
     }
 
-    fn entries<E: Entry>(&mut self, request: Request, device: u32) -> Result<Dump<E>, NetlinkError> {
+    fn entries<E: Entry>(&mut self, device: u32) -> Result<Dump<E>, NetlinkError> {
+        let request = Request::nldev(E::COMMAND, Reply::Dump).device(device);
         let decode = |attrs: Attrs<'_>, out: &mut Vec<E>| each_entry(attrs, &mut |entry| out.push(entry));
-        self.dump(&request.device(device), decode, E::identity)
+        self.dump(&request, decode, E::identity)
     }
 
     /// Queue pairs of a device.
     pub fn qps(&mut self, device: u32) -> Result<Dump<Qp>, NetlinkError> {
-        self.entries(Request::nldev(Qp::COMMAND, Reply::Dump), device)
+        self.entries(device)
     }
 
-    /// As [`qps`](Self::qps), each handed to `visit` as it comes, some perhaps twice: ten thousand need no list of
-    /// their own. `None` is the beginning, and again the beginning of a dump that is asked for once more. Tells
-    /// whether the last one was interrupted too.
+    /// As [`qps`](Self::qps), each handed to `visit` as it arrives, some perhaps twice: ten thousand need no list.
+    /// `None` marks the beginning, also of a dump that is asked for again. Returns whether the last dump was
+    /// interrupted too.
     pub fn each_qp(&mut self, device: u32, visit: &mut dyn FnMut(Option<Qp>)) -> Result<bool, NetlinkError> {
         let request = Request::nldev(Qp::COMMAND, Reply::Dump).device(device);
         let (mut interrupted, mut reader) = (false, QpReader::default());
@@ -221,7 +220,7 @@ impl<T: Transport> Nldev<T> {
         Ok(interrupted)
     }
 
-    /// One queue pair by its number; `None` when there is none, or none that is visible in our PID namespace.
+    /// One queue pair by its number; `None` when it does not exist or is not visible in our PID namespace.
     pub fn qp(&mut self, device: u32, lqpn: u32) -> Result<Option<Qp>, NetlinkError> {
         let request = Request::nldev(Qp::COMMAND, Reply::One)
             .device(device)
@@ -234,42 +233,26 @@ impl<T: Transport> Nldev<T> {
 
     /// Connection-manager ids of a device.
     pub fn cm_ids(&mut self, device: u32) -> Result<Dump<CmId>, NetlinkError> {
-        self.entries(Request::nldev(CmId::COMMAND, Reply::Dump), device)
-    }
-
-    /// Completion queues of a device.
-    pub fn cqs(&mut self, device: u32) -> Result<Dump<Cq>, NetlinkError> {
-        self.entries(Request::nldev(Cq::COMMAND, Reply::Dump), device)
+        self.entries(device)
     }
 
     /// Memory regions of a device.
     pub fn mrs(&mut self, device: u32) -> Result<Dump<Mr>, NetlinkError> {
-        self.entries(Request::nldev(Mr::COMMAND, Reply::Dump), device)
+        self.entries(device)
     }
 
     /// Protection domains of a device.
     pub fn pds(&mut self, device: u32) -> Result<Dump<Pd>, NetlinkError> {
-        self.entries(Request::nldev(Pd::COMMAND, Reply::Dump), device)
+        self.entries(device)
     }
 
-    /// User contexts of a device. 5.10 answers `EINVAL`.
+    /// User contexts of a device. Linux 5.10 answers `EINVAL`.
     pub fn ctxs(&mut self, device: u32) -> Result<Dump<Ctx>, NetlinkError> {
-        self.entries(Request::nldev(Ctx::COMMAND, Reply::Dump), device)
+        self.entries(device)
     }
 
-    /// Shared receive queues of a device. 5.10 answers `EINVAL`.
-    pub fn srqs(&mut self, device: u32) -> Result<Dump<Srq>, NetlinkError> {
-        self.entries(Request::nldev(Srq::COMMAND, Reply::Dump), device)
-    }
-
-    /// Counter sets bound to QPs of a device.
-    pub fn counter_sets(&mut self, device: u32) -> Result<Dump<CounterSet>, NetlinkError> {
-        let request = Request::nldev(CounterSet::COMMAND, Reply::Dump);
-        self.entries(request.with(|writer| writer.u32(STAT_RES, RES_QP.into())), device)
-    }
-
-    /// Makes software device `name` of `kind` (`rxe`, `siw`) on `netdev`. Needs `CAP_NET_ADMIN`; the kernel
-    /// loads the driver if it can (`nldev_newlink`).
+    /// Creates software device `name` of `kind` (`rxe`, `siw`) on `netdev`. Needs `CAP_NET_ADMIN`; the kernel loads
+    /// the driver if it can (`nldev_newlink`).
     pub fn new_link(&mut self, name: &[u8], kind: &[u8], netdev: &[u8]) -> Result<(), NetlinkError> {
         let request = Request::nldev(cmd::NEWLINK, Reply::Ack).with(|writer| {
             writer
@@ -310,7 +293,7 @@ fn each_entry<E: Entry>(attrs: Attrs<'_>, visit: &mut impl FnMut(E)) -> WireResu
     })
 }
 
-/// The same, not decoded yet.
+/// The same for entries that are not decoded yet.
 fn each_entry_of<E: Entry>(
     attrs: Attrs<'_>,
     visit: &mut impl FnMut(&[u8]) -> WireResult<()>,
@@ -329,16 +312,15 @@ fn each_entry_of<E: Entry>(
     Ok(())
 }
 
-/// Keeps one object per identity, the last reading, at the place of the first.
-fn without_duplicates<R>(items: Vec<R>, identity: &impl Fn(&R) -> Option<u64>) -> (Vec<R>, usize) {
-    let total = items.len();
+/// Keeps one object for each identity: the last reading, at the place of the first.
+fn without_duplicates<R>(items: Vec<R>, identity: &impl Fn(&R) -> Option<u64>) -> Vec<R> {
     // The kernel lists most tables in the order of their ids.
     let ids = items.iter().map(identity);
     if ids.is_sorted_by(|a, b| a.is_some() && a < b) {
-        return (items, 0);
+        return items;
     }
-    let mut at: HashMap<u64, usize> = HashMap::with_capacity(total);
-    let mut kept: Vec<R> = Vec::with_capacity(total);
+    let mut at: HashMap<u64, usize> = HashMap::with_capacity(items.len());
+    let mut kept: Vec<R> = Vec::with_capacity(items.len());
     for item in items {
         match identity(&item).map(|id| at.entry(id)) {
             Some(std::collections::hash_map::Entry::Occupied(place)) => kept[*place.get()] = item,
@@ -349,6 +331,5 @@ fn without_duplicates<R>(items: Vec<R>, identity: &impl Fn(&R) -> Option<u64>) -
             None => kept.push(item),
         }
     }
-    let duplicates = total - kept.len();
-    (kept, duplicates)
+    kept
 }

@@ -1,4 +1,4 @@
-//! Why a question to the kernel has no answer.
+//! Why a request to the kernel has no answer.
 use std::io;
 
 use thiserror::Error;
@@ -9,8 +9,7 @@ use super::wire::WireError;
 use crate::model::cause::{CauseId, Obstacle};
 use crate::source::limits;
 
-/// A failed netlink exchange. What was asked is added where it is known, in
-/// [`RequestError`].
+/// A failed netlink exchange. The request is added where it is known, in [`RequestError`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NetlinkError {
     /// `socket(AF_NETLINK, SOCK_RAW, NETLINK_RDMA)` said `EPROTONOSUPPORT`: ib_core is not loaded.
@@ -18,7 +17,7 @@ pub enum NetlinkError {
         "this kernel has no RDMA subsystem loaded (NETLINK_RDMA: EPROTONOSUPPORT); load a driver, or `modprobe ib_core`"
     )]
     NoRdma,
-    /// The socket could not be made.
+    /// The socket could not be created.
     #[error("cannot open a netlink socket: {}", os(*errno))]
     Open {
         /// errno.
@@ -35,7 +34,7 @@ pub enum NetlinkError {
     /// No answer came in time (`SO_RCVTIMEO`).
     #[error("no answer from the kernel in {seconds} s")]
     Timeout {
-        /// How long was waited for one datagram.
+        /// How long rdmatop waited for one datagram.
         seconds: u64,
     },
     /// A datagram was larger than the buffer (`MSG_TRUNC`): its end is lost.
@@ -79,12 +78,12 @@ impl NetlinkError {
         }
     }
 
-    /// Did the exchange come to its end? If not, remains of it may still arrive on the socket.
+    /// Whether the exchange came to its end. If not, the rest of it may still arrive on the socket.
     pub const fn is_final(&self) -> bool {
         matches!(self, Self::Kernel { .. } | Self::NoRdma | Self::Open { .. })
     }
 
-    /// What is in the way.
+    /// The fact that prevents the answer.
     fn obstacle(&self) -> Obstacle {
         let (id, remedy) = match self {
             Self::NoRdma => (CauseId::NoRdmaSubsystem, ""),

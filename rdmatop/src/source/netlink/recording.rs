@@ -1,4 +1,4 @@
-//! Exchanges kept as bytes: to test against what real kernels said, and to report a wrong reading.
+//! Exchanges kept as bytes: to test against real kernels' answers, and to report a wrong reading.
 //!
 //! File format, all numbers little-endian: the 8 bytes `rdmanl\x00\x01`, then frames. A frame is a kind byte, a
 //! `u32` length and that many bytes. Kinds: `#` a comment (UTF-8), `>` a request (`u32` port id of the socket,
@@ -25,7 +25,7 @@ pub struct Exchange {
 /// Exchanges in the order they happened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recording {
-    /// What was recorded, in words.
+    /// A comment: what was recorded.
     pub comment: String,
     /// The exchanges.
     pub exchanges: Vec<Exchange>,
@@ -34,10 +34,10 @@ pub struct Recording {
 /// A file that is no recording.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RecordingError {
-    /// Other first bytes.
+    /// Other first bytes than a recording's.
     #[error("not a recording of RDMA netlink, or of another version")]
     Magic,
-    /// A frame that does not fit, of a kind unknown, or out of place.
+    /// A frame that does not fit, has an unknown kind, or is out of place.
     #[error("bad frame at byte {at}")]
     Frame {
         /// Where it starts.
@@ -104,11 +104,11 @@ impl Recording {
     }
 }
 
-/// A transport that keeps what passes through another.
+/// A transport that records the exchanges of another.
 #[derive(Debug)]
 pub struct Recorder<T> {
     inner: T,
-    /// What passed so far.
+    /// The exchanges so far.
     pub recording: Recording,
 }
 
@@ -140,8 +140,9 @@ impl<T: Transport> Transport for Recorder<T> {
 
 /// A transport that answers from a recording.
 ///
-/// A request is answered by the recorded one that equals it but for the sequence number; asked again, by the
-/// next such one, and at last by the last again. Sequence numbers of the answers are moved to the new request's.
+/// A request gets the answer of the recorded one that equals it except for the sequence number; a repeated request
+/// the next such one, and at the end the last again. Sequence numbers of the answers are changed to the new
+/// request's.
 #[derive(Debug)]
 pub struct Replay {
     recording: Recording,

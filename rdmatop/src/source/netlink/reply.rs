@@ -12,9 +12,9 @@ use super::wire::{
 pub struct Answer {
     reply: Reply,
     seq: u32,
-    /// The kernel said that the table changed under the dump.
+    /// The kernel reported that the table changed during the dump.
     pub interrupted: bool,
-    /// Messages that were not meant for this request: late answers, other sockets' traffic.
+    /// Messages that are not the answer to this request: late answers, traffic of other sockets.
     pub foreign: usize,
 }
 
@@ -37,7 +37,7 @@ impl Answer {
     ) -> Result<Progress, NetlinkError> {
         for message in Messages::new(datagram.bytes) {
             let message = message?;
-            // A late answer to a request that was given up, or to another socket, must not be taken for ours.
+            // A late answer to an abandoned request, or one to another socket, must not be taken for ours.
             if message.seq != self.seq || message.portid != datagram.portid {
                 self.foreign += 1;
                 continue;

@@ -1,11 +1,11 @@
-//! Questions and orders to nldev, as bytes.
+//! Requests to nldev, as bytes.
 use super::attr::{DEV_INDEX, PORT_INDEX, message_type};
 use super::wire::{F_ACK, F_DUMP, F_REQUEST, MessageWriter};
 
 /// How the answer to a request ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
-    /// One record. No acknowledgement is asked for: it would cost one more receive.
+    /// One record. No acknowledgement is requested: it would cost one more receive.
     One,
     /// Many records, closed by `NLMSG_DONE`.
     Dump,
@@ -13,7 +13,7 @@ pub enum Reply {
     Ack,
 }
 
-/// A request, but for its sequence number.
+/// A request without its sequence number.
 #[derive(Debug, Clone)]
 pub struct Request {
     reply: Reply,
@@ -41,13 +41,13 @@ impl Request {
         }
     }
 
-    /// Names the device asked about.
+    /// Adds the device that the request is about.
     #[must_use]
     pub fn device(self, index: u32) -> Self {
         self.with(|writer| writer.u32(DEV_INDEX, index))
     }
 
-    /// Names the port asked about.
+    /// Adds the port that the request is about.
     #[must_use]
     pub fn port(self, port: u32) -> Self {
         self.with(|writer| writer.u32(PORT_INDEX, port))

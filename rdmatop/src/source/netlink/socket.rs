@@ -11,16 +11,16 @@ use rustix::net::{bind, getsockname, recvfrom, sendto, socket_with};
 use super::error::NetlinkError;
 use super::transport::{Datagram, Progress, Sink, Transport};
 
-/// How long to wait for one datagram. The kernel answers while it handles the send, so this passes only when
+/// How long to wait for one datagram. The kernel answers while it handles the send, so this time passes only when
 /// something is badly wrong.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Receive buffer. The kernel makes dump datagrams as large as the largest buffer it has seen, up to 32 KiB,
-/// and a dump costs it less the fewer there are: each one scans the table from its start.
+/// Receive buffer. The kernel makes dump datagrams as large as the largest buffer it has seen, up to 32 KiB, and
+/// fewer datagrams cost it less: for each it scans the table from its start.
 const BUFFER: usize = 64 * 1024;
 
-/// A netlink socket, opened on first use and kept; opened anew after an exchange that did not end cleanly, so
-/// that no remains of it can be taken for a later answer.
+/// A netlink socket, opened on first use and kept; opened again after an exchange that did not end cleanly, so that
+/// no rest of it can be taken for a later answer.
 #[derive(Debug)]
 pub struct Socket {
     protocol: Option<Protocol>,
@@ -78,7 +78,7 @@ impl Open {
             protocol,
         )?;
         set_socket_timeout(&fd, Timeout::Recv, Some(RECEIVE_TIMEOUT))?;
-        // Both only make errors better (the kernel's words; no echo of the request), so neither is needed.
+        // Both only improve errors (the kernel's words; no echo of the request), so neither is required.
         let _ = set_netlink_option(&fd, libc::NETLINK_EXT_ACK);
         let _ = set_netlink_option(&fd, libc::NETLINK_CAP_ACK);
         bind(&fd, &SocketAddrNetlink::new(0, 0))?;

@@ -1,7 +1,7 @@
-//! The seam between asking and the kernel: a socket on one side, recorded bytes on the other.
+//! The seam between requests and the kernel: a socket, or recorded bytes.
 use super::error::NetlinkError;
 
-/// One datagram as it came in.
+/// One received datagram.
 #[derive(Debug, Clone, Copy)]
 pub struct Datagram<'a> {
     /// Port id of the socket that received it: messages to any other are not ours.
@@ -10,7 +10,7 @@ pub struct Datagram<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Does the receiver need more datagrams?
+/// Whether the receiver needs more datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// Yes.
@@ -19,11 +19,11 @@ pub enum Progress {
     Complete,
 }
 
-/// What takes datagrams until the answer is complete.
+/// Receives datagrams until the answer is complete.
 pub type Sink<'a> = dyn FnMut(Datagram<'_>) -> Result<Progress, NetlinkError> + 'a;
 
 /// Sends a request and hands every datagram that follows to a sink.
 pub trait Transport {
-    /// Runs one exchange: until `sink` says [`Progress::Complete`] or anything fails.
+    /// Runs one exchange: until `sink` returns [`Progress::Complete`] or anything fails.
     fn exchange(&mut self, request: &[u8], sink: &mut Sink<'_>) -> Result<(), NetlinkError>;
 }

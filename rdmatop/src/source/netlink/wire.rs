@@ -1,8 +1,8 @@
 //! Netlink messages and attributes over byte slices: reading and writing, no I/O, no `unsafe`.
 //!
 //! Layout: include/uapi/linux/netlink.h. All numbers are in host byte order, everything is aligned to 4.
-//! Reading trusts nothing: a length that does not fit is a [`WireError`], never a panic and never a value
-//! made up; attributes this build does not know are the caller's to skip.
+//! Reading trusts nothing: a length that does not fit is a [`WireError`], never a panic and never a made-up value;
+//! callers skip unknown attributes.
 use thiserror::Error;
 
 use super::attr::attribute_name;
@@ -46,7 +46,7 @@ const TYPE_MASK: u16 = 0x3fff;
 /// `NLA_F_NESTED`.
 const F_NESTED: u16 = 0x8000;
 
-/// Bytes that do not fit the netlink format. Each says what did not fit.
+/// Bytes that do not fit the netlink format. Each variant names what did not fit.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum WireError {
     /// Fewer bytes than the structure needs.
@@ -81,12 +81,12 @@ pub enum WireError {
         /// Bytes it has.
         have: usize,
     },
-    /// A record without the attribute that names it.
+    /// A record without the attribute that identifies it.
     #[error("{record} record without attribute {number} ({})", attribute_name(*.number))]
     Missing {
         /// Which record.
         record: &'static str,
-        /// The attribute it cannot do without.
+        /// The attribute that is required.
         number: u16,
     },
 }
@@ -190,7 +190,7 @@ impl<'a> Attr<'a> {
         }
     }
 
-    /// Out of line: ten thousand records of ten attributes each pass here, and none of them gets this far.
+    /// Out of line: ten thousand records of ten attributes each pass the caller, and none of them gets this far.
     #[cold]
     fn not_of_size(&self, need: usize) -> WireError {
         WireError::AttrSize {
@@ -231,7 +231,7 @@ impl<'a> Attr<'a> {
             })
     }
 
-    /// A string of the kernel's own making, for showing; bytes that are not UTF-8 become U+FFFD.
+    /// A string made by the kernel, for display; bytes that are not UTF-8 become U+FFFD.
     pub fn text(&self) -> WireResult<Box<str>> {
         self.string().map(|bytes| String::from_utf8_lossy(bytes).into())
     }
@@ -390,14 +390,14 @@ impl MessageWriter {
         self
     }
 
-    /// Sets `nlmsg_pid`, for messages that play the kernel's part.
+    /// Sets `nlmsg_pid`, for messages of a made-up kernel.
     #[must_use]
     pub fn portid(mut self, portid: u32) -> Self {
         self.bytes[12..16].copy_from_slice(&portid.to_ne_bytes());
         self
     }
 
-    /// Adds bytes that are no attribute, padded to 4 (a family's own header).
+    /// Adds bytes that are not an attribute, padded to 4 (a family's own header).
     #[must_use]
     pub fn raw(mut self, payload: &[u8]) -> Self {
         self.bytes.extend_from_slice(payload);

@@ -1,4 +1,4 @@
-//! The host: its kernel, and what memory it has left.
+//! The host: its kernel, and how much memory is available.
 
 use crate::source::root::{Root, parse_u64};
 use crate::text;
@@ -12,7 +12,7 @@ pub struct Host {
     pub kernel: Option<String>,
     /// Seconds since boot.
     pub uptime_s: Option<u64>,
-    /// Memory that can be had without swapping, bytes.
+    /// Memory available without swapping, bytes.
     pub memory_available: Option<u64>,
 }
 

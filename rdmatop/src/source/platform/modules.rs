@@ -59,7 +59,8 @@ pub(super) fn read(root: &Root) -> Vec<ModuleFacts> {
     let one = |name: &str| {
         let dir = root.sys("module").join(name);
         let in_list = live.contains(name.as_bytes());
-        // A module that is on its way in or out has a directory too, but with `initstate`; built-in code has none.
+        // A module that is being loaded or unloaded has a directory too, but with `initstate`; built-in code has
+        // none.
         let built_in = dir.is_dir() && !dir.join("initstate").exists() && !dir.join("taint").exists();
         let taint = root.bytes(&dir.join("taint"), 64);
         ModuleFacts {

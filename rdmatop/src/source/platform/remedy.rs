@@ -2,7 +2,7 @@
 use super::{Capability, Lockdown, Platform};
 use crate::model::cause::{Cause, CauseId, Concerns};
 
-/// All that is known to be missing, the most basic first. An unknown fact is no complaint.
+/// All that is known to be missing, the most basic first. An unknown fact makes no cause.
 pub fn missing(platform: &Platform) -> Vec<Cause> {
     let mut out = Vec::new();
     rdma(platform, &mut out);
@@ -22,7 +22,7 @@ fn push(out: &mut Vec<Cause>, id: CauseId, what: &str, why: impl Into<String>, r
     });
 }
 
-/// How to get what `caps` allow: root without them is in a container, where sudo gives nothing.
+/// How to get what `caps` allow: root without them is in a container, where sudo does not help.
 fn grant(p: &Platform, caps: &str) -> String {
     if p.euid == Some(0) {
         format!("start the container with --cap-add {caps}, or run on the host")
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(
             ids(blind),
             [CauseId::NoSysfs],
-            "what /sys would tell is not known to be absent"
+            "what /sys would show is not known to be absent"
         );
         assert_eq!(ids(|p| p.without_proc = true), [CauseId::NoProcfs]);
         assert_eq!(
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_machine_with_a_nic_nobody_speaks_of_soft_roce() {
+    fn on_a_machine_with_a_nic_no_line_names_soft_roce() {
         for platform in without_rxe() {
             for remedy in missing(&platform) {
                 let line = remedy.to_string().to_lowercase();
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn root_who_lacks_a_right_is_never_told_to_use_sudo() {
+    fn root_without_a_right_is_never_advised_to_use_sudo() {
         for lacks in [
             0,
             1 << 19,

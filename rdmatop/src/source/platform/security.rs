@@ -9,7 +9,7 @@ pub enum Lockdown {
     None,
     /// kprobes and fentry still load.
     Integrity,
-    /// eBPF may not read kernel memory: every program that does is refused.
+    /// eBPF may not read kernel memory: every program that does so is refused.
     Confidentiality,
 }
 

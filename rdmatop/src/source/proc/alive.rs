@@ -1,4 +1,4 @@
-//! Whether processes still are what they were, for next to nothing: descriptors that are kept open.
+//! Whether processes are unchanged, for next to nothing: descriptors that are kept open.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,8 +12,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 use super::basic::dir;
 use crate::source::root::Root;
 
-/// Whether there is a process of this number. /proc may not be mounted, or hide those of other users (hidepid); then
-/// kill(2) with signal 0 tells, for which somebody else's is EPERM.
+/// Whether a process with this number exists. /proc may not be mounted, or hide processes of other users (hidepid);
+/// then kill(2) with signal 0 answers: EPERM for another user's process, ESRCH for none.
 pub fn lives(root: &Root, pid: u32) -> bool {
     let signalled = || {
         let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
@@ -22,8 +22,8 @@ pub fn lives(root: &Root, pid: u32) -> bool {
     dir(root, pid).exists() || signalled()
 }
 
-/// Processes watched by descriptor: two each, of the 1024 that a program has by default. More cost a read of `stat`
-/// each.
+/// Processes watched by descriptor: two each, of the 1024 that a program may have by default. Each further process
+/// costs a read of `stat`.
 const WATCHED: usize = 192;
 /// `TASK_COMM_LEN`, and the newline that `comm` ends with.
 const COMM: usize = 17;
@@ -31,7 +31,7 @@ const COMM: usize = 17;
 /// A process that is watched.
 #[derive(Debug)]
 struct Watch {
-    /// Says that the process has ended, and is never another process's.
+    /// Reports that the process has ended, and never refers to another process.
     pidfd: OwnedFd,
     /// Its name, which changes with an exec.
     file: File,
@@ -45,8 +45,8 @@ pub(super) struct Watches {
 }
 
 impl Watches {
-    /// Watches a process whose facts are read after this, so that nothing is missed in between. Where that cannot be
-    /// (a tree that is not this machine's, no room), nothing is promised of it.
+    /// Watches a process whose facts are read after this, so that nothing is missed in between. Where that is
+    /// impossible (a tree that is not this machine's, no room), the process is not watched.
     pub(super) fn add(&mut self, root: &Root, pid: u32) {
         if !root.is_live() || self.all.len() >= WATCHED {
             return;
@@ -63,12 +63,12 @@ impl Watches {
         }
     }
 
-    /// Watches a process no longer.
+    /// Stops watching a process.
     pub(super) fn remove(&mut self, pid: u32) {
         self.all.remove(&pid);
     }
 
-    /// Takes over the present name of a process.
+    /// Records the present name of a process.
     pub(super) fn renamed(&mut self, pid: u32) {
         if let Some(watch) = self.all.get_mut(&pid)
             && let Some(comm) = read(&watch.file)
@@ -77,7 +77,7 @@ impl Watches {
         }
     }
 
-    /// Those that live and have the name that they had, in order; nothing is promised of others.
+    /// Watched processes that live and have the same name as before, in order.
     pub(super) fn unchanged(&self) -> Vec<u32> {
         let (pids, watches): (Vec<u32>, Vec<&Watch>) = self.all.iter().unzip();
         let mut fds: Vec<PollFd<'_>> = watches
@@ -103,7 +103,7 @@ impl Watches {
     }
 }
 
-/// From offset zero the kernel shows the name afresh; of a process that is gone nothing (ESRCH).
+/// At offset zero the kernel shows the name afresh; for a process that is gone, an error (ESRCH).
 fn read(file: &File) -> Option<[u8; COMM]> {
     let mut comm = [0; COMM];
     let got = file.read_at(&mut comm, 0).ok()?;
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_promised_of_a_tree_that_is_not_this_machines() {
+    fn processes_of_a_tree_that_is_not_this_machines_are_not_watched() {
         let fake = crate::source::fake::Fake::new();
         let mut watches = Watches::default();
         watches.add(&fake.root(), std::process::id());

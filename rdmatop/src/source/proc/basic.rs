@@ -1,4 +1,4 @@
-//! The first tier: what every row about a process shows.
+//! The first tier: what every row of a process shows.
 use std::path::{Path, PathBuf};
 
 use super::cgroup::Cgroup;
@@ -11,7 +11,7 @@ use crate::text;
 /// A command line longer than this is cut.
 const CMDLINE_LIMIT: usize = 4096;
 
-/// Identity of a process: its number, and its start in clock ticks after boot, as numbers are reused.
+/// Identity of a process: its number, and its start in clock ticks after boot, because numbers are reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProcKey {
     /// Process number.
@@ -23,12 +23,8 @@ pub struct ProcKey {
 /// One process. All text is safe to print.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcBasic {
-    /// Name, parent, state, threads, CPU ticks: as of when it was last read, which is when the process was new or
-    /// changed its name.
+    /// Name, parent, flags and CPU ticks as of the last read, which was when the process was new or changed its name.
     pub stat: Stat,
-    /// The process that `pid` belongs to; differs from it when a thread was asked for, as RDMA netlink may
-    /// name the thread that made a resource.
-    pub tgid: Option<u32>,
     /// Real user.
     pub uid: Option<u32>,
     /// The user's name, if it is in `/etc/passwd`.
@@ -46,11 +42,6 @@ impl ProcBasic {
             pid: self.stat.pid,
             start: self.stat.start,
         }
-    }
-
-    /// True for a thread that is not the leader of its process.
-    pub fn is_thread(&self) -> bool {
-        self.tgid.is_some_and(|tgid| tgid != self.stat.pid)
     }
 }
 
@@ -75,12 +66,11 @@ pub fn read_basic(root: &Root, users: &Users, pid: u32) -> Option<ProcBasic> {
         read_cmdline(root, &dir)
     };
     let cgroup = read_cgroup(root, &dir);
-    // The process may have ended in between and its number gone to a new one: then these facts are of two
-    // processes. The next refresh sees the new one whole.
+    // The process may have ended in between and a new one have its number: then these facts belong to two processes.
+    // The next refresh reads the new one completely.
     let still = read_stat(root, &dir).is_some_and(|now| now.start == stat.start);
     still.then(|| ProcBasic {
         stat,
-        tgid: status.tgid,
         uid: status.uid,
         user: status.uid.and_then(|uid| users.name(uid)).map(str::to_owned),
         cmdline,
@@ -141,10 +131,7 @@ mod tests {
             (p.stat.comm.as_str(), p.cmdline.as_deref()),
             ("ib send\\x0abw", Some("ib_send_bw -d rx\\x1be0"))
         );
-        assert_eq!(
-            (p.uid, p.user.as_deref(), p.is_thread()),
-            (Some(1000), Some("alice"), false)
-        );
+        assert_eq!((p.uid, p.user.as_deref()), (Some(1000), Some("alice")));
         assert_eq!(p.cgroup.and_then(|c| c.workload.slurm).map(|s| s.job), Some(211));
     }
 
@@ -153,18 +140,7 @@ mod tests {
         let fake = Fake::new();
         fake.proc("9/stat", line(9, b"x", 1)).proc("9/cmdline", "");
         let p = read_basic(&fake.root(), &Users::default(), 9).unwrap();
-        assert_eq!(
-            (p.uid, p.user, p.cmdline, p.cgroup, p.tgid),
-            (None, None, None, None, None)
-        );
-    }
-
-    #[test]
-    fn a_thread_is_told_from_its_process() {
-        let fake = Fake::new();
-        fake.proc("10/stat", line(10, b"worker", 1))
-            .proc("10/status", "Tgid:\t9\nPid:\t10\n");
-        assert!(read_basic(&fake.root(), &Users::default(), 10).is_some_and(|p| p.is_thread()));
+        assert_eq!((p.uid, p.user, p.cmdline, p.cgroup), (None, None, None, None));
     }
 
     #[test]
@@ -177,7 +153,7 @@ mod tests {
         let root = Root::default();
         let me = std::process::id();
         let p = read_basic(&root, &Users::read(&root), me).expect("our own process is readable");
-        assert_eq!((p.stat.pid, p.tgid, p.is_thread()), (me, Some(me), false));
+        assert_eq!(p.stat.pid, me);
         assert!(p.cmdline.is_some());
     }
 }

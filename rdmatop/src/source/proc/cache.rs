@@ -14,12 +14,12 @@ pub struct Refreshed {
     pub new: Vec<ProcKey>,
     /// Processes that ended or are no longer asked for. A reused number is in both lists.
     pub gone: Vec<ProcKey>,
-    /// Processes that have another name since: an exec, or a new thread name.
+    /// Processes whose name has changed: an exec, or a new thread name.
     pub renamed: Vec<ProcKey>,
 }
 
-/// The cache. A process costs some opens when it is new. Later a refresh costs a look at two descriptors that are kept
-/// open, or where that cannot be (see `Watches`) one open (`stat`).
+/// The cache. A new process costs some opens. Later a refresh reads two descriptors that are kept open, or, where
+/// that is impossible (see `Watches`), opens one file (`stat`).
 #[derive(Debug, Default)]
 pub struct ProcCache {
     users: Option<Users>,
@@ -41,10 +41,10 @@ impl ProcCache {
             if wanted.contains(pid) && unchanged.binary_search(pid).is_ok() {
                 return true;
             }
-            // First the watch: a name that changes while the rest is read is seen the next time.
+            // The watch comes first: a name that changes while the rest is read is then seen at the next refresh.
             watches.renamed(*pid);
-            let told = wanted.contains(pid).then(|| update(root, process)).flatten();
-            match told {
+            let change = wanted.contains(pid).then(|| update(root, process)).flatten();
+            match change {
                 Some(true) => out.renamed.push(process.key()),
                 Some(false) => {}
                 None => {
@@ -52,7 +52,7 @@ impl ProcCache {
                     out.gone.push(process.key());
                 }
             }
-            told.is_some()
+            change.is_some()
         });
         for pid in wanted {
             let Entry::Vacant(slot) = self.known.entry(pid) else {
@@ -77,15 +77,10 @@ impl ProcCache {
     pub fn get(&self, pid: u32) -> Option<&ProcBasic> {
         self.known.get(&pid)
     }
-
-    /// All processes, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = &ProcBasic> {
-        self.known.values()
-    }
 }
 
-/// Refreshes one process and returns whether its name changed; `None` when it ended, even if another one has its number
-/// now.
+/// Refreshes one process and returns whether its name changed; `None` when it ended, even if its number belongs to
+/// another one now.
 fn update(root: &Root, process: &mut ProcBasic) -> Option<bool> {
     let dir = dir(root, process.stat.pid);
     let stat = read_stat(root, &dir).filter(|stat| stat.start == process.stat.start)?;
@@ -127,7 +122,7 @@ mod tests {
         assert_eq!(cache.refresh(&root, 1..=20).new.len(), 20);
         assert_eq!(root.opens(), 20 * 5 + 1, "passwd is read once");
         let before = root.opens();
-        // As a QP table asks: two thousand QPs of the same owners.
+        // As for a QP table: two thousand QPs with the same owners.
         assert_eq!(
             cache.refresh(&root, (1..=20).cycle().take(2000)),
             Refreshed::default()
@@ -161,7 +156,7 @@ mod tests {
         cache.refresh(&fake.root(), [1, 2, 3, 99]);
         fake.remove("proc/2");
         assert_eq!(cache.refresh(&fake.root(), [1, 2]).gone, [key(2, 2), key(3, 3)]);
-        assert_eq!(cache.iter().map(ProcBasic::key).collect::<Vec<_>>(), [key(1, 1)]);
+        assert_eq!(cache.known.keys().collect::<Vec<_>>(), [&1]);
     }
 
     #[test]

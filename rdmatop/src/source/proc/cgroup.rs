@@ -2,18 +2,18 @@
 use super::workload::Workload;
 use crate::text;
 
-/// Where a process sits, and what that says about the job it belongs to.
+/// The cgroup of a process, and the job that its path names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup {
-    /// The path that says most, safe to print: of version 2 unless that is `/` and a version 1 hierarchy says more.
+    /// The most informative path, safe to print: of version 2 unless that is `/` and a version 1 hierarchy has more.
     pub path: String,
     /// Job, pod, container or machine, as far as the paths name one.
     pub workload: Workload,
 }
 
 impl Cgroup {
-    /// Parses the file. On hybrid machines every hierarchy is looked at, version 2 first: a container manager
-    /// may use only one of them. `None` when the file has no line.
+    /// Parses the file. On hybrid machines every hierarchy counts, version 2 first: a container manager may use only
+    /// one of them. `None` when the file has no line.
     pub fn parse(raw: &[u8]) -> Option<Self> {
         let mut paths: Vec<&[u8]> = Vec::new();
         for line in raw.split(|b| *b == b'\n') {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_cgroup_still_tells_its_job() {
+    fn a_removed_cgroup_still_names_its_job() {
         let got = Cgroup::parse(b"0::/system.slice/slurmstepd.scope/job_7/step_batch (deleted)\n").unwrap();
         assert_eq!(
             got.workload.slurm.map(|s| (s.job, s.step)),

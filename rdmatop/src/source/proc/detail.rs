@@ -1,4 +1,4 @@
-//! The second tier: what is asked of a process once, and may be large.
+//! The second tier: read once for a process, and possibly large.
 use std::io::BufReader;
 
 use super::basic::{ProcKey, dir, read_stat};
@@ -9,8 +9,8 @@ use crate::source::root::Root;
 /// An environment larger than this is read up to here.
 const ENVIRON_LIMIT: usize = 1 << 20;
 
-/// What is known of one process on request. Each part takes the right to look into the process (`ptrace_may_access`):
-/// one that is not readable is `None`. All text is safe to print.
+/// Details of one process. Each part needs the right to inspect the process (`ptrace_may_access`): a part that is not
+/// readable is `None`. All text is safe to print.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcDetail {
     /// Variables that steer RDMA stacks, by order of the environment.
@@ -19,7 +19,7 @@ pub struct ProcDetail {
     pub libraries: Option<Vec<String>>,
 }
 
-/// Reads the details of exactly this process; `None` when it ended, also when its number lives on.
+/// Reads the details of exactly this process; `None` when it ended, even if its number is in use again.
 pub fn read_detail(root: &Root, key: ProcKey) -> Option<ProcDetail> {
     let dir = dir(root, key.pid);
     let detail = ProcDetail {
@@ -30,8 +30,8 @@ pub fn read_detail(root: &Root, key: ProcKey) -> Option<ProcDetail> {
             .open(&dir.join("maps"))
             .map(|maps| libraries(BufReader::new(maps))),
     };
-    // As in read_basic: facts of two processes are not mixed. A number that was taken anew before the first read is
-    // seen here too.
+    // As in read_basic: facts of two processes are not mixed. This also detects a number that was reused before the
+    // first read.
     let is_alive = read_stat(root, &dir).is_some_and(|stat| stat.start == key.start);
     is_alive.then_some(detail)
 }

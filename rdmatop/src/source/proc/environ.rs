@@ -1,14 +1,14 @@
 //! `/proc/PID/environ`: the variables that steer RDMA stacks.
 //!
-//! The file shows the environment at exec; what the program set later is not in it. Only the variables below
-//! are taken: an environment holds secrets, and the rest is nobody's business.
+//! The file shows the environment at exec; what the program set later is not in it. Only the variables below are
+//! read: an environment holds secrets.
 use crate::text;
 
 /// A value longer than this is cut; library paths and host lists run to kilobytes.
 const VALUE_LIMIT: usize = 256;
-/// A name longer than this is none of a library's.
+/// No library has a variable with a longer name.
 const NAME_LIMIT: usize = 128;
-/// Variables taken at most. A job has some dozens; a process may have made up a hundred thousand, of which each is
+/// The largest number of variables. A job has some dozens; a process may have made up a hundred thousand, and each is
 /// compared with all before it.
 const MOST: usize = 256;
 

@@ -3,7 +3,7 @@ use std::io::BufRead;
 
 use crate::text;
 
-/// Libraries listed at most. A process has some dozens; one may map sixty-five thousand files of such names.
+/// The largest number of libraries. A process has some dozens; it can map sixty-five thousand files with such names.
 const MOST: usize = 128;
 
 /// Library names up to `.so`, or their first part where plugins and versions follow (`libnccl-net-ofi.so`).
@@ -57,7 +57,7 @@ pub(crate) fn libraries(mut maps: impl BufRead) -> Vec<String> {
             Ok(_) => {}
         }
         let Some(path) = path(&line) else { continue };
-        // A library that was replaced on disk since is one all the same.
+        // A library that was replaced on disk since is still loaded.
         let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
         let file = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
         // A library has several mappings, one after the other: compare before anything is allocated.

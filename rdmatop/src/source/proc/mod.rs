@@ -29,4 +29,4 @@ pub use own::{SelfCost, SelfMeter, clock_ticks};
 pub use stat::Stat;
 pub use status::Status;
 pub use users::Users;
-pub use workload::{Container, Pod, Qos, Runtime, SlurmJob, Workload};
+pub use workload::{Container, Pod, SlurmJob, Workload};

@@ -1,4 +1,4 @@
-//! What rdmatop itself costs.
+//! The resources that rdmatop itself uses.
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub struct SelfCost {
     pub rss: Option<u64>,
 }
 
-/// Reads what we cost, and costs little itself: a clock and a file that stays open.
+/// Reads them at little cost: a clock and a file that stays open.
 #[derive(Debug)]
 pub struct SelfMeter {
     root: Root,
@@ -29,7 +29,7 @@ impl SelfMeter {
         Self { root, statm }
     }
 
-    /// The cost now.
+    /// The present use.
     pub fn read(&self) -> SelfCost {
         SelfCost {
             cpu: if self.root.is_live() {

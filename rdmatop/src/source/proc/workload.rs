@@ -1,7 +1,7 @@
 //! The job behind a cgroup path: Slurm, Kubernetes, containers, virtual machines.
 
-/// What a cgroup path says. The parts nest (a Slurm job in a pod, a container in a job), so all are kept, each
-/// the innermost of its kind.
+/// The job, pod and container that a cgroup path names. They nest (a Slurm job in a pod, a container in a job), so
+/// all are kept, each the innermost of its kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Workload {
     /// Slurm job.
@@ -30,41 +30,13 @@ pub struct SlurmJob {
 pub struct Pod {
     /// UID as the API shows it (with `-`).
     pub uid: String,
-    /// Quality-of-service class.
-    pub qos: Qos,
-}
-
-/// Kubernetes' quality-of-service classes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Qos {
-    /// The class without a level of its own in the path.
-    Guaranteed,
-    /// `burstable`.
-    Burstable,
-    /// `besteffort`.
-    BestEffort,
 }
 
 /// A container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
-    /// Who runs it; `None` where the path has only the id (Kubernetes with the cgroupfs driver).
-    pub runtime: Option<Runtime>,
     /// The id, 64 hexadecimal digits.
     pub id: String,
-}
-
-/// Container managers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Runtime {
-    /// Docker.
-    Docker,
-    /// Podman.
-    Podman,
-    /// containerd, under Kubernetes or nerdctl.
-    Containerd,
-    /// CRI-O.
-    CriO,
 }
 
 impl Workload {
@@ -98,17 +70,12 @@ impl Workload {
         out
     }
 
-    /// Takes from `other` what is not known yet: the paths of a hybrid machine add up.
+    /// Takes from `other` what is not known yet: on a hybrid machine several paths complement each other.
     pub fn fill_from(&mut self, other: &Self) {
         self.slurm = self.slurm.take().or_else(|| other.slurm.clone());
         self.pod = self.pod.take().or_else(|| other.pod.clone());
         self.container = self.container.take().or_else(|| other.container.clone());
         self.machine = self.machine.take().or_else(|| other.machine.clone());
-    }
-
-    /// True when no path named a job, pod, container or machine.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
     }
 
     fn slurm_part(&mut self, part: &str, above: &str) {
@@ -145,42 +112,31 @@ fn pod(part: &str, above: &str) -> Option<Pod> {
         }
         None => (part.strip_prefix("pod")?.to_owned(), above),
     };
-    let qos = match place.rsplit('-').next()? {
-        "burstable" => Qos::Burstable,
-        "besteffort" => Qos::BestEffort,
-        "kubepods" => Qos::Guaranteed,
-        _ => return None,
-    };
+    // The slice of a quality-of-service class, or of the class without a slice.
+    if !matches!(place.rsplit('-').next()?, "burstable" | "besteffort" | "kubepods") {
+        return None;
+    }
     // 36 characters, or 32 without dashes for static pods, whose UID is a hash of their file.
     let is_uid = matches!(uid.len(), 32..=36) && uid.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
-    is_uid.then_some(Pod { uid, qos })
+    is_uid.then_some(Pod { uid })
 }
 
 fn container(part: &str, above: &str) -> Option<Container> {
-    const SCOPES: [(&str, Runtime); 6] = [
-        ("cri-containerd-", Runtime::Containerd),
-        ("nerdctl-", Runtime::Containerd),
-        ("crio-", Runtime::CriO),
-        ("docker-", Runtime::Docker),
-        ("libpod-payload-", Runtime::Podman),
-        ("libpod-", Runtime::Podman),
+    const SCOPES: [&str; 6] = [
+        "cri-containerd-",
+        "nerdctl-",
+        "crio-",
+        "docker-",
+        "libpod-payload-",
+        "libpod-",
     ];
     let name = part.strip_suffix(".scope").unwrap_or(part);
-    let found = SCOPES
-        .iter()
-        .find_map(|(prefix, runtime)| Some((name.strip_prefix(prefix)?, Some(*runtime))));
-    let (id, runtime) = found.or_else(|| match above {
-        "docker" => Some((name, Some(Runtime::Docker))),
-        "cri-containerd" => Some((name, Some(Runtime::Containerd))),
-        _ if above.starts_with("pod") => Some((name, None)),
-        _ => None,
-    })?;
+    let of_scope = SCOPES.iter().find_map(|prefix| name.strip_prefix(prefix));
+    let by_place = matches!(above, "docker" | "cri-containerd") || above.starts_with("pod");
+    let id = of_scope.or_else(|| by_place.then_some(name))?;
     // `libpod-conmon-ID` and `crio-conmon-ID` are the monitors beside the containers: the length distinguishes them.
     let is_id = id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit());
-    is_id.then(|| Container {
-        runtime,
-        id: id.to_owned(),
-    })
+    is_id.then(|| Container { id: id.to_owned() })
 }
 
 /// Undoes `systemd-escape` for printable ASCII; an escape of anything else stays visible.
@@ -274,55 +230,25 @@ mod tests {
     }
 
     #[test]
-    fn kubernetes_paths_of_both_drivers_name_pod_class_and_container() {
-        use Qos::{BestEffort, Burstable, Guaranteed};
-        use Runtime::{Containerd, CriO, Docker};
+    fn kubernetes_paths_of_both_drivers_name_pod_and_container() {
         let slice = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid_>.slice";
-        for (path, qos, runtime) in [
-            (
-                format!("{slice}/cri-containerd-<id>.scope"),
-                Burstable,
-                Some(Containerd),
-            ),
-            (format!("/../..{slice}/crio-<id>.scope"), Burstable, Some(CriO)),
-            (
-                format!("{slice}/docker-<id>.scope/inner"),
-                Burstable,
-                Some(Docker),
-            ),
-            (
-                "/kubepods.slice/kubepods-pod<uid_>.slice/cri-containerd-<id>.scope".into(),
-                Guaranteed,
-                Some(Containerd),
-            ),
-            ("/kubepods/besteffort/pod<uid>/<id>".into(), BestEffort, None),
-            ("/kubepods/burstable/pod<uid>/<id>".into(), Burstable, None),
-            ("/kubepods/pod<uid>/<id>".into(), Guaranteed, None),
-            (
-                "/system.slice/containerd.service/kubepods-burstable-pod<uid_>.slice:cri-containerd:<id>"
-                    .into(),
-                Burstable,
-                Some(Containerd),
-            ),
-            (
-                format!(
-                    "/docker/{}/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod<uid_>.slice/cri-containerd-<id>.scope",
-                    "f".repeat(64)
-                ),
-                Guaranteed,
-                Some(Containerd),
+        for path in [
+            format!("{slice}/cri-containerd-<id>.scope"),
+            format!("/../..{slice}/crio-<id>.scope"),
+            format!("{slice}/docker-<id>.scope/inner"),
+            "/kubepods.slice/kubepods-pod<uid_>.slice/cri-containerd-<id>.scope".into(),
+            "/kubepods/besteffort/pod<uid>/<id>".into(),
+            "/kubepods/burstable/pod<uid>/<id>".into(),
+            "/kubepods/pod<uid>/<id>".into(),
+            "/system.slice/containerd.service/kubepods-burstable-pod<uid_>.slice:cri-containerd:<id>".into(),
+            format!(
+                "/docker/{}/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod<uid_>.slice/cri-containerd-<id>.scope",
+                "f".repeat(64)
             ),
         ] {
             let got = at(&path);
-            assert_eq!(got.pod, Some(Pod { uid: UID.into(), qos }), "{path}");
-            assert_eq!(
-                got.container,
-                Some(Container {
-                    runtime,
-                    id: ID.into()
-                }),
-                "{path}"
-            );
+            assert_eq!(got.pod, Some(Pod { uid: UID.into() }), "{path}");
+            assert_eq!(got.container, Some(Container { id: ID.into() }), "{path}");
         }
     }
 
@@ -345,29 +271,16 @@ mod tests {
 
     #[test]
     fn docker_podman_and_nerdctl_containers_are_named() {
-        for (path, runtime) in [
-            ("/docker/<id>", Runtime::Docker),
-            ("/system.slice/docker-<id>.scope", Runtime::Docker),
-            ("/machine.slice/libpod-<id>.scope", Runtime::Podman),
-            ("/machine.slice/libpod-<id>.scope/container", Runtime::Podman),
-            (
-                "/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-<id>.scope",
-                Runtime::Podman,
-            ),
-            (
-                "/user.slice/user-1000.slice/user@1000.service/app.slice/x.service/libpod-payload-<id>",
-                Runtime::Podman,
-            ),
-            ("/system.slice/nerdctl-<id>.scope", Runtime::Containerd),
+        for path in [
+            "/docker/<id>",
+            "/system.slice/docker-<id>.scope",
+            "/machine.slice/libpod-<id>.scope",
+            "/machine.slice/libpod-<id>.scope/container",
+            "/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-<id>.scope",
+            "/user.slice/user-1000.slice/user@1000.service/app.slice/x.service/libpod-payload-<id>",
+            "/system.slice/nerdctl-<id>.scope",
         ] {
-            assert_eq!(
-                at(path).container,
-                Some(Container {
-                    runtime: Some(runtime),
-                    id: ID.into()
-                }),
-                "{path}"
-            );
+            assert_eq!(at(path).container, Some(Container { id: ID.into() }), "{path}");
         }
         for path in [
             "/machine.slice/libpod-conmon-<id>.scope",

@@ -1,5 +1,4 @@
-//! Port counters: `ports/N/counters` (the IB performance management ones) and `ports/N/hw_counters` (any name
-//! the driver likes).
+//! Port counters: `ports/N/counters` (IB performance management) and `ports/N/hw_counters` (the driver's own names).
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -29,22 +28,22 @@ impl CounterGroup {
     }
 }
 
-/// What a counter's file says.
+/// The content of a counter's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileValue {
-    /// So much since the device appeared, in the file's own unit: `port_xmit_data` and `port_rcv_data` of
+    /// Count since the device appeared, in the file's own unit: `port_xmit_data` and `port_rcv_data` of
     /// [`CounterGroup::Port`] count words of 32 bits.
     Value(u64),
     /// The device has no such counter.
     Absent,
-    /// It has one, and what it says is not known.
+    /// The device has the counter, and its value is not known.
     Failed,
 }
 
-/// The open counter files of one port: a tick is one `pread` per counter instead of open, read and close.
+/// The open counter files of one port: a round costs one `pread` for each counter instead of open, read and close.
 ///
-/// An open sysfs file does not hold the device: after removal every read fails. Open it anew for a device that came
-/// back. It costs one file descriptor per counter.
+/// An open sysfs file does not hold the device: after removal every read fails. Files of a device that was added
+/// again have to be opened again. Each counter takes one file descriptor.
 #[derive(Debug)]
 pub struct CounterFiles {
     group: CounterGroup,
@@ -56,12 +55,12 @@ struct CounterFile {
     name: String,
     /// `None` when it could not be opened.
     file: Option<File>,
-    /// It had a value once: it is there, whatever it says now.
+    /// It had a value once: the counter exists, whatever the file contains now.
     seen: bool,
 }
 
 impl CounterFiles {
-    /// Opens what is there; a port without the directory has no counters.
+    /// Opens the files that exist; a port without the directory has no counters.
     pub fn open(root: &Root, device: &OsStr, port: u32, group: CounterGroup) -> Self {
         let dir = device_path(root, device).map(|d| d.join("ports").join(port.to_string()).join(group.dir()));
         let names = dir.as_ref().and_then(|dir| root.list(dir)).unwrap_or_default();
@@ -80,7 +79,7 @@ impl CounterFiles {
         }
     }
 
-    /// Takes over what `before`, the files of the same port, knew.
+    /// Takes over what is known from `before`, the files of the same port.
     pub fn follow(&mut self, before: &Self) {
         for file in &mut self.files {
             file.seen |= before.group == self.group
@@ -122,7 +121,7 @@ impl CounterFile {
     }
 }
 
-/// What the content of a file says. All ones is the firmware's word for "not known".
+/// The value in a file. All ones is the firmware's way to say "not known".
 pub(crate) fn value(raw: &[u8]) -> FileValue {
     if raw.trim_ascii().starts_with(b"N/A") {
         return FileValue::Absent;
@@ -133,8 +132,8 @@ pub(crate) fn value(raw: &[u8]) -> FileValue {
         .map_or(FileValue::Failed, FileValue::Value)
 }
 
-/// What a read that fails says. A device without performance management lists the counters all the same and refuses
-/// each (`get_perf_mad` gives EINVAL); a driver lists those in `hw_counters` that it has.
+/// What a failed read means. A device without performance management lists the counters all the same and refuses each
+/// (`get_perf_mad` returns EINVAL); a driver lists in `hw_counters` only counters that it has.
 fn refusal(group: CounterGroup, errno: Option<i32>) -> FileValue {
     match errno {
         Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | libc::EPROTONOSUPPORT)
@@ -146,7 +145,7 @@ fn refusal(group: CounterGroup, errno: Option<i32>) -> FileValue {
     }
 }
 
-/// `lifespan` sits among the hardware counters but is the age in ms at which the kernel reads them anew.
+/// `lifespan` sits among the hardware counters but is the age in ms at which the kernel reads them again.
 fn is_setting(name: &OsStr) -> bool {
     name == "lifespan"
 }
@@ -200,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_says_nothing_is_not_zero_and_spoils_no_other() {
+    fn an_empty_counter_file_is_not_zero_and_affects_no_other() {
         use FileValue::{Absent, Failed, Value};
         let fake = Fake::new();
         for (name, content) in [
@@ -225,7 +224,7 @@ mod tests {
     fn a_counter_whose_read_fails_with_eio_is_there_and_not_known() {
         let fake = Fake::new();
         fake.sys(format!("{COUNTERS}/good"), "4\n");
-        // Page 0 of any process is not mapped: a read of it is EIO, from a file of the real kernel.
+        // Page 0 of any process is not mapped: reading it gives EIO, from a file of the real kernel.
         fake.link(format!("sys/{COUNTERS}/broken"), "/proc/self/mem");
         assert_eq!(
             read(&fake, CounterGroup::Port),

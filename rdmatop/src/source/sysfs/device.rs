@@ -14,7 +14,7 @@ use crate::text;
 pub struct DeviceFacts {
     /// Directory name, safe to print. A `/` of the device's own name is a `!` here.
     pub name: String,
-    /// Node GUID: distinguishes a device that came back from another one of the same name.
+    /// Node GUID: distinguishes a device that was added again from another one of the same name.
     pub node_guid: Option<u64>,
     /// Kernel driver of the parent device (`mlx5_core`, `efa`, ...); `None` for software devices.
     pub driver: Option<String>,
@@ -24,7 +24,7 @@ pub struct DeviceFacts {
     pub parent_netdev: Option<String>,
     /// No hardware behind it (rxe, siw).
     pub software: bool,
-    /// The entry is listed but its target is missing: the container lacks the `/sys/devices` of the host.
+    /// The entry is listed and its target is missing: the container lacks the `/sys/devices` of the host.
     pub dangling: bool,
     /// Ports by number.
     pub ports: Vec<PortFacts>,
@@ -42,9 +42,9 @@ pub fn list_devices(root: &Root) -> Option<Vec<OsString>> {
     root.list(&root.sys("class/infiniband"))
 }
 
-/// Whether a device is software: its data path is a driver's, and not a NIC's.
+/// Whether a device is software: a driver does its work, not a NIC.
 fn is_software(root: &Root, dir: &Path) -> bool {
-    // An rxe device on older kernels borrows the `device` link of its network device; `parent` gives it away.
+    // On older kernels an rxe device has the `device` link of its network device; only rxe devices have `parent`.
     root.line(&dir.join("parent")).is_some() || fs::symlink_metadata(dir.join("device")).is_err()
 }
 
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_without_target_is_dangling_and_not_software() {
+    fn a_link_without_a_target_is_dangling_and_not_software() {
         let fake = Fake::new();
         fake.dir("sys/class/infiniband")
             .link("sys/class/infiniband/mlx5_0", "../../devices/gone/mlx5_0");

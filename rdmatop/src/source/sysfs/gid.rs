@@ -3,9 +3,9 @@ use std::path::Path;
 
 use crate::source::root::Root;
 
-/// Slots that are looked at. The kernel fills the first of a RoCE port from the device itself (`ib_cache_gid_set_default_gid`
-/// in drivers/infiniband/core/cache.c); a table has up to some thousand, and to read them all took longer than all
-/// else at the start.
+/// Slots that are read. The kernel fills the first of a RoCE port from the device itself
+/// (`ib_cache_gid_set_default_gid` in drivers/infiniband/core/cache.c). A table has up to some thousand slots, and
+/// reading them all took longer than everything else at the start.
 const SLOTS: u32 = 4;
 
 /// The network device of the first GID that has one, below `port` (`.../ports/N`). `None` on InfiniBand, and when it

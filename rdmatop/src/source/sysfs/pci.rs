@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 
 use crate::source::root::Root;
 
-/// Where a device sits and how fast its slot is.
+/// The PCI address of a device and the speed of its link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PciFacts {
     /// Address, `DDDD:BB:DD.F`.
     pub address: String,
-    /// NUMA node; `None` on machines that do not say (-1).
+    /// NUMA node; `None` where the kernel reports none (-1).
     pub numa_node: Option<u32>,
     /// The link as it was negotiated.
     pub current: Option<PcieLink>,
-    /// The link as the device could do it.
+    /// The link that the device is capable of.
     pub max: Option<PcieLink>,
 }
 

@@ -9,10 +9,8 @@ use crate::source::root::{Root, parse_u64};
 pub struct Rate {
     /// Bits per second; `None` when the text could not be read.
     pub bits_per_sec: Option<u64>,
-    /// The kernel's text, such as "100 Gb/sec (4X EDR)".
-    pub text: String,
     /// True for the 2.5 Gb/s (1X SDR) of a software device, of an emulated one (vmw_pvrdma) and of any Ethernet port.
-    /// `ib_get_eth_speed` (drivers/infiniband/core/verbs.c) answers that for a network device that is slower or does
+    /// `ib_get_eth_speed` (drivers/infiniband/core/verbs.c) reports that for a network device that is slower or does
     /// not know its speed, so no share of it may be shown.
     pub is_placeholder: bool,
 }
@@ -24,8 +22,8 @@ impl Rate {
     }
 }
 
-/// Facts of one port. Its counters are read by [`super::CounterFiles`], its state and LIDs by netlink: here each of these files
-/// would be a question to the driver (`ib_query_port`), which for hardware is a command to its firmware.
+/// Facts of one port. [`super::CounterFiles`] reads its counters, netlink its state: here each of those files would
+/// be a request to the driver (`ib_query_port`), for hardware a command to its firmware.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortFacts {
     /// Port number, from 1.
@@ -42,26 +40,25 @@ pub struct PortFacts {
 pub(super) fn read_port(root: &Root, device: &Path, port: u32, software: bool) -> PortFacts {
     let dir = device.join("ports").join(port.to_string());
     let link_layer = root.line(&dir.join("link_layer"));
-    // Only InfiniBand has links so slow, and of a real device. There it is a finding: a link that came up at a width
-    // of 1.
+    // Only a real InfiniBand device has such slow links. There it is worth reporting: a link that came up with width
+    // 1.
     let may_be_slow = !software && link_layer.as_deref() == Some("InfiniBand");
     PortFacts {
         port,
         rate: root
             .line(&dir.join("rate"))
-            .map(|text| parse_rate(text, may_be_slow)),
+            .map(|text| parse_rate(&text, may_be_slow)),
         link_layer,
         netdev: first_netdev(root, &dir),
     }
 }
 
-fn parse_rate(text: String, may_be_slow: bool) -> Rate {
+fn parse_rate(text: &str, may_be_slow: bool) -> Rate {
     const SDR_1X: u64 = 2_500_000_000;
-    let bits_per_sec = parse_gigabits(&text);
+    let bits_per_sec = parse_gigabits(text);
     Rate {
         bits_per_sec,
         is_placeholder: !may_be_slow && bits_per_sec == Some(SDR_1X),
-        text,
     }
 }
 

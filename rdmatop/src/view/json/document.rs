@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::model::cause::{CauseId, Obstacle};
-use crate::model::fixture;
 use crate::model::input::EbpfState;
+use crate::model::testkit::full;
 
 const DOCUMENT: &str = include_str!("../../../../docs/json.md");
 
 type Keys = BTreeMap<String, BTreeSet<String>>;
 
-/// Every section's keys; a row without type, source or null meaning fails here.
+/// The keys of every section; a row without type, source or null meaning fails here.
 fn documented() -> Keys {
     let mut sections = Keys::new();
     let mut section = String::new();
@@ -68,10 +68,10 @@ impl Written {
 fn written() -> Keys {
     let json = |value: &dyn erased::Json| value.json();
     let mut all = Written::default();
-    for event in fixture::events() {
+    for event in full::events() {
         all.add("Event", &json(&event));
     }
-    let snapshot = json(&fixture::snapshot());
+    let snapshot = json(&full::snapshot());
     all.add("Snapshot", &snapshot);
     for (section, place) in [
         ("Host", "/host"),
@@ -117,7 +117,7 @@ fn written() -> Keys {
     all.add_with_traffic("Process", &snapshot["processes"], &traffic);
     all.add_with_traffic("QP", &snapshot["qps"], &traffic);
     let mut probes = Vec::new();
-    super::probes(&mut probes, &fixture::snapshot().health).expect("it is written");
+    super::probes(&mut probes, &full::snapshot().health).expect("it is written");
     all.add("Probes", &serde_json::from_slice(&probes).expect("JSON"));
     all.0
 }
@@ -152,7 +152,7 @@ fn every_key_is_documented_and_every_documented_key_exists() {
     }
 }
 
-/// Both ways: what the page says of a row, and what the table of its fields has.
+/// In both directions: the page's description of a row, and the table of its fields.
 #[test]
 fn every_key_of_a_row_has_its_field_and_every_field_its_key() {
     use crate::model::fields::{self, Table};

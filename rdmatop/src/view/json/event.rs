@@ -1,7 +1,7 @@
 //! An event as JSON.
 //!
-//! The schema is what serde makes of [`Event`]; this writes the same bytes at a fifth of the cost, which is what a
-//! storm is made of. A test holds the two together.
+//! The schema is serde's output for [`Event`]; this writes the same bytes at a fifth of the cost, which matters in a
+//! storm. A test compares the two.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -102,7 +102,7 @@ fn signed(out: &mut Vec<u8>, name: &str, value: Option<i32>) {
     }
 }
 
-/// A value whose text holds nothing to escape: a name of the kernel's, or what its `Display` says.
+/// A value whose text needs no escaping: a name of the kernel's, or its `Display`.
 fn spelled(out: &mut Vec<u8>, name: &str, value: Option<impl Display>, known: Option<&'static str>) {
     let Some(value) = value else { return };
     key(out, name);
@@ -135,8 +135,8 @@ fn text(out: &mut Vec<u8>, name: &str, value: Option<&str>) {
 mod tests {
     use super::*;
     use crate::model::event::EventKind;
-    use crate::model::fixture;
     use crate::model::ib::Gid;
+    use crate::model::testkit::full;
     use proptest::prelude::*;
 
     fn both(of: &Event) -> (String, String) {
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn every_kind_is_written_as_serde_writes_it() {
-        for of in fixture::events() {
+        for of in full::events() {
             let (ours, serde) = both(&of);
             assert_eq!(ours, serde);
         }

@@ -19,7 +19,7 @@ pub fn snapshot(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
     line(out, snapshot)
 }
 
-/// Writes what `rdmatop probes --json` prints: one line.
+/// Writes the output of `rdmatop probes --json`: one line.
 pub fn probes(out: &mut impl Write, health: &Health) -> io::Result<()> {
     line(
         out,
@@ -40,8 +40,8 @@ struct ProbesReport<'a> {
     notes: &'a [Cause],
 }
 
-/// serde_json writes NaN and the infinities as null, which is what "unknown" is here, and escapes every
-/// control character, so an object is always one line.
+/// serde_json writes NaN and the infinities as null, which means "unknown" here, and escapes every control character,
+/// so an object is always one line.
 fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *out, value)?;
     out.write_all(b"\n")
@@ -51,14 +51,14 @@ fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::model::event::{Event, EventKind};
-    use crate::model::fixture;
+    use crate::model::testkit::full;
     use crate::model::value::{Counter, Source};
     use proptest::prelude::*;
 
     #[test]
     fn every_kind_of_event_is_one_object_on_one_line() {
         let mut out = Vec::new();
-        for e in fixture::events() {
+        for e in full::events() {
             event(&mut out, &e);
         }
         insta::assert_snapshot!(String::from_utf8(out).unwrap());
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn the_snapshot_and_the_probes_have_the_shape_of_schema_1() {
-        let full = fixture::snapshot();
+        let full = full::snapshot();
         insta::assert_snapshot!(serde_json::to_string_pretty(&full).unwrap());
         let mut out = Vec::new();
         probes(&mut out, &full.health).unwrap();
@@ -87,7 +87,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_rate_leaves_as_a_number_or_as_null(rate in proptest::num::f64::ANY, total: u64) {
-            let mut snapshot = fixture::snapshot();
+            let mut snapshot = full::snapshot();
             for port in &mut snapshot.ports {
                 port.tx_bytes = Some(Counter { total, rate: Some(rate), source: Source::Sysfs, partial: false });
             }

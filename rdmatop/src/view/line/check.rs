@@ -85,11 +85,11 @@ pub fn json(snapshot: &Snapshot) -> serde_json::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::fixture;
+    use crate::model::testkit::full;
 
     #[test]
     fn a_healthy_machine_is_ok_in_one_line() {
-        let mut snapshot = fixture::empty();
+        let mut snapshot = full::empty();
         snapshot.health.notes = Vec::new().into();
         assert_eq!(
             text(&snapshot),
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_verdict_is_that_of_the_worst() {
-        let snapshot = fixture::snapshot();
+        let snapshot = full::snapshot();
         insta::assert_snapshot!(text(&snapshot));
         let json: serde_json::Value = serde_json::from_str(&json(&snapshot).unwrap()).unwrap();
         assert_eq!(json["verdict"], "critical");

@@ -1,4 +1,4 @@
-//! The last column of an event line: what is particular to its kind.
+//! The last column of an event line: the details of its kind.
 
 use std::io::Write;
 
@@ -35,7 +35,7 @@ const ATTRS: [(u32, &str); 22] = [
     (1 << 25, "RATE_LIMIT"),
 ];
 
-/// Bytes of the longest usual detail: two states, eight numbers with their names, a span.
+/// Bytes of the longest usual detail: two states, eight numbers with their names, a duration.
 const ROOM: usize = 128;
 
 /// Names of QP states, by their number.
@@ -57,8 +57,8 @@ const STATES: [Word<8>; QpState::ALL.len()] = {
     words
 };
 
-/// Appends the detail of an event: words separated by single spaces, `name value` pairs, first what happened,
-/// then its result, then the time it took.
+/// Appends the detail of an event: words separated by single spaces, `name value` pairs, first what happened, then
+/// its result, then the time it took.
 pub fn write(out: &mut Vec<u8>, event: &Event) {
     let mut row = Row::<ROOM>::new();
     match usual(&mut row, event).and_then(|()| row.whole()) {
@@ -67,7 +67,7 @@ pub fn write(out: &mut Vec<u8>, event: &Event) {
     }
 }
 
-/// What nearly all events are: a QP that took a step, and no failure. A space before each word.
+/// Nearly all events: a QP that took a step, without a failure. A space before each word.
 fn usual(row: &mut Row<ROOM>, event: &Event) -> Option<()> {
     let is_step = matches!(
         event.event,
@@ -118,7 +118,7 @@ fn short<const M: usize>(row: &mut Row<ROOM>, name: [u8; M], value: Option<impl 
     }
 }
 
-/// As [`write`], of any event.
+/// As [`write`], for any event.
 fn words(out: &mut Vec<u8>, event: &Event) {
     let start = out.len();
     match event.event {
@@ -145,7 +145,7 @@ fn words(out: &mut Vec<u8>, event: &Event) {
         out.push(b' ');
         put::duration(out, ns);
     }
-    // Every word brings a space before it; the first one has none to be kept from.
+    // Every word has a space before it; the first one has to lose its own.
     if out.get(start) == Some(&b' ') {
         out.remove(start);
     }

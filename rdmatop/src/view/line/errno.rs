@@ -1,8 +1,8 @@
-//! Return codes for people.
+//! Return codes as text.
 
 use crate::errno::name;
 
-/// A return code for a human: `-22 EINVAL`, or the bare number when it has no name.
+/// A return code as text: `-22 EINVAL`, or the number alone when it has no name.
 pub fn show(rc: i32) -> String {
     // Kernel functions give restarts and a few errors of their own above 511 (include/linux/errno.h).
     let own = match rc {
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_errno_has_its_name_and_a_stranger_keeps_its_number() {
+    fn an_errno_has_its_name_and_an_unknown_one_keeps_its_number() {
         assert_eq!(show(-22), "-22 EINVAL");
         assert_eq!(show(-110), "-110 ETIMEDOUT");
         assert_eq!(show(-524), "-524 ENOTSUPP");

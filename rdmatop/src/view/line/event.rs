@@ -1,4 +1,4 @@
-//! One line an event: fixed columns, so that the eye can follow one, and the detail last, so that it may be long.
+//! One line an event: fixed columns, which are easy to follow, and the detail last, because it may be long.
 
 use std::fmt::Write as _;
 
@@ -39,7 +39,7 @@ pub fn header() -> String {
 /// Appends the line of an event, without a newline. Text is cut to its columns; a number never is, it moves the
 /// rest of its line instead.
 ///
-/// Writes bytes, and numbers by hand: of all that is done with an event this is the most, and `format!` would triple
+/// Writes bytes, and formats numbers itself: this is the most expensive step for an event, and `format!` would triple
 /// it.
 pub fn line(out: &mut Vec<u8>, event: &Event) {
     let start = out.len();
@@ -54,8 +54,8 @@ pub fn line(out: &mut Vec<u8>, event: &Event) {
     out.truncate(end.max(start));
 }
 
-/// The columns before the detail, when everything fits into its own: nearly always. Writes into blank columns, which
-/// costs half of appending one after the other; false, and nothing written, when something does not fit.
+/// The columns before the detail, when each value fits its column: nearly always. Writes into blank columns, which
+/// costs half of appending them one after the other; false, with nothing written, when a value does not fit.
 fn usual(out: &mut Vec<u8>, event: &Event) -> bool {
     let device = event.device.as_deref().unwrap_or("-").as_bytes();
     let comm = event.comm.as_deref().unwrap_or("-").as_bytes();
@@ -92,7 +92,7 @@ fn usual(out: &mut Vec<u8>, event: &Event) -> bool {
     true
 }
 
-/// ASCII, and safe to print as all text in events is: a column a byte.
+/// ASCII, and safe to print like all text in events: one column a byte.
 fn plain(text: &[u8], max: usize) -> bool {
     text.len() <= max && text.is_ascii()
 }
@@ -119,13 +119,13 @@ fn row(out: &mut String, [time, event, device, qpn, qp_type, pid, comm]: [&str; 
     );
 }
 
-/// ASCII of our own, to the left.
+/// ASCII text of ours, aligned left.
 fn left(out: &mut Vec<u8>, text: &str, width: usize) {
     out.extend_from_slice(text.as_bytes());
     put::spaces(out, width.saturating_sub(text.len()) + 1);
 }
 
-/// A number to the right, `-` for an unknown one.
+/// A number aligned right, `-` for an unknown one.
 fn number(out: &mut Vec<u8>, value: Option<u32>, width: usize) {
     let digits = value.map(|value| put::Digits::of(value.into()));
     let text = digits.as_ref().map_or(&b"-"[..], put::Digits::as_bytes);
@@ -134,7 +134,7 @@ fn number(out: &mut Vec<u8>, value: Option<u32>, width: usize) {
     out.push(b' ');
 }
 
-/// A name to the left, at most `max` columns of it; a `+` at the end says that there was more, as ps(1) does.
+/// A name aligned left, at most `max` columns of it; a `+` at the end means that it was cut, as in ps(1).
 fn name(out: &mut Vec<u8>, text: Option<&str>, width: usize, max: usize) {
     let text = text.unwrap_or("-");
     let mut columns = text::width(text);
@@ -152,7 +152,7 @@ fn name(out: &mut Vec<u8>, text: Option<&str>, width: usize, max: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::fixture;
+    use crate::model::testkit::full;
     use proptest::prelude::*;
 
     fn shown(event: &Event) -> String {
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn every_kind_has_a_line_that_reads_well() {
         let mut out = header();
-        for event in fixture::events() {
+        for event in full::events() {
             out.push('\n');
             out.push_str(&shown(&event));
         }
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_fixture_has_every_kind() {
-        let seen: std::collections::BTreeSet<_> = fixture::events().iter().map(|e| e.event).collect();
+        let seen: std::collections::BTreeSet<_> = full::events().iter().map(|e| e.event).collect();
         assert_eq!(seen, EventKind::ALL.into_iter().collect());
     }
 
@@ -218,7 +218,8 @@ mod tests {
                 prop_assert_eq!(String::from_utf8(fast), String::from_utf8(slow));
             } else {
                 prop_assert!(fast.is_empty());
-                // 80 ASCII bytes can also be a name with "é" that was cut to ASCII: the names themselves tell.
+                // 80 ASCII bytes can also be a name with "é" that was cut to ASCII: only the names themselves show
+                // it.
                 let short = |name: &Option<_>, max| {
                     name.as_deref().is_none_or(|name: &str| name.is_ascii() && name.len() <= max)
                 };

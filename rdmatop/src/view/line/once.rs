@@ -1,9 +1,9 @@
 //! The text of `--once`: head lines, then tables of ports, processes and QPs, then what is missing, stuck, and not
-//! observable. `!` behind a state: the QP is stuck in it.
+//! observable. `!` after a state: the QP is stuck in it.
 //!
-//! `-` is unknown or not observable, never zero. `~` marks an estimate, `>=` a sum of which a part could not be read. A
-//! speed in packets, where the provider counts no bytes, ends with `p`. `TX/s` of a port is what passed the wire,
-//! `WRTX/s` the payload of its work requests.
+//! `-` means unknown or not observable, never zero. `~` marks an estimate, `>=` a sum of which a part could not be
+//! read. A rate in packets, where the provider counts no bytes, ends with `p`. `TX/s` of a port is what passed the
+//! wire, `WRTX/s` the payload of its work requests.
 
 use std::fmt::Write;
 
@@ -47,7 +47,7 @@ pub(super) fn ebpf_line(state: &EbpfState) -> String {
     }
 }
 
-/// What is missing and what failed, one line each.
+/// What is missing and what failed, one line for each.
 pub(super) fn notes(out: &mut String, health: &Health) {
     let skipped = || health.skipped.iter().flatten();
     if health.notes.is_empty() && health.errors.is_empty() && skipped().next().is_none() {
@@ -110,7 +110,7 @@ fn head(out: &mut String, snapshot: &Snapshot) {
     totals(out, snapshot);
 }
 
-/// What all of it adds up to, as the head of the screen has it.
+/// The totals, as in the header of the screen.
 fn totals(out: &mut String, snapshot: &Snapshot) {
     let totals = &snapshot.judgement.totals;
     let sum = |sum: Sum, unit: fn(f64) -> String| {
@@ -139,7 +139,7 @@ fn totals(out: &mut String, snapshot: &Snapshot) {
     out.push('\n');
 }
 
-/// Stuck QPs, one line for those of one process that are stuck for one reason; then what cannot be observed, and why.
+/// Stuck QPs, one line for those of one process with the same reason; then what cannot be observed, and why.
 fn judged(out: &mut String, snapshot: &Snapshot) {
     let judgement = &snapshot.judgement;
     if judgement.stuck().len() == 0 && judgement.unobserved.is_empty() {
@@ -194,10 +194,10 @@ pub(super) fn unobserved(out: &mut String, snapshot: &Snapshot) {
     }
 }
 
-/// Writes a cell in a way of its own.
+/// Writes a cell in its own format.
 type Own<R> = fn(&R, &Snapshot) -> String;
 
-/// The columns of `fields` that the page has; `own`: those that are written in a way of their own.
+/// The columns of `fields` that the page has; `own`: those with a format of their own.
 fn table<'a, R: 'static>(
     fields: fields::Table<R>,
     rows: impl Iterator<Item = &'a R>,
@@ -332,7 +332,7 @@ fn estimated(counter: Counter) -> &'static str {
 
 fn rate(counter: Option<Counter>, unit: fn(f64) -> String) -> Option<String> {
     let counter = counter?;
-    // A rate that is no number is one that is not known.
+    // A rate that is not a number is unknown.
     let rate = counter.rate.filter(|rate| rate.is_finite())?;
     Some(format!("{}{}", estimated(counter), unit(rate)))
 }
@@ -356,22 +356,24 @@ fn total(counter: Option<Counter>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::fixture;
+    use crate::model::testkit::full;
 
     #[test]
     fn a_machine_at_work_reads_well() {
-        insta::assert_snapshot!(page(&fixture::snapshot()));
+        insta::assert_snapshot!(page(&full::snapshot()));
     }
 
     #[test]
     fn an_empty_machine_shows_no_empty_tables() {
-        insta::assert_snapshot!(page(&fixture::empty()));
+        insta::assert_snapshot!(page(&full::empty()));
     }
 
     #[test]
     fn what_is_not_observable_is_a_dash_and_never_zero() {
-        let mut snapshot = fixture::empty();
-        snapshot.qps.push(std::sync::Arc::new(fixture::unknown_qp()));
+        let mut snapshot = full::empty();
+        snapshot
+            .qps
+            .push(std::sync::Arc::new(crate::model::testkit::rows::unknown_qp()));
         let text = page(&snapshot);
         let row = text.lines().last().unwrap();
         assert_eq!(

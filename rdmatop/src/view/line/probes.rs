@@ -40,11 +40,11 @@ pub fn verdict(verdict: Verdict) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::fixture;
+    use crate::model::testkit::full;
 
     #[test]
     fn the_table_says_what_is_attached_and_what_is_not() {
-        insta::assert_snapshot!(table(&fixture::snapshot().health));
+        insta::assert_snapshot!(table(&full::snapshot().health));
     }
 
     #[test]

@@ -47,7 +47,7 @@ fn pair(value: u64) -> [u8; 2] {
     PAIRS[(value % 100) as usize]
 }
 
-/// Writes a number at the right end of its columns and says how many digits it has. What has no room is cut off.
+/// Writes a number right-aligned in its columns and returns its number of digits. Digits without room are cut off.
 pub fn right(columns: &mut [u8], mut value: u64) -> usize {
     let mut end = columns.len();
     while value >= 10
@@ -67,7 +67,7 @@ pub fn right(columns: &mut [u8], mut value: u64) -> usize {
     columns.len() - end
 }
 
-/// A text of known length, blank behind it: copied as one word where a string is copied byte by byte.
+/// A text of known length followed by blanks: copied as one word, where a string is copied byte by byte.
 #[derive(Clone, Copy)]
 pub struct Word<const N: usize> {
     bytes: [u8; N],
@@ -75,7 +75,7 @@ pub struct Word<const N: usize> {
 }
 
 impl<const N: usize> Word<N> {
-    /// The word; `None` when it has no room.
+    /// The word; `None` when it does not fit.
     pub const fn of(text: &str) -> Option<Self> {
         let text = text.as_bytes();
         let len = text.len();
@@ -91,13 +91,13 @@ impl<const N: usize> Word<N> {
         Some(Self { bytes, len })
     }
 
-    /// With the blanks behind it.
+    /// With the blanks after it.
     pub const fn padded(&self) -> [u8; N] {
         self.bytes
     }
 }
 
-/// Short texts one after another. What has no room is left out, and [`Row::whole`] then gives nothing.
+/// Short texts one after another. A text without room is left out, and [`Row::whole`] then returns nothing.
 pub struct Row<const N: usize> {
     bytes: [u8; N],
     len: usize,
@@ -155,7 +155,7 @@ impl<const N: usize> Row<N> {
         }
     }
 
-    /// Everything, if it had room.
+    /// Everything, if all of it fitted.
     pub fn whole(&self) -> Option<&[u8]> {
         self.bytes.get(..self.len).filter(|_| self.whole)
     }
@@ -208,9 +208,9 @@ pub fn duration(out: &mut Vec<u8>, ns: u64) {
     }
 }
 
-/// As [`duration`]; `None`, and nothing written, for the few that are not easily written by hand.
+/// As [`duration`]; `None`, with nothing written, for the few that are hard to write by hand.
 pub fn short_duration<const N: usize>(row: &mut Row<N>, ns: u64) -> Option<()> {
-    // Nanoseconds of a unit, and of the last digit shown with two decimals, with one, with none.
+    // Nanoseconds of a unit, and of the last digit shown with two, one and no decimals.
     let (unit, [two, one, none], name) = match ns {
         0..1_000 => {
             row.number(ns);
@@ -227,7 +227,7 @@ pub fn short_duration<const N: usize>(row: &mut Row<N>, ns: u64) -> Option<()> {
         _ if ns * 20 < 1999 * unit => (10, one),
         _ => (1, none),
     };
-    // Half a digit is rounded by what a binary fraction makes of it.
+    // Half a digit is rounded as the binary fraction rounds it.
     if ns % step * 2 == step {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Numbers for people. JSON never goes through here.
+//! Numbers as text. JSON never uses this.
 
 /// A time span: three significant digits and a unit, `842ns`, `12.3us`, `4.56ms`, `1.23s`.
 pub fn duration(ns: u64) -> String {

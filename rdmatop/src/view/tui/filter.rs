@@ -1,7 +1,7 @@
 //! Which rows a user wants to see: `rxe0`, `dev:mlx5_0 state:ERR`, `!comm:perftest`.
 //!
-//! All words must hold. A word with a field's name looks at that field only; a table without the field lets
-//! the word pass, so that `qpn:17` narrows the QPs and leaves the devices alone.
+//! A row must match all words. A word with a field's name is compared with that field only; in a table without the
+//! field it matches, so that `qpn:17` narrows the QPs and leaves the devices as they are.
 
 use crate::errno;
 use crate::model::fields::Value;
@@ -32,7 +32,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Every text is a filter; a word that names no known field is looked for as it is.
+    /// Every text is a filter; a word that names no known field is searched for as text.
     pub fn parse(text: &str) -> Self {
         let terms = text.split_whitespace().filter_map(|word| {
             let (negate, word) = word.strip_prefix('!').map_or((false, word), |rest| (true, rest));
@@ -43,7 +43,7 @@ impl Filter {
                 },
                 None => (None, word),
             };
-            // While a word is still being typed, `dev:` alone hides nothing.
+            // While the user is still typing, `dev:` alone hides nothing.
             (!needle.is_empty()).then(|| Term {
                 field,
                 needle: needle.to_lowercase(),
@@ -62,12 +62,12 @@ impl Filter {
         &self.text
     }
 
-    /// Lets every row pass.
+    /// Whether every row matches.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// What stands before the colon of a word that looks like one with a field, and names none.
+    /// The part before the colon of a word that looks like one with a field but names none.
     pub fn no_field(&self) -> Option<&str> {
         let plain = self.terms.iter().filter(|t| t.field.is_none());
         plain
@@ -76,7 +76,7 @@ impl Filter {
             .find(|name| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_'))
     }
 
-    /// Whether row `at` is to be seen.
+    /// Whether row `at` is shown.
     pub fn matches(&self, ctx: &Ctx<'_>, spec: &Spec, at: usize) -> bool {
         self.terms.iter().all(|term| {
             if term.field.is_some_and(|f| !spec.words().contains(&f)) {
@@ -101,7 +101,7 @@ impl Term {
                 names.any(|name| contains(name, &self.needle))
             }
             Value::Number(number) => match (u64::try_from(*number), self.number) {
-                // It matches whole when named, by its beginning otherwise.
+                // A number must match completely when the word names the field, and its beginning otherwise.
                 (Ok(number), Some(wanted)) if self.field.is_some() => number == wanted,
                 (Ok(number), Some(_)) => number.to_string().starts_with(&self.needle),
                 _ => false,
@@ -111,7 +111,8 @@ impl Term {
     }
 }
 
-/// Case-blind `contains`; `needle` is lower case already. Names are nearly always ASCII, which needs no copy.
+/// `contains` without regard to case; `needle` is lower case already. Names are nearly always ASCII, which needs no
+/// copy.
 fn contains(text: &str, needle: &str) -> bool {
     if text.is_ascii() && needle.is_ascii() {
         let needle = needle.as_bytes();
@@ -134,7 +135,7 @@ mod tests {
             Filter::parse("!Device:rxe0").terms,
             Filter::parse("!dev:rxe0").terms
         );
-        // A word means one field, whatever the table.
+        // A word means the same field in every table.
         for tab in Tab::ALL {
             for words in columns::spec(tab).named().iter().map(|of| of.meta().words) {
                 for word in words {
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_names_no_field_is_told_from_plain_text() {
+    fn a_word_that_names_no_field_is_distinguished_from_plain_text() {
         assert_eq!(Filter::parse("dev:rxe0 colour:red").no_field(), Some("colour"));
         for plain in ["rxe0", "dev:a:b", "00:1b:21", "fe80::1", ":x", ""] {
             assert_eq!(Filter::parse(plain).no_field(), None, "{plain}");

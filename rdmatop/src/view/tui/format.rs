@@ -1,4 +1,4 @@
-//! Numbers as text. What is not known is `-`, never 0.
+//! Numbers as text. Unknown is `-`, never 0.
 
 use crate::model::value::{Counter, Source};
 pub use crate::text::age;
@@ -15,7 +15,7 @@ pub enum Units {
 }
 
 impl Units {
-    /// What one unit is called.
+    /// The unit's name.
     pub fn per_second(self) -> &'static str {
         match self {
             Self::Bits => "b/s",
@@ -32,7 +32,7 @@ impl Units {
     }
 }
 
-/// What stands for unknown.
+/// The text for unknown.
 pub const UNKNOWN: &str = "-";
 
 /// A number in at most six columns: `7`, `999`, `1.23k`, `45.6M`, `789G`.
@@ -50,14 +50,14 @@ fn scaled(value: f64, base: f64, suffixes: &[&str]) -> String {
         return UNKNOWN.to_owned();
     }
     let (mut value, mut step) = (value.max(0.0), 0);
-    // Rounding must not produce 1000k: compare with what three digits can show.
+    // Rounding must not produce 1000k: compare with the largest number of three digits.
     while value >= base - base / 2000.0 && step + 1 < suffixes.len() {
         value /= base;
         step += 1;
     }
     let suffix = suffixes[step];
     if step == 0 {
-        // Below one per second is not nothing.
+        // A rate below one per second is not zero.
         return if value > 0.0 && value < 9.95 && value.fract() > 0.04 {
             format!("{value:.1}")
         } else if value > 0.0 && value < 1.0 {
@@ -116,12 +116,12 @@ pub fn exact(value: u64) -> String {
     out
 }
 
-/// `-` for what is not known.
+/// `-` for an unknown value.
 pub fn known<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), text)
 }
 
-/// A mark before what is derived and not counted, and before what is only a part.
+/// A mark before a derived value, and before a lower bound.
 pub fn mark(counter: &Counter) -> &'static str {
     match counter.source {
         _ if counter.partial => ">",
@@ -196,7 +196,7 @@ pub fn below(ns: Option<u64>) -> String {
     known(ns, |ns| format!("<{}", nanos(ns)))
 }
 
-/// Time of day in UTC with microseconds; views do not know the zone of a recording.
+/// Time of day in UTC with microseconds; a view does not know the time zone of a recording.
 pub fn clock(ts_ns: u64) -> String {
     let (s, us) = (ts_ns / 1_000_000_000 % 86_400, ts_ns / 1000 % 1_000_000);
     format!("{:02}:{:02}:{:02}.{us:06}", s / 3600, s / 60 % 60, s % 60)

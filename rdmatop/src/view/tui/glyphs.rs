@@ -1,25 +1,24 @@
-//! Every sign that is not plain text. One table, two versions: nothing else in the view holds a non-ASCII sign.
+//! Every symbol that is not plain text, in one table with two versions: nothing else in the view holds a non-ASCII
+//! symbol.
 
-/// Signs the view draws with.
+/// Symbols that the view draws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Glyphs {
-    /// Every sign is ASCII.
+    /// Every symbol is ASCII.
     pub ascii: bool,
     /// End of a text that was cut.
     pub cut: &'static str,
-    /// From one state to the next.
+    /// Between two states.
     pub arrow: &'static str,
-    /// A change.
-    pub delta: &'static str,
     /// Sorted upwards, sorted downwards.
     pub sort: [&'static str; 2],
     /// More columns to the left, to the right.
     pub more: [&'static str; 2],
-    /// A sparkline's or chart's eighths, from nearly nothing to full.
+    /// Eighths of a sparkline or chart, from nearly nothing to full.
     pub eighths: [&'static str; 8],
-    /// A point that is not known, in a sparkline.
+    /// An unknown point in a sparkline.
     pub gap: &'static str,
-    /// A bar's parts of a cell, from an eighth to full.
+    /// Parts of a bar's cell, from an eighth to full.
     pub bar: [&'static str; 8],
     /// The empty part of a bar.
     pub track: &'static str,
@@ -27,14 +26,12 @@ pub struct Glyphs {
     pub rule: &'static str,
     /// Vertical line.
     pub wall: &'static str,
-    /// A child that has a sibling below it, the last child, the wall beside deeper ones.
+    /// A child with a sibling below it, the last child, the line beside deeper ones.
     pub tree: [&'static str; 3],
     /// First of a group of siblings whose parent is not shown.
     pub group: &'static str,
     /// Attention.
     pub warn: &'static str,
-    /// Between two short facts.
-    pub dot: &'static str,
     /// At most, at least.
     pub bound: [&'static str; 2],
     /// Marks the selected row where there is no reverse video.
@@ -46,7 +43,6 @@ pub const UNICODE: Glyphs = Glyphs {
     ascii: false,
     cut: "…",
     arrow: "→",
-    delta: "Δ",
     sort: ["▲", "▼"],
     more: ["‹", "›"],
     eighths: ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"],
@@ -58,7 +54,6 @@ pub const UNICODE: Glyphs = Glyphs {
     tree: ["├─", "└─", "│ "],
     group: "┌─",
     warn: "▲",
-    dot: "·",
     bound: ["≤", "≥"],
     cursor: "›",
 };
@@ -68,7 +63,6 @@ pub const ASCII: Glyphs = Glyphs {
     ascii: true,
     cut: "~",
     arrow: "->",
-    delta: "+/-",
     sort: ["^", "v"],
     more: ["<", ">"],
     eighths: ["_", "_", ".", ":", "-", "=", "+", "#"],
@@ -80,7 +74,6 @@ pub const ASCII: Glyphs = Glyphs {
     tree: ["|-", "`-", "| "],
     group: ",-",
     warn: "!",
-    dot: "-",
     bound: ["<", ">"],
     cursor: ">",
 };
@@ -89,7 +82,7 @@ impl Glyphs {
     /// A bar `fraction` full in `width` cells; the empty part is drawn as a track.
     pub fn bar(&self, fraction: f64, width: usize) -> (String, String) {
         let units = (fraction.clamp(0.0, 1.0) * width as f64 * 8.0).round();
-        // Something is never drawn as nothing.
+        // A small value is never drawn as nothing.
         let units = if fraction > 0.0 { units.max(1.0) } else { 0.0 };
         #[expect(
             clippy::cast_possible_truncation,
@@ -117,7 +110,7 @@ impl Glyphs {
     }
 }
 
-/// Whether the terminal shows UTF-8: its locale says so, and it is not a console with a 256-sign font.
+/// Whether the terminal shows UTF-8: the locale is UTF-8, and it is not a console with a 256-symbol font.
 ///
 /// `env` reads an environment variable. locale(7): `LC_ALL` beats `LC_CTYPE` beats `LANG`; empty is unset.
 pub fn utf8_terminal(env: impl Fn(&str) -> Option<String>) -> bool {
@@ -140,7 +133,7 @@ mod tests {
 
     fn all(g: &Glyphs) -> Vec<&'static str> {
         let mut all = vec![
-            g.cut, g.arrow, g.delta, g.gap, g.track, g.rule, g.wall, g.group, g.warn, g.dot, g.cursor,
+            g.cut, g.arrow, g.gap, g.track, g.rule, g.wall, g.group, g.warn, g.cursor,
         ];
         all.extend(
             g.sort

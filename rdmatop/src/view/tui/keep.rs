@@ -1,5 +1,5 @@
-//! Writes what the user changed a little after the last change, on a thread of its own: a home directory may be on
-//! a server that does not answer, and the screen does not wait for it.
+//! Writes changed settings a little after the last change, on a thread of its own: a home directory may be on a
+//! server that does not answer, and the screen must not wait for it.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use super::settings::Settings;
 
-/// A change is written when none came for so long: stepping through the themes is one write.
+/// A change is written after this time without another: stepping through the themes is one write.
 pub(super) const QUIET: Duration = Duration::from_secs(2);
 
-/// What the end waits for the file: a home directory whose server does not answer must not keep the program.
+/// How long the end waits for the file: a home directory whose server does not answer must not keep the program.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The way to the thread, and what it says at its end.
+/// The way to the thread, and its result at the end.
 type Work = (Sender<Settings>, Receiver<Result<(), String>>);
 
 /// Keeps settings. Nothing runs until the first change.
@@ -21,7 +21,7 @@ pub(super) struct Keeper<S> {
     save: S,
     quiet: Duration,
     work: Option<Work>,
-    /// What changed while there was no thread for it.
+    /// Changes for which there was no thread.
     left: Option<Settings>,
 }
 
@@ -42,24 +42,25 @@ impl<S: Fn(&Settings) -> Result<(), String> + Clone + Send + 'static> Keeper<S> 
             let (to, from) = mpsc::channel();
             let (quiet, save) = (self.quiet, self.save.clone());
             let thread = thread::Builder::new().name("rdmatop-keep".to_owned());
-            // Without one, the end writes.
-            let (tell, told) = mpsc::channel();
-            let thread = thread.spawn(move || drop(tell.send(keep(&from, quiet, save))));
-            self.work = thread.ok().map(|_| (to, told));
+            // Without a thread, the end writes.
+            let (done_tx, done) = mpsc::channel();
+            let thread = thread.spawn(move || drop(done_tx.send(keep(&from, quiet, save))));
+            self.work = thread.ok().map(|_| (to, done));
         }
         match &self.work {
-            // It ends before its sender only by a panic, which is reported at the end.
+            // The thread ends before its sender only by a panic, which is reported at the end.
             Some((to, _)) => drop(to.send(settings.clone())),
             None => self.left = Some(settings.clone()),
         }
     }
 
-    /// Writes what is not written yet, and waits for no more than `patience`. `Err`: what changed is not kept, and why.
+    /// Writes what is not written yet, and waits no longer than `patience`. `Err`: the changes are not saved, and
+    /// why.
     pub(super) fn finish(self, patience: Duration) -> Result<(), String> {
         match (self.work, self.left) {
-            (Some((to, told)), _) => {
+            (Some((to, done)), _) => {
                 drop(to);
-                told.recv_timeout(patience).unwrap_or_else(|error| {
+                done.recv_timeout(patience).unwrap_or_else(|error| {
                     Err(match error {
                         RecvTimeoutError::Timeout => format!(
                             "the file system of the settings did not answer for {} s",
@@ -77,7 +78,7 @@ impl<S: Fn(&Settings) -> Result<(), String> + Clone + Send + 'static> Keeper<S> 
     }
 }
 
-/// Until the sender is gone. What failed is tried again with the next change, and at the end.
+/// Runs until the sender is gone. A failed write is repeated with the next change, and at the end.
 fn keep(
     from: &Receiver<Settings>,
     quiet: Duration,
@@ -180,8 +181,8 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_written_is_tried_again_at_the_end_and_told_when_that_fails_too() {
-        for (fails, told) in [(1, Ok(())), (9, Err("disk full".to_owned()))] {
+    fn what_could_not_be_written_is_tried_again_at_the_end_and_reported_when_that_fails_too() {
+        for (fails, done) in [(1, Ok(())), (9, Err("disk full".to_owned()))] {
             let disk = Disk::default();
             disk.0.lock().unwrap().1 = fails;
             let mut keeper = disk.keeper(Duration::from_millis(1));
@@ -191,8 +192,8 @@ mod tests {
                 assert!(std::time::Instant::now() < end, "no write within a minute");
                 thread::sleep(Duration::from_millis(5));
             }
-            assert_eq!(keeper.finish(LONG), told);
-            assert_eq!(disk.written().len(), usize::from(told.is_ok()));
+            assert_eq!(keeper.finish(LONG), done);
+            assert_eq!(disk.written().len(), usize::from(done.is_ok()));
         }
     }
 
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn who_changes_nothing_writes_nothing() {
+    fn without_a_change_nothing_is_written() {
         let disk = Disk::default();
         assert_eq!(disk.keeper(QUIET).finish(LONG), Ok(()));
         assert!(disk.written().is_empty());

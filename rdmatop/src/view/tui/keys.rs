@@ -1,4 +1,4 @@
-//! Keys. One table is the handler and the help: what is not in it does nothing, what is in it is explained.
+//! Keys. One table is both the handler and the help: a key that is not in it does nothing, a key in it is explained.
 
 use crossterm::event::{KeyCode as K, KeyEvent, KeyModifiers};
 
@@ -8,12 +8,12 @@ mod table;
 
 pub use table::BINDINGS;
 
-/// What a user wants.
+/// The user's actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Leave.
     Quit,
-    /// Stop the process, come back with `fg`.
+    /// Stop the process; `fg` resumes it.
     Suspend,
     /// One step back: menu, detail, follow, filter.
     Back,
@@ -49,7 +49,7 @@ pub enum Action {
     Invert,
     /// Choose columns.
     ColumnMenu,
-    /// Keep the screen as it is.
+    /// Freeze the screen.
     Freeze,
     /// Sample faster or slower.
     Refresh(isize),
@@ -65,19 +65,19 @@ pub enum Action {
     Clear,
     /// The list of keys.
     Help,
-    /// Draw everything anew.
+    /// Draw everything again.
     Redraw,
     /// Stuck QPs on top of their table.
     Pin,
-    /// In a menu or prompt: take it.
+    /// In a menu or prompt: accept it.
     Accept,
     /// In a menu: switch it.
     Toggle,
-    /// In a prompt: take back what was typed.
+    /// In a prompt: delete what was typed.
     Erase(Erase),
 }
 
-/// How much of a prompt goes.
+/// How much of a prompt is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Erase {
     /// The last character.
@@ -88,7 +88,7 @@ pub enum Erase {
     All,
 }
 
-/// Where a binding works.
+/// Where a binding applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Everywhere but in menus and prompts.
@@ -116,15 +116,15 @@ pub struct Binding {
     pub scope: Scope,
     /// Heading in the help.
     pub group: &'static str,
-    /// What it does, for people.
+    /// Its description.
     pub about: &'static str,
     /// Word for the last line of the screen, the most useful first.
     pub hint: Option<(u8, &'static str)>,
 }
 
-/// What `event` means in `scope`.
+/// The meaning of `event` in `scope`.
 pub fn action(scope: Scope, event: KeyEvent) -> Option<Action> {
-    // Shift is already in the character; Alt and friends are not ours, and must not act as the plain key.
+    // Shift is part of the character; keys with Alt and similar are not bound, and must not act as the plain key.
     let mods = event.modifiers - KeyModifiers::SHIFT;
     let chord = Chord(event.code, mods);
     BINDINGS
@@ -133,7 +133,7 @@ pub fn action(scope: Scope, event: KeyEvent) -> Option<Action> {
         .map(|b| b.action)
 }
 
-/// The key as people write it.
+/// The key's name for the user.
 pub fn name(chord: Chord) -> String {
     let key = match chord.0 {
         K::Char(' ') => "Space".to_owned(),

@@ -1,4 +1,4 @@
-//! Where things are. Drawing and the mouse ask the same questions here.
+//! Positions on the screen, for drawing and for the mouse.
 
 use ratatui::layout::Rect;
 
@@ -21,7 +21,7 @@ pub enum Detail {
     Full,
 }
 
-/// What the places of things depend on.
+/// What the layout depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a> {
     /// Columns and lines of the screen.
@@ -65,17 +65,17 @@ pub struct Layout {
     pub footer: Rect,
 }
 
-/// Below this, one line of header has to do.
+/// Below this height the header has one line.
 const SMALL: u16 = 16;
-/// From here a note may take two lines.
+/// From this height a note may take two lines.
 const ROOMY: u16 = 24;
-/// From here there is room for a chart of the totals.
+/// From this height there is room for a chart of the totals.
 const TALL: u16 = 40;
-/// From here the detail pane stands beside the table.
+/// From this width the detail pane stands beside the table.
 const WIDE: u16 = 160;
 
 impl Layout {
-    /// Where everything stands.
+    /// The position of every part.
     pub fn of(shown: &Shown<'_>) -> Self {
         let (width, height) = shown.size;
         let mut top = 0;
@@ -89,7 +89,7 @@ impl Layout {
         };
         let mut out = Self::default();
         let small = height < SMALL;
-        // The last line is the last to go: it says how to leave.
+        // The last line is kept longest: it shows how to leave.
         let footer = u16::from(height > 1);
         out.header = cut(if small { 1 } else { 2 });
         if height >= TALL {
@@ -136,9 +136,9 @@ impl Layout {
         out
     }
 
-    /// Where each tab's label stands, with the label.
+    /// Position and text of each tab's label.
     ///
-    /// `note` stands at the right end and matters more than long names.
+    /// `note` stands at the right end and takes precedence over long names.
     pub fn labels(&self, active: Tab, note: &str) -> Vec<(Tab, Rect, String)> {
         let note = match text::width(note) {
             0 => 0,
@@ -199,8 +199,8 @@ pub fn notes_lines(notes: &[Cause], width: u16) -> Vec<(String, bool)> {
     out
 }
 
-/// The first note in at most `most` lines, and that there are others. Without room for why, the remedy matters
-/// more: all of it is on the Probes tab.
+/// The first note in at most `most` lines, with a mark if there are others. Without room for the reason the remedy is
+/// shown: the Probes tab has all of it.
 pub fn banner_lines(shown: &Shown<'_>, width: u16, most: u16) -> Vec<String> {
     let notes = shown.notes;
     let Some(first) = notes.first() else {
@@ -222,7 +222,7 @@ pub fn banner_lines(shown: &Shown<'_>, width: u16, most: u16) -> Vec<String> {
         lines = text::wrap(&format!("{}. {}", first.what, first.remedy), room);
     }
     if !fits(&lines) {
-        // Words that were wrapped away are put back, to be cut where the line ends.
+        // Words that were wrapped away are put back, to be cut at the end of the line.
         let rest = lines.split_off(lines.len().min(most).saturating_sub(1)).join(" ");
         lines.push(text::cut(
             &rest,
@@ -251,7 +251,7 @@ pub fn finding_lines(shown: &Shown<'_>, width: u16, most: u16) -> Vec<String> {
         1 => String::new(),
         all => format!("  +{} in 7", all - 1),
     };
-    // A small screen has room for what is wrong alone.
+    // A small screen has room only for what is wrong.
     let head = if most > 1 {
         format!("{} {age}: ", worst.severity.name())
     } else {
@@ -275,7 +275,7 @@ pub fn finding_lines(shown: &Shown<'_>, width: u16, most: u16) -> Vec<String> {
     lines
 }
 
-/// A box in the middle of the screen for `wanted` columns and lines, as far as there is room.
+/// A centred box for `wanted` columns and lines, as far as there is room.
 pub fn popup(size: (u16, u16), wanted: (u16, u16)) -> Rect {
     let (width, height) = (wanted.0.min(size.0), wanted.1.min(size.1));
     Rect::new((size.0 - width) / 2, (size.1 - height) / 2, width, height)

@@ -1,4 +1,4 @@
-//! Brings what a frame wants to a terminal: only lines that changed become cells, only cells that changed are sent.
+//! Brings a frame to a terminal: only changed lines become cells, only changed cells are sent.
 
 use ratatui::backend::Backend;
 use ratatui::buffer::Buffer;
@@ -6,25 +6,25 @@ use ratatui::layout::Rect;
 
 use super::render::Canvas;
 
-/// Lines kept to be made anew: more change at once only when the user does something.
+/// Lines kept for reuse: more change at once only when the user acts.
 const SPARE: usize = 8;
 
-/// What is on a terminal.
+/// The content of a terminal.
 #[derive(Debug, Default)]
 pub struct Painter {
     size: (u16, u16),
-    /// The frame that is on it.
+    /// The frame on the terminal.
     last: Canvas,
-    /// The frame that is made.
+    /// The frame that is being made.
     now: Canvas,
-    /// Room for the cells of its lines that changed.
+    /// Space for the cells of its changed lines.
     next: Vec<Buffer>,
-    /// The cells that are on it.
+    /// The cells on the terminal.
     shown: Vec<Buffer>,
 }
 
 impl Painter {
-    /// Shows the frame that `draw` makes. Returns what `draw` does, and how many lines had to be made anew.
+    /// Shows the frame that `draw` makes. Returns the result of `draw`, and how many lines had to be made again.
     pub fn paint<B: Backend, T>(
         &mut self,
         backend: &mut B,
@@ -33,7 +33,7 @@ impl Painter {
         draw: impl FnOnce(&mut Canvas) -> T,
     ) -> Result<(T, usize), B::Error> {
         if self.size != size {
-            // A terminal that changes its size breaks and joins lines as it likes.
+            // A terminal that changes its size wraps and joins lines in its own way.
             self.size = size;
             self.clear(backend)?;
         }
@@ -68,13 +68,13 @@ impl Painter {
         Ok((drawn, changed.len()))
     }
 
-    /// Clears the terminal, so that the next frame is sent whole.
+    /// Clears the terminal, so that the next frame is sent completely.
     pub fn clear<B: Backend>(&mut self, backend: &mut B) -> Result<(), B::Error> {
         backend.clear()?;
         self.shown = (0..self.size.1).map(|y| blank(self.size.0, y)).collect();
         // Those of another width.
         self.next.clear();
-        // No frame at all: none of its lines is the same as any.
+        // An empty frame: none of its lines equals any other.
         self.last = Canvas::default();
         Ok(())
     }

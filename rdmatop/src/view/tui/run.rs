@@ -33,13 +33,13 @@ pub struct TuiOptions {
     pub tab: Tab,
     /// First filter.
     pub filter: String,
-    /// Settings of this run: put the flags of the command line in here.
+    /// Settings of this run, with the options of the command line.
     pub settings: Settings,
-    /// Settings as they are in the file: flags must not end up there.
+    /// Settings as they are in the file: options of one run must not get there.
     pub saved: Settings,
     /// Where it is saved; `None`: nowhere.
     pub settings_path: Option<PathBuf>,
-    /// The file there was not understood, and must not be overwritten: why.
+    /// Why the file there was not understood; it must not be overwritten.
     pub settings_broken: Option<String>,
     /// A line to begin with, such as why settings were not read.
     pub message: Option<String>,
@@ -68,7 +68,7 @@ impl TuiOptions {
         }
     }
 
-    /// Writes what the user changed in this run; a flag of this run is not written.
+    /// Writes what the user changed in this run, without options of this run.
     fn keep(&self, now: &Settings) -> Result<(), String> {
         let Some(path) = &self.settings_path else {
             return Ok(());
@@ -108,7 +108,7 @@ pub enum TuiError {
     /// Output is no terminal.
     #[error("no terminal: standard output is not one; use --once, --json or --trace for plain output")]
     NotATerminal,
-    /// Nowhere to read keys from: without them the user could not leave.
+    /// No terminal to read keys from: without keys the user could not leave.
     #[error(
         "no keys: standard input is no terminal and there is no controlling one; start it from a terminal, or use --once \
          or --trace"
@@ -117,7 +117,7 @@ pub enum TuiError {
     /// The terminal went away (EIO, SIGHUP).
     #[error("the terminal went away; nothing more can be shown")]
     Gone,
-    /// Anything else that failed on the terminal.
+    /// Any other failure of the terminal.
     #[error("terminal: {0}")]
     Io(#[source] io::Error),
 }
@@ -133,8 +133,8 @@ impl From<io::Error> for TuiError {
 
 /// Runs the view until the user leaves, a signal comes, or the engine ends.
 ///
-/// The newest snapshot is shown; `events` is drained all the time so that the engine never waits. Settings
-/// that changed are saved a little later, and at the end. Drawing blocks: give the view a runtime (a thread) of its own.
+/// The newest snapshot is shown; `events` is drained continuously so that the engine never waits. Changed settings
+/// are saved a little later, and at the end. Drawing blocks: give the view a runtime (a thread) of its own.
 pub async fn run(
     opts: TuiOptions,
     mut snapshots: watch::Receiver<Arc<Snapshot>>,
@@ -144,7 +144,7 @@ pub async fn run(
     if !io::stdout().is_terminal() {
         return Err(TuiError::NotATerminal);
     }
-    // Both the line mode and the keys are those of standard input, or else of the controlling terminal.
+    // Both the line mode and the keys belong to standard input, or otherwise to the controlling terminal.
     if !io::stdin().is_terminal() && std::fs::File::open("/dev/tty").is_err() {
         return Err(TuiError::NoKeys);
     }
@@ -180,7 +180,7 @@ pub async fn run(
     drop(guard);
     let _ = control.try_send(Control::Quit);
     if let Err(why) = keeper.finish(keep::PATIENCE) {
-        // Leaving succeeds without it; a user who changed something still wants to know.
+        // Leaving succeeds without saving; a user who changed something still has to know.
         say(&format!("rdmatop: what you changed is not kept: {why}"));
     }
     outcome
@@ -224,10 +224,10 @@ impl Screen for Guard {
     }
 
     fn suspend(&mut self) -> Result<(), TuiError> {
-        // Not given back whole where it does not read: the user stops us all the same.
+        // If the terminal does not read, not all of it is given back: the user stops the process all the same.
         let _ = terminal::restore();
         terminal::stop();
-        // The SIGCONT that let us go on comes through the loop, and a SIGTERM that came with it before.
+        // The SIGCONT that resumed us arrives through the loop, and so does a SIGTERM that arrived before it.
         Ok(())
     }
 
@@ -235,7 +235,7 @@ impl Screen for Guard {
         if terminal::foreground()? {
             return Ok(Self::again(self)?);
         }
-        // bg(1): the terminal is the shell's. fg(1) lets us go on.
+        // bg(1): the terminal belongs to the shell. fg(1) resumes us.
         terminal::stop();
         Ok(())
     }
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_not_understood_is_never_overwritten_and_the_user_is_told() {
+    fn a_file_that_was_not_understood_is_never_overwritten_and_the_user_learns_why() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
         std::fs::write(&path, "thme = 1").unwrap();

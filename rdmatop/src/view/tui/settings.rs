@@ -1,4 +1,4 @@
-//! What the user chose, kept in `$XDG_CONFIG_HOME/rdmatop/config.toml` (else `~/.config/...`).
+//! The user's choices, kept in `$XDG_CONFIG_HOME/rdmatop/config.toml` (else `~/.config/...`).
 
 mod check;
 
@@ -20,9 +20,9 @@ use crate::text::sanitize;
 /// Begins every file we write.
 const HEAD: &str =
     "# Written by rdmatop when a key changed something; comments are not kept. Keys: docs/config.md\n";
-/// No settings are larger, in bytes.
+/// The largest size of a settings file, in bytes.
 const LARGEST: u64 = 1 << 20;
-/// Slowest refresh that a key or this file asks for; `--delay` may ask for more.
+/// Slowest refresh that a key or this file may set; `--delay` may set more.
 pub const SLOWEST: Duration = Duration::from_mins(1);
 /// Fastest refresh.
 pub const FASTEST: Duration = Duration::from_millis(100);
@@ -89,8 +89,8 @@ impl Default for Settings {
     }
 }
 
-/// Why settings were not read or written: in one line that is safe for a terminal, whatever the file, the path and the
-/// environment hold.
+/// Why settings were not read or written: in one line that is safe for a terminal, whatever the file, the path and
+/// the environment contain.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// Not readable, not writable.
@@ -101,7 +101,7 @@ pub enum SettingsError {
         /// Why.
         source: io::Error,
     },
-    /// Not what this version understands.
+    /// Not understood by this version.
     #[error("settings {path}: {why}", why = sanitize(why.as_bytes()), path = safe(path))]
     Broken {
         /// The file.
@@ -117,9 +117,9 @@ pub enum SettingsError {
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What is above it.
+        /// The directory above it that is not root's.
         owner: PathBuf,
-        /// Whose that is.
+        /// The owner of that directory.
         uid: u32,
     },
 }
@@ -150,8 +150,8 @@ fn foreign(path: &Path) -> Option<(PathBuf, u32)> {
     })
 }
 
-/// What stands in the regular file `path`. A sudo that keeps HOME reads a file of the user's: a FIFO there would hold
-/// root's program for ever, and /dev/zero would fill its memory.
+/// The content of the regular file `path`. A sudo that keeps HOME reads a file of the user's: a FIFO there would
+/// block root's program for ever, and /dev/zero would fill its memory.
 fn text_of(path: &Path) -> io::Result<String> {
     let file = File::options()
         .read(true)
@@ -195,12 +195,12 @@ impl Settings {
     }
 
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let out: Self = toml::from_str(text).map_err(|error| check::told(text, &error))?;
+        let out: Self = toml::from_str(text).map_err(|error| check::one_line(text, &error))?;
         check::check(text)?;
         Ok(out)
     }
 
-    /// Writes `path` whole or not at all, and makes its directory. Root writes only below what is root's: a
+    /// Writes `path` completely or not at all, and makes its directory. Root writes only below root's directories: a
     /// sudo that keeps HOME would leave files that the user cannot change, and follow the user's links.
     pub fn save(&self, path: &Path) -> Result<(), SettingsError> {
         if rustix::process::geteuid().is_root()
@@ -232,8 +232,8 @@ impl Settings {
         })
     }
 
-    /// What to write at the end: `saved`, with what the user changed since `start`. A flag of one run, which is
-    /// in `start` but not in `saved`, stays a flag of one run.
+    /// The settings to write at the end: `saved`, with the user's changes since `start`. An option of one run, which
+    /// is in `start` but not in `saved`, is not saved.
     #[must_use]
     pub fn onto(&self, start: &Self, saved: &Self) -> Self {
         fn pick<T: Clone + PartialEq>(now: &T, start: &T, saved: &T) -> T {
@@ -252,7 +252,7 @@ impl Settings {
         }
     }
 
-    /// Time between samples. `--delay` may have asked for an hour.
+    /// Time between samples. `--delay` may have set an hour.
     pub fn delay(&self) -> Duration {
         Duration::try_from_secs_f64(self.delay)
             .unwrap_or(Duration::from_secs(1))
@@ -320,7 +320,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("\u{1b}]0;title\u{7}.toml");
         let acts = |text: &str| text.chars().any(char::is_control);
-        // TOML lets no raw ESC pass, but its escapes do.
+        // TOML refuses a raw ESC, but accepts its escapes.
         for text in [
             "\"\\u001b[31m\" = 1",
             "theme = \"\\u001b[31m\"",
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_and_a_file_without_end_are_told_and_not_waited_for() {
+    fn a_fifo_and_a_file_without_end_are_reported_and_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
         let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
@@ -375,7 +375,7 @@ mod tests {
             let error = Settings::default().save(&path).unwrap_err().to_string();
             assert!(error.contains("uid 4711") && error.contains("sudo -H"), "{error}");
         } else {
-            // Whose the directory is can be seen by anyone; only root has to keep away.
+            // Anyone can see the owner of a directory; only root has to stay away.
             Settings::default().save(&path).unwrap();
             std::fs::remove_dir_all(home.join(".config")).unwrap();
         }
@@ -458,7 +458,7 @@ mod tests {
                 Some((cells.next()?.strip_suffix('`')?, cells.next()?.trim_matches('`')))
             })
             .collect();
-        // What is unset leaves no trace in TOML; JSON shows it.
+        // An unset value leaves no trace in TOML; JSON shows it.
         let defaults = serde_json::to_value(Settings::default()).unwrap();
         let defaults: BTreeMap<&str, String> = defaults
             .as_object()

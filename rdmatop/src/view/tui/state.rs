@@ -1,4 +1,4 @@
-//! Everything the live view remembers. No drawing, no input, no clock.
+//! The complete state of the live view. No drawing, no input, no clock.
 
 mod parts;
 
@@ -25,7 +25,7 @@ pub use parts::{Mode, TableState};
 
 pub use super::layout::Detail;
 
-/// Everything the live view remembers.
+/// The complete state of the live view.
 #[derive(Debug)]
 pub struct State {
     /// The tab.
@@ -38,13 +38,13 @@ pub struct State {
     pub detail: Detail,
     /// First line of the detail pane.
     pub detail_offset: usize,
-    /// What is searched for.
+    /// The search text.
     pub search: String,
-    /// What is filtered by.
+    /// The filter.
     pub filter: Filter,
-    /// Whose events to show.
+    /// The row whose events are shown.
     pub follow: Option<Follow>,
-    /// What is on the screen.
+    /// The snapshot on the screen.
     pub snapshot: Arc<Snapshot>,
     /// Newest snapshot, while the screen is frozen.
     pub newer: Option<Arc<Snapshot>>,
@@ -52,15 +52,15 @@ pub struct State {
     pub frozen: bool,
     /// Events.
     pub trace: TraceLog,
-    /// Events that came while the screen was frozen, newest last.
+    /// Events that arrived while the screen was frozen, newest last.
     pub waiting: Vec<Event>,
-    /// Waiting events that had no room.
+    /// Number of waiting events that had no room.
     pub waiting_lost: u64,
     /// The newest event is on the screen and stays there.
     pub tail: bool,
-    /// What the user chose.
+    /// The user's choices.
     pub settings: Settings,
-    /// It changed.
+    /// They changed.
     pub settings_changed: bool,
     /// Time between samples.
     pub delay: Duration,
@@ -73,7 +73,7 @@ pub struct State {
     /// Colours of the terminal.
     pub depth: Depth,
     theme: usize,
-    /// Grows with everything that may change the order of rows.
+    /// Grows with every change that may affect the order of rows.
     version: u64,
 }
 
@@ -110,7 +110,8 @@ impl State {
         for tab in Tab::ALL {
             let spec = columns::spec(tab);
             let saved = state.settings.sort.get(table_name(tab));
-            // The file and the command line name only what there is; what does not falls back to the default.
+            // The file and the command line name only existing tabs and columns; anything else falls back to the
+            // default.
             let saved = saved.filter(|s| spec.columns().iter().any(|c| c.id == s.by && c.sortable));
             let (by, down) = saved.map_or((spec.sort.0, spec.sort.1), |s| (s.by.as_str(), s.down));
             let table = &mut state.tables[tab.index()];
@@ -120,7 +121,7 @@ impl State {
         state
     }
 
-    /// What cells look at.
+    /// What cells are drawn from.
     pub fn ctx(&self) -> Ctx<'_> {
         Ctx {
             snapshot: &self.snapshot,
@@ -152,12 +153,12 @@ impl State {
         columns::spec(self.tab)
     }
 
-    /// What the table of the tab remembers.
+    /// The state of the tab's table.
     pub fn table(&self) -> &TableState {
         &self.tables[self.tab.index()]
     }
 
-    /// The same, to change it.
+    /// The same, mutable.
     pub fn table_mut(&mut self) -> &mut TableState {
         &mut self.tables[self.tab.index()]
     }
@@ -188,7 +189,7 @@ impl State {
         }
     }
 
-    /// Freezes the screen, or shows what came meanwhile.
+    /// Freezes the screen, or shows what arrived meanwhile.
     pub fn freeze(&mut self, on: bool) {
         self.frozen = on;
         if on {
@@ -215,7 +216,7 @@ impl State {
         self.refresh();
     }
 
-    /// Brings the order of the tab's rows up to date and keeps the cursor on its row. Cheap when nothing changed.
+    /// Updates the order of the tab's rows and keeps the cursor on its row. Cheap when nothing changed.
     pub fn refresh(&mut self) {
         let at = self.tab.index();
         if self.tables[at].made_for == Some(self.version) {
@@ -239,7 +240,7 @@ impl State {
         let cursor = if self.tab == Tab::Trace && self.tail {
             order.len().saturating_sub(1)
         } else if table.cursor == 0 && self.detail == Detail::Closed {
-            // Who has not moved looks at the top, whatever row is there.
+            // A cursor that was never moved stays at the top, whatever row is there.
             0
         } else {
             let found = table
@@ -254,8 +255,8 @@ impl State {
         self.put_cursor(cursor);
     }
 
-    /// Puts the rows that need a look on top: processes that cause a finding, then their victims, then stuck QPs and their
-    /// owners.
+    /// Puts rows that need attention on top: processes that cause a finding, then their victims, then stuck QPs and
+    /// their owners.
     fn troubled_first(&self, order: &mut [table::Entry]) {
         let (snapshot, now) = (&self.snapshot, self.snapshot.mono_ns);
         if snapshot.findings.is_empty() && snapshot.judgement.stuck().len() == 0 {
@@ -278,7 +279,7 @@ impl State {
         }
     }
 
-    /// Puts the cursor on row `to`, as near as there is one.
+    /// Puts the cursor on row `to`, or the nearest that exists.
     pub fn put_cursor(&mut self, to: usize) {
         let spec = self.spec();
         let cursor = to.min(self.table().order.len().saturating_sub(1));
@@ -296,12 +297,12 @@ impl State {
         self.show_cursor();
     }
 
-    /// What narrows the rows of a table of so many lines, for the right end of the tabs.
+    /// What narrows the rows of a table of this height, for the right end of the tabs.
     pub fn narrowing(&self, height: usize) -> String {
         let mut parts = Vec::new();
         let (first, all) = (self.table().offset, self.table().order.len());
         if height > 0 && all > height {
-            // The rows below the last line are not forgotten: say that there are some.
+            // Rows below the last line exist too: show that there are some.
             parts.push(format!("{}-{} of {all}", first + 1, (first + height).min(all)));
         }
         if let (Tab::Trace, Some(follow)) = (self.tab, &self.follow) {
@@ -324,7 +325,7 @@ impl State {
         parts.join("  ")
     }
 
-    /// What the places of things depend on.
+    /// What the layout depends on.
     pub fn shown(&self) -> Shown<'_> {
         Shown {
             size: self.size,
@@ -337,7 +338,7 @@ impl State {
         }
     }
 
-    /// Where everything stands.
+    /// The layout.
     pub fn layout(&self) -> Layout {
         Layout::of(&self.shown())
     }
@@ -393,13 +394,13 @@ impl State {
             table.down = !table.down;
         } else {
             column.id.clone_into(&mut table.sort);
-            // Numbers are looked at from the largest, names from A.
+            // Numbers are sorted from the largest, names from A.
             table.down = column.align == columns::Align::Right;
         }
         self.sort_changed();
     }
 
-    /// Remembers the order for the next time.
+    /// Keeps the order for the next run.
     pub fn sort_changed(&mut self) {
         let (by, down) = (self.table().sort.clone(), self.table().down);
         self.settings
@@ -416,7 +417,7 @@ impl State {
             .columns()
             .iter()
             .filter(|c| c.priority == 0 || self.column_on(c))
-            // While nothing is wrong, its column takes no room.
+            // While nothing is wrong, the column of findings takes no room.
             .filter(|c| c.id != "finding" || !self.snapshot.findings.is_empty())
             .collect();
         let chosen: Vec<&str> = self
@@ -436,7 +437,7 @@ impl State {
         if self.tab != tab {
             self.tab = tab;
             self.detail_offset = 0;
-            // Who goes to a tab wants its table.
+            // A user who goes to a tab wants to see its table.
             if self.detail == Detail::Full {
                 self.detail = Detail::Closed;
             }

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tab {
-    /// Who uses RDMA.
+    /// Processes and kernel consumers that use RDMA.
     #[default]
     Processes,
     /// Queue pairs.
@@ -15,7 +15,7 @@ pub enum Tab {
     Verbs,
     /// Events as they happen.
     Trace,
-    /// What is attached, what is missing.
+    /// Attached programs, and what is missing.
     Probes,
     /// What is wrong.
     Findings,

@@ -1,4 +1,4 @@
-//! Order of rows and layout of columns. Both are kept until something they depend on changes.
+//! Order of rows and layout of columns. Both are kept until something that they depend on changes.
 
 use crate::model::fields::{self, Kind, Value};
 
@@ -14,7 +14,7 @@ pub struct Entry {
     pub branch: Branch,
 }
 
-/// How a row hangs together with the rows around it.
+/// A row's place among the rows around it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Branch {
     /// Ancestors in the table.
@@ -37,8 +37,8 @@ pub enum Line {
     Last,
 }
 
-/// The rows that pass `filter`, sorted. Unknown values come last, and rows that sort alike keep the order of the snapshot
-/// where the table says nothing else.
+/// The rows that pass `filter`, sorted. Unknown values come last, and rows with equal keys keep the order of the
+/// snapshot unless the table has another.
 pub fn order(ctx: &Ctx<'_>, spec: &Spec, filter: &Filter, sort: &str, down: bool) -> Vec<Entry> {
     let rows = (0..(spec.len)(ctx)).filter(|at| filter.is_empty() || filter.matches(ctx, spec, *at));
     let mut rows: Vec<usize> = rows.collect();
@@ -70,14 +70,14 @@ pub struct Placed {
 pub struct Fit {
     /// From left to right.
     pub placed: Vec<Placed>,
-    /// Columns that gave way for lack of width.
+    /// Number of columns left out for lack of width.
     pub shed: usize,
     /// Columns scrolled away to the left.
     pub skipped: usize,
 }
 
-/// Lays out `columns` in `width`: those with the highest priority number give way until the least widths fit,
-/// then names grow before numbers. `chosen` columns were asked for by the user and give way late.
+/// Lays out `columns` in `width`: those with the highest priority number are left out until the least widths fit,
+/// then names grow before numbers. Columns in `chosen` were requested by the user and are left out last.
 pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16) -> Fit {
     let priority = |c: &Column| {
         if chosen.contains(&c.id) {
@@ -89,7 +89,7 @@ pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16
     let mut kept: Vec<&'static Column> = Vec::new();
     let mut skipped = 0;
     for column in columns {
-        // The first column says what the row is; it never scrolls away.
+        // The first column identifies the row; it never scrolls away.
         if !kept.is_empty() && skipped < skip && column.priority > 0 {
             skipped += 1;
         } else {
@@ -113,7 +113,7 @@ pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16
     }
     let mut widths: Vec<u16> = kept.iter().map(|c| c.width.0).collect();
     let mut spare = width.saturating_sub(least(&kept));
-    // Round by round, so that columns of the same kind end equally wide.
+    // In rounds, so that columns of the same kind end equally wide.
     for wanted in [Align::Left, Align::Right] {
         loop {
             let mut grown = false;
@@ -129,7 +129,7 @@ pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16
             }
         }
     }
-    // Bars are compared with each other: all of them are as wide as the narrowest.
+    // Bars are compared with each other: all are as wide as the narrowest.
     let bar = |c: &Column| c.of.meta().kind == Kind::Share;
     if let Some(narrow) = kept
         .iter()
@@ -163,7 +163,7 @@ pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16
     }
 }
 
-/// First row to draw, so that the cursor is on the screen and no line stays empty without need.
+/// First row to draw, so that the cursor is on the screen and no line is empty without need.
 pub fn window(offset: usize, cursor: usize, len: usize, height: usize) -> usize {
     let last = len.saturating_sub(height);
     let offset = offset.min(last);

@@ -14,17 +14,17 @@ use crate::say;
 
 pub use taken::{await_foreground, foreground, restore, stop};
 
-/// How long a frame may wait for a terminal that reads slowly. The thread that draws also hears signals.
+/// How long a frame may wait for a terminal that reads slowly. The thread that draws also handles signals.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// What of the buffer of a frame is kept for the next.
+/// How much of a frame's buffer is kept for the next.
 const FRAME: usize = 64 << 10;
-/// A terminal that took nothing for so long is worth a word.
+/// A terminal that took nothing for this long is reported.
 const LONG: Duration = Duration::from_secs(2);
 
 /// The terminal while it is ours. Dropping gives it back.
 ///
-/// A terminal that does not read gets no frame before the rest of the last one: cut in the middle of an escape sequence
-/// it would show garbage. Frames meanwhile are dropped and counted, and the next one that is drawn holds all that changed.
+/// A terminal that does not read gets no frame before the rest of the last one: cut within an escape sequence it
+/// would show garbage. Frames meanwhile are dropped and counted, and the next drawn frame holds all changes.
 pub struct Guard {
     painter: Painter,
     mouse: bool,
@@ -34,7 +34,7 @@ pub struct Guard {
     stall: Option<Stall>,
 }
 
-/// A time in which the terminal did not take what was written.
+/// A time in which the terminal took nothing.
 #[derive(Clone, Copy, Debug)]
 struct Stall {
     since: Instant,
@@ -68,7 +68,7 @@ impl Guard {
         Ok(guard)
     }
 
-    /// Shows the frame that `draw` makes, of `size`; drops it while the terminal has not taken the one before.
+    /// Shows the frame of `size` that `draw` makes; drops it while the terminal has not taken the one before.
     pub fn paint(&mut self, size: (u16, u16), ascii: bool, draw: impl FnOnce(&mut Canvas)) -> io::Result<()> {
         if !self.pour()? {
             if let Some(stall) = &mut self.stall {
@@ -91,7 +91,8 @@ impl Guard {
         self.stall.is_some_and(|stall| stall.dropped > 0)
     }
 
-    /// What is to be said about a stall that is over: the terminal took nothing for so long, so many frames were dropped.
+    /// The report about a stall that is over: for how long the terminal took nothing, and how many frames were
+    /// dropped.
     pub fn caught_up(&mut self) -> Option<(Duration, u64)> {
         if self.behind() {
             return None;
@@ -121,7 +122,7 @@ impl Guard {
 
     /// Clears the screen, so that the next frame is drawn whole.
     pub fn clear(&mut self) -> io::Result<()> {
-        // Behind what the terminal has not taken yet.
+        // After what the terminal has not taken yet.
         self.painter.clear(&mut CrosstermBackend::new(&mut self.frame))?;
         self.pour().map(drop)
     }
@@ -129,19 +130,19 @@ impl Guard {
     /// Takes the terminal again after it was given back, and forgets what was on it.
     pub fn again(&mut self) -> io::Result<()> {
         taken::take()?;
-        // Instead of the rest of a frame that stood on the screen before.
+        // Instead of the rest of a frame for the earlier screen.
         self.frame = taken::signs(self.mouse);
         self.sent = 0;
         self.clear()
     }
 }
 
-/// Columns and lines of the terminal now: one ioctl, so that it can be asked for each frame. SIGWINCH alone does
-/// not do: only the foreground process group gets it.
+/// The terminal's present columns and lines: one ioctl, so that each frame can ask. SIGWINCH alone is not enough:
+/// only the foreground process group gets it.
 pub fn size() -> io::Result<(u16, u16)> {
     match rustix::termios::tcgetwinsize(io::stdout()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => Ok((size.ws_col, size.ws_row)),
-        // Serial lines do not know theirs; terminfo may.
+        // Serial lines do not know their size; terminfo may.
         _ => crossterm::terminal::size(),
     }
 }
@@ -161,12 +162,12 @@ mod tests {
 
     use super::*;
 
-    /// Tells the test's own executable, run once more on a terminal, how to end.
+    /// Environment variable: how the test's executable, run once more on a terminal, has to end.
     const HOW: &str = "RDMATOP_TEST_END";
     const LONG: Duration = Duration::from_mins(1);
     const DRAWN: &str = "\x1b[?1049h";
 
-    /// Until the stack is full.
+    /// Recurses until the stack is full.
     fn deeper(at: u64) -> u64 {
         let page = std::hint::black_box([at; 512]);
         if page[0] == 0 {
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_goes_wrong_inside_the_terminal_is_given_back_and_the_reason_stands_on_it() {
+    fn after_any_failure_the_terminal_is_given_back_and_shows_the_reason() {
         if let Some(how) = std::env::var_os(HOW) {
             let _guard = Guard::enter(true).unwrap();
             match how.to_str() {
@@ -196,7 +197,7 @@ mod tests {
                 .args(["--exact", "--nocapture"])
                 .arg(concat!(
                     "view::tui::terminal::tests::",
-                    "whatever_goes_wrong_inside_the_terminal_is_given_back_and_the_reason_stands_on_it"
+                    "after_any_failure_the_terminal_is_given_back_and_shows_the_reason"
                 ))
                 .env(HOW, how);
             let mut on = OnTerminal::start(&mut again).unwrap();

@@ -99,11 +99,6 @@ impl TraceLog {
         self.forgotten
     }
 
-    /// Kept events, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = &Event> {
-        self.events.iter()
-    }
-
     /// Empties the log; numbers go on.
     pub fn clear(&mut self) {
         self.forgotten += self.events.len() as u64;

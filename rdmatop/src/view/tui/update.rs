@@ -24,7 +24,7 @@ pub enum Effect {
     Refresh(Duration),
     /// Stop the process.
     Suspend,
-    /// Draw everything anew.
+    /// Draw everything again.
     Redraw,
     /// Nothing changed: no frame is needed.
     Still,
@@ -55,7 +55,7 @@ pub fn resize(state: &mut State, size: (u16, u16)) {
 
 /// Takes a key.
 pub fn key_event(state: &mut State, key: KeyEvent) -> Option<Effect> {
-    let told = state.message.take().is_some();
+    let had_message = state.message.take().is_some();
     let scope = match state.mode {
         Mode::Search { .. } | Mode::Filter { .. } => Scope::Prompt,
         Mode::View => Scope::View,
@@ -70,7 +70,7 @@ pub fn key_event(state: &mut State, key: KeyEvent) -> Option<Effect> {
             edit(state, |text| text.push(c));
             None
         }
-        _ if told => None,
+        _ if had_message => None,
         _ => Some(Effect::Still),
     }
 }

@@ -1,4 +1,4 @@
-//! Each check by facts: what changes one line changes no other.
+//! Each check by its facts: a change that affects one line changes no other.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,8 @@ use crate::{
 
 static HEALTHY: LazyLock<Facts> = LazyLock::new(|| collect(&trees::gpu_node().root(), None));
 
-/// Lines that are not in the healthy node's report, without its pass lines that went: `FAIL port.state text`.
+/// Lines that the healthy node's report does not have, without the pass lines that they replace: `FAIL port.state
+/// text`.
 fn changed(change: impl FnOnce(&mut Facts)) -> Vec<String> {
     let mut facts = HEALTHY.clone();
     let before = examine(&facts);
@@ -24,7 +25,7 @@ fn changed(change: impl FnOnce(&mut Facts)) -> Vec<String> {
         .iter()
         .filter(|line| !before.lines.contains(line))
         .collect();
-    // What went is what the new lines are about.
+    // The removed lines belong to the same checks as the new ones.
     for gone in before.lines.iter().filter(|line| !after.lines.contains(line)) {
         assert!(
             new.iter().any(|line| line.id == gone.id),
@@ -159,7 +160,7 @@ fn a_port_that_is_down_is_one_line_whatever_else_follows_from_it() {
     (0..8).for_each(|at| port(&mut facts, at).state = Fact::Known(1));
     let report = examine(&facts);
     assert_eq!(report.count(Status::Fail), 8);
-    // The speed of a port without a link is none.
+    // A port without a link has no speed.
     assert!(report.lines.iter().all(|line| line.id != "port.rate"));
 }
 
@@ -215,7 +216,7 @@ fn ports_without_a_usable_gid_are_named() {
 }
 
 #[test]
-fn a_job_whose_gid_index_is_wrong_on_a_port_is_told_where() {
+fn a_job_whose_gid_index_is_wrong_on_a_port_is_named_with_the_port() {
     let line = changed(|facts| port(facts, 1).gids = Fact::Known(vec![]));
     assert_eq!(
         line,
@@ -247,7 +248,7 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
         link(16_000, 16),
         ["Warn pcie.link mlx5_2 is on PCIe Gen4 x16, could do Gen5 x16"]
     );
-    // All in slots of Gen4, with ports of 100 Gb/s: as it was bought.
+    // All in Gen4 slots, with ports of 100 Gb/s: the machine was bought so.
     let line = changed(|facts| {
         for device in devices(facts) {
             device.ports[0].rate = Fact::Known(100_000_000_000);
@@ -264,7 +265,7 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
 }
 
 #[test]
-fn what_stands_between_gpu_and_nic_is_named() {
+fn obstacles_between_gpu_and_nic_are_named() {
     let line = changed(|facts| devices(facts)[0].pci.as_mut().unwrap().iommu = Fact::Known("DMA-FQ".into()));
     assert_eq!(
         line,
@@ -573,7 +574,7 @@ fn settings_of_jobs_are_held_to_the_machine() {
     ] {
         assert_eq!(with_settings(&[harmless]), [""; 0], "{harmless}");
     }
-    // The port of a list counts for the index.
+    // The port number in the list takes part in finding the index.
     assert_eq!(
         with_settings(&["NCCL_IB_HCA=mlx5_1", "NCCL_IB_GID_INDEX=3"])[1],
         "Pass job.gid NCCL_IB_GID_INDEX=3 is a RoCE v2 address (GID) of mlx5_1"
@@ -581,7 +582,7 @@ fn settings_of_jobs_are_held_to_the_machine() {
 }
 
 #[test]
-fn what_rdmatop_needs_is_said_to_root_and_skipped_for_others() {
+fn what_rdmatop_needs_is_reported_to_root_and_skipped_for_others() {
     let line = changed(|facts| facts.own.missing.push(cause(CauseId::Lockdown)));
     assert_eq!(line, ["Warn rdmatop.ebpf rdmatop's eBPF programs: why"]);
     let line = changed(|facts| facts.own.btf = Some(false));

@@ -1,4 +1,4 @@
-//! From files to the page, on machines that are made up.
+//! From files to the page, on made-up machines.
 
 mod lines;
 mod trees;
@@ -29,7 +29,7 @@ fn a_healthy_gpu_node_passes_on_one_page() {
 }
 
 #[test]
-fn an_efa_node_passes_and_is_told_nothing_of_roce() {
+fn an_efa_node_passes_without_a_line_about_roce() {
     let page = page_of(&trees::efa_node(), None);
     assert!(page.starts_with("doctor: no problem found"), "{page}");
     for foreign in ["SoftRoCE", "GID", "MTU", "PFC"] {
@@ -78,7 +78,7 @@ fn a_broken_node_says_what_why_and_what_to_do() {
 }
 
 #[test]
-fn a_container_without_devices_is_told_how_to_get_them() {
+fn a_container_without_devices_learns_how_to_get_them() {
     let fake = trees::gpu_node();
     trees::job(&fake, 4713, &["NCCL_DEBUG=INFO"]);
     fake.proc("4713/root/etc/hostname", "x").proc(
@@ -142,7 +142,7 @@ fn each_check_has_its_row_in_the_document_and_an_id_of_its_own() {
     assert!(written == table, "run the test with RDMATOP_WRITE_DOCS=1");
 }
 
-/// Files of a tree that is read, each with its content.
+/// Files of a tree, each with its content.
 fn files(fake: &Fake) -> Vec<String> {
     let base = fake.root().sys("..");
     let mut found = Vec::new();
@@ -216,7 +216,7 @@ proptest! {
             std::fs::write(path, content).unwrap();
         }
         prop_assert_eq!(text::sanitize(page.replace('\n', " ").as_bytes()), page.replace('\n', " "));
-        // A word longer than the line is all that may stand out.
+        // Only a word longer than the line may exceed it.
         for line in page.lines().filter(|line| text::width(line) > 80) {
             prop_assert!(line.trim_start().split(' ').any(|word| text::width(word) > 55), "{}", line);
         }

@@ -42,7 +42,7 @@ fn machine(name: &str, root: bool) -> Fake {
     fake
 }
 
-/// What one NIC of the node below is called and where it is.
+/// Name and place of one NIC of the node below.
 struct Place {
     number: u32,
     dir: String,
@@ -211,7 +211,7 @@ pub(super) fn job(fake: &Fake, pid: u32, settings: &[&str]) {
     fake.link(format!("proc/{pid}/fd/5"), "/dev/infiniband/uverbs0");
 }
 
-/// Four EFA of a virtual machine, without GPUs that are driven.
+/// Four EFA devices of a virtual machine, and no GPU with a driver.
 pub(super) fn efa_node() -> Fake {
     let fake = machine("ip-10-0-0-7\n", true);
     fake.proc("cpuinfo", "processor: 0\nflags\t\t: fpu hypervisor\n");

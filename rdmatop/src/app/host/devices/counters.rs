@@ -17,16 +17,16 @@ use crate::{
     },
 };
 
-/// What is kept of a port's counters, so that a round allocates nothing but its list of values.
+/// State of a port's counters, kept so that a round allocates nothing but its list of values.
 #[derive(Debug, Default)]
 pub(super) struct PortCounters {
     /// Port number.
     pub(super) port: u32,
     /// Netlink served them when the devices were last listed.
     served: bool,
-    /// They were asked for, and netlink does not serve them.
+    /// They were requested, and netlink does not have them.
     refused: bool,
-    /// Netlink says that there are none.
+    /// Netlink answered that there are none.
     none: Option<RequestError>,
     /// Names that netlink gave last time, in its order.
     names: Vec<Arc<str>>,
@@ -39,8 +39,8 @@ fn read_at(span: Span) -> ReadAt {
 }
 
 impl PortCounters {
-    /// Takes over what a listing found out. True when other files than before have to be read.
-    pub(super) fn told(&mut self, sample: &PortSample) -> bool {
+    /// Records the result of a listing. True when other files than before have to be read.
+    pub(super) fn record(&mut self, sample: &PortSample) -> bool {
         let before = (self.port, self.served, self.refused);
         self.port = sample.port;
         self.served = matches!(sample.counters, Some(Ok(_)));
@@ -56,7 +56,7 @@ impl PortCounters {
     /// Opens the files of `port` of the device in `dir`.
     pub(super) fn open(&mut self, root: &Root, dir: &OsStr) {
         let mut groups = vec![(CounterGroup::Port, RawSource::Pma)];
-        // A driver without the netlink statistic still has its files.
+        // A driver without the netlink statistic still has its counter files.
         if self.refused {
             groups.push((CounterGroup::Hardware, RawSource::Sysfs));
         }
@@ -71,14 +71,14 @@ impl PortCounters {
         self.files = groups.into_iter().map(open).collect();
     }
 
-    /// Counters that netlink says are none, and that sysfs has: the driver refused to read them.
+    /// Netlink answers that there are none, and sysfs has them: the driver refused to read them.
     pub(super) fn withheld(&self) -> Option<&RequestError> {
-        // The second group is that of the hardware's.
+        // The second group is the hardware counters.
         let there = self.files.get(1).is_some_and(|(.., names)| !names.is_empty());
         self.none.as_ref().filter(|_| there)
     }
 
-    /// The counters of a listing, and of the files now.
+    /// The counters of a listing, and those of the files at present.
     pub(super) fn listed(&mut self, sample: &PortSample) -> Vec<RawReading> {
         let mut out = Vec::with_capacity(self.names.len());
         if let (Some(Ok(list)), Some(span)) = (&sample.counters, sample.counters_at) {
@@ -91,7 +91,7 @@ impl PortCounters {
         out
     }
 
-    /// The counters now.
+    /// The present counters.
     pub(super) fn read<T: Transport>(
         &mut self,
         nldev: &mut Nldev<T>,
@@ -110,7 +110,8 @@ impl PortCounters {
         Ok(out)
     }
 
-    /// Adds a counter of netlink's, without its time. The names come in the same order every time; one that does not is made anew.
+    /// Adds a counter from netlink, without its time. The names arrive in the same order every time; another order
+    /// makes new entries.
     fn push(&mut self, name: &[u8], value: u64, out: &mut Vec<RawReading>) {
         let at = out.len();
         if self.names.get(at).is_none_or(|known| known.as_bytes() != name) {
@@ -145,7 +146,7 @@ impl PortCounters {
     }
 }
 
-/// Gives counters the time of the message that brought them.
+/// Gives counters the time of the message that held them.
 fn stamp(counters: &mut [RawReading], span: Span) {
     for counter in counters {
         counter.at = read_at(span);
@@ -174,7 +175,7 @@ mod tests {
                 .all(|(a, b)| Arc::ptr_eq(&a.name, &b.name))
         );
         let third = read(&["a", "c", "b\u{1b}"]);
-        let told: Vec<_> = third.iter().map(|c| (&*c.name, c.value)).collect();
-        assert_eq!(told, [("a", Some(1)), ("c", Some(2)), ("b\u{1b}", Some(3))]);
+        let seen: Vec<_> = third.iter().map(|c| (&*c.name, c.value)).collect();
+        assert_eq!(seen, [("a", Some(1)), ("c", Some(2)), ("b\u{1b}", Some(3))]);
     }
 }

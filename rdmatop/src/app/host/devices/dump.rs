@@ -1,4 +1,4 @@
-//! The QPs of one device, none lost on the way.
+//! The QPs of one device, complete.
 
 use super::{known::Listed, owners::Owners};
 use crate::{
@@ -15,9 +15,9 @@ use crate::{
     text,
 };
 
-/// Room made before a dump at most: the count is another program's doing.
+/// The largest space reserved before a dump: other programs decide the count.
 const MAX_ROOM: u64 = 1 << 16;
-/// A dump that misses too many to ask for each is taken so often in all.
+/// How often a dump is taken when it misses too many QPs to request each.
 const ATTEMPTS: usize = 2;
 
 /// Adds the QPs of a device, of which it has `count`.
@@ -53,10 +53,10 @@ pub(super) fn dump<T: Transport>(
 
 /// Adds the QPs of a device; true when none is missing.
 ///
-/// The kernel goes on with a dump after as many objects as it has sent (`res_get_common_dumpit`,
-/// drivers/infiniband/core/nldev.c): for each QP that is destroyed between two datagrams it leaves out one that
-/// lives, and says nothing of it. So a QP of the dump before that is missing now is asked for by its number. When a
-/// great many are, as after the end of a job, the dump is taken again: what both lack is gone.
+/// Between two datagrams the kernel resumes a dump after as many objects as it has sent (`res_get_common_dumpit`,
+/// drivers/infiniband/core/nldev.c): for each QP that is destroyed in between it leaves out a living one without an
+/// error. So a QP that the last dump had and this one lacks is requested by its number. When very many are missing,
+/// as after the end of a job, the dump is taken again: QPs that both lack are gone.
 fn whole<T: Transport>(
     nldev: &mut Nldev<T>,
     owners: &mut Owners,
@@ -72,9 +72,9 @@ fn whole<T: Transport>(
         if interrupted {
             return Ok(false);
         }
-        let told = out.iter().skip(start).map(|qp| qp.qpn);
-        // QP 0 and QP 1 last as long as their device, and have a number for each port. The rest comes sorted.
-        let mut now: Vec<u32> = told.filter(|qpn| *qpn > 1).collect();
+        let dumped_numbers = out.iter().skip(start).map(|qp| qp.qpn);
+        // QP 0 and QP 1 last as long as their device, and exist once for each port. The other numbers arrive sorted.
+        let mut now: Vec<u32> = dumped_numbers.filter(|qpn| *qpn > 1).collect();
         now.sort_unstable();
         let missing = missing(&listed.numbers, &now);
         let few = missing.len() <= 64 + now.len() / 16;
@@ -93,7 +93,7 @@ fn whole<T: Transport>(
     Ok(false)
 }
 
-/// What a sorted list lacks of another.
+/// The elements that a sorted list lacks of another.
 fn missing(before: &[u32], now: &[u32]) -> Vec<u32> {
     let mut now = now.iter().peekable();
     let mut out = Vec::new();

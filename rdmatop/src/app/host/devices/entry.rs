@@ -1,4 +1,4 @@
-//! What is kept of a device that netlink lists.
+//! State of a device that netlink lists.
 
 use super::{job::DeviceAnswer, known::Listed, leaving};
 use crate::{
@@ -9,17 +9,17 @@ use crate::{
 
 /// A device that netlink lists.
 pub(super) struct Entry {
-    /// Its number here, of this generation alone.
+    /// A number of our own for this generation of the device.
     pub(super) id: u64,
     pub(super) index: u32,
     pub(super) name: Name,
-    /// What is kept of it; `None` before it was listed for the first time, and while it is read.
+    /// Its last listing; `None` before the first one, and while a thread reads.
     pub(super) listed: Option<Box<Listed>>,
-    /// It is to be listed when it can be asked.
+    /// It has to be listed as soon as it can be asked.
     pub(super) owes_list: bool,
-    /// Its QPs are wanted, since then, when it can be asked.
+    /// Since when its QPs are wanted, until it can be asked.
     pub(super) owes_qps: Option<u64>,
-    /// It was renamed: what is kept of it is of another name.
+    /// It was renamed: its last listing has the old name.
     pub(super) renamed: bool,
     /// What could not be read of it.
     pub(super) errors: Vec<Cause>,
@@ -28,7 +28,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// One that has just been found.
+    /// A device that has just been found.
     pub(super) fn new(id: u64, index: u32, name: &Name) -> Self {
         Self {
             id,
@@ -49,22 +49,22 @@ impl Entry {
         kept.unwrap_or_else(|| leaving::unknown(self.index, self.name.clone()))
     }
 
-    /// Takes over its answer, but for what goes to the engine.
-    pub(super) fn told(&mut self, told: &mut DeviceAnswer) {
-        self.listed = told.listed.take();
-        if let Some(errors) = told.errors.take() {
+    /// Takes over the parts of its answer that do not go to the engine.
+    pub(super) fn answered(&mut self, answer: &mut DeviceAnswer) {
+        self.listed = answer.listed.take();
+        if let Some(errors) = answer.errors.take() {
             self.errors = errors;
         }
-        self.owes_list = told.other || (self.owes_list && told.all.is_none()) || self.renamed;
-        if let Some(qps) = &mut told.qps {
-            // A dump that began before they were wanted is of no use for that.
+        self.owes_list = answer.other || (self.owes_list && answer.all.is_none()) || self.renamed;
+        if let Some(qps) = &mut answer.qps {
+            // A dump that began before they were wanted does not count.
             self.owes_qps = self.owes_qps.filter(|since_ns| qps.mono_ns < *since_ns);
             self.qp_errors = std::mem::take(&mut qps.errors);
         }
     }
 }
 
-/// The reading of a device that was only listed: it is there.
+/// The reading of a device of which only the list entry is known: it exists.
 pub(super) fn held(index: u32, name: &Name) -> DeviceReading {
     DeviceReading {
         index,

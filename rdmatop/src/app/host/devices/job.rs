@@ -1,4 +1,4 @@
-//! What a thread that reads devices does. All that may wait for a driver is here.
+//! The work of a thread that reads devices. Every read that may wait for a driver is here.
 
 use std::{collections::BTreeMap, ffi::OsString, sync::Arc};
 
@@ -8,7 +8,7 @@ use super::{
     leaving,
     owners::Owners,
     readers::Work,
-    turns::{Sheet, Stage, Who},
+    turns::{Sheet, Stage, Subject},
 };
 use crate::{
     model::{
@@ -24,7 +24,7 @@ use crate::{
             name::Name,
             record::{Device, Summary},
             sample::DeviceSample,
-            sampler::{Sampler, Want},
+            sampler::{self, Want},
             transport::Transport,
         },
         root::Root,
@@ -34,23 +34,23 @@ use crate::{
 /// One reading.
 pub(super) struct Job {
     /// Which device the answer is for.
-    pub(super) who: Who,
-    /// Where the thread writes how far it is.
+    pub(super) subject: Subject,
+    /// Where the thread records its progress.
     pub(super) sheet: Sheet,
-    /// When the round began, ns: what is older than its answer.
+    /// When the round began, ns: anything older is older than the answer.
     pub(super) before_ns: u64,
     pub(super) what: What,
 }
 
 /// What is to be read.
 pub(super) enum What {
-    /// Which devices there are; with `settings` those of the subsystem too.
+    /// The list of devices; with `settings` also the settings of the subsystem.
     DeviceList { settings: bool },
     /// All of one device.
     List {
         index: u32,
         name: Name,
-        /// How many objects it has, as of just now.
+        /// Its resource counts, if they were just read.
         counts: Option<Summary>,
         before: Option<Box<Listed>>,
         counters: bool,
@@ -58,7 +58,7 @@ pub(super) enum What {
     },
     /// What has changed of it.
     Again { listed: Box<Listed>, ask: Ask },
-    /// What sysfs has of one that is being removed.
+    /// What sysfs has of a device that is being removed.
     Leaving {
         dir: OsString,
         device: Device,
@@ -66,7 +66,7 @@ pub(super) enum What {
     },
 }
 
-/// What is asked of a device that is known.
+/// What to read of a known device.
 #[derive(Clone)]
 pub(super) struct Ask {
     pub(super) counters: bool,
@@ -76,22 +76,22 @@ pub(super) struct Ask {
     pub(super) counts: Counts,
 }
 
-/// How many objects it has.
+/// How to get the resource counts of a device.
 #[derive(Clone)]
 pub(super) enum Counts {
-    /// Nobody wants to know.
+    /// They are not needed.
     No,
-    /// As of just now.
+    /// They were just read.
     Known(Summary),
-    /// It is asked, unless it is at rest.
+    /// Request them, unless the device is at rest.
     Unless,
-    /// It is asked.
+    /// Request them.
     Asked,
 }
 
-/// What came of it.
+/// The result of a job.
 pub(super) enum Answer {
-    /// Which devices there are.
+    /// The list of devices.
     DeviceList(Result<DeviceList, NetlinkError>),
     /// The answer of one device.
     Device(Box<DeviceAnswer>),
@@ -101,7 +101,7 @@ pub(super) enum Answer {
 #[derive(Default)]
 pub(super) struct DeviceList {
     pub(super) devices: Vec<(Name, Summary)>,
-    /// They changed meanwhile: one may be missing.
+    /// The list changed while it was read: a device may be missing.
     pub(super) interrupted: bool,
     /// Devices are seen in every network namespace; or why that is not known.
     pub(super) shared: Option<Result<bool, Cause>>,
@@ -118,49 +118,49 @@ impl DeviceList {
 /// The answer of one device.
 #[derive(Default)]
 pub(super) struct DeviceAnswer {
-    /// What is kept of it.
+    /// Its state for the next reading.
     pub(super) listed: Option<Box<Listed>>,
-    /// All of it, when it was listed.
+    /// The full reading, when it was listed.
     pub(super) all: Option<DeviceReading>,
-    /// What else than counters has changed.
+    /// Changes in other values than counters.
     pub(super) changed: Option<DeviceReading>,
     /// Its counters.
     pub(super) ports: Vec<PortCounters>,
     /// Bytes of its regions by process.
     pub(super) mr_bytes: Option<BTreeMap<u32, u64>>,
-    /// It is at rest, and was asked for nothing but counters.
+    /// It is at rest, and only its counters were read.
     pub(super) rests: bool,
     pub(super) qps: Option<QpsSample>,
     /// What could not be read of it, when it was listed.
     pub(super) errors: Option<Vec<Cause>>,
-    /// It is not what it was: the devices have to be listed again.
+    /// It is not the device that was listed: the devices have to be listed again.
     pub(super) other: bool,
 }
 
 /// Opens a connection to the kernel.
 pub(super) type Open<T> = Arc<dyn Fn() -> Result<Nldev<T>, NetlinkError> + Send + Sync>;
 
-/// A thread's own connection, and what it knows.
+/// A thread's own connection and knowledge.
 struct Reader<T> {
     root: Root,
     open: Open<T>,
-    sampler: Option<Sampler<T>>,
+    nldev: Option<Nldev<T>>,
     owners: Owners,
 }
 
-/// What a thread does that reads under `root` and asks the kernel that `open` leads to.
-pub(super) fn work<T: Transport + Send + 'static>(root: Root, open: Open<T>) -> Work<Job, (Who, Answer)> {
+/// Makes the work of a thread that reads under `root` and sends requests through `open`.
+pub(super) fn work<T: Transport + Send + 'static>(root: Root, open: Open<T>) -> Work<Job, (Subject, Answer)> {
     let mut reader = Reader {
         owners: Owners::new(root.clone()),
         root,
         open,
-        sampler: None,
+        nldev: None,
     };
     Box::new(move |job| {
-        let (who, sheet) = (job.who, job.sheet.clone());
+        let (subject, sheet) = (job.subject, job.sheet.clone());
         let answer = reader.read(job);
         sheet.end(now().mono_ns);
-        (who, answer)
+        (subject, answer)
     })
 }
 
@@ -173,7 +173,7 @@ impl<T: Transport> Reader<T> {
             ..
         } = job;
         self.owners.forget();
-        let told = match what {
+        let answer = match what {
             What::DeviceList { settings } => {
                 sheet.enter(Stage::List, now().mono_ns);
                 return Answer::DeviceList(self.everyone(settings));
@@ -189,9 +189,8 @@ impl<T: Transport> Reader<T> {
                 let want = Want {
                     ports: true,
                     counters,
-                    // MR sizes of processes that were there before us: once, and again with each repair.
+                    // MR sizes of processes from before the start: once, and again with each repair.
                     mrs: qps,
-                    ..Want::default()
                 };
                 match self.identity(&sheet, index) {
                     Ok(device) => self.list(&sheet, before_ns, device, counts, before, want),
@@ -204,12 +203,12 @@ impl<T: Transport> Reader<T> {
                 }
             }
             What::Again { listed, ask } => {
-                let mut told = DeviceAnswer {
+                let mut answer = DeviceAnswer {
                     listed: Some(listed),
                     ..DeviceAnswer::default()
                 };
-                told.other = self.again(&sheet, before_ns, &ask, &mut told).is_err();
-                told
+                answer.other = self.again(&sheet, before_ns, &ask, &mut answer).is_err();
+                answer
             }
             What::Leaving { dir, device, before } => {
                 sheet.enter(Stage::Facts, now().mono_ns);
@@ -222,19 +221,19 @@ impl<T: Transport> Reader<T> {
                 }
             }
         };
-        Answer::Device(Box::new(told))
+        Answer::Device(Box::new(answer))
     }
 
-    fn sampler(&mut self) -> Result<&mut Sampler<T>, NetlinkError> {
-        let sampler = match self.sampler.take() {
-            Some(sampler) => sampler,
-            None => Sampler::new((self.open)()?),
+    fn nldev(&mut self) -> Result<&mut Nldev<T>, NetlinkError> {
+        let nldev = match self.nldev.take() {
+            Some(nldev) => nldev,
+            None => (self.open)()?,
         };
-        Ok(self.sampler.insert(sampler))
+        Ok(self.nldev.insert(nldev))
     }
 
     fn everyone(&mut self, settings: bool) -> Result<DeviceList, NetlinkError> {
-        let nldev = self.sampler()?.nldev();
+        let nldev = self.nldev()?;
         let shared = settings.then(|| {
             let settings = nldev.sys_get();
             let shared = settings.map(|settings| settings.netns_mode == Some(NetnsMode::Shared));
@@ -247,19 +246,19 @@ impl<T: Transport> Reader<T> {
                 shared,
             }),
             Err(error) => {
-                self.sampler = None;
+                self.nldev = None;
                 Err(error)
             }
         }
     }
 
-    /// What a device is.
+    /// Identity of a device.
     fn identity(&mut self, sheet: &Sheet, index: u32) -> Result<Device, NetlinkError> {
         sheet.enter(Stage::Identity, now().mono_ns);
-        self.sampler()?.nldev().device(index)
+        self.nldev()?.device(index)
     }
 
-    /// Everything of it; QPs when regions are wanted.
+    /// Reads all of it; QPs too when regions are wanted.
     fn list(
         &mut self,
         sheet: &Sheet,
@@ -269,11 +268,11 @@ impl<T: Transport> Reader<T> {
         before: Option<Box<Listed>>,
         want: Want,
     ) -> DeviceAnswer {
-        let Some(sampler) = &mut self.sampler else {
+        let Some(nldev) = &mut self.nldev else {
             return DeviceAnswer::default();
         };
         sheet.enter(Stage::Ports, now().mono_ns);
-        let sample = sampler.again(device, want, counts);
+        let sample = sampler::sample(nldev, device, want, counts);
         let concerns = of_device(&sample.device.name);
         let mut errors: Vec<Cause> = sample
             .errors()
@@ -288,7 +287,7 @@ impl<T: Transport> Reader<T> {
         let qps = want.mrs.then(|| {
             sheet.enter(Stage::Objects, now().mono_ns);
             let count = listed.count("qp");
-            let (mut qps, error) = dumped(sampler.nldev(), &mut self.owners, &mut listed, count, before_ns);
+            let (mut qps, error) = dumped(nldev, &mut self.owners, &mut listed, count, before_ns);
             let request = || format!("QPs of {}", listed.device().name);
             qps.errors
                 .extend(error.map(|error| error.of(request()).cause(concerns)));
@@ -303,30 +302,36 @@ impl<T: Transport> Reader<T> {
         }
     }
 
-    /// Fails when the device is not what it was.
-    fn again(&mut self, sheet: &Sheet, before_ns: u64, ask: &Ask, told: &mut DeviceAnswer) -> Result<(), ()> {
-        let Some(listed) = &mut told.listed else {
+    /// Fails when the device is not the one that was listed.
+    fn again(
+        &mut self,
+        sheet: &Sheet,
+        before_ns: u64,
+        ask: &Ask,
+        answer: &mut DeviceAnswer,
+    ) -> Result<(), ()> {
+        let Some(listed) = &mut answer.listed else {
             return Err(());
         };
-        self.sampler().map_err(|_| ())?;
-        let Some(sampler) = &mut self.sampler else {
+        self.nldev().map_err(|_| ())?;
+        let Some(nldev) = &mut self.nldev else {
             return Err(());
         };
         if ask.counters {
             sheet.enter(Stage::Counters, now().mono_ns);
-            listed.read(sampler.nldev(), &mut told.ports).map_err(|_| ())?;
+            listed.read(nldev, &mut answer.ports).map_err(|_| ())?;
         }
         let device = listed.device().clone();
         let stage = if ask.states { Stage::Ports } else { Stage::Objects };
         let counts = match &ask.counts {
             Counts::No => return Ok(()),
             Counts::Unless if listed.rests() => {
-                told.rests = true;
+                answer.rests = true;
                 return Ok(());
             }
             Counts::Unless | Counts::Asked => {
                 sheet.enter(stage, now().mono_ns);
-                sampler.nldev().summary(device.index).map_err(|_| ())?
+                nldev.summary(device.index).map_err(|_| ())?
             }
             Counts::Known(counts) => {
                 sheet.enter(stage, now().mono_ns);
@@ -336,20 +341,19 @@ impl<T: Transport> Reader<T> {
         let count = counts.get("qp");
         let want = Want {
             ports: ask.states,
-            skip_summary: true,
             mrs: ask.qps,
             ..Want::default()
         };
-        let sample = sampler.again(device, want, Some(counts));
-        told.changed = listed.again(&sample)?;
-        told.mr_bytes = mr_bytes(&mut self.owners, &sample);
+        let sample = sampler::sample(nldev, device, want, Some(counts));
+        answer.changed = listed.again(&sample)?;
+        answer.mr_bytes = mr_bytes(&mut self.owners, &sample);
         if ask.qps {
             sheet.enter(Stage::Objects, now().mono_ns);
-            let (qps, error) = dumped(sampler.nldev(), &mut self.owners, listed, count, before_ns);
+            let (qps, error) = dumped(nldev, &mut self.owners, listed, count, before_ns);
             if error.is_some() {
                 return Err(());
             }
-            told.qps = Some(qps);
+            answer.qps = Some(qps);
         }
         Ok(())
     }
@@ -359,7 +363,7 @@ fn of_device(name: &Name) -> Concerns {
     Concerns::Device(name.to_string())
 }
 
-/// The QPs of a device, and why there are none.
+/// The QPs of a device, and the error if they could not be read.
 fn dumped<T: Transport>(
     nldev: &mut Nldev<T>,
     owners: &mut Owners,

@@ -1,4 +1,4 @@
-//! What is kept of a device between rounds.
+//! State of a device between rounds.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ use crate::{
     text,
 };
 
-/// sysfs facts of a device are read again after this, ns: speed, MTU and the like change rarely.
+/// Facts of sysfs are read again after this time, ns: speed, MTU and the like change rarely.
 const FACTS_EVERY: u64 = 30_000_000_000;
 
 /// Facts of sysfs, and how counters are read.
@@ -37,27 +37,27 @@ pub(super) struct Sysfs {
 
 /// A device as it was last listed.
 pub(super) struct Listed {
-    /// Which one.
+    /// Its identity.
     pub(super) key: DeviceKey,
     /// Without lists of objects and without counters.
     sample: DeviceSample,
     errors: usize,
-    /// Its QPs, when they were only those that the kernel makes for every port.
+    /// Its QPs, if they are only those that the kernel creates for every port.
     special: Option<Vec<QpReading>>,
     /// Numbers of its QPs in the last dump, sorted.
     pub(super) numbers: Vec<u32>,
-    /// Its resources were as many at the last two readings.
+    /// The last two readings had the same resource counts.
     steady: bool,
     /// Its counters moved between the last two readings.
     moved: bool,
-    /// Its counters in one number, of the last reading.
+    /// Its counters of the last reading in one checksum.
     counters: Option<u64>,
     /// What is kept of it.
     pub(super) known: Sysfs,
 }
 
 impl Listed {
-    /// Keeps of `sample` what a later round compares with; `before` is the device as it was listed the last time.
+    /// Keeps the parts of `sample` with which a later round compares; `before` is the device's last listing.
     fn new(sample: DeviceSample, before: Option<&Self>) -> Self {
         let key = sample.device.key();
         let mut kept = DeviceSample::new(sample.device);
@@ -114,7 +114,7 @@ impl Listed {
         let mut sum = 0_u64;
         for port in &mut self.known.ports {
             let counters = port.read(nldev, device_index)?;
-            // They only rise, but for what is reset or wraps: a sum that stands still is counters that do.
+            // Counters only rise, except for resets and wraps: an unchanged checksum means unchanged counters.
             for counter in &counters {
                 sum = sum.rotate_left(1).wrapping_add(counter.value.unwrap_or(0));
             }
@@ -128,17 +128,17 @@ impl Listed {
         Ok(())
     }
 
-    /// Nobody uses it: no process has it open, it holds no QP but the kernel's own and no MR, and nothing moves.
+    /// It is not in use: no process has it open, it has only the kernel's own QPs and no MR, and no counter moves.
     pub(super) fn rests(&self) -> bool {
         self.steady
             && !self.moved
             && self.special.is_some()
             && self.count("mr") == Some(0)
-            // 5.10 does not count contexts.
+            // Linux 5.10 does not count contexts.
             && self.count("ctx").unwrap_or(0) == 0
     }
 
-    /// Of each port whose counters the driver has and refuses to read: how it refused.
+    /// For each port whose counters the driver has and refuses to read: the refusal.
     pub(super) fn withheld(&self) -> impl Iterator<Item = &RequestError> {
         self.known
             .ports
@@ -146,7 +146,7 @@ impl Listed {
             .filter_map(counters::PortCounters::withheld)
     }
 
-    /// How many of a resource it had at the last reading.
+    /// A resource count of the last reading.
     pub(super) fn count(&self, what: &str) -> Option<u64> {
         self.sample.summary.as_ref()?.as_ref().ok()?.get(what)
     }
@@ -156,22 +156,22 @@ impl Listed {
         &self.sample.device
     }
 
-    /// The QPs of a device without a consumer, which last as long as the device: as many as there were are the same
-    /// ones, and need no dump.
+    /// The kernel's own QPs of a device without a consumer, which last as long as the device: if the count is
+    /// unchanged they are the same, and no dump is needed.
     pub(super) fn only_special(&self, count: Option<u64>) -> Option<&[QpReading]> {
         let special = self.special.as_deref()?;
         (u64::try_from(special.len()).ok() == count).then_some(special)
     }
 
-    /// A whole dump of a device that had `count` QPs just before.
+    /// Records a complete dump of a device that had `count` QPs just before.
     pub(super) fn dumped(&mut self, count: Option<u64>, qps: &[QpReading]) {
         // QP 0 and QP 1, whatever their type.
         let special = qps.iter().all(|qp| qp.qpn <= 1) && u64::try_from(qps.len()).ok() == count;
         self.special = special.then(|| qps.to_vec());
     }
 
-    /// Takes over ports and resources of a later reading; returns what the device is now, if that changed. Fails
-    /// when something cannot be read that could be when the device was listed.
+    /// Takes over ports and resource counts of a later reading; returns the new reading if anything changed. Fails
+    /// when something that could be read at the listing cannot be read now.
     pub(super) fn again(&mut self, sample: &DeviceSample) -> Result<Option<DeviceReading>, ()> {
         if sample.errors().count() > self.errors {
             return Err(());
@@ -195,7 +195,7 @@ impl Listed {
 }
 
 impl Sysfs {
-    /// Takes over how counters were read, and reads sysfs facts when they are due.
+    /// Records how counters are read, and reads sysfs facts when they are due.
     fn refresh(&mut self, root: &Root, sample: &DeviceSample, now_ns: u64) {
         self.ports
             .resize_with(sample.ports.len(), counters::PortCounters::default);
@@ -204,7 +204,7 @@ impl Sysfs {
             .is_none_or(|at| now_ns.saturating_sub(at) >= FACTS_EVERY);
         let dir = device_dir(sample.device.name.as_bytes());
         for (kept, port) in self.ports.iter_mut().zip(&sample.ports) {
-            if kept.told(port) || due {
+            if kept.record(port) || due {
                 kept.open(root, dir.as_deref().unwrap_or_default());
             }
         }
@@ -222,7 +222,7 @@ impl Sysfs {
         }
     }
 
-    /// What the device is, without counters.
+    /// The reading of the device without counters.
     fn reading(&self, sample: &DeviceSample) -> DeviceReading {
         let facts = self.facts.as_ref();
         let mut reading = DeviceReading {
@@ -275,8 +275,8 @@ impl Sysfs {
     }
 }
 
-/// The driver's name. Software devices have no driver link: which one it is shows in the protocol, as rxe is the only
-/// one that speaks RoCE and siw the only one that speaks iWARP.
+/// The driver's name. Software devices have no driver link, but their protocol identifies the driver: only rxe speaks
+/// RoCE and only siw speaks iWARP.
 fn driver(facts: &DeviceFacts, protocol: Option<&str>) -> Option<String> {
     let module = match protocol {
         Some("roce") if facts.parent_netdev.is_some() => Some("rdma_rxe"),
@@ -301,12 +301,8 @@ mod tests {
             name: "rxe0".into(),
             port_count: 1,
             node_guid: None,
-            sys_image_guid: None,
             firmware: None,
-            node_type: None,
             protocol: None,
-            cap_flags: None,
-            parent: None,
         };
         Listed::new(DeviceSample::new(device), None)
     }
@@ -347,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_count_is_told_and_a_new_error_asks_for_a_listing() {
+    fn a_changed_count_is_reported_and_a_new_error_asks_for_a_listing() {
         use crate::source::netlink::record::{ResourceCount, Summary};
         let mut listed = listed();
         let mut sample = DeviceSample::new(listed.device().clone());
@@ -360,9 +356,9 @@ mod tests {
             device_index: 3,
             counts: vec![count],
         }));
-        let told = listed.again(&sample).unwrap().unwrap();
-        assert_eq!(told.resources.get("qp"), Some(&2));
-        assert!(listed.again(&sample).unwrap().is_none(), "told once");
+        let seen = listed.again(&sample).unwrap().unwrap();
+        assert_eq!(seen.resources.get("qp"), Some(&2));
+        assert!(listed.again(&sample).unwrap().is_none(), "reported once");
         sample.summary = Some(Err(RequestError {
             request: "resource counts of rxe0".into(),
             why: Obstacle::new(CauseId::ReadFailed, "Invalid argument", ""),

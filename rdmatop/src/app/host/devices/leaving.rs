@@ -1,4 +1,4 @@
-//! Devices that are being removed: netlink does not list them any more, sysfs does.
+//! Devices that are being removed: netlink no longer lists them, sysfs still does.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -20,20 +20,20 @@ use crate::{
     text,
 };
 
-/// The holders of a device are looked for again after this, ns: that reads the open files of every process.
+/// The search for holders runs again after this time, ns: it reads the open files of every process.
 const HOLDERS_EVERY: u64 = 5_000_000_000;
 
 /// One that is being removed.
 pub(super) struct Going {
-    /// Its number here.
+    /// Our own number for it.
     pub(super) id: u64,
     pub(super) dir: OsString,
     pub(super) device: Device,
-    /// What is kept of it from reading to reading; `None` while it is read, too.
+    /// State between two readings; `None` while a thread reads.
     pub(super) listed: Option<Box<Listed>>,
 }
 
-/// One that netlink lists no more: its number here, what it is, and what was kept of it.
+/// A device that netlink no longer lists: its number, identity and state.
 pub(super) type Gone = (u64, Device, Option<Box<Listed>>);
 
 /// All that are being removed.
@@ -42,7 +42,7 @@ pub(super) struct Leaving {
     all: Vec<Going>,
     holders: Holders,
     holders_ns: Option<u64>,
-    /// Indices made up so far.
+    /// Number of made-up indices so far.
     made_up: u32,
 }
 
@@ -51,7 +51,7 @@ impl Leaving {
         self.all.is_empty()
     }
 
-    /// Takes over which directories netlink does not list now. Returns those of devices that were never seen.
+    /// Records which directories netlink does not list now. Returns those of devices that were never listed.
     pub(super) fn update(
         &mut self,
         root: &Root,
@@ -88,7 +88,7 @@ impl Leaving {
         self.holders_ns = Some(now_ns);
     }
 
-    /// Takes over devices that were never listed, with indices that are made up.
+    /// Takes over devices that were never listed, with made-up indices.
     pub(super) fn add(&mut self, dirs: &[OsString], mut id: impl FnMut() -> u64) {
         for dir in dirs {
             let device = unknown(UNLISTED + self.made_up, Name::from(dir.as_bytes()));
@@ -112,41 +112,37 @@ impl Leaving {
         self.all.iter_mut()
     }
 
-    /// Whether a number is that of one of them.
+    /// Whether a number belongs to one of them.
     pub(super) fn has(&self, id: u64) -> bool {
         self.all.iter().any(|going| going.id == id)
     }
 
-    /// One for each.
+    /// A note for each.
     pub(super) fn notes(&mut self, root: &Root, now_ns: u64) -> Vec<Cause> {
         if !self.all.is_empty() && self.holders_ns.is_none() {
             self.look(root, now_ns);
         }
         let each = self.all.iter();
-        // Which of several devices a file belonged to cannot be known any more.
+        // It is no longer known which of several devices a file belonged to.
         let only = self.all.len() == 1;
         each.map(|going| note(&text::sanitize(going.device.name.as_bytes()), &self.holders, only))
             .collect()
     }
 }
 
-/// A device of which nothing else is known.
+/// A device of which only the name is known.
 pub(super) fn unknown(index: u32, name: Name) -> Device {
     Device {
         index,
         name,
         port_count: 0,
         node_guid: None,
-        sys_image_guid: None,
         firmware: None,
-        node_type: None,
         protocol: None,
-        cap_flags: None,
-        parent: None,
     }
 }
 
-/// What sysfs still has of one.
+/// The facts that sysfs still has of a device.
 pub(super) fn read(
     root: &Root,
     dir: &OsStr,
@@ -165,7 +161,7 @@ pub(super) fn read(
     (listed, reading)
 }
 
-/// A port whose counters netlink does not serve: they are read from their files.
+/// A port without counters from netlink: they are read from their files.
 fn unasked(port: u32) -> PortSample {
     let error = RequestError {
         request: "counters".into(),
@@ -196,14 +192,14 @@ fn note(device: &str, holders: &Holders, only: bool) -> Cause {
             "End these processes to let the removal finish; their traffic goes on until then".to_owned(),
         ),
         (true, true) => (
-            "the kernel waits until no process has it open; one of another user may, whose open files are hidden from \
-             you"
+            "the kernel waits until no process has it open; a process of another user may, whose open files \
+             you may not inspect"
                 .to_owned(),
             "Run with sudo to see which process has it open; its traffic goes on until then".to_owned(),
         ),
         (true, false) => (
             "the kernel waits for its last users, and no process has its verbs file open: a kernel consumer (NVMe, NFS, \
-             SMB), or one that is just ending"
+             SMB), or a process that is just ending"
                 .to_owned(),
             "Disconnect or unmount what uses the device; dmesg may say more".to_owned(),
         ),
@@ -231,8 +227,8 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_look_at_other_users_says_so() {
-        let told = |found: u32, hidden| {
+    fn hidden_processes_of_other_users_are_named_as_possible_holders() {
+        let line_of = |found: u32, hidden| {
             let holders = Holders {
                 found: holders(found),
                 hidden,
@@ -240,14 +236,14 @@ mod tests {
             };
             note("rxe0", &holders, true).to_string()
         };
-        let line = told(1, false);
+        let line = line_of(1, false);
         assert!(
             line.starts_with("rxe0 is being removed: ") && line.contains("1 (x)"),
             "{line}"
         );
         assert!(!line.contains("other users"), "{line}");
-        assert!(told(1, true).contains("maybe processes of other users"));
-        assert!(told(0, true).contains("sudo"));
-        assert!(told(0, false).contains("kernel consumer"));
+        assert!(line_of(1, true).contains("maybe processes of other users"));
+        assert!(line_of(0, true).contains("sudo"));
+        assert!(line_of(0, false).contains("kernel consumer"));
     }
 }

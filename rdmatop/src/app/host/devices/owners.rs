@@ -1,4 +1,4 @@
-//! Which process a thread belongs to: netlink may name the thread that made a resource.
+//! The process that a thread belongs to: netlink may name the thread that created a resource.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,12 +10,12 @@ use crate::source::{
     root::Root,
 };
 
-/// Processes of threads. Numbers are reused: what was learnt holds for one dump.
+/// Processes of threads. Numbers are reused, so an entry is valid for one dump.
 pub(super) struct Owners {
     root: Root,
     known: HashMap<u32, u32>,
-    /// What was found last, by the low bits of the number. Queue pairs of ten processes come in any order, and a
-    /// look-up in the map for each would cost as much as to read its record.
+    /// The latest results, by the low bits of the number. Queue pairs of ten processes arrive in any order, and a map
+    /// look-up for each would cost as much as reading its record.
     recent: [Option<(u32, u32)>; RECENT],
 }
 
@@ -37,7 +37,7 @@ impl Owners {
         self.recent = [None; RECENT];
     }
 
-    /// The process that a thread belongs to; itself where that is not known.
+    /// The process that a thread belongs to; the number itself where that is not known.
     pub(super) fn process(&mut self, tid: u32) -> u32 {
         let at = tid as usize % RECENT;
         if let Some((known, pid)) = self.recent[at]
@@ -57,7 +57,7 @@ impl Owners {
     }
 
     fn ask(&self, tid: u32) -> u32 {
-        // pidfd_open(2) takes the leader of a process only, and costs a tenth of reading its status.
+        // pidfd_open(2) accepts only the leader of a process, and costs a tenth of reading its status.
         let leader = i32::try_from(tid).ok().and_then(Pid::from_raw);
         if self.root.is_live() && leader.is_some_and(|pid| pidfd_open(pid, PidfdFlags::empty()).is_ok()) {
             return tid;
@@ -85,7 +85,7 @@ mod tests {
     use crate::source::fake::Fake;
 
     #[test]
-    fn a_thread_is_told_from_its_process_and_an_unknown_number_is_itself() {
+    fn a_thread_leads_to_its_process_and_an_unknown_number_to_itself() {
         let fake = Fake::new();
         fake.proc("10/status", "Tgid:\t9\nPid:\t10\n");
         let mut owners = Owners::new(fake.root());
@@ -98,8 +98,8 @@ mod tests {
         fake.proc("10/status", "Tgid:\t9\nPid:\t10\n");
         fake.proc("74/status", "Tgid:\t70\nPid:\t74\n");
         let mut owners = Owners::new(fake.root());
-        let told = [10, 74, 138, 74, 10].map(|tid| owners.process(tid));
-        assert_eq!(told, [9, 70, 138, 70, 9]);
+        let seen = [10, 74, 138, 74, 10].map(|tid| owners.process(tid));
+        assert_eq!(seen, [9, 70, 138, 70, 9]);
     }
 
     #[test]
@@ -120,13 +120,13 @@ mod tests {
         let tid = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get());
         let mut owners = Owners::new(Root::default());
         assert_eq!(owners.process(me), me);
-        // The thread has ended: /proc has nothing more of it, so its own number stands.
+        // The thread has ended: /proc no longer has it, so its own number is used.
         let tid = u32::try_from(tid.join().unwrap()).unwrap();
         assert_eq!(owners.process(tid), tid);
-        let (told, asked) = std::sync::mpsc::channel();
+        let (seen, asked) = std::sync::mpsc::channel();
         let (done, wait) = std::sync::mpsc::channel::<()>();
         let alive = std::thread::spawn(move || {
-            told.send(rustix::thread::gettid().as_raw_nonzero().get())
+            seen.send(rustix::thread::gettid().as_raw_nonzero().get())
                 .unwrap();
             let _ = wait.recv();
         });

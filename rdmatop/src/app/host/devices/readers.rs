@@ -1,8 +1,8 @@
-//! Threads that read devices, so that a driver that sleeps delays only the readings of its own device.
+//! Threads that read devices, so that a driver that sleeps delays only its own device.
 //!
-//! Usually there is one. The next is started only while all that there are wait for a driver, up to a bound, and ends when
-//! nobody has been late for a while. A thread that hangs in the kernel cannot be stopped: it is left behind, and ends
-//! with what it reads.
+//! Usually there is one. Another is started, up to a bound, only while all threads wait for a driver, and ends when
+//! no answer has been late for a while. A thread that hangs in the kernel cannot be stopped: it is left behind, and
+//! ends when its read does.
 
 use std::{
     collections::VecDeque,
@@ -11,30 +11,30 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Threads at most. A node with sixteen ports on a dead fabric of cards needs as many; more devices than that are virtual
-/// functions of a few cards, and wait for each other anyway.
+/// The largest number of threads. A node with sixteen ports on a dead fabric needs as many; devices beyond that are
+/// virtual functions of a few cards, and wait for each other anyway.
 pub(super) const MOST: usize = 16;
-/// All but one end after no answer was late for so long.
+/// All threads but one end when no answer has been late for this long.
 const IDLE: Duration = if cfg!(test) {
     Duration::from_millis(20)
 } else {
     Duration::from_secs(30)
 };
-/// Of address space, of which a thread touches some 20 KiB.
+/// Address space; a thread touches some 20 KiB of it.
 const STACK: usize = 512 << 10;
 
-/// What a thread does with a job.
+/// The work of a thread.
 pub(super) type Work<J, A> = Box<dyn FnMut(J) -> A + Send>;
-/// Makes that for a thread.
+/// Makes the work of a thread.
 type Hire<J, A> = Arc<dyn Fn() -> Work<J, A> + Send + Sync>;
 
-/// The threads and what they have to do.
+/// The threads and their jobs.
 pub(super) struct Readers<J, A> {
     desk: Arc<Desk<J>>,
     hire: Hire<J, A>,
     to: mpsc::Sender<A>,
     answers: mpsc::Receiver<A>,
-    /// Does the work here, where no thread can be had.
+    /// Runs jobs here when no thread can be started.
     own: Option<Work<J, A>>,
 }
 
@@ -45,13 +45,13 @@ struct Desk<J> {
 
 struct State<J> {
     jobs: VecDeque<J>,
-    /// Threads there are.
+    /// Number of threads.
     threads: usize,
-    /// Of these such as have a job.
+    /// How many of them have a job.
     busy: usize,
-    /// Since when no answer is late.
+    /// Since when no answer has been late.
     calm: Option<Instant>,
-    /// Nobody wants answers any more.
+    /// The readers are shutting down.
     over: bool,
 }
 
@@ -60,11 +60,11 @@ impl<J> Desk<J> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next job; `None` when the thread is not needed any more, which is then not among them.
+    /// The next job; `None` when the thread is no longer needed, and then no longer counted.
     fn next(&self) -> Option<J> {
         let mut state = self.state();
         loop {
-            // All would have their turns even if one were enough: how long a thread had nothing to do says nothing.
+            // Every thread gets jobs even if one were enough, so its idle time does not show whether it is needed.
             let calm = state.calm.is_some_and(|since| since.elapsed() >= IDLE);
             if state.over || (calm && state.threads > 1) {
                 break;
@@ -76,14 +76,14 @@ impl<J> Desk<J> {
             let waited = self.work.wait_timeout(state, IDLE);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        // Two that find out at the same time must not both take the other for the last one.
+        // Two threads that decide at the same time must not both keep the other as the last one.
         state.threads -= 1;
         None
     }
 }
 
 impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
-    /// None yet; `hire` makes what each does with a job.
+    /// No thread yet; `hire` makes the work of each.
     pub(super) fn new(hire: impl Fn() -> Work<J, A> + Send + Sync + 'static) -> Self {
         let (to, answers) = mpsc::channel();
         let state = State {
@@ -105,24 +105,24 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
         }
     }
 
-    /// Puts a job at the end of the queue. The caller bounds it: a device has one job at most.
+    /// Adds a job to the queue. The caller bounds the queue: a device has one job at most.
     pub(super) fn push(&self, job: J) {
         self.desk.state().jobs.push_back(job);
         self.desk.work.notify_one();
     }
 
-    /// Threads there are.
+    /// Number of threads.
     pub(super) fn threads(&self) -> usize {
         self.desk.state().threads
     }
 
-    /// Of these such as have nothing to do or are about to take a job.
+    /// How many of them have no job or are about to take one.
     pub(super) fn free(&self) -> usize {
         let state = self.desk.state();
         state.threads - state.busy
     }
 
-    /// Starts another thread; false when there are as many as there may be, or the system refuses.
+    /// Starts another thread; false at the bound, or when the system refuses.
     pub(super) fn grow(&self) -> bool {
         let mut state = self.desk.state();
         if state.threads >= MOST {
@@ -137,12 +137,12 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
                 while let Some(job) = desk.next() {
                     let answer = work(job);
                     desk.state().busy -= 1;
-                    // Nobody listens any more: then the next look at the desk says so.
+                    // The receiver is gone: the thread notices when it looks for the next job.
                     let _ = to.send(answer);
                 }
             });
         state.threads += usize::from(thread.is_ok());
-        // Else the new one would leave at once.
+        // Otherwise the new thread would end at once.
         state.calm = None;
         thread.is_ok()
     }
@@ -157,12 +157,12 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
         };
     }
 
-    /// An answer that comes within `wait`.
+    /// An answer that arrives within `wait`.
     pub(super) fn answer(&self, wait: Duration) -> Option<A> {
         self.answers.recv_timeout(wait).ok()
     }
 
-    /// Does the next job on the caller's thread, where there is no other.
+    /// Runs the next job on the caller's thread, when no other exists.
     pub(super) fn work_here(&mut self) -> Option<A> {
         let job = self.desk.state().jobs.pop_front()?;
         Some(self.own.get_or_insert_with(|| (self.hire)())(job))
@@ -185,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// Jobs are what they sleep, ms; each answers with itself.
+    /// Each job is the time to sleep, ms, and its own answer.
     fn sleepers() -> Readers<u64, u64> {
         Readers::new(|| {
             Box::new(|ms| {
@@ -201,7 +201,7 @@ mod tests {
     fn a_second_thread_passes_the_one_that_sleeps_and_ends_when_it_is_not_needed() {
         let readers = sleepers();
         assert!(readers.grow());
-        // It was calm for long until now.
+        // No answer had been late for a long time.
         readers.calm(true);
         thread::sleep(2 * IDLE);
         readers.push(300);
@@ -216,7 +216,7 @@ mod tests {
         let begun = Instant::now();
         while readers.threads() > 1 {
             assert!(begun.elapsed() < LONG);
-            // Though both have work now and then.
+            // Although both get jobs now and then.
             readers.push(0);
             assert_eq!(readers.answer(LONG), Some(0));
             readers.calm(true);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_waits_for_nobody_and_takes_the_threads_along() {
+    fn the_end_waits_for_no_answer_and_ends_the_threads() {
         let readers = sleepers();
         assert!(readers.grow() && readers.grow());
         readers.push(200);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_thread_can_be_had_the_caller_works() {
+    fn where_no_thread_can_be_started_the_caller_works() {
         let mut readers = sleepers();
         readers.push(1);
         assert_eq!(readers.work_here(), Some(1));

@@ -1,4 +1,4 @@
-//! What one round of reading has found, and the inputs that it makes.
+//! The results of one round of reading, and the inputs made from them.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ use crate::{
     model::input::{CountersSample, DeviceReading, DevicesSample, Input, QpsSample},
 };
 
-/// A round, or what came late before it.
+/// A round, or the answers that arrived late before it.
 pub(super) struct Round {
     /// When it began.
     pub(super) before_ns: u64,
-    /// What is missing now is missing for good.
+    /// The mode prints once: what is missing now stays missing.
     pub(super) once: bool,
-    /// Every device that there is was looked for: those that are gone are gone.
+    /// All devices were listed: a device that is not among them is gone.
     pub(super) complete: bool,
-    /// A device is not what it was.
+    /// A device is not the one that was listed.
     pub(super) other: bool,
-    /// QPs are wanted: also where there are none.
+    /// QPs are wanted, even where there are none.
     qps_wanted: bool,
     listed: Vec<DeviceReading>,
     counted: CountersSample,
-    /// Devices whose regions are known with their owners.
+    /// Number of devices whose regions are known with their owners.
     owned: usize,
     sums: Option<BTreeMap<u32, u64>>,
     dumps: Vec<QpsSample>,
@@ -31,7 +31,7 @@ pub(super) struct Round {
 
 /// What else the inputs of a round need.
 pub(super) struct Context {
-    /// All devices, without anything read.
+    /// All devices, unread.
     pub(super) held: Vec<DeviceReading>,
     /// Devices that netlink lists.
     pub(super) devices: usize,
@@ -64,24 +64,24 @@ impl Round {
     }
 
     /// Takes over the answer of a device.
-    pub(super) fn add(&mut self, told: DeviceAnswer) {
-        self.other |= told.other;
-        self.listed.extend(told.all);
-        self.counted.changed.extend(told.changed);
-        self.counted.ports.extend(told.ports);
-        self.owned += usize::from(told.rests || told.mr_bytes.is_some());
-        if let Some(of) = told.mr_bytes {
+    pub(super) fn add(&mut self, answer: DeviceAnswer) {
+        self.other |= answer.other;
+        self.listed.extend(answer.all);
+        self.counted.changed.extend(answer.changed);
+        self.counted.ports.extend(answer.ports);
+        self.owned += usize::from(answer.rests || answer.mr_bytes.is_some());
+        if let Some(of) = answer.mr_bytes {
             let sums = self.sums.get_or_insert_default();
             for (pid, bytes) in of {
                 let sum = sums.entry(pid).or_insert(0_u64);
                 *sum = sum.saturating_add(bytes);
             }
         }
-        self.dumps.extend(told.qps);
+        self.dumps.extend(answer.qps);
     }
 
-    /// Sends all of it. `notes` makes the notes about devices.
-    pub(super) fn tell(
+    /// Sends everything. `notes` makes the notes about devices.
+    pub(super) fn send_all(
         mut self,
         mono_ns: u64,
         beside: Context,
@@ -103,7 +103,7 @@ impl Round {
                 notes: notes(),
             })));
         }
-        // Only when every device was asked is a process's sum whole.
+        // A process's sum is complete only when every device was asked.
         self.counted.mr_bytes = self.sums.filter(|_| self.owned == beside.devices);
         let counted = &self.counted;
         if !counted.ports.is_empty() || !counted.changed.is_empty() || counted.mr_bytes.is_some() {
@@ -125,7 +125,7 @@ impl Round {
                     own.qps.extend(dump.qps);
                 }
             } else {
-                // Of an earlier round: records since then win over it.
+                // These come from an earlier round: records since then are newer.
                 out(Input::Qps(Box::new(QpsSample {
                     errors: beside.qp_errors.clone(),
                     ..dump
@@ -139,7 +139,7 @@ impl Round {
     }
 }
 
-/// The devices could not be listed; `error` says why, unless there is no RDMA.
+/// The devices could not be listed, because of `error`, unless there is no RDMA.
 pub(super) fn unread(mono_ns: u64, error: Option<Cause>) -> Input {
     Input::Devices(Box::new(DevicesSample {
         mono_ns,

@@ -1,4 +1,4 @@
-//! What is asked when, of a made-up kernel.
+//! What is requested when, with a made-up kernel.
 
 mod slow;
 
@@ -43,16 +43,16 @@ struct Made {
     refuses: i32,
     /// Its driver sleeps when it is asked for counters, ms.
     sleeps: u64,
-    /// QPs that the next dumps leave out although they live, one list each.
+    /// QPs that the next dumps leave out although they live, one list for each dump.
     left_out: Vec<Vec<u32>>,
 }
 
 #[derive(Default)]
 struct State {
     devices: Vec<Made>,
-    /// Commands and the device they name, in order.
+    /// Commands and the device that each named, in order.
     asked: Vec<(u16, Option<u32>)>,
-    /// So many questions for counters get no answer.
+    /// How many requests for counters get no answer.
     lost: usize,
 }
 
@@ -71,7 +71,7 @@ impl Kernel {
             .collect()
     }
 
-    /// Like a driver that waits for its firmware: it holds up the thread that asks it, and no other.
+    /// Sleeps as a driver that waits for its firmware: it blocks the thread that asks, and no other.
     fn sleep(&self, request: &Message<'_>) {
         let index = Attrs::new(request.payload)
             .flatten()
@@ -145,14 +145,14 @@ fn one_qp(request: &Message<'_>, index: u32, number: u32, made: &Made) -> Vec<u8
 
 fn qps(request: &Message<'_>, index: u32, made: &Made, left_out: &[u32]) -> Vec<u8> {
     let flags = F_MULTI | if made.interrupted { F_DUMP_INTR } else { 0 };
-    let told = made.qps.iter().filter(|(qpn, _)| !left_out.contains(qpn));
+    let shown = made.qps.iter().filter(|(qpn, _)| !left_out.contains(qpn));
     let user = |table: MessageWriter, qp: &(u32, u32)| table.nest(RES_QP_ENTRY, |entry| user(entry, *qp));
     let special =
         |table: MessageWriter| table.nest(RES_QP_ENTRY, |entry| entry.u32(RES_LQPN, 1).u8(RES_TYPE, 1));
     MessageWriter::new(request.kind, flags, request.seq)
         .portid(PORTID)
         .u32(DEV_INDEX, index)
-        .nest(RES_QP, |table| special(told.fold(table, user)))
+        .nest(RES_QP, |table| special(shown.fold(table, user)))
         .finish()
 }
 
@@ -245,7 +245,7 @@ impl Transport for Kernel {
     }
 }
 
-/// A source over a made-up kernel with so many devices, after the rounds that make it know them.
+/// A source with a made-up kernel of this many devices, after the rounds in which they become known.
 struct Host {
     kernel: Kernel,
     source: DeviceSource,
@@ -295,7 +295,7 @@ impl Host {
         found.expect("devices were listed")
     }
 
-    /// One round without eBPF; its dump.
+    /// One round without eBPF; returns its dump.
     fn poll(&mut self, repair: bool) -> QpsSample {
         let wants = Wants {
             round: self.round,
@@ -315,7 +315,7 @@ impl Host {
     }
 }
 
-/// One round of counters: those of device 0, and what failed.
+/// One round of counters: returns those of device 0, and the failures.
 fn counters(host: &mut Host) -> (Vec<RawReading>, Vec<String>) {
     let wants = Wants {
         round: host.round,
@@ -323,20 +323,20 @@ fn counters(host: &mut Host) -> (Vec<RawReading>, Vec<String>) {
         ..Wants::default()
     };
     host.round += 1;
-    let mut told = (Vec::new(), Vec::new());
+    let mut shown = (Vec::new(), Vec::new());
     host.source.poll(&wants, &mut |input| match input {
         Input::Devices(sample) => {
-            told.0.clone_from(&sample.devices[0].ports[0].counters);
-            told.1 = sample.errors.iter().map(Cause::line).collect();
+            shown.0.clone_from(&sample.devices[0].ports[0].counters);
+            shown.1 = sample.errors.iter().map(Cause::line).collect();
         }
-        Input::Counters(sample) => told.0.clone_from(&sample.ports[0].counters),
+        Input::Counters(sample) => shown.0.clone_from(&sample.ports[0].counters),
         _ => {}
     });
-    told
+    shown
 }
 
 #[test]
-fn a_lost_answer_is_asked_for_again_and_said_when_it_is_lost_again() {
+fn a_lost_answer_is_requested_again_and_reported_when_it_is_lost_again() {
     let mut host = Host::new(1);
     assert_eq!(counters(&mut host).0.len(), 1);
     host.kernel.0.lock().unwrap().lost = 1;
@@ -361,24 +361,24 @@ fn a_lost_answer_is_asked_for_again_and_said_when_it_is_lost_again() {
 }
 
 #[test]
-fn counters_that_neither_netlink_nor_their_files_tell_are_known_to_be_missing() {
+fn counters_that_neither_netlink_nor_their_files_have_are_known_to_be_missing() {
     let mut host = Host::new(1);
     let port = "class/infiniband/rxe0/ports/1";
     host.files
         .sys(format!("{port}/counters/port_xmit_discards"), "2\n");
     host.files
         .sys(format!("{port}/counters/link_downed"), "N/A (no PMA)\n");
-    // EIO, of the real kernel.
+    // EIO from the real kernel.
     host.files
         .link(format!("sys/{port}/hw_counters/out_of_buffer"), "/proc/self/mem");
     host.kernel.0.lock().unwrap().lost = usize::MAX;
     let (read, _) = counters(&mut host);
-    let told: Vec<_> = read
+    let shown: Vec<_> = read
         .iter()
         .map(|raw| (&*raw.name, raw.value, raw.source))
         .collect();
     assert_eq!(
-        told,
+        shown,
         [
             ("port_xmit_discards", Some(2), RawSource::Pma),
             ("out_of_buffer", None, RawSource::Sysfs)
@@ -386,7 +386,7 @@ fn counters_that_neither_netlink_nor_their_files_tell_are_known_to_be_missing() 
     );
 }
 
-/// What `driver` counts, from netlink and sysfs to the port's row.
+/// The counters of `driver`, from netlink and sysfs to the port's row.
 fn row(driver: &str, netlink: &[(&'static str, u64)], files: &[(&str, u64)]) -> PortRow {
     let mut host = Host::new(1);
     host.files.dir("sys/class/infiniband/rxe0/ports/1");
@@ -499,7 +499,7 @@ fn what_each_driver_counts_becomes_the_figures_of_its_port() {
 }
 
 #[test]
-fn every_counter_is_told_with_the_time_of_its_own_read() {
+fn every_counter_has_the_time_of_its_own_read_in_the_sample() {
     let mut host = Host::new(1);
     let file = "class/infiniband/rxe0/ports/1/counters/port_xmit_discards";
     host.files.sys(file, "2\n");
@@ -602,7 +602,7 @@ fn a_device_that_lost_its_user_comes_to_rest_again() {
 }
 
 #[test]
-fn a_dump_that_fails_is_told_and_takes_no_qp_of_its_device_away() {
+fn a_dump_that_fails_is_reported_and_removes_no_qp_of_its_device() {
     let mut host = Host::new(2);
     host.kernel.change(1, |made| {
         made.qps.push((17, 0));
@@ -622,7 +622,7 @@ fn a_dump_that_fails_is_told_and_takes_no_qp_of_its_device_away() {
 }
 
 #[test]
-fn a_dump_under_churn_adds_what_it_saw_and_takes_nothing_away() {
+fn a_dump_under_churn_adds_what_it_saw_and_removes_nothing() {
     let mut host = Host::known(2);
     host.kernel.change(1, |made| {
         made.qps.push((17, 0));
@@ -672,14 +672,14 @@ fn a_qp_that_the_dump_left_out_is_asked_for_by_its_number() {
         [19, 1, 18],
         "17 is gone, 18 was only left out"
     );
-    // The dump, and one question for each of the two.
+    // The dump, and one request for each of the two.
     assert_eq!(host.kernel.asked(cmd::RES_QP_GET).len(), 3);
     assert_eq!(numbers(&host.poll(false), 0), [18, 19, 1]);
     assert_eq!(host.kernel.asked(cmd::RES_QP_GET).len(), 1, "nothing is missing");
 }
 
 #[test]
-fn after_the_end_of_a_job_a_second_dump_tells_what_is_gone() {
+fn after_the_end_of_a_job_a_second_dump_shows_what_is_gone() {
     let mut host = holding(100..400);
     host.kernel.change(0, |made| {
         made.qps.retain(|(qpn, _)| *qpn >= 300);
@@ -687,9 +687,9 @@ fn after_the_end_of_a_job_a_second_dump_tells_what_is_gone() {
     });
     let sample = host.poll(false);
     assert_eq!(sample.complete, [0]);
-    let mut told = numbers(&sample, 0);
-    told.sort_unstable();
-    assert_eq!(told, [1].into_iter().chain(300..400).collect::<Vec<_>>());
+    let mut shown = numbers(&sample, 0);
+    shown.sort_unstable();
+    assert_eq!(shown, [1].into_iter().chain(300..400).collect::<Vec<_>>());
     assert_eq!(
         host.kernel.asked(cmd::RES_QP_GET).len(),
         3,
@@ -698,7 +698,7 @@ fn after_the_end_of_a_job_a_second_dump_tells_what_is_gone() {
 }
 
 #[test]
-fn a_dump_that_lacks_most_twice_takes_nothing_away() {
+fn a_dump_that_lacks_most_qps_twice_removes_nothing() {
     let mut host = holding(100..400);
     host.kernel.change(0, |made| {
         made.left_out = vec![(100..200).collect(), (200..400).collect()];
@@ -715,7 +715,7 @@ fn of_counters(host: &mut Host) -> Vec<String> {
 }
 
 #[test]
-fn counters_that_a_driver_does_not_have_are_silent_and_those_that_it_withholds_are_told() {
+fn counters_that_a_driver_does_not_have_are_silent_and_those_that_it_withholds_are_reported() {
     for errno in [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOENT] {
         let mut host = Host::new(1);
         host.kernel.change(0, |made| made.refuses = errno);
@@ -744,19 +744,19 @@ fn a_device_that_sysfs_has_and_netlink_lists_no_more_is_being_removed() {
         .link("proc/231/fd/3", "/dev/infiniband/uverbs1 (deleted)");
     let gone = host.kernel.0.lock().unwrap().devices.pop();
     let sample = host.listed();
-    let told: Vec<_> = sample
+    let shown: Vec<_> = sample
         .devices
         .iter()
         .map(|d| (d.index, &*d.name, d.removing))
         .collect();
-    assert_eq!(told, [(0, "rxe0", false), (1, "rxe1", true)]);
+    assert_eq!(shown, [(0, "rxe0", false), (1, "rxe1", true)]);
     let note = sample.notes[0].to_string();
     assert!(
         note.contains("rxe1 is being removed") && note.contains("231 (ib_send_bw)"),
         "{note}"
     );
     assert_eq!(sample.errors, []);
-    // Only the lists show when it is over.
+    // Only a list shows when the removal is over.
     host.files.remove("sys/class/infiniband/rxe1");
     let sample = host.listed();
     assert_eq!((sample.devices.len(), sample.notes.len()), (1, 0));
@@ -764,17 +764,17 @@ fn a_device_that_sysfs_has_and_netlink_lists_no_more_is_being_removed() {
 }
 
 #[test]
-fn one_that_was_being_removed_before_is_found_without_its_index() {
+fn a_device_whose_removal_began_earlier_is_found_without_its_index() {
     let mut host = Host::new(1);
     host.files.sys("class/infiniband_verbs/abi_version", "6\n");
     host.files.sys("class/infiniband/old/node_type", "1: CA\n");
     let sample = host.listed();
-    let told: Vec<_> = sample
+    let shown: Vec<_> = sample
         .devices
         .iter()
         .map(|d| (&*d.name, d.index >= UNLISTED))
         .collect();
-    assert_eq!(told, [("rxe0", false), ("old", true)]);
+    assert_eq!(shown, [("rxe0", false), ("old", true)]);
     assert_eq!(host.listed().devices.len(), 2, "and it stays");
 }
 

@@ -1,4 +1,4 @@
-//! Which device is asked next, which ones a round waits for, and which ones are reported as slow. No clock, no threads.
+//! Which device is asked next, which devices a round waits for, and which are reported as slow. No clock, no threads.
 
 use std::{
     collections::BTreeMap,
@@ -11,33 +11,33 @@ use crate::model::cause::{Cause, CauseId, Concerns};
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// A thread that has been with one driver for so long may stay longer: another one goes on with the other devices.
+/// After this time a thread may still wait for its driver: another thread serves the other devices.
 const BEHIND: u64 = 250 * MS;
-/// So long a round waits for a driver.
+/// How long a round waits for a driver.
 const AWAITED: u64 = 500 * MS;
-/// So long it waits for what no driver does: the kernel lists queue pairs by itself, ten thousand in seconds.
+/// How long a round waits for the kernel itself: it lists ten thousand queue pairs in seconds without a driver.
 const LISTED: u64 = 3 * SECOND;
-/// As long as that in a mode that prints once: what is missing then is missing for good.
+/// The same in a mode that prints once: there, what is missing stays missing.
 const ONCE: u64 = 8 * SECOND;
 const LISTED_ONCE: u64 = 20 * SECOND;
-/// A device that takes longer is said to be slow.
+/// A device that takes longer is reported as slow.
 pub(super) const SLOW: u64 = SECOND;
-/// A slow one is left alone for as long as it took, and not longer than this: its driver must not do nothing but answer us.
+/// A slow device is left alone as long as it took, at most this long: its driver must have time for other work.
 const REST: u64 = 10 * SECOND;
-/// So many slow devices have a line of their own.
+/// How many slow devices get a line of their own.
 const LINES: usize = 3;
-/// So many names one line has.
+/// How many names one line holds.
 const NAMES: usize = 8;
 
-/// What is read.
+/// The stage of a reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
-    /// Nothing yet: no thread has begun.
+    /// Not started: no thread has taken it.
     #[default]
     Queued,
-    /// Which devices there are.
+    /// The list of devices.
     List,
-    /// What the driver says that the device is, its firmware version for one.
+    /// The identity of the device, for which the driver reports its firmware version.
     Identity,
     /// States of its ports, and its hardware counters.
     Ports,
@@ -62,7 +62,7 @@ impl Stage {
         }
     }
 
-    /// How long a round waits for it.
+    /// How long a round waits for this stage.
     fn patience(self, once: bool) -> u64 {
         match (self, once) {
             (Self::List | Self::Objects, false) => LISTED,
@@ -73,32 +73,32 @@ impl Stage {
     }
 }
 
-/// What is being read: a list, or one device.
+/// The subject of a reading: the list, or one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Who {
-    /// Which devices there are.
+pub(super) enum Subject {
+    /// The list of devices.
     DeviceList,
-    /// A device, by its number here.
+    /// A device, by our own number.
     Device(u64),
 }
 
-/// How far a reading is. The thread that reads writes it.
+/// Progress of a reading. The thread that reads writes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Progress {
-    /// What is read now.
+    /// The present stage.
     stage: Stage,
-    /// When that began.
+    /// When that stage began.
     since_ns: u64,
     /// When the reading began.
     begun_ns: u64,
-    /// What took longest of all before.
+    /// The longest of the earlier stages.
     longest: Option<(Stage, u64)>,
     /// When it ended.
     ended_ns: Option<u64>,
 }
 
 impl Progress {
-    /// Another stage begins.
+    /// Begins another stage.
     fn enter(&mut self, stage: Stage, now_ns: u64) {
         if self.stage == Stage::Queued {
             self.begun_ns = now_ns;
@@ -108,7 +108,7 @@ impl Progress {
         (self.stage, self.since_ns) = (stage, now_ns);
     }
 
-    /// What took longest, and how long.
+    /// The longest stage and its duration.
     fn longest(&self, now_ns: u64) -> (Stage, u64) {
         let end_ns = self.ended_ns.unwrap_or(now_ns);
         let current = (self.stage, end_ns.saturating_sub(self.since_ns));
@@ -135,7 +135,7 @@ impl Sheet {
             .enter(stage, now_ns);
     }
 
-    /// The reader has ended. Its answer may lie for a while until the next round takes it.
+    /// The reader has ended. Its answer may wait for the next round to take it.
     pub(super) fn end(&self, now_ns: u64) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).ended_ns = Some(now_ns);
     }
@@ -154,7 +154,7 @@ struct Asked {
     awaited: bool,
 }
 
-/// A reading that has ended.
+/// A finished reading.
 #[derive(Clone, Copy, Debug)]
 struct Took {
     ns: u64,
@@ -169,32 +169,32 @@ struct Turn {
     took: Option<Took>,
 }
 
-/// What the round does next.
+/// The next step of the round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It waits for answers for so long, ns.
+    /// Wait this long for answers, ns.
     Wait(u64),
-    /// It has another thread started: all there are wait for a driver, and there is work.
+    /// Start another thread: all threads wait for a driver, and jobs are left.
     Grow,
-    /// It waits for no answer any more.
+    /// Stop waiting.
     Done,
 }
 
-/// The turns of all that are asked.
+/// The turns of all subjects.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    all: BTreeMap<Who, Turn>,
+    all: BTreeMap<Subject, Turn>,
 }
 
 impl Turns {
-    /// Whether `who` is to be asked now: not while it owes an answer, and not when it is slow and has just answered. A mode
-    /// that prints once asks in time for the print.
-    pub(super) fn is_due(&self, who: Who, now_ns: u64, once: bool) -> bool {
-        let Some(turn) = self.all.get(&who) else {
+    /// Whether `subject` is to be asked now: not while its answer is outstanding, and not when it is slow and has just
+    /// answered. A mode that prints once asks in time for its print.
+    pub(super) fn is_due(&self, subject: Subject, now_ns: u64, once: bool) -> bool {
+        let Some(turn) = self.all.get(&subject) else {
             return true;
         };
         let rests = |took: Took| {
-            // To list queue pairs asks no driver for anything.
+            // Listing queue pairs asks no driver.
             let rest = if took.ns > SLOW && took.longest.0 != Stage::Objects {
                 took.ns.min(REST)
             } else {
@@ -205,21 +205,21 @@ impl Turns {
         turn.asked.is_none() && (once || !turn.took.is_some_and(rests))
     }
 
-    /// Whether `who` owes an answer.
-    pub(super) fn is_asked(&self, who: Who) -> bool {
-        self.all.get(&who).is_some_and(|turn| turn.asked.is_some())
+    /// Whether the answer of `subject` is outstanding.
+    pub(super) fn is_asked(&self, subject: Subject) -> bool {
+        self.all.get(&subject).is_some_and(|turn| turn.asked.is_some())
     }
 
-    /// Whether no answer is owed.
+    /// Whether no answer is outstanding.
     pub(super) fn is_calm(&self) -> bool {
         self.all.values().all(|turn| turn.asked.is_none())
     }
 
-    /// `who`, that is called `name`, is asked. Its reader writes on the sheet.
-    pub(super) fn ask(&mut self, who: Who, name: &str, now_ns: u64, once: bool) -> Sheet {
-        let turn = self.all.entry(who).or_default();
+    /// Records that `subject`, named `name`, is asked. Its reader writes on the sheet.
+    pub(super) fn ask(&mut self, subject: Subject, name: &str, now_ns: u64, once: bool) -> Sheet {
+        let turn = self.all.entry(subject).or_default();
         name.clone_into(&mut turn.name);
-        // A round of the live view does not wait for a device that was late the last time: its answer comes with a later
+        // A round of the live view does not wait for a device that was late the last time: its answer goes to a later
         // round.
         let late = turn
             .took
@@ -233,9 +233,9 @@ impl Turns {
         sheet
     }
 
-    /// `who` has answered. False when it was not asked, as of a device that is gone.
-    pub(super) fn answered(&mut self, who: Who, now_ns: u64) -> bool {
-        let Some(turn) = self.all.get_mut(&who) else {
+    /// Records the answer of `subject`. False when it was not asked, as for a device that is gone.
+    pub(super) fn answered(&mut self, subject: Subject, now_ns: u64) -> bool {
+        let Some(turn) = self.all.get_mut(&subject) else {
             return false;
         };
         let Some(asked) = turn.asked.take() else {
@@ -250,22 +250,22 @@ impl Turns {
         true
     }
 
-    /// Keeps the devices that are there.
+    /// Keeps the devices that still exist.
     pub(super) fn keep(&mut self, there: impl Fn(u64) -> bool) {
-        self.all.retain(|who, _| match who {
-            Who::DeviceList => true,
-            Who::Device(id) => there(*id),
+        self.all.retain(|subject, _| match subject {
+            Subject::DeviceList => true,
+            Subject::Device(id) => there(*id),
         });
     }
 
-    /// The round ends: what has not answered by now is waited for by no later one.
+    /// Ends the round: later rounds do not wait for answers that are outstanding now.
     pub(super) fn give_up(&mut self) {
         for asked in self.all.values_mut().filter_map(|turn| turn.asked.as_mut()) {
             asked.awaited = false;
         }
     }
 
-    /// What the round does next, while so many threads are free and another one may be started or not.
+    /// The next step of the round, given the number of free threads and whether another may be started.
     pub(super) fn step(&self, now_ns: u64, free: usize, may_grow: bool, once: bool) -> Step {
         let asked = || self.all.values().filter_map(|turn| turn.asked.as_ref());
         let mut awaited = asked().filter(|asked| asked.awaited).peekable();
@@ -280,7 +280,7 @@ impl Turns {
         let is_queued = |asked: &Asked| asked.sheet.get().stage == Stage::Queued;
         if awaited.any(is_queued) {
             if free > 0 {
-                // One is on its way to it.
+                // A thread is about to take it.
                 return Step::Wait(BEHIND);
             }
             let until_behind = begun.iter().map(|(_, ns)| BEHIND.saturating_sub(*ns)).max();
@@ -307,12 +307,12 @@ impl Turns {
         }
     }
 
-    /// A line for each that is slow, while there are so many threads.
+    /// A line for each slow device, given the number of threads.
     pub(super) fn notes(&self, now_ns: u64, threads: usize) -> Vec<Cause> {
         let slow: Vec<(&str, Cause)> = self
             .all
             .iter()
-            .filter_map(|(who, turn)| Some((turn.name.as_str(), turn.note(*who, now_ns, threads)?)))
+            .filter_map(|(subject, turn)| Some((turn.name.as_str(), turn.note(*subject, now_ns, threads)?)))
             .collect();
         let lines = if slow.len() > LINES { LINES - 1 } else { LINES };
         let more: Vec<&str> = slow.iter().skip(lines).map(|(name, _)| *name).collect();
@@ -333,8 +333,8 @@ impl Turns {
 }
 
 impl Turn {
-    /// What is said of it, if it is slow.
-    fn note(&self, who: Who, now_ns: u64, threads: usize) -> Option<Cause> {
+    /// The note about it, if it is slow.
+    fn note(&self, subject: Subject, now_ns: u64, threads: usize) -> Option<Cause> {
         let waits = self.asked.as_ref().and_then(|asked| {
             let progress = asked.sheet.get();
             let queued = progress.stage == Stage::Queued;
@@ -352,20 +352,20 @@ impl Turn {
             })
         });
         let (stage, why) = match (waits, self.took.filter(|took| took.ns > SLOW)) {
-            (Some((Stage::Queued, _)), _) => return Some(self.starved(who, threads)),
+            (Some((Stage::Queued, _)), _) => return Some(self.starved(subject, threads)),
             (Some((stage, ns)), _) => (
                 stage,
                 format!("no answer about {} for {}", stage.words(), seconds(ns)),
             ),
             (None, Some(took)) => {
                 let (stage, ns) = took.longest;
-                (stage, format!("to read {} took {}", stage.words(), seconds(ns)))
+                (stage, format!("reading {} took {}", stage.words(), seconds(ns)))
             }
             (None, None) => return None,
         };
-        let remedy = match (who, stage) {
-            (Who::DeviceList, _) => {
-                "Devices that come or go show late; a driver may hold the kernel's lock of devices, see dmesg"
+        let remedy = match (subject, stage) {
+            (Subject::DeviceList, _) => {
+                "Added and removed devices show late; a driver may hold the kernel's lock of devices, see dmesg"
             }
             (_, Stage::Objects) => {
                 "The kernel lists many queue pairs slowly, with eBPF only at the start and after a loss; until then its \
@@ -378,22 +378,22 @@ impl Turn {
         };
         Some(Cause {
             id: CauseId::SlowDevice,
-            concerns: self.concerns(who),
+            concerns: self.concerns(subject),
             what: format!("{} is slow", self.name),
             why,
             remedy: remedy.to_owned(),
         })
     }
 
-    fn concerns(&self, who: Who) -> Concerns {
-        match who {
-            Who::DeviceList => Concerns::Host,
-            Who::Device(_) => Concerns::Device(self.name.clone()),
+    fn concerns(&self, subject: Subject) -> Concerns {
+        match subject {
+            Subject::DeviceList => Concerns::Host,
+            Subject::Device(_) => Concerns::Device(self.name.clone()),
         }
     }
 
-    /// No thread is left to read it.
-    fn starved(&self, who: Who, threads: usize) -> Cause {
+    /// The cause that no thread is free to read it.
+    fn starved(&self, subject: Subject, threads: usize) -> Cause {
         let remedy = if threads < MOST {
             crate::source::limits::threads().to_owned()
         } else {
@@ -401,7 +401,7 @@ impl Turn {
         };
         Cause {
             id: CauseId::NoThread,
-            concerns: self.concerns(who),
+            concerns: self.concerns(subject),
             what: format!("{} is not read", self.name),
             why: format!(
                 "all {threads} threads that read devices wait for slow ones, and no more can be started"
@@ -423,13 +423,13 @@ fn seconds(ns: u64) -> String {
 mod tests {
     use super::*;
 
-    const ONE: Who = Who::Device(1);
-    const TWO: Who = Who::Device(2);
+    const ONE: Subject = Subject::Device(1);
+    const TWO: Subject = Subject::Device(2);
 
-    /// A reading of `who` that began at `at_ns`, and its sheet.
-    fn begun(turns: &mut Turns, who: Who, stage: Stage, at_ns: u64) -> Sheet {
-        let name = format!("mlx5_{}", if who == ONE { 1 } else { 2 });
-        let sheet = turns.ask(who, &name, at_ns, false);
+    /// A reading of `subject` that began at `at_ns`, and its sheet.
+    fn begun(turns: &mut Turns, subject: Subject, stage: Stage, at_ns: u64) -> Sheet {
+        let name = format!("mlx5_{}", if subject == ONE { 1 } else { 2 });
+        let sheet = turns.ask(subject, &name, at_ns, false);
         if stage != Stage::Queued {
             sheet.enter(stage, at_ns);
         }
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn who_owes_an_answer_is_not_asked_again() {
+    fn a_device_with_an_outstanding_answer_is_not_asked_again() {
         let mut turns = Turns::default();
         assert!(turns.is_due(ONE, 0, false));
         begun(&mut turns, ONE, Stage::Counters, 0);
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_one_rests_as_long_as_it_took_unless_the_answer_is_to_be_printed() {
+    fn a_slow_device_rests_as_long_as_it_took_unless_the_answer_is_to_be_printed() {
         let mut turns = Turns::default();
         begun(&mut turns, ONE, Stage::Counters, 0);
         turns.answered(ONE, 5 * SECOND);
@@ -470,7 +470,7 @@ mod tests {
         assert_eq!(turns.step(100 * MS, 1, true, false), Step::Wait(400 * MS));
         assert_eq!(turns.step(500 * MS, 1, true, false), Step::Done);
         assert_eq!(turns.step(500 * MS, 1, true, true), Step::Wait(ONCE - 500 * MS));
-        // The next rounds do without, and ask it for nothing.
+        // The next rounds do not wait for it and do not ask it.
         turns.give_up();
         assert_eq!(turns.step(600 * MS, 1, true, true), Step::Done);
         turns.answered(ONE, 5 * SECOND);
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn another_thread_is_started_only_when_all_there_are_wait_and_there_is_work() {
+    fn another_thread_is_started_only_when_all_threads_wait_and_jobs_are_left() {
         let mut turns = Turns::default();
         begun(&mut turns, ONE, Stage::Counters, 0);
         begun(&mut turns, TWO, Stage::Queued, 0);
@@ -508,7 +508,7 @@ mod tests {
             Step::Wait(BEHIND),
             "it comes"
         );
-        // None can be had: the round does not wait for ever.
+        // No thread can be started: the round does not wait for ever.
         assert_eq!(turns.step(250 * MS, 0, false, false), Step::Wait(250 * MS));
         assert_eq!(turns.step(500 * MS, 0, false, false), Step::Done);
         let mut turns = Turns::default();
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_device_is_said_with_what_is_slow_and_for_how_long_until_it_is_quick() {
+    fn a_slow_device_is_reported_with_its_stage_and_time_until_it_is_quick() {
         let mut turns = Turns::default();
         let sheet = begun(&mut turns, ONE, Stage::Ports, 0);
         begun(&mut turns, TWO, Stage::Counters, 0);
@@ -536,7 +536,7 @@ mod tests {
         turns.answered(ONE, 5 * SECOND);
         let lines = said(&turns, 7 * SECOND);
         assert!(
-            lines[0].starts_with("mlx5_1 is slow: to read its counters took 4.9 s. "),
+            lines[0].starts_with("mlx5_1 is slow: reading its counters took 4.9 s. "),
             "{lines:?}"
         );
         begun(&mut turns, ONE, Stage::Counters, 10 * SECOND);
@@ -546,10 +546,10 @@ mod tests {
     }
 
     #[test]
-    fn many_slow_ones_fill_no_screen_and_one_that_no_thread_reads_is_said() {
+    fn many_slow_devices_share_a_line_and_one_that_no_thread_reads_is_reported() {
         let mut turns = Turns::default();
         for id in 0..16 {
-            let sheet = turns.ask(Who::Device(id), &format!("mlx5_{id}"), 0, false);
+            let sheet = turns.ask(Subject::Device(id), &format!("mlx5_{id}"), 0, false);
             sheet.enter(Stage::Facts, 0);
         }
         let notes = turns.notes(2 * SECOND, 16);
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_lies_until_the_next_round_makes_nobody_slow() {
+    fn an_answer_that_waits_for_the_next_round_makes_no_device_slow() {
         let mut turns = Turns::default();
         let sheet = begun(&mut turns, ONE, Stage::Counters, 0);
         sheet.end(600 * MS);
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_gone_is_forgotten_and_its_late_answer_is_nobodys() {
+    fn a_device_that_is_gone_is_forgotten_and_its_late_answer_is_dropped() {
         let mut turns = Turns::default();
         begun(&mut turns, ONE, Stage::Counters, 0);
         turns.keep(|id| id != 1);

@@ -7,7 +7,7 @@ use crate::doctor::{
     words::{names, port_name},
 };
 
-/// Variables that list devices; UCX's also has network interfaces, and NCCL's entries are beginnings of names.
+/// Variables that list devices. UCX's may also list network interfaces, and NCCL's entries are prefixes of names.
 const LISTS: [(&str, bool); 3] = [
     ("NCCL_IB_HCA", false),
     ("UCX_NET_DEVICES", true),
@@ -44,7 +44,7 @@ pub(crate) fn devices(facts: &Facts, out: &mut Lines) {
                 .copied()
                 .filter(|device| list.takes(device))
                 .collect();
-            let who = &job.who;
+            let subject = &job.subject;
             let has = if known.is_empty() {
                 "none".to_owned()
             } else {
@@ -53,16 +53,16 @@ pub(crate) fn devices(facts: &Facts, out: &mut Lines) {
             let remedy = format!("this machine has {has}: start the job with {name} of these, or without");
             if used.is_empty() && !list.entries.iter().any(|(entry, _)| is_interface(entry)) {
                 out.fail(
-                    who,
-                    format!("{who}: {name}={value} takes no RDMA device of this machine"),
+                    subject,
+                    format!("{subject}: {name}={value} takes no RDMA device of this machine"),
                     "The job uses TCP, or ends at its start.",
                     remedy,
                 );
             } else if !missing.is_empty() && !list.not {
                 out.warn(
-                    who,
+                    subject,
                     format!(
-                        "{who}: {name} names {}, which this machine does not have",
+                        "{subject}: {name} names {}, which this machine does not have",
                         names(&missing)
                     ),
                     "The job uses fewer NICs than it was meant to.",
@@ -98,17 +98,17 @@ pub(crate) fn gid(facts: &Facts, out: &mut Lines) {
                     },
                 }
             }
-            let who = &job.who;
+            let subject = &job.subject;
             for (why, ports) in &bad {
-                let text = format!("{who}: {name}={index} is {why} of {}", names(ports));
+                let text = format!("{subject}: {name}={index} is {why} of {}", names(ports));
                 let remedy = format!(
                     "rdmatop doctor shows the right index (line of GIDs); or start the job without {name}"
                 );
                 if *why == NO_GID {
-                    out.fail(who, text, "Connections fail, or the job uses TCP.", remedy);
+                    out.fail(subject, text, "Connections fail, or the job uses TCP.", remedy);
                 } else {
                     out.warn(
-                        who,
+                        subject,
                         text,
                         "Packets of that kind do not pass routers, and peers may not answer.",
                         remedy,

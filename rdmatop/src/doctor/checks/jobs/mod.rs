@@ -6,7 +6,7 @@ mod value;
 
 use std::collections::BTreeSet;
 
-use super::limits::who;
+use super::limits::subject;
 use crate::doctor::{
     facts::{Facts, Process},
     line::{Lines, WITH_ROOT},
@@ -18,7 +18,7 @@ pub(crate) use names::names;
 
 /// Processes with the same settings.
 struct Job<'a> {
-    who: String,
+    subject: String,
     first: &'a Process,
     environ: &'a [(String, String)],
 }
@@ -56,7 +56,7 @@ fn jobs(facts: &Facts) -> Vec<Job<'_>> {
         .filter_map(|(_, processes)| {
             let first = *processes.first()?;
             Some(Job {
-                who: who(&processes),
+                subject: subject(&processes),
                 first,
                 environ: first.environ.known()?,
             })
@@ -64,7 +64,7 @@ fn jobs(facts: &Facts) -> Vec<Job<'_>> {
         .collect()
 }
 
-/// Whether the machine has a device that RDMA libraries would take.
+/// Whether the machine has a device that RDMA libraries would use.
 fn has_verbs_nic(facts: &Facts) -> bool {
     facts
         .answering()
@@ -73,16 +73,16 @@ fn has_verbs_nic(facts: &Facts) -> bool {
 
 pub(crate) fn disabled(facts: &Facts, out: &mut Lines) {
     const WHY: &str = "The job uses TCP although this machine has RDMA.";
-    // Without devices all that is turned off is nothing.
+    // Without devices, turning RDMA off changes nothing.
     if facts.answering().next().is_none() {
         return;
     }
     for job in jobs(facts) {
-        let who = &job.who;
+        let subject = &job.subject;
         let mut off = |name: &str, value: &str| {
             out.fail(
-                who,
-                format!("{who}: {name}={value} turns RDMA off"),
+                subject,
+                format!("{subject}: {name}={value} turns RDMA off"),
                 WHY,
                 format!("start the job without {name}"),
             );
@@ -128,7 +128,7 @@ pub(crate) fn interface(facts: &Facts, out: &mut Lines) {
         let Some(interfaces) = job.first.interfaces.known() else {
             continue;
         };
-        let who = &job.who;
+        let subject = &job.subject;
         for (name, exact) in [("NCCL_SOCKET_IFNAME", false), ("GLOO_SOCKET_IFNAME", true)] {
             let Some(value) = job.get(name) else { continue };
             let list = value::List::parse(value, exact);
@@ -139,8 +139,8 @@ pub(crate) fn interface(facts: &Facts, out: &mut Lines) {
                 .collect();
             if used.is_empty() {
                 out.fail(
-                    who,
-                    format!("{who}: {name}={value} names no network interface that it has"),
+                    subject,
+                    format!("{subject}: {name}={value} names no network interface that it has"),
                     "Ranks find each other over it; the job ends or hangs at its start.",
                     format!("ip -br link; start the job with {name}=INTERFACE"),
                 );

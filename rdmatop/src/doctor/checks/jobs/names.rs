@@ -1,10 +1,10 @@
-//! Names of NCCL's variables: those that it reads, and those that it read once.
+//! Names of NCCL's variables: the present ones and earlier ones.
 
 use super::jobs;
 use crate::doctor::facts::Facts;
 use crate::doctor::line::Lines;
 
-/// No longer read, and what took their place.
+/// No longer read, with their replacements.
 const OLD: [(&str, &str); 6] = [
     ("NCCL_IB_GDR_LEVEL", "NCCL_NET_GDR_LEVEL"),
     ("NCCL_IB_CUDA_SUPPORT", "NCCL_NET_GDR_LEVEL"),
@@ -14,7 +14,7 @@ const OLD: [(&str, &str); 6] = [
     ("NCCL_RINGS", "NCCL_GRAPH_FILE"),
 ];
 
-/// Without `NCCL_`: what NCCL reads today, and what its releases since 2.4 read and ignore without harm.
+/// Without `NCCL_`: the variables that NCCL reads today, and those that releases since 2.4 accept without effect.
 const KNOWN: &str = "\
     MAX_NRINGS MIN_NRINGS ALGO ALLGATHERV_ENABLE ALLOC_P2P_NET_LL_BUFFERS ASYNC_ERROR_HANDLING BLOCKING_WAIT BUFFSIZE CGA_CLUSTER_SIZE \
     CHECKS_DISABLE CHECK_MODE CHECK_POINTERS CHUNK_SIZE COLLNET_ENABLE COLLNET_NODE_THRESHOLD COMM_BLOCKING \
@@ -65,19 +65,19 @@ const KNOWN: &str = "\
 pub(crate) fn names(facts: &Facts, out: &mut Lines) {
     for job in jobs(facts) {
         for (name, _) in job.environ.iter().filter(|(name, _)| name.starts_with("NCCL_")) {
-            let who = &job.who;
+            let subject = &job.subject;
             let ignored = "NCCL ignores what it does not know, without a word.";
             if let Some((_, new)) = OLD.iter().find(|(old, _)| old == name) {
                 out.warn(
-                    who,
-                    format!("{who}: {name} is an old name that NCCL reads no more"),
+                    subject,
+                    format!("{subject}: {name} is an old name that NCCL reads no more"),
                     ignored,
                     format!("start the job with {new} instead"),
                 );
             } else if let Some(meant) = misspelt(name) {
                 out.warn(
-                    who,
-                    format!("{who}: {name} is not a variable of NCCL; {meant} is"),
+                    subject,
+                    format!("{subject}: {name} is not a variable of NCCL; {meant} is"),
                     ignored,
                     format!("start the job with {meant} instead"),
                 );
@@ -86,7 +86,7 @@ pub(crate) fn names(facts: &Facts, out: &mut Lines) {
     }
 }
 
-/// The variable that was meant, when the name is none and is close to one.
+/// The known variable that is close to an unknown name.
 fn misspelt(name: &str) -> Option<String> {
     let short = name.strip_prefix("NCCL_")?;
     let known = || KNOWN.split_ascii_whitespace();
@@ -101,7 +101,7 @@ fn misspelt(name: &str) -> Option<String> {
     (best.0 <= 2).then(|| format!("NCCL_{}", best.1))
 }
 
-/// Letters to add, drop, change or swap; 3 for all beyond 2.
+/// Letters to add, drop, change or swap; 3 stands for more than 2.
 fn distance(a: &[u8], b: &[u8]) -> usize {
     const FAR: usize = 3;
     if a.len().abs_diff(b.len()) >= FAR || a.len() > 64 {

@@ -6,14 +6,14 @@
 pub(super) struct List<'a> {
     /// All but these.
     pub(super) not: bool,
-    /// Names and not their beginnings.
+    /// Names are complete, not prefixes.
     pub(super) exact: bool,
     /// Each with its port.
     pub(super) entries: Vec<(&'a str, Option<u32>)>,
 }
 
 impl<'a> List<'a> {
-    /// `exact`: names are whole without a mark.
+    /// `exact`: names are complete even without the mark.
     pub(super) fn parse(text: &'a str, exact: bool) -> Self {
         let (not, text) = text.strip_prefix('^').map_or((false, text), |rest| (true, rest));
         let (marked, text) = text.strip_prefix('=').map_or((false, text), |rest| (true, rest));
@@ -29,7 +29,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Whether an entry means this name.
+    /// Whether an entry matches this name.
     pub(super) fn means(&self, entry: &str, name: &str) -> bool {
         if self.exact {
             name == entry
@@ -38,12 +38,12 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Whether the list takes this name.
+    /// Whether the list selects this name.
     pub(super) fn takes(&self, name: &str) -> bool {
         self.entries.is_empty() || self.entries.iter().any(|(entry, _)| self.means(entry, name)) != self.not
     }
 
-    /// Whether it takes this port of a device.
+    /// Whether it selects this port of a device.
     pub(super) fn takes_port(&self, name: &str, port: u32) -> bool {
         let meant =
             |(entry, of): &(&str, Option<u32>)| self.means(entry, name) && of.is_none_or(|of| of == port);

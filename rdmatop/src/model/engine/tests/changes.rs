@@ -72,8 +72,8 @@ fn a_sweep_in_pieces_is_one_sweep() {
     host.sample(&[(0, slot(t, 0xa0, 17, 10))], &[], true);
     host.sample(&[(1, slot(t, 0xa1, 18, 20))], &[], false);
     let snapshot = host.tick();
-    let told: Vec<_> = snapshot.qps.iter().map(|row| tx(row)).collect();
-    assert_eq!(told, [(10, Some(10.0)), (20, Some(20.0))]);
+    let seen: Vec<_> = snapshot.qps.iter().map(|row| tx(row)).collect();
+    assert_eq!(seen, [(10, Some(10.0)), (20, Some(20.0))]);
     assert_eq!(host.process(231).traffic.tx_wr.unwrap().rate, Some(30.0));
 }
 
@@ -101,7 +101,7 @@ fn the_last_reading_of_a_destroyed_qp_frees_its_slot() {
 
 proptest! {
     #[test]
-    fn leaving_out_what_did_not_change_changes_nothing(
+    fn sweeps_without_unchanged_slots_give_the_same_result(
         steps in proptest::collection::vec(proptest::collection::vec(0u64..3, 4), 1..20)
     ) {
         let (mut whole, mut partial) = (Host::new(), Host::new());

@@ -31,7 +31,7 @@ fn the_first_dump_fills_the_table() {
 }
 
 #[test]
-fn a_slot_of_qp_1_is_that_of_the_dump_although_it_tells_no_port() {
+fn a_slot_of_qp_1_belongs_to_the_qp_of_the_dump_although_it_names_no_port() {
     let mut host = Host::new();
     let t = host.now;
     let gsi = |port| {
@@ -47,7 +47,7 @@ fn a_slot_of_qp_1_is_that_of_the_dump_although_it_tells_no_port() {
     assert_eq!(row.comm.as_deref(), Some("[ib_core]"));
     assert_eq!(row.traffic.tx_wr.unwrap().total, 10);
     assert!(!row.exited);
-    // Each port has a QP 1 of its own.
+    // Each port has its own QP 1.
     host.pass(SECOND).dump(t + 2 * SECOND, vec![gsi(1), gsi(2)]);
     assert_eq!(host.tick().qps.len(), 2);
 }
@@ -160,7 +160,7 @@ fn a_create_long_after_the_dump_is_another_qp() {
 }
 
 #[test]
-fn a_newer_dump_tells_of_an_err_that_no_modify_made() {
+fn a_newer_dump_shows_an_err_that_no_modify_made() {
     let mut host = Host::new();
     let t = host.now;
     host.qp(create(t, 0xa0, 17));
@@ -181,17 +181,17 @@ fn a_newer_dump_tells_of_an_err_that_no_modify_made() {
 }
 
 #[test]
-fn lost_records_are_told_and_repaired_by_a_dump() {
+fn lost_records_are_reported_and_repaired_by_a_dump() {
     let mut host = Host::new();
     let t = host.now;
     host.qp(create(t, 0xa0, 17));
     let events = host.apply(Input::Losses([40, 2, 0, 0, 0, 0, 0, 0]));
-    let told: Vec<_> = events
+    let seen: Vec<_> = events
         .iter()
         .map(|e| (e.event.name(), e.lost_where, e.count))
         .collect();
     assert_eq!(
-        told,
+        seen,
         [("lost", Some("ring"), Some(40)), ("lost", Some("stash"), Some(2))]
     );
     assert!(host.engine.wants_repair());
@@ -243,7 +243,7 @@ fn a_list_of_devices_that_could_not_be_read_makes_nothing_go() {
 }
 
 #[test]
-fn skipped_programs_are_unknown_until_told_and_stand_as_they_were_told_last() {
+fn skipped_programs_are_unknown_until_reported_and_stay_as_last_reported() {
     let mut host = Host::new();
     assert!(host.tick().health.skipped.is_none());
     let skipped = crate::model::input::Skipped {
@@ -303,7 +303,7 @@ fn an_orphan_keeps_the_owner_that_events_knew() {
 }
 
 #[test]
-fn an_orphan_that_nobody_knew_has_no_owner() {
+fn an_orphan_whose_owner_was_never_seen_has_none() {
     let mut host = Host::new();
     host.dump(host.now, vec![dumped(17, None, 3)]);
     let row = host.only_qp();
@@ -313,9 +313,10 @@ fn an_orphan_that_nobody_knew_has_no_owner() {
     );
 }
 
-/// In a PID namespace of its own rdmatop has the machine's PIDs from records and its own namespace's from all else.
+/// In a PID namespace of its own rdmatop gets the machine's PIDs from records and its own namespace's from everything
+/// else.
 #[test]
-fn with_pids_of_two_namespaces_only_records_tell_of_owners() {
+fn with_pids_of_two_namespaces_only_records_name_owners() {
     let mut host = Host::with(EngineConfig {
         nested_pids: true,
         ..EngineConfig::default()
@@ -366,7 +367,8 @@ fn with_pids_of_two_namespaces_only_records_tell_of_owners() {
         rows.map(|row| (row.pid, row.exited)).collect()
     };
     assert_eq!(pids(&mut host), [(Some(231), false), (Some(400), false)]);
-    // No input reports an end here: a process that owns nothing and does nothing is forgotten, and not called ended.
+    // No input reports an end here: a process that owns nothing and does nothing is forgotten, and not shown as
+    // ended.
     host.pass(4 * SECOND);
     host.apply(called(host.now, 400, 2));
     host.pass(4 * SECOND);

@@ -113,32 +113,32 @@ impl Lab {
     /// Returns the events that the engine makes of it.
     pub(super) fn run(&mut self, step: &Step) -> Vec<Event> {
         let kernel = &mut self.kernel;
-        let mut told = Vec::new();
+        let mut inputs = Vec::new();
         match *step {
             Step::AddDevice(which) => kernel.add_device(which),
             Step::RemoveDevice(which) => kernel.remove_device(which),
             Step::Rename => kernel.rename(),
-            Step::Reload => kernel.reload(&mut told),
+            Step::Reload => kernel.reload(&mut inputs),
             Step::Spawn { pid, same_tick } => kernel.spawn(pid, same_tick),
             Step::Kill(which) => kernel.kill(which),
             Step::Create { device, task } => kernel.create(device, task),
             Step::Modify { qp, state } => kernel.modify(qp, state),
             Step::Move { qp, count } => kernel.move_data(qp, count),
             Step::Destroy(which) => kernel.end(which),
-            Step::Attach => kernel.attach(&mut told),
+            Step::Attach => kernel.attach(&mut inputs),
             Step::Sweep => kernel.sweep(),
             Step::BeginDump => kernel.begin_dump(),
             Step::EndDump => kernel.end_dump(),
             Step::ListDevices => kernel.list_devices(),
             Step::LookAtProcesses => kernel.look_at_processes(self.engine.lacks().processes),
-            Step::Records { count, order, lost } => told = self.records(count, order, lost),
+            Step::Records { count, order, lost } => inputs = self.records(count, order, lost),
             Step::Samples(count) => {
                 let count = usize::from(count).min(kernel.samples.len());
-                told.extend(kernel.samples.drain(..count));
+                inputs.extend(kernel.samples.drain(..count));
             }
             Step::Pass(ms) => kernel.now += u64::from(ms) * MS,
         }
-        told.into_iter().flat_map(|input| self.apply(input)).collect()
+        inputs.into_iter().flat_map(|input| self.apply(input)).collect()
     }
 
     fn records(&mut self, count: u8, order: u8, lost: u8) -> Vec<Input> {

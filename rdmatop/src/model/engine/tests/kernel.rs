@@ -1,8 +1,9 @@
-//! A kernel, and rdmatop's programs in it, that give everything away again as soon as they may.
+//! A kernel, and rdmatop's programs in it, that reuse every address and number as soon as they may.
 //!
-//! An address goes to the next QP of any device, a number to the next QP of its device, a process id to the next process,
-//! a slot to the next QP that is counted. A device that is added again has another index and begins with the same
-//! numbers. What the sources say of all this lies in two queues, records and samples, of which either may lag behind.
+//! An address goes to the next QP of any device, a number to the next QP of its device, a process id to the next
+//! process, a slot to the next QP that is counted. A device that is added again has another index and starts with the
+//! same numbers. What the sources report of all this waits in two queues, records and samples, and either may lag
+//! behind.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -41,7 +42,7 @@ pub(super) struct TrueQp {
     pub(super) object: u64,
     pub(super) lives: bool,
     pub(super) state: u8,
-    /// As each set of programs knew it.
+    /// The QP's key in each set of programs.
     pub(super) births: Vec<u64>,
     pub(super) counted: u64,
 }
@@ -76,7 +77,7 @@ pub(super) struct Kernel {
     watched: BTreeMap<u32, u64>,
 }
 
-/// One of those that are left, by a number at random.
+/// One of those that are left, chosen by a random number.
 pub(super) fn pick(count: usize, which: u8) -> Option<usize> {
     (count > 0).then(|| usize::from(which) % count)
 }
@@ -144,9 +145,9 @@ impl Kernel {
         }
     }
 
-    /// `ib_core` is loaded anew: indexes begin at 0. That takes longer than what is on its way.
+    /// `ib_core` is loaded again: indexes start at 0. That takes longer than records on their way.
     pub(super) fn reload(&mut self, out: &mut Vec<Input>) {
-        // A dump holds the module.
+        // A dump keeps the module loaded.
         if self.dump.is_some() {
             self.end_dump();
         }
@@ -224,7 +225,7 @@ impl Kernel {
         if self.attached {
             let qp = self.qps.len() - 1;
             self.learn(qp, born_ns, true);
-            self.tell(kind::QP_CREATE, qp, 0);
+            self.report(kind::QP_CREATE, qp, 0);
         }
     }
 
@@ -267,7 +268,7 @@ impl Kernel {
         self.known[&object]
     }
 
-    fn tell(&mut self, kind: u16, qp: usize, duration_ns: u64) {
+    fn report(&mut self, kind: u16, qp: usize, duration_ns: u64) {
         let known = self.known(qp);
         let ts_ns = if kind == kind::QP_CREATE {
             known.born_ns
@@ -300,7 +301,7 @@ impl Kernel {
         };
         self.qps[qp].state = state % 4;
         if self.attached {
-            self.tell(kind::QP_MODIFY, qp, 1);
+            self.report(kind::QP_MODIFY, qp, 1);
         }
     }
 
@@ -333,7 +334,7 @@ impl Kernel {
         if self.attached {
             // The call returns long after the number and the address are free.
             let slot = self.known(qp).slot;
-            self.tell(kind::QP_DESTROY, qp, 5 * MS);
+            self.report(kind::QP_DESTROY, qp, 5 * MS);
             if let Some(slot) = slot {
                 self.slots[slot as usize].flags |= slot_flag::DESTROYED;
             }

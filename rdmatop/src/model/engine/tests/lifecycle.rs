@@ -2,7 +2,7 @@ use super::*;
 use crate::model::{event::EventKind, ib::Gid, value::Source};
 
 #[test]
-fn a_perftest_pair_is_told_from_creation_to_destruction() {
+fn a_perftest_pair_is_followed_from_creation_to_destruction() {
     let mut host = Host::new();
     let t = host.now;
     let event = host.qp(create(t + 1, 0xa0, 17));
@@ -164,7 +164,7 @@ fn a_reused_address_is_another_qp() {
 }
 
 #[test]
-fn a_destroy_told_of_after_the_next_tenant_of_the_address_ends_its_own_qp() {
+fn a_destroy_reported_after_the_address_was_reused_ends_its_own_qp() {
     // The QP is freed inside the call. A busy CPU may return from it long after another has made the next QP there.
     for begun in [5 * MS, 60 * MS] {
         let mut host = Host::new();
@@ -195,7 +195,7 @@ fn a_reused_address_with_a_lost_create_is_another_qp() {
 }
 
 #[test]
-fn a_failed_modify_changes_nothing_but_is_told() {
+fn a_failed_modify_changes_nothing_and_is_reported() {
     let mut host = Host::new();
     let t = host.now;
     host.qp(create(t + 1, 0xa0, 17));

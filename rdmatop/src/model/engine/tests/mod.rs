@@ -93,13 +93,13 @@ impl Host {
     fn qp(&mut self, mut record: QpRecord) -> Event {
         let prefix = &mut record.prefix;
         if record.born_ns == 0 {
-            let who = (prefix.object, record.qpn);
+            let key = (prefix.object, record.qpn);
             let call_ns = prefix.ts_ns - prefix.duration_ns;
             let (born_ns, created) = if prefix.kind == kind::QP_CREATE {
-                self.births.insert(who, (call_ns, true));
+                self.births.insert(key, (call_ns, true));
                 (call_ns, true)
             } else {
-                *self.births.entry(who).or_insert((call_ns, false))
+                *self.births.entry(key).or_insert((call_ns, false))
             };
             record.born_ns = born_ns;
             if created {

@@ -1,4 +1,4 @@
-//! QPs without a counter slot: at rest is 0, none left is unknown, and which of the two is never guessed.
+//! QPs without a counter slot: at rest means 0, no slot left means unknown, and which of the two is never guessed.
 
 use rdmatop_common::counters::{loss, place};
 
@@ -95,7 +95,7 @@ fn a_qp_that_found_no_slot_is_unknown_until_it_has_one_and_its_sums_for_ever() {
 }
 
 #[test]
-fn a_slot_that_is_told_of_before_the_record_that_there_was_none_stays() {
+fn a_slot_that_arrives_before_the_record_that_none_was_free_stays() {
     let mut host = Host::new();
     let t = host.now;
     host.qp(born(t, 0xa0, 17, place::AT_REST));
@@ -123,7 +123,7 @@ fn while_it_is_not_known_which_qp_found_none_no_qp_at_rest_is_0() {
 }
 
 #[test]
-fn qps_of_a_dump_that_the_kernel_side_was_shown_are_at_rest_where_others_are_counted() {
+fn qps_of_a_dump_that_the_kernel_side_knows_are_at_rest_where_others_are_counted() {
     for datapath in [None, Some("kprobe")] {
         let mut host = Host::new();
         host.apply(Input::Ebpf(Box::new(EbpfReport {

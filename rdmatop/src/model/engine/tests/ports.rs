@@ -107,7 +107,11 @@ fn an_rxe_port_has_the_payload_and_the_retransmissions_of_its_qps() {
         Some(Counter::whole(1000, Some(1000.0), Source::Ebpf))
     );
     assert_eq!(port.retransmits, Some(Counter::whole(3, Some(3.0), Source::Ebpf)));
-    assert_eq!((port.tx_bytes, port.retries), (None, None), "nobody counts those");
+    assert_eq!(
+        (port.tx_bytes, port.retries),
+        (None, None),
+        "no source counts those"
+    );
     assert_eq!(port.history.unit, "bytes");
     // The bytes of a destroyed QP stay.
     host.qp(destroy(t + 2, 0xa0, 17));
@@ -128,9 +132,9 @@ fn bytes_of_the_wire_and_of_work_requests_stand_side_by_side() {
     )]);
     host.sweep(&[slot(t, 0xa0, 17, 10)]);
     let port = host.tick().ports[0].clone();
-    let told = [port.tx_bytes, port.wr_tx_bytes].map(|counter| counter.map(|c| (c.total, c.source)));
+    let seen = [port.tx_bytes, port.wr_tx_bytes].map(|counter| counter.map(|c| (c.total, c.source)));
     assert_eq!(
-        told,
+        seen,
         [Some((4_320_000, Source::Netlink)), Some((1000, Source::Ebpf))]
     );
 }

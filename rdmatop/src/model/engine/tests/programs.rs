@@ -52,7 +52,7 @@ fn owner_by_dump(host: &mut Host) -> Option<u32> {
 }
 
 #[test]
-fn in_a_pid_namespace_dumps_tell_of_owners_where_no_program_works() {
+fn in_a_pid_namespace_dumps_name_owners_where_no_program_works() {
     let mut host = nested(EbpfState::Starting);
     assert_eq!(
         owner_by_dump(&mut host),

@@ -1,4 +1,4 @@
-//! Whatever comes in whatever order: no panic, no total that shrinks, no count of QPs that is wrong.
+//! Any inputs in any order: no panic, no total that shrinks, no wrong count of QPs.
 
 use std::collections::HashMap;
 
@@ -220,9 +220,9 @@ fn check(snapshot: &Snapshot, seen: &mut HashMap<(bool, u64), Vec<u64>>) {
             .count();
         assert_eq!(process.qps, living as u64, "{process:?} {:?}", snapshot.qps);
     }
-    for (who, traffic) in rows {
+    for (row, traffic) in rows {
         let now = totals(traffic);
-        let before = seen.entry(who).or_default();
+        let before = seen.entry(row).or_default();
         assert!(before.len() <= now.len(), "what was known stays known");
         assert!(
             before.iter().zip(&now).all(|(before, now)| before <= now),

@@ -1,4 +1,4 @@
-//! Where the true speed is constant every rate that is shown is that speed, whenever each counter was read.
+//! At a constant true speed, every rate that is shown is that speed, whenever each counter was read.
 
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ use crate::model::{
 
 const US: u64 = 1000;
 
-/// One round of sampling: how long after the round before it begins, and how long each of its reads lets wait, in us.
+/// One round of sampling: how long after the round before it begins, and how long each of its reads takes, in us.
 #[derive(Clone, Debug)]
 struct Round {
     pause: u64,

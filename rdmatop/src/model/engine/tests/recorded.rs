@@ -1,4 +1,4 @@
-//! What is recorded and played again is the same, byte by byte.
+//! Playing a recording gives the same snapshots and events, byte by byte.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -46,7 +46,7 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn a_history_that_was_recorded_is_played_again_as_it_was(lossy: bool, first: bool, steps in history()) {
+    fn a_recorded_history_plays_back_identically(lossy: bool, first: bool, steps in history()) {
         let config = EngineConfig { max_ended: 4, ..EngineConfig::default() };
         let (recorder, tap) = recorder(&config);
         let mut lab = Lab::tapped(config, lossy, Some(tap));
@@ -241,7 +241,7 @@ fn every_input_comes_back_as_it_was() {
 }
 
 #[test]
-fn what_is_no_recording_of_this_version_is_refused_in_a_line() {
+fn other_recordings_are_refused_in_one_line() {
     let head = String::from_utf8(Recorder::new(&EngineConfig::default()).take()).unwrap();
     let refused = |bytes: &str| {
         let error = Player::new(bytes.as_bytes())

@@ -1,4 +1,4 @@
-//! What a user sees of a machine that gives everything away again: sums of processes and ports.
+//! What a user sees of a machine that reuses every address and number: the sums of processes and ports.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ fn total(counter: Option<Counter>) -> u64 {
     counter.map_or(0, |counter| counter.total)
 }
 
-/// That the sums are those of the machine, once everything has arrived.
+/// Asserts that the sums are those of the machine, once everything has arrived.
 fn check_sums(lab: &mut Lab) {
     let snapshot = lab.engine.tick(at(lab.kernel.now + 20 * MS));
     let kernel = &lab.kernel;

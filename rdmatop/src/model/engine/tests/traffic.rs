@@ -169,7 +169,7 @@ fn counts_of_a_living_qp_go_on_when_programs_are_attached_anew() {
 }
 
 #[test]
-fn a_slot_tells_of_a_qp_whose_create_was_lost_and_the_record_still_joins() {
+fn a_slot_shows_a_qp_whose_create_was_lost_and_a_later_record_joins_it() {
     let mut host = Host::new();
     let t = host.now;
     host.sweep(&[]);
@@ -206,7 +206,7 @@ fn an_owner_learnt_late_gets_the_counts_without_a_spike() {
 }
 
 #[test]
-fn rates_of_a_sweep_that_stopped_are_unknown_after_a_while() {
+fn rates_are_unknown_some_time_after_sweeps_stopped() {
     let mut host = Host::new();
     let t = host.now;
     host.sweep(&[slot(t, 0xa0, 17, 0)]);
@@ -303,7 +303,7 @@ fn counts_from_before_the_last_sweep_that_missed_them_make_no_rate() {
 }
 
 #[test]
-fn a_process_with_a_qp_that_nobody_counts_has_bounds_and_whole_sums_without_it() {
+fn a_process_with_an_uncounted_qp_has_lower_bounds_and_whole_sums_without_it() {
     let mut host = Host::new();
     let t = host.now;
     host.qp(create(t, 0xa0, 17));

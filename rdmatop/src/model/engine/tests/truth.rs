@@ -25,7 +25,7 @@ struct Said {
     devices: HashMap<usize, u64>,
 }
 
-/// That the engine claims nothing that is not true. What it does not know yet may be missing.
+/// Asserts that the engine claims nothing that is not true. What it does not know yet may be missing.
 fn check(lab: &Lab) -> Said {
     let (kernel, engine) = (&lab.kernel, &lab.engine);
     let mut said = Said::default();
@@ -112,8 +112,8 @@ fn check(lab: &Lab) -> Said {
     said
 }
 
-/// That everything is known once everything has arrived: the counts of each QP, the sums of processes and devices, and
-/// which QPs live.
+/// Asserts that everything is known once everything has arrived: the counts of each QP, the sums of processes and
+/// devices, and which QPs live.
 fn check_all(lab: &mut Lab) {
     let said = check(lab);
     let kernel = &lab.kernel;
@@ -179,21 +179,21 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn every_count_is_its_owners_however_late_it_is_told(first: bool, steps in history()) {
+    fn every_count_goes_to_its_owner_however_late_it_arrives(first: bool, steps in history()) {
         let mut lab = try_out(EngineConfig::keep_all(), false, first, &steps);
         lab.settle();
         check_all(&mut lab);
     }
 
     #[test]
-    fn with_records_lost_counts_are_still_their_owners(first: bool, steps in history()) {
+    fn with_lost_records_counts_still_go_to_their_owners(first: bool, steps in history()) {
         let mut lab = try_out(EngineConfig::keep_all(), true, first, &steps);
         lab.settle();
         check_all(&mut lab);
     }
 
     #[test]
-    fn what_is_forgotten_early_is_nobody_elses(first: bool, lossy: bool, max_ended in 0usize..4, steps in history()) {
+    fn what_is_forgotten_early_goes_to_no_other_owner(first: bool, lossy: bool, max_ended in 0usize..4, steps in history()) {
         let config = EngineConfig { max_ended, ..EngineConfig::default() };
         let mut lab = try_out(config, lossy, first, &steps);
         lab.settle();

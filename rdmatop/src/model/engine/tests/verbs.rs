@@ -117,7 +117,7 @@ fn a_library_probe_is_no_fault() {
 }
 
 #[test]
-fn a_fault_is_told_counted_and_named() {
+fn a_fault_is_reported_counted_and_named() {
     let mut host = Host::new();
     let t = host.now;
     let mut record = VerbRecord {
@@ -285,7 +285,7 @@ fn the_last_calls_of_a_process_are_its_own_and_bring_no_ghost() {
 }
 
 #[test]
-fn of_calls_that_are_only_counted_nothing_else_is_known() {
+fn calls_that_are_only_counted_have_neither_errors_nor_times() {
     let mut host = Host::new();
     sweep(&mut host, &[], &[(231, verb::POST_SEND, 10)], &[]);
     host.pass(SECOND);
@@ -297,7 +297,8 @@ fn of_calls_that_are_only_counted_nothing_else_is_known() {
         ("post_send", 30, Some(20.0))
     );
     assert!(row.errors.is_none() && row.latency.is_none() && row.errnos.is_empty());
-    // The data path is gone, and write() is counted where it enters: of all calls together still no more is known.
+    // The data path is gone, and write() is counted where it enters: for the sum of both only the number of calls is
+    // known.
     host.pass(SECOND);
     sample(&mut host, &[(231, verb::POST_SEND, stats(5, 1))], &[]);
     let snapshot = host.tick();

@@ -1,11 +1,7 @@
 //! Device record: `fill_dev_info`, drivers/infiniband/core/nldev.c.
 use std::fmt;
 
-use crate::source::netlink::attr::{
-    CAP_FLAGS, DEV_INDEX, DEV_NAME, DEV_NODE_TYPE, DEV_PROTOCOL, FW_VERSION, NODE_GUID, PARENT_NAME,
-    PORT_INDEX, SYS_IMAGE_GUID,
-};
-use crate::source::netlink::enums::NodeType;
+use crate::source::netlink::attr::{DEV_INDEX, DEV_NAME, DEV_PROTOCOL, FW_VERSION, NODE_GUID, PORT_INDEX};
 use crate::source::netlink::name::Name;
 use crate::source::netlink::wire::{Attrs, WireError, WireResult};
 
@@ -42,7 +38,7 @@ pub struct DeviceKey {
 /// An RDMA device. The kernel's driver is not part of this record; sysfs has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// Index; after the device was re-added this old one is refused.
+    /// Index; the kernel refuses it once the device was added again.
     pub index: u32,
     /// Name.
     pub name: Name,
@@ -50,21 +46,14 @@ pub struct Device {
     pub port_count: u32,
     /// Node GUID.
     pub node_guid: Option<Guid>,
-    /// GUID shared by the devices of one board.
-    pub sys_image_guid: Option<Guid>,
     /// Firmware version; software devices have none.
     pub firmware: Option<Box<str>>,
-    /// Kind of node.
-    pub node_type: Option<NodeType>,
     /// `ib`, `roce`, `iw`, `opa` or `usnic`.
     pub protocol: Option<Box<str>>,
-    /// `enum ib_device_cap_flags`.
-    pub cap_flags: Option<u64>,
-    /// The device a sub-device was made on.
-    pub parent: Option<Name>,
 }
 
-/// A firmware version without the newline that some drivers put behind it (vmw_pvrdma: `"%d.%d.%d\n"`).
+/// A firmware version without the newline that some drivers append (vmw_pvrdma: `"%d.%d.%d
+/// "`).
 fn version(raw: &[u8]) -> Option<Box<str>> {
     let text = String::from_utf8_lossy(raw.trim_ascii());
     (!text.is_empty()).then(|| text.into())
@@ -74,8 +63,7 @@ impl Device {
     /// Reads a device record.
     pub fn decode(attrs: Attrs<'_>) -> WireResult<Self> {
         let (mut index, mut name, mut port_count) = (None, None, None);
-        let (mut node_guid, mut sys_image_guid, mut firmware) = (None, None, None);
-        let (mut node_type, mut protocol, mut cap_flags, mut parent) = (None, None, None, None);
+        let (mut node_guid, mut firmware, mut protocol) = (None, None, None);
         for attr in attrs {
             let attr = attr?;
             match attr.number {
@@ -83,12 +71,8 @@ impl Device {
                 DEV_NAME => name = Some(Name::from(attr.string()?)),
                 PORT_INDEX => port_count = Some(attr.u32()?),
                 NODE_GUID => node_guid = Some(Guid(attr.u64()?)),
-                SYS_IMAGE_GUID => sys_image_guid = Some(Guid(attr.u64()?)),
                 FW_VERSION => firmware = version(attr.string()?),
-                DEV_NODE_TYPE => node_type = Some(NodeType::from(attr.u8()?)),
                 DEV_PROTOCOL => protocol = Some(attr.text()?),
-                CAP_FLAGS => cap_flags = Some(attr.u64()?),
-                PARENT_NAME => parent = Some(Name::from(attr.string()?)),
                 _ => {}
             }
         }
@@ -101,12 +85,8 @@ impl Device {
             name: name.ok_or(missing(DEV_NAME))?,
             port_count: port_count.ok_or(missing(PORT_INDEX))?,
             node_guid,
-            sys_image_guid,
             firmware,
-            node_type,
             protocol,
-            cap_flags,
-            parent,
         })
     }
 

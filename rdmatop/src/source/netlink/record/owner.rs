@@ -1,14 +1,14 @@
-//! Who made a resource.
+//! The owner of a resource.
 use crate::source::netlink::attr::{RES_KERN_NAME, RES_PID};
 use crate::source::netlink::wire::{Attr, WireResult};
 
-/// Who made a resource (`fill_res_name_pid`, drivers/infiniband/core/nldev.c).
+/// The process or kernel module that created a resource (`fill_res_name_pid`, drivers/infiniband/core/nldev.c).
 ///
 /// Records hold `Option<Owner>`: the kernel sends neither for an orphan, a user object whose creator exited
 /// while another process holds the verbs file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// A process, by its id in our PID namespace. The creator, which need not be the user of today.
+    /// A process, by its id in our PID namespace. It created the resource; another one may use it now.
     Process(u32),
     /// A kernel module.
     Kernel(Box<str>),
@@ -23,13 +23,13 @@ impl Owner {
         }
     }
 
-    /// The process of a number. Kernels before 6.x send pid 0 for a creator outside of our PID namespace: nobody we
-    /// can name.
+    /// The owner for a PID. Kernels before 6.x send PID 0 for a creator outside of our PID namespace: that owner is
+    /// unknown.
     pub(super) fn process(pid: u32) -> Option<Self> {
         Some(pid).filter(|&pid| pid != 0).map(Self::Process)
     }
 
-    /// Takes what `attr` says of the owner, if it does.
+    /// Takes the owner from `attr`, if it holds one.
     pub(super) fn read(attr: &Attr<'_>, owner: &mut Option<Self>) -> WireResult<()> {
         match attr.number {
             RES_PID => *owner = Self::process(attr.u32()?),

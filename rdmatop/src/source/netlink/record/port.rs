@@ -1,8 +1,5 @@
 //! Port record: `fill_port_info`, drivers/infiniband/core/nldev.c.
-use crate::source::netlink::attr::{
-    CAP_FLAGS, LID, LMC, NDEV_INDEX, NDEV_NAME, PORT_INDEX, PORT_PHYS_STATE, PORT_STATE, SM_LID,
-    SUBNET_PREFIX,
-};
+use crate::source::netlink::attr::{NDEV_INDEX, NDEV_NAME, PORT_INDEX, PORT_PHYS_STATE, PORT_STATE};
 use crate::source::netlink::enums::{PhysState, PortState};
 use crate::source::netlink::name::Name;
 use crate::source::netlink::wire::{Attrs, WireError, WireResult};
@@ -25,16 +22,6 @@ pub struct Port {
     pub state: Option<PortState>,
     /// Physical state.
     pub phys_state: Option<PhysState>,
-    /// Local identifier; sent for InfiniBand ports only.
-    pub lid: Option<u32>,
-    /// LID of the subnet manager; InfiniBand only.
-    pub sm_lid: Option<u32>,
-    /// LID mask control; InfiniBand only.
-    pub lmc: Option<u8>,
-    /// Subnet prefix; InfiniBand only.
-    pub subnet_prefix: Option<u64>,
-    /// Capability mask; InfiniBand only.
-    pub cap_flags: Option<u64>,
     /// The interface under the port, when it is in our network namespace.
     pub netdev: Option<NetdevRef>,
 }
@@ -43,8 +30,6 @@ impl Port {
     /// Reads a port record.
     pub fn decode(attrs: Attrs<'_>) -> WireResult<Self> {
         let (mut port, mut state, mut phys_state) = (None, None, None);
-        let (mut lid, mut sm_lid, mut lmc) = (None, None, None);
-        let (mut subnet_prefix, mut cap_flags) = (None, None);
         let (mut netdev_index, mut netdev_name) = (None, None);
         for attr in attrs {
             let attr = attr?;
@@ -52,11 +37,6 @@ impl Port {
                 PORT_INDEX => port = Some(attr.u32()?),
                 PORT_STATE => state = Some(PortState::from(attr.u8()?)),
                 PORT_PHYS_STATE => phys_state = Some(PhysState::from(attr.u8()?)),
-                LID => lid = Some(attr.u32()?),
-                SM_LID => sm_lid = Some(attr.u32()?),
-                LMC => lmc = Some(attr.u8()?),
-                SUBNET_PREFIX => subnet_prefix = Some(attr.u64()?),
-                CAP_FLAGS => cap_flags = Some(attr.u64()?),
                 NDEV_INDEX => netdev_index = Some(attr.u32()?),
                 NDEV_NAME => netdev_name = Some(Name::from(attr.string()?)),
                 _ => {}
@@ -69,11 +49,6 @@ impl Port {
             })?,
             state,
             phys_state,
-            lid,
-            sm_lid,
-            lmc,
-            subnet_prefix,
-            cap_flags,
             netdev: netdev_index.map(|index| NetdevRef {
                 index,
                 name: netdev_name,

@@ -1,10 +1,10 @@
 //! Queue pair record: `fill_res_qp_entry`, drivers/infiniband/core/nldev.c.
 use super::{Entry, Owner};
 use crate::source::netlink::attr::{
-    PORT_INDEX, RES_CQN, RES_KERN_NAME, RES_LQPN, RES_PATH_MIG_STATE, RES_PDN, RES_PID, RES_QP, RES_QP_ENTRY,
-    RES_RQ_PSN, RES_RQPN, RES_SQ_PSN, RES_STATE, RES_SUBTYPE, RES_TYPE, cmd,
+    PORT_INDEX, RES_KERN_NAME, RES_LQPN, RES_PID, RES_QP, RES_QP_ENTRY, RES_RQ_PSN, RES_RQPN, RES_SQ_PSN,
+    RES_STATE, RES_TYPE, cmd,
 };
-use crate::source::netlink::enums::{MigState, QpState, QpType};
+use crate::source::netlink::enums::{QpState, QpType};
 use crate::source::netlink::wire::{ATTR_HEADER, Attrs, WireError, WireResult};
 
 /// A queue pair.
@@ -24,20 +24,11 @@ pub struct Qp {
     pub rq_psn: Option<u32>,
     /// Send PSN, 24 bits. SoftRoCE moves it with every packet; other drivers may not.
     pub sq_psn: Option<u32>,
-    /// Path migration state; RC, UC and XRC only.
-    pub mig_state: Option<MigState>,
-    /// Protection domain's id, as in [`Pd`](super::Pd); user QPs only.
-    pub pdn: Option<u32>,
-    /// Completion queue's id, where the kernel gives it.
-    pub cqn: Option<u32>,
-    /// The driver's own kind of QP (`DCI`, `REG_UMR`, ...).
-    pub subtype: Option<Box<str>>,
-    /// Who made it.
+    /// The process or kernel module that created it.
     pub owner: Option<Owner>,
 }
 
 impl Entry for Qp {
-    const NAME: &'static str = "QP";
     const COMMAND: u16 = cmd::RES_QP_GET;
     const TABLE: u16 = RES_QP;
     const ENTRY: u16 = RES_QP_ENTRY;
@@ -45,8 +36,7 @@ impl Entry for Qp {
     fn decode(attrs: Attrs<'_>) -> WireResult<Self> {
         let mut lqpn = None;
         let (mut port, mut qp_type, mut state, mut rqpn, mut rq_psn) = (None, None, None, None, None);
-        let (mut sq_psn, mut mig_state, mut pdn, mut cqn) = (None, None, None, None);
-        let (mut subtype, mut owner) = (None, None);
+        let (mut sq_psn, mut owner) = (None, None);
         for attr in attrs {
             let attr = attr?;
             match attr.number {
@@ -57,16 +47,12 @@ impl Entry for Qp {
                 RES_RQPN => rqpn = Some(attr.u32()?),
                 RES_RQ_PSN => rq_psn = Some(attr.u32()?),
                 RES_SQ_PSN => sq_psn = Some(attr.u32()?),
-                RES_PATH_MIG_STATE => mig_state = Some(MigState::from(attr.u8()?)),
-                RES_PDN => pdn = Some(attr.u32()?),
-                RES_CQN => cqn = Some(attr.u32()?),
-                RES_SUBTYPE => subtype = Some(attr.text()?),
                 _ => Owner::read(&attr, &mut owner)?,
             }
         }
         Ok(Self {
             lqpn: lqpn.ok_or(WireError::Missing {
-                record: Self::NAME,
+                record: "QP",
                 number: RES_LQPN,
             })?,
             port,
@@ -75,16 +61,12 @@ impl Entry for Qp {
             rqpn,
             rq_psn,
             sq_psn,
-            mig_state,
-            pdn,
-            cqn,
-            subtype,
             owner,
         })
     }
 
-    /// The QP number; QP 0 and QP 1 exist once per port, so they take their port with them, as the kernel's
-    /// own key does (`rdma_restrack_add`, drivers/infiniband/core/restrack.c).
+    /// The QP number. QP 0 and QP 1 exist once for each port, so their port is part of the identity, as in the
+    /// kernel's own key (`rdma_restrack_add`, drivers/infiniband/core/restrack.c).
     fn identity(&self) -> Option<u64> {
         let special = matches!(self.qp_type, Some(QpType::Smi | QpType::Gsi));
         let port = if special { self.port.unwrap_or(0) } else { 0 };
@@ -94,8 +76,8 @@ impl Entry for Qp {
 
 /// Reads the entries of a dump one after another.
 ///
-/// Nearly all of ten thousand entries hold the same attributes in the same order: their values are then read from
-/// where those of the entry before were, at a third of the price of looking at each attribute.
+/// Nearly all of ten thousand entries hold the same attributes in the same order: their values are then read from the
+/// places known from the entry before, for a third of the cost of decoding each attribute.
 #[derive(Debug, Default)]
 pub struct QpReader {
     shape: Option<Shape>,
@@ -113,9 +95,6 @@ struct Shape {
     rqpn: Option<usize>,
     rq_psn: Option<usize>,
     sq_psn: Option<usize>,
-    mig_state: Option<usize>,
-    pdn: Option<usize>,
-    cqn: Option<usize>,
     pid: Option<usize>,
 }
 
@@ -126,14 +105,14 @@ impl QpReader {
             return Ok(qp);
         }
         let qp = Qp::decode(Attrs::new(entry))?;
-        // A kernel's own QP between those of users does not change what the next one is like.
+        // An entry of a kernel QP between those of users does not change the shape that comes next.
         self.shape = Shape::of(entry).or_else(|| self.shape.take());
         Ok(qp)
     }
 }
 
 impl Shape {
-    /// The shape of an entry that was read whole; `None` where it holds a text.
+    /// The shape of a fully decoded entry; `None` where it holds a text.
     fn of(entry: &[u8]) -> Option<Self> {
         let mut shape = Self {
             length: entry.len(),
@@ -153,11 +132,8 @@ impl Shape {
                 RES_RQPN => &mut shape.rqpn,
                 RES_RQ_PSN => &mut shape.rq_psn,
                 RES_SQ_PSN => &mut shape.sq_psn,
-                RES_PATH_MIG_STATE => &mut shape.mig_state,
-                RES_PDN => &mut shape.pdn,
-                RES_CQN => &mut shape.cqn,
                 RES_PID => &mut shape.pid,
-                RES_SUBTYPE | RES_KERN_NAME => return None,
+                RES_KERN_NAME => return None,
                 _ => &mut None,
             };
             *place = Some(value);
@@ -172,7 +148,7 @@ impl Shape {
         if entry.len() != self.length {
             return None;
         }
-        // The same lengths at the same places make the same attributes, of sizes that were looked at.
+        // The same headers at the same places mean the same attributes, whose sizes were checked before.
         for (at, header) in &self.headers {
             if bytes_at::<ATTR_HEADER>(entry, *at)? != *header {
                 return None;
@@ -188,10 +164,6 @@ impl Shape {
             rqpn: number(self.rqpn),
             rq_psn: number(self.rq_psn),
             sq_psn: number(self.sq_psn),
-            mig_state: byte(self.mig_state).map(MigState::from),
-            pdn: number(self.pdn),
-            cqn: number(self.cqn),
-            subtype: None,
             owner: number(self.pid).and_then(Owner::process),
         })
     }
@@ -207,21 +179,20 @@ mod tests {
     use crate::source::netlink::wire::MessageWriter;
     use proptest::prelude::*;
 
-    /// Entries over few attributes, so that the same shapes come again; some of a wrong size, some cut.
+    /// Entries over few attributes, so that the same shapes repeat; some of a wrong size, some cut.
     fn entry() -> impl Strategy<Value = Vec<u8>> {
         let number = prop_oneof![
             Just(RES_LQPN),
             Just(PORT_INDEX),
             Just(RES_SQ_PSN),
             Just(RES_PID),
-            Just(RES_PDN),
             Just(0x3abc)
         ];
         let attr = prop_oneof![
             8 => (number, prop_oneof![Just(0_u32), any::<u32>()]).prop_map(|(n, v)| (n, v.to_ne_bytes().to_vec())),
-            4 => (prop_oneof![Just(RES_TYPE), Just(RES_STATE), Just(RES_PATH_MIG_STATE)], 0_u8..8)
+            4 => (prop_oneof![Just(RES_TYPE), Just(RES_STATE)], 0_u8..8)
                 .prop_map(|(n, v)| (n, vec![v])),
-            1 => prop_oneof![Just(RES_KERN_NAME), Just(RES_SUBTYPE)].prop_map(|n| (n, b"ib_core\0".to_vec())),
+            1 => Just((RES_KERN_NAME, b"ib_core\0".to_vec())),
             1 => (Just(RES_RQPN), proptest::collection::vec(any::<u8>(), 0..6)),
         ];
         let attrs = proptest::collection::vec(attr, 0..4);

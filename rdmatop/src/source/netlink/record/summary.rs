@@ -2,16 +2,16 @@
 use crate::source::netlink::attr::{DEV_INDEX, RES_SUMMARY, RES_SUMMARY_ENTRY_CURR, RES_SUMMARY_ENTRY_NAME};
 use crate::source::netlink::wire::{Attrs, WireError, WireResult};
 
-/// How many of one kind there are.
+/// The count of one kind of resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceCount {
-    /// The kernel's name: `pd`, `cq`, `qp`, `cm_id`, `mr`, `ctx`, `srq`, and what comes next.
+    /// The kernel's name: `pd`, `cq`, `qp`, `cm_id`, `mr`, `ctx`, `srq`, and any later kind.
     pub name: Box<str>,
     /// How many, of those visible in our PID namespace.
     pub count: u64,
 }
 
-/// What a device holds. Some 30 times cheaper for the kernel than to list the QPs.
+/// Resource counts of a device. For the kernel some 30 times cheaper than a list of the QPs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// Index of the device that answered.

@@ -1,24 +1,25 @@
-//! What a refresh asks, and that failures stay where they are.
+//! What a reading of a device asks for, and that a failure stays where it is.
 use std::cell::RefCell;
 
 use super::super::attr::{
-    DEV_INDEX, DEV_NAME, PORT_INDEX, RES_LQPN, RES_QP, RES_QP_ENTRY, RES_SUMMARY, RES_SUMMARY_ENTRY,
+    DEV_INDEX, DEV_NAME, PORT_INDEX, RES_MR, RES_MR_ENTRY, RES_MRN, RES_SUMMARY, RES_SUMMARY_ENTRY,
     RES_SUMMARY_ENTRY_CURR, RES_SUMMARY_ENTRY_NAME, STAT_HWCOUNTER_ENTRY, STAT_HWCOUNTER_ENTRY_NAME,
     STAT_HWCOUNTER_ENTRY_VALUE, STAT_HWCOUNTERS, cmd, message_type,
 };
 use super::super::client::Nldev;
 use crate::model::cause::{CauseId, Obstacle};
 
-use super::super::sample::{Dump, RequestError};
-use super::super::sampler::{Sampler, Want, WantQps};
+use super::super::record::Summary;
+use super::super::sample::RequestError;
+use super::super::sampler::{self, Want};
 use super::super::wire::{Attrs, ERROR, F_MULTI, Message, MessageWriter};
 use super::{FakeKernel, PORTID, done, reply};
 
-/// Two devices; the second one's counters fail. QP counts are taken from `qps`; commands are noted in `asked`.
-struct World {
-    qps: [u64; 2],
-    asked: Vec<(u16, Option<u32>)>,
-}
+/// Requests that the made-up kernel got: the command, and the device that it was about.
+type Asked = RefCell<Vec<(u16, Option<u32>)>>;
+
+/// Memory regions of the two devices.
+const MRS: [u64; 2] = [0, 3];
 
 fn device_of(request: &Message<'_>) -> Option<u32> {
     Attrs::new(request.payload)
@@ -27,11 +28,12 @@ fn device_of(request: &Message<'_>) -> Option<u32> {
         .and_then(|attr| attr.u32().ok())
 }
 
-fn answer(world: &RefCell<World>, request: &Message<'_>) -> Vec<Vec<u8>> {
+/// Two devices; the second one's counters fail.
+fn answer(asked: &Asked, request: &Message<'_>) -> Vec<Vec<u8>> {
     let device = device_of(request);
     let command = request.kind - message_type(0);
-    world.borrow_mut().asked.push((command, device));
-    let count = world.borrow().qps[device.unwrap_or(0) as usize];
+    asked.borrow_mut().push((command, device));
+    let count = MRS[device.unwrap_or(0) as usize];
     let writer = reply(request, 0);
     match command {
         cmd::GET => {
@@ -61,7 +63,7 @@ fn answer(world: &RefCell<World>, request: &Message<'_>) -> Vec<Vec<u8>> {
         cmd::RES_GET => {
             let entry = |entry: MessageWriter| {
                 entry
-                    .string(RES_SUMMARY_ENTRY_NAME, b"qp")
+                    .string(RES_SUMMARY_ENTRY_NAME, b"mr")
                     .u64(RES_SUMMARY_ENTRY_CURR, count)
             };
             let table = |table: MessageWriter| table.nest(RES_SUMMARY_ENTRY, entry);
@@ -72,14 +74,14 @@ fn answer(world: &RefCell<World>, request: &Message<'_>) -> Vec<Vec<u8>> {
                     .finish(),
             ]
         }
-        cmd::RES_QP_GET => {
+        cmd::RES_MR_GET => {
             let table = |table: MessageWriter| {
                 (0..u32::try_from(count).unwrap()).fold(table, |table, number| {
-                    table.nest(RES_QP_ENTRY, |entry| entry.u32(RES_LQPN, number))
+                    table.nest(RES_MR_ENTRY, |entry| entry.u32(RES_MRN, number))
                 })
             };
             vec![
-                reply(request, F_MULTI).nest(RES_QP, table).finish(),
+                reply(request, F_MULTI).nest(RES_MR, table).finish(),
                 done(request, 0),
             ]
         }
@@ -87,20 +89,6 @@ fn answer(world: &RefCell<World>, request: &Message<'_>) -> Vec<Vec<u8>> {
         _ => vec![writer.finish()],
     }
 }
-
-const WANT: Want = Want {
-    skip_summary: false,
-    ports: true,
-    counters: true,
-    qps: WantQps::OnChange,
-    cm_ids: false,
-    cqs: false,
-    mrs: false,
-    pds: false,
-    ctxs: false,
-    srqs: false,
-    counter_sets: false,
-};
 
 #[test]
 fn counters_that_a_driver_does_not_have_are_no_failure() {
@@ -122,21 +110,20 @@ fn counters_that_a_driver_does_not_have_are_no_failure() {
 }
 
 #[test]
-fn one_devices_failed_request_leaves_every_other_reading() {
-    let world = RefCell::new(World {
-        qps: [2, 3],
-        asked: Vec::new(),
+fn one_failed_request_leaves_every_other_reading() {
+    let asked = RefCell::new(Vec::new());
+    let mut nldev = Nldev::new(FakeKernel(|request: &Message<'_>| answer(&asked, request)));
+    let devices = nldev.devices().unwrap().items;
+    let [first, second] = [0, 1].map(|at: usize| {
+        let device = devices[at].clone();
+        sampler::sample(&mut nldev, device, Want::EVERYTHING, None)
     });
-    let mut sampler = Sampler::new(Nldev::new(FakeKernel(|request: &Message<'_>| {
-        answer(&world, request)
-    })));
-    let sample = sampler.sample(WANT);
-    let devices = sample.devices.as_ref().unwrap();
-    let counters = devices[0].ports[0].counters.as_ref().unwrap().as_ref().unwrap();
+    let counters = first.ports[0].counters.as_ref().unwrap().as_ref().unwrap();
     assert_eq!((&*counters[0].name, counters[0].value), ("any name", 1 << 40));
-    assert_eq!(devices[1].qps.as_ref().unwrap().as_ref().unwrap().items.len(), 3);
-    assert!(devices[1].ports[0].info.as_ref().unwrap().is_ok());
-    let errors: Vec<String> = sample.errors().map(ToString::to_string).collect();
+    assert_eq!(first.errors().count(), 0);
+    assert!(second.ports[0].info.as_ref().unwrap().is_ok());
+    assert_eq!(second.mrs.as_ref().unwrap().as_ref().unwrap().items.len(), 3);
+    let errors: Vec<String> = second.errors().map(ToString::to_string).collect();
     assert_eq!(
         errors,
         ["counters of rxe1 port 1: Input/output error (os error 5)"]
@@ -144,93 +131,40 @@ fn one_devices_failed_request_leaves_every_other_reading() {
 }
 
 #[test]
-fn qps_are_listed_again_only_when_their_number_changed() {
-    let world = RefCell::new(World {
-        qps: [2, 0],
-        asked: Vec::new(),
-    });
-    let mut sampler = Sampler::new(Nldev::new(FakeKernel(|request: &Message<'_>| {
-        answer(&world, request)
-    })));
-    let listed = |sampler: &mut Sampler<_>, want: Want| {
-        world.borrow_mut().asked.clear();
-        let sample = sampler.sample(want);
-        let asked: Vec<_> = world
-            .borrow()
-            .asked
-            .iter()
-            .filter(|(command, _)| *command == cmd::RES_QP_GET)
-            .copied()
-            .collect();
-        let devices = sample.devices.unwrap();
-        let lengths = [0, 1].map(|at: usize| {
-            devices[at]
-                .qps
-                .as_ref()
-                .map(|qps| qps.as_ref().map(|dump: &Dump<_>| dump.items.len()).unwrap())
-        });
-        (asked.len(), lengths)
+fn what_is_known_or_not_wanted_is_not_asked_for() {
+    let asked = RefCell::new(Vec::new());
+    let mut nldev = Nldev::new(FakeKernel(|request: &Message<'_>| answer(&asked, request)));
+    let devices = nldev.devices().unwrap().items;
+    let mut commands = |device: usize, want: Want, counts: Option<Summary>| {
+        asked.borrow_mut().clear();
+        let sample = sampler::sample(&mut nldev, devices[device].clone(), want, counts);
+        let commands: Vec<u16> = asked.borrow().iter().map(|(command, _)| *command).collect();
+        (sample, commands)
     };
+    let regions = Want {
+        mrs: true,
+        ..Want::default()
+    };
+    let (first, asked) = commands(0, regions, None);
+    assert_eq!(asked, [cmd::RES_GET], "a count of 0 needs no dump");
+    assert_eq!(first.mrs.unwrap().unwrap().items.len(), 0);
+    let (second, asked) = commands(1, regions, None);
+    assert_eq!(asked, [cmd::RES_GET, cmd::RES_MR_GET]);
+    let counts = second.summary.unwrap().unwrap();
+    let (second, asked) = commands(1, Want::default(), Some(counts.clone()));
+    assert_eq!(asked, [0_u16; 0]);
+    assert_eq!((second.summary, second.mrs), (Some(Ok(counts)), None));
     assert_eq!(
-        listed(&mut sampler, WANT),
-        (1, [Some(2), Some(0)]),
-        "a count of 0 needs no request"
-    );
-    assert_eq!(
-        listed(&mut sampler, WANT),
-        (0, [None, None]),
-        "not asked is not empty"
-    );
-    world.borrow_mut().qps = [2, 1];
-    assert_eq!(listed(&mut sampler, WANT), (1, [None, Some(1)]));
-    assert_eq!(
-        listed(
-            &mut sampler,
-            Want {
-                qps: WantQps::Now,
-                ..WANT
-            }
-        ),
-        (2, [Some(2), Some(1)])
-    );
-    assert_eq!(
-        listed(
-            &mut sampler,
-            Want {
-                qps: WantQps::Never,
-                ..WANT
-            }
-        ),
-        (0, [None, None])
+        (&second.ports[0].info, &second.ports[0].counters),
+        (&None, &None),
+        "not asked is neither empty nor failed"
     );
 }
 
 #[test]
-fn the_subsystems_settings_are_asked_once() {
-    let world = RefCell::new(World {
-        qps: [0, 0],
-        asked: Vec::new(),
-    });
-    let mut sampler = Sampler::new(Nldev::new(FakeKernel(|request: &Message<'_>| {
-        answer(&world, request)
-    })));
-    assert!(sampler.sample(WANT).sys.is_some());
-    assert!(sampler.sample(WANT).sys.is_none());
-    assert_eq!(
-        world
-            .borrow()
-            .asked
-            .iter()
-            .filter(|(command, _)| *command == cmd::SYS_GET)
-            .count(),
-        1
-    );
-}
-
-#[test]
-fn a_garbled_count_of_ports_is_told_and_not_walked() {
+fn a_garbled_count_of_ports_is_reported_and_not_walked() {
     let mut asked = 0_u32;
-    let mut sampler = Sampler::new(Nldev::new(FakeKernel(|request: &Message<'_>| {
+    let mut nldev = Nldev::new(FakeKernel(|request: &Message<'_>| {
         asked += 1;
         if request.kind != message_type(cmd::GET) {
             return vec![reply(request, 0).u32(PORT_INDEX, 1).u32(DEV_INDEX, 0).finish()];
@@ -240,12 +174,13 @@ fn a_garbled_count_of_ports_is_told_and_not_walked() {
             .string(DEV_NAME, b"rxe0")
             .u32(PORT_INDEX, u32::MAX);
         vec![device.finish(), done(request, 0)]
-    })));
-    let sample = sampler.sample(Want {
-        counters: false,
-        qps: WantQps::Never,
-        ..WANT
-    });
+    }));
+    let device = nldev.devices().unwrap().items.remove(0);
+    let want = Want {
+        ports: true,
+        ..Want::default()
+    };
+    let sample = sampler::sample(&mut nldev, device, want, None);
     let errors: Vec<String> = sample.errors().map(ToString::to_string).collect();
     assert_eq!(
         errors,

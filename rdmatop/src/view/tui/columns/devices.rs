@@ -31,7 +31,7 @@ fn fields() -> Vec<Of> {
     let mut ports = all(PORT, Of::Port);
     let history = ports.iter().position(|of| of.meta().id == "history");
     let history = history.map(|at| ports.remove(at));
-    // What a device has beside its ports is on its page, and in the words of a filter.
+    // The other fields of a device are on its page, and in the words of a filter.
     let devices = all(DEVICE, Of::Device);
     let devices = devices.into_iter().filter(|of| of.meta().screen.is_some());
     ports.into_iter().chain(devices).chain(history).collect()
@@ -45,7 +45,7 @@ fn amount(c: &Ctx<'_>, counter: Option<Counter>, tone: Tone) -> Cell {
     } else {
         format::byte_rate(counter, c.units)
     };
-    // Not all that passed the port: one-sided traffic of peers has no work request here.
+    // Not all of the port's traffic: one-sided traffic of peers has no work request here.
     if counter.is_some_and(|counter| counter.source == Source::Ebpf && counter.rate.is_some()) {
         return flow(format!("~{text}"), counter, tone);
     }
@@ -71,7 +71,7 @@ fn state(s: &Snapshot, at: usize) -> Cell {
 /// Packets sent again, or the times that a sender started again: each of those is one packet or many.
 fn again(port: &PortRow, width: usize) -> Cell {
     match (&port.retransmits, &port.retries) {
-        // No retry is no packet.
+        // No retry means no packet sent again.
         (None, Some(retries)) if retries.total > 0 => {
             let mut cell = trouble(Some(retries), width.saturating_sub(1));
             if let Some((text, _)) = cell.0.last_mut() {
@@ -115,5 +115,5 @@ pub(super) static SPEC: Spec = Spec {
         RowKey::Port(p.device_uid, p.port)
     },
     faded: |_, _| false,
-    empty: |c| no_device(c).unwrap_or_else(|| "No device has told of a port yet.".to_owned()),
+    empty: |c| no_device(c).unwrap_or_else(|| "No device has reported a port yet.".to_owned()),
 };

@@ -26,7 +26,7 @@ use super::tab::Tab;
 use super::theme::Tone;
 use super::trace_log::TraceLog;
 
-/// What a cell may look at.
+/// What a cell is drawn from.
 #[derive(Clone, Copy)]
 pub struct Ctx<'a> {
     /// The snapshot on the screen.
@@ -73,7 +73,7 @@ impl Cell {
     }
 }
 
-/// A field of a table, and so of the row of a tab.
+/// A field of a table, for the rows of a tab.
 #[derive(Clone, Copy, Debug)]
 pub enum Of {
     /// Of a process.
@@ -95,7 +95,7 @@ pub enum Of {
 }
 
 impl Of {
-    /// What there is to say of it.
+    /// Its description.
     pub fn meta(self) -> &'static Meta {
         match self {
             Self::Process(field) => &field.meta,
@@ -109,7 +109,7 @@ impl Of {
         }
     }
 
-    /// What it is in row `at`.
+    /// Its value in row `at`.
     pub fn value<'a>(self, c: &Ctx<'a>, at: usize) -> Value<'a> {
         fn read<'a, R>(field: &Field<R>, row: Option<&'a R>, s: &'a Snapshot) -> Value<'a> {
             row.map_or(Value::Unknown, |row| (field.get)(row, s))
@@ -142,7 +142,7 @@ pub enum Align {
     Right,
 }
 
-/// Draws the cell of a row, in so many columns.
+/// Draws the cell of a row in this many columns.
 type Draw = fn(&Ctx<'_>, usize, usize) -> Cell;
 
 /// A column of a table.
@@ -153,13 +153,13 @@ pub struct Column {
     pub id: &'static str,
     /// What it shows.
     pub about: &'static str,
-    /// 0 never gives way; of the others the highest goes first.
+    /// A column with 0 is always shown; of the others the one with the highest number is left out first.
     pub priority: u8,
     /// Least and greatest width.
     pub width: (u16, u16),
     /// Alignment.
     pub align: Align,
-    /// Shown unless the user says otherwise.
+    /// Shown unless the user hides it.
     pub on: bool,
     /// Rows can be sorted by it.
     pub sortable: bool,
@@ -180,14 +180,14 @@ impl Column {
             width: screen.width,
             align: if meta.is_left() { Align::Left } else { Align::Right },
             on: screen.on,
-            // A log has the order of its times.
+            // A log is in the order of its times.
             sortable: !matches!(of, Of::Event(_)),
             title: screen.title,
             draw: draw.map(|(_, draw)| *draw),
         })
     }
 
-    /// The heading as it is drawn: with the unit that the user chose, and with what a full bar means.
+    /// The heading as it is drawn: with the unit that the user chose, and with the meaning of a full bar.
     pub fn heading(&self, ctx: &Ctx<'_>) -> String {
         let (title, meta, scale) = (self.title, self.of.meta(), &ctx.snapshot.judgement.scale);
         match (meta.kind, meta.unit) {
@@ -207,7 +207,7 @@ impl Column {
     }
 }
 
-/// A value as its kind and unit ask for.
+/// Formats a value by its kind and unit.
 fn draw(c: &Ctx<'_>, meta: &Meta, value: &Value<'_>, width: usize) -> Cell {
     let tone = match meta.sense {
         Sense::Sent => Some(Tone::Tx),
@@ -257,7 +257,8 @@ fn number(number: i64, unit: Unit, width: usize) -> String {
 /// A share as a bar.
 fn bar(c: &Ctx<'_>, share: f64, width: usize, tone: Tone) -> Cell {
     let (full, track) = c.glyphs.bar(share, width);
-    // On the link's own scale a nearly full bar is a finding; on a relative one the busiest is always full.
+    // On the link's own scale a nearly full bar is worth attention; on a relative one the busiest port is always
+    // full.
     let tone = if c.snapshot.judgement.scale.link && share >= 0.9 {
         Tone::Bad
     } else {
@@ -266,7 +267,7 @@ fn bar(c: &Ctx<'_>, share: f64, width: usize, tone: Tone) -> Cell {
     Cell::new(full, tone).and(track, Tone::Dim)
 }
 
-/// Identity of a row, so that the cursor stays on it when the table is sorted anew.
+/// Identity of a row, so that the cursor stays on it when the table is sorted again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowKey {
     /// A process.
@@ -285,7 +286,7 @@ pub enum RowKey {
     Finding(FindingId, About),
 }
 
-/// What the fields of a table give.
+/// The columns and filter fields made from the fields of a table.
 pub struct Fields {
     columns: Vec<Column>,
     /// Those that a filter may name.
@@ -294,7 +295,7 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// Of these fields, in the order of the screen; `draws`: columns that are drawn in a way of their own.
+    /// From these fields, in the order of the screen; `draws`: columns with their own drawing function.
     fn new(fields: Vec<Of>, draws: &[(&str, Draw)]) -> Self {
         let columns: Vec<Column> = fields.iter().filter_map(|of| Column::new(*of, draws)).collect();
         debug_assert_eq!(columns.iter().filter(|c| c.draw.is_some()).count(), draws.len());
@@ -314,17 +315,17 @@ impl Fields {
 pub struct Spec {
     /// Its fields.
     fields: LazyLock<Fields>,
-    /// Sorted by this at first: column, downwards.
+    /// The initial order: column, downwards.
     pub sort: (&'static str, bool),
-    /// Order of rows that sort alike.
+    /// Order of rows with equal keys.
     pub ties: fn(&Ctx<'_>, usize, usize) -> Ordering,
-    /// Rows there are.
+    /// Number of rows.
     pub len: fn(&Ctx<'_>) -> usize,
     /// Identity of a row.
     pub row: fn(&Ctx<'_>, usize) -> RowKey,
-    /// A row that is past: drawn dim.
+    /// Whether a row is past: it is drawn dim.
     pub faded: fn(&Ctx<'_>, usize) -> bool,
-    /// What an empty table says: why it is empty, and what to do.
+    /// The text of an empty table: why it is empty, and what to do.
     pub empty: fn(&Ctx<'_>) -> String,
 }
 
@@ -374,14 +375,14 @@ fn no_device(ctx: &Ctx<'_>) -> Option<String> {
     // The note knows which driver is loaded, and whether another network namespace may have the device.
     let mut notes = ctx.snapshot.health.notes.iter();
     let note = notes.find(|note| note.id.denies_rdma());
-    let told = note.map(|note| format!("No RDMA device here: {}. {}", note.why, note.remedy));
-    told.or_else(|| {
+    let from_note = note.map(|note| format!("No RDMA device here: {}. {}", note.why, note.remedy));
+    from_note.or_else(|| {
         let plain = "No RDMA device here. Load the driver of the NIC, or make a SoftRoCE device to try things on: sudo rdmatop lab up";
         Some(plain.to_owned())
     })
 }
 
-/// The text of a table without rows because they come from eBPF, which gives none now.
+/// The text of a table whose rows come from eBPF, while eBPF gives none.
 fn no_ebpf(ctx: &Ctx<'_>, what: &str) -> Option<String> {
     match &ctx.snapshot.health.ebpf {
         EbpfState::On { .. } => None,
@@ -396,7 +397,7 @@ fn no_ebpf(ctx: &Ctx<'_>, what: &str) -> Option<String> {
     }
 }
 
-/// A count of things that should not happen: plain at 0, loud while it grows.
+/// A count of failures: plain at 0, conspicuous while it grows.
 fn trouble(counter: Option<&Counter>, width: usize) -> Cell {
     let tone = match counter {
         None => Tone::Dim,
@@ -407,7 +408,7 @@ fn trouble(counter: Option<&Counter>, width: usize) -> Cell {
     Cell::new(format::total_in(counter, width), tone)
 }
 
-/// A rate in the tone of its direction; zero and unknown stay quiet.
+/// A rate in the tone of its direction; zero and unknown stay plain.
 fn flow(text: String, counter: Option<&Counter>, tone: Tone) -> Cell {
     match counter.and_then(|c| c.rate) {
         None => Cell::new(text, Tone::Dim),

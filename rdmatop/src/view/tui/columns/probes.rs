@@ -1,4 +1,4 @@
-//! What became of each eBPF program.
+//! The eBPF programs and their verdicts.
 
 use std::cmp::Ordering;
 use std::sync::LazyLock;

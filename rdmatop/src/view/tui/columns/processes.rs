@@ -39,22 +39,22 @@ fn command(p: &ProcessRow) -> Cell {
     }
 }
 
-/// What to say below the rows of kernel consumers where no process has one.
+/// The text below the rows of kernel consumers when no process has a row.
 pub(in crate::view::tui) fn only_kernel(c: &Ctx<'_>) -> Option<String> {
     let rows = &c.snapshot.processes;
     if rows.is_empty() || !rows.iter().all(|p| p.kernel) {
         return None;
     }
-    // The row of a consumer outlives its last device for a while.
+    // A consumer's row outlives its last device for a while.
     Some(no_device(c).unwrap_or_else(|| {
-        "No process in sight has a queue pair, only the kernel: no job uses RDMA now. One that should has not \
-         connected yet, or fell back to TCP; its log says which (NCCL_DEBUG=INFO: NET/IB or NET/Socket; \
+        "No visible process has a queue pair, only the kernel: no job uses RDMA now. A job that should has not \
+         connected yet, or fell back to TCP; its log shows which (NCCL_DEBUG=INFO: NET/IB or NET/Socket; \
          UCX_LOG_LEVEL=info)."
             .to_owned()
     }))
 }
 
-/// Queue pairs; where some are stuck, loud and marked for eyes and terminals without colours.
+/// Queue pairs; where some are stuck, conspicuous and marked, also without colours.
 fn qps(c: &Ctx<'_>, at: usize, width: usize) -> Cell {
     let p = row(c.snapshot, at);
     match c.snapshot.judgement.stuck_of(p.uid) {

@@ -62,7 +62,7 @@ pub(super) static SPEC: Spec = Spec {
     faded: |c, i| row(c.snapshot, i).exited,
     empty: |c| {
         no_device(c).unwrap_or_else(|| {
-            "No QP is known yet. The kernel's own (GSI) show as soon as a device was read.".to_owned()
+            "No QP is known yet. The kernel's own QPs (GSI) appear once a device has been read.".to_owned()
         })
     },
 };

@@ -1,4 +1,4 @@
-//! Charts and histograms made of lines of text.
+//! Charts and histograms as lines of text.
 
 use crate::model::snapshot::{History, Latency};
 
@@ -9,7 +9,7 @@ use super::super::state::State;
 use super::super::theme::Tone;
 use crate::model::judgement::counts_bytes;
 
-/// Width of what stands left of a chart.
+/// Width of the labels to the left of a chart.
 const MARGIN: usize = 14;
 
 /// A chart of `points`, newest right, `height` lines high, to its own maximum.
@@ -69,7 +69,7 @@ fn chart(
     out
 }
 
-/// A rate of bytes; `part`: of work requests only, so that a 0 says nothing.
+/// A rate of bytes; `part`: of work requests only, so that a 0 means nothing.
 fn bytes(units: Units, part: bool, value: f64) -> String {
     match part {
         true if value <= 0.0 => format::UNKNOWN.to_owned(),
@@ -132,7 +132,7 @@ pub fn history(state: &State, history: &History, width: usize, height: usize, pa
 /// Tx and Rx of all ports together, three lines each.
 pub fn totals(state: &State, width: usize) -> Vec<Cell> {
     let ports = &state.snapshot.ports;
-    // Packets and bytes do not add up: take what the busiest kind of ports count.
+    // Packets and bytes cannot be added: show the unit of the busiest ports.
     let unit = if ports.iter().any(|p| p.history.unit == "bytes") {
         "bytes"
     } else {

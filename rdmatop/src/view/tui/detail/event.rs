@@ -15,7 +15,7 @@ pub(super) fn lines(state: &State, e: &Event) -> Vec<Cell> {
             .and(" UTC", Tone::Dim),
         trace::what(&state.ctx(), e),
     ];
-    // The JSON object is the complete list of fields; what it leaves out does not apply.
+    // The JSON object is the complete list of fields; a field that it leaves out does not apply.
     if let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(e) {
         for (name, value) in &fields {
             let value = match value {

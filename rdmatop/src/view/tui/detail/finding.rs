@@ -1,4 +1,4 @@
-//! A finding: what, the numbers, why, what next.
+//! A finding: what is wrong, the numbers, why it matters, what to do next.
 
 use crate::model::findings::Finding;
 

@@ -1,4 +1,4 @@
-//! The detail pane: everything known about the selected row, as lines.
+//! The detail pane: everything known about the selected row.
 
 pub mod chart;
 mod event;
@@ -66,7 +66,7 @@ pub fn lines(state: &State, width: usize) -> Vec<Cell> {
     }
 }
 
-/// The fields of a row that its pane shows apart from the list of counters: label and value.
+/// The fields of a row that stand outside of the list of counters: label and value.
 fn facts_of<R>(state: &State, table: Table<R>, row: &R) -> Vec<(&'static str, String)> {
     let fields = fields::detailed(table).into_iter();
     let plain = fields.filter(|(detail, _)| detail.place < COUNTERS);
@@ -76,7 +76,7 @@ fn facts_of<R>(state: &State, table: Table<R>, row: &R) -> Vec<(&'static str, St
         .collect()
 }
 
-/// The counters of a row that its pane shows: label and counter.
+/// The counters of a row: label and counter.
 fn counters_of<R>(state: &State, table: Table<R>, row: &R) -> Vec<(&'static str, Option<Counter>)> {
     let fields = fields::detailed(table).into_iter();
     let counts = fields.filter(|(detail, _)| detail.place >= COUNTERS);
@@ -89,7 +89,7 @@ fn counters_of<R>(state: &State, table: Table<R>, row: &R) -> Vec<(&'static str,
         .collect()
 }
 
-/// A value in full: the pane has room for what a column shortens.
+/// An unshortened value: the pane has room for it.
 fn plain_text(unit: Unit, value: &Value<'_>) -> String {
     match value {
         Value::Text(text) | Value::State(_, text) => text.clone().into_owned(),

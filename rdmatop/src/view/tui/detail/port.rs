@@ -54,7 +54,7 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
     out.push(heading(
         "Of the driver, as it counts   per second        total  source",
     ));
-    // What moves first; the rest as the provider orders it.
+    // Moving counters first; the rest in the provider's order.
     let moving = |c: &crate::model::value::Counter| c.rate.is_some_and(|r| r > 0.0);
     let (live, still): (Vec<_>, Vec<_>) = p.counters.iter().partition(|c| moving(&c.counter));
     out.extend(live.into_iter().chain(still).map(|c| match c.unit_bytes {

@@ -22,7 +22,7 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
     }
     if !p.kernel && p.pid.is_none() {
         out.push(Cell::new(
-            "Its creator has ended and another process holds the verbs file: the kernel tells no owner.",
+            "Its creator has ended and another process holds the verbs file: the kernel reports no owner.",
             Tone::Warn,
         ));
     }
@@ -49,7 +49,7 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
         let lines = text::wrap(&line, width);
         out.extend(lines.into_iter().map(|line| Cell::new(line, stuck_tone(why))));
     }
-    // What may be long has lines of its own.
+    // Possibly long values have lines of their own.
     let (long_ones, short): (Vec<_>, Vec<_>) = facts_of(state, PROCESS, p)
         .into_iter()
         .partition(|(label, _)| ["job", "cgroup", "command"].contains(label));

@@ -16,7 +16,10 @@ use crate::model::judgement::{Reason, Stuck, why_qp_is_uncounted};
 pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
     let mut out = Vec::new();
     if q.exited {
-        out.push(Cell::new("Destroyed. The row goes in some seconds.", Tone::Dim));
+        out.push(Cell::new(
+            "Destroyed. The row disappears in some seconds.",
+            Tone::Dim,
+        ));
     }
     if q.orphan {
         out.push(Cell::new(
@@ -34,7 +37,7 @@ pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
     }
     if q.since_attach {
         out.push(Cell::new(
-            "It was there before it was counted: totals count from then on.",
+            "It existed before its work was counted: totals count from then on.",
             Tone::Dim,
         ));
     }
@@ -45,7 +48,7 @@ pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
         ));
     }
     let mut list = facts_of(state, QP, q);
-    // A dump reads the PSNs at every sample; records have only those that a modify set long ago.
+    // A dump reads the PSNs at every sample; records have only those that a modify set earlier.
     if q.state_source != Some(Source::Netlink) {
         list.retain(|(label, _)| !label.ends_with("PSN"));
     }

@@ -1,4 +1,4 @@
-//! Work requests, bytes, completions, latency: the part that processes and QPs have in common.
+//! Work requests, bytes, completions, latency: the part that processes and QPs share.
 
 use crate::model::cause::Cause;
 use crate::model::fields::Table;
@@ -152,7 +152,7 @@ mod tests {
                 partial: false,
             })
         };
-        // Field by field: a new counter does not compile here until it is thought of.
+        // Field by field: a new counter does not compile here until it has a line.
         let known = Traffic {
             tx_wr: counter(9001),
             tx_wr_posted: counter(9002),

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_of_a_verb_is_said_and_not_shown_as_zero() {
+    fn what_is_unknown_of_a_verb_is_named_and_not_shown_as_zero() {
         let doorbells = text(|v| (v.errors, v.latency) = (None, None));
         assert!(
             doorbells.contains("--verb-times") && !doorbells.contains("failed "),

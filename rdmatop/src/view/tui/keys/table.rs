@@ -159,7 +159,7 @@ pub const BINDINGS: &[Binding] = &[
     ),
     bind(&[ch('t')], A::Theme, View, LOOK, "next theme", None),
     bind(&[ch('X')], A::Clear, View, LOOK, "empty the event log", None),
-    bind(&[ctrl('l')], A::Redraw, View, LOOK, "draw anew", None),
+    bind(&[ctrl('l')], A::Redraw, View, LOOK, "redraw the screen", None),
     bind(&[ch('1')], A::Go(Tab::Processes), View, TABS, "Processes", None),
     bind(&[ch('2')], A::Go(Tab::Qps), View, TABS, "QPs", None),
     bind(&[ch('3')], A::Go(Tab::Devices), View, TABS, "Devices", None),

@@ -1,7 +1,7 @@
-//! What a frame wants on each line, before it becomes cells.
+//! The content of each line of a frame, before it becomes cells.
 //!
-//! Making cells of text (graphemes, widths) and comparing them costs ten times what writing the text costs. A line
-//! whose marks are those of the frame before needs neither: its cells follow from its marks and from nothing else.
+//! Making cells of text (graphemes, widths) and comparing them costs ten times as much as writing the text. A line
+//! with the same marks as in the frame before needs neither: its cells depend only on its marks.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -17,7 +17,7 @@ pub struct Canvas {
     lines: Vec<Line>,
 }
 
-/// What is on a line, in the order it is put there. Nothing is a blank line.
+/// The content of a line, in drawing order. No mark means a blank line.
 #[derive(Debug, Default, PartialEq)]
 struct Line {
     /// The texts, one after the other.
@@ -25,7 +25,7 @@ struct Line {
     marks: Vec<Mark>,
 }
 
-/// A step on the way to the cells of a line.
+/// A step of drawing a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mark {
     /// The next `bytes` of the texts, in at most `room` columns.
@@ -35,16 +35,16 @@ enum Mark {
         room: u16,
         style: Style,
     },
-    /// A style over what is there.
+    /// A style over what is drawn already.
     Style { x: u16, width: u16, style: Style },
-    /// Nothing there any more.
+    /// Erases the area.
     Blank { x: u16, width: u16 },
     /// The selected row.
     Select { x: u16, width: u16, style: Style },
 }
 
 impl Canvas {
-    /// Begins a frame of `size`; `ascii`: what is not ASCII becomes `?`.
+    /// Begins a frame of `size`; `ascii`: non-ASCII characters become `?`.
     pub fn begin(&mut self, size: (u16, u16), ascii: bool) {
         (self.width, self.ascii) = (size.0, ascii);
         self.lines.resize_with(usize::from(size.1), Line::default);
@@ -78,12 +78,12 @@ impl Canvas {
         self.mark(area, |x, width| Mark::Style { x, width, style });
     }
 
-    /// Nothing in `area`.
+    /// Erases `area`.
     pub(super) fn blank(&mut self, area: Rect) {
         self.mark(area, |x, width| Mark::Blank { x, width });
     }
 
-    /// Lights up `area` in the style of the selected row.
+    /// Draws `area` in the style of the selected row.
     pub(super) fn select(&mut self, area: Rect, style: Style) {
         self.mark(area, |x, width| Mark::Select { x, width, style });
     }
@@ -104,8 +104,8 @@ impl Canvas {
         self.ascii == other.ascii && self.width == other.width && self.lines.get(y) == other.lines.get(y)
     }
 
-    /// Makes the cells of line `y` in `buf`, where that line is blank. Returns how many cells held a sign that was
-    /// replaced.
+    /// Makes the cells of line `y` in `buf`, where that line is blank. Returns how many cells held a replaced
+    /// character.
     pub fn cells(&self, y: u16, buf: &mut Buffer) -> usize {
         let Some(line) = self.lines.get(usize::from(y)) else {
             return 0;
@@ -134,7 +134,7 @@ impl Canvas {
         if self.ascii { self.to_ascii(y, buf) } else { 0 }
     }
 
-    /// A wide sign of which something covers the right half is gone: a terminal shows it whole or not at all.
+    /// A wide character whose right half is covered is removed: a terminal shows it completely or not at all.
     fn mend(&self, y: u16, buf: &mut Buffer) {
         for x in 0..self.width {
             let wide = u16::try_from(text::width(buf[(x, y)].symbol())).unwrap_or(1);
@@ -148,13 +148,13 @@ impl Canvas {
         }
     }
 
-    /// Replaces what is not ASCII. Our own signs never are: what is left is names.
+    /// Replaces non-ASCII characters. Our own symbols are ASCII then: only names are affected.
     fn to_ascii(&self, y: u16, buf: &mut Buffer) -> usize {
         let mut replaced = 0;
         for x in 0..self.width {
             let cell = &mut buf[(x, y)];
             if !cell.symbol().is_ascii() {
-                // One column: the other half of a wide sign is a cell of its own.
+                // One column: the other half of a wide character is a cell of its own.
                 cell.set_symbol("?");
                 replaced += 1;
             }
@@ -166,7 +166,7 @@ impl Canvas {
 fn select(buf: &mut Buffer, columns: std::ops::Range<u16>, y: u16, style: Style) {
     for x in columns {
         let cell = &mut buf[(x, y)];
-        // Reversed colours of a dim or coloured cell are hard to read: plain text on one ground.
+        // Reversed colours of a dim or coloured cell are hard to read: plain text on one background.
         let keep = cell.modifier & Modifier::BOLD;
         if style.add_modifier.contains(Modifier::REVERSED) {
             cell.fg = Color::Reset;

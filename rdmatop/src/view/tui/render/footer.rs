@@ -23,7 +23,7 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
 }
 
 fn prompt(name: &str, input: &str, width: usize, state: &State) -> Cell {
-    // The end of what is typed stays in sight, with a block for the cursor.
+    // The end of the typed text stays visible, with a block for the cursor.
     let room = width.saturating_sub(text::width(name) + 1);
     let cell = Cell::new(name, Tone::Title)
         .and(text::cut_left(input, room, state.glyphs.cut), Tone::Strong)
@@ -51,7 +51,7 @@ fn hints(state: &State, width: usize) -> Cell {
         _ => Scope::View,
     };
     let mut hints = keys::hints(scope);
-    // What the key does now.
+    // What the key does at present.
     let enter = match state.detail {
         Detail::Closed => "Detail",
         Detail::Split => "Whole screen",
@@ -65,7 +65,7 @@ fn hints(state: &State, width: usize) -> Cell {
             _ => {}
         }
     }
-    // Leaving is never cut off: the last hint has its place reserved.
+    // The hint for leaving is never cut off: its place is reserved.
     let wide = |key: &str, word: &str| text::width(key) + text::width(word) + 3;
     let Some((last_key, last_word)) = hints.last() else {
         return Cell::default();

@@ -1,4 +1,4 @@
-//! Host, health and sums. Every fact has a rank; when the line is short the least important go.
+//! Host, health and sums. Every fact has a rank; on a short line the least important are left out.
 
 use std::cmp::Reverse;
 
@@ -15,7 +15,7 @@ use super::super::{detail, text};
 use super::{Canvas, put};
 use crate::model::judgement::Sum;
 
-/// A fact: its rank, 0 never goes; and its forms, the longest first.
+/// A fact: its rank, 0 is always shown; and its forms, the longest first.
 type Fact = (u8, Vec<Cell>);
 
 /// Draws the header and, on tall screens, the chart of the totals.
@@ -41,8 +41,8 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
     }
 }
 
-/// The facts in their order, two spaces between them. Where they do not fit, the least important get shorter,
-/// and when none can, go.
+/// The facts in their order, two spaces between them. Where they do not fit, the least important get shorter, and
+/// when none can, are left out.
 fn join(mut facts: Vec<Fact>, width: usize) -> Cell {
     let wide = |facts: &[Fact]| {
         facts
@@ -54,7 +54,7 @@ fn join(mut facts: Vec<Fact>, width: usize) -> Cell {
             .sum::<usize>()
             .saturating_sub(2)
     };
-    // In turn: nothing becomes very short while something else stays long.
+    // In turn: no fact gets very short while another stays long.
     let mut turns = vec![0; facts.len()];
     while wide(&facts) > width {
         let able = facts.iter().enumerate().filter(|(_, f)| f.1.len() > 1);
@@ -104,7 +104,7 @@ fn ebpf(state: &State) -> Vec<Cell> {
                 Cell::new(format!("eBPF off: {why}"), Tone::Warn)
             };
             let mut forms = vec![cut(40), cut(24)];
-            // The line of notes says why, too.
+            // The line of notes has the reason too.
             if !state.snapshot.health.notes.is_empty() {
                 forms.push(Cell::new("eBPF off", Tone::Warn));
             }
@@ -140,7 +140,7 @@ fn probes(state: &State) -> Option<Vec<Cell>> {
         }
         cell
     };
-    // What is off has nothing to hook here: the first thing to leave out. What is wrong stays.
+    // A program that is off has nothing to hook here: left out first. Failures stay.
     let mut forms = vec![form(ok, off)];
     if off > 0 && ok + partial + broken > 0 {
         forms.push(form(ok, 0));
@@ -160,7 +160,7 @@ fn lost(state: &State) -> Fact {
     let count = format::count(lost);
     let mut forms = Vec::new();
     if short {
-        // No event is missing, but what counters say is less than what was.
+        // No event is missing, but the counters are too low.
         forms.push(Cell::new(format!("lost {count} events, counts short"), Tone::Bad));
         forms.push(Cell::new(format!("lost {count}, counts short"), Tone::Bad));
     }
@@ -177,7 +177,7 @@ fn sum(state: &State, name: &str, sum: Sum, tone: Tone) -> Cell {
     let Some(rate) = sum.known() else {
         return Cell::new(format!("{name} -"), Tone::Dim);
     };
-    // Part of it is not known: what is shown is a floor.
+    // Part of it is unknown: the shown value is a lower bound.
     let floor = if sum.partial { state.glyphs.bound[1] } else { "" };
     let value = format!(
         "{floor}{}{}",
@@ -207,7 +207,7 @@ fn states(state: &State) -> Vec<Cell> {
         let stuck = format::count(stuck as u64);
         head = head.and(format!(" ({stuck} stuck)"), Tone::Bad);
     }
-    // What needs a look comes first.
+    // What needs attention comes first.
     let rank = |name: &str| match name {
         "ERR" | "SQE" => 0,
         "RTS" => 1,
@@ -239,7 +239,7 @@ fn states(state: &State) -> Vec<Cell> {
         }
         cell
     };
-    // Those in ERR and SQE are among the stuck.
+    // QPs in ERR and SQE are among the stuck ones.
     vec![form(0), form(1), head.clone()]
 }
 
@@ -274,7 +274,7 @@ fn host(state: &State) -> Vec<Fact> {
     let mut facts = vec![
         (0, vec![Cell::new("rdmatop", Tone::Title)]),
         (4, vec![name(32), name(14)]),
-        // Not worth a shorter form of anything else.
+        // No other fact is shortened for this one.
         (
             9,
             vec![Cell::value(short(host.kernel.as_deref(), 24)), Cell::default()],

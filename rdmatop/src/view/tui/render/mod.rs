@@ -1,4 +1,4 @@
-//! Draws the state. One file per region; nothing here changes anything.
+//! Draws the state. One file for each part of the screen; nothing here changes the state.
 
 mod banner;
 mod canvas;
@@ -55,7 +55,7 @@ fn put(canvas: &mut Canvas, area: Rect, y: u16, cell: &Cell, paint: Paint, mark:
     let mut used = 0;
     for (piece, tone) in &cell.0 {
         let wide = text::width(piece);
-        // The mark must fit where the cut is: keep its place while later pieces will not fit.
+        // The mark must fit at the cut: its place is reserved while later pieces do not fit.
         let left = room - used;
         let x = area.x.saturating_add(u16::try_from(used).unwrap_or(u16::MAX));
         let style = paint.style(*tone);
@@ -165,7 +165,7 @@ fn popup_box(state: &State, area: Rect, title: &str, canvas: &mut Canvas) -> Rec
     }
 }
 
-/// Lights up the selected row.
+/// Highlights the selected row.
 fn select(canvas: &mut Canvas, area: Rect, y: u16, paint: Paint) {
     let line = Rect {
         y: area.y + y,

@@ -78,7 +78,7 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) -> usize
             select(canvas, layout.rows, y, state.paint());
         }
     }
-    // A row of the kernel's alone looks like something, and is the answer "no".
+    // Rows of the kernel alone look like traffic, and mean that no job uses RDMA.
     if let (Tab::Processes, Some(text)) = (state.tab, only_kernel(&ctx)) {
         let top = u16::try_from(formatted).unwrap_or(u16::MAX).saturating_add(1);
         say(state, layout.rows, top, &text, canvas);
@@ -99,7 +99,7 @@ fn headings(state: &State, area: Rect, fit: &Fit, canvas: &mut Canvas) {
             ""
         };
         let width = usize::from(placed.width);
-        // The mark stands away from the edge the text is aligned to; without room it takes the gap.
+        // The mark stands on the side away from the text; without room it takes the gap.
         let x = match placed.column.align {
             Align::Left => {
                 title.push_str(mark);

@@ -1,4 +1,4 @@
-//! The loop. A frame is drawn when something changed, and for nothing else.
+//! The loop. A frame is drawn only when something changed.
 
 use std::io;
 use std::sync::Arc;
@@ -17,28 +17,28 @@ use super::super::update::{self, Effect};
 use super::input::{Asked, SignalSource};
 use super::{Control, Outcome, TuiError};
 
-/// Shortest time between frames that no key asked for.
+/// Shortest time between frames that no key requested.
 const FRAME: Duration = Duration::from_millis(100);
 /// Events taken at once, so that a storm of events does not keep a key waiting.
 const BATCH: usize = 1024;
 
 /// What is drawn on.
 pub(super) trait Screen {
-    /// Draws the state, or drops the frame where the terminal has not taken the one before. Never waits for it.
+    /// Draws the state, or drops the frame if the terminal has not taken the one before. Never waits for it.
     fn draw(&mut self, state: &mut State) -> Result<(), TuiError>;
     /// The terminal has not taken all that was drawn.
     fn behind(&self) -> bool;
-    /// Brings more of it there. True when frames were dropped meanwhile: one is to be drawn.
+    /// Writes more of it. True when frames were dropped meanwhile: one has to be drawn.
     fn pour(&mut self) -> Result<bool, TuiError>;
-    /// Forgets what is on the screen, so that the next frame is drawn whole.
+    /// Forgets what is on the screen, so that the next frame is drawn completely.
     fn clear(&mut self) -> Result<(), TuiError>;
-    /// Gives the screen back and stops the process; goes on after `fg`.
+    /// Gives the screen back and stops the process; resumes after `fg`.
     fn suspend(&mut self) -> Result<(), TuiError>;
     /// Takes the screen again.
     fn again(&mut self) -> Result<(), TuiError>;
 }
 
-/// What the loop listens to.
+/// The inputs of the loop.
 pub(super) struct Inputs<'a, T> {
     /// The terminal.
     pub(super) keys: &'a mut mpsc::Receiver<io::Result<TermEvent>>,
@@ -50,7 +50,7 @@ pub(super) struct Inputs<'a, T> {
     pub(super) events: &'a mut mpsc::Receiver<Event>,
 }
 
-/// Runs until the user leaves, a signal comes, or the engine ends. `keep` gets settings that a key changed.
+/// Runs until the user leaves, a signal arrives, or the engine ends. `keep` gets settings that a key changed.
 pub(super) async fn drive<S: Screen, T: SignalSource>(
     state: &mut State,
     screen: &mut S,
@@ -72,7 +72,7 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
         let due = drawn.map(|at| at + FRAME);
         // A terminal that does not read is tried again at the pace of frames.
         let wanting = dirty || screen.behind();
-        // Without a timer where there is nothing to wait for: that is one wake-up less for each snapshot.
+        // Without a timer where nothing is pending: one wake-up less for each snapshot.
         if wanting && due.is_none_or(|due| due <= Instant::now()) {
             if dirty {
                 screen.draw(state)?;
@@ -97,7 +97,7 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
                 if let Some(outcome) = act(effect, state, screen, control)? {
                     return Ok(outcome);
                 }
-                // A held key or a wheel brings many events: one frame for all that are here.
+                // A held key or a wheel makes many events: one frame for all that have arrived.
                 if keys.is_empty() {
                     screen.draw(state)?;
                     (dirty, drawn) = (false, Some(Instant::now()));
@@ -105,7 +105,7 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
                     dirty = true;
                 }
             }
-            told = signals.next() => match told {
+            signal = signals.next() => match signal {
                 Asked::Leave(libc::SIGHUP) => return Err(TuiError::Gone),
                 Asked::Leave(number) => return Ok(Outcome::Signal(number)),
                 Asked::Stop => screen.suspend()?,
@@ -120,7 +120,7 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
                 }
                 state.take(snapshots.borrow_and_update().clone());
                 dirty |= !state.frozen;
-                // Until now there was nothing to see: the first rows do not wait for the next frame.
+                // Until now there were no rows: the first ones do not wait for the next frame.
                 if std::mem::take(&mut empty) {
                     drawn = None;
                 }
@@ -143,7 +143,7 @@ fn act<S: Screen>(
     match effect {
         None | Some(Effect::Still) => {}
         Some(Effect::Quit) => return Ok(Some(Outcome::Quit)),
-        // A full channel means that the app is behind; the newest wish is the state's and goes with the next.
+        // A full channel means that the app is behind; the newest wish is in the state and goes with the next one.
         Some(Effect::Refresh(_)) => {
             let _ = control.try_send(Control::Refresh(state.delay));
         }

@@ -1,4 +1,4 @@
-//! What the loop gets from the terminal and from the system: keys from a thread, signals.
+//! Inputs of the loop from the terminal and the system: keys from a thread, signals.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-/// What a signal asks for.
+/// What a signal requests.
 pub(super) enum Asked {
     /// Leave; the signal's number.
     Leave(i32),
@@ -29,10 +29,10 @@ pub(super) trait SignalSource {
     async fn next(&mut self) -> Asked;
 }
 
-/// A shell that ends a stopped job sends SIGTERM and SIGCONT: the end must be seen first.
+/// A shell that ends a stopped job sends SIGTERM and SIGCONT: the end must be handled first.
 const TOGETHER: Duration = Duration::from_millis(20);
 
-/// The signals of this process that are taken in order. Others that end it: see `terminal`.
+/// The signals of this process that are handled in order. For others that end it see `terminal`.
 pub(super) struct Signals {
     hup: Signal,
     int: Signal,
@@ -40,14 +40,14 @@ pub(super) struct Signals {
     stop: Signal,
     cont: Signal,
     winch: Signal,
-    /// When a SIGCONT that came is handed out.
+    /// When a received SIGCONT is handed out.
     continued: Option<Instant>,
-    /// Written when the size changed.
+    /// Written to when the size changes.
     resized: Option<Arc<OwnedFd>>,
 }
 
 impl Signals {
-    /// Takes them over.
+    /// Takes over the signals.
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             hup: signal(SignalKind::hangup())?,
@@ -61,7 +61,7 @@ impl Signals {
         })
     }
 
-    /// Lets a reader look at the terminal at each new size.
+    /// Makes a reader look at the terminal at each new size.
     pub(super) fn wake(&mut self, reader: &Reader) {
         self.resized = Some(reader.look.clone());
     }
@@ -71,7 +71,7 @@ impl SignalSource for Signals {
     async fn next(&mut self) -> Asked {
         loop {
             let due = self.continued;
-            // In this order: the end comes before all else.
+            // In this order: the end comes first.
             tokio::select! {
                 biased;
                 _ = self.hup.recv() => return Asked::Leave(libc::SIGHUP),
@@ -94,19 +94,19 @@ impl SignalSource for Signals {
     }
 }
 
-/// A thread that reads the terminal. It looks at the descriptor itself first, because crossterm keeps reading
-/// a terminal that hung up as if there were just no key.
+/// A thread that reads the terminal. It polls the descriptor itself first, because crossterm goes on reading a
+/// terminal that hung up as if no key were pressed.
 pub(super) struct Reader {
-    /// Keys, the mouse, sizes; an error is the last thing that comes.
+    /// Keys, the mouse, sizes; an error is the last message.
     pub(super) events: mpsc::Receiver<io::Result<TermEvent>>,
     /// Readable: stop.
     stop: Arc<OwnedFd>,
-    /// Readable: ask crossterm, whatever the terminal says.
+    /// Readable: ask crossterm, whatever the terminal's state.
     look: Arc<OwnedFd>,
 }
 
 fn raise(event: &OwnedFd) {
-    // Fails only when the counter is full: then it is readable all the same.
+    // This fails only when the counter is full: then it is readable all the same.
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
 
@@ -122,10 +122,10 @@ impl Reader {
         let (sender, events) = mpsc::channel(256);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let look = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let (told, looking) = (stop.clone(), look.clone());
+        let (stopping, looking) = (stop.clone(), look.clone());
         std::thread::Builder::new()
             .name("rdmatop-keys".to_owned())
-            .spawn(move || read(&tty, &sender, &told, &looking))?;
+            .spawn(move || read(&tty, &sender, &stopping, &looking))?;
         Ok(Self { events, stop, look })
     }
 }
@@ -137,9 +137,9 @@ impl Drop for Reader {
 }
 
 fn read(tty: &OwnedFd, sender: &mpsc::Sender<io::Result<TermEvent>>, stop: &OwnedFd, look: &OwnedFd) {
-    // crossterm hears SIGWINCH too. One that it has not taken hides the key that comes next: it waits for edges, and
-    // forgets that of the key while it tells the new size. So it is asked at each new size, and now and then: its signal
-    // handler may come after the one that wakes this thread.
+    // crossterm handles SIGWINCH too. One that it has not taken hides the next key: it waits for edges, and loses
+    // that of the key while it reports the new size. So it is asked at each new size, and from time to time, because
+    // its signal handler may run after the one that wakes this thread.
     let wait = Timespec {
         tv_sec: 0,
         tv_nsec: 500_000_000,
@@ -154,8 +154,8 @@ fn read(tty: &OwnedFd, sender: &mpsc::Sender<io::Result<TermEvent>>, stop: &Owne
         if !fds[1].revents().is_empty() {
             return Ok(None);
         }
-        let told = fds[0].revents();
-        if told.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
+        let polled = fds[0].revents();
+        if polled.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
         if !fds[2].revents().is_empty() {
@@ -165,8 +165,8 @@ fn read(tty: &OwnedFd, sender: &mpsc::Sender<io::Result<TermEvent>>, stop: &Owne
         while crossterm::event::poll(Duration::ZERO)? {
             found.push(crossterm::event::read()?);
         }
-        if found.is_empty() && told.contains(PollFlags::IN) {
-            // Half a sequence, or a key that is hidden until the next one: poll(2) would come back at once.
+        if found.is_empty() && polled.contains(PollFlags::IN) {
+            // Half a sequence, or a key that is hidden until the next one: poll(2) would return at once.
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(Some(found))

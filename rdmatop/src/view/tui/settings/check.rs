@@ -1,4 +1,4 @@
-//! Names and values that TOML lets pass and the view does not know: each is reported with its line.
+//! Names and values that TOML accepts and the view does not know: each is reported with its line.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use super::super::state::table_name;
 use super::super::tab::Tab;
 use super::super::theme;
 
-/// What is looked at; all else is the type's own to refuse.
+/// What is checked here; the type refuses all else by itself.
 #[derive(Deserialize)]
 struct Marked {
     theme: Option<Spanned<String>>,
@@ -29,7 +29,7 @@ struct Order {
 
 /// Why `text`, which has the form of settings, is not understood: the first reason, with its line.
 pub(super) fn check(text: &str) -> Result<(), String> {
-    let marked: Marked = toml::from_str(text).map_err(|error| told(text, &error))?;
+    let marked: Marked = toml::from_str(text).map_err(|error| one_line(text, &error))?;
     let fault = |at: Range<usize>, why: String| format!("line {}: {why}", line(text, at.start));
     if let Some(name) = &marked.theme
         && theme::by_name(name.as_ref()).is_none()
@@ -79,7 +79,7 @@ pub(super) fn check(text: &str) -> Result<(), String> {
 }
 
 /// An error of TOML in one line. Its message may quote the file.
-pub(super) fn told(text: &str, error: &toml::de::Error) -> String {
+pub(super) fn one_line(text: &str, error: &toml::de::Error) -> String {
     match error.span() {
         Some(span) => format!("line {}: {}", line(text, span.start), error.message()),
         None => error.message().to_owned(),

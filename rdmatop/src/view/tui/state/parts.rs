@@ -9,12 +9,12 @@ pub enum Mode {
     /// None.
     #[default]
     View,
-    /// Typing a search; the cursor goes back to where it was on Esc.
+    /// Typing a search; Esc returns the cursor to its old row.
     Search {
         /// Row before the search.
         from: usize,
     },
-    /// Typing a filter; `before` comes back on Esc.
+    /// Typing a filter; Esc restores `before`.
     Filter {
         /// The filter as typed.
         input: String,
@@ -29,7 +29,7 @@ pub enum Mode {
     Help(usize),
 }
 
-/// What each table remembers.
+/// The state of a table.
 #[derive(Clone, Debug, Default)]
 pub struct TableState {
     /// Sort column.
@@ -46,6 +46,6 @@ pub struct TableState {
     pub skip: usize,
     /// Rows in the order of the screen.
     pub order: Vec<Entry>,
-    /// What `order` was made for.
+    /// What `order` was computed for.
     pub(super) made_for: Option<u64>,
 }

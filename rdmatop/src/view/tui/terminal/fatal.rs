@@ -1,8 +1,9 @@
 //! Signals that end the process: the terminal first.
 //!
-//! Those that ask for an orderly end (SIGINT, SIGTERM, SIGHUP) come through the loop; SIGPIPE is ignored; SIGKILL cannot be
-//! caught. All others whose default is an end are here: the terminal is given back in the handler, and the process ends by
-//! the signal all the same, so that its parent sees the true reason. The kernel detaches what was attached.
+//! Signals that ask for an orderly end (SIGINT, SIGTERM, SIGHUP) go through the loop; SIGPIPE is ignored; SIGKILL
+//! cannot be caught. All others that end a process by default are handled here: the handler gives the terminal back,
+//! and the process still ends by the signal, so that its parent sees the true reason. The kernel detaches the
+//! programs.
 
 use std::sync::OnceLock;
 
@@ -10,7 +11,7 @@ use libc::{c_int, c_void, sigaction, siginfo_t};
 
 use super::taken::restore;
 
-/// Sent by others, or by what went wrong here. Real-time signals are added.
+/// Sent by other processes, or caused by a fault here. Real-time signals are added.
 const ENDING: [c_int; 18] = [
     libc::SIGQUIT,
     libc::SIGILL,
@@ -32,7 +33,7 @@ const ENDING: [c_int; 18] = [
     libc::SIGSYS,
 ];
 
-/// What was to happen before: the Rust runtime distinguishes a stack overflow from other faults.
+/// The earlier action: the Rust runtime distinguishes a stack overflow from other faults.
 static BEFORE: OnceLock<Vec<(c_int, sigaction)>> = OnceLock::new();
 
 /// Takes the signals over. Ignored ones stay ignored.
@@ -66,7 +67,7 @@ extern "C" fn ended(signal: c_int, info: *mut siginfo_t, _: *mut c_void) {
     let _ = restore();
     // SAFETY: the kernel gives a siginfo_t with SA_SIGINFO. Codes above 0 are the kernel's own.
     let sent = unsafe { info.as_ref() }.is_none_or(|info| info.si_code <= 0);
-    // After the return of the handler the fault happens again, and meets what was there before us.
+    // After the handler returns the fault happens again, and meets the earlier action.
     let again = !sent && matches!(signal, libc::SIGSEGV | libc::SIGBUS);
     let before = BEFORE.get().filter(|_| again).and_then(|all| {
         let mut all = all.iter();

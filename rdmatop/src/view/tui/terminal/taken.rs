@@ -1,4 +1,4 @@
-//! What must be known to give the terminal back from anywhere, a signal handler included.
+//! What is needed to give the terminal back from anywhere, including a signal handler.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,27 +15,28 @@ use crate::outlet::Outlet;
 
 /// The alternate screen, no cursor.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
-/// Buttons and the wheel (1000) in SGR form (1006, which knows columns beyond 223). Not 1002 or 1003: those
-/// tell every movement of the pointer, which nothing here answers to.
+/// Buttons and the wheel (1000) in SGR form (1006, which supports columns beyond 223). Not 1002 or 1003: those report
+/// every movement of the pointer, which has no meaning here.
 const BUTTONS: &[u8] = b"\x1b[?1000h\x1b[?1006h";
-/// All of it back: colours, mouse, screen, cursor.
+/// Restores colours, mouse, screen and cursor.
 const LEAVE: &[u8] = b"\x1b[0m\x1b[?1006l\x1b[?1000l\x1b[?1049l\x1b[?25h";
 /// CAN ends a sequence that was cut off.
 const CANCEL: &[u8] = b"\x18";
-/// What giving back may wait for a terminal that does not read: before what it has not read is thrown away, and after.
+/// How long giving back may wait for a terminal that does not read: before its unread data is discarded, and after.
 const TURNS: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(200)];
 /// The terminal, opened once.
 static TERMINAL: OnceLock<Terminal> = OnceLock::new();
-/// Its line mode before we took it; null while it is not ours. Never freed: a signal handler may look at it.
+/// Its line mode before we took it; null while it is not ours. Never freed: a signal handler may read it.
 static BEFORE: AtomicPtr<Termios> = AtomicPtr::new(std::ptr::null_mut());
-/// The thread that writes to it now; 0: none.
+/// The thread that is writing to it; 0: none.
 static WRITER: AtomicI32 = AtomicI32::new(0);
-/// The last write was not taken whole.
+/// The last write was not taken completely.
 static CUT: AtomicBool = AtomicBool::new(false);
 
 #[derive(Debug)]
 struct Terminal {
-    /// Whose line mode it is: standard input, or the controlling terminal where that is something else.
+    /// The terminal whose line mode is changed: standard input, or the controlling terminal where that is something
+    /// else.
     line: OwnedFd,
     screen: Outlet,
 }
@@ -59,20 +60,21 @@ impl Terminal {
         Ok(TERMINAL.get_or_init(|| opened))
     }
 
-    /// Who is in the background gets a SIGTTOU for changing the line mode, and the shell has set its own meanwhile. A
-    /// terminal that is not the controlling one knows no background.
+    /// A background process gets a SIGTTOU for changing the line mode, and the shell has set its own meanwhile. A
+    /// terminal that is not the controlling one has no background.
     fn foreground(&self) -> bool {
         termios::tcgetpgrp(&self.line).map_or(true, |group| group == getpgrp())
     }
 }
 
-/// Whether this process may change the terminal now.
+/// Whether this process may change the terminal at present.
 pub fn foreground() -> io::Result<bool> {
     Ok(Terminal::get()?.foreground())
 }
 
-/// Opens the terminal, and waits until this process may change it: who is started in the background stops, as every
-/// full-screen program does. To be called while signals still have their defaults, so that SIGTERM ends it there.
+/// Opens the terminal, and waits until this process may change it: in the background the process stops, as every
+/// full-screen program does. Call it while signals have their default actions, so that SIGTERM ends the process
+/// there.
 pub fn await_foreground() -> io::Result<()> {
     while !Terminal::get()?.foreground() {
         stop();
@@ -80,14 +82,14 @@ pub fn await_foreground() -> io::Result<()> {
     Ok(())
 }
 
-/// Stops this process until a SIGCONT. SIGSTOP and not SIGTSTP, which has our handler; to this thread, so that it goes no
-/// further before all are stopped.
+/// Stops this process until a SIGCONT. SIGSTOP and not SIGTSTP, which has our handler; sent to this thread, so that
+/// it goes no further before all are stopped.
 pub fn stop() {
     // SAFETY: raise(3) takes a number, and touches no memory.
     unsafe { libc::raise(libc::SIGSTOP) };
 }
 
-/// What makes the screen ours, before the first frame.
+/// The sequence that makes the screen ours, before the first frame.
 pub(super) fn signs(mouse: bool) -> Vec<u8> {
     if mouse {
         [ENTER, BUTTONS].concat()
@@ -96,14 +98,15 @@ pub(super) fn signs(mouse: bool) -> Vec<u8> {
     }
 }
 
-/// Takes the terminal, also when it is ours already: it may have been given to another one meanwhile.
+/// Takes the terminal, even when it is ours already: it may have been given to another process meanwhile.
 pub(super) fn take() -> io::Result<()> {
     let terminal = Terminal::get()?;
     let now = termios::tcgetattr(&terminal.line)?;
     let mut raw = now.clone();
     raw.make_raw();
     if BEFORE.load(Ordering::SeqCst).is_null() {
-        // Before the change, so that a signal in between undoes it. Some bytes leak each time that a shell lets us go on.
+        // Before the change, so that a signal in between undoes it. Some bytes leak each time that a shell resumes
+        // us.
         BEFORE.store(Box::into_raw(Box::new(now)), Ordering::SeqCst);
     }
     termios::tcsetattr(&terminal.line, OptionalActions::Now, &raw).map_err(|error| {
@@ -112,11 +115,11 @@ pub(super) fn take() -> io::Result<()> {
     })
 }
 
-/// Writes what finds room within `limit` while the terminal is ours; says how much that was.
+/// Writes what finds room within `limit` while the terminal is ours; returns how much that was.
 pub(super) fn write(limit: Duration, bytes: &[u8]) -> io::Result<usize> {
     let terminal = Terminal::get()?;
     WRITER.store(gettid().as_raw_nonzero().get(), Ordering::SeqCst);
-    // After the store: whoever gives the terminal back either sees this thread and waits, or is seen here.
+    // After the store: a thread that gives the terminal back either sees this thread and waits, or is seen here.
     let done = if BEFORE.load(Ordering::SeqCst).is_null() {
         Ok(bytes.len())
     } else {
@@ -130,8 +133,8 @@ pub(super) fn write(limit: Duration, bytes: &[u8]) -> io::Result<usize> {
     done
 }
 
-/// Gives the terminal back. May be called at any time, any number of times, from any thread and from a signal handler:
-/// system calls and atomics only. Takes half a second at most, where the terminal does not read.
+/// Gives the terminal back. May be called at any time, any number of times, from any thread and from a signal
+/// handler: only system calls and atomics. Takes half a second at most, when the terminal does not read.
 pub fn restore() -> io::Result<()> {
     let before = BEFORE.swap(std::ptr::null_mut(), Ordering::SeqCst);
     let (false, Some(terminal)) = (before.is_null(), TERMINAL.get()) else {
@@ -171,7 +174,7 @@ fn leave(screen: &Outlet, foreground: bool) -> io::Result<()> {
     let mut done = 0;
     for (turn, limit) in TURNS.into_iter().enumerate() {
         if turn > 0 && foreground {
-            // What the terminal has not read is a screen that is of no use any more; when it reads again, it finds this.
+            // What the terminal has not read belongs to a screen that is gone; when it reads again, it gets this.
             let _ = termios::tcflush(screen, QueueSelector::OFlush);
         }
         done += screen.within(limit, signs.get(done..).unwrap_or_default())?;

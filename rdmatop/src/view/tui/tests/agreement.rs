@@ -6,8 +6,8 @@ use super::super::format;
 use super::super::format::Units;
 use super::super::state::Detail;
 use super::*;
-use crate::model::fixture;
 use crate::model::ib::QpState;
+use crate::model::testkit::full;
 use crate::view::{json, line};
 
 /// Each of the three with what the model judged.
@@ -141,7 +141,7 @@ fn the_screen_the_text_and_the_json_agree() {
         testkit::one_row(),
         testkit::busy(),
         testkit::degraded(),
-        fixture::snapshot(),
+        full::snapshot(),
         waiting,
     ] {
         hold(snapshot);

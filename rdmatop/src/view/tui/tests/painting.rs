@@ -105,7 +105,7 @@ struct Wall {
 }
 
 impl Wall {
-    /// Paints as the loop does. Returns the lines that were made anew.
+    /// Paints as the loop does. Returns the number of lines that were made again.
     fn paint(&mut self, state: &mut State) -> usize {
         state.refresh();
         if self.glass.cells.area.as_size() != Size::from(state.size) {
@@ -215,7 +215,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happened_the_terminal_shows_what_a_whole_frame_would(
+    fn after_any_steps_the_terminal_equals_a_whole_frame(
         ascii: bool,
         steps in proptest::collection::vec(step(), 1..60),
     ) {
@@ -235,7 +235,7 @@ proptest! {
 }
 
 #[test]
-fn a_second_in_which_only_time_passed_makes_one_line_anew_and_sends_what_changed() {
+fn a_second_in_which_only_time_passed_redraws_one_line_and_sends_what_changed() {
     for (tab, size) in [(Tab::Processes, (160, 50)), (Tab::Devices, (80, 24))] {
         let mut s = state(testkit::empty(), tab, size);
         s.snapshot = Arc::new(later(&s.snapshot, 1));

@@ -29,7 +29,7 @@ fn a_word_of_sort_gives_one_order_here_and_in_once() {
     let mut snapshot = testkit::busy();
     snapshot
         .processes
-        .extend(crate::model::fixture::snapshot().processes);
+        .extend(crate::model::testkit::full::snapshot().processes);
     // Two that sort alike, in the order that pids do not have.
     let mut twin = snapshot.processes[0].clone();
     (twin.uid, twin.pid) = (999, Some(1));
@@ -197,7 +197,7 @@ fn with_ten_thousand_qps_a_key_sorts_nothing() {
     assert_eq!(
         s.table().order.as_ptr(),
         order,
-        "the order was made anew for a key"
+        "the order was computed again for a key"
     );
 }
 
@@ -224,7 +224,7 @@ fn bars_are_equally_wide_so_that_they_compare() {
 }
 
 #[test]
-fn a_relative_scale_is_said_and_the_busiest_port_is_full() {
+fn a_relative_scale_is_named_and_the_busiest_port_is_full() {
     let mut snapshot = testkit::busy();
     snapshot.ports[1].rate_bps = None;
     let s = state(snapshot, Tab::Devices, (120, 24));
@@ -239,7 +239,7 @@ fn a_relative_scale_is_said_and_the_busiest_port_is_full() {
 }
 
 #[test]
-fn a_sum_of_nothing_known_is_unknown_and_of_something_is_a_floor() {
+fn a_sum_without_known_parts_is_unknown_and_with_some_a_lower_bound() {
     let s = state(testkit::empty(), Tab::Processes, (80, 24));
     assert_eq!(
         (
@@ -260,7 +260,7 @@ fn a_sum_of_nothing_known_is_unknown_and_of_something_is_a_floor() {
 }
 
 #[test]
-fn what_qps_move_is_a_floor_because_one_sided_traffic_of_peers_is_not_seen() {
+fn what_qps_move_is_a_lower_bound_because_one_sided_traffic_of_peers_is_not_seen() {
     let mut snapshot = testkit::one_row();
     let s = state(snapshot.clone(), Tab::Processes, (80, 24));
     assert!(s.snapshot.judgement.totals.tx.partial && s.snapshot.judgement.totals.rx.partial);

@@ -1,18 +1,18 @@
-//! One device among others whose driver sleeps.
+//! Several devices, of which one has a driver that sleeps.
 
 use std::time::Instant;
 
 use super::*;
 use crate::model::snapshot::Snapshot;
 
-/// Three devices, and the engine that hears of them.
+/// Three devices, and the engine that gets their inputs.
 struct Watched {
     host: Host,
     engine: Engine,
 }
 
 impl Watched {
-    /// Device 1 sleeps for so long whenever it is asked for counters, once all were listed.
+    /// Once all are listed, device 1 sleeps this long for each request for counters.
     fn new(sleeps: u64) -> Self {
         let mut watched = Self {
             host: Host::new(3),
@@ -71,7 +71,7 @@ fn a_device_that_sleeps_makes_no_other_old_and_is_named() {
     assert!(took < Duration::from_millis(1_500), "{took:?}");
     assert_eq!(notes(&seen), [""; 0], "it may be a hiccup");
     assert_eq!(seen.devices.len(), 3);
-    // The rounds after it do not wait at all.
+    // The next rounds do not wait at all.
     watched.move_on(4000);
     for _ in 0..4 {
         thread::sleep(Duration::from_millis(150));
@@ -105,7 +105,7 @@ fn a_device_that_sleeps_makes_no_other_old_and_is_named() {
         thread::sleep(Duration::from_millis(50));
     };
     assert!(
-        notes(&seen)[0].contains("to read its counters took 2.5 s"),
+        notes(&seen)[0].contains("reading its counters took 2.5 s"),
         "{:?}",
         notes(&seen)
     );
@@ -127,7 +127,7 @@ fn a_mode_that_prints_once_waits_for_a_device_that_sleeps() {
 }
 
 #[test]
-fn a_list_that_comes_meanwhile_takes_no_device_away_and_one_that_is_gone_goes() {
+fn a_list_that_arrives_meanwhile_removes_only_devices_that_are_gone() {
     let mut watched = Watched::new(1_500);
     watched.round(false);
     watched.host.source.listed_ns = None;
@@ -148,7 +148,7 @@ fn a_list_that_comes_meanwhile_takes_no_device_away_and_one_that_is_gone_goes() 
 }
 
 #[test]
-fn at_the_end_nobody_waits_for_a_device_that_sleeps() {
+fn the_end_does_not_wait_for_a_device_that_sleeps() {
     let mut watched = Watched::new(2_000);
     watched.round(false);
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! One machine at work, for the snapshots of the printed views: every field of every object is set somewhere.
+//! A machine at work in which every field of every object is set somewhere, for what the printed views write.
 
 use std::sync::Arc;
 
@@ -7,12 +7,13 @@ use crate::model::event::{Event, EventKind};
 use crate::model::findings::{About, Finding, FindingId, Severity};
 use crate::model::ib::{AsyncEvent, CmEvent, Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode};
 use crate::model::input::{DataPaths, EbpfState, HostFacts, ProbeVerdict, Skipped, Verdict};
-use crate::model::judgement::Judgement;
 use crate::model::snapshot::{
     DeviceRow, DeviceState, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic, PortRow, ProcessRow,
-    QpRow, SCHEMA, Snapshot, StatusCount, Step, TcpTraffic, Traffic, VerbRow,
+    QpRow, Snapshot, StatusCount, Step, TcpTraffic, Traffic, VerbRow,
 };
 use crate::model::value::{Counter, Shared, Source};
+
+use super::rows::{self, cause};
 
 const WALL: u64 = 1_700_000_000_000_000_000;
 const MONO: u64 = 5_000_000_000;
@@ -155,63 +156,17 @@ fn modify(event: Event, from: u8, to: u8) -> Event {
 
 /// No devices, nothing attached.
 pub(crate) fn empty() -> Snapshot {
+    let empty = super::empty();
     Snapshot {
-        schema: SCHEMA,
         time: WALL,
         mono_ns: MONO,
         interval_ns: None,
         host: HostFacts::default(),
         health: Health {
             ebpf: EbpfState::Disabled,
-            lost_events: 0,
-            losses: Vec::new(),
-            skipped: None,
-            events: 0,
-            probes: Vec::new().into(),
-            follows_qps: false,
-            notes: Vec::new().into(),
-            errors: Vec::new(),
-            self_cpu: None,
-            self_rss: None,
+            ..empty.health
         },
-        judgement: Judgement::default(),
-        findings: Vec::new().into(),
-        devices: Vec::new(),
-        ports: Vec::new(),
-        processes: Vec::new(),
-        qps: Vec::new(),
-        verbs: Vec::new(),
-    }
-}
-
-/// A QP that only its number is known of.
-pub(crate) fn unknown_qp() -> QpRow {
-    QpRow {
-        uid: 1,
-        device_uid: None,
-        device: "mlx5_0".into(),
-        port: None,
-        qpn: 99,
-        qp_type: None,
-        state: None,
-        state_source: None,
-        pid: None,
-        process_uid: None,
-        comm: None,
-        kernel: false,
-        orphan: false,
-        exited: false,
-        since_attach: false,
-        uncounted: false,
-        remote_qpn: None,
-        remote_gid: None,
-        path_mtu: None,
-        born_mono_ns: None,
-        sq_psn: None,
-        rq_psn: None,
-        timeline: Arc::default(),
-        traffic: Arc::default(),
-        history: Arc::new(History::default()),
+        ..empty
     }
 }
 
@@ -350,17 +305,6 @@ fn findings() -> Shared<Finding> {
         ..receiver.clone()
     };
     vec![receiver, mtu].into()
-}
-
-/// A cause of the module that is not loaded.
-fn cause(what: &str, why: &str, remedy: &str) -> Cause {
-    Cause {
-        id: CauseId::NoModule,
-        concerns: Concerns::Host,
-        what: what.to_owned(),
-        why: why.to_owned(),
-        remedy: remedy.to_owned(),
-    }
 }
 
 fn health() -> Health {
@@ -635,7 +579,7 @@ fn qps() -> Vec<Arc<QpRow>> {
         exited: true,
         orphan: false,
         state: Some(QpState(6)),
-        ..unknown_qp()
+        ..rows::unknown_qp()
     };
     vec![Arc::new(full), Arc::new(estimated), Arc::new(gone)]
 }
