@@ -1,6 +1,8 @@
 //! `cargo xtask test`: everything that must pass, from style to four real kernels.
 
 mod guests;
+mod record;
+mod report;
 mod tally;
 
 use std::{
@@ -16,7 +18,8 @@ use clap::Args;
 
 use self::{
     guests::Asked,
-    tally::{Tally, read},
+    record::{Failure, Outcome, Record, follow},
+    report::Part,
 };
 use crate::{
     ebpf, equality,
@@ -55,15 +58,15 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
         kernel::find(name)?;
     }
     setup::ensure(SetupArgs::default(), true)?;
-    let mut parts: Vec<(String, Tally, f64)> = Vec::new();
+    let mut parts: Vec<Part> = Vec::new();
     if !args.only_lab {
         let started = Instant::now();
-        let tally = style_and_units(args)?;
-        parts.push((
-            "style and unit tests".into(),
-            tally,
-            started.elapsed().as_secs_f64(),
-        ));
+        let outcome = style_and_units(args)?;
+        parts.push(Part {
+            name: "style and unit tests".into(),
+            outcome,
+            seconds: started.elapsed().as_secs_f64(),
+        });
     }
     if !args.no_lab {
         let binaries = lab_binaries()?;
@@ -74,27 +77,11 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
             at_once: args.guests.unwrap_or_else(guests_at_once),
         };
         let (kernels, outs) = guests::run(&binaries, &asked)?;
-        for kernel in kernels {
-            parts.push((format!("Linux {}", kernel.name), kernel.tally, kernel.seconds));
-        }
+        parts.extend(kernels);
         equality::finish(&outs)?;
     }
-    let mut all = Tally::default();
-    println!(
-        "\n{:24} {:>7} {:>7} {:>8} {:>8}",
-        "part", "passed", "failed", "skipped", "seconds"
-    );
-    for (name, tally, seconds) in &parts {
-        println!(
-            "{name:24} {:>7} {:>7} {:>8} {seconds:>8.0}",
-            tally.passed, tally.failed, tally.skipped
-        );
-        all.add(*tally);
-    }
-    println!(
-        "\n{} passed, {} failed, {} skipped",
-        all.passed, all.failed, all.skipped
-    );
+    let (text, all) = report::of(&parts);
+    print!("{text}");
     if let Some(filter) = args.filter.as_ref().filter(|_| all.tests == 0) {
         bail!("no test that ran is called *{filter}*");
     }
@@ -112,14 +99,15 @@ fn cargo(args: &[&str]) -> Command {
     command
 }
 
-fn style_and_units(args: &TestArgs) -> Result<Tally> {
-    let mut tally = Tally::default();
+fn style_and_units(args: &TestArgs) -> Result<Outcome> {
+    let mut all = Outcome::default();
     // A failure is printed at once and counted; the rest still runs, so that one run shows all there is to mend.
     let mut check = |label: &str, outcome: Result<()>| match outcome {
-        Ok(()) => tally.passed += 1,
+        Ok(()) => all.tally.passed += 1,
         Err(error) => {
-            println!("FAILED {label}: {error:#}");
-            tally.failed += 1;
+            let text = format!("{error:#}");
+            println!("FAILED {label}: {text}");
+            all.fail(Failure::step("style", label, &text));
         }
     };
     let mut clippy = cargo(&["clippy", "--workspace", "--all-targets", "--quiet"]);
@@ -156,9 +144,10 @@ fn style_and_units(args: &TestArgs) -> Result<Tally> {
         if let Some(filter) = &args.filter {
             test.args(["--", filter]);
         }
-        tally.add(follow(test)?);
+        let (record, code) = follow(test, "", Record::of("unit tests", false))?;
+        all.add(record.end(code));
     }
-    Ok(tally)
+    Ok(all)
 }
 
 /// Builds rdmatop and the kernel tests; returns the tests' executables.
@@ -195,15 +184,6 @@ fn executables(messages: &str) -> Vec<PathBuf> {
     found.sort();
     found.dedup();
     found
-}
-
-/// Runs a command, shows what it prints, and counts. A run that fails without a failed test counts as one.
-fn follow(command: Command) -> Result<Tally> {
-    let (mut tally, code) = read(command, "")?;
-    if code != 0 && tally.failed == 0 {
-        tally.failed += 1;
-    }
-    Ok(tally)
 }
 
 #[cfg(test)]

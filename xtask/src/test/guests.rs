@@ -13,7 +13,10 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::tally::{Tally, read};
+use super::{
+    record::{Outcome, Record, follow},
+    report::Part,
+};
 use crate::{
     equality,
     lab::{
@@ -121,28 +124,19 @@ impl Guest<'_> {
     }
 }
 
-/// What the tests of one kernel came to.
-pub(super) struct OfKernel {
-    /// Its name.
-    pub(super) name: &'static str,
-    /// Its counts.
-    pub(super) tally: Tally,
-    /// What its guests took, added up.
-    pub(super) seconds: f64,
-}
-
-/// Runs these executables on the kernels asked for; also returns the directories in which guests left their files.
-pub(super) fn run(binaries: &[PathBuf], asked: &Asked<'_>) -> Result<(Vec<OfKernel>, Vec<PathBuf>)> {
+/// Runs these executables on the kernels asked for, each of which is a part whose seconds are those of its guests, added up;
+/// also returns the directories in which guests left their files.
+pub(super) fn run(binaries: &[PathBuf], asked: &Asked<'_>) -> Result<(Vec<Part>, Vec<PathBuf>)> {
     let wanted = |series: &Series| {
         let same = |name: &String| kernel::find(name).is_ok_and(|of_name| of_name.name == series.name);
         asked.kernels.is_empty() || asked.kernels.iter().any(same)
     };
     let all: Vec<Series> = kernel::ALL.into_iter().filter(wanted).collect();
-    let mut kernels: Vec<OfKernel> = all
+    let mut kernels: Vec<Part> = all
         .iter()
-        .map(|series| OfKernel {
-            name: series.name,
-            tally: Tally::default(),
+        .map(|series| Part {
+            name: part_of(*series),
+            outcome: Outcome::default(),
             seconds: 0.0,
         })
         .collect();
@@ -161,7 +155,7 @@ pub(super) fn run(binaries: &[PathBuf], asked: &Asked<'_>) -> Result<(Vec<OfKern
                     group.prefixes.join("*, "),
                     series.name
                 );
-                kernel.tally.skipped += 1;
+                kernel.outcome.tally.skipped += 1;
                 continue;
             }
             guests.push_back(Guest {
@@ -192,19 +186,25 @@ pub(super) fn run(binaries: &[PathBuf], asked: &Asked<'_>) -> Result<(Vec<OfKern
     Ok((kernels, outs))
 }
 
+/// The name of a kernel's part.
+fn part_of(series: Series) -> String {
+    format!("Linux {}", series.name)
+}
+
 /// Takes guests until there are no more.
-fn work(left: &Mutex<VecDeque<Guest<'_>>>, kernels: &Mutex<Vec<OfKernel>>, asked: &Asked<'_>) -> Result<()> {
+fn work(left: &Mutex<VecDeque<Guest<'_>>>, kernels: &Mutex<Vec<Part>>, asked: &Asked<'_>) -> Result<()> {
     loop {
         let next = left.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let Some(guest) = next else { return Ok(()) };
         let started = Instant::now();
         println!("{}== begins ==", guest.label());
-        let tally = in_guest_again(&guest, asked)?;
+        let outcome = in_guest_again(&guest, asked)?;
         let seconds = started.elapsed().as_secs_f64();
         println!("{}== ends after {seconds:.0} s ==", guest.label());
         let mut kernels = kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kernel) = kernels.iter_mut().find(|of| of.name == guest.series.name) {
-            kernel.tally.add(tally);
+        let name = part_of(guest.series);
+        if let Some(kernel) = kernels.iter_mut().find(|of| of.name == name) {
+            kernel.outcome.add(outcome);
             kernel.seconds += seconds;
         }
     }
@@ -248,34 +248,32 @@ fn build_modules(series: Series) {
 }
 
 /// One boot, all tests; and another when QEMU failed the first, which is reported.
-fn in_guest_again(guest: &Guest<'_>, asked: &Asked<'_>) -> Result<Tally> {
-    let (mut tally, mut code) = in_guest(guest, asked)?;
-    if code == i32::from(lab::EXIT_QEMU) && tally.failed == 0 {
-        println!(
-            "{}QEMU failed the guest (see above): all its tests once more, in another",
-            guest.label()
-        );
-        (tally, code) = in_guest(guest, asked)?;
+fn in_guest_again(guest: &Guest<'_>, asked: &Asked<'_>) -> Result<Outcome> {
+    let (record, code) = in_guest(guest, asked)?;
+    if code != i32::from(lab::EXIT_QEMU) || record.any_failed() {
+        return Ok(record.end(code));
     }
-    if code != 0 && tally.failed == 0 {
-        // A guest that died or hung has printed no result: that is a failure all the same.
-        println!(
-            "{}ended with status {code} and no failed test: the guest did not finish",
-            guest.label()
-        );
-        tally.failed += 1;
-    }
-    Ok(tally)
+    println!(
+        "{}QEMU failed the guest (see above): all its tests once more, in another",
+        guest.label()
+    );
+    let (record, code) = in_guest(guest, asked)?;
+    Ok(record.end(code))
 }
 
 /// One boot, all tests, and how the boot ended.
-fn in_guest(guest: &Guest<'_>, asked: &Asked<'_>) -> Result<(Tally, i32)> {
+fn in_guest(guest: &Guest<'_>, asked: &Asked<'_>) -> Result<(Record, i32)> {
     // One after another, one test at a time: the kernel's state is everybody's. A binary that fails does not keep
     // the next from running.
     equality::forget(&guest.out())?;
     let mut script = String::from("bad=0\n");
     for binary in &guest.binaries {
-        let _ = writeln!(script, "'{}' --test-threads=1 \"$@\" || bad=1", binary.display());
+        // As cargo names what it runs.
+        let binary = binary.display();
+        let _ = writeln!(
+            script,
+            "echo '     Running in the guest ({binary})'\n'{binary}' --test-threads=1 \"$@\" || bad=1"
+        );
     }
     script.push_str("exit $bad\n");
     let mut lab = Command::new(env::current_exe().context("cannot tell what program this is")?);
@@ -286,7 +284,8 @@ fn in_guest(guest: &Guest<'_>, asked: &Asked<'_>) -> Result<(Tally, i32)> {
     lab.args(asked.filter);
     lab.env("RDMATOP", paths::target().join("release/rdmatop"));
     lab.env("RDMATOP_LAB_OUT", guest.out());
-    read(lab, &guest.label())
+    let label = guest.label();
+    follow(lab, &label, Record::of(&label, true))
 }
 
 #[cfg(test)]
