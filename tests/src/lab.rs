@@ -4,13 +4,17 @@ use std::{
     env, fs,
     process::Command,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::{child::output, table::say, verbs::IPV4_GID, wait};
+use crate::{
+    child::output,
+    table::say,
+    verbs::IPV4_GID,
+    wait::{self, PATIENCE},
+};
 
 /// The device of most tests.
 pub const DEVICE: &str = "rxe0";
@@ -104,7 +108,7 @@ pub fn address(device: &str) -> Result<String> {
 pub fn await_gid(device: &str) -> Result<()> {
     let path = format!("/sys/class/infiniband/{device}/ports/1/gids/{IPV4_GID}");
     let what = format!("the IPv4 GID of {device}");
-    wait::until(&what, Duration::from_mins(1), || {
+    wait::until(&what, PATIENCE, || {
         fs::read_to_string(&path).is_ok_and(|gid| gid.contains(":ffff:"))
     })
 }

@@ -300,6 +300,8 @@ fn environment(target: &Path, out: &Path) -> Vec<(&'static str, OsString)> {
         ("LANG", "C.UTF-8".into()),
         ("TERM", env::var_os("TERM").unwrap_or_else(|| "dumb".into())),
         ("RDMATOP_LAB", "1".into()),
+        // Loading programs takes seconds where instructions are translated, and more where others want the CPU too.
+        ("RDMATOP_PATIENCE", "20".into()),
         ("RDMATOP_LAB_OUT", out.into()),
     ];
     for name in ["COLORTERM", "NO_COLOR", "RUST_BACKTRACE", "RUST_LOG"] {
