@@ -48,6 +48,20 @@ impl Lab {
         Some(Self { _turn: turn, release })
     }
 
+    /// As [`Self::enter`], for what no kernel changes: where all kernels are tested, it runs on one of them.
+    pub fn enter_on_one(name: &str) -> Option<Self> {
+        let lab = Self::enter(name)?;
+        let one = env::var("RDMATOP_ONE_KERNEL").ok();
+        let Some(one) = one.filter(|one| !lab.release.starts_with(&format!("{one}."))) else {
+            return Some(lab);
+        };
+        skip(
+            name,
+            &format!("it does not depend on the kernel, and runs on Linux {one}"),
+        );
+        None
+    }
+
     /// As [`Self::enter`], for tests of the SoftRoCE data path: needs BTF of the module.
     pub fn enter_data_path(name: &str) -> Option<Self> {
         let lab = Self::enter(name)?;

@@ -9,7 +9,7 @@ use std::{
     env,
     path::{Path, PathBuf},
     process::Command,
-    thread,
+    thread::{self, ScopedJoinHandle},
     time::Instant,
 };
 
@@ -45,7 +45,7 @@ pub(crate) struct TestArgs {
     #[arg(long)]
     guests: Option<usize>,
     /// Seconds that one guest's tests may take
-    #[arg(long, default_value_t = 1800)]
+    #[arg(long, default_value_t = 2400)]
     timeout: u64,
     /// Only tests whose name contains this
     filter: Option<String>,
@@ -58,27 +58,23 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
         kernel::find(name)?;
     }
     setup::ensure(SetupArgs::default(), true)?;
+    // At the same time: builds that have one CPU busy, downloads and tests that wait leave much of a machine idle.
+    let (units, kernels) = thread::scope(|scope| {
+        let units = (!args.only_lab).then(|| scope.spawn(|| style_and_units(args)));
+        let kernels = (!args.no_lab).then(|| in_guests(args));
+        (units.map(ScopedJoinHandle::join), kernels)
+    });
     let mut parts: Vec<Part> = Vec::new();
-    if !args.only_lab {
-        let started = Instant::now();
-        let outcome = style_and_units(args)?;
-        parts.push(Part {
-            name: "style and unit tests".into(),
-            outcome,
-            seconds: started.elapsed().as_secs_f64(),
-        });
-    }
-    if !args.no_lab {
-        let binaries = lab_binaries()?;
-        let asked = Asked {
-            kernels: &args.kernel,
-            filter: args.filter.as_deref(),
-            timeout: args.timeout,
-            at_once: args.guests.unwrap_or_else(guests_at_once),
-        };
-        let (kernels, outs) = guests::run(&binaries, &asked)?;
-        parts.extend(kernels);
-        equality::finish(&outs)?;
+    parts.extend(
+        units.map(|units| units.unwrap_or_else(|_| cannot("style and unit tests", "a panic, see above"))),
+    );
+    match kernels.transpose() {
+        Ok(kernels) => {
+            let (kernels, outs) = kernels.unwrap_or_default();
+            parts.extend(kernels);
+            equality::finish(&outs)?;
+        }
+        Err(error) => parts.push(cannot("kernel tests", &format!("{error:#}"))),
     }
     let (text, all) = report::of(&parts);
     print!("{text}");
@@ -86,6 +82,29 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
         bail!("no test that ran is called *{filter}*");
     }
     Ok(u8::from(all.failed > 0))
+}
+
+/// A part that did not begin or did not finish.
+fn cannot(name: &str, why: &str) -> Part {
+    let mut outcome = Outcome::default();
+    outcome.fail(Failure::step(name, "cannot run", why));
+    Part {
+        name: name.into(),
+        outcome,
+        seconds: 0.0,
+    }
+}
+
+/// Builds what the guests need, and runs them.
+fn in_guests(args: &TestArgs) -> Result<(Vec<Part>, Vec<PathBuf>)> {
+    let binaries = lab_binaries()?;
+    let asked = Asked {
+        kernels: &args.kernel,
+        filter: args.filter.as_deref(),
+        timeout: args.timeout,
+        at_once: args.guests.unwrap_or_else(guests_at_once),
+    };
+    guests::run(&binaries, &asked)
 }
 
 /// As many as there are CPUs, up to four: the tests wait more than they work, and a guest's disk is the host's.
@@ -99,7 +118,9 @@ fn cargo(args: &[&str]) -> Command {
     command
 }
 
-fn style_and_units(args: &TestArgs) -> Result<Outcome> {
+fn style_and_units(args: &TestArgs) -> Part {
+    const NAME: &str = "style and unit tests";
+    let started = Instant::now();
     let mut all = Outcome::default();
     // A failure is printed at once and counted; the rest still runs, so that one run shows all there is to mend.
     let mut check = |label: &str, outcome: Result<()>| match outcome {
@@ -144,10 +165,18 @@ fn style_and_units(args: &TestArgs) -> Result<Outcome> {
         if let Some(filter) = &args.filter {
             test.args(["--", filter]);
         }
-        let (record, code) = follow(test, "", Record::of("unit tests", false))?;
-        all.add(record.end(code));
+        match follow(test, "units        ", Record::of("unit tests", false)) {
+            Ok((record, code)) => all.add(record.end(code)),
+            Err(error) => all.fail(Failure::step("unit tests", "cannot run", &format!("{error:#}"))),
+        }
     }
-    Ok(all)
+    let seconds = started.elapsed().as_secs_f64();
+    println!("units        == ends after {seconds:.0} s ==");
+    Part {
+        name: NAME.into(),
+        outcome: all,
+        seconds,
+    }
 }
 
 /// Builds rdmatop and the kernel tests; returns the tests' executables.
