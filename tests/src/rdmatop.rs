@@ -1,7 +1,7 @@
 //! Runs the rdmatop binary: as a stream of events, and as one sample.
 
 use std::{
-    env,
+    env, fs,
     path::PathBuf,
     process::{Command, ExitStatus},
     time::Duration,
@@ -169,6 +169,22 @@ impl Window {
     /// The process.
     pub fn pid(&self) -> u32 {
         self.child.pid()
+    }
+
+    /// Waits until its main thread has gone to sleep `times` times more. While the window is open it wakes every 200 ms to
+    /// look new processes up; how long that takes is up to the machine.
+    pub fn wait_looks(&self, times: u64) -> Result<()> {
+        let slept = || -> Result<u64> {
+            let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            Ok(line.context("no count of switches")?.trim().parse()?)
+        };
+        let before = slept()?;
+        wait::for_some("the looks of rdmatop", PATIENCE, || {
+            Ok((slept()? >= before + times).then_some(()))
+        })
     }
 
     /// Ends the window and reads the sample. The traffic must be over: a window that closed before it would count

@@ -85,8 +85,8 @@ fn traffic_of_another_user_has_its_owner_and_its_counts() -> Result<()> {
         .out
         .wait_for("ready", LIMIT, |line| line.contains("ready"))
         .with_context(|| child.err.text())?;
-    // Who lives for a second is looked up: some kernels' records are read once a second.
-    std::thread::sleep(Duration::from_secs(3));
+    // Who lives for a second is looked up: some kernels' records are read once a second. That is 15 looks.
+    window.wait_looks(15)?;
     let done = finish(child)?;
     let sample = window.close()?;
     let row = exact(&sample, id(&done, "pid")?, 123)?;
