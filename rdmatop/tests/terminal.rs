@@ -7,11 +7,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rdmatop_tests::pty::OnTerminal;
+use rdmatop_tests::wait::{PATIENCE, SOON, until};
 
-/// A machine that builds something else at the same time is slow.
-const LONG: Duration = Duration::from_secs(30);
-/// What the end of the program may take: what the issue asks for, and room for such a machine.
-const END: Duration = Duration::from_secs(5);
 /// What stands in the tab line of every screen.
 const SHOWN: &str = "Processes";
 /// The main screen, and the cursor: the last things that are written.
@@ -39,7 +36,7 @@ fn view_with(args: &[&str], more: impl FnOnce(&mut Command)) -> View {
         .env("XDG_CONFIG_HOME", home.path());
     more(&mut command);
     let on = OnTerminal::start(&mut command).expect("a terminal");
-    on.wait_for(SHOWN, LONG).expect("the view");
+    on.wait_for(SHOWN, PATIENCE).expect("the view");
     View {
         mode: before(),
         _home: home,
@@ -66,11 +63,11 @@ fn fill(view: &mut View) {
 
 fn ends_with_the_terminal_given_back(view: &mut View, limit: Duration) -> std::process::ExitStatus {
     let begin = Instant::now();
-    let status = view.on.wait(LONG).expect("it ends");
+    let status = view.on.wait(PATIENCE).expect("it ends");
     assert!(begin.elapsed() < limit, "it took {:?}", begin.elapsed());
     assert_eq!(view.on.mode().expect("a line mode"), view.mode, "the line mode");
     view.on.resume();
-    view.on.drain(LONG).expect("all of the output");
+    view.on.drain(PATIENCE).expect("all of the output");
     let output = view.on.output();
     let text = String::from_utf8_lossy(&output);
     let end = text.rfind("\x1b[?1049l").map(|at| &text[at..]);
@@ -88,7 +85,7 @@ fn a_terminal_that_does_not_read_keeps_no_signal_from_ending_it() {
         let mut view = view(&["--delay", "0.1"]);
         fill(&mut view);
         view.on.signal(signal).expect("a signal");
-        let status = ends_with_the_terminal_given_back(&mut view, END);
+        let status = ends_with_the_terminal_given_back(&mut view, SOON);
         assert_eq!(status.code(), Some(code), "signal {signal}: {status}");
     }
 }
@@ -97,7 +94,7 @@ fn a_terminal_that_does_not_read_keeps_no_signal_from_ending_it() {
 fn a_terminal_that_does_not_read_does_not_outlast_the_duration() {
     let mut view = view(&["--delay", "0.1", "--duration", "4"]);
     fill(&mut view);
-    let status = ends_with_the_terminal_given_back(&mut view, END + Duration::from_secs(4));
+    let status = ends_with_the_terminal_given_back(&mut view, SOON + Duration::from_secs(4));
     assert_eq!(status.code(), Some(0), "{status}");
 }
 
@@ -111,10 +108,10 @@ fn a_terminal_that_reads_again_gets_the_newest_screen_and_is_told_what_it_missed
     view.on.forget();
     view.on.resume();
     view.on
-        .wait_for("frames were not drawn", LONG)
+        .wait_for("frames were not drawn", PATIENCE)
         .expect("the count of dropped frames");
     view.on.signal(libc::SIGTERM).expect("a signal");
-    ends_with_the_terminal_given_back(&mut view, END);
+    ends_with_the_terminal_given_back(&mut view, SOON);
 }
 
 #[test]
@@ -144,7 +141,7 @@ fn each_signal_that_ends_a_process_gives_the_terminal_back_first() {
     for signal in ending {
         let mut view = view(&[]);
         view.on.signal(signal).expect("a signal");
-        let status = ends_with_the_terminal_given_back(&mut view, END);
+        let status = ends_with_the_terminal_given_back(&mut view, SOON);
         assert_eq!(status.signal(), Some(signal), "{status}");
     }
 }
@@ -154,7 +151,7 @@ fn a_signal_gives_back_a_terminal_that_does_not_read_too() {
     let mut view = view(&["--delay", "0.1"]);
     fill(&mut view);
     view.on.signal(libc::SIGUSR1).expect("a signal");
-    let status = ends_with_the_terminal_given_back(&mut view, END);
+    let status = ends_with_the_terminal_given_back(&mut view, SOON);
     assert_eq!(status.signal(), Some(libc::SIGUSR1), "{status}");
 }
 
@@ -176,7 +173,7 @@ fn state(view: &View) -> char {
 fn wait_stopped(view: &View) {
     let begin = Instant::now();
     while state(view) != 'T' {
-        assert!(begin.elapsed() < LONG, "it does not stop: {}", state(view));
+        assert!(begin.elapsed() < PATIENCE, "it does not stop: {}", state(view));
         sleep(Duration::from_millis(10));
     }
 }
@@ -187,13 +184,17 @@ fn a_stop_gives_the_terminal_back_and_going_on_draws_at_the_new_size() {
     view.on.signal(libc::SIGTSTP).expect("a signal");
     wait_stopped(&view);
     assert_eq!(view.on.mode().expect("a line mode"), view.mode, "the line mode");
-    sleep(Duration::from_millis(300));
-    assert!(view.on.output().ends_with(BACK));
+    until("the screen given back", PATIENCE, || {
+        view.on.output().ends_with(BACK)
+    })
+    .expect("the terminal");
     view.on.resize((76, 12)).expect("a new size");
     view.on.forget();
     view.on.signal(libc::SIGCONT).expect("a signal");
-    view.on.wait_for("\x1b[?1049h", LONG).expect("the other screen");
-    view.on.wait_for(SHOWN, LONG).expect("the view");
+    view.on
+        .wait_for("\x1b[?1049h", PATIENCE)
+        .expect("the other screen");
+    view.on.wait_for(SHOWN, PATIENCE).expect("the view");
     let text = String::from_utf8_lossy(&view.on.output()).into_owned();
     // Where the cursor is put: ESC [ row ; column H.
     let rows = text.split("\x1b[").filter_map(|part| {
@@ -204,7 +205,7 @@ fn a_stop_gives_the_terminal_back_and_going_on_draws_at_the_new_size() {
     });
     assert_eq!(rows.max(), Some(12), "{text:?}");
     view.on.signal(libc::SIGTERM).expect("a signal");
-    ends_with_the_terminal_given_back(&mut view, END);
+    ends_with_the_terminal_given_back(&mut view, SOON);
 }
 
 #[test]
@@ -214,9 +215,9 @@ fn a_stop_that_it_cannot_see_is_followed_by_a_whole_screen() {
     wait_stopped(&view);
     view.on.forget();
     view.on.signal(libc::SIGCONT).expect("a signal");
-    view.on.wait_for(SHOWN, LONG).expect("the view");
+    view.on.wait_for(SHOWN, PATIENCE).expect("the view");
     view.on.signal(libc::SIGTERM).expect("a signal");
-    ends_with_the_terminal_given_back(&mut view, END);
+    ends_with_the_terminal_given_back(&mut view, SOON);
 }
 
 #[test]
@@ -227,7 +228,7 @@ fn who_ends_a_stopped_view_need_not_bring_it_back_first() {
     // As the kill of a shell does with a stopped job.
     view.on.signal(libc::SIGTERM).expect("a signal");
     view.on.signal(libc::SIGCONT).expect("a signal");
-    let status = ends_with_the_terminal_given_back(&mut view, END);
+    let status = ends_with_the_terminal_given_back(&mut view, SOON);
     assert_eq!(status.code(), Some(0), "{status}");
 }
 
@@ -235,7 +236,7 @@ fn who_ends_a_stopped_view_need_not_bring_it_back_first() {
 fn a_window_that_is_closed_ends_it() {
     let mut view = view(&[]);
     view.on.hang_up();
-    let status = view.on.wait(END).expect("it ends");
+    let status = view.on.wait(SOON).expect("it ends");
     assert_eq!(status.code(), Some(1), "{status}");
 }
 
@@ -245,7 +246,7 @@ fn it_draws_at_any_size() {
     for size in [(1, 1), (20, 5), (400, 100), (1, 100), (400, 1), (80, 24)] {
         view.on.forget();
         view.on.resize(size).expect("a size");
-        view.on.wait_for("\x1b[", LONG).expect("a frame");
+        view.on.wait_for("\x1b[", PATIENCE).expect("a frame");
         for key in [&b"2"[..], b"?", b"\x1b", b"\r", b"\x1b", b"1"] {
             view.on.press(key).expect("a key");
             sleep(Duration::from_millis(30));
@@ -253,7 +254,7 @@ fn it_draws_at_any_size() {
         view.on.alive().expect("it goes on");
     }
     view.on.signal(libc::SIGTERM).expect("a signal");
-    ends_with_the_terminal_given_back(&mut view, END);
+    ends_with_the_terminal_given_back(&mut view, SOON);
 }
 
 #[test]
@@ -262,7 +263,7 @@ fn without_colours_and_without_utf8_there_are_neither() {
         command.env("NO_COLOR", "1").env("LC_ALL", "C");
     });
     view.on.signal(libc::SIGTERM).expect("a signal");
-    ends_with_the_terminal_given_back(&mut view, END);
+    ends_with_the_terminal_given_back(&mut view, SOON);
     let output = view.on.output();
     assert!(output.is_ascii(), "{:?}", String::from_utf8_lossy(&output));
     let text = String::from_utf8_lossy(&output);
@@ -280,14 +281,14 @@ fn what_the_settings_hold_reaches_no_terminal_raw() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rdmatop"));
     command.arg("--no-ebpf").env("XDG_CONFIG_HOME", home.path());
     let mut on = OnTerminal::start(&mut command).expect("a terminal");
-    on.wait_for(SHOWN, LONG).expect("the view");
-    on.wait_for("line 1", LONG).expect("the reason");
+    on.wait_for(SHOWN, PATIENCE).expect("the view");
+    on.wait_for("line 1", PATIENCE).expect("the reason");
     // A change, which is not kept: that is said on stderr at the end.
     on.press(b"t").expect("a key");
     sleep(Duration::from_millis(300));
     on.press(b"q").expect("a key");
-    on.wait(LONG).expect("it ends");
-    on.drain(LONG).expect("all of the output");
+    on.wait(PATIENCE).expect("it ends");
+    on.drain(PATIENCE).expect("all of the output");
     let output = on.output();
     assert!(!output.contains(&7) && !String::from_utf8_lossy(&output).contains("\x1b]"));
     assert!(String::from_utf8_lossy(&output).contains("is not kept"));
@@ -335,14 +336,14 @@ fn shell(home: &tempfile::TempDir) -> OnTerminal {
     let mut on = OnTerminal::start(&mut bash).expect("a shell");
     // What is typed is echoed: the marks are spelt so that only their output has them whole.
     on.press(b"set -b; PS1='REA''DY> '\n").expect("a line");
-    on.wait_for("READY> ", LONG).expect("the shell");
+    on.wait_for("READY> ", PATIENCE).expect("the shell");
     on.forget();
     on
 }
 
 fn types(on: &mut OnTerminal, line: &str, wanted: &str) {
     on.press(line.as_bytes()).expect("a line");
-    on.wait_for(wanted, LONG).expect(line);
+    on.wait_for(wanted, PATIENCE).expect(line);
     on.forget();
 }
 
@@ -359,7 +360,7 @@ fn a_shell_stops_it_brings_it_back_and_ends_it_while_it_is_stopped() {
     // In the background it stops again, and draws nothing over the shell.
     types(&mut on, "bg\n", "Stopped");
     on.press(b"echo TY''PED\n").expect("a line");
-    on.wait_for("TYPED", LONG).expect("the shell");
+    on.wait_for("TYPED", PATIENCE).expect("the shell");
     assert!(!String::from_utf8_lossy(&on.output()).contains("\x1b[?1049h"));
     types(&mut on, "kill %1\n", "Done");
     types(&mut on, "exit\n", "exit");

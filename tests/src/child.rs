@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::wait;
+use crate::wait::{self, PATIENCE};
 
 /// Lines as they come, shared with the reading thread.
 #[derive(Clone, Debug, Default)]
@@ -186,8 +186,8 @@ impl Child {
         }
         let status =
             status.with_context(|| format!("its output:\n{}\n{}", self.out.text(), self.err.text()))?;
-        self.out.wait_end(Duration::from_secs(10))?;
-        self.err.wait_end(Duration::from_secs(10))?;
+        self.out.wait_end(PATIENCE)?;
+        self.err.wait_end(PATIENCE)?;
         Ok(status)
     }
 

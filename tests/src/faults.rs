@@ -18,7 +18,7 @@ pub fn behind(words: &[&str], args: &[&str]) -> Result<(Option<i32>, Child)> {
     let mut command = Command::new(first);
     command.args(rest).arg(program).args(args).env("NO_COLOR", "1");
     let mut child = Child::spawn(&mut command)?;
-    let status = child.wait(END * 2)?;
+    let status = child.wait(END)?;
     Ok((status.code(), child))
 }
 

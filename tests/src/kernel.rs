@@ -5,27 +5,27 @@ use std::{
     fs,
     os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
     process::Command,
-    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
 
-use crate::{child::output, lab, wait};
-
-/// The kernel frees programs after an RCU grace period.
-const SETTLE: Duration = Duration::from_mins(1);
+use crate::{
+    child::output,
+    lab,
+    wait::{self, PATIENCE},
+};
 
 /// Runs `body` and wants the kernel to be afterwards as it was before.
 pub fn leaves_nothing(body: impl FnOnce() -> Result<()>) -> Result<()> {
     let probes = probes()?;
     let programs = bpf_programs()?;
     body()?;
-    wait::until("the end of all probes", SETTLE, || {
+    wait::until("the end of all probes", PATIENCE, || {
         // What a test before this one left may still be on its way out: only what is new counts.
         self::probes().is_ok_and(|now| now.iter().all(|probe| probes.contains(probe)))
     })
     .with_context(|| format!("now: {:#?}", self::probes()))?;
-    wait::until("the end of all BPF programs", SETTLE, || {
+    wait::until("the end of all BPF programs", PATIENCE, || {
         bpf_programs().is_ok_and(|now| now.iter().all(|id| programs.contains(id)))
     })
 }
@@ -33,7 +33,7 @@ pub fn leaves_nothing(body: impl FnOnce() -> Result<()>) -> Result<()> {
 /// Waits until somebody has attached programs since there were `before` of them, and attaches no more.
 pub fn await_programs(before: usize) -> Result<()> {
     let mut last = (before, 0);
-    wait::until("attached programs", SETTLE * 2, || {
+    wait::until("attached programs", PATIENCE, || {
         let now = bpf_programs().map_or(before, |ids| ids.len());
         last = if now == last.0 {
             (now, last.1 + 1)

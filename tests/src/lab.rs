@@ -4,13 +4,17 @@ use std::{
     env, fs,
     process::Command,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::{child::output, table::say, verbs::IPV4_GID, wait};
+use crate::{
+    child::output,
+    table::say,
+    verbs::IPV4_GID,
+    wait::{self, PATIENCE},
+};
 
 /// The device of most tests.
 pub const DEVICE: &str = "rxe0";
@@ -42,6 +46,20 @@ impl Lab {
             return None;
         }
         Some(Self { _turn: turn, release })
+    }
+
+    /// As [`Self::enter`], for what no kernel changes: where all kernels are tested, it runs on one of them.
+    pub fn enter_on_one(name: &str) -> Option<Self> {
+        let lab = Self::enter(name)?;
+        let one = env::var("RDMATOP_ONE_KERNEL").ok();
+        let Some(one) = one.filter(|one| !lab.release.starts_with(&format!("{one}."))) else {
+            return Some(lab);
+        };
+        skip(
+            name,
+            &format!("it does not depend on the kernel, and runs on Linux {one}"),
+        );
+        None
     }
 
     /// As [`Self::enter`], for tests of the SoftRoCE data path: needs BTF of the module.
@@ -104,7 +122,7 @@ pub fn address(device: &str) -> Result<String> {
 pub fn await_gid(device: &str) -> Result<()> {
     let path = format!("/sys/class/infiniband/{device}/ports/1/gids/{IPV4_GID}");
     let what = format!("the IPv4 GID of {device}");
-    wait::until(&what, Duration::from_mins(1), || {
+    wait::until(&what, PATIENCE, || {
         fs::read_to_string(&path).is_ok_and(|gid| gid.contains(":ffff:"))
     })
 }

@@ -1,10 +1,14 @@
 //! A kernel consumer of RDMA: nvme-rdma and its target nvmet-rdma, connected to each other over SoftRoCE.
 
-use std::{fs, process::Command, time::Duration};
+use std::{fs, process::Command};
 
 use anyhow::{Context, Result};
 
-use crate::{child::output, lab, wait};
+use crate::{
+    child::output,
+    lab,
+    wait::{self, PATIENCE},
+};
 
 /// Who makes the initiator's QPs.
 pub const HOST: &str = "[nvme_rdma]";
@@ -14,7 +18,6 @@ pub const TARGET: &str = "[nvmet_rdma]";
 const MODULES: [&str; 3] = ["null_blk", "nvmet-rdma", "nvme-rdma"];
 const PORT: u16 = 4420;
 const NQN: &str = "rdmatop-tests";
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// A target that listens; taken away on drop, with the initiator and the modules.
 #[derive(Debug)]
@@ -83,7 +86,7 @@ impl NvmeTarget {
             .find(|name| !before.contains(name))
             .context("no NVMe controller after a connect")?;
         let path = format!("/dev/{controller}n1");
-        wait::until("the NVMe disk", LIMIT, || fs::exists(&path).unwrap_or(false))?;
+        wait::until("the NVMe disk", PATIENCE, || fs::exists(&path).unwrap_or(false))?;
         Ok(Disk {
             path,
             controller,

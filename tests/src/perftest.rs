@@ -11,13 +11,16 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
     child::{Child, output},
-    lab, wait,
+    lab,
+    wait::{self, PATIENCE},
 };
 
 /// A pair that takes longer than this hangs: perftest itself would wait for ever.
-pub const LIMIT: Duration = Duration::from_mins(3);
-/// How long a server may take to listen.
-const LISTEN: Duration = Duration::from_mins(1);
+pub const LIMIT: Duration = PATIENCE;
+
+/// How long perftest's handshake may take where it is known to hang now and then, without rdmatop too: then another pair is
+/// started.
+pub const HANDSHAKE: Duration = Duration::from_mins(1);
 
 /// Pairs started by this process.
 static PAIRS: AtomicU16 = AtomicU16::new(0);
@@ -152,13 +155,13 @@ impl Perftest {
         let port = next_port();
         let server = Child::spawn(&mut self.command(&self.server_device, port))?;
         if self.cm {
-            wait::for_some("an rdma_cm id in LISTEN", LISTEN, || listens_cm(port))?;
+            wait::for_some("an rdma_cm id in LISTEN", PATIENCE, || listens_cm(port))?;
             if !self.by_gid {
                 // The driver's own socket, which may listen a moment later.
-                wait::until("an iWARP socket that listens", LISTEN, || listens_tcp(port))?;
+                wait::until("an iWARP socket that listens", PATIENCE, || listens_tcp(port))?;
             }
         } else {
-            wait::until("a listening perftest server", LISTEN, || listens_tcp(port))?;
+            wait::until("a listening perftest server", PATIENCE, || listens_tcp(port))?;
         }
         // Without -R the address is only that of the handshake over TCP.
         let address = if self.cm {
@@ -213,12 +216,16 @@ impl Pair {
 
     /// Waits until both sides have exchanged their addresses: the QPs exist and are connected soon.
     pub fn wait_connected(&self) -> Result<()> {
+        self.connected_within(PATIENCE)
+    }
+
+    /// As [`Self::wait_connected`], at most for `limit`.
+    pub fn connected_within(&self, limit: Duration) -> Result<()> {
         for side in [&self.server, &self.client] {
-            side.out.wait_for(
-                "remote address in perftest's output",
-                Duration::from_secs(30),
-                |line| line.contains("remote address:"),
-            )?;
+            side.out
+                .wait_for("remote address in perftest's output", limit, |line| {
+                    line.contains("remote address:")
+                })?;
         }
         Ok(())
     }
@@ -300,7 +307,7 @@ pub fn with_stopped_receiver(iterations: u64, size: u64, time: Duration) -> Resu
     // Both addresses are printed before the last word over TCP: a server stopped there would stop the client
     // before its first message. Wait until packets flow.
     pair.wait_connected()?;
-    wait::for_some("packets of the pair", LISTEN, || {
+    wait::for_some("packets of the pair", PATIENCE, || {
         Ok((packets()? >= before + 500).then_some(()))
     })?;
     pair.server.signal(libc::SIGSTOP)?;
@@ -324,7 +331,7 @@ pub fn with_killed_server() -> Result<Pair> {
     let mut pair = loop {
         let pair = pair.start()?;
         tries += 1;
-        match pair.wait_connected() {
+        match pair.connected_within(HANDSHAKE) {
             Ok(()) => break pair,
             Err(error) if tries == 3 => return Err(error),
             Err(_) => {}

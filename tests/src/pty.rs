@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::wait;
+use crate::wait::{self, PATIENCE};
 
 /// Columns and rows at the start.
 pub const SIZE: (u16, u16) = (160, 50);
@@ -131,9 +131,15 @@ impl OnTerminal {
         if errors {
             command.stderr(slave);
         }
-        // SAFETY: both calls are async-signal-safe; the terminal is the new session's stdin.
+        let last = libc::SIGRTMAX();
+        // SAFETY: all these calls are async-signal-safe; the terminal is the new session's stdin.
         unsafe {
-            command.pre_exec(|| {
+            command.pre_exec(move || {
+                // As login does: a shell without job control ignores SIGINT and SIGQUIT for what it starts with `&`, nohup
+                // ignores SIGHUP, and a program inherits that through any number of parents. SIGKILL and SIGSTOP refuse.
+                for signal in 1..=last {
+                    libc::signal(signal, libc::SIG_DFL);
+                }
                 if libc::setsid() < 0 || libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
                     return Err(io::Error::last_os_error());
                 }
@@ -298,7 +304,7 @@ impl OnTerminal {
     pub fn quit(mut self) -> Result<()> {
         self.press(b"q")?;
         // Drop kills it when it does not end.
-        let _ = self.wait(Duration::from_secs(10));
+        let _ = self.wait(PATIENCE);
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Runs the rdmatop binary: as a stream of events, and as one sample.
 
 use std::{
-    env,
+    env, fs,
     path::PathBuf,
     process::{Command, ExitStatus},
     time::Duration,
@@ -10,12 +10,15 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::{child::Child, events::Events, snapshot::Snapshot, wait};
+use crate::{
+    child::Child,
+    events::Events,
+    snapshot::Snapshot,
+    wait::{self, PATIENCE},
+};
 
-/// Attaching takes seconds under emulation, and more where others want the CPU too.
-const ATTACH: Duration = Duration::from_mins(2);
 /// A clean end detaches every program first.
-pub const END: Duration = Duration::from_mins(1);
+pub const END: Duration = PATIENCE;
 /// A window, in seconds: longer than any traffic takes, for it is closed when that is over.
 const WINDOW: &str = "600";
 
@@ -46,7 +49,7 @@ pub fn command(args: &[&str]) -> Result<Command> {
 pub fn wait_counting(child: &Child) -> Result<String> {
     child
         .err
-        .wait_for("line `rdmatop: tracing ...` on stderr", ATTACH, |line| {
+        .wait_for("line `rdmatop: tracing ...` on stderr", PATIENCE, |line| {
             line.starts_with("rdmatop: tracing") || line.starts_with("rdmatop: measuring")
         })
 }
@@ -168,6 +171,22 @@ impl Window {
         self.child.pid()
     }
 
+    /// Waits until its main thread has gone to sleep `times` times more. While the window is open it wakes every 200 ms to
+    /// look new processes up; how long that takes is up to the machine.
+    pub fn wait_looks(&self, times: u64) -> Result<()> {
+        let slept = || -> Result<u64> {
+            let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            Ok(line.context("no count of switches")?.trim().parse()?)
+        };
+        let before = slept()?;
+        wait::for_some("the looks of rdmatop", PATIENCE, || {
+            Ok((slept()? >= before + times).then_some(()))
+        })
+    }
+
     /// Ends the window and reads the sample. The traffic must be over: a window that closed before it would count
     /// less, and the test would blame the wrong one.
     pub fn close(mut self) -> Result<Snapshot> {
@@ -177,7 +196,7 @@ impl Window {
             self.child.err.text()
         );
         self.child.signal(libc::SIGINT)?;
-        self.child.succeed(END * 2)?;
+        self.child.succeed(END)?;
         Snapshot::parse(&self.child.out.text())
     }
 }
@@ -185,13 +204,13 @@ impl Window {
 /// `rdmatop --once --json` with more options.
 pub fn once(args: &[&str]) -> Result<Snapshot> {
     let mut child = Child::spawn(command(&["--once", "--json"])?.args(args))?;
-    child.succeed(ATTACH + END)?;
+    child.succeed(PATIENCE)?;
     Snapshot::parse(&child.out.text())
 }
 
 /// `rdmatop probes --json` with more options.
 pub fn probes(args: &[&str]) -> Result<Value> {
     let mut child = Child::spawn(command(&["probes", "--json"])?.args(args))?;
-    child.succeed(ATTACH + END)?;
+    child.succeed(PATIENCE)?;
     Ok(serde_json::from_str(&child.out.text())?)
 }

@@ -1,10 +1,14 @@
 //! A device of soft iWARP, whose driver `cargo xtask lab modules` builds from the kernel's own source.
 
-use std::{env, fs, process::Command, time::Duration};
+use std::{env, fs, process::Command};
 
 use anyhow::{Result, ensure};
 
-use crate::{child::output, lab, wait};
+use crate::{
+    child::output,
+    lab,
+    wait::{self, PATIENCE},
+};
 
 /// The device.
 pub const DEVICE: &str = "siw0";
@@ -41,7 +45,7 @@ impl Siw {
             fs::exists("/sys/kernel/btf/siw")?,
             "siw was built without BTF, which Ubuntu's and Fedora's has"
         );
-        wait::until("an active siw0", Duration::from_secs(10), || {
+        wait::until("an active siw0", PATIENCE, || {
             let state = fs::read_to_string("/sys/class/infiniband/siw0/ports/1/state");
             state.is_ok_and(|state| state.contains("ACTIVE"))
         })?;

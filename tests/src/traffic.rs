@@ -9,10 +9,10 @@ use std::{
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::child::Child;
+use crate::{child::Child, wait::PATIENCE};
 
-/// None of them takes longer, even under emulation with another guest beside it.
-pub const LIMIT: Duration = Duration::from_mins(5);
+/// None of them takes longer.
+pub const LIMIT: Duration = PATIENCE;
 
 /// A traffic program that runs.
 #[derive(Debug)]

@@ -10,12 +10,12 @@ use rdmatop_tests::{
     perftest::Perftest,
     rdmatop::{Trace, Window},
     snapshot::{Row, Snapshot},
-    wait,
+    wait::{self, PATIENCE},
 };
 use serde_json::Value;
 
 const DEVICE: &str = "vmw_pvrdma0";
-const LIMIT: Duration = Duration::from_mins(2);
+const LIMIT: Duration = PATIENCE;
 
 /// The states of a QP that sends.
 const TO_RTS: [&str; 3] = ["INIT", "RTR", "RTS"];

@@ -1,6 +1,6 @@
 //! Kernel consumers: NVMe over RDMA counts under its own name, and both ends agree.
 
-use std::{process::Command, time::Duration};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use rdmatop_tests::{
@@ -10,7 +10,7 @@ use rdmatop_tests::{
     rdmatop::Window,
     snapshot::{Row, Snapshot},
     table::Table,
-    wait,
+    wait::{self, PATIENCE},
 };
 
 /// Commands each way.
@@ -40,7 +40,7 @@ fn nvme_over_rdma_is_counted_under_its_name_and_both_ends_agree() -> Result<()> 
     disk.copy(false, BLOCKS)?;
     disk.disconnect()?;
     // The target frees its QPs in a worker, after the initiator has gone.
-    wait::until("the end of the consumers' QPs", Duration::from_secs(30), || {
+    wait::until("the end of the consumers' QPs", PATIENCE, || {
         let left = output(Command::new("rdma").args(["resource", "show", "qp"]));
         left.is_ok_and(|text| !text.contains("type RC"))
     })?;

@@ -17,12 +17,12 @@ use rdmatop_tests::{
     rxe::Rxe,
     snapshot::{Row, Snapshot},
     traffic::{self, id, number},
-    wait,
+    wait::{self, PATIENCE},
 };
 use serde_json::Value;
 
 /// A longer run hangs.
-const LIMIT: Duration = Duration::from_mins(2);
+const LIMIT: Duration = PATIENCE;
 
 /// A copy of traffic program `from` as `/tmp/NAME`, which every user may run.
 fn copy_of(from: &str, name: &str) -> Result<PathBuf> {
@@ -85,8 +85,8 @@ fn traffic_of_another_user_has_its_owner_and_its_counts() -> Result<()> {
         .out
         .wait_for("ready", LIMIT, |line| line.contains("ready"))
         .with_context(|| child.err.text())?;
-    // Who lives for a second is looked up: some kernels' records are read once a second.
-    std::thread::sleep(Duration::from_secs(3));
+    // Who lives for a second is looked up: some kernels' records are read once a second. That is 15 looks.
+    window.wait_looks(15)?;
     let done = finish(child)?;
     let sample = window.close()?;
     let row = exact(&sample, id(&done, "pid")?, 123)?;
@@ -286,7 +286,7 @@ fn names_that_would_command_a_terminal_are_harmless_everywhere() -> Result<()> {
     let sample = window.close()?;
     for child in [&mut lines, &mut text] {
         child.signal(libc::SIGINT)?;
-        child.succeed(END * 2)?;
+        child.succeed(END)?;
     }
     let traced = trace.stop()?;
     for (what, text) in [("--once", text.out.text()), ("--trace", lines.out.text())] {
@@ -366,7 +366,7 @@ fn who_looks_from_a_network_namespace_without_devices_is_told_where_it_looked() 
             .arg(rdmatop::program()?)
             .args(words);
         let mut child = Child::spawn(command.env("NO_COLOR", "1"))?;
-        let status = child.wait(END * 2)?;
+        let status = child.wait(END)?;
         Ok((status.code(), child))
     };
     let json = ["--once", "--json", "--delay", "0.2"];
@@ -390,7 +390,7 @@ fn who_looks_from_a_network_namespace_without_devices_is_told_where_it_looked() 
         .arg(rdmatop::program()?)
         .args(["--once", "--delay", "0.2"]);
     let mut child = Child::spawn(command.env("NO_COLOR", "1"))?;
-    let code = child.wait(END * 2)?.code();
+    let code = child.wait(END)?.code();
     let said = child.err.text();
     ensure!(code == Some(3), "{code:?}: {said}");
     ensure!(

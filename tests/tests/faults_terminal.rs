@@ -20,11 +20,9 @@ use rdmatop_tests::{
     snapshot::Snapshot,
     storm::Storm,
     traffic::{self, Traffic, id, number},
-    wait,
+    wait::{self, SOON},
 };
 
-/// What an end may take that waits for nobody: seconds, of which the emulated kernel needs most to detach.
-const SOON: Duration = Duration::from_secs(20);
 /// How long rdmatop is stopped.
 const STOPPED: Duration = Duration::from_secs(20);
 
@@ -424,7 +422,7 @@ fn bpftrace_on_the_same_functions_counts_beside_us() -> Result<()> {
         let mut other = Child::spawn(Command::new("bpftrace").args(["-e", &script]))?;
         other
             .out
-            .wait_for("bpftrace's start", END * 2, |line| line.contains("ready"))
+            .wait_for("bpftrace's start", END, |line| line.contains("ready"))
             .with_context(|| other.err.text())?;
         counts_beside("bpftrace", WRS)?;
         other.signal(libc::SIGINT)?;

@@ -1,6 +1,6 @@
 //! `--attach fentry`: what is entered by it, what it tells beside kprobes, what it loses in a storm, what it pins.
 
-use std::{collections::BTreeSet, fs, time::Duration};
+use std::{collections::BTreeSet, fs};
 
 use anyhow::{Context, Result};
 use rdmatop_tests::{
@@ -10,7 +10,7 @@ use rdmatop_tests::{
     storm::Storm,
     table::say,
     traffic::{self, Traffic},
-    wait,
+    wait::{self, PATIENCE},
 };
 use serde_json::Value;
 
@@ -261,7 +261,7 @@ fn modules_are_held_while_fentry_is_attached_and_the_first_line_says_so() -> Res
         let told = line.contains("ib_core, ib_uverbs cannot be unloaded until Ctrl-C ends it");
         assert_eq!(told, mode == "fentry" && !preempts(), "{line}");
         // The kernel frees a trampoline, and lets go of its module, once no task can be inside.
-        wait::until("the modules to be let go", Duration::from_mins(1), || {
+        wait::until("the modules to be let go", PATIENCE, || {
             all().is_ok_and(|now| now == before)
         })?;
     }

@@ -29,7 +29,7 @@ impl Check {
     fn of(seconds: &str) -> Result<Self> {
         let args = ["check", "--json", "--for", seconds];
         let mut child = Child::spawn(&mut rdmatop::command(&args)?)?;
-        let status = child.wait(END * 3)?;
+        let status = child.wait(END)?;
         let text = child.out.text();
         let document =
             serde_json::from_str(&text).with_context(|| format!("{text}\n{}", child.err.text()))?;

@@ -14,11 +14,13 @@ use rdmatop_tests::{
     child::{Child, output},
     kernel,
     lab::{self, DEVICE, Lab},
-    rdmatop, wait,
+    rdmatop,
+    traffic::Traffic,
+    wait::{self, PATIENCE},
 };
 
 /// Making or removing some devices, where instructions are translated.
-const LIMIT: Duration = Duration::from_mins(2);
+const LIMIT: Duration = PATIENCE;
 const FILE: &str = "/run/rdmatop/lab.json";
 
 /// RDMA devices and network interfaces: class, name, inode in sysfs.
@@ -200,6 +202,109 @@ fn what_was_renamed_is_removed_and_what_has_its_name_is_not() -> Result<()> {
     ensure!(said.contains("rxe1 is another device of that name now"), "{said}");
     ensure!(said.contains("removed rdmatop1"), "{said}");
     Ok(())
+}
+
+/// A device that `lab up` made is being removed, and a process holds it: what is said, and that the list stays whole.
+fn hangs(before: &Things, listed: &[u8], made: &Things, held: &str) -> Result<()> {
+    let status = run(&["status"])?;
+    let line = status.lines().find(|line| line.starts_with("rxe1: "));
+    ensure!(
+        line.is_some_and(|line| line.contains("being removed, made by rdmatop") && line.contains(held)),
+        "{status}"
+    );
+    ensure!(
+        status
+            .lines()
+            .any(|line| line == "rdmatop1: dummy interface made by rdmatop"),
+        "{status}"
+    );
+    ensure!(fs::read(FILE)? == listed, "the list is another one");
+    // In sysfs the device is there until its removal ends, and so is its interface.
+    let now = things()?;
+    ensure!(
+        now == *made && now.len() == before.len() + 2,
+        "{made:?} became {now:?}"
+    );
+    Ok(())
+}
+
+/// Waits until the kernel lists no rxe1 any more: the removal has begun.
+fn await_removal() -> Result<()> {
+    wait::until("the removal of rxe1", LIMIT, || {
+        output(Command::new("rdma").arg("dev")).is_ok_and(|list| !list.contains("rxe1"))
+    })
+}
+
+#[test]
+fn while_a_removal_hangs_its_holder_is_named_nothing_is_forgotten_and_down_completes_afterwards() -> Result<()>
+{
+    let Some(_lab) = Lab::enter("lab, a removal that hangs") else {
+        return Ok(());
+    };
+    leaves_nothing(|before| {
+        run(&["up", "--devices", "2"])?;
+        let (listed, made) = (fs::read(FILE)?, things()?);
+        // Dropped after its holder, for which it waits.
+        let mut removal;
+        let holder = Traffic::start("idle-qps", &["--device", "rxe1", "--qps", "1"])?;
+        holder.ready()?;
+        let held = format!("{} (idle-qps)", holder.child.pid());
+        // Who does not force it removes nothing.
+        let error = fail(&["down"])?;
+        ensure!(error.contains("rxe1") && error.contains(&held), "{error}");
+        ensure!(lab::devices()?.contains(&"rxe1".to_owned()), "it was removed");
+        removal = Child::spawn(Command::new("rdma").args(["link", "delete", "rxe1"]))?;
+        await_removal()?;
+        for args in [&["down"][..], &["down", "--force"], &["up", "--devices", "2"]] {
+            let error = fail(args)?;
+            ensure!(
+                error.contains("rxe1 is still being removed") && error.contains(&held),
+                "{args:?}: {error}"
+            );
+            hangs(before, &listed, &made, &held).with_context(|| format!("{args:?}"))?;
+        }
+        holder.finish()?;
+        removal.succeed(LIMIT)?;
+        let said = run(&["down"])?;
+        ensure!(
+            said.contains("rxe1 is gone already") && said.contains("removed rdmatop1"),
+            "{said}"
+        );
+        Ok(())
+    })
+}
+
+#[test]
+fn a_lab_down_that_hangs_itself_is_named_to_the_next_and_completes_when_the_holder_ends() -> Result<()> {
+    let Some(_lab) = Lab::enter("lab, a `lab down` that hangs") else {
+        return Ok(());
+    };
+    leaves_nothing(|before| {
+        run(&["up", "--devices", "2"])?;
+        let (listed, made) = (fs::read(FILE)?, things()?);
+        // Dropped after the holder, for which it waits.
+        let mut down;
+        let holder = Traffic::start("idle-qps", &["--device", "rxe1", "--qps", "1"])?;
+        holder.ready()?;
+        let held = format!("{} (idle-qps)", holder.child.pid());
+        down = spawn(&["down", "--force"])?;
+        down.out
+            .wait_for("who holds it", LIMIT, |line| line.contains(&held))?;
+        await_removal()?;
+        hangs(before, &listed, &made, &held)?;
+        // It has the list until it ends.
+        let error = fail(&["down"])?;
+        ensure!(error.contains(&down.pid().to_string()), "{error}");
+        hangs(before, &listed, &made, &held)?;
+        holder.finish()?;
+        down.succeed(LIMIT)?;
+        let said = down.out.text();
+        ensure!(
+            said.contains("removed rxe1") && said.contains("removed rdmatop1"),
+            "{said}"
+        );
+        Ok(())
+    })
 }
 
 #[test]

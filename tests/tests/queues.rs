@@ -295,7 +295,7 @@ fn counts_go_on_when_programs_are_attached_anew() -> Result<()> {
         let before = kernel::bpf_programs()?;
         let before: Vec<u32> = before.into_iter().filter(|id| !others.contains(id)).collect();
         output(Command::new(change).arg("rdma_ucm"))?;
-        wait::until("the end of the programs before", END * 2, || {
+        wait::until("the end of the programs before", END, || {
             kernel::bpf_programs().is_ok_and(|now| !before.iter().any(|id| now.contains(id)))
         })?;
         posts.child.signal(libc::SIGCONT)?;

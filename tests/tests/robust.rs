@@ -4,7 +4,7 @@ use std::{
     fs,
     os::unix::{fs::PermissionsExt, process::CommandExt},
     process::Command,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -16,7 +16,7 @@ use rdmatop_tests::{
     rdmatop::{self, END, Trace},
     snapshot::Snapshot,
     traffic::{self, Traffic, id},
-    wait,
+    wait::{self, PATIENCE},
 };
 
 #[test]
@@ -92,7 +92,7 @@ fn the_module_can_be_reloaded_under_the_trace_which_goes_on_or_shows_the_gap() -
     let start = Instant::now();
     kernel::reload_rxe().context("rdmatop blocks the module")?;
     ensure!(
-        start.elapsed() < Duration::from_mins(1),
+        start.elapsed() < PATIENCE,
         "the reload took {:?}",
         start.elapsed()
     );
@@ -140,7 +140,7 @@ fn without_a_device_once_says_so_in_one_line_and_exits_3() -> Result<()> {
     }
     let ended = (|| {
         let mut once = Child::spawn(&mut rdmatop::command(&["--once", "--delay", "1"])?)?;
-        let status = once.wait(END * 2)?;
+        let status = once.wait(END)?;
         Ok::<_, anyhow::Error>((status, once.err.all()))
     })();
     for (netdev, name) in &devices {
@@ -175,7 +175,7 @@ fn an_ordinary_user_sees_qps_with_their_owners() -> Result<()> {
         .uid(65_534)
         .gid(65_534);
     let mut once = Child::spawn(&mut command)?;
-    once.succeed(END * 2)?;
+    once.succeed(END)?;
     let sample = Snapshot::parse(&once.out.text())?;
     for qpn in ready["qpns"].as_array().context("no qpns")? {
         let qpn = u32::try_from(qpn.as_u64().context("no number")?)?;
@@ -218,7 +218,7 @@ fn the_terminal_is_as_before_after_sigterm() -> Result<()> {
             screen().is_ok_and(|text| text.contains("BEFORE-MARK"))
         })?;
         type_line(&rdmatop::program()?.display().to_string())?;
-        wait::until("the live view", END * 2, || {
+        wait::until("the live view", END, || {
             screen().is_ok_and(|text| text.contains(DEVICE))
         })?;
         let shell = tmux(&["display-message", "-p", "-t", "t", "#{pane_pid}"])?;

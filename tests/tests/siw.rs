@@ -1,7 +1,7 @@
 //! The data path of soft iWARP: what rdmatop counts equals what perftest and rping say they did, and what this provider
 //! cannot show is unknown.
 
-use std::{process::Command, time::Duration};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::{
@@ -9,13 +9,13 @@ use rdmatop_tests::{
     child::Child,
     ftrace::Runs,
     lab::Lab,
-    perftest::{self, Accounts, Perftest},
+    perftest::{HANDSHAKE, Pair, Perftest},
     rdmatop::Window,
     siw::{self, Siw},
     snapshot::Row,
     table::{Table, say},
     traffic::{self, id, number},
-    wait,
+    wait::{self, PATIENCE},
 };
 
 /// Rounds of rping.
@@ -32,18 +32,18 @@ fn sends(name: &'static str, args: &[&str], n: u64, size: u64) -> Case {
     case
 }
 
-/// Runs a pair. Now and then two QPs (-q 2) do not get through perftest's handshake with this driver, also without rdmatop
-/// (1 pair of 6 on Linux 7.2): it ends, or waits for ever. Nothing has been measured then, and the next pair has QPs of its
-/// own.
-fn connected(case: &Case) -> Result<Accounts> {
+/// Starts a pair. Now and then one does not get through perftest's handshake with this driver, also without rdmatop (of two
+/// QPs, -q 2, 1 pair of 6 on Linux 7.2): it is refused, or waits for ever. Nothing has been measured then, and the next pair
+/// has QPs of its own.
+fn connect(case: &Case) -> Result<Pair> {
     for _ in 0..2 {
         let pair = case.pair.start()?;
-        match pair.wait_connected() {
-            Ok(()) => return pair.finish(),
+        match pair.connected_within(HANDSHAKE) {
+            Ok(()) => return Ok(pair),
             Err(error) => say(&format!("{}: not connected, once more: {error:#}", case.name)),
         }
     }
-    case.pair.run()
+    case.pair.start()
 }
 
 /// `writes`: runs of the function that takes one in, where credits are the only RDMA WRITEs.
@@ -51,7 +51,7 @@ fn run(lab: &Lab, title: &str, cases: &[Case], writes: Option<&Runs>) -> Result<
     let window = Window::open(&[])?;
     let mut all = Vec::new();
     for case in cases {
-        all.push(connected(case).with_context(|| case.name)?);
+        all.push(connect(case)?.finish().with_context(|| case.name)?);
     }
     let sample = window.close()?;
     let mut table = Table::default();
@@ -181,8 +181,8 @@ fn two_providers_are_counted_side_by_side_and_each_says_what_it_cannot_show() ->
         sends("siw", &[], 1000, 4096),
     ];
     let window = Window::open(&[])?;
-    let started: Result<Vec<_>> = cases.iter().map(|case| case.pair.start()).collect();
-    let all: Result<Vec<_>> = started?.into_iter().map(perftest::Pair::finish).collect();
+    let started: Result<Vec<_>> = cases.iter().map(connect).collect();
+    let all: Result<Vec<_>> = started?.into_iter().map(Pair::finish).collect();
     let all = all?;
     let sample = window.close()?;
     let mut table = Table::default();
@@ -221,7 +221,6 @@ fn rping_reads_writes_and_sends_as_often_as_it_says() -> Result<()> {
     let Some(_siw) = Siw::up("siw: rping")? else {
         return Ok(());
     };
-    let limit = Duration::from_mins(1);
     let rping = |side: &str| {
         let mut command = Command::new("rping");
         command.args([side, "-a", siw::ADDRESS, "-C", &PINGS.to_string(), "-S", "100"]);
@@ -229,7 +228,7 @@ fn rping_reads_writes_and_sends_as_often_as_it_says() -> Result<()> {
     };
     let window = Window::open(&[])?;
     let mut server = Child::spawn(&mut rping("-s"))?;
-    wait::for_some("a listening rping", limit, || {
+    wait::for_some("a listening rping", PATIENCE, || {
         let ids = Command::new("rdma")
             .args(["resource", "show", "cm_id"])
             .output()?;
@@ -238,9 +237,9 @@ fn rping_reads_writes_and_sends_as_often_as_it_says() -> Result<()> {
             .then_some(()))
     })?;
     let mut client = Child::spawn(&mut rping("-c"))?;
-    client.succeed(limit)?;
+    client.succeed(PATIENCE)?;
     // It ends with an error: its peer has gone.
-    server.wait(limit)?;
+    server.wait(PATIENCE)?;
     let sample = window.close()?;
     let mut table = Table::default();
     let server = sample.process(server.pid())?;

@@ -11,7 +11,7 @@ use rdmatop_tests::{
     perftest::{self, Pair, Perftest},
     table::Table,
     traffic::{self, Traffic, id, number},
-    wait,
+    wait::{self, PATIENCE},
     wire::{self, Wire},
 };
 use serde_json::Value;
@@ -66,7 +66,7 @@ fn idle_qps_ends_with_its_children_when_it_is_killed() -> Result<()> {
     idle.ready()?;
     idle.child.signal(libc::SIGKILL)?;
     idle.child.wait(traffic::LIMIT)?;
-    wait::until("the children's end", Duration::from_secs(20), || {
+    wait::until("the children's end", PATIENCE, || {
         kernel_qps().is_ok_and(|qps| !qps.iter().any(|qp| qp["comm"] == "idle-qps"))
     })
 }

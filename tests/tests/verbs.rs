@@ -263,7 +263,7 @@ fn the_connection_manager_may_be_loaded_later() -> Result<()> {
     modprobe(&["rdma_ucm"])?;
     let trace = trace?;
     // When it has attached anew it sees one: each run makes a bind that fails.
-    wait::for_some("a failed cm_bind in the trace", END * 2, || {
+    wait::for_some("a failed cm_bind in the trace", END, || {
         traffic::run("cm-calls", &[])?;
         let events = trace.events()?;
         let seen =

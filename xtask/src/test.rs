@@ -1,13 +1,15 @@
 //! `cargo xtask test`: everything that must pass, from style to four real kernels.
 
 mod guests;
+mod record;
+mod report;
 mod tally;
 
 use std::{
     env,
     path::{Path, PathBuf},
     process::Command,
-    thread,
+    thread::{self, ScopedJoinHandle},
     time::Instant,
 };
 
@@ -16,7 +18,8 @@ use clap::Args;
 
 use self::{
     guests::Asked,
-    tally::{Tally, read},
+    record::{Failure, Outcome, Record, follow},
+    report::Part,
 };
 use crate::{
     ebpf, equality,
@@ -42,7 +45,7 @@ pub(crate) struct TestArgs {
     #[arg(long)]
     guests: Option<usize>,
     /// Seconds that one guest's tests may take
-    #[arg(long, default_value_t = 1800)]
+    #[arg(long, default_value_t = 2400)]
     timeout: u64,
     /// Only tests whose name contains this
     filter: Option<String>,
@@ -55,50 +58,53 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
         kernel::find(name)?;
     }
     setup::ensure(SetupArgs::default(), true)?;
-    let mut parts: Vec<(String, Tally, f64)> = Vec::new();
-    if !args.only_lab {
-        let started = Instant::now();
-        let tally = style_and_units(args)?;
-        parts.push((
-            "style and unit tests".into(),
-            tally,
-            started.elapsed().as_secs_f64(),
-        ));
-    }
-    if !args.no_lab {
-        let binaries = lab_binaries()?;
-        let asked = Asked {
-            kernels: &args.kernel,
-            filter: args.filter.as_deref(),
-            timeout: args.timeout,
-            at_once: args.guests.unwrap_or_else(guests_at_once),
-        };
-        let (kernels, outs) = guests::run(&binaries, &asked)?;
-        for kernel in kernels {
-            parts.push((format!("Linux {}", kernel.name), kernel.tally, kernel.seconds));
+    // At the same time: builds that have one CPU busy, downloads and tests that wait leave much of a machine idle.
+    let (units, kernels) = thread::scope(|scope| {
+        let units = (!args.only_lab).then(|| scope.spawn(|| style_and_units(args)));
+        let kernels = (!args.no_lab).then(|| in_guests(args));
+        (units.map(ScopedJoinHandle::join), kernels)
+    });
+    let mut parts: Vec<Part> = Vec::new();
+    parts.extend(
+        units.map(|units| units.unwrap_or_else(|_| cannot("style and unit tests", "a panic, see above"))),
+    );
+    match kernels.transpose() {
+        Ok(kernels) => {
+            let (kernels, outs) = kernels.unwrap_or_default();
+            parts.extend(kernels);
+            equality::finish(&outs)?;
         }
-        equality::finish(&outs)?;
+        Err(error) => parts.push(cannot("kernel tests", &format!("{error:#}"))),
     }
-    let mut all = Tally::default();
-    println!(
-        "\n{:24} {:>7} {:>7} {:>8} {:>8}",
-        "part", "passed", "failed", "skipped", "seconds"
-    );
-    for (name, tally, seconds) in &parts {
-        println!(
-            "{name:24} {:>7} {:>7} {:>8} {seconds:>8.0}",
-            tally.passed, tally.failed, tally.skipped
-        );
-        all.add(*tally);
-    }
-    println!(
-        "\n{} passed, {} failed, {} skipped",
-        all.passed, all.failed, all.skipped
-    );
+    let (text, all) = report::of(&parts);
+    print!("{text}");
     if let Some(filter) = args.filter.as_ref().filter(|_| all.tests == 0) {
         bail!("no test that ran is called *{filter}*");
     }
     Ok(u8::from(all.failed > 0))
+}
+
+/// A part that did not begin or did not finish.
+fn cannot(name: &str, why: &str) -> Part {
+    let mut outcome = Outcome::default();
+    outcome.fail(Failure::step(name, "cannot run", why));
+    Part {
+        name: name.into(),
+        outcome,
+        seconds: 0.0,
+    }
+}
+
+/// Builds what the guests need, and runs them.
+fn in_guests(args: &TestArgs) -> Result<(Vec<Part>, Vec<PathBuf>)> {
+    let binaries = lab_binaries()?;
+    let asked = Asked {
+        kernels: &args.kernel,
+        filter: args.filter.as_deref(),
+        timeout: args.timeout,
+        at_once: args.guests.unwrap_or_else(guests_at_once),
+    };
+    guests::run(&binaries, &asked)
 }
 
 /// As many as there are CPUs, up to four: the tests wait more than they work, and a guest's disk is the host's.
@@ -112,14 +118,17 @@ fn cargo(args: &[&str]) -> Command {
     command
 }
 
-fn style_and_units(args: &TestArgs) -> Result<Tally> {
-    let mut tally = Tally::default();
+fn style_and_units(args: &TestArgs) -> Part {
+    const NAME: &str = "style and unit tests";
+    let started = Instant::now();
+    let mut all = Outcome::default();
     // A failure is printed at once and counted; the rest still runs, so that one run shows all there is to mend.
     let mut check = |label: &str, outcome: Result<()>| match outcome {
-        Ok(()) => tally.passed += 1,
+        Ok(()) => all.tally.passed += 1,
         Err(error) => {
-            println!("FAILED {label}: {error:#}");
-            tally.failed += 1;
+            let text = format!("{error:#}");
+            println!("FAILED {label}: {text}");
+            all.fail(Failure::step("style", label, &text));
         }
     };
     let mut clippy = cargo(&["clippy", "--workspace", "--all-targets", "--quiet"]);
@@ -156,9 +165,18 @@ fn style_and_units(args: &TestArgs) -> Result<Tally> {
         if let Some(filter) = &args.filter {
             test.args(["--", filter]);
         }
-        tally.add(follow(test)?);
+        match follow(test, "units        ", Record::of("unit tests", false)) {
+            Ok((record, code)) => all.add(record.end(code)),
+            Err(error) => all.fail(Failure::step("unit tests", "cannot run", &format!("{error:#}"))),
+        }
     }
-    Ok(tally)
+    let seconds = started.elapsed().as_secs_f64();
+    println!("units        == ends after {seconds:.0} s ==");
+    Part {
+        name: NAME.into(),
+        outcome: all,
+        seconds,
+    }
 }
 
 /// Builds rdmatop and the kernel tests; returns the tests' executables.
@@ -195,15 +213,6 @@ fn executables(messages: &str) -> Vec<PathBuf> {
     found.sort();
     found.dedup();
     found
-}
-
-/// Runs a command, shows what it prints, and counts. A run that fails without a failed test counts as one.
-fn follow(command: Command) -> Result<Tally> {
-    let (mut tally, code) = read(command, "")?;
-    if code != 0 && tally.failed == 0 {
-        tally.failed += 1;
-    }
-    Ok(tally)
 }
 
 #[cfg(test)]

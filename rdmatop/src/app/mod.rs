@@ -17,6 +17,7 @@ mod limits;
 mod live;
 mod nccl_log;
 mod once;
+mod patience;
 mod plan;
 mod probes;
 mod pump;

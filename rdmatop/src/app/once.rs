@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
+use super::patience::stretched;
 use super::plan::{Mode, Plan};
 use super::pump::{Pump, Settings};
 use super::signals::{Ending, Signals};
@@ -70,7 +71,7 @@ pub(super) async fn measure(
     if let Some(mut ebpf) = ebpf {
         let loaded = async {
             tokio::select! {
-                loaded = timeout(START_LIMIT, ebpf.started()) => loaded.is_ok(),
+                loaded = timeout(stretched(START_LIMIT), ebpf.started()) => loaded.is_ok(),
                 signal = signals.next() => { ending = Some(signal); false }
             }
         };

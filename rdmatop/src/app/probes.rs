@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use super::patience::stretched;
 use super::plan::{Mode, Plan};
 use super::pump::{Pump, Settings};
 use super::{print, ready};
@@ -17,13 +18,14 @@ const START_LIMIT: Duration = Duration::from_mins(1);
 pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     let sources = ready::sources(plan);
     let (subsystem, no_rdma) = (sources.subsystem, sources.no_rdma.clone());
+    let limit = stretched(START_LIMIT);
     let (mut pump, ebpf) = Pump::start(sources, Settings::default())?;
     if let Some(mut ebpf) = ebpf
-        && pump.wait(timeout(START_LIMIT, ebpf.started())).await.is_err()
+        && pump.wait(timeout(limit, ebpf.started())).await.is_err()
     {
         let line = format!(
             "the programs were not attached within {} s; see dmesg",
-            START_LIMIT.as_secs()
+            limit.as_secs()
         );
         return Err(Stop::failure(line));
     }

@@ -23,7 +23,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand};
 
 use self::job::Job;
@@ -147,7 +147,8 @@ pub(crate) fn main(command: LabCommand) -> Result<u8> {
         LabCommand::Modules { kernel } => {
             for series in kernel::named(&kernel)? {
                 if modules::has_test_drivers(series) {
-                    for place in build_modules(series)? {
+                    for (what, place) in build_modules(series)? {
+                        let place = place.with_context(|| format!("no {what}"))?;
                         println!("{:5} {}", series.name, place.display());
                     }
                 } else {
@@ -166,12 +167,13 @@ pub(crate) fn main(command: LabCommand) -> Result<u8> {
     }
 }
 
-/// Builds the modules that tests need on a kernel, which is fetched first, and returns where they are.
-pub(crate) fn build_modules(series: Series) -> Result<Vec<PathBuf>> {
+/// Builds the modules that tests need on a kernel, which is fetched first: what each is and where it lies, or why it is not
+/// there. One that fails does not keep the other from being built.
+pub(crate) fn build_modules(series: Series) -> Result<[(&'static str, Result<PathBuf>); 2]> {
     let kernel = kernel::ensure(series)?;
-    Ok(vec![
-        modules::ensure_test_drivers(series, &kernel)?,
-        modules::ensure_siw(series, &kernel)?,
+    Ok([
+        ("test drivers", modules::ensure_test_drivers(series, &kernel)),
+        ("siw", modules::ensure_siw(series, &kernel)),
     ])
 }
 
@@ -300,6 +302,8 @@ fn environment(target: &Path, out: &Path) -> Vec<(&'static str, OsString)> {
         ("LANG", "C.UTF-8".into()),
         ("TERM", env::var_os("TERM").unwrap_or_else(|| "dumb".into())),
         ("RDMATOP_LAB", "1".into()),
+        // Loading programs takes seconds where instructions are translated, and more where others want the CPU too.
+        ("RDMATOP_PATIENCE", "20".into()),
         ("RDMATOP_LAB_OUT", out.into()),
     ];
     for name in ["COLORTERM", "NO_COLOR", "RUST_BACKTRACE", "RUST_LOG"] {

@@ -1,6 +1,7 @@
 //! The kernel tests: which guests there are, what each runs, and several of them at a time.
 
 use std::{
+    cmp::Reverse,
     collections::VecDeque,
     env,
     fmt::Write as _,
@@ -13,7 +14,10 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::tally::{Tally, read};
+use super::{
+    record::{Outcome, Record, follow},
+    report::Part,
+};
 use crate::{
     equality,
     lab::{
@@ -27,7 +31,8 @@ use crate::{
 /// The kernel on which that is tested which does not depend on the kernel.
 const ONE_KERNEL: &str = "6.12";
 /// Test executables for which one kernel is enough: the tests' own traffic programs, floods of events, findings, what is missing
-/// on a machine, terminals and signals, and `rdmatop lab`. With `--kernel` they run on that one too.
+/// on a machine, terminals and signals, and `rdmatop lab`. With `--kernel` they run on that one too. Single tests of others ask
+/// for this by `Lab::enter_on_one`.
 const ON_ONE_KERNEL: [&str; 6] = [
     "traffic-",
     "findings-",
@@ -47,15 +52,25 @@ struct Group {
     options: &'static [&'static str],
     /// Whether a kernel can have such a guest.
     has: fn(Series) -> bool,
+    /// What an executable takes, about: the longest guest begins first, and the short ones fill what is left at the end.
+    seconds: usize,
 }
 
-/// The longest first: the short ones fill what is left at the end.
-const GROUPS: [Group; 4] = [
+const GROUPS: [Group; 5] = [
     Group {
         name: "rxe",
         prefixes: &[],
         options: &[],
         has: |_| true,
+        seconds: 55,
+    },
+    // In a guest of their own, because that of the one kernel would be much longer than the others.
+    Group {
+        name: "once",
+        prefixes: &["traffic-", "flood-", "faults_terminal-", "lab_command-"],
+        options: &[],
+        has: |_| true,
+        seconds: 130,
     },
     // They turn switches of the whole kernel, or let programs come and go under traffic: what a switch leaves behind would be
     // everybody's. One CPU, because the code that all kprobes go through is patched by them, and QEMU's translator may go on
@@ -73,6 +88,7 @@ const GROUPS: [Group; 4] = [
         ],
         options: &["--cpus", "1"],
         has: |_| true,
+        seconds: 60,
     },
     // A machine without SoftRoCE.
     Group {
@@ -80,6 +96,7 @@ const GROUPS: [Group; 4] = [
         prefixes: &["testnic-"],
         options: &["--devices", "0"],
         has: modules::has_test_drivers,
+        seconds: 200,
     },
     // A NIC that the kernel does not see at work.
     Group {
@@ -87,6 +104,7 @@ const GROUPS: [Group; 4] = [
         prefixes: &["bypass-"],
         options: &["--nic", "pvrdma"],
         has: nic::is_for,
+        seconds: 40,
     },
 ];
 
@@ -114,6 +132,12 @@ impl Guest<'_> {
         format!("{:>4} {:7} ", self.series.name, self.group.name)
     }
 
+    /// What it takes, about. Half of what runs on the oldest kernel is skipped there.
+    fn seconds(&self) -> usize {
+        let all = self.binaries.len() * self.group.seconds;
+        if self.series.name == "5.10" { all / 2 } else { all }
+    }
+
     /// Where its tests leave files.
     fn out(&self) -> PathBuf {
         let name = format!("{}-{}", self.series.name, self.group.name);
@@ -121,35 +145,25 @@ impl Guest<'_> {
     }
 }
 
-/// What the tests of one kernel came to.
-pub(super) struct OfKernel {
-    /// Its name.
-    pub(super) name: &'static str,
-    /// Its counts.
-    pub(super) tally: Tally,
-    /// What its guests took, added up.
-    pub(super) seconds: f64,
-}
-
-/// Runs these executables on the kernels asked for; also returns the directories in which guests left their files.
-pub(super) fn run(binaries: &[PathBuf], asked: &Asked<'_>) -> Result<(Vec<OfKernel>, Vec<PathBuf>)> {
+/// Runs these executables on the kernels asked for, each of which is a part whose seconds are those of its guests, added up;
+/// also returns the directories in which guests left their files.
+pub(super) fn run(binaries: &[PathBuf], asked: &Asked<'_>) -> Result<(Vec<Part>, Vec<PathBuf>)> {
     let wanted = |series: &Series| {
         let same = |name: &String| kernel::find(name).is_ok_and(|of_name| of_name.name == series.name);
         asked.kernels.is_empty() || asked.kernels.iter().any(same)
     };
     let all: Vec<Series> = kernel::ALL.into_iter().filter(wanted).collect();
-    let mut kernels: Vec<OfKernel> = all
+    let mut kernels: Vec<Part> = all
         .iter()
-        .map(|series| OfKernel {
-            name: series.name,
-            tally: Tally::default(),
+        .map(|series| Part {
+            name: part_of(*series),
+            outcome: Outcome::default(),
             seconds: 0.0,
         })
         .collect();
     let no_nic = nic::missing();
-    let mut guests = VecDeque::new();
+    let mut guests = Vec::new();
     for group in &GROUPS {
-        // The oldest has least to run.
         for (series, kernel) in all.iter().zip(&mut kernels).rev() {
             let own = of_group(binaries, group, *series, asked);
             if own.is_empty() || !(group.has)(*series) {
@@ -161,23 +175,24 @@ pub(super) fn run(binaries: &[PathBuf], asked: &Asked<'_>) -> Result<(Vec<OfKern
                     group.prefixes.join("*, "),
                     series.name
                 );
-                kernel.tally.skipped += 1;
+                kernel.outcome.tally.skipped += 1;
                 continue;
             }
-            guests.push_back(Guest {
+            guests.push(Guest {
                 series: *series,
                 group,
                 binaries: own,
             });
         }
     }
+    guests.sort_by_key(|guest| Reverse(guest.seconds()));
     // What guests share is there before the first of them.
     for series in &all {
         kernel::ensure(*series)?;
-        build_modules(*series);
+        build_modules(*series)?;
     }
     let outs = guests.iter().map(Guest::out).collect();
-    let (left, kernels) = (Mutex::new(guests), Mutex::new(kernels));
+    let (left, kernels) = (Mutex::new(VecDeque::from(guests)), Mutex::new(kernels));
     thread::scope(|scope| {
         let workers: Vec<_> = (0..asked.at_once)
             .map(|_| scope.spawn(|| work(&left, &kernels, asked)))
@@ -192,19 +207,25 @@ pub(super) fn run(binaries: &[PathBuf], asked: &Asked<'_>) -> Result<(Vec<OfKern
     Ok((kernels, outs))
 }
 
+/// The name of a kernel's part.
+fn part_of(series: Series) -> String {
+    format!("Linux {}", series.name)
+}
+
 /// Takes guests until there are no more.
-fn work(left: &Mutex<VecDeque<Guest<'_>>>, kernels: &Mutex<Vec<OfKernel>>, asked: &Asked<'_>) -> Result<()> {
+fn work(left: &Mutex<VecDeque<Guest<'_>>>, kernels: &Mutex<Vec<Part>>, asked: &Asked<'_>) -> Result<()> {
     loop {
         let next = left.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let Some(guest) = next else { return Ok(()) };
         let started = Instant::now();
         println!("{}== begins ==", guest.label());
-        let tally = in_guest_again(&guest, asked)?;
+        let outcome = in_guest_again(&guest, asked)?;
         let seconds = started.elapsed().as_secs_f64();
         println!("{}== ends after {seconds:.0} s ==", guest.label());
         let mut kernels = kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kernel) = kernels.iter_mut().find(|of| of.name == guest.series.name) {
-            kernel.tally.add(tally);
+        let name = part_of(guest.series);
+        if let Some(kernel) = kernels.iter_mut().find(|of| of.name == name) {
+            kernel.outcome.add(outcome);
             kernel.seconds += seconds;
         }
     }
@@ -238,44 +259,49 @@ fn is_one_of(binary: &Path, prefixes: &[&str]) -> bool {
     prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Builds the test drivers. Without them their tests say that they are skipped, and why; this says why they are not there.
-fn build_modules(series: Series) {
-    if modules::has_test_drivers(series)
-        && let Err(error) = lab::build_modules(series)
-    {
-        println!("Linux {}: no test drivers: {error:#}", series.name);
+/// Builds the modules of the tests. Without one its tests say that they are skipped; this says why it is not there.
+fn build_modules(series: Series) -> Result<()> {
+    if !modules::has_test_drivers(series) {
+        return Ok(());
     }
+    for (what, built) in lab::build_modules(series)? {
+        if let Err(error) = built {
+            println!("SKIPPED tests of {what} on Linux {}: {error:#}", series.name);
+        }
+    }
+    Ok(())
 }
 
 /// One boot, all tests; and another when QEMU failed the first, which is reported.
-fn in_guest_again(guest: &Guest<'_>, asked: &Asked<'_>) -> Result<Tally> {
-    let (mut tally, mut code) = in_guest(guest, asked)?;
-    if code == i32::from(lab::EXIT_QEMU) && tally.failed == 0 {
-        println!(
-            "{}QEMU failed the guest (see above): all its tests once more, in another",
-            guest.label()
-        );
-        (tally, code) = in_guest(guest, asked)?;
+fn in_guest_again(guest: &Guest<'_>, asked: &Asked<'_>) -> Result<Outcome> {
+    let (record, code) = in_guest(guest, asked)?;
+    if code != i32::from(lab::EXIT_QEMU) || record.any_failed() {
+        return Ok(record.end(code));
     }
-    if code != 0 && tally.failed == 0 {
-        // A guest that died or hung has printed no result: that is a failure all the same.
-        println!(
-            "{}ended with status {code} and no failed test: the guest did not finish",
-            guest.label()
-        );
-        tally.failed += 1;
-    }
-    Ok(tally)
+    println!(
+        "{}QEMU failed the guest (see above): all its tests once more, in another",
+        guest.label()
+    );
+    let (record, code) = in_guest(guest, asked)?;
+    Ok(record.end(code))
 }
 
 /// One boot, all tests, and how the boot ended.
-fn in_guest(guest: &Guest<'_>, asked: &Asked<'_>) -> Result<(Tally, i32)> {
+fn in_guest(guest: &Guest<'_>, asked: &Asked<'_>) -> Result<(Record, i32)> {
     // One after another, one test at a time: the kernel's state is everybody's. A binary that fails does not keep
     // the next from running.
     equality::forget(&guest.out())?;
     let mut script = String::from("bad=0\n");
+    if asked.kernels.is_empty() {
+        let _ = writeln!(script, "export RDMATOP_ONE_KERNEL={ONE_KERNEL}");
+    }
     for binary in &guest.binaries {
-        let _ = writeln!(script, "'{}' --test-threads=1 \"$@\" || bad=1", binary.display());
+        // As cargo names what it runs.
+        let binary = binary.display();
+        let _ = writeln!(
+            script,
+            "echo '     Running in the guest ({binary})'\n'{binary}' --test-threads=1 \"$@\" || bad=1"
+        );
     }
     script.push_str("exit $bad\n");
     let mut lab = Command::new(env::current_exe().context("cannot tell what program this is")?);
@@ -286,7 +312,8 @@ fn in_guest(guest: &Guest<'_>, asked: &Asked<'_>) -> Result<(Tally, i32)> {
     lab.args(asked.filter);
     lab.env("RDMATOP", paths::target().join("release/rdmatop"));
     lab.env("RDMATOP_LAB_OUT", guest.out());
-    read(lab, &guest.label())
+    let label = guest.label();
+    follow(lab, &label, Record::of(&label, true))
 }
 
 #[cfg(test)]
@@ -319,9 +346,12 @@ mod tests {
 
     #[test]
     fn every_executable_has_one_guest_and_what_no_kernel_changes_runs_on_one() {
-        assert_eq!(names("rxe", "6.12", &[]), ["exact-1", "traffic-1"]);
+        let none: [&str; 0] = [];
+        assert_eq!(names("rxe", "6.12", &[]), ["exact-1"]);
+        assert_eq!(names("once", "6.12", &[]), ["traffic-1"]);
         assert_eq!(names("rxe", "6.1", &[]), ["exact-1"]);
-        assert_eq!(names("rxe", "6.1", &["6.1".to_owned()]), ["exact-1", "traffic-1"]);
+        assert_eq!(names("once", "6.1", &[]), none);
+        assert_eq!(names("once", "6.1", &["6.1".to_owned()]), ["traffic-1"]);
         assert_eq!(names("alone", "6.12", &[]), ["degrade-1", "presence-1"]);
         assert_eq!(names("testnic", "7.2", &[]), ["testnic-1"]);
     }

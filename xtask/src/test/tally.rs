@@ -1,12 +1,5 @@
 //! What a test run printed, counted.
 
-use std::{
-    io::{BufRead as _, BufReader},
-    process::{Command, Stdio},
-};
-
-use anyhow::{Context as _, Result};
-
 /// Counts of one part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
@@ -29,7 +22,7 @@ impl Tally {
 
     /// Takes what a line of a test run says: libtest's result lines, and the skips that kernel tests print (libtest
     /// has counted those as passed).
-    fn line(&mut self, line: &str) {
+    pub(super) fn line(&mut self, line: &str) {
         if let Some(rest) = line.strip_prefix("test result: ") {
             let count = |what: &str| {
                 rest.split([';', '.'])
@@ -47,25 +40,6 @@ impl Tally {
             self.pending += 1;
         }
     }
-}
-
-/// Runs a command, shows what it prints behind `label`, and counts; returns its exit status too.
-pub(super) fn read(mut command: Command, label: &str) -> Result<(Tally, i32)> {
-    command.stdout(Stdio::piped()).stdin(Stdio::null());
-    let mut child = command
-        .spawn()
-        .with_context(|| format!("cannot start {}", command.get_program().display()))?;
-    let mut tally = Tally::default();
-    if let Some(out) = child.stdout.take() {
-        for line in BufReader::new(out).split(b'\n') {
-            let line = line.context("cannot read what the tests print")?;
-            let line = String::from_utf8_lossy(&line);
-            tally.line(&line);
-            println!("{label}{line}");
-        }
-    }
-    let status = child.wait().context("cannot wait for the tests")?;
-    Ok((tally, status.code().unwrap_or(1)))
 }
 
 #[cfg(test)]

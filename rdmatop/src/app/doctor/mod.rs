@@ -22,7 +22,7 @@ use self::{
     late::{Job, gather},
     process::Subject,
 };
-use super::{plan::Terminal, print};
+use super::{patience::stretched, plan::Terminal, print};
 use crate::{
     cli::DoctorArgs,
     doctor::{
@@ -100,7 +100,7 @@ fn collect(root: &Root, pid: Option<u32>) -> Facts {
 
 /// Reads what may wait for drivers. Returns processes that use RDMA or GPUs.
 fn drivers(root: &Root, names: Option<&[OsString]>, search: bool, facts: &mut Facts) -> BTreeSet<u32> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + stretched(PATIENCE);
     let mut jobs: Vec<Job<Part>> = Vec::new();
     for name in names.unwrap_or_default() {
         let (root, name) = (root.clone(), name.clone());
@@ -164,7 +164,7 @@ fn natural(name: &str) -> (String, u64, String) {
 }
 
 fn processes(root: &Root, users: BTreeSet<u32>, facts: &mut Facts) {
-    let until = Instant::now() + FOR_PROCESSES;
+    let until = Instant::now() + stretched(FOR_PROCESSES);
     let own = std::process::id();
     let subject: Vec<Subject> = match facts.pid {
         Some(pid) => vec![Subject::Pid(pid)],

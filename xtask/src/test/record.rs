@@ -1,0 +1,498 @@
+//! What a test run printed, line by line: how many passed, which failed and what those printed, and how long each took.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io::{self, BufRead as _, BufReader},
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use anyhow::{Context as _, Result};
+
+use super::tally::Tally;
+
+/// Lines that are kept of what a failed test printed, and of a run that did not finish.
+const KEPT: usize = 40;
+
+/// Something that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    /// Where: `5.10 rxe`, `unit tests`.
+    pub(super) place: String,
+    /// The test executable; empty where it is none.
+    pub(super) executable: String,
+    /// The test, or in words what did not finish.
+    pub(super) test: String,
+    /// The end of what it printed, without stack traces.
+    pub(super) output: Vec<String>,
+}
+
+impl Failure {
+    /// A step that is no test.
+    pub(super) fn step(place: &str, what: &str, output: &str) -> Self {
+        Self {
+            place: place.into(),
+            executable: String::new(),
+            test: what.into(),
+            output: last(output.lines()),
+        }
+    }
+
+    /// `5.10 rxe lifecycle: a_storm_is_printed`.
+    pub(super) fn name(&self) -> String {
+        let place = [self.place.trim(), &self.executable].join(" ");
+        format!("{}: {}", place.trim(), self.test)
+    }
+}
+
+/// How long something took.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Took {
+    /// A test, or an executable whose tests run at the same time.
+    pub(super) name: String,
+    pub(super) seconds: f64,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) tally: Tally,
+    pub(super) failures: Vec<Failure>,
+    pub(super) times: Vec<Took>,
+}
+
+impl Outcome {
+    pub(super) fn add(&mut self, other: Self) {
+        self.tally.add(other.tally);
+        self.failures.extend(other.failures);
+        self.times.extend(other.times);
+    }
+
+    /// Counts what failed and is no test.
+    pub(super) fn fail(&mut self, failure: Failure) {
+        self.tally.failed += 1;
+        self.failures.push(failure);
+    }
+}
+
+/// Where in libtest's output a line is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Part {
+    /// Results.
+    #[default]
+    Results,
+    /// After the first `failures:`, what failed tests printed.
+    Printed,
+    /// After the second one, their names.
+    Names,
+}
+
+/// Reads a run of test executables.
+#[derive(Debug)]
+pub(super) struct Record {
+    place: String,
+    /// One test at a time: only then do the times between results belong to them.
+    one_by_one: bool,
+    outcome: Outcome,
+    executable: String,
+    part: Part,
+    /// Its tests have begun, and its result line has not come.
+    open: bool,
+    /// The test that has begun, when its result comes on a later line.
+    begun: Option<String>,
+    /// Failed tests of this executable, and what each printed.
+    failed: BTreeMap<String, Vec<String>>,
+    /// The failed test whose output this is.
+    printing: Option<String>,
+    since: f64,
+    /// The last lines of all.
+    end: VecDeque<String>,
+}
+
+impl Record {
+    /// Of tests in `place`; with `one_by_one` each is timed, else each executable.
+    pub(super) fn of(place: &str, one_by_one: bool) -> Self {
+        Self {
+            place: place.trim().into(),
+            one_by_one,
+            outcome: Outcome::default(),
+            executable: String::new(),
+            part: Part::default(),
+            open: false,
+            begun: None,
+            failed: BTreeMap::new(),
+            printing: None,
+            since: 0.0,
+            end: VecDeque::new(),
+        }
+    }
+
+    /// Takes a line that came `at` seconds after the start.
+    pub(super) fn line(&mut self, line: &str, at: f64) {
+        self.outcome.tally.line(line);
+        if let Some(name) = executable(line) {
+            if self.open {
+                // Something ended the one before: an abort, a signal.
+                self.break_off("ended without a result");
+            }
+            self.executable = name;
+            self.since = at;
+        } else if let Some(rest) = line.strip_prefix("test result: ") {
+            self.finish(rest);
+        } else if line == "failures:" {
+            self.printing = None;
+            self.part = match self.part {
+                Part::Results => Part::Printed,
+                Part::Printed | Part::Names => Part::Names,
+            };
+        } else if self.part == Part::Results {
+            self.result(line, at);
+        } else if self.part == Part::Printed {
+            let heading = line
+                .strip_prefix("---- ")
+                .and_then(|rest| rest.strip_suffix(" ----"))
+                .and_then(|rest| rest.strip_suffix(" stdout").or(rest.strip_suffix(" stderr")))
+                .filter(|name| self.failed.contains_key(*name));
+            if let Some(name) = heading {
+                self.printing = Some(name.to_owned());
+            } else if let Some(name) = &self.printing {
+                self.failed.entry(name.clone()).or_default().push(line.to_owned());
+            }
+        }
+        if self.end.len() == KEPT {
+            self.end.pop_front();
+        }
+        self.end.push_back(line.to_owned());
+    }
+
+    /// `test NAME ... ok`, and where the test printed something itself the result on a later line.
+    fn result(&mut self, line: &str, at: f64) {
+        if line.starts_with("running ") && (line.ends_with(" tests") || line.ends_with(" test")) {
+            self.since = at;
+            self.open = true;
+            return;
+        }
+        let (name, result) = match line
+            .strip_prefix("test ")
+            .and_then(|rest| rest.split_once(" ... "))
+        {
+            Some((name, result)) => (name.to_owned(), result),
+            None => match self.begun.take() {
+                Some(name) => (name, line),
+                None => return,
+            },
+        };
+        match result {
+            "ok" | "FAILED" => {
+                if result == "FAILED" {
+                    self.failed.insert(name.clone(), Vec::new());
+                }
+                if self.one_by_one {
+                    self.took(name, at - self.since);
+                }
+                self.since = at;
+            }
+            ignored if ignored.starts_with("ignored") => self.since = at,
+            _ => self.begun = Some(name),
+        }
+    }
+
+    fn took(&mut self, test: String, seconds: f64) {
+        let of = Failure {
+            place: self.place.clone(),
+            executable: self.executable.clone(),
+            test,
+            output: Vec::new(),
+        };
+        self.outcome.times.push(Took {
+            name: of.name(),
+            seconds,
+        });
+    }
+
+    /// The result line of an executable.
+    fn finish(&mut self, rest: &str) {
+        for (test, printed) in std::mem::take(&mut self.failed) {
+            self.outcome.failures.push(Failure {
+                place: self.place.clone(),
+                executable: self.executable.clone(),
+                test,
+                output: last(without_traces(&printed)),
+            });
+        }
+        let seconds = rest
+            .rsplit_once("finished in ")
+            .and_then(|(_, time)| time.trim_end_matches('s').parse().ok());
+        if let Some(seconds) = seconds.filter(|_| !self.one_by_one) {
+            self.took("all of it".into(), seconds);
+        }
+        self.part = Part::default();
+        self.printing = None;
+        self.begun = None;
+        self.open = false;
+    }
+
+    /// An executable, or the whole run, that did not come to its end: which of its tests had failed, the one that had begun,
+    /// and what was printed last.
+    fn break_off(&mut self, how: &str) {
+        self.outcome.tally.failed += self.failed.len() as u64;
+        let test = match self.begun.take() {
+            Some(test) => format!("{how}, in {test}"),
+            None => how.to_owned(),
+        };
+        self.finish("");
+        self.outcome.fail(Failure {
+            place: self.place.clone(),
+            executable: self.executable.clone(),
+            test,
+            output: last(self.end.iter().map(String::as_str)),
+        });
+    }
+
+    /// Whether a test has failed so far.
+    pub(super) fn any_failed(&self) -> bool {
+        self.outcome.tally.failed > 0 || !self.failed.is_empty()
+    }
+
+    /// The end of the run, whose status was `code`. One that fails without a failed test did not finish: a failure too.
+    pub(super) fn end(mut self, code: i32) -> Outcome {
+        // In a guest the tests' own status is 0 or 1: others are the lab's.
+        let of_lab = self.one_by_one && code > 1;
+        if self.open || of_lab || code != 0 && self.outcome.failures.is_empty() {
+            self.break_off(&format!("did not finish (status {code})"));
+        }
+        self.outcome
+    }
+}
+
+/// The executable whose tests follow, by cargo's line and by that of our guests.
+fn executable(line: &str) -> Option<String> {
+    let line = line.trim_start();
+    if let Some(of) = line.strip_prefix("Doc-tests ") {
+        return Some(format!("documentation of {of}"));
+    }
+    let path = line.strip_prefix("Running ")?.strip_suffix(')')?;
+    let (_, path) = path.rsplit_once('(')?;
+    let file = path.rsplit('/').next()?;
+    Some(file.rsplit_once('-').map_or(file, |(name, _)| name).to_owned())
+}
+
+/// Lines without stack traces: the message before them says what is wrong, and they would leave no room for it.
+fn without_traces(lines: &[String]) -> impl DoubleEndedIterator<Item = &str> {
+    let mut trace = false;
+    let kept: Vec<&str> = lines
+        .iter()
+        .map(String::as_str)
+        .filter(|line| {
+            let frame = |line: &str| {
+                let line = line.trim_start();
+                let number = line.split_once(": ").map_or("", |(number, _)| number);
+                line.starts_with("at ")
+                    || (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+            };
+            trace = line.trim().eq_ignore_ascii_case("stack backtrace:")
+                || trace && (frame(line) || line.starts_with("note: "));
+            !trace
+        })
+        .collect();
+    kept.into_iter()
+}
+
+/// The last lines, without empty ones around them.
+fn last<'a>(lines: impl DoubleEndedIterator<Item = &'a str>) -> Vec<String> {
+    let mut kept: Vec<String> = lines
+        .rev()
+        .skip_while(|line| line.trim().is_empty())
+        .take(KEPT)
+        .map(str::to_owned)
+        .collect();
+    kept.reverse();
+    let empty = kept.iter().take_while(|line| line.trim().is_empty()).count();
+    kept.split_off(empty)
+}
+
+/// Runs a command, shows what it prints behind `label`, and records it; returns its exit status too.
+pub(super) fn follow(mut command: Command, label: &str, mut record: Record) -> Result<(Record, i32)> {
+    // Both in one: which executable runs is said on cargo's stderr, and what a guest died of on the lab's.
+    let (read, write) = io::pipe().context("no pipe")?;
+    command
+        .stdin(Stdio::null())
+        .stdout(write.try_clone().context("no pipe")?)
+        .stderr(write);
+    let started = Instant::now();
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    // It keeps our ends of the pipe open.
+    drop(command);
+    for line in BufReader::new(read).split(b'\n') {
+        let line = line.context("cannot read what the tests print")?;
+        let line = String::from_utf8_lossy(&line);
+        record.line(&line, started.elapsed().as_secs_f64());
+        println!("{label}{line}");
+    }
+    let status = child.wait().context("cannot wait for the tests")?;
+    Ok((record, status.code().unwrap_or(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(lines: &str, one_by_one: bool, code: i32) -> Outcome {
+        let mut record = Record::of(" 5.10 rxe  ", one_by_one);
+        for (second, line) in (0_u32..).zip(lines.lines()) {
+            record.line(line, f64::from(second));
+        }
+        record.end(code)
+    }
+
+    const FAILED: &str = "\
+     Running lifecycle (/t/debug/deps/lifecycle-0cbe46f4b063d3b4)
+
+running 4 tests
+test a_storm ... Linux 5.10: 20 events
+FAILED
+test b_is_fine ... ok
+test c ... SKIPPED c: not on this kernel
+ok
+test d ... ignored
+
+failures:
+
+---- a_storm stdout ----
+test z ... ok
+Error: 7 for 8
+
+Caused by:
+    a reason
+
+Stack backtrace:
+   0: a_storm
+             at ./tests/tests/lifecycle.rs:89:78
+   1: call_once
+             at /rustc/core.rs:1:1
+note: Some details are omitted
+
+
+failures:
+    a_storm
+
+test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 3.00s
+";
+
+    #[test]
+    fn a_failed_test_has_its_place_its_executable_and_what_it_printed_without_the_trace() {
+        let outcome = read(FAILED, true, 1);
+        let [failure] = outcome.failures.as_slice() else {
+            panic!("{:?}", outcome.failures);
+        };
+        assert_eq!(failure.name(), "5.10 rxe lifecycle: a_storm");
+        assert_eq!(
+            failure.output,
+            [
+                "test z ... ok",
+                "Error: 7 for 8",
+                "",
+                "Caused by:",
+                "    a reason"
+            ]
+        );
+        let Tally {
+            passed,
+            failed,
+            skipped,
+            ..
+        } = outcome.tally;
+        assert_eq!((passed, failed, skipped), (1, 1, 2));
+    }
+
+    #[test]
+    fn each_test_has_the_time_from_the_result_before_to_its_own() {
+        let times = read(FAILED, true, 1).times;
+        let times: Vec<_> = times
+            .iter()
+            .map(|took| (took.name.rsplit(' ').next().unwrap_or(""), took.seconds))
+            .collect();
+        assert_eq!(times, [("a_storm", 2.0), ("b_is_fine", 1.0), ("c", 2.0)]);
+        // Tests that run at the same time have no times of their own.
+        let times = read(FAILED, false, 1).times;
+        assert_eq!(
+            times,
+            [Took {
+                name: "5.10 rxe lifecycle: all of it".into(),
+                seconds: 3.0
+            }]
+        );
+    }
+
+    #[test]
+    fn a_run_that_does_not_finish_has_the_test_it_was_in_and_its_last_lines() {
+        let lines = FAILED.split_once("FAILED\n").unwrap().0.to_owned() + "lab: the guest died\n";
+        let outcome = read(&lines, true, 3);
+        let [failure] = outcome.failures.as_slice() else {
+            panic!("{:?}", outcome.failures);
+        };
+        assert_eq!(
+            failure.name(),
+            "5.10 rxe lifecycle: did not finish (status 3), in a_storm"
+        );
+        assert_eq!(
+            failure.output.last().map(String::as_str),
+            Some("lab: the guest died")
+        );
+        assert_eq!(outcome.tally.failed, 1);
+    }
+
+    #[test]
+    fn one_that_fails_and_then_breaks_off_is_told_with_both() {
+        let lines = FAILED.split_once("\nfailures:").unwrap().0;
+        let outcome = read(lines, true, 3);
+        let names: Vec<_> = outcome.failures.iter().map(|failure| &failure.test[..]).collect();
+        assert_eq!(names, ["a_storm", "did not finish (status 3)"]);
+        assert_eq!(outcome.tally.failed, 2);
+    }
+
+    #[test]
+    fn an_executable_that_a_signal_ended_is_named_though_others_follow() {
+        let lines = "     Running tests/a.rs (t/a-1)\nrunning 2 tests\ntest x ... ok\n     Running tests/b.rs (t/b-1)\nrunning 1 test\n\
+                     test y ... ok\n\ntest result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        let outcome = read(lines, false, 101);
+        let names: Vec<_> = outcome.failures.iter().map(Failure::name).collect();
+        assert_eq!(names, ["5.10 rxe a: ended without a result"]);
+        assert_eq!((outcome.tally.passed, outcome.tally.failed), (1, 1));
+    }
+
+    #[test]
+    fn a_status_is_no_failure_of_its_own_where_a_test_failed_and_one_where_none_did() {
+        assert_eq!(read(FAILED, true, 1).tally.failed, 1);
+        assert_eq!(read("error: could not compile\n", false, 101).tally.failed, 1);
+        assert_eq!(read("", true, 0).tally.failed, 0);
+    }
+
+    #[test]
+    fn executables_are_named_by_cargo_and_by_guests() {
+        for (line, name) in [
+            (
+                "     Running unittests src/lib.rs (target/debug/deps/rdmatop_common-b931)",
+                "rdmatop_common",
+            ),
+            (
+                "     Running tests/terminal.rs (target/debug/deps/terminal-9e)",
+                "terminal",
+            ),
+            ("   Doc-tests rdmatop", "documentation of rdmatop"),
+        ] {
+            assert_eq!(executable(line).as_deref(), Some(name));
+        }
+        assert_eq!(executable("Running late"), None);
+    }
+
+    #[test]
+    fn long_output_is_cut_at_its_beginning() {
+        let numbers: Vec<_> = (0..100).map(|number| number.to_string()).collect();
+        let output = Failure::step("style", "clippy", &numbers.join("\n")).output;
+        assert_eq!(output.len(), KEPT);
+        assert_eq!(output.last().map(String::as_str), Some("99"));
+    }
+}

@@ -1,0 +1,117 @@
+//! The end of a test run's log: what took longest, the sums, and last of all what failed, so that the end of a log alone
+//! says what is to be mended.
+
+use std::fmt::Write as _;
+
+use super::{
+    record::{Failure, Outcome, Took},
+    tally::Tally,
+};
+
+/// Rows of the slowest.
+const SLOWEST: usize = 15;
+
+/// Style and unit tests, or a kernel.
+pub(super) struct Part {
+    pub(super) name: String,
+    pub(super) outcome: Outcome,
+    pub(super) seconds: f64,
+}
+
+/// Everything, and the sum.
+pub(super) fn of(parts: &[Part]) -> (String, Tally) {
+    let mut text = slowest(parts.iter().flat_map(|part| &part.outcome.times));
+    let mut all = Tally::default();
+    let _ = writeln!(
+        text,
+        "\n{:24} {:>7} {:>7} {:>8} {:>8}",
+        "part", "passed", "failed", "skipped", "seconds"
+    );
+    for Part {
+        name,
+        outcome,
+        seconds,
+    } in parts
+    {
+        let tally = outcome.tally;
+        let _ = writeln!(
+            text,
+            "{name:24} {:>7} {:>7} {:>8} {seconds:>8.0}",
+            tally.passed, tally.failed, tally.skipped
+        );
+        all.add(tally);
+    }
+    let failures: Vec<&Failure> = parts.iter().flat_map(|part| &part.outcome.failures).collect();
+    text.push_str(&failed(&failures));
+    let _ = writeln!(
+        text,
+        "\n{} passed, {} failed, {} skipped",
+        all.passed, all.failed, all.skipped
+    );
+    (text, all)
+}
+
+fn slowest<'a>(times: impl Iterator<Item = &'a Took>) -> String {
+    let mut times: Vec<&Took> = times.collect();
+    times.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    let mut text = String::new();
+    if !times.is_empty() {
+        let _ = writeln!(text, "\nseconds  slowest");
+    }
+    for Took { name, seconds } in times.iter().take(SLOWEST) {
+        let _ = writeln!(text, "{seconds:>7.1}  {name}");
+    }
+    text
+}
+
+/// What each printed, and then all names together.
+fn failed(failures: &[&Failure]) -> String {
+    let mut text = String::new();
+    for failure in failures {
+        let _ = writeln!(text, "\n==== FAILED {} ====", failure.name());
+        for line in &failure.output {
+            let _ = writeln!(text, "  {line}");
+        }
+    }
+    if !failures.is_empty() {
+        let _ = writeln!(text);
+    }
+    for failure in failures {
+        let _ = writeln!(text, "FAILED {}", failure.name());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_ends_with_what_failed() {
+        let mut outcome = Outcome::default();
+        outcome.fail(Failure::step("style", "clippy", "a\nb\n"));
+        outcome.times = (0..20)
+            .map(|second| Took {
+                name: format!("test {second}"),
+                seconds: f64::from(second),
+            })
+            .collect();
+        let part = Part {
+            name: "style and unit tests".into(),
+            outcome,
+            seconds: 1.0,
+        };
+        let (text, all) = of(&[part]);
+        assert_eq!(all.failed, 1);
+        assert!(
+            text.contains("   19.0  test 19\n") && !text.contains("test 4\n"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with(
+                "\n==== FAILED style: clippy ====\n  a\n  b\n\nFAILED style: clippy\n\n0 passed, 1 failed, 0 skipped\n"
+            ),
+            "{text}"
+        );
+    }
+}
