@@ -34,7 +34,7 @@ const ON_ONE_KERNEL: [&str; 6] = [
     "flood-",
     "degrade-",
     "faults_terminal-",
-    "lab_command-",
+    "lab_",
 ];
 
 /// Test executables with a guest of their own.
