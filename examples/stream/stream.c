@@ -1,8 +1,9 @@
 /* A sender keeps a window of messages under way to a receiver.
  *
  *   stream [-d DEVICE] [-p PEER_DEVICE] [-g GID_INDEX] [-o send|write] [-b BYTES] [-w WINDOW] [-r RETRY_CNT]
- *          [-l MILLISECONDS] [-k SECONDS] [-t SECONDS]
+ *          [-m MESSAGES] [-l MILLISECONDS] [-k SECONDS] [-t SECONDS]
  *
+ *   -m  the sender posts at most so many messages a second
  *   -l  the receiver is late: it posts one receive each so many milliseconds (with -o send)
  *   -k  the receiver is killed after so many seconds, as by the OOM killer
  *   -t  ends after so many seconds
@@ -21,7 +22,7 @@
 struct options {
 	const char *device, *peer;
 	int gid, window, retry_cnt;
-	unsigned late_ms, kill_s, seconds;
+	unsigned rate, late_ms, kill_s, seconds;
 	uint32_t bytes;
 	enum ibv_wr_opcode opcode;
 };
@@ -33,15 +34,25 @@ static void post(struct rc *rc, const struct options *options, uint64_t number)
 	rc_post_send(rc, number, options->opcode, place, options->bytes, place);
 }
 
+/* Waits until so many messages may have been posted. */
+static void pace(const struct options *options, uint64_t begin, uint64_t posted)
+{
+	uint64_t due = options->rate ? begin + posted * 1000000000 / options->rate : 0, now = rc_now();
+
+	if (due > now)
+		usleep((useconds_t)((due - now) / 1000));
+}
+
 static void send_all(struct rc *rc, const struct options *options)
 {
-	uint64_t posted = 0, done = 0, before = 0, last = rc_now(), now;
+	uint64_t posted = 0, done = 0, before = 0, begin = rc_now(), last = begin, now;
 	struct ibv_wc wc;
 
 	while (posted < (uint64_t)options->window)
 		post(rc, options, posted++);
 	while (rc_next(rc, &wc)) {
 		done++;
+		pace(options, begin, posted);
 		post(rc, options, posted++);
 		now = rc_now();
 		if (now - last >= 1000000000) {
@@ -122,7 +133,7 @@ int main(int argc, char **argv)
 	int option, sockets[2], status;
 	pid_t child;
 
-	while ((option = getopt(argc, argv, "d:p:g:o:b:w:r:l:k:t:")) != -1) {
+	while ((option = getopt(argc, argv, "d:p:g:o:b:w:r:m:l:k:t:")) != -1) {
 		switch (option) {
 		case 'd': options.device = optarg; break;
 		case 'p': options.peer = optarg; break;
@@ -131,12 +142,13 @@ int main(int argc, char **argv)
 		case 'b': options.bytes = (uint32_t)strtoul(optarg, NULL, 0); break;
 		case 'w': options.window = atoi(optarg); break;
 		case 'r': options.retry_cnt = atoi(optarg); break;
+		case 'm': options.rate = (unsigned)atoi(optarg); break;
 		case 'l': options.late_ms = (unsigned)atoi(optarg); break;
 		case 'k': options.kill_s = (unsigned)atoi(optarg); break;
 		case 't': options.seconds = (unsigned)atoi(optarg); break;
 		default:
 			fprintf(stderr, "usage: stream [-d DEVICE] [-p PEER_DEVICE] [-g GID_INDEX] [-o send|write] [-b BYTES] "
-					"[-w WINDOW] [-r RETRY_CNT] [-l MILLISECONDS] [-k SECONDS] [-t SECONDS]\n");
+					"[-w WINDOW] [-r RETRY_CNT] [-m MESSAGES] [-l MILLISECONDS] [-k SECONDS] [-t SECONDS]\n");
 			return 2;
 		}
 	}

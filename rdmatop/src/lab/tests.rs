@@ -1,4 +1,6 @@
 //! The lab's decisions on a made-up machine.
+mod scenario;
+
 use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
 

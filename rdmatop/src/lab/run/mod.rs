@@ -15,7 +15,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 
 use self::ending::Ending;
-use self::scenario::Scenario;
+pub(super) use self::scenario::Scenario;
 use self::traffic::Traffic;
 pub(super) use self::view::view;
 use super::down::{self, Which};
@@ -48,9 +48,19 @@ pub(super) fn run(
     args: &RunArgs,
     say: &mut Say<'_>,
 ) -> Result<ExitCode, LabError> {
-    let Some(scenario) = args.scenario.as_deref().and_then(scenario::find) else {
-        return list(say);
-    };
+    match args.scenario.as_deref().and_then(scenario::find) {
+        Some(scenario) => run_scenario(host, store, scenario, args, say).map(|()| ExitCode::SUCCESS),
+        None => list(say),
+    }
+}
+
+pub(super) fn run_scenario(
+    host: &mut dyn Host,
+    store: &Store,
+    scenario: &Scenario,
+    args: &RunArgs,
+    say: &mut Say<'_>,
+) -> Result<(), LabError> {
     let programs = traffic::find_all(scenario, args.programs.as_deref())?;
     // From here on a signal is an order to take down what is made by then.
     let mut ending = Ending::new(args.seconds.map(|seconds| Duration::from_secs(seconds.into())))?;
@@ -72,7 +82,7 @@ pub(super) fn run(
     };
     // Only now: the kernel would remove the devices at the same time as we do.
     drop(switch);
-    ran.and(left).map(|()| ExitCode::SUCCESS)
+    ran.and(left)
 }
 
 fn introduce(scenario: &Scenario, args: &RunArgs, say: &mut Say<'_>) {

@@ -2,20 +2,20 @@
 
 /// One scenario.
 #[derive(Debug)]
-pub(super) struct Scenario {
-    pub(super) name: &'static str,
+pub(in crate::lab) struct Scenario {
+    pub(in crate::lab) name: &'static str,
     /// What happens.
-    pub(super) what: &'static str,
+    pub(in crate::lab) what: &'static str,
     /// What to look for and in which tab, in two sentences.
-    pub(super) look: &'static str,
+    pub(in crate::lab) look: &'static str,
     /// RDMA devices `lab0`, `lab1`, ..., all on one switch.
-    pub(super) ports: u8,
+    pub(in crate::lab) ports: u8,
     /// Of their interfaces: 4200 carries RoCE packets of 4096 bytes, 1500 such of 1024.
-    pub(super) mtu: u32,
+    pub(in crate::lab) mtu: u32,
     /// `lab0` loses one in so many of the packets that it sends.
-    pub(super) loses: Option<u32>,
+    pub(in crate::lab) loses: Option<u32>,
     /// The programs, each with its arguments.
-    pub(super) traffic: &'static [(&'static str, &'static [&'static str])],
+    pub(in crate::lab) traffic: &'static [(&'static str, &'static [&'static str])],
 }
 
 /// Large packets.
@@ -51,7 +51,7 @@ pub(super) const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "rnr",
-        what: "a receiver posts one receive buffer each 20 ms, and its sender has 16 messages ready",
+        what: "a receiver posts one receive buffer every 20 ms, and its sender has 16 messages ready",
         look: "Tab 7 (Findings) says `receiver-not-ready` after some seconds, and names the process that posts too few receives \
                and not the one that waits. In tab 2 (QPs) the sender's QP waits for its receiver (RNR) while it finishes 50 \
                messages a second.",
@@ -83,19 +83,31 @@ pub(super) const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "funnel",
-        what: "six devices send, all to one, lab6",
-        look: "Tab 3 (Devices) shows lab0 to lab5 send about the same, and lab6 receive all of it. Tab 7 (Findings) says \
-               `rx-funnel` after 10 s: all peers have the address of one NIC.",
-        ports: 7,
+        what: "four devices send, all to one, lab4",
+        look: "Tab 3 (Devices) shows lab0 to lab3 send, and lab4 receive all of it. Tab 7 (Findings) says `rx-funnel` after 10 \
+               s: all peers have the address of one NIC (an idle device of `lab up` beside them hides it, `lab down` removes \
+               that).",
+        ports: 5,
         mtu: USUAL,
         loses: None,
+        // Paced: it is who receives that matters, and not how much.
         traffic: &[
-            ("stream", &["-d", "lab0", "-p", "lab6", "-o", "write"]),
-            ("stream", &["-d", "lab1", "-p", "lab6", "-o", "write"]),
-            ("stream", &["-d", "lab2", "-p", "lab6", "-o", "write"]),
-            ("stream", &["-d", "lab3", "-p", "lab6", "-o", "write"]),
-            ("stream", &["-d", "lab4", "-p", "lab6", "-o", "write"]),
-            ("stream", &["-d", "lab5", "-p", "lab6", "-o", "write"]),
+            (
+                "stream",
+                &["-d", "lab0", "-p", "lab4", "-o", "write", "-w", "2", "-m", "20"],
+            ),
+            (
+                "stream",
+                &["-d", "lab1", "-p", "lab4", "-o", "write", "-w", "2", "-m", "12"],
+            ),
+            (
+                "stream",
+                &["-d", "lab2", "-p", "lab4", "-o", "write", "-w", "2", "-m", "12"],
+            ),
+            (
+                "stream",
+                &["-d", "lab3", "-p", "lab4", "-o", "write", "-w", "2", "-m", "12"],
+            ),
         ],
     },
     Scenario {
