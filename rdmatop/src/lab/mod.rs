@@ -289,7 +289,7 @@ fn run_on(
         LabCommand::Down(_) if !root => Err(LabError::NotRoot("down")),
         LabCommand::Up(args) => up::up(host, store, args, &mut say),
         LabCommand::Down(args) => down::down(host, store, args, &mut say),
-        LabCommand::Run(args) if args.list => run::list(&mut say),
+        LabCommand::Run(args) if args.list => Ok(run::list(&mut say)),
         LabCommand::Run(_) if !root => Err(LabError::NotRoot("run")),
         LabCommand::Run(args) if args.view => run::view(args),
         LabCommand::Run(args) => run::run(host, store, args, &mut say),

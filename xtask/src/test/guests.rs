@@ -69,6 +69,7 @@ const GROUPS: [Group; 4] = [
             "presence-",
             "skips-",
             "findings-",
+            "lab_scenarios-",
             "lockdown-",
         ],
         options: &["--cpus", "1"],
