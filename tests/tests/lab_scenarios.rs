@@ -145,6 +145,7 @@ fn each_scenario_shows_the_finding_that_it_teaches() -> Result<()> {
             ensure!(verdict.contains(about), "{about}: {found:#}");
             let other = findings.iter().filter(|other| other["id"] != *id).count();
             ensure!(other == 0, "more than {id}: {check:#}");
+            say(&format!("{name}: {verdict}"));
             Ok(())
         })
         .context(*name)?;

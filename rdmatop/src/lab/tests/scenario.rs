@@ -29,9 +29,13 @@ impl Lab {
             quiet: true,
         };
         let store = self.store();
-        let mut say = Say::new(&mut out);
-        let result = run_scenario(&mut self.machine, &store, &SCENARIO, &args, &mut say);
-        drop(say);
+        let result = run_scenario(
+            &mut self.machine,
+            &store,
+            &SCENARIO,
+            &args,
+            &mut Say::new(&mut out),
+        );
         (
             result,
             String::from_utf8(out).unwrap(),
