@@ -1,18 +1,20 @@
-//! Builds the C shim over libibverbs with the system's compiler and headers.
+//! Builds the C shim over libibverbs with the system's compiler and headers, and the programs under examples/.
 //!
 //! `ibv_post_send`, `ibv_poll_cq` and their structures are inline C: going through the headers of the machine
 //! cannot get a layout wrong, hand-written Rust structures could.
 use std::{env, path::PathBuf, process::Command};
 
 const SHIM: &str = "src/verbs/shim.c";
+const EXAMPLES: &str = "../examples";
 
 fn main() {
     println!("cargo::rerun-if-changed={SHIM}");
+    println!("cargo::rerun-if-changed={EXAMPLES}");
     println!("cargo::rerun-if-env-changed=CC");
-    if let Err(reason) = build() {
+    if let Err(reason) = build().and_then(|()| examples()) {
         println!(
-            "cargo::error=the traffic programs need a C compiler and the headers of libibverbs: {reason}; \
-             on Debian: apt install gcc libibverbs-dev"
+            "cargo::error=the traffic programs need a C compiler, make and the headers of libibverbs: {reason}; \
+             on Debian: apt install gcc make libibverbs-dev"
         );
     }
 }
@@ -41,6 +43,16 @@ fn build() -> Result<(), String> {
     println!("cargo::rustc-link-search=native={}", out.display());
     println!("cargo::rustc-link-lib=static=rdmatop_verbs_shim");
     println!("cargo::rustc-link-lib=dylib=ibverbs");
+    Ok(())
+}
+
+/// By the makefile that a user calls, into a directory of this build.
+fn examples() -> Result<(), String> {
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?).join("examples");
+    run(Command::new("make")
+        .args(["--silent", "-C", EXAMPLES])
+        .arg(format!("OUT={}", out.display())))?;
+    println!("cargo::rustc-env=RDMATOP_EXAMPLES={}", out.display());
     Ok(())
 }
 

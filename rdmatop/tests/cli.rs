@@ -116,7 +116,7 @@ fn under_another_name_it_says_the_same() {
     for (args, wanted) in [
         (
             &["lab"][..],
-            "rdmatop: lab needs a command: up, down, status; see rdmatop lab --help",
+            "rdmatop: lab needs a command: up, down, status, run; see rdmatop lab --help",
         ),
         (
             &["--pid", "-1"],

@@ -21,6 +21,7 @@ pub mod snapshot;
 pub mod storm;
 pub mod table;
 pub mod testnic;
+pub mod things;
 pub mod traffic;
 pub mod verbs;
 pub mod wait;

@@ -1,9 +1,7 @@
 //! `rdmatop lab`: whatever ends or hinders it, what it made is known, and `lab down` removes that and nothing else.
 
 use std::{
-    collections::BTreeSet,
     fs,
-    os::unix::fs::MetadataExt,
     process::Command,
     thread,
     time::{Duration, Instant},
@@ -15,6 +13,7 @@ use rdmatop_tests::{
     kernel,
     lab::{self, DEVICE, Lab},
     rdmatop,
+    things::{Things, things},
     traffic::Traffic,
     wait::{self, PATIENCE},
 };
@@ -22,28 +21,6 @@ use rdmatop_tests::{
 /// Making or removing some devices, where instructions are translated.
 const LIMIT: Duration = PATIENCE;
 const FILE: &str = "/run/rdmatop/lab.json";
-
-/// RDMA devices and network interfaces: class, name, inode in sysfs.
-type Things = BTreeSet<(&'static str, String, u64)>;
-
-fn things() -> Result<Things> {
-    let mut things = Things::new();
-    for class in ["infiniband", "net"] {
-        let dir = format!("/sys/class/{class}");
-        for entry in fs::read_dir(&dir).into_iter().flatten() {
-            let entry = entry?;
-            // One that goes at this moment is not there.
-            if let Ok(meta) = fs::metadata(entry.path()) {
-                things.insert((
-                    class,
-                    entry.file_name().to_string_lossy().into_owned(),
-                    meta.ino(),
-                ));
-            }
-        }
-    }
-    Ok(things)
-}
 
 fn spawn(args: &[&str]) -> Result<Child> {
     Child::spawn(&mut rdmatop::command(&[&["lab"], args].concat())?)

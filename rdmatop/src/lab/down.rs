@@ -1,15 +1,21 @@
 //! `lab down`.
 use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
 
-use super::host::{Host, NetnsMode};
+use super::host::{Host, Leaving, NetnsMode, Present};
 use super::ours;
 use super::say::Say;
 use super::state::{Made, MadeModule};
 use super::store::{Locked, Store};
 use super::{DownArgs, LabError};
 
-/// Removes what `up` made, last first. What is gone already is said and forgotten; what only has the name of
-/// ours is left alone.
+/// Looks at what is being removed, and the time between them: 5 s with the time that each takes.
+const PATIENCE: u32 = 20;
+const MOMENT: Duration = Duration::from_millis(100);
+
+/// Removes what `up` made, and what a `lab run` that was killed left, last first. What is gone already is said and
+/// forgotten; what only has the name of ours is left alone.
 ///
 /// `RDMA_NLDEV_CMD_DELLINK` blocks, deaf to signals, while a process has the device open, so holders are looked
 /// for first; one that opens it in between still makes this wait.
@@ -34,9 +40,51 @@ pub(super) fn down(
         ));
         return Ok(ExitCode::SUCCESS);
     }
+    remove(host, &locked, &mut made, Which::All { force: args.force }, say)?;
+    if let Some(ours) = made.module.take() {
+        module(host, &ours, say)?;
+        locked.save(&made)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    /// Everything; with force what is held open too.
+    All { force: bool },
+    /// What `lab run` made.
+    Run,
+}
+
+impl Which {
+    fn has(self, run: bool) -> bool {
+        run || self != Self::Run
+    }
+}
+
+/// Removes devices and interfaces of the list, last first, and takes them off it.
+pub(super) fn remove(
+    host: &mut dyn Host,
+    locked: &Locked<'_>,
+    made: &mut Made,
+    which: Which,
+    say: &mut Say<'_>,
+) -> Result<(), LabError> {
     // All of them before the first is removed: a refusal leaves everything as it was.
-    let present = host.devices()?;
-    if let Some(leaving) = ours::leaving(host, &made, &present).into_iter().next() {
+    let mut present = host.devices()?;
+    let mut leaving = leaving_of(host, made, which, &present);
+    // What a `lab run` that was killed left: its programs end, and the kernel removes its devices, which takes a moment.
+    for _ in 0..PATIENCE {
+        let is_of_run = made.devices.iter().any(|device| device.run);
+        if !is_of_run || leaving.is_empty() && !is_run_held(host, made, &present)? {
+            break;
+        }
+        thread::sleep(MOMENT);
+        present = host.devices()?;
+        leaving = leaving_of(host, made, which, &present);
+    }
+    if let Some(leaving) = leaving.into_iter().next() {
         // It is not gone: its interface and its driver are needed until it is, and what is not in the list any more nobody
         // removes.
         return Err(LabError::Leaving {
@@ -44,7 +92,7 @@ pub(super) fn down(
             held: leaving.held,
         });
     }
-    for device in &made.devices {
+    for device in made.devices.iter().filter(|device| which.has(device.run)) {
         let Some(now) = ours::device(device, &present) else {
             continue;
         };
@@ -52,7 +100,7 @@ pub(super) fn down(
         if holders.is_empty() {
             continue;
         }
-        if !args.force {
+        if which != (Which::All { force: true }) {
             return Err(LabError::Held {
                 device: now.name.to_string(),
                 holders,
@@ -63,13 +111,29 @@ pub(super) fn down(
             now.name
         ));
     }
-    devices(host, &locked, &mut made, say)?;
-    interfaces(host, &locked, &mut made, say)?;
-    if let Some(ours) = made.module.take() {
-        module(host, &ours, say)?;
-        locked.save(&made)?;
+    devices(host, locked, made, which, say)?;
+    interfaces(host, locked, made, which, say)
+}
+
+fn is_run_held(host: &mut dyn Host, made: &Made, present: &[Present]) -> Result<bool, LabError> {
+    for device in made.devices.iter().filter(|device| device.run) {
+        if let Some(now) = ours::device(device, present)
+            && !host.holders(now.index)?.is_empty()
+        {
+            return Ok(true);
+        }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(false)
+}
+
+fn leaving_of(host: &mut dyn Host, made: &Made, which: Which, present: &[Present]) -> Vec<Leaving> {
+    let mut leaving = ours::leaving(host, made, present);
+    let asked = |going: &Leaving| {
+        let mut ours = made.devices.iter().filter(|device| which.has(device.run));
+        ours.any(|device| going.name == *device.name)
+    };
+    leaving.retain(asked);
+    leaving
 }
 
 /// What a removed thing is called, now and when it was made.
@@ -86,13 +150,19 @@ fn devices(
     host: &mut dyn Host,
     locked: &Locked<'_>,
     made: &mut Made,
+    which: Which,
     say: &mut Say<'_>,
 ) -> Result<(), LabError> {
-    while let Some(device) = made.devices.last() {
+    while let Some(at) = made.devices.iter().rposition(|device| which.has(device.run)) {
+        let device = &made.devices[at];
         let present = host.devices()?;
         match ours::device(device, &present) {
             Some(now) => {
-                host.remove_device(now)?;
+                if let Err(error) = host.remove_device(now)
+                    && ours::device(device, &host.devices()?).is_some()
+                {
+                    return Err(error);
+                }
                 removed(say, &now.name, &device.name);
             }
             // It was never made.
@@ -103,7 +173,7 @@ fn devices(
             )),
             None => say.line(format_args!("{} is gone already", device.name)),
         }
-        made.devices.pop();
+        made.devices.remove(at);
         locked.save(made)?;
     }
     Ok(())
@@ -113,13 +183,23 @@ fn interfaces(
     host: &mut dyn Host,
     locked: &Locked<'_>,
     made: &mut Made,
+    which: Which,
     say: &mut Say<'_>,
 ) -> Result<(), LabError> {
-    while let Some(interface) = made.interfaces.last() {
+    while let Some(at) = made
+        .interfaces
+        .iter()
+        .rposition(|interface| which.has(interface.run))
+    {
+        let interface = &made.interfaces[at];
         let present = host.interfaces();
         match ours::interface(interface, &present) {
             Some(now) => {
-                host.remove_interface(now)?;
+                if let Err(error) = host.remove_interface(now)
+                    && ours::interface(interface, &host.interfaces()).is_some()
+                {
+                    return Err(error);
+                }
                 removed(say, &now.name, &interface.name);
             }
             None if interface.found.is_none() => {}
@@ -129,14 +209,14 @@ fn interfaces(
             )),
             None => say.line(format_args!("{} is gone already", interface.name)),
         }
-        made.interfaces.pop();
+        made.interfaces.remove(at);
         locked.save(made)?;
     }
     Ok(())
 }
 
 /// Unloads rdma_rxe unless something else may use it: without it all rxe devices are gone, whoever made them.
-fn module(host: &mut dyn Host, ours: &MadeModule, say: &mut Say<'_>) -> Result<(), LabError> {
+pub(super) fn module(host: &mut dyn Host, ours: &MadeModule, say: &mut Say<'_>) -> Result<(), LabError> {
     let loaded = host.rxe_inode();
     if loaded.is_none() || ours.inode.is_some_and(|inode| loaded != Some(inode)) {
         // Somebody unloaded it, and perhaps loaded it again.

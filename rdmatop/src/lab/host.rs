@@ -10,7 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::module::{self, Presence};
-use super::{LabError, link};
+pub(super) use super::switch::Switch;
+use super::{LabError, link, switch};
 use crate::source::netlink::client::Nldev;
 pub(super) use crate::source::netlink::enums::NetnsMode;
 use crate::source::netlink::error::NetlinkError;
@@ -100,6 +101,14 @@ pub(super) trait Host {
     fn add_dummy(&mut self, name: &str, address: [u8; 6]) -> Result<(), LabError>;
     /// Gives an interface an IPv4 address, if it does not have that one.
     fn add_ipv4(&mut self, interface: &Interface, address: [u8; 4]) -> Result<(), LabError>;
+    /// Makes a switch in a network namespace of its own.
+    fn new_switch(&mut self) -> Result<Switch, LabError>;
+    /// Makes an interface with a cable to the switch, up, with a link-local address and no other.
+    fn add_port(&mut self, switch: &Switch, name: &str, address: [u8; 6], mtu: u32) -> Result<(), LabError>;
+    /// Waits until an RDMA device can carry traffic.
+    fn await_device(&mut self, name: &str) -> Result<(), LabError>;
+    /// Lets an interface lose one in so many of the packets that it sends.
+    fn lose(&mut self, interface: &Interface, one_in: u32) -> Result<(), LabError>;
     /// Removes an interface.
     fn remove_interface(&mut self, interface: &Interface) -> Result<(), LabError>;
 }
@@ -110,7 +119,7 @@ pub(super) struct System {
     nldev: Option<Nldev<Socket>>,
 }
 
-fn cannot(action: impl Into<String>) -> impl FnOnce(NetlinkError) -> LabError {
+pub(super) fn cannot(action: impl Into<String>) -> impl FnOnce(NetlinkError) -> LabError {
     let action = action.into();
     move |source| LabError::Netlink { action, source }
 }
@@ -324,6 +333,32 @@ impl Host for System {
             }
             _ => Ok(()),
         }
+    }
+
+    fn new_switch(&mut self) -> Result<Switch, LabError> {
+        Switch::make()
+    }
+
+    fn add_port(&mut self, switch: &Switch, name: &str, address: [u8; 6], mtu: u32) -> Result<(), LabError> {
+        switch.add_cable(name, address, mtu)?;
+        switch::prepare_ipv6(name)?;
+        let found = self
+            .interfaces()
+            .into_iter()
+            .find(|interface| interface.name == *name);
+        let index = found.ok_or_else(|| LabError::NoInterface(name.into()))?.index;
+        link::set_up(index).map_err(cannot(format!("bring {name} up")))
+    }
+
+    fn await_device(&mut self, name: &str) -> Result<(), LabError> {
+        switch::await_device(name)
+    }
+
+    fn lose(&mut self, interface: &Interface, one_in: u32) -> Result<(), LabError> {
+        link::lose(interface.index, one_in).map_err(cannot(format!(
+            "let {} lose packets (tc-netem(8), module sch_netem)",
+            interface.name
+        )))
     }
 
     fn remove_interface(&mut self, interface: &Interface) -> Result<(), LabError> {

@@ -1,5 +1,7 @@
-//! The little of rtnetlink that the lab needs: dummy interfaces with an address. Layouts:
-//! include/uapi/linux/rtnetlink.h, if_link.h, if_addr.h.
+//! The little of rtnetlink that the lab needs: dummy interfaces with an address, and cables to a switch that loses
+//! packets when it is asked to. Layouts: include/uapi/linux/rtnetlink.h, if_link.h, if_addr.h, veth.h, pkt_sched.h.
+use std::os::fd::{AsRawFd, BorrowedFd};
+
 use crate::source::netlink::client::Nldev;
 use crate::source::netlink::error::NetlinkError;
 use crate::source::netlink::request::{Reply, Request};
@@ -8,16 +10,30 @@ use crate::source::netlink::socket::Socket;
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
 const RTM_NEWADDR: u16 = 20;
+const RTM_NEWQDISC: u16 = 36;
 /// `NLM_F_EXCL | NLM_F_CREATE`.
 const CREATE: u16 = 0x600;
 const IFF_UP: u32 = 1;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
+const IFLA_NET_NS_FD: u16 = 28;
 const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const IFLA_BR_MCAST_SNOOPING: u16 = 23;
+const VETH_INFO_PEER: u16 = 1;
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+const TC_H_ROOT: u32 = 0xffff_ffff;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const AF_INET: u8 = 2;
+/// Index of the switch in its own network namespace.
+const SWITCH: u32 = 1000;
+/// Packets that a queue that loses some holds, as tc(8) does by default.
+const QUEUE: u32 = 1000;
 
 /// `struct ifinfomsg`.
 fn ifinfo(index: u32, flags: u32) -> Vec<u8> {
@@ -61,4 +77,81 @@ pub(super) fn add_address(index: u32, address: [u8; 4]) -> Result<(), NetlinkErr
 /// Removes an interface.
 pub(super) fn remove(index: u32) -> Result<(), NetlinkError> {
     order(&Request::new(RTM_DELLINK, Reply::Ack, 0).with(|writer| writer.raw(&ifinfo(index, 0))))
+}
+
+/// Makes the switch, in the network namespace of this thread. It floods what is sent to groups: neighbours are looked for that
+/// way, and nothing there says who listens.
+pub(super) fn add_switch() -> Result<(), NetlinkError> {
+    order(&Request::new(RTM_NEWLINK, Reply::Ack, CREATE).with(|writer| {
+        writer
+            .raw(&ifinfo(SWITCH, IFF_UP))
+            .string(IFLA_IFNAME, b"switch")
+            .nest(IFLA_LINKINFO, |info| {
+                info.bytes(IFLA_INFO_KIND, b"bridge")
+                    .nest(IFLA_INFO_DATA, |data| data.u8(IFLA_BR_MCAST_SNOOPING, 0))
+            })
+    }))
+}
+
+/// Makes a cable: an interface here, down, and one of the same name in another network namespace.
+pub(super) fn add_cable(
+    name: &str,
+    address: [u8; 6],
+    mtu: u32,
+    namespace: BorrowedFd<'_>,
+) -> Result<(), NetlinkError> {
+    let namespace = namespace.as_raw_fd().cast_unsigned();
+    order(&Request::new(RTM_NEWLINK, Reply::Ack, CREATE).with(|writer| {
+        writer
+            .raw(&ifinfo(0, 0))
+            .bytes(IFLA_ADDRESS, &address)
+            .string(IFLA_IFNAME, name.as_bytes())
+            .u32(IFLA_MTU, mtu)
+            .nest(IFLA_LINKINFO, |info| {
+                info.bytes(IFLA_INFO_KIND, b"veth").nest(IFLA_INFO_DATA, |data| {
+                    data.nest(VETH_INFO_PEER, |peer| {
+                        peer.raw(&ifinfo(0, 0))
+                            .string(IFLA_IFNAME, name.as_bytes())
+                            .u32(IFLA_MTU, mtu)
+                            .u32(IFLA_NET_NS_FD, namespace)
+                    })
+                })
+            })
+    }))
+}
+
+/// Plugs a cable into the switch, in the switch's network namespace.
+pub(super) fn plug(name: &str) -> Result<(), NetlinkError> {
+    order(&Request::new(RTM_NEWLINK, Reply::Ack, 0).with(|writer| {
+        writer
+            .raw(&ifinfo(0, IFF_UP))
+            .string(IFLA_IFNAME, name.as_bytes())
+            .u32(IFLA_MASTER, SWITCH)
+    }))
+}
+
+/// Brings an interface up.
+pub(super) fn set_up(index: u32) -> Result<(), NetlinkError> {
+    order(&Request::new(RTM_NEWLINK, Reply::Ack, 0).with(|writer| writer.raw(&ifinfo(index, IFF_UP))))
+}
+
+/// Lets an interface lose one in so many of the packets that it sends (`tc qdisc add ... netem loss`).
+pub(super) fn lose(index: u32, one_in: u32) -> Result<(), NetlinkError> {
+    order(&Request::new(RTM_NEWQDISC, Reply::Ack, CREATE).with(|writer| {
+        // `struct tcmsg`: family, index, handle (the kernel gives one), parent, info.
+        let mut tcmsg = vec![0; 4];
+        for word in [index, 0, TC_H_ROOT, 0] {
+            tcmsg.extend_from_slice(&word.to_ne_bytes());
+        }
+        // `struct tc_netem_qopt`: latency, limit, loss as a share of 2^32, gap, duplicate, jitter.
+        let loss = u32::MAX / one_in.max(1);
+        let options: Vec<u8> = [0, QUEUE, loss, 0, 0, 0]
+            .into_iter()
+            .flat_map(u32::to_ne_bytes)
+            .collect();
+        writer
+            .raw(&tcmsg)
+            .string(TCA_KIND, b"netem")
+            .bytes(TCA_OPTIONS, &options)
+    }))
 }

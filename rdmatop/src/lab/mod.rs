@@ -1,6 +1,6 @@
 //! `rdmatop lab`: SoftRoCE devices to try things on, made over netlink and removed again without a trace.
 //!
-//! `up` loads rdma_rxe and makes devices, `down` removes just what `up` made, `status` reports. What was made is
+//! `run` makes what one scenario needs, runs its traffic and takes all of it down again. `up` loads rdma_rxe and makes devices, `down` removes just what `up` made, `status` reports. What was made is
 //! kept in /run/rdmatop/lab.json, each before it is made. rdma_rxe is unloaded only if `up` loaded it and nothing else may
 //! have use of it: unloading takes the devices of others too.
 mod down;
@@ -9,16 +9,18 @@ mod link;
 mod module;
 mod ours;
 mod packages;
+mod run;
 mod say;
 mod state;
 mod status;
 mod store;
+mod switch;
 #[cfg(test)]
 mod tests;
 mod up;
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -49,6 +51,8 @@ pub enum LabCommand {
     Down(DownArgs),
     /// Show what `lab up` made and which processes use it
     Status,
+    /// Run one scenario on devices of its own, say what to look for, and take all of it down at the end
+    Run(RunArgs),
 }
 
 /// Arguments of `rdmatop lab up`.
@@ -68,6 +72,32 @@ pub struct DownArgs {
     /// Remove devices that processes hold open too: this command then hangs until they close them
     #[arg(long)]
     pub force: bool,
+}
+
+/// Arguments of `rdmatop lab run`.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// What to run
+    #[arg(value_name = "SCENARIO", required_unless_present = "list", value_parser = run::names())]
+    pub scenario: Option<String>,
+    /// List the scenarios
+    #[arg(long)]
+    pub list: bool,
+    /// End after so many seconds [default: at Ctrl-C]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub seconds: Option<u32>,
+    /// Open the live view beside it; leaving the view ends the scenario
+    #[arg(long)]
+    pub view: bool,
+    /// Run on a machine that has RDMA devices of its own too
+    #[arg(long)]
+    pub force: bool,
+    /// Where the traffic programs are [default: examples/build of the source, or ../lib/rdmatop of this program]
+    #[arg(long, value_name = "DIR")]
+    pub programs: Option<PathBuf>,
+    /// Print nothing but that it runs
+    #[arg(long, hide = true)]
+    pub quiet: bool,
 }
 
 /// Why a lab command failed. One line each: what, why, remedy.
@@ -105,6 +135,66 @@ pub enum LabError {
     /// An interface that is not there.
     #[error("there is no network interface {0}; `ip link` lists them")]
     NoInterface(String),
+    /// A device or an interface has a name that `lab run` gives.
+    #[error(
+        "there is a {0} already, which `lab run` did not make: rename or remove that, then run this again"
+    )]
+    Taken(String),
+    /// The machine has RDMA hardware.
+    #[error(
+        "this machine has RDMA devices of its own ({0}): a program that takes the first one could take the lab's while it is \
+         there; run it on another machine, or add --force"
+    )]
+    OwnDevices(String),
+    /// A traffic program was not found.
+    #[error(
+        "cannot find the traffic program {program} (looked in {looked}): run `make -C examples` in rdmatop's source (Debian: \
+         apt install gcc make libibverbs-dev), or name its directory with --programs"
+    )]
+    NoProgram {
+        /// The program.
+        program: &'static str,
+        /// Directories.
+        looked: String,
+    },
+    /// A program cannot be run.
+    #[error("cannot start {program}: {reason}")]
+    Start {
+        /// The program.
+        program: String,
+        /// Why.
+        reason: String,
+    },
+    /// A traffic program ended by itself.
+    #[error("{program} ended by itself with {how}; what it said is above")]
+    Ended {
+        /// The program.
+        program: &'static str,
+        /// Its status.
+        how: String,
+    },
+    /// No network namespace can be made.
+    #[error("cannot use a network namespace: {0}; it takes CAP_SYS_ADMIN: run on the host")]
+    Namespace(String),
+    /// The kernel has no IPv6.
+    #[error(
+        "this kernel has no IPv6, by whose link-local addresses the lab's ports reach each other: boot without ipv6.disable=1"
+    )]
+    NoIpv6,
+    /// A setting of an interface of ours was refused.
+    #[error("cannot write {path}: {reason}")]
+    Setting {
+        /// The file.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// A device that does not become ready.
+    #[error("{0} does not become ACTIVE with a link-local GID; `rdma link show {0}/1` shows its state")]
+    NotReady(String),
+    /// Signals cannot be handled.
+    #[error("cannot handle signals: {0}")]
+    Signals(io::Error),
     /// Another `rdmatop lab` holds the lock.
     #[error("another `rdmatop lab` is at work ({0} holds the lock): run this again when that has ended")]
     Busy(String),
@@ -199,6 +289,10 @@ fn run_on(
         LabCommand::Down(_) if !root => Err(LabError::NotRoot("down")),
         LabCommand::Up(args) => up::up(host, store, args, &mut say),
         LabCommand::Down(args) => down::down(host, store, args, &mut say),
+        LabCommand::Run(args) if args.list => Ok(run::list(&mut say)),
+        LabCommand::Run(_) if !root => Err(LabError::NotRoot("run")),
+        LabCommand::Run(args) if args.view => run::view(args),
+        LabCommand::Run(args) => run::run(host, store, args, &mut say),
         LabCommand::Status => status::status(host, store, &mut say),
     };
     let code = done?;

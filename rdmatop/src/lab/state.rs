@@ -1,4 +1,4 @@
-//! What `lab up` made, and how it is distinguished from what others made.
+//! What `lab up` and `lab run` made, and how it is distinguished from what others made.
 //!
 //! Each thing is listed before the kernel is asked for it, with what will identify it once it is there, and again with
 //! what the kernel gave it. So whatever ends `lab up` at whatever moment, what it made is in the list.
@@ -26,6 +26,9 @@ pub(super) struct MadeDevice {
     pub(super) before: Vec<u32>,
     /// None: it was about to be made.
     pub(super) found: Option<FoundDevice>,
+    /// By `lab run`, which removes it at its end.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(super) run: bool,
 }
 
 /// What the kernel gave a device.
@@ -40,7 +43,7 @@ pub(super) struct FoundDevice {
     pub(super) inode: Option<u64>,
 }
 
-/// A dummy interface that we made or were about to make.
+/// An interface that we made or were about to make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MadeInterface {
@@ -50,6 +53,9 @@ pub(super) struct MadeInterface {
     pub(super) address: [u8; 6],
     /// None: it was about to be made.
     pub(super) found: Option<FoundInterface>,
+    /// As [`MadeDevice::run`]: the end of a cable to the switch, and no dummy.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(super) run: bool,
 }
 
 /// What the kernel gave an interface.
@@ -82,6 +88,11 @@ pub(super) struct Made {
     pub(super) devices: Vec<MadeDevice>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 impl Made {
     /// Nothing yet.
     pub(super) fn new(boot: &str) -> Self {
@@ -111,13 +122,13 @@ impl Made {
             let digits = name.strip_prefix(prefix);
             digits.is_some_and(|digits: &str| digits.len() <= 3 && digits.parse::<u8>().is_ok())
         };
-        let ours = made.devices.iter().all(|device| numbered(&device.name, "rxe"))
-            && made
-                .interfaces
-                .iter()
-                .all(|interface| numbered(&interface.name, "rdmatop"));
+        let device = |device: &MadeDevice| numbered(&device.name, if device.run { "lab" } else { "rxe" });
+        let interface = |interface: &MadeInterface| {
+            numbered(&interface.name, if interface.run { "labnet" } else { "rdmatop" })
+        };
+        let ours = made.devices.iter().all(device) && made.interfaces.iter().all(interface);
         if !ours {
-            return Err("it has names that `lab up` does not give".into());
+            return Err("it has names that `lab up` and `lab run` do not give".into());
         }
         let printable = |word: &String| word.len() <= LONGEST && text::sanitize(word.as_bytes()) == **word;
         if !made

@@ -53,10 +53,12 @@ pub(super) fn status(host: &mut dyn Host, store: &Store, say: &mut Say<'_>) -> R
             None if interface.found.is_none() => continue,
             None => ", gone since".into(),
         };
-        say.line(format_args!(
-            "{}: dummy interface made by rdmatop{state}",
-            interface.name
-        ));
+        let kind = if interface.run {
+            "interface made by `lab run`"
+        } else {
+            "dummy interface made by rdmatop"
+        };
+        say.line(format_args!("{}: {kind}{state}", interface.name));
     }
     looked.map(|_| ExitCode::SUCCESS)
 }

@@ -72,7 +72,8 @@ impl Store {
     /// Opens the directory; none if there is none.
     ///
     /// Without `O_CLOEXEC`: modprobe inherits it, and the lock with it. When `lab up` is killed meanwhile, the next
-    /// `rdmatop lab` waits until that module is loaded or not.
+    /// `rdmatop lab` waits until that module is loaded or not. The programs of `lab run` inherit it too: when that is killed, the
+    /// next one waits until they have ended.
     fn open_dir(&self) -> Result<Option<OwnedFd>, LabError> {
         let foreign = |why: &str| LabError::Foreign {
             path: self.dir.display().to_string(),

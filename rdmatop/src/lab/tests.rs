@@ -1,8 +1,10 @@
 //! The lab's decisions on a made-up machine.
+mod scenario;
+
 use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
 
-use super::host::{Host, Interface, Leaving, Netdev, NetnsMode, Present};
+use super::host::{Host, Interface, Leaving, Netdev, NetnsMode, Present, Switch};
 use super::store::Store;
 use super::{DownArgs, LabArgs, LabCommand, LabError, UpArgs, run_on};
 use crate::source::netlink::name::Name;
@@ -166,6 +168,22 @@ impl Host for Machine {
         self.moment();
         self.interface(name, address);
         self.moment();
+        Ok(())
+    }
+    fn new_switch(&mut self) -> Result<Switch, LabError> {
+        self.moment();
+        Ok(Switch::default())
+    }
+    fn add_port(&mut self, _: &Switch, name: &str, address: [u8; 6], _: u32) -> Result<(), LabError> {
+        self.moment();
+        self.interface(name, address);
+        self.did(format!("+{name}"));
+        Ok(())
+    }
+    fn await_device(&mut self, _: &str) -> Result<(), LabError> {
+        Ok(())
+    }
+    fn lose(&mut self, _: &Interface, _: u32) -> Result<(), LabError> {
         Ok(())
     }
     fn add_ipv4(&mut self, interface: &Interface, address: [u8; 4]) -> Result<(), LabError> {

@@ -64,6 +64,7 @@ pub(super) fn up(
             netdev_index: netdev.index,
             before: present.iter().map(|device| device.index).collect(),
             found: None,
+            run: false,
         });
         save(&made)?;
         let added = host.add_device(&name, &netdev);
@@ -79,7 +80,7 @@ fn named<'a>(interfaces: &'a [Interface], name: &str) -> Option<&'a Interface> {
     interfaces.iter().find(|interface| interface.name == *name)
 }
 
-fn load_rxe(
+pub(super) fn load_rxe(
     host: &mut dyn Host,
     made: &mut Made,
     save: &mut dyn FnMut(&Made) -> Result<(), LabError>,
@@ -136,6 +137,7 @@ fn own_dummy(
             name: name.clone(),
             address,
             found: None,
+            run: false,
         });
         save(made)?;
         let added = host.add_dummy(&name, address);

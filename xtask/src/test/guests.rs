@@ -39,7 +39,7 @@ const ON_ONE_KERNEL: [&str; 6] = [
     "flood-",
     "degrade-",
     "faults_terminal-",
-    "lab_command-",
+    "lab_",
 ];
 
 /// Test executables with a guest of their own.
@@ -84,6 +84,7 @@ const GROUPS: [Group; 5] = [
             "presence-",
             "skips-",
             "findings-",
+            "lab_scenarios-",
             "lockdown-",
         ],
         options: &["--cpus", "1"],

@@ -133,6 +133,17 @@ fn a_receiver_without_buffers_is_named_and_not_its_victim() {
         "12/s RNR waits by 1 QP of ib_send_bw (PID 254), 1000 in all"
     );
     assert_eq!(found[0].age_s(s.mono_ns + 5 * S), 6, "the first interval counts");
+    // The receiver's end is on another device.
+    let mut two = s.clone();
+    let row = Arc::make_mut(&mut two.qps[1]);
+    (row.device, row.device_uid) = ("rxe1".into(), Some(9));
+    let found = after(5, &two);
+    assert!(
+        found[0].verdict.starts_with("server (PID 251) on rxe1 posts"),
+        "{}",
+        found[0].verdict
+    );
+    assert_eq!(found[0].about.device, Some(9));
     // A second sender waits for the same receiver.
     let mut other = s.processes[0].clone();
     (other.uid, other.pid) = (3, Some(255));

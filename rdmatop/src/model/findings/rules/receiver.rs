@@ -14,6 +14,8 @@ struct Wait<'a> {
     rate: f64,
     total: u64,
     qps: Vec<&'a QpRow>,
+    /// The receiver's QP of the first of them.
+    peer: Option<&'a QpRow>,
     /// A QP of them finishes nothing at all.
     stopped: bool,
 }
@@ -30,8 +32,11 @@ pub(super) fn not_ready(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let (Some(sender), Some(rate)) = (qp.process_uid, growing(qp.traffic.rnr_waits)) else {
             continue;
         };
-        let receiver = scene.peers().peer(qp).and_then(|peer| peer.process_uid);
-        let wait = waits.entry((sender, receiver)).or_default();
+        let peer = scene.peers().peer(qp).filter(|peer| peer.process_uid.is_some());
+        let wait = waits
+            .entry((sender, peer.and_then(|peer| peer.process_uid)))
+            .or_default();
+        wait.peer = wait.peer.or(peer);
         wait.rate += rate;
         wait.total += qp.traffic.rnr_waits.map_or(0, |waits| waits.total);
         let stuck = Stuck::of(qp, scene.snapshot.mono_ns);
@@ -54,6 +59,8 @@ fn symptom(
     wait: &Wait<'_>,
 ) -> Symptom {
     let first = wait.qps[0];
+    // Each end of a connection may be on a device of its own.
+    let place = wait.peer.filter(|_| receiver.is_some()).unwrap_or(first);
     let how = if wait.stopped {
         "posts no receives"
     } else {
@@ -64,7 +71,7 @@ fn symptom(
         Some(receiver) => format!(
             "{} on {} {how}: {waiter} waits",
             words::process(receiver),
-            first.device
+            place.device
         ),
         None => format!("{} of {waiter} on {} {how}", peer_of(first), first.device),
     };
@@ -93,7 +100,7 @@ fn symptom(
     };
     let about = About {
         process: Some(receiver.unwrap_or(sender).uid),
-        device: first.device_uid,
+        device: place.device_uid,
         part: receiver.is_none().then(|| "peer".into()),
         ..About::default()
     };

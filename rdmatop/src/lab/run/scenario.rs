@@ -1,0 +1,204 @@
+//! The scenarios, as a table: what each needs, what it runs and what it teaches.
+
+/// One scenario.
+#[derive(Debug)]
+pub(in crate::lab) struct Scenario {
+    pub(in crate::lab) name: &'static str,
+    /// What happens.
+    pub(in crate::lab) what: &'static str,
+    /// What to look for and in which tab, in two sentences.
+    pub(in crate::lab) look: &'static str,
+    /// RDMA devices `lab0`, `lab1`, ..., all on one switch.
+    pub(in crate::lab) ports: u8,
+    /// Of their interfaces: 4200 carries RoCE packets of 4096 bytes, 1500 such of 1024.
+    pub(in crate::lab) mtu: u32,
+    /// `lab0` loses one in so many of the packets that it sends.
+    pub(in crate::lab) loses: Option<u32>,
+    /// The programs, each with its arguments.
+    pub(in crate::lab) traffic: &'static [(&'static str, &'static [&'static str])],
+}
+
+/// Large packets.
+const JUMBO: u32 = 4200;
+/// The usual ones.
+const USUAL: u32 = 1500;
+
+/// In the order of `--list`: from what is healthy to what is wrong.
+pub(super) const ALL: &[Scenario] = &[
+    Scenario {
+        name: "pingpong",
+        what: "two processes send one message of 64 bytes to and fro",
+        look: "Tab 1 (Processes) shows `pingpong` and `pong` with the same rate of work requests, and tab 2 (QPs) one RC QP in \
+               RTS for each, which names the other as its peer. Tab 7 (Findings) stays empty: this is what healthy looks like.",
+        ports: 2,
+        mtu: JUMBO,
+        loses: None,
+        traffic: &[("pingpong", &["-d", "lab0", "-p", "lab1"])],
+    },
+    Scenario {
+        name: "ring-allreduce",
+        what: "four ranks on four devices sum 1 MiB of floats each in a ring, twice a second",
+        look: "Tab 2 (QPs) shows two QPs for each rank: one only sends, to the next rank, and one only receives, from the one \
+               before. Each rank finishes 6 sends a round, 2(N-1) for N = 4, and tab 3 (Devices) shows all four devices carry \
+               the same.",
+        ports: 4,
+        mtu: JUMBO,
+        loses: None,
+        traffic: &[(
+            "ring-allreduce",
+            &["-d", "lab0,lab1,lab2,lab3", "-n", "4", "-b", "1048576"],
+        )],
+    },
+    Scenario {
+        name: "rnr",
+        what: "a receiver posts one receive buffer every 20 ms, and its sender has 16 messages ready",
+        look: "Tab 7 (Findings) says `receiver-not-ready` after some seconds, and names the process that posts too few receives \
+               and not the one that waits. In tab 2 (QPs) the sender's QP waits for its receiver (RNR) while it finishes 50 \
+               messages a second.",
+        ports: 2,
+        mtu: JUMBO,
+        loses: None,
+        traffic: &[("stream", &["-d", "lab0", "-p", "lab1", "-b", "4096", "-l", "20"])],
+    },
+    Scenario {
+        name: "dead-peer",
+        what: "a receiver is killed after 5 s, and its sender goes on",
+        look: "Tab 2 (QPs) shows the receiver's QP go, and the sender's QP stay in RTS: it sends the same packets again and \
+               finishes nothing, for ever, because retry_cnt is 7. Tab 7 (Findings) says `peer-gone` some seconds later.",
+        ports: 2,
+        mtu: JUMBO,
+        loses: None,
+        traffic: &[("stream", &["-d", "lab0", "-p", "lab1", "-o", "write", "-k", "5"])],
+    },
+    Scenario {
+        name: "rails",
+        what: "of four devices of a host one carries everything to a peer, lab4",
+        look: "Tab 3 (Devices) shows lab0 busy and lab1, lab2 and lab3 idle. Tab 7 (Findings) says `hot-port` after 10 s where \
+               the kernel counts packets alone; from Linux 7 on it counts bytes, and then only if half of the link's rate is \
+               reached.",
+        ports: 5,
+        mtu: JUMBO,
+        loses: None,
+        traffic: &[("stream", &["-d", "lab0", "-p", "lab4", "-o", "write"])],
+    },
+    Scenario {
+        name: "funnel",
+        what: "four devices send, all to one, lab4",
+        look: "Tab 3 (Devices) shows lab0 to lab3 send, and lab4 receive all of it. Tab 7 (Findings) says `rx-funnel` after 10 \
+               s: all peers have the address of one NIC (an idle device of `lab up` beside them hides it, `lab down` removes \
+               that).",
+        ports: 5,
+        mtu: USUAL,
+        loses: None,
+        // Paced: it is who receives that matters, and not how much.
+        traffic: &[
+            (
+                "stream",
+                &["-d", "lab0", "-p", "lab4", "-o", "write", "-w", "2", "-m", "20"],
+            ),
+            (
+                "stream",
+                &["-d", "lab1", "-p", "lab4", "-o", "write", "-w", "2", "-m", "12"],
+            ),
+            (
+                "stream",
+                &["-d", "lab2", "-p", "lab4", "-o", "write", "-w", "2", "-m", "12"],
+            ),
+            (
+                "stream",
+                &["-d", "lab3", "-p", "lab4", "-o", "write", "-w", "2", "-m", "12"],
+            ),
+        ],
+    },
+    Scenario {
+        name: "loss",
+        what: "the sender's interface loses one packet in a hundred (`tc -s qdisc show dev labnet0`)",
+        look: "Tab 2 (QPs) shows retransmissions of the sender's QP, and tab 3 (Devices) the retries of lab0. Tab 7 (Findings) \
+               says `loss` after 8 s, with the share of packets that are sent again.",
+        ports: 2,
+        mtu: JUMBO,
+        loses: Some(100),
+        traffic: &[("stream", &["-d", "lab0", "-p", "lab1", "-o", "write"])],
+    },
+    Scenario {
+        name: "mtu",
+        what: "the same messages through ports of MTU 1500: packets of 1024 bytes instead of 4096",
+        look: "Tab 3 (Devices) shows active MTU 1024 in the detail of lab0 (Enter), and four times the packets for the bytes \
+               that `dead-peer` moves before its peer dies. No finding says so on SoftRoCE: `small-mtu` is for ports of 25 \
+               Gb/s and more.",
+        ports: 2,
+        mtu: USUAL,
+        loses: None,
+        traffic: &[("stream", &["-d", "lab0", "-p", "lab1", "-o", "write"])],
+    },
+    Scenario {
+        name: "churn",
+        what: "one process registers and deregisters a buffer, one makes and destroys a QP, as fast as they can",
+        look: "Tab 4 (Verbs) shows how many reg_mr and create_qp there are each second, how long they take, and who calls. Tab 7 \
+               (Findings) says `mr-churn` after 10 s, and tab 5 (Trace) shows the QPs come and go.",
+        ports: 1,
+        mtu: JUMBO,
+        loses: None,
+        traffic: &[
+            ("misuse", &["-d", "lab0", "mr-churn"]),
+            ("misuse", &["-d", "lab0", "qp-churn"]),
+        ],
+    },
+    Scenario {
+        name: "leak",
+        what: "a process makes eight QPs each second and destroys none",
+        look: "Tab 1 (Processes) shows the number of QPs of `misuse` grow while it moves nothing. Tab 7 (Findings) says \
+               `qp-leak` once it grew by 32.",
+        ports: 1,
+        mtu: JUMBO,
+        loses: None,
+        traffic: &[("misuse", &["-d", "lab0", "qp-leak"])],
+    },
+    Scenario {
+        name: "memlock",
+        what: "a user without rights registers 1 MiB with a limit of 8 KiB of locked memory, ten times a second",
+        look: "Tab 7 (Findings) says `verb-fails`: reg_mr of `misuse` with ENOMEM, and the limit to raise. Tab 4 (Verbs) shows \
+               that each call fails.",
+        ports: 1,
+        mtu: JUMBO,
+        loses: None,
+        traffic: &[("misuse", &["-d", "lab0", "memlock"])],
+    },
+];
+
+/// By name.
+pub(super) fn find(name: &str) -> Option<&'static Scenario> {
+    ALL.iter().find(|scenario| scenario.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_scenario_says_what_to_look_for_and_where_in_two_sentences() {
+        for scenario in ALL {
+            let Scenario { name, look, .. } = scenario;
+            assert!(
+                look.contains("ab 7") || look.contains("ab 3") || look.contains("ab 1"),
+                "{name}: no tab"
+            );
+            assert_eq!(look.matches(". ").count(), 1, "{name}: {look}");
+            assert!(look.ends_with('.') && !look.contains("  "), "{name}: {look}");
+        }
+    }
+
+    #[test]
+    fn traffic_runs_on_devices_that_the_scenario_has() {
+        for scenario in ALL {
+            let words = scenario.traffic.iter().flat_map(|(_, args)| *args);
+            for device in words
+                .flat_map(|word| word.split(','))
+                .filter_map(|word| word.strip_prefix("lab"))
+            {
+                let number: u8 = device.parse().unwrap();
+                assert!(number < scenario.ports, "{}: lab{number}", scenario.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! `rdmatop lab run`: each scenario runs, shows what it teaches, and leaves nothing, whatever ends it.
+
+use std::{
+    collections::BTreeSet,
+    fs, thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use rdmatop_tests::{
+    child::Child,
+    kernel,
+    lab::{self, DEVICE, Lab},
+    pty::OnTerminal,
+    rdmatop::{self, END, Window},
+    table::say,
+    things::things,
+    wait::{self, PATIENCE},
+};
+use serde_json::Value;
+
+/// Making or removing some devices, where instructions are translated.
+const LIMIT: Duration = PATIENCE;
+const FILE: &str = "/run/rdmatop/lab.json";
+const PROGRAMS: &str = env!("RDMATOP_EXAMPLES");
+
+/// What each scenario has to show.
+enum Shows {
+    /// This finding, about this command or device, after so many seconds.
+    Finding(&'static str, &'static str, &'static str),
+    /// No finding; the scenario has a test of its own below.
+    Healthy,
+}
+use Shows::{Finding, Healthy};
+
+const SCENARIOS: &[(&str, Shows)] = &[
+    ("pingpong", Healthy),
+    ("ring-allreduce", Healthy),
+    ("rnr", Finding("receiver-not-ready", "receiver", "9")),
+    ("dead-peer", Finding("peer-gone", "stream", "13")),
+    ("rails", Finding("hot-port", "lab0", "14")),
+    ("funnel", Finding("rx-funnel", "lab4", "14")),
+    ("loss", Finding("loss", "lab0", "13")),
+    ("mtu", Healthy),
+    ("churn", Finding("mr-churn", "misuse", "14")),
+    ("leak", Finding("qp-leak", "misuse", "12")),
+    ("memlock", Finding("verb-fails", "misuse", "4")),
+];
+
+/// A scenario that runs.
+struct Run {
+    child: Child,
+}
+
+impl Run {
+    fn start(args: &[&str]) -> Result<Self> {
+        let all = [&["lab", "run", "--programs", PROGRAMS], args].concat();
+        Ok(Self {
+            child: Child::spawn(&mut rdmatop::command(&all)?)?,
+        })
+    }
+
+    fn up(name: &str) -> Result<Self> {
+        let run = Self::start(&[name])?;
+        let line = run
+            .child
+            .out
+            .wait_for("line `running ...`", LIMIT, |line| line.starts_with("running"));
+        line.with_context(|| run.child.err.text())?;
+        Ok(run)
+    }
+
+    /// Waits for a line of its programs.
+    fn says(&self, what: &str, wanted: impl Fn(&str) -> bool) -> Result<String> {
+        let line = self.child.out.wait_for(what, LIMIT, wanted);
+        line.with_context(|| self.child.err.text())
+    }
+
+    /// Ends it by a signal; all that it said.
+    fn end(mut self, signal: i32) -> Result<String> {
+        self.child.signal(signal)?;
+        self.child.succeed(LIMIT)?;
+        Ok(self.child.out.text())
+    }
+}
+
+/// Runs `body`; then everything is as it was before.
+fn leaves_nothing(body: impl FnOnce() -> Result<()>) -> Result<()> {
+    let before = things()?;
+    body()?;
+    let after = things()?;
+    ensure!(
+        after == before,
+        "left: {:?}, missing: {:?}",
+        after.difference(&before),
+        before.difference(&after)
+    );
+    ensure!(
+        !fs::exists(FILE)?,
+        "{FILE} is left: {}",
+        fs::read_to_string(FILE)?
+    );
+    no_programs()
+}
+
+/// No traffic program runs.
+fn no_programs() -> Result<()> {
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let program = fs::read_link(entry.path().join("exe")).unwrap_or_default();
+        ensure!(
+            !program.starts_with(PROGRAMS),
+            "{} runs: {}",
+            entry.path().display(),
+            program.display()
+        );
+    }
+    Ok(())
+}
+
+fn json(args: &[&str]) -> Result<Value> {
+    let mut child = Child::spawn(&mut rdmatop::command(args)?)?;
+    child.wait(END * 3)?;
+    let text = child.out.text();
+    serde_json::from_str(&text).with_context(|| format!("{text}\n{}", child.err.text()))
+}
+
+#[test]
+fn each_scenario_shows_the_finding_that_it_teaches() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("lab run: findings") else {
+        return Ok(());
+    };
+    let _alone = Alone::make()?;
+    for (name, shows) in SCENARIOS {
+        let Finding(id, about, seconds) = shows else {
+            continue;
+        };
+        leaves_nothing(|| {
+            let run = Run::up(name)?;
+            let check = json(&["check", "--json", "--for", seconds])?;
+            let said = run.end(libc::SIGINT)?;
+            let findings = check["findings"].as_array().context("no findings")?;
+            let found = findings.iter().find(|found| found["id"] == *id);
+            let found = found.with_context(|| format!("no {id}: {check:#}\nit said:\n{said}"))?;
+            let verdict = found["verdict"].as_str().context("no verdict")?;
+            ensure!(verdict.contains(about), "{about}: {found:#}");
+            let other = findings.iter().filter(|other| other["id"] != *id).count();
+            ensure!(other == 0, "more than {id}: {check:#}");
+            say(&format!("{name}: {verdict}"));
+            Ok(())
+        })
+        .context(*name)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn the_list_has_the_scenarios_that_are_tested_and_no_other() -> Result<()> {
+    let Some(_lab) = Lab::enter("lab run --list") else {
+        return Ok(());
+    };
+    let mut child = Child::spawn(&mut rdmatop::command(&["lab", "run", "--list"])?)?;
+    child.succeed(LIMIT)?;
+    let listed = child.out.all();
+    let listed: Vec<&str> = listed
+        .iter()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    let tested: Vec<&str> = SCENARIOS.iter().map(|(name, _)| *name).collect();
+    ensure!(listed == tested, "{listed:?}");
+    Ok(())
+}
+
+/// Packets of port 1 that a device sent.
+fn sent(device: &str) -> Result<u64> {
+    lab::hw_counter(device, "sent_pkts")?.context("no sent_pkts")
+}
+
+#[test]
+fn a_ping_pong_crosses_the_wire_and_has_no_finding() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("lab run: pingpong") else {
+        return Ok(());
+    };
+    leaves_nothing(|| {
+        let run = Run::up("pingpong")?;
+        run.says("round trips", |line| line.contains("round trips: mean"))?;
+        // What is sent inside one device never gets to the interface.
+        let wire = |device: &str| -> Result<u64> {
+            let text = fs::read_to_string(format!("/sys/class/net/{device}/statistics/tx_packets"))?;
+            Ok(text.trim().parse()?)
+        };
+        let (packets, frames) = (sent("lab0")?, wire("labnet0")?);
+        thread::sleep(Duration::from_secs(1));
+        let (packets, frames) = (sent("lab0")? - packets, wire("labnet0")? - frames);
+        ensure!(
+            packets > 20 && frames >= packets / 2,
+            "{packets} packets, {frames} frames"
+        );
+        let check = json(&["check", "--json", "--for", "6"])?;
+        ensure!(check["verdict"] == "ok", "{check:#}");
+        let said = run.end(libc::SIGTERM)?;
+        ensure!(
+            said.contains("Look: Tab 1 (Processes)") && said.contains("removed lab1"),
+            "{said}"
+        );
+        Ok(())
+    })
+}
+
+#[test]
+fn each_rank_of_a_ring_takes_twice_n_minus_1_steps_and_the_sum_is_right() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("lab run: ring-allreduce") else {
+        return Ok(());
+    };
+    leaves_nothing(|| {
+        let run = Run::up("ring-allreduce")?;
+        run.says("a second round", |line| line.starts_with("round 2:"))?;
+        let check = json(&["check", "--json", "--for", "6"])?;
+        let said = run.end(libc::SIGHUP)?;
+        ensure!(check["verdict"] == "ok", "{check:#}\n{said}");
+        ensure!(!said.contains("WRONG"), "{said}");
+        let rounds: Vec<&str> = said.lines().filter(|line| line.starts_with("round ")).collect();
+        ensure!(
+            rounds.iter().all(|line| line.ends_with("all sums are right")),
+            "{said}"
+        );
+        // Of the first round each step of each rank is printed.
+        for rank in 0..4 {
+            let steps = said
+                .lines()
+                .filter(|line| line.trim_start().starts_with(&format!("rank {rank}: chunk")));
+            let chunks: Vec<&str> = steps.filter_map(|line| line.split_whitespace().nth(3)).collect();
+            ensure!(chunks.len() == 6, "rank {rank}: {chunks:?}\n{said}");
+            ensure!(
+                chunks.iter().collect::<BTreeSet<_>>().len() == 4,
+                "rank {rank}: {chunks:?}"
+            );
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn rdmatop_counts_six_sends_of_each_rank_in_each_round() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("lab run: counts of ring-allreduce") else {
+        return Ok(());
+    };
+    leaves_nothing(|| {
+        let window = Window::open(&[])?;
+        let run = Run::up("ring-allreduce")?;
+        run.says("a third round", |line| line.starts_with("round 3:"))?;
+        let said = run.end(libc::SIGINT)?;
+        let seen = window.close()?;
+        let rounds = said.lines().filter(|line| line.starts_with("round ")).count() as u64;
+        let mut ranks = 0;
+        for row in seen.processes().filter(|row| {
+            row.field("comm")
+                .as_str()
+                .is_some_and(|comm| comm.starts_with("rank-"))
+        }) {
+            ranks += 1;
+            let sends = row.total("tx_wr").with_context(|| format!("{row:?}"))?;
+            // The one that the end broke off is not printed.
+            ensure!(
+                (6 * rounds..=6 * (rounds + 1)).contains(&sends),
+                "{sends} sends in {rounds} rounds: {row:?}\n{said}"
+            );
+        }
+        ensure!(ranks == 4, "{ranks} ranks: {:#}", seen.value());
+        Ok(())
+    })
+}
+
+#[test]
+fn an_mtu_of_1500_makes_packets_of_1024_bytes() -> Result<()> {
+    let Some(_lab) = Lab::enter("lab run: mtu") else {
+        return Ok(());
+    };
+    leaves_nothing(|| {
+        let run = Run::up("mtu")?;
+        run.says("messages", |line| line.contains("messages/s"))?;
+        let packets = sent("lab0")?;
+        let said = run.end(libc::SIGINT)?;
+        let done = said.lines().find_map(|line| {
+            line.strip_prefix("done: ")?
+                .split(' ')
+                .next()?
+                .parse::<u64>()
+                .ok()
+        });
+        let done = done.with_context(|| said.clone())?;
+        // 65536 bytes are 64 packets; what was under way when it was counted is not done.
+        ensure!(
+            packets >= 64 && packets <= (done + 16) * 64,
+            "{packets} packets, {done} messages\n{said}"
+        );
+        ensure!(
+            packets >= done * 16,
+            "packets of 4096 bytes: {packets} for {done} messages"
+        );
+        Ok(())
+    })
+}
+
+#[test]
+fn killed_at_ten_moments_a_scenario_leaves_nothing_that_lab_down_or_the_next_does_not_remove() -> Result<()> {
+    let Some(_lab) = Lab::enter("lab run, SIGKILL") else {
+        return Ok(());
+    };
+    let before = things()?;
+    let mut whole = Duration::ZERO;
+    leaves_nothing(|| {
+        let begin = Instant::now();
+        let run = Run::up("loss")?;
+        whole = begin.elapsed();
+        run.end(libc::SIGINT).map(drop)
+    })?;
+    for moment in 0..5_u32 {
+        let run = Run::start(&["loss"])?;
+        // From its first steps to its traffic.
+        thread::sleep(whole * moment / 4);
+        run.child.signal(libc::SIGKILL)?;
+        drop(run);
+        let told = if moment % 2 == 0 {
+            let mut down = Child::spawn(&mut rdmatop::command(&["lab", "down"])?)?;
+            down.succeed(LIMIT)
+                .with_context(|| format!("lab down, moment {moment}"))?;
+            down.out.text()
+        } else {
+            Run::up("pingpong")
+                .and_then(|run| run.end(libc::SIGTERM))
+                .with_context(|| format!("next, moment {moment}"))?
+        };
+        wait::until("the end of what was killed", LIMIT, || {
+            things().is_ok_and(|now| now == before)
+        })
+        .with_context(|| format!("moment {moment}: {:?}\n{told}", things()))?;
+        ensure!(!fs::exists(FILE)?, "moment {moment}: {FILE} is left\n{told}");
+        no_programs()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_scenario_ends_by_its_time_and_fails_without_its_programs() -> Result<()> {
+    let Some(_lab) = Lab::enter("lab run --seconds") else {
+        return Ok(());
+    };
+    leaves_nothing(|| {
+        let mut run = Run::start(&["pingpong", "--seconds", "2"])?;
+        run.child.succeed(LIMIT)?;
+        ensure!(
+            run.child.out.text().contains("running for 2 s"),
+            "{}",
+            run.child.out.text()
+        );
+        let mut none = Child::spawn(&mut rdmatop::command(&[
+            "lab",
+            "run",
+            "rnr",
+            "--programs",
+            "/nowhere",
+        ])?)?;
+        let status = none.wait(LIMIT)?;
+        let err = none.err.all();
+        ensure!(
+            status.code() == Some(1) && err.len() == 1 && err[0].contains("make -C examples"),
+            "{status}: {err:?}"
+        );
+        Ok(())
+    })
+}
+
+#[test]
+fn the_view_runs_beside_a_scenario_and_ends_it() -> Result<()> {
+    let Some(_lab) = Lab::enter("lab run --view") else {
+        return Ok(());
+    };
+    leaves_nothing(|| {
+        let args = ["lab", "run", "pingpong", "--view", "--programs", PROGRAMS];
+        let mut view = OnTerminal::start(&mut rdmatop::command(&args)?)?;
+        view.wait_for("pong", LIMIT)?;
+        ensure!(
+            things()?.iter().any(|(_, name, _)| name == "lab1"),
+            "no lab1 beside the view"
+        );
+        view.press(b"q")?;
+        let status = view.wait(LIMIT)?;
+        ensure!(status.success(), "{status}");
+        Ok(())
+    })?;
+    // Whatever ends it: both children end and the devices go.
+    leaves_nothing(|| {
+        let args = ["lab", "run", "pingpong", "--view", "--programs", PROGRAMS];
+        let mut view = OnTerminal::start(&mut rdmatop::command(&args)?)?;
+        view.wait_for("pong", LIMIT)?;
+        view.signal(libc::SIGTERM)?;
+        view.wait(LIMIT)?;
+        Ok(())
+    })
+}
+
+/// The lab's own device is away, for what looks at all devices of a driver; it is there again when this is dropped.
+struct Alone {
+    netdev: String,
+}
+
+impl Alone {
+    fn make() -> Result<Self> {
+        let netdev = lab::netdev(DEVICE)?;
+        kernel::delete_link(DEVICE)?;
+        Ok(Self { netdev })
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        let again = kernel::add_link(DEVICE, &self.netdev);
+        if let Err(error) = again {
+            say(&format!("{DEVICE} is not there again: {error:#}"));
+        }
+    }
+}
