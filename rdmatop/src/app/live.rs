@@ -31,8 +31,12 @@ const GRACE: Duration = Duration::from_secs(1);
 const SCREEN: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
+    let options = options(plan);
     let settings = Settings {
-        engine: EngineConfig::default(),
+        engine: EngineConfig {
+            limits: options.settings.findings.clone(),
+            ..EngineConfig::default()
+        },
         filter: plan.filter.clone(),
         counters: true,
         ..Settings::default()
@@ -44,7 +48,6 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     let stop_ebpf = ebpf.map(|ebpf| ebpf.stop);
     let (to, events) = mpsc::channel(EVENTS);
     let (control, mut asked) = mpsc::channel(16);
-    let options = options(plan);
     let (refresh, mut delay) =
         watch::channel(Duration::from_secs_f64(options.settings.delay.clamp(0.1, 3600.0)));
     let (end, mut ending) = watch::channel(None);

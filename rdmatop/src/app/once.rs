@@ -20,6 +20,7 @@ use crate::model::engine::EngineConfig;
 use crate::model::fields;
 use crate::model::snapshot::Snapshot;
 use crate::source::root::Root;
+use crate::view::tui::TuiOptions;
 use crate::view::{json, line};
 
 /// The verifier decides how long loading takes; on a slow machine some seconds. Without the programs the sample goes
@@ -60,8 +61,15 @@ pub(super) async fn measure(
         // Nothing exists to attach to.
         sources.pushing = None;
     }
+    let user = TuiOptions::load();
+    if let Some(broken) = &user.message {
+        say(&format!("rdmatop: {broken}"));
+    }
     let settings = Settings {
-        engine: EngineConfig::keep_all(),
+        engine: EngineConfig {
+            limits: user.settings.findings,
+            ..EngineConfig::keep_all()
+        },
         filter: plan.filter.clone(),
         counters: true,
         ..Settings::default()

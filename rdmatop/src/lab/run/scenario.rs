@@ -114,7 +114,7 @@ pub(super) const ALL: &[Scenario] = &[
         name: "loss",
         what: "the sender's interface loses one packet in a hundred (`tc -s qdisc show dev labnet0`)",
         look: "Tab 2 (QPs) shows retransmissions of the sender's QP, and tab 3 (Devices) the retries of lab0. Tab 7 (Findings) \
-               says `loss` after 8 s, with the share of packets that are sent again.",
+               says `loss` after 8 s, with how often the sender starts again.",
         ports: 2,
         mtu: JUMBO,
         loses: Some(100),

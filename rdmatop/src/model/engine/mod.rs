@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     cause::Cause,
     event::{Event, EventKind},
-    findings::{Change, Watch},
+    findings::{Change, Limits, Watch},
     input::{CountersSample, DevicesSample, EbpfReport, EbpfState, HealthSample, Input, Now, Skipped, Timed},
     judgement::Judgement,
     snapshot::{Health, SCHEMA, Snapshot},
@@ -75,6 +75,9 @@ pub struct EngineConfig {
     pub nested_pids: bool,
     /// The state of eBPF before the first report of it.
     pub ebpf: EbpfState,
+    /// What the rules of findings compare with.
+    #[serde(default)]
+    pub limits: Limits,
 }
 
 impl Default for EngineConfig {
@@ -85,6 +88,7 @@ impl Default for EngineConfig {
             min_interval_ns: 50_000_000,
             nested_pids: false,
             ebpf: EbpfState::Starting,
+            limits: Limits::default(),
         }
     }
 }
@@ -151,6 +155,7 @@ impl Engine {
                 state: config.ebpf.clone(),
                 ..EbpfReport::default()
             },
+            findings: Watch::new(config.limits.clone()),
             config,
             ..Self::default()
         }

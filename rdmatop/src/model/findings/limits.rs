@@ -1,58 +1,117 @@
 //! The numbers that the rules compare with.
 
-/// The numbers that the rules compare with.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Limits {
-    /// Registrations of memory regions per second.
-    pub mr_per_s: f64,
-    /// QPs by which a process grows within [`Limits::leak_window_s`].
-    pub leak_qps: u64,
-    /// Seconds over which the growth of a process is looked at.
-    pub leak_window_s: u64,
-    /// Packets sent again per second.
-    pub loss_per_s: f64,
-    /// Packets sent again, as a share of those sent.
-    pub loss_share: f64,
-    /// How often the mean of all ports one carries, to be hot.
-    pub hot_ratio: f64,
-    /// Share of its link's rate from which a hot port is a bottleneck.
-    pub hot_share: f64,
-    /// What a port carries at most, as a share of the hottest, to be idle.
-    pub idle_share: f64,
-    /// Share of all Rx that one port has, to be a funnel.
-    pub funnel_share: f64,
-    /// Bytes/s below which the load of a rail is not judged.
-    pub rail_bytes_per_s: f64,
-    /// Packets/s below which the load of a rail is not judged.
-    pub rail_packets_per_s: f64,
-    /// Bytes/s, both ways together, that a job moves by TCP where it could use RDMA.
-    pub tcp_bytes_per_s: f64,
-    /// What such a job moves by RDMA at most, as a share of that.
-    pub tcp_rdma_share: f64,
-    /// Ethernet rate in bits/s from which the MTU matters.
-    pub mtu_rate_bps: u64,
-    /// Payload of a RoCE packet, bytes, that such a port should have.
-    pub payload_bytes: u32,
+use serde::{Deserialize, Serialize};
+
+/// One of them, as docs/findings.md lists it.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// Its key in the settings file.
+    pub name: &'static str,
+    /// What it is, with its unit.
+    pub what: &'static str,
+    /// The smallest and the largest value that makes sense.
+    pub range: (f64, f64),
 }
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            mr_per_s: 100.0,
-            leak_qps: 32,
-            leak_window_s: 60,
-            loss_per_s: 10.0,
-            loss_share: 1e-3,
-            hot_ratio: 2.0,
-            hot_share: 0.5,
-            idle_share: 0.05,
-            funnel_share: 0.7,
-            rail_bytes_per_s: 1e6,
-            rail_packets_per_s: 1e3,
-            tcp_bytes_per_s: 50e6,
-            tcp_rdma_share: 0.1,
-            mtu_rate_bps: 25_000_000_000,
-            payload_bytes: 4096,
+macro_rules! limits {
+    ($($name:ident: $type:ty = $default:expr, $range:expr, $what:literal;)*) => {
+        /// The numbers that the rules compare with. The settings file may have others (`[findings]`).
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct Limits {
+            $(#[doc = $what] pub $name: $type,)*
         }
+
+        impl Default for Limits {
+            fn default() -> Self {
+                Self { $($name: $default,)* }
+            }
+        }
+
+        impl Limits {
+            /// All of them.
+            pub const TABLE: &'static [Limit] = &[$(Limit {
+                name: stringify!($name),
+                what: $what,
+                range: $range,
+            },)*];
+
+            /// Their values, in the order of [`Limits::TABLE`].
+            pub fn values(&self) -> Vec<f64> {
+                vec![$(self.$name as f64,)*]
+            }
+        }
+    };
+}
+
+/// Rates and sizes: anything above zero.
+const POSITIVE: (f64, f64) = (f64::MIN_POSITIVE, 1e18);
+/// Shares.
+const SHARE: (f64, f64) = (0.0, 1.0);
+
+limits! {
+    mr_per_s: f64 = 100.0, POSITIVE, "registrations of memory regions per second of one process";
+    leak_qps: u64 = 32, (1.0, 1e9), "QPs by which a process grows within `leak_window_s`";
+    leak_window_s: u64 = 60, (10.0, 86_400.0), "seconds over which the growth of a process is looked at";
+    loss_per_s: f64 = 10.0, POSITIVE, "packets sent again, or rounds of retransmission, per second";
+    loss_share: f64 = 1e-3, SHARE, "the same as a share of the packets sent";
+    hot_ratio: f64 = 2.0, (1.0, 1e6), "times the mean of all ports that one carries, to be hot";
+    hot_share: f64 = 0.5, SHARE, "share of its link's rate from which a hot port is a bottleneck";
+    idle_share: f64 = 0.05, SHARE, "what a port carries at most, as a share of the hottest, to be idle";
+    funnel_share: f64 = 0.7, SHARE, "share of all Rx that one port has, to be a funnel";
+    rail_bytes_per_s: f64 = 1e6, POSITIVE, "bytes per second below which the load of a port is not judged";
+    rail_packets_per_s: f64 = 1e3, POSITIVE, "packets per second below which the load of a port is not judged";
+    tcp_bytes_per_s: f64 = 50e6, POSITIVE, "bytes per second, both ways together, that a job moves by TCP where it could use RDMA";
+    tcp_rdma_share: f64 = 0.1, SHARE, "what such a job moves by RDMA at most, as a share of that";
+    mtu_rate_bps: u64 = 25_000_000_000, POSITIVE, "bits per second of an Ethernet port from which its MTU matters";
+    payload_bytes: u64 = 4096, (256.0, 4096.0), "bytes of payload that a RoCE packet of such a port should carry";
+}
+
+impl Limits {
+    /// The first that makes no sense: its name, and why.
+    pub fn fault(&self) -> Option<(&'static str, String)> {
+        let values = self.values();
+        let mut all = Self::TABLE.iter().zip(values);
+        all.find_map(|(limit, value)| {
+            let (least, most) = limit.range;
+            let sensible = value >= least && value <= most;
+            let bounds = if limit.range == POSITIVE {
+                "give a number above 0".to_owned()
+            } else {
+                format!("give {least} to {most}")
+            };
+            (!sensible).then(|| (limit.name, format!("findings.{} = {value}: {bounds}", limit.name)))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_make_sense_and_nonsense_is_named() {
+        assert_eq!(Limits::default().fault(), None);
+        let with = |edit: fn(&mut Limits)| {
+            let mut limits = Limits::default();
+            edit(&mut limits);
+            limits.fault().map(|(_, why)| why).unwrap_or_default()
+        };
+        assert_eq!(
+            with(|l| l.mr_per_s = 0.0),
+            "findings.mr_per_s = 0: give a number above 0"
+        );
+        assert_eq!(
+            with(|l| l.mr_per_s = f64::NAN),
+            "findings.mr_per_s = NaN: give a number above 0"
+        );
+        assert_eq!(
+            with(|l| l.hot_share = 1.5),
+            "findings.hot_share = 1.5: give 0 to 1"
+        );
+        assert_eq!(
+            with(|l| l.payload_bytes = 9000),
+            "findings.payload_bytes = 9000: give 256 to 4096"
+        );
     }
 }

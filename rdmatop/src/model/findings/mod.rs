@@ -17,7 +17,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 pub use kind::{FindingId, Kind, Severity};
-pub use limits::Limits;
+pub use limits::{Limit, Limits};
 pub use watch::{Change, Watch};
 
 /// What a finding is about. The uids are those of the rows of the snapshot.

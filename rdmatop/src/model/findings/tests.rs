@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{Change, Finding, FindingId, Severity, Watch};
+use super::{Change, Finding, FindingId, Limits, Severity, Watch};
 use crate::model::ib::{PortState, QpState, WcStatus};
 use crate::model::snapshot::{NamedCounter, PortRow, Snapshot, StatusCount, Step, TcpTraffic, Traffic};
 use crate::model::testkit::{self, rows};
@@ -384,6 +384,28 @@ fn a_job_on_tcp_is_named_with_what_forbids_rdma() {
 }
 
 #[test]
+fn limits_of_one_s_own_are_used() {
+    let mut s = pair();
+    s.verbs
+        .push(rows::verb(254, "ib_send_bw", "reg_mr", 300.0, &[], false));
+    let raised = |mr_per_s: f64| {
+        let limits = Limits {
+            mr_per_s,
+            ..Limits::default()
+        };
+        let mut watch = Watch::new(limits);
+        (0..12)
+            .map(|second| {
+                let mut now = s.clone();
+                now.mono_ns += second * S;
+                watch.look(&now.judged(None)).len()
+            })
+            .last()
+    };
+    assert_eq!((raised(100.0), raised(500.0)), (Some(1), Some(0)));
+}
+
+#[test]
 fn registrations_for_each_transfer_are_churn() {
     let mut s = pair();
     s.verbs
@@ -598,6 +620,25 @@ look).
             "| `{}` | {} | {} s, {} s | {} | {} |",
             kind.name, kind.rule, kind.raise_s, kind.clear_s, kind.source, kind.why
         );
+    }
+    page.push_str(
+        "
+## Limits
+
+The numbers in the rules above are defaults. The settings file ([config.md](config.md)) may have others, which the live view,
+`--once` and `check` use; times of raising and clearing are fixed.
+
+```toml
+[findings]
+mr_per_s = 500
+```
+
+| key | default | what it is |
+|---|---|---|
+",
+    );
+    for (limit, default) in Limits::TABLE.iter().zip(Limits::default().values()) {
+        let _ = writeln!(page, "| `{}` | {default} | {} |", limit.name, limit.what);
     }
     if std::env::var_os("RDMATOP_WRITE_DOCS").is_some() {
         std::fs::write(PAGE, &page).unwrap();

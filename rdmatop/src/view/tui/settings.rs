@@ -10,11 +10,12 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer, ser::Error as _};
 
 use super::format::Units;
 use super::theme;
 use crate::model::fields;
+use crate::model::findings::Limits;
 use crate::text::sanitize;
 
 /// Begins every file we write.
@@ -49,6 +50,21 @@ pub struct Settings {
     pub sort: BTreeMap<String, Sort>,
     /// By table: columns switched on or off against the default.
     pub columns: BTreeMap<String, BTreeMap<String, bool>>,
+    /// What the rules of findings compare with; `--once` and `check` use them too.
+    #[serde(skip_serializing_if = "is_default", serialize_with = "changed")]
+    pub findings: Limits,
+}
+
+fn is_default(limits: &Limits) -> bool {
+    *limits == Limits::default()
+}
+
+/// Writes those that differ from the defaults: a later version may have better ones.
+fn changed<S: Serializer>(limits: &Limits, to: S) -> Result<S::Ok, S::Error> {
+    let table = |limits: &Limits| toml::Table::try_from(limits).map_err(S::Error::custom);
+    let (mut own, defaults) = (table(limits)?, table(&Limits::default())?);
+    own.retain(|name, value| defaults.get(name) != Some(value));
+    own.serialize(to)
 }
 
 /// Sort column and direction.
@@ -85,6 +101,7 @@ impl Default for Settings {
             delay: 1.0,
             sort: BTreeMap::new(),
             columns: BTreeMap::new(),
+            findings: Limits::default(),
         }
     }
 }
@@ -197,6 +214,7 @@ impl Settings {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let out: Self = toml::from_str(text).map_err(|error| check::one_line(text, &error))?;
         check::check(text)?;
+        check::limits(text, &out.findings)?;
         Ok(out)
     }
 
@@ -249,6 +267,8 @@ impl Settings {
             delay: pick(&self.delay, &start.delay, &saved.delay),
             sort: pick(&self.sort, &start.sort, &saved.sort),
             columns: pick(&self.columns, &start.columns, &saved.columns),
+            // No key changes them.
+            findings: saved.findings.clone(),
         }
     }
 
@@ -285,8 +305,14 @@ mod tests {
             .entry("qps".to_owned())
             .or_default()
             .insert("mtu".to_owned(), false);
+        (settings.findings.leak_qps, settings.findings.hot_share) = (64, 0.25);
         settings.save(&path).unwrap();
         assert_eq!(Settings::load(&path).unwrap(), settings);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(
+            text.contains("leak_qps = 64\n") && !text.contains("mr_per_s"),
+            "{text}"
+        );
         let left = std::fs::read_dir(path.parent().unwrap()).unwrap().count();
         assert_eq!(left, 1, "no temporary file stays");
     }
@@ -304,6 +330,11 @@ mod tests {
             ("delay = nan", "0.1 to 60"),
             ("delay = \"1\"", "line 1"),
             ("\n[sort.qps]\nby = \"agee\"", "line 3: sort.qps by \"agee\""),
+            (
+                "tree = true\n[findings]\nhot_share = 2.5",
+                "line 3: findings.hot_share = 2.5: give 0 to 1",
+            ),
+            ("[findings]\nmr_rate = 1", "mr_rate"),
             (
                 "[columns.qps]\nmut = true",
                 "line 2: columns.qps has no column \"mut\"",
@@ -465,6 +496,8 @@ mod tests {
             .unwrap()
             .iter()
             .map(|(key, value)| (key.as_str(), value.to_string().replace("null", "unset")))
+            // Those that are not changed are not written.
+            .chain([("findings", "{}".to_owned())])
             .collect();
         let documented: BTreeMap<&str, String> =
             documented.into_iter().map(|(k, v)| (k, v.to_owned())).collect();

@@ -219,7 +219,7 @@ pub(super) fn mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         };
         let active = port.state.is_some_and(PortState::is_active);
         let ethernet = port.link_layer.as_deref() == Some("Ethernet");
-        let payload = payload(mtu).unwrap_or(0);
+        let payload = payload(mtu).map_or(0, u64::from);
         let small = rate >= scene.limits.mtu_rate_bps && payload < scene.limits.payload_bytes;
         if !active || !ethernet || !small || scene.users(&port.device).next().is_none() {
             continue;

@@ -10,6 +10,7 @@ use super::super::columns::{self, Column};
 use super::super::state::table_name;
 use super::super::tab::Tab;
 use super::super::theme;
+use crate::model::findings::Limits;
 
 /// What is checked here; the type refuses all else by itself.
 #[derive(Deserialize)]
@@ -76,6 +77,24 @@ pub(super) fn check(text: &str) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Why the limits of findings make no sense: the first reason, with its line.
+pub(super) fn limits(text: &str, limits: &Limits) -> Result<(), String> {
+    #[derive(Deserialize)]
+    struct Marked {
+        #[serde(default)]
+        findings: BTreeMap<Spanned<String>, f64>,
+    }
+    let Some((name, why)) = limits.fault() else {
+        return Ok(());
+    };
+    let marked: Marked = toml::from_str(text).map_err(|error| one_line(text, &error))?;
+    let key = marked.findings.keys().find(|key| key.as_ref() == name);
+    Err(match key {
+        Some(key) => format!("line {}: {why}", line(text, key.span().start)),
+        None => why,
+    })
 }
 
 /// An error of TOML in one line. Its message may quote the file.
