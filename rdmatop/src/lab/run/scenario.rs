@@ -85,8 +85,7 @@ pub(super) const ALL: &[Scenario] = &[
         name: "funnel",
         what: "four devices send, all to one, lab4",
         look: "Tab 3 (Devices) shows lab0 to lab3 send, and lab4 receive all of it. Tab 7 (Findings) says `rx-funnel` after 10 \
-               s: all peers have the address of one NIC (an idle device of `lab up` beside them hides it, `lab down` removes \
-               that).",
+               s: all peers have the address of one NIC.",
         ports: 5,
         mtu: USUAL,
         loses: None,

@@ -166,8 +166,8 @@ kinds! {
     },
     RxFunnel => Kind {
         name: "rx-funnel", raise_s: 10, clear_s: 10,
-        rule: "of three or more ACTIVE ports of one driver, Tx is spread (three quarters carry half the mean or more) and one \
-               has more than 70 % of all Rx",
+        rule: "of three or more ACTIVE ports of one driver that carry anything, Tx is spread (three quarters carry half the mean \
+               or more) and one has more than 70 % of all Rx",
         source: "bytes of ports, else packets",
         why: "All peers send to one address of this host: its port is the limit of the whole job.",
     },

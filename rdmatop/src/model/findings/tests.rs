@@ -504,12 +504,36 @@ fn one_hot_port_of_eight_and_one_that_gets_all_receives() {
     let mut devx = rails(one, one);
     devx.processes[0].qps = 0;
     assert_eq!(ids(&after(12, &devx)), ["hot-port"], "QPs made past the kernel");
+    // Ports that carry nothing do not hide it.
+    let (mut tx, mut half) = ([0.0; 8], one);
+    tx[..4].fill(4e9);
+    half[2] = 16e9;
+    assert_eq!(ids(&after(12, &rails(tx, half))), ["rx-funnel"]);
     let found = after(12, &rails([4e9; 8], one));
     assert_eq!(ids(&found), ["rx-funnel"]);
     assert!(
         found[0].verdict.contains("land on mlx5_2/1"),
         "{}",
         found[0].verdict
+    );
+    let mut deaf = rails(one, one);
+    (deaf.ports[0].rx_bytes, deaf.ports[0].rx_packets) = (None, None);
+    assert_eq!(
+        ids(&after(12, &deaf)),
+        ["hot-port"],
+        "receives are not needed for it"
+    );
+    let mut dead = rails(one, one);
+    let mut qp = rows::qp(1, "mlx5_2", 9, 3, Some(4711), "rank", rows::traffic(0.0, 0.0, 0));
+    let row = Arc::make_mut(&mut qp);
+    Arc::make_mut(&mut row.traffic).retransmits = rate(80.0);
+    Arc::make_mut(&mut row.history).tx = vec![Some(0.0); 5];
+    row.process_uid = Some(5);
+    dead.qps.push(qp);
+    assert_eq!(
+        ids(&after(12, &dead)),
+        ["peer-gone"],
+        "what is sent again is no load"
     );
     for less in [1e5, 20e9] {
         one[2] = less;

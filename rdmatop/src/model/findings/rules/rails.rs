@@ -142,23 +142,44 @@ impl Load {
 /// One port that has it all, sent or received.
 pub(super) fn load(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for ports in groups(scene) {
-        let tx = Load::of(&ports, |port| port.tx_bytes, |port| port.tx_packets);
-        let rx = Load::of(&ports, |port| port.rx_bytes, |port| port.rx_packets);
-        let spread = tx.as_ref().is_some_and(|tx| {
-            let half = tx.mean() / 2.0;
-            let wide = tx.rates.iter().filter(|rate| **rate >= half).count();
-            tx.is_worth_a_look(scene) && wide * 4 >= ports.len() * 3
-        });
-        if let Some(rx) = rx.as_ref().filter(|rx| spread && rx.is_worth_a_look(scene))
-            && rx.rates[rx.top] > scene.limits.funnel_share * rx.sum
-        {
-            out.push(funnel(scene, &ports, rx));
-            continue;
-        }
-        if let Some(tx) = tx.as_ref().filter(|tx| tx.is_worth_a_look(scene)) {
-            out.extend(hot(scene, &ports, tx));
+        let Some(tx) = sent(&ports) else { continue };
+        let used = used(scene, &ports, &tx);
+        if let Some(rx) = received(&used).filter(|rx| is_funnel(scene, &used, rx)) {
+            out.push(funnel(scene, &used, &rx));
+        } else if tx.is_worth_a_look(scene) {
+            out.extend(hot(scene, &ports, &tx));
         }
     }
+}
+
+/// Those that carry anything: the others take no part in a pattern. None where receives are not counted.
+fn used<'a>(scene: &Scene<'_>, ports: &[&'a PortRow], tx: &Load) -> Vec<&'a PortRow> {
+    let share = scene.limits.idle_share;
+    let Some(rx) = received(ports) else {
+        return Vec::new();
+    };
+    let (sends_none, receives_none) = (tx.idle(share), rx.idle(share));
+    let is_used = |at: &usize| !(sends_none.contains(at) && receives_none.contains(at));
+    (0..ports.len()).filter(is_used).map(|at| ports[at]).collect()
+}
+
+fn sent(ports: &[&PortRow]) -> Option<Load> {
+    Load::of(ports, |port| port.tx_bytes, |port| port.tx_packets)
+}
+
+fn received(ports: &[&PortRow]) -> Option<Load> {
+    Load::of(ports, |port| port.rx_bytes, |port| port.rx_packets)
+}
+
+/// Whether most of these ports send, and one of them receives nearly everything.
+fn is_funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> bool {
+    let Some(tx) = sent(ports).filter(|tx| ports.len() >= LEAST && tx.is_worth_a_look(scene)) else {
+        return false;
+    };
+    let half = tx.mean() / 2.0;
+    let wide = tx.rates.iter().filter(|rate| **rate >= half).count();
+    let spread = wide * 4 >= ports.len() * 3;
+    spread && rx.is_worth_a_look(scene) && rx.rates[rx.top] > scene.limits.funnel_share * rx.sum
 }
 
 fn names(ports: &[&PortRow], at: &[usize]) -> String {
@@ -189,6 +210,11 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
         return None;
     }
     let port = ports[tx.top];
+    // What is sent again and again is no load: the rules of QPs name it.
+    let mut stuck = scene.snapshot.judgement.stuck();
+    if stuck.any(|qp| qp.device == port.device && qp.stuck.reason.repeats()) {
+        return None;
+    }
     // Below that, one NIC is enough for what there is to send.
     let link = port.rate_bps.filter(|_| tx.bytes).map(|bits| bits as f64 / 8.0);
     if link.is_some_and(|link| tx.rates[tx.top] < scene.limits.hot_share * link) {
