@@ -1,14 +1,17 @@
 //! The thread that writes event lines: a slow reader holds up this thread and not the engine.
 
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::patience::stretched;
 use crate::exit::{Stop, Written, written};
 use crate::model::event::{Event, EventKind};
+use crate::source::limits;
 use crate::view::{json, line};
 
 /// Pages that wait for the writer: with [`PAGE_BYTES`] some 4 MB.
@@ -54,14 +57,46 @@ pub(super) fn whole(
     bytes: Vec<u8>,
 ) -> Result<oneshot::Receiver<Result<Written, Stop>>, Stop> {
     let (tell, outcome) = oneshot::channel();
-    thread::Builder::new()
-        .name("writer".to_owned())
-        .spawn(move || {
-            // The receiver of the outcome is gone only when the program ends anyway.
-            let _ = tell.send(written(out.write_all(&bytes).and_then(|()| out.flush())));
-        })
-        .map_err(|e| Stop::failure(format!("cannot start a thread: {e}")))?;
+    in_thread(move || {
+        // The receiver of the outcome is gone only when the program ends anyway.
+        let _ = tell.send(written(out.write_all(&bytes).and_then(|()| out.flush())));
+    })?;
     Ok(outcome)
+}
+
+/// How long a refused thread is tried again. A thread that has ended counts against the limit of processes (RLIMIT_NPROC)
+/// until the kernel has taken it apart, a moment after its last instruction: a reader that has just ended may be in the way.
+const TRIED_FOR: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Runs `work` in a thread of its own.
+fn in_thread(work: impl FnOnce() + Send + 'static) -> Result<(), Stop> {
+    // A spawn that is refused drops its closure, so the work is not in it.
+    let work = Arc::new(Mutex::new(Some(work)));
+    again(|| {
+        let work = Arc::clone(&work);
+        thread::Builder::new().name("writer".to_owned()).spawn(move || {
+            let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(work) = work {
+                work();
+            }
+        })
+    })
+    .map(drop)
+    .map_err(|e| Stop::failure(format!("cannot start a thread: {e}; {}", limits::threads())))
+}
+
+/// Tries until it succeeds, or the time is over.
+fn again<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let end = Instant::now() + stretched(TRIED_FOR);
+    loop {
+        match attempt() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < end => {
+                thread::sleep(PAUSE);
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 /// A running writer.
@@ -81,13 +116,10 @@ pub(super) fn start(
     let printed = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&printed);
     let (tell, outcome) = oneshot::channel();
-    thread::Builder::new()
-        .name("writer".to_owned())
-        .spawn(move || {
-            // The receiver of the outcome is gone only when the program ends anyway.
-            let _ = tell.send(written(work(format, out, from, &counter)));
-        })
-        .map_err(|e| Stop::failure(format!("cannot start a thread: {e}")))?;
+    in_thread(move || {
+        // The receiver of the outcome is gone only when the program ends anyway.
+        let _ = tell.send(written(work(format, out, from, &counter)));
+    })?;
     Ok((to, Writer { printed, outcome }))
 }
 
@@ -116,7 +148,25 @@ fn work(
 mod tests {
     use super::*;
     use crate::model::testkit::full;
-    use std::sync::Mutex;
+
+    #[test]
+    fn a_thread_that_is_refused_for_a_moment_is_tried_again_and_another_failure_is_reported_at_once() {
+        let mut attempts = 0;
+        let had = again(|| {
+            attempts += 1;
+            if attempts < 4 {
+                Err(io::ErrorKind::WouldBlock.into())
+            } else {
+                Ok(attempts)
+            }
+        });
+        assert_eq!(had.unwrap(), 4);
+        let began = Instant::now();
+        assert!(again(|| Err::<(), _>(io::ErrorKind::OutOfMemory.into())).is_err());
+        assert!(began.elapsed() < TRIED_FOR);
+        assert!(again(|| Err::<(), _>(io::ErrorKind::WouldBlock.into())).is_err());
+        assert!(began.elapsed() >= TRIED_FOR);
+    }
 
     #[derive(Clone, Default)]
     struct Paper {
