@@ -61,13 +61,13 @@ pub(super) async fn measure(
         // Nothing exists to attach to.
         sources.pushing = None;
     }
-    let user = TuiOptions::load();
-    if let Some(broken) = &user.message {
-        say(&format!("rdmatop: {broken}"));
+    let (limits, broken) = TuiOptions::limits();
+    if let Some(broken) = broken {
+        say(&format!("rdmatop: {broken}; defaults are in use"));
     }
     let settings = Settings {
         engine: EngineConfig {
-            limits: user.settings.findings,
+            limits,
             ..EngineConfig::keep_all()
         },
         filter: plan.filter.clone(),

@@ -11,13 +11,14 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use crate::model::event::Event;
+use crate::model::findings::Limits;
 use crate::model::snapshot::Snapshot;
 use crate::say::say;
 
 use super::glyphs;
 use super::keep::{self, Keeper};
 use super::render;
-use super::settings::Settings;
+use super::settings::{Settings, SettingsError};
 use super::state::State;
 use super::tab::Tab;
 use super::terminal::{self, Guard};
@@ -48,6 +49,16 @@ pub struct TuiOptions {
 }
 
 impl TuiOptions {
+    /// What the user's settings say of findings, for modes that print; and why not, when the file is not understood. A file that
+    /// cannot be read, as in the home of another user, is nobody's wish.
+    pub fn limits() -> (Limits, Option<String>) {
+        match super::settings::path(env).as_deref().map(Settings::load) {
+            Some(Ok(settings)) => (settings.findings, None),
+            Some(Err(error @ SettingsError::Broken { .. })) => (Limits::default(), Some(error.to_string())),
+            Some(Err(_)) | None => (Limits::default(), None),
+        }
+    }
+
     /// Reads the settings of the user. A broken file is a message and the defaults.
     pub fn load() -> Self {
         let path = super::settings::path(env);
