@@ -29,8 +29,11 @@ use crate::source::{
 };
 
 const S: u64 = 1_000_000_000;
-/// Looks take at most this part of the time.
-const SHARE: u64 = 100;
+/// Looks take at most one part in so many of the time.
+const SHARE: u64 = 1000;
+/// Between two looks of a view that goes on: for each the kernel walks its whole table of connections, which costs more than
+/// all else that an idle view reads in a second.
+const EVERY_NS: u64 = 10 * S;
 /// Between two searches of all processes.
 const SEARCH_NS: u64 = 5 * S;
 /// After this, a process that had no such library may have loaded one.
@@ -127,7 +130,8 @@ impl TcpReader {
             self.search(root, &wanted);
         }
         self.let_go(root);
-        self.next_ns = clock() + (clock() - begin) * SHARE;
+        let end_ns = clock();
+        self.next_ns = end_ns + EVERY_NS.max((end_ns - begin) * SHARE);
         let at_ns = (begin, end);
         Some(TcpLook {
             at_ns,
