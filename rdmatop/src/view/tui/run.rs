@@ -49,8 +49,8 @@ pub struct TuiOptions {
 }
 
 impl TuiOptions {
-    /// What the user's settings say of findings, for modes that print; and why not, when the file is not understood. A file that
-    /// cannot be read, as in the home of another user, is nobody's wish.
+    /// The limits of findings from the user's settings, for modes that print, and why the file is not understood. A file that
+    /// cannot be read, such as one in another user's home, is not reported: these modes use nothing else of it.
     pub fn limits() -> (Limits, Option<String>) {
         match super::settings::path(env).as_deref().map(Settings::load) {
             Some(Ok(settings)) => (settings.findings, None),
