@@ -1,11 +1,13 @@
 /* Uses verbs in ways that work and are wrong.
  *
- *   misuse [-d DEVICE] [-t SECONDS] mr-churn|qp-churn|qp-leak|memlock
+ *   misuse [-d DEVICE] [-t SECONDS] mr-churn|qp-churn|qp-leak|memlock|gid|storm
  *
  *   mr-churn  registers and deregisters a buffer for each transfer it might make, as fast as it can
  *   qp-churn  makes a QP and destroys it, as fast as it can
  *   qp-leak   makes eight QPs each second and destroys none
  *   memlock   as a user without rights, with 8 KiB of memory that may be locked, registers 1 MiB ten times a second
+ *   gid       connects a QP by an index of the GID table that is empty, ten times a second
+ *   storm     makes 32 QPs, brings them to RTS and destroys them, again and again
  */
 #include "rc.h"
 
@@ -19,7 +21,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { NOBODY = 65534, LARGE = 1 << 20 };
+enum { NOBODY = 65534, LARGE = 1 << 20, EMPTY_GID = 200, MANY = 32 };
 
 static void mr_churn(struct rc *rc)
 {
@@ -59,6 +61,49 @@ static bool memlock(struct rc *rc)
 	return !mr;
 }
 
+/* The QP is in INIT. Its GID would be the source address of its packets; there is none at this index. */
+static bool gid(struct rc *rc)
+{
+	struct ibv_qp_attr rtr = {
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = IBV_MTU_1024,
+		.dest_qp_num = rc->qp->qp_num,
+		.max_dest_rd_atomic = 1,
+		.min_rnr_timer = 12,
+		.ah_attr = {
+			.is_global = 1,
+			.port_num = 1,
+			.grh = { .dgid = rc->self.gid, .sgid_index = EMPTY_GID, .hop_limit = 64 },
+		},
+	};
+	int failed = ibv_modify_qp(rc->qp, &rtr,
+				   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+					   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	static bool said;
+
+	if (failed && !said)
+		printf("ibv_modify_qp: %s\n", strerror(failed));
+	said = true;
+	usleep(100000);
+	return failed;
+}
+
+/* Each QP is connected to itself: that takes no other process, and the same steps. */
+static void storm(struct rc *rc)
+{
+	struct rc all[MANY];
+
+	for (int i = 0; i < MANY; i++) {
+		rc_second(&all[i], rc);
+		rc_create_qp(&all[i], 1);
+		all[i].peer = all[i].self;
+		rc_to_init(&all[i]);
+		rc_connect(&all[i], 7);
+	}
+	for (int i = 0; i < MANY; i++)
+		ibv_destroy_qp(all[i].qp);
+}
+
 /* CAP_IPC_LOCK would lift the limit. */
 static void give_up_rights(void)
 {
@@ -92,7 +137,7 @@ int main(int argc, char **argv)
 			argc = 0;
 	}
 	if (argc != optind + 1) {
-		fprintf(stderr, "usage: misuse [-d DEVICE] [-t SECONDS] mr-churn|qp-churn|qp-leak|memlock\n");
+		fprintf(stderr, "usage: misuse [-d DEVICE] [-t SECONDS] mr-churn|qp-churn|qp-leak|memlock|gid|storm\n");
 		return 2;
 	}
 	what = argv[optind];
@@ -101,6 +146,8 @@ int main(int argc, char **argv)
 	rc_create_qp(&rc, 1);
 	if (!strcmp(what, "memlock"))
 		give_up_rights();
+	if (!strcmp(what, "gid"))
+		rc_to_init(&rc);
 	printf("%s: PID %d, %s\n", what, getpid(), device);
 	while (!rc_stop) {
 		if (!strcmp(what, "mr-churn"))
@@ -111,6 +158,10 @@ int main(int argc, char **argv)
 			qp_leak(&rc);
 		else if (!strcmp(what, "memlock"))
 			failed += memlock(&rc);
+		else if (!strcmp(what, "gid"))
+			failed += gid(&rc);
+		else if (!strcmp(what, "storm"))
+			storm(&rc);
 		else {
 			fprintf(stderr, "misuse: %s is not known\n", what);
 			return 2;

@@ -1,60 +1,166 @@
-//! Counters that live in maps: written by the kernel side on the hot path, swept by user space.
+//! Counters in maps: the kernel side writes them on the hot path, user space sweeps them.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Log2 buckets of a histogram: bucket `i` counts values in `[2^i, 2^(i+1))` ns, bucket 0 also 0 and 1 ns,
 /// the last bucket everything above (2^31 ns = 2.1 s).
 pub const HIST_BUCKETS: usize = 32;
-/// Work-request opcodes counted apart: `IB_WR_*` 0 to 14 as they are, 15 for every other one.
+/// Counters of work requests by opcode: index 0 to 14 is `IB_WR_*`, index 15 counts all other opcodes.
 pub const OPCODES: usize = 16;
-/// Completion statuses counted apart: `IB_WC_*` 0 to 22 as they are, 23 for every other one.
+/// Counters of completions by status: index 0 to 22 is `IB_WC_*`, index 23 counts all other statuses.
 pub const WC_STATUSES: usize = 24;
-/// Doorbells remembered per QP, in WRs: a WR that is this far behind the newest has no latency ([`loss::STAMP`]).
+/// Doorbell times kept per QP, by WR number modulo this: a WR so far behind the newest has no latency ([`loss::STAMP`]).
 pub const STAMPS_PER_QP: usize = 256;
-/// QPs that can have moved data and still be there (default size of the slot array). See [`place`].
+/// How many QPs can be counted at one time by default. See [`place`].
 pub const DEFAULT_SLOTS: u32 = 16_384;
-/// QPs that are known at one time, at rest or not.
-pub const KNOWN_QPS: u32 = 131_072;
-/// Pairs of process and verb that can be counted at one time.
+/// Slots in one chunk of the slot array.
+pub const SLOTS_A_CHUNK: u32 = 64;
+/// How many pairs of process and verb can be counted at one time.
 pub const VERB_ENTRIES: u32 = 8192;
-/// Triples of process, verb and errno that can be counted at one time.
+/// Pairs in one chunk of the array of verb counters.
+pub const VERBS_A_CHUNK: u32 = 256;
+/// How many triples of process, verb and errno can be counted at one time.
 pub const VERB_ERROR_ENTRIES: u32 = 4096;
+/// Triples in one chunk of the array of failures.
+pub const VERB_ERRORS_A_CHUNK: u32 = 256;
 
-/// Numbers of an array that nobody has, as ranges: the free list of each array is a stack of these.
+/// A row of the array ROOM: how much of one growing map is in use. The kernel side adds to it; user space reads it
+/// through mmap and enlarges the map in time.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Room {
+    /// The kernel side may take numbers below this. User space raises it once their memory exists. 0 for a hash table,
+    /// which needs no limit.
+    pub limit: u64,
+    /// Of a hash table: the entries in use in each generation. Of an array: [`room::TAKEN`], [`room::WAITING`] and
+    /// [`room::REFUSED`].
+    pub used: [u64; room::GENERATIONS as usize],
+}
+
+/// Indices of the rows of ROOM, and of the counts in a row.
+pub mod room {
+    /// Generations of a hash table.
+    pub const GENERATIONS: u32 = 4;
+    /// Slots of QPs.
+    pub const SLOTS: u32 = 0;
+    /// Pairs of process and verb.
+    pub const VERBS: u32 = 1;
+    /// Triples of process, verb and errno.
+    pub const VERB_ERRORS: u32 = 2;
+    /// Index of QPs by address.
+    pub const QP_INDEX: u32 = 3;
+    /// Index of QPs by number.
+    pub const QPN_INDEX: u32 = 4;
+    /// Index of slots by queue.
+    pub const QUEUE_SLOTS: u32 = 5;
+    /// Index of numbers of [`VERBS`] by key.
+    pub const VERB_INDEX: u32 = 6;
+    /// Index of numbers of [`VERB_ERRORS`] by key.
+    pub const VERB_ERROR_INDEX: u32 = 7;
+    /// Number of rows.
+    pub const COUNT: u32 = 8;
+    /// Index into [`super::Room::used`] of an array: how many numbers are taken and not yet free again.
+    pub const TAKEN: usize = 0;
+    /// Index into [`super::Room::used`] of the slots: how many QPs are to be counted and have no slot yet.
+    pub const WAITING: usize = 1;
+    /// Index into [`super::Room::used`] of the slots: how often a QP that is to be counted found no room in the tables of
+    /// QPs. It only grows: as long as it does not change, every QP that the kernel has listed is in the tables.
+    pub const REFUSED: usize = 2;
+    /// Added to a count when one is given back: -1.
+    pub const BACK: u64 = u64::MAX;
+
+    /// Entries of each generation of a hash table; 0 for a generation that user space never makes.
+    pub type Sizes = [u32; GENERATIONS as usize];
+
+    /// How many QPs can be known at one time, idle ones included. From Linux 6.1 on an entry takes memory only while it is
+    /// in use (see `Generations` in rdmatop-ebpf), so the first generation has room for bursts: source/ebpf/growth.rs
+    /// explains the sizes.
+    pub const KNOWN_QPS: Sizes = [4096, 28_672, 98_304, 0];
+    /// [`KNOWN_QPS`], or a single generation of `most` entries where that is less.
+    pub const fn qps(most: u32) -> Sizes {
+        if most < KNOWN_QPS[0] {
+            [most, 0, 0, 0]
+        } else {
+            KNOWN_QPS
+        }
+    }
+    /// Queues in the first generation of their table.
+    pub const FIRST_QUEUES: u32 = 2048;
+    /// How many queues can be known at one time: two per slot. The last generation alone has room for all of them: new keys
+    /// go to the newest generation, so entries that come free in older ones stay unused.
+    pub const fn queues(slots: u32) -> Sizes {
+        [FIRST_QUEUES, FIRST_QUEUES * 7, slots.saturating_mul(2), 0]
+    }
+    /// Pairs of process and verb. The kernel allocates all entries of a generation when it is made.
+    pub const VERB_KEYS: Sizes = [256, 1792, 14_336, 256];
+    /// Triples of process, verb and errno, as [`VERB_KEYS`].
+    pub const VERB_ERROR_KEYS: Sizes = [128, 896, 7168, 128];
+}
+
+/// Ranges of free numbers of an array: the free list of each array is a stack of such ranges.
 ///
-/// A CPU takes the top range off, takes its first number, and puts the rest back. Meanwhile another CPU finds the
-/// range below, so there are [`free::RANGES`] from the start. A queue or stack map is the only thing that a program
-/// can take from atomically on Linux 5.10, whose verifier knows no compare-and-exchange.
+/// A CPU pops the top range, takes its first number and pushes the rest back. A CPU that comes in between pops the range
+/// below, so the numbers of a new array are divided into several ranges ([`free::ranges`]). The verifier of Linux 5.10
+/// knows no compare-and-exchange: a queue or stack map is the only thing that a program can take from atomically there.
 pub mod free {
-    /// Ranges that a new array's numbers are divided into.
-    pub const RANGES: u32 = 16;
-    /// Elements of a stack of ranges, single numbers that were given back included.
+    /// How many ranges the first chunk is divided into, and each later doubling.
+    const FIRST: u32 = 16;
+    const LATER: u32 = 8;
+    /// Capacity of a stack of ranges, including single numbers that are given back.
     pub const STACK: u32 = 1024;
 
-    /// A range, first number included, last not.
+    /// Packs the range `first..end`.
     pub const fn pack(first: u32, end: u32) -> u64 {
         (first as u64) << 32 | end as u64
     }
 
-    /// The two numbers of a range.
+    /// The ranges that the numbers below `count` are divided into. The first `chunk` numbers have memory from the start,
+    /// the others get it later, the lowest first: so ranges of low numbers are short.
+    pub fn ranges(count: u32, chunk: u32) -> impl Iterator<Item = (u32, u32)> {
+        let (mut first, mut end) = (0, 0);
+        core::iter::from_fn(move || {
+            if first >= count {
+                return None;
+            }
+            if first == end {
+                end = if first == 0 {
+                    chunk
+                } else {
+                    first.saturating_mul(2)
+                };
+            }
+            // `end` is the chunk times a power of two, so the step divides it.
+            let step = if end <= chunk {
+                (chunk / FIRST).max(1)
+            } else {
+                (end / 2 / LATER).max(1)
+            };
+            let range = (first, (first + step).min(end).min(count));
+            first = range.1;
+            Some(range)
+        })
+    }
+
+    /// Unpacks a range: its first number, and the number after its last.
     pub const fn unpack(range: u64) -> (u32, u32) {
         ((range >> 32) as u32, (range & 0xffff_ffff) as u32)
     }
 }
 
-/// What stands where a slot's number does for a QP without one.
+/// Values that stand for a slot number where a QP has no slot.
 ///
-/// A QP gets a slot when it is made (or found) as long as [`place::eager`] ones last. The others get one when they move:
-/// the rest of the array is kept for them, because a QP at rest needs none.
+/// A QP gets a slot when it is created (or found) as long as slots below [`place::eager`] are free. Later QPs get one when
+/// they move, that is, when they post, send or complete something: the rest of the array is kept for them, because a QP at
+/// rest needs no slot.
 pub mod place {
-    /// Nothing of the QP is counted: its provider's posts do not pass the kernel.
+    /// The QP is not counted: its provider's posts do not enter the kernel.
     pub const UNCOUNTED: u32 = u32::MAX;
-    /// The QP gets its slot with the first thing to count. Until then all its counts are 0.
+    /// The QP gets a slot when there is something to count. Until then all its counts are 0.
     pub const AT_REST: u32 = u32::MAX - 1;
-    /// The QP moved and found no slot: its counts are not known. It tries again whenever it moves.
+    /// The QP moved and no slot was free: its counts are not known. It tries again whenever it moves.
     pub const NONE_LEFT: u32 = u32::MAX - 2;
 
-    /// Slots below this number go to QPs that have not moved.
+    /// A QP that has not moved may only get a slot below this number.
     pub const fn eager(slots: u32) -> u32 {
         slots / 2
     }
@@ -62,8 +168,8 @@ pub mod place {
 
 /// Bits of [`QpSlot::flags`].
 pub mod slot_flag {
-    /// The QP was there before it was counted, because the programs were not attached yet or because no slot was free:
-    /// totals count from then on.
+    /// The QP existed before it was counted, because the programs were not yet attached or no slot was free: its totals
+    /// start when counting started.
     pub const SINCE_ATTACH: u32 = 1;
     /// Owned by a kernel consumer.
     pub const KERNEL: u32 = 2;
@@ -71,35 +177,43 @@ pub mod slot_flag {
     pub const DESTROYED: u32 = 4;
     /// Receives come from a shared receive queue: [`super::QpSlot::rx_posted`] is not known per QP.
     pub const SRQ: u32 = 8;
-    /// The kernel's BTF does not tell of the RNR timer: [`super::QpSlot::rnr_waits`] is not known.
+    /// The kernel's BTF does not describe the RNR timer, or the provider has none: [`super::QpSlot::rnr_waits`] is not
+    /// known.
     pub const NO_RNR: u32 = 16;
-    /// Nothing says what was sent again: [`super::QpSlot::retransmits`] is not known.
+    /// No program sees retransmissions: [`super::QpSlot::retransmits`] is not known.
     pub const NO_RETRANSMITS: u32 = 32;
-    /// CQEs are not seen: completions, their statuses, and receives with their bytes are not known.
+    /// No program sees CQEs: completions, their statuses, and receives with their bytes are not known.
     pub const NO_CQES: u32 = 64;
-    /// Posts are not timed: how long a WR took is not known.
+    /// No program times the posts: how long a WR took is not known.
     pub const NO_LATENCY: u32 = 128;
-    /// Calls of post_send are not seen: [`super::QpSlot::doorbells`] is not known.
+    /// No program sees calls of post_send: [`super::QpSlot::doorbells`] is not known.
     pub const NO_DOORBELLS: u32 = 256;
-    /// All that say that something is not known, but for [`SRQ`].
-    pub const UNKNOWN: u32 = NO_RNR | NO_RETRANSMITS | NO_CQES | NO_LATENCY | NO_DOORBELLS;
+    /// Sends can be posted through a function without a probe: what was sent is not known.
+    pub const NO_SENDS: u32 = 512;
+    /// Probes on the program count its posts ([`provider::USER`]): accepted WRs are known, finished ones are not.
+    pub const POSTED: u32 = 1024;
+    /// All flags that mark something as not known except [`SRQ`], and [`POSTED`].
+    pub const UNKNOWN: u32 =
+        NO_RNR | NO_RETRANSMITS | NO_CQES | NO_LATENCY | NO_DOORBELLS | NO_SENDS | POSTED;
 
-    /// Which provider counts the QP: the top byte of the flags. User space knows by it which programs the counts come from.
+    /// Which provider's programs count the QP: the top byte of the flags.
     pub mod provider {
         /// rdma_rxe.
         pub const RXE: u32 = 1 << 24;
         /// siw.
         pub const SIW: u32 = 2 << 24;
-        /// The bits of a provider.
+        /// Any provider, by probes on the functions of its library in the program's memory.
+        pub const USER: u32 = 3 << 24;
+        /// Mask of the provider.
         pub const MASK: u32 = 0xff << 24;
     }
 }
 
-/// Counters of one QP. Totals since creation, or since attach ([`slot_flag::SINCE_ATTACH`]: WRs that were on the
-/// queues at that moment count as posted, so that posted minus done is always what is outstanding).
+/// Counters of one QP: totals since its creation, or since attach ([`slot_flag::SINCE_ATTACH`]). WRs that were on the
+/// queues at attach count as posted, so posted minus done is always the number of outstanding WRs.
 ///
-/// The array of these is mmapped by user space: reading ten thousand idle QPs costs no system call.
-/// Each field has one writing context, or is written with an atomic add (see rdmatop-ebpf).
+/// User space mmaps the array of slots: reading ten thousand idle QPs costs no system call. Each field is either written
+/// from a single context or changed by an atomic add (see rdmatop-ebpf).
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct QpSlot {
@@ -108,9 +222,9 @@ pub struct QpSlot {
     /// `bpf_ktime_get_ns()` when the kernel side first saw the QP: at its creation unless
     /// [`slot_flag::SINCE_ATTACH`]. The same as in the QP's records ([`crate::event::QpRecord::born_ns`]).
     pub born_ns: u64,
-    /// When the owner was started, `task_struct.start_boottime` in ns; 0 when not known.
+    /// Start time of the owner process, `task_struct.start_boottime` in ns; 0 when not known.
     pub owner_start_ns: u64,
-    /// `bpf_ktime_get_ns()` when the slot was taken.
+    /// `bpf_ktime_get_ns()` when the QP got the slot.
     pub since_ns: u64,
     /// `ib_qp.qp_num`.
     pub qpn: u32,
@@ -120,45 +234,94 @@ pub struct QpSlot {
     pub owner_pid: u32,
     /// Bits of [`slot_flag`].
     pub flags: u32,
-    /// Entries of the provider's `post_send`: one a doorbell for user QPs.
+    /// Calls of the provider's `post_send`: one per doorbell for user QPs.
     pub doorbells: u64,
-    /// Send WRs posted (producer index moves).
+    /// Send WRs posted (from the producer index).
     pub tx_posted: u64,
-    /// Send WRs finished, signalled or not (consumer index moves).
+    /// Send WRs finished, signaled or not (from the consumer index).
     pub tx_done: u64,
-    /// Bytes of send-side WRs posted (for RDMA READ: bytes asked for). Read from the queue when the provider
-    /// next looks at it, a moment after `tx_posted`.
+    /// Bytes of send WRs posted (for RDMA READ: bytes requested). The kernel side reads them from the queue when the
+    /// provider next works on it, a moment after `tx_posted`.
     pub tx_bytes: u64,
-    /// Receive WRs posted, as of the last receive completion or modify: the program posts them without the
+    /// Receive WRs posted, as of the last receive completion or modify: the program posts them without entering the
     /// kernel. Not known with [`slot_flag::SRQ`].
     pub rx_posted: u64,
     /// Receive completions without error.
     pub rx_done: u64,
-    /// Bytes of receive completions, UD with the 40 byte GRH that the kernel counts in.
+    /// Bytes of receive completions; for UD they include the GRH of 40 bytes, as the kernel counts it.
     pub rx_bytes: u64,
     /// CQEs written for this QP, errors included.
     pub cqes: u64,
     /// Request packets sent with a PSN that had been sent before.
     pub retransmits: u64,
-    /// Waits for a receiver without buffers that are over: ends of the RNR NAK timer. A NAK that comes during a wait
-    /// makes it longer. Not known with [`slot_flag::NO_RNR`].
+    /// Finished waits for a receiver without buffers: expiries of the RNR NAK timer. A NAK that arrives during a wait
+    /// prolongs that wait. Not known with [`slot_flag::NO_RNR`].
     pub rnr_waits: u64,
-    /// CQEs that the provider could not place: the CQ was full.
+    /// CQEs that the provider could not place because the CQ was full.
     pub cq_overflows: u64,
-    /// WRs without latency: they had finished before their doorbell was seen.
+    /// WRs without a latency: they finished before a program saw their doorbell.
     pub latency_early: u64,
     /// Largest post-to-completion time, ns.
     pub latency_max_ns: u64,
     /// Sum of the post-to-completion times, ns.
     pub latency_sum_ns: u64,
-    /// Send WRs by opcode, counted with `tx_bytes`: what was posted, whatever became of it.
+    /// Posted send WRs by opcode, counted with `tx_bytes`, whether they succeed or not.
     pub ops: [u64; OPCODES],
     /// Bytes of the send WRs by opcode.
     pub op_bytes: [u64; OPCODES],
     /// CQEs by status.
     pub wc: [u64; WC_STATUSES],
-    /// Post-to-completion times.
+    /// Histogram of the post-to-completion times.
     pub latency: [u64; HIST_BUCKETS],
+}
+
+/// Log2 of the number of [`UserHits`], which CPUs share.
+pub const USER_HITS_BITS: u32 = 6;
+/// How many QPs can be counted by probes on their programs at one time.
+pub const USER_QPS: u32 = 4096;
+
+/// Counters beside the slot of a QP that probes on its program count.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct UserQp {
+    /// The program's `struct ibv_qp *`, as the program passed it to the kernel.
+    pub handle: u64,
+    /// Send WRs that the provider did not accept.
+    pub tx_rejected: u64,
+    /// Receive WRs that the provider did not accept.
+    pub rx_rejected: u64,
+    /// Zero.
+    pub reserved: u64,
+}
+
+/// How often probes on programs were hit, on the CPUs that share this element.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct UserHits {
+    /// Hits at entries and returns.
+    pub hits: u64,
+    /// Entries with a QP that the kernel side does not know for the process, for example after fork(2): no QP counts them.
+    pub unmatched: u64,
+    /// Calls that a program could not fully read, or not remember: their WRs are missing.
+    pub missed: u64,
+    /// Fills a cache line.
+    pub reserved: [u64; 5],
+}
+
+/// Log2 of the number of [`RxeSeen`], which CPUs share.
+pub const RXE_SEEN_BITS: u32 = 6;
+
+/// What the programs of SoftRoCE saw, on the CPUs that share this element. Compared with the driver's own counters, it shows
+/// what the kernel skipped on kernels that do not count that.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RxeSeen {
+    /// Packets at the entry of `rxe_xmit_packet`: those that the driver then sends are its `sent_pkts`.
+    pub packets: u64,
+    /// Successful completions of receives at the entry of `rxe_cq_post`: the driver's `rdma_recvs`.
+    pub receives: u64,
+    /// Fills a cache line.
+    pub reserved: [u64; 6],
 }
 
 /// Key of the per-process verb counters.
@@ -185,7 +348,7 @@ pub struct VerbStats {
     pub ns: u64,
     /// Longest call, ns.
     pub max_ns: u64,
-    /// Durations.
+    /// Histogram of the durations.
     pub hist: [u64; HIST_BUCKETS],
 }
 
@@ -205,23 +368,23 @@ pub struct VerbErrorKey {
     pub reserved: u32,
 }
 
-/// An entry of the array of verb counters. `key.pid` 0: nobody's.
+/// An entry of the array of verb counters. `key.pid` 0: the entry is free.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct VerbEntry {
-    /// Whose. Written before the entry can be found, never changed while it can.
+    /// Which process and verb. Written before the index leads to the entry, and not changed as long as it does.
     pub key: VerbKey,
-    /// What.
+    /// Their counters.
     pub stats: VerbStats,
 }
 
-/// An entry of the array of failures by errno. `key.pid` 0: nobody's.
+/// An entry of the array of failures by errno. `key.pid` 0: the entry is free.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct VerbErrorEntry {
-    /// Whose. Written before the entry can be found, never changed while it can.
+    /// Which process, verb and errno. Written before the index leads to the entry, and not changed as long as it does.
     pub key: VerbErrorKey,
-    /// Failures.
+    /// Number of failures.
     pub count: u64,
 }
 
@@ -229,32 +392,54 @@ pub struct VerbErrorEntry {
 pub mod loss {
     /// A lifecycle record found no room in the ring buffer.
     pub const RING: u32 = 0;
-    /// A call was not remembered at its entry, so that its return made no record: there was no room, or the kernel
-    /// skipped the program. Or the kernel skipped a program that makes its record at once. Of a call that was under
-    /// way when counting began, only the return is seen: it counts here too.
+    /// The record of a call is missing: the programs found no room to remember the call or its QP, or the kernel skipped the
+    /// entry program, or it skipped a program that makes its record at once. A call that was under way when counting began
+    /// counts here too: only its return is seen.
     pub const STASH: u32 = 1;
-    /// A QP that moved found no free counter slot, or could not be remembered at all: it is not counted. Once for each
-    /// time that it begins to be without.
+    /// A QP moved and found no free counter slot: it is not counted until it finds one. Counted once per QP, not with each
+    /// event.
     pub const SLOT: u32 = 2;
     /// A process and verb found no room in the verb map.
     pub const VERB: u32 = 3;
-    /// A send queue is deeper than the walk is allowed to be: WRs counted, bytes and opcodes not.
+    /// A send WR was counted without opcode and bytes: its queue element was overwritten before a program looked, or could
+    /// not be read.
     pub const WALK: u32 = 4;
-    /// A post-to-completion stamp found no room.
+    /// A WR has no latency: a later doorbell has overwritten its time ([`super::STAMPS_PER_QP`]).
     pub const STAMP: u32 = 5;
     /// A return probe did not fire (the kernel had no free return instance) or was skipped: that call made no record.
-    /// The kernel counts these from 6.7 on; before, one is seen when the same thread enters the same function again.
+    /// The kernel counts these from 6.7 on; before, one is noticed when the same thread enters the same function again.
     pub const RETURN: u32 = 6;
-    /// The kernel skipped a program that counts: one of the data path or of the verbs. It does where a program is
-    /// running on that CPU already. Counts of completions, retransmissions, doorbells and verb calls may be short by
-    /// as many; what is a ring's index is not. Linux counts skips of kprobes from 6.7 on. Or it is not known of which QP a
-    /// CQE of soft iWARP was that found no room: it is then counted as a completion.
+    /// The kernel skipped a program that counts, on the data path or for verbs, because a program was already running on
+    /// that CPU. Counts of completions, retransmissions, doorbells and verb calls may be too low by as many; counts that
+    /// come from ring indices are not. Linux counts skips of kprobes from 6.7 on. Before 6.4, where SoftRoCE works in
+    /// softirqs and skips are likely, the model adds what the driver has counted and no program saw ([`super::RxeSeen`]).
+    ///
+    /// Also counted here: a call that a probe on a program could not read or remember, and a CQE of soft iWARP that found no
+    /// room and whose QP is not known; it stays counted as a completion.
     pub const MISSED: u32 = 7;
+    /// A record of a work request found no room in its ring buffer.
+    pub const WR_RING: u32 = 8;
+    /// The post or the end of a work request was not seen: the kernel skipped a program, or there was no room to remember
+    /// the QP.
+    pub const WR_MISSED: u32 = 9;
+    /// A QP found no room in the tables of QPs: it is not counted until it does. Counted at the QP's creation, and after
+    /// that with its events, at most once every 10 ms.
+    pub const PLACE: u32 = 10;
     /// Number of causes.
-    pub const COUNT: u32 = 8;
-    /// A word for each, stable: JSON's `where`.
+    pub const COUNT: u32 = 11;
+    /// A stable name for each cause: `where` in JSON.
     pub const NAMES: [&str; COUNT as usize] = [
-        "ring", "stash", "slot", "verb", "walk", "stamp", "return", "missed",
+        "ring",
+        "stash",
+        "slot",
+        "verb",
+        "walk",
+        "stamp",
+        "return",
+        "missed",
+        "wr_ring",
+        "wr_missed",
+        "place",
     ];
 }
 
@@ -275,6 +460,27 @@ mod tests {
     #[test]
     fn a_range_comes_back_as_it_went() {
         assert_eq!(free::unpack(free::pack(7, u32::MAX)), (7, u32::MAX));
+    }
+
+    #[test]
+    fn the_ranges_hold_each_number_once_and_the_stack_holds_them_all() {
+        for count in [1, 2, 15, 16, 17, 63, 64, 65, 100, 4096, 16_384, 1 << 20] {
+            let mut next = 0;
+            let mut ranges = 0;
+            for (first, end) in free::ranges(count, 64) {
+                assert!(
+                    first == next && first < end,
+                    "{count}: {first}..{end} after {next}"
+                );
+                (next, ranges) = (end, ranges + 1);
+            }
+            assert_eq!(next, count);
+            assert!(ranges <= free::STACK / 2, "{ranges}");
+        }
+    }
+
+    #[test]
+    fn entries_are_whole_words() {
         assert_eq!(size_of::<VerbEntry>(), 8 + size_of::<VerbStats>());
         assert_eq!(size_of::<VerbErrorEntry>(), 24);
     }

@@ -1,6 +1,7 @@
-//! Lifecycle records: what travels through the ring buffer.
+//! Lifecycle records, which the kernel side sends through the ring buffer.
 //!
-//! Rare by design. Work requests never make a record; they are counted in [`crate::counters`].
+//! They are rare by design. [`crate::counters`] counts work requests; only a trace that asks for them gets a record for each
+//! ([`crate::wr`]).
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -14,9 +15,9 @@ pub const UNKNOWN_U32: u32 = u32::MAX;
 /// An 8-bit field whose value the kernel side could not learn.
 pub const UNKNOWN_U8: u8 = u8::MAX;
 
-/// Kinds of record ([`Prefix::kind`]). Gaps leave room for the family; numbers are never reused.
+/// Kinds of record ([`Prefix::kind`]). Gaps leave room for more of a family; numbers are never reused.
 pub mod kind {
-    /// A QP came into being ([`super::QpRecord`]).
+    /// A QP was created ([`super::QpRecord`]).
     pub const QP_CREATE: u16 = 1;
     /// `_ib_modify_qp` returned ([`super::QpRecord`]).
     pub const QP_MODIFY: u16 = 2;
@@ -24,13 +25,13 @@ pub mod kind {
     pub const QP_DESTROY: u16 = 3;
     /// An asynchronous QP event ([`super::QpRecord`], `event` says which).
     pub const QP_ASYNC: u16 = 4;
-    /// A QP moved and found no slot: what it does is not counted until it finds one ([`super::QpRecord`]).
+    /// A QP moved and found no slot: it is not counted until it finds one ([`super::QpRecord`]).
     pub const QP_UNCOUNTED: u16 = 5;
     /// A memory region was registered ([`super::ObjectRecord`]).
     pub const MR_REG: u16 = 10;
     /// A memory region was deregistered ([`super::ObjectRecord`]).
     pub const MR_DEREG: u16 = 11;
-    /// A completion queue came into being ([`super::ObjectRecord`]).
+    /// A completion queue was created ([`super::ObjectRecord`]).
     pub const CQ_CREATE: u16 = 20;
     /// A completion queue was destroyed ([`super::ObjectRecord`]).
     pub const CQ_DESTROY: u16 = 21;
@@ -40,7 +41,7 @@ pub mod kind {
     pub const VERB_ERROR: u16 = 50;
 }
 
-/// Bits of [`Prefix::flags`]: what the record knows about its owner.
+/// Bits of [`Prefix::flags`]: which fields are valid, and where the record comes from.
 pub mod flag {
     /// [`super::Prefix::owner_pid`] and `owner_comm` are from `rdma_restrack_entry.task`.
     pub const OWNER_TASK: u16 = 1;
@@ -48,13 +49,13 @@ pub mod flag {
     pub const OWNER_KERNEL: u16 = 2;
     /// The device name and index are valid.
     pub const DEVICE: u16 = 4;
-    /// The record was emitted from a kernel thread or softirq: `pid`/`tid`/`comm` say nothing about a user.
+    /// A kernel thread was running when the record was made: `pid`, `tid` and `comm` are not those of a user.
     pub const KTHREAD: u16 = 8;
-    /// [`super::QpRecord::born_ns`] is when the QP was created. Without it the QP was there at that time already.
+    /// [`super::QpRecord::born_ns`] is when the QP was created. Without this bit the QP existed before that time.
     pub const CREATED: u16 = 16;
 }
 
-/// What every record begins with. 144 bytes.
+/// Every record begins with this prefix. 144 bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Prefix {
@@ -108,7 +109,7 @@ pub struct QpRecord {
     pub slot: u32,
     /// `IB_EVENT_*` of a [`kind::QP_ASYNC`], else [`UNKNOWN_U32`].
     pub event: u32,
-    /// State before, `IB_QPS_*`, [`UNKNOWN_U8`] when not known to the kernel side.
+    /// State before, `IB_QPS_*`, [`UNKNOWN_U8`] when the kernel side does not know it.
     pub from_state: u8,
     /// State after when the mask has `IB_QP_STATE`, else [`UNKNOWN_U8`].
     pub to_state: u8,
@@ -127,10 +128,10 @@ pub struct QpRecord {
     /// `ib_qp_attr.ah_attr.grh.dgid` when masked and the address has a GRH, else all zero.
     pub dest_gid: [u8; 16],
     /// `bpf_ktime_get_ns()` when the kernel side first saw the QP: at its creation with [`flag::CREATED`]. With
-    /// [`Prefix::object`] it says which QP this is, of all that had or will have that address. 0 when not known.
+    /// [`Prefix::object`] it identifies the QP, because the kernel reuses addresses. 0 when not known.
     pub born_ns: u64,
-    /// When the owner was started, `task_struct.start_boottime` in ns: which of all that had the process id. 0 when not
-    /// known.
+    /// Start time of the owner process, `task_struct.start_boottime` in ns: identifies the process, because the kernel reuses
+    /// process ids. 0 when not known.
     pub owner_start_ns: u64,
 }
 
@@ -142,7 +143,7 @@ pub struct ObjectRecord {
     pub prefix: Prefix,
     /// MR: bytes registered, `u64::MAX` when unknown. CQ: number of CQEs, `u64::MAX` when unknown.
     pub size: u64,
-    /// `rdma_restrack_entry.id`, [`UNKNOWN_U32`] on create (the kernel gives it only later).
+    /// `rdma_restrack_entry.id`, [`UNKNOWN_U32`] on create (the kernel assigns it later).
     pub res_id: u32,
     /// Keeps the size a multiple of 8.
     pub reserved: u32,
@@ -174,11 +175,11 @@ pub struct CmRecord {
     pub event: u32,
     /// Status of the event (negative errno or IB reason), 0 otherwise.
     pub status: i32,
-    /// The kernel's number of the `rdma_cm_id` (restrack id).
+    /// The kernel's number for the `rdma_cm_id` (restrack id).
     pub cm_id: u32,
-    /// `sockaddr_in`/`sockaddr_in6`/`sockaddr_ib` start, as the tracepoint holds it.
+    /// The first 28 bytes of a `sockaddr_in`, `sockaddr_in6` or `sockaddr_ib`, as in the tracepoint.
     pub src: [u8; 28],
-    /// As `src`, of the peer.
+    /// Address of the peer, as `src`.
     pub dst: [u8; 28],
     /// QPN of the connection, [`UNKNOWN_U32`] when the tracepoint has none.
     pub qpn: u32,
@@ -201,7 +202,7 @@ pub struct VerbRecord {
 /// A decoded record.
 #[derive(Clone, Copy, Debug)]
 pub enum Record {
-    /// Kinds 1 to 4.
+    /// Kinds 1 to 5.
     Qp(QpRecord),
     /// Kinds 10, 11, 20, 21.
     Object(ObjectRecord),
@@ -211,14 +212,14 @@ pub enum Record {
     Verb(VerbRecord),
 }
 
-/// Why bytes from the ring buffer are no record. Both mean that the object and this binary do not match.
+/// Why bytes from the ring buffer are not a record. Either means that the eBPF object and this binary do not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
     /// Fewer bytes than the record's kind needs.
     Short {
-        /// Bytes there are.
+        /// Bytes received.
         len: usize,
-        /// Bytes there must be.
+        /// Bytes required.
         need: usize,
     },
     /// A kind this version does not know.
@@ -245,9 +246,9 @@ fn read<T: FromBytes>(bytes: &[u8]) -> Result<T, DecodeError> {
         })
 }
 
-/// Decodes one ring-buffer record. Never trusts a length: a short record is an error, not zeroes.
+/// Decodes one ring-buffer record. A record that is too short is an error; missing bytes are never taken as zeroes.
 pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
-    // The kind alone: a copy of the whole prefix would be made twice.
+    // Read the kind alone: copying the whole prefix here would copy it twice.
     const KIND: usize = core::mem::offset_of!(Prefix, kind);
     if bytes.len() < size_of::<Prefix>() {
         return Err(DecodeError::Short {

@@ -1,8 +1,8 @@
 //! The whole ABI between rdmatop's eBPF programs and its user space.
 //!
-//! Both sides compile this crate, so a record, a map key or a counter slot is described once. Everything here
-//! is plain integers and byte arrays: no `Option`, no enum and no pointer crosses the kernel border. `zerocopy`
-//! refuses to compile a type with padding, so no uninitialised kernel byte can leak either way.
+//! Both sides compile this crate, so it defines each record, map key and counter slot once. What crosses the kernel border
+//! is plain integers and byte arrays, never an `Option`, an enum or a reference. `zerocopy` refuses to compile a type with
+//! padding, so no uninitialised kernel byte can leak.
 #![no_std]
 #![deny(unsafe_code)]
 
@@ -11,3 +11,4 @@ pub mod event;
 pub mod names;
 pub mod offsets;
 pub mod verb;
+pub mod wr;

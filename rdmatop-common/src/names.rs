@@ -1,4 +1,4 @@
-//! Names that both sides must spell alike.
+//! Names that both sides use.
 
 /// Names of the maps. Sizes, writers and readers: rdmatop-ebpf/src/maps.rs.
 pub mod map {
@@ -6,48 +6,72 @@ pub mod map {
     pub const EVENTS: &str = "EVENTS";
     /// Counts of what was lost, by [`crate::counters::loss`].
     pub const LOSSES: &str = "LOSSES";
-    /// Modify calls between entry and return, by the low bits of the thread.
+    /// Modify calls between entry and return, by the low bits of the thread id.
     pub const MODIFY_CALLS: &str = "MODIFY_CALLS";
-    /// Those that found their place in [`MODIFY_CALLS`] taken, by thread and hook.
+    /// Modify calls that found their place in [`MODIFY_CALLS`] taken, by thread and hook.
     pub const MODIFY_REST: &str = "MODIFY_REST";
-    /// Destroy calls between entry and return, by the low bits of the thread.
+    /// Destroy calls between entry and return, by the low bits of the thread id.
     pub const DESTROY_CALLS: &str = "DESTROY_CALLS";
-    /// Those that found their place in [`DESTROY_CALLS`] taken, by thread and hook.
+    /// Destroy calls that found their place in [`DESTROY_CALLS`] taken, by thread and hook.
     pub const DESTROY_REST: &str = "DESTROY_REST";
-    /// MR and CQ calls between entry and return, by thread and hook.
+    /// MR and CQ destroys between entry and return, by thread and hook.
     pub const OBJECT_CALLS: &str = "OBJECT_CALLS";
-    /// Verb calls by ioctl between entry and return, by the low bits of the thread.
+    /// Verb calls by ioctl between entry and return, by the low bits of the thread id.
     pub const IOCTL_CALLS: &str = "IOCTL_CALLS";
-    /// Those that found their place in [`IOCTL_CALLS`] taken, and those by `write()`, by thread and hook.
+    /// Verb calls that found their place in [`IOCTL_CALLS`] or `WRITE_CALLS` taken, and calls of rdma_cm, by thread and hook.
     pub const VERB_CALLS: &str = "VERB_CALLS";
     /// Owner of an `rdma_cm_id`, by its number.
     pub const CM_OWNERS: &str = "CM_OWNERS";
     /// One word: 1 once every program is attached. Until then nothing is counted or emitted.
     pub const CONTROL: &str = "CONTROL";
-    /// Verb counters: an array, read through memory.
+    /// Verb counters: an array that user space reads through mmap.
     pub const VERBS: &str = "VERBS";
-    /// Process and verb to number in [`VERBS`].
+    /// From process and verb to the number in [`VERBS`].
     pub const VERB_INDEX: &str = "VERB_INDEX";
     /// Free numbers of [`VERBS`], as ranges.
     pub const FREE_VERBS: &str = "FREE_VERBS";
-    /// Failed verb calls by errno: an array, read through memory.
+    /// Failed verb calls by errno: an array that user space reads through mmap.
     pub const VERB_ERRORS: &str = "VERB_ERRORS";
-    /// Process, verb and errno to number in [`VERB_ERRORS`].
+    /// From process, verb and errno to the number in [`VERB_ERRORS`].
     pub const VERB_ERROR_INDEX: &str = "VERB_ERROR_INDEX";
     /// Free numbers of [`VERB_ERRORS`], as ranges.
     pub const FREE_VERB_ERRORS: &str = "FREE_VERB_ERRORS";
-    /// `ib_qp *` to what is known of the QP.
+    /// From `ib_qp *` to what the kernel side knows about the QP.
     pub const QP_INDEX: &str = "QP_INDEX";
-    /// The slots.
+    /// The slots: counters of QPs.
     pub const QP_SLOTS: &str = "QP_SLOTS";
-    /// Slot numbers that nobody has had yet, as ranges.
+    /// Slot numbers that no QP has had yet, as ranges.
     pub const FREE_SLOTS: &str = "FREE_SLOTS";
     /// Slot numbers of destroyed QPs, the oldest first.
     pub const USED_SLOTS: &str = "USED_SLOTS";
-    /// Device and QP number to `ib_qp *`.
+    /// From device and QP number to `ib_qp *`.
     pub const QPN_INDEX: &str = "QPN_INDEX";
-    /// Provider's queue to slot number.
+    /// From a provider's queue to the slot number of its QP.
     pub const QUEUE_SLOTS: &str = "QUEUE_SLOTS";
-    /// Rings, cursors and doorbell times of QPs, by slot.
-    pub const QP_PATHS: &str = "QP_PATHS";
+    /// How much of each growing map is in use: [`crate::counters::Room`].
+    pub const ROOM: &str = "ROOM";
+    /// Slots of QPs that are counted by probes on their programs ("user QPs" below).
+    pub const USER_SLOTS: &str = "USER_SLOTS";
+    /// Further counters of user QPs, by the same number as in [`USER_SLOTS`].
+    pub const USER_QPS: &str = "USER_QPS";
+    /// Numbers of [`USER_SLOTS`] that no QP has had yet, as ranges.
+    pub const FREE_USER: &str = "FREE_USER";
+    /// Numbers of destroyed user QPs, the oldest first.
+    pub const USED_USER: &str = "USED_USER";
+    /// From process and handle to the number of a user QP.
+    pub const USER_INDEX: &str = "USER_INDEX";
+    /// From `ib_qp *` to the number of a user QP.
+    pub const USER_NUMBERS: &str = "USER_NUMBERS";
+    /// Work requests that programs build with the `ibv_wr_*` calls, by the number of the user QP.
+    pub const USER_BATCHES: &str = "USER_BATCHES";
+    /// Hits of probes on programs, by CPU.
+    pub const USER_HITS: &str = "USER_HITS";
+    /// Packets and receives that the programs of SoftRoCE saw, by CPU.
+    pub const RXE_SEEN: &str = "RXE_SEEN";
+    /// Ring buffer of work requests, for a trace that asks for them.
+    pub const WR_EVENTS: &str = "WR_EVENTS";
+    /// Which work requests make records: one [`crate::wr::WrFilter`].
+    pub const WR_FILTER: &str = "WR_FILTER";
+    /// How many work requests were printed, lost, filtered and so on, by [`crate::wr::count`].
+    pub const WR_COUNTS: &str = "WR_COUNTS";
 }

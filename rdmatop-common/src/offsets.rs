@@ -1,23 +1,23 @@
-//! Which struct members the kernel side reads, and the read-only global that carries each offset.
+//! The struct members that the kernel side reads, and the read-only global that carries each offset.
 //!
-//! User space resolves them from the running kernel's BTF at load time. [`UNKNOWN`] means: not in BTF, do not
-//! read. No offset is ever taken from a header or a version table.
+//! User space resolves the offsets from the running kernel's BTF at load time, never from a header or a version table.
+//! [`UNKNOWN`] means that the member is not in BTF and the kernel side does not read it.
 
-/// The read-only global that says whether anybody looks at counters: 1, or 0 in a trace.
+/// The read-only global that says whether user space reads counters: 1, or 0 in a trace.
 pub const WANT_COUNTERS: &str = "WANT_COUNTERS";
 
-/// The read-only global that says which slots are for QPs at rest too: those below it.
+/// The read-only global that says how many slots may go to QPs at rest: the slots below this number.
 pub const EAGER_SLOTS: &str = "EAGER_SLOTS";
 
 /// The value of a global whose member is not in BTF.
 pub const UNKNOWN: u32 = u32::MAX;
 
-/// A struct member that the kernel side wants the byte offset of.
+/// A struct member whose byte offset the kernel side needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offset {
     /// Name of the read-only global in rdmatop-ebpf.
     pub global: &'static str,
-    /// Module whose BTF describes the struct best; vmlinux is asked when it has none.
+    /// Module whose BTF describes the struct. User space looks in vmlinux when the module has no BTF.
     pub module: &'static str,
     /// Struct name.
     pub ty: &'static str,
@@ -42,6 +42,9 @@ pub const OFFSETS: &[Offset] = &[
     at("OFF_QP_PORT", "ib_core", "ib_qp", "port"),
     at("OFF_QP_RES", "ib_core", "ib_qp", "res"),
     at("OFF_QP_PD", "ib_core", "ib_qp", "pd"),
+    at("OFF_QP_UOBJECT", "ib_core", "ib_qp", "uobject"),
+    at("OFF_QP_SRQ", "ib_core", "ib_qp", "srq"),
+    at("OFF_UOBJECT_HANDLE", "ib_core", "ib_uobject", "user_handle"),
     at("OFF_PD_RES", "ib_core", "ib_pd", "res"),
     at("OFF_CQ_DEVICE", "ib_core", "ib_cq", "device"),
     at("OFF_CQ_CQE", "ib_core", "ib_cq", "cqe"),
@@ -124,6 +127,20 @@ pub const OFFSETS: &[Offset] = &[
     at("OFF_WQE_LENGTH", "rdma_rxe", "rxe_send_wqe", "dma.length"),
     at("OFF_WQE_RESID", "rdma_rxe", "rxe_send_wqe", "dma.resid"),
     at("OFF_WQE_STATUS", "rdma_rxe", "rxe_send_wqe", "status"),
+    at("OFF_WQE_WR_ID", "rdma_rxe", "rxe_send_wqe", "wr.wr_id"),
+    at("OFF_WQE_FLAGS", "rdma_rxe", "rxe_send_wqe", "wr.send_flags"),
+    at("OFF_WQE_IMM", "rdma_rxe", "rxe_send_wqe", "wr.ex.imm_data"),
+    at(
+        "OFF_WQE_UD_QPN",
+        "rdma_rxe",
+        "rxe_send_wqe",
+        "wr.wr.ud.remote_qpn",
+    ),
+    at("OFF_RXE_QP_DEST", "rdma_rxe", "rxe_qp", "attr.dest_qp_num"),
+    at("OFF_RXE_QP_DGID", "rdma_rxe", "rxe_qp", "pri_av.grh.dgid"),
+    at("OFF_RXE_QP_SIGNALS", "rdma_rxe", "rxe_qp", "sq_sig_type"),
+    at("OFF_RXE_QP_SCQ", "rdma_rxe", "rxe_qp", "scq"),
+    at("OFF_RXE_QP_RCQ", "rdma_rxe", "rxe_qp", "rcq"),
     at("OFF_PKT_WQE", "rdma_rxe", "rxe_pkt_info", "wqe"),
     at("OFF_PKT_PSN", "rdma_rxe", "rxe_pkt_info", "psn"),
     at("OFF_PKT_OPCODE", "rdma_rxe", "rxe_pkt_info", "opcode"),
@@ -146,17 +163,16 @@ pub const OFFSETS: &[Offset] = &[
     at("OFF_SIW_WQE_STATUS", "siw", "siw_wqe", "wr_status"),
 ];
 
-/// Offsets that nothing is read at: that there is such a member says what kernel it is, and that there is none does as
-/// well.
+/// Offsets that no program reads at. Whether the member exists tells which kernel is running.
 pub const SIGNS: &[&str] = &[
-    // Linux 5.11 or later, with bpf_get_current_task_btf().
+    // The member exists from Linux 5.11 on, which has bpf_get_current_task_btf().
     "OFF_PROG_ATTACH_BTF",
-    // The driver works in softirqs, as it did before Linux 6.4.
+    // The member exists before Linux 6.4, where the rxe driver works in softirqs.
     "OFF_RXE_TASK_TASKLET",
 ];
 
-/// A field of a tracepoint that the kernel side wants the byte offset of: read from the event's `format` file
-/// in tracefs, never assumed.
+/// A tracepoint field whose byte offset the kernel side needs. User space reads it from the event's `format` file in
+/// tracefs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracepointField {
     /// Name of the read-only global in rdmatop-ebpf.

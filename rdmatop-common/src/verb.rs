@@ -1,11 +1,10 @@
-//! How a verb call is numbered.
+//! Numbers of verb calls.
 //!
-//! A program reaches the kernel by `ioctl(RDMA_VERBS_IOCTL)` with an object and a method, by `write()` with a
-//! command, or by an ioctl that wraps a write command (`UVERBS_METHOD_INVOKE_WRITE`). Current rdma-core sends
-//! `modify_qp` and `reg_mr` only as the third, so one number has to cover all: `object << 16 | method` for the
-//! first, [`WRITE`] plus the command for the other two. A connection manager's command comes by `write()` to a file of
-//! its own: [`CM`] plus the command. Numbers are uAPI: include/uapi/rdma/ib_user_verbs.h, ib_user_ioctl_cmds.h,
-//! rdma_user_cm.h.
+//! A program calls a verb by `ioctl(RDMA_VERBS_IOCTL)` with an object and a method, by `write()` with a command, or by an
+//! ioctl that wraps a write command (`UVERBS_METHOD_INVOKE_WRITE`). Current rdma-core sends `modify_qp` and `reg_mr` only
+//! the third way, so one numbering covers all three: `object << 16 | method` for the first, [`WRITE`] plus the command for
+//! the other two. Commands of the connection manager come by `write()` to a file of its own: [`CM`] plus the command. The
+//! numbers are uAPI: include/uapi/rdma/ib_user_verbs.h, ib_user_ioctl_cmds.h, rdma_user_cm.h.
 
 /// Marks a write command.
 pub const WRITE: u32 = 0x8000_0000;
@@ -14,11 +13,11 @@ pub const EXTENDED: u32 = 0x4000_0000;
 
 /// Marks a command of rdma_cm (`enum` of `RDMA_USER_CM_CMD_*`).
 pub const CM: u32 = 0x2000_0000;
-/// Or-ed with [`CM`] where the address given is of `AF_IB`.
+/// Or-ed with the number of a bind whose address is of family `AF_IB`.
 pub const AF_IB: u32 = 0x100;
 
-/// The last object id there can be: two name spaces (`UVERBS_ID_NS_SHIFT`) of 12 bits. The kernel refuses those above,
-/// but a program may ask for them.
+/// The highest object id that exists: two name spaces (`UVERBS_ID_NS_SHIFT`) of 12 bits. The kernel refuses higher ones,
+/// but a program may send them.
 const LAST_OBJECT: u16 = 0x1fff;
 
 /// The number of an ioctl method.
@@ -42,10 +41,12 @@ pub const fn write(command: u32) -> u32 {
     WRITE | (command & 0xff)
 }
 
-/// The bare doorbell: `IB_USER_VERBS_CMD_POST_SEND`.
+/// `IB_USER_VERBS_CMD_POST_SEND`, which the libraries of software providers call to ring the doorbell.
 pub const POST_SEND: u32 = write(28);
 /// `IB_USER_VERBS_CMD_QUERY_DEVICE`.
 pub const QUERY_DEVICE: u32 = write(1);
+/// `UVERBS_METHOD_QUERY_GID_ENTRY`.
+pub const QUERY_GID_ENTRY: u32 = ioctl(0, 6);
 
 /// The verb's name as rdma-core spells it, `None` for a number this version does not know.
 pub fn name(verb: u32) -> Option<&'static str> {
@@ -144,7 +145,7 @@ pub fn name(verb: u32) -> Option<&'static str> {
     Some(name)
 }
 
-/// As the kernel spells it, with `cm_` for `RDMA_USER_CM_CMD_`.
+/// The command's name as the kernel spells it, with `cm_` for `RDMA_USER_CM_CMD_`.
 fn cm_name(verb: u32) -> Option<&'static str> {
     const NAMES: [&str; 25] = [
         "cm_create_id",

@@ -2,7 +2,6 @@
 
 use core::{
     cell::UnsafeCell,
-    mem::MaybeUninit,
     ptr::{read_volatile, write_volatile},
 };
 
@@ -17,8 +16,8 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::{
     maps::{EVENTS, LOSSES},
     offsets::{OFF_RXE_TASK_TASKLET, WANT_COUNTERS},
-    pool::add,
     task::now,
+    words::{add, copy, zeroed},
 };
 
 /// Counts a loss.
@@ -27,8 +26,8 @@ pub(crate) fn lost(cause: u32) {
     lost_many(cause, 1);
 }
 
-/// Counts several losses of one cause. Losses are rare: one array for all CPUs, which user space reads through
-/// memory, costs less than one a CPU.
+/// Counts several losses of one cause. Losses are rare, so one array for all CPUs, which user space reads through mmap,
+/// costs less than one per CPU.
 #[inline(always)]
 pub(crate) fn lost_many(cause: u32, n: u64) {
     if let Some(count) = LOSSES.get_ptr_mut(cause) {
@@ -36,64 +35,25 @@ pub(crate) fn lost_many(cause: u32, n: u64) {
     }
 }
 
-/// Zeroes a place word by word. Without this LLVM calls a memset that goes byte by byte: five instructions each.
-///
-/// # Safety
-/// The place must be writable and aligned to 8 bytes; all zeroes must be a value of `T`, whose size must be a
-/// multiple of 8.
-#[inline(always)]
-pub(crate) unsafe fn clear<T>(place: *mut T) {
-    for word in 0..size_of::<T>() / 8 {
-        // SAFETY: inside the place.
-        unsafe { write_volatile(place.cast::<u64>().add(word), 0) };
-    }
-}
-
-/// A zeroed value on the stack. As [`clear`].
-#[inline(always)]
-pub(crate) fn zeroed<T: FromZeros + IntoBytes>(place: &mut MaybeUninit<T>) -> &mut T {
-    const { assert!(align_of::<T>() == 8 && size_of::<T>().is_multiple_of(8)) };
-    // SAFETY: the place is ours; FromZeros says that zeroes are a value, and they are written before it is used.
-    unsafe {
-        clear(place.as_mut_ptr());
-        place.assume_init_mut()
-    }
-}
-
-/// Copies a place word by word, for the same reason.
-///
-/// # Safety
-/// Both must be valid, aligned to 8 bytes and not overlap; the size of `T` must be a multiple of 8.
-#[inline(always)]
-pub(crate) unsafe fn copy<T>(from: *const T, to: *mut T) {
-    for word in 0..size_of::<T>() / 8 {
-        // SAFETY: inside both.
-        unsafe {
-            let value = from.cast::<u64>().add(word).read();
-            write_volatile(to.cast::<u64>().add(word), value);
-        }
-    }
-}
-
 /// `BPF_RB_NO_WAKEUP` and `BPF_RB_FORCE_WAKEUP`, include/uapi/linux/bpf.h.
 const NO_WAKEUP: u64 = 1;
 const FORCE_WAKEUP: u64 = 2;
 
-/// 1 while the reader has not been told of a record. Of `.bss`, as the hints in maps.rs.
+/// 1 while the ring buffer holds a record for which the reader has not been woken. In `.bss`, as the hints in maps.rs.
 static HELD: Held = Held(UnsafeCell::new(0));
 
 struct Held(UnsafeCell<u32>);
 
-// SAFETY: a word that is read and written whole; a wake-up too many does no harm, and the reader looks once a second.
+// SAFETY: a word that is read and written whole; an extra wake-up does no harm, and the reader looks once a second anyway.
 unsafe impl Sync for Held {}
 
-/// How a record is submitted. The wake-up is the kernel's adaptive one: the reader is woken only when it had caught up,
-/// and it naps after each drain, so a storm costs few wake-ups and an idle machine none.
+/// The flags to submit a record with. By default the kernel wakes the reader only if it had read everything, and the reader
+/// sleeps after each drain: a storm of records costs few wake-ups, an idle machine none.
 ///
-/// `breaking`: of a QP that goes to ERR. Before Linux 6.4 rxe flushes its queues in a softirq, raised by the call that
-/// has just returned. A wake-up is an interrupt of this CPU (irq_work), at whose end softirqs run: in the midst of the
-/// program, where the kernel skips every other one without telling, and with it all CQEs of the flush. So the reader is
-/// told later: by the next record, or by its own clock.
+/// `breaking`: the record is about a QP that goes to ERR. Before Linux 6.4 rxe flushes the QP's queues in a softirq, raised
+/// by the call that has just returned. A wake-up interrupts this CPU (irq_work), and softirqs run at the end of that
+/// interrupt, in the middle of this program. There the kernel skips every other program without notice, so all CQEs of the
+/// flush would be missed. Therefore this record wakes nobody: the reader finds it with the next record, or on its own timer.
 #[inline(always)]
 fn wakeup(breaking: bool) -> u64 {
     if OFF_RXE_TASK_TASKLET.load() == UNKNOWN || WANT_COUNTERS.load() == 0 {
@@ -119,10 +79,10 @@ pub(crate) fn send<T: FromZeros + IntoBytes + 'static>(fill: impl FnOnce(&mut T)
     send_of(false, fill);
 }
 
-/// As [`send`]; `breaking` as [`wakeup`] has it.
+/// As [`send`], with `breaking` as for [`wakeup`].
 #[inline(always)]
 pub(crate) fn send_of<T: FromZeros + IntoBytes + 'static>(breaking: bool, fill: impl FnOnce(&mut T)) {
-    match EVENTS.reserve::<T>(0) {
+    match EVENTS.reserve::<T>() {
         Some(mut entry) => {
             fill(zeroed(&mut entry));
             entry.submit(wakeup(breaking));
@@ -131,10 +91,10 @@ pub(crate) fn send_of<T: FromZeros + IntoBytes + 'static>(breaking: bool, fill: 
     }
 }
 
-/// As [`send`], from where a wake-up would let softirqs run; the reader looks once a second.
+/// As [`send`], but without waking the reader, which looks once a second: a wake-up would let softirqs run here.
 #[inline(always)]
 pub(crate) fn send_quietly<T: FromZeros + IntoBytes + 'static>(fill: impl FnOnce(&mut T)) {
-    match EVENTS.reserve::<T>(0) {
+    match EVENTS.reserve::<T>() {
         Some(mut entry) => {
             fill(zeroed(&mut entry));
             entry.submit(NO_WAKEUP);
@@ -152,13 +112,13 @@ pub(crate) unsafe trait Prefixed: Copy + 'static {}
 // SAFETY: it is.
 unsafe impl Prefixed for ObjectRecord {}
 
-/// Sends what an entry remembered, with the call's end and result. Copied once, from map to ring.
+/// Sends the record that the entry program remembered, with the call's end and result. Copies it once, from map to ring.
 ///
 /// # Safety
 /// The pointer must be to a map value that nobody writes meanwhile.
 #[inline(always)]
 pub(crate) unsafe fn finish<T: Prefixed>(call: *const T, rc: i32) {
-    let Some(mut entry) = EVENTS.reserve::<T>(0) else {
+    let Some(mut entry) = EVENTS.reserve::<T>() else {
         lost(loss::RING);
         return;
     };

@@ -1,6 +1,6 @@
-//! Who a QP is: its device, number, type, port and owner, of any provider, and when it was first seen.
+//! The identity of a QP of any provider: its device, number, type, port and owner, and when a program first saw it.
 //!
-//! Nothing here depends on how, or whether, a provider's work requests are counted: see `slots` for that.
+//! Nothing here depends on how, or whether, a provider's work requests are counted: `slots` does that.
 
 use rdmatop_common::{
     counters::place::UNCOUNTED,
@@ -16,7 +16,7 @@ use crate::{
     task::{Entry, entry, is_kthread, name_consumer, name_device, now, owner_of, start_of},
 };
 
-/// What is to be known of a QP, read from it.
+/// Reads a QP's identity from the kernel's structs.
 #[inline(always)]
 pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: Entry<'_>) {
     known.slot = UNCOUNTED;
@@ -40,7 +40,7 @@ pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: Entry<'_>) {
     known.owner_start_ns = start_of(&owner);
     known.flags |= owner.flags;
     if owner.flags & flag::OWNER_KERNEL != 0 {
-        // rdma_cm makes QPs for its callers and gives its own name; the PD is the caller's (__ib_alloc_pd).
+        // rdma_cm creates QPs for its callers and gives its own name; the PD has the caller's name (__ib_alloc_pd).
         let pd = get::<u64>(qp, &OFF_QP_PD).unwrap_or(0);
         let mut pane = Pane::uninit();
         let entry = entry(&mut pane, member(pd, &OFF_PD_RES).unwrap_or(0));
@@ -50,7 +50,7 @@ pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: Entry<'_>) {
     }
 }
 
-/// A port number as records have it: a QP has port 0 until INIT gives it one.
+/// A port number as records hold it: `UNKNOWN_U8` for 0, which a QP has until INIT gives it a port.
 #[inline(always)]
 pub(crate) fn port(number: u32) -> u32 {
     // 0 wraps around.

@@ -1,8 +1,8 @@
 //! rdmatop's eBPF programs. On the host this crate is an empty program, so that `cargo build --workspace`
 //! needs no bpf toolchain; the real build is `cargo xtask build-ebpf`.
 //!
-//! `body` holds the logic, written once; `shell` holds the thin programs that a kprobe or a tracepoint enters
-//! by. Nothing here knows an offset: see `offsets`.
+//! `body` holds the logic; `shell` holds the thin programs through which a kprobe or a tracepoint enters it. No offset
+//! is written in the code: see `offsets`.
 #![cfg_attr(target_arch = "bpf", no_std, no_main, feature(core_intrinsics))]
 #![cfg_attr(
     target_arch = "bpf",
@@ -30,6 +30,10 @@ mod body;
 #[cfg(target_arch = "bpf")]
 mod emit;
 #[cfg(target_arch = "bpf")]
+mod functions;
+#[cfg(target_arch = "bpf")]
+mod grown;
+#[cfg(target_arch = "bpf")]
 mod identity;
 #[cfg(target_arch = "bpf")]
 mod maps;
@@ -42,24 +46,32 @@ mod providers;
 #[cfg(target_arch = "bpf")]
 mod record;
 #[cfg(target_arch = "bpf")]
+mod rooms;
+#[cfg(target_arch = "bpf")]
 mod shell;
 #[cfg(target_arch = "bpf")]
 mod slots;
 #[cfg(target_arch = "bpf")]
 mod task;
 #[cfg(target_arch = "bpf")]
+mod user_maps;
+#[cfg(target_arch = "bpf")]
 mod vacancy;
+#[cfg(target_arch = "bpf")]
+mod words;
+#[cfg(target_arch = "bpf")]
+mod wr_maps;
 
 #[cfg(not(target_arch = "bpf"))]
 fn main() {}
 
-/// Some helpers are open to GPL-compatible programs only; the kernel reads the licence from this section.
+/// Only GPL-compatible programs may call some of the helpers; the kernel reads the licence from this section.
 #[cfg(target_arch = "bpf")]
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
 
-/// Never reached: a program that can panic does not pass the verifier, because this loops for ever.
+/// No loaded program reaches this: it loops for ever, so the verifier refuses a program that can panic.
 #[cfg(target_arch = "bpf")]
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {

@@ -1,4 +1,4 @@
-//! Guarded reads: a member that the running kernel's BTF does not have is not read.
+//! Guarded reads: a program does not read a member that the running kernel's BTF lacks.
 
 use core::{ffi::c_void, mem::MaybeUninit, ptr::read_volatile};
 
@@ -12,14 +12,14 @@ use zerocopy::FromZeros;
 macro_rules! offsets {
     ($($name:ident),* $(,)?) => {
         $(
-            // A symbol of its own, because user space sets it by name before load; the verifier then folds it.
+            // Each offset has a symbol, because user space sets it by name before load; the verifier then folds it.
             #[unsafe(no_mangle)]
             pub(crate) static $name: Global<u32> = Global::new(UNKNOWN);
         )*
     };
 }
 
-// The members and fields these stand for: rdmatop_common::offsets.
+// rdmatop_common::offsets lists the member or field behind each name.
 offsets!(
     OFF_QP_DEVICE,
     OFF_QP_NUM,
@@ -27,6 +27,9 @@ offsets!(
     OFF_QP_PORT,
     OFF_QP_RES,
     OFF_QP_PD,
+    OFF_QP_UOBJECT,
+    OFF_QP_SRQ,
+    OFF_UOBJECT_HANDLE,
     OFF_PD_RES,
     OFF_CQ_DEVICE,
     OFF_CQ_CQE,
@@ -94,6 +97,15 @@ offsets!(
     OFF_WQE_LENGTH,
     OFF_WQE_RESID,
     OFF_WQE_STATUS,
+    OFF_WQE_WR_ID,
+    OFF_WQE_FLAGS,
+    OFF_WQE_IMM,
+    OFF_WQE_UD_QPN,
+    OFF_RXE_QP_DEST,
+    OFF_RXE_QP_DGID,
+    OFF_RXE_QP_SIGNALS,
+    OFF_RXE_QP_SCQ,
+    OFF_RXE_QP_RCQ,
     OFF_PKT_WQE,
     OFF_PKT_PSN,
     OFF_PKT_OPCODE,
@@ -135,7 +147,7 @@ offsets!(
     TP_DISC_DST,
 );
 
-/// Whether anybody looks at counters: 0 in a trace. With it the verifier removes all that a trace does not need.
+/// Whether user space reads counters: 0 in a trace. If it is 0, the verifier removes the code that a trace does not need.
 #[unsafe(no_mangle)]
 pub(crate) static WANT_COUNTERS: Global<u32> = Global::new(1);
 
@@ -151,8 +163,8 @@ pub(crate) static EAGER_SLOTS: Global<u32> = Global::new(0);
 
 /// Address of a member, `None` when its offset is unknown.
 ///
-/// Callers that hand an address on do so as a plain word with 0 for none: LLVM copies the undefined half of a
-/// `None` around, and the verifier refuses a register that was never written.
+/// Callers pass an address on as a plain word with 0 for none: LLVM copies the undefined half of a `None`, and the verifier
+/// refuses a register that was never written.
 #[inline(always)]
 pub(crate) fn member(base: u64, offset: &Global<u32>) -> Option<u64> {
     let offset = offset.load();
@@ -176,8 +188,8 @@ pub(crate) fn get<T>(base: u64, offset: &Global<u32>) -> Option<T> {
     read(member(base, offset)?)
 }
 
-/// Reads into a place, which is zeroed when the address is bad: a large value that is returned would be copied
-/// byte by byte. Whether it was read.
+/// Reads into a place, because a large return value would be copied byte by byte. The helper zeroes the place when the
+/// address is bad. Returns whether the read succeeded.
 #[inline(always)]
 pub(crate) fn read_into<T>(place: &mut T, address: u64) -> bool {
     // SAFETY: the helper checks the address itself and fails on a bad one, after it has zeroed the place; every T used
@@ -191,17 +203,17 @@ pub(crate) fn read_into<T>(place: &mut T, address: u64) -> bool {
     }
 }
 
-/// Neighbouring members of a struct, read at once: a read costs some hundred instructions, however few bytes it is of.
+/// Neighbouring members of a struct, read at once: a read costs some hundred instructions, however short it is.
 ///
-/// Which member lies where is decided per kernel. What the window does not cover is read by itself; offsets are
-/// constants to the verifier, so that only one of the two ways is left in the program. All but the words are values,
-/// not memory: the verifier of 5.10 forgets constants that were stored.
+/// The layout of the struct depends on the kernel. A member outside the window is read separately; offsets are constants to
+/// the verifier, so it keeps only one of the two paths. All fields but the words are values, not memory: the verifier of 5.10
+/// forgets constants that were stored.
 #[derive(Clone, Copy)]
 pub(crate) struct Window<'a, const WORDS: usize> {
     words: &'a [u64; WORDS],
     base: u64,
     first: u64,
-    /// Whether there was something to read. If not, members that the window covers are zero.
+    /// Whether the read succeeded. If not, members that the window covers are zero.
     pub(crate) readable: bool,
 }
 
@@ -209,12 +221,12 @@ pub(crate) struct Window<'a, const WORDS: usize> {
 pub(crate) type Pane<const WORDS: usize> = MaybeUninit<[u64; WORDS]>;
 
 impl<'a, const WORDS: usize> Window<'a, WORDS> {
-    /// A window on the struct at `base` that begins at its member `first`. When that is unknown the window is empty, and
-    /// each member is read by itself.
+    /// Opens a window on the struct at `base` that begins at its member `first`. If that offset is unknown, the window is
+    /// empty and each member is read separately.
     #[inline(always)]
     pub(crate) fn open(pane: &'a mut Pane<WORDS>, base: u64, first: &Global<u32>) -> Self {
         let first = u64::from(first.load());
-        // With an unknown offset this address is nobody's, or the words are never looked at.
+        // With an unknown offset this address is invalid, or nothing uses the words.
         // SAFETY: the helper checks the address itself and fails on a bad one; it writes all of the place, zeroes then.
         let failed = unsafe {
             generated::bpf_probe_read_kernel(
@@ -233,7 +245,7 @@ impl<'a, const WORDS: usize> Window<'a, WORDS> {
         }
     }
 
-    /// The member that it begins at, `None` when that is unknown.
+    /// The words of the window, `None` when the offset of its first member is unknown.
     #[inline(always)]
     pub(crate) fn first(self) -> Option<*const [u64; WORDS]> {
         (self.first != u64::from(UNKNOWN)).then_some(&raw const *self.words)
@@ -243,7 +255,7 @@ impl<'a, const WORDS: usize> Window<'a, WORDS> {
     #[inline(always)]
     pub(crate) fn get<T>(self, offset: &Global<u32>) -> Option<T> {
         let offset = u64::from(offset.load());
-        // What lies before the window, and what is unknown on either side, wraps or is far away.
+        // A member before the window wraps around; an unknown offset is far away.
         let inside = offset.wrapping_sub(self.first);
         if inside <= (WORDS * 8 - size_of::<T>()) as u64 && self.first != u64::from(UNKNOWN) {
             // SAFETY: inside the words; members are aligned, and so is the first one; every T used is plain integers.
@@ -256,8 +268,8 @@ impl<'a, const WORDS: usize> Window<'a, WORDS> {
     }
 }
 
-/// A member, zero when its offset is unknown or the address is bad: for where that is told apart anyway. Without a
-/// branch, or the verifier would follow both ways through all that comes after.
+/// Reads a member, zero when its offset is unknown or the address is bad, for callers that need no distinction. Without a
+/// branch, because the verifier would follow both sides through all the code after it.
 #[inline(always)]
 pub(crate) fn get_or_zero<T: FromZeros>(base: u64, offset: &Global<u32>) -> T {
     let offset = offset.load();
@@ -267,7 +279,7 @@ pub(crate) fn get_or_zero<T: FromZeros>(base: u64, offset: &Global<u32>) -> T {
     read_or_zero(base + u64::from(offset))
 }
 
-/// As [`get_or_zero`], at an address.
+/// Reads `T` at a kernel address, zero when the address is bad.
 #[inline(always)]
 pub(crate) fn read_or_zero<T>(address: u64) -> T {
     let mut place = MaybeUninit::<T>::uninit();

@@ -1,28 +1,31 @@
-//! Numbers of the mmapped arrays: who has which.
-
-use core::intrinsics::{AtomicOrdering, atomic_xadd};
+//! Free numbers of the mmapped arrays.
 
 use aya_ebpf::maps::Stack;
-use rdmatop_common::counters::free;
+use rdmatop_common::counters::{free, room};
 
-/// Tries to find a range: more CPUs than there are ranges may be here at once.
+use crate::rooms::{count, limit};
+
+/// How often to try to find a range: more CPUs than there are ranges may be here at once.
 const TRIES: u32 = 4;
 
-/// Adds on a word that several CPUs share.
+/// Takes a free number below a limit. Does not count it.
 #[inline(always)]
-pub(crate) fn add(word: *mut u64, value: u64) {
-    // SAFETY: the pointer is a member of a map value that the verifier knows; the add is locked.
-    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(word, value) };
-}
-
-/// Takes a number that nobody has.
-#[inline(always)]
-pub(crate) fn take(stack: &Stack<u64>) -> Option<u32> {
+pub(crate) fn take_below(stack: &Stack<u64>, limit: u32) -> Option<u32> {
     for _ in 0..TRIES {
+        // Peek first: while a range is popped only to be pushed back, another CPU splits the range below it. The range on top
+        // may lie above the limit, while another CPU holds the range that was on top before.
+        let Ok(Some(range)) = stack.peek() else { continue };
+        if free::unpack(range).0 >= limit {
+            continue;
+        }
         let Ok(Some(range)) = stack.pop() else { continue };
         let (first, end) = free::unpack(range);
+        if first >= limit {
+            // There is room for the element just popped.
+            let _ = stack.push(range, 0);
+            continue;
+        }
         if first + 1 < end {
-            // There was room for what was just popped.
             let _ = stack.push(free::pack(first + 1, end), 0);
         }
         return Some(first);
@@ -30,8 +33,23 @@ pub(crate) fn take(stack: &Stack<u64>) -> Option<u32> {
     None
 }
 
-/// Gives one back that has not been used.
+/// Takes a free number and counts it.
 #[inline(always)]
-pub(crate) fn give_back(stack: &Stack<u64>, number: u32) {
+pub(crate) fn take(stack: &Stack<u64>, row: u32) -> Option<u32> {
+    let number = take_below(stack, limit(row))?;
+    count(row, room::TAKEN, 1);
+    Some(number)
+}
+
+/// Gives back a number that has not been used.
+#[inline(always)]
+pub(crate) fn give_back(stack: &Stack<u64>, row: u32, number: u32) {
+    count(row, room::TAKEN, room::BACK);
+    put_back(stack, number);
+}
+
+/// As [`give_back`], for numbers that are not counted.
+#[inline(always)]
+pub(crate) fn put_back(stack: &Stack<u64>, number: u32) {
     let _ = stack.push(free::pack(number, number + 1), 0);
 }

@@ -1,5 +1,5 @@
-//! Every provider whose work requests are counted: for programs that see QPs of all of them. A new provider is one line in
-//! each function.
+//! All providers whose work requests are counted, for programs that see the QPs of all. A new provider adds one case to each
+//! function.
 
 use rdmatop_common::counters::QpSlot;
 
@@ -10,11 +10,11 @@ use crate::{
     slots::Provider,
 };
 
-/// Whichever provider the QP's device has. It is asked for each time: the programs that use this run seldom, and what is
-/// known of a QP has no room for it.
+/// The provider that the QP's device has. It is looked up each time: the programs that use it run seldom, and `QpKnown` has
+/// no room to store it.
 pub(crate) struct Any;
 
-/// Whether the QP is siw's. Where siw is not loaded the verifier removes this, and all that depends on it.
+/// Whether the QP is siw's. If siw is not loaded, the verifier removes this and all code that depends on it.
 #[inline(always)]
 fn is_siw(qp: u64) -> bool {
     is_known(&OFF_SIW_QP_BASE) && Siw::counts(get_or_zero(qp, &OFF_QP_DEVICE))

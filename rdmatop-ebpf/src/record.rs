@@ -1,4 +1,4 @@
-//! Records of QPs, from what is known of them.
+//! Records of QPs, filled in from `QpKnown`.
 
 use rdmatop_common::event::{QpRecord, UNKNOWN_U8, UNKNOWN_U32, kind};
 
@@ -8,16 +8,16 @@ use crate::{
     task::{now, stamp_known},
 };
 
-/// Fills in what is known of a QP, and that nothing else is.
+/// Fills in what `known` has about a QP, and marks the other fields as unknown.
 #[inline(always)]
 pub(crate) fn describe(record: &mut QpRecord, kind: u16, qp: u64, known: &QpKnown) {
     stamp_known(&mut record.prefix, (kind, qp), known, now(), false);
-    tell(record, known);
+    fill(record, known);
 }
 
-/// As [`describe`], of the QP alone.
+/// As [`describe`], without the prefix.
 #[inline(always)]
-pub(crate) fn tell(record: &mut QpRecord, known: &QpKnown) {
+pub(crate) fn fill(record: &mut QpRecord, known: &QpKnown) {
     record.born_ns = known.born_ns;
     record.owner_start_ns = known.owner_start_ns;
     record.qpn = known.qpn;
@@ -37,7 +37,7 @@ pub(crate) fn tell(record: &mut QpRecord, known: &QpKnown) {
     record.sgid_index = UNKNOWN_U8;
 }
 
-/// A QP moves and no slot is left for it. From the data path: wakes nobody.
+/// Reports that a QP moves and no slot is left for it. Called on the data path, so it does not wake the reader.
 #[inline(always)]
 pub(crate) fn uncounted(qp: u64, known: &QpKnown) {
     send_quietly(|record: &mut QpRecord| {

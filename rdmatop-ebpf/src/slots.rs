@@ -1,8 +1,8 @@
-//! Which QP is counted where. How a provider counts is not known here: see [`Provider`].
+//! Which slot counts which QP. [`Provider`] hides how a provider's work requests are counted.
 //!
-//! A slot is given at create, or at the first sign of a QP that was there before, while there are many. The last half is
-//! kept for QPs that move: see `counters::place`. Such a QP is known from its birth with the place of its rings'
-//! consumers then, so what is counted with its first event begins there.
+//! While many slots are free, a QP gets one when it is created, or when a program first sees it if it is older. The last half
+//! of the slots is kept for QPs that move: see `counters::place`. For a QP without a slot the programs remember the consumer
+//! indices that its queues had when they first saw it, and its counts begin there.
 
 use core::{
     mem::MaybeUninit,
@@ -12,63 +12,63 @@ use core::{
 use rdmatop_common::counters::{
     QpSlot, loss,
     place::{AT_REST, NONE_LEFT, UNCOUNTED},
-    slot_flag,
+    room, slot_flag,
 };
 
 use crate::{
-    emit::{lost, zeroed},
+    emit::lost,
+    functions::Functions,
     identity::identify,
     maps::{
-        NEXT_TRY, QP_HINTS, QP_INDEX, QP_PATHS, QP_SLOTS, QPN_INDEX, QUEUE_SLOTS, QpKnown, QpPath, QpnKey,
-        USED_SLOTS, enabled,
+        NEXT_TRY, QP_HINTS, QP_INDEX, QP_SLOTS, QPN_INDEX, QUEUE_SLOTS, QpKnown, QpPath, QpnKey, USED_SLOTS,
+        enabled,
     },
     offsets::{OFF_QP_RES, Pane, WANT_COUNTERS, member},
-    record,
+    record, rooms,
     task::{entry, now},
-    vacancy::{give_back, take},
+    vacancy::{give_back, take_slot},
+    words::zeroed,
 };
 
-/// `BPF_NOEXIST`, include/uapi/linux/bpf.h.
-const NOEXIST: u64 = 1;
-/// What a search is for besides: 0, one that has a slot; 1, one that moves; 2, one that moves if work is on its queues.
+/// For [`search`]: the QP gets a slot if work is on its queues. With 1 it gets one in any case, with 0 it gets none.
 const BUSY: u64 = 2;
-/// How long no slot is looked for after none was found, ns: what is looked through costs more than all the rest of an
-/// event. User space frees slots at most every few milliseconds.
+/// How long no program looks for a slot after one found none, ns: a search costs more than all the rest of an event, and
+/// user space frees slots at most every few milliseconds.
 const TRY_AGAIN_NS: u64 = 10_000_000;
 
-/// What a provider whose work requests are counted tells of its QPs. Its bodies are programs of their own; this is what the
-/// slots ask for.
+/// What the slots need to know about the QPs of a provider whose work requests are counted. The programs that count are in
+/// `body`.
 ///
-/// The providers are types and not values, so that a program that serves one provider has the code of no other. Programs of
-/// the control plane, which see QPs of all, use [`crate::providers::Any`].
-pub(crate) trait Provider {
-    /// Whether QPs of this device are this provider's and can be read.
+/// Providers are types and not values, so that a program for one provider contains no code of another. Programs of the
+/// control plane, which see the QPs of all providers, use [`crate::providers::Any`].
+pub(crate) trait Provider: Functions {
+    /// Whether the device is this provider's and its QPs can be read.
     fn counts(device: u64) -> bool;
-    /// Reads where a QP's rings are into `path`, over what the slot's last tenant left. `flags`: of `slot_flag`, to be
-    /// added to. False when the QP cannot be read.
+    /// Writes into `path` where a QP's rings are, over the values of the slot's last QP. `flags`: bits of `slot_flag`, to which
+    /// the provider adds its own. False when the QP cannot be read.
     fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool;
-    /// Where the consumers of a QP's send and receive queue are.
+    /// The consumer indices of a QP's send and receive queue.
     fn consumers(qp: u64) -> (u32, u32);
     /// Whether anything is on a QP's queues.
     fn has_work(qp: u64) -> bool;
-    /// A modify has succeeded. `reset`: to RESET; `new_psn`: the send PSN was set.
+    /// Updates a slot after a modify that succeeded. `reset`: the QP went to RESET; `new_psn`: the send PSN was set.
     fn modified(path: *mut QpPath, slot: *mut QpSlot, reset: bool, new_psn: bool);
 }
 
-/// The number of WRs that a cursor stands for, moved on to where the ring's index is now.
+/// Advances a cursor, which counts WRs, to where the ring's index is now.
 ///
-/// A cursor is stored, never added to: two CPUs that move it at once can leave it a little behind, and the next
-/// look puts that right. The cursor must be read before the index, so that the index is never behind it.
+/// Programs store a cursor and never add to it: two CPUs that move it at once can leave it a little behind, and the next
+/// event corrects that. The caller must read the cursor before the index, so that the index is never behind it.
 #[inline(always)]
 pub(crate) fn advance(count: u64, base: u64, index: u32, mask: u32) -> u64 {
     let behind = index.wrapping_sub((count + base) as u32) & mask;
     count + u64::from(behind)
 }
 
-/// Path and counters of a slot; none of what stands for no slot is an index of the arrays.
+/// Path and counters of a slot.
 #[inline(always)]
 pub(crate) fn at(number: u32) -> Option<(*mut QpPath, *mut QpSlot)> {
-    Some((QP_PATHS.get_ptr_mut(number)?, QP_SLOTS.get_ptr_mut(number)?))
+    QP_SLOTS.at(number)
 }
 
 #[inline(always)]
@@ -84,32 +84,33 @@ fn hinted(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> {
     }
 }
 
-/// A QP that is counted and moves: its rings and its counters. It gets a slot now if it has none yet.
+/// Rings and counters of a QP that moves. The QP gets a slot now if it has none yet.
 #[inline(always)]
 pub(crate) fn find<P: Provider>(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> {
-    hinted(qp).or_else(|| at(search::<P>(qp, 1) as u32))
+    hinted(qp).or_else(|| at(P::search(qp, 1) as u32))
 }
 
-/// As [`find`]; one without a slot gets it only if work is on its queues.
+/// As [`find`], but a QP without a slot gets one only if work is on its queues.
 #[inline(always)]
 pub(crate) fn find_busy<P: Provider>(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> {
-    hinted(qp).or_else(|| at(search::<P>(qp, BUSY) as u32))
+    hinted(qp).or_else(|| at(P::search(qp, BUSY) as u32))
 }
 
-/// As [`find`], but only if it has a slot already.
+/// As [`find`], but only for a QP that already has a slot.
 #[inline(always)]
 pub(crate) fn known<P: Provider>(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> {
-    hinted(qp).or_else(|| at(search::<P>(qp, 0) as u32))
+    hinted(qp).or_else(|| at(P::search(qp, 0) as u32))
 }
 
-/// The slot of a QP that no hint leads to. Not inlined: a hot program seldom comes here.
-#[inline(never)]
-fn search<P: Provider>(qp: u64, moving: u64) -> u64 {
+/// The slot number of a QP without a valid hint. `moving`: as for [`find`], [`find_busy`] and [`known`]. Call it as
+/// `P::search`.
+#[inline(always)]
+pub(crate) fn search<P: Provider>(qp: u64, moving: u64) -> u64 {
     let mut number = if let Some(known) = QP_INDEX.get_ptr(&qp) {
         // SAFETY: the map checked the pointer.
         unsafe { read_volatile(&raw const (*known).slot) }
     } else if moving != 0 && enabled() {
-        adopt::<P>(qp) as u32
+        P::adopt(qp) as u32
     } else {
         UNCOUNTED
     };
@@ -118,7 +119,7 @@ fn search<P: Provider>(qp: u64, moving: u64) -> u64 {
         && enabled()
         && (moving != BUSY || P::has_work(qp))
     {
-        number = settle::<P>(qp, 1) as u32;
+        number = P::settle(qp, 1) as u32;
     }
     if number < NONE_LEFT {
         // SAFETY: inside the array.
@@ -127,10 +128,10 @@ fn search<P: Provider>(qp: u64, moving: u64) -> u64 {
     u64::from(number)
 }
 
-/// Gives a QP that moves a slot, and returns its number. Where none is left this is told and counted, once until it
-/// finds one. Not inlined: few events come here.
-#[inline(never)]
-fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
+/// Gives a QP a slot and returns its number. If a QP that moves finds none, this makes a record and counts a loss, once
+/// until the QP finds one. Call it as `P::settle`.
+#[inline(always)]
+pub(crate) fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
     let Some(known) = QP_INDEX.get_ptr_mut(&qp) else {
         return u64::from(UNCOUNTED);
     };
@@ -140,7 +141,7 @@ fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
     if before != AT_REST && !(retry && now() >= NEXT_TRY.load()) {
         return u64::from(before);
     }
-    let number = take(moving) as u32;
+    let number = take_slot(moving) as u32;
     let Some((path, slot)) = at(number) else {
         if moving == 0 {
             return u64::from(before);
@@ -161,6 +162,7 @@ fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
     if !P::layout(path, qp, since) {
         give_back(number);
         set_place(known, UNCOUNTED);
+        rooms::count(room::SLOTS, room::WAITING, room::BACK);
         return u64::from(UNCOUNTED);
     }
     let sq = unsafe {
@@ -172,8 +174,9 @@ fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
         (*path).sq
     };
     introduce(path, slot, known);
-    // A doorbell and a completion on two CPUs may both be the first. All is in place by now but the addresses.
-    if QUEUE_SLOTS.insert(&sq, &number, NOEXIST).is_err() {
+    // A doorbell and a completion on two CPUs may both be the QP's first event. By now the slot is complete but for the
+    // addresses.
+    if QUEUE_SLOTS.insert_new(room::QUEUE_SLOTS, &sq, &number).is_err() {
         if let Some(other) = QUEUE_SLOTS.get_ptr(&sq) {
             // SAFETY: the map checked the pointer.
             let other = unsafe { *other };
@@ -187,33 +190,34 @@ fn settle<P: Provider>(qp: u64, moving: u64) -> u64 {
                 }
             }
         }
-        // Left over from a queue at this address whose end nobody saw, or there was no room.
-        let _ = QUEUE_SLOTS.insert(&sq, &number, 0);
+        // The entry is left over from an earlier queue at this address whose end no program saw, or there was no room.
+        QUEUE_SLOTS.set(room::QUEUE_SLOTS, &sq, &number);
     }
     publish(path, slot, qp, number);
     set_place(known, number);
+    rooms::count(room::SLOTS, room::WAITING, room::BACK);
     u64::from(number)
 }
 
 #[inline(always)]
 fn set_place(known: &mut QpKnown, place: u32) {
-    // SAFETY: a place of its own, read whole by others.
+    // SAFETY: a word of its own, read whole by others.
     unsafe { write_volatile(&raw mut known.slot, place) };
 }
 
-/// Remembers a QP that was there before attach, and gives it a place when its provider's data path is one that we count.
-/// Returns its place.
-#[inline(never)]
+/// Remembers a QP from before attach, and marks it as at rest if its provider's work requests are counted. Returns its slot
+/// number or one of `counters::place`. Call it as `P::adopt`.
+#[inline(always)]
 pub(crate) fn adopt<P: Provider>(qp: u64) -> u64 {
     let mut known = MaybeUninit::uninit();
     let known = zeroed::<QpKnown>(&mut known);
     let res = member(qp, &OFF_QP_RES).unwrap_or(0);
     identify(known, qp, entry(&mut Pane::uninit(), res));
     if WANT_COUNTERS.load() == 0 {
-        let _ = QP_INDEX.insert(&qp, &*known, NOEXIST);
+        let _ = QP_INDEX.insert_new(room::QP_INDEX, &qp, &*known);
         return u64::from(UNCOUNTED);
     }
-    // No slot yet: a modify has no room on its stack for all that a slot takes.
+    // No slot yet: a modify has too little stack left to set one up.
     rest::<P>(known, qp, slot_flag::SINCE_ATTACH);
     if insert(known, qp) {
         return u64::from(known.slot);
@@ -224,15 +228,18 @@ pub(crate) fn adopt<P: Provider>(qp: u64) -> u64 {
         // SAFETY: the map checked the pointer.
         return u64::from(unsafe { read_volatile(&raw const (*other).slot) });
     }
-    // Who is not remembered is counted as lost with each event: not with a million a second.
-    if known.slot != UNCOUNTED && now() >= NEXT_TRY.load() {
-        NEXT_TRY.store(now() + TRY_AGAIN_NS);
-        lost(loss::SLOT);
+    if known.slot != UNCOUNTED {
+        rooms::count(room::SLOTS, room::REFUSED, 1);
+        // Each event of a QP that is not remembered comes here: count a loss every 10 ms, not a million times a second.
+        if now() >= NEXT_TRY.load() {
+            NEXT_TRY.store(now() + TRY_AGAIN_NS);
+            lost(loss::PLACE);
+        }
     }
     u64::from(UNCOUNTED)
 }
 
-/// Remembers a QP that has just been made.
+/// Remembers a QP that has just been created.
 #[inline(always)]
 pub(crate) fn made<P: Provider>(known: &mut QpKnown, qp: u64) {
     if WANT_COUNTERS.load() != 0 {
@@ -241,10 +248,10 @@ pub(crate) fn made<P: Provider>(known: &mut QpKnown, qp: u64) {
     if insert(known, qp) {
         return;
     }
-    // An address can come back: what is known under it is another QP's, whose destroy was missed or has not returned.
+    // The kernel reuses addresses: the entry is an older QP's, whose destroy no program saw or has not returned yet.
     if let Some(old) = QP_INDEX.get_ptr(&qp) {
         // SAFETY: the map checked the pointer.
-        let old = unsafe { Gone::of(qp, &*old) };
+        let old = unsafe { Identity::of(qp, &*old) };
         retire(&old);
         if insert(known, qp) {
             return;
@@ -253,12 +260,13 @@ pub(crate) fn made<P: Provider>(known: &mut QpKnown, qp: u64) {
     if WANT_COUNTERS.load() != 0 {
         unplace(known);
         if known.slot == NONE_LEFT {
-            lost(loss::SLOT);
+            rooms::count(room::SLOTS, room::REFUSED, 1);
+            lost(loss::PLACE);
         }
     }
 }
 
-/// Gives a QP a place without a slot, if it is to be counted.
+/// Marks a QP as at rest, if it is to be counted.
 #[inline(always)]
 fn rest<P: Provider>(known: &mut QpKnown, qp: u64, since: u32) {
     if !P::counts(known.device) {
@@ -271,15 +279,15 @@ fn rest<P: Provider>(known: &mut QpKnown, qp: u64, since: u32) {
     known.slot = AT_REST;
 }
 
-/// Gives a QP that has just been made a place, if it is to be counted: a slot while there are many.
+/// Prepares a QP that has just been created for counting, if it is to be counted. It gets a slot while many are free.
 #[inline(always)]
 fn place<P: Provider>(known: &mut QpKnown, qp: u64) {
     rest::<P>(known, qp, 0);
     if known.slot != AT_REST {
         return;
     }
-    let number = take(0) as u32;
-    let Some(path) = QP_PATHS.get_ptr_mut(number) else {
+    let number = take_slot(0) as u32;
+    let Some((path, _)) = at(number) else {
         return;
     };
     if P::layout(path, qp, 0) {
@@ -301,10 +309,11 @@ fn unplace(known: &mut QpKnown) {
     }
 }
 
-/// Puts a QP into the index, makes it findable by its number, and opens its slot if it has one. Not over another.
+/// Puts a QP into the indices by address and by number, and opens its slot if it has one. False if another QP has the
+/// address, or there is no room.
 #[inline(always)]
 fn insert(known: &QpKnown, qp: u64) -> bool {
-    let done = QP_INDEX.insert(&qp, known, NOEXIST).is_ok();
+    let done = QP_INDEX.insert_new(room::QP_INDEX, &qp, known).is_ok();
     if !done || WANT_COUNTERS.load() == 0 || known.slot == UNCOUNTED {
         return done;
     }
@@ -313,8 +322,8 @@ fn insert(known: &QpKnown, qp: u64) -> bool {
         qpn: known.qpn,
         reserved: 0,
     };
-    // QP numbers come back: the newer QP has it.
-    let _ = QPN_INDEX.insert(&key, &qp, 0);
+    // The kernel reuses QP numbers: the newer QP has it.
+    QPN_INDEX.set(room::QPN_INDEX, &key, &qp);
     if let Some((path, slot)) = at(known.slot) {
         // SAFETY: inside the array.
         unsafe { write_volatile(QP_HINTS.of(qp), known.slot) };
@@ -322,31 +331,33 @@ fn insert(known: &QpKnown, qp: u64) -> bool {
         // SAFETY: the map checked the pointer.
         let sq = unsafe { (*path).sq };
         if sq != 0 {
-            let _ = QUEUE_SLOTS.insert(&sq, &known.slot, 0);
+            QUEUE_SLOTS.set(room::QUEUE_SLOTS, &sq, &known.slot);
         }
         publish(path, slot, qp, known.slot);
+    } else {
+        rooms::count(room::SLOTS, room::WAITING, 1);
     }
     done
 }
 
-/// A QP that the kernel was asked for becomes known, and gets a slot while there are many.
+/// Remembers a QP that user space has queried, and gives it a slot while many are free.
 #[inline(always)]
 pub(crate) fn asked<P: Provider>(qp: u64) {
     if learn::<P>(qp).is_some() {
-        settle::<P>(qp, 0);
+        P::settle(qp, 0);
     }
 }
 
-/// What is known of a QP; one from before attach becomes known now. `None` when there is no room for it.
+/// What the programs know about a QP; a QP from before attach is remembered now. `None` when there is no room for it.
 #[inline(always)]
 pub(crate) fn learn<P: Provider>(qp: u64) -> Option<*mut QpKnown> {
     QP_INDEX.get_ptr_mut(&qp).or_else(|| {
-        adopt::<P>(qp);
+        P::adopt(qp);
         QP_INDEX.get_ptr_mut(&qp)
     })
 }
 
-/// Writes the identity of a slot's new tenant, but for its address.
+/// Writes the identity of a slot's new QP, except its address.
 #[inline(always)]
 fn introduce(path: *mut QpPath, slot: *mut QpSlot, entry: &QpKnown) {
     // SAFETY: the map checked the pointers; user space zeroed the slot before it freed it, and nobody else has it.
@@ -362,7 +373,7 @@ fn introduce(path: *mut QpPath, slot: *mut QpSlot, entry: &QpKnown) {
     }
 }
 
-/// Writes the address of a slot's new tenant: with it the slot is in use.
+/// Writes the address of a slot's new QP, which marks the slot as in use.
 #[inline(always)]
 fn publish(path: *mut QpPath, slot: *mut QpSlot, qp: u64, number: u32) {
     // SAFETY: the map checked the pointers, and nobody else has this slot.
@@ -372,20 +383,20 @@ fn publish(path: *mut QpPath, slot: *mut QpSlot, qp: u64, number: u32) {
         (*path).rq
     };
     if rq != 0 {
-        let _ = QUEUE_SLOTS.insert(&rq, &number, 0);
+        QUEUE_SLOTS.set(room::QUEUE_SLOTS, &rq, &number);
     }
 }
 
-/// A QP that is to be forgotten.
+/// What the indices have a QP by: enough to forget it.
 #[derive(Clone, Copy)]
-pub(crate) struct Gone {
+pub(crate) struct Identity {
     qp: u64,
     slot: u32,
     device: u64,
     qpn: u32,
 }
 
-impl Gone {
+impl Identity {
     #[inline(always)]
     pub(crate) fn of(qp: u64, known: &QpKnown) -> Self {
         Self {
@@ -397,56 +408,57 @@ impl Gone {
     }
 }
 
-/// Forgets a QP that was destroyed, unless its address is already the next one's: then [`made`] has done so.
+/// Forgets a QP that was destroyed, unless a new QP already has its address: then [`made`] has forgotten it.
 #[inline(always)]
 pub(crate) fn destroyed(qp: u64, known: &QpKnown) {
     if let Some(now) = QP_INDEX.get_ptr(&qp)
         // SAFETY: the map checked the pointer.
         && unsafe { (*now).born_ns == known.born_ns }
     {
-        // As it is now: what destroy flushes may have given it a slot since the entry.
+        // Take the entry as it is now: a WR that destroy flushed may have given the QP a slot since the call began.
         // SAFETY: as above.
-        let gone = Gone::of(qp, unsafe { &*now });
-        retire(&gone);
+        let identity = Identity::of(qp, unsafe { &*now });
+        retire(&identity);
     }
 }
 
-/// Forgets a QP. Its counters are final; user space frees the slot when it has read them.
+/// Forgets a QP. Its counters are final; user space frees the slot after reading them.
 #[inline(always)]
-fn retire(gone: &Gone) {
-    let qp = gone.qp;
-    let _ = QP_INDEX.remove(&qp);
-    if WANT_COUNTERS.load() == 0 || gone.slot == UNCOUNTED {
+fn retire(identity: &Identity) {
+    let qp = identity.qp;
+    QP_INDEX.remove(room::QP_INDEX, &qp);
+    if WANT_COUNTERS.load() == 0 || identity.slot == UNCOUNTED {
         return;
     }
     let key = QpnKey {
-        device: gone.device,
-        qpn: gone.qpn,
+        device: identity.device,
+        qpn: identity.qpn,
         reserved: 0,
     };
-    // A number that already belongs to the next QP stays.
+    // If a newer QP already has the number, its entry stays.
     if let Some(owner) = QPN_INDEX.get_ptr(&key)
         // SAFETY: the map checked the pointer.
         && unsafe { *owner } == qp
     {
-        let _ = QPN_INDEX.remove(&key);
+        QPN_INDEX.remove(room::QPN_INDEX, &key);
     }
-    let Some((path, slot)) = at(gone.slot) else {
+    let Some((path, slot)) = at(identity.slot) else {
+        rooms::count(room::SLOTS, room::WAITING, room::BACK);
         return;
     };
     // SAFETY: the map checked the pointers.
     let (sq, rq) = unsafe {
-        // No hint leads here any more: the address can come back, with a QP that has no slot.
+        // Invalidate the hint: a new QP without a slot may get the same address.
         write_volatile(&raw mut (*path).qp, 0);
         ((*path).sq, (*path).rq)
     };
     for queue in [sq, rq] {
-        // The queue is freed by now: at its address may be that of the next QP.
+        // The queue is freed by now: the queue of a newer QP may have its address.
         if let Some(owner) = QUEUE_SLOTS.get_ptr(&queue)
             // SAFETY: as above.
-            && unsafe { *owner } == gone.slot
+            && unsafe { *owner } == identity.slot
         {
-            let _ = QUEUE_SLOTS.remove(&queue);
+            QUEUE_SLOTS.remove(room::QUEUE_SLOTS, &queue);
         }
     }
     // SAFETY: as above; the flags have this one writer after `open`.
@@ -455,11 +467,11 @@ fn retire(gone: &Gone) {
         write_volatile(flags, read_volatile(flags) | slot_flag::DESTROYED);
     }
     // There is room for every slot.
-    let _ = USED_SLOTS.push(gone.slot, 0);
+    let _ = USED_SLOTS.push(identity.slot, 0);
 }
 
-/// A QP is about to go to RESET, which empties its queues without a word: one at rest that has work on them is to be
-/// counted from here on.
+/// A QP is about to go to RESET, which empties its queues without CQEs. If it is at rest and has work on its queues, it gets
+/// a slot now.
 #[inline(always)]
 pub(crate) fn resetting<P: Provider>(qp: u64) {
     let resting = QP_INDEX
@@ -477,8 +489,8 @@ pub(crate) fn resetting<P: Provider>(qp: u64) {
     }
 }
 
-/// What a successful modify of a counted QP means for its slot. `what`: bit 0 to RESET, bit 1 a new PSN. Not inlined: with
-/// the registers of the caller 6.1 finds one that was never written.
+/// Updates the slot of a QP after a successful modify. `what`: bit 0 to RESET, bit 1 a new PSN. Not inlined: otherwise the
+/// verifier of 6.1 finds a register that was never written.
 #[inline(never)]
 pub(crate) fn modified<P: Provider>(qp: u64, number: u64, what: u64) {
     let (reset, new_psn) = (what & 1 != 0, what & 2 != 0);

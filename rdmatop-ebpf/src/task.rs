@@ -1,4 +1,4 @@
-//! Who: the current task, and the owner that the kernel noted at creation.
+//! The current task, and the owner that the kernel recorded when an object was created.
 
 use core::ptr::read_volatile;
 
@@ -12,13 +12,13 @@ use rdmatop_common::{
 };
 
 use crate::{
-    emit::copy,
     maps::{CallKey, QpKnown},
     offsets::{
         OFF_DEV_INDEX, OFF_DEV_NAME, OFF_PROG_ATTACH_BTF, OFF_RES_KERN_NAME, OFF_RES_TASK, OFF_TASK_COMM,
         OFF_TASK_FLAGS, OFF_TASK_LEADER, OFF_TASK_START, OFF_TASK_TGID, Pane, Window, get, get_or_zero,
         member, read_into,
     },
+    words::copy,
 };
 
 /// `PF_KTHREAD`, include/linux/sched.h: the same bit on 5.10 to 7.2.
@@ -34,8 +34,8 @@ pub(crate) fn stamp(prefix: &mut Prefix, kind: u16, object: u64) {
     }
 }
 
-/// As [`stamp`], for a QP: what is known of its owner need not be read again where the owner itself calls, nor the name
-/// of a process's first thread where it is `fresh`, read just now.
+/// As [`stamp`], for a QP. Owner and device come from `known`. If the owner itself is calling, the KTHREAD flag does too, and
+/// so does the name of the process's first thread if `known` is `fresh`, that is, read just now.
 #[inline(always)]
 pub(crate) fn stamp_known(
     prefix: &mut Prefix,
@@ -78,11 +78,11 @@ fn begin(prefix: &mut Prefix, kind: u16, object: u64, ts_ns: u64) {
     prefix.tid = pid_tgid as u32;
 }
 
-/// Reads the current thread's name. The helper for that takes 207 instructions for 16 bytes that are there (6.12).
+/// Reads the current thread's name, directly where possible: the helper takes 207 instructions to copy 16 bytes (6.12).
 #[inline(always)]
 fn name_current(comm: &mut [u8; COMM_LEN]) {
     if let Some(name) = of_current::<[u64; COMM_LEN / 8]>(&OFF_TASK_COMM) {
-        // SAFETY: as long; the place is a member of a record, at a multiple of 8.
+        // SAFETY: both have the same length; the place is a member of a record, at a multiple of 8.
         unsafe { copy(&raw const name, (&raw mut *comm).cast()) };
     } else {
         // SAFETY: the helper writes no more than the length, and zeroes what it cannot fill.
@@ -90,8 +90,8 @@ fn name_current(comm: &mut [u8; COMM_LEN]) {
     }
 }
 
-/// A member of the current task, loaded: the verifier knows the type of what the helper returns. `None` before Linux 5.11,
-/// which has no such helper, and where the offset is unknown.
+/// Loads a member of the current task directly, because the verifier knows the type that the helper returns. `None` before
+/// Linux 5.11, which has no such helper, and where the offset is unknown.
 #[inline(always)]
 fn of_current<T>(offset: &Global<u32>) -> Option<T> {
     let offset = offset.load();
@@ -117,13 +117,14 @@ fn in_kthread() -> bool {
 /// The head of a `struct rdma_restrack_entry`: task, `kern_name`, type.
 pub(crate) type Entry<'a> = Window<'a, 3>;
 
-/// Reads it. One at 0 is all zeroes, which is nobody's: no branch, or the verifier would follow both ways.
+/// Reads the head of the entry at `res`. For 0 it is all zeroes, which means no owner. Without a branch, because the
+/// verifier would follow both sides.
 #[inline(always)]
 pub(crate) fn entry(pane: &mut Pane<3>, res: u64) -> Entry<'_> {
     Window::open(pane, res, &OFF_RES_TASK)
 }
 
-/// Whether a task is a kernel thread (a worker, or softirq on one): then it is nobody's.
+/// Whether a task is a kernel thread: it then belongs to no process.
 #[inline(always)]
 pub(crate) fn is_kthread(task: u64) -> bool {
     get::<u32>(task, &OFF_TASK_FLAGS).is_some_and(|flags| flags & PF_KTHREAD != 0)
@@ -136,9 +137,9 @@ fn current() -> u64 {
     unsafe { bpf_get_current_task() }
 }
 
-/// Whose an object is.
+/// The owner of an object.
 pub(crate) struct Owner {
-    /// Process, 0 for none.
+    /// Process id, 0 for none.
     pub(crate) pid: u32,
     /// Bits of `event::flag`.
     pub(crate) flags: u16,
@@ -146,7 +147,7 @@ pub(crate) struct Owner {
     pub(crate) task: u64,
 }
 
-/// When an owner was started, 0 when not known. That of a process is the start of its first thread.
+/// When an owner was started, 0 when not known: the start of the process's first thread.
 #[inline(always)]
 pub(crate) fn start_of(owner: &Owner) -> u64 {
     if owner.flags & flag::OWNER_TASK == 0 {
@@ -163,8 +164,8 @@ pub(crate) fn start_of(owner: &Owner) -> u64 {
     get_or_zero(leader, &OFF_TASK_START)
 }
 
-/// The owner that a `struct rdma_restrack_entry` names: the task that made the object, or the kernel consumer. Never the
-/// current task: a held verbs file lets others destroy what they did not create. The name goes to `comm`.
+/// The owner that a `struct rdma_restrack_entry` names: the task that created the object, or the kernel consumer. The current
+/// task need not be the owner: processes that share a verbs file can destroy each other's objects. The name goes to `comm`.
 #[inline(always)]
 pub(crate) fn owner_of(entry: Entry<'_>, comm: &mut [u8; COMM_LEN]) -> Owner {
     let mut owner = Owner {
@@ -182,7 +183,7 @@ pub(crate) fn owner_of(entry: Entry<'_>, comm: &mut [u8; COMM_LEN]) -> Owner {
     owner.task = task;
     let pid_tgid = bpf_get_current_pid_tgid();
     let (pid, tid) = ((pid_tgid >> 32) as u32, pid_tgid as u32);
-    // The process's name, not that of whichever of its threads made the call.
+    // Use the name of the process, not of the thread that made the call.
     if pid == tid && task == current() {
         owner.pid = pid;
         owner.flags = flag::OWNER_TASK;
@@ -200,13 +201,13 @@ pub(crate) fn owner_of(entry: Entry<'_>, comm: &mut [u8; COMM_LEN]) -> Owner {
     owner
 }
 
-/// Takes the kernel consumer's name from a `struct rdma_restrack_entry`. Whether it has one.
+/// Reads the kernel consumer's name from a `struct rdma_restrack_entry`. Returns whether the entry has one.
 #[inline(always)]
 pub(crate) fn name_consumer(comm: &mut [u8; COMM_LEN], entry: Entry<'_>) -> bool {
     match entry.get::<u64>(&OFF_RES_KERN_NAME) {
         Some(name) if name != 0 => {
-            // A shorter string than COMM_LEN may end at a page's end: then the rest of the read fails and with it
-            // the name, but never the flag.
+            // A string shorter than COMM_LEN may end at the end of a page. Then the read fails and the name is empty, but the
+            // caller still sets the flag.
             read_into(comm, name);
             true
         }
@@ -231,7 +232,7 @@ pub(crate) fn device(prefix: &mut Prefix, device: u64) {
     }
 }
 
-/// Reads the name of a `struct ib_device`. Whether there is one.
+/// Reads the name of a `struct ib_device`. Returns whether it could be read.
 #[inline(always)]
 pub(crate) fn name_device(place: &mut [u8; DEVICE_NAME_LEN], device: u64) -> bool {
     match member(device, &OFF_DEV_NAME) {
@@ -240,7 +241,7 @@ pub(crate) fn name_device(place: &mut [u8; DEVICE_NAME_LEN], device: u64) -> boo
     }
 }
 
-/// The key of a call in flight by the current thread.
+/// The key of the current thread's call in flight.
 #[inline(always)]
 pub(crate) fn call_key(hook: u32) -> CallKey {
     CallKey {

@@ -1,16 +1,13 @@
-//! Counter slots that nobody has: those never used, and those that user space has read and zeroed.
+//! Free counter slots: those never used, and those that user space has read and zeroed.
 
 use core::ptr::read_volatile;
 
-use rdmatop_common::{
-    counters::{free, place::UNCOUNTED},
-    event::UNKNOWN_U32,
-};
+use rdmatop_common::counters::{place::UNCOUNTED, room};
 
 use crate::{
     maps::{FREE_SLOTS, QP_SLOTS, USED_SLOTS},
     offsets::EAGER_SLOTS,
-    pool,
+    pool, rooms,
 };
 
 /// Whether user space has read and zeroed a slot.
@@ -18,12 +15,12 @@ use crate::{
 fn is_clean(slot: u32) -> bool {
     // SAFETY: the map checked the pointer; user space writes the word whole, and last.
     QP_SLOTS
-        .get_ptr(slot)
-        .is_some_and(|slot| unsafe { read_volatile(&raw const (*slot).qp) == 0 })
+        .at(slot)
+        .is_some_and(|(_, slot)| unsafe { read_volatile(&raw const (*slot).qp) == 0 })
 }
 
-/// Takes the slot that was given up first, if it is free again and below the limit; otherwise it goes to the end of the
-/// queue.
+/// Takes the slot that was retired first, if user space has zeroed it and it is below the limit. Otherwise moves it to the
+/// end of the queue.
 #[inline(always)]
 fn reuse(limit: u32) -> Option<u32> {
     let Ok(Some(slot)) = USED_SLOTS.pop() else {
@@ -32,40 +29,20 @@ fn reuse(limit: u32) -> Option<u32> {
     if slot < limit && is_clean(slot) {
         return Some(slot);
     }
-    // There was room for what was just popped.
+    // There is room for the element just popped.
     let _ = USED_SLOTS.push(slot, 0);
     None
 }
 
-/// A slot that nobody has had yet.
-#[inline(always)]
-fn fresh(limit: u32) -> Option<u32> {
-    if limit != UNKNOWN_U32 {
-        // Taken off and put back the range would fall to pieces.
-        let Ok(Some(range)) = FREE_SLOTS.peek() else {
-            return None;
-        };
-        if free::unpack(range).0 >= limit {
-            return None;
-        }
-    }
-    let number = pool::take(&FREE_SLOTS)?;
-    if number < limit {
-        return Some(number);
-    }
-    pool::give_back(&FREE_SLOTS, number);
-    None
-}
-
-/// A free slot, `UNCOUNTED` for none; `moving`: of all there are. Used ones first: those in use stay at the start of the
-/// array, so a sweep is short. Not inlined: at a return the verifier forgets on which of the many ways it came there.
+/// Takes a free slot, `UNCOUNTED` for none. `moving`: the QP moves and may get any slot. Retired slots come first, so that
+/// slots in use stay at the start of the array and a sweep is short. Global: see `functions`.
+#[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn take(moving: u64) -> u64 {
-    let limit = if moving != 0 {
-        UNKNOWN_U32
-    } else {
-        EAGER_SLOTS.load()
-    };
+pub(crate) extern "C" fn take_slot(moving: u64) -> u64 {
+    let mut limit = rooms::limit(room::SLOTS);
+    if moving == 0 && limit > EAGER_SLOTS.load() {
+        limit = EAGER_SLOTS.load();
+    }
     let reused = || {
         if let Ok(Some(oldest)) = USED_SLOTS.peek()
             && oldest < limit
@@ -76,22 +53,27 @@ pub(crate) fn take(moving: u64) -> u64 {
             None
         }
     };
-    let slot = reused().or_else(|| fresh(limit)).or_else(|| {
-        // None is left that nobody has had. The order of the queue is not quite that of the sweeps.
-        for _ in 0..4 {
-            if moving != 0
-                && let Some(slot) = reuse(limit)
-            {
-                return Some(slot);
+    let slot = reused()
+        .or_else(|| pool::take_below(&FREE_SLOTS, limit))
+        .or_else(|| {
+            // No unused slot is left. User space does not free slots in exactly the order of the queue, so try several.
+            for _ in 0..4 {
+                if moving != 0
+                    && let Some(slot) = reuse(limit)
+                {
+                    return Some(slot);
+                }
             }
-        }
-        None
-    });
+            None
+        });
+    if slot.is_some() {
+        rooms::count(room::SLOTS, room::TAKEN, 1);
+    }
     u64::from(slot.unwrap_or(UNCOUNTED))
 }
 
 /// Puts back a slot that was taken and not used.
 #[inline(always)]
 pub(crate) fn give_back(number: u32) {
-    pool::give_back(&FREE_SLOTS, number);
+    pool::give_back(&FREE_SLOTS, room::SLOTS, number);
 }

@@ -90,12 +90,24 @@ pub struct ViewArgs {
     #[arg(long, value_name = "NAME", value_parser = name, help_heading = "Filters")]
     pub comm: Option<String>,
 
-    /// Only these events: qp_create, qp_modify, ..., or a family: qp, mr, cq, cm; lost records always show
+    /// Only this QP number
+    #[arg(long, value_name = "QPN", help_heading = "Filters")]
+    pub qpn: Option<u32>,
+
+    /// Only these events: qp_create, qp_modify, ..., or a family: qp, mr, cq, cm, wr, finding; lost records always show. Work requests
+    /// (wr_post, wr_done; SoftRoCE only) show only when named here: each makes its post dearer
     #[arg(
         long, value_name = "KIND[,KIND]", value_delimiter = ',', value_parser = event_selector,
         conflicts_with = "once", help_heading = "Filters"
     )]
     pub event: Vec<EventSelector>,
+
+    /// Of work requests (--event wr) one in N, by their number on the QP; those left out are counted
+    #[arg(
+        long, value_name = "N", conflicts_with = "once", value_parser = clap::value_parser!(u32).range(1..),
+        help_heading = "Filters"
+    )]
+    pub sample: Option<u32>,
 
     /// How programs are attached: auto takes kprobe; fentry costs the traced program less and keeps the RDMA modules that it
     /// enters from being unloaded meanwhile [default: auto]
@@ -106,6 +118,21 @@ pub struct ViewArgs {
     /// some 1500 instructions more
     #[arg(long, conflicts_with = "no_ebpf", help_heading = "eBPF")]
     pub verb_times: bool,
+
+    /// Count work requests whose posts bypass the kernel, by probes on the programs that post them: of all, or of one process;
+    /// costs these programs about a microsecond for each post
+    #[arg(
+        long, value_name = "PID", value_parser = pid, num_args = 0..=1, require_equals = true,
+        conflicts_with_all = ["no_ebpf", "trace"], help_heading = "eBPF"
+    )]
+    pub uprobes: Option<Option<u32>>,
+
+    /// Remove these probes when they take more than so many percent of one core from all programs together [default: 10]
+    #[arg(
+        long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100_000),
+        requires = "uprobes", help_heading = "eBPF"
+    )]
+    pub uprobe_limit: Option<u32>,
 
     /// Load no eBPF programs: netlink, /sys and /proc only
     #[arg(long, help_heading = "eBPF")]
@@ -297,12 +324,16 @@ pub fn one_line(error: &clap::Error) -> String {
     let what = text.split("\n\nUsage:").next().unwrap_or(&text);
     let what = what.split("\n\nFor more information").next().unwrap_or(what);
     let what = what.strip_prefix("error: ").unwrap_or(what);
-    let words: Vec<&str> = what.split_whitespace().collect();
-    format!("rdmatop: {}; see rdmatop --help", words.join(" "))
+    let paragraphs = what.split("\n\n").map(|paragraph| {
+        let words: Vec<&str> = paragraph.split_whitespace().collect();
+        words.join(" ")
+    });
+    let all: Vec<String> = paragraphs.filter(|paragraph| !paragraph.is_empty()).collect();
+    format!("rdmatop: {}; see rdmatop --help", all.join("; "))
 }
 
 fn event_selector(word: &str) -> Result<EventSelector, String> {
-    let family = matches!(word, "qp" | "mr" | "cq" | "cm");
+    let family = matches!(word, "qp" | "mr" | "cq" | "cm" | "wr" | "finding");
     let prefix = format!("{word}_");
     let kinds: Vec<EventKind> = EventKind::ALL
         .into_iter()
@@ -311,7 +342,7 @@ fn event_selector(word: &str) -> Result<EventSelector, String> {
     if kinds.is_empty() {
         let all: Vec<&str> = EventKind::ALL.into_iter().map(EventKind::name).collect();
         return Err(format!(
-            "kinds are {} and the families qp, mr, cq, cm",
+            "kinds are {} and the families qp, mr, cq, cm, wr, finding",
             all.join(", ")
         ));
     }

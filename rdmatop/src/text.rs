@@ -30,6 +30,26 @@ pub fn sanitize(bytes: &[u8]) -> String {
     out
 }
 
+/// A finite number that is not negative, with none, one or two decimals. It is that of `format!("{value:.2}")`, except that a value
+/// just beside the middle of two results (1.115) may become the other one: the standard library computes with the exact value of the
+/// float, which takes several times as long, and a trace prints a duration in each line.
+pub(crate) fn decimal(value: f64, decimals: u32) -> String {
+    let scale = 10_u64.pow(decimals);
+    let scaled = (value * scale as f64).round_ties_even();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a cast from float to integer saturates"
+    )]
+    let scaled = scaled as u64;
+    let (whole, part) = (scaled / scale, scaled % scale);
+    match decimals {
+        0 => whole.to_string(),
+        1 => format!("{whole}.{part}"),
+        _ => format!("{whole}.{part:02}"),
+    }
+}
+
 /// [`sanitize`] with a bound: reads at most `max_bytes` of input and returns at most `max_bytes`.
 pub fn sanitize_bounded(bytes: &[u8], max_bytes: usize) -> String {
     let mut out = sanitize(whole_characters(bytes, max_bytes));
@@ -140,6 +160,22 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
+    fn a_number_between_two_decimals_goes_to_the_even_one() {
+        let shown = [0.125, 0.375, 2.5, 99.95, 1023.9]
+            .map(|value| [0, 1, 2].map(|decimals| decimal(value, decimals)));
+        assert_eq!(
+            shown,
+            [
+                ["0", "0.1", "0.12"],
+                ["0", "0.4", "0.38"],
+                ["2", "2.5", "2.50"],
+                ["100", "100.0", "99.95"],
+                ["1024", "1023.9", "1023.90"]
+            ]
+        );
+    }
+
+    #[test]
     fn escape_sequences_newlines_and_invalid_bytes_become_visible() {
         assert_eq!(
             sanitize(b"a\x1b[31mb\nc\td\0\x7f"),
@@ -210,6 +246,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn decimals_are_those_of_the_standard_library(thousandths in 0u64..2_000_000_000) {
+            // A tie may fall to another side: the product is rounded before it is.
+            prop_assume!(thousandths % 10 != 5);
+            let value = thousandths as f64 / 1000.0;
+            prop_assert_eq!(decimal(value, 2), format!("{value:.2}"));
+        }
+
         #[test]
         fn sanitizing_twice_changes_nothing(bytes: Vec<u8>) {
             let once = sanitize(&bytes);

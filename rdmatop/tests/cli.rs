@@ -144,8 +144,9 @@ fn the_version_names_the_program() {
 
 #[test]
 fn a_usage_error_is_one_line_and_exit_code_2() {
-    let cases: [&[&str]; 17] = [
+    let cases: [&[&str]; 18] = [
         &["--nonsense"],
+        &["--trace", "--evnt", "qp"],
         &["nonsense"],
         &["--delay", "0"],
         &["--delay", "-1"],
@@ -215,6 +216,8 @@ fn json_without_rdma_is_a_snapshot_with_empty_lists() {
     for list in ["devices", "ports", "processes", "qps", "verbs"] {
         assert_eq!(value[list].as_array().map(Vec::len), Some(0), "{list}");
     }
+    // That there is no RDMA is a note, and no read that failed.
+    assert_eq!(value["health"]["errors"], serde_json::json!([]));
     assert!(
         value["time"]
             .as_u64()
@@ -320,4 +323,40 @@ fn help_into_a_closed_pipe_is_quiet() {
         .expect("stderr");
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
     assert_eq!(stderr, "");
+}
+
+/// The commands of docs/learn.md, in its blocks and in its text, without what else stands on their lines.
+fn commands_of_the_walk() -> Vec<Vec<&'static str>> {
+    let page = include_str!("../../docs/learn.md");
+    let blocks = page
+        .lines()
+        .filter_map(|line| line.split_once("$ sudo rdmatop ").map(|(_, command)| command));
+    // A span of code may go on in the next line.
+    let text = page.split('`').filter(|span| !span.contains("$ "));
+    let spans = text.filter_map(|span| span.trim_start_matches("sudo ").strip_prefix("rdmatop "));
+    let words = |command: &'static str| {
+        let command = command.split(" | ").next().unwrap_or_default();
+        command.split_whitespace().collect()
+    };
+    blocks.chain(spans).map(words).collect()
+}
+
+#[test]
+fn the_walk_types_commands_that_there_are() {
+    let commands = commands_of_the_walk();
+    assert!(commands.len() > 10, "{commands:?}");
+    for command in commands {
+        // What is before it is parsed, and an option or a scenario that is not known is an error.
+        let with_help = [command.as_slice(), &["--help"]].concat();
+        let output = run(&with_help);
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{command:?}: {}",
+            text(&output.stderr)
+        );
+        assert!(output.stderr.is_empty(), "{command:?}: {}", text(&output.stderr));
+    }
+    let unknown = run(&["lab", "run", "no-such-scenario", "--help"]);
+    assert_eq!(unknown.status.code(), Some(2), "--help hides what is not known");
 }

@@ -7,10 +7,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rdmatop_tests::pty::OnTerminal;
-use rdmatop_tests::wait::{PATIENCE, SOON, until};
+use rdmatop_tests::wait::{PATIENCE, until};
 
 /// What stands in the tab line of every screen.
 const SHOWN: &str = "Processes";
+/// What an end may take: nothing is attached here that would have to be detached, and this machine is not emulated.
+const SOON: Duration = Duration::from_secs(15);
 /// The main screen, and the cursor: the last things that are written.
 const BACK: &[u8] = b"\x1b[?1049l\x1b[?25h";
 

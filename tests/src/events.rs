@@ -10,7 +10,7 @@ pub const ALWAYS: [&str; 10] = [
     "schema", "ts_ns", "mono_ns", "event", "device", "qpn", "pid", "tid", "comm", "rc",
 ];
 /// Keys that an event may have.
-pub const SOMETIMES: [&str; 27] = [
+pub const SOMETIMES: [&str; 34] = [
     "port",
     "qp_type",
     "kernel",
@@ -31,6 +31,13 @@ pub const SOMETIMES: [&str; 27] = [
     "cm_id",
     "src",
     "dst",
+    "wr_id",
+    "opcode",
+    "signaled",
+    "imm",
+    "wc_status",
+    "dropped",
+    "cq_full",
     "bytes",
     "cqe",
     "verb",

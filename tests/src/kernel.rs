@@ -1,17 +1,19 @@
 //! What rdmatop leaves in the kernel, and modules.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
     process::Command,
 };
 
 use anyhow::{Context as _, Result};
+use serde_json::Value;
 
 use crate::{
     child::output,
     lab,
+    traffic::id,
     wait::{self, PATIENCE},
 };
 
@@ -184,6 +186,18 @@ pub fn reload_rxe() -> Result<()> {
     output(Command::new("rmmod").arg("rdma_rxe"))?;
     output(Command::new("modprobe").arg("rdma_rxe"))?;
     links.iter().try_for_each(|(name, netdev)| add_link(name, netdev))
+}
+
+/// What the kernel lists: process and number of each QP that a user made.
+pub fn user_qps() -> Result<BTreeSet<(u32, u32)>> {
+    let text = output(Command::new("rdma").args(["-j", "resource", "show", "qp"]))?;
+    let qps: Value = serde_json::from_str(&text)?;
+    let user = qps
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|qp| qp["pid"].is_u64());
+    user.map(|qp| Ok((id(qp, "pid")?, id(qp, "lqpn")?))).collect()
 }
 
 /// `rdma link add DEVICE type rxe netdev NETDEV`; returns when traffic can start.

@@ -11,6 +11,8 @@ pub mod ftrace;
 pub mod kernel;
 pub mod kmod;
 pub mod lab;
+pub mod learn;
+pub mod maps;
 pub mod nvme;
 pub mod perftest;
 pub mod pty;

@@ -1,6 +1,6 @@
 //! The sample of `rdmatop --once --json`, with questions that tests ask of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -66,7 +66,7 @@ impl Snapshot {
     }
 
     /// How many runs of a data path program the kernel has skipped (`health.losses`, `missed`). Linux before 6.7
-    /// does not count them.
+    /// does not count them: before 6.4, where it happens, it is what SoftRoCE's driver counted and no program saw.
     pub fn skipped(&self) -> u64 {
         self.lost_at("missed")
     }
@@ -95,6 +95,17 @@ impl Snapshot {
     pub fn datapath_of(&self, device: &str) -> Option<&str> {
         let row = self.find("devices", |row| row["name"] == device)?;
         row.field("datapath").as_str()
+    }
+
+    /// Process and number of each QP of a user that is there now, as [`crate::kernel::user_qps`] lists them.
+    pub fn living_qps(&self) -> BTreeSet<(u32, u32)> {
+        self.qps()
+            .filter(|row| !row.is("exited") && !row.is("kernel"))
+            .filter_map(|row| {
+                let [pid, qpn] = ["pid", "qpn"].map(|key| row.field(key).as_u64());
+                Some((u32::try_from(pid?).ok()?, u32::try_from(qpn?).ok()?))
+            })
+            .collect()
     }
 
     /// The rows of the kernel consumer `name`, which has its brackets.

@@ -191,6 +191,11 @@ impl Port {
         fs::write(&self.file, lines).with_context(|| format!("{}: {lines}", self.file.display()))
     }
 
+    /// The driver logs an error.
+    pub fn log(&self, text: &str) -> Result<()> {
+        self.order(&format!("log {text}"))
+    }
+
     /// Counter `name` grows by `rate` a second from now on.
     pub fn rate(&self, name: &str, rate: u64) -> Result<()> {
         self.order(&format!("rate {rate} {name}"))

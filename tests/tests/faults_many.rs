@@ -1,17 +1,19 @@
 //! More of everything than there is room for: QPs than counter slots, QPs than a person can read, events than the ring
 //! buffer holds, and the same numbers twice.
 
-use std::{collections::BTreeSet, process::Command, time::Duration};
+use std::{env, fs, process::Command, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
     child::output,
     kernel,
-    lab::{self, DEVICE, Lab},
-    rdmatop::Window,
+    lab::{self, DEVICE, Lab, skip},
+    maps,
+    rdmatop::{END, Window},
     snapshot::{Row, Snapshot},
     table::Table,
     traffic::{self, LIMIT, Traffic, id, number},
+    wait,
 };
 use serde_json::Value;
 
@@ -74,11 +76,9 @@ fn compare(table: &mut Table, name: &str, sample: &Snapshot, done: &Value) -> Re
     Ok(())
 }
 
-/// How many QPs were not counted (`health.losses`, `slot`).
+/// How many QPs were not counted for want of a slot.
 fn without_slot(sample: &Snapshot) -> u64 {
-    let losses = sample.value()["health"]["losses"].as_array();
-    let slot = losses.into_iter().flatten().find(|loss| loss["where"] == "slot");
-    slot.and_then(|loss| loss["count"].as_u64()).unwrap_or(0)
+    sample.lost_at("slot")
 }
 
 /// The notes that speak of QPs that are not counted.
@@ -130,7 +130,12 @@ fn with_more_qps_than_slots_those_that_move_are_counted_to_the_last() -> Result<
         for (which, done) in ["first", "last"].iter().zip(&done) {
             compare(&mut table, &format!("{which}, {name}"), &sample, done)?;
         }
-        table.equal(name, "QPs not counted", 0, Some(without_slot(&sample)));
+        table.equal(
+            name,
+            "QPs not counted",
+            0,
+            Some(without_slot(&sample) + sample.lost_at("place")),
+        );
         table.equal(name, "notes", 0, Some(notes(&sample).len() as u64));
         let at_rest: Vec<_> = sample.qps().filter(|row| *row.field("pid") == idle).collect();
         table.equal(name, "QPs at rest", 300, Some(at_rest.len() as u64));
@@ -146,6 +151,45 @@ fn with_more_qps_than_slots_those_that_move_are_counted_to_the_last() -> Result<
         rest.finish()?;
     }
     table.check(&lab, "More QPs than slots");
+    Ok(())
+}
+
+/// Makes as many QPs as RDMATOP_MANY_QPS says. 70,000 need 8 GB of memory and over a minute, so only who asks for them has them:
+/// `RDMATOP_MANY_QPS=70000 cargo xtask lab run --memory 8192 ...`.
+#[test]
+fn beside_tens_of_thousands_of_qps_at_rest_a_pair_is_counted_and_none_is_missing() -> Result<()> {
+    const ENDS: u64 = 2;
+    let what = "tens of thousands of QPs";
+    let Some(lab) = Lab::enter_data_path(what) else {
+        return Ok(());
+    };
+    let Some(many) = env::var("RDMATOP_MANY_QPS").ok() else {
+        skip(what, "RDMATOP_MANY_QPS does not say how many");
+        return Ok(());
+    };
+    let wanted: u64 = many.parse()?;
+    let window = Window::open(&[])?;
+    let rest = Traffic::start("idle-qps", &["--qps", &many, "--processes", "8"])?;
+    rest.ready()?;
+    let mut pair = Pairs::start(1, &[])?;
+    pair.order("post 0 1 500")?;
+    let sample = window.close()?;
+    let done = pair.finish()?;
+    let mut table = Table::default();
+    compare(&mut table, "a pair beside them", &sample, &done)?;
+    let listed = sample.living_qps().len() as u64;
+    table.equal("all", "QPs", wanted + ENDS, Some(listed));
+    let at_rest = sample.qps().filter(|row| row.field("comm") == "idle-qps");
+    let zero = at_rest.filter(|row| COUNTERS.iter().all(|counter| row.total(counter) == Some(0)));
+    table.equal(
+        "at rest",
+        "QPs whose counters are 0",
+        wanted,
+        Some(zero.count() as u64),
+    );
+    table.equal("all", "lost_events", 0, sample.lost());
+    rest.finish()?;
+    table.check(&lab, "Tens of thousands of QPs");
     Ok(())
 }
 
@@ -220,6 +264,248 @@ fn qps_that_find_no_slot_are_unknown_named_and_counted_and_get_the_next_free_one
     Ok(())
 }
 
+#[test]
+fn maps_begin_small_and_grow_under_traffic_without_losing_a_count() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("growth of the maps") else {
+        return Ok(());
+    };
+    let mut table = Table::default();
+    let mut first = Pairs::start(2, &[])?;
+    let window = Window::open(&[])?;
+    let few = Traffic::start("idle-qps", &["--qps", "96"])?;
+    few.ready()?;
+    first.order("post 0 2 5")?;
+    std::thread::sleep(Duration::from_secs(2));
+    let small = maps::bytes()?;
+    table.rule(
+        "100 QPs",
+        "bytes of all maps",
+        "< 2 MiB",
+        Some(small),
+        small < 2 << 20,
+    );
+    // Traffic goes on while the QPs beside it are made, for which slots and tables have to grow: beyond 1024 QPs the tables
+    // of QPs get their second generation.
+    let many = Traffic::start("idle-qps", &["--qps", "1200"])?;
+    for _ in 0..20 {
+        first.order("post 0 2 10")?;
+    }
+    many.ready()?;
+    let mut last = Pairs::start(8, &["--size", "512"])?;
+    last.order("post 0 8 3")?;
+    first.order("post 0 2 10")?;
+    std::thread::sleep(Duration::from_secs(2));
+    let large = maps::bytes()?;
+    table.rule(
+        "1300 QPs",
+        "bytes of all maps",
+        "more",
+        Some(large),
+        large > small + (1 << 20),
+    );
+    let done = [first.finish()?, last.finish()?];
+    let sample = window.close()?;
+    for (name, done) in ["while it grew", "from new memory"].iter().zip(&done) {
+        compare(&mut table, name, &sample, done)?;
+    }
+    table.equal("1300 QPs", "QPs without a slot", 0, Some(without_slot(&sample)));
+    table.equal(
+        "1300 QPs",
+        "QPs without a place",
+        0,
+        Some(sample.lost_at("place")),
+    );
+    few.finish()?;
+    many.finish()?;
+    table.check(&lab, "Maps that grow under traffic");
+    Ok(())
+}
+
+#[test]
+fn qps_that_find_no_room_in_the_tables_are_unknown_and_counted_from_when_there_is() -> Result<()> {
+    /// Longer than rdmatop takes to see that there is room, and to list some QPs.
+    const LISTED: Duration = Duration::from_secs(4);
+    let Some(lab) = Lab::enter_data_path("no room in the tables of QPs") else {
+        return Ok(());
+    };
+    let mut table = Table::default();
+    // Room for 64, as if a burst came before the tables have grown: the QPs at rest take it.
+    let window = Window::open_with(&[], &[("RDMATOP_QPS", "64")])?;
+    let rest = Traffic::start("idle-qps", &["--qps", "100"])?;
+    rest.ready()?;
+    let mut pairs = Pairs::start(4, &[])?;
+    pairs.order("post 0 4 3")?;
+    // Now there is room. Nobody but rdmatop lists the QPs: those that only receive do nothing that shows their address.
+    rest.finish()?;
+    std::thread::sleep(LISTED);
+    pairs.order("post 0 4 7")?;
+    let sample = window.close()?;
+    let done = pairs.finish()?;
+    let lost = sample.lost_at("place");
+    table.rule("64 places", "QPs not counted", ">= 8", Some(lost), lost >= 8);
+    table.equal("64 places", "QPs without a slot", 0, Some(without_slot(&sample)));
+    for (qpn, tx, rx, _) in accounts(&done)? {
+        let row = sample.qp(id(&done, "pid")?, qpn)?;
+        ensure!(row.is("since_attach") && !row.is("uncounted"), "{row:?}");
+        // What was done before is in no count.
+        let (counter, all) = if tx > 0 { ("tx_wr", tx) } else { ("rx_wr", rx) };
+        table.equal("room came", &format!("{counter} of {all}"), 7, row.total(counter));
+    }
+    let notes_then = notes(&sample);
+    ensure!(
+        notes_then.len() == 1
+            && notes_then[0].contains("Not counted for a time")
+            && !notes_then[0].contains("RDMATOP_SLOTS"),
+        "{notes_then:?}"
+    );
+    table.check(&lab, "No room in the tables of QPs");
+
+    // While there is none.
+    let window = Window::open_with(&[], &[("RDMATOP_QPS", "64")])?;
+    let rest = Traffic::start("idle-qps", &["--qps", "100"])?;
+    rest.ready()?;
+    let mut pairs = Pairs::start(4, &[])?;
+    pairs.order("post 0 4 3")?;
+    std::thread::sleep(Duration::from_secs(2));
+    let sample = window.close()?;
+    let done = pairs.finish()?;
+    let pid = id(&done, "pid")?;
+    for (qpn, ..) in accounts(&done)? {
+        let row = sample.qp(pid, qpn)?;
+        ensure!(row.is("uncounted") && is_unknown(row), "{row:?}");
+    }
+    ensure!(
+        sample.process(pid)?.field("tx_wr").is_null(),
+        "a sum that lacks a part"
+    );
+    let idle = rest.child.pid();
+    let said = sample.qps().filter(|row| *row.field("pid") == idle);
+    let (zero, unknown): (Vec<_>, Vec<_>) = said.partition(|row| row.total("tx_wr") == Some(0));
+    ensure!(unknown.iter().all(|row| is_unknown(*row)), "{unknown:?}");
+    ensure!(
+        unknown.len() >= 36 && zero.len() + unknown.len() == 100,
+        "{} {}",
+        zero.len(),
+        unknown.len()
+    );
+    let notes = notes(&sample);
+    ensure!(
+        notes.len() == 1
+            && notes[0].contains("as soon as there is room")
+            && !notes[0].contains("RDMATOP_SLOTS"),
+        "{notes:?}"
+    );
+    rest.finish()?;
+    Ok(())
+}
+
+/// A memory cgroup for rdmatop.
+struct Cgroup(&'static str);
+
+impl Cgroup {
+    const ROOT: &str = "/sys/fs/cgroup";
+
+    fn make(name: &'static str) -> Result<Self> {
+        fs::write(format!("{}/cgroup.subtree_control", Self::ROOT), "+memory")?;
+        let group = Self(name);
+        fs::create_dir_all(group.file(""))?;
+        Ok(group)
+    }
+
+    fn file(&self, name: &str) -> String {
+        format!("{}/{}/{name}", Self::ROOT, self.0)
+    }
+
+    fn number(&self, name: &str) -> Result<u64> {
+        Ok(fs::read_to_string(self.file(name))?.trim().parse()?)
+    }
+
+    /// What the kernel can't drop: all but page cache.
+    fn held(&self) -> Result<u64> {
+        let stat = fs::read_to_string(self.file("memory.stat"))?;
+        let cache: u64 = stat
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .filter(|(name, _)| ["inactive_file", "active_file"].contains(name))
+            .filter_map(|(_, bytes)| bytes.parse::<u64>().ok())
+            .sum();
+        Ok(self.number("memory.current")?.saturating_sub(cache))
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(self.file(""));
+    }
+}
+
+#[test]
+fn qps_for_whose_counters_there_is_no_memory_are_unknown_until_there_is() -> Result<()> {
+    /// What rdmatop leaves to itself (source/ebpf/headroom.rs), and less than 64 slots take.
+    const LEFT: u64 = (16 << 20) + (100 << 10);
+    let Some(lab) = Lab::enter_data_path("memory refused to the maps") else {
+        return Ok(());
+    };
+    let group = Cgroup::make("rdmatop-tight")?;
+    let script = format!("echo $$ >{} && exec \"$0\" \"$@\"", group.file("cgroup.procs"));
+    let mut table = Table::default();
+    for lifted in [false, true] {
+        let name = if lifted { "limit lifted" } else { "limit reached" };
+        fs::write(group.file("memory.max"), "max")?;
+        let mut first = Pairs::start(1, &[])?;
+        let window = Window::open_under(&["sh", "-c", &script])?;
+        first.order("post 0 1 5")?;
+        fs::write(group.file("memory.max"), (group.held()? + LEFT).to_string())?;
+        // These take all slots that are there: they are fewer than half of those that there may be.
+        let rest = Traffic::start("idle-qps", &["--qps", "400"])?;
+        rest.ready()?;
+        let mut last = Pairs::start(8, &[])?;
+        last.order("post 0 8 2")?;
+        let before = maps::bytes()?;
+        if lifted {
+            fs::write(group.file("memory.max"), "max")?;
+            wait::until("the maps grow", END, || {
+                maps::bytes().is_ok_and(|now| now > before + (1 << 20))
+            })?;
+            last.order("post 0 8 1")?;
+        }
+        first.order("post 0 1 5")?;
+        // Longer than the reader takes to hear of QPs without a slot.
+        std::thread::sleep(Duration::from_secs(2));
+        let sample = window.close()?;
+        let done = [first.finish()?, last.finish()?];
+        compare(&mut table, name, &sample, &done[0])?;
+        let pid = id(&done[1], "pid")?;
+        let mut unknown = 0;
+        for (qpn, ..) in accounts(&done[1])? {
+            let row = sample.qp(pid, qpn)?;
+            unknown += u64::from(row.is("uncounted") && is_unknown(row));
+            ensure!(
+                row.is("uncounted") || row.is("since_attach"),
+                "{name}: {row:?} {}",
+                sample.value()["health"]
+            );
+        }
+        table.equal(
+            name,
+            "QPs that are unknown",
+            if lifted { 0 } else { 16 },
+            Some(unknown),
+        );
+        table.equal(name, "QPs not counted", 16, Some(without_slot(&sample)));
+        let notes = notes(&sample);
+        let refused =
+            |note: &String| note.contains("memory limit of rdmatop's cgroup") && note.contains("raise");
+        ensure!(
+            notes.len() == 1 && notes.iter().any(refused) != lifted,
+            "{notes:?}"
+        );
+        rest.finish()?;
+    }
+    table.check(&lab, "No memory for counters");
+    Ok(())
+}
+
 /// A device beside the lab's, and the interface under it.
 const SECOND: (&str, &str) = ("rxe7", "dummy7");
 
@@ -283,18 +569,6 @@ fn the_same_qp_numbers_on_two_devices_at_once_are_two_qps_each() -> Result<()> {
     ended
 }
 
-/// What the kernel lists: process and number of each QP that a user made.
-fn listed() -> Result<BTreeSet<(u32, u32)>> {
-    let text = output(Command::new("rdma").args(["-j", "resource", "show", "qp"]))?;
-    let qps: Value = serde_json::from_str(&text)?;
-    let user = qps
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter(|qp| qp["pid"].is_u64());
-    user.map(|qp| Ok((id(qp, "pid")?, id(qp, "lqpn")?))).collect()
-}
-
 #[test]
 fn churn_that_overruns_the_ring_buffer_is_told_and_the_table_is_netlinks_afterwards() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("churn over a tiny ring buffer") else {
@@ -307,19 +581,12 @@ fn churn_that_overruns_the_ring_buffer_is_told_and_the_table_is_netlinks_afterwa
     let done = traffic::run("qp-churn", &["--count", "400", "--laps", "3", "--threads", "4"])?;
     ensure!(number(&done, "created")? == 400, "{done}");
     pairs.order("post 0 2 25")?;
-    let there = listed()?;
+    let there = kernel::user_qps()?;
     let sample = window.close()?;
     let mut table = Table::default();
     let lost = sample.lost().unwrap_or(0);
     table.rule("churn", "lost_events", "> 0", Some(lost), lost > 0);
-    let shown: BTreeSet<(u32, u32)> = sample
-        .qps()
-        .filter(|row| !row.is("exited") && !row.is("kernel"))
-        .filter_map(|row| {
-            let [pid, qpn] = ["pid", "qpn"].map(|key| row.field(key).as_u64());
-            Some((u32::try_from(pid?).ok()?, u32::try_from(qpn?).ok()?))
-        })
-        .collect();
+    let shown = sample.living_qps();
     table.equal(
         "churn",
         "rows of QPs that live",
@@ -329,7 +596,8 @@ fn churn_that_overruns_the_ring_buffer_is_told_and_the_table_is_netlinks_afterwa
     assert_eq!(shown, there, "the table is not the kernel's");
     // Counts are no records: none is missing.
     compare(&mut table, "a pair beside it", &sample, &pairs.finish()?)?;
-    table.equal("churn", "QPs not counted", 0, Some(without_slot(&sample)));
+    let uncounted = without_slot(&sample) + sample.lost_at("place");
+    table.equal("churn", "QPs not counted", 0, Some(uncounted));
     rest.finish()?;
     table.check(&lab, "Churn over a ring buffer of 4 KiB");
     Ok(())

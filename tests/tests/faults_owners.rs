@@ -16,7 +16,7 @@ use rdmatop_tests::{
     rdmatop::{self, END, Trace, Window},
     rxe::Rxe,
     snapshot::{Row, Snapshot},
-    traffic::{self, id, number},
+    traffic::{self, Traffic, id, number},
     wait::{self, PATIENCE},
 };
 use serde_json::Value;
@@ -64,6 +64,70 @@ fn exact(sample: &Snapshot, pid: u32, posted: u64) -> Result<Row<'_>> {
 
 fn counts() -> bool {
     fs::exists("/sys/kernel/btf/rdma_rxe").unwrap_or(false)
+}
+
+/// A thread that is not the first one makes the QP, so that the kernel lists it under the thread's id; later a child posts
+/// through what it inherited. Both are the same process to the user: that of the QP's creator.
+#[test]
+fn a_qp_that_a_thread_made_and_a_child_uses_stays_its_creator_s() -> Result<()> {
+    let Some(_lab) = Lab::enter("a shared QP") else {
+        return Ok(());
+    };
+    let window = Window::open(&[])?;
+    let shared = Traffic::start("shared-qp", &["--count", "150"])?;
+    let ready = shared.ready()?;
+    let (pid, tid, qpn) = (id(&ready, "pid")?, id(&ready, "tid")?, id(&ready, "qpn")?);
+    ensure!(pid != tid, "{ready}");
+    // As netlink alone has it.
+    let listed = rdmatop::once(&["--no-ebpf", "--delay", "0.5"])?;
+    ensure!(listed.qp(pid, qpn)?.field("comm") == "shared-qp", "{listed:?}");
+    let done = shared.finish()?;
+    let sample = window.close()?;
+    let posted = number(&done, "posted")?;
+    exact(&sample, pid, posted)?;
+    let qp = sample.qp(pid, qpn)?;
+    if counts() {
+        ensure!(qp.total("tx_wr") == Some(posted), "{qp:?}");
+        ensure!(qp.total("tx_bytes") == Some(number(&done, "bytes")?), "{qp:?}");
+    }
+    for other in [tid, id(&done, "child")?] {
+        let rows = sample.qps().filter(|row| *row.field("pid") == other).count();
+        ensure!(rows == 0, "{rows} QPs of task {other}, which owns none");
+    }
+    Ok(())
+}
+
+/// The kernel names no process for a QP whose creating thread has ended. The process lives on, so
+/// the QP is no orphan.
+#[test]
+fn a_qp_whose_creating_thread_has_ended_is_its_process_s_and_no_orphan() -> Result<()> {
+    let Some(_lab) = Lab::enter("an ended thread") else {
+        return Ok(());
+    };
+    let window = Window::open(&[])?;
+    let shared = Traffic::start("shared-qp", &["--count", "150", "--thread-ends"])?;
+    let ready = shared.ready()?;
+    let (pid, qpn) = (id(&ready, "pid")?, id(&ready, "qpn")?);
+    // One that starts now, and one that has netlink alone.
+    let later = rdmatop::once(&["--delay", "0.5"])?;
+    let listed = rdmatop::once(&["--no-ebpf", "--delay", "0.5"])?;
+    let done = shared.finish()?;
+    let sample = window.close()?;
+    exact(&sample, pid, number(&done, "posted")?)?;
+    // Before 5.11 no program finds the owners of QPs that were there before it.
+    let owned = [Some(&sample), counts().then_some(&later)];
+    for sample in owned.into_iter().flatten() {
+        let row = sample.qp(pid, qpn)?;
+        ensure!(*row.field("orphan") == false, "{row:?}");
+        ensure!(row.field("comm") == "shared-qp", "{row:?}");
+    }
+    let row = listed.qps().find(|row| *row.field("qpn") == qpn);
+    let row = row.context("netlink lists no such QP")?;
+    ensure!(
+        row.field("pid").is_null() && *row.field("orphan") == true,
+        "{row:?}"
+    );
+    Ok(())
 }
 
 #[test]

@@ -196,7 +196,18 @@ fn a_job_on_tcp_is_named_and_what_it_moves_is_counted_to_the_byte() -> Result<()
     ensure!(
         found["verdict"]
             .as_str()
-            .is_some_and(|line| line.ends_with("and has no QP")),
+            .is_some_and(|line| line.contains("by TCP instead of RDMA (it has no QP)")),
+        "{found:#}"
+    );
+    job.finish()?;
+    let mut job = Traffic::start("tcp-job", &["--devices", "0"])?;
+    let pid = pid_of(&job.ready()?["pid"])?;
+    job.child.tell("go")?;
+    let check = Check::of("12")?;
+    let found = check.is_only("tcp-fallback", 1, Some(pid))?;
+    let verdict = found["verdict"].as_str().unwrap_or_default();
+    ensure!(
+        verdict.ends_with(": it finds no device in /dev/infiniband"),
         "{found:#}"
     );
     job.finish()?;

@@ -41,10 +41,14 @@ const SCENARIOS: &[(&str, Shows)] = &[
     ("rails", Finding("hot-port", "lab0", "14")),
     ("funnel", Finding("rx-funnel", "lab4", "14")),
     ("loss", Finding("loss", "lab0", "13")),
+    ("reorder", Finding("loss", "lab0", "13")),
     ("mtu", Healthy),
     ("churn", Finding("mr-churn", "misuse", "14")),
     ("leak", Finding("qp-leak", "misuse", "12")),
     ("memlock", Finding("verb-fails", "misuse", "4")),
+    ("gid", Finding("verb-fails", "misuse", "4")),
+    ("storm", Healthy),
+    ("tcp-fallback", Finding("tcp-fallback", "tcp-fallback", "16")),
 ];
 
 /// A scenario that runs.
@@ -139,6 +143,11 @@ fn each_scenario_shows_the_finding_that_it_teaches() -> Result<()> {
             let check = json(&["check", "--json", "--for", seconds])?;
             let said = run.end(libc::SIGINT)?;
             let findings = check["findings"].as_array().context("no findings")?;
+            if *id == "hot-port" && counts_bytes()? {
+                // SoftRoCE's link rate is then known too, and one stream takes no half of it.
+                ensure!(findings.is_empty(), "{check:#}\nit said:\n{said}");
+                return Ok(());
+            }
             let found = findings.iter().find(|found| found["id"] == *id);
             let found = found.with_context(|| format!("no {id}: {check:#}\nit said:\n{said}"))?;
             let verdict = found["verdict"].as_str().context("no verdict")?;
@@ -151,6 +160,13 @@ fn each_scenario_shows_the_finding_that_it_teaches() -> Result<()> {
         .context(*name)?;
     }
     Ok(())
+}
+
+/// Whether the kernel counts the bytes of a SoftRoCE port: from Linux 7 on.
+fn counts_bytes() -> Result<bool> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let major = release.split('.').next().context("no release")?;
+    Ok(major.parse::<u32>()? >= 7)
 }
 
 #[test]
@@ -184,10 +200,7 @@ fn a_ping_pong_crosses_the_wire_and_has_no_finding() -> Result<()> {
         let run = Run::up("pingpong")?;
         run.says("round trips", |line| line.contains("round trips: mean"))?;
         // What is sent inside one device never gets to the interface.
-        let wire = |device: &str| -> Result<u64> {
-            let text = fs::read_to_string(format!("/sys/class/net/{device}/statistics/tx_packets"))?;
-            Ok(text.trim().parse()?)
-        };
+        let wire = |netdev: &str| sent_by(netdev, "tx_packets");
         let (packets, frames) = (sent("lab0")?, wire("labnet0")?);
         thread::sleep(Duration::from_secs(1));
         let (packets, frames) = (sent("lab0")? - packets, wire("labnet0")? - frames);
@@ -272,30 +285,74 @@ fn rdmatop_counts_six_sends_of_each_rank_in_each_round() -> Result<()> {
 
 #[test]
 fn an_mtu_of_1500_makes_packets_of_1024_bytes() -> Result<()> {
+    // RoCE v2 puts 78 bytes around a payload (Ethernet, IPv6, UDP, BTH, ICRC), 16 more around a message's first (RETH). The rest is
+    // for the time between the two reads.
+    const LONGEST: u64 = 1200;
     let Some(_lab) = Lab::enter("lab run: mtu") else {
         return Ok(());
     };
     leaves_nothing(|| {
         let run = Run::up("mtu")?;
         run.says("messages", |line| line.contains("messages/s"))?;
-        let packets = sent("lab0")?;
+        let netdev = lab::netdev("lab0")?;
+        let bytes = sent_by(&netdev, "tx_bytes")?;
+        let packets = sent_by(&netdev, "tx_packets")?;
         let said = run.end(libc::SIGINT)?;
-        let done = said.lines().find_map(|line| {
-            line.strip_prefix("done: ")?
-                .split(' ')
-                .next()?
-                .parse::<u64>()
-                .ok()
-        });
-        let done = done.with_context(|| said.clone())?;
-        // 65536 bytes are 64 packets; what was under way when it was counted is not done.
+        // The mean of all frames, whether or not some are sent again. Those of 4096 bytes would be four times as long; an
+        // acknowledgement goes the other way.
+        let mean = bytes / packets.max(1);
         ensure!(
-            packets >= 64 && packets <= (done + 16) * 64,
-            "{packets} packets, {done} messages\n{said}"
+            packets > 64 && (1000..=LONGEST).contains(&mean),
+            "{packets} frames of {mean} bytes\n{said}"
         );
+        Ok(())
+    })
+}
+
+/// A counter of an interface.
+fn sent_by(netdev: &str, counter: &str) -> Result<u64> {
+    let text = fs::read_to_string(format!("/sys/class/net/{netdev}/statistics/{counter}"))?;
+    Ok(text.trim().parse()?)
+}
+
+#[test]
+fn a_storm_of_qps_is_counted_to_the_last_and_has_no_finding() -> Result<()> {
+    let Some(_lab) = Lab::enter("lab run: storm") else {
+        return Ok(());
+    };
+    leaves_nothing(|| {
+        let window = Window::open(&[])?;
+        let run = Run::up("storm")?;
+        let check = json(&["check", "--json", "--for", "6"])?;
+        let said = run.end(libc::SIGINT)?;
+        let seen = window.close()?;
+        ensure!(check["verdict"] == "ok", "{check:#}\n{said}");
+        // Each call makes 32 QPs; a process that is told to end completes the one that it is in.
+        let calls: u64 = said
+            .lines()
+            .filter_map(|line| {
+                line.strip_prefix("done: ")?
+                    .split(' ')
+                    .next()?
+                    .parse::<u64>()
+                    .ok()
+            })
+            .sum();
+        let storms: BTreeSet<u64> = seen
+            .processes()
+            .filter(|row| row.field("comm") == "misuse")
+            .filter_map(|row| row.field("pid").as_u64())
+            .collect();
+        let made: u64 = seen
+            .verbs()
+            .filter(|row| row.field("verb") == "create_qp")
+            .filter(|row| row.field("pid").as_u64().is_some_and(|pid| storms.contains(&pid)))
+            .filter_map(|row| row.total("calls"))
+            .sum();
+        // And one for each process before it begins.
         ensure!(
-            packets >= done * 16,
-            "packets of 4096 bytes: {packets} for {done} messages"
+            calls > 4 && made == 32 * calls + 4,
+            "{made} QPs in {calls} calls\n{said}"
         );
         Ok(())
     })

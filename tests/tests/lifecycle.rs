@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
     events::{ALWAYS, Events, SOMETIMES},
     kernel,
@@ -133,6 +133,38 @@ fn four_qps_a_side_have_four_lives() -> Result<()> {
     assert_lives(&traced.events, &accounts.client, "ib_send_bw", &SENDER);
     assert_lives(&traced.events, &accounts.server, "ib_send_bw", &RECEIVER);
     assert_connected(&traced.events, &accounts.client, &accounts.server);
+    Ok(())
+}
+
+/// A trace of one family loads only what that family needs: no program of it may need what another one brings.
+#[test]
+fn each_family_of_events_can_be_traced_alone() -> Result<()> {
+    let Some(_lab) = Lab::enter_on_one("families alone") else {
+        return Ok(());
+    };
+    for family in ["qp", "mr", "cq", "cm"] {
+        let (traced, accounts) = trace(&["--event", family], || Perftest::new("ib_send_bw").cm().run())?;
+        for side in [&accounts.server, &accounts.client] {
+            let own = traced.events.pid(side.pid);
+            let first = format!("{family}_");
+            ensure!(
+                own.all().len() > 1
+                    && own.all().iter().all(|event| {
+                        event["event"]
+                            .as_str()
+                            .is_some_and(|kind| kind.starts_with(&first))
+                    }),
+                "--event {family}: {:?}",
+                own.all()
+            );
+        }
+        let complaints: Vec<_> = traced
+            .stderr
+            .iter()
+            .filter(|line| line.contains("panicked"))
+            .collect();
+        ensure!(complaints.is_empty(), "--event {family}: {complaints:?}");
+    }
     Ok(())
 }
 

@@ -1,19 +1,16 @@
 //! Queues in unusual shape: shared, full, older than rdmatop, or entered by another kind of program.
 
-use std::{collections::BTreeSet, process::Command, thread, time::Duration};
+use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
 use rdmatop_tests::{
     case::{Case, one_sided, ping_pong, two_sided},
-    child::output,
-    kernel,
     lab::Lab,
     perftest::Perftest,
-    rdmatop::{END, Window},
-    snapshot::{Row, Snapshot},
+    rdmatop::Window,
+    snapshot::Snapshot,
     table::Table,
     traffic::{self, Traffic, id, number},
-    wait,
 };
 
 /// Opens a window, runs the pairs one after another and compares them under `prefix`.
@@ -243,82 +240,5 @@ fn qps_from_before_attach_have_owner_and_counters_and_count_from_their_first_req
     table.equal("their receiver", "rx_bytes", bytes, peer.total("rx_bytes"));
     idle.finish()?;
     table.check(&lab, "QPs from before attach");
-    Ok(())
-}
-
-#[test]
-fn traffic_that_runs_when_rdmatop_attaches_is_counted_from_there_without_a_gap() -> Result<()> {
-    const SIZE: u64 = 1024;
-    let Some(lab) = Lab::enter_data_path("running at attach") else {
-        return Ok(());
-    };
-    let posts = Traffic::start("steady-posts", &["--size", &SIZE.to_string()])?;
-    posts.ready()?;
-    let window = Window::open(&[])?;
-    thread::sleep(Duration::from_millis(500));
-    let done = posts.finish()?;
-    let sample = window.close()?;
-    let qp = sample.qp(id(&done, "pid")?, id(&done, "qpn")?)?;
-    let all = number(&done, "posted")?;
-    let mut table = Table::default();
-    let posted = qp.total("tx_wr_posted").context("no tx_wr_posted")?;
-    let fits = (1..all).contains(&posted);
-    table.rule("sender", "tx_wr_posted", &format!("1..{all}"), Some(posted), fits);
-    // What was on the queue at attach counts as posted; everything posted has finished.
-    table.equal("sender", "tx_wr", posted, qp.total("tx_wr"));
-    table.equal("sender", "tx_bytes", posted * SIZE, qp.total("tx_bytes"));
-    let (wr, bytes) = qp.opcode("rdma_write").unzip();
-    table.equal("sender", "rdma_write wr", posted, wr);
-    table.equal("sender", "rdma_write bytes", posted * SIZE, bytes);
-    assert!(qp.is("since_attach"), "{qp:?}");
-    table.check(&lab, "Running when rdmatop attaches");
-    Ok(())
-}
-
-#[test]
-fn counts_go_on_when_programs_are_attached_anew() -> Result<()> {
-    const SIZE: u64 = 1024;
-    const PAUSE: Duration = Duration::from_millis(700);
-    let Some(lab) = Lab::enter_data_path("attached anew") else {
-        return Ok(());
-    };
-    output(Command::new("modprobe").arg("rdma_ucm"))?;
-    let others = kernel::bpf_programs()?;
-    let window = Window::open(&[])?;
-    let posts = Traffic::start("steady-posts", &["--size", &SIZE.to_string()])?;
-    posts.ready()?;
-    thread::sleep(PAUSE);
-    for change in ["rmmod", "modprobe"] {
-        // Nothing is posted while one session takes over from the other: what would be is not counted.
-        posts.child.signal(libc::SIGSTOP)?;
-        thread::sleep(PAUSE);
-        let before = kernel::bpf_programs()?;
-        let before: Vec<u32> = before.into_iter().filter(|id| !others.contains(id)).collect();
-        output(Command::new(change).arg("rdma_ucm"))?;
-        wait::until("the end of the programs before", END, || {
-            kernel::bpf_programs().is_ok_and(|now| !before.iter().any(|id| now.contains(id)))
-        })?;
-        posts.child.signal(libc::SIGCONT)?;
-        thread::sleep(PAUSE);
-    }
-    let done = posts.finish()?;
-    let sample = window.close()?;
-    let (pid, posted) = (id(&done, "pid")?, number(&done, "posted")?);
-    let qp = sample.qp(pid, id(&done, "qpn")?)?;
-    let mut table = Table::default();
-    for counter in ["tx_wr_posted", "tx_wr", "completions"] {
-        table.equal("sender", counter, posted, qp.total(counter));
-    }
-    table.equal("sender", "tx_bytes", posted * SIZE, qp.total("tx_bytes"));
-    let process = sample.process(pid)?;
-    table.equal("process", "tx_wr", posted, process.total("tx_wr"));
-    let calls = |verb: &str| {
-        let of = |row: &Row<'_>| row.field("verb") == verb && row.field("pid") == pid;
-        sample.verbs().find(of).and_then(|row| row.total("calls"))
-    };
-    table.equal("process", "post_send calls", posted, calls("post_send"));
-    // Made by this program in the first session, and never again.
-    table.equal("process", "create_qp calls", 2, calls("create_qp"));
-    table.check(&lab, "Attached anew twice");
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! and slow answers on a machine with eight "mlx5" ports and no SoftRoCE.
 
 use std::{
+    fs,
     process::Command,
     thread,
     time::{Duration, Instant},
@@ -14,7 +15,7 @@ use rdmatop_tests::{
     rdmatop::{self, END, Window},
     snapshot::Snapshot,
     testnic::{Call, EFA, Port, TestNic, Wish},
-    wait,
+    wait::{self, SOON},
 };
 use serde_json::Value;
 
@@ -308,6 +309,42 @@ fn a_port_that_goes_down_a_new_name_and_a_pulled_card_are_seen() -> Result<()> {
     Ok(())
 }
 
+/// Findings of this kind, by the name of their device.
+fn logged(sample: &Snapshot) -> Vec<String> {
+    let all = sample.value()["findings"].as_array().into_iter().flatten();
+    let found = all.filter(|found| found["id"] == "driver-errors");
+    found
+        .filter_map(|found| Some(found["device"].as_str()?.to_owned()))
+        .collect()
+}
+
+#[test]
+fn an_error_that_a_driver_logs_is_a_finding_of_its_device() -> Result<()> {
+    let Some(_lab) = Lab::enter("driver errors") else {
+        return Ok(());
+    };
+    let Some(nic) = TestNic::load("driver errors")? else {
+        return Ok(());
+    };
+    let ports = nic.add_mlx5(3)?;
+    ports[2].log("before the start")?;
+    let sample = window(3, || {
+        ports[0].log("REG_MR failed, err -12")?;
+        ports[0].log("no answer of the firmware")?;
+        // What a program writes there is not the kernel's, whatever it says.
+        fs::write("/dev/kmsg", "<3>infiniband mlx5_1: forged\n")?;
+        fs::write("/dev/kmsg", "<6>mlx5_1: for information\n").map_err(Into::into)
+    })?;
+    for (name, errors) in [("mlx5_0", 2), ("mlx5_1", 0), ("mlx5_2", 0)] {
+        let row = device(&sample, name)?;
+        ensure!(row["driver_errors"] == errors, "{row}");
+    }
+    let last = device(&sample, "mlx5_0")?["driver_error"].to_string();
+    ensure!(last.contains("mlx5_0: no answer of the firmware"), "{last}");
+    ensure!(logged(&sample) == ["mlx5_0"], "{}", sample.value()["findings"]);
+    Ok(())
+}
+
 /// A driver that sleeps where it is asked for `call`, among seven that do not.
 fn with_a_slow_card(call: Call, ms: u32) -> Result<Option<(TestNic, Vec<Port>)>> {
     let Some(nic) = TestNic::load("slow card")? else {
@@ -339,10 +376,13 @@ fn a_slow_card_ends_neither_a_sample_nor_the_program() -> Result<()> {
         }
         // A signal in the middle of a sleep.
         ports[3].delay(call, 4_000)?;
-        let mut view = Child::spawn(&mut rdmatop::command(&["--once", "--delay", "60"])?)?;
+        let mut view = Child::spawn(&mut rdmatop::command(&["--once", "--delay", "600"])?)?;
         thread::sleep(Duration::from_secs(3));
         view.signal(libc::SIGTERM)?;
-        view.wait(END)?;
+        let asked = Instant::now();
+        let status = view.wait(END)?;
+        ensure!(status.success(), "{call:?}: {status}: {}", view.err.text());
+        ensure!(asked.elapsed() < SOON, "{call:?}: it took {:?}", asked.elapsed());
         ports[3].delay(call, 0)?;
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use rdmatop_tests::{
     child::output,
     lab::Lab,
@@ -70,13 +70,24 @@ fn check(row: Row<'_>, name: &str, calls: u64, failed: Option<&Value>) -> Result
     Ok(())
 }
 
+/// Runs verb-calls under rdmatop with `args`, again where the kernel skipped a program: how often is a matter of the host's load.
+fn undisturbed(args: &[&str]) -> Result<(Value, Snapshot)> {
+    const TRIES: u32 = 5;
+    for _ in 0..TRIES {
+        let window = Window::open(args)?;
+        let done = traffic::run("verb-calls", &[])?;
+        let sample = window.close()?;
+        if sample.skipped() == 0 {
+            return Ok((done, sample));
+        }
+    }
+    bail!("the kernel skipped programs in each of {TRIES} runs")
+}
+
 /// Runs verb-calls under rdmatop with `args` and holds every verb to what the program made.
 fn calls(args: &[&str]) -> Result<()> {
-    let window = Window::open(args)?;
-    let done = traffic::run("verb-calls", &[])?;
-    let sample = window.close()?;
+    let (done, sample) = undisturbed(args)?;
     let pid = id(&done, "pid")?;
-    ensure!(sample.skipped() == 0, "{} skipped", sample.skipped());
     let (by_write, failed) = (object(&done, "by_write")?, object(&done, "failed")?);
     // Without a data path nothing else counts what comes by write().
     let writes_timed = !args.is_empty() || sample.datapath().is_none();

@@ -1,7 +1,7 @@
 //! `cargo xtask demo`: the main job, with nothing prepared.
 
 use std::{
-    env, fs,
+    fs,
     io::{IsTerminal as _, stdout},
     process::Command,
 };
@@ -10,10 +10,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::{
-    lab::nic::Nic,
-    paths,
-    setup::{self, SetupArgs},
-    step,
+    lab::{self, nic::Nic},
+    setup, test,
 };
 
 /// `cargo xtask demo`
@@ -103,19 +101,8 @@ exit $code
 
 /// Runs the command; the exit status is rdmatop's.
 pub(crate) fn main(args: &DemoArgs) -> Result<u8> {
-    setup::ensure(
-        SetupArgs {
-            no_kernels: true,
-            ..SetupArgs::default()
-        },
-        true,
-    )?;
-    let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build
-        .args(["build", "--quiet", "--release", "--package", "rdmatop"])
-        .current_dir(paths::repo());
-    step::run("build rdmatop", &mut build)?;
-    let program = paths::target().join("release/rdmatop");
+    setup::without_kernels()?;
+    let program = test::release()?;
     let screen = stdout().is_terminal();
     if args.nic.is_none() && has_device() {
         eprintln!(
@@ -149,8 +136,7 @@ pub(crate) fn main(args: &DemoArgs) -> Result<u8> {
         "demo: {why}booting Linux {} with {device} and perftest traffic",
         args.kernel
     );
-    let mut lab = Command::new(env::current_exe().context("cannot tell what program this is")?);
-    lab.args(["lab", "run", "--kernel", &args.kernel, "--timeout", "86400"]);
+    let mut lab = lab::command(&args.kernel, 86_400, &[])?;
     let terminal = screen && !args.args.iter().any(|arg| arg == "--once" || arg == "--json");
     if terminal {
         lab.arg("--tty");

@@ -1,5 +1,6 @@
 //! The eBPF object without its DWARF, which the BTF was made from and which is of no use at run time: three quarters
-//! of the file, and thirty thousand relocations that the loader would read at each start.
+//! of the file, and thirty thousand relocations that the loader would read at each start. And without the source line of each
+//! instruction, which was half of the rest: the loader does not give it to the kernel.
 //!
 //! Also part of rdmatop's build script, which embeds the result.
 
@@ -22,14 +23,22 @@ pub(crate) fn without_debug(elf: &[u8]) -> Result<Vec<u8>, object::Error> {
     for section in sections.iter() {
         let mut kept = *section;
         let name = sections.section_name(endian, section).unwrap_or_default();
-        if name.starts_with(b".debug_") || name.starts_with(b".rel.debug_") {
+        // The relocations of .BTF.ext hold the offsets of instructions once more: the section itself has them.
+        if name.starts_with(b".debug_") || name.starts_with(b".rel.debug_") || name == b".rel.BTF.ext" {
             kept.sh_type.set(endian, SHT_NULL);
             kept.sh_offset.set(endian, 0);
             kept.sh_size.set(endian, 0);
         } else {
+            let mut data = section.data(endian, elf)?;
+            let shorter = (name == b".BTF.ext").then(|| without_lines(data)).flatten();
+            if let Some(shorter) = &shorter {
+                data = shorter;
+                // Only here: the data of a section of zeros (.bss) is not in the file, and its size is not 0.
+                kept.sh_size.set(endian, data.len() as u64);
+            }
             out.resize(out.len().next_multiple_of(ALIGN), 0);
             kept.sh_offset.set(endian, out.len() as u64);
-            out.extend_from_slice(section.data(endian, elf)?);
+            out.extend_from_slice(data);
         }
         table.push(kept);
     }
@@ -40,6 +49,38 @@ pub(crate) fn without_debug(elf: &[u8]) -> Result<Vec<u8>, object::Error> {
     let start = bytes_of(&header);
     out[..start.len()].copy_from_slice(start);
     Ok(out)
+}
+
+/// A .BTF.ext section without its source lines; `None` if it is not understood.
+///
+/// Its header (`struct btf_ext_header`, tools/lib/bpf/libbpf_internal.h) has its own length, then offset and length of the types
+/// of functions, of the source lines, and, in a longer one, of the relocations of types; offsets count from the header's end.
+fn without_lines(ext: &[u8]) -> Option<Vec<u8>> {
+    const HEADER_LEN: usize = 4;
+    const FUNCTIONS: usize = 8;
+    const LINES: usize = 16;
+    const RELOCATIONS: usize = 24;
+    let number = |at: usize| -> Option<usize> {
+        let bytes = ext.get(at..at.checked_add(4)?)?.try_into().ok()?;
+        usize::try_from(u32::from_le_bytes(bytes)).ok()
+    };
+    let header_len = number(HEADER_LEN)?;
+    let mut out = ext.get(..header_len)?.to_vec();
+    let mut parts = vec![(FUNCTIONS, true), (LINES, false)];
+    if header_len >= RELOCATIONS + 8 {
+        parts.push((RELOCATIONS, true));
+    }
+    for (at, keep) in parts {
+        let begin = header_len.checked_add(number(at)?)?;
+        let content = ext.get(begin..begin.checked_add(number(at + 4)?)?)?;
+        let content = if keep { content } else { &[] };
+        let offset = u32::try_from(out.len() - header_len).ok()?;
+        out.get_mut(at..at + 4)?.copy_from_slice(&offset.to_le_bytes());
+        let len = u32::try_from(content.len()).ok()?;
+        out.get_mut(at + 4..at + 8)?.copy_from_slice(&len.to_le_bytes());
+        out.extend_from_slice(content);
+    }
+    Some(out)
 }
 
 #[cfg(test)]
@@ -116,6 +157,41 @@ mod tests {
             file.symbols().filter(object::ObjectSymbol::is_definition).count(),
             0
         );
+    }
+
+    #[test]
+    fn source_lines_go_and_functions_and_relocations_stay() {
+        use object::elf::{SHT_NOBITS, SHT_PROGBITS, SHT_REL};
+        let header = |offsets: [u32; 6]| -> Vec<u8> {
+            let numbers = [0x0001_eb9f, 32].into_iter().chain(offsets);
+            numbers.flat_map(u32::to_le_bytes).collect()
+        };
+        // Functions of 4 bytes, lines of 6, relocations of 3, in another order than the header's.
+        let ext = [header([9, 4, 3, 6, 0, 3]), b"rellinesxfunc".to_vec()].concat();
+        let wanted = [header([0, 4, 4, 0, 4, 3]), b"funcrel".to_vec()].concat();
+        assert_eq!(without_lines(&ext), Some(wanted.clone()));
+        assert_eq!(
+            without_lines(&wanted),
+            Some(wanted.clone()),
+            "nothing is left to remove"
+        );
+        for len in 0..ext.len() {
+            assert_eq!(without_lines(&ext[..len]), None, "cut at {len}");
+        }
+        let before = file(&[
+            (".BTF.ext", SHT_PROGBITS, &ext),
+            (".rel.BTF.ext", SHT_REL, &[3; 64]),
+            (".bss", SHT_NOBITS, &[0; 7]),
+        ]);
+        let after = without_debug(&before).unwrap();
+        let file = object::File::parse(&*after).unwrap();
+        let data = |name| {
+            file.section_by_name(name)
+                .map(|section| section.data().unwrap().to_vec())
+        };
+        assert_eq!(data(".BTF.ext"), Some(wanted));
+        assert_eq!(data(".rel.BTF.ext"), Some(Vec::new()));
+        assert_eq!(file.section_by_name(".bss").map(|bss| bss.size()), Some(7));
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod ebpf_strip;
 mod ebpf_toolchain;
 mod equality;
 mod lab;
+mod learn;
 mod lints;
 mod paths;
 mod screens;
@@ -47,6 +48,8 @@ enum Cmd {
     Demo(demo::DemoArgs),
     /// Take the documentation's screens from a real run in the lab
     Screens(screens::ScreensArgs),
+    /// Write docs/learn.md anew: run its commands in the lab and put in what they print
+    Learn(learn::LearnArgs),
     /// Run everything that must pass: style, unit tests, kernel tests on four kernels
     Test(test::TestArgs),
 }
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Cmd::Setup(args) => setup::main(args),
         Cmd::Demo(args) => demo::main(&args),
         Cmd::Screens(args) => screens::main(&args),
+        Cmd::Learn(args) => learn::main(&args),
         Cmd::Test(args) => test::main(&args),
     };
     match result {

@@ -1,11 +1,11 @@
 //! `cargo xtask screens`: the pictures of the documentation, taken from real runs in the lab.
 
-use std::{env, fs, path::Path, process::Command};
+use std::{fs, path::Path};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::{paths, setup, step};
+use crate::{lab, paths, setup, step, test};
 
 /// `cargo xtask screens`
 #[derive(Args, Clone, Default)]
@@ -81,35 +81,12 @@ const MARKS: [&str; 2] = ["<!-- screen -->", "<!-- end of screen -->"];
 
 /// Takes the screens and puts them under docs/screens.
 pub(crate) fn main(args: &ScreensArgs) -> Result<u8> {
-    setup::ensure(
-        setup::SetupArgs {
-            no_kernels: true,
-            ..setup::SetupArgs::default()
-        },
-        true,
-    )?;
-    let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build
-        .args(["build", "--quiet", "--release", "--package", "rdmatop"])
-        .current_dir(paths::repo());
-    step::run("build rdmatop", &mut build)?;
+    setup::without_kernels()?;
+    let rdmatop = test::release()?;
     let out = paths::target().join("screens");
     fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
-    let mut lab = Command::new(env::current_exe().context("cannot tell what program this is")?);
-    lab.args([
-        "lab",
-        "run",
-        "--kernel",
-        &args.kernel,
-        "--timeout",
-        "420",
-        "--",
-        "sh",
-        "-c",
-        SCRIPT,
-    ]);
-    lab.env("RDMATOP_LAB_OUT", &out)
-        .env("RDMATOP", paths::target().join("release/rdmatop"));
+    let mut lab = lab::command(&args.kernel, 420, &["--", "sh", "-c", SCRIPT])?;
+    lab.env("RDMATOP_LAB_OUT", &out).env("RDMATOP", &rdmatop);
     step::run("screens from the lab", &mut lab)?;
     let docs = paths::repo().join("docs/screens");
     fs::create_dir_all(&docs).with_context(|| format!("cannot make {}", docs.display()))?;

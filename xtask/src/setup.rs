@@ -66,6 +66,10 @@ const PACKAGES: &[Group] = &[
             "iputils-ping",
         ],
     ),
+    (
+        "run what examples/ describes",
+        &["ucx-utils", "libfabric-bin", "openmpi-bin", "python3-mpi4py"],
+    ),
     ("drive a terminal in tests", &["tmux", "procps", "strace"]),
     ("compare in benchmarks", &["bpftrace"]),
 ];
@@ -81,6 +85,15 @@ pub(crate) fn main(args: SetupArgs) -> Result<u8> {
     };
     eprintln!("setup: {outcome}");
     Ok(0)
+}
+
+/// Makes the machine complete but for the lab's kernels, which a lab downloads when it boots them.
+pub(crate) fn without_kernels() -> Result<bool> {
+    let args = SetupArgs {
+        no_kernels: true,
+        ..SetupArgs::default()
+    };
+    ensure(args, true)
 }
 
 /// Makes the machine complete; returns whether anything was missing.

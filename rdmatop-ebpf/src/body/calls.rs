@@ -1,7 +1,7 @@
 //! Calls between entry and return, remembered by thread.
 //!
-//! A call has a place in an array, by the low bits of the thread: a place that is known costs a tenth of what inserting
-//! into a hash and deleting from it does. Whoever finds its place taken by another thread goes to a hash.
+//! A call has a place in an array, by the low bits of the thread id: that costs a tenth of inserting into a hash table and
+//! deleting from it. A call whose place another thread has goes to a hash table.
 
 use core::{
     mem::MaybeUninit,
@@ -11,26 +11,26 @@ use core::{
 use aya_ebpf::maps::{Array, HashMap};
 use rdmatop_common::counters::loss;
 
-use super::enter;
+use super::enter_or;
 use crate::{
-    emit::{copy, lost},
+    emit::lost,
     maps::{CallKey, Place},
-    pool::add,
     task::call_key,
+    words::{add, copy},
 };
 
-/// Where a kind of call is remembered. Places are a power of two.
+/// The maps that remember one kind of call. The number of places is a power of two.
 pub(crate) struct Calls<T: 'static> {
     pub(crate) places: &'static Array<Place<T>>,
     pub(crate) number: u32,
     pub(crate) rest: &'static HashMap<CallKey, T>,
 }
 
-/// What is added to give a claim back.
+/// Added to give a claim back: -1.
 const BACK: u64 = u64::MAX;
 
 #[inline(always)]
-fn who(key: CallKey) -> u64 {
+fn caller(key: CallKey) -> u64 {
     u64::from(key.hook) << 32 | u64::from(key.tid)
 }
 
@@ -40,13 +40,19 @@ impl<T: Copy> Calls<T> {
         self.places.get_ptr_mut(key.tid & (self.number - 1))
     }
 
-    /// Remembers a call. What finds no room makes its return count the loss. A call of this thread that is still there
-    /// is counted here: its return probe did not fire.
+    /// Remembers a call. If there is no room, the call's return counts the loss. If an earlier call of this thread is still
+    /// remembered, this counts it: its return probe did not fire.
     ///
-    /// Linux 5.10 knows no compare-and-exchange. Of those who add to the claims at once at most one then reads 1, and
-    /// nobody does who comes while the place is taken.
+    /// Linux 5.10 has no compare-and-exchange. Of several CPUs that add to the claims at once, at most one then reads 1; a
+    /// CPU that comes while the place is taken reads more.
     #[inline(always)]
     pub(crate) fn remember(&self, hook: u32, call: &T) {
+        self.remember_or(hook, call, loss::RETURN);
+    }
+
+    /// As [`Calls::remember`]; `cause` is the loss to count for a return probe that did not fire.
+    #[inline(always)]
+    pub(crate) fn remember_or(&self, hook: u32, call: &T, cause: u32) {
         let key = call_key(hook);
         let Some(place) = self.place(key) else { return };
         // SAFETY: the map checked the pointer; only the claim's holder writes the rest of the place.
@@ -55,26 +61,26 @@ impl<T: Copy> Calls<T> {
             add(claims, 1);
             if read_volatile(claims) != 1 {
                 add(claims, BACK);
-                if read_volatile(&raw const (*place).who) != who(key) {
-                    return enter(self.rest, hook, call);
+                if read_volatile(&raw const (*place).caller) != caller(key) {
+                    return enter_or(self.rest, hook, call, cause);
                 }
-                lost(loss::RETURN);
+                lost(cause);
             }
-            write_volatile(&raw mut (*place).who, who(key));
+            write_volatile(&raw mut (*place).caller, caller(key));
             copy(call, &raw mut (*place).call);
         }
     }
 
-    /// Takes the call out that this thread is in. Nothing where none is remembered.
+    /// Removes and returns the call that this thread is in, `None` if it is not remembered.
     #[inline(always)]
     pub(crate) fn recall<'a>(&self, hook: u32, call: &'a mut MaybeUninit<T>) -> Option<&'a T> {
         let key = call_key(hook);
         let place = self.place(key)?;
-        // SAFETY: the map checked the pointers; no other thread writes a place or an entry of this one's.
+        // SAFETY: the map checked the pointers; no other thread writes this thread's place or entry.
         unsafe {
-            if read_volatile(&raw const (*place).who) == who(key) {
+            if read_volatile(&raw const (*place).caller) == caller(key) {
                 copy(&raw const (*place).call, call.as_mut_ptr());
-                write_volatile(&raw mut (*place).who, 0);
+                write_volatile(&raw mut (*place).caller, 0);
                 add(&raw mut (*place).claims, BACK);
             } else {
                 copy(self.rest.get_ptr(&key)?, call.as_mut_ptr());

@@ -1,16 +1,17 @@
 //! rdma_cm: connections, from the `rdma_cma` tracepoints.
 //!
-//! The tracepoints name no process, and most events run in workers. The owner is learnt in two ways: from the
-//! restrack entry inside `rdma_id_private` (where the module has BTF), and from calls that run in the owner's
-//! own context; both fill `CM_OWNERS` by the id's number.
+//! The tracepoints name no process, and most events run in workers. The programs learn the owner in two ways: from the
+//! restrack entry inside `rdma_id_private` (if the module has BTF), and from calls that the owner itself makes. Both fill
+//! `CM_OWNERS` by the id's number.
 
 use core::mem::MaybeUninit;
 
 use crate::{
-    emit::{copy, send, zeroed},
+    emit::send,
     maps::{CM_OWNERS, CmOwner},
     offsets::{OFF_IDPRIV_DEVICE, OFF_IDPRIV_RES, OFF_RES_ID, Pane, get, member, read, read_into},
     task::{device, entry, owner, stamp},
+    words::{copy, zeroed},
 };
 use aya_ebpf::{EbpfContext as _, programs::TracePointContext};
 use rdmatop_common::{
@@ -28,7 +29,7 @@ pub(crate) struct Fields {
     pub(crate) dst: u32,
 }
 
-/// Entry of `cma_cm_event_handler(id_priv, event)`: the tracepoint of the same event follows inside it.
+/// Entry of `cma_cm_event_handler(id_priv, event)`, which fires the tracepoint of the same event.
 #[inline(always)]
 pub(crate) fn handler_entered(id_priv: u64) -> Option<()> {
     let res = member(id_priv, &OFF_IDPRIV_RES)?;
@@ -37,7 +38,7 @@ pub(crate) fn handler_entered(id_priv: u64) -> Option<()> {
     let prefix = zeroed::<Prefix>(&mut prefix);
     owner(prefix, entry(&mut Pane::uninit(), res));
     device(prefix, get(id_priv, &OFF_IDPRIV_DEVICE).unwrap_or(0));
-    // A listener on any address has no id and no owner yet: nothing to remember.
+    // A listener on any address has no id and no owner yet.
     if cm_id != 0 {
         remember(cm_id, prefix);
     }
@@ -56,8 +57,8 @@ fn remember(cm_id: u32, prefix: &Prefix) {
     let _ = CM_OWNERS.insert(&cm_id, &owner, 0);
 }
 
-/// Reads a field. The low word of a wider field (`event` is an unsigned long) is first: BPF runs little-endian
-/// on every machine this is built for (bpfel).
+/// Reads a field. Of a wider field (`event` is an unsigned long) it reads the low word, which comes first: the object is built
+/// for little-endian machines only (bpfel).
 #[inline(always)]
 fn field<T>(ctx: &TracePointContext, offset: u32) -> Option<T> {
     if offset == UNKNOWN {
@@ -99,7 +100,7 @@ fn fill(record: &mut CmRecord, ctx: &TracePointContext, what: u32, cm_id: u32, f
         record.prefix.device_index = known.device_index as u32;
         record.prefix.flags |= known.flags as u16;
     } else if record.prefix.flags & flag::KTHREAD == 0 {
-        // The owner's own call: rdma_connect, rdma_accept and rdma_disconnect run in it.
+        // The owner itself is calling: rdma_connect, rdma_accept and rdma_disconnect run in its context.
         record.prefix.owner_pid = record.prefix.pid;
         record.prefix.owner_comm = record.prefix.comm;
         record.prefix.flags |= flag::OWNER_TASK;

@@ -8,7 +8,11 @@ pub(crate) mod rxe;
 pub(crate) mod rxe_cq;
 pub(crate) mod siw;
 pub(crate) mod siw_cqe;
+pub(crate) mod user;
+pub(crate) mod user_wr;
 pub(crate) mod verbs;
+pub(crate) mod wr;
+pub(crate) mod wr_cqe;
 pub(crate) mod write;
 
 use aya_ebpf::maps::HashMap;
@@ -29,20 +33,24 @@ pub(crate) mod hook {
     pub(crate) const VERB: u32 = 5;
     pub(crate) const WRITE: u32 = 6;
     pub(crate) const CM: u32 = 7;
+    pub(crate) const USER_DESTROY: u32 = 8;
+    pub(crate) const USER_SEND: u32 = 9;
+    pub(crate) const USER_RECV: u32 = 10;
+    pub(crate) const USER_COMPLETE: u32 = 11;
 }
 
 /// `BPF_NOEXIST`, include/uapi/linux/bpf.h.
 const NOEXIST: u64 = 1;
 
-/// Remembers a call. What finds no room makes its return count the loss ([`not_entered`]). A call of this thread that
-/// is still remembered is counted here: its return probe did not fire, because the kernel keeps only so many returns in
-/// flight (kretprobe maxactive) and does not tell a BPF program that it missed one.
+/// Remembers a call. If there is no room, the call's return counts the loss ([`not_entered`]). If an earlier call of this
+/// thread is still remembered, this counts it: its return probe did not fire, because the kernel tracks only a limited
+/// number of returns (kretprobe maxactive) and does not report a missed one to the program.
 #[inline(always)]
 pub(crate) fn enter<T>(calls: &HashMap<CallKey, T>, hook: u32, call: &T) {
     enter_or(calls, hook, call, loss::RETURN);
 }
 
-/// As [`enter`]; `cause` is what a return that did not fire costs.
+/// As [`enter`]; `cause` is the loss to count for a return probe that did not fire.
 #[inline(always)]
 pub(crate) fn enter_or<T>(calls: &HashMap<CallKey, T>, hook: u32, call: &T, cause: u32) {
     let key = call_key(hook);
@@ -55,7 +63,7 @@ pub(crate) fn enter_or<T>(calls: &HashMap<CallKey, T>, hook: u32, call: &T, caus
     }
 }
 
-/// A return whose call is not remembered.
+/// Counts a return whose call is not remembered.
 #[inline(always)]
 pub(crate) fn not_entered(cause: u32) {
     if enabled() {

@@ -4,13 +4,14 @@ use core::mem::MaybeUninit;
 
 use super::{enter, hook, not_entered};
 use crate::{
-    emit::{finish, send, zeroed},
+    emit::{finish, send},
     maps::OBJECT_CALLS,
     offsets::{
         OFF_CQ_CQE, OFF_CQ_DEVICE, OFF_CQ_RES, OFF_MR_DEVICE, OFF_MR_LENGTH, OFF_MR_RES, OFF_RES_ID, Pane,
         get, member,
     },
     task::{Entry, call_key, device, entry, owner, stamp},
+    words::zeroed,
 };
 use aya_ebpf::Global;
 use rdmatop_common::{
@@ -18,7 +19,7 @@ use rdmatop_common::{
     event::{ObjectRecord, UNKNOWN_U32, kind},
 };
 
-/// Where the members of the two kinds are.
+/// Offsets of the members that both kinds of object have.
 struct Layout {
     device: &'static Global<u32>,
     res: &'static Global<u32>,
@@ -47,7 +48,7 @@ fn describe(record: &mut ObjectRecord, kind: u16, object: u64, entry: Entry<'_>)
     record.res_id = UNKNOWN_U32;
     record.size = match kind {
         kind::MR_REG | kind::MR_DEREG => get::<u64>(object, &OFF_MR_LENGTH),
-        // ib_cq.cqe is an int, and one less than the entries on some providers: shown as the kernel holds it.
+        // ib_cq.cqe is an int; on some providers it is one less than the number of entries. Report the kernel's value.
         _ => get::<u32>(object, &OFF_CQ_CQE).map(u64::from),
     }
     .unwrap_or(u64::MAX);
@@ -58,7 +59,7 @@ pub(crate) fn created(kind: u16, object: u64, entry: Entry<'_>) {
     send(|record| describe(record, kind, object, entry));
 }
 
-/// Entry of a destroy: the object is freed on success, so it is read now and reported at return.
+/// Entry of a destroy: success frees the object, so this reads it now and the return program reports it.
 #[inline(always)]
 pub(crate) fn destroying(kind: u16, object: u64, hook: u32) {
     let res = member(object, layout(kind).res).unwrap_or(0);
@@ -83,14 +84,14 @@ pub(crate) fn destroyed(hook: u32, rc: i32) -> Option<()> {
     Some(())
 }
 
-/// A destroy without a return value worth a return probe (`ib_free_cq`).
+/// A destroy that needs no return probe, because it cannot fail (`ib_free_cq`).
 #[inline(always)]
 pub(crate) fn freed(kind: u16, object: u64) {
     let res = member(object, layout(kind).res).unwrap_or(0);
     send(|record| describe(record, kind, object, entry(&mut Pane::uninit(), res)));
 }
 
-/// The hook number of a kind's destroy.
+/// The hook number for the destroy of a kind of object.
 pub(crate) const fn hook_of(kind: u16) -> u32 {
     if kind == kind::MR_DEREG {
         hook::DEREG_MR

@@ -1,13 +1,14 @@
 //! Queue pairs: create, modify, destroy, asynchronous events.
 //!
-//! Those who pass here pay. So what never changes of a QP is read once, an entry remembers next to nothing, and the
-//! attributes of a modify are read at its return, in three reads at most: the caller still has them.
+//! These programs slow down the calls they observe. So they read only once what never changes about a QP, entry programs
+//! remember next to nothing, and the return program reads the attributes of a modify, which the caller still holds, in three
+//! reads at most.
 
 use core::mem::MaybeUninit;
 
 use super::{calls::Calls, hook, not_entered};
 use crate::{
-    emit::{clear, copy, lost, send, send_of, zeroed},
+    emit::{lost, send, send_of},
     identity::{self, identify},
     maps::{
         DESTROY_CALLS, DESTROY_PLACES, DESTROY_REST, DestroyCall, MODIFY_CALLS, MODIFY_PLACES, MODIFY_REST,
@@ -20,9 +21,10 @@ use crate::{
         WANT_COUNTERS, Window, get, member,
     },
     providers::Any,
-    record::{describe, tell},
+    record::{describe, fill},
     slots,
     task::{Entry, entry, now, stamp_known},
+    words::{clear, copy, zeroed},
 };
 use rdmatop_common::{
     counters::loss,
@@ -46,7 +48,7 @@ mod mask {
 /// `IB_AH_GRH`, include/rdma/ib_verbs.h.
 const AH_GRH: u8 = 1;
 
-/// `IB_QPS_RESET`: what every QP is created in.
+/// `IB_QPS_RESET`: the state in which the kernel creates a QP.
 const RESET: u32 = 0;
 /// `IB_QPS_ERR`.
 const ERR: u32 = 6;
@@ -80,7 +82,7 @@ pub(crate) fn created(qp: u64, entry: Entry<'_>) {
             known.born_ns,
             true,
         );
-        tell(record, known);
+        fill(record, known);
         record.from_state = UNKNOWN_U8;
         record.to_state = RESET as u8;
     });
@@ -104,14 +106,14 @@ pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) {
     }
 }
 
-/// A state or the like as records have it.
+/// A small value such as a state, as records hold it.
 #[inline(always)]
 fn byte(value: u32) -> u8 {
     if value < 255 { value as u8 } else { UNKNOWN_U8 }
 }
 
-/// `value` where the mask says that it is set, else all ones, which is unknown: no branch, or the verifier would follow
-/// each combination.
+/// `value` if its bit in the mask is set, else all ones, which means unknown. Without a branch, because the verifier would
+/// follow each combination.
 #[inline(always)]
 fn masked(value: Option<u32>, attr_mask: u32, bit: u32) -> u32 {
     let unset = ((attr_mask >> bit.trailing_zeros()) & 1).wrapping_sub(1);
@@ -124,11 +126,11 @@ fn masked_byte(value: Option<u8>, attr_mask: u32, bit: u32) -> u8 {
     masked(value.map(u32::from), attr_mask, bit) as u8
 }
 
-/// The attributes that lie at the head of `struct ib_qp_attr`: states, MTU, PSNs, QP number.
+/// The attributes at the head of `struct ib_qp_attr`: states, MTU, PSNs, QP number.
 type Head<'a> = Window<'a, 4>;
 
-/// Writes the attributes that the mask says are set. rdma_cm modifies just the minimum RNR timer, with a state of 0 that
-/// would read as a step to RESET. Returns the port, 0 where it was not read.
+/// Writes the attributes whose bits are set in the mask. The mask matters: rdma_cm modifies the minimum RNR timer alone and
+/// leaves the state 0, which would look like a step to RESET. Returns the port, 0 if it was not read.
 #[inline(always)]
 fn attributes(record: &mut QpRecord, head: Head<'_>, attr: u64, attr_mask: u32) -> u8 {
     const TAIL: u32 = mask::PORT | mask::TIMEOUT | mask::RETRY_CNT | mask::RNR_RETRY;
@@ -142,7 +144,7 @@ fn attributes(record: &mut QpRecord, head: Head<'_>, attr: u64, attr_mask: u32) 
         let mut pane = Pane::<5>::uninit();
         let av = Window::open(&mut pane, attr, &OFF_ATTR_DGID);
         record.sgid_index = av.get(&OFF_ATTR_SGID_INDEX).unwrap_or(UNKNOWN_U8);
-        // Without a GRH (InfiniBand inside a subnet) nobody sets the GID.
+        // Without a GRH (InfiniBand inside a subnet) the GID is not set.
         if av.get::<u8>(&OFF_ATTR_AH_FLAGS).unwrap_or(0) & AH_GRH != 0
             && let Some(gid) = av.first()
         {
@@ -200,7 +202,7 @@ fn modified(rc: i32) -> Option<()> {
         }
         if attr_mask & mask::PORT != 0 {
             if port == 0 {
-                // There was no room for the record.
+                // The record, and with it the port, was not filled in, because the ring buffer was full.
                 port = get(call.attr, &OFF_ATTR_PORT).unwrap_or(0);
             }
             (*known).port = identity::port(u32::from(port)) as u8;
@@ -215,7 +217,7 @@ fn modified(rc: i32) -> Option<()> {
     Some(())
 }
 
-/// Entry of `ib_destroy_qp_user(qp, udata)`: the QP is freed on success, so what is not known yet is read now.
+/// Entry of `ib_destroy_qp_user(qp, udata)`: success frees the QP, so this reads now what is not known yet.
 #[inline(always)]
 pub(crate) fn destroying(qp: u64) {
     let mut call = MaybeUninit::<DestroyCall>::uninit();
@@ -245,7 +247,7 @@ fn destroyed(rc: i32) -> Option<()> {
         return None;
     };
     if rc == 0 {
-        // Only now: rxe drains its rings inside destroy and still counts.
+        // Not earlier: rxe drains its rings inside destroy, and those WRs are still counted.
         slots::destroyed(call.qp, &call.known);
     }
     send(|record: &mut QpRecord| {
@@ -256,7 +258,7 @@ fn destroyed(rc: i32) -> Option<()> {
     Some(())
 }
 
-/// Return of either.
+/// Return of `_ib_modify_qp` or `ib_destroy_qp_user`, by `hook`.
 #[inline(always)]
 pub(crate) fn returned(hook: u32, rc: i32) -> Option<()> {
     if hook == hook::DESTROY_QP {
@@ -283,8 +285,8 @@ pub(crate) fn async_event(event: u64) -> Option<()> {
     Some(())
 }
 
-/// Entry of `ib_query_qp(qp, ...)`: a QP that was there before attach shows itself when the kernel is asked for its QPs.
-/// That makes it known; it gets a slot when it moves, or now if there are many.
+/// Entry of `ib_query_qp(qp, ...)`, which the kernel calls for each QP when user space lists QPs. A QP from before attach is
+/// remembered here; it gets a slot now if many are free, else when it moves.
 #[inline(always)]
 pub(crate) fn queried(qp: u64) -> Option<()> {
     slots::asked::<Any>(qp);

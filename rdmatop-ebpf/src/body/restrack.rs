@@ -1,7 +1,7 @@
-//! `rdma_restrack_add`: the one place where every object of every provider comes into being.
+//! `rdma_restrack_add`: the kernel calls it for each new object of every provider.
 //!
-//! At entry `res->id` is not given yet, the QP number and the MR length are. A create that failed earlier
-//! never gets here. CM_ID entries arrive repeatedly and from workers, and are not objects of interest.
+//! At its entry the QP number and the MR length are set, `res->id` is not yet. A create that failed earlier does not get
+//! here. Entries of type CM_ID arrive repeatedly and from workers, and are ignored.
 
 use rdmatop_common::event::kind;
 
@@ -12,12 +12,12 @@ use crate::{
 };
 use rdmatop_common::offsets::UNKNOWN;
 
-/// `enum rdma_restrack_type`, include/rdma/restrack.h: these four are the same on 5.10 to 7.2.
+/// `enum rdma_restrack_type`, include/rdma/restrack.h: these three are the same on 5.10 to 7.2.
 const CQ: u32 = 1;
 const QP: u32 = 2;
 const MR: u32 = 4;
 
-/// The object that holds this entry, `None` when the offset is unknown.
+/// The object that contains this entry, `None` when the offset is unknown.
 #[inline(always)]
 fn holder(res: u64, offset: u32) -> Option<u64> {
     if offset == UNKNOWN {

@@ -1,35 +1,41 @@
 //! SoftRoCE: work requests, from the indices of its rings.
 //!
-//! User programs post and poll through memory that they share with the driver. What enters the kernel is a
-//! doorbell, and the driver's own tasks. So nothing is counted call by call: counts are distances that the
-//! rings' indices have moved. The completer's task is serial per QP, and it alone consumes a send queue: what
-//! is read at its entry is free of races. It is called again after each call that did something, so an entry
-//! sees what the call before has finished; no return probe is needed, which would cost three times as much.
+//! User programs post and poll through memory that they share with the driver. Only doorbells and the driver's own tasks
+//! run in the kernel. So these programs do not count calls: they read how far the rings' indices have moved. One task per
+//! QP runs the completer, which alone consumes the send queue, so reads at its entry are free of races. The driver calls
+//! the completer again after each call that did something, so its entry shows what the previous call finished. A return
+//! probe, which would cost three times as much, is not needed.
 
 use core::{
     ffi::c_void,
     ptr::{read_volatile, write_volatile},
 };
 
-use aya_ebpf::{Global, helpers::bpf_loop};
-use rdmatop_common::counters::{OPCODES, QpSlot, STAMPS_PER_QP, bucket, loss, slot_flag};
+use aya_ebpf::{
+    Global,
+    helpers::{bpf_loop, generated::bpf_get_smp_processor_id},
+};
+use rdmatop_common::{
+    counters::{OPCODES, QpSlot, RXE_SEEN_BITS, RxeSeen, STAMPS_PER_QP, bucket, loss, slot_flag},
+    offsets::UNKNOWN,
+};
 
 use crate::{
     emit::{lost, lost_many},
-    maps::{QUEUE_SLOTS, QpPath},
+    maps::{QUEUE_SLOTS, QpPath, RXE_SEEN},
     offsets::{
         OFF_DEV_DRIVER, OFF_PKT_OPCODE, OFF_PKT_PSN, OFF_PKT_WQE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX,
         OFF_QUEUE_MASK, OFF_QUEUE_SHIFT, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_IBQP, OFF_RXE_QP_MTU,
         OFF_RXE_QP_RNR_EXPIRES, OFF_RXE_QP_RNR_PENDING, OFF_RXE_QP_RQ, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ,
-        OFF_RXE_QP_STATE, OFF_RXE_QP_USER, OFF_WQE_LENGTH, OFF_WQE_OPCODE, OFF_WQE_RESID, OFF_WQE_STATUS,
-        get, get_or_zero, is_known, member, read,
+        OFF_RXE_QP_STATE, OFF_RXE_QP_USER, OFF_RXE_TASK_TASKLET, OFF_WQE_LENGTH, OFF_WQE_OPCODE,
+        OFF_WQE_RESID, OFF_WQE_STATUS, WANT_COUNTERS, get, get_or_zero, is_known, member, read,
     },
-    pool::add,
     slots::{Provider, advance, at, find, find_busy},
     task::now,
+    words::add,
 };
 
-/// Opcodes without data, whose length field is left over from the slot's last tenant: `IB_WR_LOCAL_INV` and
+/// Opcodes without data, whose length field is left over from an earlier WR in the same element: `IB_WR_LOCAL_INV` and
 /// `IB_WR_BIND_MW`, include/uapi/rdma/ib_user_verbs.h; kernel-only ones begin at `IB_WR_REG_MR` = 0x20.
 const LOCAL_INV: u32 = 7;
 const BIND_MW: u32 = 8;
@@ -38,16 +44,17 @@ const KERNEL_OPCODES: u32 = 0x20;
 const DRIVER: u32 = 14;
 /// `IB_QPS_RESET`.
 const RESET: u32 = 0;
-/// [`QpPath::failed`] of a QP all of whose WRs have finished well.
+/// [`QpPath::failed`] of a QP without a failed WR.
 const NONE_FAILED: u64 = u64::MAX;
-/// [`QpPath::rnr_expires`] of a QP whose timer has not been looked at, and of one that waits: no timer runs for so long.
+/// [`QpPath::rnr_expires`] of a QP whose timer no program has read yet, and of one that was waiting when first read. No
+/// timer expires that late.
 const UNSEEN: u64 = u64::MAX;
 const WAITING: u64 = u64::MAX - 1;
-/// Bits of a stamp that hold the time; above them is the lap.
+/// Low bits of a stamp, which hold the time; the bits above them hold the lap.
 const TIME_BITS: u32 = 52;
 const TIME: u64 = (1 << TIME_BITS) - 1;
 
-/// SoftRoCE, as the slots see it.
+/// The provider SoftRoCE.
 pub(crate) struct Rxe;
 
 /// The `rxe_qp` around an `ib_qp`.
@@ -65,7 +72,7 @@ fn ib_qp(rxe_qp: u64) -> u64 {
 impl Provider for Rxe {
     #[inline(always)]
     fn counts(device: u64) -> bool {
-        // An ib_qp is the head of its provider's QP: only the driver id says whose.
+        // Every provider's QP struct contains an ib_qp; only the driver id says which provider it is.
         is_known(&OFF_RXE_QP_IBQP) && get::<u32>(device, &OFF_DEV_DRIVER) == Some(DRIVER)
     }
 
@@ -99,7 +106,7 @@ impl Provider for Rxe {
             (*path).sq_mask = get_or_zero(sq, &OFF_QUEUE_MASK);
             (*path).rq_mask = get_or_zero(rq, &OFF_QUEUE_MASK);
             (*path).sq_shift = get_or_zero(sq, &OFF_QUEUE_SHIFT);
-            // Counting begins at the consumer: what is outstanding now is still to finish.
+            // Counting begins at the consumer index: outstanding WRs have still to finish.
             (*path).sq_base = u64::from(get_or_zero::<u32>(sq, &OFF_QUEUE_INDEX));
             (*path).rq_base = u64::from(get_or_zero::<u32>(rq, &OFF_QUEUE_INDEX));
             for word in [
@@ -115,8 +122,8 @@ impl Provider for Rxe {
             }
             (*path).failed = NONE_FAILED;
             (*path).psn_known = 0;
-            // A new QP's timer has never run. Another's is not looked at here: of the 512 bytes of stack that a program and what
-            // it calls have, one that comes here uses all. For the same reason the flags are read back.
+            // A new QP's timer has never run. An older QP's timer is not read here: programs that come here use all of the 512
+            // bytes of stack that a program and its functions have. For the same reason the flags are read back.
             let last_wait = if read_volatile(&raw const (*path).flags) & slot_flag::SINCE_ATTACH == 0 {
                 0
             } else {
@@ -150,9 +157,8 @@ impl Provider for Rxe {
         waits(&OFF_RXE_QP_SQ) || waits(&OFF_RXE_QP_RQ)
     }
 
-    /// RESET empties both queues without CQEs, after a last call of the completer
-    /// that saw what had finished well. A new send PSN takes a QP to RTS and begins a new life of its
-    /// queues.
+    /// RESET empties both queues without CQEs, after a last call of the completer that saw which WRs had succeeded. A
+    /// new send PSN means that the QP goes to RTS and its queues start afresh.
     #[inline(always)]
     fn modified(path: *mut QpPath, slot: *mut QpSlot, reset: bool, new_psn: bool) {
         // SAFETY: the map checked both pointers. No task of the QP works on its queues in RESET.
@@ -172,8 +178,21 @@ impl Provider for Rxe {
     }
 }
 
-/// A time with the lap of the WR it belongs to. A stamp that is left over from an earlier lap does not match,
-/// so none is ever cleared; one from the slot's last tenant is too old. 52 bits of nanoseconds are 52 days; differences are taken modulo that.
+/// What this CPU saw. Only before Linux 6.4: there the driver works in softirqs, where the kernel skips programs without a
+/// count, and user space compares this with what the driver itself counts.
+#[inline(always)]
+pub(super) fn seen() -> Option<*mut RxeSeen> {
+    if OFF_RXE_TASK_TASKLET.load() == UNKNOWN || WANT_COUNTERS.load() == 0 {
+        return None;
+    }
+    // SAFETY: takes no argument.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    RXE_SEEN.get_ptr_mut(cpu & ((1 << RXE_SEEN_BITS) - 1))
+}
+
+/// A time together with the lap of its WR. A stamp left over from an earlier lap does not match, so no program clears
+/// stamps; a stamp from the slot's last QP is too old. 52 bits of nanoseconds are 52 days; differences are taken modulo
+/// that.
 #[inline(always)]
 fn stamp(wr: u64, ns: u64) -> u64 {
     (wr / STAMPS_PER_QP as u64) << TIME_BITS | (ns & TIME)
@@ -189,8 +208,8 @@ unsafe fn stamp_of(path: *mut QpPath, wr: u64) -> *mut u64 {
     }
 }
 
-/// Entry of `rxe_post_send(qp, wr, bad_wr)`. A user program's WRs are on the ring by now, a kernel consumer's
-/// are put there by this call: their doorbell is stamped ahead, and the completer counts them.
+/// Entry of `rxe_post_send(qp, wr, bad_wr)`. A user program's WRs are already on the ring. This call puts a kernel
+/// consumer's WRs there: the stamp is written ahead of them, and the completer counts them.
 #[inline(always)]
 pub(crate) fn doorbell(qp: u64) -> Option<()> {
     let (path, slot) = find::<Rxe>(qp)?;
@@ -203,7 +222,7 @@ pub(crate) fn doorbell(qp: u64) -> Option<()> {
         let first = if (*path).flags & slot_flag::KERNEL != 0 {
             rung
         } else {
-            // The worker may have been faster than this probe: what is done needs no stamp.
+            // The driver's worker may have been faster than this probe: finished WRs need no stamp.
             let done = read_volatile(&raw const (*slot).tx_done);
             if done > before { done } else { before }
         };
@@ -216,7 +235,7 @@ pub(crate) fn doorbell(qp: u64) -> Option<()> {
     Some(())
 }
 
-/// Entry of `rxe_completer(rxe_qp)`. The driver enters it at RESET and destroy too, of a QP that never moved.
+/// Entry of `rxe_completer(rxe_qp)`. The driver also calls it at RESET and destroy, even for a QP that never moved.
 #[inline(always)]
 pub(crate) fn completing(rxe_qp: u64) -> Option<()> {
     let (path, slot) = find_busy::<Rxe>(ib_qp(rxe_qp))?;
@@ -224,15 +243,15 @@ pub(crate) fn completing(rxe_qp: u64) -> Option<()> {
     sends(path, slot)
 }
 
-/// Counts the wait for a receiver without buffers that is over since the last visit. Only from the QP's serial task, or
-/// when that has ended.
+/// Counts a wait for a receiver without buffers that ended since the last visit. Called only from the QP's serial task, or
+/// after that has ended.
 ///
-/// The timer itself (`rnr_nak_timer`) runs in a softirq: a program there is skipped whenever that softirq interrupts
-/// another one of ours. What it leaves behind is not: the completer alone starts the timer, for a NAK, in a call whose
-/// entry finds the wait before over. Each wait has an end of its own, later than the one before, because it begins when
-/// the timer has run and lasts a jiffy or longer (`rnrnak_jiffies`). A NAK that comes while the timer is pending puts that
-/// end off. Before Linux 6.4 the completer's task is in softirqs too, and that entry may be the only one in a wait: then
-/// the packet that was sent again has seen the end ([`resent`]).
+/// The timer (`rnr_nak_timer`) fires in a softirq, where the kernel skips a program of ours whenever the softirq interrupts
+/// another one. But the timer's `expires` remains: only the completer starts the timer, for a NAK, and at the entry of that
+/// call the wait before is over. Each wait has its own end, later than the one before, because it begins after the timer has
+/// fired and lasts a jiffy or longer (`rnrnak_jiffies`). A NAK while the timer is pending postpones the end. Before Linux 6.4
+/// the completer's task runs in softirqs too, and that entry may be the only one in a wait: then [`resent`] has noted the
+/// end, when the packet was sent again.
 #[inline(always)]
 fn waited(path: *mut QpPath, slot: *mut QpSlot, rxe_qp: u64) -> Option<()> {
     // SAFETY: the map checked both pointers.
@@ -244,7 +263,7 @@ fn waited(path: *mut QpPath, slot: *mut QpSlot, rxe_qp: u64) -> Option<()> {
         }
         let waits = get::<u64>(rxe_qp, &OFF_RXE_QP_RNR_PENDING)? != 0;
         if counted == UNSEEN {
-            // What is over was over before this QP was known, and what is under way is still to be counted.
+            // A wait that is over ended before this QP was known; a wait under way is still to be counted.
             let last = if waits { WAITING } else { expires };
             (*path).rnr_expires = last;
             write_volatile(&raw mut (*path).rnr_resent, last);
@@ -261,7 +280,8 @@ fn waited(path: *mut QpPath, slot: *mut QpSlot, rxe_qp: u64) -> Option<()> {
     Some(())
 }
 
-/// A request is sent again, as the one is that made the QP wait. Only from the requester's task.
+/// Notes the end of a wait when a request is sent again, as the request is that made the QP wait. Called only from the
+/// requester's task.
 #[inline(always)]
 fn resent(path: *mut QpPath, rxe_qp: u64) -> Option<()> {
     // SAFETY: the map checked the pointer; the completer reads the word whole.
@@ -275,7 +295,7 @@ fn resent(path: *mut QpPath, rxe_qp: u64) -> Option<()> {
     Some(())
 }
 
-/// Brings a send queue's counts up to date. Only from the QP's serial task, or when that has ended.
+/// Brings a send queue's counts up to date. Called only from the QP's serial task, or after that has ended.
 #[inline(always)]
 fn sends(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
     // SAFETY: the map checked both pointers.
@@ -294,7 +314,7 @@ fn sends(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
         }
         let done = advance(done_before, base, consumer, mask);
         if done != done_before {
-            // RESET lets the task run once more (6.12) before it returns. The state is read only then: it costs.
+            // RESET lets the task run once more (6.12) before it returns. Only then is the state worth a read.
             if read_volatile(&raw const (*path).resetting) != 0
                 && get::<u32>(rxe_qp((*path).qp), &OFF_RXE_QP_STATE) == Some(RESET)
                 && done_before < (*path).failed
@@ -311,7 +331,7 @@ fn sends(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
     Some(())
 }
 
-/// What the walk over new WRs carries from one to the next.
+/// State of a walk over new WRs.
 struct Walk {
     slot: *mut QpSlot,
     /// The ring's first element.
@@ -322,8 +342,8 @@ struct Walk {
     next: u64,
 }
 
-/// Reads opcode and length of the WRs that were posted since the last visit. None of them has been consumed
-/// before this visit's end, so no slot holds another WR yet.
+/// Reads opcode and length of the WRs posted since the last visit. The driver consumes none of them before this visit ends,
+/// so their elements still hold them.
 #[inline(always)]
 unsafe fn walk(path: *mut QpPath, slot: *mut QpSlot, posted: u64) {
     // SAFETY: the caller's pointers are checked.
@@ -338,7 +358,7 @@ unsafe fn walk(path: *mut QpPath, slot: *mut QpSlot, posted: u64) {
             next: (*path).walked,
         };
         if posted - walk.next > mask {
-            // More than the ring holds: the oldest are overwritten.
+            // More WRs than the ring holds: the oldest are overwritten.
             lost_many(loss::WALK, posted - walk.next - mask);
             walk.next = posted - mask;
         }
@@ -353,7 +373,7 @@ unsafe fn walk(path: *mut QpPath, slot: *mut QpSlot, posted: u64) {
     }
 }
 
-/// One WR of a walk. A callback, because the verifier looks at it once and not once a turn.
+/// Counts one WR of a walk. A callback, because the verifier checks it once and not once per turn.
 unsafe extern "C" fn walk_one(_turn: u32, walk: *mut Walk) -> i64 {
     // SAFETY: the walk is on the caller's stack; the verifier follows its pointers and sees the index masked.
     unsafe {
@@ -383,24 +403,24 @@ unsafe extern "C" fn walk_one(_turn: u32, walk: *mut Walk) -> i64 {
     0
 }
 
-/// What taking the times carries from one WR to the next.
+/// State of the walk over finished WRs that takes their times.
 struct Times {
     slot: *mut QpSlot,
     path: *mut QpPath,
     kernel: u64,
     rung: u64,
     now: u64,
-    /// When the WRs were done: at the CQE that the program waits for, which the completer's next entry finds already
-    /// placed; now where there was none.
+    /// When the WRs finished: at the last CQE, which the driver has placed before the completer's next entry, or now if
+    /// there was none.
     end: u64,
-    /// For how long the slot has had this tenant.
+    /// For how long this QP has had the slot, ns.
     age: u64,
     carry_ns: u64,
     wr: u64,
 }
 
-/// Takes the times of the WRs that finished since the last visit: of those that finished well. How long one was on the
-/// queue that was flushed says when the QP broke, and nothing of requests.
+/// Takes the times of the WRs that succeeded since the last visit. The time that a flushed WR was on the queue says when the
+/// QP broke, nothing about latency.
 #[inline(always)]
 unsafe fn finished(path: *mut QpPath, slot: *mut QpSlot, from: u64, to: u64) {
     // SAFETY: the caller's pointers are checked.
@@ -434,7 +454,7 @@ unsafe fn finished(path: *mut QpPath, slot: *mut QpSlot, from: u64, to: u64) {
     }
 }
 
-/// One finished WR.
+/// Takes the time of one finished WR.
 unsafe extern "C" fn time_one(_turn: u32, times: *mut Times) -> i64 {
     // SAFETY: as in `walk_one`.
     unsafe {
@@ -447,25 +467,25 @@ unsafe extern "C" fn time_one(_turn: u32, times: *mut Times) -> i64 {
             return 0;
         }
         let value = *stamp_of((*times).path, wr);
-        // Of this lap, and not from the slot's last tenant.
+        // The stamp is of this lap, and not from the slot's last QP.
         let own = value >> TIME_BITS == stamp(wr, 0) >> TIME_BITS
             && ((*times).now.wrapping_sub(value) & TIME) <= (*times).age;
         if own {
             (*times).carry_ns = value & TIME;
         } else if (*times).rung > wr + STAMPS_PER_QP as u64 {
-            // Its place has been taken by a later doorbell.
+            // A later doorbell has overwritten the stamp.
             lost(loss::STAMP);
             (*times).carry_ns = 0;
             return 0;
         }
-        // Without a stamp of its own it was posted by the same doorbell as the one before it.
+        // A WR without a stamp was posted by the same doorbell as the WR before it.
         if (*times).carry_ns == 0 {
             (*slot).latency_early += 1;
             return 0;
         }
         let longest = (*times).now.wrapping_sub((*times).carry_ns) & TIME;
         let took = (*times).end.wrapping_sub((*times).carry_ns) & TIME;
-        // Posted and done without a CQE after that CQE: the difference has wrapped.
+        // A WR posted after that CQE and finished without one: the difference has wrapped.
         let took = if took > longest { longest } else { took };
         (*slot).latency_sum_ns += took;
         if (*slot).latency_max_ns < took {
@@ -476,9 +496,9 @@ unsafe extern "C" fn time_one(_turn: u32, times: *mut Times) -> i64 {
     0
 }
 
-/// Brings the count of posted receives up to date. The program posts them without the kernel, and as soon as one is
-/// consumed, which is before its CQE is placed: so the producer can go round the ring between two looks. The consumer
-/// cannot, and what lies between the two is less than the ring.
+/// Brings the count of posted receives up to date. The program posts receives without entering the kernel, and can post a
+/// new one as soon as the driver has consumed one, which is before its CQE is placed. So the producer index can go round the
+/// ring between two visits. The consumer index cannot, and the distance between the two is less than the ring.
 #[inline(always)]
 pub(crate) fn receives(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
     // SAFETY: the map checked both pointers; the counts are cursors, see `advance`.
@@ -491,7 +511,8 @@ pub(crate) fn receives(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
         let mut taken = advance(taken, base, consumer, mask);
         let mut posted = taken + u64::from(producer.wrapping_sub(consumer) & mask);
         if posted < before {
-            // A flush tells of a WR before it consumes it (6.12), and a drain consumes a whole ring at once: once round.
+            // The consumer has gone round once: a flush places a WR's CQE before it consumes the WR (6.12), and a drain
+            // consumes a whole ring at once.
             let round = u64::from(mask) + 1;
             (taken, posted) = (taken + round, posted + round);
         }
@@ -501,12 +522,12 @@ pub(crate) fn receives(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
     Some(())
 }
 
-/// A CQE with an error, of either queue: rxe does not say of which. The flush of a broken QP finishes all its WRs in one
-/// call, after which the completer may not be entered again before destroy: so the consumer is read here. It is read
-/// only: the responder's task flushes the receives while the completer's flushes the sends.
+/// Handles a CQE with an error; rxe does not say for which of the two queues. The driver flushes all WRs of a broken QP in
+/// one call, after which it may not call the completer again before destroy: so the consumer index is read here. `done` is
+/// only read, because the responder's task flushes the receives while the completer's task flushes the sends.
 ///
-/// `flushed`: this CQE's own WR may not have been consumed yet, and is as good as done: of a QP whose receives are
-/// flushed the sends are too (6.12 posts the CQE first, 6.1 last: hence the producer's bound).
+/// `flushed`: the driver may not have consumed this CQE's own WR yet, but the WR counts as done: if a QP's receives are
+/// flushed, so are its sends (6.12 posts the CQE before it consumes the WR, 6.1 after: hence the bound `tx_posted`).
 #[inline(always)]
 pub(crate) fn failed(path: *mut QpPath, slot: *mut QpSlot, flushed: bool) -> Option<()> {
     // SAFETY: the map checked both pointers; `tx_done` only grows, and the later of two CQEs says more.
@@ -515,7 +536,7 @@ pub(crate) fn failed(path: *mut QpPath, slot: *mut QpSlot, flushed: bool) -> Opt
         let before = read_volatile(&raw const (*path).done);
         let consumer = get::<u32>((*path).sq, &OFF_QUEUE_INDEX)?;
         let done = advance(before, base, consumer, mask);
-        // The WR consumed last: this CQE's, when it is of the send queue and not of a flush on 6.12.
+        // The WR consumed last. It is this CQE's if the CQE is for the send queue and not from a flush on 6.12.
         let last = u64::from(consumer.wrapping_sub(1) & mask) << ((*path).sq_shift & 31);
         let last = member((*path).sq_ring, &OFF_RING_DATA)? + last;
         let own = done != 0 && get::<u32>(last, &OFF_WQE_STATUS).unwrap_or(0) != 0;
@@ -540,14 +561,14 @@ pub(crate) fn queue_ending(queue: u64) -> Option<()> {
     // SAFETY: the map checked the pointer.
     unsafe {
         if (*path).sq == queue {
-            // Emptied without CQEs, as by RESET.
+            // The driver emptied the queue without CQEs, as by RESET.
             let done = (*path).done;
             if done < (*path).failed {
                 (*path).failed = done;
             }
             waited(path, slot, rxe_qp((*path).qp));
             sends(path, slot)?;
-            // 6.1 does not even move the consumer, and frees the queue with what is on it: nothing of it is left either.
+            // 6.1 does not even move the consumer index, and frees the queue with the WRs on it: they are gone too.
             (*slot).tx_done = (*slot).tx_posted;
             Some(())
         } else {
@@ -557,7 +578,7 @@ pub(crate) fn queue_ending(queue: u64) -> Option<()> {
 }
 
 /// BTH opcodes that are requests of the RC transport (IBA vol. 1, table 38), as bits; the upper three bits of an opcode
-/// are the transport. A table and not comparisons: the verifier would follow each range of opcodes on its own.
+/// are the transport. A table and not comparisons, because the verifier would follow each range of opcodes separately.
 const REQUESTS: u32 = 0x1fff | 1 << 19 | 1 << 20 | 1 << 22 | 1 << 23 | 1 << 28 | 1 << 29;
 
 #[inline(always)]
@@ -567,9 +588,13 @@ fn is_request(opcode: u8) -> bool {
 
 const READ_REQUEST: u8 = 12;
 
-/// Entry of `rxe_xmit_packet(rxe_qp, pkt, skb)`: a request whose PSN is behind the next fresh one was sent before.
+/// Entry of `rxe_xmit_packet(rxe_qp, pkt, skb)`: a request whose PSN is below the next unused one was sent before.
 #[inline(always)]
 pub(crate) fn transmitting(rxe: u64, pkt: u64) -> Option<()> {
+    if let Some(seen) = seen() {
+        // SAFETY: the map checked the pointer.
+        add(unsafe { &raw mut (*seen).packets }, 1);
+    }
     let opcode = get::<u8>(pkt, &OFF_PKT_OPCODE)?;
     if !is_request(opcode) {
         return None;
@@ -586,8 +611,8 @@ pub(crate) fn transmitting(rxe: u64, pkt: u64) -> Option<()> {
         }
         let mut packets = 1;
         if opcode == READ_REQUEST {
-            // A READ uses a PSN for each packet of its answer. The driver moves its own PSN on by that many before the
-            // packet is sent (6.1) or after (6.12), so it is of no use here.
+            // A READ uses one PSN for each packet of its response. The driver's own PSN cannot be used: the driver advances
+            // it by that many before it sends the packet (6.1) or after (6.12).
             let resid = get::<u32>(get::<u64>(pkt, &OFF_PKT_WQE)?, &OFF_WQE_RESID)?;
             let mtu = get::<u32>(rxe, &OFF_RXE_QP_MTU)?;
             if mtu != 0 && resid > mtu {

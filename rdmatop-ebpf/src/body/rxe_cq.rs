@@ -10,9 +10,9 @@ use crate::{
         OFF_RXE_CQ_QUEUE, OFF_RXE_CQ_USER, OFF_WC_BYTE_LEN, OFF_WC_OPCODE, OFF_WC_QP, OFF_WC_STATUS, Pane,
         Window, get, get_or_zero, member, read,
     },
-    pool::add,
     slots::find,
     task::now,
+    words::add,
 };
 
 /// `IB_WC_RECV`: opcodes from here on are receives, include/uapi/rdma/ib_user_verbs.h.
@@ -20,7 +20,7 @@ const RECV: u32 = 128;
 /// `IB_WC_WR_FLUSH_ERR`.
 const FLUSHED: u32 = 5;
 
-/// What a CQE says.
+/// The fields of a CQE.
 struct Completion {
     qp: u64,
     status: u32,
@@ -28,13 +28,26 @@ struct Completion {
     bytes: u32,
 }
 
-/// The head of `struct ib_uverbs_wc` (uAPI, the same on every kernel): what a user program's CQ holds.
+/// The head of `struct ib_uverbs_wc` (uAPI, the same on every kernel), which a user program's CQ holds.
 type UserWc = [u32; 8];
+
+/// Counts a successful receive, of a known QP or not: the driver has just counted it as one of its `rdma_recvs`.
+#[inline(always)]
+fn see(status: u32, opcode: u32) {
+    if status == 0
+        && opcode >= RECV
+        && let Some(seen) = rxe::seen()
+    {
+        // SAFETY: the map checked the pointer.
+        add(unsafe { &raw mut (*seen).receives }, 1);
+    }
+}
 
 #[inline(always)]
 fn completion(cq: u64, cqe: u64) -> Option<Completion> {
     if get::<u8>(cq, &OFF_RXE_CQ_USER)? != 0 {
         let wc = read::<UserWc>(cqe)?;
+        see(wc[2], wc[3]);
         let ib_cq = member(cq, &OFF_RXE_CQ_IBCQ)?;
         let key = QpnKey {
             device: get(ib_cq, &OFF_CQ_DEVICE)?,
@@ -49,33 +62,34 @@ fn completion(cq: u64, cqe: u64) -> Option<Completion> {
             bytes: wc[5],
         })
     } else {
+        let (status, opcode) = (get(cqe, &OFF_WC_STATUS)?, get(cqe, &OFF_WC_OPCODE)?);
+        see(status, opcode);
         Some(Completion {
             qp: get(cqe, &OFF_WC_QP)?,
-            status: get(cqe, &OFF_WC_STATUS)?,
-            opcode: get(cqe, &OFF_WC_OPCODE)?,
+            status,
+            opcode,
             bytes: get(cqe, &OFF_WC_BYTE_LEN)?,
         })
     }
 }
 
-/// Whether the CQ has no room: what `rxe_cq_post` asks first. For kprobes, which see the entry; fexit has the
-/// return code.
+/// Whether the CQ is full, which `rxe_cq_post` checks first. A kprobe sees the entry of that function, not its result.
 #[inline(always)]
 pub(crate) fn is_full(cq: u64) -> bool {
     let queue: u64 = get_or_zero(cq, &OFF_RXE_CQ_QUEUE);
-    // Read each time: a CQ can be resized.
+    // Read the queue each time, because a CQ can be resized.
     let mut pane = Pane::<6>::uninit();
     let queue = Window::open(&mut pane, queue, &OFF_QUEUE_BUF);
     let ring: u64 = queue.get(&OFF_QUEUE_BUF).unwrap_or(0);
     let mask: u32 = queue.get(&OFF_QUEUE_MASK).unwrap_or(0);
     let producer: u32 = queue.get(&OFF_QUEUE_INDEX).unwrap_or(0);
     let consumer: u32 = get_or_zero(ring, &OFF_RING_CONSUMER);
-    // Without a ring or a mask nothing could be read.
+    // No ring or no mask means that a read failed.
     ring != 0 && mask != 0 && producer.wrapping_add(1).wrapping_sub(consumer) & mask == 0
 }
 
-/// A CQE that was placed, or for which there was no room. Several QPs' tasks can complete to one slot only
-/// through its two queues, so the shared words are added to with a locked add.
+/// Counts a CQE, or that there was no room for it. The tasks of a QP's two queues can complete at once, so the words that they
+/// share are changed by atomic adds.
 #[inline(always)]
 pub(crate) fn posted(cq: u64, cqe: u64, overflow: bool) -> Option<()> {
     let done = completion(cq, cqe)?;
@@ -101,7 +115,7 @@ pub(crate) fn posted(cq: u64, cqe: u64, overflow: bool) -> Option<()> {
             add(&raw mut (*slot).rx_done, 1);
             add(&raw mut (*slot).rx_bytes, u64::from(done.bytes));
         }
-        // Every CQE that consumes a receive; one with an error does not say whether it does.
+        // Do this for every CQE that may consume a receive; a CQE with an error does not say whether it does.
         if (done.status != 0 || done.opcode >= RECV) && (*path).flags & slot_flag::SRQ == 0 {
             rxe::receives(path, slot);
         }

@@ -1,10 +1,10 @@
 //! Soft iWARP (siw): work requests, from the indices of its queues.
 //!
 //! A user program writes elements into queues that it shares with the driver and marks each valid; `write()` of POST_SEND
-//! only wakes the driver. There is no producer index: what is posted is what is valid after the consumer. The driver
-//! takes one element at a time, in `siw_activate_tx`, with the QP's `sq_lock` held and nothing under way: what is read at its
-//! entry is free of races. By then each element that was taken has been sent, and is finished unless it is an RDMA READ:
-//! READs wait for their answers in the outbound read queue (`orq`).
+//! only wakes the driver. siw has no producer index: the posted WRs are the valid elements from the consumer index on. The
+//! driver takes one element at a time, in `siw_activate_tx`, with the QP's `sq_lock` held and no WR under way, so reads at
+//! its entry are free of races. By then each taken element has been sent and is finished, unless it is an RDMA READ, which
+//! waits for its response in the outbound read queue (`orq`).
 //!
 //! Elements are the driver's uAPI (include/uapi/rdma/siw-abi.h) and so the same on every kernel. The driver's own structs
 //! are not: their offsets are from BTF.
@@ -27,11 +27,11 @@ use crate::{
         OFF_SIW_SCQ, OFF_SIW_SENDQ, OFF_SIW_SQ_GET, OFF_SIW_SQ_SIZE, OFF_SIW_SRQ, OFF_SIW_TX_WQE,
         OFF_SIW_WQE_SQE, OFF_SIW_WQE_STATUS, get, get_or_zero, is_known, member, read_or_zero,
     },
-    pool::add,
     slots::{Provider, advance, find, find_busy, known},
+    words::add,
 };
 
-/// Soft iWARP, as the slots see it.
+/// The provider soft iWARP.
 pub(crate) struct Siw;
 
 /// `RDMA_DRIVER_SIW`, include/uapi/rdma/ib_user_ioctl_verbs.h.
@@ -40,11 +40,11 @@ const DRIVER: u32 = 18;
 /// Sizes of `struct siw_sqe` and `siw_rqe`.
 const SQE: u64 = 120;
 const RQE: u64 = 112;
-/// Where in the first two the flags (u16), the number of segments (u8) and the opcode (u8) are.
+/// Offset in both of the flags (u16), the number of segments (u8) and the opcode (u8).
 const HEAD: u64 = 8;
-/// `SIW_WQE_VALID` among the flags.
+/// `SIW_WQE_VALID`, a bit of the flags.
 const VALID: u32 = 1;
-/// Where in an SQE the length of the first segment is, and how far the next one is.
+/// Offset in an SQE of the first segment's length, and the distance to the next one.
 const LENGTH: u64 = 24 + 8;
 const SEGMENT: u64 = 16;
 /// `SIW_MAX_SGE`.
@@ -56,16 +56,16 @@ const CQ_ERR: u32 = 0;
 const READ: u32 = 1;
 const READ_LOCAL_INV: u32 = 2;
 const READ_RESPONSE: u32 = 9;
-/// `IB_WR_*` of each of its values from `SIW_OP_WRITE` = 0 to `SIW_OP_REG_MR` = 11, four bits each; 15 is any other.
+/// `IB_WR_*` for each `enum siw_opcode` from `SIW_OP_WRITE` = 0 to `SIW_OP_REG_MR` = 11, four bits each; 15 is any other.
 const OPCODE_OF: u64 = 0xf7ff_5693_2b40;
-/// The first that has no data, `SIW_OP_INVAL_STAG`; those of WRs with data are below it.
+/// `SIW_OP_INVAL_STAG`, the first opcode without data; WRs with data have lower ones.
 const LOCAL: u32 = 10;
 
 /// `enum siw_wr_state`.
 const IDLE: u32 = 0;
 const QUEUED: u32 = 1;
 
-/// The consumer index runs through all of a u32.
+/// Mask of the driver's indices, which run through the whole range of a u32.
 const ENDLESS: u32 = u32::MAX;
 
 /// The `siw_qp` around an `ib_qp`.
@@ -102,11 +102,11 @@ impl Provider for Siw {
         let siw = siw_qp(qp);
         let size: u32 = get_or_zero(siw, &OFF_SIW_SQ_SIZE);
         let receives: u32 = get_or_zero(siw, &OFF_SIW_RQ_SIZE);
-        // The driver rounds them up to powers of two.
+        // The driver rounds both sizes up to powers of two.
         if size == 0 || size & size.wrapping_sub(1) != 0 || receives & receives.wrapping_sub(1) != 0 {
             return false;
         }
-        // TCP sends again, and a receive that is missing ends the connection: siw sees neither.
+        // siw sees no retransmissions, which TCP does, and no waits: a missing receive ends the connection.
         let mut flags = flags
             | slot_flag::provider::SIW
             | slot_flag::NO_RETRANSMITS
@@ -188,7 +188,7 @@ unsafe fn taken(path: *mut QpPath, siw: u64) -> u64 {
     }
 }
 
-/// How many READs wait for their answers.
+/// How many READs wait for their responses.
 #[inline(always)]
 fn reads(siw: u64) -> u64 {
     let put: u32 = get_or_zero(siw, &OFF_SIW_ORQ_PUT);
@@ -196,10 +196,10 @@ fn reads(siw: u64) -> u64 {
     u64::from(put.wrapping_sub(got))
 }
 
-/// As many WRs as this are finished, or more.
+/// Raises `tx_done`: of the taken WRs at most `unfinished` are not finished.
 #[inline(always)]
 unsafe fn finished(slot: *mut QpSlot, taken: u64, unfinished: u64) {
-    // READs from before the QP was counted can be more than what was taken since.
+    // More READs from before the QP was counted can be waiting than WRs were taken since.
     let done = taken.saturating_sub(unfinished);
     // SAFETY: the caller's pointer is checked.
     unsafe {
@@ -223,7 +223,8 @@ struct Walk {
     counts: u64,
 }
 
-/// How far elements are valid, from number `next` on; those up to `taken` are gone.
+/// Walks over the valid elements from number `next` on and returns the number of the first that is not valid. The driver has
+/// taken those below `taken`.
 #[inline(always)]
 unsafe fn walk(walk: &mut Walk, taken: u64) -> u64 {
     let ahead = walk.next.saturating_sub(taken);
@@ -240,7 +241,7 @@ unsafe fn walk(walk: &mut Walk, taken: u64) -> u64 {
     walk.next
 }
 
-/// One element of a walk, which ends at the first that is not valid.
+/// Visits one element of a walk, which ends at the first that is not valid.
 unsafe extern "C" fn walk_one(_turn: u32, walk: *mut Walk) -> i64 {
     // SAFETY: the walk is on the caller's stack; the verifier follows its pointers.
     unsafe {
@@ -257,7 +258,7 @@ unsafe extern "C" fn walk_one(_turn: u32, walk: *mut Walk) -> i64 {
     0
 }
 
-/// Counts the opcode and the bytes of a WR. Only with `sq_lock` held, or when nobody sends any more.
+/// Counts the opcode and the bytes of a WR. Called only with `sq_lock` held, or when the driver sends no more.
 #[inline(always)]
 unsafe fn count(slot: *mut QpSlot, sqe: u64, head: u32) {
     let opcode = opcode(head);
@@ -284,14 +285,14 @@ unsafe fn count(slot: *mut QpSlot, sqe: u64, head: u32) {
     }
 }
 
-/// Counts what is on the send queue and has not been counted. Only with `sq_lock` held, or when nobody sends any more.
+/// Counts WRs on the send queue that have not been counted. Called only with `sq_lock` held, or when the driver sends no more.
 #[inline(always)]
 unsafe fn posted(path: *mut QpPath, slot: *mut QpSlot, siw: u64, taken: u64) {
     // SAFETY: the caller's pointers are checked.
     unsafe {
         let mut next = (*path).walked;
         if next < taken {
-            // It was posted after the last look and taken at once. The driver has kept a copy of the one that it took last.
+            // WRs were posted after the last visit and taken at once. The driver keeps a copy of the WR that it took last.
             if taken - next > 1 {
                 lost_many(loss::WALK, taken - next - 1);
             }
@@ -316,9 +317,9 @@ unsafe fn posted(path: *mut QpPath, slot: *mut QpSlot, siw: u64, taken: u64) {
     }
 }
 
-/// Entry of `siw_post_send(ib_qp, wr, bad_wr)`. A user program's WRs are on the queue by now, a kernel consumer's are put
-/// there by this call and counted when the driver takes one. The driver does not take any while one is under way, which a
-/// receiver can make long: so that they show as posted meanwhile they are looked for here too.
+/// Entry of `siw_post_send(ib_qp, wr, bad_wr)`. A user program's WRs are already on the queue. This call puts a kernel
+/// consumer's WRs there, and they are counted when the driver takes one. While a WR is under way, which a slow receiver can
+/// prolong, the driver takes no other: so that waiting WRs show as posted, this looks for them too.
 #[inline(always)]
 pub(crate) fn doorbell(qp: u64) -> Option<()> {
     let (path, slot) = find::<Siw>(qp)?;
@@ -347,8 +348,8 @@ pub(crate) fn doorbell(qp: u64) -> Option<()> {
     Some(())
 }
 
-/// Entry of `siw_activate_tx(siw_qp)`: nothing is being sent, and `sq_lock` is held. The driver enters it for a READ
-/// of the peer too, of a QP that never moved.
+/// Entry of `siw_activate_tx(siw_qp)`: no WR is being sent, and `sq_lock` is held. The driver also calls it for a READ by the
+/// peer, even for a QP that never moved.
 #[inline(always)]
 pub(crate) fn activating(siw: u64) -> Option<()> {
     let (path, slot) = find_busy::<Siw>(ib_qp(siw))?;
@@ -361,9 +362,9 @@ pub(crate) fn activating(siw: u64) -> Option<()> {
     Some(())
 }
 
-/// WRs that the driver has taken and has not finished when an answer to a READ is complete, which it still waits for. What
-/// is under way is one more, unless it is a READ that already waits, too: one that is only queued may or may not, and is
-/// taken for one that does not. A later look, at the latest when it is finished itself, makes that good.
+/// How many taken WRs are unfinished when the response to a READ is complete and that READ is still in the `orq`: the other
+/// READs in the `orq`, and the WR under way unless it is one of these READs. A READ that is only queued may or may not be in
+/// the `orq`; it is taken as not. A later visit, at the latest when that READ finishes, corrects the count.
 #[inline(always)]
 fn beside_this_read(siw: u64) -> u64 {
     let wqe = siw + u64::from(OFF_SIW_TX_WQE.load());
@@ -374,13 +375,13 @@ fn beside_this_read(siw: u64) -> u64 {
     reads(siw).saturating_sub(1) + u64::from(under_way)
 }
 
-/// Entry of `siw_wqe_put_mem(siw_wqe, opcode)`: a READ whose answer is complete, with a CQE or without.
+/// Entry of `siw_wqe_put_mem(siw_wqe, opcode)`: the response to a READ is complete, with a CQE or without.
 #[inline(always)]
 pub(crate) fn read_ending(wqe: u64, opcode: u32) -> Option<()> {
     if opcode != READ && opcode != READ_LOCAL_INV {
         return None;
     }
-    // One that is not of the receiving side leads to an address that is no QP's.
+    // A siw_wqe that is not of the receiving side leads to an address where no QP is.
     let siw = wqe - u64::from(OFF_SIW_RX_WQE.load());
     let (path, slot) = known::<Siw>(ib_qp(siw))?;
     // SAFETY: the map checked both pointers.
@@ -388,7 +389,7 @@ pub(crate) fn read_ending(wqe: u64, opcode: u32) -> Option<()> {
     Some(())
 }
 
-/// Entry of `siw_sqe_complete(siw_qp, siw_sqe, bytes, status)`: a WR that is signalled, has failed or is flushed. `stack`:
+/// Entry of `siw_sqe_complete(siw_qp, siw_sqe, bytes, status)`, for a WR that is signaled, has failed or is flushed. `stack`:
 /// the stack pointer.
 #[inline(always)]
 pub(crate) fn sent(siw: u64, sqe: u64, status: u32, stack: u64) -> Option<()> {
@@ -407,13 +408,13 @@ pub(crate) fn sent(siw: u64, sqe: u64, status: u32, stack: u64) -> Option<()> {
         if sqe == sending {
             finished(slot, taken, reads(siw));
         } else if place < (u64::from((*path).sq_mask) + 1) * SQE {
-            // Flushed on the queue, and taken off when this call returns. Nobody sends any more.
+            // The WR is flushed while on the queue, and taken off after this call. The driver sends no more.
             posted(path, slot, siw, taken);
             finished(slot, taken + 1, 0);
         } else if matches!(opcode(head(sqe)), READ | READ_LOCAL_INV) {
             finished(slot, taken, beside_this_read(siw));
         }
-        // Else one that a kernel consumer posts to a broken QP (`ib_drain_sq`): it is on no queue, and ends with this CQE.
+        // Else a kernel consumer posts the WR to a broken QP (`ib_drain_sq`): it is on no queue, and ends with this CQE.
     }
     Some(())
 }
@@ -435,7 +436,7 @@ pub(crate) fn received(siw: u64, bytes: u32, status: u32, stack: u64) -> Option<
     Some(())
 }
 
-/// Entry of `siw_cq_event(siw_cq, event)`, which the driver calls where it finds no room for a CQE and nowhere else.
+/// Entry of `siw_cq_event(siw_cq, event)`, which the driver calls only when it finds no room for a CQE.
 #[inline(always)]
 pub(crate) fn no_room(cq: u64, event: u32, stack: u64) -> Option<()> {
     if event != CQ_ERR || !enabled() {
@@ -446,7 +447,7 @@ pub(crate) fn no_room(cq: u64, event: u32, stack: u64) -> Option<()> {
         return None;
     };
     if cqe.qp == 0 {
-        // Of a QP that is not counted: that is told elsewhere.
+        // The QP is not counted, which is reported elsewhere.
         return None;
     }
     let siw = siw_qp(cqe.qp);
@@ -459,7 +460,7 @@ pub(crate) fn no_room(cq: u64, event: u32, stack: u64) -> Option<()> {
     Some(())
 }
 
-/// Brings the count of posted receives up to date: programs post them without the kernel.
+/// Brings the count of posted receives up to date: user programs post them without entering the kernel.
 #[inline(always)]
 unsafe fn receives(path: *mut QpPath, slot: *mut QpSlot, siw: u64) {
     // SAFETY: the caller's pointers are checked.
@@ -492,7 +493,7 @@ unsafe fn receives(path: *mut QpPath, slot: *mut QpSlot, siw: u64) {
     }
 }
 
-/// Entry of `siw_free_qp(kref)`, with which destroy ends: the queues are about to be freed with what is on them.
+/// Entry of `siw_free_qp(kref)`, the last step of destroy: it frees the queues with the WRs on them.
 #[inline(always)]
 pub(crate) fn ending(kref: u64) -> Option<()> {
     let siw = kref - u64::from(OFF_SIW_QP_REF.load());

@@ -1,10 +1,10 @@
 //! Soft iWARP: CQEs, and which of them found no room.
 //!
-//! Whether there is room is known under the CQ's lock alone, which the driver takes after the entry that a kprobe sees:
-//! meanwhile another CPU may fill the CQ, or the program empty it. So each CQE is counted as placed at the entry of
-//! `siw_sqe_complete` and `siw_rqe_complete`. Where one finds no room the driver then calls `siw_cq_event`, which names
-//! the CQ but not the QP; that is remembered from the entry, by the stack on which both calls are: an interrupt that completes
-//! WRs between the two has another stack, and a task that goes on on another CPU keeps its own.
+//! Only the holder of the CQ's lock knows whether there is room, and the driver takes the lock after the entry that a kprobe
+//! sees: in between another CPU may fill the CQ, or the program may empty it. So the programs count each CQE as placed at the
+//! entry of `siw_sqe_complete` or `siw_rqe_complete`. If a CQE finds no room, the driver then calls `siw_cq_event`, which
+//! names the CQ but not the QP. The programs remember the QP from the entry, by the kernel stack, which both calls share: an
+//! interrupt that completes WRs in between runs on another stack, and a task that moves to another CPU keeps its stack.
 
 use core::ptr::{read_volatile, write_volatile};
 
@@ -12,14 +12,14 @@ use rdmatop_common::counters::{QpSlot, WC_STATUSES};
 
 use crate::{
     maps::{CQE_CALLS, CQE_PLACE_BITS},
-    pool::add,
+    words::add,
 };
 
-/// Log2 of the size of a kernel stack on x86-64 and arm64, to which it is aligned. Where stacks are larger (KASAN) the two
-/// calls seldom lie on both sides of such a border; then the QP is not found, and that is counted.
+/// Log2 of the size and alignment of a kernel stack on x86-64 and arm64. On kernels with larger stacks (KASAN) the two calls
+/// can lie on different sides of such a boundary, which is rare: then the QP is not found, and that is counted.
 const STACK_BITS: u32 = 14;
 
-/// `IB_WC_*` of `enum siw_wc_status`, `SIW_WC_SUCCESS` to `SIW_WC_GENERAL_ERR`, five bits each.
+/// `IB_WC_*` for each `enum siw_wc_status` from `SIW_WC_SUCCESS` to `SIW_WC_GENERAL_ERR`, five bits each.
 const STATUS_OF: u64 = packed([0, 1, 4, 2, 5, 7, 8, 10, 9, 21]);
 
 const fn packed<const N: usize>(values: [u64; N]) -> u64 {
@@ -32,13 +32,13 @@ const fn packed<const N: usize>(values: [u64; N]) -> u64 {
     all
 }
 
-/// What is counted of a CQE.
+/// The fields of a CQE that are counted.
 pub(crate) struct Cqe {
-    /// The `ib_qp`; 0: not counted.
+    /// The `ib_qp`, 0 if it is not counted.
     pub(crate) qp: u64,
     /// `IB_WC_*`.
     status: u64,
-    /// It is of a receive: how many bytes.
+    /// Bytes of a receive, else 0.
     bytes: u64,
     receive: bool,
 }
@@ -70,7 +70,7 @@ impl Cqe {
         self.bytes << 8 | self.status << 1 | u64::from(self.receive)
     }
 
-    /// `None` for what [`Self::packed`] cannot have made.
+    /// `None` for a word that [`Self::packed`] cannot return.
     #[inline(always)]
     fn unpacked(qp: u64, packed: u64) -> Option<Self> {
         if packed >> 40 != 0 {
@@ -84,7 +84,7 @@ impl Cqe {
         })
     }
 
-    /// Counts it, or takes back what was counted: `each` is 1 or -1.
+    /// Counts the CQE, or takes its count back: `each` is 1 or -1.
     #[inline(always)]
     unsafe fn count(&self, slot: *mut QpSlot, each: u64) {
         // SAFETY: the caller's pointer is checked; the verifier sees the index bounded.
@@ -101,7 +101,7 @@ impl Cqe {
         }
     }
 
-    /// It was counted as placed, and there was no room for it: the program never sees it.
+    /// Corrects the counts of a CQE that was counted as placed and found no room.
     #[inline(always)]
     pub(crate) unsafe fn not_placed(&self, slot: *mut QpSlot) {
         // SAFETY: the caller's pointer is checked.
@@ -121,11 +121,11 @@ fn class(status: u32) -> u64 {
     }
 }
 
-/// A call that completes a WR, by the stack that it is on.
+/// A call that completes a WR, identified by its stack.
 pub(crate) struct Call {
     place: *mut [u64; 2],
-    /// What both words of the place are mixed with. Two stacks that share a place are told apart by it: unmixed with
-    /// another's, a word is no QP's address.
+    /// Both words of the place are xored with this. It distinguishes stacks that share a place: decoded with the wrong
+    /// seal, a word is not a QP's address.
     seal: u64,
 }
 
@@ -139,7 +139,7 @@ impl Call {
         }
     }
 
-    /// At its entry: of no counted QP as yet.
+    /// Remembers a call at its entry, without a QP so far.
     #[inline(always)]
     pub(crate) fn begin(stack: u64) -> Self {
         let call = Self::on(stack);
@@ -167,7 +167,7 @@ impl Call {
         }
     }
 
-    /// The CQE of the last call on this stack, `None` when another stack's has taken its place.
+    /// The CQE of the last call on this stack, `None` if a call on another stack has overwritten its place.
     #[inline(always)]
     pub(crate) fn last(stack: u64) -> Option<Cqe> {
         let call = Self::on(stack);

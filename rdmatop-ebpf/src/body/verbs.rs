@@ -1,4 +1,4 @@
-//! Verb calls of processes: counts, errors, durations, whatever the provider.
+//! Verb calls of processes on any provider: counts, errors, durations.
 
 use core::mem::MaybeUninit;
 
@@ -10,19 +10,23 @@ use crate::{
         VERB_INDEX, VERBS, VerbCall,
     },
     offsets::{OFF_UDEV_IB_DEV, OFF_UFILE_DEVICE, WANT_COUNTERS, get, read},
-    pool::{self, add},
+    pool,
     task::{device, now, stamp},
+    words::add,
 };
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user};
 use rdmatop_common::{
-    counters::{VerbErrorKey, VerbKey, VerbStats, bucket, loss},
+    counters::{
+        VERB_ERRORS_A_CHUNK, VERBS_A_CHUNK, VerbEntry, VerbErrorEntry, VerbErrorKey, VerbKey, VerbStats,
+        bucket, loss, room,
+    },
     event::{VerbRecord, kind},
     verb,
 };
 
 /// `UVERBS_ATTR_WRITE_CMD`: the attribute that holds the command of an INVOKE_WRITE.
 const WRITE_CMD: u16 = 2;
-/// Attributes looked through for it; rdma-core sends it among the first.
+/// How many attributes to search for it; rdma-core sends it among the first.
 const SCAN: u32 = 8;
 /// `IB_USER_VERBS_CMD_FLAG_EXTENDED` in the command word.
 const EXTENDED: u32 = 0x8000_0000;
@@ -33,7 +37,7 @@ const IOCTLS: Calls<VerbCall> = Calls {
     rest: &VERB_CALLS,
 };
 
-/// A write command as a verb number.
+/// The verb number of a write command.
 #[inline(always)]
 pub(super) fn of_command(command: u32) -> u32 {
     verb::write(command)
@@ -44,7 +48,7 @@ pub(super) fn of_command(command: u32) -> u32 {
         }
 }
 
-/// Which verb an ioctl is: (0, 0) wraps a write command, found in the user's attribute array.
+/// The verb of an ioctl. Object 0 with method 0 wraps a write command, which is in the user's attribute array.
 #[inline(always)]
 fn of_ioctl(header: u64, attrs: u64) -> Option<u32> {
     let object: u16 = read(header + 2)?;
@@ -69,8 +73,8 @@ fn of_ioctl(header: u64, attrs: u64) -> Option<u32> {
     None
 }
 
-/// Entry of `ib_uverbs_cmd_verbs(ufile, hdr, user_attrs)`. Which verb it is, is read at return, and in a trace only
-/// when it failed.
+/// Entry of `ib_uverbs_cmd_verbs(ufile, hdr, user_attrs)`. The return program reads which verb it is; in a trace it does so
+/// only if the call failed.
 #[inline(always)]
 pub(crate) fn ioctl_entered(file: u64, header: u64, attrs: u64) -> Option<()> {
     let call = VerbCall {
@@ -88,31 +92,46 @@ fn pid() -> u32 {
     (bpf_get_current_pid_tgid() >> 32) as u32
 }
 
-/// `BPF_NOEXIST`, include/uapi/linux/bpf.h.
-const NOEXIST: u64 = 1;
+/// An entry of `VERBS`.
+#[inline(always)]
+fn verb_entry(number: u32) -> Option<*mut VerbEntry> {
+    let chunk = VERBS.get_ptr_mut(number / VERBS_A_CHUNK)?;
+    // SAFETY: the map checked the pointer; the rest of the division is a place in it.
+    Some(unsafe { chunk.cast::<VerbEntry>().add((number % VERBS_A_CHUNK) as usize) })
+}
 
-/// The counters of a process and verb. A new pair gets an entry: the key is written before the entry can be found.
+/// An entry of `VERB_ERRORS`.
+#[inline(always)]
+fn error_entry(number: u32) -> Option<*mut VerbErrorEntry> {
+    let chunk = VERB_ERRORS.get_ptr_mut(number / VERB_ERRORS_A_CHUNK)?;
+    // SAFETY: as above.
+    Some(unsafe {
+        chunk
+            .cast::<VerbErrorEntry>()
+            .add((number % VERB_ERRORS_A_CHUNK) as usize)
+    })
+}
+
+/// The counters of a process and verb. A new pair gets an entry; its key is written before the index leads to it.
 #[inline(always)]
 fn stats(key: VerbKey) -> Option<*mut VerbStats> {
     if let Some(number) = VERB_INDEX.get_ptr(&key) {
         // SAFETY: the map checked both pointers.
-        return VERBS
-            .get_ptr_mut(unsafe { *number })
-            .map(|entry| unsafe { &raw mut (*entry).stats });
+        return verb_entry(unsafe { *number }).map(|entry| unsafe { &raw mut (*entry).stats });
     }
-    let entry = pool::take(&FREE_VERBS).and_then(|number| {
-        let entry = VERBS.get_ptr_mut(number)?;
+    let entry = pool::take(&FREE_VERBS, room::VERBS).and_then(|number| {
+        let entry = verb_entry(number)?;
         // SAFETY: the map checked the pointer, and nobody else has this entry.
         unsafe { (*entry).key = key };
-        if VERB_INDEX.insert(&key, &number, NOEXIST).is_ok() {
+        if VERB_INDEX.insert_new(room::VERB_INDEX, &key, &number).is_ok() {
             return Some(entry);
         }
         // SAFETY: as above.
         unsafe { (*entry).key = VerbKey { pid: 0, verb: 0 } };
-        pool::give_back(&FREE_VERBS, number);
+        pool::give_back(&FREE_VERBS, room::VERBS, number);
         // Another CPU was first, or there is no room.
         // SAFETY: the map checked the pointer.
-        VERBS.get_ptr_mut(unsafe { *VERB_INDEX.get_ptr(&key)? })
+        verb_entry(unsafe { *VERB_INDEX.get_ptr(&key)? })
     });
     if entry.is_none() {
         lost(loss::VERB);
@@ -121,28 +140,29 @@ fn stats(key: VerbKey) -> Option<*mut VerbStats> {
     entry.map(|entry| unsafe { &raw mut (*entry).stats })
 }
 
-/// The count of an errno, as [`stats`].
+/// The count of failures by process, verb and errno, as [`stats`].
 #[inline(always)]
 fn errors(key: &VerbErrorKey) -> Option<*mut u64> {
     if let Some(number) = VERB_ERROR_INDEX.get_ptr(key) {
         // SAFETY: the map checked both pointers.
-        return VERB_ERRORS
-            .get_ptr_mut(unsafe { *number })
-            .map(|entry| unsafe { &raw mut (*entry).count });
+        return error_entry(unsafe { *number }).map(|entry| unsafe { &raw mut (*entry).count });
     }
-    let number = pool::take(&FREE_VERB_ERRORS)?;
-    let entry = VERB_ERRORS.get_ptr_mut(number)?;
+    let number = pool::take(&FREE_VERB_ERRORS, room::VERB_ERRORS)?;
+    let entry = error_entry(number)?;
     // SAFETY: the map checked the pointer, and nobody else has this entry.
     unsafe { (*entry).key = *key };
-    if VERB_ERROR_INDEX.insert(key, &number, NOEXIST).is_ok() {
+    if VERB_ERROR_INDEX
+        .insert_new(room::VERB_ERROR_INDEX, key, &number)
+        .is_ok()
+    {
         // SAFETY: as above.
         return Some(unsafe { &raw mut (*entry).count });
     }
     // SAFETY: as above.
     unsafe { (*entry).key.pid = 0 };
-    pool::give_back(&FREE_VERB_ERRORS, number);
+    pool::give_back(&FREE_VERB_ERRORS, room::VERB_ERRORS, number);
     // SAFETY: the map checked both pointers.
-    let entry = VERB_ERRORS.get_ptr_mut(unsafe { *VERB_ERROR_INDEX.get_ptr(key)? })?;
+    let entry = error_entry(unsafe { *VERB_ERROR_INDEX.get_ptr(key)? })?;
     // SAFETY: as above.
     Some(unsafe { &raw mut (*entry).count })
 }
@@ -163,12 +183,12 @@ pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
     if rc < 0 {
         let device =
             get::<u64>(call.file, &OFF_UFILE_DEVICE).and_then(|uverbs| get::<u64>(uverbs, &OFF_UDEV_IB_DEV));
-        tell(verb, rc, took, device.unwrap_or(0));
+        record_failure(verb, rc, took, device.unwrap_or(0));
     }
     count(verb, rc, Some(took))
 }
 
-/// Counts a call that has returned. `took` is `None` for one that waits: that says nothing of the kernel's speed.
+/// Counts a call that has returned. `took` is `None` for a call that waits, whose duration says nothing about the kernel.
 #[inline(always)]
 pub(super) fn count(verb: u32, rc: i32, took: Option<u64>) -> Option<()> {
     if WANT_COUNTERS.load() == 0 {
@@ -183,7 +203,7 @@ pub(super) fn count(verb: u32, rc: i32, took: Option<u64>) -> Option<()> {
         add(&raw mut (*stats).calls, 1);
         if let Some(took) = took {
             add(&raw mut (*stats).ns, took);
-            // Two CPUs may race here and the smaller may win; a lock would cost more than this is worth.
+            // Two CPUs may race here and the smaller value may win; avoiding that would cost more than it is worth.
             if (*stats).max_ns < took {
                 (*stats).max_ns = took;
             }
@@ -199,7 +219,7 @@ pub(super) fn count(verb: u32, rc: i32, took: Option<u64>) -> Option<()> {
 
 /// Makes the record of a failure; `on` is a `struct ib_device *` or 0.
 #[inline(always)]
-pub(super) fn tell(verb: u32, rc: i32, took: u64, on: u64) {
+pub(super) fn record_failure(verb: u32, rc: i32, took: u64, on: u64) {
     send(|record: &mut VerbRecord| {
         stamp(&mut record.prefix, kind::VERB_ERROR, 0);
         record.prefix.rc = rc;

@@ -1,11 +1,11 @@
-//! Calls that come by `write()`: verbs' own commands (today's rdma-core sends only doorbells so), and those of rdma_cm.
+//! Calls by `write()`: commands of verbs (current rdma-core sends only doorbells this way) and of rdma_cm.
 //!
-//! The entries remember a call whether or not counting is on: a doorbell, or a wait for an event, that is under way when
-//! it begins is then a whole call and no loss.
+//! Entry programs remember a call even while counting is off: so a doorbell or a wait for an event that is under way when
+//! counting begins is counted as a whole call and not as a loss.
 
 use super::{
     enter_or, hook, not_entered,
-    verbs::{count, of_command, tell},
+    verbs::{count, of_command, record_failure},
 };
 use crate::{
     emit::lost,
@@ -21,21 +21,21 @@ const AF_IB: u16 = 27;
 /// Where the address family is in the buffer of a bind: `struct rdma_ucm_cmd_hdr` (8 bytes), then `id`, `addr_size` and
 /// `reserved` of `struct rdma_ucm_bind` (include/uapi/rdma/rdma_user_cm.h).
 const BIND_FAMILY: u64 = 16;
-/// include/linux/errno.h: a signal came. The program sees EINTR, or nothing when the call is made again.
+/// include/linux/errno.h: a signal interrupted the call. The program sees EINTR, or the kernel restarts the call.
 const ERESTARTSYS: i32 = 512;
 const EAGAIN: i32 = 11;
 
-/// The command of a call whose buffer cannot be read: no such one.
+/// Stands for the command of a call whose buffer cannot be read: no command has this number.
 const UNREADABLE: u32 = 0xff;
 
-/// A word of the user's.
+/// Reads a word of the user's memory.
 #[inline(always)]
 fn word(address: u64) -> Option<u32> {
     // SAFETY: the helper checks the user address and fails on a bad one.
     unsafe { bpf_probe_read_user(address as *const u32) }.ok()
 }
 
-/// Remembers a call in the hash. What it loses are calls, and no record of an object.
+/// Remembers a call in the hash table. A loss here is a verb call that is not counted, not a record of an object.
 #[inline(always)]
 fn remember(hook: u32, start_ns: u64, buffer: u64) {
     enter_or(
@@ -51,7 +51,7 @@ fn remember(hook: u32, start_ns: u64, buffer: u64) {
     );
 }
 
-/// Start and buffer of a call of this thread that the hash remembers.
+/// Removes this thread's call from the hash table and returns its start and buffer.
 #[inline(always)]
 fn recall(hook: u32) -> Option<(u64, u64)> {
     let key = call_key(hook);
@@ -70,8 +70,8 @@ fn recall(hook: u32) -> Option<(u64, u64)> {
 pub(crate) fn entered(buffer: u64) -> Option<()> {
     let tid = call_key(hook::WRITE).tid;
     let place = WRITE_CALLS.get_ptr_mut(tid & (WRITE_PLACES - 1))?;
-    // SAFETY: the map checked the pointer. Two threads that share the place can both find it free: one then finds at
-    // its return that it is not remembered, and counts that.
+    // SAFETY: the map checked the pointer. Two threads that share the place can both find it free: at its return one of
+    // them then finds no call, and counts the loss.
     unsafe {
         let whose = (*place).tid;
         if whose != 0 && whose != tid {
@@ -89,7 +89,7 @@ pub(crate) fn entered(buffer: u64) -> Option<()> {
 }
 
 /// Return of `ib_uverbs_write`: the bytes written, or a negative errno. The command is the first word of the user's
-/// buffer, read now that the kernel has brought it into memory.
+/// buffer. It is read now, because the kernel has paged the buffer in.
 #[inline(always)]
 pub(crate) fn returned(rc: i32) -> Option<()> {
     let end = now();
@@ -111,7 +111,7 @@ pub(crate) fn returned(rc: i32) -> Option<()> {
     let verb = of_command(word(buffer).unwrap_or(UNREADABLE));
     let took = end - start_ns;
     if rc < 0 {
-        tell(verb, rc, took, 0);
+        record_failure(verb, rc, took, 0);
     }
     count(verb, rc, Some(took))
 }
@@ -132,20 +132,20 @@ pub(crate) fn cm_returned(rc: i32) -> Option<()> {
     }
     let mut verb = verb::cm(word(buffer).unwrap_or(UNREADABLE));
     let took = now() - start_ns;
-    // librdmacm binds to an address of InfiniBand once, to learn whether there is any: a verb of its own, so that the
-    // failure of it can be told from others.
+    // librdmacm binds to an InfiniBand address once, to learn whether the machine supports it. That bind has a verb number of
+    // its own, so that its failure can be distinguished from others.
     if verb == verb::CM_BIND && word(buffer + BIND_FAMILY).is_some_and(|word| word as u16 == AF_IB) {
         verb |= verb::AF_IB;
     }
     if verb == verb::CM_GET_EVENT {
-        // Nothing there, or a signal: that is how a wait ends. A program that asks again and again would fill the ring.
+        // No event, or a signal: a wait may end so, and records of a program that polls would fill the ring buffer.
         if rc < 0 && rc != -EAGAIN && rc != -ERESTARTSYS {
-            tell(verb, rc, took, 0);
+            record_failure(verb, rc, took, 0);
         }
         return count(verb, rc, None);
     }
     if rc < 0 {
-        tell(verb, rc, took, 0);
+        record_failure(verb, rc, took, 0);
     }
     count(verb, rc, Some(took))
 }

@@ -1,6 +1,6 @@
-//! The control plane. Each hook by kprobe and kretprobe, which pin no module and need no module BTF; those of calls
-//! that a process makes also by fentry and fexit, which cost it less and pin the module. rdmatop's records of hooks
-//! (`source/ebpf/control.rs`) name both.
+//! Programs of the control plane. Each hook has a kprobe or kretprobe program, which pins no module and needs no module BTF.
+//! Hooks on calls that a process makes also have an fentry or fexit program, which costs the process less but pins the
+//! module. rdmatop's list of hooks (`source/ebpf/control.rs`) names both.
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -16,8 +16,8 @@ use crate::{
     maps::enabled,
 };
 
-/// Entry programs: name by kprobe, name by fentry where there is one, arguments taken as u64, body. `always`: also while
-/// counting is off. `kept`: the body calculates with no argument.
+/// Entry programs: name of the kprobe program, name of the fentry program if there is one, arguments as u64, body.
+/// `always`: runs also while counting is off. `kept`: the body stores the arguments and does not calculate with them.
 macro_rules! entry {
     (always $kprobe:ident($($arg:ident),*) $body:expr) => {
         #[kprobe]
@@ -70,7 +70,7 @@ macro_rules! entry {
     };
 }
 
-/// Return programs. They run even when counting is off, to clear what an entry remembered.
+/// Return programs. They run also while counting is off, to clear what the entry program remembered.
 macro_rules! ret {
     ($kretprobe:ident($rc:ident) $body:expr) => {
         #[kretprobe]

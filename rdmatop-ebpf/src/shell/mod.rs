@@ -1,16 +1,19 @@
-//! The programs themselves: thin, one a hook. What each gives and why it is needed: rdmatop's probe plan.
+//! The programs: one thin program per hook and way to attach. rdmatop's `source/ebpf/control.rs` and `datapath.rs` say what
+//! each is for.
 mod control;
 mod rxe;
 mod siw;
 mod tracepoint;
+mod user;
+mod wr;
 
 use core::ptr::read_volatile;
 
 use aya_ebpf::{EbpfContext, helpers::generated};
 
 /// An argument of the function that an fentry or fexit program is attached to. Loaded from the context it would be a
-/// typed pointer, and the verifier lets nobody calculate with those. The helper gives the same word as a plain number,
-/// and is inlined.
+/// typed pointer, with which the verifier allows no arithmetic. The helper returns the same word as a plain number, and the
+/// verifier inlines it.
 #[inline(always)]
 pub(crate) fn argument(ctx: &impl EbpfContext, number: u32) -> Option<u64> {
     let mut value = 0u64;
@@ -19,7 +22,7 @@ pub(crate) fn argument(ctx: &impl EbpfContext, number: u32) -> Option<u64> {
     (rc == 0).then_some(value)
 }
 
-/// As [`argument`], where it is only kept: such a word may be of any type, and one load is a tenth of the helper.
+/// As [`argument`], for a word that is only stored: it may have any type, and a load costs a tenth of the helper.
 #[inline(always)]
 #[expect(clippy::unnecessary_wraps, reason = "stands for `argument`")]
 pub(crate) fn word(ctx: &impl EbpfContext, number: u32) -> Option<u64> {

@@ -1,5 +1,6 @@
-//! The SoftRoCE data path, by kprobes, which pin no module; the doorbell also by fentry. Why only that: rdmatop's
-//! `source/ebpf/datapath.rs`. Whether counting is on is asked only where a QP is not known yet: none is known before.
+//! Programs of the SoftRoCE data path: kprobes, which pin no module, and for the doorbell also fentry. rdmatop's
+//! `source/ebpf/datapath.rs` explains why only that one. The programs check whether counting is on only for a QP that they do
+//! not know yet: before counting begins they know none.
 
 use aya_ebpf::{
     macros::{fentry, kprobe},
@@ -29,7 +30,7 @@ entry!(kp_completer(qp) rxe::completing(qp));
 entry!(kp_cq_post(cq, cqe) rxe_cq::posted(cq, cqe, rxe_cq::is_full(cq)));
 entry!(kp_xmit(qp, pkt) rxe::transmitting(qp, pkt));
 
-// Rare, so by kprobe whatever the hot one is.
+// Rare, so always a kprobe.
 entry!(rxe_queue_end(queue) rxe::queue_ending(queue));
 
 #[fentry]

@@ -1,11 +1,11 @@
-//! The data path of soft iWARP, by kprobes, which pin no module.
+//! Programs of the soft iWARP data path: kprobes, which pin no module.
 
 use aya_ebpf::{EbpfContext as _, bindings::pt_regs, macros::kprobe, programs::ProbeContext};
 
 use crate::body::siw;
 
-/// Where the stack pointer is among the registers of a kprobe. Each machine has another name for it in aya-ebpf, and its
-/// registers another size.
+/// Offset of the stack pointer in the registers of a kprobe. Each architecture names it differently in aya-ebpf; the size of
+/// the registers identifies the architecture.
 const STACK_POINTER: usize = match size_of::<pt_regs>() {
     // x86-64
     168 => 152,

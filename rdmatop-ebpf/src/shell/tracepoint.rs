@@ -1,4 +1,5 @@
-//! The `rdma_cma` tracepoints: the one stable interface here, with field offsets from their format files.
+//! Programs of the `rdma_cma` tracepoints, the only stable interface here. User space reads field offsets from the
+//! tracepoints' format files.
 
 use aya_ebpf::{macros::tracepoint, programs::TracePointContext};
 use rdmatop_common::{event::cm as what, offsets::UNKNOWN};

@@ -31,6 +31,7 @@ pub mod source;
 mod summary;
 mod targets;
 pub mod trace;
+mod work;
 mod writer;
 
 #[cfg(test)]

@@ -47,6 +47,18 @@ pub(super) enum Mode {
     },
 }
 
+/// Probes on programs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Uprobes {
+    /// One process, or all.
+    pub(super) pid: Option<u32>,
+    /// How much of a core they may take.
+    pub(super) limit: f64,
+}
+
+/// Percent of a core that probes on programs may take.
+const UPROBE_LIMIT: u32 = 10;
+
 /// A mode and how to run it.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -63,7 +75,18 @@ pub(super) struct Plan {
     pub(super) attach: Option<AttachMode>,
     /// `--verb-times`.
     pub(super) verb_times: bool,
+    /// `--uprobes`.
+    pub(super) uprobes: Option<Uprobes>,
+    /// `--sample`: one work request in so many.
+    pub(super) sample: u32,
     pub(super) color: bool,
+}
+
+impl Plan {
+    /// Whether work requests are asked for.
+    pub(super) fn wants_work(&self) -> bool {
+        self.filter.events.iter().any(|kind| kind.is_on_request())
+    }
 }
 
 /// Chooses the mode. A usage error names the way out.
@@ -76,6 +99,7 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
         pid: view.pid,
         comm: view.comm.clone(),
         device: view.device.clone(),
+        qpn: view.qpn,
         events: view.event_kinds().unwrap_or_default(),
     };
     let mode = match &cli.command {
@@ -101,7 +125,7 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
         )
         | None => view_mode(cli, terminal)?,
     };
-    Ok(Plan {
+    let plan = Plan {
         mode,
         delay: view.delay(),
         looks,
@@ -111,8 +135,19 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
         sort: view.sort.clone(),
         attach,
         verb_times,
+        uprobes: view.uprobes.map(|pid| Uprobes {
+            pid,
+            limit: f64::from(view.uprobe_limit.unwrap_or(UPROBE_LIMIT)) / 100.0,
+        }),
+        sample: view.sample.unwrap_or(1),
         color: !view.no_color && !terminal.no_color,
-    })
+    };
+    if view.sample.is_some() && !plan.wants_work() {
+        return Err(Stop::usage(
+            "--sample is for work requests: add --event wr; see rdmatop --help",
+        ));
+    }
+    Ok(plan)
 }
 
 fn view_mode(cli: &Cli, terminal: Terminal) -> Result<Mode, Stop> {
@@ -226,6 +261,24 @@ mod tests {
     }
 
     #[test]
+    fn work_requests_are_asked_for_by_name_and_only_they_are_sampled() {
+        let wants = |args: &[&str]| of(args, PIPE).unwrap().wants_work();
+        assert!(!wants(&["--trace"]) && !wants(&["--trace", "--event", "qp,mr,cq,cm,verb_error"]));
+        for kinds in ["wr", "wr_post", "wr_done", "qp,wr_done"] {
+            assert!(wants(&["--trace", "--event", kinds]), "{kinds}");
+        }
+        let plan = of(
+            &["--trace", "--event", "wr", "--sample", "10", "--qpn", "17"],
+            PIPE,
+        )
+        .unwrap();
+        assert_eq!((plan.sample, plan.filter.qpn), (10, Some(17)));
+        let refused = of(&["--trace", "--sample", "10"], PIPE).unwrap_err();
+        assert_eq!(refused.exit, Exit::Usage);
+        assert!(refused.line.contains("--event wr"), "{refused}");
+    }
+
+    #[test]
     fn colors_yield_to_the_option_and_to_the_environment() {
         assert!(of(&[], SCREEN).unwrap().color);
         assert!(!of(&["--no-color"], SCREEN).unwrap().color);
@@ -246,6 +299,31 @@ mod tests {
     fn no_ebpf_means_none_and_probes_always_wants_some() {
         assert_eq!(of(&["--no-ebpf"], SCREEN).unwrap().attach, None);
         assert!(!of(&[], SCREEN).unwrap().verb_times);
+        assert_eq!(of(&[], SCREEN).unwrap().uprobes, None);
+        let probes = |args: &[&str]| of(args, SCREEN).unwrap().uprobes.unwrap();
+        assert_eq!(
+            probes(&["--uprobes"]),
+            Uprobes {
+                pid: None,
+                limit: 0.1
+            }
+        );
+        assert_eq!(
+            probes(&["--uprobes=7", "--uprobe-limit", "250"]),
+            Uprobes {
+                pid: Some(7),
+                limit: 2.5
+            }
+        );
+        for args in [
+            &["--uprobe-limit", "3"][..],
+            &["--uprobes", "--no-ebpf"],
+            &["--uprobes=x"],
+            &["--uprobes", "--uprobe-limit", "0"],
+        ] {
+            let all = ["rdmatop"].iter().chain(args);
+            assert!(Cli::try_parse_from(all).is_err(), "{args:?}");
+        }
         for args in [&["--verb-times"][..], &["probes", "--verb-times"]] {
             assert!(of(args, SCREEN).unwrap().verb_times);
         }

@@ -15,6 +15,7 @@ use super::source::{Feed, Message, Sources, Wants};
 use crate::exit::Stop;
 use crate::model::cause::{Cause, CauseId, Concerns, Obstacle};
 use crate::model::engine::EngineConfig;
+use crate::model::event::Event;
 use crate::model::filter::Filter;
 use crate::model::input::{EbpfReport, EbpfState, Input, Timed};
 use crate::model::recording::{Tap, Tee};
@@ -40,6 +41,13 @@ const QUIET: Duration = Duration::from_millis(50);
 /// Between the two samples of a one-shot mode new processes are looked up this often: a process that ends before the
 /// second sample has left /proc by then.
 const LOOK_UP: Duration = Duration::from_millis(200);
+/// A mode that shows findings and no counters reads what findings need this often: some read rates, and most last for seconds
+/// before they are raised.
+const LOOK: Duration = if cfg!(test) {
+    Duration::from_millis(90)
+} else {
+    Duration::from_millis(1900)
+};
 /// A one-shot mode gives up on a round after this.
 const ROUND_LIMIT: Duration = Duration::from_secs(30);
 
@@ -60,6 +68,8 @@ pub(super) struct Settings {
     pub(super) filter: Filter,
     /// Whether counters are shown.
     pub(super) counters: bool,
+    /// Whether findings are shown where counters are not: what they need is read every [`LOOK`].
+    pub(super) findings: bool,
     /// Records everything that the engine is given.
     pub(super) tap: Option<Tap>,
 }
@@ -101,6 +111,8 @@ pub(super) struct Pump {
     introduced: bool,
     /// A round that only looks up processes is under way: its end counts as no sample.
     looking_up: bool,
+    /// When what findings need was last read, in a mode without counters.
+    looked: Option<Instant>,
     settling: Settling,
     /// Counts of events by their fate.
     pub(super) counts: EventCounts,
@@ -156,6 +168,7 @@ impl Pump {
             told_events: 0,
             introduced: false,
             looking_up: false,
+            looked: None,
             settling: Settling::default(),
             counts: EventCounts::default(),
             report,
@@ -333,13 +346,17 @@ impl Pump {
     fn order(&mut self, last: bool, once: bool) {
         let on = self.latest.health.follows_qps;
         let repair = self.round == 0 || (on && !self.synced) || self.engine.wants_repair();
+        let look = self.settings.findings && self.looked.is_none_or(|at| at.elapsed() >= LOOK);
+        if look {
+            self.looked = Some(Instant::now());
+        }
         let mut wants = Wants {
             round: self.round,
             qps: repair || !on,
             repair,
             machine: std::mem::take(&mut self.reported),
             objects: self.told_events != self.latest.health.events,
-            counters: self.settings.counters,
+            counters: self.settings.counters || look,
             last,
             once,
             processes: Arc::default(),
@@ -460,6 +477,12 @@ impl Pump {
             self.apply(input.at(now()), sink, end).await;
         }
         let snapshot = self.engine.tick(now());
+        for change in self.engine.take_changes() {
+            let event = Event::of_change(change, snapshot.time, snapshot.mono_ns);
+            if self.settings.filter.matches_change(&event, &snapshot) {
+                sink.take(&event);
+            }
+        }
         let started = snapshot.health.ebpf != EbpfState::Starting;
         let rows = snapshot.qps.len();
         self.publish(snapshot);

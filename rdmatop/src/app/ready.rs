@@ -2,14 +2,19 @@
 
 use std::{io, thread};
 
-use super::host::{Advice, DeviceSource, HealthSource, MapSource, ProcessSource, TcpSource};
-use super::plan::{Mode, Plan};
-use super::ring;
+use super::host::{
+    Advice, DeviceSource, HealthSource, LogSource, MapSource, ProcessSource, SeenSource, TcpSource,
+};
+use super::plan::{Mode, Plan, Uprobes};
 use super::source::{Feed, Polled, Pushing, Sources};
+use super::{ring, work};
 use crate::cli::AttachMode;
 use crate::model::cause::{CauseId, Obstacle};
+use crate::model::event::EventKind;
+use crate::model::filter::Filter;
 use crate::model::input::EbpfState;
-use crate::source::ebpf::{Attach, Manager, MapSweep, Options, Scope, not_started};
+use crate::source::ebpf::{Attach, Manager, MapSweep, Options, Scope, UserOptions, not_started, reported};
+use crate::source::kernel_log::KernelLog;
 use crate::source::limits;
 use crate::source::privileges;
 use crate::source::root::Root;
@@ -20,6 +25,8 @@ use crate::source::root::Root;
 pub(super) fn sources(plan: &Plan) -> Sources {
     let root = Root::default();
     let advice = Advice::new(root.clone(), plan.attach);
+    // Before the right to open it is gone.
+    let log = KernelLog::open();
     privileges::shed();
     let platform = advice.platform();
     let no_rdma = advice
@@ -32,10 +39,12 @@ pub(super) fn sources(plan: &Plan) -> Sources {
     // Without /sys this is unknown: netlink will show it.
     let subsystem = platform.rdma_devices.is_some() || platform.without_sys;
     let sweep = MapSweep::default();
-    let mut polled: Vec<Box<dyn Polled>> = vec![
-        Box::new(DeviceSource::new(root.clone())),
-        Box::new(ProcessSource::new(root.clone())),
-    ];
+    let mut polled: Vec<Box<dyn Polled>> = Vec::new();
+    if plan.attach.is_some() {
+        polled.push(Box::new(SeenSource(sweep.clone())));
+    }
+    polled.push(Box::new(DeviceSource::new(root.clone())));
+    polled.push(Box::new(ProcessSource::new(root.clone())));
     if plan.attach.is_some() {
         polled.push(Box::new(MapSource::new(sweep.clone())));
     }
@@ -43,12 +52,16 @@ pub(super) fn sources(plan: &Plan) -> Sources {
     if !nested_pids {
         polled.push(Box::new(TcpSource::new(root.clone())));
     }
+    polled.push(Box::new(LogSource::new(log)));
     polled.push(Box::new(HealthSource::new(root, advice)));
     Sources {
         polled,
-        pushing: plan
-            .attach
-            .map(|attach| ebpf(Manager::new(options(plan, attach, available), sweep))),
+        pushing: plan.attach.map(|attach| {
+            pushing(
+                Manager::new(options(plan, attach, available, nested_pids), sweep.clone()),
+                sweep,
+            )
+        }),
         subsystem,
         nested_pids,
         ebpf: match plan.attach {
@@ -59,14 +72,15 @@ pub(super) fn sources(plan: &Plan) -> Sources {
     }
 }
 
-/// How to attach. RDMATOP_RING_BYTES makes the ring buffer tiny (or large), for tests of loss and for storms;
-/// RDMATOP_SLOTS says how many QPs can have moved and be counted.
-fn options(plan: &Plan, attach: AttachMode, available: Option<u64>) -> Options {
+/// How to attach. RDMATOP_RING_BYTES makes the ring buffer tiny (or large), for tests of loss and for storms, and
+/// RDMATOP_WR_RING_BYTES that of work requests;
+/// RDMATOP_SLOTS says how many QPs can have moved and be counted; RDMATOP_QPS lets fewer QPs be known, for tests.
+fn options(plan: &Plan, attach: AttachMode, available: Option<u64>, nested_pids: bool) -> Options {
     let mut options = Options {
         ring_bytes: ring::bytes(plan.mode, available),
         scope: match plan.mode {
             // No view shows a counter there.
-            Mode::Lines { .. } => Scope::Events(plan.filter.events.clone()),
+            Mode::Lines { .. } => Scope::Events(needed(&plan.filter)),
             Mode::Live { .. } | Mode::Once { .. } | Mode::Check { .. } | Mode::Probes { .. } => Scope::All,
         },
         attach: match attach {
@@ -75,6 +89,12 @@ fn options(plan: &Plan, attach: AttachMode, available: Option<u64>) -> Options {
             AttachMode::Fentry => Attach::Fentry,
         },
         verb_times: plan.verb_times,
+        uprobes: plan
+            .uprobes
+            .map(|Uprobes { pid, limit }| UserOptions { pid, limit }),
+        work: plan
+            .wants_work()
+            .then(|| (work::filter(plan, nested_pids), ring::bytes(plan.mode, available))),
         ..Options::default()
     };
     // The kernel wants a power of two of pages and refuses others with EINVAL.
@@ -82,10 +102,28 @@ fn options(plan: &Plan, attach: AttachMode, available: Option<u64>) -> Options {
     {
         options.ring_bytes = bytes;
     }
+    let tiny = asked("RDMATOP_WR_RING_BYTES").filter(|bytes| bytes.is_power_of_two() && *bytes >= 4096);
+    if let (Some((_, bytes)), Some(asked)) = (&mut options.work, tiny) {
+        *bytes = asked;
+    }
     if let Some(slots) = asked("RDMATOP_SLOTS").filter(|slots| (2..=MOST_SLOTS).contains(slots)) {
         options.slots = slots;
     }
+    if let Some(qps) = asked("RDMATOP_QPS").filter(|qps| *qps > 0) {
+        options.known_qps = qps;
+    }
+    // For tests: what the kernel can count is left to the probes on programs, and the two can be compared.
+    options.datapaths = asked("RDMATOP_DATAPATHS") != Some(0);
     options
+}
+
+/// Kinds of events that a trace needs: findings follow the states of QPs.
+fn needed(filter: &Filter) -> Vec<EventKind> {
+    let mut kinds = filter.events.clone();
+    if !kinds.is_empty() && filter.shows_findings() {
+        kinds.extend([EventKind::QpModify, EventKind::QpError, EventKind::VerbError]);
+    }
+    kinds
 }
 
 /// Three KiB of kernel memory for each.
@@ -97,7 +135,7 @@ fn asked(name: &str) -> Option<u32> {
 }
 
 /// The eBPF source gets a thread: it drains the ring buffer while the engine works.
-fn ebpf(manager: Manager) -> Pushing {
+fn pushing(manager: Manager, sweep: MapSweep) -> Pushing {
     let handle = manager.stop_handle();
     let start = move |feed: Feed| {
         let report = feed.clone();
@@ -109,7 +147,10 @@ fn ebpf(manager: Manager) -> Pushing {
         };
         let failed = no_thread.clone();
         let work = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime.block_on(manager.run(feed)),
+            Ok(runtime) => {
+                let panicked = feed.clone();
+                reported(|| runtime.block_on(manager.run(feed)), &sweep, &panicked);
+            }
             Err(error) => failed(error),
         };
         if let Err(error) = thread::Builder::new().name("ebpf".to_owned()).spawn(work) {

@@ -5,7 +5,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::reorder::Reorder;
 use super::writer::{Format, PAGE_BYTES, Page};
-use crate::model::event::{Event, EventKind};
+use crate::model::event::Event;
 use crate::model::filter::Filter;
 
 /// When to end: the time at which waiting is over, set once.
@@ -20,6 +20,8 @@ pub(super) struct EventCounts {
     pub(super) filtered: u64,
     /// Of these, asked for and not taken by the view.
     pub(super) refused: u64,
+    /// Of all seen, posts and ends of work requests.
+    pub(super) work: u64,
 }
 
 /// The way to the view.
@@ -115,9 +117,10 @@ impl Lines {
     }
 }
 
-/// A loss is detected some time after it happened: its line stands where it was detected.
+/// A loss is detected some time after it happened, and a finding while records of earlier times are on their way: its line
+/// stands where it was detected.
 fn put<T>(order: &mut Reorder<T>, event: &Event, item: T) {
-    if event.event == EventKind::Lost {
+    if event.event.is_concluded() {
         order.push_behind(item);
     } else {
         order.push(event.mono_ns, item);
@@ -140,12 +143,18 @@ fn copy(whole: &Page, line: Line, to: &mut Page) -> Line {
 impl Sink {
     /// Takes an event if the filter lets it. It waits for [`Sink::flush`].
     pub(super) fn give(&mut self, event: &Event, filter: &Filter, counts: &mut EventCounts) {
-        let is_event = u64::from(event.event != EventKind::Lost);
+        let is_event = u64::from(!event.event.is_concluded());
         counts.seen += is_event;
+        counts.work += u64::from(event.event.is_on_request());
         if !filter.matches_event(event) {
             counts.filtered += is_event;
             return;
         }
+        self.take(event);
+    }
+
+    /// Takes an event that is wanted. It waits for [`Sink::flush`].
+    pub(super) fn take(&mut self, event: &Event) {
         match self {
             Self::Discard => {}
             Self::Lines(lines) => lines.push(event),
@@ -184,7 +193,7 @@ impl Sink {
             Self::Lines(lines) => lines,
             Self::Drop(live) => {
                 for event in live.order.take(until_ns) {
-                    let is_event = event.event != EventKind::Lost;
+                    let is_event = !event.event.is_concluded();
                     counts.refused += u64::from(live.to.try_send(event).is_err() && is_event);
                 }
                 return;
@@ -229,6 +238,7 @@ pub(super) async fn over(end: &mut End) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::event::EventKind;
     use std::time::Duration;
 
     fn event(kind: EventKind) -> Event {
@@ -254,7 +264,8 @@ mod tests {
             EventCounts {
                 seen: 3,
                 filtered: 1,
-                refused: 1
+                refused: 1,
+                work: 0
             }
         );
         assert!(from.try_recv().is_ok());
@@ -344,7 +355,8 @@ mod tests {
             EventCounts {
                 seen: 4,
                 filtered: 0,
-                refused: 3
+                refused: 3,
+                work: 0
             }
         );
         assert!(begin.elapsed() >= Duration::from_millis(200));

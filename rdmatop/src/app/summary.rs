@@ -3,11 +3,64 @@
 use std::time::Duration;
 
 use super::sink::EventCounts;
+use crate::exit::{Stop, Written};
 use crate::view::line::units;
 
+/// How a trace ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct End {
+    /// Events whose lines were written.
+    pub(super) printed: u64,
+    /// Events that the programs or the channel lost.
+    pub(super) lost: u64,
+    /// How long it ran.
+    pub(super) ran: Duration,
+    /// The time in which nothing was attached.
+    pub(super) blind: Duration,
+    /// Why lines were not written, if some were not.
+    pub(super) unprinted: Unprinted,
+}
+
+/// Why a line was not written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Unprinted {
+    /// The pipe was full.
+    #[default]
+    Slow,
+    /// The other end of the pipe was closed.
+    ReaderGone,
+    /// Writing failed, which is reported apart.
+    Failed,
+}
+
+impl Unprinted {
+    /// As the writer ended; `None`: it has not.
+    pub(super) fn of(outcome: Option<&Result<Written, Stop>>) -> Self {
+        match outcome {
+            Some(Ok(Written::ReaderGone)) => Self::ReaderGone,
+            Some(Err(_)) => Self::Failed,
+            _ => Self::Slow,
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Slow => "the reader was too slow",
+            Self::ReaderGone => "the reader went away",
+            Self::Failed => "they could not be written",
+        }
+    }
+}
+
 /// One line for stderr. It always contains the losses, also when there are none: silence would be ambiguous.
-/// `blind` is the time in which nothing was attached.
-pub(super) fn line(counts: EventCounts, printed: u64, lost: u64, ran: Duration, blind: Duration) -> String {
+pub(super) fn line(counts: EventCounts, end: &End) -> String {
+    let End {
+        printed,
+        lost,
+        ran,
+        blind,
+        unprinted: why,
+    } = *end;
     let EventCounts { seen, filtered, .. } = counts;
     let mut parts = vec![format!("{seen} events seen"), format!("{printed} printed")];
     if filtered > 0 {
@@ -16,9 +69,7 @@ pub(super) fn line(counts: EventCounts, printed: u64, lost: u64, ran: Duration, 
     // Asked for and not written to the pipe: refused by a full or closed writer, or cut off in it.
     let unprinted = seen.saturating_sub(filtered).saturating_sub(printed);
     if unprinted > 0 {
-        parts.push(format!(
-            "{unprinted} not printed because the reader went away or was too slow"
-        ));
+        parts.push(format!("{unprinted} not printed because {}", why.words()));
     }
     parts.push(format!("{lost} lost"));
     let spell = |time: Duration| units::duration(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
@@ -39,37 +90,47 @@ mod tests {
 
     #[test]
     fn the_losses_are_printed_even_when_there_are_none() {
-        let line = line(
-            EventCounts {
-                seen: 3,
-                filtered: 0,
-                refused: 0,
-            },
-            3,
-            0,
-            Duration::from_millis(1500),
-            Duration::ZERO,
-        );
+        let counts = EventCounts {
+            seen: 3,
+            filtered: 0,
+            refused: 0,
+            work: 0,
+        };
+        let end = End {
+            printed: 3,
+            ran: Duration::from_millis(1500),
+            ..End::default()
+        };
+        let line = line(counts, &end);
         assert_eq!(line, "rdmatop: 3 events seen, 3 printed, 0 lost in 1.50s");
     }
 
     #[test]
     fn printed_filtered_and_unprinted_add_up_to_seen() {
-        let line = line(
-            EventCounts {
-                seen: 10,
-                filtered: 2,
-                refused: 1,
-            },
-            5,
-            7,
-            Duration::from_mins(1),
-            Duration::from_secs(4),
-        );
+        let counts = EventCounts {
+            seen: 10,
+            filtered: 2,
+            refused: 1,
+            work: 0,
+        };
+        let end = End {
+            printed: 5,
+            lost: 7,
+            ran: Duration::from_mins(1),
+            blind: Duration::from_secs(4),
+            unprinted: Unprinted::Slow,
+        };
         assert_eq!(
-            line,
-            "rdmatop: 10 events seen, 5 printed, 2 filtered out, 3 not printed because the reader went away or was \
-             too slow, 7 lost in 60.0s, of which 4.00s without programs: what happened then is not known"
+            line(counts, &end),
+            "rdmatop: 10 events seen, 5 printed, 2 filtered out, 3 not printed because the reader was too slow, 7 lost in \
+             60.0s, of which 4.00s without programs: what happened then is not known"
         );
+        let after = |outcome: &Result<Written, Stop>| {
+            let unprinted = Unprinted::of(Some(outcome));
+            line(counts, &End { unprinted, ..end })
+        };
+        assert!(after(&Ok(Written::ReaderGone)).contains("because the reader went away, 7 lost"));
+        let full = Err(Stop::failure("cannot write: No space left on device"));
+        assert!(after(&full).contains("because they could not be written, 7 lost"));
     }
 }

@@ -15,15 +15,18 @@ use super::pump::{EbpfSide, Pump, Settings};
 use super::signals::{Ending, Signals};
 use super::sink::{Lines, Sink};
 use super::source::Sources;
+use super::summary::{self, Unprinted};
 use super::writer::{self, Format, Writer};
-use super::{heap, ready, say, summary, targets};
+use super::{heap, ready, say, targets, work};
 use crate::exit::{Exit, Stop, Written};
 use crate::model::cause::CauseId;
 use crate::model::engine::EngineConfig;
+use crate::model::findings::Limits;
 use crate::model::input::{EbpfReport, EbpfState};
-use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::{Health, Snapshot};
 use crate::source::root::Root;
 use crate::view::line::units;
+use crate::view::tui::TuiOptions;
 
 /// The longest time that the end may take: the sources hand over the rest, the writer writes it.
 const GRACE: Duration = Duration::from_secs(2);
@@ -69,13 +72,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
         .try_clone()
         .map_err(|e| Stop::failure(format!("cannot use stdout: {e}")))?;
     let (to, mut writer) = writer::start(format, out)?;
-    let settings = Settings {
-        engine: EngineConfig::default(),
-        filter: plan.filter.clone(),
-        counters: false,
-        ..Settings::default()
-    };
-    let (mut pump, ebpf) = Pump::start(sources, settings)?;
+    let (mut pump, ebpf) = Pump::start(sources, settings(plan))?;
     let Some(EbpfSide { mut reports, stop }) = ebpf else {
         return Err(Stop::usage("--trace needs eBPF"));
     };
@@ -119,8 +116,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
                 _ = snapshots.changed(), if !synced => synced = true,
             }
             if synced && let Some(programs) = attached.take() {
-                say(&first_line(&programs));
-                say_unseen(&programs);
+                say_first(plan, &programs, &snapshots.borrow());
             }
         };
         // Every way out asks the sources for the rest, and waits no longer than the grace.
@@ -136,23 +132,79 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
     };
     // The last sender: the writer prints the rest and ends.
     drop(sink);
-    let why = match why {
-        Finish::Reader(written) => Finish::Reader(written),
-        other => match last_pages(&mut writer).await {
-            Some(Err(stop)) => Finish::Reader(Err(stop)),
-            _ => other,
-        },
+    let (why, unprinted) = match why {
+        Finish::Reader(written) => {
+            let unprinted = Unprinted::of(Some(&written));
+            (Finish::Reader(written), unprinted)
+        }
+        other => {
+            let written = last_pages(&mut writer).await;
+            let unprinted = Unprinted::of(written.as_ref());
+            match written {
+                Some(Err(stop)) => (Finish::Reader(Err(stop)), unprinted),
+                _ => (other, unprinted),
+            }
+        }
     };
     let lost = pump.latest().health.lost_events;
     let printed = writer.printed.load(Ordering::Relaxed);
     if !matches!(why, Finish::NoEvents(_) | Finish::Pump(Err(_))) {
-        let blind = gap.total(Instant::now());
-        say(&summary::line(pump.counts, printed, lost, begin.elapsed(), blind));
-        for skipped in pump.latest().health.skipped.iter().flatten() {
-            say(&format!("rdmatop: {skipped}"));
-        }
+        let end = summary::End {
+            printed,
+            lost,
+            ran: begin.elapsed(),
+            blind: gap.total(Instant::now()),
+            unprinted,
+        };
+        say(&summary::line(pump.counts, &end));
+        say_left_out(&pump.latest().health, pump.counts.work);
     }
     why.outcome()
+}
+
+/// How the engine runs: findings need limits, which the user may have set.
+fn settings(plan: &Plan) -> Settings {
+    let findings = plan.filter.shows_findings();
+    let limits = if findings {
+        let (limits, broken) = TuiOptions::limits();
+        if let Some(broken) = broken {
+            say(&format!("rdmatop: {broken}; defaults are in use"));
+        }
+        limits
+    } else {
+        Limits::default()
+    };
+    Settings {
+        engine: EngineConfig {
+            limits,
+            ..EngineConfig::default()
+        },
+        filter: plan.filter.clone(),
+        counters: false,
+        findings,
+        ..Settings::default()
+    }
+}
+
+/// What the trace shows from now on, and what it does not.
+fn say_first(plan: &Plan, programs: &EbpfReport, all: &Snapshot) {
+    say(&first_line(programs));
+    say_unseen(programs);
+    if plan.wants_work() {
+        for line in work::unseen(all) {
+            say(&line);
+        }
+    }
+}
+
+/// What became of work requests, of which `seen` made events, and what the kernel skipped.
+fn say_left_out(health: &Health, seen: u64) {
+    if let Some(line) = work::summary(health, seen) {
+        say(&line);
+    }
+    for skipped in health.skipped.iter().flatten() {
+        say(&format!("rdmatop: {skipped}"));
+    }
 }
 
 /// Waits for the writer as long as it writes pages, and no longer than the grace. `None`: it has not ended.
@@ -284,7 +336,9 @@ mod tests {
     use crate::app::source::{Feed, Pushing};
     use crate::cli::Cli;
     use crate::model::cause::{Concerns, Obstacle};
-    use crate::model::input::Input;
+    use crate::model::ib::PortState;
+    use crate::model::input::{DeviceReading, DevicesSample, Input, PortReading, QpReading, QpsSample};
+    use crate::source::clock::now;
     use clap::Parser;
     use rdmatop_common::event::{QpRecord, Record, flag, kind};
     use std::io::Read;
@@ -377,6 +431,94 @@ mod tests {
             })
             .collect();
         assert_eq!(qpns, (1..=5000).collect::<Vec<u64>>());
+    }
+
+    /// A device whose only port is in this state, under a QP of a process.
+    fn port(state: u8) -> Vec<Input> {
+        let mut devices = DevicesSample {
+            mono_ns: now().mono_ns,
+            devices: vec![DeviceReading {
+                index: 0,
+                name: "rxe0".to_owned(),
+                ports: vec![PortReading {
+                    number: 1,
+                    state: Some(PortState(state)),
+                    ..PortReading::default()
+                }],
+                ..DeviceReading::default()
+            }],
+            ..DevicesSample::default()
+        };
+        devices.devices[0].resources.insert("qp".to_owned(), 1);
+        let qp = QpReading {
+            device_index: 0,
+            port: Some(1),
+            qpn: 17,
+            qp_type: None,
+            state: None,
+            remote_qpn: None,
+            sq_psn: None,
+            rq_psn: None,
+            pid: Some(std::process::id()),
+            kern_name: None,
+        };
+        let qps = QpsSample {
+            mono_ns: now().mono_ns,
+            qps: vec![qp],
+            ..QpsSample::default()
+        };
+        vec![Input::Devices(Box::new(devices)), Input::Qps(Box::new(qps))]
+    }
+
+    /// The events of a trace of 14 s in which the port is down for 2.4 s, longer on a busy machine, by name.
+    async fn with_a_port_that_goes_down(args: &[&str]) -> (Vec<serde_json::Value>, u64) {
+        let mut rounds: Vec<Vec<Input>> = (0..24).map(|_| port(1)).collect();
+        rounds.push(port(4));
+        let mut sources = machine(records(4));
+        let source = Fake::new(rounds);
+        let asked = std::sync::Arc::clone(&source.asked);
+        sources.polled = vec![Box::new(source)];
+        let args = [&["--json", "--delay", "0.1", "--duration", "14"], args].concat();
+        let (outcome, text) = traced(&args, sources).await;
+        assert_eq!(outcome, Ok(Exit::Ok));
+        let looks = asked
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|wants| wants.counters)
+            .count();
+        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        (lines.collect(), looks as u64)
+    }
+
+    #[tokio::test]
+    async fn a_finding_is_a_line_when_it_is_raised_and_one_when_it_is_cleared() {
+        let (lines, looks) = with_a_port_that_goes_down(&[]).await;
+        let found: Vec<_> = lines.iter().filter(|line| !line["finding"].is_null()).collect();
+        let [raised, cleared] = &found[..] else {
+            panic!("{found:#?}")
+        };
+        assert_eq!(
+            (&raised["event"], &cleared["event"]),
+            (&"finding_raise".into(), &"finding_clear".into())
+        );
+        for line in [raised, cleared] {
+            assert_eq!(line["finding"]["id"], "port-down");
+            assert_eq!(
+                (&line["device"], &line["pid"]),
+                (&"rxe0".into(), &std::process::id().into())
+            );
+        }
+        assert!(looks > 10, "{looks}");
+        assert_eq!(lines.len(), 6, "four records");
+    }
+
+    #[tokio::test]
+    async fn a_trace_of_other_events_or_of_another_process_looks_for_no_findings_of_it() {
+        let (lines, looks) = with_a_port_that_goes_down(&["--event", "qp"]).await;
+        assert_eq!((lines.len(), looks), (4, 0), "{lines:#?}");
+        let (lines, _) = with_a_port_that_goes_down(&["--event", "finding"]).await;
+        assert_eq!(lines.len(), 2, "{lines:#?}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::patience::stretched;
 use crate::exit::{Stop, Written, written};
-use crate::model::event::{Event, EventKind};
+use crate::model::event::Event;
 use crate::source::limits;
 use crate::view::{json, line};
 
@@ -47,7 +47,7 @@ impl Page {
                 self.text.push(b'\n');
             }
         }
-        self.events += u64::from(event.event != EventKind::Lost);
+        self.events += u64::from(!event.event.is_concluded());
     }
 }
 
@@ -205,8 +205,8 @@ mod tests {
             assert_eq!(writer.outcome.await.unwrap(), Ok(Written::All));
             assert_eq!(
                 writer.printed.load(Ordering::Relaxed),
-                full::events().len() as u64 - 1,
-                "the loss is not counted"
+                full::events().len() as u64 - 3,
+                "the loss and the two about findings are not counted"
             );
             let writes = paper.writes.lock().unwrap();
             assert_eq!(writes.len(), 1 + headers);

@@ -3,7 +3,10 @@ use std::sync::Arc;
 
 use super::assert_safe;
 use crate::model::engine::{Engine, EngineConfig};
+use crate::model::event::Event;
+use crate::model::fields::{EVENT, Value};
 use crate::model::input::{Input, Now};
+use crate::model::snapshot::Snapshot;
 use crate::source::ebpf::btf::Btf;
 use crate::source::netlink::attr;
 use crate::source::netlink::client::Nldev;
@@ -117,14 +120,14 @@ fn qp(entry: &[u8], reader: &mut QpReader) {
     );
 }
 
-/// Records of the ring buffer, each after two bytes with its length, through the engine to the printed output.
+/// Records of both ring buffers, each after two bytes with its length, through the engine to the printed output.
 pub(super) fn event(raw: &[u8]) {
     let mut engine = Engine::new(EngineConfig::default());
     let now = Now {
         mono_ns: 1 << 40,
         wall_ns: 1 << 60,
     };
-    let (mut rest, mut records) = (raw, Vec::new());
+    let (mut rest, mut records, mut requests) = (raw, Vec::new(), Vec::new());
     while let Some((length, after)) = rest.split_first_chunk::<2>() {
         let length = usize::from(u16::from_le_bytes(*length)).min(after.len());
         let (bytes, after) = after.split_at(length);
@@ -133,19 +136,37 @@ pub(super) fn event(raw: &[u8]) {
             Ok(record) => records.push(record),
             Err(error) => assert!(!error.to_string().is_empty()),
         }
+        // Nothing in its bytes says which ring buffer a record is from: each reader gets all of them.
+        match rdmatop_common::wr::decode(bytes) {
+            Ok(request) => requests.push(request),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
     }
-    for event in engine.apply(Input::Records(records).at(now)) {
-        let (mut line, mut json) = (Vec::new(), Vec::new());
-        view::line::event::line(&mut line, &event);
-        assert_safe(&String::from_utf8_lossy(&line));
-        view::json::event(&mut json, &event);
-        let json = String::from_utf8_lossy(&json);
-        assert_safe(json.trim_end_matches('\n'));
-        assert!(serde_json::from_str::<serde_json::Value>(&json).is_ok(), "{json}");
+    let mut events = engine.apply(Input::Records(records).at(now));
+    events.extend(engine.apply(Input::WorkRequests(requests).at(now)));
+    let snapshot = engine.tick(now);
+    for event in events {
+        shown(&event, &snapshot);
     }
     let mut out = Vec::new();
-    let written = view::json::snapshot(&mut out, &engine.tick(now));
+    let written = view::json::snapshot(&mut out, &snapshot);
     assert!(written.is_ok() && serde_json::from_slice::<serde_json::Value>(&out).is_ok());
+}
+
+/// What views make of an event is safe to print: its line, its JSON, its fields on the screen.
+fn shown(event: &Event, snapshot: &Snapshot) {
+    let (mut line, mut json) = (Vec::new(), Vec::new());
+    view::line::event::line(&mut line, event);
+    assert_safe(&String::from_utf8_lossy(&line));
+    view::json::event(&mut json, event);
+    let json = String::from_utf8_lossy(&json);
+    assert_safe(json.trim_end_matches('\n'));
+    assert!(serde_json::from_str::<serde_json::Value>(&json).is_ok(), "{json}");
+    for field in EVENT {
+        if let Value::Text(text) | Value::State(_, text) = (field.get)(event, snapshot) {
+            assert_safe(&text);
+        }
+    }
 }
 
 /// vmlinux's BTF and a module's: the first two bytes give the length of the first.

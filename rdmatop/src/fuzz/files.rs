@@ -2,6 +2,7 @@
 use std::collections::BTreeSet;
 
 use super::{assert_bounded, assert_safe};
+use crate::source::kernel_log;
 use crate::source::proc::{Cgroup, Stat, Status, libraries, relevant};
 use crate::source::sysfs::{FileValue, counter_value};
 use crate::text;
@@ -48,6 +49,18 @@ pub(super) fn maps(raw: &[u8]) {
         assert_safe(file);
         assert!(file.starts_with("lib") && file.contains(".so"), "{file}");
         assert_bounded(file, raw);
+    }
+}
+
+/// A record of `/dev/kmsg`.
+pub(super) fn kernel_log(raw: &[u8]) {
+    let Some(error) = kernel_log::parse(raw) else {
+        return;
+    };
+    for text in [Some(&error.text), error.device.as_ref()].into_iter().flatten() {
+        assert_safe(text);
+        assert_bounded(text, raw);
+        assert!(text.len() <= 240, "{} bytes", text.len());
     }
 }
 

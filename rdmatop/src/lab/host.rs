@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::module::{self, Presence};
+use super::run::Wire;
 pub(super) use super::switch::Switch;
 use super::{LabError, link, switch};
 use crate::source::netlink::client::Nldev;
@@ -107,8 +108,8 @@ pub(super) trait Host {
     fn add_port(&mut self, switch: &Switch, name: &str, address: [u8; 6], mtu: u32) -> Result<(), LabError>;
     /// Waits until an RDMA device can carry traffic.
     fn await_device(&mut self, name: &str) -> Result<(), LabError>;
-    /// Lets an interface lose one in so many of the packets that it sends.
-    fn lose(&mut self, interface: &Interface, one_in: u32) -> Result<(), LabError>;
+    /// Disturbs the packets that an interface sends.
+    fn disturb(&mut self, interface: &Interface, wire: Wire) -> Result<(), LabError>;
     /// Removes an interface.
     fn remove_interface(&mut self, interface: &Interface) -> Result<(), LabError>;
 }
@@ -354,9 +355,9 @@ impl Host for System {
         switch::await_device(name)
     }
 
-    fn lose(&mut self, interface: &Interface, one_in: u32) -> Result<(), LabError> {
-        link::lose(interface.index, one_in).map_err(cannot(format!(
-            "let {} lose packets (tc-netem(8), module sch_netem)",
+    fn disturb(&mut self, interface: &Interface, wire: Wire) -> Result<(), LabError> {
+        link::disturb(interface.index, wire).map_err(cannot(format!(
+            "disturb the packets of {} (tc-netem(8), module sch_netem)",
             interface.name
         )))
     }

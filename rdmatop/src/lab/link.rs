@@ -1,11 +1,13 @@
-//! The little of rtnetlink that the lab needs: dummy interfaces with an address, and cables to a switch that loses
-//! packets when it is asked to. Layouts: include/uapi/linux/rtnetlink.h, if_link.h, if_addr.h, veth.h, pkt_sched.h.
+//! The little of rtnetlink that the lab needs: dummy interfaces with an address, and cables to a switch, on which
+//! packets are lost or overtake others. Layouts: include/uapi/linux/rtnetlink.h, if_link.h, if_addr.h, veth.h, pkt_sched.h.
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use super::run::Wire;
 use crate::source::netlink::client::Nldev;
 use crate::source::netlink::error::NetlinkError;
 use crate::source::netlink::request::{Reply, Request};
 use crate::source::netlink::socket::Socket;
+use crate::source::netlink::wire::MessageWriter;
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
@@ -26,13 +28,15 @@ const IFLA_BR_MCAST_SNOOPING: u16 = 23;
 const VETH_INFO_PEER: u16 = 1;
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
+const TCA_NETEM_REORDER: u16 = 3;
+const TCA_NETEM_LATENCY64: u16 = 10;
 const TC_H_ROOT: u32 = 0xffff_ffff;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const AF_INET: u8 = 2;
 /// Index of the switch in its own network namespace.
 const SWITCH: u32 = 1000;
-/// Packets that a queue that loses some holds, as tc(8) does by default.
+/// Packets that such a queue holds, as tc(8) has it by default.
 const QUEUE: u32 = 1000;
 
 /// `struct ifinfomsg`.
@@ -135,23 +139,42 @@ pub(super) fn set_up(index: u32) -> Result<(), NetlinkError> {
     order(&Request::new(RTM_NEWLINK, Reply::Ack, 0).with(|writer| writer.raw(&ifinfo(index, IFF_UP))))
 }
 
-/// Lets an interface lose one in so many of the packets that it sends (`tc qdisc add ... netem loss`).
-pub(super) fn lose(index: u32, one_in: u32) -> Result<(), NetlinkError> {
+/// What the packets that do not overtake wait, ns.
+const LATE_NS: u64 = 1_000_000;
+
+/// Disturbs the packets that an interface sends (`tc qdisc add ... netem`).
+pub(super) fn disturb(index: u32, wire: Wire) -> Result<(), NetlinkError> {
     order(&Request::new(RTM_NEWQDISC, Reply::Ack, CREATE).with(|writer| {
         // `struct tcmsg`: family, index, handle (the kernel gives one), parent, info.
         let mut tcmsg = vec![0; 4];
         for word in [index, 0, TC_H_ROOT, 0] {
             tcmsg.extend_from_slice(&word.to_ne_bytes());
         }
-        // `struct tc_netem_qopt`: latency, limit, loss as a share of 2^32, gap, duplicate, jitter.
-        let loss = u32::MAX / one_in.max(1);
-        let options: Vec<u8> = [0, QUEUE, loss, 0, 0, 0]
-            .into_iter()
-            .flat_map(u32::to_ne_bytes)
-            .collect();
         writer
             .raw(&tcmsg)
             .string(TCA_KIND, b"netem")
-            .bytes(TCA_OPTIONS, &options)
+            .nest(TCA_OPTIONS, |options| netem(options, wire))
     }))
+}
+
+fn netem(options: MessageWriter, wire: Wire) -> MessageWriter {
+    // Shares are of 2^32.
+    let share = |one_in: u32| u32::MAX / one_in.max(1);
+    let (loss, gap) = match wire {
+        Wire::Clean => (0, 0),
+        Wire::Loses(one_in) => (share(one_in), 0),
+        // Each packet may overtake.
+        Wire::Reorders(_) => (0, 1),
+    };
+    // `struct tc_netem_qopt`: latency, limit, loss, gap, duplicate, jitter.
+    let all = [0, QUEUE, loss, gap, 0, 0];
+    let options = options.raw(&all.map(u32::to_ne_bytes).concat());
+    let Wire::Reorders(one_in) = wire else {
+        return options;
+    };
+    // `struct tc_netem_reorder`: probability, correlation.
+    let reorder = [share(one_in), 0].map(u32::to_ne_bytes).concat();
+    options
+        .u64(TCA_NETEM_LATENCY64, LATE_NS)
+        .bytes(TCA_NETEM_REORDER, &reorder)
 }

@@ -5,6 +5,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
 
 use super::host::{Host, Interface, Leaving, Netdev, NetnsMode, Present, Switch};
+use super::run::Wire;
 use super::store::Store;
 use super::{DownArgs, LabArgs, LabCommand, LabError, UpArgs, run_on};
 use crate::source::netlink::name::Name;
@@ -183,7 +184,7 @@ impl Host for Machine {
     fn await_device(&mut self, _: &str) -> Result<(), LabError> {
         Ok(())
     }
-    fn lose(&mut self, _: &Interface, _: u32) -> Result<(), LabError> {
+    fn disturb(&mut self, _: &Interface, _: Wire) -> Result<(), LabError> {
         Ok(())
     }
     fn add_ipv4(&mut self, interface: &Interface, address: [u8; 4]) -> Result<(), LabError> {

@@ -48,6 +48,8 @@ macro_rules! causes {
 causes! {
     /// /sys is not mounted.
     NoSysfs,
+    /// /sys names devices, and their files are missing.
+    DanglingSysfs,
     /// /proc is not mounted.
     NoProcfs,
     /// The kernel has no RDMA subsystem loaded.
@@ -115,7 +117,7 @@ causes! {
     /// tracefs cannot be read.
     NoTracefs,
     /// A program is left out because it costs too much.
-    TooDear,
+    TooCostly,
     /// A kprobe stands in for fentry.
     KprobeInstead,
     /// fentry keeps modules loaded.
@@ -124,6 +126,8 @@ causes! {
     AttachedAnew,
     /// No counter slot is free.
     NoSlot,
+    /// The tables of QPs have no room.
+    NoPlace,
     /// A device's driver answers late.
     SlowDevice,
     /// The removal of a device waits.
@@ -146,6 +150,8 @@ causes! {
     NoByteCounters,
     /// A driver keeps nothing from which it could be counted.
     NotInDriver,
+    /// What a program posts with cannot be probed.
+    NotProbed,
 }
 
 impl CauseId {
@@ -183,7 +189,7 @@ impl CauseId {
 
 /// A fact that is in the way, and what to do about it. The caller that knows what is missing because of it makes a
 /// [`Cause`] of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obstacle {
     /// Which cause.
     pub id: CauseId,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::ib::{AsyncEvent, CmEvent, Gid, QpState, QpType};
+use super::findings::{Change, Finding};
+use super::ib::{AsyncEvent, CmEvent, Gid, QpState, QpType, WcStatus, WrRequest};
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -39,13 +40,21 @@ pub enum EventKind {
     CmEvent,
     /// A verb returned an errno (`verb`, `rc`).
     VerbError,
+    /// A work request was posted (`wr_id`, `opcode`, `bytes`). Only where asked for.
+    WrPost,
+    /// A work request has ended (`wc_status`, `duration_ns` since its post). Only where asked for.
+    WrDone,
     /// Records were lost (`count`, `where`).
     Lost,
+    /// Something is wrong from now on (`finding`).
+    FindingRaise,
+    /// It is no longer so (`finding`).
+    FindingClear,
 }
 
 impl EventKind {
     /// Every kind, for help texts and filters.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 19] = [
         Self::QpCreate,
         Self::QpModify,
         Self::QpDestroy,
@@ -60,8 +69,17 @@ impl EventKind {
         Self::CmDisconnect,
         Self::CmEvent,
         Self::VerbError,
+        Self::WrPost,
+        Self::WrDone,
         Self::Lost,
+        Self::FindingRaise,
+        Self::FindingClear,
     ];
+
+    /// Whether it comes only where it is asked for by name: there are as many as there are work requests.
+    pub const fn is_on_request(self) -> bool {
+        matches!(self, Self::WrPost | Self::WrDone)
+    }
 
     /// The name in JSON and in `--event`.
     pub const fn name(self) -> &'static str {
@@ -80,8 +98,23 @@ impl EventKind {
             Self::CmDisconnect => "cm_disconnect",
             Self::CmEvent => "cm_event",
             Self::VerbError => "verb_error",
+            Self::WrPost => "wr_post",
+            Self::WrDone => "wr_done",
             Self::Lost => "lost",
+            Self::FindingRaise => "finding_raise",
+            Self::FindingClear => "finding_clear",
         }
+    }
+
+    /// Whether rdmatop concludes it from what it has read, as opposed to what happened in the kernel, which is counted: printed
+    /// and lost ones are all there were.
+    pub const fn is_concluded(self) -> bool {
+        matches!(self, Self::Lost | Self::FindingRaise | Self::FindingClear)
+    }
+
+    /// Whether it is about a finding.
+    pub const fn is_finding(self) -> bool {
+        matches!(self, Self::FindingRaise | Self::FindingClear)
     }
 }
 
@@ -154,6 +187,43 @@ pub struct Event {
     /// Asynchronous event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub async_event: Option<AsyncEvent>,
+    /// What events of rdma_cm have beside this; in a place of its own, because few events are and a log keeps thousands.
+    #[serde(flatten)]
+    pub cm: Option<Box<Cm>>,
+    /// The work request that was posted or has ended; in a place of its own for the same reason.
+    #[serde(flatten)]
+    pub work: Option<Box<Work>>,
+    /// Bytes of the MR, or of the work request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Entries of the CQ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cqe: Option<u64>,
+    /// Verb that failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verb: Option<Arc<str>>,
+    /// Return code: 0 or a negative errno.
+    pub rc: Option<i32>,
+    /// Time in the traced kernel function, or from the post of a work request to its end, ns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration_ns: Option<u64>,
+    /// Records lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// Where they were lost.
+    #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
+    pub lost_where: Option<&'static str>,
+    /// Identity of the QP across reuse of its number: unique within a run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qp_uid: Option<u64>,
+    /// What was raised or cleared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finding: Option<Arc<Finding>>,
+}
+
+/// What only events of rdma_cm have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Cm {
     /// rdma_cm event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cm_event: Option<CmEvent>,
@@ -169,32 +239,65 @@ pub struct Event {
     /// Peer's address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dst: Option<SocketAddr>,
-    /// Bytes of the MR.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bytes: Option<u64>,
-    /// Entries of the CQ.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cqe: Option<u64>,
-    /// Verb that failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub verb: Option<Arc<str>>,
-    /// Return code: 0 or a negative errno.
-    pub rc: Option<i32>,
-    /// Time in the traced kernel function, ns.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub duration_ns: Option<u64>,
-    /// Records lost.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub count: Option<u64>,
-    /// Where they were lost.
-    #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
-    pub lost_where: Option<&'static str>,
-    /// Identity of the QP across reuse of its number: unique within a run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub qp_uid: Option<u64>,
 }
 
+/// Of an event of something else.
+static NO_CM: Cm = Cm {
+    cm_event: None,
+    status: None,
+    cm_id: None,
+    src: None,
+    dst: None,
+};
+
+/// What only events of work requests have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Work {
+    /// The program's number of the work request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wr_id: Option<u64>,
+    /// What the work request asks for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opcode: Option<WrRequest>,
+    /// A completion was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signaled: Option<bool>,
+    /// Immediate data, in the host's order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub imm: Option<u32>,
+    /// How the work request ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wc_status: Option<WcStatus>,
+    /// Its queue was emptied without a completion, by RESET or with the QP.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dropped: bool,
+    /// The CQ had no room for its completion: the program does not learn of it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cq_full: bool,
+}
+
+/// Of an event without a work request.
+static NO_WORK: Work = Work {
+    wr_id: None,
+    opcode: None,
+    signaled: None,
+    imm: None,
+    wc_status: None,
+    dropped: false,
+    cq_full: false,
+};
+
 impl Event {
+    /// What rdma_cm says; nothing of it is known where the event is of something else.
+    pub fn cm(&self) -> &Cm {
+        self.cm.as_deref().unwrap_or(&NO_CM)
+    }
+
+    /// The work request; nothing of it is known where the event has none.
+    pub fn work(&self) -> &Work {
+        self.work.as_deref().unwrap_or(&NO_WORK)
+    }
+
     /// An event of `kind` in which everything else is unknown.
     pub fn new(kind: EventKind, ts_ns: u64, mono_ns: u64) -> Self {
         Self {
@@ -222,11 +325,8 @@ impl Event {
             retry_cnt: None,
             rnr_retry: None,
             async_event: None,
-            cm_event: None,
-            status: None,
-            cm_id: None,
-            src: None,
-            dst: None,
+            cm: None,
+            work: None,
             bytes: None,
             cqe: None,
             verb: None,
@@ -235,6 +335,23 @@ impl Event {
             count: None,
             lost_where: None,
             qp_uid: None,
+            finding: None,
+        }
+    }
+
+    /// A finding that the snapshot of this time raised or cleared.
+    pub fn of_change(change: Change, ts_ns: u64, mono_ns: u64) -> Self {
+        let (kind, finding) = match change {
+            Change::Raised(finding) => (EventKind::FindingRaise, finding),
+            Change::Cleared(finding) => (EventKind::FindingClear, finding),
+        };
+        Self {
+            device: finding.device.clone(),
+            port: finding.port,
+            pid: finding.pid,
+            comm: finding.comm.clone(),
+            finding: Some(Arc::new(finding)),
+            ..Self::new(kind, ts_ns, mono_ns)
         }
     }
 }

@@ -22,6 +22,8 @@ pub struct Filter {
     pub comm: Option<String>,
     /// Device name, whole.
     pub device: Option<String>,
+    /// QP number. Has no meaning for rows that are no QPs.
+    pub qpn: Option<u32>,
     /// Kinds of event; empty is all. Has no meaning for rows.
     pub events: Vec<EventKind>,
 }
@@ -32,6 +34,11 @@ impl Filter {
         *self == Self::default()
     }
 
+    /// Whether findings are shown.
+    pub fn shows_findings(&self) -> bool {
+        self.events.is_empty() || self.events.iter().any(|kind| kind.is_finding())
+    }
+
     /// Whether to show an event. Losses always pass: a user who sees only a part must learn that it may have gaps.
     pub fn matches_event(&self, event: &Event) -> bool {
         if event.event == EventKind::Lost {
@@ -40,11 +47,46 @@ impl Filter {
         (self.events.is_empty() || self.events.contains(&event.event))
             && self.owner(event.pid, event.comm.as_deref())
             && self.device(event.device.as_deref())
+            && (self.qpn.is_none() || self.qpn == event.qpn)
+    }
+
+    /// Whether to show a finding that this snapshot raised or cleared, as [`Filter::apply`] does with those of a snapshot. One
+    /// that is cleared may be of a process that is gone.
+    pub fn matches_change(&self, event: &Event, snapshot: &Snapshot) -> bool {
+        let Some(finding) = &event.finding else {
+            return false;
+        };
+        if !self.events.is_empty() && !self.events.contains(&event.event) {
+            return false;
+        }
+        if self.pid.is_none() && self.comm.is_none() && self.device.is_none() {
+            return true;
+        }
+        let mut rows = snapshot.processes.iter();
+        let whole = self.pid.is_none() && self.comm.is_none();
+        if finding.about.process.is_some() {
+            let gone = !snapshot
+                .processes
+                .iter()
+                .any(|row| finding.concerns_process(row.uid));
+            return rows.any(|row| finding.concerns_process(row.uid) && self.matches_process(row))
+                || (gone
+                    && self.owner(finding.pid, finding.comm.as_deref())
+                    && self.device(finding.device.as_deref()));
+        }
+        finding.device.as_deref().is_none_or(|name| {
+            self.device(Some(name))
+                && (whole
+                    || rows
+                        .any(|row| self.matches_process(row) && row.devices.iter().any(|own| &**own == name)))
+        })
     }
 
     /// Whether to show a QP.
     pub fn matches_qp(&self, row: &QpRow) -> bool {
-        self.owner(row.pid, row.comm.as_deref()) && self.device(Some(&row.device))
+        self.owner(row.pid, row.comm.as_deref())
+            && self.device(Some(&row.device))
+            && self.qpn.is_none_or(|qpn| qpn == row.qpn)
     }
 
     /// Whether to show a process. With a device filter: when it has QPs on that device.
@@ -238,6 +280,23 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_qp_number_filters_events_and_qps() {
+        let filter = Filter {
+            qpn: Some(17),
+            ..Filter::default()
+        };
+        let kept = filter.apply(&snapshot());
+        assert_eq!(kept.qps.iter().map(|row| row.qpn).collect::<Vec<_>>(), [17]);
+        assert_eq!(kept.processes.len(), 3);
+        let on = |qpn| Event {
+            qpn,
+            ..event(EventKind::WrPost, Some(1), "a", "rxe0")
+        };
+        let matches = |qpn| filter.matches_event(&on(qpn));
+        assert!(matches(Some(17)) && !matches(Some(18)) && !matches(None));
     }
 
     #[test]

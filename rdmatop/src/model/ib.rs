@@ -110,12 +110,24 @@ spelled! {
 }
 
 spelled! {
-    /// `enum ib_wr_opcode`, the work requests of the send queue.
+    /// `enum ib_wr_opcode`, the work requests of the send queue (include/uapi/rdma/ib_user_verbs.h). The last is any other, those
+    /// of the kernel alone (`IB_WR_REG_MR`) among them.
     WrOpcode {
         0 => "rdma_write", 1 => "rdma_write_imm", 2 => "send", 3 => "send_imm", 4 => "rdma_read",
-        5 => "atomic_cmp_swp", 6 => "atomic_fetch_add", 7 => "bind_mw", 8 => "local_inv", 9 => "send_inv",
-        10 => "tso", 11 => "rdma_read_inv", 12 => "reg_mr", 13 => "masked_cmp_swp", 14 => "masked_fetch_add",
+        5 => "atomic_cmp_swp", 6 => "atomic_fetch_add", 7 => "local_inv", 8 => "bind_mw", 9 => "send_inv",
+        10 => "tso", 11 => "rdma_read_inv", 12 => "masked_cmp_swp", 13 => "masked_fetch_add", 14 => "flush",
         15 => "other",
+    }
+}
+
+spelled! {
+    /// What a single work request asks for: `enum ib_uverbs_wr_opcode`; a receive from 128 on, as `enum ib_uverbs_wc_opcode` has
+    /// it.
+    WrRequest {
+        0 => "rdma_write", 1 => "rdma_write_imm", 2 => "send", 3 => "send_imm", 4 => "rdma_read",
+        5 => "atomic_cmp_swp", 6 => "atomic_fetch_add", 7 => "local_inv", 8 => "bind_mw", 9 => "send_inv",
+        10 => "tso", 11 => "rdma_read_inv", 12 => "masked_cmp_swp", 13 => "masked_fetch_add", 14 => "flush",
+        15 => "atomic_write", 32 => "reg_mr", 33 => "reg_mr_integrity", 128 => "recv", 129 => "recv_rdma_imm",
     }
 }
 

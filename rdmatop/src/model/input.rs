@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rdmatop_common::{
     counters::{QpSlot, VerbErrorKey, VerbKey, VerbStats, loss},
     event::Record,
+    wr::{WrRecord, count},
 };
 
 use serde::{Deserialize, Serialize};
@@ -81,12 +82,18 @@ impl Input {
 pub enum Input {
     /// Records from the ring buffer, in their order.
     Records(#[serde(with = "numbers")] Vec<Record>),
+    /// Work requests, from their own ring buffer, in their order.
+    WorkRequests(#[serde(with = "numbers")] Vec<WrRecord>),
+    /// What became of work requests, cumulative since start, indexed by [`count`].
+    WorkCounts([u64; count::COUNT as usize]),
     /// A ring-buffer record that could not be decoded.
     BadRecord,
     /// The state of our programs: comes before anything that they send, and at each change.
     Ebpf(Box<EbpfReport>),
     /// Counts of losses, cumulative since start, indexed by [`loss`].
     Losses([u64; loss::COUNT as usize]),
+    /// What SoftRoCE's programs have seen; absent where the kernel counts what it skips.
+    Seen(SeenByPrograms),
     /// Programs that the kernel skipped since start; `None` where it does not count that.
     Skipped(Option<Vec<Skipped>>),
     /// Messages that found the channel to the engine full, cumulative.
@@ -101,10 +108,16 @@ pub enum Input {
     Slots(Box<SlotsSample>),
     /// Verb counters.
     Verbs(Box<VerbsSample>),
+    /// Probes on programs.
+    Uprobes(Box<UprobesReport>),
     /// Facts about a process.
     Process(Box<ProcessFacts>),
     /// What programs with RDMA-capable libraries move by TCP.
     Tcp(Box<TcpSample>),
+    /// Errors in the kernel's log since the last input of this kind, of any driver; `None`: the log cannot be read.
+    Logged(Option<Vec<LoggedError>>),
+    /// Processes whose RDMA cgroup is at a limit; replaces the list before.
+    RdmaLimits(Vec<LimitReached>),
     /// A process is gone from /proc.
     ProcessGone {
         /// Process id: another one may have it by now.
@@ -118,6 +131,19 @@ pub enum Input {
     RoundHangs(Option<Box<Cause>>),
     /// State of our own programs and of the host.
     Health(Box<HealthSample>),
+}
+
+/// What SoftRoCE's programs have seen, on all devices together, to be compared with the driver's own counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenByPrograms {
+    /// Number of the session of eBPF programs: each begins at 0.
+    pub session: u64,
+    /// `CLOCK_MONOTONIC` when it was read, ns.
+    pub mono_ns: u64,
+    /// Packets that were about to be sent; `None` if no program sees them.
+    pub packets: Option<u64>,
+    /// Successful completions of receives; `None` if no program sees them.
+    pub receives: Option<u64>,
 }
 
 /// One reading of every device.
@@ -163,6 +189,17 @@ pub struct PortCounters {
 /// index is not known.
 pub const UNLISTED: u32 = 1 << 31;
 
+/// Speed and width of a PCI Express link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PcieLink {
+    /// Mega-transfers per second and lane.
+    pub mega_transfers: u32,
+    /// Lanes.
+    pub width: u32,
+    /// Bits per second one way, after line coding.
+    pub bps: u64,
+}
+
 /// One device.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DeviceReading {
@@ -184,6 +221,9 @@ pub struct DeviceReading {
     pub pci: Option<String>,
     /// NUMA node.
     pub numa_node: Option<i32>,
+    /// PCI Express link: negotiated, and what the device is capable of.
+    #[serde(default)]
+    pub pcie: Option<[PcieLink; 2]>,
     /// Counts of objects by the kernel's own name (`qp`, `cq`, `mr`, `pd`, `cm_id`, `ctx`, `srq`).
     pub resources: BTreeMap<String, u64>,
     /// MR bytes by owner pid, when MRs were dumped.
@@ -234,8 +274,22 @@ pub struct PortReading {
     pub netdev_mtu: Option<u32>,
     /// Signalling rate, bits/s; `None` when the provider only has a placeholder (rxe says 2.5 Gb/s).
     pub rate_bps: Option<u64>,
+    /// GIDs of the port; `None` when they could not be read.
+    #[serde(default)]
+    pub gids: Option<Vec<GidReading>>,
     /// Counters of any name.
     pub counters: Vec<RawReading>,
+}
+
+/// An entry of a GID table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GidReading {
+    /// Its place.
+    pub index: u16,
+    /// It.
+    pub gid: [u8; 16],
+    /// It is one of RoCE v1 (or of InfiniBand); `None` when the type could not be read.
+    pub v1: Option<bool>,
 }
 
 /// Dump of QPs.
@@ -295,6 +349,12 @@ pub struct SlotsSample {
     pub more: bool,
     /// Slots there are, taken or not; 0 for not known.
     pub capacity: u32,
+    /// Slots there can be; 0 for not known.
+    pub most: u32,
+    /// Why there are no more of them, where the kernel refused the memory.
+    pub refusal: Option<Obstacle>,
+    /// QPs may exist that found no room in the tables of the kernel side: they are not counted.
+    pub lacks_some: bool,
 }
 
 /// Which QP a slot belongs to.
@@ -354,10 +414,14 @@ impl SlotHead {
 pub struct VerbsSample {
     /// `CLOCK_MONOTONIC` in the middle of the reading, ns.
     pub mono_ns: u64,
+    /// Only what has changed since the sample before is in `verbs` and `errors`; what is left out stands still.
+    pub partial: bool,
+    /// Process and verb of entries that the kernel side has given up since the sample before.
+    pub gone: Vec<(u32, u32)>,
     /// Counters.
     #[serde(with = "numbers")]
     pub verbs: Vec<(VerbKey, VerbStats)>,
-    /// Calls of which only the number is known. No key is also in `verbs`.
+    /// Calls of which only the number is known, always all of them. No key is also in `verbs`.
     #[serde(with = "numbers")]
     pub calls_only: Vec<(VerbKey, u64)>,
     /// When those were read, which is not when `verbs` was; `None`: with them.
@@ -365,6 +429,30 @@ pub struct VerbsSample {
     /// Failures by errno.
     #[serde(with = "numbers")]
     pub errors: Vec<(VerbErrorKey, u64)>,
+}
+
+/// A limit of a process's RDMA cgroup, or of one above it, of which all is in use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitReached {
+    /// Process id.
+    pub pid: u32,
+    /// Cgroup that has the limit, safe to print.
+    pub cgroup: String,
+    /// Device, safe to print.
+    pub device: String,
+    /// `hca_handle` or `hca_object`.
+    pub resource: String,
+    /// How many it may have, and has.
+    pub max: u64,
+}
+
+/// An error that the kernel logged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoggedError {
+    /// The message, safe to print.
+    pub text: String,
+    /// The device that it was logged for, `+pci:0000:3b:00.0`, where its driver named one; safe to print.
+    pub device: Option<String>,
 }
 
 /// One look at TCP connections.
@@ -420,6 +508,9 @@ pub struct ProcessFacts {
     pub libraries: Option<Vec<String>>,
     /// RDMA-relevant environment, when read.
     pub environ: Option<Vec<(String, String)>>,
+    /// Whether it finds `/dev/infiniband/uverbs*`, when read.
+    #[serde(default)]
+    pub verbs_files: Option<bool>,
 }
 
 /// State of rdmatop itself.
@@ -578,6 +669,39 @@ impl Serialize for ProbeVerdict {
         object.serialize_field("causes", &self.causes)?;
         object.end()
     }
+}
+
+/// Probes on programs whose posts bypass the kernel, and what they cost these programs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UprobesReport {
+    /// The one process that was asked for.
+    pub pid: Option<u32>,
+    /// Functions that are probed.
+    pub functions: u64,
+    /// QPs that are counted by them.
+    pub qps: u64,
+    /// Entries and returns of the functions since start.
+    pub hits: u64,
+    /// The same per second.
+    pub hits_per_s: Option<f64>,
+    /// What one takes of the program that it meets, ns, as measured on a function of rdmatop's own.
+    pub hit_ns: Option<u64>,
+    /// What they take of all programs together, cores.
+    pub cores: Option<f64>,
+    /// How much they may take, cores.
+    pub limit: f64,
+    /// Posts by a process that does not own the QP, as after fork(2): counted for nobody.
+    pub unmatched: u64,
+    /// Posts of which something could not be read: counts are short by their work requests.
+    pub missed: u64,
+    /// Send work requests that a provider did not accept; they are not among those posted.
+    pub rejected_sends: u64,
+    /// The same of receives.
+    pub rejected_receives: u64,
+    /// Why the probes are off.
+    pub off: Option<Cause>,
+    /// What cannot be probed.
+    pub failures: Vec<Cause>,
 }
 
 /// A program of ours that the kernel did not run although its hook was reached.

@@ -12,6 +12,7 @@ pub mod ib;
 pub mod input;
 pub mod judgement;
 mod numbers;
+pub mod peers;
 pub mod recording;
 pub mod snapshot;
 pub mod value;

@@ -6,6 +6,7 @@
 use rdmatop_common::{
     counters::{QpSlot, VerbErrorKey, VerbKey, VerbStats},
     event::{self, CmRecord, ObjectRecord, QpRecord, Record, VerbRecord},
+    wr::WrRecord,
 };
 use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -24,6 +25,7 @@ pub(super) fn layout() -> Vec<usize> {
         size_of::<VerbKey>(),
         size_of::<VerbStats>(),
         size_of::<VerbErrorKey>(),
+        size_of::<WrRecord>(),
         usize::from(u16::from_ne_bytes([1, 0])),
     ]
 }
@@ -76,7 +78,7 @@ macro_rules! as_words {
     )*};
 }
 
-as_words!(QpSlot, VerbKey, VerbStats, VerbErrorKey);
+as_words!(QpSlot, VerbKey, VerbStats, VerbErrorKey, WrRecord);
 
 /// The size comes first, because the record's kind is among its bytes.
 impl Numbers for Record {

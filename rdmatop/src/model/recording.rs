@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     engine::{Engine, EngineConfig, Lacks},
     event::Event,
+    findings::Change,
     input::{Now, Timed},
     numbers,
     snapshot::Snapshot,
@@ -204,6 +205,11 @@ impl Tee {
     pub fn tick(&mut self, now: Now) -> Arc<Snapshot> {
         self.tap(&Entry::Tick(now));
         self.engine.tick(now)
+    }
+
+    /// [`Engine::take_changes`]. It is not recorded: the snapshots decide what it says.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        self.engine.take_changes()
     }
 
     /// [`Engine::forget`].

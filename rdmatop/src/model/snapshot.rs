@@ -11,7 +11,7 @@ use super::{
     cause::Cause,
     findings::Finding,
     ib::{Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode},
-    input::{EbpfState, HostFacts, ProbeVerdict, Skipped},
+    input::{EbpfState, HostFacts, LimitReached, PcieLink, ProbeVerdict, Skipped, UprobesReport},
     judgement::{Judgement, Quantity},
     value::{Counter, Shared, Source},
 };
@@ -65,8 +65,13 @@ pub struct Health {
     pub losses: Vec<Loss>,
     /// Programs that the kernel skipped since start; `None` where it does not count that.
     pub skipped: Option<Shared<Skipped>>,
+    /// Probes on programs whose posts bypass the kernel; `None` without `--uprobes`.
+    pub uprobes: Option<Arc<UprobesReport>>,
     /// Lifecycle records seen since start.
     pub events: u64,
+    /// What became of work requests, where a trace asks for them.
+    #[serde(skip)]
+    pub work: Option<WorkRequests>,
     /// Verdicts.
     pub probes: Shared<ProbeVerdict>,
     /// eBPF is on and records report everything that happens to QPs, so no dump is needed.
@@ -89,11 +94,22 @@ impl Health {
     }
 }
 
+/// What became of posts and ends of work requests since start: the others made an event, or are among the losses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkRequests {
+    /// Posts and ends on the QPs that are followed.
+    pub happened: u64,
+    /// Of these, not asked for.
+    pub filtered: u64,
+    /// Of these, left out by sampling.
+    pub sampled_out: u64,
+}
+
 /// A cause of loss and how often.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Loss {
-    /// Stable word: `ring`, `stash`, `slot`, `verb`, `walk`, `stamp`, `return`, `missed`, `decode`,
-    /// `channel`.
+    /// Stable word: `ring`, `stash`, `slot`, `verb`, `walk`, `stamp`, `return`, `missed`,
+    /// `wr_ring`, `wr_missed`, `place`, `decode`, `channel`.
     #[serde(rename = "where")]
     pub at: &'static str,
     /// How often since start.
@@ -133,6 +149,9 @@ pub struct DeviceRow {
     pub pci: Option<Arc<str>>,
     /// NUMA node.
     pub numa_node: Option<i32>,
+    /// PCI Express link: negotiated, and what the device is capable of.
+    #[serde(skip)]
+    pub pcie: Option<[PcieLink; 2]>,
     /// QPs.
     pub qps: Option<u64>,
     /// CQs.
@@ -147,6 +166,13 @@ pub struct DeviceRow {
     pub ctxs: Option<u64>,
     /// SRQs.
     pub srqs: Option<u64>,
+    /// Errors that its driver logged since rdmatop began; `None` where the kernel's log cannot be read.
+    pub driver_errors: Option<u64>,
+    /// The last of them.
+    pub driver_error: Option<Arc<str>>,
+    /// When rdmatop read that one, `CLOCK_MONOTONIC`, ns.
+    #[serde(skip)]
+    pub driver_error_ns: Option<u64>,
     /// Programs of ours count work requests of its driver, where they are attached.
     #[serde(skip)]
     pub followed: bool,
@@ -185,6 +211,9 @@ pub struct PortRow {
     pub netdev: Option<Arc<str>>,
     /// MTU of the network device, bytes.
     pub netdev_mtu: Option<u32>,
+    /// GIDs; `None` when they could not be read.
+    #[serde(skip)]
+    pub gids: Option<Arc<[PortGid]>>,
     /// Rate, bits/s; `None` when the provider has no true one.
     pub rate_bps: Option<u64>,
     /// Bytes sent by the provider's own counter, headers included: what passed the wire.
@@ -215,6 +244,17 @@ pub struct PortRow {
     /// Tx and Rx bytes/s (packets/s where there are no bytes).
     #[serde(skip)]
     pub history: Arc<History>,
+}
+
+/// An entry of a port's GID table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortGid {
+    /// Its place.
+    pub index: u16,
+    /// It.
+    pub gid: Gid,
+    /// It is one of RoCE v1 (or of InfiniBand); `None` when the type is not known.
+    pub v1: Option<bool>,
 }
 
 impl PortRow {
@@ -388,10 +428,16 @@ pub struct ProcessRow {
     pub verb_errors: Option<Counter>,
     /// What it moves by TCP where it could use RDMA; `None`: nothing of note.
     pub tcp: Option<TcpTraffic>,
+    /// The limit of its RDMA cgroup that is reached; `None`: none, or that is not known.
+    #[serde(skip)]
+    pub limited: Option<Arc<LimitReached>>,
     /// Libraries of interest.
     pub libraries: Option<Shared<String>>,
     /// RDMA-relevant environment.
     pub environ: Option<Shared<(String, String)>>,
+    /// Whether it finds `/dev/infiniband/uverbs*`, without which libraries see no RDMA device.
+    #[serde(skip)]
+    pub verbs_files: Option<bool>,
     /// Tx and Rx bytes/s (or WRs/s).
     #[serde(skip)]
     pub history: Arc<History>,
@@ -437,7 +483,7 @@ pub struct QpRow {
     pub comm: Option<Arc<str>>,
     /// Owned by a kernel consumer.
     pub kernel: bool,
-    /// Its owner exited, another process still holds it.
+    /// Its owner exited, another process still holds it; or its process is not known, because the thread that made it ended.
     pub orphan: bool,
     /// Destroyed; the row stays for some seconds.
     pub exited: bool,
@@ -451,6 +497,9 @@ pub struct QpRow {
     pub remote_gid: Option<Gid>,
     /// Path MTU, bytes.
     pub path_mtu: Option<u32>,
+    /// Index of its own address in the port's GID table.
+    #[serde(skip)]
+    pub sgid_index: Option<u8>,
     /// `CLOCK_MONOTONIC` of its creation, ns; `None` when it existed before rdmatop. See [`QpRow::age_ns`].
     pub born_mono_ns: Option<u64>,
     /// Send PSN.

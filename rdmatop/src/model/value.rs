@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct as _};
 pub enum Source {
     /// Counted or seen by our eBPF programs: exact since attach.
     Ebpf,
+    /// Counted by our probes on the program that posts: work requests that its provider accepted, exact since the probes
+    /// were attached.
+    Uprobe,
     /// RDMA netlink (nldev).
     Netlink,
     /// A file under /sys.

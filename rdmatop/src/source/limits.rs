@@ -30,6 +30,30 @@ const ADDRESSES: &str = "raise the limit of address space: `ulimit -v unlimited`
 /// The remedy when opening a file was refused.
 pub const FILES: &str = "raise the limit of open files: `ulimit -n`";
 
+/// The remedy where maps and programs are charged to the limit of locked memory.
+pub const LOCKED: &str = "raise the limit of locked memory: `ulimit -l unlimited`, or add CAP_SYS_RESOURCE";
+
+/// Whether maps and programs may be refused with EPERM because they are charged to the limit of locked memory, as before
+/// Linux 5.11 (`bpf_charge_memlock`), and that limit is low. Later kernels charge the cgroup.
+pub fn locked_memory_is_short() -> bool {
+    charges_locked_memory(kernel_version()) && getrlimit(Resource::Memlock).current.is_some()
+}
+
+fn charges_locked_memory(version: Option<(u32, u32)>) -> bool {
+    version.is_some_and(|version| version < (5, 11))
+}
+
+/// Major and minor version of the kernel.
+pub fn kernel_version() -> Option<(u32, u32)> {
+    let root = Root::default();
+    version_of(&root.line(&root.proc("sys/kernel/osrelease"))?)
+}
+
+fn version_of(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
 /// Address space that is left, bytes; `None` without a limit.
 pub fn addresses_left() -> Option<u64> {
     left(&Root::default())
@@ -51,6 +75,18 @@ fn left(root: &Root) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn locked_memory_is_blamed_only_on_kernels_that_charge_it() {
+        for (release, charges) in [
+            ("5.10.0-32-amd64", true),
+            ("5.11.0", false),
+            ("6.1.0-41", false),
+            ("", false),
+        ] {
+            assert_eq!(charges_locked_memory(version_of(release)), charges, "{release}");
+        }
+    }
 
     #[test]
     fn without_a_limit_of_address_space_it_is_not_blamed() {

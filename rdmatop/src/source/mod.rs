@@ -2,6 +2,7 @@
 //! imports model types beside inputs and causes: the kinds of events.
 pub mod clock;
 pub mod ebpf;
+pub mod kernel_log;
 pub mod limits;
 pub mod netlink;
 pub mod platform;
@@ -12,6 +13,7 @@ pub mod root;
 pub mod seam;
 pub mod sysfs;
 pub mod tcp;
+pub(crate) mod uprobes;
 
 #[cfg(test)]
 pub(crate) mod fake;

@@ -169,5 +169,6 @@ macro_rules! targets {
 }
 
 targets!(
-    btf, cgroup, counters, environ, event, filter, lab_state, maps, netlink, proc, sanitize, settings
+    btf, cgroup, counters, environ, event, filter, kernel_log, lab_state, maps, netlink, proc, sanitize,
+    settings
 );

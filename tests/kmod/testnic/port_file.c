@@ -53,6 +53,10 @@ static int order(struct tn_port *port, const char *line)
 		set_state(port, a);
 		return 0;
 	}
+	if (!strncmp(line, "log ", 4)) {
+		ibdev_err(&port->device->ib, "%s\n", line + 4);
+		return 0;
+	}
 	if (sscanf(line, "link %d %d", &a, &b) == 2) {
 		WRITE_ONCE(port->width, a);
 		WRITE_ONCE(port->speed, b);

@@ -1,11 +1,12 @@
 //! Moves bytes by TCP as a job does whose communication library found no RDMA: a file named libnccl.so.2 is mapped, and both
 //! ports are chosen by the kernel.
 //!
-//! `tcp-job [--bytes N]` prints `{"ready":true,"pid":..}`, waits for a line on stdin, and sends N bytes (0: as many as it can
+//! `tcp-job [--bytes N] [--devices 0]` prints `{"ready":true,"pid":..}`, waits for a line on stdin, and sends N bytes (0: as many as it can
 //! until stdin is closed) to another thread of its own. Then it prints `{"pid":..,"sent":N}` and keeps the connection until
-//! stdin is closed.
+//! stdin is closed. Without devices its /dev/infiniband is empty, as in a container that was started without them.
 
 use std::{
+    ffi::CStr,
     fs::{self, File},
     io::{self, BufRead as _, Read as _, Write as _},
     net::{TcpListener, TcpStream},
@@ -26,7 +27,11 @@ const BUFFER: usize = 256 << 10;
 fn main() -> Result<()> {
     let mut args = Args::from_env();
     let bytes: u64 = args.value("--bytes", 0)?;
+    let without_devices = args.value("--devices", 1)? == 0;
     args.finish()?;
+    if without_devices {
+        hide_devices()?;
+    }
     map_library()?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut to = TcpStream::connect(listener.local_addr()?)?;
@@ -61,6 +66,28 @@ fn main() -> Result<()> {
     drop(to);
     let received = receiver.join().ok().context("the receiver ended")??;
     ensure!(received == sent, "{received} of {sent} bytes came");
+    Ok(())
+}
+
+/// Mounts an empty directory over /dev/infiniband, in a mount namespace of its own.
+fn hide_devices() -> Result<()> {
+    // SAFETY: it takes no pointer; this process has one thread so far.
+    let code = unsafe { libc::unshare(libc::CLONE_NEWNS) };
+    ensure!(code == 0, io::Error::last_os_error());
+    mount(c"none", c"/", None, libc::MS_REC | libc::MS_PRIVATE)?;
+    mount(c"none", c"/dev/infiniband", Some(c"tmpfs"), 0)
+}
+
+fn mount(what: &CStr, at: &CStr, kind: Option<&CStr>, flags: libc::c_ulong) -> Result<()> {
+    let kind = kind.map_or(std::ptr::null(), CStr::as_ptr);
+    // SAFETY: the strings end with a zero and outlive the call; no data is passed.
+    let code = unsafe { libc::mount(what.as_ptr(), at.as_ptr(), kind, flags, std::ptr::null()) };
+    ensure!(
+        code == 0,
+        "mount {}: {}",
+        at.to_string_lossy(),
+        io::Error::last_os_error()
+    );
     Ok(())
 }
 

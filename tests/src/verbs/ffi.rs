@@ -62,7 +62,30 @@ unsafe extern "C" {
         remote_addr: u64,
         rkey: u32,
     ) -> c_int;
+    pub(super) fn shim_post_as(
+        qp: *mut IbvQp,
+        wr_id: u64,
+        opcode: c_int,
+        send_flags: c_int,
+        imm: u32,
+        addr: u64,
+        length: u32,
+        lkey: u32,
+        remote_addr: u64,
+        rkey: u32,
+    ) -> c_int;
     pub(super) fn shim_post_recv(qp: *mut IbvQp, wr_id: u64, addr: u64, length: u32, lkey: u32) -> c_int;
+    pub(super) fn shim_create_extended_qp(
+        pd: *mut IbvPd,
+        cq: *mut IbvCq,
+        max_wr: u32,
+        err: *mut c_int,
+    ) -> *mut IbvQp;
+    pub(super) fn shim_wr_start(qp: *mut IbvQp);
+    pub(super) fn shim_wr_complete(qp: *mut IbvQp) -> c_int;
+    pub(super) fn shim_wr_abort(qp: *mut IbvQp);
+    pub(super) fn shim_wr_begin(qp: *mut IbvQp, wr_id: u64, opcode: c_int, remote_addr: u64, rkey: u32);
+    pub(super) fn shim_wr_data(qp: *mut IbvQp, how: c_int, addr: u64, length: u32, lkey: u32);
     pub(super) fn shim_poll_cq(cq: *mut IbvCq, out: *mut Wc) -> c_int;
     pub(super) fn shim_async_event(
         context: *mut IbvContext,

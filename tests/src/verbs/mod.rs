@@ -1,9 +1,11 @@
 //! The verbs that the traffic programs need, safe: each object keeps what it was made from alive.
 
+mod extended;
 mod ffi;
 
 use std::{ffi::CString, io, os::fd::RawFd, ptr::NonNull, sync::Arc, time::Duration};
 
+pub use extended::{Data, Extended};
 pub use ffi::Wc;
 
 /// Index of the IPv4 GID of an rxe device (index 0 is link-local).
@@ -16,8 +18,14 @@ pub enum Opcode {
     RdmaWrite = 0,
     /// `IBV_WR_SEND`.
     Send = 2,
+    /// `IBV_WR_SEND_WITH_IMM`.
+    SendWithImm = 3,
     /// `IBV_WR_RDMA_READ`.
     RdmaRead = 4,
+    /// `IBV_WR_ATOMIC_CMP_AND_SWP`.
+    CmpAndSwp = 5,
+    /// `IBV_WR_ATOMIC_FETCH_AND_ADD`.
+    FetchAndAdd = 6,
 }
 
 /// `enum ibv_qp_state` values used with [`Qp::to_state`].
@@ -320,6 +328,35 @@ impl Qp {
                 self.raw.as_ptr(),
                 wr_id,
                 opcode as i32,
+                local.addr(0),
+                length,
+                local.lkey(),
+                remote.addr(0),
+                remote.rkey(),
+            )
+        })
+        .map(drop)
+    }
+
+    /// As [`Self::post_send`], signalled or not, and with immediate data, which only opcodes that carry some send.
+    pub fn post_as(
+        &self,
+        wr_id: u64,
+        how: (Opcode, bool, u32),
+        length: u32,
+        to: (&Mr, &Mr),
+    ) -> io::Result<()> {
+        const SIGNALED: i32 = 2;
+        let (opcode, signaled, imm) = how;
+        let (local, remote) = to;
+        // SAFETY: as for `post_send`.
+        check(unsafe {
+            ffi::shim_post_as(
+                self.raw.as_ptr(),
+                wr_id,
+                opcode as i32,
+                if signaled { SIGNALED } else { 0 },
+                imm,
                 local.addr(0),
                 length,
                 local.lkey(),

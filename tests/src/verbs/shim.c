@@ -1,5 +1,6 @@
 /* A flat C face of libibverbs for Rust: no structure crosses the border except struct shim_wc.
  * Calls that return int return 0 or more, or a negative errno. */
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -104,7 +105,7 @@ struct ibv_qp *shim_create_qp(struct ibv_pd *pd, struct ibv_cq *cq, uint32_t max
 		.recv_cq = cq,
 		.cap = { .max_send_wr = max_wr, .max_recv_wr = max_wr, .max_send_sge = 1, .max_recv_sge = 1 },
 		.qp_type = IBV_QPT_RC,
-		.sq_sig_all = 1,
+		.sq_sig_all = 0, /* each post says whether it is signalled */
 	};
 	struct ibv_qp *qp;
 
@@ -171,12 +172,16 @@ int shim_to_init(struct ibv_qp *qp)
 				      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 }
 
+/* A few packets before the largest PSN of 24 bits: what counts packets by their PSN goes round it in each test. */
+#define FIRST_PSN 0xfffff8
+
 int shim_to_rtr(struct ibv_qp *qp, uint32_t dest_qpn, const uint8_t *dgid, int sgid_index)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR,
 		.path_mtu = IBV_MTU_1024,
 		.dest_qp_num = dest_qpn,
+		.rq_psn = FIRST_PSN,
 		.max_dest_rd_atomic = 1,
 		.min_rnr_timer = 12,
 		.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .sgid_index = sgid_index, .hop_limit = 1 } },
@@ -192,6 +197,7 @@ int shim_to_rts(struct ibv_qp *qp, int retry_cnt)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTS,
+		.sq_psn = FIRST_PSN,
 		.timeout = 14,
 		.retry_cnt = retry_cnt,
 		.rnr_retry = 7,
@@ -234,6 +240,25 @@ int shim_post_send(struct ibv_qp *qp, uint64_t wr_id, int opcode, uint64_t addr,
 	return negative(ibv_post_send(qp, &wr, &bad));
 }
 
+/* As shim_post_send, with send flags and immediate data of the caller's choice. */
+int shim_post_as(struct ibv_qp *qp, uint64_t wr_id, int opcode, int send_flags, uint32_t imm, uint64_t addr, uint32_t length,
+		 uint32_t lkey, uint64_t remote_addr, uint32_t rkey)
+{
+	struct ibv_sge sge = { .addr = addr, .length = length, .lkey = lkey };
+	struct ibv_send_wr wr = {
+		.wr_id = wr_id,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = opcode,
+		.send_flags = send_flags,
+		.imm_data = htobe32(imm),
+		.wr.rdma = { .remote_addr = remote_addr, .rkey = rkey },
+	};
+	struct ibv_send_wr *bad;
+
+	return negative(ibv_post_send(qp, &wr, &bad));
+}
+
 int shim_post_recv(struct ibv_qp *qp, uint64_t wr_id, uint64_t addr, uint32_t length, uint32_t lkey)
 {
 	struct ibv_sge sge = { .addr = addr, .length = length, .lkey = lkey };
@@ -241,6 +266,82 @@ int shim_post_recv(struct ibv_qp *qp, uint64_t wr_id, uint64_t addr, uint32_t le
 	struct ibv_recv_wr *bad;
 
 	return negative(ibv_post_recv(qp, &wr, &bad));
+}
+
+/* A QP with the ibv_wr_* calls. */
+struct ibv_qp *shim_create_extended_qp(struct ibv_pd *pd, struct ibv_cq *cq, uint32_t max_wr, int *err)
+{
+	struct ibv_qp_init_attr_ex attr = {
+		.send_cq = cq,
+		.recv_cq = cq,
+		.cap = { .max_send_wr = max_wr,
+			 .max_recv_wr = 1,
+			 .max_send_sge = 2,
+			 .max_recv_sge = 1,
+			 .max_inline_data = 64 },
+		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = 1,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.pd = pd,
+		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+				  IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+				  IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+	};
+	struct ibv_qp *qp;
+
+	errno = 0;
+	qp = ibv_create_qp_ex(pd->context, &attr);
+	*err = qp ? 0 : -(errno ? errno : EIO);
+	return qp;
+}
+
+void shim_wr_start(struct ibv_qp *qp) { ibv_wr_start(ibv_qp_to_qp_ex(qp)); }
+
+int shim_wr_complete(struct ibv_qp *qp) { return negative(ibv_wr_complete(ibv_qp_to_qp_ex(qp))); }
+
+void shim_wr_abort(struct ibv_qp *qp) { ibv_wr_abort(ibv_qp_to_qp_ex(qp)); }
+
+/* Begins a work request of an opcode of shim_create_extended_qp. */
+void shim_wr_begin(struct ibv_qp *qp, uint64_t wr_id, int opcode, uint64_t remote_addr, uint32_t rkey)
+{
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
+
+	ex->wr_id = wr_id;
+	ex->wr_flags = IBV_SEND_SIGNALED;
+	switch (opcode) {
+	case IBV_WR_RDMA_WRITE:
+		return ibv_wr_rdma_write(ex, rkey, remote_addr);
+	case IBV_WR_SEND:
+		return ibv_wr_send(ex);
+	case IBV_WR_SEND_WITH_IMM:
+		return ibv_wr_send_imm(ex, 7);
+	case IBV_WR_RDMA_READ:
+		return ibv_wr_rdma_read(ex, rkey, remote_addr);
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+		return ibv_wr_atomic_cmp_swp(ex, rkey, remote_addr, 0, 1);
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return ibv_wr_atomic_fetch_add(ex, rkey, remote_addr, 1);
+	}
+}
+
+/* Gives its data: one segment, inline, or either as a list of two halves. */
+void shim_wr_data(struct ibv_qp *qp, int how, uint64_t addr, uint32_t length, uint32_t lkey)
+{
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
+	uint32_t half = length / 2;
+	struct ibv_sge sges[2] = { { addr, half, lkey }, { addr + half, length - half, lkey } };
+	struct ibv_data_buf bufs[2] = { { (void *)addr, half }, { (void *)(addr + half), length - half } };
+
+	switch (how) {
+	case 0:
+		return ibv_wr_set_sge(ex, lkey, addr, length);
+	case 1:
+		return ibv_wr_set_inline_data(ex, (void *)addr, length);
+	case 2:
+		return ibv_wr_set_sge_list(ex, 2, sges);
+	case 3:
+		return ibv_wr_set_inline_data_list(ex, 2, bufs);
+	}
 }
 
 int shim_poll_cq(struct ibv_cq *cq, struct shim_wc *out)

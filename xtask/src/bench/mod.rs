@@ -62,6 +62,8 @@ struct Stage {
 pub(crate) fn main(args: &BenchArgs) -> Result<u8> {
     let wanted = wanted(&args.only)?;
     let programs = paths::target().join("release");
+    // Before the build: the tree may change while this measures.
+    let about = About::read(&args.kernel);
     if !args.no_build {
         build()?;
     }
@@ -118,7 +120,6 @@ pub(crate) fn main(args: &BenchArgs) -> Result<u8> {
         devices: args.devices,
     };
     let rows = goals::rows(&raw, context, &wanted);
-    let about = About::read(&args.kernel);
     let table = row::table(&rows);
     println!("{}\n\n{table}", about.line());
     save(&about, &rows, &raw)?;

@@ -15,7 +15,7 @@ use crate::step;
 
 /// A directory with a Kbuild file or a Makefile of the kernel's kind.
 #[derive(Clone, Debug)]
-pub(super) struct Source {
+pub(super) struct DriverSource {
     /// What the modules are called together.
     name: &'static str,
     /// Further words for make, such as a `CONFIG_` variable that the makefile asks for.
@@ -45,7 +45,7 @@ exec gcc -Wno-attributes \"$@\"
 /// What a build depends on besides the source: to be raised when its result changes.
 const RECIPE: u32 = 1;
 
-impl Source {
+impl DriverSource {
     /// Reads the directory `dir`.
     pub(super) fn read(name: &'static str, options: &'static [&'static str], dir: &Path) -> Result<Self> {
         let mut files = Vec::new();
@@ -199,8 +199,8 @@ fn collect(root: &Path, below: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) -> Re
 mod tests {
     use super::*;
 
-    fn source(text: &str) -> Source {
-        Source {
+    fn source(text: &str) -> DriverSource {
+        DriverSource {
             name: "x",
             options: &[],
             files: vec![("x.c".into(), text.into())],

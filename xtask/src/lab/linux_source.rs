@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::kbuild::Source;
+use super::kbuild::DriverSource;
 use super::kernel::{self, Kernel, Series};
 use super::{archive, headers};
 use crate::apt::PrivateApt;
@@ -66,8 +66,8 @@ impl Driver {
         Some(dir.join(format!("{}.ko", self.name)))
     }
 
-    fn source(self, kernel: &Kernel) -> Result<Source> {
-        let source = Source::read(self.name, self.options, &self.place(kernel))?;
+    fn source(self, kernel: &Kernel) -> Result<DriverSource> {
+        let source = DriverSource::read(self.name, self.options, &self.place(kernel))?;
         Ok(if self.btf { source.with_btf() } else { source })
     }
 

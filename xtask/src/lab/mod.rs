@@ -21,6 +21,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
@@ -62,6 +63,21 @@ pub(crate) enum LabCommand {
     },
     /// List the lab's kernels
     List,
+}
+
+/// `cargo xtask lab run` of this very program, with these options: the caller adds `--` and what runs in the guest.
+pub(crate) fn command(kernel: &str, timeout: u64, options: &[&str]) -> Result<Command> {
+    let mut lab = Command::new(env::current_exe().context("cannot tell what program this is")?);
+    lab.args([
+        "lab",
+        "run",
+        "--kernel",
+        kernel,
+        "--timeout",
+        &timeout.to_string(),
+    ])
+    .args(options);
+    Ok(lab)
 }
 
 /// What both `run` and `shell` take.

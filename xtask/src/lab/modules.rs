@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::kbuild::Source;
+use super::kbuild::DriverSource;
 use super::kernel::{Kernel, Series};
 use super::linux_source::SIW;
 use crate::paths;
@@ -17,8 +17,8 @@ pub(crate) fn has_test_drivers(series: Series) -> bool {
     !TOO_OLD.contains(&series.name)
 }
 
-fn test_drivers() -> Result<Source> {
-    Source::read("kmod", &[], &paths::repo().join("tests/kmod"))
+fn test_drivers() -> Result<DriverSource> {
+    DriverSource::read("kmod", &[], &paths::repo().join("tests/kmod"))
 }
 
 /// The directory of the test drivers for `kernel`, if they were built since their source changed.

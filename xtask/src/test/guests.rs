@@ -3,16 +3,14 @@
 use std::{
     cmp::Reverse,
     collections::VecDeque,
-    env,
     fmt::Write as _,
     path::{Path, PathBuf},
-    process::Command,
     sync::{Mutex, PoisonError},
     thread,
     time::Instant,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use super::{
     record::{Outcome, Record, follow},
@@ -31,15 +29,17 @@ use crate::{
 /// The kernel on which that is tested which does not depend on the kernel.
 const ONE_KERNEL: &str = "6.12";
 /// Test executables for which one kernel is enough: the tests' own traffic programs, floods of events, findings, what is missing
-/// on a machine, terminals and signals, and `rdmatop lab`. With `--kernel` they run on that one too. Single tests of others ask
-/// for this by `Lab::enter_on_one`.
-const ON_ONE_KERNEL: [&str; 6] = [
+/// on a machine, terminals and signals, `rdmatop lab`, programs of others, and the commands of docs/learn.md. With `--kernel` they
+/// run on that one too. Single tests of others ask for this by `Lab::enter_on_one`.
+const ON_ONE_KERNEL: [&str; 8] = [
     "traffic-",
     "findings-",
     "flood-",
     "degrade-",
     "faults_terminal-",
     "lab_",
+    "examples-",
+    "learn-",
 ];
 
 /// Test executables with a guest of their own.
@@ -67,7 +67,13 @@ const GROUPS: [Group; 5] = [
     // In a guest of their own, because that of the one kernel would be much longer than the others.
     Group {
         name: "once",
-        prefixes: &["traffic-", "flood-", "faults_terminal-", "lab_command-"],
+        prefixes: &[
+            "traffic-",
+            "flood-",
+            "faults_terminal-",
+            "lab_command-",
+            "examples-",
+        ],
         options: &[],
         has: |_| true,
         seconds: 130,
@@ -82,9 +88,13 @@ const GROUPS: [Group; 5] = [
             "degrade-",
             "faults_host-",
             "presence-",
+            "attach-",
             "skips-",
             "findings-",
             "lab_scenarios-",
+            "learn-",
+            "uprobes-",
+            // Last: it locks the kernel down, for good.
             "lockdown-",
         ],
         options: &["--cpus", "1"],
@@ -102,7 +112,7 @@ const GROUPS: [Group; 5] = [
     // A NIC that the kernel does not see at work.
     Group {
         name: "bypass",
-        prefixes: &["bypass-"],
+        prefixes: &["bypass-", "bypass_uprobes-"],
         options: &["--nic", "pvrdma"],
         has: nic::is_for,
         seconds: 40,
@@ -176,7 +186,7 @@ pub(super) fn run(binaries: &[PathBuf], asked: &Asked<'_>) -> Result<(Vec<Part>,
                     group.prefixes.join("*, "),
                     series.name
                 );
-                kernel.outcome.tally.skipped += 1;
+                kernel.outcome.counts.skipped += 1;
                 continue;
             }
             guests.push(Guest {
@@ -305,11 +315,8 @@ fn in_guest(guest: &Guest<'_>, asked: &Asked<'_>) -> Result<(Record, i32)> {
         );
     }
     script.push_str("exit $bad\n");
-    let mut lab = Command::new(env::current_exe().context("cannot tell what program this is")?);
-    lab.args(["lab", "run", "--kernel", guest.series.name]);
-    lab.args(["--timeout", &asked.timeout.to_string()]);
-    lab.args(guest.group.options)
-        .args(["--", "sh", "-c", &script, "tests"]);
+    let mut lab = lab::command(guest.series.name, asked.timeout, guest.group.options)?;
+    lab.args(["--", "sh", "-c", &script, "tests"]);
     lab.args(asked.filter);
     lab.env("RDMATOP", paths::target().join("release/rdmatop"));
     lab.env("RDMATOP_LAB_OUT", guest.out());
@@ -326,6 +333,7 @@ mod tests {
             "bypass-1",
             "degrade-1",
             "exact-1",
+            "learn-1",
             "presence-1",
             "testnic-1",
             "traffic-1",
@@ -353,7 +361,11 @@ mod tests {
         assert_eq!(names("rxe", "6.1", &[]), ["exact-1"]);
         assert_eq!(names("once", "6.1", &[]), none);
         assert_eq!(names("once", "6.1", &["6.1".to_owned()]), ["traffic-1"]);
-        assert_eq!(names("alone", "6.12", &[]), ["degrade-1", "presence-1"]);
+        assert_eq!(
+            names("alone", "6.12", &[]),
+            ["degrade-1", "presence-1", "learn-1"]
+        );
+        assert_eq!(names("alone", "6.1", &[]), ["presence-1"]);
         assert_eq!(names("testnic", "7.2", &[]), ["testnic-1"]);
     }
 }

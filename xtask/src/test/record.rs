@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::tally::Tally;
+use super::counts::Counts;
 
 /// Lines that are kept of what a failed test printed, and of a run that did not finish.
 const KEPT: usize = 40;
@@ -56,21 +56,21 @@ pub(super) struct Took {
 /// What a run came to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
-    pub(super) tally: Tally,
+    pub(super) counts: Counts,
     pub(super) failures: Vec<Failure>,
     pub(super) times: Vec<Took>,
 }
 
 impl Outcome {
     pub(super) fn add(&mut self, other: Self) {
-        self.tally.add(other.tally);
+        self.counts.add(other.counts);
         self.failures.extend(other.failures);
         self.times.extend(other.times);
     }
 
     /// Counts what failed and is no test.
     pub(super) fn fail(&mut self, failure: Failure) {
-        self.tally.failed += 1;
+        self.counts.failed += 1;
         self.failures.push(failure);
     }
 }
@@ -129,7 +129,7 @@ impl Record {
 
     /// Takes a line that came `at` seconds after the start.
     pub(super) fn line(&mut self, line: &str, at: f64) {
-        self.outcome.tally.line(line);
+        self.outcome.counts.line(line);
         if let Some(name) = executable(line) {
             if self.open {
                 // Something ended the one before: an abort, a signal.
@@ -235,7 +235,7 @@ impl Record {
     /// An executable, or the whole run, that did not come to its end: which of its tests had failed, the one that had begun,
     /// and what was printed last.
     fn break_off(&mut self, how: &str) {
-        self.outcome.tally.failed += self.failed.len() as u64;
+        self.outcome.counts.failed += self.failed.len() as u64;
         let test = match self.begun.take() {
             Some(test) => format!("{how}, in {test}"),
             None => how.to_owned(),
@@ -251,7 +251,7 @@ impl Record {
 
     /// Whether a test has failed so far.
     pub(super) fn any_failed(&self) -> bool {
-        self.outcome.tally.failed > 0 || !self.failed.is_empty()
+        self.outcome.counts.failed > 0 || !self.failed.is_empty()
     }
 
     /// The end of the run, whose status was `code`. One that fails without a failed test did not finish: a failure too.
@@ -398,12 +398,12 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
                 "    a reason"
             ]
         );
-        let Tally {
+        let Counts {
             passed,
             failed,
             skipped,
             ..
-        } = outcome.tally;
+        } = outcome.counts;
         assert_eq!((passed, failed, skipped), (1, 1, 2));
     }
 
@@ -441,7 +441,7 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
             failure.output.last().map(String::as_str),
             Some("lab: the guest died")
         );
-        assert_eq!(outcome.tally.failed, 1);
+        assert_eq!(outcome.counts.failed, 1);
     }
 
     #[test]
@@ -450,7 +450,7 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
         let outcome = read(lines, true, 3);
         let names: Vec<_> = outcome.failures.iter().map(|failure| &failure.test[..]).collect();
         assert_eq!(names, ["a_storm", "did not finish (status 3)"]);
-        assert_eq!(outcome.tally.failed, 2);
+        assert_eq!(outcome.counts.failed, 2);
     }
 
     #[test]
@@ -460,14 +460,14 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
         let outcome = read(lines, false, 101);
         let names: Vec<_> = outcome.failures.iter().map(Failure::name).collect();
         assert_eq!(names, ["5.10 rxe a: ended without a result"]);
-        assert_eq!((outcome.tally.passed, outcome.tally.failed), (1, 1));
+        assert_eq!((outcome.counts.passed, outcome.counts.failed), (1, 1));
     }
 
     #[test]
     fn a_status_is_no_failure_of_its_own_where_a_test_failed_and_one_where_none_did() {
-        assert_eq!(read(FAILED, true, 1).tally.failed, 1);
-        assert_eq!(read("error: could not compile\n", false, 101).tally.failed, 1);
-        assert_eq!(read("", true, 0).tally.failed, 0);
+        assert_eq!(read(FAILED, true, 1).counts.failed, 1);
+        assert_eq!(read("error: could not compile\n", false, 101).counts.failed, 1);
+        assert_eq!(read("", true, 0).counts.failed, 0);
     }
 
     #[test]

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use super::{
+    counts::Counts,
     record::{Failure, Outcome, Took},
-    tally::Tally,
 };
 
 /// Rows of the slowest.
@@ -19,9 +19,9 @@ pub(super) struct Part {
 }
 
 /// Everything, and the sum.
-pub(super) fn of(parts: &[Part]) -> (String, Tally) {
+pub(super) fn of(parts: &[Part]) -> (String, Counts) {
     let mut text = slowest(parts.iter().flat_map(|part| &part.outcome.times));
-    let mut all = Tally::default();
+    let mut all = Counts::default();
     let _ = writeln!(
         text,
         "\n{:24} {:>7} {:>7} {:>8} {:>8}",
@@ -33,13 +33,13 @@ pub(super) fn of(parts: &[Part]) -> (String, Tally) {
         seconds,
     } in parts
     {
-        let tally = outcome.tally;
+        let counts = outcome.counts;
         let _ = writeln!(
             text,
             "{name:24} {:>7} {:>7} {:>8} {seconds:>8.0}",
-            tally.passed, tally.failed, tally.skipped
+            counts.passed, counts.failed, counts.skipped
         );
-        all.add(tally);
+        all.add(counts);
     }
     let failures: Vec<&Failure> = parts.iter().flat_map(|part| &part.outcome.failures).collect();
     text.push_str(&failed(&failures));

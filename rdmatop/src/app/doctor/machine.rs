@@ -8,7 +8,7 @@ use crate::{
     lab,
     model::cause::Concerns,
     source::{
-        ebpf::kprobes_off,
+        ebpf::Switches,
         platform::{Platform, missing},
         proc::Stat,
         root::Root,
@@ -47,7 +47,11 @@ pub(super) fn host(root: &Root, platform: &Platform) -> Host {
 pub(super) fn own(root: &Root, platform: &Platform) -> Own {
     let kernel = root.sys("kernel");
     let mut all = missing(platform);
-    all.extend(kprobes_off(root).map(|off| off.takes("No eBPF", Concerns::Host)));
+    all.extend(
+        Switches::new(root)
+            .why_not()
+            .map(|off| off.takes("No eBPF", Concerns::Host)),
+    );
     Own {
         missing: all,
         btf: kernel.is_dir().then(|| kernel.join("btf/vmlinux").exists()),

@@ -6,7 +6,7 @@ mod kernel;
 mod late;
 mod machine;
 mod pci;
-mod process;
+pub(super) mod process;
 mod read;
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use std::{
     ffi::OsString,
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use rustix::fs::{Access, access};
@@ -49,8 +49,18 @@ pub(super) fn read(root: &Root, subject: Subject) -> Process {
         may_lock: may_lock(root, &dir),
         rdma_limits: rdma_limits(root, &dir),
         interfaces: interfaces(&dir),
-        nodes: nodes(&dir.join("root/dev/infiniband"), subject),
+        nodes: nodes(&dev(root, &dir, subject).join("infiniband"), subject),
         sees: sees(&dir.join("root/sys/class/infiniband")),
+    }
+}
+
+/// Its /dev. rdmatop itself stands for the machine: in a container that has the host's PID namespace, as a DaemonSet's with
+/// hostPID, the machine's /dev is that of PID 1.
+fn dev(root: &Root, dir: &Path, subject: Subject) -> PathBuf {
+    let of_init = root.proc("1/root/dev");
+    match subject {
+        Subject::Own if of_init.read_dir().is_ok() => of_init,
+        _ => dir.join("root/dev"),
     }
 }
 
@@ -107,28 +117,30 @@ fn may_lock(root: &Root, dir: &Path) -> bool {
 
 /// Limits of its RDMA cgroup and of those above it.
 fn rdma_limits(root: &Root, dir: &Path) -> Fact<Vec<RdmaLimit>> {
-    read::bytes(&dir.join("cgroup"), SMALL).parse(|raw| {
-        let mut found = Vec::new();
-        for line in raw.split(|byte| *byte == b'\n') {
-            let mut fields = line.splitn(3, |byte| *byte == b':');
-            let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next())
-            else {
-                continue;
-            };
-            let base = if controllers.is_empty() {
-                root.sys("fs/cgroup")
-            } else if controllers
-                .split(|byte| *byte == b',')
-                .any(|name| name == b"rdma")
-            {
-                root.sys("fs/cgroup/rdma")
-            } else {
-                continue;
-            };
-            limits_above(root, &base, path, &mut found);
-        }
-        Some(found)
-    })
+    read::bytes(&dir.join("cgroup"), SMALL).parse(|raw| Some(limits_of(root, &raw)))
+}
+
+/// Those of the cgroups that a process's `cgroup` file lists.
+pub(in crate::app) fn limits_of(root: &Root, raw: &[u8]) -> Vec<RdmaLimit> {
+    let mut found = Vec::new();
+    for line in raw.split(|byte| *byte == b'\n') {
+        let mut fields = line.splitn(3, |byte| *byte == b':');
+        let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        let base = if controllers.is_empty() {
+            root.sys("fs/cgroup")
+        } else if controllers
+            .split(|byte| *byte == b',')
+            .any(|name| name == b"rdma")
+        {
+            root.sys("fs/cgroup/rdma")
+        } else {
+            continue;
+        };
+        limits_above(root, &base, path, &mut found);
+    }
+    found
 }
 
 fn limits_above(root: &Root, base: &Path, path: &[u8], found: &mut Vec<RdmaLimit>) {
@@ -291,6 +303,20 @@ mod tests {
         assert_eq!(got.interfaces.known().unwrap()[..], ["lo", "eth0"]);
         assert_eq!(got.nodes.known().unwrap().len(), 1);
         assert_eq!(read(&fake.root(), Subject::Pid(8)).environ, Fact::Absent);
+    }
+
+    #[test]
+    fn in_a_pod_that_sees_the_host_the_machine_has_the_devices_of_pid_1() {
+        let fake = Fake::new();
+        fake.proc("self/root/dev/null", "")
+            .proc("1/root/dev/infiniband/uverbs0", "");
+        let nodes = |subject| read(&fake.root(), subject).nodes;
+        assert_eq!(nodes(Subject::Own).known().unwrap()[0].0, "uverbs0");
+        assert_eq!(nodes(Subject::Pid(7)), Fact::Absent);
+        fake.remove("proc/1/root/dev");
+        assert_eq!(nodes(Subject::Own), Fact::Absent);
+        fake.proc("self/root/dev/infiniband/uverbs1", "");
+        assert_eq!(nodes(Subject::Own).known().unwrap()[0].0, "uverbs1");
     }
 
     #[test]

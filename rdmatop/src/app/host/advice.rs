@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Facts whose change nothing reports are read again after this time: some sixty small files.
-const EVERY: Duration = Duration::from_secs(10);
+const EVERY: Duration = Duration::from_secs(30);
 
 /// The notes about a machine, kept up to date.
 pub struct Advice {

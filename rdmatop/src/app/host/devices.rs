@@ -153,26 +153,28 @@ impl DeviceSource {
             let step = self
                 .turns
                 .step(now().mono_ns, self.readers.free(), !refused, round.once);
-            let answer = match step {
+            match step {
                 Step::Done => break,
-                Step::Wait(ns) => self.readers.answer(Duration::from_nanos(ns)),
-                Step::Grow if self.readers.grow() => None,
-                Step::Grow if self.readers.threads() == 0 => self.readers.work_here(),
-                Step::Grow => {
-                    refused = true;
-                    None
+                Step::Wait(ns) => {
+                    self.readers
+                        .wait_for(self.turns.awaited(), Duration::from_nanos(ns));
+                    self.collect(round);
                 }
-            };
-            if let Some((subject, answer)) = answer {
-                self.take(subject, answer, round);
+                Step::Grow if self.readers.grow() => {}
+                Step::Grow if self.readers.threads() == 0 => {
+                    if let Some((subject, answer)) = self.readers.work_here() {
+                        self.take(subject, answer, round);
+                    }
+                }
+                Step::Grow => refused = true,
             }
         }
         self.turns.give_up();
     }
 
-    /// Takes the answers that arrived since the last round.
+    /// Takes the answers that have arrived.
     fn collect(&mut self, round: &mut Round) {
-        while let Some((subject, answer)) = self.readers.answer(Duration::ZERO) {
+        while let Some((subject, answer)) = self.readers.answer() {
             self.take(subject, answer, round);
         }
     }

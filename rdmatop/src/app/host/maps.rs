@@ -29,6 +29,29 @@ impl MapSource {
     }
 }
 
+/// Reads what SoftRoCE's programs have seen, before the devices are read; [`MapSource`] reads it again after that. The driver's
+/// counters, read in between, can be compared with both.
+pub struct SeenSource(pub MapSweep);
+
+/// Whether devices are read in such a round.
+fn reads_devices(wants: &Wants) -> bool {
+    !wants.is_light() && !wants.only_processes
+}
+
+impl Polled for SeenSource {
+    fn name(&self) -> &'static str {
+        "what SoftRoCE's programs have seen"
+    }
+
+    fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
+        if reads_devices(wants)
+            && let Some(seen) = self.0.seen(now().mono_ns)
+        {
+            out(Input::Seen(seen));
+        }
+    }
+}
+
 impl Polled for MapSource {
     fn name(&self) -> &'static str {
         "eBPF maps"
@@ -40,6 +63,10 @@ impl Polled for MapSource {
         }
         self.sweep.look_for_skips();
         out(Input::Losses(self.sweep.losses()));
+        // Before the counts: they are no more where the probes have gone.
+        if let Some(report) = self.sweep.uprobes() {
+            out(Input::Uprobes(Box::new(report)));
+        }
         // Whether counters are wanted or not: a destroyed QP's slot becomes free only after it has been read.
         self.sweep.slots(now().mono_ns, &mut |slots| {
             if wants.counters {
@@ -47,9 +74,14 @@ impl Polled for MapSource {
             }
         });
         if wants.counters
-            && let Some(verbs) = self.sweep.verbs()
+            && let Some(verbs) = self.sweep.verbs(false)
         {
             out(Input::Verbs(Box::new(verbs)));
+        }
+        if reads_devices(wants)
+            && let Some(seen) = self.sweep.seen(now().mono_ns)
+        {
+            out(Input::Seen(seen));
         }
         if wants.last {
             // After the counts: any skip that a count lacks had happened before the count was read.

@@ -2,6 +2,8 @@
 mod advice;
 mod devices;
 mod health;
+mod limits;
+mod log;
 mod maps;
 mod processes;
 mod tcp;
@@ -9,6 +11,7 @@ mod tcp;
 pub use advice::Advice;
 pub use devices::DeviceSource;
 pub use health::HealthSource;
-pub use maps::MapSource;
+pub use log::LogSource;
+pub use maps::{MapSource, SeenSource};
 pub use processes::ProcessSource;
 pub use tcp::TcpSource;

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use rustix::time::ClockId;
 
+use super::limits::Limits;
+
 use crate::{
     app::source::{Polled, Wants},
     model::input::{Input, ProcessFacts},
@@ -22,6 +24,7 @@ pub struct ProcessSource {
     root: Root,
     cache: ProcCache,
     watched: BTreeSet<u32>,
+    limits: Limits,
     /// See [`start_offset`].
     start_offset: i64,
 }
@@ -34,6 +37,7 @@ impl ProcessSource {
             root,
             cache: ProcCache::default(),
             watched: BTreeSet::new(),
+            limits: Limits::default(),
         }
     }
 }
@@ -71,6 +75,17 @@ impl Polled for ProcessSource {
                     read_ns,
                 ))));
             }
+        }
+        if wants.counters && !wants.only_processes {
+            let Self {
+                watched,
+                cache,
+                limits,
+                root,
+                ..
+            } = self;
+            let path = |pid: &u32| Some((*pid, cache.get(*pid)?.cgroup.as_ref()?.path.as_str()));
+            limits.look(root, read_ns, watched.iter().filter_map(path), out);
         }
         for pid in wants.processes.iter() {
             if self.cache.get(*pid).is_none() {
@@ -113,6 +128,7 @@ fn facts(process: &ProcBasic, detail: Option<ProcDetail>, start_offset: i64, rea
         ppid: Some(process.stat.ppid),
         libraries,
         environ,
+        verbs_files: None,
     }
 }
 

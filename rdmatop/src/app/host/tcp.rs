@@ -1,6 +1,6 @@
 //! What programs with RDMA-capable libraries move by TCP.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::mpsc, thread, time::Duration};
 
 use rustix::time::ClockId;
 
@@ -10,11 +10,14 @@ use crate::{
     model::input::{Input, ReadAt, TcpSample, TcpTotals},
     source::{
         clock,
-        proc::ProcKey,
+        proc::{ProcKey, verbs_files},
         root::Root,
         tcp::{TcpLook, TcpReader},
     },
 };
+
+/// How long to wait for the file systems of a process.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Looks at TCP connections where counters are wanted.
 pub struct TcpSource {
@@ -54,12 +57,26 @@ impl Polled for TcpSource {
         out(Input::Tcp(Box::new(sample(&look))));
         let found: BTreeSet<ProcKey> = look.processes.iter().map(|one| one.process).collect();
         for key in found.difference(&self.introduced) {
-            if let Some(facts) = read_facts(&self.root, *key, self.start_offset) {
+            if let Some(mut facts) = read_facts(&self.root, *key, self.start_offset) {
+                facts.verbs_files = verbs_files_in_time(&self.root, key.pid);
                 out(Input::Process(Box::new(facts)));
             }
         }
         self.introduced = found;
     }
+}
+
+/// Whether a process finds device files, if its file systems answer in time. A thread that waits longer is left behind: it ends
+/// when its read does.
+fn verbs_files_in_time(root: &Root, pid: u32) -> Option<bool> {
+    let (answer, answered) = mpsc::channel();
+    let root = root.clone();
+    let read = move || {
+        // If the answer is late, its receiver is gone.
+        let _ = answer.send(verbs_files(&root, pid));
+    };
+    thread::Builder::new().name("files".to_owned()).spawn(read).ok()?;
+    answered.recv_timeout(PATIENCE).ok().flatten()
 }
 
 fn sample(look: &TcpLook) -> TcpSample {

@@ -30,8 +30,14 @@ const PROCESSES: [CauseId; 4] = [
 
 pub(crate) fn ebpf(facts: &Facts, out: &mut Lines) {
     let why = "Without them rdmatop shows no lifecycle of queue pairs and no rates per queue pair.";
-    if !facts.host.root {
-        return out.skip("rdmatop's eBPF programs", "only root may load them", WITH_ROOT);
+    let refused = |id| facts.own.missing.iter().any(|cause| cause.id == id);
+    // A file can have the capabilities (setcap), so that its users need not be root.
+    if !facts.host.root && refused(CauseId::NoCapability) {
+        return out.skip(
+            "rdmatop's eBPF programs",
+            "loading them takes root, or CAP_BPF and CAP_PERFMON",
+            WITH_ROOT,
+        );
     }
     for cause in facts.own.missing.iter().filter(|cause| EBPF.contains(&cause.id)) {
         out.warn(

@@ -15,7 +15,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 
 use self::ending::Ending;
-pub(super) use self::scenario::Scenario;
+pub(super) use self::scenario::{Scenario, Wire};
 use self::traffic::Traffic;
 pub(super) use self::view::view;
 use super::down::{self, Which};
@@ -157,8 +157,8 @@ impl<'a> Lab<'a> {
             if !self.quiet {
                 say.line(format_args!("made lab{number} on {}", netdev.name));
             }
-            if let Some(one_in) = scenario.loses.filter(|_| number == 0) {
-                host.lose(&netdev, one_in)?;
+            if number == 0 && scenario.wire != Wire::Clean {
+                host.disturb(&netdev, scenario.wire)?;
             }
         }
         for number in 0..scenario.ports {

@@ -12,11 +12,23 @@ pub(in crate::lab) struct Scenario {
     pub(in crate::lab) ports: u8,
     /// Of their interfaces: 4200 carries RoCE packets of 4096 bytes, 1500 such of 1024.
     pub(in crate::lab) mtu: u32,
-    /// `lab0` loses one in so many of the packets that it sends.
-    pub(in crate::lab) loses: Option<u32>,
+    /// What happens to the packets that `lab0` sends.
+    pub(in crate::lab) wire: Wire,
     /// The programs, each with its arguments.
     pub(in crate::lab) traffic: &'static [(&'static str, &'static [&'static str])],
 }
+
+/// What happens to packets on their way (tc-netem(8)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lab) enum Wire {
+    /// They arrive in order.
+    Clean,
+    /// One in so many is lost.
+    Loses(u32),
+    /// One in so many overtakes those of the millisecond before it.
+    Reorders(u32),
+}
+use Wire::{Clean, Loses, Reorders};
 
 /// Large packets.
 const JUMBO: u32 = 4200;
@@ -32,7 +44,7 @@ pub(super) const ALL: &[Scenario] = &[
                RTS for each, which names the other as its peer. Tab 7 (Findings) stays empty: this is what healthy looks like.",
         ports: 2,
         mtu: JUMBO,
-        loses: None,
+        wire: Clean,
         traffic: &[("pingpong", &["-d", "lab0", "-p", "lab1"])],
     },
     Scenario {
@@ -43,7 +55,7 @@ pub(super) const ALL: &[Scenario] = &[
                the same.",
         ports: 4,
         mtu: JUMBO,
-        loses: None,
+        wire: Clean,
         traffic: &[(
             "ring-allreduce",
             &["-d", "lab0,lab1,lab2,lab3", "-n", "4", "-b", "1048576"],
@@ -57,7 +69,7 @@ pub(super) const ALL: &[Scenario] = &[
                messages a second.",
         ports: 2,
         mtu: JUMBO,
-        loses: None,
+        wire: Clean,
         traffic: &[("stream", &["-d", "lab0", "-p", "lab1", "-b", "4096", "-l", "20"])],
     },
     Scenario {
@@ -67,7 +79,7 @@ pub(super) const ALL: &[Scenario] = &[
                finishes nothing, for ever, because retry_cnt is 7. Tab 7 (Findings) says `peer-gone` some seconds later.",
         ports: 2,
         mtu: JUMBO,
-        loses: None,
+        wire: Clean,
         traffic: &[("stream", &["-d", "lab0", "-p", "lab1", "-o", "write", "-k", "5"])],
     },
     Scenario {
@@ -78,7 +90,7 @@ pub(super) const ALL: &[Scenario] = &[
                reached.",
         ports: 5,
         mtu: JUMBO,
-        loses: None,
+        wire: Clean,
         traffic: &[("stream", &["-d", "lab0", "-p", "lab4", "-o", "write"])],
     },
     Scenario {
@@ -88,7 +100,7 @@ pub(super) const ALL: &[Scenario] = &[
                s: all peers have the address of one NIC.",
         ports: 5,
         mtu: USUAL,
-        loses: None,
+        wire: Clean,
         // Paced: it is who receives that matters, and not how much.
         traffic: &[
             (
@@ -116,7 +128,18 @@ pub(super) const ALL: &[Scenario] = &[
                says `loss` after 8 s, with how often the sender starts again.",
         ports: 2,
         mtu: JUMBO,
-        loses: Some(100),
+        wire: Loses(100),
+        traffic: &[("stream", &["-d", "lab0", "-p", "lab1", "-o", "write"])],
+    },
+    Scenario {
+        name: "reorder",
+        what: "one packet in a hundred overtakes those before it (`tc -s qdisc show dev labnet0`)",
+        look: "Tab 2 (QPs) shows the sender's QP send again although no packet is lost: its receiver takes packets in order alone, \
+               as behind a switch that spreads one QP over several links. Tab 7 (Findings) says `loss` after 8 s, because a \
+               NIC cannot tell the two apart.",
+        ports: 2,
+        mtu: JUMBO,
+        wire: Reorders(100),
         traffic: &[("stream", &["-d", "lab0", "-p", "lab1", "-o", "write"])],
     },
     Scenario {
@@ -127,7 +150,7 @@ pub(super) const ALL: &[Scenario] = &[
                Gb/s and more.",
         ports: 2,
         mtu: USUAL,
-        loses: None,
+        wire: Clean,
         traffic: &[("stream", &["-d", "lab0", "-p", "lab1", "-o", "write"])],
     },
     Scenario {
@@ -137,7 +160,7 @@ pub(super) const ALL: &[Scenario] = &[
                (Findings) says `mr-churn` after 10 s, and tab 5 (Trace) shows the QPs come and go.",
         ports: 1,
         mtu: JUMBO,
-        loses: None,
+        wire: Clean,
         traffic: &[
             ("misuse", &["-d", "lab0", "mr-churn"]),
             ("misuse", &["-d", "lab0", "qp-churn"]),
@@ -150,7 +173,7 @@ pub(super) const ALL: &[Scenario] = &[
                `qp-leak` once it grew by 32.",
         ports: 1,
         mtu: JUMBO,
-        loses: None,
+        wire: Clean,
         traffic: &[("misuse", &["-d", "lab0", "qp-leak"])],
     },
     Scenario {
@@ -160,8 +183,43 @@ pub(super) const ALL: &[Scenario] = &[
                that each call fails.",
         ports: 1,
         mtu: JUMBO,
-        loses: None,
+        wire: Clean,
         traffic: &[("misuse", &["-d", "lab0", "memlock"])],
+    },
+    Scenario {
+        name: "gid",
+        what: "a process connects its QP by an index of the GID table that is empty, ten times a second",
+        look: "Tab 7 (Findings) says `verb-fails`: modify_qp of `misuse` with ENODATA, the `No data available` that NCCL prints. \
+               Tab 2 (QPs) shows its QP stay in INIT, before the step to RTR that needs the GID.",
+        ports: 1,
+        mtu: JUMBO,
+        wire: Clean,
+        traffic: &[("misuse", &["-d", "lab0", "gid"])],
+    },
+    Scenario {
+        name: "storm",
+        what: "four processes make 32 QPs each, bring them to RTS and destroy them, again and again, as jobs do that start",
+        look: "Tab 5 (Trace) shows create, RESET->INIT, INIT->RTR, RTR->RTS and destroy of each QP, and tab 4 (Verbs) how long each \
+               step takes. The header on tab 1 counts the events that were lost: none with the default ring buffer.",
+        ports: 1,
+        mtu: JUMBO,
+        wire: Clean,
+        traffic: &[
+            ("misuse", &["-d", "lab0", "storm"]),
+            ("misuse", &["-d", "lab0", "storm"]),
+            ("misuse", &["-d", "lab0", "storm"]),
+            ("misuse", &["-d", "lab0", "storm"]),
+        ],
+    },
+    Scenario {
+        name: "tcp-fallback",
+        what: "a job with NCCL's library mapped moves its data by TCP beside an idle RDMA device",
+        look: "Tab 7 (Findings) says `tcp-fallback` after some seconds: the process, its rate and the setting to look at. Tab 1 \
+               (Processes) shows the job first, with TCP and its rate in place of a reason, and no QP.",
+        ports: 1,
+        mtu: JUMBO,
+        wire: Clean,
+        traffic: &[("tcp-fallback", &[])],
     },
 ];
 

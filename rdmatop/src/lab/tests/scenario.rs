@@ -2,7 +2,7 @@
 use std::panic::{self, AssertUnwindSafe};
 
 use super::Lab;
-use crate::lab::run::{Scenario, run_scenario};
+use crate::lab::run::{Scenario, Wire, run_scenario};
 use crate::lab::say::Say;
 use crate::lab::{LabError, RunArgs};
 
@@ -12,7 +12,7 @@ const SCENARIO: Scenario = Scenario {
     look: "",
     ports: 2,
     mtu: 1500,
-    loses: None,
+    wire: Wire::Clean,
     traffic: &[],
 };
 

@@ -6,13 +6,14 @@ use std::{
 };
 
 use super::{
+    logged::{self, Errors},
     names::{self, Names},
     ports::{Counted, Port, PortOf},
     providers::Provider,
     tally::{Flow, RETRANSMITS, RX_BYTES, TX_BYTES},
 };
 use crate::model::{
-    input::{CountersSample, DeviceReading, DevicesSample, EbpfState, UNLISTED},
+    input::{CountersSample, DeviceReading, DevicesSample, EbpfState, LoggedError, UNLISTED},
     snapshot::{DeviceRow, DeviceState, PortRow},
 };
 
@@ -32,6 +33,7 @@ pub(super) struct Device {
     /// What a reading said, as views see it.
     row: DeviceRow,
     ports: BTreeMap<u32, Port>,
+    errors: Errors,
     /// What its QPs counted; `None` until one of them has a slot.
     pub(super) flow: Option<Box<Flow>>,
 }
@@ -50,6 +52,8 @@ struct Gone {
 pub(super) struct Devices {
     by_index: BTreeMap<u32, Device>,
     gone: Vec<Gone>,
+    /// The kernel's log is read.
+    logs: bool,
     last_uid: u64,
     last_ns: u64,
 }
@@ -194,6 +198,18 @@ impl Devices {
         }
     }
 
+    /// Counts each error for the devices that it names; `None`: the log cannot be read.
+    pub(super) fn logged(&mut self, errors: Option<&[LoggedError]>, now_ns: u64) {
+        self.logs = errors.is_some();
+        for error in errors.unwrap_or_default() {
+            for device in self.by_index.values_mut() {
+                if logged::concerns(error, &device.name, device.row.pci.as_deref()) {
+                    device.errors.add(error, now_ns);
+                }
+            }
+        }
+    }
+
     /// The device of an index, made when it is new.
     fn at(&mut self, index: u32, seen_ns: u64, name: &Arc<str>) -> &mut Device {
         let last_uid = &mut self.last_uid;
@@ -208,6 +224,7 @@ impl Devices {
                 provider: Provider::Other,
                 row: nameless(*last_uid, index, name),
                 ports: BTreeMap::new(),
+                errors: Errors::default(),
                 flow: None,
             }
         })
@@ -308,6 +325,7 @@ impl Devices {
                 EbpfState::On { datapaths } => provider.driver().and_then(|driver| datapaths.of(driver)),
                 _ => None,
             };
+            device.errors.show(self.logs, &mut device.row);
             for port in device.ports.values_mut() {
                 let of = PortOf {
                     device_uid: device.uid,
@@ -343,6 +361,7 @@ impl Device {
             fw_version: names::safe_opt(reading.fw_version.as_ref()),
             pci: names::safe_opt(reading.pci.as_ref()),
             numa_node: reading.numa_node,
+            pcie: reading.pcie,
             qps: count("qp"),
             cqs: count("cq"),
             mrs: count("mr"),
@@ -408,6 +427,7 @@ fn nameless(uid: u64, index: u32, name: &Arc<str>) -> DeviceRow {
         fw_version: None,
         pci: None,
         numa_node: None,
+        pcie: None,
         qps: None,
         cqs: None,
         mrs: None,
@@ -415,6 +435,9 @@ fn nameless(uid: u64, index: u32, name: &Arc<str>) -> DeviceRow {
         cm_ids: None,
         ctxs: None,
         srqs: None,
+        driver_errors: None,
+        driver_error: None,
+        driver_error_ns: None,
         followed: false,
         datapath: None,
         hidden: &[],

@@ -183,9 +183,13 @@ impl Engine {
                 let owner = self.processes.of(owner, born_ns);
                 self.qps.set_owner(uid, owner, &mut self.processes);
             }
-        } else if !qp.row().kernel && !qp.row().orphan {
-            // The kernel leaves the PID out when the owner is dead and other processes hold the QP.
-            qp.edit().orphan = true;
+        } else if !qp.row().kernel {
+            // The kernel leaves the PID out once the task that made the QP is dead: a process, whose QP others hold, or
+            // one thread of a process that goes on. A process that was never seen may be either.
+            let orphan = self.processes.has_ended(qp.process());
+            if qp.row().orphan != orphan {
+                qp.edit().orphan = orphan;
+            }
         }
     }
 }

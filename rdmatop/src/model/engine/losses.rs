@@ -22,7 +22,14 @@ pub(super) struct Losses {
 /// Whether a cause loses records: those make the trace and the QP table incomplete.
 fn loses_records(cause: usize) -> bool {
     const KERNEL: [u32; 3] = [loss::RING, loss::STASH, loss::RETURN];
-    matches!(cause, DECODE | CHANNEL) || KERNEL.iter().any(|kernel| cause == *kernel as usize)
+    matches!(cause, DECODE | CHANNEL)
+        || KERNEL.iter().any(|kernel| cause == *kernel as usize)
+        || loses_work(cause)
+}
+
+/// Whether a cause loses records of work requests alone: of those the table of QPs does not depend.
+fn loses_work(cause: usize) -> bool {
+    cause == loss::WR_RING as usize || cause == loss::WR_MISSED as usize
 }
 
 fn name(cause: usize) -> &'static str {
@@ -52,6 +59,12 @@ impl Losses {
         self.cumulative(CHANNEL, count, now_ns)
     }
 
+    /// Runs of counting programs that were skipped on a kernel that does not count them, see [`super::overlooked`].
+    pub(super) fn overlooked(&mut self, count: u64) {
+        let missed = loss::MISSED as usize;
+        self.total[missed] = self.total[missed].saturating_add(count);
+    }
+
     /// One record that could not be decoded.
     pub(super) fn undecodable(&mut self, now_ns: u64) -> Option<(&'static str, u64)> {
         self.lost(DECODE, 1, now_ns)
@@ -69,7 +82,9 @@ impl Losses {
         if delta == 0 || !loses_records(cause) {
             return None;
         }
-        self.want_repair(now_ns);
+        if !loses_work(cause) {
+            self.want_repair(now_ns);
+        }
         Some((name(cause), delta))
     }
 
@@ -103,6 +118,11 @@ impl Losses {
         self.total[loss::SLOT as usize]
     }
 
+    /// How often a QP was seen to have no room in the tables of QPs.
+    pub(super) fn without_place(&self) -> u64 {
+        self.total[loss::PLACE as usize]
+    }
+
     /// Whether calls of some process were not counted.
     pub(super) fn verbs_incomplete(&self) -> bool {
         self.total[loss::VERB as usize] > 0
@@ -133,7 +153,19 @@ mod tests {
         assert_eq!(
             names,
             [
-                "ring", "stash", "slot", "verb", "walk", "stamp", "return", "missed", "decode", "channel"
+                "ring",
+                "stash",
+                "slot",
+                "verb",
+                "walk",
+                "stamp",
+                "return",
+                "missed",
+                "wr_ring",
+                "wr_missed",
+                "place",
+                "decode",
+                "channel"
             ]
         );
     }
@@ -141,7 +173,7 @@ mod tests {
     #[test]
     fn a_missing_counter_slot_loses_no_record() {
         let mut losses = Losses::default();
-        assert!(losses.kernel(&[0, 0, 7, 0, 0, 0, 0, 0], 1).is_empty());
+        assert!(losses.kernel(&[0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0], 1).is_empty());
         assert_eq!((losses.records(), losses.wants_repair()), (0, false));
         let slot = Loss {
             at: "slot",
@@ -152,13 +184,32 @@ mod tests {
     }
 
     #[test]
+    fn a_lost_work_request_is_a_lost_event_and_needs_no_dump() {
+        let mut losses = Losses::default();
+        assert_eq!(
+            losses.kernel(&[0, 0, 0, 0, 0, 0, 0, 0, 7, 2, 0], 1),
+            [("wr_ring", 7), ("wr_missed", 2)]
+        );
+        assert_eq!((losses.records(), losses.wants_repair()), (9, false));
+    }
+
+    #[test]
     fn counts_that_come_late_are_no_new_losses() {
         let mut losses = Losses::default();
-        assert_eq!(losses.kernel(&[5, 0, 0, 0, 0, 0, 0, 0], 1), [("ring", 5)]);
+        assert_eq!(
+            losses.kernel(&[5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 1),
+            [("ring", 5)]
+        );
         // The ring's reader and the sampler both read them, and the one may overtake the other.
-        assert_eq!(losses.kernel(&[2, 1, 0, 0, 0, 0, 0, 0], 2), [("stash", 1)]);
-        assert_eq!(losses.kernel(&[5, 1, 0, 0, 0, 0, 0, 0], 3), []);
-        assert_eq!(losses.kernel(&[6, 1, 0, 0, 0, 0, 0, 0], 4), [("ring", 1)]);
+        assert_eq!(
+            losses.kernel(&[2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], 2),
+            [("stash", 1)]
+        );
+        assert_eq!(losses.kernel(&[5, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], 3), []);
+        assert_eq!(
+            losses.kernel(&[6, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], 4),
+            [("ring", 1)]
+        );
         assert_eq!(losses.records(), 7);
     }
 

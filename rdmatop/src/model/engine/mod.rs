@@ -15,9 +15,12 @@ use super::{
     cause::Cause,
     event::{Event, EventKind},
     findings::{Change, Limits, Watch},
-    input::{CountersSample, DevicesSample, EbpfReport, EbpfState, HealthSample, Input, Now, Skipped, Timed},
+    input::{
+        CountersSample, DevicesSample, EbpfReport, EbpfState, HealthSample, Input, Now, Skipped, Timed,
+        UprobesReport,
+    },
     judgement::Judgement,
-    snapshot::{Health, SCHEMA, Snapshot},
+    snapshot::{Health, SCHEMA, Snapshot, WorkRequests},
     value::Shared,
 };
 
@@ -26,10 +29,12 @@ mod devices;
 mod dump;
 mod hash;
 mod history;
+mod logged;
 mod losses;
 mod memory;
 mod meter;
 mod names;
+mod overlooked;
 mod pages;
 mod places;
 mod ports;
@@ -44,7 +49,9 @@ mod table;
 mod tally;
 mod tcp;
 mod traffic;
+mod uprobes;
 mod verbs;
+mod work;
 
 #[cfg(test)]
 mod tests;
@@ -124,7 +131,10 @@ pub struct Engine {
     dumps: u32,
     beginnings: qp::Beginnings,
     losses: losses::Losses,
+    overlooked: overlooked::Overlooked,
     skipped: Option<Shared<Skipped>>,
+    /// Probes on programs.
+    uprobes: Option<Arc<UprobesReport>>,
     places: places::Places,
     health: HealthSample,
     ebpf: EbpfReport,
@@ -139,6 +149,8 @@ pub struct Engine {
     /// What could not be read, by reader; each reading replaces the last.
     errors: BTreeMap<&'static str, Vec<Cause>>,
     events: u64,
+    /// What became of work requests, where they are followed.
+    work: Option<WorkRequests>,
     last_tick_ns: Option<u64>,
     findings: Watch,
     /// The last snapshot, while a view holds it: its judgement is reused where nothing changed.
@@ -178,19 +190,37 @@ impl Engine {
                 }
                 return;
             }
+            Input::WorkRequests(records) => {
+                for record in &records {
+                    out(&self.work_request(record, now));
+                }
+                return;
+            }
+            Input::WorkCounts(counts) => {
+                self.work_counts(counts);
+                Vec::new()
+            }
             Input::BadRecord => self.losses.undecodable(now.mono_ns).into_iter().collect(),
             Input::Ebpf(report) => {
                 self.programs(*report, now.mono_ns);
                 Vec::new()
             }
             Input::Losses(counts) => self.losses.kernel(&counts, now.mono_ns),
+            Input::Seen(seen) => {
+                self.losses.overlooked(self.overlooked.seen(seen));
+                Vec::new()
+            }
             Input::Skipped(programs) => {
                 self.skipped(programs);
                 Vec::new()
             }
             Input::ChannelDropped(count) => self.losses.channel(count, now.mono_ns).into_iter().collect(),
-            Input::Devices(sample) => self.devices(*sample),
+            Input::Devices(sample) => {
+                self.overlooked.devices(&sample);
+                self.devices(*sample)
+            }
             Input::Counters(sample) => {
+                self.overlooked.counters(&sample);
                 self.port_counters(*sample);
                 Vec::new()
             }
@@ -200,6 +230,10 @@ impl Engine {
             }
             Input::Slots(sample) => {
                 self.slots(&sample, now);
+                Vec::new()
+            }
+            Input::Uprobes(report) => {
+                self.uprobes(*report);
                 Vec::new()
             }
             Input::Verbs(sample) => {
@@ -216,6 +250,14 @@ impl Engine {
                 self.process_gone(pid, start_ticks, now);
                 Vec::new()
             }
+            Input::Logged(errors) => {
+                self.devices.logged(errors.as_deref(), now.mono_ns);
+                Vec::new()
+            }
+            Input::RdmaLimits(reached) => {
+                self.processes.limited(reached);
+                Vec::new()
+            }
             Input::Tcp(sample) => {
                 self.tcp(&sample);
                 Vec::new()
@@ -229,11 +271,7 @@ impl Engine {
                 Vec::new()
             }
             Input::Health(sample) => {
-                let other = sample.notes != self.health.notes;
-                self.health = *sample;
-                if other {
-                    self.note();
-                }
+                self.surroundings(*sample);
                 Vec::new()
             }
         };
@@ -243,6 +281,15 @@ impl Engine {
                 lost_where: Some(lost_where),
                 ..Event::new(EventKind::Lost, now.wall_ns, now.mono_ns)
             });
+        }
+    }
+
+    /// Takes over the state of rdmatop itself and of the host.
+    fn surroundings(&mut self, sample: HealthSample) {
+        let other = sample.notes != self.health.notes;
+        self.health = sample;
+        if other {
+            self.note();
         }
     }
 
@@ -450,16 +497,22 @@ impl Engine {
     }
 
     fn health_row(&mut self) -> Health {
-        let uncounted = self.uncounted_note();
+        let uncounted = self.uncounted_notes();
         Health {
             ebpf: self.ebpf.state.clone(),
             lost_events: self.losses.records(),
             losses: self.losses.rows(),
             skipped: self.skipped.clone(),
+            uprobes: self.uprobes.clone(),
             events: self.events,
+            work: self.work,
             probes: self.ebpf.probes.clone(),
             follows_qps: self.ebpf.state.is_on() && self.ebpf.follows_qps,
-            notes: if self.device_notes.is_empty() && self.slow.is_empty() && uncounted.is_none() {
+            notes: if self.device_notes.is_empty()
+                && self.slow.is_empty()
+                && uncounted.is_empty()
+                && self.uprobe_notes().next().is_none()
+            {
                 self.notes.clone()
             } else {
                 self.device_notes
@@ -467,6 +520,7 @@ impl Engine {
                     .chain(&self.slow)
                     .cloned()
                     .chain(uncounted)
+                    .chain(self.uprobe_notes().cloned())
                     .chain(self.notes.iter().cloned())
                     .collect()
             },

@@ -1,5 +1,5 @@
-//! QPs without a counter slot: those at rest, which have counted nothing, and those that found none left, whose counts
-//! are not known. See `rdmatop_common::counters::place`.
+//! QPs without a counter slot: those at rest, which have counted nothing, and those that found none left, or no room in
+//! the tables of QPs, whose counts are not known. See `rdmatop_common::counters::place`.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +12,9 @@ use super::{
     tally::{Flow, Tally},
 };
 use crate::model::{
-    cause::{Cause, CauseId, Concerns},
+    cause::{Cause, CauseId, Concerns, Obstacle},
     event::EventKind,
-    input::EbpfState,
+    input::{EbpfState, SlotsSample},
 };
 
 /// QPs that a line names; the rows of all say it.
@@ -27,12 +27,58 @@ pub(super) struct Places {
     without: BTreeSet<u64>,
     /// How often the kernel side reported one.
     told: u64,
+    /// QPs that found no room in the tables when they were made, as far as they live and have no slot.
+    unlisted: BTreeSet<u64>,
+    /// QPs may exist that are in no table (`SlotsSample::lacks_some`).
+    lacks_some: bool,
     /// How many slots there are, 0 for not known.
-    pub(super) capacity: u32,
+    capacity: u32,
+    /// How many there may be, 0 for not known.
+    most: u32,
+    /// Why there are no more, where the kernel refused the memory.
+    refusal: Option<Obstacle>,
+    /// The last of these.
+    refused: Option<Obstacle>,
     /// A dump showed all QPs to the kernel side: those that are in no slot are at rest.
     shown: bool,
     /// What [`Engine::places_in_doubt`] said last.
     doubted: bool,
+}
+
+impl Places {
+    /// Notes what a sweep says of the slots and tables as such.
+    pub(super) fn swept(&mut self, sample: &SlotsSample) {
+        (self.capacity, self.most) = (sample.capacity, sample.most);
+        self.lacks_some = sample.lacks_some;
+        self.refusal.clone_from(&sample.refusal);
+        if sample.refusal.is_some() {
+            self.refused.clone_from(&sample.refusal);
+        }
+    }
+
+    /// What keeps, or kept, QPs without slots.
+    fn shortage(&self) -> Shortage<'_> {
+        let slots = self.capacity;
+        match (&self.refusal, &self.refused) {
+            (Some(refusal), _) => Shortage::Memory(slots, refusal),
+            (None, Some(refused)) => Shortage::Past(refused),
+            (None, None) if slots < self.most => Shortage::Time(slots),
+            (None, None) => Shortage::Slots(slots),
+        }
+    }
+}
+
+/// What there is, or was, too little of for a slot for each QP that moves. With the number of slots, 0 for not known.
+#[derive(Clone, Copy, Debug)]
+enum Shortage<'a> {
+    /// The user's choice is the limit.
+    Slots(u32),
+    /// Memory for more comes, a moment late.
+    Time(u32),
+    /// The kernel refuses memory for more.
+    Memory(u32, &'a Obstacle),
+    /// It did, and does no more.
+    Past(&'a Obstacle),
 }
 
 impl Engine {
@@ -40,7 +86,16 @@ impl Engine {
     pub(super) fn placed(&mut self, uid: u64, record: &QpRecord) {
         match record.slot {
             place::AT_REST => self.rests(uid, false),
-            place::NONE_LEFT => self.goes_without(uid),
+            place::NONE_LEFT => {
+                self.is_short(uid);
+                // Unknown until it has a slot: what it does before it is in a table is in no count.
+                if let Some(qp) = self.qps.get_mut(uid)
+                    && qp.slot != Slot::Held
+                {
+                    qp.edit().uncounted = true;
+                    self.places.unlisted.insert(uid);
+                }
+            }
             _ => {}
         }
     }
@@ -60,8 +115,13 @@ impl Engine {
             qp.edit().uncounted = true;
             self.places.without.insert(uid);
         }
+        self.is_short(uid);
+    }
+
+    /// The sums that a QP belongs to lack what it does now.
+    fn is_short(&mut self, uid: u64) {
+        let Some(qp) = self.qps.get(uid) else { return };
         let (process, device) = (qp.process(), qp.key.device);
-        // What it did meanwhile is in no sum, now or later.
         if let Some(process) = process.and_then(|uid| self.processes.get_mut(uid)) {
             process.flow.get_or_insert_default().short = true;
         }
@@ -73,6 +133,7 @@ impl Engine {
     /// A QP got a slot.
     pub(super) fn got_slot(&mut self, uid: u64) {
         self.places.without.remove(&uid);
+        self.places.unlisted.remove(&uid);
         let Some(qp) = self.qps.get_mut(uid) else { return };
         if qp.row().uncounted {
             qp.edit().uncounted = false;
@@ -107,7 +168,8 @@ impl Engine {
     /// A sweep was folded in: QPs of the last dump that are in no slot are at rest, where others of their device are
     /// in one.
     pub(super) fn settle_rest(&mut self) {
-        if !self.places.shown || self.places_in_doubt() {
+        // Of a QP that is in no table nothing is seen, whatever it does.
+        if !self.places.shown || self.places.lacks_some || self.places_in_doubt() {
             return;
         }
         self.places.shown = false;
@@ -117,7 +179,8 @@ impl Engine {
             .filter(|qp| may_rest(qp) && qp.dump == self.dumps && qp.row().born_mono_ns.is_none())
             .filter(|qp| {
                 let device = self.devices.get(qp.key.device);
-                device.is_some_and(|device| device.flow.is_some())
+                // Of others only QPs whose programs are probed have a flow, and it says nothing of the rest.
+                device.is_some_and(|device| device.flow.is_some() && device.is_followed())
             })
             .map(Qp::uid)
             .collect();
@@ -137,34 +200,42 @@ impl Engine {
         std::mem::replace(&mut self.places.doubted, doubt) != doubt
     }
 
-    /// The line about QPs that are not counted.
-    pub(super) fn uncounted_note(&mut self) -> Option<Cause> {
-        let (qps, devices) = (&self.qps, &self.devices);
-        self.places
-            .without
-            .retain(|uid| qps.get(*uid).is_some_and(|qp| qp.ended_ns.is_none()));
+    /// The lines about QPs that are not counted.
+    pub(super) fn uncounted_notes(&mut self) -> Vec<Cause> {
+        let (qps, places) = (&self.qps, &mut self.places);
+        let lives = |uid: &u64| qps.get(*uid).is_some_and(|qp| qp.ended_ns.is_none());
+        places.without.retain(lives);
+        places.unlisted.retain(lives);
+        let mut notes = Vec::new();
         let lost = self.losses.without_slot().max(self.places.told);
-        if lost == 0 {
-            return None;
+        if lost > 0 {
+            notes.push(note(
+                self.places.without.len() as u64,
+                &self.names(&self.places.without),
+                lost,
+                lost.saturating_sub(self.places.told),
+                self.places.shortage(),
+            ));
         }
-        let names: Vec<String> = self
-            .places
-            .without
-            .iter()
-            .take(NAMED)
-            .filter_map(|uid| qps.get(*uid))
-            .map(|qp| {
-                let device = devices.get(qp.key.device).map_or("?", |device| &device.name);
-                format!("{device}/{}", qp.key.qpn)
-            })
-            .collect();
-        Some(note(
-            self.places.without.len() as u64,
-            &names,
-            lost,
-            lost.saturating_sub(self.places.told),
-            self.places.capacity,
-        ))
+        // How many losses there were says nothing: each QP has one with most of what it does.
+        if self.losses.without_place() > 0 || !self.places.unlisted.is_empty() || self.places.lacks_some {
+            notes.push(unlisted(
+                self.places.unlisted.len() as u64,
+                &self.names(&self.places.unlisted),
+                self.places.lacks_some,
+                self.places.refusal.as_ref(),
+            ));
+        }
+        notes
+    }
+
+    fn names(&self, qps: &BTreeSet<u64>) -> Vec<String> {
+        let named = qps.iter().take(NAMED).filter_map(|uid| self.qps.get(*uid));
+        let name = |qp: &Qp| {
+            let device = self.devices.get(qp.key.device).map_or("?", |device| &device.name);
+            format!("{device}/{}", qp.key.qpn)
+        };
+        named.map(name).collect()
     }
 }
 
@@ -172,27 +243,74 @@ fn may_rest(qp: &Qp) -> bool {
     qp.flow.is_none() && qp.slot != Slot::Held && !qp.row().uncounted && qp.ended_ns.is_none()
 }
 
+fn count(n: u64) -> String {
+    if n == 1 {
+        "1 QP".to_owned()
+    } else {
+        format!("{n} QPs")
+    }
+}
+
+/// Some names of `all` QPs, in parentheses.
+fn in_parentheses(names: &[String], all: u64) -> String {
+    match (names.is_empty(), all - names.len() as u64) {
+        (true, _) => String::new(),
+        (false, 0) => format!(" ({})", names.join(", ")),
+        (false, more) => format!(" ({} and {more} more)", names.join(", ")),
+    }
+}
+
+/// `now`: QPs that found no room in the tables and have no slot, some of them by name; `others`: there may be more, or
+/// they may be in no table yet.
+fn unlisted(now: u64, names: &[String], others: bool, refusal: Option<&Obstacle>) -> Cause {
+    const SUMS: &str = "and the sums they belong to";
+    let named = in_parentheses(names, now);
+    let what = match (now, others) {
+        (0, false) => format!("Not counted for a time: some QPs, {SUMS}"),
+        (0, true) => format!("Not counted: work requests, bytes and latency of some QPs, {SUMS}"),
+        _ => format!(
+            "Not counted: work requests, bytes and latency of {}{named}, {SUMS}",
+            count(now)
+        ),
+    };
+    let (why, remedy) = match (refusal.filter(|_| others), others, now) {
+        (Some(refusal), ..) => (
+            format!("the tables of QPs are full, and the kernel gives no memory for more: {}", refusal.why),
+            if refusal.remedy.is_empty() { "See dmesg".to_owned() } else { refusal.remedy.clone() },
+        ),
+        (None, true, _) => (
+            "they found the tables of QPs full: they came faster than these grow, or more QPs exist than rdmatop can \
+             remember"
+                .to_owned(),
+            "rdmatop looks for them as soon as there is room, and counts them from then on".to_owned(),
+        ),
+        (None, false, 0) => (
+            "they found the tables of QPs full".to_owned(),
+            "None is needed: there is room now, and those that still exist are counted".to_owned(),
+        ),
+        (None, false, _) => (
+            "they found the tables of QPs full".to_owned(),
+            "None is needed: each is counted from its next work request on".to_owned(),
+        ),
+    };
+    Cause {
+        id: CauseId::NoPlace,
+        concerns: Concerns::Host,
+        what,
+        why,
+        remedy,
+    }
+}
+
 /// `now`: QPs that are not counted now, some of them by name; `lost`: all that ever were; `nameless`: those of which only
 /// the number is known.
-fn note(now: u64, names: &[String], lost: u64, nameless: u64, capacity: u32) -> Cause {
-    let count = |n: u64| {
-        if n == 1 {
-            "1 QP".to_owned()
-        } else {
-            format!("{n} QPs")
-        }
-    };
-    let slots = match capacity {
+fn note(now: u64, names: &[String], lost: u64, nameless: u64, shortage: Shortage<'_>) -> Cause {
+    let slots = |capacity| match capacity {
         0 => "all counter slots".to_owned(),
         n => format!("all {n} counter slots"),
     };
     let what = if now + nameless > 0 {
-        let more = now + nameless - names.len() as u64;
-        let named = match (names.is_empty(), more) {
-            (true, _) => String::new(),
-            (false, 0) => format!(" ({})", names.join(", ")),
-            (false, more) => format!(" ({} and {more} more)", names.join(", ")),
-        };
+        let named = in_parentheses(names, now + nameless);
         format!(
             "Not counted: work requests, bytes and latency of {}{named}, and the sums they belong to",
             count(now + nameless)
@@ -203,21 +321,50 @@ fn note(now: u64, names: &[String], lost: u64, nameless: u64, capacity: u32) -> 
             count(lost)
         )
     };
-    let why = if nameless > 0 && now == 0 {
-        format!("{slots} were taken by QPs that had moved, or more QPs exist than rdmatop can remember")
-    } else {
-        format!("{slots} were taken by other QPs that had moved")
+    let remedy_of = |obstacle: &Obstacle| match obstacle.remedy.as_str() {
+        "" => "See dmesg".to_owned(),
+        remedy => remedy.to_owned(),
     };
-    let more = capacity.max(1).saturating_mul(2).next_power_of_two();
+    let (why, remedy) = match shortage {
+        Shortage::Memory(capacity, refusal) => (
+            format!(
+                "{} are taken, and the kernel gives no memory for more: {}",
+                slots(capacity),
+                refusal.why
+            ),
+            format!(
+                "{}. rdmatop asks again each second, and 64 more slots take 200 KiB",
+                remedy_of(refusal)
+            ),
+        ),
+        Shortage::Past(refused) => (
+            format!(
+                "the kernel gave no memory for more counter slots: {}",
+                refused.why
+            ),
+            format!("{}. There is memory now", remedy_of(refused)),
+        ),
+        Shortage::Time(capacity) => (
+            format!("{} were taken, and memory for more came late", slots(capacity)),
+            "None is needed: each is counted from its next work request on".to_owned(),
+        ),
+        Shortage::Slots(capacity) => {
+            let more = capacity.max(1).saturating_mul(2).next_power_of_two();
+            (
+                format!("{} were taken by other QPs that had moved", slots(capacity)),
+                format!(
+                    "A QP is counted again once others are destroyed. Start rdmatop with RDMATOP_SLOTS={more}: each slot \
+                     takes 3 KiB of kernel memory"
+                ),
+            )
+        }
+    };
     Cause {
         id: CauseId::NoSlot,
         concerns: Concerns::Host,
         what,
         why,
-        remedy: format!(
-            "A QP is counted again once others are destroyed. Start rdmatop with RDMATOP_SLOTS={more}: each slot takes \
-             3 KiB of kernel memory"
-        ),
+        remedy,
     }
 }
 
@@ -228,17 +375,81 @@ mod tests {
     #[test]
     fn the_line_names_some_says_how_many_and_what_helps() {
         let names = ["rxe0/17".to_owned(), "rxe0/18".to_owned()];
-        let one = note(2, &names, 5, 0, 16_384);
+        let one = note(2, &names, 5, 0, Shortage::Slots(16_384));
         assert_eq!(
             one.what,
             "Not counted: work requests, bytes and latency of 2 QPs (rxe0/17, rxe0/18), and the sums they belong to"
         );
         assert!(one.why.contains("all 16384 counter slots"), "{one}");
         assert!(one.remedy.contains("RDMATOP_SLOTS=32768"), "{one}");
-        let more = note(2, &names, 9, 7, 8).what;
+        let more = note(2, &names, 9, 7, Shortage::Slots(8)).what;
         assert!(more.contains("of 9 QPs (rxe0/17, rxe0/18 and 7 more)"), "{more}");
-        let over = note(0, &[], 1, 0, 8).what;
+        let over = note(0, &[], 1, 0, Shortage::Slots(8)).what;
         assert_eq!(over, "Not counted for a time: 1 QP, and the sums they belong to");
-        assert!(note(0, &[], 3, 3, 0).why.contains("can remember"));
+    }
+
+    #[test]
+    fn the_line_about_the_tables_says_what_is_so_now_and_asks_for_no_slots() {
+        let names = ["rxe0/17".to_owned()];
+        let said = |now, names: &[String], others| {
+            let cause = unlisted(now, names, others, None);
+            assert_eq!(cause.id, CauseId::NoPlace);
+            assert!(!cause.to_string().contains("RDMATOP_SLOTS"), "{cause}");
+            cause.to_string()
+        };
+        let full = said(2, &names, true);
+        assert!(
+            full.contains("of 2 QPs (rxe0/17 and 1 more),") && full.contains("as soon as there is room"),
+            "{full}"
+        );
+        let known = said(1, &names, false);
+        assert!(
+            known.contains("of 1 QP (rxe0/17),") && known.contains("next work request"),
+            "{known}"
+        );
+        assert!(said(0, &[], true).contains("Not counted: work requests, bytes and latency of some QPs,"));
+        assert!(said(0, &[], false).contains("Not counted for a time: some QPs,"));
+        let no_memory = Obstacle::new(CauseId::NoMemory, "out of memory", "free memory");
+        let refused = unlisted(1, &names, true, Some(&no_memory));
+        assert!(
+            refused.why.ends_with("out of memory") && refused.remedy == "free memory",
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn memory_that_the_kernel_refuses_is_the_reason_and_not_the_number_of_slots() {
+        let no_memory = Obstacle::new(CauseId::NoMemory, "out of memory", "free memory");
+        let names = ["rxe0/17".to_owned()];
+        let refused = note(1, &names, 1, 0, Shortage::Memory(192, &no_memory));
+        assert_eq!(refused.id, CauseId::NoSlot);
+        assert!(
+            refused.why.ends_with("gives no memory for more: out of memory"),
+            "{refused}"
+        );
+        assert!(refused.remedy.starts_with("free memory. "), "{refused}");
+        let past = note(0, &[], 1, 0, Shortage::Past(&no_memory));
+        assert!(
+            past.why.contains("gave no memory") && past.what.contains("for a time"),
+            "{past}"
+        );
+        let late = note(1, &names, 1, 0, Shortage::Time(192));
+        for cause in [refused, past, late] {
+            assert!(!cause.remedy.contains("RDMATOP_SLOTS"), "{cause}");
+        }
+    }
+
+    #[test]
+    fn fewer_slots_than_there_may_be_are_no_reason_to_ask_for_more() {
+        let mut places = Places::default();
+        let sample = SlotsSample {
+            capacity: 192,
+            most: 16_384,
+            ..SlotsSample::default()
+        };
+        places.swept(&sample);
+        assert!(matches!(places.shortage(), Shortage::Time(192)));
+        places.swept(&SlotsSample { most: 192, ..sample });
+        assert!(matches!(places.shortage(), Shortage::Slots(192)));
     }
 }

@@ -9,9 +9,9 @@ use super::{
     providers::{Provider, Role, unit_bytes},
 };
 use crate::model::{
-    ib::{PhysState, PortState},
-    input::{PortReading, RawReading, RawSource},
-    snapshot::{HISTORY, NamedCounter, PortRow},
+    ib::{Gid, PhysState, PortState},
+    input::{GidReading, PortReading, RawReading, RawSource},
+    snapshot::{HISTORY, NamedCounter, PortGid, PortRow},
     value::{Counter, Source},
 };
 
@@ -24,6 +24,7 @@ pub(super) struct Port {
     link_layer: Option<Arc<str>>,
     netdev: Option<Arc<str>>,
     netdev_mtu: Option<u32>,
+    gids: Option<Arc<[PortGid]>>,
     rate_bps: Option<u64>,
     /// In the order of their shown names.
     counters: Vec<Held>,
@@ -100,6 +101,15 @@ pub(super) struct Counted {
     pub(super) retransmits: Option<Counter>,
 }
 
+/// An entry of the GID table that is set.
+fn known(reading: &GidReading) -> Option<PortGid> {
+    Some(PortGid {
+        index: reading.index,
+        gid: Gid::known(reading.gid)?,
+        v1: reading.v1,
+    })
+}
+
 /// The device that has the port, for its row.
 pub(super) struct PortOf<'a> {
     pub(super) device_uid: u64,
@@ -116,6 +126,7 @@ impl Port {
             link_layer: None,
             netdev: None,
             netdev_mtu: None,
+            gids: None,
             rate_bps: None,
             counters: Vec::new(),
             places: Vec::new(),
@@ -140,6 +151,10 @@ impl Port {
         self.link_layer = names::safe_opt(reading.link_layer.as_ref());
         self.netdev = names::safe_opt(reading.netdev.as_ref());
         self.netdev_mtu = reading.netdev_mtu;
+        self.gids = reading
+            .gids
+            .as_ref()
+            .map(|gids| gids.iter().filter_map(known).collect());
         self.rate_bps = reading.rate_bps;
     }
 
@@ -227,6 +242,7 @@ impl Port {
             link_layer: self.link_layer.clone(),
             netdev: self.netdev.clone(),
             netdev_mtu: self.netdev_mtu,
+            gids: self.gids.clone(),
             rate_bps: self.rate_bps,
             tx_bytes: role(Role::TxBytes),
             rx_bytes: role(Role::RxBytes),

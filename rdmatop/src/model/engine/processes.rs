@@ -16,7 +16,11 @@ use super::{
     tally::{Flow, Tally},
     tcp::Tcp,
 };
-use crate::model::{input::ProcessFacts, snapshot::HISTORY, value::Shared};
+use crate::model::{
+    input::{LimitReached, ProcessFacts},
+    snapshot::HISTORY,
+    value::Shared,
+};
 
 /// Names of threads kept for one process.
 const ALIASES: usize = 8;
@@ -51,6 +55,8 @@ pub(super) struct Process {
     pub(super) flow: Option<Box<Flow>>,
     pub(super) faults: Option<Meter>,
     pub(super) tcp: Option<Box<Tcp>>,
+    /// The limit of its RDMA cgroup that is reached.
+    pub(super) limited: Option<Arc<LimitReached>>,
     pub(super) series: Series,
 }
 
@@ -64,6 +70,7 @@ pub(super) struct Facts {
     pub(super) workload: Option<Arc<str>>,
     pub(super) libraries: Option<Shared<String>>,
     pub(super) environ: Option<Shared<(String, String)>>,
+    pub(super) verbs_files: Option<bool>,
 }
 
 /// What reading the facts about a process showed.
@@ -276,6 +283,7 @@ impl Processes {
                 flow: None,
                 faults: None,
                 tcp: None,
+                limited: None,
                 series: Series::new(HISTORY),
             },
         );
@@ -374,6 +382,8 @@ impl Processes {
                 let safe = |(name, value): &(String, String)| (safe(name), safe(value));
                 list.iter().map(safe).collect()
             }),
+            // Only what looks at TCP connections reads it.
+            verbs_files: facts.verbs_files.or(process.facts.verbs_files),
         };
     }
 
@@ -444,6 +454,12 @@ impl Processes {
         Some(uid)
     }
 
+    /// Whether a process has ended, as far as is known; one that is not known has.
+    pub(super) fn has_ended(&self, uid: Option<u64>) -> bool {
+        let process = uid.and_then(|uid| self.all.get(&uid));
+        process.is_none_or(|process| process.ended_ns.is_some())
+    }
+
     fn end(&mut self, uid: u64, now_ns: u64) {
         if let Some(process) = self.all.get_mut(&uid)
             && process.ended_ns.is_none()
@@ -498,6 +514,17 @@ impl Processes {
     pub(super) fn take_back(&mut self, uid: u64, delta: &Tally) {
         if let Some(flow) = self.all.get_mut(&uid).and_then(|process| process.flow.as_mut()) {
             flow.take_back(delta);
+        }
+    }
+
+    /// Takes over which processes are at a limit of their RDMA cgroup.
+    pub(super) fn limited(&mut self, reached: Vec<LimitReached>) {
+        self.all.values_mut().for_each(|process| process.limited = None);
+        for limit in reached {
+            let uid = self.by_pid.get(&limit.pid);
+            if let Some(process) = uid.and_then(|uid| self.all.get_mut(uid)) {
+                process.limited = Some(Arc::new(limit));
+            }
         }
     }
 

@@ -1,6 +1,9 @@
 //! One QP: what it is, and the steps of its life.
 
-use std::sync::{Arc, LazyLock};
+use std::{
+    num::NonZero,
+    sync::{Arc, LazyLock},
+};
 
 use super::{
     history::{Series, no_points},
@@ -120,6 +123,36 @@ impl Beginnings {
     }
 }
 
+/// Address and birth of a QP, once for each set of programs that saw it. Nearly all QPs are seen by one set, whose
+/// entry is stored in place.
+#[derive(Debug, Default)]
+pub(super) struct Births {
+    first: Option<NonZero<u64>>,
+    first_ns: u64,
+    #[expect(
+        clippy::box_collection,
+        reason = "a list would take two more words in each of ten thousand QPs"
+    )]
+    more: Option<Box<Vec<(u64, u64)>>>,
+}
+
+impl Births {
+    /// `object` is not 0.
+    pub(super) fn push(&mut self, (object, born_ns): (u64, u64)) {
+        match (self.first, NonZero::new(object)) {
+            (None, Some(object)) => (self.first, self.first_ns) = (Some(object), born_ns),
+            _ => self.more.get_or_insert_default().push((object, born_ns)),
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
+        let first = self.first.map(|object| (object.get(), self.first_ns));
+        first
+            .into_iter()
+            .chain(self.more.iter().flat_map(|more| more.iter().copied()))
+    }
+}
+
 /// A placeholder row, used while a QP's row is taken out to be completed.
 fn nothing() -> Arc<QpRow> {
     static NOTHING: LazyLock<Arc<QpRow>> = LazyLock::new(|| {
@@ -143,6 +176,7 @@ fn nothing() -> Arc<QpRow> {
             remote_qpn: None,
             remote_gid: None,
             path_mtu: None,
+            sgid_index: None,
             born_mono_ns: None,
             sq_psn: None,
             rq_psn: None,
@@ -193,7 +227,7 @@ pub(super) struct Qp {
     /// Its address, 0 when not known. A QP keeps it until it is destroyed.
     pub(super) object: u64,
     /// Address and birth, as each set of programs knew it.
-    pub(super) births: Vec<(u64, u64)>,
+    pub(super) births: Births,
     /// The QP that had its number before.
     pub(super) before: Option<u64>,
     /// The owner's name at creation, as a record had it.
@@ -219,6 +253,10 @@ pub(super) struct Qp {
     pub(super) slot: Slot,
     /// The time for which its row is kept has passed.
     pub(super) hidden: bool,
+    /// Its flow comes from probes on its program.
+    pub(super) probed: bool,
+    /// It did, and the probes are gone: what it does is not known.
+    pub(super) blind: bool,
     /// An error was counted and a dump was asked for the state.
     pub(super) error_seen: bool,
     /// Number of the last dump that it was in.
@@ -235,7 +273,7 @@ impl Qp {
             stale: true,
             key,
             object: 0,
-            births: Vec::new(),
+            births: Births::default(),
             before: None,
             comm: None,
             sure: None,
@@ -249,6 +287,8 @@ impl Qp {
             psn: Psn::default(),
             flow: None,
             slot: Slot::default(),
+            probed: false,
+            blind: false,
             hidden: false,
             error_seen: false,
             dump: 0,
@@ -423,7 +463,7 @@ impl Qp {
 
     /// The kernel side saw it for the first time after `ts_ns`: what a dump saw before may have been another QP.
     pub(super) fn is_sighted_after(&self, ts_ns: u64) -> bool {
-        self.births.iter().any(|(_, born_ns)| *born_ns > ts_ns)
+        self.births.iter().any(|(_, born_ns)| born_ns > ts_ns)
     }
 
     /// Nothing about it is newer than a dump that began at `began_ns`.

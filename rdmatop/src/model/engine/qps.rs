@@ -351,6 +351,10 @@ impl Qps {
                 }
             }
         }
+        // The dump that named no task came before its owner was known.
+        if qp.row().orphan && !processes.has_ended(owner.process) {
+            qp.edit().orphan = false;
+        }
         qp.set_owner(owner);
     }
 
@@ -418,7 +422,7 @@ impl Qps {
 
     fn remove(&mut self, uid: u64) {
         let Some(qp) = self.all.remove(uid) else { return };
-        for birth in qp.births {
+        for birth in qp.births.iter() {
             self.by_birth.remove(&birth);
         }
         if self.by_object.get(&qp.object) == Some(&uid) {

@@ -15,7 +15,7 @@ use super::{
     verbs::is_probe,
 };
 use crate::model::{
-    event::{Event, EventKind},
+    event::{Cm, Event, EventKind},
     ib::{AsyncEvent, CmEvent, Gid, QpState, QpType, mtu_bytes},
     input::Now,
     value::Source,
@@ -244,7 +244,11 @@ impl Engine {
             None if prefix.flags & flag::DEVICE != 0 => Some(self.names.of(&prefix.device)),
             None => None,
         };
-        event.port = qp.and_then(|qp| qp.row().port);
+        event.port = known8(record.port).filter(|port| *port > 0).map(u32::from);
+        if prefix.kind != kind::QP_CREATE {
+            // A dump can be read before the record of the create. It may name a port that only INIT has set.
+            event.port = event.port.or(qp.and_then(|qp| qp.row().port));
+        }
         event.qpn = known(record.qpn).or(qp.map(|qp| qp.key.qpn));
         event.qp_type = qp.and_then(|qp| qp.row().qp_type);
         event.qp_uid = uid;
@@ -287,6 +291,7 @@ impl Engine {
                 let row = qp.edit();
                 row.remote_qpn = known(record.dest_qpn).or(row.remote_qpn);
                 row.remote_gid = Gid::known(record.dest_gid).or(row.remote_gid);
+                row.sgid_index = known8(record.sgid_index).or(row.sgid_index);
                 row.path_mtu = known8(record.path_mtu).and_then(mtu_bytes).or(row.path_mtu);
                 row.rq_psn = known(record.rq_psn).or(row.rq_psn);
                 row.sq_psn = sq_psn.or(row.sq_psn);
@@ -400,15 +405,19 @@ impl Engine {
         Self::attribute(&mut event, &owner, prefix);
         event.device = device.map(|(_, name)| name);
         event.qpn = known(record.qpn).filter(|qpn| *qpn > 0);
-        event.cm_id = known(record.cm_id);
-        event.src = address::socket(&record.src);
-        event.dst = address::socket(&record.dst);
+        let mut cm = Cm {
+            cm_id: known(record.cm_id),
+            src: address::socket(&record.src),
+            dst: address::socket(&record.dst),
+            ..Cm::default()
+        };
         if kind == EventKind::CmEvent {
-            event.cm_event = known(record.event)
+            cm.cm_event = known(record.event)
                 .and_then(|value| u8::try_from(value).ok())
                 .map(CmEvent);
-            event.status = Some(record.status);
+            cm.status = Some(record.status);
         }
+        event.cm = Some(Box::new(cm));
         event
     }
 

@@ -37,7 +37,9 @@ impl Engine {
             if qp.point(now_ns, fresh) || all_changed || renamed || qp.psn.meter.is_some() {
                 qp.touch();
             }
-            if qp.flow.is_none() && last_sweep_ns.is_some_and(|at| qp.is_uncounted(&self.devices, at)) {
+            if (qp.flow.is_none() || qp.blind)
+                && last_sweep_ns.is_some_and(|at| qp.is_uncounted(&self.devices, at))
+            {
                 self.uncounted.extend(qp.process());
             }
             self.rows_remade += usize::from(qp.is_stale());
@@ -94,7 +96,10 @@ impl Qp {
         if still || self.ended_ns.is_some() {
             return false;
         }
-        let flow = self.flow.as_ref().filter(|_| !self.row().uncounted);
+        let flow = self
+            .flow
+            .as_ref()
+            .filter(|_| !self.row().uncounted && !self.blind);
         let (tx, rx, unit) = match (flow, self.packets(now_ns)) {
             (Some(flow), _) => {
                 let (tx, rx) = rates(flow, fresh);
@@ -134,7 +139,7 @@ impl Qp {
         fresh: bool,
         doubt: bool,
     ) {
-        let counted = |flow: &&Flow| !(row.uncounted || flow.resting && doubt);
+        let counted = |flow: &&Flow| !(row.uncounted || self.blind || flow.resting && doubt);
         row.traffic = match self.flow.as_ref().filter(counted) {
             Some(flow) => flow.shared_traffic(fresh),
             None => match self.packets(now_ns) {
@@ -203,8 +208,10 @@ impl Process {
                 .unwrap_or_default(),
             verb_errors: faults.filter(|_| counts_verbs),
             tcp: self.tcp.as_ref().map(|tcp| tcp.row(now_ns)),
+            limited: self.limited.clone(),
             libraries: self.facts.libraries.clone(),
             environ: self.facts.environ.clone(),
+            verbs_files: self.facts.verbs_files,
             history: self.series.points(),
         }
     }

@@ -371,7 +371,13 @@ impl Flow {
             round.get(field).copied()
         };
         let rate = (self.known && rates_are_fresh).then(|| round().unwrap_or(0.0));
-        Counter::whole(self.total().counts[field], rate, Source::Ebpf)
+        // Of a sum of both, what is less sure.
+        let source = if self.total().unknown & slot_flag::POSTED == 0 {
+            Source::Ebpf
+        } else {
+            Source::Uprobe
+        };
+        Counter::whole(self.total().counts[field], rate, source)
     }
 
     /// As [`Flow::counter`], `None` for a count that is unknown for some of the QPs.
@@ -418,12 +424,16 @@ impl Flow {
                 cqes: counter(WC + status),
             });
         Traffic {
-            tx_wr: Some(counter(TX_WR)),
-            tx_wr_posted: Some(counter(TX_POSTED)),
+            tx_wr: known(TX_WR),
+            tx_wr_posted: known(TX_POSTED),
             rx_wr: known(RX_WR),
             // Looked at with each completion of a receive.
-            rx_wr_posted: known(RX_POSTED).filter(|_| !total.shared_receives && !self.resting),
-            tx_bytes: Some(counter(TX_BYTES)),
+            rx_wr_posted: Some(counter(RX_POSTED)).filter(|_| {
+                let looked_at =
+                    total.unknown & slot_flag::NO_CQES == 0 || total.unknown & slot_flag::POSTED != 0;
+                looked_at && !total.shared_receives && !self.resting
+            }),
+            tx_bytes: known(TX_BYTES),
             rx_bytes: known(RX_BYTES),
             completions: known(CQES),
             completion_errors: known(ERRORS),
@@ -455,7 +465,8 @@ fn small(index: usize) -> u8 {
 /// The bits of `slot_flag` with which a count is unknown.
 fn without(field: usize) -> u32 {
     match field {
-        RX_WR | RX_BYTES | RX_POSTED | CQES | ERRORS | CQ_OVERFLOWS | WC..LATENCY => slot_flag::NO_CQES,
+        TX_WR | TX_POSTED | TX_BYTES => slot_flag::NO_SENDS,
+        RX_WR | RX_BYTES | CQES | ERRORS | CQ_OVERFLOWS | WC..LATENCY => slot_flag::NO_CQES,
         RETRANSMITS => slot_flag::NO_RETRANSMITS,
         RNR_WAITS => slot_flag::NO_RNR,
         DOORBELLS => slot_flag::NO_DOORBELLS,

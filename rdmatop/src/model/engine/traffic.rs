@@ -88,7 +88,7 @@ impl Engine {
             self.traffic.last_ns = sample.mono_ns;
         }
         self.traffic.goes_on = sample.more;
-        self.places.capacity = sample.capacity;
+        self.places.swept(sample);
         for (number, slot) in &sample.slots {
             self.slot_read(*number, slot, sample, now);
         }
@@ -106,7 +106,7 @@ impl Engine {
     }
 
     fn slot_read(&mut self, number: u32, slot: &QpSlot, sample: &SlotsSample, now: Now) {
-        if slot.qp == 0 {
+        if slot.qp == 0 || is_never_hit(slot) {
             return;
         }
         let at = sample.at.unwrap_or(sample.mono_ns.into());
@@ -192,6 +192,8 @@ impl Engine {
         self.got_slot(uid);
         if let Some(qp) = self.qps.get_mut(uid) {
             qp.slot = Slot::Held;
+            qp.probed = slot.flags & slot_flag::provider::MASK == slot_flag::provider::USER;
+            qp.blind = false;
             if let Some(flow) = &mut qp.flow {
                 flow.begin_slot();
             }
@@ -313,4 +315,11 @@ impl Engine {
             }
         }
     }
+}
+
+/// A slot of probes on a program that never called what is probed. It may post in another way (UCX on mlx5, libfabric on EFA), so
+/// nothing is known of its QP.
+fn is_never_hit(slot: &QpSlot) -> bool {
+    let by_probes = slot.flags & slot_flag::provider::MASK == slot_flag::provider::USER;
+    by_probes && slot.tx_posted == 0 && slot.rx_posted == 0
 }

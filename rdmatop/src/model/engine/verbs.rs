@@ -22,6 +22,7 @@ use crate::model::{input::VerbsSample, snapshot::VerbRow, value::Source};
 const EAGAIN: u32 = 11;
 const ENODEV: u32 = 19;
 const ENOSPC: u32 = 28;
+const ENODATA: u32 = 61;
 const ERESTARTSYS: u32 = 512;
 
 /// Whether a call fails by design.
@@ -29,11 +30,13 @@ const ERESTARTSYS: u32 = 512;
 /// libibverbs asks for the size of a reply with a buffer that is too small, once for each open device: `query_device`
 /// then fails with ENOSPC (`has_ioctl_write`). librdmacm binds to an InfiniBand address, once for each process:
 /// ENODEV where there is none (`ucma_set_af_ib_support`). A wait for an event ends without one where the file does
-/// not block or a signal arrives.
+/// not block or a signal arrives. A library that reads a GID table entry by entry, as UCX does, gets ENODATA for each
+/// empty one (`rdma_get_gid_attr`): a thousand of them on SoftRoCE.
 pub(super) fn is_probe(verb: u32, errno: u32) -> bool {
     match errno {
         ENOSPC => verb & !verb::EXTENDED == verb::QUERY_DEVICE,
         ENODEV => verb == verb::CM_BIND | verb::AF_IB,
+        ENODATA => verb == verb::QUERY_GID_ENTRY,
         EAGAIN | ERESTARTSYS => verb == verb::CM_GET_EVENT,
         _ => false,
     }
@@ -69,6 +72,14 @@ struct Calls {
     /// The counts of an earlier holder of the PID.
     before: VerbStats,
     errnos: BTreeMap<u32, Errno>,
+}
+
+impl Calls {
+    /// Nothing was counted up to now.
+    fn stands_still(&mut self, at_ns: u64, min_interval_ns: u64) {
+        self.made.add(0, at_ns, min_interval_ns);
+        self.errors.add(0, at_ns, min_interval_ns);
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -144,6 +155,8 @@ pub(super) struct Verbs {
     rows: BTreeMap<VerbKey, Calls>,
     /// Entries of processes that are forgotten.
     past: NumberMap<VerbKey, Box<Past>>,
+    /// Entries that the kernel side has.
+    held: NumberSet<VerbKey>,
     last_ns: Option<u64>,
 }
 
@@ -162,8 +175,18 @@ impl Engine {
             return;
         }
         let before_ns = self.verbs.last_ns.replace(sample.mono_ns);
-        let mut listed =
-            NumberSet::with_capacity_and_hasher(sample.verbs.len(), BuildHasherDefault::default());
+        if !sample.partial {
+            self.verbs.held =
+                NumberSet::with_capacity_and_hasher(sample.verbs.len(), BuildHasherDefault::default());
+        }
+        for (pid, verb) in &sample.gone {
+            let key = VerbKey {
+                pid: *pid,
+                verb: *verb,
+            };
+            self.verbs.held.remove(&key);
+        }
+        let mut calls_only = NumberSet::default();
         let mut faults: NumberMap<u64, u64> = NumberMap::default();
         let only = sample.calls_only.iter().map(|(key, calls)| {
             let stats = VerbStats {
@@ -178,7 +201,11 @@ impl Engine {
                 continue;
             }
             let (key, stats) = (&key, &stats);
-            listed.insert(*key);
+            if only {
+                calls_only.insert(*key);
+            } else {
+                self.verbs.held.insert(*key);
+            }
             if self
                 .verbs
                 .past
@@ -225,6 +252,11 @@ impl Engine {
             }
         }
         let min = self.config.min_interval_ns;
+        for calls in self.verbs.rows.values_mut().filter(|calls| !calls.only) {
+            // Of what is left out it is known that it stands still. The others were read at this very time already.
+            faults.entry(calls.process).or_default();
+            calls.stands_still(sample.mono_ns, min);
+        }
         for (process, faults) in faults {
             if let Some(process) = self.processes.get_mut(process) {
                 let meter = process
@@ -233,14 +265,16 @@ impl Engine {
                 meter.add(faults, sample.mono_ns, min);
             }
         }
-        self.forget_calls(&listed);
+        self.forget_calls(&calls_only);
     }
 
     /// Keeps the rows of processes that are shown, and of the others what is needed while the kernel side has the
     /// entry.
-    fn forget_calls(&mut self, listed: &NumberSet<VerbKey>) {
+    fn forget_calls(&mut self, calls_only: &NumberSet<VerbKey>) {
         let Self { verbs, processes, .. } = self;
-        verbs.past.retain(|key, _| listed.contains(key));
+        let held = std::mem::take(&mut verbs.held);
+        let is_held = |key: &VerbKey| held.contains(key) || calls_only.contains(key);
+        verbs.past.retain(|key, _| is_held(key));
         let unknown = |calls: &Calls| processes.get(calls.process).is_none();
         let over: Vec<VerbKey> = verbs
             .rows
@@ -249,11 +283,12 @@ impl Engine {
             .map(|(key, _)| *key)
             .collect();
         for key in over {
-            let calls = verbs.rows.remove(&key).filter(|_| listed.contains(&key));
+            let calls = verbs.rows.remove(&key).filter(|_| is_held(&key));
             if let Some(calls) = calls {
                 verbs.past.insert(key, Box::new(Past::of(calls)));
             }
         }
+        verbs.held = held;
     }
 
     /// Folds one entry in; returns the errors that are new.
@@ -333,6 +368,12 @@ impl Engine {
             min,
         );
         delta
+    }
+
+    /// Whether the kernel side has an entry of a process.
+    #[cfg(test)]
+    pub(super) fn verbs_held(&self, pid: u32) -> bool {
+        self.verbs.held.iter().any(|key| key.pid == pid)
     }
 
     /// Two rows turn out to be one process.

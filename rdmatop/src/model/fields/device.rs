@@ -28,6 +28,9 @@ pub static DEVICE: Table<DeviceRow> = &[
     gauge("cm_ids", "rdma_cm ids", |d: &D, _| Value::number(d.cm_ids)).unit(Unit::Count).page(100, "CM_ID").detail(92, "cm ids"),
     gauge("ctxs", "user contexts", |d: &D, _| Value::number(d.ctxs)).unit(Unit::Count).page(110, "CTX").detail(94, "contexts"),
     gauge("srqs", "shared receive queues", |d: &D, _| Value::number(d.srqs)).unit(Unit::Count).page(120, "SRQ").detail(96, "SRQs"),
+    gauge("driver_errors", "errors that its driver logged since rdmatop began", |d: &D, _| Value::number(d.driver_errors))
+        .unit(Unit::Count).detail(42, "driver errors"),
+    text("driver_error", "the last error that its driver logged", |d: &D, _| Value::text(d.driver_error.as_ref())),
     text("datapath", "how the programs that count its work requests are attached", |d: &D, _| Value::text(d.datapath.as_ref())),
     gauge("uid", "unique in this run", |d: &D, _| Value::number(Some(d.uid))),
     gauge("index", "the kernel's index", |d: &D, _| Value::number(d.index)),

@@ -2,11 +2,11 @@
 
 use std::{borrow::Cow, net::SocketAddr};
 
-use super::{Field, Kind, Table, Unit, Value, flag, gauge, state, text};
+use super::{Field, Kind, Table, Unit, Value, flag, gauge, object, state, text};
 use crate::errno;
 use crate::model::{
     event::Event,
-    ib::{AsyncEvent, CmEvent, QpState, QpType},
+    ib::{AsyncEvent, CmEvent, QpState, QpType, WcStatus, WrRequest},
 };
 
 fn qp_state(state: Option<QpState>) -> Value<'static> {
@@ -42,7 +42,7 @@ pub static EVENT: Table<Event> = &[
     gauge("pid", "process that owns the object", |e: &E, _| Value::number(e.pid)).words(&["pid"]).screen("PID", 4, (7, 7)),
     text("comm", "its name; brackets: a kernel consumer", |e: &E, _| Value::text(e.comm.as_ref()))
         .words(&["comm", "name"]).screen("OWNER", 2, (11, 15)),
-    gauge("took", "time in the kernel function", |e: &E, _| Value::number(e.duration_ns))
+    gauge("took", "time in the kernel function, or from post to end of a work request", |e: &E, _| Value::number(e.duration_ns))
         .unit(Unit::Nanoseconds).json("duration_ns").screen("TOOK", 5, (6, 6)),
     Field::new(Kind::Object, "what", "states, errno, what was set", |e: &E, _| failure(e))
         .json("").words(&["errno"]).screen("WHAT", 0, (25, 120)),
@@ -65,12 +65,27 @@ pub static EVENT: Table<Event> = &[
     state("async_event", "asynchronous event", |e: &E, _| {
         Value::word(e.async_event, |a| a.0.into(), |a| AsyncEvent::name(*a))
     }),
-    state("cm_event", "event of rdma_cm", |e: &E, _| Value::word(e.cm_event, |c| c.0.into(), |c| CmEvent::name(*c))),
-    gauge("status", "errno or reason of the event", |e: &E, _| Value::number(e.status)),
-    gauge("cm_id", "rdma_cm id", |e: &E, _| Value::number(e.cm_id)),
-    text("src", "local address and port", |e: &E, _| address(e.src)),
-    text("dst", "address and port of the peer", |e: &E, _| address(e.dst)),
-    gauge("bytes", "bytes of the MR", |e: &E, _| Value::number(e.bytes)).unit(Unit::Memory),
+    state("cm_event", "event of rdma_cm", |e: &E, _| Value::word(e.cm().cm_event, |c| c.0.into(), |c| CmEvent::name(*c))),
+    gauge("status", "errno or reason of the event", |e: &E, _| Value::number(e.cm().status)),
+    gauge("cm_id", "rdma_cm id", |e: &E, _| Value::number(e.cm().cm_id)),
+    text("src", "local address and port", |e: &E, _| address(e.cm().src)),
+    text("dst", "address and port of the peer", |e: &E, _| address(e.cm().dst)),
+    gauge("wr_id", "the program's number of the work request", |e: &E, _| Value::number(e.work().wr_id)).words(&["wr_id", "wr"]),
+    state("opcode", "what the work request asks for", |e: &E, _| {
+        Value::word(e.work().opcode, |o| o.0.into(), |o| WrRequest::name(*o))
+    }).words(&["opcode"]),
+    flag("signaled", "a completion was asked for", |e: &E, _| e.work().signaled.map_or(Value::Unknown, Value::Flag)),
+    gauge("imm", "immediate data", |e: &E, _| Value::number(e.work().imm)),
+    state("wc_status", "how the work request ended", |e: &E, _| {
+        Value::word(e.work().wc_status, |s| s.0.into(), |s| WcStatus::name(*s))
+    }).words(&["wc_status"]),
+    flag("dropped", "its queue was emptied without a completion", |e: &E, _| {
+        if e.work().dropped { Value::Flag(true) } else { Value::Unknown }
+    }),
+    flag("cq_full", "the CQ had no room for its completion", |e: &E, _| {
+        if e.work().cq_full { Value::Flag(true) } else { Value::Unknown }
+    }),
+    gauge("bytes", "bytes of the MR or of the work request", |e: &E, _| Value::number(e.bytes)).unit(Unit::Memory),
     gauge("cqe", "entries of the CQ", |e: &E, _| Value::number(e.cqe)),
     text("verb", "verb that failed", |e: &E, _| Value::text(e.verb.as_ref())).words(&["verb"]),
     gauge("rc", "return code", |e: &E, _| Value::number(e.rc)),
@@ -79,4 +94,5 @@ pub static EVENT: Table<Event> = &[
         e.lost_where.map_or(Value::Unknown, |at| Value::Text(Cow::Borrowed(at)))
     }),
     gauge("qp_uid", "the QP, unique in this run", |e: &E, _| Value::number(e.qp_uid)),
+    object("finding", "the finding that was raised or cleared"),
 ];

@@ -16,17 +16,20 @@ fn device(f: &F) -> Value<'_> {
     }
 }
 
+/// The age comes first: a narrow column cuts the end.
+fn since(age: &str, what: &str) -> String {
+    format!("{age}: {what}")
+}
+
 /// The worst finding of a process, in a few words.
 pub(super) fn of_process<'a>(row: &'a ProcessRow, s: &'a Snapshot) -> Value<'a> {
     let found = s.findings.iter().find(|found| found.concerns_process(row.uid));
     found.map_or(Value::Unknown, |found| {
-        let own = found.about.process == Some(row.uid);
+        // Of a port's trouble all suffer alike.
+        let own = found.about.process.is_none_or(|uid| uid == row.uid);
         let age = crate::text::age(found.age_s(s.mono_ns));
-        Value::Text(Cow::Owned(if own {
-            format!("{} {age}", found.short)
-        } else {
-            format!("waits {age}")
-        }))
+        let what = if own { &found.short } else { "waits" };
+        Value::Text(Cow::Owned(since(&age, what)))
     })
 }
 
@@ -36,7 +39,7 @@ pub(super) fn of_port<'a>(row: &'a PortRow, s: &'a Snapshot) -> Value<'a> {
     let found = found.find(|found| found.concerns_port(row.device_uid, row.port));
     found.map_or(Value::Unknown, |found| {
         let age = crate::text::age(found.age_s(s.mono_ns));
-        Value::Text(Cow::Owned(format!("{} {age}", found.short)))
+        Value::Text(Cow::Owned(since(&age, &found.short)))
     })
 }
 

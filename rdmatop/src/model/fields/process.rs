@@ -17,6 +17,16 @@ fn both(a: Option<Counter>, b: Option<Counter>) -> Option<Counter> {
 
 type P = ProcessRow;
 
+/// All errors of a process. No error of one kind says nothing where the other is unknown. Only a process makes verb calls; one
+/// without queue pairs has no completions.
+fn errors(row: &ProcessRow) -> Option<Counter> {
+    match (row.traffic.completion_errors, row.verb_errors) {
+        (Some(completions), None) if row.kernel || row.pid.is_none() => Some(completions),
+        (None, Some(verbs)) if row.qps == 0 => Some(verbs).filter(|verbs| verbs.total > 0),
+        (completions, verbs) => both(completions, verbs).filter(|sum| !sum.partial || sum.total > 0),
+    }
+}
+
 /// Fields of a process.
 #[rustfmt::skip] // a row of the table is a line or two
 pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
@@ -27,7 +37,7 @@ pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
     text("command", "name and arguments", |p: &P, _| Value::Text(Cow::Borrowed(&p.comm)))
         .json("comm").words(&["comm", "name"]).sort(&["comm"]).up().screen("COMMAND", 0, (16, 70)).page(10, "COMM"),
     text("finding", "what is wrong with it and since when; 7 says more", super::finding::of_process)
-        .json("").words(&["finding"]).screen("FINDING", 1, (14, 26)),
+        .json("").words(&["finding"]).screen("FINDING", 1, (18, 26)),
     text("job", "container, pod or job", |p: &P, _| Value::text(p.workload.as_ref()))
         .json("workload").words(&["job", "container", "pod"]).up().screen("JOB", 8, (12, 24)).page(30, "WORKLOAD").detail(40, "job"),
     text("device", "device it has QPs on; +n: and n more", |p: &P, _| Value::List(&p.devices))
@@ -41,7 +51,9 @@ pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
     traffic::tx(0, 70),
     traffic::rx(0, 80),
     traffic::completions().sort(&["completions"]).screen("CQE/s", 6, (6, 7)).page(110, "CQE/s"),
-    traffic::err(1, 120),
+    traffic::err(9, 120).screen("CQERR", 9, (5, 6)).off(),
+    counter("errors", "completions with an error and failed verb calls, total", |p: &P, _| Value::total(errors(p)))
+        .sense(Sense::Fault).json("").screen("ERR", 1, (4, 6)),
     traffic::retx(3, 130),
     counter("verb_err", "verb calls that failed, total; probes by libraries not counted", |p: &P, _| Value::total(p.verb_errors))
         .sense(Sense::Fault).json("verb_errors.total").screen("VERR", 9, (4, 6)).page(140, "VERB_ERR").detail(25, "failed verbs"),
@@ -50,9 +62,6 @@ pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
         |p: &P, _| Value::History(&p.history)).json("").screen("HISTORY", 7, (7, 40)),
     rate("wr", "work requests finished per second, sent and received",
         |p: &P, _| Value::rate(both(p.traffic.tx_wr, p.traffic.rx_wr))).json("").screen("WR/s", 9, (7, 8)).off(),
-    counter("errors", "completions with an error and failed verb calls, total",
-        |p: &P, _| Value::total(both(p.traffic.completion_errors, p.verb_errors)))
-        .sense(Sense::Fault).json("").screen("ERRORS", 9, (7, 8)).off(),
     gauge("uid", "unique in this run", |p: &P, _| Value::number(Some(p.uid))),
     gauge("ppid", "parent", |p: &P, _| Value::number(p.ppid)).detail(5, "parent"),
     flag("kernel", "a kernel consumer", |p: &P, _| Value::Flag(p.kernel)),

@@ -37,6 +37,30 @@ pub struct Kind {
     pub source: &'static str,
     /// Why it matters.
     pub why: &'static str,
+    /// Whether `--trace` can show it: a trace counts no work requests.
+    pub trace: Traced,
+}
+
+/// Whether a trace has what a rule needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traced {
+    /// All of it.
+    Yes,
+    /// Counters of ports, and not those of QPs: it names a port, seldom a process.
+    OfPorts,
+    /// It needs counts of work requests or of completions.
+    No,
+}
+
+impl Traced {
+    /// In a table.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::OfPorts => "of ports",
+            Self::No => "no",
+        }
+    }
 }
 
 macro_rules! kinds {
@@ -65,56 +89,73 @@ kinds! {
                NAKs or out_of_buffer of a port grow",
         source: "rnr_waits of the sender's QPs; rnr_naks of the port; out_of_buffer of mlx5 and bnxt_re",
         why: "The sender waits a whole RNR timer for each packet that finds no receive buffer.",
+        trace: Traced::OfPorts,
     },
     PeerGone => Kind {
         name: "peer-gone", raise_s: 2, clear_s: 10,
         rule: "a QP in RTS sends the same packets again and finishes nothing",
         source: "retransmissions and finished work requests of the QP",
         why: "No answer comes back. With retry_cnt 7, the default of perftest and NCCL, SoftRoCE repeats for ever.",
+        trace: Traced::No,
     },
     QpError => Kind {
         name: "qp-error", raise_s: 3, clear_s: 5,
         rule: "a QP stays in ERR or SQE",
         source: "state of the QP",
         why: "A QP in ERR flushes every work request until the application resets or destroys it; in SQE it sends none.",
+        trace: Traced::Yes,
     },
     QpSetup => Kind {
         name: "qp-setup", raise_s: 1, clear_s: 5,
         rule: "a QP of a connected type stays in INIT for 5 s",
         source: "state of the QP, and since when it has it",
         why: "Connecting takes milliseconds. The peer did not answer, or the job waits for it.",
+        trace: Traced::Yes,
     },
     CompletionError => Kind {
         name: "completion-error", raise_s: 0, clear_s: 60,
         rule: "work requests end with an error other than a flush",
         source: "status of CQEs",
         why: "The first error moves the QP to ERR, and what was posted behind it is flushed.",
+        trace: Traced::No,
     },
     CqOverflow => Kind {
         name: "cq-overflow", raise_s: 0, clear_s: 60,
         rule: "a CQE found its completion queue full",
         source: "cq_overflows of the QP",
         why: "The completion is lost, the CQ is in error, and the program waits for ever.",
+        trace: Traced::No,
     },
     VerbFails => Kind {
         name: "verb-fails", raise_s: 0, clear_s: 60,
-        rule: "a verb fails with ENOMEM, EAGAIN, EPERM, ENOSPC, ETIMEDOUT, EIO or ENODEV",
+        rule: "a verb fails with ENOMEM, EAGAIN, EPERM, ENOSPC, ETIMEDOUT, EIO or ENODEV, or modify_qp with ENODATA",
         source: "return codes of verbs; probes by libraries and calls of the connection manager, which libraries make to try a \
                  way, are left out",
         why: "Most libraries give up, or go on without RDMA.",
+        trace: Traced::Yes,
+    },
+    CgroupLimit => Kind {
+        name: "cgroup-limit", raise_s: 0, clear_s: 60,
+        rule: "a verb fails with EAGAIN, and the process's RDMA cgroup, or one above it, has as much as it may have",
+        source: "return codes of verbs; rdma.max and rdma.current of the cgroups",
+        why: "No queue pair and no memory region can be made until something is destroyed or the limit is raised.",
+        trace: Traced::Yes,
     },
     TcpFallback => Kind {
         name: "tcp-fallback", raise_s: 5, clear_s: 10,
         rule: "a process with libnccl, librccl, libfabric, libucp, libnvshmem or libnixl moves 50 MB/s or more by TCP, both ways together, between \
                ports that were chosen and not assigned, less than a tenth of that by RDMA, and a port of the host is ACTIVE",
-        source: "sock_diag(7), /proc/PID/fd and maps; connections of other network namespaces are not seen",
+        source: "sock_diag(7), /proc/PID/fd and maps; for the reason its environment and its /dev/infiniband; connections of other \
+                 network namespaces are not seen",
         why: "TCP costs the job most of its bandwidth and CPU time that it needs elsewhere; nothing but its speed shows it.",
+        trace: Traced::Yes,
     },
     MrChurn => Kind {
         name: "mr-churn", raise_s: 10, clear_s: 10,
         rule: "a process registers more than 100 memory regions per second",
         source: "calls of reg_mr",
         why: "Each registration pins pages and takes longer than most transfers. Libraries keep registrations in a cache.",
+        trace: Traced::Yes,
     },
     QpLeak => Kind {
         name: "qp-leak", raise_s: 0, clear_s: 60,
@@ -122,12 +163,14 @@ kinds! {
                them move nothing",
         source: "QPs of the process",
         why: "Each QP takes memory of the NIC and its driver until the device has none left.",
+        trace: Traced::No,
     },
     PortDown => Kind {
         name: "port-down", raise_s: 2, clear_s: 5,
         rule: "the only port of a device is not ACTIVE and processes have QPs on the device",
         source: "state of the port",
         why: "Nothing passes it. What its QPs have under way is repeated until they give up.",
+        trace: Traced::Yes,
     },
     PortSlow => Kind {
         name: "port-slow", raise_s: 5, clear_s: 10,
@@ -135,6 +178,7 @@ kinds! {
                more of the fast ones",
         source: "rate of the port",
         why: "A collective runs at the pace of its slowest link.",
+        trace: Traced::Yes,
     },
     LinkErrors => Kind {
         name: "link-errors", raise_s: 0, clear_s: 60,
@@ -143,19 +187,22 @@ kinds! {
                10/s, port_xmit_discards 100/s",
         source: "counters of the port; limits of NVIDIA NVSentinel's NIC monitor",
         why: "A cable, a transceiver or the port at the other end is failing, or the fabric is congested.",
+        trace: Traced::Yes,
     },
     Loss => Kind {
         name: "loss", raise_s: 8, clear_s: 10,
         rule: "packets are sent again, or senders start again, 10 times per second or more and for 0.1 % or more of the packets \
-               sent, and neither RNR nor a stuck QP explains it",
+               sent, and neither RNR nor a stuck QP explains it; where QPs are counted, one of them sends again and finishes work",
         source: "retransmits or retries of the port, and tx_packets",
         why: "RoCE and iWARP lose most of their bandwidth at a loss of a few packets in a thousand.",
+        trace: Traced::Yes,
     },
     Congestion => Kind {
         name: "congestion-ignored", raise_s: 8, clear_s: 10,
         rule: "rp_cnp_ignored grows, or packets arrive marked by ECN and no CNP is sent",
         source: "hardware counters of mlx5",
         why: "Congestion control is switched off on this side: senders do not slow down, switches drop or pause.",
+        trace: Traced::Yes,
     },
     HotPort => Kind {
         name: "hot-port", raise_s: 10, clear_s: 10,
@@ -163,6 +210,7 @@ kinds! {
                rate where that is known, and two or more carry less than 5 % of it; a process has objects on it",
         source: "bytes of ports, else packets",
         why: "The job has the bandwidth of one NIC where it could have that of all.",
+        trace: Traced::Yes,
     },
     RxFunnel => Kind {
         name: "rx-funnel", raise_s: 10, clear_s: 10,
@@ -170,6 +218,7 @@ kinds! {
                or more) and one has more than 70 % of all Rx",
         source: "bytes of ports, else packets",
         why: "All peers send to one address of this host: its port is the limit of the whole job.",
+        trace: Traced::Yes,
     },
     SmallMtu => Kind {
         name: "small-mtu", raise_s: 5, clear_s: 5,
@@ -177,18 +226,52 @@ kinds! {
                RoCE packets of 4096 bytes",
         source: "MTU of the port's network device; 96 bytes of headers (iboe_get_mtu of the kernel)",
         why: "Each packet costs the same to handle, however little it carries.",
+        trace: Traced::Yes,
+    },
+    PcieSlow => Kind {
+        name: "pcie-slow", raise_s: 5, clear_s: 10,
+        rule: "the PCI Express link of a NIC that a process uses is below what the NIC can do, and carries less than its ACTIVE \
+               ports",
+        source: "current_link_speed, current_link_width and max_link_* of the PCI function; rates of the ports",
+        why: "No setting of the job gets more through the slot than the slot carries.",
+        trace: Traced::Yes,
+    },
+    RoceV1 => Kind {
+        name: "roce-v1", raise_s: 5, clear_s: 5,
+        rule: "QPs of a process send from a GID of RoCE v1, and their port has one of RoCE v2",
+        source: "sgid_index of the modify to RTR; gid_attrs/types of the port",
+        why: "RoCE v1 is not routed, and switches do not mark its packets (ECN).",
+        trace: Traced::Yes,
+    },
+    SetupSlow => Kind {
+        name: "setup-slow", raise_s: 0, clear_s: 10,
+        rule: "of the QPs that a process connected in the last 60 s, the 99th percentile of the time in the kernel to INIT, RTR \
+               or RTS is 500 ms or more",
+        source: "times of modify_qp and the steps of each QP",
+        why: "A job with thousands of connections starts as much later, and libraries give up after some seconds.",
+        trace: Traced::Yes,
     },
     AdminErrors => Kind {
         name: "device-command-errors", raise_s: 0, clear_s: 60,
         rule: "the device refuses commands of its driver",
         source: "cmds_err, create_qp_err, reg_mr_err, mmap_err, no_completion_cmds of EFA",
         why: "Objects cannot be made, or the device does not answer.",
+        trace: Traced::Yes,
+    },
+    DriverErrors => Kind {
+        name: "driver-errors", raise_s: 0, clear_s: 5,
+        rule: "the kernel logged an error (level err or more urgent) in the last 60 s that names the device or its PCI function; \
+               SoftRoCE and soft iWARP, which log each call that they refuse, are left out",
+        source: "/dev/kmsg from rdmatop's start on; with kernel.dmesg_restrict=1 it needs root or CAP_SYSLOG at the start",
+        why: "The driver or the firmware could not do what a program or the network asked for.",
+        trace: Traced::Yes,
     },
     Removal => Kind {
         name: "removal-waits", raise_s: 3, clear_s: 2,
         rule: "the removal of a device waits for a process that holds it",
         source: "the device is in sysfs and no more in RDMA netlink",
         why: "The command that removes it hangs until the process closes the device.",
+        trace: Traced::Yes,
     },
 }
 

@@ -63,6 +63,7 @@ limits! {
     rail_packets_per_s: f64 = 1e3, POSITIVE, "packets per second below which the load of a port is not judged";
     tcp_bytes_per_s: f64 = 50e6, POSITIVE, "bytes per second, both ways together, that a job moves by TCP where it could use RDMA";
     tcp_rdma_share: f64 = 0.1, SHARE, "what such a job moves by RDMA at most, as a share of that";
+    setup_ms: u64 = 500, POSITIVE, "milliseconds in the kernel from which a step of a QP to INIT, RTR or RTS is slow";
     mtu_rate_bps: u64 = 25_000_000_000, POSITIVE, "bits per second of an Ethernet port from which its MTU matters";
     payload_bytes: u64 = 4096, (256.0, 4096.0), "bytes of payload that a RoCE packet of such a port should carry";
 }

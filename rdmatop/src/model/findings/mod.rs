@@ -5,7 +5,6 @@
 
 mod kind;
 mod limits;
-mod peers;
 mod rules;
 #[cfg(test)]
 mod tests;

@@ -20,13 +20,18 @@ pub(super) fn count(number: u64, one: &str) -> String {
     format!("{number} {one}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A rate per second, with as many digits as say something.
-pub(super) fn per_s(rate: f64) -> String {
-    if rate >= 10.0 {
-        format!("{rate:.0}/s")
+/// A number with as many digits as say something.
+pub(super) fn number(value: f64) -> String {
+    if value >= 10.0 {
+        format!("{value:.0}")
     } else {
-        format!("{rate:.1}/s")
+        format!("{value:.1}")
     }
+}
+
+/// A rate per second.
+pub(super) fn per_s(rate: f64) -> String {
+    format!("{}/s", number(rate))
 }
 
 /// Bits per second of a rate in bytes.
@@ -43,7 +48,10 @@ pub(super) fn bits(bytes: f64) -> String {
 /// A share in percent.
 pub(super) fn percent(share: f64) -> String {
     let percent = share * 100.0;
-    if percent >= 10.0 {
+    if (99.5..100.0).contains(&percent) {
+        // What is not all must not read as all.
+        format!("{:.1} %", (percent * 10.0).floor() / 10.0)
+    } else if percent >= 10.0 {
         format!("{percent:.0} %")
     } else {
         format!("{percent:.2} %")

@@ -15,6 +15,7 @@ use serde::{Serialize, Serializer};
 
 use super::{
     input::Verdict,
+    peers::ByNumbers,
     snapshot::{QpRow, Snapshot},
 };
 
@@ -33,7 +34,7 @@ pub struct Judgement {
     pub unobserved: Vec<Unobserved>,
     /// Scale of bars.
     pub scale: Scale,
-    /// Probes that are on, partly on, broken, and off for a reason.
+    /// Probes that are on, partly on, broken, and not supported by this kernel. Those whose driver is not there do not count.
     pub probes: [usize; 4],
     /// For each process with stuck QPs, by its uid: how many, and why the first is; failures come before waits.
     by_process: Arc<BTreeMap<u64, (u64, Stuck)>>,
@@ -56,6 +57,9 @@ struct Rows {
     uncounted: BTreeMap<u64, u64>,
     /// Bytes sent and received per second, by device.
     moved: BTreeMap<u64, [Option<f64>; 2]>,
+    by_numbers: ByNumbers,
+    /// Live ones by device, port, index of their own address, and process.
+    sgids: BTreeMap<(u64, u32, u8, u64), u64>,
 }
 
 impl Rows {
@@ -71,6 +75,11 @@ impl Rows {
             match qp.state {
                 Some(state) => known[usize::from(state.0)] += 1,
                 None => unknown += 1,
+            }
+            if let (Some(device), Some(port), Some(index), Some(process)) =
+                (qp.device_uid, qp.port, qp.sgid_index, qp.process_uid)
+            {
+                *out.sgids.entry((device, port, index, process)).or_default() += 1;
             }
             if let (true, Some(device)) = (qp.uncounted, qp.device_uid) {
                 *out.uncounted.entry(device).or_default() += 1;
@@ -128,7 +137,8 @@ impl Judgement {
                 Verdict::Ok => 0,
                 Verdict::Partial => 1,
                 Verdict::Broken => 2,
-                Verdict::NotApplicable | Verdict::Unsupported => 3,
+                Verdict::Unsupported => 3,
+                Verdict::NotApplicable => continue,
             }] += 1;
         }
         Self {
@@ -145,6 +155,16 @@ impl Judgement {
     /// Stuck QPs: failures first, then the longest wait.
     pub fn stuck(&self) -> impl ExactSizeIterator<Item = &StuckQp> + Clone {
         self.rows.waiting.iter().take(self.stuck).map(|(_, qp)| qp)
+    }
+
+    /// How many live QPs use an entry of a port's GID table: device, port, index, process, and their number.
+    pub fn sgids(&self) -> impl Iterator<Item = ((u64, u32, u8, u64), u64)> {
+        self.rows.sgids.iter().map(|(key, qps)| (*key, *qps))
+    }
+
+    /// QPs by their numbers, for [`Snapshot::peer`].
+    pub(super) fn by_numbers(&self) -> &ByNumbers {
+        &self.rows.by_numbers
     }
 
     /// Of a process with stuck QPs: how many, and why the first is; failures come before waits.

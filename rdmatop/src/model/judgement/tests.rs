@@ -8,7 +8,7 @@ use super::*;
 use crate::model::{
     cause::{CauseId, Obstacle},
     engine::{Engine, EngineConfig},
-    ib::QpState,
+    ib::{QpState, QpType},
     input::{DataPaths, EbpfState, Now},
     snapshot::{Step, Traffic},
     testkit,
@@ -161,7 +161,8 @@ fn a_device_names_what_of_it_cannot_be_observed_and_why() {
     assert!(!s.ports[0].counters.is_empty());
     assert_eq!(lines(&s), [bytes]);
     Arc::make_mut(&mut s.qps[0]).uncounted = true;
-    let slots = "rxe0: work requests of 1 QP: they moved when no counter slot was free.";
+    let slots =
+        "rxe0: work requests of 1 QP: they found no free counter slot, or no room in the tables of QPs.";
     assert_eq!(lines(&s), [slots, bytes]);
     let why = |s: &Snapshot| lines(s)[0].clone();
     s.health.ebpf = EbpfState::On {
@@ -177,6 +178,31 @@ fn a_device_names_what_of_it_cannot_be_observed_and_why() {
     s.devices[0].followed = false;
     assert_eq!(id(&s), CauseId::NotFollowed);
     assert!(why(&s).contains("bypass the kernel"), "{}", why(&s));
+    assert!(why(&s).contains("--uprobes"), "{}", why(&s));
+    // With probes only those that are not counted are named.
+    s.health.uprobes = Some(Arc::default());
+    let of_work = |s: &Snapshot| {
+        lines(s)
+            .iter()
+            .filter(|line| line.contains("work requests"))
+            .count()
+    };
+    for qp in &mut s.qps {
+        let qp = Arc::make_mut(qp);
+        let traffic = Arc::make_mut(&mut qp.traffic);
+        traffic.tx_wr = Some(Counter::whole(1, None, Source::Uprobe));
+    }
+    assert_eq!(of_work(&s), 0, "{:?}", lines(&s));
+    let mut silent = (*s.qps[0]).clone();
+    (silent.exited, silent.qp_type) = (false, Some(QpType(2)));
+    silent.traffic = Arc::default();
+    s.qps.push(Arc::new(silent));
+    assert!(why(&s).contains("of 1 QP: "), "{}", why(&s));
+    assert!(!why(&s).contains("--uprobes"), "{}", why(&s));
+    // Where none is counted it may be used without a QP.
+    s.qps.clear();
+    assert!(why(&s).starts_with("rxe0: work requests: "), "{}", why(&s));
+    s.health.uprobes = None;
     s.health.ebpf = EbpfState::Disabled;
     assert!(why(&s).contains("--no-ebpf"), "{}", why(&s));
     let refused = Obstacle::new(CauseId::NoCapability, "CAP_BPF is missing", "run as root");

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 use super::{Rows, counts_bytes};
 use crate::model::{
     cause::{Cause, CauseId, Concerns, Obstacle},
-    input::EbpfState,
+    input::{EbpfState, UprobesReport},
     snapshot::{DeviceRow, Health, ProcessRow, QpRow, Snapshot},
 };
 
@@ -103,11 +103,7 @@ pub fn why_uncounted(health: &Health, device: Option<&DeviceRow>) -> Option<Caus
             let why = format!("eBPF is off: {}", off.cause.why);
             because(off.cause.id, &why, "")
         }
-        EbpfState::On { .. } if device.is_none_or(|device| !device.followed) => because(
-            CauseId::NotFollowed,
-            "no program follows these posts: most NICs' posts bypass the kernel",
-            "",
-        ),
+        EbpfState::On { .. } if device.is_none_or(|device| !device.followed) => not_followed(health),
         EbpfState::On { .. } if device.is_some_and(|device| device.datapath.is_none()) => because(
             CauseId::NoDataPath,
             "the programs that count it are not attached",
@@ -117,6 +113,38 @@ pub fn why_uncounted(health: &Health, device: Option<&DeviceRow>) -> Option<Caus
     };
     let concerns = device.map_or(Concerns::Host, of_device);
     Some(obstacle.takes(Quantity::WorkRequests.name(), concerns))
+}
+
+/// Why posts that the kernel does not see are not counted.
+fn not_followed(health: &Health) -> Obstacle {
+    match health.uprobes.as_deref() {
+        None => Obstacle::new(
+            CauseId::NotFollowed,
+            "no program follows these posts: most NICs' posts bypass the kernel",
+            "`--uprobes` counts them where the program uses libibverbs",
+        ),
+        Some(UprobesReport { off: Some(off), .. }) => Obstacle::new(off.id, &*off.why, &*off.remedy),
+        Some(UprobesReport { pid: Some(pid), .. }) => {
+            let why = format!("these posts bypass the kernel, and only process {pid} is probed");
+            Obstacle::new(CauseId::NotProbed, why, "`--uprobes` probes all")
+        }
+        Some(_) => Obstacle::new(
+            CauseId::NotProbed,
+            "these posts bypass the kernel, and no probe on a program counts them",
+            "",
+        ),
+    }
+}
+
+/// QPs of a device that probes on programs do not count, where they count any; `None` where they count none: it may be used
+/// without a QP that the kernel knows. Those that carry management datagrams are no process's.
+fn not_probed(snapshot: &Snapshot, device: &DeviceRow) -> Option<u64> {
+    let management = |qp: &QpRow| qp.qp_type.is_some_and(|kind| kind.0 < 2);
+    let silent = |qp: &QpRow| qp.traffic.tx_wr.is_none() && qp.traffic.rx_wr_posted.is_none();
+    let own = snapshot.qps.iter().filter(|qp| qp.device_uid == Some(device.uid));
+    let own = own.filter(|qp| !qp.exited && !management(qp));
+    let (silent, counted): (Vec<_>, Vec<_>) = own.partition(|qp| silent(qp));
+    (!counted.is_empty()).then_some(silent.len() as u64)
 }
 
 /// As [`why_uncounted`], for a QP.
@@ -151,10 +179,18 @@ pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
             });
         };
         if let Some(cause) = why_uncounted(&snapshot.health, Some(device)) {
-            add(Quantity::WorkRequests, None, cause);
+            match (cause.id, not_probed(snapshot, device)) {
+                (CauseId::NotProbed, Some(0)) => {}
+                (CauseId::NotProbed, some) => add(Quantity::WorkRequests, some, cause),
+                _ => add(Quantity::WorkRequests, None, cause),
+            }
         } else {
             if let Some(qps) = rows.uncounted.get(&device.uid) {
-                let full = Obstacle::new(CauseId::NoSlot, "they moved when no counter slot was free", "");
+                let full = Obstacle::new(
+                    CauseId::NoSlot,
+                    "they found no free counter slot, or no room in the tables of QPs",
+                    "",
+                );
                 let cause = full.takes(Quantity::WorkRequests.name(), of_device(device));
                 add(Quantity::WorkRequests, Some(*qps), cause);
             }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use crate::model::cause::{Cause, CauseId, Concerns};
-use crate::model::event::{Event, EventKind};
-use crate::model::findings::{About, Finding, FindingId, Severity};
-use crate::model::ib::{AsyncEvent, CmEvent, Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode};
-use crate::model::input::{DataPaths, EbpfState, HostFacts, ProbeVerdict, Skipped, Verdict};
+use crate::model::event::{Cm, Event, EventKind, Work};
+use crate::model::findings::{About, Change, Finding, FindingId, Severity};
+use crate::model::ib::{
+    AsyncEvent, CmEvent, Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode, WrRequest,
+};
+use crate::model::input::{DataPaths, EbpfState, HostFacts, ProbeVerdict, Skipped, UprobesReport, Verdict};
 use crate::model::snapshot::{
     DeviceRow, DeviceState, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic, PortRow, ProcessRow,
     QpRow, Snapshot, StatusCount, Step, TcpTraffic, Traffic, VerbRow,
@@ -90,11 +92,15 @@ pub(crate) fn events() -> Vec<Event> {
         duration_ns: None,
         ..new(EventKind::QpError)
     });
-    let cm = |event: Event| Event {
-        qpn: Some(17),
+    let ends = || Cm {
         cm_id: Some(5),
         src: Some(([192, 168, 1, 1], 18_515).into()),
         dst: Some(([0xfd00, 0, 0, 0, 0, 0, 0, 2], 7471).into()),
+        ..Cm::default()
+    };
+    let cm = |event: Event, cm: Cm| Event {
+        qpn: Some(17),
+        cm: Some(Box::new(cm)),
         duration_ns: None,
         ..event
     };
@@ -104,19 +110,22 @@ pub(crate) fn events() -> Vec<Event> {
         EventKind::CmReject,
         EventKind::CmDisconnect,
     ] {
-        all.push(cm(new(kind)));
+        all.push(cm(new(kind), ends()));
     }
-    all.push(Event {
+    let established = Cm {
         cm_event: Some(CmEvent(9)),
         status: Some(0),
-        ..cm(new(EventKind::CmEvent))
-    });
-    all.push(Event {
+        ..ends()
+    };
+    let unreachable = Cm {
         cm_event: Some(CmEvent(7)),
         status: Some(-110),
         dst: None,
-        ..cm(new(EventKind::CmEvent))
-    });
+        ..ends()
+    };
+    for what in [established, unreachable] {
+        all.push(cm(new(EventKind::CmEvent), what));
+    }
     all.push(Event {
         verb: Some("reg_mr".into()),
         rc: Some(-12),
@@ -138,12 +147,71 @@ pub(crate) fn events() -> Vec<Event> {
         cqe: Some(128),
         ..new(EventKind::CqDestroy)
     });
+    let request = Work {
+        wr_id: Some(7),
+        opcode: Some(WrRequest(3)),
+        signaled: Some(true),
+        imm: Some(9),
+        ..Work::default()
+    };
+    let mut work = |kind: EventKind, request: Work| Event {
+        qpn: Some(17),
+        qp_type: Some(QpType(2)),
+        rc: None,
+        dest_qpn: Some(18),
+        dest_gid: Some(Gid(RXE_GID)),
+        bytes: Some(4096),
+        work: Some(Box::new(request)),
+        ..new(kind)
+    };
+    let posted = work(
+        EventKind::WrPost,
+        Work {
+            signaled: Some(false),
+            ..request.clone()
+        },
+    );
+    all.push(Event {
+        duration_ns: None,
+        ..posted
+    });
+    let ends = [
+        Work {
+            wc_status: Some(WcStatus(0)),
+            ..request.clone()
+        },
+        Work {
+            wc_status: Some(WcStatus(5)),
+            cq_full: true,
+            ..request.clone()
+        },
+        Work {
+            opcode: Some(WrRequest(128)),
+            dropped: true,
+            ..request
+        },
+    ];
+    for end in ends {
+        all.push(Event {
+            tid: None,
+            ..work(EventKind::WrDone, end)
+        });
+    }
     all.push(Event {
         count: Some(12),
         lost_where: Some("ring"),
         ..new(EventKind::Lost)
     });
+    for change in [Change::Raised(finding()), Change::Cleared(finding())] {
+        at += 1_000_000_000;
+        all.push(Event::of_change(change, WALL + at, MONO + at));
+    }
     all
+}
+
+/// One that names everything.
+pub(crate) fn finding() -> Finding {
+    findings()[0].clone()
 }
 
 fn modify(event: Event, from: u8, to: u8) -> Event {
@@ -278,7 +346,7 @@ fn findings() -> Shared<Finding> {
         why: FindingId::ReceiverNotReady.kind().why,
         next: "ps -o pid,stat,wchan:30,args -p 231".to_owned(),
         since_mono_ns: 1_000_000_000,
-        short: "no receives".to_owned(),
+        short: "posts no recv".to_owned(),
         pid: Some(231),
         comm: Some("ib_send_bw".into()),
         device: Some("rxe0".into()),
@@ -319,18 +387,20 @@ fn health() -> Health {
         ebpf: EbpfState::On {
             datapaths: DataPaths::default().and("rdma_rxe", "fentry"),
         },
+        work: None,
         lost_events: 12,
         losses: vec![Loss {
             at: "ring",
             count: 12,
             records: true,
         }],
+        uprobes: Some(Arc::new(uprobes())),
         skipped: Some(
             vec![Skipped {
                 program: "kp_cq_post".into(),
                 hook: "kprobe:rxe_cq_post".into(),
                 count: 2,
-                cost: "short by as many may be: completions".into(),
+                cost: "as many may be missing: completions".into(),
             }]
             .into(),
         ),
@@ -384,6 +454,7 @@ fn devices() -> Vec<DeviceRow> {
             fw_version: Some("28.39.1002".into()),
             pci: Some("0000:3b:00.0".into()),
             numa_node: Some(0),
+            pcie: None,
             qps: Some(2),
             cqs: Some(3),
             mrs: Some(1),
@@ -391,6 +462,9 @@ fn devices() -> Vec<DeviceRow> {
             cm_ids: Some(0),
             ctxs: Some(1),
             srqs: Some(0),
+            driver_errors: Some(1),
+            driver_error: Some("mlx5_core 0000:01:00.0: cmd_work_handler: failed".into()),
+            driver_error_ns: None,
             followed: false,
             datapath: None,
             hidden: &[],
@@ -405,6 +479,7 @@ fn devices() -> Vec<DeviceRow> {
             fw_version: None,
             pci: None,
             numa_node: None,
+            pcie: None,
             qps: Some(2),
             cqs: None,
             mrs: None,
@@ -412,6 +487,9 @@ fn devices() -> Vec<DeviceRow> {
             cm_ids: None,
             ctxs: None,
             srqs: None,
+            driver_errors: None,
+            driver_error: None,
+            driver_error_ns: None,
             followed: true,
             datapath: Some("fentry".into()),
             hidden: &[],
@@ -429,6 +507,7 @@ fn ports() -> Vec<PortRow> {
         link_layer: Some("Ethernet".into()),
         netdev: Some("ens1np0".into()),
         netdev_mtu: Some(9000),
+        gids: None,
         rate_bps: Some(100_000_000_000),
         tx_bytes: from(Source::Sysfs, 1 << 40, 11.5e9),
         rx_bytes: from(Source::Sysfs, 1 << 39, 0.0),
@@ -459,6 +538,7 @@ fn ports() -> Vec<PortRow> {
         device: "rxe0".into(),
         netdev: Some("eth0".into()),
         netdev_mtu: Some(1500),
+        gids: None,
         rate_bps: None,
         tx_bytes: None,
         rx_bytes: None,
@@ -503,8 +583,10 @@ fn processes() -> Vec<ProcessRow> {
             connections: 2,
             busiest: Some(([10, 0, 0, 2], 45_000).into()),
         }),
+        limited: None,
         libraries: Some(vec!["libibverbs".into()].into()),
         environ: Some(vec![("NCCL_IB_HCA".into(), "mlx5".into())].into()),
+        verbs_files: Some(true),
         history: Arc::new(History::default()),
     };
     let kernel = ProcessRow {
@@ -524,8 +606,10 @@ fn processes() -> Vec<ProcessRow> {
         traffic: Traffic::default(),
         verb_errors: None,
         tcp: None,
+        limited: None,
         libraries: None,
         environ: None,
+        verbs_files: None,
         ..user.clone()
     };
     vec![user, kernel]
@@ -552,6 +636,7 @@ fn qps() -> Vec<Arc<QpRow>> {
         remote_qpn: Some(18),
         remote_gid: Some(Gid(RXE_GID)),
         path_mtu: Some(1024),
+        sgid_index: None,
         born_mono_ns: Some(MONO - 90_000_000),
         sq_psn: Some(11_259_375),
         rq_psn: Some(1),
@@ -582,4 +667,23 @@ fn qps() -> Vec<Arc<QpRow>> {
         ..rows::unknown_qp()
     };
     vec![Arc::new(full), Arc::new(estimated), Arc::new(gone)]
+}
+
+fn uprobes() -> UprobesReport {
+    UprobesReport {
+        pid: None,
+        functions: 2,
+        qps: 2,
+        hits: 1_000_000,
+        hits_per_s: Some(20_000.0),
+        hit_ns: Some(600),
+        cores: Some(0.012),
+        limit: 0.1,
+        unmatched: 1,
+        missed: 2,
+        rejected_sends: 3,
+        rejected_receives: 4,
+        off: None,
+        failures: Vec::new(),
+    }
 }

@@ -1,12 +1,16 @@
 //! Synthetic snapshots for tests: here one of each kind that a screen must cope with, in [`full`] one that sets every field.
 
 pub(crate) mod full;
+#[cfg(test)]
+pub(crate) mod machine;
 pub(crate) mod rows;
+#[cfg(test)]
+pub(crate) mod situations;
 
 use std::sync::Arc;
 
 use crate::model::cause::{Cause, CauseId, Concerns, Obstacle};
-use crate::model::event::{Event, EventKind};
+use crate::model::event::{Cm, Event, EventKind};
 use crate::model::findings::Watch;
 use crate::model::ib::{PortState, QpState, QpType};
 use crate::model::input::{DataPaths, EbpfState, HostFacts, Verdict};
@@ -34,7 +38,9 @@ pub(crate) fn empty() -> Snapshot {
             lost_events: 0,
             losses: Vec::new(),
             skipped: None,
+            uprobes: None,
             events: 0,
+            work: None,
             probes: Vec::new().into(),
             notes: Vec::new().into(),
             errors: Vec::new(),
@@ -378,8 +384,12 @@ pub(crate) fn events() -> Vec<Event> {
     let mut mr = base(EventKind::MrReg, 5);
     mr.bytes = Some(64 << 20);
     let mut cm = base(EventKind::CmEvent, 6);
-    (cm.cm_event, cm.status) = (Some(crate::model::ib::CmEvent(8)), Some(-111));
-    cm.dst = "10.0.0.2:18515".parse().ok();
+    cm.cm = Some(Box::new(Cm {
+        cm_event: Some(crate::model::ib::CmEvent(8)),
+        status: Some(-111),
+        dst: "10.0.0.2:18515".parse().ok(),
+        ..Cm::default()
+    }));
     let mut failed = base(EventKind::VerbError, 7);
     (failed.verb, failed.rc) = (Some("reg_mr".into()), Some(-12));
     let mut wrong = on_qp(EventKind::QpModify, 8);

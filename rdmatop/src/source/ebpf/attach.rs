@@ -1,4 +1,4 @@
-//! One hook after another: decided, loaded, attached, and a verdict for each.
+//! Decides on, loads and attaches one hook after another, with a verdict for each.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -23,7 +23,7 @@ use crate::model::{
 };
 use crate::source::{limits, platform::Surroundings, root::Root};
 
-/// A program that runs until this is dropped.
+/// An attached program, which runs until this is dropped.
 #[derive(Debug)]
 pub(super) struct Attached {
     pub(super) hook: &'static Hook,
@@ -31,17 +31,17 @@ pub(super) struct Attached {
     at: At,
 }
 
-/// Where a program is, and what keeps it there.
+/// What keeps a program attached.
 #[derive(Debug)]
 enum At {
-    /// A kprobe or a tracepoint.
+    /// It is attached to a kprobe or a tracepoint.
     Event(Event),
-    /// A function, by fentry or fexit: its module cannot be unloaded meanwhile.
+    /// It is attached to a function by fentry or fexit, whose module cannot be unloaded meanwhile.
     Function { _link: OwnedFd },
 }
 
 impl Attached {
-    /// Its link, where the kernel has those for probes.
+    /// Its link, if the kernel has links for probes.
     pub(super) fn link(&self) -> Option<&OwnedFd> {
         match &self.at {
             At::Event(event) => event.link.as_ref(),
@@ -49,35 +49,35 @@ impl Attached {
         }
     }
 
-    /// Whether it is entered by fentry or fexit.
+    /// Whether the program is entered by fentry or fexit.
     pub(super) fn is_fast(&self) -> bool {
         matches!(self.at, At::Function { .. })
     }
 }
 
-/// The modules that a set of programs keeps from being unloaded.
+/// The modules that programs keep from being unloaded.
 pub(super) fn pinned(programs: &[Attached]) -> Vec<&'static str> {
     let fast = programs.iter().filter(|program| program.is_fast());
     let modules: BTreeSet<_> = fast.map(|program| program.hook.module).collect();
     modules.into_iter().collect()
 }
 
-/// What is on so far.
+/// Attaches hooks, and holds the programs attached so far.
 pub(super) struct Attacher<'a> {
     pub(super) loader: &'a Loader,
     pub(super) facts: &'a Facts,
     places: &'a Places,
     kprobes: Option<KprobePmu>,
-    /// `None` when fentry was not asked for.
+    /// `None` when the user did not ask for fentry.
     modules: Option<Modules<'a>>,
     pub(super) programs: Vec<Attached>,
-    /// A program is not on because no more files can be open: neither will be what else needs one.
+    /// A program is not attached because the limit of open files is reached: nothing else can be opened either.
     pub(super) no_more_files: bool,
-    /// The kernel lets no program read its memory: to have the verifier say so of each takes seconds.
+    /// The kernel lets no program read its memory. To let the verifier refuse each program would take seconds.
     forbidden: bool,
 }
 
-/// Modules to enter by fentry, or why that is not possible.
+/// Modules to attach fentry programs to, or why that is not possible.
 struct Modules<'a> {
     btf: &'a mut BtfSet,
     opened: HashMap<&'static str, Result<Module, Obstacle>>,
@@ -99,7 +99,7 @@ fn no_btf(module: &str) -> Obstacle {
     Obstacle::new(CauseId::NoBtf, format!("the kernel has no BTF for {module}"), "")
 }
 
-/// That a program stands in for one by fentry or fexit, and why.
+/// Says that a kprobe program replaces an fentry or fexit program, and why.
 fn instead(entry: Entry, obstacle: &Obstacle) -> Obstacle {
     let how = match entry {
         Entry::Kretprobe => "kretprobe instead of fexit",
@@ -110,7 +110,7 @@ fn instead(entry: Entry, obstacle: &Obstacle) -> Obstacle {
 }
 
 impl<'a> Attacher<'a> {
-    /// With `btf`, what can be is entered by fentry.
+    /// With `btf`, hooks that have an fentry or fexit program use it where possible.
     pub(super) fn new(
         loader: &'a Loader,
         facts: &'a Facts,
@@ -132,7 +132,7 @@ impl<'a> Attacher<'a> {
         }
     }
 
-    /// Decides on one hook, attaches it, and says what became of it.
+    /// Decides on one hook, attaches it, and returns the outcome.
     pub(super) fn one(&mut self, hook: &'static Hook) -> Outcome {
         let partial = match plan::decide(hook, self.facts) {
             Decision::Leave(verdict, obstacle) => return Outcome::off(hook, verdict, obstacle),
@@ -180,7 +180,7 @@ impl<'a> Attacher<'a> {
         }
     }
 
-    /// Attaches a hook's second program, where it has one and that was asked for.
+    /// Attaches a hook's second program, if it has one and the user asked for fentry.
     fn by_fentry(&mut self, hook: &'static Hook) -> Option<Result<Attached, Obstacle>> {
         let modules = self.modules.as_mut()?;
         let Fast { program, heals } = hook.fast?;
@@ -216,7 +216,7 @@ impl<'a> Attacher<'a> {
         })
     }
 
-    /// Attaches a provider's hooks: what became of them, and how the path is entered when it counts.
+    /// Attaches a provider's hooks. Returns the outcomes, and how the data path is entered if it counts.
     pub(super) fn datapath(&mut self, path: &DataPath) -> (Vec<Outcome>, Option<&'static str>) {
         let outcomes: Vec<_> = path.hooks.iter().map(|hook| self.one(hook)).collect();
         let counts = outcomes
@@ -232,8 +232,8 @@ impl<'a> Attacher<'a> {
     }
 }
 
-/// The verifier's words where a kernel does not let eBPF read its memory, of which a container may see no reason
-/// (`bpf_tracing_func_proto`: no such helper under lockdown).
+/// The verifier's messages if a kernel does not let eBPF read its memory: under lockdown the helper does not exist
+/// (`bpf_tracing_func_proto`). In a container the lockdown mode may not be readable.
 const REFUSES_TO_READ: [&str; 2] = ["cannot use helper bpf_probe_read", "unknown func bpf_probe_read"];
 
 fn reads_forbidden() -> Obstacle {
@@ -244,7 +244,7 @@ fn reads_forbidden() -> Obstacle {
     )
 }
 
-/// The whole chain of causes, cut: a verifier log can be hundreds of kilobytes.
+/// The chain of causes as an obstacle. Long text is cut, because a verifier log can have hundreds of kilobytes.
 pub(super) fn explain(error: &(dyn std::error::Error + 'static)) -> Obstacle {
     const LIMIT: usize = 400;
     let mut text = error.to_string();
@@ -261,11 +261,12 @@ pub(super) fn explain(error: &(dyn std::error::Error + 'static)) -> Obstacle {
         text = text.chars().take(LIMIT).collect::<String>() + " ...";
     }
     let (id, remedy) = match first_errno(error) {
-        // Its root has every capability, and none that eBPF asks for.
+        // Root of a user namespace has every capability there, but none that the kernel checks for eBPF.
         Some(Errno::PERM | Errno::ACCESS) if in_user_namespace() => (
             CauseId::NotPermitted,
             "rdmatop runs in a user namespace: run it on the host, or in a container without one",
         ),
+        Some(Errno::PERM) if limits::locked_memory_is_short() => (CauseId::NoMemory, limits::LOCKED),
         Some(Errno::PERM | Errno::ACCESS) if rustix::process::geteuid().is_root() => (
             CauseId::NotPermitted,
             "start the container with --cap-add BPF,PERFMON,SYS_ADMIN,SYS_RESOURCE, or run on the host",

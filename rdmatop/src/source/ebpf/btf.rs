@@ -1,8 +1,8 @@
-//! A small reader of BTF: where is member `a.b.c` of struct `s`, and which type id has function `f`?
+//! A small reader of BTF: it finds the offset of member `a.b.c` of struct `s`, and the type id of function `f`.
 //!
-//! Format: Documentation/bpf/btf.rst. A module's file (`/sys/kernel/btf/<module>`) is split: its type ids and
-//! string offsets go on where vmlinux's end, so it is read on top of a shared base. Nothing is assumed about
-//! the input: every offset is checked, and a broken file is an error.
+//! Format: Documentation/bpf/btf.rst. A module's file (`/sys/kernel/btf/<module>`) is split: its type ids and string offsets
+//! continue those of vmlinux, so it is read on top of a shared base. The reader checks every offset; a broken file is an
+//! error.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -17,13 +17,13 @@ use super::kernel_btf;
 
 const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
-/// Members looked at for all offsets of one file. A kernel's take some ten thousand; a broken file, whose anonymous
-/// structs hold each other, would never end.
+/// How many members to visit for all offsets of one file. A kernel's file needs some ten thousand; in a broken file
+/// anonymous structs may contain each other without end.
 const MOST_MEMBERS: u32 = 1 << 18;
-/// The places of one type in so many are kept: those of others are a short walk away, and few are asked for.
+/// The reader keeps the position of every so many-th type: other types are a short walk away, and few are needed.
 const STEP: usize = 32;
 
-/// Kinds of `btf_type` that matter here, include/uapi/linux/btf.h.
+/// Kinds of `btf_type` that the reader uses, include/uapi/linux/btf.h.
 mod kind {
     pub(super) const STRUCT: u32 = 4;
     pub(super) const UNION: u32 = 5;
@@ -51,16 +51,16 @@ pub enum BtfError {
     Malformed(&'static str),
 }
 
-/// One BTF file, on top of its base if it is a module's.
+/// One BTF file, and its base if it is a module's.
 #[derive(Debug)]
 pub struct Btf {
     base: Option<Arc<Btf>>,
     data: Bytes,
     /// Start of each [`STEP`]th type in `data`; the first has id `first_id`.
     marks: Vec<u32>,
-    /// How many types there are.
+    /// Number of types.
     count: u32,
-    /// Starts of the structs and unions that have a name: one type in fifteen.
+    /// Starts of structs and unions with a name: one type in fifteen.
     structs: Vec<u32>,
     first_id: u32,
     /// The part of `data` with the strings.
@@ -85,7 +85,7 @@ impl Btf {
         Self::parse(data, base)
     }
 
-    /// As [`Btf::open`] of vmlinux's file, in one system call where the kernel allows that.
+    /// As [`Btf::open`] for vmlinux's file, but reads it with one system call if the kernel allows that.
     pub(super) fn of_vmlinux(path: &Path) -> Result<Self, BtfError> {
         match kernel_btf::vmlinux() {
             Some(data) => Self::parse(data, None),
@@ -184,7 +184,7 @@ impl Btf {
         })
     }
 
-    /// Follows typedefs and qualifiers; gives up on a loop, which only a broken file has.
+    /// Follows typedefs and qualifiers. Gives up on a loop, which only a broken file has.
     fn plain(&self, mut id: u32) -> Option<Type<'_>> {
         for _ in 0..32 {
             let ty = self.ty(id)?;
@@ -198,13 +198,13 @@ impl Btf {
         None
     }
 
-    /// Byte offsets of members, `names` as (struct, dotted member path); one pass over this file's own types.
-    /// Members that are not there, and bit fields, are missing from the answer.
+    /// Byte offsets of members, `names` as (struct, dotted member path), in one pass over this file's own types. The result
+    /// lacks bit fields and members that do not exist.
     pub fn offsets<'a>(&self, names: &[(&'a str, &'a str)]) -> HashMap<(&'a str, &'a str), u32> {
         let mut found = HashMap::new();
         let mut left = MOST_MEMBERS;
         let wanted: BTreeSet<&str> = names.iter().map(|(ty, _)| *ty).collect();
-        // One in a few thousand structs is wanted: most are told by their first letter.
+        // One in a few thousand structs is wanted: the first letter rules most others out.
         let mut letters = [false; 256];
         for first in wanted.iter().filter_map(|name| name.bytes().next()) {
             letters[usize::from(first)] = true;
@@ -242,7 +242,7 @@ impl Btf {
         self.strings.get(offset - self.first_string).copied()
     }
 
-    /// Whether the string at `offset` is `name`, without looking for the string's end.
+    /// Whether the string at `offset` is `name`, without a search for the string's end.
     fn is_named(&self, offset: usize, name: &str) -> bool {
         if offset < self.first_string {
             return self.base.as_ref().is_some_and(|base| base.is_named(offset, name));
@@ -253,7 +253,7 @@ impl Btf {
             .is_some_and(|rest| rest.first().is_none_or(|end| *end == 0))
     }
 
-    /// Type id of a function, for `attach_btf_id`; only this file's own functions.
+    /// Type id of one of this file's own functions, for `attach_btf_id`.
     pub fn function(&self, name: &str) -> Option<u32> {
         let mut at = *self.marks.first()? as usize;
         for index in 0..self.count {
@@ -267,14 +267,14 @@ impl Btf {
     }
 }
 
-/// What one pass over the types finds.
+/// Result of one pass over the types.
 struct Index {
     marks: Vec<u32>,
     count: u32,
     structs: Vec<u32>,
 }
 
-/// Walks over all types: a start's largest piece of work of our own, so nothing is kept of most of them.
+/// Walks over all types. This is the longest computation of rdmatop's start, so it keeps nothing about most types.
 fn index(data: &[u8], section: Range<usize>) -> Result<Index, BtfError> {
     let malformed = BtfError::Malformed;
     let mut marks = Vec::with_capacity(section.len() / (20 * STEP));
@@ -310,11 +310,10 @@ fn index(data: &[u8], section: Range<usize>) -> Result<Index, BtfError> {
     })
 }
 
-/// Bytes behind the common 12 of a type, `None` for a kind that is not known and so cannot be skipped.
+/// Bytes after the first 12 of a type, which all kinds share. `None` for an unknown kind, which cannot be skipped.
 #[inline]
 fn tail_len(info: u32) -> Option<usize> {
-    /// By kind: bytes, bytes for each of its members. A table, because a jump for each of a hundred thousand types costs
-    /// more.
+    /// By kind: fixed bytes, bytes per member. A table, because a jump for each of a hundred thousand types costs more.
     const TAILS: [Option<(u8, u8)>; 32] = {
         let mut tails = [None; 32];
         let each: [(usize, u8, u8); 19] = [
@@ -376,7 +375,7 @@ impl Type<'_> {
         }
     }
 
-    /// Bit offset and type of a member, looking into anonymous structs and unions. `left`: members that may be looked at.
+    /// Bit offset and type of a member, also inside anonymous structs and unions. `left`: how many members may still be visited.
     fn member(&self, name: &str, depth: u32, left: &mut u32) -> Option<(u32, u32)> {
         if depth > 16 || !matches!(self.kind(), kind::STRUCT | kind::UNION) {
             return None;
@@ -395,7 +394,7 @@ impl Type<'_> {
         None
     }
 
-    /// Place of the name, type and bit offset of each member. Names are compared in place: one may have no end.
+    /// Name offset, type and bit offset of each member. Names are compared in place, because one may lack its end.
     fn members(self) -> impl Iterator<Item = (usize, u32, u32)> {
         let bit_fields = self.info >> 31 == 1;
         (0..(self.info & 0xffff) as usize).filter_map(move |i| {
@@ -403,7 +402,7 @@ impl Type<'_> {
             let name = u32_at(&self.btf.data, at)? as usize;
             let ty = u32_at(&self.btf.data, at + 4)?;
             let offset = u32_at(&self.btf.data, at + 8)?;
-            // With kind_flag the upper 8 bits are the width of a bit field: those have no address.
+            // With kind_flag the upper 8 bits are the width of a bit field, which has no byte offset.
             if bit_fields && offset >> 24 != 0 {
                 return None;
             }
@@ -418,7 +417,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Builds BTF by hand, as the kernel lays it out.
+    /// Builds BTF in the kernel's layout.
     #[derive(Default)]
     struct Builder {
         types: Vec<u8>,
@@ -467,7 +466,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A kernel's own, of five types.
+    /// BTF as of vmlinux, with five types.
     pub(in crate::source::ebpf) fn vmlinux() -> Vec<u8> {
         let mut b = Builder::new(0);
         b.ty("int", 1, 0, 4, &[0x0100_0020]); // 1
@@ -516,7 +515,7 @@ pub(super) mod tests {
         let mut b = Builder::new(0);
         let mut wanted = Vec::new();
         for number in 0..300u32 {
-            // Lengths differ: a place is not a multiple of anything.
+            // Types differ in length, so their positions are not multiples of anything.
             let members = number % 4;
             let m = b.name("m");
             let tail: Vec<u32> = (0..members).flat_map(|i| [m, 1, i * 32]).collect();
@@ -539,7 +538,7 @@ pub(super) mod tests {
     #[test]
     fn anonymous_structs_that_hold_each_other_come_to_an_end() {
         let mut b = Builder::new(0);
-        // Each of 16 levels looks 300 times at the next.
+        // Each of 16 levels visits the next 300 times.
         let tail: Vec<u32> = (0..300).flat_map(|_| [0, 1, 0]).collect();
         b.ty("outer", kind::STRUCT, 300, 16, &tail);
         let (x, y) = (b.name("x"), b.name("y"));

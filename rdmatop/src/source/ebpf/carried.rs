@@ -1,8 +1,9 @@
-//! What sessions that have ended counted of processes: a session's maps start at zero, what is told must not fall.
+//! Counts per process of sessions that have ended: a session's maps start at zero, but reported counts must not fall.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rdmatop_common::counters::{VerbErrorKey, VerbKey, VerbStats};
+use zerocopy::FromZeros as _;
 
 use crate::model::input::VerbsSample;
 
@@ -15,8 +16,7 @@ pub(super) struct Carried {
 }
 
 impl Carried {
-    /// Keeps a session's last sample, to which what came before was added; nothing of processes that are gone, which
-    /// the maps forget too.
+    /// Keeps a session's last sample, which includes the counts of sessions before. Drops ended processes, as the maps do.
     pub(super) fn keep(&mut self, last: VerbsSample, is_alive: impl Fn(u32) -> bool) {
         self.verbs = last.verbs.into_iter().collect();
         self.calls_only = last.calls_only.into_iter().collect();
@@ -26,29 +26,53 @@ impl Carried {
         self.errors.retain(|key, _| is_alive(key.pid));
     }
 
-    /// Adds what was counted before to a sample of the present session.
-    pub(super) fn add_to(&self, sample: &mut VerbsSample) {
-        let (mut verbs, mut calls_only, mut errors) =
-            (self.verbs.clone(), self.calls_only.clone(), self.errors.clone());
-        // One session may have counted doorbells of a verb only, and another the calls: the sum is of calls.
+    /// Adds the earlier counts to a sample of the present session.
+    pub(super) fn add_to(&mut self, sample: &mut VerbsSample) {
+        for (pid, verb) in &sample.gone {
+            let key = VerbKey {
+                pid: *pid,
+                verb: *verb,
+            };
+            self.verbs.remove(&key);
+            self.calls_only.remove(&key);
+            self.errors.retain(|of, _| (of.pid, of.verb) != (*pid, *verb));
+        }
+        // One session may have counted only a verb's doorbells, and another its calls: report the sum as calls.
         for (key, stats) in &mut sample.verbs {
-            if let Some(before) = verbs.remove(key) {
-                add(stats, &before);
+            if let Some(calls) = self.calls_only.remove(key) {
+                let before = self.verbs.entry(*key).or_insert_with(VerbStats::new_zeroed);
+                before.calls = before.calls.saturating_add(calls);
             }
-            let before = calls_only.remove(key).unwrap_or_default();
-            stats.calls = stats.calls.saturating_add(before);
+            if let Some(before) = self.verbs.get(key) {
+                add(stats, before);
+            }
         }
         for (key, calls) in &mut sample.calls_only {
-            let before = verbs.remove(key).map(|stats| stats.calls);
-            let before = before.or(calls_only.remove(key)).unwrap_or_default();
+            let before = self.verbs.get(key).map(|stats| stats.calls);
+            let before = before.or(self.calls_only.get(key).copied()).unwrap_or_default();
             *calls = calls.saturating_add(before);
         }
         for (key, count) in &mut sample.errors {
-            *count = count.saturating_add(errors.remove(key).unwrap_or_default());
+            *count = count.saturating_add(self.errors.get(key).copied().unwrap_or_default());
         }
-        sample.verbs.extend(verbs);
-        sample.calls_only.extend(calls_only);
-        sample.errors.extend(errors);
+        self.add_rest(sample);
+    }
+
+    /// Adds entries that the present session has not counted yet. A partial sample has only entries that changed.
+    fn add_rest(&self, sample: &mut VerbsSample) {
+        let only: BTreeSet<VerbKey> = sample.calls_only.iter().map(|(key, _)| *key).collect();
+        let rest = self.calls_only.iter().filter(|(key, _)| !only.contains(key));
+        sample.calls_only.extend(rest.map(|(key, calls)| (*key, *calls)));
+        if sample.partial {
+            return;
+        }
+        let listed: BTreeSet<VerbKey> = sample.verbs.iter().map(|(key, _)| *key).collect();
+        let rest = self.verbs.iter();
+        let rest = rest.filter(|(key, _)| !listed.contains(key) && !only.contains(key));
+        sample.verbs.extend(rest.map(|(key, stats)| (*key, *stats)));
+        let listed: BTreeSet<VerbErrorKey> = sample.errors.iter().map(|(key, _)| *key).collect();
+        let rest = self.errors.iter().filter(|(key, _)| !listed.contains(key));
+        sample.errors.extend(rest.map(|(key, count)| (*key, *count)));
     }
 }
 
@@ -103,6 +127,8 @@ mod tests {
         VerbsSample {
             mono_ns: 1,
             calls_only_ns: None,
+            partial: false,
+            gone: Vec::new(),
             verbs: verbs.iter().map(|(key, calls)| (*key, stats(*calls))).collect(),
             calls_only: calls_only.to_vec(),
             errors: errors.to_vec(),
@@ -148,6 +174,40 @@ mod tests {
         assert_eq!(
             (next.verbs.len(), next.calls_only.len(), next.errors.len()),
             (0, 0, 0)
+        );
+    }
+
+    #[test]
+    fn a_sample_of_changes_gets_what_was_counted_before_and_nothing_that_stands_still() {
+        let mut carried = Carried::default();
+        let last = sample(
+            &[(key(7, 1), 10), (key(8, 1), 4)],
+            &[(key(7, 2), 5)],
+            &[failures(7, 5)],
+        );
+        carried.keep(last, |_| true);
+        carried.add_to(&mut sample(&[], &[], &[]));
+        let mut next = VerbsSample {
+            partial: true,
+            ..sample(&[(key(7, 1), 2), (key(7, 2), 1)], &[], &[])
+        };
+        carried.add_to(&mut next);
+        let calls: Vec<_> = next.verbs.iter().map(|(_, stats)| stats.calls).collect();
+        assert_eq!(
+            (calls, next.calls_only.len(), next.errors.len()),
+            (vec![12, 6], 0, 0)
+        );
+        // Once it was counted as calls, it is not reported as doorbells again.
+        let mut later = VerbsSample {
+            partial: true,
+            gone: vec![(7, 1)],
+            ..sample(&[(key(7, 1), 3)], &[], &[])
+        };
+        carried.add_to(&mut later);
+        assert_eq!(
+            (later.verbs[0].1.calls, later.calls_only.len()),
+            (3, 0),
+            "another entry of that key"
         );
     }
 

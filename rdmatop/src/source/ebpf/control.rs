@@ -1,9 +1,9 @@
-//! The hooks of the control plane: any provider, by kprobe, which pins no module.
+//! The hooks of the control plane, for QPs of any provider.
 
 use super::hook::{Entry, Fast, Hook, Role, Skip};
 use crate::model::event::EventKind;
 
-/// The current task. Its name comes from a helper where BTF does not have it.
+/// The current task. A helper gives its name if BTF lacks the offset.
 const CURRENT: &[&str] = &["OFF_TASK_COMM", "OFF_TASK_FLAGS"];
 /// Name and number of a device.
 const DEVICE: &[&str] = &["OFF_DEV_NAME", "OFF_DEV_INDEX"];
@@ -15,7 +15,7 @@ const OWNER: &[&str] = &[
     "OFF_TASK_TGID",
     "OFF_TASK_COMM",
 ];
-/// What a record and a slot say of a QP beside its number, device and owner.
+/// What a record and a slot say about a QP besides its number, device and owner.
 const QP: &[&str] = &[
     "OFF_QP_TYPE",
     "OFF_QP_PORT",
@@ -48,7 +48,7 @@ const CM_EVENTS: &[EventKind] = &[
     EventKind::CmEvent,
 ];
 
-/// A run that is skipped nothing makes good.
+/// An fentry program whose skipped runs are lost.
 const fn fast(program: &'static str) -> Fast {
     Fast {
         program,
@@ -56,13 +56,13 @@ const fn fast(program: &'static str) -> Fast {
     }
 }
 
-/// A hook that stands alone: its run makes a record.
+/// A hook without a counterpart: each run makes a record.
 const ALONE: Hook = Hook {
     skip: Skip::Record,
     ..Hook::BASE
 };
 
-/// The entry of a call: what it remembered its return reports, and counts where it is missing.
+/// The entry of a call. The return program reports what this one remembered, or counts a loss if it finds nothing.
 const ENTRY: Hook = Hook::BASE;
 
 /// The return of a call, which makes the record.
@@ -72,7 +72,7 @@ const RETURN: Hook = Hook {
     ..Hook::BASE
 };
 
-/// Entry and return of a call that makes no record but where it fails.
+/// Entry and return of a call that makes a record only if it fails.
 const VERB_ENTRY: Hook = Hook {
     module: "ib_uverbs",
     events: &[EventKind::VerbError],
@@ -93,11 +93,10 @@ const CM_TRACE: Hook = Hook {
 
 /// Every hook of the control plane.
 pub const CONTROL_PLANE: &[Hook] = &[
-    // Return probes stand before their entry: were the order the other way round, a call could be remembered
-    // whose return nobody sees.
+    // Return probes come before their entry: in the other order, a call could be remembered whose return no program sees.
     //
-    // The state before a modify, and that of an asynchronous event, is what the hooks of create, modify and destroy have
-    // left: any of a QP's events needs the three.
+    // The hooks of create, modify and destroy keep the QP's state, which the records of a modify and of an asynchronous event
+    // show: so each kind of QP event needs all three.
     Hook {
         program: "modify_qp_ret",
         symbol: "_ib_modify_qp",
@@ -249,7 +248,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
             ("OFF_MR_RES", &[EventKind::MrReg, EventKind::MrDereg]),
             ("OFF_CQ_RES", &[EventKind::CqCreate, EventKind::CqDestroy]),
             ("OFF_QP_RES", QP_EVENTS),
-            // With it a QP looks for a counter slot.
+            // Only with this offset does a QP look for a counter slot.
             ("OFF_DEV_DRIVER", &[]),
         ],
         fast: Some(fast("fe_restrack_add")),
@@ -257,7 +256,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         keeps_slots: true,
         ..ALONE
     },
-    // A QP that is not found here the next doorbell or completion shows.
+    // If the kernel skips this program, the QP's next doorbell or completion shows the QP.
     Hook {
         program: "query_qp",
         symbol: "ib_query_qp",
@@ -293,7 +292,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         fast: Some(fast("fe_cmd_verbs")),
         ..VERB_ENTRY
     },
-    // Beside a data path these are left alone (`super::session`): they stand on the way of every doorbell.
+    // If a data path counts posts, these are not attached (`super::session`), because they slow down every doorbell.
     Hook {
         program: "uverbs_write_ret",
         symbol: "ib_uverbs_write",
@@ -308,9 +307,9 @@ pub const CONTROL_PLANE: &[Hook] = &[
         role: Role::Write,
         ..VERB_ENTRY
     },
-    // A wait for an event stays inside as long as there is none, and the kernel keeps max(10, twice the CPUs) returns of
-    // one probe in flight (`register_kretprobe`): where more threads wait, other calls are missed meanwhile, and counted
-    // as that. The functions below ucma_write would not wait, but they are twenty.
+    // A thread that waits for an event stays in ucma_write, and the kernel tracks only max(10, twice the CPUs) returns of one
+    // probe at a time (`register_kretprobe`): if more threads wait, other calls are missed, and counted as missed. The twenty
+    // functions that ucma_write calls do not have this problem, but each would need a probe.
     Hook {
         program: "ucma_write_ret",
         symbol: "ucma_write",
@@ -325,7 +324,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         gives: "rdma_cm verbs",
         ..VERB_ENTRY
     },
-    // An owner that was not seen comes with another event of the same id.
+    // If the kernel skips this program, the next event of the same id shows the owner.
     Hook {
         program: "cm_handler",
         symbol: "cma_cm_event_handler",

@@ -1,37 +1,41 @@
 //! Providers whose data path goes through the kernel, and where to hook it.
 //!
-//! The next provider is one more table here, its bodies in rdmatop-ebpf, and what its counters mean in
+//! A new provider needs one more table here, programs in rdmatop-ebpf, and the meaning of its counters in
 //! `model/engine/providers.rs`.
 
-use rdmatop_common::counters::slot_flag;
+use std::collections::BTreeMap;
+
+use rdmatop_common::{counters::slot_flag, offsets::UNKNOWN};
 
 use super::{
     control::CONTROL_PLANE,
-    hook::{Fast, Hook, Path, Role, Skip},
+    hook::{Compared, Fast, Hook, Path, Role, Skip},
+    user,
+    work::WORK_HOOKS,
 };
 
-/// How hooks are entered.
+/// Which programs to attach to hooks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Attach {
-    /// What fits a long run: kprobe, because fentry keeps the modules from being unloaded.
+    /// The choice for a long run: kprobes, because fentry keeps the modules from being unloaded.
     #[default]
     Auto,
     /// kprobes.
     Kprobe,
-    /// fentry and fexit where the kernel has them and nothing is lost by it, kprobes elsewhere.
+    /// fentry and fexit where the kernel supports them and they miss nothing, kprobes elsewhere.
     Fentry,
 }
 
 /// A provider's data path.
 #[derive(Clone, Copy, Debug)]
 pub struct DataPath {
-    /// What its hooks share.
+    /// What the hooks share.
     pub path: &'static Path,
-    /// Hooks.
+    /// The hooks, in the order in which they are attached.
     pub hooks: &'static [Hook],
 }
 
-const RXE_MODULE: &str = "rdma_rxe";
+pub(super) const RXE_MODULE: &str = "rdma_rxe";
 
 static RXE_PATH: Path = Path {
     driver: RXE_MODULE,
@@ -58,12 +62,12 @@ const RXE_HOOK: Hook = Hook {
     ..Hook::BASE
 };
 
-/// SoftRoCE. Only names that 6.1, 6.12 and 7.2 share: the responder, which was renamed, is not needed.
+/// SoftRoCE. Only functions that have the same name on 6.1, 6.12 and 7.2: the responder, which was renamed, is not needed.
 ///
-/// Only the doorbell, the one hook that the posting program itself pays for, is worth fentry. An fentry program
-/// can be preempted, and the kernel then skips it for a task that enters the same function on that CPU: seen on
-/// 7.2, with six of a thousand receive completions missing. A missed doorbell is made good by the next look at the
-/// ring's index; a missed completion by nothing. kprobes run with preemption off.
+/// Only the doorbell is worth fentry, because only there the hook slows down the posting program. An fentry program can be
+/// preempted, and the kernel then skips it for a task that enters the same function on that CPU: on 7.2 six of a thousand
+/// receive completions were missing. The next event reads a missed doorbell from the ring's index, but nothing recovers a
+/// missed completion. kprobes run with preemption off.
 pub const RXE: DataPath = DataPath {
     path: &RXE_PATH,
     hooks: &[
@@ -81,8 +85,8 @@ pub const RXE: DataPath = DataPath {
                 "OFF_RXE_QP_RNR_PENDING",
             ]],
             role: Role::Counts,
-            // It reads what it counts from the rings and the QP, so its next run makes good what this one would have: but
-            // for a wait of which each visit was skipped, and for a ring that went round meanwhile.
+            // It reads its counts from the rings and the QP, so its next run finds what a skipped one missed, except a wait
+            // during which every run was skipped, and WRs of a ring that went round in between.
             cost: Some(
                 "post-to-completion times may be too long; a wait for a receiver, or a whole ring of WRs, may be missing",
             ),
@@ -93,9 +97,9 @@ pub const RXE: DataPath = DataPath {
             symbol: "rxe_post_send",
             gives: "doorbells, send WRs posted, post time",
             role: Role::Counts,
-            cost: Some("doorbells, and calls of post_send, may be short by as many"),
-            // The one hook of the data path that the posting program itself pays for. The next look at the ring's index
-            // finds what a doorbell would have reported.
+            cost: Some("as many doorbells and calls of post_send may be missing"),
+            // The only hook of the data path that slows down the posting program. The next event reads from the ring's
+            // index what a skipped doorbell would have reported.
             fast: Some(Fast {
                 program: "fe_post_send",
                 heals: true,
@@ -119,8 +123,9 @@ pub const RXE: DataPath = DataPath {
                 "OFF_RXE_QP_SRQ",
                 "OFF_WQE_STATUS",
             ]],
-            // The time of a CQE is the end of the time that its WR took.
+            // A WR's latency ends at the time of its CQE.
             unknown_without: slot_flag::NO_CQES | slot_flag::NO_LATENCY,
+            compared: Some(Compared::Receives),
             ..RXE_HOOK
         },
         Hook {
@@ -134,15 +139,16 @@ pub const RXE: DataPath = DataPath {
                 "OFF_WQE_RESID",
                 "OFF_RXE_QP_MTU",
             ]],
-            // Before Linux 6.4 a wait may be seen by the packet alone that is sent after it.
+            // Before Linux 6.4 only the packet that is sent after a wait may show the wait.
             unknown_without: slot_flag::NO_RETRANSMITS | slot_flag::NO_RNR,
+            compared: Some(Compared::Packets),
             ..RXE_HOOK
         },
         Hook {
             program: "rxe_queue_end",
             symbol: "rxe_queue_cleanup",
             gives: "final counts of a destroyed QP",
-            cost: Some("what as many queues did just before they were destroyed may be missing"),
+            cost: Some("the last work of as many queues before their destruction may be missing"),
             ..RXE_HOOK
         },
     ],
@@ -182,7 +188,7 @@ const SIW_HOOK: Hook = Hook {
     ..Hook::BASE
 };
 
-/// Soft iWARP. Only functions with a symbol of their own on 6.1, 6.12 and 7.2: others are inlined.
+/// Soft iWARP. Only functions that have a symbol on 6.1, 6.12 and 7.2: others are inlined.
 pub const SIW: DataPath = DataPath {
     path: &SIW_PATH,
     hooks: &[
@@ -199,7 +205,7 @@ pub const SIW: DataPath = DataPath {
             symbol: "siw_post_send",
             gives: "doorbells on soft iWARP",
             role: Role::Counts,
-            cost: Some("doorbells, and calls of post_send, may be short by as many"),
+            cost: Some("as many doorbells and calls of post_send may be missing"),
             ..SIW_HOOK
         },
         Hook {
@@ -223,7 +229,7 @@ pub const SIW: DataPath = DataPath {
             symbol: "siw_cq_event",
             gives: "CQ overflows on soft iWARP",
             needs: &[&["OFF_SIW_SCQ", "OFF_SIW_RCQ"]],
-            // It takes back what the two above have counted of a CQE that found no room.
+            // For a CQE that found no room it takes back what the two above have counted.
             unknown_without: slot_flag::NO_CQES,
             cost: Some(
                 "as many CQEs of soft iWARP for which the CQ had no room may be counted as completions",
@@ -246,7 +252,7 @@ pub const SIW: DataPath = DataPath {
             symbol: "siw_free_qp",
             gives: "final counts of a destroyed QP of soft iWARP",
             needs: &[&["OFF_SIW_QP_REF"]],
-            cost: Some("what as many QPs did just before they were destroyed may be missing"),
+            cost: Some("the last work of as many QPs before their destruction may be missing"),
             ..SIW_HOOK
         },
     ],
@@ -260,7 +266,15 @@ pub fn hooks() -> impl Iterator<Item = &'static Hook> {
     DATA_PATHS.iter().flat_map(|path| path.hooks)
 }
 
-/// Every hook that there is.
+/// Removes the offsets by which the kernel side recognises a driver's QPs, so that it counts none of them.
+pub(super) fn blank(offsets: &mut BTreeMap<&'static str, u32>) {
+    for of_driver in ["OFF_RXE_QP_IBQP", "OFF_SIW_QP_BASE"] {
+        offsets.insert(of_driver, UNKNOWN);
+    }
+}
+
+/// Every hook.
 pub fn all_hooks() -> impl Iterator<Item = &'static Hook> {
-    CONTROL_PLANE.iter().chain(hooks())
+    let control = CONTROL_PLANE.iter().chain(user::HOOKS);
+    control.chain(hooks()).chain(WORK_HOOKS)
 }

@@ -1,6 +1,6 @@
-//! fentry and fexit programs on a module's functions.
+//! Attaches fentry and fexit programs to a module's functions.
 //!
-//! The function is named by its type id in the module's BTF, and the module by its BTF object.
+//! The kernel identifies the function by its type id in the module's BTF, and the module by its BTF object.
 
 use std::{
     io,
@@ -13,14 +13,15 @@ use aya_obj::generated::{bpf_attach_type, bpf_btf_info, bpf_cmd};
 use super::{
     btf::Btf,
     hook::Entry,
-    loader::{LoadError, Loader, Target},
+    load_error::LoadError,
+    loader::{Loader, Target},
     sys::{bpf, empty, raw_bpf},
 };
 
-/// Why a program is not on.
+/// Why a program is not attached.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FentryError {
-    /// It could not be loaded.
+    /// The program could not be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
     /// The module has no BTF in the kernel.
@@ -34,20 +35,20 @@ pub(super) enum FentryError {
     Refused {
         /// Step.
         what: &'static str,
-        /// Answer.
+        /// The kernel's answer.
         #[source]
         error: io::Error,
     },
 }
 
-/// A module whose functions can be entered.
+/// A module whose functions fentry and fexit programs can be attached to.
 pub(super) struct Module {
     btf: Arc<Btf>,
     object: OwnedFd,
 }
 
 impl Module {
-    /// `btf` is the module's.
+    /// `btf`: the module's BTF.
     pub(super) fn open(name: &str, btf: Arc<Btf>) -> Result<Self, FentryError> {
         Ok(Self {
             btf,
@@ -55,8 +56,8 @@ impl Module {
         })
     }
 
-    /// Loads one program and attaches it to a function of the module: the program and its link, without which it does
-    /// not run.
+    /// Loads one program and attaches it to a function of the module. Returns the program and its link; the program runs as
+    /// long as the link is open.
     pub(super) fn attach(
         &self,
         loader: &Loader,
@@ -75,7 +76,7 @@ impl Module {
         };
         let program = loader.load(program, &target)?;
         let mut attr = empty();
-        // Without a name the program's own target is meant.
+        // Without a name the kernel attaches the program to the function it was loaded for.
         attr.raw_tracepoint.prog_fd = program.as_raw_fd().cast_unsigned();
         // SAFETY: the attribute names only the descriptor above.
         let link = unsafe { bpf(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr) }.map_err(|error| {
@@ -110,7 +111,7 @@ fn module_btf(module: &str) -> Result<OwnedFd, FentryError> {
         // SAFETY: as above.
         let fd = match unsafe { bpf(bpf_cmd::BPF_BTF_GET_FD_BY_ID, &mut attr) } {
             Ok(fd) => fd,
-            // It has gone since it was listed.
+            // The object has been freed since it was listed.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => continue,
             Err(error) => return Err(refused("cannot open a BTF object")(error)),
         };

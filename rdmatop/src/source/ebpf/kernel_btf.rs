@@ -1,8 +1,8 @@
-//! vmlinux's BTF from the kernel's own object.
+//! vmlinux's BTF from the kernel's own BTF object.
 //!
-//! /sys/kernel/btf/vmlinux gives a page for each read(2), copied twice (`kernfs_file_read_iter`, fs/kernfs/file.c): some
-//! 1500 reads for 6 MB. `BPF_OBJ_GET_INFO_BY_FD` copies the same bytes at once (`btf_get_info_by_fd`, kernel/bpf/btf.c).
-//! It takes CAP_SYS_ADMIN, and Linux 5.11, from which on vmlinux's has an id and a name.
+//! /sys/kernel/btf/vmlinux returns a page per read(2), copied twice (`kernfs_file_read_iter`, fs/kernfs/file.c): some 1500
+//! reads for 6 MB. `BPF_OBJ_GET_INFO_BY_FD` copies the same bytes at once (`btf_get_info_by_fd`, kernel/bpf/btf.c). It needs
+//! CAP_SYS_ADMIN, and Linux 5.11, since which vmlinux's object has an id and a name.
 
 use std::{
     io,
@@ -13,12 +13,13 @@ use aya_obj::generated::{bpf_btf_info, bpf_cmd};
 
 use super::sys::{bpf, empty, raw_bpf};
 
-/// It has the lowest id but for those of programs that were loaded before anybody needed it.
+/// How many BTF objects to look at. vmlinux's has the lowest id, except for those of programs that were loaded before it was
+/// first needed.
 const LOOKED_AT: usize = 64;
-/// No kernel has so much: a size beyond is not believed.
+/// A larger size is taken as an error: no kernel has so much BTF.
 const MOST: u32 = 256 << 20;
 
-/// The bytes of /sys/kernel/btf/vmlinux; `None` where the kernel does not give them so, for which the file is there.
+/// The bytes of /sys/kernel/btf/vmlinux; `None` if the kernel does not return them this way: then the caller reads the file.
 pub(super) fn vmlinux() -> Option<Vec<u8>> {
     let mut id = 0;
     for _ in 0..LOOKED_AT {
@@ -37,7 +38,7 @@ pub(super) fn vmlinux() -> Option<Vec<u8>> {
                     return bytes(&object, size);
                 }
             }
-            // It has gone since it was listed.
+            // The object has been freed since it was listed.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
             Err(_) => return None,
         }
@@ -45,7 +46,7 @@ pub(super) fn vmlinux() -> Option<Vec<u8>> {
     None
 }
 
-/// The size of an object that is vmlinux's; `None` for another.
+/// The size of vmlinux's object; `None` for any other.
 fn is_vmlinux(object: &OwnedFd) -> io::Result<Option<u32>> {
     let mut name = [0u8; 16];
     let info = ask(object, &mut [], &mut name)?;
@@ -57,14 +58,14 @@ fn is_vmlinux(object: &OwnedFd) -> io::Result<Option<u32>> {
 
 fn bytes(object: &OwnedFd, size: u32) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    // Megabytes: under a limit of memory that is an answer, and not the end of the program.
+    // Megabytes: under a memory limit this must fail and not abort the program.
     bytes.try_reserve_exact(size as usize).ok()?;
     bytes.resize(size as usize, 0);
     let info = ask(object, &mut bytes, &mut [0; 16]).ok()?;
     (info.btf_size == size).then_some(bytes)
 }
 
-/// Has the kernel fill in as much as there is room for, and tell how much there is.
+/// Asks the kernel to fill in as much as there is room for, and to report the full size.
 fn ask(object: &OwnedFd, bytes: &mut [u8], name: &mut [u8; 16]) -> io::Result<bpf_btf_info> {
     let mut info = bpf_btf_info {
         btf: bytes.as_mut_ptr() as u64,

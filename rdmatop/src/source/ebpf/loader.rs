@@ -1,10 +1,9 @@
-//! From the embedded object to maps and programs in the kernel.
+//! Makes maps and programs in the kernel from the embedded object.
 //!
-//! Aya's own loader reads all of vmlinux's BTF before it is told that nobody needs it (`EbpfLoader::new`, 88 M
-//! instructions and some 20 MB), makes and keeps every program, and knows no module's functions for fentry. So
-//! the object is parsed and linked by aya-obj, and maps are aya's, but programs are loaded here: those that are
-//! wanted, one by one, so that each gets its own verdict. What depends on aya-obj's version is here and in
-//! [`super::fentry`] and [`super::sys`].
+//! Aya's own loader always reads all of vmlinux's BTF, which rdmatop does not need (`EbpfLoader::new`, 88 M instructions and
+//! some 20 MB), loads and keeps every program, and cannot attach fentry programs to a module's functions. So aya-obj parses
+//! and links the object, and aya handles maps, but this module loads the programs: only the wanted ones, one by one, so that
+//! each gets its own verdict. Only this module, [`super::fentry`] and [`super::sys`] depend on aya-obj's version.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -12,7 +11,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
-use aya::maps::{Map, MapData, MapError};
+use aya::maps::{Map, MapData};
 use aya_obj::{
     EbpfSectionKind, Object,
     generated::{
@@ -20,45 +19,46 @@ use aya_obj::{
         bpf_insn, bpf_map_type, bpf_prog_type,
     },
 };
+use rdmatop_common::{
+    counters::{loss, room},
+    names::map,
+};
 
-use super::sys::{bpf, empty, raw_bpf};
+use super::{
+    grown::{Outer, Outers},
+    load_error::LoadError,
+    sys::{bpf, empty, raw_bpf},
+};
 
-/// Why maps or a program could not be made.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum LoadError {
-    /// aya-obj could not read or link the object.
-    #[error("cannot link the object: {0}")]
-    Link(String),
-    /// A map.
-    #[error(transparent)]
-    Map(#[from] MapError),
-    /// The object has no such program.
-    #[error("the object has no program {0}")]
-    NoProgram(String),
-    /// The kernel refused.
-    #[error("{what}")]
-    Refused {
-        /// Step.
-        what: &'static str,
-        /// Answer.
-        #[source]
-        error: io::Error,
-    },
-}
+/// Maps that user space always reads. Other maps are made only if a wanted program names them.
+const ALWAYS: [&str; 6] = [
+    map::CONTROL,
+    map::EVENTS,
+    map::LOSSES,
+    map::ROOM,
+    map::FREE_VERBS,
+    map::FREE_VERB_ERRORS,
+];
 
-/// What is made of the object.
+/// A map of so few entries keeps them although no program names it: user space reads each row of ROOM and LOSSES.
+const FEW: u32 = 64;
+const _: () = assert!(room::COUNT <= FEW && loss::COUNT <= FEW);
+
+/// What to make from the object.
 pub(super) struct Wanted<'a> {
     /// Programs that may be loaded.
     pub(super) programs: &'a BTreeSet<&'static str>,
-    /// Entries of maps that differ from the object's.
+    /// Maps whose number of entries differs from the object's.
     pub(super) entries: &'a [(&'static str, u32)],
+    /// Growing maps, and how many places the outer array of each has.
+    pub(super) grown: &'a [(&'static str, u32)],
     /// Values of read-only globals.
     pub(super) globals: &'a BTreeMap<&'static str, u32>,
 }
 
-/// What a program is loaded as.
+/// What to load a program as.
 pub(super) enum Target<'a> {
-    /// kprobe or kretprobe: the kernel makes no difference.
+    /// kprobe or kretprobe: to the kernel both are the same program type.
     Kprobe,
     /// Tracepoint.
     Tracepoint,
@@ -73,9 +73,17 @@ pub(super) enum Target<'a> {
 /// A linked object whose programs can be loaded.
 pub(super) struct Loader {
     object: Object,
-    /// The object's own BTF, loaded: the kernel asks for it where a program passes a callback to bpf_loop. `None`
-    /// where the kernel takes none.
+    /// The object's own BTF, loaded into the kernel, which requires it if a program passes a callback to bpf_loop. `None` if
+    /// the kernel did not accept it.
     own: Option<OwnedFd>,
+}
+
+/// The maps of an object, by name.
+#[derive(Default)]
+pub(super) struct Maps {
+    pub(super) plain: HashMap<String, Map>,
+    /// Growing maps. They hold no inner maps yet.
+    pub(super) grown: Outers,
 }
 
 fn link(error: &dyn std::fmt::Display) -> LoadError {
@@ -84,7 +92,7 @@ fn link(error: &dyn std::fmt::Display) -> LoadError {
 
 impl Loader {
     /// Makes the maps and links the programs.
-    pub(super) fn new(elf: &[u8], wanted: &Wanted<'_>) -> Result<(Self, HashMap<String, Map>), LoadError> {
+    pub(super) fn new(elf: &[u8], wanted: &Wanted<'_>) -> Result<(Self, Maps), LoadError> {
         let mut object = Object::parse(elf).map_err(|e| link(&e))?;
         let values: BTreeMap<_, _> = wanted
             .globals
@@ -97,7 +105,7 @@ impl Loader {
             .collect();
         object.patch_map_data(globals).map_err(|e| link(&e))?;
         let text = object.functions.keys().map(|(section, _)| *section).collect();
-        // Functions that programs call stand in a section without programs and stay.
+        // Functions that programs call are in a section without programs; keep them.
         let sections: BTreeSet<usize> = object.programs.values().map(|p| p.section_index).collect();
         object
             .programs
@@ -111,7 +119,7 @@ impl Loader {
             .functions
             .retain(|key, _| kept.contains(key) || !sections.contains(&key.0));
         let own = own_btf(&mut object);
-        // Linked with numbers first: which maps the wanted programs name is known before any is made.
+        // Link with numbers first, to learn which maps the wanted programs name before any map is made.
         let mut definitions: Vec<_> = std::mem::take(&mut object.maps).into_iter().collect();
         object
             .relocate_maps(
@@ -124,7 +132,7 @@ impl Loader {
         object.relocate_calls(&text).map_err(|e| link(&e))?;
         object.sanitize_functions(aya::features());
         let named: BTreeSet<i32> = linked(&mut object).map(|insn| insn.imm).collect();
-        let mut maps = HashMap::new();
+        let mut maps = Maps::default();
         let mut fds = HashMap::new();
         for (number, (name, definition)) in (0..).zip(&mut definitions) {
             if let Some((_, entries)) = wanted.entries.iter().find(|(map, _)| map == name) {
@@ -132,14 +140,29 @@ impl Loader {
             }
             if definition.map_type() == bpf_map_type::BPF_MAP_TYPE_RINGBUF as u32 {
                 definition.set_value_size(0);
-            } else if !named.contains(&number) && is_table(definition.map_type()) {
-                // Nobody will write to it, and the kernel would still make and clear each entry.
-                definition.set_max_entries(1);
+            }
+            if let Some((_, places)) = wanted.grown.iter().find(|(map, _)| map == name) {
+                if named.contains(&number) || ALWAYS.contains(&name.as_str()) {
+                    let outer = Outer::create(name, definition, *places)?;
+                    fds.insert(number, outer.fd().as_raw_fd());
+                    maps.grown.insert(name.clone(), outer);
+                }
+                continue;
+            }
+            if !named.contains(&number) {
+                // No program uses this map. Each map takes a page or two, and there are dozens.
+                if !ALWAYS.contains(&name.as_str()) {
+                    continue;
+                }
+                if is_table(definition.map_type()) && definition.max_entries() > FEW {
+                    // The kernel would allocate and clear every entry.
+                    definition.set_max_entries(1);
+                }
             }
             let map = MapData::create(definition.clone(), name, None)?;
             fill(&map, definition)?;
             fds.insert(number, map.fd().as_fd().as_raw_fd());
-            maps.insert(name.clone(), Map::from_map_data(map)?);
+            maps.plain.insert(name.clone(), Map::from_map_data(map)?);
         }
         for insn in linked(&mut object) {
             insn.imm = *fds
@@ -188,7 +211,7 @@ impl Loader {
         }
         // SAFETY: instructions, function records and licence outlive the call.
         unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, &mut attr) }.map_err(|error| {
-            // What is not permitted is not the verifier's refusal and has no log.
+            // A missing permission is no refusal by the verifier and has no log.
             let detail = match error.raw_os_error() {
                 Some(libc::EPERM) => String::new(),
                 _ => verifier_log(&mut attr),
@@ -220,7 +243,7 @@ fn linked(object: &mut Object) -> impl Iterator<Item = &mut bpf_insn> {
         .filter(|insn| names_map(**insn))
 }
 
-/// Whether an instruction is the first half of a 64-bit load whose number stands for a map or for a place in one.
+/// Whether an instruction is the first half of a 64-bit load of a map, or of an address in a map.
 fn names_map(insn: bpf_insn) -> bool {
     const LOAD_64: u32 = BPF_LD | BPF_IMM | BPF_DW;
     u32::from(insn.code) == LOAD_64
@@ -230,7 +253,7 @@ fn names_map(insn: bpf_insn) -> bool {
         )
 }
 
-/// Whether the kernel takes any number of entries for a type of map.
+/// Whether a map of this type can have any number of entries.
 fn is_table(kind: u32) -> bool {
     [
         bpf_map_type::BPF_MAP_TYPE_ARRAY,
@@ -243,12 +266,12 @@ fn is_table(kind: u32) -> bool {
     .any(|table| *table as u32 == kind)
 }
 
-/// Writes the data of a section into its map, and makes read-only what the object has as such: what the verifier
-/// knows to be constant it follows on one path.
+/// Writes the data of a section into its map, and freezes read-only sections: if the verifier knows a value to be constant,
+/// it follows only one path.
 fn fill(map: &MapData, definition: &mut aya_obj::Map) -> Result<(), LoadError> {
     let fd = map.fd().as_fd().as_raw_fd().cast_unsigned();
     let refused = |what| move |error| LoadError::Refused { what, error };
-    // A new map holds zeros, and so does .bss.
+    // A new map holds zeros, as .bss does.
     if !definition.data().is_empty() && definition.section_kind() != EbpfSectionKind::Bss {
         let key = 0u32;
         let mut attr = empty();
@@ -272,7 +295,7 @@ fn fill(map: &MapData, definition: &mut aya_obj::Map) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// Loads the BTF of the object itself. A kernel that takes none can still take programs.
+/// Loads the BTF of the object itself. A kernel that refuses it may still accept programs.
 fn own_btf(object: &mut Object) -> Option<OwnedFd> {
     let features = aya::features().btf()?;
     let btf = object.fixup_and_sanitize_btf(features).ok()??.to_bytes();
@@ -283,10 +306,10 @@ fn own_btf(object: &mut Object) -> Option<OwnedFd> {
     unsafe { bpf(bpf_cmd::BPF_BTF_LOAD, &mut attr) }.ok()
 }
 
-/// Loads again with a log and gives its last lines: the first try went without, because the log costs time.
+/// Loads the program again with a log and returns the log's last lines. The first try has no log, because a log costs time.
 fn verifier_log(attr: &mut bpf_attr) -> String {
-    // Before Linux 6.4 a log that is too long for the buffer lacks its end, which says why. Pages that are not written cost
-    // nothing.
+    // Before Linux 6.4 a log that is too long for the buffer lacks its end, which has the reason. Pages that are never
+    // written cost nothing.
     const SIZE: u32 = 1 << 24;
     let mut log = vec![0u8; SIZE as usize];
     // SAFETY: the attribute is that of the failed load.
@@ -296,7 +319,7 @@ fn verifier_log(attr: &mut bpf_attr) -> String {
     load.log_buf = log.as_mut_ptr() as u64;
     // SAFETY: as in `load`; the log buffer lives until the end of this function.
     drop(unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, attr) });
-    // Behind the first zero are rests of ways that the verifier has taken back.
+    // After the first zero the buffer holds remains of paths that the verifier has discarded.
     let said = log.split(|byte| *byte == 0).next().unwrap_or_default();
     let text = String::from_utf8_lossy(said);
     let mut lines: Vec<_> = text.lines().rev().take(6).collect();

@@ -14,7 +14,7 @@ use super::sys::{empty, raw_bpf};
 /// The map that aya-log-ebpf writes to.
 const LOGS: &str = "AYA_LOGS";
 
-/// Writes to stderr, one line a record.
+/// Writes to stderr, one line per record.
 pub(super) struct Stderr;
 
 impl log::Log for Stderr {
@@ -37,7 +37,7 @@ pub(super) fn of(maps: &HashMap<String, Map>, program: &OwnedFd) -> Option<EbpfL
     EbpfLogger::init_from_id_with_logger(number(program)?, Stderr).ok()
 }
 
-/// The kernel's number of a program.
+/// The kernel's id of a program.
 fn number(program: &OwnedFd) -> Option<u32> {
     // SAFETY: plain integers; zero asks for none of the arrays.
     let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };

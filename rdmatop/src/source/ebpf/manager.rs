@@ -1,19 +1,16 @@
 //! Keeps a session alive and reads its ring buffer.
 //!
-//! A kprobe dies silently when the module it sits in is unloaded, and a module that is loaded later has none.
-//! So the modules are watched; a change ends the session and begins another. The gap is told.
+//! A kprobe dies silently when its module is unloaded, and a module that is loaded later has none. So the manager watches
+//! the modules; when they change it replaces the session by a new one and reports the gap.
 
 use std::{
-    collections::BTreeMap,
-    os::unix::fs::MetadataExt as _,
-    path::Path,
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
 use aya::maps::{MapData, RingBuf};
-use rdmatop_common::event::decode;
+use rdmatop_common::{event::decode, wr};
 use rustix::time::ClockId;
 use tokio::{
     io::unix::AsyncFd,
@@ -22,7 +19,9 @@ use tokio::{
 };
 
 use super::{
-    armed, datapath,
+    armed::Switches,
+    growth::Grower,
+    modules::{Generations, Modules},
     session::{self, Options, Session},
     sweep::MapSweep,
 };
@@ -40,45 +39,53 @@ use crate::{
     },
 };
 
-/// How often modules are looked at.
+/// How often to check the modules.
 const WATCH: Duration = Duration::from_secs(1);
-/// The nap after the ring buffer was found empty. The first record after a silence is read at once; in a storm the
-/// reader, the engine and the writer wake a hundred times a second for hundreds of records, and not for each. A ring
-/// buffer of 4 MiB holds what two million records a second bring meanwhile.
+/// How long to sleep after the ring buffer was found empty. The first record after a silence is read at once; in a storm
+/// the reader, the engine and the writer wake a hundred times a second, each time for hundreds of records. A ring buffer of
+/// 4 MiB holds what two million records a second bring in that time.
 const NAP: Duration = Duration::from_millis(10);
-/// Losses are read this often while records come.
+/// How often to look for records of work requests. They wake nobody: a wake-up would cost the posting program more than the
+/// record does.
+const LOOK_FOR_WORK: Duration = Duration::from_millis(10);
+/// How often to read losses while records come.
 const LOSSES_EVERY: Duration = Duration::from_millis(200);
-/// Records handed on at a time: enough that a wake-up of the engine is shared by many.
+/// How many records to hand on at a time: enough that many share one wake-up of the engine.
 const RECORDS_AT_A_TIME: usize = 256;
-/// Batches between two looks at the end, the modules and the losses: a storm may never let the ring buffer be empty.
+/// Batches between two checks for a stop, of the modules and of the losses: in a storm the ring buffer may never be empty.
 const BATCHES_AT_A_TIME: usize = 16;
 
-/// How long a session that could not be read is left alone before another one is tried: at first, and at most.
+/// How long to wait before another session is tried after one that could not be read: at first, and at most.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 const TRY_AGAIN_AT_MOST: Duration = Duration::from_mins(2);
 
-/// Runs sessions until told to stop.
+/// Runs sessions until it is stopped.
 pub struct Manager {
     options: Options,
     sweep: MapSweep,
     stop: Arc<Notify>,
-    /// There was a session: the next one's programs are others.
+    /// There was a session before: the next one attaches anew.
     begun: bool,
-    /// The pause after a session that could not be read.
+    /// How long to wait after the next session that cannot be read.
     pause: Duration,
-    /// The session before, switched off: each of its programs takes milliseconds to detach, in which the next one
-    /// must count already.
+    /// The previous session, switched off. Each of its programs takes milliseconds to detach, and the next session must
+    /// count before that.
     retired: Option<Session>,
+    /// Makes the present session's maps grow.
+    grower: Option<Grower>,
+    /// Both are looked at once a second while a session counts.
+    switches: Switches,
+    modules: Modules,
 }
 
-/// Ends a manager: it drains what the kernel has, reads the losses once more, and lets go of the channel.
+/// Stops a manager, which then reads the remaining records, reads the losses once more, and closes its channel.
 #[derive(Clone, Debug)]
 pub struct StopHandle(Arc<Notify>);
 
 impl StopHandle {
-    /// Asks for the end; what was already recorded still comes.
+    /// Asks the manager to stop; records made before still arrive.
     pub fn stop(&self) {
-        // One permit is kept, so that a stop before the manager listens is not lost.
+        // notify_one keeps one permit, so a stop is not lost if the manager does not listen yet.
         self.0.notify_one();
     }
 }
@@ -86,24 +93,24 @@ impl StopHandle {
 /// How a session, or the time without one, ended.
 enum After {
     Stopped,
-    /// Another session is to be tried.
+    /// The manager is to try another session.
     Again,
-    /// This one is attached already, to what there is now.
+    /// The next session is attached already, in this world.
     Next(Box<Session>, World),
-    /// What it counts could not be read.
+    /// The session's counts could not be read.
     Unreadable(Obstacle),
 }
 
 type Starting = oneshot::Receiver<Result<Session, Obstacle>>;
 
-/// Loads and attaches: system calls and the verifier, so off the thread that reads. Not by the runtime's
-/// `spawn_blocking`, which panics where there can be no more threads.
+/// Loads and attaches a session on a thread of its own, because that takes system calls and the verifier. The runtime's
+/// `spawn_blocking` would panic if no thread can be started.
 fn start(options: &Options) -> Result<Starting, Obstacle> {
     let options = options.clone();
     let (told, starting) = oneshot::channel();
     let work = move || {
         let _rights = Raised::for_attach();
-        // The manager may have ended meanwhile.
+        // The send fails if the manager has ended meanwhile.
         drop(told.send(Session::start(&options)));
     };
     thread::Builder::new()
@@ -116,7 +123,7 @@ fn start(options: &Options) -> Result<Starting, Obstacle> {
     Ok(starting)
 }
 
-/// As [`start`], waited for.
+/// As [`start`], and waits for the session.
 async fn started(options: &Options) -> Result<Session, Obstacle> {
     let starting = start(options)?;
     let vanished = || {
@@ -139,15 +146,18 @@ impl Manager {
             begun: false,
             pause: TRY_AGAIN,
             retired: None,
+            grower: None,
+            switches: Switches::new(&Root::default()),
+            modules: Modules::new(),
         }
     }
 
-    /// The way to end it.
+    /// The handle that stops it.
     pub fn stop_handle(&self) -> StopHandle {
         StopHandle(Arc::clone(&self.stop))
     }
 
-    /// Attaches, reads, re-attaches, until stopped or the engine is gone.
+    /// Attaches, reads, attaches again, until it is stopped or the engine ends.
     pub async fn run(mut self, feed: Feed) {
         let mut next = None;
         loop {
@@ -162,7 +172,7 @@ impl Manager {
                 Err(obstacle) => self.without(obstacle, &world, None, &feed).await,
             };
             if let Ok(After::Unreadable(obstacle)) = after {
-                // Not for good: what the kernel refused now it may grant later.
+                // Try again later: the kernel may then grant what it refused now.
                 let pause = self.pause;
                 self.pause = (pause * 2).min(TRY_AGAIN_AT_MOST);
                 after = self.without(obstacle, &world, Some(pause), &feed).await;
@@ -175,7 +185,7 @@ impl Manager {
         }
     }
 
-    /// Reports that nothing counts, and waits for another world, or no longer than `pause`.
+    /// Reports that nothing counts, and waits until the world changes, or no longer than `pause`.
     async fn without(
         &mut self,
         obstacle: Obstacle,
@@ -203,31 +213,45 @@ impl Manager {
         }
         let outcome = match watched_ring(&mut session) {
             Ok(ring) => {
+                let growth = session.take_growth();
+                self.grower = growth.map(|growth| Grower::new(growth, self.options.ring_bytes));
                 self.let_go();
                 self.pause = TRY_AGAIN;
                 let anew = std::mem::replace(&mut self.begun, true);
                 feed.send(on(&session, anew)).await?;
-                self.read(ring, &mut session, feed, world).await
+                let rings = Rings {
+                    events: ring,
+                    work: session.take_work(),
+                };
+                self.read(rings, &mut session, feed, world).await
             }
             Err(after) => Ok(after),
         };
+        if let Ok(After::Unreadable(_)) = outcome {
+            // The ring buffer cannot be read, but the counters can.
+            let _ = session.set_enabled(false);
+            self.last_counts(feed).await?;
+        }
+        self.grower = None;
         self.sweep.release();
         self.retired = Some(session);
         outcome
     }
 
-    /// The kernel's switch for kprobes was turned off. The programs stay: to detach them while it is off makes ftrace give
-    /// itself up until the next boot (`__disarm_kprobe_ftrace` warns, 6.12). What they count once it is on again is no
-    /// number: the times would hold the time that they were blind. So others take over then.
+    /// The kernel's switch for kprobes was turned off. The programs stay attached: detaching them while it is off disables
+    /// ftrace until the next boot (`__disarm_kprobe_ftrace` warns, 6.12). Once the switch is on again their counts are useless,
+    /// because times would include the blind interval. So a new session replaces them then.
     async fn blinded(&self, obstacle: Obstacle, feed: &Feed) -> Result<(), Ended> {
+        // Read the counts now: those so far are correct, later ones are not.
+        self.last_counts(feed).await?;
         self.sweep.pause();
         feed.send(not_started(session::would_not_run(obstacle))).await
     }
 
-    /// Detaches the session before. Not on this thread, on which records wait meanwhile.
+    /// Detaches the previous session, on another thread: records must not wait for it.
     fn let_go(&mut self) {
         if let Some(session) = self.retired.take() {
-            // Without a thread the closure is dropped here, and the session with it.
+            // If no thread can be started, the closure is dropped here, and the session with it.
             drop(
                 thread::Builder::new()
                     .name("detach".to_owned())
@@ -238,108 +262,143 @@ impl Manager {
 
     async fn read(
         &mut self,
-        mut ring: AsyncFd<RingBuf<MapData>>,
+        rings: Rings,
         session: &mut Session,
         feed: &Feed,
         world: &World,
     ) -> Result<After, Ended> {
+        let Rings {
+            events: mut ring,
+            mut work,
+        } = rings;
+        let mut look = tokio::time::interval(LOOK_FOR_WORK);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut watch = tokio::time::interval(WATCH);
         watch.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut losses_at = Instant::now();
         let mut blind = world.unarmed.clone();
         let mut records = false;
+        let grown = self.grower.as_ref().map(Grower::done).unwrap_or_default();
         loop {
+            // Before the records, because handing them on may wait for the engine.
+            if let Err(error) = self.grow(&mut ring, feed).await? {
+                return Ok(unreadable(&error.why));
+            }
             tokio::select! {
                 biased;
                 () = self.stop.notified() => {
-                    // Off first: a storm that goes on would have no last record.
-                    self.empty(ring.get_mut(), session, feed).await?;
+                    // Switch off first: otherwise a storm would never end.
+                    self.empty(&mut ring, work.as_mut(), session, feed).await?;
                     return Ok(After::Stopped);
+                }
+                _ = look.tick(), if work.is_some() => {
+                    drain_work(work.as_mut(), feed).await?;
+                    if losses_at.elapsed() >= LOSSES_EVERY {
+                        losses_at = Instant::now();
+                        feed.send(Input::Losses(self.sweep.losses())).await?;
+                    }
                 }
                 _ = watch.tick() => {
                     session.flush_log();
                     self.sweep.make_room();
-                    // Of some records the reader is not told: see `wakeup` in rdmatop-ebpf.
-                    records |= drain(ring.get_mut(), feed).await?;
-                    let now = World::now();
-                    match now.unarmed {
+                    // Some records wake nobody: see `wakeup` in rdmatop-ebpf.
+                    records |= self.drain(ring.get_mut(), feed).await?;
+                    match self.switches.why_not() {
                         Some(obstacle) if blind.as_ref() != Some(&obstacle) => {
                             blind = Some(obstacle.clone());
                             self.blinded(obstacle, feed).await?;
                         }
-                        None if blind.is_some() || now.modules != world.modules => {
-                            return self.succeed(ring, session, feed).await;
+                        None if blind.is_some() || self.modules.look() != world.modules => {
+                            let rings = Rings { events: ring, work };
+                            return self.succeed(rings, session, feed).await;
                         }
-                        // While it is off, whatever else changes waits until programs can come and go again.
+                        // While the switch is off, other changes wait until programs can be attached and detached again.
                         _ => {}
                     }
                 }
+                // There may be a new ring buffer, which the top of the loop takes over.
+                () = grown.notified() => {}
                 guard = ring.readable_mut(), if !records => {
                     let mut guard = match guard {
                         Ok(guard) => guard,
                         Err(error) => return Ok(unreadable(&error.to_string())),
                     };
-                    // Before the drain: a record that comes after it raises a new readiness.
+                    // Clear before the drain: a record that comes after the drain then sets the readiness again.
                     guard.clear_ready();
                     records = true;
                 }
                 () = std::future::ready(()), if records => {
-                    records = drain(ring.get_mut(), feed).await?;
+                    records = self.drain(ring.get_mut(), feed).await?;
                     if losses_at.elapsed() >= LOSSES_EVERY {
                         losses_at = Instant::now();
                         feed.send(Input::Losses(self.sweep.losses())).await?;
                     }
                     if !records {
-                        // Not tokio's sleep: that waits in epoll_wait(2), from which the next record would wake this
-                        // thread for nothing. Nothing else runs on it.
-                        std::thread::sleep(NAP);
+                        // Not tokio's sleep, which waits in epoll_wait(2): the next record would wake this thread too early.
+                        // Nothing else runs on this thread.
+                        std::thread::sleep(self.grower.as_mut().map_or(NAP, |grower| grower.nap(NAP)));
                     }
                 }
             }
         }
     }
 
-    /// Switches a session off and takes what it still has. A refusal to switch it off leaves that to its end.
+    /// Switches a session off and reads its remaining records. If the kernel refuses to switch it off, its programs run until
+    /// they are detached.
     async fn empty(
-        &self,
-        ring: &mut RingBuf<MapData>,
+        &mut self,
+        ring: &mut AsyncFd<RingBuf<MapData>>,
+        mut work: Option<&mut RingBuf<MapData>>,
         session: &mut Session,
         feed: &Feed,
     ) -> Result<(), Ended> {
         let _ = session.set_enabled(false);
-        while drain(ring, feed).await? {}
+        if let Some(grower) = &mut self.grower {
+            grower.finish();
+        }
+        // If the new ring buffer cannot be registered, the old one is still read.
+        drop(self.change_ring(ring, feed).await?);
+        while self.drain(ring.get_mut(), feed).await? {}
+        while drain_work(work.as_deref_mut(), feed).await? {}
         self.sweep.look_for_all_skips();
+        if let Some(counts) = self.sweep.work() {
+            feed.send(Input::WorkCounts(counts)).await?;
+        }
         feed.send(Input::Losses(self.sweep.losses())).await?;
         feed.send(Input::Skipped(self.sweep.skipped())).await
     }
 }
 
 impl Manager {
-    /// Attaches anew while the present programs go on, then lets one take over from the other: probes in modules that
-    /// stayed miss nothing but calls in flight at that moment.
-    async fn succeed(
-        &mut self,
-        mut ring: AsyncFd<RingBuf<MapData>>,
-        session: &mut Session,
-        feed: &Feed,
-    ) -> Result<After, Ended> {
+    /// Attaches a new session while the present one still counts, then switches from one to the other: probes in modules that
+    /// stayed loaded miss only calls in flight at that moment.
+    async fn succeed(&mut self, rings: Rings, session: &mut Session, feed: &Feed) -> Result<After, Ended> {
+        let Rings {
+            events: mut ring,
+            mut work,
+        } = rings;
         let world = World::now();
-        let starting = started(&self.options);
+        let options = self.options.clone();
+        let starting = started(&options);
         tokio::pin!(starting);
         let mut started = loop {
             tokio::select! {
                 started = &mut starting => break started,
-                () = sleep(NAP) => { drain(ring.get_mut(), feed).await?; }
+                () = sleep(NAP) => {
+                    drain(ring.get_mut(), &mut self.grower, feed).await?;
+                    drain_work(work.as_mut(), feed).await?;
+                }
             }
         };
-        // Off before the next is on: an event must not come twice. Where slots are wanted these come first.
+        // Switch this session off before the next is on, so that no event comes twice. If counters are wanted, `serve` takes
+        // over the next session's maps before it switches the session on.
         let _ = session.set_enabled(false);
         if let Ok(next) = &mut started
             && !self.options.scope.counters()
         {
             let _ = next.set_enabled(true);
         }
-        self.empty(ring.get_mut(), session, feed).await?;
+        self.empty(&mut ring, work.as_mut(), session, feed).await?;
         self.last_counts(feed).await?;
         Ok(match started {
             Ok(next) => After::Next(Box::new(next), world),
@@ -349,7 +408,42 @@ impl Manager {
 }
 
 impl Manager {
-    /// Hands on what QPs did since the last sweep: the next session counts from nothing.
+    /// Makes the maps grow if needed, and changes to the new ring buffer if there is one.
+    async fn grow(
+        &mut self,
+        ring: &mut AsyncFd<RingBuf<MapData>>,
+        feed: &Feed,
+    ) -> Result<Result<(), Obstacle>, Ended> {
+        if let Some(grower) = &mut self.grower {
+            grower.look();
+        }
+        self.change_ring(ring, feed).await
+    }
+
+    async fn change_ring(
+        &mut self,
+        ring: &mut AsyncFd<RingBuf<MapData>>,
+        feed: &Feed,
+    ) -> Result<Result<(), Obstacle>, Ended> {
+        let Some(next) = self.grower.as_mut().and_then(Grower::take_ring) else {
+            return Ok(Ok(()));
+        };
+        // The old ring buffer's records come first, and it gets no more.
+        while drain(ring.get_mut(), &mut self.grower, feed).await?.more {}
+        let next = session::ring(next).and_then(registered);
+        Ok(next.map(|next| *ring = next))
+    }
+
+    /// As [`drain`], and notes how many bytes the ring buffer had.
+    async fn drain(&mut self, ring: &mut RingBuf<MapData>, feed: &Feed) -> Result<bool, Ended> {
+        let drained = drain(ring, &mut self.grower, feed).await?;
+        if let Some(grower) = &mut self.grower {
+            grower.drained(drained.bytes);
+        }
+        Ok(drained.more)
+    }
+
+    /// Hands on the counts of QPs since the last sweep, because the next session's counts start at zero.
     async fn last_counts(&self, feed: &Feed) -> Result<(), Ended> {
         let mut last = Vec::new();
         self.sweep
@@ -361,26 +455,29 @@ impl Manager {
     }
 }
 
-/// Hands records on. True when there may be more.
-async fn drain(ring: &mut RingBuf<MapData>, feed: &Feed) -> Result<bool, Ended> {
-    // The channel's room decides the pace: while it is full the ring buffer fills, and the kernel side counts
-    // what that loses.
-    let mut expected = 0;
+/// The ring buffers of a session.
+struct Rings {
+    events: AsyncFd<RingBuf<MapData>>,
+    /// Records of work requests, if a trace asks for them.
+    work: Option<RingBuf<MapData>>,
+}
+
+/// Hands records of work requests on. Returns true when there may be more.
+async fn drain_work(ring: Option<&mut RingBuf<MapData>>, feed: &Feed) -> Result<bool, Ended> {
+    let Some(ring) = ring else { return Ok(false) };
     for _ in 0..BATCHES_AT_A_TIME {
-        // A full batch is followed by one that is as full; a list that grows is copied eight times.
-        let mut records = Vec::with_capacity(expected);
+        let mut records = Vec::new();
         let mut bad = false;
         while records.len() < RECORDS_AT_A_TIME && !bad {
             let Some(item) = ring.next() else { break };
-            match decode(&item) {
+            match wr::decode(&item) {
                 Ok(record) => records.push(record),
                 Err(_) => bad = true,
             }
         }
         let more = bad || records.len() == RECORDS_AT_A_TIME;
-        expected = records.len();
         if !records.is_empty() {
-            feed.send(Input::Records(records)).await?;
+            feed.send(Input::WorkRequests(records)).await?;
         }
         if bad {
             feed.send(Input::BadRecord).await?;
@@ -392,23 +489,90 @@ async fn drain(ring: &mut RingBuf<MapData>, feed: &Feed) -> Result<bool, Ended> 
     Ok(true)
 }
 
-/// The ring buffer of a session that counts from now on.
+/// What a ring buffer held.
+#[derive(Default)]
+struct Drained {
+    /// There may be more.
+    more: bool,
+    bytes: usize,
+}
+
+/// Sends to the channel. While the channel is full the maps still grow.
+async fn hand_on(input: Input, grower: &mut Option<Grower>, feed: &Feed) -> Result<(), Ended> {
+    let sending = feed.send(input);
+    tokio::pin!(sending);
+    loop {
+        if let Some(grower) = grower {
+            grower.look();
+        }
+        tokio::select! {
+            biased;
+            sent = &mut sending => return sent,
+            () = sleep(NAP) => {}
+        }
+    }
+}
+
+/// Hands records on.
+async fn drain(
+    ring: &mut RingBuf<MapData>,
+    grower: &mut Option<Grower>,
+    feed: &Feed,
+) -> Result<Drained, Ended> {
+    let mut drained = Drained::default();
+    // The channel sets the pace: while it is full the ring buffer fills, and the kernel side counts the records that
+    // find no room.
+    let mut expected = 0;
+    for _ in 0..BATCHES_AT_A_TIME {
+        // After a full batch the next one is usually as full; growing the list would copy it eight times.
+        let mut records = Vec::with_capacity(expected);
+        let mut bad = false;
+        while records.len() < RECORDS_AT_A_TIME && !bad {
+            let Some(item) = ring.next() else { break };
+            drained.bytes += item.len();
+            match decode(&item) {
+                Ok(record) => records.push(record),
+                Err(_) => bad = true,
+            }
+        }
+        let more = bad || records.len() == RECORDS_AT_A_TIME;
+        expected = records.len();
+        if !records.is_empty() {
+            hand_on(Input::Records(records), grower, feed).await?;
+        }
+        if bad {
+            feed.send(Input::BadRecord).await?;
+        }
+        if !more {
+            return Ok(drained);
+        }
+    }
+    drained.more = true;
+    Ok(drained)
+}
+
+/// Takes a session's ring buffer and switches the session on.
 fn watched_ring(session: &mut Session) -> Result<AsyncFd<RingBuf<MapData>>, After> {
     let ring = session
         .take_ring()
         .map_err(|obstacle| unreadable(&obstacle.why))?;
-    // SAFETY: a RingBuf owns its map's descriptor and gives the same one until it is dropped, which the AsyncFd does only
-    // after it has deregistered it.
-    let ring = unsafe { AsyncFd::register(ring) }.map_err(|error| unreadable(&error.to_string()))?;
+    let ring = registered(ring).map_err(|obstacle| unreadable(&obstacle.why))?;
     session
         .set_enabled(true)
         .map_err(|obstacle| unreadable(&obstacle.why))?;
     Ok(ring)
 }
 
+fn registered(ring: RingBuf<MapData>) -> Result<AsyncFd<RingBuf<MapData>>, Obstacle> {
+    // SAFETY: a RingBuf owns its map's descriptor and returns the same one until it is dropped; the AsyncFd deregisters it
+    // before that.
+    unsafe { AsyncFd::register(ring) }
+        .map_err(|error| Obstacle::new(CauseId::Unreadable, error.to_string(), ""))
+}
+
 fn unreadable(why: &str) -> After {
     let why = format!("cannot read the eBPF maps: {why}");
-    After::Unreadable(Obstacle::new(CauseId::Unreadable, why, "It is tried again"))
+    After::Unreadable(Obstacle::new(CauseId::Unreadable, why, "rdmatop tries again"))
 }
 
 /// The report that nothing counts.
@@ -438,42 +602,28 @@ fn on(session: &Session, anew: bool) -> Input {
     }))
 }
 
-/// Each watched module and the inode of its directory: a reloaded module has a new one.
-type Generations = BTreeMap<&'static str, Option<u64>>;
-
-fn module_generations(root: &Path) -> Generations {
-    let hooks = datapath::all_hooks();
-    let mut found = Generations::new();
-    for hook in hooks {
-        // Asked once a second: once for each module, not once for each hook.
-        found
-            .entry(hook.module)
-            .or_insert_with(|| std::fs::metadata(root.join(hook.module)).ok().map(|m| m.ino()));
-    }
-    found
-}
-
-/// What a session is made for; when modules change another one is.
+/// The state of the machine that a session is made for. When modules change, the manager makes another session.
 #[derive(Debug, PartialEq, Eq)]
 struct World {
     modules: Generations,
-    /// There is a device whose posts no program of ours counts.
+    /// A device exists whose posts no program of ours counts.
     hardware: bool,
-    /// Why kprobes do not run. An administrator may flip that under a session, which sees nothing from then on.
+    /// Why kprobes do not run. If an administrator switches them off during a session, it sees nothing from then on.
     unarmed: Option<Obstacle>,
 }
 
 impl World {
     fn now() -> Self {
+        let root = Root::default();
         Self {
-            modules: module_generations(Path::new("/sys/module")),
-            hardware: has_hardware(&Root::default()),
-            unarmed: armed::why_not(&Root::default()),
+            modules: Modules::new().look(),
+            hardware: has_hardware(&root),
+            unarmed: Switches::new(&root).why_not(),
         }
     }
 }
 
-/// What fentry costs the user; `None` where no module is pinned.
+/// The note that fentry pins modules; `None` if no module is pinned.
 fn pins(modules: &[&str]) -> Option<Cause> {
     (!modules.is_empty()).then(|| Cause {
         id: CauseId::Pinned,
@@ -506,15 +656,5 @@ mod tests {
         let note = pins(&["ib_core", "rdma_rxe"]).unwrap().to_string();
         assert!(note.starts_with("unloading of ib_core, rdma_rxe: "), "{note}");
         assert!(note.contains("--attach kprobe"), "{note}");
-    }
-
-    #[test]
-    fn a_module_that_comes_or_goes_changes_the_generations() {
-        let dir = tempfile::tempdir().unwrap();
-        let none = module_generations(dir.path());
-        std::fs::create_dir(dir.path().join("ib_core")).unwrap();
-        let one = module_generations(dir.path());
-        assert_ne!(none, one);
-        assert_eq!(one, module_generations(dir.path()));
     }
 }

@@ -1,12 +1,13 @@
-//! An array map in our memory: read and written without a system call.
+//! Array maps that are mapped into rdmatop's memory, so that reads and writes need no system call.
 
 use std::{
     num::NonZeroUsize,
     os::fd::AsFd,
     ptr::{NonNull, read_volatile},
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use aya::maps::{Map, MapError, Stack};
+use aya::maps::{Map, MapData, MapError, Stack};
 use rdmatop_common::counters::free;
 use rustix::{
     io::Errno,
@@ -19,13 +20,13 @@ use crate::source::limits;
 /// Why an array cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum MappedError {
-    /// The object does not have the map, or it is of another type.
+    /// The object lacks the map, or has it with another type.
     #[error("the object has no usable {0} map")]
     NoMap(&'static str),
     /// The kernel refused the mapping.
     #[error("cannot map the counters into memory: {0}; {remedy}", remedy = mmap_remedy(*.0))]
     Mmap(rustix::io::Errno),
-    /// The free entries could not be handed to the kernel side.
+    /// The list of free entries could not be filled.
     #[error("cannot fill the list of free entries: {0}")]
     Fill(#[from] MapError),
 }
@@ -38,33 +39,47 @@ fn mmap_remedy(errno: Errno) -> &'static str {
     }
 }
 
-/// A mapped array of plain integers. The kernel side writes while it is read: each word is whole.
+/// A mapped array of plain integers. The kernel side may write during a read; each word is read whole.
 pub(super) struct Mapped<T> {
     array: NonNull<T>,
     bytes: NonZeroUsize,
     count: u32,
-    /// Keeps the map itself.
-    _map: Map,
 }
 
 // SAFETY: the pointer is to a shared mapping that this value owns; nothing about it is tied to a thread.
 unsafe impl<T> Send for Mapped<T> {}
+// SAFETY: every access is volatile or atomic, because the kernel side writes at any time.
+unsafe impl<T> Sync for Mapped<T> {}
 
 impl<T: FromBytes + IntoBytes + Copy> Mapped<T> {
     /// Maps an array map whose value is a `T`.
     pub(super) fn open(map: Map, name: &'static str) -> Result<Self, MappedError> {
         let no_map = || MappedError::NoMap(name);
-        let Map::Array(data) = &map else {
+        let Map::Array(data) = map else {
             return Err(no_map());
         };
         let info = data.info().map_err(|_| no_map())?;
-        // The kernel rounds values up to 8 bytes: only such a T lies as in a slice.
+        // The kernel rounds values up to 8 bytes: only a T of such a size has the layout of a slice.
         if info.value_size() as usize != size_of::<T>() || !size_of::<T>().is_multiple_of(8) {
             return Err(no_map());
         }
-        let count = info.max_entries();
+        Self::of(&data, info.max_entries(), name)
+    }
+
+    /// Maps a chunk of an array: a map of one value that begins with `count` elements.
+    pub(super) fn piece(map: &MapData, count: u32, name: &'static str) -> Result<Self, MappedError> {
+        let info = map.info().map_err(|_| MappedError::NoMap(name))?;
+        if (info.value_size() as usize) < count as usize * size_of::<T>() {
+            return Err(MappedError::NoMap(name));
+        }
+        Self::of(map, count, name)
+    }
+
+    /// The mapping keeps the map alive.
+    fn of(map: &MapData, count: u32, name: &'static str) -> Result<Self, MappedError> {
+        let no_map = || MappedError::NoMap(name);
         let bytes = NonZeroUsize::new(count as usize * size_of::<T>()).ok_or_else(no_map)?;
-        // SAFETY: a new shared mapping at an address of the kernel's choice; the size is the map's, which the
+        // SAFETY: a new shared mapping at an address of the kernel's choice; the size is within the map's, which the
         // kernel rounds up to pages itself.
         let address = unsafe {
             mmap(
@@ -72,7 +87,7 @@ impl<T: FromBytes + IntoBytes + Copy> Mapped<T> {
                 bytes.get(),
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::SHARED,
-                data.fd().as_fd(),
+                map.fd().as_fd(),
                 0,
             )
             .map_err(MappedError::Mmap)?
@@ -81,16 +96,15 @@ impl<T: FromBytes + IntoBytes + Copy> Mapped<T> {
             array: NonNull::new(address.cast()).ok_or_else(no_map)?,
             bytes,
             count,
-            _map: map,
         })
     }
 
-    /// Elements.
+    /// Number of elements.
     pub(super) fn count(&self) -> u32 {
         self.count
     }
 
-    /// Where an element is; valid as long as this is.
+    /// Address of an element, valid as long as `self` is.
     pub(super) fn at(&self, number: u32) -> *mut T {
         assert!(number < self.count, "element {number} of {}", self.count);
         // SAFETY: below `count`, so inside the mapping.
@@ -111,8 +125,58 @@ impl<T> Drop for Mapped<T> {
     }
 }
 
-/// How far past the last entry in use a new one is looked for: entries are taken in order, and a CPU that has taken
-/// one may not have written it yet when another's is seen.
+/// Queue of new chunks of an array. Their maker adds them here before the kernel side may use them.
+pub(super) type Arriving<T> = Arc<Mutex<Vec<Mapped<T>>>>;
+
+/// An array in chunks of the same length.
+pub(super) struct Pieces<T> {
+    each: u32,
+    mapped: Vec<Mapped<T>>,
+    arriving: Arriving<T>,
+}
+
+impl<T: FromBytes + IntoBytes + Copy> Pieces<T> {
+    pub(super) fn new(each: u32, arriving: Arriving<T>) -> Self {
+        let mut pieces = Self {
+            each,
+            mapped: Vec::new(),
+            arriving,
+        };
+        pieces.take_in();
+        pieces
+    }
+
+    /// Takes in the chunks that have arrived. Call it before each round of reading.
+    pub(super) fn take_in(&mut self) {
+        let mut arriving = self.arriving.lock().unwrap_or_else(PoisonError::into_inner);
+        self.mapped.append(&mut arriving);
+    }
+
+    /// Number of elements in the chunks so far.
+    pub(super) fn count(&self) -> u32 {
+        u32::try_from(self.mapped.len())
+            .unwrap_or(u32::MAX)
+            .saturating_mul(self.each)
+    }
+
+    /// Address of an element, valid as long as `self` is.
+    pub(super) fn at(&self, number: u32) -> *mut T {
+        let piece = self.mapped.get((number / self.each) as usize);
+        match piece {
+            Some(piece) => piece.at(number % self.each),
+            None => panic!("element {number} of {}", self.count()),
+        }
+    }
+
+    /// A copy of an element.
+    pub(super) fn read(&self, number: u32) -> T {
+        // SAFETY: inside a mapping; any bytes are a T.
+        unsafe { read_volatile(self.at(number)) }
+    }
+}
+
+/// How far past the last entry in use to look for a new one: entries are taken in order, but a CPU may not have written its
+/// entry yet when a later one is already visible.
 const LOOKAHEAD: u32 = 16;
 
 /// Numbers `first..end` of an array, of which `first..high` have ever been in use.
@@ -123,50 +187,64 @@ struct Range {
     end: u32,
 }
 
-/// Which numbers of an array have ever been in use.
+/// The numbers of an array that have ever been in use.
 #[derive(Debug)]
-pub(super) struct Reach(Vec<Range>);
+pub(super) struct UsedRanges(Vec<Range>);
 
-impl Reach {
-    /// Divides all numbers below `count` into the ranges that the kernel side begins with.
-    fn new(count: u32) -> Self {
-        let step = count.div_ceil(free::RANGES).max(1);
-        let ranges = (0..free::RANGES).map(|i| (i * step).min(count)..((i + 1) * step).min(count));
+impl UsedRanges {
+    /// For an array that does not grow and whose list of free numbers is filled elsewhere.
+    pub(super) fn of(count: u32) -> Self {
+        Self::new(count, count)
+    }
+
+    /// Divides all numbers below `most` into the ranges that the kernel side starts with.
+    fn new(most: u32, chunk: u32) -> Self {
+        let ranges = free::ranges(most, chunk);
         Self(
             ranges
-                .filter(|range| !range.is_empty())
-                .map(|range| Range {
-                    high: range.start,
-                    first: range.start,
-                    end: range.end,
+                .map(|(first, end)| Range {
+                    high: first,
+                    first,
+                    end,
                 })
                 .collect(),
         )
     }
 
-    /// Hands all numbers below `count` to the kernel side, the lowest on top.
+    /// Gives all numbers below `most` to the kernel side, the lowest on top. It takes only those below its limit.
     pub(super) fn fill(
         free: &mut Stack<impl std::borrow::BorrowMut<aya::maps::MapData>, u64>,
-        count: u32,
+        most: u32,
+        chunk: u32,
     ) -> Result<Self, MapError> {
-        let reach = Self::new(count);
-        for range in reach.0.iter().rev() {
+        let used_ranges = Self::new(most, chunk);
+        for range in used_ranges.0.iter().rev() {
             free.push(free::pack(range.first, range.end), 0)?;
         }
-        Ok(reach)
+        Ok(used_ranges)
     }
 
-    /// Whether any of these numbers has been seen in use, as of the last [`Reach::numbers`].
+    /// Number of elements that the array can grow to.
+    pub(super) fn count(&self) -> u32 {
+        self.0.iter().map(|range| range.end).max().unwrap_or(0)
+    }
+
+    /// Whether `number` or a higher one has been in use, as of the last [`UsedRanges::numbers`].
     pub(super) fn goes_beyond(&self, number: u32) -> bool {
         self.0
             .iter()
             .any(|range| range.high > range.first && range.high > number)
     }
 
-    /// Numbers that may be in use.
-    pub(super) fn numbers<F: Fn(u32) -> bool>(&mut self, in_use: F) -> impl Iterator<Item = u32> + use<F> {
-        for range in &mut self.0 {
-            while let Some(beyond) = (range.high..range.end.min(range.high + LOOKAHEAD))
+    /// The numbers below `count` that may be in use.
+    pub(super) fn numbers<F: Fn(u32) -> bool>(
+        &mut self,
+        count: u32,
+        in_use: F,
+    ) -> impl Iterator<Item = u32> + use<F> {
+        for range in self.0.iter_mut().filter(|range| range.first < count) {
+            let end = range.end.min(count);
+            while let Some(beyond) = (range.high..end.min(range.high + LOOKAHEAD))
                 .rev()
                 .find(|number| in_use(*number))
             {
@@ -185,28 +263,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ranges_hold_each_number_once() {
-        for count in [1, 2, 15, 16, 17, 4096, 16_384] {
-            let numbers: Vec<u32> = Reach::new(count)
-                .0
-                .iter()
-                .flat_map(|range| range.first..range.end)
-                .collect();
-            assert_eq!(numbers, (0..count).collect::<Vec<_>>(), "{count}");
-        }
+    fn numbers_in_use_are_found_past_one_that_is_not_written_yet() {
+        // Ranges of 4 below 64, of 8 below 128, of 16 below 256.
+        let mut used_ranges = UsedRanges::new(1600, 64);
+        let used = [0, 2, 128, 129, 130 + 12];
+        let found: Vec<u32> = used_ranges
+            .numbers(1600, |number| used.contains(&number))
+            .collect();
+        assert_eq!(found, (0..3).chain(128..143).collect::<Vec<_>>());
+        // A number that was in use once is always listed.
+        assert_eq!(used_ranges.numbers(1600, |_| false).count(), 18);
+        assert!(
+            used_ranges.goes_beyond(142) && !used_ranges.goes_beyond(143),
+            "ranges that nobody used end there"
+        );
     }
 
     #[test]
-    fn numbers_in_use_are_found_past_one_that_is_not_written_yet() {
-        let mut reach = Reach::new(1600);
-        let used = [0, 2, 100, 101, 14 + 102];
-        let found: Vec<u32> = reach.numbers(|number| used.contains(&number)).collect();
-        assert_eq!(found, (0..3).chain(100..117).collect::<Vec<_>>());
-        // Once in use, always looked at.
-        assert_eq!(reach.numbers(|_| false).count(), 20);
-        assert!(
-            reach.goes_beyond(116) && !reach.goes_beyond(117),
-            "ranges that nobody used end there"
-        );
+    fn numbers_whose_memory_is_not_there_are_not_looked_at() {
+        let mut used_ranges = UsedRanges::new(1600, 64);
+        let looked = |number: u32| {
+            assert!(number < 66);
+            true
+        };
+        assert_eq!(used_ranges.numbers(66, looked).count(), 66);
     }
 }

@@ -1,29 +1,38 @@
-//! eBPF: our programs in the kernel, and what they tell.
+//! eBPF: our programs in the kernel, and what they report.
 //!
-//! [`control`] and [`datapath`] list the hooks, each one a record ([`hook`]). [`plan`] decides from facts, [`session`]
-//! loads and attaches, [`manager`] keeps a session alive across module reloads, reads the ring buffer and reports the state,
-//! [`sweep`] reads the maps, [`slots`] the counters of QPs. [`preempt`] says whether fentry loses nothing. Offsets come
-//! from [`btf`] through [`offsets`].
+//! [`control`] and [`datapath`] list the hooks, each as one [`hook::Hook`]. [`plan`] decides from facts which to attach,
+//! [`session`] loads and attaches the programs, [`manager`] replaces the session when modules are reloaded, reads the ring
+//! buffer and reports the state, [`sweep`] reads the maps, [`slots`] the counters of QPs. [`preempt`] decides whether fentry
+//! programs could miss events. Offsets come from [`btf`] through [`offsets`].
 mod armed;
 mod attach;
 pub mod btf;
 mod carried;
+mod choice;
 pub mod control;
 pub mod datapath;
 mod fentry;
+mod grown;
+mod growth;
+mod headroom;
 pub mod hook;
 mod kernel_btf;
+mod load_error;
 mod loader;
 mod log;
 pub mod manager;
 pub mod mapped;
+mod modules;
 mod object;
 pub mod offsets;
+mod panicked;
 pub mod plan;
 pub mod preempt;
 mod probe;
 #[cfg(test)]
 mod reads;
+mod rooms;
+mod rxe_seen;
 mod scope;
 pub mod session;
 pub mod skipped;
@@ -31,13 +40,17 @@ pub mod slots;
 pub mod sweep;
 mod sys;
 mod unseen;
+pub mod user;
 mod verb_table;
+mod work;
 
-pub(crate) use armed::why_not as kprobes_off;
+pub(crate) use armed::Switches;
 pub use datapath::Attach;
 pub(crate) use manager::not_started;
 pub use manager::{Manager, StopHandle};
 pub use object::available as object_available;
+pub(crate) use panicked::reported;
 pub use scope::Scope;
 pub use session::{Options, Session};
 pub use sweep::MapSweep;
+pub use user::UserOptions;

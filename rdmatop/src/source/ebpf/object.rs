@@ -1,4 +1,4 @@
-//! The eBPF object that build.rs embedded, if it could.
+//! The eBPF object that build.rs embeds if it can.
 
 /// The object's bytes, aligned for the ELF reader; `None` in a build without the bpf toolchain.
 #[cfg(ebpf_object)]

@@ -1,4 +1,4 @@
-//! Fills the kernel side's offsets from the running kernel: BTF for struct members, tracefs for tracepoints.
+//! Resolves the kernel side's offsets on the running kernel: from BTF for struct members, from tracefs for tracepoints.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -14,7 +14,7 @@ use crate::model::cause::{CauseId, Obstacle};
 /// Offsets by the name of the global that carries them, and why any are missing.
 #[derive(Debug, Default)]
 pub struct Resolved {
-    /// Every global, [`UNKNOWN`] where there is no offset.
+    /// The value of every global, [`UNKNOWN`] without an offset.
     pub values: BTreeMap<&'static str, u32>,
     /// One plain line for each source that could not be read.
     pub problems: Vec<String>,
@@ -27,19 +27,19 @@ impl Resolved {
     }
 }
 
-/// Where to look, so that tests can point elsewhere.
+/// Directories to read. Tests use others.
 #[derive(Clone, Debug)]
 pub struct Places {
     /// `/sys/kernel/btf`
     pub btf: PathBuf,
     /// `/sys/module`
     pub modules: PathBuf,
-    /// tracefs, in the order in which it is looked for.
+    /// Where tracefs may be mounted, in the order of the search.
     pub tracing: Vec<PathBuf>,
 }
 
 const BTF: &str = "/sys/kernel/btf";
-/// The kernel itself, among modules.
+/// The name that stands for the kernel itself among modules.
 const VMLINUX: &str = "vmlinux";
 
 impl Default for Places {
@@ -52,7 +52,7 @@ impl Default for Places {
     }
 }
 
-/// vmlinux's BTF and the modules' on top of it, each read once.
+/// The BTF of vmlinux and of modules, each read once.
 pub struct BtfSet {
     places: Places,
     vmlinux: Option<Arc<Btf>>,
@@ -63,7 +63,7 @@ impl BtfSet {
     /// Reads vmlinux's BTF.
     pub fn open(places: &Places) -> (Self, Option<BtfError>) {
         let path = places.btf.join(VMLINUX);
-        // A test that points elsewhere means the file.
+        // A test with other directories expects the file to be read.
         let opened = if places.btf == Path::new(BTF) {
             Btf::of_vmlinux(&path)
         } else {
@@ -83,7 +83,7 @@ impl BtfSet {
         )
     }
 
-    /// A module's own BTF, `None` when the kernel has none for it (5.10, or a module built without).
+    /// A module's own BTF, `None` when the kernel has none for it (5.10, or a module that was built without BTF).
     pub fn module(&mut self, name: &str) -> Option<Arc<Btf>> {
         let base = self.vmlinux.clone()?;
         let path = self.places.btf.join(name);
@@ -93,8 +93,8 @@ impl BtfSet {
             .clone()
     }
 
-    /// Whether vmlinux's layout of the RDMA structs can be trusted. With an out-of-tree ib_core (a vendor's
-    /// OFED) vmlinux describes the in-tree structs, not the loaded ones: then only the module's own BTF counts.
+    /// Whether vmlinux's layout of a module's structs can be trusted. With an out-of-tree ib_core (a vendor's OFED) vmlinux
+    /// describes the in-tree structs, not those in use: then only the module's own BTF is used.
     fn vmlinux_speaks_for(&self, module: &str) -> bool {
         if module == VMLINUX {
             return true;
@@ -109,7 +109,7 @@ impl BtfSet {
     /// Offsets of struct members, module first, then vmlinux.
     fn resolve(&mut self, wanted: &[Offset], values: &mut BTreeMap<&'static str, u32>) {
         let modules: HashSet<&str> = wanted.iter().map(|o| o.module).collect();
-        // vmlinux's file is no split one on top of itself, and 5 MB to read.
+        // Not vmlinux: its file of 5 MB is the base, not a split file on top of it.
         for module in modules.into_iter().filter(|module| *module != VMLINUX) {
             let mine: Vec<_> = wanted.iter().filter(|o| o.module == module).collect();
             let names: Vec<_> = mine.iter().map(|o| (o.ty, o.member)).collect();
@@ -123,7 +123,7 @@ impl BtfSet {
                 }
             }
         }
-        // One pass over vmlinux's hundred thousand types for all that is left.
+        // Find all other members in one pass over vmlinux's hundred thousand types.
         let mut speaks = HashMap::new();
         let left: Vec<_> = wanted
             .iter()
@@ -151,7 +151,7 @@ fn field_offset(format: &str, field: &str) -> Option<u32> {
     format.lines().find_map(|line| {
         let rest = line.trim().strip_prefix("field:")?;
         let (declaration, rest) = rest.split_once(';')?;
-        // The array's length first: it may be an expression with blanks.
+        // Cut off the array's length first: it may be an expression with blanks.
         let name = declaration.split('[').next()?.rsplit([' ', '\t', '*']).next()?;
         if name != field {
             return None;
@@ -166,21 +166,21 @@ fn field_offset(format: &str, field: &str) -> Option<u32> {
     })
 }
 
-/// A file of a tracepoint, such as `format`, where tracefs is mounted and has it.
+/// The text of a tracepoint's file, such as `format`, if tracefs is mounted and has it.
 pub(super) fn tracepoint_file(places: &Places, category: &str, event: &str, file: &str) -> Option<String> {
     places.tracing.iter().find_map(|root| {
         std::fs::read_to_string(root.join("events").join(category).join(event).join(file)).ok()
     })
 }
 
-/// Why tracefs cannot be read, and the remedy; `None` where it can.
+/// Why tracefs cannot be read, and the remedy; `None` if it can.
 pub fn without_tracefs(places: &Places) -> Option<Obstacle> {
     let look = |root: &PathBuf| std::fs::metadata(root.join("events"));
     let looked: Vec<_> = places.tracing.iter().map(look).collect();
     if looked.iter().any(Result::is_ok) {
         return None;
     }
-    // The file system is root's (mode 0700).
+    // tracefs belongs to root (mode 0700).
     let denied = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
     if looked.iter().any(|looked| looked.as_ref().is_err_and(denied)) {
         return Some(Obstacle::new(
@@ -196,7 +196,7 @@ pub fn without_tracefs(places: &Places) -> Option<Obstacle> {
     ))
 }
 
-/// Resolves everything the kernel side wants.
+/// Resolves all offsets that the kernel side needs.
 pub fn resolve(places: &Places) -> (Resolved, BtfSet) {
     let mut out = Resolved::default();
     let (mut btf, error) = BtfSet::open(places);

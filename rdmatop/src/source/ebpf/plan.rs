@@ -1,4 +1,4 @@
-//! Which programs to attach, decided from facts and without touching the kernel.
+//! Decides which programs to attach, from facts and without touching the kernel.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,25 +8,26 @@ use super::{
     control::CONTROL_PLANE,
     datapath::DATA_PATHS,
     hook::{Entry, Hook, Role},
+    user,
 };
 use crate::model::{
     cause::{CauseId, Concerns, Obstacle},
     input::{ProbeVerdict, Verdict},
 };
 
-/// What the plan is made from.
+/// The facts that the plan is made from.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Modules in /proc/modules or built in.
+    /// Modules with a directory in /sys/module.
     pub modules: BTreeSet<String>,
-    /// Functions in /proc/kallsyms, of those asked for, and how many there are of that name; `None` on a kernel that
-    /// itself refuses a name that is not there or not alone.
+    /// The wanted functions in /proc/kallsyms, and how many have each name; `None` on a kernel that itself refuses a name that
+    /// does not exist or is ambiguous.
     pub symbols: Option<HashMap<String, usize>>,
     /// Why tracefs cannot be read, and the remedy.
     pub without_tracefs: Option<Obstacle>,
     /// Why the kernel can preempt an fentry program; `None` when it cannot.
     pub preempts: Option<Obstacle>,
-    /// Globals that have an offset.
+    /// Globals whose offset is known.
     pub offsets: BTreeSet<&'static str>,
 }
 
@@ -39,12 +40,12 @@ impl Facts {
     }
 }
 
-/// What the plan says of one program.
+/// What the plan decides about one program.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
-    /// Attach; the reason names readings that will be unknown.
+    /// Attach the program; the reason names readings that will be unknown.
     Attach(Option<Obstacle>),
-    /// Do not, and why.
+    /// Do not attach the program, and why.
     Leave(Verdict, Obstacle),
 }
 
@@ -56,7 +57,7 @@ pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
         None => hook.role == Role::Finds && !facts.counts(),
     };
     if no_driver {
-        // It names no driver: on a machine without it, its name is noise.
+        // This names no driver: on a machine without the driver its name would only distract.
         let why = "the driver whose work requests it counts is not loaded";
         return leave(Verdict::NotApplicable, CauseId::NoDriver, why.to_owned());
     }
@@ -75,11 +76,12 @@ pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
         }
     }
     let without = |name: &&'static str| !facts.offsets.contains(*name);
-    // A return alone sees no call, and the verifier of 5.10 refuses it.
+    // A return program without its entry program sees no call, and the verifier of 5.10 refuses it.
     let entry = hook.is_return().then(|| {
         CONTROL_PLANE
             .iter()
-            .find(|entry| entry.symbol == hook.symbol && !entry.is_return())
+            .chain(user::HOOKS)
+            .find(|entry| entry.symbol == hook.symbol && entry.role == hook.role && !entry.is_return())
     });
     let entry_needs = entry.flatten().into_iter().flat_map(Hook::needed);
     let missing: Vec<_> = hook.needed().chain(entry_needs).filter(without).collect();
@@ -94,25 +96,25 @@ fn is_tracepoint(hook: &Hook) -> bool {
     matches!(hook.entry, Entry::Tracepoint { .. })
 }
 
-/// Why a hook is not attached whose function the kernel does not have.
+/// Why a hook is not attached if the kernel lacks its function.
 pub fn absent(hook: &Hook) -> Obstacle {
     let why = format!("this kernel has no function {}", hook.symbol);
     Obstacle::new(CauseId::NoFunction, why, "")
 }
 
-/// Why a hook is not attached whose function's name stands for several.
+/// Why a hook is not attached if several functions have its function's name.
 pub fn ambiguous(hook: &Hook) -> Obstacle {
     let why = format!(
-        "this kernel has several functions named {}: which one is meant is unknown",
+        "this kernel has several functions named {}: rdmatop cannot know which one to probe",
         hook.symbol
     );
     Obstacle::new(CauseId::AmbiguousFunction, why, "")
 }
 
-/// Members that a line names; the others are a number.
+/// How many members a line names; of the others it gives the number.
 const NAMED: usize = 4;
 
-/// Why readings are off: globals without an offset, as the members or fields that they stand for.
+/// Why readings are unknown: the members or fields of the globals without an offset.
 fn unread(hook: &Hook, globals: &[&str]) -> Obstacle {
     let fields: Vec<_> = TRACEPOINT_FIELDS
         .iter()
@@ -143,21 +145,21 @@ fn unread(hook: &Hook, globals: &[&str]) -> Obstacle {
     )
 }
 
-/// What became of one hook.
+/// The result for one hook.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The hook.
     pub hook: &'static Hook,
-    /// Its second program runs, by fentry or fexit.
+    /// Whether its second program runs, by fentry or fexit.
     pub fast: bool,
     /// The verdict.
     pub verdict: Verdict,
-    /// Why it is not [`Verdict::Ok`], or which readings are off.
+    /// Why the verdict is not [`Verdict::Ok`], or which readings are unknown.
     pub obstacles: Vec<Obstacle>,
 }
 
 impl Outcome {
-    /// Of a program that is not attached.
+    /// The outcome for a program that is not attached.
     pub fn off(hook: &'static Hook, verdict: Verdict, obstacle: Obstacle) -> Self {
         Self {
             hook,
@@ -172,7 +174,7 @@ impl Outcome {
         matches!(self.verdict, Verdict::Ok | Verdict::Partial)
     }
 
-    /// As it is shown.
+    /// The outcome as users see it.
     pub fn shown(&self) -> ProbeVerdict {
         let program = self.hook.runs(self.fast);
         let obstacles = self.obstacles.iter().cloned();
@@ -188,7 +190,7 @@ impl Outcome {
     }
 }
 
-/// Whether records say all that happens to the table of QPs, with these outcomes of all hooks that were asked for.
+/// Whether records report every change of the table of QPs, given the outcomes of all wanted hooks.
 pub fn follows_qps(outcomes: &[Outcome]) -> bool {
     let mut table = outcomes
         .iter()
@@ -196,7 +198,7 @@ pub fn follows_qps(outcomes: &[Outcome]) -> bool {
     table.all(Outcome::is_on)
 }
 
-/// What is not known of a data path's QPs because of programs that are not attached: bits of `slot_flag`.
+/// Readings of a data path's QPs that are unknown because programs are not attached: bits of `slot_flag`.
 pub fn unknown(outcomes: &[Outcome]) -> u32 {
     let off = outcomes.iter().filter(|outcome| !outcome.is_on());
     off.fold(0, |bits, outcome| bits | outcome.hook.unknown_without)
@@ -240,7 +242,7 @@ mod tests {
     #[test]
     fn with_everything_there_everything_is_attached() {
         let mut facts = facts();
-        // Of drivers whose work requests are counted one is enough.
+        // One driver whose work requests are counted is enough.
         facts.modules.insert("siw".to_owned());
         for hook in CONTROL_PLANE {
             assert_eq!(decide(hook, &facts), Decision::Attach(None), "{}", hook.program);
@@ -258,7 +260,7 @@ mod tests {
         assert_eq!(decide(hook("modify_qp"), &facts), Decision::Attach(None));
     }
 
-    /// Every set of the modules that hooks name.
+    /// Every subset of the modules that hooks name.
     fn module_sets() -> impl Iterator<Item = BTreeSet<String>> {
         let named: BTreeSet<&str> = all_hooks()
             .flat_map(|h| [Some(h.module), h.path.map(|path| path.driver)])
@@ -274,7 +276,7 @@ mod tests {
     #[test]
     fn a_program_is_applicable_where_its_function_and_its_driver_are_and_nowhere_else() {
         for modules in module_sets() {
-            // A kernel that has BTF of nothing: what is not applicable must not be blamed on that.
+            // A kernel without any BTF: a hook that is not applicable must not be blamed on that.
             let facts = Facts {
                 modules,
                 ..Facts::default()
@@ -340,7 +342,7 @@ mod tests {
                 Decision::Leave(Verdict::Unsupported, _)
             ));
         }
-        // A kernel that looks itself is asked by attaching.
+        // A kernel that checks names itself is asked by attaching.
         facts.symbols = None;
         assert_eq!(decide(hook("modify_qp"), &facts), Decision::Attach(None));
     }

@@ -1,12 +1,12 @@
-//! Whether the kernel lets another task take over while one of our programs runs.
+//! Whether the kernel can preempt one of our programs.
 //!
-//! A kprobe program runs with preemption off on every kernel; an fentry program only where the kernel is not preempted at
-//! all: `preempt=none` or `voluntary`, which Linux 6.1 and 6.12 of Debian have, and 7.2, which has `lazy`, has not.
+//! A kprobe program runs with preemption off on every kernel. An fentry program is not preempted only if the kernel runs
+//! with `preempt=none` or `voluntary`, as Debian's Linux 6.1 and 6.12 do; 7.2 runs with `lazy`.
 
 use crate::model::cause::{CauseId, Obstacle};
 use crate::source::root::Root;
 
-/// Why programs can be preempted; `None` where they cannot.
+/// Why fentry programs can be preempted; `None` if they cannot.
 pub fn why(root: &Root) -> Option<Obstacle> {
     let version = root.line(&root.proc("sys/kernel/version")).unwrap_or_default();
     let modes = root.line(&root.sys("kernel/debug/sched/preempt"));
@@ -15,8 +15,8 @@ pub fn why(root: &Root) -> Option<Obstacle> {
     Some(Obstacle::new(CauseId::KprobeInstead, why, ""))
 }
 
-/// From the kernel's version line (`PREEMPT` where it is built so, `PREEMPT_DYNAMIC` where it chooses at boot), the modes
-/// that it has with the present one in brackets, and its command line.
+/// As [`why`], from the kernel's version line (`PREEMPT` if built so, `PREEMPT_DYNAMIC` if it chooses at boot), the kernel's
+/// modes with the present one in brackets, and its command line.
 fn of(version: &str, modes: Option<&str>, cmdline: &str) -> Option<String> {
     let built = version
         .split_whitespace()

@@ -1,6 +1,6 @@
-//! Attaching a loaded program to a kprobe, a kretprobe or a tracepoint: perf_event_open(2), and a link (Linux 5.15, which
-//! tells from 6.7 on what a kprobe missed) or an ioctl before. It stays attached while the descriptors are open: whatever
-//! ends the process ends it.
+//! Attaches a loaded program to a kprobe, a kretprobe, a uprobe or a tracepoint: by perf_event_open(2), and a link (Linux
+//! 5.15; from 6.7 on it reports what a kprobe missed) or an ioctl on older kernels. The program stays attached while the
+//! descriptors are open, so the end of the process detaches it.
 
 use std::{
     ffi::CString,
@@ -14,32 +14,32 @@ use aya_obj::generated::{
 };
 
 use super::{
-    loader::LoadError,
+    load_error::LoadError,
     offsets::{Places, tracepoint_file},
     sys::{bpf, empty},
 };
 
-/// Why a program is not on.
+/// Why a program is not attached.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProbeError {
-    /// It could not be loaded.
+    /// The program could not be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The kernel makes no kprobes for perf.
+    /// The kernel has no kprobes for perf.
     #[error("this kernel has no kprobe events: CONFIG_KPROBE_EVENTS")]
     NoKprobes,
     /// The tracepoint is not in tracefs.
     #[error("this kernel has no tracepoint {0}")]
     NoTracepoint(String),
-    /// The kernel does not open the probe.
+    /// The kernel refuses to open the probe.
     #[error("perf_event_open")]
     Open(#[source] io::Error),
-    /// The kernel does not bind the program to it.
+    /// The kernel refuses to bind the program to the probe.
     #[error("cannot bind the program")]
     Bind(#[source] io::Error),
 }
 
-/// A program's place. The link goes first: it holds the event.
+/// Keeps a program attached. The link is dropped first, because it holds the event.
 #[derive(Debug)]
 pub(super) struct Event {
     pub(super) link: Option<OwnedFd>,
@@ -54,9 +54,14 @@ pub(super) struct KprobePmu {
 }
 
 impl KprobePmu {
-    /// Reads its number and which bit of `config` asks for the return.
+    /// Reads the PMU's number, and which bit of `config` selects the return.
     pub(super) fn read() -> Option<Self> {
-        let file = |name| fs::read_to_string(format!("/sys/bus/event_source/devices/kprobe/{name}")).ok();
+        Self::of("kprobe")
+    }
+
+    fn of(name: &str) -> Option<Self> {
+        let directory = format!("/sys/bus/event_source/devices/{name}");
+        let file = |name| fs::read_to_string(format!("{directory}/{name}")).ok();
         let kind = file("type")?.trim().parse().ok()?;
         let return_bit = bit(&file("format/retprobe")?)?;
         Some(Self { kind, return_bit })
@@ -64,8 +69,9 @@ impl KprobePmu {
 
     /// Attaches at the entry or the return of a function of a module.
     ///
-    /// With the module's name the kernel looks through its symbols only, and not through those of all modules: twice for
-    /// each probe from Linux 6.7 on (`validate_probe_symbol`, `kprobe_lookup_name`). A module that is built in is none.
+    /// Given the module's name, the kernel searches only that module's symbols, not those of all modules, which it otherwise
+    /// does twice for each probe from Linux 6.7 on (`validate_probe_symbol`, `kprobe_lookup_name`). Built-in code has no
+    /// module name: then the second try finds the function.
     pub(super) fn attach(
         self,
         program: &OwnedFd,
@@ -91,7 +97,50 @@ impl KprobePmu {
     }
 }
 
-/// "config:0": the number of a bit of `config` below 64.
+/// The PMU that makes uprobes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UprobePmu(KprobePmu);
+
+impl UprobePmu {
+    /// As [`KprobePmu::read`].
+    pub(super) fn read() -> Option<Self> {
+        KprobePmu::of("uprobe").map(Self)
+    }
+
+    /// Attaches at an offset in a file, or at the return of the function there, in one process or in all that map the file. The
+    /// program can read the `cookie` (Linux 5.15).
+    pub(super) fn attach(
+        self,
+        program: &OwnedFd,
+        path: &str,
+        offset: u64,
+        pid: Option<u32>,
+        at_return: bool,
+        cookie: Option<u64>,
+    ) -> Result<Event, ProbeError> {
+        let path = CString::new(path).map_err(|error| ProbeError::Open(error.into()))?;
+        let mut attr = attributes(self.0.kind);
+        if at_return {
+            attr.config = 1 << self.0.return_bit;
+        }
+        attr.__bindgen_anon_3.config1 = path.as_ptr() as u64;
+        attr.__bindgen_anon_4.config2 = offset;
+        // One process on any CPU, or all processes: for these perf requires a CPU.
+        let (pid, cpu) = match pid {
+            Some(pid) => (pid.cast_signed(), -1),
+            None => (ALL, 0),
+        };
+        // SAFETY: the path outlives the call.
+        let perf = unsafe { open_of(&mut attr, pid, cpu) }?;
+        let Some(cookie) = cookie else {
+            return bind(perf, program);
+        };
+        let link = link(&perf, program, cookie).map_err(ProbeError::Bind)?;
+        enabled(perf, Some(link))
+    }
+}
+
+/// Parses "config:0": the number of a bit of `config` below 64.
 fn bit(text: &str) -> Option<u32> {
     text.trim()
         .strip_prefix("config:")?
@@ -116,26 +165,41 @@ pub(super) fn tracepoint(
 }
 
 fn attributes(kind: u32) -> perf_event_attr {
-    // SAFETY: plain integers; the kernel takes zero as "not asked for", in any part that it does not know too.
+    // SAFETY: plain integers; the kernel takes zero as "not requested", also in parts that it does not know.
     let mut attr: perf_event_attr = unsafe { std::mem::zeroed() };
     attr.size = u32::try_from(size_of::<perf_event_attr>()).unwrap_or(0);
     attr.type_ = kind;
     attr
 }
 
-/// Opens an event of all processes. One CPU is named because perf wants one; a program runs on all of them.
+/// Opens an event for all processes. perf requires a CPU; the program runs on all of them.
 ///
 /// # Safety
 /// Addresses in the attributes must be valid.
 unsafe fn open(attr: &mut perf_event_attr) -> Result<OwnedFd, ProbeError> {
-    const ALL: libc::pid_t = -1;
+    // SAFETY: the caller's promise.
+    unsafe { open_of(attr, ALL, 0) }
+}
+
+/// Every process.
+const ALL: libc::pid_t = -1;
+
+/// As [`open`], for a process on a CPU.
+///
+/// # Safety
+/// As for [`open`].
+unsafe fn open_of(
+    attr: &mut perf_event_attr,
+    pid: libc::pid_t,
+    cpu: libc::c_int,
+) -> Result<OwnedFd, ProbeError> {
     // SAFETY: the attributes are whole, and the caller's promise.
     let rc = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
             std::ptr::from_mut(attr),
-            ALL,
-            0,
+            pid,
+            cpu,
             -1,
             libc::c_ulong::from(PERF_FLAG_FD_CLOEXEC),
         )
@@ -147,19 +211,24 @@ unsafe fn open(attr: &mut perf_event_attr) -> Result<OwnedFd, ProbeError> {
 }
 
 fn bind(perf: OwnedFd, program: &OwnedFd) -> Result<Event, ProbeError> {
-    let link = link(&perf, program).ok();
+    let link = link(&perf, program, 0).ok();
     if link.is_none() {
         ask(&perf, PERF_EVENT_IOC_SET_BPF, program.as_raw_fd())?;
     }
+    enabled(perf, link)
+}
+
+fn enabled(perf: OwnedFd, link: Option<OwnedFd>) -> Result<Event, ProbeError> {
     ask(&perf, PERF_EVENT_IOC_ENABLE, 0)?;
     Ok(Event { link, _perf: perf })
 }
 
-fn link(perf: &OwnedFd, program: &OwnedFd) -> io::Result<OwnedFd> {
+fn link(perf: &OwnedFd, program: &OwnedFd, cookie: u64) -> io::Result<OwnedFd> {
     let mut attr = empty();
     attr.link_create.__bindgen_anon_1.prog_fd = program.as_raw_fd().cast_unsigned();
     attr.link_create.__bindgen_anon_2.target_fd = perf.as_raw_fd().cast_unsigned();
     attr.link_create.attach_type = bpf_attach_type::BPF_PERF_EVENT as u32;
+    attr.link_create.__bindgen_anon_3.perf_event.bpf_cookie = cookie;
     // SAFETY: the attribute names only the two descriptors.
     unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &mut attr) }
 }

@@ -1,5 +1,5 @@
-//! Which offsets each program of the embedded object reads, from the object itself: for the test that holds the tables
-//! of hooks to the programs.
+//! Finds which offsets each program of the embedded object reads, for the test that compares the tables of hooks with the
+//! programs.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -9,10 +9,10 @@ use aya_obj::{
 };
 use rdmatop_common::offsets::{OFFSETS, TRACEPOINT_FIELDS};
 
-/// The globals that each program's instructions refer to, those of the functions that it calls included.
+/// The globals that each program refers to, including those of the functions that it calls.
 ///
-/// Each global is given a value of its own and the object is linked as for loading. A 64-bit load of a place in a map
-/// then points at the value, which says whose place it is.
+/// This gives each global a distinct value and links the object as for loading. A 64-bit load of an address in a map then
+/// points at a value that identifies the global.
 pub(super) fn by_program(elf: &[u8]) -> BTreeMap<String, BTreeSet<&'static str>> {
     let globals: Vec<&'static str> = OFFSETS
         .iter()

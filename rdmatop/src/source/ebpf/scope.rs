@@ -1,7 +1,7 @@
 //! What a session is for: which hooks it needs, and which readings it can do without.
 //!
-//! Loading and attaching a program costs tens of millions of instructions, and each attached one costs those who
-//! pass it. A trace of some events needs neither the data path nor the hooks of other events.
+//! Loading and attaching a program costs tens of millions of instructions, and each attached program slows down the calls
+//! that it observes. A trace of some events needs neither the data path nor the hooks of other events.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,23 @@ use rdmatop_common::offsets::UNKNOWN;
 use super::{datapath, hook::Hook};
 use crate::model::event::EventKind;
 
-/// What is wanted of the kernel side.
+/// What a session is to deliver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
     /// Events and counters: views, `rdmatop probes`.
     #[default]
     All,
-    /// Events of these kinds and no counters; none named is all kinds.
+    /// Events of these kinds and no counters; an empty list means all kinds.
     Events(Vec<EventKind>),
 }
 
-/// Whether a trace of these kinds, none named being all, has any of `events`.
+/// Whether a trace of these kinds, all if the list is empty, has any of `events`.
 fn asks_for(kinds: &[EventKind], events: &[EventKind]) -> bool {
     kinds.is_empty() || events.iter().any(|kind| kinds.contains(kind))
 }
 
 impl Scope {
-    /// Whether anybody looks at counters.
+    /// Whether counters are wanted.
     pub fn counters(&self) -> bool {
         matches!(self, Self::All)
     }
@@ -34,15 +34,23 @@ impl Scope {
     /// Whether a hook is needed.
     pub fn wants(&self, hook: &Hook) -> bool {
         let Self::Events(kinds) = self else { return true };
+        if hook.events.iter().any(|kind| kind.is_on_request()) {
+            return hook.events.iter().any(|kind| kinds.contains(kind));
+        }
         !hook.events.is_empty() && asks_for(kinds, hook.events)
     }
 
-    /// Takes away the offsets of readings that nobody asked for: the verifier then leaves out the code that would
-    /// make them, and the kernel side makes no record that the filter would drop.
+    /// Sets the offsets of unwanted readings to unknown: the verifier then removes the code for them, and the kernel side
+    /// makes no record that the filter would drop.
     pub fn narrow(&self, offsets: &mut BTreeMap<&'static str, u32>) {
         let Self::Events(kinds) = self else { return };
         let each = datapath::all_hooks().flat_map(|hook| hook.only_for);
+        // The programs of work requests read owners, too.
+        let works = kinds.iter().any(|kind| kind.is_on_request());
         for (global, events) in each {
+            if works && *global == "OFF_QP_RES" {
+                continue;
+            }
             if events.is_empty() || !asks_for(kinds, events) {
                 offsets.insert(global, UNKNOWN);
             }
@@ -67,7 +75,9 @@ mod tests {
     #[test]
     fn a_trace_of_everything_leaves_out_what_only_counts() {
         let all = wanted(&[]);
-        assert_eq!(all, wanted(&EventKind::ALL));
+        let usual = EventKind::ALL.into_iter().filter(|kind| !kind.is_on_request());
+        assert_eq!(all, wanted(&usual.collect::<Vec<_>>()));
+        assert!(!all.iter().any(|program| program.starts_with("wr_")), "{all:?}");
         let left: Vec<_> = CONTROL_PLANE
             .iter()
             .filter(|hook| hook.role != Role::Finds)
@@ -84,7 +94,7 @@ mod tests {
     #[test]
     fn every_kind_of_event_has_a_hook_that_gives_it() {
         for kind in EventKind::ALL {
-            assert_eq!(wanted(&[kind]).is_empty(), kind == EventKind::Lost, "{kind:?}");
+            assert_eq!(wanted(&[kind]).is_empty(), kind.is_concluded(), "{kind:?}");
         }
     }
 
@@ -126,6 +136,10 @@ mod tests {
         assert_eq!(after(Scope::Events(Vec::new())), ["OFF_DEV_DRIVER"]);
         assert_eq!(
             after(Scope::Events(vec![EventKind::QpModify, EventKind::Lost])),
+            ["OFF_CQ_RES", "OFF_DEV_DRIVER", "OFF_MR_RES"]
+        );
+        assert_eq!(
+            after(Scope::Events(vec![EventKind::WrDone])),
             ["OFF_CQ_RES", "OFF_DEV_DRIVER", "OFF_MR_RES"]
         );
         assert_eq!(

@@ -1,30 +1,40 @@
-//! One load of the object: offsets in, programs attached one by one, a verdict for each.
+//! A session: loads the object with resolved offsets and attaches the programs one by one, with a verdict for each.
 
 use std::collections::{BTreeSet, HashMap};
 
 use aya::maps::{Array, Map, MapData, RingBuf};
 use aya_log::EbpfLogger;
 use rdmatop_common::{
-    counters::{DEFAULT_SLOTS, KNOWN_QPS, place},
+    counters::place,
     names::map,
     offsets::{EAGER_SLOTS, WANT_COUNTERS},
 };
 
+pub use super::choice::Options;
 use super::{
     armed,
     attach::{Attached, Attacher, explain, pinned},
-    control::CONTROL_PLANE,
-    datapath::{self, Attach, DATA_PATHS},
-    hook::{Hook, Role},
-    loader::{Loader, Wanted},
+    choice::{
+        Counting, choose_work, control_plane, count, counts_all_posts, entries, find_users, first_ring,
+        growing, programs,
+    },
+    datapath::{self, Attach},
+    growth::{Growth, Pieces},
+    headroom,
+    hook::{Role, Skip},
+    loader::{Loader, Maps, Wanted},
     log, object,
     offsets::{self, Places},
     plan::{self, Facts, Outcome},
     preempt,
+    rooms::Rooms,
+    rxe_seen::Kept,
     scope::Scope,
     skipped::Watched,
     slots::SlotMap,
     unseen,
+    user::{self, UserPath},
+    work::WORK_HOOKS,
 };
 use crate::{
     model::{
@@ -32,50 +42,14 @@ use crate::{
         input::{DataPaths, ProbeVerdict, Verdict},
     },
     source::{
+        netlink::client::Nldev,
         platform::find_symbols,
         root::Root,
         sysfs::{has_hardware, list_devices},
     },
 };
 
-/// What the user may choose.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Bytes of the ring buffer, a power of two and a multiple of the page size. Tests make it tiny.
-    pub ring_bytes: u32,
-    /// How hooks are entered.
-    pub attach: Attach,
-    /// QPs that can have moved and still be there. Tests make it tiny.
-    pub slots: u32,
-    /// What is wanted of it.
-    pub scope: Scope,
-    /// Time `write()` commands too, where that costs every doorbell: beside a data path, and in a trace.
-    pub verb_times: bool,
-}
-
-impl Options {
-    /// Whether a hook is needed at all.
-    fn wants(&self, hook: &Hook) -> bool {
-        // A line trace shows no counter: without being asked it puts nothing on the way of a doorbell.
-        let dear = hook.role == Role::Write && !self.scope.counters();
-        self.scope.wants(hook) && (!dear || self.verb_times)
-    }
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        // 4 MiB hold some 20 000 QP records: 0.4 s of the fastest storm measured (50 000 a second).
-        Self {
-            ring_bytes: 4 << 20,
-            attach: Attach::Auto,
-            slots: DEFAULT_SLOTS,
-            scope: Scope::All,
-            verb_times: false,
-        }
-    }
-}
-
-/// Built without the object.
+/// rdmatop was built without the eBPF object.
 fn no_object() -> Obstacle {
     Obstacle::new(
         CauseId::NoObject,
@@ -84,7 +58,7 @@ fn no_object() -> Obstacle {
     )
 }
 
-/// Nothing says which functions there are, and how many of one name.
+/// rdmatop cannot read which functions the kernel has, and how many have the same name.
 fn no_symbols() -> Obstacle {
     Obstacle::new(
         CauseId::NoSymbols,
@@ -93,7 +67,7 @@ fn no_symbols() -> Obstacle {
     )
 }
 
-/// The limit of open files leaves nothing for what else is to be read.
+/// The limit of open files would leave none for rdmatop's other reads.
 fn no_files() -> Obstacle {
     Obstacle::new(
         CauseId::NoFiles,
@@ -102,20 +76,20 @@ fn no_files() -> Obstacle {
     )
 }
 
-/// The step that an obstacle was met at comes first.
-fn at(step: &str, obstacle: Obstacle) -> Obstacle {
+/// Puts the step that met an obstacle before its reason.
+pub(super) fn at(step: &str, obstacle: Obstacle) -> Obstacle {
     Obstacle {
         why: format!("{step}: {}", obstacle.why),
         ..obstacle
     }
 }
 
-/// What is attached would never run.
+/// Attached programs would never run.
 pub(super) fn would_not_run(obstacle: Obstacle) -> Obstacle {
     at("no program would run", obstacle)
 }
 
-/// Programs attached; dropping it detaches everything.
+/// Loaded maps and attached programs. Dropping it detaches everything.
 pub struct Session {
     maps: HashMap<String, Map>,
     log: Option<EbpfLogger<log::Stderr>>,
@@ -123,22 +97,28 @@ pub struct Session {
     unseen: Vec<Cause>,
     datapaths: DataPaths,
     slots: Option<SlotMap>,
-    /// Dropped with the session, which detaches.
+    ring: Option<MapData>,
+    growth: Option<Growth>,
+    pieces: Option<Pieces>,
+    rooms: Rooms,
+    user: Option<Result<UserPath, Cause>>,
+    kept: Kept,
+    /// Attached programs; dropping them detaches them.
     programs: Vec<Attached>,
 }
 
-/// Removes the limit on locked memory, which kernels before 5.11 charge maps to. Later ones do not care.
+/// Removes the limit on locked memory, to which kernels before 5.11 charge maps.
 fn lift_memlock() {
     let unlimited = rustix::process::Rlimit {
         current: None,
         maximum: None,
     };
-    // Without the right to do so the load itself will say what is missing.
+    // If rdmatop lacks the right to do so, the load itself reports what is missing.
     let _ = rustix::process::setrlimit(rustix::process::Resource::Memlock, unlimited);
 }
 
-/// Whether the kernel refuses to probe a function whose name is not alone: `create_local_trace_kprobe` counts the
-/// names from Linux 6.7 on, and stable kernels got that at different times. Without it the first one would be probed.
+/// Whether the kernel refuses to probe a function if several have its name: `create_local_trace_kprobe` counts the names
+/// from Linux 6.7 on, and stable kernels got that at different times. Other kernels would probe the first function.
 fn refuses_ambiguous_names(root: &Root) -> bool {
     let release = root.line(&root.proc("sys/kernel/osrelease")).unwrap_or_default();
     let mut numbers = release
@@ -150,9 +130,8 @@ fn refuses_ambiguous_names(root: &Root) -> bool {
     }
 }
 
-/// How many functions there are of each name. Some 200 000 lines that the kernel formats one by one: half of a
-/// start's time.
-/// `None` where nobody can tell.
+/// How many functions have each name; `None` if /proc/kallsyms cannot be read. The kernel formats some 200 000 lines one by
+/// one, which takes half the time of rdmatop's start.
 fn symbols<'a>(root: &Root, names: impl Iterator<Item = &'a str>) -> Option<HashMap<String, usize>> {
     let names: Vec<&str> = names.collect::<BTreeSet<_>>().into_iter().collect();
     let found = find_symbols(root, &names)?;
@@ -160,7 +139,8 @@ fn symbols<'a>(root: &Root, names: impl Iterator<Item = &'a str>) -> Option<Hash
     Some(found.into_iter().map(count).collect())
 }
 
-/// Why there is no session without a directory of ib_core: /sys/module may be masked, as container runtimes do it.
+/// Why there is no session if /sys/module does not list ib_core: it may be masked, as container runtimes do, or ib_core is
+/// not loaded.
 fn without_core(root: &Root) -> Obstacle {
     let loaded = list_devices(root).is_some()
         || root.bytes(&root.proc("modules"), 1 << 20).is_some_and(|list| {
@@ -177,12 +157,12 @@ fn without_core(root: &Root) -> Obstacle {
         Obstacle::new(
             CauseId::NoRdmaSubsystem,
             "ib_core is not loaded: there is nothing to trace yet",
-            "it is watched for",
+            "rdmatop waits for it",
         )
     }
 }
 
-/// What the plan needs to know of this kernel.
+/// The facts about this kernel that the plan needs.
 fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Result<Facts, Obstacle> {
     let hooks = datapath::all_hooks;
     let modules = hooks()
@@ -208,14 +188,14 @@ fn facts(root: &Root, places: &Places, resolved: &offsets::Resolved) -> Result<F
     })
 }
 
-/// What is not seen. Without vmlinux's BTF nearly nothing is, for that one cause. `masked`: the kernel has BTF, and its
-/// files are hidden, those of modules too.
+/// Causes for what is not seen. Without vmlinux's BTF nearly nothing is seen, which is one cause. `masked`: the files with
+/// the kernel's BTF are hidden, including those of modules.
 fn unseen(outcomes: &[Outcome], problems: &[String], masked: bool) -> Vec<Cause> {
     let Some(problem) = problems.first() else {
         return unseen::causes(outcomes, masked);
     };
     let no_btf = |outcome: &&Outcome| outcome.obstacles.iter().any(|o| o.id == CauseId::NoBtf);
-    // The data path is one thing to the user: what else keeps one of its programs off is not worth a line.
+    // To the user the data path is one thing: another obstacle to one of its programs is not worth a line.
     let hot = |outcome: &&Outcome| outcome.hook.path.is_some();
     let uncounted = outcomes.iter().filter(hot).any(|outcome| no_btf(&outcome));
     let is_blind = |outcome: &&Outcome| no_btf(outcome) || uncounted && hot(outcome);
@@ -245,38 +225,22 @@ fn no_counters(obstacle: Obstacle) -> Cause {
     cause
 }
 
-/// Programs that may be loaded. Where the kernel takes none by fentry, that by kprobe stands in.
-fn programs(options: &Options) -> BTreeSet<&'static str> {
-    let control = CONTROL_PLANE.iter().filter(|hook| options.wants(hook));
-    let hot = datapath::hooks().filter(|_| options.scope.counters());
-    let each = control.chain(hot).flat_map(|hook| {
-        let fast = hook.fast.filter(|_| options.attach == Attach::Fentry);
-        [Some(hook.program), fast.map(|fast| fast.program)]
-    });
-    each.flatten().collect()
+/// How many QPs all devices have now: those that move need slots as soon as counting begins.
+fn existing_qps() -> u64 {
+    let listed = Nldev::open().and_then(|mut nldev| nldev.named_summaries());
+    let counts = listed.into_iter().flat_map(|dump| dump.items);
+    let qps = counts
+        .flat_map(|(_, summary)| summary.counts)
+        .filter(|count| &*count.name == "qp");
+    qps.map(|count| count.count).sum()
 }
 
-/// Why the `write()` commands are left alone beside a data path. The price is measured: `cargo xtask bench --only G6`.
-fn too_dear() -> Obstacle {
-    Obstacle::new(
-        CauseId::TooDear,
-        "off: it costs each post 1500 instructions more, of some 3800. The data path counts post_send, without errors and \
-         times",
-        "--verb-times turns this on",
-    )
+/// Converts a map to a ring buffer.
+pub(super) fn ring(map: MapData) -> Result<RingBuf<MapData>, Obstacle> {
+    RingBuf::try_from(Map::RingBuf(map)).map_err(|error| explain(&error))
 }
 
-/// Whether every call of post_send shows as a doorbell of a QP: then `write()` need not be followed for them. It is
-/// followed where one device's driver is not counted, whatever others are there.
-fn counts_all_posts(datapaths: &DataPaths, facts: &Facts, hardware: bool) -> bool {
-    let mut loaded = DATA_PATHS
-        .iter()
-        .map(|path| path.path.driver)
-        .filter(|driver| facts.modules.contains(*driver));
-    !datapaths.is_empty() && !hardware && loaded.all(|driver| datapaths.of(driver).is_some())
-}
-
-/// What the machine lacks for any program to run.
+/// Checks what every program needs on this machine.
 fn may_start(places: &Places, root: &Root) -> Result<(), Obstacle> {
     if !places.modules.is_dir() {
         return Err(Obstacle::new(
@@ -288,83 +252,94 @@ fn may_start(places: &Places, root: &Root) -> Result<(), Obstacle> {
     if !places.modules.join("ib_core").is_dir() {
         return Err(without_core(root));
     }
-    match armed::locked_down(root).or_else(|| armed::why_not(root)) {
+    match armed::locked_down(root).or_else(|| armed::Switches::new(root).why_not()) {
         Some(obstacle) => Err(would_not_run(obstacle)),
         None => Ok(()),
     }
 }
 
-/// Why nothing is attached: what should have worked says most.
+/// Why nothing is attached: the obstacle of a program that should have worked, if any, says most.
 fn nothing_attached(outcomes: &[Outcome]) -> Obstacle {
     let broken = outcomes.iter().find(|o| o.verdict == Verdict::Broken);
     let first = broken.or(outcomes.first()).and_then(|o| o.obstacles.first());
     match first {
-        Some(obstacle) => at("no program could be attached", obstacle.clone()),
+        Some(obstacle) => at(
+            "no program could be attached",
+            unseen::for_the_user(obstacle.clone(), false),
+        ),
         None => Obstacle::new(CauseId::NothingAttached, "no program could be attached", ""),
     }
 }
 
+/// Gives the maps that grow their first memory, with room for the QPs that exist if they can be `counted`. Returns the ring buffer.
+fn begin(growth: &mut Growth, options: &Options, counted: bool) -> Result<MapData, Obstacle> {
+    if !counted {
+        growth.without_slots();
+    }
+    let qps = if counted { existing_qps() } else { 0 };
+    growth
+        .begin(first_ring(options), qps)
+        .map_err(|obstacle| at("cannot load eBPF maps", obstacle))
+}
+
 impl Session {
-    /// Loads and attaches. Nothing is counted until [`Session::set_enabled`].
+    /// Loads and attaches the programs. They count nothing until [`Session::set_enabled`].
     pub fn start(options: &Options) -> Result<Self, Obstacle> {
         let object = object::bytes().ok_or_else(no_object)?;
         let places = Places::default();
         let root = Root::default();
         may_start(&places, &root)?;
         lift_memlock();
-        let (mut resolved, mut btf) = offsets::resolve(&places);
+        let (mut resolved, btf) = offsets::resolve(&places);
         let facts = facts(&root, &places, &resolved)?;
+        // Only fentry needs it from here on; it takes several MB, and so does the verifier.
+        let mut btf = (options.attach == Attach::Fentry).then_some(btf);
+        headroom::can_start()?;
         options.scope.narrow(&mut resolved.values);
-        // These take 3 KiB of kernel memory a QP: none where there is nothing to count.
-        let countable = options.scope.counters() && facts.counts();
-        let slots = if countable { options.slots.max(1) } else { 1 };
+        if !options.datapaths {
+            datapath::blank(&mut resolved.values);
+        }
+        // If there is nothing to count, no program takes a slot.
+        let countable = options.scope.counters() && options.datapaths && facts.counts();
+        let most = if countable { options.slots.max(1) } else { 1 };
         resolved
             .values
             .insert(WANT_COUNTERS, u32::from(options.scope.counters()));
-        resolved.values.insert(EAGER_SLOTS, place::eager(slots));
+        resolved.values.insert(EAGER_SLOTS, place::eager(most));
+        let sizes = entries(options, most);
         let wanted = Wanted {
             programs: &programs(options),
-            entries: &[
-                (map::EVENTS, options.ring_bytes),
-                (map::QP_SLOTS, slots),
-                (map::USED_SLOTS, slots),
-                (map::QP_PATHS, slots),
-                // Of a hash that nobody uses the kernel would still make each bucket.
-                (map::QPN_INDEX, if countable { KNOWN_QPS } else { 1 }),
-                (map::QUEUE_SLOTS, slots.saturating_mul(2)),
-            ],
+            entries: &sizes,
+            grown: &growing(most),
             globals: &resolved.values,
         };
-        let (loader, mut maps) =
+        let (loader, maps) =
             Loader::new(object, &wanted).map_err(|error| at("cannot load eBPF maps", explain(&error)))?;
-        let fast = (options.attach == Attach::Fentry).then_some(&mut btf);
-        let mut attacher = Attacher::new(&loader, &facts, &places, fast);
-        let mut hot = Vec::new();
-        let mut datapaths = DataPaths::default();
-        let mut unknown = Vec::new();
-        for path in DATA_PATHS.iter().filter(|_| options.scope.counters()) {
-            let (outcomes, how) = attacher.datapath(path);
-            if let Some(how) = how {
-                datapaths = datapaths.and(path.path.driver, how);
-                unknown.push((path.path.provider, plan::unknown(&outcomes)));
-            }
-            hot.extend(outcomes);
+        let Maps {
+            plain: mut maps,
+            grown,
+        } = maps;
+        if let Some((filter, _)) = options.work {
+            choose_work(&mut maps, filter)?;
         }
+        let mut attacher = Attacher::new(&loader, &facts, &places, btf.as_mut());
+        let Counting {
+            outcomes: hot,
+            mut datapaths,
+            unknown,
+        } = count(options, &mut attacher);
         let all_counted = counts_all_posts(&datapaths, &facts, has_hardware(&root));
-        let mut outcomes = Vec::with_capacity(CONTROL_PLANE.len() + hot.len());
-        for hook in CONTROL_PLANE.iter().filter(|hook| options.wants(hook)) {
-            let left = hook.role == Role::Write && all_counted && !options.verb_times;
-            outcomes.push(if left {
-                Outcome::off(hook, Verdict::NotApplicable, too_dear())
-            } else {
-                attacher.one(hook)
-            });
-        }
+        let mut outcomes = control_plane(options, all_counted, &mut attacher);
         outcomes.extend(hot);
+        let (probes, cannot_find) = find_users(options, &mut attacher);
+        outcomes.extend(probes);
+        for hook in WORK_HOOKS.iter().filter(|_| options.work.is_some()) {
+            outcomes.push(attacher.one(hook));
+        }
         if attacher.no_more_files {
             return Err(no_files());
         }
-        // What is only not loaded yet is waited for, where that is all that was asked for.
+        // If a trace needs only hooks whose modules are not loaded yet, wait for the modules.
         let waiting =
             options.scope != Scope::All && outcomes.iter().all(|o| o.verdict == Verdict::NotApplicable);
         if !waiting && !outcomes.iter().any(Outcome::is_on) {
@@ -374,11 +349,17 @@ impl Session {
         let log = programs.first().and_then(|first| log::of(&maps, &first.program));
         let masked = !places.btf.join("vmlinux").exists();
         let mut unseen = unseen(&outcomes, &resolved.problems, masked);
+        let rooms = Rooms::open(maps.remove(map::ROOM))
+            .map_err(|error| at("cannot load eBPF maps", explain(&error)))?;
+        let (mut growth, mut pieces) = Growth::new(grown, rooms.clone(), most, options.known_qps);
+        let ring = begin(&mut growth, options, !datapaths.is_empty())?;
         let mut slots = None;
         if !datapaths.is_empty()
-            && let (Some(array), Some(free)) = (maps.remove(map::QP_SLOTS), maps.remove(map::FREE_SLOTS))
+            && let Some(free) = maps.remove(map::FREE_SLOTS)
         {
-            match SlotMap::open(array, free, unknown) {
+            let arriving = std::mem::take(&mut pieces.slots);
+            let open = SlotMap::open(arriving, free, most, rooms.clone(), growth.refusal(), unknown);
+            match open {
                 Ok(map) => slots = Some(map),
                 Err(error) => {
                     unseen.push(no_counters(explain(&error)));
@@ -386,6 +367,11 @@ impl Session {
                 }
             }
         }
+        let user = options.uprobes.map(|wanted| match cannot_find {
+            Some(obstacle) => Err(user::off(obstacle)),
+            None => UserPath::open(wanted, &loader, &mut maps).map_err(user::off),
+        });
+        let kept = Kept::of(&resolved, &outcomes);
         Ok(Self {
             maps,
             log,
@@ -393,6 +379,12 @@ impl Session {
             unseen,
             datapaths,
             slots,
+            ring: Some(ring),
+            growth: Some(growth),
+            pieces: Some(pieces),
+            rooms,
+            user,
+            kept,
             programs,
         })
     }
@@ -412,22 +404,22 @@ impl Session {
             .map_err(|error| refused(error.to_string()))
     }
 
-    /// Verdicts, in the order of the tables.
+    /// Verdicts of all hooks, in the order of the tables.
     pub fn verdicts(&self) -> Vec<ProbeVerdict> {
         self.outcomes.iter().map(Outcome::shown).collect()
     }
 
-    /// What is not seen, why, and the remedy.
+    /// Causes for what is not seen, with remedies.
     pub fn unseen(&self) -> &[Cause] {
         &self.unseen
     }
 
-    /// Programs attached.
+    /// Number of attached programs.
     pub fn attached(&self) -> usize {
         self.programs.len()
     }
 
-    /// Whether records say all that happens to the table of QPs.
+    /// Whether records report every change of the table of QPs.
     pub fn follows_qps(&self) -> bool {
         plan::follows_qps(&self.outcomes)
     }
@@ -444,12 +436,12 @@ impl Session {
         &self.datapaths
     }
 
-    /// Modules that cannot be unloaded while this is there.
+    /// Modules that cannot be unloaded during this session.
     pub fn pinned(&self) -> Vec<&'static str> {
         pinned(&self.programs)
     }
 
-    /// The programs that are attached, to read what the kernel skipped. `None` where too many files are open for that.
+    /// The attached programs, to read how often the kernel skipped them. `None` if too many files are open for that.
     pub(super) fn watched(&self) -> Option<Vec<Watched>> {
         let each = self.programs.iter().map(|attached| {
             let link = match attached.link() {
@@ -466,7 +458,7 @@ impl Session {
         each.collect()
     }
 
-    /// Whether the calls of `write()` are counted where they enter: then doorbells are not what counts post_send.
+    /// Whether `write()` is probed: then its calls count post_send, and doorbells do not.
     pub(super) fn counts_writes(&self) -> bool {
         let mut writes = self
             .outcomes
@@ -476,19 +468,60 @@ impl Session {
         writes.peek().is_some() && writes.all(Outcome::is_on)
     }
 
-    /// Takes the QP counters out, once.
+    /// Takes the QP counters, once.
     pub(super) fn take_slots(&mut self) -> Option<SlotMap> {
         self.slots.take()
     }
 
-    /// Takes the ring buffer out, once; why not otherwise.
-    pub fn take_ring(&mut self) -> Result<RingBuf<MapData>, Obstacle> {
-        let none = || Obstacle::new(CauseId::Defect, "the object has no EVENTS map", "");
-        let ring = self.maps.remove(map::EVENTS).ok_or_else(none)?;
-        RingBuf::try_from(ring).map_err(|error| explain(&error))
+    /// Takes the counters of probed programs, once.
+    pub(super) fn take_user(&mut self) -> Option<Result<UserPath, Cause>> {
+        self.user.take()
     }
 
-    /// Takes a map out, once.
+    /// Takes the ring buffer, once.
+    pub fn take_ring(&mut self) -> Result<RingBuf<MapData>, Obstacle> {
+        let none = || Obstacle::new(CauseId::Defect, "the object has no EVENTS map", "");
+        ring(self.ring.take().ok_or_else(none)?)
+    }
+
+    /// Takes the growing maps, once.
+    pub(super) fn take_growth(&mut self) -> Option<Growth> {
+        self.growth.take()
+    }
+
+    /// Takes the readers' side of the verb tables, once.
+    pub(super) fn take_pieces(&mut self) -> Option<Pieces> {
+        self.pieces.take()
+    }
+
+    /// How much of each growing map is in use.
+    pub(super) fn rooms(&self) -> &Rooms {
+        &self.rooms
+    }
+
+    /// What SoftRoCE's programs count for the comparison with the driver.
+    pub(super) fn kept(&self) -> Kept {
+        self.kept
+    }
+
+    /// Whether work requests make records.
+    pub(super) fn follows_work(&self) -> bool {
+        let mut of_work = self
+            .outcomes
+            .iter()
+            .filter(|outcome| outcome.hook.skip == Skip::Work);
+        of_work.any(Outcome::is_on)
+    }
+
+    /// Takes the ring buffer of work requests, once; `None` if no program makes such records.
+    pub fn take_work(&mut self) -> Option<RingBuf<MapData>> {
+        if !self.follows_work() {
+            return None;
+        }
+        RingBuf::try_from(self.maps.remove(map::WR_EVENTS)?).ok()
+    }
+
+    /// Takes a map, once.
     pub fn take_map(&mut self, name: &str) -> Option<Map> {
         self.maps.remove(name)
     }
@@ -499,6 +532,8 @@ mod tests {
     use super::*;
     use crate::model::event::EventKind;
     use crate::source::fake::Fake;
+    use rdmatop_common::wr::WrFilter;
+    use zerocopy::FromZeros as _;
 
     #[test]
     fn a_masked_list_of_modules_is_not_taken_for_a_machine_without_rdma() {
@@ -550,6 +585,40 @@ mod tests {
     }
 
     #[test]
+    fn the_programs_of_work_requests_are_loaded_only_where_those_are_asked_for() {
+        let works = |options: &Options| {
+            programs(options)
+                .iter()
+                .filter(|name| name.starts_with("wr_"))
+                .count()
+        };
+        for scope in [
+            Scope::All,
+            Scope::Events(Vec::new()),
+            Scope::Events(vec![EventKind::QpCreate]),
+        ] {
+            let without = Options {
+                scope,
+                ..Options::default()
+            };
+            assert_eq!(works(&without), 0, "{without:?}");
+            let with = Options {
+                work: Some((WrFilter::new_zeroed(), 4096)),
+                ..without.clone()
+            };
+            assert_eq!(works(&with), WORK_HOOKS.len());
+            // The data path stays as it is.
+            assert!(programs(&without).is_subset(&programs(&with)));
+        }
+        let only = Options {
+            scope: Scope::Events(vec![EventKind::WrPost, EventKind::WrDone, EventKind::Lost]),
+            work: Some((WrFilter::new_zeroed(), 4096)),
+            ..Options::default()
+        };
+        assert_eq!(programs(&only).len(), WORK_HOOKS.len());
+    }
+
+    #[test]
     fn a_trace_puts_nothing_on_the_way_of_a_doorbell_unless_asked() {
         let loads = |scope: Scope, verb_times| {
             let options = Options {
@@ -562,7 +631,7 @@ mod tests {
         let errors = || Scope::Events(vec![EventKind::VerbError]);
         assert!(!loads(errors(), false) && loads(errors(), true));
         assert!(!loads(Scope::Events(vec![EventKind::QpCreate]), true));
-        // Where no data path is, its calls are counted.
+        // Without a data path its calls are counted.
         assert!(loads(Scope::All, false));
     }
 }

@@ -1,8 +1,8 @@
-//! What the kernel did not let our programs see.
+//! How often the kernel skipped our programs.
 //!
-//! Two places count it, from Linux 6.7 on. `trace_call_bpf` skips a program where another is running on the CPU, or
-//! where bpf(2) works on a map: `recursion_misses` of the program. The kprobe itself is skipped where another kprobe is
-//! being handled, and a return where no instance is left: `missed` of the link. Before 6.7 nothing tells.
+//! The kernel counts skips in two places, from Linux 6.7 on. `trace_call_bpf` skips a program if another is running on the
+//! CPU, or while bpf(2) works on a map: `recursion_misses` of the program. The kernel skips the kprobe itself while it
+//! handles another kprobe, and a return if no return instance is left: `missed` of the link. Before 6.7 nothing is counted.
 
 use std::{
     io,
@@ -22,21 +22,21 @@ use crate::model::input;
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) hook: &'static Hook,
-    /// It is the second program of its hook.
+    /// Whether it is the second program of its hook.
     pub(super) fast: bool,
     pub(super) program: OwnedFd,
-    /// Its link to the kprobe, where the kernel has those.
+    /// Its link to the kprobe, if the kernel has such links.
     pub(super) link: Option<OwnedFd>,
 }
 
-/// One program, what it costs when skipped, and how often it was.
+/// One program and how often it was skipped.
 #[derive(Debug)]
 struct Program {
     hook: &'static Hook,
     fast: bool,
     fd: OwnedFd,
     link: Option<OwnedFd>,
-    /// Of before counting began.
+    /// Skips before counting began.
     before: u64,
     now: u64,
 }
@@ -46,15 +46,15 @@ struct Program {
 pub(super) struct Skips {
     programs: Vec<Program>,
     next: usize,
-    /// The kernel counts what it skips, and it was asked about every program.
+    /// The kernel counts skips, and every program is watched.
     counted: bool,
 }
 
-/// Programs that one look is for: a system call or two each. Whoever reports for the last time looks at all.
-const PER_LOOK: usize = 8;
+/// How many programs one look covers: each takes a system call or two. Before the last report all are looked at.
+const PER_LOOK: usize = 4;
 
 impl Skips {
-    /// Begins to count. `None`: not every program could be taken.
+    /// Begins to count. `None`: some program cannot be watched.
     pub(super) fn new(watched: Option<Vec<Watched>>) -> Self {
         let all = watched.is_some();
         let mut programs: Vec<Program> = watched
@@ -74,7 +74,7 @@ impl Skips {
             program.look();
             program.before = program.now;
         }
-        // That of the programs came with that of the links.
+        // The kernel began to count skips of kprobe programs in the same version as those of links.
         let counted = all && programs.iter().any(Program::is_counted);
         Self {
             programs,
@@ -83,7 +83,7 @@ impl Skips {
         }
     }
 
-    /// Looks at some programs, all in turn.
+    /// Looks at the next few programs, so that all have their turn.
     pub(super) fn look(&mut self) {
         let count = self.programs.len();
         for _ in 0..PER_LOOK.min(count) {
@@ -99,7 +99,7 @@ impl Skips {
         self.programs.iter_mut().for_each(Program::look);
     }
 
-    /// Which programs were skipped, as of the last looks; `None` where the kernel does not count that.
+    /// Which programs were skipped, as of the last looks; `None` if the kernel does not count skips.
     pub(super) fn named(&self) -> Option<Vec<input::Skipped>> {
         let skipped = self.programs.iter().filter(|program| program.skipped() > 0);
         let named = skipped.map(|program| input::Skipped {
@@ -111,7 +111,16 @@ impl Skips {
         self.counted.then(|| named.collect())
     }
 
-    /// Adds what the looks found to the kernel side's own counts.
+    /// Skipped runs that would have reported work requests.
+    pub(super) fn of_work(&self) -> u64 {
+        let of = self
+            .programs
+            .iter()
+            .filter(|program| program.hook.skip == Skip::Work);
+        of.map(Program::skipped).sum()
+    }
+
+    /// Adds the skips found to the kernel side's own counts.
     pub(super) fn add_to(&self, losses: &mut [u64; loss::COUNT as usize]) {
         let sum = |skip| -> u64 {
             let of = self.programs.iter().filter(|program| program.hook.skip == skip);
@@ -125,7 +134,7 @@ fn fold(losses: &mut [u64; loss::COUNT as usize], record: u64, returns: u64, cou
     if let Some(sum) = losses.get_mut(loss::STASH as usize) {
         *sum += record;
     }
-    // The kernel side sees a skipped return too, when the thread comes by again: the same ones, not more.
+    // The kernel side counts the same skipped returns when the thread enters the function again: do not add them twice.
     if let Some(sum) = losses.get_mut(loss::RETURN as usize) {
         *sum = returns.max(*sum);
     }
@@ -135,7 +144,7 @@ fn fold(losses: &mut [u64; loss::COUNT as usize], record: u64, returns: u64, cou
 }
 
 impl Program {
-    /// Since counting began.
+    /// Skips since counting began.
     fn skipped(&self) -> u64 {
         self.now.saturating_sub(self.before)
     }
@@ -158,7 +167,7 @@ fn info(program: &OwnedFd) -> io::Result<bpf_prog_info> {
     Ok(info)
 }
 
-/// The head of `struct bpf_link_info`, with what Linux 6.7 has of a kprobe (include/uapi/linux/bpf.h).
+/// The head of `struct bpf_link_info`, with the fields of a kprobe in Linux 6.7 (include/uapi/linux/bpf.h).
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct LinkInfo {
@@ -180,7 +189,7 @@ const PERF_EVENT: u32 = 7;
 const KPROBE: u32 = 3;
 const KRETPROBE: u32 = 4;
 
-/// Times that a link's kprobe was skipped; `Unsupported` where the kernel does not say.
+/// How often a link's kprobe was skipped; `Unsupported` if the kernel does not report it.
 fn missed(link: &OwnedFd) -> io::Result<u64> {
     let mut info = LinkInfo::default();
     let length = ask(link, &mut info)?;
@@ -191,7 +200,7 @@ fn missed(link: &OwnedFd) -> io::Result<u64> {
     Ok(info.missed)
 }
 
-/// `BPF_OBJ_GET_INFO_BY_FD`; returns the bytes that the kernel filled in. Touches no map, so no program is skipped
+/// `BPF_OBJ_GET_INFO_BY_FD`; returns how many bytes the kernel filled in. It touches no map, so the kernel skips no program
 /// meanwhile.
 fn ask<T>(object: &OwnedFd, info: &mut T) -> io::Result<usize> {
     let mut attr = empty();
@@ -214,14 +223,14 @@ mod tests {
         losses[loss::RETURN as usize] = 3;
         losses[loss::STASH as usize] = 1;
         fold(&mut losses, 2, 5, 7);
-        assert_eq!(losses, [0, 3, 0, 0, 0, 0, 5, 7]);
+        assert_eq!(losses, [0, 3, 0, 0, 0, 0, 5, 7, 0, 0, 0]);
         fold(&mut losses, 0, 4, 0);
         assert_eq!(losses[loss::RETURN as usize], 5, "what was told does not fall");
     }
 
     #[test]
     fn the_part_of_a_link_that_is_asked_for_is_what_linux_6_7_has() {
-        // 6.6 stops before `missed`; what is larger in later kernels is not asked for.
+        // 6.6 stops before `missed`; a later kernel may have more fields, which are not asked for.
         assert_eq!(size_of::<LinkInfo>(), 56);
         assert_eq!(std::mem::offset_of!(LinkInfo, missed), 48);
     }

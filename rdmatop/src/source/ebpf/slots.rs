@@ -1,4 +1,4 @@
-//! The array of per-QP counters, read through memory.
+//! The array of per-QP counters, read through mmap.
 
 use std::{
     collections::HashMap,
@@ -8,50 +8,58 @@ use std::{
 };
 
 use aya::maps::{Map, MapData, Stack};
-use rdmatop_common::counters::{QpSlot, place, slot_flag};
+use rdmatop_common::counters::{QpSlot, SLOTS_A_CHUNK, place, room, slot_flag};
 use zerocopy::FromZeros as _;
 
-use super::mapped::{Mapped, MappedError, Reach};
+use super::{
+    growth::{Refusal, lock},
+    mapped::{Arriving, Mapped, MappedError, Pieces, UsedRanges},
+    rooms::Rooms,
+};
+use crate::model::cause::Obstacle;
 
-/// Slots of destroyed QPs that are kept for the next sweep, when slots are scarce: 7 MB. Who samples less often than
-/// these fill finds that the kernel side counts what found no slot.
+/// When slots are scarce, how many final counts of destroyed QPs to keep for the next sweep: 7 MB. If more QPs end between
+/// two samples, slots run out, and the kernel side counts the QPs that find none.
 const MOST_KEPT: usize = 8192;
 
-/// The words whose sum tells a change: owner and flags, then every count that is no breakdown of another.
+/// The words whose sum shows a change: owner and flags, then every count that is not a breakdown of another.
 const SUMMED: std::ops::Range<usize> = offset_of!(QpSlot, owner_pid) / 8..offset_of!(QpSlot, ops) / 8;
 
-/// What a slot was when it was last given.
+/// The state of a slot when it was last reported.
 ///
-/// All of its counts and flags only grow, so their sum is the same when and only when each of them is.
+/// Counts and flags only grow, so their sum is unchanged if and only if each of them is.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// Its birth, and [`SETTLED`].
+    /// Birth of its QP, and [`SETTLED`].
     born: u64,
     sum: u64,
 }
 
-/// In [`Seen::born`]: given once more after it came to rest. A breakdown (by opcode, status, time) may be written a
-/// moment after the sum that it belongs to. A bit that a time has not: it would be 292 years after the boot.
+/// Bit in [`Seen::born`]: the slot was reported once more after it stopped changing, because a breakdown (by opcode, status,
+/// time) may be written a moment after its total. No time has this bit: it would be 292 years after boot.
 const SETTLED: u64 = 1 << 63;
 
 /// The mapped array.
 pub struct SlotMap {
-    array: Mapped<QpSlot>,
-    reach: Reach,
-    /// By number, as far as any was in use.
+    array: Pieces<QpSlot>,
+    used_ranges: UsedRanges,
+    /// `None` for an array that does not grow: no [`Rooms`] counts its slots.
+    rooms: Option<Rooms>,
+    refusal: Refusal,
+    /// By slot number, up to the highest that was in use.
     seen: Vec<Seen>,
     posts: Posts,
     /// Final counts of slots that were freed since the last sweep.
     kept: Vec<(u32, QpSlot)>,
-    /// What is not known of the QPs of a provider, because a program of its data path is not attached: one of
+    /// Readings that are unknown for a provider's QPs, because a program of its data path is not attached: one of
     /// `slot_flag::provider`, and bits of `slot_flag`.
     unknown: Vec<(u32, u32)>,
 }
 
-/// Calls of post_send by process: doorbells of its QPs, those that are gone included.
+/// Calls of post_send by process: doorbells of its QPs, including destroyed ones.
 #[derive(Debug, Default)]
 struct Posts {
-    /// Doorbells of each slot's tenant at the last sweep.
+    /// Doorbells of each slot's QP at the last sweep.
     seen: Vec<u64>,
     total: HashMap<u32, u64>,
 }
@@ -68,7 +76,7 @@ impl Posts {
         if slot.doorbells > *seen && slot.flags & slot_flag::KERNEL == 0 && slot.owner_pid != 0 {
             *self.total.entry(slot.owner_pid).or_default() += slot.doorbells - *seen;
         }
-        // The next tenant finds the slot zeroed.
+        // The next QP finds the slot zeroed.
         *seen = if slot.flags & slot_flag::DESTROYED == 0 {
             slot.doorbells
         } else {
@@ -78,15 +86,22 @@ impl Posts {
 }
 
 impl SlotMap {
-    /// Maps the array and hands all slots to the kernel side.
-    pub(super) fn open(slots: Map, free: Map, unknown: Vec<(u32, u32)>) -> Result<Self, MappedError> {
-        let array = Mapped::open(slots, "QP_SLOTS")?;
+    /// Gives the numbers of `most` slots to the kernel side. Their memory comes through `arriving`.
+    pub(super) fn open(
+        arriving: Arriving<QpSlot>,
+        free: Map,
+        most: u32,
+        rooms: Rooms,
+        refusal: Refusal,
+        unknown: Vec<(u32, u32)>,
+    ) -> Result<Self, MappedError> {
         let mut free: Stack<MapData, u64> =
             Stack::try_from(free).map_err(|_| MappedError::NoMap("FREE_SLOTS"))?;
-        let reach = Reach::fill(&mut free, array.count())?;
         Ok(Self {
-            array,
-            reach,
+            array: Pieces::new(SLOTS_A_CHUNK, arriving),
+            used_ranges: UsedRanges::fill(&mut free, most, SLOTS_A_CHUNK)?,
+            rooms: Some(rooms),
+            refusal,
             seen: Vec::new(),
             posts: Posts::default(),
             kept: Vec::new(),
@@ -94,9 +109,43 @@ impl SlotMap {
         })
     }
 
-    /// Slots there are.
+    /// As [`SlotMap::open`], for an array that does not grow.
+    pub(super) fn whole(slots: Map, free: Map, name: &'static str) -> Result<Self, MappedError> {
+        let mut free: Stack<MapData, u64> = Stack::try_from(free).map_err(|_| MappedError::NoMap(name))?;
+        let slots = Mapped::open(slots, name)?;
+        let count = slots.count();
+        Ok(Self {
+            array: Pieces::new(count, Arriving::new(vec![slots].into())),
+            used_ranges: UsedRanges::fill(&mut free, count, count)?,
+            rooms: None,
+            refusal: Refusal::default(),
+            seen: Vec::new(),
+            posts: Posts::default(),
+            kept: Vec::new(),
+            unknown: Vec::new(),
+        })
+    }
+
+    /// Number of slots that have memory.
     pub(super) fn capacity(&self) -> u32 {
-        self.array.count()
+        self.rooms
+            .as_ref()
+            .map_or_else(|| self.array.count(), |rooms| rooms.limit(room::SLOTS))
+    }
+
+    /// Number of slots that the array can grow to.
+    pub(super) fn most(&self) -> u32 {
+        self.used_ranges.count()
+    }
+
+    /// Whether QPs may exist that found no room in the tables.
+    pub(super) fn lacks_some(&self) -> bool {
+        self.rooms.as_ref().is_some_and(Rooms::lacks_some)
+    }
+
+    /// Why the kernel refused memory for more slots, if it did.
+    pub(super) fn refusal(&self) -> Option<Obstacle> {
+        lock(&self.refusal).clone()
     }
 
     /// Calls of post_send by process, as of the last sweep. The process is the QP's owner.
@@ -104,7 +153,7 @@ impl SlotMap {
         self.posts.total.iter().map(|(pid, calls)| (*pid, *calls))
     }
 
-    /// Forgets the calls of processes that are gone, when there are many.
+    /// Forgets the calls of ended processes, if there are many.
     pub(super) fn forget_posts(&mut self, is_alive: impl Fn(u32) -> bool) {
         const MANY: usize = 4096;
         if self.posts.total.len() > MANY {
@@ -112,14 +161,15 @@ impl SlotMap {
         }
     }
 
-    /// Frees slots of destroyed QPs when the last half is in use, without waiting for a sweep: that may be minutes away
-    /// (`--once`), and others move meanwhile.
+    /// Frees slots of destroyed QPs if slots of the last half are in use. It does not wait for the next sweep, which may be
+    /// minutes away (`--once`), while other QPs move.
     pub(super) fn make_room(&mut self) {
+        self.array.take_in();
         let array = &self.array;
         // SAFETY: inside the mapping; the kernel writes the word whole.
         let in_use = |number| unsafe { read_volatile(&raw const (*array.at(number)).qp) != 0 };
-        let numbers = self.reach.numbers(in_use);
-        if !self.reach.goes_beyond(place::eager(array.count())) {
+        let numbers = self.used_ranges.numbers(array.count(), in_use);
+        if !self.used_ranges.goes_beyond(place::eager(self.capacity())) {
             return;
         }
         let mut ended = Vec::new();
@@ -136,7 +186,7 @@ impl SlotMap {
                 break;
             }
             fence(Ordering::Acquire);
-            let last = last(array, number);
+            let last = last(array, self.rooms.as_ref(), number);
             if let Some(seen) = self.seen.get_mut(number as usize) {
                 *seen = Seen::default();
             }
@@ -150,15 +200,26 @@ impl SlotMap {
         std::mem::take(&mut self.kept)
     }
 
-    /// Gives copies of the slots in use that have changed since the last sweep; the first sweep gives all. A slot
-    /// whose QP is gone is given once more, with its final counters, and is free afterwards.
+    /// Passes on copies of the slots in use that have changed since the last sweep; the first sweep passes on all. The slot of a
+    /// destroyed QP is passed on once more, with its final counters, and is free afterwards.
     ///
-    /// An idle slot costs the reading of some twenty words, and no system call.
-    pub fn sweep(&mut self, mut give: impl FnMut(u32, QpSlot)) {
+    /// An idle slot costs reading some twenty words, and no system call.
+    pub fn sweep(&mut self, give: impl FnMut(u32, QpSlot)) {
+        self.sweep_some(|_, _| true, give);
+    }
+
+    /// As [`SlotMap::sweep`], for the slots that `wanted` accepts by number and birth. A slot that it accepts later is then
+    /// passed on.
+    pub(super) fn sweep_some(
+        &mut self,
+        wanted: impl Fn(u32, u64) -> bool,
+        mut give: impl FnMut(u32, QpSlot),
+    ) {
+        self.array.take_in();
         let array = &self.array;
         // SAFETY: inside the mapping; the kernel writes the word whole.
         let in_use = |number| unsafe { read_volatile(&raw const (*array.at(number)).qp) != 0 };
-        for number in self.reach.numbers(in_use) {
+        for number in self.used_ranges.numbers(array.count(), in_use) {
             let place = array.at(number);
             // SAFETY: inside the mapping; the kernel writes each word whole.
             let (qp, born_ns, flags) = unsafe {
@@ -172,7 +233,10 @@ impl SlotMap {
                 continue;
             }
             let destroyed = flags & slot_flag::DESTROYED != 0;
-            // Before the copy: what is counted in between is in the next sweep's sum.
+            if !destroyed && !wanted(number, born_ns) {
+                continue;
+            }
+            // Sum before the copy: a count that changes in between changes the next sweep's sum.
             let sum = sum(place);
             let index = number as usize;
             if index >= self.seen.len() {
@@ -190,12 +254,12 @@ impl SlotMap {
                 born: born_ns | settled,
                 sum,
             };
-            // The flag first: with it set, what is copied after it is final. Without it each counter is of this
-            // moment or of the one before.
+            // Read the flag first: if it is set, what is copied after it is final. If not, the kernel side may still change
+            // counters during the copy.
             fence(Ordering::Acquire);
             let copy = if destroyed {
                 *seen = Seen::default();
-                last(array, number)
+                last(array, self.rooms.as_ref(), number)
             } else {
                 QpSlot {
                     flags,
@@ -208,11 +272,11 @@ impl SlotMap {
     }
 }
 
-/// Reads the slot of a destroyed QP for the last time and frees it. The caller has seen the flag before.
-fn last(array: &Mapped<QpSlot>, number: u32) -> QpSlot {
+/// Reads the slot of a destroyed QP for the last time and frees it. The caller has seen `slot_flag::DESTROYED` before.
+fn last(array: &Pieces<QpSlot>, rooms: Option<&Rooms>, number: u32) -> QpSlot {
     let place = array.at(number);
     let copy = not_behind(array.read(number));
-    // The address goes last: without it the kernel side takes the slot for free.
+    // Clear the address last: the kernel side takes a slot without address as free.
     let empty = QpSlot {
         qp: copy.qp,
         ..QpSlot::new_zeroed()
@@ -223,10 +287,13 @@ fn last(array: &Mapped<QpSlot>, number: u32) -> QpSlot {
         fence(Ordering::Release);
         write_volatile(&raw mut (*place).qp, 0);
     }
+    if let Some(rooms) = rooms {
+        rooms.give_back(room::SLOTS, room::TAKEN);
+    }
     copy
 }
 
-/// Adds what is not known of QPs of a slot's provider.
+/// Adds the flags of readings that are unknown for the slot's provider.
 fn marked(mut copy: QpSlot, unknown: &[(u32, u32)]) -> QpSlot {
     let provider = copy.flags & slot_flag::provider::MASK;
     let of_provider = unknown.iter().filter(|(other, _)| *other == provider);
@@ -234,7 +301,7 @@ fn marked(mut copy: QpSlot, unknown: &[(u32, u32)]) -> QpSlot {
     copy
 }
 
-/// Two CPUs that move the cursor at once can leave it a WR behind until the next look.
+/// Corrects `tx_posted`, which two CPUs that move the cursor at once can leave behind until the next event.
 fn not_behind(mut copy: QpSlot) -> QpSlot {
     copy.tx_posted = copy.tx_posted.max(copy.tx_done);
     copy

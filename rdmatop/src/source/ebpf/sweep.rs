@@ -1,4 +1,4 @@
-//! Reading the maps: losses, verb counters, counters of QPs. All through memory: see `maps.rs` of rdmatop-ebpf.
+//! Reads the maps: losses, verb counters, counters of QPs, all through mmap. `maps.rs` of rdmatop-ebpf says why.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,6 +6,7 @@ use rdmatop_common::{
     counters::{QpSlot, VerbEntry, VerbErrorEntry, VerbKey, loss},
     names::map,
     verb,
+    wr::count,
 };
 use rustix::time::ClockId;
 use zerocopy::IntoBytes as _;
@@ -13,18 +14,23 @@ use zerocopy::IntoBytes as _;
 use super::{
     carried::Carried,
     mapped::{Mapped, MappedError},
+    rxe_seen::Seen,
     session::Session,
     skipped::Skips,
     slots::SlotMap,
+    user::UserPath,
     verb_table::Table,
 };
-use crate::model::input::{ReadAt, Skipped, SlotHead, SlotsSample, VerbsSample};
+use crate::model::cause::Cause;
+use crate::model::input::{
+    ReadAt, SeenByPrograms, Skipped, SlotHead, SlotsSample, UprobesReport, VerbsSample,
+};
 use crate::source::{clock, proc::lives, root::Root};
 
-/// Slots handed over at a time: ten thousand that all changed are 8 MB.
+/// How many slots to hand over at a time: ten thousand that all changed take 8 MB.
 const SLOTS_A_SAMPLE: usize = 64;
 
-/// Where the counts begin in a slot.
+/// Offset in a slot where the counts begin.
 const COUNTS: usize = std::mem::offset_of!(QpSlot, doorbells);
 
 /// The maps of one session.
@@ -32,57 +38,106 @@ struct Maps {
     losses: Mapped<u64>,
     verbs: Table<VerbEntry>,
     errors: Table<VerbErrorEntry>,
-    /// `None` where no data path is counted.
+    /// `None` if no data path is counted.
     slots: Option<SlotMap>,
-    /// Calls of post_send are in `verbs`, not only doorbells of `slots`.
+    /// `None` without `--uprobes`. The error says why nothing is probed.
+    user: Option<Result<UserPath, Cause>>,
+    /// `verbs` has the calls of post_send, so the doorbells in `slots` need not stand for them.
     counts_writes: bool,
-    /// The slots in use were told of once; since then only changes are.
+    /// All slots in use have been reported once; from then on only changes are.
     slots_told: bool,
-    /// When they were last read.
+    /// As `slots_told`, for verbs.
+    verbs_told: bool,
+    /// When the slots were last read.
     slots_at: Option<u64>,
     skips: Skips,
+    /// What SoftRoCE's programs saw; `None` where the kernel counts what it skips, or nothing skips.
+    seen: Option<Seen>,
+    /// Counts of work requests; `None` if no trace follows them.
+    work: Option<Mapped<u64>>,
 }
 
+/// Counts of work requests, by [`count`].
+pub(super) type WorkCounts = [u64; count::COUNT as usize];
+
 impl Maps {
-    /// Takes the maps. Called before counting begins: the lists of free entries are filled here.
+    /// Takes the maps. Call it before counting begins, because it fills the lists of free entries.
     fn of(session: &mut Session) -> Result<Self, MappedError> {
         let losses = session.take_map(map::LOSSES);
+        let pieces = session.take_pieces().ok_or(MappedError::NoMap("VERBS"))?;
         Ok(Self {
             losses: Mapped::open(losses.ok_or(MappedError::NoMap("LOSSES"))?, "LOSSES")?,
             verbs: Table::open(
-                session.take_map(map::VERBS),
-                session.take_map(map::VERB_INDEX),
+                pieces.verbs,
+                pieces.verb_index,
+                pieces.most_verbs,
                 session.take_map(map::FREE_VERBS),
+                session.rooms(),
                 "VERBS",
             )?,
             errors: Table::open(
-                session.take_map(map::VERB_ERRORS),
-                session.take_map(map::VERB_ERROR_INDEX),
+                pieces.errors,
+                pieces.error_index,
+                pieces.most_errors,
                 session.take_map(map::FREE_VERB_ERRORS),
+                session.rooms(),
                 "VERB_ERRORS",
             )?,
             slots: session.take_slots(),
+            user: session.take_user(),
             counts_writes: session.counts_writes(),
             slots_told: false,
+            verbs_told: false,
             slots_at: None,
             skips: Skips::new(session.watched()),
+            seen: Seen::open(session)?,
+            work: match session
+                .take_map(map::WR_COUNTS)
+                .filter(|_| session.follows_work())
+            {
+                Some(counts) => Some(Mapped::open(counts, "WR_COUNTS")?),
+                None => None,
+            },
         })
     }
 }
 
-/// Whether a process is there. The kernel side speaks of pids of the initial namespace, and so does our /proc.
+impl Maps {
+    /// Counts of work requests in this session.
+    fn work(&self) -> WorkCounts {
+        let mut counts = WorkCounts::default();
+        if let Some(map) = &self.work {
+            for (what, count) in (0..map.count()).zip(counts.iter_mut()) {
+                *count = map.read(what);
+            }
+        }
+        counts
+    }
+}
+
+impl Maps {
+    /// Ends of work requests in skipped runs that nothing else has reported.
+    fn unreported_work(&self) -> u64 {
+        let work = self.work();
+        let reported = work[count::HEALED as usize] + work[count::INDEXED as usize];
+        self.skips.of_work().saturating_sub(reported)
+    }
+}
+
+/// Whether a process exists. The kernel side reports pids of the initial namespace, as our /proc does.
 fn is_alive(pid: u32) -> bool {
     lives(&Root::default(), pid)
 }
 
-/// Totals of sessions that have ended: a session's maps start at zero, what is told must not fall.
+/// Totals of sessions that have ended: a session's maps start at zero, but reported totals must not fall.
 struct Past {
     losses: [u64; loss::COUNT as usize],
-    /// There was a session.
+    /// At least one session has run.
     begun: bool,
-    /// `None`: some session was not told of all.
+    /// `None` if in some session the kernel did not report skips.
     skipped: Option<Vec<Skipped>>,
     counts: Carried,
+    work: WorkCounts,
 }
 
 impl Default for Past {
@@ -92,12 +147,13 @@ impl Default for Past {
             begun: false,
             skipped: Some(Vec::new()),
             counts: Carried::default(),
+            work: WorkCounts::default(),
         }
     }
 }
 
 impl Past {
-    /// What was skipped in all, with what the present session says.
+    /// All skips so far, with those of the present session.
     fn and(&self, now: Option<Vec<Skipped>>) -> Option<Vec<Skipped>> {
         let mut all = self.skipped.clone()?;
         for skipped in now? {
@@ -114,8 +170,10 @@ impl Past {
 struct Inner {
     maps: Option<Maps>,
     past: Past,
-    /// The programs do not run: what the maps say is no count of what happens.
+    /// The programs do not run, so the maps do not count what happens.
     paused: bool,
+    /// Sessions so far.
+    sessions: u64,
 }
 
 /// The maps of the present session, shared by the ring reader and the sampler.
@@ -133,23 +191,25 @@ impl MapSweep {
         let mut inner = self.inner();
         inner.maps = None;
         inner.maps = Some(maps?);
+        inner.sessions += 1;
         inner.paused = false;
         Ok(())
     }
 
-    /// Tells nothing of QPs and verbs until the next session.
+    /// Reports nothing about QPs and verbs until the next session.
     pub(super) fn pause(&self) {
         self.inner().paused = true;
     }
 
-    /// Lets go of an ending session's maps, keeping what it had lost and what it knew of processes.
+    /// Lets go of an ending session's maps, but keeps its losses and its counts per process.
     pub(super) fn release(&self) {
         self.look_for_all_skips();
-        let (losses, skipped) = (self.losses(), self.skipped());
+        let (losses, skipped, work) = (self.losses(), self.skipped(), self.work());
         self.inner().paused = false;
-        let counts = self.verbs();
+        let counts = self.verbs(true);
         let mut inner = self.inner();
         inner.past.losses = losses;
+        inner.past.work = work.unwrap_or(inner.past.work);
         if inner.maps.is_some() {
             (inner.past.begun, inner.past.skipped) = (true, skipped);
         }
@@ -159,7 +219,7 @@ impl MapSweep {
         inner.maps = None;
     }
 
-    /// Losses by cause, cumulative over all sessions. What the kernel skipped is as of the last
+    /// Losses by cause, cumulative over all sessions. Skips by the kernel are as of the last
     /// [`MapSweep::look_for_skips`] or [`MapSweep::look_for_all_skips`].
     pub fn losses(&self) -> [u64; loss::COUNT as usize] {
         let inner = self.inner();
@@ -169,6 +229,7 @@ impl MapSweep {
                 *sum = maps.losses.read(cause);
             }
             maps.skips.add_to(&mut sums);
+            sums[loss::WR_MISSED as usize] += maps.unreported_work();
         }
         for (sum, past) in sums.iter_mut().zip(inner.past.losses) {
             *sum += past;
@@ -176,7 +237,39 @@ impl MapSweep {
         sums
     }
 
-    /// Programs that the kernel skipped, over all sessions, as of the last look; `None` where it does not count that.
+    /// What SoftRoCE's programs have seen so far; `None` if they do not count it, or not now.
+    pub fn seen(&self, mono_ns: u64) -> Option<SeenByPrograms> {
+        let inner = self.inner();
+        let maps = inner.maps.as_ref().filter(|_| !inner.paused)?;
+        Some(maps.seen.as_ref()?.read(inner.sessions, mono_ns))
+    }
+
+    /// Number and cost of probes on programs; `None` if the user asked for none, and between two sessions.
+    pub fn uprobes(&self) -> Option<UprobesReport> {
+        let inner = self.inner();
+        Some(match inner.maps.as_ref()?.user.as_ref()? {
+            Ok(user) => user.report(),
+            Err(cause) => UprobesReport {
+                off: Some(cause.clone()),
+                ..UprobesReport::default()
+            },
+        })
+    }
+
+    /// Counts of work requests, cumulative over all sessions; `None` if no trace follows them.
+    pub(super) fn work(&self) -> Option<WorkCounts> {
+        let inner = self.inner();
+        let maps = inner.maps.as_ref()?;
+        maps.work.as_ref()?;
+        let mut sums = maps.work();
+        sums[count::HAPPENED as usize] += maps.unreported_work();
+        for (sum, past) in sums.iter_mut().zip(inner.past.work) {
+            *sum += past;
+        }
+        Some(sums)
+    }
+
+    /// Programs that the kernel skipped, over all sessions, as of the last look; `None` if the kernel does not count skips.
     pub fn skipped(&self) -> Option<Vec<Skipped>> {
         let inner = self.inner();
         match &inner.maps {
@@ -186,29 +279,33 @@ impl MapSweep {
         }
     }
 
-    /// Asks the kernel about some of the programs, in turn: cheap enough for every round.
+    /// Asks the kernel about some of the programs, in turn. Cheap enough for every round.
     pub fn look_for_skips(&self) {
         if let Some(maps) = &mut self.inner().maps {
             maps.skips.look();
         }
     }
 
-    /// Asks about all programs: before losses are reported for the last time, and after the counts were read.
+    /// Asks the kernel about all programs. Call it before losses are reported for the last time, and after the counts were read.
     pub fn look_for_all_skips(&self) {
         if let Some(maps) = &mut self.inner().maps {
             maps.skips.look_at_all();
         }
     }
 
-    /// Verb counters now, `None` without a session. Entries of processes that are gone give way when room is scarce.
-    /// Those of post_send are as of the last [`MapSweep::slots`].
-    pub fn verbs(&self) -> Option<VerbsSample> {
+    /// Verb counters now, `None` without a session. When room is scarce, entries of ended processes are dropped. Calls of
+    /// post_send that come from doorbells are as of the last [`MapSweep::slots`]. A session's first sample has all entries, the
+    /// others only those that changed, unless `all` is set.
+    pub fn verbs(&self, all: bool) -> Option<VerbsSample> {
         let mut inner = self.inner();
-        let Inner { maps, past, paused } = &mut *inner;
+        let Inner {
+            maps, past, paused, ..
+        } = &mut *inner;
         let maps = maps.as_mut().filter(|_| !*paused)?;
-        // The failures first: none is then without its call.
-        let errors = maps.errors.read(is_alive);
-        let (verbs, span) = clock::timed(|| maps.verbs.read(is_alive));
+        // Read failures first, so that the calls include each failure that was read.
+        let partial = std::mem::replace(&mut maps.verbs_told, true) && !all;
+        let errors = maps.errors.read(!partial, is_alive);
+        let (verbs, span) = clock::timed(|| maps.verbs.read(!partial, is_alive));
         let mut calls_only = Vec::new();
         if let Some(slots) = &mut maps.slots
             && !maps.counts_writes
@@ -223,9 +320,19 @@ impl MapSweep {
         let mut sample = VerbsSample {
             mono_ns: ReadAt::between(span.before_ns, span.after_ns).mono_ns,
             calls_only_ns: maps.slots_at,
-            verbs: verbs.into_iter().map(|entry| (entry.key, entry.stats)).collect(),
+            partial,
+            gone: verbs.gone.iter().map(|key| (key.pid, key.verb)).collect(),
+            verbs: verbs
+                .entries
+                .iter()
+                .map(|entry| (entry.key, entry.stats))
+                .collect(),
             calls_only,
-            errors: errors.into_iter().map(|entry| (entry.key, entry.count)).collect(),
+            errors: errors
+                .entries
+                .iter()
+                .map(|entry| (entry.key, entry.count))
+                .collect(),
         };
         past.counts.add_to(&mut sample);
         Some(sample)
@@ -241,24 +348,29 @@ impl MapSweep {
         }
     }
 
-    /// Gives what has changed in the counters of QPs, in one sample or more; nothing where no data path is counted.
-    /// Whoever asks must hand all of it on: a change is given once, and so is the slot of a destroyed QP.
+    /// Passes on the counters of QPs that have changed, in one or more samples; nothing if no data path is counted. The caller
+    /// must use every sample: each change is reported once, and so is the slot of a destroyed QP.
     pub fn slots(&self, mono_ns: u64, out: &mut dyn FnMut(SlotsSample)) {
         let mut inner = self.inner();
         if inner.paused {
             return;
         }
         let Some(maps) = inner.maps.as_mut() else { return };
-        let Some(slots) = maps.slots.as_mut() else { return };
+        if maps.slots.is_none() && maps.user.is_none() {
+            return;
+        }
         let mut sample = SlotsSample {
             mono_ns,
             partial: maps.slots_told,
-            capacity: slots.capacity(),
+            capacity: maps.slots.as_ref().map_or(0, SlotMap::capacity),
+            most: maps.slots.as_ref().map_or(0, SlotMap::most),
+            refusal: maps.slots.as_ref().and_then(SlotMap::refusal),
+            lacks_some: maps.slots.as_ref().is_some_and(SlotMap::lacks_some),
             ..SlotsSample::default()
         };
         maps.slots_told = true;
-        // In samples of their own: another QP may have the slot by now, and must be told of later.
-        let kept = slots.take_kept();
+        // In samples of their own: another QP may have the slot by now, and must be reported after these.
+        let kept = maps.slots.as_mut().map(SlotMap::take_kept).unwrap_or_default();
         for some in kept.chunks(SLOTS_A_SAMPLE) {
             out(SlotsSample {
                 slots: some.to_vec(),
@@ -268,9 +380,9 @@ impl MapSweep {
             });
         }
         let began_ns = monotonic();
-        // When the first of those in `sample` was copied: between two samples the engine may have kept us waiting.
+        // When the first slot in `sample` was copied: between two samples the engine may have kept this thread waiting.
         let mut from_ns = began_ns;
-        slots.sweep(|number, slot| {
+        let mut put = |number, slot: QpSlot| {
             if slot.as_bytes().iter().skip(COUNTS).all(|byte| *byte == 0) {
                 sample.idle.push((number, SlotHead::of(&slot)));
                 return;
@@ -279,6 +391,7 @@ impl MapSweep {
                 let rest = SlotsSample {
                     slots: Vec::with_capacity(SLOTS_A_SAMPLE),
                     idle: std::mem::take(&mut sample.idle),
+                    refusal: sample.refusal.clone(),
                     ..sample
                 };
                 let mut full = std::mem::replace(&mut sample, rest);
@@ -290,7 +403,13 @@ impl MapSweep {
                 from_ns = monotonic();
             }
             sample.slots.push((number, slot));
-        });
+        };
+        if let Some(slots) = &mut maps.slots {
+            slots.sweep(&mut put);
+        }
+        if let Some(Ok(user)) = &mut maps.user {
+            user.sweep(&mut put);
+        }
         let ended_ns = monotonic();
         sample.at = Some(ReadAt::between(from_ns, ended_ns));
         maps.slots_at = Some(ReadAt::between(began_ns, ended_ns).mono_ns);

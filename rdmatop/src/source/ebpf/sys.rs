@@ -7,9 +7,9 @@ use std::{
 
 use aya_obj::generated::{bpf_attr, bpf_cmd};
 
-/// An attribute to fill in.
+/// An empty attribute, to be filled in.
 pub(super) fn empty() -> bpf_attr {
-    // SAFETY: a union of plain integers; the kernel wants what a command does not use to be zero.
+    // SAFETY: a union of plain integers; the kernel requires fields that a command does not use to be zero.
     unsafe { std::mem::zeroed() }
 }
 

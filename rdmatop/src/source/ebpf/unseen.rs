@@ -1,4 +1,4 @@
-//! What nobody sees because a program is not on: the outcomes of hooks as causes for the user. Pure.
+//! Turns the outcomes of hooks into causes for the user: what is not seen because a program is not attached. Pure.
 
 use super::{datapath::DATA_PATHS, hook::Path, plan::Outcome};
 use crate::model::{
@@ -6,7 +6,7 @@ use crate::model::{
     input::Verdict,
 };
 
-/// What a data path gives.
+/// What is not seen without a data path.
 pub(super) fn of_data_path(path: &Path) -> String {
     format!(
         "Not seen: work requests, bytes and latency per QP on {}",
@@ -14,11 +14,11 @@ pub(super) fn of_data_path(path: &Path) -> String {
     )
 }
 
-/// What a line names of several things; `rdmatop probes` has all.
+/// How many things a line names; `rdmatop probes` lists all.
 const NAMED: usize = 3;
 
-/// One cause for each obstacle that keeps programs off. A module that is not loaded is none: it has nothing to see.
-/// `masked`: the kernel's BTF is not in /sys.
+/// One cause for each obstacle that prevents programs from being attached. A module that is not loaded is no obstacle,
+/// because it has nothing to see. `masked`: the kernel's BTF is not in /sys.
 pub(super) fn causes(outcomes: &[Outcome], masked: bool) -> Vec<Cause> {
     let mut out = Vec::new();
     let off = || {
@@ -26,10 +26,10 @@ pub(super) fn causes(outcomes: &[Outcome], masked: bool) -> Vec<Cause> {
             .iter()
             .filter(|o| matches!(o.verdict, Verdict::Unsupported | Verdict::Broken))
     };
-    // A data path is one thing to the user, whatever keeps each of its programs off.
+    // To the user a data path is one thing, so report it once, whatever the obstacles of its programs are.
     let is_of = |outcome: &Outcome, path: &Path| {
         let driver = outcome.hook.path.map(|of| of.driver);
-        driver == Some(path.driver)
+        driver == Some(path.driver) && outcome.hook.events.is_empty()
     };
     let counted = |path: &Path| outcomes.iter().any(|o| is_of(o, path) && o.is_on());
     for path in DATA_PATHS.iter().map(|path| path.path) {
@@ -40,7 +40,9 @@ pub(super) fn causes(outcomes: &[Outcome], masked: bool) -> Vec<Cause> {
         }
     }
     let mut groups: Vec<(Obstacle, Vec<&Outcome>)> = Vec::new();
-    for outcome in off().filter(|o| o.hook.path.is_none_or(counted)) {
+    // Hooks that make events of a data path are requested separately, so name them separately.
+    let apart = |o: &&Outcome| !o.hook.events.is_empty() || o.hook.path.is_none_or(counted);
+    for outcome in off().filter(apart) {
         let obstacle = for_the_user(obstacle(outcome), masked);
         match groups.iter_mut().find(|(known, _)| *known == obstacle) {
             Some((_, all)) => all.push(outcome),
@@ -81,8 +83,9 @@ fn obstacle(outcome: &Outcome) -> Obstacle {
     outcome.obstacles.first().cloned().unwrap_or_else(unknown)
 }
 
-/// An obstacle without the members that one program misses, because those without BTF are one cause, and with a remedy.
-fn for_the_user(obstacle: Obstacle, masked: bool) -> Obstacle {
+/// An obstacle with a remedy. Without BTF it does not name the members that one program misses, because that is one cause
+/// for all programs.
+pub(super) fn for_the_user(obstacle: Obstacle, masked: bool) -> Obstacle {
     if obstacle.id == CauseId::NoBtf && masked {
         return Obstacle::new(
             obstacle.id,
@@ -108,7 +111,7 @@ fn for_the_user(obstacle: Obstacle, masked: bool) -> Obstacle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::ebpf::{control::CONTROL_PLANE, datapath, hook::Hook, plan};
+    use crate::source::ebpf::{control::CONTROL_PLANE, datapath, hook::Hook, plan, work::WORK_HOOKS};
 
     fn on(hook: &'static Hook) -> Outcome {
         Outcome {
@@ -119,7 +122,7 @@ mod tests {
         }
     }
 
-    /// All programs on, but those of these names off for this reason.
+    /// Outcomes with all programs attached, except those with these names, for this reason.
     fn outcomes(off: &[&str], obstacle: &Obstacle) -> Vec<Outcome> {
         datapath::all_hooks()
             .map(|hook| {
@@ -199,6 +202,18 @@ mod tests {
         assert!(
             !line.contains("rxe_qp.is_user"),
             "members are for the table of probes: {line}"
+        );
+    }
+
+    #[test]
+    fn work_requests_that_make_no_events_are_a_line_of_their_own() {
+        let why = Obstacle::new(CauseId::NoBtf, "no BTF for rxe_qp.ibqp", "");
+        let all: Vec<&str> = WORK_HOOKS.iter().map(|hook| hook.program).collect();
+        let told = lines(&all, &why);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(
+            told[0].contains("Not seen: work requests as events") && told[0].contains("from 6.1 on"),
+            "{told:?}"
         );
     }
 

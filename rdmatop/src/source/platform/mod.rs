@@ -21,7 +21,7 @@ pub use security::{Lockdown, Security};
 
 use super::proc::Status;
 use super::root::Root;
-use super::sysfs::list_devices;
+use super::sysfs::{count_dangling, list_devices};
 
 /// All facts. Whether RDMA devices are shared between network namespaces is not here: netlink reports it.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -44,6 +44,8 @@ pub struct Platform {
     pub without_proc: bool,
     /// RDMA devices; `None` when the kernel has no RDMA subsystem loaded.
     pub rdma_devices: Option<usize>,
+    /// Of these, how many are only a name: what /sys/class/infiniband points to is missing.
+    pub dangling_devices: usize,
 }
 
 impl Platform {
@@ -54,6 +56,7 @@ impl Platform {
             .bytes(&root.proc("self/status"), STATUS_LIMIT)
             .map(|raw| Status::parse(&raw));
         let status = status.unwrap_or_default();
+        let devices = list_devices(root);
         Self {
             host: Host::read(root),
             euid: status.euid,
@@ -63,7 +66,8 @@ impl Platform {
             modules: modules::read(root),
             without_sys: !root.sys("kernel").is_dir(),
             without_proc: !root.proc("self").exists(),
-            rdma_devices: list_devices(root).map(|devices| devices.len()),
+            rdma_devices: devices.as_ref().map(Vec::len),
+            dangling_devices: devices.map_or(0, |devices| count_dangling(root, &devices)),
         }
     }
 

@@ -76,7 +76,23 @@ fn rdma(p: &Platform, out: &mut Vec<Cause>) {
             why,
             format!("load the driver of your NIC, {LAB}"),
         );
+    } else if p.dangling_devices > 0 {
+        let why = format!(
+            "/sys/class/infiniband names {} whose files in /sys/devices are not here, as in a container that has only a part of /sys",
+            devices(p.dangling_devices)
+        );
+        push(
+            out,
+            CauseId::DanglingSysfs,
+            "Link rates, GIDs, drivers and the counters in /sys are missing",
+            why,
+            "give the container the host's: -v /sys/devices:/sys/devices:ro",
+        );
     }
+}
+
+fn devices(count: usize) -> String {
+    format!("{count} device{}", if count == 1 { "" } else { "s" })
 }
 
 fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
@@ -276,6 +292,7 @@ mod tests {
             },
             modules: vec![core(false, false), rxe()],
             rdma_devices: Some(1),
+            dangling_devices: 0,
             without_sys: false,
             without_proc: false,
         }
@@ -320,6 +337,7 @@ mod tests {
     fn each_missing_thing_gives_exactly_its_line() {
         assert_eq!(ids(|p| p.rdma_devices = None), [CauseId::NoRdmaSubsystem]);
         assert_eq!(ids(|p| p.rdma_devices = Some(0)), [CauseId::NoRdmaDevice]);
+        assert_eq!(ids(|p| p.dangling_devices = 1), [CauseId::DanglingSysfs]);
         let blind = |p: &mut Platform| {
             (p.without_sys, p.rdma_devices) = (true, None);
         };

@@ -42,6 +42,12 @@ pub fn list_devices(root: &Root) -> Option<Vec<OsString>> {
     root.list(&root.sys("class/infiniband"))
 }
 
+/// How many of these devices are only a name: what their entry points to is missing.
+pub fn count_dangling(root: &Root, dirs: &[OsString]) -> usize {
+    let paths = dirs.iter().filter_map(|dir| device_path(root, dir));
+    paths.filter(|path| !path.exists()).count()
+}
+
 /// Whether a device is software: a driver does its work, not a NIC.
 fn is_software(root: &Root, dir: &Path) -> bool {
     // On older kernels an rxe device has the `device` link of its network device; only rxe devices have `parent`.
@@ -246,6 +252,9 @@ mod tests {
             .link("sys/class/infiniband/mlx5_0", "../../devices/gone/mlx5_0");
         let d = read(&fake, "mlx5_0");
         assert!(d.dangling && !d.software && d.ports.is_empty());
+        fake.sys("class/infiniband/rxe0/node_guid", "0:0\n");
+        let all = list_devices(&fake.root()).unwrap();
+        assert_eq!((all.len(), count_dangling(&fake.root(), &all)), (2, 1));
     }
 
     #[test]

@@ -12,7 +12,8 @@ mod port;
 
 pub(crate) use counters::value as counter_value;
 pub use counters::{CounterFiles, CounterGroup, FileValue};
-pub use device::{DeviceFacts, device_dir, has_hardware, list_devices, read_device};
+pub use device::{DeviceFacts, count_dangling, device_dir, has_hardware, list_devices, read_device};
+pub use gid::GidFacts;
 pub use netdev::netdev_mtu;
 pub use pci::{PciFacts, PcieLink};
 pub use port::{PortFacts, Rate};

@@ -1,7 +1,7 @@
 //! One port of an RDMA device: `/sys/class/infiniband/DEVICE/ports/N`.
 use std::path::Path;
 
-use super::gid::first_netdev;
+use super::gid::{GidFacts, first_netdev, gids};
 use crate::source::root::{Root, parse_u64};
 
 /// The port's line rate.
@@ -34,6 +34,8 @@ pub struct PortFacts {
     pub link_layer: Option<String>,
     /// The network device of the first GID that has one.
     pub netdev: Option<String>,
+    /// Its GIDs; `None` when they could not be read.
+    pub gids: Option<Vec<GidFacts>>,
 }
 
 /// Reads one port below `device`; `software` says that no hardware is behind the device.
@@ -50,6 +52,7 @@ pub(super) fn read_port(root: &Root, device: &Path, port: u32, software: bool) -
             .map(|text| parse_rate(&text, may_be_slow)),
         link_layer,
         netdev: first_netdev(root, &dir),
+        gids: gids(root, &dir),
     }
 }
 

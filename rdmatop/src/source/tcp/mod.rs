@@ -5,8 +5,9 @@
 //! seen.
 
 mod diag;
+mod octets;
 mod owners;
-mod tally;
+mod totals;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +16,8 @@ use std::{
 
 use self::{
     diag::{Connection, FAMILIES, connection, request},
-    tally::Tally,
+    octets::{Flow, Octets},
+    totals::Totals,
 };
 use crate::source::{
     netlink::{
@@ -34,6 +36,8 @@ const SHARE: u64 = 1000;
 /// Between two looks of a view that goes on: for each the kernel walks its whole table of connections, which costs more than
 /// all else that an idle view reads in a second.
 const EVERY_NS: u64 = 10 * S;
+/// After the first look, and after the first count of bytes: one alone has no rate.
+const SOON_NS: u64 = S;
 /// Between two searches of all processes.
 const SEARCH_NS: u64 = 5 * S;
 /// After this, a process that had no such library may have loaded one.
@@ -70,7 +74,8 @@ pub struct TcpLook {
 pub struct TcpReader {
     socket: Option<Socket>,
     seq: u32,
-    tally: Tally,
+    octets: Octets,
+    totals: Totals,
     processes: BTreeMap<u32, ProcKey>,
     last: Option<(u64, u64)>,
     next_ns: u64,
@@ -102,10 +107,25 @@ fn first_chosen(root: &Root) -> u16 {
 }
 
 impl TcpReader {
-    /// Looks, unless the last look was too short a time ago for what it took. `None`: it did not, or sock_diag is not there.
+    /// Looks, unless the last look was too short a time ago for what it took, or this namespace moves too little for a job.
+    /// `None`: it did not look, or sock_diag is not there.
     pub fn look(&mut self, root: &Root, must: bool, clock: impl Fn() -> u64) -> Option<TcpLook> {
         if !root.is_live() || (clock() < self.next_ns && !must) {
             return None;
+        }
+        if !must && self.processes.is_empty() {
+            let now_ns = clock();
+            let wait = match self.octets.flow(root, now_ns) {
+                Flow::First => Some(SOON_NS),
+                Flow::Little => Some(EVERY_NS),
+                Flow::Unknown | Flow::Much => None,
+            };
+            if let Some(wait) = wait {
+                self.next_ns = now_ns + wait;
+                // The next look is a first one: its connections would show what they moved in all this time as moved just now.
+                (self.totals, self.last) = (Totals::default(), None);
+                return None;
+            }
         }
         let lowest = first_chosen(root);
         if self.last.is_none() {
@@ -119,19 +139,20 @@ impl TcpReader {
             return None;
         };
         let end = clock();
-        self.tally.look(&connections, end);
+        self.totals.look(&connections, end);
         if begin >= self.doubted_ns + DOUBT_NS {
             self.doubted_ns = begin;
-            self.tally.doubt();
+            self.totals.doubt();
         }
-        let wanted = self.tally.ownerless();
+        let wanted = self.totals.ownerless();
         if !wanted.is_empty() && (begin >= self.searched_ns + SEARCH_NS || must) {
             self.searched_ns = begin;
             self.search(root, &wanted);
         }
         self.let_go(root);
         let end_ns = clock();
-        self.next_ns = end_ns + EVERY_NS.max((end_ns - begin) * SHARE);
+        let wait = if self.last.is_some() { EVERY_NS } else { SOON_NS };
+        self.next_ns = end_ns + wait.max((end_ns - begin) * SHARE);
         let at_ns = (begin, end);
         Some(TcpLook {
             at_ns,
@@ -141,7 +162,7 @@ impl TcpReader {
     }
 
     fn uses(&self) -> Vec<TcpUse> {
-        let sums = self.tally.processes().into_iter();
+        let sums = self.totals.processes().into_iter();
         sums.filter_map(|(pid, sum)| {
             Some(TcpUse {
                 process: *self.processes.get(&pid)?,
@@ -168,17 +189,19 @@ impl TcpReader {
         }
         for inode in wanted {
             let pid = found.get(inode).filter(|pid| self.processes.contains_key(pid));
-            self.tally.learn(*inode, pid.copied());
+            self.totals.learn(*inode, pid.copied());
         }
     }
 
     /// Forgets processes that ended.
     fn let_go(&mut self, root: &Root) {
-        let Self { processes, tally, .. } = self;
+        let Self {
+            processes, totals, ..
+        } = self;
         processes.retain(|pid, process| {
             let stays = key(root, *pid) == Some(*process);
             if !stays {
-                tally.forget(*pid);
+                totals.forget(*pid);
             }
             stays
         });

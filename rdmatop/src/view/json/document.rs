@@ -79,6 +79,7 @@ fn written() -> Keys {
         ("eBPF", "/health/ebpf"),
         ("Loss", "/health/losses"),
         ("Skipped", "/health/skipped"),
+        ("Uprobes", "/health/uprobes"),
         ("Probe", "/health/probes"),
         ("Note", "/health/notes"),
         ("Note", "/health/errors"),

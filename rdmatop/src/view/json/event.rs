@@ -6,8 +6,8 @@
 use std::fmt::Display;
 use std::io::Write as _;
 
-use crate::model::event::Event;
-use crate::model::ib::{AsyncEvent, CmEvent, QpState, QpType};
+use crate::model::event::{Event, Work};
+use crate::model::ib::{AsyncEvent, CmEvent, QpState, QpType, WcStatus, WrRequest};
 use crate::view::line::put;
 
 /// Appends one event as one line.
@@ -52,13 +52,16 @@ pub fn event(out: &mut Vec<u8>, event: &Event) {
     spelled(
         out,
         "cm_event",
-        event.cm_event,
-        event.cm_event.and_then(CmEvent::name),
+        event.cm().cm_event,
+        event.cm().cm_event.and_then(CmEvent::name),
     );
-    signed(out, "status", event.status);
-    number(out, "cm_id", event.cm_id);
-    spelled(out, "src", event.src, None);
-    spelled(out, "dst", event.dst, None);
+    signed(out, "status", event.cm().status);
+    number(out, "cm_id", event.cm().cm_id);
+    spelled(out, "src", event.cm().src, None);
+    spelled(out, "dst", event.cm().dst, None);
+    if let Some(wr) = &event.work {
+        work(out, wr);
+    }
     number(out, "bytes", event.bytes);
     number(out, "cqe", event.cqe);
     text(out, "verb", event.verb.as_deref());
@@ -67,7 +70,34 @@ pub fn event(out: &mut Vec<u8>, event: &Event) {
     number(out, "count", event.count);
     text(out, "where", event.lost_where);
     number(out, "qp_uid", event.qp_uid);
+    if let Some(finding) = &event.finding {
+        key(out, "finding");
+        // Rare, and the same object as in a snapshot. Writing into memory cannot fail, and a finding is always JSON.
+        drop(serde_json::to_writer(&mut *out, finding));
+    }
     out.extend_from_slice(b"}\n");
+}
+
+fn work(out: &mut Vec<u8>, work: &Work) {
+    number(out, "wr_id", work.wr_id);
+    spelled(out, "opcode", work.opcode, work.opcode.and_then(WrRequest::name));
+    if let Some(signaled) = work.signaled {
+        key(out, "signaled");
+        out.extend_from_slice(if signaled { b"true" } else { b"false" });
+    }
+    number(out, "imm", work.imm);
+    spelled(
+        out,
+        "wc_status",
+        work.wc_status,
+        work.wc_status.and_then(WcStatus::name),
+    );
+    if work.dropped {
+        out.extend_from_slice(b",\"dropped\":true");
+    }
+    if work.cq_full {
+        out.extend_from_slice(b",\"cq_full\":true");
+    }
 }
 
 fn key(out: &mut Vec<u8>, name: &str) {
@@ -134,10 +164,11 @@ fn text(out: &mut Vec<u8>, name: &str, value: Option<&str>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::event::EventKind;
+    use crate::model::event::{Cm, EventKind};
     use crate::model::ib::Gid;
     use crate::model::testkit::full;
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     fn both(of: &Event) -> (String, String) {
         let mut ours = Vec::new();
@@ -193,11 +224,24 @@ mod tests {
             of.retry_cnt = bits.maybe(small / 5);
             of.rnr_retry = bits.maybe(small / 7);
             of.async_event = bits.maybe(AsyncEvent(small / 8));
-            of.cm_event = bits.maybe(CmEvent(small / 9));
-            of.status = bits.maybe(signed);
-            of.cm_id = bits.maybe(medium / 23);
-            of.src = bits.maybe(address);
-            of.dst = bits.maybe(address);
+            let cm = Cm {
+                cm_event: bits.maybe(CmEvent(small / 9)),
+                status: bits.maybe(signed),
+                cm_id: bits.maybe(medium / 23),
+                src: bits.maybe(address),
+                dst: bits.maybe(address),
+            };
+            of.cm = (cm != Cm::default()).then(|| Box::new(cm));
+            let work = Work {
+                wr_id: bits.maybe(number / 2),
+                opcode: bits.maybe(WrRequest(small / 2)),
+                signaled: bits.maybe(small > 7),
+                imm: bits.maybe(medium / 29),
+                wc_status: bits.maybe(WcStatus(small / 6)),
+                dropped: bits.maybe(()).is_some(),
+                cq_full: bits.maybe(()).is_some(),
+            };
+            of.work = (work != Work::default()).then(|| Box::new(work));
             of.bytes = bits.maybe(number / 5);
             of.cqe = bits.maybe(number / 7);
             of.verb = bits.maybe(comm.into());
@@ -206,6 +250,7 @@ mod tests {
             of.count = bits.maybe(number / 13);
             of.lost_where = bits.maybe("ring");
             of.qp_uid = bits.maybe(number / 17);
+            of.finding = bits.maybe(Arc::new(full::finding()));
             let (ours, serde) = both(&of);
             prop_assert_eq!(ours, serde);
         }

@@ -1,6 +1,6 @@
 //! The last column of an event line: the details of its kind.
 
-use std::io::Write;
+use std::{io::Write, net::Ipv6Addr};
 
 use super::{
     errno,
@@ -8,6 +8,7 @@ use super::{
 };
 use crate::model::event::{Event, EventKind};
 use crate::model::ib::QpState;
+use crate::text;
 
 /// Bits of `ib_qp_attr_mask`, include/rdma/ib_verbs.h, in their order.
 const ATTRS: [(u32, &str); 22] = [
@@ -130,11 +131,13 @@ fn words(out: &mut Vec<u8>, event: &Event) {
             cm(out, event);
         }
         EventKind::CmEvent => {
-            word(out, event.cm_event);
+            word(out, event.cm().cm_event);
             cm(out, event);
         }
         EventKind::VerbError => word(out, event.verb.as_deref()),
+        EventKind::WrPost | EventKind::WrDone => work(out, event),
         EventKind::Lost => lost(out, event),
+        EventKind::FindingRaise | EventKind::FindingClear => finding(out, event),
     }
     if let Some(rc) = event.rc.filter(|rc| *rc != 0) {
         word(out, Some("="));
@@ -149,6 +152,24 @@ fn words(out: &mut Vec<u8>, event: &Event) {
     if out.get(start) == Some(&b' ') {
         out.remove(start);
     }
+}
+
+/// A finding: how bad, since when or for how long, what is wrong; of one that is raised also what to do.
+fn finding(out: &mut Vec<u8>, event: &Event) {
+    let Some(finding) = &event.finding else { return };
+    let age = text::age(finding.age_s(event.mono_ns));
+    if event.event == EventKind::FindingClear {
+        word(out, Some(format_args!("over after {age}: {}", finding.verdict)));
+        return;
+    }
+    let severity = finding.severity.name();
+    word(
+        out,
+        Some(format_args!(
+            "{severity} {age}: {} | next: {}",
+            finding.verdict, finding.next
+        )),
+    );
 }
 
 fn qp(out: &mut Vec<u8>, event: &Event) {
@@ -184,6 +205,37 @@ fn qp(out: &mut Vec<u8>, event: &Event) {
     number(out, "rnr", event.rnr_retry);
 }
 
+/// A work request: what it is, its peer, how it ended.
+fn work(out: &mut Vec<u8>, event: &Event) {
+    let work = event.work();
+    word(out, work.opcode);
+    number(out, "wr_id", work.wr_id);
+    number(out, "bytes", event.bytes);
+    number(out, "imm", work.imm);
+    number(out, "peer", event.dest_qpn);
+    if let Some(gid) = event.dest_gid {
+        // As an address of the network: the GID of sysfs is three times as long.
+        word(out, Some("at"));
+        word(out, Some(Ipv6Addr::from(gid.0).to_canonical()));
+    }
+    if work.signaled == Some(false) {
+        word(out, Some("unsignaled"));
+    }
+    if event.event == EventKind::WrDone {
+        match work.wc_status {
+            Some(status) => word(out, Some(status)),
+            None if work.dropped => {}
+            None => word(out, Some("status -")),
+        }
+    }
+    if work.dropped {
+        word(out, Some("dropped"));
+    }
+    if work.cq_full {
+        word(out, Some("cq-full"));
+    }
+}
+
 fn state(out: &mut Vec<u8>, state: QpState) {
     match state.name() {
         Some(name) => out.extend_from_slice(name.as_bytes()),
@@ -206,14 +258,15 @@ fn attrs(mask: u32) -> String {
 }
 
 fn cm(out: &mut Vec<u8>, event: &Event) {
-    match (event.src, event.dst) {
+    let cm = event.cm();
+    match (cm.src, cm.dst) {
         (Some(src), Some(dst)) => word(out, Some(format_args!("{src} -> {dst}"))),
         (Some(src), None) => pair(out, "from", Some(src)),
         (None, Some(dst)) => pair(out, "to", Some(dst)),
         (None, None) => {}
     }
-    number(out, "id", event.cm_id);
-    pair(out, "status", event.status.filter(|status| *status != 0));
+    number(out, "id", cm.cm_id);
+    pair(out, "status", cm.status.filter(|status| *status != 0));
 }
 
 fn lost(out: &mut Vec<u8>, event: &Event) {
@@ -314,7 +367,9 @@ mod tests {
     #[test]
     fn an_event_of_which_nothing_is_known_has_an_empty_detail() {
         for kind in EventKind::ALL.into_iter().filter(|kind| *kind != EventKind::Lost) {
-            assert_eq!(shown(&Event::new(kind, 0, 0)), "", "{kind:?}");
+            // That a work request has ended says that it has a status.
+            let all = if kind == EventKind::WrDone { "status -" } else { "" };
+            assert_eq!(shown(&Event::new(kind, 0, 0)), all, "{kind:?}");
         }
     }
 }

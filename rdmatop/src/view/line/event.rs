@@ -152,6 +152,7 @@ fn name(out: &mut Vec<u8>, text: Option<&str>, width: usize, max: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::event::Cm;
     use crate::model::testkit::full;
     use proptest::prelude::*;
 
@@ -194,7 +195,10 @@ mod tests {
     fn a_wide_character_does_not_move_the_columns() {
         let mut event = Event::new(EventKind::CmConnect, 0, 0);
         event.comm = Some("日本".into());
-        event.cm_id = Some(7);
+        event.cm = Some(Box::new(Cm {
+            cm_id: Some(7),
+            ..Cm::default()
+        }));
         let out = shown(&event);
         let before = out.split("id 7").next().unwrap();
         assert_eq!(text::width(before), header().find("DETAIL").unwrap());

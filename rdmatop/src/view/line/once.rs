@@ -5,7 +5,9 @@
 //! read. A rate in packets, where the provider counts no bytes, ends with `p`. `TX/s` of a port is what passed the
 //! wire, `WRTX/s` the payload of its work requests.
 
+use std::cmp::Reverse;
 use std::fmt::Write;
+use std::sync::Arc;
 
 use super::{
     table::{Align, Table},
@@ -13,7 +15,7 @@ use super::{
 };
 use crate::errno;
 use crate::model::fields::{self, Meta, Unit, Value};
-use crate::model::input::EbpfState;
+use crate::model::input::{EbpfState, UprobesReport};
 use crate::model::judgement::{STUCK_MARK, Stuck, StuckQp, Sum, Unobserved};
 use crate::model::snapshot::{DeviceRow, DeviceState, Health, PortRow, ProcessRow, QpRow, Snapshot, VerbRow};
 use crate::model::value::{Counter, Source};
@@ -107,7 +109,43 @@ fn head(out: &mut String, snapshot: &Snapshot) {
         let _ = write!(out, "  {} {}", loss.at, loss.count);
     }
     out.push('\n');
+    if let Some(uprobes) = &health.uprobes {
+        let _ = writeln!(out, "{}", uprobes_line(uprobes));
+    }
     totals(out, snapshot);
+}
+
+/// `uprobes: ...` in one line: that there are probes on programs, and what they cost these.
+pub(super) fn uprobes_line(uprobes: &UprobesReport) -> String {
+    if uprobes.off.is_some() {
+        return "uprobes: off".to_owned();
+    }
+    let whose = uprobes
+        .pid
+        .map_or_else(String::new, |pid| format!(" of process {pid}"));
+    let percent = |cores: f64| format!("{:.1}%", cores * 100.0);
+    let speed = uprobes.hits_per_s.map_or_else(|| "-".to_owned(), units::count);
+    let price = uprobes.hit_ns.map_or_else(|| "-".to_owned(), units::duration);
+    let cores = uprobes.cores.map_or_else(|| "-".to_owned(), percent);
+    let mut line = format!(
+        "uprobes: on, functions {}, QPs {}{whose}, hits {speed}/s of {price}: {cores} of a core (limit {})",
+        uprobes.functions,
+        uprobes.qps,
+        percent(uprobes.limit)
+    );
+    for (word, count) in [
+        (
+            "rejected",
+            uprobes.rejected_sends.saturating_add(uprobes.rejected_receives),
+        ),
+        ("unmatched", uprobes.unmatched),
+        ("missed", uprobes.missed),
+    ] {
+        if count > 0 {
+            let _ = write!(line, "  {word} {count}");
+        }
+    }
+    line
 }
 
 /// The totals, as in the header of the screen.
@@ -308,7 +346,10 @@ fn state(row: &QpRow, mono_ns: u64) -> String {
 
 fn verbs(s: &Snapshot) -> Table {
     let verb: Own<VerbRow> = |row, _| mark(&row.verb, row.probe.then_some("probe"));
-    table(fields::VERB, s.verbs.iter(), s, &[("verb", verb)])
+    let mut rows: Vec<&VerbRow> = s.verbs.iter().collect();
+    // Those of a process together, the most frequent first; the snapshot has them in no order.
+    rows.sort_by_key(|row| (row.pid, Reverse(row.calls.total), Arc::clone(&row.verb)));
+    table(fields::VERB, rows.into_iter(), s, &[("verb", verb)])
 }
 
 fn mark(text: &str, fate: Option<&str>) -> String {

@@ -1,5 +1,7 @@
 //! Numbers as text. JSON never uses this.
 
+use crate::text;
+
 /// A time span: three significant digits and a unit, `842ns`, `12.3us`, `4.56ms`, `1.23s`.
 pub fn duration(ns: u64) -> String {
     scaled(ns as f64, 1000.0, &["ns", "us", "ms", "s"], ns)
@@ -45,8 +47,8 @@ fn scaled(value: f64, base: f64, units: &[&str], whole: impl std::fmt::Display) 
     if unit == 0 {
         return format!("{whole}{name}");
     }
-    let decimals = usize::from(value < 99.95) + usize::from(value < 9.995);
-    format!("{value:.decimals$}{name}")
+    let decimals = u32::from(value < 99.95) + u32::from(value < 9.995);
+    text::decimal(value, decimals) + name
 }
 
 /// Date and time in UTC to the second, from `CLOCK_REALTIME` ns: `2023-11-14 22:13:20 UTC`.

@@ -2,6 +2,7 @@
 
 use crate::model::value::{Counter, Source};
 pub use crate::text::age;
+use crate::text::decimal;
 
 /// Unit of traffic on the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -59,18 +60,14 @@ fn scaled(value: f64, base: f64, suffixes: &[&str]) -> String {
     if step == 0 {
         // A rate below one per second is not zero.
         return if value > 0.0 && value < 9.95 && value.fract() > 0.04 {
-            format!("{value:.1}")
+            decimal(value, 1)
         } else if value > 0.0 && value < 1.0 {
             "<0.1".to_owned()
         } else {
-            format!("{value:.0}")
+            decimal(value, 0)
         };
     }
-    match value {
-        v if v < 9.995 => format!("{v:.2}{suffix}"),
-        v if v < 99.95 => format!("{v:.1}{suffix}"),
-        v => format!("{v:.0}{suffix}"),
-    }
+    decimal(value, u32::from(value < 99.95) + u32::from(value < 9.995)) + suffix
 }
 
 /// A total, exact while it is short.

@@ -1,5 +1,7 @@
 //! Positions on the screen, for drawing and for the mouse.
 
+use std::sync::LazyLock;
+
 use ratatui::layout::Rect;
 
 use crate::model::cause::Cause;
@@ -26,12 +28,18 @@ pub enum Detail {
 pub struct Shown<'a> {
     /// Columns and lines of the screen.
     pub size: (u16, u16),
+    /// Ports in all.
+    pub ports: usize,
     /// The tab.
     pub tab: Tab,
     /// The detail pane.
     pub detail: Detail,
     /// What is wrong, the worst first.
     pub findings: &'a [Finding],
+    /// What to say when nothing is wrong; `None`: that is not known.
+    pub quiet: Option<&'static str>,
+    /// Why the columns of work requests are empty, where one reason is that of all.
+    pub blind: Option<&'static str>,
     /// `CLOCK_MONOTONIC` of the snapshot, ns.
     pub mono_ns: u64,
     /// What is missing on this machine.
@@ -45,6 +53,8 @@ pub struct Shown<'a> {
 pub struct Layout {
     /// Host, health, sums.
     pub header: Rect,
+    /// Tx and Rx of each port, where there are several.
+    pub rails: Rect,
     /// Tx and Rx of all ports over time, on tall screens.
     pub chart: Rect,
     /// The worst finding, on every tab but Findings: what is wrong, and what to do where there is room.
@@ -67,7 +77,7 @@ pub struct Layout {
 
 /// Below this height the header has one line.
 const SMALL: u16 = 16;
-/// From this height a note may take two lines.
+/// From this height a note may take two lines, and ports are shown beside each other.
 const ROOMY: u16 = 24;
 /// From this height there is room for a chart of the totals.
 const TALL: u16 = 40;
@@ -92,11 +102,15 @@ impl Layout {
         // The last line is kept longest: it shows how to leave.
         let footer = u16::from(height > 1);
         out.header = cut(if small { 1 } else { 2 });
+        if height >= ROOMY && shown.ports > 1 {
+            out.rails = cut(2);
+        }
         if height >= TALL {
             out.chart = cut(6);
         }
-        if shown.tab != Tab::Findings && height > 5 {
-            let wanted = finding_lines(shown, width, if height < ROOMY { 1 } else { 3 }).len();
+        let said = !shown.findings.is_empty() || height >= ROOMY;
+        if shown.tab != Tab::Findings && height > 5 && said {
+            let wanted = finding_lines(shown, width).len();
             out.findings = cut(u16::try_from(wanted).unwrap_or(1));
         }
         let some = !shown.notes.is_empty();
@@ -139,25 +153,22 @@ impl Layout {
     /// Position and text of each tab's label.
     ///
     /// `note` stands at the right end and takes precedence over long names.
-    pub fn labels(&self, active: Tab, note: &str) -> Vec<(Tab, Rect, String)> {
+    pub fn labels(&self, active: Tab, note: &str) -> Vec<(Tab, Rect, &'static str)> {
         let note = match text::width(note) {
             0 => 0,
             wide => u16::try_from(wide).unwrap_or(u16::MAX).saturating_add(2),
         };
-        let long: u16 = Tab::ALL.iter().map(|t| label_width(t.names()[0])).sum();
-        let name = usize::from(long.saturating_add(note) > self.tabs.width);
-        let short: u16 = Tab::ALL.iter().map(|t| label_width(t.names()[1])).sum();
-        let bare = short > self.tabs.width;
+        let sum = |form: usize| LABELS.iter().map(|forms| columns(&forms[form])).sum::<u16>();
+        // Long names, short ones, numbers.
+        let form = usize::from(sum(0).saturating_add(note) > self.tabs.width);
+        let bare = sum(1) > self.tabs.width;
         let mut x = 0;
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(Tab::ALL.len());
         for tab in Tab::ALL {
             // On the narrowest screens only the active tab keeps its name.
-            let text = if bare && tab != active {
-                format!(" {} ", tab.index() + 1)
-            } else {
-                format!(" {} {} ", tab.index() + 1, tab.names()[name])
-            };
-            let width = u16::try_from(text::width(&text)).unwrap_or(u16::MAX);
+            let form = if bare && tab != active { 2 } else { form };
+            let text: &'static str = &LABELS[tab.index()][form];
+            let width = columns(text);
             let room = self.tabs.width.saturating_sub(x).min(width);
             out.push((tab, Rect::new(x, self.tabs.y, room, self.tabs.height), text));
             x = x.saturating_add(width);
@@ -166,11 +177,20 @@ impl Layout {
     }
 }
 
-fn label_width(name: &str) -> u16 {
-    // Digit and three spaces.
-    u16::try_from(text::width(name))
-        .unwrap_or(u16::MAX)
-        .saturating_add(4)
+/// The label of each tab: with its name, with a short one, and its number alone.
+static LABELS: LazyLock<[[String; 3]; Tab::ALL.len()]> = LazyLock::new(|| {
+    Tab::ALL.map(|tab| {
+        let (number, [long, short]) = (tab.index() + 1, tab.names());
+        [
+            format!(" {number} {long} "),
+            format!(" {number} {short} "),
+            format!(" {number} "),
+        ]
+    })
+});
+
+fn columns(text: &str) -> u16 {
+    u16::try_from(text::width(text)).unwrap_or(u16::MAX)
 }
 
 fn split_top(rect: Rect, lines: u16) -> (Rect, Rect) {
@@ -240,10 +260,15 @@ pub fn banner_lines(shown: &Shown<'_>, width: u16, most: u16) -> Vec<String> {
     lines
 }
 
-/// The worst finding in at most `most` lines: how bad it is, since when, what is wrong; then what to do next.
-pub fn finding_lines(shown: &Shown<'_>, width: u16, most: u16) -> Vec<String> {
+/// The worst finding in one line, or in four where there is room: how bad it is, since when, what is wrong; then what to do next.
+pub fn finding_lines(shown: &Shown<'_>, width: u16) -> Vec<String> {
+    let most: usize = if shown.size.1 < ROOMY { 1 } else { 4 };
     let Some(worst) = shown.findings.first() else {
-        return Vec::new();
+        let Some(quiet) = shown.quiet else {
+            return Vec::new();
+        };
+        let blind = shown.blind.map(|blind| format!("; {blind}")).unwrap_or_default();
+        return vec![format!("{quiet}{blind}")];
     };
     let room = usize::from(width).saturating_sub(text::width(shown.glyphs.warn) + 1);
     let age = crate::text::age(worst.age_s(shown.mono_ns));
@@ -257,10 +282,9 @@ pub fn finding_lines(shown: &Shown<'_>, width: u16, most: u16) -> Vec<String> {
     } else {
         String::new()
     };
-    let most = usize::from(most);
     let mut lines = text::wrap(&format!("{head}{}", worst.verdict), room);
-    // The last line is for what to do.
-    let own = most.saturating_sub(1).max(1);
+    // The last two lines are for what to do.
+    let own = most.saturating_sub(2).max(1);
     if lines.len() > own {
         let rest = lines.split_off(own - 1).join(" ");
         lines.push(rest);
@@ -269,10 +293,29 @@ pub fn finding_lines(shown: &Shown<'_>, width: u16, most: u16) -> Vec<String> {
         *last = text::cut(last, room.saturating_sub(text::width(&more)), shown.glyphs.cut);
         last.push_str(&more);
     }
+    let mut next = steps(&worst.next, room);
+    let left = most.saturating_sub(lines.len()).min(2);
+    if next.len() > left && left > 0 {
+        let rest = next.split_off(left - 1).join(" ");
+        next.push(text::cut(&rest, room, shown.glyphs.cut));
+    }
+    lines.extend(next.into_iter().take(left));
     if lines.len() < most {
-        lines.push(text::cut(&worst.next, room, shown.glyphs.cut));
+        lines.extend(shown.blind.map(|blind| text::cut(blind, room, shown.glyphs.cut)));
     }
     lines
+}
+
+/// What to do next. A comment that has no room behind its command gets lines of its own: the command can be copied.
+fn steps(next: &str, room: usize) -> Vec<String> {
+    match next.split_once("   # ") {
+        Some((command, comment)) if text::width(command) + text::width(comment) + 3 > room => {
+            let mut lines = text::wrap(command, room);
+            lines.extend(text::wrap(&format!("# {comment}"), room));
+            lines
+        }
+        _ => text::wrap(next, room),
+    }
 }
 
 /// A centred box for `wanted` columns and lines, as far as there is room.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::event::Event;
+use crate::model::input::EbpfState;
 use crate::model::judgement::Stuck;
 use crate::model::snapshot::Snapshot;
 
@@ -329,13 +330,42 @@ impl State {
     pub fn shown(&self) -> Shown<'_> {
         Shown {
             size: self.size,
+            ports: self.snapshot.ports.len(),
             tab: self.tab,
             detail: self.detail,
             findings: &self.snapshot.findings,
+            quiet: self.quiet(),
+            blind: self
+                .posts_bypass()
+                .then_some("'-' below: these NICs' work requests bypass the kernel"),
             mono_ns: self.snapshot.mono_ns,
             notes: &self.snapshot.health.notes,
             glyphs: self.glyphs,
         }
+    }
+
+    /// What to say when nothing is wrong. QPs that are stuck are no finding where nobody waits for them.
+    fn quiet(&self) -> Option<&'static str> {
+        let snapshot = &self.snapshot;
+        if snapshot.ports.is_empty() || snapshot.judgement.stuck().len() > 0 {
+            return None;
+        }
+        match &snapshot.health.ebpf {
+            EbpfState::On { .. } => Some("No trouble found"),
+            EbpfState::Starting => None,
+            EbpfState::Disabled | EbpfState::Unavailable(_) => {
+                Some("No trouble found in ports and states of QPs; without eBPF the rest is not judged")
+            }
+        }
+    }
+
+    /// Whether no work request is known, because no device has posts that pass the kernel.
+    pub(super) fn posts_bypass(&self) -> bool {
+        let snapshot = &self.snapshot;
+        matches!(snapshot.health.ebpf, EbpfState::On { .. })
+            && !snapshot.ports.is_empty()
+            && snapshot.judgement.totals.wr.known().is_none()
+            && !snapshot.devices.iter().any(|device| device.followed)
     }
 
     /// The layout.

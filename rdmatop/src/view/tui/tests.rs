@@ -4,7 +4,9 @@ mod agreement;
 mod keys;
 mod painting;
 mod screens;
+mod situations;
 mod styles;
+mod svg;
 mod tables;
 
 use std::sync::Arc;

@@ -9,7 +9,16 @@ pub(super) fn width(text: &str) -> usize {
     if text.is_ascii() && !text.bytes().fold(false, |found, b| found | b.is_ascii_control()) {
         return text.len();
     }
-    UnicodeWidthStr::width(text)
+    // Rules, charts and bars: lines of them are as wide as the screen.
+    let narrow = text
+        .chars()
+        .try_fold(0, |columns, c| is_one_column(c).then_some(columns + 1));
+    narrow.unwrap_or_else(|| UnicodeWidthStr::width(text))
+}
+
+/// ASCII that prints, box drawing, and blocks: none of them joins with what stands beside it.
+const fn is_one_column(c: char) -> bool {
+    matches!(c, ' '..='~' | '·' | '\u{2500}'..='\u{259f}')
 }
 
 /// `text` in at most `max` columns. A text that is too long ends in `mark`; a grapheme is never split.
@@ -56,16 +65,27 @@ fn take(text: &str, max: usize) -> (String, &str) {
 
 /// `text` in lines of at most `max` columns, broken at spaces where there are any.
 pub(super) fn wrap(text: &str, max: usize) -> Vec<String> {
+    if text.is_ascii() {
+        return wrapped(text.split_ascii_whitespace(), max);
+    }
+    wrapped(text.split_whitespace(), max)
+}
+
+fn wrapped<'a>(words: impl Iterator<Item = &'a str>, max: usize) -> Vec<String> {
     let max = max.max(1);
     let mut lines = Vec::new();
     let mut line = String::new();
-    for word in text.split_whitespace() {
+    // Of `line`. Words are measured one by one: a space between them joins with none.
+    let mut used = 0;
+    for word in words {
         let gap = usize::from(!line.is_empty());
-        if width(&line) + gap + width(word) <= max {
+        let wide = width(word);
+        if used + gap + wide <= max {
             if gap == 1 {
                 line.push(' ');
             }
             line.push_str(word);
+            used += gap + wide;
             continue;
         }
         if !line.is_empty() {
@@ -83,6 +103,7 @@ pub(super) fn wrap(text: &str, max: usize) -> Vec<String> {
             rest = tail;
         }
         line.push_str(rest);
+        used = width(rest);
     }
     if !line.is_empty() {
         lines.push(line);
@@ -122,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_short_way_to_a_width_gives_what_the_long_one_gives(text in "[ -~]{0,20}|\\PC{0,20}|[\\x00-\\x7f]{0,20}") {
+        fn the_short_way_to_a_width_gives_what_the_long_one_gives(text in "[ -~]{0,20}|\\PC{0,20}|[\\x00-\\x7f]{0,20}|[ -~·\\u{2500}-\\u{259f}]{0,20}") {
             prop_assert_eq!(width(&text), UnicodeWidthStr::width(text.as_str()));
         }
 

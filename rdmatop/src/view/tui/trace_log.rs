@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use crate::model::event::Event;
 
-/// Events kept. At some 400 bytes each this bounds the log to a few megabytes.
+/// Events kept.
 pub const KEPT: usize = 10_000;
+// What the log may take, beside names that events share.
+const _: () = assert!(KEPT * size_of::<Event>() <= 3 << 20, "events have grown");
 
 /// Whose events to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +69,10 @@ pub struct TraceLog {
 impl TraceLog {
     /// Adds an event; the oldest goes when the log is full.
     pub fn push(&mut self, event: Event) {
+        // All of its room at once, of which the kernel gives what is written: a buffer that doubles leaves its old halves in the heap.
+        if self.events.capacity() < KEPT {
+            self.events.reserve_exact(KEPT - self.events.len());
+        }
         if self.events.len() == KEPT {
             self.events.pop_front();
             self.forgotten += 1;

@@ -594,6 +594,11 @@ fn what_rdmatop_needs_is_reported_to_root_and_skipped_for_others() {
         facts.own.missing = vec![cause(CauseId::NoCapability), cause(CauseId::NoPtrace)];
     });
     assert_eq!(line, ["Skip rdmatop.ebpf rdmatop's eBPF programs"]);
+    let with_capabilities = changed(|facts| facts.host.root = false);
+    assert!(
+        with_capabilities.iter().all(|line| !line.contains("eBPF")),
+        "as for root: {with_capabilities:?}"
+    );
     let line = changed(|facts| facts.unfinished = vec!["GPUs and NICs on PCI"]);
     assert_eq!(line, ["Skip device.search GPUs and NICs on PCI"]);
     let line = changed(|facts| facts.hidden_processes = 3);

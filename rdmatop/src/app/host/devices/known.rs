@@ -6,7 +6,7 @@ use super::counters;
 use crate::{
     model::{
         ib::{PhysState, PortState},
-        input::{DeviceReading, PortCounters, PortReading, QpReading},
+        input::{DeviceReading, GidReading, PcieLink, PortCounters, PortReading, QpReading},
     },
     source::{
         netlink::{
@@ -17,7 +17,7 @@ use crate::{
             transport::Transport,
         },
         root::Root,
-        sysfs::{DeviceFacts, device_dir, netdev_mtu, read_device},
+        sysfs::{self, DeviceFacts, device_dir, netdev_mtu, read_device},
     },
     text,
 };
@@ -233,6 +233,10 @@ impl Sysfs {
             fw_version: sample.device.firmware.as_deref().map(str::to_owned),
             pci: facts.and_then(|f| Some(f.pci.as_ref()?.address.clone())),
             numa_node: facts.and_then(|f| i32::try_from(f.pci.as_ref()?.numa_node?).ok()),
+            pcie: facts.and_then(|f| {
+                let pci = f.pci.as_ref()?;
+                Some([link(pci.current?), link(pci.max?)])
+            }),
             ports: sample.ports.iter().map(|port| self.port(port)).collect(),
             ..DeviceReading::default()
         };
@@ -270,8 +274,22 @@ impl Sysfs {
                 .or_else(|| facts.and_then(|f| f.netdev.clone())),
             netdev_mtu: self.mtus.get(&sample.port).copied(),
             rate_bps: facts.and_then(|f| f.rate.as_ref()?.honest_bits_per_sec()),
+            gids: facts.and_then(|f| Some(f.gids.as_ref()?.iter().map(gid).collect())),
             counters: Vec::new(),
         }
+    }
+}
+
+fn gid(gid: &sysfs::GidFacts) -> GidReading {
+    let sysfs::GidFacts { index, gid, v1 } = *gid;
+    GidReading { index, gid, v1 }
+}
+
+fn link(link: sysfs::PcieLink) -> PcieLink {
+    PcieLink {
+        mega_transfers: link.mega_transfers,
+        width: link.width,
+        bps: link.bits_per_sec(),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -30,21 +30,25 @@ type Hire<J, A> = Arc<dyn Fn() -> Work<J, A> + Send + Sync>;
 
 /// The threads and their jobs.
 pub(super) struct Readers<J, A> {
-    desk: Arc<Desk<J>>,
+    desk: Arc<Desk<J, A>>,
     hire: Hire<J, A>,
-    to: mpsc::Sender<A>,
-    answers: mpsc::Receiver<A>,
     /// Runs jobs here when no thread can be started.
     own: Option<Work<J, A>>,
 }
 
-struct Desk<J> {
-    state: Mutex<State<J>>,
+struct Desk<J, A> {
+    state: Mutex<State<J, A>>,
+    /// There is a job.
     work: Condvar,
+    /// There are as many answers as the caller waits for.
+    done: Condvar,
 }
 
-struct State<J> {
+struct State<J, A> {
     jobs: VecDeque<J>,
+    answers: VecDeque<A>,
+    /// How many answers the caller waits for. To wake it for each would be two switches of context for a device.
+    wanted: usize,
     /// Number of threads.
     threads: usize,
     /// How many of them have a job.
@@ -55,8 +59,8 @@ struct State<J> {
     over: bool,
 }
 
-impl<J> Desk<J> {
-    fn state(&self) -> MutexGuard<'_, State<J>> {
+impl<J, A> Desk<J, A> {
+    fn state(&self) -> MutexGuard<'_, State<J, A>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -80,14 +84,25 @@ impl<J> Desk<J> {
         state.threads -= 1;
         None
     }
+
+    /// A thread has done its job.
+    fn answer(&self, answer: A) {
+        let mut state = self.state();
+        state.busy -= 1;
+        state.answers.push_back(answer);
+        if state.answers.len() >= state.wanted {
+            self.done.notify_one();
+        }
+    }
 }
 
 impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
     /// No thread yet; `hire` makes the work of each.
     pub(super) fn new(hire: impl Fn() -> Work<J, A> + Send + Sync + 'static) -> Self {
-        let (to, answers) = mpsc::channel();
         let state = State {
             jobs: VecDeque::new(),
+            answers: VecDeque::new(),
+            wanted: 1,
             threads: 0,
             busy: 0,
             calm: None,
@@ -97,10 +112,9 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
             desk: Arc::new(Desk {
                 state: Mutex::new(state),
                 work: Condvar::new(),
+                done: Condvar::new(),
             }),
             hire: Arc::new(hire),
-            to,
-            answers,
             own: None,
         }
     }
@@ -128,7 +142,7 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
         if state.threads >= MOST {
             return false;
         }
-        let (desk, hire, to) = (Arc::clone(&self.desk), Arc::clone(&self.hire), self.to.clone());
+        let (desk, hire) = (Arc::clone(&self.desk), Arc::clone(&self.hire));
         let thread = thread::Builder::new()
             .name("reader".to_owned())
             .stack_size(STACK)
@@ -136,9 +150,7 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
                 let mut work = hire();
                 while let Some(job) = desk.next() {
                     let answer = work(job);
-                    desk.state().busy -= 1;
-                    // The receiver is gone: the thread notices when it looks for the next job.
-                    let _ = to.send(answer);
+                    desk.answer(answer);
                 }
             });
         state.threads += usize::from(thread.is_ok());
@@ -157,9 +169,20 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
         };
     }
 
-    /// An answer that arrives within `wait`.
-    pub(super) fn answer(&self, wait: Duration) -> Option<A> {
-        self.answers.recv_timeout(wait).ok()
+    /// Waits until there are `wanted` answers, but no longer than `wait`.
+    pub(super) fn wait_for(&self, wanted: usize, wait: Duration) {
+        let mut state = self.desk.state();
+        state.wanted = wanted;
+        let waited = self
+            .desk
+            .done
+            .wait_timeout_while(state, wait, |state| state.answers.len() < state.wanted);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// An answer that is there.
+    pub(super) fn answer(&self) -> Option<A> {
+        self.desk.state().answers.pop_front()
     }
 
     /// Runs the next job on the caller's thread, when no other exists.
@@ -197,6 +220,31 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(10);
 
+    /// An answer that arrives in this time.
+    fn within(readers: &Readers<u64, u64>, time: Duration) -> Option<u64> {
+        readers.wait_for(1, time);
+        readers.answer()
+    }
+
+    #[test]
+    fn the_caller_wakes_when_it_has_what_it_waits_for_or_time_is_up() {
+        let readers = sleepers();
+        assert!(readers.grow());
+        for ms in [0, 0, 300] {
+            readers.push(ms);
+        }
+        let begun = Instant::now();
+        readers.wait_for(2, LONG);
+        assert!(begun.elapsed() < Duration::from_millis(200));
+        assert_eq!([(); 3].map(|()| readers.answer()), [Some(0), Some(0), None]);
+        readers.wait_for(2, Duration::from_millis(600));
+        assert!(
+            begun.elapsed() >= Duration::from_millis(600),
+            "one answer is not two"
+        );
+        assert_eq!(readers.answer(), Some(300));
+    }
+
     #[test]
     fn a_second_thread_passes_the_one_that_sleeps_and_ends_when_it_is_not_needed() {
         let readers = sleepers();
@@ -206,9 +254,9 @@ mod tests {
         thread::sleep(2 * IDLE);
         readers.push(300);
         readers.push(0);
-        assert_eq!(readers.answer(Duration::from_millis(50)), None, "one thread");
+        assert_eq!(within(&readers, Duration::from_millis(50)), None, "one thread");
         assert!(readers.grow());
-        assert_eq!([0; 2].map(|_| readers.answer(LONG)), [Some(0), Some(300)]);
+        assert_eq!([0; 2].map(|_| within(&readers, LONG)), [Some(0), Some(300)]);
         readers.calm(false);
         thread::sleep(3 * IDLE);
         assert_eq!(readers.threads(), 2);
@@ -218,13 +266,13 @@ mod tests {
             assert!(begun.elapsed() < LONG);
             // Although both get jobs now and then.
             readers.push(0);
-            assert_eq!(readers.answer(LONG), Some(0));
+            assert_eq!(within(&readers, LONG), Some(0));
             readers.calm(true);
         }
         thread::sleep(3 * IDLE);
         assert_eq!(readers.threads(), 1, "the last stays");
         readers.push(1);
-        assert_eq!(readers.answer(LONG), Some(1));
+        assert_eq!(within(&readers, LONG), Some(1));
     }
 
     #[test]

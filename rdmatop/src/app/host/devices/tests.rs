@@ -41,8 +41,10 @@ struct Made {
     interrupted: bool,
     /// Counters are refused with this errno.
     refuses: i32,
-    /// Its driver sleeps when it is asked for counters, ms.
+    /// Its driver sleeps this long, ms, when it is asked for counters.
     sleeps: u64,
+    /// It sleeps in this command instead.
+    sleeps_in: Option<u16>,
     /// QPs that the next dumps leave out although they live, one list for each dump.
     left_out: Vec<Vec<u32>>,
 }
@@ -77,11 +79,11 @@ impl Kernel {
             .flatten()
             .find(|attr| attr.number == DEV_INDEX)
             .map(|attr| attr.u32().unwrap());
-        if request.kind - message_type(0) == cmd::STAT_GET
-            && let Some(index) = index
+        let made = index.and_then(|index| self.0.lock().unwrap().devices.get(index as usize).cloned());
+        if let Some(made) = made
+            && request.kind - message_type(0) == made.sleeps_in.unwrap_or(cmd::STAT_GET)
         {
-            let made = self.0.lock().unwrap().devices.get(index as usize).cloned();
-            thread::sleep(Duration::from_millis(made.map_or(0, |made| made.sleeps)));
+            thread::sleep(Duration::from_millis(made.sleeps));
         }
     }
 

@@ -210,6 +210,12 @@ impl Turns {
         self.all.get(&subject).is_some_and(|turn| turn.asked.is_some())
     }
 
+    /// How many answers the round waits for.
+    pub(super) fn awaited(&self) -> usize {
+        let asked = self.all.values().filter_map(|turn| turn.asked.as_ref());
+        asked.filter(|asked| asked.awaited).count()
+    }
+
     /// Whether no answer is outstanding.
     pub(super) fn is_calm(&self) -> bool {
         self.all.values().all(|turn| turn.asked.is_none())

@@ -20,6 +20,9 @@ impl Host {
             partial: true,
             more,
             capacity: 8,
+            most: 8,
+            refusal: None,
+            lacks_some: false,
         };
         self.apply(Input::Slots(Box::new(sample)));
     }

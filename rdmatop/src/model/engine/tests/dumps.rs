@@ -146,6 +146,19 @@ fn a_create_record_behind_the_dump_that_has_the_qp_makes_no_second_one() {
 }
 
 #[test]
+fn a_create_record_behind_a_dump_does_not_name_the_port_that_init_set_later() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.pass(SECOND);
+    host.dump(t, vec![dumped(17, Some(231), 3)]);
+    assert_eq!(host.qp(create(t + 5, 0xa0, 17)).port, None);
+    assert_eq!(host.qp(modify(t + 9, 0xa0, 17, 3)).port, Some(1));
+    let mut of_gsi = create(t + 12, 0xb0, 1);
+    of_gsi.port = 1;
+    assert_eq!(host.qp(of_gsi).port, Some(1), "the record's own");
+}
+
+#[test]
 fn a_create_long_after_the_dump_is_another_qp() {
     let mut host = Host::new();
     let t = host.now;
@@ -185,7 +198,7 @@ fn lost_records_are_reported_and_repaired_by_a_dump() {
     let mut host = Host::new();
     let t = host.now;
     host.qp(create(t, 0xa0, 17));
-    let events = host.apply(Input::Losses([40, 2, 0, 0, 0, 0, 0, 0]));
+    let events = host.apply(Input::Losses([40, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
     let seen: Vec<_> = events
         .iter()
         .map(|e| (e.event.name(), e.lost_where, e.count))
@@ -205,7 +218,10 @@ fn lost_records_are_reported_and_repaired_by_a_dump() {
         [(17, true), (18, false)]
     );
     assert_eq!(snapshot.health.lost_events, 42);
-    assert!(host.apply(Input::Losses([40, 2, 0, 0, 0, 0, 0, 0])).is_empty());
+    assert!(
+        host.apply(Input::Losses([40, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0]))
+            .is_empty()
+    );
 }
 
 #[test]
@@ -250,12 +266,12 @@ fn skipped_programs_are_unknown_until_reported_and_stay_as_last_reported() {
         program: "kp_xmit".to_owned(),
         hook: "kprobe:rxe_xmit_packet".to_owned(),
         count: 9,
-        cost: "short by as many may be: retransmitted packets".to_owned(),
+        cost: "as many may be missing: retransmitted packets".to_owned(),
     };
     let line = skipped.to_string();
     assert_eq!(
         line,
-        "the kernel skipped kprobe:rxe_xmit_packet 9 times: short by as many may be: retransmitted packets"
+        "the kernel skipped kprobe:rxe_xmit_packet 9 times: as many may be missing: retransmitted packets"
     );
     host.apply(Input::Skipped(Some(vec![skipped.clone()])));
     // Read before that one, and overtaken.
@@ -311,6 +327,32 @@ fn an_orphan_whose_owner_was_never_seen_has_none() {
         (row.orphan, row.pid, row.comm.as_deref(), row.kernel),
         (true, None, None, false)
     );
+}
+
+/// The kernel leaves the PID out for a thread that ended as for a process.
+#[test]
+fn a_qp_whose_creating_thread_ended_is_no_orphan_while_its_process_lives() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    host.pass(SECOND).dump(t + 10, vec![dumped(17, None, 3)]);
+    let row = host.only_qp();
+    assert_eq!((row.orphan, row.pid), (false, Some(231)));
+    host.gone(231);
+    let now = host.now;
+    host.pass(SECOND).dump(now + 10, vec![dumped(17, None, 3)]);
+    assert!(host.only_qp().orphan);
+}
+
+#[test]
+fn an_owner_that_is_known_after_the_dump_makes_a_qp_no_orphan() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.dump(t, vec![dumped(17, None, 3)]);
+    assert!(host.only_qp().orphan);
+    host.pass(SECOND).qp(modify(t + 10, 0xa0, 17, 3));
+    let row = host.only_qp();
+    assert_eq!((row.orphan, row.pid), (false, Some(231)));
 }
 
 /// In a PID namespace of its own rdmatop gets the machine's PIDs from records and its own namespace's from everything

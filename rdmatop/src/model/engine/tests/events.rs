@@ -28,7 +28,7 @@ fn a_connection_event_in_a_kworker_belongs_to_the_owner_of_its_id() {
     connect.prefix = by(prefix(kind::CM, t, 0), 291, "rping");
     let event = host.record(Record::Cm(connect)).remove(0);
     assert_eq!(
-        (event.event.name(), event.cm_id, event.tid),
+        (event.event.name(), event.cm().cm_id, event.tid),
         ("cm_connect", Some(7), Some(291))
     );
     let mut established = cm_record(t + 1, cm::EVENT, 7);
@@ -40,12 +40,12 @@ fn a_connection_event_in_a_kworker_belongs_to_the_owner_of_its_id() {
         (event.pid, event.comm.as_deref(), event.by_pid),
         (Some(291), Some("rping"), None)
     );
-    assert_eq!(event.cm_event.unwrap().to_string(), "ESTABLISHED");
+    assert_eq!(event.cm().cm_event.unwrap().to_string(), "ESTABLISHED");
     assert_eq!(
-        (event.src.unwrap().to_string().as_str(), event.dst),
+        (event.cm().src.unwrap().to_string().as_str(), event.cm().dst),
         ("10.77.0.1:7436", None)
     );
-    assert_eq!(event.status, Some(0));
+    assert_eq!(event.cm().status, Some(0));
 }
 
 #[test]

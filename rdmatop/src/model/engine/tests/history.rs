@@ -2,7 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::{kernel::Kernel, *};
+use super::{
+    kernel::{Kernel, Work},
+    *,
+};
 use crate::model::recording::Tap;
 
 /// What happens next, on the machine or on the way from it.
@@ -27,7 +30,7 @@ pub(super) enum Step {
     },
     Move {
         qp: u8,
-        count: u8,
+        work: Work,
     },
     Destroy(u8),
     Attach,
@@ -45,6 +48,16 @@ pub(super) enum Step {
     /// What was sampled arrives.
     Samples(u8),
     Pass(u16),
+    /// The machine sleeps for so many minutes.
+    Sleep(u16),
+}
+
+/// What a QP does at one time: it sends, it receives, or it does both.
+fn work() -> impl Strategy<Value = Work> {
+    let some = || 1u64..256;
+    let none = || Just(0u64);
+    prop_oneof![(some(), none()), (none(), some()), (some(), some())]
+        .prop_map(|(sent, received)| Work { sent, received })
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -58,7 +71,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => some().prop_map(Step::Kill),
         12 => (some(), some()).prop_map(|(device, task)| Step::Create { device, task }),
         2 => (some(), some()).prop_map(|(qp, state)| Step::Modify { qp, state }),
-        12 => (some(), 1u8..).prop_map(|(qp, count)| Step::Move { qp, count }),
+        12 => (some(), work()).prop_map(|(qp, work)| Step::Move { qp, work }),
         8 => some().prop_map(Step::Destroy),
         1 => Just(Step::Attach),
         3 => Just(Step::Sweep),
@@ -69,6 +82,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (1u8..8, some(), 0u8..4).prop_map(|(count, order, lost)| Step::Records { count, order, lost }),
         4 => (1u8..4).prop_map(Step::Samples),
         2 => any::<u16>().prop_map(Step::Pass),
+        1 => any::<u16>().prop_map(Step::Sleep),
     ]
 }
 
@@ -104,9 +118,13 @@ impl Lab {
         lab
     }
 
+    /// When inputs arrive: the record of a call comes when the call has returned.
+    pub(super) fn present(&self) -> Now {
+        after_sleep(self.kernel.now + 10 * MS, self.kernel.slept_ns)
+    }
+
     fn apply(&mut self, input: Input) -> Vec<Event> {
-        // The record of a call comes when the call has returned.
-        let now = at(self.kernel.now + 10 * MS);
+        let now = self.present();
         self.engine.apply(input.at(now))
     }
 
@@ -123,7 +141,7 @@ impl Lab {
             Step::Kill(which) => kernel.kill(which),
             Step::Create { device, task } => kernel.create(device, task),
             Step::Modify { qp, state } => kernel.modify(qp, state),
-            Step::Move { qp, count } => kernel.move_data(qp, count),
+            Step::Move { qp, work } => kernel.move_data(qp, work),
             Step::Destroy(which) => kernel.end(which),
             Step::Attach => kernel.attach(&mut inputs),
             Step::Sweep => kernel.sweep(),
@@ -137,6 +155,7 @@ impl Lab {
                 inputs.extend(kernel.samples.drain(..count));
             }
             Step::Pass(ms) => kernel.now += u64::from(ms) * MS,
+            Step::Sleep(minutes) => kernel.slept_ns += 60 * SECOND * u64::from(minutes),
         }
         inputs.into_iter().flat_map(|input| self.apply(input)).collect()
     }
@@ -155,7 +174,7 @@ impl Lab {
         records.truncate(keep);
         vec![
             Input::Records(records),
-            Input::Losses([self.losses, 0, 0, 0, 0, 0, 0, 0]),
+            Input::Losses([self.losses, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
         ]
     }
 

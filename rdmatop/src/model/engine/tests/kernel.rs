@@ -44,7 +44,44 @@ pub(super) struct TrueQp {
     pub(super) state: u8,
     /// The QP's key in each set of programs.
     pub(super) births: Vec<u64>,
-    pub(super) counted: u64,
+    pub(super) counted: Work,
+}
+
+/// Finished work requests.
+///
+/// Sends and receives are counted apart, and have other sizes, so that a count in the other's place is wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Work {
+    pub(super) sent: u64,
+    pub(super) received: u64,
+}
+
+impl Work {
+    /// Bytes of each send.
+    pub(super) const SENT_BYTES: u64 = 100;
+    /// Bytes of each receive.
+    pub(super) const RECEIVED_BYTES: u64 = 7;
+
+    /// Neither direction has more.
+    pub(super) fn is_within(self, most: Self) -> bool {
+        self.sent <= most.sent && self.received <= most.received
+    }
+}
+
+impl std::ops::AddAssign for Work {
+    fn add_assign(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.received += other.received;
+    }
+}
+
+impl std::iter::Sum for Work {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |mut sum, work| {
+            sum += work;
+            sum
+        })
+    }
 }
 
 /// What the programs know of a QP by its address.
@@ -59,6 +96,8 @@ struct ProgramView {
 #[derive(Debug, Default)]
 pub(super) struct Kernel {
     pub(super) now: u64,
+    /// How long the machine has slept since it was booted.
+    pub(super) slept_ns: u64,
     pub(super) devices: Vec<Device>,
     pub(super) tasks: Vec<Task>,
     pub(super) qps: Vec<TrueQp>,
@@ -86,6 +125,7 @@ impl Kernel {
     pub(super) fn new() -> Self {
         Self {
             now: SECOND,
+            slept_ns: 7 * SECOND,
             slots: vec![QpSlot::new_zeroed(); 16],
             ..Self::default()
         }
@@ -168,7 +208,7 @@ impl Kernel {
             self.now += 10 * MS;
         }
         // The clock of starts goes on while the machine sleeps.
-        let start_ns = self.tick() + 7 * SECOND;
+        let start_ns = self.tick() + self.slept_ns;
         self.tasks.push(Task {
             pid,
             start_ns,
@@ -220,7 +260,7 @@ impl Kernel {
             lives: true,
             state: 0,
             births: Vec::new(),
-            counted: 0,
+            counted: Work::default(),
         });
         if self.attached {
             let qp = self.qps.len() - 1;
@@ -305,7 +345,7 @@ impl Kernel {
         }
     }
 
-    pub(super) fn move_data(&mut self, which: u8, count: u8) {
+    pub(super) fn move_data(&mut self, which: u8, work: Work) {
         let living = self.living();
         let Some(qp) = pick(living.len(), which)
             .map(|at| living[at])
@@ -315,11 +355,13 @@ impl Kernel {
         };
         let Some(slot) = self.known(qp).slot else { return };
         let slot = &mut self.slots[slot as usize];
-        let count = u64::from(count);
-        (slot.tx_done, slot.tx_posted, slot.cqes) =
-            (slot.tx_done + count, slot.tx_posted + count, slot.cqes + count);
-        slot.tx_bytes += 100 * count;
-        self.qps[qp].counted += count;
+        slot.tx_posted += work.sent;
+        slot.tx_done += work.sent;
+        slot.tx_bytes += Work::SENT_BYTES * work.sent;
+        slot.rx_done += work.received;
+        slot.rx_bytes += Work::RECEIVED_BYTES * work.received;
+        slot.cqes += work.sent + work.received;
+        self.qps[qp].counted += work;
     }
 
     pub(super) fn end(&mut self, which: u8) {
@@ -372,7 +414,8 @@ impl Kernel {
             }
             let is_last = slot.flags & slot_flag::DESTROYED != 0;
             let is_new = self.seen.get(&number).is_none_or(|seen| {
-                (seen.born_ns, seen.flags, seen.tx_done) != (slot.born_ns, slot.flags, slot.tx_done)
+                let changing = |slot: &QpSlot| (slot.born_ns, slot.flags, slot.tx_done, slot.rx_done);
+                changing(seen) != changing(slot)
             });
             if is_new {
                 sample.slots.push((number, *slot));

@@ -39,6 +39,7 @@ mod removal;
 mod sums;
 mod traffic;
 mod truth;
+mod uprobes;
 mod verbs;
 
 const SECOND: u64 = 1_000_000_000;
@@ -46,9 +47,14 @@ const MS: u64 = 1_000_000;
 const WALL: u64 = 1_700_000_000 * SECOND;
 
 fn at(mono_ns: u64) -> Now {
+    after_sleep(mono_ns, 0)
+}
+
+/// On a machine that has slept for so long: that moves the clock of the day and not the other one.
+fn after_sleep(mono_ns: u64, slept_ns: u64) -> Now {
     Now {
         mono_ns,
-        wall_ns: WALL + mono_ns,
+        wall_ns: WALL + mono_ns + slept_ns,
     }
 }
 
@@ -56,6 +62,8 @@ fn at(mono_ns: u64) -> Now {
 struct Host {
     engine: Tee,
     now: u64,
+    /// How long the machine has slept: the clock of the day and that of starts went on, `now` did not.
+    slept_ns: u64,
     /// What the kernel side remembers of QPs, by address and number: birth, and whether it saw the creation.
     births: HashMap<(u64, u32), (u64, bool)>,
 }
@@ -70,6 +78,7 @@ impl Host {
         let mut host = Self {
             engine: Tee::new(config, None),
             now: SECOND,
+            slept_ns: 0,
             births: HashMap::new(),
         };
         host.devices(vec![rxe(0, "rxe0")]);
@@ -82,7 +91,7 @@ impl Host {
     }
 
     fn apply(&mut self, input: Input) -> Vec<Event> {
-        self.engine.apply(input.at(at(self.now)))
+        self.engine.apply(input.at(after_sleep(self.now, self.slept_ns)))
     }
 
     fn record(&mut self, record: Record) -> Vec<Event> {
@@ -170,7 +179,7 @@ impl Host {
     }
 
     fn tick(&mut self) -> Arc<Snapshot> {
-        self.engine.tick(at(self.now))
+        self.engine.tick(after_sleep(self.now, self.slept_ns))
     }
 
     /// The only QP there is.

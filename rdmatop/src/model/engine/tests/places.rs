@@ -3,7 +3,7 @@
 use rdmatop_common::counters::{loss, place};
 
 use super::*;
-use crate::model::input::{DataPaths, EbpfReport, EbpfState};
+use crate::model::input::{DataPaths, EbpfReport, EbpfState, SlotsSample};
 
 fn born(t: u64, object: u64, qpn: u32, place: u32) -> QpRecord {
     let mut record = create(t, object, qpn);
@@ -92,6 +92,81 @@ fn a_qp_that_found_no_slot_is_unknown_until_it_has_one_and_its_sums_for_ever() {
     assert!(host.process(231).traffic.tx_wr.is_none());
     let note = notes(&mut host).concat();
     assert!(note.contains("for a time"), "{note}");
+}
+
+/// A sweep that has nothing to give.
+fn sweep_that(lacks_some: bool, host: &mut Host) {
+    let mono_ns = host.pass(SECOND).now;
+    host.apply(Input::Slots(Box::new(SlotsSample {
+        mono_ns,
+        partial: true,
+        lacks_some,
+        ..SlotsSample::default()
+    })));
+}
+
+fn without_place(count: u64) -> Input {
+    let mut counts = [0; loss::COUNT as usize];
+    counts[loss::PLACE as usize] = count;
+    Input::Losses(counts)
+}
+
+#[test]
+fn a_qp_that_found_no_room_in_the_tables_is_unknown_until_it_has_a_slot_and_the_line_goes_with_it() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(born(t, 0xa0, 17, place::NONE_LEFT));
+    host.qp(born(t, 0xb0, 18, place::AT_REST));
+    host.sweep(&[]);
+    // Once at its creation, and with two modifies.
+    host.apply(without_place(3));
+    sweep_that(true, &mut host);
+    let note = notes(&mut host).concat();
+    assert!(
+        note.contains("of 1 QP (rxe0/17)") && !note.contains("RDMATOP_SLOTS"),
+        "{note}"
+    );
+    assert_eq!((total(&mut host, 17), total(&mut host, 18)), (None, Some(0)));
+    // There is room: it was listed, and is at rest. What it received meanwhile nobody knows.
+    sweep_that(false, &mut host);
+    assert!(row(&mut host, 17).uncounted && total(&mut host, 17).is_none());
+    // It moves.
+    host.pass(SECOND);
+    let mut late = slot(host.now - 1, 0xa0, 17, 5);
+    (late.since_ns, late.flags) = (host.now - 1, slot_flag::SINCE_ATTACH);
+    host.sweep(&[late]);
+    assert_eq!(total(&mut host, 17), Some(5));
+    assert!(row(&mut host, 17).since_attach && host.process(231).traffic.tx_wr.is_none());
+    let note = notes(&mut host).concat();
+    assert!(
+        note.contains("Not counted for a time") && !note.contains("rxe0/17"),
+        "{note}"
+    );
+}
+
+#[test]
+fn a_listed_qp_is_at_rest_only_when_all_found_room() {
+    let mut host = Host::new();
+    host.apply(Input::Ebpf(Box::new(EbpfReport {
+        state: EbpfState::On {
+            datapaths: DataPaths::default().and("rdma_rxe", "kprobe"),
+        },
+        ..EbpfReport::default()
+    })));
+    let t = host.now;
+    host.pass(SECOND)
+        .dump(t, vec![dumped(17, Some(231), 3), dumped(18, Some(231), 3)]);
+    let mut old = slot(t, 0xa0, 17, 3);
+    old.flags = slot_flag::SINCE_ATTACH;
+    host.apply(Input::Slots(Box::new(SlotsSample {
+        mono_ns: host.now,
+        slots: vec![(0, old)],
+        lacks_some: true,
+        ..SlotsSample::default()
+    })));
+    assert_eq!((total(&mut host, 17), total(&mut host, 18)), (Some(3), None));
+    sweep_that(false, &mut host);
+    assert_eq!(total(&mut host, 18), Some(0));
 }
 
 #[test]

@@ -55,7 +55,7 @@ enum Step {
         pid: u32,
         size: u64,
     },
-    Losses([u64; 8]),
+    Losses([u64; 11]),
     Verbs {
         pid: u32,
         calls: u64,
@@ -85,7 +85,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => pid.clone().prop_map(|pid| Step::Gone { pid }),
         1 => (any::<bool>(), object, pid.clone(), any::<u64>())
             .prop_map(|(add, object, pid, size)| Step::Region { add, object, pid, size }),
-        1 => any::<[u64; 8]>().prop_map(Step::Losses),
+        1 => any::<[u64; 11]>().prop_map(Step::Losses),
         1 => (pid, any::<u64>(), any::<u64>()).prop_map(|(pid, calls, errors)| Step::Verbs { pid, calls, errors }),
         3 => (0u64..2 * SECOND).prop_map(|ns| Step::Pass { ns }),
     ]
@@ -177,10 +177,8 @@ fn run(host: &mut Host, step: &Step) {
             };
             let sample = VerbsSample {
                 mono_ns: host.now,
-                calls_only_ns: None,
                 verbs: vec![(VerbKey { pid: *pid, verb: 1 }, stats)],
-                calls_only: Vec::new(),
-                errors: Vec::new(),
+                ..VerbsSample::default()
             };
             host.apply(Input::Verbs(Box::new(sample)));
         }

@@ -11,8 +11,8 @@ use super::{
 use crate::model::{
     cause::{CauseId, Concerns, Obstacle},
     input::{
-        CountersSample, EbpfState, HealthSample, HostFacts, PortCounters, ProbeVerdict, Skipped, SlotHead,
-        Verdict,
+        CountersSample, EbpfState, HealthSample, HostFacts, LimitReached, LoggedError, PortCounters,
+        ProbeVerdict, SeenByPrograms, Skipped, SlotHead, Verdict,
     },
     recording::{Entry, Player, Recorder, Tap},
 };
@@ -56,7 +56,7 @@ proptest! {
         }
         for step in &steps {
             events.extend(lab.run(step));
-            snapshots.push(lab.engine.tick(at(lab.kernel.now + 10 * MS)));
+            snapshots.push(lab.engine.tick(lab.present()));
         }
         let bytes = recorder.lock().unwrap().take();
         prop_assert_eq!(played(&bytes), (text(&snapshots), text(&events)));
@@ -76,6 +76,9 @@ fn every_input() -> Vec<Input> {
         partial: true,
         more: true,
         capacity: 16,
+        most: 64,
+        refusal: Some(Obstacle::new(CauseId::NoMemory, "why", "do")),
+        lacks_some: true,
     };
     let port = PortCounters {
         device_index: 0,
@@ -94,6 +97,8 @@ fn every_input() -> Vec<Input> {
     };
     let verbs = VerbsSample {
         mono_ns: 1,
+        partial: true,
+        gone: vec![(7, 1)],
         verbs: vec![(VerbKey { pid: 231, verb: 1 }, stats)],
         calls_only: vec![(VerbKey { pid: 231, verb: 2 }, 9)],
         calls_only_ns: Some(2),
@@ -176,8 +181,14 @@ fn every_input() -> Vec<Input> {
             "a",
             "b",
         ))))),
-        Input::Losses([1, 2, 3, 4, 5, 6, 7, u64::MAX]),
+        Input::Losses([1, 2, 3, 4, 5, 6, 7, u64::MAX, 0, 0, 0]),
         Input::Skipped(Some(vec![skipped])),
+        Input::Seen(SeenByPrograms {
+            session: 1,
+            mono_ns: 2,
+            packets: Some(u64::MAX),
+            receives: None,
+        }),
         Input::ChannelDropped(3),
         Input::Devices(Box::new(DevicesSample {
             mono_ns: 1,
@@ -201,6 +212,18 @@ fn every_input() -> Vec<Input> {
         Input::Slots(Box::new(slots)),
         Input::Verbs(Box::new(verbs)),
         Input::Process(Box::new(facts)),
+        Input::Logged(Some(vec![LoggedError {
+            text: "infiniband rxe0: a".into(),
+            device: Some("+pci:0000:3b:00.0".into()),
+        }])),
+        Input::Logged(None),
+        Input::RdmaLimits(vec![LimitReached {
+            pid: 231,
+            cgroup: "/a".into(),
+            device: "rxe0".into(),
+            resource: "hca_object".into(),
+            max: 5,
+        }]),
         Input::ProcessGone {
             pid: 231,
             start_ticks: None,

@@ -58,6 +58,7 @@ fn blank() -> Host {
     Host {
         engine: Tee::new(EngineConfig::default(), None),
         now: SECOND,
+        slept_ns: 0,
         births: std::collections::HashMap::default(),
     }
 }

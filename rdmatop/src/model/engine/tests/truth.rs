@@ -6,23 +6,30 @@ use proptest::prelude::*;
 
 use super::{
     history::{Lab, Step, cases, history},
-    kernel, *,
+    kernel::{self, Work},
+    *,
 };
-use crate::model::engine::tally::{Flow, TX_BYTES, TX_WR};
+use crate::model::engine::tally::Flow;
 
-/// Send WRs, whose bytes must go with them.
-fn sent(flow: Option<&Flow>) -> u64 {
-    let Some(flow) = flow else { return 0 };
-    let count = flow.counter(TX_WR, true).total;
-    assert_eq!(flow.counter(TX_BYTES, true).total, 100 * count);
-    count
+/// Work requests, whose bytes must go with them.
+fn counted(flow: Option<&Flow>) -> Work {
+    let Some(flow) = flow else {
+        return Work::default();
+    };
+    let traffic = flow.traffic(true);
+    let counts = [traffic.tx_wr, traffic.tx_bytes, traffic.rx_wr, traffic.rx_bytes];
+    // The model's programs see everything.
+    let [sent, sent_bytes, received, received_bytes] = counts.map(|counter| counter.expect("a count").total);
+    assert_eq!(sent_bytes, Work::SENT_BYTES * sent);
+    assert_eq!(received_bytes, Work::RECEIVED_BYTES * received);
+    Work { sent, received }
 }
 
 /// What the engine claims about the QPs and the devices that there were, by their places in the kernel's lists.
 #[derive(Default)]
 struct Said {
-    qps: HashMap<usize, u64>,
-    devices: HashMap<usize, u64>,
+    qps: HashMap<usize, Work>,
+    devices: HashMap<usize, Work>,
 }
 
 /// Asserts that the engine claims nothing that is not true. What it does not know yet may be missing.
@@ -32,11 +39,16 @@ fn check(lab: &Lab) -> Said {
     let mut generations = HashMap::new();
     for qp in engine.qps.iter() {
         let mut born_as = qp.births.iter().map(|(object, born_ns)| {
-            let is_it = |truth: &kernel::TrueQp| truth.object == *object && truth.births.contains(born_ns);
+            let is_it = |truth: &kernel::TrueQp| truth.object == object && truth.births.contains(&born_ns);
             kernel.qps.iter().position(is_it).expect("a birth that was")
         });
         let Some(which) = born_as.next() else {
-            assert_eq!(sent(qp.flow.as_ref()), 0, "counts of a QP that no slot is of");
+            let none = Work::default();
+            assert_eq!(
+                counted(qp.flow.as_ref()),
+                none,
+                "counts of a QP that no slot is of"
+            );
             continue;
         };
         assert!(
@@ -44,10 +56,10 @@ fn check(lab: &Lab) -> Said {
             "two QPs taken for one: {qp:?}"
         );
         let truth = &kernel.qps[which];
-        let counted = sent(qp.flow.as_ref());
-        assert!(counted <= truth.counted, "{counted} of {truth:?}");
+        let known = counted(qp.flow.as_ref());
+        assert!(known.is_within(truth.counted), "{known:?} of {truth:?}");
         assert_eq!(
-            said.qps.insert(which, counted),
+            said.qps.insert(which, known),
             None,
             "one QP taken for two: {qp:?}"
         );
@@ -85,29 +97,29 @@ fn check(lab: &Lab) -> Said {
         );
     }
     for process in engine.processes.iter() {
-        let counted = sent(process.flow.as_deref());
+        let known = counted(process.flow.as_deref());
         let start_ns = process.start_ns;
         let is_it = |qp: &&kernel::TrueQp| {
             let task = &kernel.tasks[qp.task];
             (Some(task.pid), Some(task.start_ns)) == (process.pid, start_ns)
         };
-        let truth: u64 = kernel.qps.iter().filter(is_it).map(|qp| qp.counted).sum();
-        assert!(counted <= truth, "{counted} for {truth}: {process:?}");
+        let truth: Work = kernel.qps.iter().filter(is_it).map(|qp| qp.counted).sum();
+        assert!(known.is_within(truth), "{known:?} for {truth:?}: {process:?}");
     }
     for device in engine.devices.iter() {
-        let counted = sent(device.flow.as_deref());
+        let known = counted(device.flow.as_deref());
         let Some(which) = of_generation.get(&device.uid) else {
             assert!(
-                counted == 0 || !lab.keeps_all,
+                known == Work::default() || !lab.keeps_all,
                 "counts of {device:?}, on which nothing was"
             );
             continue;
         };
         assert_eq!(device.index, kernel.devices[*which].index);
         let on = kernel.qps.iter().filter(|qp| qp.device == *which);
-        let truth: u64 = on.map(|qp| qp.counted).sum();
-        assert!(counted <= truth, "{counted} for {truth} of {device:?}");
-        said.devices.insert(*which, counted);
+        let truth: Work = on.map(|qp| qp.counted).sum();
+        assert!(known.is_within(truth), "{known:?} for {truth:?} of {device:?}");
+        said.devices.insert(*which, known);
     }
     said
 }
@@ -117,12 +129,13 @@ fn check(lab: &Lab) -> Said {
 fn check_all(lab: &mut Lab) {
     let said = check(lab);
     let kernel = &lab.kernel;
-    for (which, truth) in kernel.qps.iter().enumerate().filter(|(_, qp)| qp.counted > 0) {
+    let moved = |qp: &kernel::TrueQp| qp.counted != Work::default();
+    for (which, truth) in kernel.qps.iter().enumerate().filter(|(_, qp)| moved(qp)) {
         assert_eq!(said.qps.get(&which), Some(&truth.counted), "{truth:?}");
     }
-    let total: u64 = kernel.qps.iter().map(|qp| qp.counted).sum();
+    let total: Work = kernel.qps.iter().map(|qp| qp.counted).sum();
     let processes = lab.engine.processes.iter();
-    let sum: u64 = processes.map(|process| sent(process.flow.as_deref())).sum();
+    let sum: Work = processes.map(|process| counted(process.flow.as_deref())).sum();
     assert_eq!(sum, total, "the sum of all processes");
     for (which, _) in kernel
         .devices
@@ -131,9 +144,9 @@ fn check_all(lab: &mut Lab) {
         .filter(|(_, device)| device.lives)
     {
         let on = kernel.qps.iter().filter(|qp| qp.device == which);
-        let truth: u64 = on.map(|qp| qp.counted).sum();
+        let truth: Work = on.map(|qp| qp.counted).sum();
         assert_eq!(
-            said.devices.get(&which).copied().unwrap_or(0),
+            said.devices.get(&which).copied().unwrap_or_default(),
             truth,
             "device {which}"
         );
@@ -170,7 +183,7 @@ fn try_out(config: EngineConfig, lossy: bool, attach_first: bool, steps: &[Step]
     for step in steps {
         lab.run(step);
         check(&lab);
-        lab.engine.tick(at(lab.kernel.now + 10 * MS));
+        lab.engine.tick(lab.present());
     }
     lab
 }

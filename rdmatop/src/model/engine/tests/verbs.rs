@@ -31,6 +31,8 @@ fn sweep(
     let sample = VerbsSample {
         mono_ns: host.now,
         calls_only_ns: None,
+        partial: false,
+        gone: Vec::new(),
         calls_only: calls_only
             .iter()
             .map(|(pid, verb, calls)| {
@@ -94,6 +96,67 @@ fn a_verb_has_calls_rate_and_latency() {
     assert_eq!(latency, (Some(3000), Some(4096), Some(9000)));
 }
 
+/// A sample of what has changed.
+fn changes(host: &mut Host, verbs: &[(u32, u32, VerbStats)], gone: &[(u32, u32)]) {
+    let verbs = verbs.iter().map(|(pid, verb, stats)| {
+        let key = VerbKey {
+            pid: *pid,
+            verb: *verb,
+        };
+        (key, *stats)
+    });
+    let sample = VerbsSample {
+        mono_ns: host.now,
+        partial: true,
+        gone: gone.to_vec(),
+        verbs: verbs.collect(),
+        ..VerbsSample::default()
+    };
+    host.apply(Input::Verbs(Box::new(sample)));
+}
+
+#[test]
+fn what_a_sample_of_changes_leaves_out_stands_still_and_is_read_all_the_same() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    sample(&mut host, &[(231, verb::write(9), stats(10, 1))], &[]);
+    host.pass(SECOND);
+    changes(&mut host, &[(231, verb::write(9), stats(15, 3))], &[]);
+    let row = host.tick().verbs[0].clone();
+    assert_eq!((row.calls.total, row.calls.rate), (15, Some(5.0)));
+    for _ in 0..30 {
+        host.pass(SECOND);
+        changes(&mut host, &[], &[]);
+        let row = host.tick().verbs[0].clone();
+        assert_eq!((row.calls.total, row.calls.rate), (15, Some(0.0)));
+        assert_eq!(row.errors.map(|errors| errors.rate), Some(Some(0.0)));
+        assert_eq!(host.process(231).verb_errors.unwrap().rate, Some(0.0));
+    }
+    // All of it is of the last second, not of the half minute before.
+    host.pass(SECOND);
+    changes(&mut host, &[(231, verb::write(9), stats(22, 4))], &[]);
+    let row = host.tick().verbs[0].clone();
+    assert_eq!((row.calls.total, row.calls.rate), (22, Some(7.0)));
+    assert_eq!(host.process(231).verb_errors.unwrap().rate, Some(1.0));
+}
+
+#[test]
+fn an_entry_that_was_given_up_is_no_past_of_the_next_process() {
+    for given_up in [false, true] {
+        let mut host = Host::new();
+        let t = host.now;
+        host.qp(create(t, 0xa0, 17));
+        sample(&mut host, &[(231, verb::write(9), stats(10, 0))], &[]);
+        host.tick();
+        assert!(host.engine.verbs_held(231), "the kernel side has it");
+        host.pass(SECOND);
+        let gone: &[_] = if given_up { &[(231, verb::write(9))] } else { &[] };
+        changes(&mut host, &[], gone);
+        assert_eq!(host.engine.verbs_held(231), !given_up);
+    }
+}
+
 #[test]
 fn a_library_probe_is_no_fault() {
     let mut host = Host::new();
@@ -114,6 +177,24 @@ fn a_library_probe_is_no_fault() {
     assert!(snapshot.verbs[0].probe);
     assert_eq!(snapshot.verbs[0].errnos, [(28, 1)]);
     assert_eq!(host.process(231).verb_errors.unwrap().total, 0);
+}
+
+#[test]
+fn empty_places_of_a_gid_table_are_no_faults() {
+    let mut host = Host::new();
+    sample(
+        &mut host,
+        &[(231, verb::QUERY_GID_ENTRY, stats(1024, 1022))],
+        &[
+            (231, verb::QUERY_GID_ENTRY, 61, 1021),
+            (231, verb::QUERY_GID_ENTRY, 22, 1),
+        ],
+    );
+    assert!(
+        !host.tick().verbs[0].probe,
+        "EINVAL is a place that the table does not have"
+    );
+    assert_eq!(host.process(231).verb_errors.unwrap().total, 1);
 }
 
 #[test]
@@ -170,7 +251,7 @@ fn errors_are_unknown_until_verbs_are_counted_and_when_some_were_not() {
     assert_eq!(host.process(231).verb_errors, None);
     sample(&mut host, &[], &[]);
     assert_eq!(host.process(231).verb_errors.unwrap().total, 0);
-    host.apply(Input::Losses([0, 0, 0, 5, 0, 0, 0, 0]));
+    host.apply(Input::Losses([0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]));
     assert_eq!(host.process(231).verb_errors, None);
 }
 

@@ -3,7 +3,8 @@
 use super::{Scene, growing};
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::ib::PortState;
-use crate::model::snapshot::PortRow;
+use crate::model::input::EbpfState;
+use crate::model::snapshot::{PortRow, ProcessRow};
 use crate::roce::payload;
 
 fn about(port: &PortRow, part: Option<&str>) -> About {
@@ -66,7 +67,7 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 || format!("rdma link show {}", name(port)),
                 |netdev| {
                     format!(
-                        "ip link show {netdev}   # then: ip link set {netdev} up, or look at cable and switch"
+                        "ip link show {netdev}   # DOWN -> ip link set {netdev} up; NO-CARRIER -> cable, switch"
                     )
                 },
             ),
@@ -88,28 +89,78 @@ const ERRORS: &[(&str, f64, Severity)] = &[
     ("port_xmit_discards", 100.0, Severity::Warning),
 ];
 
+/// Who suffers from a port's trouble.
+fn used_by(users: &[&ProcessRow]) -> String {
+    match users {
+        [] => String::new(),
+        [one] => format!("; the port carries {}", words::process(one)),
+        [one, rest @ ..] => format!(
+            "; the port carries {} and {} more",
+            words::process(one),
+            rest.len()
+        ),
+    }
+}
+
 /// Errors of the link.
 pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for port in &scene.snapshot.ports {
+        let users: Vec<_> = scene.holders(&port.device).collect();
         for (counter, limit, severity) in ERRORS {
             let Some(rate) = rate_of(port, counter).filter(|rate| rate > limit) else {
                 continue;
             };
             let total = port.counters.iter().find(|row| &*row.name == *counter);
             let total = total.map_or(0, |row| row.counter.total);
+            let went_down = *counter == "link_downed";
+            let is_up = port.state.is_some_and(PortState::is_active);
+            // A process that lost packets or connections meanwhile has findings of its own.
+            let severity = if went_down && is_up {
+                Severity::Warning
+            } else {
+                *severity
+            };
             out.push(Symptom {
                 verdict: match *counter {
-                    "link_downed" => format!("The link of {} went down", name(port)),
-                    "port_xmit_discards" => format!("{} drops packets that it cannot send", name(port)),
-                    _ => format!("The link of {} has errors ({counter})", name(port)),
+                    "link_downed" if is_up => {
+                        format!(
+                            "The link of {} went down and is up again{}",
+                            name(port),
+                            used_by(&users)
+                        )
+                    }
+                    "link_downed" => format!("The link of {} went down{}", name(port), used_by(&users)),
+                    "port_xmit_discards" => {
+                        format!(
+                            "{} drops packets that it cannot send{}",
+                            name(port),
+                            used_by(&users)
+                        )
+                    }
+                    _ => format!(
+                        "The link of {} has errors ({counter}){}",
+                        name(port),
+                        used_by(&users)
+                    ),
                 },
+                victims: users.iter().map(|row| row.uid).collect(),
                 evidence: vec![format!("{counter} {total} in all, {} now", words::per_s(rate))],
-                next: port.netdev.as_deref().map_or_else(
-                    || "ibdiagnet   # and look at the cable, the transceiver and the switch's port".to_owned(),
-                    |netdev| format!("ethtool -S {netdev}   # and look at the cable, the transceiver and the switch's port"),
-                ),
-                short: (*counter).to_owned(),
-                ..scene.symptom(FindingId::LinkErrors, *severity, about(port, Some(counter)))
+                next: match port.netdev.as_deref() {
+                    None => "ibdiagnet   # then look at the cable, the transceiver and the switch's port"
+                        .to_owned(),
+                    Some(netdev) if went_down => {
+                        format!(
+                            "ethtool -m {netdev}   # low optical power -> transceiver or cable; else -> log of the switch"
+                        )
+                    }
+                    Some(netdev) => {
+                        format!(
+                            "ethtool -S {netdev} | grep -v ': 0$'   # then cable, transceiver and switch port"
+                        )
+                    }
+                },
+                short: if went_down { "link flapped" } else { counter }.to_owned(),
+                ..scene.symptom(FindingId::LinkErrors, severity, about(port, Some(counter)))
             });
         }
     }
@@ -117,6 +168,10 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 
 /// Packets that are sent again.
 pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    // Ports are read before programs are attached; until then nothing is known of the QP that may explain it.
+    if matches!(scene.snapshot.health.ebpf, EbpfState::Starting) {
+        return;
+    }
     for port in &scene.snapshot.ports {
         let (again, packets) = match (growing(port.retransmits), growing(port.retries)) {
             (Some(rate), _) => (rate, true),
@@ -135,21 +190,28 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             || growing(port.rnr_naks).is_some()
             || again < scene.limits.loss_per_s
             || share < scene.limits.loss_share
+            || only_waits(scene, port)
         {
             continue;
         }
+        let users: Vec<_> = scene.holders(&port.device).collect();
         let (place, rate) = (name(port), words::per_s(again));
         let (verdict, what) = if packets {
             (
                 format!(
-                    "Packets from {place} are lost: {} are sent again",
-                    words::percent(share)
+                    "Packets from {place} are lost ({} are sent again){}",
+                    words::percent(share),
+                    used_by(&users)
                 ),
                 "packets sent again",
             )
         } else {
             (
-                format!("Packets from {place} are lost: its senders start again {rate}"),
+                format!(
+                    "Packets from {place} are lost ({} retransmissions/s){}",
+                    words::number(again),
+                    used_by(&users)
+                ),
                 "rounds of retransmission",
             )
         };
@@ -161,11 +223,31 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         out.push(Symptom {
             verdict,
             evidence: vec![format!("{rate} {what}, {} packets sent", words::per_s(sent))],
-            next: "Look for drops along the path: ethtool -S of both NICs and the switch's ports; then PFC, ECN and MTU of all of them.".to_owned(),
-            short: "loss".to_owned(),
+            next: port.netdev.as_deref().map_or_else(
+                || format!("rdma statistic show link {place}   # no drops -> the switch or the peer (PFC, ECN, MTU)"),
+                |netdev| {
+                    format!("ethtool -S {netdev} | grep -E 'drop|discard|pause'   # all 0 -> lost in the switch or at the peer (PFC, ECN, MTU)")
+                },
+            ),
+            short: "packet loss".to_owned(),
+            victims: users.iter().map(|row| row.uid).collect(),
             ..scene.symptom(FindingId::Loss, severity, about(port, None))
         });
     }
+}
+
+/// Whether the QPs of a port's device are counted, and none of them both sends again and finishes work. The peer of such a QP
+/// may be gone; that it waits is known only after some seconds, and until then it is not called loss.
+fn only_waits(scene: &Scene<'_>, port: &PortRow) -> bool {
+    let counted = scene
+        .device(port.device_uid)
+        .is_some_and(|device| device.datapath.is_some());
+    let mut own = scene
+        .snapshot
+        .qps
+        .iter()
+        .filter(|qp| qp.device_uid == Some(port.device_uid));
+    counted && !own.any(|qp| growing(qp.traffic.retransmits).is_some() && growing(qp.traffic.tx_wr).is_some())
 }
 
 /// Congestion control that one side does not take part in.

@@ -2,6 +2,7 @@
 
 mod growth;
 mod link;
+mod nic;
 mod objects;
 mod qps;
 mod rails;
@@ -12,9 +13,9 @@ mod verbs;
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
-use super::peers::Peers;
 use super::{About, FindingId, Limits, Severity, Symptom};
-use crate::model::snapshot::{DeviceRow, PortRow, ProcessRow, Snapshot};
+use crate::model::peers::Peer;
+use crate::model::snapshot::{DeviceRow, PortRow, ProcessRow, QpRow, Snapshot};
 use crate::model::value::Counter;
 
 pub(super) use growth::Growth;
@@ -24,7 +25,6 @@ pub(super) struct Scene<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) limits: &'a Limits,
     growth: &'a Growth,
-    peers: OnceCell<Peers<'a>>,
     /// Devices with QPs whose RNR waits are counted.
     counted: OnceCell<BTreeSet<u64>>,
 }
@@ -35,7 +35,6 @@ impl<'a> Scene<'a> {
             snapshot,
             limits,
             growth,
-            peers: OnceCell::new(),
             counted: OnceCell::new(),
         }
     }
@@ -65,9 +64,12 @@ impl<'a> Scene<'a> {
         live.filter(move |row| row.devices.iter().any(|name| &**name == device))
     }
 
-    /// Made when a rule needs it: it looks at all QPs.
-    fn peers(&self) -> &Peers<'a> {
-        self.peers.get_or_init(|| Peers::of(self.snapshot))
+    /// The QP at the other end, when it is on this host.
+    fn peer(&self, qp: &QpRow) -> Option<&'a QpRow> {
+        match self.snapshot.peer(qp)? {
+            Peer::Here { qp, .. } => Some(qp),
+            Peer::At(_) => None,
+        }
     }
 
     /// Whether RNR waits are counted for a QP of this device. Looks at all QPs, once, when a rule needs it.
@@ -130,6 +132,10 @@ pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
         link::congestion,
         link::mtu,
         link::commands,
+        nic::pcie,
+        nic::logged,
+        nic::roce_v1,
+        nic::setup,
         rails::slow,
         rails::load,
         tcp::fallback,

@@ -45,7 +45,7 @@ pub(super) fn leak(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         out.push(Symptom {
             since_ns: since,
             verdict: format!(
-                "{} creates QPs and destroys none: {} now",
+                "{} has made {more} QPs within {seconds} s and destroyed none: {} now",
                 words::process(row),
                 row.qps
             ),
@@ -53,9 +53,14 @@ pub(super) fn leak(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 format!("{more} more within {seconds} s, never fewer"),
                 format!("{at_rest} of {} have moved nothing", row.qps),
             ],
-            next:
-                "Look for connections that the program opens again without ibv_destroy_qp or rdma_destroy_ep."
-                    .to_owned(),
+            next: row.pid.map_or_else(
+                || "Does it open connections again without ibv_destroy_qp or rdma_destroy_ep?".to_owned(),
+                |pid| {
+                    format!(
+                        "rdma resource show qp pid {pid}   # more than it has clients -> it reconnects without ibv_destroy_qp"
+                    )
+                },
+            ),
             short: format!("+{more} QPs"),
             ..scene.symptom(FindingId::QpLeak, Severity::Warning, about)
         });

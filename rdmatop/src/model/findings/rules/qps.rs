@@ -1,11 +1,13 @@
 //! QPs that wait or failed, and work requests that ended with an error.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 
 use super::{Scene, growing, receiver};
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::ib::WcStatus;
 use crate::model::judgement::{Reason, StuckQp};
+use crate::model::peers::{Peer, address};
 use crate::model::snapshot::ProcessRow;
 use crate::text;
 
@@ -52,11 +54,24 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
     match id {
         FindingId::PeerGone => {
             out.since_ns = scene.interval_begin();
-            out.verdict =
-                format!("No answer for {many} of {who} on {device}: the peer is gone or packets are lost");
+            let from = peer(scene, first)
+                .map(|peer| format!(" from {peer}"))
+                .unwrap_or_default();
+            out.verdict = format!(
+                "No answer{from} for {many} of {who} on {device}: the peer is gone or packets are lost"
+            );
             "no answer".clone_into(&mut out.short);
-            "On the peer's host: does the process still run? Then ping its address, and look at the drops of both ports."
-                .clone_into(&mut out.next);
+            out.next = peer_address(scene, first).map_or_else(
+                || {
+                    "On the peer's host: does the process still run? Then look at the drops of both ports."
+                        .to_owned()
+                },
+                |address| {
+                    format!(
+                        "ping -c 3 {address}   # answers -> is the process alive there? no answer -> host or path"
+                    )
+                },
+            );
             out.evidence.extend(no_answer(scene, qps));
         }
         FindingId::QpSetup => {
@@ -64,10 +79,16 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
             let stay = if qps.len() == 1 { "stays" } else { "stay" };
             out.severity = Severity::Warning;
             out.verdict =
-                format!("{many} of {who} on {device} {stay} in INIT for {age}: the peer does not connect");
+                format!("{many} of {who} on {device} {stay} in INIT for {age}: no peer has connected yet");
             "stuck in INIT".clone_into(&mut out.short);
-            "Look at the job's other ranks: have all started, and can they reach this host by TCP?"
-                .clone_into(&mut out.next);
+            out.next = owner.pid.map_or_else(
+                || "Look at the peers: have all started, and can they reach this host by TCP?".to_owned(),
+                |pid| {
+                    format!(
+                        "ss -tnp | grep pid={pid},   # none, SYN-SENT -> no peer yet, or a firewall; ESTAB -> look at the peer"
+                    )
+                },
+            );
         }
         _ => {
             // In SQE only the send queue is flushed: QPs of unconnected types.
@@ -83,6 +104,27 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
         }
     }
     out
+}
+
+/// Who is at the other end of a stuck QP, where that is known.
+fn peer(scene: &Scene<'_>, qp: &StuckQp) -> Option<String> {
+    let row = scene.snapshot.qps.iter().find(|row| row.uid == qp.uid)?;
+    Some(match scene.snapshot.peer(row)? {
+        Peer::Here { qp: other, .. } => {
+            let owner = other.process_uid.and_then(|uid| scene.process(uid));
+            owner.map_or_else(|| format!("QP {}/{}", other.device, other.qpn), words::process)
+        }
+        Peer::At(gid) => address(gid),
+    })
+}
+
+/// The IPv4 address of the other end, where it is on another host.
+fn peer_address(scene: &Scene<'_>, qp: &StuckQp) -> Option<Ipv4Addr> {
+    let row = scene.snapshot.qps.iter().find(|row| row.uid == qp.uid)?;
+    match scene.snapshot.peer(row)? {
+        Peer::Here { .. } => None,
+        Peer::At(gid) => gid.ipv4(),
+    }
 }
 
 /// What the rows of QPs without an answer say: the first one's peer, and what they send again.

@@ -54,16 +54,20 @@ pub(super) fn slow(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             };
             let gb = |rate: u64| rate / 1_000_000_000;
             out.push(Symptom {
-                verdict: format!("{} runs at {} Gb/s, its siblings at {}", name(port), gb(rate), gb(best)),
-                evidence: vec![
-                    format!("{at_best} of {} ports run at {} Gb/s", ports.len(), gb(best)),
-                    format!("{} has QPs on slow and fast ones", words::process(user)),
-                ],
+                verdict: format!(
+                    "{} runs at {} Gb/s, the other ports at {}: it slows {}, which uses them together",
+                    name(port),
+                    gb(rate),
+                    gb(best),
+                    words::process(user)
+                ),
+                victims: vec![user.uid],
+                evidence: vec![format!("{at_best} of {} ports run at {} Gb/s", ports.len(), gb(best))],
                 next: port.netdev.as_deref().map_or_else(
                     || format!("rdma link show {}", name(port)),
                     |netdev| format!("ethtool {netdev}   # and look at the cable, the transceiver and the switch's port"),
                 ),
-                short: format!("{} Gb/s", gb(rate)),
+                short: format!("link {} Gb/s", gb(rate)),
                 ..scene.symptom(FindingId::PortSlow, Severity::Warning, about(port))
             });
         }
@@ -204,6 +208,17 @@ fn mover(scene: &Scene<'_>, port: &PortRow) -> Option<(u64, String)> {
     Some((row.uid, words::process(row)))
 }
 
+/// Whether QPs of a port's device send packets again and none of its QPs finishes work. It takes seconds until they are called
+/// stuck.
+fn only_repeats(scene: &Scene<'_>, port: &PortRow) -> bool {
+    let own = || {
+        let qps = scene.snapshot.qps.iter();
+        qps.filter(|qp| qp.device_uid == Some(port.device_uid))
+    };
+    own().any(|qp| growing(qp.traffic.retransmits).is_some())
+        && !own().any(|qp| growing(qp.traffic.tx_wr).is_some())
+}
+
 fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
     let idle = tx.idle(scene.limits.idle_share);
     if tx.rates[tx.top] <= scene.limits.hot_ratio * tx.mean() || idle.len() < 2 {
@@ -212,7 +227,7 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
     let port = ports[tx.top];
     // What is sent again and again is no load: the rules of QPs name it.
     let mut stuck = scene.snapshot.judgement.stuck();
-    if stuck.any(|qp| qp.device == port.device && qp.stuck.reason.repeats()) {
+    if stuck.any(|qp| qp.device == port.device && qp.stuck.reason.repeats()) || only_repeats(scene, port) {
         return None;
     }
     // Below that, one NIC is enough for what there is to send.
@@ -226,14 +241,29 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
         process: Some(mover),
         ..about(port)
     };
+    let full = link.map_or(String::new(), |link| {
+        format!(" ({} of its link)", words::percent(tx.rates[tx.top] / link))
+    });
+    let pid = scene.process(mover).and_then(|row| row.pid);
     Some(Symptom {
-        verdict: format!("All traffic of {who} leaves by {}: {} are idle", name(port), names(ports, &idle)),
+        verdict: format!(
+            "All traffic of {who} leaves through {}{full}: {} are idle",
+            name(port),
+            names(ports, &idle)
+        ),
         evidence: vec![
             format!("{} sends {}", name(port), tx.of_port(tx.top)),
             format!("{} of {} ports send less than {} of that", idle.len(), ports.len(), words::percent(scene.limits.idle_share)),
         ],
-        next: "Is one NIC meant? Otherwise check NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE of the job, and which GPU each rank uses.".to_owned(),
-        short: "one NIC of many".to_owned(),
+        next: pid.map_or_else(
+            || "Where one NIC is not meant, check NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE of the job.".to_owned(),
+            |pid| {
+                format!(
+                    "grep -zE 'NCCL_IB_HCA|UCX_NET_DEVICES|FI_EFA_IFACE' /proc/{pid}/environ   # names one NIC -> list them all; perftest -> see its -d"
+                )
+            },
+        ),
+        short: format!("one NIC of {}", ports.len()),
         ..scene.symptom(FindingId::HotPort, Severity::Warning, about)
     })
 }
@@ -241,23 +271,28 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
 fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
     let port = ports[rx.top];
     let mover = mover(scene, port);
-    let who = mover
+    let user = mover
         .as_ref()
-        .map(|(_, name)| format!(" of {name}"))
+        .map(|(_, name)| format!("; the port carries {name}"))
         .unwrap_or_default();
     let about = About {
         process: mover.map(|(uid, _)| uid),
         ..about(port)
     };
     Symptom {
-        verdict: format!("All receives{who} land on {}, while {} ports send", name(port), ports.len()),
+        verdict: format!(
+            "{} gets {} of what this host receives, and {} ports send{user}",
+            name(port),
+            words::percent(rx.rates[rx.top] / rx.sum),
+            ports.len()
+        ),
         evidence: vec![format!(
             "{} receives {}, {} of all",
             name(port),
             rx.of_port(rx.top),
             words::percent(rx.rates[rx.top] / rx.sum)
         )],
-        next: "Peers connect to one address: check that each rank publishes the address of its own NIC (NCCL_IB_HCA, NCCL_CROSS_NIC, routing rules, ARP: net.ipv4.conf.all.arp_ignore=1).".to_owned(),
+        next: "sysctl net.ipv4.conf.all.arp_ignore   # 0 -> one NIC may answer ARP for all: set 1; else NCCL_IB_HCA of peers".to_owned(),
         short: "Rx funnel".to_owned(),
         ..scene.symptom(FindingId::RxFunnel, Severity::Warning, about)
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{Scene, growing};
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::judgement::{Reason, Stuck};
+use crate::model::peers::address;
 use crate::model::snapshot::{ProcessRow, QpRow};
 
 /// The senders of one process that wait for one receiver.
@@ -32,7 +33,7 @@ pub(super) fn not_ready(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let (Some(sender), Some(rate)) = (qp.process_uid, growing(qp.traffic.rnr_waits)) else {
             continue;
         };
-        let peer = scene.peers().peer(qp).filter(|peer| peer.process_uid.is_some());
+        let peer = scene.peer(qp).filter(|peer| peer.process_uid.is_some());
         let wait = waits
             .entry((sender, peer.and_then(|peer| peer.process_uid)))
             .or_default();
@@ -85,9 +86,7 @@ fn symptom(
         evidence.push(format!("{} work requests finished by it", words::per_s(done)));
     }
     let next = match receiver.and_then(|row| row.pid) {
-        Some(pid) => {
-            format!("ps -o pid,stat,wchan:30,args -p {pid}   # T: stopped, D or S: waits, R: busy elsewhere")
-        }
+        Some(pid) => look_at([pid].into_iter()),
         None => {
             "On the peer's host: is the process stopped, or busy elsewhere? It has to post more receives."
                 .to_owned()
@@ -108,15 +107,26 @@ fn symptom(
         verdict,
         evidence,
         next,
-        short: if receiver.is_some() {
-            "no receives"
-        } else {
-            "peer: no receives"
+        short: match (receiver.is_some(), wait.stopped) {
+            (true, true) => "posts no recv",
+            (true, false) => "posts few recv",
+            (false, true) => "peer: no recv",
+            (false, false) => "peer: few recv",
         }
         .to_owned(),
         victims: receiver.map(|_| sender.uid).into_iter().collect(),
         ..scene.symptom(FindingId::ReceiverNotReady, severity, about)
     }
+}
+
+/// How to see what processes do instead of posting receives.
+fn look_at(pids: impl Iterator<Item = u32>) -> String {
+    const SHOWN: usize = 8;
+    let pids: Vec<String> = pids.take(SHOWN).map(|pid| pid.to_string()).collect();
+    format!(
+        "ps -o pid,stat,wchan:30,args -p {}   # T -> stopped (kill -CONT); S, D -> it waits; R -> it computes",
+        pids.join(",")
+    )
 }
 
 /// The same of ports whose work requests are not counted: those of most NICs.
@@ -134,10 +144,10 @@ pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             let who = users.first().map_or_else(|| "a process".to_owned(), Clone::clone);
             let more = match users.len() {
                 0 | 1 => String::new(),
-                all => format!(", or one of {} more,", all - 1),
+                all => format!(" or one of {} more", all - 1),
             };
             (
-                format!("{who}{more} posts too few receives on {place}: packets find no buffer"),
+                format!("Packets find no receive buffer on {place}: {who}{more} posts receives too slowly"),
                 format!("out_of_buffer {}", words::per_s(rate)),
                 "here",
             )
@@ -161,10 +171,13 @@ pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         out.push(Symptom {
             verdict,
             evidence: vec![evidence],
-            next: "Look for a rank that is stopped or busy, and for receive queues that are too short (UCX_RC_RX_QUEUE_LEN, \
-                   FI_OFI_RXM_RX_SIZE)."
-                .to_owned(),
-            short: "no receives".to_owned(),
+            next: if part == "here" {
+                look_at(scene.users(&port.device).filter_map(|row| row.pid))
+            } else {
+                "On the peers' hosts: which rank is stopped or busy? Its receive queue may be too short."
+                    .to_owned()
+            },
+            short: "posts few recv".to_owned(),
             ..scene.symptom(FindingId::ReceiverNotReady, Severity::Warning, about)
         });
     }
@@ -174,8 +187,7 @@ pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 pub(super) fn peer_of(qp: &QpRow) -> String {
     match (qp.remote_gid, qp.remote_qpn) {
         (Some(gid), Some(qpn)) => {
-            let address = gid.ipv4().map_or_else(|| gid.to_string(), |ip| ip.to_string());
-            format!("The peer (QP {qpn} at {address})")
+            format!("The peer (QP {qpn} at {})", address(gid))
         }
         (None, Some(qpn)) => format!("The peer (QP {qpn})"),
         _ => "The peer".to_owned(),

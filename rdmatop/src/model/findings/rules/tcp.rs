@@ -62,15 +62,18 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
         evidence.push(format!("it has loaded {}", libraries.join(", ")));
     }
     let switch = switch(row);
-    evidence.extend(
-        switch
-            .as_ref()
-            .map(|switch| format!("its environment has {switch}")),
-    );
-    let next = match (switch, row.pid) {
+    let reason = match &switch {
+        Some(switch) => Some(format!("its environment has {switch}")),
+        None if row.qps == 0 && row.verbs_files == Some(false) => {
+            Some("it finds no device in /dev/infiniband".to_owned())
+        }
+        None => None,
+    };
+    evidence.extend(reason.clone());
+    let next = match (&switch, row.pid) {
         (Some(switch), _) => format!("Start the job without {switch}: it forbids RDMA."),
         (None, Some(pid)) => {
-            format!("rdmatop doctor --pid {pid}   # what keeps it from RDMA; NCCL_DEBUG=INFO says so too")
+            format!("rdmatop doctor --pid {pid}   # lists what keeps it from RDMA")
         }
         (None, None) => "Start it with NCCL_DEBUG=INFO, and read the log with rdmatop nccl-log.".to_owned(),
     };
@@ -79,13 +82,14 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
         ..About::default()
     };
     let instead = if row.qps == 0 {
-        "and has no QP"
+        "instead of RDMA (it has no QP)"
     } else {
         "and next to nothing by RDMA"
     };
+    let because = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
     Symptom {
         verdict: format!(
-            "{} moves {} by TCP {instead}",
+            "{} moves {} by TCP {instead}{because}",
             words::process(row),
             words::bits(rate)
         ),

@@ -3,6 +3,7 @@
 use super::{Scene, growing};
 use crate::errno;
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
+use crate::model::input::LimitReached;
 use crate::model::snapshot::VerbRow;
 
 const EPERM: u32 = 1;
@@ -11,6 +12,7 @@ const EAGAIN: u32 = 11;
 const ENOMEM: u32 = 12;
 const ENODEV: u32 = 19;
 const ENOSPC: u32 = 28;
+const ENODATA: u32 = 61;
 const ETIMEDOUT: u32 = 110;
 
 /// What an errno of a verb means, and what to do; `None` for those that programs ask for, such as EINVAL of a try.
@@ -20,15 +22,21 @@ fn meaning(verb: &str, errno: u32, pid: u32) -> Option<(&'static str, String)> {
         ENOMEM if registers => (
             "the locked-memory limit or memory is exhausted",
             format!(
-                "prlimit --memlock --pid {pid}   # set it to unlimited: ulimit -l, LimitMEMLOCK=, --ulimit memlock=-1"
+                "prlimit --memlock --pid {pid}   # too small -> raise ulimit -l, LimitMEMLOCK= or docker --ulimit memlock=-1"
             ),
         ),
         ENOMEM => (
             "memory or the NIC's resources are exhausted",
             "rdma resource show   # how many objects each device has".to_owned(),
         ),
+        ENODATA if verb == "modify_qp" => (
+            "the GID table is empty at the index that it asks for",
+            format!(
+                "rdmatop doctor --pid {pid}   # GIDs that exist; NCCL_IB_GID_INDEX, UCX_IB_GID_INDEX, perftest -x"
+            ),
+        ),
         EAGAIN => (
-            "the RDMA cgroup's limit is reached",
+            "a limit is reached, as a rule that of the RDMA cgroup",
             format!("cat /sys/fs/cgroup$(cut -d: -f3 /proc/{pid}/cgroup)/rdma.max"),
         ),
         EPERM => (
@@ -66,7 +74,9 @@ pub(super) fn fail(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         .filter(|row| is_no_try(row) && growing(row.errors).is_some())
     {
         for (number, total) in &row.errnos {
-            let Some((what, next)) = meaning(&row.verb, *number, row.pid) else {
+            let Some((mut what, mut next)) =
+                meaning(&row.verb, *number, row.pid).map(|(what, next)| (what.to_owned(), next))
+            else {
                 continue;
             };
             let Some(more) = scene.growth.of_errno(row, *number) else {
@@ -75,6 +85,14 @@ pub(super) fn fail(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             let name = errno::name(*number).unwrap_or("an error");
             let owner = row.process_uid.and_then(|uid| scene.process(uid));
             let who = owner.map_or_else(|| nameless(row), words::process);
+            let limit = owner.and_then(|owner| owner.limited.as_deref());
+            let limit = limit.filter(|_| *number == EAGAIN);
+            let id = if let Some(limit) = limit {
+                (what, next) = (used_up(limit), raise(limit));
+                FindingId::CgroupLimit
+            } else {
+                FindingId::VerbFails
+            };
             let about = About {
                 process: row.process_uid,
                 part: Some(format!("{} {name} {}", row.verb, row.pid).into()),
@@ -88,10 +106,35 @@ pub(super) fn fail(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 )],
                 next,
                 short: format!("{} {name}", row.verb),
-                ..scene.symptom(FindingId::VerbFails, Severity::Critical, about)
+                ..scene.symptom(id, Severity::Critical, about)
             });
         }
     }
+}
+
+/// What is used up.
+fn used_up(limit: &LimitReached) -> String {
+    let what = match limit.resource.as_str() {
+        "hca_handle" => "device handles",
+        _ => "RDMA objects",
+    };
+    format!(
+        "its cgroup {} has all {} {what} of {} that it may have",
+        limit.cgroup, limit.max, limit.device
+    )
+}
+
+/// How to get more.
+fn raise(limit: &LimitReached) -> String {
+    let LimitReached {
+        cgroup,
+        device,
+        resource,
+        ..
+    } = limit;
+    format!(
+        "echo '{device} {resource}=max' | sudo tee /sys/fs/cgroup{cgroup}/rdma.max   # or destroy what is not used"
+    )
 }
 
 /// A process that has no row of its own.
@@ -113,9 +156,12 @@ pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             ..About::default()
         };
         out.push(Symptom {
-            verdict: format!("{who} registers memory {}: it does not reuse its memory regions", words::per_s(rate)),
+            verdict: format!("{who} registers memory {} times a second instead of reusing its memory regions", words::number(rate)),
             evidence: vec![format!("{} calls of reg_mr in all", row.calls.total)],
-            next: "Turn on the library's registration cache (UCX_RCACHE_ENABLE, FI_MR_CACHE_MONITOR), or register buffers once.".to_owned(),
+            next: format!(
+                "grep -zE 'UCX_RCACHE|FI_MR_CACHE' /proc/{}/environ   # =n -> switch the cache on; prints nothing -> keep buffers registered",
+                row.pid
+            ),
             short: "MR churn".to_owned(),
             ..scene.symptom(FindingId::MrChurn, Severity::Warning, about)
         });

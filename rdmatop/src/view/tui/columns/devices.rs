@@ -75,7 +75,7 @@ fn again(port: &PortRow, width: usize) -> Cell {
         (None, Some(retries)) if retries.total > 0 => {
             let mut cell = trouble(Some(retries), width.saturating_sub(1));
             if let Some((text, _)) = cell.0.last_mut() {
-                text.push('r');
+                text.to_mut().push('r');
             }
             cell
         }

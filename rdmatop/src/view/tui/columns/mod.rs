@@ -10,6 +10,7 @@ mod verbs;
 
 pub(super) use processes::only_kernel;
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 
@@ -23,6 +24,7 @@ use crate::model::value::Counter;
 use super::format::{self, Units};
 use super::glyphs::Glyphs;
 use super::tab::Tab;
+use super::text;
 use super::theme::Tone;
 use super::trace_log::TraceLog;
 
@@ -39,18 +41,21 @@ pub struct Ctx<'a> {
     pub units: Units,
 }
 
+/// A piece of a cell: words of ours as they are, others in memory of their own.
+pub type Piece = Cow<'static, str>;
+
 /// Pieces of text, each with its tone.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Cell(pub Vec<(String, Tone)>);
+pub struct Cell(pub Vec<(Piece, Tone)>);
 
 impl Cell {
     /// One piece.
-    pub fn new(text: impl Into<String>, tone: Tone) -> Self {
+    pub fn new(text: impl Into<Piece>, tone: Tone) -> Self {
         Self(vec![(text.into(), tone)])
     }
 
     /// A plain value; unknown is dim.
-    pub fn value(text: impl Into<String>) -> Self {
+    pub fn value(text: impl Into<Piece>) -> Self {
         let text = text.into();
         let tone = if text == format::UNKNOWN {
             Tone::Dim
@@ -62,14 +67,19 @@ impl Cell {
 
     /// With one more piece.
     #[must_use]
-    pub fn and(mut self, text: impl Into<String>, tone: Tone) -> Self {
+    pub fn and(mut self, text: impl Into<Piece>, tone: Tone) -> Self {
         self.0.push((text.into(), tone));
         self
     }
 
+    /// Columns of the screen that it takes.
+    pub fn width(&self) -> usize {
+        self.0.iter().map(|(piece, _)| text::width(piece)).sum()
+    }
+
     /// The text without tones.
     pub fn text(&self) -> String {
-        self.0.iter().map(|(text, _)| text.as_str()).collect()
+        self.0.iter().map(|(text, _)| text.as_ref()).collect()
     }
 }
 
@@ -216,7 +226,7 @@ fn draw(c: &Ctx<'_>, meta: &Meta, value: &Value<'_>, width: usize) -> Cell {
     };
     match value {
         Value::Unknown | Value::List([]) => Cell::value(format::UNKNOWN),
-        Value::Text(text) | Value::State(_, text) => Cell::value(&**text),
+        Value::Text(text) | Value::State(_, text) => Cell::value(text.clone().into_owned()),
         Value::List(list) => Cell::value(list.join(",")),
         Value::Flag(on) => Cell::value(if *on { "yes" } else { "no" }),
         Value::Number(number) => Cell::value(self::number(*number, meta.unit, width)),
@@ -255,7 +265,7 @@ fn number(number: i64, unit: Unit, width: usize) -> String {
 }
 
 /// A share as a bar.
-fn bar(c: &Ctx<'_>, share: f64, width: usize, tone: Tone) -> Cell {
+pub(super) fn bar(c: &Ctx<'_>, share: f64, width: usize, tone: Tone) -> Cell {
     let (full, track) = c.glyphs.bar(share, width);
     // On the link's own scale a nearly full bar is worth attention; on a relative one the busiest port is always
     // full.

@@ -32,7 +32,7 @@ fn state_text(state: Option<QpState>) -> String {
 }
 
 fn owner(qp: &QpRow) -> Cell {
-    let name = qp.comm.as_deref().unwrap_or("-");
+    let name = qp.comm.as_deref().unwrap_or("-").to_owned();
     let tone = if qp.kernel { Tone::Title } else { Tone::Normal };
     if qp.orphan {
         Cell::new(name, tone).and(" orphan", Tone::Warn)

@@ -9,7 +9,7 @@ use crate::model::fields::EVENT;
 
 use super::super::format;
 use super::super::theme::Tone;
-use super::{Cell, Ctx, Fields, Of, RowKey, Spec, all, no_ebpf};
+use super::{Cell, Ctx, Fields, Of, RowKey, Spec, all, finding_tone, no_ebpf};
 
 fn with(c: &Ctx<'_>, at: usize, cell: impl FnOnce(&Event) -> Cell) -> Cell {
     c.trace.get(at).map_or_else(Cell::default, cell)
@@ -29,14 +29,42 @@ pub(in crate::view::tui) fn tone(event: &Event) -> Tone {
         {
             Tone::Bad
         }
-        EventKind::QpCreate | EventKind::CmConnect | EventKind::CmAccept => Tone::Good,
+        EventKind::QpCreate | EventKind::CmConnect | EventKind::CmAccept | EventKind::FindingClear => {
+            Tone::Good
+        }
         EventKind::QpDestroy | EventKind::MrDereg | EventKind::CqDestroy | EventKind::CmDisconnect => {
             Tone::Dim
         }
-        EventKind::QpModify => Tone::Tx,
-        EventKind::CmEvent => Tone::Rx,
+        EventKind::WrDone
+            if event.work().wc_status.is_some_and(|status| status.0 != 0) || event.work().cq_full =>
+        {
+            Tone::Bad
+        }
+        EventKind::WrDone if event.work().dropped => Tone::Dim,
+        EventKind::QpModify | EventKind::WrPost => Tone::Tx,
+        EventKind::CmEvent | EventKind::WrDone => Tone::Rx,
         EventKind::MrReg | EventKind::CqCreate => Tone::Title,
+        EventKind::FindingRaise => raised(event),
     }
+}
+
+/// Tone of a finding that was raised.
+fn raised(event: &Event) -> Tone {
+    event
+        .finding
+        .as_ref()
+        .map_or(Tone::Warn, |finding| finding_tone(finding.severity))
+}
+
+/// A work request, as its line has it.
+fn work(event: &Event) -> String {
+    let mut text = Vec::new();
+    let without_time = Event {
+        duration_ns: None,
+        ..event.clone()
+    };
+    crate::view::line::detail::write(&mut text, &without_time);
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// What the event says besides its process and its time.
@@ -44,7 +72,7 @@ pub(in crate::view::tui) fn what(c: &Ctx<'_>, e: &Event) -> Cell {
     let mut cell = Cell::default();
     let mut add = |text: String, tone: Tone| {
         let gap = if cell.0.is_empty() { "" } else { " " };
-        cell.0.push((format!("{gap}{text}"), tone));
+        cell.0.push((format!("{gap}{text}").into(), tone));
     };
     if let Some(to) = e.to {
         let state = if e.event == EventKind::QpModify {
@@ -60,6 +88,9 @@ pub(in crate::view::tui) fn what(c: &Ctx<'_>, e: &Event) -> Cell {
     } else if e.event == EventKind::QpModify {
         add("attributes only".to_owned(), Tone::Dim);
     }
+    if e.event.is_on_request() {
+        add(work(e), Tone::Normal);
+    }
     if let Some(verb) = &e.verb {
         add(verb.to_string(), Tone::Strong);
     }
@@ -69,10 +100,10 @@ pub(in crate::view::tui) fn what(c: &Ctx<'_>, e: &Event) -> Cell {
     if let Some(event) = e.async_event {
         add(event.to_string(), Tone::Bad);
     }
-    if let Some(event) = e.cm_event {
+    if let Some(event) = e.cm().cm_event {
         add(event.to_string(), Tone::Normal);
     }
-    if let Some(status) = e.status.filter(|s| *s != 0) {
+    if let Some(status) = e.cm().status.filter(|s| *s != 0) {
         add(format!("status {status}"), Tone::Warn);
     }
     if let (EventKind::Lost, Some(count)) = (e.event, e.count) {
@@ -85,6 +116,13 @@ pub(in crate::view::tui) fn what(c: &Ctx<'_>, e: &Event) -> Cell {
             Tone::Bad,
         );
     }
+    if let Some(finding) = &e.finding {
+        if e.event == EventKind::FindingClear {
+            let age = crate::text::age(finding.age_s(e.mono_ns));
+            add(format!("over after {age}:"), Tone::Good);
+        }
+        add(finding.verdict.clone(), Tone::Normal);
+    }
     let facts = [
         e.bytes.map(|b| format!("{}B", format::memory(b))),
         e.cqe.map(|n| format!("{n} entries")),
@@ -94,9 +132,9 @@ pub(in crate::view::tui) fn what(c: &Ctx<'_>, e: &Event) -> Cell {
         e.timeout.map(|t| format!("timeout {t}")),
         e.retry_cnt.map(|n| format!("retry {n}")),
         e.rnr_retry.map(|n| format!("rnr {n}")),
-        e.cm_id.map(|n| format!("id {n}")),
-        e.src.map(|a| a.to_string()),
-        e.dst.map(|a| format!("{} {a}", c.glyphs.arrow)),
+        e.cm().cm_id.map(|n| format!("id {n}")),
+        e.cm().src.map(|a| a.to_string()),
+        e.cm().dst.map(|a| format!("{} {a}", c.glyphs.arrow)),
         e.by_pid.map(|p| format!("by pid {p}")),
     ];
     facts

@@ -43,7 +43,10 @@ fn chart(
         } else {
             String::new()
         };
-        let mut text = format!("{}{pad}", glyphs.wall);
+        // A sign of a chart takes three bytes.
+        let mut text = String::with_capacity(pad.len() + 3 * (shown.len() + 1));
+        text.push_str(glyphs.wall);
+        text.push_str(&pad);
         for point in shown {
             let cell = match point {
                 // A gap is marked on the ground line only.

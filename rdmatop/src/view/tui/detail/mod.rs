@@ -119,7 +119,7 @@ fn facts(width: usize, facts: &[(&str, String)]) -> Vec<Cell> {
             used = 0;
         }
         if used > 0 {
-            line.0.push(("  ".to_owned(), Tone::Normal));
+            line.0.push(("  ".into(), Tone::Normal));
             used += 2;
         }
         let tone = if value == super::format::UNKNOWN {
@@ -127,8 +127,8 @@ fn facts(width: usize, facts: &[(&str, String)]) -> Vec<Cell> {
         } else {
             Tone::Normal
         };
-        line.0.push((format!("{name} "), Tone::Dim));
-        line.0.push((value.clone(), tone));
+        line.0.push((format!("{name} ").into(), Tone::Dim));
+        line.0.push((value.clone().into(), tone));
         used += wide;
     }
     if used > 0 {
@@ -155,6 +155,6 @@ fn long(name: &str, value: &str, width: usize) -> Vec<Cell> {
         .collect()
 }
 
-fn heading(text: &str) -> Cell {
+fn heading(text: &'static str) -> Cell {
     Cell::new(text, Tone::Title)
 }

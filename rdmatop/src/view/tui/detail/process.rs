@@ -1,5 +1,8 @@
 //! A process or a kernel consumer.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
 use crate::model::fields::PROCESS;
 use crate::model::judgement::why_process_is_uncounted;
 use crate::model::snapshot::ProcessRow;
@@ -10,6 +13,30 @@ use super::super::state::State;
 use super::super::text;
 use super::super::theme::{Tone, stuck_tone};
 use super::{chart, facts, facts_of, heading, long, traffic};
+
+/// Who is at the other ends of its QPs, most QPs first.
+fn peers(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
+    const SHOWN: usize = 6;
+    let snapshot = &state.snapshot;
+    let mut ends: BTreeMap<String, u64> = BTreeMap::new();
+    let own = snapshot.qps.iter().filter(|qp| qp.process_uid == Some(p.uid));
+    for peer in own.filter_map(|qp| snapshot.peer(qp)) {
+        *ends.entry(peer.name()).or_default() += 1;
+    }
+    let mut ends: Vec<_> = ends.into_iter().collect();
+    ends.sort_by_key(|(_, qps)| Reverse(*qps));
+    let names = ends.iter().take(SHOWN).map(|(name, qps)| match qps {
+        1 => name.clone(),
+        qps => format!("{name} ({qps} QPs)"),
+    });
+    let mut line = names.collect::<Vec<_>>().join(", ");
+    match ends.len() {
+        0 => return Vec::new(),
+        all if all > SHOWN => line = format!("{line} and {} more", all - SHOWN),
+        _ => {}
+    }
+    long("peers", &line, width)
+}
 
 /// Lines for a process.
 pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
@@ -49,6 +76,7 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
         let lines = text::wrap(&line, width);
         out.extend(lines.into_iter().map(|line| Cell::new(line, stuck_tone(why))));
     }
+    out.extend(peers(state, p, width));
     // Possibly long values have lines of their own.
     let (long_ones, short): (Vec<_>, Vec<_>) = facts_of(state, PROCESS, p)
         .into_iter()

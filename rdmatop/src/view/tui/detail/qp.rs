@@ -22,10 +22,14 @@ pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
         ));
     }
     if q.orphan {
-        out.push(Cell::new(
-            "Its creator has ended; another process holds it.",
-            Tone::Warn,
-        ));
+        // Without a process, its creator may have been one thread of a process that goes on.
+        let line = if q.pid.is_some() {
+            "Its creator has ended; another process holds it."
+        } else {
+            "The thread that made it has ended, so the kernel names no process for it."
+        };
+        let lines = text::wrap(line, width);
+        out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Warn)));
     }
     if let Some(stuck) = Stuck::of(q, state.snapshot.mono_ns) {
         let mut line = stuck.sentence(state.snapshot.mono_ns);

@@ -110,7 +110,7 @@ pub(super) fn counter(name: &str, c: &Counter) -> Cell {
 }
 
 /// Numbers and histogram.
-pub(super) fn latency(state: &State, name: &str, latency: &Latency, width: usize) -> Vec<Cell> {
+pub(super) fn latency(state: &State, name: &'static str, latency: &Latency, width: usize) -> Vec<Cell> {
     let mut out = vec![heading(name)];
     let mut list = vec![
         ("mean", format::known(latency.mean_ns, format::nanos)),

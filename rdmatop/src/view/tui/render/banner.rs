@@ -12,10 +12,16 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
     if let Some(worst) = state.snapshot.findings.first() {
         let area = layout.findings;
         let tone = finding_tone(worst.severity);
-        for (y, line) in (0u16..).zip(layout::finding_lines(&state.shown(), area.width, area.height)) {
+        for (y, line) in (0u16..).zip(layout::finding_lines(&state.shown(), area.width)) {
             let (mark, tone) = if y == 0 { (warn, tone) } else { (" ", Tone::Normal) };
             let cell = Cell::new(format!("{mark} "), tone).and(line, tone);
             put(canvas, area, y, &cell, state.paint(), state.glyphs.cut);
+        }
+    }
+    if state.snapshot.findings.is_empty() && layout.findings.height > 0 {
+        for line in layout::finding_lines(&state.shown(), layout.findings.width) {
+            let cell = Cell::new("  ", Tone::Good).and(line, Tone::Good);
+            put(canvas, layout.findings, 0, &cell, state.paint(), state.glyphs.cut);
         }
     }
     for (y, line) in (0u16..).zip(layout::banner_lines(

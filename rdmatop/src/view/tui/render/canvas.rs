@@ -121,7 +121,7 @@ impl Canvas {
                 } => {
                     let (text, rest) = texts.split_at(bytes);
                     texts = rest;
-                    buf.set_stringn(x, y, text, usize::from(room), style);
+                    write(buf, (x, y), text, room, style);
                 }
                 Mark::Style { x, width, style } => buf.set_style(Rect::new(x, y, width, 1), style),
                 Mark::Blank { x, width } => (x..x + width).for_each(|x| buf[(x, y)].reset()),
@@ -160,6 +160,20 @@ impl Canvas {
             }
         }
         replaced
+    }
+}
+
+/// `text` in at most `room` columns. ASCII, which nearly all text is, needs no search for graphemes.
+fn write(buf: &mut Buffer, (x, y): (u16, u16), text: &str, room: u16, style: Style) {
+    if !text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+        buf.set_stringn(x, y, text, usize::from(room), style);
+        return;
+    }
+    let right = buf.area.right().min(x.saturating_add(room));
+    for (x, at) in (x..right).zip(0..text.len()) {
+        if let Some(symbol) = text.get(at..=at) {
+            buf[(x, y)].set_symbol(symbol).set_style(style);
+        }
     }
 }
 

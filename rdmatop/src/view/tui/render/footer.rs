@@ -22,13 +22,13 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
     put(canvas, layout.footer, 0, &cell, state.paint(), state.glyphs.cut);
 }
 
-fn prompt(name: &str, input: &str, width: usize, state: &State) -> Cell {
+fn prompt(name: &'static str, input: &str, width: usize, state: &State) -> Cell {
     // The end of the typed text stays visible, with a block for the cursor.
     let room = width.saturating_sub(text::width(name) + 1);
     let cell = Cell::new(name, Tone::Title)
         .and(text::cut_left(input, room, state.glyphs.cut), Tone::Strong)
         .and("_", Tone::Accent);
-    let wide = text::width(&cell.text());
+    let wide = cell.width();
     let help = match (&state.message, &state.mode) {
         (Some(message), _) => format!("   {message}"),
         (None, Mode::Filter { .. }) => {
@@ -67,17 +67,18 @@ fn hints(state: &State, width: usize) -> Cell {
     }
     // The hint for leaving is never cut off: its place is reserved.
     let wide = |key: &str, word: &str| text::width(key) + text::width(word) + 3;
-    let Some((last_key, last_word)) = hints.last() else {
+    let Some((last_key, last_word)) = hints.pop() else {
         return Cell::default();
     };
-    let mut room = width.saturating_sub(wide(last_key, last_word));
+    let mut room = width.saturating_sub(wide(&last_key, last_word));
     let mut out = Cell::default();
-    let mut add = |key: &str, word: &str| {
-        out.0.push((key.to_owned(), Tone::Accent));
-        out.0.push((format!(" {word}  "), Tone::Normal));
+    let mut add = |key: String, word: &'static str| {
+        out.0.push((key.into(), Tone::Accent));
+        let pieces = [" ", word, "  "].map(|piece| (piece.into(), Tone::Normal));
+        out.0.extend(pieces);
     };
-    for (key, word) in &hints[..hints.len() - 1] {
-        let wide = wide(key, word);
+    for (key, word) in hints {
+        let wide = wide(&key, word);
         if wide > room {
             break;
         }

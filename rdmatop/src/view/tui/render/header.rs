@@ -44,38 +44,37 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
 /// The facts in their order, two spaces between them. Where they do not fit, the least important get shorter, and
 /// when none can, are left out.
 fn join(mut facts: Vec<Fact>, width: usize) -> Cell {
-    let wide = |facts: &[Fact]| {
-        facts
-            .iter()
-            .filter_map(|(_, forms)| forms.first())
-            .map(|c| text::width(&c.text()))
-            .filter(|w| *w > 0)
-            .map(|w| w + 2)
-            .sum::<usize>()
-            .saturating_sub(2)
+    // Of the form in use of each fact. One of no width takes no space.
+    let own = |fact: &Fact| fact.1.first().map_or(0, Cell::width);
+    let mut wide: Vec<usize> = facts.iter().map(own).collect();
+    let total = |wide: &[usize]| {
+        let shown = wide.iter().filter(|w| **w > 0);
+        shown.map(|w| w + 2).sum::<usize>().saturating_sub(2)
     };
     // In turn: no fact gets very short while another stays long.
     let mut turns = vec![0; facts.len()];
-    while wide(&facts) > width {
+    while total(&wide) > width {
         let able = facts.iter().enumerate().filter(|(_, f)| f.1.len() > 1);
         let Some((next, _)) = able.min_by_key(|(at, f)| (turns[*at], Reverse(f.0))) else {
             break;
         };
         facts[next].1.remove(0);
+        wide[next] = own(&facts[next]);
         turns[next] += 1;
     }
-    while wide(&facts) > width {
+    while total(&wide) > width {
         let able = facts.iter().enumerate().filter(|(_, f)| f.0 > 0);
         let Some((worst, _)) = able.max_by_key(|(at, f)| (f.0, *at)) else {
             break;
         };
         facts.remove(worst);
+        wide.remove(worst);
     }
     let mut out = Cell::default();
     for (_, forms) in facts {
         let form = forms.into_iter().next().unwrap_or_default();
         if !out.0.is_empty() && !form.0.is_empty() {
-            out.0.push(("  ".to_owned(), Tone::Normal));
+            out.0.push(("  ".into(), Tone::Normal));
         }
         out.0.extend(form.0);
     }
@@ -94,7 +93,8 @@ fn ebpf(state: &State) -> Vec<Cell> {
                 Cell::new(format!("eBPF on ({how})"), Tone::Good),
                 Cell::new("eBPF on", Tone::Good),
             ],
-            None => vec![Cell::new("eBPF on, no data path", Tone::Good)],
+            // What no program counts is said in the line of findings, with the reason.
+            None => vec![Cell::new("eBPF on", Tone::Good)],
         },
         EbpfState::Disabled => vec![Cell::new("eBPF off (--no-ebpf)", Tone::Warn)],
         EbpfState::Unavailable(no) => {
@@ -140,7 +140,7 @@ fn probes(state: &State) -> Option<Vec<Cell>> {
         }
         cell
     };
-    // A program that is off has nothing to hook here: left out first. Failures stay.
+    // What this kernel does not support is left out first. Failures stay.
     let mut forms = vec![form(ok, off)];
     if off > 0 && ok + partial + broken > 0 {
         forms.push(form(ok, 0));
@@ -155,7 +155,13 @@ fn lost(state: &State) -> Fact {
     let health = &state.snapshot.health;
     let (lost, short) = (health.lost_events, health.counts_are_short());
     if lost == 0 && !short {
-        return (5, vec![named("lost", "0".to_owned())]);
+        return (
+            5,
+            vec![
+                named("events lost", "0".to_owned()),
+                named("lost", "0".to_owned()),
+            ],
+        );
     }
     let count = format::count(lost);
     let mut forms = Vec::new();
@@ -261,6 +267,26 @@ fn cost(state: &State) -> Vec<Cell> {
     vec![named("self", format!("{cpu} {rss}")), named("self", cpu)]
 }
 
+/// That there are probes on programs, and what they cost these: never left out, because it is others who pay.
+fn uprobes(state: &State) -> Option<Fact> {
+    let uprobes = state.snapshot.health.uprobes.as_ref()?;
+    if uprobes.off.is_some() {
+        return Some((1, vec![Cell::new("uprobes off", Tone::Warn)]));
+    }
+    let cores = format::known(uprobes.cores, |cores| format!("{:.1}%", cores * 100.0));
+    let speed = format::known(uprobes.hits_per_s, |hits| format!("{}/s", format::si(hits)));
+    let price = format::known(uprobes.hit_ns, |ns| format!("{ns}ns"));
+    let cell = |text: String| Cell::new(text, Tone::Accent);
+    Some((
+        0,
+        vec![
+            cell(format!("uprobes {speed} x {price} = {cores} of a core")),
+            cell(format!("uprobes {cores} of a core")),
+            cell(format!("uprobes {cores}")),
+        ],
+    ))
+}
+
 fn errors(state: &State) -> Option<Fact> {
     let failed = state.snapshot.health.errors.len();
     let text = format!("{failed} read{} failed", if failed == 1 { "" } else { "s" });
@@ -283,6 +309,7 @@ fn host(state: &State) -> Vec<Fact> {
         (0, ebpf(state)),
     ];
     facts.extend(probes(state).map(|forms| (3, forms)));
+    facts.extend(uprobes(state));
     facts.push(lost(state));
     facts.extend(errors(state));
     facts.push((6, cost(state)));

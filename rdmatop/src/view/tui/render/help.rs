@@ -68,7 +68,7 @@ fn entry(key: &str, about: &str) -> Cell {
 pub(super) fn draw(state: &State, canvas: &mut Canvas) {
     let Mode::Help(first) = state.mode else { return };
     let lines = lines(state);
-    let wide = lines.iter().map(|l| text::width(&l.text())).max().unwrap_or(0) + 4;
+    let wide = lines.iter().map(Cell::width).max().unwrap_or(0) + 4;
     let wanted = (
         u16::try_from(wide).unwrap_or(u16::MAX),
         u16::try_from(lines.len() + 2).unwrap_or(u16::MAX),

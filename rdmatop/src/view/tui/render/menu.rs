@@ -4,7 +4,6 @@ use super::super::columns::Cell;
 use super::super::layout;
 use super::super::state::{Mode, State};
 use super::super::table;
-use super::super::text;
 use super::super::theme::Tone;
 use super::{Canvas, popup_box, put, select};
 
@@ -18,7 +17,7 @@ pub(super) fn draw(state: &State, canvas: &mut Canvas) {
     let lines: Vec<Cell> = (0..state.spec().columns().len())
         .map(|at| line(state, at))
         .collect();
-    let wide = lines.iter().map(|l| text::width(&l.text())).max().unwrap_or(0) + 4;
+    let wide = lines.iter().map(Cell::width).max().unwrap_or(0) + 4;
     let wanted = (
         u16::try_from(wide).unwrap_or(u16::MAX),
         u16::try_from(lines.len() + 2).unwrap_or(u16::MAX),

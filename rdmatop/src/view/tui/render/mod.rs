@@ -6,6 +6,7 @@ mod footer;
 mod header;
 mod help;
 mod menu;
+mod rails;
 mod table;
 
 use ratatui::layout::Rect;
@@ -28,6 +29,7 @@ pub fn draw(state: &State, canvas: &mut Canvas) -> usize {
     let mut rows = 0;
     let layout = state.layout();
     header::draw(state, &layout, canvas);
+    rails::draw(state, &layout, canvas);
     banner::draw(state, &layout, canvas);
     table::draw_tabs(state, &layout, canvas);
     if state.detail != Detail::Full {
@@ -45,25 +47,29 @@ pub fn draw(state: &State, canvas: &mut Canvas) -> usize {
     rows
 }
 
-/// Writes `cell` from the left edge of line `y` of `area`, cut to its width. Returns the columns used.
-fn put(canvas: &mut Canvas, area: Rect, y: u16, cell: &Cell, paint: Paint, mark: &str) -> u16 {
+/// Writes `cell` from the left edge of line `y` of `area`, cut to its width.
+fn put(canvas: &mut Canvas, area: Rect, y: u16, cell: &Cell, paint: Paint, mark: &str) {
     if y >= area.height {
-        return 0;
+        return;
     }
     let room = usize::from(area.width);
-    let total: usize = cell.0.iter().map(|(t, _)| text::width(t)).sum();
+    if mark.is_empty() {
+        put_clipped(canvas, area, y, cell, paint);
+        return;
+    }
+    let widths: Vec<usize> = cell.0.iter().map(|(piece, _)| text::width(piece)).collect();
+    let fits = widths.iter().sum::<usize>() <= room;
     let mut used = 0;
-    for (piece, tone) in &cell.0 {
-        let wide = text::width(piece);
+    for ((piece, tone), wide) in cell.0.iter().zip(widths) {
         // The mark must fit at the cut: its place is reserved while later pieces do not fit.
         let left = room - used;
         let x = area.x.saturating_add(u16::try_from(used).unwrap_or(u16::MAX));
         let style = paint.style(*tone);
-        if total <= room || used + wide < room {
+        if fits || used + wide < room {
             canvas.text(x, area.y + y, piece, left, style);
             used += wide;
         } else {
-            let more = used + wide == room && total > room;
+            let more = used + wide == room;
             let shown = text::cut(&format!("{piece}{}", if more { " " } else { "" }), left, mark);
             canvas.text(x, area.y + y, &shown, left, style);
             used += text::width(&shown);
@@ -72,7 +78,23 @@ fn put(canvas: &mut Canvas, area: Rect, y: u16, cell: &Cell, paint: Paint, mark:
             break;
         }
     }
-    u16::try_from(used).unwrap_or(u16::MAX)
+}
+
+/// As [`put`] without a mark: what has no room is not drawn. The last piece, which is nearly all of a line of a chart, needs no
+/// measuring then.
+fn put_clipped(canvas: &mut Canvas, area: Rect, y: u16, cell: &Cell, paint: Paint) {
+    let room = usize::from(area.width);
+    let mut used = 0;
+    for (number, (piece, tone)) in cell.0.iter().enumerate() {
+        let x = area.x.saturating_add(u16::try_from(used).unwrap_or(u16::MAX));
+        canvas.text(x, area.y + y, piece, room - used, paint.style(*tone));
+        if number + 1 < cell.0.len() {
+            used += text::width(piece);
+        }
+        if used >= room {
+            break;
+        }
+    }
 }
 
 /// A line across `area` with a title in it.

@@ -26,7 +26,7 @@ pub(super) fn draw_tabs(state: &State, layout: &Layout, canvas: &mut Canvas) {
         if tab == state.tab {
             style = style.add_modifier(Modifier::REVERSED);
         }
-        canvas.text(rect.x, rect.y, &label, usize::from(rect.width), style);
+        canvas.text(rect.x, rect.y, label, usize::from(rect.width), style);
     }
     let room = Rect {
         x: end,
@@ -128,12 +128,12 @@ fn row(state: &State, ctx: &Ctx<'_>, area: Rect, y: u16, entry: Entry, fit: &Fit
         let width = usize::from(placed.width);
         let mut cell = placed.column.cell(ctx, entry.at, width);
         if placed.column.id == "command" {
-            cell.0.insert(0, (branch(state, entry.branch), Tone::Dim));
+            cell.0.insert(0, (branch(state, entry.branch).into(), Tone::Dim));
         }
         if faded {
             cell.0.iter_mut().for_each(|(_, tone)| *tone = Tone::Dim);
         }
-        let wide = text::width(&cell.text());
+        let wide = cell.width();
         let pad = match placed.column.align {
             Align::Left => 0,
             Align::Right => width.saturating_sub(wide),

@@ -204,18 +204,20 @@ fn enter_opens_the_pane_then_the_screen_then_closes() {
 #[test]
 fn a_click_selects_a_row_a_tab_and_a_sort_column() {
     let mut s = state(testkit::busy(), Tab::Processes, (80, 24));
-    click(&mut s, 10, 6);
+    let layout = s.layout();
+    let (row, heading, tabs) = (layout.rows.y + 2, layout.heading.y, layout.tabs.y);
+    click(&mut s, 10, row);
     assert_eq!((s.table().cursor, s.detail), (2, Detail::Closed));
-    click(&mut s, 10, 6);
+    click(&mut s, 10, row);
     assert_eq!(s.detail, Detail::Split);
     code(&mut s, KeyCode::Esc);
-    click(&mut s, 5, 3);
+    click(&mut s, 5, heading);
     assert_eq!((s.table().sort.as_str(), s.table().down), ("pid", true));
-    click(&mut s, 5, 3);
+    click(&mut s, 5, heading);
     assert!(!s.table().down);
-    click(&mut s, 16, 2);
+    click(&mut s, 16, tabs);
     assert_eq!(s.tab, Tab::Qps);
-    mouse(&mut s, MouseEventKind::ScrollDown, 5, 8);
+    mouse(&mut s, MouseEventKind::ScrollDown, 5, row);
     assert_eq!(s.table().cursor, 3);
 }
 

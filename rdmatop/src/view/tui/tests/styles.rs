@@ -120,12 +120,13 @@ fn an_exited_row_is_dim() {
 #[test]
 fn exactly_one_row_is_selected_and_moves_with_the_cursor() {
     let mut state = state(testkit::busy(), Tab::Processes, (80, 24));
+    let first = state.layout().rows.y;
     for row in 0..3 {
         let (buf, _) = draw(&state);
-        let lit: Vec<u16> = (4..23)
+        let lit: Vec<u16> = (first..23)
             .filter(|y| buf[(0, *y)].modifier.contains(Modifier::REVERSED))
             .collect();
-        assert_eq!(lit, [4 + row]);
+        assert_eq!(lit, [first + row]);
         typed(&mut state, "j");
     }
 }

@@ -116,13 +116,13 @@ fn at_80_columns_no_essential_column_is_missing() {
     assert_eq!(
         ids(Tab::Processes),
         [
-            "pid", "command", "device", "qps", "tx_wr", "tx", "rx", "err", "retx", "p99"
+            "pid", "command", "device", "qps", "tx_wr", "tx", "rx", "errors", "retx", "p99"
         ]
     );
     assert_eq!(
         ids(Tab::Qps),
         [
-            "device", "qpn", "type", "state", "pid", "owner", "tx_wr", "tx", "rx", "retx", "err"
+            "device", "qpn", "state", "pid", "owner", "peer", "tx", "rx", "retx", "err"
         ]
     );
     let devices = ids(Tab::Devices);
@@ -328,7 +328,7 @@ fn the_header_has_every_fact_at_80_columns_and_more_room_gives_longer_ones() {
                 "node17  6.12.107",
                 "up 3d4h",
                 "eBPF on (kprobe)",
-                "2 ok 1 off",
+                "probes 2 ok",
                 "lost 0",
                 "self 0.4% 12.0MiB",
                 "4 devices",

@@ -118,6 +118,52 @@ fn a_device_that_sleeps_makes_no_other_old_and_is_named() {
 }
 
 #[test]
+fn a_driver_that_sleeps_in_a_dump_of_its_qps_delays_no_other_and_loses_none() {
+    let mut watched = Watched::new(0);
+    watched.host.kernel.change(1, |made| {
+        (made.sleeps, made.sleeps_in) = (5_000, Some(cmd::RES_QP_GET));
+    });
+    for device in 0..3 {
+        watched.host.kernel.change(device, |made| made.qps.push((77, 5)));
+    }
+    watched.move_on(3000);
+    let listed = |seen: &Snapshot| -> Vec<Arc<str>> {
+        let new = seen.qps.iter().filter(|row| row.qpn == 77);
+        new.map(|row| Arc::clone(&row.device)).collect()
+    };
+    // A kernel that lists ten thousand QPs takes as long, so the first of these rounds waits for a while.
+    let (seen, took) = watched.round(false);
+    assert!(took < Duration::from_secs(4), "{took:?}");
+    let [first, _, last] = packets(&seen)[..] else {
+        panic!("three ports");
+    };
+    assert_eq!([first, last], [Some(3000); 2]);
+    assert_eq!(listed(&seen), ["rxe0".into(), "rxe2".into()]);
+    let begun = Instant::now();
+    let seen = loop {
+        watched.move_on(4000);
+        let (seen, took) = watched.round(false);
+        assert!(took < Duration::from_millis(400), "{took:?}");
+        if listed(&seen).len() == 3 {
+            break seen;
+        }
+        let said = notes(&seen);
+        assert!(
+            said.len() == 1 && said[0].starts_with("rxe1 is slow: no answer"),
+            "{said:?}"
+        );
+        assert_eq!([0, 2].map(|port| packets(&seen)[port]), [Some(4000); 2]);
+        assert!(begun.elapsed() < Duration::from_secs(8));
+        thread::sleep(Duration::from_millis(100));
+    };
+    let said = notes(&seen);
+    assert!(
+        said.len() == 1 && said[0].starts_with("rxe1 is slow: reading its queue pairs"),
+        "{said:?}"
+    );
+}
+
+#[test]
 fn a_mode_that_prints_once_waits_for_a_device_that_sleeps() {
     let mut watched = Watched::new(1_200);
     watched.move_on(3000);

@@ -24,7 +24,7 @@ pub(super) struct Use {
 }
 
 #[derive(Debug)]
-struct Known {
+struct Entry {
     inode: u32,
     remote: SocketAddr,
     /// Counts as read last.
@@ -38,8 +38,8 @@ struct Known {
 
 /// Counts of connections over time.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
-    known: HashMap<u64, Known>,
+pub(super) struct Totals {
+    known: HashMap<u64, Entry>,
     /// What connections of a process moved that are closed.
     closed: BTreeMap<u32, [u64; 2]>,
     /// Process of each inode; `None`: looked for, and none that matters.
@@ -48,7 +48,7 @@ pub(super) struct Tally {
     elapsed_ns: u64,
 }
 
-impl Tally {
+impl Totals {
     /// Takes the connections of one look, at `now_ns`.
     pub(super) fn look(&mut self, connections: &[Connection], now_ns: u64) {
         let first = self.at_ns.is_none();
@@ -62,7 +62,7 @@ impl Tally {
                 Some(known) => known.read(connection),
                 None if room => {
                     self.known
-                        .insert(connection.cookie, Known::new(connection, first));
+                        .insert(connection.cookie, Entry::new(connection, first));
                 }
                 None => {}
             }
@@ -86,7 +86,7 @@ impl Tally {
     /// Inodes of busy connections whose process has not been looked for.
     pub(super) fn ownerless(&self) -> BTreeSet<u32> {
         let seconds = self.elapsed_ns as f64 / 1e9;
-        let busy = |known: &&Known| known.lately as f64 >= BUSY * seconds && known.lately > 0;
+        let busy = |known: &&Entry| known.lately as f64 >= BUSY * seconds && known.lately > 0;
         let busy = self.known.values().filter(busy).map(|known| known.inode);
         busy.filter(|inode| *inode != 0 && !self.owners.contains_key(inode))
             .collect()
@@ -132,7 +132,7 @@ impl Tally {
     }
 }
 
-impl Known {
+impl Entry {
     /// One that was there at the first look has moved bytes before; a later one has moved all of them since the last look.
     fn new(connection: &Connection, first: bool) -> Self {
         let mut new = Self {
@@ -181,10 +181,10 @@ mod tests {
 
     #[test]
     fn a_process_has_what_its_connections_moved_since_they_were_seen() {
-        let mut tally = Tally::default();
-        tally.look(&[connection(1, 11, 500, 0), connection(2, 12, 0, 0)], S);
+        let mut totals = Totals::default();
+        totals.look(&[connection(1, 11, 500, 0), connection(2, 12, 0, 0)], S);
         assert_eq!(
-            tally.ownerless(),
+            totals.ownerless(),
             BTreeSet::new(),
             "what it moved before is not known to be recent"
         );
@@ -193,12 +193,12 @@ mod tests {
             connection(2, 12, 5, 0),
             connection(3, 13, 40_000_000, 0),
         ];
-        tally.look(&now, 2 * S);
-        assert_eq!(tally.ownerless(), BTreeSet::from([11, 13]));
-        tally.learn(11, Some(4711));
-        tally.learn(13, None);
-        assert_eq!(tally.ownerless(), BTreeSet::new());
-        let sums = tally.processes();
+        totals.look(&now, 2 * S);
+        assert_eq!(totals.ownerless(), BTreeSet::from([11, 13]));
+        totals.learn(11, Some(4711));
+        totals.learn(13, None);
+        assert_eq!(totals.ownerless(), BTreeSet::new());
+        let sums = totals.processes();
         assert_eq!(sums.len(), 1);
         assert_eq!(
             (sums[&4711].sent, sums[&4711].received, sums[&4711].connections),
@@ -206,29 +206,29 @@ mod tests {
         );
         assert_eq!(sums[&4711].busiest.unwrap().to_string(), "10.0.0.1:45000");
         // Library loaded late.
-        tally.doubt();
-        tally.look(&[now[0], connection(3, 13, 80_000_000, 0)], 3 * S);
-        assert_eq!(tally.ownerless(), BTreeSet::from([13]));
+        totals.doubt();
+        totals.look(&[now[0], connection(3, 13, 80_000_000, 0)], 3 * S);
+        assert_eq!(totals.ownerless(), BTreeSet::from([13]));
     }
 
     #[test]
     fn a_closed_connection_stays_in_its_process_s_sum_and_an_ended_process_goes() {
-        let mut tally = Tally::default();
-        tally.look(&[], S);
-        tally.look(&[connection(1, 11, 30_000_000, 0)], 2 * S);
-        tally.learn(11, Some(7));
-        tally.look(&[], 3 * S);
-        let sums = tally.processes();
+        let mut totals = Totals::default();
+        totals.look(&[], S);
+        totals.look(&[connection(1, 11, 30_000_000, 0)], 2 * S);
+        totals.learn(11, Some(7));
+        totals.look(&[], 3 * S);
+        let sums = totals.processes();
         assert_eq!((sums[&7].sent, sums[&7].connections), (30_000_000, 0));
-        tally.forget(7);
-        assert_eq!(tally.processes(), BTreeMap::new());
+        totals.forget(7);
+        assert_eq!(totals.processes(), BTreeMap::new());
     }
 
     #[test]
     fn a_slow_connection_is_not_worth_reading_every_process() {
-        let mut tally = Tally::default();
-        tally.look(&[], S);
-        tally.look(&[connection(1, 11, 9_000_000, 0)], 2 * S);
-        assert_eq!(tally.ownerless(), BTreeSet::new());
+        let mut totals = Totals::default();
+        totals.look(&[], S);
+        totals.look(&[connection(1, 11, 9_000_000, 0)], 2 * S);
+        assert_eq!(totals.ownerless(), BTreeSet::new());
     }
 }

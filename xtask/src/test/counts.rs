@@ -2,7 +2,7 @@
 
 /// Counts of one part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct Counts {
     pub(super) passed: u64,
     pub(super) failed: u64,
     pub(super) skipped: u64,
@@ -12,7 +12,7 @@ pub(super) struct Tally {
     pending: u64,
 }
 
-impl Tally {
+impl Counts {
     pub(super) fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
@@ -48,14 +48,14 @@ mod tests {
 
     #[test]
     fn result_lines_add_up_and_a_skip_is_no_pass() {
-        let mut tally = Tally::default();
-        tally.line("test a ... SKIPPED a: not on this kernel");
-        tally.line("test b ... ok");
-        tally.line("test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
-        tally.line("test result: FAILED. 12 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out");
+        let mut counts = Counts::default();
+        counts.line("test a ... SKIPPED a: not on this kernel");
+        counts.line("test b ... ok");
+        counts.line("test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
+        counts.line("test result: FAILED. 12 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out");
         assert_eq!(
-            tally,
-            Tally {
+            counts,
+            Counts {
                 passed: 14,
                 failed: 2,
                 skipped: 2,

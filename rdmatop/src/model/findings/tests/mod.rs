@@ -1,5 +1,8 @@
 //! Each rule on a snapshot that shows its symptom, and on one that does not.
 
+mod nic;
+mod ports;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -196,7 +199,7 @@ fn where_no_work_request_is_counted_the_port_says_that_receivers_are_late() {
     let found = after(5, &s);
     assert_eq!(
         found[0].verdict,
-        "rank (PID 4711, slurm 7341.0) posts too few receives on mlx5_2/1: packets find no buffer"
+        "Packets find no receive buffer on mlx5_2/1: rank (PID 4711, slurm 7341.0) posts receives too slowly"
     );
 }
 
@@ -357,7 +360,9 @@ fn a_job_on_tcp_is_named_with_what_forbids_rdma() {
     s.processes[0].environ = Some(vec![("NCCL_IB_DISABLE".to_owned(), "1".to_owned())].into());
     let found = after(6, &s);
     assert!(
-        found[0].verdict.ends_with("by TCP and has no QP"),
+        found[0]
+            .verdict
+            .ends_with("by TCP instead of RDMA (it has no QP): its environment has NCCL_IB_DISABLE=1"),
         "{}",
         found[0].verdict
     );
@@ -365,6 +370,23 @@ fn a_job_on_tcp_is_named_with_what_forbids_rdma() {
         found[0].next,
         "Start the job without NCCL_IB_DISABLE=1: it forbids RDMA."
     );
+    s.processes[0].environ = None;
+    s.processes[0].verbs_files = Some(false);
+    let found = after(6, &s);
+    let reason = ": it finds no device in /dev/infiniband";
+    assert!(found[0].verdict.ends_with(reason), "{}", found[0].verdict);
+    assert!(
+        found[0].next.starts_with("rdmatop doctor --pid"),
+        "{}",
+        found[0].next
+    );
+    s.processes[0].qps = 1;
+    let verdict = &after(6, &s)[0].verdict;
+    assert!(
+        verdict.ends_with("next to nothing by RDMA"),
+        "{verdict}: it has a QP"
+    );
+    s.processes[0].qps = 0;
     s.processes[0].tcp = Some(moving(20e6));
     assert_eq!(ids(&after(6, &s)), [""; 0], "little");
     s.processes[0].tcp = Some(moving(300e6));
@@ -449,155 +471,41 @@ fn a_process_that_only_creates_qps_leaks_them() {
 }
 
 #[test]
-fn a_port_that_is_down_matters_where_it_is_used() {
-    let mut s = rails([4e9; 8], [4e9; 8]);
-    s.ports[3].state = Some(PortState(1));
-    let found = after(3, &s);
-    assert_eq!(ids(&found), ["port-down"]);
-    assert_eq!(found[0].severity, Severity::Critical);
-    assert_eq!(
-        (found[0].device.as_deref(), found[0].pid),
-        (Some("mlx5_3"), Some(4711))
+fn a_verb_that_the_rdma_cgroup_refuses_names_the_limit() {
+    use crate::model::input::LimitReached;
+    let mut s = pair();
+    let mut row = rows::verb(251, "server", "create_qp", 3.0, &[(11, 4)], false);
+    (row.process_uid, row.errors) = (Some(2), rate(4.0));
+    s.verbs.push(row);
+    let found = after(0, &s);
+    assert_eq!(ids(&found), ["verb-fails"], "the limit is not known");
+    assert!(
+        found[0]
+            .verdict
+            .ends_with("fails with EAGAIN: a limit is reached, as a rule that of the RDMA cgroup")
     );
-    // A spare port that no process uses may be down.
-    s.processes[0].devices.remove(3);
-    assert_eq!(ids(&after(3, &s)), [""; 0]);
-    // The driver hides a link error that may be short.
-    s.processes[0].devices = s.devices.iter().map(|row| row.name.clone()).collect();
-    s.ports[3].state = Some(PortState(5));
-    assert_eq!(ids(&after(3, &s)), [""; 0]);
-}
-
-#[test]
-fn a_port_that_runs_slower_than_most_is_named() {
-    let mut s = rails([4e9; 8], [4e9; 8]);
-    s.ports[5].rate_bps = Some(100_000_000_000);
-    let found = after(6, &s);
-    assert_eq!(found[0].verdict, "mlx5_5/1 runs at 100 Gb/s, its siblings at 400");
-    // A storage NIC with the driver of those that the job uses.
-    let slow = s.processes[0].devices.remove(5);
-    assert_eq!(ids(&after(6, &s)), [""; 0]);
-    s.processes[0].devices.push(slow);
-    for port in &mut s.ports[..4] {
-        port.rate_bps = Some(100_000_000_000);
-    }
-    assert_eq!(ids(&after(6, &s)), [""; 0], "two kinds of NIC");
-}
-
-#[test]
-fn one_hot_port_of_eight_and_one_that_gets_all_receives() {
-    let mut one = [0.0; 8];
-    one[2] = 40e9;
-    let found = after(12, &rails(one, one));
-    assert_eq!(ids(&found), ["hot-port"]);
+    s.processes[1].limited = Some(Arc::new(LimitReached {
+        pid: 251,
+        cgroup: "/job".to_owned(),
+        device: "rxe0".to_owned(),
+        resource: "hca_object".to_owned(),
+        max: 5,
+    }));
+    let found = after(0, &s);
+    assert_eq!(ids(&found), ["cgroup-limit"]);
     assert_eq!(
         found[0].verdict,
-        "All traffic of rank (PID 4711, slurm 7341.0) leaves by mlx5_2/1: mlx5_0, mlx5_1, mlx5_3 and 4 more are idle"
+        "create_qp of server (PID 251) fails with EAGAIN: its cgroup /job has all 5 RDMA objects of rxe0 that it may have"
     );
-    let mut kernel = rails(one, one);
-    kernel.processes[0].kernel = true;
     assert_eq!(
-        ids(&after(12, &kernel)),
+        found[0].next,
+        "echo 'rxe0 hca_object=max' | sudo tee /sys/fs/cgroup/job/rdma.max   # or destroy what is not used"
+    );
+    s.verbs.clear();
+    assert_eq!(
+        ids(&after(0, &s)),
         [""; 0],
-        "no process can be told to use more"
-    );
-    let mut devx = rails(one, one);
-    devx.processes[0].qps = 0;
-    assert_eq!(ids(&after(12, &devx)), ["hot-port"], "QPs made past the kernel");
-    // Ports that carry nothing do not hide it.
-    let (mut tx, mut half) = ([0.0; 8], one);
-    tx[..4].fill(4e9);
-    half[2] = 16e9;
-    assert_eq!(ids(&after(12, &rails(tx, half))), ["rx-funnel"]);
-    let found = after(12, &rails([4e9; 8], one));
-    assert_eq!(ids(&found), ["rx-funnel"]);
-    assert!(
-        found[0].verdict.contains("land on mlx5_2/1"),
-        "{}",
-        found[0].verdict
-    );
-    let mut deaf = rails(one, one);
-    (deaf.ports[0].rx_bytes, deaf.ports[0].rx_packets) = (None, None);
-    assert_eq!(
-        ids(&after(12, &deaf)),
-        ["hot-port"],
-        "receives are not needed for it"
-    );
-    let mut dead = rails(one, one);
-    let mut qp = rows::qp(1, "mlx5_2", 9, 3, Some(4711), "rank", rows::traffic(0.0, 0.0, 0));
-    let row = Arc::make_mut(&mut qp);
-    Arc::make_mut(&mut row.traffic).retransmits = rate(80.0);
-    Arc::make_mut(&mut row.history).tx = vec![Some(0.0); 5];
-    row.process_uid = Some(5);
-    dead.qps.push(qp);
-    assert_eq!(
-        ids(&after(12, &dead)),
-        ["peer-gone"],
-        "what is sent again is no load"
-    );
-    for less in [1e5, 20e9] {
-        one[2] = less;
-        assert_eq!(
-            ids(&after(12, &rails(one, one))),
-            [""; 0],
-            "one NIC is enough for {less}"
-        );
-    }
-}
-
-#[test]
-fn errors_of_the_link_have_limits() {
-    let mut s = rails([4e9; 8], [4e9; 8]);
-    named(&mut s.ports[0], "symbol_error", 9.0);
-    assert_eq!(ids(&after(1, &s)), [""; 0]);
-    named(&mut s.ports[1], "symbol_error", 11.0);
-    named(&mut s.ports[2], "link_downed", 1.0);
-    assert_eq!(ids(&after(1, &s)), ["link-errors", "link-errors"]);
-}
-
-#[test]
-fn loss_is_a_share_of_what_is_sent_and_not_what_rnr_explains() {
-    let mut s = rails([4e9; 8], [4e9; 8]);
-    let sent = s.ports[1].tx_packets.unwrap().rate.unwrap();
-    s.ports[1].retries = rate(sent * 0.0005);
-    assert_eq!(ids(&after(10, &s)), [""; 0]);
-    s.ports[1].retries = rate(sent * 0.002);
-    let found = after(10, &s);
-    // A round repeats any number of packets: no share is known.
-    let verdict = &found[0].verdict;
-    assert!(
-        verdict.starts_with("Packets from mlx5_1/1 are lost: its senders start again ")
-            && verdict.ends_with("/s"),
-        "{verdict}"
-    );
-    s.ports[1].retransmits = rate(sent * 0.002);
-    assert_eq!(
-        after(10, &s)[0].verdict,
-        "Packets from mlx5_1/1 are lost: 0.20 % are sent again"
-    );
-    s.ports[1].rnr_naks = rate(1.0);
-    assert_eq!(ids(&after(10, &s)), ["receiver-not-ready"]);
-}
-
-#[test]
-fn ignored_congestion_a_small_mtu_and_refused_commands() {
-    let mut s = rails([4e9; 8], [4e9; 8]);
-    named(&mut s.ports[0], "rp_cnp_ignored", 5.0);
-    s.ports[1].counters.clear();
-    named(&mut s.ports[1], "np_ecn_marked_roce_packets", 5.0);
-    named(&mut s.ports[1], "np_cnp_sent", 0.0);
-    s.ports[2].netdev_mtu = Some(1500);
-    named(&mut s.ports[3], "cmds_err", 0.5);
-    let mut found = ids(&after(10, &s));
-    found.sort_unstable();
-    assert_eq!(
-        found,
-        [
-            "congestion-ignored",
-            "congestion-ignored",
-            "device-command-errors",
-            "small-mtu"
-        ]
+        "who has all and asks for no more is well"
     );
 }
 
@@ -617,6 +525,64 @@ fn kinds_have_names_of_their_own_and_all_is_said_of_them() {
     }
 }
 
+/// A snapshot as a trace makes it: nothing counts work requests.
+fn traced(snapshot: &Snapshot) -> Snapshot {
+    let mut s = snapshot.clone();
+    s.processes
+        .iter_mut()
+        .for_each(|row| row.traffic = Traffic::default());
+    for qp in &mut s.qps {
+        let row = Arc::make_mut(qp);
+        row.traffic = Arc::default();
+        row.history = Arc::default();
+    }
+    s
+}
+
+#[test]
+fn what_needs_counts_of_work_requests_is_not_in_a_trace_and_the_table_says_so() {
+    let mut s = pair();
+    // One QP waits for the receiver, one repeats into the void, one failed and overflowed.
+    edit(&mut s, 0, |t| {
+        (t.rnr_waits, t.cq_overflows) = (rate(12.3), rate(1.0));
+        t.by_status = vec![StatusCount {
+            status: WcStatus(12),
+            cqes: Counter::whole(1, Some(1.0), Source::Ebpf),
+        }];
+    });
+    let mut dead = rows::qp(30, "rxe0", 40, 3, Some(254), "x", rows::traffic(0.0, 0.0, 0));
+    let row = Arc::make_mut(&mut dead);
+    row.process_uid = Some(1);
+    Arc::make_mut(&mut row.traffic).retransmits = rate(80.0);
+    Arc::make_mut(&mut row.history).tx = vec![Some(0.0); 5];
+    s.qps.push(dead);
+    let mut failed = s.qps[1].clone();
+    let row = Arc::make_mut(&mut failed);
+    (row.uid, row.qpn, row.remote_qpn, row.state) = (31, 41, None, Some(QpState(6)));
+    s.qps.push(failed);
+    s.ports[0].rnr_naks = rate(12.3);
+    let names = |s: &Snapshot| -> std::collections::BTreeSet<FindingId> {
+        after(12, s).iter().map(|finding| finding.id).collect()
+    };
+    let (live, trace) = (names(&s), names(&traced(&s)));
+    let kinds = [
+        FindingId::ReceiverNotReady,
+        FindingId::PeerGone,
+        FindingId::QpError,
+        FindingId::CompletionError,
+        FindingId::CqOverflow,
+    ];
+    assert_eq!(live, kinds.into());
+    let of_table = |id: &FindingId| id.kind().trace != super::kind::Traced::No;
+    assert_eq!(trace, live.iter().copied().filter(of_table).collect());
+    let found = after(12, &traced(&s));
+    let waits = found
+        .iter()
+        .find(|f| f.id == FindingId::ReceiverNotReady)
+        .unwrap();
+    assert_eq!(waits.about.port, Some(1), "a port is named");
+}
+
 /// docs/findings.md, from the table of kinds.
 #[test]
 fn the_document_lists_every_kind_with_its_rule() {
@@ -633,16 +599,26 @@ name what is missing. The live view shows the worst finding above its tables and
 have them too; `rdmatop check` looks for 12 s and ends with 0 (found nothing), 1 (warnings), 2 (critical) or 3 (could not
 look).
 
-| finding | raised when | raised, cleared after | from | why it matters |
-|---|---|---|---|---|
+`--trace` prints a line when a finding is raised (`finding_raise`) and when it is cleared (`finding_clear`), unless `--event`
+names other kinds of events. It reads ports, states and calls every two seconds, and counts no work requests: the column
+*trace* says what it can find.
+
+| finding | raised when | raised, cleared after | trace | from | why it matters |
+|---|---|---|---|---|---|
 "
     .to_owned();
     for id in FindingId::ALL {
         let kind = id.kind();
         let _ = writeln!(
             page,
-            "| `{}` | {} | {} s, {} s | {} | {} |",
-            kind.name, kind.rule, kind.raise_s, kind.clear_s, kind.source, kind.why
+            "| `{}` | {} | {} s, {} s | {} | {} | {} |",
+            kind.name,
+            kind.rule,
+            kind.raise_s,
+            kind.clear_s,
+            kind.trace.name(),
+            kind.source,
+            kind.why
         );
     }
     page.push_str(
@@ -650,7 +626,7 @@ look).
 ## Limits
 
 The numbers in the rules above are defaults. The settings file ([config.md](config.md)) may have others, which the live view,
-`--once` and `check` use; times of raising and clearing are fixed.
+`--once`, `check` and `--trace` use; times of raising and clearing are fixed.
 
 ```toml
 [findings]

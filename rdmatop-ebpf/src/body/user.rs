@@ -1,0 +1,471 @@
+//! Work requests of programs whose posts do not enter the kernel, by probes on the provider's functions.
+//!
+//! The kernel keeps the address of each user `struct ibv_qp` (`ib_uobject.user_handle`). Process and address are the key by
+//! which a probe finds the QP; from the address user space finds the functions to probe. The layouts of work requests are
+//! those compiled into applications (rdma-core, libibverbs/verbs.h). A post is counted at its return, when it is known how
+//! much of the list the provider accepted; the caller's list still exists then.
+
+use core::{
+    ffi::c_void,
+    ptr::{read_volatile, write_volatile},
+};
+
+use aya_ebpf::helpers::{
+    bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_loop, bpf_probe_read_user, generated,
+};
+use rdmatop_common::{
+    counters::{OPCODES, QpSlot, USER_HITS_BITS, UserHits, loss, place::UNCOUNTED, slot_flag},
+    event::flag,
+};
+
+use super::{calls::Calls, enter_or, hook};
+use crate::{
+    emit::lost,
+    maps::enabled,
+    offsets::{OFF_QP_SRQ, OFF_QP_UOBJECT, OFF_UOBJECT_HANDLE, get, get_or_zero},
+    pool,
+    providers::Any,
+    slots,
+    task::{call_key, now},
+    user_maps::{
+        FREE_USER, USED_USER, USER_BATCHES, USER_CALLS, USER_DESTROYS, USER_HITS, USER_INDEX, USER_NUMBERS,
+        USER_PLACES, USER_QPS, USER_REST, USER_SLOTS, UserCall, UserDestroy, UserKey,
+    },
+    words::{add, clear},
+};
+
+/// `BPF_NOEXIST`, include/uapi/linux/bpf.h.
+const NOEXIST: u64 = 1;
+/// How many WRs of a list are read. A longer list counts as a loss.
+const WRS: u32 = 4096;
+/// How many segments of a WR are read without `bpf_loop`, and how many in all.
+const FEW: u32 = 4;
+const SEGMENTS: u32 = 1024;
+/// Size of a `struct ibv_sge`, and the offset of its length.
+const SGE: u64 = 16;
+const LENGTH: u64 = 8;
+
+/// `IBV_WR_LOCAL_INV` and `IBV_WR_BIND_MW`, which have no data.
+const LOCAL_INV: u32 = 7;
+const BIND_MW: u32 = 8;
+/// `IBV_WR_DRIVER1`, whose meaning only the provider knows. In the kernel another opcode has this number.
+const DRIVER1: u32 = 11;
+/// `IBV_WR_FLUSH`.
+const FLUSH: u32 = 14;
+
+/// The flags of a QP of which the programs see only posts.
+const UNKNOWN: u32 = slot_flag::NO_RNR
+    | slot_flag::NO_RETRANSMITS
+    | slot_flag::NO_CQES
+    | slot_flag::NO_LATENCY
+    | slot_flag::NO_DOORBELLS
+    | slot_flag::POSTED;
+
+pub(super) const POSTS: Calls<UserCall> = Calls {
+    places: &USER_CALLS,
+    number: USER_PLACES,
+    rest: &USER_REST,
+};
+
+#[inline(always)]
+fn process() -> u32 {
+    (bpf_get_current_pid_tgid() >> 32) as u32
+}
+
+#[inline(always)]
+pub(super) fn hits() -> Option<*mut UserHits> {
+    // SAFETY: takes no argument.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    USER_HITS.get_ptr_mut(cpu & ((1 << USER_HITS_BITS) - 1))
+}
+
+/// Counts a hit that could not be counted for a QP.
+#[inline(always)]
+pub(super) fn missed() {
+    lost(loss::MISSED);
+    if let Some(hits) = hits() {
+        // SAFETY: the map checked the pointer.
+        unsafe { add(&raw mut (*hits).missed, 1) };
+    }
+}
+
+/// Takes a free number: the one retired first if user space has freed it, else one that no QP has had.
+#[inline(always)]
+fn take() -> Option<u32> {
+    if let Ok(Some(number)) = USED_USER.pop() {
+        let slot = USER_SLOTS.get_ptr(number)?;
+        // SAFETY: the map checked the pointer; user space writes the word whole, and last.
+        if unsafe { read_volatile(&raw const (*slot).qp) } == 0 {
+            return Some(number);
+        }
+        // There is room for the element just popped.
+        let _ = USED_USER.push(number, 0);
+    }
+    // All numbers on the stack have memory.
+    pool::take_below(&FREE_USER, u32::MAX)
+}
+
+/// Entry of `_ib_modify_qp` and of `ib_query_qp`, which show a QP to the program. When user space dumps all QPs over netlink,
+/// the kernel calls the second for each, so QPs from before attach are found.
+#[inline(always)]
+pub(crate) fn seen(qp: u64) -> Option<()> {
+    let known = slots::learn::<Any>(qp)?;
+    // SAFETY: the map checked the pointer; only the place is ever written by others, whole.
+    let known = unsafe { &*known };
+    // SAFETY: as above.
+    let place = unsafe { read_volatile(&raw const known.slot) };
+    if place != UNCOUNTED || known.flags & flag::OWNER_TASK == 0 {
+        return None;
+    }
+    let object: u64 = get(qp, &OFF_QP_UOBJECT)?;
+    let handle: u64 = get(object, &OFF_UOBJECT_HANDLE)?;
+    if handle == 0 {
+        return None;
+    }
+    let key = UserKey {
+        handle,
+        pid: known.owner_pid,
+        reserved: 0,
+    };
+    if let Some(number) = USER_INDEX.get_ptr(&key) {
+        // SAFETY: the map checked the pointer.
+        let number = unsafe { *number };
+        if is_of(number, qp, known.born_ns) {
+            return None;
+        }
+        // The program has freed the QP that had this handle before, and no probe saw its destroy.
+        retire(number, &key);
+    }
+    let Some(number) = take() else {
+        // No number is free: the QP's counts stay unknown.
+        missed();
+        return None;
+    };
+    let (slot, user) = (USER_SLOTS.get_ptr_mut(number)?, USER_QPS.get_ptr_mut(number)?);
+    let mut flags = slot_flag::provider::USER | UNKNOWN;
+    if known.flags & flag::CREATED == 0 {
+        flags |= slot_flag::SINCE_ATTACH;
+    }
+    if get_or_zero::<u64>(qp, &OFF_QP_SRQ) != 0 {
+        flags |= slot_flag::SRQ;
+    }
+    if let Some(batch) = USER_BATCHES.get_ptr_mut(number) {
+        // SAFETY: the map checked the pointer; nobody else has the number.
+        unsafe { clear(batch) };
+    }
+    // SAFETY: the map checked the pointers; user space zeroed the slot before it freed it, and nobody else has it.
+    unsafe {
+        (*user).handle = handle;
+        (*user).tx_rejected = 0;
+        (*user).rx_rejected = 0;
+        (*slot).born_ns = known.born_ns;
+        (*slot).owner_start_ns = known.owner_start_ns;
+        (*slot).since_ns = now();
+        (*slot).qpn = known.qpn;
+        (*slot).device_index = known.device_index;
+        (*slot).owner_pid = known.owner_pid;
+        (*slot).flags = flags;
+    }
+    if USER_INDEX.insert(&key, &number, NOEXIST).is_err() {
+        // Another CPU was first, or there is no room.
+        pool::put_back(&FREE_USER, number);
+        return None;
+    }
+    let _ = USER_NUMBERS.insert(&qp, &number, 0);
+    // SAFETY: as above; with its address the slot is in use.
+    unsafe { write_volatile(&raw mut (*slot).qp, qp) };
+    Some(())
+}
+
+/// Whether this QP has the number.
+#[inline(always)]
+fn is_of(number: u32, qp: u64, born_ns: u64) -> bool {
+    USER_SLOTS.get_ptr(number).is_some_and(|slot| {
+        // SAFETY: the map checked the pointer.
+        unsafe { read_volatile(&raw const (*slot).qp) == qp && (*slot).born_ns == born_ns }
+    })
+}
+
+/// Retires a number whose QP no longer exists: user space frees the number after reading the slot.
+#[inline(always)]
+fn retire(number: u32, key: &UserKey) {
+    let _ = USER_INDEX.remove(key);
+    if let Some(slot) = USER_SLOTS.get_ptr_mut(number) {
+        // SAFETY: the map checked the pointer; the flags have this one writer.
+        unsafe {
+            let flags = &raw mut (*slot).flags;
+            write_volatile(flags, read_volatile(flags) | slot_flag::DESTROYED);
+        }
+        // There is room for every number.
+        let _ = USED_USER.push(number, 0);
+    }
+}
+
+/// Entry of `ib_destroy_qp_user(qp, udata)`. At the return another QP may have the address.
+#[inline(always)]
+pub(crate) fn destroying(qp: u64) -> Option<()> {
+    // SAFETY: the map checked the pointer.
+    let number = unsafe { *USER_NUMBERS.get_ptr(&qp)? };
+    // SAFETY: as above.
+    let born_ns = unsafe { (*USER_SLOTS.get_ptr(number)?).born_ns };
+    let call = UserDestroy {
+        qp,
+        born_ns,
+        number: u64::from(number),
+    };
+    enter_or(&USER_DESTROYS, hook::USER_DESTROY, &call, loss::MISSED);
+    Some(())
+}
+
+/// Return of `ib_destroy_qp_user`.
+#[inline(always)]
+pub(crate) fn destroyed(rc: i32) -> Option<()> {
+    let key = call_key(hook::USER_DESTROY);
+    // SAFETY: the map checked the pointer; no other thread has this key.
+    let call = unsafe { *USER_DESTROYS.get_ptr(&key)? };
+    let _ = USER_DESTROYS.remove(&key);
+    let number = call.number as u32;
+    if rc != 0 || !is_of(number, call.qp, call.born_ns) {
+        return None;
+    }
+    // SAFETY: the map checked the pointers.
+    let key = unsafe {
+        UserKey {
+            handle: (*USER_QPS.get_ptr(number)?).handle,
+            pid: (*USER_SLOTS.get_ptr(number)?).owner_pid,
+            reserved: 0,
+        }
+    };
+    retire(number, &key);
+    if let Some(owner) = USER_NUMBERS.get_ptr(&call.qp)
+        // SAFETY: as above.
+        && unsafe { *owner } == number
+    {
+        let _ = USER_NUMBERS.remove(&call.qp);
+    }
+    Some(())
+}
+
+/// Counts a hit at the entry of a provider's function. Returns the QP's number, if this process has such a counted QP.
+#[inline(always)]
+pub(super) fn hit(qp: u64) -> Option<u32> {
+    if !enabled() {
+        return None;
+    }
+    let hits = hits()?;
+    // SAFETY: the map checked the pointer.
+    unsafe { add(&raw mut (*hits).hits, 1) };
+    let key = UserKey {
+        handle: qp,
+        pid: process(),
+        reserved: 0,
+    };
+    let Some(number) = USER_INDEX.get_ptr(&key) else {
+        // SAFETY: as above.
+        unsafe { add(&raw mut (*hits).unmatched, 1) };
+        return None;
+    };
+    // SAFETY: the map checked the pointer.
+    Some(unsafe { *number })
+}
+
+/// Entry of a provider's `post_send` or `post_recv(qp, wr, bad_wr)`.
+#[inline(always)]
+pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64) -> Option<()> {
+    let call = UserCall {
+        number: u64::from(hit(qp)?),
+        list,
+        bad,
+    };
+    POSTS.remember_or(hook, &call, loss::MISSED);
+    Some(())
+}
+
+/// Return of a provider's `post_send` or `post_recv`.
+#[inline(always)]
+pub(crate) fn posted(hook: u32, rc: i32) -> Option<()> {
+    let mut call = core::mem::MaybeUninit::uninit();
+    let call = POSTS.recall(hook, &mut call)?;
+    let hits = hits()?;
+    // SAFETY: the map checked the pointer.
+    unsafe { add(&raw mut (*hits).hits, 1) };
+    let number = call.number as u32;
+    let (slot, user) = (USER_SLOTS.get_ptr_mut(number)?, USER_QPS.get_ptr_mut(number)?);
+    // No address of a work request: nothing was rejected.
+    let mut stop = u64::MAX;
+    if rc != 0 {
+        // SAFETY: the helper checks the address itself.
+        let Ok(bad) = (unsafe { bpf_probe_read_user(call.bad as *const u64) }) else {
+            missed();
+            return None;
+        };
+        // A provider that names no work request has accepted none.
+        stop = if bad == 0 { call.list } else { bad };
+    }
+    let mut list = List {
+        slot,
+        next: call.list,
+        stop,
+        accepted: 0,
+        rejected: 0,
+        sends: u64::from(hook == hook::USER_SEND),
+        unread: 0,
+    };
+    // SAFETY: the list outlives the call.
+    unsafe {
+        bpf_loop(WRS, one as *mut c_void, (&raw mut list).cast::<c_void>(), 0);
+    }
+    if list.next != 0 || list.unread != 0 {
+        // The list is too long, or a part of it could not be read.
+        missed();
+    }
+    // SAFETY: the map checked the pointers.
+    unsafe {
+        if list.sends != 0 {
+            add(&raw mut (*slot).tx_posted, list.accepted);
+            if list.rejected != 0 {
+                add(&raw mut (*user).tx_rejected, list.rejected);
+            }
+        } else {
+            add(&raw mut (*slot).rx_posted, list.accepted);
+            if list.rejected != 0 {
+                add(&raw mut (*user).rx_rejected, list.rejected);
+            }
+        }
+    }
+    Some(())
+}
+
+/// State of a walk over a list of work requests.
+struct List {
+    slot: *mut QpSlot,
+    /// Address of the next one; 0 at the end.
+    next: u64,
+    /// Address of the first that was not accepted.
+    stop: u64,
+    accepted: u64,
+    rejected: u64,
+    /// 1 for sends, whose opcodes and bytes are counted.
+    sends: u64,
+    /// Not 0 where the length of a segment could not be read.
+    unread: u64,
+}
+
+/// Visits one work request. `struct ibv_send_wr` and `struct ibv_recv_wr` begin alike: id, next, segments, their number; a
+/// send then has the opcode.
+unsafe extern "C" fn one(_turn: u32, list: *mut List) -> i64 {
+    // SAFETY: the list is on the caller's stack; the verifier follows its pointers.
+    unsafe {
+        let at = (*list).next;
+        if at == 0 {
+            return 1;
+        }
+        let Ok([_, next, segments, what]) = bpf_probe_read_user(at as *const [u64; 4]) else {
+            return 1;
+        };
+        (*list).next = next;
+        if at == (*list).stop || (*list).rejected != 0 {
+            (*list).rejected += 1;
+            return 0;
+        }
+        (*list).accepted += 1;
+        if (*list).sends != 0 {
+            (*list).unread |= count((*list).slot, segments, what as u32, (what >> 32) as u32);
+        }
+    }
+    0
+}
+
+/// Counts opcode and bytes of a send; returns 0 if all segments could be read. Several threads may be here for one QP at
+/// once, because they do not hold the provider's lock.
+#[inline(always)]
+unsafe fn count(slot: *mut QpSlot, segments: u64, number: u32, opcode: u32) -> u64 {
+    let sum = if opcode == LOCAL_INV || opcode == BIND_MW {
+        Segments::default()
+    } else {
+        Segments::of(segments, number)
+    };
+    let class = class(opcode);
+    // SAFETY: the caller's pointer is checked; the verifier sees the index masked.
+    unsafe {
+        add((&raw mut (*slot).ops).cast::<u64>().add(class), 1);
+        add((&raw mut (*slot).op_bytes).cast::<u64>().add(class), sum.bytes);
+        add(&raw mut (*slot).tx_bytes, sum.bytes);
+    }
+    sum.unread
+}
+
+/// Index of the counter for an opcode.
+#[inline(always)]
+pub(super) fn class(opcode: u32) -> usize {
+    let class = if opcode < DRIVER1 || opcode == FLUSH {
+        opcode as usize
+    } else {
+        OPCODES - 1
+    };
+    class & (OPCODES - 1)
+}
+
+/// State of a walk over the segments of a work request, or over buffers of inline data. Both have an address first, then
+/// the length.
+#[derive(Default)]
+pub(super) struct Segments {
+    /// Address of the next length.
+    next: u64,
+    pub(super) bytes: u64,
+    /// Not 0 where a length could not be read.
+    pub(super) unread: u64,
+}
+
+impl Segments {
+    #[inline(always)]
+    pub(super) fn of(list: u64, number: u32) -> Self {
+        let mut sum = Self {
+            next: list + LENGTH,
+            bytes: 0,
+            unread: u64::from(number > SEGMENTS),
+        };
+        let number = if number < SEGMENTS { number } else { SEGMENTS };
+        for turn in 0..FEW {
+            if turn >= number {
+                break;
+            }
+            sum.add_next();
+        }
+        if number > FEW {
+            // SAFETY: the sum outlives the call.
+            unsafe {
+                bpf_loop(
+                    number - FEW,
+                    segment as *mut c_void,
+                    (&raw mut sum).cast::<c_void>(),
+                    0,
+                );
+            }
+        }
+        sum
+    }
+
+    #[inline(always)]
+    fn add_next(&mut self) {
+        let mut length = 0_u32;
+        // SAFETY: the helper checks the address itself, and writes zeroes where it cannot read.
+        let rc = unsafe {
+            generated::bpf_probe_read_user(
+                (&raw mut length).cast::<c_void>(),
+                size_of::<u32>() as u32,
+                self.next as *const c_void,
+            )
+        };
+        // Without a branch, because the verifier would follow both sides for each segment.
+        self.bytes += u64::from(length);
+        self.unread |= rc.cast_unsigned();
+        self.next += SGE;
+    }
+}
+
+unsafe extern "C" fn segment(_turn: u32, sum: *mut Segments) -> i64 {
+    // SAFETY: the sum is on the caller's stack.
+    unsafe { (*sum).add_next() };
+    0
+}

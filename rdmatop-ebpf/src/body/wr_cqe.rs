@@ -1,0 +1,247 @@
+//! SoftRoCE: ends of work requests that have a completion, from `rxe_cq_post(cq, cqe, solicited)`.
+
+use core::ptr::{read_volatile, write_volatile};
+
+use rdmatop_common::{
+    counters::loss,
+    wr::{NO_STATUS, RECV, WrFilter, count, flag, kind},
+};
+
+use crate::{
+    body::{
+        rxe_cq::is_full,
+        wr::{claim, consumed, counted, ends, found_at, posts, release, send},
+    },
+    emit::{lost, lost_many},
+    maps::QpnKey,
+    offsets::{
+        OFF_CQ_DEVICE, OFF_QUEUE_INDEX, OFF_RING_DATA, OFF_RXE_CQ_IBCQ, OFF_RXE_CQ_USER, OFF_RXE_QP_SCQ,
+        OFF_WC_BYTE_LEN, OFF_WC_OPCODE, OFF_WC_QP, OFF_WC_STATUS, OFF_WQE_WR_ID, get, get_or_zero, member,
+        read,
+    },
+    slots::advance,
+    task::now,
+    wr_maps::{WR_FILTER, WR_OUTSTANDING, WR_QPNS, WR_QPS, WrKey, WrQp, qp_flag},
+};
+
+/// `IB_WC_WITH_IMM`.
+const WITH_IMM: u32 = 2;
+/// `IB_QPT_UD`.
+const UD: u32 = 4;
+
+/// The fields of a CQE.
+struct Cqe {
+    wr_id: u64,
+    status: u32,
+    opcode: u32,
+    bytes: u32,
+    /// Network order.
+    imm: u32,
+    src_qp: u32,
+    flags: u32,
+}
+
+/// The head of `struct ib_uverbs_wc` (uAPI, the same on every kernel), which a user program's CQ holds: `wr_id`, status,
+/// opcode, `vendor_err`, `byte_len`, imm, `qp_num`, `src_qp`, `wc_flags`.
+type UserWc = [u64; 5];
+
+#[inline(always)]
+fn halves(word: u64) -> (u32, u32) {
+    let bytes = word.to_ne_bytes();
+    (
+        u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
+        u32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
+    )
+}
+
+/// Entry of `rxe_cq_post(cq, cqe, solicited)`, which is about to place a CQE.
+#[inline(always)]
+pub(crate) fn posted(cq: u64, cqe: u64) -> Option<()> {
+    let (qp, said) = if get::<u8>(cq, &OFF_RXE_CQ_USER)? != 0 {
+        let wc = read::<UserWc>(cqe)?;
+        let (status, opcode) = halves(wc[1]);
+        let (_, bytes) = halves(wc[2]);
+        let (imm, qpn) = halves(wc[3]);
+        let (src_qp, flags) = halves(wc[4]);
+        let key = QpnKey {
+            device: get(member(cq, &OFF_RXE_CQ_IBCQ)?, &OFF_CQ_DEVICE)?,
+            qpn,
+            reserved: 0,
+        };
+        let said = Cqe {
+            wr_id: wc[0],
+            status,
+            opcode,
+            bytes,
+            imm,
+            src_qp,
+            flags,
+        };
+        let qp = match WR_QPNS.get_ptr(&key) {
+            // SAFETY: the map checked the pointer.
+            Some(qp) => unsafe { *qp },
+            None => 0,
+        };
+        (qp, said)
+    } else {
+        let said = Cqe {
+            wr_id: 0,
+            status: get(cqe, &OFF_WC_STATUS)?,
+            opcode: get(cqe, &OFF_WC_OPCODE)?,
+            bytes: get(cqe, &OFF_WC_BYTE_LEN)?,
+            imm: 0,
+            src_qp: 0,
+            flags: 0,
+        };
+        (get::<u64>(cqe, &OFF_WC_QP)?, said)
+    };
+    let Some(followed) = WR_QPS.get_ptr_mut(&qp) else {
+        // No program saw the QP's first packet, or there was no room for the QP: it is not known whether the trace asks for
+        // its WRs.
+        counted(count::HAPPENED, 1);
+        lost(loss::WR_MISSED);
+        return None;
+    };
+    let full = if is_full(cq) { flag::CQ_FULL } else { 0 };
+    if is_receive(followed, cq, &said) {
+        received(followed, &said, full)
+    } else {
+        sent(followed, said.status, full)
+    }
+}
+
+/// Whether a CQE is of the receive queue. A CQE with an error does not say so: its opcode is 0. If both queues complete to
+/// one CQ, the CQE is taken as one of the send queue if the next request to end has the same `wr_id`. If a receive has that
+/// `wr_id` too, the two are reported in each other's place: as many of each, in another order.
+#[inline(always)]
+fn is_receive(qp: *mut WrQp, cq: u64, said: &Cqe) -> bool {
+    if said.status == 0 {
+        return said.opcode >= RECV;
+    }
+    // SAFETY: the map checked the pointers; another CPU meanwhile writes only the posts.
+    unsafe {
+        if (*qp).flags & qp_flag::ONE_CQ == 0 {
+            return get_or_zero::<u64>((*qp).rxe, &OFF_RXE_QP_SCQ) != cq;
+        }
+        let done = read_volatile(&raw const (*qp).done);
+        let index: u32 = get_or_zero((*qp).sq, &OFF_QUEUE_INDEX);
+        let consumed = advance(
+            read_volatile(&raw const (*qp).consumed),
+            u64::from((*qp).base),
+            index,
+            (*qp).mask,
+        );
+        let next = if done < consumed { consumed - 1 } else { done };
+        if next >= read_volatile(&raw const (*qp).seen) {
+            return true;
+        }
+        // The wr_id of a kernel consumer is not recorded.
+        if (*qp).flags & qp_flag::KERNEL != 0 {
+            return false;
+        }
+        let key = WrKey {
+            qp: (*qp).rxe,
+            wr: next,
+        };
+        if let Some(known) = WR_OUTSTANDING.get_ptr(&key) {
+            return (*known).wr_id != said.wr_id;
+        }
+        let place = (next + u64::from((*qp).base)) & u64::from((*qp).mask);
+        let data = member((*qp).ring, &OFF_RING_DATA).unwrap_or(0);
+        let wqe = data + (place << ((*qp).shift & 31));
+        get_or_zero::<u64>(wqe, &OFF_WQE_WR_ID) != said.wr_id
+    }
+}
+
+/// Reports the end of the request that a CQE is for: the one consumed last, or, if a flush posts the CQE before it consumes
+/// the request (6.12), the next one. Requests before it that are not signaled have ended too.
+#[inline(always)]
+fn sent(qp: *mut WrQp, status: u32, full: u16) -> Option<()> {
+    if !claim(qp) {
+        return None;
+    }
+    let _ = posts(qp, found_at(qp), 0);
+    let to = consumed(qp);
+    // SAFETY: the map checked the pointer.
+    let (done, seen) = unsafe { ((*qp).done, (*qp).seen) };
+    let mut last = done + 1;
+    if done < to {
+        let _ = ends(qp, to - 1, NO_STATUS, 0);
+        last = to;
+    }
+    if last <= seen {
+        let _ = ends(qp, last, status, full);
+    }
+    release(qp);
+    Some(())
+}
+
+/// Reports the end of a receive. Receives of one QP end one after the other, so the queue's index shows for which of them the
+/// kernel skipped this program, except for receives from a shared queue.
+#[inline(always)]
+#[expect(
+    clippy::manual_is_multiple_of,
+    reason = "that asks for 0 once more, with each WR"
+)]
+fn received(qp: *mut WrQp, said: &Cqe, full: u16) -> Option<()> {
+    // SAFETY: the map checked the pointers; these words have one writer.
+    unsafe {
+        let mut number = (*qp).received;
+        let mut missing = 0;
+        if (*qp).flags & qp_flag::SRQ == 0
+            && let Some(index) = get::<u32>((*qp).rq, &OFF_QUEUE_INDEX)
+        {
+            let taken = advance((*qp).taken, u64::from((*qp).rq_base), index, (*qp).rq_mask);
+            (*qp).taken = taken;
+            if read_volatile(&raw const (*qp).emptied) != 0 {
+                write_volatile(&raw mut (*qp).emptied, 0);
+                number = if taken > 0 { taken - 1 } else { 0 };
+            } else if taken > number + 1 {
+                missing = taken - number - 1;
+            }
+        }
+        number += missing;
+        (*qp).received = number + 1;
+        counted(count::HAPPENED, missing + 1);
+        if (*qp).flags & qp_flag::WANTED == 0 {
+            counted(count::FILTERED, missing + 1);
+            return None;
+        }
+        if missing != 0 {
+            counted(count::INDEXED, missing);
+            lost_many(loss::WR_MISSED, missing);
+        }
+        let filter = WR_FILTER.get_ptr(0)?;
+        let each = u64::from((*filter).sample);
+        if each > 1 && number % each != 0 {
+            counted(count::SAMPLED_OUT, 1);
+            return None;
+        }
+        if (*filter).flags & WrFilter::NO_ENDS != 0 {
+            counted(count::FILTERED, 1);
+            return None;
+        }
+        send(qp, kind::DONE, now(), |record| {
+            record.flags |= flag::RECEIVE | full;
+            record.status = said.status;
+            record.opcode = RECV;
+            if (*qp).flags & qp_flag::KERNEL == 0 {
+                record.flags |= flag::WR_ID;
+                record.wr_id = said.wr_id;
+            }
+            if said.status == 0 {
+                record.flags |= flag::DETAILS;
+                record.opcode = said.opcode;
+                record.bytes = said.bytes;
+                if said.flags & WITH_IMM != 0 {
+                    record.flags |= flag::IMM;
+                    record.imm = u32::from_be(said.imm);
+                }
+                if (*qp).qp_type == UD && (*qp).flags & qp_flag::KERNEL == 0 {
+                    record.dest_qpn = said.src_qp;
+                }
+            }
+        });
+    }
+    Some(())
+}

@@ -1,0 +1,258 @@
+//! Maps that user space enlarges while programs use them.
+//!
+//! Each is an array of maps (`BPF_MAP_TYPE_ARRAY_OF_MAPS`) that holds inner maps of one kind. User space makes an inner map
+//! and puts it into the next place of the outer map: from then on programs find it, and no counter moves. The definitions
+//! here are those of the inner maps; the loader makes the outer maps around them (source/ebpf/grown.rs of rdmatop).
+//!
+//! From Linux 6.1 on tables of QPs allocate an entry when its key is inserted ([`Generations::on_demand`]). Older kernels
+//! warn about tracing programs that use such tables, and refuse them on a real-time kernel (`check_map_prog_compatibility`,
+//! kernel/bpf/verifier.c): there the loader asks the kernel to allocate all entries when it makes the table.
+
+use core::{
+    cell::UnsafeCell,
+    ffi::c_void,
+    marker::PhantomData,
+    mem::MaybeUninit,
+    ops::{Deref, DerefMut},
+    ptr::{NonNull, from_ref},
+};
+
+use aya_ebpf::{
+    bindings::{
+        bpf_map_def,
+        bpf_map_type::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_RINGBUF},
+    },
+    helpers::generated::{
+        bpf_map_delete_elem, bpf_map_lookup_elem, bpf_map_update_elem, bpf_ringbuf_reserve,
+        bpf_ringbuf_submit,
+    },
+};
+use rdmatop_common::counters::room::{self, GENERATIONS};
+
+use crate::rooms::{MMAPABLE, count};
+
+/// `BPF_NOEXIST`, include/uapi/linux/bpf.h.
+const NOEXIST: u64 = 1;
+/// `BPF_F_NO_PREALLOC`, include/uapi/linux/bpf.h.
+const NO_PREALLOC: u32 = 1;
+
+/// A map's definition, which the loader reads.
+#[repr(transparent)]
+struct Definition(UnsafeCell<bpf_map_def>);
+
+// SAFETY: programs take its address only.
+unsafe impl Sync for Definition {}
+
+impl Definition {
+    const fn new(kind: u32, sizes: (usize, usize), entries: u32, flags: u32) -> Self {
+        Self(UnsafeCell::new(bpf_map_def {
+            type_: kind,
+            key_size: sizes.0 as u32,
+            value_size: sizes.1 as u32,
+            max_entries: entries,
+            map_flags: flags,
+            id: 0,
+            pinning: 0,
+        }))
+    }
+
+    /// The inner map with this number, `None` while there is none.
+    #[inline(always)]
+    fn inner(&self, number: u32) -> Option<NonNull<c_void>> {
+        // SAFETY: the loader puts the outer map in the definition's place; its key is a u32.
+        NonNull::new(unsafe { bpf_map_lookup_elem(self.0.get().cast(), (&raw const number).cast()) })
+    }
+}
+
+#[inline(always)]
+fn look_up<K, V>(map: NonNull<c_void>, key: &K) -> Option<NonNull<V>> {
+    // SAFETY: the verifier knows the map and holds the key's size to it.
+    NonNull::new(unsafe { bpf_map_lookup_elem(map.as_ptr(), from_ref(key).cast()) }.cast())
+}
+
+/// An array in chunks: each inner map is one value of type `T`, so that user space can map it.
+#[repr(transparent)]
+pub(crate) struct Chunks<T> {
+    definition: Definition,
+    piece: PhantomData<T>,
+}
+
+// SAFETY: as of the definition.
+unsafe impl<T> Sync for Chunks<T> {}
+
+impl<T> Chunks<T> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            definition: Definition::new(BPF_MAP_TYPE_ARRAY, (4, size_of::<T>()), 1, MMAPABLE),
+            piece: PhantomData,
+        }
+    }
+
+    /// A chunk, `None` while user space has not made it.
+    #[inline(always)]
+    pub(crate) fn get_ptr_mut(&self, number: u32) -> Option<*mut T> {
+        // A variable, because the address of a constant would point into .rodata.
+        let key = 0u32;
+        look_up(self.definition.inner(number)?, &key).map(NonNull::as_ptr)
+    }
+}
+
+/// A hash table in generations: each is several times larger than the one before, new keys go to the newest, and a key
+/// stays in its generation.
+///
+/// While user space adds a generation, a program that is already running may not find it yet. If two CPUs insert the same
+/// new key at that moment, one of them from such a program, both can succeed. For that, the first two events of one QP must
+/// coincide with one of the three times in a session when a table grows; the QP would have two slots until it ends.
+#[repr(C)]
+pub(crate) struct Generations<K, V> {
+    definition: Definition,
+    types: PhantomData<(K, V)>,
+}
+
+// SAFETY: as of the definition.
+unsafe impl<K, V> Sync for Generations<K, V> {}
+
+impl<K, V> Generations<K, V> {
+    /// `first`: entries of the first generation.
+    pub(crate) const fn new(first: u32) -> Self {
+        Self::with_flags(first, 0)
+    }
+
+    /// As [`Generations::new`], with entries that take memory only while they are in use.
+    pub(crate) const fn on_demand(first: u32) -> Self {
+        Self::with_flags(first, NO_PREALLOC)
+    }
+
+    const fn with_flags(first: u32, flags: u32) -> Self {
+        Self {
+            definition: Definition::new(BPF_MAP_TYPE_HASH, (size_of::<K>(), size_of::<V>()), first, flags),
+            types: PhantomData,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn get_ptr_mut(&self, key: &K) -> Option<*mut V> {
+        for generation in (0..GENERATIONS).rev() {
+            if let Some(map) = self.definition.inner(generation)
+                && let Some(value) = look_up::<K, V>(map, key)
+            {
+                return Some(value.as_ptr());
+            }
+        }
+        None
+    }
+
+    #[inline(always)]
+    pub(crate) fn get_ptr(&self, key: &K) -> Option<*const V> {
+        self.get_ptr_mut(key).map(<*mut V>::cast_const)
+    }
+
+    /// Inserts a key that no generation has. `row`: the row of ROOM that counts the table's entries.
+    #[inline(always)]
+    pub(crate) fn insert_new(&self, row: u32, key: &K, value: &V) -> Result<(), ()> {
+        if self.get_ptr(key).is_some() {
+            return Err(());
+        }
+        for generation in (0..GENERATIONS).rev() {
+            if let Some(map) = self.definition.inner(generation) {
+                // SAFETY: as in `look_up`.
+                let rc = unsafe {
+                    bpf_map_update_elem(
+                        map.as_ptr(),
+                        from_ref(key).cast(),
+                        from_ref(value).cast(),
+                        NOEXIST,
+                    )
+                };
+                if rc != 0 {
+                    return Err(());
+                }
+                count(row, generation as usize, 1);
+                return Ok(());
+            }
+        }
+        Err(())
+    }
+
+    #[inline(always)]
+    pub(crate) fn remove(&self, row: u32, key: &K) {
+        for generation in (0..GENERATIONS).rev() {
+            if let Some(map) = self.definition.inner(generation)
+                // SAFETY: as in `look_up`.
+                && unsafe { bpf_map_delete_elem(map.as_ptr(), from_ref(key).cast()) } == 0
+            {
+                count(row, generation as usize, room::BACK);
+                return;
+            }
+        }
+    }
+}
+
+impl<K, V: Copy> Generations<K, V> {
+    /// Inserts a key, or changes its value. Returns whether there was room.
+    #[inline(always)]
+    pub(crate) fn set(&self, row: u32, key: &K, value: &V) -> bool {
+        if let Some(known) = self.get_ptr_mut(key) {
+            // SAFETY: the map checked the pointer; the value is one word, or nobody else writes it.
+            unsafe { known.write_volatile(*value) };
+            return true;
+        }
+        self.insert_new(row, key, value).is_ok()
+    }
+}
+
+/// A ring buffer that user space can replace by a larger one: one inner map.
+#[repr(transparent)]
+pub(crate) struct Ring {
+    definition: Definition,
+}
+
+/// Space reserved in a ring buffer; the program must submit it.
+#[must_use]
+pub(crate) struct Entry<T: 'static>(&'static mut MaybeUninit<T>);
+
+impl<T> Deref for Entry<T> {
+    type Target = MaybeUninit<T>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        self.0
+    }
+}
+
+impl<T> DerefMut for Entry<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.0
+    }
+}
+
+impl<T> Entry<T> {
+    /// Hands the record to the reader.
+    #[inline(always)]
+    pub(crate) fn submit(self, flags: u64) {
+        // SAFETY: `reserve` got it from the kernel, and nobody has submitted it yet.
+        unsafe { bpf_ringbuf_submit(self.0.as_mut_ptr().cast(), flags) }
+    }
+}
+
+impl Ring {
+    pub(crate) const fn new(bytes: u32) -> Self {
+        Self {
+            definition: Definition::new(BPF_MAP_TYPE_RINGBUF, (0, 0), bytes, 0),
+        }
+    }
+
+    /// Reserves space for a record, `None` where the buffer is full.
+    #[inline(always)]
+    pub(crate) fn reserve<T: 'static>(&self) -> Option<Entry<T>> {
+        let ring = self.definition.inner(0)?;
+        // SAFETY: the verifier knows the map; the room is as large as was asked for.
+        unsafe {
+            bpf_ringbuf_reserve(ring.as_ptr(), size_of::<T>() as u64, 0)
+                .cast::<MaybeUninit<T>>()
+                .as_mut()
+        }
+        .map(Entry)
+    }
+}

@@ -1,0 +1,143 @@
+//! Probes on user programs, and the kprobes that find their QPs.
+
+use aya_ebpf::{
+    EbpfContext, Global,
+    helpers::generated::bpf_get_attach_cookie,
+    macros::{kprobe, kretprobe, map, uprobe, uretprobe},
+    maps::ProgramArray,
+    programs::{ProbeContext, RetProbeContext},
+};
+
+use crate::{
+    body::{hook, user, user_wr},
+    maps::enabled,
+};
+
+/// Always 0, which the verifier knows and the compiler does not.
+static NEVER: Global<u32> = Global::new(0);
+
+/// Empty: the target of the tail call below.
+#[map]
+static NOTHING: ProgramArray = ProgramArray::with_max_entries(1, 0);
+
+/// Keeps a program's frames on the kernel stack of the thread that it runs for.
+///
+/// Since Linux 6.13 a program of the kprobe type with a frame of 64 bytes or more has one stack per CPU
+/// (`bpf_enable_priv_stack`), because the kernel does not run such a program while it is already running on that CPU. For
+/// uprobes the kernel does not ensure that: they bypass `bpf_prog_active` (`bpf_prog_run_array_uprobe`). Where the kernel
+/// preempts them (7.2 does), another thread on that CPU runs the same program on the same stack, and work requests of one QP
+/// were counted for another. A program with a tail call gets no such stack, whether it makes the call or not. This one never
+/// makes it, and the verifier removes the call.
+#[inline(always)]
+fn keep_own_stack(ctx: &impl EbpfContext) {
+    if NEVER.load() != 0 {
+        // SAFETY: there is no program to go to.
+        unsafe { NOTHING.tail_call(ctx, 0) };
+    }
+}
+
+macro_rules! of_kernel {
+    ($name:ident($qp:ident) $body:expr) => {
+        #[kprobe]
+        pub(crate) fn $name(ctx: ProbeContext) -> u32 {
+            let Some($qp) = ctx.arg::<u64>(0) else {
+                return 0;
+            };
+            if enabled() {
+                let _ = $body;
+            }
+            0
+        }
+    };
+}
+
+of_kernel!(user_modify(qp) user::seen(qp));
+of_kernel!(user_query(qp) user::seen(qp));
+of_kernel!(user_destroy(qp) user::destroying(qp));
+
+#[kretprobe]
+pub(crate) fn user_destroy_ret(ctx: RetProbeContext) -> u32 {
+    let _ = user::destroyed(ctx.ret::<i32>());
+    0
+}
+
+macro_rules! post {
+    ($entry:ident, $return:ident, $hook:expr) => {
+        #[uprobe]
+        pub(crate) fn $entry(ctx: ProbeContext) -> u32 {
+            keep_own_stack(&ctx);
+            let (Some(qp), Some(list), Some(bad)) = (ctx.arg::<u64>(0), ctx.arg::<u64>(1), ctx.arg::<u64>(2))
+            else {
+                return 0;
+            };
+            let _ = user::posting($hook, qp, list, bad);
+            0
+        }
+
+        #[uretprobe]
+        pub(crate) fn $return(ctx: RetProbeContext) -> u32 {
+            keep_own_stack(&ctx);
+            let _ = user::posted($hook, ctx.ret::<i32>());
+            0
+        }
+    };
+}
+
+post!(user_post_send, user_post_send_ret, hook::USER_SEND);
+post!(user_post_recv, user_post_recv_ret, hook::USER_RECV);
+
+/// The cookie that user space attached the probe with: it says which of several functions the probe is on.
+#[inline(always)]
+fn cookie(ctx: &impl EbpfContext) -> u64 {
+    // SAFETY: the program's own context.
+    unsafe { bpf_get_attach_cookie(ctx.as_ptr()) }
+}
+
+#[uprobe]
+pub(crate) fn user_wr(ctx: ProbeContext) -> u32 {
+    keep_own_stack(&ctx);
+    if let Some(qp) = ctx.arg::<u64>(0) {
+        let _ = user_wr::begun(qp, cookie(&ctx));
+    }
+    0
+}
+
+#[uprobe]
+pub(crate) fn user_wr_data(ctx: ProbeContext) -> u32 {
+    keep_own_stack(&ctx);
+    let (Some(qp), Some(second), Some(third), Some(fourth)) = (
+        ctx.arg::<u64>(0),
+        ctx.arg::<u64>(1),
+        ctx.arg::<u64>(2),
+        ctx.arg::<u64>(3),
+    ) else {
+        return 0;
+    };
+    let _ = user_wr::given(qp, cookie(&ctx), second, third, fourth);
+    0
+}
+
+#[uprobe]
+pub(crate) fn user_wr_abort(ctx: ProbeContext) -> u32 {
+    keep_own_stack(&ctx);
+    if let Some(qp) = ctx.arg::<u64>(0) {
+        let _ = user_wr::aborted(qp);
+    }
+    0
+}
+
+#[uprobe]
+pub(crate) fn user_wr_complete(ctx: ProbeContext) -> u32 {
+    keep_own_stack(&ctx);
+    if let Some(qp) = ctx.arg::<u64>(0) {
+        let _ = user_wr::completing(qp);
+    }
+    0
+}
+
+#[uretprobe]
+pub(crate) fn user_wr_done(ctx: RetProbeContext) -> u32 {
+    keep_own_stack(&ctx);
+    let _ = user_wr::completed(ctx.ret::<i32>());
+    0
+}

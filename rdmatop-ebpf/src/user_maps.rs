@@ -1,0 +1,115 @@
+//! Maps of QPs that probes on their programs count. The loader makes them only if the user asked for such probes.
+
+use aya_ebpf::{
+    macros::map,
+    maps::{Array, HashMap, Queue, Stack},
+};
+use rdmatop_common::counters::{OPCODES, QpSlot, USER_HITS_BITS, USER_QPS as QPS, UserHits, UserQp, free};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::maps::{CallKey, Place};
+
+/// `BPF_F_MMAPABLE`, include/uapi/linux/bpf.h.
+const MMAPABLE: u32 = 1 << 10;
+/// `BPF_F_NO_PREALLOC`.
+const NO_PREALLOC: u32 = 1;
+
+/// Counters, as `QP_SLOTS`. The kernel side writes, user space reads through mmap and zeroes a slot before it frees it.
+#[map]
+pub(crate) static USER_SLOTS: Array<QpSlot> = Array::with_max_entries(QPS, MMAPABLE);
+
+/// Further counters of such a QP, by the same number. Written, read and freed as the slot.
+#[map]
+pub(crate) static USER_QPS: Array<UserQp> = Array::with_max_entries(QPS, MMAPABLE);
+
+/// Numbers of `USER_SLOTS` that no QP has had yet, as ranges. User space fills it at load.
+#[map]
+pub(crate) static FREE_USER: Stack<u64> = Stack::with_max_entries(free::STACK, 0);
+
+/// Numbers of destroyed QPs, the oldest first. One is free again once user space has read and zeroed its slot.
+#[map]
+pub(crate) static USED_USER: Queue<u32> = Queue::with_max_entries(QPS, 0);
+
+/// Work requests that a program is building with the `ibv_wr_*` calls, by the same number.
+#[map]
+pub(crate) static USER_BATCHES: Array<UserBatch> = Array::with_max_entries(QPS, 0);
+
+/// Batches whose `ibv_wr_complete` has not returned yet.
+#[map]
+pub(crate) static USER_BUILT: HashMap<CallKey, UserBatch> = HashMap::with_max_entries(1024, 0);
+
+/// Number by process and handle, which a probe on a program knows. Written at modify, query and destroy.
+#[map]
+pub(crate) static USER_INDEX: HashMap<UserKey, u32> = HashMap::with_max_entries(QPS, NO_PREALLOC);
+
+/// Number by the kernel's `struct ib_qp *`. Written together with `USER_INDEX`.
+#[map]
+pub(crate) static USER_NUMBERS: HashMap<u64, u32> = HashMap::with_max_entries(QPS, NO_PREALLOC);
+
+/// Hits, by the low bits of the CPU number: each CPU would have to fetch a word that all share at each post. User space
+/// reads them through mmap.
+#[map]
+pub(crate) static USER_HITS: Array<UserHits> = Array::with_max_entries(1 << USER_HITS_BITS, MMAPABLE);
+
+/// Posts between entry and return: see body/calls.
+#[map]
+pub(crate) static USER_CALLS: Array<Place<UserCall>> = Array::with_max_entries(USER_PLACES, 0);
+
+/// Number of places in [`USER_CALLS`], a power of two.
+pub(crate) const USER_PLACES: u32 = 4096;
+
+/// Posts that found their place taken.
+#[map]
+pub(crate) static USER_REST: HashMap<CallKey, UserCall> = HashMap::with_max_entries(1024, 0);
+
+/// Destroys between entry and return.
+#[map]
+pub(crate) static USER_DESTROYS: HashMap<CallKey, UserDestroy> = HashMap::with_max_entries(1024, 0);
+
+/// A QP as a probe on a program sees it.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct UserKey {
+    /// `struct ibv_qp *` of the program.
+    pub(crate) handle: u64,
+    /// Process.
+    pub(crate) pid: u32,
+    pub(crate) reserved: u32,
+}
+
+/// A post in flight.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct UserCall {
+    /// Number of the QP.
+    pub(crate) number: u64,
+    /// The program's list of work requests.
+    pub(crate) list: u64,
+    /// Where the provider writes the address of the first work request that it did not accept.
+    pub(crate) bad: u64,
+}
+
+/// Work requests between `ibv_wr_start` and `ibv_wr_complete`. The program holds the QP's lock meanwhile, so this has one
+/// writer.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct UserBatch {
+    /// Number of the QP.
+    pub(crate) number: u64,
+    /// Work requests.
+    pub(crate) wrs: u64,
+    /// Opcode class of the last work request, to which the next data belongs.
+    pub(crate) last: u64,
+    /// Counts by opcode, as in the slot.
+    pub(crate) ops: [u64; OPCODES],
+    pub(crate) op_bytes: [u64; OPCODES],
+}
+
+/// A destroy in flight.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct UserDestroy {
+    pub(crate) qp: u64,
+    pub(crate) born_ns: u64,
+    pub(crate) number: u64,
+}

@@ -1,0 +1,54 @@
+//! Errors in the kernel's log.
+
+use crate::{
+    app::source::{Polled, Wants},
+    model::input::Input,
+    source::kernel_log::KernelLog,
+};
+
+/// Reads the log once a round.
+pub struct LogSource {
+    log: KernelLog,
+    /// Whether the log could be read in the last round; `None` before the first.
+    readable: Option<bool>,
+}
+
+impl LogSource {
+    /// `log` was opened before privileges were given up.
+    pub fn new(log: KernelLog) -> Self {
+        Self { log, readable: None }
+    }
+}
+
+impl Polled for LogSource {
+    fn name(&self) -> &'static str {
+        "the kernel's log"
+    }
+
+    fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
+        if wants.only_processes {
+            return;
+        }
+        let errors = self.log.errors();
+        let same = self.readable.replace(errors.is_some()) == Some(errors.is_some());
+        // Nothing new is nothing to send.
+        if !same || errors.as_ref().is_some_and(|errors| !errors.is_empty()) {
+            out(Input::Logged(errors));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_cannot_be_read_is_reported_once() {
+        let mut source = LogSource::new(KernelLog::default());
+        let mut sent = Vec::new();
+        for _ in 0..3 {
+            source.poll(&Wants::default(), &mut |input| sent.push(input));
+        }
+        assert!(matches!(sent[..], [Input::Logged(None)]), "{sent:?}");
+    }
+}

@@ -1,0 +1,212 @@
+//! Rules about ports: state, load, errors, loss, congestion, MTU, commands.
+
+use super::*;
+
+#[test]
+fn a_port_that_is_down_matters_where_it_is_used() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    s.ports[3].state = Some(PortState(1));
+    let found = after(3, &s);
+    assert_eq!(ids(&found), ["port-down"]);
+    assert_eq!(found[0].severity, Severity::Critical);
+    assert_eq!(
+        (found[0].device.as_deref(), found[0].pid),
+        (Some("mlx5_3"), Some(4711))
+    );
+    // A spare port that no process uses may be down.
+    s.processes[0].devices.remove(3);
+    assert_eq!(ids(&after(3, &s)), [""; 0]);
+    // The driver hides a link error that may be short.
+    s.processes[0].devices = s.devices.iter().map(|row| row.name.clone()).collect();
+    s.ports[3].state = Some(PortState(5));
+    assert_eq!(ids(&after(3, &s)), [""; 0]);
+}
+
+#[test]
+fn a_port_that_runs_slower_than_most_is_named() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    s.ports[5].rate_bps = Some(100_000_000_000);
+    let found = after(6, &s);
+    assert_eq!(
+        found[0].verdict,
+        "mlx5_5/1 runs at 100 Gb/s, the other ports at 400: it slows rank (PID 4711, slurm 7341.0), which uses them together"
+    );
+    // A storage NIC with the driver of those that the job uses.
+    let slow = s.processes[0].devices.remove(5);
+    assert_eq!(ids(&after(6, &s)), [""; 0]);
+    s.processes[0].devices.push(slow);
+    for port in &mut s.ports[..4] {
+        port.rate_bps = Some(100_000_000_000);
+    }
+    assert_eq!(ids(&after(6, &s)), [""; 0], "two kinds of NIC");
+}
+
+#[test]
+fn one_hot_port_of_eight_and_one_that_gets_all_receives() {
+    let mut one = [0.0; 8];
+    one[2] = 40e9;
+    let found = after(12, &rails(one, one));
+    assert_eq!(ids(&found), ["hot-port"]);
+    assert_eq!(
+        found[0].verdict,
+        "All traffic of rank (PID 4711, slurm 7341.0) leaves through mlx5_2/1 (80 % of its link): mlx5_0, mlx5_1, mlx5_3 and 4 more are idle"
+    );
+    let mut dead = rails(one, one);
+    let traffic = Traffic {
+        retransmits: rate(5000.0),
+        tx_wr: rate(0.0),
+        ..rows::traffic(0.0, 0.0, 0)
+    };
+    let mut qp = rows::qp(12, "mlx5_2", 17, 3, Some(4711), "x", traffic);
+    Arc::make_mut(&mut qp).device_uid = Some(dead.ports[2].device_uid);
+    dead.qps.push(qp);
+    assert_eq!(
+        ids(&after(12, &dead)),
+        [""; 0],
+        "all of it is sent again for a peer that is gone"
+    );
+    let mut kernel = rails(one, one);
+    kernel.processes[0].kernel = true;
+    assert_eq!(
+        ids(&after(12, &kernel)),
+        [""; 0],
+        "no process can be told to use more"
+    );
+    let mut devx = rails(one, one);
+    devx.processes[0].qps = 0;
+    assert_eq!(ids(&after(12, &devx)), ["hot-port"], "QPs made past the kernel");
+    // Ports that carry nothing do not hide it.
+    let (mut tx, mut half) = ([0.0; 8], one);
+    tx[..4].fill(4e9);
+    half[2] = 16e9;
+    assert_eq!(ids(&after(12, &rails(tx, half))), ["rx-funnel"]);
+    let found = after(12, &rails([4e9; 8], one));
+    assert_eq!(ids(&found), ["rx-funnel"]);
+    assert!(
+        found[0].verdict.starts_with("mlx5_2/1 gets "),
+        "{}",
+        found[0].verdict
+    );
+    let mut deaf = rails(one, one);
+    (deaf.ports[0].rx_bytes, deaf.ports[0].rx_packets) = (None, None);
+    assert_eq!(
+        ids(&after(12, &deaf)),
+        ["hot-port"],
+        "receives are not needed for it"
+    );
+    let mut dead = rails(one, one);
+    let mut qp = rows::qp(1, "mlx5_2", 9, 3, Some(4711), "rank", rows::traffic(0.0, 0.0, 0));
+    let row = Arc::make_mut(&mut qp);
+    Arc::make_mut(&mut row.traffic).retransmits = rate(80.0);
+    Arc::make_mut(&mut row.history).tx = vec![Some(0.0); 5];
+    row.process_uid = Some(5);
+    dead.qps.push(qp);
+    assert_eq!(
+        ids(&after(12, &dead)),
+        ["peer-gone"],
+        "what is sent again is no load"
+    );
+    for less in [1e5, 20e9] {
+        one[2] = less;
+        assert_eq!(
+            ids(&after(12, &rails(one, one))),
+            [""; 0],
+            "one NIC is enough for {less}"
+        );
+    }
+}
+
+#[test]
+fn errors_of_the_link_have_limits() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    named(&mut s.ports[0], "symbol_error", 9.0);
+    assert_eq!(ids(&after(1, &s)), [""; 0]);
+    named(&mut s.ports[1], "symbol_error", 11.0);
+    named(&mut s.ports[2], "link_downed", 1.0);
+    assert_eq!(ids(&after(1, &s)), ["link-errors", "link-errors"]);
+}
+
+#[test]
+fn loss_is_a_share_of_what_is_sent_and_not_what_rnr_explains() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    s.health.ebpf = crate::model::input::EbpfState::Disabled;
+    let sent = s.ports[1].tx_packets.unwrap().rate.unwrap();
+    s.ports[1].retries = rate(sent * 0.0005);
+    assert_eq!(ids(&after(10, &s)), [""; 0]);
+    s.ports[1].retries = rate(sent * 0.002);
+    let found = after(10, &s);
+    // A round repeats any number of packets: no share is known.
+    let verdict = &found[0].verdict;
+    assert!(
+        verdict.starts_with("Packets from mlx5_1/1 are lost (")
+            && verdict.contains(" retransmissions/s")
+            && verdict.ends_with("/s); the port carries rank (PID 4711, slurm 7341.0)"),
+        "{verdict}"
+    );
+    s.ports[1].retransmits = rate(sent * 0.002);
+    assert_eq!(
+        after(10, &s)[0].verdict,
+        "Packets from mlx5_1/1 are lost (0.20 % are sent again); the port carries rank (PID 4711, slurm 7341.0)"
+    );
+    s.ports[1].rnr_naks = rate(1.0);
+    assert_eq!(ids(&after(10, &s)), ["receiver-not-ready"]);
+}
+
+#[test]
+fn while_programs_are_attached_no_packet_is_called_lost() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    let sent = s.ports[1].tx_packets.unwrap().rate.unwrap();
+    s.ports[1].retransmits = rate(sent);
+    s.health.ebpf = crate::model::input::EbpfState::Starting;
+    assert_eq!(
+        ids(&after(20, &s)),
+        [""; 0],
+        "a QP whose peer is gone may explain it"
+    );
+    s.health.ebpf = crate::model::input::EbpfState::Disabled;
+    assert_eq!(ids(&after(20, &s)), ["loss"]);
+}
+
+#[test]
+fn where_qps_are_counted_loss_has_a_qp_that_sends_again_and_finishes_work() {
+    let mut s = pair();
+    (s.ports[0].retries, s.ports[0].tx_packets) = (rate(80.0), rate(90.0));
+    edit(&mut s, 0, |t| (t.retransmits, t.tx_wr) = (rate(80.0), None));
+    assert_eq!(
+        ids(&after(20, &s)),
+        [""; 0],
+        "whether it finishes anything is not known yet"
+    );
+    edit(&mut s, 0, |t| t.tx_wr = rate(5.0));
+    assert_eq!(ids(&after(20, &s)), ["loss"]);
+    edit(&mut s, 0, |t| t.retransmits = None);
+    assert_eq!(
+        ids(&after(20, &s)),
+        [""; 0],
+        "a QP that is not counted yet sends again"
+    );
+    s.devices[0].datapath = None;
+    assert_eq!(ids(&after(20, &s)), ["loss"], "no QP is counted");
+}
+
+#[test]
+fn ignored_congestion_a_small_mtu_and_refused_commands() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    named(&mut s.ports[0], "rp_cnp_ignored", 5.0);
+    s.ports[1].counters.clear();
+    named(&mut s.ports[1], "np_ecn_marked_roce_packets", 5.0);
+    named(&mut s.ports[1], "np_cnp_sent", 0.0);
+    s.ports[2].netdev_mtu = Some(1500);
+    named(&mut s.ports[3], "cmds_err", 0.5);
+    let mut found = ids(&after(10, &s));
+    found.sort_unstable();
+    assert_eq!(
+        found,
+        [
+            "congestion-ignored",
+            "congestion-ignored",
+            "device-command-errors",
+            "small-mtu"
+        ]
+    );
+}

@@ -1,0 +1,96 @@
+//! How much probes slow down the programs they are on, and when that is too much. Pure.
+
+use std::time::Duration;
+
+/// Least time over which to measure hits per second.
+const WINDOW: Duration = Duration::from_secs(1);
+/// Windows in a row above the limit after which rdmatop removes the probes.
+const PATIENCE: u32 = 2;
+
+/// Watches how often probes are hit.
+#[derive(Debug)]
+pub(super) struct Guard {
+    /// How much of a core the probes may take from all programs together.
+    limit: f64,
+    /// How long a hit delays the probed program, ns; `None` while it has not been measured.
+    pub(super) hit_ns: Option<u64>,
+    last: Option<(u64, Duration)>,
+    speed: Option<f64>,
+    above: u32,
+}
+
+impl Guard {
+    /// `limit`: cores.
+    pub(super) fn new(limit: f64) -> Self {
+        Self {
+            limit,
+            hit_ns: None,
+            last: None,
+            speed: None,
+            above: 0,
+        }
+    }
+
+    /// Takes in the hits so far and the time. Returns true when the probes must be removed.
+    pub(super) fn look(&mut self, hits: u64, at: Duration) -> bool {
+        let Some((before, since)) = self.last else {
+            self.last = Some((hits, at));
+            return false;
+        };
+        let elapsed = at.saturating_sub(since);
+        if elapsed < WINDOW {
+            return false;
+        }
+        self.last = Some((hits, at));
+        self.speed = Some(hits.saturating_sub(before) as f64 / elapsed.as_secs_f64());
+        if self.cores().is_some_and(|cores| cores > self.limit) {
+            self.above += 1;
+        } else {
+            self.above = 0;
+        }
+        self.above >= PATIENCE
+    }
+
+    /// Hits per second in the last window.
+    pub(super) fn speed(&self) -> Option<f64> {
+        self.speed
+    }
+
+    /// Cores that the probes take.
+    pub(super) fn cores(&self) -> Option<f64> {
+        Some(self.speed? * self.hit_ns? as f64 / 1e9)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn probes_go_when_they_cost_too_much_for_two_windows_in_a_row() {
+        let mut guard = Guard::new(0.1);
+        guard.hit_ns = Some(500);
+        assert!(!guard.look(0, s(0)));
+        // 300 000 hits of 0.5 us: 15 % of a core.
+        assert!(!guard.look(300_000, s(1)));
+        assert_eq!((guard.speed(), guard.cores()), (Some(300_000.0), Some(0.15)));
+        assert!(!guard.look(300_000, s(2)), "a pause");
+        assert!(!guard.look(600_000, s(3)));
+        assert!(guard.look(900_000, s(4)));
+    }
+
+    #[test]
+    fn less_than_a_window_says_nothing_and_an_unknown_price_is_no_reason() {
+        let mut guard = Guard::new(0.1);
+        assert!(!guard.look(0, s(1)) && !guard.look(1 << 40, s(1) + Duration::from_millis(999)));
+        assert_eq!(guard.speed(), None);
+        for second in 2..9 {
+            assert!(!guard.look(second << 40, s(second)));
+        }
+        assert!(guard.speed().is_some() && guard.cores().is_none());
+    }
+}

@@ -1,0 +1,129 @@
+//! The kprobes that find QPs whose programs can be probed, and the eBPF programs that are attached to those programs.
+
+use super::super::hook::{Entry, Hook, Role, Skip};
+
+/// A hook that finds a QP, with the offsets that its slot and the way to its program need.
+const FINDS: Hook = Hook {
+    gives: "QPs whose posts bypass the kernel, for --uprobes",
+    needs: &[&["OFF_QP_UOBJECT", "OFF_UOBJECT_HANDLE"]],
+    wants: &[&["OFF_QP_SRQ"]],
+    keeps_slots: true,
+    skip: Skip::Count,
+    role: Role::Probes,
+    ..Hook::BASE
+};
+
+/// Attached with `--uprobes` only.
+pub const HOOKS: &[Hook] = &[
+    Hook {
+        program: "user_destroy_ret",
+        entry: Entry::Kretprobe,
+        symbol: "ib_destroy_qp_user",
+        gives: "final counts of a destroyed QP, for --uprobes",
+        needs: &[],
+        wants: &[],
+        keeps_slots: false,
+        ..FINDS
+    },
+    Hook {
+        program: "user_destroy",
+        symbol: "ib_destroy_qp_user",
+        gives: "final counts of a destroyed QP, for --uprobes",
+        needs: &[],
+        wants: &[],
+        keeps_slots: false,
+        ..FINDS
+    },
+    Hook {
+        program: "user_modify",
+        symbol: "_ib_modify_qp",
+        ..FINDS
+    },
+    Hook {
+        program: "user_query",
+        symbol: "ib_query_qp",
+        ..FINDS
+    },
+];
+
+/// A function of a provider that is probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Function {
+    PostSend,
+    PostRecv,
+    /// One of the `ibv_wr_*` calls, which begins a work request of this opcode.
+    Begin(u32),
+    /// One of the `ibv_wr_*` calls, which gives the data of a work request.
+    Data(Data),
+    Abort,
+    Complete,
+}
+
+/// How a call gives data. The eBPF program distinguishes the calls by these numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Data {
+    Sge = 0,
+    Inline = 1,
+    List = 2,
+    InlineList = 3,
+}
+
+impl Function {
+    /// The eBPF program for the entry, and the one for the return.
+    pub(super) const fn programs(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Self::PostSend => ("user_post_send", Some("user_post_send_ret")),
+            Self::PostRecv => ("user_post_recv", Some("user_post_recv_ret")),
+            Self::Begin(_) => ("user_wr", None),
+            Self::Data(_) => ("user_wr_data", None),
+            Self::Abort => ("user_wr_abort", None),
+            Self::Complete => ("user_wr_complete", Some("user_wr_done")),
+        }
+    }
+
+    /// The cookie to attach the eBPF program with, if the same one is attached to several functions.
+    pub(super) const fn cookie(self) -> Option<u64> {
+        match self {
+            Self::Begin(opcode) => Some(opcode as u64),
+            Self::Data(how) => Some(how as u64),
+            _ => None,
+        }
+    }
+}
+
+/// eBPF programs that are attached to functions of user programs. No [`Hook`] lists them.
+pub const PROGRAMS: [&str; 9] = [
+    "user_post_send",
+    "user_post_send_ret",
+    "user_post_recv",
+    "user_post_recv_ret",
+    "user_wr",
+    "user_wr_data",
+    "user_wr_abort",
+    "user_wr_complete",
+    "user_wr_done",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_program_is_that_of_a_function() {
+        let functions = [
+            Function::PostSend,
+            Function::PostRecv,
+            Function::Begin(0),
+            Function::Data(Data::Sge),
+            Function::Abort,
+            Function::Complete,
+        ];
+        let named = functions.map(Function::programs);
+        let named: Vec<_> = named
+            .iter()
+            .flat_map(|(entry, back)| [Some(*entry), *back])
+            .flatten()
+            .collect();
+        assert_eq!(named, PROGRAMS);
+    }
+}

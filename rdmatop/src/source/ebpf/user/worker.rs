@@ -1,0 +1,395 @@
+//! The thread that attaches probes to programs and detaches them. The kernel takes up to seconds for either.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    os::fd::OwnedFd,
+    ptr::read_volatile,
+    sync::{
+        Arc, Mutex,
+        mpsc::{self, RecvTimeoutError, SyncSender},
+    },
+    thread,
+    time::Duration,
+};
+
+use rdmatop_common::counters::{QpSlot, UserHits, UserQp, slot_flag};
+use rustix::time::ClockId;
+
+use super::{
+    super::{
+        attach::explain,
+        mapped::{Mapped, UsedRanges},
+        probe::{Event, UprobePmu},
+    },
+    LOOK, Ready, Shared, UserOptions,
+    guard::Guard,
+    hooks::Function,
+    locked, off,
+    price::Sample,
+    target::{self, Spot, Target, Unfit},
+};
+use crate::{
+    model::cause::{Cause, CauseId, Concerns, Obstacle},
+    source::{clock, limits, privileges::Raised, uprobes::Opened},
+    text,
+};
+
+/// How often to try a QP that cannot be probed yet.
+const TRIES: u32 = 10;
+/// How many functions to probe at most: each takes three or five open files.
+const MOST_FUNCTIONS: usize = 128;
+/// How many failures to report, each in a line.
+const MOST_FAILURES: usize = 4;
+
+/// Loaded programs by name.
+pub(super) type Programs = BTreeMap<&'static str, OwnedFd>;
+
+/// Ends the thread when dropped, without waiting for it.
+pub(super) struct Worker {
+    _alive: SyncSender<()>,
+}
+
+/// The arrays that the thread reads: slots, their further counters, hits.
+pub(super) type Arrays = (Mapped<QpSlot>, Mapped<UserQp>, Mapped<UserHits>);
+
+impl Worker {
+    /// Starts the thread. If that fails nothing is probed, and the report says so.
+    pub(super) fn start(
+        options: UserOptions,
+        programs: Programs,
+        sample: Sample,
+        (slots, qps, hits): Arrays,
+        shared: Arc<Mutex<Shared>>,
+    ) -> Self {
+        let (alive, ended) = mpsc::sync_channel(0);
+        let reports = Arc::clone(&shared);
+        let used_ranges = UsedRanges::of(slots.count());
+        let mut work = Work {
+            options,
+            programs,
+            sample,
+            slots,
+            qps,
+            hits,
+            used_ranges,
+            shared,
+            pmu: UprobePmu::read(),
+            probed: BTreeMap::new(),
+            judged: HashMap::new(),
+            guard: Guard::new(options.limit),
+            rejected: (0, 0),
+            failures: BTreeMap::new(),
+        };
+        let run = move || {
+            while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                if !work.round() {
+                    break;
+                }
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("uprobes".to_owned()).spawn(run) {
+            let why = format!("cannot start a thread: {error}");
+            locked(&reports).report.off = Some(off(Obstacle::new(CauseId::NoThread, why, limits::threads())));
+        }
+        Self { _alive: alive }
+    }
+}
+
+/// A probed function.
+struct Probed {
+    /// When its probes were attached.
+    since_ns: u64,
+    /// Probes at the entry and the return.
+    _events: Vec<Event>,
+    _file: OwnedFd,
+}
+
+/// Whether a QP can be probed.
+#[derive(Clone, Copy)]
+enum Verdict {
+    /// Not so far, after this many tries.
+    Tried(u32),
+    Ready,
+    Unfit,
+}
+
+/// What the thread knows about a QP.
+struct Judged {
+    verdict: Verdict,
+    /// Sends and receives that the provider has rejected so far.
+    rejected: (u64, u64),
+}
+
+impl Default for Judged {
+    fn default() -> Self {
+        Self {
+            verdict: Verdict::Tried(0),
+            rejected: (0, 0),
+        }
+    }
+}
+
+struct Work {
+    options: UserOptions,
+    programs: Programs,
+    sample: Sample,
+    slots: Mapped<QpSlot>,
+    qps: Mapped<UserQp>,
+    hits: Mapped<UserHits>,
+    used_ranges: UsedRanges,
+    shared: Arc<Mutex<Shared>>,
+    pmu: Option<UprobePmu>,
+    probed: BTreeMap<Spot, Probed>,
+    /// By number and birth.
+    judged: HashMap<(u32, u64), Judged>,
+    guard: Guard,
+    /// Rejected sends and receives of QPs that no longer have a slot.
+    rejected: (u64, u64),
+    /// Failures by process, as long as the process has QPs.
+    failures: BTreeMap<u32, Cause>,
+}
+
+/// A QP in a slot.
+#[derive(Clone, Copy)]
+struct Tenant {
+    number: u32,
+    born_ns: u64,
+    pid: u32,
+    qpn: u32,
+    lives: bool,
+}
+
+fn add(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
+    (a.0.saturating_add(b.0), a.1.saturating_add(b.1))
+}
+
+fn monotonic() -> u64 {
+    clock::read(ClockId::Monotonic)
+}
+
+impl Work {
+    /// Looks at all QPs once. Returns false when the thread has to end.
+    fn round(&mut self) -> bool {
+        let tenants = self.tenants();
+        let there: BTreeSet<(u32, u64)> = tenants.iter().map(|qp| (qp.number, qp.born_ns)).collect();
+        self.judged.retain(|key, qp| {
+            let stays = there.contains(key);
+            if !stays {
+                self.rejected = add(self.rejected, qp.rejected);
+            }
+            stays
+        });
+        let alive: BTreeSet<u32> = tenants.iter().filter(|qp| qp.lives).map(|qp| qp.pid).collect();
+        self.failures.retain(|pid, _| alive.contains(pid));
+        locked(&self.shared)
+            .ready
+            .retain(|number, ready| there.contains(&(*number, ready.born_ns)));
+        for qp in tenants {
+            let key = (qp.number, qp.born_ns);
+            let now = self.qps.read(qp.number);
+            let known = self.judged.entry(key).or_default();
+            known.rejected = (now.tx_rejected, now.rx_rejected);
+            let verdict = known.verdict;
+            // Skip a destroyed QP: its program's memory no longer describes it.
+            if let Verdict::Tried(tried) = verdict
+                && qp.lives
+            {
+                // Opening files that another process has mapped requires CAP_SYS_ADMIN, as attaching does.
+                let rights = Raised::for_attach();
+                let verdict = self.judge(qp, now.handle, tried);
+                drop(rights);
+                self.judged.entry(key).or_default().verdict = verdict;
+            }
+        }
+        self.account()
+    }
+
+    /// The QPs in slots, including destroyed ones whose last counts have not been read yet.
+    fn tenants(&mut self) -> Vec<Tenant> {
+        let slots = &self.slots;
+        // SAFETY: inside the mapping; the kernel writes the word whole.
+        let in_use = |number| unsafe { read_volatile(&raw const (*slots.at(number)).qp) != 0 };
+        let wanted = self.options.pid;
+        let tenant = |number| {
+            let place = slots.at(number);
+            // SAFETY: as above.
+            let (qp, tenant) = unsafe {
+                let tenant = Tenant {
+                    number,
+                    born_ns: read_volatile(&raw const (*place).born_ns),
+                    pid: read_volatile(&raw const (*place).owner_pid),
+                    qpn: read_volatile(&raw const (*place).qpn),
+                    lives: read_volatile(&raw const (*place).flags) & slot_flag::DESTROYED == 0,
+                };
+                (read_volatile(&raw const (*place).qp), tenant)
+            };
+            (qp != 0 && wanted.is_none_or(|pid| pid == tenant.pid)).then_some(tenant)
+        };
+        self.used_ranges
+            .numbers(self.slots.count(), in_use)
+            .filter_map(tenant)
+            .collect()
+    }
+
+    /// Finds and probes the functions that a QP's program posts with.
+    fn judge(&mut self, qp: Tenant, handle: u64, tried: u32) -> Verdict {
+        let target = match target::of(qp.pid, handle, qp.qpn) {
+            Ok(target) => target,
+            Err(Unfit::NotYet(_)) if tried < TRIES => return Verdict::Tried(tried + 1),
+            Err(Unfit::NotYet(why) | Unfit::Never(why)) => {
+                self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""));
+                return Verdict::Unfit;
+            }
+        };
+        let Target {
+            spots,
+            sends_are_seen,
+        } = target;
+        let mut since_ns = 0;
+        for (spot, file) in spots {
+            match self.probe(spot, file) {
+                Ok(since) => since_ns = since_ns.max(since),
+                Err(obstacle) => {
+                    self.fails(qp, obstacle);
+                    return Verdict::Unfit;
+                }
+            }
+        }
+        if !sends_are_seen {
+            let why = "some of its ibv_wr_* calls share a function or are not in its library's file";
+            self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""));
+        }
+        let ready = Ready {
+            born_ns: qp.born_ns,
+            since_ns,
+            sends_are_seen,
+        };
+        locked(&self.shared).ready.insert(qp.number, ready);
+        Verdict::Ready
+    }
+
+    fn fails(&mut self, qp: Tenant, obstacle: Obstacle) {
+        // The QPs of a process fail for one reason, so report one line for all of them.
+        let what = format!("Not counted: work requests of process {}", qp.pid);
+        let cause = obstacle.takes(what, Concerns::Host);
+        if self.failures.len() < MOST_FAILURES {
+            self.failures.entry(qp.pid).or_insert(cause);
+        }
+    }
+
+    /// Probes a function, unless it already is. Returns since when it has been probed.
+    fn probe(&mut self, spot: Spot, file: Opened) -> Result<u64, Obstacle> {
+        if let Some(probed) = self.probed.get(&spot) {
+            return Ok(probed.since_ns);
+        }
+        if self.probed.len() == MOST_FUNCTIONS {
+            let why = format!("{MOST_FUNCTIONS} functions are probed already");
+            return Err(Obstacle::new(
+                CauseId::NotProbed,
+                why,
+                "--uprobes=PID probes one process",
+            ));
+        }
+        if self.guard.hit_ns.is_none() {
+            self.guard.hit_ns = self.measure();
+        }
+        let events = self.attach(spot.function, &file.path(), spot.offset, self.options.pid)?;
+        let since_ns = monotonic();
+        let probed = Probed {
+            since_ns,
+            _events: events,
+            _file: file.into_fd(),
+        };
+        self.probed.insert(spot, probed);
+        Ok(since_ns)
+    }
+
+    /// Attaches the return first: a remembered entry whose return no program sees would count as a loss.
+    fn attach(
+        &self,
+        function: Function,
+        path: &str,
+        offset: u64,
+        pid: Option<u32>,
+    ) -> Result<Vec<Event>, Obstacle> {
+        let none = || {
+            Obstacle::new(
+                CauseId::NoKprobes,
+                "this kernel has no uprobe events: CONFIG_UPROBE_EVENTS",
+                "",
+            )
+        };
+        let pmu = self.pmu.ok_or_else(none)?;
+        let (entry, back) = function.programs();
+        let attach = |program: &str, at_return| {
+            let program = self.programs.get(program).ok_or_else(none)?;
+            pmu.attach(program, path, offset, pid, at_return, function.cookie())
+                .map_err(|error| explain(&error))
+        };
+        let back = back.map(|program| attach(program, true)).transpose()?;
+        Ok(std::iter::once(attach(entry, false)?).chain(back).collect())
+    }
+
+    /// Measures the cost of a hit, ns: half of what entry and return add to a call of rdmatop's own function.
+    fn measure(&self) -> Option<u64> {
+        let (file, offset) = Sample::place()?;
+        let plain = self.sample.call_ns();
+        let own = Some(std::process::id());
+        let events = self.attach(Function::PostSend, &file.path(), offset, own).ok()?;
+        let probed = self.sample.call_ns();
+        drop(events);
+        Some((probed.saturating_sub(plain) / 2).max(1))
+    }
+
+    /// Updates the report. Returns false when the probes must be removed.
+    fn account(&mut self) -> bool {
+        let mut sum = UserHits {
+            hits: 0,
+            unmatched: 0,
+            missed: 0,
+            reserved: [0; 5],
+        };
+        for cpu in 0..self.hits.count() {
+            let hits = self.hits.read(cpu);
+            sum.hits = sum.hits.saturating_add(hits.hits);
+            sum.unmatched = sum.unmatched.saturating_add(hits.unmatched);
+            sum.missed = sum.missed.saturating_add(hits.missed);
+        }
+        let here = self.judged.values().map(|qp| qp.rejected);
+        let (sends, receives) = here.fold(self.rejected, add);
+        let too_costly = self.guard.look(sum.hits, Duration::from_nanos(monotonic()));
+        let mut shared = locked(&self.shared);
+        let ready = shared.ready.len();
+        let report = &mut shared.report;
+        report.functions = self.probed.len() as u64;
+        report.qps = ready as u64;
+        report.hits = sum.hits;
+        report.hits_per_s = self.guard.speed();
+        report.hit_ns = self.guard.hit_ns;
+        report.cores = self.guard.cores();
+        report.unmatched = sum.unmatched;
+        report.missed = sum.missed;
+        report.rejected_sends = sends;
+        report.rejected_receives = receives;
+        report.failures = self.failures.values().cloned().collect();
+        if too_costly {
+            let why = format!(
+                "the probes took {:.0}% of a core from the programs, and may take {:.0}%",
+                self.guard.cores().unwrap_or(0.0) * 100.0,
+                self.options.limit * 100.0
+            );
+            let remedy = "`--uprobe-limit` takes a higher percentage, `--uprobes=PID` probes one process";
+            report.off = Some(off(Obstacle::new(
+                CauseId::TooCostly,
+                text::sanitize(why.as_bytes()),
+                remedy,
+            )));
+            report.functions = 0;
+            report.qps = 0;
+            report.hits_per_s = None;
+            report.cores = None;
+            shared.ready.clear();
+        }
+        !too_costly
+    }
+}

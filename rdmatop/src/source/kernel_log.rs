@@ -1,0 +1,144 @@
+//! Errors that the kernel logs while rdmatop runs, from `/dev/kmsg`.
+//!
+//! Each read(2) returns one record (Documentation/ABI/testing/dev-kmsg):
+//! `PRIORITY,SEQUENCE,MICROSECONDS,FLAGS;TEXT`, then lines ` KEY=VALUE`, of which ` DEVICE=+pci:0000:3b:00.0` names the device
+//! that a driver logged the message for.
+
+use rustix::{
+    fd::OwnedFd,
+    fs::{Mode, OFlags, SeekFrom, fstat, major, minor, open, seek},
+    io::{Errno, read},
+};
+
+use crate::{model::input::LoggedError, text};
+
+/// The file, and the numbers of the device behind it: a container may have a terminal under that name.
+const FILE: &str = "/dev/kmsg";
+const NUMBERS: (u32, u32) = (1, 11);
+/// Longest record, `PRINTK_MESSAGE_MAX`; 8192 (`CONSOLE_EXT_LOG_MAX`) before Linux 6.4.
+const RECORD: usize = 8192;
+/// Records that one look reads; the next look reads the rest.
+const AT_A_TIME: usize = 256;
+/// Bytes of a message that are kept.
+const TEXT: usize = 240;
+/// `KERN_ERR`: messages of this level and of more urgent ones.
+const ERR: u32 = 3;
+
+/// The kernel's log behind the place where it was opened.
+#[derive(Debug, Default)]
+pub struct KernelLog(Option<OwnedFd>);
+
+impl KernelLog {
+    /// Opens it behind its last record. With the sysctl kernel.dmesg_restrict this needs CAP_SYSLOG, and only here: the kernel
+    /// does not ask again when it is read.
+    pub fn open() -> Self {
+        Self(open_at_end().ok().flatten())
+    }
+
+    /// Errors since the last look; `None` if the log cannot be read.
+    pub fn errors(&mut self) -> Option<Vec<LoggedError>> {
+        let file = self.0.as_ref()?;
+        let (mut errors, mut record) = (Vec::new(), [0; RECORD]);
+        for _ in 0..AT_A_TIME {
+            match read(file, &mut record) {
+                Ok(0) | Err(Errno::AGAIN) => break,
+                Ok(len) => errors.extend(parse(&record[..len])),
+                // Records were overwritten before they were read: the next read returns the oldest that is left.
+                Err(Errno::PIPE | Errno::INTR) => {}
+                Err(_) => {
+                    self.0 = None;
+                    break;
+                }
+            }
+        }
+        Some(errors)
+    }
+}
+
+fn open_at_end() -> rustix::io::Result<Option<OwnedFd>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let file = open(FILE, flags, Mode::empty())?;
+    let device = fstat(&file)?.st_rdev;
+    if (major(device), minor(device)) != NUMBERS {
+        return Ok(None);
+    }
+    seek(&file, SeekFrom::End(0))?;
+    Ok(Some(file))
+}
+
+/// A record of the kernel's own of level err or worse; `None` for any other.
+pub fn parse(record: &[u8]) -> Option<LoggedError> {
+    let (head, body) = split(record, b';')?;
+    let (priority, _) = split(head, b',')?;
+    // Facility in the upper bits: 0 is the kernel, others are what programs have written.
+    let priority: u32 = std::str::from_utf8(priority).ok()?.parse().ok()?;
+    if priority > ERR {
+        return None;
+    }
+    let mut lines = body.split(|byte| *byte == b'\n');
+    let said = lines.next().filter(|said| !said.is_empty())?;
+    let device = lines.find_map(|line| line.strip_prefix(b" DEVICE="));
+    Some(LoggedError {
+        text: text::sanitize_bounded(said, TEXT),
+        device: device.map(|device| text::sanitize_bounded(device, TEXT)),
+    })
+}
+
+fn split(bytes: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
+    let place = bytes.iter().position(|byte| *byte == at)?;
+    Some((&bytes[..place], &bytes[place + 1..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_kernel_has_its_text_and_its_device() {
+        let record = b"3,1021,5140900,-;mlx5_core 0000:3b:00.0: cmd_work_handler: failed\n SUBSYSTEM=pci\n DEVICE=+pci:0000:3b:00.0\n";
+        assert_eq!(
+            parse(record),
+            Some(LoggedError {
+                text: "mlx5_core 0000:3b:00.0: cmd_work_handler: failed".into(),
+                device: Some("+pci:0000:3b:00.0".into()),
+            })
+        );
+        let bare = parse(b"0,1,2,-,caller=T1;panic\x1b[2J").unwrap();
+        assert_eq!((bare.text.as_str(), bare.device), ("panic\\x1b[2J", None));
+    }
+
+    #[test]
+    fn warnings_and_what_programs_wrote_are_no_errors_of_the_kernel() {
+        for record in [
+            "4,1,2,-;a warning",
+            "6,1,2,-;for information",
+            "11,1,2,-;infiniband rxe0: a program wrote this as an error",
+            "3,1,2,-;",
+            "3,1,2,-",
+            "x,1,2,-;text",
+            "",
+        ] {
+            assert_eq!(parse(record.as_bytes()), None, "{record}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_read_is_unknown() {
+        assert_eq!(KernelLog::default().errors(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic_and_text_is_bounded(record: Vec<u8>) {
+            let with_head = [b"3,1,2,-;".as_slice(), &record].concat();
+            for record in [&record, &with_head] {
+                if let Some(error) = parse(record) {
+                    prop_assert!(error.text.len() <= TEXT);
+                    prop_assert_eq!(text::sanitize(error.text.as_bytes()), error.text);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Tx and Rx of each port beside the others, on every tab: a hot, an idle or a funnelled rail is seen at once.
+
+use crate::model::ib::PortState;
+use crate::model::snapshot::PortRow;
+use crate::model::value::Counter;
+
+use super::super::columns::{self, Cell};
+use super::super::format;
+use super::super::layout::Layout;
+use super::super::state::State;
+use super::super::text;
+use super::super::theme::Tone;
+use super::{Canvas, put};
+
+/// A wider bar shows nothing more.
+const WIDEST: usize = 16;
+
+/// One direction of a port.
+type Get = fn(&State, &PortRow) -> Option<Counter>;
+
+/// Draws the strip where the layout has room for it.
+pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
+    if layout.rails.height == 0 {
+        return;
+    }
+    let width = usize::from(layout.rails.width);
+    let scale = &state.snapshot.judgement.scale;
+    let names = labels(&state.snapshot.ports);
+    let longest = names.iter().map(|name| text::width(name)).max().unwrap_or(0);
+    let sides: [(&str, Tone, Get); 2] = [
+        ("Tx", Tone::Tx, |s, p| s.snapshot.judgement.scale.sent(p)),
+        ("Rx", Tone::Rx, |s, p| s.snapshot.judgement.scale.received(p)),
+    ];
+    for (y, (side, tone, get)) in (0..).zip(sides) {
+        let head = format!("{side} {} ", scale.beside());
+        let plan = Plan::of(width.saturating_sub(text::width(&head)), names.len(), longest);
+        let mut line = Cell::new(head, Tone::Dim);
+        for (port, name) in state.snapshot.ports.iter().zip(&names).take(plan.shown) {
+            if plan.label > 0 {
+                line = line.and(
+                    format!("{name:>longest$}{}", " ".repeat(plan.label - longest)),
+                    Tone::Dim,
+                );
+            }
+            let share = scale.share(port, get(state, port));
+            line.0.extend(bar(state, port, share, plan.bar, tone).0);
+            line = line.and(" ".repeat(plan.gap), Tone::Normal);
+        }
+        let more = names.len() - plan.shown;
+        if more > 0 {
+            line = line.and(format!("+{more}"), Tone::Dim);
+        }
+        put(canvas, layout.rails, y, &line, state.paint(), state.glyphs.cut);
+    }
+}
+
+/// How the columns of a line are shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plan {
+    /// Ports that are shown.
+    shown: usize,
+    /// Columns of a name, and of the space behind it where there is room for one; 0: no names.
+    label: usize,
+    bar: usize,
+    gap: usize,
+}
+
+impl Plan {
+    /// For so many ports, the longest name being so long.
+    fn of(room: usize, ports: usize, name: usize) -> Self {
+        let each = room / ports.max(1);
+        match each {
+            // `+99`.
+            0 => Self {
+                shown: room.saturating_sub(4).min(ports),
+                label: 0,
+                bar: 1,
+                gap: 0,
+            },
+            1 => Self {
+                shown: ports,
+                label: 0,
+                bar: 1,
+                gap: 0,
+            },
+            _ => {
+                // A bar of one column has eight steps, and with a name it is known whose it is.
+                let label = match each.saturating_sub(name) {
+                    _ if name == 0 => 0,
+                    0 | 1 => 0,
+                    2 => name,
+                    _ => name + 1,
+                };
+                Self {
+                    shown: ports,
+                    label,
+                    bar: (each - label - 1).clamp(1, WIDEST),
+                    gap: 1,
+                }
+            }
+        }
+    }
+}
+
+/// A port's share in `width` columns; one that is not ACTIVE says so.
+fn bar(state: &State, port: &PortRow, share: Option<f64>, width: usize, tone: Tone) -> Cell {
+    if let Some(down) = port.state.filter(|state| !PortState::is_active(*state)) {
+        let word = text::cut(&down.to_string(), width, "x");
+        return Cell::new(format!("{word:<width$}"), Tone::Bad);
+    }
+    match share {
+        Some(share) => columns::bar(&state.ctx(), share, width, tone),
+        None => Cell::new(format!("{:<width$}", format::UNKNOWN), Tone::Dim),
+    }
+}
+
+/// Names of ports without what all of them have in common.
+fn labels(ports: &[PortRow]) -> Vec<String> {
+    let single = |port: &PortRow| {
+        ports
+            .iter()
+            .filter(|other| other.device_uid == port.device_uid)
+            .count()
+            == 1
+    };
+    let whole: Vec<String> = ports
+        .iter()
+        .map(|port| {
+            if single(port) {
+                port.device.to_string()
+            } else {
+                format!("{}/{}", port.device, port.port)
+            }
+        })
+        .collect();
+    let Some(first) = whole.first() else {
+        return whole;
+    };
+    // Digits stay together: 1 and 10, not nothing and 0.
+    let is_digit = |at: usize| first.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
+    let mut head = first.len();
+    let mut tail = first.len();
+    for name in &whole {
+        head = head.min(
+            first
+                .bytes()
+                .zip(name.bytes())
+                .take_while(|(a, b)| a == b)
+                .count(),
+        );
+        tail = tail.min(
+            first
+                .bytes()
+                .rev()
+                .zip(name.bytes().rev())
+                .take_while(|(a, b)| a == b)
+                .count(),
+        );
+    }
+    while head > 0 && (is_digit(head - 1) || !first.is_char_boundary(head)) {
+        head -= 1;
+    }
+    while tail > 0 && (is_digit(first.len() - tail) || !first.is_char_boundary(first.len() - tail)) {
+        tail -= 1;
+    }
+    whole
+        .iter()
+        .map(|name| {
+            let end = name.len().saturating_sub(tail).max(head);
+            let short = name.get(head..end).unwrap_or(name);
+            if short.is_empty() {
+                name.clone()
+            } else {
+                short.to_owned()
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::testkit::rows;
+
+    fn ports(names: &[&str]) -> Vec<PortRow> {
+        let one = |(n, name): (u64, &&str)| rows::rail(n, name, None, None, None).1;
+        (1..).zip(names).map(one).collect()
+    }
+
+    #[test]
+    fn a_name_loses_what_all_have_in_common_and_keeps_its_number_whole() {
+        assert_eq!(
+            labels(&ports(&["mlx5_1", "mlx5_10", "mlx5_12"])),
+            ["1", "10", "12"]
+        );
+        assert_eq!(labels(&ports(&["rocep23s0", "rocep97s0"])), ["23", "97"]);
+        assert_eq!(labels(&ports(&["rdmap0x", "rdmap16x"])), ["0", "16"]);
+        assert_eq!(labels(&ports(&["rxe0", "siw0"])), ["rxe0", "siw0"]);
+        assert_eq!(labels(&ports(&["a", "a"])), ["a", "a"]);
+        assert_eq!(labels(&ports(&["é1", "è1"])), ["é1", "è1"]);
+        assert_eq!(labels(&[]), [""; 0]);
+        let mut two = ports(&["mlx4_0", "mlx4_0"]);
+        (two[1].device_uid, two[1].port) = (1, 2);
+        assert_eq!(labels(&two), ["1", "2"]);
+    }
+
+    #[test]
+    fn all_ports_have_room_in_one_line() {
+        for ports in 2..200 {
+            for name in 0..20 {
+                for room in [20, 69, 109, 189] {
+                    let plan = Plan::of(room, ports, name);
+                    let used = plan.shown * (plan.label + plan.bar + plan.gap);
+                    assert!(plan.bar >= 1 && used <= room, "{ports} {name} {room} {plan:?}");
+                    assert!(plan.shown == ports || used + 4 <= room);
+                }
+            }
+        }
+        let named = |ports, name| Plan::of(69, ports, name).label > 0;
+        assert!(
+            named(8, 1) && named(16, 1),
+            "sixteen of 69 columns have names of one digit"
+        );
+    }
+}

@@ -1,0 +1,151 @@
+//! A QP that several tasks use: made and used by a thread that is not the first, then by a child of fork(2) and by the first.
+//!
+//! `shared-qp [--device rxe0] [--count 100] [--size 64] [--thread-ends]` has a second thread make two QPs and post COUNT writes from the one to
+//! the other. It prints `{"ready":true,"pid":..,"tid":..,"qpn":..}`, waits for a line on stdin, and forks. The child puts one
+//! write on the ring that it inherited; the kernel refuses its doorbell, because a verbs file is only for the credentials that
+//! opened it (`ib_safe_file_access`), so that write waits for the next doorbell. Then the first thread posts COUNT writes. At
+//! the end it prints the same with the child's PID and with how many there were. With `--thread-ends` the second thread ends
+//! before the first line.
+
+use std::{
+    fs,
+    io::{self, Write as _},
+    sync::{Arc, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rdmatop_tests::{
+    args::{Args, report},
+    verbs::{Context, Cq, Mr, Opcode, Pd, Qp, connect, unlimit_memlock},
+};
+use serde_json::json;
+
+struct Pair {
+    cq: Arc<Cq>,
+    qp: Qp,
+    _peer: Qp,
+    from: Mr,
+    to: Mr,
+    size: u32,
+}
+
+fn main() -> Result<()> {
+    let mut args = Args::from_env();
+    let device: String = args.value("--device", "rxe0".into())?;
+    let count: u64 = args.value("--count", 100)?;
+    let size: u32 = args.value("--size", 64)?;
+    let thread_ends = args.flag("--thread-ends");
+    args.finish()?;
+    unlimit_memlock()?;
+    let (hand_over, made) = mpsc::channel();
+    let second = thread::spawn(move || {
+        let made = make(&device, size).and_then(|pair| {
+            pair.post(count)?;
+            // SAFETY: takes no argument.
+            Ok((pair, unsafe { libc::gettid() }))
+        });
+        if hand_over.send(made).is_ok() && !thread_ends {
+            // Of a task that has ended the kernel gives no PID to netlink.
+            loop {
+                thread::park();
+            }
+        }
+    });
+    let (pair, tid) = made.recv().context("the second thread panicked")??;
+    if thread_ends {
+        second.join().ok().context("the second thread panicked")?;
+        // A thread can be joined a moment before the kernel takes its id away.
+        while fs::exists(format!("/proc/self/task/{tid}"))? {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let (pid, qpn) = (std::process::id(), pair.qp.qpn());
+    report(&json!({"ready": true, "pid": pid, "tid": tid, "qpn": qpn}))?;
+    io::stdin().read_line(&mut String::new())?;
+    let child = in_a_child(|| match pair.post_one(0) {
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) => Ok(()),
+        other => bail!("the kernel took a doorbell of a child: {other:?}"),
+    })?;
+    pair.post(count)?;
+    pair.finish()?;
+    report(&json!({
+        "pid": pid,
+        "child": child,
+        "qpn": qpn,
+        "posted": 2 * count + 1,
+        "bytes": (2 * count + 1) * u64::from(size),
+    }))
+}
+
+fn make(device: &str, size: u32) -> Result<Pair> {
+    let context = Context::open(device).with_context(|| format!("open {device}"))?;
+    let pd = Pd::new(&context)?;
+    let cq = Cq::new(&context, 16)?;
+    let (qp, peer) = (Qp::new(&pd, &cq, 8)?, Qp::new(&pd, &cq, 8)?);
+    connect(&qp, &peer)?;
+    Ok(Pair {
+        cq,
+        qp,
+        _peer: peer,
+        from: Mr::new(&pd, size as usize)?,
+        to: Mr::new(&pd, size as usize)?,
+        size,
+    })
+}
+
+impl Pair {
+    fn post_one(&self, number: u64) -> io::Result<()> {
+        let Self { qp, from, to, .. } = self;
+        qp.post_send(number, Opcode::RdmaWrite, self.size, from, to)
+    }
+
+    /// Posts so many writes, one at a time.
+    fn post(&self, count: u64) -> Result<()> {
+        for number in 0..count {
+            self.post_one(number)?;
+            self.finish()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for one completion.
+    fn finish(&self) -> Result<()> {
+        let end = Instant::now() + Duration::from_mins(1);
+        loop {
+            if let Some(wc) = self.cq.poll()? {
+                ensure!(wc.status == 0, "a completion has status {}", wc.status);
+                return Ok(());
+            }
+            ensure!(Instant::now() < end, "no completion in a minute");
+            thread::yield_now();
+        }
+    }
+}
+
+/// Runs `work` in a child of fork(2), and returns its PID once it has succeeded.
+fn in_a_child(work: impl FnOnce() -> Result<()>) -> Result<i32> {
+    // SAFETY: the only other thread is parked or has ended, so no lock is held by a task that the child lacks.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let code = match work() {
+            Ok(()) => 0,
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "the child: {error:#}");
+                1
+            }
+        };
+        // SAFETY: ends without destructors: the queue pairs are the parent's.
+        unsafe { libc::_exit(code) }
+    }
+    ensure!(child > 0, "fork: {}", io::Error::last_os_error());
+    let mut status = 0;
+    // SAFETY: a place of ours for the status.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    ensure!(
+        waited == child && status == 0,
+        "the child ended with status {status}"
+    );
+    Ok(child)
+}

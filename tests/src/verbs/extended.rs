@@ -1,0 +1,69 @@
+//! A QP that posts by the `ibv_wr_*` calls.
+
+use std::{io, sync::Arc};
+
+use super::{Cq, Mr, Opcode, Pd, Qp, check, ffi, made};
+
+/// How a work request is given its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// `ibv_wr_set_sge`.
+    Sge = 0,
+    /// `ibv_wr_set_inline_data`.
+    Inline = 1,
+    /// `ibv_wr_set_sge_list`, two halves.
+    List = 2,
+    /// `ibv_wr_set_inline_data_list`, two halves.
+    InlineList = 3,
+}
+
+/// The QP; it is an ordinary one too.
+#[derive(Debug)]
+pub struct Extended {
+    /// For all but sends.
+    pub qp: Qp,
+}
+
+impl Extended {
+    /// Creates it, of `max_wr` sends and no receives.
+    pub fn new(pd: &Arc<Pd>, cq: &Arc<Cq>, max_wr: u32) -> io::Result<Self> {
+        let mut err = 0;
+        // SAFETY: live PD and CQ, both kept alive by the new object.
+        let raw =
+            unsafe { ffi::shim_create_extended_qp(pd.raw.as_ptr(), cq.raw.as_ptr(), max_wr, &raw mut err) };
+        let qp = Qp {
+            raw: made(raw, err)?,
+            _cq: cq.clone(),
+            pd: pd.clone(),
+        };
+        Ok(Self { qp })
+    }
+
+    /// `ibv_wr_start`.
+    pub fn start(&self) {
+        // SAFETY: a live QP of these calls.
+        unsafe { ffi::shim_wr_start(self.qp.raw.as_ptr()) };
+    }
+
+    /// A work request between start and complete or abort.
+    pub fn add(&self, wr_id: u64, opcode: Opcode, how: Data, length: u32, local: &Mr, remote: &Mr) {
+        let qp = self.qp.raw.as_ptr();
+        // SAFETY: as above; the provider and the device check addresses against the keys.
+        unsafe {
+            ffi::shim_wr_begin(qp, wr_id, opcode as i32, remote.addr(0), remote.rkey());
+            ffi::shim_wr_data(qp, how as i32, local.addr(0), length, local.lkey());
+        }
+    }
+
+    /// `ibv_wr_complete`.
+    pub fn complete(&self) -> io::Result<()> {
+        // SAFETY: as above.
+        check(unsafe { ffi::shim_wr_complete(self.qp.raw.as_ptr()) }).map(drop)
+    }
+
+    /// `ibv_wr_abort`.
+    pub fn abort(&self) {
+        // SAFETY: as above.
+        unsafe { ffi::shim_wr_abort(self.qp.raw.as_ptr()) };
+    }
+}

@@ -1,0 +1,226 @@
+//! `--uprobes`: what probes on programs count is what the kernel counts and what perftest says it did.
+//!
+//! Two rdmatops look at the same traffic: one counts in the kernel, the other counts nothing there (`RDMATOP_DATAPATHS=0`)
+//! and probes the provider's functions.
+
+use std::{fs, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use rdmatop_tests::{
+    lab::Lab,
+    perftest::{Account, Perftest},
+    rdmatop::Window,
+    snapshot::{Row, Snapshot},
+    traffic::{Traffic, id, number},
+    wait,
+};
+use serde_json::Value;
+
+/// Under emulation a hit costs ten times as much as on a machine.
+const ARGS: [&str; 3] = ["--uprobes", "--uprobe-limit", "100000"];
+const ENV: [(&str, &str); 1] = [("RDMATOP_DATAPATHS", "0")];
+const ATTACHED: Duration = Duration::from_mins(2);
+
+/// A QP that stands before rdmatop starts, so that its functions are probed before others post.
+fn standing() -> Result<Traffic> {
+    let idle = Traffic::start("idle-qps", &["--qps", "1", "--processes", "1", "--state", "rts"])?;
+    idle.ready()?;
+    Ok(idle)
+}
+
+/// Opens a window that probes, and waits until so many functions of the provider are.
+fn probing(functions: usize) -> Result<Window> {
+    let window = Window::open_with(&ARGS, &ENV)?;
+    let files = format!("/proc/{}/fd", window.pid());
+    wait::until("probes on functions of the provider", ATTACHED, || {
+        let open = fs::read_dir(&files).into_iter().flatten().flatten();
+        let targets = open.filter_map(|entry| fs::read_link(entry.path()).ok());
+        targets
+            .filter(|target| target.to_string_lossy().contains("librxe"))
+            .count()
+            >= functions
+    })?;
+    Ok(window)
+}
+
+fn total(row: Row<'_>, key: &str) -> Result<u64> {
+    let value = row.field(key);
+    value["total"]
+        .as_u64()
+        .with_context(|| format!("no total of {key}: {row:?}"))
+}
+
+/// Opcode, WRs and bytes, as far as any were posted.
+fn opcodes(row: Row<'_>) -> Vec<(Value, Value, Value)> {
+    let rows = row.field("by_opcode").as_array().cloned().unwrap_or_default();
+    let of = |row: &Value| {
+        (
+            row["opcode"].clone(),
+            row["wr"]["total"].clone(),
+            row["bytes"]["total"].clone(),
+        )
+    };
+    rows.iter().map(of).collect()
+}
+
+/// Holds what the probes counted of a side against what the kernel side counted; returns the sums of sends, receives and
+/// bytes.
+fn is_equal(side: &Account, probed: &Snapshot, kernel: &Snapshot) -> Result<[u64; 3]> {
+    let mut sums = [0; 3];
+    for qpn in &side.qpns {
+        let (ours, theirs) = (probed.qp(side.pid, *qpn)?, kernel.qp(side.pid, *qpn)?);
+        ensure!(!ours.is("since_attach"), "it came after the probes: {ours:?}");
+        ensure!(theirs.field("tx_wr_posted")["source"] == "ebpf", "{theirs:?}");
+        // The target of RDMA WRITE and READ called none of the functions: whether it posts in another way is not known.
+        let posted = ["tx_wr_posted", "rx_wr_posted"].map(|key| theirs.field(key)["total"].as_u64());
+        let is_target = posted.iter().flatten().all(|total| *total == 0);
+        if !is_target {
+            ensure!(ours.field("tx_wr_posted")["source"] == "uprobe", "{ours:?}");
+        }
+        for (sum, key) in sums.iter_mut().zip(["tx_wr_posted", "rx_wr_posted", "tx_bytes"]) {
+            if is_target || theirs.field(key).is_null() {
+                ensure!(ours.field(key).is_null(), "{key}: {ours:?}");
+                continue;
+            }
+            let (own, other) = (total(ours, key)?, total(theirs, key)?);
+            ensure!(
+                own == other,
+                "{key} of QP {qpn}: {own} by probes, {other} in the kernel"
+            );
+            *sum += own;
+        }
+        let counted: Vec<_> = opcodes(theirs).into_iter().filter(|_| !is_target).collect();
+        ensure!(opcodes(ours) == counted, "{ours:?} {theirs:?}");
+        for unknown in [
+            "completions",
+            "rx_wr",
+            "rx_bytes",
+            "retransmits",
+            "latency",
+            "doorbells",
+        ] {
+            ensure!(
+                ours.field(unknown).is_null(),
+                "{unknown} cannot be known: {ours:?}"
+            );
+        }
+    }
+    Ok(sums)
+}
+
+#[test]
+fn probes_on_programs_count_what_the_kernel_and_perftest_count() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("uprobes equality") else {
+        return Ok(());
+    };
+    let idle = standing()?;
+    let probed = probing(2)?;
+    let kernel = Window::open(&[])?;
+    let run =
+        |program, iterations, args: &[&str]| Perftest::new(program).iterations(iterations).args(args).run();
+    let runs = [
+        ("lists", run("ib_send_bw", 1000, &["-l", "4", "-q", "2"])?),
+        ("writes", run("ib_write_bw", 1000, &[])?),
+        ("reads", run("ib_read_bw", 500, &[])?),
+        ("atomics", run("ib_atomic_bw", 500, &[])?),
+        ("datagrams", run("ib_send_bw", 500, &["-c", "UD", "-s", "1024"])?),
+        ("inline", run("ib_send_lat", 500, &["-I", "64", "-s", "64"])?),
+        ("shared receives", run("ib_send_bw", 500, &["--use-srq"])?),
+    ];
+    let (probed, kernel) = (probed.close()?, kernel.close()?);
+    idle.finish()?;
+    println!("traffic: sends and bytes by probes, in the kernel, by perftest");
+    for (name, accounts) in &runs {
+        let [sends, _, bytes] = is_equal(&accounts.client, &probed, &kernel).context(*name)?;
+        is_equal(&accounts.server, &probed, &kernel).context(*name)?;
+        let (size, count) = (accounts.client.size, accounts.client.iterations);
+        println!("{name}: {sends} {bytes}, {count} of {size} bytes");
+        ensure!(sends == count && bytes == count * size, "{name}");
+    }
+    let uprobes = &probed.value()["health"]["uprobes"];
+    println!("{uprobes}");
+    ensure!(uprobes["off"].is_null() && uprobes["missed"] == 0, "{uprobes}");
+    ensure!(uprobes["hit_ns"].as_u64().is_some_and(|ns| ns > 0), "{uprobes}");
+    ensure!(kernel.value()["health"]["uprobes"].is_null());
+    Ok(())
+}
+
+#[test]
+fn a_limit_that_is_passed_removes_the_probes_and_counts_are_unknown() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("uprobes limit") else {
+        return Ok(());
+    };
+    let idle = standing()?;
+    let window = Window::open_with(&["--uprobes", "--uprobe-limit", "1"], &ENV)?;
+    let pair = Perftest::new("ib_send_bw").iterations(60_000).run()?;
+    let sample = window.close()?;
+    idle.finish()?;
+    let uprobes = &sample.value()["health"]["uprobes"];
+    ensure!(uprobes["off"]["id"] == "too-costly", "{uprobes}");
+    ensure!(
+        uprobes["off"]["remedy"].to_string().contains("--uprobe-limit"),
+        "{uprobes}"
+    );
+    for qpn in &pair.client.qpns {
+        let row = sample.qp(pair.client.pid, *qpn)?;
+        ensure!(row.field("tx_wr_posted").is_null(), "{row:?}");
+    }
+    let notes = sample.value()["health"]["notes"].to_string();
+    ensure!(notes.contains("too-costly"), "{notes}");
+    Ok(())
+}
+
+#[test]
+fn the_newer_calls_count_what_the_kernel_and_the_program_count() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("uprobes ibv_wr") else {
+        return Ok(());
+    };
+    // Before the first post it waits for the probes.
+    let posts = Traffic::start("extended-posts", &["--rounds", "100"])?;
+    let ready = posts.ready()?;
+    let (pid, qpn) = (id(&ready, "pid")?, id(&ready, "qpn")?);
+    // post_send, post_recv, six opcodes, four ways to give data, complete and abort.
+    let probed = probing(14)?;
+    let kernel = Window::open(&[])?;
+    let own = posts.finish()?;
+    let (probed, kernel) = (probed.close()?, kernel.close()?);
+    let (ours, theirs) = (probed.qp(pid, qpn)?, kernel.qp(pid, qpn)?);
+    let uprobes = &probed.value()["health"]["uprobes"];
+    println!("program {own}, probes {:?}, {uprobes}", opcodes(ours));
+    ensure!(ours.field("tx_wr_posted")["source"] == "uprobe", "{ours:?}");
+    for key in ["tx_wr_posted", "tx_bytes"] {
+        ensure!(
+            total(ours, key)? == total(theirs, key)?,
+            "{key}: {ours:?} {theirs:?}"
+        );
+    }
+    ensure!(opcodes(ours) == opcodes(theirs), "{ours:?} {theirs:?}");
+    ensure!(
+        total(ours, "tx_wr_posted")? == number(&own, "posted")?,
+        "{own} {ours:?}"
+    );
+    ensure!(
+        total(ours, "tx_bytes")? == number(&own, "bytes")?,
+        "{own} {ours:?}"
+    );
+    let counts = |rows: &[(Value, Value, Value)]| -> Vec<(u64, u64)> {
+        let of =
+            |(_, wr, bytes): &(Value, Value, Value)| (wr.as_u64().unwrap_or(0), bytes.as_u64().unwrap_or(0));
+        let mut counts: Vec<_> = rows.iter().map(of).collect();
+        counts.sort_unstable();
+        counts
+    };
+    let rows = own["opcodes"].as_array().cloned().unwrap_or_default();
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| (row[0].clone(), row[1].clone(), row[2].clone()))
+        .collect();
+    ensure!(counts(&rows) == counts(&opcodes(ours)), "{own} {ours:?}");
+    ensure!(uprobes["rejected_sends"] == own["rejected"], "{own} {uprobes}");
+    ensure!(
+        uprobes["failures"].as_array().is_some_and(Vec::is_empty),
+        "{uprobes}"
+    );
+    ensure!(uprobes["off"].is_null() && uprobes["missed"] == 0, "{uprobes}");
+    Ok(())
+}
