@@ -47,6 +47,10 @@ pub(crate) struct TestArgs {
     /// Seconds that one guest's tests may take
     #[arg(long, default_value_t = 1800)]
     timeout: u64,
+    /// Run each kernel test that failed once more, alone in a fresh guest, if no more than this many failed; one that passes
+    /// then is printed as flaky and does not fail the run. 0: never
+    #[arg(long, default_value_t = 3)]
+    again: u64,
     /// Only tests whose name contains this
     filter: Option<String>,
 }
@@ -103,6 +107,7 @@ fn in_guests(args: &TestArgs) -> Result<(Vec<Part>, Vec<PathBuf>)> {
         filter: args.filter.as_deref(),
         timeout: args.timeout,
         at_once: args.guests.unwrap_or_else(guests_at_once),
+        again: args.again,
     };
     guests::run(&binaries, &asked)
 }

@@ -377,10 +377,13 @@ impl Qp {
 
 /// Brings `a` and `b` to RTS, connected to each other.
 pub fn connect(a: &Qp, b: &Qp) -> io::Result<()> {
+    let step = |own: &Qp, state: &str, done: io::Result<()>| {
+        done.map_err(|error| io::Error::new(error.kind(), format!("QP {} to {state}: {error}", own.qpn())))
+    };
     for (own, peer) in [(a, b), (b, a)] {
-        own.to_init()?;
-        own.to_rtr(peer.qpn())?;
-        own.to_rts(7)?;
+        step(own, "INIT", own.to_init())?;
+        step(own, "RTR", own.to_rtr(peer.qpn()))?;
+        step(own, "RTS", own.to_rts(7))?;
     }
     Ok(())
 }

@@ -6,6 +6,8 @@ pub(super) struct Counts {
     pub(super) passed: u64,
     pub(super) failed: u64,
     pub(super) skipped: u64,
+    /// Failed, and passed in a second run: neither passed nor failed.
+    pub(super) flaky: u64,
     /// Of all these, tests: style and builds are none.
     pub(super) tests: u64,
     /// Skips that were printed, of a run whose result line has not come yet.
@@ -17,6 +19,7 @@ impl Counts {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
+        self.flaky += other.flaky;
         self.tests += other.tests;
     }
 
@@ -59,6 +62,7 @@ mod tests {
                 passed: 14,
                 failed: 2,
                 skipped: 2,
+                flaky: 0,
                 tests: 18,
                 pending: 0
             }

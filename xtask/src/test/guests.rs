@@ -13,7 +13,7 @@ use std::{
 use anyhow::Result;
 
 use super::{
-    record::{Outcome, Record, follow},
+    record::{Failure, Outcome, Record, follow},
     report::Part,
 };
 use crate::{
@@ -41,6 +41,10 @@ const ON_ONE_KERNEL: [&str; 8] = [
     "examples-",
     "learn-",
 ];
+
+/// The end of the names of the directories of a guest's first and second run.
+const FIRST: &str = "";
+const SECOND: &str = "-again";
 
 /// Test executables with a guest of their own.
 struct Group {
@@ -129,6 +133,8 @@ pub(super) struct Asked<'a> {
     pub(super) timeout: u64,
     /// Guests at a time.
     pub(super) at_once: usize,
+    /// Failed tests of all guests that are run a second time; when there are more, none is.
+    pub(super) again: u64,
 }
 
 /// One guest and what it runs.
@@ -149,11 +155,45 @@ impl Guest<'_> {
         if self.series.name == "5.10" { all / 2 } else { all }
     }
 
-    /// Where its tests leave files.
-    fn out(&self) -> PathBuf {
-        let name = format!("{}-{}", self.series.name, self.group.name);
+    /// Where the tests of its `run` leave files: the second run does not add to those of the first.
+    fn out(&self, run: &str) -> PathBuf {
+        let name = format!("{}-{}{run}", self.series.name, self.group.name);
         paths::target().join("lab-out").join(name)
     }
+
+    /// All its tests. One executable after another, one test at a time: the kernel's state is everybody's.
+    fn everything(&self, asked: &Asked<'_>) -> Vec<(&Path, Vec<String>)> {
+        let filter: Vec<String> = asked.filter.map(str::to_owned).into_iter().collect();
+        self.binaries
+            .iter()
+            .map(|binary| (*binary, filter.clone()))
+            .collect()
+    }
+
+    /// The tests of `failures`, in the order of their executables.
+    fn tests_of(&self, failures: &[Failure]) -> Vec<(&Path, Vec<String>)> {
+        let of = |binary: &Path| -> Vec<String> {
+            let name = binary.file_name().unwrap_or_default().to_string_lossy();
+            let name = name.rsplit_once('-').map_or(&*name, |(name, _)| name);
+            let own = failures
+                .iter()
+                .filter(|failure| failure.is_a_test() && failure.executable == name);
+            own.map(|failure| failure.test.clone()).collect()
+        };
+        let all = self.binaries.iter().map(|binary| (*binary, of(binary)));
+        let mut all: Vec<_> = all.filter(|(_, tests)| !tests.is_empty()).collect();
+        for (_, tests) in &mut all {
+            tests.insert(0, "--exact".into());
+        }
+        all
+    }
+}
+
+/// A guest that has ended.
+struct Ended<'a> {
+    guest: Guest<'a>,
+    outcome: Outcome,
+    seconds: f64,
 }
 
 /// Runs these executables on the kernels asked for, each of which is a part whose seconds are those of its guests, added up;
@@ -202,11 +242,11 @@ pub(super) fn run(binaries: &[PathBuf], asked: &Asked<'_>) -> Result<(Vec<Part>,
         kernel::ensure(*series)?;
         build_modules(*series)?;
     }
-    let outs = guests.iter().map(Guest::out).collect();
-    let (left, kernels) = (Mutex::new(VecDeque::from(guests)), Mutex::new(kernels));
+    let outs = guests.iter().map(|guest| guest.out(FIRST)).collect();
+    let (left, ended) = (Mutex::new(VecDeque::from(guests)), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         let workers: Vec<_> = (0..asked.at_once)
-            .map(|_| scope.spawn(|| work(&left, &kernels, asked)))
+            .map(|_| scope.spawn(|| work(&left, &ended, asked)))
             .collect();
         workers.into_iter().try_for_each(|worker| {
             worker
@@ -214,8 +254,48 @@ pub(super) fn run(binaries: &[PathBuf], asked: &Asked<'_>) -> Result<(Vec<Part>,
                 .unwrap_or_else(|_| anyhow::bail!("a guest's thread panicked"))
         })
     })?;
-    let kernels = kernels.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
+    second_runs(&mut ended, asked)?;
+    for Ended {
+        guest,
+        outcome,
+        seconds,
+    } in ended
+    {
+        let name = part_of(guest.series);
+        if let Some(kernel) = kernels.iter_mut().find(|of| of.name == name) {
+            kernel.outcome.add(outcome);
+            kernel.seconds += seconds;
+        }
+    }
     Ok((kernels, outs))
+}
+
+/// Runs the tests that failed once more, alone, each guest's in a fresh one: with guests and builds beside it on few CPUs, a
+/// translated guest meets delays of seconds now and then, for which a test of timing between programs cannot always be ready.
+/// When many failed, the delay is not the cause.
+fn second_runs(ended: &mut [Ended<'_>], asked: &Asked<'_>) -> Result<()> {
+    let failed: u64 = ended.iter().map(|ended| ended.outcome.counts.failed).sum();
+    if failed > asked.again {
+        return Ok(());
+    }
+    for Ended {
+        guest,
+        outcome,
+        seconds,
+    } in ended
+    {
+        let tests = guest.tests_of(&outcome.failures);
+        if tests.is_empty() {
+            continue;
+        }
+        let started = Instant::now();
+        println!("{}== failed tests begin once more ==", guest.label());
+        let (record, code) = in_guest(guest, asked, &tests, SECOND)?;
+        outcome.second_run(&record.end(code));
+        *seconds += started.elapsed().as_secs_f64();
+    }
+    Ok(())
 }
 
 /// The name of a kernel's part.
@@ -224,7 +304,11 @@ fn part_of(series: Series) -> String {
 }
 
 /// Takes guests until there are no more.
-fn work(left: &Mutex<VecDeque<Guest<'_>>>, kernels: &Mutex<Vec<Part>>, asked: &Asked<'_>) -> Result<()> {
+fn work<'a>(
+    left: &Mutex<VecDeque<Guest<'a>>>,
+    ended: &Mutex<Vec<Ended<'a>>>,
+    asked: &Asked<'_>,
+) -> Result<()> {
     loop {
         let next = left.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let Some(guest) = next else { return Ok(()) };
@@ -233,12 +317,12 @@ fn work(left: &Mutex<VecDeque<Guest<'_>>>, kernels: &Mutex<Vec<Part>>, asked: &A
         let outcome = in_guest_again(&guest, asked)?;
         let seconds = started.elapsed().as_secs_f64();
         println!("{}== ends after {seconds:.0} s ==", guest.label());
-        let mut kernels = kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = part_of(guest.series);
-        if let Some(kernel) = kernels.iter_mut().find(|of| of.name == name) {
-            kernel.outcome.add(outcome);
-            kernel.seconds += seconds;
-        }
+        let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.push(Ended {
+            guest,
+            outcome,
+            seconds,
+        });
     }
 }
 
@@ -285,7 +369,8 @@ fn build_modules(series: Series) -> Result<()> {
 
 /// One boot, all tests; and another when QEMU failed the first, which is reported.
 fn in_guest_again(guest: &Guest<'_>, asked: &Asked<'_>) -> Result<Outcome> {
-    let (record, code) = in_guest(guest, asked)?;
+    let all = guest.everything(asked);
+    let (record, code) = in_guest(guest, asked, &all, FIRST)?;
     if code != i32::from(lab::EXIT_QEMU) || record.any_failed() {
         return Ok(record.end(code));
     }
@@ -293,35 +378,46 @@ fn in_guest_again(guest: &Guest<'_>, asked: &Asked<'_>) -> Result<Outcome> {
         "{}QEMU failed the guest (see above): all its tests once more, in another",
         guest.label()
     );
-    let (record, code) = in_guest(guest, asked)?;
+    let (record, code) = in_guest(guest, asked, &all, FIRST)?;
     Ok(record.end(code))
 }
 
-/// One boot, all tests, and how the boot ended.
-fn in_guest(guest: &Guest<'_>, asked: &Asked<'_>) -> Result<(Record, i32)> {
-    // One after another, one test at a time: the kernel's state is everybody's. A binary that fails does not keep
-    // the next from running.
-    equality::forget(&guest.out())?;
+/// One boot that runs executables with these arguments, and how the boot ended.
+fn in_guest(
+    guest: &Guest<'_>,
+    asked: &Asked<'_>,
+    tests: &[(&Path, Vec<String>)],
+    run: &str,
+) -> Result<(Record, i32)> {
+    let out = guest.out(run);
+    equality::forget(&out)?;
     let mut script = String::from("bad=0\n");
     if asked.kernels.is_empty() {
         let _ = writeln!(script, "export RDMATOP_ONE_KERNEL={ONE_KERNEL}");
     }
-    for binary in &guest.binaries {
-        // As cargo names what it runs.
-        let binary = binary.display();
+    for (binary, args) in tests {
+        // As cargo names what it runs. One that fails does not keep the next from running.
+        let (binary, args) = (binary.display(), shell_words(args));
         let _ = writeln!(
             script,
-            "echo '     Running in the guest ({binary})'\n'{binary}' --test-threads=1 \"$@\" || bad=1"
+            "echo '     Running in the guest ({binary})'\n'{binary}' --test-threads=1 {args} || bad=1"
         );
     }
     script.push_str("exit $bad\n");
     let mut lab = lab::command(guest.series.name, asked.timeout, guest.group.options)?;
-    lab.args(["--", "sh", "-c", &script, "tests"]);
-    lab.args(asked.filter);
+    lab.args(["--", "sh", "-c", &script]);
     lab.env("RDMATOP", paths::target().join("release/rdmatop"));
-    lab.env("RDMATOP_LAB_OUT", guest.out());
+    lab.env("RDMATOP_LAB_OUT", out);
     let label = guest.label();
     follow(lab, &label, Record::of(&label, true))
+}
+
+/// Words that a shell takes as they are.
+fn shell_words(words: &[String]) -> String {
+    let quoted = words
+        .iter()
+        .map(|word| format!("'{}'", word.replace('\'', r"'\''")));
+    quoted.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -345,6 +441,7 @@ mod tests {
             filter: None,
             timeout: 1,
             at_once: 1,
+            again: 0,
         };
         let group = GROUPS.iter().find(|known| known.name == group).unwrap();
         of_group(&binaries, group, kernel::find(kernel).unwrap(), &asked)
@@ -367,5 +464,36 @@ mod tests {
         );
         assert_eq!(names("alone", "6.1", &[]), ["presence-1"]);
         assert_eq!(names("testnic", "7.2", &[]), ["testnic-1"]);
+    }
+
+    #[test]
+    fn failed_tests_are_run_again_by_name_and_what_is_no_test_is_not() {
+        let guest = Guest {
+            series: kernel::find("6.12").unwrap(),
+            group: &GROUPS[0],
+            binaries: ["/t/exact-1", "/t/live-2", "/t/wr_events-3"]
+                .map(Path::new)
+                .into(),
+        };
+        let failure = |executable: &str, test: &str| Failure {
+            executable: executable.into(),
+            ..Failure::step("6.12 rxe", test, "")
+        };
+        let failures = [
+            failure("wr_events", "b"),
+            failure("exact", "a::c"),
+            failure("wr_events", "d"),
+            failure("live", "did not finish (status 3), in e"),
+            failure("", "cannot run"),
+        ];
+        let tests: Vec<_> = guest
+            .tests_of(&failures)
+            .into_iter()
+            .map(|(binary, args)| format!("{} {}", binary.display(), shell_words(&args)))
+            .collect();
+        assert_eq!(
+            tests,
+            ["/t/exact-1 '--exact' 'a::c'", "/t/wr_events-3 '--exact' 'b' 'd'"]
+        );
     }
 }

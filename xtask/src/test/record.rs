@@ -38,6 +38,11 @@ impl Failure {
         }
     }
 
+    /// Whether it is a test of an executable that came to its end; else a step, a signal, or a guest that died.
+    pub(super) fn is_a_test(&self) -> bool {
+        !self.executable.is_empty() && !self.test.contains(' ')
+    }
+
     /// `5.10 rxe lifecycle: a_storm_is_printed`.
     pub(super) fn name(&self) -> String {
         let place = [self.place.trim(), &self.executable].join(" ");
@@ -58,6 +63,8 @@ pub(super) struct Took {
 pub(super) struct Outcome {
     pub(super) counts: Counts,
     pub(super) failures: Vec<Failure>,
+    /// What failed in the first of two runs only.
+    pub(super) flaky: Vec<Failure>,
     pub(super) times: Vec<Took>,
 }
 
@@ -65,7 +72,30 @@ impl Outcome {
     pub(super) fn add(&mut self, other: Self) {
         self.counts.add(other.counts);
         self.failures.extend(other.failures);
+        self.flaky.extend(other.flaky);
         self.times.extend(other.times);
+    }
+
+    /// Takes a second run of the tests that failed: those that ran and passed in it are flaky. One that broke off, or in which
+    /// a test was skipped, shows nothing.
+    pub(super) fn second_run(&mut self, second: &Self) {
+        if second.counts.skipped > 0 || !second.failures.iter().all(Failure::is_a_test) {
+            return;
+        }
+        let passed = |failure: &Failure| {
+            let name = failure.name();
+            failure.is_a_test()
+                && second.times.iter().any(|took| took.name == name)
+                && !second.failures.iter().any(|again| again.name() == name)
+        };
+        let (flaky, failures) = std::mem::take(&mut self.failures)
+            .into_iter()
+            .partition::<Vec<_>, _>(passed);
+        let count = flaky.len() as u64;
+        self.counts.failed -= count;
+        self.counts.flaky += count;
+        self.flaky.extend(flaky);
+        self.failures = failures;
     }
 
     /// Counts what failed and is no test.
@@ -405,6 +435,42 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
             ..
         } = outcome.counts;
         assert_eq!((passed, failed, skipped), (1, 1, 2));
+    }
+
+    #[test]
+    fn what_passes_in_a_second_run_is_flaky_and_neither_passed_nor_failed() {
+        let passes = "     Running in the guest (/t/debug/deps/lifecycle-0c)\nrunning 1 test\ntest a_storm ... ok\n\n\
+                      test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        let after = |second: Outcome| {
+            let mut outcome = read(FAILED, true, 1);
+            outcome.second_run(&second);
+            let Counts {
+                passed,
+                failed,
+                flaky,
+                ..
+            } = outcome.counts;
+            assert_eq!(outcome.flaky.len() as u64, flaky);
+            assert_eq!(outcome.failures.len() as u64, failed);
+            (passed, failed, flaky)
+        };
+        assert_eq!(after(read(passes, true, 0)), (1, 0, 1));
+        // It failed again, did not run, was skipped, or its guest died.
+        let others = passes.replace("a_storm", "another");
+        let skipped = passes.replace("... ok", "... SKIPPED a_storm: no device\nok");
+        let died = passes.split_once("\n\ntest result").unwrap().0;
+        for second in [
+            read(FAILED, true, 1),
+            read(&others, true, 0),
+            read(&skipped, true, 0),
+            read(died, true, 3),
+        ] {
+            assert_eq!(after(second), (1, 1, 0));
+        }
+        // What is no test has no second run.
+        let mut outcome = read("", true, 3);
+        outcome.second_run(&read(passes, true, 0));
+        assert_eq!((outcome.counts.failed, outcome.counts.flaky), (1, 0));
     }
 
     #[test]

@@ -24,8 +24,8 @@ pub(super) fn of(parts: &[Part]) -> (String, Counts) {
     let mut all = Counts::default();
     let _ = writeln!(
         text,
-        "\n{:24} {:>7} {:>7} {:>8} {:>8}",
-        "part", "passed", "failed", "skipped", "seconds"
+        "\n{:24} {:>7} {:>7} {:>7} {:>8} {:>8}",
+        "part", "passed", "failed", "flaky", "skipped", "seconds"
     );
     for Part {
         name,
@@ -36,17 +36,21 @@ pub(super) fn of(parts: &[Part]) -> (String, Counts) {
         let counts = outcome.counts;
         let _ = writeln!(
             text,
-            "{name:24} {:>7} {:>7} {:>8} {seconds:>8.0}",
-            counts.passed, counts.failed, counts.skipped
+            "{name:24} {:>7} {:>7} {:>7} {:>8} {seconds:>8.0}",
+            counts.passed, counts.failed, counts.flaky, counts.skipped
         );
         all.add(counts);
     }
-    let failures: Vec<&Failure> = parts.iter().flat_map(|part| &part.outcome.failures).collect();
-    text.push_str(&failed(&failures));
+    let of = |list: fn(&Outcome) -> &Vec<Failure>| -> Vec<&Failure> {
+        parts.iter().flat_map(|part| list(&part.outcome)).collect()
+    };
+    let flaky = of(|outcome| &outcome.flaky);
+    text.push_str(&printed("FLAKY (failed, then passed alone)", &flaky));
+    text.push_str(&printed("FAILED", &of(|outcome| &outcome.failures)));
     let _ = writeln!(
         text,
-        "\n{} passed, {} failed, {} skipped",
-        all.passed, all.failed, all.skipped
+        "\n{} passed, {} failed, {} flaky, {} skipped",
+        all.passed, all.failed, all.flaky, all.skipped
     );
     (text, all)
 }
@@ -65,10 +69,10 @@ fn slowest<'a>(times: impl Iterator<Item = &'a Took>) -> String {
 }
 
 /// What each printed, and then all names together.
-fn failed(failures: &[&Failure]) -> String {
+fn printed(how: &str, failures: &[&Failure]) -> String {
     let mut text = String::new();
     for failure in failures {
-        let _ = writeln!(text, "\n==== FAILED {} ====", failure.name());
+        let _ = writeln!(text, "\n==== {how} {} ====", failure.name());
         for line in &failure.output {
             let _ = writeln!(text, "  {line}");
         }
@@ -77,7 +81,7 @@ fn failed(failures: &[&Failure]) -> String {
         let _ = writeln!(text);
     }
     for failure in failures {
-        let _ = writeln!(text, "FAILED {}", failure.name());
+        let _ = writeln!(text, "{how} {}", failure.name());
     }
     text
 }
@@ -90,6 +94,8 @@ mod tests {
     fn the_log_ends_with_what_failed() {
         let mut outcome = Outcome::default();
         outcome.fail(Failure::step("style", "clippy", "a\nb\n"));
+        outcome.counts.flaky = 1;
+        outcome.flaky.push(Failure::step("5.10 rxe", "storm", "c\n"));
         outcome.times = (0..20)
             .map(|second| Took {
                 name: format!("test {second}"),
@@ -107,11 +113,20 @@ mod tests {
             text.contains("   19.0  test 19\n") && !text.contains("test 4\n"),
             "{text}"
         );
-        assert!(
-            text.ends_with(
-                "\n==== FAILED style: clippy ====\n  a\n  b\n\nFAILED style: clippy\n\n0 passed, 1 failed, 0 skipped\n"
-            ),
-            "{text}"
-        );
+        let end = "
+==== FLAKY (failed, then passed alone) 5.10 rxe: storm ====
+  c
+
+FLAKY (failed, then passed alone) 5.10 rxe: storm
+
+==== FAILED style: clippy ====
+  a
+  b
+
+FAILED style: clippy
+
+0 passed, 1 failed, 1 flaky, 0 skipped
+";
+        assert!(text.ends_with(end), "{text}");
     }
 }
