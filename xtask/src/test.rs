@@ -124,6 +124,18 @@ fn cargo(args: &[&str]) -> Command {
     command
 }
 
+/// A build at the lowest priority: what the guests need is built first, and then what they leave of the machine is enough.
+fn cargo_behind_guests(args: &[&str]) -> Command {
+    let cargo = cargo(args);
+    let mut command = Command::new("nice");
+    command
+        .args(["-n", "19"])
+        .arg(cargo.get_program())
+        .args(cargo.get_args())
+        .current_dir(paths::repo());
+    command
+}
+
 fn style_and_units(args: &TestArgs) -> Part {
     const NAME: &str = "style and unit tests";
     let started = Instant::now();
@@ -137,14 +149,14 @@ fn style_and_units(args: &TestArgs) -> Part {
             all.fail(Failure::step("style", label, &text));
         }
     };
-    let mut clippy = cargo(&["clippy", "--workspace", "--all-targets", "--quiet"]);
-    let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
+    let mut clippy = cargo_behind_guests(&["clippy", "--workspace", "--all-targets", "--quiet"]);
+    let mut doc = cargo_behind_guests(&["doc", "--workspace", "--no-deps", "--quiet"]);
     if lints::fail("clippy and rustdoc", Path::new("rustc")) {
         clippy.args(["--", "-D", "warnings"]);
         doc.env("RUSTDOCFLAGS", "-D warnings");
     }
     for (label, mut command) in [
-        ("rustfmt", cargo(&["fmt", "--all", "--check"])),
+        ("rustfmt", cargo_behind_guests(&["fmt", "--all", "--check"])),
         ("clippy", clippy),
         ("rustdoc", doc),
     ] {
@@ -162,10 +174,20 @@ fn style_and_units(args: &TestArgs) -> Part {
         );
     }
     // The kernel tests' own library has unit tests too; its other tests are for the lab.
-    for words in [
+    let tests = [
         ["test", "--no-fail-fast"].as_slice(),
         &["test", "--package", "rdmatop-tests", "--lib"],
-    ] {
+    ];
+    for words in tests {
+        let mut build = cargo_behind_guests(words);
+        build.args(["--no-run", "--quiet"]);
+        check(
+            "the tests' build",
+            step::run("build unit tests", &mut build).map(drop),
+        );
+    }
+    for words in tests {
+        // Not behind the guests: some wait for a program no longer than a terminal's user would.
         let mut test = cargo(words);
         test.env("INSTA_UPDATE", "no");
         if let Some(filter) = &args.filter {
