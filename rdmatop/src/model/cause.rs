@@ -116,6 +116,8 @@ causes! {
     NoField,
     /// tracefs cannot be read.
     NoTracefs,
+    /// The kernel's log cannot be read.
+    NoKernelLog,
     /// A program is left out because it costs too much.
     TooCostly,
     /// A kprobe stands in for fentry.

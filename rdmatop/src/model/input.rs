@@ -114,8 +114,8 @@ pub enum Input {
     Process(Box<ProcessFacts>),
     /// What programs with RDMA-capable libraries move by TCP.
     Tcp(Box<TcpSample>),
-    /// Errors in the kernel's log since the last input of this kind, of any driver; `None`: the log cannot be read.
-    Logged(Option<Vec<LoggedError>>),
+    /// Errors in the kernel's log since the last input of this kind, of any driver, or why it cannot be read.
+    Logged(Result<Vec<LoggedError>, Box<Cause>>),
     /// Processes whose RDMA cgroup is at a limit; replaces the list before.
     RdmaLimits(Vec<LimitReached>),
     /// A process is gone from /proc.

@@ -8,9 +8,16 @@ use rustix::{
     fd::OwnedFd,
     fs::{Mode, OFlags, SeekFrom, fstat, major, minor, open, seek},
     io::{Errno, read},
+    process::geteuid,
 };
 
-use crate::{model::input::LoggedError, text};
+use crate::{
+    model::{
+        cause::{Cause, CauseId, Concerns},
+        input::LoggedError,
+    },
+    text,
+};
 
 /// The file, and the numbers of the device behind it: a container may have a terminal under that name.
 const FILE: &str = "/dev/kmsg";
@@ -24,20 +31,33 @@ const TEXT: usize = 240;
 /// `KERN_ERR`: messages of this level and of more urgent ones.
 const ERR: u32 = 3;
 
-/// The kernel's log behind the place where it was opened.
-#[derive(Debug, Default)]
-pub struct KernelLog(Option<OwnedFd>);
+/// The kernel's log behind the place where it was opened, or why it cannot be read.
+#[derive(Debug)]
+pub struct KernelLog(Result<OwnedFd, Cause>);
 
 impl KernelLog {
     /// Opens it behind its last record. With the sysctl kernel.dmesg_restrict this needs CAP_SYSLOG, and only here: the kernel
     /// does not ask again when it is read.
     pub fn open() -> Self {
-        Self(open_at_end().ok().flatten())
+        let opened = match open_at_end() {
+            Ok(Some(file)) => Ok(file),
+            Ok(None) => Err(Hindrance::AnotherFile),
+            Err(errno) => Err(Hindrance::of(errno)),
+        };
+        Self(opened.map_err(|hindrance| hindrance.cause(geteuid().is_root())))
     }
 
-    /// Errors since the last look; `None` if the log cannot be read.
-    pub fn errors(&mut self) -> Option<Vec<LoggedError>> {
-        let file = self.0.as_ref()?;
+    /// One that cannot be read, for tests.
+    #[cfg(test)]
+    pub fn unreadable(cause: Cause) -> Self {
+        Self(Err(cause))
+    }
+
+    /// Errors since the last look, or why the log cannot be read.
+    pub fn errors(&mut self) -> Result<Vec<LoggedError>, &Cause> {
+        let Ok(file) = &self.0 else {
+            return self.0.as_ref().map(|_| Vec::new());
+        };
         let (mut errors, mut record) = (Vec::new(), [0; RECORD]);
         for _ in 0..AT_A_TIME {
             match read(file, &mut record) {
@@ -45,13 +65,61 @@ impl KernelLog {
                 Ok(len) => errors.extend(parse(&record[..len])),
                 // Records were overwritten before they were read: the next read returns the oldest that is left.
                 Err(Errno::PIPE | Errno::INTR) => {}
-                Err(_) => {
-                    self.0 = None;
+                Err(errno) => {
+                    self.0 = Err(Hindrance::of(errno).cause(geteuid().is_root()));
                     break;
                 }
             }
         }
-        Some(errors)
+        Ok(errors)
+    }
+}
+
+/// Why the log cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hindrance {
+    /// There is no such file: most containers.
+    Missing,
+    /// Something else has its name.
+    AnotherFile,
+    /// The kernel, or the device rules of a container, do not permit it.
+    Forbidden,
+    /// Another error.
+    Errno(Errno),
+}
+
+impl Hindrance {
+    fn of(errno: Errno) -> Self {
+        match errno {
+            Errno::NOENT => Self::Missing,
+            Errno::PERM | Errno::ACCESS => Self::Forbidden,
+            other => Self::Errno(other),
+        }
+    }
+
+    fn cause(self, root: bool) -> Cause {
+        const OF_HOST: &str =
+            "run on the host, or start the container with --device /dev/kmsg --cap-add SYSLOG";
+        let (why, remedy) = match self {
+            Self::Missing => (format!("there is no {FILE}, as in most containers"), OF_HOST),
+            Self::AnotherFile => (format!("{FILE} is not the kernel's log here"), OF_HOST),
+            Self::Forbidden if root => (format!("root may not read {FILE} in this container"), OF_HOST),
+            Self::Forbidden => (
+                format!("{FILE} needs CAP_SYSLOG (sysctl kernel.dmesg_restrict)"),
+                "run with sudo",
+            ),
+            Self::Errno(errno) => (
+                format!("{FILE}: {}", std::io::Error::from(errno)),
+                "watch them with `dmesg --follow --level=emerg,alert,crit,err`",
+            ),
+        };
+        Cause {
+            id: CauseId::NoKernelLog,
+            concerns: Concerns::Host,
+            what: "Errors that NIC drivers log are not watched".into(),
+            why,
+            remedy: remedy.into(),
+        }
     }
 }
 
@@ -125,8 +193,23 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_cannot_be_read_is_unknown() {
-        assert_eq!(KernelLog::default().errors(), None);
+    fn a_log_that_cannot_be_read_says_why_and_what_to_do_here() {
+        let said = |hindrance: Hindrance, root| {
+            let cause = hindrance.cause(root);
+            assert_eq!(cause.id, CauseId::NoKernelLog);
+            format!("{}; {}", cause.why, cause.remedy)
+        };
+        let user = said(Hindrance::of(Errno::PERM), false);
+        assert_eq!(
+            user,
+            "/dev/kmsg needs CAP_SYSLOG (sysctl kernel.dmesg_restrict); run with sudo"
+        );
+        // sudo gives root nothing.
+        let all = [Errno::PERM, Errno::ACCESS, Errno::NOENT, Errno::IO, Errno::INVAL].map(Hindrance::of);
+        for hindrance in all.into_iter().chain([Hindrance::AnotherFile]) {
+            assert!(!said(hindrance, true).contains("sudo"), "{hindrance:?}");
+        }
+        assert!(said(Hindrance::Missing, true).contains("--device /dev/kmsg"));
     }
 
     proptest! {

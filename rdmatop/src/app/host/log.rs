@@ -30,10 +30,10 @@ impl Polled for LogSource {
             return;
         }
         let errors = self.log.errors();
-        let same = self.readable.replace(errors.is_some()) == Some(errors.is_some());
+        let same = self.readable.replace(errors.is_ok()) == Some(errors.is_ok());
         // Nothing new is nothing to send.
-        if !same || errors.as_ref().is_some_and(|errors| !errors.is_empty()) {
-            out(Input::Logged(errors));
+        if !same || errors.as_ref().is_ok_and(|errors| !errors.is_empty()) {
+            out(Input::Logged(errors.map_err(|cause| Box::new(cause.clone()))));
         }
     }
 }
@@ -41,14 +41,22 @@ impl Polled for LogSource {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::cause::{Cause, CauseId, Concerns};
 
     #[test]
     fn a_log_that_cannot_be_read_is_reported_once() {
-        let mut source = LogSource::new(KernelLog::default());
+        let cause = Cause {
+            id: CauseId::NoKernelLog,
+            concerns: Concerns::Host,
+            what: "a".into(),
+            why: "b".into(),
+            remedy: "c".into(),
+        };
+        let mut source = LogSource::new(KernelLog::unreadable(cause));
         let mut sent = Vec::new();
         for _ in 0..3 {
             source.poll(&Wants::default(), &mut |input| sent.push(input));
         }
-        assert!(matches!(sent[..], [Input::Logged(None)]), "{sent:?}");
+        assert!(matches!(sent[..], [Input::Logged(Err(_))]), "{sent:?}");
     }
 }

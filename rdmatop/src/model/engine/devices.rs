@@ -13,6 +13,7 @@ use super::{
     tally::{Flow, RETRANSMITS, RX_BYTES, TX_BYTES},
 };
 use crate::model::{
+    cause::Cause,
     input::{CountersSample, DeviceReading, DevicesSample, EbpfState, LoggedError, UNLISTED},
     snapshot::{DeviceRow, DeviceState, PortRow},
 };
@@ -52,8 +53,8 @@ struct Gone {
 pub(super) struct Devices {
     by_index: BTreeMap<u32, Device>,
     gone: Vec<Gone>,
-    /// The kernel's log is read.
-    logs: bool,
+    /// Why the kernel's log is not read; `None` before the first look.
+    log: Option<Result<(), Cause>>,
     last_uid: u64,
     last_ns: u64,
 }
@@ -198,16 +199,28 @@ impl Devices {
         }
     }
 
-    /// Counts each error for the devices that it names; `None`: the log cannot be read.
-    pub(super) fn logged(&mut self, errors: Option<&[LoggedError]>, now_ns: u64) {
-        self.logs = errors.is_some();
-        for error in errors.unwrap_or_default() {
+    /// Counts each error for the devices that it names.
+    pub(super) fn logged(&mut self, errors: Result<Vec<LoggedError>, Box<Cause>>, now_ns: u64) {
+        let (errors, log) = match errors {
+            Ok(errors) => (errors, Ok(())),
+            Err(cause) => (Vec::new(), Err(*cause)),
+        };
+        self.log = Some(log);
+        for error in &errors {
             for device in self.by_index.values_mut() {
                 if logged::concerns(error, &device.name, device.row.pci.as_deref()) {
                     device.errors.add(error, now_ns);
                 }
             }
         }
+    }
+
+    /// Why errors are not watched, where a device is that they could be of: those that SoftRoCE and soft iWARP log are no
+    /// finding, see `findings/rules/nic.rs`.
+    pub(super) fn log_note(&self) -> Option<&Cause> {
+        let cause = self.log.as_ref()?.as_ref().err()?;
+        let hardware = |device: &Device| device.row.pci.is_some() && !device.is_followed();
+        self.by_index.values().any(hardware).then_some(cause)
     }
 
     /// The device of an index, made when it is new.
@@ -325,7 +338,9 @@ impl Devices {
                 EbpfState::On { datapaths } => provider.driver().and_then(|driver| datapaths.of(driver)),
                 _ => None,
             };
-            device.errors.show(self.logs, &mut device.row);
+            device
+                .errors
+                .show(matches!(self.log, Some(Ok(()))), &mut device.row);
             for port in device.ports.values_mut() {
                 let of = PortOf {
                     device_uid: device.uid,

@@ -251,7 +251,7 @@ impl Engine {
                 Vec::new()
             }
             Input::Logged(errors) => {
-                self.devices.logged(errors.as_deref(), now.mono_ns);
+                self.devices.logged(errors, now.mono_ns);
                 Vec::new()
             }
             Input::RdmaLimits(reached) => {
@@ -512,6 +512,7 @@ impl Engine {
                 && self.slow.is_empty()
                 && uncounted.is_empty()
                 && self.uprobe_notes().next().is_none()
+                && self.devices.log_note().is_none()
             {
                 self.notes.clone()
             } else {
@@ -522,6 +523,7 @@ impl Engine {
                     .chain(uncounted)
                     .chain(self.uprobe_notes().cloned())
                     .chain(self.notes.iter().cloned())
+                    .chain(self.devices.log_note().cloned())
                     .collect()
             },
             errors: self

@@ -28,6 +28,7 @@ mod events;
 mod history;
 mod kernel;
 mod lifecycle;
+mod logs;
 mod places;
 mod ports;
 mod processes;

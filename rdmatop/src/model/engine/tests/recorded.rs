@@ -212,11 +212,11 @@ fn every_input() -> Vec<Input> {
         Input::Slots(Box::new(slots)),
         Input::Verbs(Box::new(verbs)),
         Input::Process(Box::new(facts)),
-        Input::Logged(Some(vec![LoggedError {
+        Input::Logged(Ok(vec![LoggedError {
             text: "infiniband rxe0: a".into(),
             device: Some("+pci:0000:3b:00.0".into()),
         }])),
-        Input::Logged(None),
+        Input::Logged(Err(Box::new(cause()))),
         Input::RdmaLimits(vec![LimitReached {
             pid: 231,
             cgroup: "/a".into(),
