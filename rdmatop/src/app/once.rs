@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::patience::stretched;
@@ -14,7 +14,8 @@ use super::plan::{Mode, Plan};
 use super::pump::{Pump, Settings};
 use super::signals::{Ending, Signals};
 use super::source::Sources;
-use super::{nothing_to_show, ready, say, targets, writer};
+use super::writer::{self, Whole};
+use super::{nothing_to_show, ready, say, targets};
 use crate::exit::{Exit, Stop, Written};
 use crate::model::engine::EngineConfig;
 use crate::model::fields;
@@ -27,7 +28,7 @@ use crate::view::{json, line};
 /// on.
 const START_LIMIT: Duration = Duration::from_secs(15);
 
-/// How long a reader has to take the output after the end was requested.
+/// How long a reader may take nothing after the end was requested.
 const GRACE: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
@@ -160,21 +161,24 @@ pub(super) async fn print_text(
     hand_over(writer::whole(File::from(out), bytes)?, signals, ending).await
 }
 
-/// Waits for the reader until a signal asks for the end.
-async fn hand_over(
-    outcome: oneshot::Receiver<Result<Written, Stop>>,
-    signals: &mut Signals,
-    ending: Option<Ending>,
-) -> Result<(), Stop> {
+/// Waits for the reader until a signal asks for the end, and then as long as the reader goes on: tens of thousands of QPs are
+/// tens of megabytes, for which a program that parses them needs its time.
+async fn hand_over(writing: Whole, signals: &mut Signals, ending: Option<Ending>) -> Result<(), Stop> {
     let over = async {
         if ending.is_none() {
             signals.next().await;
         }
-        sleep(GRACE).await;
+        loop {
+            let taken = writing.taken.load(Ordering::Relaxed);
+            sleep(GRACE).await;
+            if writing.taken.load(Ordering::Relaxed) == taken {
+                break;
+            }
+        }
     };
     tokio::select! {
         biased;
-        written = outcome => written.unwrap_or(Ok(Written::ReaderGone)).map(|_| ()),
+        written = writing.outcome => written.unwrap_or(Ok(Written::ReaderGone)).map(|_| ()),
         () = over => Err(Stop::failure(
             "a signal ended it before all was printed: no process reads its stdout",
         )),
@@ -195,6 +199,30 @@ mod tests {
         assert!(outcome.unwrap_err().line.contains("no process reads"));
         assert!(begin.elapsed() < GRACE * 2, "{:?}", begin.elapsed());
         drop(read);
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_goes_on_reading_gets_all_after_a_requested_end() {
+        const ALL: usize = 1 << 20;
+        let (mut read, write) = io::pipe().unwrap();
+        let writing = writer::whole(write, vec![b'x'; ALL]).unwrap();
+        let began = std::time::Instant::now();
+        // Longer than the wait for a reader that does not read.
+        let reader = std::thread::spawn(move || {
+            let (mut part, mut all) = (vec![0; ALL / 4], 0);
+            while all < ALL {
+                std::thread::sleep(GRACE / 3);
+                let end = part.len().min(ALL - all);
+                io::Read::read_exact(&mut read, &mut part[..end]).unwrap();
+                all += end;
+            }
+            all
+        });
+        let mut signals = Signals::take().unwrap();
+        let outcome = hand_over(writing, &mut signals, Some(Ending::Asked)).await;
+        assert_eq!(outcome, Ok(()));
+        assert_eq!(reader.join().unwrap(), ALL);
+        assert!(began.elapsed() > GRACE);
     }
 
     #[tokio::test]

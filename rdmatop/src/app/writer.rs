@@ -51,17 +51,30 @@ impl Page {
     }
 }
 
+/// A text that is being written.
+pub(super) struct Whole {
+    /// Bytes that the reader's side has taken.
+    pub(super) taken: Arc<AtomicU64>,
+    /// How it ended.
+    pub(super) outcome: oneshot::Receiver<Result<Written, Stop>>,
+}
+
 /// Writes all of `bytes`, and says how that went: on a thread, because a reader that does not read holds it up for ever.
-pub(super) fn whole(
-    mut out: impl Write + Send + 'static,
-    bytes: Vec<u8>,
-) -> Result<oneshot::Receiver<Result<Written, Stop>>, Stop> {
+pub(super) fn whole(mut out: impl Write + Send + 'static, bytes: Vec<u8>) -> Result<Whole, Stop> {
+    let taken = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&taken);
     let (tell, outcome) = oneshot::channel();
     in_thread(move || {
+        let mut parts = bytes.chunks(PAGE_BYTES);
+        let done = parts.try_for_each(|part| {
+            out.write_all(part)?;
+            counter.fetch_add(part.len() as u64, Ordering::Relaxed);
+            Ok(())
+        });
         // The receiver of the outcome is gone only when the program ends anyway.
-        let _ = tell.send(written(out.write_all(&bytes).and_then(|()| out.flush())));
+        let _ = tell.send(written(done.and_then(|()| out.flush())));
     })?;
-    Ok(outcome)
+    Ok(Whole { taken, outcome })
 }
 
 /// How long a refused thread is tried again. A thread that has ended counts against the limit of processes (RLIMIT_NPROC)
