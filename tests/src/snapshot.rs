@@ -71,6 +71,11 @@ impl Snapshot {
         self.lost_at("missed")
     }
 
+    /// All that was lost, by cause (`health.losses`), for what a failed test prints.
+    pub fn losses(&self) -> &Value {
+        &self.value["health"]["losses"]
+    }
+
     /// What was lost for one cause (`health.losses`).
     pub fn lost_at(&self, cause: &str) -> u64 {
         let losses = self.value["health"]["losses"].as_array();

@@ -188,6 +188,11 @@ fn beside_tens_of_thousands_of_qps_at_rest_a_pair_is_counted_and_none_is_missing
         Some(zero.count() as u64),
     );
     table.equal("all", "lost_events", 0, sample.lost());
+    eprintln!(
+        "losses {}, skipped {:?}",
+        sample.losses(),
+        sample.skipped_programs()
+    );
     rest.finish()?;
     table.check(&lab, "Tens of thousands of QPs");
     Ok(())

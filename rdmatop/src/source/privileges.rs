@@ -3,7 +3,7 @@
 //! Capabilities belong to threads and are inherited by threads started later, so [`shed`] runs before any other
 //! thread exists. Afterwards every thread, also one that parses data of the kernel and of processes, has `KEPT` in
 //! effect and no more. The thread that attaches raises the rest with [`Raised`] and lowers it again. The rest has to
-//! stay permitted, because a reloaded module makes rdmatop attach again.
+//! stay permitted, because a reloaded module makes rdmatop attach again, and maps grow.
 
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
 
@@ -20,13 +20,19 @@ const ATTACH: CapabilitySet = KEPT
     .union(CapabilitySet::SYS_ADMIN)
     .union(CapabilitySet::SYS_RESOURCE);
 
-/// Gives up everything but `ATTACH`, and everything but `KEPT` until it is raised. A set-user-id bit gives nothing to
+/// In effect while a thread changes its own policy of scheduling (`ebpf::unpreempted`).
+const PRIORITY: CapabilitySet = KEPT.union(CapabilitySet::SYS_NICE);
+
+/// All that is ever in effect.
+const PERMITTED: CapabilitySet = ATTACH.union(PRIORITY);
+
+/// Gives up everything but `PERMITTED`, and everything but `KEPT` until it is raised. A set-user-id bit gives nothing to
 /// programs that are started later. Without privileges this does nothing.
 pub fn shed() {
     let Ok(now) = capabilities(None) else { return };
     let sets = CapabilitySets {
         effective: now.effective & KEPT,
-        permitted: now.permitted & ATTACH,
+        permitted: now.permitted & PERMITTED,
         inheritable: CapabilitySet::empty(),
     };
     // The kernel does not refuse to give up rights; if it did, the old rights would stay.
@@ -34,18 +40,27 @@ pub fn shed() {
     let _ = set_no_new_privs(true);
 }
 
-/// The attaching thread's rights, lowered when dropped.
+/// Rights of the calling thread, lowered when dropped.
 #[derive(Debug)]
 pub struct Raised(Option<CapabilitySets>);
 
 impl Raised {
-    /// Raises all that is permitted, for the calling thread.
+    /// Raises what attaching needs, as far as it is permitted.
     pub fn for_attach() -> Self {
+        Self::to(ATTACH)
+    }
+
+    /// Raises what a policy of real time needs, as far as it is permitted.
+    pub fn for_priority() -> Self {
+        Self::to(PRIORITY)
+    }
+
+    fn to(wanted: CapabilitySet) -> Self {
         let Ok(before) = capabilities(None) else {
             return Self(None);
         };
         let sets = CapabilitySets {
-            effective: before.permitted & ATTACH,
+            effective: before.effective | (before.permitted & wanted),
             ..before
         };
         Self(set_capabilities(None, sets).is_ok().then_some(before))
@@ -65,18 +80,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_shed_is_raised_for_attaching_alone() {
+    fn what_was_shed_is_raised_for_what_needs_it_alone() {
         // Capabilities belong to this thread: the other tests keep theirs.
         let thread = std::thread::spawn(|| {
             let before = capabilities(None).unwrap();
             shed();
             let shed = capabilities(None).unwrap();
             assert_eq!(shed.effective, before.effective & KEPT);
-            assert_eq!(shed.permitted, before.permitted & ATTACH);
-            let raised = Raised::for_attach();
-            assert_eq!(capabilities(None).unwrap().effective, shed.permitted);
-            drop(raised);
-            assert_eq!(capabilities(None).unwrap(), shed);
+            assert_eq!(shed.permitted, before.permitted & PERMITTED);
+            for (wanted, raised) in [
+                (ATTACH, Raised::for_attach as fn() -> Raised),
+                (PRIORITY, Raised::for_priority),
+            ] {
+                let raised = raised();
+                assert_eq!(capabilities(None).unwrap().effective, shed.permitted & wanted);
+                drop(raised);
+                assert_eq!(capabilities(None).unwrap(), shed);
+            }
             assert_eq!(rustix::thread::no_new_privs(), Ok(true));
         });
         thread.join().unwrap();

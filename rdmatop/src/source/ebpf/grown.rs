@@ -1,8 +1,9 @@
 //! Maps that grow while programs use them: arrays of maps, see `grown.rs` of rdmatop-ebpf.
 //!
 //! To put a new map into its place takes a system call on a map while the programs count. While that call exchanges a pointer
-//! (`bpf_map_update_value`), the kernel runs no kprobe program on this CPU; then it waits for an RCU grace period, during
-//! which programs run again (`maybe_wait_bpf_programs`).
+//! (`bpf_map_update_value`), the kernel runs no kprobe program on this CPU, so no other task may have the CPU meanwhile
+//! ([`Unpreempted`]). Then the call waits for an RCU grace period, during which programs run again
+//! (`maybe_wait_bpf_programs`).
 
 use std::{
     collections::HashMap,
@@ -17,6 +18,7 @@ use aya_obj::generated::{bpf_attr, bpf_cmd, bpf_map_type};
 use super::{
     load_error::LoadError,
     sys::{bpf, empty, raw_bpf},
+    unpreempted::Unpreempted,
 };
 use crate::source::limits;
 
@@ -153,6 +155,7 @@ impl Generations {
             let element = unsafe { &mut attr.__bindgen_anon_2 };
             element.map_fd = map.as_raw_fd().cast_unsigned();
             element.key = key.as_ptr() as u64;
+            let _unpreempted = Unpreempted::begin();
             // SAFETY: the caller's key is one of the map's, and outlives the call.
             unsafe { raw_bpf(bpf_cmd::BPF_MAP_DELETE_ELEM, &mut attr) }.is_ok()
         })
@@ -175,6 +178,7 @@ impl Put {
         element.map_fd = self.outer.as_raw_fd().cast_unsigned();
         element.key = std::ptr::from_ref(&key) as u64;
         element.__bindgen_anon_1.value = std::ptr::from_ref(&value) as u64;
+        let _unpreempted = Unpreempted::begin();
         // SAFETY: key and value are of the sizes that an array of maps has, and outlive the call.
         unsafe { raw_bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) }.map(drop)
     }

@@ -39,6 +39,7 @@ pub mod skipped;
 pub mod slots;
 pub mod sweep;
 mod sys;
+mod unpreempted;
 mod unseen;
 pub mod user;
 mod verb_table;
