@@ -18,6 +18,10 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 /// escape looks like the escape. In exchange the function is idempotent: text that passes through it twice is not
 /// escaped twice.
 pub fn sanitize(bytes: &[u8]) -> String {
+    // Nearly every text is printable ASCII, which stays as it is.
+    if bytes.iter().all(|byte| (b' '..=b'~').contains(byte)) {
+        return String::from_utf8_lossy(bytes).into_owned();
+    }
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {

@@ -64,6 +64,9 @@ const ONE_THAT_COMES: Duration = if cfg!(test) {
 /// together with their states: only the counts show a first QP there, and each device's counts cost the kernel as
 /// much as its counters.
 const FEW: usize = 8;
+/// With more, a device at rest is asked again after this, ns: in every other round of a refresh of one second. Records of the
+/// programs show a first QP at once.
+const RESTED: u64 = 1_500_000_000;
 
 /// Reads devices, and QPs when they are wanted.
 pub struct DeviceSource {
@@ -91,6 +94,8 @@ pub struct DeviceSource {
     shared: bool,
     /// Which slow devices were reported last.
     slow: Vec<Cause>,
+    /// [`RESTED`], except in tests.
+    rested_ns: u64,
 }
 
 /// Something differs from the last listing.
@@ -120,6 +125,7 @@ impl DeviceSource {
             leaving: Leaving::default(),
             shared: false,
             slow: Vec::new(),
+            rested_ns: RESTED,
         }
     }
 
@@ -136,7 +142,7 @@ impl DeviceSource {
     }
 
     /// Gives a thread something to read.
-    fn order(&mut self, subject: Subject, name: &str, round: &Round, what: What) {
+    fn order(&mut self, subject: Subject, name: &Arc<str>, round: &Round, what: What) {
         let sheet = self.turns.ask(subject, name, now().mono_ns, round.once);
         self.readers.push(Job {
             subject,
@@ -213,7 +219,12 @@ impl DeviceSource {
             let what = What::DeviceList {
                 settings: !self.settings,
             };
-            self.order(Subject::DeviceList, "the list of RDMA devices", round, what);
+            self.order(
+                Subject::DeviceList,
+                &"the list of RDMA devices".into(),
+                round,
+                what,
+            );
         }
         if self.everyone.is_none() {
             self.wait(round);
@@ -244,8 +255,7 @@ impl DeviceSource {
             match known.find(|entry| entry.index == counts.device_index) {
                 Some(entry) if entry.name == *name => {}
                 Some(entry) => {
-                    entry.name = name.clone();
-                    entry.renamed = true;
+                    entry.rename(name);
                 }
                 None => {
                     self.ids += 1;
@@ -304,7 +314,7 @@ impl DeviceSource {
             counters: wants.counters,
             qps: entry.owes_qps.is_some(),
         };
-        let name = text::sanitize(entry.name.as_bytes());
+        let name = Arc::clone(&entry.shown);
         self.order(subject, &name, round, what);
     }
 
@@ -338,7 +348,7 @@ impl DeviceSource {
                     device: going.device.clone(),
                     before: going.listed.take(),
                 };
-                todo.push((subject, text::sanitize(going.device.name.as_bytes()), what));
+                todo.push((subject, text::sanitize(going.device.name.as_bytes()).into(), what));
             }
         }
         for (subject, name, what) in todo {
@@ -354,7 +364,10 @@ impl DeviceSource {
         let resources = resources && (states || wants.qps || wants.objects);
         let rests = |entry: &&Entry| entry.listed.as_ref().is_some_and(|listed| listed.rests());
         let resting = self.entries.iter().filter(rests).count();
-        let all = states || wants.objects || wants.repair || self.entries.len() <= FEW;
+        let few = self.entries.len() <= FEW;
+        let all = states || wants.objects || wants.repair || few;
+        // They are printed, or something has happened on one of them.
+        let each = all || wants.once || wants.last;
         // One request for all costs a third less for each.
         let all = resources && (all || self.entries.len() - resting > self.entries.len() / 2);
         let found = match all.then(|| self.everyone(round)).flatten() {
@@ -376,6 +389,13 @@ impl DeviceSource {
                 self.order_list(at, found.as_ref(), wants, round);
                 continue;
             }
+            let rests = !each
+                && entry.owes_qps.is_none()
+                && entry.listed.as_ref().is_some_and(|listed| listed.rests());
+            if rests && round.before_ns.saturating_sub(entry.asked_ns) < self.rested_ns {
+                round.rests();
+                continue;
+            }
             let subject = Subject::Device(entry.id);
             if !self.turns.is_due(subject, now().mono_ns, round.once) {
                 continue;
@@ -383,6 +403,7 @@ impl DeviceSource {
             let Some(listed) = entry.listed.take() else {
                 continue;
             };
+            entry.asked_ns = round.before_ns;
             let counts = found.as_ref().and_then(|found| found.counts(entry.index));
             let ask = Ask {
                 counters: wants.counters,
@@ -398,7 +419,7 @@ impl DeviceSource {
                     None => Counts::No,
                 },
             };
-            let name = text::sanitize(entry.name.as_bytes());
+            let name = Arc::clone(&entry.shown);
             self.order(subject, &name, round, What::Again { listed, ask });
         }
         self.wait(round);
@@ -419,18 +440,15 @@ impl DeviceSource {
 
     /// Sends what a round has found.
     fn send_all(&mut self, round: Round, out: &mut dyn FnMut(Input)) {
+        if round.is_empty() {
+            return;
+        }
         let mono_ns = now().mono_ns;
-        let listed = self.entries.iter().map(|entry| held(entry.index, &entry.name));
-        let going = self.leaving.iter().map(|going| DeviceReading {
-            removing: true,
-            ..held(going.device.index, &going.device.name)
-        });
-        let held = listed.chain(going).collect();
         let missing = Some(&mut self.settings_error).filter(|_| round.complete);
         let missing = missing.and_then(Option::take);
         let entries = || self.entries.iter();
         let beside = Context {
-            held,
+            held: if round.lists() { self.held() } else { Vec::new() },
             devices: self.entries.len(),
             errors: missing
                 .into_iter()
@@ -442,6 +460,16 @@ impl DeviceSource {
         };
         let Self { leaving, root, .. } = self;
         round.send_all(mono_ns, beside, || leaving.notes(root, mono_ns), out);
+    }
+
+    /// All devices, unread.
+    fn held(&self) -> Vec<DeviceReading> {
+        let listed = self.entries.iter().map(|entry| held(entry.index, &entry.shown));
+        let going = self.leaving.iter().map(|going| DeviceReading {
+            removing: true,
+            ..held(going.device.index, &text::sanitize(going.device.name.as_bytes()))
+        });
+        listed.chain(going).collect()
     }
 
     /// Lists the devices, or reads those that are known where no list arrives.

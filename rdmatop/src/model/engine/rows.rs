@@ -1,6 +1,6 @@
 //! Rows: the tables as views see them.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     Engine,
@@ -176,10 +176,10 @@ impl Process {
             .keys()
             .filter_map(|uid| devices.get(*uid))
             .map(|device| Arc::clone(&device.name))
-            .collect::<BTreeSet<_>>()
-            .into_iter()
             .collect();
+        // They are nearly always in order: devices get their numbers as they are found.
         on.sort_by(|a, b| names::natural(a, b));
+        on.dedup();
         // Every call since attach is counted: a user process without an entry has made none that failed.
         let faults = match &self.faults {
             Some(meter) => Some(meter.counter(Source::Ebpf, now_ns)),

@@ -179,10 +179,11 @@ pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
             });
         };
         if let Some(cause) = why_uncounted(&snapshot.health, Some(device)) {
-            match (cause.id, not_probed(snapshot, device)) {
-                (CauseId::NotProbed, Some(0)) => {}
-                (CauseId::NotProbed, some) => add(Quantity::WorkRequests, some, cause),
-                _ => add(Quantity::WorkRequests, None, cause),
+            // This looks at all QPs.
+            let some_are_probed = cause.id == CauseId::NotProbed;
+            match some_are_probed.then(|| not_probed(snapshot, device)).flatten() {
+                Some(0) => {}
+                some => add(Quantity::WorkRequests, some, cause),
             }
         } else {
             if let Some(qps) = rows.uncounted.get(&device.uid) {

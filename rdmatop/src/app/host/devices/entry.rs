@@ -1,5 +1,7 @@
 //! State of a device that netlink lists.
 
+use std::sync::Arc;
+
 use super::{job::DeviceAnswer, known::Listed, leaving};
 use crate::{
     model::{cause::Cause, input::DeviceReading},
@@ -13,6 +15,10 @@ pub(super) struct Entry {
     pub(super) id: u64,
     pub(super) index: u32,
     pub(super) name: Name,
+    /// Its name, safe to print.
+    pub(super) shown: Arc<str>,
+    /// When its counters were last asked for, ns.
+    pub(super) asked_ns: u64,
     /// Its last listing; `None` before the first one, and while a thread reads.
     pub(super) listed: Option<Box<Listed>>,
     /// It has to be listed as soon as it can be asked.
@@ -34,6 +40,8 @@ impl Entry {
             id,
             index,
             name: name.clone(),
+            shown: text::sanitize(name.as_bytes()).into(),
+            asked_ns: 0,
             listed: None,
             owes_list: true,
             owes_qps: None,
@@ -41,6 +49,13 @@ impl Entry {
             errors: Vec::new(),
             qp_errors: Vec::new(),
         }
+    }
+
+    /// It has another name now.
+    pub(super) fn rename(&mut self, name: &Name) {
+        self.name = name.clone();
+        self.shown = text::sanitize(name.as_bytes()).into();
+        self.renamed = true;
     }
 
     /// What it is.
@@ -64,11 +79,11 @@ impl Entry {
     }
 }
 
-/// The reading of a device of which only the list entry is known: it exists.
-pub(super) fn held(index: u32, name: &Name) -> DeviceReading {
+/// The reading of a device of which only the list entry is known: it exists. `name` is safe to print.
+pub(super) fn held(index: u32, name: &str) -> DeviceReading {
     DeviceReading {
         index,
-        name: text::sanitize(name.as_bytes()),
+        name: name.to_owned(),
         held: true,
         ..DeviceReading::default()
     }

@@ -321,7 +321,6 @@ impl<T: Transport> Reader<T> {
             sheet.enter(Stage::Counters, now().mono_ns);
             listed.read(nldev, &mut answer.ports).map_err(|_| ())?;
         }
-        let device = listed.device().clone();
         let stage = if ask.states { Stage::Ports } else { Stage::Objects };
         let counts = match &ask.counts {
             Counts::No => return Ok(()),
@@ -331,7 +330,7 @@ impl<T: Transport> Reader<T> {
             }
             Counts::Unless | Counts::Asked => {
                 sheet.enter(stage, now().mono_ns);
-                nldev.summary(device.index).map_err(|_| ())?
+                nldev.summary(listed.device().index).map_err(|_| ())?
             }
             Counts::Known(counts) => {
                 sheet.enter(stage, now().mono_ns);
@@ -344,7 +343,7 @@ impl<T: Transport> Reader<T> {
             mrs: ask.qps,
             ..Want::default()
         };
-        let sample = sampler::sample(nldev, device, want, Some(counts));
+        let sample = sampler::sample(nldev, listed.device().clone(), want, Some(counts));
         answer.changed = listed.again(&sample)?;
         answer.mr_bytes = mr_bytes(&mut self.owners, &sample);
         if ask.qps {

@@ -31,7 +31,7 @@ pub(super) struct Round {
 
 /// What else the inputs of a round need.
 pub(super) struct Context {
-    /// All devices, unread.
+    /// All devices, unread, if the round sends them.
     pub(super) held: Vec<DeviceReading>,
     /// Devices that netlink lists.
     pub(super) devices: usize,
@@ -63,6 +63,26 @@ impl Round {
         Self::new(before_ns, &Wants::default())
     }
 
+    /// Whether there is nothing to send.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.lists()
+            && !self.qps_wanted
+            && self.counted.ports.is_empty()
+            && self.counted.changed.is_empty()
+            && self.sums.is_none()
+            && self.dumps.is_empty()
+    }
+
+    /// Whether it sends which devices there are.
+    pub(super) fn lists(&self) -> bool {
+        self.complete || !self.listed.is_empty()
+    }
+
+    /// Takes over that a device at rest was not asked.
+    pub(super) fn rests(&mut self) {
+        self.owned += 1;
+    }
+
     /// Takes over the answer of a device.
     pub(super) fn add(&mut self, answer: DeviceAnswer) {
         self.other |= answer.other;
@@ -88,7 +108,7 @@ impl Round {
         notes: impl FnOnce() -> Vec<Cause>,
         out: &mut dyn FnMut(Input),
     ) {
-        if self.complete || !self.listed.is_empty() {
+        if self.lists() {
             let mut devices = beside.held;
             for reading in std::mem::take(&mut self.listed) {
                 if let Some(held) = devices.iter_mut().find(|held| held.index == reading.index) {

@@ -264,7 +264,9 @@ impl Host {
             files.sys(format!("class/infiniband/rxe{index}/node_type"), "1: CA\n");
         }
         let asked = kernel.clone();
-        let source = DeviceSource::through(files.root(), Arc::new(move || Ok(Nldev::new(asked.clone()))));
+        let mut source = DeviceSource::through(files.root(), Arc::new(move || Ok(Nldev::new(asked.clone()))));
+        // Rounds of tests follow each other at once.
+        source.rested_ns = 0;
         Self {
             kernel,
             source,
@@ -554,6 +556,51 @@ fn of_many_devices_those_at_rest_are_left_alone_until_a_repair() {
     host.kernel.change(3, |made| made.qps.push((17, 0)));
     assert_eq!(numbers(&host.poll(true), 3), [17, 1]);
     assert_eq!(host.kernel.asked(cmd::RES_GET), [None]);
+}
+
+#[test]
+fn of_many_devices_those_at_rest_are_read_in_every_other_round_and_all_when_objects_are_made() {
+    fn read(host: &mut Host, wants: Wants) -> usize {
+        let wants = Wants {
+            counters: true,
+            ..wants
+        };
+        host.source.poll(&wants, &mut |_| ());
+        host.kernel.asked(cmd::STAT_GET).len()
+    }
+    for (devices, rested_ns, asked) in [
+        (FEW, u64::MAX, FEW),
+        (FEW + 1, 0, FEW + 1),
+        (FEW + 1, u64::MAX, 0),
+    ] {
+        let mut host = Host::known(devices);
+        host.source.rested_ns = rested_ns;
+        assert_eq!(read(&mut host, Wants::default()), asked, "{devices} {rested_ns}");
+    }
+    let mut host = Host::known(FEW + 1);
+    host.source.rested_ns = u64::MAX;
+    let [objects, last, once, repair] = [(); 4].map(|()| Wants::default());
+    let asked = [
+        Wants {
+            objects: true,
+            ..objects
+        },
+        Wants { last: true, ..last },
+        Wants { once: true, ..once },
+        Wants {
+            repair: true,
+            ..repair
+        },
+    ];
+    for wants in asked {
+        assert_eq!(read(&mut host, wants.clone()), FEW + 1, "{wants:?}");
+    }
+    // One that moves is read in every round.
+    host.source.rested_ns = 0;
+    host.kernel.change(3, |made| made.packets = 5);
+    read(&mut host, Wants::default());
+    host.source.rested_ns = u64::MAX;
+    assert_eq!(read(&mut host, Wants::default()), 1);
 }
 
 #[test]

@@ -164,7 +164,7 @@ struct Took {
 
 #[derive(Debug, Default)]
 struct Turn {
-    name: String,
+    name: Arc<str>,
     asked: Option<Asked>,
     took: Option<Took>,
 }
@@ -222,9 +222,9 @@ impl Turns {
     }
 
     /// Records that `subject`, named `name`, is asked. Its reader writes on the sheet.
-    pub(super) fn ask(&mut self, subject: Subject, name: &str, now_ns: u64, once: bool) -> Sheet {
+    pub(super) fn ask(&mut self, subject: Subject, name: &Arc<str>, now_ns: u64, once: bool) -> Sheet {
         let turn = self.all.entry(subject).or_default();
-        name.clone_into(&mut turn.name);
+        turn.name = Arc::clone(name);
         // A round of the live view does not wait for a device that was late the last time: its answer goes to a later
         // round.
         let late = turn
@@ -318,7 +318,7 @@ impl Turns {
         let slow: Vec<(&str, Cause)> = self
             .all
             .iter()
-            .filter_map(|(subject, turn)| Some((turn.name.as_str(), turn.note(*subject, now_ns, threads)?)))
+            .filter_map(|(subject, turn)| Some((&*turn.name, turn.note(*subject, now_ns, threads)?)))
             .collect();
         let lines = if slow.len() > LINES { LINES - 1 } else { LINES };
         let more: Vec<&str> = slow.iter().skip(lines).map(|(name, _)| *name).collect();
@@ -394,7 +394,7 @@ impl Turn {
     fn concerns(&self, subject: Subject) -> Concerns {
         match subject {
             Subject::DeviceList => Concerns::Host,
-            Subject::Device(_) => Concerns::Device(self.name.clone()),
+            Subject::Device(_) => Concerns::Device(self.name.to_string()),
         }
     }
 
@@ -435,7 +435,7 @@ mod tests {
     /// A reading of `subject` that began at `at_ns`, and its sheet.
     fn begun(turns: &mut Turns, subject: Subject, stage: Stage, at_ns: u64) -> Sheet {
         let name = format!("mlx5_{}", if subject == ONE { 1 } else { 2 });
-        let sheet = turns.ask(subject, &name, at_ns, false);
+        let sheet = turns.ask(subject, &name.into(), at_ns, false);
         if stage != Stage::Queued {
             sheet.enter(stage, at_ns);
         }
@@ -555,7 +555,7 @@ mod tests {
     fn many_slow_devices_share_a_line_and_one_that_no_thread_reads_is_reported() {
         let mut turns = Turns::default();
         for id in 0..16 {
-            let sheet = turns.ask(Subject::Device(id), &format!("mlx5_{id}"), 0, false);
+            let sheet = turns.ask(Subject::Device(id), &format!("mlx5_{id}").into(), 0, false);
             sheet.enter(Stage::Facts, 0);
         }
         let notes = turns.notes(2 * SECOND, 16);

@@ -4,7 +4,7 @@ use super::{Scene, growing};
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::ib::PortState;
 use crate::model::input::EbpfState;
-use crate::model::snapshot::{PortRow, ProcessRow};
+use crate::model::snapshot::{NamedCounter, PortRow, ProcessRow};
 use crate::roce::payload;
 
 fn about(port: &PortRow, part: Option<&str>) -> About {
@@ -24,6 +24,13 @@ pub(super) fn name(port: &PortRow) -> String {
 fn rate_of(port: &PortRow, name: &str) -> Option<f64> {
     let row = port.counters.iter().find(|row| &*row.name == name)?;
     row.counter.rate
+}
+
+/// Ports of which any counter rises. Most ports of a large node are at rest, and the rules below look for many names.
+fn moving<'a>(scene: &Scene<'a>) -> impl Iterator<Item = &'a PortRow> {
+    let rises = |row: &NamedCounter| row.counter.rate.is_some_and(|rate| rate > 0.0);
+    let ports = scene.snapshot.ports.iter();
+    ports.filter(move |port| port.counters.iter().any(rises))
 }
 
 /// Ports that are not ACTIVE although processes have QPs on their device.
@@ -104,7 +111,7 @@ fn used_by(users: &[&ProcessRow]) -> String {
 
 /// Errors of the link.
 pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for port in &scene.snapshot.ports {
+    for port in moving(scene) {
         let users: Vec<_> = scene.holders(&port.device).collect();
         for (counter, limit, severity) in ERRORS {
             let Some(rate) = rate_of(port, counter).filter(|rate| rate > limit) else {
@@ -252,7 +259,7 @@ fn only_waits(scene: &Scene<'_>, port: &PortRow) -> bool {
 
 /// Congestion control that one side does not take part in.
 pub(super) fn congestion(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for port in &scene.snapshot.ports {
+    for port in moving(scene) {
         let grows = |name| rate_of(port, name).filter(|rate| *rate > 0.0);
         let (verdict, evidence, which) = if let Some(rate) = grows("rp_cnp_ignored") {
             (
@@ -334,7 +341,7 @@ pub(super) fn commands(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         "mmap_err",
         "no_completion_cmds",
     ];
-    for port in &scene.snapshot.ports {
+    for port in moving(scene) {
         let Some((counter, rate)) = COUNTERS.iter().find_map(|name| {
             rate_of(port, name)
                 .filter(|rate| *rate > 0.0)

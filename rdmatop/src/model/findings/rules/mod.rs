@@ -27,6 +27,7 @@ pub(super) struct Scene<'a> {
     growth: &'a Growth,
     /// Devices with QPs whose RNR waits are counted.
     counted: OnceCell<BTreeSet<u64>>,
+    rails: OnceCell<Vec<Vec<&'a PortRow>>>,
 }
 
 impl<'a> Scene<'a> {
@@ -36,6 +37,7 @@ impl<'a> Scene<'a> {
             limits,
             growth,
             counted: OnceCell::new(),
+            rails: OnceCell::new(),
         }
     }
 
@@ -83,6 +85,11 @@ impl<'a> Scene<'a> {
             counted.filter_map(|qp| qp.device_uid).collect()
         };
         self.counted.get_or_init(of_qps).contains(&device_uid)
+    }
+
+    /// ACTIVE ports by driver, three or more.
+    fn rails(&self) -> &[Vec<&'a PortRow>] {
+        self.rails.get_or_init(|| rails::groups(self))
     }
 
     /// A symptom that this snapshot's rates show, still without words.

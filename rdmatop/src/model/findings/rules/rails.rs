@@ -13,7 +13,7 @@ use crate::model::value::Counter;
 const LEAST: usize = 3;
 
 /// ACTIVE ports by driver, three or more.
-fn groups<'a>(scene: &Scene<'a>) -> Vec<Vec<&'a PortRow>> {
+pub(super) fn groups<'a>(scene: &Scene<'a>) -> Vec<Vec<&'a PortRow>> {
     let mut groups: BTreeMap<&str, Vec<&PortRow>> = BTreeMap::new();
     for port in scene
         .snapshot
@@ -34,7 +34,7 @@ fn groups<'a>(scene: &Scene<'a>) -> Vec<Vec<&'a PortRow>> {
 /// A port that negotiated less than most of its siblings, and that one process uses together with them. Ports that no process
 /// uses together need not be alike: a node may have storage NICs with the driver of those that its jobs use.
 pub(super) fn slow(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for ports in groups(scene) {
+    for ports in scene.rails() {
         let Some(best) = ports.iter().filter_map(|port| port.rate_bps).max() else {
             continue;
         };
@@ -42,7 +42,7 @@ pub(super) fn slow(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         if at_best * 2 <= ports.len() {
             continue;
         }
-        for port in &ports {
+        for port in ports {
             let Some(rate) = port.rate_bps.filter(|rate| *rate < best) else {
                 continue;
             };
@@ -145,13 +145,17 @@ impl Load {
 
 /// One port that has it all, sent or received.
 pub(super) fn load(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for ports in groups(scene) {
-        let Some(tx) = sent(&ports) else { continue };
-        let used = used(scene, &ports, &tx);
+    for ports in scene.rails() {
+        let Some(tx) = sent(ports) else { continue };
+        // Nothing to compare.
+        if tx.sum <= 0.0 {
+            continue;
+        }
+        let used = used(scene, ports, &tx);
         if let Some(rx) = received(&used).filter(|rx| is_funnel(scene, &used, rx)) {
             out.push(funnel(scene, &used, &rx));
         } else if tx.is_worth_a_look(scene) {
-            out.extend(hot(scene, &ports, &tx));
+            out.extend(hot(scene, ports, &tx));
         }
     }
 }

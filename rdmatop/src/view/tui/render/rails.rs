@@ -1,5 +1,7 @@
 //! Tx and Rx of each port beside the others, on every tab: a hot, an idle or a funnelled rail is seen at once.
 
+use std::fmt::{self, Write as _};
+
 use crate::model::ib::PortState;
 use crate::model::snapshot::PortRow;
 use crate::model::value::Counter;
@@ -37,20 +39,41 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
         let mut line = Cell::new(head, Tone::Dim);
         for (port, name) in state.snapshot.ports.iter().zip(&names).take(plan.shown) {
             if plan.label > 0 {
-                line = line.and(
-                    format!("{name:>longest$}{}", " ".repeat(plan.label - longest)),
+                join(
+                    &mut line,
+                    format_args!("{name:>longest$}{:1$}", "", plan.label - longest),
                     Tone::Dim,
                 );
             }
             let share = scale.share(port, get(state, port));
-            line.0.extend(bar(state, port, share, plan.bar, tone).0);
-            line = line.and(" ".repeat(plan.gap), Tone::Normal);
+            for (piece, tone) in bar(state, port, share, plan.bar, tone).0 {
+                if !piece.is_empty() {
+                    join(&mut line, format_args!("{piece}"), tone);
+                }
+            }
+            if plan.gap > 0 {
+                // A blank looks the same when it is dim.
+                let dim = line.0.last().is_some_and(|(_, tone)| *tone == Tone::Dim);
+                let tone = if dim { Tone::Dim } else { Tone::Normal };
+                join(&mut line, format_args!("{:1$}", "", plan.gap), tone);
+            }
         }
         let more = names.len() - plan.shown;
         if more > 0 {
-            line = line.and(format!("+{more}"), Tone::Dim);
+            join(&mut line, format_args!("+{more}"), Tone::Dim);
         }
         put(canvas, layout.rails, y, &line, state.paint(), state.glyphs.cut);
+    }
+}
+
+/// Adds text to a line. Text of the tone of the last piece joins it: of idle ports the whole line is one piece to draw.
+fn join(line: &mut Cell, text: fmt::Arguments<'_>, tone: Tone) {
+    if line.0.last().is_none_or(|(_, last)| *last != tone) {
+        line.0.push((String::new().into(), tone));
+    }
+    if let Some((piece, _)) = line.0.last_mut() {
+        // A string takes all that is written to it.
+        let _ = piece.to_mut().write_fmt(text);
     }
 }
 
