@@ -194,6 +194,15 @@ mod tests {
         let (read, write) = io::pipe().unwrap();
         let writing = writer::whole(write, vec![b'x'; 1 << 20]).unwrap();
         let mut signals = Signals::take().unwrap();
+        // The pipe fills first: what it takes looks as if a program read it.
+        let mut before = 0;
+        loop {
+            std::thread::sleep(Duration::from_millis(100));
+            let taken = writing.taken.load(Ordering::Relaxed);
+            if taken > 0 && taken == std::mem::replace(&mut before, taken) {
+                break;
+            }
+        }
         let begin = std::time::Instant::now();
         let outcome = hand_over(writing, &mut signals, Some(Ending::Asked)).await;
         assert!(outcome.unwrap_err().line.contains("no process reads"));
