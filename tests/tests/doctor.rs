@@ -66,6 +66,40 @@ fn ip(args: &str) -> Result<String> {
     output(Command::new("ip").args(args.split(' ')))
 }
 
+/// A verbs file that a program inherited keeps the QPs of the process that opened it: that program is named, and no process that
+/// opened the same device itself.
+#[test]
+fn the_processes_that_share_a_verbs_file_are_named() -> Result<()> {
+    let Some(_lab) = Lab::enter("a shared verbs file") else {
+        return Ok(());
+    };
+    let other = Traffic::start("shared-qp", &[])?;
+    let alone = id(&other.ready()?, "pid")?;
+    let shared = Traffic::start("shared-qp", &["--sharer"])?;
+    let ready = shared.ready()?;
+    let (pid, sharer) = (id(&ready, "pid")?, id(&ready, "sharer")?);
+    let of = |pid: u32| -> Result<Vec<Line>> {
+        let lines = Run::of(&["--pid", &pid.to_string()])?.lines();
+        Ok(lines.into_iter().filter(|line| line.1 == "job.sharers").collect())
+    };
+    let named = |a: u32, comm: &str, b: u32, other: &str| {
+        let text = format!(
+            "PID {a} ({comm}) shares verbs files with PID {b} ({other}): its queue pairs last until all have closed them"
+        );
+        vec![line("pass", "job.sharers", text)]
+    };
+    let [owner, child] = [of(pid)?, of(sharer)?];
+    ensure!(owner == named(pid, "shared-qp", sharer, "sleep"), "{owner:?}");
+    ensure!(child == named(sharer, "sleep", pid, "shared-qp"), "{child:?}");
+    let alone = of(alone)?;
+    ensure!(
+        alone.len() == 1 && alone[0].2.contains("shares no verbs file"),
+        "{alone:?}"
+    );
+    shared.finish()?;
+    other.finish().map(drop)
+}
+
 /// As it was before: the kernel fills the GID table from a work queue.
 fn healed(before: &Run) -> Result<()> {
     wait::until("the report is as it was", END, || {

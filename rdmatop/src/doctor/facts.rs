@@ -307,6 +307,17 @@ pub struct Process {
     pub nodes: Fact<Vec<(String, bool)>>,
     /// RDMA devices that its /sys lists, each with whether its files are there.
     pub sees: Fact<Vec<(String, bool)>>,
+    /// Processes that have its verbs files open too. Only looked for with `--pid`.
+    pub sharers: Fact<Sharers>,
+}
+
+/// The processes that share a process's open verbs files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sharers {
+    /// Number and name of each.
+    pub found: Vec<(u32, String)>,
+    /// Not all processes could be looked at.
+    pub partial: bool,
 }
 
 /// A limit of the RDMA cgroup controller.

@@ -253,6 +253,13 @@ pub static CHECKS: &[Check] = &[
         "warns at a NCCL_* variable that NCCL no longer reads, or that is one or two letters off one that it reads"
     ),
     check!(
+        "job.sharers",
+        Jobs,
+        jobs::sharers,
+        "`ib_uverbs_close`, drivers/infiniband/core/uverbs_main.c: objects last as long as their file; kcmp(2)",
+        "with `--pid`: names the processes that have its verbs files open too, after fork(2) or because a descriptor was passed"
+    ),
+    check!(
         "job.hidden",
         Jobs,
         jobs::hidden,

@@ -1,15 +1,22 @@
 //! A QP that several tasks use: made and used by a thread that is not the first, then by a child of fork(2) and by the first.
 //!
-//! `shared-qp [--device rxe0] [--count 100] [--size 64] [--thread-ends]` has a second thread make two QPs and post COUNT writes from the one to
+//! `shared-qp [--device rxe0] [--count 100] [--size 64] [--thread-ends] [--sharer]` has a second thread make two QPs and post COUNT writes from the one to
 //! the other. It prints `{"ready":true,"pid":..,"tid":..,"qpn":..}`, waits for a line on stdin, and forks. The child puts one
 //! write on the ring that it inherited; the kernel refuses its doorbell, because a verbs file is only for the credentials that
 //! opened it (`ib_safe_file_access`), so that write waits for the next doorbell. Then the first thread posts COUNT writes. At
 //! the end it prints the same with the child's PID and with how many there were. With `--thread-ends` the second thread ends
-//! before the first line.
+//! before the first line. With `--sharer` a `sleep`, whose PID the first line has, inherits the verbs file before that, and has it
+//! open until the end.
 
 use std::{
     fs,
     io::{self, Write as _},
+    os::{
+        fd::{FromRawFd as _, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::Path,
+    process::{Command, Stdio},
     sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
@@ -37,6 +44,7 @@ fn main() -> Result<()> {
     let count: u64 = args.value("--count", 100)?;
     let size: u32 = args.value("--size", 64)?;
     let thread_ends = args.flag("--thread-ends");
+    let shares = args.flag("--sharer");
     args.finish()?;
     unlimit_memlock()?;
     let (hand_over, made) = mpsc::channel();
@@ -62,8 +70,11 @@ fn main() -> Result<()> {
         }
     }
     let (pid, qpn) = (std::process::id(), pair.qp.qpn());
-    report(&json!({"ready": true, "pid": pid, "tid": tid, "qpn": qpn}))?;
+    let sharer = shares.then(sharer).transpose()?;
+    let sharing = sharer.as_ref().map(|sharer| sharer.0.id());
+    report(&json!({"ready": true, "pid": pid, "tid": tid, "qpn": qpn, "sharer": sharing}))?;
     io::stdin().read_line(&mut String::new())?;
+    drop(sharer);
     let child = in_a_child(|| match pair.post_one(0) {
         Err(error) if error.raw_os_error() == Some(libc::EACCES) => Ok(()),
         other => bail!("the kernel took a doorbell of a child: {other:?}"),
@@ -77,6 +88,37 @@ fn main() -> Result<()> {
         "posted": 2 * count + 1,
         "bytes": (2 * count + 1) * u64::from(size),
     }))
+}
+
+/// A process that ends when this is dropped.
+struct Sharer(std::process::Child);
+
+impl Drop for Sharer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a program that inherits the verbs file. libibverbs opens it to be closed at exec; a duplicate is not.
+fn sharer() -> Result<Sharer> {
+    let mut files = fs::read_dir("/proc/self/fd")?.flatten();
+    let is_verbs = |path: &Path| path.as_os_str().as_bytes().starts_with(b"/dev/infiniband/uverbs");
+    let file = files.find(|file| fs::read_link(file.path()).is_ok_and(|path| is_verbs(&path)));
+    let number = file.context("no verbs file is open")?.file_name();
+    let number: i32 = number.to_str().context("a descriptor")?.parse()?;
+    // SAFETY: the descriptor is open; the copy is this function's.
+    let copy = unsafe { libc::dup(number) };
+    ensure!(copy >= 0, "dup: {}", io::Error::last_os_error());
+    // SAFETY: the copy is not used otherwise, and is closed here once it was inherited.
+    let copy = unsafe { OwnedFd::from_raw_fd(copy) };
+    let child = Command::new("sleep")
+        .arg("600")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()?;
+    drop(copy);
+    Ok(Sharer(child))
 }
 
 fn make(device: &str, size: u32) -> Result<Pair> {

@@ -167,7 +167,7 @@ fn processes(root: &Root, users: BTreeSet<u32>, facts: &mut Facts) {
     let until = Instant::now() + stretched(FOR_PROCESSES);
     let own = std::process::id();
     let subject: Vec<Subject> = match facts.pid {
-        Some(pid) => vec![Subject::Pid(pid)],
+        Some(pid) => vec![Subject::Asked(pid)],
         None => [Subject::Own]
             .into_iter()
             .chain(
@@ -212,11 +212,12 @@ fn silent(subject: Subject) -> Process {
     Process {
         pid: match subject {
             Subject::Own => std::process::id(),
-            Subject::Pid(pid) => pid,
+            Subject::Pid(pid) | Subject::Asked(pid) => pid,
         },
         environ: Fact::Unreadable(why()),
         memlock: Fact::Unreadable(why()),
         nodes: Fact::Unreadable(why()),
+        sharers: Fact::Unreadable(why()),
         ..Process::default()
     }
 }

@@ -10,9 +10,9 @@ use rustix::fs::{Access, access};
 
 use super::read;
 use crate::{
-    doctor::facts::{Fact, Process, RdmaLimit},
+    doctor::facts::{Fact, Process, RdmaLimit, Sharers},
     source::{
-        proc::{Status, relevant},
+        proc::{Status, relevant, sharers},
         root::Root,
     },
     text,
@@ -33,14 +33,17 @@ pub(super) enum Subject {
     Own,
     /// A process.
     Pid(u32),
+    /// The process of `--pid`.
+    Asked(u32),
 }
 
 /// Reads a process.
 pub(super) fn read(root: &Root, subject: Subject) -> Process {
     let (dir, pid) = match subject {
         Subject::Own => (root.proc("self"), std::process::id()),
-        Subject::Pid(pid) => (root.proc(pid.to_string()), pid),
+        Subject::Pid(pid) | Subject::Asked(pid) => (root.proc(pid.to_string()), pid),
     };
+    let is_asked = matches!(subject, Subject::Asked(_));
     Process {
         pid,
         comm: comm(&dir),
@@ -51,6 +54,17 @@ pub(super) fn read(root: &Root, subject: Subject) -> Process {
         interfaces: interfaces(&dir),
         nodes: nodes(&dev(root, &dir, subject).join("infiniband"), subject),
         sees: sees(&dir.join("root/sys/class/infiniband")),
+        sharers: if is_asked { shared(root, pid) } else { Fact::Absent },
+    }
+}
+
+fn shared(root: &Root, pid: u32) -> Fact<Sharers> {
+    match sharers(root, pid) {
+        Ok(sharers) => Fact::from(sharers.map(|sharers| Sharers {
+            partial: sharers.hidden > 0 || sharers.cut,
+            found: sharers.found,
+        })),
+        Err(error) => read::refused(&error),
     }
 }
 
@@ -234,7 +248,7 @@ fn may_open(file: &Path, subject: Subject) -> bool {
     match subject {
         Subject::Own => access(file, Access::READ_OK | Access::WRITE_OK).is_ok(),
         // Groups of another process are not compared: a mode for a group was set on purpose.
-        Subject::Pid(_) => file
+        Subject::Pid(_) | Subject::Asked(_) => file
             .metadata()
             .is_ok_and(|facts| facts.mode() & 0o006 == 0o006 || facts.mode() & 0o060 == 0o060),
     }

@@ -6,7 +6,7 @@ use super::{collect, trees};
 use crate::{
     doctor::{
         Fact, Facts, Status, examine,
-        facts::{Gid, IdleNic, Port, Process, RdmaLimit, Service, SoftRoce},
+        facts::{Gid, IdleNic, Port, Process, RdmaLimit, Service, Sharers, SoftRoce},
     },
     model::cause::{Cause, CauseId, Concerns},
 };
@@ -456,6 +456,42 @@ fn settings_of_tcp_are_judged_by_the_kernels_defaults() {
         line,
         ["Warn tcp.backlog only 128 ranks can wait to connect (net.core.somaxconn)"]
     );
+}
+
+#[test]
+fn processes_that_share_verbs_files_are_named_for_the_process_that_was_asked_about() {
+    let line = |sharers: Fact<Sharers>| {
+        changed(|facts| (facts.view.comm, facts.view.pid, facts.view.sharers) = ("rank".into(), 7, sharers))
+    };
+    let known = |found: &[(u32, &str)], partial| {
+        let found = found.iter().map(|(pid, comm)| (*pid, (*comm).to_owned()));
+        Fact::Known(Sharers {
+            found: found.collect(),
+            partial,
+        })
+    };
+    assert_eq!(
+        line(known(&[(8, "worker"), (9, "worker")], false)),
+        [
+            "Pass job.sharers PID 7 (rank) shares verbs files with PID 8 (worker) and PID 9 (worker): its queue pairs last until all have closed them"
+        ]
+    );
+    assert_eq!(
+        line(known(&[], false)),
+        ["Pass job.sharers PID 7 (rank) shares no verbs file with another process"]
+    );
+    let partial = line(known(&[], true));
+    assert_eq!(
+        partial,
+        ["Skip job.sharers whether further processes share its verbs files"]
+    );
+    assert_eq!(line(known(&[(8, "worker")], true)).len(), 2);
+    assert_eq!(
+        line(Fact::Unreadable("only root may read it".into())),
+        ["Skip job.sharers which processes share its verbs files"]
+    );
+    // Without --pid.
+    assert_eq!(line(Fact::Absent), [""; 0]);
 }
 
 /// Lines of jobs for a process with these settings.

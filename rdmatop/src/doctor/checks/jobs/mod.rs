@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 
 use super::limits::subject;
 use crate::doctor::{
-    facts::{Facts, Process},
+    facts::{Fact, Facts, Process},
     line::{Lines, WITH_ROOT},
-    words::count,
+    words::{count, names as names_of},
 };
 
 pub(crate) use hca::{devices, gid};
@@ -151,6 +151,40 @@ pub(crate) fn interface(facts: &Facts, out: &mut Lines) {
                 );
             }
         }
+    }
+}
+
+pub(crate) fn sharers(facts: &Facts, out: &mut Lines) {
+    let process = &facts.view;
+    let sharers = match &process.sharers {
+        Fact::Known(sharers) => sharers,
+        Fact::Unreadable(why) => return out.skip("which processes share its verbs files", why, WITH_ROOT),
+        Fact::Absent => return,
+    };
+    let subject = subject(&[process]);
+    if !sharers.found.is_empty() {
+        let named: Vec<String> = sharers
+            .found
+            .iter()
+            .map(|(pid, comm)| format!("PID {pid} ({comm})"))
+            .collect();
+        let text = format!(
+            "{subject} shares verbs files with {}: its queue pairs last until all have closed them",
+            names_of(&named)
+        );
+        out.pass(&subject, text);
+    }
+    if sharers.partial {
+        out.skip(
+            "whether further processes share its verbs files",
+            "not all processes could be looked at",
+            WITH_ROOT,
+        );
+    } else if sharers.found.is_empty() {
+        out.pass(
+            &subject,
+            format!("{subject} shares no verbs file with another process"),
+        );
     }
 }
 
