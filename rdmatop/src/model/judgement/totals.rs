@@ -98,7 +98,9 @@ impl Totals {
             }
         }
         let counted = matches!(snapshot.health.ebpf, EbpfState::On { .. });
-        if out.wr == Sum::default() && counted && !snapshot.devices.is_empty() {
+        // To a NIC that no program follows, a process may post without a QP that the kernel knows (mlx5's DEVX).
+        let all_followed = snapshot.devices.iter().all(|device| device.followed);
+        if out.wr == Sum::default() && counted && all_followed && !snapshot.devices.is_empty() {
             // No process exists that could post one.
             out.wr.add(Some(0.0));
         }

@@ -47,11 +47,22 @@ pub(in crate::view::tui) fn only_kernel(c: &Ctx<'_>) -> Option<String> {
     }
     // A consumer's row outlives its last device for a while.
     Some(no_device(c).unwrap_or_else(|| {
-        "No visible process has a queue pair, only the kernel: no job uses RDMA now. A job that should has not \
-         connected yet, or fell back to TCP; its log shows which (NCCL_DEBUG=INFO: NET/IB or NET/Socket; \
-         UCX_LOG_LEVEL=info)."
-            .to_owned()
+        let what = if may_hide_qps(c.snapshot) {
+            "No visible process has a queue pair that the kernel lists. A library may make some past it (mlx5's DEVX): if \
+             ports in 3 Devices carry data, a job uses RDMA all the same."
+        } else {
+            "No visible process has a queue pair, only the kernel: no job uses RDMA now."
+        };
+        format!(
+            "{what} A job that should has not connected yet, or fell back to TCP; its log shows which \
+             (NCCL_DEBUG=INFO: NET/IB or NET/Socket; UCX_LOG_LEVEL=info)."
+        )
     }))
+}
+
+/// Whether a device may have queue pairs that the kernel does not list: one whose posts bypass it.
+fn may_hide_qps(snapshot: &Snapshot) -> bool {
+    snapshot.devices.iter().any(|device| !device.followed)
 }
 
 /// Queue pairs; where some are stuck, conspicuous and marked, also without colours.
@@ -85,7 +96,14 @@ pub(super) static SPEC: Spec = Spec {
     row: |c, i| RowKey::Process(row(c.snapshot, i).uid),
     faded: |c, i| row(c.snapshot, i).exited,
     empty: |c| {
-        no_device(c)
-            .unwrap_or_else(|| "No process uses RDMA now. A row appears when one creates a QP.".to_owned())
+        no_device(c).unwrap_or_else(|| {
+            if may_hide_qps(c.snapshot) {
+                "No process has a queue pair that the kernel lists. A library may make some past it (mlx5's DEVX): if ports \
+                 in 3 Devices carry data, a job uses RDMA all the same."
+            } else {
+                "No process uses RDMA now. A row appears when one creates a QP."
+            }
+            .to_owned()
+        })
     },
 };

@@ -83,6 +83,20 @@ fn a_machine_where_only_the_kernel_has_qps_says_that_no_job_uses_rdma() {
     let text = screen(&self::state(s.clone(), Tab::Processes, (80, 24)));
     assert!(text.contains("no job uses RDMA now"), "{text}");
     assert!(text.contains("NCCL_DEBUG=INFO"), "{text}");
+    // A NIC may be used through queue pairs that the kernel does not list: nothing is claimed then, and no 0.
+    s.devices[0].followed = false;
+    for rows in [1, 0] {
+        s.processes.truncate(rows);
+        let text = screen(&self::state(s.clone().judged(None), Tab::Processes, (80, 24)));
+        assert!(
+            !text.contains("no job uses RDMA now") && !text.contains("No process uses RDMA"),
+            "{text}"
+        );
+        assert!(
+            text.contains("DEVX") && (rows > 0 || text.contains("WR -")),
+            "{text}"
+        );
+    }
     s.devices.clear();
     let text = screen(&self::state(s, Tab::Processes, (80, 24)));
     assert!(text.contains("No RDMA device here"), "{text}");
