@@ -183,6 +183,15 @@ pub struct DeviceRow {
     pub hidden: &'static [Hidden],
 }
 
+impl DeviceRow {
+    /// Whether processes may use it through queue pairs that the kernel does not list. Of the drivers in Linux only mlx5's lets a
+    /// library make them past ib_core (DEVX). An unknown driver may be that one.
+    pub fn may_hide_qps(&self) -> bool {
+        let is_mlx5 = |driver: &Arc<str>| driver.starts_with("mlx5");
+        !self.followed && self.driver.as_ref().is_none_or(is_mlx5)
+    }
+}
+
 /// Something that cannot be observed of any device of a driver, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hidden {

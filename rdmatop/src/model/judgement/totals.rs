@@ -8,7 +8,7 @@ use super::Rows;
 use crate::model::{
     ib::QpState,
     input::EbpfState,
-    snapshot::{PortRow, QpRow, Snapshot},
+    snapshot::{DeviceRow, PortRow, QpRow, Snapshot},
     value::{Counter, Source},
 };
 
@@ -98,9 +98,8 @@ impl Totals {
             }
         }
         let counted = matches!(snapshot.health.ebpf, EbpfState::On { .. });
-        // To a NIC that no program follows, a process may post without a QP that the kernel knows (mlx5's DEVX).
-        let all_followed = snapshot.devices.iter().all(|device| device.followed);
-        if out.wr == Sum::default() && counted && all_followed && !snapshot.devices.is_empty() {
+        let hides = snapshot.devices.iter().any(DeviceRow::may_hide_qps);
+        if out.wr == Sum::default() && counted && !hides && !snapshot.devices.is_empty() {
             // No process exists that could post one.
             out.wr.add(Some(0.0));
         }

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use crate::model::fields::{PROCESS, process_ties};
 use crate::model::judgement::STUCK_MARK;
-use crate::model::snapshot::{ProcessRow, Snapshot};
+use crate::model::snapshot::{DeviceRow, ProcessRow, Snapshot};
 
 use super::super::format;
 use super::super::theme::{Tone, stuck_tone};
@@ -60,9 +60,9 @@ pub(in crate::view::tui) fn only_kernel(c: &Ctx<'_>) -> Option<String> {
     }))
 }
 
-/// Whether a device may have queue pairs that the kernel does not list: one whose posts bypass it.
+/// Whether a device may have queue pairs that the kernel does not list.
 fn may_hide_qps(snapshot: &Snapshot) -> bool {
-    snapshot.devices.iter().any(|device| !device.followed)
+    snapshot.devices.iter().any(DeviceRow::may_hide_qps)
 }
 
 /// Queue pairs; where some are stuck, conspicuous and marked, also without colours.

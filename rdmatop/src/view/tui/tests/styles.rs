@@ -85,6 +85,14 @@ fn a_machine_where_only_the_kernel_has_qps_says_that_no_job_uses_rdma() {
     assert!(text.contains("NCCL_DEBUG=INFO"), "{text}");
     // A NIC may be used through queue pairs that the kernel does not list: nothing is claimed then, and no 0.
     s.devices[0].followed = false;
+    let mut efa = s.clone();
+    efa.devices[0].driver = Some("efa".into());
+    let text = screen(&self::state(efa.judged(None), Tab::Processes, (80, 24)));
+    assert!(
+        text.contains("no job uses RDMA now"),
+        "its QPs are all made by the kernel\n{text}"
+    );
+    s.devices[0].driver = Some("mlx5_core".into());
     for rows in [1, 0] {
         s.processes.truncate(rows);
         let text = screen(&self::state(s.clone().judged(None), Tab::Processes, (80, 24)));
