@@ -1,4 +1,5 @@
-//! Embeds the eBPF object: the one that `RDMATOP_EBPF_OBJECT` names, else one built from source here.
+//! Embeds the two eBPF objects, that of counters and that of a trace: those in the directory that `RDMATOP_EBPF_OBJECTS` names,
+//! else ones built from source here.
 //!
 //! Without a toolchain for the bpf target rdmatop still builds: `cfg(ebpf_object)` is off and it works from
 //! netlink alone. `RDMATOP_EBPF_SKIP=1` asks for that.
@@ -17,7 +18,7 @@ mod ebpf_strip;
 
 fn main() -> ExitCode {
     println!("cargo::rustc-check-cfg=cfg(ebpf_object)");
-    for name in ["RDMATOP_EBPF_OBJECT", "RDMATOP_EBPF_SKIP"] {
+    for name in ["RDMATOP_EBPF_OBJECTS", "RDMATOP_EBPF_SKIP"] {
         println!("cargo::rerun-if-env-changed={name}");
     }
     let (Some(manifest), Some(out)) = (env::var_os("CARGO_MANIFEST_DIR"), env::var_os("OUT_DIR")) else {
@@ -36,19 +37,18 @@ fn main() -> ExitCode {
     ] {
         println!("cargo::rerun-if-changed={}", repo.join(path).display());
     }
-    match object(repo, &out) {
-        Ok(Some(built)) => {
-            // A copy: what the next build of another profile overwrites must not change under this one.
-            let object = out.join(ebpf_toolchain::OBJECT);
-            if let Err(error) = embed(&built, &object) {
-                println!("cargo::error={error}");
-                return ExitCode::FAILURE;
-            }
+    match objects(repo, &out) {
+        Ok(true) => {
             println!("cargo::rustc-cfg=ebpf_object");
-            println!("cargo::rustc-env=RDMATOP_EBPF_OBJECT={}", object.display());
+            for (variable, object) in [
+                ("RDMATOP_COUNTING_OBJECT", ebpf_toolchain::COUNTING),
+                ("RDMATOP_TRACE_OBJECT", ebpf_toolchain::TRACE),
+            ] {
+                println!("cargo::rustc-env={variable}={}", out.join(object.file).display());
+            }
             ExitCode::SUCCESS
         }
-        Ok(None) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::SUCCESS,
         Err(error) => {
             for line in error.lines() {
                 println!("cargo::error={line}");
@@ -74,29 +74,35 @@ fn watch_installs() {
     }
 }
 
-/// The object's path, `None` if there is to be none.
-fn object(repo: &Path, out: &Path) -> Result<Option<PathBuf>, String> {
-    if let Some(given) = env::var_os("RDMATOP_EBPF_OBJECT").filter(|given| !given.is_empty()) {
+/// Writes the objects to `out`; false if there are to be none.
+fn objects(repo: &Path, out: &Path) -> Result<bool, String> {
+    let both = [ebpf_toolchain::COUNTING, ebpf_toolchain::TRACE];
+    if let Some(given) = env::var_os("RDMATOP_EBPF_OBJECTS").filter(|given| !given.is_empty()) {
         let given = repo.join(given);
-        println!("cargo::rerun-if-changed={}", given.display());
-        if !given.is_file() {
-            return Err(format!(
-                "RDMATOP_EBPF_OBJECT names {}, which is no file",
-                given.display()
-            ));
+        for object in both {
+            let file = given.join(object.file);
+            println!("cargo::rerun-if-changed={}", file.display());
+            if !file.is_file() {
+                return Err(format!(
+                    "RDMATOP_EBPF_OBJECTS names {}, where no {} is",
+                    given.display(),
+                    object.file
+                ));
+            }
+            embed(&file, &out.join(object.file))?;
         }
-        return Ok(Some(given));
+        return Ok(true);
     }
     if env::var_os("RDMATOP_EBPF_SKIP").is_some_and(|skip| skip == "1") {
         println!("cargo::warning=RDMATOP_EBPF_SKIP=1: this rdmatop has no eBPF programs");
-        return Ok(None);
+        return Ok(false);
     }
     let toolchain = match ebpf_toolchain::find() {
         Ok(toolchain) => toolchain,
         Err(missing) => {
             println!("cargo::warning=this rdmatop has no eBPF programs: {missing}");
             watch_installs();
-            return Ok(None);
+            return Ok(false);
         }
     };
     // `cargo xtask build-ebpf` builds into the same directory: what one built the other need not. It is not
@@ -107,18 +113,22 @@ fn object(repo: &Path, out: &Path) -> Result<Option<PathBuf>, String> {
         .and_then(Path::parent)
         .unwrap_or(out)
         .join("ebpf");
-    let output = toolchain
-        .build_command(repo, &target)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| format!("cannot start {}: {error}", toolchain.name))?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        return Err(format!(
-            "the eBPF programs do not compile (RDMATOP_EBPF_SKIP=1 leaves them out):\n{text}"
-        ));
+    for object in both {
+        let output = toolchain
+            .build_command(repo, &target, object)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| format!("cannot start {}: {error}", toolchain.name))?;
+        if !output.status.success() {
+            let text = String::from_utf8_lossy(&output.stderr);
+            return Err(format!(
+                "the eBPF programs do not compile (RDMATOP_EBPF_SKIP=1 leaves them out):\n{text}"
+            ));
+        }
+        // A copy: the other object, and the next build of another profile, overwrite what cargo built.
+        embed(&ebpf_toolchain::built_object(&target), &out.join(object.file))?;
     }
-    Ok(Some(ebpf_toolchain::built_object(&target)))
+    Ok(true)
 }
 
 /// Writes what is embedded of a built object.

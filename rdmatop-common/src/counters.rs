@@ -39,8 +39,10 @@ pub struct Room {
 
 /// Indices of the rows of ROOM, and of the counts in a row.
 pub mod room {
-    /// Generations of a hash table.
+    /// Generations of a hash table, at most.
     pub const GENERATIONS: u32 = 4;
+    /// Generations of the tables of QPs and of their queues.
+    pub const QP_GENERATIONS: u32 = 3;
     /// Slots of QPs.
     pub const SLOTS: u32 = 0;
     /// Pairs of process and verb.
@@ -476,6 +478,19 @@ mod tests {
             }
             assert_eq!(next, count);
             assert!(ranges <= free::STACK / 2, "{ranges}");
+        }
+    }
+
+    #[test]
+    fn user_space_makes_no_generation_of_qps_that_programs_do_not_look_at() {
+        for sizes in [
+            room::KNOWN_QPS,
+            room::qps(1),
+            room::qps(1 << 20),
+            room::queues(16_384),
+        ] {
+            let unseen = sizes.iter().skip(room::QP_GENERATIONS as usize);
+            assert!(unseen.copied().all(|size| size == 0), "{sizes:?}");
         }
     }
 

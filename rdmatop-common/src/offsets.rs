@@ -3,8 +3,8 @@
 //! User space resolves the offsets from the running kernel's BTF at load time, never from a header or a version table.
 //! [`UNKNOWN`] means that the member is not in BTF and the kernel side does not read it.
 
-/// The read-only global that says whether user space reads counters: 1, or 0 in a trace.
-pub const WANT_COUNTERS: &str = "WANT_COUNTERS";
+/// The read-only global that says whether probes on programs make records of work requests: 1 or 0.
+pub const WANT_USER_WORK: &str = "WANT_USER_WORK";
 
 /// The read-only global that says how many slots may go to QPs at rest: the slots below this number.
 pub const EAGER_SLOTS: &str = "EAGER_SLOTS";

@@ -35,6 +35,8 @@ pub mod flag {
     pub const CQ_FULL: u16 = 1 << 10;
     /// [`super::WrRecord::tid`] is known.
     pub const THREAD: u16 = 1 << 11;
+    /// Whether the program requested a completion is not known: the QP may signal every work request.
+    pub const SIGNALS_UNKNOWN: u16 = 1 << 12;
 }
 
 /// [`WrRecord::status`] of a work request that has not ended, or whose completion no program saw.
@@ -80,8 +82,8 @@ pub struct WrRecord {
     pub tid: u32,
     /// QP number of the peer, [`crate::event::UNKNOWN_U32`] when not known.
     pub dest_qpn: u32,
-    /// Keeps the size a multiple of 8.
-    pub reserved: u32,
+    /// Number of the work request on its send queue, from 1 when the QP was first seen; 0 when not known, and for a receive.
+    pub number: u32,
     /// `comm` of the owner, or the kernel consumer's name.
     pub owner_comm: [u8; COMM_LEN],
     /// GID of the peer's port, all zero when not known.

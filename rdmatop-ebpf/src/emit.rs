@@ -15,7 +15,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::{
     maps::{EVENTS, LOSSES},
-    offsets::{OFF_RXE_TASK_TASKLET, WANT_COUNTERS},
+    offsets::{COUNTING, OFF_RXE_TASK_TASKLET},
     task::now,
     words::{add, copy, zeroed},
 };
@@ -56,7 +56,7 @@ unsafe impl Sync for Held {}
 /// flush would be missed. Therefore this record wakes nobody: the reader finds it with the next record, or on its own timer.
 #[inline(always)]
 fn wakeup(breaking: bool) -> u64 {
-    if OFF_RXE_TASK_TASKLET.load() == UNKNOWN || WANT_COUNTERS.load() == 0 {
+    if OFF_RXE_TASK_TASKLET.load() == UNKNOWN || !COUNTING {
         return 0;
     }
     // SAFETY: see `Held`.

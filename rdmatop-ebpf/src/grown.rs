@@ -27,7 +27,7 @@ use aya_ebpf::{
         bpf_ringbuf_submit,
     },
 };
-use rdmatop_common::counters::room::{self, GENERATIONS};
+use rdmatop_common::counters::room;
 
 use crate::rooms::{MMAPABLE, count};
 
@@ -102,17 +102,19 @@ impl<T> Chunks<T> {
 ///
 /// While user space adds a generation, a program that is already running may not find it yet. If two CPUs insert the same
 /// new key at that moment, one of them from such a program, both can succeed. For that, the first two events of one QP must
-/// coincide with one of the three times in a session when a table grows; the QP would have two slots until it ends.
+/// coincide with one of the times in a session when a table grows; the QP would have two slots until it ends.
+///
+/// `N` is how many generations the table can have: each costs two look-ups in the code of every program that uses the table.
 #[repr(C)]
-pub(crate) struct Generations<K, V> {
+pub(crate) struct Generations<K, V, const N: u32> {
     definition: Definition,
     types: PhantomData<(K, V)>,
 }
 
 // SAFETY: as of the definition.
-unsafe impl<K, V> Sync for Generations<K, V> {}
+unsafe impl<K, V, const N: u32> Sync for Generations<K, V, N> {}
 
-impl<K, V> Generations<K, V> {
+impl<K, V, const N: u32> Generations<K, V, N> {
     /// `first`: entries of the first generation.
     pub(crate) const fn new(first: u32) -> Self {
         Self::with_flags(first, 0)
@@ -132,7 +134,7 @@ impl<K, V> Generations<K, V> {
 
     #[inline(always)]
     pub(crate) fn get_ptr_mut(&self, key: &K) -> Option<*mut V> {
-        for generation in (0..GENERATIONS).rev() {
+        for generation in (0..N).rev() {
             if let Some(map) = self.definition.inner(generation)
                 && let Some(value) = look_up::<K, V>(map, key)
             {
@@ -153,7 +155,7 @@ impl<K, V> Generations<K, V> {
         if self.get_ptr(key).is_some() {
             return Err(());
         }
-        for generation in (0..GENERATIONS).rev() {
+        for generation in (0..N).rev() {
             if let Some(map) = self.definition.inner(generation) {
                 // SAFETY: as in `look_up`.
                 let rc = unsafe {
@@ -176,7 +178,7 @@ impl<K, V> Generations<K, V> {
 
     #[inline(always)]
     pub(crate) fn remove(&self, row: u32, key: &K) {
-        for generation in (0..GENERATIONS).rev() {
+        for generation in (0..N).rev() {
             if let Some(map) = self.definition.inner(generation)
                 // SAFETY: as in `look_up`.
                 && unsafe { bpf_map_delete_elem(map.as_ptr(), from_ref(key).cast()) } == 0
@@ -188,7 +190,7 @@ impl<K, V> Generations<K, V> {
     }
 }
 
-impl<K, V: Copy> Generations<K, V> {
+impl<K, V: Copy, const N: u32> Generations<K, V, N> {
     /// Inserts a key, or changes its value. Returns whether there was room.
     #[inline(always)]
     pub(crate) fn set(&self, row: u32, key: &K, value: &V) -> bool {

@@ -24,12 +24,21 @@
                   shape, and aya hands a context by value"
     )
 )]
+#![cfg_attr(
+    all(target_arch = "bpf", not(feature = "counters")),
+    expect(
+        dead_code,
+        reason = "maps and helpers of what counts, which the object of a trace has not"
+    )
+)]
 
 #[cfg(target_arch = "bpf")]
 mod body;
 #[cfg(target_arch = "bpf")]
-mod emit;
+mod cursor;
 #[cfg(target_arch = "bpf")]
+mod emit;
+#[cfg(all(target_arch = "bpf", feature = "counters"))]
 mod functions;
 #[cfg(target_arch = "bpf")]
 mod grown;
@@ -41,21 +50,23 @@ mod maps;
 mod offsets;
 #[cfg(target_arch = "bpf")]
 mod pool;
-#[cfg(target_arch = "bpf")]
+#[cfg(all(target_arch = "bpf", feature = "counters"))]
 mod providers;
+#[cfg(target_arch = "bpf")]
+mod qps;
 #[cfg(target_arch = "bpf")]
 mod record;
 #[cfg(target_arch = "bpf")]
 mod rooms;
 #[cfg(target_arch = "bpf")]
 mod shell;
-#[cfg(target_arch = "bpf")]
+#[cfg(all(target_arch = "bpf", feature = "counters"))]
 mod slots;
 #[cfg(target_arch = "bpf")]
 mod task;
 #[cfg(target_arch = "bpf")]
 mod user_maps;
-#[cfg(target_arch = "bpf")]
+#[cfg(all(target_arch = "bpf", feature = "counters"))]
 mod vacancy;
 #[cfg(target_arch = "bpf")]
 mod words;

@@ -97,7 +97,8 @@ pub(crate) static VERBS: Chunks<[VerbEntry; VERBS_A_CHUNK as usize]> = Chunks::n
 /// Number in `VERBS` by process and verb. The kernel side writes and reads; user space removes the entries of ended
 /// processes when room becomes scarce.
 #[map]
-pub(crate) static VERB_INDEX: Generations<VerbKey, u32> = Generations::new(room::VERB_KEYS[0]);
+pub(crate) static VERB_INDEX: Generations<VerbKey, u32, { room::GENERATIONS }> =
+    Generations::new(room::VERB_KEYS[0]);
 
 /// Free numbers of `VERBS`, as ranges. User space fills it at load.
 #[map]
@@ -109,7 +110,7 @@ pub(crate) static VERB_ERRORS: Chunks<[VerbErrorEntry; VERB_ERRORS_A_CHUNK as us
 
 /// As `VERB_INDEX`.
 #[map]
-pub(crate) static VERB_ERROR_INDEX: Generations<VerbErrorKey, u32> =
+pub(crate) static VERB_ERROR_INDEX: Generations<VerbErrorKey, u32, { room::GENERATIONS }> =
     Generations::new(room::VERB_ERROR_KEYS[0]);
 
 /// As `FREE_VERBS`.
@@ -123,7 +124,8 @@ pub(crate) static CM_OWNERS: LruHashMap<u32, CmOwner> = LruHashMap::with_max_ent
 /// What the programs know about a QP, by its address. Written at create, modify, destroy and query, and with the first
 /// work request.
 #[map]
-pub(crate) static QP_INDEX: Generations<u64, QpKnown> = Generations::on_demand(room::KNOWN_QPS[0]);
+pub(crate) static QP_INDEX: Generations<u64, QpKnown, { room::QP_GENERATIONS }> =
+    Generations::on_demand(room::KNOWN_QPS[0]);
 
 /// The slot where a program last found a QP, by the top bits of a hash of the QP's address: a look-up here takes a few
 /// instructions, one in a hash table more than a hundred. `QpPath::qp` says whether the hint still holds. The array is in
@@ -211,12 +213,14 @@ pub(crate) static USED_SLOTS: Queue<u32> = Queue::with_max_entries(DEFAULT_SLOTS
 
 /// QP address by device address and QP number: a user CQE holds only the number. Written with `QP_INDEX`.
 #[map]
-pub(crate) static QPN_INDEX: Generations<QpnKey, u64> = Generations::on_demand(room::KNOWN_QPS[0]);
+pub(crate) static QPN_INDEX: Generations<QpnKey, u64, { room::QP_GENERATIONS }> =
+    Generations::on_demand(room::KNOWN_QPS[0]);
 
 /// Slot of a QP by the address of either of its queues. Written with the slot and at destroy, read once when a queue is
 /// freed. It also decides when two CPUs give the same QP a slot: the CPU that inserts the send queue first wins.
 #[map]
-pub(crate) static QUEUE_SLOTS: Generations<u64, u32> = Generations::on_demand(room::FIRST_QUEUES);
+pub(crate) static QUEUE_SLOTS: Generations<u64, u32, { room::QP_GENERATIONS }> =
+    Generations::on_demand(room::FIRST_QUEUES);
 
 /// Time in ns before which no program looks for a slot, after one found none: a QP without a slot would look with each
 /// event.

@@ -147,9 +147,12 @@ offsets!(
     TP_DISC_DST,
 );
 
-/// Whether user space reads counters: 0 in a trace. If it is 0, the verifier removes the code that a trace does not need.
+/// Whether this object counts for user space; that of a trace does not.
+pub(crate) const COUNTING: bool = cfg!(feature = "counters");
+
+/// Whether probes on programs make records of work requests. If it is 0, the verifier removes the code for them.
 #[unsafe(no_mangle)]
-pub(crate) static WANT_COUNTERS: Global<u32> = Global::new(1);
+pub(crate) static WANT_USER_WORK: Global<u32> = Global::new(0);
 
 /// Whether a member is in the kernel's BTF.
 #[inline(always)]

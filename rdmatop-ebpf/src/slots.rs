@@ -23,7 +23,7 @@ use crate::{
         NEXT_TRY, QP_HINTS, QP_INDEX, QP_SLOTS, QPN_INDEX, QUEUE_SLOTS, QpKnown, QpPath, QpnKey, USED_SLOTS,
         enabled,
     },
-    offsets::{OFF_QP_RES, Pane, WANT_COUNTERS, member},
+    offsets::{OFF_QP_RES, Pane, member},
     record, rooms,
     task::{entry, now},
     vacancy::{give_back, take_slot},
@@ -53,16 +53,6 @@ pub(crate) trait Provider: Functions {
     fn has_work(qp: u64) -> bool;
     /// Updates a slot after a modify that succeeded. `reset`: the QP went to RESET; `new_psn`: the send PSN was set.
     fn modified(path: *mut QpPath, slot: *mut QpSlot, reset: bool, new_psn: bool);
-}
-
-/// Advances a cursor, which counts WRs, to where the ring's index is now.
-///
-/// Programs store a cursor and never add to it: two CPUs that move it at once can leave it a little behind, and the next
-/// event corrects that. The caller must read the cursor before the index, so that the index is never behind it.
-#[inline(always)]
-pub(crate) fn advance(count: u64, base: u64, index: u32, mask: u32) -> u64 {
-    let behind = index.wrapping_sub((count + base) as u32) & mask;
-    count + u64::from(behind)
 }
 
 /// Path and counters of a slot.
@@ -213,10 +203,6 @@ pub(crate) fn adopt<P: Provider>(qp: u64) -> u64 {
     let known = zeroed::<QpKnown>(&mut known);
     let res = member(qp, &OFF_QP_RES).unwrap_or(0);
     identify(known, qp, entry(&mut Pane::uninit(), res));
-    if WANT_COUNTERS.load() == 0 {
-        let _ = QP_INDEX.insert_new(room::QP_INDEX, &qp, &*known);
-        return u64::from(UNCOUNTED);
-    }
     // No slot yet: a modify has too little stack left to set one up.
     rest::<P>(known, qp, slot_flag::SINCE_ATTACH);
     if insert(known, qp) {
@@ -242,9 +228,7 @@ pub(crate) fn adopt<P: Provider>(qp: u64) -> u64 {
 /// Remembers a QP that has just been created.
 #[inline(always)]
 pub(crate) fn made<P: Provider>(known: &mut QpKnown, qp: u64) {
-    if WANT_COUNTERS.load() != 0 {
-        place::<P>(known, qp);
-    }
+    place::<P>(known, qp);
     if insert(known, qp) {
         return;
     }
@@ -257,12 +241,10 @@ pub(crate) fn made<P: Provider>(known: &mut QpKnown, qp: u64) {
             return;
         }
     }
-    if WANT_COUNTERS.load() != 0 {
-        unplace(known);
-        if known.slot == NONE_LEFT {
-            rooms::count(room::SLOTS, room::REFUSED, 1);
-            lost(loss::PLACE);
-        }
+    unplace(known);
+    if known.slot == NONE_LEFT {
+        rooms::count(room::SLOTS, room::REFUSED, 1);
+        lost(loss::PLACE);
     }
 }
 
@@ -314,7 +296,7 @@ fn unplace(known: &mut QpKnown) {
 #[inline(always)]
 fn insert(known: &QpKnown, qp: u64) -> bool {
     let done = QP_INDEX.insert_new(room::QP_INDEX, &qp, known).is_ok();
-    if !done || WANT_COUNTERS.load() == 0 || known.slot == UNCOUNTED {
+    if !done || known.slot == UNCOUNTED {
         return done;
     }
     let key = QpnKey {
@@ -427,7 +409,7 @@ pub(crate) fn destroyed(qp: u64, known: &QpKnown) {
 fn retire(identity: &Identity) {
     let qp = identity.qp;
     QP_INDEX.remove(room::QP_INDEX, &qp);
-    if WANT_COUNTERS.load() == 0 || identity.slot == UNCOUNTED {
+    if identity.slot == UNCOUNTED {
         return;
     }
     let key = QpnKey {

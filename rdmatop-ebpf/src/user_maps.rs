@@ -4,7 +4,10 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, HashMap, Queue, Stack},
 };
-use rdmatop_common::counters::{OPCODES, QpSlot, USER_HITS_BITS, USER_QPS as QPS, UserHits, UserQp, free};
+use rdmatop_common::{
+    counters::{OPCODES, QpSlot, USER_HITS_BITS, USER_QPS as QPS, UserHits, UserQp, free},
+    event::COMM_LEN,
+};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::maps::{CallKey, Place};
@@ -66,6 +69,109 @@ pub(crate) static USER_REST: HashMap<CallKey, UserCall> = HashMap::with_max_entr
 #[map]
 pub(crate) static USER_DESTROYS: HashMap<CallKey, UserDestroy> = HashMap::with_max_entries(1024, 0);
 
+/// What records of a QP's work requests say of it, by the same number.
+#[map]
+pub(crate) static USER_WORK: Array<UserWork> = Array::with_max_entries(QPS, 0);
+
+/// Number by what a completion names.
+#[map]
+pub(crate) static USER_QPNS: HashMap<UserQpn, u32> = HashMap::with_max_entries(2 * QPS, NO_PREALLOC);
+
+/// Work requests that programs are building with the `ibv_wr_*` calls, or have not posted yet.
+#[map]
+pub(crate) static USER_BUILDING: HashMap<UserBuildingKey, Building> =
+    HashMap::with_max_entries(65_536, NO_PREALLOC);
+
+/// Calls of `poll_cq` between entry and return.
+#[map]
+pub(crate) static USER_POLLS: HashMap<CallKey, UserPoll> = HashMap::with_max_entries(4096, 0);
+
+/// A QP whose work requests make records.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct UserWork {
+    /// `struct ib_qp *`.
+    pub(crate) qp: u64,
+    /// The program's `struct ibv_qp *`.
+    pub(crate) handle: u64,
+    /// From there: its `struct ibv_context *` and its CQs. Zero while no call of the process has been seen.
+    pub(crate) context: u64,
+    pub(crate) send_cq: u64,
+    pub(crate) receive_cq: u64,
+    /// How many sends, receives and completions were seen, for sampling.
+    pub(crate) sends: u64,
+    pub(crate) receives: u64,
+    pub(crate) ends: u64,
+    /// How many requests the program has begun with the `ibv_wr_*` calls.
+    pub(crate) built: u64,
+    /// Bits of [`work_flag`].
+    pub(crate) flags: u32,
+    pub(crate) qpn: u32,
+    pub(crate) qp_type: u32,
+    pub(crate) device_index: u32,
+    pub(crate) owner_pid: u32,
+    /// Bits of `wr::flag` about the owner.
+    pub(crate) owner: u32,
+    /// The peer's QP number, `UNKNOWN_U32` when not known.
+    pub(crate) dest_qpn: u32,
+    pub(crate) reserved: u32,
+    pub(crate) owner_comm: [u8; COMM_LEN],
+    pub(crate) dest_gid: [u8; 16],
+}
+
+/// Bits of [`UserWork::flags`].
+pub(crate) mod work_flag {
+    /// A QP has the number.
+    pub(crate) const USED: u32 = 1;
+    /// The filter lets records of this QP through.
+    pub(crate) const WANTED: u32 = 2;
+}
+
+/// A QP as a completion names it.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct UserQpn {
+    /// The program's `struct ibv_context *`, 0 in the key of a QP whose context is not known.
+    pub(crate) context: u64,
+    /// Process.
+    pub(crate) pid: u32,
+    pub(crate) qpn: u32,
+}
+
+/// A work request that is being built: the QP's number, and how many the program had begun before.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct UserBuildingKey {
+    pub(crate) number: u32,
+    pub(crate) nth: u32,
+}
+
+/// A work request that is being built.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Building {
+    pub(crate) wr_id: u64,
+    pub(crate) bytes: u64,
+    /// Not 0 where a part of it could not be read.
+    pub(crate) unread: u64,
+    /// Network order.
+    pub(crate) imm: u32,
+    pub(crate) opcode: u32,
+    /// `IBV_SEND_*`.
+    pub(crate) send_flags: u32,
+    pub(crate) reserved: u32,
+}
+
+/// A call of `poll_cq` in flight.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct UserPoll {
+    /// The program's `struct ibv_cq *`.
+    pub(crate) cq: u64,
+    /// Where the provider writes completions.
+    pub(crate) wc: u64,
+}
+
 /// A QP as a probe on a program sees it.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -87,6 +193,8 @@ pub(crate) struct UserCall {
     pub(crate) list: u64,
     /// Where the provider writes the address of the first work request that it did not accept.
     pub(crate) bad: u64,
+    /// When the program called, 0 where no records are made.
+    pub(crate) at_ns: u64,
 }
 
 /// Work requests between `ibv_wr_start` and `ibv_wr_complete`. The program holds the QP's lock meanwhile, so this has one
@@ -103,6 +211,9 @@ pub(crate) struct UserBatch {
     /// Counts by opcode, as in the slot.
     pub(crate) ops: [u64; OPCODES],
     pub(crate) op_bytes: [u64; OPCODES],
+    /// Number of the first of them in [`USER_BUILDING`], and when the program called `ibv_wr_complete`: where records are made.
+    pub(crate) first: u64,
+    pub(crate) at_ns: u64,
 }
 
 /// A destroy in flight.

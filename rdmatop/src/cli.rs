@@ -95,7 +95,8 @@ pub struct ViewArgs {
     pub qpn: Option<u32>,
 
     /// Only these events: qp_create, qp_modify, ..., or a family: qp, mr, cq, cm, wr, finding; lost records always show. Work requests
-    /// (wr_post, wr_done; SoftRoCE only) show only when named here: each makes its post dearer
+    /// (wr_post, wr_done; SoftRoCE, and with --uprobes NICs that bypass the kernel) show only when named here: each makes its
+    /// post dearer
     #[arg(
         long, value_name = "KIND[,KIND]", value_delimiter = ',', value_parser = event_selector,
         conflicts_with = "once", help_heading = "Filters"
@@ -120,10 +121,10 @@ pub struct ViewArgs {
     pub verb_times: bool,
 
     /// Count work requests whose posts bypass the kernel, by probes on the programs that post them: of all, or of one process;
-    /// costs these programs about a microsecond for each post
+    /// costs these programs about a microsecond for each post. In a trace with --event wr, print them
     #[arg(
         long, value_name = "PID", value_parser = pid, num_args = 0..=1, require_equals = true,
-        conflicts_with_all = ["no_ebpf", "trace"], help_heading = "eBPF"
+        conflicts_with = "no_ebpf", help_heading = "eBPF"
     )]
     pub uprobes: Option<Option<u32>>,
 

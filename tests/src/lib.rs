@@ -28,3 +28,4 @@ pub mod traffic;
 pub mod verbs;
 pub mod wait;
 pub mod wire;
+pub mod work;

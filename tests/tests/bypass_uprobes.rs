@@ -7,8 +7,10 @@ use anyhow::{Result, ensure};
 use rdmatop_tests::{
     lab::{self, Lab},
     perftest::{Account, Perftest},
-    rdmatop::Window,
+    rdmatop::{Trace, Window},
     snapshot::Row,
+    wait::{self, PATIENCE},
+    work::sum,
 };
 
 const DEVICE: &str = "vmw_pvrdma0";
@@ -78,5 +80,72 @@ fn posts_that_bypass_the_kernel_are_counted_as_the_program_counts_them() -> Resu
         }
     }
     println!("{}", sample.value()["health"]["uprobes"]);
+    Ok(())
+}
+
+#[test]
+fn posts_that_bypass_the_kernel_are_events_one_by_one() -> Result<()> {
+    const NAME: &str = "work requests of pvrdma";
+    let Some(_lab) = Lab::enter(NAME) else {
+        return Ok(());
+    };
+    if !lab::devices().is_ok_and(|devices| devices == [DEVICE]) {
+        lab::skip(
+            NAME,
+            "no pvrdma in this guest: `cargo xtask lab run --nic pvrdma`",
+        );
+        return Ok(());
+    }
+    let plain = Trace::start(&["--event", "wr"])?.stop()?;
+    let line = format!(
+        "no work requests of {DEVICE}: programs post to it without entering the kernel; on Linux 5.17"
+    );
+    let says = plain.stderr.iter().any(|said| said.contains(&line));
+    ensure!(says && plain.events.is_empty(), "{plain:?}");
+    let args = ["--event", "wr", "--uprobes", "--uprobe-limit", "100000"];
+    let trace = Trace::start(&args)?;
+    let pair = Perftest::new("ib_send_bw")
+        .devices(DEVICE, DEVICE)
+        .args(&["-x", "0", "-Q", "1"]);
+    // Its library is found with the first of these.
+    let first = pair.clone().iterations(200).start()?;
+    wait::until("probes on the provider", PATIENCE, || {
+        let said = trace.child.err.all();
+        said.iter()
+            .any(|line| line.ends_with("functions of programs are probed from now on"))
+    })?;
+    first.finish()?;
+    let run = pair.iterations(400).args(&["-l", "4", "-q", "2"]).run()?;
+    let traced = trace.stop()?;
+    let all = sum(&traced)?;
+    ensure!((all.lost, all.filtered, all.sampled_out) == (0, 0, 0), "{all:?}");
+    let count = run.client.iterations;
+    let of = |side: &Account, kind, receives: bool| {
+        let events = traced.events.pid(side.pid).kind(kind);
+        events.filter(|event| (event["opcode"] == "recv") == receives)
+    };
+    let posts = of(&run.client, "wr_post", false);
+    ensure!(posts.len() as u64 == count, "{} posts of {count}", posts.len());
+    ensure!(posts.sum("bytes")? == count * run.client.size);
+    for event in posts.all() {
+        ensure!(event["opcode"] == "send" && event["device"] == DEVICE, "{event}");
+        ensure!(event["signaled"] == true && event["tid"].is_u64(), "{event}");
+        ensure!(event["dest_qpn"].is_u64() && event["wr_id"].is_u64(), "{event}");
+    }
+    let ends = of(&run.client, "wr_done", false);
+    ensure!(ends.len() as u64 == count, "{} ends of {count}", ends.len());
+    let taken = of(&run.server, "wr_done", true);
+    ensure!(taken.len() as u64 == count, "{} receives of {count}", taken.len());
+    ensure!(taken.sum("bytes")? == count * run.client.size);
+    let offered = of(&run.server, "wr_post", true);
+    ensure!(
+        offered.len() as u64 == count,
+        "{} receives posted of {count}",
+        offered.len()
+    );
+    for event in ends.all().iter().chain(taken.all()) {
+        ensure!(event["wc_status"] == "success", "{event}");
+    }
+    println!("{all:?} of {count}");
     Ok(())
 }

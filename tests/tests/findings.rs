@@ -1,7 +1,7 @@
 //! Findings on a real kernel: each trouble that the lab can make is found and named, and nothing else is; healthy traffic
 //! has none.
 
-use std::{process::Command, thread, time::Duration};
+use std::{fs, process::Command, thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::{
@@ -174,6 +174,109 @@ fn what_a_process_does_wrong_is_named() -> Result<()> {
         }
         misuse.finish()?;
     }
+    Ok(())
+}
+
+/// A cgroup whose processes may have `objects` RDMA objects of the lab's device.
+struct RdmaCgroup;
+
+impl RdmaCgroup {
+    const DIR: &str = "/sys/fs/cgroup/rdmatop-limit";
+
+    fn with(objects: u32) -> Result<Self> {
+        fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+rdma")?;
+        fs::create_dir_all(Self::DIR)?;
+        let limit = format!("{DEVICE} hca_object={objects}");
+        fs::write(format!("{}/rdma.max", Self::DIR), limit)?;
+        Ok(Self)
+    }
+}
+
+impl Drop for RdmaCgroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(Self::DIR);
+    }
+}
+
+#[test]
+fn a_cgroup_that_may_have_no_more_objects_is_named_with_its_limit() -> Result<()> {
+    let Some(_lab) = Lab::enter("findings: RDMA cgroup") else {
+        return Ok(());
+    };
+    let cgroup = RdmaCgroup::with(5)?;
+    let misuse = Traffic::start("misuse", &["--what", "cgroup", "--cgroup", RdmaCgroup::DIR])?;
+    let pid = pid_of(&misuse.ready()?["pid"])?;
+    let check = Check::of("8")?;
+    let found = check.is_only("cgroup-limit", 2, Some(pid))?;
+    let verdict = found["verdict"].as_str().context("no verdict")?;
+    ensure!(
+        verdict.starts_with("create_qp of misuse")
+            && verdict.ends_with("its cgroup /rdmatop-limit has all 5 RDMA objects of rxe0 that it may have"),
+        "{verdict}"
+    );
+    let done = misuse.finish()?;
+    // A PD and a CQ are the others.
+    ensure!(done["done"] == 3 && done["failed"].as_u64() > Some(0), "{done}");
+    drop(cgroup);
+    Ok(())
+}
+
+/// A SoftRoCE device whose peers, 10.80.0.129 and up, answer after 600 ms who has their addresses: less than the second after
+/// which the kernel gives up.
+struct SlowPeers;
+
+impl SlowPeers {
+    const DEVICE: &str = "rxe-slow";
+
+    fn up() -> Result<Self> {
+        let peers = Self;
+        shell(
+            "set -e
+            modprobe veth
+            modprobe sch_netem
+            ip netns add slow-peers
+            ip link add slow-a type veth peer name slow-b netns slow-peers
+            ip -n slow-peers link set lo up
+            ip -n slow-peers link set slow-b up
+            ip -n slow-peers address add 10.80.0.2/24 dev slow-b
+            ip -n slow-peers route add local 10.80.0.128/25 dev lo
+            ip netns exec slow-peers tc qdisc add dev slow-b root netem delay 600ms
+            ip address add 10.80.0.1/24 dev slow-a
+            ip link set slow-a up
+            rdma link add rxe-slow type rxe netdev slow-a",
+        )?;
+        lab::await_gid(Self::DEVICE)?;
+        Ok(peers)
+    }
+}
+
+impl Drop for SlowPeers {
+    fn drop(&mut self) {
+        let _ = shell("rdma link delete rxe-slow; ip link delete slow-a; ip netns delete slow-peers");
+    }
+}
+
+fn shell(script: &str) -> Result<String> {
+    output(Command::new("sh").arg("-c").arg(script))
+}
+
+#[test]
+fn peers_that_answer_late_make_connections_slow() -> Result<()> {
+    let Some(_lab) = Lab::enter("findings: slow setup") else {
+        return Ok(());
+    };
+    let peers = SlowPeers::up()?;
+    let misuse = Traffic::start("misuse", &["--what", "slow-peers", "--device", SlowPeers::DEVICE])?;
+    let pid = pid_of(&misuse.ready()?["pid"])?;
+    let check = Check::of("8")?;
+    let found = check.is_only("setup-slow", 1, Some(pid))?;
+    let verdict = found["verdict"].as_str().context("no verdict")?;
+    ensure!(
+        verdict.contains("on rxe-slow") && verdict.contains("to bring a QP to RTR"),
+        "{verdict}"
+    );
+    misuse.finish()?;
+    drop(peers);
     Ok(())
 }
 

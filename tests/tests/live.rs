@@ -10,7 +10,7 @@ use rdmatop_tests::{
     lab::{self, DEVICE, Lab},
     perftest::Perftest,
     rdmatop::{self, END},
-    traffic::Traffic,
+    traffic::{self, Traffic},
     wait,
 };
 
@@ -145,6 +145,61 @@ fn the_screen_shows_what_perftest_did() -> Result<()> {
     ensure!(total(&shown, "send WRs finished") == Some(WRS), "{shown}");
     ensure!(total(&shown, "send WRs posted") == Some(WRS), "{shown}");
     ensure!(total(&shown, "bytes of send WRs") == Some(WRS * SIZE), "{shown}");
+    Screen::leave()
+}
+
+#[test]
+fn w_shows_the_work_requests_of_a_qp_and_its_programs_are_there_only_meanwhile() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("work requests in the live view") else {
+        return Ok(());
+    };
+    let _screen = Screen::open("work")?;
+    Screen::once("the live view with its programs", END, |text| {
+        text.contains("eBPF on")
+    })?;
+    let posts = Traffic::start("steady-posts", &[])?;
+    let qpn = traffic::number(&posts.ready()?, "qpn")?;
+    let before = kernel::bpf_programs()?;
+    Screen::keys(&["2", "f"])?;
+    Screen::keys(&[&format!("qpn:{qpn}"), "Enter"])?;
+    Screen::once("the row of the QP", END, |text| text.contains("steady-posts"))?;
+    Screen::keys(&["w"])?;
+    let title = format!("Work requests of QP {DEVICE}/{qpn} ");
+    let shown = Screen::once("work requests as they go by", END, |text| {
+        let ended = |line: &str| line.contains("rdma_write") && line.contains(" success");
+        text.contains(&title) && text.lines().filter(|line| ended(line)).count() > 5
+    })?;
+    ensure!(shown.contains(" 1024 yes "), "bytes, and signaled:\n{shown}");
+    // The program numbers them in the order of its posts; the newest is on top.
+    let rows = shown.lines().filter(|line| line.contains(" rdma_write "));
+    let ids = rows.map(|row| {
+        row.split_whitespace()
+            .nth(2)
+            .and_then(|id| id.parse::<u64>().ok())
+    });
+    let ids: Vec<_> = ids.flatten().collect();
+    let in_order = ids.windows(2).all(|pair| pair[0] == pair[1] + 1);
+    ensure!(ids.len() > 5 && in_order, "{ids:?}:\n{shown}");
+    let during = kernel::bpf_programs()?;
+    ensure!(
+        during.len() > before.len(),
+        "no program more: {before:?}, {during:?}"
+    );
+    Screen::keys(&["Escape"])?;
+    wait::until("the end of its programs", END, || {
+        kernel::bpf_programs().is_ok_and(|now| now == before)
+    })?;
+    Screen::once("the table", END, |text| !text.contains(&title))?;
+    // The QP goes while it is watched: the pane says so, and nothing stays attached.
+    Screen::keys(&["w"])?;
+    Screen::once("the work requests again", END, |text| {
+        text.contains(&title) && text.contains(" rdma_write ")
+    })?;
+    posts.finish()?;
+    Screen::once("the end of the QP", END, |text| text.contains("The QP is gone"))?;
+    wait::until("the end of its programs", END, || {
+        kernel::bpf_programs().is_ok_and(|now| now == before)
+    })?;
     Screen::leave()
 }
 

@@ -10,12 +10,13 @@ use rdmatop_tests::{
     ftrace::Runs,
     lab::Lab,
     perftest::{HANDSHAKE, Pair, Perftest},
-    rdmatop::Window,
+    rdmatop::{Trace, Window},
     siw::{self, Siw},
     snapshot::Row,
     table::{Table, say},
-    traffic::{self, id, number},
+    traffic::{self, Traffic, id, number},
     wait::{self, PATIENCE},
+    work::sum,
 };
 
 /// Rounds of rping.
@@ -213,20 +214,14 @@ fn two_providers_are_counted_side_by_side_and_each_says_what_it_cannot_show() ->
     Ok(())
 }
 
-#[test]
-fn rping_reads_writes_and_sends_as_often_as_it_says() -> Result<()> {
-    let Some(lab) = Lab::enter("siw: rping") else {
-        return Ok(());
-    };
-    let Some(_siw) = Siw::up("siw: rping")? else {
-        return Ok(());
-    };
+/// Lets rping ping; the PIDs of server and client. A ping is: the client sends its buffer's address, the server READs it and
+/// sends, the client sends the next one, the server WRITEs and sends.
+fn ping() -> Result<(u32, u32)> {
     let rping = |side: &str| {
         let mut command = Command::new("rping");
         command.args([side, "-a", siw::ADDRESS, "-C", &PINGS.to_string(), "-S", "100"]);
         command
     };
-    let window = Window::open(&[])?;
     let mut server = Child::spawn(&mut rping("-s"))?;
     wait::for_some("a listening rping", PATIENCE, || {
         let ids = Command::new("rdma")
@@ -240,12 +235,76 @@ fn rping_reads_writes_and_sends_as_often_as_it_says() -> Result<()> {
     client.succeed(PATIENCE)?;
     // It ends with an error: its peer has gone.
     server.wait(PATIENCE)?;
+    Ok((server.pid(), client.pid()))
+}
+
+/// The kernel side makes no events of soft iWARP: probes on the programs do.
+#[test]
+fn each_request_of_rping_is_an_event_by_probes() -> Result<()> {
+    let Some(lab) = Lab::enter("siw: work requests as events") else {
+        return Ok(());
+    };
+    let Some(_siw) = Siw::up("siw: work requests as events")? else {
+        return Ok(());
+    };
+    // Its number is 1, which is a management QP's only where there are any.
+    let idle = ["--device", siw::DEVICE, "--qps", "1", "--state", "init"];
+    let idle = Traffic::start("idle-qps", &idle)?;
+    idle.ready()?;
+    // Under emulation a hit costs ten times as much as on a machine.
+    let trace = Trace::start(&["--event", "wr", "--uprobes", "--uprobe-limit", "100000"])?;
+    wait::until("probes on functions of the provider", PATIENCE, || {
+        let lines = trace.child.err.all();
+        lines
+            .iter()
+            .any(|line| line.ends_with("functions of programs are probed from now on"))
+    })?;
+    let (server, client) = ping()?;
+    let traced = trace.stop()?;
+    idle.finish()?;
+    let all = sum(&traced)?;
+    let of = |pid: u32, kind, opcode: &str| {
+        let events = traced.events.kind(kind).filter(|event| {
+            event["pid"] == pid && event["opcode"] == opcode && event["wc_status"] != "wr_flush_err"
+        });
+        Some(events.all().len() as u64)
+    };
+    let mut table = Table::default();
+    for (who, pid, opcode, count) in [
+        ("server", server, "rdma_read", PINGS),
+        ("server", server, "rdma_write", PINGS),
+        ("server", server, "send", 2 * PINGS),
+        ("client", client, "send", 2 * PINGS),
+    ] {
+        table.equal(
+            who,
+            &format!("posts, {opcode}"),
+            count,
+            of(pid, "wr_post", opcode),
+        );
+    }
+    for (who, pid) in [("server", server), ("client", client)] {
+        table.equal(who, "ends of receives", 2 * PINGS, of(pid, "wr_done", "recv"));
+    }
+    table.equal("all", "lost", 0, Some(all.lost));
+    table.check(&lab, "Soft iWARP: work requests as events");
+    Ok(())
+}
+
+#[test]
+fn rping_reads_writes_and_sends_as_often_as_it_says() -> Result<()> {
+    let Some(lab) = Lab::enter("siw: rping") else {
+        return Ok(());
+    };
+    let Some(_siw) = Siw::up("siw: rping")? else {
+        return Ok(());
+    };
+    let window = Window::open(&[])?;
+    let (server, client) = ping()?;
     let sample = window.close()?;
     let mut table = Table::default();
-    let server = sample.process(server.pid())?;
-    let client = sample.process(client.pid())?;
-    // A ping is: the client sends its buffer's address, the server READs it and sends, the client sends the next one, the
-    // server WRITEs and sends.
+    let server = sample.process(server)?;
+    let client = sample.process(client)?;
     for (opcode, count, bytes) in [
         ("rdma_read", PINGS, PINGS * 100),
         ("rdma_write", PINGS, PINGS * 100),

@@ -4,49 +4,15 @@ use std::{cell::Cell, collections::BTreeMap};
 
 use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
-    events::Events,
     kernel::{self, Preemption},
     lab::{self, DEVICE, Lab},
     perftest::Perftest,
     rdmatop::{Trace, Traced},
     table::say,
     traffic::{self, Traffic, id, number},
+    work::{Sum, list, pick, sum},
 };
 use serde_json::Value;
-
-/// The numbers of the last line about work requests.
-#[derive(Debug)]
-struct Sum {
-    happened: u64,
-    seen: u64,
-    filtered: u64,
-    sampled_out: u64,
-    lost: u64,
-}
-
-fn sum(traced: &Traced) -> Result<Sum> {
-    let begin = "rdmatop: work requests: ";
-    let line = traced.stderr.iter().find_map(|line| line.strip_prefix(begin));
-    let line = line.with_context(|| format!("no last line: {}", traced.stderr.join("\n")))?;
-    let of = |what: &str| -> Result<u64> {
-        let before = line.split(what).next().context("no such word")?;
-        ensure!(before != line, "no {what:?} in {line}");
-        let word = before.rsplit([' ', ',']).find(|word| !word.is_empty());
-        Ok(word.context("no number")?.parse()?)
-    };
-    let sum = Sum {
-        happened: of(" posts and ends happened")?,
-        seen: of(" seen,")?,
-        filtered: of(" filtered out")?,
-        sampled_out: of(" sampled out")?,
-        lost: of(" lost")?,
-    };
-    ensure!(
-        sum.happened == sum.seen + sum.filtered + sum.sampled_out + sum.lost,
-        "{line} does not add up"
-    );
-    Ok(sum)
-}
 
 fn start(args: &[&str], env: &[(&str, &str)]) -> Result<Trace> {
     Trace::start_with(&[&["--event", "wr"], args].concat(), env)
@@ -176,19 +142,6 @@ fn every_kind_of_request_has_one_line_for_its_post_and_one_for_its_end() -> Resu
         "send",
         4096,
     )
-}
-
-fn list(said: &Value, key: &str) -> Result<Vec<Value>> {
-    Ok(said[key]
-        .as_array()
-        .with_context(|| format!("no {key} in {said}"))?
-        .clone())
-}
-
-fn pick(events: &Events, keys: &[&str]) -> Vec<Value> {
-    let each = events.all().iter();
-    each.map(|event| keys.iter().map(|key| event[*key].clone()).collect())
-        .collect()
 }
 
 #[test]

@@ -10,8 +10,26 @@ use std::process::{Command, Stdio};
 
 /// The Rust name of the target.
 pub(crate) const TARGET: &str = "bpfel-unknown-none";
-/// File name of the finished object.
-pub(crate) const OBJECT: &str = "rdmatop.bpf.o";
+/// One of the two objects that rdmatop carries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Object {
+    /// Its file name when it is finished.
+    pub(crate) file: &'static str,
+    /// How cargo chooses the features of rdmatop-ebpf.
+    features: &'static [&'static str],
+}
+
+/// The programs of everything that counts.
+pub(crate) const COUNTING: Object = Object {
+    file: "rdmatop.bpf.o",
+    features: &[],
+};
+
+/// The programs of a trace.
+pub(crate) const TRACE: Object = Object {
+    file: "rdmatop-trace.bpf.o",
+    features: &["--no-default-features"],
+};
 
 /// A way to compile for the bpf target.
 #[derive(Clone, Debug)]
@@ -215,10 +233,10 @@ impl Toolchain {
         }
     }
 
-    /// The command that compiles the object.
-    pub(crate) fn build_command(&self, repo: &Path, target_dir: &Path) -> Command {
+    /// The command that compiles an object.
+    pub(crate) fn build_command(&self, repo: &Path, target_dir: &Path, object: Object) -> Command {
         let mut command = self.command("cargo", target_dir);
-        command.arg("build").current_dir(repo);
+        command.arg("build").args(object.features).current_dir(repo);
         self.add_common(&mut command);
         command
     }
@@ -233,6 +251,7 @@ impl Toolchain {
         &self,
         repo: &Path,
         target_dir: &Path,
+        object: Object,
         fail: bool,
     ) -> Result<Command, String> {
         // Called by its path: `cargo clippy` would find rustup's, of another compiler, first.
@@ -243,7 +262,7 @@ impl Toolchain {
             ));
         }
         let mut command = self.command("cargo-clippy", target_dir);
-        command.arg("clippy").current_dir(repo);
+        command.arg("clippy").args(object.features).current_dir(repo);
         self.add_common(&mut command);
         if fail {
             command.args(["--", "-D", "warnings"]);
@@ -252,7 +271,7 @@ impl Toolchain {
     }
 }
 
-/// Where `build_command` leaves its output.
+/// Where `build_command` leaves its output, whichever object it is.
 pub(crate) fn built_object(target_dir: &Path) -> PathBuf {
     target_dir.join(TARGET).join("release/rdmatop-ebpf")
 }

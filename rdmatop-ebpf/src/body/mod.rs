@@ -4,11 +4,17 @@ pub(crate) mod cm;
 pub(crate) mod object;
 pub(crate) mod qp;
 pub(crate) mod restrack;
+#[cfg(feature = "counters")]
 pub(crate) mod rxe;
+#[cfg(feature = "counters")]
 pub(crate) mod rxe_cq;
+pub(crate) mod rxe_shared;
+#[cfg(feature = "counters")]
 pub(crate) mod siw;
+#[cfg(feature = "counters")]
 pub(crate) mod siw_cqe;
 pub(crate) mod user;
+pub(crate) mod user_work;
 pub(crate) mod user_wr;
 pub(crate) mod verbs;
 pub(crate) mod wr;
@@ -37,6 +43,7 @@ pub(crate) mod hook {
     pub(crate) const USER_SEND: u32 = 9;
     pub(crate) const USER_RECV: u32 = 10;
     pub(crate) const USER_COMPLETE: u32 = 11;
+    pub(crate) const USER_POLL: u32 = 12;
 }
 
 /// `BPF_NOEXIST`, include/uapi/linux/bpf.h.

@@ -17,12 +17,11 @@ use crate::{
     offsets::{
         OFF_ATTR_AH_FLAGS, OFF_ATTR_DEST_QPN, OFF_ATTR_DGID, OFF_ATTR_PATH_MTU, OFF_ATTR_PORT,
         OFF_ATTR_RETRY_CNT, OFF_ATTR_RNR_RETRY, OFF_ATTR_RQ_PSN, OFF_ATTR_SGID_INDEX, OFF_ATTR_SQ_PSN,
-        OFF_ATTR_STATE, OFF_ATTR_TIMEOUT, OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_RES, Pane,
-        WANT_COUNTERS, Window, get, member,
+        OFF_ATTR_STATE, OFF_ATTR_TIMEOUT, OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_RES, Pane, Window, get,
+        member,
     },
-    providers::Any,
+    qps,
     record::{describe, fill},
-    slots,
     task::{Entry, entry, now, stamp_known},
     words::{clear, copy, zeroed},
 };
@@ -32,21 +31,21 @@ use rdmatop_common::{
 };
 
 /// `enum ib_qp_attr_mask`, include/rdma/ib_verbs.h: the same on 5.10 to 7.2.
-mod mask {
+pub(super) mod mask {
     pub(super) const STATE: u32 = 1;
     pub(super) const PORT: u32 = 1 << 5;
-    pub(super) const AV: u32 = 1 << 7;
+    pub(crate) const AV: u32 = 1 << 7;
     pub(super) const PATH_MTU: u32 = 1 << 8;
     pub(super) const TIMEOUT: u32 = 1 << 9;
     pub(super) const RETRY_CNT: u32 = 1 << 10;
     pub(super) const RNR_RETRY: u32 = 1 << 11;
     pub(super) const RQ_PSN: u32 = 1 << 12;
     pub(super) const SQ_PSN: u32 = 1 << 16;
-    pub(super) const DEST_QPN: u32 = 1 << 20;
+    pub(crate) const DEST_QPN: u32 = 1 << 20;
 }
 
 /// `IB_AH_GRH`, include/rdma/ib_verbs.h.
-const AH_GRH: u8 = 1;
+pub(super) const AH_GRH: u8 = 1;
 
 /// `IB_QPS_RESET`: the state in which the kernel creates a QP.
 const RESET: u32 = 0;
@@ -73,7 +72,7 @@ pub(crate) fn created(qp: u64, entry: Entry<'_>) {
     identify(known, qp, entry);
     known.state = RESET as u8;
     known.flags |= flag::CREATED;
-    slots::made::<Any>(known, qp);
+    qps::made(known, qp);
     send(|record: &mut QpRecord| {
         stamp_known(
             &mut record.prefix,
@@ -98,11 +97,9 @@ pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) {
         mask: u64::from(attr_mask),
     };
     MODIFIES.remember(hook::MODIFY_QP, &call);
-    if WANT_COUNTERS.load() != 0
-        && attr_mask & mask::STATE != 0
-        && get::<u32>(attr, &OFF_ATTR_STATE) == Some(RESET)
-    {
-        slots::resetting::<Any>(qp);
+    #[cfg(feature = "counters")]
+    if attr_mask & mask::STATE != 0 && get::<u32>(attr, &OFF_ATTR_STATE) == Some(RESET) {
+        qps::resetting(qp);
     }
 }
 
@@ -175,7 +172,7 @@ fn modified(rc: i32) -> Option<()> {
         not_entered(loss::STASH);
         return None;
     };
-    let Some(known) = slots::learn::<Any>(call.qp) else {
+    let Some(known) = qps::learn(call.qp) else {
         lost(loss::STASH);
         return None;
     };
@@ -207,11 +204,10 @@ fn modified(rc: i32) -> Option<()> {
             }
             (*known).port = identity::port(u32::from(port)) as u8;
         }
-        let reset = attr_mask & mask::STATE != 0 && head.readable && u32::from((*known).state) == RESET;
-        if WANT_COUNTERS.load() != 0 {
-            let new_psn = attr_mask & mask::SQ_PSN != 0;
-            let what = u64::from(reset) | u64::from(new_psn) << 1;
-            slots::modified::<Any>(call.qp, u64::from((*known).slot), what);
+        #[cfg(feature = "counters")]
+        {
+            let reset = attr_mask & mask::STATE != 0 && head.readable && u32::from((*known).state) == RESET;
+            qps::modified(call.qp, (*known).slot, reset, attr_mask & mask::SQ_PSN != 0);
         }
     }
     Some(())
@@ -248,7 +244,7 @@ fn destroyed(rc: i32) -> Option<()> {
     };
     if rc == 0 {
         // Not earlier: rxe drains its rings inside destroy, and those WRs are still counted.
-        slots::destroyed(call.qp, &call.known);
+        qps::destroyed(call.qp, &call.known);
     }
     send(|record: &mut QpRecord| {
         describe(record, kind::QP_DESTROY, call.qp, &call.known);
@@ -273,7 +269,7 @@ pub(crate) fn returned(hook: u32, rc: i32) -> Option<()> {
 pub(crate) fn async_event(event: u64) -> Option<()> {
     let qp = get::<u64>(event, &OFF_EVENT_ELEMENT)?;
     let what = get(event, &OFF_EVENT_EVENT).unwrap_or(UNKNOWN_U32);
-    let Some(known) = slots::learn::<Any>(qp) else {
+    let Some(known) = qps::learn(qp) else {
         lost(loss::STASH);
         return None;
     };
@@ -287,8 +283,9 @@ pub(crate) fn async_event(event: u64) -> Option<()> {
 
 /// Entry of `ib_query_qp(qp, ...)`, which the kernel calls for each QP when user space lists QPs. A QP from before attach is
 /// remembered here; it gets a slot now if many are free, else when it moves.
+#[cfg(feature = "counters")]
 #[inline(always)]
 pub(crate) fn queried(qp: u64) -> Option<()> {
-    slots::asked::<Any>(qp);
+    qps::asked(qp);
     Some(())
 }

@@ -21,16 +21,18 @@ use rdmatop_common::{
 };
 
 use crate::{
+    body::rxe_shared::is_rxe,
+    cursor::advance,
     emit::{lost, lost_many},
     maps::{QUEUE_SLOTS, QpPath, RXE_SEEN},
     offsets::{
-        OFF_DEV_DRIVER, OFF_PKT_OPCODE, OFF_PKT_PSN, OFF_PKT_WQE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX,
-        OFF_QUEUE_MASK, OFF_QUEUE_SHIFT, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_IBQP, OFF_RXE_QP_MTU,
+        OFF_PKT_OPCODE, OFF_PKT_PSN, OFF_PKT_WQE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX, OFF_QUEUE_MASK,
+        OFF_QUEUE_SHIFT, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_IBQP, OFF_RXE_QP_MTU,
         OFF_RXE_QP_RNR_EXPIRES, OFF_RXE_QP_RNR_PENDING, OFF_RXE_QP_RQ, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ,
         OFF_RXE_QP_STATE, OFF_RXE_QP_USER, OFF_RXE_TASK_TASKLET, OFF_WQE_LENGTH, OFF_WQE_OPCODE,
-        OFF_WQE_RESID, OFF_WQE_STATUS, WANT_COUNTERS, get, get_or_zero, is_known, member, read,
+        OFF_WQE_RESID, OFF_WQE_STATUS, get, get_or_zero, is_known, member, read,
     },
-    slots::{Provider, advance, at, find, find_busy},
+    slots::{Provider, at, find, find_busy},
     task::now,
     words::add,
 };
@@ -40,8 +42,6 @@ use crate::{
 const LOCAL_INV: u32 = 7;
 const BIND_MW: u32 = 8;
 const KERNEL_OPCODES: u32 = 0x20;
-/// `RDMA_DRIVER_RXE`, include/uapi/rdma/ib_user_ioctl_verbs.h.
-const DRIVER: u32 = 14;
 /// `IB_QPS_RESET`.
 const RESET: u32 = 0;
 /// [`QpPath::failed`] of a QP without a failed WR.
@@ -72,8 +72,7 @@ fn ib_qp(rxe_qp: u64) -> u64 {
 impl Provider for Rxe {
     #[inline(always)]
     fn counts(device: u64) -> bool {
-        // Every provider's QP struct contains an ib_qp; only the driver id says which provider it is.
-        is_known(&OFF_RXE_QP_IBQP) && get::<u32>(device, &OFF_DEV_DRIVER) == Some(DRIVER)
+        is_rxe(device)
     }
 
     #[inline(always)]
@@ -182,7 +181,7 @@ impl Provider for Rxe {
 /// count, and user space compares this with what the driver itself counts.
 #[inline(always)]
 pub(super) fn seen() -> Option<*mut RxeSeen> {
-    if OFF_RXE_TASK_TASKLET.load() == UNKNOWN || WANT_COUNTERS.load() == 0 {
+    if OFF_RXE_TASK_TASKLET.load() == UNKNOWN {
         return None;
     }
     // SAFETY: takes no argument.

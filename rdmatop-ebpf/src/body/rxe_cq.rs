@@ -6,9 +6,8 @@ use crate::{
     body::rxe,
     maps::{QPN_INDEX, QpnKey},
     offsets::{
-        OFF_CQ_DEVICE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX, OFF_QUEUE_MASK, OFF_RING_CONSUMER, OFF_RXE_CQ_IBCQ,
-        OFF_RXE_CQ_QUEUE, OFF_RXE_CQ_USER, OFF_WC_BYTE_LEN, OFF_WC_OPCODE, OFF_WC_QP, OFF_WC_STATUS, Pane,
-        Window, get, get_or_zero, member, read,
+        OFF_CQ_DEVICE, OFF_RXE_CQ_IBCQ, OFF_RXE_CQ_USER, OFF_WC_BYTE_LEN, OFF_WC_OPCODE, OFF_WC_QP,
+        OFF_WC_STATUS, get, member, read,
     },
     slots::find,
     task::now,
@@ -71,21 +70,6 @@ fn completion(cq: u64, cqe: u64) -> Option<Completion> {
             bytes: get(cqe, &OFF_WC_BYTE_LEN)?,
         })
     }
-}
-
-/// Whether the CQ is full, which `rxe_cq_post` checks first. A kprobe sees the entry of that function, not its result.
-#[inline(always)]
-pub(crate) fn is_full(cq: u64) -> bool {
-    let queue: u64 = get_or_zero(cq, &OFF_RXE_CQ_QUEUE);
-    // Read the queue each time, because a CQ can be resized.
-    let mut pane = Pane::<6>::uninit();
-    let queue = Window::open(&mut pane, queue, &OFF_QUEUE_BUF);
-    let ring: u64 = queue.get(&OFF_QUEUE_BUF).unwrap_or(0);
-    let mask: u32 = queue.get(&OFF_QUEUE_MASK).unwrap_or(0);
-    let producer: u32 = queue.get(&OFF_QUEUE_INDEX).unwrap_or(0);
-    let consumer: u32 = get_or_zero(ring, &OFF_RING_CONSUMER);
-    // No ring or no mask means that a read failed.
-    ring != 0 && mask != 0 && producer.wrapping_add(1).wrapping_sub(consumer) & mask == 0
 }
 
 /// Counts a CQE, or that there was no room for it. The tasks of a QP's two queues can complete at once, so the words that they

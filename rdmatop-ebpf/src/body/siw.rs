@@ -19,6 +19,7 @@ use rdmatop_common::counters::{OPCODES, QpSlot, loss, slot_flag};
 
 use crate::{
     body::siw_cqe::{Call, Cqe},
+    cursor::advance,
     emit::{lost, lost_many},
     maps::{QpPath, enabled},
     offsets::{
@@ -27,7 +28,7 @@ use crate::{
         OFF_SIW_SCQ, OFF_SIW_SENDQ, OFF_SIW_SQ_GET, OFF_SIW_SQ_SIZE, OFF_SIW_SRQ, OFF_SIW_TX_WQE,
         OFF_SIW_WQE_SQE, OFF_SIW_WQE_STATUS, get, get_or_zero, is_known, member, read_or_zero,
     },
-    slots::{Provider, advance, find, find_busy, known},
+    slots::{Provider, find, find_busy, known},
     words::add,
 };
 

@@ -7,6 +7,7 @@
 
 use core::{
     ffi::c_void,
+    mem::MaybeUninit,
     ptr::{read_volatile, write_volatile},
 };
 
@@ -16,16 +17,19 @@ use aya_ebpf::helpers::{
 use rdmatop_common::{
     counters::{OPCODES, QpSlot, USER_HITS_BITS, UserHits, loss, place::UNCOUNTED, slot_flag},
     event::flag,
+    wr::{self, RECV},
 };
 
-use super::{calls::Calls, enter_or, hook};
+use super::{
+    calls::Calls,
+    enter_or, hook,
+    user_work::{self, Request},
+};
 use crate::{
     emit::lost,
     maps::enabled,
     offsets::{OFF_QP_SRQ, OFF_QP_UOBJECT, OFF_UOBJECT_HANDLE, get, get_or_zero},
-    pool,
-    providers::Any,
-    slots,
+    pool, qps,
     task::{call_key, now},
     user_maps::{
         FREE_USER, USED_USER, USER_BATCHES, USER_CALLS, USER_DESTROYS, USER_HITS, USER_INDEX, USER_NUMBERS,
@@ -109,12 +113,15 @@ fn take() -> Option<u32> {
 /// the kernel calls the second for each, so QPs from before attach are found.
 #[inline(always)]
 pub(crate) fn seen(qp: u64) -> Option<()> {
-    let known = slots::learn::<Any>(qp)?;
+    let known = qps::learn(qp)?;
     // SAFETY: the map checked the pointer; only the place is ever written by others, whole.
     let known = unsafe { &*known };
     // SAFETY: as above.
     let place = unsafe { read_volatile(&raw const known.slot) };
     if place != UNCOUNTED || known.flags & flag::OWNER_TASK == 0 {
+        return None;
+    }
+    if qps::is_left_to_kernel(known.device) {
         return None;
     }
     let object: u64 = get(qp, &OFF_QP_UOBJECT)?;
@@ -166,6 +173,9 @@ pub(crate) fn seen(qp: u64) -> Option<()> {
         (*slot).owner_pid = known.owner_pid;
         (*slot).flags = flags;
     }
+    if user_work::wanted() {
+        let _ = user_work::introduce(number, qp, known, handle);
+    }
     if USER_INDEX.insert(&key, &number, NOEXIST).is_err() {
         // Another CPU was first, or there is no room.
         pool::put_back(&FREE_USER, number);
@@ -190,6 +200,9 @@ fn is_of(number: u32, qp: u64, born_ns: u64) -> bool {
 #[inline(always)]
 fn retire(number: u32, key: &UserKey) {
     let _ = USER_INDEX.remove(key);
+    if user_work::wanted() {
+        let _ = user_work::retire(number);
+    }
     if let Some(slot) = USER_SLOTS.get_ptr_mut(number) {
         // SAFETY: the map checked the pointer; the flags have this one writer.
         unsafe {
@@ -276,6 +289,7 @@ pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64) -> Option<()> {
         number: u64::from(hit(qp)?),
         list,
         bad,
+        at_ns: if user_work::wanted() { now() } else { 0 },
     };
     POSTS.remember_or(hook, &call, loss::MISSED);
     Some(())
@@ -284,7 +298,7 @@ pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64) -> Option<()> {
 /// Return of a provider's `post_send` or `post_recv`.
 #[inline(always)]
 pub(crate) fn posted(hook: u32, rc: i32) -> Option<()> {
-    let mut call = core::mem::MaybeUninit::uninit();
+    let mut call = MaybeUninit::uninit();
     let call = POSTS.recall(hook, &mut call)?;
     let hits = hits()?;
     // SAFETY: the map checked the pointer.
@@ -310,7 +324,12 @@ pub(crate) fn posted(hook: u32, rc: i32) -> Option<()> {
         rejected: 0,
         sends: u64::from(hook == hook::USER_SEND),
         unread: 0,
+        number: call.number,
+        at_ns: call.at_ns,
     };
+    if user_work::wanted() {
+        let _ = user_work::look(number);
+    }
     // SAFETY: the list outlives the call.
     unsafe {
         bpf_loop(WRS, one as *mut c_void, (&raw mut list).cast::<c_void>(), 0);
@@ -318,6 +337,9 @@ pub(crate) fn posted(hook: u32, rc: i32) -> Option<()> {
     if list.next != 0 || list.unread != 0 {
         // The list is too long, or a part of it could not be read.
         missed();
+        if user_work::wanted() && list.next != 0 {
+            user_work::unseen();
+        }
     }
     // SAFETY: the map checked the pointers.
     unsafe {
@@ -349,6 +371,9 @@ struct List {
     sends: u64,
     /// Not 0 where the length of a segment could not be read.
     unread: u64,
+    /// The QP's number, and when the program called: for records.
+    number: u64,
+    at_ns: u64,
 }
 
 /// Visits one work request. `struct ibv_send_wr` and `struct ibv_recv_wr` begin alike: id, next, segments, their number; a
@@ -360,7 +385,7 @@ unsafe extern "C" fn one(_turn: u32, list: *mut List) -> i64 {
         if at == 0 {
             return 1;
         }
-        let Ok([_, next, segments, what]) = bpf_probe_read_user(at as *const [u64; 4]) else {
+        let Ok([wr_id, next, segments, what]) = bpf_probe_read_user(at as *const [u64; 4]) else {
             return 1;
         };
         (*list).next = next;
@@ -369,22 +394,64 @@ unsafe extern "C" fn one(_turn: u32, list: *mut List) -> i64 {
             return 0;
         }
         (*list).accepted += 1;
-        if (*list).sends != 0 {
-            (*list).unread |= count((*list).slot, segments, what as u32, (what >> 32) as u32);
+        if user_work::wanted() {
+            (*list).unread |= record(list, at, wr_id, segments, what);
+        } else if (*list).sends != 0 {
+            let (number, opcode) = (what as u32, (what >> 32) as u32);
+            let sum = sum(segments, number, opcode);
+            count((*list).slot, opcode, &sum);
+            (*list).unread |= sum.unread;
         }
     }
     0
 }
 
-/// Counts opcode and bytes of a send; returns 0 if all segments could be read. Several threads may be here for one QP at
-/// once, because they do not hold the provider's lock.
+/// The bytes of a send.
 #[inline(always)]
-unsafe fn count(slot: *mut QpSlot, segments: u64, number: u32, opcode: u32) -> u64 {
-    let sum = if opcode == LOCAL_INV || opcode == BIND_MW {
+fn sum(segments: u64, number: u32, opcode: u32) -> Segments {
+    if opcode == LOCAL_INV || opcode == BIND_MW {
         Segments::default()
     } else {
         Segments::of(segments, number)
-    };
+    }
+}
+
+/// Counts one work request of a list and makes a record of it; returns 0 if all segments could be read. A `struct
+/// ibv_send_wr` has its flags at 32, immediate data at 36, and of a datagram the destination's QP number at 48.
+#[inline(always)]
+unsafe fn record(list: *const List, at: u64, wr_id: u64, segments: u64, what: u64) -> u64 {
+    let (number, opcode) = (what as u32, (what >> 32) as u32);
+    let mut place = MaybeUninit::uninit();
+    // SAFETY: the caller's pointer is checked; the helper checks the address itself.
+    unsafe {
+        let request = Request::posted(&mut place, (*list).at_ns, wr_id);
+        let of;
+        if (*list).sends != 0 {
+            of = sum(segments, number, opcode);
+            count((*list).slot, opcode, &of);
+            let Ok([how, _, to]) = bpf_probe_read_user((at + 32) as *const [u64; 3]) else {
+                user_work::unseen();
+                return 1;
+            };
+            request.send(opcode, how as u32, (how >> 32) as u32);
+            if user_work::is_datagram((*list).number as u32) {
+                request.dest_qpn = to as u32;
+            }
+        } else {
+            of = Segments::of(segments, number);
+            request.opcode = RECV;
+            request.flags |= u32::from(wr::flag::RECEIVE);
+        }
+        request.carries(of.bytes, of.unread);
+        let _ = user_work::report((*list).number as u32, &raw const *request);
+        of.unread
+    }
+}
+
+/// Counts opcode and bytes of a send. Several threads may be here for one QP at once, because they do not hold the
+/// provider's lock.
+#[inline(always)]
+unsafe fn count(slot: *mut QpSlot, opcode: u32, sum: &Segments) {
     let class = class(opcode);
     // SAFETY: the caller's pointer is checked; the verifier sees the index masked.
     unsafe {
@@ -392,7 +459,6 @@ unsafe fn count(slot: *mut QpSlot, segments: u64, number: u32, opcode: u32) -> u
         add((&raw mut (*slot).op_bytes).cast::<u64>().add(class), sum.bytes);
         add(&raw mut (*slot).tx_bytes, sum.bytes);
     }
-    sum.unread
 }
 
 /// Index of the counter for an opcode.

@@ -6,9 +6,10 @@ use rdmatop_common::counters::OPCODES;
 use super::{
     hook,
     user::{Segments, class, hit, hits, missed},
+    user_work,
 };
 use crate::{
-    task::call_key,
+    task::{call_key, now},
     user_maps::{USER_BATCHES, USER_BUILT, USER_QPS, USER_SLOTS, UserBatch},
     words::{add, clear},
 };
@@ -22,11 +23,21 @@ mod data {
     pub(super) const INLINE: u64 = 1;
 }
 
-/// Entry of `wr_send(qp)` and the other functions that begin a work request.
+/// `IBV_WR_SEND_WITH_IMM`: `wr_send_imm(qp, imm)`; `wr_rdma_write_imm(qp, rkey, remote_addr, imm)` has it behind an address.
+const SEND_IMM: u32 = 3;
+
+/// Entry of `wr_send(qp)` and the other functions that begin a work request. The cookie has the opcode, and in its upper half
+/// where a `struct ibv_qp_ex` has `wr_id`.
 #[inline(always)]
-pub(crate) fn begun(qp: u64, opcode: u64) -> Option<()> {
-    let batch = USER_BATCHES.get_ptr_mut(hit(qp)?)?;
-    let class = class(opcode as u32);
+pub(crate) fn begun(qp: u64, cookie: u64, second: u64, fourth: u64) -> Option<()> {
+    let number = hit(qp)?;
+    let batch = USER_BATCHES.get_ptr_mut(number)?;
+    let opcode = cookie as u32;
+    let class = class(opcode);
+    if user_work::wanted() {
+        let imm = if opcode == SEND_IMM { second } else { fourth };
+        let _ = user_work::begin(number, qp, cookie >> 32, opcode, imm as u32);
+    }
     // SAFETY: the map checked the pointer; the verifier sees the index masked.
     unsafe {
         (*batch).wrs += 1;
@@ -40,23 +51,29 @@ pub(crate) fn begun(qp: u64, opcode: u64) -> Option<()> {
 /// `(qp, number, list)`.
 #[inline(always)]
 pub(crate) fn given(qp: u64, how: u64, second: u64, third: u64, fourth: u64) -> Option<()> {
-    let batch = USER_BATCHES.get_ptr_mut(hit(qp)?)?;
+    let number = hit(qp)?;
+    let batch = USER_BATCHES.get_ptr_mut(number)?;
+    let mut unread = 0;
     let bytes = match how {
         data::SGE => fourth & 0xffff_ffff,
         data::INLINE => third,
         _ => {
-            let number = if second < u64::from(u32::MAX) {
+            let pieces = if second < u64::from(u32::MAX) {
                 second as u32
             } else {
                 u32::MAX
             };
-            let sum = Segments::of(third, number);
+            let sum = Segments::of(third, pieces);
             if sum.unread != 0 {
                 missed();
             }
+            unread = sum.unread;
             sum.bytes
         }
     };
+    if user_work::wanted() {
+        let _ = user_work::grow(number, bytes, unread);
+    }
     // SAFETY: as above.
     unsafe {
         let class = (*batch).last as usize & (OPCODES - 1);
@@ -68,9 +85,16 @@ pub(crate) fn given(qp: u64, how: u64, second: u64, third: u64, fourth: u64) -> 
 /// Entry of `wr_abort(qp)`.
 #[inline(always)]
 pub(crate) fn aborted(qp: u64) -> Option<()> {
-    let batch = USER_BATCHES.get_ptr_mut(hit(qp)?)?;
+    let number = hit(qp)?;
+    let batch = USER_BATCHES.get_ptr_mut(number)?;
     // SAFETY: the map checked the pointer.
-    unsafe { clear(batch) };
+    unsafe {
+        if user_work::wanted() {
+            let wrs = (*batch).wrs;
+            user_work::batch(number, user_work::first(number, wrs), wrs, 0, false);
+        }
+        clear(batch);
+    }
     Some(())
 }
 
@@ -87,6 +111,10 @@ pub(crate) fn completing(qp: u64) -> Option<()> {
             return None;
         }
         (*batch).number = u64::from(number);
+        if user_work::wanted() {
+            (*batch).first = user_work::first(number, (*batch).wrs);
+            (*batch).at_ns = now();
+        }
         if USER_BUILT.insert(&key, &*batch, NOEXIST).is_err() {
             // No room, or no probe saw the return of this thread's previous call.
             missed();
@@ -107,7 +135,11 @@ pub(crate) fn completed(rc: i32) -> Option<()> {
         unsafe { add(&raw mut (*hits).hits, 1) };
     }
     // SAFETY: the map checked the pointer; no other thread has this key.
-    let _ = post(unsafe { &*built }, rc);
+    let built = unsafe { &*built };
+    let _ = post(built, rc);
+    if user_work::wanted() {
+        user_work::batch(built.number as u32, built.first, built.wrs, built.at_ns, rc == 0);
+    }
     let _ = USER_BUILT.remove(&key);
     Some(())
 }

@@ -9,7 +9,7 @@ use crate::{
         FREE_VERB_ERRORS, FREE_VERBS, IOCTL_CALLS, IOCTL_PLACES, VERB_CALLS, VERB_ERROR_INDEX, VERB_ERRORS,
         VERB_INDEX, VERBS, VerbCall,
     },
-    offsets::{OFF_UDEV_IB_DEV, OFF_UFILE_DEVICE, WANT_COUNTERS, get, read},
+    offsets::{COUNTING, OFF_UDEV_IB_DEV, OFF_UFILE_DEVICE, get, read},
     pool,
     task::{device, now, stamp},
     words::add,
@@ -175,7 +175,7 @@ pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
         not_entered(loss::MISSED);
         return None;
     };
-    if WANT_COUNTERS.load() == 0 && rc >= 0 {
+    if !COUNTING && rc >= 0 {
         return None;
     }
     let took = now() - call.start_ns;
@@ -191,7 +191,7 @@ pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
 /// Counts a call that has returned. `took` is `None` for a call that waits, whose duration says nothing about the kernel.
 #[inline(always)]
 pub(super) fn count(verb: u32, rc: i32, took: Option<u64>) -> Option<()> {
-    if WANT_COUNTERS.load() == 0 {
+    if !COUNTING {
         return None;
     }
     if rc < 0 {

@@ -18,11 +18,12 @@ use core::{
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_loop};
 use rdmatop_common::{
     counters::loss,
-    event::{DEVICE_NAME_LEN, UNKNOWN_U32},
+    event::{COMM_LEN, DEVICE_NAME_LEN, UNKNOWN_U32},
     wr::{NO_OPCODE, NO_STATUS, WrFilter, WrRecord, count, flag, kind},
 };
 
 use crate::{
+    cursor::advance,
     emit::lost,
     maps::QpnKey,
     offsets::{
@@ -32,7 +33,6 @@ use crate::{
         OFF_RXE_QP_SRQ, OFF_RXE_QP_STATE, OFF_RXE_QP_USER, OFF_WQE_FLAGS, OFF_WQE_IMM, OFF_WQE_LENGTH,
         OFF_WQE_OPCODE, OFF_WQE_UD_QPN, OFF_WQE_WR_ID, Pane, get, get_or_zero, member, read, read_into,
     },
-    slots::advance,
     task::{entry, name_device, now, owner_of},
     words::{add, copy, zeroed},
     wr_maps::{
@@ -43,7 +43,7 @@ use crate::{
 
 /// `BPF_RB_NO_WAKEUP`, include/uapi/linux/bpf.h. The reader looks on its own timer: a wake-up for each record would cost more
 /// than the record, and before Linux 6.4 it would let softirqs run inside the program (see `emit::wakeup`).
-const NO_WAKEUP: u64 = 1;
+pub(super) const NO_WAKEUP: u64 = 1;
 /// `BPF_NOEXIST`.
 const NOEXIST: u64 = 1;
 /// `IB_QPS_RESET`.
@@ -74,7 +74,7 @@ pub(super) fn counted(what: u32, n: u64) {
 }
 
 #[inline(always)]
-fn filter() -> Option<*const WrFilter> {
+pub(super) fn filter() -> Option<*const WrFilter> {
     WR_FILTER.get_ptr(0)
 }
 
@@ -84,7 +84,7 @@ fn filter() -> Option<*const WrFilter> {
     clippy::manual_is_multiple_of,
     reason = "that asks for 0 once more, with each WR"
 )]
-fn left_out(filter: *const WrFilter, number: u64) -> bool {
+pub(super) fn left_out(filter: *const WrFilter, number: u64) -> bool {
     // SAFETY: the map checked the pointer.
     let each = u64::from(unsafe { (*filter).sample });
     each > 1 && number % each != 0
@@ -198,7 +198,14 @@ extern "C" fn follow_wrs(qp: u64) -> u64 {
     if scq == get_or_zero(rxe, &OFF_RXE_QP_RCQ) {
         new.flags |= qp_flag::ONE_CQ;
     }
-    if is_wanted(new) {
+    let whose = Whose {
+        pid: new.owner_pid,
+        flags: new.owner,
+        comm: &new.owner_comm,
+        qpn: new.qpn,
+        device: new.device,
+    };
+    if is_wanted(&whose) {
         new.flags |= qp_flag::WANTED;
     }
     let key = QpnKey {
@@ -243,19 +250,28 @@ fn forget(qp: u64) {
     let _ = WR_QPS.remove(&qp);
 }
 
+/// What the filter compares of a QP.
+pub(super) struct Whose<'a> {
+    /// Valid with `flag::OWNER_TASK` in the flags.
+    pub(super) pid: u32,
+    pub(super) flags: u32,
+    pub(super) comm: &'a [u8; COMM_LEN],
+    pub(super) qpn: u32,
+    /// `struct ib_device *`.
+    pub(super) device: u64,
+}
+
 /// Whether the filter lets records of a QP through.
 #[inline(always)]
 #[expect(
     clippy::cast_ptr_alignment,
     reason = "a map's value is aligned to 8, and so is the place of the name in it"
 )]
-fn is_wanted(qp: &WrQp) -> bool {
+pub(super) fn is_wanted(qp: &Whose<'_>) -> bool {
     let Some(filter) = filter() else { return false };
     // SAFETY: the map checked the pointer.
     unsafe {
-        if (*filter).pid != 0
-            && ((*filter).pid != qp.owner_pid || qp.owner & u32::from(flag::OWNER_TASK) == 0)
-        {
+        if (*filter).pid != 0 && ((*filter).pid != qp.pid || qp.flags & u32::from(flag::OWNER_TASK) == 0) {
             return false;
         }
         if (*filter).flags & WrFilter::QPN != 0 && (*filter).qpn != qp.qpn {
@@ -265,7 +281,7 @@ fn is_wanted(qp: &WrQp) -> bool {
             for at in 0..(*filter).comm.len() {
                 let wanted = read_volatile(&raw const (*filter).comm[at]);
                 // The kernel keeps 15 bytes of a process's name; a kernel consumer's name may be longer.
-                if wanted != qp.owner_comm[at] && !(wanted == 0 && at == (*filter).comm.len() - 1) {
+                if wanted != qp.comm[at] && !(wanted == 0 && at == (*filter).comm.len() - 1) {
                     return false;
                 }
                 if wanted == 0 {
@@ -427,6 +443,7 @@ unsafe extern "C" fn post_one(_turn: u32, walk: *mut Posts) -> i64 {
         };
         send(qp, kind::POST, ts_ns, |record| {
             record.status = NO_STATUS;
+            record.number = (wr as u32).wrapping_add(1);
             describe(record, found);
         });
     }
@@ -530,6 +547,7 @@ unsafe extern "C" fn end_one(_turn: u32, walk: *mut Ends) -> i64 {
         let flags = (*walk).flags as u16;
         send(qp, kind::DONE, (*walk).now, |record| {
             record.status = status;
+            record.number = (wr as u32).wrapping_add(1);
             describe(record, found);
             record.flags |= flags;
         });

@@ -9,9 +9,10 @@ use rdmatop_common::{
 
 use crate::{
     body::{
-        rxe_cq::is_full,
+        rxe_shared::is_full,
         wr::{claim, consumed, counted, ends, found_at, posts, release, send},
     },
+    cursor::advance,
     emit::{lost, lost_many},
     maps::QpnKey,
     offsets::{
@@ -19,7 +20,6 @@ use crate::{
         OFF_WC_BYTE_LEN, OFF_WC_OPCODE, OFF_WC_QP, OFF_WC_STATUS, OFF_WQE_WR_ID, get, get_or_zero, member,
         read,
     },
-    slots::advance,
     task::now,
     wr_maps::{WR_FILTER, WR_OUTSTANDING, WR_QPNS, WR_QPS, WrKey, WrQp, qp_flag},
 };

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     emit::lost,
     maps::{VERB_CALLS, VerbCall, WRITE_CALLS, WRITE_PLACES, enabled},
-    offsets::WANT_COUNTERS,
+    offsets::COUNTING,
     task::{call_key, now},
 };
 use aya_ebpf::helpers::bpf_probe_read_user;
@@ -105,7 +105,7 @@ pub(crate) fn returned(rc: i32) -> Option<()> {
             recall(hook::WRITE)?
         }
     };
-    if !enabled() || (rc >= 0 && WANT_COUNTERS.load() == 0) {
+    if !enabled() || (rc >= 0 && !COUNTING) {
         return None;
     }
     let verb = of_command(word(buffer).unwrap_or(UNREADABLE));
@@ -127,7 +127,7 @@ pub(crate) fn cm_entered(buffer: u64) -> Option<()> {
 #[inline(always)]
 pub(crate) fn cm_returned(rc: i32) -> Option<()> {
     let (start_ns, buffer) = recall(hook::CM)?;
-    if !enabled() || (rc >= 0 && WANT_COUNTERS.load() == 0) {
+    if !enabled() || (rc >= 0 && !COUNTING) {
         return None;
     }
     let mut verb = verb::cm(word(buffer).unwrap_or(UNREADABLE));

@@ -124,4 +124,5 @@ ret!(ucma_write_ret(rc) write::cm_returned(rc));
 
 entry!(cm_handler(id_priv) cm::handler_entered(id_priv));
 
+#[cfg(feature = "counters")]
 entry!(query_qp(qp) qp::queried(qp));

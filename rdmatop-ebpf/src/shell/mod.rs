@@ -1,7 +1,9 @@
 //! The programs: one thin program per hook and way to attach. rdmatop's `source/ebpf/control.rs` and `datapath.rs` say what
 //! each is for.
 mod control;
+#[cfg(feature = "counters")]
 mod rxe;
+#[cfg(feature = "counters")]
 mod siw;
 mod tracepoint;
 mod user;

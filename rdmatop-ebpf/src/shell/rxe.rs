@@ -8,7 +8,7 @@ use aya_ebpf::{
 };
 
 use super::argument;
-use crate::body::{rxe, rxe_cq};
+use crate::body::{rxe, rxe_cq, rxe_shared};
 
 macro_rules! entry {
     ($name:ident($($arg:ident),*) $body:expr) => {
@@ -27,7 +27,7 @@ macro_rules! entry {
 
 entry!(kp_post_send(qp) rxe::doorbell(qp));
 entry!(kp_completer(qp) rxe::completing(qp));
-entry!(kp_cq_post(cq, cqe) rxe_cq::posted(cq, cqe, rxe_cq::is_full(cq)));
+entry!(kp_cq_post(cq, cqe) rxe_cq::posted(cq, cqe, rxe_shared::is_full(cq)));
 entry!(kp_xmit(qp, pkt) rxe::transmitting(qp, pkt));
 
 // Rare, so always a kprobe.

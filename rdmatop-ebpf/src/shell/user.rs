@@ -9,7 +9,7 @@ use aya_ebpf::{
 };
 
 use crate::{
-    body::{hook, user, user_wr},
+    body::{hook, user, user_work, user_wr},
     maps::enabled,
 };
 
@@ -51,7 +51,18 @@ macro_rules! of_kernel {
     };
 }
 
-of_kernel!(user_modify(qp) user::seen(qp));
+#[kprobe]
+pub(crate) fn user_modify(ctx: ProbeContext) -> u32 {
+    let (Some(qp), Some(attr), Some(mask)) = (ctx.arg::<u64>(0), ctx.arg::<u64>(1), ctx.arg::<u64>(2)) else {
+        return 0;
+    };
+    if enabled() {
+        let _ = user::seen(qp);
+        let _ = user_work::modifying(qp, attr, mask as u32);
+    }
+    0
+}
+
 of_kernel!(user_query(qp) user::seen(qp));
 of_kernel!(user_destroy(qp) user::destroying(qp));
 
@@ -96,9 +107,11 @@ fn cookie(ctx: &impl EbpfContext) -> u64 {
 #[uprobe]
 pub(crate) fn user_wr(ctx: ProbeContext) -> u32 {
     keep_own_stack(&ctx);
-    if let Some(qp) = ctx.arg::<u64>(0) {
-        let _ = user_wr::begun(qp, cookie(&ctx));
-    }
+    let (Some(qp), Some(second), Some(fourth)) = (ctx.arg::<u64>(0), ctx.arg::<u64>(1), ctx.arg::<u64>(3))
+    else {
+        return 0;
+    };
+    let _ = user_wr::begun(qp, cookie(&ctx), second, fourth);
     0
 }
 
@@ -139,5 +152,21 @@ pub(crate) fn user_wr_complete(ctx: ProbeContext) -> u32 {
 pub(crate) fn user_wr_done(ctx: RetProbeContext) -> u32 {
     keep_own_stack(&ctx);
     let _ = user_wr::completed(ctx.ret::<i32>());
+    0
+}
+
+#[uprobe]
+pub(crate) fn user_poll_cq(ctx: ProbeContext) -> u32 {
+    keep_own_stack(&ctx);
+    if let (Some(cq), Some(wc)) = (ctx.arg::<u64>(0), ctx.arg::<u64>(2)) {
+        let _ = user_work::polling(cq, wc);
+    }
+    0
+}
+
+#[uretprobe]
+pub(crate) fn user_poll_cq_ret(ctx: RetProbeContext) -> u32 {
+    keep_own_stack(&ctx);
+    let _ = user_work::polled(ctx.ret::<i32>());
     0
 }

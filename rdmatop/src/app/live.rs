@@ -13,12 +13,17 @@ use super::{
     ready,
     signals::{Ending, Signals},
     sink::Sink,
-    targets,
+    targets, work,
 };
 use crate::{
     exit::{Exit, Stop},
-    model::{engine::EngineConfig, event::Event, snapshot::Snapshot},
-    source::{limits, root::Root},
+    model::{
+        engine::EngineConfig,
+        event::Event,
+        snapshot::Snapshot,
+        watched::{Picture, WatchState},
+    },
+    source::{ebpf::Watcher, limits, root::Root},
     view::tui::{Control, Outcome, Tab, TuiError, TuiOptions, settings::Sort, terminal},
 };
 
@@ -39,6 +44,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
         },
         filter: plan.filter.clone(),
         counters: true,
+        feed: true,
         ..Settings::default()
     };
     // While all rights to open it are held. Without a terminal the screen reports that.
@@ -46,6 +52,8 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     let (mut pump, ebpf) = Pump::start(ready::sources(plan), settings)?;
     // The snapshots contain the reports.
     let stop_ebpf = ebpf.map(|ebpf| ebpf.stop);
+    let mut watcher = pump.take_feed().map(Watcher::new);
+    let mut snapshots = pump.subscribe();
     let (to, events) = mpsc::channel(EVENTS);
     let (control, mut asked) = mpsc::channel(16);
     let (refresh, mut delay) =
@@ -79,10 +87,15 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
                     asked_to_end = Some(ending);
                     break None;
                 }
-                Some(Control::Refresh(distance)) = asked.recv() => { refresh.send_replace(distance); }
+                Some(control) = asked.recv() => {
+                    obey(control, &refresh, watcher.as_mut(), &snapshots.borrow());
+                }
+                Ok(()) = snapshots.changed() => let_go(&snapshots.borrow_and_update(), watcher.as_mut()),
                 () = async { sleep_until(deadline.unwrap_or_else(Instant::now)).await }, if deadline.is_some() => break None,
             }
         };
+        // It holds a feed: the channel ends without it.
+        drop(watcher);
         if let Some(stop) = stop_ebpf {
             stop();
         }
@@ -123,6 +136,30 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
         Err(_) => Err(Stop::failure(
             "the view ended by itself: this is a defect of rdmatop",
         )),
+    }
+}
+
+/// Does what the screen asks for.
+fn obey(control: Control, refresh: &watch::Sender<Duration>, watcher: Option<&mut Watcher>, all: &Snapshot) {
+    match (control, watcher) {
+        (Control::Refresh(distance), _) => {
+            refresh.send_replace(distance);
+        }
+        (Control::Watch(Some(uid)), Some(watcher)) => {
+            if let Some(qp) = all.qps.iter().find(|qp| qp.uid == uid) {
+                watcher.watch(uid, work::watched(qp, all));
+            }
+        }
+        (Control::Watch(None), Some(watcher)) => watcher.stop(),
+        (Control::Watch(_), None) | (Control::Quit, _) => {}
+    }
+}
+
+/// Detaches the programs that watch a QP once it is gone.
+fn let_go(all: &Snapshot, watcher: Option<&mut Watcher>) {
+    let gone = |qp: &Picture| qp.state == WatchState::Gone;
+    if let Some(watcher) = watcher.filter(|_| all.watched.as_deref().is_some_and(gone)) {
+        watcher.detach();
     }
 }
 

@@ -142,6 +142,11 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
         sample: view.sample.unwrap_or(1),
         color: !view.no_color && !terminal.no_color,
     };
+    if view.trace && plan.uprobes.is_some() && !plan.wants_work() {
+        return Err(Stop::usage(
+            "--uprobes shows work requests in a trace: add --event wr; see rdmatop --help",
+        ));
+    }
     if view.sample.is_some() && !plan.wants_work() {
         return Err(Stop::usage(
             "--sample is for work requests: add --event wr; see rdmatop --help",
@@ -273,6 +278,16 @@ mod tests {
         )
         .unwrap();
         assert_eq!((plan.sample, plan.filter.qpn), (10, Some(17)));
+        let probed = of(&["--trace", "--event", "wr_post", "--uprobes=7"], PIPE).unwrap();
+        assert_eq!(probed.uprobes.and_then(|wanted| wanted.pid), Some(7));
+        for args in [
+            &["--trace", "--uprobes"][..],
+            &["--trace", "--uprobes", "--event", "qp"],
+        ] {
+            let refused = of(args, PIPE).unwrap_err();
+            assert_eq!(refused.exit, Exit::Usage);
+            assert!(refused.line.contains("--event wr"), "{refused}");
+        }
         let refused = of(&["--trace", "--sample", "10"], PIPE).unwrap_err();
         assert_eq!(refused.exit, Exit::Usage);
         assert!(refused.line.contains("--event wr"), "{refused}");

@@ -51,6 +51,9 @@ const LOOK: Duration = if cfg!(test) {
 /// A one-shot mode gives up on a round after this.
 const ROUND_LIMIT: Duration = Duration::from_secs(30);
 
+/// While the user watches a QP, the screen gets its picture this often.
+const GLANCE: Duration = Duration::from_millis(250);
+
 /// How long an event may wait for earlier ones.
 const HOLD: Duration = Duration::from_nanos(HOLD_NS);
 
@@ -72,6 +75,8 @@ pub(super) struct Settings {
     pub(super) findings: bool,
     /// Records everything that the engine is given.
     pub(super) tap: Option<Tap>,
+    /// The mode wants [`Pump::take_feed`].
+    pub(super) feed: bool,
 }
 
 /// A mode's handle on the eBPF source.
@@ -114,6 +119,8 @@ pub(super) struct Pump {
     /// When what findings need was last read, in a mode without counters.
     looked: Option<Instant>,
     settling: Settling,
+    /// A way into the channel, for a source that the mode starts later.
+    feed: Option<Feed>,
     /// Counts of events by their fate.
     pub(super) counts: EventCounts,
     /// Reports of the eBPF source, for the mode.
@@ -139,6 +146,7 @@ impl Pump {
         let feed = Feed::new(to, Arc::clone(&dropped));
         let sampler = Sampler::start(sources.polled, feed.clone())?;
         let (report, reports) = mpsc::unbounded_channel();
+        let kept = settings.feed.then(|| feed.clone());
         let ebpf = sources.pushing.map(|pushing| {
             (pushing.start)(feed);
             EbpfSide {
@@ -170,12 +178,18 @@ impl Pump {
             looking_up: false,
             looked: None,
             settling: Settling::default(),
+            feed: kept,
             counts: EventCounts::default(),
             report,
             reported: false,
             hung: false,
         };
         Ok((pump, ebpf))
+    }
+
+    /// A way into the channel, once. The channel ends when its taker has dropped it.
+    pub(super) fn take_feed(&mut self) -> Option<Feed> {
+        self.feed.take()
     }
 
     /// Snapshots for the view: filtered.
@@ -259,6 +273,7 @@ impl Pump {
         let mut checked = false;
         let mut next = Instant::now();
         let mut watch_delay = true;
+        let mut glance = Instant::now();
         let mut ending = end.clone();
         // At each moment the sink releases what has waited long enough.
         let (mut release, mut waited_ns) = (Instant::now(), 0);
@@ -273,6 +288,10 @@ impl Pump {
                 () = sleep_until(next) => {
                     next = Instant::now() + *delay.borrow();
                     self.due();
+                }
+                () = sleep_until(glance), if self.engine.is_watching() => {
+                    glance = Instant::now() + GLANCE;
+                    self.glance();
                 }
                 changed = delay.changed(), if watch_delay => {
                     watch_delay = changed.is_ok();
@@ -299,6 +318,13 @@ impl Pump {
         }
         self.drain(sink, end, &mut ending).await;
         Ok(())
+    }
+
+    /// Shows the watched QP as it looks now, beside the rows of the last round.
+    fn glance(&mut self) {
+        if let Some(snapshot) = self.engine.glance(&self.latest, now()) {
+            self.publish(Arc::new(snapshot));
+        }
     }
 
     async fn drain(&mut self, sink: &mut Sink, end: &mut End, over_at: &mut End) {

@@ -11,7 +11,6 @@ use super::{ring, work};
 use crate::cli::AttachMode;
 use crate::model::cause::{CauseId, Obstacle};
 use crate::model::event::EventKind;
-use crate::model::filter::Filter;
 use crate::model::input::EbpfState;
 use crate::source::ebpf::{Attach, Manager, MapSweep, Options, Scope, UserOptions, not_started, reported};
 use crate::source::kernel_log::KernelLog;
@@ -80,7 +79,7 @@ fn options(plan: &Plan, attach: AttachMode, available: Option<u64>, nested_pids:
         ring_bytes: ring::bytes(plan.mode, available),
         scope: match plan.mode {
             // No view shows a counter there.
-            Mode::Lines { .. } => Scope::Events(needed(&plan.filter)),
+            Mode::Lines { .. } => Scope::Events(needed(plan)),
             Mode::Live { .. } | Mode::Once { .. } | Mode::Check { .. } | Mode::Probes { .. } => Scope::All,
         },
         attach: match attach {
@@ -89,9 +88,11 @@ fn options(plan: &Plan, attach: AttachMode, available: Option<u64>, nested_pids:
             AttachMode::Fentry => Attach::Fentry,
         },
         verb_times: plan.verb_times,
-        uprobes: plan
-            .uprobes
-            .map(|Uprobes { pid, limit }| UserOptions { pid, limit }),
+        uprobes: plan.uprobes.map(|Uprobes { pid, limit }| UserOptions {
+            pid,
+            limit,
+            ends: plan.filter.events.contains(&EventKind::WrDone),
+        }),
         work: plan
             .wants_work()
             .then(|| (work::filter(plan, nested_pids), ring::bytes(plan.mode, available))),
@@ -117,11 +118,14 @@ fn options(plan: &Plan, attach: AttachMode, available: Option<u64>, nested_pids:
     options
 }
 
-/// Kinds of events that a trace needs: findings follow the states of QPs.
-fn needed(filter: &Filter) -> Vec<EventKind> {
-    let mut kinds = filter.events.clone();
-    if !kinds.is_empty() && filter.shows_findings() {
+/// Kinds of events that a trace needs: findings follow the states of QPs, and probes on programs the QPs themselves.
+fn needed(plan: &Plan) -> Vec<EventKind> {
+    let mut kinds = plan.filter.events.clone();
+    if !kinds.is_empty() && plan.filter.shows_findings() {
         kinds.extend([EventKind::QpModify, EventKind::QpError, EventKind::VerbError]);
+    }
+    if plan.wants_work() && plan.uprobes.is_some() {
+        kinds.extend([EventKind::QpCreate, EventKind::QpModify, EventKind::QpDestroy]);
     }
     kinds
 }

@@ -87,6 +87,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
         targets::device(&filter, all)?;
         targets::process(&filter, all, &Root::default())
     };
+    let mut probes = work::ProbeLines::of(plan);
     let why = {
         let pumping = pump.run(&mut sink, &mut delay, &mut ending, check);
         let unread = unread(look_at.as_fd());
@@ -113,7 +114,10 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
                     }
                 },
                 // The first round, or the report that it hangs.
-                _ = snapshots.changed(), if !synced => synced = true,
+                _ = snapshots.changed(), if !synced || probes.watches => synced = true,
+            }
+            if synced && !starting {
+                say_probes(&mut probes, &snapshots.borrow().health);
             }
             if synced && let Some(programs) = attached.take() {
                 say_first(plan, &programs, &snapshots.borrow());
@@ -132,20 +136,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
     };
     // The last sender: the writer prints the rest and ends.
     drop(sink);
-    let (why, unprinted) = match why {
-        Finish::Reader(written) => {
-            let unprinted = Unprinted::of(Some(&written));
-            (Finish::Reader(written), unprinted)
-        }
-        other => {
-            let written = last_pages(&mut writer).await;
-            let unprinted = Unprinted::of(written.as_ref());
-            match written {
-                Some(Err(stop)) => (Finish::Reader(Err(stop)), unprinted),
-                _ => (other, unprinted),
-            }
-        }
-    };
+    let (why, unprinted) = written(why, &mut writer).await;
     let lost = pump.latest().health.lost_events;
     let printed = writer.printed.load(Ordering::Relaxed);
     if !matches!(why, Finish::NoEvents(_) | Finish::Pump(Err(_))) {
@@ -157,9 +148,28 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
             unprinted,
         };
         say(&summary::line(pump.counts, &end));
+        say_probes(&mut probes, &pump.latest().health);
         say_left_out(&pump.latest().health, pump.counts.work);
     }
     why.outcome()
+}
+
+/// Waits for the last pages, unless the writer has ended. Returns why the trace ends, and what was not printed.
+async fn written(why: Finish, writer: &mut Writer) -> (Finish, Unprinted) {
+    match why {
+        Finish::Reader(written) => {
+            let unprinted = Unprinted::of(Some(&written));
+            (Finish::Reader(written), unprinted)
+        }
+        other => {
+            let written = last_pages(writer).await;
+            let unprinted = Unprinted::of(written.as_ref());
+            match written {
+                Some(Err(stop)) => (Finish::Reader(Err(stop)), unprinted),
+                _ => (other, unprinted),
+            }
+        }
+    }
 }
 
 /// How the engine runs: findings need limits, which the user may have set.
@@ -191,9 +201,16 @@ fn say_first(plan: &Plan, programs: &EbpfReport, all: &Snapshot) {
     say(&first_line(programs));
     say_unseen(programs);
     if plan.wants_work() {
-        for line in work::unseen(all) {
+        for line in work::unseen(plan, all) {
             say(&line);
         }
+    }
+}
+
+/// What is new of probes on programs.
+fn say_probes(probes: &mut work::ProbeLines, health: &Health) {
+    for line in probes.anew(health) {
+        say(&line);
     }
 }
 

@@ -1,11 +1,15 @@
 //! Work requests in a trace: what the kernel side is to leave out, what cannot be seen, and whether all was printed.
 
+use std::collections::BTreeSet;
+
 use rdmatop_common::wr::WrFilter;
 use zerocopy::FromZeros as _;
 
 use super::plan::Plan;
+use crate::model::cause::{CauseId, Obstacle};
 use crate::model::event::EventKind;
-use crate::model::snapshot::{DeviceRow, Health, Snapshot, WorkRequests};
+use crate::model::input::EbpfState;
+use crate::model::snapshot::{DeviceRow, Health, QpRow, Snapshot, WorkRequests};
 
 /// Bytes of a process's name that the kernel keeps.
 const COMM_MAX: usize = rdmatop_common::event::COMM_LEN - 1;
@@ -56,17 +60,115 @@ fn copy(place: &mut [u8], name: &str) {
     }
 }
 
+/// What the kernel side makes records of while the view watches one QP; or why that QP's work requests cannot be seen.
+pub(super) fn watched(qp: &QpRow, all: &Snapshot) -> Result<WrFilter, Obstacle> {
+    match &all.health.ebpf {
+        EbpfState::On { .. } => {}
+        EbpfState::Starting => {
+            let why = "the eBPF programs are being attached";
+            return Err(Obstacle::new(
+                CauseId::EbpfStarts,
+                why,
+                "press w again in a second",
+            ));
+        }
+        EbpfState::Disabled => {
+            let remedy = "start rdmatop without --no-ebpf";
+            return Err(Obstacle::new(CauseId::NoEbpf, "eBPF is switched off", remedy));
+        }
+        EbpfState::Unavailable(why) => {
+            let cause = &why.cause;
+            return Err(Obstacle::new(cause.id, cause.why.clone(), cause.remedy.clone()));
+        }
+    }
+    let device = all
+        .devices
+        .iter()
+        .find(|device| Some(device.uid) == qp.device_uid);
+    if let Some(why) = device.and_then(why_unseen) {
+        let remedy = format!(
+            "on Linux 5.17 or later `rdmatop --trace --event wr --uprobes --qpn {}` prints those of programs that use verbs",
+            qp.qpn
+        );
+        return Err(Obstacle::new(CauseId::NotFollowed, why, remedy));
+    }
+    let mut filter = WrFilter::new_zeroed();
+    filter.qpn = qp.qpn;
+    filter.flags = WrFilter::QPN;
+    if is_plain(&qp.device) && qp.device.len() < filter.device.len() {
+        copy(&mut filter.device, &qp.device);
+    }
+    Ok(filter)
+}
+
+/// Why work requests of a device are not among the events.
+fn why_unseen(device: &DeviceRow) -> Option<&'static str> {
+    match device.driver.as_deref()? {
+        "rdma_rxe" => None,
+        "siw" => Some("those of soft iWARP are only counted (`rdmatop --once`)"),
+        _ => Some("programs post to it without entering the kernel"),
+    }
+}
+
 /// A line for each device whose work requests are not among the events, with the reason.
-pub(super) fn unseen(all: &Snapshot) -> Vec<String> {
-    let line = |device: &DeviceRow| {
-        let why = match device.driver.as_deref()? {
-            "rdma_rxe" => return None,
-            "siw" => "those of soft iWARP are only counted: see `rdmatop --once`",
-            _ => "programs post to it without entering the kernel",
-        };
-        Some(format!("rdmatop: no work requests of {}: {why}", device.name))
+pub(super) fn unseen(plan: &Plan, all: &Snapshot) -> Vec<String> {
+    let shown = |device: &&DeviceRow| {
+        let asked = plan.filter.device.as_deref();
+        asked.is_none_or(|name| name == &*device.name)
     };
-    all.devices.iter().filter_map(line).collect()
+    let line = |device: &DeviceRow| {
+        let name = &device.name;
+        let why = why_unseen(device)?;
+        Some(if plan.uprobes.is_some() {
+            format!(
+                "rdmatop: work requests of {name} are seen by probes on programs that use verbs: ends as ibv_poll_cq \
+                 returns them, none of ibv_start_poll, and no posts of ibv_post_srq_recv or of calls of the provider's own"
+            )
+        } else {
+            format!(
+                "rdmatop: no work requests of {name}: {why}; on Linux 5.17 or later --uprobes prints those of programs \
+                 that use verbs"
+            )
+        })
+    };
+    all.devices.iter().filter(shown).filter_map(line).collect()
+}
+
+/// Since when probes on programs see what is posted, and what they do not see, and why: each line once.
+#[derive(Debug, Default)]
+pub(super) struct ProbeLines {
+    /// Programs are probed for work requests.
+    pub(super) watches: bool,
+    lines: BTreeSet<String>,
+    functions: u64,
+}
+
+impl ProbeLines {
+    /// No line was printed so far.
+    pub(super) fn of(plan: &Plan) -> Self {
+        Self {
+            watches: plan.wants_work() && plan.uprobes.is_some(),
+            ..Self::default()
+        }
+    }
+
+    /// The lines that are new in this snapshot.
+    pub(super) fn anew(&mut self, health: &Health) -> Vec<String> {
+        let Some(report) = health.uprobes.as_ref().filter(|_| self.watches) else {
+            return Vec::new();
+        };
+        let causes = report.off.iter().chain(&report.failures);
+        let lines = causes.map(|cause| format!("rdmatop: {cause}"));
+        let mut all: Vec<_> = lines.filter(|line| self.lines.insert(line.clone())).collect();
+        if report.functions > self.functions {
+            self.functions = report.functions;
+            all.push(format!(
+                "rdmatop: {} functions of programs are probed from now on",
+                report.functions
+            ));
+        }
+        all
+    }
 }
 
 /// The last line about work requests: each that happened is among the events seen, left out or lost.
@@ -97,9 +199,13 @@ pub(super) fn summary(health: &Health, seen: u64) -> Option<String> {
 mod tests {
     use clap::Parser;
 
+    use std::sync::Arc;
+
     use super::*;
     use crate::app::plan::{Terminal, plan};
     use crate::cli::Cli;
+    use crate::model::cause::{CauseId, Concerns, Obstacle};
+    use crate::model::input::UprobesReport;
     use crate::model::snapshot::Loss;
     use crate::model::testkit;
 
@@ -139,6 +245,10 @@ mod tests {
 
     #[test]
     fn a_device_that_bypasses_the_kernel_is_named_and_softroce_is_not_advised() {
+        let of = |args: &[&str], all: &Snapshot| {
+            let cli = Cli::try_parse_from(["rdmatop", "--trace"].iter().chain(args)).unwrap();
+            unseen(&plan(&cli, Terminal::default()).unwrap(), all)
+        };
         let mut all = testkit::empty();
         let device = |name: &str, driver: Option<&str>| {
             let mut row = testkit::full::snapshot().devices[0].clone();
@@ -152,16 +262,87 @@ mod tests {
             device("siw0", Some("siw")),
             device("x", None),
         ];
-        let lines = unseen(&all);
+        let lines = of(&["--event", "wr"], &all);
         assert_eq!(lines.len(), 2, "{lines:?}");
         assert_eq!(
             lines[0],
-            "rdmatop: no work requests of mlx5_0: programs post to it without entering the kernel"
+            "rdmatop: no work requests of mlx5_0: programs post to it without entering the kernel; on Linux 5.17 or later \
+             --uprobes prints those of programs that use verbs"
         );
         assert!(
             lines[1].contains("siw0") && !lines.concat().contains("SoftRoCE"),
             "{lines:?}"
         );
+        let probed = of(&["--event", "wr", "--uprobes"], &all);
+        assert!(
+            probed[0].starts_with("rdmatop: work requests of mlx5_0 are seen by probes")
+                && !probed[0].contains("--uprobes"),
+            "{probed:?}"
+        );
+        assert_eq!(
+            of(&["--event", "wr", "--device", "rxe0"], &all),
+            [""; 0],
+            "of other devices nothing was asked"
+        );
+    }
+
+    #[test]
+    fn what_probes_do_not_see_is_said_once() {
+        let mut health = testkit::empty().health;
+        let cli = Cli::try_parse_from(["rdmatop", "--trace", "--event", "wr", "--uprobes"]).unwrap();
+        let mut lines = ProbeLines::of(&plan(&cli, Terminal::default()).unwrap());
+        assert_eq!(lines.anew(&health), [""; 0]);
+        health.uprobes = Some(Arc::new(UprobesReport {
+            functions: 3,
+            ..UprobesReport::default()
+        }));
+        assert_eq!(
+            lines.anew(&health),
+            ["rdmatop: 3 functions of programs are probed from now on"]
+        );
+        assert_eq!(lines.anew(&health), [""; 0]);
+        let cause = Obstacle::new(CauseId::NotProbed, "it does not use libibverbs", "")
+            .takes("Not counted: work requests of process 7", Concerns::Host);
+        health.uprobes = Some(Arc::new(UprobesReport {
+            failures: vec![cause],
+            ..UprobesReport::default()
+        }));
+        let first = lines.anew(&health);
+        assert_eq!(first.len(), 1, "{first:?}");
+        assert!(
+            first[0].starts_with("rdmatop: Not counted: work requests of process 7: it does not"),
+            "{first:?}"
+        );
+        assert_eq!(lines.anew(&health), [""; 0]);
+    }
+
+    #[test]
+    fn a_watched_qp_is_chosen_by_device_and_number_and_one_that_cannot_be_seen_has_a_reason() {
+        let mut all = testkit::full::snapshot();
+        let mut qp = (*all.qps[0]).clone();
+        (qp.device_uid, qp.device) = (Some(all.devices[0].uid), "rxe0".into());
+        all.devices[0].driver = Some("rdma_rxe".into());
+        all.health.ebpf = EbpfState::On {
+            datapaths: crate::model::input::DataPaths::default(),
+        };
+        let filter = watched(&qp, &all).unwrap();
+        assert_eq!(
+            (filter.qpn, filter.flags, filter.sample),
+            (qp.qpn, WrFilter::QPN, 0)
+        );
+        assert_eq!(&filter.device[..5], b"rxe0\0");
+        all.devices[0].driver = Some("mlx5_core".into());
+        let why = watched(&qp, &all).unwrap_err().why;
+        assert_eq!(why, "programs post to it without entering the kernel");
+        let no_right = Obstacle::new(CauseId::NoCapability, "no right", "sudo");
+        for (state, why) in [
+            (EbpfState::Disabled, "switched off"),
+            (EbpfState::Starting, "being attached"),
+            (EbpfState::unavailable(no_right), "no right"),
+        ] {
+            all.health.ebpf = state;
+            assert!(watched(&qp, &all).unwrap_err().why.contains(why));
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
+use super::disk;
 use super::host::{Host, Leaving, NetnsMode, Present};
 use super::ours;
 use super::say::Say;
@@ -111,8 +112,39 @@ pub(super) fn remove(
             now.name
         ));
     }
+    disk(host, locked, made, say)?;
     devices(host, locked, made, which, say)?;
     interfaces(host, locked, made, which, say)
+}
+
+/// Removes the disk, and the modules that were loaded for it and that nothing else has use of.
+fn disk(
+    host: &mut dyn Host,
+    locked: &Locked<'_>,
+    made: &mut Made,
+    say: &mut Say<'_>,
+) -> Result<(), LabError> {
+    let Some(ours) = made.disk.take() else {
+        return Ok(());
+    };
+    // In the list it stays until all is gone.
+    if host.remove_disk(&ours)? {
+        say.line(format_args!("removed the NVMe disk {}", ours.name));
+    }
+    for name in disk::MODULES.into_iter().rev() {
+        let Some(module) = ours.modules.iter().find(|module| module.name == name) else {
+            continue;
+        };
+        let loaded = host.module_inode(name);
+        if loaded.is_none() || module.inode.is_some_and(|inode| loaded != Some(inode)) {
+            continue;
+        }
+        match host.unload_disk_module(name) {
+            Ok(()) => say.line(format_args!("unloaded {name}")),
+            Err(error) => say.line(format_args!("{name} stays loaded: {error}")),
+        }
+    }
+    locked.save(made)
 }
 
 fn is_run_held(host: &mut dyn Host, made: &Made, present: &[Present]) -> Result<bool, LabError> {

@@ -5,14 +5,15 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use super::module::{self, Presence};
 use super::run::Wire;
+use super::state::MadeDisk;
 pub(super) use super::switch::Switch;
-use super::{LabError, link, switch};
+use super::{LabError, disk, link, switch};
 use crate::source::netlink::client::Nldev;
 pub(super) use crate::source::netlink::enums::NetnsMode;
 use crate::source::netlink::error::NetlinkError;
@@ -106,6 +107,18 @@ pub(super) trait Host {
     fn new_switch(&mut self) -> Result<Switch, LabError>;
     /// Makes an interface with a cable to the switch, up, with a link-local address and no other.
     fn add_port(&mut self, switch: &Switch, name: &str, address: [u8; 6], mtu: u32) -> Result<(), LabError>;
+    /// Makes an interface without a cable, up, with a link-local address and no other.
+    fn add_inside(&mut self, name: &str, address: [u8; 6]) -> Result<(), LabError>;
+    /// Inode of a module's directory in sysfs; none while it is not loaded.
+    fn module_inode(&mut self, name: &str) -> Option<u64>;
+    /// Loads what the disk needs; an error that names the module that the kernel has not.
+    fn load_disk_modules(&mut self) -> Result<(), LabError>;
+    /// Unloads one of them; refused while it is in use.
+    fn unload_disk_module(&mut self, name: &'static str) -> Result<(), LabError>;
+    /// Makes the disk, and says where it is.
+    fn make_disk(&mut self, disk: &MadeDisk, device: &str) -> Result<PathBuf, LabError>;
+    /// Removes what there is of it; false when there was nothing.
+    fn remove_disk(&mut self, disk: &MadeDisk) -> Result<bool, LabError>;
     /// Waits until an RDMA device can carry traffic.
     fn await_device(&mut self, name: &str) -> Result<(), LabError>;
     /// Disturbs the packets that an interface sends.
@@ -144,7 +157,7 @@ impl Host for System {
     fn has_rxe(&mut self) -> Result<bool, LabError> {
         match module::presence(Path::new("/"), &kernel(), RXE) {
             Presence::Loaded => Ok(true),
-            Presence::Absent => Err(module::no_module(Path::new("/"), &kernel())),
+            Presence::Absent => Err(module::no_module(Path::new("/"), &kernel(), RXE)),
             // Without a list of modules, in a container or under a kernel from elsewhere, modprobe decides.
             Presence::Loadable | Presence::Unknown => Ok(false),
         }
@@ -154,7 +167,7 @@ impl Host for System {
         match module::presence(Path::new("/"), &kernel(), RXE) {
             Presence::Loaded => {}
             Presence::Unknown => {
-                module::modprobe(RXE, &[]).map_err(|_| module::no_module(Path::new("/"), &kernel()))?;
+                module::modprobe(RXE, &[]).map_err(|_| module::no_module(Path::new("/"), &kernel(), RXE))?;
             }
             Presence::Loadable | Presence::Absent => module::modprobe(RXE, &[])?,
         }
@@ -349,6 +362,52 @@ impl Host for System {
             .find(|interface| interface.name == *name);
         let index = found.ok_or_else(|| LabError::NoInterface(name.into()))?.index;
         link::set_up(index).map_err(cannot(format!("bring {name} up")))
+    }
+
+    fn add_inside(&mut self, name: &str, address: [u8; 6]) -> Result<(), LabError> {
+        self.add_dummy(name, address)?;
+        switch::prepare_ipv6(name)
+    }
+
+    fn module_inode(&mut self, name: &str) -> Option<u64> {
+        inode(&Path::new("/sys/module").join(name))
+    }
+
+    fn load_disk_modules(&mut self) -> Result<(), LabError> {
+        let root = Path::new("/");
+        let standing = disk::WANTED.map(|module| (module, module::presence(root, &kernel(), module)));
+        if let Some((module, _)) = standing.iter().find(|(_, at)| *at == Presence::Absent) {
+            return Err(module::no_module(root, &kernel(), module));
+        }
+        for (module, at) in standing {
+            if at != Presence::Loaded {
+                module::modprobe(module, &[])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn unload_disk_module(&mut self, name: &'static str) -> Result<(), LabError> {
+        if name == "nvme_rdma" && disk::has_others() {
+            return Err(LabError::Module {
+                command: "rmmod",
+                module: name,
+                reason: "there is another NVMe controller over RDMA".into(),
+            });
+        }
+        module::rmmod(name)
+    }
+
+    fn make_disk(&mut self, disk: &MadeDisk, device: &str) -> Result<PathBuf, LabError> {
+        let gid = Path::new("/sys/class/infiniband")
+            .join(device)
+            .join("ports/1/gids/0");
+        let address = fs::read_to_string(gid).map_err(|_| LabError::NotReady(device.into()))?;
+        disk::make(disk, &disk.netdev, address.trim())
+    }
+
+    fn remove_disk(&mut self, disk: &MadeDisk) -> Result<bool, LabError> {
+        disk::remove(disk)
     }
 
     fn await_device(&mut self, name: &str) -> Result<(), LabError> {

@@ -161,7 +161,7 @@ fn netem(options: MessageWriter, wire: Wire) -> MessageWriter {
     // Shares are of 2^32.
     let share = |one_in: u32| u32::MAX / one_in.max(1);
     let (loss, gap) = match wire {
-        Wire::Clean => (0, 0),
+        Wire::Clean | Wire::None => (0, 0),
         Wire::Loses(one_in) => (share(one_in), 0),
         // Each packet may overtake.
         Wire::Reorders(_) => (0, 1),

@@ -3,6 +3,7 @@
 //! `run` makes what one scenario needs, runs its traffic and takes all of it down again. `up` loads rdma_rxe and makes devices, `down` removes just what `up` made, `status` reports. What was made is
 //! kept in /run/rdmatop/lab.json, each before it is made. rdma_rxe is unloaded only if `up` loaded it and nothing else may
 //! have use of it: unloading takes the devices of others too.
+mod disk;
 mod down;
 mod host;
 mod link;
@@ -106,9 +107,11 @@ pub enum LabError {
     /// Not root.
     #[error("`lab {0}` changes network devices and needs root: run `sudo rdmatop lab {0}`")]
     NotRoot(&'static str),
-    /// The kernel has no rdma_rxe.
-    #[error("kernel {kernel} has no module rdma_rxe: {advice}")]
+    /// The kernel has not the module.
+    #[error("kernel {kernel} has no module {module}: {advice}")]
     NoModule {
+        /// The module.
+        module: &'static str,
         /// Kernel release.
         kernel: String,
         /// What to do on this distribution.
@@ -192,6 +195,15 @@ pub enum LabError {
     /// A device that does not become ready.
     #[error("{0} does not become ACTIVE with a link-local GID; `rdma link show {0}/1` shows its state")]
     NotReady(String),
+    /// No configfs.
+    #[error(
+        "there is no /sys/kernel/config/nvmet, by which the kernel's NVMe target is set up: run `mount -t configfs configfs \
+         /sys/kernel/config`, and on the host if this is a container"
+    )]
+    NoConfigfs,
+    /// A disk that does not appear.
+    #[error("no NVMe disk appears after its connection was made; `dmesg` says why")]
+    NoDisk,
     /// Signals cannot be handled.
     #[error("cannot handle signals: {0}")]
     Signals(io::Error),
@@ -307,7 +319,7 @@ pub(crate) fn softroce() -> SoftRoce {
     match module::presence(root, kernel.trim(), "rdma_rxe") {
         Presence::Loaded | Presence::Loadable => SoftRoce::Ready,
         Presence::Unknown => SoftRoce::Unknown,
-        Presence::Absent => match module::no_module(root, kernel.trim()) {
+        Presence::Absent => match module::no_module(root, kernel.trim(), "rdma_rxe") {
             LabError::NoModule { advice, .. } => SoftRoce::Missing(advice),
             _ => SoftRoce::Unknown,
         },

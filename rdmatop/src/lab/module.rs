@@ -27,7 +27,11 @@ pub(super) fn presence(root: &Path, kernel: &str, module: &str) -> Presence {
     let dir = root.join("lib/modules").join(kernel);
     let lists = |file: &str| -> Option<bool> {
         let text = fs::read_to_string(dir.join(file)).ok()?;
-        Some(text.lines().any(|line| stem(line) == Some(module)))
+        Some(
+            text.lines()
+                .filter_map(stem)
+                .any(|found| found.replace('-', "_") == module),
+        )
     };
     match (lists("modules.builtin"), lists("modules.dep")) {
         (Some(true), _) => Presence::Loaded,
@@ -38,14 +42,14 @@ pub(super) fn presence(root: &Path, kernel: &str, module: &str) -> Presence {
 }
 
 /// The module a line of modules.dep (`path: dependencies`) or modules.builtin (`path`) is about. File names may
-/// have `-` where the module's name has `_`; none that is asked for here does.
+/// have `-` where the module's name has `_`.
 fn stem(line: &str) -> Option<&str> {
     let path = line.split(':').next()?;
     path.rsplit('/').next()?.split_once(".ko").map(|(stem, _)| stem)
 }
 
-/// What to do about a kernel without rdma_rxe.
-pub(super) fn no_module(root: &Path, kernel: &str) -> LabError {
+/// What to do about a kernel without a module.
+pub(super) fn no_module(root: &Path, kernel: &str, module: &'static str) -> LabError {
     // os-release(5): /etc first, /usr/lib where that is missing.
     let files = ["etc/os-release", "usr/lib/os-release"].map(|file| -> PathBuf { root.join(file) });
     let text = files
@@ -53,8 +57,9 @@ pub(super) fn no_module(root: &Path, kernel: &str) -> LabError {
         .find_map(|file| fs::read(file).ok())
         .unwrap_or_default();
     LabError::NoModule {
+        module,
         kernel: kernel.into(),
-        advice: advice(&OsRelease::parse(&text), kernel),
+        advice: advice(&OsRelease::parse(&text), kernel, module),
     }
 }
 
@@ -138,7 +143,7 @@ mod tests {
             presence(root.path(), "6.1.0-44-cloud-amd64", "rdma_rxe"),
             Presence::Absent
         );
-        let error = no_module(root.path(), "6.1.0-44-cloud-amd64").to_string();
+        let error = no_module(root.path(), "6.1.0-44-cloud-amd64", "rdma_rxe").to_string();
         assert!(
             error.starts_with("kernel 6.1.0-44-cloud-amd64 has no module rdma_rxe: Debian's cloud kernel"),
             "{error}"

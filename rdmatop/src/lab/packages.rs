@@ -1,4 +1,4 @@
-//! Which package brings rdma_rxe, by distribution. Says what is known, and that the rest is not.
+//! Which package brings rdma_rxe and the modules of NVMe over RDMA, by distribution. Says what is known, and that the rest is not.
 
 use crate::source::platform::os_release;
 
@@ -30,17 +30,18 @@ impl OsRelease {
     }
 }
 
-/// How to get rdma_rxe for `kernel` (as `uname -r` says it).
-pub(super) fn advice(os: &OsRelease, kernel: &str) -> String {
+/// How to get a module for `kernel` (as `uname -r` says it).
+pub(super) fn advice(os: &OsRelease, kernel: &str, module: &str) -> String {
     let arch = kernel.rsplit('-').next().unwrap_or_default();
-    if os.is("amzn") {
+    let rxe = module == "rdma_rxe";
+    if os.is("amzn") && rxe {
         return "no package of Amazon Linux is known to bring it; use a kernel with CONFIG_RDMA_RXE".into();
     }
     if os.descends_from("ubuntu") {
         return format!("`sudo apt install linux-modules-extra-{kernel}` brings it");
     }
     if os.descends_from("debian") {
-        return if kernel.contains("-cloud-") {
+        return if rxe && kernel.contains("-cloud-") {
             format!(
                 "Debian's cloud kernel is built without it; `sudo apt install linux-image-{arch}` and reboot into that one"
             )
@@ -50,7 +51,7 @@ pub(super) fn advice(os: &OsRelease, kernel: &str) -> String {
             )
         };
     }
-    if os.descends_from("rhel") || os.descends_from("fedora") {
+    if rxe && (os.descends_from("rhel") || os.descends_from("fedora")) {
         return format!(
             "if this distribution builds it, `sudo dnf install kernel-modules-extra-{kernel}` brings it (RHEL 8 has it as a technology preview; not checked on others)"
         );
@@ -60,7 +61,12 @@ pub(super) fn advice(os: &OsRelease, kernel: &str) -> String {
     } else {
         &os.name
     };
-    format!("which package of {name} brings it is not known; use a kernel with CONFIG_RDMA_RXE")
+    let option = if rxe {
+        "CONFIG_RDMA_RXE"
+    } else {
+        "CONFIG_NVME_RDMA and CONFIG_NVME_TARGET_RDMA"
+    };
+    format!("which package of {name} brings it is not known; use a kernel with {option}")
 }
 
 #[cfg(test)]
@@ -68,7 +74,7 @@ mod tests {
     use super::*;
 
     fn advise(release: &str, kernel: &str) -> String {
-        advice(&OsRelease::parse(release.as_bytes()), kernel)
+        advice(&OsRelease::parse(release.as_bytes()), kernel, "rdma_rxe")
     }
 
     #[test]
@@ -130,7 +136,7 @@ mod tests {
         fn advice_is_one_line_that_is_safe_to_print(id in "[a-z]{0,6}", name: Vec<u8>, kernel in "[ -~]{0,20}") {
             let mut file = format!("ID={id}\nPRETTY_NAME=").into_bytes();
             file.extend(name);
-            let advice = advice(&OsRelease::parse(&file), &kernel);
+            let advice = advice(&OsRelease::parse(&file), &kernel, "rdma_rxe");
             proptest::prop_assert_eq!(crate::text::sanitize(advice.as_bytes()), advice);
         }
     }

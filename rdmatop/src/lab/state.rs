@@ -4,6 +4,7 @@
 //! what the kernel gave it. So whatever ends `lab up` at whatever moment, what it made is in the list.
 use serde::{Deserialize, Serialize};
 
+use super::disk::MODULES;
 use crate::text;
 
 /// Form of the file.
@@ -75,6 +76,45 @@ pub(super) struct MadeModule {
     pub(super) inode: Option<u64>,
 }
 
+/// A disk that we made or were about to make, for `lab run`: see `disk.rs`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MadeDisk {
+    /// Of the subsystem of the target, and so of the controller of the host; made up for this one.
+    pub(super) name: String,
+    /// Number of the target's port, made up too.
+    pub(super) port: u16,
+    /// The interface that its address belongs to.
+    pub(super) netdev: String,
+    /// Modules that were not loaded before, in the order of loading.
+    pub(super) modules: Vec<DiskModule>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DiskModule {
+    pub(super) name: String,
+    /// As [`MadeModule::inode`].
+    pub(super) inode: Option<u64>,
+}
+
+/// How the name of a disk begins.
+pub(super) const DISK: &str = "rdmatop-lab.";
+
+impl MadeDisk {
+    fn is_ours(&self) -> bool {
+        let made_up = self.name.strip_prefix(DISK);
+        let hex = |word: &str| word.len() == 12 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+        made_up.is_some_and(hex)
+            && self.netdev == "labnet0"
+            && self
+                .modules
+                .iter()
+                .all(|module| MODULES.contains(&module.name.as_str()))
+    }
+}
+
 /// Everything that we made, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -86,6 +126,8 @@ pub(super) struct Made {
     pub(super) module: Option<MadeModule>,
     pub(super) interfaces: Vec<MadeInterface>,
     pub(super) devices: Vec<MadeDevice>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) disk: Option<MadeDisk>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
@@ -105,7 +147,7 @@ impl Made {
 
     /// True when there is nothing to remove.
     pub(super) fn is_nothing(&self) -> bool {
-        self.module.is_none() && self.interfaces.is_empty() && self.devices.is_empty()
+        self.module.is_none() && self.interfaces.is_empty() && self.devices.is_empty() && self.disk.is_none()
     }
 
     /// Reads the file; else why it is none of ours, in one line that is safe to print.
@@ -126,7 +168,9 @@ impl Made {
         let interface = |interface: &MadeInterface| {
             numbered(&interface.name, if interface.run { "labnet" } else { "rdmatop" })
         };
-        let ours = made.devices.iter().all(device) && made.interfaces.iter().all(interface);
+        let ours = made.devices.iter().all(device)
+            && made.interfaces.iter().all(interface)
+            && made.disk.iter().all(MadeDisk::is_ours);
         if !ours {
             return Err("it has names that `lab up` and `lab run` do not give".into());
         }

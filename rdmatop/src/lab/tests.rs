@@ -1,11 +1,15 @@
 //! The lab's decisions on a made-up machine.
 mod scenario;
 
+use std::collections::BTreeMap;
 use std::panic::{self, AssertUnwindSafe};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use super::disk;
 use super::host::{Host, Interface, Leaving, Netdev, NetnsMode, Present, Switch};
 use super::run::Wire;
+use super::state::MadeDisk;
 use super::store::Store;
 use super::{DownArgs, LabArgs, LabCommand, LabError, UpArgs, run_on};
 use crate::source::netlink::name::Name;
@@ -24,6 +28,9 @@ struct Machine {
     holders: Vec<String>,
     /// Devices that netlink lists no more and that are there still.
     leaving: Vec<String>,
+    /// Of the scenario with a disk.
+    modules: BTreeMap<&'static str, u64>,
+    disks: Vec<String>,
     next: u32,
     log: Vec<String>,
     /// Kills the program at so many changes of the machine from here: before one, or just after it.
@@ -180,6 +187,48 @@ impl Host for Machine {
         self.interface(name, address);
         self.did(format!("+{name}"));
         Ok(())
+    }
+    fn add_inside(&mut self, name: &str, address: [u8; 6]) -> Result<(), LabError> {
+        self.moment();
+        self.interface(name, address);
+        self.did(format!("+{name}, no cable"));
+        Ok(())
+    }
+    fn module_inode(&mut self, name: &str) -> Option<u64> {
+        self.modules.get(name).copied()
+    }
+    fn load_disk_modules(&mut self) -> Result<(), LabError> {
+        for name in disk::MODULES {
+            self.moment();
+            if !self.modules.contains_key(name) {
+                let inode = u64::from(self.number());
+                self.modules.insert(name, inode);
+            }
+        }
+        self.moment();
+        Ok(())
+    }
+    fn unload_disk_module(&mut self, name: &'static str) -> Result<(), LabError> {
+        self.moment();
+        self.modules.remove(name);
+        self.did(format!("-{name}"));
+        Ok(())
+    }
+    fn make_disk(&mut self, disk: &MadeDisk, device: &str) -> Result<PathBuf, LabError> {
+        self.moment();
+        self.disks.push(disk.name.clone());
+        self.did(format!("+disk@{device}"));
+        Ok(PathBuf::from("/dev/nvme7n1"))
+    }
+    fn remove_disk(&mut self, disk: &MadeDisk) -> Result<bool, LabError> {
+        self.moment();
+        let before = self.disks.len();
+        self.disks.retain(|name| *name != disk.name);
+        let was = self.disks.len() < before;
+        if was {
+            self.did("-disk".into());
+        }
+        Ok(was)
     }
     fn await_device(&mut self, _: &str) -> Result<(), LabError> {
         Ok(())

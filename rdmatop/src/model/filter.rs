@@ -121,6 +121,7 @@ impl Filter {
                 .map(Arc::clone)
                 .collect(),
             verbs: Vec::new(),
+            watched: snapshot.watched.clone(),
         };
         kept.verbs = keep(&snapshot.verbs, |row| {
             self.owner(Some(row.pid), row.comm.as_deref())

@@ -86,6 +86,8 @@ pub enum Input {
     WorkRequests(#[serde(with = "numbers")] Vec<WrRecord>),
     /// What became of work requests, cumulative since start, indexed by [`count`].
     WorkCounts([u64; count::COUNT as usize]),
+    /// The QP whose work requests the view shows.
+    Watch(Box<WatchSample>),
     /// A ring-buffer record that could not be decoded.
     BadRecord,
     /// The state of our programs: comes before anything that they send, and at each change.
@@ -131,6 +133,40 @@ pub enum Input {
     RoundHangs(Option<Box<Cause>>),
     /// State of our own programs and of the host.
     Health(Box<HealthSample>),
+}
+
+/// What the source of a watched QP reports.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WatchSample {
+    /// Number of the watch: the user may end one and begin another while records of the first are on their way.
+    pub watch: u64,
+    /// `uid` of the QP.
+    pub qp: u64,
+    /// What there is to report.
+    pub report: WatchReport,
+}
+
+/// See [`WatchSample`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum WatchReport {
+    /// The programs are being attached.
+    Starting,
+    /// They are attached.
+    On,
+    /// They cannot be, or would see nothing.
+    Off(Obstacle),
+    /// Records of the QP in their order, and how many found no room or were not seen so far.
+    Records {
+        /// They.
+        #[serde(with = "numbers")]
+        records: Vec<WrRecord>,
+        /// Records that found no room, since the beginning.
+        full: u64,
+        /// Posts and ends that no program saw in time, since the beginning.
+        missed: u64,
+    },
+    /// The user has closed it, and nothing is attached.
+    Over,
 }
 
 /// What SoftRoCE's programs have seen, on all devices together, to be compared with the driver's own counters.

@@ -16,6 +16,7 @@ pub mod peers;
 pub mod recording;
 pub mod snapshot;
 pub mod value;
+pub mod watched;
 
 #[cfg(test)]
 pub(crate) mod testkit;

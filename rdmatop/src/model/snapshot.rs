@@ -14,6 +14,7 @@ use super::{
     input::{EbpfState, HostFacts, LimitReached, PcieLink, ProbeVerdict, Skipped, UprobesReport},
     judgement::{Judgement, Quantity},
     value::{Counter, Shared, Source},
+    watched::Picture,
 };
 
 /// Version of the JSON objects.
@@ -52,6 +53,9 @@ pub struct Snapshot {
     pub qps: Vec<Arc<QpRow>>,
     /// Verb calls by process.
     pub verbs: Vec<VerbRow>,
+    /// The QP whose work requests the view asked for.
+    #[serde(skip)]
+    pub watched: Option<Arc<Picture>>,
 }
 
 /// State of rdmatop itself.

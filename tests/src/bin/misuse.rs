@@ -1,16 +1,19 @@
 //! Uses verbs in ways that work and are wrong, until stdin is closed.
 //!
-//! `misuse --what mr-churn|qp-leak|memlock [--device rxe0]`
+//! `misuse --what mr-churn|qp-leak|memlock|cgroup|slow-peers [--device rxe0] [--cgroup DIR] [--network A.B.C]`
 //! * `mr-churn`: registers and deregisters a small buffer as fast as it can;
 //! * `qp-leak`: creates eight QPs each second and destroys none;
 //! * `memlock`: as a user without rights, with 8 KiB of memory that may be locked, registers a larger buffer again and
-//!   again, ten times a second.
+//!   again, ten times a second;
+//! * `cgroup`: in the cgroup `--cgroup`, creates QPs until that may have no more, and tries again ten times a second;
+//! * `slow-peers`: connects a QP to A.B.C.129, one to A.B.C.130, and so on up to A.B.C.254, and keeps the last 16.
 //!
 //! Prints `{"ready":true,"pid":..}`; at the end `{"pid":..,"done":N,"failed":N}`: MRs or QPs that were made, and calls that
-//! failed with ENOMEM.
+//! failed with ENOMEM or EAGAIN.
 
 use std::{
-    io,
+    fs, io,
+    net::Ipv4Addr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -27,13 +30,21 @@ use rdmatop_tests::{
 use serde_json::json;
 
 const NOBODY: libc::uid_t = 65_534;
+/// Fewer than a leak has.
+const PEERS: usize = 16;
 
 fn main() -> Result<()> {
     let mut args = Args::from_env();
     let device: String = args.value("--device", "rxe0".into())?;
     let what: String = args.value("--what", String::new())?;
+    let cgroup: String = args.value("--cgroup", String::new())?;
+    let network: Ipv4Addr = format!("{}.0", args.value("--network", "10.80.0".to_owned())?).parse()?;
     args.finish()?;
     unlimit_memlock()?;
+    if what == "cgroup" {
+        // "0" is whoever writes.
+        fs::write(format!("{cgroup}/cgroup.procs"), "0").with_context(|| format!("enter {cgroup}"))?;
+    }
     let context = Context::open(&device).with_context(|| format!("open {device}"))?;
     let pd = Pd::new(&context)?;
     let cq = Cq::new(&context, 16)?;
@@ -61,6 +72,31 @@ fn main() -> Result<()> {
                     Err(error) => return Err(error.into()),
                     Ok(_) => bail!("1 MiB could be locked with a limit of 8 KiB"),
                 }
+                thread::sleep(Duration::from_millis(100));
+                continue;
+            }
+            "cgroup" => match Qp::new(&pd, &cq, 1) {
+                Ok(qp) => qps.push(qp),
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+                    failed += 1;
+                    thread::sleep(Duration::from_millis(100));
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            },
+            "slow-peers" if done < 126 => {
+                let last = u8::try_from(done + 129)?;
+                let [a, b, c, _] = network.octets();
+                let qp = Qp::new(&pd, &cq, 1)?;
+                qp.to_init()?;
+                qp.to_rtr_at(qp.qpn(), &Ipv4Addr::new(a, b, c, last).to_ipv6_mapped().octets())?;
+                qp.to_rts(7)?;
+                qps.push(qp);
+                if qps.len() > PEERS {
+                    qps.remove(0);
+                }
+            }
+            "slow-peers" => {
                 thread::sleep(Duration::from_millis(100));
                 continue;
             }

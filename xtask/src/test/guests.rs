@@ -29,9 +29,10 @@ use crate::{
 /// The kernel on which that is tested which does not depend on the kernel.
 const ONE_KERNEL: &str = "6.12";
 /// Test executables for which one kernel is enough: the tests' own traffic programs, floods of events, findings, what is missing
-/// on a machine, terminals and signals, `rdmatop lab`, programs of others, and the commands of docs/learn.md. With `--kernel` they
+/// on a machine, terminals and signals, `rdmatop lab`, programs of others, the commands of docs/learn.md, and what programs'
+/// own calls say. With `--kernel` they
 /// run on that one too. Single tests of others ask for this by `Lab::enter_on_one`.
-const ON_ONE_KERNEL: [&str; 8] = [
+const ON_ONE_KERNEL: [&str; 9] = [
     "traffic-",
     "findings-",
     "flood-",
@@ -40,6 +41,7 @@ const ON_ONE_KERNEL: [&str; 8] = [
     "lab_",
     "examples-",
     "learn-",
+    "wr_uprobes-",
 ];
 
 /// The end of the names of the directories of a guest's first and second run.
@@ -98,6 +100,7 @@ const GROUPS: [Group; 5] = [
             "lab_scenarios-",
             "learn-",
             "uprobes-",
+            "wr_uprobes-",
             // Last: it locks the kernel down, for good.
             "lockdown-",
         ],

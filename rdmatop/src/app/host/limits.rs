@@ -1,6 +1,6 @@
 //! Limits of RDMA cgroups that are reached.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::doctor::process::limits_of;
 use crate::{
@@ -8,8 +8,10 @@ use crate::{
     source::root::Root,
 };
 
-/// How often limits are looked at where there are any, ns, and where there are none.
-const EVERY: [u64; 2] = [2_000_000_000, 30_000_000_000];
+/// How often limits are looked at where there are any, ns.
+const OFTEN: u64 = 2_000_000_000;
+/// How often where no cgroup had a limit at the last look, ns.
+const SELDOM: u64 = 30_000_000_000;
 /// Different cgroups that are looked at in one round at most.
 const CGROUPS: usize = 64;
 /// Bytes of a process's list of cgroups.
@@ -18,7 +20,11 @@ const LIST: usize = 16 << 10;
 /// Looks at the limits of processes, a cgroup at a time.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
-    next_ns: u64,
+    looked_ns: Option<u64>,
+    /// The cgroups of the last look, by their paths.
+    seen: BTreeSet<String>,
+    /// One of them has a limit.
+    any: bool,
     /// What was sent last.
     sent: Vec<LimitReached>,
 }
@@ -29,10 +35,14 @@ impl Limits {
         &mut self,
         root: &Root,
         now_ns: u64,
-        processes: impl Iterator<Item = (u32, &'a str)>,
+        processes: impl Iterator<Item = (u32, &'a str)> + Clone,
         out: &mut dyn FnMut(Input),
     ) {
-        if now_ns < self.next_ns {
+        let since = self.looked_ns.map(|at| now_ns.saturating_sub(at));
+        let every = if self.any { OFTEN } else { SELDOM };
+        // Before a rule asks why its calls fail: at once.
+        let is_due = since.is_none_or(|since| since >= every) || self.has_new(processes.clone());
+        if !is_due {
             return;
         }
         let mut groups: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
@@ -41,13 +51,14 @@ impl Limits {
                 groups.entry(path).or_default().push(pid);
             }
         }
-        let (mut reached, mut any) = (Vec::new(), false);
+        let mut reached = Vec::new();
+        self.any = false;
         for pids in groups.values() {
             let list = pids
                 .first()
                 .and_then(|pid| root.bytes(&root.proc(format!("{pid}/cgroup")), LIST));
             for limit in list.map(|list| limits_of(root, &list)).unwrap_or_default() {
-                any = true;
+                self.any = true;
                 if limit.current.is_none_or(|current| current < limit.max) {
                     continue;
                 }
@@ -60,11 +71,17 @@ impl Limits {
                 }));
             }
         }
-        self.next_ns = now_ns + EVERY[usize::from(!any)];
+        self.looked_ns = Some(now_ns);
+        self.seen = groups.into_keys().map(str::to_owned).collect();
         if reached != self.sent {
             self.sent.clone_from(&reached);
             out(Input::RdmaLimits(reached));
         }
+    }
+
+    /// Whether a process has a cgroup that the last look did not see, apart from those that were too many for it.
+    fn has_new<'a>(&self, mut processes: impl Iterator<Item = (u32, &'a str)>) -> bool {
+        self.seen.len() < CGROUPS && processes.any(|(_, path)| !self.seen.contains(path))
     }
 }
 
@@ -106,6 +123,30 @@ mod tests {
         look(&mut limits, 7);
         let both = vec![(7, "/job".to_owned(), 5), (8, "/job".to_owned(), 5)];
         assert_eq!(sent, [both, Vec::new()]);
+    }
+
+    #[test]
+    fn a_limit_of_a_process_that_comes_later_is_seen_at_once() {
+        let fake = Fake::new();
+        fake.proc("7/cgroup", "0::/job\n").proc("8/cgroup", "0::/free\n");
+        fake.sys("fs/cgroup/job/rdma.max", "rxe0 hca_handle=max hca_object=5\n")
+            .sys("fs/cgroup/job/rdma.current", "rxe0 hca_handle=1 hca_object=5\n");
+        let (mut limits, mut sent) = (Limits::default(), Vec::new());
+        let rounds: [&[(u32, &str)]; 4] = [
+            &[],
+            &[(8, "/free")],
+            &[(8, "/free")],
+            &[(8, "/free"), (7, "/job")],
+        ];
+        for (second, processes) in (1..).zip(rounds) {
+            let processes = processes.iter().copied();
+            limits.look(&fake.root(), second * 1_000_000_000, processes, &mut |input| {
+                if let Input::RdmaLimits(reached) = input {
+                    sent.push((second, reached.len()));
+                }
+            });
+        }
+        assert_eq!(sent, [(4, 1)]);
     }
 
     #[test]

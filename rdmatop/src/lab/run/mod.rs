@@ -1,7 +1,7 @@
 //! `lab run`: one scenario on devices of its own.
 //!
 //! The devices are listed in the file before they are made, as those of `lab up`, and the lock is held to the end: there is one
-//! scenario at a time. They go with this process whatever ends it (`switch.rs`); what is left then, the list and the module, goes
+//! scenario at a time. They go with this process whatever ends it (`switch.rs`), but for those of `nvme` (`disk.rs`); what is left then, the list and the module, goes
 //! with `lab down` or with the next `lab run`.
 mod ending;
 mod scenario;
@@ -9,6 +9,7 @@ mod traffic;
 mod view;
 
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -18,10 +19,11 @@ use self::ending::Ending;
 pub(super) use self::scenario::{Scenario, Wire};
 use self::traffic::Traffic;
 pub(super) use self::view::view;
+use super::disk::MODULES;
 use super::down::{self, Which};
 use super::host::{Host, Interface, Switch};
 use super::say::Say;
-use super::state::{Made, MadeDevice, MadeInterface};
+use super::state::{DISK as DISK_NAME, DiskModule, Made, MadeDevice, MadeDisk, MadeInterface};
 use super::store::{Locked, Store};
 use super::{LabError, RunArgs, ours, up};
 
@@ -67,8 +69,8 @@ pub(super) fn run_scenario(
     let locked = store.lock()?;
     let mut lab = Lab::enter(host, &locked, args, say)?;
     let mut switch = None;
-    let ran = lab.make(host, scenario, &mut switch, say).and_then(|()| {
-        let mut traffic = Traffic::start(scenario, &programs, args.quiet)?;
+    let ran = lab.make(host, scenario, &mut switch, say).and_then(|disk| {
+        let mut traffic = Traffic::start(scenario, &programs, disk.as_deref(), args.quiet)?;
         introduce(scenario, args, say);
         let ran = ending.wait(&mut traffic);
         // The programs end before their devices go.
@@ -145,32 +147,67 @@ impl<'a> Lab<'a> {
         scenario: &Scenario,
         switch: &mut Option<Switch>,
         say: &mut Say<'_>,
-    ) -> Result<(), LabError> {
+    ) -> Result<Option<PathBuf>, LabError> {
         let locked = self.locked;
         up::load_rxe(host, &mut self.made, &mut |made| locked.save(made), say)?;
         ours::settle(host, &mut self.made)?;
         self.save()?;
-        let switch = switch.insert(host.new_switch()?);
+        let switch = match scenario.wire {
+            Wire::None => None,
+            _ => Some(&*switch.insert(host.new_switch()?)),
+        };
         for number in 0..scenario.ports {
             let netdev = self.port(host, switch, number, scenario.mtu)?;
             self.device(host, &netdev, number)?;
             if !self.quiet {
                 say.line(format_args!("made lab{number} on {}", netdev.name));
             }
-            if number == 0 && scenario.wire != Wire::Clean {
+            if number == 0 && matches!(scenario.wire, Wire::Loses(_) | Wire::Reorders(_)) {
                 host.disturb(&netdev, scenario.wire)?;
             }
         }
         for number in 0..scenario.ports {
             host.await_device(&format!("lab{number}"))?;
         }
-        Ok(())
+        scenario.has_disk().then(|| self.disk(host, say)).transpose()
+    }
+
+    /// Makes the disk behind `lab0`.
+    fn disk(&mut self, host: &mut dyn Host, say: &mut Say<'_>) -> Result<PathBuf, LabError> {
+        let name = host.new_address().into_iter().map(|byte| format!("{byte:02x}"));
+        let name = format!("{DISK_NAME}{}", name.collect::<String>());
+        let [.., high, low] = host.new_address();
+        let absent = |name: &&str| host.module_inode(name).is_none();
+        let modules = MODULES.into_iter().filter(absent).map(|name| DiskModule {
+            name: name.into(),
+            inode: None,
+        });
+        let modules = modules.collect();
+        let disk = MadeDisk {
+            name,
+            // The low numbers are those that people give.
+            port: u16::from_be_bytes([high, low]) | 1 << 15,
+            netdev: "labnet0".into(),
+            modules,
+        };
+        self.made.disk = Some(disk.clone());
+        self.save()?;
+        host.load_disk_modules()?;
+        for module in self.made.disk.iter_mut().flat_map(|disk| &mut disk.modules) {
+            module.inode = host.module_inode(&module.name);
+        }
+        self.save()?;
+        let path = host.make_disk(&disk, "lab0")?;
+        if !self.quiet {
+            say.line(format_args!("made {} through lab0", path.display()));
+        }
+        Ok(path)
     }
 
     fn port(
         &mut self,
         host: &mut dyn Host,
-        switch: &Switch,
+        switch: Option<&Switch>,
         number: u8,
         mtu: u32,
     ) -> Result<Interface, LabError> {
@@ -186,7 +223,10 @@ impl<'a> Lab<'a> {
             run: true,
         });
         self.save()?;
-        let added = host.add_port(switch, &name, address, mtu);
+        let added = match switch {
+            Some(switch) => host.add_port(switch, &name, address, mtu),
+            None => host.add_inside(&name, address),
+        };
         ours::settle(host, &mut self.made)?;
         self.save()?;
         added?;

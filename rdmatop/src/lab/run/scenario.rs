@@ -15,6 +15,7 @@ pub(in crate::lab) struct Scenario {
     /// What happens to the packets that `lab0` sends.
     pub(in crate::lab) wire: Wire,
     /// The programs, each with its arguments.
+    /// [`DISK`] stands for the path of the disk, which is made where a program needs it.
     pub(in crate::lab) traffic: &'static [(&'static str, &'static [&'static str])],
 }
 
@@ -23,12 +24,23 @@ pub(in crate::lab) struct Scenario {
 pub(in crate::lab) enum Wire {
     /// They arrive in order.
     Clean,
+    /// There is none: the kernel's disk and its target are both on `lab0`, whose interface has no cable.
+    None,
     /// One in so many is lost.
     Loses(u32),
     /// One in so many overtakes those of the millisecond before it.
     Reorders(u32),
 }
 use Wire::{Clean, Loses, Reorders};
+
+/// An argument: the NVMe disk that the kernel reaches through `lab0`.
+pub(super) const DISK: &str = "DISK";
+
+impl Scenario {
+    pub(super) fn has_disk(&self) -> bool {
+        self.wire == Wire::None
+    }
+}
 
 /// Large packets.
 const JUMBO: u32 = 4200;
@@ -220,6 +232,17 @@ pub(super) const ALL: &[Scenario] = &[
         mtu: JUMBO,
         wire: Clean,
         traffic: &[("tcp-fallback", &[])],
+    },
+    Scenario {
+        name: "nvme",
+        what: "the kernel reads and writes a disk over RDMA: NVMe over Fabrics, host and target on this machine",
+        look: "Tab 1 (Processes) shows the kernel at work and no process: `[rdma_cm]`, by which it made its QPs, or `[nvme_rdma]` \
+               and `[nvmet_rdma]` where rdmatop ran before. Tab 2 (QPs) shows both ends of two connections on lab0, one for \
+               administration and one for data, and tab 7 (Findings) stays empty.",
+        ports: 1,
+        mtu: USUAL,
+        wire: Wire::None,
+        traffic: &[("disk", &[DISK])],
     },
 ];
 

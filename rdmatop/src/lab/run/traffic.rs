@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
 
-use super::scenario::Scenario;
+use super::scenario::{DISK, Scenario};
 use crate::lab::LabError;
 
 /// How long programs may take to end when they are asked to.
@@ -54,11 +54,22 @@ fn beside(own: &Path) -> Vec<PathBuf> {
 
 impl Traffic {
     /// Starts all of them. They get no signal of the terminal, and end with this process whatever ends that.
-    pub(super) fn start(scenario: &Scenario, paths: &[PathBuf], quiet: bool) -> Result<Self, LabError> {
+    pub(super) fn start(
+        scenario: &Scenario,
+        paths: &[PathBuf],
+        disk: Option<&Path>,
+        quiet: bool,
+    ) -> Result<Self, LabError> {
         let mut traffic = Self { programs: Vec::new() };
         for ((program, args), path) in scenario.traffic.iter().zip(paths) {
             let mut command = Command::new(path);
-            command.args(*args).stdin(Stdio::null()).process_group(0);
+            for arg in *args {
+                match disk {
+                    Some(disk) if *arg == DISK => command.arg(disk),
+                    _ => command.arg(arg),
+                };
+            }
+            command.stdin(Stdio::null()).process_group(0);
             if quiet {
                 command.stdout(Stdio::null()).stderr(Stdio::null());
             }

@@ -16,8 +16,18 @@ const SCENARIO: Scenario = Scenario {
     traffic: &[],
 };
 
+const WITH_DISK: Scenario = Scenario {
+    ports: 1,
+    wire: Wire::None,
+    ..SCENARIO
+};
+
 impl Lab {
     fn scenario(&mut self, force: bool) -> (Result<(), LabError>, String, Vec<String>) {
+        self.one(&SCENARIO, force)
+    }
+
+    fn one(&mut self, scenario: &Scenario, force: bool) -> (Result<(), LabError>, String, Vec<String>) {
         let mut out = Vec::new();
         let args = RunArgs {
             scenario: None,
@@ -32,7 +42,7 @@ impl Lab {
         let result = run_scenario(
             &mut self.machine,
             &store,
-            &SCENARIO,
+            scenario,
             &args,
             &mut Say::new(&mut out),
         );
@@ -44,9 +54,9 @@ impl Lab {
     }
 
     /// As [`Lab::killed`].
-    fn killed_in_scenario(&mut self, moment: u32) -> bool {
+    fn killed_in_scenario(&mut self, scenario: &Scenario, moment: u32) -> bool {
         self.machine.fuse = Some(moment);
-        let run = panic::catch_unwind(AssertUnwindSafe(|| self.scenario(false)));
+        let run = panic::catch_unwind(AssertUnwindSafe(|| self.one(scenario, false)));
         self.machine.fuse = None;
         self.machine.log.clear();
         run.is_err()
@@ -107,7 +117,7 @@ fn killed_at_any_moment_a_scenario_leaves_nothing_that_down_or_the_next_does_not
         loop {
             let mut lab = Lab::new(&["ens5"], None);
             let before = lab.machine.things();
-            let ended = !lab.killed_in_scenario(moment);
+            let ended = !lab.killed_in_scenario(&SCENARIO, moment);
             let after = if next {
                 lab.scenario(false)
             } else {
@@ -123,4 +133,77 @@ fn killed_at_any_moment_a_scenario_leaves_nothing_that_down_or_the_next_does_not
             moment += 1;
         }
     }
+}
+
+#[test]
+fn a_disk_goes_before_its_device_with_the_modules_that_were_not_there_before() {
+    let mut lab = Lab::new(&["ens5"], None);
+    // As on a machine that boots from an NVMe disk.
+    lab.machine.modules.insert("nvme_core", 7);
+    let before = lab.machine.things();
+    let (result, _, log) = lab.one(&WITH_DISK, false);
+    result.unwrap();
+    assert_eq!(
+        log,
+        [
+            "+labnet0, no cable",
+            "+lab0@labnet0",
+            "+disk@lab0",
+            "-disk",
+            "-nvmet_rdma",
+            "-nvme_rdma",
+            "-nvmet",
+            "-nvme_fabrics",
+            "-nvme_auth",
+            "-nvme_keyring",
+            "-lab0",
+            "-labnet0",
+            "-rdma_rxe"
+        ]
+    );
+    assert_eq!(lab.machine.things(), before);
+    assert_eq!(lab.machine.modules.len(), 1);
+}
+
+#[test]
+fn killed_at_any_moment_a_scenario_with_a_disk_leaves_nothing_that_down_or_the_next_does_not_remove() {
+    for next in [false, true] {
+        let mut moment = 0;
+        loop {
+            let mut lab = Lab::new(&["ens5"], None);
+            lab.machine.disks.push("somebody's".into());
+            let before = lab.machine.things();
+            let ended = !lab.killed_in_scenario(&WITH_DISK, moment);
+            let after = if next {
+                lab.scenario(false)
+            } else {
+                lab.down(false)
+            };
+            after.0.unwrap();
+            assert_eq!(lab.machine.things(), before, "killed at {moment}");
+            assert!(lab.machine.modules.is_empty(), "killed at {moment}");
+            assert_eq!(lab.machine.disks, ["somebody's"], "killed at {moment}");
+            assert!(lab.store().look().unwrap().is_none(), "killed at {moment}");
+            if ended {
+                assert!(moment > 20, "{moment}");
+                break;
+            }
+            moment += 1;
+        }
+    }
+}
+
+#[test]
+fn a_module_that_was_loaded_again_by_somebody_else_stays() {
+    let mut lab = Lab::new(&["ens5"], None);
+    let mut moment = 0;
+    // Killed as soon as the disk is there.
+    while lab.machine.disks.is_empty() {
+        lab = Lab::new(&["ens5"], None);
+        lab.killed_in_scenario(&WITH_DISK, moment);
+        moment += 1;
+    }
+    lab.machine.modules.insert("nvmet", 4711);
+    lab.down(false).0.unwrap();
+    assert_eq!(lab.machine.modules.keys().collect::<Vec<_>>(), [&"nvmet"]);
 }

@@ -22,6 +22,7 @@ use super::{
     judgement::Judgement,
     snapshot::{Health, SCHEMA, Snapshot, WorkRequests},
     value::Shared,
+    watched::Watched,
 };
 
 mod address;
@@ -51,6 +52,7 @@ mod tcp;
 mod traffic;
 mod uprobes;
 mod verbs;
+mod watched;
 mod work;
 
 #[cfg(test)]
@@ -151,6 +153,8 @@ pub struct Engine {
     events: u64,
     /// What became of work requests, where they are followed.
     work: Option<WorkRequests>,
+    /// The QP whose work requests the view shows.
+    watched: Option<Box<Watched>>,
     last_tick_ns: Option<u64>,
     findings: Watch,
     /// The last snapshot, while a view holds it: its judgement is reused where nothing changed.
@@ -196,10 +200,8 @@ impl Engine {
                 }
                 return;
             }
-            Input::WorkCounts(counts) => {
-                self.work_counts(counts);
-                Vec::new()
-            }
+            Input::WorkCounts(counts) => return self.work_counts(counts),
+            Input::Watch(sample) => return self.watch(*sample, now),
             Input::BadRecord => self.losses.undecodable(now.mono_ns).into_iter().collect(),
             Input::Ebpf(report) => {
                 self.programs(*report, now.mono_ns);
@@ -306,6 +308,7 @@ impl Engine {
         let qps = self.qp_rows(now_ns, turned, fresh);
         let processes = self.process_rows(now_ns, fresh);
         let (devices, ports) = self.devices.rows(now_ns, fresh, &self.ebpf.state);
+        let watched = self.look_at_watched(&qps, now_ns);
         let snapshot = Snapshot {
             schema: SCHEMA,
             time: now.wall_ns,
@@ -320,6 +323,7 @@ impl Engine {
             processes,
             qps,
             verbs: self.verb_rows(now_ns),
+            watched,
         };
         let mut snapshot = snapshot.judged(self.last.upgrade().as_deref());
         snapshot.findings = self.findings.look(&snapshot).into();

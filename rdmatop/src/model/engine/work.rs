@@ -64,8 +64,10 @@ impl Engine {
         };
         if is(flag::DETAILS) {
             event.bytes = Some(record.bytes.into());
-            work.signaled = (!is(flag::RECEIVE)).then_some(is(flag::SIGNALED));
         }
+        // Of a receive there is no choice.
+        let chooses = is(flag::SIGNALED) || (is(flag::DETAILS) && !is(flag::SIGNALS_UNKNOWN));
+        work.signaled = (chooses && !is(flag::RECEIVE)).then_some(is(flag::SIGNALED));
         if kind == EventKind::WrDone {
             work.wc_status = small(record.status, NO_STATUS).map(WcStatus);
             work.dropped = is(flag::DROPPED);

@@ -54,6 +54,7 @@ pub(crate) fn empty() -> Snapshot {
         processes: Vec::new(),
         qps: Vec::new(),
         verbs: Vec::new(),
+        watched: None,
     }
 }
 

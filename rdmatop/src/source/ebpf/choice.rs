@@ -20,6 +20,7 @@ use super::{
     plan::{self, Facts, Outcome},
     scope::Scope,
     session::at,
+    unpreempted::Unpreempted,
     user::{self, UserOptions},
     work::WORK_HOOKS,
 };
@@ -59,6 +60,16 @@ impl Options {
         let dear = hook.role == Role::Write && !self.scope.counters();
         self.scope.wants(hook) && (!dear || self.verb_times)
     }
+
+    /// Whether the kernel's own functions report work requests. Tests leave all to the probes on programs.
+    pub(super) fn kernel_work(&self) -> bool {
+        self.work.is_some() && self.datapaths
+    }
+
+    /// Whether probes on programs report work requests.
+    pub(super) fn user_work(&self) -> bool {
+        self.work.is_some() && self.uprobes.is_some()
+    }
 }
 
 impl Default for Options {
@@ -82,14 +93,14 @@ impl Default for Options {
 pub(super) fn programs(options: &Options) -> BTreeSet<&'static str> {
     let control = CONTROL_PLANE.iter().filter(|hook| options.wants(hook));
     let hot = datapath::hooks().filter(|_| options.scope.counters());
-    let work = WORK_HOOKS.iter().filter(|_| options.work.is_some());
+    let work = WORK_HOOKS.iter().filter(|_| options.kernel_work());
     let each = control.chain(hot).chain(work).flat_map(|hook| {
         let fast = hook.fast.filter(|_| options.attach == Attach::Fentry);
         [Some(hook.program), fast.map(|fast| fast.program)]
     });
-    let user = user::HOOKS.iter().map(|hook| hook.program).chain(user::PROGRAMS);
-    let user = user.filter(|_| options.uprobes.is_some());
-    each.flatten().chain(user).collect()
+    let hooks = user::HOOKS.iter().map(|hook| hook.program);
+    let user = options.uprobes.map(|wanted| hooks.chain(user::programs(wanted)));
+    each.flatten().chain(user.into_iter().flatten()).collect()
 }
 
 /// Why the `write()` commands are not probed beside a data path. `cargo xtask bench --only G6` measures the cost.
@@ -166,6 +177,8 @@ pub(super) fn choose_work(maps: &mut HashMap<String, Map>, filter: WrFilter) -> 
     let map = maps.get_mut(map::WR_FILTER).ok_or_else(none)?;
     let mut array: Array<&mut MapData, [u64; WORDS]> =
         Array::try_from(map).map_err(|error| explain(&error))?;
+    // Another session may be counting.
+    let _unpreempted = Unpreempted::begin();
     array
         .set(0, words, 0)
         .map_err(|error| at("cannot say which work requests are asked for", explain(&error)))

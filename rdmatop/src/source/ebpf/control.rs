@@ -248,8 +248,6 @@ pub const CONTROL_PLANE: &[Hook] = &[
             ("OFF_MR_RES", &[EventKind::MrReg, EventKind::MrDereg]),
             ("OFF_CQ_RES", &[EventKind::CqCreate, EventKind::CqDestroy]),
             ("OFF_QP_RES", QP_EVENTS),
-            // Only with this offset does a QP look for a counter slot.
-            ("OFF_DEV_DRIVER", &[]),
         ],
         fast: Some(fast("fe_restrack_add")),
         role: Role::QpTable,

@@ -138,7 +138,7 @@ pub struct Hook {
     /// Offsets for single readings, which show as unknown without them.
     pub wants: Offsets,
     /// Offsets that only some events need. A trace that does not ask for these events sets the offsets to unknown, so that the
-    /// verifier removes the code that reads them. An offset without events is needed for counters only.
+    /// verifier removes the code that reads them.
     pub only_for: &'static [(&'static str, &'static [EventKind])],
     /// What is lost when the kernel skips the program.
     pub skip: Skip,
@@ -282,7 +282,7 @@ mod tests {
     /// Compares with the object: the read-only globals that each program's code refers to.
     #[test]
     fn a_program_reads_what_its_hook_names_and_nothing_else() {
-        let Some(object) = object::bytes() else {
+        let Some(object) = object::counting() else {
             println!("skipped: this build carries no eBPF object, so that no program can be looked at");
             return;
         };

@@ -43,6 +43,7 @@ mod unpreempted;
 mod unseen;
 pub mod user;
 mod verb_table;
+mod watcher;
 mod work;
 
 pub(crate) use armed::Switches;
@@ -55,3 +56,4 @@ pub use scope::Scope;
 pub use session::{Options, Session};
 pub use sweep::MapSweep;
 pub use user::UserOptions;
+pub use watcher::Watcher;

@@ -1,19 +1,36 @@
-//! The eBPF object that build.rs embeds if it can.
+//! The eBPF objects that build.rs embeds if it can.
 
-/// The object's bytes, aligned for the ELF reader; `None` in a build without the bpf toolchain.
-#[cfg(ebpf_object)]
-#[expect(clippy::unnecessary_wraps, reason = "its twin below has none")]
-pub(super) fn bytes() -> Option<&'static [u8]> {
-    Some(aya::include_bytes_aligned!(env!("RDMATOP_EBPF_OBJECT")))
+/// Includes an object, aligned for the ELF reader; `None` in a build without the bpf toolchain.
+macro_rules! object {
+    ($variable:literal) => {{
+        #[cfg(ebpf_object)]
+        {
+            Some(aya::include_bytes_aligned!(env!($variable)))
+        }
+        #[cfg(not(ebpf_object))]
+        {
+            None
+        }
+    }};
 }
 
-/// The object's bytes, aligned for the ELF reader; `None` in a build without the bpf toolchain.
-#[cfg(not(ebpf_object))]
-pub(super) fn bytes() -> Option<&'static [u8]> {
-    None
+/// The object with all programs.
+pub(super) fn counting() -> Option<&'static [u8]> {
+    object!("RDMATOP_COUNTING_OBJECT")
 }
 
-/// Whether this binary carries the object.
+/// The object of a trace. It has no programs that count, and its others do not count, so that the kernel loads them with less
+/// work.
+pub(super) fn trace() -> Option<&'static [u8]> {
+    object!("RDMATOP_TRACE_OBJECT")
+}
+
+/// The object of a session that `counts`, or of a trace.
+pub(super) fn of(counts: bool) -> Option<&'static [u8]> {
+    if counts { counting() } else { trace() }
+}
+
+/// Whether this binary carries the objects.
 pub fn available() -> bool {
-    bytes().is_some()
+    counting().is_some()
 }

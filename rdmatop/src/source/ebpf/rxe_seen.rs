@@ -4,7 +4,7 @@
 //! programs, and kernels of that age do not count this. The driver counts the same packets and receives; the model compares
 //! both counts.
 
-use rdmatop_common::{counters::RxeSeen, names::map, offsets::WANT_COUNTERS};
+use rdmatop_common::{counters::RxeSeen, names::map};
 
 use super::{
     hook::Compared,
@@ -26,13 +26,9 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// By what is attached.
-    pub(super) fn of(resolved: &Resolved, outcomes: &[Outcome]) -> Self {
-        let wanted = resolved
-            .values
-            .get(WANT_COUNTERS)
-            .is_some_and(|wanted| *wanted != 0);
-        let softirqs = wanted && resolved.has(TASKLETS);
+    /// By what is attached. `counts`: the programs count.
+    pub(super) fn of(counts: bool, resolved: &Resolved, outcomes: &[Outcome]) -> Self {
+        let softirqs = counts && resolved.has(TASKLETS);
         let runs = |what| {
             let mut on = outcomes.iter().filter(|outcome| outcome.is_on());
             softirqs && on.any(|outcome| outcome.hook.compared == Some(what))

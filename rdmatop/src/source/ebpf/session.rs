@@ -1,13 +1,13 @@
 //! A session: loads the object with resolved offsets and attaches the programs one by one, with a verdict for each.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use aya::maps::{Array, Map, MapData, RingBuf};
 use aya_log::EbpfLogger;
 use rdmatop_common::{
     counters::place,
     names::map,
-    offsets::{EAGER_SLOTS, WANT_COUNTERS},
+    offsets::{EAGER_SLOTS, WANT_USER_WORK},
 };
 
 pub use super::choice::Options;
@@ -102,6 +102,8 @@ pub struct Session {
     pieces: Option<Pieces>,
     rooms: Rooms,
     user: Option<Result<UserPath, Cause>>,
+    /// Probes on programs make records of work requests.
+    follows_user_work: bool,
     kept: Kept,
     /// Attached programs; dropping them detaches them.
     programs: Vec<Attached>,
@@ -282,10 +284,17 @@ fn begin(growth: &mut Growth, options: &Options, counted: bool) -> Result<MapDat
         .map_err(|obstacle| at("cannot load eBPF maps", obstacle))
 }
 
+/// Takes away the readings that nobody asked for.
+fn narrow(options: &Options, globals: &mut BTreeMap<&'static str, u32>) {
+    options.scope.narrow(globals);
+    globals.insert(WANT_USER_WORK, u32::from(options.user_work()));
+}
+
 impl Session {
     /// Loads and attaches the programs. They count nothing until [`Session::set_enabled`].
     pub fn start(options: &Options) -> Result<Self, Obstacle> {
-        let object = object::bytes().ok_or_else(no_object)?;
+        let counts = options.scope.counters();
+        let object = object::of(counts).ok_or_else(no_object)?;
         let places = Places::default();
         let root = Root::default();
         may_start(&places, &root)?;
@@ -295,16 +304,13 @@ impl Session {
         // Only fentry needs it from here on; it takes several MB, and so does the verifier.
         let mut btf = (options.attach == Attach::Fentry).then_some(btf);
         headroom::can_start()?;
-        options.scope.narrow(&mut resolved.values);
+        narrow(options, &mut resolved.values);
         if !options.datapaths {
             datapath::blank(&mut resolved.values);
         }
         // If there is nothing to count, no program takes a slot.
-        let countable = options.scope.counters() && options.datapaths && facts.counts();
+        let countable = counts && options.datapaths && facts.counts();
         let most = if countable { options.slots.max(1) } else { 1 };
-        resolved
-            .values
-            .insert(WANT_COUNTERS, u32::from(options.scope.counters()));
         resolved.values.insert(EAGER_SLOTS, place::eager(most));
         let sizes = entries(options, most);
         let wanted = Wanted {
@@ -333,7 +339,7 @@ impl Session {
         outcomes.extend(hot);
         let (probes, cannot_find) = find_users(options, &mut attacher);
         outcomes.extend(probes);
-        for hook in WORK_HOOKS.iter().filter(|_| options.work.is_some()) {
+        for hook in WORK_HOOKS.iter().filter(|_| options.kernel_work()) {
             outcomes.push(attacher.one(hook));
         }
         if attacher.no_more_files {
@@ -371,7 +377,7 @@ impl Session {
             Some(obstacle) => Err(user::off(obstacle)),
             None => UserPath::open(wanted, &loader, &mut maps).map_err(user::off),
         });
-        let kept = Kept::of(&resolved, &outcomes);
+        let kept = Kept::of(counts, &resolved, &outcomes);
         Ok(Self {
             maps,
             log,
@@ -383,6 +389,7 @@ impl Session {
             growth: Some(growth),
             pieces: Some(pieces),
             rooms,
+            follows_user_work: options.user_work() && matches!(user, Some(Ok(_))),
             user,
             kept,
             programs,
@@ -510,7 +517,15 @@ impl Session {
             .outcomes
             .iter()
             .filter(|outcome| outcome.hook.skip == Skip::Work);
-        of_work.any(Outcome::is_on)
+        of_work.any(Outcome::is_on) || self.follows_user_work
+    }
+
+    /// Why work requests make no records.
+    pub(super) fn why_no_work(&self) -> Option<Obstacle> {
+        let off = self.outcomes.iter().filter(|outcome| !outcome.is_on());
+        off.flat_map(|outcome| &outcome.obstacles)
+            .next()
+            .map(|obstacle| unseen::for_the_user(obstacle.clone(), false))
     }
 
     /// Takes the ring buffer of work requests, once; `None` if no program makes such records.

@@ -9,12 +9,16 @@ pub(super) const QP_NUM: u64 = 52;
 /// How much of a `struct ibv_qp` is read: its head, up to the number.
 pub(super) const QP_HEAD: usize = 56;
 
+/// `ibv_context.ops.poll_cq`.
+pub(super) const CONTEXT_POLL_CQ: u64 = 96;
 /// `ibv_context.ops.post_send`, and post_recv behind it.
 pub(super) const CONTEXT_POST_SEND: u64 = 208;
 
 /// The function pointers of a `struct ibv_qp_ex`, from `wr_atomic_cmp_swp` on. Before them lies `struct ibv_qp` with a mutex
 /// and a condition variable, whose size depends on the machine.
 pub(super) const QP_EX_CALLS: u64 = if cfg!(target_arch = "aarch64") { 192 } else { 184 };
+/// `wr_id` of a `struct ibv_qp_ex`, and `wr_flags` behind it: right before the pointers.
+pub(crate) const QP_EX_WR_ID: u64 = QP_EX_CALLS - 16;
 /// How many there are. The last two came later: an older library has other things there, which are no code.
 pub(super) const QP_EX_NUMBER: usize = 22;
 

@@ -15,6 +15,8 @@ pub(crate) struct Functions {
     pub(crate) post_send: u64,
     /// The provider's `post_recv`.
     pub(crate) post_recv: u64,
+    /// The provider's `poll_cq`, 0 if that is not known.
+    pub(crate) poll_cq: u64,
     /// What lies where a `struct ibv_qp_ex` has its function pointers. Of a QP that is none: anything.
     pub(crate) extended: [u64; abi::QP_EX_NUMBER],
 }
@@ -75,6 +77,9 @@ pub(crate) fn functions(memory: &impl Memory, handle: u64, qpn: u32) -> Result<F
     Ok(Functions {
         post_send: operation(0)?,
         post_recv: operation(1)?,
+        poll_cq: word(memory, context + abi::CONTEXT_POLL_CQ)
+            .filter(|address| is_user(*address))
+            .unwrap_or(0),
         extended,
     })
 }
@@ -113,6 +118,7 @@ mod tests {
         }
         words.0.insert(QP, CONTEXT);
         words.0.insert(QP + 48, u64::from(qpn) << 32 | 5);
+        words.0.insert(CONTEXT + 96, 0x7f12_3440);
         words.0.insert(CONTEXT + 208, 0x7f12_3450);
         words.0.insert(CONTEXT + 216, 0x7f12_3460);
         words
@@ -125,6 +131,7 @@ mod tests {
             Ok(Functions {
                 post_send: 0x7f12_3450,
                 post_recv: 0x7f12_3460,
+                poll_cq: 0x7f12_3440,
                 // Nothing is there.
                 extended: [0; abi::QP_EX_NUMBER],
             })
@@ -154,6 +161,13 @@ mod tests {
         let mut words = qp(17);
         words.0.remove(&(CONTEXT + 216));
         assert_eq!(functions(&words, QP, 17), Err(Miss::Unreadable));
+        words.0.insert(CONTEXT + 96, 7);
+        words.0.insert(CONTEXT + 216, 0x7f12_3460);
+        assert_eq!(
+            functions(&words, QP, 17).map(|found| found.poll_cq),
+            Ok(0),
+            "without it posts are known"
+        );
         words.0.insert(CONTEXT + 216, 0);
         assert_eq!(functions(&words, QP, 17), Err(Miss::NotIbverbs));
     }

@@ -8,7 +8,7 @@ mod functions;
 mod places;
 mod process;
 
-pub(crate) use abi::{BEGIN, SET_INLINE_DATA, WR_START, after_landing_pad};
+pub(crate) use abi::{BEGIN, QP_EX_WR_ID, SET_INLINE_DATA, WR_START, after_landing_pad};
 pub(crate) use functions::{Functions, Miss, functions};
 pub(crate) use places::Place;
 pub(crate) use process::{Opened, Process};

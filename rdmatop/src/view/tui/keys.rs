@@ -61,6 +61,8 @@ pub enum Action {
     Tree,
     /// Events of the selected row.
     Follow,
+    /// Work requests of the selected QP.
+    Work,
     /// Forget the events.
     Clear,
     /// The list of keys.

@@ -98,6 +98,8 @@ impl TuiOptions {
 pub enum Control {
     /// Sample at this distance.
     Refresh(Duration),
+    /// Watch the work requests of the QP with this `uid`, or stop watching.
+    Watch(Option<u64>),
     /// The user leaves; `run` returns right after.
     Quit,
 }

@@ -22,7 +22,7 @@ use super::theme::{self, Depth, Paint};
 use super::trace_log::{Follow, TraceLog};
 use super::tree;
 
-pub use parts::{Mode, TableState};
+pub use parts::{Mode, TableState, WorkPane};
 
 pub use super::layout::Detail;
 
@@ -39,6 +39,8 @@ pub struct State {
     pub detail: Detail,
     /// First line of the detail pane.
     pub detail_offset: usize,
+    /// The pane of work requests, over the table.
+    pub work: Option<WorkPane>,
     /// The search text.
     pub search: String,
     /// The filter.
@@ -88,6 +90,7 @@ impl State {
             mode: Mode::View,
             detail: Detail::Closed,
             detail_offset: 0,
+            work: None,
             search: String::new(),
             filter: Filter::default(),
             follow: None,
@@ -332,7 +335,11 @@ impl State {
             size: self.size,
             ports: self.snapshot.ports.len(),
             tab: self.tab,
-            detail: self.detail,
+            detail: if self.work.is_some() {
+                Detail::Full
+            } else {
+                self.detail
+            },
             findings: &self.snapshot.findings,
             quiet: self.quiet(),
             blind: self
@@ -465,6 +472,7 @@ impl State {
     /// Goes to a tab.
     pub fn go(&mut self, tab: Tab) {
         if self.tab != tab {
+            self.work = None;
             self.tab = tab;
             self.detail_offset = 0;
             // A user who goes to a tab wants to see its table.

@@ -8,6 +8,7 @@ mod situations;
 mod styles;
 mod svg;
 mod tables;
+mod work;
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! What an action does to the state, and what it asks of the world.
 
 mod mouse;
+mod work;
 
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub enum Effect {
     Quit,
     /// Sample at this distance.
     Refresh(Duration),
+    /// Watch the work requests of the QP with this `uid`, or stop watching.
+    Watch(Option<u64>),
     /// Stop the process.
     Suspend,
     /// Draw everything again.
@@ -35,6 +38,17 @@ const STEPS: [u64; 10] = [100, 200, 500, 1000, 2000, 3000, 5000, 10_000, 30_000,
 
 /// Takes an event of the terminal. `None`: draw, and nothing else.
 pub fn terminal_event(state: &mut State, event: &TermEvent) -> Option<Effect> {
+    let before = state.work.as_ref().map(|work| work.qp);
+    let effect = took(state, event);
+    // Whatever opened or closed the pane: its programs come and go with it.
+    let after = state.work.as_ref().map(|work| work.qp);
+    match effect {
+        None | Some(Effect::Still) if before != after => Some(Effect::Watch(after)),
+        _ => effect,
+    }
+}
+
+fn took(state: &mut State, event: &TermEvent) -> Option<Effect> {
     match event {
         TermEvent::Key(key) if key.kind != KeyEventKind::Release => key_event(state, *key),
         TermEvent::Mouse(mouse) => mouse::event(state, *mouse),
@@ -77,6 +91,9 @@ pub fn key_event(state: &mut State, key: KeyEvent) -> Option<Effect> {
 
 /// Does what `action` says.
 pub fn apply(state: &mut State, action: Action) -> Option<Effect> {
+    if state.work.is_some() && work::apply(state, action) {
+        return None;
+    }
     match action {
         Action::Quit => return Some(Effect::Quit),
         Action::Suspend => return Some(Effect::Suspend),
@@ -140,6 +157,7 @@ pub fn apply(state: &mut State, action: Action) -> Option<Effect> {
             state.touch();
         }
         Action::Follow => follow(state),
+        Action::Work => work::open(state),
         Action::Clear => {
             state.trace.clear();
             state.touch();

@@ -72,9 +72,9 @@ fn whole<T: Transport>(
         if interrupted {
             return Ok(false);
         }
-        let dumped_numbers = out.iter().skip(start).map(|qp| qp.qpn);
-        // QP 0 and QP 1 last as long as their device, and exist once for each port. The other numbers arrive sorted.
-        let mut now: Vec<u32> = dumped_numbers.filter(|qpn| *qpn > 1).collect();
+        let dumped = out.iter().skip(start);
+        // Those of management last as long as their device, and exist once for each port. The other numbers arrive sorted.
+        let mut now: Vec<u32> = dumped.filter(|qp| !is_special(qp)).map(|qp| qp.qpn).collect();
         now.sort_unstable();
         let missing = missing(&listed.numbers, &now);
         let few = missing.len() <= 64 + now.len() / 16;
@@ -91,6 +91,14 @@ fn whole<T: Transport>(
         }
     }
     Ok(false)
+}
+
+/// Whether it is QP 0 or QP 1, through which the kernel manages a port. A device of iWARP has none, and its first QPs, which
+/// belong to whoever makes them, may have these numbers.
+pub(super) fn is_special(qp: &QpReading) -> bool {
+    // RC or UC.
+    let connected = matches!(qp.qp_type, Some(QpType(2 | 3)));
+    qp.qpn <= 1 && qp.pid.is_none() && !connected
 }
 
 /// The elements that a sorted list lacks of another.

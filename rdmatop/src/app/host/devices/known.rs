@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::counters;
+use super::{counters, dump::is_special};
 use crate::{
     model::{
         ib::{PhysState, PortState},
@@ -165,8 +165,7 @@ impl Listed {
 
     /// Records a complete dump of a device that had `count` QPs just before.
     pub(super) fn dumped(&mut self, count: Option<u64>, qps: &[QpReading]) {
-        // QP 0 and QP 1, whatever their type.
-        let special = qps.iter().all(|qp| qp.qpn <= 1) && u64::try_from(qps.len()).ok() == count;
+        let special = qps.iter().all(is_special) && u64::try_from(qps.len()).ok() == count;
         self.special = special.then(|| qps.to_vec());
     }
 
@@ -311,6 +310,7 @@ mod tests {
 
     use super::*;
     use crate::model::cause::{CauseId, Obstacle};
+    use crate::model::ib::QpType;
     use crate::source::fake::Fake;
 
     fn listed() -> Listed {
@@ -358,6 +358,21 @@ mod tests {
             listed.only_special(Some(1)).is_none(),
             "the count was of another moment"
         );
+        let users = QpReading {
+            pid: Some(7),
+            ..qp(1)
+        };
+        let kernels = QpReading {
+            qp_type: Some(QpType(2)),
+            ..qp(1)
+        };
+        for first_of_iwarp in [users, kernels] {
+            listed.dumped(Some(1), &[first_of_iwarp]);
+            assert!(
+                listed.only_special(Some(1)).is_none(),
+                "it has this number because the device has no other"
+            );
+        }
     }
 
     #[test]

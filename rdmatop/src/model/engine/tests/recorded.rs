@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use proptest::prelude::*;
+use rdmatop_common::wr::WrRecord;
 
 use super::{
     history::{Lab, Step, cases, history},
@@ -12,7 +13,7 @@ use crate::model::{
     cause::{CauseId, Concerns, Obstacle},
     input::{
         CountersSample, EbpfState, HealthSample, HostFacts, LimitReached, LoggedError, PortCounters,
-        ProbeVerdict, SeenByPrograms, Skipped, SlotHead, Verdict,
+        ProbeVerdict, SeenByPrograms, Skipped, SlotHead, Verdict, WatchReport, WatchSample,
     },
     recording::{Entry, Player, Recorder, Tap},
 };
@@ -61,6 +62,14 @@ proptest! {
         let bytes = recorder.lock().unwrap().take();
         prop_assert_eq!(played(&bytes), (text(&snapshots), text(&events)));
     }
+}
+
+fn watch(report: WatchReport) -> Input {
+    Input::Watch(Box::new(WatchSample {
+        watch: 1,
+        qp: 7,
+        report,
+    }))
 }
 
 #[expect(clippy::too_many_lines, reason = "a list of examples, one after another")]
@@ -173,6 +182,13 @@ fn every_input() -> Vec<Input> {
             Record::Verb(verb),
         ]),
         Input::BadRecord,
+        watch(WatchReport::Starting),
+        watch(WatchReport::Records {
+            records: vec![WrRecord::new_zeroed()],
+            full: 1,
+            missed: u64::MAX,
+        }),
+        watch(WatchReport::Off(Obstacle::new(CauseId::NotFollowed, "a", "b"))),
         Input::Ebpf(Box::new(report(EbpfState::On {
             datapaths: crate::model::input::DataPaths::default().and("rdma_rxe", "kprobe"),
         }))),

@@ -47,6 +47,12 @@ fn meaning(verb: &str, errno: u32, pid: u32) -> Option<(&'static str, String)> {
             "the NIC's resources are exhausted",
             "rdma resource show   # how many objects each device has".to_owned(),
         ),
+        // The core resolves the address that is to go into the QP (`rdma_addr_find_l2_eth_by_grh`), and waits a second.
+        ETIMEDOUT if matches!(verb, "modify_qp" | "create_ah") => (
+            "no answer from the peer's address (ARP on RoCE), or from the NIC's firmware",
+            "ip neigh | grep -E 'INCOMPLETE|FAILED'   # peers without an answer; none: dmesg | tail -50"
+                .to_owned(),
+        ),
         EIO | ETIMEDOUT => (
             "the NIC or its firmware does not answer",
             "dmesg | tail -50   # errors of the driver".to_owned(),

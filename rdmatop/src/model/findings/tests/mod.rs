@@ -471,6 +471,29 @@ fn a_process_that_only_creates_qps_leaks_them() {
 }
 
 #[test]
+fn a_peer_that_answers_no_arp_is_not_taken_for_firmware_that_hangs() {
+    let verdict = |verb: &str| {
+        let mut s = pair();
+        let mut row = rows::verb(251, "server", verb, 3.0, &[(110, 4)], false);
+        (row.process_uid, row.errors) = (Some(2), rate(4.0));
+        s.verbs.push(row);
+        let found = after(0, &s);
+        assert_eq!(ids(&found), ["verb-fails"]);
+        (found[0].verdict.clone(), found[0].next.clone())
+    };
+    let (peer, next) = verdict("modify_qp");
+    assert!(
+        peer.contains("no answer from the peer's address (ARP on RoCE)") && next.starts_with("ip neigh"),
+        "{peer}: {next}"
+    );
+    let (firmware, next) = verdict("reg_mr");
+    assert!(
+        firmware.ends_with("the NIC or its firmware does not answer") && next.starts_with("dmesg"),
+        "{firmware}: {next}"
+    );
+}
+
+#[test]
 fn a_verb_that_the_rdma_cgroup_refuses_names_the_limit() {
     use crate::model::input::LimitReached;
     let mut s = pair();

@@ -1,6 +1,7 @@
 //! The kprobes that find QPs whose programs can be probed, and the eBPF programs that are attached to those programs.
 
 use super::super::hook::{Entry, Hook, Role, Skip};
+use crate::source::uprobes::QP_EX_WR_ID;
 
 /// A hook that finds a QP, with the offsets that its slot and the way to its program need.
 const FINDS: Hook = Hook {
@@ -37,6 +38,10 @@ pub const HOOKS: &[Hook] = &[
     Hook {
         program: "user_modify",
         symbol: "_ib_modify_qp",
+        wants: &[
+            &["OFF_QP_SRQ"],
+            &["OFF_ATTR_DEST_QPN", "OFF_ATTR_DGID", "OFF_ATTR_AH_FLAGS"],
+        ],
         ..FINDS
     },
     Hook {
@@ -57,6 +62,8 @@ pub(super) enum Function {
     Data(Data),
     Abort,
     Complete,
+    /// Where completions come from: for records of work requests.
+    PollCq,
 }
 
 /// How a call gives data. The eBPF program distinguishes the calls by these numbers.
@@ -78,13 +85,15 @@ impl Function {
             Self::Data(_) => ("user_wr_data", None),
             Self::Abort => ("user_wr_abort", None),
             Self::Complete => ("user_wr_complete", Some("user_wr_done")),
+            Self::PollCq => ("user_poll_cq", Some("user_poll_cq_ret")),
         }
     }
 
     /// The cookie to attach the eBPF program with, if the same one is attached to several functions.
     pub(super) const fn cookie(self) -> Option<u64> {
         match self {
-            Self::Begin(opcode) => Some(opcode as u64),
+            // With the place of the work request's number and flags.
+            Self::Begin(opcode) => Some(QP_EX_WR_ID << 32 | opcode as u64),
             Self::Data(how) => Some(how as u64),
             _ => None,
         }
@@ -92,7 +101,7 @@ impl Function {
 }
 
 /// eBPF programs that are attached to functions of user programs. No [`Hook`] lists them.
-pub const PROGRAMS: [&str; 9] = [
+pub const PROGRAMS: [&str; 11] = [
     "user_post_send",
     "user_post_send_ret",
     "user_post_recv",
@@ -102,6 +111,8 @@ pub const PROGRAMS: [&str; 9] = [
     "user_wr_abort",
     "user_wr_complete",
     "user_wr_done",
+    "user_poll_cq",
+    "user_poll_cq_ret",
 ];
 
 #[cfg(test)]
@@ -117,6 +128,7 @@ mod tests {
             Function::Data(Data::Sge),
             Function::Abort,
             Function::Complete,
+            Function::PollCq,
         ];
         let named = functions.map(Function::programs);
         let named: Vec<_> = named

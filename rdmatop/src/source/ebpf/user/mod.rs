@@ -45,6 +45,8 @@ pub struct UserOptions {
     pub pid: Option<u32>,
     /// How much of a core the probes may take.
     pub limit: f64,
+    /// Probe where completions come from: for records of the ends of work requests.
+    pub ends: bool,
 }
 
 /// Samples number user slots from here on, above all other slots.
@@ -111,7 +113,7 @@ impl UserPath {
                 obstacle
             })
         };
-        let programs = PROGRAMS.iter().map(|name| Ok((*name, load(name)?)));
+        let programs = programs(options).map(|name| Ok((name, load(name)?)));
         let programs: Programs = programs.collect::<Result<_, Obstacle>>()?;
         let sample = Sample::new();
         Self::mapped(options, programs, sample, maps).map_err(|error| explain(&error))
@@ -176,6 +178,14 @@ impl UserPath {
     pub(super) fn report(&self) -> UprobesReport {
         locked(&self.shared).report.clone()
     }
+}
+
+/// The programs to load.
+pub(super) fn programs(options: UserOptions) -> impl Iterator<Item = &'static str> {
+    let polls = |name: &str| name.starts_with("user_poll_cq");
+    PROGRAMS
+        .into_iter()
+        .filter(move |name| options.ends || !polls(name))
 }
 
 /// Adapts a slot to how its QP is probed.

@@ -38,8 +38,8 @@ fn io(what: &str, error: &std::io::Error) -> Unfit {
     Unfit::NotYet(format!("cannot read {what}: {error}"))
 }
 
-/// Finds the functions that a QP's program posts with.
-pub(super) fn of(pid: u32, handle: u64, qpn: u32) -> Result<Target, Unfit> {
+/// Finds the functions that a QP's program posts with, and with `ends` the one that its completions come from.
+pub(super) fn of(pid: u32, handle: u64, qpn: u32, ends: bool) -> Result<Target, Unfit> {
     let process = Process::open(pid).map_err(|error| io("its memory", &error))?;
     let found = functions(&process, handle, qpn).map_err(|miss| match miss {
         Miss::Unreadable => Unfit::NotYet("its memory cannot be read".into()),
@@ -54,6 +54,8 @@ pub(super) fn of(pid: u32, handle: u64, qpn: u32) -> Result<Target, Unfit> {
         let place = place.ok_or_else(|| Unfit::Never("its functions are not in a file".into()))?;
         calls.push((function, place));
     }
+    let [poll] = process.places([found.poll_cq]).map_err(unmapped)?;
+    calls.extend(poll.filter(|_| ends).map(|place| (Function::PollCq, place)));
     let extended = extended(&found, &process.places(found.extended).map_err(unmapped)?);
     let sends_are_seen = extended.is_some();
     calls.extend(extended.unwrap_or_default());
@@ -132,6 +134,7 @@ mod tests {
         let found = Functions {
             post_send: 1,
             post_recv: 2,
+            poll_cq: 3,
             extended,
         };
         (found, places)

@@ -233,7 +233,7 @@ impl Work {
 
     /// Finds and probes the functions that a QP's program posts with.
     fn judge(&mut self, qp: Tenant, handle: u64, tried: u32) -> Verdict {
-        let target = match target::of(qp.pid, handle, qp.qpn) {
+        let target = match target::of(qp.pid, handle, qp.qpn, self.options.ends) {
             Ok(target) => target,
             Err(Unfit::NotYet(_)) if tried < TRIES => return Verdict::Tried(tried + 1),
             Err(Unfit::NotYet(why) | Unfit::Never(why)) => {

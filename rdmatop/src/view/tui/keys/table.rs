@@ -125,6 +125,14 @@ pub const BINDINGS: &[Binding] = &[
         Some((6, "Follow")),
     ),
     bind(
+        &[ch('w')],
+        A::Work,
+        View,
+        LOOK,
+        "work requests of the QP as they go by; again: close",
+        None,
+    ),
+    bind(
         &[ch(' '), ch('p')],
         A::Freeze,
         View,

@@ -8,6 +8,7 @@ mod help;
 mod menu;
 mod rails;
 mod table;
+mod work;
 
 use ratatui::layout::Rect;
 
@@ -32,10 +33,12 @@ pub fn draw(state: &State, canvas: &mut Canvas) -> usize {
     rails::draw(state, &layout, canvas);
     banner::draw(state, &layout, canvas);
     table::draw_tabs(state, &layout, canvas);
-    if state.detail != Detail::Full {
+    if let Some(pane) = &state.work {
+        work::draw(state, pane, layout.detail, canvas);
+    } else if state.detail != Detail::Full {
         rows = table::draw(state, &layout, canvas);
     }
-    if state.detail != Detail::Closed {
+    if state.detail != Detail::Closed && state.work.is_none() {
         draw_detail(state, layout.detail, canvas);
     }
     footer::draw(state, &layout, canvas);

@@ -147,6 +147,9 @@ fn act<S: Screen>(
         Some(Effect::Refresh(_)) => {
             let _ = control.try_send(Control::Refresh(state.delay));
         }
+        Some(Effect::Watch(qp)) => {
+            let _ = control.try_send(Control::Watch(qp));
+        }
         Some(Effect::Suspend) => screen.suspend()?,
         Some(Effect::Redraw) => screen.clear()?,
     }

@@ -1,5 +1,7 @@
 //! The small parts of the state.
 
+use std::sync::Arc;
+
 use super::super::columns::RowKey;
 use super::super::table::Entry;
 
@@ -48,4 +50,17 @@ pub struct TableState {
     pub order: Vec<Entry>,
     /// What `order` was computed for.
     pub(super) made_for: Option<u64>,
+}
+
+/// The pane of work requests of one QP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkPane {
+    /// `uid` of the QP.
+    pub qp: u64,
+    /// Its device.
+    pub device: Arc<str>,
+    /// Its number.
+    pub qpn: u32,
+    /// First line of the list.
+    pub first: usize,
 }

@@ -21,7 +21,9 @@ pub(super) fn event(state: &mut State, mouse: MouseEvent) -> Option<Effect> {
     };
     state.message = None;
     if wheel != 0 {
-        if !state.is_covered() && layout.detail.contains(at) {
+        if state.work.is_some() && !state.is_covered() {
+            super::work::scroll(state, wheel);
+        } else if !state.is_covered() && layout.detail.contains(at) {
             scroll_detail(state, wheel);
         } else {
             move_by(state, wheel);

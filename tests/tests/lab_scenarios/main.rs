@@ -1,10 +1,6 @@
 //! `rdmatop lab run`: each scenario runs, shows what it teaches, and leaves nothing, whatever ends it.
 
-use std::{
-    collections::BTreeSet,
-    fs, thread,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, fs, thread, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
@@ -15,9 +11,12 @@ use rdmatop_tests::{
     rdmatop::{self, END, Window},
     table::say,
     things::things,
-    wait::{self, PATIENCE},
+    wait::PATIENCE,
 };
 use serde_json::Value;
+
+mod disk;
+mod killed;
 
 /// Making or removing some devices, where instructions are translated.
 const LIMIT: Duration = PATIENCE;
@@ -49,6 +48,7 @@ const SCENARIOS: &[(&str, Shows)] = &[
     ("gid", Finding("verb-fails", "misuse", "4")),
     ("storm", Healthy),
     ("tcp-fallback", Finding("tcp-fallback", "tcp-fallback", "16")),
+    ("nvme", Healthy),
 ];
 
 /// A scenario that runs.
@@ -359,45 +359,6 @@ fn a_storm_of_qps_is_counted_to_the_last_and_has_no_finding() -> Result<()> {
         );
         Ok(())
     })
-}
-
-#[test]
-fn killed_at_ten_moments_a_scenario_leaves_nothing_that_lab_down_or_the_next_does_not_remove() -> Result<()> {
-    let Some(_lab) = Lab::enter("lab run, SIGKILL") else {
-        return Ok(());
-    };
-    let before = things()?;
-    let mut whole = Duration::ZERO;
-    leaves_nothing(|| {
-        let begin = Instant::now();
-        let run = Run::up("loss")?;
-        whole = begin.elapsed();
-        run.end(libc::SIGINT).map(drop)
-    })?;
-    for moment in 0..5_u32 {
-        let run = Run::start(&["loss"])?;
-        // From its first steps to its traffic.
-        thread::sleep(whole * moment / 4);
-        run.child.signal(libc::SIGKILL)?;
-        drop(run);
-        let told = if moment % 2 == 0 {
-            let mut down = Child::spawn(&mut rdmatop::command(&["lab", "down"])?)?;
-            down.succeed(LIMIT)
-                .with_context(|| format!("lab down, moment {moment}"))?;
-            down.out.text()
-        } else {
-            Run::up("pingpong")
-                .and_then(|run| run.end(libc::SIGTERM))
-                .with_context(|| format!("next, moment {moment}"))?
-        };
-        wait::until("the end of what was killed", LIMIT, || {
-            things().is_ok_and(|now| now == before)
-        })
-        .with_context(|| format!("moment {moment}: {:?}\n{told}", things()))?;
-        ensure!(!fs::exists(FILE)?, "moment {moment}: {FILE} is left\n{told}");
-        no_programs()?;
-    }
-    Ok(())
 }
 
 #[test]

@@ -1,0 +1,595 @@
+//! Records of single work requests of programs whose posts do not enter the kernel: the posts that [`super::user`] and
+//! [`super::user_wr`] count, and the completions that a program polls.
+//!
+//! Nothing here is read from a provider's queues. A post is reported at the return of the provider's function, when it is
+//! known that the provider has accepted it; an end is a `struct ibv_wc` that the provider's `poll_cq` has written (rdma-core,
+//! libibverbs/verbs.h). A request that is not signaled has no completion if it succeeds, and so no end.
+
+use core::{
+    ffi::c_void,
+    mem::MaybeUninit,
+    ptr::{read_volatile, write_volatile},
+};
+
+use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_loop, bpf_probe_read_user};
+use rdmatop_common::{
+    counters::loss,
+    event::UNKNOWN_U32,
+    wr::{NO_OPCODE, NO_STATUS, RECV, WrFilter, WrRecord, count, flag, kind},
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{
+    enter_or, hook,
+    qp::{AH_GRH, mask},
+    user::hits,
+    wr::{NO_WAKEUP, Whose, counted, filter, is_wanted, left_out},
+};
+use crate::{
+    emit::lost,
+    maps::{QpKnown, enabled},
+    offsets::{
+        OFF_ATTR_AH_FLAGS, OFF_ATTR_DEST_QPN, OFF_ATTR_DGID, WANT_USER_WORK, get, get_or_zero, member,
+        read_into,
+    },
+    task::{call_key, now},
+    user_maps::{
+        Building, USER_BUILDING, USER_NUMBERS, USER_POLLS, USER_QPNS, USER_WORK, UserBuildingKey, UserPoll,
+        UserQpn, work_flag,
+    },
+    words::{add, clear, copy, zeroed},
+    wr_maps::WR_EVENTS,
+};
+
+/// `IB_QPT_UD`.
+const UD: u32 = 4;
+/// `IBV_SEND_SIGNALED`.
+const SIGNALED: u32 = 2;
+/// Opcodes with immediate data: `IBV_WR_RDMA_WRITE_WITH_IMM` and `IBV_WR_SEND_WITH_IMM`.
+const WRITE_IMM: u32 = 1;
+const SEND_IMM: u32 = 3;
+/// Size of a `struct ibv_wc`.
+const WC: u64 = 48;
+/// How many completions one call may return.
+const COMPLETIONS: i32 = 1 << 16;
+/// `IBV_WC_WITH_IMM`.
+const WITH_IMM: u32 = 2;
+/// `IBV_WR_*` for each `IBV_WC_*` of a send that stands for one kind of request only, four bits each: RDMA READ, compare and
+/// swap, fetch and add, bind, invalidate. `IBV_WC_SEND` and `IBV_WC_RDMA_WRITE` stand for several.
+const FIRST_KNOWN: u32 = 2;
+const LAST_KNOWN: u32 = 6;
+const REQUEST_OF: u64 = 0x0786_5400;
+
+/// Whether records are asked for. If not, the verifier removes all that depends on it.
+#[inline(always)]
+pub(super) fn wanted() -> bool {
+    WANT_USER_WORK.load() != 0
+}
+
+/// A work request to report.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct Request {
+    pub(super) ts_ns: u64,
+    pub(super) wr_id: u64,
+    pub(super) kind: u32,
+    pub(super) status: u32,
+    pub(super) opcode: u32,
+    pub(super) bytes: u32,
+    /// In the host's order.
+    pub(super) imm: u32,
+    /// Bits of `wr::flag`.
+    pub(super) flags: u32,
+    pub(super) tid: u32,
+    /// [`UNKNOWN_U32`] for the QP's own peer.
+    pub(super) dest_qpn: u32,
+}
+
+impl Request {
+    /// A request that the calling thread has posted.
+    #[inline(always)]
+    pub(super) fn posted(place: &mut MaybeUninit<Self>, ts_ns: u64, wr_id: u64) -> &mut Self {
+        let request = zeroed(place);
+        request.kind = u32::from(kind::POST);
+        request.status = NO_STATUS;
+        request.ts_ns = ts_ns;
+        request.wr_id = wr_id;
+        request.flags = u32::from(flag::WR_ID | flag::THREAD);
+        request.tid = bpf_get_current_pid_tgid() as u32;
+        request.dest_qpn = UNKNOWN_U32;
+        request
+    }
+
+    /// Opcode, flags and immediate data (network order) of a send.
+    #[inline(always)]
+    pub(super) fn send(&mut self, opcode: u32, send_flags: u32, imm: u32) {
+        self.opcode = opcode;
+        self.flags |= u32::from(if send_flags & SIGNALED != 0 {
+            flag::SIGNALED
+        } else {
+            flag::SIGNALS_UNKNOWN
+        });
+        if opcode == WRITE_IMM || opcode == SEND_IMM {
+            self.flags |= u32::from(flag::IMM);
+            self.imm = u32::from_be(imm);
+        }
+    }
+
+    /// Its bytes, if they could all be read.
+    #[inline(always)]
+    pub(super) fn carries(&mut self, bytes: u64, unread: u64) {
+        if unread == 0 {
+            self.flags |= u32::from(flag::DETAILS);
+            self.bytes = bytes as u32;
+        }
+    }
+}
+
+/// Makes a record of a work request of the QP with this number, if it is asked for. Not inlined, so that it does not enlarge
+/// the callers' stack frames.
+#[inline(never)]
+pub(super) fn report(number: u32, request: *const Request) -> Option<()> {
+    let work = USER_WORK.get_ptr_mut(number)?;
+    let filter = filter()?;
+    // SAFETY: the map checked the pointers, and the caller's is on its stack.
+    unsafe {
+        let known = read_volatile(&raw const (*work).flags);
+        if known & work_flag::USED == 0 {
+            // rdmatop's own QP, with which it measures the cost of a probe.
+            return None;
+        }
+        counted(count::HAPPENED, 1);
+        if known & work_flag::WANTED == 0 {
+            counted(count::FILTERED, 1);
+            return None;
+        }
+        let is_post = (*request).kind == u32::from(kind::POST);
+        let numbers = if !is_post {
+            &raw mut (*work).ends
+        } else if (*request).flags & u32::from(flag::RECEIVE) != 0 {
+            &raw mut (*work).receives
+        } else {
+            &raw mut (*work).sends
+        };
+        let nth = read_volatile(numbers);
+        add(numbers, 1);
+        if left_out(filter, nth) {
+            counted(count::SAMPLED_OUT, 1);
+            return None;
+        }
+        let unwanted = if is_post {
+            WrFilter::NO_POSTS
+        } else {
+            WrFilter::NO_ENDS
+        };
+        if (*filter).flags & unwanted != 0 {
+            counted(count::FILTERED, 1);
+            return None;
+        }
+        let Some(mut entry) = WR_EVENTS.reserve::<WrRecord>(0) else {
+            lost(loss::WR_RING);
+            return None;
+        };
+        let record = zeroed(&mut entry);
+        record.ts_ns = (*request).ts_ns;
+        record.object = (*work).qp;
+        record.wr_id = (*request).wr_id;
+        if is_post {
+            record.post_ns = (*request).ts_ns;
+        }
+        record.kind = (*request).kind as u16;
+        record.flags = (*request).flags as u16 | (*work).owner as u16;
+        record.status = (*request).status;
+        record.opcode = (*request).opcode;
+        record.bytes = (*request).bytes;
+        record.imm = (*request).imm;
+        record.tid = (*request).tid;
+        record.qpn = (*work).qpn;
+        record.qp_type = (*work).qp_type;
+        record.device_index = (*work).device_index;
+        record.owner_pid = (*work).owner_pid;
+        record.dest_qpn = (*request).dest_qpn;
+        copy(&raw const (*work).owner_comm, &raw mut record.owner_comm);
+        if (*request).dest_qpn == UNKNOWN_U32 {
+            record.dest_qpn = (*work).dest_qpn;
+            copy(&raw const (*work).dest_gid, &raw mut record.dest_gid);
+        }
+        entry.submit(NO_WAKEUP);
+    }
+    Some(())
+}
+
+/// Whether a QP's work requests each have their own destination.
+#[inline(always)]
+pub(super) fn is_datagram(number: u32) -> bool {
+    // SAFETY: the map checked the pointer.
+    USER_WORK
+        .get_ptr(number)
+        .is_some_and(|work| unsafe { (*work).qp_type == UD })
+}
+
+/// Counts a work request of which it is known only that it happened.
+#[inline(always)]
+pub(super) fn unseen() {
+    counted(count::HAPPENED, 1);
+    lost(loss::WR_MISSED);
+}
+
+/// Writes what records say of a QP that gets this number. The number has no other user yet.
+#[inline(always)]
+pub(super) fn introduce(number: u32, qp: u64, known: &QpKnown, handle: u64) -> Option<()> {
+    let work = USER_WORK.get_ptr_mut(number)?;
+    // SAFETY: the map checked the pointer.
+    unsafe {
+        clear(work);
+        (*work).qp = qp;
+        (*work).handle = handle;
+        (*work).qpn = known.qpn;
+        (*work).qp_type = known.qp_type;
+        (*work).device_index = known.device_index;
+        (*work).owner_pid = known.owner_pid;
+        (*work).owner = u32::from(known.flags & (flag::OWNER_TASK | flag::OWNER_KERNEL));
+        (*work).dest_qpn = UNKNOWN_U32;
+        copy(&raw const known.owner_comm, &raw mut (*work).owner_comm);
+        let whose = Whose {
+            pid: known.owner_pid,
+            flags: u32::from(known.flags),
+            comm: &known.owner_comm,
+            qpn: known.qpn,
+            device: known.device,
+        };
+        let wanted = if is_wanted(&whose) { work_flag::WANTED } else { 0 };
+        write_volatile(&raw mut (*work).flags, work_flag::USED | wanted);
+        // Until the program's context is known its number alone finds the QP, unless another device's QP has it, too.
+        let key = UserQpn {
+            context: 0,
+            pid: known.owner_pid,
+            qpn: known.qpn,
+        };
+        if let Some(other) = USER_QPNS.get_ptr(&key)
+            && let Some(theirs) = USER_WORK.get_ptr(*other)
+            && (*theirs).qp != qp
+        {
+            let _ = USER_QPNS.insert(&key, &u32::MAX, 0);
+        } else {
+            let _ = USER_QPNS.insert(&key, &number, 0);
+        }
+    }
+    Some(())
+}
+
+/// Forgets the QP that had a number.
+#[inline(always)]
+pub(super) fn retire(number: u32) -> Option<()> {
+    let work = USER_WORK.get_ptr_mut(number)?;
+    // SAFETY: the map checked the pointer.
+    unsafe {
+        for context in [0, read_volatile(&raw const (*work).context)] {
+            let key = UserQpn {
+                context,
+                pid: (*work).owner_pid,
+                qpn: (*work).qpn,
+            };
+            if let Some(owner) = USER_QPNS.get_ptr(&key)
+                && *owner == number
+            {
+                let _ = USER_QPNS.remove(&key);
+            }
+        }
+    }
+    Some(())
+}
+
+/// Reads what the program's own `struct ibv_qp` says, in a call of its process: context, and the CQs. Its head is context,
+/// `qp_context`, pd, `send_cq`, `recv_cq`.
+#[inline(always)]
+pub(super) fn look(number: u32) -> Option<()> {
+    let work = USER_WORK.get_ptr_mut(number)?;
+    // SAFETY: the map checked the pointer; the words are written whole, always with the same values.
+    unsafe {
+        if read_volatile(&raw const (*work).context) != 0 || (*work).flags & work_flag::USED == 0 {
+            return None;
+        }
+        if (bpf_get_current_pid_tgid() >> 32) as u32 != (*work).owner_pid {
+            return None;
+        }
+        let [context, _, _, send_cq, receive_cq] =
+            bpf_probe_read_user((*work).handle as *const [u64; 5]).ok()?;
+        if context == 0 {
+            return None;
+        }
+        (*work).send_cq = send_cq;
+        (*work).receive_cq = receive_cq;
+        let key = UserQpn {
+            context,
+            pid: (*work).owner_pid,
+            qpn: (*work).qpn,
+        };
+        // The kernel reuses QP numbers: the newer QP has it.
+        let _ = USER_QPNS.insert(&key, &number, 0);
+        write_volatile(&raw mut (*work).context, context);
+    }
+    Some(())
+}
+
+/// Entry of `_ib_modify_qp(qp, attr, attr_mask, udata)`: reads which peer the QP gets. A QP gets its peer once, on its way to RTR; a
+/// modify that fails leaves it without one, and the next try names it again.
+#[inline(always)]
+pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) -> Option<()> {
+    if !wanted() || !enabled() {
+        return None;
+    }
+    // SAFETY: the map checked the pointer.
+    let number = unsafe { *USER_NUMBERS.get_ptr(&qp)? };
+    let work = USER_WORK.get_ptr_mut(number)?;
+    // SAFETY: as above.
+    unsafe {
+        if attr_mask & mask::DEST_QPN != 0 {
+            (*work).dest_qpn = get(attr, &OFF_ATTR_DEST_QPN).unwrap_or(UNKNOWN_U32);
+        }
+        if attr_mask & mask::AV != 0
+            && get_or_zero::<u8>(attr, &OFF_ATTR_AH_FLAGS) & AH_GRH != 0
+            && let Some(gid) = member(attr, &OFF_ATTR_DGID)
+        {
+            read_into(&mut (*work).dest_gid, gid);
+        }
+    }
+    look(number)
+}
+
+/// The key of a work request that is being built.
+#[inline(always)]
+pub(super) fn building(number: u32, nth: u64) -> UserBuildingKey {
+    UserBuildingKey {
+        number,
+        nth: nth as u32,
+    }
+}
+
+/// Remembers a work request that a program begins to build. `at`: where a `struct ibv_qp_ex` has `wr_id` and `wr_flags`.
+#[inline(always)]
+pub(super) fn begin(number: u32, qp: u64, at: u64, opcode: u32, imm: u32) -> Option<()> {
+    let _ = look(number);
+    let work = USER_WORK.get_ptr_mut(number)?;
+    let mut place = MaybeUninit::<Building>::uninit();
+    let new = zeroed(&mut place);
+    // SAFETY: the helper checks the address itself.
+    let head = unsafe { bpf_probe_read_user((qp + at) as *const [u64; 2]) };
+    let [wr_id, flags] = head.unwrap_or([0; 2]);
+    new.wr_id = wr_id;
+    new.send_flags = flags as u32;
+    new.opcode = opcode;
+    new.imm = imm;
+    new.unread = u64::from(head.is_err());
+    // SAFETY: the map checked the pointer; the program holds the QP's lock, so these have one writer.
+    unsafe {
+        let nth = (*work).built;
+        (*work).built = nth + 1;
+        // If there is no room, the record is lost where it would be made.
+        let _ = USER_BUILDING.insert(&building(number, nth), &*new, 0);
+    }
+    Some(())
+}
+
+/// The first of the `wrs` requests that a program has built last.
+#[inline(always)]
+pub(super) fn first(number: u32, wrs: u64) -> u64 {
+    // SAFETY: the map checked the pointer; as in `begin`.
+    let built = USER_WORK
+        .get_ptr(number)
+        .map_or(0, |work| unsafe { (*work).built });
+    built.wrapping_sub(wrs)
+}
+
+/// Adds data to the work request that a program builds.
+#[inline(always)]
+pub(super) fn grow(number: u32, bytes: u64, unread: u64) -> Option<()> {
+    let work = USER_WORK.get_ptr(number)?;
+    // SAFETY: as in `begin`.
+    unsafe {
+        let built = USER_BUILDING.get_ptr_mut(&building(number, (*work).built.wrapping_sub(1)))?;
+        (*built).bytes += bytes;
+        (*built).unread |= unread;
+    }
+    Some(())
+}
+
+/// State of a walk over the work requests of a batch.
+struct Batch {
+    number: u64,
+    next: u64,
+    ts_ns: u64,
+    /// 0 to forget them only.
+    accepted: u64,
+}
+
+/// Reports the `n` requests of a batch from number `first` on, or forgets them if they were not accepted.
+#[inline(always)]
+pub(super) fn batch(number: u32, first: u64, n: u64, ts_ns: u64, accepted: bool) {
+    let mut batch = Batch {
+        number: u64::from(number),
+        next: first,
+        ts_ns,
+        accepted: u64::from(accepted),
+    };
+    // SAFETY: the batch outlives the call.
+    unsafe {
+        bpf_loop(
+            n as u32,
+            of_batch as *mut c_void,
+            (&raw mut batch).cast::<c_void>(),
+            0,
+        );
+    }
+}
+
+unsafe extern "C" fn of_batch(_turn: u32, batch: *mut Batch) -> i64 {
+    // SAFETY: the batch is on the caller's stack; the verifier follows its pointers.
+    unsafe {
+        let number = (*batch).number as u32;
+        let key = building(number, (*batch).next);
+        (*batch).next += 1;
+        let built = USER_BUILDING.get_ptr(&key);
+        if (*batch).accepted != 0 {
+            let mut place = MaybeUninit::uninit();
+            if let Some(built) = built {
+                let request = Request::posted(&mut place, (*batch).ts_ns, (*built).wr_id);
+                request.send((*built).opcode, (*built).send_flags, (*built).imm);
+                request.carries((*built).bytes, (*built).unread);
+                let _ = report(number, &raw const *request);
+            } else if USER_WORK
+                .get_ptr(number)
+                .is_some_and(|work| (*work).flags & work_flag::USED != 0)
+            {
+                unseen();
+            }
+        }
+        let _ = USER_BUILDING.remove(&key);
+    }
+    0
+}
+
+/// Entry of a provider's `poll_cq(cq, number, wc)`.
+#[inline(always)]
+pub(crate) fn polling(cq: u64, wc: u64) -> Option<()> {
+    if !wanted() || !enabled() {
+        return None;
+    }
+    // SAFETY: the map checked the pointer.
+    unsafe { add(&raw mut (*hits()?).hits, 1) };
+    enter_or(
+        &USER_POLLS,
+        hook::USER_POLL,
+        &UserPoll { cq, wc },
+        loss::WR_MISSED,
+    );
+    Some(())
+}
+
+/// State of a walk over completions.
+struct Polled {
+    next: u64,
+    context: u64,
+    cq: u64,
+    ts_ns: u64,
+    pid: u64,
+}
+
+/// Return of a provider's `poll_cq`: how many completions it has written.
+#[inline(always)]
+pub(crate) fn polled(rc: i32) -> Option<()> {
+    let key = call_key(hook::USER_POLL);
+    // SAFETY: the map checked the pointer; no other thread has this key.
+    let UserPoll { cq, wc } = unsafe { *USER_POLLS.get_ptr(&key)? };
+    let _ = USER_POLLS.remove(&key);
+    // SAFETY: the map checked the pointer.
+    unsafe { add(&raw mut (*hits()?).hits, 1) };
+    if rc <= 0 || rc > COMPLETIONS {
+        return None;
+    }
+    let mut polled = Polled {
+        next: wc,
+        // A `struct ibv_cq` begins with its context.
+        // SAFETY: the helper checks the address itself.
+        context: unsafe { bpf_probe_read_user(cq as *const u64) }.unwrap_or(0),
+        cq,
+        ts_ns: now(),
+        pid: bpf_get_current_pid_tgid() >> 32,
+    };
+    // SAFETY: the walk outlives the call.
+    unsafe {
+        bpf_loop(
+            rc.cast_unsigned(),
+            completion as *mut c_void,
+            (&raw mut polled).cast::<c_void>(),
+            0,
+        );
+    }
+    Some(())
+}
+
+/// The number of the QP that a completion is for.
+#[inline(always)]
+fn of_completion(polled: &Polled, qpn: u32) -> Option<u32> {
+    let mut key = UserQpn {
+        context: polled.context,
+        pid: polled.pid as u32,
+        qpn,
+    };
+    if let Some(number) = USER_QPNS.get_ptr(&key) {
+        // SAFETY: the map checked the pointer.
+        return Some(unsafe { *number });
+    }
+    // No call of the QP's process has named its context so far.
+    key.context = 0;
+    // SAFETY: as above.
+    let number = unsafe { *USER_QPNS.get_ptr(&key)? };
+    let _ = look(number);
+    let work = USER_WORK.get_ptr(number)?;
+    // SAFETY: as above.
+    (unsafe { read_volatile(&raw const (*work).context) } == polled.context).then_some(number)
+}
+
+fn halves(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
+}
+
+/// Reports one completion: `wr_id`, status, opcode, `vendor_err`, `byte_len`, imm, `qp_num`, `src_qp`, `wc_flags`.
+unsafe extern "C" fn completion(_turn: u32, polled: *mut Polled) -> i64 {
+    // SAFETY: the walk is on the caller's stack; the verifier follows its pointers.
+    unsafe {
+        let at = (*polled).next;
+        (*polled).next = at + WC;
+        let Ok([wr_id, outcome, length, number, source]) = bpf_probe_read_user(at as *const [u64; 5]) else {
+            unseen();
+            return 0;
+        };
+        let (status, opcode) = halves(outcome);
+        let (_, bytes) = halves(length);
+        let (imm, qpn) = halves(number);
+        let (source, wc_flags) = halves(source);
+        let Some(number) = of_completion(&*polled, qpn) else {
+            // It is not known whether the trace asks for this QP.
+            unseen();
+            return 0;
+        };
+        let Some(work) = USER_WORK.get_ptr(number) else {
+            return 0;
+        };
+        let mut place = MaybeUninit::<Request>::uninit();
+        let request = zeroed(&mut place);
+        request.kind = u32::from(kind::DONE);
+        request.status = status;
+        request.ts_ns = (*polled).ts_ns;
+        request.wr_id = wr_id;
+        request.flags = u32::from(flag::WR_ID);
+        request.opcode = NO_OPCODE;
+        request.dest_qpn = UNKNOWN_U32;
+        let of_receives = if status == 0 {
+            opcode >= RECV
+        } else {
+            // A failed completion has no opcode: only a CQ of its own says that it is of the receive queue.
+            (*work).send_cq != (*work).receive_cq && (*work).receive_cq == (*polled).cq
+        };
+        if of_receives {
+            request.flags |= u32::from(flag::RECEIVE);
+            request.opcode = RECV;
+        }
+        if status == 0 && of_receives {
+            request.opcode = opcode;
+            request.flags |= u32::from(flag::DETAILS);
+            request.bytes = bytes;
+            if wc_flags & WITH_IMM != 0 {
+                request.flags |= u32::from(flag::IMM);
+                request.imm = u32::from_be(imm);
+            }
+            if (*work).qp_type == UD {
+                request.dest_qpn = source;
+            }
+        } else if status == 0 && (FIRST_KNOWN..=LAST_KNOWN).contains(&opcode) {
+            request.opcode = (REQUEST_OF >> (opcode * 4) & 15) as u32;
+        }
+        let _ = report(number, &raw const *request);
+    }
+    0
+}

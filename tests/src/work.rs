@@ -1,0 +1,61 @@
+//! What a trace says of work requests.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use crate::{events::Events, rdmatop::Traced};
+
+/// The numbers of the last line about work requests.
+#[derive(Clone, Copy, Debug)]
+pub struct Sum {
+    /// Posts and ends.
+    pub happened: u64,
+    /// Of these, those that made events.
+    pub seen: u64,
+    /// Left out by a filter.
+    pub filtered: u64,
+    /// Left out by sampling.
+    pub sampled_out: u64,
+    /// Lost.
+    pub lost: u64,
+}
+
+/// The numbers of a trace's last line about work requests, which must add up.
+pub fn sum(traced: &Traced) -> Result<Sum> {
+    let begin = "rdmatop: work requests: ";
+    let line = traced.stderr.iter().find_map(|line| line.strip_prefix(begin));
+    let line = line.with_context(|| format!("no last line: {}", traced.stderr.join("\n")))?;
+    let of = |what: &str| -> Result<u64> {
+        let before = line.split(what).next().context("no such word")?;
+        ensure!(before != line, "no {what:?} in {line}");
+        let word = before.rsplit([' ', ',']).find(|word| !word.is_empty());
+        Ok(word.context("no number")?.parse()?)
+    };
+    let sum = Sum {
+        happened: of(" posts and ends happened")?,
+        seen: of(" seen,")?,
+        filtered: of(" filtered out")?,
+        sampled_out: of(" sampled out")?,
+        lost: of(" lost")?,
+    };
+    ensure!(
+        sum.happened == sum.seen + sum.filtered + sum.sampled_out + sum.lost,
+        "{line} does not add up"
+    );
+    Ok(sum)
+}
+
+/// A list that a program reported.
+pub fn list(said: &Value, key: &str) -> Result<Vec<Value>> {
+    Ok(said[key]
+        .as_array()
+        .with_context(|| format!("no {key} in {said}"))?
+        .clone())
+}
+
+/// Some values of each event.
+pub fn pick(events: &Events, keys: &[&str]) -> Vec<Value> {
+    let each = events.all().iter();
+    each.map(|event| keys.iter().map(|key| event[*key].clone()).collect())
+        .collect()
+}

@@ -1,0 +1,230 @@
+//! Work requests of programs as events, by probes on the programs (`--uprobes`): each is one that the program posted, or one
+//! whose completion it polled. On SoftRoCE, which the kernel side leaves to the probes here (`RDMATOP_DATAPATHS=0`).
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use rdmatop_tests::{
+    events::Events,
+    lab::Lab,
+    perftest::Perftest,
+    rdmatop::{Trace, Traced},
+    traffic::{Traffic, id, number},
+    wait,
+    work::{Sum, list, pick, sum},
+};
+use serde_json::Value;
+
+/// Under emulation a hit costs ten times as much as on a machine.
+const ARGS: [&str; 5] = ["--event", "wr", "--uprobes", "--uprobe-limit", "100000"];
+const ENV: [(&str, &str); 1] = [("RDMATOP_DATAPATHS", "0")];
+const ATTACHED: Duration = Duration::from_mins(2);
+
+/// A trace whose probes are on the functions of the provider: a QP has to be there before.
+fn probing(args: &[&str], env: &[(&str, &str)]) -> Result<Trace> {
+    let trace = Trace::start_with(&[&ARGS, args].concat(), &[&ENV, env].concat())?;
+    wait::until("probes on functions of the provider", ATTACHED, || {
+        trace
+            .child
+            .err
+            .all()
+            .iter()
+            .any(|line| line.ends_with("functions of programs are probed from now on"))
+    })?;
+    Ok(trace)
+}
+
+fn standing() -> Result<Traffic> {
+    let idle = Traffic::start("idle-qps", &["--qps", "1", "--processes", "1", "--state", "rts"])?;
+    idle.ready()?;
+    Ok(idle)
+}
+
+fn ended(trace: Trace) -> Result<(Traced, Sum)> {
+    let traced = trace.stop()?;
+    let all = sum(&traced)?;
+    Ok((traced, all))
+}
+
+fn ids(events: &Events) -> Vec<Value> {
+    events.all().iter().map(|event| event["wr_id"].clone()).collect()
+}
+
+#[test]
+fn known_requests_appear_with_their_numbers_in_their_order() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("known work requests by uprobes") else {
+        return Ok(());
+    };
+    let mut program = Traffic::start("known-wrs", &["--count", "41", "--queued", "6"])?;
+    program.ready()?;
+    let trace = probing(&[], &[])?;
+    program.child.close_stdin();
+    let said = program.finish()?;
+    let (traced, all) = ended(trace)?;
+    ensure!((all.lost, all.filtered, all.sampled_out) == (0, 0, 0), "{all:?}");
+    let of = |qpn, kind| traced.events.qpn(qpn).kind(kind);
+    let (qpn, peer) = (id(&said, "qpn")?, id(&said, "peer_qpn")?);
+    let posts = of(qpn, "wr_post");
+    let did = list(&said, "posts")?;
+    let mut seen = pick(&posts, &["wr_id", "opcode", "bytes", "signaled"]);
+    for (event, did) in seen.iter_mut().zip(&did) {
+        // A request that does not ask for a completion may be on a QP that makes one for each: unknown, and not false.
+        if did[3] == false && event[3].is_null() {
+            event[3] = false.into();
+        }
+    }
+    ensure!(seen == did, "{seen:?}\nposted: {did:?}");
+    for event in posts.all() {
+        ensure!(event["pid"] == said["pid"] && event["tid"].is_u64(), "{event}");
+        ensure!(
+            event["imm"].is_u64() == (event["opcode"] == "send_imm"),
+            "{event}"
+        );
+    }
+    // Its completions: of the requests that asked for one.
+    let signaled: Vec<Value> = did
+        .iter()
+        .filter(|one| one[3] == true)
+        .map(|one| one[0].clone())
+        .collect();
+    let ends = of(qpn, "wr_done");
+    ensure!(ids(&ends) == signaled, "{ends:?}\nsignaled: {signaled:?}");
+    let receives = list(&said, "receives")?;
+    let got = pick(&of(peer, "wr_done"), &["wr_id", "bytes"]);
+    ensure!(got == receives, "receives: {got:?}\nof the program: {receives:?}");
+    let posted = of(peer, "wr_post");
+    let numbers: Vec<Value> = receives.iter().map(|one| one[0].clone()).collect();
+    ensure!(ids(&posted) == numbers, "{posted:?}");
+    for event in ends.all().iter().chain(of(peer, "wr_done").all()) {
+        ensure!(event["wc_status"] == "success", "{event}");
+        ensure!(event["duration_ns"].is_null(), "{event}");
+    }
+    for event in posted.all() {
+        ensure!(event["opcode"] == "recv" && event["bytes"] == 4096, "{event}");
+        ensure!(event["signaled"].is_null(), "{event}");
+    }
+    let with_imm = of(peer, "wr_done").filter(|event| event["imm"].is_u64());
+    ensure!(
+        with_imm.integers("imm") == (0..=40).filter(|n| n % 4 == 2).collect(),
+        "{with_imm:?}"
+    );
+    let flushed = of(id(&said, "flushed_qpn")?, "wr_done");
+    ensure!(Value::from(ids(&flushed)) == said["flushed"], "{flushed:?}");
+    for event in flushed.all() {
+        ensure!(event["wc_status"] == "wr_flush_err", "{event}");
+    }
+    // The program polled no completion of these.
+    let destroyed = id(&said, "destroyed_qpn")?;
+    ensure!(of(destroyed, "wr_done").is_empty());
+    ensure!(Value::from(ids(&of(destroyed, "wr_post"))) == said["destroyed"]);
+    let printed = traced.events.kind("wr_post").len() + traced.events.kind("wr_done").len();
+    ensure!(printed as u64 == all.happened, "{printed}, {all:?}");
+    Ok(())
+}
+
+#[test]
+fn batches_of_the_extended_calls_appear_when_they_are_posted() -> Result<()> {
+    const ROUNDS: usize = 20;
+    let Some(_lab) = Lab::enter_data_path("work requests of ibv_wr_* by uprobes") else {
+        return Ok(());
+    };
+    let mut program = Traffic::start("extended-posts", &["--rounds", &ROUNDS.to_string()])?;
+    let ready = program.ready()?;
+    let trace = probing(&[], &[])?;
+    program.child.close_stdin();
+    let said = program.finish()?;
+    let (traced, all) = ended(trace)?;
+    ensure!(all.lost == 0, "{all:?}");
+    let posts = traced.events.qpn(id(&ready, "qpn")?).kind("wr_post");
+    let once = [
+        ("rdma_write", 1000),
+        ("send", 40),
+        ("rdma_read", 600),
+        ("send_imm", 200),
+        ("atomic_fetch_add", 8),
+        ("rdma_write", 30),
+        ("atomic_cmp_swp", 8),
+    ];
+    let seen: Vec<(&str, u64)> = posts
+        .all()
+        .iter()
+        .map(|event| {
+            (
+                event["opcode"].as_str().unwrap_or("-"),
+                event["bytes"].as_u64().unwrap_or(0),
+            )
+        })
+        .collect();
+    ensure!(seen == once.repeat(ROUNDS), "{seen:?}");
+    ensure!(posts.len() as u64 == number(&said, "posted")?, "{}", posts.len());
+    let ends = traced.events.qpn(id(&ready, "qpn")?).kind("wr_done");
+    ensure!(ends.len() == posts.len(), "{} ends", ends.len());
+    Ok(())
+}
+
+#[test]
+fn filters_sampling_and_a_tiny_ring_add_up() -> Result<()> {
+    const N: u64 = 300;
+    let Some(_lab) = Lab::enter_data_path("filters of work requests by uprobes") else {
+        return Ok(());
+    };
+    let idle = standing()?;
+    let pair = Perftest::new("ib_send_bw").size(64).args(&["-Q", "1"]);
+    let run = |args: &[&str], env: &[(&str, &str)]| -> Result<(Traced, Sum)> {
+        let trace = probing(args, env)?;
+        let accounts = pair.clone().iterations(N).run()?;
+        let (traced, all) = ended(trace)?;
+        ensure!(accounts.client.iterations == N, "{accounts:?}");
+        // Sends, receives, and the completions of both.
+        ensure!(all.happened == 4 * N, "{args:?}: {all:?} of {N}");
+        Ok((traced, all))
+    };
+    let (traced, all) = run(&["--sample", "10"], &[])?;
+    let printed = |kind| traced.events.kind(kind).len() as u64;
+    ensure!(
+        (printed("wr_post"), printed("wr_done")) == (2 * N / 10, 2 * N / 10),
+        "{all:?}"
+    );
+    ensure!(
+        (all.seen, all.sampled_out, all.lost) == (4 * N / 10, 36 * N / 10, 0),
+        "{all:?}"
+    );
+    let (_, all) = run(&["--comm", "nobody"], &[])?;
+    ensure!((all.seen, all.filtered) == (0, 4 * N), "{all:?}");
+    let tiny = [("RDMATOP_WR_RING_BYTES", "4096")];
+    let (traced, all) = run(&["--comm", "ib_send_bw", "--device", "rxe0"], &tiny)?;
+    ensure!((all.seen + all.lost, all.filtered) == (4 * N, 0), "{all:?}");
+    ensure!(
+        all.lost > 0,
+        "4 KiB were enough: nothing about loss was tested: {all:?}"
+    );
+    let told: u64 = traced.events.kind("lost").sum("count")?;
+    ensure!(told == all.lost, "{told} in events of loss, {all:?}");
+    idle.finish().map(drop)
+}
+
+#[test]
+fn what_the_kernel_side_reports_is_not_reported_twice() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("work requests once") else {
+        return Ok(());
+    };
+    let trace = Trace::start_with(&ARGS, &[])?;
+    let accounts = Perftest::new("ib_send_bw")
+        .iterations(200)
+        .args(&["-Q", "1"])
+        .run()?;
+    let (traced, all) = ended(trace)?;
+    let posts = traced.events.kind("wr_post");
+    let missed = posts.filter(|event| event["opcode"] == "recv");
+    ensure!(missed.is_empty(), "a receive's post is seen by probes only");
+    let n = accounts.client.iterations;
+    ensure!(
+        posts.len() as u64 + all.lost >= n && posts.len() as u64 <= n,
+        "{all:?}"
+    );
+    ensure!(
+        all.happened >= 3 * n && all.happened <= 3 * n + all.lost,
+        "{all:?}"
+    );
+    Ok(())
+}
