@@ -192,7 +192,8 @@ kinds! {
     Loss => Kind {
         name: "loss", raise_s: 8, clear_s: 10,
         rule: "packets are sent again, or senders start again, 10 times per second or more and for 0.1 % or more of the packets \
-               sent, and neither RNR nor a stuck QP explains it; where QPs are counted, one of them sends again and finishes work",
+               sent, and neither RNR nor a stuck QP explains it; where QPs are counted, one of them sends again and finishes work; \
+               what a receiver on this host got twice (duplicate_request) was late and not lost",
         source: "retransmits or retries of the port, and tx_packets",
         why: "RoCE and iWARP lose most of their bandwidth at a loss of a few packets in a thousand.",
         trace: Traced::Yes,

@@ -1,13 +1,12 @@
-//! Ports: state, errors, loss, congestion, MTU, commands.
+//! Ports: state, errors, congestion, MTU, commands.
 
-use super::{Scene, growing};
+use super::Scene;
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::ib::PortState;
-use crate::model::input::EbpfState;
 use crate::model::snapshot::{NamedCounter, PortRow, ProcessRow};
 use crate::roce::payload;
 
-fn about(port: &PortRow, part: Option<&str>) -> About {
+pub(super) fn about(port: &PortRow, part: Option<&str>) -> About {
     About {
         device: Some(port.device_uid),
         port: Some(port.port),
@@ -21,7 +20,7 @@ pub(super) fn name(port: &PortRow) -> String {
 }
 
 /// The rate of a counter by the provider's name.
-fn rate_of(port: &PortRow, name: &str) -> Option<f64> {
+pub(super) fn rate_of(port: &PortRow, name: &str) -> Option<f64> {
     let row = port.counters.iter().find(|row| &*row.name == name)?;
     row.counter.rate
 }
@@ -97,7 +96,7 @@ const ERRORS: &[(&str, f64, Severity)] = &[
 ];
 
 /// Who suffers from a port's trouble.
-fn used_by(users: &[&ProcessRow]) -> String {
+pub(super) fn used_by(users: &[&ProcessRow]) -> String {
     match users {
         [] => String::new(),
         [one] => format!("; the port carries {}", words::process(one)),
@@ -171,90 +170,6 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             });
         }
     }
-}
-
-/// Packets that are sent again.
-pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    // Ports are read before programs are attached; until then nothing is known of the QP that may explain it.
-    if matches!(scene.snapshot.health.ebpf, EbpfState::Starting) {
-        return;
-    }
-    for port in &scene.snapshot.ports {
-        let (again, packets) = match (growing(port.retransmits), growing(port.retries)) {
-            (Some(rate), _) => (rate, true),
-            // A round repeats one packet or many.
-            (None, Some(rate)) => (rate, false),
-            (None, None) => continue,
-        };
-        let Some(sent) = growing(port.tx_packets) else {
-            continue;
-        };
-        let share = again / sent;
-        // A sender without a receive buffer at its peer, or without a peer, starts again, too: the rules of QPs name those.
-        let mut stuck = scene.snapshot.judgement.stuck();
-        let waits = stuck.any(|qp| qp.device == port.device && qp.stuck.reason.repeats());
-        if waits
-            || growing(port.rnr_naks).is_some()
-            || again < scene.limits.loss_per_s
-            || share < scene.limits.loss_share
-            || only_waits(scene, port)
-        {
-            continue;
-        }
-        let users: Vec<_> = scene.holders(&port.device).collect();
-        let (place, rate) = (name(port), words::per_s(again));
-        let (verdict, what) = if packets {
-            (
-                format!(
-                    "Packets from {place} are lost ({} are sent again){}",
-                    words::percent(share),
-                    used_by(&users)
-                ),
-                "packets sent again",
-            )
-        } else {
-            (
-                format!(
-                    "Packets from {place} are lost ({} retransmissions/s){}",
-                    words::number(again),
-                    used_by(&users)
-                ),
-                "rounds of retransmission",
-            )
-        };
-        let severity = if share >= 10.0 * scene.limits.loss_share {
-            Severity::Critical
-        } else {
-            Severity::Warning
-        };
-        out.push(Symptom {
-            verdict,
-            evidence: vec![format!("{rate} {what}, {} packets sent", words::per_s(sent))],
-            next: port.netdev.as_deref().map_or_else(
-                || format!("rdma statistic show link {place}   # no drops -> the switch or the peer (PFC, ECN, MTU)"),
-                |netdev| {
-                    format!("ethtool -S {netdev} | grep -E 'drop|discard|pause'   # all 0 -> lost in the switch or at the peer (PFC, ECN, MTU)")
-                },
-            ),
-            short: "packet loss".to_owned(),
-            victims: users.iter().map(|row| row.uid).collect(),
-            ..scene.symptom(FindingId::Loss, severity, about(port, None))
-        });
-    }
-}
-
-/// Whether the QPs of a port's device are counted, and none of them both sends again and finishes work. The peer of such a QP
-/// may be gone; that it waits is known only after some seconds, and until then it is not called loss.
-fn only_waits(scene: &Scene<'_>, port: &PortRow) -> bool {
-    let counted = scene
-        .device(port.device_uid)
-        .is_some_and(|device| device.datapath.is_some());
-    let mut own = scene
-        .snapshot
-        .qps
-        .iter()
-        .filter(|qp| qp.device_uid == Some(port.device_uid));
-    counted && !own.any(|qp| growing(qp.traffic.retransmits).is_some() && growing(qp.traffic.tx_wr).is_some())
 }
 
 /// Congestion control that one side does not take part in.

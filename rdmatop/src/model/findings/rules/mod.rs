@@ -2,6 +2,7 @@
 
 mod growth;
 mod link;
+mod loss;
 mod nic;
 mod objects;
 mod qps;
@@ -135,7 +136,7 @@ pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
         objects::removal,
         link::state,
         link::errors,
-        link::loss,
+        loss::loss,
         link::congestion,
         link::mtu,
         link::commands,

@@ -190,6 +190,31 @@ fn where_qps_are_counted_loss_has_a_qp_that_sends_again_and_finishes_work() {
 }
 
 #[test]
+fn what_a_receiver_of_this_host_got_twice_was_late_and_is_not_lost() {
+    let mut s = pair();
+    (s.ports[0].retries, s.ports[0].tx_packets) = (rate(80.0), rate(90.0));
+    edit(&mut s, 0, |t| (t.retransmits, t.tx_wr) = (rate(80.0), rate(5.0)));
+    s.ports[0].counters.clear();
+    named(&mut s.ports[0], "duplicate_request", 75.0);
+    assert_eq!(ids(&after(20, &s)), [""; 0], "5/s are no loss");
+    s.ports[0].counters.clear();
+    named(&mut s.ports[0], "duplicate_request", 60.0);
+    let found = after(20, &s);
+    assert_eq!(ids(&found), ["loss"], "20/s did not arrive");
+    assert!(
+        found[0].evidence[0].starts_with("20/s "),
+        "{:?}",
+        found[0].evidence
+    );
+    // The peer is elsewhere: what it gets is not known.
+    let elsewhere = Arc::make_mut(&mut s.qps[0]);
+    elsewhere.remote_qpn = Some(99);
+    s.ports[0].counters.clear();
+    named(&mut s.ports[0], "duplicate_request", 80.0);
+    assert_eq!(ids(&after(20, &s)), ["loss"]);
+}
+
+#[test]
 fn ignored_congestion_a_small_mtu_and_refused_commands() {
     let mut s = rails([4e9; 8], [4e9; 8]);
     named(&mut s.ports[0], "rp_cnp_ignored", 5.0);

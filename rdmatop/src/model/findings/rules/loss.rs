@@ -1,0 +1,139 @@
+//! Packets that are lost on the way.
+
+use std::collections::BTreeMap;
+
+use super::link::{about, name, rate_of, used_by};
+use super::{Scene, growing};
+use crate::model::findings::{FindingId, Severity, Symptom, words};
+use crate::model::input::EbpfState;
+use crate::model::snapshot::PortRow;
+
+/// Packets that are sent again.
+pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    // Ports are read before programs are attached; until then nothing is known of the QP that may explain it.
+    if matches!(scene.snapshot.health.ebpf, EbpfState::Starting) {
+        return;
+    }
+    for port in &scene.snapshot.ports {
+        let (again, packets) = match (growing(port.retransmits), growing(port.retries)) {
+            (Some(rate), _) => (rate, true),
+            // A round repeats one packet or many.
+            (None, Some(rate)) => (rate, false),
+            (None, None) => continue,
+        };
+        let Some(sent) = growing(port.tx_packets) else {
+            continue;
+        };
+        if is_little(scene, again, sent) {
+            continue;
+        }
+        let again = again * (1.0 - arrived_twice(scene, port));
+        let share = again / sent;
+        // A sender without a receive buffer at its peer, or without a peer, starts again, too: the rules of QPs name those.
+        let mut stuck = scene.snapshot.judgement.stuck();
+        let waits = stuck.any(|qp| qp.device == port.device && qp.stuck.reason.repeats());
+        if waits
+            || growing(port.rnr_naks).is_some()
+            || is_little(scene, again, sent)
+            || only_waits(scene, port)
+        {
+            continue;
+        }
+        let users: Vec<_> = scene.holders(&port.device).collect();
+        let (place, rate) = (name(port), words::per_s(again));
+        let (verdict, what) = if packets {
+            (
+                format!(
+                    "Packets from {place} are lost ({} are sent again){}",
+                    words::percent(share),
+                    used_by(&users)
+                ),
+                "packets sent again",
+            )
+        } else {
+            (
+                format!(
+                    "Packets from {place} are lost ({} retransmissions/s){}",
+                    words::number(again),
+                    used_by(&users)
+                ),
+                "rounds of retransmission",
+            )
+        };
+        let severity = if share >= 10.0 * scene.limits.loss_share {
+            Severity::Critical
+        } else {
+            Severity::Warning
+        };
+        out.push(Symptom {
+            verdict,
+            evidence: vec![format!("{rate} {what}, {} packets sent", words::per_s(sent))],
+            next: port.netdev.as_deref().map_or_else(
+                || format!("rdma statistic show link {place}   # no drops -> the switch or the peer (PFC, ECN, MTU)"),
+                |netdev| {
+                    format!("ethtool -S {netdev} | grep -E 'drop|discard|pause'   # all 0 -> lost in the switch or at the peer (PFC, ECN, MTU)")
+                },
+            ),
+            short: "packet loss".to_owned(),
+            victims: users.iter().map(|row| row.uid).collect(),
+            ..scene.symptom(FindingId::Loss, severity, about(port, None))
+        });
+    }
+}
+
+fn is_little(scene: &Scene<'_>, again: f64, sent: f64) -> bool {
+    again < scene.limits.loss_per_s || again / sent < scene.limits.loss_share
+}
+
+/// Whether the QPs of a port's device are counted, and none of them both sends again and finishes work. The peer of such a QP
+/// may be gone; that it waits is known only after some seconds, and until then it is not called loss.
+fn only_waits(scene: &Scene<'_>, port: &PortRow) -> bool {
+    let counted = scene
+        .device(port.device_uid)
+        .is_some_and(|device| device.datapath.is_some());
+    let mut own = scene
+        .snapshot
+        .qps
+        .iter()
+        .filter(|qp| qp.device_uid == Some(port.device_uid));
+    counted && !own.any(|qp| growing(qp.traffic.retransmits).is_some() && growing(qp.traffic.tx_wr).is_some())
+}
+
+/// The share of what the QPs of a port send again that receivers on this host had got before: the answer came late, because the
+/// host is busy, and nothing was lost. Of peers elsewhere it is not known.
+///
+/// A receiver counts such a packet as a duplicate. Behind a lost packet it drops the others, so those are no duplicates.
+fn arrived_twice(scene: &Scene<'_>, port: &PortRow) -> f64 {
+    // Of each QP that sends again: its device, that of its peer, and how much.
+    let resending: Vec<_> = scene
+        .snapshot
+        .qps
+        .iter()
+        .filter(|qp| !qp.exited)
+        .filter_map(|qp| {
+            let rate = growing(qp.traffic.retransmits)?;
+            let to = scene.peer(qp).and_then(|peer| peer.device_uid);
+            Some((qp.device_uid, to, rate))
+        })
+        .collect();
+    let mut to_each: BTreeMap<u64, f64> = BTreeMap::new();
+    for (_, to, rate) in &resending {
+        if let Some(to) = to {
+            *to_each.entry(*to).or_default() += rate;
+        }
+    }
+    // All that is sent again to a receiver shares its duplicates.
+    let share_of = |device: u64| {
+        let ports = scene.snapshot.ports.iter();
+        let duplicates = ports
+            .filter(|row| row.device_uid == device)
+            .find_map(|row| rate_of(row, "duplicate_request"))?;
+        Some((duplicates / to_each.get(&device)?).min(1.0))
+    };
+    let (mut again, mut twice) = (0.0, 0.0);
+    for (_, to, rate) in resending.iter().filter(|(of, ..)| *of == Some(port.device_uid)) {
+        again += rate;
+        twice += rate * to.and_then(share_of).unwrap_or(0.0);
+    }
+    if again > 0.0 { twice / again } else { 0.0 }
+}
