@@ -10,6 +10,7 @@ pub mod lab;
 pub mod model;
 pub mod nccl;
 pub mod outlet;
+mod pause;
 mod roce;
 pub mod say;
 pub mod source;

@@ -196,7 +196,10 @@ impl Drop for RdmaCgroup {
     fn drop(&mut self) {
         // A cgroup that is removed with a limit and without objects leaves the limit in the device's list, with its memory freed:
         // the kernel dies when the device goes (rdmacg_css_offline, seen on 6.12). Without a limit there is nothing to leave.
-        let _ = fs::write(format!("{}/rdma.max", Self::DIR), format!("{DEVICE} hca_object=max"));
+        let _ = fs::write(
+            format!("{}/rdma.max", Self::DIR),
+            format!("{DEVICE} hca_object=max"),
+        );
         let _ = fs::remove_dir(Self::DIR);
     }
 }

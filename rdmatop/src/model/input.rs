@@ -277,6 +277,8 @@ pub enum RawSource {
     Sysfs,
     /// `ports/N/counters`: names, units and widths of the InfiniBand specification.
     Pma,
+    /// `ethtool -S` of the network device under the port.
+    Ethtool,
 }
 
 /// A counter as a provider names it.
@@ -308,6 +310,9 @@ pub struct PortReading {
     pub netdev: Option<String>,
     /// Network device MTU, bytes.
     pub netdev_mtu: Option<u32>,
+    /// Priorities with flow control (PFC) of the network device, a bit for each; `None` when that is not known.
+    #[serde(default)]
+    pub pfc: Option<u8>,
     /// Signalling rate, bits/s; `None` when the provider only has a placeholder (rxe says 2.5 Gb/s).
     pub rate_bps: Option<u64>,
     /// GIDs of the port; `None` when they could not be read.

@@ -224,6 +224,9 @@ pub struct PortRow {
     pub netdev: Option<Arc<str>>,
     /// MTU of the network device, bytes.
     pub netdev_mtu: Option<u32>,
+    /// Priorities with flow control (PFC), a bit for each; `None` when that is not known.
+    #[serde(skip)]
+    pub pfc: Option<u8>,
     /// GIDs; `None` when they could not be read.
     #[serde(skip)]
     pub gids: Option<Arc<[PortGid]>>,

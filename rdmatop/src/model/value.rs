@@ -20,6 +20,8 @@ pub enum Source {
     Netlink,
     /// A file under /sys.
     Sysfs,
+    /// The driver of a network device, as `ethtool -S` prints it.
+    Ethtool,
     /// TCP connections by sock_diag(7).
     #[serde(rename = "sock_diag")]
     SockDiag,

@@ -1,7 +1,9 @@
 //! Sources: everything that reads the outside world. They do not know the engine or the views. Only the eBPF source
 //! imports model types beside inputs and causes: the kinds of events.
 pub mod clock;
+pub mod dcb;
 pub mod ebpf;
+pub mod ethtool;
 pub mod kernel_log;
 pub mod limits;
 pub mod netlink;

@@ -2,12 +2,13 @@
 
 use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::Path};
 
-use super::{dcb, pci, read};
+use super::{pci, read};
 use crate::{
     doctor::facts::{Device, Fact, Gid, Lossless, Netdev, Port},
     source::{
+        dcb::{self, Dcb},
         root::{Root, is_component},
-        sysfs::{DeviceFacts, PortFacts, read_device},
+        sysfs::{DeviceFacts, PortFacts, netdev_pfc, read_device},
     },
     text,
 };
@@ -157,7 +158,7 @@ fn netdev(root: &Root, name: &str) -> Netdev {
 /// Flow control as NVIDIA's driver shows it in sysfs, and as dcb netlink reports it on this machine.
 fn lossless(root: &Root, name: &str, dir: &Path) -> Fact<Lossless> {
     let dcb = if root.is_live() {
-        dcb::of(name)
+        ask_dcb(name)
     } else {
         Fact::Absent
     };
@@ -181,19 +182,19 @@ fn lossless(root: &Root, name: &str, dir: &Path) -> Fact<Lossless> {
         }
         Fact::Absent => {}
     }
-    // NVIDIA's own driver: one figure a priority.
-    if out.pfc.is_none()
-        && let Some(line) = root.line(&dir.join("qos/pfc"))
-    {
-        let flags: Vec<&str> = line.split_whitespace().collect();
-        if flags.len() == 8 && flags.iter().all(|flag| matches!(*flag, "0" | "1")) {
-            out.pfc = Some((0..8_u8).filter(|at| flags[usize::from(*at)] == "1").collect());
-        }
-    }
+    out.pfc = out.pfc.or_else(|| netdev_pfc(root, name));
     if out == Lossless::default() {
         Fact::Absent
     } else {
         Fact::Known(out)
+    }
+}
+
+fn ask_dcb(interface: &str) -> Fact<Dcb> {
+    match dcb::of(interface) {
+        Ok(dcb) => dcb.into(),
+        Err(error) if error.errno() == Some(libc::EPERM) => Fact::Unreadable(read::forbidden().to_owned()),
+        Err(error) => Fact::Unreadable(format!("dcb netlink: {error}")),
     }
 }
 

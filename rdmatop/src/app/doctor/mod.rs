@@ -1,6 +1,5 @@
 //! `rdmatop doctor`: reads the machine, passes the facts to the checks, prints the report.
 
-mod dcb;
 mod device;
 mod kernel;
 mod late;

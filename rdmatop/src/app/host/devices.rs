@@ -44,6 +44,7 @@ mod job;
 mod known;
 mod leaving;
 mod owners;
+mod pauses;
 mod readers;
 mod round;
 #[cfg(test)]

@@ -24,6 +24,7 @@ pub(super) struct Port {
     link_layer: Option<Arc<str>>,
     netdev: Option<Arc<str>>,
     netdev_mtu: Option<u32>,
+    pfc: Option<u8>,
     gids: Option<Arc<[PortGid]>>,
     rate_bps: Option<u64>,
     /// In the order of their shown names.
@@ -126,6 +127,7 @@ impl Port {
             link_layer: None,
             netdev: None,
             netdev_mtu: None,
+            pfc: None,
             gids: None,
             rate_bps: None,
             counters: Vec::new(),
@@ -151,6 +153,7 @@ impl Port {
         self.link_layer = names::safe_opt(reading.link_layer.as_ref());
         self.netdev = names::safe_opt(reading.netdev.as_ref());
         self.netdev_mtu = reading.netdev_mtu;
+        self.pfc = reading.pfc;
         self.gids = reading
             .gids
             .as_ref()
@@ -242,6 +245,7 @@ impl Port {
             link_layer: self.link_layer.clone(),
             netdev: self.netdev.clone(),
             netdev_mtu: self.netdev_mtu,
+            pfc: self.pfc,
             gids: self.gids.clone(),
             rate_bps: self.rate_bps,
             tx_bytes: role(Role::TxBytes),
@@ -304,6 +308,7 @@ fn source(from: RawSource) -> Source {
     match from {
         RawSource::Netlink => Source::Netlink,
         RawSource::Sysfs | RawSource::Pma => Source::Sysfs,
+        RawSource::Ethtool => Source::Ethtool,
     }
 }
 

@@ -193,7 +193,8 @@ kinds! {
         name: "loss", raise_s: 8, clear_s: 10,
         rule: "packets are sent again, or senders start again, 10 times per second or more and for 0.1 % or more of the packets \
                sent, and neither RNR nor a stuck QP explains it; where QPs are counted, one of them sends again and finishes work; \
-               what a receiver on this host got twice (duplicate_request) was late and not lost",
+               what a receiver on this host got twice (duplicate_request) was late and not lost; where `traffic-class` is found it is the \
+               reason",
         source: "retransmits or retries of the port, and tx_packets",
         why: "RoCE and iWARP lose most of their bandwidth at a loss of a few packets in a thousand.",
         trace: Traced::Yes,
@@ -203,6 +204,24 @@ kinds! {
         rule: "rp_cnp_ignored grows, or packets arrive marked by ECN and no CNP is sent",
         source: "hardware counters of mlx5",
         why: "Congestion control is switched off on this side: senders do not slow down, switches drop or pause.",
+        trace: Traced::Yes,
+    },
+    PauseStorm => Kind {
+        name: "pause-storm", raise_s: 8, clear_s: 20,
+        rule: "a port sends or receives Ethernet pause frames (PFC or of the whole link) 1000 times per second or more, is paused or \
+               pauses the other end 1 % of the time or more, or its driver's watchdog saw pauses without end",
+        source: "ethtool statistics of the port's network device, each 5 s: mlx5, mlx4, bnxt_en, ice, i40e, hns3; durations of mlx5 and \
+                 bnxt_en; rdmatop's own limits",
+        why: "A pause stops all traffic of its priority, and spreads: the switch that waits pauses others, until a whole fabric waits \
+              for one slow host.",
+        trace: Traced::Yes,
+    },
+    TrafficClass => Kind {
+        name: "traffic-class", raise_s: 8, clear_s: 10,
+        rule: "a port has flow control (PFC) on some priorities, sends 100 MB/s of RDMA or more, and less than a tenth of that leaves on \
+               those priorities",
+        source: "dcb netlink or qos/pfc of the network device; bytes by priority of ethtool (mlx5, mlx4, bnxt_en)",
+        why: "On the other priorities switches drop what they cannot hold: RoCE then sends again and loses most of its bandwidth.",
         trace: Traced::Yes,
     },
     HotPort => Kind {

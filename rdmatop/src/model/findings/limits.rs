@@ -61,6 +61,10 @@ limits! {
     funnel_share: f64 = 0.7, SHARE, "share of all Rx that one port has, to be a funnel";
     rail_bytes_per_s: f64 = 1e6, POSITIVE, "bytes per second below which the load of a port is not judged";
     rail_packets_per_s: f64 = 1e3, POSITIVE, "packets per second below which the load of a port is not judged";
+    pause_frames_per_s: f64 = 1e3, POSITIVE, "Ethernet pause frames per second, one way, from which they are a storm";
+    pause_share: f64 = 0.01, SHARE, "share of the time in pause, one way, from which it is a storm";
+    class_bytes_per_s: f64 = 100e6, POSITIVE, "bytes per second of RDMA that a port sends, from which its traffic class matters";
+    class_share: f64 = 0.1, SHARE, "share of that which leaves with flow control, below which its class is wrong";
     tcp_bytes_per_s: f64 = 50e6, POSITIVE, "bytes per second, both ways together, that a job moves by TCP where it could use RDMA";
     tcp_rdma_share: f64 = 0.1, SHARE, "what such a job moves by RDMA at most, as a share of that";
     setup_ms: u64 = 500, POSITIVE, "milliseconds in the kernel from which a step of a QP to INIT, RTR or RTS is slow";

@@ -151,6 +151,7 @@ pub(crate) fn rail(
         link_layer: Some("Ethernet".into()),
         netdev: Some(format!("eth{}", n - 1).into()),
         netdev_mtu: Some(4200),
+        pfc: None,
         gids: None,
         rate_bps: rate,
         tx_bytes: c(tx),

@@ -14,6 +14,6 @@ pub(crate) use counters::value as counter_value;
 pub use counters::{CounterFiles, CounterGroup, FileValue};
 pub use device::{DeviceFacts, count_dangling, device_dir, has_hardware, list_devices, read_device};
 pub use gid::GidFacts;
-pub use netdev::netdev_mtu;
+pub use netdev::{netdev_mtu, netdev_pfc};
 pub use pci::{PciFacts, PcieLink};
 pub use port::{PortFacts, Rate};

@@ -11,6 +11,18 @@ pub fn netdev_mtu(root: &Root, name: &str) -> Option<u32> {
     u32::try_from(mtu).ok()
 }
 
+/// Priorities with flow control (PFC) as NVIDIA's own driver has them in `qos/pfc`: a figure for each.
+pub fn netdev_pfc(root: &Root, name: &str) -> Option<Vec<u8>> {
+    if !is_component(name.as_ref()) {
+        return None;
+    }
+    let line = root.line(&root.sys("class/net").join(name).join("qos/pfc"))?;
+    let flags: Vec<&str> = line.split_whitespace().collect();
+    let known = flags.len() == 8 && flags.iter().all(|flag| matches!(*flag, "0" | "1"));
+    let on = (0..8).zip(flags).filter(|(_, flag)| *flag == "1");
+    known.then(|| on.map(|(priority, _)| priority).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -23,6 +35,18 @@ mod tests {
             .sys("class/net/odd/mtu", "4294967296\n");
         assert_eq!(netdev_mtu(&fake.root(), "dummy0"), Some(1500));
         assert_eq!(netdev_mtu(&fake.root(), "odd"), None);
+    }
+
+    #[test]
+    fn priorities_with_flow_control_are_eight_figures() {
+        let fake = Fake::new();
+        fake.sys("class/net/eth0/qos/pfc", "0 0 0 1 0 0 0 1\n")
+            .sys("class/net/eth1/qos/pfc", "0 0 0 1\n")
+            .sys("class/net/eth2/qos/pfc", "0 0 0 2 0 0 0 0\n");
+        assert_eq!(netdev_pfc(&fake.root(), "eth0"), Some(vec![3, 7]));
+        for name in ["eth1", "eth2", "eth3", "..", ""] {
+            assert_eq!(netdev_pfc(&fake.root(), name), None, "{name:?}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::{ffi::OsStr, sync::Arc};
 
+use super::pauses::Pauses;
 use crate::{
     model::input::{RawReading, RawSource, ReadAt},
     source::{
@@ -32,6 +33,8 @@ pub(super) struct PortCounters {
     names: Vec<Arc<str>>,
     /// Open files: `counters/`, and `hw_counters/` where netlink does not serve them.
     files: Vec<(CounterFiles, RawSource, Vec<Arc<str>>)>,
+    /// Those of the network interface.
+    pub(super) pauses: Pauses,
 }
 
 fn read_at(span: Span) -> ReadAt {
@@ -88,6 +91,7 @@ impl PortCounters {
             stamp(&mut out, span);
         }
         self.read_files(&mut out);
+        self.pauses.add_to(&mut out);
         out
     }
 
@@ -107,6 +111,7 @@ impl PortCounters {
             stamp(&mut out, span);
         }
         self.read_files(&mut out);
+        self.pauses.add_to(&mut out);
         Ok(out)
     }
 

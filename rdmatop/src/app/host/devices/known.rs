@@ -6,9 +6,10 @@ use super::{counters, dump::is_special};
 use crate::{
     model::{
         ib::{PhysState, PortState},
-        input::{DeviceReading, GidReading, PcieLink, PortCounters, PortReading, QpReading},
+        input::{DeviceReading, GidReading, PcieLink, PortCounters, PortReading, QpReading, RawSource},
     },
     source::{
+        dcb,
         netlink::{
             client::Nldev,
             error::NetlinkError,
@@ -17,7 +18,7 @@ use crate::{
             transport::Transport,
         },
         root::Root,
-        sysfs::{self, DeviceFacts, device_dir, netdev_mtu, read_device},
+        sysfs::{self, DeviceFacts, device_dir, netdev_mtu, netdev_pfc, read_device},
     },
     text,
 };
@@ -31,6 +32,8 @@ pub(super) struct Sysfs {
     facts: Option<DeviceFacts>,
     read_ns: Option<u64>,
     mtus: HashMap<u32, u32>,
+    /// Priorities with flow control, by port.
+    pfc: HashMap<u32, u8>,
     /// Ports.
     ports: Vec<counters::PortCounters>,
 }
@@ -115,7 +118,11 @@ impl Listed {
         for port in &mut self.known.ports {
             let counters = port.read(nldev, device_index)?;
             // Counters only rise, except for resets and wraps: an unchanged checksum means unchanged counters.
-            for counter in &counters {
+            // Those of the network interface rise with any traffic, also where nobody uses RDMA.
+            for counter in counters
+                .iter()
+                .filter(|counter| counter.source != RawSource::Ethtool)
+            {
                 sum = sum.rotate_left(1).wrapping_add(counter.value.unwrap_or(0));
             }
             out.push(PortCounters {
@@ -219,6 +226,28 @@ impl Sysfs {
                 self.mtus.insert(port.port, mtu);
             }
         }
+        self.refresh_flow_control(root);
+    }
+
+    /// Looks up what the network interfaces under the ports have of flow control. Software devices take no part in it.
+    fn refresh_flow_control(&mut self, root: &Root) {
+        self.pfc.clear();
+        let facts = self.facts.as_ref().filter(|facts| !facts.software);
+        for kept in &mut self.ports {
+            let mut ports = facts.iter().flat_map(|facts| &facts.ports);
+            let facts = ports.find(|facts| facts.port == kept.port);
+            let netdev = facts.and_then(|facts| facts.netdev.as_deref());
+            kept.pauses.follow(root, netdev);
+            let Some(netdev) = netdev else { continue };
+            let by_dcb = root
+                .is_live()
+                .then(|| dcb::of(netdev).ok().flatten()?.pfc)
+                .flatten();
+            if let Some(on) = by_dcb.or_else(|| netdev_pfc(root, netdev)) {
+                let mask = on.iter().fold(0, |mask, priority| mask | 1 << (priority & 7));
+                self.pfc.insert(kept.port, mask);
+            }
+        }
     }
 
     /// The reading of the device without counters.
@@ -272,6 +301,7 @@ impl Sysfs {
                 .map(|name| text::sanitize(name.as_bytes()))
                 .or_else(|| facts.and_then(|f| f.netdev.clone())),
             netdev_mtu: self.mtus.get(&sample.port).copied(),
+            pfc: self.pfc.get(&sample.port).copied(),
             rate_bps: facts.and_then(|f| f.rate.as_ref()?.honest_bits_per_sec()),
             gids: facts.and_then(|f| Some(f.gids.as_ref()?.iter().map(gid).collect())),
             counters: Vec::new(),

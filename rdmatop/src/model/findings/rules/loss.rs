@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::link::{about, name, rate_of, used_by};
+use super::pauses::is_outside;
 use super::{Scene, growing};
 use crate::model::findings::{FindingId, Severity, Symptom, words};
 use crate::model::input::EbpfState;
@@ -36,6 +37,7 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             || growing(port.rnr_naks).is_some()
             || is_little(scene, again, sent)
             || only_waits(scene, port)
+            || is_outside(scene, port)
         {
             continue;
         }

@@ -5,6 +5,7 @@ mod link;
 mod loss;
 mod nic;
 mod objects;
+mod pauses;
 mod qps;
 mod rails;
 mod receiver;
@@ -138,6 +139,8 @@ pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
         link::errors,
         loss::loss,
         link::congestion,
+        pauses::storm,
+        pauses::class,
         link::mtu,
         link::commands,
         nic::pcie,

@@ -1,6 +1,7 @@
 //! Each rule on a snapshot that shows its symptom, and on one that does not.
 
 mod nic;
+mod pauses;
 mod ports;
 
 use std::collections::BTreeMap;

@@ -1,14 +1,10 @@
 //! Flow control of a network interface by dcb netlink (net/dcb/dcbnl.c). Layouts: include/uapi/linux/dcbnl.h.
 
-use super::read;
-use crate::{
-    doctor::Fact,
-    source::netlink::{
-        error::NetlinkError,
-        socket::Socket,
-        transport::{Datagram, Progress, Transport},
-        wire::{Attrs, ERROR, MessageWriter, Messages, Status, WireResult},
-    },
+use crate::source::netlink::{
+    error::NetlinkError,
+    socket::Socket,
+    transport::{Datagram, Progress, Transport},
+    wire::{Attrs, ERROR, MessageWriter, Messages, Status, WireResult},
 };
 
 const RTM_GETDCB: u16 = 78;
@@ -26,23 +22,27 @@ const SEQ: u32 = 1;
 
 /// What the kernel answers.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Dcb {
+pub struct Dcb {
     /// Priorities with flow control.
-    pub(super) pfc: Option<Vec<u8>>,
+    pub pfc: Option<Vec<u8>>,
     /// Priorities are chosen by DSCP.
-    pub(super) dscp: bool,
+    pub dscp: bool,
 }
 
-/// Asks for an interface; absent where its driver has no DCB.
-pub(super) fn of(interface: &str) -> Fact<Dcb> {
+/// Asks for an interface; `None` where its driver has no DCB.
+pub fn of(interface: &str) -> Result<Option<Dcb>, NetlinkError> {
     match ask(interface) {
-        Ok(dcb) => Fact::Known(dcb),
-        Err(error) => match error.errno() {
-            // No such operation, no CONFIG_DCB, no such interface.
-            Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENODEV) => Fact::Absent,
-            Some(libc::EPERM) => Fact::Unreadable(read::forbidden().to_owned()),
-            _ => Fact::Unreadable(format!("dcb netlink: {error}")),
-        },
+        Ok(dcb) => Ok(Some(dcb)),
+        // No such operation, no CONFIG_DCB, no such interface.
+        Err(error)
+            if matches!(
+                error.errno(),
+                Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENODEV)
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -137,8 +137,8 @@ mod tests {
 
     #[test]
     fn an_interface_without_dcb_is_absent_and_no_error() {
-        assert_eq!(of("lo"), Fact::Absent);
-        assert_eq!(of("none-such"), Fact::Absent);
+        assert_eq!(of("lo").unwrap(), None);
+        assert_eq!(of("none-such").unwrap(), None);
     }
 
     proptest! {
