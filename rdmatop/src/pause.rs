@@ -63,39 +63,38 @@ const LINKS: &[(&str, Unit)] = &[
 
 /// What a counter of this name means; `None` for one that is not of flow control.
 pub(crate) fn meaning(name: &str) -> Option<Meaning> {
-    let tables = [(PRIORITIES, true), (LINKS, false)];
-    for (pattern, unit, of_priority) in tables
-        .iter()
-        .flat_map(|(table, of)| table.iter().map(move |(pattern, unit)| (*pattern, *unit, *of)))
-    {
-        for (way, word) in [(Way::Rx, "rx"), (Way::Tx, "tx")] {
-            if let Some(priority) = matched(pattern, word, name) {
-                // Ethernet has eight of them.
-                return match (priority, of_priority) {
-                    (Some(0..8), true) | (None, false) => Some(Meaning { way, unit, priority }),
-                    _ => None,
-                };
+    for (way, word) in [(Way::Rx, "rx"), (Way::Tx, "tx")] {
+        for (pattern, unit) in LINKS {
+            if rest(pattern, word, name) == Some("") {
+                let (unit, priority) = (*unit, None);
+                return Some(Meaning { way, unit, priority });
+            }
+        }
+        for (pattern, unit) in PRIORITIES {
+            if let Some(priority) = priority(pattern, word, name) {
+                let (unit, priority) = (*unit, Some(priority));
+                return Some(Meaning { way, unit, priority });
             }
         }
     }
     None
 }
 
-/// Whether a name is the pattern with this word for `W`, and the digit that stands for `N`.
-fn matched(pattern: &str, word: &str, name: &str) -> Option<Option<u8>> {
-    let (mut rest, mut priority) = (name, None);
-    for letter in pattern.chars() {
-        rest = match letter {
-            'W' => rest.strip_prefix(word)?,
-            'N' => {
-                let digit = rest.chars().next()?.to_digit(10)?;
-                priority = u8::try_from(digit).ok();
-                rest.get(1..)?
-            }
-            letter => rest.strip_prefix(letter)?,
-        };
+/// What follows in a name behind a pattern with this word for `W`; `None` when the name begins otherwise.
+fn rest<'a>(pattern: &str, word: &str, name: &'a str) -> Option<&'a str> {
+    match pattern.split_once('W') {
+        Some((before, after)) => name.strip_prefix(before)?.strip_prefix(word)?.strip_prefix(after),
+        None => name.strip_prefix(pattern),
     }
-    rest.is_empty().then_some(priority)
+}
+
+/// The digit in the place of `N`. Ethernet has eight priorities.
+fn priority(pattern: &str, word: &str, name: &str) -> Option<u8> {
+    let (before, after) = pattern.split_once('N')?;
+    let from = rest(before, word, name)?;
+    let digit = from.bytes().next()?;
+    let is_rest = rest(after, word, from.get(1..)?) == Some("");
+    (is_rest && (b'0'..b'8').contains(&digit)).then(|| digit - b'0')
 }
 
 #[cfg(test)]
