@@ -28,7 +28,7 @@ pub(crate) fn lost(cause: u32) {
 
 /// Counts several losses of one cause. Losses are rare, so one array for all CPUs, which user space reads through mmap,
 /// costs less than one per CPU.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn lost_many(cause: u32, n: u64) {
     if let Some(count) = LOSSES.get_ptr_mut(cause) {
         add(count, n);

@@ -176,6 +176,14 @@ fn modified(rc: i32) -> Option<()> {
         lost(loss::STASH);
         return None;
     };
+    stepped(call, known, rc);
+    Some(())
+}
+
+/// Reports a modify that returned, and remembers its state and port. Not inlined: the frames of a chain of calls have 512 bytes
+/// in all, and with this one `qps::learn` would have too few for the functions that it calls.
+#[inline(never)]
+fn stepped(call: &ModifyCall, known: *mut QpKnown, rc: i32) {
     let attr_mask = call.mask as u32;
     let mut pane = Pane::uninit();
     let head = Window::open(&mut pane, call.attr, &OFF_ATTR_STATE);
@@ -190,7 +198,7 @@ fn modified(rc: i32) -> Option<()> {
         port = attributes(record, head, call.attr, attr_mask);
     });
     if rc != 0 {
-        return None;
+        return;
     }
     // SAFETY: as above.
     unsafe {
@@ -210,7 +218,6 @@ fn modified(rc: i32) -> Option<()> {
             qps::modified(call.qp, (*known).slot, reset, attr_mask & mask::SQ_PSN != 0);
         }
     }
-    Some(())
 }
 
 /// Entry of `ib_destroy_qp_user(qp, udata)`: success frees the QP, so this reads now what is not known yet.
