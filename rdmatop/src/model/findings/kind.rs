@@ -189,6 +189,14 @@ kinds! {
         why: "A cable, a transceiver or the port at the other end is failing, or the fabric is congested.",
         trace: Traced::Yes,
     },
+    LinkFlaps => Kind {
+        name: "link-flaps", raise_s: 0, clear_s: 60,
+        rule: "a port went down three times or more within 10 minutes; while it is found, `link-errors` leaves link_downed out",
+        source: "state of the port, and link_downed where the driver has it: whichever saw more; limits of NVIDIA NVSentinel's NIC \
+                 monitor",
+        why: "A link that comes up again hides a bad cable or transceiver: each time, jobs wait for seconds or end.",
+        trace: Traced::Yes,
+    },
     Loss => Kind {
         name: "loss", raise_s: 8, clear_s: 10,
         rule: "packets are sent again, or senders start again, 10 times per second or more and for 0.1 % or more of the packets \

@@ -112,13 +112,18 @@ pub(super) fn used_by(users: &[&ProcessRow]) -> String {
 pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for port in moving(scene) {
         let users: Vec<_> = scene.holders(&port.device).collect();
+        let flaps = scene.growth.flaps.of(port, scene.limits).is_some();
         for (counter, limit, severity) in ERRORS {
+            let went_down = *counter == "link_downed";
+            // It is said already.
+            if went_down && flaps {
+                continue;
+            }
             let Some(rate) = rate_of(port, counter).filter(|rate| rate > limit) else {
                 continue;
             };
             let total = port.counters.iter().find(|row| &*row.name == *counter);
             let total = total.map_or(0, |row| row.counter.total);
-            let went_down = *counter == "link_downed";
             let is_up = port.state.is_some_and(PortState::is_active);
             // A process that lost packets or connections meanwhile has findings of its own.
             let severity = if went_down && is_up {

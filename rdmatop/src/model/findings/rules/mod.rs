@@ -1,5 +1,6 @@
 //! The rules: each looks at one snapshot and names symptoms.
 
+mod flaps;
 mod growth;
 mod link;
 mod loss;
@@ -137,6 +138,7 @@ pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
         objects::removal,
         link::state,
         link::errors,
+        flaps::flaps,
         loss::loss,
         link::congestion,
         pauses::storm,

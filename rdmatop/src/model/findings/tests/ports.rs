@@ -127,6 +127,59 @@ fn errors_of_the_link_have_limits() {
 }
 
 #[test]
+fn a_link_that_goes_down_again_and_again_flaps_and_one_long_outage_does_not() {
+    let mut watch = Watch::default();
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    s.processes[0].devices.remove(3);
+    s.ports[4].netdev = Some("eth4".into());
+    named(&mut s.ports[4], "link_downed", 0.0);
+    // Down for ten seconds of each minute; the first of two looks at it each minute sees the port with the counter up again.
+    let mut minute = |s: &mut Snapshot, watch: &mut Watch, down: bool, rises: u64| {
+        let mut found = Vec::new();
+        for second in (0..60).step_by(10) {
+            s.mono_ns += 10 * S;
+            s.ports[3].state = Some(PortState(if down && second == 10 { 1 } else { 4 }));
+            let downed = s.ports[4].counters.last_mut().unwrap();
+            downed.counter.total += if second == 20 { rises } else { 0 };
+            downed.counter.rate = Some(if second == 20 && rises > 0 { 0.1 } else { 0.0 });
+            found = watch.look(&s.clone().judged(None));
+        }
+        found
+    };
+    assert_eq!(ids(&minute(&mut s, &mut watch, true, 1)), ["link-errors"]);
+    assert_eq!(ids(&minute(&mut s, &mut watch, true, 1)), ["link-errors"]);
+    let found = minute(&mut s, &mut watch, true, 2);
+    assert_eq!(ids(&found), ["link-flaps", "link-flaps"]);
+    assert_eq!(
+        found.iter().map(|f| f.verdict.as_str()).collect::<Vec<_>>(),
+        [
+            "The link of mlx5_3/1 flaps: it went down 3 times within 2m40s",
+            "The link of mlx5_4/1 flaps: it went down 4 times within 2m30s; the port carries rank (PID 4711, slurm 7341.0)"
+        ]
+    );
+    assert_eq!(found[1].evidence, ["by link_downed, the last time 30s ago"]);
+    // The window and the time that it is kept; nothing flaps twice as one.
+    for _ in 0..7 {
+        assert_eq!(minute(&mut s, &mut watch, false, 0).len(), 2);
+    }
+    for _ in 0..4 {
+        minute(&mut s, &mut watch, false, 0);
+    }
+    assert_eq!(ids(&minute(&mut s, &mut watch, false, 0)), [""; 0]);
+    let raised = watch.take_changes().into_iter().filter(
+        |change| matches!(change, Change::Raised(finding) if finding.id == FindingId::LinkFlaps),
+    );
+    assert_eq!(raised.count(), 2);
+    // One outage, however long.
+    let mut watch = Watch::default();
+    for down in [false, true, true, true, true, false] {
+        s.mono_ns += 100 * S;
+        s.ports[3].state = Some(PortState(if down { 1 } else { 4 }));
+        assert_eq!(ids(&watch.look(&s.clone().judged(None))), [""; 0]);
+    }
+}
+
+#[test]
 fn loss_is_a_share_of_what_is_sent_and_not_what_rnr_explains() {
     let mut s = rails([4e9; 8], [4e9; 8]);
     s.health.ebpf = crate::model::input::EbpfState::Disabled;
