@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::flaps::Flaps;
+use super::latency::Latencies;
 use crate::model::findings::Limits;
 use crate::model::snapshot::{Snapshot, VerbRow};
 
@@ -24,6 +25,8 @@ pub(in crate::model::findings) struct Growth {
     failures: BTreeMap<Failure, (u64, u64)>,
     /// When links went down.
     pub(super) flaps: Flaps,
+    /// How long work requests of each process took.
+    pub(super) latencies: Latencies,
 }
 
 impl Growth {
@@ -47,6 +50,7 @@ impl Growth {
         }
         self.by_process = seen;
         self.flaps.look(snapshot, limits);
+        self.latencies.look(snapshot);
         self.failures = snapshot
             .verbs
             .iter()

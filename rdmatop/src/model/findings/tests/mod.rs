@@ -1,5 +1,7 @@
 //! Each rule on a snapshot that shows its symptom, and on one that does not.
 
+mod hour;
+mod load;
 mod nic;
 mod pauses;
 mod ports;
