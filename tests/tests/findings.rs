@@ -5,63 +5,20 @@ use std::{fs, process::Command, thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::{
+    check::{Check, Looking},
     child::{Child, output},
     device::Device,
     lab::{self, DEVICE, Lab},
     perftest::{Pair, Perftest},
-    rdmatop::{self, END, Window},
+    rdmatop::{END, Window},
     traffic::Traffic,
     wait,
+    wire::{self, Wire},
 };
 use serde_json::Value;
 
 /// More than perftest does while it is looked at.
 const ENDLESS: u64 = 2_000_000;
-
-/// What `rdmatop check` says, and its exit code.
-struct Check {
-    document: Value,
-    code: Option<i32>,
-}
-
-impl Check {
-    /// Looks for some seconds.
-    fn of(seconds: &str) -> Result<Self> {
-        let args = ["check", "--json", "--for", seconds];
-        let mut child = Child::spawn(&mut rdmatop::command(&args)?)?;
-        let status = child.wait(END)?;
-        let text = child.out.text();
-        let document =
-            serde_json::from_str(&text).with_context(|| format!("{text}\n{}", child.err.text()))?;
-        Ok(Self {
-            document,
-            code: status.code(),
-        })
-    }
-
-    fn findings(&self) -> Result<&Vec<Value>> {
-        self.document["findings"].as_array().context("no findings")
-    }
-
-    /// There is this finding and no other; it names the process.
-    fn is_only(&self, id: &str, code: i32, pid: Option<u32>) -> Result<&Value> {
-        let [found] = &self.findings()?[..] else {
-            anyhow::bail!("{id} is to be the only finding: {:#}", self.document);
-        };
-        ensure!(found["id"] == id, "{id}: {found:#}");
-        ensure!(
-            self.code == Some(code),
-            "{id}: exit code {:?}: {found:#}",
-            self.code
-        );
-        if let Some(pid) = pid {
-            ensure!(found["pid"] == pid, "{id}: PID {pid}: {found:#}");
-            let verdict = found["verdict"].as_str().context("no verdict")?;
-            ensure!(verdict.contains(&format!("PID {pid}")), "{verdict}");
-        }
-        Ok(found)
-    }
-}
 
 /// A pair that moves until it is dropped.
 fn moving(program: &'static str, args: &[&str]) -> Result<Pair> {
@@ -174,6 +131,88 @@ fn what_a_process_does_wrong_is_named() -> Result<()> {
         }
         misuse.finish()?;
     }
+    Ok(())
+}
+
+#[test]
+fn a_program_that_posts_to_a_queue_without_room_is_named() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("findings: full queue") else {
+        return Ok(());
+    };
+    let misuse = Traffic::start("misuse", &["--what", "full-queue"])?;
+    let pid = pid_of(&misuse.ready()?["pid"])?;
+    let found = Check::of("12")?;
+    let done = misuse.finish()?;
+    ensure!(done["failed"].as_u64() > done["done"].as_u64(), "{done}");
+    found.is_only("send-queue-full", 1, Some(pid))?;
+    // A queue that its program keeps full, and to which it posts only what has room.
+    let pair = moving("ib_write_bw", &["-t", "128"])?;
+    let check = Check::of("12")?;
+    ensure!(check.findings()?.is_empty(), "{:#}", check.document);
+    drop(pair);
+    Ok(())
+}
+
+/// More than three intervals of ten seconds before, and two after.
+const LONG_LOOK: &str = "90";
+
+#[test]
+fn work_requests_on_a_path_that_becomes_slow_are_named() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("findings: slow path") else {
+        return Ok(());
+    };
+    let wire = Wire::up()?;
+    let sent = || lab::hw_counter(wire::CLIENT, "sent_pkts")?.context("no sent_pkts");
+    let before = sent()?;
+    let pair = Perftest::new("ib_write_bw")
+        .iterations(ENDLESS)
+        .size(1024)
+        .args(&["-t", "8"])
+        .devices(wire::SERVER, wire::CLIENT)
+        .start()?;
+    pair.wait_connected()?;
+    wait::for_some("packets of the pair", END, || {
+        Ok((sent()? >= before + 500).then_some(()))
+    })?;
+    let looking = Looking::begin(LONG_LOOK)?;
+    thread::sleep(Duration::from_secs(50));
+    // Each way: still within the time after which a packet is sent again.
+    let slow = wire.delay("20ms")?;
+    let check = looking.end()?;
+    drop(slow);
+    check.is_only("latency-rises", 1, Some(pair.client.pid()))?;
+    drop(pair);
+    Ok(())
+}
+
+#[test]
+fn a_port_that_goes_down_three_times_flaps() -> Result<()> {
+    let Some(_lab) = Lab::enter("findings: flaps") else {
+        return Ok(());
+    };
+    let device = Device::add("rxe-find", 77)?;
+    let netdev = lab::netdev("rxe-find")?;
+    let looking = Looking::begin("45")?;
+    thread::sleep(Duration::from_secs(10));
+    for _ in 0..3 {
+        output(Command::new("ip").args(["link", "set", &netdev, "down"]))?;
+        thread::sleep(Duration::from_secs(1));
+        output(Command::new("ip").args(["link", "set", &netdev, "up"]))?;
+        thread::sleep(Duration::from_secs(1));
+    }
+    let check = looking.end()?;
+    let found = check
+        .findings()?
+        .iter()
+        .find(|found| found["id"] == "link-flaps")
+        .with_context(|| format!("{:#}", check.document))?;
+    ensure!(found["device"] == "rxe-find" && found["port"] == 1, "{found:#}");
+    let verdict = found["verdict"].as_str().context("no verdict")?;
+    ensure!(
+        verdict.starts_with("The link of rxe-find/1 flaps: it went down 3 times within "),
+        "{verdict}"
+    );
+    drop(device);
     Ok(())
 }
 

@@ -1,15 +1,16 @@
 //! Uses verbs in ways that work and are wrong, until stdin is closed.
 //!
-//! `misuse --what mr-churn|qp-leak|memlock|cgroup|slow-peers [--device rxe0] [--cgroup DIR] [--network A.B.C]`
+//! `misuse --what mr-churn|qp-leak|memlock|cgroup|slow-peers|full-queue [--device rxe0] [--cgroup DIR] [--network A.B.C]`
 //! * `mr-churn`: registers and deregisters a small buffer as fast as it can;
 //! * `qp-leak`: creates eight QPs each second and destroys none;
 //! * `memlock`: as a user without rights, with 8 KiB of memory that may be locked, registers a larger buffer again and
 //!   again, ten times a second;
 //! * `cgroup`: in the cgroup `--cgroup`, creates QPs until that may have no more, and tries again ten times a second;
+//! * `full-queue`: posts WRITEs until the send queue has no room, tries again and again, and polls one completion in 20 tries;
 //! * `slow-peers`: connects a QP to A.B.C.129, one to A.B.C.130, and so on up to A.B.C.254, and keeps the last 16.
 //!
-//! Prints `{"ready":true,"pid":..}`; at the end `{"pid":..,"done":N,"failed":N}`: MRs or QPs that were made, and calls that
-//! failed with ENOMEM or EAGAIN.
+//! Prints `{"ready":true,"pid":..}`; at the end `{"pid":..,"done":N,"failed":N}`: MRs or QPs that were made or
+//! WRITEs posted, and calls that failed with ENOMEM or EAGAIN.
 
 use std::{
     fs, io,
@@ -25,7 +26,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use rdmatop_tests::{
     args::{Args, report, wait_for_stdin_end},
-    verbs::{Context, Cq, Mr, Pd, Qp, unlimit_memlock},
+    verbs::{Context, Cq, Mr, Opcode, Pd, Qp, connect, unlimit_memlock},
 };
 use serde_json::json;
 
@@ -58,6 +59,7 @@ fn main() -> Result<()> {
         let _ = wait_for_stdin_end();
         end.store(true, Ordering::Relaxed);
     });
+    let mut queue = (what == "full-queue").then(|| Queue::new(&context)).transpose()?;
     let (mut done, mut failed, mut qps) = (0_u64, 0_u64, Vec::new());
     while !over.load(Ordering::Relaxed) {
         match &*what {
@@ -84,6 +86,12 @@ fn main() -> Result<()> {
                 }
                 Err(error) => return Err(error.into()),
             },
+            "full-queue" => {
+                if !queue.as_mut().context("no queue")?.post(done)? {
+                    failed += 1;
+                    continue;
+                }
+            }
             "slow-peers" if done < 126 => {
                 let last = u8::try_from(done + 129)?;
                 let [a, b, c, _] = network.octets();
@@ -105,6 +113,52 @@ fn main() -> Result<()> {
         done += 1;
     }
     report(&json!({"pid": std::process::id(), "done": done, "failed": failed}))
+}
+
+/// A send queue that is never given time to become empty.
+struct Queue {
+    qp: Qp,
+    cq: Arc<Cq>,
+    peer: Qp,
+    buffers: [Mr; 2],
+    refused: u64,
+}
+
+impl Queue {
+    const SIZE: u32 = 1024;
+
+    fn new(context: &Arc<Context>) -> Result<Self> {
+        let pd = Pd::new(context)?;
+        let cq = Cq::new(context, 64)?;
+        let qp = Qp::new(&pd, &cq, 16)?;
+        let peer = Qp::new(&pd, &Cq::new(context, 1)?, 1)?;
+        connect(&qp, &peer)?;
+        let buffers = [
+            Mr::new(&pd, Self::SIZE as usize)?,
+            Mr::new(&pd, Self::SIZE as usize)?,
+        ];
+        Ok(Self {
+            qp,
+            cq,
+            peer,
+            buffers,
+            refused: 0,
+        })
+    }
+
+    /// False where there was no room.
+    fn post(&mut self, number: u64) -> Result<bool> {
+        let [from, to] = &self.buffers;
+        match self.qp.post_send(number, Opcode::RdmaWrite, Self::SIZE, from, to) {
+            Ok(()) => return Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => self.refused += 1,
+            Err(error) => return Err(error).with_context(|| format!("post to {}", self.peer.qpn())),
+        }
+        if self.refused.is_multiple_of(20) {
+            self.cq.poll()?;
+        }
+        Ok(false)
+    }
 }
 
 /// `CAP_IPC_LOCK` would lift the limit.

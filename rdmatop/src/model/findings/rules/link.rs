@@ -366,11 +366,16 @@ pub(super) fn waits(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 /// Commands that a device refuses its driver.
 pub(super) fn commands(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     const COUNTERS: &[&str] = &[
-        "cmds_err",
+        "no_completion_cmds",
         "create_qp_err",
+        "create_cq_err",
+        "create_ah_err",
         "reg_mr_err",
         "mmap_err",
-        "no_completion_cmds",
+        "alloc_pd_err",
+        "alloc_ucontext_err",
+        // What the others say more exactly.
+        "cmds_err",
     ];
     for port in moving(scene) {
         let Some((counter, rate)) = COUNTERS.iter().find_map(|name| {
