@@ -167,7 +167,8 @@ fn work_requests_on_a_path_that_becomes_slow_are_named() -> Result<()> {
     let pair = Perftest::new("ib_write_bw")
         .iterations(ENDLESS)
         .size(1024)
-        .args(&["-t", "8"])
+        // A packet is sent again after a second.
+        .args(&["-t", "8", "-u", "18"])
         .devices(wire::SERVER, wire::CLIENT)
         .start()?;
     pair.wait_connected()?;
@@ -176,8 +177,7 @@ fn work_requests_on_a_path_that_becomes_slow_are_named() -> Result<()> {
     })?;
     let looking = Looking::begin(LONG_LOOK)?;
     thread::sleep(Duration::from_secs(50));
-    // Each way: still within the time after which a packet is sent again.
-    let slow = wire.delay("20ms")?;
+    let slow = wire.delay("100ms")?; // each way
     let check = looking.end()?;
     drop(slow);
     check.is_only("latency-rises", 1, Some(pair.client.pid()))?;
