@@ -216,6 +216,43 @@ fn a_port_that_goes_down_three_times_flaps() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn completions_without_room_and_work_requests_that_fail_are_named() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("findings: completions") else {
+        return Ok(());
+    };
+    let misuse = Traffic::start("misuse", &["--what", "no-poll"])?;
+    let pid = pid_of(&misuse.ready()?["pid"])?;
+    let check = Check::of("8")?;
+    misuse.finish()?;
+    check.is_only("cq-overflow", 2, Some(pid))?;
+
+    let misuse = Traffic::start("misuse", &["--what", "wrong-key"])?;
+    let pid = pid_of(&misuse.ready()?["pid"])?;
+    let check = Check::of("12")?;
+    misuse.finish()?;
+    let mut found: Vec<_> = check
+        .findings()?
+        .iter()
+        .map(|found| (found["id"].as_str(), found["pid"].as_u64()))
+        .collect();
+    found.sort_unstable();
+    let pid = Some(u64::from(pid));
+    ensure!(
+        found == [(Some("completion-error"), pid), (Some("qp-error"), pid)],
+        "{:#}",
+        check.document
+    );
+    ensure!(
+        check.findings()?.iter().any(|found| found["verdict"]
+            .as_str()
+            .is_some_and(|line| line.contains("the peer refused access to its memory"))),
+        "{:#}",
+        check.document
+    );
+    Ok(())
+}
+
 /// A cgroup whose processes may have `objects` RDMA objects of the lab's device.
 struct RdmaCgroup;
 

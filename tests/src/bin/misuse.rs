@@ -1,12 +1,14 @@
 //! Uses verbs in ways that work and are wrong, until stdin is closed.
 //!
-//! `misuse --what mr-churn|qp-leak|memlock|cgroup|slow-peers|full-queue [--device rxe0] [--cgroup DIR] [--network A.B.C]`
+//! `misuse --what mr-churn|qp-leak|memlock|cgroup|slow-peers|full-queue|no-poll|wrong-key [--device rxe0] [--cgroup DIR] [--network A.B.C]`
 //! * `mr-churn`: registers and deregisters a small buffer as fast as it can;
 //! * `qp-leak`: creates eight QPs each second and destroys none;
 //! * `memlock`: as a user without rights, with 8 KiB of memory that may be locked, registers a larger buffer again and
 //!   again, ten times a second;
 //! * `cgroup`: in the cgroup `--cgroup`, creates QPs until that may have no more, and tries again ten times a second;
 //! * `full-queue`: posts WRITEs until the send queue has no room, tries again and again, and polls after each try that fails;
+//! * `no-poll`: posts 20 WRITEs a second to a CQ of four entries, and polls none of its completions;
+//! * `wrong-key`: each second connects two QPs, posts a WRITE to memory that is not the peer's, and keeps the last four pairs;
 //! * `slow-peers`: connects a QP to A.B.C.129, one to A.B.C.130, and so on up to A.B.C.254, and keeps the last 16.
 //!
 //! Prints `{"ready":true,"pid":..}`; at the end `{"pid":..,"done":N,"failed":N}`: MRs or QPs that were made or
@@ -59,7 +61,10 @@ fn main() -> Result<()> {
         let _ = wait_for_stdin_end();
         end.store(true, Ordering::Relaxed);
     });
-    let mut queue = (what == "full-queue").then(|| Queue::new(&context)).transpose()?;
+    let entries = if what == "no-poll" { 4 } else { 64 };
+    let mut queue = matches!(&*what, "full-queue" | "no-poll")
+        .then(|| Queue::new(&context, entries))
+        .transpose()?;
     let (mut done, mut failed, mut qps) = (0_u64, 0_u64, Vec::new());
     while !over.load(Ordering::Relaxed) {
         match &*what {
@@ -90,6 +95,23 @@ fn main() -> Result<()> {
                 if !queue.as_mut().context("no queue")?.post(done)? {
                     failed += 1;
                     continue;
+                }
+            }
+            "no-poll" => {
+                let queue = queue.as_mut().context("no queue")?;
+                ensure!(queue.try_post(done)?, "no room for one in 50 ms");
+                thread::sleep(Duration::from_millis(50));
+            }
+            "wrong-key" => {
+                let (qp, peer) = (Qp::new(&pd, &cq, 1)?, Qp::new(&pd, &Cq::new(&context, 1)?, 1)?);
+                connect(&qp, &peer)?;
+                let own = Mr::new(&Pd::new(&context)?, 4096)?;
+                qp.post_send(done, Opcode::RdmaWrite, 4096, &Mr::new(&pd, 4096)?, &own)?;
+                thread::sleep(Duration::from_secs(1));
+                while cq.poll()?.is_some() {}
+                qps.extend([qp, peer]);
+                if qps.len() > 8 {
+                    qps.drain(..2);
                 }
             }
             "slow-peers" if done < 126 => {
@@ -126,9 +148,9 @@ struct Queue {
 impl Queue {
     const SIZE: u32 = 65_536;
 
-    fn new(context: &Arc<Context>) -> Result<Self> {
+    fn new(context: &Arc<Context>, entries: i32) -> Result<Self> {
         let pd = Pd::new(context)?;
-        let cq = Cq::new(context, 64)?;
+        let cq = Cq::new(context, entries)?;
         let qp = Qp::new(&pd, &cq, 16)?;
         let peer = Qp::new(&pd, &Cq::new(context, 1)?, 1)?;
         connect(&qp, &peer)?;
@@ -144,16 +166,23 @@ impl Queue {
         })
     }
 
-    /// False where there was no room.
+    /// False where there was no room; then it takes all completions.
     fn post(&mut self, number: u64) -> Result<bool> {
+        let posted = self.try_post(number)?;
+        if !posted {
+            while self.cq.poll()?.is_some() {}
+        }
+        Ok(posted)
+    }
+
+    /// False where there was no room.
+    fn try_post(&self, number: u64) -> Result<bool> {
         let [from, to] = &self.buffers;
         match self.qp.post_send(number, Opcode::RdmaWrite, Self::SIZE, from, to) {
-            Ok(()) => return Ok(true),
-            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {}
-            Err(error) => return Err(error).with_context(|| format!("post to {}", self.peer.qpn())),
+            Ok(()) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => Ok(false),
+            Err(error) => Err(error).with_context(|| format!("post to {}", self.peer.qpn())),
         }
-        while self.cq.poll()?.is_some() {}
-        Ok(false)
     }
 }
 
