@@ -139,12 +139,18 @@ fn a_program_that_posts_to_a_queue_without_room_is_named() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("findings: full queue") else {
         return Ok(());
     };
-    let misuse = Traffic::start("misuse", &["--what", "full-queue"])?;
+    let wire = Wire::up()?;
+    // Work requests take a while: before Linux 6.4 SoftRoCE would be done with each when its post returns.
+    let slow = wire.delay("10ms")?;
+    let args = ["--device", wire::CLIENT, "--peer", wire::SERVER];
+    let misuse = Traffic::start("misuse", &[&["--what", "full-queue"], &args[..]].concat())?;
     let pid = pid_of(&misuse.ready()?["pid"])?;
     let found = Check::of("12")?;
     let done = misuse.finish()?;
     ensure!(done["failed"].as_u64() > done["done"].as_u64(), "{done}");
     found.is_only("send-queue-full", 1, Some(pid))?;
+    drop(slow);
+    drop(wire);
     // A queue that its program keeps full, and to which it posts only what has room.
     let pair = moving("ib_write_bw", &["-t", "128"])?;
     let check = Check::of("12")?;
@@ -153,8 +159,8 @@ fn a_program_that_posts_to_a_queue_without_room_is_named() -> Result<()> {
     Ok(())
 }
 
-/// More than three intervals of ten seconds before, and two after.
-const LONG_LOOK: &str = "90";
+/// More than three intervals of ten seconds before, and two after, however long attaching takes.
+const LONG_LOOK: &str = "120";
 
 #[test]
 fn work_requests_on_a_path_that_becomes_slow_are_named() -> Result<()> {
@@ -162,6 +168,7 @@ fn work_requests_on_a_path_that_becomes_slow_are_named() -> Result<()> {
         return Ok(());
     };
     let wire = Wire::up()?;
+    let short = wire.delay("3ms")?;
     let sent = || lab::hw_counter(wire::CLIENT, "sent_pkts")?.context("no sent_pkts");
     let before = sent()?;
     let pair = Perftest::new("ib_write_bw")
@@ -176,10 +183,11 @@ fn work_requests_on_a_path_that_becomes_slow_are_named() -> Result<()> {
         Ok((sent()? >= before + 500).then_some(()))
     })?;
     let looking = Looking::begin(LONG_LOOK)?;
-    thread::sleep(Duration::from_secs(50));
-    let slow = wire.delay("100ms")?; // each way
+    thread::sleep(Duration::from_secs(75));
+    drop(short);
+    let long = wire.delay("100ms")?; // each way
     let check = looking.end()?;
-    drop(slow);
+    drop(long);
     check.is_only("latency-rises", 1, Some(pair.client.pid()))?;
     drop(pair);
     Ok(())

@@ -8,7 +8,7 @@ fn calls_of_post_send_that_post_nothing_say_that_the_queue_is_full() {
     let mut s = pair();
     // Eight of ten calls are refused.
     edit(&mut s, 0, |t| {
-        (t.doorbells, t.tx_wr_posted) = (rate(500.0), rate(100.0))
+        (t.doorbells, t.tx_wr_posted) = (rate(500.0), rate(100.0));
     });
     assert_eq!(ids(&after(2, &s)), [""; 0], "it may pass");
     let found = after(5, &s);
@@ -31,7 +31,7 @@ fn calls_of_post_send_that_post_nothing_say_that_the_queue_is_full() {
     quiet("each call posts many", &|t| t.tx_wr_posted = rate(8000.0));
     quiet("a few", &|t| t.tx_wr_posted = rate(300.0));
     quiet("nothing finishes: that is another finding", &|t| {
-        t.tx_wr = rate(0.0)
+        t.tx_wr = rate(0.0);
     });
     quiet("it waits for its receiver", &|t| t.rnr_waits = rate(3.0));
     quiet("some posts were not counted", &|t| {
