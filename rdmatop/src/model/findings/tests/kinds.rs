@@ -228,7 +228,11 @@ each program of perftest and of a job on eight NICs, second by second (`hour`), 
     for id in FindingId::ALL {
         for (_, on, test) in PROOFS.iter().filter(|(of, ..)| of == id) {
             let why = WHY_NOT.iter().find(|(of, _)| of == id);
-            let why = why.map(|(_, why)| format!(": {why}")).unwrap_or_default();
+            let mut why = why.map(|(_, why)| format!(": {why}")).unwrap_or_default();
+            if *id == FindingId::LatencyRises {
+                why =
+                    " (6.1 and 6.12; on 7.2 the test does not find it, and why is not known yet)".to_owned();
+            }
             let _ = writeln!(page, "| `{}` | {}{why} | `{test}` |", id.name(), on.name());
         }
     }
