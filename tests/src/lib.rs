@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod case;
+pub mod check;
 pub mod child;
 pub mod device;
 mod document;

@@ -68,6 +68,10 @@ pub const EFA: &[&str] = &[
     "retrans_timeout_events",
 ];
 
+/// `hw_counters` of an EFA device itself, since Linux 5.14.
+pub const EFA_COMMANDS: &str = "submitted_cmds,completed_cmds,cmds_err,no_completion_cmds,keep_alive_rcvd,alloc_pd_err,create_qp_err,\
+                                create_cq_err,reg_mr_err,alloc_ucontext_err,create_ah_err,mmap_err";
+
 /// The module; all devices go with it.
 #[derive(Debug)]
 pub struct TestNic {
@@ -145,7 +149,7 @@ impl Wish {
         self.set("hw", &names.join(","))
     }
 
-    /// A key of the module: `ports`, `ib`, `pma`, `uverbs`, `netdevs`, `firmware`, `driver_id`.
+    /// A key of the module: `commands` (names of `hw_counters` of the device itself), `ports`, `ib`, `pma`, `uverbs`, `netdevs`, `firmware`, `driver_id`.
     #[must_use]
     pub fn set(mut self, key: &str, value: &str) -> Self {
         self.lines.push(format!("{key}={value}"));
@@ -209,6 +213,11 @@ impl Port {
     /// Counter `name` wraps at 2^`bits`.
     pub fn bits(&self, name: &str, bits: u32) -> Result<()> {
         self.order(&format!("bits {bits} {name}"))
+    }
+
+    /// Counter `name` is `more` more.
+    pub fn grow(&self, name: &str, more: u64) -> Result<()> {
+        self.order(&format!("add {more} {name}"))
     }
 
     /// The state, of `enum ib_port_state`: 1 is DOWN, 4 ACTIVE.

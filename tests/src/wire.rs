@@ -69,17 +69,27 @@ impl Wire {
         self.lose_at(&["va", "vb"], percent)
     }
 
+    /// Holds each packet back for `time`, in both directions.
+    pub fn delay(&self, time: &str) -> Result<Loss<'_>> {
+        self.impair(&["va", "vb"], &["delay", time])
+    }
+
     fn lose_at(&self, ends: &'static [&'static str], percent: &str) -> Result<Loss<'_>> {
+        self.impair(ends, &["loss", percent])
+    }
+
+    fn impair(&self, ends: &'static [&'static str], how: &[&str]) -> Result<Loss<'_>> {
         shell("modprobe sch_netem")?;
         let loss = Loss { _wire: self, ends };
         for end in ends {
-            output(Command::new("tc").args(["qdisc", "add", "dev", end, "root", "netem", "loss", percent]))?;
+            let netem = ["qdisc", "add", "dev", end, "root", "netem"];
+            output(Command::new("tc").args(netem).args(how))?;
         }
         Ok(loss)
     }
 }
 
-/// Loss is on.
+/// The wire loses packets, or holds them back.
 #[derive(Debug)]
 pub struct Loss<'a> {
     _wire: &'a Wire,

@@ -315,6 +315,9 @@ pub struct PortReading {
     pub pfc: Option<u8>,
     /// Signalling rate, bits/s; `None` when the provider only has a placeholder (rxe says 2.5 Gb/s).
     pub rate_bps: Option<u64>,
+    /// Lanes of the link.
+    #[serde(default)]
+    pub lanes: Option<u8>,
     /// GIDs of the port; `None` when they could not be read.
     #[serde(default)]
     pub gids: Option<Vec<GidReading>>,

@@ -232,6 +232,9 @@ pub struct PortRow {
     pub gids: Option<Arc<[PortGid]>>,
     /// Rate, bits/s; `None` when the provider has no true one.
     pub rate_bps: Option<u64>,
+    /// Lanes of the link, for which symbols are counted.
+    #[serde(skip)]
+    pub lanes: Option<u8>,
     /// Bytes sent by the provider's own counter, headers included: what passed the wire.
     pub tx_bytes: Option<Counter>,
     /// The same for received bytes.

@@ -103,11 +103,11 @@ void tn_counters_init(struct tn_port *port)
 static struct rdma_hw_stats *alloc_stats(struct ib_device *ib, u32 port)
 {
 	struct tn_device *device = tn_of(ib);
+	int i, count = device->hw - device->own;
 	struct rdma_hw_stats *stats;
-	int i;
 
-	stats = rdma_alloc_hw_stats_struct(device->descs, device->hw, RDMA_HW_STATS_DEFAULT_LIFESPAN);
-	for (i = 0; stats && i < device->hw; i++)
+	stats = rdma_alloc_hw_stats_struct(device->descs, count, RDMA_HW_STATS_DEFAULT_LIFESPAN);
+	for (i = 0; stats && i < count; i++)
 		if (device->descs[i].flags & IB_STAT_FLAG_OPTIONAL)
 			set_bit(i, stats->is_disabled);
 	return stats;
@@ -119,14 +119,23 @@ static int get_stats(struct ib_device *ib, struct rdma_hw_stats *stats, u32 numb
 	struct tn_port *port;
 	int ret;
 
-	if (!number)	/* the device's own: there are none */
-		return -EOPNOTSUPP;
-	port = &device->port[number - 1];
+	port = &device->port[number ? number - 1 : 0];
 	ret = tn_begin(port, TN_HW);
 	if (ret)
 		return ret;
-	tn_read(port, TN_HW, stats->value, 0, device->hw);
-	return device->hw;
+	if (number)
+		tn_read(port, TN_HW, stats->value, 0, device->hw - device->own);
+	else
+		tn_read(port, TN_HW, stats->value, device->hw - device->own, device->own);
+	return stats->num_counters;
+}
+
+static struct rdma_hw_stats *alloc_own_stats(struct ib_device *ib)
+{
+	struct tn_device *device = tn_of(ib);
+
+	return rdma_alloc_hw_stats_struct(device->descs + device->hw - device->own, device->own,
+					  RDMA_HW_STATS_DEFAULT_LIFESPAN);
 }
 
 static int modify_stat(struct ib_device *ib, u32 port, unsigned int index, bool enable)
@@ -138,6 +147,10 @@ const struct ib_device_ops tn_hw_ops = {
 	.alloc_hw_port_stats = alloc_stats,
 	.get_hw_stats = get_stats,
 	.modify_hw_stat = modify_stat,
+};
+
+const struct ib_device_ops tn_own_ops = {
+	.alloc_hw_device_stats = alloc_own_stats,
 };
 
 /* Real ports stop at the most that the field holds. */

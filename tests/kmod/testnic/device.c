@@ -275,11 +275,17 @@ struct tn_device *tn_device_add(struct tn_wish *wish)
 	device->ib.ops.driver_id = wish->driver_id;
 	if (wish->hw)
 		ib_set_device_ops(&device->ib, &tn_hw_ops);
+	if (wish->commands)
+		ib_set_device_ops(&device->ib, &tn_own_ops);
 	if (wish->pma)
 		ib_set_device_ops(&device->ib, &tn_pma_ops);
 	if (wish->uverbs)
 		ib_set_device_ops(&device->ib, &uverbs_ops);
 	ret = wish->hw ? take_names(device, wish->hw) : 0;
+	device->own = -device->hw;
+	if (!ret && wish->commands)
+		ret = take_names(device, wish->commands);
+	device->own += device->hw;
 	if (!ret && wish->driver)
 		ret = set_parent(device, wish->driver);
 	if (!ret && wish->netdevs)

@@ -34,6 +34,8 @@ static int wish(struct tn_wish *wish, char *lines)
 			wish->firmware = value;
 		else if (!strcmp(word, "hw"))
 			wish->hw = value;
+		else if (!strcmp(word, "commands"))
+			wish->commands = value;
 		else if (!strcmp(word, "netdevs"))
 			wish->netdevs = value;
 		else if (!strcmp(word, "driver_id") && !kstrtou32(value, 0, &wish->driver_id))

@@ -62,6 +62,7 @@ struct tn_wish {
 	const char *driver;	/* NULL: no parent device */
 	const char *firmware;
 	char *hw;		/* names of hw_counters, by comma, +NAME: optional; NULL: none. Is taken apart. */
+	char *commands;		/* the same, of the device itself: they count with those of its first port */
 	char *netdevs;		/* of the ports, by comma; NULL: none. Is taken apart. */
 	u32 driver_id;
 	u32 ports;
@@ -77,7 +78,8 @@ struct tn_device {
 	struct dentry *dir;
 	struct rdma_stat_desc descs[TN_MAX_HW];
 	char names[TN_MAX_HW][TN_NAME_LEN];	/* of descs: the kernel may hold the device longer than its driver does */
-	int hw;
+	int hw;			/* all; of these the device's own are the last */
+	int own;
 	bool is_ib;
 	char firmware[IB_FW_VERSION_NAME_MAX];
 	struct tn_port port[TN_MAX_PORTS];
@@ -100,7 +102,7 @@ int tn_counter_find(const struct tn_port *port, const char *name);
 const char *tn_counter_name(const struct tn_port *port, int index);
 int tn_counter_change(struct tn_port *port, int index, const char *how, u64 n);
 void tn_counters_init(struct tn_port *port);
-extern const struct ib_device_ops tn_hw_ops, tn_pma_ops;
+extern const struct ib_device_ops tn_hw_ops, tn_own_ops, tn_pma_ops;
 
 /* port_file.c */
 void tn_port_files(struct tn_device *device, struct dentry *parent);

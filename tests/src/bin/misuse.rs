@@ -1,15 +1,19 @@
 //! Uses verbs in ways that work and are wrong, until stdin is closed.
 //!
-//! `misuse --what mr-churn|qp-leak|memlock|cgroup|slow-peers [--device rxe0] [--cgroup DIR] [--network A.B.C]`
+//! `misuse --what mr-churn|qp-leak|memlock|cgroup|slow-peers|full-queue|no-poll|wrong-key [--device rxe0] [--peer rxe0] [--cgroup DIR] [--network A.B.C]`
 //! * `mr-churn`: registers and deregisters a small buffer as fast as it can;
 //! * `qp-leak`: creates eight QPs each second and destroys none;
 //! * `memlock`: as a user without rights, with 8 KiB of memory that may be locked, registers a larger buffer again and
 //!   again, ten times a second;
 //! * `cgroup`: in the cgroup `--cgroup`, creates QPs until that may have no more, and tries again ten times a second;
+//! * `full-queue`: posts WRITEs until the send queue has no room, tries again and again, and polls after each try that fails; the QP
+//!   at the other end is on device `--peer`;
+//! * `no-poll`: posts 20 WRITEs a second to a CQ of four entries, and polls none of its completions;
+//! * `wrong-key`: each second connects two QPs, posts a WRITE to memory that is not the peer's, and keeps the last four pairs;
 //! * `slow-peers`: connects a QP to A.B.C.129, one to A.B.C.130, and so on up to A.B.C.254, and keeps the last 16.
 //!
-//! Prints `{"ready":true,"pid":..}`; at the end `{"pid":..,"done":N,"failed":N}`: MRs or QPs that were made, and calls that
-//! failed with ENOMEM or EAGAIN.
+//! Prints `{"ready":true,"pid":..}`; at the end `{"pid":..,"done":N,"failed":N}`: MRs or QPs that were made or
+//! WRITEs posted, and calls that failed with ENOMEM or EAGAIN.
 
 use std::{
     fs, io,
@@ -25,7 +29,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use rdmatop_tests::{
     args::{Args, report, wait_for_stdin_end},
-    verbs::{Context, Cq, Mr, Pd, Qp, unlimit_memlock},
+    verbs::{Context, Cq, IPV4_GID, Mr, Opcode, Pd, Qp, connect, unlimit_memlock},
 };
 use serde_json::json;
 
@@ -36,6 +40,7 @@ const PEERS: usize = 16;
 fn main() -> Result<()> {
     let mut args = Args::from_env();
     let device: String = args.value("--device", "rxe0".into())?;
+    let peer: String = args.value("--peer", device.clone())?;
     let what: String = args.value("--what", String::new())?;
     let cgroup: String = args.value("--cgroup", String::new())?;
     let network: Ipv4Addr = format!("{}.0", args.value("--network", "10.80.0".to_owned())?).parse()?;
@@ -58,6 +63,10 @@ fn main() -> Result<()> {
         let _ = wait_for_stdin_end();
         end.store(true, Ordering::Relaxed);
     });
+    let entries = if what == "no-poll" { 4 } else { 64 };
+    let mut queue = matches!(&*what, "full-queue" | "no-poll")
+        .then(|| Queue::new(&context, &peer, entries))
+        .transpose()?;
     let (mut done, mut failed, mut qps) = (0_u64, 0_u64, Vec::new());
     while !over.load(Ordering::Relaxed) {
         match &*what {
@@ -84,6 +93,29 @@ fn main() -> Result<()> {
                 }
                 Err(error) => return Err(error.into()),
             },
+            "full-queue" => {
+                if !queue.as_mut().context("no queue")?.post(done)? {
+                    failed += 1;
+                    continue;
+                }
+            }
+            "no-poll" => {
+                let queue = queue.as_mut().context("no queue")?;
+                ensure!(queue.try_post(done)?, "no room for one in 50 ms");
+                thread::sleep(Duration::from_millis(50));
+            }
+            "wrong-key" => {
+                let (qp, peer) = (Qp::new(&pd, &cq, 1)?, Qp::new(&pd, &Cq::new(&context, 1)?, 1)?);
+                connect(&qp, &peer)?;
+                let own = Mr::new(&Pd::new(&context)?, 4096)?;
+                qp.post_send(done, Opcode::RdmaWrite, 4096, &Mr::new(&pd, 4096)?, &own)?;
+                thread::sleep(Duration::from_secs(1));
+                while cq.poll()?.is_some() {}
+                qps.extend([qp, peer]);
+                if qps.len() > 8 {
+                    qps.drain(..2);
+                }
+            }
             "slow-peers" if done < 126 => {
                 let last = u8::try_from(done + 129)?;
                 let [a, b, c, _] = network.octets();
@@ -105,6 +137,57 @@ fn main() -> Result<()> {
         done += 1;
     }
     report(&json!({"pid": std::process::id(), "done": done, "failed": failed}))
+}
+
+/// A send queue that is never given time to become empty.
+struct Queue {
+    qp: Qp,
+    cq: Arc<Cq>,
+    peer: Qp,
+    buffers: [Mr; 2],
+}
+
+impl Queue {
+    const SIZE: u32 = 1024;
+
+    fn new(context: &Arc<Context>, peer: &str, entries: i32) -> Result<Self> {
+        let far = Context::open(peer).with_context(|| format!("open {peer}"))?;
+        let (near_pd, far_pd) = (Pd::new(context)?, Pd::new(&far)?);
+        let cq = Cq::new(context, entries)?;
+        let qp = Qp::new(&near_pd, &cq, 16)?;
+        let peer = Qp::new(&far_pd, &Cq::new(&far, 1)?, 1)?;
+        for (own, other, at) in [(&qp, &peer, &far), (&peer, &qp, context)] {
+            own.to_init()?;
+            own.to_rtr_at(other.qpn(), &at.gid(IPV4_GID)?)?;
+            own.to_rts(7)?;
+        }
+        let size = Self::SIZE as usize;
+        Ok(Self {
+            qp,
+            cq,
+            peer,
+            buffers: [Mr::new(&near_pd, size)?, Mr::new(&far_pd, size)?],
+        })
+    }
+
+    /// False where there was no room; then it takes all completions.
+    fn post(&mut self, number: u64) -> Result<bool> {
+        let posted = self.try_post(number)?;
+        if !posted {
+            while self.cq.poll()?.is_some() {}
+        }
+        Ok(posted)
+    }
+
+    /// False where there was no room.
+    fn try_post(&self, number: u64) -> Result<bool> {
+        let [from, to] = &self.buffers;
+        match self.qp.post_send(number, Opcode::RdmaWrite, Self::SIZE, from, to) {
+            Ok(()) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => Ok(false),
+            Err(error) => Err(error).with_context(|| format!("post to {}", self.peer.qpn())),
+        }
+    }
 }
 
 /// `CAP_IPC_LOCK` would lift the limit.

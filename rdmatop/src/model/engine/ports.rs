@@ -27,6 +27,7 @@ pub(super) struct Port {
     pfc: Option<u8>,
     gids: Option<Arc<[PortGid]>>,
     rate_bps: Option<u64>,
+    lanes: Option<u8>,
     /// In the order of their shown names.
     counters: Vec<Held>,
     /// Place in `counters` of each counter of the last reading; `None` for a name that was there already.
@@ -130,6 +131,7 @@ impl Port {
             pfc: None,
             gids: None,
             rate_bps: None,
+            lanes: None,
             counters: Vec::new(),
             places: Vec::new(),
             roles: Default::default(),
@@ -159,6 +161,7 @@ impl Port {
             .as_ref()
             .map(|gids| gids.iter().filter_map(known).collect());
         self.rate_bps = reading.rate_bps;
+        self.lanes = reading.lanes;
     }
 
     /// Folds the counters of a reading in.
@@ -248,6 +251,7 @@ impl Port {
             pfc: self.pfc,
             gids: self.gids.clone(),
             rate_bps: self.rate_bps,
+            lanes: self.lanes,
             tx_bytes: role(Role::TxBytes),
             rx_bytes: role(Role::RxBytes),
             wr_tx_bytes: of.counted.and_then(|counted| counted.tx_bytes),

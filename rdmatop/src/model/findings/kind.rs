@@ -126,6 +126,25 @@ kinds! {
         why: "The completion is lost, the CQ is in error, and the program waits for ever.",
         trace: Traced::No,
     },
+    SendQueueFull => Kind {
+        name: "send-queue-full", raise_s: 4, clear_s: 10,
+        rule: "of the calls of post_send of a process 100 per second or more, and half or more, post nothing, while work requests \
+               finish and no receiver is waited for: its send queues are full, and it tries again and again",
+        source: "doorbells and posted work requests: librxe rings the doorbell also where it refuses the work request with ENOMEM; \
+                 silent on NICs that bypass the kernel; rdmatop's own limits",
+        why: "The thread spends its time on calls that fail. A queue that is full is no fault by itself: nothing goes faster by trying.",
+        trace: Traced::No,
+    },
+    LatencyRises => Kind {
+        name: "latency-rises", raise_s: 12, clear_s: 20,
+        rule: "the 99th percentile of a process's post-to-completion times is four times what it was in the five minutes before, and \
+               200 us or more, it finishes half as many work requests or fewer of the same size, keeps as many outstanding, and \
+               neither retransmissions nor a receiver explain it",
+        source: "post-to-completion times of the process, in intervals of 10 s; the medians of those before, three or more; \
+                 rdmatop's own limits",
+        why: "The program asks for as much as before and gets less: the path, the peer or this host's CPUs became slow.",
+        trace: Traced::No,
+    },
     VerbFails => Kind {
         name: "verb-fails", raise_s: 0, clear_s: 60,
         rule: "a verb fails with ENOMEM, EAGAIN, EPERM, ENOSPC, ETIMEDOUT, EIO or ENODEV, or modify_qp with ENODATA",
@@ -189,6 +208,14 @@ kinds! {
         why: "A cable, a transceiver or the port at the other end is failing, or the fabric is congested.",
         trace: Traced::Yes,
     },
+    LinkFlaps => Kind {
+        name: "link-flaps", raise_s: 0, clear_s: 60,
+        rule: "a port went down three times or more within 10 minutes; while it is found, `link-errors` leaves link_downed out",
+        source: "state of the port, and link_downed where the driver has it: whichever saw more; limits of NVIDIA NVSentinel's NIC \
+                 monitor",
+        why: "A link that comes up again hides a bad cable or transceiver: each time, jobs wait for seconds or end.",
+        trace: Traced::Yes,
+    },
     Loss => Kind {
         name: "loss", raise_s: 8, clear_s: 10,
         rule: "packets are sent again, or senders start again, 10 times per second or more and for 0.1 % or more of the packets \
@@ -204,6 +231,15 @@ kinds! {
         rule: "rp_cnp_ignored grows, or packets arrive marked by ECN and no CNP is sent",
         source: "hardware counters of mlx5",
         why: "Congestion control is switched off on this side: senders do not slow down, switches drop or pause.",
+        trace: Traced::Yes,
+    },
+    IbCongestion => Kind {
+        name: "ib-congestion", raise_s: 8, clear_s: 10,
+        rule: "an InfiniBand port has data and waits 5 % of the time or more for the credits to send it",
+        source: "port_xmit_wait, rate and lanes of the port: a tick is taken as one symbol time of a lane, the shortest that the \
+                 InfiniBand specification has, so the true share is this or more (NVIDIA's switches count 8 bytes a tick and more); \
+                 silent where the counter has 32 bits and is at its end; rdmatop's own limit",
+        why: "Without credits nothing is sent, and what waits here makes others wait: a slow receiver holds up a whole tree.",
         trace: Traced::Yes,
     },
     PauseStorm => Kind {
@@ -243,8 +279,8 @@ kinds! {
     SmallMtu => Kind {
         name: "small-mtu", raise_s: 5, clear_s: 5,
         rule: "an ACTIVE Ethernet port of 25 Gb/s or more that has QPs of processes has a network device whose MTU has no room for \
-               RoCE packets of 4096 bytes",
-        source: "MTU of the port's network device; 96 bytes of headers (iboe_get_mtu of the kernel)",
+               RoCE packets of 4096 bytes, or QPs whose path MTU is below that for which it has room",
+        source: "MTU of the port's network device; 96 bytes of headers (iboe_get_mtu of the kernel); path MTU of the modify to RTR",
         why: "Each packet costs the same to handle, however little it carries.",
         trace: Traced::Yes,
     },
@@ -274,7 +310,8 @@ kinds! {
     AdminErrors => Kind {
         name: "device-command-errors", raise_s: 0, clear_s: 60,
         rule: "the device refuses commands of its driver",
-        source: "cmds_err, create_qp_err, reg_mr_err, mmap_err, no_completion_cmds of EFA",
+        source: "cmds_err, no_completion_cmds, create_qp_err and the other errors of commands of EFA: hw_counters of the device, until \
+                 Linux 5.13 of its port",
         why: "Objects cannot be made, or the device does not answer.",
         trace: Traced::Yes,
     },

@@ -53,6 +53,14 @@ limits! {
     mr_per_s: f64 = 100.0, POSITIVE, "registrations of memory regions per second of one process";
     leak_qps: u64 = 32, (1.0, 1e9), "QPs by which a process grows within `leak_window_s`";
     leak_window_s: u64 = 60, (10.0, 86_400.0), "seconds over which the growth of a process is looked at";
+    flaps: u64 = 3, (2.0, 64.0), "times that a link goes down within `flap_window_s`, to flap";
+    flap_window_s: u64 = 600, (10.0, 86_400.0), "seconds over which outages of a link are counted";
+    wait_share: f64 = 0.05, SHARE, "share of the time that an InfiniBand port waits for credits, from which its way is congested";
+    full_per_s: f64 = 100.0, POSITIVE, "calls of post_send per second that find no room, from which a program posts too much";
+    full_share: f64 = 0.5, SHARE, "the same as a share of its calls";
+    latency_ratio: f64 = 4.0, (1.0, 1e6), "times that the 99th percentile of post-to-completion times was, to have risen";
+    latency_rate: f64 = 0.5, SHARE, "share of the work requests per second that were, below which they have fallen";
+    latency_us: u64 = 200, POSITIVE, "microseconds below which a 99th percentile is never long";
     loss_per_s: f64 = 10.0, POSITIVE, "packets sent again, or rounds of retransmission, per second";
     loss_share: f64 = 1e-3, SHARE, "the same as a share of the packets sent";
     hot_ratio: f64 = 2.0, (1.0, 1e6), "times the mean of all ports that one carries, to be hot";

@@ -52,10 +52,16 @@ impl Watch {
 
     /// Looks at the next snapshot, which is judged. Returns what is wrong, the worst first, then the oldest.
     pub fn look(&mut self, snapshot: &Snapshot) -> Vec<Finding> {
-        let now = snapshot.mono_ns;
         self.growth.look(snapshot, &self.limits);
+        let symptoms = rules::all(&Scene::new(snapshot, &self.limits, &self.growth));
+        self.follow(snapshot, symptoms)
+    }
+
+    /// Takes what the rules name in the next snapshot.
+    pub(super) fn follow(&mut self, snapshot: &Snapshot, symptoms: Vec<Symptom>) -> Vec<Finding> {
+        let now = snapshot.mono_ns;
         let scene = Scene::new(snapshot, &self.limits, &self.growth);
-        for symptom in rules::all(&scene) {
+        for symptom in symptoms {
             see(&mut self.tracks, self.last_ns, symptom, &scene);
         }
         self.last_ns = Some(now);

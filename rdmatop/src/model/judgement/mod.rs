@@ -58,8 +58,37 @@ struct Rows {
     /// Bytes sent and received per second, by device.
     moved: BTreeMap<u64, [Option<f64>; 2]>,
     by_numbers: ByNumbers,
-    /// Live ones by device, port, index of their own address, and process.
-    sgids: BTreeMap<(u64, u32, u8, u64), u64>,
+    /// Live ones that a process has connected, by their paths.
+    paths: BTreeMap<PathKey, u64>,
+}
+
+/// What the packets of a QP leave with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PathKey {
+    /// Device.
+    pub device: u64,
+    /// Port of the device.
+    pub port: u32,
+    /// Process.
+    pub process: u64,
+    /// Index of its own address in the port's GID table.
+    pub sgid_index: Option<u8>,
+    /// Path MTU, bytes.
+    pub mtu: Option<u32>,
+}
+
+impl PathKey {
+    /// That of a QP; `None` for one that is not connected, or of which nothing is known.
+    fn of(qp: &QpRow) -> Option<Self> {
+        let key = Self {
+            device: qp.device_uid?,
+            port: qp.port?,
+            process: qp.process_uid?,
+            sgid_index: qp.sgid_index,
+            mtu: qp.path_mtu,
+        };
+        (key.sgid_index.is_some() || key.mtu.is_some()).then_some(key)
+    }
 }
 
 impl Rows {
@@ -76,10 +105,8 @@ impl Rows {
                 Some(state) => known[usize::from(state.0)] += 1,
                 None => unknown += 1,
             }
-            if let (Some(device), Some(port), Some(index), Some(process)) =
-                (qp.device_uid, qp.port, qp.sgid_index, qp.process_uid)
-            {
-                *out.sgids.entry((device, port, index, process)).or_default() += 1;
+            if let Some(path) = PathKey::of(qp) {
+                *out.paths.entry(path).or_default() += 1;
             }
             if let (true, Some(device)) = (qp.uncounted, qp.device_uid) {
                 *out.uncounted.entry(device).or_default() += 1;
@@ -157,9 +184,9 @@ impl Judgement {
         self.rows.waiting.iter().take(self.stuck).map(|(_, qp)| qp)
     }
 
-    /// How many live QPs use an entry of a port's GID table: device, port, index, process, and their number.
-    pub fn sgids(&self) -> impl Iterator<Item = ((u64, u32, u8, u64), u64)> {
-        self.rows.sgids.iter().map(|(key, qps)| (*key, *qps))
+    /// The paths of live QPs, and how many have each.
+    pub fn paths(&self) -> impl Iterator<Item = (PathKey, u64)> {
+        self.rows.paths.iter().map(|(key, qps)| (*key, *qps))
     }
 
     /// QPs by their numbers, for [`Snapshot::peer`].

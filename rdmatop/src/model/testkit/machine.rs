@@ -10,6 +10,7 @@ use rdmatop_common::{
 use zerocopy::FromZeros as _;
 
 use crate::model::engine::{Engine, EngineConfig};
+use crate::model::findings::FindingId;
 use crate::model::ib::{PhysState, PortState};
 use crate::model::input::{
     DataPaths, DeviceReading, DevicesSample, EbpfReport, EbpfState, GidReading, HealthSample, HostFacts,
@@ -53,6 +54,8 @@ pub(crate) struct Work {
     pub(crate) again: f64,
     /// RNR waits.
     pub(crate) rnr: f64,
+    /// Nanoseconds from the post of each to its completion; 0: 180 us.
+    pub(crate) ns: u64,
 }
 
 struct Qp {
@@ -91,7 +94,7 @@ pub(crate) struct Machine {
     last: Option<Arc<Snapshot>>,
 }
 
-fn count(value: f64) -> u64 {
+pub(crate) fn count(value: f64) -> u64 {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -272,7 +275,8 @@ impl Machine {
 
     fn record(&mut self, at: usize, comm: &str, of: u16, to: Option<u8>, peer: Option<(u32, u8)>) {
         let slot = &self.qps[at].slot;
-        let device = &self.nics[slot.device_index as usize].reading.name;
+        let reading = &self.nics[slot.device_index as usize].reading;
+        let (device, hardware) = (&reading.name, reading.pci.is_some());
         let mut prefix = Prefix {
             ts_ns: self.now,
             object: slot.qp,
@@ -300,7 +304,7 @@ impl Machine {
             event: UNKNOWN_U32,
             from_state: UNKNOWN_U8,
             to_state: to.unwrap_or(UNKNOWN_U8),
-            path_mtu: if peer.is_some() { 3 } else { UNKNOWN_U8 },
+            path_mtu: peer.map_or(UNKNOWN_U8, |_| if hardware { 5 } else { 3 }),
             port: 1,
             timeout: UNKNOWN_U8,
             retry_cnt: UNKNOWN_U8,
@@ -416,7 +420,9 @@ impl Machine {
                 rx,
                 again,
                 rnr,
+                ns,
             } = qp.work;
+            let ns = if ns == 0 { 180_000 } else { ns };
             for (done, more) in qp.done.iter_mut().zip([tx, rx, again, rnr]) {
                 *done += more;
             }
@@ -434,9 +440,10 @@ impl Machine {
             slot.ops[opcode] = slot.tx_done;
             slot.op_bytes[opcode] = slot.tx_bytes;
             (slot.retransmits, slot.rnr_waits) = (count(qp.done[2]), count(qp.done[3]));
-            slot.latency[bucket(180_000)] += new;
-            slot.latency_sum_ns += new * 180_000;
-            slot.latency_max_ns = if slot.tx_done > 0 { 412_000 } else { 0 };
+            slot.latency[bucket(ns)] += new;
+            slot.latency_sum_ns += new * ns;
+            let longest = if slot.tx_done > 0 { ns * 23 / 10 } else { 0 };
+            slot.latency_max_ns = slot.latency_max_ns.max(longest);
         }
         let slots = self.qps.iter().enumerate().filter(|(_, qp)| qp.counted);
         let slots = slots.map(|(at, qp)| (u32::try_from(at).unwrap_or(0), qp.slot));
@@ -512,6 +519,12 @@ impl Machine {
             let at = self.at();
             self.last = Some(self.engine.tick(at));
         }
+    }
+
+    /// What the last second found.
+    pub(crate) fn found(&self) -> Vec<FindingId> {
+        let last = self.last.iter().flat_map(|last| last.findings.iter());
+        last.map(|finding| finding.id).collect()
     }
 
     /// What the last second showed.

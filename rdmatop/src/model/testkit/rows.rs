@@ -154,6 +154,7 @@ pub(crate) fn rail(
         pfc: None,
         gids: None,
         rate_bps: rate,
+        lanes: rate.map(|_| 4),
         tx_bytes: c(tx),
         rx_bytes: c(rx),
         wr_tx_bytes: None,

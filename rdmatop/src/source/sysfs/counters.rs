@@ -9,7 +9,7 @@ use crate::source::clock::{Span, timed};
 use crate::source::root::{Root, meaningful, parse_u64};
 use crate::text;
 
-/// Which directory of counters.
+/// Which counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CounterGroup {
     /// `counters/`: names fixed by the IB specification. rxe has no such directory; drivers without a PMA
@@ -17,13 +17,29 @@ pub enum CounterGroup {
     Port,
     /// `hw_counters/`: names of the driver. The same values come over RDMA netlink (`STAT_GET`) in one message.
     Hardware,
+    /// `hw_counters/` of the device itself, of which only [`COMMANDS`] are read.
+    Commands,
 }
+
+/// Counters of commands that EFA keeps for the device (`EFA_DEFINE_DEVICE_STATS` of efa_verbs.c). Until Linux 5.13 they are among those
+/// of the port; since then netlink does not have them.
+const COMMANDS: [&str; 9] = [
+    "cmds_err",
+    "no_completion_cmds",
+    "alloc_pd_err",
+    "create_qp_err",
+    "create_cq_err",
+    "reg_mr_err",
+    "alloc_ucontext_err",
+    "create_ah_err",
+    "mmap_err",
+];
 
 impl CounterGroup {
     fn dir(self) -> &'static str {
         match self {
             Self::Port => "counters",
-            Self::Hardware => "hw_counters",
+            Self::Hardware | Self::Commands => "hw_counters",
         }
     }
 }
@@ -62,7 +78,10 @@ struct CounterFile {
 impl CounterFiles {
     /// Opens the files that exist; a port without the directory has no counters.
     pub fn open(root: &Root, device: &OsStr, port: u32, group: CounterGroup) -> Self {
-        let dir = device_path(root, device).map(|d| d.join("ports").join(port.to_string()).join(group.dir()));
+        let dir = device_path(root, device).map(|dir| match group {
+            CounterGroup::Commands => dir.join(group.dir()),
+            _ => dir.join("ports").join(port.to_string()).join(group.dir()),
+        });
         let names = dir.as_ref().and_then(|dir| root.list(dir)).unwrap_or_default();
         let open = |name: OsString| CounterFile {
             name: text::sanitize(name.as_bytes()),
@@ -74,6 +93,7 @@ impl CounterFiles {
             files: names
                 .into_iter()
                 .filter(|name| !is_setting(name))
+                .filter(|name| group != CounterGroup::Commands || is_of_commands(name))
                 .map(open)
                 .collect(),
         }
@@ -90,6 +110,11 @@ impl CounterFiles {
         }
     }
 
+    /// Which they are.
+    pub fn group(&self) -> CounterGroup {
+        self.group
+    }
+
     /// The counters' names in the order of [`Self::read`].
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(|file| file.name.as_str())
@@ -100,6 +125,10 @@ impl CounterFiles {
         let group = self.group;
         self.files.iter_mut().map(move |file| timed(|| file.read(group)))
     }
+}
+
+fn is_of_commands(name: &OsStr) -> bool {
+    COMMANDS.iter().any(|known| *known == name)
 }
 
 impl CounterFile {

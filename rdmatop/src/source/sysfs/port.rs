@@ -13,6 +13,8 @@ pub struct Rate {
     /// `ib_get_eth_speed` (drivers/infiniband/core/verbs.c) reports that for a network device that is slower or does
     /// not know its speed, so no share of it may be shown.
     pub is_placeholder: bool,
+    /// Lanes of the link; `None` when the text does not say.
+    pub lanes: Option<u8>,
 }
 
 impl Rate {
@@ -62,7 +64,15 @@ fn parse_rate(text: &str, may_be_slow: bool) -> Rate {
     Rate {
         bits_per_sec,
         is_placeholder: !may_be_slow && bits_per_sec == Some(SDR_1X),
+        lanes: parse_lanes(text),
     }
+}
+
+/// The 4 of "100 Gb/sec (4X EDR)".
+fn parse_lanes(text: &str) -> Option<u8> {
+    let (_, link) = text.split_once('(')?;
+    let (lanes, _) = link.split_once('X')?;
+    lanes.parse().ok().filter(|lanes| *lanes > 0)
 }
 
 /// "2.5 Gb/sec (1X SDR)": `rate_show` prints whole gigabits, or halves as ".5".
@@ -137,9 +147,23 @@ mod tests {
         assert_eq!(honest("mlx5_0", "InfiniBand\n", slow, false), Some(2_500_000_000));
     }
 
+    #[test]
+    fn the_lanes_of_a_link_are_read_with_its_rate() {
+        for (text, want) in [
+            ("100 Gb/sec (4X EDR)", Some(4)),
+            ("200 Gb/sec (2X NDR)", Some(2)),
+            ("100 Gb/sec (0X EDR)", None),
+            ("100 Gb/sec", None),
+            ("100 Gb/sec (fast)", None),
+        ] {
+            assert_eq!(parse_lanes(text), want, "{text}");
+        }
+    }
+
     proptest! {
         #[test]
         fn no_text_panics(text: String, close in "[0-9.]{0,25} Gb/sec.*") {
+            let _ = parse_lanes(&text);
             let _ = parse_gigabits(&text);
             let _ = parse_gigabits(&close);
         }

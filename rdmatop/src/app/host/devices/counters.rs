@@ -63,6 +63,10 @@ impl PortCounters {
         if self.refused {
             groups.push((CounterGroup::Hardware, RawSource::Sysfs));
         }
+        // Devices with counters of their own have one port.
+        if self.port == 1 {
+            groups.push((CounterGroup::Commands, RawSource::Sysfs));
+        }
         let open = |(group, source)| {
             let mut files = CounterFiles::open(root, dir, self.port, group);
             for (before, ..) in &self.files {
@@ -76,8 +80,10 @@ impl PortCounters {
 
     /// Netlink answers that there are none, and sysfs has them: the driver refused to read them.
     pub(super) fn withheld(&self) -> Option<&RequestError> {
-        // The second group is the hardware counters.
-        let there = self.files.get(1).is_some_and(|(.., names)| !names.is_empty());
+        let there = self
+            .files
+            .iter()
+            .any(|(files, _, names)| files.group() == CounterGroup::Hardware && !names.is_empty());
         self.none.as_ref().filter(|_| there)
     }
 

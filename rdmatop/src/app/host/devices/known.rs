@@ -303,6 +303,7 @@ impl Sysfs {
             netdev_mtu: self.mtus.get(&sample.port).copied(),
             pfc: self.pfc.get(&sample.port).copied(),
             rate_bps: facts.and_then(|f| f.rate.as_ref()?.honest_bits_per_sec()),
+            lanes: facts.and_then(|f| f.rate.as_ref()?.lanes),
             gids: facts.and_then(|f| Some(f.gids.as_ref()?.iter().map(gid).collect())),
             counters: Vec::new(),
         }

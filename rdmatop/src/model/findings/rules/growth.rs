@@ -1,9 +1,11 @@
 //! What only several snapshots show: how the number of QPs of each process developed lately, and with which errno verbs fail
-//! now.
+//! now, and which links go down again and again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use super::flaps::Flaps;
+use super::latency::Latencies;
 use crate::model::findings::Limits;
 use crate::model::snapshot::{Snapshot, VerbRow};
 
@@ -21,6 +23,10 @@ pub(in crate::model::findings) struct Growth {
     by_process: BTreeMap<u64, VecDeque<(u64, u64)>>,
     /// Failed calls: in all, and in the last interval.
     failures: BTreeMap<Failure, (u64, u64)>,
+    /// When links went down.
+    pub(super) flaps: Flaps,
+    /// How long work requests of each process took.
+    pub(super) latencies: Latencies,
 }
 
 impl Growth {
@@ -43,6 +49,8 @@ impl Growth {
             seen.insert(row.uid, points);
         }
         self.by_process = seen;
+        self.flaps.look(snapshot, limits);
+        self.latencies.look(snapshot);
         self.failures = snapshot
             .verbs
             .iter()

@@ -1,5 +1,7 @@
 //! Ports: state, errors, congestion, MTU, commands.
 
+use std::collections::BTreeMap;
+
 use super::Scene;
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::ib::PortState;
@@ -112,13 +114,18 @@ pub(super) fn used_by(users: &[&ProcessRow]) -> String {
 pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for port in moving(scene) {
         let users: Vec<_> = scene.holders(&port.device).collect();
+        let flaps = scene.growth.flaps.of(port, scene.limits).is_some();
         for (counter, limit, severity) in ERRORS {
+            let went_down = *counter == "link_downed";
+            // It is said already.
+            if went_down && flaps {
+                continue;
+            }
             let Some(rate) = rate_of(port, counter).filter(|rate| rate > limit) else {
                 continue;
             };
             let total = port.counters.iter().find(|row| &*row.name == *counter);
             let total = total.map_or(0, |row| row.counter.total);
-            let went_down = *counter == "link_downed";
             let is_up = port.state.is_some_and(PortState::is_active);
             // A process that lost packets or connections meanwhile has findings of its own.
             let severity = if went_down && is_up {
@@ -247,14 +254,128 @@ pub(super) fn mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
+/// QPs whose packets carry less than their port has room for.
+pub(super) fn path_mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    // One symptom for the QPs of one process on one port, with the smallest of their MTUs.
+    let mut small: BTreeMap<(u64, u32, u64), (u32, u64)> = BTreeMap::new();
+    for (path, qps) in scene.snapshot.judgement.paths() {
+        let Some(mtu) = path
+            .mtu
+            .filter(|mtu| u64::from(*mtu) < scene.limits.payload_bytes)
+        else {
+            continue;
+        };
+        if room(scene, path.device, path.port).is_some_and(|room| mtu < room) {
+            let all = small
+                .entry((path.device, path.port, path.process))
+                .or_insert((mtu, 0));
+            *all = (all.0.min(mtu), all.1 + qps);
+        }
+    }
+    for ((device, port, process), (mtu, qps)) in small {
+        let (Some(row), Some(owner), Some(room)) = (
+            scene.port(device, port),
+            scene.process(process),
+            room(scene, device, port),
+        ) else {
+            continue;
+        };
+        out.push(Symptom {
+            verdict: format!(
+                "{} of {} on {} {} a path MTU of {mtu}, the port has room for {room}",
+                words::count(qps, "QP"),
+                words::process(owner),
+                name(row),
+                if qps == 1 { "has" } else { "have" },
+            ),
+            evidence: vec![format!(
+                "MTU {} of {}",
+                row.netdev_mtu.unwrap_or(0),
+                row.netdev.as_deref().unwrap_or("its network device")
+            )],
+            next: "ip link   # on the peers: a smaller MTU there -> raise it; else the job asks for it (UCX_IB_PATH_MTU, perftest -m)"
+                .to_owned(),
+            short: format!("path MTU {mtu}"),
+            since_ns: scene.snapshot.mono_ns,
+            ..scene.symptom(
+                FindingId::SmallMtu,
+                Severity::Warning,
+                About {
+                    process: Some(process),
+                    ..about(row, Some("path"))
+                },
+            )
+        });
+    }
+}
+
+/// Bytes of payload for which the packets of a fast ACTIVE Ethernet port have room.
+fn room(scene: &Scene<'_>, device: u64, port: u32) -> Option<u32> {
+    let row = scene.port(device, port)?;
+    let fast = row.rate_bps.is_some_and(|rate| rate >= scene.limits.mtu_rate_bps);
+    let active = row.state.is_some_and(PortState::is_active);
+    let ethernet = row.link_layer.as_deref() == Some("Ethernet");
+    payload(row.netdev_mtu?).filter(|_| fast && active && ethernet)
+}
+
+/// InfiniBand ports that have data and may not send it: the other end of the link gives no credits.
+pub(super) fn waits(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for port in moving(scene) {
+        if port.link_layer.as_deref() != Some("InfiniBand") {
+            continue;
+        }
+        let (Some(ticks), Some(rate), Some(lanes)) =
+            (rate_of(port, "port_xmit_wait"), port.rate_bps, port.lanes)
+        else {
+            continue;
+        };
+        // A tick is one symbol time of a lane, that of a byte, or several.
+        let share = (ticks * f64::from(lanes) / (rate as f64 / 8.0)).min(1.0);
+        if share < scene.limits.wait_share {
+            continue;
+        }
+        let users: Vec<_> = scene.holders(&port.device).collect();
+        let sent = port.any_tx_bytes().and_then(|sent| sent.rate);
+        let mut evidence = vec![format!(
+            "port_xmit_wait {}, a tick taken as one symbol time",
+            words::per_s(ticks)
+        )];
+        evidence.extend(sent.map(|bytes| {
+            format!(
+                "it sends {} of {}",
+                words::bits(bytes),
+                words::bits(rate as f64 / 8.0)
+            )
+        }));
+        out.push(Symptom {
+            verdict: format!(
+                "{} has data and waits at least {} of the time to send it: the fabric or a receiver is congested{}",
+                name(port),
+                words::percent(share),
+                used_by(&users)
+            ),
+            evidence,
+            next: "ibdiagnet --pc -P all=1   # which switch ports wait too: the last one on the way leads to the slow receiver".to_owned(),
+            short: "IB congestion".to_owned(),
+            victims: users.iter().map(|row| row.uid).collect(),
+            ..scene.symptom(FindingId::IbCongestion, Severity::Warning, about(port, None))
+        });
+    }
+}
+
 /// Commands that a device refuses its driver.
 pub(super) fn commands(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     const COUNTERS: &[&str] = &[
-        "cmds_err",
+        "no_completion_cmds",
         "create_qp_err",
+        "create_cq_err",
+        "create_ah_err",
         "reg_mr_err",
         "mmap_err",
-        "no_completion_cmds",
+        "alloc_pd_err",
+        "alloc_ucontext_err",
+        // What the others say more exactly.
+        "cmds_err",
     ];
     for port in moving(scene) {
         let Some((counter, rate)) = COUNTERS.iter().find_map(|name| {

@@ -1,12 +1,15 @@
 //! The rules: each looks at one snapshot and names symptoms.
 
+mod flaps;
 mod growth;
+mod latency;
 mod link;
 mod loss;
 mod nic;
 mod objects;
 mod pauses;
 mod qps;
+mod queue;
 mod rails;
 mod receiver;
 mod tcp;
@@ -49,6 +52,11 @@ impl<'a> Scene<'a> {
 
     pub(super) fn device(&self, uid: u64) -> Option<&'a DeviceRow> {
         self.snapshot.devices.iter().find(|row| row.uid == uid)
+    }
+
+    fn port(&self, device_uid: u64, number: u32) -> Option<&'a PortRow> {
+        let is_it = |row: &&PortRow| (row.device_uid, row.port) == (device_uid, number);
+        self.snapshot.ports.iter().find(is_it)
     }
 
     fn driver(&self, port: &PortRow) -> Option<&'a str> {
@@ -137,11 +145,16 @@ pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
         objects::removal,
         link::state,
         link::errors,
+        flaps::flaps,
         loss::loss,
         link::congestion,
         pauses::storm,
         pauses::class,
+        link::waits,
         link::mtu,
+        link::path_mtu,
+        queue::full,
+        latency::rises,
         link::commands,
         nic::pcie,
         nic::logged,

@@ -119,9 +119,16 @@ pub(super) fn logged(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 
 /// QPs that send from a GID of RoCE v1 although their port has one of v2.
 pub(super) fn roce_v1(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for ((device, port, index, process), qps) in scene.snapshot.judgement.sgids() {
-        let is_it = |row: &&crate::model::snapshot::PortRow| (row.device_uid, row.port) == (device, port);
-        let Some(row) = scene.snapshot.ports.iter().find(is_it) else {
+    let mut users: BTreeMap<(u64, u32, u8, u64), u64> = BTreeMap::new();
+    for (path, qps) in scene.snapshot.judgement.paths() {
+        if let Some(index) = path.sgid_index {
+            *users
+                .entry((path.device, path.port, index, path.process))
+                .or_default() += qps;
+        }
+    }
+    for ((device, port, index, process), qps) in users {
+        let Some(row) = scene.port(device, port) else {
             continue;
         };
         let Some(gids) = row

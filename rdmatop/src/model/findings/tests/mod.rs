@@ -1,5 +1,8 @@
 //! Each rule on a snapshot that shows its symptom, and on one that does not.
 
+mod hour;
+mod kinds;
+mod load;
 mod nic;
 mod pauses;
 mod ports;
@@ -605,73 +608,6 @@ fn what_needs_counts_of_work_requests_is_not_in_a_trace_and_the_table_says_so() 
         .find(|f| f.id == FindingId::ReceiverNotReady)
         .unwrap();
     assert_eq!(waits.about.port, Some(1), "a port is named");
-}
-
-/// docs/findings.md, from the table of kinds.
-#[test]
-fn the_document_lists_every_kind_with_its_rule() {
-    use std::fmt::Write as _;
-    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/findings.md");
-    let mut page = "\
-# Findings
-
-What rdmatop looks for, in each sample. `cargo test` writes this page anew with `RDMATOP_WRITE_DOCS=1`.
-
-A symptom that lasts as long as *raised after* says becomes a finding; 0 s is at once. A finding is cleared when its symptom
-stays away as long as *cleared after* says. A rule whose inputs are unknown (no eBPF, no such counter) says nothing: the notes
-name what is missing. The live view shows the worst finding above its tables and all of them on tab 7; `--once` and `--json`
-have them too; `rdmatop check` looks for 12 s and ends with 0 (found nothing), 1 (warnings), 2 (critical) or 3 (could not
-look).
-
-`--trace` prints a line when a finding is raised (`finding_raise`) and when it is cleared (`finding_clear`), unless `--event`
-names other kinds of events. It reads ports, states and calls every two seconds, and counts no work requests: the column
-*trace* says what it can find.
-
-| finding | raised when | raised, cleared after | trace | from | why it matters |
-|---|---|---|---|---|---|
-"
-    .to_owned();
-    for id in FindingId::ALL {
-        let kind = id.kind();
-        let _ = writeln!(
-            page,
-            "| `{}` | {} | {} s, {} s | {} | {} | {} |",
-            kind.name,
-            kind.rule,
-            kind.raise_s,
-            kind.clear_s,
-            kind.trace.name(),
-            kind.source,
-            kind.why
-        );
-    }
-    page.push_str(
-        "
-## Limits
-
-The numbers in the rules above are defaults. The settings file ([config.md](config.md)) may have others, which the live view,
-`--once`, `check` and `--trace` use; times of raising and clearing are fixed.
-
-```toml
-[findings]
-mr_per_s = 500
-```
-
-| key | default | what it is |
-|---|---|---|
-",
-    );
-    for (limit, default) in Limits::TABLE.iter().zip(Limits::default().values()) {
-        let _ = writeln!(page, "| `{}` | {default} | {} |", limit.name, limit.what);
-    }
-    if std::env::var_os("RDMATOP_WRITE_DOCS").is_some() {
-        std::fs::write(PAGE, &page).unwrap();
-    }
-    assert_eq!(
-        std::fs::read_to_string(PAGE).unwrap_or_default(),
-        page,
-        "RDMATOP_WRITE_DOCS=1 writes it anew"
-    );
 }
 
 proptest! {

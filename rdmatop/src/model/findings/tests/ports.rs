@@ -127,6 +127,116 @@ fn errors_of_the_link_have_limits() {
 }
 
 #[test]
+fn a_link_that_goes_down_again_and_again_flaps_and_one_long_outage_does_not() {
+    let mut watch = Watch::default();
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    s.processes[0].devices.remove(3);
+    s.ports[4].netdev = Some("eth4".into());
+    named(&mut s.ports[4], "link_downed", 0.0);
+    // Down for ten seconds of each minute; the first of two looks at it each minute sees the port with the counter up again.
+    let minute = |s: &mut Snapshot, watch: &mut Watch, down: bool, rises: u64| {
+        let mut found = Vec::new();
+        for second in (0..60).step_by(10) {
+            s.mono_ns += 10 * S;
+            s.ports[3].state = Some(PortState(if down && second == 10 { 1 } else { 4 }));
+            let downed = s.ports[4].counters.last_mut().unwrap();
+            downed.counter.total += if second == 20 { rises } else { 0 };
+            downed.counter.rate = Some(if second == 20 && rises > 0 { 0.1 } else { 0.0 });
+            found = watch.look(&s.clone().judged(None));
+        }
+        found
+    };
+    assert_eq!(ids(&minute(&mut s, &mut watch, true, 1)), ["link-errors"]);
+    assert_eq!(ids(&minute(&mut s, &mut watch, true, 1)), ["link-errors"]);
+    let found = minute(&mut s, &mut watch, true, 2);
+    assert_eq!(ids(&found), ["link-flaps", "link-flaps"]);
+    assert_eq!(
+        found.iter().map(|f| f.verdict.as_str()).collect::<Vec<_>>(),
+        [
+            "The link of mlx5_3/1 flaps: it went down 3 times within 2m40s",
+            "The link of mlx5_4/1 flaps: it went down 4 times within 2m30s; the port carries rank (PID 4711, slurm 7341.0)"
+        ]
+    );
+    assert_eq!(found[1].evidence, ["by link_downed, the last time 30s ago"]);
+    // The window and the time that it is kept; nothing flaps twice as one.
+    for _ in 0..7 {
+        assert_eq!(minute(&mut s, &mut watch, false, 0).len(), 2);
+    }
+    for _ in 0..4 {
+        minute(&mut s, &mut watch, false, 0);
+    }
+    assert_eq!(ids(&minute(&mut s, &mut watch, false, 0)), [""; 0]);
+    let raised = watch
+        .take_changes()
+        .into_iter()
+        .filter(|change| matches!(change, Change::Raised(finding) if finding.id == FindingId::LinkFlaps));
+    assert_eq!(raised.count(), 2);
+    // One outage, however long.
+    let mut watch = Watch::default();
+    for down in [false, true, true, true, true, false] {
+        s.mono_ns += 100 * S;
+        s.ports[3].state = Some(PortState(if down { 1 } else { 4 }));
+        assert_eq!(ids(&watch.look(&s.clone().judged(None))), [""; 0]);
+    }
+}
+
+#[test]
+fn an_infiniband_port_without_credits_is_congested_and_an_ethernet_port_has_none() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    // 400 Gb/s by four lanes: 50 GB/s, 12.5e9 symbols of a lane.
+    named(&mut s.ports[2], "port_xmit_wait", 0.5e9);
+    s.ports[2].link_layer = Some("InfiniBand".into());
+    assert_eq!(ids(&after(12, &s)), [""; 0], "4 % of the time");
+    s.ports[2].counters.last_mut().unwrap().counter.rate = Some(1.5e9);
+    assert_eq!(ids(&after(6, &s)), [""; 0], "it may pass");
+    let found = after(9, &s);
+    assert_eq!(ids(&found), ["ib-congestion"]);
+    assert_eq!(
+        found[0].verdict,
+        "mlx5_2/1 has data and waits at least 12 % of the time to send it: the fabric or a receiver is congested; the port carries \
+         rank (PID 4711, slurm 7341.0)"
+    );
+    // What a tick is worth is not known without the lanes; a counter at its end has no rate.
+    s.ports[2].lanes = None;
+    assert_eq!(ids(&after(12, &s)), [""; 0]);
+    s.ports[2].lanes = Some(4);
+    s.ports[2].link_layer = Some("Ethernet".into());
+    assert_eq!(ids(&after(12, &s)), [""; 0]);
+}
+
+#[test]
+fn a_path_mtu_below_what_the_port_has_room_for_is_small() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    s.ports[1].netdev_mtu = Some(9000);
+    let connect = |s: &mut Snapshot, uid: u64, mtu: u32| {
+        let mut qp = rows::qp(uid, "mlx5_1", 9, 3, Some(4711), "rank", Traffic::default());
+        let row = Arc::make_mut(&mut qp);
+        (row.device_uid, row.port, row.process_uid) = (Some(2), Some(1), Some(5));
+        (row.path_mtu, row.sgid_index) = (Some(mtu), Some(u8::try_from(uid).unwrap()));
+        s.qps.push(qp);
+    };
+    connect(&mut s, 1, 4096);
+    assert_eq!(ids(&after(6, &s)), [""; 0]);
+    connect(&mut s, 2, 1024);
+    connect(&mut s, 3, 2048);
+    let found = after(6, &s);
+    assert_eq!(ids(&found), ["small-mtu"]);
+    assert_eq!(
+        found[0].verdict,
+        "2 QPs of rank (PID 4711, slurm 7341.0) on mlx5_1/1 have a path MTU of 1024, the port has room for 4096"
+    );
+    // A port without room for more is named itself, and one whose rate or MTU is not known says nothing.
+    s.ports[1].netdev_mtu = Some(1500);
+    s.qps.truncate(2);
+    let found = after(6, &s);
+    assert_eq!(found.iter().map(|f| f.about.process).collect::<Vec<_>>(), [None]);
+    s.ports[1].netdev_mtu = None;
+    assert_eq!(ids(&after(6, &s)), [""; 0]);
+    (s.ports[1].netdev_mtu, s.ports[1].rate_bps) = (Some(9000), None);
+    assert_eq!(ids(&after(6, &s)), [""; 0], "SoftRoCE");
+}
+
+#[test]
 fn loss_is_a_share_of_what_is_sent_and_not_what_rnr_explains() {
     let mut s = rails([4e9; 8], [4e9; 8]);
     s.health.ebpf = crate::model::input::EbpfState::Disabled;
