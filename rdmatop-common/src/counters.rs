@@ -292,8 +292,11 @@ pub struct UserQp {
     pub tx_rejected: u64,
     /// Receive WRs that the provider did not accept.
     pub rx_rejected: u64,
-    /// Zero.
-    pub reserved: u64,
+    /// Since when all functions that the QP's program posts with have been probed. Written by user space, valid for the QP with
+    /// this [`QpSlot::born_ns`].
+    pub probed_ns: u64,
+    /// Written after it.
+    pub probed_birth_ns: u64,
 }
 
 /// How often probes on programs were hit, on the CPUs that share this element.

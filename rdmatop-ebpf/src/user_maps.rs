@@ -102,6 +102,15 @@ pub(crate) struct UserWork {
     pub(crate) sends: u64,
     pub(crate) receives: u64,
     pub(crate) ends: u64,
+    /// Sends before this one are known to have ended: see body/user_posts, as for all up to `early`.
+    pub(crate) ended: u64,
+    /// When the QP last changed its state before anything could be posted, 0 when that was not seen.
+    pub(crate) begun_ns: u64,
+    /// Calls that post and have not returned.
+    pub(crate) flying: u64,
+    /// How many requests with this `wr_id` have ended before the call that posts them has returned.
+    pub(crate) early: u64,
+    pub(crate) early_id: u64,
     /// How many requests the program has begun with the `ibv_wr_*` calls.
     pub(crate) built: u64,
     /// Bits of [`work_flag`].
@@ -114,7 +123,15 @@ pub(crate) struct UserWork {
     pub(crate) owner: u32,
     /// The peer's QP number, `UNKNOWN_U32` when not known.
     pub(crate) dest_qpn: u32,
-    pub(crate) reserved: u32,
+    /// Threads that post and poll, 0 for none so far.
+    pub(crate) poster: u32,
+    pub(crate) poller: u32,
+    /// Not 0: it is not certain which request a completion is for.
+    pub(crate) unsure: u32,
+    /// 1 after a modify to a state in which nothing can be posted to the send queue.
+    pub(crate) is_empty: u32,
+    /// One of [`signals`].
+    pub(crate) signals: u32,
     pub(crate) owner_comm: [u8; COMM_LEN],
     pub(crate) dest_gid: [u8; 16],
 }
@@ -125,6 +142,14 @@ pub(crate) mod work_flag {
     pub(crate) const USED: u32 = 1;
     /// The filter lets records of this QP through.
     pub(crate) const WANTED: u32 = 2;
+}
+
+/// Which sends of a QP make completions when they succeed.
+pub(crate) mod signals {
+    pub(crate) const UNKNOWN: u32 = 0;
+    pub(crate) const ALL: u32 = 1;
+    /// Those that ask for it.
+    pub(crate) const ASKED: u32 = 2;
 }
 
 /// A QP as a completion names it.

@@ -59,3 +59,33 @@ pub fn pick(events: &Events, keys: &[&str]) -> Vec<Value> {
     each.map(|event| keys.iter().map(|key| event[*key].clone()).collect())
         .collect()
 }
+
+/// Holds the ends of one QP's sends, each of which asked for a completion and succeeded, against its posts: the N-th end is that
+/// of the N-th post. Returns how many have what the posts said, which must be what their own posts said.
+pub fn told(posts: &Events, ends: &Events) -> Result<usize> {
+    const FROM_POST: [&str; 4] = ["wr_id", "opcode", "bytes", "signaled"];
+    ensure!(
+        ends.len() == posts.len(),
+        "{} ends of {} posts",
+        ends.len(),
+        posts.len()
+    );
+    let mut known = 0;
+    for (post, end) in posts.all().iter().zip(ends.all()) {
+        let Some(duration) = end["duration_ns"].as_u64() else {
+            ensure!(end["bytes"].is_null(), "{end}, posted: {post}");
+            continue;
+        };
+        known += 1;
+        ensure!(
+            FROM_POST.iter().all(|key| end[*key] == post[*key]),
+            "{end}, posted: {post}"
+        );
+        let since = end["mono_ns"].as_u64().zip(post["mono_ns"].as_u64());
+        ensure!(
+            since.is_some_and(|(end, begin)| end - begin == duration),
+            "{end}, posted: {post}"
+        );
+    }
+    Ok(known)
+}

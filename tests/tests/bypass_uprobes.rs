@@ -10,7 +10,7 @@ use rdmatop_tests::{
     rdmatop::{Trace, Window},
     snapshot::Row,
     wait::{self, PATIENCE},
-    work::sum,
+    work::{sum, told},
 };
 
 const DEVICE: &str = "vmw_pvrdma0";
@@ -134,6 +134,12 @@ fn posts_that_bypass_the_kernel_are_events_one_by_one() -> Result<()> {
     }
     let ends = of(&run.client, "wr_done", false);
     ensure!(ends.len() as u64 == count, "{} ends of {count}", ends.len());
+    for qpn in &run.client.qpns {
+        // perftest numbers requests by QP only: their order says which is which.
+        let known = told(&posts.qpn(*qpn), &ends.qpn(*qpn))?;
+        println!("QP {qpn}: {known} ends have what was posted");
+        ensure!(known > 0);
+    }
     let taken = of(&run.server, "wr_done", true);
     ensure!(taken.len() as u64 == count, "{} receives of {count}", taken.len());
     ensure!(taken.sum("bytes")? == count * run.client.size);

@@ -16,7 +16,7 @@ use rdmatop_tests::{
     table::{Table, say},
     traffic::{self, Traffic, id, number},
     wait::{self, PATIENCE},
-    work::sum,
+    work::{sum, told},
 };
 
 /// Rounds of rping.
@@ -287,6 +287,19 @@ fn each_request_of_rping_is_an_event_by_probes() -> Result<()> {
         table.equal(who, "ends of receives", 2 * PINGS, of(pid, "wr_done", "recv"));
     }
     table.equal("all", "lost", 0, Some(all.lost));
+    // Each asks for a completion, which has the time since its post where it is certain which one that is: a thread of rping's own
+    // polls, and may be there before the call that posts has returned.
+    let mut timed = 0;
+    for (who, pid) in [("server", server), ("client", client)] {
+        let of = |kind| {
+            let all = traced.events.pid(pid).kind(kind);
+            all.filter(|event| event["opcode"] != "recv" && event["wc_status"] != "wr_flush_err")
+        };
+        let known = told(&of("wr_post"), &of("wr_done"))?;
+        println!("{who}: {known} ends have a time");
+        timed += known;
+    }
+    table.equal("both", "some ends have a time", 1, Some(u64::from(timed > 0)));
     table.check(&lab, "Soft iWARP: work requests as events");
     Ok(())
 }

@@ -3,16 +3,22 @@
 //! Two rdmatops look at the same traffic: one counts in the kernel, the other counts nothing there (`RDMATOP_DATAPATHS=0`)
 //! and probes the provider's functions.
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
+    child::{Child, output},
     lab::Lab,
     perftest::{Account, Perftest},
     rdmatop::Window,
     snapshot::{Row, Snapshot},
-    traffic::{Traffic, id, number},
-    wait,
+    traffic::{self, Traffic, id, number},
+    wait::{self, PATIENCE},
 };
 use serde_json::Value;
 
@@ -222,5 +228,140 @@ fn the_newer_calls_count_what_the_kernel_and_the_program_count() -> Result<()> {
         "{uprobes}"
     );
     ensure!(uprobes["off"].is_null() && uprobes["missed"] == 0, "{uprobes}");
+    Ok(())
+}
+
+/// The provider's library that a program has mapped.
+fn library(pid: u32) -> Result<PathBuf> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let path = maps
+        .split_whitespace()
+        .find(|word| word.starts_with('/') && word.contains("librxe"));
+    Ok(path.with_context(|| format!("no librxe: {maps}"))?.into())
+}
+
+/// A program that waits before its first post, in a mount namespace where the provider's library is a file of its own.
+fn in_a_container(library: &Path, copy: &Path, count: u64) -> Result<Traffic> {
+    fs::copy(library, copy)?;
+    let script = format!(
+        "mount --bind {} {} && exec {} --count {count} --wait",
+        copy.display(),
+        library.display(),
+        traffic::path("timed-posts")?.display()
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]);
+    Ok(Traffic {
+        child: Child::spawn(&mut command)?,
+    })
+}
+
+/// The example pingpong with libibverbs and the provider in its own file.
+fn statically_linked(to: &Path) -> Result<()> {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+    let include = format!("-I{}", examples.join("common").display());
+    let mut command = Command::new("cc");
+    command
+        .args([
+            "-O1",
+            "-std=gnu11",
+            "-static",
+            "-DRDMA_STATIC_PROVIDERS=rxe",
+            &include,
+        ])
+        .args(["pingpong/pingpong.c", "common/rc.c"].map(|file| examples.join(file)))
+        .args([
+            "-Wl,--start-group",
+            "-libverbs",
+            "-lrxe-rdmav34",
+            "-lnl-route-3",
+            "-lnl-3",
+        ])
+        .args(["-lpthread", "-lm", "-Wl,--end-group", "-o"])
+        .arg(to);
+    output(&mut command).map(drop)
+}
+
+/// Processes and QPs of a run of pingpong.
+fn ping(program: &Path, seconds: &str) -> Result<Vec<(u32, u32)>> {
+    let said = output(Command::new(program).args(["-t", seconds]))?;
+    let side = |line: &str| {
+        let after = |mark: &str| line.split(mark).nth(1)?.split(',').next()?.parse().ok();
+        Some((after(": PID ")?, after(", QP ")?))
+    };
+    let sides: Vec<_> = said.lines().filter_map(side).collect();
+    ensure!(sides.len() == 2, "{said}");
+    Ok(sides)
+}
+
+/// In a container, with a library that was replaced since, statically linked, killed while it posts, and a child of fork(2).
+#[test]
+fn programs_with_a_library_of_their_own_are_counted() -> Result<()> {
+    const POSTS: [u64; 2] = [300, 200];
+    let Some(_lab) = Lab::enter_data_path("uprobes of other libraries") else {
+        return Ok(());
+    };
+    let idle = standing()?;
+    let library = library(idle.child.pid())?;
+    let files = ["librxe-container.so", "librxe-replaced.so", "librxe-static"];
+    let [container, replaced, linked] = files.map(|name| std::env::temp_dir().join(name));
+    statically_linked(&linked)?;
+    let own = [
+        in_a_container(&library, &container, POSTS[0])?,
+        in_a_container(&library, &replaced, POSTS[1])?,
+    ];
+    let shared = Traffic::start("shared-qp", &["--count", "100"])?;
+    let forked = shared.ready()?;
+    let ready = own.iter().map(Traffic::ready).collect::<Result<Vec<_>>>()?;
+    fs::remove_file(&replaced)?;
+    // Two functions in each of three files.
+    let probed = probing(6)?;
+    let kernel = Window::open(&[])?;
+    for program in own {
+        program.finish()?;
+    }
+    shared.finish()?;
+    let mut killed = Traffic::start("steady-posts", &[])?;
+    let posting = killed.ready()?;
+    killed.child.signal(libc::SIGKILL)?;
+    killed.child.wait(PATIENCE)?;
+    // The first run shows rdmatop the file; of the second one nothing is missed.
+    ping(&linked, "3")?;
+    let sides = ping(&linked, "2")?;
+    let (probed, kernel) = (probed.close()?, kernel.close()?);
+    idle.finish()?;
+    fs::remove_file(container)?;
+    fs::remove_file(linked)?;
+    let posted = |sample: &Snapshot, pid, qpn| -> Result<u64> { total(sample.qp(pid, qpn)?, "tx_wr_posted") };
+    for (ready, count) in ready.iter().zip(POSTS) {
+        let (pid, qpn) = (id(ready, "pid")?, id(ready, "qpn")?);
+        let row = probed.qp(pid, qpn)?;
+        ensure!(row.field("tx_wr_posted")["source"] == "uprobe", "{row:?}");
+        ensure!(total(row, "tx_wr_posted")? == count, "{count} posts: {row:?}");
+        ensure!(posted(&kernel, pid, qpn)? == count);
+    }
+    // The child's write is nobody's.
+    let (pid, qpn) = (id(&forked, "pid")?, id(&forked, "qpn")?);
+    ensure!(posted(&probed, pid, qpn)? == 100, "{:?}", probed.qp(pid, qpn)?);
+    let (pid, qpn) = (id(&posting, "pid")?, id(&posting, "qpn")?);
+    let (ours, theirs) = (posted(&probed, pid, qpn)?, posted(&kernel, pid, qpn)?);
+    println!("killed: {ours} posts by probes, {theirs} in the kernel");
+    // The last call may not have returned.
+    ensure!(ours <= theirs && theirs - ours <= 1, "{ours} of {theirs}");
+    for (pid, qpn) in sides {
+        let row = probed.qp(pid, qpn)?;
+        ensure!(!row.is("since_attach"), "{row:?}");
+        let (ours, theirs) = (total(row, "tx_wr_posted")?, posted(&kernel, pid, qpn)?);
+        println!("statically linked: {ours} posts by probes, {theirs} in the kernel");
+        ensure!(ours == theirs && ours > 0, "{ours} of {theirs}");
+    }
+    let uprobes = &probed.value()["health"]["uprobes"];
+    println!("{uprobes}");
+    ensure!(uprobes["unmatched"].as_u64() >= Some(1), "{uprobes}");
+    ensure!(uprobes["off"].is_null() && uprobes["missed"] == 0, "{uprobes}");
+    ensure!(
+        uprobes["failures"].as_array().is_some_and(Vec::is_empty),
+        "{uprobes}"
+    );
     Ok(())
 }

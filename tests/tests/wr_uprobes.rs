@@ -1,7 +1,7 @@
 //! Work requests of programs as events, by probes on the programs (`--uprobes`): each is one that the program posted, or one
 //! whose completion it polled. On SoftRoCE, which the kernel side leaves to the probes here (`RDMATOP_DATAPATHS=0`).
 
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 use anyhow::{Result, ensure};
 use rdmatop_tests::{
@@ -11,7 +11,7 @@ use rdmatop_tests::{
     rdmatop::{Trace, Traced},
     traffic::{Traffic, id, number},
     wait,
-    work::{Sum, list, pick, sum},
+    work::{Sum, list, pick, sum, told},
 };
 use serde_json::Value;
 
@@ -19,6 +19,8 @@ use serde_json::Value;
 const ARGS: [&str; 5] = ["--event", "wr", "--uprobes", "--uprobe-limit", "100000"];
 const ENV: [(&str, &str); 1] = [("RDMATOP_DATAPATHS", "0")];
 const ATTACHED: Duration = Duration::from_mins(2);
+/// How long rdmatop may take to find that the functions of a new QP are probed.
+const NOTICED: Duration = Duration::from_secs(1);
 
 /// A trace whose probes are on the functions of the provider: a QP has to be there before.
 fn probing(args: &[&str], env: &[(&str, &str)]) -> Result<Trace> {
@@ -55,12 +57,16 @@ fn known_requests_appear_with_their_numbers_in_their_order() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("known work requests by uprobes") else {
         return Ok(());
     };
+    // What was posted is certain of QPs that go to RTS under the probes.
+    let idle = standing()?;
+    let trace = probing(&[], &[])?;
     let mut program = Traffic::start("known-wrs", &["--count", "41", "--queued", "6"])?;
     program.ready()?;
-    let trace = probing(&[], &[])?;
+    thread::sleep(NOTICED);
     program.child.close_stdin();
     let said = program.finish()?;
     let (traced, all) = ended(trace)?;
+    idle.finish()?;
     ensure!((all.lost, all.filtered, all.sampled_out) == (0, 0, 0), "{all:?}");
     let of = |qpn, kind| traced.events.qpn(qpn).kind(kind);
     let (qpn, peer) = (id(&said, "qpn")?, id(&said, "peer_qpn")?);
@@ -95,9 +101,24 @@ fn known_requests_appear_with_their_numbers_in_their_order() -> Result<()> {
     let posted = of(peer, "wr_post");
     let numbers: Vec<Value> = receives.iter().map(|one| one[0].clone()).collect();
     ensure!(ids(&posted) == numbers, "{posted:?}");
+    // What a completion does not say is what its post said, and its time is since then.
+    let asked: Vec<Value> = did.iter().filter(|one| one[3] == true).cloned().collect();
+    let ended_as = pick(&ends, &["wr_id", "opcode", "bytes", "signaled"]);
+    ensure!(ended_as == asked, "{ended_as:?}\nposted: {asked:?}");
+    for event in ends.all() {
+        let post = posts.filter(|post| post["wr_id"] == event["wr_id"]);
+        let since = event["mono_ns"].as_u64().zip(post.all()[0]["mono_ns"].as_u64());
+        let since = since.map(|(end, begin)| end - begin);
+        ensure!(
+            event["duration_ns"].as_u64() == since,
+            "{event}, posted: {post:?}"
+        );
+    }
+    for event in of(peer, "wr_done").all() {
+        ensure!(event["duration_ns"].is_null(), "{event}");
+    }
     for event in ends.all().iter().chain(of(peer, "wr_done").all()) {
         ensure!(event["wc_status"] == "success", "{event}");
-        ensure!(event["duration_ns"].is_null(), "{event}");
     }
     for event in posted.all() {
         ensure!(event["opcode"] == "recv" && event["bytes"] == 4096, "{event}");
@@ -128,14 +149,21 @@ fn batches_of_the_extended_calls_appear_when_they_are_posted() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("work requests of ibv_wr_* by uprobes") else {
         return Ok(());
     };
-    let mut program = Traffic::start("extended-posts", &["--rounds", &ROUNDS.to_string()])?;
-    let ready = program.ready()?;
+    let rounds = ROUNDS.to_string();
+    let start = || Traffic::start("extended-posts", &["--rounds", &rounds]);
+    // One QP is there before the probes, so that its first posts may have been missed; the other goes to RTS under them.
+    let mut before = start()?;
+    let old = before.ready()?;
     let trace = probing(&[], &[])?;
-    program.child.close_stdin();
-    let said = program.finish()?;
+    before.child.close_stdin();
+    before.finish()?;
+    let mut under = start()?;
+    let new = under.ready()?;
+    thread::sleep(NOTICED);
+    under.child.close_stdin();
+    let said = under.finish()?;
     let (traced, all) = ended(trace)?;
     ensure!(all.lost == 0, "{all:?}");
-    let posts = traced.events.qpn(id(&ready, "qpn")?).kind("wr_post");
     let once = [
         ("rdma_write", 1000),
         ("send", 40),
@@ -145,20 +173,29 @@ fn batches_of_the_extended_calls_appear_when_they_are_posted() -> Result<()> {
         ("rdma_write", 30),
         ("atomic_cmp_swp", 8),
     ];
-    let seen: Vec<(&str, u64)> = posts
-        .all()
-        .iter()
-        .map(|event| {
-            (
-                event["opcode"].as_str().unwrap_or("-"),
-                event["bytes"].as_u64().unwrap_or(0),
-            )
-        })
-        .collect();
-    ensure!(seen == once.repeat(ROUNDS), "{seen:?}");
-    ensure!(posts.len() as u64 == number(&said, "posted")?, "{}", posts.len());
-    let ends = traced.events.qpn(id(&ready, "qpn")?).kind("wr_done");
-    ensure!(ends.len() == posts.len(), "{} ends", ends.len());
+    for (ready, known) in [(&old, 0), (&new, once.len() * ROUNDS)] {
+        let of = |kind| Ok::<_, anyhow::Error>(traced.events.pid(id(ready, "pid")?).kind(kind));
+        let qpn = id(ready, "qpn")?;
+        let posts = of("wr_post")?.qpn(qpn);
+        let seen: Vec<(&str, u64)> = posts
+            .all()
+            .iter()
+            .map(|event| {
+                (
+                    event["opcode"].as_str().unwrap_or("-"),
+                    event["bytes"].as_u64().unwrap_or(0),
+                )
+            })
+            .collect();
+        ensure!(seen == once.repeat(ROUNDS), "{seen:?}");
+        ensure!(posts.len() as u64 == number(&said, "posted")?, "{}", posts.len());
+        // All have one number: their order says which is which.
+        let told = told(&posts, &of("wr_done")?.qpn(qpn))?;
+        ensure!(
+            told == known,
+            "{told} of {known} ends of {ready} have what was posted"
+        );
+    }
     Ok(())
 }
 

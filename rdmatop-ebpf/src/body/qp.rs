@@ -32,7 +32,7 @@ use rdmatop_common::{
 
 /// `enum ib_qp_attr_mask`, include/rdma/ib_verbs.h: the same on 5.10 to 7.2.
 pub(super) mod mask {
-    pub(super) const STATE: u32 = 1;
+    pub(crate) const STATE: u32 = 1;
     pub(super) const PORT: u32 = 1 << 5;
     pub(crate) const AV: u32 = 1 << 7;
     pub(super) const PATH_MTU: u32 = 1 << 8;

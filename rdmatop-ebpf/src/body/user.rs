@@ -22,7 +22,7 @@ use rdmatop_common::{
 
 use super::{
     calls::Calls,
-    enter_or, hook,
+    enter_or, hook, user_posts,
     user_work::{self, Request},
 };
 use crate::{
@@ -165,6 +165,7 @@ pub(crate) fn seen(qp: u64) -> Option<()> {
         (*user).handle = handle;
         (*user).tx_rejected = 0;
         (*user).rx_rejected = 0;
+        (*user).probed_birth_ns = 0;
         (*slot).born_ns = known.born_ns;
         (*slot).owner_start_ns = known.owner_start_ns;
         (*slot).since_ns = now();
@@ -292,6 +293,9 @@ pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64) -> Option<()> {
         at_ns: if user_work::wanted() { now() } else { 0 },
     };
     POSTS.remember_or(hook, &call, loss::MISSED);
+    if user_work::wanted() && hook == hook::USER_SEND {
+        user_posts::enter(call.number as u32);
+    }
     Some(())
 }
 
@@ -300,6 +304,19 @@ pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64) -> Option<()> {
 pub(crate) fn posted(hook: u32, rc: i32) -> Option<()> {
     let mut call = MaybeUninit::uninit();
     let call = POSTS.recall(hook, &mut call)?;
+    let known = returned(hook, rc, call);
+    if user_work::wanted() && hook == hook::USER_SEND {
+        if known.is_none() {
+            user_posts::doubt(call.number as u32);
+        }
+        user_posts::leave(call.number as u32);
+    }
+    Some(())
+}
+
+/// Counts the work requests of a call that has returned; `None` if some could not be read.
+#[inline(always)]
+fn returned(hook: u32, rc: i32, call: &UserCall) -> Option<()> {
     let hits = hits()?;
     // SAFETY: the map checked the pointer.
     unsafe { add(&raw mut (*hits).hits, 1) };
@@ -341,6 +358,7 @@ pub(crate) fn posted(hook: u32, rc: i32) -> Option<()> {
             user_work::unseen();
         }
     }
+    let whole = list.next == 0;
     // SAFETY: the map checked the pointers.
     unsafe {
         if list.sends != 0 {
@@ -355,7 +373,7 @@ pub(crate) fn posted(hook: u32, rc: i32) -> Option<()> {
             }
         }
     }
-    Some(())
+    whole.then_some(())
 }
 
 /// State of a walk over a list of work requests.
@@ -430,6 +448,7 @@ unsafe fn record(list: *const List, at: u64, wr_id: u64, segments: u64, what: u6
             of = sum(segments, number, opcode);
             count((*list).slot, opcode, &of);
             let Ok([how, _, to]) = bpf_probe_read_user((at + 32) as *const [u64; 3]) else {
+                user_posts::doubt((*list).number as u32);
                 user_work::unseen();
                 return 1;
             };

@@ -23,14 +23,15 @@ use super::{
     enter_or, hook,
     qp::{AH_GRH, mask},
     user::hits,
+    user_posts::{doubt, forget_all, moves, recall, remember},
     wr::{NO_WAKEUP, Whose, counted, filter, is_wanted, left_out},
 };
 use crate::{
     emit::lost,
     maps::{QpKnown, enabled},
     offsets::{
-        OFF_ATTR_AH_FLAGS, OFF_ATTR_DEST_QPN, OFF_ATTR_DGID, WANT_USER_WORK, get, get_or_zero, member,
-        read_into,
+        OFF_ATTR_AH_FLAGS, OFF_ATTR_DEST_QPN, OFF_ATTR_DGID, OFF_ATTR_STATE, WANT_USER_WORK, get,
+        get_or_zero, member, read_into,
     },
     task::{call_key, now},
     user_maps::{
@@ -72,6 +73,8 @@ pub(super) fn wanted() -> bool {
 pub(super) struct Request {
     pub(super) ts_ns: u64,
     pub(super) wr_id: u64,
+    /// Of an end: when it was posted, 0 when that is not known.
+    pub(super) post_ns: u64,
     pub(super) kind: u32,
     pub(super) status: u32,
     pub(super) opcode: u32,
@@ -152,7 +155,12 @@ pub(super) fn report(number: u32, request: *const Request) -> Option<()> {
             &raw mut (*work).sends
         };
         let nth = read_volatile(numbers);
-        add(numbers, 1);
+        let is_receive = (*request).flags & u32::from(flag::RECEIVE) != 0;
+        if is_post && !is_receive && (*filter).flags & WrFilter::NO_ENDS == 0 {
+            let _ = remember(number, nth, request);
+        } else {
+            add(numbers, 1);
+        }
         if left_out(filter, nth) {
             counted(count::SAMPLED_OUT, 1);
             return None;
@@ -174,9 +182,11 @@ pub(super) fn report(number: u32, request: *const Request) -> Option<()> {
         record.ts_ns = (*request).ts_ns;
         record.object = (*work).qp;
         record.wr_id = (*request).wr_id;
-        if is_post {
-            record.post_ns = (*request).ts_ns;
-        }
+        record.post_ns = if is_post {
+            (*request).ts_ns
+        } else {
+            (*request).post_ns
+        };
         record.kind = (*request).kind as u16;
         record.flags = (*request).flags as u16 | (*work).owner as u16;
         record.status = (*request).status;
@@ -264,6 +274,7 @@ pub(super) fn retire(number: u32) -> Option<()> {
     let work = USER_WORK.get_ptr_mut(number)?;
     // SAFETY: the map checked the pointer.
     unsafe {
+        forget_all(number, work);
         for context in [0, read_volatile(&raw const (*work).context)] {
             let key = UserQpn {
                 context,
@@ -324,6 +335,11 @@ pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) -> Option<()> {
     let work = USER_WORK.get_ptr_mut(number)?;
     // SAFETY: as above.
     unsafe {
+        if attr_mask & mask::STATE != 0
+            && let Some(to) = get::<u32>(attr, &OFF_ATTR_STATE)
+        {
+            moves(number, work, to);
+        }
         if attr_mask & mask::DEST_QPN != 0 {
             (*work).dest_qpn = get(attr, &OFF_ATTR_DEST_QPN).unwrap_or(UNKNOWN_U32);
         }
@@ -441,6 +457,7 @@ unsafe extern "C" fn of_batch(_turn: u32, batch: *mut Batch) -> i64 {
                 .get_ptr(number)
                 .is_some_and(|work| (*work).flags & work_flag::USED != 0)
             {
+                doubt(number);
                 unseen();
             }
         }
@@ -588,6 +605,14 @@ unsafe extern "C" fn completion(_turn: u32, polled: *mut Polled) -> i64 {
             }
         } else if status == 0 && (FIRST_KNOWN..=LAST_KNOWN).contains(&opcode) {
             request.opcode = (REQUEST_OF >> (opcode * 4) & 15) as u32;
+        }
+        if !of_receives {
+            if status == 0 || (*work).send_cq != (*work).receive_cq {
+                let _ = recall(number, &raw mut *request, opcode);
+            } else {
+                // A failed completion from a CQ that is for both may be of a receive.
+                doubt(number);
+            }
         }
         let _ = report(number, &raw const *request);
     }

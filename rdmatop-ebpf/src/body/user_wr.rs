@@ -6,7 +6,7 @@ use rdmatop_common::counters::OPCODES;
 use super::{
     hook,
     user::{Segments, class, hit, hits, missed},
-    user_work,
+    user_posts, user_work,
 };
 use crate::{
     task::{call_key, now},
@@ -120,6 +120,9 @@ pub(crate) fn completing(qp: u64) -> Option<()> {
             missed();
             let _ = USER_BUILT.insert(&key, &*batch, 0);
         }
+        if user_work::wanted() {
+            user_posts::enter(number);
+        }
         clear(batch);
     }
     Some(())
@@ -139,6 +142,7 @@ pub(crate) fn completed(rc: i32) -> Option<()> {
     let _ = post(built, rc);
     if user_work::wanted() {
         user_work::batch(built.number as u32, built.first, built.wrs, built.at_ns, rc == 0);
+        user_posts::leave(built.number as u32);
     }
     let _ = USER_BUILT.remove(&key);
     Some(())

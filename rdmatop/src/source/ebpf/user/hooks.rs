@@ -40,7 +40,12 @@ pub const HOOKS: &[Hook] = &[
         symbol: "_ib_modify_qp",
         wants: &[
             &["OFF_QP_SRQ"],
-            &["OFF_ATTR_DEST_QPN", "OFF_ATTR_DGID", "OFF_ATTR_AH_FLAGS"],
+            &[
+                "OFF_ATTR_STATE",
+                "OFF_ATTR_DEST_QPN",
+                "OFF_ATTR_DGID",
+                "OFF_ATTR_AH_FLAGS",
+            ],
         ],
         ..FINDS
     },

@@ -3,9 +3,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     os::fd::OwnedFd,
-    ptr::read_volatile,
+    ptr::{read_volatile, write_volatile},
     sync::{
         Arc, Mutex,
+        atomic::{Ordering, fence},
         mpsc::{self, RecvTimeoutError, SyncSender},
     },
     thread,
@@ -255,7 +256,9 @@ impl Work {
                 }
             }
         }
-        if !sends_are_seen {
+        if sends_are_seen {
+            self.tell(qp, since_ns);
+        } else {
             let why = "some of its ibv_wr_* calls share a function or are not in its library's file";
             self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""));
         }
@@ -266,6 +269,17 @@ impl Work {
         };
         locked(&self.shared).ready.insert(qp.number, ready);
         Verdict::Ready
+    }
+
+    /// Tells the kernel side since when all functions of a QP have been probed.
+    fn tell(&self, qp: Tenant, since_ns: u64) {
+        let place = self.qps.at(qp.number);
+        // SAFETY: inside the mapping; the kernel side reads the first word only after it has found the second one.
+        unsafe {
+            write_volatile(&raw mut (*place).probed_ns, since_ns);
+            fence(Ordering::Release);
+            write_volatile(&raw mut (*place).probed_birth_ns, qp.born_ns);
+        }
     }
 
     fn fails(&mut self, qp: Tenant, obstacle: Obstacle) {
