@@ -2,6 +2,7 @@
 mod advice;
 mod devices;
 mod health;
+mod hw_counters;
 mod limits;
 mod log;
 mod maps;
@@ -10,6 +11,7 @@ mod tcp;
 
 pub use advice::Advice;
 pub use devices::DeviceSource;
+pub use hw_counters::HwCountersSource;
 pub use health::HealthSource;
 pub use log::LogSource;
 pub use maps::{MapSource, SeenSource};

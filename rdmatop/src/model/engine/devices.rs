@@ -402,6 +402,11 @@ impl Device {
         }
     }
 
+    /// The family of its driver.
+    pub(super) fn provider(&self) -> Provider {
+        self.provider
+    }
+
     /// Whether programs count what its QPs do.
     pub(super) fn is_followed(&self) -> bool {
         self.provider.driver().is_some()
