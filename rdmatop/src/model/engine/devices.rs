@@ -10,6 +10,7 @@ use super::{
     names::{self, Names},
     ports::{Counted, Port, PortOf},
     providers::Provider,
+    qp::Passed,
     tally::{Flow, RETRANSMITS, RX_BYTES, TX_BYTES},
 };
 use crate::model::{
@@ -309,6 +310,11 @@ impl Devices {
 
     pub(super) fn get_mut(&mut self, uid: u64) -> Option<&mut Device> {
         self.by_index.values_mut().find(|device| device.uid == uid)
+    }
+
+    /// Packets of a port since this was last asked, for a dump that began at `began_ns`; `None` where they are not counted.
+    pub(super) fn passed(&mut self, uid: u64, port: u32, began_ns: u64) -> Option<Passed> {
+        self.get_mut(uid)?.ports.get_mut(&port)?.passed(began_ns)
     }
 
     #[cfg(test)]

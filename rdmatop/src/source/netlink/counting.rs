@@ -41,6 +41,7 @@ pub fn set_auto(device: u32, port: u32, mask: Mask, optional: bool) -> Request {
 pub fn unbind(device: u32, port: u32, counter: u32, qp: u32) -> Request {
     Request::nldev(cmd::STAT_DEL, Reply::Ack).with(|writer| {
         writer
+            .u32(STAT_MODE, Mode::Manual.number())
             .u32(STAT_RES, OF_QPS)
             .u32(DEV_INDEX, device)
             .u32(PORT_INDEX, port)

@@ -54,8 +54,18 @@ fn orders_are_those_of_rdma_byte_for_byte() {
         0x1410,
         "0800010000000000 0800030001000000 04005080",
     );
-
-
+    // rdma statistic set link mlx5_0/1 optional-counters cc_rx_ce_pkts,rdma_tx_bytes (device 1)
+    same(
+        &set_optional(1, 1, &[1, 2]),
+        0x1410,
+        "0800010001000000 0800030001000000 14005080 08005e0001000000 08005e0002000000",
+    );
+    // rdma statistic qp unbind link rxe0/1 cntn 2 lqpn 18
+    same(
+        &unbind(0, 1, 2, 18),
+        0x1412,
+        "08004a0002000000 08004b0013000000 0800010000000000 0800030001000000 08004f0002000000 0800150012000000",
+    );
 }
 
 #[cfg(target_endian = "little")]
