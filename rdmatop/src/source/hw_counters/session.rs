@@ -439,7 +439,8 @@ fn unbind_all(kernel: &mut impl Kernel, index: u32, port: u32) -> usize {
 
 fn bound_by_us(kernel: &mut impl Kernel, index: u32, port: u32) -> Vec<CounterSet> {
     let mut sets = kernel.bound(index).unwrap_or_default();
-    sets.retain(|set| set.port == port && set.mode == Some(Mode::Auto) && set.mask == Mask::PID);
+    // The process of one whose owner has ended is not known.
+    sets.retain(|set| set.port == port && set.mode == Some(Mode::Auto) && set.qp_type.is_none());
     sets
 }
 

@@ -85,7 +85,7 @@ fn reading(owners: &mut Owners, set: &CounterSet) -> GroupReading {
         id: set.id,
         port: set.port,
         mode: match set.mode {
-            Some(Mode::Auto) => format!("auto {}", set.mask.words()),
+            Some(Mode::Auto) => format!("auto {}", set.mask().words()),
             Some(Mode::Manual) => "manual".to_owned(),
             Some(Mode::None) | None => "none".to_owned(),
             Some(Mode::Other(number)) => format!("?{number}"),

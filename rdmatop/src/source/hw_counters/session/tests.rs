@@ -8,7 +8,7 @@ use crate::source::netlink::attr::{
     DEV_INDEX, PORT_INDEX, RES_LQPN, STAT_AUTO_MODE_MASK, STAT_COUNTER_ID, STAT_HWCOUNTERS, STAT_MODE,
     STAT_OPCOUNTER_ENABLED, cmd, message_type,
 };
-use crate::source::netlink::record::{Binding, OptionalCounter};
+use crate::source::netlink::record::{Binding, OptionalCounter, Owner};
 use crate::source::netlink::request::Request;
 use crate::source::netlink::wire::{Attrs, Messages};
 
@@ -18,8 +18,8 @@ struct Port {
     mode: u32,
     mask: u32,
     bind_optional: bool,
-    /// Mode at the binding, mask, id, QPs.
-    sets: Vec<(u32, u32, u32, Vec<u32>)>,
+    /// Mode at the binding, id, QPs.
+    sets: Vec<(u32, u32, Vec<u32>)>,
     optional: Vec<(u32, &'static str, bool)>,
     refuses: Option<i32>,
 }
@@ -90,12 +90,11 @@ impl Kernel for Fake {
         let machine = self.0.borrow();
         let mut out = Vec::new();
         for (number, port) in (1..).zip(&machine.ports) {
-            out.extend(port.sets.iter().map(|(mode, mask, id, qps)| CounterSet {
+            out.extend(port.sets.iter().map(|(mode, id, qps)| CounterSet {
                 id: *id,
                 port: number,
                 mode: Some((*mode).into()),
-                mask: Mask(*mask),
-                owner: None,
+                owner: Some(Owner::Process(231)),
                 qp_type: None,
                 qps: qps.clone(),
                 counters: Vec::new(),
@@ -136,7 +135,7 @@ impl Kernel for Fake {
         if message.kind == message_type(cmd::STAT_DEL) {
             assert_eq!(port.mode, 2, "the kernel unbinds by hand only in manual mode");
             let (id, qp) = (number(STAT_COUNTER_ID).unwrap(), number(RES_LQPN).unwrap());
-            for (_, _, known, qps) in &mut port.sets {
+            for (_, known, qps) in &mut port.sets {
                 if *known == id {
                     qps.retain(|known| *known != qp);
                 }
@@ -206,8 +205,7 @@ impl Run {
 
     fn bind(&self, qps: &[u32]) {
         let port = &mut self.kernel.0.borrow_mut().ports[0];
-        let of = (port.mode, port.mask);
-        port.sets.push((of.0, of.1, 3, qps.to_vec()));
+        port.sets.push((port.mode, 3, qps.to_vec()));
     }
 
     /// As a next start after SIGKILL.

@@ -149,8 +149,6 @@ pub struct CounterSet {
     pub port: u32,
     /// How they were bound to it.
     pub mode: Option<Mode>,
-    /// By what they were put together.
-    pub mask: Mask,
     /// The process of all its QPs; only where they are bound by process.
     pub owner: Option<Owner>,
     /// The type of all its QPs; only where they are bound by type.
@@ -159,6 +157,14 @@ pub struct CounterSet {
     pub qps: Vec<u32>,
     /// What it has counted.
     pub counters: Vec<HwCounter>,
+}
+
+impl CounterSet {
+    /// By what the kernel put its QPs together: the record has no mask, and of type and process what the mask has.
+    pub fn mask(&self) -> Mask {
+        let by = |there: bool, mask: Mask| if there { mask.0 } else { 0 };
+        Mask(by(self.qp_type.is_some(), Mask::TYPE) | by(self.owner.is_some(), Mask::PID))
+    }
 }
 
 impl Entry for CounterSet {
@@ -172,7 +178,6 @@ impl Entry for CounterSet {
             id: 0,
             port: 0,
             mode: None,
-            mask: Mask::default(),
             owner: None,
             qp_type: None,
             qps: Vec::new(),
@@ -184,7 +189,6 @@ impl Entry for CounterSet {
                 STAT_COUNTER_ID => id = Some(attr.u32()?),
                 PORT_INDEX => port = Some(attr.u32()?),
                 STAT_MODE => set.mode = Some(Mode::from(attr.u32()?)),
-                STAT_AUTO_MODE_MASK => set.mask = Mask(attr.u32()?),
                 RES_TYPE => set.qp_type = Some(QpType::from(attr.u8()?)),
                 RES_QP => set.qps = decode_qps(attr.nest())?,
                 STAT_HWCOUNTERS => set.counters = decode_table(attr.nest())?,

@@ -100,6 +100,7 @@ fn the_counter_that_linux_answered_is_read() {
     let set = CounterSet::decode(Attrs::new(&entry)).unwrap();
     assert_eq!((set.id, set.port, set.mode), (1, 1, Some(Mode::Auto)));
     assert_eq!(set.owner, Some(Owner::Process(249)));
+    assert_eq!(set.mask(), Mask::PID);
     assert_eq!(set.qps, [17]);
     let counters: Vec<_> = set.counters.iter().map(|c| (&*c.name, c.value)).collect();
     assert_eq!(counters, [("sent_pkts", 0xddaf), ("rcvd_pkts", 0)]);
@@ -111,7 +112,6 @@ fn a_set(table: MessageWriter, id: u32, qps: &[u32], value: u64) -> MessageWrite
             .u32(3, 1)
             .u32(79, id)
             .u32(74, 1)
-            .u32(76, 3)
             .u32(28, 231)
             .u8(26, 2);
         let entry = entry.nest(19, |table| {
@@ -143,7 +143,7 @@ fn a_dump_lists_each_counter_once_with_all_of_its_qps() {
     assert_eq!(seen, [(1, 10), (2, 25)]);
     assert_eq!(sets[0].qps, [17, 19]);
     assert_eq!(sets[0].qp_type, Some(QpType::Rc));
-    assert_eq!(sets[0].mask.words(), "type,pid");
+    assert_eq!(sets[0].mask().words(), "type,pid");
 }
 
 #[test]
