@@ -155,33 +155,51 @@ fn counters_that_somebody_else_bound_are_shown_as_rdma_shows_them() -> Result<()
     ensure!(sample.value()["health"]["hw_counters"].is_null());
     let rows = sample.value()["processes"].as_array().context("no processes")?;
     for (side, key) in [(&pair.client, "tx_bytes"), (&pair.server, "rx_bytes")] {
-        let row = rows.iter().find(|row| row["pid"] == side.pid()).context("no row")?;
-        let counter = theirs.iter().find(|row| row["pid"] == side.pid()).context("no counter")?;
+        let row = rows
+            .iter()
+            .find(|row| row["pid"] == side.pid())
+            .context("no row")?;
+        let counter = theirs
+            .iter()
+            .find(|row| row["pid"] == side.pid())
+            .context("no counter")?;
         let wanted = counter[format!("rdma_{key}").as_str()].as_u64();
         ensure!(wanted > Some(0) && total(row, key) == wanted, "{key}: {row}");
         ensure!(row[key]["source"] == "hw", "{row}");
-        ensure!(total(row, "tx_packets") == counter["rdma_tx_packets"].as_u64(), "{row}");
+        ensure!(
+            total(row, "tx_packets") == counter["rdma_tx_packets"].as_u64(),
+            "{row}"
+        );
         // What the NIC counts is not estimated beside that.
-        let qp = sample.qp(side.pid(), u32::try_from(counter["lqpn"][0].as_u64().unwrap_or(0))?)?;
+        let qp = sample.qp(
+            side.pid(),
+            u32::try_from(counter["lqpn"][0].as_u64().unwrap_or(0))?,
+        )?;
         ensure!(qp.field("tx_packets").is_null(), "{qp:?}");
     }
     // By type alone the kernel names no process: the owner of the QPs is it.
     drop(pair);
-    wait::for_some("the end of the QPs", PATIENCE, || Ok(bound()?.is_empty().then_some(())))?;
+    wait::for_some("the end of the QPs", PATIENCE, || {
+        Ok(bound()?.is_empty().then_some(()))
+    })?;
     set(&["off"])?;
     set(&["type,pid", "on"])?;
     let pair = stopped_pair()?;
     let sample = rdmatop::once(&["--no-ebpf"])?;
     ensure!(are_those_of_rdma(&sample, &bound()?)? > 20);
     let groups = sample.process(pair.client.pid())?;
-    ensure!(groups.field("hw_counters")[0]["mode"] == "auto type,pid", "{groups:?}");
+    ensure!(
+        groups.field("hw_counters")[0]["mode"] == "auto type,pid",
+        "{groups:?}"
+    );
     drop(pair);
     Ok(())
 }
 
 /// rdmatop with the option, once it has set the mode.
 fn with_option() -> Result<Child> {
-    let mut command = rdmatop::command(&["--once", "--json", "--delay", "600", "--no-ebpf", "--hw-counters"])?;
+    let mut command =
+        rdmatop::command(&["--once", "--json", "--delay", "600", "--no-ebpf", "--hw-counters"])?;
     let child = Child::spawn(&mut command)?;
     rdmatop::wait_counting(&child)?;
     ensure!(mode()? == BY_PID, "{}: {}", mode()?, child.err.text());
@@ -205,22 +223,37 @@ fn the_option_sets_shows_and_takes_back_at_each_end() -> Result<()> {
     let said = child.err.text();
     ensure!(said.lines().any(|line| line.ends_with(TAKEN_BACK)), "{said}");
     // Also what the kernel bound meanwhile, although the QPs are still there.
-    ensure!(mode()? == OFF && bound()?.is_empty(), "{} {:?}", mode()?, bound()?);
+    ensure!(
+        mode()? == OFF && bound()?.is_empty(),
+        "{} {:?}",
+        mode()?,
+        bound()?
+    );
     let sample = Snapshot::parse(&child.out.text())?;
     ensure!(are_those_of_rdma(&sample, &theirs)? > 20, "{theirs:?}");
     let sent = sample.process(pair.client.pid())?;
     ensure!(sent.source("tx_bytes") == Some("hw"), "{sent:?}");
     let port = &sample.value()["health"]["hw_counters"]["ports"][0];
-    ensure!(port["device"] == "rxe0" && port["set"] == true && port["why"].is_null(), "{port}");
+    ensure!(
+        port["device"] == "rxe0" && port["set"] == true && port["why"].is_null(),
+        "{port}"
+    );
     let notes = sample.value()["health"]["notes"].to_string();
-    ensure!(notes.contains("counters-set") && notes.contains("rxe0/1"), "{notes}");
+    ensure!(
+        notes.contains("counters-set") && notes.contains("rxe0/1"),
+        "{notes}"
+    );
     drop(pair);
     for signal in [libc::SIGTERM, libc::SIGHUP] {
         let mut child = with_option()?;
         child.signal(signal)?;
         child.wait(END)?;
         ensure!(mode()? == OFF, "{signal}: {}", mode()?);
-        ensure!(child.err.text().contains(TAKEN_BACK), "{signal}: {}", child.err.text());
+        ensure!(
+            child.err.text().contains(TAKEN_BACK),
+            "{signal}: {}",
+            child.err.text()
+        );
     }
     Ok(())
 }
@@ -237,14 +270,21 @@ fn after_a_kill_the_next_start_takes_it_back() -> Result<()> {
     // One that runs is left alone by the next.
     let mut next = Child::spawn(&mut rdmatop::command(&["--once", "--no-ebpf"])?)?;
     next.succeed(END)?;
-    ensure!(mode()? == BY_PID && !next.err.text().contains("taken back"), "{}", next.err.text());
+    ensure!(
+        mode()? == BY_PID && !next.err.text().contains("taken back"),
+        "{}",
+        next.err.text()
+    );
     child.signal(libc::SIGKILL)?;
     child.wait(END)?;
     ensure!(mode()? == BY_PID, "{}", mode()?);
     let mut next = Child::spawn(&mut rdmatop::command(&["--once", "--no-ebpf"])?)?;
     next.succeed(END)?;
     let said = next.err.text();
-    ensure!(said.contains("of an earlier rdmatop that was killed") && said.contains(TAKEN_BACK), "{said}");
+    ensure!(
+        said.contains("of an earlier rdmatop that was killed") && said.contains(TAKEN_BACK),
+        "{said}"
+    );
     ensure!(mode()? == OFF, "{}", mode()?);
     // What somebody has set since is not ours.
     let mut child = with_option()?;
@@ -276,7 +316,10 @@ fn what_others_have_set_and_a_driver_without_such_counters_are_left_alone() -> R
     let others = mode()?;
     let sample = rdmatop::once(&["--no-ebpf", "--hw-counters"])?;
     let port = &sample.value()["health"]["hw_counters"]["ports"][0];
-    ensure!(port["set"] == false && port["why"]["id"] == "counters-taken", "{port}");
+    ensure!(
+        port["set"] == false && port["why"]["id"] == "counters-taken",
+        "{port}"
+    );
     ensure!(notes(&sample).contains("auto,type"), "{}", notes(&sample));
     ensure!(mode()? == others, "{}", mode()?);
     Ok(())
@@ -318,7 +361,10 @@ fn without_ebpf_packets_of_a_qp_are_what_its_psn_moved() -> Result<()> {
     let sample = window.close()?;
     let row = sample.qp(pair.client.pid(), qpn)?;
     ensure!(row.source("tx_packets") == Some("est"), "{row:?}");
-    ensure!(row.total("tx_packets") == Some(u64::from(moved)), "{moved}: {row:?}");
+    ensure!(
+        row.total("tx_packets") == Some(u64::from(moved)),
+        "{moved}: {row:?}"
+    );
     drop(pair);
     Ok(())
 }

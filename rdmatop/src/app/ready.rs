@@ -3,7 +3,8 @@
 use std::{io, thread};
 
 use super::host::{
-    Advice, DeviceSource, HealthSource, HwCountersSource, LogSource, MapSource, ProcessSource, SeenSource, TcpSource,
+    Advice, DeviceSource, HealthSource, HwCountersSource, LogSource, MapSource, ProcessSource, SeenSource,
+    TcpSource,
 };
 use super::plan::{Mode, Plan, Uprobes};
 use super::source::{Feed, Polled, Pushing, Sources};

@@ -11,7 +11,9 @@ use super::{
     cause::Cause,
     findings::Finding,
     ib::{Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode},
-    input::{EbpfState, HostFacts, HwCountersReport, LimitReached, PcieLink, ProbeVerdict, Skipped, UprobesReport},
+    input::{
+        EbpfState, HostFacts, HwCountersReport, LimitReached, PcieLink, ProbeVerdict, Skipped, UprobesReport,
+    },
     judgement::{Judgement, Quantity},
     value::{Counter, Shared, Source},
     watched::Picture,

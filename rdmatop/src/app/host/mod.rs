@@ -11,8 +11,8 @@ mod tcp;
 
 pub use advice::Advice;
 pub use devices::DeviceSource;
-pub use hw_counters::HwCountersSource;
 pub use health::HealthSource;
+pub use hw_counters::HwCountersSource;
 pub use log::LogSource;
 pub use maps::{MapSource, SeenSource};
 pub use processes::ProcessSource;

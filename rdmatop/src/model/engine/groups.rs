@@ -133,7 +133,11 @@ impl Groups {
     /// What was counted of a process; `None` where none of its QPs is or was bound.
     pub(super) fn sum(&self, process: u64, now_ns: u64, uncovered: bool) -> Option<Sum> {
         let gone = self.gone.get(&process);
-        let mut own = self.all.iter().filter(|group| group.process == Some(process)).peekable();
+        let mut own = self
+            .all
+            .iter()
+            .filter(|group| group.process == Some(process))
+            .peekable();
         if own.peek().is_none() && gone.is_none() {
             return None;
         }
@@ -297,7 +301,9 @@ impl Engine {
             self.groups.read(device, provider, read, owners, min);
         }
         let processes = &self.processes;
-        self.groups.gone.retain(|process, _| processes.get(*process).is_some());
+        self.groups
+            .gone
+            .retain(|process, _| processes.get(*process).is_some());
     }
 
     /// The process whose QPs are bound to a counter: the kernel names it where it binds by process; otherwise the owner of all
@@ -339,13 +345,18 @@ impl Engine {
                 listed(set)
             );
             notes.push(
-                Obstacle::new(CauseId::CountersSet, why, "").takes("Hardware counters are on", Concerns::Host),
+                Obstacle::new(CauseId::CountersSet, why, "")
+                    .takes("Hardware counters are on", Concerns::Host),
             );
         }
         let mut refused: Vec<(&Cause, Vec<String>)> = Vec::new();
         for port in &report.ports {
             // Where some port counts, that a driver of another kind cannot is no news.
-            let Some(why) = port.why.as_deref().filter(|why| !(any && why.id == CauseId::NoBinding)) else {
+            let Some(why) = port
+                .why
+                .as_deref()
+                .filter(|why| !(any && why.id == CauseId::NoBinding))
+            else {
                 continue;
             };
             let like = |known: &&mut (&Cause, Vec<String>)| known.0.reason() == why.reason();

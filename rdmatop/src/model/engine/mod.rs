@@ -16,8 +16,8 @@ use super::{
     event::{Event, EventKind},
     findings::{Change, Limits, Watch},
     input::{
-        CountersSample, DevicesSample, EbpfReport, EbpfState, HealthSample, HwCountersReport, Input, Now, Skipped, Timed,
-        UprobesReport,
+        CountersSample, DevicesSample, EbpfReport, EbpfState, HealthSample, HwCountersReport, Input, Now,
+        Skipped, Timed, UprobesReport,
     },
     judgement::Judgement,
     snapshot::{Health, SCHEMA, Snapshot, WorkRequests},

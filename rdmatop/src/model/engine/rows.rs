@@ -163,14 +163,7 @@ impl Qp {
 
     /// Fills in what other tables have, and the traffic.
     /// `doubt`: some QP moved without a slot, and it is not known which one.
-    fn complete(
-        &self,
-        row: &mut QpRow,
-        of: &Others<'_>,
-        now_ns: u64,
-        fresh: bool,
-        doubt: bool,
-    ) {
+    fn complete(&self, row: &mut QpRow, of: &Others<'_>, now_ns: u64, fresh: bool, doubt: bool) {
         let Others {
             devices,
             processes,
@@ -180,7 +173,10 @@ impl Qp {
         row.traffic = match self.flow.as_ref().filter(counted) {
             Some(flow) => flow.shared_traffic(fresh),
             // What is counted is not estimated.
-            None => match self.packets(now_ns).filter(|_| !groups.counts_packets_of(&self.key)) {
+            None => match self
+                .packets(now_ns)
+                .filter(|_| !groups.counts_packets_of(&self.key))
+            {
                 Some(packets) => Arc::new(Traffic {
                     tx_packets: Some(packets),
                     ..Traffic::default()

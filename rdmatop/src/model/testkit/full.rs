@@ -12,8 +12,8 @@ use crate::model::input::{
     DataPaths, EbpfState, HostFacts, HwCountersReport, HwPort, ProbeVerdict, Skipped, UprobesReport, Verdict,
 };
 use crate::model::snapshot::{
-    CounterGroup, DeviceRow, DeviceState, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic, PortRow, ProcessRow,
-    QpRow, Snapshot, StatusCount, Step, TcpTraffic, Traffic, VerbRow,
+    CounterGroup, DeviceRow, DeviceState, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic,
+    PortRow, ProcessRow, QpRow, Snapshot, StatusCount, Step, TcpTraffic, Traffic, VerbRow,
 };
 use crate::model::value::{Counter, Shared, Source};
 
@@ -693,7 +693,11 @@ fn hw_counters() -> HwCountersReport {
         device_index: 0,
         port: number,
         set: why.is_none(),
-        optional: why.is_none().then(|| "rdma_tx_bytes".to_owned()).into_iter().collect(),
+        optional: why
+            .is_none()
+            .then(|| "rdma_tx_bytes".to_owned())
+            .into_iter()
+            .collect(),
         why: why.map(Box::new),
     };
     HwCountersReport {

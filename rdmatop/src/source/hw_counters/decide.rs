@@ -205,13 +205,7 @@ mod tests {
 
     #[test]
     fn each_refusal_of_the_kernel_has_its_cause() {
-        let id = |errno| {
-            refused(&NetlinkError::Kernel {
-                errno,
-                message: None,
-            })
-            .id
-        };
+        let id = |errno| refused(&NetlinkError::Kernel { errno, message: None }).id;
         assert_eq!(id(libc::EBUSY), CauseId::CountersTaken);
         assert_eq!(id(libc::EOPNOTSUPP), CauseId::NoBinding);
         assert_eq!(id(libc::EPERM), CauseId::NotPermitted);

@@ -272,11 +272,7 @@ impl<K: Kernel> Session<K> {
     }
 
     /// Writes down what is about to be changed.
-    fn note(
-        &mut self,
-        port: &Changed,
-        lock: &impl Fn() -> Result<Locked, Denied>,
-    ) -> Result<(), Obstacle> {
+    fn note(&mut self, port: &Changed, lock: &impl Fn() -> Result<Locked, Denied>) -> Result<(), Obstacle> {
         if self.locked.is_none() {
             let locked = lock().map_err(|denied| match denied {
                 Denied::Busy => Obstacle::new(

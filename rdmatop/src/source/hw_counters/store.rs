@@ -8,7 +8,9 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, mkdir, open, openat, renameat, unlinkat};
+use rustix::fs::{
+    AtFlags, FlockOperation, Mode, OFlags, flock, fstat, mkdir, open, openat, renameat, unlinkat,
+};
 use rustix::io::Errno;
 
 use super::state::Changes;

@@ -81,9 +81,7 @@ impl<T: Transport> Nldev<T> {
             .port(port)
             .with(|writer| {
                 // Its value says nothing here: that it is there asks for the mode.
-                writer
-                    .u32(STAT_MODE, Mode::Manual.number())
-                    .u32(STAT_RES, OF_QPS)
+                writer.u32(STAT_MODE, Mode::Manual.number()).u32(STAT_RES, OF_QPS)
             });
         self.one(&request, decode_binding)
     }

@@ -41,7 +41,10 @@ fn parts(mut lines: impl BufRead, part: &str) -> Option<Vec<String>> {
             return (count > 0).then_some(out);
         }
         count += 1;
-        if let Some((name, _)) = Some(&line).filter(|line| has(line)).and_then(|line| function(line)) {
+        if let Some((name, _)) = Some(&line)
+            .filter(|line| has(line))
+            .and_then(|line| function(line))
+        {
             out.push(text::sanitize(name));
         }
     }
@@ -145,7 +148,11 @@ mod tests {
             find_parts(&fake.root(), "_modify_qp"),
             Some(vec!["rxe_modify_qp".to_owned(), "rxe_modify_qp.cold".to_owned()])
         );
-        assert_eq!(find_parts(&fake.root(), "ib_data"), Some(Vec::new()), "no function");
+        assert_eq!(
+            find_parts(&fake.root(), "ib_data"),
+            Some(Vec::new()),
+            "no function"
+        );
     }
 
     proptest! {

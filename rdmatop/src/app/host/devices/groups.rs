@@ -118,7 +118,10 @@ mod tests {
             any,
         };
         let tenth = 10 * SECOND + SECOND / 10;
-        assert!(Bound::default().is_due(pace(false, false), true, 0), "the first look");
+        assert!(
+            Bound::default().is_due(pace(false, false), true, 0),
+            "the first look"
+        );
         assert!(!at(true).is_due(pace(true, false), false, tenth), "--delay 0.1");
         assert!(at(true).is_due(pace(false, false), false, 11 * SECOND));
         assert!(at(true).is_due(pace(false, true), false, tenth), "the last round");

@@ -205,7 +205,8 @@ impl<T: Transport> Reader<T> {
                 match self.identity(&sheet, index) {
                     Ok(device) => {
                         let mut answer = self.list(&sheet, before_ns, device, counts, before, want);
-                        if counters && let (Some(nldev), Some(listed)) = (&mut self.nldev, &mut answer.listed) {
+                        if counters && let (Some(nldev), Some(listed)) = (&mut self.nldev, &mut answer.listed)
+                        {
                             let pace = Pace {
                                 always: groups,
                                 last: false,

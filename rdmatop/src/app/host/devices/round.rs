@@ -6,7 +6,9 @@ use super::job::DeviceAnswer;
 use crate::{
     app::source::Wants,
     model::cause::Cause,
-    model::input::{CountersSample, DeviceGroups, DeviceReading, DevicesSample, GroupsSample, Input, QpsSample},
+    model::input::{
+        CountersSample, DeviceGroups, DeviceReading, DevicesSample, GroupsSample, Input, QpsSample,
+    },
 };
 
 /// A round, or the answers that arrived late before it.

@@ -65,7 +65,10 @@ fn what_the_nic_counts_of_a_process_is_its_traffic_where_nothing_better_is_known
     assert_eq!(row.traffic.tx_wr, None, "work requests are not counted by it");
     assert_eq!(row.history.tx.last(), Some(&Some(3000.0)));
     let counter = &row.hw_counters[0];
-    assert_eq!((&*counter.device, counter.id, &*counter.qps), ("mlx5_0", 1, &[17, 18][..]));
+    assert_eq!(
+        (&*counter.device, counter.id, &*counter.qps),
+        ("mlx5_0", 1, &[17, 18][..])
+    );
     assert_eq!(counter.counters.len(), 4);
 }
 
@@ -74,7 +77,10 @@ fn a_counter_that_goes_with_its_last_qp_leaves_what_it_counted_as_a_bound() {
     let mut host = mlx5();
     let t = host.now;
     host.dump(t, vec![dumped(17, Some(231), 3), dumped(18, Some(231), 3)]);
-    read(&mut host, vec![group(1, Some(231), &[17], 1000), group(2, Some(231), &[18], 500)]);
+    read(
+        &mut host,
+        vec![group(1, Some(231), &[17], 1000), group(2, Some(231), &[18], 500)],
+    );
     assert_eq!(sent(&mut host, 231).0, 1500);
     host.pass(SECOND);
     let now = host.now;
@@ -83,7 +89,10 @@ fn a_counter_that_goes_with_its_last_qp_leaves_what_it_counted_as_a_bound() {
     assert_eq!(sent(&mut host, 231), (1700, Some(200.0), true));
     // The number is given again, to a counter of another process.
     host.pass(SECOND);
-    read(&mut host, vec![group(1, Some(400), &[19], 10), group(2, Some(231), &[18], 700)]);
+    read(
+        &mut host,
+        vec![group(1, Some(400), &[19], 10), group(2, Some(231), &[18], 700)],
+    );
     assert_eq!(sent(&mut host, 231).0, 1700);
     assert_eq!(sent(&mut host, 400).0, 10);
     host.pass(SECOND);
@@ -154,12 +163,7 @@ fn the_notes_say_what_was_set_once_and_why_something_was_not() {
     };
     let taken = Some((CauseId::CountersTaken, "another"));
     let none = Some((CauseId::NoBinding, "none"));
-    let report = |ports| {
-        Input::HwCounters(Box::new(HwCountersReport {
-            ports,
-            failed: None,
-        }))
-    };
+    let report = |ports| Input::HwCounters(Box::new(HwCountersReport { ports, failed: None }));
     host.apply(report(vec![
         port("mlx5_0", None),
         port("mlx5_1", None),

@@ -39,10 +39,7 @@ struct Fake(Rc<RefCell<Machine>>);
 const DEVICE: u32 = 5;
 
 fn errno(errno: i32) -> NetlinkError {
-    NetlinkError::Kernel {
-        errno,
-        message: None,
-    }
+    NetlinkError::Kernel { errno, message: None }
 }
 
 impl Kernel for Fake {
@@ -125,7 +122,11 @@ impl Kernel for Fake {
                 .find(|attr| attr.number == wanted);
             attr.and_then(|attr| attr.u32().ok())
         };
-        let has = |wanted: u16| Attrs::new(message.payload).flatten().any(|attr| attr.number == wanted);
+        let has = |wanted: u16| {
+            Attrs::new(message.payload)
+                .flatten()
+                .any(|attr| attr.number == wanted)
+        };
         assert_eq!(number(DEV_INDEX), Some(DEVICE));
         let knows = machine.knows_optional_binding;
         let port = &mut machine.ports[number(PORT_INDEX).unwrap() as usize - 1];
@@ -237,7 +238,10 @@ fn what_is_set_is_taken_back_with_what_the_kernel_bound_meanwhile() {
     );
     assert_eq!((run.port().mode, run.port().sets.len()), (0, 0));
     assert_eq!(run.session.take_back(), Vec::<String>::new(), "once");
-    assert!(run.session.look(|| unreachable!()).is_none(), "nothing is set after the end");
+    assert!(
+        run.session.look(|| unreachable!()).is_none(),
+        "nothing is set after the end"
+    );
     assert_eq!(run.next_start(), Vec::<String>::new());
 }
 
@@ -334,7 +338,10 @@ fn what_cannot_be_taken_back_stays_in_the_file_and_the_line_says_how() {
     run.look();
     run.kernel.0.borrow_mut().ports[0].refuses = Some(libc::EPERM);
     let lines = run.session.take_back();
-    assert!(lines[0].contains("rdma statistic qp set link mlx5_0/1 auto off"), "{lines:?}");
+    assert!(
+        lines[0].contains("rdma statistic qp set link mlx5_0/1 auto off"),
+        "{lines:?}"
+    );
     run.kernel.0.borrow_mut().ports[0].refuses = None;
     assert_eq!(run.next_start().len(), 1);
     assert_eq!(run.port().mode, 0);

@@ -85,7 +85,10 @@ fn the_mode_that_linux_answered_is_read() {
         .finish()
         .split_off(16);
     let auto = decode_binding(Attrs::new(&auto)).unwrap();
-    assert_eq!((auto.mode, auto.mask, auto.optional), (Mode::Auto, Mask(3), Some(true)));
+    assert_eq!(
+        (auto.mode, auto.mask, auto.optional),
+        (Mode::Auto, Mask(3), Some(true))
+    );
 }
 
 #[cfg(target_endian = "little")]
@@ -108,12 +111,7 @@ fn the_counter_that_linux_answered_is_read() {
 
 fn a_set(table: MessageWriter, id: u32, qps: &[u32], value: u64) -> MessageWriter {
     table.nest(78, |entry| {
-        let entry = entry
-            .u32(3, 1)
-            .u32(79, id)
-            .u32(74, 1)
-            .u32(28, 231)
-            .u8(26, 2);
+        let entry = entry.u32(3, 1).u32(79, id).u32(74, 1).u32(28, 231).u8(26, 2);
         let entry = entry.nest(19, |table| {
             qps.iter()
                 .fold(table, |table, qp| table.nest(20, |entry| entry.u32(21, *qp)))
@@ -150,8 +148,12 @@ fn a_dump_lists_each_counter_once_with_all_of_its_qps() {
 fn only_optional_counters_are_listed_as_such() {
     let message = MessageWriter::new(0, 0, 0).nest(80, |table| {
         let table = table.nest(81, |entry| entry.string(82, b"out_of_buffer").u32(94, 4));
-        let table = table.nest(81, |entry| entry.string(82, b"rdma_tx_bytes").u32(94, 45).u8(95, 0));
-        table.nest(81, |entry| entry.string(82, b"cc_rx_ce_pkts").u32(94, 40).u8(95, 1))
+        let table = table.nest(81, |entry| {
+            entry.string(82, b"rdma_tx_bytes").u32(94, 45).u8(95, 0)
+        });
+        table.nest(81, |entry| {
+            entry.string(82, b"cc_rx_ce_pkts").u32(94, 40).u8(95, 1)
+        })
     });
     let message = message.finish().split_off(16);
     let optional = decode_optional(Attrs::new(&message)).unwrap();

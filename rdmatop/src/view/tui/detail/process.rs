@@ -42,16 +42,26 @@ fn peers(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
 fn bound_counter(group: &CounterGroup, width: usize) -> Vec<Cell> {
     const SHOWN: usize = 8;
     let CounterGroup {
-        device, port, id, mode, ..
+        device,
+        port,
+        id,
+        mode,
+        ..
     } = group;
-    let mut out = vec![heading("Of the NIC, for bound QPs      per second        total  source")];
+    let mut out = vec![heading(
+        "Of the NIC, for bound QPs      per second        total  source",
+    )];
     let numbers: Vec<_> = group.qps.iter().take(SHOWN).map(ToString::to_string).collect();
     let mut qps = numbers.join(", ");
     if group.qps.len() > SHOWN {
         qps = format!("{qps} and {} more", group.qps.len() - SHOWN);
     }
     let line = format!("counter {id} of {device}/{port}, mode {mode}: QPs {qps}");
-    out.extend(text::wrap(&line, width).into_iter().map(|line| Cell::new(line, Tone::Dim)));
+    out.extend(
+        text::wrap(&line, width)
+            .into_iter()
+            .map(|line| Cell::new(line, Tone::Dim)),
+    );
     let (some, none): (Vec<_>, Vec<_>) = group.counters.iter().partition(|c| c.counter.total > 0);
     out.extend(some.iter().map(|c| traffic::counter(&c.name, &c.counter)));
     if !none.is_empty() {
