@@ -157,8 +157,7 @@ static struct rc_counter *make(struct rdma_counter *core)
 	return counter;
 }
 
-/* The name begins as those of the driver's functions do: rdmatop looks for it in /proc/kallsyms. */
-static int rxe_counter_bind_qp(struct rdma_counter *core, struct ib_qp *qp)
+static int bind(struct rdma_counter *core, struct ib_qp *qp)
 {
 	struct rc_counter *counter;
 	struct rc_qp *bound;
@@ -304,6 +303,7 @@ void rc_counters_exit(void)
 	kfree(own_descs);
 }
 
+/* The operation's name begins as those of the driver's functions do: rdmatop looks for it in /proc/kallsyms. */
 #ifdef COUNTER_HAS_DRIVER_PART
 
 struct rc_core_counter {
@@ -314,9 +314,9 @@ static void init_counter(struct rdma_counter *core)
 {
 }
 
-static int bind_port(struct rdma_counter *core, struct ib_qp *qp, u32 port)
+static int rxe_counter_bind_qp(struct rdma_counter *core, struct ib_qp *qp, u32 port)
 {
-	return rxe_counter_bind_qp(core, qp);
+	return bind(core, qp);
 }
 
 static int unbind_port(struct ib_qp *qp, u32 port)
@@ -325,13 +325,17 @@ static int unbind_port(struct ib_qp *qp, u32 port)
 }
 
 #else
-#define bind_port rxe_counter_bind_qp
+static int rxe_counter_bind_qp(struct rdma_counter *core, struct ib_qp *qp)
+{
+	return bind(core, qp);
+}
+
 #define unbind_port unbind
 #endif
 
 const struct ib_device_ops rc_ops = {
 	.counter_alloc_stats = alloc_stats,
-	.counter_bind_qp = bind_port,
+	.counter_bind_qp = rxe_counter_bind_qp,
 	.counter_unbind_qp = unbind_port,
 	.counter_dealloc = dealloc,
 	.counter_update_stats = read_stats,

@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     Engine,
-    devices::Devices,
+    devices::{Device, Devices},
     meter::Meter,
     providers::Provider,
     qp::{Key, Qp},
@@ -19,7 +19,7 @@ use super::{
 use crate::model::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     ib::QpState,
-    input::{DeviceGroups, GroupReading, GroupsSample, RawSource},
+    input::{DeviceGroups, GroupReading, GroupsSample, HwCountersReport, RawSource},
     snapshot::{CounterGroup, NamedCounter, Traffic},
     value::{Counter, Source},
 };
@@ -289,10 +289,7 @@ impl Engine {
     pub(super) fn groups(&mut self, sample: GroupsSample) {
         for read in sample.devices {
             let device = self.devices.resolve(read.device_index, None, read.at.mono_ns);
-            let provider = self
-                .devices
-                .get(device)
-                .map_or(Provider::Other, |device| device.provider());
+            let provider = self.devices.get(device).map_or(Provider::Other, Device::provider);
             let owners = read.groups.iter();
             let owners: Vec<_> = owners
                 .map(|group| self.owner_of(device, group, read.at.mono_ns))
@@ -319,6 +316,11 @@ impl Engine {
         let mut owners = group.qps.iter().map(of);
         let first = owners.next()??;
         owners.all(|owner| owner == Some(first)).then_some(first)
+    }
+
+    /// Takes over what `--hw-counters` has changed.
+    pub(super) fn hw_counters(&mut self, report: Box<HwCountersReport>) {
+        self.hw_counters = Some(Arc::from(report));
     }
 
     /// What `--hw-counters` has changed, and why something is not counted.

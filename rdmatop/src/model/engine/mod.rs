@@ -243,14 +243,8 @@ impl Engine {
                 self.uprobes(*report);
                 Vec::new()
             }
-            Input::Groups(sample) => {
-                self.groups(*sample);
-                Vec::new()
-            }
-            Input::HwCounters(report) => {
-                self.hw_counters = Some(Arc::from(report));
-                Vec::new()
-            }
+            Input::Groups(sample) => return self.groups(*sample),
+            Input::HwCounters(report) => return self.hw_counters(report),
             Input::Verbs(sample) => {
                 self.verbs(&sample);
                 Vec::new()

@@ -58,8 +58,8 @@ pub trait Kernel {
 pub struct Live {
     root: Root,
     nldev: Option<Nldev<Socket>>,
-    /// First words of the functions that bind QPs to counters, such as `mlx5`; looked up once.
-    binders: Option<Option<BTreeSet<String>>>,
+    /// First words of the functions that bind QPs to counters, such as `mlx5`.
+    binders: Option<BTreeSet<String>>,
 }
 
 impl Live {
@@ -133,11 +133,11 @@ impl Kernel for Live {
     fn binds(&mut self, device: &Present) -> Option<bool> {
         let family = self.family(device)?;
         let root = &self.root;
-        let binders = self.binders.get_or_insert_with(|| {
+        if self.binders.is_none() {
             let functions = find_parts(root, "_counter_bind_qp")?;
-            Some(functions.iter().map(|function| first_word(function)).collect())
-        });
-        binders.as_ref().map(|binders| binders.contains(&family))
+            self.binders = Some(functions.iter().map(|function| first_word(function)).collect());
+        }
+        self.binders.as_ref().map(|binders| binders.contains(&family))
     }
 
     fn binding(&mut self, device: u32, port: u32) -> Result<Binding, NetlinkError> {

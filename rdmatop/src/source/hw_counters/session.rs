@@ -12,7 +12,7 @@ use super::decide::{self, Orders, Seen};
 use super::kernel::{Kernel, Live, Present};
 use super::state::{Changed, Changes};
 use super::store::{Denied, Locked};
-use crate::model::cause::{Cause, CauseId, Concerns, Obstacle};
+use crate::model::cause::{CauseId, Concerns, Obstacle};
 use crate::model::input::{HwCountersReport, HwPort};
 use crate::source::netlink::counting::{set_auto, set_optional, unbind};
 use crate::source::netlink::error::NetlinkError;
@@ -145,7 +145,10 @@ impl<K: Kernel> Session<K> {
         let before = self.report.clone();
         match self.kernel.list() {
             Err(NetlinkError::NoRdma) => self.looked.clear(),
-            Err(error) => self.report.failed = Some(of_host(decide::refused(&error))),
+            Err(error) => {
+                let cause = decide::refused(&error).takes("Hardware counters", Concerns::Host);
+                self.report.failed = Some(Box::new(cause));
+            }
             Ok(list) => {
                 self.report.failed = None;
                 self.looked.retain(|known| list.contains(known));
@@ -165,13 +168,10 @@ impl<K: Kernel> Session<K> {
     }
 
     fn look_at(&mut self, index: u32, lock: &impl Fn() -> Result<Locked, Denied>) {
-        let device = match self.kernel.device(index) {
-            Ok(device) => device,
+        let Ok(device) = self.kernel.device(index) else {
             // Gone meanwhile, or it has come again: the next list says so.
-            Err(_) => {
-                self.looked.retain(|(known, _)| *known != index);
-                return;
-            }
+            self.looked.retain(|(known, _)| *known != index);
+            return;
         };
         self.report.ports.retain(|port| port.device_index != index);
         for port in 1..=device.ports.min(MOST_PORTS) {
@@ -316,10 +316,6 @@ impl<K: Kernel> Session<K> {
             None => Vec::new(),
         }
     }
-}
-
-fn of_host(obstacle: Obstacle) -> Box<Cause> {
-    Box::new(obstacle.takes("Hardware counters", Concerns::Host))
 }
 
 fn set_port(port: &Changed, optional: &[String]) -> HwPort {

@@ -85,6 +85,10 @@ impl Changes {
 }
 
 /// For `crate::fuzz`: what is read is what is written, and why something is not read can be printed.
+///
+/// # Panics
+///
+/// Where that is not so.
 pub fn fuzz(raw: &[u8]) {
     match Changes::parse(raw) {
         Ok(changes) => assert_eq!(Changes::parse(&changes.bytes()).as_ref(), Ok(&changes)),
