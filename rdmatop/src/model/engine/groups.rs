@@ -77,9 +77,17 @@ pub(super) struct Sum {
     pub(super) tx_bytes: Option<Counter>,
     pub(super) rx_bytes: Option<Counter>,
     tx_packets: Option<Counter>,
+    /// Its rates are of all QPs. Its totals may still be lower bounds, for what was counted before.
+    rates_are_whole: bool,
 }
 
 impl Sum {
+    /// Rates of both directions, where they are of all QPs.
+    pub(super) fn rates(self) -> (Option<f64>, Option<f64>) {
+        let rate = |counter: Option<Counter>| counter.filter(|_| self.rates_are_whole)?.rate;
+        (rate(self.tx_bytes), rate(self.rx_bytes))
+    }
+
     /// Writes what is counted in the place of what is not known, or not of all QPs.
     pub(super) fn take_place(self, traffic: &mut Traffic) {
         for (place, counted) in [
@@ -165,6 +173,7 @@ impl Groups {
             tx_bytes: sum(TX_BYTES),
             rx_bytes: sum(RX_BYTES),
             tx_packets: sum(TX_PACKETS),
+            rates_are_whole: !uncovered,
         })
     }
 

@@ -70,9 +70,7 @@ impl Engine {
             let hw = groups.sum(process.uid, now_ns, uncovered.contains(&process.uid));
             let hw = hw.filter(|_| !exact);
             let points = match (&hw, flow) {
-                (Some(hw), _) if hw.tx_bytes.or(hw.rx_bytes).is_some() => {
-                    Some((rate_of(hw.tx_bytes), rate_of(hw.rx_bytes)))
-                }
+                (Some(hw), _) if hw.tx_bytes.or(hw.rx_bytes).is_some() => Some(hw.rates()),
                 (_, flow) => flow.map(|flow| rates(flow, fresh)),
             };
             if let Some((tx, rx)) = points {
@@ -90,10 +88,6 @@ impl Engine {
         }
         rows
     }
-}
-
-fn rate_of(counter: Option<Counter>) -> Option<f64> {
-    counter.filter(|counter| !counter.partial)?.rate
 }
 
 fn rates(flow: &Flow, fresh: bool) -> (Option<f64>, Option<f64>) {

@@ -76,8 +76,8 @@ impl HwCounters {
 pub fn recover(root: Root) -> Vec<String> {
     let locked = match Locked::left() {
         Ok(locked) => locked,
-        // Another one is at work, or there is nothing.
-        Err(Denied::Busy | Denied::Nothing) => return Vec::new(),
+        // Another one is at work, there is nothing, or it is not this user's.
+        Err(Denied::Busy | Denied::Nothing | Denied::NotPermitted) => return Vec::new(),
         Err(Denied::Unusable(why)) => return vec![cannot_recover(&why)],
     };
     recover_with(&mut Live::new(root), &locked)
@@ -279,6 +279,11 @@ impl<K: Kernel> Session<K> {
                     CauseId::CountersTaken,
                     "another rdmatop --hw-counters runs",
                     "what it counts is shown here too",
+                ),
+                Denied::NotPermitted => Obstacle::new(
+                    CauseId::NotPermitted,
+                    "this user may not change how the kernel counts",
+                    "run rdmatop as root",
                 ),
                 Denied::Nothing => Obstacle::new(CauseId::Refused, "/run/rdmatop is gone", ""),
                 Denied::Unusable(why) => Obstacle::new(

@@ -39,12 +39,22 @@ pub enum Denied {
     Nothing,
     /// Another rdmatop has it.
     Busy,
+    /// It takes another user.
+    NotPermitted,
     /// The file cannot be used; one line, safe to print.
     Unusable(String),
 }
 
 fn unusable(path: &Path, why: impl std::fmt::Display) -> Denied {
     Denied::Unusable(format!("{}: {why}", path.display()))
+}
+
+fn failed(path: &Path, errno: Errno) -> Denied {
+    match errno {
+        Errno::NOENT => Denied::Nothing,
+        Errno::ACCESS | Errno::PERM => Denied::NotPermitted,
+        errno => unusable(path, errno),
+    }
 }
 
 impl Locked {
@@ -64,16 +74,18 @@ impl Locked {
         if make && let Err(errno) = mkdir(path, Mode::from_raw_mode(0o755)) {
             match errno {
                 Errno::EXIST => {}
-                errno => return Err(unusable(path, errno)),
+                errno => return Err(failed(path, errno)),
             }
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let dir = match open(path, flags, Mode::empty()) {
             Ok(dir) => dir,
-            Err(Errno::NOENT) => return Err(Denied::Nothing),
-            Err(errno) => return Err(unusable(path, errno)),
+            Err(errno) => return Err(failed(path, errno)),
         };
         let stat = fstat(&dir).map_err(|errno| unusable(path, errno))?;
+        if stat.st_uid != owner && owner != 0 {
+            return Err(Denied::NotPermitted);
+        }
         if stat.st_uid != owner {
             return Err(unusable(path, format!("it belongs to uid {}", stat.st_uid)));
         }
@@ -87,7 +99,7 @@ impl Locked {
         let path = path.join(FILE);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let lock = openat(&dir, LOCK, flags, Mode::from_raw_mode(0o600))
-            .map_err(|errno| unusable(&path.with_file_name(LOCK), errno))?;
+            .map_err(|errno| failed(&path.with_file_name(LOCK), errno))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self {
                 dir,

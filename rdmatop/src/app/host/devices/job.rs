@@ -205,13 +205,12 @@ impl<T: Transport> Reader<T> {
                 match self.identity(&sheet, index) {
                     Ok(device) => {
                         let mut answer = self.list(&sheet, before_ns, device, counts, before, want);
-                        if counters && let (Some(nldev), Some(listed)) = (&mut self.nldev, &mut answer.listed)
-                        {
+                        if counters {
                             let pace = Pace {
                                 always: groups,
                                 last: false,
                             };
-                            answer.groups = groups::read(nldev, &mut self.owners, listed, pace, before_ns);
+                            self.bound(pace, before_ns, &mut answer);
                         }
                         answer
                     }
@@ -229,6 +228,13 @@ impl<T: Transport> Reader<T> {
                     ..DeviceAnswer::default()
                 };
                 answer.other = self.again(&sheet, before_ns, &ask, &mut answer).is_err();
+                if ask.counters && !answer.other {
+                    let pace = Pace {
+                        always: ask.groups,
+                        last: ask.last,
+                    };
+                    self.bound(pace, before_ns, &mut answer);
+                }
                 answer
             }
             What::Leaving { dir, device, before } => {
@@ -251,6 +257,13 @@ impl<T: Transport> Reader<T> {
             None => (self.open)()?,
         };
         Ok(self.nldev.insert(nldev))
+    }
+
+    /// Reads counters that QPs are bound to. After the list of QPs: each of that list that is bound has its counter then.
+    fn bound(&mut self, pace: Pace, before_ns: u64, answer: &mut DeviceAnswer) {
+        if let (Some(nldev), Some(listed)) = (&mut self.nldev, &mut answer.listed) {
+            answer.groups = groups::read(nldev, &mut self.owners, listed, pace, before_ns);
+        }
     }
 
     fn everyone(&mut self, settings: bool) -> Result<DeviceList, NetlinkError> {
@@ -341,11 +354,6 @@ impl<T: Transport> Reader<T> {
         if ask.counters {
             sheet.enter(Stage::Counters, now().mono_ns);
             listed.read(nldev, &mut answer.ports).map_err(|_| ())?;
-            let pace = Pace {
-                always: ask.groups,
-                last: ask.last,
-            };
-            answer.groups = groups::read(nldev, &mut self.owners, listed, pace, before_ns);
         }
         let stage = if ask.states { Stage::Ports } else { Stage::Objects };
         let counts = match &ask.counts {
