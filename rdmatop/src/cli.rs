@@ -138,6 +138,11 @@ pub struct ViewArgs {
     /// Load no eBPF programs: netlink, /sys and /proc only
     #[arg(long, help_heading = "eBPF")]
     pub no_ebpf: bool,
+
+    /// Have NICs that can (mlx5) count by process: sets mode auto,pid on each port where nothing is set, says so, and takes it
+    /// back at the end. Counts QPs that are made meanwhile
+    #[arg(long, conflicts_with = "trace", help_heading = "Counters of the NIC")]
+    pub hw_counters: bool,
 }
 
 impl ViewArgs {

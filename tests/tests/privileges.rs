@@ -3,9 +3,13 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
-use rdmatop_tests::{lab::Lab, rdmatop::Trace};
+use rdmatop_tests::{
+    lab::Lab,
+    rdmatop::{Trace, Window},
+};
 
 const DAC_READ_SEARCH: u64 = 1 << 2;
+const NET_ADMIN: u64 = 1 << 12;
 const SYS_PTRACE: u64 = 1 << 19;
 const SYS_ADMIN: u64 = 1 << 21;
 const SYS_NICE: u64 = 1 << 23;
@@ -36,18 +40,36 @@ fn while_it_traces_no_thread_has_more_than_it_needs() -> Result<()> {
         "the test itself has few"
     );
     let trace = Trace::start(&[])?;
+    let threads = each_thread_has(trace.child.pid(), PERMITTED)?;
+    ensure!(
+        threads > 3,
+        "{threads} threads: where is the reader, where the writer?"
+    );
+    trace.stop().map(drop)
+}
+
+/// The right to change how QPs are bound to counters stays permitted only where that was asked for, and is in effect only while
+/// an order is given.
+#[test]
+fn the_right_to_change_counters_is_kept_where_it_was_asked_for() -> Result<()> {
+    let Some(_lab) = Lab::enter("privileges of --hw-counters") else {
+        return Ok(());
+    };
+    let window = Window::open(&["--no-ebpf", "--hw-counters"])?;
+    each_thread_has(window.pid(), PERMITTED | NET_ADMIN)?;
+    window.close().map(drop)
+}
+
+/// Whether each thread of a process has exactly these rights. Returns how many threads there were.
+fn each_thread_has(pid: u32, permitted: u64) -> Result<usize> {
     let mut threads = 0;
-    for task in fs::read_dir(
-        Path::new("/proc")
-            .join(trace.child.pid().to_string())
-            .join("task"),
-    )? {
+    for task in fs::read_dir(Path::new("/proc").join(pid.to_string()).join("task"))? {
         let status = fs::read_to_string(task?.path().join("status"))?;
         let name = status.lines().next().unwrap_or_default();
         // Exactly: less would be a tracer that cannot attach again when a module is reloaded.
         for (key, wanted) in [
             ("CapEff:", KEPT),
-            ("CapPrm:", PERMITTED),
+            ("CapPrm:", permitted),
             ("CapInh:", 0),
             ("CapAmb:", 0),
         ] {
@@ -60,9 +82,5 @@ fn while_it_traces_no_thread_has_more_than_it_needs() -> Result<()> {
         );
         threads += 1;
     }
-    ensure!(
-        threads > 3,
-        "{threads} threads: where is the reader, where the writer?"
-    );
-    trace.stop().map(drop)
+    Ok(threads)
 }

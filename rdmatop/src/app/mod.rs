@@ -48,6 +48,8 @@ use crate::exit::{Exit, Stop, Written, written};
 use crate::lab::{self, LabArgs, LabError};
 use crate::model::cause::Cause;
 use crate::say::{self, say};
+use crate::source::hw_counters::{self, HwCounters};
+use crate::source::root::Root;
 use plan::{Mode, Plan, Terminal};
 
 /// The whole program: parses `args`, runs the mode, prints on stderr in one line what failed.
@@ -88,6 +90,11 @@ fn run(cli: &Cli) -> Result<ExitCode, Stop> {
     }
     let plan = plan::plan(cli, Terminal::here())?;
     limits::check()?;
+    for line in hw_counters::recover(Root::default()) {
+        say(&format!("rdmatop: {line}"));
+    }
+    // However the mode ends, also by a panic.
+    let _undo = TakeBack(plan.hw_counters.clone());
     let exit = match plan.mode {
         Mode::Check { .. } => return block_on(check::run(&plan)),
         Mode::Live { .. } => block_on(live::run(&plan)),
@@ -96,6 +103,17 @@ fn run(cli: &Cli) -> Result<ExitCode, Stop> {
         Mode::Probes { .. } => block_on(probes::run(&plan)),
     };
     exit.map(ExitCode::from)
+}
+
+/// Takes back what `--hw-counters` has set when it is dropped.
+struct TakeBack(Option<HwCounters>);
+
+impl Drop for TakeBack {
+    fn drop(&mut self) {
+        for line in self.0.iter().flat_map(HwCounters::take_back) {
+            say(&format!("rdmatop: {line}"));
+        }
+    }
 }
 
 fn in_lab(args: &LabArgs) -> Result<ExitCode, Stop> {

@@ -5,6 +5,8 @@ use std::time::Duration;
 use crate::cli::{AttachMode, Cli, Command};
 use crate::exit::Stop;
 use crate::model::filter::Filter;
+use crate::source::hw_counters::HwCounters;
+use crate::source::root::Root;
 
 /// The output's properties, from the environment.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,6 +79,8 @@ pub(super) struct Plan {
     pub(super) verb_times: bool,
     /// `--uprobes`.
     pub(super) uprobes: Option<Uprobes>,
+    /// `--hw-counters`.
+    pub(super) hw_counters: Option<HwCounters>,
     /// `--sample`: one work request in so many.
     pub(super) sample: u32,
     pub(super) color: bool,
@@ -139,6 +143,7 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
             pid,
             limit: f64::from(view.uprobe_limit.unwrap_or(UPROBE_LIMIT)) / 100.0,
         }),
+        hw_counters: view.hw_counters.then(|| HwCounters::new(Root::default())),
         sample: view.sample.unwrap_or(1),
         color: !view.no_color && !terminal.no_color,
     };

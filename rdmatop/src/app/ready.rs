@@ -3,7 +3,8 @@
 use std::{io, thread};
 
 use super::host::{
-    Advice, DeviceSource, HealthSource, LogSource, MapSource, ProcessSource, SeenSource, TcpSource,
+    Advice, DeviceSource, HealthSource, HwCountersSource, LogSource, MapSource, ProcessSource, SeenSource,
+    TcpSource,
 };
 use super::plan::{Mode, Plan, Uprobes};
 use super::source::{Feed, Polled, Pushing, Sources};
@@ -26,7 +27,7 @@ pub(super) fn sources(plan: &Plan) -> Sources {
     let advice = Advice::new(root.clone(), plan.attach);
     // Before the right to open it is gone.
     let log = KernelLog::open();
-    privileges::shed();
+    privileges::shed(plan.hw_counters.is_some());
     let platform = advice.platform();
     let no_rdma = advice
         .missing()
@@ -42,7 +43,12 @@ pub(super) fn sources(plan: &Plan) -> Sources {
     if plan.attach.is_some() {
         polled.push(Box::new(SeenSource(sweep.clone())));
     }
-    polled.push(Box::new(DeviceSource::new(root.clone())));
+    if let Some(hw_counters) = &plan.hw_counters {
+        // Before the counters are read.
+        polled.push(Box::new(HwCountersSource(hw_counters.clone())));
+    }
+    let counted = plan.hw_counters.is_some();
+    polled.push(Box::new(DeviceSource::new(root.clone()).counting(counted)));
     polled.push(Box::new(ProcessSource::new(root.clone())));
     if plan.attach.is_some() {
         polled.push(Box::new(MapSource::new(sweep.clone())));

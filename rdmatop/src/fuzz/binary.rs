@@ -74,6 +74,9 @@ pub(super) fn netlink(raw: &[u8]) {
         nldev.pds(0).err(),
         nldev.ctxs(0).err(),
         nldev.cm_ids(0).err(),
+        nldev.counter_sets(0).err(),
+        nldev.binding(0, 1).err(),
+        nldev.optional_counters(0, 1).err(),
     ];
     for error in errors.into_iter().flatten() {
         assert_safe(&error.to_string());

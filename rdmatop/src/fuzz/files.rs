@@ -189,6 +189,11 @@ pub(super) fn sanitize(raw: &[u8]) {
     assert_safe(&shown);
 }
 
+/// `/run/rdmatop/hw-counters.json`.
+pub(super) fn hw_counters(raw: &[u8]) {
+    crate::source::hw_counters::state::fuzz(raw);
+}
+
 /// The state file of `lab up`, or any other bytes.
 pub(super) fn lab_state(raw: &[u8]) {
     crate::lab::fuzz_state(raw);

@@ -16,6 +16,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("environ", files::environ),
     ("event", binary::event),
     ("filter", files::filter),
+    ("hw_counters", files::hw_counters),
     ("kernel_log", files::kernel_log),
     ("lab_state", files::lab_state),
     ("maps", files::maps),

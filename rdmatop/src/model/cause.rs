@@ -154,6 +154,12 @@ causes! {
     NotInDriver,
     /// What a program posts with cannot be probed.
     NotProbed,
+    /// rdmatop lets the kernel bind QPs to counters of the NIC (`--hw-counters`).
+    CountersSet,
+    /// Another program decides which QPs are bound to counters.
+    CountersTaken,
+    /// A driver binds no QPs to counters.
+    NoBinding,
 }
 
 impl CauseId {

@@ -112,6 +112,10 @@ pub enum Input {
     Verbs(Box<VerbsSample>),
     /// Probes on programs.
     Uprobes(Box<UprobesReport>),
+    /// Counters of the NIC that QPs are bound to.
+    Groups(Box<GroupsSample>),
+    /// What `--hw-counters` has changed.
+    HwCounters(Box<HwCountersReport>),
     /// Facts about a process.
     Process(Box<ProcessFacts>),
     /// What programs with RDMA-capable libraries move by TCP.
@@ -219,6 +223,71 @@ pub struct PortCounters {
     pub number: u32,
     /// Counters of any name.
     pub counters: Vec<RawReading>,
+}
+
+/// Counters that QPs are bound to, of the devices that were asked.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct GroupsSample {
+    /// One entry for each device that was asked, also where no QP is bound.
+    pub devices: Vec<DeviceGroups>,
+}
+
+/// Those of one device.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct DeviceGroups {
+    /// Device index.
+    pub device_index: u32,
+    /// When they were read.
+    pub at: ReadAt,
+    /// The counters. One that is missing here is gone, with what it counted last.
+    pub groups: Vec<GroupReading>,
+}
+
+/// A counter of the NIC, which counts several things of the QPs that are bound to it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct GroupReading {
+    /// Its number on the device.
+    pub id: u32,
+    /// Port.
+    pub port: u32,
+    /// How the QPs were bound, as rdma(8) writes it: `auto pid`, `auto type,pid`, `manual`.
+    pub mode: String,
+    /// The process of all its QPs, where they are bound by process.
+    pub pid: Option<u32>,
+    /// The type of all its QPs, where they are bound by type.
+    pub qp_type: Option<QpType>,
+    /// Its QPs.
+    pub qps: Vec<u32>,
+    /// What it has counted since it was made, by the driver's names.
+    pub counters: Vec<(String, u64)>,
+}
+
+/// What `--hw-counters` has changed, and what it has not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HwCountersReport {
+    /// Ports of all devices.
+    pub ports: Vec<HwPort>,
+    /// Why no device could be looked at.
+    pub failed: Option<Box<Cause>>,
+}
+
+/// A port, as `--hw-counters` has found or made it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HwPort {
+    /// Device name, safe to print.
+    pub device: String,
+    /// Device index.
+    #[serde(skip_serializing)]
+    #[serde(default)]
+    pub device_index: u32,
+    /// Port number.
+    pub port: u32,
+    /// The kernel binds QPs by process because rdmatop has set it so.
+    pub set: bool,
+    /// Optional counters that rdmatop has switched on.
+    pub optional: Vec<String>,
+    /// Why it has not been set.
+    pub why: Option<Box<Cause>>,
 }
 
 /// The kernel gives no index from here on (`xa_limit_31b`): these stand for devices that are being removed and whose

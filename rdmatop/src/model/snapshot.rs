@@ -11,7 +11,9 @@ use super::{
     cause::Cause,
     findings::Finding,
     ib::{Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode},
-    input::{EbpfState, HostFacts, LimitReached, PcieLink, ProbeVerdict, Skipped, UprobesReport},
+    input::{
+        EbpfState, HostFacts, HwCountersReport, LimitReached, PcieLink, ProbeVerdict, Skipped, UprobesReport,
+    },
     judgement::{Judgement, Quantity},
     value::{Counter, Shared, Source},
     watched::Picture,
@@ -71,6 +73,8 @@ pub struct Health {
     pub skipped: Option<Shared<Skipped>>,
     /// Probes on programs whose posts bypass the kernel; `None` without `--uprobes`.
     pub uprobes: Option<Arc<UprobesReport>>,
+    /// What `--hw-counters` has changed; `None` without it.
+    pub hw_counters: Option<Arc<HwCountersReport>>,
     /// Lifecycle records seen since start.
     pub events: u64,
     /// What became of work requests, where a trace asks for them.
@@ -333,7 +337,8 @@ pub struct Traffic {
     pub doorbells: Option<Counter>,
     /// CQEs for which the CQ had no room.
     pub cq_overflows: Option<Counter>,
-    /// Packets, estimated from the movement of the send PSN.
+    /// Packets. Of a QP: an estimate from the movement of its send PSN, which a READ moves by the packets of its answer. Of a
+    /// process: as the NIC counts them for its QPs.
     pub tx_packets: Option<Counter>,
     /// Send WRs by opcode; only those that happened.
     pub by_opcode: Vec<OpcodeTraffic>,
@@ -445,6 +450,8 @@ pub struct ProcessRow {
     pub traffic: Traffic,
     /// Verb calls that failed, probes by libraries not counted.
     pub verb_errors: Option<Counter>,
+    /// Counters of the NIC that its QPs are bound to.
+    pub hw_counters: Vec<CounterGroup>,
     /// What it moves by TCP where it could use RDMA; `None`: nothing of note.
     pub tcp: Option<TcpTraffic>,
     /// The limit of its RDMA cgroup that is reached; `None`: none, or that is not known.
@@ -460,6 +467,23 @@ pub struct ProcessRow {
     /// Tx and Rx bytes/s (or WRs/s).
     #[serde(skip)]
     pub history: Arc<History>,
+}
+
+/// A counter of the NIC, and what it has counted of the QPs that are bound to it.
+#[derive(Clone, Debug, Serialize)]
+pub struct CounterGroup {
+    /// Device name.
+    pub device: Arc<str>,
+    /// Port number.
+    pub port: u32,
+    /// Its number on the device.
+    pub id: u32,
+    /// How the QPs were bound: `auto pid`, `auto type,pid`, `manual`.
+    pub mode: Arc<str>,
+    /// Numbers of its QPs.
+    pub qps: Arc<[u32]>,
+    /// What it has counted, by the driver's names.
+    pub counters: Vec<NamedCounter>,
 }
 
 /// What a process with an RDMA-capable library moves by TCP, between ports that a library chose.

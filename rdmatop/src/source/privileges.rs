@@ -23,16 +23,26 @@ const ATTACH: CapabilitySet = KEPT
 /// In effect while a thread changes its own policy of scheduling (`ebpf::unpreempted`).
 const PRIORITY: CapabilitySet = KEPT.union(CapabilitySet::SYS_NICE);
 
+/// In effect while an order changes how the kernel binds QPs to counters; permitted only where that was asked for
+/// (`--hw-counters`).
+const COUNTERS: CapabilitySet = KEPT.union(CapabilitySet::NET_ADMIN);
+
 /// All that is ever in effect.
 const PERMITTED: CapabilitySet = ATTACH.union(PRIORITY);
 
 /// Gives up everything but `PERMITTED`, and everything but `KEPT` until it is raised. A set-user-id bit gives nothing to
-/// programs that are started later. Without privileges this does nothing.
-pub fn shed() {
+/// programs that are started later. Without privileges this does nothing. `counters`: the right to change how QPs are bound to
+/// counters stays permitted.
+pub fn shed(counters: bool) {
     let Ok(now) = capabilities(None) else { return };
+    let permitted = if counters {
+        PERMITTED.union(COUNTERS)
+    } else {
+        PERMITTED
+    };
     let sets = CapabilitySets {
         effective: now.effective & KEPT,
-        permitted: now.permitted & PERMITTED,
+        permitted: now.permitted & permitted,
         inheritable: CapabilitySet::empty(),
     };
     // The kernel does not refuse to give up rights; if it did, the old rights would stay.
@@ -53,6 +63,11 @@ impl Raised {
     /// Raises what a policy of real time needs, as far as it is permitted.
     pub fn for_priority() -> Self {
         Self::to(PRIORITY)
+    }
+
+    /// Raises what an order about counters needs, as far as it is permitted.
+    pub fn for_counters() -> Self {
+        Self::to(COUNTERS)
     }
 
     fn to(wanted: CapabilitySet) -> Self {
@@ -81,24 +96,32 @@ mod tests {
 
     #[test]
     fn what_was_shed_is_raised_for_what_needs_it_alone() {
-        // Capabilities belong to this thread: the other tests keep theirs.
-        let thread = std::thread::spawn(|| {
-            let before = capabilities(None).unwrap();
-            shed();
-            let shed = capabilities(None).unwrap();
-            assert_eq!(shed.effective, before.effective & KEPT);
-            assert_eq!(shed.permitted, before.permitted & PERMITTED);
-            for (wanted, raised) in [
-                (ATTACH, Raised::for_attach as fn() -> Raised),
-                (PRIORITY, Raised::for_priority),
-            ] {
-                let raised = raised();
-                assert_eq!(capabilities(None).unwrap().effective, shed.permitted & wanted);
-                drop(raised);
-                assert_eq!(capabilities(None).unwrap(), shed);
-            }
-            assert_eq!(rustix::thread::no_new_privs(), Ok(true));
-        });
-        thread.join().unwrap();
+        for counters in [false, true] {
+            // Capabilities belong to this thread: the other tests keep theirs.
+            let thread = std::thread::spawn(move || {
+                let before = capabilities(None).unwrap();
+                shed(counters);
+                let shed = capabilities(None).unwrap();
+                let permitted = if counters {
+                    PERMITTED | CapabilitySet::NET_ADMIN
+                } else {
+                    PERMITTED
+                };
+                assert_eq!(shed.effective, before.effective & KEPT);
+                assert_eq!(shed.permitted, before.permitted & permitted);
+                for (wanted, raised) in [
+                    (ATTACH, Raised::for_attach as fn() -> Raised),
+                    (PRIORITY, Raised::for_priority),
+                    (COUNTERS, Raised::for_counters),
+                ] {
+                    let raised = raised();
+                    assert_eq!(capabilities(None).unwrap().effective, shed.permitted & wanted);
+                    drop(raised);
+                    assert_eq!(capabilities(None).unwrap(), shed);
+                }
+                assert_eq!(rustix::thread::no_new_privs(), Ok(true));
+            });
+            thread.join().unwrap();
+        }
     }
 }

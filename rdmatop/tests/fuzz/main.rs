@@ -169,6 +169,18 @@ macro_rules! targets {
 }
 
 targets!(
-    btf, cgroup, counters, environ, event, filter, kernel_log, lab_state, maps, netlink, proc, sanitize,
+    btf,
+    cgroup,
+    counters,
+    environ,
+    event,
+    filter,
+    hw_counters,
+    kernel_log,
+    lab_state,
+    maps,
+    netlink,
+    proc,
+    sanitize,
     settings
 );

@@ -27,17 +27,50 @@ int rc_find(const struct rdma_hw_stats *stats, const char *name)
 	return -ENOENT;
 }
 
-static int query_psns(struct ib_qp *qp, u32 *sq, u32 *rq)
+/* Of the port's counters, those whose places show mlx5's optional counters of QPs where the option `bytes` is set. */
+static const char *const shown_as[][2] = {
+	{ "send_err", "rdma_tx_packets" },
+	{ "link_downed", "rdma_tx_bytes" },
+	{ "retry_exceeded_err", "rdma_rx_packets" },
+	{ "retry_rnr_exceeded_err", "rdma_rx_bytes" },
+};
+
+static struct rdma_stat_desc *own_descs;
+static int own_descs_len;
+
+/* The port's table under other names: what has the same number of counters can be added up by index. */
+static const struct rdma_stat_desc *descs_of(const struct rdma_hw_stats *port)
+{
+	int i, j;
+
+	if (!rc_bytes)
+		return port->descs;
+	mutex_lock(&rc_lock);
+	if (!own_descs) {
+		own_descs = kmemdup(port->descs, port->num_counters * sizeof(*own_descs), GFP_KERNEL);
+		own_descs_len = port->num_counters;
+		for (i = 0; own_descs && i < own_descs_len; i++)
+			for (j = 0; j < ARRAY_SIZE(shown_as); j++)
+				if (!strcmp(own_descs[i].name, shown_as[j][0]))
+					own_descs[i].name = shown_as[j][1];
+	}
+	mutex_unlock(&rc_lock);
+	return own_descs && own_descs_len == port->num_counters ? own_descs : port->descs;
+}
+
+static int query_psns(struct ib_qp *qp, u32 *sq, u32 *rq, u32 *mtu)
 {
 	struct ib_qp_attr *attr = kzalloc(sizeof(*attr), GFP_KERNEL);
 	struct ib_qp_init_attr *init = kzalloc(sizeof(*init), GFP_KERNEL);
 	int ret = -ENOMEM;
 
 	if (attr && init)
-		ret = ib_query_qp(qp, attr, IB_QP_STATE | IB_QP_SQ_PSN | IB_QP_RQ_PSN, init);
+		ret = ib_query_qp(qp, attr, IB_QP_STATE | IB_QP_SQ_PSN | IB_QP_RQ_PSN | IB_QP_PATH_MTU, init);
 	if (!ret) {
 		*sq = attr->sq_psn & PSN_MASK;
 		*rq = attr->rq_psn & PSN_MASK;
+		if (mtu)
+			*mtu = ib_mtu_enum_to_int(attr->path_mtu);
 	}
 	kfree(attr);
 	kfree(init);
@@ -58,14 +91,17 @@ static u32 passed(u32 *last, u32 now)
 static void take(struct rc_qp *qp)
 {
 	struct rc_counter *counter = qp->counter;
-	u32 sq, rq;
+	u32 sq, rq, mtu;
 
-	if (rc_source != RC_PSN || query_psns(qp->qp, &sq, &rq))
+	if (rc_source != RC_PSN || query_psns(qp->qp, &sq, &rq, &mtu))
 		return;
 	sq = passed(&qp->sq_psn, sq);
 	rq = passed(&qp->rq_psn, rq);
 	counter->sent += sq;
 	counter->rcvd += rq;
+	/* Exact where each message is a multiple of the MTU. */
+	counter->sent_bytes += (u64)sq * mtu;
+	counter->rcvd_bytes += (u64)rq * mtu;
 	atomic64_add(sq, &counter->device->sent);
 	atomic64_add(rq, &counter->device->rcvd);
 }
@@ -86,12 +122,12 @@ void rc_psn_set(struct ib_qp *qp, const struct ib_qp_attr *attr, int mask)
 
 static struct rdma_hw_stats *alloc_stats(struct rdma_counter *core)
 {
-	/* The core adds these to the port's by index: with another table it would write past the end of that. */
+	/* The core adds these to the port's by index: a longer table would write past the end of that. */
 	struct rdma_hw_stats *port = core->device->port_data[core->port].port_counter.hstats;
 
 	if (!port)
 		return NULL;
-	return rdma_alloc_hw_stats_struct(port->descs, port->num_counters, RDMA_HW_STATS_DEFAULT_LIFESPAN);
+	return rdma_alloc_hw_stats_struct(descs_of(port), port->num_counters, RDMA_HW_STATS_DEFAULT_LIFESPAN);
 }
 
 static struct rc_counter *make(struct rdma_counter *core)
@@ -141,7 +177,7 @@ static int bind(struct rdma_counter *core, struct ib_qp *qp)
 	}
 	bound->counter = counter;
 	if (rc_source == RC_PSN)
-		query_psns(qp, &bound->sq_psn, &bound->rq_psn);
+		query_psns(qp, &bound->sq_psn, &bound->rq_psn, NULL);
 	/* On failure the core frees a new counter through dealloc, or keeps one that has other QPs. */
 	ret = xa_err(xa_store(&qps, key(qp), bound, GFP_KERNEL));
 	if (ret)
@@ -187,6 +223,14 @@ static int dealloc(struct rdma_counter *core)
 	return 0;
 }
 
+static void add_to(struct rdma_hw_stats *stats, const char *name, u64 n)
+{
+	int i = rc_find(stats, name);
+
+	if (i >= 0)
+		stats->value[i] += n;
+}
+
 static int read_stats(struct rdma_counter *core)
 {
 	struct rdma_hw_stats *stats = core->stats;
@@ -209,12 +253,12 @@ static int read_stats(struct rdma_counter *core)
 		for (i = 0; rc_source == RC_QPN && i < stats->num_counters; i++)
 			stats->value[i] += bound->qp->qp_num + i;
 	}
-	i = rc_find(stats, "sent_pkts");
-	if (i >= 0)
-		stats->value[i] += counter->sent;
-	i = rc_find(stats, "rcvd_pkts");
-	if (i >= 0)
-		stats->value[i] += counter->rcvd;
+	add_to(stats, "sent_pkts", counter->sent);
+	add_to(stats, "rcvd_pkts", counter->rcvd);
+	add_to(stats, "rdma_tx_packets", counter->sent);
+	add_to(stats, "rdma_rx_packets", counter->rcvd);
+	add_to(stats, "rdma_tx_bytes", counter->sent_bytes);
+	add_to(stats, "rdma_rx_bytes", counter->rcvd_bytes);
 	mutex_unlock(&rc_lock);
 	return 0;
 }
@@ -256,8 +300,10 @@ void rc_counters_exit(void)
 {
 	xa_destroy(&qps);
 	xa_destroy(&counters);
+	kfree(own_descs);
 }
 
+/* The operation's name begins as those of the driver's functions do: rdmatop looks for it in /proc/kallsyms. */
 #ifdef COUNTER_HAS_DRIVER_PART
 
 struct rc_core_counter {
@@ -268,7 +314,7 @@ static void init_counter(struct rdma_counter *core)
 {
 }
 
-static int bind_port(struct rdma_counter *core, struct ib_qp *qp, u32 port)
+static int rxe_counter_bind_qp(struct rdma_counter *core, struct ib_qp *qp, u32 port)
 {
 	return bind(core, qp);
 }
@@ -279,13 +325,17 @@ static int unbind_port(struct ib_qp *qp, u32 port)
 }
 
 #else
-#define bind_port bind
+static int rxe_counter_bind_qp(struct rdma_counter *core, struct ib_qp *qp)
+{
+	return bind(core, qp);
+}
+
 #define unbind_port unbind
 #endif
 
 const struct ib_device_ops rc_ops = {
 	.counter_alloc_stats = alloc_stats,
-	.counter_bind_qp = bind_port,
+	.counter_bind_qp = rxe_counter_bind_qp,
 	.counter_unbind_qp = unbind_port,
 	.counter_dealloc = dealloc,
 	.counter_update_stats = read_stats,

@@ -8,6 +8,7 @@
 enum rc_source rc_source;
 int rc_bind_error, rc_read_error;
 unsigned int rc_max_counters;
+bool rc_bytes;
 
 static char *source = "psn";
 module_param(source, charp, 0444);
@@ -18,6 +19,9 @@ module_param_named(read_error, rc_read_error, int, 0644);
 MODULE_PARM_DESC(read_error, "errno of every read; 0: none");
 module_param_named(max_counters, rc_max_counters, uint, 0644);
 MODULE_PARM_DESC(max_counters, "one more fails with ENOSPC; 0: no limit");
+
+module_param_named(bytes, rc_bytes, bool, 0444);
+MODULE_PARM_DESC(bytes, "counters of QPs have rdma_tx_bytes and the like, as mlx5's have from Linux 6.15 on");
 
 static struct ib_client client;
 

@@ -35,7 +35,8 @@ struct rc_counter {
 	struct rc_device *device;
 	struct rdma_counter *core;
 	struct list_head qps;		/* under rc_lock */
-	u64 sent, rcvd;			/* under rc_lock */
+	u64 sent, rcvd;			/* packets; under rc_lock */
+	u64 sent_bytes, rcvd_bytes;	/* of whole packets; under rc_lock */
 	u64 added[];			/* by debugfs, under rc_lock */
 };
 
@@ -51,6 +52,7 @@ extern struct mutex rc_lock;		/* of counters and QPs: the core's own lock is of 
 extern enum rc_source rc_source;
 extern int rc_bind_error, rc_read_error;
 extern unsigned int rc_max_counters;
+extern bool rc_bytes;
 
 /* counter.c */
 extern const struct ib_device_ops rc_ops;

@@ -76,7 +76,7 @@ enum Part {
 fn collect(root: &Root, pid: Option<u32>) -> Facts {
     let platform = Platform::read(root);
     if root.is_live() {
-        privileges::shed();
+        privileges::shed(false);
     }
     let names = list_devices(root);
     let mut facts = Facts {

@@ -40,6 +40,7 @@ use crate::{
 mod counters;
 mod dump;
 mod entry;
+mod groups;
 mod job;
 mod known;
 mod leaving;
@@ -97,6 +98,8 @@ pub struct DeviceSource {
     slow: Vec<Cause>,
     /// [`RESTED`], except in tests.
     rested_ns: u64,
+    /// QPs are being bound to counters: they are looked for on each device in each round.
+    counting: bool,
 }
 
 /// Something differs from the last listing.
@@ -127,7 +130,15 @@ impl DeviceSource {
             shared: false,
             slow: Vec::new(),
             rested_ns: RESTED,
+            counting: false,
         }
+    }
+
+    /// With `counting`, counters that QPs are bound to are looked for on each device all the time, and otherwise now and then.
+    #[must_use]
+    pub fn counting(mut self, counting: bool) -> Self {
+        self.counting = counting;
+        self
     }
 
     /// Whether the devices must be listed, and not only their counters read.
@@ -313,6 +324,7 @@ impl DeviceSource {
             counts: found.and_then(|found| found.counts(entry.index)).cloned(),
             before: entry.listed.take().filter(|_| !renamed),
             counters: wants.counters,
+            groups: self.counting,
             qps: entry.owes_qps.is_some(),
         };
         let name = Arc::clone(&entry.shown);
@@ -408,6 +420,8 @@ impl DeviceSource {
             let counts = found.as_ref().and_then(|found| found.counts(entry.index));
             let ask = Ask {
                 counters: wants.counters,
+                groups: self.counting,
+                last: wants.last,
                 states: states && counts.is_some(),
                 qps: wants.qps || entry.owes_qps.is_some(),
                 counts: match counts {

@@ -2,6 +2,7 @@
 mod advice;
 mod devices;
 mod health;
+mod hw_counters;
 mod limits;
 mod log;
 mod maps;
@@ -11,6 +12,7 @@ mod tcp;
 pub use advice::Advice;
 pub use devices::DeviceSource;
 pub use health::HealthSource;
+pub use hw_counters::HwCountersSource;
 pub use log::LogSource;
 pub use maps::{MapSource, SeenSource};
 pub use processes::ProcessSource;

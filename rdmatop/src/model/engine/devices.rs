@@ -10,6 +10,7 @@ use super::{
     names::{self, Names},
     ports::{Counted, Port, PortOf},
     providers::Provider,
+    qp::Passed,
     tally::{Flow, RETRANSMITS, RX_BYTES, TX_BYTES},
 };
 use crate::model::{
@@ -311,6 +312,11 @@ impl Devices {
         self.by_index.values_mut().find(|device| device.uid == uid)
     }
 
+    /// Packets of a port since this was last asked, for a dump that began at `began_ns`; `None` where they are not counted.
+    pub(super) fn passed(&mut self, uid: u64, port: u32, began_ns: u64) -> Option<Passed> {
+        self.get_mut(uid)?.ports.get_mut(&port)?.passed(began_ns)
+    }
+
     #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = &Device> {
         self.by_index.values()
@@ -400,6 +406,11 @@ impl Device {
         if reading.removing {
             self.row.state = Some(DeviceState::Removing);
         }
+    }
+
+    /// The family of its driver.
+    pub(super) fn provider(&self) -> Provider {
+        self.provider
     }
 
     /// Whether programs count what its QPs do.

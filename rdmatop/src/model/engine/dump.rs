@@ -1,11 +1,11 @@
 //! Dumps of QPs: initial sync, and repair after loss. Records are the truth about what is newer than the dump.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Engine,
     hash::NumberMap,
-    qp::{Key, Owner, Qp},
+    qp::{Key, Owner, Passed, PsnReading, Qp},
     qps::Qps,
 };
 use crate::model::input::{Now, QpReading, QpsSample};
@@ -25,18 +25,19 @@ impl Engine {
             device = Some((reading.device_index, uid));
             keys.push(Key::new(uid, reading.qpn, reading.port));
         }
+        let passed = self.passed(&sample, &keys);
         // The kernel's order, in which QP 0 and QP 1 come last.
         let mut guess = Guess::default();
         if keys.is_sorted_by_key(|key| (key.device, key.port, key.qpn)) && !has_twins(&keys) {
             for (key, reading) in keys.iter().zip(&sample.qps) {
-                self.dumped(*key, reading, began_ns, now, &mut guess);
+                self.dumped(*key, reading, (began_ns, &passed), now, &mut guess);
             }
         } else {
             // A dump under churn lists some QPs twice; the later reading is the fresher one.
             let mut latest: NumberMap<Key, &QpReading> = keys.iter().copied().zip(&sample.qps).collect();
             for key in &keys {
                 if let Some(reading) = latest.remove(key) {
-                    self.dumped(*key, reading, began_ns, now, &mut guess);
+                    self.dumped(*key, reading, (began_ns, &passed), now, &mut guess);
                 }
             }
         }
@@ -68,27 +69,65 @@ impl Engine {
         self.set_errors("qps", sample.errors);
     }
 
+    /// Packets of the ports of a dump, since the dump before.
+    fn passed(&mut self, sample: &QpsSample, keys: &[Key]) -> BTreeMap<(u64, u32), Passed> {
+        let mut out = BTreeMap::new();
+        let mut ports: Vec<(u64, u32)> = Vec::new();
+        for (key, reading) in keys.iter().zip(&sample.qps) {
+            let port = (key.device, reading.port.unwrap_or(1));
+            if ports.last() != Some(&port) && !ports.contains(&port) {
+                ports.push(port);
+            }
+        }
+        for (device, port) in ports {
+            if let Some(passed) = self.devices.passed(device, port, sample.mono_ns) {
+                out.insert((device, port), passed);
+            }
+        }
+        out
+    }
+
     /// One QP of a dump.
-    fn dumped(&mut self, key: Key, reading: &QpReading, began_ns: u64, now: Now, guess: &mut Guess) {
+    fn dumped(
+        &mut self,
+        key: Key,
+        reading: &QpReading,
+        (began_ns, passed): (u64, &BTreeMap<(u64, u32), Passed>),
+        now: Now,
+        guess: &mut Guess,
+    ) {
+        let passed = passed.get(&(key.device, reading.port.unwrap_or(1))).copied();
+        let psn = reading.sq_psn.map(|psn| PsnReading {
+            psn,
+            state: reading.state,
+            at_ns: began_ns,
+            passed,
+        });
         let (dump, min) = (self.dumps, self.config.min_interval_ns);
         // Nearly all of ten thousand QPs have not changed.
         if let Some(qp) = guess.find(&mut self.qps, key)
             && qp.is_as(reading)
         {
             qp.dump = dump;
-            if let Some(psn) = reading.sq_psn.filter(|_| qp.event_ns <= began_ns) {
-                qp.psn.read(psn, began_ns, min);
+            if let Some(psn) = psn.filter(|_| qp.event_ns <= began_ns) {
+                qp.psn.read(psn, min);
             }
             return;
         }
-        let uid = self.changed(key, reading, began_ns, now);
+        let uid = self.changed(key, reading, (began_ns, psn), now);
         if let Some(qp) = uid.and_then(|uid| self.qps.get_mut(uid)) {
             qp.dump = dump;
         }
     }
 
     /// A QP of a dump that is new or has changed; returns it unless it has ended since.
-    fn changed(&mut self, key: Key, reading: &QpReading, began_ns: u64, now: Now) -> Option<u64> {
+    fn changed(
+        &mut self,
+        key: Key,
+        reading: &QpReading,
+        (began_ns, psn): (u64, Option<PsnReading>),
+        now: Now,
+    ) -> Option<u64> {
         if let Some(qp) = self.qps.live(key).and_then(|uid| self.qps.get(uid)) {
             let uid = qp.uid();
             if qp.is_sighted_after(began_ns) {
@@ -125,9 +164,9 @@ impl Engine {
         if qp.event_ns <= began_ns {
             remote_qpn = reading.remote_qpn.or(remote_qpn);
             rq_psn = reading.rq_psn.or(rq_psn);
-            if let Some(psn) = reading.sq_psn {
-                sq_psn = Some(psn);
-                qp.psn.read(psn, began_ns, min);
+            if let Some(psn) = psn {
+                sq_psn = Some(psn.psn);
+                qp.psn.read(psn, min);
             }
         }
         if before != (qp_type, port, remote_qpn, sq_psn, rq_psn) {

@@ -144,6 +144,15 @@ impl Meter {
         self.restart(ReadAt::from(self.at_ns));
     }
 
+    /// In the time up to `at` it may have counted, and how much is not known.
+    pub(super) fn skip(&mut self, at: impl Into<ReadAt>) {
+        let at = at.into();
+        if at.mono_ns > self.at_ns {
+            self.short = true;
+            self.restart(at);
+        }
+    }
+
     fn restart(&mut self, at: ReadAt) {
         self.at_ns = at.mono_ns;
         self.rate = None;

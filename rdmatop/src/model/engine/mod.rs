@@ -16,8 +16,8 @@ use super::{
     event::{Event, EventKind},
     findings::{Change, Limits, Watch},
     input::{
-        CountersSample, DevicesSample, EbpfReport, EbpfState, HealthSample, Input, Now, Skipped, Timed,
-        UprobesReport,
+        CountersSample, DevicesSample, EbpfReport, EbpfState, HealthSample, HwCountersReport, Input, Now,
+        Skipped, Timed, UprobesReport,
     },
     judgement::Judgement,
     snapshot::{Health, SCHEMA, Snapshot, WorkRequests},
@@ -28,6 +28,7 @@ use super::{
 mod address;
 mod devices;
 mod dump;
+mod groups;
 mod hash;
 mod history;
 mod logged;
@@ -137,6 +138,10 @@ pub struct Engine {
     skipped: Option<Shared<Skipped>>,
     /// Probes on programs.
     uprobes: Option<Arc<UprobesReport>>,
+    /// Counters of NICs that QPs are bound to.
+    groups: groups::Groups,
+    /// What `--hw-counters` has changed.
+    hw_counters: Option<Arc<HwCountersReport>>,
     places: places::Places,
     health: HealthSample,
     ebpf: EbpfReport,
@@ -238,6 +243,8 @@ impl Engine {
                 self.uprobes(*report);
                 Vec::new()
             }
+            Input::Groups(sample) => return self.groups(*sample),
+            Input::HwCounters(report) => return self.hw_counters(report),
             Input::Verbs(sample) => {
                 self.verbs(&sample);
                 Vec::new()
@@ -481,6 +488,7 @@ impl Engine {
             owner.process = Some(to);
         }
         self.regions.rename(from, to);
+        self.groups.rename(from, to);
         self.join_verbs(from, to);
     }
 
@@ -502,12 +510,14 @@ impl Engine {
 
     fn health_row(&mut self) -> Health {
         let uncounted = self.uncounted_notes();
+        let hw_counters = self.hw_counters_notes();
         Health {
             ebpf: self.ebpf.state.clone(),
             lost_events: self.losses.records(),
             losses: self.losses.rows(),
             skipped: self.skipped.clone(),
             uprobes: self.uprobes.clone(),
+            hw_counters: self.hw_counters.clone(),
             events: self.events,
             work: self.work,
             probes: self.ebpf.probes.clone(),
@@ -516,6 +526,7 @@ impl Engine {
                 && self.slow.is_empty()
                 && uncounted.is_empty()
                 && self.uprobe_notes().next().is_none()
+                && hw_counters.is_empty()
                 && self.devices.log_note().is_none()
             {
                 self.notes.clone()
@@ -526,6 +537,7 @@ impl Engine {
                     .cloned()
                     .chain(uncounted)
                     .chain(self.uprobe_notes().cloned())
+                    .chain(hw_counters)
                     .chain(self.notes.iter().cloned())
                     .chain(self.devices.log_note().cloned())
                     .collect()

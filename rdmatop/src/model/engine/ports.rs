@@ -7,6 +7,7 @@ use super::{
     meter::{Meter, Width},
     names,
     providers::{Provider, Role, unit_bytes},
+    qp::Passed,
 };
 use crate::model::{
     ib::{Gid, PhysState, PortState},
@@ -34,6 +35,8 @@ pub(super) struct Port {
     places: Vec<Option<usize>>,
     /// Places in `counters` of what each role is made of, by [`Role`].
     roles: [Vec<usize>; Role::ALL.len()],
+    /// Packets both ways at the last dump of QPs, and when that began.
+    at_dump: Option<(u64, u64)>,
     provider: Provider,
     history: Series,
 }
@@ -135,6 +138,7 @@ impl Port {
             counters: Vec::new(),
             places: Vec::new(),
             roles: Default::default(),
+            at_dump: None,
             provider: Provider::Other,
             history: Series::new(HISTORY),
         }
@@ -284,6 +288,20 @@ impl Port {
             .push(tx.and_then(|c| c.rate), rx.and_then(|c| c.rate), unit);
         row.history = self.history.points();
         row
+    }
+
+    /// Packets both ways since this was last asked; `None` where they are not counted, and the first time.
+    pub(super) fn passed(&mut self, began_ns: u64) -> Option<Passed> {
+        let of = |role| self.role(role, began_ns).filter(|counter| !counter.partial);
+        let now = of(Role::TxPackets)
+            .zip(of(Role::RxPackets))
+            .map(|(tx, rx)| (tx.total.saturating_add(rx.total), began_ns));
+        let before = std::mem::replace(&mut self.at_dump, now);
+        let ((before, since_ns), (now, _)) = before.zip(now)?;
+        Some(Passed {
+            since_ns,
+            packets: now.saturating_sub(before),
+        })
     }
 
     /// The sum of the counters that make up a role. Where some of them cannot be read, a lower bound.

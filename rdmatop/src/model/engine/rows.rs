@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{
     Engine,
     devices::Devices,
+    groups::Groups,
     history::{Series, moves, no_points},
     names,
     processes::{Process, Processes},
@@ -44,7 +45,12 @@ impl Engine {
             }
             self.rows_remade += usize::from(qp.is_stale());
             let (devices, processes) = (&self.devices, &self.processes);
-            let row = qp.current_row(|qp, row| qp.complete(row, devices, processes, now_ns, fresh, doubt));
+            let of = Others {
+                devices,
+                processes,
+                groups: &self.groups,
+            };
+            let row = qp.current_row(|qp, row| qp.complete(row, &of, now_ns, fresh, doubt));
             rows.push(row);
         }
         rows
@@ -53,17 +59,31 @@ impl Engine {
     /// Rows of all processes.
     pub(super) fn process_rows(&mut self, now_ns: u64, fresh: bool) -> Vec<ProcessRow> {
         let counts_verbs = self.counts_verbs();
-        let (devices, uncounted) = (&self.devices, &self.uncounted);
+        let uncovered = self.groups.uncovered(&self.qps);
+        let (devices, uncounted, groups) = (&self.devices, &self.uncounted, &self.groups);
         let mut rows = Vec::new();
         for process in self.processes.iter_mut() {
-            if let Some(flow) = process.flow.as_ref().and_then(|flow| flow.whole()) {
-                let (tx, rx) = rates(flow, fresh);
+            let flow = process.flow.as_ref().and_then(|flow| flow.whole());
+            let exact = flow.is_some_and(|flow| flow.known(TX_BYTES, fresh).is_some())
+                && !uncounted.contains(&process.uid);
+            // What programs of ours count exactly is better: bytes of work requests. The NIC's are of packets.
+            let hw = groups.sum(process.uid, now_ns, uncovered.contains(&process.uid));
+            let hw = hw.filter(|_| !exact);
+            let points = match (&hw, flow) {
+                (Some(hw), _) if hw.tx_bytes.or(hw.rx_bytes).is_some() => Some(hw.rates()),
+                (_, flow) => flow.map(|flow| rates(flow, fresh)),
+            };
+            if let Some((tx, rx)) = points {
                 process.series.push(tx, rx, "bytes");
             }
             let mut row = process.build(devices, counts_verbs, now_ns, fresh);
             if uncounted.contains(&process.uid) {
                 row.traffic.is_partial();
             }
+            if let Some(hw) = hw {
+                hw.take_place(&mut row.traffic);
+            }
+            row.hw_counters = groups.rows(process.uid, devices, now_ns);
             rows.push(row);
         }
         rows
@@ -75,6 +95,13 @@ fn rates(flow: &Flow, fresh: bool) -> (Option<f64>, Option<f64>) {
         flow.known(TX_BYTES, fresh).and_then(|counter| counter.rate),
         flow.known(RX_BYTES, fresh).and_then(|counter| counter.rate),
     )
+}
+
+/// Tables that a row of a QP is completed from.
+struct Others<'a> {
+    devices: &'a Devices,
+    processes: &'a Processes,
+    groups: &'a Groups,
 }
 
 impl Qp {
@@ -130,19 +157,20 @@ impl Qp {
 
     /// Fills in what other tables have, and the traffic.
     /// `doubt`: some QP moved without a slot, and it is not known which one.
-    fn complete(
-        &self,
-        row: &mut QpRow,
-        devices: &Devices,
-        processes: &Processes,
-        now_ns: u64,
-        fresh: bool,
-        doubt: bool,
-    ) {
+    fn complete(&self, row: &mut QpRow, of: &Others<'_>, now_ns: u64, fresh: bool, doubt: bool) {
+        let Others {
+            devices,
+            processes,
+            groups,
+        } = *of;
         let counted = |flow: &&Flow| !(row.uncounted || self.blind || flow.resting && doubt);
         row.traffic = match self.flow.as_ref().filter(counted) {
             Some(flow) => flow.shared_traffic(fresh),
-            None => match self.packets(now_ns) {
+            // What is counted is not estimated.
+            None => match self
+                .packets(now_ns)
+                .filter(|_| !groups.counts_packets_of(&self.key))
+            {
                 Some(packets) => Arc::new(Traffic {
                     tx_packets: Some(packets),
                     ..Traffic::default()
@@ -207,6 +235,7 @@ impl Process {
                 .map(|flow| flow.traffic(fresh))
                 .unwrap_or_default(),
             verb_errors: faults.filter(|_| counts_verbs),
+            hw_counters: Vec::new(),
             tcp: self.tcp.as_ref().map(|tcp| tcp.row(now_ns)),
             limited: self.limited.clone(),
             libraries: self.facts.libraries.clone(),

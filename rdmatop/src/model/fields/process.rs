@@ -69,6 +69,7 @@ pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
     text("cmdline", "command line", |p: &P, _| Value::text(p.cmdline.as_ref())).words(&["cmd", "command"]).detail(60, "command"),
     text("cgroup", "cgroup path", |p: &P, _| Value::text(p.cgroup.as_ref())).words(&["cgroup"]).detail(50, "cgroup"),
     traffic::packets(),
+    object("hw_counters", "counters of the NIC that its QPs are bound to"),
     object("tcp", "what it moves by TCP although it could use RDMA"),
     object("libraries", "mapped libraries of interest"),
     object("environ", "RDMA-relevant environment"),

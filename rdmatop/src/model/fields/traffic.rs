@@ -105,7 +105,7 @@ pub(super) const fn completions<R: Moves>() -> Field<R> {
 }
 
 pub(super) const fn packets<R: Moves>() -> Field<R> {
-    let help = "packets sent per second, from the movement of the send PSN";
+    let help = "packets sent per second: of a QP from the movement of its send PSN, of a process as the NIC counts them";
     rate("packets", help, |r: &R, _| Value::rate(r.traffic().tx_packets))
         .json("tx_packets.rate")
         .detail(160, "packets sent")

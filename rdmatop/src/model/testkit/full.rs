@@ -8,10 +8,12 @@ use crate::model::findings::{About, Change, Finding, FindingId, Severity};
 use crate::model::ib::{
     AsyncEvent, CmEvent, Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode, WrRequest,
 };
-use crate::model::input::{DataPaths, EbpfState, HostFacts, ProbeVerdict, Skipped, UprobesReport, Verdict};
+use crate::model::input::{
+    DataPaths, EbpfState, HostFacts, HwCountersReport, HwPort, ProbeVerdict, Skipped, UprobesReport, Verdict,
+};
 use crate::model::snapshot::{
-    DeviceRow, DeviceState, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic, PortRow, ProcessRow,
-    QpRow, Snapshot, StatusCount, Step, TcpTraffic, Traffic, VerbRow,
+    CounterGroup, DeviceRow, DeviceState, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic,
+    PortRow, ProcessRow, QpRow, Snapshot, StatusCount, Step, TcpTraffic, Traffic, VerbRow,
 };
 use crate::model::value::{Counter, Shared, Source};
 
@@ -395,6 +397,7 @@ fn health() -> Health {
             records: true,
         }],
         uprobes: Some(Arc::new(uprobes())),
+        hw_counters: Some(Arc::new(hw_counters())),
         skipped: Some(
             vec![Skipped {
                 program: "kp_cq_post".into(),
@@ -587,6 +590,18 @@ fn processes() -> Vec<ProcessRow> {
             connections: 2,
             busiest: Some(([10, 0, 0, 2], 45_000).into()),
         }),
+        hw_counters: vec![CounterGroup {
+            device: "mlx5_0".into(),
+            port: 1,
+            id: 3,
+            mode: "auto pid".into(),
+            qps: vec![201, 202].into(),
+            counters: vec![NamedCounter {
+                name: "rdma_tx_bytes".into(),
+                unit_bytes: None,
+                counter: Counter::whole(1 << 30, Some(2.5e6), Source::Hw),
+            }],
+        }],
         limited: None,
         libraries: Some(vec!["libibverbs".into()].into()),
         environ: Some(vec![("NCCL_IB_HCA".into(), "mlx5".into())].into()),
@@ -609,6 +624,7 @@ fn processes() -> Vec<ProcessRow> {
         mr_bytes: None,
         traffic: Traffic::default(),
         verb_errors: None,
+        hw_counters: Vec::new(),
         tcp: None,
         limited: None,
         libraries: None,
@@ -671,6 +687,25 @@ fn qps() -> Vec<Arc<QpRow>> {
         ..rows::unknown_qp()
     };
     vec![Arc::new(full), Arc::new(estimated), Arc::new(gone)]
+}
+
+fn hw_counters() -> HwCountersReport {
+    let port = |number, why: Option<Cause>| HwPort {
+        device: "mlx5_0".into(),
+        device_index: 0,
+        port: number,
+        set: why.is_none(),
+        optional: why
+            .is_none()
+            .then(|| "rdma_tx_bytes".to_owned())
+            .into_iter()
+            .collect(),
+        why: why.map(Box::new),
+    };
+    HwCountersReport {
+        ports: vec![port(1, None), port(2, Some(cause("Hardware counters", "x", "y")))],
+        failed: None,
+    }
 }
 
 fn uprobes() -> UprobesReport {

@@ -39,6 +39,7 @@ pub(crate) fn empty() -> Snapshot {
             losses: Vec::new(),
             skipped: None,
             uprobes: None,
+            hw_counters: None,
             events: 0,
             work: None,
             probes: Vec::new().into(),

@@ -211,6 +211,7 @@ pub(crate) fn process(uid: u64, pid: Option<u32>, comm: &str, device: &str, traf
         mr_bytes: pid.map(|_| 64 << 20),
         traffic,
         verb_errors: pid.map(|_| count(0, 0.0, Source::Ebpf)),
+        hw_counters: Vec::new(),
         tcp: None,
         limited: None,
         libraries: pid.map(|_| vec!["libibverbs.so.1".to_owned(), "libnccl.so.2".to_owned()].into()),

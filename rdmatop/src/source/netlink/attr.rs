@@ -32,10 +32,17 @@ pub mod cmd {
     pub const RES_MR_GET: u16 = 13;
     /// `RDMA_NLDEV_CMD_RES_PD_GET`: protection domains, can dump.
     pub const RES_PD_GET: u16 = 14;
-    /// `RDMA_NLDEV_CMD_STAT_GET`: hardware counters of a port.
+    /// `RDMA_NLDEV_CMD_STAT_SET`: how QPs of a port are bound to counters, and which optional counters count; needs
+    /// `CAP_NET_ADMIN`.
+    pub const STAT_SET: u16 = 16;
+    /// `RDMA_NLDEV_CMD_STAT_GET`: hardware counters of a port; a dump: those of bound QPs.
     pub const STAT_GET: u16 = 17;
+    /// `RDMA_NLDEV_CMD_STAT_DEL`: unbind a QP from its counter; needs `CAP_NET_ADMIN`.
+    pub const STAT_DEL: u16 = 18;
     /// `RDMA_NLDEV_CMD_RES_CTX_GET`: user contexts, can dump.
     pub const RES_CTX_GET: u16 = 22;
+    /// `RDMA_NLDEV_CMD_STAT_GET_STATUS`: which counters a port has, and which of the optional ones count (Linux 5.16).
+    pub const STAT_GET_STATUS: u16 = 24;
 }
 
 macro_rules! attributes {
@@ -126,6 +133,18 @@ attributes! {
     SYS_NETNS_MODE = 66;
     /// String: protocol of a device: `ib`, `roce`, `iw`, `opa`, `usnic`.
     DEV_PROTOCOL = 67;
+    /// `u32`: how QPs are bound to counters, `enum rdma_nl_counter_mode`.
+    STAT_MODE = 74;
+    /// `u32`: the objects that counters belong to: the number of [`RES_QP`].
+    STAT_RES = 75;
+    /// `u32`: by what QPs are put together, `enum rdma_nl_counter_mask`.
+    STAT_AUTO_MODE_MASK = 76;
+    /// Nest: table of counters that QPs are bound to.
+    STAT_COUNTER = 77;
+    /// Nest: one of them.
+    STAT_COUNTER_ENTRY = 78;
+    /// `u32`: its number.
+    STAT_COUNTER_ID = 79;
     /// Nest: table of hardware counters.
     STAT_HWCOUNTERS = 80;
     /// Nest: one hardware counter.
@@ -138,4 +157,10 @@ attributes! {
     RES_CTX = 86;
     /// Nest: one user context.
     RES_CTX_ENTRY = 87;
+    /// `u32`: place of a counter in the driver's table.
+    STAT_HWCOUNTER_INDEX = 94;
+    /// `u8`: an optional counter counts; absent of any other.
+    STAT_HWCOUNTER_DYNAMIC = 95;
+    /// `u8`: QPs are bound to the optional counters too (Linux 6.15).
+    STAT_OPCOUNTER_ENABLED = 102;
 }

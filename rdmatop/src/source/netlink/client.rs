@@ -63,7 +63,7 @@ impl<T: Transport> Nldev<T> {
         Ok(answer.interrupted)
     }
 
-    fn one<R>(
+    pub(super) fn one<R>(
         &mut self,
         request: &Request,
         mut decode: impl FnMut(Attrs<'_>) -> WireResult<R>,
@@ -189,9 +189,12 @@ impl<T: Transport> Nldev<T> {
     }
 
     fn entries<E: Entry>(&mut self, device: u32) -> Result<Dump<E>, NetlinkError> {
-        let request = Request::nldev(E::COMMAND, Reply::Dump).device(device);
+        self.entries_of(&Request::nldev(E::COMMAND, Reply::Dump).device(device))
+    }
+
+    pub(super) fn entries_of<E: Entry>(&mut self, request: &Request) -> Result<Dump<E>, NetlinkError> {
         let decode = |attrs: Attrs<'_>, out: &mut Vec<E>| each_entry(attrs, &mut |entry| out.push(entry));
-        self.dump(&request, decode, E::identity)
+        self.dump(request, decode, E::identity)
     }
 
     /// Queue pairs of a device.

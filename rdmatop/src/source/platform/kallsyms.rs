@@ -25,6 +25,31 @@ pub fn find_symbols(root: &Root, names: &[&str]) -> Option<HashMap<String, Vec<S
     search(BufReader::with_capacity(BUFFER, file), names)
 }
 
+/// Names of functions that contain `part`, in the same pass. `None`: the file cannot be read.
+pub fn find_parts(root: &Root, part: &str) -> Option<Vec<String>> {
+    const BUFFER: usize = 64 << 10;
+    let file = root.open(&root.proc("kallsyms"))?;
+    parts(BufReader::with_capacity(BUFFER, file), part)
+}
+
+fn parts(mut lines: impl BufRead, part: &str) -> Option<Vec<String>> {
+    let (mut out, mut line, mut count) = (Vec::new(), Vec::new(), 0u64);
+    let has = |line: &[u8]| line.windows(part.len()).any(|at| at == part.as_bytes());
+    loop {
+        line.clear();
+        if lines.read_until(b'\n', &mut line).ok()? == 0 {
+            return (count > 0).then_some(out);
+        }
+        count += 1;
+        if let Some((name, _)) = Some(&line)
+            .filter(|line| has(line))
+            .and_then(|line| function(line))
+        {
+            out.push(text::sanitize(name));
+        }
+    }
+}
+
 fn search(mut lines: impl BufRead, names: &[&str]) -> Option<HashMap<String, Vec<SymbolHome>>> {
     let wanted: HashMap<&[u8], &str> = names.iter().map(|name| (name.as_bytes(), *name)).collect();
     let mut out: HashMap<String, Vec<SymbolHome>> = HashMap::new();
@@ -112,6 +137,22 @@ mod tests {
         assert_eq!(find_symbols(&fake.root(), &["vfs_read"]), None);
         fake.proc("kallsyms", "");
         assert_eq!(find_symbols(&fake.root(), &["vfs_read"]), None);
+    }
+
+    #[test]
+    fn functions_are_found_by_a_part_of_their_name() {
+        let fake = Fake::new();
+        assert_eq!(find_parts(&fake.root(), "modify"), None);
+        fake.proc("kallsyms", SAMPLE);
+        assert_eq!(
+            find_parts(&fake.root(), "_modify_qp"),
+            Some(vec!["rxe_modify_qp".to_owned(), "rxe_modify_qp.cold".to_owned()])
+        );
+        assert_eq!(
+            find_parts(&fake.root(), "ib_data"),
+            Some(Vec::new()),
+            "no function"
+        );
     }
 
     proptest! {

@@ -13,7 +13,7 @@ mod security;
 pub use caps::{Capabilities, Capability};
 pub use host::Host;
 pub(crate) use host::os_release;
-pub use kallsyms::{SymbolHome, find_symbols};
+pub use kallsyms::{SymbolHome, find_parts, find_symbols};
 pub use modules::{ModuleFacts, RDMA_MODULES};
 pub use namespaces::Surroundings;
 pub use remedy::missing;

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, ffi::OsString, sync::Arc};
 
 use super::{
     dump::dump,
+    groups::{self, Pace},
     known::Listed,
     leaving,
     owners::Owners,
@@ -13,7 +14,7 @@ use super::{
 use crate::{
     model::{
         cause::{Cause, Concerns},
-        input::{DeviceReading, PortCounters, QpsSample},
+        input::{DeviceGroups, DeviceReading, PortCounters, QpsSample},
     },
     source::{
         clock::now,
@@ -54,6 +55,8 @@ pub(super) enum What {
         counts: Option<Summary>,
         before: Option<Box<Listed>>,
         counters: bool,
+        /// QPs are being bound to counters.
+        groups: bool,
         qps: bool,
     },
     /// What has changed of it.
@@ -70,6 +73,10 @@ pub(super) enum What {
 #[derive(Clone)]
 pub(super) struct Ask {
     pub(super) counters: bool,
+    /// QPs are being bound to counters.
+    pub(super) groups: bool,
+    /// This is the last round.
+    pub(super) last: bool,
     /// States of its ports.
     pub(super) states: bool,
     pub(super) qps: bool,
@@ -126,6 +133,8 @@ pub(super) struct DeviceAnswer {
     pub(super) changed: Option<DeviceReading>,
     /// Its counters.
     pub(super) ports: Vec<PortCounters>,
+    /// Counters that its QPs are bound to.
+    pub(super) groups: Option<DeviceGroups>,
     /// Bytes of its regions by process.
     pub(super) mr_bytes: Option<BTreeMap<u32, u64>>,
     /// It is at rest, and only its counters were read.
@@ -184,6 +193,7 @@ impl<T: Transport> Reader<T> {
                 counts,
                 before,
                 counters,
+                groups,
                 qps,
             } => {
                 let want = Want {
@@ -193,7 +203,17 @@ impl<T: Transport> Reader<T> {
                     mrs: qps,
                 };
                 match self.identity(&sheet, index) {
-                    Ok(device) => self.list(&sheet, before_ns, device, counts, before, want),
+                    Ok(device) => {
+                        let mut answer = self.list(&sheet, before_ns, device, counts, before, want);
+                        if counters {
+                            let pace = Pace {
+                                always: groups,
+                                last: false,
+                            };
+                            self.bound(pace, before_ns, &mut answer);
+                        }
+                        answer
+                    }
                     Err(error) => DeviceAnswer {
                         listed: before,
                         errors: Some(vec![error.of(format!("device {name}")).cause(of_device(&name))]),
@@ -208,6 +228,13 @@ impl<T: Transport> Reader<T> {
                     ..DeviceAnswer::default()
                 };
                 answer.other = self.again(&sheet, before_ns, &ask, &mut answer).is_err();
+                if ask.counters && !answer.other {
+                    let pace = Pace {
+                        always: ask.groups,
+                        last: ask.last,
+                    };
+                    self.bound(pace, before_ns, &mut answer);
+                }
                 answer
             }
             What::Leaving { dir, device, before } => {
@@ -230,6 +257,13 @@ impl<T: Transport> Reader<T> {
             None => (self.open)()?,
         };
         Ok(self.nldev.insert(nldev))
+    }
+
+    /// Reads counters that QPs are bound to. After the list of QPs: each of that list that is bound has its counter then.
+    fn bound(&mut self, pace: Pace, before_ns: u64, answer: &mut DeviceAnswer) {
+        if let (Some(nldev), Some(listed)) = (&mut self.nldev, &mut answer.listed) {
+            answer.groups = groups::read(nldev, &mut self.owners, listed, pace, before_ns);
+        }
     }
 
     fn everyone(&mut self, settings: bool) -> Result<DeviceList, NetlinkError> {

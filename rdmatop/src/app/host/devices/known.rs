@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{counters, dump::is_special};
+use super::{counters, dump::is_special, groups::Bound};
 use crate::{
     model::{
         ib::{PhysState, PortState},
@@ -55,6 +55,8 @@ pub(super) struct Listed {
     moved: bool,
     /// Its counters of the last reading in one checksum.
     counters: Option<u64>,
+    /// When counters of bound QPs were read, and whether there were any.
+    pub(super) bound: Bound,
     /// What is kept of it.
     pub(super) known: Sysfs,
 }
@@ -78,6 +80,7 @@ impl Listed {
             numbers: Vec::new(),
             moved: before.is_some_and(|before| before.moved),
             counters: before.and_then(|before| before.counters),
+            bound: before.map(|before| before.bound).unwrap_or_default(),
             known: Sysfs::default(),
         }
     }

@@ -6,7 +6,9 @@ use super::job::DeviceAnswer;
 use crate::{
     app::source::Wants,
     model::cause::Cause,
-    model::input::{CountersSample, DeviceReading, DevicesSample, Input, QpsSample},
+    model::input::{
+        CountersSample, DeviceGroups, DeviceReading, DevicesSample, GroupsSample, Input, QpsSample,
+    },
 };
 
 /// A round, or the answers that arrived late before it.
@@ -27,6 +29,7 @@ pub(super) struct Round {
     owned: usize,
     sums: Option<BTreeMap<u32, u64>>,
     dumps: Vec<QpsSample>,
+    groups: Vec<DeviceGroups>,
 }
 
 /// What else the inputs of a round need.
@@ -55,6 +58,7 @@ impl Round {
             owned: 0,
             sums: None,
             dumps: Vec::new(),
+            groups: Vec::new(),
         }
     }
 
@@ -71,6 +75,7 @@ impl Round {
             && self.counted.changed.is_empty()
             && self.sums.is_none()
             && self.dumps.is_empty()
+            && self.groups.is_empty()
     }
 
     /// Whether it sends which devices there are.
@@ -98,6 +103,7 @@ impl Round {
             }
         }
         self.dumps.extend(answer.qps);
+        self.groups.extend(answer.groups);
     }
 
     /// Sends everything. `notes` makes the notes about devices.
@@ -155,6 +161,10 @@ impl Round {
         if some {
             own.errors = beside.qp_errors;
             out(Input::Qps(Box::new(own)));
+        }
+        // Their QPs are known by now.
+        if !self.groups.is_empty() {
+            out(Input::Groups(Box::new(GroupsSample { devices: self.groups })));
         }
     }
 }

@@ -427,11 +427,18 @@ fn a_moving_psn_is_an_estimate_and_a_still_one_is_unknown() {
         sq_psn: Some(psn),
         ..dumped(17, Some(231), 3)
     };
+    let passed = |host: &mut Host, packets| {
+        let counters = [("sent_pkts", packets), ("rcvd_pkts", packets)];
+        host.devices(vec![counting(0, "rxe0", "rdma_rxe", &counters)]);
+    };
+    passed(&mut host, 0);
     host.dump(t, vec![reading(0xff_ffff)]);
     assert_eq!(host.only_qp().traffic.tx_packets, None);
-    host.pass(SECOND).dump(t + SECOND, vec![reading(0xff_ffff)]);
+    passed(host.pass(SECOND), 50);
+    host.dump(t + SECOND, vec![reading(0xff_ffff)]);
     assert_eq!(host.only_qp().traffic.tx_packets, None);
-    host.pass(SECOND).dump(t + 2 * SECOND, vec![reading(99)]);
+    passed(host.pass(SECOND), 150);
+    host.dump(t + 2 * SECOND, vec![reading(99)]);
     let packets = host.only_qp().traffic.tx_packets.unwrap();
     assert_eq!(
         (packets.total, packets.rate, packets.source),

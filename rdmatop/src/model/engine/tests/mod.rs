@@ -25,6 +25,7 @@ use crate::model::{
 mod changes;
 mod dumps;
 mod events;
+mod groups;
 mod history;
 mod kernel;
 mod lifecycle;

@@ -23,7 +23,7 @@ pub fn decode_counters(attrs: Attrs<'_>) -> WireResult<Option<Vec<HwCounter>>> {
     Ok(counters)
 }
 
-fn decode_table(table: Attrs<'_>) -> WireResult<Vec<HwCounter>> {
+pub(super) fn decode_table(table: Attrs<'_>) -> WireResult<Vec<HwCounter>> {
     let mut counters = Vec::with_capacity(32);
     visit_table(table, &mut |name, value| {
         let name = String::from_utf8_lossy(name).into();

@@ -2,6 +2,7 @@
 //!
 //! A field that the kernel did not send is `None`. An attribute of the wrong size fails its record, because a
 //! truncated number is not a number. Unknown attributes are skipped.
+mod counter_set;
 mod counters;
 mod device;
 mod object;
@@ -11,6 +12,7 @@ mod qp;
 mod summary;
 mod sys;
 
+pub use counter_set::{Binding, CounterSet, Mask, Mode, OptionalCounter, decode_binding, decode_optional};
 pub use counters::{HwCounter, decode_counters, visit_counters};
 pub use device::{Device, DeviceKey, Guid};
 pub use object::{CmId, Ctx, Mr, Pd};

@@ -1,4 +1,5 @@
 //! Tests of the whole stack over recorded and made-up answers.
+mod counting;
 mod fixtures;
 mod hostile;
 mod protocol;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::model::fields::PROCESS;
 use crate::model::judgement::why_process_is_uncounted;
-use crate::model::snapshot::ProcessRow;
+use crate::model::snapshot::{CounterGroup, ProcessRow};
 
 use super::super::columns::Cell;
 use super::super::format;
@@ -36,6 +36,39 @@ fn peers(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
         _ => {}
     }
     long("peers", &line, width)
+}
+
+/// A counter of the NIC, and what it has counted of the QPs that are bound to it.
+fn bound_counter(group: &CounterGroup, width: usize) -> Vec<Cell> {
+    const SHOWN: usize = 8;
+    let CounterGroup {
+        device,
+        port,
+        id,
+        mode,
+        ..
+    } = group;
+    let mut out = vec![heading(
+        "Of the NIC, for bound QPs      per second        total  source",
+    )];
+    let numbers: Vec<_> = group.qps.iter().take(SHOWN).map(ToString::to_string).collect();
+    let mut qps = numbers.join(", ");
+    if group.qps.len() > SHOWN {
+        qps = format!("{qps} and {} more", group.qps.len() - SHOWN);
+    }
+    let line = format!("counter {id} of {device}/{port}, mode {mode}: QPs {qps}");
+    out.extend(
+        text::wrap(&line, width)
+            .into_iter()
+            .map(|line| Cell::new(line, Tone::Dim)),
+    );
+    let (some, none): (Vec<_>, Vec<_>) = group.counters.iter().partition(|c| c.counter.total > 0);
+    out.extend(some.iter().map(|c| traffic::counter(&c.name, &c.counter)));
+    if !none.is_empty() {
+        let line = format!("{} more stand at 0.", none.len());
+        out.push(Cell::new(line, Tone::Dim));
+    }
+    out
 }
 
 /// Lines for a process.
@@ -93,6 +126,9 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
         why_process_is_uncounted(&state.snapshot, p).as_ref(),
         width,
     ));
+    for group in &p.hw_counters {
+        out.extend(bound_counter(group, width));
+    }
     if let Some(libraries) = p.libraries.as_ref().filter(|l| !l.is_empty()) {
         out.extend(long("libraries", &libraries.join(" "), width));
     }

@@ -287,6 +287,25 @@ fn uprobes(state: &State) -> Option<Fact> {
     ))
 }
 
+/// That rdmatop has changed how QPs are bound to counters: never left out.
+fn hw_counters(state: &State) -> Option<Fact> {
+    let report = state.snapshot.health.hw_counters.as_ref()?;
+    let set = report.ports.iter().filter(|port| port.set).count();
+    if set == 0 {
+        return Some((1, vec![Cell::new("hw counters off", Tone::Warn)]));
+    }
+    let ports = if set == 1 { "port" } else { "ports" };
+    let cell = |text: String| Cell::new(text, Tone::Accent);
+    Some((
+        0,
+        vec![
+            cell(format!("hw counters auto,pid on {set} {ports}")),
+            cell(format!("hw counters on {set} {ports}")),
+            cell("hw counters".to_owned()),
+        ],
+    ))
+}
+
 fn errors(state: &State) -> Option<Fact> {
     let failed = state.snapshot.health.errors.len();
     let text = format!("{failed} read{} failed", if failed == 1 { "" } else { "s" });
@@ -310,6 +329,7 @@ fn host(state: &State) -> Vec<Fact> {
     ];
     facts.extend(probes(state).map(|forms| (3, forms)));
     facts.extend(uprobes(state));
+    facts.extend(hw_counters(state));
     facts.push(lost(state));
     facts.extend(errors(state));
     facts.push((6, cost(state)));

@@ -1,0 +1,24 @@
+//! `--hw-counters`: a turn of the sampler, so that devices that come later are set too. The first round comes after the signals
+//! are handled: what is set is taken back.
+
+use crate::app::source::{Polled, Wants};
+use crate::model::input::Input;
+use crate::source::hw_counters::HwCounters;
+
+/// Sets ports that are new.
+pub struct HwCountersSource(pub HwCounters);
+
+impl Polled for HwCountersSource {
+    fn name(&self) -> &'static str {
+        "the modes of hardware counters"
+    }
+
+    fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
+        if wants.is_light() || wants.only_processes {
+            return;
+        }
+        if let Some(report) = self.0.look() {
+            out(Input::HwCounters(Box::new(report)));
+        }
+    }
+}
