@@ -517,16 +517,22 @@ fn ports() -> Vec<PortRow> {
         tx_packets: from(Source::Sysfs, 1 << 30, 2.8e6),
         rx_packets: from(Source::Sysfs, 1 << 29, 12.0),
         drops: from(Source::Sysfs, 5, 0.0),
+        out_of_buffer: from(Source::Netlink, 2, 0.0),
         retransmits: None,
         retries: from(Source::Netlink, 6, 0.5),
         congestion: Some(Counter {
             partial: true,
             ..Counter::whole(7, Some(0.0), Source::Netlink)
         }),
+        ecn_marked: from(Source::Netlink, 4, 0.0),
+        cnp_handled: from(Source::Netlink, 3, 0.0),
+        cnp_sent: from(Source::Netlink, 1, 0.0),
+        rdma_alone: true,
         rnr_naks: from(Source::Netlink, 8, 0.0),
         counters: vec![NamedCounter {
             name: "out_of_sequence".into(),
             unit_bytes: None,
+            help: Some("packets received out of order"),
             counter: Counter {
                 source: Source::Netlink,
                 ..counter(9, 0.0)
@@ -554,8 +560,13 @@ fn ports() -> Vec<PortRow> {
             partial: false,
         }),
         drops: None,
+        out_of_buffer: None,
         retransmits: from(Source::Ebpf, 3, 1.0),
         congestion: None,
+        ecn_marked: None,
+        cnp_handled: None,
+        cnp_sent: None,
+        rdma_alone: false,
         counters: Vec::new(),
         ..full.clone()
     };

@@ -57,9 +57,21 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
     // Moving counters first; the rest in the provider's order.
     let moving = |c: &crate::model::value::Counter| c.rate.is_some_and(|r| r > 0.0);
     let (live, still): (Vec<_>, Vec<_>) = p.counters.iter().partition(|c| moving(&c.counter));
-    out.extend(live.into_iter().chain(still).map(|c| match c.unit_bytes {
-        Some(bytes) => counter(&c.name, &c.counter).and(format!(", words of {bytes} bytes"), Tone::Dim),
-        None => counter(&c.name, &c.counter),
-    }));
+    for c in live.into_iter().chain(still) {
+        let line = counter(&c.name, &c.counter);
+        let line = match c.unit_bytes {
+            Some(bytes) => line.and(format!(", words of {bytes} bytes"), Tone::Dim),
+            None => line,
+        };
+        match c.help {
+            Some(help) if line.width() + MEANING.len() + help.chars().count() <= width => {
+                out.push(line.and(format!("{MEANING}{help}"), Tone::Dim));
+            }
+            _ => out.push(line),
+        }
+    }
     out
 }
+
+/// Before what a counter means.
+const MEANING: &str = "  ";
