@@ -154,6 +154,8 @@ causes! {
     NotInDriver,
     /// What a program posts with cannot be probed.
     NotProbed,
+    /// A port moves data without a queue pair that the kernel lists.
+    UnseenQps,
 }
 
 impl CauseId {

@@ -12,7 +12,7 @@ use super::{
     findings::Finding,
     ib::{Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode},
     input::{EbpfState, HostFacts, LimitReached, PcieLink, ProbeVerdict, Skipped, UprobesReport},
-    judgement::{Judgement, Quantity},
+    judgement::{AllUnexplained, Judgement, Quantity},
     value::{Counter, Shared, Source},
     watched::Picture,
 };
@@ -43,6 +43,10 @@ pub struct Snapshot {
     pub judgement: Judgement,
     /// What is wrong, the worst first, then the oldest.
     pub findings: Shared<Finding>,
+    /// Ports that move data which no queue pair explains: concluded from all rows, so a filter makes none. JSON has them in
+    /// `judgement`.
+    #[serde(skip)]
+    pub unexplained: AllUnexplained,
     /// Devices, natural order of their names.
     pub devices: Vec<DeviceRow>,
     /// Ports, in the order of devices.

@@ -7,6 +7,7 @@ pub mod ethtool;
 pub mod kernel_log;
 pub mod limits;
 pub mod netlink;
+pub mod openers;
 pub mod platform;
 pub mod privileges;
 pub mod proc;

@@ -5,6 +5,7 @@ mod health;
 mod limits;
 mod log;
 mod maps;
+mod openers;
 mod processes;
 mod tcp;
 
@@ -13,5 +14,6 @@ pub use devices::DeviceSource;
 pub use health::HealthSource;
 pub use log::LogSource;
 pub use maps::{MapSource, SeenSource};
+pub use openers::OpenerSource;
 pub use processes::ProcessSource;
 pub use tcp::TcpSource;

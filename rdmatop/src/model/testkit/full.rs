@@ -8,7 +8,10 @@ use crate::model::findings::{About, Change, Finding, FindingId, Severity};
 use crate::model::ib::{
     AsyncEvent, CmEvent, Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode, WrRequest,
 };
-use crate::model::input::{DataPaths, EbpfState, HostFacts, ProbeVerdict, Skipped, UprobesReport, Verdict};
+use crate::model::input::{
+    DataPaths, EbpfState, HostFacts, Opener, OpenersSample, ProbeVerdict, Skipped, UprobesReport, Verdict,
+};
+use crate::model::judgement::AllUnexplained;
 use crate::model::snapshot::{
     DeviceRow, DeviceState, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic, PortRow, ProcessRow,
     QpRow, Snapshot, StatusCount, Step, TcpTraffic, Traffic, VerbRow,
@@ -307,6 +310,7 @@ pub(crate) fn snapshot() -> Snapshot {
         processes: processes(),
         qps: qps(),
         findings: findings(),
+        unexplained: unexplained(),
         verbs: vec![
             VerbRow {
                 process_uid: Some(1),
@@ -334,6 +338,22 @@ pub(crate) fn snapshot() -> Snapshot {
         ..empty()
     }
     .judged(None)
+}
+
+/// A port that moves data without a queue pair, and who may be meant.
+fn unexplained() -> AllUnexplained {
+    let opener = Opener {
+        device: "mlx5_0".into(),
+        pid: 231,
+        comm: Some("python3".into()),
+        workload: Some("slurm 12.0".into()),
+        libraries: Some(vec!["libnvshmem_host.so.3".into()]),
+    };
+    let openers = OpenersSample {
+        found: vec![opener],
+        ..OpenersSample::default()
+    };
+    AllUnexplained::example(&devices()[0], &Arc::new(openers))
 }
 
 /// One of each severity: of a process with a victim, and of a port.

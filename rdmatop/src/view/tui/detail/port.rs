@@ -23,6 +23,15 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
         }
         out.extend(facts(width, &facts_of(state, DEVICE, d)));
     }
+    let unexplained = state.snapshot.judgement.unexplained.iter();
+    for one in unexplained.filter(|one| one.device == p.device && one.port == p.port) {
+        let line = format!(
+            "It moves data without a queue pair that the kernel lists: {}.",
+            one.cause.reason()
+        );
+        let lines = text::wrap(&line, width);
+        out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Warn)));
+    }
     let unobserved = &state.snapshot.judgement.unobserved;
     for unobserved in unobserved.iter().filter(|u| u.device == p.device) {
         let lines = text::wrap(&format!("Not observable: {unobserved}"), width);
