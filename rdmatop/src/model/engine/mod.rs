@@ -208,6 +208,7 @@ impl Engine {
             }
             Input::WorkCounts(counts) => return self.work_counts(counts),
             Input::Watch(sample) => return self.watch(*sample, now),
+            Input::Openers(sample) => return self.openers(*sample),
             Input::BadRecord => self.losses.undecodable(now.mono_ns).into_iter().collect(),
             Input::Ebpf(report) => {
                 self.programs(*report, now.mono_ns);
@@ -270,10 +271,6 @@ impl Engine {
                 self.tcp(&sample);
                 Vec::new()
             }
-            Input::Openers(sample) => {
-                self.openers(*sample);
-                Vec::new()
-            }
             Input::Slow(notes) => {
                 self.slow = notes;
                 Vec::new()
@@ -320,7 +317,9 @@ impl Engine {
         let (devices, mut ports) = self.devices.rows(now_ns, fresh, &self.ebpf.state);
         if self.config.nested_pids {
             // The kernel does not list the QPs of other PID namespaces, and they are counted in the same counters.
-            ports.iter_mut().for_each(|port| port.rdma_alone = false);
+            for port in &mut ports {
+                port.rdma_alone = false;
+            }
         }
         let watched = self.look_at_watched(&qps, now_ns);
         let snapshot = Snapshot {

@@ -11,7 +11,7 @@ use crate::model::ib::{
 use crate::model::input::{
     DataPaths, EbpfState, HostFacts, Opener, OpenersSample, ProbeVerdict, Skipped, UprobesReport, Verdict,
 };
-use crate::model::judgement::AllUnexplained;
+use crate::model::judgement::{AllUnexplained, Unexplained};
 use crate::model::snapshot::{
     DeviceRow, DeviceState, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic, PortRow, ProcessRow,
     QpRow, Snapshot, StatusCount, Step, TcpTraffic, Traffic, VerbRow,
@@ -353,7 +353,7 @@ fn unexplained() -> AllUnexplained {
         found: vec![opener],
         ..OpenersSample::default()
     };
-    AllUnexplained::example(&devices()[0], &Arc::new(openers))
+    vec![Unexplained::new(&devices()[0], 1, Some(Arc::new(openers)))].into()
 }
 
 /// One of each severity: of a process with a victim, and of a port.

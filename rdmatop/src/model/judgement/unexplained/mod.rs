@@ -69,17 +69,6 @@ impl AllUnexplained {
         self.0.iter()
     }
 
-    /// One, of a device that a process has open.
-    #[cfg(test)]
-    pub(crate) fn example(device: &DeviceRow, openers: &Arc<OpenersSample>) -> Self {
-        Self(vec![Unexplained {
-            device: Arc::clone(&device.name),
-            port: 1,
-            cause: cause(device, Some(&**openers)),
-            openers: Some(Arc::clone(openers)),
-        }])
-    }
-
     /// Those of some devices.
     pub(crate) fn of(&self, wanted: impl Fn(&str) -> bool) -> Self {
         Self(self.iter().filter(|one| wanted(&one.device)).cloned().collect())
@@ -102,12 +91,7 @@ impl AllUnexplained {
             let device = devices.find(|device| device.uid == port.device_uid)?;
             let plain = device.state == Some(DeviceState::Registered) && !device.followed;
             let none = plain && !explained.contains(&device.uid) && are_known(snapshot, device);
-            none.then(|| Unexplained {
-                device: Arc::clone(&device.name),
-                port: port.port,
-                cause: cause(device, openers.map(|openers| &**openers)),
-                openers: openers.cloned(),
-            })
+            none.then(|| Unexplained::new(device, port.port, openers.cloned()))
         };
         Self(moving.into_iter().filter_map(one).collect())
     }
@@ -137,7 +121,23 @@ impl AllUnexplained {
     }
 }
 
+impl From<Vec<Unexplained>> for AllUnexplained {
+    fn from(all: Vec<Unexplained>) -> Self {
+        Self(all)
+    }
+}
+
 impl Unexplained {
+    /// A port of this device. `openers`: who has what open, where that was looked for.
+    pub fn new(device: &DeviceRow, port: u32, openers: Option<Arc<OpenersSample>>) -> Self {
+        Self {
+            device: Arc::clone(&device.name),
+            port,
+            cause: cause(device, openers.as_deref()),
+            openers,
+        }
+    }
+
     /// Processes that have the device open; `None`: nobody has looked yet.
     fn candidates(&self) -> Option<impl Iterator<Item = &Opener>> {
         let sample = self.openers.as_deref()?;

@@ -90,7 +90,7 @@ impl Machine {
             device_index: 0,
             port: Some(1),
             qpn: *qpn,
-            qp_type: Some(QpType((*kind).into())),
+            qp_type: Some(QpType(*kind)),
             state: Some(QpState(*state)),
             remote_qpn: None,
             sq_psn: None,
