@@ -1,7 +1,9 @@
 //! `bnxt_re`: Broadcom NetXtreme-E.
 
 use super::table::{
-    Carries, Entry, Role, Table,
+    Carries, Entry,
+    Proof::TestDriver,
+    Role, Table,
     Unit::{Bytes, Events, Gauge, Packets, Requests},
     counter as c,
 };
@@ -12,7 +14,7 @@ const AS_MLX5: &str = "6.18";
 
 #[rustfmt::skip] // a counter is a line or two
 const COUNTERS: &[Entry] = &[
-    c("tx_bytes", Bytes, "bytes sent").is(Role::TxBytes),
+    c("tx_bytes", Bytes, "bytes sent").is(Role::TxBytes).by(TestDriver),
     c("rx_bytes", Bytes, "bytes received").is(Role::RxBytes),
     c("tx_pkts", Packets, "packets sent").is(Role::TxPackets),
     c("rx_pkts", Packets, "packets received").is(Role::RxPackets),
