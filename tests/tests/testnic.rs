@@ -619,7 +619,14 @@ fn a_slow_card_is_named_and_has_no_false_rate() -> Result<()> {
                 ensure!(near, "{call:?}: {rate:?} for {wanted}: {row}");
             }
         }
-        let notes = sample.value()["health"]["notes"].to_string();
+        let notes = sample.value()["health"]["notes"].as_array().context("notes")?;
+        // All eight move data without a queue pair, and the note about that names them.
+        let notes: Vec<String> = notes
+            .iter()
+            .filter(|note| note["id"] != "unseen-qps")
+            .map(ToString::to_string)
+            .collect();
+        let notes = notes.concat();
         // The firmware is asked only when devices are listed: the reading at the end may not have been slow.
         let named = matches!(call, Call::Firmware) || notes.contains("mlx5_3 is slow");
         ensure!(named, "{call:?}: {notes}");

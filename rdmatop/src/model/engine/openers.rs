@@ -3,7 +3,12 @@
 use std::sync::Arc;
 
 use super::Engine;
-use crate::model::{input::OpenersSample, judgement::AllUnexplained, snapshot::Snapshot};
+use crate::model::{
+    cause::{Cause, CauseId},
+    input::OpenersSample,
+    judgement::AllUnexplained,
+    snapshot::Snapshot,
+};
 
 /// A search of all open files is not made again before this, ns.
 const EVERY: u64 = 10_000_000_000;
@@ -45,8 +50,12 @@ impl Engine {
         let sample = self.holders.sample.as_ref()?;
         let mut again = latest.clone();
         // Its notes are made anew.
-        let own = latest.unexplained.notes().len();
-        again.health.notes = latest.health.notes.iter().skip(own).cloned().collect();
+        let others = latest
+            .health
+            .notes
+            .iter()
+            .filter(|note| note.id != CauseId::UnseenQps);
+        again.health.notes = others.cloned().collect();
         Some(judged(again, Some(sample), Some(latest)))
     }
 }
@@ -57,10 +66,17 @@ fn judged(
     before: Option<&Snapshot>,
 ) -> Snapshot {
     snapshot.unexplained = AllUnexplained::find(&snapshot, openers);
-    let mut notes = snapshot.unexplained.notes();
-    if !notes.is_empty() {
-        notes.extend(snapshot.health.notes.iter().cloned());
-        snapshot.health.notes = notes.into();
+    let own = snapshot.unexplained.notes();
+    if !own.is_empty() {
+        // What makes values of a device old, or the device go, is said before.
+        let first = |note: &&Cause| matches!(note.id, CauseId::SlowDevice | CauseId::RemovalWaits);
+        let (before, after): (Vec<_>, Vec<_>) = snapshot.health.notes.iter().partition(first);
+        let all = before
+            .into_iter()
+            .cloned()
+            .chain(own)
+            .chain(after.into_iter().cloned());
+        snapshot.health.notes = all.collect();
     }
     snapshot.judged(before)
 }

@@ -393,6 +393,21 @@ fn candidates_are_those_of_now_and_ports_of_which_the_same_is_said_share_a_note(
 }
 
 #[test]
+fn a_slow_card_is_said_before() {
+    let (_, mut engine) = mlx5().after(2);
+    let slow = Obstacle::new(CauseId::SlowDevice, "it is slow", "").takes("Old values", Concerns::Host);
+    let now = Now {
+        mono_ns: 3 * S,
+        wall_ns: 0,
+    };
+    engine.apply(Input::Slow(vec![slow]).at(now));
+    engine.apply(Input::Devices(Box::new(mlx5().devices(3))).at(now));
+    let notes = engine.tick(now).health.notes.clone();
+    let ids: Vec<CauseId> = notes.iter().map(|note| note.id).collect();
+    assert_eq!(ids, [CauseId::SlowDevice, CauseId::UnseenQps]);
+}
+
+#[test]
 fn a_filter_makes_no_port_unexplained() {
     let (snapshot, _) = Machine {
         qps: vec![(9, 2, 3)],
