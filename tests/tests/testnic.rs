@@ -120,6 +120,89 @@ fn eight_ports_are_named_and_described() -> Result<()> {
     Ok(())
 }
 
+/// Bytes of bnxt_re, octets of irdma and InfiniBand ports may be of IP: nothing follows from them. mlx5's and EFA's are of queue pairs.
+#[test]
+fn a_port_that_moves_data_without_a_queue_pair_names_who_has_its_card_open() -> Result<()> {
+    let Some(_lab) = Lab::enter("unexplained") else {
+        return Ok(());
+    };
+    let Some(nic) = TestNic::load("unexplained")? else {
+        return Ok(());
+    };
+    let mlx5 = nic.add(&Wish::mlx5("mlx5_0").set("uverbs", "1"))?;
+    let still = nic.add(&Wish::mlx5("mlx5_1").set("uverbs", "1"))?;
+    let ib = nic.add(&Wish::mlx5("ibp1").set("ib", "1"))?;
+    let efa = nic.add(&Wish::new("efa_0", "efa").hw(EFA).set("pma", "0"))?;
+    let silent = [
+        ("bnxt_re0", "bnxt_en", "tx_bytes", "rx_bytes"),
+        ("irdma0", "irdma", "ip4OutOctets", "ip4InOctets"),
+    ];
+    for (name, driver, tx, rx) in silent {
+        let port = nic.add(&Wish::new(name, driver).hw(&[tx, rx]).set("pma", "0"))?;
+        port.rate(tx, 5_000_000_000)?;
+    }
+    mlx5.rate("port_xmit_data", 1_250_000_000)?;
+    still.rate("port_xmit_data", 100)?;
+    ib.rate("port_xmit_data", 1_250_000_000)?;
+    efa.rate("rx_bytes", 5_000_000_000)?;
+    let classes = fs::read_dir("/sys/class/infiniband_verbs")?.flatten();
+    let file = classes
+        .map(|entry| entry.path())
+        .find(|path| fs::read_to_string(path.join("ibdev")).is_ok_and(|name| name.trim() == "mlx5_0"));
+    let file = file.context("mlx5_0 has no verbs file")?;
+    let name = file.file_name().context("a name")?;
+    let card = std::path::Path::new("/dev/infiniband").join(name);
+    let open = format!("exec 3<>{}; echo open; exec sleep 600", card.display());
+    let holder = Child::spawn(Command::new("sh").args(["-c", &open]))?;
+    holder
+        .out
+        .wait_for("its card", SOON, |text| text.contains("open"))?;
+    let sample = window(3, || Ok(()))?;
+    let judgement = &sample.value()["judgement"];
+    let list = judgement["unexplained"].as_array().context("no list")?;
+    let devices: Vec<_> = list.iter().filter_map(|one| one["device"].as_str()).collect();
+    ensure!(devices == ["efa_0", "mlx5_0"], "{list:?}");
+    ensure!(list[0]["candidates"] == serde_json::json!([]), "{list:?}");
+    let [candidate] = &list[1]["candidates"].as_array().context("no candidates")?[..] else {
+        anyhow::bail!("{list:?}");
+    };
+    ensure!(
+        candidate["pid"] == holder.pid() && candidate["comm"] == "sleep",
+        "{candidate}"
+    );
+    ensure!(list[1]["candidates_whole"] == true, "{list:?}");
+    ensure!(
+        judgement["totals"]["wr"]["rate"].is_null(),
+        "unknown, not 0: {judgement}"
+    );
+    let notes = sample.value()["health"]["notes"].to_string();
+    ensure!(
+        notes.contains("mlx5_0/1 moves data without a queue pair") && notes.contains("(PID "),
+        "{notes}"
+    );
+    for name in ["mlx5_1", "ibp1", "bnxt_re0", "irdma0"] {
+        ensure!(!notes.contains(name), "{name}: {notes}");
+        ensure!(
+            port(&sample, name)?["tx_bytes"]["rate"].as_f64() > Some(0.0),
+            "{name}"
+        );
+    }
+    drop(holder);
+    // Without eBPF a queue pair may have come and gone unseen within the window.
+    let sample = rdmatop::once(&["--no-ebpf"])?;
+    ensure!(
+        sample.value()["judgement"]["unexplained"] == serde_json::json!([]),
+        "{}",
+        sample.value()["judgement"]
+    );
+    let page = output(Command::new(rdmatop::program()?).args(["--once"]))?;
+    ensure!(
+        page.contains("note: efa_0/1 moves data without a queue pair"),
+        "{page}"
+    );
+    Ok(())
+}
+
 /// Each total is what the counter was when the driver was asked for it last, to the unit.
 #[test]
 fn totals_are_the_drivers() -> Result<()> {
@@ -536,7 +619,14 @@ fn a_slow_card_is_named_and_has_no_false_rate() -> Result<()> {
                 ensure!(near, "{call:?}: {rate:?} for {wanted}: {row}");
             }
         }
-        let notes = sample.value()["health"]["notes"].to_string();
+        let notes = sample.value()["health"]["notes"].as_array().context("notes")?;
+        // All eight move data without a queue pair, and the note about that names them.
+        let notes: Vec<String> = notes
+            .iter()
+            .filter(|note| note["id"] != "unseen-qps")
+            .map(ToString::to_string)
+            .collect();
+        let notes = notes.concat();
         // The firmware is asked only when devices are listed: the reading at the end may not have been slow.
         let named = matches!(call, Call::Firmware) || notes.contains("mlx5_3 is slow");
         ensure!(named, "{call:?}: {notes}");

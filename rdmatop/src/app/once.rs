@@ -123,6 +123,7 @@ pub(super) async fn measure(
             pump.sample().await?;
         }
         pump.last_sample().await?;
+        pump.complete().await;
         targets::rdma_process(&plan.filter, pump.latest(), &Root::default())?;
         if let Some(line) = targets::comm(&plan.filter, pump.latest()) {
             say(&format!("rdmatop: {line}"));

@@ -214,6 +214,39 @@ impl Pump {
         self.answer().await
     }
 
+    /// After the last sample: looks for what it asks for, and shows the same sample with that.
+    pub(super) async fn complete(&mut self) {
+        if !self.engine.lacks_openers() {
+            return;
+        }
+        let wants = Wants {
+            round: self.round,
+            counters: true,
+            openers: true,
+            only_processes: true,
+            ..Wants::default()
+        };
+        self.looking_up = true;
+        if let Some(sampler) = &self.sampler {
+            sampler.order(wants);
+        }
+        let found = async {
+            let mut sink = Sink::Discard;
+            let (_nobody, mut end) = watch::channel(None);
+            while self.looking_up {
+                match self.messages.recv().await {
+                    Some(message) => _ = self.take(message, &mut sink, &mut end).await,
+                    None => return,
+                }
+            }
+        };
+        // Without the answer the sample is as good as it was.
+        let _ = timeout(ROUND_LIMIT, found).await;
+        if let Some(snapshot) = self.engine.with_openers(&self.latest) {
+            self.publish(Arc::new(snapshot));
+        }
+    }
+
     async fn answer(&mut self) -> Result<(), Stop> {
         let mut sink = Sink::Discard;
         let (_nobody, mut end) = watch::channel(None);
@@ -386,12 +419,15 @@ impl Pump {
             last,
             once,
             processes: Arc::default(),
+            openers: false,
             only_processes: false,
         };
         self.told_events = self.latest.health.events;
         self.light = wants.is_light();
         if !self.light {
-            wants.processes = self.engine.lacks().processes.into();
+            let lacks = self.engine.lacks();
+            wants.processes = lacks.processes.into();
+            wants.openers = wants.counters && lacks.openers;
         }
         // A dump that began before the programs counted may miss QPs created in between.
         self.synced = on;

@@ -3,8 +3,8 @@
 use std::{io, thread};
 
 use super::host::{
-    Advice, DeviceSource, HealthSource, HwCountersSource, LogSource, MapSource, ProcessSource, SeenSource,
-    TcpSource,
+    Advice, DeviceSource, HealthSource, HwCountersSource, LogSource, MapSource, OpenerSource, ProcessSource,
+    SeenSource, TcpSource,
 };
 use super::plan::{Mode, Plan, Uprobes};
 use super::source::{Feed, Polled, Pushing, Sources};
@@ -56,6 +56,7 @@ pub(super) fn sources(plan: &Plan) -> Sources {
     // Numbers of another PID namespace would be those of other processes.
     if !nested_pids {
         polled.push(Box::new(TcpSource::new(root.clone())));
+        polled.push(Box::new(OpenerSource::new(root.clone())));
     }
     polled.push(Box::new(LogSource::new(log)));
     polled.push(Box::new(HealthSource::new(root, advice)));

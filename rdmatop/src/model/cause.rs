@@ -160,6 +160,8 @@ causes! {
     CountersTaken,
     /// A driver binds no QPs to counters.
     NoBinding,
+    /// A port moves data without a queue pair that the kernel lists.
+    UnseenQps,
 }
 
 impl CauseId {

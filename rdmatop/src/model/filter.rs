@@ -111,6 +111,7 @@ impl Filter {
             health: snapshot.health.clone(),
             judgement: Judgement::default(),
             findings: Vec::new().into(),
+            unexplained: snapshot.unexplained.of(|device| self.device(Some(device))),
             devices: keep(&snapshot.devices, |row| self.device(Some(&row.name))),
             ports: keep(&snapshot.ports, |row| self.device(Some(&row.device))),
             processes: keep(&snapshot.processes, |row| self.matches_process(row)),

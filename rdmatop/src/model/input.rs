@@ -120,6 +120,8 @@ pub enum Input {
     Process(Box<ProcessFacts>),
     /// What programs with RDMA-capable libraries move by TCP.
     Tcp(Box<TcpSample>),
+    /// Which processes have devices open.
+    Openers(Box<OpenersSample>),
     /// Errors in the kernel's log since the last input of this kind, of any driver, or why it cannot be read.
     Logged(Result<Vec<LoggedError>, Box<Cause>>),
     /// Processes whose RDMA cgroup is at a limit; replaces the list before.
@@ -592,6 +594,34 @@ pub struct TcpTotals {
     pub connections: u32,
     /// The other end of the one that moves most.
     pub busiest: Option<SocketAddr>,
+}
+
+/// Which processes have devices open, by their descriptors of `/dev/infiniband/uverbs*`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenersSample {
+    /// `CLOCK_MONOTONIC` when it was read, ns.
+    pub mono_ns: u64,
+    /// They, by number.
+    pub found: Vec<Opener>,
+    /// The open files of some processes were not readable.
+    pub hidden: bool,
+    /// The search stopped at its limit.
+    pub cut: bool,
+}
+
+/// A process that has a device open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opener {
+    /// Device, safe to print.
+    pub device: String,
+    /// Process id.
+    pub pid: u32,
+    /// Its name, safe to print; `None`: it ended meanwhile.
+    pub comm: Option<String>,
+    /// Container, pod or job, safe to print.
+    pub workload: Option<String>,
+    /// Libraries of interest that are mapped, safe to print; `None`: not readable.
+    pub libraries: Option<Vec<String>>,
 }
 
 /// What /proc says about a process, read once when it is first seen.

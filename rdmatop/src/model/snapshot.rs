@@ -14,7 +14,7 @@ use super::{
     input::{
         EbpfState, HostFacts, HwCountersReport, LimitReached, PcieLink, ProbeVerdict, Skipped, UprobesReport,
     },
-    judgement::{Judgement, Quantity},
+    judgement::{AllUnexplained, Judgement, Quantity},
     value::{Counter, Shared, Source},
     watched::Picture,
 };
@@ -45,6 +45,10 @@ pub struct Snapshot {
     pub judgement: Judgement,
     /// What is wrong, the worst first, then the oldest.
     pub findings: Shared<Finding>,
+    /// Ports that move data which no queue pair explains: concluded from all rows, so a filter makes none. JSON has them in
+    /// `judgement`.
+    #[serde(skip)]
+    pub unexplained: AllUnexplained,
     /// Devices, natural order of their names.
     pub devices: Vec<DeviceRow>,
     /// Ports, in the order of devices.
@@ -252,16 +256,27 @@ pub struct PortRow {
     pub tx_packets: Option<Counter>,
     /// Packets received.
     pub rx_packets: Option<Counter>,
-    /// Packets dropped.
+    /// Packets dropped, those that found no receive buffer too.
     pub drops: Option<Counter>,
+    /// Packets that found no receive buffer.
+    pub out_of_buffer: Option<Counter>,
     /// Packets sent again.
     pub retransmits: Option<Counter>,
     /// How often a sender had to start again: timeouts, NAKs of the peer. Each sends one packet or many again.
     pub retries: Option<Counter>,
-    /// Congestion marks or pauses.
+    /// Signs of congestion received: packets with a mark, and notifications (CNP).
     pub congestion: Option<Counter>,
+    /// Of these the packets with a mark (ECN).
+    pub ecn_marked: Option<Counter>,
+    /// Of these the notifications (CNP), which slow a sender down.
+    pub cnp_handled: Option<Counter>,
+    /// Notifications of congestion sent.
+    pub cnp_sent: Option<Counter>,
     /// RNR NAKs, both directions.
     pub rnr_naks: Option<Counter>,
+    /// Every byte that its byte counters count is of a queue pair, and none of IP.
+    #[serde(skip)]
+    pub rdma_alone: bool,
     /// Every counter the provider has.
     pub counters: Vec<NamedCounter>,
     /// Tx and Rx bytes/s (packets/s where there are no bytes).
@@ -300,6 +315,9 @@ pub struct NamedCounter {
     /// Bytes that one count stands for: 4 for data counters of the InfiniBand specification, which count words.
     /// `None`: the name says what is counted.
     pub unit_bytes: Option<u64>,
+    /// What it means, a sentence without its full stop (docs/counters.md); `None`: it is not known.
+    #[serde(skip)]
+    pub help: Option<&'static str>,
     /// The counter.
     #[serde(flatten)]
     pub counter: Counter,

@@ -8,6 +8,7 @@ pub mod hw_counters;
 pub mod kernel_log;
 pub mod limits;
 pub mod netlink;
+pub mod openers;
 pub mod platform;
 pub mod privileges;
 pub mod proc;

@@ -36,7 +36,9 @@ pub struct Wants {
     pub once: bool,
     /// Processes whose facts the engine lacks, each once.
     pub processes: Arc<[u32]>,
-    /// Nothing but `processes` is wanted: this round is no sample.
+    /// The processes that have devices open are wanted.
+    pub openers: bool,
+    /// Nothing but `processes` and `openers` is wanted: this round is no sample.
     pub only_processes: bool,
 }
 

@@ -6,6 +6,7 @@ mod hw_counters;
 mod limits;
 mod log;
 mod maps;
+mod openers;
 mod processes;
 mod tcp;
 
@@ -15,5 +16,6 @@ pub use health::HealthSource;
 pub use hw_counters::HwCountersSource;
 pub use log::LogSource;
 pub use maps::{MapSource, SeenSource};
+pub use openers::OpenerSource;
 pub use processes::ProcessSource;
 pub use tcp::TcpSource;

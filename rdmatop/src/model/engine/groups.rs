@@ -194,6 +194,9 @@ impl Groups {
                 .map(|(name, meter)| NamedCounter {
                     name: Arc::clone(name),
                     unit_bytes: None,
+                    help: devices
+                        .get(group.device)
+                        .and_then(|device| device.provider().help(RawSource::Netlink, name)),
                     counter: meter.counter(Source::Hw, now_ns),
                 })
                 .collect(),

@@ -19,7 +19,7 @@ use super::{
         CountersSample, DevicesSample, EbpfReport, EbpfState, HealthSample, HwCountersReport, Input, Now,
         Skipped, Timed, UprobesReport,
     },
-    judgement::Judgement,
+    judgement::{AllUnexplained, Judgement},
     snapshot::{Health, SCHEMA, Snapshot, WorkRequests},
     value::Shared,
     watched::Watched,
@@ -36,6 +36,7 @@ mod losses;
 mod memory;
 mod meter;
 mod names;
+mod openers;
 mod overlooked;
 mod pages;
 mod places;
@@ -68,6 +69,9 @@ pub struct Lacks {
     /// Processes whose facts are wanted, each once. The answer is [`Input::Process`], or [`Input::ProcessGone`] when
     /// there is no such process any more.
     pub processes: Vec<u32>,
+    /// A port moves data that no queue pair explains: who has its device open? The answer is [`Input::Openers`].
+    #[serde(default)]
+    pub openers: bool,
 }
 
 /// Settings of the engine.
@@ -161,6 +165,8 @@ pub struct Engine {
     /// The QP whose work requests the view shows.
     watched: Option<Box<Watched>>,
     last_tick_ns: Option<u64>,
+    /// Processes that have devices open.
+    holders: openers::Holders,
     findings: Watch,
     /// The last snapshot, while a view holds it: its judgement is reused where nothing changed.
     last: Weak<Snapshot>,
@@ -207,6 +213,7 @@ impl Engine {
             }
             Input::WorkCounts(counts) => return self.work_counts(counts),
             Input::Watch(sample) => return self.watch(*sample, now),
+            Input::Openers(sample) => return self.openers(*sample),
             Input::BadRecord => self.losses.undecodable(now.mono_ns).into_iter().collect(),
             Input::Ebpf(report) => {
                 self.programs(*report, now.mono_ns);
@@ -314,7 +321,13 @@ impl Engine {
         let turned = self.doubts_turned() || turned;
         let qps = self.qp_rows(now_ns, turned, fresh);
         let processes = self.process_rows(now_ns, fresh);
-        let (devices, ports) = self.devices.rows(now_ns, fresh, &self.ebpf.state);
+        let (devices, mut ports) = self.devices.rows(now_ns, fresh, &self.ebpf.state);
+        if self.config.nested_pids {
+            // The kernel does not list the QPs of other PID namespaces, and they are counted in the same counters.
+            for port in &mut ports {
+                port.rdma_alone = false;
+            }
+        }
         let watched = self.look_at_watched(&qps, now_ns);
         let snapshot = Snapshot {
             schema: SCHEMA,
@@ -325,6 +338,7 @@ impl Engine {
             health: self.health_row(),
             judgement: Judgement::default(),
             findings: Shared::default(),
+            unexplained: AllUnexplained::default(),
             devices,
             ports,
             processes,
@@ -332,7 +346,8 @@ impl Engine {
             verbs: self.verb_rows(now_ns),
             watched,
         };
-        let mut snapshot = snapshot.judged(self.last.upgrade().as_deref());
+        let before = self.last.upgrade();
+        let mut snapshot = self.judge(snapshot, before.as_deref());
         snapshot.findings = self.findings.look(&snapshot).into();
         let snapshot = Arc::new(snapshot);
         self.last = Arc::downgrade(&snapshot);
@@ -368,6 +383,7 @@ impl Engine {
         Lacks {
             repair: self.wants_repair(),
             processes,
+            openers: self.lacks_openers(),
         }
     }
 

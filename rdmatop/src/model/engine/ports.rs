@@ -6,7 +6,7 @@ use super::{
     history::Series,
     meter::{Meter, Width},
     names,
-    providers::{Provider, Role, unit_bytes},
+    providers::{Provider, Role},
     qp::Passed,
 };
 use crate::model::{
@@ -51,6 +51,8 @@ struct Held {
     width: Width,
     /// Bytes of one count, where that is not one.
     unit_bytes: Option<u64>,
+    /// What it means, where a table has it.
+    help: Option<&'static str>,
     /// `None` until it was read for the first time.
     meter: Option<Meter>,
     /// The last reading could read it. One that could not be read keeps its meter: the next rate is over the time
@@ -65,7 +67,8 @@ impl Held {
             shown,
             from: raw.source,
             width: provider.width(raw.source, &raw.name),
-            unit_bytes: unit_bytes(raw.source, &raw.name),
+            unit_bytes: provider.unit_bytes(raw.source, &raw.name),
+            help: provider.help(raw.source, &raw.name),
             meter: None,
             read: false,
         }
@@ -227,22 +230,22 @@ impl Port {
 
     /// Places of the counters that a role is the sum of.
     fn places_of(&self, role: Role) -> Vec<usize> {
-        let place = |name: &&str| {
+        let place = |name: &str| {
             self.counters
-                .binary_search_by(|held| (*held.shown).cmp(*name))
+                .binary_search_by(|held| (*held.shown).cmp(name))
                 .ok()
         };
         self.provider
             .ways(role)
-            .iter()
-            .map(|names| names.iter().filter_map(place).collect::<Vec<_>>())
+            .into_iter()
+            .map(|names| names.filter_map(place).collect::<Vec<_>>())
             .find(|places| !places.is_empty())
             .unwrap_or_default()
     }
 
     /// The row at `now_ns`; adds a point to the history.
     pub(super) fn row(&mut self, of: &PortOf<'_>, now_ns: u64) -> PortRow {
-        let role = |role| self.role(role, now_ns);
+        let role = |role| self.role(&[role], now_ns);
         let mut row = PortRow {
             device_uid: of.device_uid,
             device: Arc::clone(of.device),
@@ -262,12 +265,17 @@ impl Port {
             wr_rx_bytes: of.counted.and_then(|counted| counted.rx_bytes),
             tx_packets: role(Role::TxPackets),
             rx_packets: role(Role::RxPackets),
-            drops: role(Role::Drops),
+            drops: self.role(&[Role::Drops, Role::OutOfBuffer], now_ns),
+            out_of_buffer: role(Role::OutOfBuffer),
             retransmits: role(Role::Retransmits)
                 .or_else(|| of.counted.and_then(|counted| counted.retransmits)),
             retries: role(Role::Retries),
-            congestion: role(Role::Congestion),
+            congestion: self.role(&[Role::EcnMarked, Role::CnpHandled], now_ns),
+            ecn_marked: role(Role::EcnMarked),
+            cnp_handled: role(Role::CnpHandled),
+            cnp_sent: role(Role::CnpSent),
             rnr_naks: role(Role::RnrNaks),
+            rdma_alone: self.provider.counts_rdma_alone(self.link_layer.as_deref()),
             counters: Vec::with_capacity(self.counters.len()),
             history: Arc::default(),
         };
@@ -275,6 +283,7 @@ impl Port {
             Some(NamedCounter {
                 name: Arc::clone(&held.shown),
                 unit_bytes: held.unit_bytes,
+                help: held.help,
                 counter: held.counter(now_ns)?,
             })
         }));
@@ -292,7 +301,7 @@ impl Port {
 
     /// Packets both ways since this was last asked; `None` where they are not counted, and the first time.
     pub(super) fn passed(&mut self, began_ns: u64) -> Option<Passed> {
-        let of = |role| self.role(role, began_ns).filter(|counter| !counter.partial);
+        let of = |role| self.role(&[role], began_ns).filter(|counter| !counter.partial);
         let now = of(Role::TxPackets)
             .zip(of(Role::RxPackets))
             .map(|(tx, rx)| (tx.total.saturating_add(rx.total), began_ns));
@@ -304,11 +313,11 @@ impl Port {
         })
     }
 
-    /// The sum of the counters that make up a role. Where some of them cannot be read, a lower bound.
-    fn role(&self, role: Role, now_ns: u64) -> Option<Counter> {
+    /// The sum of the counters that make up roles. Where some of them cannot be read, a lower bound.
+    fn role(&self, roles: &[Role], now_ns: u64) -> Option<Counter> {
         let parts = || {
-            let places = self.roles.get(role as usize).into_iter().flatten();
-            places.filter_map(|place| self.counters.get(*place))
+            let places = roles.iter().filter_map(|role| self.roles.get(*role as usize));
+            places.flatten().filter_map(|place| self.counters.get(*place))
         };
         let sum = parts()
             .filter_map(|held| held.in_bytes(now_ns))
@@ -419,6 +428,30 @@ mod tests {
         );
         assert_eq!(row.tx_bytes.unwrap().total, 155);
         assert_eq!(row.tx_bytes.unwrap().rate, Some(150.0));
+    }
+
+    #[test]
+    fn parts_of_drops_and_congestion_are_known_and_the_sums_are_those_of_all_parts() {
+        use RawSource::{Netlink, Pma};
+        let at = |n| {
+            [
+                ("out_of_buffer", 3 * n, Netlink),
+                ("port_xmit_discards", 2 * n, Pma),
+                ("np_ecn_marked_roce_packets", 5 * n, Netlink),
+                ("rp_cnp_handled", 7 * n, Netlink),
+                ("np_cnp_sent", 11 * n, Netlink),
+                ("of_a_later_kernel", n, Netlink),
+            ]
+        };
+        let row = two(Provider::Mlx5, &at(1), &at(2));
+        let rates = [row.drops, row.out_of_buffer, row.congestion, row.ecn_marked];
+        let rates = rates.map(|c| c.and_then(|c| c.rate));
+        assert_eq!(rates, [Some(5.0), Some(3.0), Some(12.0), Some(5.0)]);
+        assert_eq!(row.cnp_handled.and_then(|c| c.rate), Some(7.0));
+        assert_eq!(row.cnp_sent.and_then(|c| c.rate), Some(11.0), "and in no sum");
+        let help = |name| row.counters.iter().find(|c| &*c.name == name).map(|c| c.help);
+        assert_eq!(help("of_a_later_kernel"), Some(None), "shown under its own name");
+        assert!(help("out_of_buffer").flatten().is_some());
     }
 
     #[test]

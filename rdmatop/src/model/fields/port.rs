@@ -47,11 +47,11 @@ pub static PORT: Table<PortRow> = &[
     Field::new(Kind::Share, "rx_bar", "received, on the same scale",
         |p: &P, s| share(s.judgement.scale.share(p, s.judgement.scale.received(p))))
         .sense(Sense::Received).json("").screen("RX", 2, (10, 30)),
-    counter("drops", "packets dropped, total", |p: &P, _| Value::total(p.drops))
+    counter("drops", "packets dropped, those that found no receive buffer too, total", |p: &P, _| Value::total(p.drops))
         .sense(Sense::Fault).json("drops.total").screen("DROP", 1, (5, 6)),
     counter("retx", "packets sent again, total (of SoftRoCE since attach); 12r: retries, where the driver counts only those",
         |p: &P, _| Value::total(p.retransmits.or(p.retries))).sense(Sense::Fault).json("").screen("RETX", 3, (5, 6)),
-    counter("congestion", "congestion marks or pauses, total", |p: &P, _| Value::total(p.congestion))
+    counter("congestion", "signs of congestion received, ECN marks and CNPs together, total", |p: &P, _| Value::total(p.congestion))
         .sense(Sense::Fault).json("congestion.total").screen("CONG", 5, (5, 6)),
     counter("rnr", "RNR NAKs in both directions, total", |p: &P, _| Value::total(p.rnr_naks))
         .sense(Sense::Fault).json("rnr_naks.total").screen("RNR", 4, (4, 6)),
@@ -74,8 +74,16 @@ pub static PORT: Table<PortRow> = &[
         .json("retransmits.rate").page(140, "RETX/s").detail(170, "packets sent again"),
     rate("retry_rate", "times per second that a sender started again", |p: &P, _| Value::rate(p.retries))
         .json("retries.rate").page(150, "RETRY/s").detail(180, "retries"),
-    rate("congestion_rate", "congestion marks or pauses per second", |p: &P, _| Value::rate(p.congestion))
+    rate("out_of_buffer", "packets per second that found no receive buffer, a part of the packets dropped", |p: &P, _| Value::rate(p.out_of_buffer))
+        .json("out_of_buffer.rate").detail(165, "no receive buffer"),
+    rate("congestion_rate", "signs of congestion received per second, ECN marks and CNPs together", |p: &P, _| Value::rate(p.congestion))
         .json("congestion.rate").page(160, "CONG/s").detail(190, "congestion marks"),
+    rate("ecn_marked", "packets per second received with a mark of congestion (ECN)", |p: &P, _| Value::rate(p.ecn_marked))
+        .json("ecn_marked.rate").detail(192, "ECN marks received"),
+    rate("cnp_handled", "notifications of congestion (CNP) received per second: they slow a sender down", |p: &P, _| Value::rate(p.cnp_handled))
+        .json("cnp_handled.rate").detail(194, "CNPs received"),
+    rate("cnp_sent", "notifications of congestion (CNP) sent per second, to slow the peer down", |p: &P, _| Value::rate(p.cnp_sent))
+        .json("cnp_sent.rate").detail(196, "CNPs sent"),
     rate("rnr_rate", "RNR NAKs per second, both directions", |p: &P, _| Value::rate(p.rnr_naks))
         .json("rnr_naks.rate").page(170, "RNR/s").detail(200, "RNR NAKs"),
     gauge("device_uid", "uid of its device", |p: &P, _| Value::number(Some(p.device_uid))),

@@ -87,7 +87,7 @@ kinds! {
         name: "receiver-not-ready", raise_s: 4, clear_s: 10,
         rule: "a sender waits for a receiver that has no receive buffer posted (RNR); where work requests are not counted: RNR \
                NAKs or out_of_buffer of a port grow",
-        source: "rnr_waits of the sender's QPs; rnr_naks of the port; out_of_buffer of mlx5 and bnxt_re",
+        source: "rnr_waits of the sender's QPs; rnr_naks of the port; out_of_buffer of the port (mlx5, mlx4, bnxt_re, ionic)",
         why: "The sender waits a whole RNR timer for each packet that finds no receive buffer.",
         trace: Traced::OfPorts,
     },

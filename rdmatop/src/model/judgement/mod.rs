@@ -7,6 +7,7 @@ mod stuck;
 #[cfg(test)]
 mod tests;
 mod totals;
+mod unexplained;
 mod unobserved;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -21,6 +22,7 @@ use super::{
 
 pub use stuck::{Reason, STUCK_MARK, Stuck, StuckQp};
 pub use totals::{Scale, StateCount, Sum, Totals, counts_bytes, says_nothing};
+pub use unexplained::{AllUnexplained, Unexplained};
 pub use unobserved::{
     Quantity, Unobserved, sentence, why_process_is_uncounted, why_qp_is_uncounted, why_uncounted,
 };
@@ -32,6 +34,8 @@ pub struct Judgement {
     pub totals: Totals,
     /// What cannot be observed, and why.
     pub unobserved: Vec<Unobserved>,
+    /// Ports that move data which no queue pair explains.
+    pub unexplained: AllUnexplained,
     /// Scale of bars.
     pub scale: Scale,
     /// Probes that are on, partly on, broken, and not supported by this kernel. Those whose driver is not there do not count.
@@ -170,6 +174,7 @@ impl Judgement {
         }
         Self {
             totals: Totals::of(snapshot, &rows),
+            unexplained: snapshot.unexplained.clone(),
             unobserved: unobserved::of(snapshot, &rows),
             scale: Scale::of(&snapshot.ports),
             probes,
@@ -207,11 +212,13 @@ impl Serialize for Judgement {
             totals: &'a Totals,
             stuck: Vec<&'a StuckQp>,
             unobserved: &'a [Unobserved],
+            unexplained: &'a AllUnexplained,
         }
         Written {
             totals: &self.totals,
             stuck: self.stuck().collect(),
             unobserved: &self.unobserved,
+            unexplained: &self.unexplained,
         }
         .serialize(serializer)
     }

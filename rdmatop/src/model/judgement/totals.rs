@@ -98,11 +98,12 @@ impl Totals {
             }
         }
         let counted = matches!(snapshot.health.ebpf, EbpfState::On { .. });
-        let hides = snapshot.devices.iter().any(DeviceRow::may_hide_qps);
+        let hides = !snapshot.unexplained.is_empty() || snapshot.devices.iter().any(DeviceRow::may_hide_qps);
         if out.wr == Sum::default() && counted && !hides && !snapshot.devices.is_empty() {
             // No process exists that could post one.
             out.wr.add(Some(0.0));
         }
+        out.wr.partial |= !snapshot.unexplained.is_empty();
         out
     }
 

@@ -9,8 +9,10 @@ use crate::model::ib::{
     AsyncEvent, CmEvent, Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode, WrRequest,
 };
 use crate::model::input::{
-    DataPaths, EbpfState, HostFacts, HwCountersReport, HwPort, ProbeVerdict, Skipped, UprobesReport, Verdict,
+    DataPaths, EbpfState, HostFacts, HwCountersReport, HwPort, Opener, OpenersSample, ProbeVerdict, Skipped,
+    UprobesReport, Verdict,
 };
+use crate::model::judgement::{AllUnexplained, Unexplained};
 use crate::model::snapshot::{
     CounterGroup, DeviceRow, DeviceState, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic,
     PortRow, ProcessRow, QpRow, Snapshot, StatusCount, Step, TcpTraffic, Traffic, VerbRow,
@@ -309,6 +311,7 @@ pub(crate) fn snapshot() -> Snapshot {
         processes: processes(),
         qps: qps(),
         findings: findings(),
+        unexplained: unexplained(),
         verbs: vec![
             VerbRow {
                 process_uid: Some(1),
@@ -336,6 +339,22 @@ pub(crate) fn snapshot() -> Snapshot {
         ..empty()
     }
     .judged(None)
+}
+
+/// A port that moves data without a queue pair, and who may be meant.
+fn unexplained() -> AllUnexplained {
+    let opener = Opener {
+        device: "mlx5_0".into(),
+        pid: 231,
+        comm: Some("python3".into()),
+        workload: Some("slurm 12.0".into()),
+        libraries: Some(vec!["libnvshmem_host.so.3".into()]),
+    };
+    let openers = OpenersSample {
+        found: vec![opener],
+        ..OpenersSample::default()
+    };
+    vec![Unexplained::new(&devices()[0], 1, Some(Arc::new(openers)))].into()
 }
 
 /// One of each severity: of a process with a victim, and of a port.
@@ -521,16 +540,22 @@ fn ports() -> Vec<PortRow> {
         tx_packets: from(Source::Sysfs, 1 << 30, 2.8e6),
         rx_packets: from(Source::Sysfs, 1 << 29, 12.0),
         drops: from(Source::Sysfs, 5, 0.0),
+        out_of_buffer: from(Source::Netlink, 2, 0.0),
         retransmits: None,
         retries: from(Source::Netlink, 6, 0.5),
         congestion: Some(Counter {
             partial: true,
             ..Counter::whole(7, Some(0.0), Source::Netlink)
         }),
+        ecn_marked: from(Source::Netlink, 4, 0.0),
+        cnp_handled: from(Source::Netlink, 3, 0.0),
+        cnp_sent: from(Source::Netlink, 1, 0.0),
+        rdma_alone: true,
         rnr_naks: from(Source::Netlink, 8, 0.0),
         counters: vec![NamedCounter {
             name: "out_of_sequence".into(),
             unit_bytes: None,
+            help: Some("packets received out of order"),
             counter: Counter {
                 source: Source::Netlink,
                 ..counter(9, 0.0)
@@ -559,8 +584,13 @@ fn ports() -> Vec<PortRow> {
             partial: false,
         }),
         drops: None,
+        out_of_buffer: None,
         retransmits: from(Source::Ebpf, 3, 1.0),
         congestion: None,
+        ecn_marked: None,
+        cnp_handled: None,
+        cnp_sent: None,
+        rdma_alone: false,
         counters: Vec::new(),
         ..full.clone()
     };
@@ -599,6 +629,7 @@ fn processes() -> Vec<ProcessRow> {
             counters: vec![NamedCounter {
                 name: "rdma_tx_bytes".into(),
                 unit_bytes: None,
+                help: None,
                 counter: Counter::whole(1 << 30, Some(2.5e6), Source::Hw),
             }],
         }],

@@ -14,7 +14,7 @@ use crate::model::event::{Cm, Event, EventKind};
 use crate::model::findings::Watch;
 use crate::model::ib::{PortState, QpState, QpType};
 use crate::model::input::{DataPaths, EbpfState, HostFacts, Verdict};
-use crate::model::judgement::Judgement;
+use crate::model::judgement::{AllUnexplained, Judgement};
 use crate::model::snapshot::{Health, SCHEMA, Snapshot, Traffic};
 use crate::model::value::Source;
 
@@ -50,6 +50,7 @@ pub(crate) fn empty() -> Snapshot {
         },
         judgement: Judgement::default(),
         findings: Vec::new().into(),
+        unexplained: AllUnexplained::default(),
         devices: Vec::new(),
         ports: Vec::new(),
         processes: Vec::new(),

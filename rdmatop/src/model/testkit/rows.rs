@@ -140,6 +140,7 @@ pub(crate) fn rail(
     let named = |name: &str, total: u64, rate: f64| NamedCounter {
         name: name.into(),
         unit_bytes: None,
+        help: None,
         counter: count(total, rate, Source::Netlink),
     };
     let port = PortRow {
@@ -166,10 +167,15 @@ pub(crate) fn rail(
             if n == 3 { 3.0 } else { 0.0 },
             Source::Netlink,
         )),
+        out_of_buffer: None,
         retransmits: None,
         retries: Some(count(if n == 2 { 12 } else { 0 }, 0.0, Source::Netlink)),
         congestion: None,
+        ecn_marked: None,
+        cnp_handled: None,
+        cnp_sent: None,
         rnr_naks: Some(count(0, 0.0, Source::Netlink)),
+        rdma_alone: true,
         counters: vec![
             named("duplicate_request", 0, 0.0),
             named("out_of_sequence", 118, 3.0),

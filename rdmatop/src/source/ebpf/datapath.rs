@@ -1,7 +1,7 @@
 //! Providers whose data path goes through the kernel, and where to hook it.
 //!
 //! A new provider needs one more table here, programs in rdmatop-ebpf, and the meaning of its counters in
-//! `model/engine/providers.rs`.
+//! `model/engine/providers/mod.rs`.
 
 use std::collections::BTreeMap;
 

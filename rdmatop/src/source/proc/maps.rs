@@ -23,10 +23,11 @@ const EXACT: [&str; 14] = [
     "libefa",
     "libibumad",
 ];
-const PREFIXES: [&str; 19] = [
+const PREFIXES: [&str; 20] = [
     "libnccl-",
     "librccl-",
     "libnvshmem",
+    "libdoca_",
     "libuct_",
     "libnixl",
     "libsharp",

@@ -70,16 +70,14 @@ pub fn read_device(root: &Root, dir_name: &OsStr) -> Option<DeviceFacts> {
     let parent_netdev = root.line(&dir.join("parent"));
     let software = is_software(root, &dir);
     let dangling = !dir.exists();
+    let driver = (!software)
+        .then(|| root.link_name(&dir.join("device/driver")))
+        .flatten();
     Some(DeviceFacts {
         name: text::sanitize(dir_name.as_bytes()),
         node_guid: root
             .value(&dir.join("node_guid"))
             .and_then(|raw| parse_guid(&raw)),
-        driver: if software {
-            None
-        } else {
-            root.link_name(&dir.join("device/driver"))
-        },
         pci: if software {
             None
         } else {
@@ -90,8 +88,9 @@ pub fn read_device(root: &Root, dir_name: &OsStr) -> Option<DeviceFacts> {
         dangling,
         ports: port_numbers(root, &dir)
             .into_iter()
-            .map(|port| read_port(root, &dir, port, software))
+            .map(|port| read_port(root, &dir, port, driver.as_deref(), software))
             .collect(),
+        driver,
     })
 }
 

@@ -8,6 +8,7 @@ mod device;
 mod gid;
 mod netdev;
 mod pci;
+mod placeholder;
 mod port;
 
 pub(crate) use counters::value as counter_value;

@@ -2,6 +2,7 @@
 use std::path::Path;
 
 use super::gid::{GidFacts, first_netdev, gids};
+use super::placeholder::{self, is_placeholder};
 use crate::source::root::{Root, parse_u64};
 
 /// The port's line rate.
@@ -9,9 +10,7 @@ use crate::source::root::{Root, parse_u64};
 pub struct Rate {
     /// Bits per second; `None` when the text could not be read.
     pub bits_per_sec: Option<u64>,
-    /// True for the 2.5 Gb/s (1X SDR) of a software device, of an emulated one (vmw_pvrdma) and of any Ethernet port.
-    /// `ib_get_eth_speed` (drivers/infiniband/core/verbs.c) reports that for a network device that is slower or does
-    /// not know its speed, so no share of it may be shown.
+    /// It is no rate of the link, so no share of it may be shown: see the module `placeholder`.
     pub is_placeholder: bool,
     /// Lanes of the link; `None` when the text does not say.
     pub lanes: Option<u8>,
@@ -40,31 +39,32 @@ pub struct PortFacts {
     pub gids: Option<Vec<GidFacts>>,
 }
 
-/// Reads one port below `device`; `software` says that no hardware is behind the device.
-pub(super) fn read_port(root: &Root, device: &Path, port: u32, software: bool) -> PortFacts {
+/// Reads one port below `device`, of this driver; `software` says that no hardware is behind the device.
+pub(super) fn read_port(
+    root: &Root,
+    device: &Path,
+    port: u32,
+    driver: Option<&str>,
+    software: bool,
+) -> PortFacts {
     let dir = device.join("ports").join(port.to_string());
     let link_layer = root.line(&dir.join("link_layer"));
-    // Only a real InfiniBand device has such slow links. There it is worth reporting: a link that came up with width
-    // 1.
-    let may_be_slow = !software && link_layer.as_deref() == Some("InfiniBand");
+    let of = placeholder::Port {
+        software,
+        driver,
+        link_layer: link_layer.as_deref(),
+    };
+    let rate = root.line(&dir.join("rate")).map(|text| Rate {
+        bits_per_sec: parse_gigabits(&text),
+        is_placeholder: is_placeholder(&dir, of, &text),
+        lanes: parse_lanes(&text),
+    });
     PortFacts {
         port,
-        rate: root
-            .line(&dir.join("rate"))
-            .map(|text| parse_rate(&text, may_be_slow)),
+        rate,
         link_layer,
         netdev: first_netdev(root, &dir),
         gids: gids(root, &dir),
-    }
-}
-
-fn parse_rate(text: &str, may_be_slow: bool) -> Rate {
-    const SDR_1X: u64 = 2_500_000_000;
-    let bits_per_sec = parse_gigabits(text);
-    Rate {
-        bits_per_sec,
-        is_placeholder: !may_be_slow && bits_per_sec == Some(SDR_1X),
-        lanes: parse_lanes(text),
     }
 }
 
@@ -116,35 +116,27 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_rate_is_a_placeholder_but_for_a_real_infiniband_link() {
+    fn a_placeholder_is_no_honest_rate() {
         let fake = Fake::new();
-        let honest = |name: &str, layer: &str, rate: &str, software| {
+        let honest = |name: &str, layer: &str, rate: &str, driver, software| {
             let port = format!("class/infiniband/{name}/ports/1");
             fake.sys(format!("{port}/rate"), rate)
                 .sys(format!("{port}/link_layer"), layer);
             let device = fake.root().sys("class/infiniband").join(name);
-            read_port(&fake.root(), &device, 1, software)
+            read_port(&fake.root(), &device, 1, driver, software)
                 .rate
                 .unwrap()
                 .honest_bits_per_sec()
         };
         let (slow, fast) = ("2.5 Gb/sec (1X SDR)\n", "100 Gb/sec (4X EDR)\n");
-        for (name, layer, software) in [
-            ("rxe0", "Ethernet\n", true),
-            ("siw0", "Ethernet\n", true),
-            ("siw1", "Unspecified\n", true),
-            // An emulated PCI device, and hardware whose network device does not know its speed.
-            ("vmw_pvrdma0", "Ethernet\n", false),
-            ("bnxt_re0", "Ethernet\n", false),
-        ] {
-            assert_eq!(honest(name, layer, slow, software), None, "{name}");
-            assert_eq!(
-                honest(name, layer, fast, software),
-                Some(100_000_000_000),
-                "{name}"
-            );
-        }
-        assert_eq!(honest("mlx5_0", "InfiniBand\n", slow, false), Some(2_500_000_000));
+        assert_eq!(honest("rxe0", "Ethernet\n", slow, None, true), None);
+        assert_eq!(
+            honest("rxe0", "Ethernet\n", fast, None, true),
+            Some(100_000_000_000)
+        );
+        assert_eq!(honest("efa_0", "Unspecified\n", fast, Some("efa"), false), None);
+        let mlx5 = honest("mlx5_0", "InfiniBand\n", slow, Some("mlx5_core"), false);
+        assert_eq!(mlx5, Some(2_500_000_000));
     }
 
     #[test]

@@ -132,8 +132,7 @@ fn look_at(pids: impl Iterator<Item = u32>) -> String {
 /// The same of ports whose work requests are not counted: those of most NICs.
 pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for port in &scene.snapshot.ports {
-        let named = port.counters.iter().find(|row| &*row.name == "out_of_buffer");
-        let (here, peers) = (growing(named.map(|row| row.counter)), growing(port.rnr_naks));
+        let (here, peers) = (growing(port.out_of_buffer), growing(port.rnr_naks));
         // Counted QPs name the very process.
         if here.or(peers).is_none() || scene.counts_rnr_waits(port.device_uid) {
             continue;

@@ -93,6 +93,7 @@ fn named(port: &mut PortRow, name: &str, per_s: f64) {
     port.counters.push(NamedCounter {
         name: name.into(),
         unit_bytes: None,
+        help: None,
         counter: Counter::whole(7, Some(per_s), Source::Sysfs),
     });
 }
@@ -199,7 +200,7 @@ fn where_no_work_request_is_counted_the_port_says_that_receivers_are_late() {
         found[0].verdict,
         "Receivers behind mlx5_2/1 post receives too slowly: senders wait (RNR)"
     );
-    named(&mut s.ports[2], "out_of_buffer", 9.0);
+    s.ports[2].out_of_buffer = rate(9.0);
     let found = after(5, &s);
     assert_eq!(
         found[0].verdict,

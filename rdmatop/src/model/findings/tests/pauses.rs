@@ -6,6 +6,7 @@ fn ethtool(port: &mut PortRow, name: &str, per_s: f64) {
     port.counters.push(NamedCounter {
         name: name.into(),
         unit_bytes: None,
+        help: None,
         counter: Counter::whole(1000, Some(per_s), Source::Ethtool),
     });
 }

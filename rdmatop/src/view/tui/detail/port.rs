@@ -23,6 +23,15 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
         }
         out.extend(facts(width, &facts_of(state, DEVICE, d)));
     }
+    let unexplained = state.snapshot.judgement.unexplained.iter();
+    for one in unexplained.filter(|one| one.device == p.device && one.port == p.port) {
+        let line = format!(
+            "It moves data without a queue pair that the kernel lists: {}.",
+            one.cause.reason()
+        );
+        let lines = text::wrap(&line, width);
+        out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Warn)));
+    }
     let unobserved = &state.snapshot.judgement.unobserved;
     for unobserved in unobserved.iter().filter(|u| u.device == p.device) {
         let lines = text::wrap(&format!("Not observable: {unobserved}"), width);
@@ -57,9 +66,21 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
     // Moving counters first; the rest in the provider's order.
     let moving = |c: &crate::model::value::Counter| c.rate.is_some_and(|r| r > 0.0);
     let (live, still): (Vec<_>, Vec<_>) = p.counters.iter().partition(|c| moving(&c.counter));
-    out.extend(live.into_iter().chain(still).map(|c| match c.unit_bytes {
-        Some(bytes) => counter(&c.name, &c.counter).and(format!(", words of {bytes} bytes"), Tone::Dim),
-        None => counter(&c.name, &c.counter),
-    }));
+    for c in live.into_iter().chain(still) {
+        let line = counter(&c.name, &c.counter);
+        let line = match c.unit_bytes {
+            Some(bytes) => line.and(format!(", words of {bytes} bytes"), Tone::Dim),
+            None => line,
+        };
+        match c.help {
+            Some(help) if line.width() + MEANING.len() + help.chars().count() <= width => {
+                out.push(line.and(format!("{MEANING}{help}"), Tone::Dim));
+            }
+            _ => out.push(line),
+        }
+    }
     out
 }
+
+/// Before what a counter means.
+const MEANING: &str = "  ";

@@ -1,5 +1,7 @@
 //! The list of keys, made from the table that handles them.
 
+use std::fmt::Write as _;
+
 use super::super::columns::Cell;
 use super::super::keys::{self, BINDINGS};
 use super::super::layout;
@@ -7,6 +9,7 @@ use super::super::state::{Mode, State};
 use super::super::text;
 use super::super::theme::Tone;
 use super::{Canvas, more, popup_box, put};
+use crate::model::judgement::Unobserved;
 
 /// Width of the column of keys.
 const KEYS: usize = 14;
@@ -49,6 +52,7 @@ pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
     out.push(Cell::default());
     out.push(Cell::new("Signs", Tone::Title));
     out.push(entry("-", "not known or not observable; never a 0"));
+    out.extend(causes(state));
     out.push(entry("~", "in front of a number: derived, not counted"));
     out.push(entry(
         &format!("> {}", state.glyphs.bound[1]),
@@ -57,6 +61,31 @@ pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
     out.push(entry("<16us", "upper edge of a histogram bucket"));
     out.push(entry("k M G", "1000; Ki Mi Gi: 1024"));
     out
+}
+
+/// Why some of it cannot be observed, once for the devices of which the same is true.
+fn causes(state: &State) -> Vec<Cell> {
+    /// Devices that are named.
+    const NAMED: usize = 3;
+    const WIDE: usize = 60;
+    let mut groups: Vec<(Vec<&str>, &Unobserved)> = Vec::new();
+    for next in &state.snapshot.judgement.unobserved {
+        match groups.iter_mut().find(|(_, first)| first.is_like(next)) {
+            Some((devices, _)) => devices.push(&next.device),
+            None => groups.push((vec![&next.device], next)),
+        }
+    }
+    let told = |(devices, unobserved): (Vec<&str>, &Unobserved)| {
+        let more = devices.len().saturating_sub(NAMED);
+        let named: Vec<&str> = devices.into_iter().take(NAMED).collect();
+        let mut named = named.join(", ");
+        if more > 0 {
+            let _ = write!(named, " and {more} more");
+        }
+        text::wrap(&format!("{named}: {}", unobserved.what()), WIDE)
+    };
+    let lines = groups.into_iter().flat_map(told);
+    lines.map(|line| entry("", &line)).collect()
 }
 
 fn entry(key: &str, about: &str) -> Cell {

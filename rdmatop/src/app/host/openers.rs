@@ -1,0 +1,124 @@
+//! Which processes have devices open.
+
+use std::collections::BTreeMap;
+
+use rustix::time::ClockId;
+
+use super::processes::{offset, read_facts};
+use crate::{
+    app::source::{Polled, Wants},
+    model::input::{Input, Opener, OpenersSample},
+    source::{
+        clock,
+        openers::{Openers, openers},
+        proc::key,
+        root::Root,
+    },
+    text,
+};
+
+/// Processes whose libraries are read, at most.
+const DESCRIBED: usize = 64;
+
+/// Looks at the open files of all processes where the engine asks for it: a port moves data and no queue pair explains it.
+pub struct OpenerSource {
+    root: Root,
+    start_offset: i64,
+}
+
+impl OpenerSource {
+    /// Reads under `root`.
+    pub fn new(root: Root) -> Self {
+        Self {
+            start_offset: offset(&root),
+            root,
+        }
+    }
+}
+
+impl Polled for OpenerSource {
+    fn name(&self) -> &'static str {
+        "open files"
+    }
+
+    fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
+        if wants.openers {
+            let found = openers(&self.root);
+            out(Input::Openers(Box::new(self.sample(&found))));
+        }
+    }
+}
+
+impl OpenerSource {
+    fn sample(&self, openers: &Openers) -> OpenersSample {
+        let mut known = BTreeMap::new();
+        let found = openers.found.iter().map(|(device, pid)| {
+            if known.len() < DESCRIBED {
+                known.entry(*pid).or_insert_with(|| {
+                    let key = key(&self.root, *pid)?;
+                    read_facts(&self.root, key, self.start_offset)
+                });
+            }
+            let facts = known.get(pid).and_then(Option::as_ref);
+            let safe = |text: &String| text::sanitize(text.as_bytes());
+            Opener {
+                device: device.clone(),
+                pid: *pid,
+                comm: facts.and_then(|facts| facts.comm.as_ref()).map(safe),
+                workload: facts.and_then(|facts| facts.workload.as_ref()).map(safe),
+                libraries: facts.and_then(|facts| facts.libraries.clone()),
+            }
+        });
+        OpenersSample {
+            mono_ns: clock::read(ClockId::Monotonic),
+            found: found.collect(),
+            hidden: openers.hidden,
+            cut: openers.cut,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::fake::Fake;
+
+    #[test]
+    fn candidates_have_name_job_and_libraries_and_are_looked_for_only_when_asked() {
+        let fake = Fake::new();
+        fake.sys("class/infiniband_verbs/uverbs0/ibdev", "mlx5_0\n");
+        let tail =
+            "S 1 231 231 0 -1 4194560 100 0 0 0 30 12 0 0 20 -5 4 0 100 1000 200 18446744073709551615 1";
+        fake.proc("231/stat", format!("231 (py\x1bthon3) {tail}\n"));
+        fake.proc("231/status", "Tgid:\t231\nUid:\t0\t0\t0\t0\n");
+        fake.proc(
+            "231/cgroup",
+            "0::/system.slice/slurmstepd.scope/job_12/step_0/user/task_0\n",
+        );
+        fake.proc("231/maps", "1-2 r-xp 0 08:01 3 /usr/lib/libnvshmem_host.so.3\n");
+        fake.dir("proc/231/fd")
+            .link("proc/231/fd/3", "/dev/infiniband/uverbs0");
+        let mut source = OpenerSource::new(fake.root());
+        let mut got = Vec::new();
+        source.poll(&Wants::default(), &mut |input| got.push(input));
+        assert!(got.is_empty());
+        let wants = Wants {
+            openers: true,
+            ..Wants::default()
+        };
+        source.poll(&wants, &mut |input| got.push(input));
+        let [Input::Openers(sample)] = &got[..] else {
+            panic!("{got:?}");
+        };
+        assert_eq!(
+            sample.found,
+            [Opener {
+                device: "mlx5_0".into(),
+                pid: 231,
+                comm: Some("py\\x1bthon3".into()),
+                workload: Some("slurm 12.0".into()),
+                libraries: Some(vec!["libnvshmem_host.so.3".into()]),
+            }]
+        );
+    }
+}

@@ -1,0 +1,34 @@
+//! erdma, of Alibaba Cloud.
+
+use super::table::{
+    Carries, Entry, Role, Table,
+    Unit::{Bytes, Events, Packets, Requests},
+    counter as c,
+};
+
+#[rustfmt::skip] // a counter is a line or two
+const COUNTERS: &[Entry] = &[
+    c("hw_tx_bytes_cnt", Bytes, "bytes sent").is(Role::TxBytes).since("6.8"),
+    c("hw_rx_bytes_cnt", Bytes, "bytes received").is(Role::RxBytes).since("6.8"),
+    c("hw_tx_packets_cnt", Packets, "packets sent").is(Role::TxPackets).since("6.8"),
+    c("hw_rx_packets_cnt", Packets, "packets received").is(Role::RxPackets).since("6.8"),
+    c("hw_tx_reqs_cnt", Requests, "requests sent").since("6.8"),
+    c("hw_disable_drop_cnt", Packets, "packets not sent: the device is disabled").is(Role::Drops).since("6.8"),
+    c("hw_bps_limit_drop_cnt", Packets, "packets not sent: the instance's limit of bytes").is(Role::Drops).since("6.8"),
+    c("hw_pps_limit_drop_cnt", Packets, "packets not sent: the instance's limit of packets").is(Role::Drops).since("6.8"),
+    c("hw_rx_disable_drop_cnt", Packets, "packets not received: the device is disabled").is(Role::Drops).since("6.8"),
+    c("hw_rx_bps_limit_drop_cnt", Packets, "packets not received: the instance's limit of bytes").is(Role::Drops).since("6.8"),
+    c("hw_rx_pps_limit_drop_cnt", Packets, "packets not received: the instance's limit of packets").is(Role::Drops).since("6.8"),
+    c("connect_timeout_cnt", Events, "connections that timed out"),
+    c("connect_failed_cnt", Events, "connections that failed"),
+    c("connect_reset_cnt", Events, "connections that were reset"),
+];
+
+pub(super) const TABLE: Table = Table {
+    name: "erdma",
+    source: "hw/erdma/erdma_verbs.c",
+    note: "The driver outside Linux has more, of connections and verbs.",
+    carries: Carries::Unknown("which packets the device counts is not in the source"),
+    pma: false,
+    counters: COUNTERS,
+};

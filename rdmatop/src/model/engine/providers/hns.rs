@@ -1,0 +1,36 @@
+//! hns: Huawei Kunpeng.
+
+use super::table::{
+    Carries, Entry, Role, Table,
+    Unit::{Events, Packets},
+    counter as c,
+};
+
+#[rustfmt::skip] // a counter is a line or two
+const COUNTERS: &[Entry] = &[
+    c("tx_pkt", Packets, "packets sent").is(Role::TxPackets),
+    c("rx_pkt", Packets, "packets received").is(Role::RxPackets),
+    c("rx_cnp_pkt", Packets, "CNPs received").is(Role::CnpHandled),
+    c("tx_cnp_pkt", Packets, "CNPs sent, to slow the peer down").is(Role::CnpSent),
+    c("rx_err_pkt", Packets, "packets received with an error"),
+    c("tx_err_pkt", Packets, "packets with an error that were to be sent"),
+    c("rx_rc_pkt", Packets, "packets of RC received"),
+    c("rx_uc_pkt", Packets, "packets of UC received"),
+    c("rx_ud_pkt", Packets, "packets of UD received"),
+    c("rx_xrc_pkt", Packets, "packets of XRC received"),
+    c("tx_rc_pkt", Packets, "packets of RC sent"),
+    c("tx_uc_pkt", Packets, "packets of UC sent"),
+    c("tx_ud_pkt", Packets, "packets of UD sent"),
+    c("tx_xrc_pkt", Packets, "packets of XRC sent"),
+    c("ecn_db", Events, "doorbells of congestion control"),
+    c("cq_cqe", Events, "completions"),
+];
+
+pub(super) const TABLE: Table = Table {
+    name: "hns",
+    source: "hw/hns/hns_roce_main.c",
+    note: "HIP09 and later, and no virtual function. The driver counts no bytes.",
+    carries: Carries::Unknown("the driver counts no bytes"),
+    pma: false,
+    counters: COUNTERS,
+};
