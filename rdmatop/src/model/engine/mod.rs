@@ -292,11 +292,7 @@ impl Engine {
             }
         };
         for (lost_where, count) in lost {
-            out(&Event {
-                count: Some(count),
-                lost_where: Some(lost_where),
-                ..Event::new(EventKind::Lost, now.wall_ns, now.mono_ns)
-            });
+            out(&lost_event(lost_where, count, now));
         }
     }
 
@@ -568,6 +564,14 @@ impl Engine {
             self_cpu: self.health.self_cpu,
             self_rss: self.health.self_rss,
         }
+    }
+}
+
+fn lost_event(lost_where: &'static str, count: u64, now: Now) -> Event {
+    Event {
+        count: Some(count),
+        lost_where: Some(lost_where),
+        ..Event::new(EventKind::Lost, now.wall_ns, now.mono_ns)
     }
 }
 
