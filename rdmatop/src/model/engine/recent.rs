@@ -100,34 +100,34 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    fn rates(tx: f64, whole: bool) -> Option<Rates> {
-        Some(Rates {
+    fn rates(tx: f64, whole: bool) -> Rates {
+        Rates {
             tx: Some(tx),
             rx: Some(1.0),
             whole,
             source: Source::Hw,
-        })
+        }
     }
 
     #[test]
     fn intervals_count_by_their_length_and_those_that_are_too_old_go() {
         let mut recently = Recently::default();
-        recently.push(S, rates(9.0, true));
+        recently.push(S, Some(rates(9.0, true)));
         assert!(recently.average().is_none(), "no interval has ended");
-        recently.push(2 * S, rates(4.0, true));
-        recently.push(5 * S, rates(8.0, true));
+        recently.push(2 * S, Some(rates(4.0, true)));
+        recently.push(5 * S, Some(rates(8.0, true)));
         let average = recently.average().unwrap();
         assert_eq!(
             (average.ns, average.tx, average.rx),
             (4 * S, Some(7.0), Some(1.0))
         );
         for second in 6..=40 {
-            recently.push(second * S, rates(2.0, true));
+            recently.push(second * S, Some(rates(2.0, true)));
         }
         let average = recently.average().unwrap();
         assert_eq!((average.ns, average.tx), (SPAN_NS, Some(2.0)));
         // A longer interval than all of them is an average of its own.
-        recently.push(100 * S, rates(3.0, true));
+        recently.push(100 * S, Some(rates(3.0, true)));
         let average = recently.average().unwrap();
         assert_eq!((average.ns, average.tx), (60 * S, Some(3.0)));
     }
@@ -136,28 +136,29 @@ mod tests {
     fn what_is_unknown_ends_the_time_and_one_lower_bound_makes_the_average_one() {
         let mut recently = Recently::default();
         for second in 1..=3 {
-            recently.push(second * S, rates(4.0, second != 2));
+            recently.push(second * S, Some(rates(4.0, second != 2)));
         }
         assert!(!recently.average().unwrap().whole);
         recently.push(4 * S, None);
         assert!(recently.average().is_none());
-        recently.push(5 * S, rates(4.0, true));
+        recently.push(5 * S, Some(rates(4.0, true)));
         let average = recently.average().unwrap();
         assert_eq!((average.ns, average.whole), (S, true));
         let uprobe = |rates: Rates| Rates {
             source: Source::Uprobe,
             ..rates
         };
-        recently.push(7 * S, rates(6.0, false).map(uprobe));
+        recently.push(7 * S, Some(uprobe(rates(6.0, false))));
         let average = recently.average().unwrap();
         assert_eq!(
             (average.ns, average.tx, average.source),
             (2 * S, Some(6.0), Source::Uprobe)
         );
-        let sent_unknown = rates(6.0, true)
-            .map(uprobe)
-            .map(|rates| Rates { tx: None, ..rates });
-        recently.push(8 * S, sent_unknown);
+        let sent_unknown = Rates {
+            tx: None,
+            ..uprobe(rates(6.0, true))
+        };
+        recently.push(8 * S, Some(sent_unknown));
         let average = recently.average().unwrap();
         assert_eq!((average.tx, average.rx), (None, Some(1.0)));
     }
@@ -166,7 +167,7 @@ mod tests {
     fn a_short_refresh_keeps_a_bounded_number_of_points() {
         let mut recently = Recently::default();
         for at in 1..=1000 {
-            recently.push(at * S / 100, rates(4.0, true));
+            recently.push(at * S / 100, Some(rates(4.0, true)));
         }
         assert_eq!(recently.points.len(), MOST);
         assert_eq!(recently.average().unwrap().ns, MOST as u64 * S / 100);

@@ -678,7 +678,7 @@ fn bound(partial: bool) -> Bound {
         of_ports: !partial,
         seconds: 30.0,
         processes: 2,
-        source: Source::Hw,
+        source: if partial { Source::Uprobe } else { Source::Sysfs },
         by_links: !partial,
     }
 }

@@ -123,7 +123,7 @@ impl Job {
         let is_its_own = !of_ports || (alone && used.values().all(|port| port.rdma_alone));
         let share = carried.per_s / capacity;
         // Not a number: the rate is 0. "At least nothing" says nothing.
-        let telling = share <= IMPOSSIBLE && (!carried.partial || share >= 0.005);
+        let telling = share <= IMPOSSIBLE && (!carried.partial || share >= 0.01);
         telling.then(|| Bound {
             share: share.min(1.0),
             partial: carried.partial,
@@ -245,11 +245,15 @@ impl Bound {
         } else {
             ""
         };
-        format!(
-            "{at_least}{:.0} % busy over the last {:.0} s{together}{verdict}",
+        let share = if self.share > 0.0 && self.share < 0.01 {
+            "under 1".to_owned()
+        } else {
             // What is not all must not read as all.
-            (self.share * 100.0).floor(),
-            self.seconds,
+            format!("{:.0}", (self.share * 100.0).floor())
+        };
+        format!(
+            "{at_least}{share} % busy over the last {:.0} s{together}{verdict}",
+            self.seconds
         )
     }
 }

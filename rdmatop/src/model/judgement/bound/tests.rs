@@ -68,6 +68,10 @@ fn the_busier_direction_counts_and_the_verdict_begins_at_its_share() {
     // Few bytes do not mean that it computes.
     assert_eq!(said(&alone(0.12 * FULL, 0.0)), "12 % busy over the last 30 s");
     assert_eq!(said(&alone(0.0, 0.0)), "0 % busy over the last 30 s");
+    assert_eq!(
+        said(&alone(0.009 * FULL, 0.0)),
+        "under 1 % busy over the last 30 s"
+    );
 }
 
 #[test]
@@ -89,7 +93,7 @@ fn a_lower_bound_says_so_and_can_show_that_links_are_busy() {
         said(&s),
         "at least 90 % busy over the last 30 s: communication-bound"
     );
-    recent(&mut s).tx = Some(0.004 * FULL);
+    recent(&mut s).tx = Some(0.009 * FULL);
     assert_eq!(line(&s), None, "at least nothing");
     let mut s = alone(0.5 * FULL, 0.0);
     recent(&mut s).rx = None;
