@@ -14,7 +14,7 @@ use super::{
     input::{
         EbpfState, HostFacts, HwCountersReport, LimitReached, PcieLink, ProbeVerdict, Skipped, UprobesReport,
     },
-    judgement::{AllUnexplained, Judgement, Quantity},
+    judgement::{AllUnexplained, Bound, Judgement, Quantity},
     value::{Counter, Shared, Source},
     watched::Picture,
 };
@@ -282,6 +282,9 @@ pub struct PortRow {
     /// Tx and Rx bytes/s (packets/s where there are no bytes).
     #[serde(skip)]
     pub history: Arc<History>,
+    /// What passed it in the last seconds, by the provider's own counters; `None`: that is not known.
+    #[serde(skip)]
+    pub recent: Option<Recent>,
 }
 
 /// An entry of a port's GID table.
@@ -367,6 +370,15 @@ pub struct Traffic {
 }
 
 impl Traffic {
+    /// Bytes per second that its work requests send and receive. The bytes of a READ are among those of send WRs, and they are
+    /// received.
+    pub fn ways(&self) -> [Option<f64>; 2] {
+        let reads = self.by_opcode.iter().filter(|o| matches!(o.opcode.0, 4 | 11));
+        let read: f64 = reads.filter_map(|o| o.bytes.rate).sum();
+        let [tx, rx] = [self.tx_bytes, self.rx_bytes].map(|c| c.and_then(|c| c.rate));
+        [tx.map(|tx| (tx - read).max(0.0)), rx.map(|rx| rx + read)]
+    }
+
     /// Marks all counters as lower bounds: some traffic was not counted.
     pub fn is_partial(&mut self) {
         let counters = [
@@ -472,6 +484,12 @@ pub struct ProcessRow {
     pub hw_counters: Vec<CounterGroup>,
     /// What it moves by TCP where it could use RDMA; `None`: nothing of note.
     pub tcp: Option<TcpTraffic>,
+    /// How busy the links of its job were, and whether it waits for them; `None`: that is not known. Concluded from all rows, so
+    /// a filter leaves it as it is.
+    pub bound: Option<Bound>,
+    /// What it moved in the last seconds; `None`: that is not known.
+    #[serde(skip)]
+    pub recent: Option<Recent>,
     /// The limit of its RDMA cgroup that is reached; `None`: none, or that is not known.
     #[serde(skip)]
     pub limited: Option<Arc<LimitReached>>,
@@ -502,6 +520,22 @@ pub struct CounterGroup {
     pub qps: Arc<[u32]>,
     /// What it has counted, by the driver's names.
     pub counters: Vec<NamedCounter>,
+}
+
+/// Averages of what a process moved, or what passed a port, in the last seconds: bytes per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Recent {
+    /// How long that was, ns.
+    pub ns: u64,
+    /// Sent.
+    pub tx: Option<f64>,
+    /// Received.
+    pub rx: Option<f64>,
+    /// It is all that moved. Otherwise these are lower bounds: of some QPs nothing is known, or a peer may have read and
+    /// written, which no work request here shows.
+    pub whole: bool,
+    /// What counted it.
+    pub source: Source,
 }
 
 /// What a process with an RDMA-capable library moves by TCP, between ports that a library chose.

@@ -44,6 +44,12 @@ struct Group {
 }
 
 impl Group {
+    /// Not all drivers count the bytes of QPs, and one process may have QPs on devices of several.
+    fn counts_bytes(&self) -> bool {
+        let has = |wanted: &str| self.counters.iter().any(|(name, _)| **name == *wanted);
+        has(TX_BYTES) && has(RX_BYTES)
+    }
+
     fn counter(&self, name: &str, now_ns: u64) -> Option<Counter> {
         let mut counters = self.counters.iter();
         let (_, meter) = counters.find(|(known, _)| **known == *name)?;
@@ -173,7 +179,7 @@ impl Groups {
             tx_bytes: sum(TX_BYTES),
             rx_bytes: sum(RX_BYTES),
             tx_packets: sum(TX_PACKETS),
-            rates_are_whole: !uncovered,
+            rates_are_whole: !uncovered && own.iter().all(|group| group.counts_bytes()),
         })
     }
 

@@ -46,6 +46,7 @@ mod programs;
 mod providers;
 mod qp;
 mod qps;
+mod recent;
 mod records;
 mod rows;
 mod table;

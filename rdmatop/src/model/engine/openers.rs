@@ -6,7 +6,7 @@ use super::Engine;
 use crate::model::{
     cause::{Cause, CauseId},
     input::OpenersSample,
-    judgement::AllUnexplained,
+    judgement::{AllUnexplained, Bound},
     snapshot::Snapshot,
 };
 
@@ -78,5 +78,10 @@ fn judged(
             .chain(after.into_iter().cloned());
         snapshot.health.notes = all.collect();
     }
-    snapshot.judged(before)
+    let mut snapshot = snapshot.judged(before);
+    let bounds = Bound::find(&snapshot);
+    for (row, bound) in snapshot.processes.iter_mut().zip(bounds) {
+        row.bound = bound;
+    }
+    snapshot
 }

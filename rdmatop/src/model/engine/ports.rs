@@ -8,6 +8,7 @@ use super::{
     names,
     providers::{Provider, Role},
     qp::Passed,
+    recent::{Rates, Recently},
 };
 use crate::model::{
     ib::{Gid, PhysState, PortState},
@@ -39,6 +40,7 @@ pub(super) struct Port {
     at_dump: Option<(u64, u64)>,
     provider: Provider,
     history: Series,
+    recently: Recently,
 }
 
 /// A counter.
@@ -144,6 +146,7 @@ impl Port {
             at_dump: None,
             provider: Provider::Other,
             history: Series::new(HISTORY),
+            recently: Recently::default(),
         }
     }
 
@@ -278,6 +281,7 @@ impl Port {
             rdma_alone: self.provider.counts_rdma_alone(self.link_layer.as_deref()),
             counters: Vec::with_capacity(self.counters.len()),
             history: Arc::default(),
+            recent: None,
         };
         row.counters.extend(self.counters.iter().filter_map(|held| {
             Some(NamedCounter {
@@ -296,6 +300,14 @@ impl Port {
         self.history
             .push(tx.and_then(|c| c.rate), rx.and_then(|c| c.rate), unit);
         row.history = self.history.points();
+        let passed = row.tx_bytes.zip(row.rx_bytes).map(|(tx, rx)| Rates {
+            tx: tx.rate,
+            rx: rx.rate,
+            whole: !tx.partial && !rx.partial,
+            source: tx.source,
+        });
+        self.recently.push(now_ns, passed);
+        row.recent = self.recently.average();
         row
     }
 

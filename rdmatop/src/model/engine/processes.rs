@@ -13,6 +13,7 @@ use super::{
     meter::Meter,
     names,
     qp::Owner,
+    recent::Recently,
     tally::{Flow, Tally},
     tcp::Tcp,
 };
@@ -58,6 +59,7 @@ pub(super) struct Process {
     /// The limit of its RDMA cgroup that is reached.
     pub(super) limited: Option<Arc<LimitReached>>,
     pub(super) series: Series,
+    pub(super) recently: Recently,
 }
 
 /// What /proc said, safe to print.
@@ -285,6 +287,7 @@ impl Processes {
                 tcp: None,
                 limited: None,
                 series: Series::new(HISTORY),
+                recently: Recently::default(),
             },
         );
         uid

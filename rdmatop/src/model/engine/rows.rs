@@ -10,6 +10,7 @@ use super::{
     names,
     processes::{Process, Processes},
     qp::{Qp, unknown_traffic},
+    recent,
     tally::{Flow, RX_BYTES, TX_BYTES},
 };
 use crate::model::{
@@ -68,6 +69,7 @@ impl Engine {
                 && !uncounted.contains(&process.uid);
             // What programs of ours count exactly is better: bytes of work requests. The NIC's are of packets.
             let hw = groups.sum(process.uid, now_ns, uncovered.contains(&process.uid));
+            let all_packets = hw.as_ref().map(|hw| hw.rates());
             let hw = hw.filter(|_| !exact);
             let points = match (&hw, flow) {
                 (Some(hw), _) if hw.tx_bytes.or(hw.rx_bytes).is_some() => Some(hw.rates()),
@@ -77,6 +79,10 @@ impl Engine {
                 process.series.push(tx, rx, "bytes");
             }
             let mut row = process.build(devices, counts_verbs, now_ns, fresh);
+            process
+                .recently
+                .push(now_ns, recent_rates(all_packets, &row.traffic));
+            row.recent = process.recently.average();
             if uncounted.contains(&process.uid) {
                 row.traffic.is_partial();
             }
@@ -95,6 +101,28 @@ fn rates(flow: &Flow, fresh: bool) -> (Option<f64>, Option<f64>) {
         flow.known(TX_BYTES, fresh).and_then(|counter| counter.rate),
         flow.known(RX_BYTES, fresh).and_then(|counter| counter.rate),
     )
+}
+
+/// What is known of all that a process moves: packets of all its QPs where the NIC counts them. Of work requests only a lower bound:
+/// what a peer reads and writes by itself is none.
+fn recent_rates(all_packets: Option<(Option<f64>, Option<f64>)>, traffic: &Traffic) -> Option<recent::Rates> {
+    let counted = all_packets.filter(|(tx, rx)| tx.is_some() && rx.is_some());
+    if let Some((tx, rx)) = counted {
+        return Some(recent::Rates {
+            tx,
+            rx,
+            whole: true,
+            source: Source::Hw,
+        });
+    }
+    let source = traffic.tx_bytes.or(traffic.rx_bytes)?.source;
+    let [tx, rx] = traffic.ways();
+    Some(recent::Rates {
+        tx,
+        rx,
+        whole: false,
+        source,
+    })
 }
 
 /// Tables that a row of a QP is completed from.
@@ -237,6 +265,8 @@ impl Process {
             verb_errors: faults.filter(|_| counts_verbs),
             hw_counters: Vec::new(),
             tcp: self.tcp.as_ref().map(|tcp| tcp.row(now_ns)),
+            bound: None,
+            recent: None,
             limited: self.limited.clone(),
             libraries: self.facts.libraries.clone(),
             environ: self.facts.environ.clone(),

@@ -50,7 +50,7 @@ pub enum Kind {
     Share,
     /// Points of the last minutes.
     History,
-    /// A list or an object, in JSON only.
+    /// A list or an object of JSON; no column shows it.
     Object,
 }
 

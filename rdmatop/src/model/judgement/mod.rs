@@ -3,6 +3,7 @@
 //! Each snapshot is judged once and carries the result, so that the screen, `--once` and `--json` agree. What depends
 //! on QPs alone is kept while none of their rows changed.
 
+mod bound;
 mod stuck;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use super::{
     snapshot::{QpRow, Snapshot},
 };
 
+pub use bound::Bound;
 pub use stuck::{Reason, STUCK_MARK, Stuck, StuckQp};
 pub use totals::{Scale, StateCount, Sum, Totals, counts_bytes, says_nothing};
 pub use unexplained::{AllUnexplained, Unexplained};
@@ -64,6 +66,7 @@ struct Rows {
     by_numbers: ByNumbers,
     /// Live ones that a process has connected, by their paths.
     paths: BTreeMap<PathKey, u64>,
+    links: bound::Links,
 }
 
 /// What the packets of a QP leave with.
@@ -99,6 +102,7 @@ impl Rows {
     fn of(qps: &[Arc<QpRow>]) -> Self {
         let mut out = Self::default();
         let (mut known, mut unknown) = ([0; 256], 0);
+        let mut last_link = None;
         for qp in qps {
             totals::add_moved(&mut out.moved, qp);
             if qp.exited {
@@ -108,6 +112,12 @@ impl Rows {
             match qp.state {
                 Some(state) => known[usize::from(state.0)] += 1,
                 None => unknown += 1,
+            }
+            // Queue pairs of one process mostly stand together.
+            let link = bound::link_of(qp);
+            if let Some((process, of_it)) = link.filter(|_| link != last_link) {
+                out.links.entry(process).or_default().insert(of_it);
+                last_link = link;
             }
             if let Some(path) = PathKey::of(qp) {
                 *out.paths.entry(path).or_default() += 1;

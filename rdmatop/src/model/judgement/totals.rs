@@ -142,15 +142,7 @@ pub(super) fn add_moved(moved: &mut BTreeMap<u64, [Option<f64>; 2]>, qp: &QpRow)
     let (Some(uid), true) = (qp.device_uid, t.tx_bytes.is_some() || t.rx_bytes.is_some()) else {
         return;
     };
-    // A send WR requests the bytes of a READ, and they are received.
-    let reads = t.by_opcode.iter().filter(|o| matches!(o.opcode.0, 4 | 11));
-    let read: f64 = reads.filter_map(|o| o.bytes.rate).sum();
-    let rates = [t.tx_bytes, t.rx_bytes].map(|c| c.and_then(|c| c.rate));
-    let bytes = [
-        rates[0].map(|tx| (tx - read).max(0.0)),
-        rates[1].map(|rx| rx + read),
-    ];
-    for (sum, rate) in moved.entry(uid).or_default().iter_mut().zip(bytes) {
+    for (sum, rate) in moved.entry(uid).or_default().iter_mut().zip(t.ways()) {
         if let Some(rate) = rate {
             *sum.get_or_insert(0.0) += rate;
         }

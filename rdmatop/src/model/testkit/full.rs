@@ -12,7 +12,7 @@ use crate::model::input::{
     DataPaths, EbpfState, HostFacts, HwCountersReport, HwPort, Opener, OpenersSample, ProbeVerdict, Skipped,
     UprobesReport, Verdict,
 };
-use crate::model::judgement::{AllUnexplained, Unexplained};
+use crate::model::judgement::{AllUnexplained, Bound, Unexplained};
 use crate::model::snapshot::{
     CounterGroup, DeviceRow, DeviceState, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic,
     PortRow, ProcessRow, QpRow, Snapshot, StatusCount, Step, TcpTraffic, Traffic, VerbRow,
@@ -561,6 +561,7 @@ fn ports() -> Vec<PortRow> {
                 ..counter(9, 0.0)
             },
         }],
+        recent: None,
         history: Arc::new(History::default()),
     };
     let packets_only = PortRow {
@@ -633,6 +634,8 @@ fn processes() -> Vec<ProcessRow> {
                 counter: Counter::whole(1 << 30, Some(2.5e6), Source::Hw),
             }],
         }],
+        bound: Some(bound(false)),
+        recent: None,
         limited: None,
         libraries: Some(vec!["libibverbs".into()].into()),
         environ: Some(vec![("NCCL_IB_HCA".into(), "mlx5".into())].into()),
@@ -657,6 +660,7 @@ fn processes() -> Vec<ProcessRow> {
         verb_errors: None,
         hw_counters: Vec::new(),
         tcp: None,
+        bound: Some(bound(true)),
         limited: None,
         libraries: None,
         environ: None,
@@ -664,6 +668,19 @@ fn processes() -> Vec<ProcessRow> {
         ..user.clone()
     };
     vec![user, kernel]
+}
+
+/// A job that its links hold back, and one of which a part is not known.
+fn bound(partial: bool) -> Bound {
+    Bound {
+        share: if partial { 0.25 } else { 0.875 },
+        partial,
+        of_ports: !partial,
+        seconds: 30.0,
+        processes: 2,
+        source: if partial { Source::Uprobe } else { Source::Sysfs },
+        by_links: !partial,
+    }
 }
 
 fn qps() -> Vec<Arc<QpRow>> {

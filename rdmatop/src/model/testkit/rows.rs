@@ -182,6 +182,7 @@ pub(crate) fn rail(
             named("packet_seq_err", 12, 0.0),
             named("np_cnp_sent", 40_120, 118.0),
         ],
+        recent: None,
         history: history(
             "bytes",
             tx.unwrap_or(0.0),
@@ -219,6 +220,8 @@ pub(crate) fn process(uid: u64, pid: Option<u32>, comm: &str, device: &str, traf
         verb_errors: pid.map(|_| count(0, 0.0, Source::Ebpf)),
         hw_counters: Vec::new(),
         tcp: None,
+        bound: None,
+        recent: None,
         limited: None,
         libraries: pid.map(|_| vec!["libibverbs.so.1".to_owned(), "libnccl.so.2".to_owned()].into()),
         environ: pid.map(|_| vec![("NCCL_IB_HCA".to_owned(), "mlx5_0,mlx5_1".to_owned())].into()),

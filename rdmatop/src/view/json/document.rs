@@ -90,6 +90,8 @@ fn written() -> Keys {
         ("Note", "/health/errors"),
         ("Judgement", "/judgement"),
         ("Finding", "/findings"),
+        ("Bound", "/processes/0/bound"),
+        ("Bound", "/processes/1/bound"),
         ("TCP", "/processes/0/tcp"),
         ("Totals", "/judgement/totals"),
         ("Sum", "/judgement/totals/tx"),

@@ -3,7 +3,9 @@
 use super::*;
 use crate::model::{
     cause::{CauseId, Concerns, Obstacle},
+    ib::PortState,
     input::{DeviceGroups, GroupReading, GroupsSample, HwCountersReport, HwPort},
+    judgement::Bound,
     value::Source,
 };
 
@@ -185,4 +187,42 @@ fn the_notes_say_what_was_set_once_and_why_something_was_not() {
     // Where nothing is set, that a driver cannot is what the user has to know.
     host.apply(report(vec![port("rxe0", none)]));
     assert_eq!(host.tick().health.notes[0].id, CauseId::NoBinding);
+}
+
+/// A port of 100 kB/s, and what is said of its user after so many seconds in which it receives so many bytes a second.
+fn links(seconds: u64, per_s: u64, qps: &[u32]) -> Option<Bound> {
+    let mut host = Host::new();
+    let mut mlx5 = counting(0, "mlx5_0", "mlx5_core", &[("out_of_buffer", 0)]);
+    mlx5.ports[0].state = Some(PortState(4));
+    mlx5.ports[0].rate_bps = Some(800_000);
+    host.devices(vec![mlx5]);
+    let t = host.now;
+    host.dump(t, vec![dumped(17, Some(231), 3), dumped(18, Some(231), 3)]);
+    // `group` receives twice what it sends.
+    read(&mut host, vec![group(1, Some(231), qps, 0)]);
+    host.tick();
+    for second in 1..=seconds {
+        host.pass(SECOND);
+        read(&mut host, vec![group(1, Some(231), qps, second * per_s / 2)]);
+        host.tick();
+    }
+    host.process(231).bound
+}
+
+#[test]
+fn a_job_that_fills_its_link_is_bound_by_communication() {
+    let full = links(12, 90_000, &[17, 18]).unwrap();
+    assert_eq!(
+        (full.by_links, full.partial, full.source),
+        (true, false, Source::Hw)
+    );
+    assert!(
+        (full.share - 0.9).abs() < 1e-9 && full.seconds >= 11.0,
+        "{full:?}"
+    );
+    let short = links(3, 90_000, &[17, 18]).unwrap();
+    assert!(!short.by_links && short.seconds <= 3.0, "{short:?}");
+    let rest = links(12, 10_000, &[17, 18]).unwrap();
+    assert!(!rest.by_links && (rest.share - 0.1).abs() < 1e-9, "{rest:?}");
+    assert_eq!(links(12, 90_000, &[17]), None, "of QP 18 nothing is known");
 }

@@ -1,5 +1,9 @@
 use super::*;
-use crate::model::value::{Counter, Source};
+use crate::model::{
+    filter::Filter,
+    ib::PortState,
+    value::{Counter, Source},
+};
 
 #[test]
 fn a_device_added_again_is_another_one_and_its_restarted_counters_make_no_spike() {
@@ -187,4 +191,40 @@ fn a_renamed_rxe_device_without_a_driver_link_still_has_its_packets() {
         (port.tx_packets.unwrap().total, port.rx_packets.unwrap().total),
         (7, 8)
     );
+}
+
+#[test]
+fn the_only_user_of_a_port_that_is_full_is_bound_by_communication() {
+    let mut host = Host::new();
+    let reading = |sent: u64| {
+        let mut efa = counting(0, "efa0", "efa", &[("tx_bytes", sent), ("rx_bytes", sent / 2)]);
+        efa.ports[0].state = Some(PortState(4));
+        efa.ports[0].rate_bps = Some(800_000);
+        efa
+    };
+    host.devices(vec![reading(0)]);
+    let t = host.now;
+    host.dump(t, vec![dumped(17, Some(231), 3)]);
+    host.tick();
+    for second in 1..=12 {
+        host.pass(SECOND).devices(vec![reading(second * 90_000)]);
+        host.tick();
+    }
+    let bound = host.process(231).bound.unwrap();
+    assert!(bound.by_links && bound.of_ports && !bound.partial, "{bound:?}");
+    assert!(
+        (bound.share - 0.9).abs() < 1e-9 && bound.seconds >= 11.0,
+        "{bound:?}"
+    );
+    // A filter leaves out rows, and so what they show together.
+    let filter = Filter {
+        device: Some("efa1".into()),
+        ..Filter::default()
+    };
+    assert!(filter.apply(&host.tick()).processes.is_empty());
+    let filter = Filter {
+        pid: Some(231),
+        ..Filter::default()
+    };
+    assert_eq!(filter.apply(&host.tick()).processes[0].bound, Some(bound));
 }

@@ -113,7 +113,7 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
     // Possibly long values have lines of their own.
     let (long_ones, short): (Vec<_>, Vec<_>) = facts_of(state, PROCESS, p)
         .into_iter()
-        .partition(|(label, _)| ["job", "cgroup", "command"].contains(label));
+        .partition(|(label, _)| ["links", "job", "cgroup", "command"].contains(label));
     out.extend(facts(width, &short));
     out.extend(chart::history(state, &p.history, width, 2, false));
     for (label, value) in long_ones.iter().filter(|(_, value)| value != format::UNKNOWN) {

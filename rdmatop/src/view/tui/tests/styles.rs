@@ -4,6 +4,7 @@ use ratatui::style::{Color, Modifier};
 
 use super::super::theme::THEMES;
 use super::*;
+use crate::model::{judgement::Bound, value::Source};
 
 fn cell_at<'a>(buf: &'a Buffer, text: &str) -> Option<&'a ratatui::buffer::Cell> {
     (0..buf.area.height).find_map(|y| {
@@ -151,4 +152,37 @@ fn exactly_one_row_is_selected_and_moves_with_the_cursor() {
         assert_eq!(lit, [first + row]);
         typed(&mut state, "j");
     }
+}
+
+#[test]
+fn the_detail_of_a_process_says_how_busy_its_links_are_where_that_is_known() {
+    let shown = |by_links: bool, partial: bool| {
+        let mut s = testkit::one_row();
+        s.processes[0].bound = Some(Bound {
+            share: 0.937,
+            partial,
+            of_ports: false,
+            seconds: 30.0,
+            processes: 1,
+            source: Source::Hw,
+            by_links,
+        });
+        let mut state = state(s, Tab::Processes, (120, 40));
+        code(&mut state, KeyCode::Enter);
+        screen(&state)
+    };
+    let text = shown(true, false);
+    assert!(
+        text.contains("links 93 % busy over the last 30 s: communication-bound"),
+        "{text}"
+    );
+    let text = shown(false, true);
+    assert!(
+        text.contains("links at least 93 % busy over the last 30 s"),
+        "{text}"
+    );
+    assert!(!text.contains("bound"), "{text}");
+    let mut state = state(testkit::one_row(), Tab::Processes, (120, 40));
+    code(&mut state, KeyCode::Enter);
+    assert!(!screen(&state).contains("links "), "{}", screen(&state));
 }
