@@ -3,10 +3,14 @@
 //! Each snapshot is judged once and carries the result, so that the screen, `--once` and `--json` agree. What depends
 //! on QPs alone is kept while none of their rows changed.
 
+mod bypass;
 mod stuck;
 #[cfg(test)]
 mod tests;
 mod totals;
+mod uncounted;
+#[cfg(test)]
+mod uncounted_tests;
 mod unexplained;
 mod unobserved;
 
@@ -22,10 +26,10 @@ use super::{
 
 pub use stuck::{Reason, STUCK_MARK, Stuck, StuckQp};
 pub use totals::{Scale, StateCount, Sum, Totals, counts_bytes, says_nothing};
+pub(super) use uncounted::QpsWritten;
+pub use uncounted::{why_process_is_uncounted, why_qp_is_unknown};
 pub use unexplained::{AllUnexplained, Unexplained};
-pub use unobserved::{
-    Quantity, Unobserved, sentence, why_process_is_uncounted, why_qp_is_uncounted, why_uncounted,
-};
+pub use unobserved::{Quantity, Unobserved, sentence};
 
 /// What a snapshot means.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -62,6 +66,8 @@ struct Rows {
     /// Bytes sent and received per second, by device.
     moved: BTreeMap<u64, [Option<f64>; 2]>,
     by_numbers: ByNumbers,
+    /// Live ones that carry work requests of somebody, by device: whether any is counted, and whose are not.
+    counted: BTreeMap<u64, uncounted::Counted>,
     /// Live ones that a process has connected, by their paths.
     paths: BTreeMap<PathKey, u64>,
 }
@@ -99,6 +105,7 @@ impl Rows {
     fn of(qps: &[Arc<QpRow>]) -> Self {
         let mut out = Self::default();
         let (mut known, mut unknown) = ([0; 256], 0);
+        let mut counting = uncounted::Counting::default();
         for qp in qps {
             totals::add_moved(&mut out.moved, qp);
             if qp.exited {
@@ -109,6 +116,7 @@ impl Rows {
                 Some(state) => known[usize::from(state.0)] += 1,
                 None => unknown += 1,
             }
+            counting.add(qp);
             if let Some(path) = PathKey::of(qp) {
                 *out.paths.entry(path).or_default() += 1;
             }
@@ -118,6 +126,7 @@ impl Rows {
             out.waiting
                 .extend(stuck::from(qp).map(|(at, why)| (at, StuckQp::new(qp, why))));
         }
+        out.counted = counting.finish();
         out.waiting.sort_by_key(|(at, _)| *at);
         out.states = totals::states(&known, unknown);
         out

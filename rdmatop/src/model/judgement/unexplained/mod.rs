@@ -201,7 +201,7 @@ fn explained(snapshot: &Snapshot) -> BTreeSet<u64> {
 }
 
 /// A queue pair for management datagrams, or one that the driver itself uses to register memory.
-fn is_of_the_core(qp: &QpRow) -> bool {
+pub(super) fn is_of_the_core(qp: &QpRow) -> bool {
     let management = qp.qp_type.is_some_and(|kind| kind.0 < 2);
     management || (qp.kernel && qp.comm.as_deref() == Some("[mlx5_ib]"))
 }
