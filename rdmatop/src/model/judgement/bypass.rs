@@ -36,7 +36,7 @@ struct Bypass {
 const OFF: [&str; 4] = ["0", "false", "no", "off"];
 
 /// The first one that a process has loaded is named.
-const BYPASSES: [Bypass; 5] = [
+static BYPASSES: [Bypass; 5] = [
     bypass(
         "mlx5",
         "libnvshmem",

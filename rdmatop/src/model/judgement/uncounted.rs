@@ -178,7 +178,12 @@ fn by_uid(processes: &[ProcessRow]) -> BTreeMap<u64, &ProcessRow> {
     processes.iter().map(|process| (process.uid, process)).collect()
 }
 
-/// What is not known of the QPs of a device where probes on programs count, of how many (`None`: all) and why. `cause`: why those
+/// Whether probes on programs are what counts work requests of a device, or would be if they were not off.
+pub(super) fn is_probed(health: &Health, device: &DeviceRow) -> bool {
+    matches!(health.ebpf, EbpfState::On { .. }) && health.uprobes.is_some() && !device.followed
+}
+
+/// What is not known of the QPs of a device where [`is_probed`], of how many (`None`: all) and why. `cause`: why those
 /// that no probe counts are unknown.
 pub(super) fn not_probed(
     snapshot: &Snapshot,

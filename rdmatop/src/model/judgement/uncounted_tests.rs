@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::*;
 use crate::model::{
-    cause::{CauseId, Obstacle},
+    cause::{Cause, CauseId, Concerns, Obstacle},
     ib::QpType,
     input::{DataPaths, EbpfState, UprobesReport},
     snapshot::{Hidden, Loss, Traffic},
@@ -29,6 +29,15 @@ fn nic(driver: &str, libraries: &[&str]) -> Snapshot {
     s
 }
 
+/// Probes that were removed.
+fn too_dear() -> Arc<UprobesReport> {
+    let off = Obstacle::new(CauseId::TooCostly, "the probes took too much", "raise it");
+    Arc::new(UprobesReport {
+        off: Some(off.takes("x", Concerns::Host)),
+        ..UprobesReport::default()
+    })
+}
+
 fn probed(mut s: Snapshot) -> Snapshot {
     s.health.uprobes = Some(Arc::default());
     s
@@ -45,7 +54,7 @@ fn unknown(s: &Snapshot) -> BTreeMap<String, String> {
         let explains = |row: &serde_json::Value| row["what"] == **what && row["cause"]["id"] == **id;
         assert!(all.iter().any(explains), "{what}: {id}: {all:?}");
     }
-    let word = |cause: &crate::model::cause::Cause| serde_json::to_value(cause.id).unwrap();
+    let word = |cause: &Cause| serde_json::to_value(cause.id).unwrap();
     let told: Vec<_> = why_qp_is_unknown(&s, &s.qps[0]).iter().map(word).collect();
     assert_eq!(told.len(), unknown.len());
     assert!(
@@ -216,20 +225,16 @@ fn with_one_process_probed_its_own_qps_are_not_said_to_be_left_out() {
         own.contains("no probe on a program counts them") && !own.contains("only process"),
         "{own}"
     );
-    let mut too_dear = UprobesReport::default();
-    let off = Obstacle::new(
-        CauseId::TooCostly,
-        "the probes took too much",
-        "raise --uprobe-limit",
-    );
-    too_dear.off = Some(off.takes("x", crate::model::cause::Concerns::Host));
-    s.health.uprobes = Some(Arc::new(too_dear));
+    s.health.uprobes = Some(too_dear());
     assert_eq!(why(&s).0, CauseId::TooCostly);
 }
 
 #[test]
 fn a_kernel_consumer_posts_in_the_kernel_and_no_probe_on_a_program_helps() {
-    for mut s in [nic("mlx5_core", &[]), probed(nic("mlx5_core", &["libuct.so.0"]))] {
+    let mut removed = nic("mlx5_core", &[]);
+    removed.health.uprobes = Some(too_dear());
+    let on = probed(nic("mlx5_core", &["libuct.so.0"]));
+    for mut s in [nic("mlx5_core", &[]), on, removed] {
         Arc::make_mut(&mut s.qps[0]).kernel = true;
         s.processes[0].kernel = true;
         let (id, why) = why(&s);

@@ -112,7 +112,7 @@ pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
             });
         };
         if let Some(cause) = uncounted::why_uncounted(&snapshot.health, Some(device)) {
-            if cause.id == CauseId::NotProbed {
+            if uncounted::is_probed(&snapshot.health, device) {
                 for (what, qps, cause) in uncounted::not_probed(snapshot, rows, device, cause) {
                     add(what, qps, cause);
                 }
