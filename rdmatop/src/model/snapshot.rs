@@ -5,7 +5,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
 use super::{
     cause::Cause,
@@ -14,7 +14,7 @@ use super::{
     input::{
         EbpfState, HostFacts, HwCountersReport, LimitReached, PcieLink, ProbeVerdict, Skipped, UprobesReport,
     },
-    judgement::{AllUnexplained, Bound, Judgement, Quantity},
+    judgement::{AllUnexplained, Bound, Judgement, QpsWritten, Quantity},
     value::{Counter, Shared, Source},
     watched::Picture,
 };
@@ -27,7 +27,7 @@ pub const HISTORY: usize = 300;
 pub const QP_HISTORY: usize = 60;
 
 /// Everything at one time.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Snapshot {
     /// [`SCHEMA`].
     pub schema: u32,
@@ -47,7 +47,6 @@ pub struct Snapshot {
     pub findings: Shared<Finding>,
     /// Ports that move data which no queue pair explains: concluded from all rows, so a filter makes none. JSON has them in
     /// `judgement`.
-    #[serde(skip)]
     pub unexplained: AllUnexplained,
     /// Devices, natural order of their names.
     pub devices: Vec<DeviceRow>,
@@ -59,9 +58,46 @@ pub struct Snapshot {
     pub qps: Vec<Arc<QpRow>>,
     /// Verb calls by process.
     pub verbs: Vec<VerbRow>,
-    /// The QP whose work requests the view asked for.
-    #[serde(skip)]
+    /// The QP whose work requests the view asked for. JSON does not have it.
     pub watched: Option<Arc<Picture>>,
+}
+
+impl Serialize for Snapshot {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self {
+            schema,
+            time,
+            mono_ns,
+            interval_ns,
+            host,
+            health,
+            judgement,
+            findings,
+            unexplained: _,
+            devices,
+            ports,
+            processes,
+            qps: _,
+            verbs,
+            watched: _,
+        } = self;
+        let mut object = serializer.serialize_struct("Snapshot", 13)?;
+        object.serialize_field("schema", schema)?;
+        object.serialize_field("time", time)?;
+        object.serialize_field("mono_ns", mono_ns)?;
+        object.serialize_field("interval_ns", interval_ns)?;
+        object.serialize_field("host", host)?;
+        object.serialize_field("health", health)?;
+        object.serialize_field("judgement", judgement)?;
+        object.serialize_field("findings", findings)?;
+        object.serialize_field("devices", devices)?;
+        object.serialize_field("ports", ports)?;
+        object.serialize_field("processes", processes)?;
+        // With what is unknown of each, which only the rest of the snapshot tells.
+        object.serialize_field("qps", &QpsWritten(self))?;
+        object.serialize_field("verbs", verbs)?;
+        object.end()
+    }
 }
 
 /// State of rdmatop itself.

@@ -46,11 +46,27 @@ pub(super) fn bytes(path: &Path, limit: u64) -> Fact<Vec<u8>> {
     }
 }
 
-/// The trimmed content of a one-value file, safe to print; an empty one counts as absent.
+/// A value without what a driver puts around it: blanks, a newline, the NUL at the end of its buffer.
+fn value(mut raw: &[u8]) -> &[u8] {
+    let around = |byte: &u8| *byte == 0 || byte.is_ascii_whitespace();
+    while let [first, rest @ ..] = raw
+        && around(first)
+    {
+        raw = rest;
+    }
+    while let [rest @ .., last] = raw
+        && around(last)
+    {
+        raw = rest;
+    }
+    raw
+}
+
+/// The content of a one-value file, safe to print; an empty one counts as absent.
 pub(super) fn line(path: &Path) -> Fact<String> {
     match bytes(path, SMALL) {
         Fact::Known(raw) => {
-            let line = text::sanitize_bounded(raw.trim_ascii(), 256);
+            let line = text::sanitize_bounded(value(&raw), 256);
             Fact::from(Some(line).filter(|line| !line.is_empty() && !line.starts_with("N/A")))
         }
         Fact::Absent => Fact::Absent,
@@ -97,6 +113,30 @@ mod tests {
         );
         let denied = io::Error::from_raw_os_error(libc::EACCES);
         assert_eq!(refused::<()>(&denied), Fact::Unreadable(forbidden().to_owned()));
+    }
+
+    #[test]
+    fn what_a_driver_puts_around_a_value_is_no_part_of_it() {
+        let fake = Fake::new();
+        for (at, raw) in [
+            "28.39.1002\n",
+            "28.39.1002\n\0",
+            " 28.39.1002\0\0\n",
+            "28.39.1002",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            fake.sys(at.to_string(), raw);
+            let read = line(&fake.root().sys(at.to_string()));
+            assert_eq!(read, Fact::Known("28.39.1002".to_owned()), "{raw:?}");
+        }
+        fake.sys("inside", "1\x002\n").sys("nothing", "\0\n");
+        assert_eq!(
+            line(&fake.root().sys("inside")),
+            Fact::Known("1\\x002".to_owned())
+        );
+        assert_eq!(line(&fake.root().sys("nothing")), Fact::Absent);
     }
 
     #[test]

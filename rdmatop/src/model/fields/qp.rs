@@ -67,4 +67,5 @@ pub static QP: Table<QpRow> = with_traffic![QpRow;
     gauge("sq_psn", "send PSN", |q: &Q, _| Value::number(q.sq_psn)).detail(90, "SQ PSN"),
     gauge("rq_psn", "receive PSN", |q: &Q, _| Value::number(q.rq_psn)).detail(95, "RQ PSN"),
     object("timeline", "states and when they began"),
+    object("unknown", "quantities that are unknown, with the ids of the causes; judgement.unobserved has the sentences"),
 ];

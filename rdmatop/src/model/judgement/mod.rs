@@ -4,10 +4,14 @@
 //! on QPs alone is kept while none of their rows changed.
 
 mod bound;
+mod bypass;
 mod stuck;
 #[cfg(test)]
 mod tests;
 mod totals;
+mod uncounted;
+#[cfg(test)]
+mod uncounted_tests;
 mod unexplained;
 mod unobserved;
 
@@ -24,10 +28,10 @@ use super::{
 pub use bound::Bound;
 pub use stuck::{Reason, STUCK_MARK, Stuck, StuckQp};
 pub use totals::{Scale, StateCount, Sum, Totals, counts_bytes, says_nothing};
+pub(super) use uncounted::QpsWritten;
+pub use uncounted::{why_process_is_uncounted, why_qp_is_unknown};
 pub use unexplained::{AllUnexplained, Unexplained};
-pub use unobserved::{
-    Quantity, Unobserved, sentence, why_process_is_uncounted, why_qp_is_uncounted, why_uncounted,
-};
+pub use unobserved::{Quantity, Unobserved, sentence};
 
 /// What a snapshot means.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -64,6 +68,8 @@ struct Rows {
     /// Bytes sent and received per second, by device.
     moved: BTreeMap<u64, [Option<f64>; 2]>,
     by_numbers: ByNumbers,
+    /// Live ones that carry work requests of somebody, by device: whether any is counted, and whose are not.
+    counted: BTreeMap<u64, uncounted::Counted>,
     /// Live ones that a process has connected, by their paths.
     paths: BTreeMap<PathKey, u64>,
     links: bound::Links,
@@ -103,6 +109,7 @@ impl Rows {
         let mut out = Self::default();
         let (mut known, mut unknown) = ([0; 256], 0);
         let mut last_link = None;
+        let mut counting = uncounted::Counting::default();
         for qp in qps {
             totals::add_moved(&mut out.moved, qp);
             if qp.exited {
@@ -119,6 +126,7 @@ impl Rows {
                 out.links.entry(process).or_default().insert(of_it);
                 last_link = link;
             }
+            counting.add(qp);
             if let Some(path) = PathKey::of(qp) {
                 *out.paths.entry(path).or_default() += 1;
             }
@@ -128,6 +136,7 @@ impl Rows {
             out.waiting
                 .extend(stuck::from(qp).map(|(at, why)| (at, StuckQp::new(qp, why))));
         }
+        out.counted = counting.finish();
         out.waiting.sort_by_key(|(at, _)| *at);
         out.states = totals::states(&known, unknown);
         out

@@ -1,14 +1,13 @@
-//! What cannot be observed of a device, and why.
+//! What cannot be observed of a device, and why. Of a single QP [`super::uncounted`] says it.
 
 use std::{fmt, sync::Arc};
 
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
-use super::{Rows, counts_bytes};
+use super::{Rows, counts_bytes, uncounted};
 use crate::model::{
     cause::{Cause, CauseId, Concerns, Obstacle},
-    input::{EbpfState, UprobesReport},
-    snapshot::{DeviceRow, Health, ProcessRow, QpRow, Snapshot},
+    snapshot::{DeviceRow, Snapshot},
 };
 
 /// What cannot be observed.
@@ -25,16 +24,20 @@ pub enum Quantity {
     ReceiverWaits,
     /// How long work requests take.
     Latency,
+    /// What becomes of work requests that are known to be posted: completions, errors, packets sent again, waits, times.
+    Completions,
 }
 
 impl Quantity {
-    fn name(self) -> &'static str {
+    /// Its name, in words.
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::WorkRequests => "work requests",
             Self::WireBytes => "bytes on the wire",
             Self::Retransmissions => "packets sent again",
             Self::ReceiverWaits => "waits for a receiver",
             Self::Latency => "times of work requests",
+            Self::Completions => "completions, errors and times",
         }
     }
 }
@@ -93,77 +96,7 @@ pub fn sentence(cause: &Cause) -> String {
     format!("{}.", cause.reason())
 }
 
-/// Why no program counts the work requests of a device, or of an unknown device; `None` where one does.
-pub fn why_uncounted(health: &Health, device: Option<&DeviceRow>) -> Option<Cause> {
-    let because = |id, why: &str, remedy: &str| Obstacle::new(id, why, remedy);
-    let obstacle = match &health.ebpf {
-        EbpfState::Starting => because(CauseId::EbpfStarts, "eBPF is starting", ""),
-        EbpfState::Disabled => because(CauseId::NoEbpf, "--no-ebpf leaves out what counts it", ""),
-        EbpfState::Unavailable(off) => {
-            let why = format!("eBPF is off: {}", off.cause.why);
-            because(off.cause.id, &why, "")
-        }
-        EbpfState::On { .. } if device.is_none_or(|device| !device.followed) => not_followed(health),
-        EbpfState::On { .. } if device.is_some_and(|device| device.datapath.is_none()) => because(
-            CauseId::NoDataPath,
-            "the programs that count it are not attached",
-            "`rdmatop probes` says why",
-        ),
-        EbpfState::On { .. } => return None,
-    };
-    let concerns = device.map_or(Concerns::Host, of_device);
-    Some(obstacle.takes(Quantity::WorkRequests.name(), concerns))
-}
-
-/// Why posts that the kernel does not see are not counted.
-fn not_followed(health: &Health) -> Obstacle {
-    match health.uprobes.as_deref() {
-        None => Obstacle::new(
-            CauseId::NotFollowed,
-            "no program follows these posts: most NICs' posts bypass the kernel",
-            "`--uprobes` counts them where the program uses libibverbs",
-        ),
-        Some(UprobesReport { off: Some(off), .. }) => Obstacle::new(off.id, &*off.why, &*off.remedy),
-        Some(UprobesReport { pid: Some(pid), .. }) => {
-            let why = format!("these posts bypass the kernel, and only process {pid} is probed");
-            Obstacle::new(CauseId::NotProbed, why, "`--uprobes` probes all")
-        }
-        Some(_) => Obstacle::new(
-            CauseId::NotProbed,
-            "these posts bypass the kernel, and no probe on a program counts them",
-            "",
-        ),
-    }
-}
-
-/// QPs of a device that probes on programs do not count, where they count any; `None` where they count none: it may be used
-/// without a QP that the kernel knows. Those that carry management datagrams are no process's.
-fn not_probed(snapshot: &Snapshot, device: &DeviceRow) -> Option<u64> {
-    let management = |qp: &QpRow| qp.qp_type.is_some_and(|kind| kind.0 < 2);
-    let silent = |qp: &QpRow| qp.traffic.tx_wr.is_none() && qp.traffic.rx_wr_posted.is_none();
-    let own = snapshot.qps.iter().filter(|qp| qp.device_uid == Some(device.uid));
-    let own = own.filter(|qp| !qp.exited && !management(qp));
-    let (silent, counted): (Vec<_>, Vec<_>) = own.partition(|qp| silent(qp));
-    (!counted.is_empty()).then_some(silent.len() as u64)
-}
-
-/// As [`why_uncounted`], for a QP.
-pub fn why_qp_is_uncounted(snapshot: &Snapshot, qp: &QpRow) -> Option<Cause> {
-    let device = snapshot.devices.iter().find(|d| Some(d.uid) == qp.device_uid);
-    why_uncounted(&snapshot.health, device)
-}
-
-/// As [`why_uncounted`], for a process: its work requests are counted when a program counts those of one of its
-/// devices.
-pub fn why_process_is_uncounted(snapshot: &Snapshot, process: &ProcessRow) -> Option<Cause> {
-    let mut devices = snapshot
-        .devices
-        .iter()
-        .filter(|d| process.devices.contains(&d.name));
-    why_uncounted(&snapshot.health, devices.find(|device| device.followed))
-}
-
-fn of_device(device: &DeviceRow) -> Concerns {
+pub(super) fn of_device(device: &DeviceRow) -> Concerns {
     Concerns::Device(device.name.to_string())
 }
 
@@ -178,12 +111,13 @@ pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
                 cause,
             });
         };
-        if let Some(cause) = why_uncounted(&snapshot.health, Some(device)) {
-            // This looks at all QPs.
-            let some_are_probed = cause.id == CauseId::NotProbed;
-            match some_are_probed.then(|| not_probed(snapshot, device)).flatten() {
-                Some(0) => {}
-                some => add(Quantity::WorkRequests, some, cause),
+        if let Some(cause) = uncounted::why_uncounted(&snapshot.health, Some(device)) {
+            if uncounted::is_probed(&snapshot.health, device) {
+                for (what, qps, cause) in uncounted::not_probed(snapshot, rows, device, cause) {
+                    add(what, qps, cause);
+                }
+            } else {
+                add(Quantity::WorkRequests, None, cause);
             }
         } else {
             if let Some(qps) = rows.uncounted.get(&device.uid) {

@@ -103,11 +103,35 @@ impl Device {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::netlink::wire::MessageWriter;
+
+    /// Bytes of the header of a netlink message.
+    const HEADER: usize = 16;
 
     #[test]
     fn the_newline_of_a_driver_is_no_part_of_the_version_and_other_bytes_are() {
         assert_eq!(version(b"0.0.14\n").as_deref(), Some("0.0.14"));
         assert_eq!(version(b" 1\x1b[2J\n2 \n").as_deref(), Some("1\x1b[2J\n2"));
         assert_eq!((version(b""), version(b"\n")), (None, None));
+    }
+
+    #[test]
+    fn the_version_of_a_message_ends_at_its_nul_and_before_its_newline() {
+        for raw in [
+            &b"28.39.1002\0"[..],
+            b"28.39.1002\n\0",
+            b"28.39.1002\n\0\0\0",
+            b"28.39.1002\0rest\0",
+        ] {
+            let message = MessageWriter::new(0, 0, 0)
+                .u32(DEV_INDEX, 0)
+                .string(DEV_NAME, b"mlx5_0")
+                .u32(PORT_INDEX, 1)
+                .bytes(FW_VERSION, raw)
+                .finish();
+            let message = message.get(HEADER..).unwrap();
+            let device = Device::decode(Attrs::new(message)).unwrap();
+            assert_eq!(device.firmware.as_deref(), Some("28.39.1002"), "{raw:?}");
+        }
     }
 }

@@ -123,7 +123,7 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
         state,
         (PROCESS, p),
         &p.traffic,
-        why_process_is_uncounted(&state.snapshot, p).as_ref(),
+        why_process_is_uncounted(&state.snapshot, p).as_slice(),
         width,
     ));
     for group in &p.hw_counters {

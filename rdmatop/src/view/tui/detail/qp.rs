@@ -10,7 +10,7 @@ use super::super::state::State;
 use super::super::text;
 use super::super::theme::{Tone, stuck_tone};
 use super::{chart, facts, facts_of, heading, traffic};
-use crate::model::judgement::{Reason, Stuck, why_qp_is_uncounted};
+use crate::model::judgement::{Reason, Stuck, why_qp_is_unknown};
 
 /// Lines for a QP.
 pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
@@ -45,12 +45,6 @@ pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
             Tone::Dim,
         ));
     }
-    if q.uncounted {
-        out.push(Cell::new(
-            "Not counted: it moved when no counter slot was free. A note says more.",
-            Tone::Warn,
-        ));
-    }
     let mut list = facts_of(state, QP, q);
     // A dump reads the PSNs at every sample; records have only those that a modify set earlier.
     if q.state_source != Some(Source::Netlink) {
@@ -63,7 +57,7 @@ pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
         state,
         (QP, q),
         &q.traffic,
-        why_qp_is_uncounted(&state.snapshot, q).as_ref(),
+        &why_qp_is_unknown(&state.snapshot, q),
         width,
     ));
     out

@@ -13,18 +13,19 @@ use super::super::text;
 use super::super::theme::Tone;
 use super::{chart, counters_of, facts, heading};
 
-/// Every counter, opcodes, statuses, latency. `uncounted`: why programs count none of it.
+/// Every counter, opcodes, statuses, latency. `unknown`: why some or all of
+/// it is unknown.
 pub(super) fn lines<R>(
     state: &State,
     (table, row): (Table<R>, &R),
     t: &Traffic,
-    uncounted: Option<&Cause>,
+    unknown: &[Cause],
     width: usize,
 ) -> Vec<Cell> {
     let rows = counters_of(state, table, row);
     let mut out = Vec::new();
     if rows.iter().all(|(_, c)| c.is_none()) {
-        let why = match uncounted {
+        let why = match unknown.first() {
             Some(cause) => format!("Traffic: not observable: {}", sentence(cause)),
             None => "Traffic: not known.".to_owned(),
         };
@@ -34,13 +35,17 @@ pub(super) fn lines<R>(
         out.push(heading(COUNTERS));
         let known = rows.iter().filter_map(|(name, c)| Some((*name, (*c).as_ref()?)));
         out.extend(known.map(|(name, c)| counter(name, c)));
-        let unknown: Vec<_> = rows
+        let missing: Vec<_> = rows
             .iter()
             .filter(|(_, c)| c.is_none())
             .map(|(n, _)| *n)
             .collect();
-        if !unknown.is_empty() {
-            out.extend(super::long("not observable:", &unknown.join(", "), width));
+        if !missing.is_empty() {
+            out.extend(super::long("not observable:", &missing.join(", "), width));
+        }
+        for cause in unknown {
+            let lines = text::wrap(&format!("{}: {}", cause.what, sentence(cause)), width);
+            out.extend(lines.into_iter().map(|line| Cell::new(line, Tone::Dim)));
         }
     }
     if !t.by_opcode.is_empty() {
@@ -177,7 +182,7 @@ mod tests {
                 traffic: Arc::new(traffic.clone()),
                 ..(*state.snapshot.qps[0]).clone()
             };
-            let lines = lines(&state, (QP, &row), traffic, None, 400);
+            let lines = lines(&state, (QP, &row), traffic, &[], 400);
             lines.iter().map(|line| line.text() + "\n").collect()
         };
         let all = text(&known);

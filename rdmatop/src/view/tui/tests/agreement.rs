@@ -90,6 +90,22 @@ fn hold(snapshot: Snapshot) {
         assert!(text.contains(&part), "{part}\n{text}");
     }
     unobserved(&s, judgement["unobserved"].as_array().unwrap(), &text);
+    unknown(&s, json["qps"].as_array().unwrap());
+}
+
+/// The page of a QP says what is unknown of it where JSON does.
+fn unknown(s: &Snapshot, list: &[Value]) {
+    for (at, row) in list.iter().enumerate() {
+        let mut shown = state(s.clone(), Tab::Qps, (200, 50));
+        let mut order = shown.table().order.iter();
+        let place = order.position(|entry| entry.at == at).unwrap();
+        shown.put_cursor(place);
+        shown.detail = Detail::Full;
+        let page = screen(&shown);
+        let unknown = row["unknown"].as_object().unwrap();
+        let says = page.contains("Traffic: not observable: ") || page.contains("work requests: ");
+        assert_eq!(says, unknown.contains_key("work_requests"), "{row}\n{page}");
+    }
 }
 
 /// A device's page says why something of it cannot be observed.
@@ -114,6 +130,28 @@ fn unobserved(s: &Snapshot, list: &[Value], text: &str) {
             );
         }
     }
+}
+
+#[test]
+fn a_qp_that_may_be_used_past_the_probes_says_so_on_its_page_and_in_the_text() {
+    let mut s = testkit::one_row();
+    (s.devices[0].driver, s.devices[0].followed) = (Some("mlx5_core".into()), false);
+    s.devices[0].datapath = None;
+    s.health.uprobes = Some(Arc::default());
+    let qp = Arc::make_mut(&mut s.qps[0]);
+    qp.traffic = Arc::default();
+    s.processes[0].libraries = Some(vec!["libuct.so.0".to_owned()].into());
+    let says = "UCX is loaded, which may post to mlx5";
+    let mut shown = state(s, Tab::Qps, (200, 50));
+    let text = line::once::page(&shown.snapshot);
+    let line = format!("not observable: rxe0: work requests of 1 QP: {says}");
+    assert!(text.contains(&line), "{text}");
+    shown.detail = Detail::Full;
+    let page = screen(&shown);
+    assert!(
+        page.contains(&format!("Traffic: not observable: {says}")),
+        "{page}"
+    );
 }
 
 #[test]
