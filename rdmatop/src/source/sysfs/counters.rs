@@ -17,7 +17,7 @@ pub enum CounterGroup {
     Port,
     /// `hw_counters/`: names of the driver. The same values come over RDMA netlink (`STAT_GET`) in one message.
     Hardware,
-    /// `hw_counters/` of the device itself, of which only [`COMMANDS`] are read.
+    /// `hw_counters/` of the device itself, of which only `COMMANDS` are read.
     Commands,
 }
 
