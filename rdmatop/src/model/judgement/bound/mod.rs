@@ -5,7 +5,7 @@
 //! is counted of the job, where that is all of it. Otherwise it is what passed the ports, whoever moved it.
 //!
 //! Links at rest do not mean that a job computes: it may wait for another node. NVML would not tell. Its utilisation is the time in which
-//! any kernel runs (`nvmlUtilization_t`), and a kernel of NCCL that waits for a peer runs too (100 % in a hang, NVIDIA/nccl issue 257).
+//! any kernel runs (`nvmlUtilization_t`), and a kernel of NCCL that waits for a peer runs too (100 % in a hang, NVIDIA/nccl issue 238).
 
 #[cfg(test)]
 mod tests;
