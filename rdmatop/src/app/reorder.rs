@@ -47,6 +47,17 @@ impl<T> Reorder<T> {
         self.newest_ns
     }
 
+    /// What happened up to `until_ns`, if all that is kept arrived in the order of times.
+    pub(super) fn in_order(&self, until_ns: u64) -> Option<&[(u64, T)]> {
+        let ready = self.held.partition_point(|(mono_ns, _)| *mono_ns <= until_ns);
+        self.held.get(..ready).filter(|_| self.sorted)
+    }
+
+    /// Forgets the first of those that are kept.
+    pub(super) fn remove_first(&mut self, count: usize) {
+        self.held.drain(..count.min(self.held.len()));
+    }
+
     /// Takes what happened up to `until_ns`, in order.
     pub(super) fn take(&mut self, until_ns: u64) -> impl Iterator<Item = T> {
         if !self.sorted {

@@ -59,11 +59,13 @@ pub(super) struct Lines {
     format: Format,
     /// Lines in the order in which they were made.
     page: Page,
+    /// Bytes of lines that were made and handed on before those of the page.
+    base: usize,
     order: Reorder<Line>,
     to: mpsc::Sender<Page>,
 }
 
-/// A line of the page.
+/// A line of the page: bytes since [`Lines::base`] was 0.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     from: usize,
@@ -78,6 +80,7 @@ impl Lines {
         Self {
             format,
             page: Page::default(),
+            base: 0,
             order: Reorder::default(),
             to,
         }
@@ -87,8 +90,8 @@ impl Lines {
         let (from, events) = (self.page.text.len(), self.page.events);
         self.page.push(self.format, event);
         let line = Line {
-            from,
-            to: self.page.text.len(),
+            from: self.base + from,
+            to: self.base + self.page.text.len(),
             events: self.page.events - events,
         };
         put(&mut self.order, event, line);
@@ -96,22 +99,42 @@ impl Lines {
 
     /// Takes the lines up to `until_ns` in the order of their times.
     fn take(&mut self, until_ns: u64) -> Page {
-        let ready: Vec<Line> = self.order.take(until_ns).collect();
-        if self.order.is_empty() && ready.is_sorted_by_key(|line| line.from) {
-            // The next page will have about the same length.
-            let next = Page {
-                text: Vec::with_capacity(self.page.text.len()),
-                events: 0,
-            };
-            return std::mem::replace(&mut self.page, next);
+        match self.order.in_order(until_ns) {
+            Some(ready) => {
+                let Some((_, last)) = ready.last() else {
+                    return Page::default();
+                };
+                let (lines, cut) = (ready.len(), last.to - self.base);
+                let events = ready.iter().map(|(_, line)| line.events).sum();
+                self.order.remove_first(lines);
+                self.cut(cut, events)
+            }
+            None => self.sort(until_ns),
         }
+    }
+
+    /// The page up to a byte, without touching single lines: nearly always they were made in the order of their times.
+    fn cut(&mut self, at: usize, events: u64) -> Page {
+        // The next page will have about the same length.
+        let mut rest = Vec::with_capacity(self.page.text.len());
+        rest.extend_from_slice(self.page.text.get(at..).unwrap_or_default());
+        let mut text = std::mem::replace(&mut self.page.text, rest);
+        text.truncate(at);
+        self.base += at;
+        self.page.events -= events;
+        Page { text, events }
+    }
+
+    /// As [`Lines::take`], of lines that were not made in the order of their times. Those that stay are in order afterwards.
+    fn sort(&mut self, until_ns: u64) -> Page {
         let whole = std::mem::take(&mut self.page);
+        let base = std::mem::take(&mut self.base);
         let mut out = Page::default();
-        for line in &ready {
-            copy(&whole, *line, &mut out);
+        for line in self.order.take(until_ns) {
+            copy(&whole, base, line, &mut out);
         }
         for line in self.order.iter_mut() {
-            *line = copy(&whole, *line, &mut self.page);
+            *line = copy(&whole, base, *line, &mut self.page);
         }
         out
     }
@@ -127,11 +150,11 @@ fn put<T>(order: &mut Reorder<T>, event: &Event, item: T) {
     }
 }
 
-/// Appends a line of one page to another; returns its place there.
-fn copy(whole: &Page, line: Line, to: &mut Page) -> Line {
+/// Appends a line of one page, which begins at byte `base`, to another; returns its place there.
+fn copy(whole: &Page, base: usize, line: Line, to: &mut Page) -> Line {
     let from = to.text.len();
-    to.text
-        .extend_from_slice(whole.text.get(line.from..line.to).unwrap_or_default());
+    let text = whole.text.get(line.from - base..line.to - base);
+    to.text.extend_from_slice(text.unwrap_or_default());
     to.events += line.events;
     Line {
         from,
@@ -239,6 +262,7 @@ pub(super) async fn over(end: &mut End) {
 mod tests {
     use super::*;
     use crate::model::event::EventKind;
+    use proptest::prelude::*;
     use std::time::Duration;
 
     fn event(kind: EventKind) -> Event {
@@ -334,6 +358,59 @@ mod tests {
             .collect();
         assert_eq!(live, [10, 20, 30, 40, 45, 50]);
         assert_eq!((counts.seen, counts.refused), (12, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn lines_leave_as_events_do_whatever_their_order(
+            times in prop::collection::vec((0u64..6, 0u64..3, proptest::option::of(0u64..9)), 1..60),
+        ) {
+            let (to, mut pages) = mpsc::channel(64);
+            let (to_view, mut events) = mpsc::channel(64);
+            let (_asker, mut end) = watch::channel(None);
+            let (filter, mut counts) = (Filter::default(), EventCounts::default());
+            let mut sinks = [
+                Sink::Lines(Lines::new(Format::Json, to)),
+                Sink::Drop(Live::new(to_view)),
+            ];
+            let mut at = 0;
+            let shown = run(async {
+                for (step, back, look) in times {
+                    at += step;
+                    let mono_ns = (at + 2) - back;
+                    for sink in &mut sinks {
+                        sink.give(&Event::new(EventKind::MrReg, 0, mono_ns), &filter, &mut counts);
+                        if let Some(look) = look {
+                            sink.flush((at + 2).saturating_sub(look), &mut counts, &mut end).await;
+                        }
+                    }
+                }
+                for sink in &mut sinks {
+                    sink.flush(u64::MAX, &mut counts, &mut end).await;
+                }
+                let mut shown = Vec::new();
+                while let Ok(page) = pages.try_recv() {
+                    let text = String::from_utf8(page.text).unwrap();
+                    assert_eq!(page.events, text.lines().count() as u64);
+                    shown.extend(text.lines().map(|line| {
+                        serde_json::from_str::<serde_json::Value>(line).unwrap()["mono_ns"].as_u64().unwrap()
+                    }));
+                }
+                shown
+            });
+            let live: Vec<u64> = std::iter::from_fn(|| events.try_recv().ok()).map(|event| event.mono_ns).collect();
+            prop_assert_eq!(shown, live);
+            prop_assert_eq!(counts.refused, 0);
+        }
+    }
+
+    /// Runs it to its end.
+    fn run<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap()
+            .block_on(work)
     }
 
     #[tokio::test]

@@ -2,8 +2,6 @@
 //!
 //! A storm makes hundreds of thousands of lines a second; these functions are most of what a line costs.
 
-use super::units;
-
 /// Decimal digits of a number.
 pub struct Digits {
     buffer: [u8; 20],
@@ -199,38 +197,29 @@ pub fn time_of_day(wall_ns: u64) -> [u8; 15] {
     text
 }
 
-/// Appends a time span as [`units::duration`] writes it.
-pub fn duration(out: &mut Vec<u8>, ns: u64) {
-    let mut row = Row::<32>::new();
-    match short_duration(&mut row, ns).and_then(|()| row.whole()) {
-        Some(text) => out.extend_from_slice(text),
-        None => out.extend_from_slice(units::duration(ns).as_bytes()),
-    }
-}
-
-/// As [`duration`]; `None`, with nothing written, for the few that are hard to write by hand.
-pub fn short_duration<const N: usize>(row: &mut Row<N>, ns: u64) -> Option<()> {
+/// Appends a time span: three significant digits and a unit, half a digit rounded up: `842ns`, `12.3us`, `4.56ms`, `1.23s`.
+pub fn duration<const N: usize>(row: &mut Row<N>, ns: u64) {
     // Nanoseconds of a unit, and of the last digit shown with two, one and no decimals.
     let (unit, [two, one, none], name) = match ns {
         0..1_000 => {
             row.number(ns);
             row.text(*b"ns");
-            return Some(());
+            return;
         }
         1_000..999_500 => (1_000, [10, 100, 1_000], *b"us"),
         999_500..999_500_000 => (1_000_000, [10_000, 100_000, 1_000_000], *b"ms"),
-        999_500_000..1_000_000_000_000 => (1_000_000_000, [10_000_000, 100_000_000, 1_000_000_000], *b"s "),
-        _ => return None,
+        999_500_000..999_500_000_000 => (1_000_000_000, [10_000_000, 100_000_000, 1_000_000_000], *b"s "),
+        _ => {
+            row.number(ns / 1_000_000_000 + u64::from(ns % 1_000_000_000 >= 500_000_000));
+            row.text(*b"s");
+            return;
+        }
     };
     let (tens, step) = match ns {
         _ if ns * 200 < 1999 * unit => (100, two),
         _ if ns * 20 < 1999 * unit => (10, one),
         _ => (1, none),
     };
-    // Half a digit is rounded as the binary fraction rounds it.
-    if ns % step * 2 == step {
-        return None;
-    }
     let rounded = (ns + step / 2) / step;
     match tens {
         100 => {
@@ -249,39 +238,32 @@ pub fn short_duration<const N: usize>(row: &mut Row<N>, ns: u64) -> Option<()> {
     } else {
         row.text(name);
     }
-    Some(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::line::units;
     use proptest::prelude::*;
 
-    fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
-        let mut out = Vec::new();
-        write(&mut out);
-        String::from_utf8(out).unwrap()
-    }
-
     #[test]
-    fn spans_around_every_change_of_unit_and_of_decimals_are_written_as_units_does() {
-        for unit in [1_000_u64, 1_000_000, 1_000_000_000, 1_000_000_000_000] {
-            for (times, by) in [
-                (1, 1),
-                (9995, 1000),
-                (9995, 100),
-                (9995, 10),
-                (1225, 100),
-                (99, 2),
-            ] {
-                let middle = unit * times / by;
-                for ns in middle - 3..=middle + 3 {
-                    assert_eq!(text(|out| duration(out, ns)), units::duration(ns), "{ns}");
-                }
-            }
-        }
-        for ns in [0, 1, 999, 1000, u64::MAX] {
-            assert_eq!(text(|out| duration(out, ns)), units::duration(ns), "{ns}");
+    fn spans_around_every_change_of_unit_and_of_decimals_have_three_digits() {
+        let shown = [
+            (999_499, "999us"),
+            (999_500, "1.00ms"),
+            (9_994_999, "9.99ms"),
+            (9_995_000, "10.0ms"),
+            (99_949_999, "99.9ms"),
+            (99_950_000, "100ms"),
+            (1_225_000, "1.23ms"),
+            (1_224_999, "1.22ms"),
+            (999_499_999_999, "999s"),
+            (999_500_000_000, "1000s"),
+            (1_000_500_000_000, "1001s"),
+            (u64::MAX, "18446744074s"),
+        ];
+        for (ns, text) in shown {
+            assert_eq!(units::duration(ns), text, "{ns}");
         }
     }
 
@@ -314,6 +296,28 @@ mod tests {
 
     proptest! {
         #[test]
+        fn a_span_is_nearest_to_its_time(ns: u64, shift in 0u32..64) {
+            let ns = ns >> shift;
+            let shown = units::duration(ns);
+            let digits = shown.trim_end_matches(char::is_alphabetic);
+            let unit = match &shown[digits.len()..] {
+                "ns" => 1.0,
+                "us" => 1e3,
+                "ms" => 1e6,
+                unit => {
+                    prop_assert_eq!(unit, "s");
+                    1e9
+                }
+            };
+            let value: f64 = digits.parse().unwrap();
+            let decimals = digits.split_once('.').map_or(0, |(_, after)| after.len());
+            let half = unit * 0.5 / 10f64.powi(i32::try_from(decimals).unwrap());
+            prop_assert!((value * unit - ns as f64).abs() <= half * 1.000_001, "{ns}: {shown}");
+            prop_assert!(unit == 1.0 || value >= 1.0 && (value < 999.5 || unit == 1e9), "{ns}: {shown}");
+            prop_assert!(decimals == 0 || digits.len() == 4, "{ns}: {shown}");
+        }
+
+        #[test]
         fn a_number_at_the_right_end_is_its_last_digits(value: u64, shift in 0u32..64, room in 0usize..24) {
             let value = value >> shift;
             let mut columns = [b' '; 24];
@@ -333,16 +337,10 @@ mod tests {
         }
 
         #[test]
-        fn a_span_is_written_as_units_does(ns: u64, shift in 0u32..64) {
-            let ns = ns >> shift;
-            prop_assert_eq!(text(|out| duration(out, ns)), units::duration(ns));
-            let round = ns / 5000 * 5000;
-            prop_assert_eq!(text(|out| duration(out, round)), units::duration(round));
-        }
-
-        #[test]
         fn a_number_is_written_as_display_does(value: u64, shift in 0u32..64) {
-            prop_assert_eq!(text(|out| number(out, value >> shift)), (value >> shift).to_string());
+            let mut out = Vec::new();
+            number(&mut out, value >> shift);
+            prop_assert_eq!(String::from_utf8(out), Ok((value >> shift).to_string()));
         }
     }
 }

@@ -1,10 +1,19 @@
 //! Numbers as text. JSON never uses this.
 
+use super::put;
 use crate::text;
+
+/// Bytes of the longest time span, and the room that a number takes while it is written.
+const DURATION: usize = 32;
 
 /// A time span: three significant digits and a unit, `842ns`, `12.3us`, `4.56ms`, `1.23s`.
 pub fn duration(ns: u64) -> String {
-    scaled(ns as f64, 1000.0, &["ns", "us", "ms", "s"], ns)
+    let mut row = put::Row::<DURATION>::new();
+    put::duration(&mut row, ns);
+    row.whole()
+        .map(String::from_utf8_lossy)
+        .unwrap_or_default()
+        .into_owned()
 }
 
 /// A count or a speed in powers of 1000: `0`, `0.5`, `999`, `1.20k`, `34.0M`.

@@ -1,6 +1,7 @@
 //! CPU time of other processes, in nanoseconds, which are instructions here.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     process::Command,
     thread,
@@ -40,6 +41,20 @@ pub(crate) fn process(pid: u32) -> Result<u64> {
     let rc = unsafe { libc::clock_getcpuclockid(id, &raw mut clock) };
     ensure!(rc == 0, "no CPU clock of process {pid}: errno {rc}");
     read(clock).with_context(|| format!("CPU clock of process {pid}"))
+}
+
+/// CPU time of each thread of process `pid` that is now off the CPU, by its name; threads of one name are added up.
+pub(crate) fn threads(pid: u32) -> Result<BTreeMap<String, u64>> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let dir = entry?.path();
+        let name = fs::read_to_string(dir.join("comm"))?;
+        let stat = fs::read_to_string(dir.join("schedstat"))?;
+        let time = stat.split(' ').next().and_then(|word| word.parse::<u64>().ok());
+        let time = time.with_context(|| format!("{}: {stat:?}", dir.display()))?;
+        *all.entry(name.trim().to_owned()).or_default() += time;
+    }
+    Ok(all)
 }
 
 /// CPU time of the calling thread.

@@ -79,9 +79,18 @@ pub(crate) fn per_event(bench: &Bench, report: &mut Report) -> Result<()> {
 
 fn printed(tracer: Tracer, name: &str, qps: u32, report: &mut Report) -> Result<()> {
     let before = tracer.idle()?;
+    let threads = cpu::threads(tracer.pid())?;
     let done = churn(qps, 1, &[])?;
     let after = tracer.idle()?;
+    let by_thread = cpu::threads(tracer.pid())?;
     let printed = tracer.stop()?;
+    for (thread, time) in by_thread {
+        let spent = time - threads.get(&thread).copied().unwrap_or_default();
+        report.value(
+            format!("event.{name}.thread.{thread}"),
+            spent as f64 / printed.lines as f64,
+        );
+    }
     report.value(format!("event.{name}.lines"), printed.lines as f64);
     report.value(format!("event.{name}.lost"), printed.lost as f64);
     report.value(
