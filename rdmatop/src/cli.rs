@@ -128,10 +128,11 @@ pub struct ViewArgs {
     )]
     pub uprobes: Option<Option<u32>>,
 
-    /// Remove these probes when they take more than so many percent of one core from all programs together [default: 10]
+    /// Remove these probes, or those of the key U, when they take more than so many percent of one core from all programs
+    /// together [default: 10]
     #[arg(
         long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100_000),
-        requires = "uprobes", help_heading = "eBPF"
+        conflicts_with = "no_ebpf", help_heading = "eBPF"
     )]
     pub uprobe_limit: Option<u32>,
 

@@ -19,6 +19,7 @@ pub mod perftest;
 pub mod pty;
 pub mod rdmatop;
 pub mod rxe;
+pub mod screen;
 pub mod siw;
 pub mod snapshot;
 pub mod storm;

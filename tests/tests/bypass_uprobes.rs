@@ -1,14 +1,17 @@
 //! `--uprobes` on a NIC to which programs post without entering the kernel (`cargo xtask lab --nic pvrdma`): what probes
 //! count is what the programs say they did.
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use anyhow::{Result, ensure};
 use rdmatop_tests::{
+    kernel,
     lab::{self, Lab},
     perftest::{Account, Perftest},
-    rdmatop::{Trace, Window},
+    rdmatop::{END, Trace, Window},
+    screen::{self, Screen},
     snapshot::Row,
+    traffic::{Traffic, id},
     wait::{self, PATIENCE},
     work::{sum, told},
 };
@@ -154,4 +157,99 @@ fn posts_that_bypass_the_kernel_are_events_one_by_one() -> Result<()> {
     }
     println!("{all:?} of {count}");
     Ok(())
+}
+
+/// How many files of the provider process `pid` has open: one for each function that it probes.
+fn probed(pid: u32) -> usize {
+    let open = fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let targets = open.filter_map(|entry| fs::read_link(entry.path()).ok());
+    targets
+        .filter(|target| target.to_string_lossy().contains("libvmw_pvrdma"))
+        .count()
+}
+
+#[test]
+fn a_key_counts_the_posts_of_one_process_until_it_is_pressed_again() -> Result<()> {
+    const NAME: &str = "probes by a key on pvrdma";
+    const POSTS: u64 = 400;
+    let Some(_lab) = Lab::enter(NAME) else {
+        return Ok(());
+    };
+    if !lab::devices().is_ok_and(|devices| devices == [DEVICE]) {
+        lab::skip(
+            NAME,
+            "no pvrdma in this guest: `cargo xtask lab run --nic pvrdma`",
+        );
+        return Ok(());
+    }
+    // The same for both: what only one is probed for cannot be the other's.
+    let count = POSTS.to_string();
+    let args = [
+        "--device", DEVICE, "--op", "send", "--count", &count, "--wait", "--hold",
+    ];
+    let (mut mine, mut other) = (
+        Traffic::start("timed-posts", &args)?,
+        Traffic::start("timed-posts", &args)?,
+    );
+    let (pid, others) = (id(&mine.ready()?, "pid")?, id(&other.ready()?, "pid")?);
+    let _screen = Screen::open_with("key", "--uprobe-limit 100000")?;
+    let view = Screen::pid()?;
+    Screen::once("the live view with its programs", END, |text| {
+        text.contains("eBPF on") && text.contains("timed-posts")
+    })?;
+    let before = kernel::bpf_programs()?;
+    ensure!(probed(view) == 0, "nobody has asked for probes");
+    Screen::keys(&["1", "f"])?;
+    Screen::keys(&[&format!("pid:{pid}"), "Enter"])?;
+    Screen::once("the row of the process alone", END, |text| {
+        text.contains(&format!("{pid}")) && !text.contains(&format!(" {others} "))
+    })?;
+    Screen::keys(&["U"])?;
+    Screen::once("that there are probes, and whose", END, |text| {
+        text.contains(&format!("uprobes on {pid} "))
+    })?;
+    wait::until("probes on post_send and post_recv", PATIENCE, || {
+        probed(view) == 2
+    })?;
+    // Attached, then told to the kernel side.
+    std::thread::sleep(Duration::from_secs(2));
+    for program in [&mut mine, &mut other] {
+        program.child.tell("go")?;
+        let done = |line: &str| line.contains("\"count\"");
+        program.child.out.wait_for("its own count", PATIENCE, done)?;
+    }
+    Screen::keys(&["Enter"])?;
+    let shown = Screen::once("what the process has posted", END, |text| {
+        screen::total(text, "send WRs posted") == Some(POSTS)
+    })?;
+    println!("{shown}");
+    let line = shown.lines().find(|line| line.starts_with("send WRs posted"));
+    ensure!(line.is_some_and(|line| line.ends_with("uprobe")), "{shown}");
+    ensure!(
+        screen::total(&shown, "receive WRs posted") == Some(POSTS),
+        "its other QP posts the receives:\n{shown}"
+    );
+    ensure!(shown.contains(" of a core"), "what they cost:\n{shown}");
+    Screen::keys(&["U"])?;
+    let begun = std::time::Instant::now();
+    Screen::once("an answer", END, |text| text.contains("the probes are removed"))?;
+    println!("the view answered after {:?}", begun.elapsed());
+    Screen::once("no counts and no probes", END, |text| {
+        screen::total(text, "send WRs posted").is_none() && !text.contains("uprobes on")
+    })?;
+    wait::until("the end of the probes", PATIENCE, || {
+        probed(view) == 0 && kernel::bpf_programs().is_ok_and(|now| now == before)
+    })?;
+    // Once more; and then they go with their process.
+    Screen::keys(&["U"])?;
+    wait::until("probes again", PATIENCE, || probed(view) == 2)?;
+    mine.finish()?;
+    wait::until("the end of the probes with the process", PATIENCE, || {
+        probed(view) == 0 && kernel::bpf_programs().is_ok_and(|now| now == before)
+    })?;
+    other.finish()?;
+    Screen::leave()
 }

@@ -1,124 +1,22 @@
 //! The live view in a real terminal under real traffic: what the screen says is what perftest did, and keys and
 //! the mouse do what they say.
 
-use std::{env, fs, path::PathBuf, process::Command, thread, time::Duration};
+use std::{fs, process::Command, thread, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use rdmatop_tests::{
-    child::{Child, output},
+    child::Child,
     kernel,
     lab::{self, DEVICE, Lab},
     perftest::Perftest,
-    rdmatop::{self, END},
+    rdmatop::END,
+    screen::{Screen, total},
     traffic::{self, Traffic},
     wait,
 };
 
-/// Emulated machines need long for a frame: polls are rare, and patient.
-const POLL: Duration = Duration::from_millis(200);
 /// Keys apart from each other, so that ESC and what follows are two.
 const APART: Duration = Duration::from_millis(700);
-
-/// A tmux server of the test's own, ended with it, and settings of its own.
-struct Screen {
-    home: PathBuf,
-}
-
-impl Screen {
-    fn tmux(args: &[&str]) -> Result<String> {
-        output(Command::new("tmux").args(["-L", "rdmatop-live"]).args(args))
-    }
-
-    /// The live view in 120 columns and 50 lines.
-    fn open(name: &str) -> Result<Self> {
-        let home = env::temp_dir().join(format!("rdmatop-{name}-{}", std::process::id()));
-        fs::create_dir_all(&home)?;
-        let command = format!(
-            "XDG_CONFIG_HOME={} LC_ALL=C.UTF-8 {}",
-            home.display(),
-            rdmatop::program()?.display()
-        );
-        Self::tmux(&[
-            "-f",
-            "/dev/null",
-            "new-session",
-            "-d",
-            "-s",
-            "v",
-            "-x",
-            "120",
-            "-y",
-            "50",
-            &command,
-        ])?;
-        Ok(Self { home })
-    }
-
-    fn keys(keys: &[&str]) -> Result<()> {
-        Self::tmux(&[&["send-keys", "-t", "v"], keys].concat()).map(drop)
-    }
-
-    /// The mouse as a terminal sends it: SGR, button 0 pressed and released, or 64 and 65 for the wheel.
-    fn mouse(button: u8, (column, line): (usize, usize)) -> Result<()> {
-        for end in if button < 64 { "Mm" } else { "M" }.chars() {
-            let text = format!("\x1b[<{button};{};{}{end}", column + 1, line + 1);
-            let bytes: Vec<String> = text.bytes().map(|b| format!("{b:02x}")).collect();
-            let bytes: Vec<&str> = bytes.iter().map(String::as_str).collect();
-            Self::tmux(&[&["send-keys", "-t", "v", "-H"], bytes.as_slice()].concat())?;
-        }
-        Ok(())
-    }
-
-    fn text() -> Result<String> {
-        Self::tmux(&["capture-pane", "-p", "-t", "v"])
-    }
-
-    /// The screen once `ready` likes it.
-    fn once(what: &str, limit: Duration, ready: impl Fn(&str) -> bool) -> Result<String> {
-        let mut last = String::new();
-        let shown = wait::for_some(what, limit, || {
-            thread::sleep(POLL);
-            last = Self::text()?;
-            Ok(ready(&last).then(|| last.clone()))
-        });
-        shown.with_context(|| format!("the screen:\n{last}"))
-    }
-
-    /// Where `text` stands first, in columns and lines from 0.
-    fn find(screen: &str, text: &str) -> Result<(usize, usize)> {
-        let found = screen.lines().enumerate().find_map(|(line, content)| {
-            let at = content.find(text)?;
-            Some((content[..at].chars().count(), line))
-        });
-        found.with_context(|| format!("no {text:?} on the screen:\n{screen}"))
-    }
-
-    fn leave() -> Result<()> {
-        Self::keys(&["q"])?;
-        wait::until("the end of the view", END, || {
-            thread::sleep(POLL);
-            Self::tmux(&["list-sessions"]).is_err()
-        })
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        let _ = Self::tmux(&["kill-server"]);
-        let _ = fs::remove_dir_all(&self.home);
-    }
-}
-
-/// The total in the line of a counter: name, rate, total, source.
-fn total(screen: &str, counter: &str) -> Option<u64> {
-    let line = screen.lines().find(|line| line.starts_with(counter))?;
-    line.get(counter.len()..)?
-        .split_whitespace()
-        .nth(1)?
-        .replace(',', "")
-        .parse()
-        .ok()
-}
 
 #[test]
 fn the_screen_shows_what_perftest_did() -> Result<()> {

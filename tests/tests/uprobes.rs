@@ -5,6 +5,7 @@
 
 use std::{
     fs,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -37,16 +38,30 @@ fn standing() -> Result<Traffic> {
 /// Opens a window that probes, and waits until so many functions of the provider are.
 fn probing(functions: usize) -> Result<Window> {
     let window = Window::open_with(&ARGS, &ENV)?;
-    let files = format!("/proc/{}/fd", window.pid());
     wait::until("probes on functions of the provider", ATTACHED, || {
-        let open = fs::read_dir(&files).into_iter().flatten().flatten();
-        let targets = open.filter_map(|entry| fs::read_link(entry.path()).ok());
-        targets
-            .filter(|target| target.to_string_lossy().contains("librxe"))
-            .count()
-            >= functions
+        probed(&window, "librxe") >= functions
     })?;
     Ok(window)
+}
+
+/// How many functions of files of this name are probed.
+fn probed(window: &Window, name: &str) -> usize {
+    let targets = files(window).filter_map(|file| fs::read_link(file).ok());
+    targets
+        .filter(|target| target.to_string_lossy().contains(name))
+        .count()
+}
+
+/// How many functions of this file, device and inode, are probed: in another mount namespace its name is another one.
+fn probed_in(window: &Window, file: (u64, u64)) -> usize {
+    let opened = files(window).filter_map(|file| fs::metadata(file).ok());
+    opened.filter(|open| (open.dev(), open.ino()) == file).count()
+}
+
+/// What the process has open.
+fn files(window: &Window) -> impl Iterator<Item = PathBuf> {
+    let open = fs::read_dir(format!("/proc/{}/fd", window.pid()));
+    open.into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
 fn total(row: Row<'_>, key: &str) -> Result<u64> {
@@ -231,6 +246,40 @@ fn the_newer_calls_count_what_the_kernel_and_the_program_count() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn of_a_list_that_the_provider_rejects_in_the_middle_the_accepted_part_counts() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("uprobes of rejected lists") else {
+        return Ok(());
+    };
+    let posts = Traffic::start("rejected-posts", &[])?;
+    let ready = posts.ready()?;
+    let (pid, qpn) = (id(&ready, "pid")?, id(&ready, "qpn")?);
+    let probed = probing(2)?;
+    let kernel = Window::open(&[])?;
+    let own = posts.finish()?;
+    let (probed, kernel) = (probed.close()?, kernel.close()?);
+    let (ours, theirs) = (probed.qp(pid, qpn)?, kernel.qp(pid, qpn)?);
+    let uprobes = &probed.value()["health"]["uprobes"];
+    println!("program {own}, probes {:?}, {uprobes}", opcodes(ours));
+    for (key, said) in [("tx_wr_posted", "posted"), ("tx_bytes", "bytes")] {
+        let said = number(&own, said)?;
+        ensure!(total(ours, key)? == said, "{key}: {own} {ours:?}");
+        ensure!(total(theirs, key)? == said, "{key}: {own} {theirs:?}");
+    }
+    ensure!(opcodes(ours) == opcodes(theirs), "{ours:?} {theirs:?}");
+    ensure!(
+        total(ours, "rx_wr_posted")? == number(&own, "receives")?,
+        "{own} {ours:?}"
+    );
+    ensure!(uprobes["rejected_sends"] == own["rejected"], "{own} {uprobes}");
+    ensure!(
+        uprobes["rejected_receives"] == own["rejected_receives"],
+        "{own} {uprobes}"
+    );
+    ensure!(uprobes["off"].is_null() && uprobes["missed"] == 0, "{uprobes}");
+    Ok(())
+}
+
 /// The provider's library that a program has mapped.
 fn library(pid: u32) -> Result<PathBuf> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
@@ -242,12 +291,17 @@ fn library(pid: u32) -> Result<PathBuf> {
 
 /// A program that waits before its first post, in a mount namespace where the provider's library is a file of its own.
 fn in_a_container(library: &Path, copy: &Path, count: u64) -> Result<Traffic> {
+    with_a_copy(library, copy, "timed-posts", &format!("--count {count} --wait"))
+}
+
+/// A program in a mount namespace where the provider's library is a file of its own.
+fn with_a_copy(library: &Path, copy: &Path, program: &str, args: &str) -> Result<Traffic> {
     fs::copy(library, copy)?;
     let script = format!(
-        "mount --bind {} {} && exec {} --count {count} --wait",
+        "mount --bind {} {} && exec {} {args}",
         copy.display(),
         library.display(),
-        traffic::path("timed-posts")?.display()
+        traffic::path(program)?.display()
     );
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &script]);
@@ -358,6 +412,95 @@ fn programs_with_a_library_of_their_own_are_counted() -> Result<()> {
     let uprobes = &probed.value()["health"]["uprobes"];
     println!("{uprobes}");
     ensure!(uprobes["unmatched"].as_u64() >= Some(1), "{uprobes}");
+    ensure!(uprobes["off"].is_null() && uprobes["missed"] == 0, "{uprobes}");
+    ensure!(
+        uprobes["failures"].as_array().is_some_and(Vec::is_empty),
+        "{uprobes}"
+    );
+    Ok(())
+}
+
+/// More functions, one program after another, than can be probed at one time. Where the library is deleted nothing stays
+/// attached after its program has become another one; else the probes go when others need the room.
+#[test]
+fn probes_that_nobody_can_hit_make_room_for_others() -> Result<()> {
+    /// Each program has 14 functions, and 128 can be probed.
+    const PROGRAMS: usize = 12;
+    const EACH: usize = 14;
+    let Some(_lab) = Lab::enter_data_path("uprobes of many libraries") else {
+        return Ok(());
+    };
+    let idle = standing()?;
+    let library = library(idle.child.pid())?;
+    idle.finish()?;
+    let window = Window::open_with(&ARGS, &ENV)?;
+    let (mut counted, mut copies) = (Vec::new(), Vec::new());
+    for turn in 0..PROGRAMS {
+        let copy = std::env::temp_dir().join(format!("librxe-copy-{turn}.so"));
+        let args = "--rounds 3 --then-exec";
+        let mut posts = with_a_copy(&library, &copy, "extended-posts", args)?;
+        let ready = posts.ready()?;
+        let file = fs::metadata(&copy)?;
+        let file = (file.dev(), file.ino());
+        let deleted = turn % 6 == 5;
+        if deleted {
+            fs::remove_file(&copy)?;
+        }
+        let all = || probed_in(&window, file) == EACH;
+        if let Err(error) = wait::until("probes on a program's library", ATTACHED, all) {
+            let now = probed_in(&window, file);
+            let sample = window.close()?;
+            let uprobes = &sample.value()["health"]["uprobes"];
+            return Err(error.context(format!("program {turn}, {now} functions: {uprobes}")));
+        }
+        // The QP's probes stand once the last of them does.
+        std::thread::sleep(Duration::from_millis(500));
+        posts.child.tell("go")?;
+        let own = posts
+            .child
+            .out
+            .wait_for("its own counts", PATIENCE, |line| line.contains("posted"))?;
+        counted.push((ready, serde_json::from_str::<Value>(&own)?));
+        // Now it is `cat`, and its QP is gone.
+        if deleted {
+            let none = || probed_in(&window, file) == 0;
+            wait::until("the end of the probes on a deleted library", PATIENCE, none)?;
+            ensure!(posts.child.ended()?.is_none(), "the process itself lives");
+        }
+        posts.child.close_stdin();
+        posts.child.succeed(PATIENCE)?;
+        if !deleted {
+            copies.push((copy, file));
+        }
+    }
+    let left: usize = copies.iter().map(|(_, file)| probed_in(&window, *file)).sum();
+    println!("{left} functions are still probed");
+    ensure!(
+        left > EACH && left <= 128,
+        "files with a name keep their probes while there is room"
+    );
+    for (copy, _) in &copies {
+        fs::remove_file(copy)?;
+    }
+    wait::until("the end of the probes of all", PATIENCE, || {
+        copies.iter().all(|(_, file)| probed_in(&window, *file) == 0)
+    })?;
+    let sample = window.close()?;
+    let mut rejected = 0;
+    for (ready, own) in &counted {
+        let row = sample.qp(id(ready, "pid")?, id(ready, "qpn")?)?;
+        for (key, said) in [("tx_wr_posted", "posted"), ("tx_bytes", "bytes")] {
+            ensure!(total(row, key)? == number(own, said)?, "{key}: {own} {row:?}");
+        }
+        rejected += number(own, "rejected")?;
+    }
+    let uprobes = &sample.value()["health"]["uprobes"];
+    println!(
+        "{} programs of {} posts each: {uprobes}",
+        counted.len(),
+        counted[0].1["posted"]
+    );
+    ensure!(uprobes["rejected_sends"] == rejected, "{rejected} {uprobes}");
     ensure!(uprobes["off"].is_null() && uprobes["missed"] == 0, "{uprobes}");
     ensure!(
         uprobes["failures"].as_array().is_some_and(Vec::is_empty),

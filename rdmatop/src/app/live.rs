@@ -20,10 +20,15 @@ use crate::{
     model::{
         engine::EngineConfig,
         event::Event,
-        snapshot::Snapshot,
+        snapshot::{QpRow, Snapshot},
         watched::{Picture, WatchState},
     },
-    source::{ebpf::Watcher, limits, root::Root},
+    source::{
+        ebpf::{Asked, Prober, Watcher},
+        limits,
+        root::Root,
+        seam::Feed,
+    },
     view::tui::{Control, Outcome, Tab, TuiError, TuiOptions, settings::Sort, terminal},
 };
 
@@ -49,10 +54,11 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     };
     // While all rights to open it are held. Without a terminal the screen reports that.
     let _ = terminal::await_foreground();
-    let (mut pump, ebpf) = Pump::start(ready::sources(plan), settings)?;
+    let (sources, prober) = ready::with_prober(plan);
+    let (mut pump, ebpf) = Pump::start(sources, settings)?;
     // The snapshots contain the reports.
     let stop_ebpf = ebpf.map(|ebpf| ebpf.stop);
-    let mut watcher = pump.take_feed().map(Watcher::new);
+    let mut on_request = OnRequest::new(pump.take_feed(), prober, plan.uprobe_limit);
     let mut snapshots = pump.subscribe();
     let (to, events) = mpsc::channel(EVENTS);
     let (control, mut asked) = mpsc::channel(16);
@@ -88,14 +94,14 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
                     break None;
                 }
                 Some(control) = asked.recv() => {
-                    obey(control, &refresh, watcher.as_mut(), &snapshots.borrow());
+                    on_request.obey(control, &refresh, &snapshots.borrow());
                 }
-                Ok(()) = snapshots.changed() => let_go(&snapshots.borrow_and_update(), watcher.as_mut()),
+                Ok(()) = snapshots.changed() => on_request.let_go(&snapshots.borrow_and_update()),
                 () = async { sleep_until(deadline.unwrap_or_else(Instant::now)).await }, if deadline.is_some() => break None,
             }
         };
         // It holds a feed: the channel ends without it.
-        drop(watcher);
+        drop(on_request);
         if let Some(stop) = stop_ebpf {
             stop();
         }
@@ -139,27 +145,71 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     }
 }
 
-/// Does what the screen asks for.
-fn obey(control: Control, refresh: &watch::Sender<Duration>, watcher: Option<&mut Watcher>, all: &Snapshot) {
-    match (control, watcher) {
-        (Control::Refresh(distance), _) => {
-            refresh.send_replace(distance);
-        }
-        (Control::Watch(Some(uid)), Some(watcher)) => {
-            if let Some(qp) = all.qps.iter().find(|qp| qp.uid == uid) {
-                watcher.watch(uid, work::watched(qp, all));
-            }
-        }
-        (Control::Watch(None), Some(watcher)) => watcher.stop(),
-        (Control::Watch(_), None) | (Control::Quit, _) => {}
-    }
+/// What is attached only while the screen asks for it.
+struct OnRequest {
+    watcher: Option<Watcher>,
+    prober: Option<Prober>,
+    /// How much of a core the prober's probes may take.
+    limit: f64,
 }
 
-/// Detaches the programs that watch a QP once it is gone.
-fn let_go(all: &Snapshot, watcher: Option<&mut Watcher>) {
-    let gone = |qp: &Picture| qp.state == WatchState::Gone;
-    if let Some(watcher) = watcher.filter(|_| all.watched.as_deref().is_some_and(gone)) {
-        watcher.detach();
+impl OnRequest {
+    fn new(feed: Option<Feed>, prober: Option<Prober>, limit: f64) -> Self {
+        Self {
+            watcher: feed.map(Watcher::new),
+            prober,
+            limit,
+        }
+    }
+
+    /// Does what the screen asks for.
+    fn obey(&mut self, control: Control, refresh: &watch::Sender<Duration>, all: &Snapshot) {
+        match (control, &mut self.watcher) {
+            (Control::Refresh(distance), _) => {
+                refresh.send_replace(distance);
+            }
+            (Control::Watch(Some(uid)), Some(watcher)) => {
+                if let Some(qp) = all.qps.iter().find(|qp| qp.uid == uid) {
+                    watcher.watch(uid, work::watched(qp, all));
+                }
+            }
+            (Control::Watch(None), Some(watcher)) => watcher.stop(),
+            (Control::Probe(pid), _) => self.probe(pid, all),
+            (Control::Watch(_), None) | (Control::Quit, _) => {}
+        }
+    }
+
+    /// Probes the programs of a process, or none.
+    fn probe(&mut self, pid: Option<u32>, all: &Snapshot) {
+        let Some(prober) = &mut self.prober else { return };
+        let Some(pid) = pid else { return prober.stop() };
+        let of = |qp: &&Arc<QpRow>| qp.pid == Some(pid) && !qp.exited;
+        let qps = all.qps.iter().filter(of);
+        prober.probe(Asked {
+            pid,
+            limit: self.limit,
+            // A QP from before INIT is not found by a query, but its program has still to modify it, which shows it.
+            qps: qps.map(|qp| (qp.device.to_string(), qp.qpn)).collect(),
+        });
+    }
+
+    /// Detaches the programs that watch a QP once it is gone, and the probes once their process is.
+    fn let_go(&mut self, all: &Snapshot) {
+        let gone = |qp: &Picture| qp.state == WatchState::Gone;
+        if let Some(watcher) = &mut self.watcher
+            && all.watched.as_deref().is_some_and(gone)
+        {
+            watcher.detach();
+        }
+        let lives = |pid| {
+            let mut processes = all.processes.iter();
+            processes.any(|process| process.pid == Some(pid) && !process.exited)
+        };
+        if let Some(prober) = &mut self.prober
+            && prober.pid().is_some_and(|pid| !lives(pid))
+        {
+            prober.stop();
+        }
     }
 }
 
@@ -183,6 +233,7 @@ fn options(plan: &Plan) -> TuiOptions {
         options.settings.sort.insert("processes".to_owned(), sort);
     }
     options.no_color |= !plan.color;
+    options.uprobes = plan.uprobes.is_some();
     options
 }
 

@@ -79,6 +79,8 @@ pub(super) struct Plan {
     pub(super) verb_times: bool,
     /// `--uprobes`.
     pub(super) uprobes: Option<Uprobes>,
+    /// How much of a core probes on programs may take, also those that a key switches on.
+    pub(super) uprobe_limit: f64,
     /// `--hw-counters`.
     pub(super) hw_counters: Option<HwCounters>,
     /// `--sample`: one work request in so many.
@@ -129,6 +131,12 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
         )
         | None => view_mode(cli, terminal)?,
     };
+    let uprobe_limit = f64::from(view.uprobe_limit.unwrap_or(UPROBE_LIMIT)) / 100.0;
+    if view.uprobe_limit.is_some() && view.uprobes.is_none() && !matches!(mode, Mode::Live { .. }) {
+        return Err(Stop::usage(
+            "--uprobe-limit is for --uprobes, and for the key U of the live view; see rdmatop --help",
+        ));
+    }
     let plan = Plan {
         mode,
         delay: view.delay(),
@@ -141,8 +149,9 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
         verb_times,
         uprobes: view.uprobes.map(|pid| Uprobes {
             pid,
-            limit: f64::from(view.uprobe_limit.unwrap_or(UPROBE_LIMIT)) / 100.0,
+            limit: uprobe_limit,
         }),
+        uprobe_limit,
         hw_counters: view.hw_counters.then(|| HwCounters::new(Root::default())),
         sample: view.sample.unwrap_or(1),
         color: !view.no_color && !terminal.no_color,
@@ -336,14 +345,16 @@ mod tests {
             }
         );
         for args in [
-            &["--uprobe-limit", "3"][..],
-            &["--uprobes", "--no-ebpf"],
+            &["--uprobes", "--no-ebpf"][..],
             &["--uprobes=x"],
             &["--uprobes", "--uprobe-limit", "0"],
         ] {
             let all = ["rdmatop"].iter().chain(args);
             assert!(Cli::try_parse_from(all).is_err(), "{args:?}");
         }
+        let limited = &["--uprobe-limit", "3"];
+        assert!((of(limited, SCREEN).unwrap().uprobe_limit - 0.03).abs() < 1e-9);
+        assert_eq!(of(limited, PIPE).unwrap_err().exit, Exit::Usage);
         for args in [&["--verb-times"][..], &["probes", "--verb-times"]] {
             assert!(of(args, SCREEN).unwrap().verb_times);
         }

@@ -13,7 +13,9 @@ use crate::cli::AttachMode;
 use crate::model::cause::{CauseId, Obstacle};
 use crate::model::event::EventKind;
 use crate::model::input::EbpfState;
-use crate::source::ebpf::{Attach, Manager, MapSweep, Options, Scope, UserOptions, not_started, reported};
+use crate::source::ebpf::{
+    Attach, Manager, MapSweep, Options, Prober, Scope, UserOptions, not_started, reported,
+};
 use crate::source::kernel_log::KernelLog;
 use crate::source::limits;
 use crate::source::privileges;
@@ -23,6 +25,11 @@ use crate::source::root::Root;
 ///
 /// Gives up privileges, so it must run before the first thread. What is missing is judged by the rights before that.
 pub(super) fn sources(plan: &Plan) -> Sources {
+    with_prober(plan).0
+}
+
+/// As [`sources`], with what probes programs when the user asks for it.
+pub(super) fn with_prober(plan: &Plan) -> (Sources, Option<Prober>) {
     let root = Root::default();
     let advice = Advice::new(root.clone(), plan.attach);
     // Before the right to open it is gone.
@@ -60,7 +67,10 @@ pub(super) fn sources(plan: &Plan) -> Sources {
     }
     polled.push(Box::new(LogSource::new(log)));
     polled.push(Box::new(HealthSource::new(root, advice)));
-    Sources {
+    // What --uprobes probes, a key need not.
+    let keys = plan.attach.is_some() && plan.uprobes.is_none();
+    let prober = keys.then(|| Prober::new(sweep.clone()));
+    let sources = Sources {
         polled,
         pushing: plan.attach.map(|attach| {
             pushing(
@@ -75,7 +85,8 @@ pub(super) fn sources(plan: &Plan) -> Sources {
             None => EbpfState::Disabled,
         },
         no_rdma,
-    }
+    };
+    (sources, prober)
 }
 
 /// How to attach. RDMATOP_RING_BYTES makes the ring buffer tiny (or large), for tests of loss and for storms, and

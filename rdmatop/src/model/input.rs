@@ -112,6 +112,8 @@ pub enum Input {
     Verbs(Box<VerbsSample>),
     /// Probes on programs.
     Uprobes(Box<UprobesReport>),
+    /// The user wants no more probes on programs.
+    UprobesOver,
     /// Counters of the NIC that QPs are bound to.
     Groups(Box<GroupsSample>),
     /// What `--hw-counters` has changed.

@@ -1,12 +1,15 @@
 //! Work requests by the `ibv_wr_*` calls.
 //!
-//! `extended-posts [--device rxe0] [--rounds 100]` connects two QPs of this process, prints
+//! `extended-posts [--device rxe0] [--rounds 100] [--then-exec]` connects two QPs of this process, prints
 //! `{"ready":true,"pid":..,"qpn":..}`, and when stdin ends posts in each round two batches, which it waits for, and one that it
 //! aborts; at the end one that the provider refuses. Then it prints `{"posted":..,"bytes":..,"rejected":..,"opcodes":[[opcode,
-//! work requests, bytes],..]}`, as it counted them itself.
+//! work requests, bytes],..]}`, as it counted them itself. With `--then-exec` a line on stdin begins the posts, and after them the
+//! process becomes `cat`.
 
 use std::{
     collections::BTreeMap,
+    os::unix::process::CommandExt as _,
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -38,6 +41,7 @@ fn main() -> Result<()> {
     let mut args = Args::from_env();
     let device: String = args.value("--device", "rxe0".into())?;
     let rounds: u32 = args.value("--rounds", 100)?;
+    let then_exec = args.flag("--then-exec");
     args.finish()?;
     unlimit_memlock()?;
     let context = Context::open(&device).with_context(|| format!("open {device}"))?;
@@ -48,7 +52,11 @@ fn main() -> Result<()> {
     let (from, to) = (Mr::new(&pd, 4096)?, Mr::new(&pd, 4096)?);
     connect(&qp.qp, &peer)?;
     report(&json!({"ready": true, "pid": std::process::id(), "qpn": qp.qp.qpn()}))?;
-    wait_for_stdin_end()?;
+    if then_exec {
+        std::io::stdin().read_line(&mut String::new())?;
+    } else {
+        wait_for_stdin_end()?;
+    }
     let mut opcodes: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
     for round in 0..rounds {
         for id in 0..2 {
@@ -82,7 +90,11 @@ fn main() -> Result<()> {
         .iter()
         .map(|(opcode, sums)| (opcode, sums[0], sums[1]))
         .collect();
-    report(&json!({"posted": sum(0), "bytes": sum(1), "rejected": TOO_MANY, "opcodes": rows}))
+    report(&json!({"posted": sum(0), "bytes": sum(1), "rejected": TOO_MANY, "opcodes": rows}))?;
+    if then_exec {
+        return Err(Command::new("cat").exec().into());
+    }
+    Ok(())
 }
 
 fn wait_for(cq: &Cq, number: usize) -> Result<()> {

@@ -1,9 +1,9 @@
 //! One work request outstanding at a time, timed from before the post to the poll that finds it finished.
 //!
-//! `timed-posts [--device rxe0] [--count 1000] [--size 64] [--op write|read|send] [--before N] [--wait]`
+//! `timed-posts [--device rxe0] [--count 1000] [--size 64] [--op write|read|send] [--before N] [--wait] [--hold]`
 //! Two QPs of this process talk to each other. With `--before N` it does N requests; then, or with `--wait`, it prints
 //! `{"ready":true,"pid":..,"qpn":..,"peer_qpn":..}` and waits for a line on stdin: a tracer attached there must
-//! count COUNT, not N + COUNT. The times printed are those of the COUNT requests: log2 buckets (`i` holds
+//! count COUNT, not N + COUNT. With `--hold` the QPs stay until stdin ends. The times printed are those of the COUNT requests: log2 buckets (`i` holds
 //! `[2^i, 2^(i+1))` ns), mean, median, 99th percentile and largest, and the same for the call of `ibv_post_send`.
 
 use std::{
@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rdmatop_tests::{
-    args::{Args, report},
+    args::{Args, report, wait_for_stdin_end},
     verbs::{Context, Cq, Mr, Opcode, Pd, Qp, Wc, connect, unlimit_memlock},
 };
 use serde_json::{Value, json};
@@ -38,7 +38,8 @@ fn main() -> Result<()> {
     let size: u32 = args.value("--size", 64)?;
     let op: String = args.value("--op", "write".into())?;
     let before: u64 = args.value("--before", 0)?;
-    let hold = args.flag("--wait") || before > 0;
+    let wait = args.flag("--wait") || before > 0;
+    let hold = args.flag("--hold");
     args.finish()?;
     let op = match op.as_str() {
         "write" => Opcode::RdmaWrite,
@@ -65,7 +66,7 @@ fn main() -> Result<()> {
     for number in 0..before {
         pair.one(number)?;
     }
-    if hold {
+    if wait {
         report(&json!({
             "ready": true,
             "pid": std::process::id(),
@@ -89,7 +90,11 @@ fn main() -> Result<()> {
         "bytes": count * u64::from(size),
         "latency": summary(&mut whole),
         "post": summary(&mut post),
-    }))
+    }))?;
+    if hold {
+        wait_for_stdin_end()?;
+    }
+    Ok(())
 }
 
 impl Pair {

@@ -74,6 +74,23 @@ unsafe extern "C" {
         remote_addr: u64,
         rkey: u32,
     ) -> c_int;
+    pub(super) fn shim_post_list(
+        qp: *mut IbvQp,
+        count: c_int,
+        bad_at: c_int,
+        addr: u64,
+        length: u32,
+        lkey: u32,
+        remote_addr: u64,
+        rkey: u32,
+    ) -> c_int;
+    pub(super) fn shim_post_recv_list(
+        qp: *mut IbvQp,
+        count: c_int,
+        addr: u64,
+        length: u32,
+        lkey: u32,
+    ) -> c_int;
     pub(super) fn shim_post_recv(qp: *mut IbvQp, wr_id: u64, addr: u64, length: u32, lkey: u32) -> c_int;
     pub(super) fn shim_create_extended_qp(
         pd: *mut IbvPd,

@@ -2,6 +2,7 @@
 
 mod extended;
 mod ffi;
+mod lists;
 
 use std::{ffi::CString, io, os::fd::RawFd, ptr::NonNull, sync::Arc, time::Duration};
 
@@ -124,6 +125,14 @@ impl Context {
         // SAFETY: the shim writes 16 bytes.
         check(unsafe { ffi::shim_gid(self.raw.as_ptr(), index, gid.as_mut_ptr()) })?;
         Ok(gid)
+    }
+
+    /// Index of a GID by which QPs of this device reach each other: that of IPv4, or the first where there is no other.
+    fn gid_index(&self) -> i32 {
+        match self.gid(IPV4_GID) {
+            Ok(gid) if gid != [0; 16] => IPV4_GID,
+            _ => 0,
+        }
     }
 
     /// Waits for one asynchronous event: its `enum ibv_event_type` and QPN, `None` when none came.
@@ -285,8 +294,10 @@ impl Qp {
 
     /// INIT to RTR, connected to `dest_qpn` on the same device.
     pub fn to_rtr(&self, dest_qpn: u32) -> io::Result<()> {
-        let gid = self.pd.context.gid(IPV4_GID)?;
-        self.to_rtr_at(dest_qpn, &gid)
+        let index = self.pd.context.gid_index();
+        let gid = self.pd.context.gid(index)?;
+        // SAFETY: a live QP and 16 bytes of GID.
+        check(unsafe { ffi::shim_to_rtr(self.raw.as_ptr(), dest_qpn, gid.as_ptr(), index) }).map(drop)
     }
 
     /// INIT to RTR, connected to `dest_qpn` behind `gid`.

@@ -259,6 +259,50 @@ int shim_post_as(struct ibv_qp *qp, uint64_t wr_id, int opcode, int send_flags, 
 	return negative(ibv_post_send(qp, &wr, &bad));
 }
 
+enum { LIST = 64 };
+
+/* Posts a list of RDMA WRITEs, each a byte longer than the one before. Number `bad_at` has more segments than any QP takes.
+ * Returns how many of them the provider has accepted, which is up to the one that it names. */
+int shim_post_list(struct ibv_qp *qp, int count, int bad_at, uint64_t addr, uint32_t length, uint32_t lkey,
+		   uint64_t remote_addr, uint32_t rkey)
+{
+	/* Providers add up the lengths before they count. */
+	static struct ibv_sge many[1000];
+	struct ibv_send_wr wr[LIST] = {0}, *bad = NULL;
+	struct ibv_sge sge[LIST];
+
+	if (count < 1 || count > LIST)
+		return -EINVAL;
+	for (int i = 0; i < count; i++) {
+		sge[i] = (struct ibv_sge){ .addr = addr, .length = length + i, .lkey = lkey };
+		wr[i] = (struct ibv_send_wr){
+			.wr_id = i,
+			.next = i + 1 < count ? &wr[i + 1] : NULL,
+			.sg_list = i == bad_at ? many : &sge[i],
+			.num_sge = i == bad_at ? 1000 : 1,
+			.opcode = IBV_WR_RDMA_WRITE,
+			.send_flags = IBV_SEND_SIGNALED,
+			.wr.rdma = { .remote_addr = remote_addr, .rkey = rkey },
+		};
+	}
+	return ibv_post_send(qp, wr, &bad) ? (bad ? (int)(bad - wr) : 0) : count;
+}
+
+/* Posts a list of receives. Returns how many of them the provider has accepted. */
+int shim_post_recv_list(struct ibv_qp *qp, int count, uint64_t addr, uint32_t length, uint32_t lkey)
+{
+	struct ibv_sge sge = { .addr = addr, .length = length, .lkey = lkey };
+	struct ibv_recv_wr wr[LIST] = {0}, *bad = NULL;
+
+	if (count < 1 || count > LIST)
+		return -EINVAL;
+	for (int i = 0; i < count; i++)
+		wr[i] = (struct ibv_recv_wr){
+			.wr_id = i, .next = i + 1 < count ? &wr[i + 1] : NULL, .sg_list = &sge, .num_sge = 1,
+		};
+	return ibv_post_recv(qp, wr, &bad) ? (bad ? (int)(bad - wr) : 0) : count;
+}
+
 int shim_post_recv(struct ibv_qp *qp, uint64_t wr_id, uint64_t addr, uint32_t length, uint32_t lkey)
 {
 	struct ibv_sge sge = { .addr = addr, .length = length, .lkey = lkey };

@@ -63,6 +63,9 @@ impl Polled for MapSource {
         }
         self.sweep.look_for_skips();
         out(Input::Losses(self.sweep.losses()));
+        if self.sweep.uprobes_are_over() {
+            out(Input::UprobesOver);
+        }
         // Before the counts: they are no more where the probes have gone.
         if let Some(report) = self.sweep.uprobes() {
             out(Input::Uprobes(Box::new(report)));

@@ -304,6 +304,11 @@ impl Devices {
             .map(|gone| gone.at_ns)
     }
 
+    /// Whether a data path in the kernel counts a device's QPs, as of the last snapshot.
+    pub(super) fn is_counted(&self, uid: u64) -> bool {
+        self.get(uid).is_some_and(|device| device.row.datapath.is_some())
+    }
+
     pub(super) fn get(&self, uid: u64) -> Option<&Device> {
         self.by_index.values().find(|device| device.uid == uid)
     }

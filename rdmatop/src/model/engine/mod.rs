@@ -251,6 +251,7 @@ impl Engine {
                 self.uprobes(*report);
                 Vec::new()
             }
+            Input::UprobesOver => return self.uprobes_over(),
             Input::Groups(sample) => return self.groups(*sample),
             Input::HwCounters(report) => return self.hw_counters(report),
             Input::Verbs(sample) => {

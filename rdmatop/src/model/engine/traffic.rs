@@ -180,6 +180,16 @@ impl Engine {
     /// Gives a slot to another QP and returns that QP.
     fn new_tenant(&mut self, number: u32, slot: &QpSlot) -> Option<u64> {
         let uid = self.tenant(slot)?;
+        let probed = slot.flags & slot_flag::provider::MASK == slot_flag::provider::USER;
+        // Probes that the user asked for do not know what the kernel side counts already.
+        if probed
+            && self
+                .qps
+                .get(uid)
+                .is_some_and(|qp| self.devices.is_counted(qp.key.device))
+        {
+            return None;
+        }
         let tenant = Tenant {
             object: slot.qp,
             born_ns: slot.born_ns,
@@ -192,7 +202,7 @@ impl Engine {
         self.got_slot(uid);
         if let Some(qp) = self.qps.get_mut(uid) {
             qp.slot = Slot::Held;
-            qp.probed = slot.flags & slot_flag::provider::MASK == slot_flag::provider::USER;
+            qp.probed = probed;
             qp.blind = false;
             if let Some(flow) = &mut qp.flow {
                 flow.begin_slot();

@@ -6,16 +6,25 @@ use super::Engine;
 use crate::model::{cause::Cause, input::UprobesReport};
 
 impl Engine {
-    /// Folds in a report. Once the probes are off, what their QPs do is not known any more, and neither is any sum that
-    /// they belong to.
+    /// Folds in a report.
     pub(super) fn uprobes(&mut self, report: UprobesReport) {
         let off = report.off.is_some();
         if self.uprobes.as_deref() != Some(&report) {
             self.uprobes = Some(Arc::new(report));
         }
-        if !off {
-            return;
+        if off {
+            self.lose_probes();
         }
+    }
+
+    /// The user wants no more probes.
+    pub(super) fn uprobes_over(&mut self) {
+        self.uprobes = None;
+        self.lose_probes();
+    }
+
+    /// Once the probes are off, what their QPs do is not known any more, and neither is any sum that they belong to.
+    fn lose_probes(&mut self) {
         for qp in self.qps.iter_mut().filter(|qp| qp.probed) {
             qp.probed = false;
             qp.blind = true;

@@ -29,6 +29,7 @@ mod panicked;
 pub mod plan;
 pub mod preempt;
 mod probe;
+mod prober;
 #[cfg(test)]
 mod reads;
 mod rooms;
@@ -52,6 +53,7 @@ pub(crate) use manager::not_started;
 pub use manager::{Manager, StopHandle};
 pub use object::available as object_available;
 pub(crate) use panicked::reported;
+pub use prober::{Asked, Prober};
 pub use scope::Scope;
 pub use session::{Options, Session};
 pub use sweep::MapSweep;

@@ -174,11 +174,28 @@ struct Inner {
     paused: bool,
     /// Sessions so far.
     sessions: u64,
+    /// Probes on one process, which the user asked for in the live view.
+    asked: Option<Asked>,
+    /// These are over, which the engine has not been told yet.
+    asked_over: bool,
+}
+
+/// Probes that the user asked for, and how often the user had asked until then.
+struct Asked {
+    number: u64,
+    /// Until they count, what is known of them.
+    path: Result<UserPath, UprobesReport>,
 }
 
 /// The maps of the present session, shared by the ring reader and the sampler.
 #[derive(Clone, Default)]
 pub struct MapSweep(Arc<Mutex<Inner>>);
+
+impl std::fmt::Debug for MapSweep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("MapSweep")
+    }
+}
 
 impl MapSweep {
     fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
@@ -247,6 +264,12 @@ impl MapSweep {
     /// Number and cost of probes on programs; `None` if the user asked for none, and between two sessions.
     pub fn uprobes(&self) -> Option<UprobesReport> {
         let inner = self.inner();
+        if let Some(asked) = &inner.asked {
+            return Some(match &asked.path {
+                Ok(user) => user.report(),
+                Err(report) => report.clone(),
+            });
+        }
         Some(match inner.maps.as_ref()?.user.as_ref()? {
             Ok(user) => user.report(),
             Err(cause) => UprobesReport {
@@ -254,6 +277,34 @@ impl MapSweep {
                 ..UprobesReport::default()
             },
         })
+    }
+
+    /// Probes on one process are asked for.
+    pub(super) fn asks(&self, number: u64, report: UprobesReport) {
+        let path = Err(report);
+        self.inner().asked = Some(Asked { number, path });
+    }
+
+    /// They count, from now on in [`MapSweep::slots`], or this is known of them; unless they are not asked for any more.
+    pub(super) fn lend(&self, number: u64, path: Result<UserPath, UprobesReport>) {
+        let mut inner = self.inner();
+        if let Some(asked) = inner.asked.as_mut().filter(|asked| asked.number == number) {
+            asked.path = path;
+        }
+    }
+
+    /// They are not asked for any more. Their thread detaches them.
+    pub(super) fn asks_no_more(&self, number: u64) {
+        let mut inner = self.inner();
+        if inner.asked.as_ref().is_some_and(|asked| asked.number == number) {
+            inner.asked = None;
+            inner.asked_over = true;
+        }
+    }
+
+    /// Whether such probes have ended since the last call.
+    pub fn uprobes_are_over(&self) -> bool {
+        std::mem::take(&mut self.inner().asked_over)
     }
 
     /// Counts of work requests, cumulative over all sessions; `None` if no trace follows them.
@@ -355,8 +406,9 @@ impl MapSweep {
         if inner.paused {
             return;
         }
-        let Some(maps) = inner.maps.as_mut() else { return };
-        if maps.slots.is_none() && maps.user.is_none() {
+        let Inner { maps, asked, .. } = &mut *inner;
+        let Some(maps) = maps.as_mut() else { return };
+        if maps.slots.is_none() && maps.user.is_none() && asked.is_none() {
             return;
         }
         let mut sample = SlotsSample {
@@ -408,6 +460,8 @@ impl MapSweep {
             slots.sweep(&mut put);
         }
         if let Some(Ok(user)) = &mut maps.user {
+            user.sweep(&mut put);
+        } else if let Some(Asked { path: Ok(user), .. }) = asked {
             user.sweep(&mut put);
         }
         let ended_ns = monotonic();

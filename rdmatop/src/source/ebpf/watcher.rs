@@ -232,7 +232,7 @@ impl Sight {
 }
 
 /// Switches the programs on or off. The other session counts meanwhile, and must miss nothing.
-fn switch(session: &mut Session, on: bool) -> Result<(), Obstacle> {
+pub(super) fn switch(session: &mut Session, on: bool) -> Result<(), Obstacle> {
     let _unpreempted = Unpreempted::begin();
     session.set_enabled(on)
 }

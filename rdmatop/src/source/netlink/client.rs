@@ -17,6 +17,8 @@ use super::wire::{Attrs, WireError, WireResult};
 
 /// How often a dump is asked for that the kernel flags as interrupted, before it is returned with its flag.
 const DUMP_ATTEMPTS: usize = 2;
+/// Ports of a device: their number has eight bits in InfiniBand.
+const MOST_PORTS: u32 = 255;
 
 /// The RDMA device interface of netlink (nldev).
 ///
@@ -223,15 +225,25 @@ impl<T: Transport> Nldev<T> {
         Ok(interrupted)
     }
 
-    /// One queue pair by its number; `None` when it does not exist or is not visible in our PID namespace.
+    /// One queue pair by its number; `None` when it does not exist, is not visible in our PID namespace, or has no port yet.
+    ///
+    /// The kernel refuses a request without a port (`res_get_common_doit`), and answers EAGAIN for the port of another QP, so
+    /// each port is asked for in turn.
     pub fn qp(&mut self, device: u32, lqpn: u32) -> Result<Option<Qp>, NetlinkError> {
-        let request = Request::nldev(Qp::COMMAND, Reply::One)
-            .device(device)
-            .with(|writer| writer.u32(RES_LQPN, lqpn));
-        match self.one(&request, Qp::decode) {
-            Err(NetlinkError::Kernel { errno, .. }) if errno == libc::ENOENT => Ok(None),
-            answer => answer.map(Some),
+        for port in 1..=MOST_PORTS {
+            let request = Request::nldev(Qp::COMMAND, Reply::One)
+                .device(device)
+                .port(port)
+                .with(|writer| writer.u32(RES_LQPN, lqpn));
+            match self.one(&request, Qp::decode) {
+                Err(NetlinkError::Kernel { errno, .. }) if errno == libc::ENOENT => return Ok(None),
+                Err(NetlinkError::Kernel { errno, .. }) if errno == libc::EAGAIN => {}
+                // There is no such port. Of the first one it says that there is no device.
+                Err(NetlinkError::Kernel { errno, .. }) if errno == libc::EINVAL && port > 1 => break,
+                answer => return answer.map(Some),
+            }
         }
+        Ok(None)
     }
 
     /// Connection-manager ids of a device.

@@ -4,7 +4,7 @@ use std::{
     fs::{File, metadata},
     io::BufReader,
     os::{
-        fd::{AsRawFd as _, OwnedFd},
+        fd::AsRawFd as _,
         unix::fs::{FileExt as _, MetadataExt as _},
     },
     path::PathBuf,
@@ -88,8 +88,8 @@ impl Opened {
     }
 
     /// Keeps it open.
-    pub(crate) fn into_fd(self) -> OwnedFd {
-        self.file.into()
+    pub(crate) fn into_file(self) -> File {
+        self.file
     }
 }
 

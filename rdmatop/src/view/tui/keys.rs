@@ -63,6 +63,8 @@ pub enum Action {
     Follow,
     /// Work requests of the selected QP.
     Work,
+    /// Probes on the program of the selected process.
+    Probe,
     /// Forget the events.
     Clear,
     /// The list of keys.

@@ -19,7 +19,7 @@ use super::glyphs;
 use super::keep::{self, Keeper};
 use super::render;
 use super::settings::{Settings, SettingsError};
-use super::state::State;
+use super::state::{Probing, State};
 use super::tab::Tab;
 use super::terminal::{self, Guard};
 use super::theme::Depth;
@@ -46,6 +46,8 @@ pub struct TuiOptions {
     pub message: Option<String>,
     /// Never use colour.
     pub no_color: bool,
+    /// `--uprobes` was given.
+    pub uprobes: bool,
 }
 
 impl TuiOptions {
@@ -76,6 +78,7 @@ impl TuiOptions {
             message: broken.as_ref().map(|why| format!("{why}; defaults are in use")),
             settings_broken: broken,
             no_color: false,
+            uprobes: false,
         }
     }
 
@@ -100,6 +103,8 @@ pub enum Control {
     Refresh(Duration),
     /// Watch the work requests of the QP with this `uid`, or stop watching.
     Watch(Option<u64>),
+    /// Probe the programs of the process with this PID, or of none.
+    Probe(Option<u32>),
     /// The user leaves; `run` returns right after.
     Quit,
 }
@@ -175,6 +180,9 @@ pub async fn run(
         depth,
     );
     state.message.clone_from(&opts.message);
+    if opts.uprobes {
+        state.probing = Probing::Option;
+    }
     state.filter = super::filter::Filter::parse(&opts.filter);
     state.touch();
     let mut signals = Signals::new()?;
@@ -268,6 +276,7 @@ mod tests {
             settings_broken: broken.map(str::to_owned),
             message: None,
             no_color: false,
+            uprobes: false,
         }
     }
 

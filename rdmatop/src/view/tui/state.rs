@@ -41,6 +41,8 @@ pub struct State {
     pub detail_offset: usize,
     /// The pane of work requests, over the table.
     pub work: Option<WorkPane>,
+    /// Whose programs are probed.
+    pub probing: Probing,
     /// The search text.
     pub search: String,
     /// The filter.
@@ -80,6 +82,17 @@ pub struct State {
     version: u64,
 }
 
+/// Whose programs are probed, as the user asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probing {
+    /// Nobody's.
+    None,
+    /// What `--uprobes` says.
+    Option,
+    /// Those of the process with this PID.
+    Process(u32),
+}
+
 impl State {
     /// A view of `snapshot` with `settings` on a terminal of `depth` colours.
     pub fn new(snapshot: Arc<Snapshot>, settings: Settings, tab: Tab, utf8: bool, depth: Depth) -> Self {
@@ -91,6 +104,7 @@ impl State {
             detail: Detail::Closed,
             detail_offset: 0,
             work: None,
+            probing: Probing::None,
             search: String::new(),
             filter: Filter::default(),
             follow: None,

@@ -1,6 +1,7 @@
 //! What an action does to the state, and what it asks of the world.
 
 mod mouse;
+mod probe;
 mod work;
 
 use std::time::Duration;
@@ -25,6 +26,8 @@ pub enum Effect {
     Refresh(Duration),
     /// Watch the work requests of the QP with this `uid`, or stop watching.
     Watch(Option<u64>),
+    /// Probe the programs of the process with this PID, or of none.
+    Probe(Option<u32>),
     /// Stop the process.
     Suspend,
     /// Draw everything again.
@@ -158,6 +161,7 @@ pub fn apply(state: &mut State, action: Action) -> Option<Effect> {
         }
         Action::Follow => follow(state),
         Action::Work => work::open(state),
+        Action::Probe => return probe::switch(state),
         Action::Clear => {
             state.trace.clear();
             state.touch();

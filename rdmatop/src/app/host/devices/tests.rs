@@ -185,6 +185,10 @@ fn answer(state: &mut State, request: &Message<'_>) -> Vec<Vec<u8>> {
         .flatten()
         .find(|attr| attr.number == RES_LQPN)
         .map(|attr| attr.u32().unwrap());
+    let port = Attrs::new(request.payload)
+        .flatten()
+        .find(|attr| attr.number == PORT_INDEX)
+        .map(|attr| attr.u32().unwrap());
     let command = request.kind - message_type(0);
     state.asked.push((command, device));
     let made = device.and_then(|index| state.devices.get_mut(index as usize));
@@ -209,7 +213,14 @@ fn answer(state: &mut State, request: &Message<'_>) -> Vec<Vec<u8>> {
             .collect(),
         (cmd::RES_GET, None) => all().map(|(index, made)| summary(request, index, made)).collect(),
         (cmd::RES_GET, Some(index)) => vec![summary(request, index, one(index))],
+        // As `res_get_common_doit`: all QPs are those of port 2 here, if the device has one.
         (cmd::RES_QP_GET, Some(index)) if number.is_some() => {
+            let ports = 1 + u32::from(index == 1);
+            match port {
+                Some(port) if port == ports => {}
+                Some(port) if port < ports => return vec![refused(request, libc::EAGAIN)],
+                _ => return vec![refused(request, libc::EINVAL)],
+            }
             vec![one_qp(request, index, number.unwrap_or(0), one(index))]
         }
         (cmd::RES_QP_GET, Some(index)) if one(index).errno != 0 => {

@@ -119,3 +119,34 @@ fn without_the_probes_counts_are_unknown_and_not_at_rest() {
         "{notes:?}"
     );
 }
+
+#[test]
+fn probes_that_the_user_ends_and_wants_again_count_from_then_on() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    host.apply(report(false));
+    host.sweep(&[probed(t, 0xa0, 17, 40)]);
+    assert_eq!(host.only_qp().traffic.tx_wr_posted.as_ref().unwrap().total, 40);
+    host.pass(SECOND).apply(Input::UprobesOver);
+    let snapshot = host.tick();
+    assert!(snapshot.health.uprobes.is_none());
+    assert!(
+        snapshot.qps[0].traffic.tx_wr_posted.is_none(),
+        "{:?}",
+        snapshot.qps[0]
+    );
+    // Another session learns of the QP later, and counts from zero.
+    host.pass(SECOND).apply(report(false));
+    let again = |posted| {
+        let mut slot = probed(t, 0xa0, 17, posted);
+        (slot.born_ns, slot.since_ns) = (t + 2 * SECOND, t + 2 * SECOND);
+        slot.flags |= slot_flag::SINCE_ATTACH;
+        slot
+    };
+    host.sweep(&[again(1)]);
+    host.pass(SECOND).sweep(&[again(8)]);
+    let qp = host.only_qp();
+    let posted = qp.traffic.tx_wr_posted.as_ref().unwrap();
+    assert_eq!((posted.total, posted.rate, qp.qpn), (48, Some(7.0), 17));
+}

@@ -7,6 +7,7 @@
 mod guard;
 mod hooks;
 mod price;
+mod probed;
 mod target;
 mod worker;
 

@@ -12,7 +12,7 @@ use crate::source::uprobes::{
 pub(super) struct Spot {
     pub(super) function: Function,
     /// Device and inode.
-    file: (u64, u64),
+    pub(super) file: (u64, u64),
     /// Offset of the probe in the file.
     pub(super) offset: u64,
 }

@@ -2,7 +2,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    os::fd::OwnedFd,
+    fs::File,
+    os::{fd::OwnedFd, unix::fs::MetadataExt as _},
     ptr::{read_volatile, write_volatile},
     sync::{
         Arc, Mutex,
@@ -27,6 +28,7 @@ use super::{
     hooks::Function,
     locked, off,
     price::Sample,
+    probed::Probed,
     target::{self, Spot, Target, Unfit},
 };
 use crate::{
@@ -39,6 +41,8 @@ use crate::{
 const TRIES: u32 = 10;
 /// How many functions to probe at most: each takes three or five open files.
 const MOST_FUNCTIONS: usize = 128;
+/// How often to look for probes that nobody can hit any more, ns.
+const TIDY_NS: u64 = 1_000_000_000;
 /// How many failures to report, each in a line.
 const MOST_FAILURES: usize = 4;
 
@@ -75,7 +79,9 @@ impl Worker {
             used_ranges,
             shared,
             pmu: UprobePmu::read(),
-            probed: BTreeMap::new(),
+            probed: Probed::new(MOST_FUNCTIONS),
+            remover: None,
+            tidied_ns: 0,
             judged: HashMap::new(),
             guard: Guard::new(options.limit),
             rejected: (0, 0),
@@ -96,13 +102,20 @@ impl Worker {
     }
 }
 
-/// A probed function.
-struct Probed {
-    /// When its probes were attached.
+/// The probes of a function.
+struct Probes {
+    /// When they were attached.
     since_ns: u64,
-    /// Probes at the entry and the return.
+    /// At the entry and the return.
     _events: Vec<Event>,
-    _file: OwnedFd,
+    file: File,
+}
+
+impl Probes {
+    /// Whether the file has no name any more: only processes that have it mapped can still use it.
+    fn is_of_deleted_file(&self) -> bool {
+        self.file.metadata().is_ok_and(|file| file.nlink() == 0)
+    }
 }
 
 /// Whether a QP can be probed.
@@ -119,6 +132,8 @@ struct Judged {
     verdict: Verdict,
     /// Sends and receives that the provider has rejected so far.
     rejected: (u64, u64),
+    /// The probed functions that it uses, until it is destroyed.
+    uses: Vec<Spot>,
 }
 
 impl Default for Judged {
@@ -126,6 +141,7 @@ impl Default for Judged {
         Self {
             verdict: Verdict::Tried(0),
             rejected: (0, 0),
+            uses: Vec::new(),
         }
     }
 }
@@ -140,7 +156,11 @@ struct Work {
     used_ranges: UsedRanges,
     shared: Arc<Mutex<Shared>>,
     pmu: Option<UprobePmu>,
-    probed: BTreeMap<Spot, Probed>,
+    probed: Probed<Probes>,
+    /// To the thread that detaches probes; the kernel takes up to seconds for each.
+    remover: Option<mpsc::Sender<Vec<Probes>>>,
+    /// When probes were last looked at that nobody can hit any more.
+    tidied_ns: u64,
     /// By number and birth.
     judged: HashMap<(u32, u64), Judged>,
     guard: Guard,
@@ -173,13 +193,20 @@ impl Work {
     fn round(&mut self) -> bool {
         let tenants = self.tenants();
         let there: BTreeSet<(u32, u64)> = tenants.iter().map(|qp| (qp.number, qp.born_ns)).collect();
+        let now_ns = monotonic();
         self.judged.retain(|key, qp| {
             let stays = there.contains(key);
             if !stays {
                 self.rejected = add(self.rejected, qp.rejected);
+                self.probed.release(&qp.uses, now_ns);
             }
             stays
         });
+        for qp in tenants.iter().filter(|qp| !qp.lives) {
+            if let Some(known) = self.judged.get_mut(&(qp.number, qp.born_ns)) {
+                self.probed.release(&std::mem::take(&mut known.uses), now_ns);
+            }
+        }
         let alive: BTreeSet<u32> = tenants.iter().filter(|qp| qp.lives).map(|qp| qp.pid).collect();
         self.failures.retain(|pid, _| alive.contains(pid));
         locked(&self.shared)
@@ -197,12 +224,43 @@ impl Work {
             {
                 // Opening files that another process has mapped requires CAP_SYS_ADMIN, as attaching does.
                 let rights = Raised::for_attach();
-                let verdict = self.judge(qp, now.handle, tried);
+                let mut uses = Vec::new();
+                let verdict = self.judge(qp, now.handle, tried, &mut uses);
                 drop(rights);
-                self.judged.entry(key).or_default().verdict = verdict;
+                let known = self.judged.entry(key).or_default();
+                (known.verdict, known.uses) = (verdict, uses);
             }
         }
+        self.tidy(now_ns);
         self.account()
+    }
+
+    /// Removes the probes that nobody can hit any more.
+    fn tidy(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.tidied_ns) < TIDY_NS {
+            return;
+        }
+        self.tidied_ns = now_ns;
+        let gone = self.probed.unreachable(now_ns, Probes::is_of_deleted_file);
+        self.unprobe(gone);
+    }
+
+    /// Detaches probes, on a thread of its own.
+    fn unprobe(&mut self, gone: Vec<Probes>) {
+        if gone.is_empty() {
+            return;
+        }
+        let remover = self.remover.get_or_insert_with(|| {
+            let (to, gone) = mpsc::channel::<Vec<Probes>>();
+            // Without the thread the probes are detached here, with the receiver.
+            let _ = thread::Builder::new()
+                .name("unprobe".to_owned())
+                .spawn(move || gone.into_iter().for_each(drop));
+            to
+        });
+        if remover.send(gone).is_err() {
+            self.remover = None;
+        }
     }
 
     /// The QPs in slots, including destroyed ones whose last counts have not been read yet.
@@ -233,7 +291,7 @@ impl Work {
     }
 
     /// Finds and probes the functions that a QP's program posts with.
-    fn judge(&mut self, qp: Tenant, handle: u64, tried: u32) -> Verdict {
+    fn judge(&mut self, qp: Tenant, handle: u64, tried: u32, uses: &mut Vec<Spot>) -> Verdict {
         let target = match target::of(qp.pid, handle, qp.qpn, self.options.ends) {
             Ok(target) => target,
             Err(Unfit::NotYet(_)) if tried < TRIES => return Verdict::Tried(tried + 1),
@@ -249,8 +307,12 @@ impl Work {
         let mut since_ns = 0;
         for (spot, file) in spots {
             match self.probe(spot, file) {
-                Ok(since) => since_ns = since_ns.max(since),
+                Ok(since) => {
+                    since_ns = since_ns.max(since);
+                    uses.push(spot);
+                }
                 Err(obstacle) => {
+                    self.probed.release(&std::mem::take(uses), monotonic());
                     self.fails(qp, obstacle);
                     return Verdict::Unfit;
                 }
@@ -291,30 +353,31 @@ impl Work {
         }
     }
 
-    /// Probes a function, unless it already is. Returns since when it has been probed.
+    /// Probes a function for one more QP, unless it already is. Returns since when it has been probed.
     fn probe(&mut self, spot: Spot, file: Opened) -> Result<u64, Obstacle> {
-        if let Some(probed) = self.probed.get(&spot) {
-            return Ok(probed.since_ns);
+        if let Some(probes) = self.probed.take(&spot) {
+            return Ok(probes.since_ns);
         }
-        if self.probed.len() == MOST_FUNCTIONS {
-            let why = format!("{MOST_FUNCTIONS} functions are probed already");
+        let Some(gone) = self.probed.make_room() else {
+            let why = format!("living queue pairs use {MOST_FUNCTIONS} functions that are probed already");
             return Err(Obstacle::new(
                 CauseId::NotProbed,
                 why,
                 "--uprobes=PID probes one process",
             ));
-        }
+        };
+        self.unprobe(gone);
         if self.guard.hit_ns.is_none() {
             self.guard.hit_ns = self.measure();
         }
         let events = self.attach(spot.function, &file.path(), spot.offset, self.options.pid)?;
         let since_ns = monotonic();
-        let probed = Probed {
+        let probes = Probes {
             since_ns,
             _events: events,
-            _file: file.into_fd(),
+            file: file.into_file(),
         };
-        self.probed.insert(spot, probed);
+        self.probed.add(spot, probes);
         Ok(since_ns)
     }
 

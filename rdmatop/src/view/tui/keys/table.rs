@@ -133,6 +133,14 @@ pub const BINDINGS: &[Binding] = &[
         None,
     ),
     bind(
+        &[ch('U')],
+        A::Probe,
+        View,
+        LOOK,
+        "probe the row's process, to count its posts; again: stop",
+        None,
+    ),
+    bind(
         &[ch(' '), ch('p')],
         A::Freeze,
         View,

@@ -276,12 +276,13 @@ fn uprobes(state: &State) -> Option<Fact> {
     let cores = format::known(uprobes.cores, |cores| format!("{:.1}%", cores * 100.0));
     let speed = format::known(uprobes.hits_per_s, |hits| format!("{}/s", format::si(hits)));
     let price = format::known(uprobes.hit_ns, |ns| format!("{ns}ns"));
+    let whose = uprobes.pid.map(|pid| format!(" on {pid}")).unwrap_or_default();
     let cell = |text: String| Cell::new(text, Tone::Accent);
     Some((
         0,
         vec![
-            cell(format!("uprobes {speed} x {price} = {cores} of a core")),
-            cell(format!("uprobes {cores} of a core")),
+            cell(format!("uprobes{whose} {speed} x {price} = {cores} of a core")),
+            cell(format!("uprobes{whose} {cores} of a core")),
             cell(format!("uprobes {cores}")),
         ],
     ))

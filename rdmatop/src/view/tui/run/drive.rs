@@ -150,6 +150,9 @@ fn act<S: Screen>(
         Some(Effect::Watch(qp)) => {
             let _ = control.try_send(Control::Watch(qp));
         }
+        Some(Effect::Probe(pid)) => {
+            let _ = control.try_send(Control::Probe(pid));
+        }
         Some(Effect::Suspend) => screen.suspend()?,
         Some(Effect::Redraw) => screen.clear()?,
     }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 
 use super::super::columns::RowKey;
-use super::super::state::{Detail, Mode};
+use super::super::state::{Detail, Mode, Probing};
 use super::super::trace_log::{Follow, KEPT};
 use super::*;
+use crate::model::input::EbpfState;
 
 fn mouse(state: &mut State, kind: MouseEventKind, column: u16, row: u16) {
     let event = MouseEvent {
@@ -349,4 +350,44 @@ fn the_readme_says_how_to_read_every_tab() {
         let begin = format!("* **{}**", tab.names()[0]);
         assert!(list.contains(&begin), "{begin}");
     }
+}
+
+#[test]
+fn a_key_asks_for_probes_on_the_process_of_the_row_and_for_their_end() {
+    for tab in [Tab::Processes, Tab::Qps] {
+        let mut state = state(with_data_path(None), tab, (120, 30));
+        let Some(Effect::Probe(Some(pid))) = typed(&mut state, "U") else {
+            panic!("{:?}", state.message);
+        };
+        assert!(screen(&state).contains(&format!("probes on process {pid}")));
+        assert_eq!(
+            (typed(&mut state, "U"), state.probing),
+            (Some(Effect::Probe(None)), Probing::None)
+        );
+    }
+    let refused = |snapshot, tab, probing| {
+        let mut state = state(snapshot, tab, (120, 30));
+        state.probing = probing;
+        assert_eq!((typed(&mut state, "U"), state.probing), (None, probing));
+        state.message.unwrap_or_default()
+    };
+    let why = refused(with_data_path(None), Tab::Devices, Probing::None);
+    assert!(why.contains("choose one in 1 Processes or 2 QPs"), "{why}");
+    let why = refused(with_data_path(None), Tab::Processes, Probing::Option);
+    assert!(why.contains("--uprobes was given"), "{why}");
+    let why = refused(with_data_path(Some("kprobe")), Tab::Processes, Probing::None);
+    assert!(why.contains("the kernel sees its work requests"), "{why}");
+    let mut off = with_data_path(None);
+    off.health.ebpf = EbpfState::Disabled;
+    let why = refused(off, Tab::Processes, Probing::None);
+    assert!(why.contains("takes eBPF"), "{why}");
+}
+
+/// A busy host whose devices' work requests are counted in the kernel, or all bypass it.
+fn with_data_path(how: Option<&str>) -> Snapshot {
+    let mut snapshot = testkit::busy();
+    for device in &mut snapshot.devices {
+        device.datapath = how.map(Into::into);
+    }
+    snapshot
 }

@@ -1,0 +1,152 @@
+//! The functions that are probed, who uses them, and which probes go: those that nobody can hit any more, and where there is no
+//! room, those that nobody has used for the longest time.
+//!
+//! A library stays probed when its last process ends, so that of the next one nothing is missed. Pure.
+
+use std::collections::BTreeMap;
+
+use super::target::Spot;
+
+/// How long a deleted file's probes stay after its last QP: its process may make another one.
+const LINGER_NS: u64 = 2_000_000_000;
+
+/// A probed function.
+#[derive(Debug)]
+struct Entry<T> {
+    probes: T,
+    /// Living QPs that post with it.
+    users: usize,
+    /// When it had the last one.
+    used_ns: u64,
+}
+
+/// Probed functions; `T` keeps the probes of one attached.
+#[derive(Debug)]
+pub(super) struct Probed<T> {
+    most: usize,
+    entries: BTreeMap<Spot, Entry<T>>,
+}
+
+impl<T> Probed<T> {
+    /// For `most` functions.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            most,
+            entries: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Notes that a QP uses a function; `None` when it is not probed.
+    pub(super) fn take(&mut self, spot: &Spot) -> Option<&T> {
+        let entry = self.entries.get_mut(spot)?;
+        entry.users += 1;
+        Some(&entry.probes)
+    }
+
+    /// Adds a function that one QP uses.
+    pub(super) fn add(&mut self, spot: Spot, probes: T) {
+        let entry = Entry {
+            probes,
+            users: 1,
+            used_ns: 0,
+        };
+        self.entries.insert(spot, entry);
+    }
+
+    /// A QP uses these no more.
+    pub(super) fn release(&mut self, spots: &[Spot], now_ns: u64) {
+        for spot in spots {
+            if let Some(entry) = self.entries.get_mut(spot) {
+                entry.users = entry.users.saturating_sub(1);
+                entry.used_ns = now_ns;
+            }
+        }
+    }
+
+    /// Takes out what has to go so that one more function can be probed; `None` when all are in use.
+    pub(super) fn make_room(&mut self) -> Option<Vec<T>> {
+        if self.entries.len() < self.most {
+            return Some(Vec::new());
+        }
+        let idle = self.entries.iter().filter(|(_, entry)| entry.users == 0);
+        let (oldest, _) = idle.min_by_key(|(_, entry)| entry.used_ns)?;
+        // All of the file: it comes and goes as a whole.
+        let file = oldest.file;
+        Some(self.remove(|spot, entry| spot.file == file && entry.users == 0))
+    }
+
+    /// Takes out the functions of files that are deleted and have no QP.
+    pub(super) fn unreachable(&mut self, now_ns: u64, is_deleted: impl Fn(&T) -> bool) -> Vec<T> {
+        self.remove(|_, entry| {
+            entry.users == 0 && now_ns.saturating_sub(entry.used_ns) > LINGER_NS && is_deleted(&entry.probes)
+        })
+    }
+
+    fn remove(&mut self, goes: impl Fn(&Spot, &Entry<T>) -> bool) -> Vec<T> {
+        let gone: Vec<Spot> = self
+            .entries
+            .iter()
+            .filter(|(spot, entry)| goes(spot, entry))
+            .map(|(spot, _)| *spot)
+            .collect();
+        let entries = gone.iter().filter_map(|spot| self.entries.remove(spot));
+        entries.map(|entry| entry.probes).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hooks::Function;
+    use super::*;
+
+    fn spot(inode: u64, offset: u64) -> Spot {
+        Spot {
+            function: Function::PostSend,
+            file: (8, inode),
+            offset,
+        }
+    }
+
+    #[test]
+    fn what_was_used_longest_ago_makes_room_with_all_of_its_file() {
+        let mut probed = Probed::new(5);
+        for (inode, offset) in [(1, 0), (1, 16), (2, 0), (3, 0)] {
+            assert_eq!(probed.make_room().map(|gone| gone.len()), Some(0));
+            probed.add(spot(inode, offset), (inode, offset));
+        }
+        probed.add(spot(3, 16), (3, 16));
+        assert!(probed.make_room().is_none(), "all are in use");
+        probed.release(&[spot(2, 0)], 50);
+        probed.release(&[spot(1, 0), spot(1, 16)], 40);
+        assert_eq!(probed.make_room(), Some(vec![(1, 0), (1, 16)]));
+        assert_eq!(probed.len(), 3);
+        // Another QP of the other one.
+        assert_eq!(probed.take(&spot(2, 0)), Some(&(2, 0)));
+        assert!(probed.take(&spot(1, 0)).is_none());
+        probed.add(spot(4, 0), (4, 0));
+        probed.add(spot(4, 16), (4, 16));
+        assert!(probed.make_room().is_none());
+    }
+
+    #[test]
+    fn a_function_goes_when_its_file_is_deleted_and_its_last_qp_is_gone() {
+        let mut probed = Probed::new(8);
+        probed.add(spot(1, 0), true);
+        probed.add(spot(2, 0), false);
+        assert!(probed.take(&spot(1, 0)).is_some());
+        let second = 1_000_000_000;
+        probed.release(&[spot(1, 0), spot(2, 0)], second);
+        assert!(
+            probed.unreachable(9 * second, |deleted| *deleted).is_empty(),
+            "in use"
+        );
+        probed.release(&[spot(1, 0)], 9 * second);
+        assert!(probed.unreachable(10 * second, |deleted| *deleted).is_empty());
+        assert_eq!(probed.unreachable(12 * second, |deleted| *deleted), [true]);
+        assert_eq!(probed.len(), 1, "the other file may be mapped again");
+    }
+}
