@@ -38,6 +38,12 @@ static int wish(struct tn_wish *wish, char *lines)
 			wish->commands = value;
 		else if (!strcmp(word, "netdevs"))
 			wish->netdevs = value;
+		else if (!strcmp(word, "net"))
+			wish->net = value;
+		else if (!strcmp(word, "stats"))
+			wish->stats = value;
+		else if (!strcmp(word, "pci"))
+			wish->pci = value;
 		else if (!strcmp(word, "driver_id") && !kstrtou32(value, 0, &wish->driver_id))
 			;
 		else if (!strcmp(word, "ports") && !kstrtou32(value, 0, &wish->ports))
@@ -47,6 +53,8 @@ static int wish(struct tn_wish *wish, char *lines)
 		else if (!strcmp(word, "pma") && !kstrtobool(value, &wish->pma))
 			;
 		else if (!strcmp(word, "uverbs") && !kstrtobool(value, &wish->uverbs))
+			;
+		else if (!strcmp(word, "v1") && !kstrtobool(value, &wish->v1))
 			;
 		else
 			return -EINVAL;

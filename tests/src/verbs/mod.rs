@@ -2,6 +2,7 @@
 
 mod extended;
 mod ffi;
+pub mod raw;
 
 use std::{ffi::CString, io, os::fd::RawFd, ptr::NonNull, sync::Arc, time::Duration};
 
