@@ -208,6 +208,12 @@ impl TestNic {
             .collect()
     }
 
+    /// /proc names a GPU at this PCI address, as it does with NVIDIA's driver.
+    pub fn add_gpu(&self, address: &str) -> Result<()> {
+        fs::write(format!("{DIR}/control"), format!("gpu {address}"))
+            .with_context(|| format!("gpu {address}"))
+    }
+
     /// Removes the device that has this name now, as if the card were pulled.
     pub fn remove(&self, name: &str) -> Result<()> {
         fs::write(format!("{DIR}/control"), format!("remove {name}"))
