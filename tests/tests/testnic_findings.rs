@@ -232,9 +232,13 @@ fn what_a_card_with_queue_pairs_can_have_is_found_and_over_when_it_is_mended() -
         let pid = traffic.ready()?["pid"].clone();
         Ok::<_, anyhow::Error>((traffic, pid))
     };
-    // The GIDs of the cards are at the same places.
-    let v2 = ports[0].gid("RoCE v2", "0a32:0001")?;
-    let v1 = ports[0].gid("IB/RoCE v1", "0a32:0001")?;
+    // One process has a QP on each card, from a GID at one place.
+    let places = (2..).zip(&ports);
+    let places = places.map(|(number, port)| port.gid("RoCE v2", &format!("0a3{number}:0001")));
+    let places: Vec<u32> = places.collect::<Result<_>>()?;
+    let v2 = places[0];
+    ensure!(places == [v2; 4], "GIDs are at {places:?}");
+    let v1 = ports[2].gid("IB/RoCE v1", "0a34:0001")?;
     // Rates and flow control are read when the trace begins, and each 30 s.
     ports[3].gbit(25)?;
     ports[1..3].iter().try_for_each(|port| port.pfc(1 << 3))?;

@@ -59,7 +59,7 @@ fn a_job_with_gpus_waits_for_them_or_for_its_links() -> Result<()> {
         let library = library(&pid.to_string(), sms, tensor)?;
         let path = library.to_str().context("a path")?;
         let window = Window::open_with(&[], &[("LD_LIBRARY_PATH", path)])?;
-        thread::sleep(Duration::from_secs(16));
+        thread::sleep(Duration::from_secs(13));
         let sample = window.close()?;
         let rows = sample.value()["processes"].as_array().context("no processes")?;
         let row = rows.iter().find(|row| row["pid"] == pid).context("no job")?;

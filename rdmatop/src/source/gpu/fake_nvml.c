@@ -1,6 +1,12 @@
 /* A library with the functions of libnvidia-ml.so.1 that rdmatop calls, for its tests: it is no hardware. What it says is set
- * when it is built: GPUS, GPM (1: they have it), SM and TENSOR (percent), PID. A sample is a number, one more each. */
+ * when it is built: GPUS, GPM (1: they have it), SM and TENSOR (percent), PID, and DELAY, the seconds until a sample is
+ * there. A sample is a number, one more each. */
 #include <stddef.h>
+#include <unistd.h>
+
+#ifndef DELAY
+#define DELAY 0
+#endif
 
 enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3 };
 
@@ -73,6 +79,7 @@ int nvmlGpmSampleFree(long *sample)
 int nvmlGpmSampleGet(void *device, long *sample)
 {
 	(void)device;
+	sleep(DELAY);
 	*sample = ++taken;
 	return GPM ? SUCCESS : NOT_SUPPORTED;
 }

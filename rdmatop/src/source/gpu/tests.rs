@@ -130,6 +130,27 @@ fn gpus_before_hopper_and_a_machine_without_the_library_are_not_asked_again() {
 }
 
 #[test]
+fn a_driver_that_does_not_answer_delays_nothing() {
+    let values = [
+        ("GPUS", "1"),
+        ("GPM", "1"),
+        ("SM", "90"),
+        ("TENSOR", "25"),
+        ("PID", "1"),
+        ("DELAY", "3600"),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let library = library(dir.path(), &values);
+    let mut gpus = Gpus::by(library.to_str().unwrap()).unwrap();
+    let begin = Instant::now();
+    for _ in 0..100 {
+        assert!(gpus.poll().unwrap().is_none());
+    }
+    assert!(gpus.finish().is_none());
+    assert!(begin.elapsed() < PATIENCE * 20);
+}
+
+#[test]
 fn a_machine_without_gpus_starts_no_thread() {
     let fake = Fake::new();
     assert!(Gpus::of(&fake.root()).is_none());

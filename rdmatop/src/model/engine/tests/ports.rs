@@ -219,7 +219,7 @@ fn the_only_user_of_a_port_that_is_full_is_bound_by_communication() {
     );
     // Its GPU computes meanwhile, or waits.
     for (sms, wanted) in [(0.9, None), (0.2, Some("communication"))] {
-        for back in (0..20).rev() {
+        for back in (0..11).rev() {
             let mono_ns = host.now - back * SECOND;
             let gpu = GpuReading {
                 activity: Some(GpuActivity { sms, tensor: 0.2 }),
