@@ -20,7 +20,7 @@ use nvml_wrapper::{
     Device, GpmSample, Nvml, enums::gpm::GpmMetricId, error::NvmlError, gpm::gpm_metrics_get,
 };
 
-use super::{clock::now, root::Root};
+use super::{clock::now, privileges, root::Root};
 use crate::model::input::{GpuActivity, GpuReading, GpuSample};
 
 /// The driver's library.
@@ -54,6 +54,8 @@ impl Gpus {
         let (answer, answers) = sync_channel(1);
         let library = library.to_owned();
         let serve = move || {
+            // The library needs none of rdmatop's rights.
+            privileges::renounce();
             // Without the library, or GPUs that have GPM, the thread ends, and there are no answers.
             let _ = serve(&library, &asked, &answer);
         };

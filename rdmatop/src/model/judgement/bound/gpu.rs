@@ -1,6 +1,6 @@
 //! What the GPUs of a job did.
 //!
-//! A kernel of NCCL that waits for a peer occupies a few multiprocessors (one block a channel, 32 at most) and no tensor core. So a
+//! A kernel of NCCL that waits for a peer occupies a few multiprocessors, one for each channel, and no tensor core. So a
 //! job computes when most multiprocessors have work and tensor cores do much of it.
 
 use std::collections::BTreeSet;
