@@ -4,11 +4,14 @@
 //! cannot get a layout wrong, hand-written Rust structures could.
 use std::{env, path::PathBuf, process::Command};
 
-const SHIM: &str = "src/verbs/shim.c";
+/// Sources and objects.
+const SHIM: [(&str, &str); 2] = [("src/verbs/shim.c", "shim.o"), ("src/verbs/raw.c", "raw.o")];
 const EXAMPLES: &str = "../examples";
 
 fn main() {
-    println!("cargo::rerun-if-changed={SHIM}");
+    for (source, _) in SHIM {
+        println!("cargo::rerun-if-changed={source}");
+    }
     println!("cargo::rerun-if-changed={EXAMPLES}");
     println!("cargo::rerun-if-env-changed=CC");
     if let Err(reason) = build().and_then(|()| examples()) {
@@ -21,25 +24,29 @@ fn main() {
 
 fn build() -> Result<(), String> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
-    let object = out.join("shim.o");
     let archive = out.join("librdmatop_verbs_shim.a");
     let cc = env::var("CC").unwrap_or_else(|_| "cc".into());
-    run(Command::new(cc)
-        .args([
-            "-std=gnu11",
-            "-O2",
-            "-fPIC",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-c",
-            SHIM,
-            "-o",
-        ])
-        .arg(&object))?;
+    for (source, object) in SHIM {
+        run(Command::new(&cc)
+            .args([
+                "-std=gnu11",
+                "-O2",
+                "-fPIC",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-c",
+                source,
+                "-o",
+            ])
+            .arg(out.join(object)))?;
+    }
     // `ar` adds to an archive that is there: a stale member would win.
     let _ = std::fs::remove_file(&archive);
-    run(Command::new("ar").arg("crs").arg(&archive).arg(&object))?;
+    run(Command::new("ar")
+        .arg("crs")
+        .arg(&archive)
+        .args(SHIM.map(|(_, object)| out.join(object))))?;
     println!("cargo::rustc-link-search=native={}", out.display());
     println!("cargo::rustc-link-lib=static=rdmatop_verbs_shim");
     println!("cargo::rustc-link-lib=dylib=ibverbs");

@@ -37,6 +37,7 @@ const OUTSIDE: &[&str] = &[
     "aya",
     "crossterm",
     "libc",
+    "nvml_wrapper",
     "ratatui",
     "rustix",
     "tokio",

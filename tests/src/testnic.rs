@@ -1,10 +1,14 @@
 //! RDMA devices whose ports and counters are what a test says: the module `testnic` of `tests/kmod`.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, process::Command};
 
 use anyhow::{Context, Result, bail};
 
-use crate::kmod::Module;
+use crate::{
+    child::output,
+    kmod::Module,
+    wait::{self, SOON},
+};
 
 const DIR: &str = "/sys/kernel/debug/testnic";
 
@@ -82,6 +86,8 @@ pub struct TestNic {
 #[derive(Clone, Debug)]
 pub struct Wish {
     lines: Vec<String>,
+    /// Commands that bring its network device up.
+    up: Vec<String>,
 }
 
 /// One of its ports.
@@ -133,7 +139,8 @@ impl Wish {
         if !driver.is_empty() {
             lines.push(format!("driver={driver}"));
         }
-        Self { lines }
+        let up = Vec::new();
+        Self { lines, up }
     }
 
     /// As mlx5 has it.
@@ -149,7 +156,22 @@ impl Wish {
         self.set("hw", &names.join(","))
     }
 
-    /// A key of the module: `commands` (names of `hw_counters` of the device itself), `ports`, `ib`, `pma`, `uverbs`, `netdevs`, `firmware`, `driver_id`.
+    /// Over a network device of its own, `net`, with this MTU once it is up ([`TestNic::add`]), which has these statistics of
+    /// `ethtool -S`.
+    #[must_use]
+    pub fn net(mut self, name: &str, address: &str, mtu: u32, stats: &[&str]) -> Self {
+        self.up = vec![
+            format!("ip link set {name} mtu {mtu} up"),
+            format!("ip address add {address}/24 dev {name}"),
+        ];
+        if !stats.is_empty() {
+            self = self.set("stats", &stats.join(","));
+        }
+        self.set("net", name)
+    }
+
+    /// A key of the module: `commands` (names of `hw_counters` of the device itself), `ports`, `ib`, `pma`, `uverbs`, `netdevs`,
+    /// `firmware`, `driver_id`, `v1` (GIDs of RoCE v1 too), `pci` (address of the parent).
     #[must_use]
     pub fn set(mut self, key: &str, value: &str) -> Self {
         self.lines.push(format!("{key}={value}"));
@@ -168,6 +190,10 @@ impl TestNic {
     pub fn add(&self, wish: &Wish) -> Result<Port> {
         let text = wish.lines.join("\n");
         fs::write(format!("{DIR}/control"), &text).with_context(|| format!("testnic: {text}"))?;
+        for command in &wish.up {
+            let words: Vec<_> = command.split(' ').collect();
+            output(Command::new(words[0]).args(&words[1..]))?;
+        }
         let device = wish.lines[0].trim_start_matches("add ").to_owned();
         Ok(Port {
             file: PathBuf::from(DIR).join(&device).join("1"),
@@ -180,6 +206,12 @@ impl TestNic {
         (0..count)
             .map(|number| self.add(&Wish::mlx5(&format!("mlx5_{number}"))))
             .collect()
+    }
+
+    /// /proc names a GPU at this PCI address, as it does with NVIDIA's driver.
+    pub fn add_gpu(&self, address: &str) -> Result<()> {
+        fs::write(format!("{DIR}/control"), format!("gpu {address}"))
+            .with_context(|| format!("gpu {address}"))
     }
 
     /// Removes the device that has this name now, as if the card were pulled.
@@ -235,6 +267,25 @@ impl Port {
             other => bail!("{other} Gb/s is not among the rates"),
         };
         self.order(&format!("link {width} {speed}"))
+    }
+
+    /// Priorities of its network device that have flow control, a bit each.
+    pub fn pfc(&self, mask: u8) -> Result<()> {
+        self.order(&format!("pfc {mask}"))
+    }
+
+    /// The GID of this type ("IB/RoCE v1", "RoCE v2") and address ("0a33:0001" for 10.51.0.1), when the kernel has made it.
+    pub fn gid(&self, kind: &str, address: &str) -> Result<u32> {
+        let dir = PathBuf::from("/sys/class/infiniband")
+            .join(&self.device)
+            .join("ports/1");
+        let has = |index: u32| {
+            let text = |place: String| fs::read_to_string(dir.join(place)).unwrap_or_default();
+            text(format!("gid_attrs/types/{index}")).trim() == kind
+                && text(format!("gids/{index}")).trim().ends_with(address)
+        };
+        wait::for_some("a GID", SOON, || Ok((0..8).find(|index| has(*index))))
+            .with_context(|| format!("{} {kind} {address}", self.device))
     }
 
     /// Each such call fails with `errno`; 0: none does.

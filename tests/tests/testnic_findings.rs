@@ -1,12 +1,15 @@
 //! Findings of cards whose ports and counters are what a test says, on a machine without SoftRoCE.
 
-use std::{thread, time::Duration};
+use std::{fs, thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::{
     check::{Check, Looking},
     lab::Lab,
+    rdmatop::{END, Trace},
     testnic::{EFA, EFA_COMMANDS, TestNic, Wish},
+    traffic::Traffic,
+    wait,
 };
 use serde_json::Value;
 
@@ -146,4 +149,159 @@ fn errors_of_links_congestion_and_refused_commands_are_found_on_their_cards() ->
         ],
         2,
     )
+}
+
+/// A PCI function whose link is slower than it could be: the lab's slot.
+fn slow_slot() -> Result<String> {
+    for function in fs::read_dir("/sys/bus/pci/devices")? {
+        let dir = function?.path();
+        let value = |name: &str| fs::read_to_string(dir.join(name)).unwrap_or_default();
+        let speed = |name: &str| -> Option<f64> { value(name).split(' ').next()?.parse().ok() };
+        if let (Some(now), Some(able)) = (speed("current_link_speed"), speed("max_link_speed"))
+            && now < able
+        {
+            let name = dir.file_name().context("a name")?;
+            return Ok(name.to_string_lossy().into_owned());
+        }
+    }
+    anyhow::bail!("no PCI function of this guest has a slow link")
+}
+
+/// Findings that a trace raised, or cleared, by device and kind, in order.
+fn changes(trace: &Trace, event: &str) -> Result<Vec<(String, String)>> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let events = trace.events()?.kind(event);
+    let mut all: Vec<_> = events
+        .all()
+        .iter()
+        .map(|event| (text(&event["finding"]["device"]), text(&event["finding"]["id"])))
+        .collect();
+    all.sort();
+    Ok(all)
+}
+
+/// Waits until there are these, and no others.
+fn await_changes(trace: &Trace, event: &str, wanted: &[(&str, &str)]) -> Result<()> {
+    let wanted: Vec<_> = wanted
+        .iter()
+        .map(|(device, id)| ((*device).to_owned(), (*id).to_owned()))
+        .collect();
+    wait::for_some(event, END, || {
+        Ok((changes(trace, event)?.len() >= wanted.len()).then_some(()))
+    })
+    .with_context(|| format!("{event}: {:?}", changes(trace, event)))?;
+    let all = changes(trace, event)?;
+    ensure!(all == wanted, "{event}: {all:?}");
+    Ok(())
+}
+
+/// Statistics of mlx5's network device that rdmatop reads, some of them.
+const STATS: &[&str] = &[
+    "rx_packets",
+    "rx_prio3_pause",
+    "rx_prio3_pause_duration",
+    "tx_prio0_bytes",
+    "tx_prio3_bytes",
+];
+
+/// What a card with queue pairs, a network device and a slot can have: a slow link, pauses, a class without flow control, GIDs of
+/// RoCE v1, a small MTU of the network device or of the path, and a slow slot.
+#[test]
+fn what_a_card_with_queue_pairs_can_have_is_found_and_over_when_it_is_mended() -> Result<()> {
+    let Some(_lab) = Lab::enter("findings of cards: used") else {
+        return Ok(());
+    };
+    let Some(nic) = TestNic::load("findings of cards: used")? else {
+        return Ok(());
+    };
+    let card = |wish: Wish, number: u32, mtu: u32| {
+        let (net, address) = (format!("rail{number}"), format!("10.5{number}.0.1"));
+        nic.add(&wish.set("uverbs", "1").net(&net, &address, mtu, STATS))
+    };
+    let mut ports = Vec::new();
+    for number in 0..4 {
+        let wish = Wish::mlx5(&format!("mlx5_{number}")).set("v1", "1");
+        ports.push(card(wish, number, 9000)?);
+    }
+    let narrow = card(Wish::new("bnxt_re0", "bnxt_en"), 4, 1500)?;
+    let asked = card(Wish::new("irdma0", "irdma"), 5, 9000)?;
+    let slot = card(Wish::new("slot0", "").set("pci", &slow_slot()?), 6, 9000)?;
+    let hold = |devices: &str, gid: u32, mtu: &str| {
+        let args = ["--devices", devices, "--gid", &gid.to_string(), "--mtu", mtu];
+        let traffic = Traffic::start("raw-qps", &args)?;
+        let pid = traffic.ready()?["pid"].clone();
+        Ok::<_, anyhow::Error>((traffic, pid))
+    };
+    // One process has a QP on each card, from a GID at one place.
+    let places = (2..).zip(&ports);
+    let places = places.map(|(number, port)| port.gid("RoCE v2", &format!("0a3{number}:0001")));
+    let places: Vec<u32> = places.collect::<Result<_>>()?;
+    let v2 = places[0];
+    ensure!(places == [v2; 4], "GIDs are at {places:?}");
+    let v1 = ports[2].gid("IB/RoCE v1", "0a34:0001")?;
+    // Rates and flow control are read when the trace begins, and each 30 s.
+    ports[3].gbit(25)?;
+    ports[1..3].iter().try_for_each(|port| port.pfc(1 << 3))?;
+    let trace = Trace::start(&[])?;
+    let (job, job_pid) = hold("mlx5_0,mlx5_1,mlx5_2,mlx5_3", v2, "4096")?;
+    let (old, old_pid) = hold("mlx5_2", v1, "4096")?;
+    let (first, second) = (
+        narrow.gid("RoCE v2", "0a36:0001")?,
+        asked.gid("RoCE v2", "0a37:0001")?,
+    );
+    let (small, _) = hold("bnxt_re0", first, "1024")?;
+    let (path, path_pid) = hold("irdma0", second, "1024")?;
+    let (slow, slow_pid) = hold("slot0", slot.gid("RoCE v2", "0a38:0001")?, "4096")?;
+    ports[0].rate("rx_prio3_pause", 5_000)?;
+    // The neighbour is paused little.
+    ports[1].rate("rx_prio3_pause", 50)?;
+    for port in &ports[1..3] {
+        port.rate("port_xmit_data", 125_000_000)?;
+    }
+    ports[1].rate("tx_prio0_bytes", 500_000_000)?;
+    ports[2].rate("tx_prio3_bytes", 500_000_000)?;
+    let wanted = [
+        ("bnxt_re0", "small-mtu"),
+        ("irdma0", "small-mtu"),
+        ("mlx5_0", "pause-storm"),
+        ("mlx5_1", "traffic-class"),
+        ("mlx5_2", "roce-v1"),
+        ("mlx5_3", "port-slow"),
+        ("slot0", "pcie-slow"),
+    ];
+    await_changes(&trace, "finding_raise", &wanted)?;
+    for (id, pid) in [
+        ("port-slow", &job_pid),
+        ("roce-v1", &old_pid),
+        ("pcie-slow", &slow_pid),
+        ("small-mtu", &path_pid),
+    ] {
+        let raised = trace.events()?.kind("finding_raise");
+        let named = raised
+            .all()
+            .iter()
+            .map(|event| &event["finding"])
+            .filter(|finding| finding["id"] == id)
+            .any(|finding| {
+                let says = |text: &Value| {
+                    text.as_str()
+                        .is_some_and(|text| text.contains(&format!("PID {pid}")))
+                };
+                finding["pid"] == *pid || says(&finding["verdict"])
+            });
+        ensure!(named, "{id} of PID {pid}: {:?}", raised.all());
+    }
+    ports[0].rate("rx_prio3_pause", 0)?;
+    ports[1].rate("tx_prio0_bytes", 0)?;
+    ports[1].rate("tx_prio3_bytes", 500_000_000)?;
+    ports[3].gbit(100)?;
+    for traffic in [old, small, path, slow] {
+        traffic.finish()?;
+    }
+    await_changes(&trace, "finding_clear", &wanted)?;
+    job.finish()?;
+    let traced = trace.stop()?;
+    let raised = traced.events.kind("finding_raise");
+    ensure!(raised.len() == wanted.len(), "{:?}", raised.all());
+    Ok(())
 }

@@ -3,8 +3,8 @@
 use std::{io, thread};
 
 use super::host::{
-    Advice, DeviceSource, HealthSource, HwCountersSource, LogSource, MapSource, OpenerSource, ProcessSource,
-    SeenSource, TcpSource,
+    Advice, DeviceSource, GpuSource, HealthSource, HwCountersSource, LogSource, MapSource, OpenerSource,
+    ProcessSource, SeenSource, TcpSource,
 };
 use super::plan::{Mode, Plan, Uprobes};
 use super::source::{Feed, Polled, Pushing, Sources};
@@ -64,6 +64,10 @@ pub(super) fn with_prober(plan: &Plan) -> (Sources, Option<Prober>) {
     if !nested_pids {
         polled.push(Box::new(TcpSource::new(root.clone())));
         polled.push(Box::new(OpenerSource::new(root.clone())));
+        // Others show no verdict on what a job waits for.
+        if matches!(plan.mode, Mode::Live { .. } | Mode::Once { .. }) {
+            polled.push(Box::new(GpuSource::new(&root)));
+        }
     }
     polled.push(Box::new(LogSource::new(log)));
     polled.push(Box::new(HealthSource::new(root, advice)));

@@ -122,6 +122,8 @@ pub enum Input {
     Process(Box<ProcessFacts>),
     /// What programs with RDMA-capable libraries move by TCP.
     Tcp(Box<TcpSample>),
+    /// How busy GPUs were.
+    Gpus(Box<GpuSample>),
     /// Which processes have devices open.
     Openers(Box<OpenersSample>),
     /// Errors in the kernel's log since the last input of this kind, of any driver, or why it cannot be read.
@@ -570,6 +572,35 @@ pub struct LoggedError {
     pub text: String,
     /// The device that it was logged for, `+pci:0000:3b:00.0`, where its driver named one; safe to print.
     pub device: Option<String>,
+}
+
+/// What GPUs did between two readings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GpuSample {
+    /// When the reading before was, ns.
+    pub before_ns: u64,
+    /// When this one was, ns.
+    pub mono_ns: u64,
+    /// All GPUs of the machine.
+    pub gpus: Vec<GpuReading>,
+}
+
+/// One GPU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GpuReading {
+    /// How busy it was; `None` when it does not tell.
+    pub activity: Option<GpuActivity>,
+    /// Processes that compute on it; `None` when they cannot be listed.
+    pub processes: Option<Vec<u32>>,
+}
+
+/// How busy a GPU was, as shares of what it has.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GpuActivity {
+    /// Multiprocessors that had work, averaged over the time.
+    pub sms: f64,
+    /// Time in which tensor cores worked, averaged over the multiprocessors.
+    pub tensor: f64,
 }
 
 /// One look at TCP connections.

@@ -4,6 +4,7 @@ pub mod clock;
 pub mod dcb;
 pub mod ebpf;
 pub mod ethtool;
+pub mod gpu;
 pub mod hw_counters;
 pub mod kernel_log;
 pub mod limits;

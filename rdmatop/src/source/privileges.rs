@@ -50,6 +50,17 @@ pub fn shed(counters: bool) {
     let _ = set_no_new_privs(true);
 }
 
+/// The calling thread gives up everything: it runs code that is not ours.
+pub fn renounce() {
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    // As in `shed`.
+    let _ = set_capabilities(None, none);
+}
+
 /// Rights of the calling thread, lowered when dropped.
 #[derive(Debug)]
 pub struct Raised(Option<CapabilitySets>);

@@ -51,14 +51,22 @@ const char *tn_counter_name(const struct tn_port *port, int index)
 {
 	int hw = port->device->hw;
 
-	return index < hw ? port->device->descs[index].name : pma_names[index - hw];
+	if (index < hw)
+		return port->device->descs[index].name;
+	index -= hw;
+	return index < TN_PMA_COUNTERS ? pma_names[index] : port->device->stat_names[index - TN_PMA_COUNTERS];
+}
+
+int tn_counter_count(const struct tn_port *port)
+{
+	return port->device->hw + TN_PMA_COUNTERS + port->device->stats;
 }
 
 int tn_counter_find(const struct tn_port *port, const char *name)
 {
 	int i;
 
-	for (i = 0; i < port->device->hw + TN_PMA_COUNTERS; i++)
+	for (i = 0; i < tn_counter_count(port); i++)
 		if (!strcmp(tn_counter_name(port, i), name))
 			return i;
 	return -ENOENT;

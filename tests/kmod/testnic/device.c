@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The RDMA devices: what the kernel asks of any, and how they come and go. */
 #include <linux/netdevice.h>
+#include <linux/pci.h>
 #include <linux/platform_device.h>
 #include <linux/slab.h>
+#include <rdma/ib_addr.h>
 #include <rdma/ib_mad.h>
 #include <rdma/ib_verbs.h>
 
@@ -63,6 +65,9 @@ static int port_immutable(struct ib_device *ib, u32 number, struct ib_port_immut
 	immutable->pkey_tbl_len = 1;
 	/* No MADs of the core's own: they would need a queue pair. */
 	immutable->core_cap_flags = tn_of(ib)->is_ib ? RDMA_CORE_CAP_PROT_IB : RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP;
+	/* The kernel then makes a GID of each kind for each address of the network device. */
+	if (tn_of(ib)->has_v1)
+		immutable->core_cap_flags |= RDMA_CORE_CAP_PROT_ROCE;
 	return 0;
 }
 
@@ -118,32 +123,6 @@ static const struct ib_device_ops base_ops = {
 	.del_gid = del_gid,
 	.query_pkey = query_pkey,
 	.get_dev_fw_str = firmware,
-};
-
-struct tn_ucontext {
-	struct ib_ucontext core;
-};
-
-/* Enough of uverbs for a process to hold the device open: nothing can be created. */
-static int alloc_ucontext(struct ib_ucontext *context, struct ib_udata *udata)
-{
-	return 0;
-}
-
-static void dealloc_ucontext(struct ib_ucontext *context)
-{
-}
-
-/* Without it the device could not go away while a process holds it open. */
-static void disassociate_ucontext(struct ib_ucontext *context)
-{
-}
-
-static const struct ib_device_ops uverbs_ops = {
-	.alloc_ucontext = alloc_ucontext,
-	.dealloc_ucontext = dealloc_ucontext,
-	.disassociate_ucontext = disassociate_ucontext,
-	INIT_RDMA_OBJ_SIZE(ib_ucontext, tn_ucontext, core),
 };
 
 static int register_driver(const char *name)
@@ -216,10 +195,14 @@ static int take_netdevs(struct tn_device *device, char *list)
 static void free_device(struct tn_device *device)
 {
 	struct platform_device *parent = device->parent;
+	struct pci_dev *pci = device->pci;
 
+	/* Before its memory goes, which those who ask the network device for statistics look at. */
+	tn_net_remove(device);
 	ib_dealloc_device(&device->ib);
 	if (parent)
 		platform_device_unregister(parent);
+	pci_dev_put(pci);
 }
 
 static void init_ports(struct tn_device *device, u32 count)
@@ -256,6 +239,20 @@ static int set_parent(struct tn_device *device, const char *driver)
 	return 0;
 }
 
+/* The card is what sits at this address: its link to the slot is that of a real, or an emulated, PCI function. */
+static int set_pci(struct tn_device *device, const char *address)
+{
+	unsigned int domain, bus, slot, function;
+
+	if (sscanf(address, "%x:%x:%x.%x", &domain, &bus, &slot, &function) != 4)
+		return -EINVAL;
+	device->pci = pci_get_domain_bus_and_slot(domain, bus, PCI_DEVFN(slot, function));
+	if (!device->pci)
+		return -ENODEV;
+	device->ib.dev.parent = &device->pci->dev;
+	return 0;
+}
+
 struct tn_device *tn_device_add(struct tn_wish *wish)
 {
 	struct tn_device *device;
@@ -267,6 +264,7 @@ struct tn_device *tn_device_add(struct tn_wish *wish)
 	made++;
 	init_ports(device, wish->ports);
 	device->is_ib = wish->ib;
+	device->has_v1 = wish->v1;
 	device->ib.node_type = RDMA_NODE_IB_CA;
 	device->ib.node_guid = cpu_to_be64(GUIDS + made);
 	device->ib.num_comp_vectors = 1;
@@ -280,7 +278,7 @@ struct tn_device *tn_device_add(struct tn_wish *wish)
 	if (wish->pma)
 		ib_set_device_ops(&device->ib, &tn_pma_ops);
 	if (wish->uverbs)
-		ib_set_device_ops(&device->ib, &uverbs_ops);
+		ib_set_device_ops(&device->ib, &tn_uverbs_ops);
 	ret = wish->hw ? take_names(device, wish->hw) : 0;
 	device->own = -device->hw;
 	if (!ret && wish->commands)
@@ -288,6 +286,10 @@ struct tn_device *tn_device_add(struct tn_wish *wish)
 	device->own += device->hw;
 	if (!ret && wish->driver)
 		ret = set_parent(device, wish->driver);
+	if (!ret && wish->pci)
+		ret = set_pci(device, wish->pci);
+	if (!ret && wish->net)
+		ret = tn_net_add(device, wish->net, wish->stats);
 	if (!ret && wish->netdevs)
 		ret = take_netdevs(device, wish->netdevs);
 	if (!ret)

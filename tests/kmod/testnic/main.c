@@ -3,11 +3,13 @@
  * The file testnic/control in debugfs, one order a write:
  *   add NAME      and lines of KEY=VALUE, see wish(); NAME may have a %d
  *   remove NAME   as if the card were pulled
+ *   gpu ADDRESS   /proc/driver/nvidia/gpus has a directory of this name, as NVIDIA's driver makes one for each GPU
  * Unloading removes all devices.
  */
 #include <linux/debugfs.h>
 #include <linux/fs.h>
 #include <linux/module.h>
+#include <linux/proc_fs.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -16,6 +18,7 @@
 static LIST_HEAD(devices);
 static DEFINE_MUTEX(lock);	/* of the list and of adding and removing */
 static struct dentry *dir;
+static struct proc_dir_entry *gpus;
 
 static int wish(struct tn_wish *wish, char *lines)
 {
@@ -38,6 +41,12 @@ static int wish(struct tn_wish *wish, char *lines)
 			wish->commands = value;
 		else if (!strcmp(word, "netdevs"))
 			wish->netdevs = value;
+		else if (!strcmp(word, "net"))
+			wish->net = value;
+		else if (!strcmp(word, "stats"))
+			wish->stats = value;
+		else if (!strcmp(word, "pci"))
+			wish->pci = value;
 		else if (!strcmp(word, "driver_id") && !kstrtou32(value, 0, &wish->driver_id))
 			;
 		else if (!strcmp(word, "ports") && !kstrtou32(value, 0, &wish->ports))
@@ -47,6 +56,8 @@ static int wish(struct tn_wish *wish, char *lines)
 		else if (!strcmp(word, "pma") && !kstrtobool(value, &wish->pma))
 			;
 		else if (!strcmp(word, "uverbs") && !kstrtobool(value, &wish->uverbs))
+			;
+		else if (!strcmp(word, "v1") && !kstrtobool(value, &wish->v1))
 			;
 		else
 			return -EINVAL;
@@ -92,6 +103,20 @@ static int remove(const char *name)
 	return -ENOENT;
 }
 
+static int add_gpu(const char *address)
+{
+	struct proc_dir_entry *parent;
+
+	if (!gpus) {
+		gpus = proc_mkdir("driver/nvidia", NULL);
+		parent = gpus ? proc_mkdir("gpus", gpus) : NULL;
+		if (!parent)
+			return -ENOMEM;
+		return proc_mkdir(address, parent) ? 0 : -ENOMEM;
+	}
+	return -EBUSY;
+}
+
 static ssize_t control_write(struct file *file, const char __user *user, size_t len, loff_t *pos)
 {
 	char *text, *rest, *what, *name;
@@ -110,6 +135,8 @@ static ssize_t control_write(struct file *file, const char __user *user, size_t 
 		ret = add(name, rest);
 	else if (name && !strcmp(what, "remove"))
 		ret = remove(name);
+	else if (name && !strcmp(what, "gpu"))
+		ret = add_gpu(name);
 	mutex_unlock(&lock);
 	kfree(text);
 	return ret ? ret : len;
@@ -139,6 +166,7 @@ static void __exit testnic_exit(void)
 	list_for_each_entry_safe(device, next, &devices, node)
 		drop(device);
 	debugfs_remove_recursive(dir);
+	proc_remove(gpus);
 	tn_drivers_unregister();
 }
 

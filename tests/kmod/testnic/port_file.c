@@ -6,7 +6,8 @@
  *   bits N NAME            counter NAME is N bits wide
  *   state N                as of enum ib_port_state, with the event of it
  *   link WIDTH SPEED       as of enum ib_port_width and ib_port_speed
- *   fail ERRNO CALL        0: no failure; CALL is hw, pma, port or fw
+ *   pfc MASK               flow control on these priorities of the network device that the module made
+ *   fail ERRNO CALL        0: no failure; CALL is hw, pma, port, fw or eth
  *   delay MS CALL
  * Read, it tells the state, when what was read, and the counters.
  */
@@ -18,7 +19,7 @@
 
 #include "testnic.h"
 
-static const char *const calls[TN_CALLS] = { "hw", "pma", "port", "fw" };
+static const char *const calls[TN_CALLS] = { "hw", "pma", "port", "fw", "eth" };
 
 static int find_call(const char *name)
 {
@@ -62,6 +63,10 @@ static int order(struct tn_port *port, const char *line)
 		WRITE_ONCE(port->speed, b);
 		return 0;
 	}
+	if (sscanf(line, "pfc %i", &a) == 1) {
+		WRITE_ONCE(port->device->pfc, a);
+		return 0;
+	}
 	if (sscanf(line, "%15s %llu %n", word, &n, &at) != 2 || !at)
 		return -EINVAL;
 	name = line + at;
@@ -101,7 +106,7 @@ static ssize_t port_write(struct file *file, const char __user *user, size_t len
 static int port_show(struct seq_file *seq, void *unused)
 {
 	struct tn_port *port = seq->private;
-	int call, i, count = port->device->hw + TN_PMA_COUNTERS;
+	int call, i, count = tn_counter_count(port);
 
 	seq_printf(seq, "state %d\nlink %d %d\n", port->state, port->width, port->speed);
 	for (call = 0; call < TN_CALLS; call++) {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * testnic: RDMA devices without queue pairs, for tests. Name, driver, ports, link, counters, failures and delays are what
- * a test writes to /sys/kernel/debug/testnic. What rdmatop shows of a card with hardware counters can so be held against
+ * testnic: RDMA devices whose queue pairs move nothing, for tests. Name, driver, ports, link, counters, network device,
+ * failures and delays are what a test writes to /sys/kernel/debug/testnic. What rdmatop shows of a card with hardware counters can so be held against
  * numbers that are known, on a real kernel with its real netlink and sysfs.
  */
 #ifndef TESTNIC_H
 #define TESTNIC_H
 
+#include <linux/ethtool.h>
 #include <linux/list.h>
 #include <linux/spinlock.h>
 #include <linux/types.h>
@@ -14,6 +15,7 @@
 
 #define TN_MAX_PORTS 2
 #define TN_MAX_HW 128
+#define TN_MAX_STATS 16
 #define TN_NAME_LEN 48
 #define TN_KEPT_READS 8
 
@@ -23,10 +25,14 @@ enum tn_call {
 	TN_PMA,		/* ports/N/counters: performance MADs */
 	TN_PORT,	/* state, rate and the rest of a port */
 	TN_FW,		/* firmware version: part of every netlink dump of devices */
+	TN_ETH,		/* statistics of the network device */
 	TN_CALLS
 };
 
-/* The counters of performance MADs, which are the same for all devices; they follow the device's own. */
+/*
+ * The counters of performance MADs, which are the same for all devices; they follow the device's own. Behind them are the
+ * statistics of the network device.
+ */
 enum tn_pma {
 	TN_XMIT_DATA, TN_RCV_DATA, TN_XMIT_PACKETS, TN_RCV_PACKETS, TN_XMIT_DISCARDS, TN_RCV_ERRORS, TN_XMIT_WAIT,
 	TN_LINK_DOWNED, TN_SYMBOL_ERROR, TN_PMA_COUNTERS
@@ -46,7 +52,7 @@ struct tn_port {
 	struct tn_device *device;
 	u32 number;
 	spinlock_t lock;		/* of all that follows */
-	struct tn_counter counters[TN_MAX_HW + TN_PMA_COUNTERS];
+	struct tn_counter counters[TN_MAX_HW + TN_PMA_COUNTERS + TN_MAX_STATS];
 	u64 reads[TN_CALLS];
 	u64 read_at[TN_CALLS][TN_KEPT_READS];	/* newest first; what the values of that read were computed for */
 	int fail[TN_CALLS];
@@ -64,11 +70,15 @@ struct tn_wish {
 	char *hw;		/* names of hw_counters, by comma, +NAME: optional; NULL: none. Is taken apart. */
 	char *commands;		/* the same, of the device itself: they count with those of its first port */
 	char *netdevs;		/* of the ports, by comma; NULL: none. Is taken apart. */
+	const char *net;	/* a network device to make for the first port; NULL: none */
+	char *stats;		/* names of its statistics, by comma; NULL: none. Is taken apart. */
+	const char *pci;	/* address of the parent; NULL: as of `driver` */
 	u32 driver_id;
 	u32 ports;
 	bool ib;
 	bool pma;
 	bool uverbs;
+	bool v1;		/* GIDs of RoCE v1 beside those of v2 */
 };
 
 struct tn_device {
@@ -80,7 +90,14 @@ struct tn_device {
 	char names[TN_MAX_HW][TN_NAME_LEN];	/* of descs: the kernel may hold the device longer than its driver does */
 	int hw;			/* all; of these the device's own are the last */
 	int own;
+	int stats;
+	char stat_names[TN_MAX_STATS][ETH_GSTRING_LEN];
+	struct net_device *net;
+	struct pci_dev *pci;
+	u8 pfc;			/* a bit for each priority of the network device that has flow control */
+	atomic_t qps_made;
 	bool is_ib;
+	bool has_v1;
 	char firmware[IB_FW_VERSION_NAME_MAX];
 	struct tn_port port[TN_MAX_PORTS];
 };
@@ -98,11 +115,19 @@ void tn_drivers_unregister(void);
 /* counters.c */
 int tn_begin(struct tn_port *port, enum tn_call call);
 void tn_read(struct tn_port *port, enum tn_call call, u64 *values, int from, int count);
+int tn_counter_count(const struct tn_port *port);
 int tn_counter_find(const struct tn_port *port, const char *name);
 const char *tn_counter_name(const struct tn_port *port, int index);
 int tn_counter_change(struct tn_port *port, int index, const char *how, u64 n);
 void tn_counters_init(struct tn_port *port);
 extern const struct ib_device_ops tn_hw_ops, tn_own_ops, tn_pma_ops;
+
+/* objects.c */
+extern const struct ib_device_ops tn_uverbs_ops;
+
+/* netdev.c */
+int tn_net_add(struct tn_device *device, const char *name, char *stats);
+void tn_net_remove(struct tn_device *device);
 
 /* port_file.c */
 void tn_port_files(struct tn_device *device, struct dentry *parent);

@@ -3,6 +3,7 @@
 mod extended;
 mod ffi;
 mod lists;
+pub mod raw;
 
 use std::{ffi::CString, io, os::fd::RawFd, ptr::NonNull, sync::Arc, time::Duration};
 

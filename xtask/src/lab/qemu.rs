@@ -103,6 +103,14 @@ impl Vm {
             "chardev:console",
         ]);
         add(&["-device", "virtio-serial-pci,max_ports=8"]);
+        // A slot whose link is slower than it could be: it is capable of 16 GT/s and 16 lanes, and QEMU's devices of 2.5 GT/s
+        // and one. Tests hang a card on it.
+        add(&[
+            "-device",
+            "pcie-root-port,id=slow,chassis=1,hotplug=off,x-speed=16,x-width=16",
+            "-device",
+            "virtio-rng-pci,bus=slow",
+        ]);
         for port in self.ports() {
             let socket = value(&self.run_dir.join(format!("{port}.sock")));
             add(&["-chardev", &format!("socket,id={port},path={socket}")]);

@@ -111,7 +111,7 @@ const GROUPS: [Group; 5] = [
     // A machine without SoftRoCE.
     Group {
         name: "testnic",
-        prefixes: &["testnic-", "testnic_findings-"],
+        prefixes: &["testnic-", "testnic_findings-", "testnic_gpu-"],
         options: &["--devices", "0"],
         has: modules::has_test_drivers,
         seconds: 200,

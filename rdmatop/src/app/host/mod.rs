@@ -1,6 +1,7 @@
 //! This machine's sources behind the seam. Only here do readings become inputs of the model.
 mod advice;
 mod devices;
+mod gpus;
 mod health;
 mod hw_counters;
 mod limits;
@@ -12,6 +13,7 @@ mod tcp;
 
 pub use advice::Advice;
 pub use devices::DeviceSource;
+pub use gpus::GpuSource;
 pub use health::HealthSource;
 pub use hw_counters::HwCountersSource;
 pub use log::LogSource;

@@ -16,8 +16,8 @@ use super::{
     event::{Event, EventKind},
     findings::{Change, Limits, Watch},
     input::{
-        CountersSample, DevicesSample, EbpfReport, EbpfState, HealthSample, HwCountersReport, Input, Now,
-        Skipped, Timed, UprobesReport,
+        CountersSample, DevicesSample, EbpfReport, EbpfState, GpuSample, HealthSample, HwCountersReport,
+        Input, Now, Skipped, Timed, UprobesReport,
     },
     judgement::{AllUnexplained, Judgement},
     snapshot::{Health, SCHEMA, Snapshot, WorkRequests},
@@ -28,6 +28,7 @@ use super::{
 mod address;
 mod devices;
 mod dump;
+mod gpus;
 mod groups;
 mod hash;
 mod history;
@@ -168,6 +169,8 @@ pub struct Engine {
     last_tick_ns: Option<u64>,
     /// Processes that have devices open.
     holders: openers::Holders,
+    /// How busy GPUs were in the last seconds.
+    gpus: Vec<GpuSample>,
     findings: Watch,
     /// The last snapshot, while a view holds it: its judgement is reused where nothing changed.
     last: Weak<Snapshot>,
@@ -280,6 +283,7 @@ impl Engine {
                 self.tcp(&sample);
                 Vec::new()
             }
+            Input::Gpus(sample) => return self.gpus(*sample),
             Input::Slow(notes) => {
                 self.slow = notes;
                 Vec::new()

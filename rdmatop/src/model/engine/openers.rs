@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Engine;
 use crate::model::{
     cause::{Cause, CauseId},
-    input::OpenersSample,
+    input::{GpuSample, OpenersSample},
     judgement::{AllUnexplained, Bound},
     snapshot::Snapshot,
 };
@@ -35,7 +35,7 @@ impl Engine {
 
     /// Judges a snapshot, with a note for what moves and is not explained.
     pub(super) fn judge(&mut self, snapshot: Snapshot, before: Option<&Snapshot>) -> Snapshot {
-        let snapshot = judged(snapshot, self.holders.sample.as_ref(), before);
+        let snapshot = judged(snapshot, self.holders.sample.as_ref(), &self.gpus, before);
         let moves = !snapshot.unexplained.is_empty();
         self.holders.wanted_ns = moves.then_some(snapshot.mono_ns);
         if !moves {
@@ -56,13 +56,14 @@ impl Engine {
             .iter()
             .filter(|note| note.id != CauseId::UnseenQps);
         again.health.notes = others.cloned().collect();
-        Some(judged(again, Some(sample), Some(latest)))
+        Some(judged(again, Some(sample), &self.gpus, Some(latest)))
     }
 }
 
 fn judged(
     mut snapshot: Snapshot,
     openers: Option<&Arc<OpenersSample>>,
+    gpus: &[GpuSample],
     before: Option<&Snapshot>,
 ) -> Snapshot {
     snapshot.unexplained = AllUnexplained::find(&snapshot, openers);
@@ -79,7 +80,7 @@ fn judged(
         snapshot.health.notes = all.collect();
     }
     let mut snapshot = snapshot.judged(before);
-    let bounds = Bound::find(&snapshot);
+    let bounds = Bound::find(&snapshot, gpus);
     for (row, bound) in snapshot.processes.iter_mut().zip(bounds) {
         row.bound = bound;
     }

@@ -70,7 +70,7 @@ pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
     text("cgroup", "cgroup path", |p: &P, _| Value::text(p.cgroup.as_ref())).words(&["cgroup"]).detail(50, "cgroup"),
     traffic::packets(),
     object("hw_counters", "counters of the NIC that its QPs are bound to"),
-    Field::new(Kind::Object, "bound", "how busy the links of its job are, and whether it waits for them (communication-bound)",
+    Field::new(Kind::Object, "bound", "how busy the links and the GPUs of its job are, and which of them it waits for (communication-bound, compute-bound)",
         |p: &P, _| p.bound.map_or(Value::Unknown, |bound| Value::Text(Cow::Owned(bound.line())))).detail(35, "links"),
     object("tcp", "what it moves by TCP although it could use RDMA"),
     object("libraries", "mapped libraries of interest"),

@@ -25,7 +25,7 @@ use super::{
     snapshot::{QpRow, Snapshot},
 };
 
-pub use bound::Bound;
+pub use bound::{Bound, GpuUse};
 pub use stuck::{Reason, STUCK_MARK, Stuck, StuckQp};
 pub use totals::{Scale, StateCount, Sum, Totals, counts_bytes, says_nothing};
 pub(super) use uncounted::QpsWritten;

@@ -12,7 +12,7 @@ use crate::model::input::{
     DataPaths, EbpfState, HostFacts, HwCountersReport, HwPort, Opener, OpenersSample, ProbeVerdict, Skipped,
     UprobesReport, Verdict,
 };
-use crate::model::judgement::{AllUnexplained, Bound, Unexplained};
+use crate::model::judgement::{AllUnexplained, Bound, GpuUse, Unexplained};
 use crate::model::snapshot::{
     CounterGroup, DeviceRow, DeviceState, Health, History, Latency, Loss, NamedCounter, OpcodeTraffic,
     PortRow, ProcessRow, QpRow, Snapshot, StatusCount, Step, TcpTraffic, Traffic, VerbRow,
@@ -680,6 +680,12 @@ fn bound(partial: bool) -> Bound {
         processes: 2,
         source: if partial { Source::Uprobe } else { Source::Sysfs },
         by_links: !partial,
+        gpu: (!partial).then_some(GpuUse {
+            sm_share: 0.25,
+            tensor_share: 0.0,
+            gpus: 2,
+            seconds: 30.0,
+        }),
     }
 }
 

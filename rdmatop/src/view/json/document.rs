@@ -92,6 +92,7 @@ fn written() -> Keys {
         ("Finding", "/findings"),
         ("Bound", "/processes/0/bound"),
         ("Bound", "/processes/1/bound"),
+        ("GPU use", "/processes/0/bound/gpu"),
         ("TCP", "/processes/0/tcp"),
         ("Totals", "/judgement/totals"),
         ("Sum", "/judgement/totals/tx"),

@@ -2,6 +2,7 @@ use super::*;
 use crate::model::{
     filter::Filter,
     ib::PortState,
+    input::{GpuActivity, GpuReading, GpuSample},
     value::{Counter, Source},
 };
 
@@ -216,6 +217,24 @@ fn the_only_user_of_a_port_that_is_full_is_bound_by_communication() {
         (bound.share - 0.9).abs() < 1e-9 && bound.seconds >= 11.0,
         "{bound:?}"
     );
+    // Its GPU computes meanwhile, or waits.
+    for (sms, wanted) in [(0.9, None), (0.2, Some("communication"))] {
+        for back in (0..11).rev() {
+            let mono_ns = host.now - back * SECOND;
+            let gpu = GpuReading {
+                activity: Some(GpuActivity { sms, tensor: 0.2 }),
+                processes: Some(vec![231]),
+            };
+            host.apply(Input::Gpus(Box::new(GpuSample {
+                before_ns: mono_ns - SECOND,
+                mono_ns,
+                gpus: vec![gpu],
+            })));
+        }
+        let judged = host.process(231).bound.unwrap();
+        assert_eq!(judged.verdict(), wanted, "{judged:?}");
+    }
+    let bound = host.process(231).bound.unwrap();
     // A filter leaves out rows, and so what they show together.
     let filter = Filter {
         device: Some("efa1".into()),

@@ -4,9 +4,14 @@
 //! queue pair of it that can move data. Where the true rate of one of them is not known, nothing is said. What the links carried is what
 //! is counted of the job, where that is all of it. Otherwise it is what passed the ports, whoever moved it.
 //!
-//! Links at rest do not mean that a job computes: it may wait for another node. NVML would not tell. Its utilisation is the time in which
+//! Links at rest do not mean that a job computes: it may wait for another node. NVML's utilisation would not tell: it is the time in which
 //! any kernel runs (`nvmlUtilization_t`), and a kernel of NCCL that waits for a peer runs too (100 % in a hang, NVIDIA/nccl issue 238).
+//! What GPUs of Hopper and later count of multiprocessors and tensor cores ([`gpu`]) tells. Where links are full and GPUs compute, the
+//! job overlaps the two, and there is no verdict.
 
+mod gpu;
+#[cfg(test)]
+mod gpu_tests;
 #[cfg(test)]
 mod tests;
 
@@ -14,15 +19,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
+pub use gpu::GpuUse;
+
 use super::unexplained::is_of_the_core;
 use crate::model::{
     ib::PortState,
+    input::GpuSample,
     snapshot::{PortRow, ProcessRow, QpRow, Recent, Snapshot},
     value::Source,
 };
 
 /// Share of what its links could carry from which a job is bound by them (ours): headers and gaps between messages take the rest.
 const BUSY: f64 = 0.8;
+/// The same up to which they are used little, so that a job whose GPUs compute is bound by them (ours).
+const IDLE: f64 = 0.5;
 /// The verdict needs so many seconds, ns (ours): a job computes and communicates in turn.
 const LEAST_NS: u64 = 10_000_000_000;
 /// More than the links can carry, a share (ours): the data stays inside of a NIC, so the links say nothing.
@@ -45,8 +55,10 @@ pub struct Bound {
     pub processes: u64,
     /// What counted the bytes.
     pub source: Source,
-    /// The links are what the job waits for.
+    /// The links are full.
     pub by_links: bool,
+    /// How busy the job's GPUs were; `None` where that is not known.
+    pub gpu: Option<GpuUse>,
 }
 
 /// A port of a device; `None`: the queue pair's port is not known.
@@ -87,6 +99,7 @@ struct Job {
     links: BTreeSet<Link>,
     moved: Vec<Recent>,
     processes: u64,
+    gpu: Option<GpuUse>,
 }
 
 impl Job {
@@ -132,6 +145,7 @@ impl Job {
             processes: self.processes,
             source: carried.source,
             by_links: is_its_own && share >= BUSY && carried.ns >= LEAST_NS,
+            gpu: self.gpu,
         })
     }
 }
@@ -170,7 +184,7 @@ impl Carried {
 
 impl Bound {
     /// Of each process of a judged snapshot, which has all rows, in their order.
-    pub(crate) fn find(snapshot: &Snapshot) -> Vec<Option<Self>> {
+    pub(crate) fn find(snapshot: &Snapshot, gpus: &[GpuSample]) -> Vec<Option<Self>> {
         let rows = &snapshot.processes;
         let links = &snapshot.judgement.rows.links;
         let known = |ports: &[PortRow]| ports.iter().any(|port| port.rate_bps.is_some());
@@ -190,6 +204,16 @@ impl Bound {
             job.links.extend(links);
             job.moved.extend(row.recent);
             job.processes += 1;
+        }
+        if !gpus.is_empty() {
+            let mut pids: BTreeMap<JobKey<'_>, BTreeSet<u32>> = BTreeMap::new();
+            for row in rows.iter().filter(|row| !row.exited && !row.kernel) {
+                pids.entry(JobKey::of(row)).or_default().extend(row.pid);
+            }
+            for (key, job) in &mut jobs {
+                let of = |pids| GpuUse::of(pids, gpus, snapshot.mono_ns);
+                job.gpu = pids.get(key).and_then(of);
+            }
         }
         let used: BTreeMap<_, _> = jobs
             .iter()
@@ -229,7 +253,13 @@ impl Bound {
 
     /// The stable word of the verdict; `None`: there is none.
     pub fn verdict(&self) -> Option<&'static str> {
-        self.by_links.then_some("communication")
+        let computes = self.gpu.is_some_and(|gpu| gpu.computes());
+        let idle = !self.partial && self.share < IDLE && self.seconds * 1e9 >= LEAST_NS as f64;
+        match (self.by_links, computes) {
+            (true, false) => Some("communication"),
+            (false, true) if idle => Some("compute"),
+            _ => None,
+        }
     }
 
     /// In words.
@@ -240,11 +270,14 @@ impl Bound {
             (false, 1) => String::new(),
             (false, more) => format!(", all {more} processes of the job together"),
         };
-        let verdict = if self.by_links {
-            ": communication-bound"
-        } else {
-            ""
-        };
+        let gpu = self
+            .gpu
+            .map(|gpu| format!("; {}", gpu.line()))
+            .unwrap_or_default();
+        let verdict = self
+            .verdict()
+            .map(|verdict| format!(": {verdict}-bound"))
+            .unwrap_or_default();
         let share = if self.share > 0.0 && self.share < 0.01 {
             "under 1".to_owned()
         } else {
@@ -252,7 +285,7 @@ impl Bound {
             format!("{:.0}", (self.share * 100.0).floor())
         };
         format!(
-            "{at_least}{share} % busy over the last {:.0} s{together}{verdict}",
+            "{at_least}{share} % busy over the last {:.0} s{together}{gpu}{verdict}",
             self.seconds
         )
     }
@@ -260,7 +293,7 @@ impl Bound {
 
 impl Serialize for Bound {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_struct("Bound", if self.partial { 7 } else { 6 })?;
+        let mut object = serializer.serialize_struct("Bound", if self.partial { 8 } else { 7 })?;
         object.serialize_field("verdict", &self.verdict())?;
         object.serialize_field("link_share", &Some(self.share).filter(|_| !self.partial))?;
         if self.partial {
@@ -270,6 +303,7 @@ impl Serialize for Bound {
         object.serialize_field("seconds", &self.seconds)?;
         object.serialize_field("processes", &self.processes)?;
         object.serialize_field("source", &self.source)?;
+        object.serialize_field("gpu", &self.gpu)?;
         object.end()
     }
 }

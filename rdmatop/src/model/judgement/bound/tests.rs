@@ -9,12 +9,12 @@ use crate::model::{
     testkit::{self, rows},
 };
 
-const S: u64 = 1_000_000_000;
+pub(super) const S: u64 = 1_000_000_000;
 /// Bytes per second that a link of 400 Gb/s carries.
-const FULL: f64 = 50e9;
+pub(super) const FULL: f64 = 50e9;
 
 /// A process with a queue pair on a port of its own, 400 Gb/s, of a device of its own.
-fn add(s: &mut Snapshot, uid: u64, tx: f64, rx: f64) {
+pub(super) fn add(s: &mut Snapshot, uid: u64, tx: f64, rx: f64) {
     let name = format!("mlx5_{uid}");
     let (mut device, mut port) = rows::rail(uid, &name, Some(400_000_000_000), None, None);
     (device.uid, port.device_uid, port.state) = (uid, uid, Some(PortState(4)));
@@ -36,7 +36,7 @@ fn add(s: &mut Snapshot, uid: u64, tx: f64, rx: f64) {
     s.qps.push(qp);
 }
 
-fn alone(tx: f64, rx: f64) -> Snapshot {
+pub(super) fn alone(tx: f64, rx: f64) -> Snapshot {
     let mut s = testkit::empty();
     add(&mut s, 1, tx, rx);
     s
@@ -49,7 +49,7 @@ fn recent(s: &mut Snapshot) -> &mut Recent {
 /// What is said of the first process.
 fn line(s: &Snapshot) -> Option<String> {
     let s = s.clone().judged(None);
-    Bound::find(&s)[0].map(|bound| bound.line())
+    Bound::find(&s, &[])[0].map(|bound| bound.line())
 }
 
 fn said(s: &Snapshot) -> String {
@@ -176,7 +176,7 @@ fn the_processes_of_a_job_are_judged_together() {
     let mut s = two();
     let together = "80 % busy over the last 30 s, all 2 processes of the job together";
     assert_eq!(said(&s), format!("{together}: communication-bound"));
-    let judged = Bound::find(&s.clone().judged(None));
+    let judged = Bound::find(&s.clone().judged(None), &[]);
     assert_eq!(judged[0], judged[1]);
     // On one link they share it.
     Arc::make_mut(&mut s.qps[1]).device_uid = Some(1);

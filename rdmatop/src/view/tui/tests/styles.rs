@@ -166,6 +166,7 @@ fn the_detail_of_a_process_says_how_busy_its_links_are_where_that_is_known() {
             processes: 1,
             source: Source::Hw,
             by_links,
+            gpu: None,
         });
         let mut state = state(s, Tab::Processes, (120, 40));
         code(&mut state, KeyCode::Enter);

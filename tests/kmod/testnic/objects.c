@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What a process can have of a device with uverbs: the device open, protection domains, completion queues and queue pairs.
+ * Queue pairs take what they are told by modify_qp, and move nothing.
+ */
+#include <rdma/ib_verbs.h>
+
+#include "testnic.h"
+
+struct tn_ucontext {
+	struct ib_ucontext core;
+};
+
+struct tn_pd {
+	struct ib_pd core;
+};
+
+struct tn_cq {
+	struct ib_cq core;
+};
+
+struct tn_qp {
+	struct ib_qp core;
+	enum ib_qp_state state;
+	enum ib_mtu path_mtu;
+	u32 dest;
+};
+
+/* Linux 6.11 gave the creation of a CQ other arguments, and a later one an operation of its own for programs. */
+#ifdef TN_CQ_BUNDLE
+typedef struct uverbs_attr_bundle tn_cq_extra;
+#else
+typedef struct ib_udata tn_cq_extra;
+#endif
+
+static int alloc_ucontext(struct ib_ucontext *context, struct ib_udata *udata)
+{
+	return 0;
+}
+
+static void dealloc_ucontext(struct ib_ucontext *context)
+{
+}
+
+/* Without it the device could not go away while a process holds it open. */
+static void disassociate_ucontext(struct ib_ucontext *context)
+{
+}
+
+static int alloc_pd(struct ib_pd *pd, struct ib_udata *udata)
+{
+	return 0;
+}
+
+static int dealloc_pd(struct ib_pd *pd, struct ib_udata *udata)
+{
+	return 0;
+}
+
+static int create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr, tn_cq_extra *extra)
+{
+	cq->cqe = attr->cqe;
+	return 0;
+}
+
+static int destroy_cq(struct ib_cq *cq, struct ib_udata *udata)
+{
+	return 0;
+}
+
+static struct tn_qp *qp_of(struct ib_qp *qp)
+{
+	return container_of(qp, struct tn_qp, core);
+}
+
+static int create_qp(struct ib_qp *qp, struct ib_qp_init_attr *attr, struct ib_udata *udata)
+{
+	if (attr->qp_type != IB_QPT_RC)
+		return -EOPNOTSUPP;
+	/* 0 and 1 are for MADs. */
+	qp->qp_num = 16 + (atomic_inc_return(&tn_of(qp->device)->qps_made) & 0xffff);
+	return 0;
+}
+
+static int modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct ib_udata *udata)
+{
+	struct tn_qp *qp = qp_of(ib);
+
+	if (mask & IB_QP_STATE)
+		qp->state = attr->qp_state;
+	if (mask & IB_QP_PATH_MTU)
+		qp->path_mtu = attr->path_mtu;
+	if (mask & IB_QP_DEST_QPN)
+		qp->dest = attr->dest_qp_num;
+	return 0;
+}
+
+static int query_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct ib_qp_init_attr *init)
+{
+	struct tn_qp *qp = qp_of(ib);
+
+	memset(attr, 0, sizeof(*attr));
+	memset(init, 0, sizeof(*init));
+	attr->qp_state = qp->state;
+	attr->cur_qp_state = qp->state;
+	attr->path_mtu = qp->path_mtu;
+	attr->dest_qp_num = qp->dest;
+	init->qp_type = ib->qp_type;
+	return 0;
+}
+
+static int destroy_qp(struct ib_qp *qp, struct ib_udata *udata)
+{
+	return 0;
+}
+
+const struct ib_device_ops tn_uverbs_ops = {
+	.alloc_ucontext = alloc_ucontext,
+	.dealloc_ucontext = dealloc_ucontext,
+	.disassociate_ucontext = disassociate_ucontext,
+	.alloc_pd = alloc_pd,
+	.dealloc_pd = dealloc_pd,
+	/* Where there are both, the kernel calls the second and allows the command only where there is the first. */
+	.create_cq = create_cq,
+#ifdef TN_CQ_USER
+	.create_user_cq = create_cq,
+#endif
+	.destroy_cq = destroy_cq,
+	.create_qp = create_qp,
+	.modify_qp = modify_qp,
+	.query_qp = query_qp,
+	.destroy_qp = destroy_qp,
+	INIT_RDMA_OBJ_SIZE(ib_ucontext, tn_ucontext, core),
+	INIT_RDMA_OBJ_SIZE(ib_pd, tn_pd, core),
+	INIT_RDMA_OBJ_SIZE(ib_cq, tn_cq, core),
+	INIT_RDMA_OBJ_SIZE(ib_qp, tn_qp, core),
+};

@@ -1,0 +1,117 @@
+/* A connected queue pair of a device for which rdma-core has no library: the commands that such a library would write to the
+ * device's file. All that is made lives as long as the file is open. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+#include <infiniband/verbs.h>
+#include <rdma/ib_user_verbs.h>
+
+/* `cmd` begins with the header; a command without an answer has none. */
+static int command(int fd, uint32_t number, void *cmd, size_t len, void *response, size_t response_len)
+{
+	struct ib_uverbs_cmd_hdr *header = cmd;
+	uint64_t address = (uintptr_t)response;
+	ssize_t written;
+
+	header->command = number;
+	header->in_words = len / 4;
+	header->out_words = response_len / 4;
+	if (response)
+		memcpy(header + 1, &address, sizeof(address));
+	written = write(fd, cmd, len);
+	if (written < 0)
+		return -errno;
+	return (size_t)written == len ? 0 : -EIO;
+}
+
+#define CMD(type)                                                                                                            \
+	struct {                                                                                                             \
+		struct ib_uverbs_cmd_hdr header;                                                                             \
+		struct type body;                                                                                            \
+	}
+
+static int modify(int fd, uint32_t qp, int state, uint32_t mask, struct ib_uverbs_modify_qp body)
+{
+	CMD(ib_uverbs_modify_qp) cmd = { .body = body };
+
+	cmd.body.qp_handle = qp;
+	cmd.body.qp_state = state;
+	cmd.body.attr_mask = mask | IBV_QP_STATE;
+	return command(fd, IB_USER_VERBS_CMD_MODIFY_QP, &cmd, sizeof(cmd), NULL, 0);
+}
+
+/* A QP of `file` in RTS, that is its own peer at `gid`. Returns the open file, or a negative errno; `step` is then the name of
+ * the command that failed. */
+int raw_connected_qp(const char *file, const uint8_t *gid, unsigned int sgid_index, unsigned int path_mtu, uint32_t *qpn,
+		     const char **step)
+{
+	CMD(ib_uverbs_get_context) context = { 0 };
+	CMD(ib_uverbs_alloc_pd) pd = { 0 };
+	CMD(ib_uverbs_create_cq) cq = { .body = { .cqe = 16, .comp_channel = -1 } };
+	CMD(ib_uverbs_create_qp) qp = { .body = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1,
+						  .qp_type = IBV_QPT_RC } };
+	struct ib_uverbs_get_context_resp context_is;
+	struct ib_uverbs_alloc_pd_resp pd_is;
+	struct ib_uverbs_create_cq_resp cq_is;
+	struct ib_uverbs_create_qp_resp qp_is;
+	struct ib_uverbs_modify_qp to = { 0 };
+	int rc, fd;
+
+	*step = "open";
+	fd = open(file, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	*step = "GET_CONTEXT";
+	rc = command(fd, IB_USER_VERBS_CMD_GET_CONTEXT, &context, sizeof(context), &context_is, sizeof(context_is));
+	if (rc)
+		return rc;
+	close(context_is.async_fd);
+	*step = "ALLOC_PD";
+	rc = command(fd, IB_USER_VERBS_CMD_ALLOC_PD, &pd, sizeof(pd), &pd_is, sizeof(pd_is));
+	if (rc)
+		return rc;
+	*step = "CREATE_CQ";
+	rc = command(fd, IB_USER_VERBS_CMD_CREATE_CQ, &cq, sizeof(cq), &cq_is, sizeof(cq_is));
+	if (rc)
+		return rc;
+	qp.body.pd_handle = pd_is.pd_handle;
+	qp.body.send_cq_handle = cq_is.cq_handle;
+	qp.body.recv_cq_handle = cq_is.cq_handle;
+	*step = "CREATE_QP";
+	rc = command(fd, IB_USER_VERBS_CMD_CREATE_QP, &qp, sizeof(qp), &qp_is, sizeof(qp_is));
+	if (rc)
+		return rc;
+	to.dest.port_num = 1;
+	to.port_num = 1;
+	*step = "MODIFY_QP to INIT";
+	rc = modify(fd, qp_is.qp_handle, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, to);
+	if (rc)
+		return rc;
+	memcpy(to.dest.dgid, gid, sizeof(to.dest.dgid));
+	to.dest.sgid_index = sgid_index;
+	to.dest.hop_limit = 1;
+	to.dest.is_global = 1;
+	to.path_mtu = path_mtu;
+	to.dest_qp_num = qp_is.qpn;
+	to.max_dest_rd_atomic = 1;
+	to.min_rnr_timer = 12;
+	*step = "MODIFY_QP to RTR";
+	rc = modify(fd, qp_is.qp_handle, IBV_QPS_RTR,
+		    IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+		    to);
+	if (rc)
+		return rc;
+	to.timeout = 14;
+	to.retry_cnt = 7;
+	to.rnr_retry = 7;
+	to.max_rd_atomic = 1;
+	*step = "MODIFY_QP to RTS";
+	rc = modify(fd, qp_is.qp_handle, IBV_QPS_RTS,
+		    IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC, to);
+	if (rc)
+		return rc;
+	*qpn = qp_is.qpn;
+	return fd;
+}

@@ -1,0 +1,78 @@
+//! A connected queue pair of a device for which rdma-core has no library.
+
+use std::{
+    ffi::{CStr, CString, c_char, c_int},
+    fs, io,
+    os::fd::{FromRawFd as _, OwnedFd},
+    path::Path,
+};
+
+use anyhow::{Context as _, Result, bail};
+
+unsafe extern "C" {
+    fn raw_connected_qp(
+        file: *const c_char,
+        gid: *const u8,
+        sgid_index: u32,
+        path_mtu: u32,
+        qpn: *mut u32,
+        step: *mut *const c_char,
+    ) -> c_int;
+}
+
+/// It lives as long as the file is open.
+#[derive(Debug)]
+pub struct RawQp {
+    _file: OwnedFd,
+    /// Its number.
+    pub qpn: u32,
+}
+
+impl RawQp {
+    /// One of port 1 of `device` in RTS, that sends to itself from the GID at `sgid_index` with packets of `mtu` bytes.
+    pub fn connected(device: &str, sgid_index: u32, mtu: u32) -> Result<Self> {
+        let file = CString::new(uverbs_file(device)?)?;
+        let gid = gid(device, sgid_index)?;
+        // enum ibv_mtu: 256 bytes are 1.
+        let path_mtu = mtu.ilog2() - 7;
+        let (mut qpn, mut step) = (0, c"".as_ptr());
+        // SAFETY: the file's name ends with 0, the GID has 16 bytes, and the call writes the number and the step alone, which
+        // outlive it; the step is text that lives for ever.
+        let (fd, step) = unsafe {
+            let fd = raw_connected_qp(
+                file.as_ptr(),
+                gid.as_ptr(),
+                sgid_index,
+                path_mtu,
+                &raw mut qpn,
+                &raw mut step,
+            );
+            (fd, CStr::from_ptr(step))
+        };
+        if fd < 0 {
+            let error = io::Error::from_raw_os_error(-fd);
+            bail!("{device}: {}: {error}", step.to_string_lossy());
+        }
+        // SAFETY: the call opened it for this caller.
+        let file = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { _file: file, qpn })
+    }
+}
+
+/// The device's file below /dev.
+pub fn uverbs_file(device: &str) -> Result<String> {
+    let classes = fs::read_dir("/sys/class/infiniband_verbs")?.flatten();
+    let is_it = |path: &Path| fs::read_to_string(path.join("ibdev")).is_ok_and(|name| name.trim() == device);
+    let class = classes.map(|entry| entry.path()).find(|path| is_it(path));
+    let class = class.with_context(|| format!("{device} has no verbs file"))?;
+    let name = class.file_name().context("a name")?.to_string_lossy();
+    Ok(format!("/dev/infiniband/{name}"))
+}
+
+fn gid(device: &str, index: u32) -> Result<[u8; 16]> {
+    let path = format!("/sys/class/infiniband/{device}/ports/1/gids/{index}");
+    let text = fs::read_to_string(&path).with_context(|| path.clone())?;
+    let digits = text.trim().replace(':', "");
+    let number = u128::from_str_radix(&digits, 16).with_context(|| format!("{path}: {text}"))?;
+    Ok(number.to_be_bytes())
+}
