@@ -7,6 +7,7 @@ pub mod exit;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod lab;
+mod locked;
 pub mod model;
 pub mod nccl;
 pub mod outlet;
@@ -16,3 +17,4 @@ pub mod say;
 pub mod source;
 pub mod text;
 pub mod view;
+pub mod workload;

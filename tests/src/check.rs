@@ -5,7 +5,9 @@ use serde_json::Value;
 
 use crate::{
     child::Child,
-    rdmatop::{self, END},
+    kernel,
+    rdmatop::{self, END, Window},
+    wait,
 };
 
 /// One that looks.
@@ -26,6 +28,26 @@ impl Looking {
     pub fn begin(seconds: &str) -> Result<Self> {
         let args = ["check", "--json", "--for", seconds];
         Ok(Self(Child::spawn(&mut rdmatop::command(&args)?)?))
+    }
+
+    /// As [`Self::begin`], and waits until its programs are attached. It does not say when: it has as many probes as a window then,
+    /// which says when it counts.
+    pub fn begin_attached(seconds: &str) -> Result<Self> {
+        let window = Window::open(&[])?;
+        let all = kernel::probes()?.len();
+        window.close()?;
+        ensure!(kernel::probes()?.is_empty(), "probes are left");
+        let looking = Self::begin(seconds)?;
+        wait::for_some("the probes of rdmatop check", END, || {
+            Ok((kernel::probes()?.len() >= all).then_some(()))
+        })?;
+        Ok(looking)
+    }
+
+    /// Ends it by Ctrl-C: what it has found until now.
+    pub fn interrupt(self) -> Result<Check> {
+        self.0.signal(libc::SIGINT)?;
+        self.end()
     }
 
     /// What it has found.

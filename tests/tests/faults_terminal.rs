@@ -220,7 +220,7 @@ fn a_shell_can_stop_it_bring_it_back_at_another_size_and_end_it_while_it_is_stop
         type_line("PS1='prompt> '; clear; echo BEFORE-MARK")?;
         shows("the shell", "BEFORE-MARK")?;
         type_line(&rdmatop::program()?.display().to_string())?;
-        shows("the live view", "6 Probes")?;
+        shows("the live view", "6:Probes")?;
         tmux(&["send-keys", "-t", "t", "C-z"])?;
         shows("the shell, which stopped it", "Stopped")?;
         // The main screen is back, and what is typed is seen.
@@ -228,7 +228,7 @@ fn a_shell_can_stop_it_bring_it_back_at_another_size_and_end_it_while_it_is_stop
         shows("the typed line", "STOPPED-MARK")?;
         tmux(&["resize-window", "-t", "t", "-x", "90", "-y", "20"])?;
         type_line("fg")?;
-        shows("the live view again", "6 Probes")?;
+        shows("the live view again", "6:Probes")?;
         let text = screen()?;
         ensure!(text.lines().count() <= 20, "{text}");
         ensure!(text.contains("Quit") && !text.contains("STOPPED-MARK"), "{text}");
@@ -237,7 +237,7 @@ fn a_shell_can_stop_it_bring_it_back_at_another_size_and_end_it_while_it_is_stop
         shows("the shell, which stopped it again", "prompt>")?;
         type_line("clear; bg; sleep 2; echo BACK''GROUND-MARK")?;
         shows("the shell after bg", "BACKGROUND-MARK")?;
-        ensure!(!screen()?.contains("6 Probes"), "{}", screen()?);
+        ensure!(!screen()?.contains("6:Probes"), "{}", screen()?);
         type_line("kill %1; wait; echo EN''DED-MARK")?;
         shows("the shell after kill", "ENDED-MARK")
     });

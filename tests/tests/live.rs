@@ -124,7 +124,7 @@ fn the_mouse_chooses_a_tab_a_row_and_an_order_and_what_was_chosen_is_kept() -> R
         text.contains("eBPF on")
     })?;
     // A tab.
-    Screen::mouse(0, Screen::find(&shown, "6 Probes")?)?;
+    Screen::mouse(0, Screen::find(&shown, "6:Probes")?)?;
     let shown = Screen::once("the table of programs", END, |text| text.contains("PROGRAM"))?;
     // A heading, and again: the order, and the order turned around.
     let heading = Screen::find(&shown, "PROGRAM")?;

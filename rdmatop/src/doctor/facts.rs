@@ -299,6 +299,8 @@ pub struct Process {
     pub memlock: Fact<Option<u64>>,
     /// It may lock memory beyond that (CAP_IPC_LOCK).
     pub may_lock: bool,
+    /// The path of its cgroup, which tells what it runs in.
+    pub cgroup: Option<String>,
     /// Limits of its RDMA cgroups.
     pub rdma_limits: Fact<Vec<RdmaLimit>>,
     /// Its network interfaces.

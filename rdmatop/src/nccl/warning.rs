@@ -147,7 +147,7 @@ const OTHER_COMPLETION: Meaning = Meaning {
 const MEMLOCK: Meaning = Meaning {
     id: "memlock",
     means: "memory could not be pinned: the limit of locked memory is too small",
-    next: "`ulimit -l unlimited` for the job (docker: --ulimit memlock=-1, Slurm: PropagateResourceLimits, systemd: LimitMEMLOCK)",
+    next: "`ulimit -l unlimited` for the job (docker: --ulimit memlock=-1; pod: capabilities.add IPC_LOCK; Slurm: LimitMEMLOCK of slurmd; unit: LimitMEMLOCK)",
 };
 
 /// The meaning of a warning, where known.

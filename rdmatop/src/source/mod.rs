@@ -9,6 +9,7 @@ pub mod hw_counters;
 pub mod kernel_log;
 pub mod limits;
 pub mod netlink;
+mod open_files;
 pub mod openers;
 pub mod platform;
 pub mod privileges;

@@ -2,12 +2,10 @@
 //!
 //! A process can use a device through queue pairs that the kernel does not list, but not without its verbs file.
 
-use std::{collections::BTreeMap, ffi::OsStr, fs, io::ErrorKind, os::unix::ffi::OsStrExt as _};
+use std::{collections::BTreeMap, ffi::OsStr, ops::ControlFlow, os::unix::ffi::OsStrExt as _};
 
+use super::open_files;
 use crate::{source::root::Root, text};
-
-/// The largest number of open files that one search reads: no working machine has so many, and the search must end.
-const MOST_FILES: usize = 200_000;
 
 /// Processes that have devices open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,41 +20,24 @@ pub struct Openers {
 
 /// Looks at the open files of every process.
 pub fn openers(root: &Root) -> Openers {
-    search(root, MOST_FILES)
+    search(root, open_files::MOST)
 }
 
 fn search(root: &Root, most: usize) -> Openers {
     let devices = devices(root);
-    let mut out = Openers::default();
-    let mut looked = 0;
-    'all: for name in root.list(&root.proc("")).unwrap_or_default() {
-        let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
-            continue;
-        };
-        let fds = match fs::read_dir(root.proc(&name).join("fd")) {
-            Ok(fds) => fds,
-            Err(error) => {
-                out.hidden |= error.kind() == ErrorKind::PermissionDenied;
-                continue;
-            }
-        };
-        for fd in fds.flatten() {
-            looked += 1;
-            if looked > most {
-                out.cut = true;
-                break 'all;
-            }
-            let target = root.link(&fd.path());
-            let device = target
-                .as_deref()
-                .and_then(file)
-                .and_then(|file| devices.get(file));
-            out.found.extend(device.map(|device| (device.clone(), pid)));
-        }
+    let mut found = Vec::new();
+    let walk = open_files::walk(root, most, |pid, target| {
+        let device = file(target).and_then(|file| devices.get(file));
+        found.extend(device.map(|device| (device.clone(), pid)));
+        ControlFlow::Continue(())
+    });
+    found.sort_by(|a: &(String, u32), b| (a.1, &a.0).cmp(&(b.1, &b.0)));
+    found.dedup();
+    Openers {
+        found,
+        hidden: walk.hidden,
+        cut: walk.cut,
     }
-    out.found.sort_by(|a, b| (a.1, &a.0).cmp(&(b.1, &b.0)));
-    out.found.dedup();
-    out
 }
 
 /// Devices by their verbs files.

@@ -7,15 +7,12 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs;
-use std::io::ErrorKind;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
+use super::open_files;
 use crate::source::root::Root;
 use crate::text;
-
-/// The largest number of open files that one search reads: no working machine has so many, and the search must end.
-const MOST_FILES: usize = 200_000;
 
 /// A process that holds a device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,39 +109,24 @@ fn verbs_files(root: &Root) -> Option<BTreeMap<OsString, OsString>> {
 /// Processes with an open verbs file whose device has none any more.
 pub fn holders(root: &Root) -> Holders {
     let files = verbs_files(root).unwrap_or_default();
-    let mut out = Holders::default();
-    let mut looked = 0;
-    for name in root.list(&root.proc("")).unwrap_or_default() {
-        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        let dir = root.proc(&name);
-        let fds = match fs::read_dir(dir.join("fd")) {
-            Ok(fds) => fds,
-            Err(error) => {
-                out.hidden |= error.kind() == ErrorKind::PermissionDenied;
-                continue;
-            }
-        };
-        for fd in fds.flatten() {
-            looked += 1;
-            if looked > MOST_FILES {
-                out.cut = true;
-                return out;
-            }
-            if root
-                .link(&fd.path())
-                .is_some_and(|target| is_orphan(&target, &files))
-            {
-                let comm = root.bytes(&dir.join("comm"), 64).unwrap_or_default();
-                let comm = text::sanitize(comm.trim_ascii_end());
-                out.found.push(Holder { pid, comm });
-                break;
-            }
+    let mut found = Vec::new();
+    let walk = open_files::walk(root, open_files::MOST, |pid, target| {
+        if !is_orphan(target, &files) {
+            return ControlFlow::Continue(());
         }
+        let comm = root
+            .bytes(&root.proc(pid.to_string()).join("comm"), 64)
+            .unwrap_or_default();
+        let comm = text::sanitize(comm.trim_ascii_end());
+        found.push(Holder { pid, comm });
+        ControlFlow::Break(())
+    });
+    found.sort();
+    Holders {
+        found,
+        hidden: walk.hidden,
+        cut: walk.cut,
     }
-    out.found.sort();
-    out
 }
 
 /// Whether an open file is a verbs file of a device that has none any more. In a container with its own device node

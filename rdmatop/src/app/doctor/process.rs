@@ -12,7 +12,7 @@ use super::read;
 use crate::{
     doctor::facts::{Fact, Process, RdmaLimit, Sharers},
     source::{
-        proc::{Status, relevant, sharers},
+        proc::{Cgroup, Status, relevant, sharers},
         root::Root,
     },
     text,
@@ -50,6 +50,7 @@ pub(super) fn read(root: &Root, subject: Subject) -> Process {
         environ: environ(&dir),
         memlock: memlock(&dir),
         may_lock: may_lock(root, &dir),
+        cgroup: cgroup(&dir),
         rdma_limits: rdma_limits(root, &dir),
         interfaces: interfaces(&dir),
         nodes: nodes(&dev(root, &dir, subject).join("infiniband"), subject),
@@ -127,6 +128,11 @@ fn may_lock(root: &Root, dir: &Path) -> bool {
     has && root
         .link(&dir.join("ns/user"))
         .is_none_or(|namespace| namespace == FIRST_USER_NAMESPACE)
+}
+
+fn cgroup(dir: &Path) -> Option<String> {
+    let parsed = read::bytes(&dir.join("cgroup"), SMALL).parse(|raw| Cgroup::parse(&raw));
+    parsed.known().map(|cgroup| cgroup.path.clone())
 }
 
 /// Limits of its RDMA cgroup and of those above it.

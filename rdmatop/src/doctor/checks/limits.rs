@@ -1,9 +1,12 @@
 //! How much memory processes may lock, and RDMA cgroups.
 
-use crate::doctor::{
-    facts::{Facts, Process},
-    line::{Lines, WITH_ROOT},
-    words::{bytes, names},
+use crate::{
+    doctor::{
+        facts::{Facts, Process},
+        line::{Lines, WITH_ROOT},
+        words::{bytes, names},
+    },
+    locked,
 };
 
 /// Enough for the buffers of most jobs.
@@ -50,12 +53,22 @@ pub(crate) fn memlock(facts: &Facts, out: &mut Lines) {
     }
     for (limit, processes) in &low {
         let text = format!("{} may lock {} of memory", subject(processes), bytes(*limit));
-        let remedy = match processes.as_slice() {
-            [one] => format!(
-                "sudo prlimit --pid {} --memlock=unlimited; ulimit -l, LimitMEMLOCK=infinity",
+        // What is good for all of them; what one runs in says nothing about the others.
+        let mut ways: Vec<String> = processes
+            .iter()
+            .map(|process| locked::raise(process.cgroup.as_deref()))
+            .collect();
+        ways.dedup();
+        let remedy = match (processes.as_slice(), ways.as_slice()) {
+            ([one], [way]) => format!(
+                "sudo prlimit --pid {} --memlock=unlimited; for its next start: {way}",
                 one.pid
             ),
-            _ => "ulimit -l unlimited before the job, LimitMEMLOCK=infinity in its unit".to_owned(),
+            (_, [way]) => way.clone(),
+            _ => format!(
+                "rdmatop doctor --pid {}, as of each of them: each runs in something else",
+                processes[0].pid
+            ),
         };
         if *limit <= MEMLOCK_FAIL {
             out.fail(&subject(processes), text, WHY, remedy);

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{Table, Unit, Value, gauge, object, state, text};
-use crate::model::findings::{Finding, Severity};
+use crate::model::findings::{Finding, Role, Severity};
 use crate::model::snapshot::{PortRow, ProcessRow, Snapshot};
 
 type F = Finding;
@@ -18,19 +18,27 @@ fn device(f: &F) -> Value<'_> {
 
 /// The age comes first: a narrow column cuts the end.
 fn since(age: &str, what: &str) -> String {
-    format!("{age}: {what}")
+    format!("{age} {what}")
 }
 
-/// The worst finding of a process, in a few words.
-pub(super) fn of_process<'a>(row: &'a ProcessRow, s: &'a Snapshot) -> Value<'a> {
-    let found = s.findings.iter().find(|found| found.concerns_process(row.uid));
-    found.map_or(Value::Unknown, |found| {
-        // Of a port's trouble all suffer alike.
-        let own = found.about.process.is_none_or(|uid| uid == row.uid);
-        let age = crate::text::age(found.age_s(s.mono_ns));
-        let what = if own { &found.short } else { "waits" };
-        Value::Text(Cow::Owned(since(&age, what)))
-    })
+/// The worst finding of a process: whether it is the cause or suffers, and what and since when, in a few words.
+pub fn of_process(row: &ProcessRow, s: &Snapshot) -> Option<(Role, String)> {
+    let found = s.findings.iter().find(|found| found.concerns_process(row.uid))?;
+    let age = crate::text::age(found.age_s(s.mono_ns));
+    // Of a port's or a peer's trouble all suffer alike.
+    let cause = found.about.process.filter(|uid| *uid != row.uid);
+    let cause = cause.filter(|uid| found.role(*uid) == Some(Role::Cause));
+    let words = match (cause, found.pid) {
+        (Some(_), Some(pid)) => since(&age, &format!("waits for {pid}")),
+        (Some(_), None) => since(&age, "waits"),
+        (None, _) => since(&age, &found.short),
+    };
+    Some((found.role(row.uid)?, words))
+}
+
+/// The same without the role.
+pub(super) fn words_of_process<'a>(row: &'a ProcessRow, s: &'a Snapshot) -> Value<'a> {
+    of_process(row, s).map_or(Value::Unknown, |(_, words)| Value::Text(Cow::Owned(words)))
 }
 
 /// The worst finding of a port, in a few words.
@@ -66,6 +74,7 @@ pub static FINDING: Table<Finding> = &[
     gauge("port", "port number", |f: &F, _| Value::number(f.port)),
     text("why", "why it matters", |f: &F, _| Value::Text(Cow::Borrowed(f.why))),
     text("next", "what to run or to change next", |f: &F, _| Value::Text(Cow::Borrowed(&f.next))),
+    text("fixed", "what one sees when it is mended", |f: &F, _| Value::Text(Cow::Borrowed(f.fixed))),
     text("short", "a few words, for the row of the process or port", |f: &F, _| Value::Text(Cow::Borrowed(&f.short))),
     object("evidence", "the numbers behind it"),
     object("victims", "processes that suffer from it, by uid"),

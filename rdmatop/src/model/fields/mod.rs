@@ -23,7 +23,7 @@ use super::snapshot::{ProcessRow, Snapshot};
 
 pub use device::DEVICE;
 pub use event::EVENT;
-pub use finding::FINDING;
+pub use finding::{FINDING, of_process as finding_of};
 pub use port::PORT;
 pub use probe::PROBE;
 pub use process::PROCESS;

@@ -37,6 +37,8 @@ pub struct Kind {
     pub source: &'static str,
     /// Why it matters.
     pub why: &'static str,
+    /// What one sees when it is mended. The finding itself goes after `clear_s`.
+    pub fixed: &'static str,
     /// Whether `--trace` can show it: a trace counts no work requests.
     pub trace: Traced,
 }
@@ -89,6 +91,7 @@ kinds! {
                NAKs or out_of_buffer of a port grow",
         source: "rnr_waits of the sender's QPs; rnr_naks of the port; out_of_buffer of the port (mlx5, mlx4, bnxt_re, ionic)",
         why: "The sender waits a whole RNR timer for each packet that finds no receive buffer.",
+        fixed: "no sender waits for it any more",
         trace: Traced::OfPorts,
     },
     PeerGone => Kind {
@@ -96,6 +99,7 @@ kinds! {
         rule: "a QP in RTS sends the same packets again and finishes nothing",
         source: "retransmissions and finished work requests of the QP",
         why: "No answer comes back. With retry_cnt 7, the default of perftest and NCCL, SoftRoCE repeats for ever.",
+        fixed: "its TX b/s is above 0, or it has ended",
         trace: Traced::No,
     },
     QpError => Kind {
@@ -103,6 +107,7 @@ kinds! {
         rule: "a QP stays in ERR or SQE",
         source: "state of the QP",
         why: "A QP in ERR flushes every work request until the application resets or destroys it; in SQE it sends none.",
+        fixed: "none of its QPs is in ERR or SQE",
         trace: Traced::Yes,
     },
     QpSetup => Kind {
@@ -110,6 +115,7 @@ kinds! {
         rule: "a QP of a connected type stays in INIT for 5 s",
         source: "state of the QP, and since when it has it",
         why: "Connecting takes milliseconds. The peer did not answer, or the job waits for it.",
+        fixed: "its QPs are in RTS",
         trace: Traced::Yes,
     },
     CompletionError => Kind {
@@ -117,6 +123,7 @@ kinds! {
         rule: "work requests end with an error other than a flush",
         source: "status of CQEs",
         why: "The first error moves the QP to ERR, and what was posted behind it is flushed.",
+        fixed: "ERR of the process grows no more",
         trace: Traced::No,
     },
     CqOverflow => Kind {
@@ -124,6 +131,7 @@ kinds! {
         rule: "a CQE found its completion queue full",
         source: "cq_overflows of the QP",
         why: "The completion is lost, the CQ is in error, and the program waits for ever.",
+        fixed: "after its restart ERR stays 0",
         trace: Traced::No,
     },
     SendQueueFull => Kind {
@@ -133,6 +141,7 @@ kinds! {
         source: "doorbells and posted work requests: librxe rings the doorbell also where it refuses the work request with ENOMEM; \
                  silent on NICs that bypass the kernel; rdmatop's own limits",
         why: "The thread spends its time on calls that fail. A queue that is full is no fault by itself: nothing goes faster by trying.",
+        fixed: "its CPU time falls, TX WR/s stays",
         trace: Traced::No,
     },
     LatencyRises => Kind {
@@ -143,6 +152,7 @@ kinds! {
         source: "post-to-completion times of the process, in intervals of 10 s; the medians of those before, three or more; \
                  rdmatop's own limits",
         why: "The program asks for as much as before and gets less: the path, the peer or this host's CPUs became slow.",
+        fixed: "P99 and TX WR/s are what they were",
         trace: Traced::No,
     },
     VerbFails => Kind {
@@ -151,6 +161,7 @@ kinds! {
         source: "return codes of verbs; probes by libraries and calls of the connection manager, which libraries make to try a \
                  way, are left out",
         why: "Most libraries give up, or go on without RDMA.",
+        fixed: "ERR of the process grows no more",
         trace: Traced::Yes,
     },
     CgroupLimit => Kind {
@@ -158,6 +169,7 @@ kinds! {
         rule: "a verb fails with EAGAIN, and the process's RDMA cgroup, or one above it, has as much as it may have",
         source: "return codes of verbs; rdma.max and rdma.current of the cgroups",
         why: "No queue pair and no memory region can be made until something is destroyed or the limit is raised.",
+        fixed: "ERR of the process grows no more",
         trace: Traced::Yes,
     },
     TcpFallback => Kind {
@@ -167,6 +179,7 @@ kinds! {
         source: "sock_diag(7), /proc/PID/fd and maps; for the reason its environment and its /dev/infiniband; connections of other \
                  network namespaces are not seen",
         why: "TCP costs the job most of its bandwidth and CPU time that it needs elsewhere; nothing but its speed shows it.",
+        fixed: "it has QPs, and its data goes by RDMA",
         trace: Traced::Yes,
     },
     MrChurn => Kind {
@@ -174,6 +187,7 @@ kinds! {
         rule: "a process registers more than 100 memory regions per second",
         source: "calls of reg_mr",
         why: "Each registration pins pages and takes longer than most transfers. Libraries keep registrations in a cache.",
+        fixed: "its calls of reg_mr become few",
         trace: Traced::Yes,
     },
     QpLeak => Kind {
@@ -182,6 +196,7 @@ kinds! {
                them move nothing",
         source: "QPs of the process",
         why: "Each QP takes memory of the NIC and its driver until the device has none left.",
+        fixed: "QPS of the process grows no more",
         trace: Traced::No,
     },
     PortDown => Kind {
@@ -189,6 +204,7 @@ kinds! {
         rule: "the only port of a device is not ACTIVE and processes have QPs on the device",
         source: "state of the port",
         why: "Nothing passes it. What its QPs have under way is repeated until they give up.",
+        fixed: "the port is ACTIVE",
         trace: Traced::Yes,
     },
     PortSlow => Kind {
@@ -197,6 +213,7 @@ kinds! {
                more of the fast ones",
         source: "rate of the port",
         why: "A collective runs at the pace of its slowest link.",
+        fixed: "its rate is that of the other ports",
         trace: Traced::Yes,
     },
     LinkErrors => Kind {
@@ -206,6 +223,7 @@ kinds! {
                10/s, port_xmit_discards 100/s",
         source: "counters of the port; limits of NVIDIA NVSentinel's NIC monitor",
         why: "A cable, a transceiver or the port at the other end is failing, or the fabric is congested.",
+        fixed: "the link stays up and counts no errors",
         trace: Traced::Yes,
     },
     LinkFlaps => Kind {
@@ -214,6 +232,7 @@ kinds! {
         source: "state of the port, and link_downed where the driver has it: whichever saw more; limits of NVIDIA NVSentinel's NIC \
                  monitor",
         why: "A link that comes up again hides a bad cable or transceiver: each time, jobs wait for seconds or end.",
+        fixed: "the port stays ACTIVE",
         trace: Traced::Yes,
     },
     Loss => Kind {
@@ -224,6 +243,7 @@ kinds! {
                reason",
         source: "retransmits or retries of the port, and tx_packets",
         why: "RoCE and iWARP lose most of their bandwidth at a loss of a few packets in a thousand.",
+        fixed: "RETX of the port grows no more",
         trace: Traced::Yes,
     },
     Congestion => Kind {
@@ -231,6 +251,7 @@ kinds! {
         rule: "rp_cnp_ignored grows, or packets arrive marked by ECN and no CNP is sent",
         source: "hardware counters of mlx5",
         why: "Congestion control is switched off on this side: senders do not slow down, switches drop or pause.",
+        fixed: "the counter grows no more",
         trace: Traced::Yes,
     },
     IbCongestion => Kind {
@@ -240,6 +261,7 @@ kinds! {
                  InfiniBand specification has, so the true share is this or more (NVIDIA's switches count 8 bytes a tick and more); \
                  silent where the counter has 32 bits and is at its end; rdmatop's own limit",
         why: "Without credits nothing is sent, and what waits here makes others wait: a slow receiver holds up a whole tree.",
+        fixed: "port_xmit_wait hardly grows",
         trace: Traced::Yes,
     },
     PauseStorm => Kind {
@@ -250,6 +272,7 @@ kinds! {
                  bnxt_en; rdmatop's own limits",
         why: "A pause stops all traffic of its priority, and spreads: the switch that waits pauses others, until a whole fabric waits \
               for one slow host.",
+        fixed: "the pause counters hardly grow",
         trace: Traced::Yes,
     },
     TrafficClass => Kind {
@@ -258,6 +281,7 @@ kinds! {
                those priorities",
         source: "dcb netlink or qos/pfc of the network device; bytes by priority of ethtool (mlx5, mlx4, bnxt_en)",
         why: "On the other priorities switches drop what they cannot hold: RoCE then sends again and loses most of its bandwidth.",
+        fixed: "the traffic leaves on that priority",
         trace: Traced::Yes,
     },
     HotPort => Kind {
@@ -266,6 +290,7 @@ kinds! {
                rate where that is known, and two or more carry less than 5 % of it; a process has objects on it",
         source: "bytes of ports, else packets",
         why: "The job has the bandwidth of one NIC where it could have that of all.",
+        fixed: "all ports of the job send",
         trace: Traced::Yes,
     },
     RxFunnel => Kind {
@@ -274,6 +299,7 @@ kinds! {
                or more) and one has more than 70 % of all Rx",
         source: "bytes of ports, else packets",
         why: "All peers send to one address of this host: its port is the limit of the whole job.",
+        fixed: "all ports of the job receive",
         trace: Traced::Yes,
     },
     SmallMtu => Kind {
@@ -282,6 +308,7 @@ kinds! {
                RoCE packets of 4096 bytes, or QPs whose path MTU is below that for which it has room",
         source: "MTU of the port's network device; 96 bytes of headers (iboe_get_mtu of the kernel); path MTU of the modify to RTR",
         why: "Each packet costs the same to handle, however little it carries.",
+        fixed: "jobs that start have a path MTU of 4096",
         trace: Traced::Yes,
     },
     PcieSlow => Kind {
@@ -290,6 +317,7 @@ kinds! {
                ports",
         source: "current_link_speed, current_link_width and max_link_* of the PCI function; rates of the ports",
         why: "No setting of the job gets more through the slot than the slot carries.",
+        fixed: "lspci shows in LnkSta what LnkCap has",
         trace: Traced::Yes,
     },
     RoceV1 => Kind {
@@ -297,6 +325,7 @@ kinds! {
         rule: "QPs of a process send from a GID of RoCE v1, and their port has one of RoCE v2",
         source: "sgid_index of the modify to RTR; gid_attrs/types of the port",
         why: "RoCE v1 is not routed, and switches do not mark its packets (ECN).",
+        fixed: "QPs of jobs that start use that index",
         trace: Traced::Yes,
     },
     SetupSlow => Kind {
@@ -305,6 +334,7 @@ kinds! {
                or RTS is 500 ms or more",
         source: "times of modify_qp and the steps of each QP",
         why: "A job with thousands of connections starts as much later, and libraries give up after some seconds.",
+        fixed: "new QPs are in RTS within half a second",
         trace: Traced::Yes,
     },
     AdminErrors => Kind {
@@ -313,6 +343,7 @@ kinds! {
         source: "cmds_err, no_completion_cmds, create_qp_err and the other errors of commands of EFA: hw_counters of the device, until \
                  Linux 5.13 of its port",
         why: "Objects cannot be made, or the device does not answer.",
+        fixed: "the counter grows no more",
         trace: Traced::Yes,
     },
     DriverErrors => Kind {
@@ -321,6 +352,7 @@ kinds! {
                SoftRoCE and soft iWARP, which log each call that they refuse, are left out",
         source: "/dev/kmsg from rdmatop's start on; with kernel.dmesg_restrict=1 it needs root or CAP_SYSLOG at the start",
         why: "The driver or the firmware could not do what a program or the network asked for.",
+        fixed: "the kernel logs no more of them",
         trace: Traced::Yes,
     },
     Removal => Kind {
@@ -328,6 +360,7 @@ kinds! {
         rule: "the removal of a device waits for a process that holds it",
         source: "the device is in sysfs and no more in RDMA netlink",
         why: "The command that removes it hangs until the process closes the device.",
+        fixed: "the device is gone",
         trace: Traced::Yes,
     },
 }

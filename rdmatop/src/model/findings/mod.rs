@@ -11,6 +11,7 @@ mod tests;
 mod watch;
 mod words;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -45,8 +46,10 @@ pub struct Finding {
     pub evidence: Vec<String>,
     /// Why it matters.
     pub why: &'static str,
-    /// What to run or to change next.
+    /// What to run or to change next. A command, then each reading of its result after three spaces and `# `.
     pub next: String,
+    /// What one sees when it is mended.
+    pub fixed: &'static str,
     /// `CLOCK_MONOTONIC` since which it has been so, as far as it was seen, ns.
     pub since_mono_ns: u64,
     /// A few words for the row of the process or of the port.
@@ -67,9 +70,32 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// How it concerns a process, if it does.
+    pub fn role(&self, uid: u64) -> Option<Role> {
+        if self.victims.contains(&uid) {
+            return Some(Role::Victim);
+        }
+        (self.about.process == Some(uid)).then_some(Role::Cause)
+    }
+
     /// Whether it concerns a process, as the cause or as a victim.
     pub fn concerns_process(&self, uid: u64) -> bool {
-        self.about.process == Some(uid) || self.victims.contains(&uid)
+        self.role(uid).is_some()
+    }
+
+    /// [`Self::next`] in its parts: the command or the sentence, then each reading of its result with its `# `.
+    pub fn steps(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        let mut parts = self.next.split("   # ");
+        let command = parts.next().map(Cow::Borrowed);
+        command
+            .into_iter()
+            .chain(parts.map(|reading| Cow::Owned(format!("# {reading}"))))
+    }
+
+    /// How one sees that it is over, in a sentence.
+    pub fn over(&self) -> String {
+        let after = self.id.kind().clear_s;
+        format!("Fixed when {}; this line goes {after}s later", self.fixed)
     }
 
     /// Whether it concerns a port.
@@ -81,6 +107,15 @@ impl Finding {
     pub fn age_s(&self, mono_ns: u64) -> u64 {
         mono_ns.saturating_sub(self.since_mono_ns) / 1_000_000_000
     }
+}
+
+/// How a finding concerns a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It is the one to look at.
+    Cause,
+    /// It suffers from what another process, a peer or a port does.
+    Victim,
 }
 
 /// What a rule sees in one snapshot.

@@ -155,6 +155,7 @@ fn finding(symptom: Symptom, scene: &Scene<'_>) -> Finding {
         evidence: symptom.evidence,
         why: symptom.id.kind().why,
         next: symptom.next,
+        fixed: symptom.id.kind().fixed,
         since_mono_ns: symptom.since_ns,
         short: symptom.short,
         pid: process.and_then(|row| row.pid),

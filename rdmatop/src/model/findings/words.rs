@@ -7,11 +7,20 @@ pub(super) fn process(row: &ProcessRow) -> String {
     let job = row
         .workload
         .as_ref()
-        .map(|job| format!(", {job}"))
+        .map(|job| format!(", {}", short(job)))
         .unwrap_or_default();
     match row.pid {
         Some(pid) => format!("{} (PID {pid}{job})", row.comm),
         None => row.comm.to_string(),
+    }
+}
+
+/// Twelve digits tell pods apart, as they do containers: with all of its UID a pod's verdict is a line longer.
+fn short(job: &str) -> &str {
+    const POD: &str = "pod 01234567-0123";
+    match job.get(..POD.len()) {
+        Some(short) if job.starts_with("pod ") => short,
+        _ => job,
     }
 }
 

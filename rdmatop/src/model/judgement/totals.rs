@@ -238,11 +238,6 @@ impl Scale {
         Some(if full > 0.0 { rate / full } else { 0.0 })
     }
 
-    /// The label of the bars of all ports beside each other.
-    pub fn beside(&self) -> &'static str {
-        if self.link { "of link" } else { "by port" }
-    }
-
     /// The label of a full bar.
     pub fn name(&self) -> &'static str {
         if self.link { "of link" } else { "of max" }

@@ -365,6 +365,7 @@ fn findings() -> Shared<Finding> {
         verdict: "ib_send_bw (PID 231) on rxe0 posts no receives: rping (PID 240) waits".to_owned(),
         evidence: vec!["80/s RNR waits by 1 QP of rping (PID 240), 960 in all".to_owned()],
         why: FindingId::ReceiverNotReady.kind().why,
+        fixed: FindingId::ReceiverNotReady.kind().fixed,
         next: "ps -o pid,stat,wchan:30,args -p 231".to_owned(),
         since_mono_ns: 1_000_000_000,
         short: "posts no recv".to_owned(),

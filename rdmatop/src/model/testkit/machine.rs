@@ -242,7 +242,7 @@ impl Machine {
         self.nics[nic].reading.ports[0].rate_bps = Some(gb * S);
     }
 
-    /// A process; `libraries` are those that it has loaded.
+    /// A process; `libraries` are those that it has loaded. Without a job it was started in a shell.
     pub(crate) fn process(
         &mut self,
         pid: u32,
@@ -261,6 +261,7 @@ impl Machine {
             cmdline: Some(cmdline.to_owned()),
             user: Some("train".to_owned()),
             workload: job.map(str::to_owned),
+            cgroup: Some(cgroup(job)),
             libraries: Some(libraries.iter().map(|l| (*l).to_owned()).collect()),
             environ: Some(
                 environ
@@ -534,5 +535,22 @@ impl Machine {
         }
         let last = self.last.take();
         last.map_or_else(super::empty, |last| (*last).clone())
+    }
+}
+
+/// The cgroup of a process of such a job.
+fn cgroup(job: Option<&str>) -> String {
+    let rest = "0".repeat(64);
+    match job.and_then(|job| job.split_once(' ')) {
+        Some(("container", id)) => format!("/system.slice/docker-{id}{}.scope", &rest[id.len()..]),
+        Some(("pod", uid)) => format!(
+            "/kubepods.slice/kubepods-pod{}.slice/cri-containerd-{rest}.scope",
+            uid.replace('-', "_")
+        ),
+        Some(("slurm", job)) => {
+            let job = job.split('.').next().unwrap_or_default();
+            format!("/system.slice/slurmstepd.scope/job_{job}/step_0/user/task_0")
+        }
+        _ => "/user.slice/user-1000.slice/session-3.scope".to_owned(),
     }
 }

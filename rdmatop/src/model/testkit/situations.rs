@@ -410,7 +410,7 @@ fn eight_memlock() -> Snapshot {
     machine.process(
         7_555,
         "python3 infer.py",
-        Some("pod 8c1f0a52-77aa"),
+        Some("pod 8c1f0a52-77aa-4c1e-9d20-5b3e8f6a1c07"),
         &["libnccl.so.2"],
         &[],
     );
@@ -433,7 +433,7 @@ pub(crate) const ALL: &[Situation] = &[
     Situation { name: "soft-05-mr-churn", truth: "PID 640 registers and deregisters memory for each transfer", finds: Some(FindingId::MrChurn),
         says: &["python3 (PID 640", "registers memory", "UCX_RCACHE"], make: mr_churn },
     Situation { name: "soft-06-memlock", truth: "reg_mr of PID 733 fails with ENOMEM: ulimit -l is too small", finds: Some(FindingId::VerbFails),
-        says: &["reg_mr of python3 (PID 733", "ENOMEM", "locked-memory limit", "prlimit --memlock"], make: memlock },
+        says: &["reg_mr of python3 (PID 733", "ENOMEM", "locked-memory limit", "prlimit --memlock", "docker run --ulimit memlock=-1"], make: memlock },
     Situation { name: "soft-07-on-tcp", truth: "the NCCL job PID 811 moves its data by TCP", finds: Some(FindingId::TcpFallback),
         says: &["all_reduce_perf (PID 811", "by TCP", "no QP"], make: on_tcp },
     Situation { name: "soft-08-left-in-init", truth: "four QPs of PID 902 were never connected", finds: Some(FindingId::QpSetup),
@@ -461,5 +461,5 @@ pub(crate) const ALL: &[Situation] = &[
     Situation { name: "eight-09-loss", truth: "the switch drops packets from mlx5_4", finds: Some(FindingId::Loss),
         says: &["Packets from mlx5_4/1 are lost", "PID 7104", "ethtool -S"], make: eight_loss },
     Situation { name: "eight-10-memlock", truth: "reg_mr of PID 7555 fails with ENOMEM in its pod", finds: Some(FindingId::VerbFails),
-        says: &["reg_mr of python3 (PID 7555", "ENOMEM", "prlimit --memlock"], make: eight_memlock },
+        says: &["reg_mr of python3 (PID 7555", "ENOMEM", "prlimit --memlock", "IPC_LOCK", "containerd"], make: eight_memlock },
 ];

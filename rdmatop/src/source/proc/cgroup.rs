@@ -1,6 +1,5 @@
 //! `/proc/PID/cgroup` (cgroups(7)): lines of `hierarchy:controllers:path`.
-use super::workload::Workload;
-use crate::text;
+use crate::{text, workload::Workload};
 
 /// The cgroup of a process, and the job that its path names.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,8 +17,8 @@ mod sharers;
 mod stat;
 mod status;
 mod users;
-mod workload;
 
+pub use crate::workload::{Container, Pod, SlurmJob, Workload};
 pub use alive::lives;
 pub use basic::{ProcBasic, ProcKey, key, read_basic};
 pub use boot::start_offset;
@@ -33,4 +33,3 @@ pub use sharers::{Sharers, sharers};
 pub use stat::Stat;
 pub use status::Status;
 pub use users::Users;
-pub use workload::{Container, Pod, SlurmJob, Workload};

@@ -78,7 +78,12 @@ pub(super) fn findings(out: &mut String, snapshot: &Snapshot) {
         for fact in &found.evidence {
             let _ = writeln!(out, "  seen: {fact}");
         }
-        let _ = writeln!(out, "  why: {}\n  do: {}", found.why, found.next);
+        let _ = writeln!(out, "  why: {}", found.why);
+        for (at, step) in found.steps().enumerate() {
+            let head = if at == 0 { "  do: " } else { "      " };
+            let _ = writeln!(out, "{head}{step}");
+        }
+        let _ = writeln!(out, "  fixed when: {}", found.fixed);
     }
 }
 

@@ -30,8 +30,10 @@ pub struct Glyphs {
     pub tree: [&'static str; 3],
     /// First of a group of siblings whose parent is not shown.
     pub group: &'static str,
-    /// Attention.
+    /// Attention; the process that is the cause.
     pub warn: &'static str,
+    /// A process that suffers from what another one does.
+    pub victim: &'static str,
     /// At most, at least.
     pub bound: [&'static str; 2],
     /// Marks the selected row where there is no reverse video.
@@ -54,6 +56,7 @@ pub const UNICODE: Glyphs = Glyphs {
     tree: ["├─", "└─", "│ "],
     group: "┌─",
     warn: "▲",
+    victim: "▽",
     bound: ["≤", "≥"],
     cursor: "›",
 };
@@ -74,6 +77,7 @@ pub const ASCII: Glyphs = Glyphs {
     tree: ["|-", "`-", "| "],
     group: ",-",
     warn: "!",
+    victim: "v",
     bound: ["<", ">"],
     cursor: ">",
 };
@@ -133,7 +137,7 @@ mod tests {
 
     fn all(g: &Glyphs) -> Vec<&'static str> {
         let mut all = vec![
-            g.cut, g.arrow, g.gap, g.track, g.rule, g.wall, g.group, g.warn, g.cursor,
+            g.cut, g.arrow, g.gap, g.track, g.rule, g.wall, g.group, g.warn, g.victim, g.cursor,
         ];
         all.extend(
             g.sort

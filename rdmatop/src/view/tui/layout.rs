@@ -30,6 +30,8 @@ pub struct Shown<'a> {
     pub size: (u16, u16),
     /// Ports in all.
     pub ports: usize,
+    /// Rows of the table.
+    pub rows: usize,
     /// The tab.
     pub tab: Tab,
     /// The detail pane.
@@ -71,6 +73,8 @@ pub struct Layout {
     pub rows: Rect,
     /// Detail pane, its title line included.
     pub detail: Rect,
+    /// What the signs above mean, on tabs with numbers.
+    pub legend: Rect,
     /// Hints, prompts, messages.
     pub footer: Rect,
 }
@@ -109,6 +113,7 @@ impl Layout {
             out.chart = cut(6);
         }
         let said = !shown.findings.is_empty() || height >= ROOMY;
+        let legend = u16::from(height >= ROOMY && shown.detail != Detail::Full && has_numbers(shown.tab));
         if shown.tab != Tab::Findings && height > 5 && said {
             let wanted = finding_lines(shown, width).len();
             out.findings = cut(u16::try_from(wanted).unwrap_or(1));
@@ -120,7 +125,8 @@ impl Layout {
         }
         out.tabs = cut(u16::from(height > 3));
         out.footer = Rect::new(0, height - footer, width, footer);
-        let mut body = Rect::new(0, top, width, (height - footer).saturating_sub(top));
+        out.legend = Rect::new(0, height - footer - legend, width, legend);
+        let mut body = Rect::new(0, top, width, (height - footer - legend).saturating_sub(top));
         if shown.tab == Tab::Probes && some {
             let wanted = notes_lines(shown.notes, width).len() + 1;
             let lines = u16::try_from(wanted).unwrap_or(u16::MAX).min(body.height / 2);
@@ -182,8 +188,8 @@ static LABELS: LazyLock<[[String; 3]; Tab::ALL.len()]> = LazyLock::new(|| {
     Tab::ALL.map(|tab| {
         let (number, [long, short]) = (tab.index() + 1, tab.names());
         [
-            format!(" {number} {long} "),
-            format!(" {number} {short} "),
+            format!(" {number}:{long} "),
+            format!(" {number}:{short} "),
             format!(" {number} "),
         ]
     })
@@ -227,7 +233,7 @@ pub fn banner_lines(shown: &Shown<'_>, width: u16, most: u16) -> Vec<String> {
         return Vec::new();
     };
     let more = if notes.len() > 1 {
-        format!("  +{} in 6 Probes", notes.len() - 1)
+        format!("  +{} in 6:Probes", notes.len() - 1)
     } else {
         String::new()
     };
@@ -260,9 +266,31 @@ pub fn banner_lines(shown: &Shown<'_>, width: u16, most: u16) -> Vec<String> {
     lines
 }
 
-/// The worst finding in one line, or in four where there is room: how bad it is, since when, what is wrong; then what to do next.
+/// Whether a tab's table has numbers, whose signs the legend explains.
+pub fn has_numbers(tab: Tab) -> bool {
+    matches!(tab, Tab::Processes | Tab::Qps | Tab::Devices | Tab::Verbs)
+}
+
+/// How many lines a finding may have: more than four only where the rows of the table have room all the same.
+fn most_lines(shown: &Shown<'_>) -> usize {
+    const LEAST: usize = 4;
+    const MOST: usize = 8;
+    let height = shown.size.1;
+    if height < ROOMY {
+        return 1;
+    }
+    // Header, tabs, headings, legend, footer; what else is there on some machines.
+    let ports = if shown.ports > 1 { 2 } else { 0 };
+    let chart = if height >= TALL { 6 } else { 0 };
+    let notes = if shown.notes.is_empty() { 0 } else { 2 };
+    let taken = 6 + ports + chart + notes + shown.rows;
+    usize::from(height).saturating_sub(taken).clamp(LEAST, MOST)
+}
+
+/// The worst finding in one line, or in several where there is room: how bad it is, since when, what is wrong; then what to do next,
+/// and how one sees that it is over.
 pub fn finding_lines(shown: &Shown<'_>, width: u16) -> Vec<String> {
-    let most: usize = if shown.size.1 < ROOMY { 1 } else { 4 };
+    let most = most_lines(shown);
     let Some(worst) = shown.findings.first() else {
         let Some(quiet) = shown.quiet else {
             return Vec::new();
@@ -274,6 +302,7 @@ pub fn finding_lines(shown: &Shown<'_>, width: u16) -> Vec<String> {
     let age = crate::text::age(worst.age_s(shown.mono_ns));
     let more = match shown.findings.len() {
         1 => String::new(),
+        all if most > 1 => format!("  +{} in 7:Findings", all - 1),
         all => format!("  +{} in 7", all - 1),
     };
     // A small screen has room only for what is wrong.
@@ -283,8 +312,8 @@ pub fn finding_lines(shown: &Shown<'_>, width: u16) -> Vec<String> {
         String::new()
     };
     let mut lines = text::wrap(&format!("{head}{}", worst.verdict), room);
-    // The last two lines are for what to do.
-    let own = most.saturating_sub(2).max(1);
+    // The other lines are for what to do.
+    let own = most.saturating_sub(2).clamp(1, 2);
     if lines.len() > own {
         let rest = lines.split_off(own - 1).join(" ");
         lines.push(rest);
@@ -293,29 +322,31 @@ pub fn finding_lines(shown: &Shown<'_>, width: u16) -> Vec<String> {
         *last = text::cut(last, room.saturating_sub(text::width(&more)), shown.glyphs.cut);
         last.push_str(&more);
     }
-    let mut next = steps(&worst.next, room);
-    let left = most.saturating_sub(lines.len()).min(2);
+    let mut next = steps(worst, room);
+    let left = most.saturating_sub(lines.len());
     if next.len() > left && left > 0 {
         let rest = next.split_off(left - 1).join(" ");
         next.push(text::cut(&rest, room, shown.glyphs.cut));
     }
     lines.extend(next.into_iter().take(left));
-    if lines.len() < most {
-        lines.extend(shown.blind.map(|blind| text::cut(blind, room, shown.glyphs.cut)));
+    let rest = [Some(worst.over()), shown.blind.map(str::to_owned)];
+    for line in rest.into_iter().flatten() {
+        if most > 1 && lines.len() < most {
+            lines.push(text::cut(&line, room, shown.glyphs.cut));
+        }
     }
     lines
 }
 
-/// What to do next. A comment that has no room behind its command gets lines of its own: the command can be copied.
-fn steps(next: &str, room: usize) -> Vec<String> {
-    match next.split_once("   # ") {
-        Some((command, comment)) if text::width(command) + text::width(comment) + 3 > room => {
-            let mut lines = text::wrap(command, room);
-            lines.extend(text::wrap(&format!("# {comment}"), room));
-            lines
-        }
-        _ => text::wrap(next, room),
+/// What to do next: the command on a line of its own, so that it can be copied, and the readings of its result behind it where there
+/// is room, else below.
+fn steps(finding: &Finding, room: usize) -> Vec<String> {
+    let parts: Vec<_> = finding.steps().collect();
+    let whole = parts.join(" ");
+    if text::width(&whole) <= room {
+        return vec![whole];
     }
+    parts.iter().flat_map(|part| text::wrap(part, room)).collect()
 }
 
 /// A centred box for `wanted` columns and lines, as far as there is room.

@@ -4,7 +4,7 @@
 //! rdmatop  host  kernel  up      eBPF on  probes 21 ok  lost 0     header: render/header.rs
 //! 2 devices  Tx 24.1G  Rx 23.9G  WR 1.2M/s  QPs 128 RTS 2 ERR
 //! ! note: why. remedy                                              banner
-//!  1 Processes  2 QPs  3 Devices  4 Verbs  5 Trace  6 Probes       tabs
+//!  1:Processes  2:QPs  3:Devices  4:Verbs  5:Trace  6:Probes       tabs
 //!     PID COMMAND   DEVICE   QPS  TX WR/s  TX b/s  RX b/s   ERR    columns/*.rs, render/table.rs
 //!    4242 ib_send…  mlx5_0     8    1.20M   98.1G   12.0M     0
 //! -- ib_send_bw (4242) ---------------------------------------     detail/*.rs

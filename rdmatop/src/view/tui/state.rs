@@ -348,6 +348,7 @@ impl State {
         Shown {
             size: self.size,
             ports: self.snapshot.ports.len(),
+            rows: self.table().order.len(),
             tab: self.tab,
             detail: if self.work.is_some() {
                 Detail::Full

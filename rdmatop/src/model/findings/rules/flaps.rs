@@ -110,10 +110,11 @@ pub(super) fn flaps(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             ),
             evidence: vec![format!("by {}, the last time {} ago", downs.witness, ago(*last))],
             next: port.netdev.as_deref().map_or_else(
-                || "ibdiagnet   # then change the cable or the transceiver; look at the log of the switch".to_owned(),
+                || "ibdiagnet   # names the link -> change its cable or transceiver; again -> the switch's log".to_owned(),
                 |netdev| {
                     format!(
-                        "ethtool -m {netdev}   # low optical power -> transceiver or cable; else -> log of the switch, firmware of both ends"
+                        "ethtool -m {netdev}   # optical power below its low alarm -> change transceiver or cable   # else -> the switch's \
+                         log, firmware of both ends"
                     )
                 },
             ),

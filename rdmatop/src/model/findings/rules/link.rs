@@ -75,12 +75,13 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 || format!("rdma link show {}", name(port)),
                 |netdev| {
                     format!(
-                        "ip link show {netdev}   # DOWN -> ip link set {netdev} up; NO-CARRIER -> cable, switch"
+                        "ip link show {netdev}   # state DOWN -> sudo ip link set {netdev} up   # NO-CARRIER -> plug in the cable, or \
+                         switch on the port at its other end"
                     )
                 },
             ),
             short: format!("port {state}"),
-            victims: rest.iter().map(|row| row.uid).collect(),
+            victims: users.iter().map(|row| row.uid).collect(),
             ..scene.symptom(FindingId::PortDown, Severity::Critical, about)
         });
     }
@@ -159,16 +160,17 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 victims: users.iter().map(|row| row.uid).collect(),
                 evidence: vec![format!("{counter} {total} in all, {} now", words::per_s(rate))],
                 next: match port.netdev.as_deref() {
-                    None => "ibdiagnet   # then look at the cable, the transceiver and the switch's port"
-                        .to_owned(),
+                    None => "ibdiagnet   # names links with errors -> change cable or transceiver there, else the switch's port".to_owned(),
                     Some(netdev) if went_down => {
                         format!(
-                            "ethtool -m {netdev}   # low optical power -> transceiver or cable; else -> log of the switch"
+                            "ethtool -m {netdev}   # optical power below its low alarm -> change transceiver or cable   # else -> the \
+                             switch's log says why that port went down"
                         )
                     }
                     Some(netdev) => {
                         format!(
-                            "ethtool -S {netdev} | grep -v ': 0$'   # then cable, transceiver and switch port"
+                            "ethtool -S {netdev} | grep -v ': 0$'   # error counts that grow -> change cable or transceiver, else the \
+                             switch's port"
                         )
                     }
                 },
@@ -214,7 +216,8 @@ pub(super) fn congestion(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             verdict,
             evidence: vec![evidence],
             next: format!(
-                "cat /sys/class/net/{netdev}/ecn/{which}/enable/*   # 1 for the priority that RoCE uses"
+                "cat /sys/class/net/{netdev}/ecn/{which}/enable/*   # by priority, 0 to 7; 0 for the one that RoCE uses -> echo 1 | \
+                 sudo tee that file"
             ),
             short: "ECN ignored".to_owned(),
             ..scene.symptom(FindingId::Congestion, Severity::Warning, about(port, None))
@@ -247,7 +250,7 @@ pub(super) fn mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 name(port),
                 rate / 1_000_000_000
             )],
-            next: format!("ip link set {netdev} mtu 9000   # on all hosts, and as much on the switches"),
+            next: format!("sudo ip link set {netdev} mtu 9000   # on all hosts, and as much on the switches; then restart the job"),
             short: format!("MTU {mtu}"),
             ..scene.symptom(FindingId::SmallMtu, Severity::Warning, about(port, None))
         });
@@ -293,7 +296,8 @@ pub(super) fn path_mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 row.netdev_mtu.unwrap_or(0),
                 row.netdev.as_deref().unwrap_or("its network device")
             )],
-            next: "ip link   # on the peers: a smaller MTU there -> raise it; else the job asks for it (UCX_IB_PATH_MTU, perftest -m)"
+            next: "ip link   # on the peers: a smaller mtu there -> sudo ip link set NETDEV mtu 9000   # else the job asks for it: UCX_IB_PATH_MTU, \
+                   perftest -m"
                 .to_owned(),
             short: format!("path MTU {mtu}"),
             since_ns: scene.snapshot.mono_ns,
@@ -388,7 +392,7 @@ pub(super) fn commands(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         out.push(Symptom {
             verdict: format!("{} refuses commands of its driver ({counter})", port.device),
             evidence: vec![format!("{counter} {}", words::per_s(rate))],
-            next: "dmesg | tail -50   # errors of the driver".to_owned(),
+            next: "sudo dmesg | tail -50   # errors of the driver -> reset the NIC or reboot; again -> firmware, vendor".to_owned(),
             short: counter.to_owned(),
             ..scene.symptom(FindingId::AdminErrors, Severity::Critical, about(port, None))
         });

@@ -60,7 +60,7 @@ pub(super) fn pcie(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 format!("its active ports carry {}", words::bits(wanted as f64 / 8.0)),
             ],
             next: format!(
-                "sudo lspci -vvs {} | grep Lnk   # then reseat the card; look at slot, riser and BIOS",
+                "sudo lspci -vvs {} | grep Lnk   # LnkSta below LnkCap -> reseat the card; again -> slot, riser, BIOS",
                 device.pci.as_deref().unwrap_or("ADDRESS")
             ),
             short: format!("PCIe {}", generation(now)),
@@ -102,7 +102,7 @@ pub(super) fn logged(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 "{} in the kernel's log since rdmatop began",
                 words::count(count, "error")
             )],
-            next: format!("sudo dmesg --level=emerg,alert,crit,err | {only}   # what came before"),
+            next: format!("sudo dmesg --level=emerg,alert,crit,err | {only}   # the first line of them says what failed; again -> firmware, vendor"),
             short: "driver error".to_owned(),
             since_ns: at,
             ..scene.symptom(
@@ -161,7 +161,7 @@ pub(super) fn roce_v1(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 crate::model::peers::address(better.gid)
             )],
             next: format!(
-                "Use GID index {}: NCCL_IB_GID_INDEX, UCX_IB_GID_INDEX, perftest -x. show_gids lists them.",
+                "Start the job with GID index {}: NCCL_IB_GID_INDEX, UCX_IB_GID_INDEX, perftest -x. rdmatop doctor lists them.",
                 better.index
             ),
             short: "RoCE v1".to_owned(),
@@ -262,9 +262,9 @@ fn slow(scene: &Scene<'_>, owner: &ProcessRow, limit: u64) -> Option<Symptom> {
         ));
     }
     let next = if to == 2 {
-        "ip neigh; rdma link   # FAILED, INCOMPLETE -> the kernel waits for the peer's address on the way to RTR"
+        "ip neigh | grep -E 'INCOMPLETE|FAILED'   # an address -> the kernel waits for that peer: ping it; its host, cable or VLAN"
     } else {
-        "dmesg | tail -50   # does the NIC's firmware answer late?"
+        "sudo dmesg | tail -50   # timeouts of the driver -> the NIC's firmware answers late: update it"
     };
     Some(Symptom {
         verdict: format!(

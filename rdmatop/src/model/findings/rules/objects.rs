@@ -54,10 +54,11 @@ pub(super) fn leak(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 format!("{at_rest} of {} have moved nothing", row.qps),
             ],
             next: row.pid.map_or_else(
-                || "Does it open connections again without ibv_destroy_qp or rdma_destroy_ep?".to_owned(),
+                || "Mend it: does it open connections again without ibv_destroy_qp or rdma_destroy_ep? A restart frees them.".to_owned(),
                 |pid| {
                     format!(
-                        "rdma resource show qp pid {pid}   # more than it has clients -> it reconnects without ibv_destroy_qp"
+                        "rdma resource show qp pid {pid}   # more than it has clients -> mend it: it reconnects without ibv_destroy_qp   # until then a \
+                         restart of it frees them"
                     )
                 },
             ),
@@ -84,7 +85,10 @@ pub(super) fn removal(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             },
             |note| format!("{}: {}", note.what, note.why),
         );
-        let next = note.map_or("sudo fuser -v /dev/infiniband/uverbs*", |note| &note.remedy);
+        let next = note.map_or(
+            "sudo fuser -v /dev/infiniband/uverbs*   # lists who has it open -> end that process",
+            |note| &note.remedy,
+        );
         let about = About {
             device: Some(device.uid),
             ..About::default()

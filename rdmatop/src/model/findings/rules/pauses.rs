@@ -97,7 +97,7 @@ pub(super) fn storm(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                         used_by(&users)
                     ),
                     format!(
-                        "ethtool -S {netdev} | grep -E 'outbound_pci_stalled|discards|buffer'   # not 0 -> PCIe link, IOMMU, memory; all 0 -> receives are posted late"
+                        "ethtool -S {netdev} | grep -E 'outbound_pci_stalled|discards|buffer'   # they grow -> PCIe link, IOMMU, memory: rdmatop doctor   # all 0 -> receives are posted late"
                     ),
                     "tx",
                 ),
@@ -107,7 +107,7 @@ pub(super) fn storm(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                         used_by(&users)
                     ),
                     format!(
-                        "ethtool -S {netdev} | grep pause   # then on the switch: which port sends pauses; its host is the slow one"
+                        "ethtool -S {netdev} | grep pause   # it grows -> on the switch: the host behind the port that sends most pauses is the slow one"
                     ),
                     "rx",
                 ),

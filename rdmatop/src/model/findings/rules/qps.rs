@@ -61,14 +61,16 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
                 "No answer{from} for {many} of {who} on {device}: the peer is gone or packets are lost"
             );
             "no answer".clone_into(&mut out.short);
+            out.victims = vec![owner.uid];
             out.next = peer_address(scene, first).map_or_else(
                 || {
-                    "On the peer's host: does the process still run? Then look at the drops of both ports."
+                    "rdmatop check   # on the peer's host: is the process gone -> start the job anew; else drops of both ports"
                         .to_owned()
                 },
                 |address| {
                     format!(
-                        "ping -c 3 {address}   # answers -> is the process alive there? no answer -> host or path"
+                        "ping -c 3 {address}   # no answer -> that host is down, or cable, route, firewall   # answers -> the process \
+                         died there (ps): start the job anew"
                     )
                 },
             );
@@ -82,10 +84,11 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
                 format!("{many} of {who} on {device} {stay} in INIT for {age}: no peer has connected yet");
             "stuck in INIT".clone_into(&mut out.short);
             out.next = owner.pid.map_or_else(
-                || "Look at the peers: have all started, and can they reach this host by TCP?".to_owned(),
+                || "rdmatop check   # on the peers' hosts: have all started, and can they reach this host by TCP?".to_owned(),
                 |pid| {
                     format!(
-                        "ss -tnp | grep pid={pid},   # none, SYN-SENT -> no peer yet, or a firewall; ESTAB -> look at the peer"
+                        "ss -tnp | grep pid={pid},   # nothing, SYN-SENT -> start the peer, or open the firewall   # ESTAB -> the \
+                         peer is there and does not connect: its log, rdmatop check"
                     )
                 },
             );
@@ -99,7 +102,8 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
             };
             out.verdict = format!("{many} of {who} on {device} in {state}: {what}");
             out.short = format!("QPs in {state}");
-            "Look at the program's log: the first failed completion says why; later ones are flushes."
+            "Look at the program's log: the first failed completion says why (later ones are flushes). Then restart the program: no \
+             QP leaves this state by itself."
                 .clone_into(&mut out.next);
         }
     }
@@ -192,11 +196,11 @@ fn meaning(status: WcStatus) -> (&'static str, &'static str) {
         ),
         11 => (
             "the peer failed to carry it out",
-            "Look at the peer's log and at its QP.",
+            "rdmatop check   # on the peer's host: it names what failed there",
         ),
         12 => (
             "the peer did not answer",
-            "Does the peer still run, and does ping reach it? Check GID index and MTU of both sides.",
+            "Does ping reach the peer's host, and does its process run? Both -> compare GID index and MTU of both sides: rdmatop doctor.",
         ),
         13 => (
             "the peer posted no receive in time",
@@ -262,7 +266,9 @@ pub(super) fn overflows(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         out.push(Symptom {
             verdict: format!("{} polls too rarely: its completion queue is full and completions are lost", words::process(owner)),
             evidence: vec![format!("{total} completions lost, {} now", words::per_s(rate))],
-            next: "Create the CQ with as many entries as work requests can be outstanding, and poll it more often.".to_owned(),
+            next: "Mend the program: create the CQ with as many entries as work requests can be outstanding, poll it more often. Then \
+                   restart it: what is lost does not come again."
+                .to_owned(),
             short: "CQ full".to_owned(),
             ..scene.symptom(FindingId::CqOverflow, Severity::Critical, about)
         });

@@ -65,7 +65,7 @@ pub(super) fn slow(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 evidence: vec![format!("{at_best} of {} ports run at {} Gb/s", ports.len(), gb(best))],
                 next: port.netdev.as_deref().map_or_else(
                     || format!("rdma link show {}", name(port)),
-                    |netdev| format!("ethtool {netdev}   # and look at the cable, the transceiver and the switch's port"),
+                    |netdev| format!("ethtool {netdev}   # Link partner advertises less -> set the switch's port   # else -> change cable or transceiver, then: sudo ip link set {netdev} down, up"),
                 ),
                 short: format!("link {} Gb/s", gb(rate)),
                 ..scene.symptom(FindingId::PortSlow, Severity::Warning, about(port))
@@ -260,10 +260,11 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
             format!("{} of {} ports send less than {} of that", idle.len(), ports.len(), words::percent(scene.limits.idle_share)),
         ],
         next: pid.map_or_else(
-            || "Where one NIC is not meant, check NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE of the job.".to_owned(),
+            || "Where one NIC is not meant, start the job without NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE that names it.".to_owned(),
             |pid| {
                 format!(
-                    "grep -zE 'NCCL_IB_HCA|UCX_NET_DEVICES|FI_EFA_IFACE' /proc/{pid}/environ   # names one NIC -> list them all; perftest -> see its -d"
+                    "grep -zE 'NCCL_IB_HCA|UCX_NET_DEVICES|FI_EFA_IFACE' /proc/{pid}/environ   # names one NIC -> start it without, or with all of them   # prints nothing -> an option of the \
+                     program (perftest: -d)"
                 )
             },
         ),
@@ -280,7 +281,7 @@ fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
         .map(|(_, name)| format!("; the port carries {name}"))
         .unwrap_or_default();
     let about = About {
-        process: mover.map(|(uid, _)| uid),
+        process: mover.as_ref().map(|(uid, _)| *uid),
         ..about(port)
     };
     Symptom {
@@ -296,8 +297,11 @@ fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
             rx.of_port(rx.top),
             words::percent(rx.rates[rx.top] / rx.sum)
         )],
-        next: "sysctl net.ipv4.conf.all.arp_ignore   # 0 -> one NIC may answer ARP for all: set 1; else NCCL_IB_HCA of peers".to_owned(),
+        next: "sysctl net.ipv4.conf.all.arp_ignore   # 0 -> one NIC answers for all: sudo sysctl -w net.ipv4.conf.all.arp_ignore=1   # else -> the peers \
+               use one address: their NCCL_IB_HCA, UCX_NET_DEVICES"
+            .to_owned(),
         short: "Rx funnel".to_owned(),
+        victims: mover.map(|(uid, _)| uid).into_iter().collect(),
         ..scene.symptom(FindingId::RxFunnel, Severity::Warning, about)
     }
 }

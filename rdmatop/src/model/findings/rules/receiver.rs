@@ -88,7 +88,7 @@ fn symptom(
     let next = match receiver.and_then(|row| row.pid) {
         Some(pid) => look_at([pid].into_iter()),
         None => {
-            "On the peer's host: is the process stopped, or busy elsewhere? It has to post more receives."
+            "rdmatop check   # on the peer's host: it names the process that posts too few receives, and why"
                 .to_owned()
         }
     };
@@ -114,7 +114,7 @@ fn symptom(
             (false, false) => "peer: few recv",
         }
         .to_owned(),
-        victims: receiver.map(|_| sender.uid).into_iter().collect(),
+        victims: vec![sender.uid],
         ..scene.symptom(FindingId::ReceiverNotReady, severity, about)
     }
 }
@@ -124,8 +124,10 @@ fn look_at(pids: impl Iterator<Item = u32>) -> String {
     const SHOWN: usize = 8;
     let pids: Vec<String> = pids.take(SHOWN).map(|pid| pid.to_string()).collect();
     format!(
-        "ps -o pid,stat,wchan:30,args -p {}   # T -> stopped (kill -CONT); S, D -> it waits; R -> it computes",
-        pids.join(",")
+        "ps -o pid,stat,wchan:30,args -p {0}   # STAT T -> it is stopped: kill -CONT {1}   # S, D -> it waits, R -> it computes: it \
+         has to post receives sooner, and more",
+        pids.join(","),
+        if pids.len() == 1 { &pids[0] } else { "PID" }
     )
 }
 
@@ -173,8 +175,7 @@ pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             next: if part == "here" {
                 look_at(scene.users(&port.device).filter_map(|row| row.pid))
             } else {
-                "On the peers' hosts: which rank is stopped or busy? Its receive queue may be too short."
-                    .to_owned()
+                "rdmatop check   # on the peers' hosts: it names the process that posts too few receives, and why".to_owned()
             },
             short: "posts few recv".to_owned(),
             ..scene.symptom(FindingId::ReceiverNotReady, Severity::Warning, about)

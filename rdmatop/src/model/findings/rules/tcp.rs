@@ -71,9 +71,14 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
     };
     evidence.extend(reason.clone());
     let next = match (&switch, row.pid) {
-        (Some(switch), _) => format!("Start the job without {switch}: it forbids RDMA."),
+        (Some(switch), _) => format!(
+            "Start the job without {switch}: it forbids RDMA (unset {} in its script or its container).",
+            switch.split('=').next().unwrap_or_default()
+        ),
         (None, Some(pid)) => {
-            format!("rdmatop doctor --pid {pid}   # lists what keeps it from RDMA")
+            format!(
+                "rdmatop doctor --pid {pid}   # each FAIL is something that keeps it from RDMA, with the remedy"
+            )
         }
         (None, None) => "Start it with NCCL_DEBUG=INFO, and read the log with rdmatop nccl-log.".to_owned(),
     };

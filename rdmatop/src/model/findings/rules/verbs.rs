@@ -1,10 +1,10 @@
 //! Verbs that fail, and memory that is registered over and over.
 
 use super::{Scene, growing};
-use crate::errno;
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::input::LimitReached;
 use crate::model::snapshot::VerbRow;
+use crate::{errno, locked};
 
 const EPERM: u32 = 1;
 const EIO: u32 = 5;
@@ -16,50 +16,56 @@ const ENODATA: u32 = 61;
 const ETIMEDOUT: u32 = 110;
 
 /// What an errno of a verb means, and what to do; `None` for those that programs ask for, such as EINVAL of a try.
-fn meaning(verb: &str, errno: u32, pid: u32) -> Option<(&'static str, String)> {
+fn meaning(verb: &str, errno: u32, pid: u32, cgroup: Option<&str>) -> Option<(&'static str, String)> {
+    const USED_UP: &str = "rdma resource show   # a count that is huge -> end or mend the program that makes so many   \
+                           # else fewer QPs and MRs in all: ibv_devinfo -v shows max_qp, max_mr";
     let registers = verb.contains("mr");
     Some(match errno {
         ENOMEM if registers => (
             "the locked-memory limit or memory is exhausted",
             format!(
-                "prlimit --memlock --pid {pid}   # too small -> raise ulimit -l, LimitMEMLOCK= or docker --ulimit memlock=-1"
+                "prlimit --memlock --pid {pid}   # not unlimited -> sudo prlimit --memlock=unlimited --pid {pid}; else free -h   \
+                 # for its next start: {}",
+                locked::raise(cgroup)
             ),
         ),
-        ENOMEM => (
-            "memory or the NIC's resources are exhausted",
-            "rdma resource show   # how many objects each device has".to_owned(),
-        ),
+        ENOMEM => ("memory or the NIC's resources are exhausted", USED_UP.to_owned()),
         ENODATA if verb == "modify_qp" => (
             "the GID table is empty at the index that it asks for",
             format!(
-                "rdmatop doctor --pid {pid}   # GIDs that exist; NCCL_IB_GID_INDEX, UCX_IB_GID_INDEX, perftest -x"
+                "rdmatop doctor --pid {pid}   # lists GIDs that exist -> start it with such a one: NCCL_IB_GID_INDEX, \
+                 UCX_IB_GID_INDEX, perftest -x"
             ),
         ),
         EAGAIN => (
             "a limit is reached, as a rule that of the RDMA cgroup",
-            format!("cat /sys/fs/cgroup$(cut -d: -f3 /proc/{pid}/cgroup)/rdma.max"),
+            format!(
+                "cat /sys/fs/cgroup$(cut -d: -f3 /proc/{pid}/cgroup)/rdma.max   # a number -> write max in its place: echo \
+                 'DEVICE hca_object=max' | sudo tee that file"
+            ),
         ),
         EPERM => (
             "a right is missing",
-            format!("grep Cap /proc/{pid}/status   # IPC_LOCK, NET_RAW; or a cgroup forbids it"),
+            format!(
+                "capsh --decode=$(awk '/CapEff/{{print $2}}' /proc/{pid}/status)   # lacks cap_ipc_lock, cap_net_raw -> docker \
+                 --cap-add, or capabilities.add of the pod   # has both -> a device cgroup forbids it"
+            ),
         ),
-        ENOSPC => (
-            "the NIC's resources are exhausted",
-            "rdma resource show   # how many objects each device has".to_owned(),
-        ),
+        ENOSPC => ("the NIC's resources are exhausted", USED_UP.to_owned()),
         // The core resolves the address that is to go into the QP (`rdma_addr_find_l2_eth_by_grh`), and waits a second.
         ETIMEDOUT if matches!(verb, "modify_qp" | "create_ah") => (
             "no answer from the peer's address (ARP on RoCE), or from the NIC's firmware",
-            "ip neigh | grep -E 'INCOMPLETE|FAILED'   # peers without an answer; none: dmesg | tail -50"
+            "ip neigh | grep -E 'INCOMPLETE|FAILED'   # an address -> ping it: its host, cable or VLAN   # none -> \
+             sudo dmesg | tail -50: errors of the driver"
                 .to_owned(),
         ),
         EIO | ETIMEDOUT => (
             "the NIC or its firmware does not answer",
-            "dmesg | tail -50   # errors of the driver".to_owned(),
+            "sudo dmesg | tail -50   # errors of the driver -> reset the NIC or reboot; again -> firmware, vendor".to_owned(),
         ),
         ENODEV => (
             "the device is gone",
-            "dmesg | tail -50   # was the device reset or removed?".to_owned(),
+            "sudo dmesg | tail -50   # reset or removed -> start the program anew when rdma link lists it".to_owned(),
         ),
         _ => return None,
     })
@@ -80,16 +86,16 @@ pub(super) fn fail(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         .filter(|row| is_no_try(row) && growing(row.errors).is_some())
     {
         for (number, total) in &row.errnos {
-            let Some((mut what, mut next)) =
-                meaning(&row.verb, *number, row.pid).map(|(what, next)| (what.to_owned(), next))
-            else {
+            let owner = row.process_uid.and_then(|uid| scene.process(uid));
+            let cgroup = owner.and_then(|owner| owner.cgroup.as_deref());
+            let Some((what, mut next)) = meaning(&row.verb, *number, row.pid, cgroup) else {
                 continue;
             };
+            let mut what = what.to_owned();
             let Some(more) = scene.growth.of_errno(row, *number) else {
                 continue;
             };
             let name = errno::name(*number).unwrap_or("an error");
-            let owner = row.process_uid.and_then(|uid| scene.process(uid));
             let who = owner.map_or_else(|| nameless(row), words::process);
             let limit = owner.and_then(|owner| owner.limited.as_deref());
             let limit = limit.filter(|_| *number == EAGAIN);
@@ -139,7 +145,7 @@ fn raise(limit: &LimitReached) -> String {
         ..
     } = limit;
     format!(
-        "echo '{device} {resource}=max' | sudo tee /sys/fs/cgroup{cgroup}/rdma.max   # or destroy what is not used"
+        "echo '{device} {resource}=max' | sudo tee /sys/fs/cgroup{cgroup}/rdma.max   # or let the program destroy what it does not use"
     )
 }
 
@@ -165,7 +171,8 @@ pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             verdict: format!("{who} registers memory {} times a second instead of reusing its memory regions", words::number(rate)),
             evidence: vec![format!("{} calls of reg_mr in all", row.calls.total)],
             next: format!(
-                "grep -zE 'UCX_RCACHE|FI_MR_CACHE' /proc/{}/environ   # =n -> switch the cache on; prints nothing -> keep buffers registered",
+                "grep -zE 'UCX_RCACHE|FI_MR_CACHE' /proc/{}/environ   # =n, =disabled -> start it without that   # prints nothing -> mend the \
+                 program: it has to keep its buffers registered",
                 row.pid
             ),
             short: "MR churn".to_owned(),

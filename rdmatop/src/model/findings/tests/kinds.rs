@@ -212,11 +212,7 @@ each program of perftest and of a job on eight NICs, second by second (`hour`), 
     for id in FindingId::ALL {
         for (_, on, test) in PROOFS.iter().filter(|(of, ..)| of == id) {
             let why = WHY_NOT.iter().find(|(of, _)| of == id);
-            let mut why = why.map(|(_, why)| format!(": {why}")).unwrap_or_default();
-            if *id == FindingId::LatencyRises {
-                why =
-                    " (6.1 and 6.12; on 7.2 the test does not find it, and why is not known yet)".to_owned();
-            }
+            let why = why.map(|(_, why)| format!(": {why}")).unwrap_or_default();
             let _ = writeln!(page, "| `{}` | {}{why} | `{test}` |", id.name(), on.name());
         }
     }
@@ -275,22 +271,23 @@ look).
 names other kinds of events. It reads ports, states and calls every two seconds, and counts no work requests: the column
 *trace* says what it can find.
 
-| finding | raised when | raised, cleared after | trace | from | why it matters |
-|---|---|---|---|---|---|
+| finding | raised when | raised, cleared after | trace | from | why it matters | fixed when |
+|---|---|---|---|---|---|---|
 "
     .to_owned();
     for id in FindingId::ALL {
         let kind = id.kind();
         let _ = writeln!(
             page,
-            "| `{}` | {} | {} s, {} s | {} | {} | {} |",
+            "| `{}` | {} | {} s, {} s | {} | {} | {} | {} |",
             kind.name,
             kind.rule,
             kind.raise_s,
             kind.clear_s,
             kind.trace.name(),
             kind.source,
-            kind.why
+            kind.why,
+            kind.fixed
         );
     }
     page.push_str(&proven());

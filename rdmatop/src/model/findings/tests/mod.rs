@@ -373,7 +373,7 @@ fn a_job_on_tcp_is_named_with_what_forbids_rdma() {
     );
     assert_eq!(
         found[0].next,
-        "Start the job without NCCL_IB_DISABLE=1: it forbids RDMA."
+        "Start the job without NCCL_IB_DISABLE=1: it forbids RDMA (unset NCCL_IB_DISABLE in its script or its container)."
     );
     s.processes[0].environ = None;
     s.processes[0].verbs_files = Some(false);
@@ -493,9 +493,42 @@ fn a_peer_that_answers_no_arp_is_not_taken_for_firmware_that_hangs() {
     );
     let (firmware, next) = verdict("reg_mr");
     assert!(
-        firmware.ends_with("the NIC or its firmware does not answer") && next.starts_with("dmesg"),
+        firmware.ends_with("the NIC or its firmware does not answer") && next.starts_with("sudo dmesg"),
         "{firmware}: {next}"
     );
+}
+
+#[test]
+fn who_suffers_is_told_from_who_is_the_cause() {
+    use crate::model::fields::finding_of;
+    use crate::model::findings::Role;
+    // 251 receives, 254 sends and waits.
+    let mut s = pair();
+    edit(&mut s, 0, |t| t.rnr_waits = rate(3.0));
+    s.findings = after(5, &s).into();
+    s.mono_ns += 5 * S;
+    assert_eq!(ids(&s.findings), ["receiver-not-ready"]);
+    let roles: Vec<_> = s
+        .processes
+        .iter()
+        .map(|row| (row.pid, finding_of(row, &s)))
+        .collect();
+    assert_eq!(
+        roles,
+        [
+            (Some(254), Some((Role::Victim, "6s waits for 251".to_owned()))),
+            (Some(251), Some((Role::Cause, "6s posts few recv".to_owned()))),
+        ]
+    );
+    // Of a peer without an answer the process that is known suffers.
+    let victims = vec![s.processes[1].uid];
+    let found = Finding {
+        victims,
+        ..s.findings[0].clone()
+    };
+    s.findings = vec![found].into();
+    let (role, words) = finding_of(&s.processes[1], &s).unwrap();
+    assert_eq!((role, &*words), (Role::Victim, "6s posts few recv"));
 }
 
 #[test]
@@ -527,7 +560,7 @@ fn a_verb_that_the_rdma_cgroup_refuses_names_the_limit() {
     );
     assert_eq!(
         found[0].next,
-        "echo 'rxe0 hca_object=max' | sudo tee /sys/fs/cgroup/job/rdma.max   # or destroy what is not used"
+        "echo 'rxe0 hca_object=max' | sudo tee /sys/fs/cgroup/job/rdma.max   # or let the program destroy what it does not use"
     );
     s.verbs.clear();
     assert_eq!(
@@ -546,10 +579,15 @@ fn kinds_have_names_of_their_own_and_all_is_said_of_them() {
     for id in FindingId::ALL {
         let kind = id.kind();
         assert!(
-            !kind.rule.is_empty() && !kind.why.is_empty() && !kind.source.is_empty(),
+            !kind.rule.is_empty()
+                && !kind.why.is_empty()
+                && !kind.source.is_empty()
+                && !kind.fixed.is_empty(),
             "{}",
             kind.name
         );
+        // With the words around it, a line of 78 columns.
+        assert!(kind.fixed.len() <= 41, "{}: {}", kind.name, kind.fixed);
     }
 }
 

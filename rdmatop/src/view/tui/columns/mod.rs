@@ -401,7 +401,7 @@ fn no_ebpf(ctx: &Ctx<'_>, what: &str) -> Option<String> {
             "{what} from eBPF, which --no-ebpf leaves out. Start without it."
         )),
         EbpfState::Unavailable(no) => Some(format!(
-            "{what} from eBPF, which is off: {}. The notes on 6 Probes say what to do.",
+            "{what} from eBPF, which is off: {}. The notes on 6:Probes say what to do.",
             no.why()
         )),
     }

@@ -2,7 +2,8 @@
 
 use std::sync::LazyLock;
 
-use crate::model::fields::{PROCESS, process_ties};
+use crate::model::fields::{PROCESS, finding_of, process_ties};
+use crate::model::findings::Role;
 use crate::model::judgement::STUCK_MARK;
 use crate::model::snapshot::{DeviceRow, ProcessRow, Snapshot};
 
@@ -49,7 +50,7 @@ pub(in crate::view::tui) fn only_kernel(c: &Ctx<'_>) -> Option<String> {
     Some(no_device(c).unwrap_or_else(|| {
         let what = if may_hide_qps(c.snapshot) {
             "No visible process has a queue pair that the kernel lists. A library may make some past it (mlx5's DEVX): if \
-             ports in 3 Devices carry data, a job uses RDMA all the same."
+             ports in 3:Devices carry data, a job uses RDMA all the same."
         } else {
             "No visible process has a queue pair, only the kernel: no job uses RDMA now."
         };
@@ -77,6 +78,18 @@ fn qps(c: &Ctx<'_>, at: usize, width: usize) -> Cell {
     }
 }
 
+/// What is wrong with it, behind the sign of a cause or of one that suffers.
+fn finding(c: &Ctx<'_>, at: usize) -> Cell {
+    let Some((role, words)) = finding_of(row(c.snapshot, at), c.snapshot) else {
+        return Cell::value(format::UNKNOWN);
+    };
+    let (sign, tone) = match role {
+        Role::Cause => (c.glyphs.warn, Tone::Bad),
+        Role::Victim => (c.glyphs.victim, Tone::Warn),
+    };
+    Cell::new(sign, tone).and(words, Tone::Normal)
+}
+
 /// The table.
 pub(super) static SPEC: Spec = Spec {
     fields: LazyLock::new(|| {
@@ -87,6 +100,7 @@ pub(super) static SPEC: Spec = Spec {
                 ("command", |c, i, _| command(row(c.snapshot, i))),
                 ("device", |c, i, _| Cell::value(devices(row(c.snapshot, i)))),
                 ("qps", qps),
+                ("finding", |c, i, _| finding(c, i)),
             ],
         )
     }),
@@ -99,7 +113,7 @@ pub(super) static SPEC: Spec = Spec {
         no_device(c).unwrap_or_else(|| {
             if may_hide_qps(c.snapshot) {
                 "No process has a queue pair that the kernel lists. A library may make some past it (mlx5's DEVX): if ports \
-                 in 3 Devices carry data, a job uses RDMA all the same."
+                 in 3:Devices carry data, a job uses RDMA all the same."
             } else {
                 "No process uses RDMA now. A row appears when one creates a QP."
             }

@@ -24,7 +24,10 @@ pub(super) fn lines(state: &State, found: &Finding, width: usize) -> Vec<Cell> {
         out.extend(long("seen ", fact, width));
     }
     out.extend(long("why  ", found.why, width));
-    out.extend(long("do   ", &found.next, width));
+    for (at, step) in found.steps().enumerate() {
+        out.extend(long(if at == 0 { "do   " } else { "     " }, &step, width));
+    }
+    out.extend(long("fixed", &format!("when {}", found.fixed), width));
     let victims = state
         .snapshot
         .processes

@@ -158,8 +158,8 @@ fn lost(state: &State) -> Fact {
         return (
             5,
             vec![
-                named("events lost", "0".to_owned()),
-                named("lost", "0".to_owned()),
+                named("tracer lost", "0 events".to_owned()),
+                named("tracer lost", "0".to_owned()),
             ],
         );
     }
@@ -167,12 +167,15 @@ fn lost(state: &State) -> Fact {
     let mut forms = Vec::new();
     if short {
         // No event is missing, but the counters are too low.
-        forms.push(Cell::new(format!("lost {count} events, counts short"), Tone::Bad));
-        forms.push(Cell::new(format!("lost {count}, counts short"), Tone::Bad));
+        forms.push(Cell::new(
+            format!("tracer lost {count} events, counts short"),
+            Tone::Bad,
+        ));
+        forms.push(Cell::new(format!("tracer lost {count}, counts short"), Tone::Bad));
     }
     if lost > 0 {
-        forms.push(Cell::new(format!("lost {count} events"), Tone::Bad));
-        forms.push(Cell::new(format!("lost {count}"), Tone::Bad));
+        forms.push(Cell::new(format!("tracer lost {count} events"), Tone::Bad));
+        forms.push(Cell::new(format!("tracer lost {count}"), Tone::Bad));
     } else {
         forms.push(Cell::new("counts short", Tone::Bad));
     }

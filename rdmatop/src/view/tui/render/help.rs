@@ -38,7 +38,7 @@ pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
         "click",
         "tab; row, again: detail; heading: sort, again: invert",
     ));
-    out.push(entry("", "the line of a note: 6 Probes; beside a list: close it"));
+    out.push(entry("", "the line of a note: 6:Probes; beside a list: close it"));
     out.push(entry("wheel", "scroll what is below the pointer"));
     out.push(Cell::default());
     out.push(Cell::new(
@@ -52,11 +52,25 @@ pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
     out.push(Cell::default());
     out.push(Cell::new("Signs", Tone::Title));
     out.push(entry("-", "not known or not observable; never a 0"));
+    out.push(entry("0", "counted, and nothing happened"));
     out.extend(causes(state));
     out.push(entry("~", "in front of a number: derived, not counted"));
     out.push(entry(
         &format!("> {}", state.glyphs.bound[1]),
         "in front of a number: at least; a part of it is not known",
+    ));
+    out.push(entry(
+        state.glyphs.warn,
+        "FINDING: this process is the cause, or the one to look at",
+    ));
+    out.push(entry(
+        state.glyphs.victim,
+        "FINDING: it suffers from another process, a peer or a port",
+    ));
+    out.push(entry("4!", "QPS: some of these queue pairs are stuck"));
+    out.push(entry(
+        "tracer lost",
+        "events that rdmatop could not take from the kernel; no packets",
     ));
     out.push(entry("<16us", "upper edge of a histogram bucket"));
     out.push(entry("k M G", "1000; Ki Mi Gi: 1024"));

@@ -5,6 +5,7 @@ mod canvas;
 mod footer;
 mod header;
 mod help;
+mod legend;
 mod menu;
 mod rails;
 mod table;
@@ -41,6 +42,7 @@ pub fn draw(state: &State, canvas: &mut Canvas) -> usize {
     if state.detail != Detail::Closed && state.work.is_none() {
         draw_detail(state, layout.detail, canvas);
     }
+    legend::draw(state, &layout, canvas);
     footer::draw(state, &layout, canvas);
     match state.mode {
         Mode::Help(_) => help::draw(state, canvas),

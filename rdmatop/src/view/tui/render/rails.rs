@@ -7,7 +7,7 @@ use crate::model::snapshot::PortRow;
 use crate::model::value::Counter;
 
 use super::super::columns::{self, Cell};
-use super::super::format;
+use super::super::format::{self, Units};
 use super::super::layout::Layout;
 use super::super::state::State;
 use super::super::text;
@@ -15,7 +15,9 @@ use super::super::theme::Tone;
 use super::{Canvas, put};
 
 /// A wider bar shows nothing more.
-const WIDEST: usize = 16;
+const WIDEST: usize = 20;
+/// From this width a bar and its number have a space between them.
+const ROOMY: usize = 9;
 
 /// One direction of a port.
 type Get = fn(&State, &PortRow) -> Option<Counter>;
@@ -34,7 +36,15 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
         ("Rx", Tone::Rx, |s, p| s.snapshot.judgement.scale.received(p)),
     ];
     for (y, (side, tone, get)) in (0..).zip(sides) {
-        let head = format!("{side} {} ", scale.beside());
+        let what = match (scale.link, scale.packets) {
+            (true, _) => "% of link:",
+            (false, true) => "pkt/s:",
+            (false, false) => match state.settings.units {
+                Units::Bits => "b/s:",
+                Units::Bytes => "B/s:",
+            },
+        };
+        let head = format!("{side} {what} ");
         let plan = Plan::of(width.saturating_sub(text::width(&head)), names.len(), longest);
         let mut line = Cell::new(head, Tone::Dim);
         for (port, name) in state.snapshot.ports.iter().zip(&names).take(plan.shown) {
@@ -45,8 +55,7 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
                     Tone::Dim,
                 );
             }
-            let share = scale.share(port, get(state, port));
-            for (piece, tone) in bar(state, port, share, plan.bar, tone).0 {
+            for (piece, tone) in bar(state, port, get(state, port), plan.bar, tone).0 {
                 if !piece.is_empty() {
                     join(&mut line, format_args!("{piece}"), tone);
                 }
@@ -125,16 +134,48 @@ impl Plan {
     }
 }
 
-/// A port's share in `width` columns; one that is not ACTIVE says so.
-fn bar(state: &State, port: &PortRow, share: Option<f64>, width: usize, tone: Tone) -> Cell {
+/// A port's share in `width` columns as a bar, with its number at the end where there is room; one that is not ACTIVE says so.
+fn bar(state: &State, port: &PortRow, counter: Option<Counter>, width: usize, tone: Tone) -> Cell {
     if let Some(down) = port.state.filter(|state| !PortState::is_active(*state)) {
         let word = text::cut(&down.to_string(), width, "x");
         return Cell::new(format!("{word:<width$}"), Tone::Bad);
     }
-    match share {
-        Some(share) => columns::bar(&state.ctx(), share, width, tone),
-        None => Cell::new(format!("{:<width$}", format::UNKNOWN), Tone::Dim),
+    let scale = &state.snapshot.judgement.scale;
+    let Some(share) = scale.share(port, counter) else {
+        return Cell::new(format!("{:<width$}", format::UNKNOWN), Tone::Dim);
+    };
+    let number = number(state, share, counter);
+    let wide = text::width(&number);
+    // A bar of one column says too little.
+    if wide + 2 > width {
+        return columns::bar(&state.ctx(), share, width, tone);
     }
+    let gap = usize::from(width >= ROOMY);
+    let bar = columns::bar(&state.ctx(), share, width - wide - gap, tone);
+    let idle = share <= 0.0;
+    bar.and(" ".repeat(gap), if idle { Tone::Dim } else { tone })
+        .and(number, if idle { Tone::Dim } else { Tone::Normal })
+}
+
+/// What a bar stands for: percent of the link, or the rate where a full bar is the busiest port.
+fn number(state: &State, share: f64, counter: Option<Counter>) -> String {
+    let scale = &state.snapshot.judgement.scale;
+    if scale.link {
+        // What is little is not nothing, and what is nearly all is not all.
+        let percent = (share * 100.0).round();
+        return match percent {
+            _ if share <= 0.0 => "0%".to_owned(),
+            _ if percent < 1.0 => "<1%".to_owned(),
+            _ if percent >= 100.0 && share < 1.0 => "99%".to_owned(),
+            _ => format!("{percent:.0}%"),
+        };
+    }
+    let rate = counter.and_then(|counter| counter.rate).unwrap_or(0.0);
+    format::si(if scale.packets {
+        rate
+    } else {
+        state.settings.units.of_bytes(rate)
+    })
 }
 
 /// Names of ports without what all of them have in common.

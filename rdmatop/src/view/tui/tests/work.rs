@@ -141,7 +141,7 @@ fn whatever_closes_the_pane_ends_the_watch() {
 fn a_row_that_is_no_qp_has_no_work_requests() {
     let mut state = state(testkit::busy(), Tab::Processes, (80, 24));
     assert_eq!(typed(&mut state, "w"), None);
-    assert!(state.work.is_none() && screen(&state).contains("choose one in 2 QPs"));
+    assert!(state.work.is_none() && screen(&state).contains("choose one in 2:QPs"));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::page;
 /// Opens the pane for the selected QP.
 pub(super) fn open(state: &mut State) {
     let (Some(RowKey::Qp(uid)), Some(at)) = (state.table().selected.as_ref(), state.selected()) else {
-        state.message = Some("w shows the work requests of a QP: choose one in 2 QPs".to_owned());
+        state.message = Some("w shows the work requests of a QP: choose one in 2:QPs".to_owned());
         return;
     };
     let row = &state.snapshot.qps[at];

@@ -1,0 +1,108 @@
+//! Processes: what /proc says of them, their limits, their TCP connections, the devices that they have open.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::ReadAt;
+
+/// A limit of a process's RDMA cgroup, or of one above it, of which all is in use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitReached {
+    /// Process id.
+    pub pid: u32,
+    /// Cgroup that has the limit, safe to print.
+    pub cgroup: String,
+    /// Device, safe to print.
+    pub device: String,
+    /// `hca_handle` or `hca_object`.
+    pub resource: String,
+    /// How many it may have, and has.
+    pub max: u64,
+}
+
+/// One look at TCP connections.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TcpSample {
+    /// When it was read.
+    pub at: ReadAt,
+    /// When the look before was: a process that is new in this one had moved nothing then.
+    pub before: Option<ReadAt>,
+    /// Processes that moved much between ports that a library chose, and have a library mapped that could use RDMA.
+    pub processes: Vec<TcpTotals>,
+}
+
+/// What a process moved by TCP since its connections were first seen.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TcpTotals {
+    /// Process id.
+    pub pid: u32,
+    /// Bytes that its peers acknowledged.
+    pub sent: u64,
+    /// Bytes received.
+    pub received: u64,
+    /// Connections that are open.
+    pub connections: u32,
+    /// The other end of the one that moves most.
+    pub busiest: Option<SocketAddr>,
+}
+
+/// Which processes have devices open, by their descriptors of `/dev/infiniband/uverbs*`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenersSample {
+    /// `CLOCK_MONOTONIC` when it was read, ns.
+    pub mono_ns: u64,
+    /// They, by number.
+    pub found: Vec<Opener>,
+    /// The open files of some processes were not readable.
+    pub hidden: bool,
+    /// The search stopped at its limit.
+    pub cut: bool,
+}
+
+/// A process that has a device open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opener {
+    /// Device, safe to print.
+    pub device: String,
+    /// Process id.
+    pub pid: u32,
+    /// Its name, safe to print; `None`: it ended meanwhile.
+    pub comm: Option<String>,
+    /// Container, pod or job, safe to print.
+    pub workload: Option<String>,
+    /// Libraries of interest that are mapped, safe to print; `None`: not readable.
+    pub libraries: Option<Vec<String>>,
+}
+
+/// What /proc says about a process, read once when it is first seen.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ProcessFacts {
+    /// Process id.
+    pub pid: u32,
+    /// Start time, clock ticks since boot as the kernel counts them: a process with a reused pid has another one.
+    pub start_ticks: u64,
+    /// `CLOCK_MONOTONIC` before the rest was read, ns.
+    pub read_ns: u64,
+    /// Raw comm.
+    pub comm: Option<String>,
+    /// Raw command line, arguments joined by spaces.
+    pub cmdline: Option<String>,
+    /// User id.
+    pub uid: Option<u32>,
+    /// User name.
+    pub user: Option<String>,
+    /// Cgroup path.
+    pub cgroup: Option<String>,
+    /// Container, pod or job the cgroup names, for display.
+    pub workload: Option<String>,
+    /// Parent process.
+    pub ppid: Option<u32>,
+    /// Libraries of interest that are mapped (`libnccl`, `libfabric`, ...), when read.
+    pub libraries: Option<Vec<String>>,
+    /// RDMA-relevant environment, when read.
+    pub environ: Option<Vec<(String, String)>>,
+    /// Whether it finds `/dev/infiniband/uverbs*`, when read.
+    #[serde(default)]
+    pub verbs_files: Option<bool>,
+}

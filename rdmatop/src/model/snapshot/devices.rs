@@ -1,0 +1,211 @@
+//! Devices and their ports.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+#[cfg(doc)]
+use super::Traffic;
+use super::{History, Recent};
+use crate::model::{
+    ib::{Gid, PhysState, PortState},
+    input::PcieLink,
+    judgement::Quantity,
+    value::Counter,
+};
+
+/// Whether a device is being removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceState {
+    /// The kernel lists it.
+    Registered,
+    /// It is being removed, and a process has it open: the kernel no longer lists it, its QPs go on.
+    Removing,
+}
+
+/// A device.
+#[derive(Clone, Debug, Serialize)]
+pub struct DeviceRow {
+    /// Unique in this run: a re-added device is another one.
+    pub uid: u64,
+    /// Kernel index; `None` for a device that was being removed when it was first seen.
+    pub index: Option<u32>,
+    /// Name.
+    pub name: Arc<str>,
+    /// Whether it is being removed; `None` when no reading has listed it.
+    pub state: Option<DeviceState>,
+    /// Node GUID, 16 hex digits in groups of four.
+    pub node_guid: Option<String>,
+    /// Driver.
+    pub driver: Option<Arc<str>>,
+    /// Firmware.
+    pub fw_version: Option<Arc<str>>,
+    /// PCI address.
+    pub pci: Option<Arc<str>>,
+    /// NUMA node.
+    pub numa_node: Option<i32>,
+    /// PCI Express link: negotiated, and what the device is capable of.
+    #[serde(skip)]
+    pub pcie: Option<[PcieLink; 2]>,
+    /// QPs.
+    pub qps: Option<u64>,
+    /// CQs.
+    pub cqs: Option<u64>,
+    /// MRs.
+    pub mrs: Option<u64>,
+    /// PDs.
+    pub pds: Option<u64>,
+    /// rdma_cm ids.
+    pub cm_ids: Option<u64>,
+    /// User contexts.
+    pub ctxs: Option<u64>,
+    /// SRQs.
+    pub srqs: Option<u64>,
+    /// Errors that its driver logged since rdmatop began; `None` where the kernel's log cannot be read.
+    pub driver_errors: Option<u64>,
+    /// The last of them.
+    pub driver_error: Option<Arc<str>>,
+    /// When rdmatop read that one, `CLOCK_MONOTONIC`, ns.
+    #[serde(skip)]
+    pub driver_error_ns: Option<u64>,
+    /// Programs of ours count work requests of its driver, where they are attached.
+    #[serde(skip)]
+    pub followed: bool,
+    /// How the programs that count its work requests are attached, `kprobe` or `fentry`; `None` when none are.
+    pub datapath: Option<Arc<str>>,
+    /// What programs cannot see of its driver's work requests, and why.
+    #[serde(skip)]
+    pub hidden: &'static [Hidden],
+}
+
+impl DeviceRow {
+    /// Whether processes may use it through queue pairs that the kernel does not list. Of the drivers in Linux only mlx5's lets a
+    /// library make them past ib_core (DEVX). An unknown driver may be that one.
+    pub fn may_hide_qps(&self) -> bool {
+        let is_mlx5 = |driver: &Arc<str>| driver.starts_with("mlx5");
+        !self.followed && self.driver.as_ref().is_none_or(is_mlx5)
+    }
+}
+
+/// Something that cannot be observed of any device of a driver, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hidden {
+    /// What.
+    pub what: Quantity,
+    /// Why, one sentence.
+    pub why: &'static str,
+}
+
+/// A port.
+#[derive(Clone, Debug, Serialize)]
+pub struct PortRow {
+    /// [`DeviceRow::uid`].
+    pub device_uid: u64,
+    /// Device name.
+    pub device: Arc<str>,
+    /// Port number.
+    pub port: u32,
+    /// Logical state.
+    pub state: Option<PortState>,
+    /// Physical state.
+    pub phys_state: Option<PhysState>,
+    /// Link layer.
+    pub link_layer: Option<Arc<str>>,
+    /// Network device.
+    pub netdev: Option<Arc<str>>,
+    /// MTU of the network device, bytes.
+    pub netdev_mtu: Option<u32>,
+    /// Priorities with flow control (PFC), a bit for each; `None` when that is not known.
+    #[serde(skip)]
+    pub pfc: Option<u8>,
+    /// GIDs; `None` when they could not be read.
+    #[serde(skip)]
+    pub gids: Option<Arc<[PortGid]>>,
+    /// Rate, bits/s; `None` when the provider has no true one.
+    pub rate_bps: Option<u64>,
+    /// Lanes of the link, for which symbols are counted.
+    #[serde(skip)]
+    pub lanes: Option<u8>,
+    /// Bytes sent by the provider's own counter, headers included: what passed the wire.
+    pub tx_bytes: Option<Counter>,
+    /// The same for received bytes.
+    pub rx_bytes: Option<Counter>,
+    /// Bytes of send WRs, as [`Traffic::tx_bytes`], of all QPs of the port. Payload only: no headers, no
+    /// retransmissions, and nothing that a peer reads or writes by itself.
+    pub wr_tx_bytes: Option<Counter>,
+    /// Bytes of receive completions, as [`Traffic::rx_bytes`], of all QPs of the port.
+    pub wr_rx_bytes: Option<Counter>,
+    /// Packets sent.
+    pub tx_packets: Option<Counter>,
+    /// Packets received.
+    pub rx_packets: Option<Counter>,
+    /// Packets dropped, those that found no receive buffer too.
+    pub drops: Option<Counter>,
+    /// Packets that found no receive buffer.
+    pub out_of_buffer: Option<Counter>,
+    /// Packets sent again.
+    pub retransmits: Option<Counter>,
+    /// How often a sender had to start again: timeouts, NAKs of the peer. Each sends one packet or many again.
+    pub retries: Option<Counter>,
+    /// Signs of congestion received: packets with a mark, and notifications (CNP).
+    pub congestion: Option<Counter>,
+    /// Of these the packets with a mark (ECN).
+    pub ecn_marked: Option<Counter>,
+    /// Of these the notifications (CNP), which slow a sender down.
+    pub cnp_handled: Option<Counter>,
+    /// Notifications of congestion sent.
+    pub cnp_sent: Option<Counter>,
+    /// RNR NAKs, both directions.
+    pub rnr_naks: Option<Counter>,
+    /// Every byte that its byte counters count is of a queue pair, and none of IP.
+    #[serde(skip)]
+    pub rdma_alone: bool,
+    /// Every counter the provider has.
+    pub counters: Vec<NamedCounter>,
+    /// Tx and Rx bytes/s (packets/s where there are no bytes).
+    #[serde(skip)]
+    pub history: Arc<History>,
+    /// What passed it in the last seconds, by the provider's own counters; `None`: that is not known.
+    #[serde(skip)]
+    pub recent: Option<Recent>,
+}
+
+/// An entry of a port's GID table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortGid {
+    /// Its place.
+    pub index: u16,
+    /// It.
+    pub gid: Gid,
+    /// It is one of RoCE v1 (or of InfiniBand); `None` when the type is not known.
+    pub v1: Option<bool>,
+}
+
+impl PortRow {
+    /// Bytes sent: on the wire where the provider counts them, otherwise of work requests.
+    pub fn any_tx_bytes(&self) -> Option<&Counter> {
+        self.tx_bytes.as_ref().or(self.wr_tx_bytes.as_ref())
+    }
+
+    /// Bytes received, likewise.
+    pub fn any_rx_bytes(&self) -> Option<&Counter> {
+        self.rx_bytes.as_ref().or(self.wr_rx_bytes.as_ref())
+    }
+}
+
+/// A counter under the provider's name, as the provider counts it.
+#[derive(Clone, Debug, Serialize)]
+pub struct NamedCounter {
+    /// The provider's name.
+    pub name: Arc<str>,
+    /// Bytes that one count stands for: 4 for data counters of the InfiniBand specification, which count words.
+    /// `None`: the name says what is counted.
+    pub unit_bytes: Option<u64>,
+    /// What it means, a sentence without its full stop (docs/counters.md); `None`: it is not known.
+    #[serde(skip)]
+    pub help: Option<&'static str>,
+    /// The counter.
+    #[serde(flatten)]
+    pub counter: Counter,
+}

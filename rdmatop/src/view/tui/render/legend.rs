@@ -1,0 +1,74 @@
+//! What the signs on the screen mean, in one line above the last: only those that are there.
+
+use crate::model::fields::finding_of;
+use crate::model::findings::Role;
+use crate::model::ib::QpState;
+use crate::model::judgement::STUCK_MARK;
+
+use super::super::columns::Cell;
+use super::super::layout::Layout;
+use super::super::state::State;
+use super::super::tab::Tab;
+use super::super::text;
+use super::super::theme::Tone;
+use super::{Canvas, put};
+
+/// Draws the line where the layout has room for it.
+pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
+    if layout.legend.height == 0 {
+        return;
+    }
+    let mut room = usize::from(layout.legend.width);
+    let mut line = Cell::default();
+    for (at, (sign, meaning)) in signs(state).into_iter().enumerate() {
+        let gap = if at == 0 { "" } else { "  " };
+        let wide = text::width(gap) + text::width(&sign) + 1 + text::width(meaning);
+        // The most important come first.
+        if wide > room {
+            break;
+        }
+        room -= wide;
+        line = line
+            .and(gap, Tone::Normal)
+            .and(sign, Tone::Strong)
+            .and(format!(" {meaning}"), Tone::Dim);
+    }
+    put(canvas, layout.legend, 0, &line, state.paint(), state.glyphs.cut);
+}
+
+/// Signs and their meanings.
+fn signs(state: &State) -> Vec<(String, &'static str)> {
+    let snapshot = &state.snapshot;
+    let mut out = Vec::new();
+    if state.tab == Tab::Processes {
+        let role = |wanted: Role| {
+            let mut rows = snapshot.processes.iter();
+            !snapshot.findings.is_empty()
+                && rows.any(|row| finding_of(row, snapshot).is_some_and(|(role, _)| role == wanted))
+        };
+        if role(Role::Cause) {
+            out.push((state.glyphs.warn.to_owned(), "cause"));
+        }
+        if role(Role::Victim) {
+            out.push((state.glyphs.victim.to_owned(), "suffers from it"));
+        }
+    }
+    out.push(("-".to_owned(), "not known"));
+    out.push(("0".to_owned(), "none"));
+    if matches!(state.tab, Tab::Processes | Tab::Qps) && snapshot.judgement.stuck().len() > 0 {
+        out.push((format!("1{STUCK_MARK}"), "stuck QPs"));
+    }
+    let totals = &snapshot.judgement.totals;
+    let mut sums = [totals.tx, totals.rx, totals.wr].into_iter();
+    if sums.any(|sum| sum.partial && sum.known().is_some()) {
+        out.push((state.glyphs.bound[1].to_owned(), "at least"));
+    }
+    if totals
+        .states
+        .iter()
+        .any(|row| row.state.and_then(QpState::name) == Some("RTS"))
+    {
+        out.push(("RTS".to_owned(), "connected"));
+    }
+    out
+}
