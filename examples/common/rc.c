@@ -84,6 +84,7 @@ void rc_open(struct rc *rc, const char *device, int gid_index, size_t size, int 
 	memset(rc, 0, sizeof(*rc));
 	rc->size = size;
 	rc->gid_index = gid_index;
+	rc->timeout = 14;
 	/* The memory of MRs and queues is locked. Without the right to lift the limit it may suffice as it is. */
 	setrlimit(RLIMIT_MEMLOCK, &all);
 	rc->context = open_device(device);
@@ -177,7 +178,7 @@ void rc_connect(struct rc *rc, int retry_cnt)
 	struct ibv_qp_attr rts = {
 		.qp_state = IBV_QPS_RTS,
 		.sq_psn = rc->self.psn,
-		.timeout = 14, /* 67 ms */
+		.timeout = rc->timeout,
 		.retry_cnt = retry_cnt,
 		.rnr_retry = 7, /* for ever */
 		.max_rd_atomic = 1,

@@ -35,6 +35,8 @@ struct rc {
 	char *buffer;
 	size_t size;
 	int gid_index;
+	/* A packet without an answer is sent again after 4.096 us * 2^timeout. `rc_open` makes it 14: 67 ms. */
+	uint8_t timeout;
 	struct rc_address self;
 	struct rc_address peer;
 };
