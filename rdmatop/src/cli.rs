@@ -144,6 +144,11 @@ pub struct ViewArgs {
     /// back at the end. Counts QPs that are made meanwhile
     #[arg(long, conflicts_with = "trace", help_heading = "Counters of the NIC")]
     pub hw_counters: bool,
+
+    /// Do not ask NVIDIA GPUs how busy they are. While rdmatop asks, it has their driver open: the driver cannot be unloaded, and
+    /// no GPU be reset
+    #[arg(long, conflicts_with = "trace")]
+    pub no_gpus: bool,
 }
 
 impl ViewArgs {

@@ -83,6 +83,8 @@ pub(super) struct Plan {
     pub(super) uprobe_limit: f64,
     /// `--hw-counters`.
     pub(super) hw_counters: Option<HwCounters>,
+    /// Whether GPUs are asked how busy they are.
+    pub(super) gpus: bool,
     /// `--sample`: one work request in so many.
     pub(super) sample: u32,
     pub(super) color: bool,
@@ -153,6 +155,8 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
         }),
         uprobe_limit,
         hw_counters: view.hw_counters.then(|| HwCounters::new(Root::default())),
+        // Others show no verdict on what a job waits for.
+        gpus: !view.no_gpus && matches!(mode, Mode::Live { .. } | Mode::Once { .. }),
         sample: view.sample.unwrap_or(1),
         color: !view.no_color && !terminal.no_color,
     };

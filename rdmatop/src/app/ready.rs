@@ -64,8 +64,7 @@ pub(super) fn with_prober(plan: &Plan) -> (Sources, Option<Prober>) {
     if !nested_pids {
         polled.push(Box::new(TcpSource::new(root.clone())));
         polled.push(Box::new(OpenerSource::new(root.clone())));
-        // Others show no verdict on what a job waits for.
-        if matches!(plan.mode, Mode::Live { .. } | Mode::Once { .. }) {
+        if plan.gpus {
             polled.push(Box::new(GpuSource::new(&root)));
         }
     }
