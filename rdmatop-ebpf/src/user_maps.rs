@@ -113,6 +113,10 @@ pub(crate) struct UserWork {
     pub(crate) early_id: u64,
     /// How many requests the program has begun with the `ibv_wr_*` calls.
     pub(crate) built: u64,
+    /// Always 0, which the verifier does not know. Before Linux 6.7 it follows one turn of a callback of `bpf_loop` (commit
+    /// ab5cfac139ab there made it follow any number), and removes as dead what only a later turn can reach. So a value that a
+    /// callback changes and asks for must not begin as a constant.
+    pub(crate) zero: u64,
     /// Bits of [`work_flag`].
     pub(crate) flags: u32,
     pub(crate) qpn: u32,

@@ -318,7 +318,7 @@ impl Port {
         .with_context(|| format!("no counter {name} in {}", self.file.display()))
     }
 
-    /// When the last reads of counters took place, newest first.
+    /// When the last reads of counters, or of the port by a process, took place, newest first.
     pub fn reads(&self, call: Call) -> Result<Vec<u64>> {
         let times: Option<Vec<u64>> = self.line(|words| {
             (words.starts_with(&["reads", call.name()]))

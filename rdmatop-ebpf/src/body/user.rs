@@ -407,7 +407,9 @@ unsafe extern "C" fn one(_turn: u32, list: *mut List) -> i64 {
             return 1;
         };
         (*list).next = next;
-        if at == (*list).stop || (*list).rejected != 0 {
+        if at == (*list).stop {
+            // So is the next one. Asking whether one was rejected would not do: see `UserWork::zero`.
+            (*list).stop = next;
             (*list).rejected += 1;
             return 0;
         }

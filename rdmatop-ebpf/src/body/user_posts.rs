@@ -265,19 +265,20 @@ unsafe fn find(work: *mut UserWork, number: u32, request: *const Request, to: u6
         let from = read_volatile(&raw const (*work).ended);
         let failed = (*request).status != 0;
         let known = (*work).signals;
+        let zero = read_volatile(&raw const (*work).zero);
         let mut found = Search {
             number: u64::from(number),
             wr_id: (*request).wr_id,
             next: from,
-            found: 0,
-            unasked: 0,
+            found: zero,
+            unasked: zero,
             mode: match known {
                 _ if (*work).qp_type == DRIVER => mode::ANY,
                 signals::ALL => mode::ALL,
                 signals::ASKED if !failed => mode::ASKED,
                 _ => 0,
             },
-            passed: 0,
+            passed: zero,
         };
         bpf_loop(
             to.wrapping_sub(from).min(DEPTH) as u32,

@@ -3,6 +3,7 @@
 #include <linux/netdevice.h>
 #include <linux/pci.h>
 #include <linux/platform_device.h>
+#include <linux/sched.h>
 #include <linux/slab.h>
 #include <rdma/ib_addr.h>
 #include <rdma/ib_mad.h>
@@ -41,7 +42,9 @@ static int query_port(struct ib_device *ib, u32 number, struct ib_port_attr *att
 
 	if (ret)
 		return ret;
-	port->reads[TN_PORT]++;
+	/* The kernel's own cache asks after each event; a test waits for what a process has asked. */
+	if (!(current->flags & PF_KTHREAD))
+		tn_read(port, TN_PORT, NULL, 0, 0);
 	attr->state = READ_ONCE(port->state);
 	attr->phys_state = attr->state >= IB_PORT_INIT ? IB_PORT_PHYS_STATE_LINK_UP : IB_PORT_PHYS_STATE_DISABLED;
 	attr->active_width = READ_ONCE(port->width);
