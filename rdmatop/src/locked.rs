@@ -73,15 +73,15 @@ pub(crate) fn raise(cgroup: Option<&str>) -> String {
     match cgroup.map_or(Home::Unknown, Home::of) {
         Home::Slurm => "slurmd.service LimitMEMLOCK=infinity, slurm.conf PropagateResourceLimitsExcept=MEMLOCK",
         Home::Pod { crio: false } => {
-            "securityContext.capabilities.add [IPC_LOCK] of the pod; or on the node: sudo systemctl edit containerd, LimitMEMLOCK=infinity"
+            "securityContext.capabilities.add [IPC_LOCK] of the pod; or LimitMEMLOCK=infinity on the node, by: sudo systemctl edit containerd"
         }
         Home::Pod { crio: true } => {
             "securityContext.capabilities.add [IPC_LOCK] of the pod; or on the node: crio.conf, default_ulimits memlock=-1:-1"
         }
         Home::Container(program) => return format!("{program} run --ulimit memlock=-1"),
         Home::Machine => "virsh edit, <memtune><hard_limit> above the memory of the machine",
-        Home::Unit(unit) => return format!("sudo systemctl edit {unit}, [Service] LimitMEMLOCK=infinity"),
-        Home::UserManager => "sudo systemctl edit user@.service, [Service] LimitMEMLOCK=infinity; log in anew",
+        Home::Unit(unit) => return format!("[Service] LimitMEMLOCK=infinity, by: sudo systemctl edit {unit}"),
+        Home::UserManager => "[Service] LimitMEMLOCK=infinity, by: sudo systemctl edit user@.service; then log in anew",
         Home::Login => "'* - memlock unlimited' in /etc/security/limits.conf; log in anew",
         Home::Unknown => "ulimit -l unlimited in the shell that starts it",
     }
@@ -126,7 +126,7 @@ mod tests {
             ),
             (
                 "/system.slice/kvstore.service".to_owned(),
-                "systemctl edit kvstore.service, [Service] LimitMEMLOCK=infinity",
+                "[Service] LimitMEMLOCK=infinity, by: sudo systemctl edit kvstore.service",
             ),
             (
                 "/system.slice/system-kv.slice/kv@7.service/worker".to_owned(),

@@ -30,8 +30,10 @@ pub struct Glyphs {
     pub tree: [&'static str; 3],
     /// First of a group of siblings whose parent is not shown.
     pub group: &'static str,
-    /// Attention; the process that is the cause.
-    pub warn: &'static str,
+    /// Before what is wrong, or missing.
+    pub alert: &'static str,
+    /// The process that is the cause.
+    pub cause: &'static str,
     /// A process that suffers from what another one does.
     pub victim: &'static str,
     /// At most, at least.
@@ -55,7 +57,8 @@ pub const UNICODE: Glyphs = Glyphs {
     wall: "│",
     tree: ["├─", "└─", "│ "],
     group: "┌─",
-    warn: "▲",
+    alert: "●",
+    cause: "▲",
     victim: "▽",
     bound: ["≤", "≥"],
     cursor: "›",
@@ -76,7 +79,8 @@ pub const ASCII: Glyphs = Glyphs {
     wall: "|",
     tree: ["|-", "`-", "| "],
     group: ",-",
-    warn: "!",
+    alert: "*",
+    cause: "!",
     victim: "v",
     bound: ["<", ">"],
     cursor: ">",
@@ -137,7 +141,7 @@ mod tests {
 
     fn all(g: &Glyphs) -> Vec<&'static str> {
         let mut all = vec![
-            g.cut, g.arrow, g.gap, g.track, g.rule, g.wall, g.group, g.warn, g.victim, g.cursor,
+            g.cut, g.arrow, g.gap, g.track, g.rule, g.wall, g.group, g.alert, g.cause, g.victim, g.cursor,
         ];
         all.extend(
             g.sort

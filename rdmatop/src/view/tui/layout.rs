@@ -237,7 +237,7 @@ pub fn banner_lines(shown: &Shown<'_>, width: u16, most: u16) -> Vec<String> {
     } else {
         String::new()
     };
-    let room = usize::from(width).saturating_sub(text::width(shown.glyphs.warn) + 1);
+    let room = usize::from(width).saturating_sub(text::width(shown.glyphs.alert) + 1);
     let most = usize::from(most);
     let fits = |lines: &[String]| {
         let last = lines.last().map_or(0, |line| text::width(line));
@@ -298,7 +298,7 @@ pub fn finding_lines(shown: &Shown<'_>, width: u16) -> Vec<String> {
         let blind = shown.blind.map(|blind| format!("; {blind}")).unwrap_or_default();
         return vec![format!("{quiet}{blind}")];
     };
-    let room = usize::from(width).saturating_sub(text::width(shown.glyphs.warn) + 1);
+    let room = usize::from(width).saturating_sub(text::width(shown.glyphs.alert) + 1);
     let age = crate::text::age(worst.age_s(shown.mono_ns));
     let more = match shown.findings.len() {
         1 => String::new(),
@@ -346,7 +346,17 @@ fn steps(finding: &Finding, room: usize) -> Vec<String> {
     if text::width(&whole) <= room {
         return vec![whole];
     }
-    parts.iter().flat_map(|part| text::wrap(part, room)).collect()
+    parts.iter().flat_map(|part| wrapped(part, room)).collect()
+}
+
+/// A step in lines. The lines of a comment all begin as comments do, so that what is copied into a shell is right.
+fn wrapped(step: &str, room: usize) -> Vec<String> {
+    const SIGN: &str = "# ";
+    let Some(comment) = step.strip_prefix(SIGN) else {
+        return text::wrap(step, room);
+    };
+    let lines = text::wrap(comment, room.saturating_sub(text::width(SIGN)));
+    lines.into_iter().map(|line| format!("{SIGN}{line}")).collect()
 }
 
 /// A centred box for `wanted` columns and lines, as far as there is room.

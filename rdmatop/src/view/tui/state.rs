@@ -358,7 +358,7 @@ impl State {
             findings: &self.snapshot.findings,
             quiet: self.quiet(),
             blind: self
-                .posts_bypass()
+                .bypassing_rows()
                 .then_some("'-' below: these NICs' work requests bypass the kernel"),
             mono_ns: self.snapshot.mono_ns,
             notes: &self.snapshot.health.notes,
@@ -388,6 +388,12 @@ impl State {
             && !snapshot.ports.is_empty()
             && snapshot.judgement.totals.wr.known().is_none()
             && !snapshot.devices.iter().any(|device| device.followed)
+    }
+
+    /// Whether rows have unknown numbers for that reason: a process without queue pairs has them for another one.
+    fn bypassing_rows(&self) -> bool {
+        let mut counts = self.snapshot.processes.iter().map(|row| row.qps);
+        self.posts_bypass() && (self.snapshot.processes.is_empty() || counts.any(|qps| qps > 0))
     }
 
     /// The layout.

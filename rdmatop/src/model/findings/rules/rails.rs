@@ -65,7 +65,7 @@ pub(super) fn slow(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 evidence: vec![format!("{at_best} of {} ports run at {} Gb/s", ports.len(), gb(best))],
                 next: port.netdev.as_deref().map_or_else(
                     || format!("rdma link show {}", name(port)),
-                    |netdev| format!("ethtool {netdev}   # Link partner advertises less -> set the switch's port   # else -> change cable or transceiver, then: sudo ip link set {netdev} down, up"),
+                    |netdev| format!("ethtool {netdev}   # Link partner advertises less -> set the switch's port   # else -> change cable or transceiver; its job stands still meanwhile"),
                 ),
                 short: format!("link {} Gb/s", gb(rate)),
                 ..scene.symptom(FindingId::PortSlow, Severity::Warning, about(port))

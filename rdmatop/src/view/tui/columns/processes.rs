@@ -84,7 +84,7 @@ fn finding(c: &Ctx<'_>, at: usize) -> Cell {
         return Cell::value(format::UNKNOWN);
     };
     let (sign, tone) = match role {
-        Role::Cause => (c.glyphs.warn, Tone::Bad),
+        Role::Cause => (c.glyphs.cause, Tone::Bad),
         Role::Victim => (c.glyphs.victim, Tone::Warn),
     };
     Cell::new(sign, tone).and(words, Tone::Normal)

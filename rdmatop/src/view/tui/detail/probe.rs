@@ -25,7 +25,7 @@ pub(super) fn lines(state: &State, probe: Option<&ProbeVerdict>, width: usize) -
         out.push(heading("Notes: what is missing, why, the remedy"));
     }
     for note in &health.notes {
-        out.extend(long(state.glyphs.warn, &note.what, width));
+        out.extend(long(state.glyphs.alert, &note.what, width));
         out.extend(long("  why", &note.why, width));
         out.extend(long("  do", &note.remedy, width));
     }

@@ -8,7 +8,7 @@ use super::{Canvas, more, put, rule};
 
 /// Draws the notes where the layout has room for them.
 pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
-    let warn = state.glyphs.warn;
+    let warn = state.glyphs.alert;
     if let Some(worst) = state.snapshot.findings.first() {
         let area = layout.findings;
         let tone = finding_tone(worst.severity);

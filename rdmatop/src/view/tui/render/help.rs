@@ -60,7 +60,7 @@ pub(in crate::view::tui) fn lines(state: &State) -> Vec<Cell> {
         "in front of a number: at least; a part of it is not known",
     ));
     out.push(entry(
-        state.glyphs.warn,
+        state.glyphs.cause,
         "FINDING: this process is the cause, or the one to look at",
     ));
     out.push(entry(

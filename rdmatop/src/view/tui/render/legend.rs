@@ -47,7 +47,7 @@ fn signs(state: &State) -> Vec<(String, &'static str)> {
                 && rows.any(|row| finding_of(row, snapshot).is_some_and(|(role, _)| role == wanted))
         };
         if role(Role::Cause) {
-            out.push((state.glyphs.warn.to_owned(), "cause"));
+            out.push((state.glyphs.cause.to_owned(), "cause"));
         }
         if role(Role::Victim) {
             out.push((state.glyphs.victim.to_owned(), "suffers from it"));
