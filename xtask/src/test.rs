@@ -101,7 +101,10 @@ fn cannot(name: &str, why: &str) -> Part {
 
 /// Builds what the guests need, and runs them.
 fn in_guests(args: &TestArgs) -> Result<(Vec<Part>, Vec<PathBuf>)> {
-    let binaries = lab_binaries()?;
+    let mut binaries = lab_binaries()?;
+    if let Some(filter) = &args.filter {
+        binaries = guests::with_tests_called(filter, binaries)?;
+    }
     let asked = Asked {
         kernels: &args.kernel,
         filter: args.filter.as_deref(),

@@ -38,6 +38,8 @@ use crate::paths;
 const EXIT_TIMEOUT: u8 = 124;
 /// Exit status when the guest failed the job.
 const EXIT_LAB: u8 = 125;
+/// What `run --cpu-time` prints before the seconds.
+pub(crate) const CPU_TIME: &str = "lab: seconds of CPU time: ";
 /// Exit status when QEMU failed the guest.
 pub(crate) const EXIT_QEMU: u8 = 123;
 
@@ -121,6 +123,9 @@ pub(crate) struct RunArgs {
     /// Give the command a terminal
     #[arg(long)]
     tty: bool,
+    /// At the end print how much CPU time the guest took
+    #[arg(long)]
+    cpu_time: bool,
     /// The command
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
@@ -136,12 +141,16 @@ pub(crate) struct ShellArgs {
 /// Runs a lab command and returns its exit status.
 pub(crate) fn main(command: LabCommand) -> Result<u8> {
     match command {
-        LabCommand::Run(args) => run_job(
-            &args.guest,
-            args.command,
-            args.tty,
-            Some(Duration::from_secs(args.timeout)),
-        ),
+        LabCommand::Run(args) => {
+            let timeout = Some(Duration::from_secs(args.timeout));
+            let code = run_job(&args.guest, args.command, args.tty, timeout);
+            if args.cpu_time
+                && let Some(seconds) = cpu_of_children()
+            {
+                eprintln!("{CPU_TIME}{seconds:.1}");
+            }
+            code
+        }
         LabCommand::Shell(args) => {
             // Without start-up files: the host's may take long where instructions are translated.
             let prompt = format!("PS1=lab {} \\w# ", args.guest.kernel);
@@ -181,6 +190,16 @@ pub(crate) fn main(command: LabCommand) -> Result<u8> {
             Ok(0)
         }
     }
+}
+
+/// CPU seconds of the processes that this one has waited for: QEMU, and what built a module first.
+fn cpu_of_children() -> Option<f64> {
+    // proc(5): times are in hundredths of a second. The name may have anything in it but a last parenthesis.
+    let text = fs::read_to_string("/proc/self/stat").ok()?;
+    let (_, numbers) = text.rsplit_once(')')?;
+    let mut numbers = numbers.split_whitespace().skip(13);
+    let mut next = || numbers.next()?.parse::<f64>().ok();
+    Some((next()? + next()?) / 100.0)
 }
 
 /// Builds the modules that tests need on a kernel, which is fetched first: what each is and where it lies, or why it is not

@@ -5,12 +5,13 @@ use std::{
     collections::VecDeque,
     fmt::Write as _,
     path::{Path, PathBuf},
+    process::Command,
     sync::{Mutex, PoisonError},
     thread,
     time::Instant,
 };
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, ensure};
 
 use super::{
     record::{Failure, Outcome, Record, follow},
@@ -242,8 +243,10 @@ pub(super) fn run(binaries: &[PathBuf], asked: &Asked<'_>) -> Result<(Vec<Part>,
     guests.sort_by_key(|guest| Reverse(guest.seconds()));
     // What guests share is there before the first of them.
     for series in &all {
-        kernel::ensure(*series)?;
-        build_modules(*series)?;
+        if guests.iter().any(|guest| guest.series == *series) {
+            kernel::ensure(*series)?;
+            build_modules(*series)?;
+        }
     }
     let outs = guests.iter().map(|guest| guest.out(FIRST)).collect();
     let (left, ended) = (Mutex::new(VecDeque::from(guests)), Mutex::new(Vec::new()));
@@ -295,7 +298,9 @@ fn second_runs(ended: &mut [Ended<'_>], asked: &Asked<'_>) -> Result<()> {
         let started = Instant::now();
         println!("{}== failed tests begin once more ==", guest.label());
         let (record, code) = in_guest(guest, asked, &tests, SECOND)?;
-        outcome.second_run(&record.end(code));
+        let second = record.end(code);
+        outcome.second_run(&second);
+        outcome.guests.extend(second.guests);
         *seconds += started.elapsed().as_secs_f64();
     }
     Ok(())
@@ -349,6 +354,30 @@ fn of_group<'a>(binaries: &'a [PathBuf], group: &Group, series: Series, asked: &
             .collect::<Vec<_>>()
     };
     group.prefixes.iter().flat_map(of).collect()
+}
+
+/// The executables that have a test whose name contains `filter`: the others need no guest.
+pub(super) fn with_tests_called(filter: &str, binaries: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
+    let mut kept = Vec::new();
+    for binary in binaries {
+        let listed = Command::new(&binary).args(["--list", filter]).output();
+        let listed = listed.with_context(|| format!("cannot run {}", binary.display()))?;
+        ensure!(
+            listed.status.success(),
+            "{} --list: {}",
+            binary.display(),
+            listed.status
+        );
+        if lists_a_test(&String::from_utf8_lossy(&listed.stdout)) {
+            kept.push(binary);
+        }
+    }
+    Ok(kept)
+}
+
+/// Whether libtest's list has a test: `NAME: test`.
+fn lists_a_test(list: &str) -> bool {
+    list.lines().any(|line| line.ends_with(": test"))
 }
 
 /// Whether an executable's name begins with one of these.
@@ -408,11 +437,14 @@ fn in_guest(
     }
     script.push_str("exit $bad\n");
     let mut lab = lab::command(guest.series.name, asked.timeout, guest.group.options)?;
-    lab.args(["--", "sh", "-c", &script]);
+    lab.args(["--cpu-time", "--", "sh", "-c", &script]);
     lab.env("RDMATOP", paths::target().join("release/rdmatop"));
     lab.env("RDMATOP_LAB_OUT", out);
     let label = guest.label();
-    follow(lab, &label, Record::of(&label, true))
+    let started = Instant::now();
+    let (mut record, code) = follow(lab, &label, Record::of(&label, true))?;
+    record.guest(started.elapsed().as_secs_f64());
+    Ok((record, code))
 }
 
 /// Words that a shell takes as they are.
@@ -467,6 +499,12 @@ mod tests {
         );
         assert_eq!(names("alone", "6.1", &[]), ["presence-1"]);
         assert_eq!(names("testnic", "7.2", &[]), ["testnic-1"]);
+    }
+
+    #[test]
+    fn a_list_without_tests_needs_no_guest() {
+        assert!(lists_a_test("a::b: test\n\n1 test, 0 benchmarks\n"));
+        assert!(!lists_a_test("\n0 tests, 0 benchmarks\n"));
     }
 
     #[test]

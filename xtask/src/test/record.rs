@@ -10,6 +10,7 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use super::counts::Counts;
+use crate::lab::CPU_TIME;
 
 /// Lines that are kept of what a failed test printed, and of a run that did not finish.
 const KEPT: usize = 40;
@@ -58,6 +59,17 @@ pub(super) struct Took {
     pub(super) seconds: f64,
 }
 
+/// A guest that ran.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Spent {
+    /// `5.10 rxe`.
+    pub(super) guest: String,
+    /// From its boot to its end.
+    pub(super) seconds: f64,
+    /// CPU time of the host that it took; `None` where it did not say.
+    pub(super) cpu: Option<f64>,
+}
+
 /// What a run came to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
@@ -66,6 +78,7 @@ pub(super) struct Outcome {
     /// What failed in the first of two runs only.
     pub(super) flaky: Vec<Failure>,
     pub(super) times: Vec<Took>,
+    pub(super) guests: Vec<Spent>,
 }
 
 impl Outcome {
@@ -74,6 +87,7 @@ impl Outcome {
         self.failures.extend(other.failures);
         self.flaky.extend(other.flaky);
         self.times.extend(other.times);
+        self.guests.extend(other.guests);
     }
 
     /// Takes a second run of the tests that failed: those that ran and passed in it are flaky. One that broke off, or in which
@@ -135,6 +149,8 @@ pub(super) struct Record {
     /// The failed test whose output this is.
     printing: Option<String>,
     since: f64,
+    /// CPU seconds that the guest says it took.
+    cpu: Option<f64>,
     /// The last lines of all.
     end: VecDeque<String>,
 }
@@ -153,6 +169,7 @@ impl Record {
             failed: BTreeMap::new(),
             printing: None,
             since: 0.0,
+            cpu: None,
             end: VecDeque::new(),
         }
     }
@@ -160,6 +177,9 @@ impl Record {
     /// Takes a line that came `at` seconds after the start.
     pub(super) fn line(&mut self, line: &str, at: f64) {
         self.outcome.counts.line(line);
+        if let Some(seconds) = line.strip_prefix(CPU_TIME) {
+            self.cpu = seconds.trim().parse().ok();
+        }
         if let Some(name) = executable(line) {
             if self.open {
                 // Something ended the one before: an abort, a signal.
@@ -282,6 +302,15 @@ impl Record {
     /// Whether a test has failed so far.
     pub(super) fn any_failed(&self) -> bool {
         self.outcome.counts.failed > 0 || !self.failed.is_empty()
+    }
+
+    /// This was a guest, which ended after so many seconds.
+    pub(super) fn guest(&mut self, seconds: f64) {
+        self.outcome.guests.push(Spent {
+            guest: self.place.clone(),
+            seconds,
+            cpu: self.cpu,
+        });
     }
 
     /// The end of the run, whose status was `code`. One that fails without a failed test did not finish: a failure too.
@@ -490,6 +519,19 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
                 seconds: 3.0
             }]
         );
+    }
+
+    #[test]
+    fn a_guest_has_its_seconds_and_the_cpu_time_that_it_says() {
+        let mut record = Record::of(" 5.10 rxe  ", true);
+        record.line("lab: seconds of CPU time: 12.5", 30.0);
+        record.guest(31.0);
+        let spent = Spent {
+            guest: "5.10 rxe".into(),
+            seconds: 31.0,
+            cpu: Some(12.5),
+        };
+        assert_eq!(record.end(0).guests, [spent]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::{
     counts::Counts,
-    record::{Failure, Outcome, Took},
+    record::{Failure, Outcome, Spent, Took},
 };
 
 /// Rows of the slowest.
@@ -21,6 +21,7 @@ pub(super) struct Part {
 /// Everything, and the sum.
 pub(super) fn of(parts: &[Part]) -> (String, Counts) {
     let mut text = slowest(parts.iter().flat_map(|part| &part.outcome.times));
+    text.push_str(&guests(parts.iter().flat_map(|part| &part.outcome.guests)));
     let mut all = Counts::default();
     let _ = writeln!(
         text,
@@ -68,6 +69,21 @@ fn slowest<'a>(times: impl Iterator<Item = &'a Took>) -> String {
     text
 }
 
+/// Each guest: one that took less CPU time than seconds waited for events, or for other guests' CPU.
+fn guests<'a>(guests: impl Iterator<Item = &'a Spent>) -> String {
+    let mut guests: Vec<&Spent> = guests.collect();
+    guests.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    let mut text = String::new();
+    if !guests.is_empty() {
+        let _ = writeln!(text, "\nseconds   of CPU  guest");
+    }
+    for Spent { guest, seconds, cpu } in guests {
+        let cpu = cpu.map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.0}"));
+        let _ = writeln!(text, "{seconds:>7.0} {cpu:>8}  {guest}");
+    }
+    text
+}
+
 /// What each printed, and then all names together.
 fn printed(how: &str, failures: &[&Failure]) -> String {
     let mut text = String::new();
@@ -102,6 +118,13 @@ mod tests {
                 seconds: f64::from(second),
             })
             .collect();
+        outcome.guests = [("6.1 rxe", 7.0, None), ("7.2 rxe", 9.6, Some(8.4))]
+            .map(|(guest, seconds, cpu)| Spent {
+                guest: guest.into(),
+                seconds,
+                cpu,
+            })
+            .into();
         let part = Part {
             name: "style and unit tests".into(),
             outcome,
@@ -113,6 +136,8 @@ mod tests {
             text.contains("   19.0  test 19\n") && !text.contains("test 4\n"),
             "{text}"
         );
+        let guests = "\nseconds   of CPU  guest\n     10        8  7.2 rxe\n      7        -  6.1 rxe\n";
+        assert!(text.contains(guests), "{text}");
         let end = "
 ==== FLAKY (failed, then passed alone) 5.10 rxe: storm ====
   c
