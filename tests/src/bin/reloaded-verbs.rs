@@ -74,22 +74,24 @@ fn line() -> Result<()> {
     Ok(())
 }
 
+type Open = unsafe extern "C" fn(*const c_char) -> *mut c_void;
+type Qpn = unsafe extern "C" fn(*const c_void) -> u32;
+type Post = unsafe extern "C" fn(*mut c_void, u64);
+type Close = unsafe extern "C" fn(*mut c_void);
+
 /// The library of `verbs/plugin.c`.
 struct Plugin {
     handle: *mut c_void,
-    open: unsafe extern "C" fn(*const c_char) -> *mut c_void,
-    qpn: unsafe extern "C" fn(*const c_void) -> u32,
-    post: unsafe extern "C" fn(*mut c_void, u64),
-    close: unsafe extern "C" fn(*mut c_void),
+    open: Open,
+    qpn: Qpn,
+    post: Post,
+    close: Close,
 }
 
 impl Plugin {
     fn load() -> Result<Self> {
         let handle = dlopen(env!("RDMATOP_PLUGIN"), libc::RTLD_NOW)?;
         // libibverbs loads providers when it is first asked for devices.
-        for name in [c"ibv_get_device_list", c"ibv_free_device_list"] {
-            symbol(handle, name)?;
-        }
         // SAFETY: libibverbs declares them so, and the list is freed once.
         unsafe {
             let list: unsafe extern "C" fn(*mut c_int) -> *mut c_void =
@@ -104,10 +106,10 @@ impl Plugin {
         unsafe {
             Ok(Self {
                 handle,
-                open: std::mem::transmute(symbol(handle, c"plugin_open")?),
-                qpn: std::mem::transmute(symbol(handle, c"plugin_qpn")?),
-                post: std::mem::transmute(symbol(handle, c"plugin_post")?),
-                close: std::mem::transmute(symbol(handle, c"plugin_close")?),
+                open: std::mem::transmute::<*mut c_void, Open>(symbol(handle, c"plugin_open")?),
+                qpn: std::mem::transmute::<*mut c_void, Qpn>(symbol(handle, c"plugin_qpn")?),
+                post: std::mem::transmute::<*mut c_void, Post>(symbol(handle, c"plugin_post")?),
+                close: std::mem::transmute::<*mut c_void, Close>(symbol(handle, c"plugin_close")?),
             })
         }
     }
