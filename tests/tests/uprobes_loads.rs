@@ -15,6 +15,7 @@ use rdmatop_tests::{
     lab::Lab,
     rdmatop::Window,
     snapshot::{Row, Snapshot},
+    table::say,
     traffic::{self, Traffic, id, number},
     wait::{self, PATIENCE},
 };
@@ -92,7 +93,9 @@ fn is_counted(probed: &Snapshot, kernel: &Snapshot, pid: u32, qpn: u32, posted: 
     ensure!(theirs.field("tx_wr_posted")["source"] == "ebpf", "{theirs:?}");
     let of = |row| Ok::<_, anyhow::Error>((total(row, "tx_wr_posted")?, total(row, "tx_bytes")?));
     let (ours, theirs) = (of(ours)?, of(theirs)?);
-    println!("QP {qpn}: posted {posted}, by probes {ours:?}, in the kernel {theirs:?}");
+    say(&format!(
+        "QP {qpn}: posted {posted}, by probes {ours:?}, in the kernel {theirs:?}"
+    ));
     ensure!(ours == (posted, posted * LENGTH) && ours == theirs, "QP {qpn}");
     Ok(())
 }
@@ -100,7 +103,7 @@ fn is_counted(probed: &Snapshot, kernel: &Snapshot, pid: u32, qpn: u32, posted: 
 /// The probes work, and nothing about them failed.
 fn is_healthy(sample: &Snapshot) -> Result<()> {
     let uprobes = &sample.value()["health"]["uprobes"];
-    println!("{uprobes}");
+    say(&uprobes.to_string());
     ensure!(uprobes["off"].is_null() && uprobes["missed"] == 0, "{uprobes}");
     ensure!(
         uprobes["failures"].as_array().is_some_and(Vec::is_empty),
