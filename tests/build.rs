@@ -7,14 +7,16 @@ use std::{env, path::PathBuf, process::Command};
 /// Sources and objects.
 const SHIM: [(&str, &str); 2] = [("src/verbs/shim.c", "shim.o"), ("src/verbs/raw.c", "raw.o")];
 const EXAMPLES: &str = "../examples";
+const PLUGIN: &str = "src/verbs/plugin.c";
 
 fn main() {
     for (source, _) in SHIM {
         println!("cargo::rerun-if-changed={source}");
     }
     println!("cargo::rerun-if-changed={EXAMPLES}");
+    println!("cargo::rerun-if-changed={PLUGIN}");
     println!("cargo::rerun-if-env-changed=CC");
-    if let Err(reason) = build().and_then(|()| examples()) {
+    if let Err(reason) = build().and_then(|()| examples()).and_then(|()| plugin()) {
         println!(
             "cargo::error=the traffic programs need a C compiler, make and the headers of libibverbs: {reason}; \
              on Debian: apt install gcc make libibverbs-dev"
@@ -60,6 +62,29 @@ fn examples() -> Result<(), String> {
         .args(["--silent", "-C", EXAMPLES])
         .arg(format!("OUT={}", out.display())))?;
     println!("cargo::rustc-env=RDMATOP_EXAMPLES={}", out.display());
+    Ok(())
+}
+
+/// The library that `reloaded-verbs` loads.
+fn plugin() -> Result<(), String> {
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?).join("libplugin.so");
+    let cc = env::var("CC").unwrap_or_else(|_| "cc".into());
+    let common = format!("{EXAMPLES}/common");
+    run(Command::new(cc)
+        .args([
+            "-std=gnu11",
+            "-O2",
+            "-fPIC",
+            "-shared",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+        ])
+        .args([format!("-I{common}"), PLUGIN.to_owned(), format!("{common}/rc.c")])
+        .arg("-o")
+        .arg(&out)
+        .arg("-libverbs"))?;
+    println!("cargo::rustc-env=RDMATOP_PLUGIN={}", out.display());
     Ok(())
 }
 

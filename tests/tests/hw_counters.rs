@@ -198,8 +198,13 @@ fn counters_that_somebody_else_bound_are_shown_as_rdma_shows_them() -> Result<()
 
 /// rdmatop with the option, once it has set the mode.
 fn with_option() -> Result<Child> {
+    with_option_and(&[])
+}
+
+fn with_option_and(environment: &[(&str, &str)]) -> Result<Child> {
     let mut command =
         rdmatop::command(&["--once", "--json", "--delay", "600", "--no-ebpf", "--hw-counters"])?;
+    command.envs(environment.iter().copied());
     let child = Child::spawn(&mut command)?;
     rdmatop::wait_counting(&child)?;
     ensure!(mode()? == BY_PID, "{}: {}", mode()?, child.err.text());
@@ -296,6 +301,149 @@ fn after_a_kill_the_next_start_takes_it_back() -> Result<()> {
     let mut next = Child::spawn(&mut rdmatop::command(&["--once", "--no-ebpf"])?)?;
     next.succeed(END)?;
     ensure!(mode()? == others, "{}: {}", mode()?, next.err.text());
+    Ok(())
+}
+
+/// Optional counters that mlx5 has and the module shows, in order.
+const OPTIONAL: [&str; 4] = [
+    "rdma_rx_bytes",
+    "rdma_rx_packets",
+    "rdma_tx_bytes",
+    "rdma_tx_packets",
+];
+/// One of them that somebody has switched on before.
+const OTHERS: &str = "rdma_rx_packets";
+
+/// The port's optional counters that rdma(8) lists, in order: with `supported` all of them, without only those that count.
+fn optional(supported: &[&str]) -> Result<Vec<String>> {
+    let mut command = Command::new("rdma");
+    command.args(["statistic", "mode"]).args(supported);
+    let text = output(command.args(["link", LINK]))?;
+    let list = text
+        .split_whitespace()
+        .skip_while(|word| !word.ends_with("optional-counters"));
+    let mut names: Vec<String> = list
+        .skip(1)
+        .flat_map(|word| word.split(','))
+        .map(str::to_owned)
+        .collect();
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Since Linux 6.15 QPs are bound to optional counters too.
+fn binds_optional() -> Result<bool> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let mut numbers = release.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    Ok((numbers.next(), numbers.next()) >= (Some(6), Some(15)))
+}
+
+/// Everything is as it was before rdmatop.
+fn is_undone(said: &str) -> Result<()> {
+    ensure!(said.lines().any(|line| line.ends_with(TAKEN_BACK)), "{said}");
+    let (mode, bound, optional) = (mode()?, bound()?, optional(&[])?);
+    ensure!(
+        mode == OFF && bound.is_empty() && optional == [OTHERS],
+        "{mode} {bound:?} {optional:?}"
+    );
+    Ok(())
+}
+
+/// Of optional counters those are switched on that were off, with the mode, and at each end those alone are switched off again.
+#[test]
+fn optional_counters_and_the_mode_are_set_together_and_exactly_that_is_undone() -> Result<()> {
+    let Some(_lab) = Lab::enter("--hw-counters with optional counters") else {
+        return Ok(());
+    };
+    let Some(_counters) = Counters::load("--hw-counters with optional counters", &["optional=1"])? else {
+        return Ok(());
+    };
+    wait::for_some("optional counters", PATIENCE, || {
+        // The module gives them with a reading.
+        lab::hw_counter(lab::DEVICE, "sent_pkts")?;
+        Ok((optional(&["supported"])? == OPTIONAL).then_some(()))
+    })?;
+    let mut set = Command::new("rdma");
+    set.args(["statistic", "set", "link", LINK, "optional-counters", OTHERS]);
+    output(&mut set)?;
+    ensure!(optional(&[])? == [OTHERS], "{:?}", optional(&[])?);
+
+    let mut child = with_option()?;
+    ensure!(optional(&[])? == OPTIONAL, "{:?}", optional(&[])?);
+    let pair = stopped_pair()?;
+    let theirs = bound()?;
+    child.signal(libc::SIGINT)?;
+    child.succeed(END)?;
+    is_undone(&child.err.text())?;
+    let sample = Snapshot::parse(&child.out.text())?;
+    ensure!(are_those_of_rdma(&sample, &theirs)? > 10, "{theirs:?}");
+    let row = sample.process(pair.client.pid())?;
+    let sent = theirs.iter().find(|row| row["pid"] == pair.client.pid());
+    let sent = sent.context("no counter")?["rdma_tx_bytes"].as_u64();
+    ensure!(
+        sent.is_some_and(|sent| sent > 0) == binds_optional()?,
+        "{theirs:?}"
+    );
+    let hw = row.source("tx_bytes") == Some("hw");
+    ensure!(
+        hw == sent.is_some() && (!hw || row.total("tx_bytes") == sent),
+        "{sent:?}: {row:?}"
+    );
+    println!("QPs bound to optional counters: {hw}, bytes sent {sent:?}");
+    let port = &sample.value()["health"]["hw_counters"]["ports"][0];
+    let named = port["optional"].as_array().context("no names")?;
+    let mut named: Vec<&str> = named.iter().filter_map(Value::as_str).collect();
+    named.sort_unstable();
+    let wanted: Vec<&str> = OPTIONAL.into_iter().filter(|name| *name != OTHERS).collect();
+    ensure!(named == wanted, "{port}");
+    drop(pair);
+
+    let mut child = with_option()?;
+    child.signal(libc::SIGKILL)?;
+    child.wait(END)?;
+    ensure!(
+        mode()? == BY_PID && optional(&[])? == OPTIONAL,
+        "{:?}",
+        optional(&[])?
+    );
+    let next = next_start()?;
+    ensure!(next.contains("of an earlier rdmatop that was killed"), "{next}");
+    is_undone(&next)
+}
+
+/// What the next rdmatop says at its start and end.
+fn next_start() -> Result<String> {
+    let mut next = Child::spawn(&mut rdmatop::command(&["--once", "--no-ebpf"])?)?;
+    next.succeed(END)?;
+    Ok(next.err.text())
+}
+
+#[test]
+fn a_panic_leaves_neither_the_mode_nor_optional_counters() -> Result<()> {
+    let Some(_lab) = Lab::enter("--hw-counters and a panic") else {
+        return Ok(());
+    };
+    let Some(_counters) = Counters::load("--hw-counters and a panic", &["optional=1"])? else {
+        return Ok(());
+    };
+    lab::hw_counter(lab::DEVICE, "sent_pkts")?;
+    let mut set = Command::new("rdma");
+    set.args(["statistic", "set", "link", LINK, "optional-counters", OTHERS]);
+    output(&mut set)?;
+    let mut child = with_option_and(&[("RDMATOP_PANIC", "30")])?;
+    ensure!(optional(&[])? == OPTIONAL, "{:?}", optional(&[])?);
+    // The QPs of these are bound when it comes.
+    let pair = stopped_pair()?;
+    let status = child.wait(PATIENCE)?;
+    let said = child.err.text();
+    ensure!(
+        status.code() == Some(101) && said.contains("RDMATOP_PANIC is set"),
+        "{status}: {said}"
+    );
+    is_undone(&said)?;
+    drop(pair);
+    let next = next_start()?;
+    ensure!(!next.contains("taken back"), "{next}");
     Ok(())
 }
 

@@ -8,6 +8,7 @@
 //! The pump runs alone on the runtime's thread. Whatever may block has a thread of its own: sampling, the eBPF
 //! side, writing lines, drawing.
 mod check;
+mod defect;
 mod descriptors;
 mod doctor;
 mod files;
@@ -134,7 +135,13 @@ fn block_on<T>(mode: impl Future<Output = Result<T, Stop>>) -> Result<T, Stop> {
                 "cannot start: {e}; are there too many open files or threads?"
             ))
         })?;
-    let outcome = runtime.block_on(mode);
+    let seconds = std::env::var("RDMATOP_PANIC").ok();
+    let outcome = runtime.block_on(async {
+        tokio::select! {
+            outcome = mode => outcome,
+            never = defect::after(seconds.as_deref()) => match never {},
+        }
+    });
     // A thread that hangs in the kernel must not keep the program from ending.
     runtime.shutdown_background();
     outcome

@@ -111,7 +111,7 @@ pub(super) struct Pump {
     /// eBPF was on when the last round but one ended: the QP table has been dumped since.
     synced: bool,
     /// Lifecycle records seen when the last round was ordered.
-    told_events: u64,
+    told_events: Option<u64>,
     /// The processes that the first round found have been requested.
     introduced: bool,
     /// A round that only looks up processes is under way: its end counts as no sample.
@@ -173,7 +173,7 @@ impl Pump {
             latest,
             light: false,
             synced: false,
-            told_events: 0,
+            told_events: None,
             introduced: false,
             looking_up: false,
             looked: None,

@@ -11,8 +11,8 @@ use crate::view::line::units;
 pub(super) struct End {
     /// Events whose lines were written.
     pub(super) printed: u64,
-    /// Events that the programs or the channel lost.
-    pub(super) lost: u64,
+    /// Events that the programs or the channel lost; `None`: no program ran.
+    pub(super) lost: Option<u64>,
     /// How long it ran.
     pub(super) ran: Duration,
     /// The time in which nothing was attached.
@@ -71,7 +71,7 @@ pub(super) fn line(counts: EventCounts, end: &End) -> String {
     if unprinted > 0 {
         parts.push(format!("{unprinted} not printed because {}", why.words()));
     }
-    parts.push(format!("{lost} lost"));
+    parts.push(lost.map_or_else(|| "no program ran".to_owned(), |lost| format!("{lost} lost")));
     let spell = |time: Duration| units::duration(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     let unseen = if blind.is_zero() {
         String::new()
@@ -98,11 +98,25 @@ mod tests {
         };
         let end = End {
             printed: 3,
+            lost: Some(0),
             ran: Duration::from_millis(1500),
             ..End::default()
         };
         let line = line(counts, &end);
         assert_eq!(line, "rdmatop: 3 events seen, 3 printed, 0 lost in 1.50s");
+    }
+
+    #[test]
+    fn without_programs_there_is_no_number_of_losses() {
+        let counts = EventCounts::default();
+        let end = End {
+            ran: Duration::from_millis(200),
+            ..End::default()
+        };
+        assert_eq!(
+            line(counts, &end),
+            "rdmatop: 0 events seen, 0 printed, no program ran in 200ms"
+        );
     }
 
     #[test]
@@ -115,7 +129,7 @@ mod tests {
         };
         let end = End {
             printed: 5,
-            lost: 7,
+            lost: Some(7),
             ran: Duration::from_mins(1),
             blind: Duration::from_secs(4),
             unprinted: Unprinted::Slow,

@@ -114,8 +114,9 @@ impl Serialize for Snapshot {
 pub struct Health {
     /// eBPF programs.
     pub ebpf: EbpfState,
-    /// Records lost since start, all causes that lose records.
-    pub lost_events: u64,
+    /// Records lost since start, all causes that lose records. `None` while no program runs and none is known to be
+    /// lost: nothing is traced, so nobody knows what was missed.
+    pub lost_events: Option<u64>,
     /// Losses by cause; only causes that happened.
     pub losses: Vec<Loss>,
     /// Programs that the kernel skipped since start; `None` where it does not count that.
@@ -124,8 +125,8 @@ pub struct Health {
     pub uprobes: Option<Arc<UprobesReport>>,
     /// What `--hw-counters` has changed; `None` without it.
     pub hw_counters: Option<Arc<HwCountersReport>>,
-    /// Lifecycle records seen since start.
-    pub events: u64,
+    /// Lifecycle records seen since start; `None` as for [`Health::lost_events`].
+    pub events: Option<u64>,
     /// What became of work requests, where a trace asks for them.
     #[serde(skip)]
     pub work: Option<WorkRequests>,

@@ -27,7 +27,7 @@ int rc_find(const struct rdma_hw_stats *stats, const char *name)
 	return -ENOENT;
 }
 
-/* Of the port's counters, those whose places show mlx5's optional counters of QPs where the option `bytes` is set. */
+/* Of the port's counters, those whose places show mlx5's optional counters of QPs where `bytes` or `optional` is set. */
 static const char *const shown_as[][2] = {
 	{ "send_err", "rdma_tx_packets" },
 	{ "link_downed", "rdma_tx_bytes" },
@@ -39,11 +39,11 @@ static struct rdma_stat_desc *own_descs;
 static int own_descs_len;
 
 /* The port's table under other names: what has the same number of counters can be added up by index. */
-static const struct rdma_stat_desc *descs_of(const struct rdma_hw_stats *port)
+const struct rdma_stat_desc *rc_descs_of(const struct rdma_hw_stats *port)
 {
 	int i, j;
 
-	if (!rc_bytes)
+	if (!rc_bytes && !rc_optional)
 		return port->descs;
 	mutex_lock(&rc_lock);
 	if (!own_descs) {
@@ -51,8 +51,11 @@ static const struct rdma_stat_desc *descs_of(const struct rdma_hw_stats *port)
 		own_descs_len = port->num_counters;
 		for (i = 0; own_descs && i < own_descs_len; i++)
 			for (j = 0; j < ARRAY_SIZE(shown_as); j++)
-				if (!strcmp(own_descs[i].name, shown_as[j][0]))
+				if (!strcmp(own_descs[i].name, shown_as[j][0])) {
 					own_descs[i].name = shown_as[j][1];
+					if (rc_optional)
+						own_descs[i].flags |= IB_STAT_FLAG_OPTIONAL;
+				}
 	}
 	mutex_unlock(&rc_lock);
 	return own_descs && own_descs_len == port->num_counters ? own_descs : port->descs;
@@ -127,7 +130,26 @@ static struct rdma_hw_stats *alloc_stats(struct rdma_counter *core)
 
 	if (!port)
 		return NULL;
-	return rdma_alloc_hw_stats_struct(descs_of(port), port->num_counters, RDMA_HW_STATS_DEFAULT_LIFESPAN);
+	return rdma_alloc_hw_stats_struct(rc_descs_of(port), port->num_counters, RDMA_HW_STATS_DEFAULT_LIFESPAN);
+}
+
+/*
+ * As mlx5 does: a counter has the optional counters that count on the port when it is made, where QPs are bound to them too;
+ * else it has none of them.
+ */
+static void leave_out_optional(struct rdma_counter *core, const struct rc_device *device)
+{
+	struct rdma_hw_stats *stats = core->stats;
+	bool bound = false;
+	int i;
+
+#ifdef COUNTER_HAS_DRIVER_PART
+	bound = core->mode.bind_opcnt;
+#endif
+	for (i = 0; i < stats->num_counters; i++)
+		if ((stats->descs[i].flags & IB_STAT_FLAG_OPTIONAL) &&
+		    !(bound && device->shown && !test_bit(i, device->shown->is_disabled)))
+			set_bit(i, stats->is_disabled);
 }
 
 static struct rc_counter *make(struct rdma_counter *core)
@@ -154,6 +176,7 @@ static struct rc_counter *make(struct rdma_counter *core)
 	/* The core calls the operations below for as long as the counter is there, without a look whether they are. */
 	__module_get(THIS_MODULE);
 	device->live++;
+	leave_out_optional(core, device);
 	return counter;
 }
 

@@ -8,7 +8,7 @@
 enum rc_source rc_source;
 int rc_bind_error, rc_read_error;
 unsigned int rc_max_counters;
-bool rc_bytes;
+bool rc_bytes, rc_optional;
 
 static char *source = "psn";
 module_param(source, charp, 0444);
@@ -22,6 +22,9 @@ MODULE_PARM_DESC(max_counters, "one more fails with ENOSPC; 0: no limit");
 
 module_param_named(bytes, rc_bytes, bool, 0444);
 MODULE_PARM_DESC(bytes, "counters of QPs have rdma_tx_bytes and the like, as mlx5's have from Linux 6.15 on");
+
+module_param_named(optional, rc_optional, bool, 0444);
+MODULE_PARM_DESC(optional, "the same counters, optional on the port: from its first reading by sysfs or netlink on");
 
 static struct ib_client client;
 
@@ -52,6 +55,36 @@ static int port_stats(struct ib_device *ib, struct rdma_hw_stats *stats, u32 por
 	if (i >= 0)
 		stats->value[i] -= atomic64_read(&device->rcvd);
 	return ret;
+}
+
+/*
+ * The port's values by sysfs and netlink are in a struct that only a read hands out: the first one gives it a table in which
+ * some counters are optional, and switches these off. The caller holds its lock.
+ */
+static int port_stats_optional(struct ib_device *ib, struct rdma_hw_stats *stats, u32 port, int index)
+{
+	struct rdma_hw_stats *of_counters = port ? ib->port_data[port].port_counter.hstats : NULL;
+	struct rc_device *device = rc_device_of(ib);
+	const struct rdma_stat_desc *own;
+	int i;
+
+	if (!device)
+		return -ENODEV;
+	own = of_counters && stats != of_counters ? rc_descs_of(of_counters) : NULL;
+	if (own && own != of_counters->descs && !device->shown && stats->num_counters == of_counters->num_counters) {
+		device->descs = stats->descs;
+		stats->descs = own;
+		for (i = 0; i < stats->num_counters; i++)
+			if (own[i].flags & IB_STAT_FLAG_OPTIONAL)
+				set_bit(i, stats->is_disabled);
+		device->shown = stats;
+	}
+	return rc_source == RC_PSN ? port_stats(ib, stats, port, index) : device->port_stats(ib, stats, port, index);
+}
+
+static int modify_stat(struct ib_device *ib, u32 port, unsigned int index, bool enable)
+{
+	return 0;
 }
 
 static int modify_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask, struct ib_udata *udata)
@@ -85,6 +118,10 @@ static int add(struct ib_device *ib)
 		ib->ops.get_hw_stats = port_stats;
 		ib->ops.modify_qp = modify_qp;
 	}
+	if (rc_optional) {
+		ib->ops.get_hw_stats = port_stats_optional;
+		ib->ops.modify_hw_stat = modify_stat;
+	}
 	return 0;
 }
 
@@ -98,6 +135,15 @@ static void remove(struct ib_device *ib, void *data)
 	/* Also when the device goes away under bound QPs: they are modified and counted after this. */
 	ib->ops.get_hw_stats = device->port_stats;
 	ib->ops.modify_qp = device->modify_qp;
+	if (rc_optional)
+		ib->ops.modify_hw_stat = NULL;
+	if (device->shown) {
+		mutex_lock(&device->shown->lock);
+		device->shown->descs = device->descs;
+		bitmap_zero(device->shown->is_disabled, device->shown->num_counters);
+		mutex_unlock(&device->shown->lock);
+		device->shown = NULL;
+	}
 	/*
 	 * Then unbind and dealloc are still to come, and the core calls them unchecked: they stay, with the device that the
 	 * counters refer to, and the counters hold this module until they are gone.

@@ -28,6 +28,8 @@ struct rc_device {
 	atomic64_t sent, rcvd;		/* by QPs while they were bound */
 	int (*port_stats)(struct ib_device *ib, struct rdma_hw_stats *stats, u32 port, int index);
 	int (*modify_qp)(struct ib_qp *qp, struct ib_qp_attr *attr, int mask, struct ib_udata *udata);
+	struct rdma_hw_stats *shown;		/* the port's, once its table is ours */
+	const struct rdma_stat_desc *descs;	/* its table before */
 };
 
 /* What stands behind a struct rdma_counter; found by its id. */
@@ -52,10 +54,11 @@ extern struct mutex rc_lock;		/* of counters and QPs: the core's own lock is of 
 extern enum rc_source rc_source;
 extern int rc_bind_error, rc_read_error;
 extern unsigned int rc_max_counters;
-extern bool rc_bytes;
+extern bool rc_bytes, rc_optional;
 
 /* counter.c */
 extern const struct ib_device_ops rc_ops;
+const struct rdma_stat_desc *rc_descs_of(const struct rdma_hw_stats *port);
 int rc_find(const struct rdma_hw_stats *stats, const char *name);
 void rc_psn_set(struct ib_qp *qp, const struct ib_qp_attr *attr, int mask);
 int rc_add(u32 qpn, const char *name, s64 n);

@@ -101,6 +101,7 @@ const GROUPS: [Group; 5] = [
             "lab_scenarios-",
             "learn-",
             "uprobes-",
+            "uprobes_loads-",
             "wr_uprobes-",
             // Last: it locks the kernel down, for good.
             "lockdown-",

@@ -529,14 +529,17 @@ impl Engine {
     fn health_row(&mut self) -> Health {
         let uncounted = self.uncounted_notes();
         let hw_counters = self.hw_counters_notes();
+        // Without programs a 0 would say that nothing happened. What was counted before they went stays.
+        let on = self.ebpf.state.is_on();
+        let traced = |count: u64| (on || count > 0).then_some(count);
         Health {
             ebpf: self.ebpf.state.clone(),
-            lost_events: self.losses.records(),
+            lost_events: traced(self.losses.records()),
             losses: self.losses.rows(),
             skipped: self.skipped.clone(),
             uprobes: self.uprobes.clone(),
             hw_counters: self.hw_counters.clone(),
-            events: self.events,
+            events: traced(self.events),
             work: self.work,
             probes: self.ebpf.probes.clone(),
             follows_qps: self.ebpf.state.is_on() && self.ebpf.follows_qps,

@@ -410,7 +410,7 @@ fn health() -> Health {
             datapaths: DataPaths::default().and("rdma_rxe", "fentry"),
         },
         work: None,
-        lost_events: 12,
+        lost_events: Some(12),
         losses: vec![Loss {
             at: "ring",
             count: 12,
@@ -427,7 +427,7 @@ fn health() -> Health {
             }]
             .into(),
         ),
-        events: 431,
+        events: Some(431),
         probes: vec![
             probe(
                 "qp_modify",

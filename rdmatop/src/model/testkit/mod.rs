@@ -35,12 +35,12 @@ pub(crate) fn empty() -> Snapshot {
         health: Health {
             ebpf: EbpfState::Starting,
             follows_qps: false,
-            lost_events: 0,
+            lost_events: None,
             losses: Vec::new(),
             skipped: None,
             uprobes: None,
             hw_counters: None,
-            events: 0,
+            events: None,
             work: None,
             probes: Vec::new().into(),
             notes: Vec::new().into(),
@@ -92,6 +92,7 @@ pub(crate) fn one_row() -> Snapshot {
     if let Some(post) = s.verbs.last_mut() {
         (post.errors, post.latency) = (None, None);
     }
+    (s.health.lost_events, s.health.events) = (Some(0), Some(0));
     s.health.ebpf = EbpfState::On {
         datapaths: DataPaths::default().and("rdma_rxe", "fentry"),
     };
@@ -221,6 +222,7 @@ pub(crate) fn busy() -> Snapshot {
     let mut post = verb(4242, "ib_write_bw", "post_send", 7.8, &[], false);
     (post.errors, post.latency) = (None, None);
     s.verbs.push(post);
+    (s.health.lost_events, s.health.events) = (Some(0), Some(0));
     s.health.ebpf = EbpfState::On {
         datapaths: DataPaths::default().and("rdma_rxe", "kprobe"),
     };
@@ -266,7 +268,7 @@ pub(crate) fn troubled() -> Snapshot {
 pub(crate) fn degraded() -> Snapshot {
     let mut s = busy();
     s.health.ebpf = EbpfState::unavailable(Obstacle::new(CauseId::NoCapability, "no CAP_BPF", ""));
-    (s.health.lost_events, s.health.events) = (1_412, 90_000);
+    (s.health.lost_events, s.health.events) = (Some(1_412), Some(90_000));
     s.health.losses.push(crate::model::snapshot::Loss {
         at: "ring",
         count: 1_412,

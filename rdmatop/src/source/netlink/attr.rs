@@ -162,5 +162,5 @@ attributes! {
     /// `u8`: an optional counter counts; absent of any other.
     STAT_HWCOUNTER_DYNAMIC = 95;
     /// `u8`: QPs are bound to the optional counters too (Linux 6.15).
-    STAT_OPCOUNTER_ENABLED = 102;
+    STAT_OPCOUNTER_ENABLED = 104;
 }

@@ -94,6 +94,11 @@ fn section(out: &mut String, table: &Table) {
     }
 }
 
+/// `-`: not known.
+fn whole(count: Option<u64>) -> String {
+    count.map_or_else(|| "-".to_owned(), |count| count.to_string())
+}
+
 fn head(out: &mut String, snapshot: &Snapshot) {
     let host = snapshot.host.hostname.as_deref().unwrap_or("-");
     let kernel = snapshot.host.kernel.as_deref().unwrap_or("-");
@@ -107,8 +112,8 @@ fn head(out: &mut String, snapshot: &Snapshot) {
         out,
         "{}  events {}  lost {}",
         ebpf_line(&health.ebpf),
-        health.events,
-        health.lost_events
+        whole(health.events),
+        whole(health.lost_events)
     );
     for loss in &health.losses {
         let _ = write!(out, "  {} {}", loss.at, loss.count);

@@ -217,7 +217,7 @@ fn lost_records_are_reported_and_repaired_by_a_dump() {
         snapshot.qps.iter().map(|r| (r.qpn, r.exited)).collect::<Vec<_>>(),
         [(17, true), (18, false)]
     );
-    assert_eq!(snapshot.health.lost_events, 42);
+    assert_eq!(snapshot.health.lost_events, Some(42));
     assert!(
         host.apply(Input::Losses([40, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0]))
             .is_empty()
@@ -288,7 +288,7 @@ fn undecodable_records_and_a_full_channel_are_losses_too() {
     assert_eq!(host.apply(Input::ChannelDropped(3))[0].count, Some(3));
     assert_eq!(host.apply(Input::ChannelDropped(5))[0].count, Some(2));
     let health = &host.tick().health;
-    assert_eq!(health.lost_events, 6);
+    assert_eq!(health.lost_events, Some(6));
     let losses: Vec<_> = health.losses.iter().map(|l| (l.at, l.count)).collect();
     assert_eq!(losses, [("decode", 1), ("channel", 5)]);
 }

@@ -126,6 +126,34 @@ fn ebpf_that_is_refused_has_one_note_with_why_and_the_remedy() {
 }
 
 #[test]
+fn without_programs_nothing_says_that_no_event_was_lost() {
+    let counts = |host: &mut Host| {
+        let health = &host.tick().health;
+        (health.events, health.lost_events)
+    };
+    let mut host = Host::with(EngineConfig {
+        ebpf: EbpfState::Disabled,
+        ..EngineConfig::default()
+    });
+    assert_eq!(counts(&mut host), (None, None), "--no-ebpf");
+    let mut host = Host::new();
+    assert_eq!(counts(&mut host), (None, None), "none runs yet");
+    host.apply(off(CauseId::NoCapability, "y"));
+    assert_eq!(counts(&mut host), (None, None), "none can run");
+    host.apply(on());
+    assert_eq!(counts(&mut host), (Some(0), Some(0)));
+    host.apply(off(CauseId::NoFiles, "y"));
+    assert_eq!(counts(&mut host), (None, None), "they are gone");
+    // What was counted before stays true.
+    host.apply(on());
+    host.apply(Input::BadRecord);
+    let t = host.now;
+    host.qp(create(t, 0xb0, 18));
+    host.apply(off(CauseId::NoFiles, "y"));
+    assert_eq!(counts(&mut host), (Some(1), Some(1)));
+}
+
+#[test]
 fn programs_that_are_gone_leave_no_verdict_and_no_note_of_theirs() {
     let mut host = Host::new();
     host.apply(Input::Ebpf(Box::new(EbpfReport {

@@ -182,7 +182,7 @@ fn moves(snapshot: &Snapshot, port: &PortRow) -> bool {
     if !port.rdma_alone || now.sum::<f64>() < MUCH {
         return false;
     }
-    let records = snapshot.health.follows_qps && snapshot.health.lost_events == 0;
+    let records = snapshot.health.follows_qps && snapshot.health.lost_events == Some(0);
     let (tx, rx) = (&port.history.tx, &port.history.rx);
     let sums = tx.iter().zip(rx).rev().take(SAMPLES);
     let sums = sums.map(|(tx, rx)| tx.unwrap_or(0.0) + rx.unwrap_or(0.0));

@@ -81,7 +81,7 @@ fn the_mode_that_linux_answered_is_read() {
     let auto = MessageWriter::new(0, 0, 0)
         .u32(74, 1)
         .u32(76, 3)
-        .u8(102, 1)
+        .u8(104, 1)
         .finish()
         .split_off(16);
     let auto = decode_binding(Attrs::new(&auto)).unwrap();

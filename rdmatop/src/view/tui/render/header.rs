@@ -151,17 +151,16 @@ fn probes(state: &State) -> Option<Vec<Cell>> {
     Some(forms)
 }
 
-fn lost(state: &State) -> Fact {
+/// `None` where no program runs: what was missed is not known then.
+fn lost(state: &State) -> Option<Fact> {
     let health = &state.snapshot.health;
-    let (lost, short) = (health.lost_events, health.counts_are_short());
+    let short = health.counts_are_short();
+    let Some(lost) = health.lost_events else {
+        return short.then(|| (1, vec![Cell::new("counts short", Tone::Bad)]));
+    };
     if lost == 0 && !short {
-        return (
-            5,
-            vec![
-                named("tracer lost", "0 events".to_owned()),
-                named("tracer lost", "0".to_owned()),
-            ],
-        );
+        let forms = ["0 events", "0"].map(|count| named("tracer lost", count.to_owned()));
+        return Some((5, forms.into()));
     }
     let count = format::count(lost);
     let mut forms = Vec::new();
@@ -179,7 +178,7 @@ fn lost(state: &State) -> Fact {
     } else {
         forms.push(Cell::new("counts short", Tone::Bad));
     }
-    (1, forms)
+    Some((1, forms))
 }
 
 fn sum(state: &State, name: &str, sum: Sum, tone: Tone) -> Cell {
@@ -334,7 +333,7 @@ fn host(state: &State) -> Vec<Fact> {
     facts.extend(probes(state).map(|forms| (3, forms)));
     facts.extend(uprobes(state));
     facts.extend(hw_counters(state));
-    facts.push(lost(state));
+    facts.extend(lost(state));
     facts.extend(errors(state));
     facts.push((6, cost(state)));
     facts
@@ -386,8 +385,7 @@ fn small(state: &State) -> Vec<Fact> {
         vec![sum(state, "Rx", state.snapshot.judgement.totals.rx, Tone::Rx)],
     ));
     facts.push((5, vec![requests(state)]));
-    let (rank, forms) = lost(state);
-    facts.push((if rank == 1 { 1 } else { 6 }, forms));
+    facts.extend(lost(state).map(|(rank, forms)| (if rank == 1 { 1 } else { 6 }, forms)));
     if state.frozen {
         facts.push((1, pace(state)));
     }

@@ -76,12 +76,18 @@ fn hold(snapshot: Snapshot) {
         );
     }
 
+    let (lost, events) = (&json["health"]["lost_events"], &json["health"]["events"]);
     assert_eq!(
-        screen.contains("lost 0"),
-        json["health"]["lost_events"] == 0,
+        screen.contains("tracer lost 0"),
+        lost.as_u64() == Some(0),
         "{screen}"
     );
-    assert!(text.contains(&format!("lost {}", json["health"]["lost_events"])));
+    assert_eq!(screen.contains("tracer lost"), lost.is_u64(), "{lost}\n{screen}");
+    // Nothing is traced, or both are known.
+    assert_eq!(lost.is_u64(), events.is_u64(), "{lost} {events}");
+    let written = |count: &Value| count.as_u64().map_or_else(|| "-".to_owned(), |n| n.to_string());
+    let head = format!("events {}  lost {}", written(events), written(lost));
+    assert!(text.contains(&head), "{head}\n{text}");
     let losses = json["health"]["losses"].as_array().unwrap();
     let short = losses.iter().any(|loss| loss["records"] == false);
     assert_eq!(screen.contains("counts short"), short, "{screen}");

@@ -1,0 +1,247 @@
+//! `--uprobes` and programs whose code comes and goes: libraries that are unloaded and loaded again, and a process that becomes
+//! another program. What probes count is what the program posted and what the kernel side of another rdmatop counts.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use rdmatop_tests::{
+    child::Child,
+    lab::Lab,
+    rdmatop::Window,
+    snapshot::{Row, Snapshot},
+    table::say,
+    traffic::{self, Traffic, id, number},
+    wait::{self, PATIENCE},
+};
+use serde_json::Value;
+
+/// Under emulation a hit costs ten times as much as on a machine.
+const ARGS: [&str; 3] = ["--uprobes", "--uprobe-limit", "100000"];
+const ENV: [(&str, &str); 1] = [("RDMATOP_DATAPATHS", "0")];
+const ATTACHED: Duration = Duration::from_mins(2);
+/// ibv_post_send and ibv_post_recv: the programs of these tests ask for no `ibv_wr_*` calls.
+const FUNCTIONS: usize = 2;
+/// What each work request of the programs writes.
+const LENGTH: u64 = 64;
+
+/// A file, by device and inode: in another mount namespace its name is another one.
+type File = (u64, u64);
+
+fn identity(path: &Path) -> Result<File> {
+    let file = fs::metadata(path)?;
+    Ok((file.dev(), file.ino()))
+}
+
+/// How many functions of a file are probed: rdmatop keeps it open for each.
+fn probed_in(window: &Window, file: File) -> usize {
+    let open = fs::read_dir(format!("/proc/{}/fd", window.pid()));
+    let open = open.into_iter().flatten().flatten();
+    let opened = open.filter_map(|entry| fs::metadata(entry.path()).ok());
+    opened.filter(|open| (open.dev(), open.ino()) == file).count()
+}
+
+/// The provider's library that a program has mapped.
+fn library(pid: u32) -> Result<PathBuf> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let path = maps
+        .split_whitespace()
+        .find(|word| word.starts_with('/') && word.contains("librxe"));
+    Ok(path.with_context(|| format!("no librxe: {maps}"))?.into())
+}
+
+/// A QP that stands, so that the functions of the machine's library are probed before others post; that library, and rdmatop.
+fn probing() -> Result<(Traffic, PathBuf, Window)> {
+    let idle = Traffic::start("idle-qps", &["--qps", "1", "--processes", "1", "--state", "rts"])?;
+    idle.ready()?;
+    let library = library(idle.child.pid())?;
+    let window = Window::open_with(&ARGS, &ENV)?;
+    let file = identity(&library)?;
+    wait::until("probes on functions of the provider", ATTACHED, || {
+        probed_in(&window, file) == FUNCTIONS
+    })?;
+    Ok((idle, library, window))
+}
+
+/// The program's object for this load.
+fn told(program: &Traffic, key: &str, load: u64) -> Result<Value> {
+    let is_it = |line: &str| {
+        serde_json::from_str::<Value>(line)
+            .is_ok_and(|value: Value| value[key] == load && (key != "load" || value["ready"] == true))
+    };
+    let line = program.child.out.wait_for(key, PATIENCE, is_it);
+    Ok(serde_json::from_str(
+        &line.with_context(|| program.child.err.text())?,
+    )?)
+}
+
+fn total(row: Row<'_>, key: &str) -> Result<u64> {
+    row.field(key)["total"]
+        .as_u64()
+        .with_context(|| format!("no total of {key}: {row:?}"))
+}
+
+/// Holds a QP's posts by probes against what its program posted and what the kernel side counted.
+fn is_counted(probed: &Snapshot, kernel: &Snapshot, pid: u32, qpn: u32, posted: u64) -> Result<()> {
+    let (ours, theirs) = (probed.qp(pid, qpn)?, kernel.qp(pid, qpn)?);
+    ensure!(ours.field("tx_wr_posted")["source"] == "uprobe", "{ours:?}");
+    ensure!(theirs.field("tx_wr_posted")["source"] == "ebpf", "{theirs:?}");
+    let of = |row| Ok::<_, anyhow::Error>((total(row, "tx_wr_posted")?, total(row, "tx_bytes")?));
+    let (ours, theirs) = (of(ours)?, of(theirs)?);
+    say(&format!(
+        "QP {qpn}: posted {posted}, by probes {ours:?}, in the kernel {theirs:?}"
+    ));
+    ensure!(ours == (posted, posted * LENGTH) && ours == theirs, "QP {qpn}");
+    Ok(())
+}
+
+/// The probes work, and nothing about them failed.
+fn is_healthy(sample: &Snapshot) -> Result<()> {
+    let uprobes = &sample.value()["health"]["uprobes"];
+    say(&uprobes.to_string());
+    ensure!(uprobes["off"].is_null() && uprobes["missed"] == 0, "{uprobes}");
+    ensure!(
+        uprobes["failures"].as_array().is_some_and(Vec::is_empty),
+        "{uprobes}"
+    );
+    Ok(())
+}
+
+/// The file keeps its name, so its probes stay while nobody has it mapped, and nothing is missed at the next load, wherever it is
+/// mapped then.
+#[test]
+fn a_library_that_is_unloaded_and_loaded_elsewhere_is_counted_from_its_first_post() -> Result<()> {
+    const LOADS: u64 = 3;
+    const COUNT: u64 = 300;
+    let Some(_lab) = Lab::enter_data_path("uprobes and dlclose") else {
+        return Ok(());
+    };
+    let (idle, library, window) = probing()?;
+    let kernel = Window::open(&[])?;
+    let (loads, count) = (LOADS.to_string(), COUNT.to_string());
+    let mut program = Traffic::start("reloaded-verbs", &["--loads", &loads, "--count", &count])?;
+    let mut loaded = Vec::new();
+    for load in 0..LOADS {
+        loaded.push(told(&program, "load", load)?);
+        program.child.tell("post")?;
+        let posted = number(&told(&program, "unloaded", load)?, "posted")?;
+        ensure!(posted == COUNT + load);
+        program.child.tell("load again")?;
+    }
+    program.child.succeed(PATIENCE)?;
+    ensure!(
+        probed_in(&window, identity(&library)?) == FUNCTIONS,
+        "one file has one probe for each function"
+    );
+    let (probed, kernel) = (window.close()?, kernel.close()?);
+    idle.finish()?;
+    let mut places = Vec::new();
+    for (load, ready) in (0..LOADS).zip(&loaded) {
+        let (pid, qpn) = (id(ready, "pid")?, id(ready, "qpn")?);
+        is_counted(&probed, &kernel, pid, qpn, COUNT + load)?;
+        ensure!(
+            !probed.qp(pid, qpn)?.is("since_attach"),
+            "its file was probed before"
+        );
+        places.push(number(ready, "at")?);
+    }
+    places.sort_unstable();
+    places.dedup();
+    ensure!(
+        places.len() == loaded.len(),
+        "each load is at another address: {places:?}"
+    );
+    is_healthy(&probed)
+}
+
+/// The file has no name any more: once its QP is gone and it is unloaded nobody can call it, so its probes go, while the process
+/// lives. Its mount still gives the file to the process, which loads it again.
+#[test]
+fn a_deleted_library_that_is_unloaded_keeps_no_probe_and_is_probed_anew_at_the_next_load() -> Result<()> {
+    const LOADS: u64 = 2;
+    const COUNT: u64 = 200;
+    let Some(_lab) = Lab::enter_data_path("uprobes and dlclose of a deleted file") else {
+        return Ok(());
+    };
+    let (idle, library, window) = probing()?;
+    let kernel = Window::open(&[])?;
+    let copy = std::env::temp_dir().join("librxe-unloaded.so");
+    fs::copy(&library, &copy)?;
+    let file = identity(&copy)?;
+    let script = format!(
+        "mount --bind {} {} && exec {} --loads {LOADS} --count {COUNT}",
+        copy.display(),
+        library.display(),
+        traffic::path("reloaded-verbs")?.display()
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]);
+    let mut program = Traffic {
+        child: Child::spawn(&mut command)?,
+    };
+    let mut loaded = Vec::new();
+    for load in 0..LOADS {
+        loaded.push(told(&program, "load", load)?);
+        if load == 0 {
+            fs::remove_file(&copy)?;
+        }
+        wait::until("probes on its library", ATTACHED, || {
+            probed_in(&window, file) == FUNCTIONS
+        })?;
+        // The QP's probes stand once the last of them does.
+        std::thread::sleep(Duration::from_millis(500));
+        program.child.tell("post")?;
+        told(&program, "unloaded", load)?;
+        wait::until("the end of the probes on it", PATIENCE, || {
+            probed_in(&window, file) == 0
+        })?;
+        ensure!(program.child.ended()?.is_none(), "the process itself lives");
+        program.child.tell("load again")?;
+    }
+    program.child.succeed(PATIENCE)?;
+    ensure!(
+        probed_in(&window, identity(&library)?) == FUNCTIONS,
+        "the other file's probes stay"
+    );
+    let (probed, kernel) = (window.close()?, kernel.close()?);
+    idle.finish()?;
+    for (load, ready) in (0..LOADS).zip(&loaded) {
+        let (pid, qpn) = (id(ready, "pid")?, id(ready, "qpn")?);
+        is_counted(&probed, &kernel, pid, qpn, COUNT + load)?;
+    }
+    is_healthy(&probed)
+}
+
+/// With a living QP the process becomes another program, which has the library at another address and posts at once.
+#[test]
+fn a_process_that_becomes_another_program_is_counted_in_both() -> Result<()> {
+    const BEFORE: u64 = 250;
+    const AFTER: u64 = 150;
+    let Some(_lab) = Lab::enter_data_path("uprobes and exec") else {
+        return Ok(());
+    };
+    let (idle, _, window) = probing()?;
+    let kernel = Window::open(&[])?;
+    let next = format!(
+        "{} --count {AFTER} --size {LENGTH}",
+        traffic::path("timed-posts")?.display()
+    );
+    let count = BEFORE.to_string();
+    let args = ["--loads", "1", "--count", &count, "--then-exec", &next];
+    let mut program = Traffic::start("reloaded-verbs", &args)?;
+    let first = told(&program, "load", 0)?;
+    program.child.tell("post, and become the other")?;
+    let second = program.finish()?;
+    let (pid, qpn) = (id(&first, "pid")?, id(&first, "qpn")?);
+    ensure!(id(&second, "pid")? == pid, "{first} {second}");
+    let (probed, kernel) = (window.close()?, kernel.close()?);
+    idle.finish()?;
+    is_counted(&probed, &kernel, pid, qpn, BEFORE)?;
+    is_counted(&probed, &kernel, pid, id(&second, "qpn")?, AFTER)?;
+    is_healthy(&probed)
+}
