@@ -356,8 +356,8 @@ pub(crate) struct QpKnown {
 pub(crate) struct QpPath {
     /// `struct ib_qp *`, 0 for none.
     pub(crate) qp: u64,
-    /// `struct rxe_queue_buf *` of the send and the receive queue (siw: the queues themselves). A QP's queues are never
-    /// resized.
+    /// Where the send and the receive queue are in the memory that the user program shares. SoftRoCE: the address of the
+    /// producer index in `struct rxe_queue_buf`; siw: that of the first element. A QP's queues are never resized.
     pub(crate) sq_ring: u64,
     pub(crate) rq_ring: u64,
     /// `struct rxe_queue *` of the two (siw: the queues themselves), 0 for none.

@@ -50,9 +50,9 @@ const NONE_FAILED: u64 = u64::MAX;
 /// timer expires that late.
 const UNSEEN: u64 = u64::MAX;
 const WAITING: u64 = u64::MAX - 1;
-/// Low bits of a stamp, which hold the time; the bits above them hold the lap.
-const TIME_BITS: u32 = 52;
-const TIME: u64 = (1 << TIME_BITS) - 1;
+/// Number of low bits of a stamp that are for the lap, and the bits of a time for which the others have room.
+const LAP_BITS: u32 = 12;
+const TIME: u64 = u64::MAX >> LAP_BITS;
 
 /// The provider SoftRoCE.
 pub(crate) struct Rxe;
@@ -67,6 +67,20 @@ fn rxe_qp(qp: u64) -> u64 {
 #[inline(always)]
 fn ib_qp(rxe_qp: u64) -> u64 {
     rxe_qp + u64::from(OFF_RXE_QP_IBQP.load())
+}
+
+/// Where the producer index of a `struct rxe_queue` is, 0 when not known.
+#[inline(always)]
+fn producer_of(queue: u64) -> u64 {
+    member(get_or_zero(queue, &OFF_QUEUE_BUF), &OFF_RING_PRODUCER).unwrap_or(0)
+}
+
+/// Where the first element of a send queue is, `None` when not known.
+#[inline(always)]
+unsafe fn elements(path: *mut QpPath) -> Option<u64> {
+    // SAFETY: the caller's pointer is checked.
+    let producer = unsafe { (*path).sq_ring };
+    Some(member(producer, &OFF_RING_DATA)? - u64::from(OFF_RING_PRODUCER.load()))
 }
 
 impl Provider for Rxe {
@@ -100,8 +114,8 @@ impl Provider for Rxe {
             (*path).flags = flags;
             (*path).sq = sq;
             (*path).rq = rq;
-            (*path).sq_ring = get_or_zero(sq, &OFF_QUEUE_BUF);
-            (*path).rq_ring = get_or_zero(rq, &OFF_QUEUE_BUF);
+            (*path).sq_ring = producer_of(sq);
+            (*path).rq_ring = producer_of(rq);
             (*path).sq_mask = get_or_zero(sq, &OFF_QUEUE_MASK);
             (*path).rq_mask = get_or_zero(rq, &OFF_QUEUE_MASK);
             (*path).sq_shift = get_or_zero(sq, &OFF_QUEUE_SHIFT);
@@ -146,12 +160,8 @@ impl Provider for Rxe {
         let rxe = rxe_qp(qp);
         let waits = |queue: &Global<u32>| {
             let queue: u64 = get_or_zero(rxe, queue);
-            let ring: u64 = get_or_zero(queue, &OFF_QUEUE_BUF);
             let consumer: u32 = get_or_zero(queue, &OFF_QUEUE_INDEX);
-            member(ring, &OFF_RING_PRODUCER)
-                .and_then(read::<u32>)
-                .unwrap_or(consumer)
-                != consumer
+            read(producer_of(queue)).unwrap_or(consumer) != consumer
         };
         waits(&OFF_RXE_QP_SQ) || waits(&OFF_RXE_QP_RQ)
     }
@@ -189,12 +199,19 @@ pub(super) fn seen() -> Option<*mut RxeSeen> {
     RXE_SEEN.get_ptr_mut(cpu & ((1 << RXE_SEEN_BITS) - 1))
 }
 
-/// A time together with the lap of its WR. A stamp left over from an earlier lap does not match, so no program clears
-/// stamps; a stamp from the slot's last QP is too old. 52 bits of nanoseconds are 52 days; differences are taken modulo
-/// that.
+/// A time together with the lap of its WR, which is added below the time. A stamp left over from an earlier lap does not match,
+/// so no program clears stamps; a stamp from the slot's last QP is too old. 52 bits of nanoseconds are 52 days; differences
+/// are taken modulo that.
 #[inline(always)]
 fn stamp(wr: u64, ns: u64) -> u64 {
-    (wr / STAMPS_PER_QP as u64) << TIME_BITS | (ns & TIME)
+    (ns << LAP_BITS).wrapping_add(wr / STAMPS_PER_QP as u64)
+}
+
+/// The time of a stamp, `None` if the stamp is of another lap than the WR.
+#[inline(always)]
+fn stamped(wr: u64, stamp: u64) -> Option<u64> {
+    let time = stamp.wrapping_sub(wr / STAMPS_PER_QP as u64);
+    (time & !(TIME << LAP_BITS) == 0).then_some(time >> LAP_BITS)
 }
 
 #[inline(always)]
@@ -215,17 +232,18 @@ pub(crate) fn doorbell(qp: u64) -> Option<()> {
     // SAFETY: the map checked both pointers. Words with several writers are cursors, see `advance`.
     unsafe {
         add(&raw mut (*slot).doorbells, 1);
+        // First: what is read below would have to be kept over this call.
+        let now = now();
         let before = read_volatile(&raw const (*path).rung);
-        let producer = read::<u32>(member((*path).sq_ring, &OFF_RING_PRODUCER)?)?;
+        let producer = read::<u32>((*path).sq_ring)?;
         let rung = advance(before, (*path).sq_base, producer, (*path).sq_mask);
-        let first = if (*path).flags & slot_flag::KERNEL != 0 {
-            rung
-        } else {
-            // The driver's worker may have been faster than this probe: finished WRs need no stamp.
-            let done = read_volatile(&raw const (*slot).tx_done);
-            if done > before { done } else { before }
-        };
-        *stamp_of(path, first) = stamp(first, now());
+        // The driver's worker may have been faster than this probe: finished WRs need no stamp.
+        let done = read_volatile(&raw const (*slot).tx_done);
+        let mut first = if done > before { done } else { before };
+        if (*path).flags & slot_flag::KERNEL != 0 {
+            first = rung;
+        }
+        *stamp_of(path, first) = stamp(first, now);
         write_volatile(&raw mut (*path).rung, rung);
         if (*slot).tx_posted < rung {
             (*slot).tx_posted = rung;
@@ -303,7 +321,7 @@ fn sends(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
         let done_before = read_volatile(&raw const (*path).done);
         let posted_before = read_volatile(&raw const (*slot).tx_posted);
         let consumer = get::<u32>((*path).sq, &OFF_QUEUE_INDEX)?;
-        let producer = read::<u32>(member((*path).sq_ring, &OFF_RING_PRODUCER)?)?;
+        let producer = read::<u32>((*path).sq_ring)?;
         let posted = advance(posted_before, base, producer, mask);
         if posted != posted_before {
             (*slot).tx_posted = posted;
@@ -350,7 +368,7 @@ unsafe fn walk(path: *mut QpPath, slot: *mut QpSlot, posted: u64) {
         let mask = u64::from((*path).sq_mask);
         let mut walk = Walk {
             slot,
-            data: member((*path).sq_ring, &OFF_RING_DATA).unwrap_or(0),
+            data: elements(path).unwrap_or(0),
             base: (*path).sq_base,
             mask,
             shift: (*path).sq_shift & 31,
@@ -465,12 +483,11 @@ unsafe extern "C" fn time_one(_turn: u32, times: *mut Times) -> i64 {
             (*times).carry_ns = 0;
             return 0;
         }
-        let value = *stamp_of((*times).path, wr);
         // The stamp is of this lap, and not from the slot's last QP.
-        let own = value >> TIME_BITS == stamp(wr, 0) >> TIME_BITS
-            && ((*times).now.wrapping_sub(value) & TIME) <= (*times).age;
-        if own {
-            (*times).carry_ns = value & TIME;
+        if let Some(ns) = stamped(wr, *stamp_of((*times).path, wr))
+            && ((*times).now.wrapping_sub(ns) & TIME) <= (*times).age
+        {
+            (*times).carry_ns = ns;
         } else if (*times).rung > wr + STAMPS_PER_QP as u64 {
             // A later doorbell has overwritten the stamp.
             lost(loss::STAMP);
@@ -506,7 +523,7 @@ pub(crate) fn receives(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
         let before = read_volatile(&raw const (*slot).rx_posted);
         let taken = read_volatile(&raw const (*path).taken);
         let consumer = get::<u32>((*path).rq, &OFF_QUEUE_INDEX)?;
-        let producer = read::<u32>(member((*path).rq_ring, &OFF_RING_PRODUCER)?)?;
+        let producer = read::<u32>((*path).rq_ring)?;
         let mut taken = advance(taken, base, consumer, mask);
         let mut posted = taken + u64::from(producer.wrapping_sub(consumer) & mask);
         if posted < before {
@@ -537,7 +554,7 @@ pub(crate) fn failed(path: *mut QpPath, slot: *mut QpSlot, flushed: bool) -> Opt
         let done = advance(before, base, consumer, mask);
         // The WR consumed last. It is this CQE's if the CQE is for the send queue and not from a flush on 6.12.
         let last = u64::from(consumer.wrapping_sub(1) & mask) << ((*path).sq_shift & 31);
-        let last = member((*path).sq_ring, &OFF_RING_DATA)? + last;
+        let last = elements(path)? + last;
         let own = done != 0 && get::<u32>(last, &OFF_WQE_STATUS).unwrap_or(0) != 0;
         let first = done - u64::from(own);
         if first < read_volatile(&raw const (*path).failed) {

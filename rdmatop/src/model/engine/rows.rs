@@ -146,11 +146,14 @@ impl Qp {
     }
 
     /// Adds a point to the history; true when that changed it.
+    #[inline]
     fn point(&mut self, now_ns: u64, fresh: bool) -> bool {
         let still = self.flow.as_ref().is_some_and(|flow| !flow.moving) && self.series.is_none();
-        if still || self.ended_ns.is_some() {
-            return false;
-        }
+        !still && self.ended_ns.is_none() && self.moving_point(now_ns, fresh)
+    }
+
+    /// As [`Qp::point`], for a QP that may have moved.
+    fn moving_point(&mut self, now_ns: u64, fresh: bool) -> bool {
         let flow = self
             .flow
             .as_ref()

@@ -73,6 +73,8 @@ pub struct Manager {
     retired: Option<Session>,
     /// Makes the present session's maps grow.
     grower: Option<Grower>,
+    /// QPs may have ended whose slots are not free yet.
+    may_free: bool,
     /// Both are looked at once a second while a session counts.
     switches: Switches,
     modules: Modules,
@@ -147,6 +149,7 @@ impl Manager {
             pause: TRY_AGAIN,
             retired: None,
             grower: None,
+            may_free: true,
             switches: Switches::new(&Root::default()),
             modules: Modules::new(),
         }
@@ -300,7 +303,10 @@ impl Manager {
                 }
                 _ = watch.tick() => {
                     session.flush_log();
-                    self.sweep.make_room();
+                    // The end of a QP makes a record: without one since the last look there is nothing to free.
+                    if self.may_free {
+                        self.may_free = !self.sweep.make_room();
+                    }
                     // Some records wake nobody: see `wakeup` in rdmatop-ebpf.
                     records |= self.drain(ring.get_mut(), feed).await?;
                     match self.switches.why_not() {
@@ -437,6 +443,7 @@ impl Manager {
     /// As [`drain`], and notes how many bytes the ring buffer had.
     async fn drain(&mut self, ring: &mut RingBuf<MapData>, feed: &Feed) -> Result<bool, Ended> {
         let drained = drain(ring, &mut self.grower, feed).await?;
+        self.may_free |= drained.bytes > 0;
         if let Some(grower) = &mut self.grower {
             grower.drained(drained.bytes);
         }

@@ -2,6 +2,7 @@
 
 use std::{
     num::NonZeroUsize,
+    ops::Range,
     os::fd::AsFd,
     ptr::{NonNull, read_volatile},
     sync::{Arc, Mutex, PoisonError},
@@ -168,6 +169,19 @@ impl<T: FromBytes + IntoBytes + Copy> Pieces<T> {
         }
     }
 
+    /// Addresses of elements, valid as long as `self` is, without those that are in no chunk. Many cost less this way than one by
+    /// one with [`Pieces::at`].
+    pub(super) fn places(&self, numbers: Range<u32>) -> impl Iterator<Item = (u32, *mut T)> {
+        let (from, to) = (numbers.start / self.each, numbers.end.div_ceil(self.each));
+        let pieces = self.mapped.get(from as usize..).unwrap_or_default();
+        (from..to).zip(pieces).flat_map(move |(number, piece)| {
+            let first = number * self.each;
+            let begin = numbers.start.max(first);
+            let end = numbers.end.min(first + self.each);
+            (begin..end).map(move |number| (number, piece.at(number - first)))
+        })
+    }
+
     /// A copy of an element.
     pub(super) fn read(&self, number: u32) -> T {
         // SAFETY: inside a mapping; any bytes are a T.
@@ -181,7 +195,7 @@ const LOOKAHEAD: u32 = 16;
 
 /// Numbers `first..end` of an array, of which `first..high` have ever been in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Range {
+struct UsedRange {
     high: u32,
     first: u32,
     end: u32,
@@ -189,7 +203,7 @@ struct Range {
 
 /// The numbers of an array that have ever been in use.
 #[derive(Debug)]
-pub(super) struct UsedRanges(Vec<Range>);
+pub(super) struct UsedRanges(Vec<UsedRange>);
 
 impl UsedRanges {
     /// For an array that does not grow and whose list of free numbers is filled elsewhere.
@@ -202,7 +216,7 @@ impl UsedRanges {
         let ranges = free::ranges(most, chunk);
         Self(
             ranges
-                .map(|(first, end)| Range {
+                .map(|(first, end)| UsedRange {
                     high: first,
                     first,
                     end,
@@ -242,6 +256,15 @@ impl UsedRanges {
         count: u32,
         in_use: F,
     ) -> impl Iterator<Item = u32> + use<F> {
+        self.ranges(count, in_use).flatten()
+    }
+
+    /// As [`UsedRanges::numbers`].
+    pub(super) fn ranges<F: Fn(u32) -> bool>(
+        &mut self,
+        count: u32,
+        in_use: F,
+    ) -> impl Iterator<Item = Range<u32>> + use<F> {
         for range in self.0.iter_mut().filter(|range| range.first < count) {
             let end = range.end.min(count);
             while let Some(beyond) = (range.high..end.min(range.high + LOOKAHEAD))
@@ -251,16 +274,47 @@ impl UsedRanges {
                 range.high = beyond + 1;
             }
         }
-        self.0
-            .clone()
-            .into_iter()
-            .flat_map(|range| range.first..range.high)
+        self.0.clone().into_iter().map(|range| range.first..range.high)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A chunk of so many zeroes, without a map.
+    fn chunk(count: u32) -> Mapped<u64> {
+        let bytes = NonZeroUsize::new(count as usize * size_of::<u64>()).unwrap();
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let address = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes.get(), rights, MapFlags::PRIVATE)
+        };
+        Mapped {
+            array: NonNull::new(address.unwrap().cast()).unwrap(),
+            bytes,
+            count,
+        }
+    }
+
+    #[test]
+    fn places_are_those_of_the_single_elements_and_end_with_the_chunks() {
+        let pieces = Pieces::new(4, Arriving::new(vec![chunk(4), chunk(4), chunk(4)].into()));
+        for (begin, end) in [
+            (0, 12),
+            (1, 3),
+            (3, 5),
+            (2, 11),
+            (4, 8),
+            (7, 7),
+            (10, 40),
+            (12, 16),
+        ] {
+            let found: Vec<_> = pieces.places(begin..end).collect();
+            let single: Vec<_> = (begin..end.min(12)).map(|at| (at, pieces.at(at))).collect();
+            assert_eq!(found, single, "{begin}..{end}");
+        }
+    }
 
     #[test]
     fn numbers_in_use_are_found_past_one_that_is_not_written_yet() {

@@ -162,19 +162,18 @@ impl SlotMap {
     }
 
     /// Frees slots of destroyed QPs if slots of the last half are in use. It does not wait for the next sweep, which may be
-    /// minutes away (`--once`), while other QPs move.
-    pub(super) fn make_room(&mut self) {
+    /// minutes away (`--once`), while other QPs move. False if there was no need, or not all could be freed.
+    pub(super) fn make_room(&mut self) -> bool {
         self.array.take_in();
         let array = &self.array;
         // SAFETY: inside the mapping; the kernel writes the word whole.
         let in_use = |number| unsafe { read_volatile(&raw const (*array.at(number)).qp) != 0 };
-        let numbers = self.used_ranges.numbers(array.count(), in_use);
+        let ranges = self.used_ranges.ranges(array.count(), in_use);
         if !self.used_ranges.goes_beyond(place::eager(self.capacity())) {
-            return;
+            return false;
         }
         let mut ended = Vec::new();
-        for number in numbers {
-            let place = array.at(number);
+        for (number, place) in ranges.flat_map(|numbers| array.places(numbers)) {
             // SAFETY: inside the mapping; the kernel writes each word whole.
             let flags = unsafe { read_volatile(&raw const (*place).flags) };
             if flags & slot_flag::DESTROYED != 0 {
@@ -183,7 +182,7 @@ impl SlotMap {
         }
         for number in ended {
             if self.kept.len() == MOST_KEPT {
-                break;
+                return false;
             }
             fence(Ordering::Acquire);
             let last = last(array, self.rooms.as_ref(), number);
@@ -193,6 +192,7 @@ impl SlotMap {
             self.posts.add(number, &last);
             self.kept.push((number, marked(last, &self.unknown)));
         }
+        true
     }
 
     /// Final counts of slots that were freed before this sweep.
@@ -219,8 +219,8 @@ impl SlotMap {
         let array = &self.array;
         // SAFETY: inside the mapping; the kernel writes the word whole.
         let in_use = |number| unsafe { read_volatile(&raw const (*array.at(number)).qp) != 0 };
-        for number in self.used_ranges.numbers(array.count(), in_use) {
-            let place = array.at(number);
+        let ranges = self.used_ranges.ranges(array.count(), in_use);
+        for (number, place) in ranges.flat_map(|numbers| array.places(numbers)) {
             // SAFETY: inside the mapping; the kernel writes each word whole.
             let (qp, born_ns, flags) = unsafe {
                 (

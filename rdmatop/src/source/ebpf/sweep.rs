@@ -389,14 +389,13 @@ impl MapSweep {
         Some(sample)
     }
 
-    /// Frees counter slots of destroyed QPs when slots are scarce; their counts are in the next [`MapSweep::slots`].
-    pub(super) fn make_room(&self) {
+    /// Frees counter slots of destroyed QPs when slots are scarce; their counts are in the next [`MapSweep::slots`]. Returns
+    /// whether all of those QPs were looked for and freed.
+    pub(super) fn make_room(&self) -> bool {
         let mut inner = self.inner();
-        if !inner.paused
-            && let Some(slots) = inner.maps.as_mut().and_then(|maps| maps.slots.as_mut())
-        {
-            slots.make_room();
-        }
+        let Inner { maps, paused, .. } = &mut *inner;
+        let slots = maps.as_mut().and_then(|maps| maps.slots.as_mut());
+        slots.filter(|_| !*paused).is_some_and(SlotMap::make_room)
     }
 
     /// Passes on the counters of QPs that have changed, in one or more samples; nothing if no data path is counted. The caller
