@@ -51,7 +51,7 @@ impl Vm {
         // QEMU 7.2's translator mis-emulates cmpxchg16b. It makes each turn of rep stosb and movsb, for a byte, a step of its own:
         // icount would charge them like so many instructions, and without icount they take so much time. A kernel, and a libc,
         // to which the CPU says nothing of fast ones has loops of words. Four levels of page tables are one less to walk than five.
-        // Together they save a third of the CPU time of a start of rdmatop.
+        // Together they save a quarter of the CPU time of a start of rdmatop in a guest of one CPU, and about a twentieth in one of two.
         let (accel, cpu, icount) = match self.accel {
             Accel::Tcg => ("tcg,thread=multi", "max,-cx16,-erms,-fsrm,-la57", None),
             Accel::Single => ("tcg,thread=single", "max,-cx16,-erms,-fsrm,-la57", None),

@@ -8,12 +8,16 @@ use super::{Canvas, more, put, rule};
 
 /// Draws the notes where the layout has room for them.
 pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
-    let warn = state.glyphs.alert;
+    let alert = state.glyphs.alert;
     if let Some(worst) = state.snapshot.findings.first() {
         let area = layout.findings;
         let tone = finding_tone(worst.severity);
         for (y, line) in (0u16..).zip(layout::finding_lines(&state.shown(), area.width)) {
-            let (mark, tone) = if y == 0 { (warn, tone) } else { (" ", Tone::Normal) };
+            let (mark, tone) = if y == 0 {
+                (alert, tone)
+            } else {
+                (" ", Tone::Normal)
+            };
             let cell = Cell::new(format!("{mark} "), tone).and(line, tone);
             put(canvas, area, y, &cell, state.paint(), state.glyphs.cut);
         }
@@ -29,7 +33,7 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
         layout.banner.width,
         layout.banner.height,
     )) {
-        let mark = if y == 0 { warn } else { " " };
+        let mark = if y == 0 { alert } else { " " };
         let cell = Cell::new(format!("{mark} "), Tone::Warn).and(line, Tone::Warn);
         put(canvas, layout.banner, y, &cell, state.paint(), state.glyphs.cut);
     }
@@ -45,7 +49,7 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
         rule(canvas, state, layout.notes, 0, &title);
         for (y, (line, begins)) in lines.into_iter().take(room).enumerate() {
             let mark = if begins {
-                format!("{warn} ")
+                format!("{alert} ")
             } else {
                 "  ".to_owned()
             };
