@@ -158,6 +158,23 @@ pub fn age(seconds: u64) -> String {
     }
 }
 
+/// `64 KiB`, `8 MiB`, `1.5 GiB`.
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [(u32, &str); 3] = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    for (shift, unit) in UNITS {
+        let whole = count >> shift;
+        if whole > 0 {
+            let tenth = (count >> (shift - 10) & 1023) * 10 / 1024;
+            return if tenth == 0 {
+                format!("{whole} {unit}")
+            } else {
+                format!("{whole}.{tenth} {unit}")
+            };
+        }
+    }
+    format!("{count} bytes")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -420,6 +420,7 @@ impl Pump {
             once,
             processes: Arc::default(),
             openers: false,
+            locked: Arc::default(),
             only_processes: false,
         };
         self.told_events = self.latest.health.events;
@@ -428,6 +429,7 @@ impl Pump {
             let lacks = self.engine.lacks();
             wants.processes = lacks.processes.into();
             wants.openers = wants.counters && lacks.openers;
+            wants.locked = lacks.locked.into();
         }
         // A dump that began before the programs counted may miss QPs created in between.
         self.synced = on;

@@ -1,6 +1,7 @@
 //! Words and numbers as the page has them.
 
 use super::facts::{Device, Facts, Port};
+pub(super) use crate::text::bytes;
 
 /// Names that are listed before "and N more".
 const NAMED: usize = 4;
@@ -47,23 +48,6 @@ pub(super) fn rate(bits: u64) -> String {
         0 => format!("{} Gb/s", tenths / 10),
         part => format!("{}.{part} Gb/s", tenths / 10),
     }
-}
-
-/// `64 KiB`, `8 MiB`, `1.5 GiB`.
-pub(super) fn bytes(count: u64) -> String {
-    const UNITS: [(u32, &str); 3] = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
-    for (shift, unit) in UNITS {
-        let whole = count >> shift;
-        if whole > 0 {
-            let tenth = (count >> (shift - 10) & 1023) * 10 / 1024;
-            return if tenth == 0 {
-                format!("{whole} {unit}")
-            } else {
-                format!("{whole}.{tenth} {unit}")
-            };
-        }
-    }
-    format!("{count} bytes")
 }
 
 /// `mlx5_0`, or `mlx5_0 port 2` of a device with several.

@@ -27,7 +27,7 @@ pub use devices::{
     UNLISTED,
 };
 pub use gpus::{GpuActivity, GpuReading, GpuSample};
-pub use processes::{LimitReached, Opener, OpenersSample, ProcessFacts, TcpSample, TcpTotals};
+pub use processes::{LimitReached, LockedMemory, Opener, OpenersSample, ProcessFacts, TcpSample, TcpTotals};
 pub use qps::{QpReading, QpsSample, SlotHead, SlotsSample, VerbsSample};
 
 /// A point in time, by both clocks.
@@ -140,6 +140,8 @@ pub enum Input {
     Logged(Result<Vec<LoggedError>, Box<Cause>>),
     /// Processes whose RDMA cgroup is at a limit; replaces the list before.
     RdmaLimits(Vec<LimitReached>),
+    /// How much memory processes may lock that were asked for; each replaces what was known of its process.
+    Locked(Vec<LockedMemory>),
     /// A process is gone from /proc.
     ProcessGone {
         /// Process id: another one may have it by now.

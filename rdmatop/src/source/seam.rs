@@ -38,6 +38,8 @@ pub struct Wants {
     pub processes: Arc<[u32]>,
     /// The processes that have devices open are wanted.
     pub openers: bool,
+    /// Processes of which it is wanted how much memory they may lock.
+    pub locked: Arc<[u32]>,
     /// Nothing but `processes` and `openers` is wanted: this round is no sample.
     pub only_processes: bool,
 }

@@ -12,7 +12,7 @@ use super::read;
 use crate::{
     doctor::facts::{Fact, Process, RdmaLimit, Sharers},
     source::{
-        proc::{Cgroup, Status, relevant, sharers},
+        proc::{Cgroup, Status, locked, relevant, sharers},
         root::Root,
     },
     text,
@@ -21,10 +21,6 @@ use crate::{
 /// An environment larger than this is read up to here.
 const ENVIRON: u64 = 1 << 20;
 const SMALL: u64 = 64 << 10;
-/// CAP_IPC_LOCK, include/uapi/linux/capability.h.
-const IPC_LOCK: u64 = 1 << 14;
-/// `PROC_USER_INIT_INO`, include/linux/proc_ns.h: in another user namespace the capability does not count.
-const FIRST_USER_NAMESPACE: &[u8] = b"user:[4026531837]";
 
 /// Which process to read.
 #[derive(Clone, Copy, Debug)]
@@ -110,24 +106,15 @@ fn environ(dir: &Path) -> Fact<Vec<(String, String)>> {
 
 /// The soft limit of locked memory, `None` for unlimited.
 pub(super) fn memlock(dir: &Path) -> Fact<Option<u64>> {
-    read::bytes(&dir.join("limits"), SMALL).parse(|raw| {
-        let text = String::from_utf8_lossy(&raw);
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix("Max locked memory"))?;
-        match line.split_whitespace().next()? {
-            "unlimited" => Some(None),
-            bytes => Some(Some(bytes.parse().ok()?)),
-        }
-    })
+    read::bytes(&dir.join("limits"), SMALL).parse(|raw| locked::memlock(&raw))
 }
 
 fn may_lock(root: &Root, dir: &Path) -> bool {
-    let status = read::bytes(&dir.join("status"), SMALL).parse(|raw| Status::parse(&raw).cap_eff);
-    let has = status.known().is_some_and(|caps| caps & IPC_LOCK != 0);
-    has && root
-        .link(&dir.join("ns/user"))
-        .is_none_or(|namespace| namespace == FIRST_USER_NAMESPACE)
+    let status = read::bytes(&dir.join("status"), SMALL).parse(|raw| Some(Status::parse(&raw)));
+    let exempt = status
+        .known()
+        .and_then(|status| locked::exempt(status, || root.link(&dir.join("ns/user"))));
+    exempt == Some(true)
 }
 
 fn cgroup(dir: &Path) -> Option<String> {

@@ -8,12 +8,12 @@ use super::limits::Limits;
 
 use crate::{
     app::source::{Polled, Wants},
-    model::input::{Input, ProcessFacts},
+    model::input::{Input, LockedMemory, ProcessFacts},
     source::{
         clock,
         proc::{
-            ProcBasic, ProcCache, ProcDetail, ProcKey, Users, Workload, clock_ticks, lives, read_basic,
-            read_detail, start_offset,
+            ProcBasic, ProcCache, ProcDetail, ProcKey, Users, Workload, clock_ticks, lives, locked::locked,
+            read_basic, read_detail, start_offset,
         },
         root::Root,
     },
@@ -86,6 +86,22 @@ impl Polled for ProcessSource {
             } = self;
             let path = |pid: &u32| Some((*pid, cache.get(*pid)?.cgroup.as_ref()?.path.as_str()));
             limits.look(root, read_ns, watched.iter().filter_map(path), out);
+        }
+        let locked: Vec<LockedMemory> = wants
+            .locked
+            .iter()
+            .filter_map(|pid| {
+                let found = locked(&self.root, *pid)?;
+                Some(LockedMemory {
+                    pid: *pid,
+                    limit: found.limit,
+                    exempt: found.exempt,
+                    pinned: found.pinned,
+                })
+            })
+            .collect();
+        if !locked.is_empty() {
+            out(Input::Locked(locked));
         }
         for pid in wants.processes.iter() {
             if self.cache.get(*pid).is_none() {

@@ -59,6 +59,8 @@ mod verbs;
 mod watched;
 mod work;
 
+pub(in crate::model) use verbs::registers_memory;
+
 #[cfg(test)]
 mod tests;
 
@@ -74,6 +76,10 @@ pub struct Lacks {
     /// A port moves data that no queue pair explains: who has its device open? The answer is [`Input::Openers`].
     #[serde(default)]
     pub openers: bool,
+    /// Processes whose registrations of memory failed for want of it since the last answer: how much may they lock? The answer is
+    /// [`Input::Locked`].
+    #[serde(default)]
+    pub locked: Vec<u32>,
 }
 
 /// Settings of the engine.
@@ -279,6 +285,10 @@ impl Engine {
                 self.processes.limited(reached);
                 Vec::new()
             }
+            Input::Locked(found) => {
+                self.processes.locked(found);
+                Vec::new()
+            }
             Input::Tcp(sample) => {
                 self.tcp(&sample);
                 Vec::new()
@@ -379,13 +389,16 @@ impl Engine {
     /// What the engine lacks and the next round of reading should bring. Each process is in one answer only.
     pub fn lacks(&mut self) -> Lacks {
         let mut processes = self.processes.take_wanted();
+        let mut locked = self.verbs.take_short_of_memory();
         if self.has_foreign_pids() {
             processes.clear();
+            locked.clear();
         }
         Lacks {
             repair: self.wants_repair(),
             processes,
             openers: self.lacks_openers(),
+            locked,
         }
     }
 

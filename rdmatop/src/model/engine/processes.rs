@@ -18,7 +18,7 @@ use super::{
     tcp::Tcp,
 };
 use crate::model::{
-    input::{LimitReached, ProcessFacts},
+    input::{LimitReached, LockedMemory, ProcessFacts},
     snapshot::HISTORY,
     value::Shared,
 };
@@ -58,6 +58,8 @@ pub(super) struct Process {
     pub(super) tcp: Option<Box<Tcp>>,
     /// The limit of its RDMA cgroup that is reached.
     pub(super) limited: Option<Arc<LimitReached>>,
+    /// How much memory it may lock, when that was looked up.
+    pub(super) locked: Option<Arc<LockedMemory>>,
     pub(super) series: Series,
     pub(super) recently: Recently,
 }
@@ -286,6 +288,7 @@ impl Processes {
                 faults: None,
                 tcp: None,
                 limited: None,
+                locked: None,
                 series: Series::new(HISTORY),
                 recently: Recently::default(),
             },
@@ -527,6 +530,16 @@ impl Processes {
             let uid = self.by_pid.get(&limit.pid);
             if let Some(process) = uid.and_then(|uid| self.all.get_mut(uid)) {
                 process.limited = Some(Arc::new(limit));
+            }
+        }
+    }
+
+    /// Takes over how much memory processes may lock.
+    pub(super) fn locked(&mut self, found: Vec<LockedMemory>) {
+        for locked in found {
+            let uid = self.by_pid.get(&locked.pid);
+            if let Some(process) = uid.and_then(|uid| self.all.get_mut(uid)) {
+                process.locked = Some(Arc::new(locked));
             }
         }
     }

@@ -271,6 +271,7 @@ impl Process {
             bound: None,
             recent: None,
             limited: self.limited.clone(),
+            locked: self.locked.clone(),
             libraries: self.facts.libraries.clone(),
             environ: self.facts.environ.clone(),
             verbs_files: self.facts.verbs_files,

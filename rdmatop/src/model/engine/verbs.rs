@@ -1,7 +1,7 @@
 //! Verb calls by process, and which failures are no faults.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     hash::BuildHasherDefault,
     sync::Arc,
 };
@@ -20,6 +20,7 @@ use super::{
 use crate::model::{input::VerbsSample, snapshot::VerbRow, value::Source};
 
 const EAGAIN: u32 = 11;
+const ENOMEM: u32 = 12;
 const ENODEV: u32 = 19;
 const ENOSPC: u32 = 28;
 const ENODATA: u32 = 61;
@@ -40,6 +41,11 @@ pub(super) fn is_probe(verb: u32, errno: u32) -> bool {
         EAGAIN | ERESTARTSYS => verb == verb::CM_GET_EVENT,
         _ => false,
     }
+}
+
+/// Whether a verb has the kernel pin memory (`ib_umem_get`).
+pub(in crate::model) fn registers_memory(name: &str) -> bool {
+    name.contains("mr")
 }
 
 /// The verb's name; a number in hex when it is not known.
@@ -158,7 +164,21 @@ pub(super) struct Verbs {
     /// Entries that the kernel side has.
     held: NumberSet<VerbKey>,
     last_ns: Option<u64>,
+    /// Processes whose registrations of memory failed for want of it, and of which is not asked yet how much they may lock.
+    short_of_memory: BTreeSet<u32>,
 }
+
+impl Verbs {
+    /// Processes of which it is wanted how much memory they may lock, [`ASKED`] at most.
+    pub(super) fn take_short_of_memory(&mut self) -> Vec<u32> {
+        let mut wanted: Vec<u32> = std::mem::take(&mut self.short_of_memory).into_iter().collect();
+        wanted.truncate(ASKED);
+        wanted
+    }
+}
+
+/// Processes that one round asks about.
+const ASKED: usize = 64;
 
 const ZERO: VerbStats = VerbStats {
     calls: 0,
@@ -244,6 +264,9 @@ impl Engine {
                     errno.before = 0;
                 }
                 errno.raw = *count;
+                if grown > 0 && key.errno == ENOMEM && verb::name(key.verb).is_some_and(registers_memory) {
+                    self.verbs.short_of_memory.insert(key.pid);
+                }
                 if is_probe(key.verb, key.errno)
                     && let Some(faults) = faults.get_mut(&calls.process)
                 {

@@ -21,6 +21,19 @@ pub struct LimitReached {
     pub max: u64,
 }
 
+/// How much memory a process may lock: looked up when its registrations of memory fail for want of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockedMemory {
+    /// Process id.
+    pub pid: u32,
+    /// The soft limit of locked memory, bytes; `None`: unlimited.
+    pub limit: Option<u64>,
+    /// It has `CAP_IPC_LOCK`, for which the limit does not count; `None`: not known.
+    pub exempt: Option<bool>,
+    /// What drivers hold for it (`VmPin`), bytes; `None`: not known.
+    pub pinned: Option<u64>,
+}
+
 /// One look at TCP connections.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TcpSample {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{History, NamedCounter, Traffic};
 use crate::model::{
-    input::LimitReached,
+    input::{LimitReached, LockedMemory},
     judgement::Bound,
     value::{Counter, Shared, Source},
 };
@@ -58,6 +58,9 @@ pub struct ProcessRow {
     /// The limit of its RDMA cgroup that is reached; `None`: none, or that is not known.
     #[serde(skip)]
     pub limited: Option<Arc<LimitReached>>,
+    /// How much memory it may lock, looked up when its registrations last failed for want of memory; `None`: not looked up.
+    #[serde(skip)]
+    pub locked: Option<Arc<LockedMemory>>,
     /// Libraries of interest.
     pub libraries: Option<Shared<String>>,
     /// RDMA-relevant environment.

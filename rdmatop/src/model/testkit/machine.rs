@@ -14,8 +14,8 @@ use crate::model::findings::FindingId;
 use crate::model::ib::{PhysState, PortState};
 use crate::model::input::{
     DataPaths, DeviceReading, DevicesSample, EbpfReport, EbpfState, GidReading, HealthSample, HostFacts,
-    Input, Now, PortReading, ProbeVerdict, ProcessFacts, RawReading, RawSource, ReadAt, SlotsSample,
-    TcpSample, TcpTotals, VerbsSample, Verdict,
+    Input, LockedMemory, Now, PortReading, ProbeVerdict, ProcessFacts, RawReading, RawSource, ReadAt,
+    SlotsSample, TcpSample, TcpTotals, VerbsSample, Verdict,
 };
 use crate::model::snapshot::Snapshot;
 
@@ -368,6 +368,16 @@ impl Machine {
             errno,
             done: [0.0; 2],
         });
+    }
+
+    /// How much memory a process may lock, and what drivers hold for it, bytes.
+    pub(crate) fn locked(&mut self, pid: u32, limit: u64, pinned: u64) {
+        self.apply(Input::Locked(vec![LockedMemory {
+            pid,
+            limit: Some(limit),
+            exempt: Some(false),
+            pinned: Some(pinned),
+        }]));
     }
 
     /// What a process moves by TCP each way from now on.

@@ -223,6 +223,7 @@ pub(crate) fn process(uid: u64, pid: Option<u32>, comm: &str, device: &str, traf
         bound: None,
         recent: None,
         limited: None,
+        locked: None,
         libraries: pid.map(|_| vec!["libibverbs.so.1".to_owned(), "libnccl.so.2".to_owned()].into()),
         environ: pid.map(|_| vec![("NCCL_IB_HCA".to_owned(), "mlx5_0,mlx5_1".to_owned())].into()),
         verbs_files: pid.map(|_| true),

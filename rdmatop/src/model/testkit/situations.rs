@@ -163,7 +163,9 @@ fn memlock() -> Snapshot {
     );
     machine.run(5);
     machine.calls(733, REG_MR, 3.0, 3.0, ENOMEM);
-    machine.run(11);
+    machine.run(2);
+    machine.locked(733, 64 << 10, 60 << 10);
+    machine.run(9);
     machine.snapshot()
 }
 
@@ -415,7 +417,9 @@ fn eight_memlock() -> Snapshot {
         &[],
     );
     machine.calls(7_555, REG_MR, 2.0, 2.0, ENOMEM);
-    machine.run(14);
+    machine.run(2);
+    machine.locked(7_555, 8 << 20, 7 << 20);
+    machine.run(12);
     machine.snapshot()
 }
 
@@ -433,7 +437,7 @@ pub(crate) const ALL: &[Situation] = &[
     Situation { name: "soft-05-mr-churn", truth: "PID 640 registers and deregisters memory for each transfer", finds: Some(FindingId::MrChurn),
         says: &["python3 (PID 640", "registers memory", "UCX_RCACHE"], make: mr_churn },
     Situation { name: "soft-06-memlock", truth: "reg_mr of PID 733 fails with ENOMEM: ulimit -l is too small", finds: Some(FindingId::VerbFails),
-        says: &["reg_mr of python3 (PID 733", "ENOMEM", "locked-memory limit", "prlimit --memlock", "docker run --ulimit memlock=-1"], make: memlock },
+        says: &["reg_mr of python3 (PID 733", "ENOMEM", "limit is 64 KiB", "prlimit --memlock", "docker run --ulimit memlock=-1"], make: memlock },
     Situation { name: "soft-07-on-tcp", truth: "the NCCL job PID 811 moves its data by TCP", finds: Some(FindingId::TcpFallback),
         says: &["all_reduce_perf (PID 811", "by TCP", "no QP"], make: on_tcp },
     Situation { name: "soft-08-left-in-init", truth: "four QPs of PID 902 were never connected", finds: Some(FindingId::QpSetup),
@@ -461,5 +465,5 @@ pub(crate) const ALL: &[Situation] = &[
     Situation { name: "eight-09-loss", truth: "the switch drops packets from mlx5_4", finds: Some(FindingId::Loss),
         says: &["Packets from mlx5_4/1 are lost", "PID 7104", "ethtool -S"], make: eight_loss },
     Situation { name: "eight-10-memlock", truth: "reg_mr of PID 7555 fails with ENOMEM in its pod", finds: Some(FindingId::VerbFails),
-        says: &["reg_mr of python3 (PID 7555", "ENOMEM", "prlimit --memlock", "IPC_LOCK", "containerd"], make: eight_memlock },
+        says: &["reg_mr of python3 (PID 7555", "ENOMEM", "limit is 8 MiB", "prlimit --memlock", "IPC_LOCK", "containerd"], make: eight_memlock },
 ];

@@ -10,6 +10,7 @@ mod cache;
 mod cgroup;
 mod detail;
 mod environ;
+pub(crate) mod locked;
 mod maps;
 mod nodes;
 mod own;

@@ -12,6 +12,8 @@ pub struct Status {
     pub euid: Option<u32>,
     /// Effective capabilities, as bits of capabilities(7).
     pub cap_eff: Option<u64>,
+    /// Memory that drivers hold for it, bytes (`mm->pinned_vm`): what `ib_umem_get` compares with the limit of locked memory.
+    pub pinned: Option<u64>,
 }
 
 impl Status {
@@ -31,6 +33,10 @@ impl Status {
                 b"Tgid" => out.tgid = small(words.next()),
                 b"Uid" => (out.uid, out.euid) = (small(words.next()), small(words.next())),
                 b"CapEff" => out.cap_eff = words.next().and_then(hex),
+                b"VmPin" => {
+                    let kib = words.next().and_then(parse_u64);
+                    out.pinned = kib.and_then(|kib| kib.checked_mul(1024));
+                }
                 _ => {}
             }
         }
@@ -52,18 +58,19 @@ mod tests {
     use proptest::prelude::*;
 
     const SAMPLE: &[u8] = b"Name:\tib send\\nbw\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t231\nPid:\t233\nUid:\t1000\t0\t0\t0\n\
-        VmRSS:\t   12345 kB\nCapEff:\t000001ffffffffff\n";
+        VmPin:\t      64 kB\nVmRSS:\t   12345 kB\nCapEff:\t000001ffffffffff\n";
 
     #[test]
     fn the_lines_we_use_are_read() {
         let s = Status::parse(SAMPLE);
         assert_eq!((s.tgid, s.uid, s.euid), (Some(231), Some(1000), Some(0)));
         assert_eq!(s.cap_eff, Some(0x1ff_ffff_ffff));
+        assert_eq!(s.pinned, Some(64 << 10));
     }
 
     #[test]
     fn an_absent_or_odd_line_is_unknown() {
-        let s = Status::parse(b"Name:\tkthreadd\nTgid:\t2x\nCapEff:\t\n");
+        let s = Status::parse(b"Name:\tkthreadd\nTgid:\t2x\nCapEff:\t\nVmPin: 99999999999999999999 kB\n");
         assert_eq!(s, Status::default());
     }
 
@@ -71,7 +78,7 @@ mod tests {
         #[test]
         fn no_bytes_panic(raw: Vec<u8>, value in "\\PC{0,30}") {
             let _ = Status::parse(&raw);
-            for key in ["Tgid", "Uid", "CapEff"] {
+            for key in ["Tgid", "Uid", "CapEff", "VmPin"] {
                 let _ = Status::parse(format!("{key}:\t{value}\n").as_bytes());
             }
         }

@@ -12,8 +12,8 @@ use super::{
 use crate::model::{
     cause::{CauseId, Concerns, Obstacle},
     input::{
-        CountersSample, EbpfState, HealthSample, HostFacts, LimitReached, LoggedError, PortCounters,
-        ProbeVerdict, SeenByPrograms, Skipped, SlotHead, Verdict, WatchReport, WatchSample,
+        CountersSample, EbpfState, HealthSample, HostFacts, LimitReached, LockedMemory, LoggedError,
+        PortCounters, ProbeVerdict, SeenByPrograms, Skipped, SlotHead, Verdict, WatchReport, WatchSample,
     },
     recording::{Entry, Player, Recorder, Tap},
 };
@@ -239,6 +239,12 @@ fn every_input() -> Vec<Input> {
             device: "rxe0".into(),
             resource: "hca_object".into(),
             max: 5,
+        }]),
+        Input::Locked(vec![LockedMemory {
+            pid: 231,
+            limit: Some(65_536),
+            exempt: Some(false),
+            pinned: None,
         }]),
         Input::ProcessGone {
             pid: 231,

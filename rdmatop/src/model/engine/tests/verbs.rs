@@ -1,4 +1,5 @@
 use super::*;
+use crate::model::input::LockedMemory;
 use crate::model::snapshot::VerbRow;
 use rdmatop_common::verb;
 
@@ -425,4 +426,41 @@ fn only_the_bind_that_librdmacm_probes_with_may_find_no_device() {
     let rows: Vec<_> = snapshot.verbs.iter().map(|row| (&*row.verb, row.probe)).collect();
     assert_eq!(rows, [("cm_bind", false), ("cm_bind_af_ib", true)]);
     assert_eq!(host.process(231).verb_errors.unwrap().total, 1);
+}
+
+#[test]
+fn how_much_a_process_may_lock_is_asked_when_its_registrations_have_no_memory() {
+    const ENOMEM: u32 = 12;
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    let reg_mr = verb::write(9);
+    let create_cq = verb::write(18);
+    let failed = |count| [(231, reg_mr, ENOMEM, count), (231, create_cq, ENOMEM, 1)];
+    let calls = [(231, reg_mr, stats(5, 2)), (231, create_cq, stats(1, 1))];
+    sample(&mut host, &calls[1..], &failed(0)[1..]);
+    assert_eq!(host.engine.lacks().locked, [0; 0], "create_cq pins nothing");
+    host.pass(SECOND);
+    sample(&mut host, &calls, &failed(2));
+    assert_eq!(host.engine.lacks().locked, [231]);
+    assert_eq!(host.engine.lacks().locked, [0; 0], "once");
+    host.pass(SECOND);
+    sample(&mut host, &calls, &failed(2));
+    assert_eq!(host.engine.lacks().locked, [0; 0], "none has failed since");
+    let locked = LockedMemory {
+        pid: 231,
+        limit: Some(65_536),
+        exempt: Some(false),
+        pinned: Some(4096),
+    };
+    host.apply(Input::Locked(vec![locked.clone()]));
+    host.tick();
+    assert_eq!(host.process(231).locked.as_deref(), Some(&locked));
+    host.pass(SECOND);
+    sample(&mut host, &calls, &failed(3));
+    assert_eq!(
+        host.engine.lacks().locked,
+        [231],
+        "the limit may be another by now"
+    );
 }

@@ -1,10 +1,11 @@
 //! Verbs that fail, and memory that is registered over and over.
 
 use super::{Scene, growing};
+use crate::model::engine::registers_memory;
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
-use crate::model::input::LimitReached;
+use crate::model::input::{LimitReached, LockedMemory};
 use crate::model::snapshot::VerbRow;
-use crate::{errno, locked};
+use crate::{errno, locked, text};
 
 const EPERM: u32 = 1;
 const EIO: u32 = 5;
@@ -19,9 +20,8 @@ const ETIMEDOUT: u32 = 110;
 fn meaning(verb: &str, errno: u32, pid: u32, cgroup: Option<&str>) -> Option<(&'static str, String)> {
     const USED_UP: &str = "rdma resource show   # a count that is huge -> end or mend the program that makes so many   \
                            # else fewer QPs and MRs in all: ibv_devinfo -v shows max_qp, max_mr";
-    let registers = verb.contains("mr");
     Some(match errno {
-        ENOMEM if registers => (
+        ENOMEM if registers_memory(verb) => (
             "the locked-memory limit or memory is exhausted",
             format!(
                 "prlimit --memlock --pid {pid}   # not unlimited -> sudo prlimit --memlock=unlimited --pid {pid}; else free -h   \
@@ -105,6 +105,10 @@ pub(super) fn fail(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             } else {
                 FindingId::VerbFails
             };
+            let pins = *number == ENOMEM && registers_memory(&row.verb);
+            if let Some(locked) = owner.and_then(|owner| owner.locked.as_deref()).filter(|_| pins) {
+                (what, next) = short_of_memory(locked, cgroup);
+            }
             let about = About {
                 process: row.process_uid,
                 part: Some(format!("{} {name} {}", row.verb, row.pid).into()),
@@ -122,6 +126,32 @@ pub(super) fn fail(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             });
         }
     }
+}
+
+/// Why a registration has no memory, and what to do: `ib_umem_get` compares what drivers hold for the process with its limit, and
+/// pins nothing where memory itself is short.
+fn short_of_memory(locked: &LockedMemory, cgroup: Option<&str>) -> (String, String) {
+    let Some(limit) = locked.limit.filter(|_| locked.exempt != Some(true)) else {
+        return (
+            "its locked memory has no limit: memory itself or the NIC's resources are exhausted".to_owned(),
+            format!(
+                "free -h   # little available -> end what uses it, or register less   # else cat \
+                 /sys/fs/cgroup$(cut -d: -f3 /proc/{}/cgroup)/memory.max; ibv_devinfo -v shows max_mr",
+                locked.pid
+            ),
+        );
+    };
+    let held = locked
+        .pinned
+        .map_or_else(String::new, |pinned| format!(" ({} in use)", text::bytes(pinned)));
+    (
+        format!("its locked-memory limit is {}{held}", text::bytes(limit)),
+        format!(
+            "sudo prlimit --memlock=unlimited --pid {}   # at once, for what it registers from then on   # for its next start: {}",
+            locked.pid,
+            locked::raise(cgroup)
+        ),
+    )
 }
 
 /// What is used up.

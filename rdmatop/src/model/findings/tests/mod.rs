@@ -13,7 +13,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::{Change, Finding, FindingId, Limits, Severity, Watch};
+
 use crate::model::ib::{PortState, QpState, WcStatus};
+use crate::model::input::LockedMemory;
 use crate::model::snapshot::{NamedCounter, PortRow, Snapshot, StatusCount, Step, TcpTraffic, Traffic};
 use crate::model::testkit::{self, rows};
 use crate::model::value::{Counter, Source};
@@ -305,6 +307,62 @@ fn memory_that_cannot_be_locked_is_said_at_once_and_for_a_minute() {
         found[0].verdict,
         "reg_mr of server (PID 251) fails with ENOMEM: the locked-memory limit or memory is exhausted"
     );
+    // How much it may lock is looked up meanwhile.
+    for (limit, exempt, pinned, says, next) in [
+        (
+            Some(65_536),
+            Some(false),
+            Some(61_440),
+            "its locked-memory limit is 64 KiB (60 KiB in use)",
+            "sudo prlimit --memlock=unlimited --pid 251 ",
+        ),
+        (
+            Some(8 << 20),
+            None,
+            None,
+            "its locked-memory limit is 8 MiB",
+            "sudo prlimit --memlock=unlimited --pid 251 ",
+        ),
+        (
+            None,
+            Some(false),
+            None,
+            "its locked memory has no limit",
+            "free -h ",
+        ),
+        (
+            Some(65_536),
+            Some(true),
+            None,
+            "its locked memory has no limit",
+            "free -h ",
+        ),
+    ] {
+        let locked = LockedMemory {
+            pid: 251,
+            limit,
+            exempt,
+            pinned,
+        };
+        let mut known = s.clone();
+        let mut processes = known.processes.to_vec();
+        let server = processes.iter_mut().find(|row| row.pid == Some(251)).unwrap();
+        server.locked = Some(Arc::new(locked));
+        known.processes = processes.into();
+        let found = Watch::default().look(&known.judged(None));
+        let verdict = &found[0].verdict;
+        assert!(
+            verdict.starts_with("reg_mr of server (PID 251) fails with ENOMEM: its locked"),
+            "{verdict}"
+        );
+        assert!(
+            verdict.contains(says) && found[0].next.starts_with(next),
+            "{:?}",
+            found[0]
+        );
+        let ends = verdict.ends_with(says) || limit.is_none() || exempt == Some(true);
+        assert!(ends, "{verdict}");
+    }
     s.verbs[0].errors = rate(0.0);
     for second in 1..=60 {
         s.mono_ns += S;
