@@ -243,7 +243,7 @@ kinds! {
                reason",
         source: "retransmits or retries of the port, and tx_packets",
         why: "RoCE and iWARP lose most of their bandwidth at a loss of a few packets in a thousand.",
-        fixed: "RETX of the port grows no more",
+        fixed: "the port retransmits no more",
         trace: Traced::Yes,
     },
     Congestion => Kind {
