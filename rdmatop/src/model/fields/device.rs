@@ -11,7 +11,7 @@ type D = DeviceRow;
 #[rustfmt::skip] // a row of the table is a line or two
 pub static DEVICE: Table<DeviceRow> = &[
     text("name", "name", |d: &D, _| Value::Text(Cow::Borrowed(&d.name))).page(0, "DEVICE"),
-    gauge("qps", "queue pairs of the device", |d: &D, _| Value::number(d.qps)).unit(Unit::Count).screen("QPS", 6, (5, 5)).page(60, "QP").detail(60, "QPs"),
+    gauge("qps", "queue pairs of the device", |d: &D, _| Value::number(d.qps)).unit(Unit::Count).screen("QPs", 6, (5, 5)).page(60, "QP").detail(60, "QPs"),
     gauge("numa", "NUMA node of the device", |d: &D, _| Value::number(d.numa_node))
         .json("numa_node").screen("NUMA", 8, (4, 4)).page(40, "NUMA").detail(40, "NUMA"),
     text("driver", "kernel driver", |d: &D, _| Value::text(d.driver.as_ref()))

@@ -43,7 +43,7 @@ pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
     text("device", "device it has QPs on; +n: and n more", |p: &P, _| Value::List(&p.devices))
         .json("devices").words(&["dev", "device"]).up().screen("DEVICE", 2, (7, 14)).page(40, "DEVICES").detail(30, "devices"),
     gauge("qps", "queue pairs now; ! some are stuck, Enter shows why", |p: &P, _| Value::number(Some(p.qps)))
-        .unit(Unit::Count).screen("QPS", 1, (4, 5)).page(50, "QPS").detail(10, "QPs"),
+        .unit(Unit::Count).screen("QPs", 1, (4, 5)).page(50, "QPs").detail(10, "QPs"),
     gauge("mr", "bytes registered now", |p: &P, _| Value::number(p.mr_bytes))
         .unit(Unit::Memory).json("mr_bytes").screen("MR B", 4, (6, 7)).page(60, "MR").detail(20, "MRs"),
     traffic::tx_wr(2, 90),

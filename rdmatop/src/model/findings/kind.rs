@@ -123,7 +123,7 @@ kinds! {
         rule: "work requests end with an error other than a flush",
         source: "status of CQEs",
         why: "The first error moves the QP to ERR, and what was posted behind it is flushed.",
-        fixed: "ERR of the process grows no more",
+        fixed: "ERR of the process stops growing",
         trace: Traced::No,
     },
     CqOverflow => Kind {
@@ -161,7 +161,7 @@ kinds! {
         source: "return codes of verbs; probes by libraries and calls of the connection manager, which libraries make to try a \
                  way, are left out",
         why: "Most libraries give up, or go on without RDMA.",
-        fixed: "ERR of the process grows no more",
+        fixed: "ERR of the process stops growing",
         trace: Traced::Yes,
     },
     CgroupLimit => Kind {
@@ -169,7 +169,7 @@ kinds! {
         rule: "a verb fails with EAGAIN, and the process's RDMA cgroup, or one above it, has as much as it may have",
         source: "return codes of verbs; rdma.max and rdma.current of the cgroups",
         why: "No queue pair and no memory region can be made until something is destroyed or the limit is raised.",
-        fixed: "ERR of the process grows no more",
+        fixed: "ERR of the process stops growing",
         trace: Traced::Yes,
     },
     TcpFallback => Kind {
@@ -187,7 +187,7 @@ kinds! {
         rule: "a process registers more than 100 memory regions per second",
         source: "calls of reg_mr",
         why: "Each registration pins pages and takes longer than most transfers. Libraries keep registrations in a cache.",
-        fixed: "its calls of reg_mr become few",
+        fixed: "it calls reg_mr less often",
         trace: Traced::Yes,
     },
     QpLeak => Kind {
@@ -196,7 +196,7 @@ kinds! {
                them move nothing",
         source: "QPs of the process",
         why: "Each QP takes memory of the NIC and its driver until the device has none left.",
-        fixed: "QPS of the process grows no more",
+        fixed: "the number of its QPs stops growing",
         trace: Traced::No,
     },
     PortDown => Kind {
@@ -251,7 +251,7 @@ kinds! {
         rule: "rp_cnp_ignored grows, or packets arrive marked by ECN and no CNP is sent",
         source: "hardware counters of mlx5",
         why: "Congestion control is switched off on this side: senders do not slow down, switches drop or pause.",
-        fixed: "the counter grows no more",
+        fixed: "the counter stops growing",
         trace: Traced::Yes,
     },
     IbCongestion => Kind {
@@ -343,7 +343,7 @@ kinds! {
         source: "cmds_err, no_completion_cmds, create_qp_err and the other errors of commands of EFA: hw_counters of the device, until \
                  Linux 5.13 of its port",
         why: "Objects cannot be made, or the device does not answer.",
-        fixed: "the counter grows no more",
+        fixed: "the counter stops growing",
         trace: Traced::Yes,
     },
     DriverErrors => Kind {

@@ -95,7 +95,7 @@ impl Finding {
     /// How one sees that it is over, in a sentence.
     pub fn over(&self) -> String {
         let after = self.id.kind().clear_s;
-        format!("Fixed when {}; this line goes {after}s later", self.fixed)
+        format!("Fixed when {}; shown for {after}s more", self.fixed)
     }
 
     /// Whether it concerns a port.

@@ -307,7 +307,7 @@ pub fn finding_lines(shown: &Shown<'_>, width: u16) -> Vec<String> {
     };
     // A small screen has room only for what is wrong.
     let head = if most > 1 {
-        format!("{} {age}: ", worst.severity.name())
+        format!("{} for {age}: ", worst.severity.name())
     } else {
         String::new()
     };

@@ -75,7 +75,7 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 || format!("rdma link show {}", name(port)),
                 |netdev| {
                     format!(
-                        "ip link show {netdev}   # state DOWN -> sudo ip link set {netdev} up   # NO-CARRIER -> plug in the cable, or \
+                        "ip link show {netdev}   # no UP within <> -> sudo ip link set {netdev} up   # NO-CARRIER -> plug in the cable, or \
                          switch on the port at its other end"
                     )
                 },

@@ -71,9 +71,9 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             verdict,
             evidence: vec![format!("{rate} {what}, {} packets sent", words::per_s(sent))],
             next: port.netdev.as_deref().map_or_else(
-                || format!("rdma statistic show link {place}   # drops -> this host; none -> the same on the peer, then the switch's port (PFC, ECN, MTU)"),
+                || format!("rdma statistic show link {place}   # here and on the peer: drops that grow -> that host drops   # none grows -> the switch drops: PFC, ECN, MTU of its ports"),
                 |netdev| {
-                    format!("ethtool -S {netdev} | grep -E 'drop|discard|pause'   # drops that grow -> this host is slow or lacks PFC: sudo mlnx_qos -i {netdev}   # none -> the same on the peer, then the switch's port (PFC, ECN, MTU)")
+                    format!("ethtool -S {netdev} | grep -E 'drop|discard'   # here and on the peer: one grows -> that host is slow, or PFC is off there   # none grows -> the switch drops: PFC, ECN, MTU of its ports")
                 },
             ),
             short: "packet loss".to_owned(),

@@ -54,10 +54,10 @@ pub(super) fn leak(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 format!("{at_rest} of {} have moved nothing", row.qps),
             ],
             next: row.pid.map_or_else(
-                || "Mend it: does it open connections again without ibv_destroy_qp or rdma_destroy_ep? A restart frees them.".to_owned(),
+                || "Fix the program: does it open connections again without ibv_destroy_qp or rdma_destroy_ep? A restart frees them.".to_owned(),
                 |pid| {
                     format!(
-                        "rdma resource show qp pid {pid}   # more than it has clients -> mend it: it reconnects without ibv_destroy_qp   # until then a \
+                        "rdma resource show qp pid {pid}   # more than it has clients -> fix the program: it reconnects without ibv_destroy_qp   # until then a \
                          restart of it frees them"
                     )
                 },

@@ -64,13 +64,13 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
             out.victims = vec![owner.uid];
             out.next = peer_address(scene, first).map_or_else(
                 || {
-                    "rdmatop check   # on the peer's host: is the process gone -> start the job anew; else drops of both ports"
+                    "rdmatop check   # on the peer's host: the process has ended -> restart the job; else look for drops at both ports"
                         .to_owned()
                 },
                 |address| {
                     format!(
-                        "ping -c 3 {address}   # no answer -> that host is down, or cable, route, firewall   # answers -> the process \
-                         died there (ps): start the job anew"
+                        "ping -c 3 {address}   # no answer -> that host is down, or cable, route, firewall   # answers -> did its \
+                         process end (ps)? restart the job; else UDP 4791, MTU"
                     )
                 },
             );
@@ -83,12 +83,13 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
             out.verdict =
                 format!("{many} of {who} on {device} {stay} in INIT for {age}: no peer has connected yet");
             "stuck in INIT".clone_into(&mut out.short);
+            out.victims = vec![owner.uid];
             out.next = owner.pid.map_or_else(
                 || "rdmatop check   # on the peers' hosts: have all started, and can they reach this host by TCP?".to_owned(),
                 |pid| {
                     format!(
-                        "ss -tnp | grep pid={pid},   # nothing, SYN-SENT -> start the peer, or open the firewall   # ESTAB -> the \
-                         peer is there and does not connect: its log, rdmatop check"
+                        "sudo ss -tanp | grep pid={pid},   # LISTEN, SYN-SENT or nothing -> start its peer, or open the firewall   # ESTAB -> \
+                         the peer runs but does not connect its QP: read its log"
                     )
                 },
             );
@@ -266,7 +267,7 @@ pub(super) fn overflows(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         out.push(Symptom {
             verdict: format!("{} polls too rarely: its completion queue is full and completions are lost", words::process(owner)),
             evidence: vec![format!("{total} completions lost, {} now", words::per_s(rate))],
-            next: "Mend the program: create the CQ with as many entries as work requests can be outstanding, poll it more often. Then \
+            next: "Fix the program: create the CQ with as many entries as work requests can be outstanding, poll it more often. Then \
                    restart it: what is lost does not come again."
                 .to_owned(),
             short: "CQ full".to_owned(),

@@ -65,7 +65,7 @@ pub(super) fn slow(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 evidence: vec![format!("{at_best} of {} ports run at {} Gb/s", ports.len(), gb(best))],
                 next: port.netdev.as_deref().map_or_else(
                     || format!("rdma link show {}", name(port)),
-                    |netdev| format!("ethtool {netdev}   # Link partner advertises less -> set the switch's port   # else -> change cable or transceiver; its job stands still meanwhile"),
+                    |netdev| format!("ethtool {netdev}   # Link partner advertises less -> set the switch's port   # else -> change cable or transceiver; the job stops meanwhile"),
                 ),
                 short: format!("link {} Gb/s", gb(rate)),
                 ..scene.symptom(FindingId::PortSlow, Severity::Warning, about(port))
@@ -251,7 +251,7 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
     let pid = scene.process(mover).and_then(|row| row.pid);
     Some(Symptom {
         verdict: format!(
-            "All traffic of {who} leaves through {}{full}: {} are idle",
+            "All traffic of {who} leaves by {}{full}: {} are idle",
             name(port),
             names(ports, &idle)
         ),
@@ -263,7 +263,7 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
             || "Where one NIC is not meant, start the job without NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE that names it.".to_owned(),
             |pid| {
                 format!(
-                    "grep -zE 'NCCL_IB_HCA|UCX_NET_DEVICES|FI_EFA_IFACE' /proc/{pid}/environ   # names one NIC -> start it without, or with all of them   # prints nothing -> an option of the \
+                    "sudo grep -zE 'NCCL_IB_HCA|UCX_NET_DEVICES|FI_EFA_IFACE' /proc/{pid}/environ   # names one NIC -> restart without it, or name all NICs   # prints nothing -> an option of the \
                      program (perftest: -d)"
                 )
             },
@@ -278,7 +278,7 @@ fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
     let mover = mover(scene, port);
     let user = mover
         .as_ref()
-        .map(|(_, name)| format!("; the port carries {name}"))
+        .map(|(_, name)| format!("; that port carries {name}"))
         .unwrap_or_default();
     let about = About {
         process: mover.as_ref().map(|(uid, _)| *uid),
@@ -286,7 +286,7 @@ fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
     };
     Symptom {
         verdict: format!(
-            "{} gets {} of what this host receives, and {} ports send{user}",
+            "{} gets {} of what this host receives, though all {} ports send{user}",
             name(port),
             words::percent(rx.rates[rx.top] / rx.sum),
             ports.len()
@@ -297,8 +297,8 @@ fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
             rx.of_port(rx.top),
             words::percent(rx.rates[rx.top] / rx.sum)
         )],
-        next: "sysctl net.ipv4.conf.all.arp_ignore   # 0 -> one NIC answers for all: sudo sysctl -w net.ipv4.conf.all.arp_ignore=1   # else -> the peers \
-               use one address: their NCCL_IB_HCA, UCX_NET_DEVICES"
+        next: "sysctl net.ipv4.conf.all.arp_ignore   # 0 -> one NIC answers for all: sudo sysctl -w net.ipv4.conf.all.arp_ignore=1   # else -> peers \
+               send to one address: see their NCCL_IB_HCA, UCX_NET_DEVICES"
             .to_owned(),
         short: "Rx funnel".to_owned(),
         victims: mover.map(|(uid, _)| uid).into_iter().collect(),

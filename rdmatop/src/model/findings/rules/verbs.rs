@@ -201,7 +201,7 @@ pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             verdict: format!("{who} registers memory {} times a second instead of reusing its memory regions", words::number(rate)),
             evidence: vec![format!("{} calls of reg_mr in all", row.calls.total)],
             next: format!(
-                "grep -zE 'UCX_RCACHE|FI_MR_CACHE' /proc/{}/environ   # =n, =disabled -> start it without that   # prints nothing -> mend the \
+                "sudo grep -zE 'UCX_RCACHE|FI_MR_CACHE' /proc/{}/environ   # =n, =disabled -> restart it without that   # prints nothing -> fix the \
                  program: it has to keep its buffers registered",
                 row.pid
             ),

@@ -49,7 +49,7 @@ fn one_hot_port_of_eight_and_one_that_gets_all_receives() {
     assert_eq!(ids(&found), ["hot-port"]);
     assert_eq!(
         found[0].verdict,
-        "All traffic of rank (PID 4711, slurm 7341.0) leaves through mlx5_2/1 (80 % of its link): mlx5_0, mlx5_1, mlx5_3 and 4 more are idle"
+        "All traffic of rank (PID 4711, slurm 7341.0) leaves by mlx5_2/1 (80 % of its link): mlx5_0, mlx5_1, mlx5_3 and 4 more are idle"
     );
     let mut dead = rails(one, one);
     let traffic = Traffic {

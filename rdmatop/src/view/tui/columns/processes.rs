@@ -19,7 +19,7 @@ fn devices(p: &ProcessRow) -> String {
     match p.devices.as_slice() {
         [] => format::UNKNOWN.to_owned(),
         [one] => one.to_string(),
-        [first, rest @ ..] => format!("{first}+{}", rest.len()),
+        many => format!("{} devices", many.len()),
     }
 }
 
@@ -81,7 +81,8 @@ fn qps(c: &Ctx<'_>, at: usize, width: usize) -> Cell {
 /// What is wrong with it, behind the sign of a cause or of one that suffers.
 fn finding(c: &Ctx<'_>, at: usize) -> Cell {
     let Some((role, words)) = finding_of(row(c.snapshot, at), c.snapshot) else {
-        return Cell::value(format::UNKNOWN);
+        // A dash would say that it is not known.
+        return Cell::default();
     };
     let (sign, tone) = match role {
         Role::Cause => (c.glyphs.cause, Tone::Bad),

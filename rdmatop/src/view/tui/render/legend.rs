@@ -56,19 +56,18 @@ fn signs(state: &State) -> Vec<(String, &'static str)> {
     out.push(("-".to_owned(), "not known"));
     out.push(("0".to_owned(), "none"));
     if matches!(state.tab, Tab::Processes | Tab::Qps) && snapshot.judgement.stuck().len() > 0 {
-        out.push((format!("1{STUCK_MARK}"), "stuck QPs"));
+        out.push((STUCK_MARK.to_string(), "QPs stuck"));
     }
     let totals = &snapshot.judgement.totals;
     let mut sums = [totals.tx, totals.rx, totals.wr].into_iter();
     if sums.any(|sum| sum.partial && sum.known().is_some()) {
         out.push((state.glyphs.bound[1].to_owned(), "at least"));
     }
-    if totals
-        .states
-        .iter()
-        .any(|row| row.state.and_then(QpState::name) == Some("RTS"))
-    {
-        out.push(("RTS".to_owned(), "connected"));
+    for (state, meaning) in [("INIT", "not connected yet"), ("RTS", "connected")] {
+        let mut states = totals.states.iter().map(|row| row.state.and_then(QpState::name));
+        if states.any(|name| name == Some(state)) {
+            out.push((state.to_owned(), meaning));
+        }
     }
     out
 }

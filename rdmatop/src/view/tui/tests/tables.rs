@@ -205,7 +205,7 @@ fn with_ten_thousand_qps_a_key_sorts_nothing() {
 fn the_sort_mark_hides_nothing_of_a_heading() {
     let mut s = state(testkit::busy(), Tab::Processes, (80, 24));
     typed(&mut s, "<");
-    assert!(screen(&s).contains(" QPS▼TX WR/s  TX b/s"), "{}", screen(&s));
+    assert!(screen(&s).contains(" QPs↓TX WR/s  TX b/s"), "{}", screen(&s));
 }
 
 #[test]
