@@ -30,7 +30,7 @@ use crate::{
 /// The kernel on which that is tested which does not depend on the kernel.
 const ONE_KERNEL: &str = "6.12";
 /// Test executables for which one kernel is enough: the tests' own traffic programs, floods of events, findings, what is missing
-/// on a machine, terminals and signals, `rdmatop lab`, programs of others, the commands of docs/learn.md, and what programs'
+/// on a machine, terminals and signals, `rdmatop lab up`, programs of others, the commands of docs/learn.md, and what programs'
 /// own calls say. With `--kernel` they
 /// run on that one too. Single tests of others ask for this by `Lab::enter_on_one`.
 const ON_ONE_KERNEL: [&str; 9] = [
@@ -39,7 +39,7 @@ const ON_ONE_KERNEL: [&str; 9] = [
     "flood-",
     "degrade-",
     "faults_terminal-",
-    "lab_",
+    "lab_command-",
     "examples-",
     "learn-",
     "wr_uprobes-",
@@ -61,15 +61,19 @@ struct Group {
     has: fn(Series) -> bool,
     /// What an executable takes, about: the longest guest begins first, and the short ones fill what is left at the end.
     seconds: usize,
+    /// Its tests wait most of their time, for counters to be read again and for what must last a while: such guests have a place of
+    /// their own beside the others, which have the CPUs busy.
+    waits: bool,
 }
 
-const GROUPS: [Group; 5] = [
+const GROUPS: [Group; 6] = [
     Group {
         name: "rxe",
         prefixes: &[],
         options: &[],
         has: |_| true,
         seconds: 55,
+        waits: false,
     },
     // In a guest of their own, because that of the one kernel would be much longer than the others.
     Group {
@@ -84,6 +88,7 @@ const GROUPS: [Group; 5] = [
         options: &[],
         has: |_| true,
         seconds: 130,
+        waits: false,
     },
     // They turn switches of the whole kernel, or let programs come and go under traffic: what a switch leaves behind would be
     // everybody's. One CPU, because the code that all kprobes go through is patched by them, and QEMU's translator may go on
@@ -98,7 +103,6 @@ const GROUPS: [Group; 5] = [
             "attach-",
             "skips-",
             "findings-",
-            "lab_scenarios-",
             "learn-",
             "uprobes-",
             "uprobes_loads-",
@@ -109,6 +113,16 @@ const GROUPS: [Group; 5] = [
         options: &["--cpus", "1"],
         has: |_| true,
         seconds: 60,
+        waits: false,
+    },
+    // `rdmatop lab run`: what it makes and takes down again is everybody's.
+    Group {
+        name: "lab",
+        prefixes: &["lab_scenarios-"],
+        options: &["--cpus", "1"],
+        has: |series| series.name != "5.10",
+        seconds: 350,
+        waits: true,
     },
     // A machine without SoftRoCE.
     Group {
@@ -117,6 +131,7 @@ const GROUPS: [Group; 5] = [
         options: &["--devices", "0"],
         has: modules::has_test_drivers,
         seconds: 200,
+        waits: true,
     },
     // A NIC that the kernel does not see at work.
     Group {
@@ -125,6 +140,7 @@ const GROUPS: [Group; 5] = [
         options: &["--nic", "pvrdma"],
         has: nic::is_for,
         seconds: 40,
+        waits: false,
     },
 ];
 
@@ -250,11 +266,16 @@ pub(super) fn run(binaries: &[PathBuf], asked: &Asked<'_>) -> Result<(Vec<Part>,
         }
     }
     let outs = guests.iter().map(|guest| guest.out(FIRST)).collect();
-    let (left, ended) = (Mutex::new(VecDeque::from(guests)), Mutex::new(Vec::new()));
+    let (waiting, busy): (Vec<_>, Vec<_>) = guests.into_iter().partition(|guest| guest.group.waits);
+    let [waiting, busy] = [waiting, busy].map(|guests| Mutex::new(VecDeque::from(guests)));
+    let ended = Mutex::new(Vec::new());
     thread::scope(|scope| {
-        let workers: Vec<_> = (0..asked.at_once)
-            .map(|_| scope.spawn(|| work(&left, &ended, asked)))
-            .collect();
+        let others = (0..asked.at_once).map(|_| scope.spawn(|| work(&[&busy, &waiting], &ended, asked)));
+        let mut workers: Vec<_> = others.collect();
+        // With one guest at a time there is no second.
+        if asked.at_once > 1 {
+            workers.push(scope.spawn(|| work(&[&waiting], &ended, asked)));
+        }
         workers.into_iter().try_for_each(|worker| {
             worker
                 .join()
@@ -312,14 +333,15 @@ fn part_of(series: Series) -> String {
     format!("Linux {}", series.name)
 }
 
-/// Takes guests until there are no more.
+/// Takes guests until there are no more, those of the first list first.
 fn work<'a>(
-    left: &Mutex<VecDeque<Guest<'a>>>,
+    left: &[&Mutex<VecDeque<Guest<'a>>>],
     ended: &Mutex<Vec<Ended<'a>>>,
     asked: &Asked<'_>,
 ) -> Result<()> {
     loop {
-        let next = left.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let mut lists = left.iter();
+        let next = lists.find_map(|list| list.lock().unwrap_or_else(PoisonError::into_inner).pop_front());
         let Some(guest) = next else { return Ok(()) };
         let started = Instant::now();
         println!("{}== begins ==", guest.label());
