@@ -171,7 +171,7 @@ mod tests {
             s.devices.push(device);
             s.ports.push(port);
         }
-        s.qps = qps;
+        s.qps = qps.into();
         s.judged(None)
     }
 

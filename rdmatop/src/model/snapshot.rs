@@ -63,8 +63,8 @@ pub struct Snapshot {
     pub ports: Vec<PortRow>,
     /// Processes and kernel consumers that have or had RDMA objects or made verb calls.
     pub processes: Vec<ProcessRow>,
-    /// QPs. A row in which nothing changed is the same `Arc` as in the snapshot before.
-    pub qps: Vec<Arc<QpRow>>,
+    /// QPs. A row in which nothing changed is the same `Arc` as in the snapshot before, and so is the list where no row changed.
+    pub qps: Shared<Arc<QpRow>>,
     /// Verb calls by process.
     pub verbs: Vec<VerbRow>,
     /// The QP whose work requests the view asked for. JSON does not have it.

@@ -104,6 +104,13 @@ impl<T> Default for Shared<T> {
     }
 }
 
+impl<T> Shared<T> {
+    /// Whether the other is this very list, and not one like it.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 impl<T> From<Vec<T>> for Shared<T> {
     fn from(list: Vec<T>) -> Self {
         Self(Arc::new(list))

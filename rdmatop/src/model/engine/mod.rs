@@ -180,6 +180,8 @@ pub struct Engine {
     findings: Watch,
     /// The last snapshot, while a view holds it: its judgement is reused where nothing changed.
     last: Weak<Snapshot>,
+    /// The rows of QPs that it has.
+    rows: rows::QpRows,
     /// Rows of QPs that the last snapshot does not share with the one before.
     rows_remade: usize,
 }

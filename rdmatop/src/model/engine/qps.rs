@@ -86,6 +86,16 @@ impl Qps {
         self.all.values_mut()
     }
 
+    /// Whether a QP came, went, or was given out to be changed since [`Qps::settle`].
+    pub(super) fn are_touched(&self) -> bool {
+        self.all.is_touched()
+    }
+
+    /// The rows of all QPs have been brought up to date.
+    pub(super) fn settle(&mut self) {
+        self.all.settle();
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Qp> {
         self.all.values()
     }

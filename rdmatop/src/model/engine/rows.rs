@@ -15,18 +15,31 @@ use super::{
 };
 use crate::model::{
     snapshot::{ProcessRow, QP_HISTORY, QpRow, Traffic},
-    value::{Counter, Source},
+    value::{Counter, Shared, Source},
 };
+
+/// The rows of all QPs as the last snapshot has them.
+#[derive(Debug, Default)]
+pub(super) struct QpRows {
+    list: Shared<Arc<QpRow>>,
+    /// None of them changes by itself: as long as no QP is touched, the next snapshot has the same list.
+    at_rest: bool,
+}
 
 impl Engine {
     /// Rows of all QPs in the order in which they became known. A row in which nothing changed is the same `Arc` as
-    /// before.
-    pub(super) fn qp_rows(&mut self, now_ns: u64, all_changed: bool, fresh: bool) -> Vec<Arc<QpRow>> {
+    /// before, and so is the list where no row changed.
+    pub(super) fn qp_rows(&mut self, now_ns: u64, all_changed: bool, fresh: bool) -> Shared<Arc<QpRow>> {
         let renamed_processes = std::mem::take(&mut self.processes.renamed);
         let renamed_devices = std::mem::take(&mut self.renamed_devices);
         let names_changed = !renamed_processes.is_empty() || !renamed_devices.is_empty();
-        let mut rows = Vec::with_capacity(self.qps.len());
         self.rows_remade = 0;
+        // Ten thousand idle QPs then cost as much as none.
+        if self.rows.at_rest && !all_changed && !names_changed && !self.qps.are_touched() {
+            return self.rows.list.clone();
+        }
+        let mut rows = Vec::with_capacity(self.qps.len());
+        let mut at_rest = true;
         self.uncounted.clear();
         let last_sweep_ns = self.traffic.last_sweep_ns();
         let doubt = self.places_in_doubt();
@@ -52,9 +65,15 @@ impl Engine {
                 groups: &self.groups,
             };
             let row = qp.current_row(|qp, row| qp.complete(row, &of, now_ns, fresh, doubt));
+            at_rest &= qp.rests();
             rows.push(row);
         }
-        rows
+        self.qps.settle();
+        self.rows = QpRows {
+            list: rows.into(),
+            at_rest,
+        };
+        self.rows.list.clone()
     }
 
     /// Rows of all processes.
@@ -145,11 +164,20 @@ impl Qp {
         self.ended_ns.is_none() && self.seen_ns < last_sweep_ns && !gets_one_later()
     }
 
+    /// It counts nothing and has no history: its row changes only when something touches it.
+    fn is_still(&self) -> bool {
+        self.flow.as_ref().is_some_and(|flow| !flow.moving) && self.series.is_none()
+    }
+
+    /// Whether nothing but a touch can change its row, or what its process lacks.
+    fn rests(&self) -> bool {
+        self.is_still() && !self.blind && self.psn.meter.is_none()
+    }
+
     /// Adds a point to the history; true when that changed it.
     #[inline]
     fn point(&mut self, now_ns: u64, fresh: bool) -> bool {
-        let still = self.flow.as_ref().is_some_and(|flow| !flow.moving) && self.series.is_none();
-        !still && self.ended_ns.is_none() && self.moving_point(now_ns, fresh)
+        !self.is_still() && self.ended_ns.is_none() && self.moving_point(now_ns, fresh)
     }
 
     /// As [`Qp::point`], for a QP that may have moved.

@@ -9,6 +9,8 @@
 pub(super) struct Table<T> {
     entries: Vec<(u64, Option<T>)>,
     len: usize,
+    /// An entry may have changed since [`Table::settle`].
+    touched: bool,
 }
 
 impl<T> Default for Table<T> {
@@ -16,6 +18,7 @@ impl<T> Default for Table<T> {
         Self {
             entries: Vec::new(),
             len: 0,
+            touched: false,
         }
     }
 }
@@ -39,6 +42,7 @@ impl<T> Table<T> {
     }
 
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
+        self.touched = true;
         let place = self.place(number)?;
         self.entries[place].1.as_mut()
     }
@@ -46,11 +50,13 @@ impl<T> Table<T> {
     /// Adds an entry. `number` is higher than all before.
     pub(super) fn push(&mut self, number: u64, value: T) {
         debug_assert!(self.entries.last().is_none_or(|(last, _)| *last < number));
+        self.touched = true;
         self.entries.push((number, Some(value)));
         self.len += 1;
     }
 
     pub(super) fn remove(&mut self, number: u64) -> Option<T> {
+        self.touched = true;
         let place = self.place(number)?;
         let value = self.entries[place].1.take()?;
         self.len -= 1;
@@ -66,7 +72,18 @@ impl<T> Table<T> {
     }
 
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.touched = true;
         self.entries.iter_mut().filter_map(|(_, value)| value.as_mut())
+    }
+
+    /// Whether an entry came, went, or was given out to be changed since [`Table::settle`].
+    pub(super) fn is_touched(&self) -> bool {
+        self.touched
+    }
+
+    /// All entries have been looked at.
+    pub(super) fn settle(&mut self) {
+        self.touched = false;
     }
 
     pub(super) fn len(&self) -> usize {

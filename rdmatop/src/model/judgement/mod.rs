@@ -23,6 +23,7 @@ use super::{
     input::Verdict,
     peers::ByNumbers,
     snapshot::{QpRow, Snapshot},
+    value::Shared,
 };
 
 pub use bound::{Bound, GpuUse};
@@ -161,10 +162,10 @@ impl Rows {
     }
 }
 
-/// Whether each row is the same `Arc` as in the other snapshot. Ten thousand QPs at rest are compared by the
-/// addresses of their rows, without reading the rows.
-fn same_rows(a: &[Arc<QpRow>], b: &[Arc<QpRow>]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
+/// Whether each row is the same `Arc` as in the other snapshot. Ten thousand QPs are compared by the addresses of their rows,
+/// without reading the rows, and where all are at rest by the address of their list.
+fn same_rows(a: &Shared<Arc<QpRow>>, b: &Shared<Arc<QpRow>>) -> bool {
+    a.is(b) || a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
 }
 
 impl Judgement {

@@ -32,7 +32,7 @@ fn since(state: u8, mono_ns: u64) -> Arc<Vec<Step>> {
 #[test]
 fn a_row_that_waits_becomes_stuck_though_it_did_not_change() {
     let mut before = testkit::busy();
-    for qp in &mut before.qps {
+    for qp in before.qps.iter_mut() {
         let qp = Arc::make_mut(qp);
         qp.exited |= stuck::from(qp).is_some();
     }
@@ -187,7 +187,7 @@ fn a_device_names_what_of_it_cannot_be_observed_and_why() {
             .filter(|line| line.contains("work requests"))
             .count()
     };
-    for qp in &mut s.qps {
+    for qp in s.qps.iter_mut() {
         let qp = Arc::make_mut(qp);
         let traffic = Arc::make_mut(&mut qp.traffic);
         traffic.tx_wr = Some(Counter::whole(1, None, Source::Uprobe));

@@ -309,7 +309,7 @@ pub(crate) fn snapshot() -> Snapshot {
         devices: devices(),
         ports: ports(),
         processes: processes(),
-        qps: qps(),
+        qps: qps().into(),
         findings: findings(),
         unexplained: unexplained(),
         verbs: vec![

@@ -16,7 +16,7 @@ use crate::model::ib::{PortState, QpState, QpType};
 use crate::model::input::{DataPaths, EbpfState, HostFacts, Verdict};
 use crate::model::judgement::{AllUnexplained, Judgement};
 use crate::model::snapshot::{Health, SCHEMA, Snapshot, Traffic};
-use crate::model::value::Source;
+use crate::model::value::{Shared, Source};
 
 use rows::{NOW, S, cause, count, probe, process, qp, rail, traffic, verb};
 
@@ -54,7 +54,7 @@ pub(crate) fn empty() -> Snapshot {
         devices: Vec::new(),
         ports: Vec::new(),
         processes: Vec::new(),
-        qps: Vec::new(),
+        qps: Shared::default(),
         verbs: Vec::new(),
         watched: None,
     }

@@ -65,6 +65,45 @@ fn a_qp_that_was_idle_from_the_start_is_known_to_be_and_its_row_is_shared() {
 }
 
 #[test]
+fn rows_at_rest_are_one_list_until_one_of_them_has_to_change() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    host.qp(create(t, 0xb0, 18));
+    let heads = [(3, 0xa0, 17), (4, 0xb0, 18)].map(|(at, qp, qpn)| (at, SlotHead::of(&slot(t, qp, qpn, 0))));
+    host.sample(&[], &heads, false);
+    let mut next = |change: &dyn Fn(&mut Host)| {
+        host.pass(SECOND);
+        change(&mut host);
+        host.tick()
+    };
+    let idle = |host: &mut Host| host.changes(&[]);
+    next(&idle);
+    let before = next(&idle);
+    let same = next(&idle);
+    assert!(before.qps.is(&same.qps));
+    let touched = next(&|host| {
+        host.changes(&[]);
+        host.qp(modify(t + 3, 0xb0, 18, 1));
+    });
+    assert!(Arc::ptr_eq(&same.qps[0], &touched.qps[0]));
+    assert_eq!(touched.qps[1].state, Some(QpState(1)));
+    assert!(touched.qps.is(&next(&idle).qps), "it is at rest again");
+    // Their rates grow old without anything that touches them.
+    let old = next(&|host| _ = host.pass(60 * SECOND));
+    assert_eq!(tx(&old.qps[0]), (0, None));
+    next(&idle);
+    let moved = next(&|host| host.changes(&[(3, slot(t, 0xa0, 17, 5))]));
+    assert_eq!((tx(&moved.qps[0]).0, tx(&moved.qps[1]).0), (5, 0));
+    let ended = next(&|host| {
+        host.changes(&[]);
+        let now = host.now;
+        host.qp(destroy(now, 0xb0, 18));
+    });
+    assert!(ended.qps[1].exited);
+}
+
+#[test]
 fn a_sweep_in_pieces_is_one_sweep() {
     let mut host = Host::new();
     let t = host.now;

@@ -252,7 +252,7 @@ fn a_dead_peer_and_a_qp_in_err_are_critical() {
 #[test]
 fn a_qp_that_waits_in_init_stays_and_two_stay() {
     let mut s = pair();
-    for qp in &mut s.qps {
+    for qp in s.qps.iter_mut() {
         let row = Arc::make_mut(qp);
         (row.state, row.process_uid) = (Some(QpState(1)), Some(1));
         row.timeline = Arc::new(vec![Step {
@@ -655,7 +655,7 @@ fn traced(snapshot: &Snapshot) -> Snapshot {
     s.processes
         .iter_mut()
         .for_each(|row| row.traffic = Traffic::default());
-    for qp in &mut s.qps {
+    for qp in s.qps.iter_mut() {
         let row = Arc::make_mut(qp);
         row.traffic = Arc::default();
         row.history = Arc::default();
@@ -723,7 +723,7 @@ proptest! {
             s.processes[0].traffic.rnr_waits = rate(if waits { 5.0 } else { 0.0 });
             let mut qp = rows::qp(1, "mlx5_0", 9, 3, Some(4711), "rank", s.processes[0].traffic.clone());
             Arc::make_mut(&mut qp).process_uid = Some(5);
-            s.qps = vec![qp];
+            s.qps = vec![qp].into();
             s.ports[3].state = Some(PortState(if down { 1 } else { 4 }));
             s.ports[0].counters.clear();
             named(&mut s.ports[0], "link_downed", if errors { 1.0 } else { 0.0 });

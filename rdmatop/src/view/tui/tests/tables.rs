@@ -265,7 +265,7 @@ fn what_qps_move_is_a_lower_bound_because_one_sided_traffic_of_peers_is_not_seen
     let s = state(snapshot.clone(), Tab::Processes, (80, 24));
     assert!(s.snapshot.judgement.totals.tx.partial && s.snapshot.judgement.totals.rx.partial);
     // The side that is written to has no completions: its share is not known, and not 0.
-    for qp in &mut snapshot.qps {
+    for qp in snapshot.qps.iter_mut() {
         let qp = Arc::make_mut(qp);
         let traffic = Arc::make_mut(&mut qp.traffic);
         traffic.rx_bytes = traffic
@@ -280,7 +280,7 @@ fn what_qps_move_is_a_lower_bound_because_one_sided_traffic_of_peers_is_not_seen
 fn the_bytes_of_a_read_are_received() {
     use crate::model::ib::WrOpcode;
     let mut snapshot = testkit::one_row();
-    for qp in &mut snapshot.qps {
+    for qp in snapshot.qps.iter_mut() {
         let t = Arc::make_mut(&mut Arc::make_mut(qp).traffic);
         t.by_opcode.truncate(1);
         t.by_opcode[0].opcode = WrOpcode(4);
