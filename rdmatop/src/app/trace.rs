@@ -187,6 +187,7 @@ fn settings(plan: &Plan) -> Settings {
     Settings {
         engine: EngineConfig {
             limits,
+            timelines: findings,
             ..EngineConfig::default()
         },
         filter: plan.filter.clone(),

@@ -40,12 +40,21 @@ impl Filter {
     }
 
     /// Whether to show an event. Losses always pass: a user who sees only a part must learn that it may have gaps.
+    #[inline]
     pub fn matches_event(&self, event: &Event) -> bool {
         if event.event == EventKind::Lost {
             return true;
         }
-        (self.events.is_empty() || self.events.contains(&event.event))
-            && self.owner(event.pid, event.comm.as_deref())
+        if !self.events.is_empty() && !self.events.contains(&event.event) {
+            return false;
+        }
+        // Mostly kinds alone are chosen, and a storm comes here for each event.
+        let all = self.pid.is_none() && self.comm.is_none() && self.device.is_none() && self.qpn.is_none();
+        all || self.matches_object(event)
+    }
+
+    fn matches_object(&self, event: &Event) -> bool {
+        self.owner(event.pid, event.comm.as_deref())
             && self.device(event.device.as_deref())
             && (self.qpn.is_none() || self.qpn == event.qpn)
     }

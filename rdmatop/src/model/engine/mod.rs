@@ -100,6 +100,14 @@ pub struct EngineConfig {
     /// What the rules of findings compare with.
     #[serde(default)]
     pub limits: Limits,
+    /// Whether rows of QPs have the states that records report in their timelines. Nobody reads them in a trace without findings,
+    /// and they take a tenth of what its events cost.
+    #[serde(default = "yes")]
+    pub timelines: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Default for EngineConfig {
@@ -111,6 +119,7 @@ impl Default for EngineConfig {
             nested_pids: false,
             ebpf: EbpfState::Starting,
             limits: Limits::default(),
+            timelines: true,
         }
     }
 }

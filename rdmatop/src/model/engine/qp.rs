@@ -418,8 +418,8 @@ impl Qp {
         Arc::clone(&self.row)
     }
 
-    /// The state at `ts_ns`; one that is older than the known state only fills the timeline.
-    pub(super) fn enter(&mut self, state: QpState, ts_ns: u64, source: Source, duration_ns: Option<u64>) {
+    /// As [`Qp::enter`], without a step in the timeline. Returns the row, to be changed.
+    pub(super) fn turn(&mut self, state: QpState, ts_ns: u64, source: Source) -> &mut QpRow {
         let is_newest = ts_ns >= self.state_ns || self.row.state.is_none();
         if is_newest {
             self.state_ns = ts_ns;
@@ -428,6 +428,12 @@ impl Qp {
         if is_newest {
             (row.state, row.state_source) = (Some(state), Some(source));
         }
+        row
+    }
+
+    /// The state at `ts_ns`; one that is older than the known state only fills the timeline.
+    pub(super) fn enter(&mut self, state: QpState, ts_ns: u64, source: Source, duration_ns: Option<u64>) {
+        let row = self.turn(state, ts_ns, source);
         if row.timeline.is_empty() {
             // The timeline shared by all rows without steps.
             row.timeline = Arc::new(Vec::with_capacity(LIFE));

@@ -295,8 +295,8 @@ impl Qps {
         self.by_object.insert(object, uid);
     }
 
-    /// A QP begins its life at `ts_ns`: a record reports its creation.
-    pub(super) fn created(&mut self, uid: u64, ts_ns: u64) {
+    /// A QP begins its life at `ts_ns`: a record reports its creation. `timelines`: see `EngineConfig`.
+    pub(super) fn created(&mut self, uid: u64, ts_ns: u64, timelines: bool) {
         let Some(qp) = self.all.get_mut(uid) else { return };
         qp.first_ns = ts_ns;
         qp.created = true;
@@ -311,7 +311,11 @@ impl Qps {
         let known = row
             .state
             .map(|state| (state, row.state_source, state_ns.max(ts_ns)));
-        qp.enter(QpState(0), ts_ns, Source::Ebpf, None);
+        if timelines {
+            qp.enter(QpState(0), ts_ns, Source::Ebpf, None);
+        } else {
+            qp.turn(QpState(0), ts_ns, Source::Ebpf);
+        }
         if let Some((state, source, state_ns)) = known {
             qp.state_ns = state_ns;
             let row = qp.edit();
@@ -454,7 +458,7 @@ mod tests {
     fn a_timeline_without_end_keeps_birth_and_present() {
         let mut qps = Qps::default();
         let uid = qps.insert(Key::new(1, 5, None), 1, 1, &mut Processes::default());
-        qps.created(uid, 1);
+        qps.created(uid, 1, true);
         let qp = qps.get_mut(uid).unwrap();
         for ts in 2..200 {
             qp.enter(QpState(4), ts, Source::Ebpf, None);

@@ -54,7 +54,7 @@ impl Engine {
         }
         self.events += 1;
         match record {
-            Record::Qp(record) => out(&self.qp_record(record, now)),
+            Record::Qp(record) => self.qp_record(record, now, out),
             Record::Object(record) => out(&self.object_record(record, now)),
             Record::Cm(record) => out(&self.cm_record(record, now)),
             Record::Verb(record) => {
@@ -66,8 +66,10 @@ impl Engine {
     }
 
     fn event(kind: EventKind, prefix: &Prefix, now: Now) -> Event {
-        let behind = i128::from(now.wall_ns) - i128::from(now.mono_ns);
-        let wall_ns = u64::try_from(i128::from(prefix.ts_ns) + behind).unwrap_or(0);
+        let wall_ns = (now.wall_ns.checked_sub(now.mono_ns)).map_or_else(
+            || prefix.ts_ns.saturating_sub(now.mono_ns - now.wall_ns),
+            |ahead| prefix.ts_ns.saturating_add(ahead),
+        );
         let mut event = Event::new(kind, wall_ns, prefix.ts_ns);
         event.duration_ns = Some(prefix.duration_ns).filter(|ns| *ns > 0);
         event
@@ -87,7 +89,7 @@ impl Engine {
         }
         Owner {
             pid: Some(prefix.owner_pid),
-            comm: Some(self.names.of(&prefix.owner_comm)).filter(|comm| !comm.is_empty()),
+            comm: Some(self.names.comm(&prefix.owner_comm)).filter(|comm| !comm.is_empty()),
             ..Owner::default()
         }
     }
@@ -111,13 +113,14 @@ impl Engine {
         if prefix.flags & flag::DEVICE == 0 {
             return None;
         }
-        let name = Some(self.names.of(&prefix.device)).filter(|name| !name.is_empty());
+        let name = Some(self.names.device(&prefix.device)).filter(|name| !name.is_empty());
         let uid = self.devices.resolve(prefix.device_index, name.as_ref(), ts_ns);
         let name = name.or_else(|| self.devices.get(uid).map(|device| Arc::clone(&device.name)))?;
         Some((uid, name))
     }
 
-    fn qp_record(&mut self, record: &QpRecord, now: Now) -> Event {
+    /// Hands the event out itself: one that is returned is copied, and it has 300 bytes.
+    fn qp_record(&mut self, record: &QpRecord, now: Now, out: &mut dyn FnMut(&Event)) {
         let prefix = &record.prefix;
         let kind = match prefix.kind {
             kind::QP_CREATE => EventKind::QpCreate,
@@ -149,7 +152,7 @@ impl Engine {
                 event.async_event = number.map(AsyncEvent);
             }
         }
-        event
+        out(&event);
     }
 
     /// The creator of an object is the task that owns it, and the name in the record is that of its thread at that
@@ -158,7 +161,7 @@ impl Engine {
         let is_first = prefix.flags & (flag::KTHREAD | flag::OWNER_KERNEL) == 0
             && prefix.tid == prefix.pid
             && prefix.pid == prefix.owner_pid;
-        let comm = self.names.of(&prefix.owner_comm);
+        let comm = self.names.comm(&prefix.owner_comm);
         if is_first && !comm.is_empty() {
             self.processes.called(process, &comm, prefix.ts_ns);
         }
@@ -193,7 +196,7 @@ impl Engine {
             owner: is_owned.then_some((prefix.owner_pid, record.owner_start_ns)),
         })?;
         if kind == EventKind::QpCreate {
-            self.qps.created(uid, ts_ns);
+            self.qps.created(uid, ts_ns, self.config.timelines);
             if record.slot < place::NONE_LEFT && self.traffic.has_swept() {
                 self.qps.holds_slot(uid);
             }
@@ -241,7 +244,7 @@ impl Engine {
         let qp = uid.and_then(|uid| self.qps.get(uid));
         event.device = match qp.and_then(|qp| self.devices.get(qp.key.device)) {
             Some(device) => Some(Arc::clone(&device.name)),
-            None if prefix.flags & flag::DEVICE != 0 => Some(self.names.of(&prefix.device)),
+            None if prefix.flags & flag::DEVICE != 0 => Some(self.names.device(&prefix.device)),
             None => None,
         };
         event.port = known8(record.port).filter(|port| *port > 0).map(u32::from);
@@ -298,7 +301,12 @@ impl Engine {
                 if record.attr_mask & IB_QP_STATE != 0
                     && let Some(state) = known8(record.to_state)
                 {
-                    qp.enter(QpState(state), ts_ns, Source::Ebpf, Some(prefix.duration_ns));
+                    let state = QpState(state);
+                    if self.config.timelines {
+                        qp.enter(state, ts_ns, Source::Ebpf, Some(prefix.duration_ns));
+                    } else {
+                        qp.turn(state, ts_ns, Source::Ebpf);
+                    }
                 }
             }
             EventKind::QpCreate => self.placed(uid, record),
@@ -429,7 +437,7 @@ impl Engine {
         let mut event = Self::event(EventKind::VerbError, prefix, now);
         let owner = Owner {
             pid: Some(prefix.pid).filter(|pid| *pid != 0),
-            comm: Some(self.names.of(&prefix.comm)).filter(|comm| !comm.is_empty()),
+            comm: Some(self.names.comm(&prefix.comm)).filter(|comm| !comm.is_empty()),
             ..Owner::default()
         };
         let owner = self.processes.of(owner, prefix.ts_ns);

@@ -49,7 +49,7 @@ impl Engine {
             event.comm = Some(self.names.kernel(&record.owner_comm));
         } else if is(flag::OWNER_TASK) {
             event.pid = Some(record.owner_pid).filter(|pid| *pid != 0);
-            event.comm = Some(self.names.of(&record.owner_comm)).filter(|comm| !comm.is_empty());
+            event.comm = Some(self.names.comm(&record.owner_comm)).filter(|comm| !comm.is_empty());
         }
         event.tid = is(flag::THREAD)
             .then_some(record.tid)

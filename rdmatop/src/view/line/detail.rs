@@ -38,7 +38,7 @@ const ATTRS: [(u32, &str); 22] = [
 ];
 
 /// Bytes of the longest usual detail: two states, eight numbers with their names, a duration.
-const ROOM: usize = 128;
+pub(super) const ROOM: usize = 128;
 
 /// Names of QP states, by their number.
 const STATES: [Word<8>; QpState::ALL.len()] = {
@@ -70,7 +70,7 @@ pub fn write(out: &mut Vec<u8>, event: &Event) {
 }
 
 /// Nearly all events: a QP that took a step, without a failure. A space before each word.
-fn usual(row: &mut Row<ROOM>, event: &Event) -> Option<()> {
+pub(super) fn usual<const N: usize>(row: &mut Row<N>, event: &Event) -> Option<()> {
     let is_step = matches!(
         event.event,
         EventKind::QpCreate | EventKind::QpDestroy | EventKind::QpModify
@@ -113,7 +113,7 @@ fn usual(row: &mut Row<ROOM>, event: &Event) -> Option<()> {
     Some(())
 }
 
-fn short<const M: usize>(row: &mut Row<ROOM>, name: [u8; M], value: Option<impl Into<u64>>) {
+fn short<const M: usize, const N: usize>(row: &mut Row<N>, name: [u8; M], value: Option<impl Into<u64>>) {
     if let Some(value) = value {
         row.text(name);
         row.number(value.into());
@@ -341,7 +341,7 @@ mod tests {
             (event.sgid_index, event.timeout, event.retry_cnt, event.rnr_retry) = bytes;
             (event.rc, event.attr_mask) = (rc, mask);
             event.duration_ns = span.map(|span| span >> shift);
-            let (mut any, mut row) = (Vec::new(), Row::new());
+            let (mut any, mut row) = (Vec::new(), Row::<ROOM>::new());
             words(&mut any, &event);
             prop_assert_eq!(shown(&event), String::from_utf8(any.clone()).unwrap());
             if usual(&mut row, &event).is_some() {

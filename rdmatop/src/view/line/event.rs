@@ -43,7 +43,16 @@ pub fn header() -> String {
 /// it.
 pub fn line(out: &mut Vec<u8>, event: &Event) {
     let start = out.len();
-    if !usual(out, event) {
+    // Blank columns that are written into cost half of what is appended piece by piece.
+    let mut row = put::Row::<{ WIDTH + detail::ROOM }>::after(WIDTH - 1);
+    if row.columns().is_some_and(|columns| usual(columns, event)) {
+        let details = detail::usual(&mut row, event).and_then(|()| row.whole());
+        if let Some(text) = details.filter(|text| text.len() >= WIDTH) {
+            return out.extend_from_slice(text);
+        }
+        out.extend_from_slice(row.columns::<WIDTH>().map_or(&[][..], |columns| &columns[..]));
+        out.truncate(start + WIDTH);
+    } else {
         columns(out, event);
     }
     detail::write(out, event);
@@ -54,9 +63,12 @@ pub fn line(out: &mut Vec<u8>, event: &Event) {
     out.truncate(end.max(start));
 }
 
-/// The columns before the detail, when each value fits its column: nearly always. Writes into blank columns, which
-/// costs half of appending them one after the other; false, with nothing written, when a value does not fit.
-fn usual(out: &mut Vec<u8>, event: &Event) -> bool {
+/// Columns before the detail, with the blank before it.
+const WIDTH: usize = 80;
+
+/// Writes the columns before the detail, when each value fits its column: nearly always. False, with nothing written, when a
+/// value does not fit.
+fn usual(columns: &mut [u8; WIDTH - 1], event: &Event) -> bool {
     let device = event.device.as_deref().unwrap_or("-").as_bytes();
     let comm = event.comm.as_deref().unwrap_or("-").as_bytes();
     let qp_type = event
@@ -71,21 +83,17 @@ fn usual(out: &mut Vec<u8>, event: &Event) -> bool {
     if !fits {
         return false;
     }
-    let start = out.len();
-    out.extend_from_slice(&[b' '; 80]);
-    let Some(columns) = out[start..].first_chunk_mut::<80>() else {
-        return false;
-    };
     columns[..15].copy_from_slice(&put::time_of_day(event.ts_ns));
     columns[16..30].copy_from_slice(&KINDS[event.event as usize]);
     columns[30..30 + device.len()].copy_from_slice(device);
     match event.qpn {
-        Some(qpn) => _ = put::right(&mut columns[41..49], qpn.into()),
+        Some(qpn) => columns[41..49].copy_from_slice(&put::eight(qpn)),
         None => columns[48] = b'-',
     }
     columns[50..50 + qp_type.len()].copy_from_slice(qp_type.as_bytes());
     match event.pid {
-        Some(pid) => _ = put::right(&mut columns[55..62], pid.into()),
+        // The first of eight is the blank before the column.
+        Some(pid) => columns[54..62].copy_from_slice(&put::eight(pid)),
         None => columns[61] = b'-',
     }
     columns[63..63 + comm.len()].copy_from_slice(comm);
@@ -153,6 +161,7 @@ fn name(out: &mut Vec<u8>, text: Option<&str>, width: usize, max: usize) {
 mod tests {
     use super::*;
     use crate::model::event::Cm;
+    use crate::model::ib::QpState;
     use crate::model::testkit::full;
     use proptest::prelude::*;
 
@@ -216,12 +225,13 @@ mod tests {
             event.qp_type = Some(QpType(qp_type)).filter(|_| qp_type > 0);
             event.qpn = qpn.map(|qpn| qpn >> shift);
             event.pid = pid.map(|pid| pid >> shift);
-            let (mut fast, mut slow) = (Vec::new(), Vec::new());
+            let (mut fast, mut slow) = ([b' '; WIDTH - 1], Vec::new());
             columns(&mut slow, &event);
             if usual(&mut fast, &event) {
+                let fast = [&fast[..], b" "].concat();
                 prop_assert_eq!(String::from_utf8(fast), String::from_utf8(slow));
             } else {
-                prop_assert!(fast.is_empty());
+                prop_assert_eq!(fast, [b' '; WIDTH - 1]);
                 // 80 ASCII bytes can also be a name with "é" that was cut to ASCII: only the names themselves show
                 // it.
                 let short = |name: &Option<_>, max| {
@@ -230,6 +240,33 @@ mod tests {
                 let fits = slow.len() == 80 && short(&event.device, 10) && short(&event.comm, COMM);
                 prop_assert!(!fits || event.qp_type.is_some(), "{:?}", event);
             }
+        }
+
+        #[test]
+        fn a_line_is_its_columns_and_its_detail(
+            kind in 0..EventKind::ALL.len(), ts: u64, device in "[a-z0-9_]{0,11}", comm in "[ -~]{0,17}",
+            states: (Option<u8>, Option<u8>), numbers: (Option<u32>, Option<u32>, Option<u32>, Option<u32>),
+            (rc, mask) in (proptest::option::of(-1i32..1), proptest::option::of(0u32..3)),
+            (span, shift) in (proptest::option::of(0u64..), 0u32..64),
+        ) {
+            let mut event = Event::new(EventKind::ALL[kind], ts, 0);
+            event.device = Some(device.as_str().into()).filter(|_| shift != 7);
+            event.comm = Some(comm.as_str().into()).filter(|_| shift != 9);
+            event.from = states.0.map(|state| QpState(state % 9));
+            event.to = states.1.map(|state| QpState(state % 9));
+            (event.qpn, event.pid, event.port, event.dest_qpn) = numbers;
+            event.pid = event.pid.map(|pid| pid >> 8);
+            (event.rc, event.attr_mask) = (rc, mask);
+            event.duration_ns = span.map(|span| span >> shift);
+            let mut slow = Vec::new();
+            columns(&mut slow, &event);
+            detail::write(&mut slow, &event);
+            let slow = String::from_utf8(slow).unwrap();
+            prop_assert_eq!(shown(&event), slow.trim_end_matches(' '));
+            // It is appended, and nothing before it changes.
+            let mut out = b"line before  ".to_vec();
+            line(&mut out, &event);
+            prop_assert_eq!(String::from_utf8(out).unwrap(), format!("line before  {}", slow.trim_end_matches(' ')));
         }
 
         #[test]

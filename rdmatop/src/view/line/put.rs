@@ -65,6 +65,20 @@ pub fn right(columns: &mut [u8], mut value: u64) -> usize {
     columns.len() - end
 }
 
+/// A number below 100,000,000 right-aligned in eight columns: all digits at once, two to a word of it, then four, then eight.
+pub fn eight(value: u32) -> [u8; 8] {
+    // The first digits are in the low bytes, where they are in the text.
+    let pairs = u64::from(value / 10_000) | u64::from(value % 10_000) << 32;
+    let hundreds = ((pairs * 10_486) >> 20) & 0x0000_007f_0000_007f;
+    let twos = hundreds + ((pairs - 100 * hundreds) << 16);
+    let tens = ((twos * 103) >> 10) & 0x000f_000f_000f_000f;
+    let digits = tens + ((twos - 10 * tens) << 8);
+    // A zero before the first other digit is a blank; the last digit is none.
+    let blank = (digits | 1 << 63).trailing_zeros() & !7;
+    let blanks = 0x1010_1010_1010_1010 & ((1 << blank) - 1);
+    (digits + 0x3030_3030_3030_3030 - blanks).to_le_bytes()
+}
+
 /// A text of known length followed by blanks: copied as one word, where a string is copied byte by byte.
 #[derive(Clone, Copy)]
 pub struct Word<const N: usize> {
@@ -110,6 +124,20 @@ impl<const N: usize> Row<N> {
             len: 0,
             whole: true,
         }
+    }
+
+    /// `columns` blank columns, which [`Row::columns`] changes, before the texts.
+    pub fn after(columns: usize) -> Self {
+        Self {
+            bytes: [b' '; N],
+            len: columns,
+            whole: columns <= N,
+        }
+    }
+
+    /// The first columns.
+    pub fn columns<const M: usize>(&mut self) -> Option<&mut [u8; M]> {
+        self.bytes.first_chunk_mut()
     }
 
     /// Appends a literal.
@@ -294,7 +322,23 @@ mod tests {
         assert!(Word::<1>::of("ab").is_none());
     }
 
+    #[test]
+    fn eight_columns_hold_a_number_at_each_change_of_its_digits() {
+        for power in 0..9 {
+            let value = 10u32.pow(power);
+            for value in [value - 1, value, value + 1].map(|value| value.min(99_999_999)) {
+                assert_eq!(eight(value), format!("{value:8}").as_bytes());
+            }
+        }
+    }
+
     proptest! {
+        #[test]
+        fn eight_columns_hold_any_number(value in 0u32..100_000_000, shift in 0u32..27) {
+            let value = value >> shift;
+            prop_assert_eq!(eight(value).to_vec(), format!("{value:8}").into_bytes());
+        }
+
         #[test]
         fn a_span_is_nearest_to_its_time(ns: u64, shift in 0u32..64) {
             let ns = ns >> shift;
