@@ -106,7 +106,7 @@ fn environ(dir: &Path) -> Fact<Vec<(String, String)>> {
 
 /// The soft limit of locked memory, `None` for unlimited.
 pub(super) fn memlock(dir: &Path) -> Fact<Option<u64>> {
-    read::bytes(&dir.join("limits"), SMALL).parse(|raw| locked::memlock(&raw))
+    read::bytes(&dir.join("limits"), SMALL).parse(|raw| Some(locked::memlock(&raw)?.bytes))
 }
 
 fn may_lock(root: &Root, dir: &Path) -> bool {

@@ -217,6 +217,7 @@ impl Engine {
     }
 
     /// [`Engine::apply`] without a list: hands each event out as it is made.
+    #[expect(clippy::too_many_lines, reason = "an arm for each kind of input")]
     pub fn fold(&mut self, timed: Timed, out: &mut dyn FnMut(&Event)) {
         let Timed { at: now, input } = timed;
         let lost = match input {

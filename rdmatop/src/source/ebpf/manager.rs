@@ -10,7 +10,6 @@ use std::{
 };
 
 use aya::maps::{MapData, RingBuf};
-use rdmatop_common::{event::decode, wr};
 use rustix::time::ClockId;
 use tokio::{
     io::unix::AsyncFd,
@@ -20,41 +19,34 @@ use tokio::{
 
 use super::{
     armed::Switches,
+    drain::{NAP, drain, drain_work, registered},
     growth::Grower,
-    modules::{Generations, Modules},
+    modules::Modules,
+    report::{not_started, on},
     session::{self, Options, Session},
     sweep::MapSweep,
+    world::World,
 };
 use crate::{
     model::{
-        cause::{Cause, CauseId, Concerns, Obstacle},
-        input::{EbpfReport, EbpfState, Input},
+        cause::{CauseId, Obstacle},
+        input::Input,
     },
     source::{
         clock, limits,
         privileges::Raised,
         root::Root,
         seam::{Ended, Feed},
-        sysfs::has_hardware,
     },
 };
 
 /// How often to check the modules.
 const WATCH: Duration = Duration::from_secs(1);
-/// How long to sleep after the ring buffer was found empty. The first record after a silence is read at once; in a storm
-/// the reader, the engine and the writer wake a hundred times a second, each time for hundreds of records. A ring buffer of
-/// 4 MiB holds what two million records a second bring in that time.
-const NAP: Duration = Duration::from_millis(10);
 /// How often to look for records of work requests. They wake nobody: a wake-up would cost the posting program more than the
 /// record does.
 const LOOK_FOR_WORK: Duration = Duration::from_millis(10);
 /// How often to read losses while records come.
 const LOSSES_EVERY: Duration = Duration::from_millis(200);
-/// How many records to hand on at a time: enough that many share one wake-up of the engine.
-const RECORDS_AT_A_TIME: usize = 256;
-/// Batches between two checks for a stop, of the modules and of the losses: in a storm the ring buffer may never be empty.
-const BATCHES_AT_A_TIME: usize = 16;
-
 /// How long to wait before another session is tried after one that could not be read: at first, and at most.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 const TRY_AGAIN_AT_MOST: Duration = Duration::from_mins(2);
@@ -469,95 +461,6 @@ struct Rings {
     work: Option<RingBuf<MapData>>,
 }
 
-/// Hands records of work requests on. Returns true when there may be more.
-async fn drain_work(ring: Option<&mut RingBuf<MapData>>, feed: &Feed) -> Result<bool, Ended> {
-    let Some(ring) = ring else { return Ok(false) };
-    for _ in 0..BATCHES_AT_A_TIME {
-        let mut records = Vec::new();
-        let mut bad = false;
-        while records.len() < RECORDS_AT_A_TIME && !bad {
-            let Some(item) = ring.next() else { break };
-            match wr::decode(&item) {
-                Ok(record) => records.push(record),
-                Err(_) => bad = true,
-            }
-        }
-        let more = bad || records.len() == RECORDS_AT_A_TIME;
-        if !records.is_empty() {
-            feed.send(Input::WorkRequests(records)).await?;
-        }
-        if bad {
-            feed.send(Input::BadRecord).await?;
-        }
-        if !more {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// What a ring buffer held.
-#[derive(Default)]
-struct Drained {
-    /// There may be more.
-    more: bool,
-    bytes: usize,
-}
-
-/// Sends to the channel. While the channel is full the maps still grow.
-async fn hand_on(input: Input, grower: &mut Option<Grower>, feed: &Feed) -> Result<(), Ended> {
-    let sending = feed.send(input);
-    tokio::pin!(sending);
-    loop {
-        if let Some(grower) = grower {
-            grower.look();
-        }
-        tokio::select! {
-            biased;
-            sent = &mut sending => return sent,
-            () = sleep(NAP) => {}
-        }
-    }
-}
-
-/// Hands records on.
-async fn drain(
-    ring: &mut RingBuf<MapData>,
-    grower: &mut Option<Grower>,
-    feed: &Feed,
-) -> Result<Drained, Ended> {
-    let mut drained = Drained::default();
-    // The channel sets the pace: while it is full the ring buffer fills, and the kernel side counts the records that
-    // find no room.
-    let mut expected = 0;
-    for _ in 0..BATCHES_AT_A_TIME {
-        // After a full batch the next one is usually as full; growing the list would copy it eight times.
-        let mut records = Vec::with_capacity(expected);
-        let mut bad = false;
-        while records.len() < RECORDS_AT_A_TIME && !bad {
-            let Some(item) = ring.next() else { break };
-            drained.bytes += item.len();
-            match decode(&item) {
-                Ok(record) => records.push(record),
-                Err(_) => bad = true,
-            }
-        }
-        let more = bad || records.len() == RECORDS_AT_A_TIME;
-        expected = records.len();
-        if !records.is_empty() {
-            hand_on(Input::Records(records), grower, feed).await?;
-        }
-        if bad {
-            feed.send(Input::BadRecord).await?;
-        }
-        if !more {
-            return Ok(drained);
-        }
-    }
-    drained.more = true;
-    Ok(drained)
-}
-
 /// Takes a session's ring buffer and switches the session on.
 fn watched_ring(session: &mut Session) -> Result<AsyncFd<RingBuf<MapData>>, After> {
     let ring = session
@@ -570,98 +473,7 @@ fn watched_ring(session: &mut Session) -> Result<AsyncFd<RingBuf<MapData>>, Afte
     Ok(ring)
 }
 
-fn registered(ring: RingBuf<MapData>) -> Result<AsyncFd<RingBuf<MapData>>, Obstacle> {
-    // SAFETY: a RingBuf owns its map's descriptor and returns the same one until it is dropped; the AsyncFd deregisters it
-    // before that.
-    unsafe { AsyncFd::register(ring) }
-        .map_err(|error| Obstacle::new(CauseId::Unreadable, error.to_string(), ""))
-}
-
 fn unreadable(why: &str) -> After {
     let why = format!("cannot read the eBPF maps: {why}");
     After::Unreadable(Obstacle::new(CauseId::Unreadable, why, "rdmatop tries again"))
-}
-
-/// The report that nothing counts.
-pub(crate) fn not_started(obstacle: Obstacle) -> Input {
-    Input::Ebpf(Box::new(EbpfReport {
-        state: EbpfState::unavailable(obstacle),
-        ..EbpfReport::default()
-    }))
-}
-
-/// The report of a session that counts.
-fn on(session: &Session, anew: bool) -> Input {
-    let pinned = session.pinned();
-    let mut notes = session.unseen().to_vec();
-    notes.extend(pins(&pinned));
-    notes.extend(anew.then(gap));
-    Input::Ebpf(Box::new(EbpfReport {
-        state: EbpfState::On {
-            datapaths: session.datapaths().clone(),
-        },
-        probes: session.verdicts().into(),
-        notes,
-        programs: session.attached(),
-        pinned: pinned.into_iter().map(str::to_owned).collect(),
-        follows_qps: session.follows_qps(),
-        anew,
-    }))
-}
-
-/// The state of the machine that a session is made for. When modules change, the manager makes another session.
-#[derive(Debug, PartialEq, Eq)]
-struct World {
-    modules: Generations,
-    /// A device exists whose posts no program of ours counts.
-    hardware: bool,
-    /// Why kprobes do not run. If an administrator switches them off during a session, it sees nothing from then on.
-    unarmed: Option<Obstacle>,
-}
-
-impl World {
-    fn now() -> Self {
-        let root = Root::default();
-        Self {
-            modules: Modules::new().look(),
-            hardware: has_hardware(&root),
-            unarmed: Switches::new(&root).why_not(),
-        }
-    }
-}
-
-/// The note that fentry pins modules; `None` if no module is pinned.
-fn pins(modules: &[&str]) -> Option<Cause> {
-    (!modules.is_empty()).then(|| Cause {
-        id: CauseId::Pinned,
-        concerns: Concerns::Host,
-        what: format!("unloading of {}", modules.join(", ")),
-        why: "--attach fentry keeps these modules loaded while rdmatop runs".into(),
-        remedy: "End rdmatop before you unload them, or start it with --attach kprobe.".into(),
-    })
-}
-
-fn gap() -> Cause {
-    Cause {
-        id: CauseId::AttachedAnew,
-        concerns: Concerns::Host,
-        what: "events around the last change of modules or of kprobes".into(),
-        why: "an RDMA module was loaded or unloaded, and the programs had to be attached anew, or kprobes were off".into(),
-        remedy: "Nothing to do: an event at the very moment of the change may be missing, and so may those in the \
-                 changed module, or while kprobes were off."
-            .into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pinned_modules_are_named_with_the_way_to_release_them() {
-        assert_eq!(pins(&[]), None);
-        let note = pins(&["ib_core", "rdma_rxe"]).unwrap().to_string();
-        assert!(note.starts_with("unloading of ib_core, rdma_rxe: "), "{note}");
-        assert!(note.contains("--attach kprobe"), "{note}");
-    }
 }

@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::{manager::not_started, sweep::MapSweep};
+use super::{report::not_started, sweep::MapSweep};
 use crate::{
     model::cause::{CauseId, Obstacle},
     source::seam::Feed,

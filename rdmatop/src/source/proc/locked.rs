@@ -27,7 +27,7 @@ pub(crate) fn locked(root: &Root, pid: u32) -> Option<Locked> {
     let status = status.map(|raw| Status::parse(&raw));
     let namespace = || root.link(&root.proc(format!("{pid}/ns/user")));
     Some(Locked {
-        limit: memlock(&limits)?,
+        limit: memlock(&limits)?.bytes,
         exempt: status.as_ref().and_then(|status| exempt(status, namespace)),
         pinned: status.and_then(|status| status.pinned),
     })
@@ -39,16 +39,24 @@ pub(crate) fn exempt(status: &Status, namespace: impl FnOnce() -> Option<Vec<u8>
     Some(has && namespace().is_none_or(|namespace| namespace == FIRST_USER_NAMESPACE))
 }
 
-/// The soft limit of locked memory in `/proc/PID/limits`, bytes; `Some(None)`: unlimited.
-pub(crate) fn memlock(raw: &[u8]) -> Option<Option<u64>> {
+/// A soft limit of locked memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Memlock {
+    /// Bytes; `None`: unlimited.
+    pub(crate) bytes: Option<u64>,
+}
+
+/// That in `/proc/PID/limits`; `None` when it is not there.
+pub(crate) fn memlock(raw: &[u8]) -> Option<Memlock> {
     let text = String::from_utf8_lossy(raw);
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix("Max locked memory"))?;
-    match line.split_whitespace().next()? {
-        "unlimited" => Some(None),
-        bytes => Some(Some(bytes.parse().ok()?)),
-    }
+    let bytes = match line.split_whitespace().next()? {
+        "unlimited" => None,
+        bytes => Some(bytes.parse().ok()?),
+    };
+    Some(Memlock { bytes })
 }
 
 #[cfg(test)]

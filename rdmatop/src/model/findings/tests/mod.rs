@@ -345,10 +345,10 @@ fn memory_that_cannot_be_locked_is_said_at_once_and_for_a_minute() {
             pinned,
         };
         let mut known = s.clone();
-        let mut processes = known.processes.to_vec();
+        let mut processes = known.processes.clone();
         let server = processes.iter_mut().find(|row| row.pid == Some(251)).unwrap();
         server.locked = Some(Arc::new(locked));
-        known.processes = processes.into();
+        known.processes = processes;
         let found = Watch::default().look(&known.judged(None));
         let verdict = &found[0].verdict;
         assert!(
