@@ -14,7 +14,7 @@ use super::sink::{End, EventCounts, Sink, asked, over};
 use super::source::{Feed, Message, Sources, Wants};
 use crate::exit::Stop;
 use crate::model::cause::{Cause, CauseId, Concerns, Obstacle};
-use crate::model::engine::EngineConfig;
+use crate::model::engine::{EngineConfig, Lacks};
 use crate::model::event::Event;
 use crate::model::filter::Filter;
 use crate::model::input::{EbpfReport, EbpfState, Input, Timed};
@@ -426,10 +426,8 @@ impl Pump {
         self.told_events = self.latest.health.events;
         self.light = wants.is_light();
         if !self.light {
-            let lacks = self.engine.lacks();
-            wants.processes = lacks.processes.into();
+            let lacks = self.ask_of_processes(&mut wants);
             wants.openers = wants.counters && lacks.openers;
-            wants.locked = lacks.locked.into();
         }
         // A dump that began before the programs counted may miss QPs created in between.
         self.synced = on;
@@ -444,6 +442,14 @@ impl Pump {
         }
     }
 
+    /// Has a round bring what the engine lacks of processes. The engine names each in one answer only.
+    fn ask_of_processes(&mut self, wants: &mut Wants) -> Lacks {
+        let mut lacks = self.engine.lacks();
+        wants.processes = std::mem::take(&mut lacks.processes).into();
+        wants.locked = std::mem::take(&mut lacks.locked).into();
+        lacks
+    }
+
     /// Requests the facts of the processes that the first round found; true when there are any. The first snapshot
     /// then has their names: ten thousand rows that got them with the second would be in memory twice.
     fn introduce(&mut self) -> bool {
@@ -456,8 +462,8 @@ impl Pump {
         if std::mem::replace(&mut self.introduced, true) || wants.is_light() {
             return false;
         }
-        wants.processes = self.engine.lacks().processes.into();
-        if wants.processes.is_empty() {
+        self.ask_of_processes(&mut wants);
+        if !wants.is_of_processes() {
             return false;
         }
         self.send(wants);
@@ -469,14 +475,14 @@ impl Pump {
         if self.ordered.is_some() || self.looking_up || !self.settings.counters {
             return;
         }
-        let wants = Wants {
+        let mut wants = Wants {
             round: self.round,
             counters: true,
-            processes: self.engine.lacks().processes.into(),
             only_processes: true,
             ..Wants::default()
         };
-        if let Some(sampler) = self.sampler.as_ref().filter(|_| !wants.processes.is_empty()) {
+        self.ask_of_processes(&mut wants);
+        if let Some(sampler) = self.sampler.as_ref().filter(|_| wants.is_of_processes()) {
             self.looking_up = true;
             sampler.order(wants);
         }

@@ -55,6 +55,13 @@ impl Wants {
     }
 }
 
+impl Wants {
+    /// Something is wanted of certain processes.
+    pub fn is_of_processes(&self) -> bool {
+        !self.processes.is_empty() || !self.locked.is_empty()
+    }
+}
+
 /// A source that is asked once a round.
 pub trait Polled: Send {
     /// Its name in messages about a round that hangs or takes long.

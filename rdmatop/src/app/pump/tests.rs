@@ -3,7 +3,12 @@
 use super::*;
 use crate::app::fake::{Fake, devices};
 use crate::app::source::Polled;
-use crate::model::input::{QpReading, QpsSample};
+use crate::model::input::{QpReading, QpsSample, VerbsSample};
+use rdmatop_common::{
+    counters::{VerbErrorKey, VerbKey, VerbStats},
+    verb,
+};
+use zerocopy::FromZeros as _;
 
 fn pump(source: Fake, filter: Filter) -> Pump {
     let polled: Vec<Box<dyn Polled>> = vec![Box::new(source)];
@@ -153,6 +158,52 @@ async fn a_process_of_the_window_is_looked_up_before_the_window_closes_and_that_
     );
     pump.sample().await.unwrap();
     assert!(!Arc::ptr_eq(&first, pump.latest()));
+}
+
+#[tokio::test]
+async fn how_much_a_process_may_lock_is_asked_whichever_round_comes_next() {
+    const REG_MR: u32 = verb::WRITE | 9;
+    let verbs = |failed: u64| VerbsSample {
+        mono_ns: now().mono_ns,
+        verbs: vec![(
+            VerbKey {
+                pid: 231,
+                verb: REG_MR,
+            },
+            VerbStats {
+                calls: failed,
+                errors: failed,
+                ..VerbStats::new_zeroed()
+            },
+        )],
+        errors: vec![(
+            VerbErrorKey {
+                pid: 231,
+                verb: REG_MR,
+                errno: 12,
+                reserved: 0,
+            },
+            failed,
+        )],
+        ..VerbsSample::default()
+    };
+    let source = Fake::new(Vec::new());
+    let asked = Arc::clone(&source.asked);
+    let mut pump = pump(source, Filter::default());
+    pump.sample().await.unwrap();
+    pump.engine.apply(Input::Qps(Box::new(dump_of(231))).at(now()));
+    // Once between two samples, and once with the next sample.
+    pump.engine.apply(Input::Verbs(Box::new(verbs(3))).at(now()));
+    pump.wait(tokio::time::sleep(LOOK_UP * 3)).await;
+    pump.engine.apply(Input::Verbs(Box::new(verbs(4))).at(now()));
+    pump.sample().await.unwrap();
+    let asked = asked.lock().unwrap();
+    let wanted: Vec<_> = asked.iter().filter(|wants| !wants.locked.is_empty()).collect();
+    let kinds: Vec<_> = wanted
+        .iter()
+        .map(|wants| (&*wants.locked, wants.only_processes))
+        .collect();
+    assert_eq!(kinds, [(&[231][..], true), (&[231], false)]);
 }
 
 #[tokio::test]
