@@ -5,10 +5,13 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{Mode, OFlags};
 
 use crate::text;
 
@@ -119,6 +122,15 @@ impl Root {
         target.file_name().map(|name| text::sanitize(name.as_bytes()))
     }
 
+    /// Opens a directory of attributes, `None` when that fails for any reason.
+    pub fn dir(&self, path: &Path) -> Option<Dir> {
+        self.opens.fetch_add(1, Ordering::Relaxed);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+        let opens = Arc::clone(&self.opens);
+        Some(Dir { fd, opens })
+    }
+
     /// The names in a directory, sorted; `None` when the directory cannot be read.
     pub fn list(&self, path: &Path) -> Option<Vec<OsString>> {
         self.opens.fetch_add(1, Ordering::Relaxed);
@@ -129,6 +141,27 @@ impl Root {
             .collect();
         names.sort();
         Some(names)
+    }
+}
+
+/// A directory of sysfs of which many attributes are read: the path to it is looked up once. In sysfs a path of ten names costs
+/// more than the rest of a reading.
+#[derive(Debug)]
+pub struct Dir {
+    fd: OwnedFd,
+    opens: Arc<AtomicU64>,
+}
+
+impl Dir {
+    /// As [`Root::line`].
+    pub fn line(&self, name: &str) -> Option<String> {
+        self.opens.fetch_add(1, Ordering::Relaxed);
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.fd, name, flags, Mode::empty()).ok()?;
+        // The first read has all of an attribute.
+        let mut page = [0; SMALL];
+        let length = rustix::io::read(&file, &mut page).ok()?;
+        meaningful(page.get(..length)?).map(text::sanitize)
     }
 }
 

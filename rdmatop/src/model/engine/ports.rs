@@ -14,7 +14,7 @@ use crate::model::{
     ib::{Gid, PhysState, PortState},
     input::{GidReading, PortReading, RawReading, RawSource},
     snapshot::{HISTORY, NamedCounter, PortGid, PortRow},
-    value::{Counter, Source},
+    value::{Counter, Shared, Source},
 };
 
 /// One port of one generation of a device.
@@ -36,6 +36,8 @@ pub(super) struct Port {
     places: Vec<Option<usize>>,
     /// Places in `counters` of what each role is made of, by [`Role`].
     roles: [Vec<usize>; Role::ALL.len()],
+    /// The counters as the last row has them.
+    shown: Shared<NamedCounter>,
     /// Packets both ways at the last dump of QPs, and when that began.
     at_dump: Option<(u64, u64)>,
     provider: Provider,
@@ -143,6 +145,7 @@ impl Port {
             counters: Vec::new(),
             places: Vec::new(),
             roles: Default::default(),
+            shown: Shared::default(),
             at_dump: None,
             provider: Provider::Other,
             history: Series::new(HISTORY),
@@ -227,6 +230,8 @@ impl Port {
             }
             self.counters.push(held);
         }
+        // Their units and meanings may be others.
+        self.shown = Shared::default();
         self.provider = provider;
         self.roles = Role::ALL.map(|role| self.places_of(role));
     }
@@ -248,6 +253,7 @@ impl Port {
 
     /// The row at `now_ns`; adds a point to the history.
     pub(super) fn row(&mut self, of: &PortOf<'_>, now_ns: u64) -> PortRow {
+        let counters = self.shown(now_ns);
         let role = |role| self.role(&[role], now_ns);
         let mut row = PortRow {
             device_uid: of.device_uid,
@@ -279,18 +285,10 @@ impl Port {
             cnp_sent: role(Role::CnpSent),
             rnr_naks: role(Role::RnrNaks),
             rdma_alone: self.provider.counts_rdma_alone(self.link_layer.as_deref()),
-            counters: Vec::with_capacity(self.counters.len()),
+            counters,
             history: Arc::default(),
             recent: None,
         };
-        row.counters.extend(self.counters.iter().filter_map(|held| {
-            Some(NamedCounter {
-                name: Arc::clone(&held.shown),
-                unit_bytes: held.unit_bytes,
-                help: held.help,
-                counter: held.counter(now_ns)?,
-            })
-        }));
         let (tx, rx) = (row.any_tx_bytes().copied(), row.any_rx_bytes().copied());
         let (tx, rx, unit) = if tx.is_some() || rx.is_some() {
             (tx, rx, "bytes")
@@ -309,6 +307,31 @@ impl Port {
         self.recently.push(now_ns, passed);
         row.recent = self.recently.average();
         row
+    }
+
+    /// All counters at `now_ns`. Those of a port at rest are the same from row to row.
+    fn shown(&mut self, now_ns: u64) -> Shared<NamedCounter> {
+        let counters = || {
+            self.counters
+                .iter()
+                .filter_map(|held| Some((held, held.counter(now_ns)?)))
+        };
+        let mut shown = self.shown.iter();
+        let same = counters().all(|(held, counter)| {
+            shown
+                .next()
+                .is_some_and(|shown| Arc::ptr_eq(&shown.name, &held.shown) && shown.counter == counter)
+        });
+        if !same || shown.next().is_some() {
+            let list = counters().map(|(held, counter)| NamedCounter {
+                name: Arc::clone(&held.shown),
+                unit_bytes: held.unit_bytes,
+                help: held.help,
+                counter,
+            });
+            self.shown = list.collect();
+        }
+        self.shown.clone()
     }
 
     /// Packets both ways since this was last asked; `None` where they are not counted, and the first time.

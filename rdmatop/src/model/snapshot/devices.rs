@@ -11,7 +11,7 @@ use crate::model::{
     ib::{Gid, PhysState, PortState},
     input::PcieLink,
     judgement::Quantity,
-    value::Counter,
+    value::{Counter, Shared},
 };
 
 /// Whether a device is being removed.
@@ -161,8 +161,8 @@ pub struct PortRow {
     /// Every byte that its byte counters count is of a queue pair, and none of IP.
     #[serde(skip)]
     pub rdma_alone: bool,
-    /// Every counter the provider has.
-    pub counters: Vec<NamedCounter>,
+    /// Every counter the provider has. Where none of them changed, the list is that of the snapshot before.
+    pub counters: Shared<NamedCounter>,
     /// Tx and Rx bytes/s (packets/s where there are no bytes).
     #[serde(skip)]
     pub history: Arc<History>,

@@ -561,7 +561,8 @@ fn ports() -> Vec<PortRow> {
                 source: Source::Netlink,
                 ..counter(9, 0.0)
             },
-        }],
+        }]
+        .into(),
         recent: None,
         history: Arc::new(History::default()),
     };
@@ -593,7 +594,7 @@ fn ports() -> Vec<PortRow> {
         cnp_handled: None,
         cnp_sent: None,
         rdma_alone: false,
-        counters: Vec::new(),
+        counters: Vec::new().into(),
         ..full.clone()
     };
     vec![full, packets_only]

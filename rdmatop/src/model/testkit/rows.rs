@@ -181,7 +181,8 @@ pub(crate) fn rail(
             named("out_of_sequence", 118, 3.0),
             named("packet_seq_err", 12, 0.0),
             named("np_cnp_sent", 40_120, 118.0),
-        ],
+        ]
+        .into(),
         recent: None,
         history: history(
             "bytes",

@@ -169,16 +169,23 @@ impl<T: FromBytes + IntoBytes + Copy> Pieces<T> {
         }
     }
 
-    /// Addresses of elements, valid as long as `self` is, without those that are in no chunk. Many cost less this way than one by
-    /// one with [`Pieces::at`].
-    pub(super) fn places(&self, numbers: Range<u32>) -> impl Iterator<Item = (u32, *mut T)> {
+    /// Elements that lie side by side: their numbers, and the address of the first, valid as long as `self` is. Those that are in
+    /// no chunk are left out.
+    pub(super) fn runs(&self, numbers: Range<u32>) -> impl Iterator<Item = (Range<u32>, *mut T)> {
         let (from, to) = (numbers.start / self.each, numbers.end.div_ceil(self.each));
         let pieces = self.mapped.get(from as usize..).unwrap_or_default();
-        (from..to).zip(pieces).flat_map(move |(number, piece)| {
+        (from..to).zip(pieces).filter_map(move |(number, piece)| {
             let first = number * self.each;
-            let begin = numbers.start.max(first);
-            let end = numbers.end.min(first + self.each);
-            (begin..end).map(move |number| (number, piece.at(number - first)))
+            let run = numbers.start.max(first)..numbers.end.min(first + self.each);
+            (!run.is_empty()).then(|| (run.clone(), piece.at(run.start - first)))
+        })
+    }
+
+    /// Addresses of elements, as [`Pieces::runs`]. Many cost less this way than one by one with [`Pieces::at`].
+    pub(super) fn places(&self, numbers: Range<u32>) -> impl Iterator<Item = (u32, *mut T)> {
+        self.runs(numbers).flat_map(|(numbers, first)| {
+            let places = (0_usize..).map(move |at| first.wrapping_add(at));
+            numbers.zip(places)
         })
     }
 

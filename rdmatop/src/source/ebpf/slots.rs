@@ -220,54 +220,55 @@ impl SlotMap {
         // SAFETY: inside the mapping; the kernel writes the word whole.
         let in_use = |number| unsafe { read_volatile(&raw const (*array.at(number)).qp) != 0 };
         let ranges = self.used_ranges.ranges(array.count(), in_use);
-        for (number, place) in ranges.flat_map(|numbers| array.places(numbers)) {
-            // SAFETY: inside the mapping; the kernel writes each word whole.
-            let (qp, born_ns, flags) = unsafe {
-                (
-                    read_volatile(&raw const (*place).qp),
-                    read_volatile(&raw const (*place).born_ns),
-                    read_volatile(&raw const (*place).flags),
-                )
-            };
-            if qp == 0 {
-                continue;
+        for (mut numbers, first) in ranges.flat_map(|numbers| array.runs(numbers)) {
+            if self.seen.len() < numbers.end as usize {
+                self.seen.resize(numbers.end as usize, Seen::default());
             }
-            let destroyed = flags & slot_flag::DESTROYED != 0;
-            if !destroyed && !wanted(number, born_ns) {
-                continue;
-            }
-            // Sum before the copy: a count that changes in between changes the next sweep's sum.
-            let sum = sum(place);
-            let index = number as usize;
-            if index >= self.seen.len() {
-                self.seen.resize(index + 1, Seen::default());
-            }
-            let Some(seen) = self.seen.get_mut(index) else {
-                break;
-            };
-            if seen.born == born_ns | SETTLED && seen.sum == sum && !destroyed {
-                continue;
-            }
-            let moved = seen.born & !SETTLED != born_ns || seen.sum != sum;
-            let settled = if moved { 0 } else { SETTLED };
-            *seen = Seen {
-                born: born_ns | settled,
-                sum,
-            };
-            // Read the flag first: if it is set, what is copied after it is final. If not, the kernel side may still change
-            // counters during the copy.
-            fence(Ordering::Acquire);
-            let copy = if destroyed {
-                *seen = Seen::default();
-                last(array, self.rooms.as_ref(), number)
-            } else {
-                QpSlot {
-                    flags,
-                    ..not_behind(array.read(number))
+            let begin = numbers.start;
+            loop {
+                let seen = self.seen.get_mut(numbers.start as usize..numbers.end as usize);
+                let (seen, place) = (
+                    seen.unwrap_or_default(),
+                    first.wrapping_add((numbers.start - begin) as usize),
+                );
+                // SAFETY: as many slots from there are inside the mapping.
+                let Some(still) = (unsafe { idle(place, seen) }) else {
+                    break;
+                };
+                let Some(seen) = seen.get_mut(still as usize) else {
+                    break;
+                };
+                let (number, place) = (numbers.start + still, place.wrapping_add(still as usize));
+                numbers.start = number + 1;
+                // SAFETY: inside the mapping; the kernel writes each word whole.
+                let (qp, born_ns, flags) = unsafe { head(place) };
+                let destroyed = flags & slot_flag::DESTROYED != 0;
+                if qp == 0 || (!destroyed && !wanted(number, born_ns)) {
+                    continue;
                 }
-            };
-            self.posts.add(number, &copy);
-            give(number, marked(copy, &self.unknown));
+                // Sum before the copy: a count that changes in between changes the next sweep's sum.
+                let sum = sum(place);
+                let moved = seen.born & !SETTLED != born_ns || seen.sum != sum;
+                let settled = if moved { 0 } else { SETTLED };
+                *seen = Seen {
+                    born: born_ns | settled,
+                    sum,
+                };
+                // Read the flag first: if it is set, what is copied after it is final. If not, the kernel side may still change
+                // counters during the copy.
+                fence(Ordering::Acquire);
+                let copy = if destroyed {
+                    *seen = Seen::default();
+                    last(array, self.rooms.as_ref(), number)
+                } else {
+                    QpSlot {
+                        flags,
+                        ..not_behind(array.read(number))
+                    }
+                };
+                self.posts.add(number, &copy);
+                give(number, marked(copy, &self.unknown));
+            }
         }
     }
 }
@@ -305,6 +306,43 @@ fn marked(mut copy: QpSlot, unknown: &[(u32, u32)]) -> QpSlot {
 fn not_behind(mut copy: QpSlot) -> QpSlot {
     copy.tx_posted = copy.tx_posted.max(copy.tx_done);
     copy
+}
+
+/// QP, birth and flags of a slot.
+///
+/// # Safety
+///
+/// The slot is inside the mapping; the kernel writes each word whole.
+unsafe fn head(place: *const QpSlot) -> (u64, u64, u32) {
+    // SAFETY: the caller's.
+    unsafe {
+        (
+            read_volatile(&raw const (*place).qp),
+            read_volatile(&raw const (*place).born_ns),
+            read_volatile(&raw const (*place).flags),
+        )
+    }
+}
+
+/// The first of the slots from `first` on that is neither empty nor unchanged, counted from there. Of ten thousand idle QPs each
+/// costs some thirty instructions.
+///
+/// # Safety
+///
+/// As many slots as `seen` has are inside the mapping.
+#[inline(never)]
+unsafe fn idle(first: *const QpSlot, seen: &[Seen]) -> Option<u32> {
+    let mut place = first;
+    for (at, seen) in (0..).zip(seen) {
+        // SAFETY: the caller's.
+        let (qp, born_ns, flags) = unsafe { head(place) };
+        let unchanged = || seen.born == born_ns | SETTLED && seen.sum == sum(place);
+        if qp != 0 && (flags & slot_flag::DESTROYED != 0 || !unchanged()) {
+            return Some(at);
+        }
+        place = place.wrapping_add(1);
+    }
+    None
 }
 
 /// Sum of the [`SUMMED`] words of a slot.

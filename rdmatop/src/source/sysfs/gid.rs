@@ -34,19 +34,20 @@ pub struct GidFacts {
 
 /// The GIDs of a port; `None` when there is no table to read.
 pub(super) fn gids(root: &Root, port: &Path) -> Option<Vec<GidFacts>> {
-    let (dir, types) = (port.join("gids"), port.join("gid_attrs").join("types"));
+    let dir = root.dir(&port.join("gids"))?;
+    let types = root.dir(&port.join("gid_attrs").join("types"));
     let mut found = None;
     let mut unset = 0;
     for place in 0..PLACES {
         // The kernel answers from its cache.
-        let Some(line) = root.line(&dir.join(place.to_string())) else {
+        let Some(line) = dir.line(&place.to_string()) else {
             break;
         };
         let found = found.get_or_insert_with(Vec::new);
         match line.parse::<Ipv6Addr>() {
             Ok(gid) if !gid.is_unspecified() => {
                 unset = 0;
-                let kind = root.line(&types.join(place.to_string()));
+                let kind = types.as_ref().and_then(|types| types.line(&place.to_string()));
                 found.push(GidFacts {
                     index: place,
                     gid: gid.octets(),
