@@ -11,6 +11,7 @@ mod carried;
 mod choice;
 pub mod control;
 pub mod datapath;
+mod early;
 mod fentry;
 mod grown;
 mod growth;
