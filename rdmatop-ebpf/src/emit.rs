@@ -11,7 +11,7 @@ use rdmatop_common::{
     offsets::UNKNOWN,
 };
 
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::{
     maps::{EVENTS, LOSSES},
@@ -76,15 +76,23 @@ fn wakeup(breaking: bool) -> u64 {
 /// Makes a record in the ring buffer itself and sends it.
 #[inline(always)]
 pub(crate) fn send<T: FromZeros + IntoBytes + 'static>(fill: impl FnOnce(&mut T)) {
-    send_of(false, fill);
-}
-
-/// As [`send`], with `breaking` as for [`wakeup`].
-#[inline(always)]
-pub(crate) fn send_of<T: FromZeros + IntoBytes + 'static>(breaking: bool, fill: impl FnOnce(&mut T)) {
     match EVENTS.reserve::<T>() {
         Some(mut entry) => {
             fill(zeroed(&mut entry));
+            entry.submit(wakeup(false));
+        }
+        None => lost(loss::RING),
+    }
+}
+
+/// As [`send`], for a `fill` that writes every byte: the space holds what an earlier record left there. `breaking` as for
+/// [`wakeup`].
+#[inline(always)]
+pub(crate) fn send_whole<T: FromBytes + 'static>(breaking: bool, fill: impl FnOnce(&mut T)) {
+    match EVENTS.reserve::<T>() {
+        Some(mut entry) => {
+            // SAFETY: the kernel's memory; FromBytes says that any bytes are a value.
+            fill(unsafe { entry.assume_init_mut() });
             entry.submit(wakeup(breaking));
         }
         None => lost(loss::RING),

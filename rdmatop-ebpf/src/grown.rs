@@ -146,15 +146,34 @@ impl<K, V, const N: u32> Generations<K, V, N> {
         self.get_ptr_mut(key).map(<*mut V>::cast_const)
     }
 
-    /// The value of a key, null where no generation has the key.
+    /// The value of a key, null where no generation has the key. While there is no second generation there is no later one.
     #[inline(never)]
     fn find(&self, key: &K) -> *mut V {
-        for generation in (0..N).rev() {
-            if let Some(map) = self.definition.inner(generation)
-                && let Some(value) = look_up::<K, V>(map, key)
-            {
-                return value.as_ptr();
+        self.find_here(key)
+    }
+
+    /// As [`Generations::get_ptr_mut`], in the caller's own code: for a path that is taken often.
+    #[cfg(not(feature = "counters"))]
+    #[inline(always)]
+    pub(crate) fn get_ptr_here(&self, key: &K) -> Option<*mut V> {
+        NonNull::new(self.find_here(key)).map(NonNull::as_ptr)
+    }
+
+    #[inline(always)]
+    fn find_here(&self, key: &K) -> *mut V {
+        if self.definition.inner(1).is_some() {
+            for generation in (1..N).rev() {
+                if let Some(map) = self.definition.inner(generation)
+                    && let Some(value) = look_up::<K, V>(map, key)
+                {
+                    return value.as_ptr();
+                }
             }
+        }
+        if let Some(map) = self.definition.inner(0)
+            && let Some(value) = look_up::<K, V>(map, key)
+        {
+            return value.as_ptr();
         }
         ptr::null_mut()
     }
@@ -162,22 +181,26 @@ impl<K, V, const N: u32> Generations<K, V, N> {
     /// Inserts a key that no generation has. `row`: the row of ROOM that counts the table's entries.
     #[inline(always)]
     pub(crate) fn insert_new(&self, row: u32, key: &K, value: &V) -> Result<(), ()> {
-        if self.get_ptr(key).is_some() {
+        // While there is one generation, adding finds a key that is there. It is added to that one even if there is a second by then.
+        let several = self.definition.inner(1).is_some();
+        if several && self.get_ptr(key).is_some() {
             return Err(());
         }
-        if self.add(row, key, value) == 0 {
+        if self.add(row, key, value, if several { N } else { 1 }) == 0 {
             Ok(())
         } else {
             Err(())
         }
     }
 
-    /// Adds a key to the newest generation; 0 if that was done.
+    /// Adds a key to the newest of the first `known` generations; 0 if that was done.
     #[inline(never)]
-    fn add(&self, row: u32, key: &K, value: &V) -> u64 {
+    fn add(&self, row: u32, key: &K, value: &V, known: u32) -> u64 {
         let mut newest = N;
         for generation in (0..N).rev() {
-            if let Some(map) = self.definition.inner(generation) {
+            if generation < known
+                && let Some(map) = self.definition.inner(generation)
+            {
                 // SAFETY: as in `look_up`.
                 let rc = unsafe {
                     bpf_map_update_elem(
@@ -199,6 +222,27 @@ impl<K, V, const N: u32> Generations<K, V, N> {
         }
         count_here(row, newest as usize, 1);
         0
+    }
+
+    /// Removes a key if its value `matches`: one look-up less in each generation than to look at the value first.
+    #[cfg(not(feature = "counters"))]
+    #[inline(always)]
+    pub(crate) fn remove_where(&self, row: u32, key: &K, matches: impl Fn(*const V) -> bool) {
+        let known = if self.definition.inner(1).is_some() { N } else { 1 };
+        for generation in (0..N).rev() {
+            if generation < known
+                && let Some(map) = self.definition.inner(generation)
+                && let Some(value) = look_up::<K, V>(map, key)
+            {
+                if matches(value.as_ptr())
+                    // SAFETY: as in `look_up`.
+                    && unsafe { bpf_map_delete_elem(map.as_ptr(), from_ref(key).cast()) } == 0
+                {
+                    count_here(row, generation as usize, room::BACK);
+                }
+                return;
+            }
+        }
     }
 
     #[inline(never)]

@@ -13,12 +13,12 @@ use crate::{
         OFF_DEV_INDEX, OFF_PD_RES, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_PD, OFF_QP_PORT, OFF_QP_TYPE, Pane,
         Window, get, get_or_zero, member,
     },
-    task::{Entry, entry, is_kthread, name_consumer, name_device, now, owner_of, start_of},
+    task::{Depth, Entry, entry, name_consumer, name_device, now, owner_of},
 };
 
 /// Reads a QP's identity from the kernel's structs.
 #[inline(always)]
-pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: Entry<'_>) {
+pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: Entry<'_>, depth: Depth) {
     known.slot = UNCOUNTED;
     known.state = UNKNOWN_U8;
     known.born_ns = now();
@@ -35,9 +35,9 @@ pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: Entry<'_>) {
     if !members.readable {
         (known.qpn, known.qp_type) = (UNKNOWN_U32, UNKNOWN_U32);
     }
-    let owner = owner_of(res, &mut known.owner_comm);
+    let owner = owner_of(res, &mut known.owner_comm, depth);
     known.owner_pid = owner.pid;
-    known.owner_start_ns = start_of(&owner);
+    known.owner_start_ns = owner.start_ns;
     known.flags |= owner.flags;
     if owner.flags & flag::OWNER_KERNEL != 0 {
         // rdma_cm creates QPs for its callers and gives its own name; the PD has the caller's name (__ib_alloc_pd).
@@ -45,8 +45,6 @@ pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: Entry<'_>) {
         let mut pane = Pane::uninit();
         let entry = entry(&mut pane, member(pd, &OFF_PD_RES).unwrap_or(0));
         name_consumer(&mut known.owner_comm, entry);
-    } else if is_kthread(owner.task) {
-        known.flags |= flag::KTHREAD;
     }
 }
 

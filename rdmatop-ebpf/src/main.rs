@@ -3,7 +3,12 @@
 //!
 //! `body` holds the logic; `shell` holds the thin programs through which a kprobe or a tracepoint enters it. No offset
 //! is written in the code: see `offsets`.
-#![cfg_attr(target_arch = "bpf", no_std, no_main, feature(core_intrinsics))]
+#![cfg_attr(
+    target_arch = "bpf",
+    no_std,
+    no_main,
+    feature(core_intrinsics, stmt_expr_attributes)
+)]
 #![cfg_attr(
     target_arch = "bpf",
     expect(

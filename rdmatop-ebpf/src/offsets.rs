@@ -206,6 +206,16 @@ pub(crate) fn read_into<T>(place: &mut T, address: u64) -> bool {
     }
 }
 
+/// As [`read_into`], a text up to its NUL: most names are much shorter than their place.
+#[inline(always)]
+pub(crate) fn read_text<const N: usize>(place: &mut [u8; N], address: u64) -> bool {
+    // SAFETY: as above.
+    unsafe {
+        generated::bpf_probe_read_kernel_str((&raw mut *place).cast(), N as u32, address as *const c_void)
+            >= 0
+    }
+}
+
 /// Neighbouring members of a struct, read at once: a read costs some hundred instructions, however short it is.
 ///
 /// The layout of the struct depends on the kernel. A member outside the window is read separately; offsets are constants to

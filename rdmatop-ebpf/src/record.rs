@@ -6,6 +6,7 @@ use crate::{
     emit::send_quietly,
     maps::QpKnown,
     task::{now, stamp_known},
+    words::clear,
 };
 
 /// Fills in what `known` has about a QP, and marks the other fields as unknown.
@@ -15,26 +16,51 @@ pub(crate) fn describe(record: &mut QpRecord, kind: u16, qp: u64, known: &QpKnow
     fill(record, known);
 }
 
-/// As [`describe`], without the prefix.
+/// As [`describe`], without the prefix. Writes every byte: without `..` a new field has to be written here too.
 #[inline(always)]
 pub(crate) fn fill(record: &mut QpRecord, known: &QpKnown) {
-    record.born_ns = known.born_ns;
-    record.owner_start_ns = known.owner_start_ns;
-    record.qpn = known.qpn;
-    record.qp_type = known.qp_type;
-    record.slot = known.slot;
-    record.dest_qpn = UNKNOWN_U32;
-    record.rq_psn = UNKNOWN_U32;
-    record.sq_psn = UNKNOWN_U32;
-    record.event = UNKNOWN_U32;
-    record.from_state = known.state;
-    record.to_state = UNKNOWN_U8;
-    record.path_mtu = UNKNOWN_U8;
-    record.port = known.port;
-    record.timeout = UNKNOWN_U8;
-    record.retry_cnt = UNKNOWN_U8;
-    record.rnr_retry = UNKNOWN_U8;
-    record.sgid_index = UNKNOWN_U8;
+    let QpRecord {
+        prefix: _,
+        qpn,
+        qp_type,
+        attr_mask,
+        dest_qpn,
+        rq_psn,
+        sq_psn,
+        slot,
+        event,
+        from_state,
+        to_state,
+        path_mtu,
+        port,
+        timeout,
+        retry_cnt,
+        rnr_retry,
+        sgid_index,
+        dest_gid,
+        born_ns,
+        owner_start_ns,
+    } = record;
+    *qpn = known.qpn;
+    *qp_type = known.qp_type;
+    *attr_mask = 0;
+    *dest_qpn = UNKNOWN_U32;
+    *rq_psn = UNKNOWN_U32;
+    *sq_psn = UNKNOWN_U32;
+    *slot = known.slot;
+    *event = UNKNOWN_U32;
+    *from_state = known.state;
+    *to_state = UNKNOWN_U8;
+    *path_mtu = UNKNOWN_U8;
+    *port = known.port;
+    *timeout = UNKNOWN_U8;
+    *retry_cnt = UNKNOWN_U8;
+    *rnr_retry = UNKNOWN_U8;
+    *sgid_index = UNKNOWN_U8;
+    // SAFETY: two whole words inside the record, at a multiple of 8.
+    unsafe { clear(&raw mut *dest_gid) };
+    *born_ns = known.born_ns;
+    *owner_start_ns = known.owner_start_ns;
 }
 
 /// Reports that a QP moves and no slot is left for it. Called on the data path, so it does not wake the reader.

@@ -25,7 +25,7 @@ use crate::{
     },
     offsets::{OFF_QP_RES, Pane, member},
     record, rooms,
-    task::{entry, now},
+    task::{Depth, entry, now},
     vacancy::{give_back, take_slot},
     words::zeroed,
 };
@@ -202,7 +202,7 @@ pub(crate) fn adopt<P: Provider>(qp: u64) -> u64 {
     let mut known = MaybeUninit::uninit();
     let known = zeroed::<QpKnown>(&mut known);
     let res = member(qp, &OFF_QP_RES).unwrap_or(0);
-    identify(known, qp, entry(&mut Pane::uninit(), res));
+    identify(known, qp, entry(&mut Pane::uninit(), res), Depth::Whole);
     // No slot yet: a modify has too little stack left to set one up.
     rest::<P>(known, qp, slot_flag::SINCE_ATTACH);
     if insert(known, qp) {

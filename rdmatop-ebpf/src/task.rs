@@ -16,7 +16,7 @@ use crate::{
     offsets::{
         OFF_DEV_INDEX, OFF_DEV_NAME, OFF_PROG_ATTACH_BTF, OFF_RES_KERN_NAME, OFF_RES_TASK, OFF_TASK_COMM,
         OFF_TASK_FLAGS, OFF_TASK_LEADER, OFF_TASK_START, OFF_TASK_TGID, Pane, Window, get, get_or_zero,
-        member, read_into,
+        member, read_into, read_text,
     },
     words::copy,
 };
@@ -34,7 +34,7 @@ pub(crate) fn stamp(prefix: &mut Prefix, kind: u16, object: u64) {
     }
 }
 
-/// As [`stamp`], for a QP. Owner and device come from `known`. If the owner itself is calling, the KTHREAD flag does too, and
+/// As [`stamp`], for a QP; writes every byte. Owner and device come from `known`. If the owner itself is calling, the KTHREAD flag does too, and
 /// so does the name of the process's first thread if `known` is `fresh`, that is, read just now.
 #[inline(always)]
 pub(crate) fn stamp_known(
@@ -45,6 +45,23 @@ pub(crate) fn stamp_known(
     fresh: bool,
 ) {
     begin(prefix, kind, object, ts_ns);
+    // All other fields are written below: a new one has to be, too.
+    let Prefix {
+        ts_ns: _,
+        object: _,
+        duration_ns,
+        kind: _,
+        flags: _,
+        rc,
+        pid: _,
+        tid: _,
+        owner_pid: _,
+        device_index: _,
+        comm: _,
+        owner_comm: _,
+        device: _,
+    } = prefix;
+    (*duration_ns, *rc) = (0, 0);
     if fresh && known.owner_pid == prefix.pid && prefix.tid == prefix.pid && known.owner_comm[0] != 0 {
         // SAFETY: as below.
         unsafe { copy(&raw const known.owner_comm, &raw mut prefix.comm) };
@@ -98,10 +115,31 @@ fn of_current<T>(offset: &Global<u32>) -> Option<T> {
     if offset == UNKNOWN || OFF_PROG_ATTACH_BTF.load() == UNKNOWN {
         return None;
     }
-    // SAFETY: the verifier holds the offset to the type; every T used is plain integers.
+    // SAFETY: the verifier holds the offset to the type; every T used is plain integers or a pointer.
     unsafe {
         let task = generated::bpf_get_current_task_btf().cast::<u8>();
         Some(read_volatile(task.add(offset as usize).cast::<T>()))
+    }
+}
+
+/// Name and start of the first thread of the current process, as [`of_current`]. The verifier also knows the type of that
+/// pointer, and from Linux 6.2 on it searches all types of the kernel for it, which takes five million instructions: one load.
+#[inline(always)]
+fn of_leader() -> Option<([u64; COMM_LEN / 8], u64)> {
+    let (comm, start) = (OFF_TASK_COMM.load(), OFF_TASK_START.load());
+    if comm == UNKNOWN {
+        return None;
+    }
+    let leader = of_current::<*const u8>(&OFF_TASK_LEADER)?;
+    // SAFETY: as above; the kernel catches a bad address.
+    unsafe {
+        let name = read_volatile(leader.add(comm as usize).cast());
+        let start = if start == UNKNOWN {
+            0
+        } else {
+            read_volatile(leader.add(start as usize).cast())
+        };
+        Some((name, start))
     }
 }
 
@@ -126,7 +164,7 @@ pub(crate) fn entry(pane: &mut Pane<3>, res: u64) -> Entry<'_> {
 
 /// Whether a task is a kernel thread: it then belongs to no process.
 #[inline(always)]
-pub(crate) fn is_kthread(task: u64) -> bool {
+fn is_kthread(task: u64) -> bool {
     get::<u32>(task, &OFF_TASK_FLAGS).is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
@@ -143,35 +181,32 @@ pub(crate) struct Owner {
     pub(crate) pid: u32,
     /// Bits of `event::flag`.
     pub(crate) flags: u16,
-    /// `struct task_struct *`, 0 for none.
-    pub(crate) task: u64,
+    /// When it was started, 0 when not known: the start of the process's first thread.
+    pub(crate) start_ns: u64,
 }
 
-/// When an owner was started, 0 when not known: the start of the process's first thread.
-#[inline(always)]
-pub(crate) fn start_of(owner: &Owner) -> u64 {
-    if owner.flags & flag::OWNER_TASK == 0 {
-        return 0;
-    }
-    let pid_tgid = bpf_get_current_pid_tgid();
-    if owner.pid == pid_tgid as u32
-        && (pid_tgid >> 32) as u32 == owner.pid
-        && let Some(start) = of_current::<u64>(&OFF_TASK_START)
-    {
-        return start;
-    }
-    let leader = get::<u64>(owner.task, &OFF_TASK_LEADER).unwrap_or(owner.task);
-    get_or_zero(leader, &OFF_TASK_START)
+/// What [`owner_of`] finds out.
+#[derive(Clone, Copy)]
+pub(crate) enum Depth {
+    /// Process and name.
+    Name,
+    /// Also its start, and whether it is a kernel thread.
+    Whole,
+    /// As `Whole`, in a program that runs often: few instructions for the current task, and more for the verifier.
+    Often,
 }
 
 /// The owner that a `struct rdma_restrack_entry` names: the task that created the object, or the kernel consumer. The current
-/// task need not be the owner: processes that share a verbs file can destroy each other's objects. The name goes to `comm`.
+/// task need not be the owner: processes that share a verbs file can destroy each other's objects. The name goes to `comm`: that
+/// of the process, not of the thread that made the call. `depth`: what to find out, and how.
+///
+/// What is known of the current task takes a few loads, where reading a member of another one takes a hundred instructions.
 #[inline(always)]
-pub(crate) fn owner_of(entry: Entry<'_>, comm: &mut [u8; COMM_LEN]) -> Owner {
+pub(crate) fn owner_of(entry: Entry<'_>, comm: &mut [u8; COMM_LEN], depth: Depth) -> Owner {
     let mut owner = Owner {
         pid: 0,
         flags: 0,
-        task: 0,
+        start_ns: 0,
     };
     let task = entry.get::<u64>(&OFF_RES_TASK).unwrap_or(0);
     if task == 0 {
@@ -180,23 +215,50 @@ pub(crate) fn owner_of(entry: Entry<'_>, comm: &mut [u8; COMM_LEN]) -> Owner {
         }
         return owner;
     }
-    owner.task = task;
     let pid_tgid = bpf_get_current_pid_tgid();
     let (pid, tid) = ((pid_tgid >> 32) as u32, pid_tgid as u32);
-    // Use the name of the process, not of the thread that made the call.
-    if pid == tid && task == current() {
+    let whole = !matches!(depth, Depth::Name);
+    let own = task == current();
+    let mut is_kernel = false;
+    if own
+        && matches!(depth, Depth::Often)
+        && let Some((name, start_ns)) = of_leader()
+    {
+        owner.pid = pid;
+        owner.flags = flag::OWNER_TASK;
+        owner.start_ns = start_ns;
+        // SAFETY: both have the same length; the place is a member of a struct, at a multiple of 8.
+        unsafe { copy(&raw const name, (&raw mut *comm).cast()) };
+        is_kernel = in_kthread();
+    } else if own && pid == tid {
         owner.pid = pid;
         owner.flags = flag::OWNER_TASK;
         name_current(comm);
+        if whole {
+            owner.start_ns = match of_current(&OFF_TASK_START) {
+                Some(start_ns) => start_ns,
+                None => get_or_zero(task, &OFF_TASK_START),
+            };
+            is_kernel = in_kthread();
+        }
     } else {
         let leader = get::<u64>(task, &OFF_TASK_LEADER).unwrap_or(task);
         if let Some(tgid) = get::<u32>(task, &OFF_TASK_TGID) {
             owner.pid = tgid;
             owner.flags = flag::OWNER_TASK;
+            if whole {
+                owner.start_ns = get_or_zero(leader, &OFF_TASK_START);
+            }
         }
         if let Some(name) = member(leader, &OFF_TASK_COMM) {
             read_into(comm, name);
         }
+        if whole {
+            is_kernel = is_kthread(task);
+        }
+    }
+    if is_kernel {
+        owner.flags |= flag::KTHREAD;
     }
     owner
 }
@@ -218,7 +280,7 @@ pub(crate) fn name_consumer(comm: &mut [u8; COMM_LEN], entry: Entry<'_>) -> bool
 /// Fills in the owner.
 #[inline(always)]
 pub(crate) fn owner(prefix: &mut Prefix, entry: Entry<'_>) {
-    let owner = owner_of(entry, &mut prefix.owner_comm);
+    let owner = owner_of(entry, &mut prefix.owner_comm, Depth::Name);
     prefix.owner_pid = owner.pid;
     prefix.flags |= owner.flags;
 }
@@ -232,11 +294,11 @@ pub(crate) fn device(prefix: &mut Prefix, device: u64) {
     }
 }
 
-/// Reads the name of a `struct ib_device`. Returns whether it could be read.
+/// Reads the name of a `struct ib_device` into a place of zeroes. Returns whether it could be read.
 #[inline(always)]
 pub(crate) fn name_device(place: &mut [u8; DEVICE_NAME_LEN], device: u64) -> bool {
     match member(device, &OFF_DEV_NAME) {
-        Some(name) => read_into(place, name),
+        Some(name) => read_text(place, name),
         None => false,
     }
 }

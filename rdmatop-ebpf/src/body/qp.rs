@@ -8,21 +8,21 @@ use core::mem::MaybeUninit;
 
 use super::{calls::Calls, hook, not_entered};
 use crate::{
-    emit::{lost, send, send_of},
+    emit::{lost, send_whole},
     identity::{self, identify},
     maps::{
         DESTROY_CALLS, DESTROY_PLACES, DESTROY_REST, DestroyCall, MODIFY_CALLS, MODIFY_PLACES, MODIFY_REST,
         ModifyCall, QP_INDEX, QpKnown,
     },
     offsets::{
-        OFF_ATTR_AH_FLAGS, OFF_ATTR_DEST_QPN, OFF_ATTR_DGID, OFF_ATTR_PATH_MTU, OFF_ATTR_PORT,
+        COUNTING, OFF_ATTR_AH_FLAGS, OFF_ATTR_DEST_QPN, OFF_ATTR_DGID, OFF_ATTR_PATH_MTU, OFF_ATTR_PORT,
         OFF_ATTR_RETRY_CNT, OFF_ATTR_RNR_RETRY, OFF_ATTR_RQ_PSN, OFF_ATTR_SGID_INDEX, OFF_ATTR_SQ_PSN,
         OFF_ATTR_STATE, OFF_ATTR_TIMEOUT, OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_RES, Pane, Window, get,
         member,
     },
     qps,
     record::{describe, fill},
-    task::{Entry, entry, now, stamp_known},
+    task::{Depth, Entry, entry, now, stamp_known},
     words::{clear, copy, zeroed},
 };
 use rdmatop_common::{
@@ -69,22 +69,31 @@ const DESTROYS: Calls<DestroyCall> = Calls {
 pub(crate) fn created(qp: u64, entry: Entry<'_>) {
     let mut known = MaybeUninit::uninit();
     let known = zeroed::<QpKnown>(&mut known);
-    identify(known, qp, entry);
+    identify(
+        known,
+        qp,
+        entry,
+        if COUNTING { Depth::Whole } else { Depth::Often },
+    );
     known.state = RESET as u8;
     known.flags |= flag::CREATED;
     qps::made(known, qp);
-    send(|record: &mut QpRecord| {
-        stamp_known(
-            &mut record.prefix,
-            (kind::QP_CREATE, qp),
-            known,
-            known.born_ns,
-            true,
-        );
-        fill(record, known);
-        record.from_state = UNKNOWN_U8;
-        record.to_state = RESET as u8;
-    });
+    send_whole(
+        false,
+        #[inline(always)]
+        |record: &mut QpRecord| {
+            stamp_known(
+                &mut record.prefix,
+                (kind::QP_CREATE, qp),
+                known,
+                known.born_ns,
+                true,
+            );
+            fill(record, known);
+            record.from_state = UNKNOWN_U8;
+            record.to_state = RESET as u8;
+        },
+    );
 }
 
 /// Entry of `_ib_modify_qp(qp, attr, mask, udata)`.
@@ -181,22 +190,27 @@ fn modified(rc: i32) -> Option<()> {
 }
 
 /// Reports a modify that returned, and remembers its state and port. Not inlined: the frames of a chain of calls have 512 bytes
-/// in all, and with this one `qps::learn` would have too few for the functions that it calls.
-#[inline(never)]
+/// in all, and with this one `qps::learn` would have too few for the functions that it calls in the object that counts.
+#[cfg_attr(feature = "counters", inline(never))]
+#[cfg_attr(not(feature = "counters"), inline(always))]
 fn stepped(call: &ModifyCall, known: *mut QpKnown, rc: i32) {
     let attr_mask = call.mask as u32;
     let mut pane = Pane::uninit();
     let head = Window::open(&mut pane, call.attr, &OFF_ATTR_STATE);
     let mut port = 0;
-    let breaking = attr_mask & mask::STATE != 0 && head.get(&OFF_ATTR_STATE) == Some(ERR);
-    send_of(breaking, |record: &mut QpRecord| {
-        // SAFETY: the map checked the pointer; only state and port are ever changed, by this QP's calls.
-        describe(record, kind::QP_MODIFY, call.qp, unsafe { &*known });
-        record.prefix.duration_ns = record.prefix.ts_ns - call.start_ns;
-        record.prefix.rc = rc;
-        record.attr_mask = attr_mask;
-        port = attributes(record, head, call.attr, attr_mask);
-    });
+    let breaking = COUNTING && attr_mask & mask::STATE != 0 && head.get(&OFF_ATTR_STATE) == Some(ERR);
+    send_whole(
+        breaking,
+        #[inline(always)]
+        |record: &mut QpRecord| {
+            // SAFETY: the map checked the pointer; only state and port are ever changed, by this QP's calls.
+            describe(record, kind::QP_MODIFY, call.qp, unsafe { &*known });
+            record.prefix.duration_ns = record.prefix.ts_ns - call.start_ns;
+            record.prefix.rc = rc;
+            record.attr_mask = attr_mask;
+            port = attributes(record, head, call.attr, attr_mask);
+        },
+    );
     if rc != 0 {
         return;
     }
@@ -235,7 +249,7 @@ pub(crate) fn destroying(qp: u64) {
         } else {
             clear(known);
             let res = member(qp, &OFF_QP_RES).unwrap_or(0);
-            identify(&mut *known, qp, entry(&mut Pane::uninit(), res));
+            identify(&mut *known, qp, entry(&mut Pane::uninit(), res), Depth::Whole);
         }
         call.assume_init_ref()
     };
@@ -253,11 +267,15 @@ fn destroyed(rc: i32) -> Option<()> {
         // Not earlier: rxe drains its rings inside destroy, and those WRs are still counted.
         qps::destroyed(call.qp, &call.known);
     }
-    send(|record: &mut QpRecord| {
-        describe(record, kind::QP_DESTROY, call.qp, &call.known);
-        record.prefix.duration_ns = record.prefix.ts_ns - call.start_ns;
-        record.prefix.rc = rc;
-    });
+    send_whole(
+        false,
+        #[inline(always)]
+        |record: &mut QpRecord| {
+            describe(record, kind::QP_DESTROY, call.qp, &call.known);
+            record.prefix.duration_ns = record.prefix.ts_ns - call.start_ns;
+            record.prefix.rc = rc;
+        },
+    );
     Some(())
 }
 
@@ -280,11 +298,15 @@ pub(crate) fn async_event(event: u64) -> Option<()> {
         lost(loss::STASH);
         return None;
     };
-    send(|record: &mut QpRecord| {
-        // SAFETY: the map checked the pointer; only state and port are ever changed, by this QP's calls.
-        describe(record, kind::QP_ASYNC, qp, unsafe { &*known });
-        record.event = what;
-    });
+    send_whole(
+        false,
+        #[inline(always)]
+        |record: &mut QpRecord| {
+            // SAFETY: the map checked the pointer; only state and port are ever changed, by this QP's calls.
+            describe(record, kind::QP_ASYNC, qp, unsafe { &*known });
+            record.event = what;
+        },
+    );
     Some(())
 }
 

@@ -33,7 +33,7 @@ use crate::{
         OFF_RXE_QP_SRQ, OFF_RXE_QP_STATE, OFF_RXE_QP_USER, OFF_WQE_FLAGS, OFF_WQE_IMM, OFF_WQE_LENGTH,
         OFF_WQE_OPCODE, OFF_WQE_UD_QPN, OFF_WQE_WR_ID, Pane, get, get_or_zero, member, read, read_into,
     },
-    task::{entry, name_device, now, owner_of},
+    task::{Depth, entry, name_device, now, owner_of},
     words::{add, copy, zeroed},
     wr_maps::{
         Outstanding, WR_COUNTS, WR_EVENTS, WR_FILTER, WR_OUTSTANDING, WR_QPNS, WR_QPS, WR_QUEUES, WrKey,
@@ -181,6 +181,7 @@ extern "C" fn follow_wrs(qp: u64) -> u64 {
     let owner = owner_of(
         entry(&mut pane, member(qp, &OFF_QP_RES).unwrap_or(0)),
         &mut new.owner_comm,
+        Depth::Name,
     );
     new.owner_pid = owner.pid;
     new.owner = u32::from(owner.flags);

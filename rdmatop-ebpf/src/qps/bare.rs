@@ -12,7 +12,7 @@ use crate::{
     identity::identify,
     maps::{QP_INDEX, QpKnown},
     offsets::{OFF_QP_RES, Pane, member},
-    task::entry,
+    task::{Depth, entry},
     words::zeroed,
 };
 
@@ -29,7 +29,7 @@ pub(crate) fn made(known: &mut QpKnown, qp: u64) {
 /// What the programs know about a QP; a QP from before attach is remembered now. `None` when there is no room for it.
 #[inline(always)]
 pub(crate) fn learn(qp: u64) -> Option<*mut QpKnown> {
-    QP_INDEX.get_ptr_mut(&qp).or_else(|| {
+    QP_INDEX.get_ptr_here(&qp).or_else(|| {
         adopt(qp);
         QP_INDEX.get_ptr_mut(&qp)
     })
@@ -42,7 +42,7 @@ extern "C" fn adopt(qp: u64) -> u64 {
     let mut known = MaybeUninit::uninit();
     let known = zeroed::<QpKnown>(&mut known);
     let res = member(qp, &OFF_QP_RES).unwrap_or(0);
-    identify(known, qp, entry(&mut Pane::uninit(), res));
+    identify(known, qp, entry(&mut Pane::uninit(), res), Depth::Whole);
     let _ = QP_INDEX.insert_new(room::QP_INDEX, &qp, &*known);
     0
 }
@@ -56,10 +56,8 @@ pub(crate) fn is_left_to_kernel(device: u64) -> bool {
 /// Forgets a QP that was destroyed, unless a new QP already has its address.
 #[inline(always)]
 pub(crate) fn destroyed(qp: u64, known: &QpKnown) {
-    if let Some(now) = QP_INDEX.get_ptr(&qp)
+    QP_INDEX.remove_where(room::QP_INDEX, &qp, |now| {
         // SAFETY: the map checked the pointer.
-        && unsafe { (*now).born_ns == known.born_ns }
-    {
-        QP_INDEX.remove(room::QP_INDEX, &qp);
-    }
+        unsafe { (*now).born_ns == known.born_ns }
+    });
 }

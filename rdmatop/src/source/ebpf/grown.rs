@@ -14,6 +14,7 @@ use std::{
 
 use aya::maps::{MapData, MapError};
 use aya_obj::generated::{bpf_attr, bpf_cmd, bpf_map_type};
+use rustix::param::page_size;
 
 use super::{
     load_error::LoadError,
@@ -67,8 +68,13 @@ impl Outer {
     /// Makes an outer map whose inner maps have the given definition.
     pub(super) fn create(name: &str, definition: &aya_obj::Map, places: u32) -> Result<Self, LoadError> {
         let definition = fitted(definition);
-        // The kernel takes the sizes from a template map and does not keep it.
-        let model = MapData::create(definition.clone(), name, None)?;
+        // The kernel takes type, sizes and flags from a template map and does not keep it. How many entries there are is each
+        // inner map's own: a ring buffer of 16 MiB as a template would take eight million instructions.
+        let mut template = definition.clone();
+        if template.map_type() == bpf_map_type::BPF_MAP_TYPE_RINGBUF as u32 {
+            template.set_max_entries(u32::try_from(page_size()).unwrap_or(4096));
+        }
+        let model = MapData::create(template, name, None)?;
         let mut attr = empty();
         // SAFETY: a union of plain integers, all zero; the fields of MAP_CREATE are written.
         let create = unsafe { &mut attr.__bindgen_anon_1 };

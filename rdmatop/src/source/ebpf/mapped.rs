@@ -1,6 +1,7 @@
 //! Array maps that are mapped into rdmatop's memory, so that reads and writes need no system call.
 
 use std::{
+    borrow::Borrow,
     num::NonZeroUsize,
     ops::Range,
     os::fd::AsFd,
@@ -54,9 +55,9 @@ unsafe impl<T> Sync for Mapped<T> {}
 
 impl<T: FromBytes + IntoBytes + Copy> Mapped<T> {
     /// Maps an array map whose value is a `T`.
-    pub(super) fn open(map: Map, name: &'static str) -> Result<Self, MappedError> {
+    pub(super) fn open(map: impl Borrow<Map>, name: &'static str) -> Result<Self, MappedError> {
         let no_map = || MappedError::NoMap(name);
-        let Map::Array(data) = map else {
+        let Map::Array(data) = map.borrow() else {
             return Err(no_map());
         };
         let info = data.info().map_err(|_| no_map())?;
@@ -64,7 +65,7 @@ impl<T: FromBytes + IntoBytes + Copy> Mapped<T> {
         if info.value_size() as usize != size_of::<T>() || !size_of::<T>().is_multiple_of(8) {
             return Err(no_map());
         }
-        Self::of(&data, info.max_entries(), name)
+        Self::of(data, info.max_entries(), name)
     }
 
     /// Maps a chunk of an array: a map of one value that begins with `count` elements.

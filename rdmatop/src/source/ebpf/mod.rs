@@ -12,6 +12,7 @@ mod choice;
 pub mod control;
 pub mod datapath;
 mod drain;
+mod early;
 mod fentry;
 mod grown;
 mod growth;

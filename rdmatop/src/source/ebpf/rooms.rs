@@ -19,7 +19,7 @@ pub(super) struct Rooms {
 }
 
 impl Rooms {
-    pub(super) fn open(map: Option<Map>) -> Result<Self, MappedError> {
+    pub(super) fn open(map: Option<&Map>) -> Result<Self, MappedError> {
         let map = map.ok_or(MappedError::NoMap("ROOM"))?;
         Ok(Self {
             rows: Arc::new(Mapped::open(map, "ROOM")?),

@@ -19,6 +19,7 @@ use super::{
         growing, programs,
     },
     datapath::{self, Attach},
+    early::Early,
     growth::{Growth, Pieces},
     headroom,
     hook::{Role, Skip},
@@ -273,15 +274,23 @@ fn nothing_attached(outcomes: &[Outcome]) -> Obstacle {
     }
 }
 
+/// Whether any program is attached, or will be.
+fn check(options: &Options, outcomes: &[Outcome]) -> Result<(), Obstacle> {
+    // If a trace needs only hooks whose modules are not loaded yet, wait for the modules.
+    let waiting = options.scope != Scope::All && outcomes.iter().all(|o| o.verdict == Verdict::NotApplicable);
+    if waiting || outcomes.iter().any(Outcome::is_on) {
+        return Ok(());
+    }
+    Err(nothing_attached(outcomes))
+}
+
 /// Gives the maps that grow their first memory, with room for the QPs that exist if they can be `counted`. Returns the ring buffer.
 fn begin(growth: &mut Growth, options: &Options, counted: bool) -> Result<MapData, Obstacle> {
     if !counted {
         growth.without_slots();
     }
     let qps = if counted { existing_qps() } else { 0 };
-    growth
-        .begin(first_ring(options), qps)
-        .map_err(|obstacle| at("cannot load eBPF maps", obstacle))
+    growth.begin(first_ring(options), qps)
 }
 
 /// Takes away the readings that nobody asked for.
@@ -328,6 +337,11 @@ impl Session {
         if let Some((filter, _)) = options.work {
             choose_work(&mut maps, filter)?;
         }
+        let rooms =
+            Rooms::open(maps.get(map::ROOM)).map_err(|error| at("cannot load eBPF maps", explain(&error)))?;
+        let (growth, mut pieces) = Growth::new(grown, rooms.clone(), most, options.known_qps);
+        let refusal = growth.refusal();
+        let early = Early::of(growth, (!counts).then(|| first_ring(options)));
         let mut attacher = Attacher::new(&loader, &facts, &places, btf.as_mut());
         let Counting {
             outcomes: hot,
@@ -345,26 +359,22 @@ impl Session {
         if attacher.no_more_files {
             return Err(no_files());
         }
-        // If a trace needs only hooks whose modules are not loaded yet, wait for the modules.
-        let waiting =
-            options.scope != Scope::All && outcomes.iter().all(|o| o.verdict == Verdict::NotApplicable);
-        if !waiting && !outcomes.iter().any(Outcome::is_on) {
-            return Err(nothing_attached(&outcomes));
-        }
+        check(options, &outcomes)?;
         let Attacher { programs, .. } = attacher;
+        // Loading programs needed its descriptor; what is mapped stays.
+        maps.remove(map::ROOM);
         let log = programs.first().and_then(|first| log::of(&maps, &first.program));
         let masked = !places.btf.join("vmlinux").exists();
         let mut unseen = unseen(&outcomes, &resolved.problems, masked);
-        let rooms = Rooms::open(maps.remove(map::ROOM))
-            .map_err(|error| at("cannot load eBPF maps", explain(&error)))?;
-        let (mut growth, mut pieces) = Growth::new(grown, rooms.clone(), most, options.known_qps);
-        let ring = begin(&mut growth, options, !datapaths.is_empty())?;
+        let (growth, ring) = early
+            .finish(|growth| begin(growth, options, !datapaths.is_empty()))
+            .map_err(|obstacle| at("cannot load eBPF maps", obstacle))?;
         let mut slots = None;
         if !datapaths.is_empty()
             && let Some(free) = maps.remove(map::FREE_SLOTS)
         {
             let arriving = std::mem::take(&mut pieces.slots);
-            let open = SlotMap::open(arriving, free, most, rooms.clone(), growth.refusal(), unknown);
+            let open = SlotMap::open(arriving, free, most, rooms.clone(), refusal, unknown);
             match open {
                 Ok(map) => slots = Some(map),
                 Err(error) => {
