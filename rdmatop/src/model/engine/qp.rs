@@ -273,12 +273,13 @@ pub(super) struct Qp {
     /// Address and birth, as each set of programs knew it.
     pub(super) births: Births,
     /// The QP that had its number before.
-    pub(super) before: Option<u64>,
+    pub(super) before: Option<NonZero<u64>>,
     /// The owner's name at creation, as a record had it.
     comm: Option<Arc<str>>,
-    /// The kernel side reported the owner and its start time (0: not known). A dump knows only the PID, which may be
-    /// another process's by now.
-    sure: Option<u64>,
+    /// The kernel side reported the owner. A dump knows only the PID, which may be another process's by now.
+    sure: bool,
+    /// The owner's start time, as the kernel side reported it; 0: not known.
+    start_ns: u64,
     pub(super) state_ns: u64,
     /// Birth, or the earliest time at which it is known to have been there.
     pub(super) first_ns: u64,
@@ -320,7 +321,8 @@ impl Qp {
             births: Births::default(),
             before: None,
             comm: None,
-            sure: None,
+            sure: false,
+            start_ns: 0,
             state_ns: 0,
             first_ns,
             seen_ns,
@@ -376,18 +378,18 @@ impl Qp {
             pid: self.row.pid,
             comm: self.comm.clone(),
             kernel: self.row.kernel,
-            start_ns: self.sure.unwrap_or(0),
+            start_ns: self.start_ns,
         }
     }
 
     /// The kernel side reported the owner.
     pub(super) fn is_owner_sure(&self) -> bool {
-        self.sure.is_some()
+        self.sure
     }
 
     /// The kernel side reported the owner, started at `start_ns`.
     pub(super) fn make_sure(&mut self, start_ns: u64) {
-        self.sure = Some(start_ns);
+        (self.sure, self.start_ns) = (true, start_ns);
     }
 
     /// The owner's name at the time, as a record had it.
@@ -486,9 +488,10 @@ impl Qp {
 
     /// Another process is known to own it.
     fn is_anothers(&self, sighting: &Sighting) -> bool {
-        let (Some(start_ns), Some((pid, other_ns))) = (self.sure, sighting.owner) else {
+        let Some((pid, other_ns)) = sighting.owner.filter(|_| self.sure) else {
             return false;
         };
+        let start_ns = self.start_ns;
         self.row.pid != Some(pid) || start_ns != 0 && other_ns != 0 && start_ns != other_ns
     }
 

@@ -10,7 +10,7 @@
 //! free. So of two QPs with one number on one device, the first has ended before the second is born. A table of the
 //! QPs that had a number, with the times at which they existed, therefore shows which QP a time belongs to.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, num::NonZero, sync::Arc};
 
 use super::{
     hash::NumberMap,
@@ -56,10 +56,10 @@ impl Sighting {
 #[derive(Debug, Default)]
 pub(super) struct Qps {
     all: Table<Qp>,
-    /// By address and birth, as the kernel side knows them.
-    by_birth: NumberMap<(u64, u64), u64>,
     /// The latest QP at each address.
     by_object: NumberMap<u64, u64>,
+    /// By address and birth, as the kernel side knows them: the QPs that are not the latest at their address.
+    by_birth: NumberMap<(u64, u64), u64>,
     /// The latest QP of each number, living or not. [`Qp::before`] leads to the earlier ones, each of which has
     /// ended.
     by_key: NumberMap<Key, u64>,
@@ -152,15 +152,23 @@ impl Qps {
 
     /// The QP of this address and birth.
     pub(super) fn born_at(&self, object: u64, born_ns: u64) -> Option<u64> {
-        self.by_birth.get(&(object, born_ns)).copied()
+        let birth = (object, born_ns);
+        // Nearly all are the only ones at their address. A table of all births would take 40 bytes for each.
+        let latest = self.by_object.get(&object).copied();
+        latest
+            .filter(|uid| {
+                self.get(*uid)
+                    .is_some_and(|qp| qp.births.iter().any(|own| own == birth))
+            })
+            .or_else(|| self.by_birth.get(&birth).copied())
     }
 
     /// The QP that a record or a slot is about, `None` when it is new.
     pub(super) fn find(&self, sighting: &Sighting) -> Option<u64> {
-        if let Some(birth) = sighting.birth()
-            && let Some(uid) = self.by_birth.get(&birth)
+        if let Some((object, born_ns)) = sighting.birth()
+            && let Some(uid) = self.born_at(object, born_ns)
         {
-            return Some(*uid);
+            return Some(uid);
         }
         let (mut later, mut unlikely) = (None, None);
         for last in self.last_of(sighting.key?).into_iter().flatten() {
@@ -181,7 +189,7 @@ impl Qps {
                     // The earlier ones had ended by then.
                     break;
                 }
-                next = qp.before;
+                next = qp.before.map(NonZero::get);
             }
         }
         later.or(unlikely)
@@ -208,11 +216,11 @@ impl Qps {
                 break;
             }
             younger = Some((other.uid(), other.first_ns, other.seen_ns));
-            next = other.before;
+            next = other.before.map(NonZero::get);
         }
         let older = next.filter(|uid| self.all.get(*uid).is_some());
         if let Some(qp) = self.all.get_mut(uid) {
-            qp.before = older;
+            qp.before = older.and_then(NonZero::new);
         }
         if let Some(older) = older {
             self.end_by(older, first_ns, seen_ns, processes);
@@ -220,7 +228,7 @@ impl Qps {
         match younger {
             Some((younger, since_ns, by_ns)) => {
                 if let Some(younger) = self.all.get_mut(younger) {
-                    younger.before = Some(uid);
+                    younger.before = NonZero::new(uid);
                 }
                 self.end_by(uid, since_ns, by_ns, processes);
             }
@@ -239,18 +247,18 @@ impl Qps {
         };
         if at == uid {
             match before {
-                Some(before) => self.by_key.insert(key, before),
+                Some(before) => self.by_key.insert(key, before.get()),
                 None => self.by_key.remove(&key),
             };
             return;
         }
         while let Some(qp) = self.all.get_mut(at) {
             match qp.before {
-                Some(next) if next == uid => {
+                Some(next) if next.get() == uid => {
                     qp.before = before;
                     return;
                 }
-                Some(next) => at = next,
+                Some(next) => at = next.get(),
                 None => return,
             }
         }
@@ -258,14 +266,15 @@ impl Qps {
 
     /// Records what the kernel side knows a QP by.
     pub(super) fn sighted(&mut self, uid: u64, sighting: &Sighting, processes: &mut Processes) {
+        let new = sighting
+            .birth()
+            .filter(|(object, born_ns)| self.born_at(*object, *born_ns) != Some(uid));
         let Some(qp) = self.all.get_mut(uid) else { return };
         let moves_in = qp.object == 0 && sighting.object != 0;
         if moves_in {
             qp.object = sighting.object;
         }
-        if let Some(birth) = sighting.birth()
-            && self.by_birth.insert(birth, uid) != Some(uid)
-        {
+        if let Some(birth) = new {
             qp.births.push(birth);
         }
         let at_ns = sighting.at_ns();
@@ -281,6 +290,11 @@ impl Qps {
         if moves_in {
             self.move_in(uid, sighting.object, first_ns, processes);
         }
+        if let Some(birth) = new
+            && self.by_object.get(&birth.0) != Some(&uid)
+        {
+            self.by_birth.insert(birth, uid);
+        }
     }
 
     /// From `first_ns` on the address belongs to this QP: the earlier one has ended, or this one, if its report came
@@ -292,7 +306,12 @@ impl Qps {
             Some((before, _)) => self.end(before, first_ns, processes),
             None => {}
         }
-        self.by_object.insert(object, uid);
+        let Some(before) = self.by_object.insert(object, uid) else {
+            return;
+        };
+        for birth in self.all.get(before).iter().flat_map(|qp| qp.births.iter()) {
+            self.by_birth.insert(birth, before);
+        }
     }
 
     /// A QP begins its life at `ts_ns`: a record reports its creation. `timelines`: see `EngineConfig`.

@@ -314,6 +314,11 @@ impl Engine {
             }
             moving
         });
+        // At the start all QPs are on it for a moment.
+        let moving = &mut self.traffic.moving;
+        if moving.capacity() > 1024 && moving.len() < moving.capacity() / 4 {
+            moving.shrink_to(moving.len() * 2);
+        }
         for process in processes.iter_mut() {
             if let Some(flow) = &mut process.flow {
                 flow.close_sum(elapsed.is_some());

@@ -12,7 +12,7 @@ use super::reply::Answer;
 use super::request::{Reply, Request};
 use super::sample::Dump;
 use super::socket::Socket;
-use super::transport::Transport;
+use super::transport::{Datagram, Transport};
 use super::wire::{Attrs, WireError, WireResult};
 
 /// How often a dump is asked for that the kernel flags as interrupted, before it is returned with its flag.
@@ -58,10 +58,13 @@ impl<T: Transport> Nldev<T> {
         // 0 is what unsolicited messages carry.
         self.seq = self.seq.checked_add(1).unwrap_or(1);
         let mut answer = Answer::new(request, self.seq);
-        self.transport
-            .exchange(&request.encode(self.seq), &mut |datagram| {
-                answer.read(datagram, record)
-            })?;
+        let message = request.encode(self.seq);
+        let mut sink = |datagram: Datagram<'_>| answer.read(datagram, record);
+        if request.is_brief() {
+            self.transport.exchange_brief(&message, &mut sink)?;
+        } else {
+            self.transport.exchange(&message, &mut sink)?;
+        }
         Ok(answer.interrupted)
     }
 
@@ -143,7 +146,8 @@ impl<T: Transport> Nldev<T> {
     /// This lists devices without asking any driver. [`devices`](Self::devices) makes each driver report its firmware
     /// version (`ib_get_device_fw_str`), and waits for one that sleeps.
     pub fn named_summaries(&mut self) -> Result<Dump<(Name, Summary)>, NetlinkError> {
-        let request = Request::nldev(cmd::RES_GET, Reply::Dump);
+        // `ib_enum_all_devs` puts one device into a datagram.
+        let request = Request::nldev(cmd::RES_GET, Reply::Dump).brief();
         let decode = |attrs: Attrs<'_>, out: &mut Vec<(Name, Summary)>| {
             out.push((device_name(attrs.clone())?, Summary::decode(attrs)?));
             Ok(())

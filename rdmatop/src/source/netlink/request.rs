@@ -17,6 +17,7 @@ pub enum Reply {
 #[derive(Debug, Clone)]
 pub struct Request {
     reply: Reply,
+    brief: bool,
     writer: MessageWriter,
 }
 
@@ -37,6 +38,7 @@ impl Request {
             };
         Self {
             reply,
+            brief: false,
             writer: MessageWriter::new(kind, flags, 0),
         }
     }
@@ -58,6 +60,17 @@ impl Request {
     pub fn with(mut self, write: impl FnOnce(MessageWriter) -> MessageWriter) -> Self {
         self.writer = write(self.writer);
         self
+    }
+
+    /// The kernel answers each datagram with one short record, whatever room there is.
+    #[must_use]
+    pub fn brief(self) -> Self {
+        Self { brief: true, ..self }
+    }
+
+    /// Whether [`Request::brief`] was said.
+    pub const fn is_brief(&self) -> bool {
+        self.brief
     }
 
     /// How the answer ends.

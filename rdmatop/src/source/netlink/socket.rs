@@ -19,12 +19,18 @@ const RECEIVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// fewer datagrams cost it less: for each it scans the table from its start.
 const BUFFER: usize = 64 * 1024;
 
+/// What is received into where each datagram holds one short record: the kernel makes and zeroes 32 KiB for each on a socket that
+/// has once received into more. With its own part at the end this is 8 KiB.
+const BRIEF: usize = 7680;
+
 /// A netlink socket, opened on first use and kept; opened again after an exchange that did not end cleanly, so that
 /// no rest of it can be taken for a later answer.
 #[derive(Debug)]
 pub struct Socket {
     protocol: Option<Protocol>,
     open: Option<Open>,
+    /// Has received into [`BRIEF`] bytes only.
+    brief: Option<Open>,
     buffer: Vec<u8>,
 }
 
@@ -55,6 +61,7 @@ impl Socket {
         Ok(Self {
             protocol,
             open: Some(Open::new(protocol)?),
+            brief: None,
             buffer: vec![0; BUFFER],
         })
     }
@@ -156,6 +163,19 @@ impl Transport for Socket {
         let result = open.exchange(&mut self.buffer, request, sink);
         if result.as_ref().err().is_none_or(NetlinkError::is_final) {
             self.open = Some(open);
+        }
+        result
+    }
+
+    fn exchange_brief(&mut self, request: &[u8], sink: &mut Sink<'_>) -> Result<(), NetlinkError> {
+        let open = match self.brief.take() {
+            Some(open) => open,
+            None => Open::new(self.protocol)?,
+        };
+        let brief = self.buffer.get_mut(..BRIEF).unwrap_or_default();
+        let result = open.exchange(brief, request, sink);
+        if result.as_ref().err().is_none_or(NetlinkError::is_final) {
+            self.brief = Some(open);
         }
         result
     }
