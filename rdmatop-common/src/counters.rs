@@ -305,6 +305,7 @@ pub struct UserQp {
     /// Calls that post sends, at their entry and at their return: while both are equal nobody posts. Written with
     /// [`crate::offsets::WANT_USER_MEMORY`] only, as all below.
     pub entered: u64,
+    /// See `entered`.
     pub left: u64,
     /// 1 more than the number of the [`UserSample`] that user space wants at the next return of a post. The kernel side zeroes it.
     pub ask: u64,
@@ -329,13 +330,15 @@ pub mod user_word {
 pub struct UserSample {
     /// Written last. User space zeroes it before it asks.
     pub done: u64,
-    /// Number and birth of the QP.
+    /// Number of the QP.
     pub number: u64,
+    /// Its birth.
     pub born_ns: u64,
     /// [`QpSlot::tx_posted`] at that moment.
     pub count: u64,
     /// How many of the words could be read, from the first on.
     pub words_read: u64,
+    /// From the address of the `struct ibv_qp` on.
     pub words: [u32; USER_WORDS],
 }
 

@@ -102,6 +102,7 @@ const GROUPS: [Group; 5] = [
             "learn-",
             "uprobes-",
             "uprobes_loads-",
+            "uprobes_memory-",
             "wr_uprobes-",
             // Last: it locks the kernel down, for good.
             "lockdown-",

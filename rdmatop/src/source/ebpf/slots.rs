@@ -39,6 +39,16 @@ struct Seen {
 /// time) may be written a moment after its total. No time has this bit: it would be 292 years after boot.
 const SETTLED: u64 = 1 << 63;
 
+/// Whether to pass on a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    No,
+    /// If it has changed.
+    Yes,
+    /// In any case: something beside it has.
+    Anew,
+}
+
 /// The mapped array.
 pub struct SlotMap {
     array: Pieces<QpSlot>,
@@ -205,14 +215,14 @@ impl SlotMap {
     ///
     /// An idle slot costs reading some twenty words, and no system call.
     pub fn sweep(&mut self, give: impl FnMut(u32, QpSlot)) {
-        self.sweep_some(|_, _| true, give);
+        self.sweep_some(|_, _, _| Wanted::Yes, give);
     }
 
-    /// As [`SlotMap::sweep`], for the slots that `wanted` accepts by number and birth. A slot that it accepts later is then
-    /// passed on.
+    /// As [`SlotMap::sweep`], for the slots that `wanted` accepts by number, birth and whether the QP is destroyed. A slot that it
+    /// accepts later is then passed on. That of a destroyed QP is passed on in any case, and is still in use when `wanted` sees it.
     pub(super) fn sweep_some(
         &mut self,
-        wanted: impl Fn(u32, u64) -> bool,
+        mut wanted: impl FnMut(u32, u64, bool) -> Wanted,
         mut give: impl FnMut(u32, QpSlot),
     ) {
         self.array.take_in();
@@ -233,7 +243,8 @@ impl SlotMap {
                 continue;
             }
             let destroyed = flags & slot_flag::DESTROYED != 0;
-            if !destroyed && !wanted(number, born_ns) {
+            let wanted = wanted(number, born_ns, destroyed);
+            if !destroyed && wanted == Wanted::No {
                 continue;
             }
             // Sum before the copy: a count that changes in between changes the next sweep's sum.
@@ -245,7 +256,7 @@ impl SlotMap {
             let Some(seen) = self.seen.get_mut(index) else {
                 break;
             };
-            if seen.born == born_ns | SETTLED && seen.sum == sum && !destroyed {
+            if seen.born == born_ns | SETTLED && seen.sum == sum && !destroyed && wanted != Wanted::Anew {
                 continue;
             }
             let moved = seen.born & !SETTLED != born_ns || seen.sum != sum;

@@ -91,11 +91,6 @@ impl Search {
         self.first.is_some() && self.left.is_empty()
     }
 
-    /// Nothing was posted since the first sample, if there was one.
-    pub(crate) fn has_seen_none(&self) -> bool {
-        self.moved() == 0
-    }
-
     /// The word that counts, once it is certain.
     pub(crate) fn found(&self) -> Option<Found> {
         if !self.is_long() {
@@ -246,7 +241,6 @@ mod tests {
             None,
             "no post between"
         );
-        assert!(Search::default().has_seen_none() && search(5, &[0], word).has_seen_none());
     }
 
     #[test]
