@@ -3,7 +3,7 @@
 
 use std::{fs, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rdmatop_tests::{
     lab::Lab,
     perftest::{HANDSHAKE, Pair, Perftest},
@@ -48,8 +48,20 @@ fn connect(perftest: &Perftest) -> Result<Pair> {
     perftest.start()
 }
 
-/// Runs a pair that goes on posting after the probes have gone, and compares.
+/// Runs a pair that goes on posting after the probes have gone, and compares. Programs are probed one by one, so a pair may begin
+/// before its probes stand; then another one is run.
 fn counts(library: &str, perftest: &Perftest) -> Result<()> {
+    for _ in 0..4 {
+        if try_to_count(library, perftest)? {
+            return Ok(());
+        }
+        say("it posted before its probes stood: once more");
+    }
+    bail!("each pair posted before its probes stood")
+}
+
+/// As [`counts`]; false if a QP says that it may have posted before its probes stood.
+fn try_to_count(library: &str, perftest: &Perftest) -> Result<bool> {
     let window = Window::open_with(&ARGS, &ENV)?;
     let kernel = Window::open(&[])?;
     let mut pair = connect(perftest)?;
@@ -111,7 +123,7 @@ fn counts(library: &str, perftest: &Perftest) -> Result<()> {
         hits < 2 * count,
         "each post was probed at its entry and its return: {uprobes}"
     );
-    Ok(())
+    Ok(true)
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rdmatop_common::counters::{QpSlot, slot_flag};
 
-use super::{Engine, devices::Devices, processes::Processes, qp::Qp};
+use super::Engine;
 use crate::model::{cause::Cause, input::UprobesReport};
 
 impl Engine {
@@ -27,37 +27,47 @@ impl Engine {
 
     /// Once the probes are off, what their QPs do is not known any more, and neither is any sum that they belong to.
     fn lose_probes(&mut self) {
-        let Self {
-            qps,
-            processes,
-            devices,
-            ..
-        } = self;
-        for qp in qps.iter_mut().filter(|qp| qp.probed) {
+        for qp in self.qps.iter_mut().filter(|qp| qp.probed) {
             qp.probed = false;
-            lose(qp, processes, devices);
+            qp.blind = true;
+            qp.touch();
+            let (process, device) = (qp.process(), qp.key.device);
+            if let Some(process) = process.and_then(|uid| self.processes.get_mut(uid)) {
+                process.flow.get_or_insert_default().short = true;
+            }
+            if let Some(device) = self.devices.get_mut(device) {
+                device.flow.get_or_insert_default().short = true;
+            }
         }
     }
 
-    /// A QP of which nothing counts posts now, and one of which something does again: what is missing stays missing.
+    /// A QP of which nothing counts posts now, and one of which something does again: what is missing stays missing. And one of which
+    /// it turns out that nothing is.
     pub(super) fn follow_gaps(&mut self, uid: u64, slot: &QpSlot) {
-        let Self {
-            qps,
-            processes,
-            devices,
-            ..
-        } = self;
-        let Some(qp) = qps.get_mut(uid).filter(|qp| qp.probed) else {
+        let Some(qp) = self.qps.get_mut(uid).filter(|qp| qp.probed) else {
             return;
         };
         if slot.flags & slot_flag::GAP != 0 {
-            lose(qp, processes, devices);
+            qp.blind = true;
+            qp.touch();
+            let (process, device) = (qp.process(), qp.key.device);
+            if let Some(process) = process.and_then(|uid| self.processes.get_mut(uid)) {
+                process.flow.get_or_insert_default().lacks = true;
+            }
+            if let Some(device) = self.devices.get_mut(device) {
+                device.flow.get_or_insert_default().short = true;
+            }
         } else if qp.blind {
             qp.blind = false;
             if let Some(flow) = &mut qp.flow {
                 flow.blur();
             }
             qp.edit().since_attach = true;
+        } else if slot.flags & (slot_flag::IN_MEMORY | slot_flag::SINCE_ATTACH) == slot_flag::IN_MEMORY
+            && qp.row().since_attach
+        {
+            // The count of the program says that there was nothing before.
+            qp.edit().since_attach = false;
         }
     }
 
@@ -65,18 +75,5 @@ impl Engine {
     pub(super) fn uprobe_notes(&self) -> impl Iterator<Item = &Cause> {
         let report = self.uprobes.iter();
         report.flat_map(|report| report.off.iter().chain(&report.failures))
-    }
-}
-
-/// From now on it is not known what a QP posts, and no sum that it belongs to is whole.
-fn lose(qp: &mut Qp, processes: &mut Processes, devices: &mut Devices) {
-    qp.blind = true;
-    qp.touch();
-    let (process, device) = (qp.process(), qp.key.device);
-    if let Some(process) = process.and_then(|uid| processes.get_mut(uid)) {
-        process.flow.get_or_insert_default().short = true;
-    }
-    if let Some(device) = devices.get_mut(device) {
-        device.flow.get_or_insert_default().short = true;
     }
 }

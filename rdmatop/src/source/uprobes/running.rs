@@ -148,6 +148,11 @@ impl Running {
         self.count
     }
 
+    /// Whether the word is the count itself. Providers begin at 0 with a new QP, so nothing was posted that was not counted.
+    pub(crate) fn is_whole(&self) -> bool {
+        u64::from(self.word) == self.count
+    }
+
     /// A later reading. `None` where the word has gone back or has jumped further than a QP can post in that time: then it does
     /// not count, and nothing changes.
     pub(crate) fn read(&mut self, word: u32, elapsed_ns: u64) -> Option<u64> {
@@ -281,6 +286,14 @@ mod tests {
         // rdmatop was stopped for long: beyond half of the range it is not known which way the word went.
         assert_eq!(running.read(u32::MAX, 1000 * S), None);
         assert_eq!(before.count(), 1005);
+    }
+
+    #[test]
+    fn a_word_that_is_the_count_says_that_nothing_was_missed() {
+        let mut whole = Running::new(7, 7);
+        assert!(whole.read(9, 0).is_some() && whole.is_whole());
+        assert!(!Running::new(7, 10).is_whole(), "three posts before the probes");
+        assert!(!Running::new((1 << 32) + 7, 7).is_whole(), "not known");
     }
 
     proptest! {

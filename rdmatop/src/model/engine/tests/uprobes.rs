@@ -166,7 +166,10 @@ fn of_posts_read_from_memory_the_number_is_known_and_no_bytes_opcodes_and_receiv
     host.apply(report(false));
     let mut slot = probed(t, 0xa0, 17, 500);
     (slot.tx_bytes, slot.ops[2], slot.op_bytes[2]) = (5000, 500, 5000);
+    // Its probes came late, for all that one knows.
+    slot.flags |= slot_flag::SINCE_ATTACH;
     host.sweep(&[slot]);
+    assert!(host.only_qp().since_attach);
     let traffic = host.only_qp().traffic.clone();
     assert_eq!(traffic.tx_bytes.unwrap().total, 5000);
     assert_eq!(traffic.by_opcode.len(), 1);
@@ -177,6 +180,7 @@ fn of_posts_read_from_memory_the_number_is_known_and_no_bytes_opcodes_and_receiv
         ..read(t, 0xa0, 17, posted)
     };
     host.pass(SECOND).sweep(&[handed(800)]);
+    assert!(!host.only_qp().since_attach, "its word is its count");
     for traffic in [
         (*host.only_qp().traffic).clone(),
         host.process(231).traffic.clone(),
@@ -200,17 +204,23 @@ fn a_gap_leaves_the_qp_unknown_and_its_sums_short_until_probes_count_again() {
     host.qp(create(t, 0xa0, 17));
     host.apply(report(false));
     host.sweep(&[read(t, 0xa0, 17, 500)]);
+    assert!(!host.only_qp().since_attach);
     let mut gap = read(t, 0xa0, 17, 600);
     gap.flags |= slot_flag::GAP;
     host.pass(SECOND).sweep(&[gap]);
     assert!(host.only_qp().traffic.tx_wr.is_none());
     // The probes are back.
-    host.pass(SECOND).sweep(&[read(t, 0xa0, 17, 640)]);
+    let back = |posted| {
+        let mut slot = read(t, 0xa0, 17, posted);
+        slot.flags |= slot_flag::SINCE_ATTACH;
+        slot
+    };
+    host.pass(SECOND).sweep(&[back(640)]);
     let qp = host.only_qp();
     let posted = qp.traffic.tx_wr_posted.as_ref().unwrap();
     assert_eq!((posted.total, posted.rate), (640, None));
     assert!(qp.since_attach, "it has not been counted all the time");
-    host.pass(SECOND).sweep(&[read(t, 0xa0, 17, 660)]);
+    host.pass(SECOND).sweep(&[back(660)]);
     let qp = host.only_qp();
     assert_eq!(qp.traffic.tx_wr_posted.as_ref().unwrap().rate, Some(20.0));
     let sum = host.process(231).traffic.tx_wr.unwrap();

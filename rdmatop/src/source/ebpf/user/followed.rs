@@ -46,6 +46,8 @@ struct Followed<M> {
     told: Option<u64>,
     /// Posts since the last reading are not known.
     short: bool,
+    /// Nothing was posted before the probes stood, or before rdmatop began.
+    whole: bool,
 }
 
 /// All that are, by number.
@@ -84,6 +86,7 @@ impl<M: Memory + Send + Sync + 'static> Follower<M> {
             let followed = Followed {
                 told: None,
                 short: false,
+                whole: handed.running.is_whole(),
                 handed,
             };
             self.qps.insert(followed.handed.number, followed);
@@ -211,6 +214,10 @@ impl<M: Memory + Send + Sync + 'static> Follower<M> {
         qp.told = Some(count);
         slot.tx_posted = count;
         slot.flags |= slot_flag::IN_MEMORY;
+        slot.flags &= !slot_flag::SINCE_ATTACH;
+        if !qp.whole {
+            slot.flags |= slot_flag::SINCE_ATTACH;
+        }
         let destroyed = slot.flags & slot_flag::DESTROYED != 0;
         if qp.short {
             slot.flags |= slot_flag::GAP;
@@ -325,8 +332,8 @@ mod tests {
         }
     }
 
-    const MEMORY: u32 = slot_flag::IN_MEMORY;
-    const GAP: u32 = slot_flag::IN_MEMORY | slot_flag::GAP;
+    const MEMORY: u32 = slot_flag::IN_MEMORY | slot_flag::SINCE_ATTACH;
+    const GAP: u32 = MEMORY | slot_flag::GAP;
 
     #[test]
     fn a_count_goes_on_from_the_probes_count_and_is_told_when_it_moves() {
@@ -345,6 +352,24 @@ mod tests {
             None,
             "another QP has the number"
         );
+    }
+
+    #[test]
+    fn a_qp_whose_word_is_its_count_is_counted_from_its_first_post_on() {
+        for (count, since_attach) in [(50, 0), (49, slot_flag::SINCE_ATTACH)] {
+            let mut bench = Bench::new();
+            for qp in bench.follower.qps.values_mut() {
+                (qp.handed.running, qp.whole) = (Running::new(count, 50), count == 50);
+            }
+            assert_eq!(bench.read(), []);
+            let mut slot = QpSlot {
+                born_ns: 100,
+                flags: slot_flag::SINCE_ATTACH,
+                ..QpSlot::new_zeroed()
+            };
+            assert!(bench.follower.fill(4, &mut slot));
+            assert_eq!(slot.flags, slot_flag::IN_MEMORY | since_attach);
+        }
     }
 
     #[test]

@@ -105,6 +105,11 @@ impl Worker {
             failures: BTreeMap::new(),
         };
         let run = move || {
+            // Programs are probed one by one then, and the first posts of each come soon.
+            if work.memory.is_some() {
+                let _rights = Raised::for_attach();
+                work.guard.hit_ns = work.measure();
+            }
             while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
                 if !work.round() {
                     break;
