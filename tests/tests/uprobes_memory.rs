@@ -3,16 +3,19 @@
 
 use std::{fs, time::Duration};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
     lab::Lab,
     perftest::{HANDSHAKE, Pair, Perftest},
-    rdmatop::Window,
+    rdmatop::{END, Window},
+    screen::{self, Screen},
     siw::{self, Siw},
     snapshot::Row,
     table::say,
+    traffic::{Traffic, id, number},
     wait::{self, PATIENCE},
 };
+use serde_json::Value;
 
 const ARGS: [&str; 4] = ["--uprobes", "--uprobes-memory", "--uprobe-limit", "100000"];
 const ENV: [(&str, &str); 1] = [("RDMATOP_DATAPATHS", "0")];
@@ -20,9 +23,13 @@ const ENV: [(&str, &str); 1] = [("RDMATOP_DATAPATHS", "0")];
 /// then, and so many after it.
 const POSTS: u64 = 160_000;
 
-/// How many functions of files of this name are probed: rdmatop keeps the file open for each.
 fn probed(window: &Window, name: &str) -> usize {
-    let open = fs::read_dir(format!("/proc/{}/fd", window.pid()));
+    probed_by(window.pid(), name)
+}
+
+/// How many functions of files of this name rdmatop probes: it keeps the file open for each.
+fn probed_by(rdmatop: u32, name: &str) -> usize {
+    let open = fs::read_dir(format!("/proc/{rdmatop}/fd"));
     let files = open.into_iter().flatten().flatten().map(|entry| entry.path());
     files
         .filter_map(|file| fs::read_link(file).ok())
@@ -48,20 +55,8 @@ fn connect(perftest: &Perftest) -> Result<Pair> {
     perftest.start()
 }
 
-/// Runs a pair that goes on posting after the probes have gone, and compares. Programs are probed one by one, so a pair may begin
-/// before its probes stand; then another one is run.
+/// Runs a pair that goes on posting after the probes have gone, and compares.
 fn counts(library: &str, perftest: &Perftest) -> Result<()> {
-    for _ in 0..4 {
-        if try_to_count(library, perftest)? {
-            return Ok(());
-        }
-        say("it posted before its probes stood: once more");
-    }
-    bail!("each pair posted before its probes stood")
-}
-
-/// As [`counts`]; false if a QP says that it may have posted before its probes stood.
-fn try_to_count(library: &str, perftest: &Perftest) -> Result<bool> {
     let window = Window::open_with(&ARGS, &ENV)?;
     let kernel = Window::open(&[])?;
     let mut pair = connect(perftest)?;
@@ -123,7 +118,7 @@ fn try_to_count(library: &str, perftest: &Perftest) -> Result<bool> {
         hits < 2 * count,
         "each post was probed at its entry and its return: {uprobes}"
     );
-    Ok(true)
+    Ok(())
 }
 
 #[test]
@@ -142,10 +137,153 @@ fn posts_on_soft_iwarp_are_read_from_memory_exactly() -> Result<()> {
     counts("libsiw", &perftest)
 }
 
+/// A program that posts what it is told, before and after the probes of its two functions.
+struct Told {
+    program: Traffic,
+    pid: u32,
+    qpn: u32,
+    posted: u64,
+}
+
+impl Told {
+    fn start() -> Result<Self> {
+        let program = Traffic::start("told-posts", &[])?;
+        let ready = program.ready()?;
+        Ok(Self {
+            pid: id(&ready, "pid")?,
+            qpn: id(&ready, "qpn")?,
+            posted: 0,
+            program,
+        })
+    }
+
+    /// Tells it something and waits until it has done that.
+    fn tell(&mut self, what: &str) -> Result<()> {
+        let before = self.program.child.out.all().len();
+        self.program.child.tell(what)?;
+        let line = wait::for_some("the program's answer", PATIENCE, || {
+            Ok(self.program.child.out.all().get(before).cloned())
+        })?;
+        let said: Value = serde_json::from_str(&line)?;
+        self.posted = number(&said, "posted")?;
+        Ok(())
+    }
+}
+
+/// Waits for the probes on a process's post_send and post_recv.
+fn wait_probes(rdmatop: u32) -> Result<()> {
+    wait::until("probes on post_send and post_recv", PATIENCE, || {
+        probed_by(rdmatop, "librxe") == 2
+    })?;
+    // Attached, then told to the kernel side.
+    std::thread::sleep(Duration::from_secs(2));
+    Ok(())
+}
+
+fn wait_no_probes(rdmatop: u32) -> Result<()> {
+    wait::until("the end of the probes", PATIENCE, || {
+        probed_by(rdmatop, "librxe") == 0
+    })
+}
+
 #[test]
 fn posts_on_softroce_are_read_from_memory_exactly() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("uprobes memory: rxe") else {
         return Ok(());
     };
-    counts("librxe", &Perftest::new("ib_write_bw").iterations(POSTS).size(64))
+    let (mut lives, mut ends, mut killed) = (Told::start()?, Told::start()?, Told::start()?);
+    let window = Window::open_with(&ARGS, &ENV)?;
+    wait::until("probes on three programs", PATIENCE, || {
+        probed(&window, "librxe") == 6
+    })?;
+    std::thread::sleep(Duration::from_secs(2));
+    // The first one shows which word it is, in the others some posts that it is theirs.
+    lives.tell("post 90000")?;
+    for other in [&mut ends, &mut killed] {
+        other.tell("post 3000")?;
+    }
+    wait_no_probes(window.pid())?;
+    for program in [&mut lives, &mut ends, &mut killed] {
+        program.tell("post 2500")?;
+    }
+    let (pid, qpn, posted) = (ends.pid, ends.qpn, ends.posted);
+    ends.program.finish()?;
+    killed.program.child.signal(libc::SIGKILL)?;
+    let _ = killed.program.child.wait(PATIENCE)?;
+    let sample = window.close()?;
+    let uprobes = &sample.value()["health"]["uprobes"];
+    for (what, pid, qpn, posted) in [
+        ("lives", lives.pid, lives.qpn, lives.posted),
+        ("has ended", pid, qpn, posted),
+    ] {
+        let row = sample.qp(pid, qpn)?;
+        let counter = row.field("tx_wr_posted");
+        println!("a program that {what}: {counter}, of its own {posted}");
+        ensure!(
+            counter["total"] == posted && counter["source"] == "memory",
+            "{posted}: {row:?}"
+        );
+        // They had posted nothing before, which rdmatop has from the word.
+        ensure!(!row.is("since_attach"), "{row:?}");
+        ensure!(
+            row.field("tx_bytes").is_null() && row.field("rx_wr_posted").is_null(),
+            "{row:?}"
+        );
+    }
+    let lost = sample.qp(killed.pid, killed.qpn)?;
+    println!(
+        "a program that was killed: {}, {uprobes}",
+        lost.field("tx_wr_posted")
+    );
+    ensure!(lost.field("tx_wr_posted").is_null(), "{lost:?}");
+    // Its other QP, to which nothing was posted, ended as well.
+    ensure!(uprobes["memory"]["gaps"] == 2, "{uprobes}");
+    ensure!(uprobes["memory"]["processes"] == 1, "{uprobes}");
+    ensure!(uprobes["off"].is_null() && uprobes["missed"] == 0, "{uprobes}");
+    lives.program.finish()?;
+    Ok(())
+}
+
+#[test]
+fn a_word_that_reset_sets_back_brings_the_probes_back() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("uprobes memory: RESET") else {
+        return Ok(());
+    };
+    let mut program = Told::start()?;
+    let _screen = Screen::open_in("memory", &ARGS.join(" "), "RDMATOP_DATAPATHS=0")?;
+    let view = Screen::pid()?;
+    wait_probes(view)?;
+    program.tell("post 90000")?;
+    wait_no_probes(view)?;
+    Screen::once("that a count is read", END, |text| {
+        text.contains("2 QPs read from memory")
+    })?;
+    program.tell("post 2500")?;
+    Screen::keys(&["1", "f"])?;
+    Screen::keys(&[&format!("pid:{}", program.pid), "Enter"])?;
+    Screen::once("the row of the program alone", END, |text| {
+        text.contains("told-posts") && !text.contains("ib_core")
+    })?;
+    Screen::keys(&["Enter"])?;
+    let posted = program.posted;
+    let shown = Screen::once("what the program has posted", END, |text| {
+        screen::total(text, "send WRs posted") == Some(posted)
+    })?;
+    let line = shown.lines().find(|line| line.starts_with("send WRs posted"));
+    println!("{line:?}");
+    ensure!(line.is_some_and(|line| line.ends_with("memory")), "{shown}");
+    program.tell("reset")?;
+    wait_probes(view)?;
+    program.tell("post 700")?;
+    let posted = program.posted;
+    // Nothing was posted meanwhile, but rdmatop cannot know: what it shows is a lower bound.
+    let shown = Screen::once("what the program has posted since", END, |text| {
+        let line = text.lines().find(|line| line.starts_with("send WRs posted"));
+        line.is_some_and(|line| line.contains(&format!("{posted}")))
+    })?;
+    println!("{shown}");
+    ensure!(!shown.contains("read from memory"), "{shown}");
+    Screen::leave()?;
+    program.program.finish()?;
+    Ok(())
 }
