@@ -221,7 +221,7 @@ impl UserPath {
             for qp in &given_up {
                 ready.remove(&qp.number);
             }
-            memory.tell(&self.shared, given_up);
+            MemoryPath::tell(&self.shared, given_up);
         }
         let memory = RefCell::new(memory);
         let of = |number, born_ns| ready.get(&number).filter(|ready| ready.born_ns == born_ns);
@@ -254,6 +254,9 @@ impl UserPath {
                 }
             },
         );
+        if let Some(memory) = memory.into_inner() {
+            memory.account(&self.shared);
+        }
     }
 
     /// Number and cost of the probes.
@@ -301,14 +304,18 @@ impl MemoryPath {
         })
     }
 
-    /// Tells the worker and the report.
-    fn tell(&self, shared: &Mutex<Shared>, given_up: Vec<GivenUp>) {
+    /// Tells the worker.
+    fn tell(shared: &Mutex<Shared>, given_up: Vec<GivenUp>) {
         let mut shared = locked(shared);
         for qp in &given_up {
             shared.ready.remove(&qp.number);
         }
         shared.given_up.extend(given_up);
-        if let Some(report) = &mut shared.report.memory {
+    }
+
+    /// Updates the report.
+    fn account(&self, shared: &Mutex<Shared>) {
+        if let Some(report) = &mut locked(shared).report.memory {
             (report.qps, report.processes) = self.follower.numbers();
             report.gaps = self.follower.gaps;
         }
