@@ -14,6 +14,7 @@ pub(crate) mod siw;
 #[cfg(feature = "counters")]
 pub(crate) mod siw_cqe;
 pub(crate) mod user;
+pub(crate) mod user_memory;
 mod user_posts;
 pub(crate) mod user_work;
 pub(crate) mod user_wr;

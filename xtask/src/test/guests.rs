@@ -106,6 +106,7 @@ const GROUPS: [Group; 6] = [
             "learn-",
             "uprobes-",
             "uprobes_loads-",
+            "uprobes_memory-",
             "wr_uprobes-",
             // Last: it locks the kernel down, for good.
             "lockdown-",

@@ -97,12 +97,13 @@ impl Engine {
             if let Some((tx, rx)) = points {
                 process.series.push(tx, rx, "bytes");
             }
+            let lacks = flow.is_some_and(|flow| flow.lacks);
             let mut row = process.build(devices, counts_verbs, now_ns, fresh);
             process
                 .recently
                 .push(now_ns, recent_rates(all_packets, &row.traffic));
             row.recent = process.recently.average();
-            if uncounted.contains(&process.uid) {
+            if lacks || uncounted.contains(&process.uid) {
                 row.traffic.is_partial();
             }
             if let Some(hw) = hw {

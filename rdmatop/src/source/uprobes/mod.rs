@@ -7,8 +7,10 @@ mod abi;
 mod functions;
 mod places;
 mod process;
+mod running;
 
 pub(crate) use abi::{BEGIN, QP_EX_WR_ID, SET_INLINE_DATA, WR_START, after_landing_pad};
-pub(crate) use functions::{Functions, Miss, functions};
+pub(crate) use functions::{Functions, Memory, Miss, functions};
 pub(crate) use places::Place;
 pub(crate) use process::{Opened, Process};
+pub(crate) use running::{Running, Search};

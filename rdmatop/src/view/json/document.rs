@@ -80,6 +80,7 @@ fn written() -> Keys {
         ("Loss", "/health/losses"),
         ("Skipped", "/health/skipped"),
         ("Uprobes", "/health/uprobes"),
+        ("Memory", "/health/uprobes/memory"),
         ("Hardware counters", "/health/hw_counters"),
         ("Hardware port", "/health/hw_counters/ports"),
         ("Note", "/health/hw_counters/ports/1/why"),

@@ -150,3 +150,93 @@ fn probes_that_the_user_ends_and_wants_again_count_from_then_on() {
     let posted = qp.traffic.tx_wr_posted.as_ref().unwrap();
     assert_eq!((posted.total, posted.rate, qp.qpn), (48, Some(7.0), 17));
 }
+
+/// As [`probed`], read from the memory of its program.
+fn read(t: u64, qp: u64, qpn: u32, posted: u64) -> QpSlot {
+    let mut slot = probed(t, qp, qpn, posted);
+    slot.flags |= slot_flag::IN_MEMORY;
+    slot
+}
+
+#[test]
+fn of_posts_read_from_memory_the_number_is_known_and_no_bytes_opcodes_and_receives() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    host.apply(report(false));
+    let mut slot = probed(t, 0xa0, 17, 500);
+    (slot.tx_bytes, slot.ops[2], slot.op_bytes[2]) = (5000, 500, 5000);
+    // Its probes came late, for all that one knows.
+    slot.flags |= slot_flag::SINCE_ATTACH;
+    host.sweep(&[slot]);
+    assert!(host.only_qp().since_attach);
+    let traffic = host.only_qp().traffic.clone();
+    assert_eq!(traffic.tx_bytes.unwrap().total, 5000);
+    assert_eq!(traffic.by_opcode.len(), 1);
+    let handed = |posted| QpSlot {
+        tx_bytes: 5000,
+        ops: slot.ops,
+        op_bytes: slot.op_bytes,
+        ..read(t, 0xa0, 17, posted)
+    };
+    host.pass(SECOND).sweep(&[handed(800)]);
+    assert!(!host.only_qp().since_attach, "its word is its count");
+    for traffic in [
+        (*host.only_qp().traffic).clone(),
+        host.process(231).traffic.clone(),
+    ] {
+        for counter in [traffic.tx_wr, traffic.tx_wr_posted] {
+            let counter = counter.unwrap();
+            assert_eq!(
+                (counter.total, counter.rate, counter.source),
+                (800, Some(300.0), Source::Memory)
+            );
+        }
+        assert!(traffic.tx_bytes.is_none() && traffic.rx_wr_posted.is_none());
+        assert!(traffic.by_opcode.is_empty());
+    }
+}
+
+#[test]
+fn a_gap_leaves_the_qp_unknown_and_its_sums_short_until_probes_count_again() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    host.apply(report(false));
+    host.sweep(&[read(t, 0xa0, 17, 500)]);
+    assert!(!host.only_qp().since_attach);
+    let mut gap = read(t, 0xa0, 17, 600);
+    gap.flags |= slot_flag::GAP;
+    host.pass(SECOND).sweep(&[gap]);
+    assert!(host.only_qp().traffic.tx_wr.is_none());
+    // The probes are back.
+    let back = |posted| {
+        let mut slot = read(t, 0xa0, 17, posted);
+        slot.flags |= slot_flag::SINCE_ATTACH;
+        slot
+    };
+    host.pass(SECOND).sweep(&[back(640)]);
+    let qp = host.only_qp();
+    let posted = qp.traffic.tx_wr_posted.as_ref().unwrap();
+    assert_eq!((posted.total, posted.rate), (640, None));
+    assert!(qp.since_attach, "it has not been counted all the time");
+    host.pass(SECOND).sweep(&[back(660)]);
+    let qp = host.only_qp();
+    assert_eq!(qp.traffic.tx_wr_posted.as_ref().unwrap().rate, Some(20.0));
+    let sum = host.process(231).traffic.tx_wr.unwrap();
+    assert_eq!((sum.total, sum.partial), (660, true));
+}
+
+#[test]
+fn a_qp_that_ends_unread_leaves_its_sums_short() {
+    let mut host = Host::new();
+    let t = host.now;
+    host.qp(create(t, 0xa0, 17));
+    host.apply(report(false));
+    host.sweep(&[read(t, 0xa0, 17, 500)]);
+    let mut last = read(t, 0xa0, 17, 500);
+    last.flags |= slot_flag::GAP | slot_flag::DESTROYED;
+    host.pass(SECOND).sweep(&[last]);
+    let sum = host.process(231).traffic.tx_wr.unwrap();
+    assert_eq!((sum.total, sum.partial), (500, true));
+}

@@ -79,11 +79,18 @@ impl<T> Probed<T> {
         Some(self.remove(|spot, entry| spot.file == file && entry.users == 0))
     }
 
-    /// Takes out the functions of files that are deleted and have no QP.
+    /// Takes out the functions of files that are deleted, or of one process alone, and have no QP.
     pub(super) fn unreachable(&mut self, now_ns: u64, is_deleted: impl Fn(&T) -> bool) -> Vec<T> {
-        self.remove(|_, entry| {
-            entry.users == 0 && now_ns.saturating_sub(entry.used_ns) > LINGER_NS && is_deleted(&entry.probes)
+        self.remove(|spot, entry| {
+            entry.users == 0
+                && now_ns.saturating_sub(entry.used_ns) > LINGER_NS
+                && (spot.pid.is_some() || is_deleted(&entry.probes))
         })
+    }
+
+    /// Takes out the functions of a process that no QP uses.
+    pub(super) fn of_process(&mut self, pid: u32) -> Vec<T> {
+        self.remove(|spot, entry| spot.pid == Some(pid) && entry.users == 0)
     }
 
     fn remove(&mut self, goes: impl Fn(&Spot, &Entry<T>) -> bool) -> Vec<T> {
@@ -108,6 +115,7 @@ mod tests {
             function: Function::PostSend,
             file: (8, inode),
             offset,
+            pid: None,
         }
     }
 
@@ -148,5 +156,23 @@ mod tests {
         assert!(probed.unreachable(10 * second, |deleted| *deleted).is_empty());
         assert_eq!(probed.unreachable(12 * second, |deleted| *deleted), [true]);
         assert_eq!(probed.len(), 1, "the other file may be mapped again");
+    }
+
+    #[test]
+    fn the_probes_of_one_process_go_alone_and_none_that_a_qp_uses() {
+        let mut probed = Probed::new(8);
+        let of = |pid, offset| Spot {
+            pid: Some(pid),
+            ..spot(1, offset)
+        };
+        for spot in [of(7, 0), of(7, 16), of(8, 0)] {
+            probed.add(spot, (spot.pid, spot.offset));
+        }
+        assert!(probed.of_process(7).is_empty());
+        probed.release(&[of(7, 0), of(8, 0)], 5);
+        assert_eq!(probed.of_process(7), [(Some(7), 0)]);
+        // Process 8 has ended, and its library has not.
+        assert_eq!(probed.unreachable(1 << 40, |_| false), [(Some(8), 0)]);
+        assert_eq!(probed.len(), 1);
     }
 }

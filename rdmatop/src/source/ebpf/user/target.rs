@@ -15,6 +15,8 @@ pub(super) struct Spot {
     pub(super) file: (u64, u64),
     /// Offset of the probe in the file.
     pub(super) offset: u64,
+    /// The one process that is probed there, `None` for all.
+    pub(super) pid: Option<u32>,
 }
 
 /// The functions to probe for a QP.
@@ -110,6 +112,7 @@ fn spot(process: &Process, function: Function, place: &Place) -> Result<(Spot, O
         function,
         file: file.identity,
         offset,
+        pid: None,
     };
     Ok((spot, file))
 }
