@@ -126,8 +126,10 @@ impl Search {
     }
 }
 
-fn low(count: u64) -> u32 {
-    (count & u64::from(u32::MAX)) as u32
+/// The lower 32 bits.
+pub(crate) fn low(count: u64) -> u32 {
+    let [.., a, b, c, d] = count.to_be_bytes();
+    u32::from_be_bytes([a, b, c, d])
 }
 
 /// Work requests counted by a word.

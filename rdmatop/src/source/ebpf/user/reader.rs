@@ -149,7 +149,7 @@ mod tests {
             if let Some(wait) = &self.0 {
                 let _ = wait.lock().unwrap().recv();
             }
-            into.copy_from_slice(&(address as u32).to_ne_bytes());
+            into.copy_from_slice(&u32::try_from(address).unwrap().to_ne_bytes());
             true
         }
     }
