@@ -103,9 +103,9 @@ fn counts(library: &str, perftest: &Perftest) -> Result<()> {
         sum += own;
     }
     let count = accounts.client.iterations;
-    println!(
+    say(&format!(
         "{library}: {sum} from memory and in the kernel, perftest {count}; probes gone after {gone:?} of {whole:?}; {uprobes}"
-    );
+    ));
     ensure!(sum == count, "{sum} of {count}");
     ensure!(uprobes["memory"]["gaps"] == 0, "{uprobes}");
     ensure!(uprobes["off"].is_null() && uprobes["missed"] == 0, "{uprobes}");

@@ -13,4 +13,4 @@ pub(crate) use abi::{BEGIN, QP_EX_WR_ID, SET_INLINE_DATA, WR_START, after_landin
 pub(crate) use functions::{Functions, Memory, Miss, functions};
 pub(crate) use places::Place;
 pub(crate) use process::{Opened, Process};
-pub(crate) use running::{Running, Search};
+pub(crate) use running::{Running, Search, low};

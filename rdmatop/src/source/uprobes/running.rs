@@ -126,8 +126,9 @@ impl Search {
     }
 }
 
-fn low(count: u64) -> u32 {
-    (count & u64::from(u32::MAX)) as u32
+/// The low half of a number.
+pub(crate) fn low(number: u64) -> u32 {
+    u32::try_from(number & u64::from(u32::MAX)).unwrap_or(u32::MAX)
 }
 
 /// Work requests counted by a word.

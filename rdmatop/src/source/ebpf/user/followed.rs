@@ -11,7 +11,7 @@ use super::{
     super::slots::Wanted,
     reader::{Place, Reader},
 };
-use crate::source::uprobes::{Memory, Running};
+use crate::source::uprobes::{Memory, Running, low};
 
 /// A QP that is to be read from now on.
 #[derive(Debug)]
@@ -182,7 +182,7 @@ impl<M: Memory + Send + Sync + 'static> Follower<M> {
             let beside = beside(number);
             let elapsed_ns = now_ns.saturating_sub(qp.handed.at_ns);
             let last = (beside.last_word & user_word::IS_READ != 0 && beside.resets == qp.handed.resets)
-                .then(|| (beside.last_word & u64::from(u32::MAX)) as u32);
+                .then(|| low(beside.last_word));
             let count = last.and_then(|word| qp.handed.running.read(word, elapsed_ns));
             if count.is_none() {
                 qp.short = true;
@@ -377,7 +377,7 @@ mod tests {
         let mut bench = Bench::new();
         bench.destroyed = true;
         bench.program.gone.store(true, Relaxed);
-        bench.beside.lock().unwrap().last_word = user_word::IS_READ | 61;
+        bench.beside.lock().unwrap().last_word = user_word::IS_READ | 0x3d;
         assert_eq!(bench.read(), []);
         assert_eq!(bench.told(), Some((1011, MEMORY | slot_flag::DESTROYED)));
         assert_eq!((bench.follower.gaps, bench.follower.numbers()), (0, (1, 1)));
@@ -394,7 +394,8 @@ mod tests {
 
     #[test]
     fn a_process_whose_memory_misbehaves_is_given_up_with_all_its_qps() {
-        let spoilt: [(&str, fn(&mut Bench)); 4] = [
+        type Spoil = fn(&mut Bench);
+        let spoilt: [(&str, Spoil); 4] = [
             ("cannot be read", |bench| bench.program.gone.store(true, Relaxed)),
             ("went back", |bench| bench.program.word.store(49, Relaxed)),
             ("jumped", |bench| bench.program.word.store(1 << 30, Relaxed)),

@@ -149,7 +149,8 @@ mod tests {
             if let Some(wait) = &self.0 {
                 let _ = wait.lock().unwrap().recv();
             }
-            into.copy_from_slice(&(address as u32).to_ne_bytes());
+            let word = u32::try_from(address).unwrap();
+            into.copy_from_slice(&word.to_ne_bytes());
             true
         }
     }
