@@ -90,7 +90,7 @@ fn posts_that_bypass_the_kernel_are_counted_as_the_program_counts_them() -> Resu
 #[test]
 fn a_provider_without_a_running_count_keeps_its_probes() -> Result<()> {
     const NAME: &str = "uprobes memory on pvrdma";
-    const POSTS: u64 = 3000;
+    const POSTS: u64 = 20_000;
     let Some(_lab) = Lab::enter(NAME) else {
         return Ok(());
     };

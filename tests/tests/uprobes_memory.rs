@@ -283,7 +283,7 @@ fn a_word_that_reset_sets_back_brings_the_probes_back() -> Result<()> {
         digits.is_some_and(|line| line.contains(&format!("{posted}")))
     })?;
     println!("{shown}");
-    ensure!(!shown.contains("read from memory"), "{shown}");
+    ensure!(!shown.contains("QPs read from memory"), "{shown}");
     Screen::leave()?;
     program.program.finish()?;
     Ok(())
