@@ -103,15 +103,21 @@ fn a_terminal_that_does_not_read_does_not_outlast_the_duration() {
 #[test]
 fn a_terminal_that_reads_again_gets_the_newest_screen_and_is_told_what_it_missed() {
     let mut view = view(&["--delay", "0.1"]);
-    fill(&mut view);
-    // The last key: the help is open or closed; this opens the filter's prompt on either.
-    view.on.press(b"\x1b").expect("a key");
-    sleep(Duration::from_millis(500));
-    view.on.forget();
-    view.on.resume();
-    view.on
-        .wait_for("frames were not drawn", PATIENCE)
-        .expect("the count of dropped frames");
+    // A key takes the message away. On a machine that is busy the view may not have read all keys when the terminal reads again.
+    let told = (1..=5).any(|turn| {
+        fill(&mut view);
+        // The last key: the help is open or closed; this opens the filter's prompt on either.
+        view.on.press(b"\x1b").expect("a key");
+        sleep(Duration::from_secs(turn));
+        view.on.forget();
+        view.on.resume();
+        view.on.wait_for("frames were not drawn", SOON).is_ok()
+    });
+    assert!(
+        told,
+        "the count of dropped frames: {}",
+        String::from_utf8_lossy(&view.on.output())
+    );
     view.on.signal(libc::SIGTERM).expect("a signal");
     ends_with_the_terminal_given_back(&mut view, SOON);
 }

@@ -9,6 +9,7 @@ use std::{
     env,
     path::{Path, PathBuf},
     process::Command,
+    sync::atomic::{AtomicBool, Ordering},
     thread::{self, ScopedJoinHandle},
     time::Instant,
 };
@@ -63,9 +64,15 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
     }
     setup::ensure(SetupArgs::default(), true)?;
     // At the same time: builds that have one CPU busy, downloads and tests that wait leave much of a machine idle.
+    let units_run = AtomicBool::new(!args.only_lab);
     let (units, kernels) = thread::scope(|scope| {
-        let units = (!args.only_lab).then(|| scope.spawn(|| style_and_units(args)));
-        let kernels = (!args.no_lab).then(|| in_guests(args));
+        let units = (!args.only_lab).then(|| {
+            scope.spawn(|| {
+                let _end = Ended(&units_run);
+                style_and_units(args)
+            })
+        });
+        let kernels = (!args.no_lab).then(|| in_guests(args, &units_run));
         (units.map(ScopedJoinHandle::join), kernels)
     });
     let mut parts: Vec<Part> = Vec::new();
@@ -88,6 +95,15 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
     Ok(u8::from(all.failed > 0))
 }
 
+/// Says so when it is dropped, after a panic too.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 /// A part that did not begin or did not finish.
 fn cannot(name: &str, why: &str) -> Part {
     let mut outcome = Outcome::default();
@@ -100,7 +116,7 @@ fn cannot(name: &str, why: &str) -> Part {
 }
 
 /// Builds what the guests need, and runs them.
-fn in_guests(args: &TestArgs) -> Result<(Vec<Part>, Vec<PathBuf>)> {
+fn in_guests(args: &TestArgs, units_run: &AtomicBool) -> Result<(Vec<Part>, Vec<PathBuf>)> {
     let mut binaries = lab_binaries()?;
     if let Some(filter) = &args.filter {
         binaries = guests::with_tests_called(filter, binaries)?;
@@ -111,6 +127,7 @@ fn in_guests(args: &TestArgs) -> Result<(Vec<Part>, Vec<PathBuf>)> {
         timeout: args.timeout,
         at_once: args.guests.unwrap_or_else(guests_at_once),
         again: args.again,
+        units_run,
     };
     guests::run(&binaries, &asked)
 }

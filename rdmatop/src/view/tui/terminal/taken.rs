@@ -134,15 +134,17 @@ pub(super) fn write(limit: Duration, bytes: &[u8]) -> io::Result<usize> {
 }
 
 /// Gives the terminal back. May be called at any time, any number of times, from any thread and from a signal
-/// handler: only system calls and atomics. Takes half a second at most, when the terminal does not read.
+/// handler: only system calls and atomics. Takes half a second at most, when the terminal does not read; two seconds more on a machine
+/// that gives no CPU to a thread that was writing.
 pub fn restore() -> io::Result<()> {
     let before = BEFORE.swap(std::ptr::null_mut(), Ordering::SeqCst);
     let (false, Some(terminal)) = (before.is_null(), TERMINAL.get()) else {
         return Ok(());
     };
     let own = gettid().as_raw_nonzero().get();
-    // A write that had begun; none waits longer than this.
-    for _ in 0..100 {
+    // A write that had begun would end up behind the signs. None waits longer than a tenth of a second, but where other programs
+    // have the CPUs its thread may not run for longer.
+    for _ in 0..2000 {
         if [0, own].contains(&WRITER.load(Ordering::SeqCst)) {
             break;
         }
@@ -175,7 +177,9 @@ fn leave(screen: &Outlet, foreground: bool) -> io::Result<()> {
     for (turn, limit) in TURNS.into_iter().enumerate() {
         if turn > 0 && foreground {
             // What the terminal has not read belongs to a screen that is gone; when it reads again, it gets this.
+            // So all of the signs are written again: the first of them may be in what is thrown away.
             let _ = termios::tcflush(screen, QueueSelector::OFlush);
+            done = 0;
         }
         done += screen.within(limit, signs.get(done..).unwrap_or_default())?;
         if done == signs.len() {
