@@ -16,6 +16,10 @@ const ENOSPC: u32 = 28;
 const ENODATA: u32 = 61;
 const ETIMEDOUT: u32 = 110;
 
+/// Bytes of locked memory that are enough for the buffers of most jobs: a limit above this, of which half is free, need not be what a
+/// registration failed for.
+const AMPLE: u64 = 1 << 30;
+
 /// What an errno of a verb means, and what to do; `None` for those that programs ask for, such as EINVAL of a try.
 fn meaning(verb: &str, errno: u32, pid: u32, cgroup: Option<&str>) -> Option<(&'static str, String)> {
     const USED_UP: &str = "rdma resource show   # a count that is huge -> end or mend the program that makes so many   \
@@ -144,13 +148,21 @@ fn short_of_memory(locked: &LockedMemory, cgroup: Option<&str>) -> (String, Stri
     let held = locked
         .pinned
         .map_or_else(String::new, |pinned| format!(" ({} in use)", text::bytes(pinned)));
+    let what = format!("its locked-memory limit is {}{held}", text::bytes(limit));
+    let raise = format!("sudo prlimit --memlock=unlimited --pid {}", locked.pid);
+    let later = format!("for its next start: {}", locked::raise(cgroup));
+    if limit > AMPLE && locked.pinned.is_some_and(|pinned| pinned < limit / 2) {
+        return (
+            format!("{what}, or memory or the NIC's resources are exhausted"),
+            format!(
+                "free -h   # much available -> ibv_devinfo -v shows max_mr; or {raise}   # little available -> end what uses it, or \
+                 register less   # {later}"
+            ),
+        );
+    }
     (
-        format!("its locked-memory limit is {}{held}", text::bytes(limit)),
-        format!(
-            "sudo prlimit --memlock=unlimited --pid {}   # at once, for what it registers from then on   # for its next start: {}",
-            locked.pid,
-            locked::raise(cgroup)
-        ),
+        what,
+        format!("{raise}   # at once, for what it registers from then on   # {later}"),
     )
 }
 

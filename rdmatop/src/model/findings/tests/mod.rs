@@ -324,6 +324,20 @@ fn memory_that_cannot_be_locked_is_said_at_once_and_for_a_minute() {
             "sudo prlimit --memlock=unlimited --pid 251 ",
         ),
         (
+            Some(64 << 30),
+            Some(false),
+            Some(40 << 30),
+            "its locked-memory limit is 64 GiB (40 GiB in use)",
+            "sudo prlimit --memlock=unlimited --pid 251 ",
+        ),
+        (
+            Some(64 << 30),
+            Some(false),
+            Some(1 << 30),
+            "its locked-memory limit is 64 GiB (1 GiB in use), or memory or the NIC's resources are exhausted",
+            "free -h ",
+        ),
+        (
             None,
             Some(false),
             None,

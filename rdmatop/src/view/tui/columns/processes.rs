@@ -19,7 +19,8 @@ fn devices(p: &ProcessRow) -> String {
     match p.devices.as_slice() {
         [] => format::UNKNOWN.to_owned(),
         [one] => one.to_string(),
-        many => format!("{} devices", many.len()),
+        // As in FINDING; the column has eight places.
+        many => format!("{} NICs", many.len()),
     }
 }
 

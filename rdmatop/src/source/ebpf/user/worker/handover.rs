@@ -37,7 +37,7 @@ pub(super) struct InMemory {
     carried: HashMap<(u32, u64), u64>,
     /// The function with which each QP posts sends; it outlives the probes.
     codes: HashMap<(u32, u64), Code>,
-    /// Functions whose providers keep no count, with the cause as it is told.
+    /// Functions whose providers keep no count, with the cause that is reported.
     refused: BTreeMap<Code, Cause>,
     /// Processes that are not read any more.
     given_up: BTreeMap<u32, Cause>,
