@@ -87,10 +87,8 @@ fn symptom(
     }
     let next = match receiver.and_then(|row| row.pid) {
         Some(pid) => look_at([pid].into_iter()),
-        None => {
-            "rdmatop check   # on the peer's host: it names the process that posts too few receives, and why"
-                .to_owned()
-        }
+        None => "rdmatop check   # on the peer's host: it names the process that posts too few receives"
+            .to_owned(),
     };
     let severity = if wait.stopped {
         Severity::Critical
@@ -175,7 +173,8 @@ pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             next: if part == "here" {
                 look_at(scene.users(&port.device).filter_map(|row| row.pid))
             } else {
-                "rdmatop check   # on the peers' hosts: it names the process that posts too few receives, and why".to_owned()
+                "rdmatop check   # on the peers' hosts: it names the process that posts too few receives"
+                    .to_owned()
             },
             short: "posts few recv".to_owned(),
             ..scene.symptom(FindingId::ReceiverNotReady, Severity::Warning, about)
