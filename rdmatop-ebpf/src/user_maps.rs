@@ -2,7 +2,7 @@
 
 use aya_ebpf::{
     macros::map,
-    maps::{Array, HashMap, Queue, Stack},
+    maps::{Array, HashMap, LruHashMap, Queue, Stack},
 };
 use rdmatop_common::{
     counters::{
@@ -89,9 +89,43 @@ pub(crate) static USER_QPNS: HashMap<UserQpn, u32> = HashMap::with_max_entries(2
 pub(crate) static USER_BUILDING: HashMap<UserBuildingKey, Building> =
     HashMap::with_max_entries(65_536, NO_PREALLOC);
 
-/// Calls of `poll_cq` between entry and return.
+/// Calls of `poll_cq`, `start_poll` and `next_poll` between entry and return.
 #[map]
 pub(crate) static USER_POLLS: HashMap<CallKey, UserPoll> = HashMap::with_max_entries(4096, 0);
+
+/// CQs of followed QPs. Written when a QP is found and when it is destroyed. No program sees the end of a CQ, so the map drops the
+/// one used longest ago.
+#[map]
+pub(crate) static USER_CQS: LruHashMap<UserKey, UserCq> = LruHashMap::with_max_entries(QPS, 0);
+
+/// A CQ whose completions a program may take by `ibv_start_poll`, which does not say of which QP they are.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct UserCq {
+    /// Addresses in the kernel's `struct ib_cq`: how many users it has, and the number by which it differs from one that has its
+    /// address later.
+    pub(crate) usecnt_at: u64,
+    pub(crate) id_at: u64,
+    /// How many QPs had it for sends, and for receives.
+    pub(crate) sends: u64,
+    pub(crate) receives: u64,
+    /// How many of these uses have ended: completions of such QPs may still be in the CQ.
+    pub(crate) gone: u64,
+    /// Completions whose QP is not known, for sampling.
+    pub(crate) ends: u64,
+    pub(crate) id: u32,
+    /// Numbers of the QPs that came last.
+    pub(crate) sender: u32,
+    pub(crate) receiver: u32,
+    /// `work_flag::WANTED` if the filter lets records of one of its QPs through.
+    pub(crate) flags: u32,
+    pub(crate) device_index: u32,
+    pub(crate) owner_pid: u32,
+    /// Bits of `wr::flag` about the owner.
+    pub(crate) owner: u32,
+    pub(crate) reserved: u32,
+    pub(crate) owner_comm: [u8; COMM_LEN],
+}
 
 /// A QP whose work requests make records.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -101,7 +135,8 @@ pub(crate) struct UserWork {
     pub(crate) qp: u64,
     /// The program's `struct ibv_qp *`.
     pub(crate) handle: u64,
-    /// From there: its `struct ibv_context *` and its CQs. Zero while no call of the process has been seen.
+    /// From there: its `struct ibv_context *` and its CQs. Zero while no call of the process has been seen; of the CQs the kernel may
+    /// say it before.
     pub(crate) context: u64,
     pub(crate) send_cq: u64,
     pub(crate) receive_cq: u64,
@@ -198,13 +233,13 @@ pub(crate) struct Building {
     pub(crate) reserved: u32,
 }
 
-/// A call of `poll_cq` in flight.
+/// A call of `poll_cq`, `start_poll` or `next_poll` in flight.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct UserPoll {
     /// The program's `struct ibv_cq *`.
     pub(crate) cq: u64,
-    /// Where the provider writes completions.
+    /// Where the provider writes completions. Of `start_poll` and `next_poll`: the address in the CQ of what they say of one.
     pub(crate) wc: u64,
 }
 

@@ -3,17 +3,18 @@
 
 use std::{thread, time::Duration};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::{
     events::Events,
     lab::Lab,
     perftest::Perftest,
     rdmatop::{Trace, Traced},
+    table::say,
     traffic::{Traffic, id, number},
     wait,
     work::{Sum, list, pick, sum, told},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Under emulation a hit costs ten times as much as on a machine.
 const ARGS: [&str; 5] = ["--event", "wr", "--uprobes", "--uprobe-limit", "100000"];
@@ -24,7 +25,11 @@ const NOTICED: Duration = Duration::from_secs(1);
 
 /// A trace whose probes are on the functions of the provider: a QP has to be there before.
 fn probing(args: &[&str], env: &[(&str, &str)]) -> Result<Trace> {
-    let trace = Trace::start_with(&[&ARGS, args].concat(), &[&ENV, env].concat())?;
+    probing_with(&[&ARGS, args].concat(), &[&ENV, env].concat())
+}
+
+fn probing_with(args: &[&str], env: &[(&str, &str)]) -> Result<Trace> {
+    let trace = Trace::start_with(args, env)?;
     wait::until("probes on functions of the provider", ATTACHED, || {
         trace
             .child
@@ -196,6 +201,132 @@ fn batches_of_the_extended_calls_appear_when_they_are_posted() -> Result<()> {
             "{told} of {known} ends of {ready} have what was posted"
         );
     }
+    Ok(())
+}
+
+/// `[wr_id, status]` of each, in the order of the numbers.
+fn outcomes(mut all: Vec<Value>) -> Vec<Value> {
+    all.sort_by_key(|one| one[0].as_u64());
+    all
+}
+
+/// Holds what is known of completions of a `struct ibv_cq_ex` against what the program read from it.
+fn ends_are_what_it_took(events: &Events, ready: &Value, said: &Value, posts_known: bool) -> Result<()> {
+    let ends = events.pid(id(ready, "pid")?).kind("wr_done");
+    let took = list(said, "taken")?;
+    let seen = outcomes(pick(&ends, &["wr_id", "wc_status"]));
+    let name = |status: &Value| if status == 0 { "success" } else { "wr_flush_err" };
+    let took_as = took.iter().map(|one| json!([one[1], name(&one[2])]));
+    let took_as = outcomes(took_as.collect());
+    ensure!(
+        seen == took_as,
+        "{} of {}: {seen:?}\ntook: {took_as:?}",
+        seen.len(),
+        took_as.len()
+    );
+    for event in ends.all() {
+        let of = took.iter().find(|one| one[1] == event["wr_id"]);
+        let of = of.context("no such completion")?;
+        let is_in = |group: &str| Ok::<_, anyhow::Error>(list(ready, group)?.contains(&of[0]));
+        let of_receive = of[3] == true;
+        // Two QPs have each of these CQs.
+        let qpn = if is_in("shared")? { &Value::Null } else { &of[0] };
+        ensure!(event["qpn"] == *qpn, "{event}: {of}");
+        let post = is_in("apart")? && !of_receive && posts_known;
+        let opcode = match (is_in("one")?, of_receive) {
+            (true, _) => Value::Null,
+            (_, true) => "recv".into(),
+            _ if post => "send".into(),
+            _ => Value::Null,
+        };
+        ensure!(event["opcode"] == opcode, "{event}: {of}");
+        ensure!(
+            event["bytes"].is_u64() == post && event["duration_ns"].is_u64() == post,
+            "{event}: {of}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn completions_of_an_extended_cq_are_those_that_the_program_took() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("ibv_start_poll by uprobes") else {
+        return Ok(());
+    };
+    let start = || Traffic::start("extended-polls", &[]);
+    // As in the test of ibv_wr_*.
+    let before = start()?;
+    let old = before.ready()?;
+    let trace = probing(&[], &[])?;
+    let kernel = Trace::start_with(&["--event", "wr_done"], &[])?;
+    let first = before.finish()?;
+    let under = start()?;
+    let new = under.ready()?;
+    thread::sleep(NOTICED);
+    let second = under.finish()?;
+    let kernel = kernel.stop()?.events.kind("wr_done");
+    let (traced, all) = ended(trace)?;
+    ensure!(all.lost == 0, "{all:?}");
+    for (ready, said, posts_known) in [(&old, &first, false), (&new, &second, true)] {
+        ends_are_what_it_took(&traced.events, ready, said, posts_known)?;
+        let took = outcomes(
+            list(said, "taken")?
+                .iter()
+                .map(|one| json!([one[1], one[0]]))
+                .collect(),
+        );
+        let theirs = outcomes(pick(&kernel.pid(id(ready, "pid")?), &["wr_id", "qpn"]));
+        say(&format!(
+            "the program took {}, the driver gave {}; calls {}",
+            took.len(),
+            theirs.len(),
+            said["calls"]
+        ));
+        ensure!(theirs == took, "{theirs:?}\nof the program: {took:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn completions_of_an_extended_cq_are_filtered_and_not_probed_unless_asked_for() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("filters of ibv_start_poll by uprobes") else {
+        return Ok(());
+    };
+    let run = |args: &[&str], of: &str| -> Result<(u64, Traced, Sum)> {
+        let program = Traffic::start("extended-polls", &[])?;
+        let ready = program.ready()?;
+        let filter = match of {
+            "" => Vec::new(),
+            group => vec!["--qpn".to_owned(), ready[group][0].to_string()],
+        };
+        let filter: Vec<&str> = filter.iter().map(String::as_str).collect();
+        let trace = probing(&[args, &filter].concat(), &[])?;
+        let said = program.finish()?;
+        let (traced, all) = ended(trace)?;
+        Ok((list(&said, "taken")?.len() as u64, traced, all))
+    };
+    // Of each pair of QPs half of the completions are of the one and half of the other.
+    let (taken, traced, all) = run(&[], "apart")?;
+    let ends = traced.events.kind("wr_done").len() as u64;
+    ensure!(ends == taken / 8 && all.lost == 0, "{ends} of {taken}: {all:?}");
+    // Of which of the two QPs the completions of a CQ are is not known: all of them may be asked for.
+    let (taken, traced, all) = run(&[], "shared")?;
+    let ends = traced.events.kind("wr_done").len() as u64;
+    ensure!((ends, all.lost) == (0, taken / 4), "{ends} of {taken}: {all:?}");
+    let (taken, traced, all) = run(&["--sample", "10"], "")?;
+    ensure!(all.happened == 2 * taken && all.lost == 0, "{taken}: {all:?}");
+    ensure!(!traced.events.kind("wr_done").is_empty(), "{all:?}");
+    let posts = ["--event", "wr_post", "--uprobes", "--uprobe-limit", "100000"];
+    let (taken, traced, all) = {
+        let program = Traffic::start("extended-polls", &[])?;
+        program.ready()?;
+        let trace = probing_with(&posts, &ENV)?;
+        let said = program.finish()?;
+        let (traced, all) = ended(trace)?;
+        (list(&said, "taken")?.len() as u64, traced, all)
+    };
+    ensure!((all.happened, all.lost) == (taken, 0), "{taken}: {all:?}");
+    ensure!(traced.events.kind("wr_done").is_empty());
     Ok(())
 }
 

@@ -14,6 +14,7 @@ pub(crate) mod siw;
 #[cfg(feature = "counters")]
 pub(crate) mod siw_cqe;
 pub(crate) mod user;
+pub(crate) mod user_cqs;
 pub(crate) mod user_memory;
 mod user_posts;
 pub(crate) mod user_work;
@@ -46,6 +47,7 @@ pub(crate) mod hook {
     pub(crate) const USER_RECV: u32 = 10;
     pub(crate) const USER_COMPLETE: u32 = 11;
     pub(crate) const USER_POLL: u32 = 12;
+    pub(crate) const USER_POLL_EX: u32 = 13;
 }
 
 /// `BPF_NOEXIST`, include/uapi/linux/bpf.h.

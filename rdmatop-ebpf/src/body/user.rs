@@ -22,7 +22,7 @@ use rdmatop_common::{
 
 use super::{
     calls::Calls,
-    enter_or, hook, user_memory, user_posts,
+    enter_or, hook, user_cqs, user_memory, user_posts,
     user_work::{self, Request},
 };
 use crate::{
@@ -184,6 +184,9 @@ pub(crate) fn seen(qp: u64) -> Option<()> {
         return None;
     }
     let _ = USER_NUMBERS.insert(&qp, &number, 0);
+    if user_work::wanted() {
+        user_cqs::join(number, qp);
+    }
     // SAFETY: as above; with its address the slot is in use.
     unsafe { write_volatile(&raw mut (*slot).qp, qp) };
     Some(())

@@ -24,7 +24,7 @@ use core::{
 };
 
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_loop};
-use rdmatop_common::wr::flag;
+use rdmatop_common::wr::{NO_OPCODE, flag};
 
 use super::user_work::Request;
 use crate::{
@@ -316,10 +316,10 @@ unsafe fn find(work: *mut UserWork, number: u32, request: *const Request, to: u6
     }
 }
 
-/// Whether a successful completion can be that of such a request.
+/// Whether a successful completion can be that of such a request. One without an opcode (`ibv_start_poll`) may be that of any.
 #[inline(always)]
 fn fits(request: u32, completion: u32) -> bool {
-    request < KINDS && (COMPLETES_AS >> (request * 4) & 15) as u32 == completion
+    completion == NO_OPCODE || (request < KINDS && (COMPLETES_AS >> (request * 4) & 15) as u32 == completion)
 }
 
 /// Adds to the end of a send what its post says, where it is certain which one that is. `completion`: the opcode that the

@@ -23,6 +23,7 @@ use super::{
     enter_or, hook,
     qp::{AH_GRH, mask},
     user::hits,
+    user_cqs::leave,
     user_posts::{doubt, forget_all, moves, recall, remember},
     wr::{NO_WAKEUP, Whose, counted, filter, is_wanted, left_out},
 };
@@ -275,6 +276,7 @@ pub(super) fn retire(number: u32) -> Option<()> {
     // SAFETY: the map checked the pointer.
     unsafe {
         forget_all(number, work);
+        leave(&*work);
         for context in [0, read_volatile(&raw const (*work).context)] {
             let key = UserQpn {
                 context,

@@ -9,7 +9,7 @@ use aya_ebpf::{
 };
 
 use crate::{
-    body::{hook, user, user_memory, user_work, user_wr},
+    body::{hook, user, user_cqs, user_memory, user_work, user_wr},
     maps::enabled,
 };
 
@@ -169,5 +169,21 @@ pub(crate) fn user_poll_cq(ctx: ProbeContext) -> u32 {
 pub(crate) fn user_poll_cq_ret(ctx: RetProbeContext) -> u32 {
     keep_own_stack(&ctx);
     let _ = user_work::polled(ctx.ret::<i32>());
+    0
+}
+
+#[uprobe]
+pub(crate) fn user_poll_ex(ctx: ProbeContext) -> u32 {
+    keep_own_stack(&ctx);
+    if let Some(cq) = ctx.arg::<u64>(0) {
+        let _ = user_cqs::polling(cq, cookie(&ctx));
+    }
+    0
+}
+
+#[uretprobe]
+pub(crate) fn user_poll_ex_ret(ctx: RetProbeContext) -> u32 {
+    keep_own_stack(&ctx);
+    let _ = user_cqs::polled(ctx.ret::<i32>());
     0
 }

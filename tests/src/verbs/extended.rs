@@ -1,8 +1,8 @@
-//! A QP that posts by the `ibv_wr_*` calls.
+//! A QP that posts by the `ibv_wr_*` calls, and a CQ that is read by `ibv_start_poll`.
 
 use std::{io, sync::Arc};
 
-use super::{Cq, Mr, Opcode, Pd, Qp, check, ffi, made};
+use super::{Context, Cq, Mr, Opcode, Pd, Qp, Wc, check, ffi, made};
 
 /// How a work request is given its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,35 @@ pub enum Data {
     List = 2,
     /// `ibv_wr_set_inline_data_list`, two halves.
     InlineList = 3,
+}
+
+/// The CQ. A QP can have it as any other.
+#[derive(Debug)]
+pub struct ExtendedCq {
+    /// For the creation of QPs.
+    pub cq: Arc<Cq>,
+}
+
+impl ExtendedCq {
+    /// Creates it, of `cqe` entries.
+    pub fn new(context: &Arc<Context>, cqe: i32) -> io::Result<Self> {
+        let mut err = 0;
+        // SAFETY: `raw` is an open context, `err` outlives the call.
+        let raw = unsafe { ffi::shim_create_extended_cq(context.raw.as_ptr(), cqe, &raw mut err) };
+        let cq = Cq {
+            raw: made(raw, err)?,
+            _context: context.clone(),
+        };
+        Ok(Self { cq: Arc::new(cq) })
+    }
+
+    /// `ibv_start_poll`, and `ibv_next_poll` as long as there is room.
+    pub fn take(&self, room: &mut [Wc]) -> io::Result<usize> {
+        let most = i32::try_from(room.len()).unwrap_or(i32::MAX);
+        // SAFETY: a live CQ of these calls, and room for so many.
+        let count = check(unsafe { ffi::shim_take(self.cq.raw.as_ptr(), room.as_mut_ptr(), most) })?;
+        usize::try_from(count).map_err(io::Error::other)
+    }
 }
 
 /// The QP; it is an ordinary one too.
@@ -33,7 +62,7 @@ impl Extended {
             unsafe { ffi::shim_create_extended_qp(pd.raw.as_ptr(), cq.raw.as_ptr(), max_wr, &raw mut err) };
         let qp = Qp {
             raw: made(raw, err)?,
-            _cq: cq.clone(),
+            _cqs: [cq.clone(), cq.clone()],
             pd: pd.clone(),
         };
         Ok(Self { qp })

@@ -33,6 +33,12 @@ unsafe extern "C" {
     pub(super) fn shim_alloc_pd(context: *mut IbvContext) -> *mut IbvPd;
     pub(super) fn shim_dealloc_pd(pd: *mut IbvPd) -> c_int;
     pub(super) fn shim_create_cq(context: *mut IbvContext, cqe: c_int, err: *mut c_int) -> *mut IbvCq;
+    pub(super) fn shim_create_extended_cq(
+        context: *mut IbvContext,
+        cqe: c_int,
+        err: *mut c_int,
+    ) -> *mut IbvCq;
+    pub(super) fn shim_take(cq: *mut IbvCq, out: *mut Wc, most: c_int) -> c_int;
     pub(super) fn shim_cq_capacity(cq: *mut IbvCq) -> c_int;
     pub(super) fn shim_destroy_cq(cq: *mut IbvCq) -> c_int;
     pub(super) fn shim_reg_mr(pd: *mut IbvPd, addr: *mut c_void, len: usize, err: *mut c_int) -> *mut IbvMr;
@@ -40,7 +46,13 @@ unsafe extern "C" {
     pub(super) fn shim_lkey(mr: *mut IbvMr) -> u32;
     pub(super) fn shim_rkey(mr: *mut IbvMr) -> u32;
     pub(super) fn shim_gid(context: *mut IbvContext, index: c_int, gid: *mut u8) -> c_int;
-    pub(super) fn shim_create_qp(pd: *mut IbvPd, cq: *mut IbvCq, max_wr: u32, err: *mut c_int) -> *mut IbvQp;
+    pub(super) fn shim_create_qp(
+        pd: *mut IbvPd,
+        sends: *mut IbvCq,
+        receives: *mut IbvCq,
+        max_wr: u32,
+        err: *mut c_int,
+    ) -> *mut IbvQp;
     pub(super) fn shim_create_ud_qp(pd: *mut IbvPd, cq: *mut IbvCq, err: *mut c_int) -> *mut IbvQp;
     pub(super) fn shim_mcast(qp: *mut IbvQp, attach: c_int) -> c_int;
     pub(super) fn shim_req_notify(cq: *mut IbvCq) -> c_int;

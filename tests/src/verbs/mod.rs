@@ -7,7 +7,7 @@ pub mod raw;
 
 use std::{ffi::CString, io, os::fd::RawFd, ptr::NonNull, sync::Arc, time::Duration};
 
-pub use extended::{Data, Extended};
+pub use extended::{Data, Extended, ExtendedCq};
 pub use ffi::Wc;
 
 /// Index of the IPv4 GID of an rxe device (index 0 is link-local).
@@ -89,7 +89,7 @@ object! {
 }
 object! {
     /// A queue pair.
-    Qp, IbvQp, shim_destroy_qp { _cq: Arc<Cq>, pd: Arc<Pd> }
+    Qp, IbvQp, shim_destroy_qp { _cqs: [Arc<Cq>; 2], pd: Arc<Pd> }
 }
 
 fn check(rc: i32) -> io::Result<i32> {
@@ -247,12 +247,18 @@ impl Mr {
 impl Qp {
     /// Creates an RC QP whose send and receive sides complete to `cq`.
     pub fn new(pd: &Arc<Pd>, cq: &Arc<Cq>, max_wr: u32) -> io::Result<Self> {
+        Self::of_cqs(pd, [cq, cq], max_wr)
+    }
+
+    /// Creates an RC QP whose send side completes to the first CQ, and its receive side to the second.
+    pub fn of_cqs(pd: &Arc<Pd>, cqs: [&Arc<Cq>; 2], max_wr: u32) -> io::Result<Self> {
         let mut err = 0;
-        // SAFETY: live PD and CQ, both kept alive by the new object.
-        let raw = unsafe { ffi::shim_create_qp(pd.raw.as_ptr(), cq.raw.as_ptr(), max_wr, &raw mut err) };
+        let [sends, receives] = cqs.map(|cq| cq.raw.as_ptr());
+        // SAFETY: live PD and CQs, all kept alive by the new object.
+        let raw = unsafe { ffi::shim_create_qp(pd.raw.as_ptr(), sends, receives, max_wr, &raw mut err) };
         Ok(Self {
             raw: made(raw, err)?,
-            _cq: cq.clone(),
+            _cqs: cqs.map(Arc::clone),
             pd: pd.clone(),
         })
     }
@@ -264,7 +270,7 @@ impl Qp {
         let raw = unsafe { ffi::shim_create_ud_qp(pd.raw.as_ptr(), cq.raw.as_ptr(), &raw mut err) };
         Ok(Self {
             raw: made(raw, err)?,
-            _cq: cq.clone(),
+            _cqs: [cq.clone(), cq.clone()],
             pd: pd.clone(),
         })
     }

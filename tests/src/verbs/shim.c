@@ -67,6 +67,18 @@ struct ibv_cq *shim_create_cq(struct ibv_context *context, int cqe, int *err)
 	return cq;
 }
 
+/* A CQ that shim_take() takes from. It begins like any other. */
+struct ibv_cq *shim_create_extended_cq(struct ibv_context *context, int cqe, int *err)
+{
+	struct ibv_cq_init_attr_ex attr = { .cqe = (uint32_t)cqe, .wc_flags = IBV_WC_STANDARD_FLAGS };
+	struct ibv_cq_ex *cq;
+
+	errno = 0;
+	cq = ibv_create_cq_ex(context, &attr);
+	*err = cq ? 0 : -(errno ? errno : EIO);
+	return cq ? ibv_cq_ex_to_cq(cq) : NULL;
+}
+
 int shim_cq_capacity(struct ibv_cq *cq) { return cq->cqe; }
 
 int shim_destroy_cq(struct ibv_cq *cq) { return negative(ibv_destroy_cq(cq)); }
@@ -98,11 +110,12 @@ int shim_gid(struct ibv_context *context, int index, uint8_t *gid)
 	return negative(rc);
 }
 
-struct ibv_qp *shim_create_qp(struct ibv_pd *pd, struct ibv_cq *cq, uint32_t max_wr, int *err)
+struct ibv_qp *shim_create_qp(struct ibv_pd *pd, struct ibv_cq *sends, struct ibv_cq *receives, uint32_t max_wr,
+			      int *err)
 {
 	struct ibv_qp_init_attr attr = {
-		.send_cq = cq,
-		.recv_cq = cq,
+		.send_cq = sends,
+		.recv_cq = receives,
 		.cap = { .max_send_wr = max_wr, .max_recv_wr = max_wr, .max_send_sge = 1, .max_recv_sge = 1 },
 		.qp_type = IBV_QPT_RC,
 		.sq_sig_all = 0, /* each post says whether it is signalled */
@@ -401,6 +414,31 @@ int shim_poll_cq(struct ibv_cq *cq, struct shim_wc *out)
 	out->byte_len = wc.byte_len;
 	out->qp_num = wc.qp_num;
 	return 1;
+}
+
+static void read_ex(struct ibv_cq_ex *cq, struct shim_wc *out)
+{
+	out->wr_id = cq->wr_id;
+	out->status = cq->status;
+	out->opcode = ibv_wc_read_opcode(cq);
+	out->byte_len = ibv_wc_read_byte_len(cq);
+	out->qp_num = ibv_wc_read_qp_num(cq);
+}
+
+/* Takes what is in a CQ of shim_create_extended_cq(), `most` completions at most. Returns how many. */
+int shim_take(struct ibv_cq *cq, struct shim_wc *out, int most)
+{
+	struct ibv_cq_ex *ex = (struct ibv_cq_ex *)cq;
+	struct ibv_poll_cq_attr attr = { 0 };
+	int count = 0, rc = ibv_start_poll(ex, &attr);
+
+	if (rc)
+		return rc == ENOENT ? 0 : negative(rc);
+	do
+		read_ex(ex, &out[count++]);
+	while (count < most && !(rc = ibv_next_poll(ex)));
+	ibv_end_poll(ex);
+	return rc && rc != ENOENT ? negative(rc) : count;
 }
 
 /* Waits for one asynchronous event and acknowledges it. 1 = got one, 0 = none in time. */

@@ -22,6 +22,13 @@ pub(crate) const QP_EX_WR_ID: u64 = QP_EX_CALLS - 16;
 /// How many there are. The last two came later: an older library has other things there, which are no code.
 pub(super) const QP_EX_NUMBER: usize = 22;
 
+/// `ibv_qp.send_cq`, and `recv_cq` behind it.
+pub(super) const QP_CQS: u64 = 24;
+/// Where a `struct ibv_cq_ex` has `comp_mask` and `status`, and `wr_id` behind them. As with a QP, a mutex lies before that.
+pub(crate) const CQ_EX_OUTCOME: u64 = if cfg!(target_arch = "aarch64") { 136 } else { 128 };
+/// Its function pointers: `start_poll`, `next_poll` and `end_poll`.
+pub(super) const CQ_EX_CALLS: u64 = CQ_EX_OUTCOME + 16;
+
 /// Numbers of these pointers: the `wr_*` calls that begin a work request, each with its `IBV_WR_*` opcode.
 pub(crate) const BEGIN: [(usize, u32); 13] = [
     (0, 5),

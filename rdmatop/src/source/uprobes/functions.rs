@@ -17,6 +17,9 @@ pub(crate) struct Functions {
     pub(crate) post_recv: u64,
     /// The provider's `poll_cq`, 0 if that is not known.
     pub(crate) poll_cq: u64,
+    /// What lies where the QP's two CQs, as `struct ibv_cq_ex`, have `start_poll`, `next_poll` and `end_poll`. Of a CQ that is none:
+    /// anything.
+    pub(crate) polls: [[u64; 3]; 2],
     /// What lies where a `struct ibv_qp_ex` has its function pointers. Of a QP that is none: anything.
     pub(crate) extended: [u64; abi::QP_EX_NUMBER],
 }
@@ -74,12 +77,26 @@ pub(crate) fn functions(memory: &impl Memory, handle: u64, qpn: u32) -> Result<F
     for (pointer, number) in extended.iter_mut().zip(0..) {
         *pointer = word(memory, handle + abi::QP_EX_CALLS + 8 * number).unwrap_or(0);
     }
+    let polls = [0, 1].map(|number| {
+        let cq = at(abi::QP_CQS + 8 * number)
+            .and_then(|rest| rest.first_chunk())
+            .copied();
+        let cq = cq.map_or(0, u64::from_le_bytes);
+        let known = is_user(cq) && cq.is_multiple_of(8) && word(memory, cq) == Some(context);
+        [0, 1, 2].map(|call| {
+            let call = known
+                .then(|| word(memory, cq + abi::CQ_EX_CALLS + 8 * call))
+                .flatten();
+            call.unwrap_or(0)
+        })
+    });
     Ok(Functions {
         post_send: operation(0)?,
         post_recv: operation(1)?,
         poll_cq: word(memory, context + abi::CONTEXT_POLL_CQ)
             .filter(|address| is_user(*address))
             .unwrap_or(0),
+        polls,
         extended,
     })
 }
@@ -133,6 +150,7 @@ mod tests {
                 post_recv: 0x7f12_3460,
                 poll_cq: 0x7f12_3440,
                 // Nothing is there.
+                polls: [[0; 3]; 2],
                 extended: [0; abi::QP_EX_NUMBER],
             })
         );
@@ -170,6 +188,29 @@ mod tests {
         );
         words.0.insert(CONTEXT + 216, 0);
         assert_eq!(functions(&words, QP, 17), Err(Miss::NotIbverbs));
+    }
+
+    #[test]
+    fn the_calls_of_an_extended_cq_are_those_of_a_cq_of_the_same_context() {
+        const CQ: u64 = 0x7f00_0001_0000;
+        let mut words = qp(17);
+        words.0.insert(QP + 24, CQ);
+        words.0.insert(QP + 32, CQ + 4096);
+        words.0.insert(CQ, CONTEXT);
+        for (call, address) in (abi::CQ_EX_CALLS..).step_by(8).zip(0x7f55_0001..0x7f55_0004) {
+            words.0.insert(CQ + call, address);
+        }
+        let polls = |words: &Words| functions(words, QP, 17).map(|found| found.polls);
+        let there = [0x7f55_0001, 0x7f55_0002, 0x7f55_0003];
+        assert_eq!(polls(&words), Ok([there, [0; 3]]), "the other one cannot be read");
+        words.0.insert(QP + 32, CQ);
+        assert_eq!(polls(&words), Ok([there; 2]));
+        for (place, value) in [(CQ, CONTEXT + 8), (QP + 24, CQ + 4), (QP + 24, u64::MAX - 7)] {
+            let mut words = Words(words.0.clone());
+            words.0.insert(place, value);
+            let found = polls(&words).unwrap();
+            assert_eq!(found[0], [0; 3], "{place:x}: {value:x}");
+        }
     }
 
     proptest! {

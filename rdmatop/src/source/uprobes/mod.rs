@@ -9,7 +9,7 @@ mod places;
 mod process;
 mod running;
 
-pub(crate) use abi::{BEGIN, QP_EX_WR_ID, SET_INLINE_DATA, WR_START, after_landing_pad};
+pub(crate) use abi::{BEGIN, CQ_EX_OUTCOME, QP_EX_WR_ID, SET_INLINE_DATA, WR_START, after_landing_pad};
 pub(crate) use functions::{Functions, Memory, Miss, functions};
 pub(crate) use places::Place;
 pub(crate) use process::{Opened, Process};

@@ -8,7 +8,7 @@ const MOST: usize = 1 << 20;
 const LONGEST_LINE: u64 = 8192;
 
 /// Where a function is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     /// The mapping: its name in /proc/PID/map_files.
     pub(crate) range: (u64, u64),

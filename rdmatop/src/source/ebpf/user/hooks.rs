@@ -1,13 +1,22 @@
 //! The kprobes that find QPs whose programs can be probed, and the eBPF programs that are attached to those programs.
 
 use super::super::hook::{Entry, Hook, Role, Skip};
-use crate::source::uprobes::QP_EX_WR_ID;
+use crate::source::uprobes::{CQ_EX_OUTCOME, QP_EX_WR_ID};
+
+/// Which CQs a QP has, and how many users the kernel counts for each.
+const CQS: &[&str] = &[
+    "OFF_QP_SEND_CQ",
+    "OFF_QP_RECV_CQ",
+    "OFF_CQ_UOBJECT",
+    "OFF_CQ_USECNT",
+    "OFF_CQ_ID",
+];
 
 /// A hook that finds a QP, with the offsets that its slot and the way to its program need.
 const FINDS: Hook = Hook {
     gives: "QPs whose posts bypass the kernel, for --uprobes",
     needs: &[&["OFF_QP_UOBJECT", "OFF_UOBJECT_HANDLE"]],
-    wants: &[&["OFF_QP_SRQ"]],
+    wants: &[&["OFF_QP_SRQ"], CQS],
     keeps_slots: true,
     skip: Skip::Count,
     role: Role::Probes,
@@ -40,6 +49,7 @@ pub const HOOKS: &[Hook] = &[
         symbol: "_ib_modify_qp",
         wants: &[
             &["OFF_QP_SRQ"],
+            CQS,
             &[
                 "OFF_ATTR_STATE",
                 "OFF_ATTR_DEST_QPN",
@@ -69,6 +79,8 @@ pub(super) enum Function {
     Complete,
     /// Where completions come from: for records of work requests.
     PollCq,
+    /// `ibv_start_poll` and `ibv_next_poll` of a `struct ibv_cq_ex`, as `PollCq`.
+    PollEx,
 }
 
 /// How a call gives data. The eBPF program distinguishes the calls by these numbers.
@@ -91,6 +103,7 @@ impl Function {
             Self::Abort => ("user_wr_abort", None),
             Self::Complete => ("user_wr_complete", Some("user_wr_done")),
             Self::PollCq => ("user_poll_cq", Some("user_poll_cq_ret")),
+            Self::PollEx => ("user_poll_ex", Some("user_poll_ex_ret")),
         }
     }
 
@@ -100,13 +113,14 @@ impl Function {
             // With the place of the work request's number and flags.
             Self::Begin(opcode) => Some(QP_EX_WR_ID << 32 | opcode as u64),
             Self::Data(how) => Some(how as u64),
+            Self::PollEx => Some(CQ_EX_OUTCOME),
             _ => None,
         }
     }
 }
 
 /// eBPF programs that are attached to functions of user programs. No [`Hook`] lists them.
-pub const PROGRAMS: [&str; 11] = [
+pub const PROGRAMS: [&str; 13] = [
     "user_post_send",
     "user_post_send_ret",
     "user_post_recv",
@@ -118,6 +132,8 @@ pub const PROGRAMS: [&str; 11] = [
     "user_wr_done",
     "user_poll_cq",
     "user_poll_cq_ret",
+    "user_poll_ex",
+    "user_poll_ex_ret",
 ];
 
 #[cfg(test)]
@@ -134,6 +150,7 @@ mod tests {
             Function::Abort,
             Function::Complete,
             Function::PollCq,
+            Function::PollEx,
         ];
         let named = functions.map(Function::programs);
         let named: Vec<_> = named

@@ -267,7 +267,7 @@ impl UserPath {
 
 /// The programs to load.
 pub(super) fn programs(options: UserOptions) -> impl Iterator<Item = &'static str> {
-    let polls = |name: &str| name.starts_with("user_poll_cq");
+    let polls = |name: &str| name.starts_with("user_poll_");
     PROGRAMS
         .into_iter()
         .filter(move |name| options.ends || !polls(name))

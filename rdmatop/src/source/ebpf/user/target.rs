@@ -56,18 +56,44 @@ pub(super) fn of(pid: u32, handle: u64, qpn: u32, ends: bool) -> Result<Target, 
         let place = place.ok_or_else(|| Unfit::Never("its functions are not in a file".into()))?;
         calls.push((function, place));
     }
-    let [poll] = process.places([found.poll_cq]).map_err(unmapped)?;
-    calls.extend(poll.filter(|_| ends).map(|place| (Function::PollCq, place)));
+    let mut of_cqs = BTreeSet::new();
+    if ends {
+        let [[a, b, c], [d, e, f]] = found.polls;
+        let [poll, send @ .., g, h, i] = process
+            .places([found.poll_cq, a, b, c, d, e, f])
+            .map_err(unmapped)?;
+        calls.extend(poll.map(|place| (Function::PollCq, place)));
+        of_cqs = [send, [g, h, i]].into_iter().flat_map(polls).collect();
+    }
     let extended = extended(&found, &process.places(found.extended).map_err(unmapped)?);
     let sends_are_seen = extended.is_some();
     calls.extend(extended.unwrap_or_default());
     let spots = calls
         .iter()
         .map(|(function, place)| spot(&process, *function, place));
+    let mut spots: Vec<_> = spots.collect::<Result<_, _>>()?;
+    let provider = spots.first().map(|(spot, _)| spot.file);
+    for place in &of_cqs {
+        let found = spot(&process, Function::PollEx, place)?;
+        // What is no function pointer may still lead to code.
+        if provider == Some(found.0.file) {
+            spots.push(found);
+        }
+    }
     Ok(Target {
-        spots: spots.collect::<Result<_, _>>()?,
+        spots,
         sends_are_seen,
     })
+}
+
+/// `start_poll` and `next_poll` of a CQ, of which `end_poll` is given as well: none if these are not three functions. A CQ that has
+/// no such calls has zeros there, or words of the provider's own.
+fn polls([start, next, end]: [Option<Place>; 3]) -> Vec<Place> {
+    let (Some(start), Some(next), Some(end)) = (start, next, end) else {
+        return Vec::new();
+    };
+    let distinct = start != next && next != end && end != start;
+    if distinct { vec![start, next] } else { Vec::new() }
 }
 
 /// The `ibv_wr_*` calls of a QP to probe: an empty list if it has none, `None` if not all of them can be probed.
@@ -138,6 +164,7 @@ mod tests {
             post_send: 1,
             post_recv: 2,
             poll_cq: 3,
+            polls: [[0; 3]; 2],
             extended,
         };
         (found, places)
@@ -168,6 +195,25 @@ mod tests {
         let (mut found, places) = qp(&[17, 18]);
         found.extended[19] = 77;
         assert_eq!(names(extended(&found, &places)), Some(Vec::new()));
+    }
+
+    #[test]
+    fn the_calls_of_an_extended_cq_are_three_functions() {
+        let at = |offset| {
+            Some(Place {
+                range: (0x1000, 0x2000),
+                offset,
+            })
+        };
+        assert_eq!(polls([at(1), at(2), at(3)]).len(), 2);
+        for none in [
+            [None; 3],
+            [at(1), at(2), None],
+            [at(1), at(1), at(3)],
+            [at(1), at(2), at(1)],
+        ] {
+            assert_eq!(polls(none), Vec::new());
+        }
     }
 
     #[test]
