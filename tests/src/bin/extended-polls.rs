@@ -1,9 +1,10 @@
 //! Completions that are taken by `ibv_start_poll` and `ibv_next_poll`.
 //!
-//! `extended-polls [--device rxe0] [--count 40] [--queued 6]` makes four pairs of QPs of this process, each QP connected to the
+//! `extended-polls [--device rxe0] [--count 40] [--queued 6]` makes five pairs of QPs of this process, each QP connected to the
 //! other of its pair. In the first pair each QP has a CQ for its sends and one for its receives; in the second one for both; the
-//! first QPs of the other two pairs share the two, and so do the second ones. It prints `{"ready":true,"pid":..,"apart":[QPN,
-//! QPN],"one":[..],"shared":[QPN, QPN, QPN, QPN]}`. When stdin ends the first QP of each pair sends COUNT messages, and then QUEUED for
+//! first QPs of the next two pairs share the two, and so do the second ones; the fifth is as the first, but its CQs were those of another
+//! pair, which was destroyed. It prints `{"ready":true,"pid":..,"apart":[QPN,
+//! QPN],"one":[..],"shared":[QPN, QPN, QPN, QPN],"again":[..]}`. When stdin ends the first QP of each pair sends COUNT messages, and then QUEUED for
 //! which there is no receive; at last the second ones post QUEUED receives, and all QPs go to ERR. When it has all completions it prints
 //! `{"pid":..,"taken":[[QPN, wr_id, status, of a receive],..],"calls":..}`: each as it got it, and how often it called.
 
@@ -28,48 +29,44 @@ const RECEIVES: u64 = 1 << 20;
 const OF_QP: u64 = 1 << 32;
 
 struct Taker {
-    cqs: Vec<ExtendedCq>,
+    /// Each with how many completions are still to come.
+    cqs: Vec<(ExtendedCq, u64)>,
     qps: Vec<u32>,
     taken: Vec<Value>,
     calls: u64,
 }
 
 impl Taker {
-    fn cq(&mut self, context: &Arc<Context>, cqe: u64) -> Result<Arc<Cq>> {
-        let cq = ExtendedCq::new(context, i32::try_from(cqe)?).context("a CQ for ibv_start_poll")?;
-        self.cqs.push(cq);
-        Ok(self.cqs.last().context("no CQ")?.cq.clone())
+    fn cq(&mut self, context: &Arc<Context>, comes: u64) -> Result<Arc<Cq>> {
+        let cqe = i32::try_from(comes.max(1))?;
+        let cq = ExtendedCq::new(context, cqe).context("a CQ for ibv_start_poll")?;
+        self.cqs.push((cq, comes));
+        Ok(self.cqs.last().context("no CQ")?.0.cq.clone())
     }
 
-    /// Takes completions until there are `all`.
-    fn take(&mut self, all: u64) -> Result<()> {
+    /// Takes `all` from a CQ, `at_once` by one call of `ibv_start_poll`.
+    fn take(&mut self, cq: usize, mut all: u64, at_once: u64) -> Result<()> {
         let begun = Instant::now();
-        while (self.taken.len() as u64) < all {
-            let mut none = true;
-            for cq in &self.cqs {
-                let mut room = [Wc::default(); 4];
-                let count = cq.take(&mut room)?;
-                // One call for each, and the last one says that there is no more.
-                self.calls += (count as u64 + 1).min(room.len() as u64);
-                for wc in &room[..count] {
-                    none = false;
-                    let number = usize::try_from(wc.wr_id / OF_QP)?;
-                    ensure!(
-                        self.qps.get(number) == Some(&wc.qp_num),
-                        "{wc:?} of {:?}",
-                        self.qps
-                    );
-                    let of_receive = wc.wr_id % OF_QP >= RECEIVES;
-                    self.taken
-                        .push(json!([wc.qp_num, wc.wr_id, wc.status, of_receive]));
-                }
+        let (cq, left) = &mut self.cqs[cq];
+        while all > 0 {
+            let mut room = vec![Wc::default(); usize::try_from(all.min(at_once))?];
+            let is_last = *left == room.len() as u64;
+            let count = cq.take(&mut room, is_last)?;
+            self.calls += (count as u64).max(1) + u64::from(is_last && count > 0);
+            all -= count as u64;
+            *left -= count as u64;
+            for wc in &room[..count] {
+                let qpn = self.qps.get(usize::try_from(wc.wr_id / OF_QP)?);
+                ensure!(qpn == Some(&wc.qp_num), "{wc:?} of {:?}", self.qps);
+                let of_receive = wc.wr_id % OF_QP >= RECEIVES;
+                self.taken
+                    .push(json!([wc.qp_num, wc.wr_id, wc.status, of_receive]));
             }
-            let so_far = self.taken.len();
-            ensure!(
-                begun.elapsed() < LIMIT,
-                "{so_far} of {all} completions in {LIMIT:?}"
-            );
-            if none {
+            if count == 0 {
+                ensure!(
+                    begun.elapsed() < LIMIT,
+                    "{all} completions less than expected in {LIMIT:?}"
+                );
                 // A guest CPU that only spins starves the worker that has to finish the request.
                 thread::yield_now();
             }
@@ -93,20 +90,30 @@ fn main() -> Result<()> {
         taken: Vec::new(),
         calls: 0,
     };
-    let mut cq = || taker.cq(&context, 4 * (count + queued));
-    let apart = [[cq()?, cq()?], [cq()?, cq()?]];
-    let one = [cq()?, cq()?].map(|cq| [cq.clone(), cq]);
-    let shared = [[cq()?, cq()?], [cq()?, cq()?]];
-    let room = u32::try_from(count + queued)?;
-    let mut pairs = Vec::new();
-    for [sides, peers] in [&apart, &one, &shared, &shared] {
-        let made = [sides, peers].map(|[sends, receives]| Qp::of_cqs(&pd, [sends, receives], room));
-        let [qp, peer] = made;
+    let each = count + queued;
+    let mut cq = |comes| taker.cq(&context, comes);
+    let apart = [[cq(each)?, cq(0)?], [cq(0)?, cq(each)?]];
+    let one = [cq(each)?, cq(each)?].map(|cq| [cq.clone(), cq]);
+    let shared = [[cq(2 * each)?, cq(0)?], [cq(0)?, cq(2 * each)?]];
+    let again = [[cq(each)?, cq(0)?], [cq(0)?, cq(each)?]];
+    let room = u32::try_from(each)?;
+    let pair = |cqs: &[[Arc<Cq>; 2]; 2]| -> Result<(Qp, Qp)> {
+        let [qp, peer] = cqs
+            .each_ref()
+            .map(|[sends, receives]| Qp::of_cqs(&pd, [sends, receives], room));
         let (qp, peer) = (qp?, peer?);
         connect(&qp, &peer)?;
-        taker.qps.extend([qp.qpn(), peer.qpn()]);
-        pairs.push((qp, peer));
-    }
+        Ok((qp, peer))
+    };
+    drop(pair(&again)?);
+    let pairs: Vec<(Qp, Qp)> = [&apart, &one, &shared, &shared, &again]
+        .into_iter()
+        .map(pair)
+        .collect::<Result<_>>()?;
+    taker.qps = pairs
+        .iter()
+        .flat_map(|(qp, peer)| [qp.qpn(), peer.qpn()])
+        .collect();
     let (from, to) = (Mr::new(&pd, SIZE as usize)?, Mr::new(&pd, SIZE as usize)?);
     let pid = std::process::id();
     let numbers = &taker.qps;
@@ -115,10 +122,10 @@ fn main() -> Result<()> {
         "pid": pid,
         "apart": numbers[..2],
         "one": numbers[2..4],
-        "shared": numbers[4..],
+        "shared": numbers[4..8],
+        "again": numbers[8..],
     }))?;
     wait_for_stdin_end()?;
-    let mut all = 0;
     for (number, (qp, peer)) in (0..).step_by(2).zip(&pairs) {
         for nth in 0..count {
             let id = OF_QP * (number + 1) + RECEIVES + nth;
@@ -128,21 +135,28 @@ fn main() -> Result<()> {
             let bytes = u32::try_from(nth % 32 + 1)?;
             qp.post_send(OF_QP * number + nth, Opcode::Send, bytes, &from, &to)?;
         }
-        all += 2 * count;
     }
-    taker.take(all)?;
+    // In the order in which they were made: the CQs of sends, and those of receives, which are there when the sends have ended.
+    for (cq, of) in [(0, 1), (4, 1), (6, 2), (10, 1)] {
+        taker.take(cq, of * count, 1)?;
+    }
+    for (cq, of) in [(3, 1), (5, 1), (9, 2), (13, 1)] {
+        taker.take(cq, of * count, 4)?;
+    }
     for (number, (qp, peer)) in (0..).step_by(2).zip(&pairs) {
-        for nth in count..count + queued {
+        for nth in count..each {
             // Nobody has posted a receive for it.
             qp.post_send(OF_QP * number + nth, Opcode::Send, 8, &from, &to)?;
         }
         qp.to_state(State::Err)?;
-        for nth in count..count + queued {
+        for nth in count..each {
             peer.post_recv(OF_QP * (number + 1) + RECEIVES + nth, SIZE, &to)?;
         }
         peer.to_state(State::Err)?;
-        all += 2 * queued;
     }
-    taker.take(all)?;
+    for cq in 0..taker.cqs.len() {
+        let left = taker.cqs[cq].1;
+        taker.take(cq, left, 1)?;
+    }
     report(&json!({"pid": pid, "taken": taker.taken, "calls": taker.calls}))
 }

@@ -37,11 +37,13 @@ impl ExtendedCq {
         Ok(Self { cq: Arc::new(cq) })
     }
 
-    /// `ibv_start_poll`, and `ibv_next_poll` as long as there is room.
-    pub fn take(&self, room: &mut [Wc]) -> io::Result<usize> {
+    /// Fills `room`, or takes nothing if there is nothing: `ibv_start_poll`, and `ibv_next_poll` for the others, which must be there.
+    /// With `is_last` once more, and the CQ cannot be used after that (see shim.c).
+    pub fn take(&self, room: &mut [Wc], is_last: bool) -> io::Result<usize> {
         let most = i32::try_from(room.len()).unwrap_or(i32::MAX);
+        let cq = self.cq.raw.as_ptr();
         // SAFETY: a live CQ of these calls, and room for so many.
-        let count = check(unsafe { ffi::shim_take(self.cq.raw.as_ptr(), room.as_mut_ptr(), most) })?;
+        let count = check(unsafe { ffi::shim_take(cq, room.as_mut_ptr(), most, i32::from(is_last)) })?;
         usize::try_from(count).map_err(io::Error::other)
     }
 }

@@ -38,7 +38,7 @@ unsafe extern "C" {
         cqe: c_int,
         err: *mut c_int,
     ) -> *mut IbvCq;
-    pub(super) fn shim_take(cq: *mut IbvCq, out: *mut Wc, most: c_int) -> c_int;
+    pub(super) fn shim_take(cq: *mut IbvCq, out: *mut Wc, most: c_int, is_last: c_int) -> c_int;
     pub(super) fn shim_cq_capacity(cq: *mut IbvCq) -> c_int;
     pub(super) fn shim_destroy_cq(cq: *mut IbvCq) -> c_int;
     pub(super) fn shim_reg_mr(pd: *mut IbvPd, addr: *mut c_void, len: usize, err: *mut c_int) -> *mut IbvMr;

@@ -425,8 +425,10 @@ static void read_ex(struct ibv_cq_ex *cq, struct shim_wc *out)
 	out->qp_num = ibv_wc_read_qp_num(cq);
 }
 
-/* Takes what is in a CQ of shim_create_extended_cq(), `most` completions at most. Returns how many. */
-int shim_take(struct ibv_cq *cq, struct shim_wc *out, int most)
+/* Takes `most` completions from a CQ of shim_create_extended_cq(), or none if there is none. All of them must be there: librxe before
+ * rdma-core 55 gives back the CQ when ibv_next_poll() finds nothing, and loses count at the ibv_end_poll() that follows. So where
+ * `is_last`, which leaves an empty CQ behind, that finds nothing, and is the last call. Returns how many it took. */
+int shim_take(struct ibv_cq *cq, struct shim_wc *out, int most, int is_last)
 {
 	struct ibv_cq_ex *ex = (struct ibv_cq_ex *)cq;
 	struct ibv_poll_cq_attr attr = { 0 };
@@ -434,11 +436,16 @@ int shim_take(struct ibv_cq *cq, struct shim_wc *out, int most)
 
 	if (rc)
 		return rc == ENOENT ? 0 : negative(rc);
-	do
+	read_ex(ex, &out[count++]);
+	while (count < most) {
+		if (ibv_next_poll(ex))
+			return -EPROTO;
 		read_ex(ex, &out[count++]);
-	while (count < most && !(rc = ibv_next_poll(ex)));
+	}
+	if (is_last)
+		return ibv_next_poll(ex) == ENOENT ? count : -EPROTO;
 	ibv_end_poll(ex);
-	return rc && rc != ENOENT ? negative(rc) : count;
+	return count;
 }
 
 /* Waits for one asynchronous event and acknowledges it. 1 = got one, 0 = none in time. */
