@@ -224,6 +224,8 @@ fn ends_are_what_it_took(events: &Events, ready: &Value, said: &Value, posts_kno
         seen.len(),
         took_as.len()
     );
+    let flushed = took.iter().filter(|one| one[2] != 0).count();
+    ensure!(flushed == 60, "{flushed} were flushed");
     for event in ends.all() {
         let of = took.iter().find(|one| one[1] == event["wr_id"]);
         let of = of.context("no such completion")?;
@@ -252,7 +254,7 @@ fn ends_are_what_it_took(events: &Events, ready: &Value, said: &Value, posts_kno
 
 #[test]
 fn completions_of_an_extended_cq_are_those_that_the_program_took() -> Result<()> {
-    let Some(_lab) = Lab::enter_data_path("ibv_start_poll by uprobes") else {
+    let Some(lab) = Lab::enter_data_path("ibv_start_poll by uprobes") else {
         return Ok(());
     };
     let start = || Traffic::start("extended-polls", &[]);
@@ -266,9 +268,10 @@ fn completions_of_an_extended_cq_are_those_that_the_program_took() -> Result<()>
     let new = under.ready()?;
     thread::sleep(NOTICED);
     let second = under.finish()?;
-    let kernel = kernel.stop()?.events.kind("wr_done");
+    let (kernel, theirs) = ended(kernel)?;
     let (traced, all) = ended(trace)?;
     ensure!(all.lost == 0, "{all:?}");
+    say(&format!("kernel side: {theirs:?}, probes: {all:?}"));
     for (ready, said, posts_known) in [(&old, &first, false), (&new, &second, true)] {
         ends_are_what_it_took(&traced.events, ready, said, posts_known)?;
         let took = outcomes(
@@ -277,14 +280,22 @@ fn completions_of_an_extended_cq_are_those_that_the_program_took() -> Result<()>
                 .map(|one| json!([one[1], one[0]]))
                 .collect(),
         );
-        let theirs = outcomes(pick(&kernel.pid(id(ready, "pid")?), &["wr_id", "qpn"]));
+        let theirs = outcomes(pick(
+            &kernel.events.kind("wr_done").pid(id(ready, "pid")?),
+            &["wr_id", "qpn"],
+        ));
         say(&format!(
             "the program took {}, the driver gave {}; calls {}",
             took.len(),
             theirs.len(),
             said["calls"]
         ));
-        ensure!(theirs == took, "{theirs:?}\nof the program: {took:?}");
+        // Before 6.4 flushes run in softirqs, where they may find a program of the other trace on their CPU.
+        let may_skip = lab.release.starts_with("6.1.");
+        ensure!(
+            theirs == took || (may_skip && theirs.iter().all(|one| took.contains(one))),
+            "{theirs:?}\nof the program: {took:?}"
+        );
     }
     Ok(())
 }
