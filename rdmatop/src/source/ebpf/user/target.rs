@@ -58,12 +58,11 @@ pub(super) fn of(pid: u32, handle: u64, qpn: u32, ends: bool) -> Result<Target, 
     }
     let mut of_cqs = BTreeSet::new();
     if ends {
-        let [[a, b, c], [d, e, f]] = found.polls;
-        let [poll, send @ .., g, h, i] = process
-            .places([found.poll_cq, a, b, c, d, e, f])
-            .map_err(unmapped)?;
+        let [poll] = process.places([found.poll_cq]).map_err(unmapped)?;
         calls.extend(poll.map(|place| (Function::PollCq, place)));
-        of_cqs = [send, [g, h, i]].into_iter().flat_map(polls).collect();
+        for cq in found.polls {
+            of_cqs.extend(polls(process.places(cq).map_err(unmapped)?));
+        }
     }
     let extended = extended(&found, &process.places(found.extended).map_err(unmapped)?);
     let sends_are_seen = extended.is_some();
