@@ -10,10 +10,11 @@ use rdmatop_tests::{
     rdmatop::{END, Window},
     screen::{self, Screen},
     siw::{self, Siw},
-    snapshot::Row,
+    snapshot::{Row, Snapshot},
     table::say,
-    traffic::{Traffic, id, number},
+    traffic::{Traffic, id},
     wait::{self, PATIENCE},
+    work::list,
 };
 use serde_json::Value;
 
@@ -141,18 +142,30 @@ fn posts_on_soft_iwarp_are_read_from_memory_exactly() -> Result<()> {
 struct Told {
     program: Traffic,
     pid: u32,
+    /// The first of its QPs that post, and what it posted to it.
     qpn: u32,
     posted: u64,
+    /// All of them.
+    qpns: Vec<u32>,
+    all: Vec<u64>,
 }
 
 impl Told {
     fn start() -> Result<Self> {
-        let program = Traffic::start("told-posts", &[])?;
+        Self::start_with(&[])
+    }
+
+    fn start_with(args: &[&str]) -> Result<Self> {
+        let program = Traffic::start("told-posts", args)?;
         let ready = program.ready()?;
+        let qpns = list(&ready, "qpns")?;
+        let qpns = qpns.iter().filter_map(Value::as_u64);
         Ok(Self {
             pid: id(&ready, "pid")?,
             qpn: id(&ready, "qpn")?,
             posted: 0,
+            qpns: qpns.map(u32::try_from).collect::<Result<_, _>>()?,
+            all: Vec::new(),
             program,
         })
     }
@@ -165,7 +178,9 @@ impl Told {
             Ok(self.program.child.out.all().get(before).cloned())
         })?;
         let said: Value = serde_json::from_str(&line)?;
-        self.posted = number(&said, "posted")?;
+        let posted = list(&said, "posted")?;
+        self.all = posted.iter().filter_map(Value::as_u64).collect();
+        self.posted = *self.all.first().context("no QP posts")?;
         Ok(())
     }
 }
@@ -241,6 +256,95 @@ fn posts_on_softroce_are_read_from_memory_exactly() -> Result<()> {
     ensure!(uprobes["memory"]["processes"] == 1, "{uprobes}");
     ensure!(uprobes["off"].is_null() && uprobes["missed"] == 0, "{uprobes}");
     lives.program.finish()?;
+    Ok(())
+}
+
+/// What rdmatop and the kernel count of a program's posts, and what it posted itself.
+fn agree(told: &Told, sample: &Snapshot, kernel: &Snapshot, source: &str) -> Result<()> {
+    for (qpn, posted) in told.qpns.iter().zip(&told.all) {
+        let (row, theirs) = (sample.qp(told.pid, *qpn)?, kernel.qp(told.pid, *qpn)?);
+        let counter = row.field("tx_wr_posted");
+        let in_kernel = total(theirs, "tx_wr_posted")?;
+        say(&format!(
+            "QP {qpn}: {counter}, in the kernel {in_kernel}, of the program {posted}"
+        ));
+        ensure!(
+            counter["total"] == *posted && in_kernel == *posted && counter["source"] == source,
+            "{posted}: {row:?}, {theirs:?}"
+        );
+    }
+    let uprobes = &sample.value()["health"]["uprobes"];
+    ensure!(
+        uprobes["off"].is_null() && uprobes["missed"] == 0 && uprobes["memory"]["gaps"] == 0,
+        "{uprobes}"
+    );
+    Ok(())
+}
+
+/// Runs a program of several threads from before its probes until after them.
+fn threads(args: &[&str], commands: &[&str]) -> Result<()> {
+    let mut program = Told::start_with(args)?;
+    let window = Window::open_with(&ARGS, &ENV)?;
+    let kernel = Window::open(&[])?;
+    wait_probes(window.pid())?;
+    for command in commands {
+        program.tell(command)?;
+    }
+    wait_no_probes(window.pid())?;
+    program.tell("post 2500")?;
+    let (sample, kernel) = (window.close()?, kernel.close()?);
+    agree(&program, &sample, &kernel, "memory")?;
+    let failures = &sample.value()["health"]["uprobes"]["failures"];
+    ensure!(failures.as_array().is_some_and(Vec::is_empty), "{failures}");
+    program.program.finish()?;
+    Ok(())
+}
+
+#[test]
+fn four_threads_that_post_to_a_qp_each_are_read_from_memory_exactly() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("uprobes memory: four threads") else {
+        return Ok(());
+    };
+    threads(&["--pairs", "4"], &["lead 50000", "post 20000"])
+}
+
+#[test]
+fn two_threads_that_post_to_one_qp_are_read_from_memory_exactly() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("uprobes memory: two threads on a QP") else {
+        return Ok(());
+    };
+    threads(&["--threads", "2"], &["post 90000"])
+}
+
+#[test]
+fn posts_of_the_extended_calls_stay_with_their_probes() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("uprobes memory: ibv_wr_*") else {
+        return Ok(());
+    };
+    let mut program = Told::start_with(&["--extended"])?;
+    let window = Window::open_with(&ARGS, &ENV)?;
+    let kernel = Window::open(&[])?;
+    // post_send and post_recv, wr_complete and wr_abort, six opcodes, four ways to give data.
+    let probed = || probed_by(window.pid(), "librxe");
+    wait::until("probes on ibv_wr_*", PATIENCE, || probed() >= 14)?;
+    std::thread::sleep(Duration::from_secs(2));
+    let functions = probed();
+    program.tell("post 70000")?;
+    // librxe counts these, and does not take them back.
+    program.tell("abort 8")?;
+    program.tell("post 2500")?;
+    std::thread::sleep(Duration::from_secs(3));
+    ensure!(
+        probed() == functions,
+        "{} probes of {functions} are left",
+        probed()
+    );
+    let (sample, kernel) = (window.close()?, kernel.close()?);
+    agree(&program, &sample, &kernel, "uprobe")?;
+    let failures = sample.value()["health"]["uprobes"]["failures"].to_string();
+    say(&failures);
+    ensure!(failures.contains("ibv_wr_*"), "{failures}");
+    program.program.finish()?;
     Ok(())
 }
 

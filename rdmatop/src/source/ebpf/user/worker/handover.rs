@@ -20,7 +20,7 @@ use super::{
         locked,
         reader::Place,
     },
-    Mapped, Tenant, Verdict, Work, monotonic,
+    Mapped, Spot, Tenant, Verdict, Work, monotonic,
 };
 use crate::{
     model::cause::{Cause, CauseId, Concerns, Obstacle},
@@ -145,6 +145,9 @@ impl Work {
         let counted: Vec<Counted> = living.filter_map(|qp| self.counted(qp, &mut memory)).collect();
         let used: BTreeSet<Code> = memory.codes.values().copied().collect();
         memory.refused.retain(|code, _| used.contains(code));
+        for qp in tenants.iter().filter(|qp| qp.lives) {
+            self.stay_with_batches(qp, &mut memory);
+        }
         let mut asks = Asks {
             samples: &memory.samples,
             qps: &self.qps,
@@ -163,6 +166,23 @@ impl Work {
             self.hand_over(&handover, &mut memory);
         }
         self.memory = Some(memory);
+    }
+
+    /// Leaves a process to its probes whose QPs have the `ibv_wr_*` calls. A provider may count while a batch is built (rxe, EFA, hns), and
+    /// rxe does not take back what is aborted or refused. Without probes nobody would see that.
+    fn stay_with_batches(&self, qp: &Tenant, memory: &mut InMemory) {
+        let key = (qp.number, qp.born_ns);
+        let uses = self.judged.get(&key).map(|judged| judged.uses.as_slice());
+        let has_batches = |spot: &Spot| spot.function == Function::Complete;
+        if !uses.unwrap_or_default().iter().any(has_batches) {
+            return;
+        }
+        memory.calibrator.give_up(qp.pid);
+        memory.given_up.entry(qp.pid).or_insert_with(|| {
+            let what = format!("Not read from memory: posts of process {}", qp.pid);
+            let why = "its QPs have the ibv_wr_* calls: a provider may count what such a call takes back; probes stay";
+            Obstacle::new(CauseId::NotInMemory, why, "").takes(what, Concerns::Host)
+        });
     }
 
     /// A QP as the calibrator sees it; `None` for one that is read already, or never counted.
