@@ -305,7 +305,7 @@ fn four_threads_that_post_to_a_qp_each_are_read_from_memory_exactly() -> Result<
     let Some(_lab) = Lab::enter_data_path("uprobes memory: four threads") else {
         return Ok(());
     };
-    threads(&["--pairs", "4"], &["lead 50000", "post 20000"])
+    threads(&["--pairs", "4"], &["post 20000", "lead 50000"])
 }
 
 #[test]
