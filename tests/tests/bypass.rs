@@ -6,15 +6,14 @@ use std::{process::Command, time::Duration};
 use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
     child::Child,
-    lab::{self, Lab},
     perftest::Perftest,
+    pvrdma::{DEVICE, enter},
     rdmatop::{Trace, Window},
     snapshot::{Row, Snapshot},
     wait::{self, PATIENCE},
 };
 use serde_json::Value;
 
-const DEVICE: &str = "vmw_pvrdma0";
 const LIMIT: Duration = PATIENCE;
 
 /// The states of a QP that sends.
@@ -38,19 +37,6 @@ const OF_WORK_REQUESTS: [&str; 15] = [
     "cq_overflows",
     "latency",
 ];
-
-/// The turn of a test that needs the device; `None`, with the reason printed, without it.
-fn enter(name: &str) -> Option<Lab> {
-    let lab = Lab::enter(name)?;
-    if lab::devices().is_ok_and(|devices| devices == [DEVICE]) {
-        return Some(lab);
-    }
-    lab::skip(
-        name,
-        "no pvrdma in this guest: `cargo xtask lab run --nic pvrdma`",
-    );
-    None
-}
 
 /// `ibv_rc_pingpong` of `n` round trips, to its end: (server, client).
 fn pingpong(n: u64) -> Result<(Child, Child)> {

@@ -1,22 +1,24 @@
 //! `--uprobes` on a NIC to which programs post without entering the kernel (`cargo xtask lab --nic pvrdma`): what probes
 //! count is what the programs say they did.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use rdmatop_tests::{
     kernel,
-    lab::{self, Lab},
     perftest::{Account, Perftest},
+    pvrdma::{DEVICE, enter},
     rdmatop::{END, Trace, Window},
     screen::{self, Screen},
     snapshot::Row,
     traffic::{Traffic, id},
+    uprobes::probed,
     wait::{self, PATIENCE},
     work::{sum, told},
 };
 
-const DEVICE: &str = "vmw_pvrdma0";
+/// Its library.
+const LIBRARY: &str = "libvmw_pvrdma";
 
 fn total(row: Row<'_>, key: &str) -> Option<u64> {
     row.field(key)["total"].as_u64()
@@ -24,17 +26,9 @@ fn total(row: Row<'_>, key: &str) -> Option<u64> {
 
 #[test]
 fn posts_that_bypass_the_kernel_are_counted_as_the_program_counts_them() -> Result<()> {
-    const NAME: &str = "uprobes on pvrdma";
-    let Some(_lab) = Lab::enter(NAME) else {
+    let Some(_lab) = enter("uprobes on pvrdma") else {
         return Ok(());
     };
-    if !lab::devices().is_ok_and(|devices| devices == [DEVICE]) {
-        lab::skip(
-            NAME,
-            "no pvrdma in this guest: `cargo xtask lab run --nic pvrdma`",
-        );
-        return Ok(());
-    }
     let window = Window::open(&["--uprobes", "--uprobe-limit", "100000"])?;
     // -Q 1: this device completes what asks for no completion, which perftest would count.
     let pair = Perftest::new("ib_send_bw")
@@ -89,18 +83,10 @@ fn posts_that_bypass_the_kernel_are_counted_as_the_program_counts_them() -> Resu
 /// pvrdma keeps its indices in the ring that it shares with the device, and none in its QP.
 #[test]
 fn a_provider_without_a_running_count_keeps_its_probes() -> Result<()> {
-    const NAME: &str = "uprobes memory on pvrdma";
     const POSTS: u64 = 20_000;
-    let Some(_lab) = Lab::enter(NAME) else {
+    let Some(_lab) = enter("uprobes memory on pvrdma") else {
         return Ok(());
     };
-    if !lab::devices().is_ok_and(|devices| devices == [DEVICE]) {
-        lab::skip(
-            NAME,
-            "no pvrdma in this guest: `cargo xtask lab run --nic pvrdma`",
-        );
-        return Ok(());
-    }
     let count = POSTS.to_string();
     let mut posts = Traffic::start(
         "timed-posts",
@@ -112,14 +98,14 @@ fn a_provider_without_a_running_count_keeps_its_probes() -> Result<()> {
     let (pid, qpn, peer) = (id(&ready, "pid")?, id(&ready, "qpn")?, id(&ready, "peer_qpn")?);
     let window = Window::open(&["--uprobes", "--uprobes-memory", "--uprobe-limit", "100000"])?;
     wait::until("probes on post_send and post_recv", PATIENCE, || {
-        probed(window.pid()) == 2
+        probed(window.pid(), LIBRARY) == 2
     })?;
     // Attached, then told to the kernel side.
     std::thread::sleep(Duration::from_secs(2));
     posts.child.tell("go")?;
     let done = |line: &str| line.contains("\"count\"");
     posts.child.out.wait_for("its own count", PATIENCE, done)?;
-    ensure!(probed(window.pid()) == 2, "the probes stay");
+    ensure!(probed(window.pid(), LIBRARY) == 2, "the probes stay");
     let sample = window.close()?;
     posts.finish()?;
     let (row, peer) = (sample.qp(pid, qpn)?, sample.qp(pid, peer)?);
@@ -149,17 +135,9 @@ fn a_provider_without_a_running_count_keeps_its_probes() -> Result<()> {
 
 #[test]
 fn posts_that_bypass_the_kernel_are_events_one_by_one() -> Result<()> {
-    const NAME: &str = "work requests of pvrdma";
-    let Some(_lab) = Lab::enter(NAME) else {
+    let Some(_lab) = enter("work requests of pvrdma") else {
         return Ok(());
     };
-    if !lab::devices().is_ok_and(|devices| devices == [DEVICE]) {
-        lab::skip(
-            NAME,
-            "no pvrdma in this guest: `cargo xtask lab run --nic pvrdma`",
-        );
-        return Ok(());
-    }
     let plain = Trace::start(&["--event", "wr"])?.stop()?;
     let line = format!(
         "no work requests of {DEVICE}: programs post to it without entering the kernel; on Linux 5.17"
@@ -222,32 +200,12 @@ fn posts_that_bypass_the_kernel_are_events_one_by_one() -> Result<()> {
     Ok(())
 }
 
-/// How many files of the provider process `pid` has open: one for each function that it probes.
-fn probed(pid: u32) -> usize {
-    let open = fs::read_dir(format!("/proc/{pid}/fd"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let targets = open.filter_map(|entry| fs::read_link(entry.path()).ok());
-    targets
-        .filter(|target| target.to_string_lossy().contains("libvmw_pvrdma"))
-        .count()
-}
-
 #[test]
 fn a_key_counts_the_posts_of_one_process_until_it_is_pressed_again() -> Result<()> {
-    const NAME: &str = "probes by a key on pvrdma";
     const POSTS: u64 = 400;
-    let Some(_lab) = Lab::enter(NAME) else {
+    let Some(_lab) = enter("probes by a key on pvrdma") else {
         return Ok(());
     };
-    if !lab::devices().is_ok_and(|devices| devices == [DEVICE]) {
-        lab::skip(
-            NAME,
-            "no pvrdma in this guest: `cargo xtask lab run --nic pvrdma`",
-        );
-        return Ok(());
-    }
     // The same for both: what only one is probed for cannot be the other's.
     let count = POSTS.to_string();
     let args = [
@@ -264,7 +222,7 @@ fn a_key_counts_the_posts_of_one_process_until_it_is_pressed_again() -> Result<(
         text.contains("eBPF on") && text.contains("timed-posts")
     })?;
     let before = kernel::bpf_programs()?;
-    ensure!(probed(view) == 0, "nobody has asked for probes");
+    ensure!(probed(view, LIBRARY) == 0, "nobody has asked for probes");
     Screen::keys(&["1", "f"])?;
     Screen::keys(&[&format!("pid:{pid}"), "Enter"])?;
     Screen::once("the row of the process alone", END, |text| {
@@ -275,7 +233,7 @@ fn a_key_counts_the_posts_of_one_process_until_it_is_pressed_again() -> Result<(
         text.contains(&format!("uprobes on {pid} "))
     })?;
     wait::until("probes on post_send and post_recv", PATIENCE, || {
-        probed(view) == 2
+        probed(view, LIBRARY) == 2
     })?;
     // Attached, then told to the kernel side.
     std::thread::sleep(Duration::from_secs(2));
@@ -304,14 +262,14 @@ fn a_key_counts_the_posts_of_one_process_until_it_is_pressed_again() -> Result<(
         screen::total(text, "send WRs posted").is_none() && !text.contains("uprobes on")
     })?;
     wait::until("the end of the probes", PATIENCE, || {
-        probed(view) == 0 && kernel::bpf_programs().is_ok_and(|now| now == before)
+        probed(view, LIBRARY) == 0 && kernel::bpf_programs().is_ok_and(|now| now == before)
     })?;
     // Once more; and then they go with their process.
     Screen::keys(&["U"])?;
-    wait::until("probes again", PATIENCE, || probed(view) == 2)?;
+    wait::until("probes again", PATIENCE, || probed(view, LIBRARY) == 2)?;
     mine.finish()?;
     wait::until("the end of the probes with the process", PATIENCE, || {
-        probed(view) == 0 && kernel::bpf_programs().is_ok_and(|now| now == before)
+        probed(view, LIBRARY) == 0 && kernel::bpf_programs().is_ok_and(|now| now == before)
     })?;
     other.finish()?;
     Screen::leave()

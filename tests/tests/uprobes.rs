@@ -3,13 +3,7 @@
 //! Two rdmatops look at the same traffic: one counts in the kernel, the other counts nothing there (`RDMATOP_DATAPATHS=0`)
 //! and probes the provider's functions.
 
-use std::{
-    fs,
-    os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::{fs, os::unix::fs::MetadataExt as _, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
@@ -19,56 +13,18 @@ use rdmatop_tests::{
     rdmatop::Window,
     snapshot::{Row, Snapshot},
     traffic::{self, Traffic, id, number},
+    uprobes::{ARGS, ATTACHED, ENV, library, probed, probed_in, standing, total},
     wait::{self, PATIENCE},
 };
 use serde_json::Value;
-
-/// Under emulation a hit costs ten times as much as on a machine.
-const ARGS: [&str; 3] = ["--uprobes", "--uprobe-limit", "100000"];
-const ENV: [(&str, &str); 1] = [("RDMATOP_DATAPATHS", "0")];
-const ATTACHED: Duration = Duration::from_mins(2);
-
-/// A QP that stands before rdmatop starts, so that its functions are probed before others post.
-fn standing() -> Result<Traffic> {
-    let idle = Traffic::start("idle-qps", &["--qps", "1", "--processes", "1", "--state", "rts"])?;
-    idle.ready()?;
-    Ok(idle)
-}
 
 /// Opens a window that probes, and waits until so many functions of the provider are.
 fn probing(functions: usize) -> Result<Window> {
     let window = Window::open_with(&ARGS, &ENV)?;
     wait::until("probes on functions of the provider", ATTACHED, || {
-        probed(&window, "librxe") >= functions
+        probed(window.pid(), "librxe") >= functions
     })?;
     Ok(window)
-}
-
-/// How many functions of files of this name are probed.
-fn probed(window: &Window, name: &str) -> usize {
-    let targets = files(window).filter_map(|file| fs::read_link(file).ok());
-    targets
-        .filter(|target| target.to_string_lossy().contains(name))
-        .count()
-}
-
-/// How many functions of this file, device and inode, are probed: in another mount namespace its name is another one.
-fn probed_in(window: &Window, file: (u64, u64)) -> usize {
-    let opened = files(window).filter_map(|file| fs::metadata(file).ok());
-    opened.filter(|open| (open.dev(), open.ino()) == file).count()
-}
-
-/// What the process has open.
-fn files(window: &Window) -> impl Iterator<Item = PathBuf> {
-    let open = fs::read_dir(format!("/proc/{}/fd", window.pid()));
-    open.into_iter().flatten().flatten().map(|entry| entry.path())
-}
-
-fn total(row: Row<'_>, key: &str) -> Result<u64> {
-    let value = row.field(key);
-    value["total"]
-        .as_u64()
-        .with_context(|| format!("no total of {key}: {row:?}"))
 }
 
 /// Opcode, WRs and bytes, as far as any were posted.
@@ -280,15 +236,6 @@ fn of_a_list_that_the_provider_rejects_in_the_middle_the_accepted_part_counts() 
     Ok(())
 }
 
-/// The provider's library that a program has mapped.
-fn library(pid: u32) -> Result<PathBuf> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
-    let path = maps
-        .split_whitespace()
-        .find(|word| word.starts_with('/') && word.contains("librxe"));
-    Ok(path.with_context(|| format!("no librxe: {maps}"))?.into())
-}
-
 /// A program that waits before its first post, in a mount namespace where the provider's library is a file of its own.
 fn in_a_container(library: &Path, copy: &Path, count: u64) -> Result<Traffic> {
     with_a_copy(library, copy, "timed-posts", &format!("--count {count} --wait"))
@@ -446,9 +393,9 @@ fn probes_that_nobody_can_hit_make_room_for_others() -> Result<()> {
         if deleted {
             fs::remove_file(&copy)?;
         }
-        let all = || probed_in(&window, file) == EACH;
+        let all = || probed_in(window.pid(), file) == EACH;
         if let Err(error) = wait::until("probes on a program's library", ATTACHED, all) {
-            let now = probed_in(&window, file);
+            let now = probed_in(window.pid(), file);
             let sample = window.close()?;
             let uprobes = &sample.value()["health"]["uprobes"];
             return Err(error.context(format!("program {turn}, {now} functions: {uprobes}")));
@@ -463,7 +410,7 @@ fn probes_that_nobody_can_hit_make_room_for_others() -> Result<()> {
         counted.push((ready, serde_json::from_str::<Value>(&own)?));
         // Now it is `cat`, and its QP is gone.
         if deleted {
-            let none = || probed_in(&window, file) == 0;
+            let none = || probed_in(window.pid(), file) == 0;
             wait::until("the end of the probes on a deleted library", PATIENCE, none)?;
             ensure!(posts.child.ended()?.is_none(), "the process itself lives");
         }
@@ -473,7 +420,10 @@ fn probes_that_nobody_can_hit_make_room_for_others() -> Result<()> {
             copies.push((copy, file));
         }
     }
-    let left: usize = copies.iter().map(|(_, file)| probed_in(&window, *file)).sum();
+    let left: usize = copies
+        .iter()
+        .map(|(_, file)| probed_in(window.pid(), *file))
+        .sum();
     println!("{left} functions are still probed");
     ensure!(
         left > EACH && left <= 128,
@@ -483,7 +433,7 @@ fn probes_that_nobody_can_hit_make_room_for_others() -> Result<()> {
         fs::remove_file(copy)?;
     }
     wait::until("the end of the probes of all", PATIENCE, || {
-        copies.iter().all(|(_, file)| probed_in(&window, *file) == 0)
+        copies.iter().all(|(_, file)| probed_in(window.pid(), *file) == 0)
     })?;
     let sample = window.close()?;
     let mut rejected = 0;

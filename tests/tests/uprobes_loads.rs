@@ -1,69 +1,34 @@
 //! `--uprobes` and programs whose code comes and goes: libraries that are unloaded and loaded again, and a process that becomes
 //! another program. What probes count is what the program posted and what the kernel side of another rdmatop counts.
 
-use std::{
-    fs,
-    os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::{fs, path::PathBuf, process::Command, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::{
     child::Child,
     lab::Lab,
     rdmatop::Window,
-    snapshot::{Row, Snapshot},
+    snapshot::Snapshot,
     table::say,
     traffic::{self, Traffic, id, number},
+    uprobes::{ARGS, ATTACHED, ENV, identity, library, probed_in, standing, total},
     wait::{self, PATIENCE},
 };
 use serde_json::Value;
 
-/// Under emulation a hit costs ten times as much as on a machine.
-const ARGS: [&str; 3] = ["--uprobes", "--uprobe-limit", "100000"];
-const ENV: [(&str, &str); 1] = [("RDMATOP_DATAPATHS", "0")];
-const ATTACHED: Duration = Duration::from_mins(2);
 /// ibv_post_send and ibv_post_recv: the programs of these tests ask for no `ibv_wr_*` calls.
 const FUNCTIONS: usize = 2;
 /// What each work request of the programs writes.
 const LENGTH: u64 = 64;
 
-/// A file, by device and inode: in another mount namespace its name is another one.
-type File = (u64, u64);
-
-fn identity(path: &Path) -> Result<File> {
-    let file = fs::metadata(path)?;
-    Ok((file.dev(), file.ino()))
-}
-
-/// How many functions of a file are probed: rdmatop keeps it open for each.
-fn probed_in(window: &Window, file: File) -> usize {
-    let open = fs::read_dir(format!("/proc/{}/fd", window.pid()));
-    let open = open.into_iter().flatten().flatten();
-    let opened = open.filter_map(|entry| fs::metadata(entry.path()).ok());
-    opened.filter(|open| (open.dev(), open.ino()) == file).count()
-}
-
-/// The provider's library that a program has mapped.
-fn library(pid: u32) -> Result<PathBuf> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
-    let path = maps
-        .split_whitespace()
-        .find(|word| word.starts_with('/') && word.contains("librxe"));
-    Ok(path.with_context(|| format!("no librxe: {maps}"))?.into())
-}
-
 /// A QP that stands, so that the functions of the machine's library are probed before others post; that library, and rdmatop.
 fn probing() -> Result<(Traffic, PathBuf, Window)> {
-    let idle = Traffic::start("idle-qps", &["--qps", "1", "--processes", "1", "--state", "rts"])?;
-    idle.ready()?;
+    let idle = standing()?;
     let library = library(idle.child.pid())?;
     let window = Window::open_with(&ARGS, &ENV)?;
     let file = identity(&library)?;
     wait::until("probes on functions of the provider", ATTACHED, || {
-        probed_in(&window, file) == FUNCTIONS
+        probed_in(window.pid(), file) == FUNCTIONS
     })?;
     Ok((idle, library, window))
 }
@@ -78,12 +43,6 @@ fn told(program: &Traffic, key: &str, load: u64) -> Result<Value> {
     Ok(serde_json::from_str(
         &line.with_context(|| program.child.err.text())?,
     )?)
-}
-
-fn total(row: Row<'_>, key: &str) -> Result<u64> {
-    row.field(key)["total"]
-        .as_u64()
-        .with_context(|| format!("no total of {key}: {row:?}"))
 }
 
 /// Holds a QP's posts by probes against what its program posted and what the kernel side counted.
@@ -135,7 +94,7 @@ fn a_library_that_is_unloaded_and_loaded_elsewhere_is_counted_from_its_first_pos
     }
     program.child.succeed(PATIENCE)?;
     ensure!(
-        probed_in(&window, identity(&library)?) == FUNCTIONS,
+        probed_in(window.pid(), identity(&library)?) == FUNCTIONS,
         "one file has one probe for each function"
     );
     let (probed, kernel) = (window.close()?, kernel.close()?);
@@ -191,21 +150,21 @@ fn a_deleted_library_that_is_unloaded_keeps_no_probe_and_is_probed_anew_at_the_n
             fs::remove_file(&copy)?;
         }
         wait::until("probes on its library", ATTACHED, || {
-            probed_in(&window, file) == FUNCTIONS
+            probed_in(window.pid(), file) == FUNCTIONS
         })?;
         // The QP's probes stand once the last of them does.
         std::thread::sleep(Duration::from_millis(500));
         program.child.tell("post")?;
         told(&program, "unloaded", load)?;
         wait::until("the end of the probes on it", PATIENCE, || {
-            probed_in(&window, file) == 0
+            probed_in(window.pid(), file) == 0
         })?;
         ensure!(program.child.ended()?.is_none(), "the process itself lives");
         program.child.tell("load again")?;
     }
     program.child.succeed(PATIENCE)?;
     ensure!(
-        probed_in(&window, identity(&library)?) == FUNCTIONS,
+        probed_in(window.pid(), identity(&library)?) == FUNCTIONS,
         "the other file's probes stay"
     );
     let (probed, kernel) = (window.close()?, kernel.close()?);

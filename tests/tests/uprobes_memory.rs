@@ -1,7 +1,7 @@
 //! `--uprobes --uprobes-memory`: once the word is found in which a provider counts posts, the probes go, and what is read from the
 //! program's memory is what the kernel counts and what perftest says it did.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
@@ -10,39 +10,19 @@ use rdmatop_tests::{
     rdmatop::{END, Window},
     screen::{self, Screen},
     siw::{self, Siw},
-    snapshot::{Row, Snapshot},
+    snapshot::Snapshot,
     table::say,
     traffic::{Traffic, id},
+    uprobes::{ENV, probed, total},
     wait::{self, PATIENCE},
     work::list,
 };
 use serde_json::Value;
 
 const ARGS: [&str; 4] = ["--uprobes", "--uprobes-memory", "--uprobe-limit", "100000"];
-const ENV: [(&str, &str); 1] = [("RDMATOP_DATAPATHS", "0")];
 /// An index that wraps at the size of a ring has to be told from a count, which takes more than 65 536 of them. So many come until
 /// then, and so many after it.
 const POSTS: u64 = 160_000;
-
-fn probed(window: &Window, name: &str) -> usize {
-    probed_by(window.pid(), name)
-}
-
-/// How many functions of files of this name rdmatop probes: it keeps the file open for each.
-fn probed_by(rdmatop: u32, name: &str) -> usize {
-    let open = fs::read_dir(format!("/proc/{rdmatop}/fd"));
-    let files = open.into_iter().flatten().flatten().map(|entry| entry.path());
-    files
-        .filter_map(|file| fs::read_link(file).ok())
-        .filter(|target| target.to_string_lossy().contains(name))
-        .count()
-}
-
-fn total(row: Row<'_>, key: &str) -> Result<u64> {
-    row.field(key)["total"]
-        .as_u64()
-        .with_context(|| format!("no total of {key}: {row:?}"))
-}
 
 /// Starts a pair. Now and then one does not get through perftest's handshake with siw, also without rdmatop.
 fn connect(perftest: &Perftest) -> Result<Pair> {
@@ -63,10 +43,10 @@ fn counts(library: &str, perftest: &Perftest) -> Result<()> {
     let mut pair = connect(perftest)?;
     let begun = std::time::Instant::now();
     wait::until("probes on the provider", PATIENCE, || {
-        probed(&window, library) > 0
+        probed(window.pid(), library) > 0
     })?;
     wait::until("the end of the probes", PATIENCE, || {
-        probed(&window, library) == 0
+        probed(window.pid(), library) == 0
     })?;
     let gone = begun.elapsed();
     ensure!(
@@ -78,7 +58,7 @@ fn counts(library: &str, perftest: &Perftest) -> Result<()> {
     let whole = begun.elapsed();
     // What is left behind by a process that has ended.
     std::thread::sleep(Duration::from_secs(1));
-    ensure!(probed(&window, library) == 0, "they do not come again");
+    ensure!(probed(window.pid(), library) == 0, "they do not come again");
     let (sample, kernel) = (window.close()?, kernel.close()?);
     let uprobes = &sample.value()["health"]["uprobes"];
     let mut sum = 0;
@@ -188,7 +168,7 @@ impl Told {
 /// Waits for the probes on a process's post_send and post_recv.
 fn wait_probes(rdmatop: u32) -> Result<()> {
     wait::until("probes on post_send and post_recv", PATIENCE, || {
-        probed_by(rdmatop, "librxe") == 2
+        probed(rdmatop, "librxe") == 2
     })?;
     // Attached, then told to the kernel side.
     std::thread::sleep(Duration::from_secs(2));
@@ -197,7 +177,7 @@ fn wait_probes(rdmatop: u32) -> Result<()> {
 
 fn wait_no_probes(rdmatop: u32) -> Result<()> {
     wait::until("the end of the probes", PATIENCE, || {
-        probed_by(rdmatop, "librxe") == 0
+        probed(rdmatop, "librxe") == 0
     })
 }
 
@@ -209,7 +189,7 @@ fn posts_on_softroce_are_read_from_memory_exactly() -> Result<()> {
     let (mut lives, mut ends, mut killed) = (Told::start()?, Told::start()?, Told::start()?);
     let window = Window::open_with(&ARGS, &ENV)?;
     wait::until("probes on three programs", PATIENCE, || {
-        probed(&window, "librxe") == 6
+        probed(window.pid(), "librxe") == 6
     })?;
     std::thread::sleep(Duration::from_secs(2));
     // The first one shows which word it is, in the others some posts that it is theirs.
@@ -325,20 +305,16 @@ fn posts_of_the_extended_calls_stay_with_their_probes() -> Result<()> {
     let window = Window::open_with(&ARGS, &ENV)?;
     let kernel = Window::open(&[])?;
     // post_send and post_recv, wr_complete and wr_abort, six opcodes, four ways to give data.
-    let probed = || probed_by(window.pid(), "librxe");
-    wait::until("probes on ibv_wr_*", PATIENCE, || probed() >= 14)?;
+    let all = || probed(window.pid(), "librxe");
+    wait::until("probes on ibv_wr_*", PATIENCE, || all() >= 14)?;
     std::thread::sleep(Duration::from_secs(2));
-    let functions = probed();
+    let functions = all();
     program.tell("post 70000")?;
     // librxe counts these, and does not take them back.
     program.tell("abort 8")?;
     program.tell("post 2500")?;
     std::thread::sleep(Duration::from_secs(3));
-    ensure!(
-        probed() == functions,
-        "{} probes of {functions} are left",
-        probed()
-    );
+    ensure!(all() == functions, "{} probes of {functions} are left", all());
     let (sample, kernel) = (window.close()?, kernel.close()?);
     agree(&program, &sample, &kernel, "uprobe")?;
     let failures = sample.value()["health"]["uprobes"]["failures"].to_string();

@@ -11,6 +11,7 @@ use rdmatop_tests::{
     rdmatop::{Trace, Traced},
     table::say,
     traffic::{Traffic, id, number},
+    uprobes::{ATTACHED, ENV, standing},
     wait,
     work::{Sum, list, pick, sum, told},
 };
@@ -18,8 +19,6 @@ use serde_json::{Value, json};
 
 /// Under emulation a hit costs ten times as much as on a machine.
 const ARGS: [&str; 5] = ["--event", "wr", "--uprobes", "--uprobe-limit", "100000"];
-const ENV: [(&str, &str); 1] = [("RDMATOP_DATAPATHS", "0")];
-const ATTACHED: Duration = Duration::from_mins(2);
 /// How long rdmatop may take to find that the functions of a new QP are probed.
 const NOTICED: Duration = Duration::from_secs(1);
 
@@ -39,12 +38,6 @@ fn probing_with(args: &[&str], env: &[(&str, &str)]) -> Result<Trace> {
             .any(|line| line.ends_with("functions of programs are probed from now on"))
     })?;
     Ok(trace)
-}
-
-fn standing() -> Result<Traffic> {
-    let idle = Traffic::start("idle-qps", &["--qps", "1", "--processes", "1", "--state", "rts"])?;
-    idle.ready()?;
-    Ok(idle)
 }
 
 fn ended(trace: Trace) -> Result<(Traced, Sum)> {

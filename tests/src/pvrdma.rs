@@ -1,0 +1,19 @@
+//! The guest's NIC to which programs post without entering the kernel (`cargo xtask lab --nic pvrdma`).
+
+use crate::lab::{self, Lab};
+
+/// Its device, the only one.
+pub const DEVICE: &str = "vmw_pvrdma0";
+
+/// The turn of a test that needs the device; `None`, with the reason printed, without it.
+pub fn enter(name: &str) -> Option<Lab> {
+    let lab = Lab::enter(name)?;
+    if lab::devices().is_ok_and(|devices| devices == [DEVICE]) {
+        return Some(lab);
+    }
+    lab::skip(
+        name,
+        "no pvrdma in this guest: `cargo xtask lab run --nic pvrdma`",
+    );
+    None
+}
