@@ -4,12 +4,17 @@ use std::{
     fs,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
+    process::Command,
     time::Duration,
 };
 
 use anyhow::{Context as _, Result};
 
-use crate::{snapshot::Row, traffic::Traffic};
+use crate::{
+    child::Child,
+    snapshot::Row,
+    traffic::{Traffic, path},
+};
 
 /// Under emulation a hit costs ten times as much as on a machine.
 pub const ARGS: [&str; 3] = ["--uprobes", "--uprobe-limit", "100000"];
@@ -61,6 +66,22 @@ pub fn library(pid: u32) -> Result<PathBuf> {
         .split_whitespace()
         .find(|word| word.starts_with('/') && word.contains("librxe"));
     Ok(path.with_context(|| format!("no librxe: {maps}"))?.into())
+}
+
+/// A program in a mount namespace where the provider's library is a file of its own.
+pub fn with_a_copy(library: &Path, copy: &Path, program: &str, args: &str) -> Result<Traffic> {
+    fs::copy(library, copy)?;
+    let script = format!(
+        "mount --bind {} {} && exec {} {args}",
+        copy.display(),
+        library.display(),
+        path(program)?.display()
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]);
+    Ok(Traffic {
+        child: Child::spawn(&mut command)?,
+    })
 }
 
 /// The total of a counter, which must be known.

@@ -7,13 +7,13 @@ use std::{fs, os::unix::fs::MetadataExt as _, path::Path, process::Command, time
 
 use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
-    child::{Child, output},
+    child::output,
     lab::Lab,
     perftest::{Account, Perftest},
     rdmatop::Window,
     snapshot::{Row, Snapshot},
-    traffic::{self, Traffic, id, number},
-    uprobes::{ARGS, ATTACHED, ENV, library, probed, probed_in, standing, total},
+    traffic::{Traffic, id, number},
+    uprobes::{ARGS, ATTACHED, ENV, library, probed, probed_in, standing, total, with_a_copy},
     wait::{self, PATIENCE},
 };
 use serde_json::Value;
@@ -239,22 +239,6 @@ fn of_a_list_that_the_provider_rejects_in_the_middle_the_accepted_part_counts() 
 /// A program that waits before its first post, in a mount namespace where the provider's library is a file of its own.
 fn in_a_container(library: &Path, copy: &Path, count: u64) -> Result<Traffic> {
     with_a_copy(library, copy, "timed-posts", &format!("--count {count} --wait"))
-}
-
-/// A program in a mount namespace where the provider's library is a file of its own.
-fn with_a_copy(library: &Path, copy: &Path, program: &str, args: &str) -> Result<Traffic> {
-    fs::copy(library, copy)?;
-    let script = format!(
-        "mount --bind {} {} && exec {} {args}",
-        copy.display(),
-        library.display(),
-        traffic::path(program)?.display()
-    );
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", &script]);
-    Ok(Traffic {
-        child: Child::spawn(&mut command)?,
-    })
 }
 
 /// The example pingpong with libibverbs and the provider in its own file.

@@ -1,17 +1,16 @@
 //! `--uprobes` and programs whose code comes and goes: libraries that are unloaded and loaded again, and a process that becomes
 //! another program. What probes count is what the program posted and what the kernel side of another rdmatop counts.
 
-use std::{fs, path::PathBuf, process::Command, time::Duration};
+use std::{fs, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::{
-    child::Child,
     lab::Lab,
     rdmatop::Window,
     snapshot::Snapshot,
     table::say,
     traffic::{self, Traffic, id, number},
-    uprobes::{ARGS, ATTACHED, ENV, identity, library, probed_in, standing, total},
+    uprobes::{ARGS, ATTACHED, ENV, identity, library, probed_in, standing, total, with_a_copy},
     wait::{self, PATIENCE},
 };
 use serde_json::Value;
@@ -130,19 +129,9 @@ fn a_deleted_library_that_is_unloaded_keeps_no_probe_and_is_probed_anew_at_the_n
     let (idle, library, window) = probing()?;
     let kernel = Window::open(&[])?;
     let copy = std::env::temp_dir().join("librxe-unloaded.so");
-    fs::copy(&library, &copy)?;
+    let args = format!("--loads {LOADS} --count {COUNT}");
+    let mut program = with_a_copy(&library, &copy, "reloaded-verbs", &args)?;
     let file = identity(&copy)?;
-    let script = format!(
-        "mount --bind {} {} && exec {} --loads {LOADS} --count {COUNT}",
-        copy.display(),
-        library.display(),
-        traffic::path("reloaded-verbs")?.display()
-    );
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", &script]);
-    let mut program = Traffic {
-        child: Child::spawn(&mut command)?,
-    };
     let mut loaded = Vec::new();
     for load in 0..LOADS {
         loaded.push(told(&program, "load", load)?);

@@ -121,8 +121,9 @@ pub(super) fn unseen(plan: &Plan, all: &Snapshot) -> Vec<String> {
         let why = why_unseen(device)?;
         Some(if plan.uprobes.is_some() {
             format!(
-                "rdmatop: work requests of {name} are seen by probes on programs that use verbs: ends as ibv_poll_cq \
-                 returns them, none of ibv_start_poll, and no posts of ibv_post_srq_recv or of calls of the provider's own"
+                "rdmatop: work requests of {name} are seen by probes on programs that use verbs: ends as \
+                 ibv_poll_cq and ibv_start_poll return them, and no posts of ibv_post_srq_recv or of calls of the \
+                 provider's own"
             )
         } else {
             format!(
