@@ -4,6 +4,7 @@
 //! splits a line, [`fact`] reads its text, [`report`] combines the facts of all processes, [`verdict`] judges them,
 //! [`page`] prints the result. No I/O here; a log may contain anything, so all text is sanitized when a line is read.
 pub mod fact;
+pub mod identity;
 pub mod line;
 pub mod page;
 pub mod perf;
