@@ -47,9 +47,9 @@ impl Proof {
     pub fn doubt(self) -> Option<&'static str> {
         match self {
             Self::LogOpen | Self::Library => None,
-            Self::Static => {
-                Some("it has not mapped libnccl: either NCCL is linked statically, or the number is used again")
-            }
+            Self::Static => Some(
+                "it has not mapped libnccl: either NCCL is linked statically, or the number is used again",
+            ),
             Self::Unread => {
                 Some("its libraries cannot be read, so the number may be used again; run rdmatop as root")
             }
@@ -83,7 +83,8 @@ pub fn is_here(host: &str, here: &str) -> bool {
 impl Candidate {
     /// Whether it can belong to a host of the log: this machine, or its own container.
     pub fn is_of(&self, host: &str, here: &str) -> bool {
-        is_here(host, here) || (self.nested && self.hostname.as_deref().is_some_and(|name| is_here(host, name)))
+        is_here(host, here)
+            || (self.nested && self.hostname.as_deref().is_some_and(|name| is_here(host, name)))
     }
 
     fn has(&self, names: &[&str]) -> Option<bool> {
@@ -171,7 +172,10 @@ mod tests {
         let job = candidate(7, &["libcuda.so.1", "libnccl.so.2"]);
         assert_eq!(proof(&job, WRITTEN), Some(Proof::Library));
         assert_eq!(proof(&job, None), Some(Proof::Library), "from a pipe");
-        assert_eq!(proof(&candidate(7, &["librccl.so.1"]), WRITTEN), Some(Proof::Library));
+        assert_eq!(
+            proof(&candidate(7, &["librccl.so.1"]), WRITTEN),
+            Some(Proof::Library)
+        );
         let linked = candidate(7, &["libcuda.so.1"]);
         assert_eq!(proof(&linked, WRITTEN), Some(Proof::Static));
         let unread = Candidate {
@@ -201,7 +205,11 @@ mod tests {
             start_ns: Some(101_999_999_999),
             ..later
         };
-        assert_eq!(proof(&about, WRITTEN), Some(Proof::Library), "the clocks differ a little");
+        assert_eq!(
+            proof(&about, WRITTEN),
+            Some(Proof::Library),
+            "the clocks differ a little"
+        );
         assert_eq!(identify(Vec::new(), WRITTEN), Identity::Ended);
     }
 
