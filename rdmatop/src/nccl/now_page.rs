@@ -6,7 +6,10 @@ use super::{
     now::{Kind, Live, Now, Port},
     page::{section, wrapped},
 };
-use crate::model::value::{Counter, Source};
+use crate::model::{
+    ib::PortState,
+    value::{Counter, Source},
+};
 
 /// Rows of each table; a machine has eight GPUs or sixteen, and may run more jobs than one.
 const ROWS: usize = 16;
@@ -218,7 +221,7 @@ fn ports(out: &mut String, now: &Now) {
     );
     for port in now.ports.iter().take(ROWS) {
         let rate = |counter: &Option<Counter>| cell(counter.and_then(|c| c.rate), partial(counter.as_ref()));
-        let state = port.state.and_then(|state| state.name()).unwrap_or("-");
+        let state = port.state.and_then(PortState::name).unwrap_or("-");
         let _ = writeln!(
             out,
             "  {:<16} {:<6} {:>10} {:>10} {:>10} {:>7}  {}",

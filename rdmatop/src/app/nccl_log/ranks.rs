@@ -212,7 +212,7 @@ mod tests {
         assert!(input.written_ns.is_some());
         let me = std::process::id();
         let root = Root::default();
-        let (found, keys) = find(&log(me), &[input.clone()], &root);
+        let (found, keys) = find(&log(me), std::slice::from_ref(&input), &root);
         let [one] = found.as_slice() else {
             panic!("{found:?}")
         };

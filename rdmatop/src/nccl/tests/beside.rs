@@ -16,8 +16,10 @@ use crate::model::{
 };
 use std::sync::Arc;
 
+const DOCUMENT: &str = include_str!("../../../../docs/nccl-log.md");
+
 fn counter(rate: f64, source: Source) -> Counter {
-    Counter::whole((rate * 3.0) as u64, Some(rate), source)
+    Counter::whole(3, Some(rate), source)
 }
 
 fn tcp(rate: f64) -> TcpTraffic {
@@ -309,6 +311,11 @@ fn the_section_reads_well_and_is_absent_where_there_is_nothing_to_say() {
     let text = page::text(&report, &Links::default(), Some(&now));
     insta::assert_snapshot!(text);
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let (beginning, _) = text.split_once("\n\nConnections between").unwrap();
+    assert!(
+        DOCUMENT.contains(&format!("```\n{beginning}\n```\n")),
+        "docs/nccl-log.md"
+    );
     let json: serde_json::Value = serde_json::from_str(&page::json(&report, Some(&now)).unwrap()).unwrap();
     let process = &json["now"]["processes"][0];
     assert_eq!(
@@ -329,4 +336,54 @@ fn the_section_reads_well_and_is_absent_where_there_is_nothing_to_say() {
         text.contains("\nNow\n  All 2 processes of the log on this machine have ended\n"),
         "{text}"
     );
+}
+
+/// The tables of docs/nccl-log.md name each key that JSON has.
+#[test]
+fn the_document_names_every_key_and_every_line() {
+    let report = read(&two_hosts());
+    let shot = snapshot(vec![rank(100, &["mlx5_0"])], vec![port("mlx5_0", 38e9)]);
+    let now = Now::of(&report, &[found(100, Some(100)), found(101, None)], &shot, 3.0);
+    let json: serde_json::Value = serde_json::from_str(&page::json(&report, Some(&now)).unwrap()).unwrap();
+    let now = &json["now"];
+    let rows = |section: &str| -> String {
+        let (_, rest) = DOCUMENT.split_once(&format!("\n{section}\n")).unwrap();
+        rest.split("\n#").next().unwrap().to_owned()
+    };
+    for (section, object) in [
+        ("## JSON", &json),
+        ("### Now", now),
+        ("### Rank", &now["processes"][0]),
+        ("### Absent", &now["absent"][0]),
+        ("### Rail", &now["ports"][0]),
+        ("### Said", &now["said"][0]),
+    ] {
+        let rows = rows(section);
+        for key in object.as_object().unwrap().keys() {
+            assert!(rows.contains(&format!("`{key}`")), "{section}: {key}");
+        }
+    }
+    let compared = rows("## What is compared");
+    let source = include_str!("../beside.rs");
+    for id in [
+        "rdma",
+        "tcp",
+        "tcp-instead",
+        "no-qp",
+        "rdma-instead",
+        "idle-nic",
+        "other-nic",
+        "nic-gone",
+        "port-down",
+        "rank-gone",
+        "qp-error",
+        "quiet",
+        "unknown",
+        "ended",
+    ] {
+        assert!(
+            compared.contains(&format!("`{id}`")) && source.contains(&format!("\"{id}\"")),
+            "{id}"
+        );
+    }
 }
