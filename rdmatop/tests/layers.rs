@@ -108,6 +108,7 @@ const RULES: &[Rule] = &[
         ],
         // A snapshot, which is data, to set beside a log.
         but: &[
+            "crate::model::cause",
             "crate::model::ib",
             "crate::model::judgement::Quantity",
             "crate::model::snapshot",

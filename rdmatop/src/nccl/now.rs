@@ -13,6 +13,7 @@ use super::{
     report::Report,
 };
 use crate::model::{
+    cause::{Cause, CauseId},
     ib::{PortState, QpState},
     judgement::Quantity,
     snapshot::{PortRow, ProcessRow, Snapshot, TcpTraffic},
@@ -307,8 +308,15 @@ fn missing(now: &Now, lives: &[(&Found, &Candidate, Proof)], snapshot: &Snapshot
         .iter()
         .any(|one| one.ways.contains(&None) && !one.devices.is_empty())
     {
+        // Of the machine, with its remedy, before what follows from it for a device.
+        let rights = snapshot
+            .health
+            .notes
+            .iter()
+            .find(|note| note.id == CauseId::NoCapability);
+        out.extend(rights.map(Cause::line));
         let mut by_reason: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-        for one in &snapshot.judgement.unobserved {
+        for one in snapshot.judgement.unobserved.iter().filter(|_| rights.is_none()) {
             if uses.contains(&*one.device) && one.what == Quantity::WorkRequests {
                 by_reason.entry(one.what()).or_default().push(&one.device);
             }

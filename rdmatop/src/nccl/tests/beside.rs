@@ -9,6 +9,7 @@ use super::super::{
 };
 use super::{read, two_hosts};
 use crate::model::{
+    cause::{CauseId, Concerns, Obstacle},
     ib::{PortState, QpState},
     snapshot::{PortRow, ProcessRow, QpRow, Snapshot, TcpTraffic, Traffic},
     testkit::full,
@@ -223,6 +224,12 @@ fn a_process_without_qps_is_told_from_one_whose_qps_are_not_known() {
         "{:?}",
         now.missing
     );
+    // Without rights there is one line about it, and its remedy.
+    let rights = Obstacle::new(CauseId::NoCapability, "CAP_BPF is missing", "run with sudo");
+    let mut plain = snapshot(vec![rank(100, &["mlx5_0"])], vec![port("mlx5_0", 20e9)]);
+    plain.health.notes = vec![rights.takes("eBPF is off", Concerns::Host)].into();
+    let now = Now::of(&report, &[found(100, Some(100))], &plain, 3.0);
+    assert_eq!(now.missing, ["eBPF is off: CAP_BPF is missing; run with sudo"]);
     // A rank that has not joined has no QP yet.
     let starting = read("gpu-a:100:100 [0] NCCL INFO Using network IB\n");
     assert_eq!(
