@@ -263,9 +263,18 @@ pub struct NcclLogArgs {
     #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
+    /// How long to look at processes of the log that run on this machine, to set what they move beside what the log says: 0.5 to
+    /// 3600, or 0 to read the log alone
+    #[arg(long = "for", value_name = "SECS", value_parser = beside, default_value = "3", allow_negative_numbers = true)]
+    pub seconds: Duration,
+
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+
+    /// Load no eBPF programs: netlink, /sys and /proc only
+    #[arg(long)]
+    pub no_ebpf: bool,
 }
 
 /// Arguments of `probes`.
@@ -382,6 +391,14 @@ fn sort_words() -> PossibleValuesParser {
 
 fn look(text: &str) -> Result<Duration, String> {
     seconds(text, 1.0, 3600.0)
+}
+
+/// A look, or none.
+fn beside(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(0.0) => Ok(Duration::ZERO),
+        _ => seconds(text, 0.5, 3600.0).map_err(|range| format!("{range}; 0 reads the log alone")),
+    }
 }
 
 fn delay(text: &str) -> Result<Duration, String> {

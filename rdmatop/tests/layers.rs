@@ -106,8 +106,14 @@ const RULES: &[Rule] = &[
             "crate::source",
             "crate::model",
         ],
-        // The version of all JSON.
-        but: &["crate::model::snapshot::SCHEMA"],
+        // A snapshot, which is data, to set beside a log.
+        but: &[
+            "crate::model::cause",
+            "crate::model::ib",
+            "crate::model::judgement::Quantity",
+            "crate::model::snapshot",
+            "crate::model::value",
+        ],
     },
     Rule {
         of: &["nccl"],

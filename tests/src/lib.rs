@@ -13,6 +13,7 @@ pub mod kernel;
 pub mod kmod;
 pub mod lab;
 pub mod learn;
+pub mod library;
 pub mod maps;
 pub mod nvme;
 pub mod perftest;

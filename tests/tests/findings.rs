@@ -470,6 +470,12 @@ fn one_device_of_four_that_carries_all_is_hot() -> Result<()> {
     let check = Check::of("14")?;
     let found = check.is_only("hot-port", 1, None)?;
     ensure!(found["device"] == DEVICE, "{found:#}");
+    // The process has it from the option -d.
+    let verdict = found["verdict"].as_str().unwrap_or_default();
+    ensure!(
+        verdict.contains(&format!(", which its command line (-d {DEVICE}) chose: ")),
+        "{found:#}"
+    );
     drop((pair, others));
     Ok(())
 }

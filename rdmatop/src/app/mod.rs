@@ -85,7 +85,10 @@ fn run(cli: &Cli) -> Result<ExitCode, Stop> {
         Some(Command::Man(args)) => return files::man(args).map(ExitCode::from),
         Some(Command::Completions(args)) => return files::completions(args.shell).map(ExitCode::from),
         Some(Command::Lab(args)) => return in_lab(args),
-        Some(Command::NcclLog(args)) => return nccl_log::run(args).map(ExitCode::from),
+        Some(Command::NcclLog(args)) => {
+            let plan = plan::plan(cli, Terminal::here())?;
+            return nccl_log::run(args, &plan).map(ExitCode::from);
+        }
         Some(Command::Doctor(args)) => return doctor::run(args),
         Some(Command::Probes(_) | Command::Check(_)) | None => {}
     }

@@ -1,19 +1,23 @@
-//! `rdmatop nccl-log`: reads logs, plain or compressed, from files or standard input.
+//! `rdmatop nccl-log`: reads logs, plain or compressed, from files or standard input, and looks at the processes that wrote them.
+
+mod ranks;
 
 use std::{
     collections::BTreeMap,
     fs::File,
     io::{self, BufRead, BufReader, Read},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::print;
+use super::{block_on, once, plan::Plan, print, ready, say, signals::Signals};
 use crate::{
     cli::NcclLogArgs,
     exit::{Exit, Stop},
     nccl::{
+        identity::{Identity, is_here},
+        now::Now,
         page::{self, Links},
         report::Report,
     },
@@ -23,19 +27,82 @@ use crate::{
     },
 };
 
+use ranks::Input;
+
 /// What a gzip file begins with (RFC 1952).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// A line without an end is read in pieces of this size.
 const LINE: u64 = 64 * 1024;
 
-pub(super) fn run(args: &NcclLogArgs) -> Result<Exit, Stop> {
+pub(super) fn run(args: &NcclLogArgs, plan: &Plan) -> Result<Exit, Stop> {
     let mut report = Report::default();
-    if args.files.is_empty() {
-        read(&mut report, &mut io::stdin().lock(), Path::new("standard input"))?;
+    let inputs = read_all(&mut report, &args.files)?;
+    let root = Root::default();
+    let page = |now: Option<&Now>| {
+        Ok(if args.json {
+            page::json(&report, now).map_err(|error| Stop::failure(format!("cannot make JSON: {error}")))?
+                + "\n"
+        } else {
+            page::text(&report, &links(&report, &root), now)
+        })
+    };
+    let seconds = args.seconds.as_secs_f64();
+    let (mut found, keys) = if seconds > 0.0 {
+        ranks::find(&report, &inputs, &root)
+    } else {
+        Default::default()
+    };
+    let living = found
+        .iter()
+        .filter(|one| matches!(one.identity, Identity::Process(..)))
+        .count();
+    if living == 0 {
+        return print(&page(Now::without_look(&report, &found).as_ref())?).map(|_| Exit::Ok);
     }
-    for path in &args.files {
+    let whose = if living == 1 {
+        "1 process of this log runs"
+    } else {
+        &format!("{living} processes of this log run")
+    };
+    say(&format!(
+        "rdmatop: {whose} here: looking for {seconds} s; Ctrl-C ends it early"
+    ));
+    block_on(async {
+        let sources = ready::sources(plan);
+        let mut signals = Signals::take()?;
+        let measured = once::measure(plan, sources, &mut signals).await;
+        ranks::look_again(&mut found, &keys, &root);
+        let (now, ending) = match measured {
+            Ok((snapshot, no_rdma, ending)) => {
+                let seconds = snapshot.interval_ns.map_or(seconds, |ns| ns as f64 / 1e9);
+                let mut now = Now::of(&report, &found, &snapshot, seconds);
+                now.missing.extend(no_rdma);
+                (now, ending)
+            }
+            // The log says as much as before.
+            Err(stop) => {
+                say(&format!("rdmatop: the processes are not shown: {}", stop.line));
+                (Now::default(), None)
+            }
+        };
+        let shown = now.time.is_some().then_some(&now);
+        once::print_text(page(shown)?.into_bytes(), &mut signals, ending).await?;
+        ending.map_or(Ok(Exit::Ok), super::signals::Ending::outcome)
+    })
+}
+
+/// Reads the logs in their order.
+fn read_all(report: &mut Report, files: &[PathBuf]) -> Result<Vec<Input>, Stop> {
+    let mut inputs = Vec::new();
+    if files.is_empty() {
+        read(report, &mut io::stdin().lock(), Path::new("standard input"))?;
+        return Ok(vec![Input::default()]);
+    }
+    for (number, path) in (0..).zip(files) {
+        report.begin(number);
         if path.as_os_str() == "-" {
-            read(&mut report, &mut io::stdin().lock(), Path::new("standard input"))?;
+            read(report, &mut io::stdin().lock(), Path::new("standard input"))?;
+            inputs.push(Input::default());
             continue;
         }
         let cannot = |error: &io::Error| {
@@ -48,14 +115,12 @@ pub(super) fn run(args: &NcclLogArgs) -> Result<Exit, Stop> {
         if file.metadata().is_ok_and(|facts| facts.is_dir()) {
             return Err(cannot(&io::Error::from(io::ErrorKind::IsADirectory)));
         }
-        read(&mut report, &mut BufReader::new(file), path)?;
+        let mut reader = BufReader::new(file);
+        read(report, &mut reader, path)?;
+        // As it is after the last line that was read.
+        inputs.push(Input::of(path, reader.get_ref().metadata().ok().as_ref()));
     }
-    let text = if args.json {
-        page::json(&report).map_err(|error| Stop::failure(format!("cannot make JSON: {error}")))? + "\n"
-    } else {
-        page::text(&report, &links(&report, &Root::default()))
-    };
-    print(&text).map(|_| Exit::Ok)
+    Ok(inputs)
 }
 
 /// Reads one log to its present end. A log that is being written ends within a line or a compressed block: the
@@ -92,11 +157,8 @@ fn lines(report: &mut Report, from: &mut dyn BufRead) -> io::Result<()> {
 
 /// Link rates of this machine's devices, when the log is of this machine.
 fn links(report: &Report, root: &Root) -> Links {
-    let here = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let here = here.trim();
-    let short = |host: &str| host.split('.').next().unwrap_or_default().to_owned();
-    let hosts = report.hosts();
-    if here.is_empty() || !hosts.iter().any(|host| short(host) == short(here)) {
+    let here = ranks::hostname(root);
+    if !report.hosts().iter().any(|host| is_here(host, &here)) {
         return Links::default();
     }
     let mut bits_per_second = BTreeMap::new();

@@ -73,6 +73,7 @@ pub(super) async fn measure(
         },
         filter: plan.filter.clone(),
         counters: true,
+        tcp: plan.beside_log,
         ..Settings::default()
     };
     let mut ending = None;
@@ -98,7 +99,8 @@ pub(super) async fn measure(
         )));
     }
     let nothing = nothing_to_show(plan, no_rdma.as_ref(), latest.devices.len());
-    if nothing.is_none() {
+    // Processes of a job may move by TCP what they move.
+    if nothing.is_none() || plan.beside_log {
         targets::device(&plan.filter, pump.latest())?;
         if plan.delay_given && ending.is_none() {
             // A user who chose the window may wait for its end or interrupt it.

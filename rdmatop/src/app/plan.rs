@@ -85,6 +85,8 @@ pub(super) struct Plan {
     pub(super) uprobe_limit: f64,
     /// `--hw-counters`.
     pub(super) hw_counters: Option<HwCounters>,
+    /// The sample is for processes of a log: it has what they move by TCP, also where there is no RDMA.
+    pub(super) beside_log: bool,
     /// Whether GPUs are asked how busy they are.
     pub(super) gpus: bool,
     /// `--sample`: one work request in so many.
@@ -125,15 +127,14 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
             attach = Some(args.attach.unwrap_or_default());
             Mode::Probes { json: args.json }
         }
+        Some(Command::NcclLog(args)) => {
+            attach = (!args.no_ebpf).then(AttachMode::default);
+            Mode::Once { json: args.json }
+        }
         // The other commands have no view and no plan.
-        Some(
-            Command::Lab(_)
-            | Command::NcclLog(_)
-            | Command::Doctor(_)
-            | Command::Man(_)
-            | Command::Completions(_),
-        )
-        | None => view_mode(cli, terminal)?,
+        Some(Command::Lab(_) | Command::Doctor(_) | Command::Man(_) | Command::Completions(_)) | None => {
+            view_mode(cli, terminal)?
+        }
     };
     let uprobe_limit = f64::from(view.uprobe_limit.unwrap_or(UPROBE_LIMIT)) / 100.0;
     if view.uprobe_limit.is_some() && view.uprobes.is_none() && !matches!(mode, Mode::Live { .. }) {
@@ -141,9 +142,14 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
             "--uprobe-limit is for --uprobes, and for the key U of the live view; see rdmatop --help",
         ));
     }
+    let beside_log = matches!(cli.command, Some(Command::NcclLog(_)));
     let plan = Plan {
         mode,
-        delay: view.delay(),
+        // Rates are those of the whole look.
+        delay: match &cli.command {
+            Some(Command::NcclLog(args)) => args.seconds,
+            _ => view.delay(),
+        },
         looks,
         delay_given: view.delay.is_some(),
         duration: view.duration,
@@ -158,8 +164,9 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
         }),
         uprobe_limit,
         hw_counters: view.hw_counters.then(|| HwCounters::new(Root::default())),
+        beside_log,
         // Others show no verdict on what a job waits for.
-        gpus: !view.no_gpus && matches!(mode, Mode::Live { .. } | Mode::Once { .. }),
+        gpus: !view.no_gpus && !beside_log && matches!(mode, Mode::Live { .. } | Mode::Once { .. }),
         sample: view.sample.unwrap_or(1),
         color: !view.no_color && !terminal.no_color,
     };

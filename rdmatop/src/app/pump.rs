@@ -73,6 +73,8 @@ pub(super) struct Settings {
     pub(super) counters: bool,
     /// Whether findings are shown where counters are not: what they need is read every [`LOOK`].
     pub(super) findings: bool,
+    /// Each sample has TCP connections, not only the last.
+    pub(super) tcp: bool,
     /// Records everything that the engine is given.
     pub(super) tap: Option<Tap>,
     /// The mode wants [`Pump::take_feed`].
@@ -418,6 +420,7 @@ impl Pump {
             counters: self.settings.counters || look,
             last,
             once,
+            tcp: self.settings.tcp,
             processes: Arc::default(),
             openers: false,
             locked: Arc::default(),

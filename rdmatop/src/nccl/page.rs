@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::{
+    now::Now,
+    now_page,
     perf::Perf,
     report::{Report, Use},
     verdict::{self, Verdict, nic_name},
@@ -14,10 +16,13 @@ use super::{
 const HOSTS: usize = 4;
 
 /// The page; the first line is the verdict.
-pub fn text(report: &Report, links: &Links) -> String {
+pub fn text(report: &Report, links: &Links, now: Option<&Now>) -> String {
     let verdict = verdict::of(report);
     let mut out = format!("{}\n", verdict.line);
     head(&mut out, report);
+    if let Some(now) = now {
+        now_page::write(&mut out, now);
+    }
     nics(&mut out, report);
     if !verdict.without_gpu_direct.is_empty() && verdict.nics > 0 {
         section(
@@ -44,7 +49,7 @@ pub fn text(report: &Report, links: &Links) -> String {
 const WIDTH: usize = 80;
 
 /// Writes words, `first` before the first line and as many spaces as `hang` before the others.
-fn wrapped(out: &mut String, first: &str, hang: usize, words: &str) {
+pub(super) fn wrapped(out: &mut String, first: &str, hang: usize, words: &str) {
     let mut line = first.to_owned();
     let mut empty = true;
     for word in words.split(' ').filter(|word| !word.is_empty()) {
@@ -62,7 +67,7 @@ fn wrapped(out: &mut String, first: &str, hang: usize, words: &str) {
     let _ = writeln!(out, "{}", line.trim_end());
 }
 
-fn section(out: &mut String, title: &str) {
+pub(super) fn section(out: &mut String, title: &str) {
     let _ = writeln!(out, "\n{title}");
 }
 
@@ -353,7 +358,7 @@ fn bandwidth(out: &mut String, report: &Report, links: &Links) {
 }
 
 /// The report as one JSON object.
-pub fn json(report: &Report) -> serde_json::Result<String> {
+pub fn json(report: &Report, now: Option<&Now>) -> serde_json::Result<String> {
     #[derive(Serialize)]
     struct Nic<'a> {
         host: &'a str,
@@ -375,6 +380,7 @@ pub fn json(report: &Report) -> serde_json::Result<String> {
     struct Document<'a> {
         schema: u32,
         verdict: Verdict,
+        now: Option<&'a Now>,
         versions: Vec<&'a str>,
         ranks_joined: usize,
         ranks: Option<u32>,
@@ -390,6 +396,7 @@ pub fn json(report: &Report) -> serde_json::Result<String> {
     let document = Document {
         schema: crate::model::snapshot::SCHEMA,
         verdict: verdict::of(report),
+        now,
         versions: report.versions.iter().map(String::as_str).collect(),
         ranks_joined,
         ranks,

@@ -45,6 +45,8 @@ pub struct Process {
     pub provider: Option<String>,
     /// Its known warnings.
     pub warnings: BTreeSet<&'static str>,
+    /// Numbers of the logs that have lines of it; see [`Report::begin`].
+    pub inputs: BTreeSet<u32>,
 }
 
 /// Connections of one NIC, or of one interface of a network, of one host.
@@ -87,6 +89,8 @@ pub struct Warning {
 /// Everything.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
+    /// Logs begun before the present one.
+    pub input: u32,
     /// Lines read.
     pub lines: u64,
     /// Of these, NCCL's.
@@ -116,6 +120,11 @@ pub struct Report {
 }
 
 impl Report {
+    /// The lines that follow are of the log of this number.
+    pub fn begin(&mut self, input: u32) {
+        self.input = input;
+    }
+
     /// Takes one line.
     pub fn line(&mut self, bytes: &[u8]) {
         self.lines += 1;
@@ -135,7 +144,11 @@ impl Report {
                 if level == Level::Warn {
                     self.warn(&writer, &text);
                 }
+                let input = self.input;
                 let process = self.processes.entry(writer.clone()).or_default();
+                if process.inputs.len() < NAMES {
+                    process.inputs.insert(input);
+                }
                 if let Some(fact) = fact::of(&text) {
                     if process.take(&fact) {
                         return;

@@ -40,7 +40,7 @@ pub struct Verdict {
 }
 
 /// Whether a network is RDMA; `None` where its name does not say.
-fn is_rdma(network: &str, provider: Option<&str>) -> Option<bool> {
+pub(super) fn is_rdma(network: &str, provider: Option<&str>) -> Option<bool> {
     let lower = network.to_lowercase();
     if lower.contains("socket") {
         return Some(false);

@@ -36,6 +36,8 @@ pub struct Wants {
     pub once: bool,
     /// Processes whose facts the engine lacks, each once.
     pub processes: Arc<[u32]>,
+    /// TCP connections are wanted, however little this namespace moves.
+    pub tcp: bool,
     /// The processes that have devices open are wanted.
     pub openers: bool,
     /// Processes of which it is wanted how much memory they may lock.

@@ -1,8 +1,9 @@
 //! RDMA WRITEs without a pause, until told to end.
 //!
-//! `steady-posts [--device rxe0] [--size 1024] [--depth 16]` keeps DEPTH requests outstanding between two QPs of this
+//! `steady-posts [--device rxe0] [--size 1024] [--depth 16] [--nccl 1]` keeps DEPTH requests outstanding between two QPs of this
 //! process, prints `{"ready":true,"pid":..,"qpn":..,"peer_qpn":..}` after the first DEPTH, and ends when stdin does:
-//! then it waits for what is outstanding and prints `{"pid":..,"qpn":..,"posted":..}`.
+//! then it waits for what is outstanding and prints `{"pid":..,"qpn":..,"posted":..}`. With `--nccl 1` it has a library of NCCL's
+//! name mapped.
 
 use std::{
     sync::{
@@ -16,6 +17,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::{
     args::{Args, report, wait_for_stdin_end},
+    library,
     verbs::{Context, Cq, Mr, Opcode, Pd, Qp, connect, unlimit_memlock},
 };
 use serde_json::json;
@@ -25,7 +27,11 @@ fn main() -> Result<()> {
     let device: String = args.value("--device", "rxe0".into())?;
     let size: u32 = args.value("--size", 1024)?;
     let depth: u64 = args.value("--depth", 16)?;
+    let nccl = args.value("--nccl", 0)? == 1;
     args.finish()?;
+    if nccl {
+        library::map_nccl()?;
+    }
     unlimit_memlock()?;
     let context = Context::open(&device).with_context(|| format!("open {device}"))?;
     let pd = Pd::new(&context)?;

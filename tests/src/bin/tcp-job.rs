@@ -7,10 +7,8 @@
 
 use std::{
     ffi::CStr,
-    fs::{self, File},
     io::{self, BufRead as _, Read as _, Write as _},
     net::{TcpListener, TcpStream},
-    os::fd::AsRawFd as _,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -19,7 +17,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use rdmatop_tests::args::{Args, report, wait_for_stdin_end};
+use rdmatop_tests::{
+    args::{Args, report, wait_for_stdin_end},
+    library,
+};
 use serde_json::json;
 
 const BUFFER: usize = 256 << 10;
@@ -32,7 +33,7 @@ fn main() -> Result<()> {
     if without_devices {
         hide_devices()?;
     }
-    map_library()?;
+    library::map_nccl()?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut to = TcpStream::connect(listener.local_addr()?)?;
     let (mut from, _) = listener.accept()?;
@@ -88,32 +89,5 @@ fn mount(what: &CStr, at: &CStr, kind: Option<&CStr>, flags: libc::c_ulong) -> R
         at.to_string_lossy(),
         io::Error::last_os_error()
     );
-    Ok(())
-}
-
-/// Maps a file with the name of NCCL's library, for as long as this process lives.
-fn map_library() -> Result<()> {
-    let dir = std::env::temp_dir().join(format!("tcp-job-{}", std::process::id()));
-    fs::create_dir_all(&dir)?;
-    let path = dir.join("libnccl.so.2");
-    fs::write(&path, [0; 4096])?;
-    let file = File::open(&path)?;
-    // SAFETY: the kernel chooses the place; nothing else uses the mapping, which stays until the process ends.
-    let address = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            4096,
-            libc::PROT_READ,
-            libc::MAP_PRIVATE,
-            file.as_raw_fd(),
-            0,
-        )
-    };
-    ensure!(
-        address != libc::MAP_FAILED,
-        "mmap: {}",
-        io::Error::last_os_error()
-    );
-    fs::remove_dir_all(&dir)?;
     Ok(())
 }

@@ -32,13 +32,14 @@ use crate::{
 
 /// The kernel on which that is tested which does not depend on the kernel.
 const ONE_KERNEL: &str = "6.12";
-/// Test executables for which one kernel is enough: the tests' own traffic programs, floods of events, findings, what is missing
+/// Test executables for which one kernel is enough: the tests' own traffic programs, floods of events, findings, processes beside a log of NCCL, what is missing
 /// on a machine, terminals and signals, `rdmatop lab up`, programs of others, the commands of docs/learn.md, and what programs'
 /// own calls say. With `--kernel` they
 /// run on that one too. Single tests of others ask for this by `Lab::enter_on_one`.
-const ON_ONE_KERNEL: [&str; 9] = [
+const ON_ONE_KERNEL: [&str; 10] = [
     "traffic-",
     "findings-",
+    "nccl_log-",
     "flood-",
     "degrade-",
     "faults_terminal-",
@@ -106,6 +107,7 @@ const GROUPS: [Group; 6] = [
             "attach-",
             "skips-",
             "findings-",
+            "nccl_log-",
             "learn-",
             "uprobes-",
             "uprobes_loads-",

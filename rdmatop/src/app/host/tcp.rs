@@ -50,9 +50,9 @@ impl Polled for TcpSource {
             return;
         }
         // A mode that prints once has no later look.
-        let look = self
-            .reader
-            .look(&self.root, wants.once, || clock::read(ClockId::Monotonic));
+        let look = self.reader.look(&self.root, wants.once || wants.tcp, || {
+            clock::read(ClockId::Monotonic)
+        });
         let Some(look) = look else { return };
         out(Input::Tcp(Box::new(sample(&look))));
         let found: BTreeSet<ProcKey> = look.processes.iter().map(|one| one.process).collect();

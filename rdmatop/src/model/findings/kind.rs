@@ -289,7 +289,8 @@ kinds! {
         rule: "of three or more ACTIVE ports of one driver, one carries more than twice the mean, and half of its link's \
                rate where that is known, and two or more carry less than 5 % of it; a process has objects on it",
         source: "bytes of ports, else packets",
-        why: "The job has the bandwidth of one NIC where it could have that of all.",
+        why: "The job has the bandwidth of one NIC where it could have that of all. A variable or an option that names this NIC is \
+              shown, and it stays a warning: it may be meant, and it may be left over from a test.",
         fixed: "all ports of the job send",
         trace: Traced::Yes,
     },

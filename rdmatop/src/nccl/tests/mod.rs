@@ -1,6 +1,8 @@
 //! Logs in the formats of NCCL 2.4, 2.7, 2.18 and 2.27, of RCCL and of aws-ofi-nccl. The lines are ours, addresses are of
 //! documentation networks.
 
+mod beside;
+
 use super::{
     page::{self, Links},
     report::Report,
@@ -81,7 +83,7 @@ fn the_page_of_a_job_on_rdma_reads_well() {
     for name in ["mlx5_0", "mlx5_1"] {
         links.bits_per_second.insert(name.to_owned(), 400_000_000_000);
     }
-    let text = page::text(&read(&log), &links);
+    let text = page::text(&read(&log), &links, None);
     insta::assert_snapshot!(text);
 }
 
@@ -245,7 +247,7 @@ fn a_funnel_and_idle_nics_are_pointed_out() {
             channel % 2
         );
     }
-    let text = page::text(&read(&log), &Links::default());
+    let text = page::text(&read(&log), &Links::default(), None);
     assert!(
         text.contains("8 of 8 receiving connections are on mlx5_0: a funnel."),
         "{text}"
@@ -262,8 +264,8 @@ fn hostile_text_reaches_neither_page_nor_json_raw() {
                n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/a\u{1b}[31m/0\n";
     let report = read(log);
     for text in [
-        page::text(&report, &Links::default()),
-        page::json(&report).unwrap(),
+        page::text(&report, &Links::default(), None),
+        page::json(&report, None).unwrap(),
     ] {
         let bad = text
             .chars()
@@ -274,7 +276,8 @@ fn hostile_text_reaches_neither_page_nor_json_raw() {
 
 #[test]
 fn json_says_the_same() {
-    let json: serde_json::Value = serde_json::from_str(&page::json(&read(&two_hosts())).unwrap()).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&page::json(&read(&two_hosts()), None).unwrap()).unwrap();
     assert_eq!(json["verdict"]["kind"], "rdma");
     assert_eq!(json["verdict"]["nics"], 4);
     assert_eq!(json["verdict"]["gpu_direct"], 3);
@@ -295,9 +298,9 @@ proptest! {
             let cut: String = line.chars().take(cut).collect();
             report.line(format!("{cut}{junk}").as_bytes());
         }
-        let text = page::text(&report, &Links::default());
+        let text = page::text(&report, &Links::default(), None);
         prop_assert!(!text.lines().next().unwrap_or_default().is_empty());
         prop_assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
-        prop_assert!(page::json(&report).is_ok());
+        prop_assert!(page::json(&report, None).is_ok());
     }
 }

@@ -6,6 +6,10 @@ use crate::source::root::parse_u64;
 pub struct Status {
     /// Thread group: the process that a thread belongs to.
     pub tgid: Option<u32>,
+    /// `R`, `S`, `Z` and so on.
+    pub state: Option<u8>,
+    /// Its numbers, from the PID namespace of this /proc to its own; empty before Linux 4.1.
+    pub ns_pids: Vec<u32>,
     /// Real user.
     pub uid: Option<u32>,
     /// Effective user.
@@ -30,6 +34,8 @@ impl Status {
                 .split(u8::is_ascii_whitespace)
                 .filter(|word| !word.is_empty());
             match key {
+                b"State" => out.state = words.next().and_then(|word| word.first().copied()),
+                b"NSpid" => out.ns_pids = words.map_while(|word| small(Some(word))).collect(),
                 b"Tgid" => out.tgid = small(words.next()),
                 b"Uid" => (out.uid, out.euid) = (small(words.next()), small(words.next())),
                 b"CapEff" => out.cap_eff = words.next().and_then(hex),
@@ -58,7 +64,7 @@ mod tests {
     use proptest::prelude::*;
 
     const SAMPLE: &[u8] = b"Name:\tib send\\nbw\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t231\nPid:\t233\nUid:\t1000\t0\t0\t0\n\
-        VmPin:\t      64 kB\nVmRSS:\t   12345 kB\nCapEff:\t000001ffffffffff\n";
+        NSpid:\t233\t12\nVmPin:\t      64 kB\nVmRSS:\t   12345 kB\nCapEff:\t000001ffffffffff\n";
 
     #[test]
     fn the_lines_we_use_are_read() {
@@ -66,6 +72,7 @@ mod tests {
         assert_eq!((s.tgid, s.uid, s.euid), (Some(231), Some(1000), Some(0)));
         assert_eq!(s.cap_eff, Some(0x1ff_ffff_ffff));
         assert_eq!(s.pinned, Some(64 << 10));
+        assert_eq!((s.state, s.ns_pids), (Some(b'S'), vec![233, 12]));
     }
 
     #[test]
@@ -78,7 +85,7 @@ mod tests {
         #[test]
         fn no_bytes_panic(raw: Vec<u8>, value in "\\PC{0,30}") {
             let _ = Status::parse(&raw);
-            for key in ["Tgid", "Uid", "CapEff", "VmPin"] {
+            for key in ["Tgid", "Uid", "CapEff", "VmPin", "State", "NSpid"] {
                 let _ = Status::parse(format!("{key}:\t{value}\n").as_bytes());
             }
         }

@@ -190,8 +190,10 @@ fn is_funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> bool {
     spread && rx.is_worth_a_look(scene) && rx.rates[rx.top] > scene.limits.funnel_share * rx.sum
 }
 
+/// Names in a list.
+const SHOWN: usize = 3;
+
 fn names(ports: &[&PortRow], at: &[usize]) -> String {
-    const SHOWN: usize = 3;
     let list: Vec<&str> = at.iter().take(SHOWN).map(|at| &*ports[*at].device).collect();
     let more = match at.len().saturating_sub(SHOWN) {
         0 => String::new(),
@@ -248,18 +250,27 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
     let full = link.map_or(String::new(), |link| {
         format!(" ({} of its link)", words::percent(tx.rates[tx.top] / link))
     });
-    let pid = scene.process(mover).and_then(|row| row.pid);
+    let row = scene.process(mover);
+    let pid = row.and_then(|row| row.pid);
+    let choice = row.and_then(|row| Choice::of(row, &port.device));
+    let because = choice
+        .as_ref()
+        .map_or_else(String::new, |choice| format!(", which {} chose", choice.words()));
     Some(Symptom {
         verdict: format!(
-            "All traffic of {who} leaves by {}{full}: {} are idle",
+            "All traffic of {who} leaves by {}{full}{because}: {} are idle",
             name(port),
-            names(ports, &idle)
+            // The choice says more than the names, and a line of 80 columns has no room for both.
+            match &choice {
+                Some(_) if idle.len() > SHOWN => idle.len().to_string(),
+                _ => names(ports, &idle),
+            }
         ),
         evidence: vec![
             format!("{} sends {}", name(port), tx.of_port(tx.top)),
             format!("{} of {} ports send less than {} of that", idle.len(), ports.len(), words::percent(scene.limits.idle_share)),
         ],
-        next: pid.map_or_else(
+        next: choice.map_or_else(|| pid.map_or_else(
             || "Where one NIC is not meant, start the job without NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE that names it.".to_owned(),
             |pid| {
                 format!(
@@ -267,10 +278,68 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
                      program (perftest: -d)"
                 )
             },
-        ),
+        ), |choice| choice.next()),
         short: format!("one NIC of {}", ports.len()),
         ..scene.symptom(FindingId::HotPort, Severity::Warning, about)
     })
+}
+
+/// What made a process use one device alone.
+enum Choice {
+    /// A variable, as it is set.
+    Variable(String),
+    /// An option of its command line, and the device.
+    Option(String, String),
+}
+
+impl Choice {
+    /// The variable or option that names exactly this device; `None`: there is none, or neither can be read.
+    fn of(row: &ProcessRow, device: &str) -> Option<Self> {
+        const VARIABLES: [&str; 3] = ["NCCL_IB_HCA", "UCX_NET_DEVICES", "FI_EFA_IFACE"];
+        const OPTIONS: [&str; 4] = ["-d", "--ib-dev", "--ib_dev", "--device"];
+        // `=mlx5_0:1` of NCCL, `mlx5_0:1` of UCX and of others. With `^` the list says which not to use.
+        let names = |value: &str| {
+            let value = value.trim().trim_start_matches('=');
+            !value.contains(',') && value.split(':').next() == Some(device)
+        };
+        let variable = row.environ.iter().flat_map(|all| all.iter());
+        let mut variable =
+            variable.filter(|(name, value)| VARIABLES.contains(&name.as_str()) && names(value));
+        if let Some((name, value)) = variable.next() {
+            return Some(Self::Variable(format!("{name}={value}")));
+        }
+        let words: Vec<&str> = row.cmdline.as_deref()?.split(' ').collect();
+        let option = words.iter().enumerate().find_map(|(at, word)| {
+            let (option, value) = match word.split_once('=') {
+                Some((option, value)) => (option, value),
+                None => (*word, *words.get(at + 1)?),
+            };
+            (OPTIONS.contains(&option) && names(value)).then_some(option)
+        });
+        Some(Self::Option(option?.to_owned(), device.to_owned()))
+    }
+
+    fn words(&self) -> String {
+        match self {
+            Self::Variable(set) => format!("its {set}"),
+            Self::Option(option, device) => format!("its command line ({option} {device})"),
+        }
+    }
+
+    fn next(&self) -> String {
+        match self {
+            Self::Variable(set) => {
+                let name = set.split('=').next().unwrap_or_default();
+                format!(
+                    "Where one NIC is not meant, restart the job without {name}, or with all NICs named in it."
+                )
+            }
+            Self::Option(option, device) => format!(
+                "Where one NIC is not meant, start one such program for each NIC, or the job without {option} {device}. Where it is, as in a \
+                 measurement of one NIC, nothing is to be done."
+            ),
+        }
+    }
 }
 
 fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {

@@ -42,6 +42,62 @@ fn a_port_that_runs_slower_than_most_is_named() {
 }
 
 #[test]
+fn a_hot_port_says_what_chose_it() {
+    let mut one = [0.0; 8];
+    one[2] = 40e9;
+    let chosen = |cmdline: &str, variable: Option<(&str, &str)>| {
+        let mut s = rails(one, one);
+        s.processes[0].cmdline = Some(cmdline.into());
+        let environ = variable.map(|(name, value)| vec![(name.to_owned(), value.to_owned())].into());
+        s.processes[0].environ = environ;
+        let found = after(12, &s).remove(0);
+        assert_eq!(
+            found.severity,
+            Severity::Warning,
+            "it may be left over from a test"
+        );
+        let (_, why) = found.verdict.split_once(" (80 % of its link)").unwrap();
+        let idle = [": mlx5_0, mlx5_1, mlx5_3 and 4 more are idle", ": 7 are idle"];
+        let why = idle.iter().find_map(|idle| why.strip_suffix(idle)).unwrap();
+        let why = why.to_owned();
+        (why, found.next)
+    };
+    for cmdline in [
+        "ib_write_bw -d mlx5_2 -x 1",
+        "ib_write_bw --ib-dev=mlx5_2 -x 1",
+        "ib_write_bw --ib-dev mlx5_2:1",
+    ] {
+        let (why, next) = chosen(cmdline, None);
+        assert!(
+            why.starts_with(", which its command line (-") && why.ends_with(" mlx5_2) chose"),
+            "{cmdline}: {why}"
+        );
+        assert!(next.contains("one such program for each NIC"), "{next}");
+    }
+    for (name, value) in [
+        ("NCCL_IB_HCA", "=mlx5_2:1"),
+        ("NCCL_IB_HCA", "mlx5_2"),
+        ("UCX_NET_DEVICES", "mlx5_2:1"),
+    ] {
+        let (why, next) = chosen("python3 train.py", Some((name, value)));
+        assert_eq!(why, format!(", which its {name}={value} chose"));
+        assert!(next.contains(&format!("without {name},")), "{next}");
+    }
+    // What names another device, several, or those not to use chose nothing.
+    for (cmdline, variable) in [
+        ("python3 train.py", None),
+        ("ib_write_bw -d mlx5_20", None),
+        ("python3 -d", None),
+        ("x", Some(("NCCL_IB_HCA", "mlx5"))),
+        ("x", Some(("NCCL_IB_HCA", "^mlx5_2"))),
+        ("x", Some(("UCX_NET_DEVICES", "mlx5_2:1,mlx5_3:1"))),
+        ("x", Some(("UCX_TLS", "mlx5_2"))),
+    ] {
+        assert_eq!(chosen(cmdline, variable).0, "", "{cmdline} {variable:?}");
+    }
+}
+
+#[test]
 fn one_hot_port_of_eight_and_one_that_gets_all_receives() {
     let mut one = [0.0; 8];
     one[2] = 40e9;

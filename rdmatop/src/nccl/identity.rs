@@ -1,0 +1,253 @@
+//! Which process of this machine wrote a line of the log. A PID alone does not say: it may be used again, and in a container it
+//! is the number that the container knows.
+
+use serde::Serialize;
+
+/// Times of a log's file and of a process come from two clocks, and a start is known to a tick: they are compared with so much
+/// tolerance.
+const SLACK_NS: u64 = 2_000_000_000;
+
+/// A process of this machine with the number that the log has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its number here.
+    pub pid: u32,
+    /// Name.
+    pub comm: String,
+    /// It has another number in a PID namespace of its own: the log's.
+    pub nested: bool,
+    /// Its container says that this is its host name, `HOSTNAME`.
+    pub hostname: Option<String>,
+    /// When it began, ns since the epoch.
+    pub start_ns: Option<u64>,
+    /// Libraries of interest that it has mapped; `None`: they cannot be read.
+    pub libraries: Option<Vec<String>>,
+    /// It has the log's file open; `None`: that cannot be read, or is not comparable.
+    pub log_open: Option<bool>,
+    /// It is in another network namespace than rdmatop.
+    pub other_network: Option<bool>,
+}
+
+/// How sure it is that a process wrote the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Proof {
+    /// It has the log's file open.
+    LogOpen,
+    /// It has NCCL's or RCCL's library mapped, and began before the log's last write, where that time is known.
+    Library,
+    /// It has CUDA's library and not NCCL's, which may be linked into the program: not certain.
+    Static,
+    /// Its libraries cannot be read: not certain.
+    Unread,
+}
+
+impl Proof {
+    /// What is not certain, in words; `None`: it is the process.
+    pub fn doubt(self) -> Option<&'static str> {
+        match self {
+            Self::LogOpen | Self::Library => None,
+            Self::Static => Some(
+                "it has not mapped libnccl: either NCCL is linked statically, or the number is used again",
+            ),
+            Self::Unread => {
+                Some("its libraries cannot be read, so the number may be used again; run rdmatop as root")
+            }
+        }
+    }
+}
+
+/// Which process it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// This one.
+    Process(Box<Candidate>, Proof),
+    /// There is none of this number.
+    Ended,
+    /// The number belongs to another process now, and why that is known.
+    Reused(Box<Candidate>, &'static str),
+    /// One of several containers; their numbers here.
+    Several(Vec<u32>),
+}
+
+/// A host's name without its domain: NCCL cuts it off.
+pub fn short(host: &str) -> &str {
+    host.split('.').next().unwrap_or_default()
+}
+
+/// Whether a host of the log is the one of this name.
+pub fn is_here(host: &str, here: &str) -> bool {
+    !host.is_empty() && short(host) == short(here)
+}
+
+impl Candidate {
+    /// Whether it can belong to a host of the log: this machine, or its own container.
+    pub fn is_of(&self, host: &str, here: &str) -> bool {
+        is_here(host, here)
+            || (self.nested && self.hostname.as_deref().is_some_and(|name| is_here(host, name)))
+    }
+
+    fn has(&self, names: &[&str]) -> Option<bool> {
+        let libraries = self.libraries.as_ref()?;
+        Some(
+            libraries
+                .iter()
+                .any(|library| names.iter().any(|name| library.starts_with(name))),
+        )
+    }
+
+    /// Whether it wrote the log, or why not.
+    fn judge(&self, last_write_ns: Option<u64>) -> Result<Proof, &'static str> {
+        if let (Some(start), Some(end)) = (self.start_ns, last_write_ns)
+            && start > end.saturating_add(SLACK_NS)
+        {
+            return Err("it began after the log's last line");
+        }
+        if self.log_open == Some(true) {
+            return Ok(Proof::LogOpen);
+        }
+        match (self.has(&["libnccl", "librccl"]), self.has(&["libcuda"])) {
+            (Some(true), _) => Ok(Proof::Library),
+            (Some(false), Some(true)) => Ok(Proof::Static),
+            (Some(false), _) => Err("it has mapped neither libnccl nor libcuda"),
+            (None, _) => Ok(Proof::Unread),
+        }
+    }
+}
+
+/// Decides among the processes with the number that the log has. `last_write_ns` is when the log was last written, ns since the
+/// epoch; `None`: that is not known.
+pub fn identify(candidates: Vec<Candidate>, last_write_ns: Option<u64>) -> Identity {
+    let mut fit: Vec<(Candidate, Proof)> = Vec::new();
+    let mut unfit = None;
+    for candidate in candidates {
+        match candidate.judge(last_write_ns) {
+            Ok(proof) => fit.push((candidate, proof)),
+            Err(why) => unfit = unfit.or(Some((candidate, why))),
+        }
+    }
+    // A better proof decides against the worse ones.
+    for proof in [Proof::LogOpen, Proof::Library, Proof::Static, Proof::Unread] {
+        let mut these: Vec<_> = fit.iter().filter(|(_, has)| *has == proof).collect();
+        match (these.pop(), these.len()) {
+            (None, _) => {}
+            (Some((only, _)), 0) => return Identity::Process(Box::new(only.clone()), proof),
+            (Some((last, _)), _) => {
+                let mut pids: Vec<u32> = these.iter().map(|(one, _)| one.pid).collect();
+                pids.push(last.pid);
+                pids.sort_unstable();
+                return Identity::Several(pids);
+            }
+        }
+    }
+    unfit.map_or(Identity::Ended, |(one, why)| Identity::Reused(Box::new(one), why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WRITTEN: Option<u64> = Some(100_000_000_000);
+
+    fn candidate(pid: u32, libraries: &[&str]) -> Candidate {
+        Candidate {
+            pid,
+            comm: "python3".to_owned(),
+            start_ns: Some(50_000_000_000),
+            libraries: Some(libraries.iter().map(|name| (*name).to_owned()).collect()),
+            ..Candidate::default()
+        }
+    }
+
+    fn proof(of: &Candidate, written: Option<u64>) -> Option<Proof> {
+        match identify(vec![of.clone()], written) {
+            Identity::Process(_, proof) => Some(proof),
+            Identity::Reused(..) => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_library_or_the_open_log_is_proof_and_its_absence_is_not_hidden() {
+        let job = candidate(7, &["libcuda.so.1", "libnccl.so.2"]);
+        assert_eq!(proof(&job, WRITTEN), Some(Proof::Library));
+        assert_eq!(proof(&job, None), Some(Proof::Library), "from a pipe");
+        assert_eq!(
+            proof(&candidate(7, &["librccl.so.1"]), WRITTEN),
+            Some(Proof::Library)
+        );
+        let linked = candidate(7, &["libcuda.so.1"]);
+        assert_eq!(proof(&linked, WRITTEN), Some(Proof::Static));
+        let unread = Candidate {
+            libraries: None,
+            ..job.clone()
+        };
+        assert_eq!(proof(&unread, WRITTEN), Some(Proof::Unread));
+        assert!(Proof::Static.doubt().is_some() && Proof::Unread.doubt().is_some());
+        assert!(Proof::Library.doubt().is_none() && Proof::LogOpen.doubt().is_none());
+        // Nothing else has the file open by chance.
+        let writes = Candidate {
+            log_open: Some(true),
+            ..candidate(7, &[])
+        };
+        assert_eq!(proof(&writes, WRITTEN), Some(Proof::LogOpen));
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_is_not_the_process() {
+        assert_eq!(proof(&candidate(7, &[]), WRITTEN), None, "bash");
+        let later = Candidate {
+            start_ns: Some(102_000_000_001),
+            ..candidate(7, &["libnccl.so.2"])
+        };
+        assert_eq!(proof(&later, WRITTEN), None, "the next job");
+        let about = Candidate {
+            start_ns: Some(101_999_999_999),
+            ..later
+        };
+        assert_eq!(
+            proof(&about, WRITTEN),
+            Some(Proof::Library),
+            "the clocks differ a little"
+        );
+        assert_eq!(identify(Vec::new(), WRITTEN), Identity::Ended);
+    }
+
+    #[test]
+    fn of_two_containers_the_proof_decides_or_nothing_does() {
+        let [a, b] = [31, 22].map(|pid| candidate(pid, &["libnccl.so.2"]));
+        assert_eq!(
+            identify(vec![a.clone(), b.clone()], WRITTEN),
+            Identity::Several(vec![22, 31])
+        );
+        let open = Candidate {
+            log_open: Some(true),
+            ..b.clone()
+        };
+        assert_eq!(
+            identify(vec![a.clone(), open.clone()], WRITTEN),
+            Identity::Process(Box::new(open), Proof::LogOpen)
+        );
+        let shell = candidate(9, &[]);
+        assert_eq!(
+            identify(vec![shell, a.clone()], WRITTEN),
+            Identity::Process(Box::new(a), Proof::Library)
+        );
+    }
+
+    #[test]
+    fn a_host_is_compared_without_its_domain_and_a_container_by_its_own_name() {
+        assert!(is_here("gpu-a", "gpu-a.example.org") && is_here("gpu-a.x", "gpu-a"));
+        assert!(!is_here("gpu-a", "gpu-b") && !is_here("", ""));
+        let pod = Candidate {
+            nested: true,
+            hostname: Some("trainer-0".to_owned()),
+            ..Candidate::default()
+        };
+        assert!(pod.is_of("trainer-0", "gpu-a") && pod.is_of("gpu-a", "gpu-a"));
+        assert!(!pod.is_of("trainer-1", "gpu-a"));
+        // HOSTNAME of a shell's user says nothing about a process of the host.
+        let plain = Candidate { nested: false, ..pod };
+        assert!(!plain.is_of("trainer-0", "gpu-a"));
+    }
+}
