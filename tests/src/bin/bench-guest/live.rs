@@ -64,7 +64,18 @@ impl View {
             return Ok(None);
         };
         let view = OnTerminal::start(&mut command)?;
-        let row = view.wait_for(DEVICE, START)?;
+        let row = view.wait_for(&self.first_row()?, START)?;
         Ok(Some((view, row)))
+    }
+
+    /// What the first row with data shows: the device, and in our views the number of devices where the kernel's own
+    /// queue pairs are on several.
+    fn first_row(self) -> Result<String> {
+        let devices = fs::read_dir("/sys/class/infiniband")?.count();
+        Ok(if self == Self::Peer || devices == 1 {
+            DEVICE.to_owned()
+        } else {
+            format!("{devices} NICs")
+        })
     }
 }

@@ -76,7 +76,8 @@ impl Listed {
             errors: kept.errors().count(),
             steady: before.is_some_and(|before| before.sample.summary == kept.summary),
             sample: kept,
-            special: None,
+            // Whether they are still all is a question of their number, as between two listings.
+            special: before.and_then(|before| before.special.clone()),
             numbers: Vec::new(),
             moved: before.is_some_and(|before| before.moved),
             counters: before.and_then(|before| before.counters),
@@ -142,7 +143,7 @@ impl Listed {
     pub(super) fn rests(&self) -> bool {
         self.steady
             && !self.moved
-            && self.special.is_some()
+            && self.only_special(self.count("qp")).is_some()
             && self.count("mr") == Some(0)
             // Linux 5.10 does not count contexts.
             && self.count("ctx").unwrap_or(0) == 0

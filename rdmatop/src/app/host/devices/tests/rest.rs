@@ -2,6 +2,16 @@
 
 use super::*;
 
+/// How many devices are asked for their counters in a round.
+fn read(host: &mut Host, wants: Wants) -> usize {
+    let wants = Wants {
+        counters: true,
+        ..wants
+    };
+    host.source.poll(&wants, &mut |_| ());
+    host.kernel.asked(cmd::STAT_GET).len()
+}
+
 #[test]
 fn few_devices_are_asked_for_their_counts_in_every_round() {
     let mut host = Host::known(FEW);
@@ -34,14 +44,6 @@ fn of_many_devices_those_at_rest_are_left_alone_until_a_repair() {
 
 #[test]
 fn of_many_devices_those_at_rest_are_read_in_every_other_round_and_all_when_objects_are_made() {
-    fn read(host: &mut Host, wants: Wants) -> usize {
-        let wants = Wants {
-            counters: true,
-            ..wants
-        };
-        host.source.poll(&wants, &mut |_| ());
-        host.kernel.asked(cmd::STAT_GET).len()
-    }
     for (devices, rested_ns, asked) in [
         (FEW, u64::MAX, FEW),
         (FEW + 1, 0, FEW + 1),
@@ -75,6 +77,23 @@ fn of_many_devices_those_at_rest_are_read_in_every_other_round_and_all_when_obje
     read(&mut host, Wants::default());
     host.source.rested_ns = u64::MAX;
     assert_eq!(read(&mut host, Wants::default()), 1);
+}
+
+#[test]
+fn a_device_at_rest_stays_so_when_devices_are_listed_again_and_not_with_a_further_queue_pair() {
+    let mut host = Host::known(FEW + 1);
+    host.source.rested_ns = u64::MAX;
+    for more in [false, true] {
+        if more {
+            host.kernel.change(3, |made| made.qps.push((17, 0)));
+        }
+        // The second finds the counts of the first.
+        for _ in 0..2 {
+            host.source.listed_ns = None;
+            assert_eq!(read(&mut host, Wants::default()), FEW + 1, "a listing reads all");
+        }
+        assert_eq!(read(&mut host, Wants::default()), usize::from(more), "{more}");
+    }
 }
 
 #[test]
