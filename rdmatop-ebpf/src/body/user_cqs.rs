@@ -124,7 +124,8 @@ pub(super) fn leave(work: &UserWork) {
     }
 }
 
-/// Entry of a provider's `start_poll(cq, attr)` and `next_poll(cq)`. `at`: where a `struct ibv_cq_ex` has its status.
+/// Entry of a provider's `start_poll(cq, attr)` and `next_poll(cq)`. `at`: where a `struct ibv_cq_ex` has `comp_mask`, with `status` and
+/// `wr_id` behind it.
 #[inline(always)]
 pub(crate) fn polling(cq: u64, at: u64) -> Option<()> {
     if !wanted() || !enabled() {

@@ -1,6 +1,6 @@
 //! Compares what a log says with what its processes do now: pure, a line for each thing that is worth one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     now::{Kind, Live, Now, Port, Said},
@@ -219,7 +219,7 @@ fn devices(report: &Report, now: &Now, lives: &[&Live], out: &mut Vec<Said>) {
     let named = now.named(report);
     let here: BTreeSet<&str> = now.ports.iter().map(|port| &*port.device).collect();
     let missing: Vec<&str> = named
-        .iter()
+        .keys()
         .map(String::as_str)
         .filter(|name| !here.contains(name))
         .collect();
@@ -233,7 +233,7 @@ fn devices(report: &Report, now: &Now, lives: &[&Live], out: &mut Vec<Said>) {
     let down = now
         .ports
         .iter()
-        .filter(|port| port.in_log && port.state.is_some_and(|state| !state.is_active()));
+        .filter(|port| port.in_log == Some(true) && port.state.is_some_and(|state| !state.is_active()));
     let down: Vec<&str> = down.map(|port| &*port.device).collect();
     if !down.is_empty() {
         let line = format!(
@@ -249,7 +249,7 @@ fn devices(report: &Report, now: &Now, lives: &[&Live], out: &mut Vec<Said>) {
     let others: Vec<&str> = used
         .iter()
         .copied()
-        .filter(|name| !named.contains(*name))
+        .filter(|name| !named.contains_key(*name))
         .collect();
     if !named.is_empty() && !others.is_empty() {
         let line = format!(
@@ -268,18 +268,22 @@ fn devices(report: &Report, now: &Now, lives: &[&Live], out: &mut Vec<Said>) {
 
 /// Which of the log's NICs carry data.
 fn carried(network: &str, now: &Now, out: &mut Vec<Said>) {
-    let ports: Vec<&Port> = now.ports.iter().collect();
-    let logged: Vec<&Port> = ports.iter().copied().filter(|port| port.in_log).collect();
-    let meant = if logged.is_empty() { ports } else { logged };
-    let known: Option<Vec<(&str, f64)>> = meant
-        .iter()
-        .map(|port| Some((&*port.device, moved(port)?)))
-        .collect();
-    // Without connections of NICs in the log this is what the processes have.
-    let whose = if meant.iter().all(|port| port.in_log) {
-        "has connections on"
+    let has_log = now.ports.iter().any(|port| port.in_log == Some(true));
+    // Without connections of NICs in the log these are the ports in use of the processes' devices.
+    let is_meant = |port: &&Port| match has_log {
+        true => port.in_log == Some(true),
+        false => port.state.is_none_or(|state| state.is_active()),
+    };
+    let mut sums: BTreeMap<&str, Option<f64>> = BTreeMap::new();
+    for port in now.ports.iter().filter(is_meant) {
+        let sum = sums.entry(&port.device).or_insert(Some(0.0));
+        *sum = sum.zip(moved(port)).map(|(sum, bytes)| sum + bytes);
+    }
+    let known: Option<Vec<(&str, f64)>> = sums.into_iter().map(|(name, sum)| Some((name, sum?))).collect();
+    let whose = if has_log {
+        "has connections on".to_owned()
     } else {
-        "says NET/IB; its processes have QPs on"
+        format!("says NET/{network}; its processes have QPs on")
     };
     let Some(known) = known.filter(|known| !known.is_empty()) else {
         push(

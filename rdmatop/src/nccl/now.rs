@@ -118,8 +118,8 @@ pub struct Port {
     pub tx_bytes: Option<Counter>,
     /// Bytes received, likewise.
     pub rx_bytes: Option<Counter>,
-    /// The log has connections on it.
-    pub in_log: bool,
+    /// The log has connections on it; `None`: the log names no device, as that of libfabric.
+    pub in_log: Option<bool>,
 }
 
 /// Whether log and life agree.
@@ -181,8 +181,8 @@ impl Now {
         now
     }
 
-    /// Names of the log's devices with connections on hosts of processes that are alive.
-    pub(super) fn named(&self, report: &Report) -> BTreeSet<String> {
+    /// The log's devices with connections on hosts of processes that are alive.
+    pub(super) fn named(&self, report: &Report) -> Named {
         named(report, &self.processes)
     }
 }
@@ -208,7 +208,7 @@ fn absent(report: &Report, found: &[Found]) -> Vec<Absent> {
                 let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
                 (
                     format!(
-                        "several containers have a process of this number, here {}: which one wrote the log is not known",
+                        "several processes have this number, each in a PID namespace of its own, here {}: which one wrote the log is not known",
                         pids.join(", ")
                     ),
                     false,
@@ -263,26 +263,45 @@ fn is_error(state: Option<QpState>) -> bool {
     state.is_some_and(|state| state.name() == Some("ERR"))
 }
 
+/// Devices, each with the ports that the log names; none: any.
+pub(super) type Named = BTreeMap<String, BTreeSet<u32>>;
+
 /// Merged NICs are named `mlx5_0+mlx5_1`.
-fn named(report: &Report, processes: &[Live]) -> BTreeSet<String> {
+fn named(report: &Report, processes: &[Live]) -> Named {
     let hosts: BTreeSet<&str> = processes.iter().map(|one| one.host.as_str()).collect();
     let nics = report
         .nics
         .keys()
         .filter(|nic| hosts.contains(nic.host.as_str()) && nic.network.starts_with("IB"));
-    let names = nics.filter_map(|nic| report.name_of(nic));
-    names
-        .flat_map(|(name, _)| name.split('+').map(str::to_owned).collect::<Vec<_>>())
-        .collect()
+    let mut out = Named::new();
+    for nic in nics {
+        let Some((name, _)) = report.name_of(nic) else {
+            continue;
+        };
+        let merged = name.contains('+');
+        for part in name.split('+') {
+            let ports = report.hcas(&nic.host).filter(|hca| hca.device == part);
+            let ports = ports.filter(|hca| merged || hca.index == nic.device);
+            out.entry(part.to_owned())
+                .or_default()
+                .extend(ports.map(|hca| hca.port));
+        }
+    }
+    out
 }
 
 fn ports(report: &Report, processes: &[Live], snapshot: &Snapshot) -> Vec<Port> {
-    let in_log = named(report, processes);
+    let named = named(report, processes);
+    let in_log = |row: &PortRow| {
+        named
+            .get(&*row.device)
+            .is_some_and(|ports| ports.is_empty() || ports.contains(&row.port))
+    };
     let used: BTreeSet<&str> = processes
         .iter()
         .flat_map(|one| one.devices.iter().map(|name| &**name))
         .collect();
-    let is_meant = |row: &&PortRow| in_log.contains(&*row.device) || used.contains(&*row.device);
+    let is_meant = |row: &&PortRow| in_log(row) || used.contains(&*row.device);
     let of = |row: &PortRow| Port {
         device: row.device.clone(),
         port: row.port,
@@ -290,7 +309,7 @@ fn ports(report: &Report, processes: &[Live], snapshot: &Snapshot) -> Vec<Port> 
         rate_bps: row.rate_bps,
         tx_bytes: row.any_tx_bytes().copied(),
         rx_bytes: row.any_rx_bytes().copied(),
-        in_log: in_log.contains(&*row.device),
+        in_log: (!named.is_empty()).then(|| in_log(row)),
     };
     snapshot.ports.iter().filter(is_meant).map(of).collect()
 }

@@ -63,7 +63,7 @@ fn nobody(out: &mut String, now: &Now) {
         (1, _) => format!("PID {} of the log: {}", first.log_pid, first.why),
         (count, true) => format!("All {count} processes of the log on this machine have ended"),
         (count, false) => format!(
-            "None of the {count} processes of the log on this machine can be told to run; PID {}: {}",
+            "Which of the {count} processes of the log run on this machine is not certain; PID {}: {}",
             first.log_pid, first.why
         ),
     };
@@ -231,7 +231,11 @@ fn ports(out: &mut String, now: &Now) {
             rate(&port.tx_bytes),
             rate(&port.rx_bytes),
             percent(port),
-            if port.in_log { "yes" } else { "no" }
+            match port.in_log {
+                Some(true) => "yes",
+                Some(false) => "no",
+                None => "-",
+            }
         );
     }
     more(out, now.ports.len(), "ports");

@@ -265,6 +265,11 @@ impl Report {
         (all.values().filter(|joined| **joined).count(), all.len(), of)
     }
 
+    /// The NICs of the transport IB that processes of a host listed.
+    pub fn hcas<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Hca> {
+        self.on(host).flat_map(|process| &process.hcas)
+    }
+
     /// A NIC's name: from the list of GPUDirect, which has merged ones, otherwise from the list of HCAs.
     pub fn name_of(&self, nic: &NicKey) -> Option<(String, Option<String>)> {
         self.on(&nic.host).find_map(|process| {

@@ -146,19 +146,23 @@ impl Pair {
         has_room.then(take).flatten()
     }
 
+    fn add(&self, qp: &Extended, number: u64) {
+        qp.add(
+            number,
+            Opcode::RdmaWrite,
+            Data::Sge,
+            self.size,
+            &self.from,
+            &self.to,
+        );
+    }
+
     fn post_one(&self, number: u64) -> Result<()> {
         match &self.poster {
             Poster::Plain(qp) => qp.post_send(number, Opcode::RdmaWrite, self.size, &self.from, &self.to)?,
             Poster::Extended(qp) => {
                 qp.start();
-                qp.add(
-                    number,
-                    Opcode::RdmaWrite,
-                    Data::Sge,
-                    self.size,
-                    &self.from,
-                    &self.to,
-                );
+                self.add(qp, number);
                 qp.complete()?;
             }
         }
@@ -191,14 +195,7 @@ impl Pair {
         };
         qp.start();
         for number in 0..count {
-            qp.add(
-                number,
-                Opcode::RdmaWrite,
-                Data::Sge,
-                self.size,
-                &self.from,
-                &self.to,
-            );
+            self.add(qp, number);
         }
         qp.abort();
         Ok(())

@@ -185,6 +185,68 @@ fn of_the_nics_of_the_log_one_that_carries_nothing_is_named() {
 }
 
 #[test]
+fn of_a_nic_with_two_ports_only_that_of_the_log_is_meant() {
+    let report = read(&two_hosts());
+    let second = |name: &str, state: u8| PortRow {
+        port: 2,
+        state: Some(PortState(state)),
+        ..port(name, 0.0)
+    };
+    let ports = |state| {
+        vec![
+            port("mlx5_0", 20e9),
+            second("mlx5_0", state),
+            port("mlx5_1", 22e9),
+            second("mlx5_1", state),
+        ]
+    };
+    for state in [1, 4] {
+        let shot = snapshot(vec![rank(100, &["mlx5_0"]), rank(101, &["mlx5_1"])], ports(state));
+        assert_eq!(ids(&report, &both(), &shot), [(Kind::Agrees, "rdma")], "{state}");
+        let now = Now::of(&report, &both(), &shot, 3.0);
+        let in_log: Vec<_> = now.ports.iter().map(|port| port.in_log).collect();
+        assert_eq!(in_log, [Some(true), Some(false), Some(true), Some(false)]);
+    }
+}
+
+#[test]
+fn a_log_of_libfabric_names_no_device_and_its_network_is_not_called_ib() {
+    let report = read(
+        "gpu-a:100:100 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa-direct (found 2 nics)\n\
+         gpu-a:100:100 [0] NCCL INFO Using network AWS Libfabric\n\
+         gpu-a:100:100 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/AWS Libfabric/0/GDRDMA\n",
+    );
+    let job = [found(100, Some(100))];
+    let shot = |rates: [f64; 2]| {
+        let [a, b] = rates;
+        snapshot(
+            vec![rank(100, &["rdmap0s6", "rdmap0s7"])],
+            vec![port("rdmap0s6", a), port("rdmap0s7", b)],
+        )
+    };
+    let busy = shot([9e9, 9e9]);
+    assert_eq!(ids(&report, &job, &busy), [(Kind::Agrees, "rdma")]);
+    let now = Now::of(&report, &job, &busy, 3.0);
+    assert!(
+        now.ports.iter().all(|port| port.in_log.is_none()),
+        "{:?}",
+        now.ports
+    );
+    let lines = said(&report, &job, &shot([9e9, 0.0]));
+    assert_eq!(
+        lines,
+        [(
+            Kind::Differs,
+            "idle-nic",
+            "The log says NET/AWS Libfabric; its processes have QPs on 2 NICs, and only rdmap0s6 moves data (9.0 GB/s): \
+             rdmap0s7 moves less than 1 % of that"
+                .to_owned()
+        )]
+    );
+    assert_eq!(ids(&report, &job, &shot([0.0, 0.0])), [(Kind::Unclear, "quiet")]);
+}
+
+#[test]
 fn a_process_without_qps_is_told_from_one_whose_qps_are_not_known() {
     let report = read(&two_hosts());
     let ports = || vec![port("mlx5_0", 20e9), port("mlx5_1", 20e9)];
