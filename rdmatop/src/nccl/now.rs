@@ -114,7 +114,7 @@ pub struct Port {
     pub state: Option<PortState>,
     /// Rate of the link, bits/s.
     pub rate_bps: Option<u64>,
-    /// Bytes sent: on the wire where the driver counts them, otherwise of work requests.
+    /// Bytes sent: on the wire where the driver counts them, otherwise of work requests, a lower bound.
     pub tx_bytes: Option<Counter>,
     /// Bytes received, likewise.
     pub rx_bytes: Option<Counter>,
@@ -290,6 +290,14 @@ fn named(report: &Report, processes: &[Live]) -> Named {
     out
 }
 
+/// What peers WRITE to a port and READ from it has no work request on this machine.
+fn at_least(of_work_requests: Counter) -> Counter {
+    Counter {
+        partial: true,
+        ..of_work_requests
+    }
+}
+
 fn ports(report: &Report, processes: &[Live], snapshot: &Snapshot) -> Vec<Port> {
     let named = named(report, processes);
     let in_log = |row: &PortRow| {
@@ -307,8 +315,8 @@ fn ports(report: &Report, processes: &[Live], snapshot: &Snapshot) -> Vec<Port> 
         port: row.port,
         state: row.state,
         rate_bps: row.rate_bps,
-        tx_bytes: row.any_tx_bytes().copied(),
-        rx_bytes: row.any_rx_bytes().copied(),
+        tx_bytes: row.tx_bytes.or(row.wr_tx_bytes.map(at_least)),
+        rx_bytes: row.rx_bytes.or(row.wr_rx_bytes.map(at_least)),
         in_log: (!named.is_empty()).then(|| in_log(row)),
     };
     snapshot.ports.iter().filter(is_meant).map(of).collect()

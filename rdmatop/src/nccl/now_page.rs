@@ -76,18 +76,25 @@ fn more(out: &mut String, count: usize, what: &str) {
     }
 }
 
-/// Bytes per second, the unit in the header; `>` before a lower bound.
-fn cell(value: Option<f64>, partial: bool) -> String {
+/// Bytes per second, the unit in the header; `>` before a lower bound, unless that is 0 and says nothing.
+fn cell(value: Option<f64>, is_bound: bool) -> String {
     let text = number(value);
-    if partial && value.is_some() {
-        format!(">{text}")
-    } else {
-        text
+    match (is_bound, text.as_str()) {
+        (true, "0") => number(None),
+        (true, known) if known != "-" => format!(">{known}"),
+        _ => text,
     }
 }
 
-fn partial(counter: Option<&Counter>) -> bool {
+fn is_partial(counter: Option<&Counter>) -> bool {
     counter.is_some_and(|counter| counter.partial)
+}
+
+/// Work requests show what receives and READs bring, and not what peers WRITE.
+fn is_received_in_part(live: &Live) -> bool {
+    let by_work_requests =
+        |counter: Counter| matches!(counter.source, Source::Ebpf | Source::Uprobe | Source::Memory);
+    is_partial(live.rx_bytes.as_ref()) || live.rx_bytes.is_some_and(by_work_requests)
 }
 
 fn number(value: Option<f64>) -> String {
@@ -162,8 +169,8 @@ fn processes(out: &mut String, now: &Now) {
             live.pid,
             cut(&live.comm, 12),
             qps,
-            cell(tx, partial(live.tx_bytes.as_ref())),
-            cell(rx, partial(live.rx_bytes.as_ref())),
+            cell(tx, is_partial(live.tx_bytes.as_ref())),
+            cell(rx, is_received_in_part(live)),
             number(work.map(|(sent, received)| sent + received)),
             cell(tcp, false),
             devices,
@@ -186,6 +193,9 @@ fn processes(out: &mut String, now: &Now) {
     let mut words = Vec::new();
     if !rdma.is_empty() {
         words.push(format!("TX, RX and WR counted by {rdma}"));
+    }
+    if now.processes.iter().any(is_received_in_part) {
+        words.push("RX without what peers write by RDMA".to_owned());
     }
     if !by_tcp.is_empty() {
         words.push(format!("TCP, both ways, by {by_tcp}"));
@@ -220,7 +230,8 @@ fn ports(out: &mut String, now: &Now) {
         "NIC", "STATE", "LINK", "TX B/s", "RX B/s", "OF LINK"
     );
     for port in now.ports.iter().take(ROWS) {
-        let rate = |counter: &Option<Counter>| cell(counter.and_then(|c| c.rate), partial(counter.as_ref()));
+        let rate =
+            |counter: &Option<Counter>| cell(counter.and_then(|c| c.rate), is_partial(counter.as_ref()));
         let state = port.state.and_then(PortState::name).unwrap_or("-");
         let _ = writeln!(
             out,
