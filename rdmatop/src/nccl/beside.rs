@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::model::ib::PortState;
+
 use super::{
     now::{Kind, Live, Now, Port, Said},
     report::Report,
@@ -287,9 +289,12 @@ fn devices(report: &Report, now: &Now, lives: &[&Live], out: &mut Vec<Said>) {
 fn carried(network: &str, now: &Now, out: &mut Vec<Said>) {
     let has_log = now.ports.iter().any(|port| port.in_log == Some(true));
     // Without connections of NICs in the log these are the ports in use of the processes' devices.
-    let is_meant = |port: &&Port| match has_log {
-        true => port.in_log == Some(true),
-        false => port.state.is_none_or(|state| state.is_active()),
+    let is_meant = |port: &&Port| {
+        if has_log {
+            port.in_log == Some(true)
+        } else {
+            port.state.is_none_or(PortState::is_active)
+        }
     };
     let mut sums: BTreeMap<&str, Option<f64>> = BTreeMap::new();
     for port in now.ports.iter().filter(is_meant) {
