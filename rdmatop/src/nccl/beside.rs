@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::ib::PortState;
-
 use super::{
     now::{Kind, Live, Now, Port, Said},
     report::Report,
     verdict::is_rdma,
 };
+use crate::model::ib::PortState;
 
 /// What moves less, in bytes per second both ways together, is not the data of a collective: connections are kept alive and ranks
 /// tell each other where they are.
