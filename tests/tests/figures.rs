@@ -159,6 +159,8 @@ fn a_step_of_the_clock_and_a_stop_of_rdmatop_change_no_rate() -> Result<()> {
             window.child().signal(libc::SIGCONT)?;
         } else {
             step(1)?;
+            // One sampling, which may take half a second, is to be little of the window.
+            sleep(STOPPED);
         }
         let sample = window.close();
         if what != "SIGSTOP" {

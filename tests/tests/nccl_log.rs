@@ -121,7 +121,16 @@ fn a_rank_on_rdma_is_shown_with_its_qps_and_the_bytes_that_another_sample_counts
         anyhow::bail!("{now:#}");
     };
     ensure!(port["device"] == "rxe0" && port["in_log"] == true, "{port:#}");
-    let of_port = rate(&port["tx_bytes"])?;
+    // Where the driver counts no bytes these are of work requests, and a port may move more.
+    let port_bytes = &port["tx_bytes"];
+    let of_work_requests = port_bytes["source"] == "ebpf";
+    ensure!(of_work_requests == port_bytes["at_least"].is_object(), "{port:#}");
+    let counted = if of_work_requests {
+        &port_bytes["at_least"]
+    } else {
+        port_bytes
+    };
+    let of_port = rate(counted)?;
     let of_process = rate(&process["tx_bytes"])?;
     ensure!(
         (of_port / of_process - 1.0).abs() < 0.2,
