@@ -34,6 +34,9 @@ use crate::{
 
 /// Events between the engine and the screen. A screen that falls behind loses the oldest and shows their number.
 const EVENTS: usize = 8192;
+/// The eBPF side waits so long for the first rows: what the kernel does to load and attach programs would otherwise
+/// delay them. Netlink may hang behind a driver, and then the programs are wanted all the more.
+const FIRST_ROWS: Duration = Duration::from_millis(100);
 /// The longest time that the end may take.
 const GRACE: Duration = Duration::from_secs(1);
 /// The longest time that the screen may take to end. It receives the signals too and ends at once; one that hangs is
@@ -54,7 +57,13 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     };
     // While all rights to open it are held. Without a terminal the screen reports that.
     let _ = terminal::await_foreground();
-    let (sources, prober) = ready::with_prober(plan);
+    let (mut sources, prober) = ready::with_prober(plan);
+    let (shown_rows, first_rows) = oneshot::channel();
+    let mut shown_rows = Some(shown_rows);
+    // A trace shows events, which come from eBPF alone.
+    if !matches!(plan.mode, Mode::Live { trace: true }) {
+        sources.pushing = sources.pushing.map(|ebpf| ebpf.after(first_rows, FIRST_ROWS));
+    }
     let (mut pump, ebpf) = Pump::start(sources, settings)?;
     // The snapshots contain the reports.
     let stop_ebpf = ebpf.map(|ebpf| ebpf.stop);
@@ -93,15 +102,19 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
                     asked_to_end = Some(ending);
                     break None;
                 }
-                Some(control) = asked.recv() => {
-                    on_request.obey(control, &refresh, &snapshots.borrow());
-                }
+                Some(control) = asked.recv() => match control {
+                    Control::Shown => {
+                        let _ = shown_rows.take().map(|rows| rows.send(()));
+                    }
+                    control => on_request.obey(control, &refresh, &snapshots.borrow()),
+                },
                 Ok(()) = snapshots.changed() => on_request.let_go(&snapshots.borrow_and_update()),
                 () = async { sleep_until(deadline.unwrap_or_else(Instant::now)).await }, if deadline.is_some() => break None,
             }
         };
-        // It holds a feed: the channel ends without it.
+        // They hold feeds: the channel ends without them.
         drop(on_request);
+        drop(shown_rows);
         if let Some(stop) = stop_ebpf {
             stop();
         }
@@ -175,7 +188,7 @@ impl OnRequest {
             }
             (Control::Watch(None), Some(watcher)) => watcher.stop(),
             (Control::Probe(pid), _) => self.probe(pid, all),
-            (Control::Watch(_), None) | (Control::Quit, _) => {}
+            (Control::Watch(_), None) | (Control::Shown | Control::Quit, _) => {}
         }
     }
 

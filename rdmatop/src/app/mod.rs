@@ -18,6 +18,7 @@ mod limits;
 mod live;
 mod nccl_log;
 mod once;
+mod pages;
 mod patience;
 mod plan;
 mod probes;

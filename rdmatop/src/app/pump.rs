@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::heap::{self, Settling};
+use super::pages;
 use super::reorder::HOLD_NS;
 use super::sampler::Sampler;
 use super::sink::{End, EventCounts, Sink, asked, over};
@@ -561,6 +562,7 @@ impl Pump {
         self.publish(snapshot);
         if live && self.settling.is_due(rows, self.engine.rows_remade(), started) {
             heap::give_back();
+            pages::give_back();
         }
     }
 

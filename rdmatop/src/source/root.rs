@@ -5,13 +5,14 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::Read;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, RawDir};
 
 use crate::text;
 
@@ -142,6 +143,34 @@ impl Root {
         names.sort();
         Some(names)
     }
+
+    /// Whether a directory has these names, which are sorted, and no others: for a fifth of what a list costs. Where it
+    /// cannot be read to its end, this is false.
+    pub fn still_lists(&self, path: &Path, names: &[OsString]) -> bool {
+        self.opens.fetch_add(1, Ordering::Relaxed);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(fd) = rustix::fs::open(path, flags, Mode::empty()) else {
+            return false;
+        };
+        let mut buffer = [MaybeUninit::uninit(); SMALL];
+        let mut entries = RawDir::new(fd, &mut buffer);
+        let mut found = 0;
+        while let Some(entry) = entries.next() {
+            let Ok(entry) = entry else { return false };
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            if names
+                .binary_search_by(|known| known.as_os_str().cmp(name))
+                .is_err()
+            {
+                return false;
+            }
+            found += 1;
+        }
+        found == names.len()
+    }
 }
 
 /// A directory of sysfs of which many attributes are read: the path to it is looked up once. In sysfs a path of ten names costs
@@ -224,6 +253,26 @@ mod tests {
         clone.line(&root.sys("absent"));
         clone.list(&root.sys(""));
         assert_eq!(root.opens(), 3);
+    }
+
+    #[test]
+    fn a_directory_is_compared_with_the_names_that_it_had() {
+        let fake = Fake::new();
+        let root = fake.root();
+        let class = root.sys("class");
+        assert!(!root.still_lists(&class, &[]));
+        // More than one buffer of entries.
+        for number in 0..500 {
+            fake.sys(&format!("class/device-with-a-longish-name-{number}"), "1");
+        }
+        let names = root.list(&class).unwrap();
+        assert!(root.still_lists(&class, &names));
+        fake.sys("class/another", "1");
+        assert!(!root.still_lists(&class, &names));
+        fake.remove("sys/class/another");
+        fake.remove("sys/class/device-with-a-longish-name-7");
+        assert!(!root.still_lists(&class, &names));
+        assert!(root.still_lists(&class, &root.list(&class).unwrap()));
     }
 
     #[test]

@@ -5,8 +5,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
 use super::clock::now;
 use crate::model::{
@@ -92,11 +94,32 @@ pub struct Sources {
 
 /// A source that sends on its own.
 pub struct Pushing {
-    /// Starts it, once the channel exists. Must return soon: what waits gets a thread of its own. The source reports
+    /// Starts it, once the channel exists, inside the mode's runtime. Must return soon: what waits gets a thread of its
+    /// own. The source reports
     /// its state as [`Input::Ebpf`], including a failed start.
     pub start: Box<dyn FnOnce(Feed) + Send>,
     /// Asks it to hand over what it still has and to drop its feed.
     pub stop: Box<dyn FnOnce() + Send>,
+}
+
+impl Pushing {
+    /// Starts it when `first` has sent, or after `patience`; not at all once `first` is dropped.
+    #[must_use]
+    pub fn after(self, first: oneshot::Receiver<()>, patience: Duration) -> Self {
+        let Self { start, stop } = self;
+        let begin = move |feed: Feed| {
+            // The task holds the feed, so the channel stays open for a source that has not started yet.
+            drop(tokio::spawn(async move {
+                if !matches!(timeout(patience, first).await, Ok(Err(_))) {
+                    start(feed);
+                }
+            }));
+        };
+        Self {
+            start: Box::new(begin),
+            stop,
+        }
+    }
 }
 
 /// A message to the engine.
@@ -162,6 +185,42 @@ impl Feed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A source that reports when it is started, behind a gate that opens after `patience`.
+    fn gated(patience: Duration) -> (oneshot::Sender<()>, mpsc::Receiver<Message>) {
+        let (to, from) = mpsc::channel(2);
+        let (open, first) = oneshot::channel();
+        let source = Pushing {
+            start: Box::new(|feed| feed.offer(Input::BadRecord).unwrap()),
+            stop: Box::new(|| ()),
+        };
+        (source.after(first, patience).start)(Feed::new(to, Arc::default()));
+        (open, from)
+    }
+
+    #[tokio::test]
+    async fn a_source_starts_after_what_it_waits_for_and_not_before() {
+        let (open, mut from) = gated(Duration::from_hours(1));
+        let early = timeout(Duration::from_millis(20), from.recv()).await;
+        assert!(early.is_err(), "{early:?}");
+        open.send(()).unwrap();
+        assert!(from.recv().await.is_some());
+        assert!(from.recv().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_source_does_not_wait_for_ever() {
+        let (open, mut from) = gated(Duration::from_millis(1));
+        assert!(from.recv().await.is_some());
+        drop(open);
+    }
+
+    #[tokio::test]
+    async fn a_source_does_not_start_once_nothing_opens_the_gate() {
+        let (open, mut from) = gated(Duration::from_hours(1));
+        drop(open);
+        assert!(from.recv().await.is_none());
+    }
 
     #[test]
     fn what_finds_the_channel_full_is_counted() {

@@ -10,7 +10,7 @@ use crate::{
         netlink::{client::Nldev, transport::Transport},
         platform::{Platform, missing},
         root::Root,
-        sysfs::list_devices,
+        sysfs::{list_devices, lists_same_devices},
     },
 };
 
@@ -65,11 +65,10 @@ impl Advice {
     /// Examines the machine again when a device was added or removed, when `changed`, or when it is time. True when
     /// the notes changed.
     pub fn look(&mut self, changed: bool) -> bool {
-        let dirs = list_devices(&self.root);
-        if !changed && dirs == self.dirs && self.read.elapsed() < EVERY {
+        if !changed && self.read.elapsed() < EVERY && lists_same_devices(&self.root, self.dirs.as_deref()) {
             return false;
         }
-        self.dirs = dirs;
+        self.dirs = list_devices(&self.root);
         self.read = Instant::now();
         let now = Platform {
             euid: self.start.euid,

@@ -32,7 +32,7 @@ use crate::{
         netlink::{client::Nldev, error::NetlinkError, transport::Transport},
         removal,
         root::Root,
-        sysfs::{device_dir, list_devices},
+        sysfs::{device_dir, list_devices, lists_same_devices},
     },
     text,
 };
@@ -150,7 +150,7 @@ impl DeviceSource {
         // An added, removed or renamed device shows here at once, for the cost of one directory.
         // A device that is being removed shows only in these lists.
         let young = young && self.leaving.is_empty() && self.everyone.is_none();
-        !young || self.dirs.is_none() || list_devices(&self.root) != self.dirs
+        !young || self.dirs.is_none() || !lists_same_devices(&self.root, self.dirs.as_deref())
     }
 
     /// Gives a thread something to read.

@@ -1,6 +1,6 @@
 //! What cannot be observed of a device, and why. Of a single QP [`super::uncounted`] says it.
 
-use std::{fmt, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
@@ -105,6 +105,7 @@ pub(super) fn of_device(device: &DeviceRow) -> Concerns {
 
 pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
     let mut out = Vec::new();
+    let ports = Ports::of(snapshot);
     for device in &snapshot.devices {
         let mut add = |what, qps, cause| {
             out.push(Unobserved {
@@ -141,17 +142,39 @@ pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
                 );
             }
         }
-        let mut ports = snapshot.ports.iter().filter(|p| p.device_uid == device.uid);
-        let some = ports.clone().next().is_some();
-        if some && !ports.clone().any(counts_bytes) {
-            let (id, why) = if ports.all(|port| port.counters.is_empty()) {
-                (CauseId::NoCounters, "no counter of its driver can be read")
-            } else {
+        if let Some(ports) = ports.0.get(&device.uid)
+            && !ports.bytes
+        {
+            let (id, why) = if ports.counters {
                 (CauseId::NoByteCounters, "its driver counts no bytes")
+            } else {
+                (CauseId::NoCounters, "no counter of its driver can be read")
             };
             let cause = Obstacle::new(id, why, "").takes(Quantity::WireBytes.name(), of_device(device));
             add(Quantity::WireBytes, None, cause);
         }
     }
     out
+}
+
+/// What the ports of a device count.
+#[derive(Default)]
+struct Counts {
+    bytes: bool,
+    counters: bool,
+}
+
+/// Devices that have ports, by uid.
+struct Ports(HashMap<u64, Counts>);
+
+impl Ports {
+    fn of(snapshot: &Snapshot) -> Self {
+        let mut devices = HashMap::<u64, Counts>::with_capacity(snapshot.devices.len());
+        for port in &snapshot.ports {
+            let counts = devices.entry(port.device_uid).or_default();
+            counts.bytes = counts.bytes || counts_bytes(port);
+            counts.counters |= !port.counters.is_empty();
+        }
+        Self(devices)
+    }
 }

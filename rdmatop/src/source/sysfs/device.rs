@@ -42,6 +42,15 @@ pub fn list_devices(root: &Root) -> Option<Vec<OsString>> {
     root.list(&root.sys("class/infiniband"))
 }
 
+/// Whether the device directories still are those of `before`, a list of them or none.
+pub fn lists_same_devices(root: &Root, before: Option<&[OsString]>) -> bool {
+    let class = root.sys("class/infiniband");
+    match before {
+        Some(names) => root.still_lists(&class, names),
+        None => !class.exists(),
+    }
+}
+
 /// How many of these devices are only a name: what their entry points to is missing.
 pub fn count_dangling(root: &Root, dirs: &[OsString]) -> usize {
     let paths = dirs.iter().filter_map(|dir| device_path(root, dir));

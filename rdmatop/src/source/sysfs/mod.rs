@@ -13,7 +13,9 @@ mod port;
 
 pub(crate) use counters::value as counter_value;
 pub use counters::{CounterFiles, CounterGroup, FileValue};
-pub use device::{DeviceFacts, count_dangling, device_dir, has_hardware, list_devices, read_device};
+pub use device::{
+    DeviceFacts, count_dangling, device_dir, has_hardware, list_devices, lists_same_devices, read_device,
+};
 pub use gid::GidFacts;
 pub use netdev::{netdev_mtu, netdev_pfc};
 pub use pci::{PciFacts, PcieLink};

@@ -105,6 +105,8 @@ pub enum Control {
     Watch(Option<u64>),
     /// Probe the programs of the process with this PID, or of none.
     Probe(Option<u32>),
+    /// The first rows are drawn.
+    Shown,
     /// The user leaves; `run` returns right after.
     Quit,
 }

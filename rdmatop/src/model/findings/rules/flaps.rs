@@ -17,6 +17,8 @@ const KEPT: usize = 64;
 /// every driver has the counter.
 #[derive(Clone, Debug, Default)]
 struct Port {
+    /// The last snapshot with it, ns.
+    seen_ns: u64,
     active: Option<bool>,
     by_state: VecDeque<u64>,
     downed: Option<u64>,
@@ -40,6 +42,7 @@ fn downed(port: &PortRow) -> Option<u64> {
 
 impl Port {
     fn look(&mut self, port: &PortRow, now: u64, oldest: u64) {
+        self.seen_ns = now;
         if let Some(active) = port.state.map(PortState::is_active) {
             if self.active == Some(true) && !active {
                 self.by_state.push_back(now);
@@ -65,14 +68,13 @@ impl Flaps {
     pub(super) fn look(&mut self, snapshot: &Snapshot, limits: &Limits) {
         let now = snapshot.mono_ns;
         let oldest = now.saturating_sub(limits.flap_window_s * S);
-        let mut seen = BTreeMap::new();
         for port in &snapshot.ports {
-            let key = (port.device_uid, port.port);
-            let mut kept = self.0.remove(&key).unwrap_or_default();
+            let kept = self.0.entry((port.device_uid, port.port)).or_default();
             kept.look(port, now, oldest);
-            seen.insert(key, kept);
         }
-        self.0 = seen;
+        if self.0.len() > snapshot.ports.len() {
+            self.0.retain(|_, kept| kept.seen_ns == now);
+        }
     }
 
     /// The outages of a port, if they are as many as make a flapping link.

@@ -66,7 +66,7 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
     } = inputs;
     let (mut dirty, mut events_open) = (true, true);
     let mut drawn: Option<Instant> = None;
-    let mut empty = true;
+    let (mut empty, mut shown) = (true, false);
     let mut batch = Vec::with_capacity(BATCH);
     loop {
         let due = drawn.map(|at| at + FRAME);
@@ -77,6 +77,9 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
             if dirty {
                 screen.draw(state)?;
                 dirty = false;
+                if !empty && !std::mem::replace(&mut shown, true) {
+                    let _ = control.try_send(Control::Shown);
+                }
             } else {
                 dirty = screen.pour()?;
             }
