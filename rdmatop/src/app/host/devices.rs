@@ -52,8 +52,9 @@ mod round;
 mod tests;
 mod turns;
 
-/// Devices are listed again after this, ns, even if nothing shows a change.
-const LIST_EVERY: u64 = 10_000_000_000;
+/// Devices are listed again after this, ns, even if nothing shows a change: what only a listing reads are attributes that the driver
+/// sets when it registers the device, and facts of sysfs.
+const LIST_EVERY: u64 = 30_000_000_000;
 /// States of ports and counts of resources are asked for again after this, ns.
 const STATES_EVERY: u64 = 5_000_000_000;
 /// A device that is being created is in sysfs some milliseconds before netlink lists it.

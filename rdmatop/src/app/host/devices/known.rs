@@ -23,8 +23,9 @@ use crate::{
     text,
 };
 
-/// Facts of sysfs are read again after this time, ns: speed, MTU and the like change rarely.
-const FACTS_EVERY: u64 = 30_000_000_000;
+/// A listing that comes this long, ns, after the last reading of sysfs facts reads them again: speed, MTU and the like change
+/// rarely. Less than the distance of two listings, so that each of those reads them that happen because it is time.
+const FACTS_EVERY: u64 = 20_000_000_000;
 
 /// Facts of sysfs, and how counters are read.
 #[derive(Default)]
