@@ -27,7 +27,7 @@ use crate::{
         ebpf::{Asked, Prober, Watcher},
         limits,
         root::Root,
-        seam::Feed,
+        seam::{Feed, Sources},
     },
     view::tui::{Control, Outcome, Tab, TuiError, TuiOptions, settings::Sort, terminal},
 };
@@ -58,16 +58,11 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     // While all rights to open it are held. Without a terminal the screen reports that.
     let _ = terminal::await_foreground();
     let (mut sources, prober) = ready::with_prober(plan);
-    let (shown_rows, first_rows) = oneshot::channel();
-    let mut shown_rows = Some(shown_rows);
-    // A trace shows events, which come from eBPF alone.
-    if !matches!(plan.mode, Mode::Live { trace: true }) {
-        sources.pushing = sources.pushing.map(|ebpf| ebpf.after(first_rows, FIRST_ROWS));
-    }
+    let first_rows = hold_back(&mut sources, plan);
     let (mut pump, ebpf) = Pump::start(sources, settings)?;
     // The snapshots contain the reports.
     let stop_ebpf = ebpf.map(|ebpf| ebpf.stop);
-    let mut on_request = OnRequest::new(pump.take_feed(), prober, plan.uprobe_limit);
+    let mut on_request = OnRequest::new(first_rows, pump.take_feed(), prober, plan.uprobe_limit);
     let mut snapshots = pump.subscribe();
     let (to, events) = mpsc::channel(EVENTS);
     let (control, mut asked) = mpsc::channel(16);
@@ -102,19 +97,15 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
                     asked_to_end = Some(ending);
                     break None;
                 }
-                Some(control) = asked.recv() => match control {
-                    Control::Shown => {
-                        let _ = shown_rows.take().map(|rows| rows.send(()));
-                    }
-                    control => on_request.obey(control, &refresh, &snapshots.borrow()),
-                },
+                Some(control) = asked.recv() => {
+                    on_request.obey(control, &refresh, &snapshots.borrow());
+                }
                 Ok(()) = snapshots.changed() => on_request.let_go(&snapshots.borrow_and_update()),
                 () = async { sleep_until(deadline.unwrap_or_else(Instant::now)).await }, if deadline.is_some() => break None,
             }
         };
-        // They hold feeds: the channel ends without them.
+        // It holds a feed, and what waits for it holds one: the channel ends without them.
         drop(on_request);
-        drop(shown_rows);
         if let Some(stop) = stop_ebpf {
             stop();
         }
@@ -158,8 +149,21 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     }
 }
 
-/// What is attached only while the screen asks for it.
+/// Has the eBPF side wait for the first rows. It starts when the sender has sent; not at all once the sender is dropped.
+fn hold_back(sources: &mut Sources, plan: &Plan) -> Option<oneshot::Sender<()>> {
+    // A trace shows events, which come from eBPF alone.
+    if matches!(plan.mode, Mode::Live { trace: true }) {
+        return None;
+    }
+    let ebpf = sources.pushing.take()?;
+    let (shown, first_rows) = oneshot::channel();
+    sources.pushing = Some(ebpf.after(first_rows, FIRST_ROWS));
+    Some(shown)
+}
+
+/// What begins only when the screen asks for it.
 struct OnRequest {
+    first_rows: Option<oneshot::Sender<()>>,
     watcher: Option<Watcher>,
     prober: Option<Prober>,
     /// How much of a core the prober's probes may take.
@@ -167,8 +171,14 @@ struct OnRequest {
 }
 
 impl OnRequest {
-    fn new(feed: Option<Feed>, prober: Option<Prober>, limit: f64) -> Self {
+    fn new(
+        first_rows: Option<oneshot::Sender<()>>,
+        feed: Option<Feed>,
+        prober: Option<Prober>,
+        limit: f64,
+    ) -> Self {
         Self {
+            first_rows,
             watcher: feed.map(Watcher::new),
             prober,
             limit,
@@ -188,7 +198,10 @@ impl OnRequest {
             }
             (Control::Watch(None), Some(watcher)) => watcher.stop(),
             (Control::Probe(pid), _) => self.probe(pid, all),
-            (Control::Watch(_), None) | (Control::Shown | Control::Quit, _) => {}
+            (Control::Shown, _) => {
+                let _ = self.first_rows.take().map(|rows| rows.send(()));
+            }
+            (Control::Watch(_), None) | (Control::Quit, _) => {}
         }
     }
 

@@ -263,7 +263,7 @@ mod tests {
         assert!(!root.still_lists(&class, &[]));
         // More than one buffer of entries.
         for number in 0..500 {
-            fake.sys(&format!("class/device-with-a-longish-name-{number}"), "1");
+            fake.sys(format!("class/device-with-a-longish-name-{number}"), "1");
         }
         let names = root.list(&class).unwrap();
         assert!(root.still_lists(&class, &names));
