@@ -2,8 +2,7 @@
 
 use std::ptr;
 
-/// Granularity of `madvise(2)` on the architectures that rdmatop is built for; a larger page makes the call fail.
-const PAGE: usize = 4096;
+use rustix::param::page_size;
 
 unsafe extern "C" {
     /// The first byte of the program in memory, `ld(1)`: the file is mapped from there.
@@ -18,7 +17,7 @@ unsafe extern "C" {
 /// The start parses arguments, types of the kernel and an object file, and the kernel maps what lies beside each page
 /// that is touched: nine tenths of the program end up resident, of which a refresh needs less than half.
 pub(super) fn give_back() {
-    let Some((start, length)) = whole_pages(code()) else {
+    let Some((start, length)) = whole_pages(code(), page_size()) else {
         return;
     };
     // SAFETY: these are private mappings of the program file that nothing ever writes: with position-independent code
@@ -32,10 +31,10 @@ fn code() -> (usize, usize) {
     ((&raw const __executable_start).addr(), (&raw const etext).addr())
 }
 
-/// Start and length of the pages that lie wholly in a range; none where there is no whole one.
-fn whole_pages((start, end): (usize, usize)) -> Option<(usize, usize)> {
-    let start = start.checked_next_multiple_of(PAGE)?;
-    let length = (end - end % PAGE).checked_sub(start)?;
+/// Start and length of the pages, of `page` bytes each, that lie wholly in a range; none where there is no whole one.
+fn whole_pages((start, end): (usize, usize), page: usize) -> Option<(usize, usize)> {
+    let start = start.checked_next_multiple_of(page)?;
+    let length = (end - end % page).checked_sub(start)?;
     (length > 0).then_some((start, length))
 }
 
@@ -47,17 +46,22 @@ mod tests {
 
     #[test]
     fn only_whole_pages_are_given_back() {
-        assert_eq!(whole_pages((0x1000, 0x3000)), Some((0x1000, 0x2000)));
-        assert_eq!(whole_pages((0x1001, 0x3fff)), Some((0x2000, 0x1000)));
-        assert_eq!(whole_pages((0x1001, 0x2fff)), None);
-        assert_eq!(whole_pages((0x3000, 0x1000)), None);
-        assert_eq!(whole_pages((usize::MAX, usize::MAX)), None);
+        let pages = |range| whole_pages(range, 0x1000);
+        assert_eq!(pages((0x1000, 0x3000)), Some((0x1000, 0x2000)));
+        assert_eq!(pages((0x1001, 0x3fff)), Some((0x2000, 0x1000)));
+        assert_eq!(pages((0x1001, 0x2fff)), None);
+        assert_eq!(pages((0x3000, 0x1000)), None);
+        assert_eq!(pages((usize::MAX, usize::MAX)), None);
+        assert_eq!(
+            whole_pages((0x1000, 0x3_0000), 0x1_0000),
+            Some((0x1_0000, 0x2_0000))
+        );
     }
 
     /// Each mapping in the range is of the program file, and none is writable: given back are clean pages alone.
     #[test]
     fn nothing_between_the_program_and_the_end_of_its_code_is_writable() {
-        let (start, length) = whole_pages(code()).unwrap();
+        let (start, length) = whole_pages(code(), page_size()).unwrap();
         let program = std::env::current_exe().unwrap();
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         let mut covered = 0;
@@ -81,7 +85,7 @@ mod tests {
     #[test]
     fn relocated_constants_lie_outside() {
         static NAMES: [&str; 2] = ["one", "two"];
-        let (start, length) = whole_pages(code()).unwrap();
+        let (start, length) = whole_pages(code(), page_size()).unwrap();
         let names = std::hint::black_box(&NAMES).as_ptr().addr();
         assert!(!(start..start + length).contains(&names));
     }
