@@ -65,6 +65,7 @@ struct Bench {
     events: mpsc::Sender<Event>,
     frames: watch::Receiver<(u64, usize)>,
     kept: std::sync::mpsc::Receiver<Settings>,
+    asked: mpsc::Receiver<Control>,
     ended: oneshot::Receiver<Result<Outcome, TuiError>>,
 }
 
@@ -76,7 +77,7 @@ impl Bench {
         let (snapshots, mut snapshots_in) = watch::channel(Arc::new(snapshot));
         let (frames, frames_out) = watch::channel((0, 0));
         let (end, ended) = oneshot::channel();
-        let (control, _) = mpsc::channel(1);
+        let (control, asked) = mpsc::channel(8);
         let (kept, kept_out) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let first = snapshots_in.borrow_and_update().clone();
@@ -109,6 +110,7 @@ impl Bench {
             events,
             frames: frames_out,
             kept: kept_out,
+            asked,
             ended,
         };
         bench.wait_for(1).await;
@@ -193,6 +195,22 @@ fn a_key_and_a_snapshot_are_one_frame_each() {
         bench.wait_for(3).await;
         tokio::time::sleep(FRAME * 3).await;
         assert_eq!(bench.leave().await, 3);
+    });
+}
+
+#[test]
+fn the_app_learns_once_that_the_first_rows_are_drawn() {
+    run(async {
+        let mut bench = Bench::start(testkit::full::snapshot(), Tab::Processes, (80, 24)).await;
+        // The frame before the first round shows no rows of it.
+        assert!(bench.asked.try_recv().is_err());
+        for frames in 2..5 {
+            bench.snapshots.send_replace(Arc::new(testkit::full::snapshot()));
+            bench.wait_for(frames).await;
+        }
+        assert_eq!(bench.asked.recv().await, Some(Control::Shown));
+        assert!(bench.asked.try_recv().is_err());
+        bench.leave().await;
     });
 }
 
