@@ -15,8 +15,9 @@ use crate::{
 /// Over this much the CPU of a refreshing view is averaged: ten refreshes of a second, so that what is read every five seconds
 /// is twice in each window, wherever it begins.
 const WINDOW: Duration = Duration::from_millis(9500);
-/// What a view does once, attaching and the first sync, is over by then.
-const WARM: Duration = Duration::from_secs(4);
+/// What a view does once is over by then: attaching, the first sync, and learning which devices are at rest, which takes two
+/// readings of their counts, five seconds apart.
+const WARM: Duration = Duration::from_secs(9);
 const READY: Duration = Duration::from_mins(4);
 
 /// A number of idle queue pairs over a number of processes.
