@@ -34,8 +34,8 @@ use crate::{
 
 /// Events between the engine and the screen. A screen that falls behind loses the oldest and shows their number.
 const EVENTS: usize = 8192;
-/// The eBPF side waits so long for the first rows: what the kernel does to load and attach programs would otherwise
-/// delay them. Netlink may hang behind a driver, and then the programs are wanted all the more.
+/// The longest time that the eBPF side waits for the first rows. Loading and attaching programs would delay the rows; but
+/// netlink may hang behind a driver, and then the programs are what still shows something.
 const FIRST_ROWS: Duration = Duration::from_millis(100);
 /// The longest time that the end may take.
 const GRACE: Duration = Duration::from_secs(1);
@@ -104,7 +104,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
                 () = async { sleep_until(deadline.unwrap_or_else(Instant::now)).await }, if deadline.is_some() => break None,
             }
         };
-        // It holds a feed, and what waits for it holds one: the channel ends without them.
+        // It holds a feed, and an eBPF side that waits for the first rows holds another: the channel ends without both.
         drop(on_request);
         if let Some(stop) = stop_ebpf {
             stop();
@@ -149,7 +149,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     }
 }
 
-/// Has the eBPF side wait for the first rows. It starts when the sender has sent; not at all once the sender is dropped.
+/// Makes the eBPF side wait for the first rows, which the returned sender reports. Dropping the sender cancels its start.
 fn hold_back(sources: &mut Sources, plan: &Plan) -> Option<oneshot::Sender<()>> {
     // A trace shows events, which come from eBPF alone.
     if matches!(plan.mode, Mode::Live { trace: true }) {

@@ -5,7 +5,7 @@ use std::ptr;
 use rustix::param::page_size;
 
 unsafe extern "C" {
-    /// The first byte of the program in memory, `ld(1)`: the file is mapped from there.
+    /// The first byte of the program in memory: the linker defines it, and the file is mapped from there.
     static __executable_start: u8;
     /// The end of the code, `end(3)`.
     static etext: u8;
@@ -15,14 +15,15 @@ unsafe extern "C" {
 /// again from the page cache, 64 KiB at a time.
 ///
 /// The start parses arguments, types of the kernel and an object file, and the kernel maps what lies beside each page
-/// that is touched: nine tenths of the program end up resident, of which a refresh needs less than half.
+/// that is touched. docs/performance.md (G10) says how much of the program is resident before and after. A debugger loses the
+/// breakpoints that it has set in rdmatop, because they are private copies of these pages.
 pub(super) fn give_back() {
     let Some((start, length)) = whole_pages(code(), page_size()) else {
         return;
     };
-    // SAFETY: these are private mappings of the program file that nothing ever writes: with position-independent code
-    // all that the dynamic linker relocates lies in writable segments, which linkers put after the code. Whoever reads
-    // such a page next gets the same bytes from the file. A refusal leaves the pages where they are.
+    // SAFETY: these are private mappings of the program file that the program never writes: with position-independent
+    // code all that the dynamic linker relocates lies in writable segments, which linkers put after the code. The next
+    // access to such a page gets the same bytes from the file. A refusal leaves the pages where they are.
     unsafe { libc::madvise(ptr::without_provenance_mut(start), length, libc::MADV_DONTNEED) };
 }
 

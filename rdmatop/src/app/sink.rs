@@ -115,8 +115,8 @@ impl Lines {
 
     /// The page up to a byte, without touching single lines: nearly always they were made in the order of their times.
     fn cut(&mut self, at: usize, events: u64) -> Page {
-        // The next page will have about the same length. Room for twice as much costs nothing until it is written to, and a
-        // page that grows is copied.
+        // The next page will have about the same length. Room that stays unused costs nothing, but a page without room is
+        // copied to grow.
         let mut rest = Vec::with_capacity(self.page.text.len() * 2);
         rest.extend_from_slice(self.page.text.get(at..).unwrap_or_default());
         let mut text = std::mem::replace(&mut self.page.text, rest);

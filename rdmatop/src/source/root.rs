@@ -144,8 +144,8 @@ impl Root {
         Some(names)
     }
 
-    /// Whether a directory has these names, which are sorted, and no others: for a fifth of what a list costs. Where it
-    /// cannot be read to its end, this is false.
+    /// Whether a directory has these names, which are sorted, and no others. It allocates nothing, so it suits a check at
+    /// each refresh. False for a directory that cannot be read to its end.
     pub fn still_lists(&self, path: &Path, names: &[OsString]) -> bool {
         self.opens.fetch_add(1, Ordering::Relaxed);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -95,15 +95,15 @@ pub struct Sources {
 /// A source that sends on its own.
 pub struct Pushing {
     /// Starts it, once the channel exists, inside the mode's runtime. Must return soon: what waits gets a thread of its
-    /// own. The source reports
-    /// its state as [`Input::Ebpf`], including a failed start.
+    /// own. The source reports its state as [`Input::Ebpf`], including a failed start.
     pub start: Box<dyn FnOnce(Feed) + Send>,
     /// Asks it to hand over what it still has and to drop its feed.
     pub stop: Box<dyn FnOnce() + Send>,
 }
 
 impl Pushing {
-    /// Starts it when `first` has sent, or after `patience`; not at all once `first` is dropped.
+    /// Delays the start until `first` receives a message, for `patience` at most. A sender that is dropped before cancels
+    /// the start.
     #[must_use]
     pub fn after(self, first: oneshot::Receiver<()>, patience: Duration) -> Self {
         let Self { start, stop } = self;

@@ -52,8 +52,8 @@ mod round;
 mod tests;
 mod turns;
 
-/// Devices are listed again after this, ns, even if nothing shows a change: what only a listing reads are attributes that the driver
-/// sets when it registers the device, and facts of sysfs.
+/// Devices are listed again after this, ns, even if nothing shows a change. Only a listing reads facts of sysfs and the attributes that
+/// a driver sets when it registers a device; states and counts are read more often.
 const LIST_EVERY: u64 = 30_000_000_000;
 /// States of ports and counts of resources are asked for again after this, ns.
 const STATES_EVERY: u64 = 5_000_000_000;

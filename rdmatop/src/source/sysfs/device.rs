@@ -42,12 +42,11 @@ pub fn list_devices(root: &Root) -> Option<Vec<OsString>> {
     root.list(&root.sys("class/infiniband"))
 }
 
-/// Whether the device directories still are those of `before`, a list of them or none.
+/// Whether [`list_devices`] would still return `before`.
 pub fn lists_same_devices(root: &Root, before: Option<&[OsString]>) -> bool {
-    let class = root.sys("class/infiniband");
     match before {
-        Some(names) => root.still_lists(&class, names),
-        None => !class.exists(),
+        Some(names) => root.still_lists(&root.sys("class/infiniband"), names),
+        None => list_devices(root).is_none(),
     }
 }
 

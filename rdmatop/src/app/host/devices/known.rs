@@ -23,8 +23,8 @@ use crate::{
     text,
 };
 
-/// A listing that comes this long, ns, after the last reading of sysfs facts reads them again: speed, MTU and the like change
-/// rarely. Less than the distance of two listings, so that each of those reads them that happen because it is time.
+/// A listing reads facts of sysfs again if the last reading is this old, ns: speed, MTU and the like change rarely. It is less
+/// than the time between two regular listings, so that each of these reads them.
 const FACTS_EVERY: u64 = 20_000_000_000;
 
 /// Facts of sysfs, and how counters are read.
