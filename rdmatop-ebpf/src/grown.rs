@@ -193,6 +193,15 @@ impl<K, V, const N: u32> Generations<K, V, N> {
         }
     }
 
+    /// Inserts a key that has another value, if there is room.
+    #[cfg(not(feature = "counters"))]
+    #[inline(always)]
+    pub(crate) fn replace(&self, row: u32, key: &K, value: &V) {
+        self.remove(row, key);
+        // No generation has the key now.
+        self.add(row, key, value, N);
+    }
+
     /// Adds a key to the newest of the first `known` generations; 0 if that was done.
     #[inline(never)]
     fn add(&self, row: u32, key: &K, value: &V, known: u32) -> u64 {

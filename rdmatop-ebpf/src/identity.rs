@@ -11,7 +11,7 @@ use crate::{
     maps::QpKnown,
     offsets::{
         OFF_DEV_INDEX, OFF_PD_RES, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_PD, OFF_QP_PORT, OFF_QP_TYPE, Pane,
-        Window, get, get_or_zero, member,
+        Window, get_or_unknown, get_or_zero, place_of,
     },
     task::{Depth, Entry, entry, name_consumer, name_device, now, owner_of},
 };
@@ -23,27 +23,23 @@ pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: Entry<'_>, depth: Dept
     known.state = UNKNOWN_U8;
     known.born_ns = now();
     known.device = get_or_zero(qp, &OFF_QP_DEVICE);
-    known.device_index = get(known.device, &OFF_DEV_INDEX).unwrap_or(UNKNOWN_U32);
-    if name_device(&mut known.device_name, known.device) {
-        known.flags = flag::DEVICE;
-    }
+    known.device_index = get_or_unknown(known.device, &OFF_DEV_INDEX);
+    known.flags = name_device(&mut known.device_name, known.device);
     let mut pane = Pane::<5>::uninit();
     let members = Window::open(&mut pane, qp, &OFF_QP_NUM);
-    known.qpn = members.get(&OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
-    known.qp_type = members.get(&OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
+    let unreadable = members.unreadable as u32;
+    known.qpn = members.get(&OFF_QP_NUM).unwrap_or(UNKNOWN_U32) | unreadable;
+    known.qp_type = members.get(&OFF_QP_TYPE).unwrap_or(UNKNOWN_U32) | unreadable;
     known.port = port(members.get(&OFF_QP_PORT).unwrap_or(0)) as u8;
-    if !members.readable {
-        (known.qpn, known.qp_type) = (UNKNOWN_U32, UNKNOWN_U32);
-    }
     let owner = owner_of(res, &mut known.owner_comm, depth);
     known.owner_pid = owner.pid;
     known.owner_start_ns = owner.start_ns;
     known.flags |= owner.flags;
     if owner.flags & flag::OWNER_KERNEL != 0 {
         // rdma_cm creates QPs for its callers and gives its own name; the PD has the caller's name (__ib_alloc_pd).
-        let pd = get::<u64>(qp, &OFF_QP_PD).unwrap_or(0);
+        let pd = get_or_zero(qp, &OFF_QP_PD);
         let mut pane = Pane::uninit();
-        let entry = entry(&mut pane, member(pd, &OFF_PD_RES).unwrap_or(0));
+        let entry = entry(&mut pane, place_of(pd, &OFF_PD_RES));
         name_consumer(&mut known.owner_comm, entry);
     }
 }

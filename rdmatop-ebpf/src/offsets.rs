@@ -155,6 +155,10 @@ offsets!(
 /// Whether this object counts for user space; that of a trace does not.
 pub(crate) const COUNTING: bool = cfg!(feature = "counters");
 
+/// Whether creates of QPs are shown. If it is 0, the verifier removes what only makes their program fast.
+#[unsafe(no_mangle)]
+pub(crate) static WANT_QP_CREATES: Global<u32> = Global::new(1);
+
 /// Whether probes on programs make records of work requests. If it is 0, the verifier removes the code for them.
 #[unsafe(no_mangle)]
 pub(crate) static WANT_USER_WORK: Global<u32> = Global::new(0);
@@ -215,14 +219,21 @@ pub(crate) fn read_into<T>(place: &mut T, address: u64) -> bool {
     }
 }
 
-/// As [`read_into`], a text up to its NUL: most names are much shorter than their place.
+/// As [`read_into`], a text up to its NUL: most names are much shorter than their place. Returns 1 if the address is bad, else 0.
 #[inline(always)]
-pub(crate) fn read_text<const N: usize>(place: &mut [u8; N], address: u64) -> bool {
+pub(crate) fn read_text<const N: usize>(place: &mut [u8; N], address: u64) -> u64 {
     // SAFETY: as above.
-    unsafe {
+    let result = unsafe {
         generated::bpf_probe_read_kernel_str((&raw mut *place).cast(), N as u32, address as *const c_void)
-            >= 0
-    }
+    };
+    result as u64 >> 63
+}
+
+/// All ones if a helper has failed, else 0. Without a branch: the verifier follows both sides of one through all the code after
+/// it, and the results of several reads would multiply.
+#[inline(always)]
+fn failed(result: i64) -> u64 {
+    (result >> 63) as u64
 }
 
 /// Neighbouring members of a struct, read at once: a read costs some hundred instructions, however short it is.
@@ -235,8 +246,8 @@ pub(crate) struct Window<'a, const WORDS: usize> {
     words: &'a [u64; WORDS],
     base: u64,
     first: u64,
-    /// Whether the read succeeded. If not, members that the window covers are zero.
-    pub(crate) readable: bool,
+    /// All ones if the read failed, else 0. If it failed, members that the window covers are zero.
+    pub(crate) unreadable: u64,
 }
 
 /// Where the bytes of a [`Window`] go.
@@ -250,7 +261,7 @@ impl<'a, const WORDS: usize> Window<'a, WORDS> {
         let first = u64::from(first.load());
         // With an unknown offset this address is invalid, or nothing uses the words.
         // SAFETY: the helper checks the address itself and fails on a bad one; it writes all of the place, zeroes then.
-        let failed = unsafe {
+        let result = unsafe {
             generated::bpf_probe_read_kernel(
                 pane.as_mut_ptr().cast(),
                 (WORDS * 8) as u32,
@@ -263,7 +274,11 @@ impl<'a, const WORDS: usize> Window<'a, WORDS> {
             words,
             base,
             first,
-            readable: failed == 0 || first == u64::from(UNKNOWN),
+            unreadable: if first == u64::from(UNKNOWN) {
+                0
+            } else {
+                failed(result)
+            },
         }
     }
 
@@ -301,18 +316,46 @@ pub(crate) fn get_or_zero<T: FromZeros>(base: u64, offset: &Global<u32>) -> T {
     read_or_zero(base + u64::from(offset))
 }
 
+/// As [`get_or_zero`], [`UNKNOWN`] instead of zero.
+#[inline(always)]
+pub(crate) fn get_or_unknown(base: u64, offset: &Global<u32>) -> u32 {
+    let offset = offset.load();
+    if offset == UNKNOWN {
+        return UNKNOWN;
+    }
+    let (value, failed) = read_or_not::<u32>(base + u64::from(offset));
+    value | failed as u32
+}
+
+/// Address of a member of a struct that exists, 0 when its offset is unknown.
+#[inline(always)]
+pub(crate) fn place_of(base: u64, offset: &Global<u32>) -> u64 {
+    let offset = offset.load();
+    if offset == UNKNOWN {
+        0
+    } else {
+        base + u64::from(offset)
+    }
+}
+
 /// Reads `T` at a kernel address, zero when the address is bad.
 #[inline(always)]
 pub(crate) fn read_or_zero<T>(address: u64) -> T {
+    read_or_not(address).0
+}
+
+/// Reads `T` at a kernel address. If the address is bad, `T` is zero and the word all ones, else the word is 0.
+#[inline(always)]
+fn read_or_not<T>(address: u64) -> (T, u64) {
     let mut place = MaybeUninit::<T>::uninit();
     // SAFETY: the helper checks the address itself; it writes all of the place, zeroes when it fails; every T used is
     // plain integers.
     unsafe {
-        generated::bpf_probe_read_kernel(
+        let result = generated::bpf_probe_read_kernel(
             place.as_mut_ptr().cast(),
             size_of::<T>() as u32,
             address as *const c_void,
         );
-        place.assume_init()
+        (place.assume_init(), failed(result))
     }
 }

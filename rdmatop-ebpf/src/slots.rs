@@ -23,7 +23,7 @@ use crate::{
         NEXT_TRY, QP_HINTS, QP_INDEX, QP_SLOTS, QPN_INDEX, QUEUE_SLOTS, QpKnown, QpPath, QpnKey, USED_SLOTS,
         enabled,
     },
-    offsets::{OFF_QP_RES, Pane, member},
+    offsets::{OFF_QP_RES, Pane, place_of},
     record, rooms,
     task::{Depth, entry, now},
     vacancy::{give_back, take_slot},
@@ -201,7 +201,7 @@ fn set_place(known: &mut QpKnown, place: u32) {
 pub(crate) fn adopt<P: Provider>(qp: u64) -> u64 {
     let mut known = MaybeUninit::uninit();
     let known = zeroed::<QpKnown>(&mut known);
-    let res = member(qp, &OFF_QP_RES).unwrap_or(0);
+    let res = place_of(qp, &OFF_QP_RES);
     identify(known, qp, entry(&mut Pane::uninit(), res), Depth::Whole);
     // No slot yet: a modify has too little stack left to set one up.
     rest::<P>(known, qp, slot_flag::SINCE_ATTACH);

@@ -15,8 +15,8 @@ use crate::{
     maps::{CallKey, QpKnown},
     offsets::{
         OFF_DEV_INDEX, OFF_DEV_NAME, OFF_PROG_ATTACH_BTF, OFF_RES_KERN_NAME, OFF_RES_TASK, OFF_TASK_COMM,
-        OFF_TASK_FLAGS, OFF_TASK_LEADER, OFF_TASK_START, OFF_TASK_TGID, Pane, Window, get, get_or_zero,
-        member, read_into, read_text,
+        OFF_TASK_FLAGS, OFF_TASK_LEADER, OFF_TASK_START, OFF_TASK_TGID, Pane, WANT_QP_CREATES, Window,
+        get_or_unknown, get_or_zero, is_known, place_of, read_into, read_text,
     },
     words::copy,
 };
@@ -29,9 +29,7 @@ const PF_KTHREAD: u32 = 0x0020_0000;
 pub(crate) fn stamp(prefix: &mut Prefix, kind: u16, object: u64) {
     begin(prefix, kind, object, now());
     name_current(&mut prefix.comm);
-    if in_kthread() {
-        prefix.flags |= flag::KTHREAD;
-    }
+    prefix.flags |= of_current_kthread();
 }
 
 /// As [`stamp`], for a QP; writes every byte. Owner and device come from `known`. If the owner itself is calling, the KTHREAD flag does too, and
@@ -71,10 +69,7 @@ pub(crate) fn stamp_known(
     prefix.owner_pid = known.owner_pid;
     let mut flags = known.flags;
     if flags & flag::OWNER_TASK == 0 || known.owner_pid != prefix.pid {
-        flags &= !flag::KTHREAD;
-        if in_kthread() {
-            flags |= flag::KTHREAD;
-        }
+        flags = flags & !flag::KTHREAD | of_current_kthread();
     }
     prefix.flags = flags;
     prefix.device_index = known.device_index;
@@ -123,7 +118,8 @@ fn of_current<T>(offset: &Global<u32>) -> Option<T> {
 }
 
 /// Name and start of the first thread of the current process, as [`of_current`]. The verifier also knows the type of that
-/// pointer, and from Linux 6.2 on it searches all types of the kernel for it, which takes five million instructions: one load.
+/// pointer, and from Linux 6.2 on it searches all types of the kernel for it, which takes four million instructions: one load. So
+/// this is left out where creates are not shown.
 #[inline(always)]
 fn of_leader() -> Option<([u64; COMM_LEN / 8], u64)> {
     let (comm, start) = (OFF_TASK_COMM.load(), OFF_TASK_START.load());
@@ -143,13 +139,20 @@ fn of_leader() -> Option<([u64; COMM_LEN / 8], u64)> {
     }
 }
 
-/// Whether the current task is a kernel thread.
+/// `flag::KTHREAD` if the current task is a kernel thread, else 0.
 #[inline(always)]
-fn in_kthread() -> bool {
-    match of_current::<u32>(&OFF_TASK_FLAGS) {
-        Some(flags) => flags & PF_KTHREAD != 0,
-        None => is_kthread(current()),
+fn of_current_kthread() -> u16 {
+    match of_current(&OFF_TASK_FLAGS) {
+        Some(flags) => kthread(flags),
+        None => of_kthread(current()),
     }
+}
+
+/// `flag::KTHREAD` from a task's flags. Without a branch, as [`get_or_zero`].
+#[inline(always)]
+fn kthread(flags: u32) -> u16 {
+    const SHIFT: u32 = PF_KTHREAD.trailing_zeros() - flag::KTHREAD.trailing_zeros();
+    ((flags & PF_KTHREAD) >> SHIFT) as u16
 }
 
 /// The head of a `struct rdma_restrack_entry`: task, `kern_name`, type.
@@ -162,10 +165,10 @@ pub(crate) fn entry(pane: &mut Pane<3>, res: u64) -> Entry<'_> {
     Window::open(pane, res, &OFF_RES_TASK)
 }
 
-/// Whether a task is a kernel thread: it then belongs to no process.
+/// `flag::KTHREAD` if a task is a kernel thread, which belongs to no process; else 0.
 #[inline(always)]
-fn is_kthread(task: u64) -> bool {
-    get::<u32>(task, &OFF_TASK_FLAGS).is_some_and(|flags| flags & PF_KTHREAD != 0)
+fn of_kthread(task: u64) -> u16 {
+    kthread(get_or_zero(task, &OFF_TASK_FLAGS))
 }
 
 /// The current task's address.
@@ -219,17 +222,16 @@ pub(crate) fn owner_of(entry: Entry<'_>, comm: &mut [u8; COMM_LEN], depth: Depth
     let (pid, tid) = ((pid_tgid >> 32) as u32, pid_tgid as u32);
     let whole = !matches!(depth, Depth::Name);
     let own = task == current();
-    let mut is_kernel = false;
     if own
         && matches!(depth, Depth::Often)
+        && WANT_QP_CREATES.load() != 0
         && let Some((name, start_ns)) = of_leader()
     {
         owner.pid = pid;
-        owner.flags = flag::OWNER_TASK;
+        owner.flags = flag::OWNER_TASK | of_current_kthread();
         owner.start_ns = start_ns;
         // SAFETY: both have the same length; the place is a member of a struct, at a multiple of 8.
         unsafe { copy(&raw const name, (&raw mut *comm).cast()) };
-        is_kernel = in_kthread();
     } else if own && pid == tid {
         owner.pid = pid;
         owner.flags = flag::OWNER_TASK;
@@ -239,26 +241,22 @@ pub(crate) fn owner_of(entry: Entry<'_>, comm: &mut [u8; COMM_LEN], depth: Depth
                 Some(start_ns) => start_ns,
                 None => get_or_zero(task, &OFF_TASK_START),
             };
-            is_kernel = in_kthread();
+            owner.flags |= of_current_kthread();
         }
     } else {
-        let leader = get::<u64>(task, &OFF_TASK_LEADER).unwrap_or(task);
-        if let Some(tgid) = get::<u32>(task, &OFF_TASK_TGID) {
-            owner.pid = tgid;
-            owner.flags = flag::OWNER_TASK;
-            if whole {
-                owner.start_ns = get_or_zero(leader, &OFF_TASK_START);
-            }
-        }
-        if let Some(name) = member(leader, &OFF_TASK_COMM) {
-            read_into(comm, name);
-        }
+        let leader = if is_known(&OFF_TASK_LEADER) {
+            get_or_zero(task, &OFF_TASK_LEADER)
+        } else {
+            task
+        };
+        // No process has id 0. Bit 31 of `-pid` is set for any other.
+        owner.pid = get_or_zero(task, &OFF_TASK_TGID);
+        owner.flags = (owner.pid.wrapping_neg() >> 31) as u16 * flag::OWNER_TASK;
+        read_into(comm, place_of(leader, &OFF_TASK_COMM));
         if whole {
-            is_kernel = is_kthread(task);
+            owner.start_ns = get_or_zero(leader, &OFF_TASK_START);
+            owner.flags |= of_kthread(task);
         }
-    }
-    if is_kernel {
-        owner.flags |= flag::KTHREAD;
     }
     owner
 }
@@ -288,19 +286,21 @@ pub(crate) fn owner(prefix: &mut Prefix, entry: Entry<'_>) {
 /// Fills in name and index of a `struct ib_device`; 0 is none.
 #[inline(always)]
 pub(crate) fn device(prefix: &mut Prefix, device: u64) {
-    if name_device(&mut prefix.device, device) {
-        prefix.device_index = get(device, &OFF_DEV_INDEX).unwrap_or(UNKNOWN);
-        prefix.flags |= flag::DEVICE;
+    let named = name_device(&mut prefix.device, device);
+    if named != 0 {
+        prefix.device_index = get_or_unknown(device, &OFF_DEV_INDEX);
+        prefix.flags |= named;
     }
 }
 
-/// Reads the name of a `struct ib_device` into a place of zeroes. Returns whether it could be read.
+/// Reads the name of a `struct ib_device` into a place of zeroes. Returns `flag::DEVICE` if it could be read, else 0.
 #[inline(always)]
-pub(crate) fn name_device(place: &mut [u8; DEVICE_NAME_LEN], device: u64) -> bool {
-    match member(device, &OFF_DEV_NAME) {
-        Some(name) => read_text(place, name),
-        None => false,
+pub(crate) fn name_device(place: &mut [u8; DEVICE_NAME_LEN], device: u64) -> u16 {
+    if !is_known(&OFF_DEV_NAME) {
+        return 0;
     }
+    let failed = read_text(place, place_of(device, &OFF_DEV_NAME)) as u16;
+    flag::DEVICE - failed * flag::DEVICE
 }
 
 /// The key of the current thread's call in flight.

@@ -18,7 +18,7 @@ use crate::{
         COUNTING, OFF_ATTR_AH_FLAGS, OFF_ATTR_DEST_QPN, OFF_ATTR_DGID, OFF_ATTR_PATH_MTU, OFF_ATTR_PORT,
         OFF_ATTR_RETRY_CNT, OFF_ATTR_RNR_RETRY, OFF_ATTR_RQ_PSN, OFF_ATTR_SGID_INDEX, OFF_ATTR_SQ_PSN,
         OFF_ATTR_STATE, OFF_ATTR_TIMEOUT, OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_RES, Pane, Window, get,
-        member,
+        place_of,
     },
     qps,
     record::{describe, fill},
@@ -140,7 +140,7 @@ type Head<'a> = Window<'a, 4>;
 #[inline(always)]
 fn attributes(record: &mut QpRecord, head: Head<'_>, attr: u64, attr_mask: u32) -> u8 {
     const TAIL: u32 = mask::PORT | mask::TIMEOUT | mask::RETRY_CNT | mask::RNR_RETRY;
-    let readable = if head.readable { attr_mask } else { 0 };
+    let readable = attr_mask & !head.unreadable as u32;
     record.to_state = byte(masked(head.get(&OFF_ATTR_STATE), readable, mask::STATE));
     record.path_mtu = byte(masked(head.get(&OFF_ATTR_PATH_MTU), readable, mask::PATH_MTU));
     record.dest_qpn = masked(head.get(&OFF_ATTR_DEST_QPN), readable, mask::DEST_QPN);
@@ -216,7 +216,7 @@ fn stepped(call: &ModifyCall, known: *mut QpKnown, rc: i32) {
     }
     // SAFETY: as above.
     unsafe {
-        if attr_mask & mask::STATE != 0 && head.readable {
+        if attr_mask & mask::STATE != 0 && head.unreadable == 0 {
             (*known).state = byte(head.get(&OFF_ATTR_STATE).unwrap_or(UNKNOWN_U32));
         }
         if attr_mask & mask::PORT != 0 {
@@ -228,7 +228,8 @@ fn stepped(call: &ModifyCall, known: *mut QpKnown, rc: i32) {
         }
         #[cfg(feature = "counters")]
         {
-            let reset = attr_mask & mask::STATE != 0 && head.readable && u32::from((*known).state) == RESET;
+            let reset =
+                attr_mask & mask::STATE != 0 && head.unreadable == 0 && u32::from((*known).state) == RESET;
             qps::modified(call.qp, (*known).slot, reset, attr_mask & mask::SQ_PSN != 0);
         }
     }
@@ -248,7 +249,7 @@ pub(crate) fn destroying(qp: u64) {
             copy(there, known);
         } else {
             clear(known);
-            let res = member(qp, &OFF_QP_RES).unwrap_or(0);
+            let res = place_of(qp, &OFF_QP_RES);
             identify(&mut *known, qp, entry(&mut Pane::uninit(), res), Depth::Whole);
         }
         call.assume_init_ref()

@@ -31,7 +31,8 @@ use crate::{
         OFF_QUEUE_MASK, OFF_QUEUE_SHIFT, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_DEST, OFF_RXE_QP_DGID,
         OFF_RXE_QP_IBQP, OFF_RXE_QP_RCQ, OFF_RXE_QP_RQ, OFF_RXE_QP_SCQ, OFF_RXE_QP_SIGNALS, OFF_RXE_QP_SQ,
         OFF_RXE_QP_SRQ, OFF_RXE_QP_STATE, OFF_RXE_QP_USER, OFF_WQE_FLAGS, OFF_WQE_IMM, OFF_WQE_LENGTH,
-        OFF_WQE_OPCODE, OFF_WQE_UD_QPN, OFF_WQE_WR_ID, Pane, get, get_or_zero, member, read, read_into,
+        OFF_WQE_OPCODE, OFF_WQE_UD_QPN, OFF_WQE_WR_ID, Pane, get, get_or_unknown, get_or_zero, member, read,
+        read_into,
     },
     task::{Depth, entry, name_device, now, owner_of},
     words::{add, copy, zeroed},
@@ -174,7 +175,7 @@ extern "C" fn follow_wrs(qp: u64) -> u64 {
     new.rq_base = get_or_zero(new.rq, &OFF_QUEUE_INDEX);
     new.born_ns = now();
     new.device = get_or_zero(qp, &OFF_QP_DEVICE);
-    new.device_index = get(new.device, &OFF_DEV_INDEX).unwrap_or(UNKNOWN_U32);
+    new.device_index = get_or_unknown(new.device, &OFF_DEV_INDEX);
     new.qpn = get(qp, &OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
     new.qp_type = get(qp, &OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
     let mut pane = Pane::uninit();

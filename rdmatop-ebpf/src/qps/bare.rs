@@ -11,7 +11,7 @@ use crate::{
     body::rxe_shared::is_rxe,
     identity::identify,
     maps::{QP_INDEX, QpKnown},
-    offsets::{OFF_QP_RES, Pane, member},
+    offsets::{OFF_QP_RES, Pane, place_of},
     task::{Depth, entry},
     words::zeroed,
 };
@@ -21,8 +21,7 @@ use crate::{
 pub(crate) fn made(known: &mut QpKnown, qp: u64) {
     if QP_INDEX.insert_new(room::QP_INDEX, &qp, known).is_err() {
         // The kernel reuses addresses: the entry is an older QP's, whose destroy no program saw or has not returned yet.
-        QP_INDEX.remove(room::QP_INDEX, &qp);
-        let _ = QP_INDEX.insert_new(room::QP_INDEX, &qp, known);
+        QP_INDEX.replace(room::QP_INDEX, &qp, known);
     }
 }
 
@@ -41,7 +40,7 @@ pub(crate) fn learn(qp: u64) -> Option<*mut QpKnown> {
 extern "C" fn adopt(qp: u64) -> u64 {
     let mut known = MaybeUninit::uninit();
     let known = zeroed::<QpKnown>(&mut known);
-    let res = member(qp, &OFF_QP_RES).unwrap_or(0);
+    let res = place_of(qp, &OFF_QP_RES);
     identify(known, qp, entry(&mut Pane::uninit(), res), Depth::Whole);
     let _ = QP_INDEX.insert_new(room::QP_INDEX, &qp, &*known);
     0
