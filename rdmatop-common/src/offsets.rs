@@ -3,6 +3,9 @@
 //! User space resolves the offsets from the running kernel's BTF at load time, never from a header or a version table.
 //! [`UNKNOWN`] means that the member is not in BTF and the kernel side does not read it.
 
+/// The read-only global that says whether creates of QPs are shown: 1 or 0.
+pub const WANT_QP_CREATES: &str = "WANT_QP_CREATES";
+
 /// The read-only global that says whether probes on programs make records of work requests: 1 or 0.
 pub const WANT_USER_WORK: &str = "WANT_USER_WORK";
 
@@ -171,10 +174,12 @@ pub const OFFSETS: &[Offset] = &[
     at("OFF_SIW_WQE_STATUS", "siw", "siw_wqe", "wr_status"),
 ];
 
+/// Whether this member exists shows whether the kernel has bpf_get_current_task_btf(): both came with Linux 5.11.
+pub const SIGN_OF_TASK_BTF: &str = "OFF_PROG_ATTACH_BTF";
+
 /// Offsets that no program reads at. Whether the member exists tells which kernel is running.
 pub const SIGNS: &[&str] = &[
-    // The member exists from Linux 5.11 on, which has bpf_get_current_task_btf().
-    "OFF_PROG_ATTACH_BTF",
+    SIGN_OF_TASK_BTF,
     // The member exists before Linux 6.4, where the rxe driver works in softirqs.
     "OFF_RXE_TASK_TASKLET",
 ];

@@ -1,6 +1,9 @@
 //! What a session loads and attaches: the programs and the sizes of maps that the user's choices ask for.
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
 
 use aya::maps::{Array, Map, MapData};
 use rdmatop_common::{
@@ -9,6 +12,7 @@ use rdmatop_common::{
         room,
     },
     names::map,
+    offsets::SIGN_OF_TASK_BTF,
     wr::WrFilter,
 };
 
@@ -103,6 +107,18 @@ pub(super) fn programs(options: &Options) -> BTreeSet<&'static str> {
     each.flatten().chain(user.into_iter().flatten()).collect()
 }
 
+/// The offsets that the programs of a trace read; `None`: any may be read. To find the offsets of drivers, their types have to be read.
+pub(super) fn read_offsets(options: &Options) -> Option<BTreeSet<&'static str>> {
+    if options.scope.counters() || options.kernel_work() || options.uprobes.is_some() {
+        return None;
+    }
+    let loaded = programs(options);
+    let hooks = CONTROL_PLANE.iter().filter(|hook| loaded.contains(hook.program));
+    let named = hooks.flat_map(|hook| hook.needed().chain(hook.wanted()));
+    // The other sign is about counters.
+    Some(named.chain([SIGN_OF_TASK_BTF]).collect())
+}
+
 /// Why the `write()` commands are not probed beside a data path. `cargo xtask bench --only G6` measures the cost.
 fn too_costly() -> Obstacle {
     Obstacle::new(
@@ -142,12 +158,18 @@ pub(super) fn growing(slots: u32) -> [(&'static str, u32); 9] {
 pub(super) fn first_ring(options: &Options) -> u32 {
     /// Holds two and a half thousand QP records: those of four naps of the reader in the fastest storm measured.
     const FIRST: u32 = 512 << 10;
+    /// A trace shows only records, so nothing makes up for a lost one. This holds those of 80 ms of that storm, in which nobody
+    /// reads; [`TRACE_SETTLES`] after the start the trace gets its whole ring buffer.
+    const FIRST_OF_TRACE: u32 = 1 << 20;
     match options.scope {
         Scope::All => options.ring_bytes.min(FIRST),
-        // A trace shows only records, so nothing makes up for a lost one.
-        Scope::Events(_) => options.ring_bytes,
+        Scope::Events(_) => options.ring_bytes.min(FIRST_OF_TRACE),
     }
 }
+
+/// When a trace replaces its first ring buffer by one of the full size, after it began to count. To make 16 MiB and to map them takes
+/// 12 million instructions, a tenth of what a trace needs until its first event.
+pub(super) const TRACE_SETTLES: Duration = Duration::from_millis(100);
 
 /// Attaches the hooks that find QPs whose programs are to be probed, if the user asked for that. Returns their outcomes, and
 /// why not all are attached. Their order relative to other hooks of the same functions does not matter, because each of them

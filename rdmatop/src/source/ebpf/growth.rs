@@ -474,7 +474,7 @@ pub(super) struct Grower {
     again: Instant,
     /// Largest size of the ring buffer in bytes.
     ring_most: u32,
-    /// The ring buffer fills so fast that it should be replaced by one of that size.
+    /// The ring buffer should be replaced by one of that size: it fills fast, or a trace has started.
     ring_wanted: bool,
     /// The highest number of known QPs so far.
     highest: u64,
@@ -515,6 +515,11 @@ impl Grower {
         }
     }
 
+    /// Has the next [`Grower::look`] replace the ring buffer by one of the largest size.
+    pub(super) fn enlarge_ring(&mut self) {
+        self.ring_wanted = true;
+    }
+
     /// How long the reader may nap now: its usual time, or a moment if the number of known QPs has reached a new maximum.
     pub(super) fn nap(&mut self, usual: Duration) -> Duration {
         /// See the comment at the top of the file.
@@ -542,7 +547,8 @@ impl Grower {
         }
         let growth = lock(&self.growth);
         let refused = lock(&growth.refusal).is_some();
-        let ring = std::mem::take(&mut self.ring_wanted).then_some(self.ring_most);
+        let smaller = growth.ring_bytes < self.ring_most;
+        let ring = (std::mem::take(&mut self.ring_wanted) && smaller).then_some(self.ring_most);
         if ring.is_none() && !growth.is_wanted() {
             return;
         }

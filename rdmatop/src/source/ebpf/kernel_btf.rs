@@ -6,10 +6,12 @@
 
 use std::{
     io,
+    mem::MaybeUninit,
     os::fd::{AsRawFd, OwnedFd},
 };
 
 use aya_obj::generated::{bpf_btf_info, bpf_cmd};
+use rustix::param::page_size;
 
 use super::sys::{bpf, empty, raw_bpf};
 
@@ -60,9 +62,28 @@ fn bytes(object: &OwnedFd, size: u32) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     // Megabytes: under a memory limit this must fail and not abort the program.
     bytes.try_reserve_exact(size as usize).ok()?;
+    populate(bytes.spare_capacity_mut());
     bytes.resize(size as usize, 0);
     let info = ask(object, &mut bytes, &mut [0; 16]).ok()?;
     (info.btf_size == size).then_some(bytes)
+}
+
+/// Has the kernel give a block its memory at once, instead of by a page fault for each page. Linux before 5.14
+/// refuses, and the page faults come.
+fn populate(block: &mut [MaybeUninit<u8>]) {
+    let (start, page) = (block.as_mut_ptr(), page_size());
+    let unaligned = start.addr().next_multiple_of(page) - start.addr();
+    let Some(rest) = block.len().checked_sub(unaligned) else {
+        return;
+    };
+    // SAFETY: whole pages inside the block. The kernel changes none that has memory, and gives the others zeroes.
+    unsafe {
+        libc::madvise(
+            start.add(unaligned).cast(),
+            rest - rest % page,
+            libc::MADV_POPULATE_WRITE,
+        )
+    };
 }
 
 /// Asks the kernel to fill in as much as there is room for, and to report the full size.

@@ -19,6 +19,7 @@ use tokio::{
 
 use super::{
     armed::Switches,
+    choice::TRACE_SETTLES,
     drain::{NAP, drain, drain_work, registered},
     growth::Grower,
     modules::Modules,
@@ -270,6 +271,9 @@ impl Manager {
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut watch = tokio::time::interval(WATCH);
         watch.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let settling = sleep(TRACE_SETTLES);
+        tokio::pin!(settling);
+        let mut settled = self.options.scope.counters();
         let mut losses_at = Instant::now();
         let mut blind = world.unarmed.clone();
         let mut records = false;
@@ -316,6 +320,13 @@ impl Manager {
                 }
                 // There may be a new ring buffer, which the top of the loop takes over.
                 () = grown.notified() => {}
+                // The top of the loop starts to make it.
+                () = &mut settling, if !settled => {
+                    settled = true;
+                    if let Some(grower) = &mut self.grower {
+                        grower.enlarge_ring();
+                    }
+                }
                 guard = ring.readable_mut(), if !records => {
                     let mut guard = match guard {
                         Ok(guard) => guard,

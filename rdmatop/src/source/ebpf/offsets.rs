@@ -1,7 +1,7 @@
 //! Resolves the kernel side's offsets on the running kernel: from BTF for struct members, from tracefs for tracepoints.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -196,16 +196,18 @@ pub fn without_tracefs(places: &Places) -> Option<Obstacle> {
     ))
 }
 
-/// Resolves all offsets that the kernel side needs.
-pub fn resolve(places: &Places) -> (Resolved, BtfSet) {
+/// Resolves the offsets that the kernel side needs: all, or those of these names. The others stay unknown.
+pub fn resolve(places: &Places, names: Option<&BTreeSet<&str>>) -> (Resolved, BtfSet) {
+    let is_needed = |global: &str| names.is_none_or(|names| names.contains(global));
     let mut out = Resolved::default();
     let (mut btf, error) = BtfSet::open(places);
     if let Some(error) = error {
         out.problems.push(format!("kernel BTF: {error}"));
     }
-    btf.resolve(OFFSETS, &mut out.values);
+    let needed = OFFSETS.iter().filter(|offset| is_needed(offset.global));
+    btf.resolve(&needed.copied().collect::<Vec<_>>(), &mut out.values);
     let mut formats: HashMap<&str, Option<String>> = HashMap::new();
-    for field in TRACEPOINT_FIELDS {
+    for field in TRACEPOINT_FIELDS.iter().filter(|field| is_needed(field.global)) {
         let format = formats
             .entry(field.event)
             .or_insert_with(|| tracepoint_file(places, field.category, field.event, "format"));
@@ -247,7 +249,7 @@ mod tests {
             modules: dir.path().join("module"),
             tracing: vec![dir.path().join("tracing")],
         };
-        let (resolved, _) = resolve(&places);
+        let (resolved, _) = resolve(&places, None);
         assert_eq!(resolved.values.len(), OFFSETS.len() + TRACEPOINT_FIELDS.len());
         assert!(resolved.values.values().all(|v| *v == UNKNOWN));
         assert_eq!(resolved.problems.len(), 1);

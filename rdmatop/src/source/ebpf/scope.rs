@@ -31,6 +31,14 @@ impl Scope {
         matches!(self, Self::All)
     }
 
+    /// Whether events of this kind are shown.
+    pub fn shows(&self, kind: EventKind) -> bool {
+        match self {
+            Self::All => true,
+            Self::Events(kinds) => asks_for(kinds, &[kind]),
+        }
+    }
+
     /// Whether a hook is needed.
     pub fn wants(&self, hook: &Hook) -> bool {
         let Self::Events(kinds) = self else { return true };
@@ -60,7 +68,12 @@ impl Scope {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{hook::Role, object, reads, user};
+    use super::super::{
+        choice::{self, Options},
+        datapath::Attach,
+        hook::Role,
+        object, reads, user,
+    };
     use super::*;
     use crate::source::ebpf::control::CONTROL_PLANE;
 
@@ -113,6 +126,31 @@ mod tests {
                 // Probes on programs make events of the work requests that bypass the kernel.
                 let wanted = scope.wants(hook) || user::HOOKS.iter().any(|user| user.program == hook.program);
                 assert_eq!(there.contains_key(program), wanted, "{program}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_trace_resolves_every_offset_that_its_programs_read() {
+        let Some(object) = object::trace() else {
+            println!("skipped: this build carries no eBPF object, so that no program can be looked at");
+            return;
+        };
+        let there = reads::by_program(object);
+        for kind in EventKind::ALL.into_iter().filter(|kind| !kind.is_on_request()) {
+            let options = Options {
+                scope: Scope::Events(vec![kind]),
+                attach: Attach::Fentry,
+                ..Options::default()
+            };
+            let resolved = choice::read_offsets(&options).unwrap();
+            for program in choice::programs(&options) {
+                let read = there[program].iter();
+                // A trace does not count, and asks only whether this one is unknown.
+                let unresolved: Vec<_> = read
+                    .filter(|global| !resolved.contains(*global) && **global != "OFF_RXE_TASK_TASKLET")
+                    .collect();
+                assert!(unresolved.is_empty(), "{kind:?}, {program}: {unresolved:?}");
             }
         }
     }

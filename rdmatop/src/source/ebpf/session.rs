@@ -7,7 +7,7 @@ use aya_log::EbpfLogger;
 use rdmatop_common::{
     counters::place,
     names::map,
-    offsets::{EAGER_SLOTS, WANT_USER_MEMORY, WANT_USER_WORK},
+    offsets::{EAGER_SLOTS, WANT_QP_CREATES, WANT_USER_MEMORY, WANT_USER_WORK},
 };
 
 pub use super::choice::Options;
@@ -16,7 +16,7 @@ use super::{
     attach::{Attached, Attacher, explain, pinned},
     choice::{
         Counting, choose_work, control_plane, count, counts_all_posts, entries, find_users, first_ring,
-        growing, programs,
+        growing, programs, read_offsets,
     },
     datapath::{self, Attach},
     early::Early,
@@ -40,6 +40,7 @@ use super::{
 use crate::{
     model::{
         cause::{Cause, CauseId, Concerns, Obstacle},
+        event::EventKind,
         input::{DataPaths, ProbeVerdict, Verdict},
     },
     source::{
@@ -296,6 +297,10 @@ fn begin(growth: &mut Growth, options: &Options, counted: bool) -> Result<MapDat
 /// Takes away the readings that nobody asked for.
 fn narrow(options: &Options, globals: &mut BTreeMap<&'static str, u32>) {
     options.scope.narrow(globals);
+    globals.insert(
+        WANT_QP_CREATES,
+        u32::from(options.scope.shows(EventKind::QpCreate)),
+    );
     globals.insert(WANT_USER_WORK, u32::from(options.user_work()));
     let memory = options.uprobes.is_some_and(|uprobes| uprobes.memory);
     globals.insert(WANT_USER_MEMORY, u32::from(memory));
@@ -310,7 +315,7 @@ impl Session {
         let root = Root::default();
         may_start(&places, &root)?;
         lift_memlock();
-        let (mut resolved, btf) = offsets::resolve(&places);
+        let (mut resolved, btf) = offsets::resolve(&places, read_offsets(options).as_ref());
         let facts = facts(&root, &places, &resolved)?;
         // Only fentry needs it from here on; it takes several MB, and so does the verifier.
         let mut btf = (options.attach == Attach::Fentry).then_some(btf);
@@ -557,7 +562,6 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::event::EventKind;
     use crate::source::fake::Fake;
     use rdmatop_common::wr::WrFilter;
     use zerocopy::FromZeros as _;
