@@ -1,94 +1,138 @@
-//! Pages of the program file that only the start needs.
+//! Pages of the program and of its libraries that only the start needs.
 
-use std::ptr;
-
-use rustix::param::page_size;
-
-unsafe extern "C" {
-    /// The first byte of the program in memory: the linker defines it, and the file is mapped from there.
-    static __executable_start: u8;
-    /// The end of the code, `end(3)`.
-    static etext: u8;
-}
+use std::{fs, ops::Range, path::Path, ptr};
 
 /// Takes code and constants out of the resident memory, `MADV_DONTNEED` of `madvise(2)`. What is used again is mapped
 /// again from the page cache, 64 KiB at a time.
 ///
 /// The start parses arguments, types of the kernel and an object file, and the kernel maps what lies beside each page
-/// that is touched. docs/performance.md (G10) says how much of the program is resident before and after. A debugger loses the
-/// breakpoints that it has set in rdmatop, because they are private copies of these pages.
+/// that is touched. docs/performance.md (G10) says how much is resident before and after.
 pub(super) fn give_back() {
-    let Some((start, length)) = whole_pages(code(), page_size()) else {
-        return;
-    };
-    // SAFETY: these are private mappings of the program file that the program never writes: with position-independent
-    // code all that the dynamic linker relocates lies in writable segments, which linkers put after the code. The next
-    // access to such a page gets the same bytes from the file. A refusal leaves the pages where they are.
-    unsafe { libc::madvise(ptr::without_provenance_mut(start), length, libc::MADV_DONTNEED) };
+    // Without /proc the pages stay where they are.
+    let smaps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+    let program = fs::read_link("/proc/self/exe").unwrap_or_default();
+    for pages in as_in_files(&smaps, |file| file == program || is_linked(file)) {
+        // SAFETY: these are private mappings of files, and none of their pages was ever written: the next access to such a
+        // page gets the same bytes from the file. Only the dynamic linker writes to such mappings, and it was done with these
+        // files before `main`. A refusal leaves the pages where they are.
+        unsafe {
+            libc::madvise(
+                ptr::without_provenance_mut(pages.start),
+                pages.len(),
+                libc::MADV_DONTNEED,
+            )
+        };
+    }
 }
 
-/// Addresses from the first byte of the program to the end of its code.
-fn code() -> (usize, usize) {
-    ((&raw const __executable_start).addr(), (&raw const etext).addr())
+/// Whether a file is one of the libraries that every program in Rust is linked with. Others, such as NVML, are loaded later, and the
+/// dynamic linker may be writing to them.
+fn is_linked(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().as_encoded_bytes();
+    [&b"libc."[..], b"libgcc_s.", b"libm.", b"ld-"]
+        .iter()
+        .any(|start| name.starts_with(start))
 }
 
-/// Start and length of the pages, of `page` bytes each, that lie wholly in a range; none where there is no whole one.
-fn whole_pages((start, end): (usize, usize), page: usize) -> Option<(usize, usize)> {
-    let start = start.checked_next_multiple_of(page)?;
-    let length = (end - end % page).checked_sub(start)?;
-    (length > 0).then_some((start, length))
+/// The private mappings of `wanted` files that nobody may write and in which each page is as in the file, from `proc_pid_smaps(5)`. A
+/// page that was written, by the dynamic linker or a debugger's breakpoint, is anonymous.
+fn as_in_files(smaps: &str, wanted: impl Fn(&Path) -> bool) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let mut present = None;
+    for line in smaps.lines() {
+        let mut words = line.split_ascii_whitespace();
+        match words.next() {
+            Some("Anonymous:") => {
+                let is_clean = words.next() == Some("0");
+                found.extend(present.take().filter(|_| is_clean));
+            }
+            Some(word) if word.ends_with(':') => {}
+            Some(addresses) => {
+                present = of_file(addresses, words, line)
+                    .filter(|(_, file)| wanted(file))
+                    .map(|(pages, _)| pages)
+            }
+            None => {}
+        }
+    }
+    found
+}
+
+/// The addresses and the file of a mapping if it is a private one of a file and nobody may write there. `words`: rights, offset,
+/// device, inode, path, which may have blanks and reaches to the end of the `line`.
+fn of_file<'a>(
+    addresses: &str,
+    mut words: impl Iterator<Item = &'a str>,
+    line: &'a str,
+) -> Option<(Range<usize>, &'a Path)> {
+    let rights = words.next()?;
+    if rights.contains('w') || !rights.ends_with('p') {
+        return None;
+    }
+    let path = Path::new(line.get(line.find('/')?..)?);
+    let (start, end) = addresses.split_once('-')?;
+    let [start, end] = [start, end].map(|number| usize::from_str_radix(number, 16));
+    Some((start.ok()?..end.ok()?, path))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{hint::black_box, sync::LazyLock};
+
+    use proptest::prelude::*;
 
     use super::*;
 
     #[test]
-    fn only_whole_pages_are_given_back() {
-        let pages = |range| whole_pages(range, 0x1000);
-        assert_eq!(pages((0x1000, 0x3000)), Some((0x1000, 0x2000)));
-        assert_eq!(pages((0x1001, 0x3fff)), Some((0x2000, 0x1000)));
-        assert_eq!(pages((0x1001, 0x2fff)), None);
-        assert_eq!(pages((0x3000, 0x1000)), None);
-        assert_eq!(pages((usize::MAX, usize::MAX)), None);
+    fn only_private_mappings_of_files_without_a_written_page_are_given_back() {
+        let mapping = |first: &str, anonymous: u32| {
+            format!("{first}\nSize: 8 kB\nRss: 8 kB\nAnonymous: {anonymous} kB\nVmFlags: rd mr\n")
+        };
+        let smaps = [
+            mapping("1000-3000 r--p 00000000 fe:00 7   /usr/bin/rdmatop", 0),
+            mapping("3000-4000 r-xp 00002000 fe:00 7   /usr/bin/rdmatop", 0),
+            mapping("4000-5000 r-xp 00000000 fe:00 9   /usr/lib/libnvidia-ml.so.1", 0),
+            mapping("5000-7000 r--p 00004000 fe:00 7   /usr/bin/rdmatop", 4),
+            mapping("7000-9000 rw-p 00006000 fe:00 7   /usr/bin/rdmatop", 0),
+            mapping("9000-a000 r--s 00000000 fe:00 8   /etc/a", 0),
+            mapping("a000-b000 r-xp 00000000 00:00 0   [vdso]", 0),
+            mapping("b000-c000 r--s 00000000 00:0f 1   anon_inode:bpf-map", 0),
+            mapping("c000-d000 r--p 00000000 00:00 0 ", 0),
+            mapping(
+                "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0   [vsyscall]",
+                0,
+            ),
+        ];
+        let program = |file: &Path| file == "/usr/bin/rdmatop";
         assert_eq!(
-            whole_pages((0x1000, 0x3_0000), 0x1_0000),
-            Some((0x1_0000, 0x2_0000))
+            as_in_files(&smaps.concat(), program),
+            [0x1000..0x3000, 0x3000..0x4000]
+        );
+        let deleted = mapping("1000-3000 r--p 00000000 fe:00 7   /a b/rdmatop (deleted)", 0);
+        let program = |file: &Path| file == "/a b/rdmatop (deleted)";
+        assert_eq!(as_in_files(&deleted, program).len(), 1);
+        let linked = [
+            "libc.so.6",
+            "libgcc_s.so.1",
+            "ld-linux-x86-64.so.2",
+            "libcrypt.so.1",
+        ];
+        assert_eq!(
+            linked.map(|name| is_linked(&Path::new("/lib").join(name))),
+            [true, true, true, false]
         );
     }
 
-    /// Each mapping in the range is of the program file, and none is writable: given back are clean pages alone.
+    /// The code is among them, and neither what the dynamic linker has relocated nor what is written is.
     #[test]
-    fn nothing_between_the_program_and_the_end_of_its_code_is_writable() {
-        let (start, length) = whole_pages(code(), page_size()).unwrap();
-        let program = std::env::current_exe().unwrap();
-        let maps = fs::read_to_string("/proc/self/maps").unwrap();
-        let mut covered = 0;
-        for line in maps.lines() {
-            let mut words = line.split_ascii_whitespace();
-            let (from, to) = words.next().unwrap().split_once('-').unwrap();
-            let [from, to] = [from, to].map(|number| usize::from_str_radix(number, 16).unwrap());
-            let (from, to) = (from.max(start), to.min(start + length));
-            if from >= to {
-                continue;
-            }
-            let rights = words.next().unwrap();
-            assert!(!rights.contains('w'), "{line}");
-            assert!(line.ends_with(program.to_str().unwrap()), "{line}");
-            covered += to - from;
-        }
-        assert_eq!(covered, length);
-    }
-
-    /// What the dynamic linker has relocated is private memory, read-only afterwards: it must not be given back.
-    #[test]
-    fn relocated_constants_lie_outside() {
-        static NAMES: [&str; 2] = ["one", "two"];
-        let (start, length) = whole_pages(code(), page_size()).unwrap();
-        let names = std::hint::black_box(&NAMES).as_ptr().addr();
-        assert!(!(start..start + length).contains(&names));
+    fn of_this_program_the_code_is_given_back_and_what_was_written_stays() {
+        static NAMES: LazyLock<String> = LazyLock::new(|| "one".to_owned());
+        static RELOCATED: [&str; 2] = ["one", "two"];
+        let found = as_in_files(&fs::read_to_string("/proc/self/smaps").unwrap(), |_| true);
+        let is_given_back = |at: usize| found.iter().any(|pages| pages.contains(&at));
+        assert!(is_given_back(give_back as fn() as usize));
+        assert!(!is_given_back((&raw const NAMES).addr()) && !is_given_back(NAMES.as_ptr().addr()));
+        assert!(!is_given_back(black_box(&RELOCATED).as_ptr().addr()));
     }
 
     #[test]
@@ -98,5 +142,13 @@ mod tests {
             "1 2".split(' ').map(|n| n.parse::<u32>().unwrap()).sum::<u32>(),
             3
         );
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "\\PC{0,80}", line in "[0-9a-f]{0,18}-[0-9a-f]{0,18} [rwxps-]{0,4} 0 0 0 /?[a-z]{0,3}") {
+            let _ = as_in_files(&text, |_| true);
+            let _ = as_in_files(&format!("{line}\nAnonymous: 0 kB\n"), |_| true);
+        }
     }
 }

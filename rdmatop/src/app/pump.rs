@@ -561,8 +561,8 @@ impl Pump {
         let rows = snapshot.qps.len();
         self.publish(snapshot);
         if live && self.settling.is_due(rows, self.engine.rows_remade(), started) {
-            heap::give_back();
             pages::give_back();
+            heap::give_back();
         }
     }
 

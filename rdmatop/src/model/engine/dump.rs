@@ -51,7 +51,7 @@ impl Engine {
             .iter()
             .filter(|qp| {
                 qp.dump != self.dumps
-                    && qp.ended_ns.is_none()
+                    && qp.lives()
                     && complete.contains(&qp.key.device)
                     && qp.is_older_than(began_ns)
             })
@@ -247,10 +247,7 @@ impl Guess {
     /// The living QP of `key`, as [`Qps::live_mut`] finds it.
     fn find<'a>(&mut self, qps: &'a mut Qps, key: Key) -> Option<&'a mut Qp> {
         let next = self.last.and_then(|uid| uid.checked_add(1));
-        let is_it = |uid: u64| {
-            qps.get(uid)
-                .is_some_and(|qp| qp.key == key && qp.ended_ns.is_none())
-        };
+        let is_it = |uid: u64| qps.get(uid).is_some_and(|qp| qp.key == key && qp.lives());
         if let Some(uid) = next.filter(|uid| self.in_step && is_it(*uid)) {
             self.last = Some(uid);
             return qps.get_mut(uid);

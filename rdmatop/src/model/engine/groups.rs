@@ -136,7 +136,7 @@ impl Groups {
         }
         let uncovered = |qp: &&Qp| {
             let read_ns = self.read_ns.get(&qp.key.device).copied().unwrap_or(u64::MAX);
-            qp.ended_ns.is_none()
+            qp.lives()
                 && qp.first_ns < read_ns
                 && qp.row().state != Some(QpState(0))
                 && !self.bound.contains(&(qp.key.device, qp.key.qpn))

@@ -203,7 +203,7 @@ impl Engine {
     /// The lines about QPs that are not counted.
     pub(super) fn uncounted_notes(&mut self) -> Vec<Cause> {
         let (qps, places) = (&self.qps, &mut self.places);
-        let lives = |uid: &u64| qps.get(*uid).is_some_and(|qp| qp.ended_ns.is_none());
+        let lives = |uid: &u64| qps.get(*uid).is_some_and(|qp| qp.lives());
         places.without.retain(lives);
         places.unlisted.retain(lives);
         let mut notes = Vec::new();
@@ -240,7 +240,7 @@ impl Engine {
 }
 
 fn may_rest(qp: &Qp) -> bool {
-    qp.flow.is_none() && qp.slot != Slot::Held && !qp.row().uncounted && qp.ended_ns.is_none()
+    qp.flow.is_none() && qp.slot != Slot::Held && !qp.row().uncounted && qp.lives()
 }
 
 fn count(n: u64) -> String {

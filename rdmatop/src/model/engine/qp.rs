@@ -67,12 +67,34 @@ impl Owner {
 /// sent and received in that time: a READ moves it by the packets of its answer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Psn {
-    /// The last PSN, when it was read or set.
-    last: Option<u32>,
+    /// When the last PSN was read or set.
     at_ns: u64,
-    /// The QP could send by then: before RTS the PSN is whatever the next modify makes of it.
-    ready: bool,
     pub(super) meter: Option<Box<Meter>>,
+    last: LastPsn,
+}
+
+/// The last PSN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct LastPsn(
+    /// 24 bits of the PSN, [`LastPsn::KNOWN`] and [`LastPsn::READY`]: an option and a flag beside it would take 8 bytes more in each QP.
+    u32,
+);
+
+impl LastPsn {
+    const KNOWN: u32 = 1 << 31;
+    /// The QP could send by then: before RTS the PSN is whatever the next modify makes of it.
+    const READY: u32 = 1 << 30;
+    const MASK: u32 = 0xff_ffff;
+
+    fn new(psn: u32, ready: bool) -> Self {
+        Self(psn & Self::MASK | Self::KNOWN | if ready { Self::READY } else { 0 })
+    }
+
+    /// The PSN if there is one and the QP could send.
+    fn ready(self) -> Option<u32> {
+        let both = Self::KNOWN | Self::READY;
+        (self.0 & both == both).then_some(self.0 & Self::MASK)
+    }
 }
 
 /// Packets of a port, both ways, between two dumps.
@@ -97,20 +119,20 @@ pub(super) struct PsnReading {
 impl Psn {
     /// A modify set the PSN at which the QP starts: that is no movement.
     pub(super) fn set(&mut self, psn: u32, at_ns: u64) {
-        (self.last, self.at_ns, self.ready) = (Some(psn), at_ns, true);
+        (self.last, self.at_ns) = (LastPsn::new(psn, true), at_ns);
     }
 
     /// A reading. Half the 24-bit circle or more is a step back (the QP went back to an older packet), not
     /// eight million packets forward.
     pub(super) fn read(&mut self, reading: PsnReading, min_interval_ns: u64) {
-        const MASK: u32 = 0xff_ffff;
+        const MASK: u32 = LastPsn::MASK;
         /// Of the two readings that are compared: the port's counters are read some time before the PSNs.
         const SLACK: u64 = 1 << 16;
         let at_ns = reading.at_ns;
         let since = std::mem::replace(&mut self.at_ns, at_ns);
         let ready = reading.state.is_some_and(|state| matches!(state.0, 3 | 4));
-        let was_ready = std::mem::replace(&mut self.ready, ready);
-        let before = self.last.replace(reading.psn).filter(|_| ready && was_ready);
+        let last = std::mem::replace(&mut self.last, LastPsn::new(reading.psn, ready));
+        let before = last.ready().filter(|_| ready);
         let Some(before) = before else {
             if let Some(meter) = &mut self.meter {
                 meter.skip(at_ns);
@@ -167,34 +189,17 @@ impl Beginnings {
     }
 }
 
-/// Address and birth of a QP, once for each set of programs that saw it. Nearly all QPs are seen by one set, whose
-/// entry is stored in place.
+/// Births of a QP, one for each set of programs that saw it. Nearly all QPs are seen by one set, whose entry is stored in place.
 #[derive(Debug, Default)]
-pub(super) struct Births {
-    first: Option<NonZero<u64>>,
-    first_ns: u64,
+struct Births {
+    /// At the QP's address.
+    first_ns: Option<NonZero<u64>>,
+    /// With their addresses.
     #[expect(
         clippy::box_collection,
         reason = "a list would take two more words in each of ten thousand QPs"
     )]
     more: Option<Box<Vec<(u64, u64)>>>,
-}
-
-impl Births {
-    /// `object` is not 0.
-    pub(super) fn push(&mut self, (object, born_ns): (u64, u64)) {
-        match (self.first, NonZero::new(object)) {
-            (None, Some(object)) => (self.first, self.first_ns) = (Some(object), born_ns),
-            _ => self.more.get_or_insert_default().push((object, born_ns)),
-        }
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
-        let first = self.first.map(|object| (object.get(), self.first_ns));
-        first
-            .into_iter()
-            .chain(self.more.iter().flat_map(|more| more.iter().copied()))
-    }
 }
 
 /// A placeholder row, used while a QP's row is taken out to be completed.
@@ -259,7 +264,15 @@ pub(super) enum Slot {
     Left,
 }
 
-/// A QP.
+/// The end of a QP.
+#[derive(Debug)]
+struct End {
+    at_ns: u64,
+    /// The QP had ended by this time. A dump without the QP shows only that it had ended when the dump ended.
+    gone_ns: u64,
+}
+
+/// A QP. There may be ten thousand, so what few of them have is stored elsewhere.
 #[derive(Debug)]
 pub(super) struct Qp {
     /// What is known of it, as views see it: the only copy, shared with the snapshots until it changes. The names of
@@ -270,8 +283,7 @@ pub(super) struct Qp {
     pub(super) key: Key,
     /// Its address, 0 when not known. A QP keeps it until it is destroyed.
     pub(super) object: u64,
-    /// Address and birth, as each set of programs knew it.
-    pub(super) births: Births,
+    births: Births,
     /// The QP that had its number before.
     pub(super) before: Option<NonZero<u64>>,
     /// The owner's name at creation, as a record had it.
@@ -289,9 +301,8 @@ pub(super) struct Qp {
     pub(super) created: bool,
     /// Time of the last record about it.
     pub(super) event_ns: u64,
-    pub(super) ended_ns: Option<u64>,
-    /// The QP had ended by this time. A dump without the QP shows only that it had ended when the dump ended.
-    pub(super) gone_ns: u64,
+    /// `None` while it lives.
+    end: Option<Box<End>>,
     pub(super) psn: Psn,
     pub(super) flow: Option<Flow>,
     /// While it is held the QP cannot be forgotten: its last counts are not in.
@@ -328,8 +339,7 @@ impl Qp {
             seen_ns,
             created: false,
             event_ns: 0,
-            ended_ns: None,
-            gone_ns: u64::MAX,
+            end: None,
             psn: Psn::default(),
             flow: None,
             slot: Slot::default(),
@@ -365,6 +375,40 @@ impl Qp {
 
     pub(super) fn uid(&self) -> u64 {
         self.row.uid
+    }
+
+    /// Address and birth, as each set of programs knew it.
+    pub(super) fn births(&self) -> impl Iterator<Item = (u64, u64)> {
+        let first = self.births.first_ns.map(|born_ns| (self.object, born_ns.get()));
+        let more = self.births.more.iter();
+        first
+            .into_iter()
+            .chain(more.flat_map(|more| more.iter().copied()))
+    }
+
+    /// Another set of programs knows it by this address and birth, neither of which is 0.
+    pub(super) fn add_birth(&mut self, (object, born_ns): (u64, u64)) {
+        if object == self.object && self.births.first_ns.is_none() {
+            self.births.first_ns = NonZero::new(born_ns);
+        } else {
+            self.births.more.get_or_insert_default().push((object, born_ns));
+        }
+    }
+
+    /// Whether it has not ended.
+    pub(super) fn lives(&self) -> bool {
+        self.end.is_none()
+    }
+
+    /// When it ended.
+    pub(super) fn ended_ns(&self) -> Option<u64> {
+        self.end.as_ref().map(|end| end.at_ns)
+    }
+
+    /// It ended at this time, and by `gone_ns` for certain.
+    pub(super) fn end(&mut self, at_ns: u64, gone_ns: u64) {
+        self.end = Some(Box::new(End { at_ns, gone_ns }));
+        self.touch();
     }
 
     /// Its owner's uid.
@@ -472,12 +516,8 @@ impl Qp {
         // A QP that a dump misses ended between the dump's beginning and its end. In that time the number may have
         // been given to another QP.
         let is_itself = self.object != 0 && self.object == sighting.object;
-        let ended_ns = if is_itself {
-            Some(self.gone_ns)
-        } else {
-            self.ended_ns
-        };
-        was_there && ended_ns.is_none_or(|ended| at_ns <= ended)
+        let had_ended_by = |end: &End| if is_itself { end.gone_ns } else { end.at_ns };
+        was_there && self.end.as_deref().is_none_or(|end| at_ns <= had_ended_by(end))
     }
 
     /// No dump has named another owner. A dump that did may have named a thread that had ended.
@@ -516,7 +556,7 @@ impl Qp {
 
     /// The kernel side saw it for the first time after `ts_ns`: what a dump saw before may have been another QP.
     pub(super) fn is_sighted_after(&self, ts_ns: u64) -> bool {
-        self.births.iter().any(|(_, born_ns)| born_ns > ts_ns)
+        self.births().any(|(_, born_ns)| born_ns > ts_ns)
     }
 
     /// Nothing about it is newer than a dump that began at `began_ns`.

@@ -103,7 +103,7 @@ impl Qps {
     /// The living QP of a number on a known device.
     pub(super) fn live_mut(&mut self, key: Key) -> Option<&mut Qp> {
         let uid = self.by_key.get(&key)?;
-        self.all.get_mut(*uid).filter(|qp| qp.ended_ns.is_none())
+        self.all.get_mut(*uid).filter(|qp| qp.lives())
     }
 
     /// The living QP of a number.
@@ -111,7 +111,7 @@ impl Qps {
         self.last_of(key)
             .into_iter()
             .flatten()
-            .find(|uid| self.all.get(*uid).is_some_and(|qp| qp.ended_ns.is_none()))
+            .find(|uid| self.all.get(*uid).is_some_and(|qp| qp.lives()))
     }
 
     /// The latest QPs of a number: on its device, on a device that the kernel side does not know, and for QP 0 and QP
@@ -142,7 +142,7 @@ impl Qps {
 
     /// When the last QP of this number ended, if it has and that is not long ago.
     pub(super) fn ended_at(&self, key: Key) -> Option<u64> {
-        self.all.get(*self.by_key.get(&key)?)?.ended_ns
+        self.all.get(*self.by_key.get(&key)?)?.ended_ns()
     }
 
     /// Latest end that [`Qps::ended_at`] may not know any more.
@@ -158,7 +158,7 @@ impl Qps {
         latest
             .filter(|uid| {
                 self.get(*uid)
-                    .is_some_and(|qp| qp.births.iter().any(|own| own == birth))
+                    .is_some_and(|qp| qp.births().any(|own| own == birth))
             })
             .or_else(|| self.by_birth.get(&birth).copied())
     }
@@ -275,7 +275,7 @@ impl Qps {
             qp.object = sighting.object;
         }
         if let Some(birth) = new {
-            qp.births.push(birth);
+            qp.add_birth(birth);
         }
         let at_ns = sighting.at_ns();
         qp.seen_ns = qp.seen_ns.min(at_ns);
@@ -309,7 +309,7 @@ impl Qps {
         let Some(before) = self.by_object.insert(object, uid) else {
             return;
         };
-        for birth in self.all.get(before).iter().flat_map(|qp| qp.births.iter()) {
+        for birth in self.all.get(before).iter().flat_map(|qp| qp.births()) {
             self.by_birth.insert(birth, before);
         }
     }
@@ -354,7 +354,7 @@ impl Qps {
         };
         let before = std::mem::replace(&mut qp.key.device, device);
         qp.touch();
-        if let Some(process) = qp.process().filter(|_| qp.ended_ns.is_none()) {
+        if let Some(process) = qp.process().filter(|_| qp.lives()) {
             processes.unlink(process, before);
             processes.link(process, device);
         }
@@ -366,7 +366,7 @@ impl Qps {
     pub(super) fn set_owner(&mut self, uid: u64, owner: Owner, processes: &mut Processes) {
         let Some(qp) = self.all.get_mut(uid) else { return };
         if qp.process() != owner.process {
-            if qp.ended_ns.is_none() {
+            if qp.lives() {
                 if let Some(process) = qp.process() {
                     processes.unlink(process, qp.key.device);
                 }
@@ -399,12 +399,10 @@ impl Qps {
     /// As [`Qps::end`], when all that is known is that it had ended by `gone_ns`.
     pub(super) fn end_by(&mut self, uid: u64, ts_ns: u64, gone_ns: u64, processes: &mut Processes) {
         let Some(qp) = self.all.get_mut(uid) else { return };
-        if qp.ended_ns.is_some() {
+        if !qp.lives() {
             return;
         }
-        qp.ended_ns = Some(ts_ns);
-        qp.gone_ns = gone_ns;
-        qp.touch();
+        qp.end(ts_ns, gone_ns);
         if let Some(process) = qp.process() {
             processes.unlink(process, qp.key.device);
         }
@@ -455,7 +453,7 @@ impl Qps {
 
     fn remove(&mut self, uid: u64) {
         let Some(qp) = self.all.remove(uid) else { return };
-        for birth in qp.births.iter() {
+        for birth in qp.births() {
             self.by_birth.remove(&birth);
         }
         if self.by_object.get(&qp.object) == Some(&uid) {

@@ -162,7 +162,7 @@ impl Qp {
                     .get(self.key.device)
                     .is_none_or(super::devices::Device::is_followed)
         };
-        self.ended_ns.is_none() && self.seen_ns < last_sweep_ns && !gets_one_later()
+        self.lives() && self.seen_ns < last_sweep_ns && !gets_one_later()
     }
 
     /// It counts nothing and has no history: its row changes only when something touches it.
@@ -178,7 +178,7 @@ impl Qp {
     /// Adds a point to the history; true when that changed it.
     #[inline]
     fn point(&mut self, now_ns: u64, fresh: bool) -> bool {
-        !self.is_still() && self.ended_ns.is_none() && self.moving_point(now_ns, fresh)
+        !self.is_still() && self.lives() && self.moving_point(now_ns, fresh)
     }
 
     /// As [`Qp::point`], for a QP that may have moved.
@@ -249,7 +249,7 @@ impl Qp {
             .map(|process| &process.comm)
             .or(self.comm())
             .cloned();
-        row.exited = self.ended_ns.is_some();
+        row.exited = !self.lives();
         row.history = self
             .series
             .as_ref()

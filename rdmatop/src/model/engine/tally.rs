@@ -157,10 +157,6 @@ pub(super) struct Flow {
     blurred: bool,
     /// It is on the list of those whose rounds are closed.
     pub(super) moving: bool,
-    /// When it was last read.
-    at: ReadAt,
-    /// When the reading was made that ended its last round.
-    from: ReadAt,
     /// The receives of this QP were not read, because it has not moved: some may be posted.
     pub(super) resting: bool,
     /// A sum in which some count is missing for good.
@@ -172,6 +168,10 @@ pub(super) struct Flow {
 /// What a flow has counted.
 #[derive(Clone, Debug, Default)]
 struct Counts {
+    /// When it was last read.
+    at: ReadAt,
+    /// When the reading was made that ended its last round.
+    from: ReadAt,
     total: Tally,
     /// The total when the present slot was given; `None` is nothing.
     before: Option<Box<Tally>>,
@@ -224,7 +224,9 @@ impl Flow {
 
     /// A new reading of the same slot. Returns what it adds, `None` when nothing.
     pub(super) fn read(&mut self, slot: &QpSlot, at: ReadAt) -> Option<Tally> {
-        self.at = at;
+        if let Some(counts) = &mut self.counts {
+            counts.at = at;
+        }
         let mut now = Tally::of(slot);
         if let Some(before) = self.counts.as_ref().and_then(|counts| counts.before.as_ref()) {
             now.add(before);
@@ -236,6 +238,7 @@ impl Flow {
         self.blurred |= !grew;
         if delta != NOTHING {
             let counts = self.counts.get_or_insert_default();
+            counts.at = at;
             counts.total.add(&delta);
             match &mut counts.open {
                 Some(open) => open.add(&delta),
@@ -337,7 +340,7 @@ impl Flow {
     }
 
     /// The time between the readings at the two ends of a round. A flow that a sweep did not read, because nothing
-    /// had been counted, is as of that sweep's beginning. `None` when one of the readings was delayed, by preemption
+    /// had been counted, is as of that sweep's beginning; so is one that has never counted anything. `None` when one of the readings was delayed, by preemption
     /// or SIGSTOP, for a time that matters.
     fn elapsed_ns(&mut self, round: Round) -> Option<u64> {
         let as_of = |read: ReadAt, sweep_ns: u64| {
@@ -347,8 +350,12 @@ impl Flow {
                 read
             }
         };
-        let to = as_of(self.at, round.to_ns);
-        let from = std::mem::replace(&mut self.from, to);
+        let (at, from) = match &mut self.counts {
+            Some(counts) => (counts.at, &mut counts.from),
+            None => (ReadAt::default(), &mut ReadAt::default()),
+        };
+        let to = as_of(at, round.to_ns);
+        let from = std::mem::replace(from, to);
         let from = as_of(from, round.from_ns?);
         let elapsed = to
             .mono_ns

@@ -21,7 +21,7 @@ use crate::model::input::{Now, ReadAt, SlotsSample};
 /// The QP that has a slot.
 #[derive(Clone, Copy, Debug)]
 struct Tenant {
-    object: u64,
+    /// Its birth. No slot has two QPs that were born at one time: the first has to end before.
     born_ns: u64,
     qp: u64,
     /// Sweep in which it was last seen.
@@ -122,7 +122,7 @@ impl Engine {
             .traffic
             .tenants
             .get_mut(number)
-            .filter(|tenant| (tenant.object, tenant.born_ns) == (slot.qp, slot.born_ns))
+            .filter(|tenant| tenant.born_ns == slot.born_ns)
             .map(|tenant| {
                 tenant.sweep = sweep;
                 tenant.qp
@@ -147,7 +147,7 @@ impl Engine {
         if let Some(delta) = &delta {
             qp.touch();
             // The provider moves a QP to ERR on its own, without a modify: only a dump shows it.
-            if delta.errors() > 0 && !qp.error_seen && qp.ended_ns.is_none() {
+            if delta.errors() > 0 && !qp.error_seen && qp.lives() {
                 qp.error_seen = true;
                 self.losses.want_repair(now.mono_ns);
             }
@@ -192,7 +192,6 @@ impl Engine {
             return None;
         }
         let tenant = Tenant {
-            object: slot.qp,
             born_ns: slot.born_ns,
             qp: uid,
             sweep: self.traffic.this_sweep(),

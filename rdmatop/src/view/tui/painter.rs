@@ -18,9 +18,33 @@ pub struct Painter {
     /// The frame that is being made.
     now: Canvas,
     /// Space for the cells of its changed lines.
-    next: Vec<Buffer>,
-    /// The cells on the terminal.
-    shown: Vec<Buffer>,
+    changes: Vec<Change>,
+}
+
+/// The cells of a changed line. Those on the terminal are made again when they are needed: to keep them takes 48 bytes a cell.
+#[derive(Debug)]
+struct Change {
+    shown: Buffer,
+    next: Buffer,
+}
+
+impl Change {
+    fn new(width: u16) -> Self {
+        let blank = || Buffer::empty(Rect::new(0, 0, width, 1));
+        Self {
+            shown: blank(),
+            next: blank(),
+        }
+    }
+
+    /// Makes the cells of line `y` of the frame on the terminal and of the next one.
+    fn fill(&mut self, y: u16, last: &Canvas, now: &Canvas) {
+        for (frame, line) in [(last, &mut self.shown), (now, &mut self.next)] {
+            line.area.y = y;
+            line.reset();
+            frame.cells(y, line);
+        }
+    }
 }
 
 impl Painter {
@@ -42,28 +66,22 @@ impl Painter {
         let changed: Vec<u16> = (0..size.1)
             .filter(|y| !self.now.same_line(&self.last, *y))
             .collect();
-        for (number, y) in changed.iter().enumerate() {
-            if number == self.next.len() {
-                self.next.push(blank(size.0, *y));
-            }
-            let line = &mut self.next[number];
-            line.area.y = *y;
-            line.reset();
-            self.now.cells(*y, line);
+        if self.changes.len() < changed.len() {
+            self.changes.resize_with(changed.len(), || Change::new(size.0));
         }
-        let mut cells = changed
+        let changes = &mut self.changes[..changed.len()];
+        for (y, change) in changed.iter().zip(&mut *changes) {
+            change.fill(*y, &self.last, &self.now);
+        }
+        let mut cells = changes
             .iter()
-            .zip(&self.next)
-            .flat_map(|(y, line)| self.shown[usize::from(*y)].diff_iter(line))
+            .flat_map(|change| change.shown.diff_iter(&change.next))
             .peekable();
         if cells.peek().is_some() {
             backend.draw(cells)?;
             backend.flush()?;
         }
-        for (y, line) in changed.iter().zip(&mut self.next) {
-            std::mem::swap(&mut self.shown[usize::from(*y)], line);
-        }
-        self.next.truncate(SPARE);
+        self.changes.truncate(SPARE);
         std::mem::swap(&mut self.now, &mut self.last);
         Ok((drawn, changed.len()))
     }
@@ -71,16 +89,10 @@ impl Painter {
     /// Clears the terminal, so that the next frame is sent completely.
     pub fn clear<B: Backend>(&mut self, backend: &mut B) -> Result<(), B::Error> {
         backend.clear()?;
-        self.shown = (0..self.size.1).map(|y| blank(self.size.0, y)).collect();
         // Those of another width.
-        self.next.clear();
-        // An empty frame: none of its lines equals any other.
+        self.changes.clear();
+        // An empty frame: none of its lines equals any other, and their cells are blank.
         self.last = Canvas::default();
         Ok(())
     }
-}
-
-/// An empty line.
-fn blank(width: u16, y: u16) -> Buffer {
-    Buffer::empty(Rect::new(0, y, width, 1))
 }

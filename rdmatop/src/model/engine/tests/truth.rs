@@ -38,7 +38,7 @@ fn check(lab: &Lab) -> Said {
     let mut said = Said::default();
     let mut generations = HashMap::new();
     for qp in engine.qps.iter() {
-        let mut born_as = qp.births.iter().map(|(object, born_ns)| {
+        let mut born_as = qp.births().map(|(object, born_ns)| {
             let is_it = |truth: &kernel::TrueQp| truth.object == object && truth.births.contains(&born_ns);
             kernel.qps.iter().position(is_it).expect("a birth that was")
         });
@@ -69,10 +69,7 @@ fn check(lab: &Lab) -> Said {
         let task = &kernel.tasks[truth.task];
         let owner = engine.processes.get(qp.process().expect("an owner"));
         let Some(owner) = owner else {
-            assert!(
-                !lab.keeps_all && qp.ended_ns.is_some(),
-                "{qp:?} without its owner"
-            );
+            assert!(!lab.keeps_all && !qp.lives(), "{qp:?} without its owner");
             continue;
         };
         assert_eq!(
@@ -80,7 +77,7 @@ fn check(lab: &Lab) -> Said {
             (Some(task.pid), Some(task.start_ns)),
             "{qp:?}"
         );
-        if qp.ended_ns.is_some() {
+        if !qp.lives() {
             let is_settled = lab.kernel.records.is_empty() && lab.kernel.samples.is_empty();
             assert!(
                 !truth.lives || !is_settled || !kernel.devices[truth.device].lives,
@@ -159,7 +156,7 @@ fn check_all(lab: &mut Lab) {
         .collect();
     let engine = &lab.engine;
     let index = |uid| engine.devices.get(uid).map_or(u32::MAX, |device| device.index);
-    let living = engine.qps.iter().filter(|qp| qp.ended_ns.is_none());
+    let living = engine.qps.iter().filter(|qp| qp.lives());
     let mut rows: Vec<_> = living
         .map(|qp| (index(qp.key.device), qp.key.qpn, qp.row().pid.unwrap_or(0)))
         .collect();
