@@ -32,6 +32,7 @@ mod gpus;
 mod groups;
 mod hash;
 mod history;
+mod index;
 mod logged;
 mod losses;
 mod memory;

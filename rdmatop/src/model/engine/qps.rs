@@ -14,6 +14,7 @@ use std::{collections::VecDeque, num::NonZero, sync::Arc};
 
 use super::{
     hash::NumberMap,
+    index::Index,
     processes::Processes,
     qp::{Key, Owner, Qp, Slot},
     table::Table,
@@ -57,12 +58,12 @@ impl Sighting {
 pub(super) struct Qps {
     all: Table<Qp>,
     /// The latest QP at each address.
-    by_object: NumberMap<u64, u64>,
+    by_object: Index,
     /// By address and birth, as the kernel side knows them: the QPs that are not the latest at their address.
     by_birth: NumberMap<(u64, u64), u64>,
     /// The latest QP of each number, living or not. [`Qp::before`] leads to the earlier ones, each of which has
     /// ended.
-    by_key: NumberMap<Key, u64>,
+    by_key: Index,
     ended: VecDeque<(u64, u64)>,
     /// Latest end among those that had to be forgotten early.
     forgotten_ns: u64,
@@ -100,10 +101,20 @@ impl Qps {
         self.all.values()
     }
 
+    /// The latest QP of a number.
+    fn at_key(&self, key: Key) -> Option<u64> {
+        self.by_key.get(key, key_of(&self.all))
+    }
+
+    /// The latest QP at an address, which is not 0.
+    fn at_object(&self, object: u64) -> Option<u64> {
+        self.by_object.get(object, object_of(&self.all))
+    }
+
     /// The living QP of a number on a known device.
     pub(super) fn live_mut(&mut self, key: Key) -> Option<&mut Qp> {
-        let uid = self.by_key.get(&key)?;
-        self.all.get_mut(*uid).filter(|qp| qp.lives())
+        let uid = self.at_key(key)?;
+        self.all.get_mut(uid).filter(|qp| qp.lives())
     }
 
     /// The living QP of a number.
@@ -117,7 +128,7 @@ impl Qps {
     /// The latest QPs of a number: on its device, on a device that the kernel side does not know, and for QP 0 and QP
     /// 1 where one side does not know the port.
     fn last_of(&self, key: Key) -> [Option<u64>; 3] {
-        let of = |key| self.by_key.get(&key).copied();
+        let of = |key| self.at_key(key);
         let nowhere = (key.device != 0).then_some(Key { device: 0, ..key });
         [of(key), nowhere.and_then(of), self.last_special(key)]
     }
@@ -127,7 +138,7 @@ impl Qps {
         if key.qpn > 1 {
             return None;
         }
-        let at = |port| self.by_key.get(&Key { port, ..key }).copied();
+        let at = |port| self.at_key(Key { port, ..key });
         if key.port == 0 {
             // With two ports it could be either's.
             let mut found = (1..=u32::from(u8::MAX)).filter_map(at);
@@ -142,7 +153,7 @@ impl Qps {
 
     /// When the last QP of this number ended, if it has and that is not long ago.
     pub(super) fn ended_at(&self, key: Key) -> Option<u64> {
-        self.all.get(*self.by_key.get(&key)?)?.ended_ns()
+        self.all.get(self.at_key(key)?)?.ended_ns()
     }
 
     /// Latest end that [`Qps::ended_at`] may not know any more.
@@ -154,7 +165,7 @@ impl Qps {
     pub(super) fn born_at(&self, object: u64, born_ns: u64) -> Option<u64> {
         let birth = (object, born_ns);
         // Nearly all are the only ones at their address. A table of all births would take 40 bytes for each.
-        let latest = self.by_object.get(&object).copied();
+        let latest = self.at_object(object);
         latest
             .filter(|uid| {
                 self.get(*uid)
@@ -210,7 +221,7 @@ impl Qps {
         let Some(qp) = self.all.get(uid) else { return };
         let (key, first_ns, seen_ns) = (qp.key, qp.first_ns, qp.seen_ns);
         let mut younger: Option<(u64, u64, u64)> = None;
-        let mut next = self.by_key.get(&key).copied();
+        let mut next = self.at_key(key);
         while let Some(other) = next.and_then(|uid| self.all.get(uid)) {
             if other.first_ns <= first_ns {
                 break;
@@ -233,7 +244,7 @@ impl Qps {
                 self.end_by(uid, since_ns, by_ns, processes);
             }
             None => {
-                self.by_key.insert(key, uid);
+                self.by_key.set(key, uid, key_of(&self.all));
             }
         }
     }
@@ -242,14 +253,13 @@ impl Qps {
     fn displace(&mut self, uid: u64) {
         let Some(qp) = self.all.get(uid) else { return };
         let (key, before) = (qp.key, qp.before);
-        let Some(mut at) = self.by_key.get(&key).copied() else {
-            return;
-        };
+        let Some(mut at) = self.at_key(key) else { return };
         if at == uid {
-            match before {
-                Some(before) => self.by_key.insert(key, before.get()),
-                None => self.by_key.remove(&key),
-            };
+            // The QP before may be forgotten.
+            match before.filter(|before| self.all.get(before.get()).is_some()) {
+                Some(before) => _ = self.by_key.set(key, before.get(), key_of(&self.all)),
+                None => self.by_key.remove(key, uid),
+            }
             return;
         }
         while let Some(qp) = self.all.get_mut(at) {
@@ -291,7 +301,7 @@ impl Qps {
             self.move_in(uid, sighting.object, first_ns, processes);
         }
         if let Some(birth) = new
-            && self.by_object.get(&birth.0) != Some(&uid)
+            && self.at_object(birth.0) != Some(uid)
         {
             self.by_birth.insert(birth, uid);
         }
@@ -300,13 +310,13 @@ impl Qps {
     /// From `first_ns` on the address belongs to this QP: the earlier one has ended, or this one, if its report came
     /// late.
     fn move_in(&mut self, uid: u64, object: u64, first_ns: u64, processes: &mut Processes) {
-        let other = self.by_object.get(&object).and_then(|other| self.all.get(*other));
+        let other = self.at_object(object).and_then(|other| self.all.get(other));
         match other.map(|other| (other.uid(), other.first_ns)) {
             Some((_, since_ns)) if since_ns > first_ns => return self.end(uid, since_ns, processes),
             Some((before, _)) => self.end(before, first_ns, processes),
             None => {}
         }
-        let Some(before) = self.by_object.insert(object, uid) else {
+        let Some(before) = self.by_object.set(object, uid, object_of(&self.all)) else {
             return;
         };
         for birth in self.all.get(before).iter().flat_map(|qp| qp.births()) {
@@ -456,14 +466,19 @@ impl Qps {
         for birth in qp.births() {
             self.by_birth.remove(&birth);
         }
-        if self.by_object.get(&qp.object) == Some(&uid) {
-            self.by_object.remove(&qp.object);
-        }
+        self.by_object.remove(qp.object, uid);
         // A QP that is not the latest of its number stays at the end of a chain that is not searched further.
-        if self.by_key.get(&qp.key) == Some(&uid) {
-            self.by_key.remove(&qp.key);
-        }
+        self.by_key.remove(qp.key, uid);
     }
+}
+
+fn key_of(all: &Table<Qp>) -> impl Fn(u64) -> Option<Key> {
+    |uid| Some(all.get(uid)?.key)
+}
+
+/// Address of a QP, `None` when it is not known.
+fn object_of(all: &Table<Qp>) -> impl Fn(u64) -> Option<u64> {
+    |uid| Some(all.get(uid)?.object).filter(|object| *object != 0)
 }
 
 #[cfg(test)]
