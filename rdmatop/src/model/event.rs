@@ -171,7 +171,7 @@ pub struct Event {
     pub dest_gid: Option<Gid>,
     /// Path MTU set by the modify, bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub path_mtu: Option<u32>,
+    pub path_mtu: Option<u16>,
     /// GID index set by the modify.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sgid_index: Option<u8>,

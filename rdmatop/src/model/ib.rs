@@ -144,7 +144,7 @@ spelled! {
 }
 
 /// Bytes of an `enum ib_mtu` value (1 = 256 ... 5 = 4096), `None` outside of it.
-pub fn mtu_bytes(value: u8) -> Option<u32> {
+pub fn mtu_bytes(value: u8) -> Option<u16> {
     matches!(value, 1..=5).then(|| 128 << value)
 }
 

@@ -1,6 +1,7 @@
 //! A number and where it came from.
 
 use std::{
+    num::NonZero,
     ops::{Deref, DerefMut},
     sync::Arc,
 };
@@ -32,6 +33,31 @@ pub enum Source {
     SockDiag,
     /// Derived, not counted (for example packets from the movement of a PSN).
     Est,
+}
+
+/// A number above 0, or none: in 8 bytes, where `Option<u64>` takes 16. In JSON as that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Maybe64(Option<NonZero<u64>>);
+
+impl Maybe64 {
+    /// The number.
+    pub fn get(self) -> Option<u64> {
+        self.0.map(NonZero::get)
+    }
+}
+
+impl From<Option<u64>> for Maybe64 {
+    /// None for 0 too.
+    fn from(number: Option<u64>) -> Self {
+        Self(number.and_then(NonZero::new))
+    }
+}
+
+impl PartialEq<Option<u64>> for Maybe64 {
+    fn eq(&self, other: &Option<u64>) -> bool {
+        self.get() == *other
+    }
 }
 
 /// A count that only grows, and its speed.

@@ -522,7 +522,7 @@ impl Engine {
     /// Two rows turn out to be one process.
     fn join(&mut self, from: u64, to: u64) {
         for qp in self.qps.iter_mut().filter(|qp| qp.process() == Some(from)) {
-            qp.edit().process_uid = Some(to);
+            qp.edit().process_uid = Some(to).into();
         }
         for owner in self
             .cm_owners

@@ -207,7 +207,7 @@ fn nothing() -> Arc<QpRow> {
     static NOTHING: LazyLock<Arc<QpRow>> = LazyLock::new(|| {
         Arc::new(QpRow {
             uid: 0,
-            device_uid: None,
+            device_uid: None.into(),
             device: "?".into(),
             port: None,
             qpn: 0,
@@ -215,7 +215,7 @@ fn nothing() -> Arc<QpRow> {
             state: None,
             state_source: None,
             pid: None,
-            process_uid: None,
+            process_uid: None.into(),
             comm: None,
             kernel: false,
             orphan: false,
@@ -226,7 +226,7 @@ fn nothing() -> Arc<QpRow> {
             remote_gid: None,
             path_mtu: None,
             sgid_index: None,
-            born_mono_ns: None,
+            born_mono_ns: None.into(),
             sq_psn: None,
             rq_psn: None,
             timeline: Arc::default(),
@@ -413,12 +413,12 @@ impl Qp {
 
     /// Its owner's uid.
     pub(super) fn process(&self) -> Option<u64> {
-        self.row.process_uid
+        self.row.process_uid.get()
     }
 
     pub(super) fn owner(&self) -> Owner {
         Owner {
-            process: self.row.process_uid,
+            process: self.row.process_uid.get(),
             pid: self.row.pid,
             comm: self.comm.clone(),
             kernel: self.row.kernel,
@@ -448,7 +448,7 @@ impl Qp {
 
     pub(super) fn set_owner(&mut self, owner: Owner) {
         let row = self.edit();
-        (row.process_uid, row.pid, row.kernel) = (owner.process, owner.pid, owner.kernel);
+        (row.process_uid, row.pid, row.kernel) = (owner.process.into(), owner.pid, owner.kernel);
         self.comm = owner.comm;
     }
 
@@ -564,7 +564,7 @@ impl Qp {
         self.first_ns <= began_ns
             && self.event_ns <= began_ns
             && !self.is_sighted_after(began_ns)
-            && self.row.born_mono_ns.is_none_or(|born| born <= began_ns)
+            && self.row.born_mono_ns.get().is_none_or(|born| born <= began_ns)
     }
 
     /// A state from a dump that began at `began_ns`: wins over what is older.

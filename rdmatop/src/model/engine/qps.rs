@@ -292,7 +292,7 @@ impl Qps {
         if sighting.created && !qp.created {
             qp.created = true;
             qp.first_ns = at_ns;
-            qp.edit().born_mono_ns = Some(at_ns);
+            qp.edit().born_mono_ns = Some(at_ns).into();
         } else if at_ns < qp.first_ns {
             qp.first_ns = at_ns;
         }
@@ -331,7 +331,7 @@ impl Qps {
         qp.created = true;
         let state_ns = qp.state_ns;
         let row = qp.edit();
-        row.born_mono_ns = Some(ts_ns);
+        row.born_mono_ns = Some(ts_ns).into();
         // Steps from a dump have the time at which the dump began, which may be before the birth.
         if row.timeline.iter().any(|step| step.mono_ns < ts_ns) {
             Arc::make_mut(&mut row.timeline).retain(|step| step.mono_ns >= ts_ns);

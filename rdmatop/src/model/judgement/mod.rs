@@ -88,16 +88,16 @@ pub struct PathKey {
     /// Index of its own address in the port's GID table.
     pub sgid_index: Option<u8>,
     /// Path MTU, bytes.
-    pub mtu: Option<u32>,
+    pub mtu: Option<u16>,
 }
 
 impl PathKey {
     /// That of a QP; `None` for one that is not connected, or of which nothing is known.
     fn of(qp: &QpRow) -> Option<Self> {
         let key = Self {
-            device: qp.device_uid?,
+            device: qp.device_uid.get()?,
             port: qp.port?,
-            process: qp.process_uid?,
+            process: qp.process_uid.get()?,
             sgid_index: qp.sgid_index,
             mtu: qp.path_mtu,
         };
@@ -131,7 +131,7 @@ impl Rows {
             if let Some(path) = PathKey::of(qp) {
                 *out.paths.entry(path).or_default() += 1;
             }
-            if let (true, Some(device)) = (qp.uncounted, qp.device_uid) {
+            if let (true, Some(device)) = (qp.uncounted, qp.device_uid.get()) {
                 *out.uncounted.entry(device).or_default() += 1;
             }
             out.waiting

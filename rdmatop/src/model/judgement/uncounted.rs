@@ -116,7 +116,7 @@ impl Owner {
         if qp.kernel {
             Self::Kernel
         } else {
-            Self::Process(qp.process_uid)
+            Self::Process(qp.process_uid.get())
         }
     }
 }
@@ -143,7 +143,7 @@ pub(super) struct Counting {
 impl Counting {
     /// Adds a live QP.
     pub(super) fn add(&mut self, qp: &QpRow) {
-        let Some(device) = qp.device_uid.filter(|_| !is_of_the_core(qp)) else {
+        let Some(device) = qp.device_uid.get().filter(|_| !is_of_the_core(qp)) else {
             return;
         };
         if !says_nothing(&qp.traffic) {
@@ -343,7 +343,7 @@ impl<'a> Known<'a> {
     }
 
     fn device(&self, qp: &QpRow) -> Option<&(&'a DeviceRow, Option<Cause>)> {
-        self.devices.get(&qp.device_uid?)
+        self.devices.get(&qp.device_uid.get()?)
     }
 
     /// Why the work requests of a QP are unknown; `None`: they are known, or will be with the next reading.
@@ -360,7 +360,7 @@ impl<'a> Known<'a> {
         let Some(cause) = cause else {
             return self.short.then_some(Why::Own(&MAYBE_NO_SLOT));
         };
-        let process = qp.process_uid.and_then(|uid| self.processes.get(&uid));
+        let process = qp.process_uid.get().and_then(|uid| self.processes.get(&uid));
         let process = process.copied();
         Some(Why::refined(cause, self.health, device, qp.kernel, process))
     }

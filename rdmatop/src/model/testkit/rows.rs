@@ -267,7 +267,7 @@ pub(crate) fn qp(
     );
     Arc::new(QpRow {
         uid,
-        device_uid: Some(1),
+        device_uid: Some(1).into(),
         device: device.into(),
         port: Some(1),
         qpn,
@@ -275,7 +275,7 @@ pub(crate) fn qp(
         state: Some(QpState(state)),
         state_source: Some(Source::Ebpf),
         pid,
-        process_uid: pid.map(u64::from),
+        process_uid: pid.map(u64::from).into(),
         comm: Some(comm.into()),
         kernel: comm.starts_with('['),
         orphan: false,
@@ -288,7 +288,7 @@ pub(crate) fn qp(
         ])),
         path_mtu: (state >= 2).then_some(4096),
         sgid_index: None,
-        born_mono_ns: Some(NOW - 192 * S),
+        born_mono_ns: Some(NOW - 192 * S).into(),
         sq_psn: Some(4_959_146),
         rq_psn: Some(1_187_002),
         timeline: Arc::new(timeline),
@@ -301,7 +301,7 @@ pub(crate) fn qp(
 pub(crate) fn unknown_qp() -> QpRow {
     QpRow {
         uid: 1,
-        device_uid: None,
+        device_uid: None.into(),
         device: "mlx5_0".into(),
         port: None,
         qpn: 99,
@@ -309,7 +309,7 @@ pub(crate) fn unknown_qp() -> QpRow {
         state: None,
         state_source: None,
         pid: None,
-        process_uid: None,
+        process_uid: None.into(),
         comm: None,
         kernel: false,
         orphan: false,
@@ -320,7 +320,7 @@ pub(crate) fn unknown_qp() -> QpRow {
         remote_gid: None,
         path_mtu: None,
         sgid_index: None,
-        born_mono_ns: None,
+        born_mono_ns: None.into(),
         sq_psn: None,
         rq_psn: None,
         timeline: Arc::default(),

@@ -218,7 +218,7 @@ mod tests {
             of.attr_mask = bits.maybe(medium / 13);
             of.dest_qpn = bits.maybe(medium / 17);
             of.dest_gid = bits.maybe(Gid([small; 16]));
-            of.path_mtu = bits.maybe(medium / 19);
+            of.path_mtu = bits.maybe(u16::from(small) * 16);
             of.sgid_index = bits.maybe(small);
             of.timeout = bits.maybe(small / 3);
             of.retry_cnt = bits.maybe(small / 5);

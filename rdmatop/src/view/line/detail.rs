@@ -330,7 +330,7 @@ mod tests {
         fn the_usual_detail_is_that_of_any_event(
             kind in 0..EventKind::ALL.len(),
             states: (Option<u8>, Option<u8>),
-            numbers: (Option<u32>, Option<u32>, Option<u32>, Option<u32>),
+            numbers: (Option<u32>, Option<u32>, Option<u16>, Option<u32>),
             bytes: (Option<u8>, Option<u8>, Option<u8>, Option<u8>),
             (rc, mask, span, shift) in (proptest::option::of(-1i32..1), proptest::option::of(0u32..3), proptest::option::of(0u64..), 0u32..64),
         ) {

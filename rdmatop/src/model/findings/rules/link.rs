@@ -262,10 +262,8 @@ pub(super) fn path_mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     // One symptom for the QPs of one process on one port, with the smallest of their MTUs.
     let mut small: BTreeMap<(u64, u32, u64), (u32, u64)> = BTreeMap::new();
     for (path, qps) in scene.snapshot.judgement.paths() {
-        let Some(mtu) = path
-            .mtu
-            .filter(|mtu| u64::from(*mtu) < scene.limits.payload_bytes)
-        else {
+        let mtu = path.mtu.map(u32::from);
+        let Some(mtu) = mtu.filter(|mtu| u64::from(*mtu) < scene.limits.payload_bytes) else {
             continue;
         };
         if room(scene, path.device, path.port).is_some_and(|room| mtu < room) {

@@ -114,7 +114,7 @@ fn arrived_twice(scene: &Scene<'_>, port: &PortRow) -> f64 {
         .filter(|qp| !qp.exited)
         .filter_map(|qp| {
             let rate = growing(qp.traffic.retransmits)?;
-            let to = scene.peer(qp).and_then(|peer| peer.device_uid);
+            let to = scene.peer(qp).and_then(|peer| peer.device_uid.get());
             Some((qp.device_uid, to, rate))
         })
         .collect();

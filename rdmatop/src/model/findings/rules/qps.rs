@@ -116,7 +116,7 @@ fn peer(scene: &Scene<'_>, qp: &StuckQp) -> Option<String> {
     let row = scene.snapshot.qps.iter().find(|row| row.uid == qp.uid)?;
     Some(match scene.snapshot.peer(row)? {
         Peer::Here { qp: other, .. } => {
-            let owner = other.process_uid.and_then(|uid| scene.process(uid));
+            let owner = other.process_uid.get().and_then(|uid| scene.process(uid));
             owner.map_or_else(|| format!("QP {}/{}", other.device, other.qpn), words::process)
         }
         Peer::At(gid) => address(gid),

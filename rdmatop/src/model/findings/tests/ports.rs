@@ -114,7 +114,7 @@ fn one_hot_port_of_eight_and_one_that_gets_all_receives() {
         ..rows::traffic(0.0, 0.0, 0)
     };
     let mut qp = rows::qp(12, "mlx5_2", 17, 3, Some(4711), "x", traffic);
-    Arc::make_mut(&mut qp).device_uid = Some(dead.ports[2].device_uid);
+    Arc::make_mut(&mut qp).device_uid = Some(dead.ports[2].device_uid).into();
     dead.qps.push(qp);
     assert_eq!(
         ids(&after(12, &dead)),
@@ -155,7 +155,7 @@ fn one_hot_port_of_eight_and_one_that_gets_all_receives() {
     let row = Arc::make_mut(&mut qp);
     Arc::make_mut(&mut row.traffic).retransmits = rate(80.0);
     Arc::make_mut(&mut row.history).tx = vec![Some(0.0); 5];
-    row.process_uid = Some(5);
+    row.process_uid = Some(5).into();
     dead.qps.push(qp);
     assert_eq!(
         ids(&after(12, &dead)),
@@ -264,10 +264,10 @@ fn an_infiniband_port_without_credits_is_congested_and_an_ethernet_port_has_none
 fn a_path_mtu_below_what_the_port_has_room_for_is_small() {
     let mut s = rails([4e9; 8], [4e9; 8]);
     s.ports[1].netdev_mtu = Some(9000);
-    let connect = |s: &mut Snapshot, uid: u64, mtu: u32| {
+    let connect = |s: &mut Snapshot, uid: u64, mtu: u16| {
         let mut qp = rows::qp(uid, "mlx5_1", 9, 3, Some(4711), "rank", Traffic::default());
         let row = Arc::make_mut(&mut qp);
-        (row.device_uid, row.port, row.process_uid) = (Some(2), Some(1), Some(5));
+        (row.device_uid, row.port, row.process_uid) = (Some(2).into(), Some(1), Some(5).into());
         (row.path_mtu, row.sgid_index) = (Some(mtu), Some(u8::try_from(uid).unwrap()));
         s.qps.push(qp);
     };

@@ -196,7 +196,7 @@ fn explained(snapshot: &Snapshot) -> BTreeSet<u64> {
         .qps
         .iter()
         .filter(able)
-        .filter_map(|qp| qp.device_uid)
+        .filter_map(|qp| qp.device_uid.get())
         .collect()
 }
 
