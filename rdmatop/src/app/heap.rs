@@ -53,14 +53,16 @@ fn set(_setting: Setting, _value: i32) {}
 const MANY: usize = 512;
 /// After this many snapshots no view holds the rows of the one before.
 const CALM: u8 = 3;
+/// After this many snapshots each round that comes every five seconds has run: what only the first one needed is given back too.
+const LATE: u8 = 8;
 
 /// Decides when there is much to give back: after the start, and after many rows have changed at once. The old rows
 /// live until the views have dropped their snapshot.
 #[derive(Debug, Default)]
 pub(super) struct Settling {
     rows: usize,
-    /// Snapshots to wait for; 0: nothing to do.
-    due: u8,
+    /// Snapshots since the start or the last great change; `None` once all was given back.
+    since: Option<u8>,
     /// The eBPF side has started or failed to.
     started: bool,
 }
@@ -71,12 +73,12 @@ impl Settling {
         let before = std::mem::replace(&mut self.rows, rows);
         let start = started && !std::mem::replace(&mut self.started, started);
         if start || remade.max(before.abs_diff(rows)) >= MANY {
-            self.due = CALM;
+            self.since = Some(0);
             return false;
         }
-        let last = self.due == 1;
-        self.due = self.due.saturating_sub(1);
-        last
+        let since = self.since.map(|since| since + 1);
+        self.since = since.filter(|since| *since < LATE);
+        matches!(since, Some(CALM | LATE))
     }
 }
 
@@ -96,20 +98,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_given_back_once_after_the_start_and_once_after_a_great_change() {
+    fn memory_is_given_back_twice_after_the_start_and_after_a_great_change() {
         let mut settling = Settling::default();
         let mut due = |rows, remade, started| settling.is_due(rows, remade, started);
         assert!(!due(0, 0, false) && !due(0, 0, false));
         assert!(!due(10, 0, true));
-        assert_eq!(
-            [0; 5].map(|_| due(10, 0, true)),
-            [false, false, true, false, false]
-        );
+        let mut dues = |rows, snapshots: usize| -> Vec<usize> {
+            (1..=snapshots).filter(|_| due(rows, 3, true)).collect()
+        };
+        assert_eq!(dues(10, 40), [3, 8]);
         // While a change goes on, nothing is given back.
-        assert!(!due(1000, 990, true) && !due(1000, 1000, true));
-        assert_eq!([0; 4].map(|_| due(1000, 3, true)), [false, false, true, false]);
-        // Rows that were removed.
-        assert!(!due(10, 0, true));
-        assert_eq!([0; 4].map(|_| due(10, 0, true)), [false, false, true, false]);
+        let mut settling = Settling::default();
+        assert!(!settling.is_due(1000, 990, true) && !settling.is_due(1000, 1000, true));
+        let due = [0; 9].map(|_| settling.is_due(1000, 3, true));
+        assert_eq!(due, [false, false, true, false, false, false, false, true, false]);
+        // Rows that were removed, and again before all was given back.
+        assert!(!settling.is_due(10, 0, true));
+        assert_eq!(
+            [0; 4].map(|_| settling.is_due(10, 0, true)),
+            [false, false, true, false]
+        );
+        assert!(!settling.is_due(1000, 0, true));
+        assert_eq!(
+            [0; 3].map(|_| settling.is_due(1000, 0, true)),
+            [false, false, true]
+        );
     }
 }

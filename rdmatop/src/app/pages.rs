@@ -48,9 +48,8 @@ fn as_in_files(smaps: &str, wanted: impl Fn(&Path) -> bool) -> Vec<Range<usize>>
             }
             Some(word) if word.ends_with(':') => {}
             Some(addresses) => {
-                present = of_file(addresses, words, line)
-                    .filter(|(_, file)| wanted(file))
-                    .map(|(pages, _)| pages)
+                let found = of_file(addresses, words, line).filter(|(_, file)| wanted(file));
+                present = found.map(|(pages, _)| pages);
             }
             None => {}
         }

@@ -203,7 +203,7 @@ impl Engine {
     /// The lines about QPs that are not counted.
     pub(super) fn uncounted_notes(&mut self) -> Vec<Cause> {
         let (qps, places) = (&self.qps, &mut self.places);
-        let lives = |uid: &u64| qps.get(*uid).is_some_and(|qp| qp.lives());
+        let lives = |uid: &u64| qps.get(*uid).is_some_and(Qp::lives);
         places.without.retain(lives);
         places.unlisted.retain(lives);
         let mut notes = Vec::new();

@@ -103,12 +103,12 @@ impl Qps {
 
     /// The latest QP of a number.
     fn at_key(&self, key: Key) -> Option<u64> {
-        self.by_key.get(key, key_of(&self.all))
+        self.by_key.get(&key, key_of(&self.all))
     }
 
     /// The latest QP at an address, which is not 0.
     fn at_object(&self, object: u64) -> Option<u64> {
-        self.by_object.get(object, object_of(&self.all))
+        self.by_object.get(&object, object_of(&self.all))
     }
 
     /// The living QP of a number on a known device.
@@ -122,7 +122,7 @@ impl Qps {
         self.last_of(key)
             .into_iter()
             .flatten()
-            .find(|uid| self.all.get(*uid).is_some_and(|qp| qp.lives()))
+            .find(|uid| self.all.get(*uid).is_some_and(Qp::lives))
     }
 
     /// The latest QPs of a number: on its device, on a device that the kernel side does not know, and for QP 0 and QP
@@ -244,7 +244,7 @@ impl Qps {
                 self.end_by(uid, since_ns, by_ns, processes);
             }
             None => {
-                self.by_key.set(key, uid, key_of(&self.all));
+                self.by_key.set(&key, uid, key_of(&self.all));
             }
         }
     }
@@ -257,8 +257,8 @@ impl Qps {
         if at == uid {
             // The QP before may be forgotten.
             match before.filter(|before| self.all.get(before.get()).is_some()) {
-                Some(before) => _ = self.by_key.set(key, before.get(), key_of(&self.all)),
-                None => self.by_key.remove(key, uid),
+                Some(before) => _ = self.by_key.set(&key, before.get(), key_of(&self.all)),
+                None => self.by_key.remove(&key, uid),
             }
             return;
         }
@@ -316,7 +316,7 @@ impl Qps {
             Some((before, _)) => self.end(before, first_ns, processes),
             None => {}
         }
-        let Some(before) = self.by_object.set(object, uid, object_of(&self.all)) else {
+        let Some(before) = self.by_object.set(&object, uid, object_of(&self.all)) else {
             return;
         };
         for birth in self.all.get(before).iter().flat_map(|qp| qp.births()) {
@@ -466,9 +466,9 @@ impl Qps {
         for birth in qp.births() {
             self.by_birth.remove(&birth);
         }
-        self.by_object.remove(qp.object, uid);
+        self.by_object.remove(&qp.object, uid);
         // A QP that is not the latest of its number stays at the end of a chain that is not searched further.
-        self.by_key.remove(qp.key, uid);
+        self.by_key.remove(&qp.key, uid);
     }
 }
 
