@@ -226,14 +226,14 @@ pub(crate) fn read_text<const N: usize>(place: &mut [u8; N], address: u64) -> u6
     let result = unsafe {
         generated::bpf_probe_read_kernel_str((&raw mut *place).cast(), N as u32, address as *const c_void)
     };
-    result as u64 >> 63
+    result.cast_unsigned() >> 63
 }
 
 /// All ones if a helper has failed, else 0. Without a branch: the verifier follows both sides of one through all the code after
 /// it, and the results of several reads would multiply.
 #[inline(always)]
 fn failed(result: i64) -> u64 {
-    (result >> 63) as u64
+    (result >> 63).cast_unsigned()
 }
 
 /// Neighbouring members of a struct, read at once: a read costs some hundred instructions, however short it is.

@@ -6,8 +6,8 @@
 //! that time when nothing follows. The engine gets the kernel's order all the same, because that order decides who
 //! owns a reused address.
 
-/// How long an event may wait, ns. No two stamps of one moment were ever further apart (`INVERSION_NS` of the
-/// engine), and the delay is too short to be seen.
+/// How long an event may wait, ns. An interrupt between the stamp and the reservation runs softirqs for 2 ms or a little more
+/// (`MAX_SOFTIRQ_TIME`, kernel/softirq.c); this is several times as long, and too short to be seen.
 pub(super) const HOLD_NS: u64 = 10_000_000;
 
 /// Keeps the youngest; the rest leaves in the order of times. Of equal times the first to arrive leaves first.

@@ -57,8 +57,8 @@ impl Sighting {
 #[derive(Debug, Default)]
 pub(super) struct Qps {
     all: Table<Qp>,
-    /// The latest QP at each address.
-    by_object: Index,
+    /// The latest QP at each address. With keys of its own: each record looks here.
+    by_object: NumberMap<u64, u64>,
     /// By address and birth, as the kernel side knows them: the QPs that are not the latest at their address.
     by_birth: NumberMap<(u64, u64), u64>,
     /// The latest QP of each number, living or not. [`Qp::before`] leads to the earlier ones, each of which has
@@ -104,11 +104,6 @@ impl Qps {
     /// The latest QP of a number.
     fn at_key(&self, key: Key) -> Option<u64> {
         self.by_key.get(&key, key_of(&self.all))
-    }
-
-    /// The latest QP at an address, which is not 0.
-    fn at_object(&self, object: u64) -> Option<u64> {
-        self.by_object.get(&object, object_of(&self.all))
     }
 
     /// The living QP of a number on a known device.
@@ -165,7 +160,7 @@ impl Qps {
     pub(super) fn born_at(&self, object: u64, born_ns: u64) -> Option<u64> {
         let birth = (object, born_ns);
         // Nearly all are the only ones at their address. A table of all births would take 40 bytes for each.
-        let latest = self.at_object(object);
+        let latest = self.by_object.get(&object).copied();
         latest
             .filter(|uid| {
                 self.get(*uid)
@@ -301,7 +296,7 @@ impl Qps {
             self.move_in(uid, sighting.object, first_ns, processes);
         }
         if let Some(birth) = new
-            && self.at_object(birth.0) != Some(uid)
+            && self.by_object.get(&birth.0) != Some(&uid)
         {
             self.by_birth.insert(birth, uid);
         }
@@ -310,13 +305,13 @@ impl Qps {
     /// From `first_ns` on the address belongs to this QP: the earlier one has ended, or this one, if its report came
     /// late.
     fn move_in(&mut self, uid: u64, object: u64, first_ns: u64, processes: &mut Processes) {
-        let other = self.at_object(object).and_then(|other| self.all.get(other));
+        let other = self.by_object.get(&object).and_then(|other| self.all.get(*other));
         match other.map(|other| (other.uid(), other.first_ns)) {
             Some((_, since_ns)) if since_ns > first_ns => return self.end(uid, since_ns, processes),
             Some((before, _)) => self.end(before, first_ns, processes),
             None => {}
         }
-        let Some(before) = self.by_object.set(&object, uid, object_of(&self.all)) else {
+        let Some(before) = self.by_object.insert(object, uid) else {
             return;
         };
         for birth in self.all.get(before).iter().flat_map(|qp| qp.births()) {
@@ -466,7 +461,9 @@ impl Qps {
         for birth in qp.births() {
             self.by_birth.remove(&birth);
         }
-        self.by_object.remove(&qp.object, uid);
+        if self.by_object.get(&qp.object) == Some(&uid) {
+            self.by_object.remove(&qp.object);
+        }
         // A QP that is not the latest of its number stays at the end of a chain that is not searched further.
         self.by_key.remove(&qp.key, uid);
     }
@@ -474,11 +471,6 @@ impl Qps {
 
 fn key_of(all: &Table<Qp>) -> impl Fn(u64) -> Option<Key> {
     |uid| Some(all.get(uid)?.key)
-}
-
-/// Address of a QP, `None` when it is not known.
-fn object_of(all: &Table<Qp>) -> impl Fn(u64) -> Option<u64> {
-    |uid| Some(all.get(uid)?.object).filter(|object| *object != 0)
 }
 
 #[cfg(test)]
