@@ -10,7 +10,7 @@ use super::{
     names::{self, Names},
     ports::{Counted, Port, PortOf},
     providers::Provider,
-    qp::Passed,
+    psn::Passed,
     tally::{Flow, RETRANSMITS, RX_BYTES, TX_BYTES},
 };
 use crate::model::{

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     Engine,
     hash::NumberMap,
-    qp::{Key, Owner, Passed, PsnReading, Qp},
+    psn::{Passed, PsnReading},
+    qp::{Key, Owner, Qp},
     qps::Qps,
 };
 use crate::model::input::{Now, QpReading, QpsSample};

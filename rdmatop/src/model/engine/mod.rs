@@ -46,6 +46,7 @@ mod ports;
 mod processes;
 mod programs;
 mod providers;
+mod psn;
 mod qp;
 mod qps;
 mod recent;

@@ -7,7 +7,7 @@ use super::{
     meter::{Meter, Width},
     names,
     providers::{Provider, Role},
-    qp::Passed,
+    psn::Passed,
     recent::{Rates, Recently},
 };
 use crate::model::{

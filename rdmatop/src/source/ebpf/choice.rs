@@ -107,7 +107,7 @@ pub(super) fn programs(options: &Options) -> BTreeSet<&'static str> {
     each.flatten().chain(user.into_iter().flatten()).collect()
 }
 
-/// The offsets that the programs of a trace read; `None`: any may be read. To find the offsets of drivers, their types have to be read.
+/// The offsets that the programs of a trace read, so that rdmatop need not read the BTF of drivers; `None`: programs may read all.
 pub(super) fn read_offsets(options: &Options) -> Option<BTreeSet<&'static str>> {
     if options.scope.counters() || options.kernel_work() || options.uprobes.is_some() {
         return None;
@@ -158,8 +158,8 @@ pub(super) fn growing(slots: u32) -> [(&'static str, u32); 9] {
 pub(super) fn first_ring(options: &Options) -> u32 {
     /// Holds two and a half thousand QP records: those of four naps of the reader in the fastest storm measured.
     const FIRST: u32 = 512 << 10;
-    /// A trace shows only records, so nothing makes up for a lost one. This holds those of 80 ms of that storm, in which nobody
-    /// reads; [`TRACE_SETTLES`] after the start the trace gets its whole ring buffer.
+    /// A trace shows only records, so nothing makes up for a lost one. This holds the records of 80 ms of that storm if the reader gets
+    /// no CPU; the trace gets its whole ring buffer [`TRACE_SETTLES`] after its start.
     const FIRST_OF_TRACE: u32 = 1 << 20;
     match options.scope {
         Scope::All => options.ring_bytes.min(FIRST),
