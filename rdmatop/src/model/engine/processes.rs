@@ -64,6 +64,18 @@ pub(super) struct Process {
     pub(super) recently: Recently,
 }
 
+impl Process {
+    /// A record has its name. True when only its PID was known.
+    fn name(&mut self, comm: &Arc<str>) -> bool {
+        if self.named {
+            return false;
+        }
+        self.comm = Arc::clone(comm);
+        self.named = true;
+        true
+    }
+}
+
 /// What /proc said, safe to print.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
@@ -161,10 +173,8 @@ impl Processes {
     /// A record has the name of a process of which only the PID was known.
     pub(super) fn name(&mut self, uid: u64, comm: &Arc<str>) {
         if let Some(process) = self.all.get_mut(&uid)
-            && !process.named
+            && process.name(comm)
         {
-            process.comm = Arc::clone(comm);
-            process.named = true;
             self.renamed.insert(uid);
         }
     }
@@ -191,9 +201,11 @@ impl Processes {
         };
         if let Some(process) = self.all.get_mut(&uid) {
             process.idle_ns = None;
-        }
-        if let Some(comm) = comm {
-            self.name(uid, comm);
+            if let Some(comm) = comm
+                && process.name(comm)
+            {
+                self.renamed.insert(uid);
+            }
         }
         uid
     }

@@ -162,9 +162,10 @@ pub(super) enum Slot {
 }
 
 /// The end of a QP.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct End {
-    at_ns: u64,
+    /// Never 0, so that a QP without an end takes no more room.
+    at_ns: NonZero<u64>,
     /// The QP had ended by this time. A dump without the QP shows only that it had ended when the dump ended.
     gone_ns: u64,
 }
@@ -199,7 +200,7 @@ pub(super) struct Qp {
     /// Time of the last record about it.
     pub(super) event_ns: u64,
     /// `None` while it lives.
-    end: Option<Box<End>>,
+    end: Option<End>,
     pub(super) psn: Psn,
     pub(super) flow: Option<Flow>,
     /// While it is held the QP cannot be forgotten: its last counts are not in.
@@ -283,6 +284,16 @@ impl Qp {
             .chain(more.flat_map(|more| more.iter().copied()))
     }
 
+    /// Whether a set of programs knows it by this address and birth, neither of which is 0.
+    pub(super) fn is_born(&self, object: u64, born_ns: u64) -> bool {
+        let first_ns = self.births.first_ns.map_or(0, NonZero::get);
+        if (self.object, first_ns) == (object, born_ns) {
+            return true;
+        }
+        let more = self.births.more.as_ref();
+        more.is_some_and(|more| more.contains(&(object, born_ns)))
+    }
+
     /// Another set of programs knows it by this address and birth, neither of which is 0.
     pub(super) fn add_birth(&mut self, (object, born_ns): (u64, u64)) {
         if object == self.object && self.births.first_ns.is_none() {
@@ -299,12 +310,13 @@ impl Qp {
 
     /// When it ended.
     pub(super) fn ended_ns(&self) -> Option<u64> {
-        self.end.as_ref().map(|end| end.at_ns)
+        self.end.map(|end| end.at_ns.get())
     }
 
     /// It ended at this time, and by `gone_ns` for certain.
     pub(super) fn end(&mut self, at_ns: u64, gone_ns: u64) {
-        self.end = Some(Box::new(End { at_ns, gone_ns }));
+        let at_ns = NonZero::new(at_ns).unwrap_or(NonZero::<u64>::MIN);
+        self.end = Some(End { at_ns, gone_ns });
         self.touch();
     }
 
@@ -361,8 +373,23 @@ impl Qp {
         Arc::clone(&self.row)
     }
 
-    /// As [`Qp::enter`], without a step in the timeline. Returns the row, to be changed.
-    pub(super) fn turn(&mut self, state: QpState, ts_ns: u64, source: Source) -> &mut QpRow {
+    /// A record has the state at `ts_ns`. Returns the row, to be changed. `timelines`: see `EngineConfig`.
+    pub(super) fn step(
+        &mut self,
+        state: QpState,
+        ts_ns: u64,
+        duration_ns: Option<u64>,
+        timelines: bool,
+    ) -> &mut QpRow {
+        if timelines {
+            self.enter(state, ts_ns, Source::Ebpf, duration_ns)
+        } else {
+            self.turn(state, ts_ns, Source::Ebpf)
+        }
+    }
+
+    /// As [`Qp::enter`], without a step in the timeline.
+    fn turn(&mut self, state: QpState, ts_ns: u64, source: Source) -> &mut QpRow {
         let is_newest = ts_ns >= self.state_ns || self.row.state.is_none();
         if is_newest {
             self.state_ns = ts_ns;
@@ -374,8 +401,14 @@ impl Qp {
         row
     }
 
-    /// The state at `ts_ns`; one that is older than the known state only fills the timeline.
-    pub(super) fn enter(&mut self, state: QpState, ts_ns: u64, source: Source, duration_ns: Option<u64>) {
+    /// The state at `ts_ns`; one that is older than the known state only fills the timeline. Returns the row, to be changed.
+    fn enter(
+        &mut self,
+        state: QpState,
+        ts_ns: u64,
+        source: Source,
+        duration_ns: Option<u64>,
+    ) -> &mut QpRow {
         let row = self.turn(state, ts_ns, source);
         if row.timeline.is_empty() {
             // The timeline shared by all rows without steps.
@@ -395,6 +428,7 @@ impl Qp {
             // Birth and the present are the most informative.
             timeline.remove(1);
         }
+        row
     }
 
     /// Whether a first sign of a QP with this number can be of this one: see `qps.rs`.
@@ -413,8 +447,8 @@ impl Qp {
         // A QP that a dump misses ended between the dump's beginning and its end. In that time the number may have
         // been given to another QP.
         let is_itself = self.object != 0 && self.object == sighting.object;
-        let had_ended_by = |end: &End| if is_itself { end.gone_ns } else { end.at_ns };
-        was_there && self.end.as_deref().is_none_or(|end| at_ns <= had_ended_by(end))
+        let had_ended_by = |end: End| if is_itself { end.gone_ns } else { end.at_ns.get() };
+        was_there && self.end.is_none_or(|end| at_ns <= had_ended_by(end))
     }
 
     /// No dump has named another owner. A dump that did may have named a thread that had ended.

@@ -19,7 +19,7 @@ use super::{
     qp::{Key, Owner, Qp, Slot},
     table::Table,
 };
-use crate::model::{ib::QpState, value::Source};
+use crate::model::ib::QpState;
 
 /// The QP that a record or a slot is about.
 #[derive(Clone, Copy, Debug)]
@@ -158,15 +158,12 @@ impl Qps {
 
     /// The QP of this address and birth.
     pub(super) fn born_at(&self, object: u64, born_ns: u64) -> Option<u64> {
-        let birth = (object, born_ns);
         // Nearly all are the only ones at their address. A table of all births would take 40 bytes for each.
         let latest = self.by_object.get(&object).copied();
+        let is_born = |uid: &u64| self.get(*uid).is_some_and(|qp| qp.is_born(object, born_ns));
         latest
-            .filter(|uid| {
-                self.get(*uid)
-                    .is_some_and(|qp| qp.births().any(|own| own == birth))
-            })
-            .or_else(|| self.by_birth.get(&birth).copied())
+            .filter(is_born)
+            .or_else(|| self.by_birth.get(&(object, born_ns)).copied())
     }
 
     /// The QP that a record or a slot is about, `None` when it is new.
@@ -271,10 +268,10 @@ impl Qps {
 
     /// Records what the kernel side knows a QP by.
     pub(super) fn sighted(&mut self, uid: u64, sighting: &Sighting, processes: &mut Processes) {
+        let Some(qp) = self.all.get_mut(uid) else { return };
         let new = sighting
             .birth()
-            .filter(|(object, born_ns)| self.born_at(*object, *born_ns) != Some(uid));
-        let Some(qp) = self.all.get_mut(uid) else { return };
+            .filter(|(object, born_ns)| !qp.is_born(*object, *born_ns));
         let moves_in = qp.object == 0 && sighting.object != 0;
         if moves_in {
             qp.object = sighting.object;
@@ -292,10 +289,9 @@ impl Qps {
             qp.first_ns = at_ns;
         }
         let first_ns = qp.first_ns;
-        if moves_in {
-            self.move_in(uid, sighting.object, first_ns, processes);
-        }
+        let is_latest = moves_in && self.move_in(uid, sighting.object, first_ns, processes);
         if let Some(birth) = new
+            && !is_latest
             && self.by_object.get(&birth.0) != Some(&uid)
         {
             self.by_birth.insert(birth, uid);
@@ -303,20 +299,23 @@ impl Qps {
     }
 
     /// From `first_ns` on the address belongs to this QP: the earlier one has ended, or this one, if its report came
-    /// late.
-    fn move_in(&mut self, uid: u64, object: u64, first_ns: u64, processes: &mut Processes) {
-        let other = self.by_object.get(&object).and_then(|other| self.all.get(*other));
-        match other.map(|other| (other.uid(), other.first_ns)) {
-            Some((_, since_ns)) if since_ns > first_ns => return self.end(uid, since_ns, processes),
-            Some((before, _)) => self.end(before, first_ns, processes),
-            None => {}
-        }
-        let Some(before) = self.by_object.insert(object, uid) else {
-            return;
+    /// late. True when this one is the latest there.
+    fn move_in(&mut self, uid: u64, object: u64, first_ns: u64, processes: &mut Processes) -> bool {
+        let Some(other) = self.by_object.insert(object, uid) else {
+            return true;
         };
-        for birth in self.all.get(before).iter().flat_map(|qp| qp.births()) {
-            self.by_birth.insert(birth, before);
+        let Some(qp) = self.all.get(other) else { return true };
+        if qp.first_ns > first_ns {
+            let since_ns = qp.first_ns;
+            self.by_object.insert(object, other);
+            self.end(uid, since_ns, processes);
+            return false;
         }
+        for birth in qp.births() {
+            self.by_birth.insert(birth, other);
+        }
+        self.end(other, first_ns, processes);
+        true
     }
 
     /// A QP begins its life at `ts_ns`: a record reports its creation. `timelines`: see `EngineConfig`.
@@ -324,26 +323,21 @@ impl Qps {
         let Some(qp) = self.all.get_mut(uid) else { return };
         qp.first_ns = ts_ns;
         qp.created = true;
-        let state_ns = qp.state_ns;
-        let row = qp.edit();
-        row.born_mono_ns = Some(ts_ns).into();
+        let row = qp.row();
         // Steps from a dump have the time at which the dump began, which may be before the birth.
         if row.timeline.iter().any(|step| step.mono_ns < ts_ns) {
-            Arc::make_mut(&mut row.timeline).retain(|step| step.mono_ns >= ts_ns);
+            Arc::make_mut(&mut qp.edit().timeline).retain(|step| step.mono_ns >= ts_ns);
         }
         // Later states are known already: from a dump under way, or from a record that arrived before this one.
+        let row = qp.row();
         let known = row
             .state
-            .map(|state| (state, row.state_source, state_ns.max(ts_ns)));
-        if timelines {
-            qp.enter(QpState(0), ts_ns, Source::Ebpf, None);
-        } else {
-            qp.turn(QpState(0), ts_ns, Source::Ebpf);
-        }
+            .map(|state| (state, row.state_source, qp.state_ns.max(ts_ns)));
+        let row = qp.step(QpState(0), ts_ns, None, timelines);
+        row.born_mono_ns = Some(ts_ns).into();
         if let Some((state, source, state_ns)) = known {
-            qp.state_ns = state_ns;
-            let row = qp.edit();
             (row.state, row.state_source) = (Some(state), source);
+            qp.state_ns = state_ns;
         }
     }
 
@@ -485,7 +479,7 @@ mod tests {
         qps.created(uid, 1, true);
         let qp = qps.get_mut(uid).unwrap();
         for ts in 2..200 {
-            qp.enter(QpState(4), ts, Source::Ebpf, None);
+            qp.step(QpState(4), ts, None, true);
         }
         let timeline = &qp.row().timeline;
         assert_eq!(timeline.len(), TIMELINE);

@@ -95,9 +95,9 @@ impl Engine {
     }
 
     /// Writes owner and caller into an event.
-    fn attribute(event: &mut Event, owner: &Owner, prefix: &Prefix) {
+    fn attribute(event: &mut Event, owner: Owner, prefix: &Prefix) {
         event.pid = owner.pid;
-        event.comm.clone_from(&owner.comm);
+        event.comm = owner.comm;
         event.kernel = owner.kernel;
         if prefix.flags & flag::KTHREAD == 0 && prefix.pid != 0 {
             if owner.pid == Some(prefix.pid) {
@@ -140,7 +140,7 @@ impl Engine {
                 self.named_by_its_first_thread(process, prefix);
             }
         }
-        self.qp_before(&mut event, uid, record, &owner);
+        self.qp_before(&mut event, uid, record, owner);
         if let Some(uid) = uid {
             self.qp_step(uid, record, kind, now);
         }
@@ -161,8 +161,11 @@ impl Engine {
         let is_first = prefix.flags & (flag::KTHREAD | flag::OWNER_KERNEL) == 0
             && prefix.tid == prefix.pid
             && prefix.pid == prefix.owner_pid;
+        if !is_first {
+            return;
+        }
         let comm = self.names.comm(&prefix.owner_comm);
-        if is_first && !comm.is_empty() {
+        if !comm.is_empty() {
             self.processes.called(process, &comm, prefix.ts_ns);
         }
     }
@@ -239,7 +242,7 @@ impl Engine {
     }
 
     /// Fills the event with what is known before the step is taken.
-    fn qp_before(&mut self, event: &mut Event, uid: Option<u64>, record: &QpRecord, owner: &Owner) {
+    fn qp_before(&mut self, event: &mut Event, uid: Option<u64>, record: &QpRecord, owner: Owner) {
         let prefix = &record.prefix;
         let qp = uid.and_then(|uid| self.qps.get(uid));
         event.device = match qp.and_then(|qp| self.devices.get(qp.key.device)) {
@@ -259,7 +262,7 @@ impl Engine {
         if owner.is_known() {
             Self::attribute(event, owner, prefix);
         } else {
-            Self::attribute(event, &qp.map(Qp::owner).unwrap_or_default(), prefix);
+            Self::attribute(event, qp.map(Qp::owner).unwrap_or_default(), prefix);
         }
         event.dest_qpn = known(record.dest_qpn);
         event.dest_gid = Gid::known(record.dest_gid);
@@ -291,23 +294,20 @@ impl Engine {
                 if let Some(psn) = sq_psn {
                     qp.psn.set(psn, ts_ns);
                 }
-                let row = qp.edit();
+                let state = known8(record.to_state).filter(|_| record.attr_mask & IB_QP_STATE != 0);
+                let row = match state {
+                    Some(state) => {
+                        let duration_ns = Some(prefix.duration_ns);
+                        qp.step(QpState(state), ts_ns, duration_ns, self.config.timelines)
+                    }
+                    None => qp.edit(),
+                };
                 row.remote_qpn = known(record.dest_qpn).or(row.remote_qpn);
                 row.remote_gid = Gid::known(record.dest_gid).or(row.remote_gid);
                 row.sgid_index = known8(record.sgid_index).or(row.sgid_index);
                 row.path_mtu = known8(record.path_mtu).and_then(mtu_bytes).or(row.path_mtu);
                 row.rq_psn = known(record.rq_psn).or(row.rq_psn);
                 row.sq_psn = sq_psn.or(row.sq_psn);
-                if record.attr_mask & IB_QP_STATE != 0
-                    && let Some(state) = known8(record.to_state)
-                {
-                    let state = QpState(state);
-                    if self.config.timelines {
-                        qp.enter(state, ts_ns, Source::Ebpf, Some(prefix.duration_ns));
-                    } else {
-                        qp.turn(state, ts_ns, Source::Ebpf);
-                    }
-                }
             }
             EventKind::QpCreate => self.placed(uid, record),
             EventKind::QpDestroy if prefix.rc >= 0 => self.qps.end(uid, ts_ns, &mut self.processes),
@@ -334,12 +334,13 @@ impl Engine {
         if let (EventKind::MrReg | EventKind::CqCreate, Some(process)) = (kind, owner.process) {
             self.named_by_its_first_thread(process, prefix);
         }
-        Self::attribute(&mut event, &owner, prefix);
+        let process = owner.process;
+        Self::attribute(&mut event, owner, prefix);
         match kind {
             EventKind::MrReg => {
                 event.bytes = size;
                 let region = Region {
-                    process: owner.process,
+                    process,
                     bytes: size,
                 };
                 // The address had a region whose end was lost.
@@ -350,7 +351,7 @@ impl Engine {
             }
             EventKind::MrDereg if prefix.rc >= 0 => {
                 let region = self.regions.remove(prefix.object).unwrap_or(Region {
-                    process: owner.process,
+                    process,
                     bytes: size,
                 });
                 event.bytes = size.or(region.bytes);
@@ -410,7 +411,7 @@ impl Engine {
                 owner = qp.owner();
             }
         }
-        Self::attribute(&mut event, &owner, prefix);
+        Self::attribute(&mut event, owner, prefix);
         event.device = device.map(|(_, name)| name);
         event.qpn = known(record.qpn).filter(|qpn| *qpn > 0);
         let mut cm = Cm {
@@ -441,7 +442,7 @@ impl Engine {
             ..Owner::default()
         };
         let owner = self.processes.of(owner, prefix.ts_ns);
-        Self::attribute(&mut event, &owner, prefix);
+        Self::attribute(&mut event, owner, prefix);
         event.device = self.device_in(prefix, call_ns(prefix)).map(|(_, name)| name);
         event.verb = Some(self.verb_names.of(record.verb));
         event.rc = Some(prefix.rc);

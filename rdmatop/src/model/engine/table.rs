@@ -3,12 +3,14 @@
 /// Entries in the order of their numbers, side by side: allocated one by one between short-lived objects, each would
 /// keep a page of memory. A removed entry leaves a gap until gaps are the greater part.
 ///
-/// A look-up guesses the place from the end, where all are that came since gaps were closed last, and searches only
-/// when that fails: a record looks its QP up several times, and a tree costs two hundred instructions each time.
+/// A look-up guesses the place, which is right for all that came since gaps were closed last, and searches only when that
+/// fails: a record looks its QP up several times, and a tree costs two hundred instructions each time.
 #[derive(Debug)]
 pub(super) struct Table<T> {
     entries: Vec<(u64, Option<T>)>,
     len: usize,
+    /// What the number of the last entry is more than its place.
+    ahead: u64,
     /// An entry may have changed since [`Table::settle`].
     touched: bool,
 }
@@ -18,6 +20,7 @@ impl<T> Default for Table<T> {
         Self {
             entries: Vec::new(),
             len: 0,
+            ahead: 0,
             touched: false,
         }
     }
@@ -25,32 +28,36 @@ impl<T> Default for Table<T> {
 
 impl<T> Table<T> {
     fn place(&self, number: u64) -> Option<usize> {
-        let (last, _) = self.entries.last()?;
-        let from_end = usize::try_from(last.checked_sub(number)?).ok()?;
-        if let Some(guess) = (self.entries.len() - 1).checked_sub(from_end)
-            && self.entries[guess].0 == number
-        {
+        // Of a lower number the guess is beyond the end.
+        let guess = usize::try_from(number.wrapping_sub(self.ahead)).ok()?;
+        if self.entries.get(guess).is_some_and(|(there, _)| *there == number) {
             return Some(guess);
         }
+        self.search(number)
+    }
+
+    #[cold]
+    fn search(&self, number: u64) -> Option<usize> {
         self.entries
             .binary_search_by_key(&number, |(number, _)| *number)
             .ok()
     }
 
     pub(super) fn get(&self, number: u64) -> Option<&T> {
-        self.entries[self.place(number)?].1.as_ref()
+        self.entries.get(self.place(number)?)?.1.as_ref()
     }
 
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
         self.touched = true;
         let place = self.place(number)?;
-        self.entries[place].1.as_mut()
+        self.entries.get_mut(place)?.1.as_mut()
     }
 
     /// Adds an entry. `number` is higher than all before.
     pub(super) fn push(&mut self, number: u64, value: T) {
         debug_assert!(self.entries.last().is_none_or(|(last, _)| *last < number));
         self.touched = true;
+        self.ahead = number.wrapping_sub(self.entries.len() as u64);
         self.entries.push((number, Some(value)));
         self.len += 1;
     }

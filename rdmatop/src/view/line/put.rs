@@ -79,6 +79,40 @@ pub fn eight(value: u32) -> [u8; 8] {
     (digits + 0x3030_3030_3030_3030 - blanks).to_le_bytes()
 }
 
+/// Writes a text into the first of its columns, as one or two words. False when it does not fit, is longer than 16 bytes, or has
+/// other characters than ASCII, each of which takes one column; what the columns hold then is not defined.
+pub fn ascii<const N: usize>(columns: &mut [u8; N], text: &[u8]) -> bool {
+    let Some(place) = columns.get_mut(..text.len()) else {
+        return false;
+    };
+    // The two words overlap where the text is shorter than both.
+    if let (Some(first), Some(last)) = (text.first_chunk::<8>(), text.last_chunk::<8>()) {
+        if let Some(place) = place.first_chunk_mut() {
+            *place = *first;
+        }
+        if let Some(place) = place.last_chunk_mut() {
+            *place = *last;
+        }
+        let words = u64::from_ne_bytes(*first) | u64::from_ne_bytes(*last);
+        return words & 0x8080_8080_8080_8080 == 0 && text.len() <= 16;
+    }
+    if let (Some(first), Some(last)) = (text.first_chunk::<4>(), text.last_chunk::<4>()) {
+        if let Some(place) = place.first_chunk_mut() {
+            *place = *first;
+        }
+        if let Some(place) = place.last_chunk_mut() {
+            *place = *last;
+        }
+        return (u32::from_ne_bytes(*first) | u32::from_ne_bytes(*last)) & 0x8080_8080 == 0;
+    }
+    let mut all = 0;
+    for (place, byte) in place.iter_mut().zip(text) {
+        *place = *byte;
+        all |= *byte;
+    }
+    all.is_ascii()
+}
+
 /// A text of known length followed by blanks: copied as one word, where a string is copied byte by byte.
 #[derive(Clone, Copy)]
 pub struct Word<const N: usize> {
@@ -292,6 +326,27 @@ mod tests {
         ];
         for (ns, text) in shown {
             assert_eq!(units::duration(ns), text, "{ns}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_short_text_is_written_or_refused(text in "[a-z-]{0,20}|\\PC{0,8}") {
+            let mut columns = [b' '; 18];
+            let written = ascii(&mut columns, text.as_bytes());
+            prop_assert_eq!(written, text.is_ascii() && text.len() <= 16);
+            if written {
+                let shown = std::str::from_utf8(&columns).unwrap();
+                prop_assert_eq!(shown, format!("{text:<18}"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_text_of_as_many_columns_fits_and_a_longer_one_does_not() {
+        for len in 0..20 {
+            let text = "x".repeat(len);
+            assert_eq!(ascii(&mut [b' '; 10], text.as_bytes()), len <= 10, "{len}");
         }
     }
 
