@@ -11,6 +11,7 @@ use super::{
     ports::{Counted, Port, PortOf},
     providers::Provider,
     psn::Passed,
+    table::Table,
     tally::{Flow, RETRANSMITS, RX_BYTES, TX_BYTES},
 };
 use crate::model::{
@@ -53,6 +54,8 @@ struct Gone {
 #[derive(Debug, Default)]
 pub(super) struct Devices {
     by_index: BTreeMap<u32, Device>,
+    /// Their indexes, by generation: each record looks here.
+    indexes: Table<u32>,
     gone: Vec<Gone>,
     /// Why the kernel's log is not read; `None` before the first look.
     log: Option<Result<(), Cause>>,
@@ -226,9 +229,10 @@ impl Devices {
 
     /// The device of an index, made when it is new.
     fn at(&mut self, index: u32, seen_ns: u64, name: &Arc<str>) -> &mut Device {
-        let last_uid = &mut self.last_uid;
+        let (last_uid, indexes) = (&mut self.last_uid, &mut self.indexes);
         self.by_index.entry(index).or_insert_with(|| {
             *last_uid += 1;
+            indexes.push(*last_uid, index);
             Device {
                 uid: *last_uid,
                 index,
@@ -246,6 +250,7 @@ impl Devices {
 
     fn end(&mut self, index: u32, at_ns: u64) -> Option<(u64, Arc<str>)> {
         let device = self.by_index.remove(&index)?;
+        self.indexes.remove(device.uid);
         if self.gone.len() >= GONE {
             self.gone.remove(0);
         }
@@ -292,6 +297,9 @@ impl Devices {
         device.index = index;
         device.row.index = Some(index);
         let uid = device.uid;
+        if let Some(known) = self.indexes.get_mut(uid) {
+            *known = index;
+        }
         self.by_index.insert(index, device);
         Some(uid)
     }
@@ -310,11 +318,11 @@ impl Devices {
     }
 
     pub(super) fn get(&self, uid: u64) -> Option<&Device> {
-        self.by_index.values().find(|device| device.uid == uid)
+        self.by_index.get(self.indexes.get(uid)?)
     }
 
     pub(super) fn get_mut(&mut self, uid: u64) -> Option<&mut Device> {
-        self.by_index.values_mut().find(|device| device.uid == uid)
+        self.by_index.get_mut(self.indexes.get(uid)?)
     }
 
     /// Packets of a port since this was last asked, for a dump that began at `began_ns`; `None` where they are not counted.

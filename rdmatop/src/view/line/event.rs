@@ -25,6 +25,23 @@ const KINDS: [[u8; 14]; EventKind::ALL.len()] = {
     names
 };
 
+/// Names of types with blanks to the next column, by number. Those of higher types do not fit.
+const TYPES: [[u8; 4]; 5] = {
+    let mut names = [[b' '; 4]; 5];
+    let mut number: u8 = 0;
+    while (number as usize) < names.len() {
+        names[number as usize] = match QpType(number).name() {
+            Some(name) => match put::Word::of(name) {
+                Some(word) => word.padded(),
+                None => panic!("longer than its column"),
+            },
+            None => panic!("no type"),
+        };
+        number += 1;
+    }
+    names
+};
+
 /// The header line, without a newline.
 pub fn header() -> String {
     let mut out = String::new();
@@ -84,13 +101,14 @@ fn usual(columns: &mut [u8; WIDTH - 1], event: &Event) -> bool {
         Some(pid) => columns[54..62].copy_from_slice(&put::eight(pid)),
         None => columns[61] = b'-',
     }
-    let qp_type = event
-        .qp_type
-        .map_or(Some("-"), QpType::name)
-        .unwrap_or("too long");
+    let qp_type = match event.qp_type {
+        Some(qp_type) => TYPES.get(usize::from(qp_type.0)),
+        None => Some(b"-   "),
+    };
+    let Some(qp_type) = qp_type else { return false };
+    columns[50..54].copy_from_slice(qp_type);
     // Events have only what is safe to print.
     word::<30, 10>(columns, event.device.as_deref().unwrap_or("-"))
-        && word::<50, 4>(columns, qp_type)
         && word::<63, COMM>(columns, event.comm.as_deref().unwrap_or("-"))
 }
 
