@@ -421,14 +421,16 @@ fn last_words(log: &str, lines: usize) -> Vec<&str> {
 ///
 /// bpftrace's kprobes do it as ours do; with one CPU it was not seen.
 fn is_stale_code(words: &str) -> bool {
-    let jumped_to_0 = words.contains("#PF: supervisor instruction fetch in kernel mode")
-        && words.contains("RIP: 0010:0x0");
+    let jumped_to_0 =
+        words.contains("#PF: supervisor instruction fetch in kernel mode") && words.contains("RIP: 0010:0x0");
     jumped_to_0 || words.contains("int3: 0000 [#1]") && words.lines().any(is_without_int3)
 }
 
 /// Whether a line is the code around the instruction pointer, whose byte is in brackets, and the byte before it is no int3.
 fn is_without_int3(line: &str) -> bool {
-    let code = line.split_once("Code: ").and_then(|(_, code)| code.split_once('<'));
+    let code = line
+        .split_once("Code: ")
+        .and_then(|(_, code)| code.split_once('<'));
     let before = code.and_then(|(before, _)| before.split_whitespace().next_back());
     before.is_some_and(|byte| byte != "cc")
 }

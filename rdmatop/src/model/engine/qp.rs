@@ -402,13 +402,7 @@ impl Qp {
     }
 
     /// The state at `ts_ns`; one that is older than the known state only fills the timeline. Returns the row, to be changed.
-    fn enter(
-        &mut self,
-        state: QpState,
-        ts_ns: u64,
-        source: Source,
-        duration_ns: Option<u64>,
-    ) -> &mut QpRow {
+    fn enter(&mut self, state: QpState, ts_ns: u64, source: Source, duration_ns: Option<u64>) -> &mut QpRow {
         let row = self.turn(state, ts_ns, source);
         if row.timeline.is_empty() {
             // The timeline shared by all rows without steps.

@@ -304,7 +304,9 @@ impl Qps {
         let Some(other) = self.by_object.insert(object, uid) else {
             return true;
         };
-        let Some(qp) = self.all.get(other) else { return true };
+        let Some(qp) = self.all.get(other) else {
+            return true;
+        };
         if qp.first_ns > first_ns {
             let since_ns = qp.first_ns;
             self.by_object.insert(object, other);

@@ -339,10 +339,7 @@ impl Engine {
         match kind {
             EventKind::MrReg => {
                 event.bytes = size;
-                let region = Region {
-                    process,
-                    bytes: size,
-                };
+                let region = Region { process, bytes: size };
                 // The address had a region whose end was lost.
                 if let Some(lost) = self.regions.insert(prefix.object, region) {
                     self.remember(lost, -1, prefix.ts_ns);
@@ -350,10 +347,10 @@ impl Engine {
                 self.remember(region, 1, prefix.ts_ns);
             }
             EventKind::MrDereg if prefix.rc >= 0 => {
-                let region = self.regions.remove(prefix.object).unwrap_or(Region {
-                    process,
-                    bytes: size,
-                });
+                let region = self
+                    .regions
+                    .remove(prefix.object)
+                    .unwrap_or(Region { process, bytes: size });
                 event.bytes = size.or(region.bytes);
                 self.remember(region, -1, prefix.ts_ns);
             }
