@@ -18,7 +18,6 @@ use crate::model::{
     event::{Cm, Event, EventKind},
     ib::{AsyncEvent, CmEvent, Gid, QpState, QpType, mtu_bytes},
     input::Now,
-    value::Source,
 };
 
 /// `IB_QP_STATE` of `enum ib_qp_attr_mask`: without it `qp_state` has no meaning.
