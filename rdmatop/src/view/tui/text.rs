@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr;
 /// Columns of the screen that `text` takes.
 pub(super) fn width(text: &str) -> usize {
     // Nearly every text, and asked several times for each.
-    if text.is_ascii() && !text.bytes().fold(false, |found, b| found | b.is_ascii_control()) {
+    if is_plain(text) {
         return text.len();
     }
     // Rules, charts and bars: lines of them are as wide as the screen.
@@ -14,6 +14,11 @@ pub(super) fn width(text: &str) -> usize {
         .chars()
         .try_fold(0, |columns, c| is_one_column(c).then_some(columns + 1));
     narrow.unwrap_or_else(|| UnicodeWidthStr::width(text))
+}
+
+/// ASCII that prints: each byte is a grapheme of one column.
+fn is_plain(text: &str) -> bool {
+    text.is_ascii() && !text.bytes().fold(false, |found, b| found | b.is_ascii_control())
 }
 
 /// ASCII that prints, box drawing, and blocks: none of them joins with what stands beside it.
@@ -53,6 +58,11 @@ pub(super) fn cut_left(text: &str, max: usize, mark: &str) -> String {
 
 /// As many graphemes of `text` as fit in `max` columns, and the rest.
 fn take(text: &str, max: usize) -> (String, &str) {
+    // A command line in each row of a table is longer than its column.
+    if is_plain(text) {
+        let (head, tail) = text.split_at(max.min(text.len()));
+        return (head.to_owned(), tail);
+    }
     let mut used = 0;
     for (at, grapheme) in text.grapheme_indices(true) {
         used += width(grapheme);
@@ -145,6 +155,17 @@ mod tests {
         #[test]
         fn the_short_way_to_a_width_gives_what_the_long_one_gives(text in "[ -~]{0,20}|\\PC{0,20}|[\\x00-\\x7f]{0,20}|[ -~·\\u{2500}-\\u{259f}]{0,20}") {
             prop_assert_eq!(width(&text), UnicodeWidthStr::width(text.as_str()));
+        }
+
+        #[test]
+        fn plain_text_is_split_as_any_other(text in "[ -~]{0,40}", max in 0usize..50) {
+            let mut used = 0;
+            let whole = text.grapheme_indices(true).find_map(|(at, grapheme)| {
+                used += UnicodeWidthStr::width(grapheme);
+                (used > max).then_some(at)
+            });
+            let (head, tail) = text.split_at(whole.unwrap_or(text.len()));
+            prop_assert_eq!(take(&text, max), (head.to_owned(), tail));
         }
 
         #[test]

@@ -58,19 +58,19 @@ fn put(canvas: &mut Canvas, area: Rect, y: u16, cell: &Cell, paint: Paint, mark:
         return;
     }
     let room = usize::from(area.width);
-    if mark.is_empty() {
+    // Nearly every cell has room, and there are as many as rows times columns.
+    if mark.is_empty() || cell.width() <= room {
         put_clipped(canvas, area, y, cell, paint);
         return;
     }
-    let widths: Vec<usize> = cell.0.iter().map(|(piece, _)| text::width(piece)).collect();
-    let fits = widths.iter().sum::<usize>() <= room;
     let mut used = 0;
-    for ((piece, tone), wide) in cell.0.iter().zip(widths) {
+    for (piece, tone) in &cell.0 {
+        let wide = text::width(piece);
         // The mark must fit at the cut: its place is reserved while later pieces do not fit.
         let left = room - used;
         let x = area.x.saturating_add(u16::try_from(used).unwrap_or(u16::MAX));
         let style = paint.style(*tone);
-        if fits || used + wide < room {
+        if used + wide < room {
             canvas.text(x, area.y + y, piece, left, style);
             used += wide;
         } else {
@@ -85,7 +85,7 @@ fn put(canvas: &mut Canvas, area: Rect, y: u16, cell: &Cell, paint: Paint, mark:
     }
 }
 
-/// As [`put`] without a mark: what has no room is not drawn. The last piece, which is nearly all of a line of a chart, needs no
+/// As [`put`] where no mark is needed: what has no room is not drawn. The last piece, which is nearly all of a line of a chart, needs no
 /// measuring then.
 fn put_clipped(canvas: &mut Canvas, area: Rect, y: u16, cell: &Cell, paint: Paint) {
     let room = usize::from(area.width);
