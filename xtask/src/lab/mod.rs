@@ -284,8 +284,8 @@ pub(crate) fn run_job(
         }
         End::Mistranslated => {
             eprintln!(
-                "lab: Linux {} died where a probe was being set or removed, as it does under QEMU's translator with two CPUs, \
-                 whoever sets the probe; run it again, or with --single-threaded",
+                "lab: Linux {} died where it was changing its own code for a probe or a static branch, as it does under QEMU's \
+                 translator with two CPUs, whoever sets the probe; run it again, or with --single-threaded",
                 kernel.release
             );
             EXIT_QEMU

@@ -423,16 +423,18 @@ fn last_words(log: &str, lines: usize) -> Vec<&str> {
 fn is_stale_code(words: &str) -> bool {
     let jumped_to_0 =
         words.contains("#PF: supervisor instruction fetch in kernel mode") && words.contains("RIP: 0010:0x0");
-    jumped_to_0 || words.contains("int3: 0000 [#1]") && words.lines().any(is_without_int3)
+    // The first code is that of the oops; behind it stands the code of what was interrupted, and of the program.
+    let code = words.lines().find_map(|line| line.split_once("Code: "));
+    jumped_to_0 || words.contains("int3: 0000 [#1]") && code.is_some_and(|(_, code)| is_without_int3(code))
 }
 
-/// Whether a line is the code around the instruction pointer, whose byte is in brackets, and the byte before it is no int3.
-fn is_without_int3(line: &str) -> bool {
-    let code = line
-        .split_once("Code: ")
-        .and_then(|(_, code)| code.split_once('<'));
-    let before = code.and_then(|(before, _)| before.split_whitespace().next_back());
-    before.is_some_and(|byte| byte != "cc")
+/// Whether of the code around the instruction pointer, whose byte is in brackets, the byte before it is no int3.
+fn is_without_int3(code: &str) -> bool {
+    let before = code.split_once('<').map_or("", |(before, _)| before);
+    before
+        .split_whitespace()
+        .next_back()
+        .is_some_and(|byte| byte != "cc")
 }
 
 /// The marker that ends each stream of this run.
@@ -480,8 +482,9 @@ mod tests {
         let died = |code: &str| {
             let stack = "[2.0]  update_curr+0x1d/0x40\n".repeat(30);
             let log = format!(
-                "{before}[2.0] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI\n[2.0] RIP: 0010:update_curr+0x9c/0x1d0\n{stack}\
-                 [2.0] Code: 48 29 c1 {code} 44 00 00 49\n[2.0] Kernel panic - not syncing: Fatal exception in interrupt\n"
+                "{before}[2.0] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI\n[2.0] RIP: 0010:update_curr+0x9c/0x1d0\n\
+                 [2.0] Code: 48 29 c1 {code} 44 00 00 49\n{stack}[2.0] RIP: 0033:0x7f12\n[2.0] Code: 48 89 <f8> c3\n\
+                 [2.0] Kernel panic - not syncing: Fatal exception in interrupt\n"
             );
             let words = last_words(&log, 25);
             assert!(words[0].contains("int3"), "{words:#?}");

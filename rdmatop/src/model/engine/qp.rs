@@ -164,7 +164,7 @@ pub(super) enum Slot {
 /// The end of a QP.
 #[derive(Clone, Copy, Debug)]
 struct End {
-    /// Never 0, so that a QP without an end takes no more room.
+    /// Never 0, so that the 0 can stand for a QP without an end.
     at_ns: NonZero<u64>,
     /// The QP had ended by this time. A dump without the QP shows only that it had ended when the dump ended.
     gone_ns: u64,

@@ -9,7 +9,7 @@
 pub(super) struct Table<T> {
     entries: Vec<(u64, Option<T>)>,
     len: usize,
-    /// What the number of the last entry is more than its place.
+    /// The number of the last entry less its place.
     ahead: u64,
     /// An entry may have changed since [`Table::settle`].
     touched: bool,
@@ -70,6 +70,9 @@ impl<T> Table<T> {
         let gaps = self.entries.len() - self.len;
         if gaps > 64 && gaps > self.len {
             self.entries.retain(|(_, value)| value.is_some());
+            if let Some((last, _)) = self.entries.last() {
+                self.ahead = last.wrapping_sub(self.entries.len() as u64 - 1);
+            }
         }
         Some(value)
     }

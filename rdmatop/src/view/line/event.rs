@@ -83,8 +83,8 @@ pub fn line(out: &mut Vec<u8>, event: &Event) {
 /// Columns before the detail, with the blank before it.
 const WIDTH: usize = 80;
 
-/// Writes the columns before the detail, when each value fits its column: nearly always. False when a value does not fit; what
-/// the columns hold then is not defined.
+/// Writes the columns before the detail, when each value fits its column: nearly always. False when a value does not fit;
+/// then the columns hold nothing of use.
 fn usual(columns: &mut [u8; WIDTH - 1], event: &Event) -> bool {
     let fits = event.qpn.is_none_or(|qpn| qpn < 100_000_000) && event.pid.is_none_or(|pid| pid < 10_000_000);
     if !fits {

@@ -79,8 +79,8 @@ pub fn eight(value: u32) -> [u8; 8] {
     (digits + 0x3030_3030_3030_3030 - blanks).to_le_bytes()
 }
 
-/// Writes a text into the first of its columns, as one or two words. False when it does not fit, is longer than 16 bytes, or has
-/// other characters than ASCII, each of which takes one column; what the columns hold then is not defined.
+/// Writes an ASCII text, which takes one column a byte, into the first of the columns: one or two words where it has four bytes
+/// or more. False when the text does not fit, is longer than 16 bytes or is not ASCII; then the columns hold nothing of use.
 pub fn ascii<const N: usize>(columns: &mut [u8; N], text: &[u8]) -> bool {
     let Some(place) = columns.get_mut(..text.len()) else {
         return false;
