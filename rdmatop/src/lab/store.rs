@@ -116,7 +116,13 @@ impl Store {
             let Some(dir) = self.open_dir()? else { continue };
             match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
                 // Somebody may have put another directory in its place meanwhile.
-                Ok(()) if self.is_current(&dir) => return Ok(Locked { store: self, dir }),
+                Ok(()) if self.is_current(&dir) => {
+                    let locked = Locked { store: self, dir };
+                    // Only the holder of the lock writes it, so a killed `rdmatop lab` left it. If it cannot be removed, `save`
+                    // reports that.
+                    let _ = locked.remove(NEW);
+                    return Ok(locked);
+                }
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK | Errno::INTR) if begin.elapsed() < self.patience => {
                     thread::sleep(Duration::from_millis(50));
@@ -241,12 +247,13 @@ mod tests {
 
     use super::*;
 
+    /// Waits for its lock: a process that another test starts inherits it for a moment.
     fn store(dir: &Path) -> Store {
-        Store::new(
-            &dir.join("lab"),
-            rustix::process::geteuid().as_raw(),
-            Duration::ZERO,
-        )
+        with_patience(dir, Duration::from_mins(1))
+    }
+
+    fn with_patience(dir: &Path, patience: Duration) -> Store {
+        Store::new(&dir.join("lab"), rustix::process::geteuid().as_raw(), patience)
     }
 
     /// With a module, so that there is something to keep.
@@ -273,7 +280,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (first, second) = (store(dir.path()), store(dir.path()));
         let locked = first.lock().unwrap();
-        let error = second.lock().unwrap_err().to_string();
+        let error = with_patience(dir.path(), Duration::ZERO).lock().unwrap_err();
+        let error = error.to_string();
         assert!(
             error.contains(&format!("process {} ", std::process::id())),
             "{error}"
@@ -323,6 +331,18 @@ mod tests {
             fs::write(&path, text).unwrap();
             why(wanted);
         }
+    }
+
+    #[test]
+    fn the_next_lock_removes_a_new_file_that_a_killed_writer_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        store.lock().unwrap().save(&something()).unwrap();
+        let left = store.dir.join(NEW);
+        fs::write(&left, "{").unwrap();
+        drop(store.lock().unwrap());
+        assert!(!left.exists());
+        assert_eq!(store.look().unwrap(), Some(something()));
     }
 
     #[test]
