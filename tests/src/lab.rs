@@ -48,7 +48,7 @@ impl Lab {
         Some(Self { _turn: turn, release })
     }
 
-    /// As [`Self::enter`], for what no kernel changes: where all kernels are tested, it runs on one of them.
+    /// As [`Self::enter`], for what no kernel changes: unless each test is to run on every kernel, it runs on one of them.
     pub fn enter_on_one(name: &str) -> Option<Self> {
         let lab = Self::enter(name)?;
         let one = env::var("RDMATOP_ONE_KERNEL").ok();
@@ -57,7 +57,9 @@ impl Lab {
         };
         skip(
             name,
-            &format!("it does not depend on the kernel, and runs on Linux {one}"),
+            &format!(
+                "it does not depend on the kernel, and runs on Linux {one} (cargo xtask test --everywhere)"
+            ),
         );
         None
     }

@@ -116,7 +116,12 @@ fn memory_regions_and_completion_queues_come_and_go_in_pairs() -> Result<()> {
         assert_eq!(registered, given_back);
         // perftest's buffer holds one message to send and one to receive.
         assert_eq!(registered, 2 * side.size, "{:?}", own.kind("mr_reg").all());
-        assert_eq!(own.kind("mr_reg").len(), own.kind("mr_dereg").len());
+        assert_eq!(
+            own.kind("mr_reg").len(),
+            own.kind("mr_dereg").len(),
+            "{:?}",
+            own.all()
+        );
         assert!(!own.kind("cq_create").is_empty());
         assert_eq!(own.kind("cq_create").len(), own.kind("cq_destroy").len());
     }
@@ -282,7 +287,7 @@ fn a_reused_number_is_another_qp() -> Result<()> {
 
 #[test]
 fn a_storm_is_printed_or_counted_as_lost_to_the_last_event() -> Result<()> {
-    let Some(lab) = Lab::enter("storm") else {
+    let Some(lab) = Lab::enter_on_one("storm") else {
         return Ok(());
     };
     let trace = Trace::start(&[])?;
@@ -413,7 +418,7 @@ fn qps_from_before_the_start_have_their_owner_and_their_state() -> Result<()> {
 
 #[test]
 fn every_event_has_the_keys_of_the_schema_and_no_others() -> Result<()> {
-    let Some(_lab) = Lab::enter("schema") else {
+    let Some(_lab) = Lab::enter_on_one("schema") else {
         return Ok(());
     };
     let trace = Trace::start(&[])?;
@@ -455,7 +460,7 @@ fn every_event_has_the_keys_of_the_schema_and_no_others() -> Result<()> {
 
 #[test]
 fn filters_keep_what_they_name() -> Result<()> {
-    let Some(_lab) = Lab::enter("filters") else {
+    let Some(_lab) = Lab::enter_on_one("filters") else {
         return Ok(());
     };
     let pair = || Perftest::new("ib_send_bw").iterations(100).run();
@@ -501,7 +506,7 @@ fn filters_keep_what_they_name() -> Result<()> {
 
 #[test]
 fn the_summary_counts_what_was_printed() -> Result<()> {
-    let Some(_lab) = Lab::enter("summary") else {
+    let Some(_lab) = Lab::enter_on_one("summary") else {
         return Ok(());
     };
     let (traced, _) = trace(&[], || Perftest::new("ib_send_bw").iterations(100).run())?;

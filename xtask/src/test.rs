@@ -36,6 +36,10 @@ pub(crate) struct TestArgs {
     /// Only this kernel: 5.10, 6.1, 6.12 or 7.2; may be repeated
     #[arg(long)]
     kernel: Vec<String>,
+    /// Run each kernel test on every kernel, as before a release; else what rdmatop alone decides runs on one of them.
+    /// With --kernel this is so
+    #[arg(long)]
+    everywhere: bool,
     /// Style and unit tests only, no virtual machine
     #[arg(long, conflicts_with = "only_lab")]
     no_lab: bool,
@@ -123,6 +127,7 @@ fn in_guests(args: &TestArgs, units_run: &AtomicBool) -> Result<(Vec<Part>, Vec<
     }
     let asked = Asked {
         kernels: &args.kernel,
+        everywhere: args.everywhere,
         filter: args.filter.as_deref(),
         timeout: args.timeout,
         at_once: args.guests.unwrap_or_else(guests_at_once),

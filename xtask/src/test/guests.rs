@@ -30,23 +30,46 @@ use crate::{
     paths,
 };
 
-/// The kernel on which that is tested which does not depend on the kernel.
+/// The kernel of tests that ask for one by `Lab::enter_on_one`: the one that is installed most.
 const ONE_KERNEL: &str = "6.12";
-/// Test executables for which one kernel is enough: the tests' own traffic programs, floods of events, findings, processes beside a log of NCCL, what is missing
-/// on a machine, terminals and signals, `rdmatop lab up`, programs of others, the commands of docs/learn.md, and what programs'
-/// own calls say. With `--kernel` they
-/// run on that one too. Single tests of others ask for this by `Lab::enter_on_one`.
-const ON_ONE_KERNEL: [&str; 10] = [
-    "traffic-",
-    "findings-",
-    "nccl_log-",
-    "flood-",
-    "degrade-",
-    "faults_terminal-",
-    "lab_command-",
-    "examples-",
-    "learn-",
-    "wr_uprobes-",
+/// Test executables that do not run on every kernel unless that is asked for (`--everywhere`, `--kernel`), and where they run.
+/// What a kernel decides runs on all: hooks, struct offsets, counts. What rdmatop alone decides runs on one, and what differs
+/// between old and new kernels on one of each; these are spread so that no guest takes much longer than the others.
+const ON_SOME_KERNELS: [(&str, &[&str]); 29] = [
+    // The tests' own programs, terminals, commands and documents.
+    ("traffic-", &["6.12"]),
+    ("flood-", &["6.12"]),
+    ("faults_terminal-", &["6.12"]),
+    ("lab_command-", &["6.12"]),
+    ("examples-", &["6.12"]),
+    ("learn-", &["6.12"]),
+    ("nccl_log-", &["6.12"]),
+    ("lab_scenarios-", &["7.2"]),
+    ("live-", &["5.10", "6.12"]),
+    ("doctor-", &["5.10", "6.12"]),
+    ("robust-", &["5.10", "7.2"]),
+    // What the model makes of counts.
+    ("findings-", &["6.12"]),
+    ("judgement-", &["6.1"]),
+    ("faults_owners-", &["7.2"]),
+    ("faults_many-", &["6.1"]),
+    ("identity-", &["7.2"]),
+    ("figures-", &["5.10", "6.1"]),
+    ("hw_counters-", &["5.10", "6.12"]),
+    ("testnic-", &["6.12", "7.2"]),
+    ("testnic_findings-", &["7.2"]),
+    ("testnic_gpu-", &["6.12"]),
+    // From 6.7 on the kernel counts what it skips.
+    ("skips-", &["6.1", "7.2"]),
+    // What a host lacks or forbids; limits of memory are other ones before 5.11.
+    ("degrade-", &["6.12"]),
+    ("faults_host-", &["5.10", "6.12"]),
+    ("presence-", &["7.2"]),
+    // Probes on programs: the kernel only delivers them.
+    ("uprobes-", &["6.1"]),
+    ("uprobes_loads-", &["6.12"]),
+    ("uprobes_memory-", &["7.2"]),
+    ("wr_uprobes-", &["6.12"]),
 ];
 
 /// The end of the names of the directories of a guest's first and second run.
@@ -70,7 +93,7 @@ struct Group {
     waits: bool,
 }
 
-const GROUPS: [Group; 6] = [
+const GROUPS: [Group; 7] = [
     Group {
         name: "rxe",
         prefixes: &[],
@@ -94,6 +117,15 @@ const GROUPS: [Group; 6] = [
         seconds: 130,
         waits: false,
     },
+    // Programs come and go under traffic: one CPU, as below.
+    Group {
+        name: "find",
+        prefixes: &["findings-", "nccl_log-", "learn-"],
+        options: &["--cpus", "1"],
+        has: |_| true,
+        seconds: 300,
+        waits: false,
+    },
     // They turn switches of the whole kernel, or let programs come and go under traffic: what a switch leaves behind would be
     // everybody's. One CPU, because the code that all kprobes go through is patched by them, and QEMU's translator may go on
     // with the old code on another CPU: then no kprobe runs there any more, or the guest dies. The last one locks the kernel
@@ -106,9 +138,6 @@ const GROUPS: [Group; 6] = [
             "presence-",
             "attach-",
             "skips-",
-            "findings-",
-            "nccl_log-",
-            "learn-",
             "uprobes-",
             "uprobes_loads-",
             "uprobes_memory-",
@@ -155,6 +184,8 @@ const GROUPS: [Group; 6] = [
 pub(super) struct Asked<'a> {
     /// Names of kernels; none: all.
     pub(super) kernels: &'a [String],
+    /// Each test on every kernel.
+    pub(super) everywhere: bool,
     /// Part of a test's name.
     pub(super) filter: Option<&'a str>,
     /// Seconds that one guest's tests may take.
@@ -165,6 +196,13 @@ pub(super) struct Asked<'a> {
     pub(super) again: u64,
     /// Style and unit tests run beside the guests.
     pub(super) units_run: &'a AtomicBool,
+}
+
+impl Asked<'_> {
+    /// Whether each test runs on every kernel that is tested: who names kernels wants to see all of them.
+    fn everywhere(&self) -> bool {
+        self.everywhere || !self.kernels.is_empty()
+    }
 }
 
 /// One guest and what it runs.
@@ -374,12 +412,13 @@ fn work<'a>(
 
 /// The executables of a group, in the order in which they run.
 fn of_group<'a>(binaries: &'a [PathBuf], group: &Group, series: Series, asked: &Asked<'_>) -> Vec<&'a Path> {
-    // Unless a kernel was asked for.
-    let everything = series.name == ONE_KERNEL || !asked.kernels.is_empty();
-    let here = binaries
-        .iter()
-        .map(PathBuf::as_path)
-        .filter(|binary| everything || !is_one_of(binary, &ON_ONE_KERNEL));
+    let runs = |binary: &&Path| {
+        let some = ON_SOME_KERNELS
+            .iter()
+            .find(|(prefix, _)| is_one_of(binary, &[prefix]));
+        asked.everywhere() || some.is_none_or(|(_, kernels)| kernels.contains(&series.name))
+    };
+    let here = binaries.iter().map(PathBuf::as_path).filter(runs);
     if group.prefixes.is_empty() {
         let others: Vec<&str> = GROUPS.iter().flat_map(|group| group.prefixes).copied().collect();
         return here.filter(|binary| !is_one_of(binary, &others)).collect();
@@ -461,8 +500,9 @@ fn in_guest(
 ) -> Result<(Record, i32)> {
     let out = guest.out(run);
     equality::forget(&out)?;
-    let mut script = String::from("bad=0\n");
-    if asked.kernels.is_empty() {
+    // Each probe that is detached waits for a grace period of RCU: 2 s for a trace, 0.9 s with expedited ones.
+    let mut script = String::from("echo 1 >/sys/kernel/rcu_expedited\nbad=0\n");
+    if !asked.everywhere() {
         let _ = writeln!(script, "export RDMATOP_ONE_KERNEL={ONE_KERNEL}");
     }
     for (binary, args) in tests {
@@ -495,6 +535,8 @@ fn shell_words(words: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn names(group: &str, kernel: &str, asked: &[String]) -> Vec<String> {
@@ -511,6 +553,7 @@ mod tests {
         .into();
         let asked = Asked {
             kernels: asked,
+            everywhere: false,
             filter: None,
             timeout: 1,
             at_once: 1,
@@ -528,16 +571,44 @@ mod tests {
     fn every_executable_has_one_guest_and_what_no_kernel_changes_runs_on_one() {
         let none: [&str; 0] = [];
         assert_eq!(names("rxe", "6.12", &[]), ["exact-1"]);
+        assert_eq!(names("rxe", "5.10", &[]), ["exact-1"]);
         assert_eq!(names("once", "6.12", &[]), ["traffic-1"]);
         assert_eq!(names("rxe", "6.1", &[]), ["exact-1"]);
         assert_eq!(names("once", "6.1", &[]), none);
         assert_eq!(names("once", "6.1", &["6.1".to_owned()]), ["traffic-1"]);
+        assert_eq!(names("alone", "6.12", &[]), ["degrade-1"]);
+        assert_eq!(names("alone", "7.2", &[]), ["presence-1"]);
         assert_eq!(
-            names("alone", "6.12", &[]),
-            ["degrade-1", "presence-1", "learn-1"]
+            names("alone", "6.12", &["6.12".to_owned()]),
+            ["degrade-1", "presence-1"]
         );
-        assert_eq!(names("alone", "6.1", &[]), ["presence-1"]);
+        assert_eq!(names("find", "6.12", &[]), ["learn-1"]);
         assert_eq!(names("testnic", "7.2", &[]), ["testnic-1"]);
+        assert_eq!(names("testnic", "6.1", &[]), none);
+    }
+
+    #[test]
+    fn each_executable_of_the_list_exists_and_has_a_guest_for_each_of_its_tests() {
+        let tests = paths::repo().join("tests/tests");
+        for (prefix, kernels) in ON_SOME_KERNELS {
+            let name = prefix.strip_suffix('-').unwrap();
+            let single = tests.join(format!("{name}.rs"));
+            assert!(
+                single.is_file() || tests.join(name).join("main.rs").is_file(),
+                "{name}"
+            );
+            let of_one = fs::read_to_string(single).is_ok_and(|text| text.contains("enter_on_one"));
+            assert!(
+                !of_one || kernels.contains(&ONE_KERNEL),
+                "{name} has tests that run nowhere"
+            );
+            let group = GROUPS.iter().find(|group| group.prefixes.contains(&prefix));
+            let group = group.unwrap_or(&GROUPS[0]);
+            for kernel in kernels {
+                let series = kernel::find(kernel).unwrap();
+                assert!((group.has)(series), "{name} on {kernel}");
+            }
+        }
     }
 
     #[test]
