@@ -52,8 +52,8 @@ pub(crate) struct TestArgs {
     /// Seconds that one guest's tests may take
     #[arg(long, default_value_t = 1800)]
     timeout: u64,
-    /// Run each kernel test that failed once more, alone in a fresh guest, if no more than this many failed; one that passes
-    /// then is printed as flaky and does not fail the run. 0: never
+    /// Run each test that failed once more, alone, a kernel test in a fresh guest, if no more than this many unit tests or kernel
+    /// tests failed; one that passes then is printed as flaky and does not fail the run. 0: never
     #[arg(long, default_value_t = 3)]
     again: u64,
     /// Only tests whose name contains this
@@ -80,9 +80,10 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
         (units.map(ScopedJoinHandle::join), kernels)
     });
     let mut parts: Vec<Part> = Vec::new();
-    parts.extend(
-        units.map(|units| units.unwrap_or_else(|_| cannot("style and unit tests", "a panic, see above"))),
-    );
+    parts.extend(units.map(|units| match units {
+        Ok(units) => units_again(units, args.again),
+        Err(_) => cannot("style and unit tests", "a panic, see above"),
+    }));
     match kernels.transpose() {
         Ok(kernels) => {
             let (kernels, outs) = kernels.unwrap_or_default();
@@ -198,12 +199,7 @@ fn style_and_units(args: &TestArgs) -> Part {
             .map(drop),
         );
     }
-    // The kernel tests' own library has unit tests too; its other tests are for the lab.
-    let tests = [
-        ["test", "--no-fail-fast"].as_slice(),
-        &["test", "--package", "rdmatop-tests", "--lib"],
-    ];
-    for words in tests {
+    for words in UNIT_TESTS {
         let mut build = cargo_behind_guests(words);
         build.args(["--no-run", "--quiet"]);
         check(
@@ -211,18 +207,8 @@ fn style_and_units(args: &TestArgs) -> Part {
             step::run("build unit tests", &mut build).map(drop),
         );
     }
-    for words in tests {
-        // Not behind the guests: some wait for a program no longer than a terminal's user would.
-        let mut test = cargo(words);
-        test.env("INSTA_UPDATE", "no");
-        if let Some(filter) = &args.filter {
-            test.args(["--", filter]);
-        }
-        match follow(test, "units        ", Record::of("unit tests", false)) {
-            Ok((record, code)) => all.add(record.end(code)),
-            Err(error) => all.fail(Failure::step("unit tests", "cannot run", &format!("{error:#}"))),
-        }
-    }
+    let filter: Vec<&str> = args.filter.iter().map(String::as_str).collect();
+    all.add(unit_tests(&filter, false));
     let seconds = started.elapsed().as_secs_f64();
     println!("units        == ends after {seconds:.0} s ==");
     Part {
@@ -230,6 +216,45 @@ fn style_and_units(args: &TestArgs) -> Part {
         outcome: all,
         seconds,
     }
+}
+
+/// What cargo runs. The kernel tests' own library has unit tests too; its other tests are for the lab.
+const UNIT_TESTS: [&[&str]; 2] = [
+    &["test", "--no-fail-fast"],
+    &["test", "--package", "rdmatop-tests", "--lib"],
+];
+
+/// Runs unit tests with these arguments of libtest. Not behind the guests: some wait for a program no longer than a terminal's user
+/// would.
+fn unit_tests(args: &[&str], one_by_one: bool) -> Outcome {
+    let mut all = Outcome::default();
+    for words in UNIT_TESTS {
+        let mut test = cargo(words);
+        test.env("INSTA_UPDATE", "no").arg("--").args(args);
+        match follow(test, "units        ", Record::of("unit tests", one_by_one)) {
+            Ok((record, code)) => all.add(record.end(code)),
+            Err(error) => all.fail(Failure::step("unit tests", "cannot run", &format!("{error:#}"))),
+        }
+    }
+    all
+}
+
+/// Runs the unit tests that failed once more, when no guest runs any more: some are about moments between a program and its
+/// terminal, for which a machine with guests on all CPUs may be too busy.
+fn units_again(mut units: Part, again: u64) -> Part {
+    let failures = &units.outcome.failures;
+    let tests: Vec<&str> = failures
+        .iter()
+        .filter(|failure| failure.is_a_test())
+        .map(|failure| failure.test.as_str())
+        .collect();
+    if tests.is_empty() || tests.len() as u64 > again {
+        return units;
+    }
+    println!("units        == failed tests begin once more ==");
+    let second = unit_tests(&[&["--exact", "--test-threads=1"], &*tests].concat(), true);
+    units.outcome.second_run(&second);
+    units
 }
 
 /// Builds rdmatop and the kernel tests; returns the tests' executables.

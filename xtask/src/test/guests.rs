@@ -33,9 +33,9 @@ use crate::{
 /// The kernel of tests that ask for one by `Lab::enter_on_one`: the one that is installed most.
 const ONE_KERNEL: &str = "6.12";
 /// Test executables that do not run on every kernel unless that is asked for (`--everywhere`, `--kernel`), and where they run.
-/// What a kernel decides runs on all: hooks, struct offsets, counts. What rdmatop alone decides runs on one, and what differs
-/// between old and new kernels on one of each; these are spread so that no guest takes much longer than the others.
-const ON_SOME_KERNELS: [(&str, &[&str]); 29] = [
+/// What a kernel decides runs on all: lifecycle, and the counts of SoftRoCE and soft iWARP. What rdmatop alone decides runs on one, and what
+/// differs between old and new kernels on one of each; these are spread so that no guest takes much longer than the others.
+const ON_SOME_KERNELS: [(&str, &[&str]); 34] = [
     // The tests' own programs, terminals, commands and documents.
     ("traffic-", &["6.12"]),
     ("flood-", &["6.12"]),
@@ -56,6 +56,12 @@ const ON_SOME_KERNELS: [(&str, &[&str]); 29] = [
     ("identity-", &["7.2"]),
     ("figures-", &["5.10", "6.1"]),
     ("hw_counters-", &["5.10", "6.12"]),
+    // Verbs as calls, other ways into the kernel's functions, requests as events, programs that come while traffic runs: an older
+    // kernel that has them and the newest. Debian's 7.2 preempts programs, so fentry is another thing there.
+    ("attach-", &["6.1", "7.2"]),
+    ("verbs-", &["5.10", "6.12", "7.2"]),
+    ("fentry-", &["5.10", "6.12", "7.2"]),
+    ("wr_events-", &["6.12", "7.2"]),
     ("testnic-", &["6.12", "7.2"]),
     ("testnic_findings-", &["7.2"]),
     ("testnic_gpu-", &["6.12"]),
@@ -70,6 +76,7 @@ const ON_SOME_KERNELS: [(&str, &[&str]); 29] = [
     ("uprobes_loads-", &["6.12"]),
     ("uprobes_memory-", &["7.2"]),
     ("wr_uprobes-", &["6.12"]),
+    ("bypass_uprobes-", &["6.12"]),
 ];
 
 /// The end of the names of the directories of a guest's first and second run.
