@@ -50,7 +50,7 @@ pub(crate) struct TestArgs {
     #[arg(long)]
     guests: Option<usize>,
     /// Seconds that one guest's tests may take
-    #[arg(long, default_value_t = 1800)]
+    #[arg(long, default_value_t = 2700)]
     timeout: u64,
     /// Run each test that failed once more, alone, a kernel test in a fresh guest, if no more than this many unit tests or kernel
     /// tests failed; one that passes then is printed as flaky and does not fail the run. 0: never
