@@ -66,16 +66,25 @@ impl Lab {
 
     /// As [`Self::enter`], for tests of the SoftRoCE data path: needs BTF of the module.
     pub fn enter_data_path(name: &str) -> Option<Self> {
-        let lab = Self::enter(name)?;
+        Self::enter(name)?.with_data_path(name)
+    }
+
+    /// As [`Self::enter_data_path`], for what no kernel that has the data path changes; see [`Self::enter_on_one`].
+    pub fn enter_data_path_on_one(name: &str) -> Option<Self> {
+        Self::enter_on_one(name)?.with_data_path(name)
+    }
+
+    /// This lab, where the SoftRoCE data path can be counted.
+    fn with_data_path(self, name: &str) -> Option<Self> {
         if !fs::exists("/sys/kernel/btf/rdma_rxe").unwrap_or(false) {
-            let release = &lab.release;
+            let release = &self.release;
             skip(
                 name,
                 &format!("Linux {release} has no BTF of rdma_rxe: exact work-request counts need its layout"),
             );
             return None;
         }
-        Some(lab)
+        Some(self)
     }
 }
 

@@ -221,7 +221,7 @@ impl Ids for Vec<Value> {
 
 #[test]
 fn filters_and_sampling_leave_out_what_they_should_and_count_it() -> Result<()> {
-    let Some(_lab) = Lab::enter_on_one("filters of work requests") else {
+    let Some(_lab) = Lab::enter_data_path_on_one("filters of work requests") else {
         return Ok(());
     };
     held("filters of work requests", filtered_and_sampled)
@@ -269,7 +269,7 @@ fn filtered_and_sampled(skips: &Skips) -> Result<()> {
 
 #[test]
 fn a_tiny_ring_at_full_rate_loses_many_and_counts_each() -> Result<()> {
-    let Some(_lab) = Lab::enter_on_one("a tiny ring of work requests") else {
+    let Some(_lab) = Lab::enter_data_path_on_one("a tiny ring of work requests") else {
         return Ok(());
     };
     held("a tiny ring of work requests", tiny_ring)
@@ -348,7 +348,7 @@ fn what_the_kernel_skips_is_found_again_or_counted() -> Result<()> {
 
 #[test]
 fn a_request_whose_completion_finds_no_room_says_so() -> Result<()> {
-    let Some(_lab) = Lab::enter_on_one("work requests and a full CQ") else {
+    let Some(_lab) = Lab::enter_data_path_on_one("work requests and a full CQ") else {
         return Ok(());
     };
     held("work requests and a full CQ", without_room)
