@@ -8,14 +8,14 @@ use core::{
 use rdmatop_common::{
     counters::loss,
     event::{ObjectRecord, Prefix},
-    offsets::UNKNOWN,
 };
 
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::{
+    body::rxe_shared::works_in_softirqs,
     maps::{EVENTS, LOSSES},
-    offsets::{COUNTING, OFF_RXE_TASK_TASKLET},
+    offsets::COUNTING,
     task::now,
     words::{add, copy, zeroed},
 };
@@ -54,9 +54,10 @@ unsafe impl Sync for Held {}
 /// by the call that has just returned. A wake-up interrupts this CPU (irq_work), and softirqs run at the end of that
 /// interrupt, in the middle of this program. There the kernel skips every other program without notice, so all CQEs of the
 /// flush would be missed. Therefore this record wakes nobody: the reader finds it with the next record, or on its own timer.
+/// Another interrupt can still come in that moment: `slots::Provider::flushed` counts what it hid.
 #[inline(always)]
 fn wakeup(breaking: bool) -> u64 {
-    if OFF_RXE_TASK_TASKLET.load() == UNKNOWN || !COUNTING {
+    if !COUNTING || !works_in_softirqs() {
         return 0;
     }
     // SAFETY: see `Held`.

@@ -381,6 +381,11 @@ pub(crate) struct QpPath {
     pub(crate) taken: u64,
     /// 1 during a modify to RESET.
     pub(crate) resetting: u64,
+    /// The consumer indices of the send queue (low half) and the receive queue (high half) when the QP was about to go to ERR, or
+    /// when a program last compared them with the CQEs since then. All ones for a QP that is not in ERR.
+    pub(crate) flushed_at: u64,
+    /// How many WRs had ended with a CQE by then, without sends that succeeded.
+    pub(crate) flushed_ends: u64,
     /// Send WRs whose opcode and length have been read.
     pub(crate) walked: u64,
     /// Send WRs whose doorbell has been seen.

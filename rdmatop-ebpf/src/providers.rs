@@ -62,4 +62,20 @@ impl Provider for Any {
             Rxe::modified(path, slot, reset, new_psn);
         }
     }
+
+    #[inline(always)]
+    fn breaking(path: *mut QpPath, slot: *mut QpSlot) {
+        // SAFETY: the map checked the pointer.
+        if !is_siw(unsafe { (*path).qp }) {
+            Rxe::breaking(path, slot);
+        }
+    }
+
+    #[inline(always)]
+    fn flushed(path: *mut QpPath, slot: *mut QpSlot) {
+        // SAFETY: the map checked the pointer.
+        if !is_siw(unsafe { (*path).qp }) {
+            Rxe::flushed(path, slot);
+        }
+    }
 }

@@ -32,6 +32,8 @@ use crate::{
 
 /// For [`search`]: the QP gets a slot if work is on its queues. With 1 it gets one in any case, with 0 it gets none.
 const BUSY: u64 = 2;
+/// [`QpPath::flushed_at`] of a QP that is not in ERR. No ring has such indices.
+pub(crate) const NOT_IN_ERR: u64 = u64::MAX;
 /// How long no program looks for a slot after one found none, ns: a search costs more than all the rest of an event, and
 /// user space frees slots at most every few milliseconds.
 const TRY_AGAIN_NS: u64 = 10_000_000;
@@ -53,6 +55,12 @@ pub(crate) trait Provider: Functions {
     fn has_work(qp: u64) -> bool;
     /// Updates a slot after a modify that succeeded. `reset`: the QP went to RESET; `new_psn`: the send PSN was set.
     fn modified(path: *mut QpPath, slot: *mut QpSlot, reset: bool, new_psn: bool);
+    /// The QP is about to go to ERR. Called only where rxe works in softirqs, as is [`Self::flushed`].
+    fn breaking(_path: *mut QpPath, _slot: *mut QpSlot) {}
+    /// Counts the CQEs of WRs that were flushed since [`Self::breaking`] and that no program has seen: the flush ran in a softirq
+    /// inside a program of ours, where the kernel skips every other program. Called when that modify has returned and before
+    /// the QP's next modify or destroy.
+    fn flushed(_path: *mut QpPath, _slot: *mut QpSlot) {}
 }
 
 /// Path and counters of a slot.
@@ -452,10 +460,10 @@ fn retire(identity: &Identity) {
     let _ = USED_SLOTS.push(identity.slot, 0);
 }
 
-/// A QP is about to go to RESET, which empties its queues without CQEs. If it is at rest and has work on its queues, it gets
-/// a slot now.
+/// A QP is about to go to RESET, which empties its queues without CQEs, or to ERR, which flushes them ([`Provider::breaking`]).
+/// If it is at rest and has work on its queues, it gets a slot now.
 #[inline(always)]
-pub(crate) fn resetting<P: Provider>(qp: u64) {
+pub(crate) fn emptying<P: Provider>(qp: u64, reset: bool) {
     let resting = QP_INDEX
         .get_ptr(&qp)
         // SAFETY: the map checked the pointer.
@@ -465,23 +473,49 @@ pub(crate) fn resetting<P: Provider>(qp: u64) {
     } else {
         known::<P>(qp)
     };
-    if let Some((path, _)) = found {
+    let Some((path, slot)) = found else {
+        return;
+    };
+    if reset {
         // SAFETY: the map checked the pointer.
         unsafe { write_volatile(&raw mut (*path).resetting, 1) };
+    } else {
+        P::breaking(path, slot);
     }
 }
 
-/// Updates the slot of a QP after a successful modify. `what`: bit 0 to RESET, bit 1 a new PSN. Not inlined: otherwise the
-/// verifier of 6.1 finds a register that was never written.
+/// A QP is about to be modified or destroyed: see [`Provider::flushed`]. Afterwards its queues may be emptied without CQEs.
+/// Not inlined, for the stack of the entry of a modify.
+#[inline(never)]
+pub(crate) fn leaving<P: Provider>(qp: u64) {
+    let Some(known) = QP_INDEX.get_ptr(&qp) else {
+        return;
+    };
+    // SAFETY: the map checked the pointers.
+    unsafe {
+        if let Some((path, slot)) = at(read_volatile(&raw const (*known).slot))
+            && (*path).qp == qp
+        {
+            P::flushed(path, slot);
+            (*path).flushed_at = NOT_IN_ERR;
+        }
+    }
+}
+
+/// Updates the slot of a QP after a successful modify. `what`: bit 0 to RESET, bit 1 a new PSN, bit 2 to ERR. Not inlined:
+/// otherwise the verifier of 6.1 finds a register that was never written.
 #[inline(never)]
 pub(crate) fn modified<P: Provider>(qp: u64, number: u64, what: u64) {
-    let (reset, new_psn) = (what & 1 != 0, what & 2 != 0);
+    let (reset, new_psn, broken) = (what & 1 != 0, what & 2 != 0, what & 4 != 0);
     let Some((path, slot)) = at(number as u32) else {
         return;
     };
     // SAFETY: the map checked the pointer.
     if unsafe { read_volatile(&raw const (*path).qp) } == qp {
         // Modify calls of one QP exclude each other.
+        if broken {
+            P::flushed(path, slot);
+        }
         P::modified(path, slot, reset, new_psn);
     }
 }

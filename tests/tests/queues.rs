@@ -171,9 +171,14 @@ fn what_is_flushed_dropped_or_posted_at_the_last_moment_is_counted_once() -> Res
                 ("rx_bytes", number(own, "rx_bytes")?, 1000),
                 ("completions", ok + errors + number(own, "rx_ok")? + flushes, 1),
                 ("completion_errors", errors, 1),
-                ("flushes", flushes, 1),
             ] {
                 table.equal_unless_skipped(&name, counter, count, row.total(counter), skipped * each);
+            }
+            if *case == "refill" {
+                // This QP breaks by itself: on 6.1 the kernel may skip its flush.
+                table.equal_unless_skipped(&name, "flushes", flushes, row.total("flushes"), skipped);
+            } else {
+                table.equal(&name, "flushes", flushes, row.total("flushes"));
             }
             // One that was flushed or dropped has no time.
             let latency = row.field("latency");

@@ -6,6 +6,8 @@
 
 use core::mem::MaybeUninit;
 
+#[cfg(feature = "counters")]
+use super::rxe_shared::works_in_softirqs;
 use super::{calls::Calls, hook, not_entered};
 use crate::{
     emit::{lost, send_whole},
@@ -107,8 +109,14 @@ pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) {
     };
     MODIFIES.remember(hook::MODIFY_QP, &call);
     #[cfg(feature = "counters")]
-    if attr_mask & mask::STATE != 0 && get::<u32>(attr, &OFF_ATTR_STATE) == Some(RESET) {
-        qps::resetting(qp);
+    if attr_mask & mask::STATE != 0 {
+        if works_in_softirqs() {
+            qps::leaving(qp);
+        }
+        let to = get::<u32>(attr, &OFF_ATTR_STATE);
+        if to == Some(RESET) || works_in_softirqs() && to == Some(ERR) {
+            qps::emptying(qp, to == Some(RESET));
+        }
     }
 }
 
@@ -228,9 +236,15 @@ fn stepped(call: &ModifyCall, known: *mut QpKnown, rc: i32) {
         }
         #[cfg(feature = "counters")]
         {
-            let reset =
-                attr_mask & mask::STATE != 0 && head.unreadable == 0 && u32::from((*known).state) == RESET;
-            qps::modified(call.qp, (*known).slot, reset, attr_mask & mask::SQ_PSN != 0);
+            let stepped = attr_mask & mask::STATE != 0 && head.unreadable == 0;
+            let state = u32::from((*known).state);
+            qps::modified(
+                call.qp,
+                (*known).slot,
+                stepped && state == RESET,
+                attr_mask & mask::SQ_PSN != 0,
+                works_in_softirqs() && stepped && state == ERR,
+            );
         }
     }
 }
@@ -238,6 +252,10 @@ fn stepped(call: &ModifyCall, known: *mut QpKnown, rc: i32) {
 /// Entry of `ib_destroy_qp_user(qp, udata)`: success frees the QP, so this reads now what is not known yet.
 #[inline(always)]
 pub(crate) fn destroying(qp: u64) {
+    #[cfg(feature = "counters")]
+    if works_in_softirqs() {
+        qps::leaving(qp);
+    }
     let mut call = MaybeUninit::<DestroyCall>::uninit();
     let place = call.as_mut_ptr();
     // SAFETY: all members are written before the place is used.

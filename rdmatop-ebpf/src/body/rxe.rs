@@ -15,13 +15,12 @@ use aya_ebpf::{
     Global,
     helpers::{bpf_loop, generated::bpf_get_smp_processor_id},
 };
-use rdmatop_common::{
-    counters::{OPCODES, QpSlot, RXE_SEEN_BITS, RxeSeen, STAMPS_PER_QP, bucket, loss, slot_flag},
-    offsets::UNKNOWN,
+use rdmatop_common::counters::{
+    OPCODES, QpSlot, RXE_SEEN_BITS, RxeSeen, STAMPS_PER_QP, bucket, loss, slot_flag,
 };
 
 use crate::{
-    body::rxe_shared::is_rxe,
+    body::rxe_shared::{is_rxe, works_in_softirqs},
     cursor::advance,
     emit::{lost, lost_many},
     maps::{QUEUE_SLOTS, QpPath, RXE_SEEN},
@@ -29,10 +28,10 @@ use crate::{
         OFF_PKT_OPCODE, OFF_PKT_PSN, OFF_PKT_WQE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX, OFF_QUEUE_MASK,
         OFF_QUEUE_SHIFT, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_IBQP, OFF_RXE_QP_MTU,
         OFF_RXE_QP_RNR_EXPIRES, OFF_RXE_QP_RNR_PENDING, OFF_RXE_QP_RQ, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ,
-        OFF_RXE_QP_STATE, OFF_RXE_QP_USER, OFF_RXE_TASK_TASKLET, OFF_WQE_LENGTH, OFF_WQE_OPCODE,
-        OFF_WQE_RESID, OFF_WQE_STATUS, get, get_or_zero, is_known, member, read,
+        OFF_RXE_QP_STATE, OFF_RXE_QP_USER, OFF_WQE_LENGTH, OFF_WQE_OPCODE, OFF_WQE_RESID, OFF_WQE_STATUS,
+        get, get_or_zero, is_known, member, read,
     },
-    slots::{Provider, at, find, find_busy},
+    slots::{NOT_IN_ERR, Provider, at, find, find_busy},
     task::now,
     words::add,
 };
@@ -46,6 +45,8 @@ const KERNEL_OPCODES: u32 = 0x20;
 const RESET: u32 = 0;
 /// [`QpPath::failed`] of a QP without a failed WR.
 const NONE_FAILED: u64 = u64::MAX;
+/// `IB_WC_WR_FLUSH_ERR`.
+pub(super) const FLUSHED: u32 = 5;
 /// [`QpPath::rnr_expires`] of a QP whose timer no program has read yet, and of one that was waiting when first read. No
 /// timer expires that late.
 const UNSEEN: u64 = u64::MAX;
@@ -134,6 +135,7 @@ impl Provider for Rxe {
                 write_volatile(word, 0);
             }
             (*path).failed = NONE_FAILED;
+            (*path).flushed_at = NOT_IN_ERR;
             (*path).psn_known = 0;
             // A new QP's timer has never run. An older QP's timer is not read here: programs that come here use all of the 512
             // bytes of stack that a program and its functions have. For the same reason the flags are read back.
@@ -185,13 +187,119 @@ impl Provider for Rxe {
         }
         receives(path, slot);
     }
+
+    #[inline(always)]
+    fn breaking(path: *mut QpPath, slot: *mut QpSlot) {
+        mark(path, slot);
+    }
+
+    /// Each WR that is flushed has one CQE, signaled or not, and so has each receive that is not. It is not known whether the CQ
+    /// had room: a CQE that found none counts as placed here.
+    #[inline(always)]
+    fn flushed(path: *mut QpPath, slot: *mut QpSlot) {
+        // SAFETY: the map checked both pointers; counts with several writers are changed by atomic adds.
+        unsafe {
+            let before = (*path).flushed_at;
+            // While a queue is not empty a flush may be under way, and then the WR consumed last may have no CQE yet. (When that
+            // is the last one of a queue, and the flush runs on another CPU at this very moment, its CQE counts twice.)
+            if before == NOT_IN_ERR || Self::has_work((*path).qp) {
+                return;
+            }
+            let ends_before = (*path).flushed_ends;
+            mark(path, slot);
+            let now = (*path).flushed_at;
+            let counted = (*path).flushed_ends - ends_before;
+            let consumed = u64::from((now as u32).wrapping_sub(before as u32) & (*path).sq_mask);
+            let receives = u64::from(receive_half(now).wrapping_sub(receive_half(before)) & (*path).rq_mask);
+            if consumed + receives <= counted {
+                return;
+            }
+            let sends = consumed - unflushed(path, before as u32, consumed);
+            if sends + receives <= counted {
+                return;
+            }
+            let uncounted = sends + receives - counted;
+            (*path).flushed_ends += uncounted;
+            add(&raw mut (*slot).cqes, uncounted);
+            add(
+                (&raw mut (*slot).wc).cast::<u64>().add(FLUSHED as usize),
+                uncounted,
+            );
+            let done = advance(
+                read_volatile(&raw const (*path).done),
+                (*path).sq_base,
+                now as u32,
+                (*path).sq_mask,
+            );
+            if done - sends < (*path).failed {
+                write_volatile(&raw mut (*path).failed, done - sends);
+            }
+            if done > read_volatile(&raw const (*slot).tx_done) {
+                write_volatile(&raw mut (*slot).tx_done, done);
+            }
+        }
+    }
+}
+
+/// Remembers the consumer indices of a QP, and how many WRs have ended with a CQE that [`Provider::flushed`] expects. Not
+/// inlined: the entry of a modify has no stack left for it.
+#[inline(never)]
+fn mark(path: *mut QpPath, slot: *mut QpSlot) {
+    // SAFETY: the map checked both pointers. Only calls that modify or destroy the QP come here, and they exclude each other.
+    unsafe {
+        // Before the indices, and the successes last: a CQE that another CPU counts meanwhile must not look like one that nobody
+        // counted.
+        let received = if (*path).flags & slot_flag::SRQ == 0 {
+            read_volatile(&raw const (*slot).rx_done)
+        } else {
+            0
+        };
+        let placed = read_volatile(&raw const (*slot).cqes) + read_volatile(&raw const (*slot).cq_overflows);
+        let succeeded = read_volatile((&raw const (*slot).wc).cast::<u64>());
+        (*path).flushed_ends = (placed - succeeded).wrapping_add(received);
+        let (sq, rq) = Rxe::consumers((*path).qp);
+        write_volatile(
+            &raw mut (*path).flushed_at,
+            u64::from(sq) | u64::from(rq) << u32::BITS,
+        );
+    }
+}
+
+/// The index of the receive queue in [`QpPath::flushed_at`].
+#[inline(always)]
+fn receive_half(both: u64) -> u32 {
+    (both >> u32::BITS) as u32
+}
+
+/// How many of the `consumed` send WRs from index `from` on were not flushed. The flushed ones are the last, so a search in
+/// halves finds the first of them; a ring has 2^20 elements at most (`RXE_MAX_QP_WR`).
+#[inline(always)]
+unsafe fn unflushed(path: *mut QpPath, from: u32, consumed: u64) -> u64 {
+    // SAFETY: the caller's pointer is checked.
+    unsafe {
+        let data = elements(path).unwrap_or(0);
+        let (mut low, mut high) = (0, consumed);
+        for _ in 0..=20 {
+            let middle = u64::midpoint(low, high);
+            let index = middle.wrapping_add(u64::from(from)) & u64::from((*path).sq_mask);
+            let status = get::<u32>(data + (index << ((*path).sq_shift & 31)), &OFF_WQE_STATUS);
+            if low < high {
+                if status == Some(FLUSHED) {
+                    high = middle;
+                } else {
+                    low = middle + 1;
+                }
+            }
+        }
+        low
+    }
 }
 
 /// What this CPU saw. Only before Linux 6.4: there the driver works in softirqs, where the kernel skips programs without a
 /// count, and user space compares this with what the driver itself counts.
 #[inline(always)]
 pub(super) fn seen() -> Option<*mut RxeSeen> {
-    if OFF_RXE_TASK_TASKLET.load() == UNKNOWN {
+    if !works_in_softirqs() {
         return None;
     }
     // SAFETY: takes no argument.

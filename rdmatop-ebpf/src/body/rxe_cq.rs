@@ -16,8 +16,6 @@ use crate::{
 
 /// `IB_WC_RECV`: opcodes from here on are receives, include/uapi/rdma/ib_user_verbs.h.
 const RECV: u32 = 128;
-/// `IB_WC_WR_FLUSH_ERR`.
-const FLUSHED: u32 = 5;
 
 /// The fields of a CQE.
 struct Completion {
@@ -94,7 +92,7 @@ pub(crate) fn posted(cq: u64, cqe: u64, overflow: bool) -> Option<()> {
             (*path).cqe_ns = now();
         }
         if done.status != 0 {
-            rxe::failed(path, slot, done.status == FLUSHED);
+            rxe::failed(path, slot, done.status == rxe::FLUSHED);
         } else if done.opcode >= RECV && !overflow {
             add(&raw mut (*slot).rx_done, 1);
             add(&raw mut (*slot).rx_bytes, u64::from(done.bytes));

@@ -1,8 +1,10 @@
 //! SoftRoCE: what both the programs that count and those that make events need.
 
+use rdmatop_common::offsets::UNKNOWN;
+
 use crate::offsets::{
     OFF_DEV_DRIVER, OFF_QUEUE_BUF, OFF_QUEUE_INDEX, OFF_QUEUE_MASK, OFF_RING_CONSUMER, OFF_RXE_CQ_QUEUE,
-    OFF_RXE_QP_IBQP, Pane, Window, get, get_or_zero, is_known,
+    OFF_RXE_QP_IBQP, OFF_RXE_TASK_TASKLET, Pane, Window, get, get_or_zero, is_known,
 };
 
 /// `RDMA_DRIVER_RXE`, include/uapi/rdma/ib_user_ioctl_verbs.h.
@@ -13,6 +15,13 @@ const DRIVER: u32 = 14;
 #[inline(always)]
 pub(crate) fn is_rxe(device: u64) -> bool {
     is_known(&OFF_RXE_QP_IBQP) && get::<u32>(device, &OFF_DEV_DRIVER) == Some(DRIVER)
+}
+
+/// Whether the driver works in softirqs: before Linux 6.4. A softirq can run inside a program of ours, when an interrupt comes
+/// there, and the kernel skips every other program in it. Where this is false, the verifier removes what depends on it.
+#[inline(always)]
+pub(crate) fn works_in_softirqs() -> bool {
+    OFF_RXE_TASK_TASKLET.load() != UNKNOWN
 }
 
 /// Whether the CQ is full, which `rxe_cq_post` checks first. A kprobe sees the entry of that function, not its result.

@@ -20,16 +20,23 @@ pub(crate) fn asked(qp: u64) {
     slots::asked::<Any>(qp);
 }
 
-/// See [`slots::resetting`].
+/// See [`slots::emptying`].
 #[inline(always)]
-pub(crate) fn resetting(qp: u64) {
-    slots::resetting::<Any>(qp);
+pub(crate) fn emptying(qp: u64, reset: bool) {
+    slots::emptying::<Any>(qp, reset);
 }
 
-/// Follows a modify that succeeded. `reset`: the QP went to RESET; `new_psn`: the send PSN was set.
+/// See [`slots::leaving`].
 #[inline(always)]
-pub(crate) fn modified(qp: u64, slot: u32, reset: bool, new_psn: bool) {
-    slots::modified::<Any>(qp, u64::from(slot), u64::from(reset) | u64::from(new_psn) << 1);
+pub(crate) fn leaving(qp: u64) {
+    slots::leaving::<Any>(qp);
+}
+
+/// Follows a modify that succeeded. `reset`: the QP went to RESET; `new_psn`: the send PSN was set; `broken`: it went to ERR.
+#[inline(always)]
+pub(crate) fn modified(qp: u64, slot: u32, reset: bool, new_psn: bool, broken: bool) {
+    let what = u64::from(reset) | u64::from(new_psn) << 1 | u64::from(broken) << 2;
+    slots::modified::<Any>(qp, u64::from(slot), what);
 }
 
 /// See [`slots::destroyed`].

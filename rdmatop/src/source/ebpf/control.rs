@@ -159,6 +159,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         wants: &[QP, OWNER, DEVICE, CURRENT],
         fast: Some(fast("fe_destroy_qp")),
         role: Role::QpTable,
+        keeps_slots: true,
         ..ENTRY
     },
     Hook {
