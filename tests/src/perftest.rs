@@ -243,6 +243,13 @@ impl Pair {
             side.out
                 .wait_for("remote address in perftest's output", limit, |line| {
                     line.contains("remote address:")
+                })
+                .with_context(|| {
+                    format!(
+                        "the client: {} {}",
+                        self.client.out.text(),
+                        self.client.err.text()
+                    )
                 })?;
         }
         Ok(())

@@ -112,8 +112,8 @@ kinds! {
     },
     QpSetup => Kind {
         name: "qp-setup", raise_s: 1, clear_s: 5,
-        rule: "a QP of a connected type stays in INIT for 5 s",
-        source: "state of the QP, and since when it has it",
+        rule: "a QP of a connected type stays in INIT for 5 s, while no `modify_qp` of its process fails",
+        source: "state of the QP, and since when it has it; errnos of `modify_qp`",
         why: "Connecting takes milliseconds. The peer did not answer, or the job waits for it.",
         fixed: "its QPs are in RTS",
         trace: Traced::Yes,

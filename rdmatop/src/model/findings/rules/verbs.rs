@@ -81,6 +81,38 @@ fn is_no_try(row: &VerbRow) -> bool {
     !row.probe && !row.verb.starts_with("cm_")
 }
 
+/// How many calls of modify_qp by a process failed for a reason that [`fail`] names, and the commonest errno; `None` for none.
+pub(super) fn failed_steps(scene: &Scene<'_>, process: u64) -> Option<FailedSteps> {
+    let row = scene
+        .snapshot
+        .verbs
+        .iter()
+        .find(|row| row.process_uid == Some(process) && &*row.verb == "modify_qp" && is_no_try(row))?;
+    let named = row
+        .errnos
+        .iter()
+        .filter(|(number, _)| meaning(&row.verb, *number, row.pid, None).is_some());
+    let (number, _) = named.clone().max_by_key(|(_, total)| *total)?;
+    Some(FailedSteps {
+        total: named.clone().map(|(_, total)| total).sum(),
+        errno: errno::name(*number).unwrap_or("an error"),
+        go_on: growing(row.errors).is_some()
+            && named
+                .clone()
+                .any(|(number, _)| scene.growth.of_errno(row, *number).is_some()),
+    })
+}
+
+/// Calls of modify_qp that failed.
+pub(super) struct FailedSteps {
+    /// How many.
+    pub(super) total: u64,
+    /// The commonest errno.
+    pub(super) errno: &'static str,
+    /// Some of them in the last interval: then [`fail`] says so.
+    pub(super) go_on: bool,
+}
+
 /// Verbs that fail for want of something.
 pub(super) fn fail(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     for row in scene

@@ -272,6 +272,35 @@ fn a_qp_that_waits_in_init_stays_and_two_stay() {
     );
     s.qps.truncate(1);
     assert!(after(2, &s)[0].verdict.contains(" stays in INIT for "));
+    // What fails on the way out of INIT is named, and not the peer.
+    let mut row = rows::verb(254, "ib_send_bw", "modify_qp", 3.0, &[(22, 9), (61, 4)], false);
+    (row.process_uid, row.errors) = (Some(1), rate(4.0));
+    s.verbs.push(row);
+    let mut watch = Watch::default();
+    let mut at = |errors: f64, failed: u64| {
+        s.mono_ns += 2 * S;
+        s.verbs[0].errors = rate(errors);
+        s.verbs[0].errnos[1].1 = failed;
+        watch.look(&s.clone().judged(None))
+    };
+    at(4.0, 4);
+    let found = at(4.0, 8);
+    assert_eq!(ids(&found), ["verb-fails"]);
+    at(0.0, 8);
+    let found = at(0.0, 8);
+    assert_eq!(ids(&found), ["verb-fails", "qp-setup"]);
+    assert!(
+        found[1]
+            .verdict
+            .ends_with(": 8 of its calls of modify_qp failed with ENODATA"),
+        "{}",
+        found[1].verdict
+    );
+    assert!(
+        found[1].next.starts_with("Look at the program's log"),
+        "{}",
+        found[1].next
+    );
 }
 
 #[test]
