@@ -8,6 +8,8 @@ pub(crate) mod restrack;
 pub(crate) mod rxe;
 #[cfg(feature = "counters")]
 pub(crate) mod rxe_cq;
+#[cfg(feature = "counters")]
+mod rxe_flush;
 pub(crate) mod rxe_shared;
 #[cfg(feature = "counters")]
 pub(crate) mod siw;

@@ -236,14 +236,14 @@ fn stepped(call: &ModifyCall, known: *mut QpKnown, rc: i32) {
         }
         #[cfg(feature = "counters")]
         {
-            let stepped = attr_mask & mask::STATE != 0 && head.unreadable == 0;
+            let changed = attr_mask & mask::STATE != 0 && head.unreadable == 0;
             let state = u32::from((*known).state);
             qps::modified(
                 call.qp,
                 (*known).slot,
-                stepped && state == RESET,
+                changed && state == RESET,
                 attr_mask & mask::SQ_PSN != 0,
-                works_in_softirqs() && stepped && state == ERR,
+                works_in_softirqs() && changed && state == ERR,
             );
         }
     }

@@ -20,7 +20,10 @@ use rdmatop_common::counters::{
 };
 
 use crate::{
-    body::rxe_shared::{is_rxe, works_in_softirqs},
+    body::{
+        rxe_flush,
+        rxe_shared::{is_rxe, works_in_softirqs},
+    },
     cursor::advance,
     emit::{lost, lost_many},
     maps::{QUEUE_SLOTS, QpPath, RXE_SEEN},
@@ -78,7 +81,7 @@ fn producer_of(queue: u64) -> u64 {
 
 /// Where the first element of a send queue is, `None` when not known.
 #[inline(always)]
-unsafe fn elements(path: *mut QpPath) -> Option<u64> {
+pub(super) unsafe fn elements(path: *mut QpPath) -> Option<u64> {
     // SAFETY: the caller's pointer is checked.
     let producer = unsafe { (*path).sq_ring };
     Some(member(producer, &OFF_RING_DATA)? - u64::from(OFF_RING_PRODUCER.load()))
@@ -190,108 +193,12 @@ impl Provider for Rxe {
 
     #[inline(always)]
     fn breaking(path: *mut QpPath, slot: *mut QpSlot) {
-        mark(path, slot);
+        rxe_flush::mark(path, slot);
     }
 
-    /// Each WR that is flushed has one CQE, signaled or not, and so has each receive that is not. It is not known whether the CQ
-    /// had room: a CQE that found none counts as placed here.
     #[inline(always)]
     fn flushed(path: *mut QpPath, slot: *mut QpSlot) {
-        // SAFETY: the map checked both pointers; counts with several writers are changed by atomic adds.
-        unsafe {
-            let before = (*path).flushed_at;
-            // While a queue is not empty a flush may be under way, and then the WR consumed last may have no CQE yet. (When that
-            // is the last one of a queue, and the flush runs on another CPU at this very moment, its CQE counts twice.)
-            if before == NOT_IN_ERR || Self::has_work((*path).qp) {
-                return;
-            }
-            let ends_before = (*path).flushed_ends;
-            mark(path, slot);
-            let now = (*path).flushed_at;
-            let counted = (*path).flushed_ends - ends_before;
-            let consumed = u64::from((now as u32).wrapping_sub(before as u32) & (*path).sq_mask);
-            let receives = u64::from(receive_half(now).wrapping_sub(receive_half(before)) & (*path).rq_mask);
-            if consumed + receives <= counted {
-                return;
-            }
-            let sends = consumed - unflushed(path, before as u32, consumed);
-            if sends + receives <= counted {
-                return;
-            }
-            let uncounted = sends + receives - counted;
-            (*path).flushed_ends += uncounted;
-            add(&raw mut (*slot).cqes, uncounted);
-            add(
-                (&raw mut (*slot).wc).cast::<u64>().add(FLUSHED as usize),
-                uncounted,
-            );
-            let done = advance(
-                read_volatile(&raw const (*path).done),
-                (*path).sq_base,
-                now as u32,
-                (*path).sq_mask,
-            );
-            if done - sends < (*path).failed {
-                write_volatile(&raw mut (*path).failed, done - sends);
-            }
-            if done > read_volatile(&raw const (*slot).tx_done) {
-                write_volatile(&raw mut (*slot).tx_done, done);
-            }
-        }
-    }
-}
-
-/// Remembers the consumer indices of a QP, and how many WRs have ended with a CQE that [`Provider::flushed`] expects. Not
-/// inlined: the entry of a modify has no stack left for it.
-#[inline(never)]
-fn mark(path: *mut QpPath, slot: *mut QpSlot) {
-    // SAFETY: the map checked both pointers. Only calls that modify or destroy the QP come here, and they exclude each other.
-    unsafe {
-        // Before the indices, and the successes last: a CQE that another CPU counts meanwhile must not look like one that nobody
-        // counted.
-        let received = if (*path).flags & slot_flag::SRQ == 0 {
-            read_volatile(&raw const (*slot).rx_done)
-        } else {
-            0
-        };
-        let placed = read_volatile(&raw const (*slot).cqes) + read_volatile(&raw const (*slot).cq_overflows);
-        let succeeded = read_volatile((&raw const (*slot).wc).cast::<u64>());
-        (*path).flushed_ends = (placed - succeeded).wrapping_add(received);
-        let (sq, rq) = Rxe::consumers((*path).qp);
-        write_volatile(
-            &raw mut (*path).flushed_at,
-            u64::from(sq) | u64::from(rq) << u32::BITS,
-        );
-    }
-}
-
-/// The index of the receive queue in [`QpPath::flushed_at`].
-#[inline(always)]
-fn receive_half(both: u64) -> u32 {
-    (both >> u32::BITS) as u32
-}
-
-/// How many of the `consumed` send WRs from index `from` on were not flushed. The flushed ones are the last, so a search in
-/// halves finds the first of them; a ring has 2^20 elements at most (`RXE_MAX_QP_WR`).
-#[inline(always)]
-unsafe fn unflushed(path: *mut QpPath, from: u32, consumed: u64) -> u64 {
-    // SAFETY: the caller's pointer is checked.
-    unsafe {
-        let data = elements(path).unwrap_or(0);
-        let (mut low, mut high) = (0, consumed);
-        for _ in 0..=20 {
-            let middle = u64::midpoint(low, high);
-            let index = middle.wrapping_add(u64::from(from)) & u64::from((*path).sq_mask);
-            let status = get::<u32>(data + (index << ((*path).sq_shift & 31)), &OFF_WQE_STATUS);
-            if low < high {
-                if status == Some(FLUSHED) {
-                    high = middle;
-                } else {
-                    low = middle + 1;
-                }
-            }
-        }
-        low
+        rxe_flush::count_unseen(path, slot);
     }
 }
 

@@ -184,8 +184,8 @@ impl Pair {
             // rxe's timers go on through RESET: one of this life that ends in the next one sends old packets again, whose PSNs
             // the next one has too.
             thread::sleep(TIME_WAIT);
-            // A task of rxe that ran during that RESET can put the QP into ERR after it (`rxe_qp_error`, seen once on 7.2): then no
-            // step to INIT is possible.
+            // Once on 7.2 the next step, to INIT, failed with EINVAL, so the QP had left RESET. By rxe's source a task that runs during
+            // a RESET can put the QP into ERR after it (`rxe_qp_error`).
             for side in [&self.qp, &self.peer] {
                 side.qp.to_state(State::Reset).context("to RESET again")?;
             }

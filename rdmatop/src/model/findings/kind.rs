@@ -114,7 +114,7 @@ kinds! {
         name: "qp-setup", raise_s: 1, clear_s: 5,
         rule: "a QP of a connected type stays in INIT for 5 s, while no `modify_qp` of its process fails",
         source: "state of the QP, and since when it has it; errnos of `modify_qp`",
-        why: "Connecting takes milliseconds. The peer did not answer, or the job waits for it.",
+        why: "Connecting takes milliseconds. The peer did not answer, the job waits for it, or a step of the setup failed.",
         fixed: "its QPs are in RTS",
         trace: Traced::Yes,
     },

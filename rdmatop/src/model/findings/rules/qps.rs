@@ -1,7 +1,6 @@
 //! QPs that wait or failed, and work requests that ended with an error.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 
 use super::{Scene, growing, receiver, verbs};
@@ -30,13 +29,22 @@ pub(super) fn stuck(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let Some(owner) = process.and_then(|uid| scene.process(uid)) else {
             continue;
         };
-        // QPs that cannot be set up wait for no peer: the rule of verbs names the cause.
-        if id == FindingId::QpSetup
-            && verbs::failed_steps(scene, owner.uid).is_some_and(|failed| failed.go_on)
-        {
+        let failed = (id == FindingId::QpSetup)
+            .then(|| verbs::failed_steps(scene, owner.uid))
+            .flatten();
+        // While modify_qp fails, the rule of verbs names the cause, which is no peer.
+        if failed.as_ref().is_some_and(|failed| failed.go_on) {
             continue;
         }
-        out.push(stuck_symptom(scene, owner, id, &qps));
+        let mut symptom = stuck_symptom(scene, owner, id, &qps);
+        if let Some(failed) = failed {
+            symptom.verdict.push_str(", or its modify_qp failed");
+            symptom.evidence.push(format!(
+                "{} calls of modify_qp failed with {}, none of them in the last interval",
+                failed.total, failed.errno
+            ));
+        }
+        out.push(symptom);
     }
 }
 
@@ -87,20 +95,10 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
             let age = text::age(now.saturating_sub(out.since_ns) / 1_000_000_000);
             let stay = if qps.len() == 1 { "stays" } else { "stay" };
             out.severity = Severity::Warning;
-            out.verdict = format!("{many} of {who} on {device} {stay} in INIT for {age}");
+            out.verdict =
+                format!("{many} of {who} on {device} {stay} in INIT for {age}: no peer has connected yet");
             "stuck in INIT".clone_into(&mut out.short);
             out.victims = vec![owner.uid];
-            if let Some(failed) = verbs::failed_steps(scene, owner.uid) {
-                let _ = write!(
-                    out.verdict,
-                    ": {} of its calls of modify_qp failed with {}",
-                    failed.total, failed.errno
-                );
-                "Look at the program's log: it says which step failed. Then restart the program."
-                    .clone_into(&mut out.next);
-                return out;
-            }
-            out.verdict.push_str(": no peer has connected yet");
             out.next = owner.pid.map_or_else(
                 || "rdmatop check   # on the peers' hosts: have all started, and can they reach this host by TCP?".to_owned(),
                 |pid| {

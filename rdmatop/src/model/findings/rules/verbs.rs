@@ -81,36 +81,35 @@ fn is_no_try(row: &VerbRow) -> bool {
     !row.probe && !row.verb.starts_with("cm_")
 }
 
-/// How many calls of modify_qp by a process failed for a reason that [`fail`] names, and the commonest errno; `None` for none.
+/// Calls of modify_qp by a process that failed with one errno.
+pub(super) struct FailedSteps {
+    /// How many.
+    pub(super) total: u64,
+    /// Name of the errno.
+    pub(super) errno: &'static str,
+    /// Whether [`fail`] names such a failure now, of this errno or another.
+    pub(super) go_on: bool,
+}
+
+/// The commonest failure of modify_qp by a process, among those that [`fail`] names; `None` for none.
 pub(super) fn failed_steps(scene: &Scene<'_>, process: u64) -> Option<FailedSteps> {
     let row = scene
         .snapshot
         .verbs
         .iter()
         .find(|row| row.process_uid == Some(process) && &*row.verb == "modify_qp" && is_no_try(row))?;
-    let named = row
+    let named: Vec<_> = row
         .errnos
         .iter()
-        .filter(|(number, _)| meaning(&row.verb, *number, row.pid, None).is_some());
-    let (number, _) = named.clone().max_by_key(|(_, total)| *total)?;
+        .filter(|(number, _)| meaning(&row.verb, *number, row.pid, None).is_some())
+        .collect();
+    let (number, total) = named.iter().max_by_key(|(_, total)| *total)?;
+    let grows = |number| scene.growth.of_errno(row, number).is_some();
     Some(FailedSteps {
-        total: named.clone().map(|(_, total)| total).sum(),
+        total: *total,
         errno: errno::name(*number).unwrap_or("an error"),
-        go_on: growing(row.errors).is_some()
-            && named
-                .clone()
-                .any(|(number, _)| scene.growth.of_errno(row, *number).is_some()),
+        go_on: growing(row.errors).is_some() && named.iter().any(|(number, _)| grows(*number)),
     })
-}
-
-/// Calls of modify_qp that failed.
-pub(super) struct FailedSteps {
-    /// How many.
-    pub(super) total: u64,
-    /// The commonest errno.
-    pub(super) errno: &'static str,
-    /// Some of them in the last interval: then [`fail`] says so.
-    pub(super) go_on: bool,
 }
 
 /// Verbs that fail for want of something.
