@@ -2,6 +2,7 @@
 
 mod counts;
 mod guests;
+mod places;
 mod record;
 mod report;
 
