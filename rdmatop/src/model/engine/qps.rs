@@ -453,6 +453,11 @@ impl Qps {
     }
 
     fn remove(&mut self, uid: u64) {
+        let before = self.all.get(uid).and_then(|qp| qp.before);
+        // An earlier QP of its number is kept longer while its last counts are not in, and must still be found.
+        if before.is_some_and(|before| self.all.get(before.get()).is_some()) {
+            self.displace(uid);
+        }
         let Some(qp) = self.all.remove(uid) else { return };
         for birth in qp.births() {
             self.by_birth.remove(&birth);
