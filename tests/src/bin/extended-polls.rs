@@ -4,8 +4,8 @@
 //! other of its pair. In the first pair each QP has a CQ for its sends and one for its receives; in the second one for both; the
 //! first QPs of the next two pairs share the two, and so do the second ones; the fifth is as the first, but its CQs were those of another
 //! pair, which was destroyed. It prints `{"ready":true,"pid":..,"apart":[QPN,
-//! QPN],"one":[..],"shared":[QPN, QPN, QPN, QPN],"again":[..]}`. When stdin ends the first QP of each pair sends COUNT messages, and then QUEUED for
-//! which there is no receive; at last the second ones post QUEUED receives, and all QPs go to ERR. When it has all completions it prints
+//! QPN],"one":[..],"shared":[QPN, QPN, QPN, QPN],"again":[..]}`. When stdin ends the first QP of each pair sends COUNT messages; then the second one
+//! posts QUEUED receives and goes to ERR, and the first one posts QUEUED sends and goes to ERR. When it has all completions it prints
 //! `{"pid":..,"taken":[[QPN, wr_id, status, of a receive],..],"calls":..}`: each as it got it, and how often it called.
 
 use std::{
@@ -145,14 +145,14 @@ fn main() -> Result<()> {
     }
     for (number, (qp, peer)) in (0..).step_by(2).zip(&pairs) {
         for nth in count..each {
-            // Nobody has posted a receive for it.
-            qp.post_send(OF_QP * number + nth, Opcode::Send, 8, &from, &to)?;
-        }
-        qp.to_state(State::Err)?;
-        for nth in count..each {
             peer.post_recv(OF_QP * (number + 1) + RECEIVES + nth, SIZE, &to)?;
         }
         peer.to_state(State::Err)?;
+        for nth in count..each {
+            // The peer drops it. A peer that still receives could answer after the sender has gone to ERR.
+            qp.post_send(OF_QP * number + nth, Opcode::Send, 8, &from, &to)?;
+        }
+        qp.to_state(State::Err)?;
     }
     for cq in 0..taker.cqs.len() {
         let left = taker.cqs[cq].1;
