@@ -14,7 +14,7 @@ use rdmatop_common::offsets::UNKNOWN;
 
 /// `enum rdma_restrack_type`, include/rdma/restrack.h: these three are the same on 5.10 to 7.2.
 const CQ: u32 = 1;
-const QP: u32 = 2;
+pub(super) const QP: u32 = 2;
 const MR: u32 = 4;
 
 /// The object that contains this entry, `None` when the offset is unknown.

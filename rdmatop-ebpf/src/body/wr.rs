@@ -22,17 +22,18 @@ use rdmatop_common::{
     wr::{NO_OPCODE, NO_STATUS, WrFilter, WrRecord, count, flag, kind},
 };
 
+use super::{restrack, rxe_shared::is_rxe};
 use crate::{
     cursor::advance,
     emit::lost,
     maps::QpnKey,
     offsets::{
         OFF_DEV_INDEX, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_RES, OFF_QP_TYPE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX,
-        OFF_QUEUE_MASK, OFF_QUEUE_SHIFT, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_DEST, OFF_RXE_QP_DGID,
-        OFF_RXE_QP_IBQP, OFF_RXE_QP_RCQ, OFF_RXE_QP_RQ, OFF_RXE_QP_SCQ, OFF_RXE_QP_SIGNALS, OFF_RXE_QP_SQ,
-        OFF_RXE_QP_SRQ, OFF_RXE_QP_STATE, OFF_RXE_QP_USER, OFF_WQE_FLAGS, OFF_WQE_IMM, OFF_WQE_LENGTH,
-        OFF_WQE_OPCODE, OFF_WQE_UD_QPN, OFF_WQE_WR_ID, Pane, get, get_or_unknown, get_or_zero, member, read,
-        read_into,
+        OFF_QUEUE_MASK, OFF_QUEUE_SHIFT, OFF_RES_TYPE, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_DEST,
+        OFF_RXE_QP_DGID, OFF_RXE_QP_IBQP, OFF_RXE_QP_RCQ, OFF_RXE_QP_RQ, OFF_RXE_QP_SCQ, OFF_RXE_QP_SIGNALS,
+        OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ, OFF_RXE_QP_STATE, OFF_RXE_QP_USER, OFF_WQE_FLAGS, OFF_WQE_IMM,
+        OFF_WQE_LENGTH, OFF_WQE_OPCODE, OFF_WQE_UD_QPN, OFF_WQE_WR_ID, Pane, get, get_or_unknown,
+        get_or_zero, member, read, read_into,
     },
     task::{Depth, entry, name_device, now, owner_of},
     words::{add, copy, zeroed},
@@ -63,6 +64,8 @@ const SEND_IMM: u32 = 3;
 const LOCAL_INV: u32 = 7;
 const BIND_MW: u32 = 8;
 const KERNEL_OPCODES: u32 = 0x20;
+/// What [`follow_wrs`] returns if it had no room for the QP.
+const NO_ROOM: u64 = 1;
 /// How often to try a claim: this takes some 200 us. A visit that reports ten WRs takes 10 us.
 const TRIES: u32 = 8192;
 
@@ -147,13 +150,31 @@ fn follow(qp: u64) -> Option<*mut WrQp> {
             return Some(known);
         }
     }
-    if follow_wrs(qp) == 0 {
-        return None;
+    if follow_wrs(qp) == NO_ROOM {
+        // What this visit would have reported is lost.
+        counted(count::HAPPENED, 1);
+        lost(loss::WR_MISSED);
     }
     WR_QPS.get_ptr_mut(&qp)
 }
 
-/// Begins to follow a QP. Not inlined, so that it does not enlarge the callers' stack frames. Global: see `functions`.
+/// `rdma_restrack_add` of an object of any provider. A new QP of SoftRoCE is followed before its first work request: a QP that is
+/// first seen later is followed from its consumer index on, because it may be from before the trace, and then what the driver
+/// consumed while the kernel skipped all of these programs would be in no count.
+#[inline(always)]
+pub(crate) fn created(res: u64) -> Option<()> {
+    if get::<u32>(res, &OFF_RES_TYPE)? != restrack::QP {
+        return None;
+    }
+    let qp = res - u64::from(OFF_QP_RES.load());
+    if is_rxe(get(qp, &OFF_QP_DEVICE)?) {
+        follow_wrs(qp);
+    }
+    Some(())
+}
+
+/// Begins to follow a QP. Returns [`NO_ROOM`] if there is none. Not inlined, so that it does not enlarge the callers' stack frames.
+/// Global: see `functions`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn follow_wrs(qp: u64) -> u64 {
@@ -216,17 +237,13 @@ extern "C" fn follow_wrs(qp: u64) -> u64 {
         reserved: 0,
     };
     if WR_QPS.insert(&qp, &*new, NOEXIST).is_err() {
-        // Another CPU was first; or there is no room, and what this visit would have reported is lost.
-        if WR_QPS.get_ptr(&qp).is_none() {
-            lost(loss::WR_MISSED);
-            return 0;
-        }
-        return 1;
+        // Another CPU was first, or there is no room.
+        return if WR_QPS.get_ptr(&qp).is_none() { NO_ROOM } else { 0 };
     }
     // The kernel reuses QP numbers: the newer QP has it.
     let _ = WR_QPNS.insert(&key, &qp, 0);
     let _ = WR_QUEUES.insert(&new.sq, &qp, 0);
-    1
+    0
 }
 
 /// Stops following a QP.

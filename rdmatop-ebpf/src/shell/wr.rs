@@ -25,6 +25,7 @@ macro_rules! entry {
     };
 }
 
+entry!(wr_created(res) wr::created(res));
 entry!(wr_post_send(qp) wr::doorbell(qp));
 entry!(wr_completer(qp) wr::completing(qp));
 entry!(wr_packet(qp) wr::arrived(qp));

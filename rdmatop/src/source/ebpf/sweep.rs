@@ -1,6 +1,9 @@
 //! Reads the maps: losses, verb counters, counters of QPs, all through mmap. `maps.rs` of rdmatop-ebpf says why.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    cell::Cell,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use rdmatop_common::{
     counters::{QpSlot, VerbEntry, VerbErrorEntry, VerbKey, loss},
@@ -55,6 +58,8 @@ struct Maps {
     seen: Option<Seen>,
     /// Counts of work requests; `None` if no trace follows them.
     work: Option<Mapped<u64>>,
+    /// What [`Maps::unreported_work`] last returned.
+    unreported: Cell<u64>,
 }
 
 /// Counts of work requests, by [`count`].
@@ -98,6 +103,7 @@ impl Maps {
                 Some(counts) => Some(Mapped::open(counts, "WR_COUNTS")?),
                 None => None,
             },
+            unreported: Cell::new(0),
         })
     }
 }
@@ -116,11 +122,15 @@ impl Maps {
 }
 
 impl Maps {
-    /// Ends of work requests in skipped runs that nothing else has reported.
+    /// Ends of work requests in skipped runs that nothing else has reported. Never less than before, because what has been
+    /// reported as lost stays so, even if the QP's next visit finds it: else what happened would be less than what was seen and
+    /// lost.
     fn unreported_work(&self) -> u64 {
         let work = self.work();
         let reported = work[count::HEALED as usize] + work[count::INDEXED as usize];
-        self.skips.of_work().saturating_sub(reported)
+        let unreported = self.skips.of_work().saturating_sub(reported);
+        self.unreported.set(self.unreported.get().max(unreported));
+        self.unreported.get()
     }
 }
 

@@ -63,6 +63,19 @@ const HOOK: Hook = Hook {
 /// SoftRoCE. A program posts receives in memory that it shares with the driver, without any call, so no hook can report
 /// those posts.
 pub(super) const WORK_HOOKS: &[Hook] = &[
+    // A QP that this program did not see is followed from its first doorbell, packet or completion on.
+    Hook {
+        program: "wr_created",
+        symbol: "rdma_restrack_add",
+        module: "ib_core",
+        gives: "work requests as events",
+        cost: Some(
+            "the first work requests of as many new QPs may be missing; new MRs and CQs are among these",
+        ),
+        needs: &[&["OFF_RES_TYPE", "OFF_QP_RES", "OFF_DEV_DRIVER"], FIRST],
+        skip: Skip::Named,
+        ..HOOK
+    },
     Hook {
         program: "wr_completer",
         symbol: "rxe_completer",
@@ -118,6 +131,8 @@ pub(super) const WORK_HOOKS: &[Hook] = &[
         program: "wr_queue_end",
         symbol: "rxe_queue_cleanup",
         gives: "work requests as events",
+        cost: Some("the last work requests of as many queues before their destruction may be missing"),
+        skip: Skip::Named,
         needs: &[ELEMENT],
         wants: &[PEER],
         ..HOOK
