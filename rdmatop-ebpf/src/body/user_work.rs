@@ -25,7 +25,8 @@ use super::{
     user::hits,
     user_cqs::leave,
     user_posts::{doubt, forget_all, moves, recall, remember},
-    wr::{NO_WAKEUP, Whose, counted, filter, is_wanted, left_out},
+    wr::{NO_WAKEUP, counted, filter, left_out},
+    wr_qps::{Whose, is_wanted},
 };
 use crate::{
     emit::lost,

@@ -18,45 +18,37 @@ use core::{
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_loop};
 use rdmatop_common::{
     counters::loss,
-    event::{COMM_LEN, DEVICE_NAME_LEN, UNKNOWN_U32},
+    event::UNKNOWN_U32,
     wr::{NO_OPCODE, NO_STATUS, WrFilter, WrRecord, count, flag, kind},
 };
 
-use super::{restrack, rxe_shared::is_rxe};
+use super::wr_qps::{follow, forget};
 use crate::{
     cursor::advance,
     emit::lost,
-    maps::QpnKey,
     offsets::{
-        OFF_DEV_INDEX, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_RES, OFF_QP_TYPE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX,
-        OFF_QUEUE_MASK, OFF_QUEUE_SHIFT, OFF_RES_TYPE, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_DEST,
-        OFF_RXE_QP_DGID, OFF_RXE_QP_IBQP, OFF_RXE_QP_RCQ, OFF_RXE_QP_RQ, OFF_RXE_QP_SCQ, OFF_RXE_QP_SIGNALS,
-        OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ, OFF_RXE_QP_STATE, OFF_RXE_QP_USER, OFF_WQE_FLAGS, OFF_WQE_IMM,
-        OFF_WQE_LENGTH, OFF_WQE_OPCODE, OFF_WQE_UD_QPN, OFF_WQE_WR_ID, Pane, get, get_or_unknown,
-        get_or_zero, member, read, read_into,
+        OFF_QUEUE_BUF, OFF_QUEUE_INDEX, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_DEST, OFF_RXE_QP_DGID,
+        OFF_RXE_QP_IBQP, OFF_RXE_QP_SQ, OFF_RXE_QP_STATE, OFF_WQE_FLAGS, OFF_WQE_IMM, OFF_WQE_LENGTH,
+        OFF_WQE_OPCODE, OFF_WQE_UD_QPN, OFF_WQE_WR_ID, get, get_or_zero, member, read, read_into,
     },
-    task::{Depth, entry, name_device, now, owner_of},
+    task::now,
     words::{add, copy, zeroed},
     wr_maps::{
-        Outstanding, WR_COUNTS, WR_EVENTS, WR_FILTER, WR_OUTSTANDING, WR_QPNS, WR_QPS, WR_QUEUES, WrKey,
-        WrQp, qp_flag,
+        Outstanding, WR_COUNTS, WR_EVENTS, WR_FILTER, WR_OUTSTANDING, WR_QPS, WR_QUEUES, WrKey, WrQp, qp_flag,
     },
 };
 
 /// `BPF_RB_NO_WAKEUP`, include/uapi/linux/bpf.h. The reader looks on its own timer: a wake-up for each record would cost more
 /// than the record, and before Linux 6.4 it would let softirqs run inside the program (see `emit::wakeup`).
 pub(super) const NO_WAKEUP: u64 = 1;
-/// `BPF_NOEXIST`.
-const NOEXIST: u64 = 1;
 /// `IB_QPS_RESET`.
 const RESET: u32 = 0;
 /// `IB_QPT_RC`, `IB_QPT_UC`: connected to one peer. `IB_QPT_UD`.
 const RC: u32 = 2;
 const UC: u32 = 3;
 const UD: u32 = 4;
-/// `IB_SEND_SIGNALED`, and `IB_SIGNAL_ALL_WR` of a QP.
+/// `IB_SEND_SIGNALED`.
 const SIGNALED: u32 = 2;
-const SIGNAL_ALL: u32 = 0;
 /// Opcodes with immediate data: `IB_WR_RDMA_WRITE_WITH_IMM` and `IB_WR_SEND_WITH_IMM`.
 const WRITE_IMM: u32 = 1;
 const SEND_IMM: u32 = 3;
@@ -64,8 +56,6 @@ const SEND_IMM: u32 = 3;
 const LOCAL_INV: u32 = 7;
 const BIND_MW: u32 = 8;
 const KERNEL_OPCODES: u32 = 0x20;
-/// What [`follow_wrs`] returns if it had no room for the QP.
-const NO_ROOM: u64 = 1;
 /// How often to try a claim: this takes some 200 us. A visit that reports ten WRs takes 10 us.
 const TRIES: u32 = 8192;
 
@@ -138,188 +128,6 @@ pub(super) fn claim(qp: *mut WrQp) -> bool {
 pub(super) fn release(qp: *mut WrQp) {
     // SAFETY: the map checked the pointer.
     add(unsafe { &raw mut (*qp).claims }, u64::MAX);
-}
-
-/// Returns a followed QP, and begins to follow it if needed. A QP with another send queue at the same address is a new QP.
-#[inline(always)]
-fn follow(qp: u64) -> Option<*mut WrQp> {
-    if let Some(known) = WR_QPS.get_ptr_mut(&qp) {
-        let sq: u64 = get_or_zero(qp - u64::from(OFF_RXE_QP_IBQP.load()), &OFF_RXE_QP_SQ);
-        // SAFETY: the map checked the pointer.
-        if unsafe { (*known).sq } == sq {
-            return Some(known);
-        }
-    }
-    if follow_wrs(qp) == NO_ROOM {
-        // What this visit would have reported is lost.
-        counted(count::HAPPENED, 1);
-        lost(loss::WR_MISSED);
-    }
-    WR_QPS.get_ptr_mut(&qp)
-}
-
-/// `rdma_restrack_add` of an object of any provider. A new QP of SoftRoCE is followed before its first work request: a QP that is
-/// first seen later is followed from its consumer index on, because it may be from before the trace, and then what the driver
-/// consumed while the kernel skipped all of these programs would be in no count.
-#[inline(always)]
-pub(crate) fn created(res: u64) -> Option<()> {
-    if get::<u32>(res, &OFF_RES_TYPE)? != restrack::QP {
-        return None;
-    }
-    let qp = res - u64::from(OFF_QP_RES.load());
-    if is_rxe(get(qp, &OFF_QP_DEVICE)?) {
-        follow_wrs(qp);
-    }
-    Some(())
-}
-
-/// Begins to follow a QP. Returns [`NO_ROOM`] if there is none. Not inlined, so that it does not enlarge the callers' stack frames.
-/// Global: see `functions`.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn follow_wrs(qp: u64) -> u64 {
-    forget(qp);
-    let rxe = qp - u64::from(OFF_RXE_QP_IBQP.load());
-    let mut place = MaybeUninit::<WrQp>::uninit();
-    let new = zeroed(&mut place);
-    new.rxe = rxe;
-    new.sq = get_or_zero(rxe, &OFF_RXE_QP_SQ);
-    new.rq = get_or_zero(rxe, &OFF_RXE_QP_RQ);
-    if new.sq == 0 {
-        return 0;
-    }
-    new.ring = get_or_zero(new.sq, &OFF_QUEUE_BUF);
-    new.mask = get_or_zero(new.sq, &OFF_QUEUE_MASK);
-    new.shift = get_or_zero::<u32>(new.sq, &OFF_QUEUE_SHIFT) & 31;
-    new.base = get_or_zero(new.sq, &OFF_QUEUE_INDEX);
-    new.rq_mask = get_or_zero(new.rq, &OFF_QUEUE_MASK);
-    new.rq_base = get_or_zero(new.rq, &OFF_QUEUE_INDEX);
-    new.born_ns = now();
-    new.device = get_or_zero(qp, &OFF_QP_DEVICE);
-    new.device_index = get_or_unknown(new.device, &OFF_DEV_INDEX);
-    new.qpn = get(qp, &OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
-    new.qp_type = get(qp, &OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
-    let mut pane = Pane::uninit();
-    let owner = owner_of(
-        entry(&mut pane, member(qp, &OFF_QP_RES).unwrap_or(0)),
-        &mut new.owner_comm,
-        Depth::Name,
-    );
-    new.owner_pid = owner.pid;
-    new.owner = u32::from(owner.flags);
-    let user: u8 = get_or_zero(rxe, &OFF_RXE_QP_USER);
-    if user == 0 {
-        new.flags |= qp_flag::KERNEL;
-    }
-    if get::<u32>(rxe, &OFF_RXE_QP_SIGNALS) == Some(SIGNAL_ALL) {
-        new.flags |= qp_flag::SIGNALS_ALL;
-    }
-    if get_or_zero::<u64>(rxe, &OFF_RXE_QP_SRQ) != 0 {
-        new.flags |= qp_flag::SRQ;
-    }
-    let scq: u64 = get_or_zero(rxe, &OFF_RXE_QP_SCQ);
-    if scq == get_or_zero(rxe, &OFF_RXE_QP_RCQ) {
-        new.flags |= qp_flag::ONE_CQ;
-    }
-    let whose = Whose {
-        pid: new.owner_pid,
-        flags: new.owner,
-        comm: &new.owner_comm,
-        qpn: new.qpn,
-        device: new.device,
-    };
-    if is_wanted(&whose) {
-        new.flags |= qp_flag::WANTED;
-    }
-    let key = QpnKey {
-        device: new.device,
-        qpn: new.qpn,
-        reserved: 0,
-    };
-    if WR_QPS.insert(&qp, &*new, NOEXIST).is_err() {
-        // Another CPU was first, or there is no room.
-        return if WR_QPS.get_ptr(&qp).is_none() { NO_ROOM } else { 0 };
-    }
-    // The kernel reuses QP numbers: the newer QP has it.
-    let _ = WR_QPNS.insert(&key, &qp, 0);
-    let _ = WR_QUEUES.insert(&new.sq, &qp, 0);
-    0
-}
-
-/// Stops following a QP.
-#[inline(always)]
-fn forget(qp: u64) {
-    let Some(known) = WR_QPS.get_ptr(&qp) else { return };
-    // SAFETY: the map checked the pointer.
-    let (key, sq) = unsafe {
-        let key = QpnKey {
-            device: (*known).device,
-            qpn: (*known).qpn,
-            reserved: 0,
-        };
-        (key, (*known).sq)
-    };
-    if let Some(owner) = WR_QPNS.get_ptr(&key)
-        // SAFETY: as above.
-        && unsafe { *owner } == qp
-    {
-        let _ = WR_QPNS.remove(&key);
-    }
-    let _ = WR_QUEUES.remove(&sq);
-    let _ = WR_QPS.remove(&qp);
-}
-
-/// What the filter compares of a QP.
-pub(super) struct Whose<'a> {
-    /// Valid with `flag::OWNER_TASK` in the flags.
-    pub(super) pid: u32,
-    pub(super) flags: u32,
-    pub(super) comm: &'a [u8; COMM_LEN],
-    pub(super) qpn: u32,
-    /// `struct ib_device *`.
-    pub(super) device: u64,
-}
-
-/// Whether the filter lets records of a QP through.
-#[inline(always)]
-#[expect(
-    clippy::cast_ptr_alignment,
-    reason = "a map's value is aligned to 8, and so is the place of the name in it"
-)]
-pub(super) fn is_wanted(qp: &Whose<'_>) -> bool {
-    let Some(filter) = filter() else { return false };
-    // SAFETY: the map checked the pointer.
-    unsafe {
-        if (*filter).pid != 0 && ((*filter).pid != qp.pid || qp.flags & u32::from(flag::OWNER_TASK) == 0) {
-            return false;
-        }
-        if (*filter).flags & WrFilter::QPN != 0 && (*filter).qpn != qp.qpn {
-            return false;
-        }
-        if (*filter).comm[0] != 0 {
-            for at in 0..(*filter).comm.len() {
-                let wanted = read_volatile(&raw const (*filter).comm[at]);
-                // The kernel keeps 15 bytes of a process's name; a kernel consumer's name may be longer.
-                if wanted != qp.comm[at] && !(wanted == 0 && at == (*filter).comm.len() - 1) {
-                    return false;
-                }
-                if wanted == 0 {
-                    break;
-                }
-            }
-        }
-        if (*filter).device[0] != 0 {
-            let mut name = [0u64; DEVICE_NAME_LEN / 8];
-            name_device(&mut *(&raw mut name).cast(), qp.device);
-            let wanted = (&raw const (*filter).device).cast::<u64>();
-            for (word, own) in name.iter().enumerate() {
-                if wanted.add(word).read_volatile() != *own {
-                    return false;
-                }
-            }
-        }
-    }
-    true
 }
 
 /// Makes a record of one of a QP's WRs.

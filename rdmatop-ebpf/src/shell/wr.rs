@@ -3,7 +3,7 @@
 use aya_ebpf::{macros::kprobe, programs::ProbeContext};
 
 use crate::{
-    body::{wr, wr_cqe},
+    body::{wr, wr_cqe, wr_qps},
     maps::enabled,
 };
 
@@ -25,7 +25,7 @@ macro_rules! entry {
     };
 }
 
-entry!(wr_created(res) wr::created(res));
+entry!(wr_created(res) wr_qps::created(res));
 entry!(wr_post_send(qp) wr::doorbell(qp));
 entry!(wr_completer(qp) wr::completing(qp));
 entry!(wr_packet(qp) wr::arrived(qp));

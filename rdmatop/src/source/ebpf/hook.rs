@@ -65,7 +65,8 @@ pub enum Skip {
     Count,
     /// Records of work requests, unless the next visit finds them by a ring's index.
     Work,
-    /// Something only if other programs are skipped, too: named, and in no sum.
+    /// Something only where the kernel skips other programs, too. rdmatop names the program and the number of its skips, and
+    /// adds them to no sum of losses.
     Named,
     /// Nothing: something else counts the loss, or finds what was missed.
     Nothing,

@@ -58,7 +58,7 @@ struct Maps {
     seen: Option<Seen>,
     /// Counts of work requests; `None` if no trace follows them.
     work: Option<Mapped<u64>>,
-    /// What [`Maps::unreported_work`] last returned.
+    /// The most that [`Maps::unreported_work`] has found.
     unreported: Cell<u64>,
 }
 

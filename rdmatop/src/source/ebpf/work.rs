@@ -70,7 +70,8 @@ pub(super) const WORK_HOOKS: &[Hook] = &[
         module: "ib_core",
         gives: "work requests as events",
         cost: Some(
-            "the first work requests of as many new QPs may be missing; new MRs and CQs are among these",
+            "the first work requests of as many QPs may be missing; the number includes new MRs and CQs, which lose \
+             nothing",
         ),
         needs: &[&["OFF_RES_TYPE", "OFF_QP_RES", "OFF_DEV_DRIVER"], FIRST],
         skip: Skip::Named,

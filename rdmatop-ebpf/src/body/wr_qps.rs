@@ -1,0 +1,217 @@
+//! SoftRoCE: which QPs the programs of [`super::wr`] follow, and whether the filter lets their records through.
+
+use core::{mem::MaybeUninit, ptr::read_volatile};
+
+use rdmatop_common::{
+    counters::loss,
+    event::{COMM_LEN, DEVICE_NAME_LEN, UNKNOWN_U32},
+    wr::{WrFilter, count, flag},
+};
+
+use super::{
+    restrack,
+    rxe_shared::is_rxe,
+    wr::{counted, filter},
+};
+use crate::{
+    emit::lost,
+    maps::QpnKey,
+    offsets::{
+        OFF_DEV_INDEX, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_RES, OFF_QP_TYPE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX,
+        OFF_QUEUE_MASK, OFF_QUEUE_SHIFT, OFF_RES_TYPE, OFF_RXE_QP_IBQP, OFF_RXE_QP_RCQ, OFF_RXE_QP_RQ,
+        OFF_RXE_QP_SCQ, OFF_RXE_QP_SIGNALS, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ, OFF_RXE_QP_USER, Pane, get,
+        get_or_unknown, get_or_zero, member,
+    },
+    task::{Depth, entry, name_device, now, owner_of},
+    words::zeroed,
+    wr_maps::{WR_QPNS, WR_QPS, WR_QUEUES, WrQp, qp_flag},
+};
+
+/// `BPF_NOEXIST`.
+const NOEXIST: u64 = 1;
+/// `IB_SIGNAL_ALL_WR` of a QP.
+const SIGNAL_ALL: u32 = 0;
+/// What [`follow_wrs`] returns if it had no room for the QP.
+const NO_ROOM: u64 = 1;
+
+/// Returns a followed QP, and begins to follow it if needed. A QP with another send queue at the same address is a new QP.
+#[inline(always)]
+pub(super) fn follow(qp: u64) -> Option<*mut WrQp> {
+    if let Some(known) = WR_QPS.get_ptr_mut(&qp) {
+        let sq: u64 = get_or_zero(qp - u64::from(OFF_RXE_QP_IBQP.load()), &OFF_RXE_QP_SQ);
+        // SAFETY: the map checked the pointer.
+        if unsafe { (*known).sq } == sq {
+            return Some(known);
+        }
+    }
+    if follow_wrs(qp) == NO_ROOM {
+        // What this visit would have reported is lost.
+        counted(count::HAPPENED, 1);
+        lost(loss::WR_MISSED);
+    }
+    WR_QPS.get_ptr_mut(&qp)
+}
+
+/// Entry of `rdma_restrack_add(res)`, for an object of any provider. Begins to follow a new QP of SoftRoCE before its first work
+/// request. [`follow`] alone would begin at the consumer index of a QP that it first sees at work, because the QP may be from
+/// before the trace; what the driver had consumed while the kernel skipped our programs would be in no count.
+#[inline(always)]
+pub(crate) fn created(res: u64) -> Option<()> {
+    if get::<u32>(res, &OFF_RES_TYPE)? != restrack::QP {
+        return None;
+    }
+    let qp = res - u64::from(OFF_QP_RES.load());
+    if is_rxe(get(qp, &OFF_QP_DEVICE)?) {
+        follow_wrs(qp);
+    }
+    Some(())
+}
+
+/// Begins to follow a QP. Returns [`NO_ROOM`] if there is none. Not inlined, so that it does not enlarge the callers' stack frames.
+/// Global: see `functions`.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn follow_wrs(qp: u64) -> u64 {
+    forget(qp);
+    let rxe = qp - u64::from(OFF_RXE_QP_IBQP.load());
+    let mut place = MaybeUninit::<WrQp>::uninit();
+    let new = zeroed(&mut place);
+    new.rxe = rxe;
+    new.sq = get_or_zero(rxe, &OFF_RXE_QP_SQ);
+    new.rq = get_or_zero(rxe, &OFF_RXE_QP_RQ);
+    if new.sq == 0 {
+        return 0;
+    }
+    new.ring = get_or_zero(new.sq, &OFF_QUEUE_BUF);
+    new.mask = get_or_zero(new.sq, &OFF_QUEUE_MASK);
+    new.shift = get_or_zero::<u32>(new.sq, &OFF_QUEUE_SHIFT) & 31;
+    new.base = get_or_zero(new.sq, &OFF_QUEUE_INDEX);
+    new.rq_mask = get_or_zero(new.rq, &OFF_QUEUE_MASK);
+    new.rq_base = get_or_zero(new.rq, &OFF_QUEUE_INDEX);
+    new.born_ns = now();
+    new.device = get_or_zero(qp, &OFF_QP_DEVICE);
+    new.device_index = get_or_unknown(new.device, &OFF_DEV_INDEX);
+    new.qpn = get(qp, &OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
+    new.qp_type = get(qp, &OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
+    let mut pane = Pane::uninit();
+    let owner = owner_of(
+        entry(&mut pane, member(qp, &OFF_QP_RES).unwrap_or(0)),
+        &mut new.owner_comm,
+        Depth::Name,
+    );
+    new.owner_pid = owner.pid;
+    new.owner = u32::from(owner.flags);
+    let user: u8 = get_or_zero(rxe, &OFF_RXE_QP_USER);
+    if user == 0 {
+        new.flags |= qp_flag::KERNEL;
+    }
+    if get::<u32>(rxe, &OFF_RXE_QP_SIGNALS) == Some(SIGNAL_ALL) {
+        new.flags |= qp_flag::SIGNALS_ALL;
+    }
+    if get_or_zero::<u64>(rxe, &OFF_RXE_QP_SRQ) != 0 {
+        new.flags |= qp_flag::SRQ;
+    }
+    let scq: u64 = get_or_zero(rxe, &OFF_RXE_QP_SCQ);
+    if scq == get_or_zero(rxe, &OFF_RXE_QP_RCQ) {
+        new.flags |= qp_flag::ONE_CQ;
+    }
+    let whose = Whose {
+        pid: new.owner_pid,
+        flags: new.owner,
+        comm: &new.owner_comm,
+        qpn: new.qpn,
+        device: new.device,
+    };
+    if is_wanted(&whose) {
+        new.flags |= qp_flag::WANTED;
+    }
+    let key = QpnKey {
+        device: new.device,
+        qpn: new.qpn,
+        reserved: 0,
+    };
+    if WR_QPS.insert(&qp, &*new, NOEXIST).is_err() {
+        // Another CPU was first, or there is no room.
+        return if WR_QPS.get_ptr(&qp).is_none() { NO_ROOM } else { 0 };
+    }
+    // The kernel reuses QP numbers: the newer QP has it.
+    let _ = WR_QPNS.insert(&key, &qp, 0);
+    let _ = WR_QUEUES.insert(&new.sq, &qp, 0);
+    0
+}
+
+/// Stops following a QP.
+#[inline(always)]
+pub(super) fn forget(qp: u64) {
+    let Some(known) = WR_QPS.get_ptr(&qp) else { return };
+    // SAFETY: the map checked the pointer.
+    let (key, sq) = unsafe {
+        let key = QpnKey {
+            device: (*known).device,
+            qpn: (*known).qpn,
+            reserved: 0,
+        };
+        (key, (*known).sq)
+    };
+    if let Some(owner) = WR_QPNS.get_ptr(&key)
+        // SAFETY: as above.
+        && unsafe { *owner } == qp
+    {
+        let _ = WR_QPNS.remove(&key);
+    }
+    let _ = WR_QUEUES.remove(&sq);
+    let _ = WR_QPS.remove(&qp);
+}
+
+/// What the filter compares of a QP.
+pub(super) struct Whose<'a> {
+    /// Valid with `flag::OWNER_TASK` in the flags.
+    pub(super) pid: u32,
+    pub(super) flags: u32,
+    pub(super) comm: &'a [u8; COMM_LEN],
+    pub(super) qpn: u32,
+    /// `struct ib_device *`.
+    pub(super) device: u64,
+}
+
+/// Whether the filter lets records of a QP through.
+#[inline(always)]
+#[expect(
+    clippy::cast_ptr_alignment,
+    reason = "a map's value is aligned to 8, and so is the place of the name in it"
+)]
+pub(super) fn is_wanted(qp: &Whose<'_>) -> bool {
+    let Some(filter) = filter() else { return false };
+    // SAFETY: the map checked the pointer.
+    unsafe {
+        if (*filter).pid != 0 && ((*filter).pid != qp.pid || qp.flags & u32::from(flag::OWNER_TASK) == 0) {
+            return false;
+        }
+        if (*filter).flags & WrFilter::QPN != 0 && (*filter).qpn != qp.qpn {
+            return false;
+        }
+        if (*filter).comm[0] != 0 {
+            for at in 0..(*filter).comm.len() {
+                let wanted = read_volatile(&raw const (*filter).comm[at]);
+                // The kernel keeps 15 bytes of a process's name; a kernel consumer's name may be longer.
+                if wanted != qp.comm[at] && !(wanted == 0 && at == (*filter).comm.len() - 1) {
+                    return false;
+                }
+                if wanted == 0 {
+                    break;
+                }
+            }
+        }
+        if (*filter).device[0] != 0 {
+            let mut name = [0u64; DEVICE_NAME_LEN / 8];
+            name_device(&mut *(&raw mut name).cast(), qp.device);
+            let wanted = (&raw const (*filter).device).cast::<u64>();
+            for (word, own) in name.iter().enumerate() {
+                if wanted.add(word).read_volatile() != *own {
+                    return false;
+                }
+            }
+        }
+    }
+    true
+}
