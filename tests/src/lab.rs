@@ -38,7 +38,7 @@ impl Lab {
             .unwrap_or_default()
             .trim()
             .to_owned();
-        if env::var_os("RDMATOP_LAB").is_none_or(|value| value != "1") {
+        if !is_here() {
             skip(
                 name,
                 "not in the lab (RDMATOP_LAB is not 1): run `cargo xtask test`",
@@ -48,30 +48,9 @@ impl Lab {
         Some(Self { _turn: turn, release })
     }
 
-    /// As [`Self::enter`], for what no kernel changes: unless each test is to run on every kernel, it runs on one of them.
-    pub fn enter_on_one(name: &str) -> Option<Self> {
-        let lab = Self::enter(name)?;
-        let one = env::var("RDMATOP_ONE_KERNEL").ok();
-        let Some(one) = one.filter(|one| !lab.release.starts_with(&format!("{one}."))) else {
-            return Some(lab);
-        };
-        skip(
-            name,
-            &format!(
-                "it does not depend on the kernel, and runs on Linux {one} (cargo xtask test --everywhere)"
-            ),
-        );
-        None
-    }
-
     /// As [`Self::enter`], for tests of the SoftRoCE data path: needs BTF of the module.
     pub fn enter_data_path(name: &str) -> Option<Self> {
         Self::enter(name)?.with_data_path(name)
-    }
-
-    /// As [`Self::enter_data_path`], for what no kernel that has the data path changes; see [`Self::enter_on_one`].
-    pub fn enter_data_path_on_one(name: &str) -> Option<Self> {
-        Self::enter_on_one(name)?.with_data_path(name)
     }
 
     /// This lab, where the SoftRoCE data path can be counted.
@@ -86,6 +65,11 @@ impl Lab {
         }
         Some(self)
     }
+}
+
+/// Whether this is the lab.
+pub fn is_here() -> bool {
+    env::var_os("RDMATOP_LAB").is_some_and(|value| value == "1")
 }
 
 /// Prints why a test does nothing.

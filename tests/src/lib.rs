@@ -28,6 +28,7 @@ pub mod storm;
 pub mod table;
 pub mod testnic;
 pub mod things;
+pub mod together;
 pub mod traffic;
 pub mod uprobes;
 pub mod verbs;

@@ -2,7 +2,7 @@
 
 use std::{env, fs, process::Command};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::{
     child::output,
@@ -19,16 +19,22 @@ pub const ADDRESS: &str = "10.80.0.1";
 #[derive(Debug)]
 pub struct Siw(());
 
+/// Whether the driver was built; else prints why test `test` is skipped.
+pub fn is_built(test: &str) -> bool {
+    let built = env::var_os("RDMATOP_SIW").is_some();
+    if !built {
+        lab::skip(
+            test,
+            "no module siw for this kernel (RDMATOP_SIW): `cargo xtask lab modules` builds it for 6.1 and later",
+        );
+    }
+    built
+}
+
 impl Siw {
-    /// Makes the device for test `test`; `None`, with the reason printed, where the driver was not built.
-    pub fn up(test: &str) -> Result<Option<Self>> {
-        let Some(module) = env::var_os("RDMATOP_SIW") else {
-            lab::skip(
-                test,
-                "no module siw for this kernel (RDMATOP_SIW): `cargo xtask lab modules` builds it for 6.1 and later",
-            );
-            return Ok(None);
-        };
+    /// Makes the device.
+    pub fn up() -> Result<Self> {
+        let module = env::var_os("RDMATOP_SIW").context("no module siw: RDMATOP_SIW is not set")?;
         // From here on drop cleans up, whatever step fails.
         let siw = Self(());
         let script = "set -e
@@ -49,7 +55,7 @@ impl Siw {
             let state = fs::read_to_string("/sys/class/infiniband/siw0/ports/1/state");
             state.is_ok_and(|state| state.contains("ACTIVE"))
         })?;
-        Ok(Some(siw))
+        Ok(siw)
     }
 }
 

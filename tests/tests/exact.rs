@@ -1,6 +1,6 @@
 //! The data path of SoftRoCE: what rdmatop counts equals what perftest says it did.
 //!
-//! Each window is one `rdmatop --once --json --delay N`: the rows of QPs that were destroyed inside of it must
+//! All workloads run in one window of `rdmatop --once --json --delay N`: the rows of QPs that were destroyed inside of it must
 //! still be in the sample (`exited`). Lossless pairs are held to equality; lossy ones to sum rules.
 
 use std::time::Duration;
@@ -9,44 +9,138 @@ use anyhow::{Context, Result};
 use rdmatop_tests::{
     case::{Case, one_sided, ping_pong, two_sided},
     lab::{self, DEVICE, Lab},
-    perftest::{self, Perftest},
+    perftest::{self, Accounts, Pair, Perftest},
     rdmatop::{Trace, Window},
     snapshot::{Row, Snapshot},
     table::Table,
+    together::{Did, Together},
     traffic::{self, Traffic, id, number},
     wire::{self, Wire},
 };
+use serde_json::Value;
 
 /// A receive completion of UD counts the 40 bytes of GRH, in the kernel and so in rdmatop.
 const GRH: u64 = 40;
 /// How long a receiver is stopped.
 const STOPPED: Duration = Duration::from_secs(3);
+/// Messages to the receiver that is stopped, and over the wire that loses some.
+const TO_STOPPED: u64 = 20_000;
+const OVER_LOSSY: u64 = 2000;
+/// READs over the wire that loses some, and the bytes of each. One READ at a time, of which a part may have come; and eight, so that
+/// one that is asked for again is behind others.
+const READS: u64 = 300;
+const READ_SIZE: u64 = 16_384;
+const OUTSTANDING: [&str; 2] = ["1", "8"];
+/// What is posted by those that had begun before the window.
+const MID_WAY: [&str; 2] = ["write", "send"];
 
-fn run(lab: &Lab, title: &str, cases: &[Case]) -> Result<()> {
-    let window = Window::open(&[])?;
-    let duplicates = lab::hw_counter(DEVICE, "duplicate_request")?;
-    let naks = lab::hw_counter(DEVICE, "rcvd_rnr_err")?;
-    let mut all = Vec::new();
+/// Pairs that ran one after another over the loopback of the lab's device, and what its driver counted meanwhile.
+#[derive(Debug)]
+struct Pairs {
+    accounts: Vec<Accounts>,
+    /// Packets that came twice; `None` where the driver does not count them.
+    duplicates: Option<u64>,
+    /// Packets that were refused because no receive was posted.
+    naks: Option<u64>,
+}
+
+/// A pair over the wire, and the packets that its ends counted meanwhile.
+#[derive(Debug)]
+struct Lossy {
+    accounts: Accounts,
+    sent: u64,
+    arrived: u64,
+}
+
+/// What all workloads did.
+#[derive(Debug)]
+struct Workloads {
+    mid_way: Did<Vec<(Value, Value)>>,
+    kinds: Did<Pairs>,
+    ways: Did<Pairs>,
+    two: Did<Vec<Accounts>>,
+    timed: Did<Value>,
+    stopped: Did<(Accounts, u64)>,
+    lossy: Did<Lossy>,
+    reads: Did<Vec<Lossy>>,
+    dead: Did<Pair>,
+    beside_a_trace: Did<Pairs>,
+}
+
+static TOGETHER: Together<(Workloads, Snapshot)> = Together::new();
+
+fn together() -> Result<&'static (Workloads, Snapshot)> {
+    TOGETHER.get(|| {
+        let begun = Did::of(begin_mid_way);
+        let window = Window::open(&[])?;
+        let workloads = Workloads {
+            mid_way: Did::of(|| finish_mid_way(begun)),
+            kinds: Did::of(|| run(&kinds())),
+            ways: Did::of(|| run(&ways())),
+            two: Did::of(run_two),
+            timed: Did::of(|| traffic::run("timed-posts", &["--count", "1000", "--op", "write"])),
+            stopped: Did::of(run_stopped),
+            lossy: Did::of(|| {
+                let wire = Wire::up()?;
+                let loss = wire.lose("1%")?;
+                let pair = Perftest::new("ib_send_bw").iterations(OVER_LOSSY);
+                let ran = run_lossy(&pair);
+                drop(loss);
+                ran
+            }),
+            reads: Did::of(run_reads),
+            dead: Did::of(perftest::with_killed_server),
+            beside_a_trace: Did::of(|| {
+                let trace = Trace::start(&[])?;
+                let ran = run(&beside_a_trace())?;
+                trace.stop()?;
+                Ok(ran)
+            }),
+        };
+        Ok((workloads, window.close()?))
+    })
+}
+
+/// Runs pairs one after another.
+fn run(cases: &[Case]) -> Result<Pairs> {
+    let counters = || -> Result<_> {
+        Ok((
+            lab::hw_counter(DEVICE, "duplicate_request")?,
+            lab::hw_counter(DEVICE, "rcvd_rnr_err")?,
+        ))
+    };
+    let before = counters()?;
+    let mut accounts = Vec::new();
     for case in cases {
-        all.push(case.pair.run().with_context(|| case.name)?);
+        accounts.push(case.pair.run().with_context(|| case.name)?);
     }
-    let duplicates = lab::hw_counter(DEVICE, "duplicate_request")?
-        .zip(duplicates)
-        .map(|(now, then)| now - then);
-    let sample = window.close()?;
+    let after = counters()?;
+    let rise = |after: Option<u64>, before: Option<u64>| after.zip(before).map(|(now, then)| now - then);
+    Ok(Pairs {
+        accounts,
+        duplicates: rise(after.0, before.0),
+        naks: rise(after.1, before.1),
+    })
+}
+
+/// Compares each pair's rows, and the packets that were sent again with those that came twice.
+fn compare(lab: &Lab, title: &str, cases: &[Case], ran: &Pairs, sample: &Snapshot) -> Result<()> {
     let mut table = Table::default();
-    for (case, accounts) in cases.iter().zip(&all) {
-        case.compare(&mut table, &sample, accounts, sample.skipped())?;
+    for (case, accounts) in cases.iter().zip(&ran.accounts) {
+        case.compare(&mut table, sample, accounts, sample.skipped())?;
     }
-    let naks = lab::hw_counter(DEVICE, "rcvd_rnr_err")?
-        .zip(naks)
-        .map(|(now, then)| now - then);
     // Nothing is lost inside one device: whatever was sent again arrived twice. Unless a receiver was not ready: it
     // drops that packet and, without counting each, those behind it (check_psn), which then arrive only once.
-    if let Some(duplicates) = duplicates {
-        // A QP that moved nothing in the window (the kernel's own) is not counted at all.
-        let again: u64 = sample.qps().filter_map(|qp| qp.total("retransmits")).sum();
-        if naks == Some(0) {
+    if let Some(duplicates) = ran.duplicates {
+        let sides = ran.accounts.iter().flat_map(|pair| [&pair.client, &pair.server]);
+        let pids: Vec<u32> = sides.map(|side| side.pid).collect();
+        let own = |qp: &Row<'_>| pids.iter().any(|pid| qp.field("pid") == *pid);
+        let again: u64 = sample
+            .qps()
+            .filter(own)
+            .filter_map(|qp| qp.total("retransmits"))
+            .sum();
+        if ran.naks == Some(0) {
             let skipped = sample.skipped();
             table.equal_unless_skipped(
                 "all",
@@ -56,7 +150,7 @@ fn run(lab: &Lab, title: &str, cases: &[Case]) -> Result<()> {
                 skipped,
             );
         } else {
-            let least = duplicates + naks.unwrap_or(0);
+            let least = duplicates + ran.naks.unwrap_or(0);
             let what = "retransmits, RNR waits among them";
             table.rule("all", what, &format!(">= {least}"), Some(again), again >= least);
         }
@@ -79,11 +173,7 @@ fn receiver(table: &mut Table, sample: &Snapshot, row: Row<'_>, n: u64, size: u6
     );
 }
 
-#[test]
-fn every_kind_of_request_is_counted_exactly() -> Result<()> {
-    let Some(lab) = Lab::enter_data_path("kinds of requests") else {
-        return Ok(());
-    };
+fn kinds() -> [Case; 6] {
     let mut send = two_sided("send", Perftest::new("ib_send_bw"), 1000, 4096);
     // perftest's default asks for a completion every 100 requests.
     send.client.completions = Some(10);
@@ -94,24 +184,43 @@ fn every_kind_of_request_is_counted_exactly() -> Result<()> {
         1024,
     );
     ud.server.rx_extra = GRH;
-    run(
-        &lab,
-        "Kinds of requests",
-        &[
-            send,
-            one_sided("write", Perftest::new("ib_write_bw"), 1000, 4096, "rdma_write"),
-            one_sided("read", Perftest::new("ib_read_bw"), 1000, 4096, "rdma_read"),
-            one_sided(
-                "atomic",
-                Perftest::new("ib_atomic_bw"),
-                1000,
-                8,
-                "atomic_fetch_add",
-            ),
-            ud,
-            ping_pong("send_lat", Perftest::new("ib_send_lat"), 1000, 64),
-        ],
-    )
+    [
+        send,
+        one_sided("write", Perftest::new("ib_write_bw"), 1000, 4096, "rdma_write"),
+        one_sided("read", Perftest::new("ib_read_bw"), 1000, 4096, "rdma_read"),
+        one_sided(
+            "atomic",
+            Perftest::new("ib_atomic_bw"),
+            1000,
+            8,
+            "atomic_fetch_add",
+        ),
+        ud,
+        ping_pong("send_lat", Perftest::new("ib_send_lat"), 1000, 64),
+    ]
+}
+
+#[test]
+fn every_kind_of_request_is_counted_exactly() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("kinds of requests") else {
+        return Ok(());
+    };
+    let (did, sample) = together()?;
+    compare(&lab, "Kinds of requests", &kinds(), did.kinds.get()?, sample)
+}
+
+fn ways() -> [Case; 6] {
+    let send = |args: &[&str]| Perftest::new("ib_send_bw").args(args);
+    let mut signalled = two_sided("-Q 1", send(&["-Q", "1"]), 1000, 4096);
+    signalled.client.completions = Some(1000);
+    [
+        two_sided("-l 10", send(&["-l", "10"]), 1000, 4096),
+        signalled,
+        two_sided("-q 4", send(&["-q", "4"]), 1000, 4096),
+        two_sided("-e", send(&["-e"]), 1000, 4096),
+        two_sided("-R", send(&[]).cm(), 1000, 4096),
+        two_sided("20000 x 64", send(&[]), 20_000, 64),
+    ]
 }
 
 #[test]
@@ -119,25 +228,20 @@ fn every_way_of_posting_is_counted_exactly() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("ways of posting") else {
         return Ok(());
     };
-    let mut signalled = two_sided("-Q 1", Perftest::new("ib_send_bw").args(&["-Q", "1"]), 1000, 4096);
-    signalled.client.completions = Some(1000);
-    run(
-        &lab,
-        "Ways of posting",
-        &[
-            two_sided(
-                "-l 10",
-                Perftest::new("ib_send_bw").args(&["-l", "10"]),
-                1000,
-                4096,
-            ),
-            signalled,
-            two_sided("-q 4", Perftest::new("ib_send_bw").args(&["-q", "4"]), 1000, 4096),
-            two_sided("-e", Perftest::new("ib_send_bw").args(&["-e"]), 1000, 4096),
-            two_sided("-R", Perftest::new("ib_send_bw").cm(), 1000, 4096),
-            two_sided("20000 x 64", Perftest::new("ib_send_bw"), 20_000, 64),
-        ],
-    )
+    let (did, sample) = together()?;
+    compare(&lab, "Ways of posting", &ways(), did.ways.get()?, sample)
+}
+
+fn two_cases() -> [Case; 2] {
+    [
+        two_sided("first", Perftest::new("ib_send_bw"), 3000, 1024),
+        one_sided("second", Perftest::new("ib_write_bw"), 2000, 2048, "rdma_write"),
+    ]
+}
+
+fn run_two() -> Result<Vec<Accounts>> {
+    let started: Result<Vec<_>> = two_cases().iter().map(|case| case.pair.start()).collect();
+    started?.into_iter().map(Pair::finish).collect()
 }
 
 #[test]
@@ -145,20 +249,29 @@ fn two_pairs_at_once_are_told_apart() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("two pairs") else {
         return Ok(());
     };
-    let cases = [
-        two_sided("first", Perftest::new("ib_send_bw"), 3000, 1024),
-        one_sided("second", Perftest::new("ib_write_bw"), 2000, 2048, "rdma_write"),
-    ];
-    let window = Window::open(&[])?;
-    let started: Result<Vec<_>> = cases.iter().map(|case| case.pair.start()).collect();
-    let all: Result<Vec<_>> = started?.into_iter().map(perftest::Pair::finish).collect();
-    let sample = window.close()?;
+    let (did, sample) = together()?;
     let mut table = Table::default();
-    for (case, accounts) in cases.iter().zip(&all?) {
-        case.compare(&mut table, &sample, accounts, sample.skipped())?;
+    for (case, accounts) in two_cases().iter().zip(did.two.get()?) {
+        case.compare(&mut table, sample, accounts, sample.skipped())?;
     }
     table.check(&lab, "Two pairs at once");
     Ok(())
+}
+
+/// Programs that post before the window, and wait for its opening.
+fn begin_mid_way() -> Result<Vec<(Value, Traffic)>> {
+    let begin = |op| {
+        let args = ["--before", "300", "--count", "500", "--size", "64", "--op", op];
+        let posts = Traffic::start("timed-posts", &args)?;
+        Ok((posts.ready()?, posts))
+    };
+    MID_WAY.into_iter().map(begin).collect()
+}
+
+/// What they said at first, and what they did then.
+fn finish_mid_way(begun: Did<Vec<(Value, Traffic)>>) -> Result<Vec<(Value, Value)>> {
+    let finish = |(ready, posts): (Value, Traffic)| Ok((ready, posts.finish()?));
+    begun.into_inner()?.into_iter().map(finish).collect()
 }
 
 #[test]
@@ -166,25 +279,18 @@ fn attached_mid_way_it_counts_what_came_after() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("mid-way") else {
         return Ok(());
     };
+    let (did, sample) = together()?;
     let mut table = Table::default();
-    for op in ["write", "send"] {
-        let posts = Traffic::start(
-            "timed-posts",
-            &["--before", "300", "--count", "500", "--size", "64", "--op", op],
-        )?;
-        let ready = posts.ready()?;
-        let window = Window::open(&[])?;
-        let done = posts.finish()?;
-        let sample = window.close()?;
-        let pid = id(&ready, "pid")?;
-        let qp = sample.qp(pid, id(&ready, "qpn")?)?;
-        let peer = sample.qp(pid, id(&ready, "peer_qpn")?)?;
+    for (op, (ready, done)) in MID_WAY.into_iter().zip(did.mid_way.get()?) {
+        let pid = id(ready, "pid")?;
+        let qp = sample.qp(pid, id(ready, "qpn")?)?;
+        let peer = sample.qp(pid, id(ready, "peer_qpn")?)?;
         assert!(qp.is("since_attach") && peer.is("since_attach"), "{qp:?}");
         table.equal(op, "tx_wr after attach", 500, qp.total("tx_wr"));
         table.equal(
             op,
             "tx_bytes after attach",
-            number(&done, "bytes")?,
+            number(done, "bytes")?,
             qp.total("tx_bytes"),
         );
         table.equal(
@@ -203,10 +309,9 @@ fn latencies_agree_with_the_program_s_own_clock() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("latency") else {
         return Ok(());
     };
-    let window = Window::open(&[])?;
-    let done = traffic::run("timed-posts", &["--count", "1000", "--op", "write"])?;
-    let sample = window.close()?;
-    let qp = sample.qp(id(&done, "pid")?, id(&done, "qpn")?)?;
+    let (did, sample) = together()?;
+    let done = did.timed.get()?;
+    let qp = sample.qp(id(done, "pid")?, id(done, "qpn")?)?;
     let seen = qp.field("latency");
     let own = &done["latency"];
     let mut table = Table::default();
@@ -238,24 +343,29 @@ fn latencies_agree_with_the_program_s_own_clock() -> Result<()> {
     Ok(())
 }
 
+/// A pair whose receiver is stopped for a while, and how many packets its driver refused meanwhile.
+fn run_stopped() -> Result<(Accounts, u64)> {
+    let naks = || lab::hw_counter(DEVICE, "rcvd_rnr_err")?.context("no rcvd_rnr_err");
+    let before = naks()?;
+    let pair = perftest::with_stopped_receiver(TO_STOPPED, 1024, STOPPED)?;
+    let accounts = pair.finish()?;
+    Ok((accounts, naks()? - before))
+}
+
 #[test]
 fn a_stopped_receiver_shows_as_rnr_waits_and_loses_no_count() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("stopped receiver") else {
         return Ok(());
     };
-    let n = 20_000;
-    let window = Window::open(&[])?;
-    let naks = lab::hw_counter(DEVICE, "rcvd_rnr_err")?.context("no rcvd_rnr_err")?;
-    let pair = perftest::with_stopped_receiver(n, 1024, STOPPED)?;
-    let accounts = pair.finish()?;
-    let naks = lab::hw_counter(DEVICE, "rcvd_rnr_err")?.context("no rcvd_rnr_err")? - naks;
-    let sample = window.close()?;
+    let (did, sample) = together()?;
+    let (accounts, naks) = did.stopped.get()?;
+    let (n, naks) = (TO_STOPPED, *naks);
     let mut table = Table::default();
     let client = sample.qp(accounts.client.pid, accounts.client.qpns[0])?;
     let server = sample.qp(accounts.server.pid, accounts.server.qpns[0])?;
     table.equal("sender", "tx_wr", n, client.total("tx_wr"));
     table.equal("sender", "tx_wr_posted", n, client.total("tx_wr_posted"));
-    receiver(&mut table, &sample, server, n, 1024);
+    receiver(&mut table, sample, server, n, 1024);
     let waits = client.total("rnr_waits");
     // A timer that is started again before it ran out merges two NAKs into one wait.
     let fits = waits.is_some_and(|waits| waits > 0 && waits <= naks);
@@ -272,33 +382,38 @@ fn a_stopped_receiver_shows_as_rnr_waits_and_loses_no_count() -> Result<()> {
     Ok(())
 }
 
+/// A pair from one end of the wire to the other.
+fn run_lossy(pair: &Perftest) -> Result<Lossy> {
+    let read = |device, name| -> Result<u64> {
+        lab::hw_counter(device, name)?.with_context(|| format!("{device} has no {name}"))
+    };
+    let before = [read(wire::CLIENT, "sent_pkts")?, read(wire::SERVER, "rcvd_pkts")?];
+    let pair = pair.clone().devices(wire::SERVER, wire::CLIENT);
+    Ok(Lossy {
+        accounts: pair.run()?,
+        sent: read(wire::CLIENT, "sent_pkts")? - before[0],
+        arrived: read(wire::SERVER, "rcvd_pkts")? - before[1],
+    })
+}
+
 #[test]
 fn loss_on_the_wire_shows_as_retransmissions_and_loses_no_count() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("loss") else {
         return Ok(());
     };
-    let wire = Wire::up()?;
-    let n = 2000;
-    let window = Window::open(&[])?;
-    let read = |device, name| -> Result<u64> {
-        lab::hw_counter(device, name)?.with_context(|| format!("{device} has no {name}"))
-    };
-    let before = [read(wire::CLIENT, "sent_pkts")?, read(wire::SERVER, "rcvd_pkts")?];
-    let loss = wire.lose("1%")?;
-    let accounts = Perftest::new("ib_send_bw")
-        .iterations(n)
-        .devices(wire::SERVER, wire::CLIENT)
-        .run()?;
-    drop(loss);
-    let sent = read(wire::CLIENT, "sent_pkts")? - before[0];
-    let arrived = read(wire::SERVER, "rcvd_pkts")? - before[1];
-    let sample = window.close()?;
+    let (did, sample) = together()?;
+    let Lossy {
+        accounts,
+        sent,
+        arrived,
+    } = did.lossy.get()?;
+    let n = OVER_LOSSY;
     let client = sample.qp(accounts.client.pid, accounts.client.qpns[0])?;
     let server = sample.qp(accounts.server.pid, accounts.server.qpns[0])?;
     let mut table = Table::default();
     table.equal("sender", "tx_wr", n, client.total("tx_wr"));
     table.equal("sender", "tx_wr_posted", n, client.total("tx_wr_posted"));
-    receiver(&mut table, &sample, server, n, 4096);
+    receiver(&mut table, sample, server, n, 4096);
     // The client sends nothing but requests: 4 packets of 1024 bytes a message, and what was sent again.
     table.equal_unless_skipped(
         "sender",
@@ -318,38 +433,36 @@ fn loss_on_the_wire_shows_as_retransmissions_and_loses_no_count() -> Result<()> 
     Ok(())
 }
 
+fn run_reads() -> Result<Vec<Lossy>> {
+    let wire = Wire::up()?;
+    let loss = wire.lose_both("2%")?;
+    let run = |outstanding: &&str| {
+        let pair = Perftest::new("ib_read_bw").args(&["-o", outstanding]);
+        run_lossy(&pair.iterations(READS).size(READ_SIZE))
+    };
+    let ran = OUTSTANDING.iter().map(run).collect();
+    drop(loss);
+    ran
+}
+
 #[test]
 fn reads_that_are_asked_for_again_are_retransmissions() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("lost READs") else {
         return Ok(());
     };
-    let wire = Wire::up()?;
+    let (did, sample) = together()?;
     let mut table = Table::default();
-    let n = 300;
-    // One READ at a time, of which a part may have come; and eight, so that one that is asked for again is behind others.
-    for outstanding in ["1", "8"] {
-        let window = Window::open(&[])?;
-        let sent = || lab::hw_counter(wire::CLIENT, "sent_pkts")?.context("no sent_pkts");
-        let before = sent()?;
-        let loss = wire.lose_both("2%")?;
-        let accounts = Perftest::new("ib_read_bw")
-            .args(&["-o", outstanding])
-            .iterations(n)
-            .size(16_384)
-            .devices(wire::SERVER, wire::CLIENT)
-            .run()?;
-        drop(loss);
-        let sent = sent()? - before;
-        let sample = window.close()?;
-        let client = sample.qp(accounts.client.pid, accounts.client.qpns[0])?;
+    for (outstanding, ran) in OUTSTANDING.iter().zip(did.reads.get()?) {
+        let client = &ran.accounts.client;
+        let client = sample.qp(client.pid, client.qpns[0])?;
         let name = format!("-o {outstanding}");
-        table.equal(&name, "tx_wr", n, client.total("tx_wr"));
-        table.equal(&name, "tx_bytes", n * 16_384, client.total("tx_bytes"));
+        table.equal(&name, "tx_wr", READS, client.total("tx_wr"));
+        table.equal(&name, "tx_bytes", READS * READ_SIZE, client.total("tx_bytes"));
         // The client sends nothing but requests, one packet each.
-        let again = client.total("retransmits");
+        let (sent, again) = (ran.sent, client.total("retransmits"));
         let (first, skipped) = ("retransmits = sent_pkts - first ones", sample.skipped());
-        table.equal_unless_skipped(&name, first, sent - n, again, skipped);
-        table.rule(&name, "sent again", "> 0", Some(sent - n), sent > n);
+        table.equal_unless_skipped(&name, first, sent - READS, again, skipped);
+        table.rule(&name, "sent again", "> 0", Some(sent - READS), sent > READS);
     }
     table.check(&lab, "READs over a wire that loses 2 % each way");
     Ok(())
@@ -360,10 +473,9 @@ fn a_dead_peer_ends_in_one_retry_error_and_flushes_that_add_up() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("dead peer") else {
         return Ok(());
     };
-    let window = Window::open(&[])?;
-    let pair = perftest::with_killed_server()?;
+    let (did, sample) = together()?;
+    let pair = did.dead.get()?;
     let (_, qpns) = pair.qpns();
-    let sample = window.close()?;
     let qp = sample.qp(pair.client.pid(), qpns[0])?;
     let mut table = Table::default();
     let retry = qp.status("retry_exc_err");
@@ -394,16 +506,16 @@ fn a_dead_peer_ends_in_one_retry_error_and_flushes_that_add_up() -> Result<()> {
     Ok(())
 }
 
+fn beside_a_trace() -> [Case; 1] {
+    [two_sided("send", Perftest::new("ib_send_bw"), 1000, 4096)]
+}
+
 #[test]
 fn a_trace_beside_a_window_changes_no_count() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("trace beside window") else {
         return Ok(());
     };
-    let trace = Trace::start(&[])?;
-    run(
-        &lab,
-        "A trace beside it",
-        &[two_sided("send", Perftest::new("ib_send_bw"), 1000, 4096)],
-    )?;
-    trace.stop().map(drop)
+    let (did, sample) = together()?;
+    let ran = did.beside_a_trace.get()?;
+    compare(&lab, "A trace beside it", &beside_a_trace(), ran, sample)
 }

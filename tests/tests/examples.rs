@@ -22,7 +22,7 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// Enters the lab for a test of these programs; `None`, with the reason printed, where one is not installed.
 fn enter(name: &str, programs: &[&str], package: &str) -> Option<Lab> {
-    let lab = Lab::enter_on_one(name)?;
+    let lab = Lab::enter(name)?;
     let path = env::var_os("PATH").unwrap_or_default();
     let missing = |program: &&&str| !env::split_paths(&path).any(|dir| dir.join(program).is_file());
     if let Some(program) = programs.iter().find(missing) {
@@ -339,7 +339,7 @@ fn as_in_the_pod(capabilities: &[String]) -> [String; 7] {
 
 #[test]
 fn what_the_daemon_set_gives_its_pod_is_enough_and_less_is_told() -> Result<()> {
-    let Some(lab) = Lab::enter_on_one("examples: DaemonSet") else {
+    let Some(lab) = Lab::enter("examples: DaemonSet") else {
         return Ok(());
     };
     let all = listed("add:")?;

@@ -213,7 +213,7 @@ fn maps_that_find_no_locked_memory_are_told_by_its_limit() -> Result<()> {
 #[test]
 fn too_few_processes_are_told_by_their_limit() -> Result<()> {
     const CAPS: &str = "-all,+bpf,+perfmon,+sys_admin";
-    let Some(_lab) = Lab::enter_on_one("RLIMIT_NPROC") else {
+    let Some(_lab) = Lab::enter("RLIMIT_NPROC") else {
         return Ok(());
     };
     let (inherited, ambient) = (format!("--inh-caps={CAPS}"), format!("--ambient-caps={CAPS}"));
@@ -242,7 +242,7 @@ fn too_few_processes_are_told_by_their_limit() -> Result<()> {
 
 #[test]
 fn a_small_address_space_is_told_by_its_own_limit() -> Result<()> {
-    let Some(_lab) = Lab::enter_on_one("ulimit -v") else {
+    let Some(_lab) = Lab::enter("ulimit -v") else {
         return Ok(());
     };
     let before = notes(&sample(&["env"])?);
@@ -284,7 +284,7 @@ fn a_small_address_space_is_told_by_its_own_limit() -> Result<()> {
 
 #[test]
 fn on_a_read_only_root_all_is_counted() -> Result<()> {
-    let Some(lab) = Lab::enter_on_one("read-only root") else {
+    let Some(lab) = Lab::enter("read-only root") else {
         return Ok(());
     };
     let before = notes(&sample(&["env"])?);
@@ -305,7 +305,7 @@ fn on_a_read_only_root_all_is_counted() -> Result<()> {
 
 #[test]
 fn a_masked_list_of_modules_is_not_taken_for_unloaded_ones() -> Result<()> {
-    let Some(_lab) = Lab::enter_on_one("no /sys/module") else {
+    let Some(_lab) = Lab::enter("no /sys/module") else {
         return Ok(());
     };
     let sample = sample_after("mount -t tmpfs none /sys/module")?;

@@ -1,4 +1,6 @@
 //! `rdmatop --trace --json` on real traffic: every step of every object once, with its owner.
+//!
+//! One trace sees the workloads of most tests, each of which asks for the events of its own processes.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +11,10 @@ use rdmatop_tests::{
     lab::{self, DEVICE, Lab},
     perftest::{Account, Accounts, Perftest},
     rdmatop::{self, Trace, Traced},
+    snapshot::Snapshot,
     storm::Storm,
     table::say,
+    together::{Did, Together},
     traffic::{self, Traffic, id},
 };
 use serde_json::Value;
@@ -25,6 +29,71 @@ fn trace(args: &[&str], traffic: impl FnOnce() -> Result<Accounts>) -> Result<(T
     let traced = trace.stop()?;
     assert_eq!(traced.events.lost(), 0, "events were lost");
     Ok((traced, accounts))
+}
+
+/// What the workloads of the one trace did.
+#[derive(Debug)]
+struct Workloads {
+    /// QPs that were there before the trace: what they said, and a sample of before the trace.
+    before: Did<(Value, Snapshot)>,
+    plain: Did<Accounts>,
+    four: Did<Accounts>,
+    connected: Did<Accounts>,
+    killed: Did<Value>,
+    errors: Did<Value>,
+    drained: Did<Vec<Value>>,
+    orphan: Did<Value>,
+    reused: Did<[u32; 2]>,
+}
+
+static TOGETHER: Together<(Workloads, Traced)> = Together::new();
+
+fn together() -> Result<&'static (Workloads, Traced)> {
+    TOGETHER.get(|| {
+        let before = Did::of(|| {
+            let idle = Traffic::start("idle-qps", &["--qps", "4", "--state", "rts"])?;
+            let ready = idle.ready()?;
+            Ok((idle, ready, rdmatop::once(&["--delay", "1"])?))
+        });
+        let trace = Trace::start(&[])?;
+        let workloads = Workloads {
+            before: Did::of(|| {
+                let (idle, ready, sample) = before.into_inner()?;
+                idle.finish()?;
+                Ok((ready, sample))
+            }),
+            plain: Did::of(|| Perftest::new("ib_send_bw").run()),
+            four: Did::of(|| Perftest::new("ib_send_bw").args(&["-q", "4"]).run()),
+            connected: Did::of(|| Perftest::new("ib_send_bw").cm().run()),
+            killed: Did::of(|| {
+                let mut idle = Traffic::start("idle-qps", &["--qps", "3"])?;
+                let ready = idle.ready()?;
+                idle.child.signal(libc::SIGKILL)?;
+                idle.child.wait(traffic::LIMIT)?;
+                Ok(ready)
+            }),
+            errors: Did::of(|| traffic::run("verb-errors", &[])),
+            // The event comes from a softirq. Where that interrupts one of our own programs on the same CPU, the kernel skips
+            // the probe (trace_call_bpf, bpf_prog_active) and 6.1 does not even count it; so one of five has to come.
+            drained: Did::of(|| (0..5).map(|_| traffic::run("sqd", &[])).collect()),
+            orphan: Did::of(|| {
+                let held = Traffic::start("hold-fd", &[])?;
+                let ready = held.ready()?;
+                held.finish()?;
+                Ok(ready)
+            }),
+            reused: Did::of(run_on_two_devices),
+        };
+        let traced = trace.stop()?;
+        Ok((workloads, traced))
+    })
+}
+
+/// The workloads and the events, of which none was lost.
+fn all() -> Result<(&'static Workloads, &'static Traced)> {
+    let (did, traced) = together()?;
+    assert_eq!(traced.events.lost(), 0, "events were lost");
+    Ok((did, traced))
 }
 
 fn assert_lives(events: &Events, side: &Account, comm: &str, life: &[&str]) {
@@ -79,8 +148,8 @@ fn a_plain_pair_gives_each_qp_its_whole_life_once() -> Result<()> {
     let Some(lab) = Lab::enter("plain pair") else {
         return Ok(());
     };
-    let (traced, accounts) = trace(&[], || Perftest::new("ib_send_bw").run())?;
-    let Accounts { server, client } = &accounts;
+    let (did, traced) = all()?;
+    let Accounts { server, client } = did.plain.get()?;
     assert_lives(&traced.events, client, "ib_send_bw", &SENDER);
     assert_lives(&traced.events, server, "ib_send_bw", &RECEIVER);
     assert_connected(&traced.events, client, server);
@@ -93,10 +162,11 @@ fn a_plain_pair_gives_each_qp_its_whole_life_once() -> Result<()> {
             "a QP nobody made"
         );
     }
+    let events = [client, server].map(|side| traced.events.pid(side.pid).len());
     say(&format!(
         "Linux {}: {} events of one pair",
         lab.release,
-        traced.events.len()
+        events.iter().sum::<usize>()
     ));
     Ok(())
 }
@@ -106,7 +176,8 @@ fn memory_regions_and_completion_queues_come_and_go_in_pairs() -> Result<()> {
     let Some(_lab) = Lab::enter("MR and CQ pairs") else {
         return Ok(());
     };
-    let (traced, accounts) = trace(&[], || Perftest::new("ib_send_bw").size(4096).run())?;
+    let (did, traced) = all()?;
+    let accounts = did.plain.get()?;
     for side in [&accounts.client, &accounts.server] {
         let own = traced.events.pid(side.pid);
         let (registered, given_back) = (
@@ -133,7 +204,8 @@ fn four_qps_a_side_have_four_lives() -> Result<()> {
     let Some(_lab) = Lab::enter("-q 4") else {
         return Ok(());
     };
-    let (traced, accounts) = trace(&[], || Perftest::new("ib_send_bw").args(&["-q", "4"]).run())?;
+    let (did, traced) = all()?;
+    let accounts = did.four.get()?;
     assert_eq!(accounts.client.qpns.len(), 4);
     assert_lives(&traced.events, &accounts.client, "ib_send_bw", &SENDER);
     assert_lives(&traced.events, &accounts.server, "ib_send_bw", &RECEIVER);
@@ -144,7 +216,7 @@ fn four_qps_a_side_have_four_lives() -> Result<()> {
 /// A trace of one family loads only what that family needs: no program of it may need what another one brings.
 #[test]
 fn each_family_of_events_can_be_traced_alone() -> Result<()> {
-    let Some(_lab) = Lab::enter_on_one("families alone") else {
+    let Some(_lab) = Lab::enter("families alone") else {
         return Ok(());
     };
     for family in ["qp", "mr", "cq", "cm"] {
@@ -178,8 +250,8 @@ fn a_connection_through_rdma_cm_shows_both_ends_and_their_addresses() -> Result<
     let Some(_lab) = Lab::enter("-R") else {
         return Ok(());
     };
-    let (traced, accounts) = trace(&[], || Perftest::new("ib_send_bw").cm().run())?;
-    let Accounts { server, client } = &accounts;
+    let (did, traced) = all()?;
+    let Accounts { server, client } = did.connected.get()?;
     let address = lab::address(DEVICE)?;
     for side in [client, server] {
         let own = traced.events.pid(side.pid);
@@ -228,13 +300,10 @@ fn a_killed_process_still_owns_the_destroys_of_its_objects() -> Result<()> {
     let Some(_lab) = Lab::enter("kill -9") else {
         return Ok(());
     };
-    let trace = Trace::start(&[])?;
-    let mut idle = Traffic::start("idle-qps", &["--qps", "3"])?;
-    let ready = idle.ready()?;
-    let pid = idle.child.pid();
-    idle.child.signal(libc::SIGKILL)?;
-    idle.child.wait(traffic::LIMIT)?;
-    let events = trace.stop()?.events.pid(pid);
+    let (did, traced) = all()?;
+    let ready = did.killed.get()?;
+    let pid = ready["pids"][0].as_u64().context("no pid")?;
+    let events = traced.events.pid(u32::try_from(pid)?);
     for qpn in ready["qpns"].as_array().context("no qpns")? {
         let qp = events.filter(|event| event["qpn"] == *qpn);
         assert_eq!(qp.life(), SENDER);
@@ -245,28 +314,31 @@ fn a_killed_process_still_owns_the_destroys_of_its_objects() -> Result<()> {
     Ok(())
 }
 
+/// Makes the same QPs on a device and on its successor; the PIDs. rxe hands numbers out in a circle of 131072, and begins anew with a
+/// new device: the same numbers come back.
+fn run_on_two_devices() -> Result<[u32; 2]> {
+    let netdev = lab::netdev(DEVICE)?;
+    let churn_on_new = || -> Result<u32> {
+        kernel::delete_link(DEVICE)?;
+        kernel::add_link(DEVICE, &netdev)?;
+        id(&traffic::run("qp-churn", &["--count", "3"])?, "pid")
+    };
+    Ok([churn_on_new()?, churn_on_new()?])
+}
+
 #[test]
 fn a_reused_number_is_another_qp() -> Result<()> {
     let Some(_lab) = Lab::enter("QPN reuse") else {
         return Ok(());
     };
-    let netdev = lab::netdev(DEVICE)?;
-    // rxe hands numbers out in a circle of 131072, and begins anew with a new device: the same numbers come back.
-    let renew = || -> Result<()> {
-        kernel::delete_link(DEVICE)?;
-        kernel::add_link(DEVICE, &netdev)
-    };
-    renew()?;
-    let trace = Trace::start(&[])?;
-    traffic::run("qp-churn", &["--count", "3"])?;
-    renew()?;
-    traffic::run("qp-churn", &["--count", "3"])?;
-    let traced = trace.stop()?;
-    // The new device brings a QP of the kernel's own, which stays.
+    let (did, traced) = all()?;
+    let pids = did.reused.get()?;
+    // Not the QP of the kernel's own that a new device brings, which stays.
     let created = traced
         .events
         .kind("qp_create")
-        .filter(|event| event["kernel"] != true);
+        .filter(|event| pids.iter().any(|pid| event["pid"] == *pid));
+    assert_eq!(created.len(), 6, "{:?}", created.all());
     let numbers = created.integers("qpn");
     assert!(
         numbers.len() < created.len(),
@@ -287,7 +359,7 @@ fn a_reused_number_is_another_qp() -> Result<()> {
 
 #[test]
 fn a_storm_is_printed_or_counted_as_lost_to_the_last_event() -> Result<()> {
-    let Some(lab) = Lab::enter_on_one("storm") else {
+    let Some(lab) = Lab::enter("storm") else {
         return Ok(());
     };
     let trace = Trace::start(&[])?;
@@ -300,9 +372,8 @@ fn failed_verbs_are_events_and_probes_by_libraries_are_not() -> Result<()> {
     let Some(_lab) = Lab::enter("verb errors") else {
         return Ok(());
     };
-    let trace = Trace::start(&[])?;
-    let done = traffic::run("verb-errors", &[])?;
-    let events = trace.stop()?.events.pid(id(&done, "pid")?);
+    let (did, traced) = all()?;
+    let events = traced.events.pid(id(did.errors.get()?, "pid")?);
     let errors = events.kind("verb_error");
     let got: Vec<_> = errors
         .all()
@@ -338,17 +409,14 @@ fn an_asynchronous_event_reaches_the_trace() -> Result<()> {
     let Some(_lab) = Lab::enter("async event") else {
         return Ok(());
     };
-    // The event comes from a softirq. Where that interrupts one of our own programs on the same CPU, the kernel skips
-    // the probe (trace_call_bpf, bpf_prog_active) and 6.1 does not even count it; so one of five has to come, and
-    // every one that comes has to be right.
-    let trace = Trace::start(&[])?;
+    let (did, traced) = all()?;
     let mut sent = BTreeSet::new();
-    for _ in 0..5 {
-        let done = traffic::run("sqd", &[])?;
+    for done in did.drained.get()? {
         assert_eq!(done["event"], "SQ_DRAINED", "the kernel sent no event: {done}");
-        sent.insert((id(&done, "pid")?, id(&done, "qpn")?));
+        sent.insert((id(done, "pid")?, id(done, "qpn")?));
     }
-    let events = trace.stop()?.events.kind("qp_error");
+    // One of five has to come, and every one that comes has to be right.
+    let events = traced.events.kind("qp_error");
     assert!(!events.is_empty(), "none of five events came");
     let mut seen = BTreeSet::new();
     for event in events.all() {
@@ -365,12 +433,10 @@ fn a_qp_that_outlives_its_owner_keeps_it_and_names_who_destroyed_it() -> Result<
     let Some(_lab) = Lab::enter("orphan") else {
         return Ok(());
     };
-    let trace = Trace::start(&[])?;
-    let held = Traffic::start("hold-fd", &[])?;
-    let ready = held.ready()?;
-    let (owner, holder, qpn) = (id(&ready, "owner")?, id(&ready, "holder")?, id(&ready, "qpn")?);
-    held.finish()?;
-    let events = trace.stop()?.events.qpn(qpn);
+    let (did, traced) = all()?;
+    let ready = did.orphan.get()?;
+    let (owner, holder, qpn) = (id(ready, "owner")?, id(ready, "holder")?, id(ready, "qpn")?);
+    let events = traced.events.pid(owner).qpn(qpn);
     assert_eq!(events.life(), SENDER);
     assert!(
         events
@@ -387,10 +453,9 @@ fn qps_from_before_the_start_have_their_owner_and_their_state() -> Result<()> {
     let Some(_lab) = Lab::enter("before start") else {
         return Ok(());
     };
-    let idle = Traffic::start("idle-qps", &["--qps", "4", "--state", "rts"])?;
-    let ready = idle.ready()?;
-    let pid = idle.child.pid();
-    let sample = rdmatop::once(&["--delay", "1"])?;
+    let (did, traced) = all()?;
+    let (ready, sample) = did.before.get()?;
+    let pid = u32::try_from(ready["pids"][0].as_u64().context("no pid")?)?;
     let qpns: Vec<u32> = ready["qpns"]
         .as_array()
         .into_iter()
@@ -404,11 +469,8 @@ fn qps_from_before_the_start_have_their_owner_and_their_state() -> Result<()> {
         assert_eq!(row.field("state"), "RTS");
     }
     assert_eq!(sample.process(pid)?.field("qps"), 4);
-    let trace = Trace::start(&[])?;
-    idle.finish()?;
-    let events = trace.stop()?.events;
     for &qpn in &qpns {
-        let destroyed = events.qpn(qpn).kind("qp_destroy");
+        let destroyed = traced.events.pid(pid).qpn(qpn).kind("qp_destroy");
         assert_eq!(destroyed.len(), 1);
         assert_eq!(destroyed.all()[0]["pid"], pid);
         assert_eq!(destroyed.all()[0]["from"], "RTS");
@@ -418,14 +480,11 @@ fn qps_from_before_the_start_have_their_owner_and_their_state() -> Result<()> {
 
 #[test]
 fn every_event_has_the_keys_of_the_schema_and_no_others() -> Result<()> {
-    let Some(_lab) = Lab::enter_on_one("schema") else {
+    let Some(_lab) = Lab::enter("schema") else {
         return Ok(());
     };
-    let trace = Trace::start(&[])?;
-    Perftest::new("ib_send_bw").cm().run()?;
-    traffic::run("verb-errors", &[])?;
-    traffic::run("sqd", &[])?;
-    let events = trace.stop()?.events;
+    let (_, traced) = all()?;
+    let events = &traced.events;
     let kinds: BTreeSet<_> = events
         .all()
         .iter()
@@ -460,7 +519,7 @@ fn every_event_has_the_keys_of_the_schema_and_no_others() -> Result<()> {
 
 #[test]
 fn filters_keep_what_they_name() -> Result<()> {
-    let Some(_lab) = Lab::enter_on_one("filters") else {
+    let Some(_lab) = Lab::enter("filters") else {
         return Ok(());
     };
     let pair = || Perftest::new("ib_send_bw").iterations(100).run();
@@ -506,10 +565,10 @@ fn filters_keep_what_they_name() -> Result<()> {
 
 #[test]
 fn the_summary_counts_what_was_printed() -> Result<()> {
-    let Some(_lab) = Lab::enter_on_one("summary") else {
+    let Some(_lab) = Lab::enter("summary") else {
         return Ok(());
     };
-    let (traced, _) = trace(&[], || Perftest::new("ib_send_bw").iterations(100).run())?;
+    let (_, traced) = all()?;
     let summary = traced.stderr.last().context("no summary")?;
     assert!(
         summary.contains(&format!("{} events", traced.events.len())),

@@ -116,7 +116,7 @@ fn names(screen: &str, (column, line): (usize, usize)) -> Vec<String> {
 
 #[test]
 fn the_mouse_chooses_a_tab_a_row_and_an_order_and_what_was_chosen_is_kept() -> Result<()> {
-    let Some(_lab) = Lab::enter_on_one("mouse") else {
+    let Some(_lab) = Lab::enter("mouse") else {
         return Ok(());
     };
     let screen = Screen::open("mouse")?;

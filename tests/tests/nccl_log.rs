@@ -228,7 +228,7 @@ fn a_rank_whose_data_goes_by_tcp_is_held_against_its_log() -> Result<()> {
 /// In a PID namespace the job is number 1, as init is outside.
 #[test]
 fn a_rank_in_a_pid_namespace_is_found_by_the_number_that_it_knows() -> Result<()> {
-    let Some(_lab) = Lab::enter_on_one("nccl-log: PID namespace") else {
+    let Some(_lab) = Lab::enter("nccl-log: PID namespace") else {
         return Ok(());
     };
     let path = traffic::path("tcp-job")?;

@@ -6,31 +6,112 @@ use anyhow::{Context, Result};
 use rdmatop_tests::{
     case::{Case, one_sided, ping_pong, two_sided},
     lab::Lab,
-    perftest::Perftest,
+    perftest::{Accounts, Perftest},
     rdmatop::Window,
     snapshot::Snapshot,
     table::Table,
+    together::{Did, Together},
     traffic::{self, Traffic, id, number},
 };
+use serde_json::Value;
 
-/// Opens a window, runs the pairs one after another and compares them under `prefix`.
-fn compare(table: &mut Table, prefix: &str, args: &[&str], cases: &[Case]) -> Result<Snapshot> {
-    let window = Window::open(args)?;
-    let mut all = Vec::new();
-    for case in cases {
-        all.push(
-            case.pair
-                .run()
-                .with_context(|| format!("{prefix}{}", case.name))?,
-        );
-    }
-    let sample = window.close()?;
-    let skipped = sample.skipped();
-    for (case, accounts) in cases.iter().zip(&all) {
-        case.compare(table, &sample, accounts, skipped)?;
+/// What the workloads of the window did that is entered by kprobes.
+#[derive(Debug)]
+struct Workloads {
+    before_attach: Did<BeforeAttach>,
+    ways: Did<Vec<Accounts>>,
+    shared: Did<Vec<Accounts>>,
+    overflow: Did<Value>,
+    broken: Did<Vec<Value>>,
+}
+
+/// Programs that were there before the window.
+#[derive(Debug)]
+struct BeforeAttach {
+    /// What the idle QPs and the pair said when they stood.
+    idle: Value,
+    pair: Value,
+    /// What the pair did in the window.
+    done: Value,
+}
+
+const BROKEN: [&str; 5] = ["flush", "reset", "destroy", "refill", "greedy"];
+
+static TOGETHER: Together<(Workloads, Snapshot)> = Together::new();
+
+fn together() -> Result<&'static (Workloads, Snapshot)> {
+    TOGETHER.get(|| {
+        let begin = |name, args: &[&str]| {
+            let traffic = Traffic::start(name, args)?;
+            Ok((traffic.ready()?, traffic))
+        };
+        let idle = Did::of(|| begin("idle-qps", &["--qps", "6", "--processes", "2"]));
+        let posts = Did::of(|| begin("timed-posts", &["--wait", "--count", "200", "--op", "send"]));
+        let window = Window::open(&["--attach", "kprobe"])?;
+        let posted = Did::of(|| {
+            let (pair, posts) = posts.into_inner()?;
+            Ok((pair, posts.finish()?))
+        });
+        let mut workloads = Workloads {
+            before_attach: Did::of(|| anyhow::bail!("not yet")),
+            ways: Did::of(|| run(&ways())),
+            shared: Did::of(|| run(&shared())),
+            overflow: Did::of(|| traffic::run("cq-overflow", &["--extra", "20"])),
+            broken: Did::of(|| {
+                let run = |case: &'static str| traffic::run("broken-qps", &["--case", case]).context(case);
+                BROKEN.into_iter().map(run).collect()
+            }),
+        };
+        let sample = window.close()?;
+        workloads.before_attach = Did::of(|| {
+            let ((idle, holder), (pair, done)) = (idle.into_inner()?, posted.into_inner()?);
+            holder.finish()?;
+            Ok(BeforeAttach { idle, pair, done })
+        });
+        Ok((workloads, sample))
+    })
+}
+
+/// Runs pairs one after another.
+fn run(cases: &[Case]) -> Result<Vec<Accounts>> {
+    let run = |case: &Case| case.pair.run().context(case.name);
+    cases.iter().map(run).collect()
+}
+
+/// Compares the rows of pairs.
+fn compare(table: &mut Table, sample: &Snapshot, cases: &[Case], ran: &[Accounts]) -> Result<()> {
+    for (case, accounts) in cases.iter().zip(ran) {
+        case.compare(table, sample, accounts, sample.skipped())?;
     }
     table.equal("all", "lost_events", 0, sample.lost());
-    Ok(sample)
+    Ok(())
+}
+
+fn ways() -> [Case; 4] {
+    let mut cases = [
+        two_sided("send", Perftest::new("ib_send_bw"), 1000, 4096),
+        one_sided("write", Perftest::new("ib_write_bw"), 1000, 4096, "rdma_write"),
+        two_sided(
+            "-l 10",
+            Perftest::new("ib_send_bw").args(&["-l", "10"]),
+            1000,
+            4096,
+        ),
+        ping_pong("send_lat", Perftest::new("ib_send_lat"), 1000, 64),
+    ];
+    for case in &mut cases {
+        // A post list is one doorbell.
+        case.client.doorbells = Some(if case.name == "-l 10" { 100 } else { 1000 });
+    }
+    cases
+}
+
+fn is_equal_by(lab: &Lab, mode: &str, sample: &Snapshot, ran: &[Accounts]) -> Result<()> {
+    let mut table = Table::default();
+    compare(&mut table, sample, &ways(), ran)?;
+    assert_eq!(sample.datapath(), Some(mode), "{}", sample.value()["health"]);
+    table.check(lab, &format!("--attach {mode}"));
+    Ok(())
 }
 
 #[test]
@@ -38,28 +119,23 @@ fn kprobe_and_fentry_count_the_same() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("kprobe and fentry") else {
         return Ok(());
     };
-    for mode in ["kprobe", "fentry"] {
-        let mut cases = [
-            two_sided("send", Perftest::new("ib_send_bw"), 1000, 4096),
-            one_sided("write", Perftest::new("ib_write_bw"), 1000, 4096, "rdma_write"),
-            two_sided(
-                "-l 10",
-                Perftest::new("ib_send_bw").args(&["-l", "10"]),
-                1000,
-                4096,
-            ),
-            ping_pong("send_lat", Perftest::new("ib_send_lat"), 1000, 64),
-        ];
-        for case in &mut cases {
-            // A post list is one doorbell.
-            case.client.doorbells = Some(if case.name == "-l 10" { 100 } else { 1000 });
-        }
-        let mut table = Table::default();
-        let sample = compare(&mut table, mode, &["--attach", mode], &cases)?;
-        assert_eq!(sample.datapath(), Some(mode), "{}", sample.value()["health"]);
-        table.check(&lab, &format!("--attach {mode}"));
-    }
-    Ok(())
+    let (did, sample) = together()?;
+    is_equal_by(&lab, "kprobe", sample, did.ways.get()?)?;
+    let window = Window::open(&["--attach", "fentry"])?;
+    let ran = run(&ways())?;
+    is_equal_by(&lab, "fentry", &window.close()?, &ran)
+}
+
+fn shared() -> [Case; 2] {
+    let shared = |name, pair: Perftest| {
+        let mut case = two_sided(name, pair.args(&["--use-srq"]), 1000, 2048);
+        case.server.srq = true;
+        case
+    };
+    [
+        shared("SRQ", Perftest::new("ib_send_bw")),
+        shared("SRQ -q 2", Perftest::new("ib_send_bw").args(&["-q", "2"])),
+    ]
 }
 
 #[test]
@@ -67,21 +143,9 @@ fn receives_from_a_shared_queue_are_counted_and_their_posts_are_unknown() -> Res
     let Some(lab) = Lab::enter_data_path("SRQ") else {
         return Ok(());
     };
-    let shared = |name, pair: Perftest| {
-        let mut case = two_sided(name, pair.args(&["--use-srq"]), 1000, 2048);
-        case.server.srq = true;
-        case
-    };
+    let (did, sample) = together()?;
     let mut table = Table::default();
-    compare(
-        &mut table,
-        "SRQ ",
-        &[],
-        &[
-            shared("SRQ", Perftest::new("ib_send_bw")),
-            shared("SRQ -q 2", Perftest::new("ib_send_bw").args(&["-q", "2"])),
-        ],
-    )?;
+    compare(&mut table, sample, &shared(), did.shared.get()?)?;
     table.check(&lab, "A shared receive queue");
     Ok(())
 }
@@ -91,44 +155,43 @@ fn completions_that_find_the_cq_full_are_counted_apart() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("CQ overflow") else {
         return Ok(());
     };
-    let window = Window::open(&[])?;
-    let done = traffic::run("cq-overflow", &["--extra", "20"])?;
-    let sample = window.close()?;
-    let pid = id(&done, "pid")?;
-    let posted = number(&done, "posted")?;
+    let (did, sample) = together()?;
+    let done = did.overflow.get()?;
+    let pid = id(done, "pid")?;
+    let posted = number(done, "posted")?;
     let mut table = Table::default();
     // What the program did, first: the CQ took no more than it holds.
     table.equal(
         "program",
         "CQEs polled",
-        number(&done, "capacity")?,
-        Some(number(&done, "polled")?),
+        number(done, "capacity")?,
+        Some(number(done, "polled")?),
     );
     for (name, row) in [
-        ("QP", sample.qp(pid, id(&done, "qpn")?)?),
+        ("QP", sample.qp(pid, id(done, "qpn")?)?),
         ("process", sample.process(pid)?),
     ] {
         table.equal(
             name,
             "cq_overflows",
-            number(&done, "cq_errors")?,
+            number(done, "cq_errors")?,
             row.total("cq_overflows"),
         );
         table.equal(
             name,
             "completions",
-            number(&done, "polled")?,
+            number(done, "polled")?,
             row.total("completions"),
         );
         table.equal(name, "tx_wr", posted, row.total("tx_wr"));
         table.equal(name, "tx_wr_posted", posted, row.total("tx_wr_posted"));
-        table.equal(name, "tx_bytes", number(&done, "bytes")?, row.total("tx_bytes"));
+        table.equal(name, "tx_bytes", number(done, "bytes")?, row.total("tx_bytes"));
         table.equal(name, "completion_errors", 0, row.total("completion_errors"));
         table.equal(name, "flushes", 0, row.total("flushes"));
         table.equal(name, "rx_wr", 0, row.total("rx_wr"));
         table.equal(name, "retransmits", 0, row.total("retransmits"));
     }
-    let peer = sample.qp(pid, id(&done, "peer_qpn")?)?;
+    let peer = sample.qp(pid, id(done, "peer_qpn")?)?;
     for counter in ["tx_wr", "rx_wr", "completions", "cq_overflows"] {
         table.equal("peer", counter, 0, peer.total(counter));
     }
@@ -142,17 +205,13 @@ fn what_is_flushed_dropped_or_posted_at_the_last_moment_is_counted_once() -> Res
     let Some(lab) = Lab::enter_data_path("broken QPs") else {
         return Ok(());
     };
-    let window = Window::open(&[])?;
-    let cases = ["flush", "reset", "destroy", "refill", "greedy"];
-    let done = cases.map(|case| traffic::run("broken-qps", &["--case", case]));
-    let sample = window.close()?;
+    let (did, sample) = together()?;
     let skipped = sample.skipped();
     let mut table = Table::default();
-    for (case, done) in cases.iter().zip(done) {
-        let done = done.context(*case)?;
+    for (case, done) in BROKEN.iter().zip(did.broken.get()?) {
         for side in ["qp", "peer"] {
             let own = &done[side];
-            let row = sample.qp(id(&done, "pid")?, id(own, "qpn")?)?;
+            let row = sample.qp(id(done, "pid")?, id(own, "qpn")?)?;
             let name = format!("{case}, {side}");
             // From the rings' indices: right whatever the kernel skips. What was posted has finished, well or not.
             for (counter, key) in [
@@ -201,16 +260,11 @@ fn qps_from_before_attach_have_owner_and_counters_and_count_from_their_first_req
     let Some(lab) = Lab::enter_data_path("before attach") else {
         return Ok(());
     };
-    let idle = Traffic::start("idle-qps", &["--qps", "6", "--processes", "2"])?;
-    let ready = idle.ready()?;
-    let posts = Traffic::start("timed-posts", &["--wait", "--count", "200", "--op", "send"])?;
-    let pair = posts.ready()?;
-    let window = Window::open(&[])?;
-    let done = posts.finish()?;
-    let sample = window.close()?;
+    let (did, sample) = together()?;
+    let BeforeAttach { idle, pair, done } = did.before_attach.get()?;
     let mut table = Table::default();
     let list = |key: &str| -> Result<BTreeSet<u64>> {
-        let list = ready[key].as_array().with_context(|| format!("no {key}"))?;
+        let list = idle[key].as_array().with_context(|| format!("no {key}"))?;
         Ok(list.iter().filter_map(serde_json::Value::as_u64).collect())
     };
     let (pids, qpns) = (list("pids")?, list("qpns")?);
@@ -230,20 +284,19 @@ fn qps_from_before_attach_have_owner_and_counters_and_count_from_their_first_req
             assert_eq!(qp.source(counter), Some("ebpf"), "{qp:?}");
         }
     }
-    let pid = id(&pair, "pid")?;
+    let pid = id(pair, "pid")?;
     let (qp, peer) = (
-        sample.qp(pid, id(&pair, "qpn")?)?,
-        sample.qp(pid, id(&pair, "peer_qpn")?)?,
+        sample.qp(pid, id(pair, "qpn")?)?,
+        sample.qp(pid, id(pair, "peer_qpn")?)?,
     );
     assert!(qp.is("since_attach") && peer.is("since_attach"), "{qp:?}");
-    let bytes = number(&done, "bytes")?;
+    let bytes = number(done, "bytes")?;
     for counter in ["tx_wr", "tx_wr_posted", "completions", "doorbells"] {
         table.equal("first sends", counter, 200, qp.total(counter));
     }
     table.equal("first sends", "tx_bytes", bytes, qp.total("tx_bytes"));
     table.equal("their receiver", "rx_wr", 200, peer.total("rx_wr"));
     table.equal("their receiver", "rx_bytes", bytes, peer.total("rx_bytes"));
-    idle.finish()?;
     table.check(&lab, "QPs from before attach");
     Ok(())
 }

@@ -444,7 +444,7 @@ fn with_a_slow_card(call: Call, ms: u32) -> Result<Option<(TestNic, Vec<Port>)>>
 
 #[test]
 fn a_slow_card_ends_neither_a_sample_nor_the_program() -> Result<()> {
-    let Some(_lab) = Lab::enter_on_one("slow card") else {
+    let Some(_lab) = Lab::enter("slow card") else {
         return Ok(());
     };
     for call in [Call::Hw, Call::Port, Call::Firmware] {
@@ -549,7 +549,7 @@ fn a_machine_without_softroce_and_a_card_without_counters_have_nothing_to_note()
 
 #[test]
 fn one_slow_card_makes_neither_the_others_old_nor_the_keys_dead() -> Result<()> {
-    let Some(_lab) = Lab::enter_on_one("slow card, live") else {
+    let Some(_lab) = Lab::enter("slow card, live") else {
         return Ok(());
     };
     let Some((_nic, ports)) = with_a_slow_card(Call::Hw, 15_000)? else {
@@ -595,7 +595,7 @@ const SLOW_TOLERANCE: f64 = 0.05;
 /// The rate of a slow card is over the time between its own two reads, or unknown; the others have theirs.
 #[test]
 fn a_slow_card_is_named_and_has_no_false_rate() -> Result<()> {
-    let Some(_lab) = Lab::enter_on_one("slow card, rates") else {
+    let Some(_lab) = Lab::enter("slow card, rates") else {
         return Ok(());
     };
     for call in [Call::Hw, Call::Port, Call::Firmware] {

@@ -105,12 +105,10 @@ fn counts(library: &str, perftest: &Perftest) -> Result<()> {
 #[test]
 fn posts_on_soft_iwarp_are_read_from_memory_exactly() -> Result<()> {
     const NAME: &str = "uprobes memory: siw";
-    let Some(_lab) = Lab::enter(NAME) else {
+    let Some(_lab) = Lab::enter(NAME).filter(|_| siw::is_built(NAME)) else {
         return Ok(());
     };
-    let Some(_siw) = Siw::up(NAME)? else {
-        return Ok(());
-    };
+    let _siw = Siw::up()?;
     let perftest = Perftest::new("ib_write_bw")
         .iwarp(siw::DEVICE)
         .iterations(POSTS)

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
     kernel::{self, Preemption},
     lab::{self, DEVICE, Lab},
-    perftest::Perftest,
+    perftest::{Accounts, Perftest},
     rdmatop::{Trace, Traced},
     table::say,
     traffic::{self, Traffic, id, number},
@@ -53,28 +53,49 @@ fn held(name: &str, attempt: impl Fn(&Skips) -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-/// All of a pair: posts and ends of the client, receives of the server.
-fn counted(
-    skips: &Skips,
-    name: &str,
-    pair: &Perftest,
+/// A pair, and what it does.
+struct Counted {
+    name: &'static str,
+    pair: Perftest,
     requests: u64,
     receives: u64,
-    opcode: &str,
+    opcode: &'static str,
     bytes: u64,
-) -> Result<()> {
+}
+
+/// One trace sees all pairs, one after another.
+fn all_counted(skips: &Skips) -> Result<()> {
+    let kinds = kinds();
     let trace = start(&[], &[])?;
-    let accounts = pair.run().context(name.to_owned())?;
+    let run = |kind: &Counted| kind.pair.run().context(kind.name);
+    let accounts: Result<Vec<_>> = kinds.iter().map(run).collect();
+    let accounts = accounts?;
     let traced = skips.stop(trace)?;
     let sum = sum(&traced)?;
+    ensure!(sum.lost == 0, "lost {}", sum.lost);
+    for (kind, accounts) in kinds.iter().zip(&accounts) {
+        counted(&traced, kind, accounts)?;
+    }
+    Ok(())
+}
+
+/// All of a pair: posts and ends of the client, receives of the server.
+fn counted(traced: &Traced, kind: &Counted, accounts: &Accounts) -> Result<()> {
+    let Counted {
+        name,
+        requests,
+        receives,
+        opcode,
+        bytes,
+        ..
+    } = kind;
+    let (requests, receives) = (*requests, *receives);
     let of = |pid, kind| traced.events.pid(pid).kind(kind);
-    let posts = of(accounts.client.pid, "wr_post").filter(|event| event["opcode"] == opcode);
-    let ends = of(accounts.client.pid, "wr_done").filter(|event| event["opcode"] == opcode);
+    let posts = of(accounts.client.pid, "wr_post").filter(|event| event["opcode"] == *opcode);
+    let ends = of(accounts.client.pid, "wr_done").filter(|event| event["opcode"] == *opcode);
     let taken = of(accounts.server.pid, "wr_done").filter(|event| event["opcode"] == "recv");
-    let per_side = requests;
-    ensure!(sum.lost == 0, "{name}: lost {}", sum.lost);
-    ensure!(posts.len() as u64 == per_side, "{name}: {} posts", posts.len());
-    ensure!(ends.len() as u64 == per_side, "{name}: {} ends", ends.len());
+    ensure!(posts.len() as u64 == requests, "{name}: {} posts", posts.len());
+    ensure!(ends.len() as u64 == requests, "{name}: {} ends", ends.len());
     ensure!(taken.len() as u64 == receives, "{name}: {} receives", taken.len());
     ensure!(posts.sum("bytes")? == requests * bytes, "{name}: bytes of posts");
     ensure!(ends.sum("bytes")? == requests * bytes, "{name}: bytes of ends");
@@ -101,47 +122,32 @@ fn every_kind_of_request_has_one_line_for_its_post_and_one_for_its_end() -> Resu
     let Some(_lab) = Lab::enter_data_path("work requests of perftest") else {
         return Ok(());
     };
-    let counted = |name: &str, pair: &Perftest, requests, receives, opcode: &str, bytes| {
-        held(name, |skips| {
-            counted(skips, name, pair, requests, receives, opcode, bytes)
-        })
-    };
+    held("kinds of work requests", all_counted)
+}
+
+fn kinds() -> [Counted; 7] {
     let new = Perftest::new;
-    counted("send", &new("ib_send_bw"), 1000, 1000, "send", 4096)?;
-    counted("write", &new("ib_write_bw"), 1000, 0, "rdma_write", 4096)?;
-    counted(
-        "read",
-        &new("ib_read_bw").args(&["-l", "10"]),
-        1000,
-        0,
-        "rdma_read",
-        4096,
-    )?;
-    counted("atomic", &new("ib_atomic_bw"), 1000, 0, "atomic_fetch_add", 8)?;
-    counted(
-        "UD",
-        &new("ib_send_bw").args(&["-c", "UD"]).size(1024),
-        1000,
-        1000,
-        "send",
-        1024,
-    )?;
-    counted(
-        "inline",
-        &new("ib_send_bw").args(&["-I", "64"]).size(64),
-        1000,
-        1000,
-        "send",
-        64,
-    )?;
-    counted(
-        "SRQ",
-        &new("ib_send_bw").args(&["--use-srq"]),
-        1000,
-        1000,
-        "send",
-        4096,
-    )
+    let all = |name, pair, requests, receives, opcode, bytes| Counted {
+        name,
+        pair,
+        requests,
+        receives,
+        opcode,
+        bytes,
+    };
+    let list = new("ib_read_bw").args(&["-l", "10"]);
+    let ud = new("ib_send_bw").args(&["-c", "UD"]).size(1024);
+    let inline = new("ib_send_bw").args(&["-I", "64"]).size(64);
+    let srq = new("ib_send_bw").args(&["--use-srq"]);
+    [
+        all("send", new("ib_send_bw"), 1000, 1000, "send", 4096),
+        all("write", new("ib_write_bw"), 1000, 0, "rdma_write", 4096),
+        all("read", list, 1000, 0, "rdma_read", 4096),
+        all("atomic", new("ib_atomic_bw"), 1000, 0, "atomic_fetch_add", 8),
+        all("UD", ud, 1000, 1000, "send", 1024),
+        all("inline", inline, 1000, 1000, "send", 64),
+        all("SRQ", srq, 1000, 1000, "send", 4096),
+    ]
 }
 
 #[test]
@@ -221,7 +227,7 @@ impl Ids for Vec<Value> {
 
 #[test]
 fn filters_and_sampling_leave_out_what_they_should_and_count_it() -> Result<()> {
-    let Some(_lab) = Lab::enter_data_path_on_one("filters of work requests") else {
+    let Some(_lab) = Lab::enter_data_path("filters of work requests") else {
         return Ok(());
     };
     held("filters of work requests", filtered_and_sampled)
@@ -269,7 +275,7 @@ fn filtered_and_sampled(skips: &Skips) -> Result<()> {
 
 #[test]
 fn a_tiny_ring_at_full_rate_loses_many_and_counts_each() -> Result<()> {
-    let Some(_lab) = Lab::enter_data_path_on_one("a tiny ring of work requests") else {
+    let Some(_lab) = Lab::enter_data_path("a tiny ring of work requests") else {
         return Ok(());
     };
     held("a tiny ring of work requests", tiny_ring)
@@ -348,7 +354,7 @@ fn what_the_kernel_skips_is_found_again_or_counted() -> Result<()> {
 
 #[test]
 fn a_request_whose_completion_finds_no_room_says_so() -> Result<()> {
-    let Some(_lab) = Lab::enter_data_path_on_one("work requests and a full CQ") else {
+    let Some(_lab) = Lab::enter_data_path("work requests and a full CQ") else {
         return Ok(());
     };
     held("work requests and a full CQ", without_room)
@@ -368,7 +374,7 @@ fn without_room(skips: &Skips) -> Result<()> {
 
 #[test]
 fn without_being_asked_for_none_of_their_programs_is_there() -> Result<()> {
-    let Some(_lab) = Lab::enter_on_one("no work requests") else {
+    let Some(_lab) = Lab::enter("no work requests") else {
         return Ok(());
     };
     let trace = Trace::start_with(&[], &[])?;

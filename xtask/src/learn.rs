@@ -30,7 +30,7 @@ pub(crate) fn main(args: &LearnArgs) -> Result<u8> {
         Some(built) => built.clone(),
         None => test::release()?,
     };
-    let test = test::kernel_test(TEST)?;
+    let test = test::build()?.kernel_tests;
     let out = paths::target().join(TEST);
     fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     let written = out.join("learn.md");
@@ -40,7 +40,7 @@ pub(crate) fn main(args: &LearnArgs) -> Result<u8> {
     // One CPU, as in `cargo xtask test`: probes come and go under traffic.
     let mut lab = lab::command(&args.kernel, 900, &["--cpus", "1"])?;
     lab.args(["--", "env", "RDMATOP_WRITE_DOCS=1"]).arg(&test);
-    lab.args(["--test-threads=1", "--nocapture"]);
+    lab.args(["--test-threads=1", "--nocapture", "learn::"]);
     lab.env("RDMATOP_LAB_OUT", &out).env("RDMATOP", &rdmatop);
     let said = step::run("the walk in the lab", &mut lab)?;
     if !written.exists() {

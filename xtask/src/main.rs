@@ -50,6 +50,8 @@ enum Cmd {
     Screens(screens::ScreensArgs),
     /// Write docs/learn.md anew: run its commands in the lab and put in what they print
     Learn(learn::LearnArgs),
+    /// Run what needs no lab: style and unit tests
+    Check(test::CheckArgs),
     /// Run everything that must pass: style, unit tests, kernel tests on four kernels
     Test(test::TestArgs),
 }
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         Cmd::Demo(args) => demo::main(&args),
         Cmd::Screens(args) => screens::main(&args),
         Cmd::Learn(args) => learn::main(&args),
+        Cmd::Check(args) => test::check(&args),
         Cmd::Test(args) => test::main(&args),
     };
     match result {

@@ -1,13 +1,14 @@
-//! `cargo xtask test`: everything that must pass, from style to four real kernels.
+//! `cargo xtask test`: everything that must pass, from style to four real kernels; and `cargo xtask check`: style and unit tests.
 
 mod counts;
 mod guests;
+mod kernel_tests;
 mod places;
 mod record;
 mod report;
 
 use std::{
-    env,
+    env, fs,
     path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicBool, Ordering},
@@ -15,8 +16,9 @@ use std::{
     time::Instant,
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::Args;
+use serde_json::Value;
 
 use self::{
     guests::Asked,
@@ -31,19 +33,24 @@ use crate::{
     step,
 };
 
+/// `cargo xtask check`
+#[derive(Args, Clone, Default)]
+pub(crate) struct CheckArgs {
+    /// Only unit tests whose name contains this
+    filter: Option<String>,
+}
+
 /// `cargo xtask test`
 #[derive(Args, Clone, Default)]
 pub(crate) struct TestArgs {
     /// Only this kernel: 5.10, 6.1, 6.12 or 7.2; may be repeated
     #[arg(long)]
     kernel: Vec<String>,
-    /// Run each kernel test on every kernel, as before a release; else what rdmatop alone decides runs on one of them.
-    /// With --kernel this is so
+    /// Run all there is, as before a release: each kernel test on every kernel, with the program as it is released, and the fuzz
+    /// targets for longer. Else every test runs on one kernel, and on the others what the kernel decides. With --kernel all tests run
+    /// on the kernels that are named
     #[arg(long)]
     everywhere: bool,
-    /// Style and unit tests only, no virtual machine
-    #[arg(long, conflicts_with = "only_lab")]
-    no_lab: bool,
     /// Kernel tests only
     #[arg(long)]
     only_lab: bool,
@@ -61,6 +68,33 @@ pub(crate) struct TestArgs {
     filter: Option<String>,
 }
 
+/// What is asked of style and unit tests.
+struct Units<'a> {
+    filter: Option<&'a str>,
+    /// Guests run beside them: they leave the CPUs to the guests.
+    behind_guests: bool,
+    /// Seconds of each fuzz target.
+    fuzz: u64,
+    /// Run so many failed tests once more.
+    again: u64,
+}
+
+/// Seconds of each fuzz target by default, and with `--everywhere`.
+const FUZZ: [u64; 2] = [2, 10];
+
+/// Runs style and unit tests.
+pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
+    setup::without_kernels()?;
+    let units = Units {
+        filter: args.filter.as_deref(),
+        behind_guests: false,
+        fuzz: FUZZ[0],
+        again: 0,
+    };
+    let part = style_and_units(&units);
+    finish(&[part], &[], units.filter)
+}
+
 /// Runs the command.
 pub(crate) fn main(args: &TestArgs) -> Result<u8> {
     // Before minutes are spent on the rest.
@@ -68,34 +102,52 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
         kernel::find(name)?;
     }
     setup::ensure(SetupArgs::default(), true)?;
+    let asked = Units {
+        filter: args.filter.as_deref(),
+        behind_guests: true,
+        fuzz: FUZZ[usize::from(args.everywhere)],
+        again: args.again,
+    };
     // At the same time: builds that have one CPU busy, downloads and tests that wait leave much of a machine idle.
     let units_run = AtomicBool::new(!args.only_lab);
     let (units, kernels) = thread::scope(|scope| {
         let units = (!args.only_lab).then(|| {
             scope.spawn(|| {
                 let _end = Ended(&units_run);
-                style_and_units(args)
+                style_and_units(&asked)
             })
         });
-        let kernels = (!args.no_lab).then(|| in_guests(args, &units_run));
+        let kernels = in_guests(args, &units_run);
         (units.map(ScopedJoinHandle::join), kernels)
     });
     let mut parts: Vec<Part> = Vec::new();
+    let mut left_out = Vec::new();
     parts.extend(units.map(|units| match units {
-        Ok(units) => units_again(units, args.again),
+        Ok(units) => units_again(units, &asked),
         Err(_) => cannot("style and unit tests", "a panic, see above"),
     }));
-    match kernels.transpose() {
-        Ok(kernels) => {
-            let (kernels, outs) = kernels.unwrap_or_default();
-            parts.extend(kernels);
-            equality::finish(&outs)?;
+    if !args.only_lab && !args.everywhere {
+        left_out.push(format!(
+            "fuzz targets: {} s each instead of {} s",
+            FUZZ[0], FUZZ[1]
+        ));
+    }
+    match kernels {
+        Ok(ran) => {
+            parts.extend(ran.kernels);
+            left_out.extend(ran.left_out);
+            equality::finish(&ran.outs)?;
         }
         Err(error) => parts.push(cannot("kernel tests", &format!("{error:#}"))),
     }
-    let (text, all) = report::of(&parts);
+    finish(&parts, &left_out, asked.filter)
+}
+
+/// Prints the end of the log; the exit code.
+fn finish(parts: &[Part], left_out: &[String], filter: Option<&str>) -> Result<u8> {
+    let (text, all) = report::of(parts, left_out);
     print!("{text}");
-    if let Some(filter) = args.filter.as_ref().filter(|_| all.tests == 0) {
+    if let Some(filter) = filter.filter(|_| all.tests == 0) {
         bail!("no test that ran is called *{filter}*");
     }
     Ok(u8::from(all.failed > 0))
@@ -122,12 +174,11 @@ fn cannot(name: &str, why: &str) -> Part {
 }
 
 /// Builds what the guests need, and runs them.
-fn in_guests(args: &TestArgs, units_run: &AtomicBool) -> Result<(Vec<Part>, Vec<PathBuf>)> {
-    let mut binaries = lab_binaries()?;
-    if let Some(filter) = &args.filter {
-        binaries = guests::with_tests_called(filter, binaries)?;
-    }
+fn in_guests(args: &TestArgs, units_run: &AtomicBool) -> Result<guests::Ran> {
+    let program = if args.everywhere { release()? } else { program()? };
+    let executable = build()?.kernel_tests;
     let asked = Asked {
+        program: &program,
         kernels: &args.kernel,
         everywhere: args.everywhere,
         filter: args.filter.as_deref(),
@@ -136,7 +187,7 @@ fn in_guests(args: &TestArgs, units_run: &AtomicBool) -> Result<(Vec<Part>, Vec<
         again: args.again,
         units_run,
     };
-    guests::run(&binaries, &asked)
+    guests::run(&executable, &asked)
 }
 
 /// As many as there are CPUs, up to four. With more of them the host stops a guest's CPU more often while it runs one of our
@@ -152,18 +203,17 @@ fn cargo(args: &[&str]) -> Command {
 }
 
 /// A build at the lowest priority: what the guests need is built first, and then what they leave of the machine is enough.
-fn cargo_behind_guests(args: &[&str]) -> Command {
-    let cargo = cargo(args);
-    let mut command = Command::new("nice");
-    command
+fn behind_guests(command: &Command) -> Command {
+    let mut behind = Command::new("nice");
+    behind
         .args(["-n", "19"])
-        .arg(cargo.get_program())
-        .args(cargo.get_args())
+        .arg(command.get_program())
+        .args(command.get_args())
         .current_dir(paths::repo());
-    command
+    behind
 }
 
-fn style_and_units(args: &TestArgs) -> Part {
+fn style_and_units(asked: &Units<'_>) -> Part {
     const NAME: &str = "style and unit tests";
     let started = Instant::now();
     let mut all = Outcome::default();
@@ -176,19 +226,28 @@ fn style_and_units(args: &TestArgs) -> Part {
             all.fail(Failure::step("style", label, &text));
         }
     };
-    let mut clippy = cargo_behind_guests(&["clippy", "--workspace", "--all-targets", "--quiet"]);
-    let mut doc = cargo_behind_guests(&["doc", "--workspace", "--no-deps", "--quiet"]);
-    if lints::fail("clippy and rustdoc", Path::new("rustc")) {
+    let cargo = |args: &[&str]| {
+        let command = cargo(args);
+        if asked.behind_guests {
+            behind_guests(&command)
+        } else {
+            command
+        }
+    };
+    let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
+    // The build of the tests has linted all but what of xtask only its own program is.
+    let mut clippy = cargo(&["clippy", "--package", "xtask", "--quiet"]);
+    let fail = lints::fail("clippy and rustdoc", Path::new("rustc"));
+    if fail {
         clippy.args(["--", "-D", "warnings"]);
         doc.env("RUSTDOCFLAGS", "-D warnings");
     }
-    for (label, mut command) in [
-        ("rustfmt", cargo_behind_guests(&["fmt", "--all", "--check"])),
-        ("clippy", clippy),
-        ("rustdoc", doc),
-    ] {
-        check(label, step::run(label, &mut command).map(drop));
-    }
+    let mut fmt = cargo(&["fmt", "--all", "--check"]);
+    check("rustfmt", step::run("rustfmt", &mut fmt).map(drop));
+    check(
+        "clippy of xtask",
+        step::run("clippy of xtask", &mut clippy).map(drop),
+    );
     for (label, clippy) in [("the eBPF build", false), ("clippy for bpf", true)] {
         check(
             label,
@@ -200,16 +259,18 @@ fn style_and_units(args: &TestArgs) -> Part {
             .map(drop),
         );
     }
-    for words in UNIT_TESTS {
-        let mut build = cargo_behind_guests(words);
-        build.args(["--no-run", "--quiet"]);
-        check(
-            "the tests' build",
-            step::run("build unit tests", &mut build).map(drop),
+    let lints = build().and_then(|built| {
+        ensure!(
+            !fail || built.warnings.is_empty(),
+            "{}",
+            built.warnings.join("\n")
         );
-    }
-    let filter: Vec<&str> = args.filter.iter().map(String::as_str).collect();
-    all.add(unit_tests(&filter, false));
+        Ok(())
+    });
+    check("the tests' build and clippy", lints);
+    check("rustdoc", step::run("rustdoc", &mut doc).map(drop));
+    let filter: Vec<&str> = asked.filter.into_iter().collect();
+    all.add(unit_tests(&filter, asked.fuzz, false));
     let seconds = started.elapsed().as_secs_f64();
     println!("units        == ends after {seconds:.0} s ==");
     Part {
@@ -219,49 +280,65 @@ fn style_and_units(args: &TestArgs) -> Part {
     }
 }
 
-/// What cargo runs. The kernel tests' own library has unit tests too; its other tests are for the lab.
-const UNIT_TESTS: [&[&str]; 2] = [
-    &["test", "--no-fail-fast"],
-    &["test", "--package", "rdmatop-tests", "--lib"],
+/// Integration tests that need no kernel of the lab.
+const ON_THE_HOST: [&str; 5] = ["cli", "fuzz", "layers", "memory", "terminal"];
+
+/// Builds all tests, the program and the traffic programs. With one selection of packages dependencies have one set of features, so that
+/// cargo builds each of them once; traffic programs have no unit tests, for which `--bins` would link each of them twice.
+const BUILD: [&str; 10] = [
+    "test",
+    "--workspace",
+    "--lib",
+    "--bin",
+    "xtask",
+    "--test",
+    "*",
+    "--no-run",
+    "--quiet",
+    "--message-format=json",
 ];
 
 /// Runs unit tests with these arguments of libtest. Not behind the guests: some wait for a program no longer than a terminal's user
 /// would.
-fn unit_tests(args: &[&str], one_by_one: bool) -> Outcome {
+fn unit_tests(args: &[&str], fuzz: u64, one_by_one: bool) -> Outcome {
+    let mut test = cargo(&["test", "--workspace", "--no-fail-fast", "--lib", "--bin", "xtask"]);
+    for name in ON_THE_HOST {
+        test.args(["--test", name]);
+    }
+    test.env("INSTA_UPDATE", "no")
+        .env("RDMATOP_FUZZ_SECONDS", fuzz.to_string())
+        .arg("--")
+        .args(args);
     let mut all = Outcome::default();
-    for words in UNIT_TESTS {
-        let mut test = cargo(words);
-        test.env("INSTA_UPDATE", "no").arg("--").args(args);
-        match follow(test, "units        ", Record::of("unit tests", one_by_one)) {
-            Ok((record, code)) => all.add(record.end(code)),
-            Err(error) => all.fail(Failure::step("unit tests", "cannot run", &format!("{error:#}"))),
-        }
+    let ran = by_clippy(&mut test)
+        .and_then(|()| follow(test, "units        ", Record::of("unit tests", one_by_one)));
+    match ran {
+        Ok((record, code)) => all.add(record.end(code)),
+        Err(error) => all.fail(Failure::step("unit tests", "cannot run", &format!("{error:#}"))),
     }
     all
 }
 
 /// Runs the unit tests that failed once more, when no guest runs any more: some are about moments between a program and its
 /// terminal, for which a machine with guests on all CPUs may be too busy.
-fn units_again(mut units: Part, again: u64) -> Part {
+fn units_again(mut units: Part, asked: &Units<'_>) -> Part {
     let failures = &units.outcome.failures;
     let tests: Vec<&str> = failures
         .iter()
         .filter(|failure| failure.is_a_test())
         .map(|failure| failure.test.as_str())
         .collect();
-    if tests.is_empty() || tests.len() as u64 > again {
+    if tests.is_empty() || tests.len() as u64 > asked.again {
         return units;
     }
     println!("units        == failed tests begin once more ==");
-    let second = unit_tests(&[&["--exact", "--test-threads=1"], &*tests].concat(), true);
+    let second = unit_tests(
+        &[&["--exact", "--test-threads=1"], &*tests].concat(),
+        asked.fuzz,
+        true,
+    );
     units.outcome.second_run(&second);
     units
-}
-
-/// Builds rdmatop and the kernel tests; returns the tests' executables.
-fn lab_binaries() -> Result<Vec<PathBuf>> {
-    release()?;
-    kernel_tests(&[])
 }
 
 /// Builds rdmatop as it is released, and returns its path.
@@ -273,41 +350,82 @@ pub(crate) fn release() -> Result<PathBuf> {
     Ok(paths::target().join("release/rdmatop"))
 }
 
-/// Builds one kernel test; returns its executable.
-pub(crate) fn kernel_test(name: &str) -> Result<PathBuf> {
-    let mut found = kernel_tests(&["--test", name])?;
-    found.pop().context("no executable")
+/// Builds rdmatop as guests run it by default, and returns its path: optimized a little, because each instruction is translated there,
+/// and not as it is released, because that takes four times as long. Dependencies are those of the tests' build.
+fn program() -> Result<PathBuf> {
+    let words = ["test", "--workspace", "--test", "cli", "--no-run", "--quiet"];
+    let optimized = ["--config", "profile.dev.package.rdmatop.opt-level=1"];
+    step::run("build rdmatop", cargo(&words).args(optimized))?;
+    // The tests' own build overwrites it.
+    let kept = paths::target().join("lab");
+    fs::create_dir_all(&kept).with_context(|| format!("cannot make {}", kept.display()))?;
+    let kept = kept.join("rdmatop");
+    fs::copy(paths::target().join("debug/rdmatop"), &kept)
+        .with_context(|| format!("cannot write {}", kept.display()))?;
+    Ok(kept)
 }
 
-fn kernel_tests(which: &[&str]) -> Result<Vec<PathBuf>> {
-    let build = [
-        "test",
-        "--package",
-        "rdmatop-tests",
-        "--no-run",
-        "--message-format=json-render-diagnostics",
-    ];
-    let text = step::run("build the kernel tests", cargo(&build).args(which))?;
-    let found = executables(&text);
-    if found.is_empty() {
-        bail!("cargo named no executable of the kernel tests");
-    }
-    Ok(found)
+/// Has cargo compile this repository by clippy's driver, which is the compiler with more lints: one pass over the sources makes both.
+fn by_clippy(cargo: &mut Command) -> Result<()> {
+    let sysroot = step::run(
+        "ask rustc for its place",
+        Command::new("rustc").args(["--print", "sysroot"]),
+    )?;
+    let driver = Path::new(sysroot.trim()).join("bin/clippy-driver");
+    cargo.env("RUSTC_WORKSPACE_WRAPPER", driver);
+    Ok(())
 }
 
-/// Executables of integration tests in cargo's JSON messages, by name.
-fn executables(messages: &str) -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = messages
-        .lines()
-        .filter(|line| line.contains(r#""kind":["test"]"#))
-        .filter_map(|line| {
-            let path = line.split_once(r#""executable":""#)?.1.split('"').next()?;
-            Some(PathBuf::from(path))
-        })
-        .collect();
-    found.sort();
-    found.dedup();
-    found
+/// What [`build`] made.
+pub(crate) struct Built {
+    /// The kernel tests.
+    pub(crate) kernel_tests: PathBuf,
+    /// What lints say, as the compiler prints it.
+    warnings: Vec<String>,
+}
+
+/// Builds all tests, the program and the traffic programs.
+pub(crate) fn build() -> Result<Built> {
+    let mut build = cargo(&BUILD);
+    by_clippy(&mut build)?;
+    let text = step::run("build the tests", &mut build).map_err(|error| {
+        let Some(failed) = error.downcast_ref::<step::Failed>() else {
+            return error;
+        };
+        anyhow!(
+            "the tests do not build:\n{}",
+            diagnostics(&failed.output).join("\n")
+        )
+    })?;
+    Ok(Built {
+        kernel_tests: executable(&text, "kernel").context("cargo named no executable of the kernel tests")?,
+        warnings: diagnostics(&text),
+    })
+}
+
+/// cargo's JSON messages.
+fn messages(text: &str) -> impl Iterator<Item = Value> {
+    text.lines().filter_map(|line| serde_json::from_str(line).ok())
+}
+
+/// The compiler's warnings and errors in cargo's JSON messages, each once: cargo repeats those of what it need not compile again.
+fn diagnostics(text: &str) -> Vec<String> {
+    let rendered = messages(text)
+        .filter(|message| message["reason"] == "compiler-message")
+        .filter_map(|message| message["message"]["rendered"].as_str().map(str::to_owned));
+    let mut all: Vec<String> = rendered.collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// The executable of integration test `name` in cargo's JSON messages.
+fn executable(text: &str, name: &str) -> Option<PathBuf> {
+    messages(text).find_map(|message| {
+        let target = &message["target"];
+        let is = target["name"] == name && target["kind"][0] == "test";
+        is.then(|| message["executable"].as_str().map(PathBuf::from))?
+    })
 }
 
 #[cfg(test)]
@@ -315,13 +433,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn executables_are_those_of_integration_tests() {
+    fn the_executable_is_that_of_the_integration_test() {
         let lines = concat!(
-            r#"{"reason":"compiler-artifact","target":{"kind":["lib"]},"executable":"/t/lib"}"#,
+            r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"kernel"},"executable":"/t/lib"}"#,
             "\n",
-            r#"{"reason":"compiler-artifact","target":{"kind":["test"]},"executable":"/t/life"}"#,
+            r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"cli"},"executable":"/t/cli"}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"kernel"},"executable":"/t/kernel"}"#,
             "\n",
         );
-        assert_eq!(executables(lines), [PathBuf::from("/t/life")]);
+        assert_eq!(executable(lines, "kernel"), Some(PathBuf::from("/t/kernel")));
+        assert_eq!(executable(lines, "learn"), None);
+    }
+
+    #[test]
+    fn diagnostics_come_once_and_as_the_compiler_prints_them() {
+        let line = r#"{"reason":"compiler-message","message":{"rendered":"warning: unused\\n"}}"#;
+        let text = format!("{line}\n{line}\nnot JSON\n");
+        assert_eq!(diagnostics(&text), ["warning: unused\n"]);
+    }
+
+    #[test]
+    fn each_integration_test_of_rdmatop_runs_on_the_host() {
+        let entries = fs::read_dir(paths::repo().join("rdmatop/tests")).unwrap();
+        let tests = entries
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|end| end == "rs") || path.join("main.rs").is_file());
+        let mut names: Vec<String> = tests
+            .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        assert_eq!(names, ON_THE_HOST);
     }
 }

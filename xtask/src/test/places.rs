@@ -2,68 +2,75 @@
 
 use crate::lab::{kernel::Series, modules, nic};
 
-/// The kernel of tests that ask for one by `Lab::enter_on_one`: the one that is installed most.
-pub(super) const ONE_KERNEL: &str = "6.12";
-/// Test executables that do not run on every kernel unless that is asked for (`--everywhere`, `--kernel`), and where they run.
-/// What a kernel decides runs on all: lifecycle, the counts of SoftRoCE and soft iWARP, and work requests as events. What rdmatop alone
-/// decides runs on one, and what differs between old and new kernels on one of each; these are spread so that no guest takes much longer
-/// than the others.
-pub(super) const ON_SOME_KERNELS: [(&str, &[&str]); 33] = [
-    // The tests' own programs, terminals, commands and documents.
-    ("traffic-", &["6.12"]),
-    ("flood-", &["6.12"]),
-    ("faults_terminal-", &["6.12"]),
-    ("lab_command-", &["6.12"]),
-    ("examples-", &["6.12"]),
-    ("learn-", &["6.12"]),
-    ("nccl_log-", &["6.12"]),
-    ("lab_scenarios-", &["7.2"]),
-    ("live-", &["5.10", "6.12"]),
-    ("doctor-", &["5.10", "6.12"]),
-    ("robust-", &["5.10", "7.2"]),
-    // What the model makes of counts.
-    ("findings-", &["6.12"]),
-    ("judgement-", &["6.1"]),
-    ("faults_owners-", &["7.2"]),
-    ("faults_many-", &["6.1"]),
-    ("identity-", &["7.2"]),
-    ("figures-", &["5.10", "6.1"]),
-    ("hw_counters-", &["5.10", "6.12"]),
-    // Verbs as calls, entries by fentry, and programs that come while traffic runs: the oldest kernel that has them and the newest.
-    // Debian's 7.2 preempts programs, so fentry is another thing there.
-    ("attach-", &["6.1", "7.2"]),
-    ("verbs-", &["5.10", "6.1", "7.2"]),
-    // On 5.10 it says why there is none.
-    ("fentry-", &["5.10", "6.1", "7.2"]),
-    // NICs made by test drivers.
-    ("testnic-", &["6.12", "7.2"]),
-    ("testnic_findings-", &["7.2"]),
-    ("testnic_gpu-", &["6.12"]),
+/// The kernel on which each test runs by default: the one that is installed most.
+pub(super) const EVERYTHING: &str = "6.12";
+
+/// The tests that run on other kernels too by default, by the beginnings of their names, of which the longest decides: what the kernel
+/// decides, which is hooks and offsets, the equality of each data path, ways to attach, and what is known to differ. `--everywhere`
+/// runs each test on every kernel.
+pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
+    // The hooks of the control plane and the offsets that they read: each object's life once.
+    ("lifecycle::", &["5.10", "6.1", "7.2"]),
+    ("lifecycle::each_family_of_events_can_be_traced_alone", &[]),
+    ("lifecycle::every_event_has_the_keys_of_the_schema", &[]),
+    ("lifecycle::filters_keep_what_they_name", &[]),
+    ("lifecycle::a_storm_is_printed_or_counted", &[]),
+    ("lifecycle::the_summary_counts_what_was_printed", &[]),
+    (
+        "verbs::every_call_of_every_verb_is_counted_once",
+        &["5.10", "6.1", "7.2"],
+    ),
+    (
+        "robust::probes_names_every_program_with_a_verdict",
+        &["5.10", "6.1", "7.2"],
+    ),
+    // The equality of each data path.
+    ("exact::", &["6.1", "7.2"]),
+    ("queues::", &["6.1", "7.2"]),
+    ("consumer::", &["6.1", "7.2"]),
+    ("siw::", &["6.1", "7.2"]),
+    ("wr_events::", &["6.1", "7.2"]),
+    ("wr_events::filters_and_sampling", &[]),
+    ("wr_events::a_tiny_ring", &[]),
+    ("wr_events::a_request_whose_completion_finds_no_room", &[]),
+    ("wr_events::without_being_asked_for", &[]),
+    ("uprobes::probes_on_programs_count", &["6.1", "7.2"]),
+    // Ways to attach. 5.10 has no module BTF, and its test says so; Debian's 7.2 preempts programs.
+    ("fentry::", &["6.1", "7.2"]),
+    ("attach::", &["6.1", "7.2"]),
+    // What becomes of programs when rdmatop is killed or a module goes is up to the kernel.
+    ("robust::sigkill_leaves_nothing_attached", &["5.10", "7.2"]),
+    ("robust::the_module_can_be_reloaded", &["5.10", "7.2"]),
+    ("robust::the_device_can_be_removed", &["7.2"]),
+    // Before 5.11 maps are charged to the limit of locked memory, and not to the cgroup.
+    ("faults_host::a_memory_cgroup", &["5.10"]),
+    ("faults_host::maps_that_find_no_locked_memory", &["5.10"]),
     // From 6.7 on the kernel counts what it skips.
-    ("skips-", &["6.1", "7.2"]),
-    // What a host lacks or forbids; limits of memory are other ones before 5.11.
-    ("degrade-", &["6.12"]),
-    ("faults_host-", &["5.10", "6.12"]),
-    ("presence-", &["7.2"]),
-    // Probes on programs: the kernel only delivers them.
-    ("uprobes-", &["6.1"]),
-    ("uprobes_loads-", &["6.12"]),
-    ("uprobes_memory-", &["7.2"]),
-    ("wr_uprobes-", &["6.12"]),
-    ("bypass_uprobes-", &["6.12"]),
+    ("skips::", &["6.1", "7.2"]),
+    // The oldest kernel has no counts of work requests, and the screen says why.
+    ("live::the_screen_shows_what_perftest_did", &["5.10", "7.2"]),
+    // netlink's and sysfs' counters of the newest kernel.
+    ("testnic::totals_are_the_drivers", &["7.2"]),
 ];
 
-/// Test executables with a guest of their own.
+/// Tests that only `--everywhere` runs, because they wait or work for long and what they prove stands elsewhere too.
+pub(super) const ONLY_EVERYWHERE: &[&str] = &[
+    // Two and a half minutes of traffic. The rule is tested in simulated time (model/findings/tests), the times of work requests
+    // against the program's own clock (exact::latencies_agree_with_the_program_s_own_clock).
+    "findings::work_requests_on_a_path_that_becomes_slow_are_named",
+];
+
+/// Modules of tests with a guest of their own.
 pub(super) struct Group {
     /// What it is called in the log.
     pub(super) name: &'static str,
-    /// Beginnings of their names, in the order in which they run; none: all that no other group has.
-    pub(super) prefixes: &'static [&'static str],
+    /// The modules, in the order in which they run; none: all that no other group has.
+    pub(super) modules: &'static [&'static str],
     /// Options of `lab run`.
     pub(super) options: &'static [&'static str],
     /// Whether a kernel can have such a guest.
     pub(super) has: fn(Series) -> bool,
-    /// What an executable takes, about: the longest guest begins first, and the short ones fill what is left at the end.
+    /// About how long a test takes: the longest guest begins first, and the short ones fill what is left at the end.
     pub(super) seconds: usize,
     /// Its tests wait most of their time, for counters to be read again and for what must last a while: such guests have a place of
     /// their own beside the others, which have the CPUs busy.
@@ -73,34 +80,28 @@ pub(super) struct Group {
 pub(super) const GROUPS: [Group; 7] = [
     Group {
         name: "rxe",
-        prefixes: &[],
+        modules: &[],
         options: &[],
         has: |_| true,
-        seconds: 55,
+        seconds: 10,
         waits: false,
     },
     // In a guest of their own, because that of the one kernel would be much longer than the others.
     Group {
         name: "once",
-        prefixes: &[
-            "traffic-",
-            "flood-",
-            "faults_terminal-",
-            "lab_command-",
-            "examples-",
-        ],
+        modules: &["traffic", "flood", "faults_terminal", "lab_command", "examples"],
         options: &[],
         has: |_| true,
-        seconds: 130,
+        seconds: 8,
         waits: false,
     },
     // Programs come and go under traffic: one CPU, as below.
     Group {
         name: "find",
-        prefixes: &["findings-", "nccl_log-", "learn-"],
+        modules: &["findings", "nccl_log", "learn"],
         options: &["--cpus", "1"],
         has: |_| true,
-        seconds: 300,
+        seconds: 15,
         waits: false,
     },
     // They turn switches of the whole kernel, or let programs come and go under traffic: what a switch leaves behind would be
@@ -109,50 +110,50 @@ pub(super) const GROUPS: [Group; 7] = [
     // down, for which there is no way back.
     Group {
         name: "alone",
-        prefixes: &[
-            "degrade-",
-            "faults_host-",
-            "presence-",
-            "attach-",
-            "skips-",
-            "uprobes-",
-            "uprobes_loads-",
-            "uprobes_memory-",
-            "wr_uprobes-",
+        modules: &[
+            "degrade",
+            "faults_host",
+            "presence",
+            "attach",
+            "skips",
+            "uprobes",
+            "uprobes_loads",
+            "uprobes_memory",
+            "wr_uprobes",
             // Last: it locks the kernel down, for good.
-            "lockdown-",
+            "lockdown",
         ],
         options: &["--cpus", "1"],
         has: |_| true,
-        seconds: 60,
+        seconds: 8,
         waits: false,
     },
     // `rdmatop lab run`: what it makes and takes down again is everybody's.
     Group {
         name: "lab",
-        prefixes: &["lab_scenarios-"],
+        modules: &["lab_scenarios"],
         options: &["--cpus", "1"],
         has: |series| series.name != "5.10",
-        seconds: 350,
+        seconds: 20,
         waits: true,
     },
     // A machine without SoftRoCE.
     Group {
         name: "testnic",
-        prefixes: &["testnic-", "testnic_findings-", "testnic_gpu-"],
+        modules: &["testnic", "testnic_findings", "testnic_gpu"],
         options: &["--devices", "0"],
         has: modules::has_test_drivers,
-        seconds: 200,
+        seconds: 10,
         waits: true,
     },
     // A NIC that the kernel does not see at work. One CPU, as above: a probe on a process turns a static branch of the scheduler
     // (perf_sched_events), and the guest died of it.
     Group {
         name: "bypass",
-        prefixes: &["bypass-", "bypass_uprobes-"],
+        modules: &["bypass", "bypass_uprobes"],
         options: &["--nic", "pvrdma", "--cpus", "1"],
         has: nic::is_for,
-        seconds: 40,
+        seconds: 10,
         waits: false,
     },
 ];
@@ -164,26 +165,57 @@ mod tests {
     use super::*;
     use crate::{lab::kernel, paths};
 
+    /// The files below tests/tests, without their ends: the modules.
+    fn files() -> Vec<String> {
+        let entries = fs::read_dir(paths::repo().join("tests/tests")).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+        let mut names: Vec<String> = names
+            .filter(|name| name != "main.rs")
+            .map(|name| name.trim_end_matches(".rs").to_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
     #[test]
-    fn each_executable_of_the_list_exists_and_has_a_guest_for_each_of_its_tests() {
-        let tests = paths::repo().join("tests/tests");
-        for (prefix, kernels) in ON_SOME_KERNELS {
-            let name = prefix.strip_suffix('-').unwrap();
-            let single = tests.join(format!("{name}.rs"));
-            assert!(
-                single.is_file() || tests.join(name).join("main.rs").is_file(),
-                "{name}"
-            );
-            let of_one = fs::read_to_string(single).is_ok_and(|text| text.contains("on_one("));
-            assert!(
-                !of_one || kernels.contains(&ONE_KERNEL),
-                "{name} has tests that run nowhere"
-            );
-            let group = GROUPS.iter().find(|group| group.prefixes.contains(&prefix));
+    fn each_file_of_kernel_tests_is_a_module_of_the_executable() {
+        let main = fs::read_to_string(paths::repo().join("tests/tests/main.rs")).unwrap();
+        let mut modules: Vec<&str> = main
+            .lines()
+            .filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'))
+            .collect();
+        modules.sort_unstable();
+        assert_eq!(modules, files());
+    }
+
+    #[test]
+    fn the_tables_name_modules_and_tests_that_exist_and_kernels_that_have_a_guest_for_them() {
+        let files = files();
+        for module in GROUPS.iter().flat_map(|group| group.modules) {
+            assert!(files.iter().any(|file| file == module), "{module}");
+        }
+        let exists = |beginning: &str| {
+            let (module, test) = beginning.split_once("::").unwrap();
+            let dir = paths::repo().join("tests/tests");
+            let files = [dir.join(format!("{module}.rs")), dir.join(module).join("mod.rs")];
+            let text = files
+                .iter()
+                .find_map(|file| fs::read_to_string(file).ok())
+                .unwrap();
+            assert!(text.contains(&format!("fn {test}")), "{beginning}");
+        };
+        for test in ONLY_EVERYWHERE {
+            exists(test);
+        }
+        for (beginning, kernels) in ALSO_ON {
+            exists(beginning);
+            let (module, _) = beginning.split_once("::").unwrap();
+            let group = GROUPS.iter().find(|group| group.modules.contains(&module));
             let group = group.unwrap_or(&GROUPS[0]);
-            for kernel in kernels {
+            for kernel in *kernels {
                 let series = kernel::find(kernel).unwrap();
-                assert!((group.has)(series), "{name} on {kernel}");
+                assert!((group.has)(series), "{beginning} on {kernel}");
+                assert_ne!(series.name, EVERYTHING, "{beginning}");
             }
         }
     }

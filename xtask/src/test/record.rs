@@ -44,9 +44,14 @@ impl Failure {
         !self.executable.is_empty() && !self.test.contains(' ')
     }
 
-    /// `5.10 rxe lifecycle: a_storm_is_printed`.
+    /// `unit tests cli: the_help_is_stable`, and of a module of kernel tests `5.10 rxe: lifecycle::a_storm_is_printed`.
     pub(super) fn name(&self) -> String {
-        let place = [self.place.trim(), &self.executable].join(" ");
+        let module = self
+            .test
+            .split_once("::")
+            .is_some_and(|(of, _)| of == self.executable);
+        let executable = if module { "" } else { &self.executable };
+        let place = [self.place.trim(), executable].join(" ");
         format!("{}: {}", place.trim(), self.test)
     }
 }

@@ -18,8 +18,8 @@ pub(super) struct Part {
     pub(super) seconds: f64,
 }
 
-/// Everything, and the sum.
-pub(super) fn of(parts: &[Part]) -> (String, Counts) {
+/// Everything, what was left out by default, and the sum.
+pub(super) fn of(parts: &[Part], left_out: &[String]) -> (String, Counts) {
     let mut text = slowest(parts.iter().flat_map(|part| &part.outcome.times));
     text.push_str(&guests(parts.iter().flat_map(|part| &part.outcome.guests)));
     let mut all = Counts::default();
@@ -41,6 +41,15 @@ pub(super) fn of(parts: &[Part]) -> (String, Counts) {
             counts.passed, counts.failed, counts.flaky, counts.skipped
         );
         all.add(counts);
+    }
+    if !left_out.is_empty() {
+        let _ = writeln!(
+            text,
+            "\nleft out by default, run by cargo xtask test --everywhere"
+        );
+    }
+    for line in left_out {
+        let _ = writeln!(text, "  {line}");
     }
     let of = |list: fn(&Outcome) -> &Vec<Failure>| -> Vec<&Failure> {
         parts.iter().flat_map(|part| list(&part.outcome)).collect()
@@ -130,7 +139,7 @@ mod tests {
             outcome,
             seconds: 1.0,
         };
-        let (text, all) = of(&[part]);
+        let (text, all) = of(&[part], &["Linux 5.10: 2 kernel tests: live (2)".to_owned()]);
         assert_eq!(all.failed, 1);
         assert!(
             text.contains("   19.0  test 19\n") && !text.contains("test 4\n"),
@@ -138,6 +147,8 @@ mod tests {
         );
         let guests = "\nseconds   of CPU  guest\n     10        8  7.2 rxe\n      7        -  6.1 rxe\n";
         assert!(text.contains(guests), "{text}");
+        let left_out = "--everywhere\n  Linux 5.10: 2 kernel tests: live (2)\n";
+        assert!(text.contains(left_out), "{text}");
         let end = "
 ==== FLAKY (failed, then passed alone) 5.10 rxe: storm ====
   c

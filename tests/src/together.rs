@@ -1,0 +1,83 @@
+//! One start of rdmatop for the workloads of several tests.
+//!
+//! Starting and ending rdmatop is most of what a kernel test costs where each instruction is translated. So the tests of a module that
+//! only ask about their own processes share one window, or one trace: the first of them starts it, runs the workloads of all, one
+//! after another, and ends it; each then compares its own with what rdmatop said. A test that is run alone runs all workloads too.
+
+use std::sync::OnceLock;
+
+use anyhow::{Result, anyhow};
+
+/// What a workload did, or why it could not: that fails its own test and no other.
+#[derive(Debug)]
+pub struct Did<T>(Result<T, String>);
+
+impl<T> Did<T> {
+    /// Runs a workload.
+    pub fn of(workload: impl FnOnce() -> Result<T>) -> Self {
+        Self(workload().map_err(|error| format!("{error:#}")))
+    }
+
+    /// What it did, to go on with.
+    pub fn into_inner(self) -> Result<T> {
+        self.0.map_err(|why| anyhow!("the workload failed: {why}"))
+    }
+
+    /// What it did.
+    pub fn get(&self) -> Result<&T> {
+        self.0
+            .as_ref()
+            .map_err(|why| anyhow!("the workload failed: {why}"))
+    }
+}
+
+/// What the workloads did, and what rdmatop said of them.
+#[derive(Debug)]
+pub struct Together<T> {
+    ran: OnceLock<Did<T>>,
+}
+
+impl<T> Together<T> {
+    /// Nothing has run yet.
+    pub const fn new() -> Self {
+        Self { ran: OnceLock::new() }
+    }
+
+    /// All of it. The first call runs the workloads.
+    pub fn get(&self, workloads: impl FnOnce() -> Result<T>) -> Result<&T> {
+        self.ran.get_or_init(|| Did::of(workloads)).get()
+    }
+}
+
+impl<T> Default for Together<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use anyhow::bail;
+
+    use super::*;
+
+    #[test]
+    fn workloads_run_once_and_one_that_fails_fails_no_other() {
+        let runs = Cell::new(0);
+        let together = Together::new();
+        let workloads = || {
+            runs.set(runs.get() + 1);
+            let failed: Did<u32> = Did::of(|| bail!("no device"));
+            Ok((Did::of(|| Ok(5)), failed))
+        };
+        for _ in 0..2 {
+            let (good, bad) = together.get(workloads).unwrap();
+            assert_eq!(*good.get().unwrap(), 5);
+            let said = bad.get().unwrap_err().to_string();
+            assert_eq!(said, "the workload failed: no device");
+        }
+        assert_eq!(runs.get(), 1);
+    }
+}

@@ -1,0 +1,46 @@
+//! The kernel tests, one module a file, in one executable: it is linked once. `cargo xtask test` decides on which kernel and in which
+//! guest each of them runs (xtask/src/test/places.rs).
+
+mod attach;
+mod bypass;
+mod bypass_uprobes;
+mod consumer;
+mod degrade;
+mod doctor;
+mod exact;
+mod examples;
+mod faults_host;
+mod faults_many;
+mod faults_owners;
+mod faults_terminal;
+mod fentry;
+mod figures;
+mod findings;
+mod flood;
+mod hw_counters;
+mod identity;
+mod judgement;
+mod lab_command;
+mod lab_scenarios;
+mod learn;
+mod lifecycle;
+mod live;
+mod lockdown;
+mod nccl_log;
+mod partial;
+mod presence;
+mod privileges;
+mod queues;
+mod robust;
+mod siw;
+mod skips;
+mod testnic;
+mod testnic_findings;
+mod testnic_gpu;
+mod traffic;
+mod uprobes;
+mod uprobes_loads;
+mod uprobes_memory;
+mod verbs;
+mod wr_events;
+mod wr_uprobes;

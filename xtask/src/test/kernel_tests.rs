@@ -1,0 +1,189 @@
+//! Which of the kernel tests run on which kernel.
+
+use std::{path::Path, process::Command};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::places::{ALSO_ON, EVERYTHING, GROUPS, Group, ONLY_EVERYWHERE};
+use crate::lab::kernel::Series;
+
+/// Kernel tests of one file below tests/tests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Module {
+    /// `exact`.
+    pub(super) name: String,
+    /// As libtest names them: `exact::two_pairs_at_once_are_told_apart`.
+    pub(super) tests: Vec<String>,
+}
+
+/// The tests of a kernel.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct OnKernel {
+    pub(super) run: Vec<Module>,
+    pub(super) not_run: Vec<Module>,
+}
+
+impl OnKernel {
+    /// A line that names the modules of which a test does not run on this kernel; `None` where all run.
+    pub(super) fn left_out(&self, series: Series) -> Option<String> {
+        let tests: usize = self.not_run.iter().map(|module| module.tests.len()).sum();
+        let names = self.not_run.iter().map(|module| {
+            let runs = self.run.iter().any(|other| other.name == module.name);
+            let part = if runs { "part of " } else { "" };
+            format!("{part}{} ({})", module.name, module.tests.len())
+        });
+        (tests > 0).then(|| {
+            format!(
+                "Linux {}: {tests} kernel tests: {}",
+                series.name,
+                names.collect::<Vec<_>>().join(", ")
+            )
+        })
+    }
+}
+
+/// The tests of the executable whose name contains `filter`.
+pub(super) fn list(executable: &Path, filter: Option<&str>) -> Result<Vec<Module>> {
+    let listed = Command::new(executable).arg("--list").args(filter).output();
+    let listed = listed.with_context(|| format!("cannot run {}", executable.display()))?;
+    ensure!(
+        listed.status.success(),
+        "{} --list: {}",
+        executable.display(),
+        listed.status
+    );
+    Ok(by_module(&String::from_utf8_lossy(&listed.stdout)))
+}
+
+/// The tests of libtest's list, whose lines are `NAME: test`.
+fn by_module(list: &str) -> Vec<Module> {
+    let mut modules: Vec<Module> = Vec::new();
+    for test in list.lines().filter_map(|line| line.strip_suffix(": test")) {
+        let name = test.split_once("::").map_or(test, |(module, _)| module);
+        let module = match modules.iter_mut().find(|module| module.name == name) {
+            Some(module) => module,
+            None => modules.push_mut(Module {
+                name: name.into(),
+                tests: Vec::new(),
+            }),
+        };
+        module.tests.push(test.into());
+    }
+    modules
+}
+
+/// The tests that run on this kernel, and those that do not; with `everywhere` all run.
+pub(super) fn on(all: &[Module], series: Series, everywhere: bool) -> OnKernel {
+    let part = |runs: bool| {
+        let parts = all.iter().map(|module| Module {
+            name: module.name.clone(),
+            tests: module
+                .tests
+                .iter()
+                .filter(|test| (everywhere || is_for(test, series)) == runs)
+                .cloned()
+                .collect(),
+        });
+        parts.filter(|module| !module.tests.is_empty()).collect()
+    };
+    OnKernel {
+        run: part(true),
+        not_run: part(false),
+    }
+}
+
+/// Whether the test runs on this kernel by default: the longest beginning of its name in the table decides.
+fn is_for(test: &str, series: Series) -> bool {
+    if ONLY_EVERYWHERE.contains(&test) {
+        return false;
+    }
+    let known = ALSO_ON
+        .iter()
+        .filter(|(beginning, _)| test.starts_with(beginning));
+    let kernels = known
+        .max_by_key(|(beginning, _)| beginning.len())
+        .map_or(&[][..], |(_, kernels)| kernels);
+    series.name == EVERYTHING || kernels.contains(&series.name)
+}
+
+/// The modules of a group, in the order in which they run.
+pub(super) fn of_group(all: &[Module], group: &Group) -> Vec<Module> {
+    let of = |name: &&str| all.iter().find(|module| module.name == **name).cloned();
+    if group.modules.is_empty() {
+        let with_guest = |module: &&Module| {
+            GROUPS
+                .iter()
+                .any(|group| group.modules.contains(&module.name.as_str()))
+        };
+        return all.iter().filter(|module| !with_guest(module)).cloned().collect();
+    }
+    group.modules.iter().filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::kernel;
+
+    const LIST: &str = "\
+bypass::a: test
+exact::b: test
+exact::c: test
+lab_scenarios::disk::d: test
+lifecycle::a_plain_pair: test
+lifecycle::filters_keep_what_they_name: test
+presence::e: test
+skips::f: test
+
+7 tests, 0 benchmarks
+";
+
+    fn names(modules: &[Module]) -> Vec<&str> {
+        modules
+            .iter()
+            .flat_map(|module| &module.tests)
+            .map(String::as_str)
+            .collect()
+    }
+
+    #[test]
+    fn tests_are_listed_by_their_modules() {
+        let all = by_module(LIST);
+        assert_eq!(all.len(), 6);
+        assert_eq!(all[1].name, "exact");
+        assert_eq!(all[1].tests, ["exact::b", "exact::c"]);
+        assert_eq!(all[2].name, "lab_scenarios");
+        assert!(by_module("\n0 tests, 0 benchmarks\n").is_empty());
+    }
+
+    #[test]
+    fn one_kernel_runs_all_and_the_others_what_the_kernel_decides() {
+        let all = by_module(LIST);
+        let on = |kernel: &str, everywhere| on(&all, kernel::find(kernel).unwrap(), everywhere);
+        assert_eq!(on("6.12", false).run, all);
+        assert_eq!(on("7.2", true).run, all);
+        assert_eq!(on("7.2", true).left_out(kernel::find("7.2").unwrap()), None);
+        let oldest = on("5.10", false);
+        assert_eq!(names(&oldest.run), ["lifecycle::a_plain_pair"]);
+        assert_eq!(
+            oldest.left_out(kernel::find("5.10").unwrap()).unwrap(),
+            "Linux 5.10: 7 kernel tests: bypass (1), exact (2), lab_scenarios (1), part of lifecycle (1), \
+             presence (1), skips (1)"
+        );
+    }
+
+    #[test]
+    fn each_module_has_one_group_and_runs_in_its_order() {
+        let all = by_module(LIST);
+        let of = |name: &str| {
+            let group = GROUPS.iter().find(|group| group.name == name).unwrap();
+            let modules = of_group(&all, group);
+            modules.into_iter().map(|module| module.name).collect::<Vec<_>>()
+        };
+        assert_eq!(of("rxe"), ["exact", "lifecycle"]);
+        assert_eq!(of("alone"), ["presence", "skips"]);
+        assert_eq!(of("lab"), ["lab_scenarios"]);
+        let sum: usize = GROUPS.iter().map(|group| of_group(&all, group).len()).sum();
+        assert_eq!(sum, all.len());
+    }
+}
