@@ -12,7 +12,7 @@ use core::{
 
 use aya_ebpf::{
     macros::map,
-    maps::{Array, HashMap, LruHashMap, Queue, Stack},
+    maps::{Array, HashMap, Queue, Stack},
 };
 use rdmatop_common::{
     counters::{
@@ -116,10 +116,6 @@ pub(crate) static VERB_ERROR_INDEX: Generations<VerbErrorKey, u32, { room::GENER
 /// As `FREE_VERBS`.
 #[map]
 pub(crate) static FREE_VERB_ERRORS: Stack<u64> = Stack::with_max_entries(free::STACK, 0);
-
-/// Owner of an rdma_cm id, by its number. No program sees the end of an id, so the map drops the entry used longest ago.
-#[map]
-pub(crate) static CM_OWNERS: LruHashMap<u32, CmOwner> = LruHashMap::with_max_entries(512, 0);
 
 /// What the programs know about a QP, by its address. Written at create, modify, destroy and query, and with the first
 /// work request.
@@ -415,18 +411,6 @@ pub(crate) struct QpnKey {
     pub(crate) device: u64,
     pub(crate) qpn: u32,
     pub(crate) reserved: u32,
-}
-
-/// Owner of an rdma_cm id.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct CmOwner {
-    pub(crate) pid: u32,
-    pub(crate) flags: u32,
-    /// A whole word, so that the names are aligned and can be copied by words.
-    pub(crate) device_index: u64,
-    pub(crate) comm: [u8; COMM_LEN],
-    pub(crate) device: [u8; DEVICE_NAME_LEN],
 }
 
 /// Whether user space has switched counting on.

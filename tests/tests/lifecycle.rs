@@ -1,9 +1,10 @@
 //! `rdmatop --trace --json` on real traffic: every step of every object once, with its owner.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
+    device::Device,
     events::{ALWAYS, Events, SOMETIMES},
     kernel,
     lab::{self, DEVICE, Lab},
@@ -173,14 +174,54 @@ fn each_family_of_events_can_be_traced_alone() -> Result<()> {
     Ok(())
 }
 
+/// Devices that rdma_cm connects to themselves.
+const CM_DEVICES: [&str; 2] = ["rxe1", "rxe2"];
+
+/// The local address of an event tells which device, and so which pair of processes, it is of.
+fn each_id_has_the_owner_and_the_device_of_its_address(events: &Events, both: &[Accounts; 2]) -> Result<()> {
+    // Without it an event in a worker names no device, and no process before the owner has made a call.
+    let has_btf = Path::new("/sys/kernel/btf/rdma_cm").exists();
+    let mut numbers = Vec::new();
+    for (device, accounts) in CM_DEVICES.into_iter().zip(both) {
+        let pids = [accounts.server.pid, accounts.client.pid].map(Value::from);
+        let begin = format!("{}:", lab::address(device)?);
+        let own = events.filter(|event| event["src"].as_str().is_some_and(|src| src.starts_with(&begin)));
+        for event in own.all() {
+            let unknown = !has_btf && event["pid"].is_null();
+            ensure!(unknown || pids.contains(&event["pid"]), "not of {device}: {event}");
+            ensure!(!has_btf || event["device"] == device, "not on {device}: {event}");
+        }
+        for kind in ["cm_event", "cm_connect", "cm_accept", "cm_disconnect"] {
+            ensure!(!own.kind(kind).is_empty(), "no {kind} on {device}");
+        }
+        numbers.push(own.kind("cm_disconnect").integers("cm_id"));
+    }
+    let same = numbers[0].intersection(&numbers[1]).count();
+    ensure!(same > 0, "nothing was tested: {numbers:?}");
+    Ok(())
+}
+
 #[test]
 fn a_connection_through_rdma_cm_shows_both_ends_and_their_addresses() -> Result<()> {
     let Some(_lab) = Lab::enter("-R") else {
         return Ok(());
     };
-    let (traced, accounts) = trace(&[], || Perftest::new("ib_send_bw").cm().run())?;
-    let Accounts { server, client } = &accounts;
-    let address = lab::address(DEVICE)?;
+    // New devices, whose ids of rdma_cm have the same numbers.
+    let _devices = (Device::add(CM_DEVICES[0], 1)?, Device::add(CM_DEVICES[1], 2)?);
+    let trace = Trace::start(&[])?;
+    let pair = |device| Perftest::new("ib_send_bw").cm().devices(device, device);
+    // The first pair disconnects when the second one has done all that it does.
+    let first = pair(CM_DEVICES[0]).iterations(5000).start()?;
+    first.wait_connected()?;
+    first.client.signal(libc::SIGSTOP)?;
+    let second = pair(CM_DEVICES[1]).run();
+    first.client.signal(libc::SIGCONT)?;
+    let both = [first.finish()?, second?];
+    let traced = trace.stop()?;
+    assert_eq!(traced.events.lost(), 0, "events were lost");
+    each_id_has_the_owner_and_the_device_of_its_address(&traced.events, &both)?;
+    let Accounts { server, client } = &both[0];
+    let address = lab::address(CM_DEVICES[0])?;
     for side in [client, server] {
         let own = traced.events.pid(side.pid);
         for &qpn in &side.qpns {
