@@ -188,7 +188,10 @@ fn each_id_has_the_owner_and_the_device_of_its_address(events: &Events, both: &[
         let own = events.filter(|event| event["src"].as_str().is_some_and(|src| src.starts_with(&begin)));
         for event in own.all() {
             let unknown = !has_btf && event["pid"].is_null();
-            ensure!(unknown || pids.contains(&event["pid"]), "not of {device}: {event}");
+            ensure!(
+                unknown || pids.contains(&event["pid"]),
+                "not of {device}: {event}"
+            );
             ensure!(!has_btf || event["device"] == device, "not on {device}: {event}");
         }
         for kind in ["cm_event", "cm_connect", "cm_accept", "cm_disconnect"] {
