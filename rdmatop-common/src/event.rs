@@ -135,7 +135,7 @@ pub struct QpRecord {
     pub owner_start_ns: u64,
 }
 
-/// A record about an MR or a CQ. 144 + 16 bytes.
+/// A record about an MR or a CQ. 144 + 24 bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ObjectRecord {
@@ -147,6 +147,8 @@ pub struct ObjectRecord {
     pub res_id: u32,
     /// Keeps the size a multiple of 8.
     pub reserved: u32,
+    /// As [`QpRecord::owner_start_ns`].
+    pub owner_start_ns: u64,
 }
 
 /// Which `rdma_cma` tracepoint made a [`CmRecord`].
@@ -167,7 +169,8 @@ pub mod cm {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CmRecord {
-    /// Common part; `object` is 0.
+    /// Common part; `object` is the `struct rdma_id_private *`, or 0 where the module has no BTF. Then the record names no device, and
+    /// the calling process as the owner.
     pub prefix: Prefix,
     /// One of [`cm`].
     pub what: u32,
@@ -175,7 +178,7 @@ pub struct CmRecord {
     pub event: u32,
     /// Status of the event (negative errno or IB reason), 0 otherwise.
     pub status: i32,
-    /// The kernel's number for the `rdma_cm_id` (restrack id).
+    /// The kernel's number for the `rdma_cm_id` (restrack id), which another device's id may have too; 0 while it has no device.
     pub cm_id: u32,
     /// The first 28 bytes of a `sockaddr_in`, `sockaddr_in6` or `sockaddr_ib`, as in the tracepoint.
     pub src: [u8; 28],

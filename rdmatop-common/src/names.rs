@@ -20,8 +20,6 @@ pub mod map {
     pub const IOCTL_CALLS: &str = "IOCTL_CALLS";
     /// Verb calls that found their place in [`IOCTL_CALLS`] or `WRITE_CALLS` taken, and calls of rdma_cm, by thread and hook.
     pub const VERB_CALLS: &str = "VERB_CALLS";
-    /// Owner of an `rdma_cm_id`, by its number.
-    pub const CM_OWNERS: &str = "CM_OWNERS";
     /// One word: 1 once every program is attached. Until then nothing is counted or emitted.
     pub const CONTROL: &str = "CONTROL";
     /// Verb counters: an array that user space reads through mmap.

@@ -1,4 +1,4 @@
-//! Every map: its type, its size, its writers and its readers.
+//! Every map: its type, its size, its writers and its readers. docs/identity.md says for each key why no two objects share it.
 //!
 //! User space reads and writes the mmapped maps without a system call. Once counting has begun it makes system calls on the
 //! others only to make a map larger, to make room in a full one, and to switch counting off: while bpf(2) works on a map, the
@@ -12,7 +12,7 @@ use core::{
 
 use aya_ebpf::{
     macros::map,
-    maps::{Array, HashMap, LruHashMap, Queue, Stack},
+    maps::{Array, HashMap, Queue, Stack},
 };
 use rdmatop_common::{
     counters::{
@@ -51,7 +51,8 @@ pub(crate) static MODIFY_CALLS: Array<Place<ModifyCall>> = Array::with_max_entri
 /// Number of places in [`MODIFY_CALLS`], a power of two.
 pub(crate) const MODIFY_PLACES: u32 = 512;
 
-/// Modify calls that found their place taken.
+/// Modify calls that found their place taken. A thread is in one call of a hook at a time, and TIDs are those of the initial
+/// namespace; the same holds for every map with this key.
 #[map]
 pub(crate) static MODIFY_REST: HashMap<CallKey, ModifyCall> = HashMap::with_max_entries(256, 0);
 
@@ -94,7 +95,7 @@ pub(crate) const WRITE_PLACES: u32 = 512;
 #[map]
 pub(crate) static VERBS: Chunks<[VerbEntry; VERBS_A_CHUNK as usize]> = Chunks::new();
 
-/// Number in `VERBS` by process and verb. The kernel side writes and reads; user space removes the entries of ended
+/// Number in `VERBS` by process and verb, on all devices. The next process with the PID goes on with the counts. The kernel side writes and reads; user space removes the entries of ended
 /// processes when room becomes scarce.
 #[map]
 pub(crate) static VERB_INDEX: Generations<VerbKey, u32, { room::GENERATIONS }> =
@@ -117,11 +118,8 @@ pub(crate) static VERB_ERROR_INDEX: Generations<VerbErrorKey, u32, { room::GENER
 #[map]
 pub(crate) static FREE_VERB_ERRORS: Stack<u64> = Stack::with_max_entries(free::STACK, 0);
 
-/// Owner of an rdma_cm id, by its number. No program sees the end of an id, so the map drops the entry used longest ago.
-#[map]
-pub(crate) static CM_OWNERS: LruHashMap<u32, CmOwner> = LruHashMap::with_max_entries(512, 0);
-
-/// What the programs know about a QP, by its address. Written at create, modify, destroy and query, and with the first
+/// What the programs know about a QP, by its address, which belongs to one QP of all devices at a time: the value has its birth,
+/// and the entry goes when the QP is destroyed. Written at create, modify, destroy and query, and with the first
 /// work request.
 #[map]
 pub(crate) static QP_INDEX: Generations<u64, QpKnown, { room::QP_GENERATIONS }> =
@@ -211,7 +209,8 @@ pub(crate) static FREE_SLOTS: Stack<u64> = Stack::with_max_entries(free::STACK, 
 #[map]
 pub(crate) static USED_SLOTS: Queue<u32> = Queue::with_max_entries(DEFAULT_SLOTS, 0);
 
-/// QP address by device address and QP number: a user CQE holds only the number. Written with `QP_INDEX`.
+/// QP address by device address and QP number: a user CQE holds only the number, and each device numbers its QPs by itself. Written
+/// with `QP_INDEX`.
 #[map]
 pub(crate) static QPN_INDEX: Generations<QpnKey, u64, { room::QP_GENERATIONS }> =
     Generations::on_demand(room::KNOWN_QPS[0]);
@@ -415,18 +414,6 @@ pub(crate) struct QpnKey {
     pub(crate) device: u64,
     pub(crate) qpn: u32,
     pub(crate) reserved: u32,
-}
-
-/// Owner of an rdma_cm id.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct CmOwner {
-    pub(crate) pid: u32,
-    pub(crate) flags: u32,
-    /// A whole word, so that the names are aligned and can be copied by words.
-    pub(crate) device_index: u64,
-    pub(crate) comm: [u8; COMM_LEN],
-    pub(crate) device: [u8; DEVICE_NAME_LEN],
 }
 
 /// Whether user space has switched counting on.

@@ -275,12 +275,14 @@ pub(crate) fn name_consumer(comm: &mut [u8; COMM_LEN], entry: Entry<'_>) -> bool
     }
 }
 
-/// Fills in the owner.
+/// Fills in the owner. Returns when it was started, 0 when that is not known or not asked for.
 #[inline(always)]
-pub(crate) fn owner(prefix: &mut Prefix, entry: Entry<'_>) {
-    let owner = owner_of(entry, &mut prefix.owner_comm, Depth::Name);
+pub(crate) fn owner(prefix: &mut Prefix, entry: Entry<'_>, depth: Depth) -> u64 {
+    let owner = owner_of(entry, &mut prefix.owner_comm, depth);
     prefix.owner_pid = owner.pid;
-    prefix.flags |= owner.flags;
+    // In a prefix that flag is about the current task.
+    prefix.flags |= owner.flags & !flag::KTHREAD;
+    owner.start_ns
 }
 
 /// Fills in name and index of a `struct ib_device`; 0 is none.

@@ -175,6 +175,7 @@ impl Host {
                 size: 4096,
                 res_id: UNKNOWN_U32,
                 reserved: 0,
+                owner_start_ns: 0,
             })
         };
         let mut records = vec![

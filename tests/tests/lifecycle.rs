@@ -2,10 +2,11 @@
 //!
 //! One trace sees the workloads of most tests, each of which asks for the events of its own processes.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
+    device::Device,
     events::{ALWAYS, Events, SOMETIMES},
     kernel,
     lab::{self, DEVICE, Lab},
@@ -38,7 +39,7 @@ struct Workloads {
     before: Did<(Value, Snapshot)>,
     plain: Did<Accounts>,
     four: Did<Accounts>,
-    connected: Did<Accounts>,
+    connected: Did<[OnDevice; 2]>,
     killed: Did<Value>,
     errors: Did<Value>,
     drained: Did<Vec<Value>>,
@@ -64,7 +65,7 @@ fn together() -> Result<&'static (Workloads, Traced)> {
             }),
             plain: Did::of(|| Perftest::new("ib_send_bw").run()),
             four: Did::of(|| Perftest::new("ib_send_bw").args(&["-q", "4"]).run()),
-            connected: Did::of(|| Perftest::new("ib_send_bw").cm().run()),
+            connected: Did::of(connect_on_two_devices),
             killed: Did::of(|| {
                 let mut idle = Traffic::start("idle-qps", &["--qps", "3"])?;
                 let ready = idle.ready()?;
@@ -245,14 +246,78 @@ fn each_family_of_events_can_be_traced_alone() -> Result<()> {
     Ok(())
 }
 
+/// What a pair did that rdma_cm connected on a device of its own.
+#[derive(Debug)]
+struct OnDevice {
+    device: &'static str,
+    /// Of the device's network interface.
+    address: String,
+    accounts: Accounts,
+}
+
+/// Two pairs on two new devices, whose ids of rdma_cm have the same numbers. The first pair disconnects when the second one has done
+/// all that it does.
+fn connect_on_two_devices() -> Result<[OnDevice; 2]> {
+    const DEVICES: [&str; 2] = ["rxe1", "rxe2"];
+    let _devices = (Device::add(DEVICES[0], 1)?, Device::add(DEVICES[1], 2)?);
+    let pair = |device| Perftest::new("ib_send_bw").cm().devices(device, device);
+    let first = pair(DEVICES[0]).iterations(5000).start()?;
+    first.wait_connected()?;
+    first.client.signal(libc::SIGSTOP)?;
+    let second = pair(DEVICES[1]).run();
+    first.client.signal(libc::SIGCONT)?;
+    let on = |device, accounts| -> Result<_> {
+        Ok(OnDevice {
+            device,
+            address: lab::address(device)?,
+            accounts,
+        })
+    };
+    Ok([on(DEVICES[0], first.finish()?)?, on(DEVICES[1], second?)?])
+}
+
+/// The local address of an event tells which device, and so which pair of processes, it is of.
+fn each_id_has_the_owner_and_the_device_of_its_address(events: &Events, both: &[OnDevice; 2]) -> Result<()> {
+    // Without it an event in a worker names no device, and no process before the owner has made a call.
+    let has_btf = Path::new("/sys/kernel/btf/rdma_cm").exists();
+    let mut numbers = Vec::new();
+    for OnDevice {
+        device,
+        address,
+        accounts,
+    } in both
+    {
+        let pids = [accounts.server.pid, accounts.client.pid].map(Value::from);
+        let begin = format!("{address}:");
+        let own = events.filter(|event| event["src"].as_str().is_some_and(|src| src.starts_with(&begin)));
+        for event in own.all() {
+            let unknown = !has_btf && event["pid"].is_null();
+            ensure!(
+                unknown || pids.contains(&event["pid"]),
+                "not of {device}: {event}"
+            );
+            ensure!(!has_btf || event["device"] == *device, "not on {device}: {event}");
+        }
+        for kind in ["cm_event", "cm_connect", "cm_accept", "cm_disconnect"] {
+            ensure!(!own.kind(kind).is_empty(), "no {kind} on {device}");
+        }
+        numbers.push(own.kind("cm_disconnect").integers("cm_id"));
+    }
+    let same = numbers[0].intersection(&numbers[1]).count();
+    ensure!(same > 0, "nothing was tested: {numbers:?}");
+    Ok(())
+}
+
 #[test]
 fn a_connection_through_rdma_cm_shows_both_ends_and_their_addresses() -> Result<()> {
     let Some(_lab) = Lab::enter("-R") else {
         return Ok(());
     };
     let (did, traced) = all()?;
-    let Accounts { server, client } = did.connected.get()?;
-    let address = lab::address(DEVICE)?;
+    let both = did.connected.get()?;
+    each_id_has_the_owner_and_the_device_of_its_address(&traced.events, both)?;
+    let OnDevice { accounts, address, .. } = &both[0];
+    let Accounts { server, client } = accounts;
     for side in [client, server] {
         let own = traced.events.pid(side.pid);
         for &qpn in &side.qpns {

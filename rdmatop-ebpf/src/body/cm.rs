@@ -1,23 +1,53 @@
 //! rdma_cm: connections, from the `rdma_cma` tracepoints.
 //!
-//! The tracepoints name no process, and most events run in workers. The programs learn the owner in two ways: from the
-//! restrack entry inside `rdma_id_private` (if the module has BTF), and from calls that the owner itself makes. Both fill
-//! `CM_OWNERS` by the id's number.
-
-use core::mem::MaybeUninit;
+//! A raw tracepoint passes the `struct rdma_id_private` itself. Its restrack entry names the owner and its `id` the device,
+//! so no program remembers anything about an id: the kernel numbers ids for each device, and numbers come again.
+//!
+//! Where the module has no BTF (Linux 5.10), the programs get the tracepoint's record, which names neither the device nor a
+//! process. Then only calls show an owner, the caller; what the record of an event in a worker lacks, the engine looks up
+//! (`model/engine/connections.rs`).
 
 use crate::{
     emit::send,
-    maps::{CM_OWNERS, CmOwner},
-    offsets::{OFF_IDPRIV_DEVICE, OFF_IDPRIV_RES, OFF_RES_ID, Pane, get, member, read, read_into},
-    task::{device, entry, owner, stamp},
-    words::{copy, zeroed},
+    offsets::{
+        OFF_CM_EVENT, OFF_CM_STATUS, OFF_IDPRIV_DEVICE, OFF_IDPRIV_DST, OFF_IDPRIV_QPN, OFF_IDPRIV_RES,
+        OFF_IDPRIV_SRC, OFF_RES_ID, Pane, get, member, place_of, read, read_into,
+    },
+    task::{Depth, device, entry, owner, stamp},
 };
 use aya_ebpf::{EbpfContext as _, programs::TracePointContext};
 use rdmatop_common::{
-    event::{CmRecord, Prefix, UNKNOWN_U32, flag, kind},
+    event::{CmRecord, UNKNOWN_U32, cm, flag, kind},
     offsets::UNKNOWN,
 };
+
+/// The raw tracepoint `WHAT`, whose first argument is the `struct rdma_id_private *`. `event`: the second one of
+/// `cm_event_handler`, the `struct rdma_cm_event *`; 0 elsewhere.
+#[inline(always)]
+pub(crate) fn raw<const WHAT: u32>(id_priv: u64, event: u64) -> Option<()> {
+    let res = member(id_priv, &OFF_IDPRIV_RES)?;
+    let cm_id: u32 = get(res, &OFF_RES_ID)?;
+    send(|record: &mut CmRecord| {
+        stamp(&mut record.prefix, kind::CM, id_priv);
+        owner(&mut record.prefix, entry(&mut Pane::uninit(), res), Depth::Name);
+        device(&mut record.prefix, get(id_priv, &OFF_IDPRIV_DEVICE).unwrap_or(0));
+        record.what = WHAT;
+        record.cm_id = cm_id;
+        record.event = UNKNOWN_U32;
+        record.qpn = UNKNOWN_U32;
+        if WHAT == cm::EVENT {
+            record.event = get(event, &OFF_CM_EVENT).unwrap_or(UNKNOWN_U32);
+            record.status = get(event, &OFF_CM_STATUS).unwrap_or(0);
+        }
+        if WHAT == cm::CONNECT || WHAT == cm::ACCEPT {
+            record.qpn = get(id_priv, &OFF_IDPRIV_QPN).unwrap_or(UNKNOWN_U32);
+        }
+        // An unknown offset gives the address 0, from which nothing is read.
+        read_into(&mut record.src, place_of(id_priv, &OFF_IDPRIV_SRC));
+        read_into(&mut record.dst, place_of(id_priv, &OFF_IDPRIV_DST));
+    });
+    Some(())
+}
 
 /// Offsets of one tracepoint's fields; `UNKNOWN` where it has no such field.
 pub(crate) struct Fields {
@@ -27,34 +57,6 @@ pub(crate) struct Fields {
     pub(crate) qpn: u32,
     pub(crate) src: u32,
     pub(crate) dst: u32,
-}
-
-/// Entry of `cma_cm_event_handler(id_priv, event)`, which fires the tracepoint of the same event.
-#[inline(always)]
-pub(crate) fn handler_entered(id_priv: u64) -> Option<()> {
-    let res = member(id_priv, &OFF_IDPRIV_RES)?;
-    let cm_id: u32 = get(res, &OFF_RES_ID)?;
-    let mut prefix = MaybeUninit::uninit();
-    let prefix = zeroed::<Prefix>(&mut prefix);
-    owner(prefix, entry(&mut Pane::uninit(), res));
-    device(prefix, get(id_priv, &OFF_IDPRIV_DEVICE).unwrap_or(0));
-    // A listener on any address has no id and no owner yet.
-    if cm_id != 0 {
-        remember(cm_id, prefix);
-    }
-    Some(())
-}
-
-#[inline(always)]
-fn remember(cm_id: u32, prefix: &Prefix) {
-    let owner = CmOwner {
-        pid: prefix.owner_pid,
-        flags: u32::from(prefix.flags & (flag::OWNER_TASK | flag::OWNER_KERNEL | flag::DEVICE)),
-        device_index: u64::from(prefix.device_index),
-        comm: prefix.owner_comm,
-        device: prefix.device,
-    };
-    let _ = CM_OWNERS.insert(&cm_id, &owner, 0);
 }
 
 /// Reads a field. Of a wider field (`event` is an unsigned long) it reads the low word, which comes first: the object is built
@@ -88,22 +90,10 @@ fn fill(record: &mut CmRecord, ctx: &TracePointContext, what: u32, cm_id: u32, f
             read_into(place, ctx.as_ptr() as u64 + u64::from(offset));
         }
     }
-    if let Some(known) = CM_OWNERS.get_ptr(&cm_id) {
-        // SAFETY: the map checked the pointer; the value is plain integers.
-        let known = unsafe { &*known };
-        record.prefix.owner_pid = known.pid;
-        // SAFETY: the names are multiples of 8 long and at one in both structs.
-        unsafe {
-            copy(&raw const known.comm, &raw mut record.prefix.owner_comm);
-            copy(&raw const known.device, &raw mut record.prefix.device);
-        }
-        record.prefix.device_index = known.device_index as u32;
-        record.prefix.flags |= known.flags as u16;
-    } else if record.prefix.flags & flag::KTHREAD == 0 {
-        // The owner itself is calling: rdma_connect, rdma_accept and rdma_disconnect run in its context.
+    if record.prefix.flags & flag::KTHREAD == 0 {
+        // rdma_connect, rdma_accept and rdma_disconnect run in the context of the process that calls them.
         record.prefix.owner_pid = record.prefix.pid;
         record.prefix.owner_comm = record.prefix.comm;
         record.prefix.flags |= flag::OWNER_TASK;
-        remember(cm_id, &record.prefix);
     }
 }

@@ -10,7 +10,7 @@ use crate::{
         OFF_CQ_CQE, OFF_CQ_DEVICE, OFF_CQ_RES, OFF_MR_DEVICE, OFF_MR_LENGTH, OFF_MR_RES, OFF_RES_ID, Pane,
         get, member,
     },
-    task::{Entry, call_key, device, entry, owner, stamp},
+    task::{Depth, Entry, call_key, device, entry, owner, stamp},
     words::zeroed,
 };
 use aya_ebpf::Global;
@@ -44,7 +44,7 @@ fn describe(record: &mut ObjectRecord, kind: u16, object: u64, entry: Entry<'_>)
     stamp(&mut record.prefix, kind, object);
     let layout = layout(kind);
     device(&mut record.prefix, get(object, layout.device).unwrap_or(0));
-    owner(&mut record.prefix, entry);
+    record.owner_start_ns = owner(&mut record.prefix, entry, Depth::Whole);
     record.res_id = UNKNOWN_U32;
     record.size = match kind {
         kind::MR_REG | kind::MR_DEREG => get::<u64>(object, &OFF_MR_LENGTH),

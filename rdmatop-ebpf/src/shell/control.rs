@@ -12,7 +12,7 @@ use rdmatop_common::event::kind;
 
 use super::{argument, word};
 use crate::{
-    body::{cm, hook, object, qp, restrack, verbs, write},
+    body::{hook, object, qp, restrack, verbs, write},
     maps::enabled,
 };
 
@@ -121,8 +121,6 @@ ret!(uverbs_write_ret(rc) write::returned(rc));
 
 entry!(always ucma_write(_file, buffer) write::cm_entered(buffer));
 ret!(ucma_write_ret(rc) write::cm_returned(rc));
-
-entry!(cm_handler(id_priv) cm::handler_entered(id_priv));
 
 #[cfg(feature = "counters")]
 entry!(query_qp(qp) qp::queried(qp));

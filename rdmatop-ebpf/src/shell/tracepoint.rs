@@ -1,11 +1,14 @@
-//! Programs of the `rdma_cma` tracepoints, the only stable interface here. User space reads field offsets from the
-//! tracepoints' format files.
+//! Programs of the `rdma_cma` tracepoints: two for each, of which user space attaches one. That of the raw tracepoint needs the
+//! module's BTF. The other needs only the tracepoint's format file, from which user space reads the offsets of fields.
 
-use aya_ebpf::{macros::tracepoint, programs::TracePointContext};
+use aya_ebpf::{
+    macros::{raw_tracepoint, tracepoint},
+    programs::{RawTracePointContext, TracePointContext},
+};
 use rdmatop_common::{event::cm as what, offsets::UNKNOWN};
 
 use crate::{
-    body::cm::{Fields, traced},
+    body::cm::{Fields, raw, traced},
     maps::enabled,
     offsets::{
         TP_DISC_CM_ID, TP_DISC_DST, TP_DISC_SRC, TP_EVENT_CM_ID, TP_EVENT_DST, TP_EVENT_EVENT, TP_EVENT_SRC,
@@ -15,7 +18,17 @@ use crate::{
 };
 
 macro_rules! trace {
-    ($name:ident, $what:expr, $fields:expr) => {
+    ($name:ident / $raw:ident, $what:expr, $fields:expr) => {
+        #[raw_tracepoint]
+        pub(crate) fn $raw(ctx: RawTracePointContext) -> u32 {
+            if enabled() {
+                // The verifier refuses an argument that the tracepoint does not have.
+                let event = if $what == what::EVENT { ctx.arg(1) } else { 0 };
+                let _ = raw::<{ $what }>(ctx.arg(0), event);
+            }
+            0
+        }
+
         #[tracepoint]
         pub(crate) fn $name(ctx: TracePointContext) -> u32 {
             if enabled() {
@@ -27,7 +40,7 @@ macro_rules! trace {
 }
 
 trace!(
-    cm_event,
+    cm_event / raw_cm_event,
     what::EVENT,
     Fields {
         cm_id: TP_EVENT_CM_ID.load(),
@@ -40,7 +53,7 @@ trace!(
 );
 
 trace!(
-    cm_send_req,
+    cm_send_req / raw_cm_send_req,
     what::CONNECT,
     Fields {
         cm_id: TP_REQ_CM_ID.load(),
@@ -53,7 +66,7 @@ trace!(
 );
 
 trace!(
-    cm_send_rep,
+    cm_send_rep / raw_cm_send_rep,
     what::ACCEPT,
     Fields {
         cm_id: TP_REP_CM_ID.load(),
@@ -66,7 +79,7 @@ trace!(
 );
 
 trace!(
-    cm_send_rej,
+    cm_send_rej / raw_cm_send_rej,
     what::REJECT,
     Fields {
         cm_id: TP_REJ_CM_ID.load(),
@@ -79,7 +92,7 @@ trace!(
 );
 
 trace!(
-    cm_disconnect,
+    cm_disconnect / raw_cm_disconnect,
     what::DISCONNECT,
     Fields {
         cm_id: TP_DISC_CM_ID.load(),

@@ -68,28 +68,68 @@ impl Memory {
 pub(super) struct Region {
     pub(super) process: Option<u64>,
     pub(super) bytes: Option<u64>,
+    /// When it was registered.
+    pub(super) since_ns: u64,
 }
 
-/// Regions by the address of their `struct ib_mr`.
+/// What is known of an address of a `struct ib_mr`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    region: Option<Region>,
+    /// Regions that had the address before and whose end no record has told yet.
+    late: u32,
+}
+
+/// Which region a deregistration is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// Of this one.
+    Seen(Region),
+    /// Of one whose address has been given to another since, which told that it had ended.
+    Told,
+    /// Of one whose registration was not seen.
+    Unseen,
+}
+
+/// Regions by the address of their `struct ib_mr`, which no two regions of any device have at one time. The kernel gives an
+/// address away while the call that deregisters its region has not returned: the record of the next registration may then come before
+/// that of the deregistration, which is of a region that was there when its call began.
 #[derive(Debug, Default)]
 pub(super) struct Regions {
-    live: NumberMap<u64, Region>,
+    places: NumberMap<u64, Place>,
 }
 
 impl Regions {
-    /// A region was registered. Returns the one that had the address before and whose end was not seen.
+    /// A region was registered. Returns the one that had the address before and whose end no record has told.
     pub(super) fn insert(&mut self, object: u64, region: Region) -> Option<Region> {
-        self.live.insert(object, region)
+        let place = self.places.entry(object).or_default();
+        let before = place.region.replace(region);
+        place.late = place.late.saturating_add(u32::from(before.is_some()));
+        before
     }
 
-    /// A region was deregistered.
-    pub(super) fn remove(&mut self, object: u64) -> Option<Region> {
-        self.live.remove(&object)
+    /// A region was deregistered, by a call that began at `call_ns`.
+    pub(super) fn remove(&mut self, object: u64, call_ns: u64) -> Ended {
+        let Some(place) = self.places.get_mut(&object) else {
+            return Ended::Unseen;
+        };
+        let ended = match place.region.take_if(|region| region.since_ns <= call_ns) {
+            Some(region) => Ended::Seen(region),
+            None if place.late > 0 => {
+                place.late -= 1;
+                Ended::Told
+            }
+            None => Ended::Unseen,
+        };
+        if place.region.is_none() && place.late == 0 {
+            self.places.remove(&object);
+        }
+        ended
     }
 
     /// Two rows turn out to be one process.
     pub(super) fn rename(&mut self, from: u64, to: u64) {
-        for region in self.live.values_mut() {
+        for region in self.places.values_mut().filter_map(|place| place.region.as_mut()) {
             if region.process == Some(from) {
                 region.process = Some(to);
             }

@@ -5,7 +5,7 @@
 //! * Identity is apart from names, which are reused: `devices`, `qps`, `processes`.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Weak},
 };
 
@@ -26,6 +26,7 @@ use super::{
 };
 
 mod address;
+mod connections;
 mod devices;
 mod dump;
 mod gpus;
@@ -148,7 +149,7 @@ pub struct Engine {
     processes: processes::Processes,
     qps: qps::Qps,
     regions: memory::Regions,
-    cm_owners: HashMap<u32, qp::Owner>,
+    connections: connections::Connections,
     traffic: traffic::Traffic,
     /// Processes with a QP that no program counts, as of the last [`Engine::tick`]: their sums are lower bounds.
     uncounted: BTreeSet<u64>,
@@ -524,13 +525,6 @@ impl Engine {
     fn join(&mut self, from: u64, to: u64) {
         for qp in self.qps.iter_mut().filter(|qp| qp.process() == Some(from)) {
             qp.edit().process_uid = Some(to).into();
-        }
-        for owner in self
-            .cm_owners
-            .values_mut()
-            .filter(|owner| owner.process == Some(from))
-        {
-            owner.process = Some(to);
         }
         self.regions.rename(from, to);
         self.groups.rename(from, to);

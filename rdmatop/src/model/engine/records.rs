@@ -4,26 +4,24 @@ use std::sync::Arc;
 
 use rdmatop_common::counters::place;
 use rdmatop_common::event::{
-    CmRecord, ObjectRecord, Prefix, QpRecord, Record, UNKNOWN_U8, UNKNOWN_U32, VerbRecord, cm, flag, kind,
+    ObjectRecord, Prefix, QpRecord, Record, UNKNOWN_U8, UNKNOWN_U32, VerbRecord, flag, kind,
 };
 
 use super::{
-    Engine, address,
-    memory::Region,
+    Engine,
+    memory::{Ended, Region},
     qp::{Key, Owner, Qp},
     qps::Sighting,
     verbs::is_probe,
 };
 use crate::model::{
-    event::{Cm, Event, EventKind},
-    ib::{AsyncEvent, CmEvent, Gid, QpState, QpType, mtu_bytes},
+    event::{Event, EventKind},
+    ib::{AsyncEvent, Gid, QpState, QpType, mtu_bytes},
     input::Now,
 };
 
 /// `IB_QP_STATE` of `enum ib_qp_attr_mask`: without it `qp_state` has no meaning.
 const IB_QP_STATE: u32 = 1;
-/// Ids of rdma_cm whose owner is remembered.
-const CM_IDS: usize = 65_536;
 
 fn known(value: u32) -> Option<u32> {
     (value != UNKNOWN_U32).then_some(value)
@@ -64,7 +62,7 @@ impl Engine {
         }
     }
 
-    fn event(kind: EventKind, prefix: &Prefix, now: Now) -> Event {
+    pub(super) fn event(kind: EventKind, prefix: &Prefix, now: Now) -> Event {
         let wall_ns = (now.wall_ns.checked_sub(now.mono_ns)).map_or_else(
             || prefix.ts_ns.saturating_sub(now.mono_ns - now.wall_ns),
             |ahead| prefix.ts_ns.saturating_add(ahead),
@@ -75,7 +73,7 @@ impl Engine {
     }
 
     /// What the record itself knows of the object's owner.
-    fn owner_in(&mut self, prefix: &Prefix) -> Owner {
+    pub(super) fn owner_in(&mut self, prefix: &Prefix) -> Owner {
         if prefix.flags & flag::OWNER_KERNEL != 0 {
             return Owner {
                 comm: Some(self.names.kernel(&prefix.owner_comm)),
@@ -94,7 +92,7 @@ impl Engine {
     }
 
     /// Writes owner and caller into an event.
-    fn attribute(event: &mut Event, owner: Owner, prefix: &Prefix) {
+    pub(super) fn attribute(event: &mut Event, owner: Owner, prefix: &Prefix) {
         event.pid = owner.pid;
         event.comm = owner.comm;
         event.kernel = owner.kernel;
@@ -108,7 +106,7 @@ impl Engine {
     }
 
     /// Generation and name of the device in a record, which was there at `ts_ns`.
-    fn device_in(&mut self, prefix: &Prefix, ts_ns: u64) -> Option<(u64, Arc<str>)> {
+    pub(super) fn device_in(&mut self, prefix: &Prefix, ts_ns: u64) -> Option<(u64, Arc<str>)> {
         if prefix.flags & flag::DEVICE == 0 {
             return None;
         }
@@ -328,7 +326,8 @@ impl Engine {
         event.rc = Some(prefix.rc);
         event.device = self.device_in(prefix, call_ns(prefix)).map(|(_, name)| name);
         let size = known64(record.size);
-        let owner = self.owner_in(prefix);
+        let mut owner = self.owner_in(prefix);
+        owner.start_ns = record.owner_start_ns;
         let owner = self.processes.of(owner, prefix.ts_ns);
         if let (EventKind::MrReg | EventKind::CqCreate, Some(process)) = (kind, owner.process) {
             self.named_by_its_first_thread(process, prefix);
@@ -338,20 +337,31 @@ impl Engine {
         match kind {
             EventKind::MrReg => {
                 event.bytes = size;
-                let region = Region { process, bytes: size };
-                // The address had a region whose end was lost.
+                let region = Region {
+                    process,
+                    bytes: size,
+                    since_ns: prefix.ts_ns,
+                };
+                // The address had a region whose end was lost, or is told later.
                 if let Some(lost) = self.regions.insert(prefix.object, region) {
                     self.remember(lost, -1, prefix.ts_ns);
                 }
                 self.remember(region, 1, prefix.ts_ns);
             }
             EventKind::MrDereg if prefix.rc >= 0 => {
-                let region = self
-                    .regions
-                    .remove(prefix.object)
-                    .unwrap_or(Region { process, bytes: size });
-                event.bytes = size.or(region.bytes);
-                self.remember(region, -1, prefix.ts_ns);
+                let region = match self.regions.remove(prefix.object, call_ns(prefix)) {
+                    Ended::Seen(region) => Some(region),
+                    Ended::Told => None,
+                    Ended::Unseen => Some(Region {
+                        process,
+                        bytes: size,
+                        since_ns: 0,
+                    }),
+                };
+                event.bytes = size.or(region.and_then(|region| region.bytes));
+                if let Some(region) = region {
+                    self.remember(region, -1, prefix.ts_ns);
+                }
             }
             EventKind::MrDereg => event.bytes = size,
             _ => event.cqe = size,
@@ -365,65 +375,6 @@ impl Engine {
                 .memory
                 .change(region.bytes.map(|bytes| sign * i128::from(bytes)), ts_ns);
         }
-    }
-
-    fn cm_record(&mut self, record: &CmRecord, now: Now) -> Event {
-        let prefix = &record.prefix;
-        let kind = match record.what {
-            cm::CONNECT => EventKind::CmConnect,
-            cm::ACCEPT => EventKind::CmAccept,
-            cm::DISCONNECT => EventKind::CmDisconnect,
-            cm::REJECT => EventKind::CmReject,
-            _ => EventKind::CmEvent,
-        };
-        let mut event = Self::event(kind, prefix, now);
-        let device = self.device_in(prefix, call_ns(prefix));
-        let mut owner = self.owner_in(prefix);
-        if owner.is_known() {
-            if self.cm_owners.len() >= CM_IDS {
-                self.cm_owners.clear();
-            }
-            self.cm_owners.insert(record.cm_id, owner.clone());
-        } else if let Some(known) = self.cm_owners.get(&record.cm_id) {
-            owner = known.clone();
-        }
-        let key = device
-            .as_ref()
-            .zip(known(record.qpn).filter(|qpn| *qpn > 1))
-            .map(|((device, _), qpn)| Key::new(*device, qpn, None));
-        let there = key.and_then(|key| {
-            self.qps.find(&Sighting {
-                object: 0,
-                born_ns: 0,
-                created: false,
-                key: Some(key),
-                ts_ns: prefix.ts_ns,
-                owner: None,
-            })
-        });
-        if let Some(qp) = there.and_then(|uid| self.qps.get(uid)) {
-            event.qp_uid = Some(qp.uid());
-            if !owner.is_known() {
-                owner = qp.owner();
-            }
-        }
-        Self::attribute(&mut event, owner, prefix);
-        event.device = device.map(|(_, name)| name);
-        event.qpn = known(record.qpn).filter(|qpn| *qpn > 0);
-        let mut cm = Cm {
-            cm_id: known(record.cm_id),
-            src: address::socket(&record.src),
-            dst: address::socket(&record.dst),
-            ..Cm::default()
-        };
-        if kind == EventKind::CmEvent {
-            cm.cm_event = known(record.event)
-                .and_then(|value| u8::try_from(value).ok())
-                .map(CmEvent);
-            cm.status = Some(record.status);
-        }
-        event.cm = Some(Box::new(cm));
-        event
     }
 
     fn verb_record(&mut self, record: &VerbRecord, now: Now) -> Option<Event> {

@@ -15,7 +15,7 @@ use super::{
     loader::{Loader, Target},
     offsets::{BtfSet, Places},
     plan::{self, Decision, Facts, Outcome},
-    probe::{Event, KprobePmu, ProbeError, tracepoint},
+    probe::{Event, KprobePmu, ProbeError, raw_tracepoint, tracepoint},
 };
 use crate::model::{
     cause::{CauseId, Obstacle},
@@ -38,6 +38,8 @@ enum At {
     Event(Event),
     /// It is attached to a function by fentry or fexit, whose module cannot be unloaded meanwhile.
     Function { _link: OwnedFd },
+    /// It is attached to a raw tracepoint.
+    Raw { _link: OwnedFd },
 }
 
 impl Attached {
@@ -45,17 +47,22 @@ impl Attached {
     pub(super) fn link(&self) -> Option<&OwnedFd> {
         match &self.at {
             At::Event(event) => event.link.as_ref(),
-            At::Function { .. } => None,
+            At::Function { .. } | At::Raw { .. } => None,
         }
     }
 
     /// Whether the program is entered by fentry or fexit.
-    pub(super) fn is_fast(&self) -> bool {
+    fn is_fast(&self) -> bool {
         matches!(self.at, At::Function { .. })
+    }
+
+    /// Whether it is the hook's second program.
+    pub(super) fn is_second(&self) -> bool {
+        !matches!(self.at, At::Event(_))
     }
 }
 
-/// The modules that programs keep from being unloaded.
+/// The modules that programs keep from being unloaded because of fentry.
 pub(super) fn pinned(programs: &[Attached]) -> Vec<&'static str> {
     let fast = programs.iter().filter(|program| program.is_fast());
     let modules: BTreeSet<_> = fast.map(|program| program.hook.module).collect();
@@ -134,16 +141,17 @@ impl<'a> Attacher<'a> {
 
     /// Decides on one hook, attaches it, and returns the outcome.
     pub(super) fn one(&mut self, hook: &'static Hook) -> Outcome {
-        let partial = match plan::decide(hook, self.facts) {
+        let (partial, raw) = match plan::decide(hook, self.facts) {
             Decision::Leave(verdict, obstacle) => return Outcome::off(hook, verdict, obstacle),
-            Decision::Attach(_) if self.forbidden => {
+            Decision::Attach(_) | Decision::AttachRaw(_) if self.forbidden => {
                 return Outcome::off(hook, Verdict::Broken, reads_forbidden());
             }
-            Decision::Attach(partial) => partial,
+            Decision::Attach(partial) => (partial, false),
+            Decision::AttachRaw(partial) => (partial, true),
         };
         let mut outcome = Outcome {
             hook,
-            fast: false,
+            second: raw,
             verdict: if partial.is_some() {
                 Verdict::Partial
             } else {
@@ -154,13 +162,18 @@ impl<'a> Attacher<'a> {
         match self.by_fentry(hook) {
             Some(Ok(attached)) => {
                 self.programs.push(attached);
-                outcome.fast = true;
+                outcome.second = true;
                 return outcome;
             }
             Some(Err(obstacle)) => outcome.obstacles.push(instead(hook.entry, &obstacle)),
             None => {}
         }
-        match self.attach(hook) {
+        let attached = if raw {
+            self.attach_raw(hook)
+        } else {
+            self.attach(hook)
+        };
+        match attached {
             Ok(attached) => {
                 self.programs.push(attached);
                 outcome
@@ -216,6 +229,16 @@ impl<'a> Attacher<'a> {
         })
     }
 
+    fn attach_raw(&self, hook: &'static Hook) -> Result<Attached, ProbeError> {
+        let program = self.loader.load(hook.runs(true), &Target::RawTracepoint)?;
+        let link = raw_tracepoint(&program, hook.symbol)?;
+        Ok(Attached {
+            hook,
+            program,
+            at: At::Raw { _link: link },
+        })
+    }
+
     /// Attaches a provider's hooks. Returns the outcomes, and how the data path is entered if it counts.
     pub(super) fn datapath(&mut self, path: &DataPath) -> (Vec<Outcome>, Option<&'static str>) {
         let outcomes: Vec<_> = path.hooks.iter().map(|hook| self.one(hook)).collect();
@@ -226,7 +249,7 @@ impl<'a> Attacher<'a> {
             .iter()
             .filter(|outcome| outcome.hook.fast.is_some())
             .peekable();
-        let fast = can_be.peek().is_some() && can_be.all(|outcome| outcome.fast);
+        let fast = can_be.peek().is_some() && can_be.all(|outcome| outcome.second);
         let how = if fast { "fentry" } else { "kprobe" };
         (outcomes, counts.then_some(how))
     }

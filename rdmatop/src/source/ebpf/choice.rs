@@ -100,7 +100,8 @@ pub(super) fn programs(options: &Options) -> BTreeSet<&'static str> {
     let work = WORK_HOOKS.iter().filter(|_| options.kernel_work());
     let each = control.chain(hot).chain(work).flat_map(|hook| {
         let fast = hook.fast.filter(|_| options.attach == Attach::Fentry);
-        [Some(hook.program), fast.map(|fast| fast.program)]
+        let raw = hook.raw.map(|raw| raw.program);
+        [Some(hook.program), fast.map(|fast| fast.program), raw]
     });
     let hooks = user::HOOKS.iter().map(|hook| hook.program);
     let user = options.uprobes.map(|wanted| hooks.chain(user::programs(wanted)));
@@ -114,7 +115,7 @@ pub(super) fn read_offsets(options: &Options) -> Option<BTreeSet<&'static str>> 
     }
     let loaded = programs(options);
     let hooks = CONTROL_PLANE.iter().filter(|hook| loaded.contains(hook.program));
-    let named = hooks.flat_map(|hook| hook.needed().chain(hook.wanted()));
+    let named = hooks.flat_map(Hook::offsets);
     // The other sign is about counters.
     Some(named.chain([SIGN_OF_TASK_BTF]).collect())
 }

@@ -1,6 +1,6 @@
 //! The hooks of the control plane, for QPs of any provider.
 
-use super::hook::{Entry, Fast, Hook, Role, Skip};
+use super::hook::{Entry, Fast, Hook, Offsets, Raw, Role, Skip};
 use crate::model::event::EventKind;
 
 /// The current task. A helper gives its name if BTF lacks the offset.
@@ -40,14 +40,6 @@ const CREATES: &[EventKind] = &[
     EventKind::MrReg,
     EventKind::CqCreate,
 ];
-const CM_EVENTS: &[EventKind] = &[
-    EventKind::CmConnect,
-    EventKind::CmAccept,
-    EventKind::CmReject,
-    EventKind::CmDisconnect,
-    EventKind::CmEvent,
-];
-
 /// An fentry program whose skipped runs are lost.
 const fn fast(program: &'static str) -> Fast {
     Fast {
@@ -90,6 +82,46 @@ const CM_TRACE: Hook = Hook {
     module: "rdma_cm",
     ..ALONE
 };
+
+/// The program of a raw tracepoint of rdma_cm.
+const fn raw(program: &'static str, needs: Offsets, wants: Offsets) -> Option<Raw> {
+    Some(Raw {
+        program,
+        needs,
+        wants,
+    })
+}
+
+/// What tells whose an id of rdma_cm is, and of which device.
+const CM_ID: &[&str] = &["OFF_IDPRIV_RES", "OFF_RES_ID"];
+const CM_WANTS: Offsets = &[
+    &["OFF_IDPRIV_DEVICE", "OFF_IDPRIV_SRC", "OFF_IDPRIV_DST"],
+    OWNER,
+    DEVICE,
+    CURRENT,
+];
+const CM_WANTS_QPN: Offsets = &[
+    &[
+        "OFF_IDPRIV_DEVICE",
+        "OFF_IDPRIV_SRC",
+        "OFF_IDPRIV_DST",
+        "OFF_IDPRIV_QPN",
+    ],
+    OWNER,
+    DEVICE,
+    CURRENT,
+];
+const CM_WANTS_STATUS: Offsets = &[
+    &[
+        "OFF_IDPRIV_DEVICE",
+        "OFF_IDPRIV_SRC",
+        "OFF_IDPRIV_DST",
+        "OFF_CM_STATUS",
+    ],
+    OWNER,
+    DEVICE,
+    CURRENT,
+];
 
 /// Every hook of the control plane.
 pub const CONTROL_PLANE: &[Hook] = &[
@@ -177,7 +209,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         events: &[EventKind::MrDereg],
         needs: &[&["OFF_MR_LENGTH"]],
         wants: &[
-            &["OFF_MR_DEVICE", "OFF_MR_RES", "OFF_RES_ID"],
+            &["OFF_MR_DEVICE", "OFF_MR_RES", "OFF_RES_ID", "OFF_TASK_START"],
             OWNER,
             DEVICE,
             CURRENT,
@@ -199,7 +231,13 @@ pub const CONTROL_PLANE: &[Hook] = &[
         gives: "CQ destroy",
         events: &[EventKind::CqDestroy],
         wants: &[
-            &["OFF_CQ_DEVICE", "OFF_CQ_CQE", "OFF_CQ_RES", "OFF_RES_ID"],
+            &[
+                "OFF_CQ_DEVICE",
+                "OFF_CQ_CQE",
+                "OFF_CQ_RES",
+                "OFF_RES_ID",
+                "OFF_TASK_START",
+            ],
             OWNER,
             DEVICE,
             CURRENT,
@@ -213,7 +251,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         gives: "CQ destroy of kernel consumers",
         events: &[EventKind::CqDestroy],
         wants: &[
-            &["OFF_CQ_DEVICE", "OFF_CQ_CQE", "OFF_CQ_RES"],
+            &["OFF_CQ_DEVICE", "OFF_CQ_CQE", "OFF_CQ_RES", "OFF_TASK_START"],
             OWNER,
             DEVICE,
             CURRENT,
@@ -323,17 +361,6 @@ pub const CONTROL_PLANE: &[Hook] = &[
         gives: "rdma_cm verbs",
         ..VERB_ENTRY
     },
-    // If the kernel skips this program, the next event of the same id shows the owner.
-    Hook {
-        program: "cm_handler",
-        symbol: "cma_cm_event_handler",
-        module: "rdma_cm",
-        gives: "owner of rdma_cm events",
-        events: CM_EVENTS,
-        needs: &[&["OFF_IDPRIV_RES", "OFF_RES_ID"]],
-        wants: &[&["OFF_IDPRIV_DEVICE"], OWNER, DEVICE],
-        ..ENTRY
-    },
     Hook {
         program: "cm_event",
         symbol: "cm_event_handler",
@@ -341,6 +368,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         events: &[EventKind::CmEvent],
         needs: &[&["TP_EVENT_CM_ID", "TP_EVENT_EVENT"]],
         wants: &[&["TP_EVENT_STATUS", "TP_EVENT_SRC", "TP_EVENT_DST"], CURRENT],
+        raw: raw("raw_cm_event", &[CM_ID, &["OFF_CM_EVENT"]], CM_WANTS_STATUS),
         ..CM_TRACE
     },
     Hook {
@@ -350,6 +378,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         events: &[EventKind::CmConnect],
         needs: &[&["TP_REQ_CM_ID"]],
         wants: &[&["TP_REQ_QPN", "TP_REQ_SRC", "TP_REQ_DST"], CURRENT],
+        raw: raw("raw_cm_send_req", &[CM_ID], CM_WANTS_QPN),
         ..CM_TRACE
     },
     Hook {
@@ -359,6 +388,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         events: &[EventKind::CmAccept],
         needs: &[&["TP_REP_CM_ID"]],
         wants: &[&["TP_REP_QPN", "TP_REP_SRC", "TP_REP_DST"], CURRENT],
+        raw: raw("raw_cm_send_rep", &[CM_ID], CM_WANTS_QPN),
         ..CM_TRACE
     },
     Hook {
@@ -368,6 +398,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         events: &[EventKind::CmReject],
         needs: &[&["TP_REJ_CM_ID"]],
         wants: &[&["TP_REJ_SRC", "TP_REJ_DST"], CURRENT],
+        raw: raw("raw_cm_send_rej", &[CM_ID], CM_WANTS),
         ..CM_TRACE
     },
     Hook {
@@ -377,6 +408,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         events: &[EventKind::CmDisconnect],
         needs: &[&["TP_DISC_CM_ID"]],
         wants: &[&["TP_DISC_SRC", "TP_DISC_DST"], CURRENT],
+        raw: raw("raw_cm_disconnect", &[CM_ID], CM_WANTS),
         ..CM_TRACE
     },
 ];

@@ -52,6 +52,18 @@ pub struct Fast {
     pub heals: bool,
 }
 
+/// A second program for a tracepoint, which gets the tracepoint's arguments instead of the record that is made of them. It runs
+/// where all offsets in `needs` are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Raw {
+    /// Name in the object.
+    pub program: &'static str,
+    /// Offsets without which the first program tells as much.
+    pub needs: Offsets,
+    /// Offsets for single readings.
+    pub wants: Offsets,
+}
+
 /// What a skipped run of a program costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
@@ -149,6 +161,8 @@ pub struct Hook {
     pub cost: Option<&'static str>,
     /// The program that can replace it, by fentry or fexit.
     pub fast: Option<Fast>,
+    /// The program that replaces it where the module has BTF, if this is a tracepoint.
+    pub raw: Option<Raw>,
     /// What depends on the hook.
     pub role: Role,
     /// What the program counts that the driver counts too, see `rxe_seen.rs`.
@@ -173,6 +187,7 @@ impl Hook {
         skip: Skip::Nothing,
         cost: None,
         fast: None,
+        raw: None,
         role: Role::Other,
         compared: None,
     };
@@ -193,24 +208,39 @@ impl Hook {
         self.wants.iter().copied().flatten().copied()
     }
 
-    /// The place as `rdmatop probes` shows it; `fast`: entered by fentry or fexit.
-    pub fn place(&self, fast: bool) -> String {
-        let how = match if fast { self.entry.fast() } else { self.entry } {
+    /// All offsets that any of the hook's programs reads.
+    pub fn offsets(&self) -> impl Iterator<Item = &'static str> {
+        let raw = self
+            .raw
+            .into_iter()
+            .flat_map(|raw| raw.needed().chain(raw.wanted()));
+        self.needed().chain(self.wanted()).chain(raw)
+    }
+
+    /// The names of the hook's programs.
+    pub fn programs(&self) -> impl Iterator<Item = &'static str> {
+        let fast = self.fast.map(|fast| fast.program);
+        let raw = self.raw.map(|raw| raw.program);
+        [Some(self.program), fast, raw].into_iter().flatten()
+    }
+
+    /// The place as `rdmatop probes` shows it; `second`: entered by fentry or fexit, or a raw tracepoint.
+    pub fn place(&self, second: bool) -> String {
+        let how = match if second { self.entry.fast() } else { self.entry } {
             Entry::Kprobe => "kprobe",
             Entry::Kretprobe => "kretprobe",
             Entry::Fentry => "fentry",
             Entry::Fexit => "fexit",
+            Entry::Tracepoint { .. } if second => "raw_tracepoint",
             Entry::Tracepoint { category } => return format!("tracepoint:{category}:{}", self.symbol),
         };
         format!("{how}:{}", self.symbol)
     }
 
-    /// The name of the program that runs; `fast`: by fentry or fexit.
-    pub fn runs(&self, fast: bool) -> &'static str {
-        match self.fast.filter(|_| fast) {
-            Some(fast) => fast.program,
-            None => self.program,
-        }
+    /// The name of the program that runs; `second`: as for [`Hook::place`].
+    pub fn runs(&self, second: bool) -> &'static str {
+        let mut names = self.programs();
+        if second { names.last() } else { names.next() }.unwrap_or(self.program)
     }
 
     /// What a skip of the program may have done to the numbers, in words that follow the program's name.
@@ -220,6 +250,18 @@ impl Hook {
             (None, Skip::Count) => format!("as many may be missing: {}", self.gives),
             (None, _) => format!("as many events may be missing: {}", self.gives),
         }
+    }
+}
+
+impl Raw {
+    /// The offsets without which the program does not run.
+    pub fn needed(self) -> impl Iterator<Item = &'static str> {
+        self.needs.iter().copied().flatten().copied()
+    }
+
+    /// The offsets for single readings.
+    pub fn wanted(self) -> impl Iterator<Item = &'static str> {
+        self.wants.iter().copied().flatten().copied()
     }
 }
 
@@ -267,9 +309,7 @@ mod tests {
 
     #[test]
     fn every_offset_that_a_hook_names_exists_and_every_one_that_exists_is_named_by_a_hook() {
-        let mut named: BTreeSet<_> = all_hooks()
-            .flat_map(|hook| hook.needed().chain(hook.wanted()))
-            .collect();
+        let mut named: BTreeSet<_> = all_hooks().flat_map(Hook::offsets).collect();
         assert!(
             SIGNS.iter().all(|sign| named.insert(sign)),
             "a sign is no reading"
@@ -292,20 +332,22 @@ mod tests {
         let mut reads = reads::by_program(object);
         let mut of_paths: BTreeMap<&str, usize> = BTreeMap::new();
         for hook in all_hooks() {
-            for program in [Some(hook.program), hook.fast.map(|fast| fast.program)]
-                .into_iter()
-                .flatten()
-            {
+            for program in hook.programs() {
+                let raw = hook.raw.filter(|raw| raw.program == program);
+                let own = match raw {
+                    Some(raw) => raw.needed().chain(raw.wanted()).collect(),
+                    None => own(hook),
+                };
                 let mut read = reads
                     .remove(program)
                     .unwrap_or_else(|| panic!("no program {program}"));
                 read.retain(|global| !SIGNS.contains(global));
-                let unread: Vec<_> = own(hook).difference(&read).copied().collect();
+                let unread: Vec<_> = own.difference(&read).copied().collect();
                 assert!(unread.is_empty(), "{program} does not read {unread:?}");
                 for global in &read {
                     *of_paths.entry(global).or_default() += 1;
                 }
-                let mut named = own(hook);
+                let mut named = own;
                 if hook.path.is_some() || hook.keeps_slots {
                     named.extend(of_slots());
                 }
@@ -334,10 +376,7 @@ mod tests {
     fn no_program_stands_for_two_hooks() {
         let mut programs = BTreeSet::new();
         for hook in all_hooks() {
-            for program in [Some(hook.program), hook.fast.map(|fast| fast.program)]
-                .into_iter()
-                .flatten()
-            {
+            for program in hook.programs() {
                 assert!(programs.insert(program), "{program}");
             }
             // The kernel keeps no more characters of a program's name.
@@ -351,6 +390,8 @@ mod tests {
                 "{} cannot be entered otherwise",
                 hook.program
             );
+            let is_tracepoint = matches!(hook.entry, Entry::Tracepoint { .. });
+            assert!(hook.raw.is_none() || is_tracepoint, "{}", hook.program);
         }
     }
 

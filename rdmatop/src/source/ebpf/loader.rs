@@ -62,6 +62,8 @@ pub(super) enum Target<'a> {
     Kprobe,
     /// Tracepoint.
     Tracepoint,
+    /// Raw tracepoint.
+    RawTracepoint,
     /// fentry or fexit of a function, by its type id in a module's BTF.
     Function {
         attach: bpf_attach_type,
@@ -189,6 +191,7 @@ impl Loader {
         let kind = match target {
             Target::Kprobe => bpf_prog_type::BPF_PROG_TYPE_KPROBE,
             Target::Tracepoint => bpf_prog_type::BPF_PROG_TYPE_TRACEPOINT,
+            Target::RawTracepoint => bpf_prog_type::BPF_PROG_TYPE_RAW_TRACEPOINT,
             Target::Function { attach, id, module } => {
                 load.expected_attach_type = *attach as u32;
                 load.attach_btf_id = *id;

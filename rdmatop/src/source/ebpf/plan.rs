@@ -45,6 +45,8 @@ impl Facts {
 pub enum Decision {
     /// Attach the program; the reason names readings that will be unknown.
     Attach(Option<Obstacle>),
+    /// As `Attach`, the program of the raw tracepoint.
+    AttachRaw(Option<Obstacle>),
     /// Do not attach the program, and why.
     Leave(Verdict, Obstacle),
 }
@@ -65,6 +67,16 @@ pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
         let why = format!("{} is not loaded", hook.module);
         return leave(Verdict::NotApplicable, CauseId::NoModule, why);
     }
+    let without = |name: &&'static str| !facts.offsets.contains(*name);
+    // What the tracepoint does not tell if the raw one cannot be used.
+    let mut unseen = Vec::new();
+    if let Some(raw) = hook.raw {
+        unseen.extend(raw.needed().filter(without));
+        if unseen.is_empty() {
+            let off: Vec<_> = raw.wanted().filter(without).collect();
+            return Decision::AttachRaw((!off.is_empty()).then(|| unread(hook, &off)));
+        }
+    }
     if let (Entry::Tracepoint { .. }, Some(why)) = (hook.entry, &facts.without_tracefs) {
         return Decision::Leave(Verdict::Unsupported, why.clone());
     }
@@ -75,7 +87,6 @@ pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
             Some(_) => return Decision::Leave(Verdict::Unsupported, ambiguous(hook)),
         }
     }
-    let without = |name: &&'static str| !facts.offsets.contains(*name);
     // A return program without its entry program sees no call, and the verifier of 5.10 refuses it.
     let entry = hook.is_return().then(|| {
         CONTROL_PLANE
@@ -88,7 +99,7 @@ pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
     if !missing.is_empty() {
         return Decision::Leave(Verdict::Unsupported, unread(hook, &missing));
     }
-    let off: Vec<_> = hook.wanted().filter(without).collect();
+    let off: Vec<_> = hook.wanted().filter(without).chain(unseen).collect();
     Decision::Attach((!off.is_empty()).then(|| unread(hook, &off)))
 }
 
@@ -150,8 +161,8 @@ fn unread(hook: &Hook, globals: &[&str]) -> Obstacle {
 pub struct Outcome {
     /// The hook.
     pub hook: &'static Hook,
-    /// Whether its second program runs, by fentry or fexit.
-    pub fast: bool,
+    /// Whether its second program runs, by fentry or fexit or at a raw tracepoint.
+    pub second: bool,
     /// The verdict.
     pub verdict: Verdict,
     /// Why the verdict is not [`Verdict::Ok`], or which readings are unknown.
@@ -163,7 +174,7 @@ impl Outcome {
     pub fn off(hook: &'static Hook, verdict: Verdict, obstacle: Obstacle) -> Self {
         Self {
             hook,
-            fast: false,
+            second: false,
             verdict,
             obstacles: vec![obstacle],
         }
@@ -176,11 +187,11 @@ impl Outcome {
 
     /// The outcome as users see it.
     pub fn shown(&self) -> ProbeVerdict {
-        let program = self.hook.runs(self.fast);
+        let program = self.hook.runs(self.second);
         let obstacles = self.obstacles.iter().cloned();
         ProbeVerdict {
             program: program.to_owned(),
-            hook: self.hook.place(self.fast),
+            hook: self.hook.place(self.second),
             gives: self.hook.gives.to_owned(),
             verdict: self.verdict,
             causes: obstacles
@@ -219,17 +230,14 @@ mod tests {
             symbols: Some(CONTROL_PLANE.iter().map(|h| (h.symbol.to_owned(), 1)).collect()),
             without_tracefs: None,
             preempts: None,
-            offsets: CONTROL_PLANE
-                .iter()
-                .flat_map(|h| h.needed().chain(h.wanted()))
-                .collect(),
+            offsets: CONTROL_PLANE.iter().flat_map(Hook::offsets).collect(),
         }
     }
 
     fn on(hook: &'static Hook) -> Outcome {
         Outcome {
             hook,
-            fast: false,
+            second: false,
             verdict: Verdict::Ok,
             obstacles: Vec::new(),
         }
@@ -245,8 +253,35 @@ mod tests {
         // One driver whose work requests are counted is enough.
         facts.modules.insert("siw".to_owned());
         for hook in CONTROL_PLANE {
-            assert_eq!(decide(hook, &facts), Decision::Attach(None), "{}", hook.program);
+            let attached = match hook.raw {
+                Some(_) => Decision::AttachRaw(None),
+                None => Decision::Attach(None),
+            };
+            assert_eq!(decide(hook, &facts), attached, "{}", hook.program);
         }
+    }
+
+    #[test]
+    fn without_the_modules_btf_a_tracepoint_takes_the_place_of_the_raw_one() {
+        let mut facts = facts();
+        facts.without_tracefs = Some(Obstacle::new(CauseId::NoTracefs, "no tracefs", ""));
+        // The raw one needs no tracefs.
+        assert_eq!(decide(hook("cm_event"), &facts), Decision::AttachRaw(None));
+        facts.offsets.remove("OFF_IDPRIV_SRC");
+        let Decision::AttachRaw(Some(off)) = decide(hook("cm_event"), &facts) else {
+            panic!()
+        };
+        assert_eq!(off.why, "no BTF for rdma_id_private.id.route.addr.src_addr");
+        facts.offsets.remove("OFF_IDPRIV_RES");
+        assert!(matches!(
+            decide(hook("cm_event"), &facts),
+            Decision::Leave(Verdict::Unsupported, _)
+        ));
+        facts.without_tracefs = None;
+        let Decision::Attach(Some(off)) = decide(hook("cm_event"), &facts) else {
+            panic!()
+        };
+        assert_eq!(off.why, "no BTF for rdma_id_private.res");
     }
 
     #[test]
@@ -314,7 +349,7 @@ mod tests {
             let outcomes: Vec<_> = all_hooks()
                 .map(|hook| match decide(hook, &facts) {
                     Decision::Leave(verdict, obstacle) => Outcome::off(hook, verdict, obstacle),
-                    Decision::Attach(off) => Outcome {
+                    Decision::Attach(off) | Decision::AttachRaw(off) => Outcome {
                         obstacles: off.into_iter().collect(),
                         ..on(hook)
                     },

@@ -164,6 +164,17 @@ pub(super) fn tracepoint(
     bind(unsafe { open(&mut attr) }?, program)
 }
 
+/// Attaches to a raw tracepoint: the program gets the tracepoint's arguments. The kernel knows it by its name alone, and looks in
+/// the modules too.
+pub(super) fn raw_tracepoint(program: &OwnedFd, event: &str) -> Result<OwnedFd, ProbeError> {
+    let name = CString::new(event).map_err(|error| ProbeError::Open(error.into()))?;
+    let mut attr = empty();
+    attr.raw_tracepoint.name = name.as_ptr() as u64;
+    attr.raw_tracepoint.prog_fd = program.as_raw_fd().cast_unsigned();
+    // SAFETY: the name outlives the call.
+    unsafe { bpf(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr) }.map_err(ProbeError::Bind)
+}
+
 fn attributes(kind: u32) -> perf_event_attr {
     // SAFETY: plain integers; the kernel takes zero as "not requested", also in parts that it does not know.
     let mut attr: perf_event_attr = unsafe { std::mem::zeroed() };

@@ -121,8 +121,7 @@ mod tests {
         let kinds = EventKind::ALL.to_vec();
         let scope = Scope::Events(kinds);
         for hook in datapath::all_hooks() {
-            let fast = hook.fast.as_ref().map(|fast| fast.program);
-            for program in [Some(hook.program), fast].into_iter().flatten() {
+            for program in hook.programs() {
                 // Probes on programs make events of the work requests that bypass the kernel.
                 let wanted = scope.wants(hook) || user::HOOKS.iter().any(|user| user.program == hook.program);
                 assert_eq!(there.contains_key(program), wanted, "{program}");

@@ -474,7 +474,7 @@ impl Session {
             };
             Some(Watched {
                 hook: attached.hook,
-                fast: attached.is_fast(),
+                second: attached.is_second(),
                 program: attached.program.try_clone().ok()?,
                 link,
             })

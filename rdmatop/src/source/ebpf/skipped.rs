@@ -23,7 +23,7 @@ use crate::model::input;
 pub(super) struct Watched {
     pub(super) hook: &'static Hook,
     /// Whether it is the second program of its hook.
-    pub(super) fast: bool,
+    pub(super) second: bool,
     pub(super) program: OwnedFd,
     /// Its link to the kprobe, if the kernel has such links.
     pub(super) link: Option<OwnedFd>,
@@ -33,7 +33,7 @@ pub(super) struct Watched {
 #[derive(Debug)]
 struct Program {
     hook: &'static Hook,
-    fast: bool,
+    second: bool,
     fd: OwnedFd,
     link: Option<OwnedFd>,
     /// Skips before counting began.
@@ -62,7 +62,7 @@ impl Skips {
             .flatten()
             .map(|watched| Program {
                 hook: watched.hook,
-                fast: watched.fast,
+                second: watched.second,
                 fd: watched.program,
                 link: watched.link,
                 before: 0,
@@ -103,8 +103,8 @@ impl Skips {
     pub(super) fn named(&self) -> Option<Vec<input::Skipped>> {
         let skipped = self.programs.iter().filter(|program| program.skipped() > 0);
         let named = skipped.map(|program| input::Skipped {
-            program: program.hook.runs(program.fast).to_owned(),
-            hook: program.hook.place(program.fast),
+            program: program.hook.runs(program.second).to_owned(),
+            hook: program.hook.place(program.second),
             count: program.skipped(),
             cost: program.hook.cost_of_a_skip(),
         });

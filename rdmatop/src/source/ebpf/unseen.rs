@@ -116,7 +116,7 @@ mod tests {
     fn on(hook: &'static Hook) -> Outcome {
         Outcome {
             hook,
-            fast: false,
+            second: false,
             verdict: Verdict::Ok,
             obstacles: Vec::new(),
         }

@@ -30,6 +30,7 @@ mod history;
 mod kernel;
 mod lifecycle;
 mod logs;
+mod objects;
 mod places;
 mod ports;
 mod processes;
@@ -322,6 +323,7 @@ fn region(kind: u16, ts_ns: u64, object: u64, pid: u32, size: u64) -> Record {
         size,
         res_id: UNKNOWN_U32,
         reserved: 0,
+        owner_start_ns: 0,
     })
 }
 
