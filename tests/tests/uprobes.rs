@@ -310,9 +310,7 @@ fn programs_with_a_library_of_their_own_are_counted() -> Result<()> {
     let posting = killed.ready()?;
     killed.child.signal(libc::SIGKILL)?;
     killed.child.wait(PATIENCE)?;
-    // The first run shows rdmatop the file; of the second one nothing is missed.
-    ping(&linked, "3")?;
-    let sides = ping(&linked, "2")?;
+    let sides = ping(&linked, "3")?;
     let (probed, kernel) = (probed.close()?, kernel.close()?);
     idle.finish()?;
     fs::remove_file(container)?;
@@ -335,10 +333,11 @@ fn programs_with_a_library_of_their_own_are_counted() -> Result<()> {
     ensure!(ours <= theirs && theirs - ours <= 1, "{ours} of {theirs}");
     for (pid, qpn) in sides {
         let row = probed.qp(pid, qpn)?;
-        ensure!(!row.is("since_attach"), "{row:?}");
+        // It is no library of the system: each process is probed when it is seen.
+        ensure!(row.is("since_attach"), "{row:?}");
         let (ours, theirs) = (total(row, "tx_wr_posted")?, posted(&kernel, pid, qpn)?);
         println!("statically linked: {ours} posts by probes, {theirs} in the kernel");
-        ensure!(ours == theirs && ours > 0, "{ours} of {theirs}");
+        ensure!(ours <= theirs && ours > 0, "{ours} of {theirs}");
     }
     let uprobes = &probed.value()["health"]["uprobes"];
     println!("{uprobes}");
@@ -351,8 +350,8 @@ fn programs_with_a_library_of_their_own_are_counted() -> Result<()> {
     Ok(())
 }
 
-/// More functions, one program after another, than can be probed at one time. Where the library is deleted nothing stays
-/// attached after its program has become another one; else the probes go when others need the room.
+/// More functions, one program after another, than can be probed at one time. They are no libraries of the system, so nothing stays
+/// attached after a program has become another one, whether its library has been deleted or not.
 #[test]
 fn probes_that_nobody_can_hit_make_room_for_others() -> Result<()> {
     /// Each program has 14 functions, and 128 can be probed.
@@ -365,7 +364,7 @@ fn probes_that_nobody_can_hit_make_room_for_others() -> Result<()> {
     let library = library(idle.child.pid())?;
     idle.finish()?;
     let window = Window::open_with(&ARGS, &ENV)?;
-    let (mut counted, mut copies) = (Vec::new(), Vec::new());
+    let mut counted = Vec::new();
     for turn in 0..PROGRAMS {
         let copy = std::env::temp_dir().join(format!("librxe-copy-{turn}.so"));
         let args = "--rounds 3 --then-exec";
@@ -393,32 +392,15 @@ fn probes_that_nobody_can_hit_make_room_for_others() -> Result<()> {
             .wait_for("its own counts", PATIENCE, |line| line.contains("posted"))?;
         counted.push((ready, serde_json::from_str::<Value>(&own)?));
         // Now it is `cat`, and its QP is gone.
-        if deleted {
-            let none = || probed_in(window.pid(), file) == 0;
-            wait::until("the end of the probes on a deleted library", PATIENCE, none)?;
-            ensure!(posts.child.ended()?.is_none(), "the process itself lives");
-        }
+        let none = || probed_in(window.pid(), file) == 0;
+        wait::until("the end of the probes on its library", PATIENCE, none)?;
+        ensure!(posts.child.ended()?.is_none(), "the process itself lives");
         posts.child.close_stdin();
         posts.child.succeed(PATIENCE)?;
         if !deleted {
-            copies.push((copy, file));
+            fs::remove_file(&copy)?;
         }
     }
-    let left: usize = copies
-        .iter()
-        .map(|(_, file)| probed_in(window.pid(), *file))
-        .sum();
-    println!("{left} functions are still probed");
-    ensure!(
-        left > EACH && left <= 128,
-        "files with a name keep their probes while there is room"
-    );
-    for (copy, _) in &copies {
-        fs::remove_file(copy)?;
-    }
-    wait::until("the end of the probes of all", PATIENCE, || {
-        copies.iter().all(|(_, file)| probed_in(window.pid(), *file) == 0)
-    })?;
     let sample = window.close()?;
     let mut rejected = 0;
     for (ready, own) in &counted {
