@@ -7,12 +7,12 @@ use std::{fs, os::unix::fs::MetadataExt as _, path::Path, process::Command, time
 
 use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
-    child::output,
+    child::{Child, output},
     lab::Lab,
     perftest::{Account, Perftest},
     rdmatop::Window,
     snapshot::{Row, Snapshot},
-    traffic::{Traffic, id, number},
+    traffic::{self, Traffic, id, number},
     uprobes::{ARGS, ATTACHED, ENV, library, probed, probed_in, standing, total, with_a_copy},
     wait::{self, PATIENCE},
 };
@@ -347,6 +347,61 @@ fn programs_with_a_library_of_their_own_are_counted() -> Result<()> {
         uprobes["failures"].as_array().is_some_and(Vec::is_empty),
         "{uprobes}"
     );
+    Ok(())
+}
+
+/// A user's programs, which say that they post with other functions than they do.
+#[test]
+fn what_a_program_says_is_probed_only_where_a_provider_s_function_begins() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("uprobes of what is no provider's function") else {
+        return Ok(());
+    };
+    let idle = standing()?;
+    // Where another user can run it.
+    let program = std::env::temp_dir().join("idle-qps-says");
+    fs::copy(traffic::path("idle-qps")?, &program)?;
+    let liar = |says: &str, behind: &str| -> Result<Traffic> {
+        let mut command = Command::new("prlimit");
+        command
+            .args([
+                "--memlock=unlimited:unlimited",
+                "setpriv",
+                "--reuid=65534",
+                "--regid=65534",
+                "--clear-groups",
+            ])
+            .arg(&program)
+            .args(["--qps", "1", "--says", says, "--behind", behind]);
+        Ok(Traffic {
+            child: Child::spawn(&mut command)?,
+        })
+    };
+    // A function of another library, a place inside it, and one inside the provider's own function.
+    let liars = [liar("write", "0")?, liar("write", "5")?, liar("own", "5")?];
+    let ready = liars.iter().map(Traffic::ready).collect::<Result<Vec<_>>>()?;
+    let window = probing(2)?;
+    window.wait_looks(3)?;
+    ensure!(probed(window.pid(), "libc") == 0, "a probe on the C library");
+    ensure!(
+        probed(window.pid(), "librxe") == 2,
+        "only where the honest program's functions begin"
+    );
+    let sample = window.close()?;
+    let said = sample.value()["health"]["uprobes"]["failures"].to_string();
+    println!("{said}");
+    for line in &ready {
+        let pid = format!("process {}\"", line["pids"][0]);
+        ensure!(said.contains(&pid), "{pid}: {said}");
+    }
+    ensure!(said.matches("no provider of verbs").count() == 2, "{said}");
+    ensure!(
+        said.matches("no function of its library begins").count() == 1,
+        "{said}"
+    );
+    for liar in liars {
+        liar.finish()?;
+    }
+    idle.finish()?;
     Ok(())
 }
 
