@@ -113,15 +113,13 @@ impl<'a, F: Bytes> Code<'a, F> {
 
     /// Where in the file an address is.
     fn offset(&self, address: u64) -> Option<u64> {
-        let loaded = self.segments.iter().filter(|segment| segment.kind == LOAD);
+        let mut loaded = self.segments.iter().filter(|segment| segment.kind == LOAD);
         let inside = |segment: &Segment| {
             address
                 .checked_sub(segment.address)
                 .filter(|at| *at < segment.size)
         };
-        loaded
-            .filter_map(|segment| segment.offset.checked_add(inside(segment)?))
-            .next()
+        loaded.find_map(|segment| segment.offset.checked_add(inside(segment)?))
     }
 
     /// Whether libibverbs can have it as a provider: it calls the function with which providers register.

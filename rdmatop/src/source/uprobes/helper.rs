@@ -53,7 +53,7 @@ pub(crate) struct Posts {
     /// As pointers.
     pub(crate) found: Functions,
     /// Where they are: `post_send` and `post_recv`, `poll_cq`, the calls of both CQs, and the `ibv_wr_*` calls.
-    pub(crate) posts: [Option<Place>; 2],
+    pub(crate) plain: [Option<Place>; 2],
     pub(crate) poll: Option<Place>,
     pub(crate) polls: [[Option<Place>; 3]; 2],
     pub(crate) extended: [Option<Place>; 22],
@@ -299,30 +299,21 @@ fn posts(pid: u32, handle: u64, qpn: u32, ends: bool) -> Result<Posts, String> {
         .map_err(&unmapped)?;
     let mut polls = [[None; 3]; 2];
     if ends {
-        let [sends, receives] = found.polls;
-        let [a, b, c, d, e, f] = process
-            .places([
-                sends[0],
-                sends[1],
-                sends[2],
-                receives[0],
-                receives[1],
-                receives[2],
-            ])
-            .map_err(&unmapped)?;
-        polls = [[a, b, c], [d, e, f]];
+        for (places, calls) in polls.iter_mut().zip(found.polls) {
+            *places = process.places(calls).map_err(&unmapped)?;
+        }
     }
     let extended = process.places(found.extended).map_err(&unmapped)?;
     let mut posts = Posts {
         found,
-        posts: [send, recv],
+        plain: [send, recv],
         poll: poll.filter(|_| ends),
         polls,
         extended,
         files: Vec::new(),
         user: None,
     };
-    let places = posts.posts.iter().chain(&posts.extended).chain([&posts.poll]);
+    let places = posts.plain.iter().chain(&posts.extended).chain([&posts.poll]);
     let places = places.chain(posts.polls.iter().flatten()).flatten();
     let mut ranges: Vec<_> = places.map(|place| place.range).collect();
     ranges.sort_unstable();

@@ -61,7 +61,7 @@ impl Finder {
         let mut calls = Vec::with_capacity(32);
         for (function, place) in [Function::PostSend, Function::PostRecv]
             .into_iter()
-            .zip(posts.posts)
+            .zip(posts.plain)
         {
             let place = place.ok_or_else(|| Unfit::Never("its functions are not in a file".into()))?;
             calls.push((function, place));
