@@ -287,7 +287,8 @@ fn answers(mut stream: UnixStream) -> io::Result<()> {
     }
 }
 
-fn posts(pid: u32, handle: u64, qpn: u32, ends: bool) -> Result<Posts, String> {
+/// Reads what a process says: only the helper does, because it may have to wait.
+pub(crate) fn posts(pid: u32, handle: u64, qpn: u32, ends: bool) -> Result<Posts, String> {
     let failed = |what: &'static str| move |error: io::Error| format!("cannot read {what}: {error}");
     // Before and after the rest: in between the process may become a program that runs for another user.
     let user = super::process::user(pid);

@@ -18,6 +18,8 @@ pub(crate) use abi::{BEGIN, CQ_EX_OUTCOME, QP_EX_WR_ID, SET_INLINE_DATA, WR_STAR
 pub(crate) use code::Code;
 pub(crate) use files::{Libraries, Opened, answers};
 pub(crate) use functions::{Functions, Memory, functions};
+#[cfg(test)]
+pub(crate) use helper::posts;
 pub(crate) use helper::{Helper, Mapped, Posts, Unanswered, Words, is_helper, serve};
 pub(crate) use places::Place;
 pub(crate) use process::{Process, file};

@@ -58,6 +58,11 @@ impl Finder {
     /// Finds the functions that a QP's program posts with, and with `ends` the one that its completions come from.
     pub(super) fn of(&mut self, program: Program, ends: bool) -> Result<Target, Unfit> {
         let posts = self.ask(program, ends)?;
+        self.target(program.pid, &posts)
+    }
+
+    /// Decides what is probed of what a process says.
+    fn target(&self, pid: u32, posts: &Posts) -> Result<Target, Unfit> {
         let mut calls = Vec::with_capacity(32);
         for (function, place) in [Function::PostSend, Function::PostRecv]
             .into_iter()
@@ -73,13 +78,13 @@ impl Finder {
         calls.extend(extended.unwrap_or_default());
         let spots = calls
             .iter()
-            .map(|(function, place)| self.spot(program.pid, &posts, *function, place));
+            .map(|(function, place)| self.spot(pid, posts, *function, place));
         let mut spots: Vec<_> = spots.collect::<Result<_, _>>()?;
         let provider = spots.first().map(|(spot, _)| spot.file);
         for place in &of_cqs {
             // What is no function pointer may still lead to code.
             let of_provider = posts.file(place).map(|file| file.identity) == provider;
-            if of_provider && let Ok(found) = self.spot(program.pid, &posts, Function::PollEx, place) {
+            if of_provider && let Ok(found) = self.spot(pid, posts, Function::PollEx, place) {
                 spots.push(found);
             }
         }
@@ -227,6 +232,8 @@ fn extended<const N: usize>(
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     const N: usize = 22;
@@ -255,6 +262,72 @@ mod tests {
 
     fn names(calls: Option<Vec<(Function, Place)>>) -> Option<Vec<Function>> {
         calls.map(|calls| calls.into_iter().map(|(function, _)| function).collect())
+    }
+
+    /// What this process says if the functions of its QP were here.
+    fn says(address: u64) -> Posts {
+        let mut context = vec![0; 32];
+        (context[26], context[27]) = (address, address);
+        let mut qp = vec![0; 64];
+        (qp[0], qp[6]) = (context.as_ptr() as u64, 17 << 32);
+        crate::source::uprobes::posts(std::process::id(), qp.as_ptr() as u64, 17, true).unwrap()
+    }
+
+    /// Code of a file in the memory of this process, from which on a function begins.
+    fn mapped(path: &Path) -> u64 {
+        use rustix::mm::{MapFlags, ProtFlags, mmap};
+        let file = fs::File::open(path).unwrap();
+        let code = Code::of(&file).unwrap();
+        let first = (0x1000..0x100_000).find(|offset| code.is_entry(*offset)).unwrap();
+        let rights = ProtFlags::READ | ProtFlags::EXEC;
+        // SAFETY: the kernel chooses the place, and nobody writes to it or calls it.
+        let at = unsafe { mmap(std::ptr::null_mut(), 1 << 20, rights, MapFlags::PRIVATE, &file, 0) };
+        at.unwrap() as u64 + first
+    }
+
+    #[test]
+    fn what_a_process_says_is_probed_where_its_file_confirms_it() {
+        let finder = Finder::default();
+        let own = std::process::id();
+        let reach = |posts: &Posts| {
+            let target = finder.target(own, posts).map(|target| target.spots);
+            target.map(|spots| spots.iter().map(|(spot, _)| spot.pid).collect::<Vec<_>>())
+        };
+        let refused = |posts: &Posts, why: &str| match reach(posts) {
+            Err(Unfit::Never(said)) => assert!(said.contains(why), "{said}"),
+            other => panic!("{why}: {other:?}"),
+        };
+        let mut write = says(libc::write as *const () as u64);
+        write.user = None;
+        if write.file(&write.plain[0].unwrap()).is_none() {
+            println!("skipped: /proc/self/map_files cannot be read: this takes CAP_SYS_ADMIN");
+            return;
+        }
+        refused(&write, "no provider of verbs");
+        refused(&says(8192), "not in a file");
+        let provider = Path::new("/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so");
+        if !provider.exists() {
+            println!("skipped: no provider on this machine");
+            return;
+        }
+        let at = mapped(provider);
+        assert_eq!(reach(&says(at)), Ok(vec![None, None]), "one of the system's");
+        refused(&says(at + 1), "no function of its library begins");
+        // The same library elsewhere: in a container, for one.
+        let elsewhere = tempfile::tempdir().unwrap();
+        let copy = elsewhere.path().join("libmlx5.so");
+        fs::copy(provider, &copy).unwrap();
+        let at = mapped(&copy);
+        let (mut begins, mut inside) = (says(at), says(at + 1));
+        let mounts = BufReader::new(fs::File::open("/proc/self/mountinfo").unwrap());
+        if !answers(mounts, begins.plain[0].unwrap().device) {
+            refused(&begins, "file system");
+            return;
+        }
+        assert_eq!(reach(&inside), Ok(vec![Some(own); 2]), "a file of its own user's");
+        (begins.user, inside.user) = (None, None);
+        assert_eq!(reach(&begins), Ok(vec![Some(own); 2]));
+        refused(&inside, "no function of its library begins");
     }
 
     #[test]
