@@ -405,8 +405,9 @@ fn what_a_program_says_is_probed_only_where_a_provider_s_function_begins() -> Re
     Ok(())
 }
 
-/// More functions, one program after another, than can be probed at one time. They are no libraries of the system, so nothing stays
-/// attached after a program has become another one, whether its library has been deleted or not.
+/// More functions, one program after another, than can be probed at one time. They are no libraries of the
+/// system, so nothing stays attached after a program has become another one, whether its library has been
+/// deleted or not.
 #[test]
 fn probes_that_nobody_can_hit_make_room_for_others() -> Result<()> {
     /// Each program has 14 functions, and 128 can be probed.

@@ -23,7 +23,8 @@ const ATTACH: CapabilitySet = KEPT
     .union(CapabilitySet::SYS_ADMIN)
     .union(CapabilitySet::SYS_RESOURCE);
 
-/// What the process has that reads the memory of others (`uprobes::Helper`). CAP_SYS_ADMIN: links in /proc/PID/map_files.
+/// What the process has that reads the memory of others (`uprobes::Helper`). CAP_SYS_ADMIN: links in
+/// /proc/PID/map_files.
 const HELPER: CapabilitySet = CapabilitySet::SYS_PTRACE
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::SYS_ADMIN);
@@ -103,8 +104,8 @@ impl Raised {
         Self::to(COUNTERS)
     }
 
-    /// Lets a program that is started now have what the helper needs, as far as it is permitted. The kernel takes it back with the
-    /// inheritable set.
+    /// Lets a program that is started now have what the helper needs, as far as it is permitted. The kernel
+    /// takes it back with the inheritable set.
     pub fn for_helper() -> Self {
         let Ok(before) = capabilities(None) else {
             return Self(None);

@@ -1,7 +1,9 @@
 //! Holds N RC QPs, spread over P processes, in RTS (or INIT) and does nothing with them.
 //!
-//! `idle-qps [--device rxe0] [--qps 100] [--processes 1] [--state rts|init|reset] [--says own|write] [--behind BYTES]`
-//! `--says`: says that the QPs post with what lies so many bytes behind their own function, or behind `write` of the C library.
+//! `idle-qps [--device rxe0] [--qps 100] [--processes 1] [--state rts|init|reset]
+//! [--says own|write] [--behind BYTES]`
+//! With `--says` it says that the QPs post with what lies so many bytes behind their own function, or behind
+//! `write` of the C library.
 //! Prints `{"ready":true,"qps":N,"pids":[..],"qpns":[..]}` when all stand; ends when stdin is closed or by a
 //! signal.
 

@@ -54,7 +54,8 @@ int shim_close(struct ibv_context *context) { return negative(ibv_close_device(c
 int shim_cmd_fd(struct ibv_context *context) { return context->cmd_fd; }
 
 /*
- * From now on this process says that it posts with another function, or with a place behind its beginning. Nothing is posted then.
+ * From now on this process says that it posts with another function, or with a place behind its beginning.
+ * Nothing is posted then.
  */
 void shim_say(struct ibv_context *context, int own, size_t behind)
 {

@@ -1,9 +1,9 @@
-//! Where functions begin in a file, and whether it is a provider of verbs, by the file's own tables (ELF, 64 bits, little-endian).
-//! Pure but for the bytes that are given.
+//! Where functions begin in a file, and whether it is a provider of verbs, by the file's own tables (ELF, 64
+//! bits, little-endian). Pure but for the bytes that are given.
 //!
-//! A return probe replaces the word that a call has left as the return address. So an address is the entry of a function only where the
-//! unwind table says that nothing has been pushed yet: the part of a function that the compiler has moved elsewhere (`.cold`) has an
-//! entry in the table, too, and is reached by a jump.
+//! A return probe replaces the word that a call has left as the return address. So an address is the entry of
+//! a function only where the unwind table says that nothing has been pushed yet: the part of a function that
+//! the compiler has moved elsewhere (`.cold`) has an entry in the table, too, and is reached by a jump.
 
 use std::{fs::File, os::unix::fs::FileExt as _};
 
@@ -13,7 +13,8 @@ const MOST_SEGMENTS: u16 = 64;
 const MOST_DYNAMIC: u64 = 256;
 /// Size of the names of dynamic symbols that are looked at: libmlx5 has 11 KiB.
 const MOST_NAMES: u64 = 1 << 20;
-/// How much of a function's record of the unwind table is looked at: its first instruction is among these bytes.
+/// How much of a function's record of the unwind table is looked at: its first instruction is among these
+/// bytes.
 const RECORD: u64 = 64;
 
 const LOAD: u32 = 1;
@@ -30,8 +31,8 @@ const REGISTERS: &[u8] = b"\0verbs_register_driver";
 const SORTED: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
 /// What follows in a common record: signed numbers of four bytes, relative to their own place.
 const RELATIVE: u8 = 0x1b;
-/// How the common record of a function says that the caller's frame is where the call has left the stack pointer:
-/// `DW_CFA_def_cfa`, register, offset.
+/// How the common record of a function says that the caller's frame is where the call has left the stack
+/// pointer: `DW_CFA_def_cfa`, register, offset.
 const AT_CALL: [u8; 3] = if cfg!(target_arch = "aarch64") {
     [0x0c, 31, 0]
 } else {
@@ -204,7 +205,8 @@ impl<'a, F: Bytes> Code<'a, F> {
         // Not more than a byte: the common record below has nothing that could be longer.
         let more = usize::from(*rest.next()?);
         let mut instructions = rest.skip(more).skip_while(|byte| **byte == 0);
-        // DW_CFA_advance_loc, and the forms with a number of 1, 2 or 4 bytes: whatever changes the stack comes after the entry.
+        // DW_CFA_advance_loc, and the forms with a number of 1, 2 or 4 bytes: whatever changes the stack
+        // comes after the entry.
         let later = |byte: &u8| (0x41..0x80).contains(byte) || (2..5).contains(byte);
         let plain = more < 128 && instructions.next().is_none_or(later);
         (begins == code && plain && self.is_plain(common)?).then_some(())
@@ -213,7 +215,8 @@ impl<'a, F: Bytes> Code<'a, F> {
     /// Whether a common record describes plain functions, which are called: not a frame of a signal, for one.
     fn is_plain(&self, address: u64) -> Option<bool> {
         let record = self.record(address)?;
-        // No number of its own, version 1, and letters that say what follows: a length, then something for each other letter.
+        // No number of its own, version 1, and letters that say what follows: a length, then something for
+        // each other letter.
         let mut parts = record
             .strip_prefix(&[0, 0, 0, 0, 1, b'z'])?
             .splitn(2, |byte| *byte == 0);
@@ -308,8 +311,9 @@ mod tests {
                 return;
             };
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            // A block for each record: "... FDE cie=00000000 pc=00000000000022f0..00000000000022f8", and where the record says anything of
-            // its own a heading and rows: address, and the caller's frame there.
+            // A block for each record: "... FDE cie=00000000 pc=00000000000022f0..00000000000022f8", and
+            // where the record says anything of its own a heading and rows: address, and the caller's frame
+            // there.
             let (mut entries, mut inner) = (Vec::new(), Vec::new());
             for block in text.split("\n\n").filter(|block| block.contains(" FDE ")) {
                 let begins = block.split_once("pc=").unwrap().1.split("..").next().unwrap();
@@ -359,7 +363,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_file_panics(raw: Vec<u8>, offset: u64, holes in prop::collection::vec((0usize..40_000, any::<u8>()), 0..64)) {
+        fn no_file_panics(
+            raw: Vec<u8>,
+            offset: u64,
+            holes in prop::collection::vec((0usize..40_000, any::<u8>()), 0..64),
+        ) {
             let mut file = [b"\x7fELF\x02\x01\x01".as_slice(), &raw].concat();
             if let Some(code) = Code::of(&file) {
                 let _ = (code.is_entry(offset), code.is_provider());

@@ -96,8 +96,9 @@ impl Default for Libraries {
 }
 
 impl Libraries {
-    /// Opens the library of this name, if it is one of the system: below its directories of libraries, root's, and nobody else may write to
-    /// it or to a directory above it. No link is followed: the kernel names a mapped file by where it is.
+    /// Opens the library of this name, if it is one of the system: below its directories of libraries,
+    /// root's, and nobody else may write to it or to a directory above it. No link is followed: the kernel
+    /// names a mapped file by where it is.
     pub(crate) fn open(&self, path: &str) -> Option<Opened> {
         if !SYSTEM.iter().any(|directory| path.starts_with(directory)) {
             return None;
@@ -131,8 +132,8 @@ fn is_plain(name: &str) -> bool {
     !matches!(name, "" | "." | "..")
 }
 
-/// Whether the device that a file is on answers by itself: it is mounted here, where only an administrator mounts, and is of a kind that
-/// asks nobody else for a page. `mounts` is /proc/self/mountinfo.
+/// Whether the device that a file is on answers by itself: it is mounted here, where only an administrator
+/// mounts, and is of a kind that asks nobody else for a page. `mounts` is /proc/self/mountinfo.
 pub(crate) fn answers(mounts: impl BufRead, device: (u32, u32)) -> bool {
     let wanted = format!("{}:{}", device.0, device.1);
     let lines = mounts.take(LONGEST_MOUNTS).split(b'\n').map_while(Result::ok);

@@ -1,9 +1,12 @@
-//! A process that reads the memory of others for rdmatop. It is rdmatop's own program, started anew, and may be lost.
+//! A process that reads the memory of others for rdmatop. It is rdmatop's own program, started anew, and may
+//! be lost.
 //!
-//! A program decides what is behind its addresses. A page of a file system that does not answer keeps who reads it waiting for as long as
-//! the program likes, and no signal ends that. A thread of rdmatop that waited so would keep rdmatop from ending, and with it all
-//! that rdmatop has attached. The helper has no descriptor of rdmatop's but the one that it answers on: every other one is closed when the
-//! program starts (close-on-exec). If an answer is late rdmatop kills the helper and goes on. One that cannot be killed is left behind.
+//! A program decides what is behind its addresses. A page of a file system that does not answer keeps who
+//! reads it waiting for as long as the program likes, and no signal ends that. A thread of rdmatop that
+//! waited so would keep rdmatop from ending, and with it all that rdmatop has attached. The helper has no
+//! descriptor of rdmatop's but the one that it answers on: every other one is closed when the program starts
+//! (close-on-exec). If an answer is late rdmatop kills the helper and goes on. One that cannot be killed is
+//! left behind.
 
 use std::{
     ffi::OsString,
@@ -46,8 +49,8 @@ enum Question {
     Words(Vec<u64>),
 }
 
-/// What a process says of the functions that one of its QPs posts with. None of it is an address to put a probe on: it says where to look
-/// in a file that has to confirm it.
+/// What a process says of the functions that one of its QPs posts with. None of it is an address to put a
+/// probe on: it says where to look in a file that has to confirm it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Posts {
     /// As pointers.

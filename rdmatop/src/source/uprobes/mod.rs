@@ -1,9 +1,10 @@
 //! Where a process posts work requests without the kernel: from the address that the kernel keeps of each user
 //! `struct ibv_qp` to the functions that its program calls, as places in files.
 //!
-//! What another process says, which may be hostile, is a hint and never an address to put a probe on. [`Helper`] reads it, in a process
-//! that may be lost, and checks each address and each length; what cannot be true makes the QP unobservable, never a number. [`Libraries`] opens
-//! the file that the hint names, if it may be probed, and [`Code`] finds where functions begin in it. [`functions`], [`places`] and [`Code`] are
+//! What another process says, which may be hostile, is a hint and never an address to put a probe on.
+//! [`Helper`] reads it, in a process that may be lost, and checks each address and each length; what cannot
+//! be true makes the QP unobservable, never a number. [`Libraries`] opens the file that the hint names, if it
+//! may be probed, and [`Code`] finds where functions begin in it. [`functions`], [`places`] and [`Code`] are
 //! pure.
 mod abi;
 mod code;

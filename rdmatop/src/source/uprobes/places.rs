@@ -16,7 +16,8 @@ pub(crate) struct Place {
     pub(crate) range: (u64, u64),
     /// Where in the mapped file.
     pub(crate) offset: u64,
-    /// Major and minor number of the device that the file is on, as the kernel writes them into the list of mounts.
+    /// Major and minor number of the device that the file is on, as the kernel writes them into the list of
+    /// mounts.
     pub(crate) device: (u32, u32),
 }
 

@@ -56,14 +56,14 @@ fn mapping(range: (u64, u64)) -> String {
     format!("map_files/{:x}-{:x}", range.0, range.1)
 }
 
-/// Opens the very file that a process has mapped: in a container, deleted or replaced since. Under its name there may be another. The
-/// caller knows that it is a file, and that its file system answers.
+/// Opens the very file that a process has mapped: in a container, deleted or replaced since. Under its name
+/// there may be another. The caller knows that it is a file, and that its file system answers.
 pub(crate) fn file(pid: u32, place: &Place) -> std::io::Result<Opened> {
     Opened::at(&PathBuf::from(format!("/proc/{pid}")).join(mapping(place.range)))
 }
 
-/// The user of a process, `None` if it has several: then it runs a program of one user for another. The owner of its directory in /proc
-/// would not do: that is root where the process has forbidden that it be traced.
+/// The user of a process, `None` if it has several: then it runs a program of one user for another. The owner
+/// of its directory in /proc would not do: that is root where the process has forbidden that it be traced.
 pub(super) fn user(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;

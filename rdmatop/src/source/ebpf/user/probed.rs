@@ -67,8 +67,8 @@ impl<T> Probed<T> {
         }
     }
 
-    /// Takes out the probes that take this function for another one; `None` if a QP uses them. What one program says of a function would
-    /// be counted for the QPs of all.
+    /// Takes out the probes that take this function for another one; `None` if a QP uses them. What one
+    /// program says of a function would be counted for the QPs of all.
     pub(super) fn contradicting(&mut self, spot: &Spot) -> Option<Vec<T>> {
         let contradicts = |other: &Spot| {
             let same_place = other.file == spot.file && other.offset == spot.offset;

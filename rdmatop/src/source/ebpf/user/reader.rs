@@ -1,4 +1,5 @@
-//! Reads words of programs' memory. Each process has a helper of its own, so that one that does not answer costs nobody else anything.
+//! Reads words of programs' memory. Each process has a helper of its own, so that one that does not answer
+//! costs nobody else anything.
 
 use std::sync::Arc;
 
@@ -42,19 +43,19 @@ pub(super) fn read<M: Words>(places: &[Place<M>]) -> Vec<Option<u32>> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     use super::*;
 
     /// Whose memory answers with its address, or not at all.
     struct Program {
         answers: bool,
-        asked: Cell<usize>,
+        asked: AtomicUsize,
     }
 
     impl Words for Program {
         fn words(&self, addresses: &[u64]) -> Vec<Option<u32>> {
-            self.asked.set(self.asked.get() + 1);
+            self.asked.fetch_add(1, Relaxed);
             let word = |address: &u64| self.answers.then(|| u32::try_from(*address).unwrap());
             addresses.iter().map(word).collect()
         }
@@ -65,7 +66,7 @@ mod tests {
         let programs = [true, false, true].map(|answers| {
             Arc::new(Program {
                 answers,
-                asked: Cell::new(0),
+                asked: AtomicUsize::new(0),
             })
         });
         let place = |program: usize, address| Place {
@@ -74,7 +75,11 @@ mod tests {
         };
         let places = [place(0, 7), place(1, 8), place(1, 9), place(2, 10)];
         assert_eq!(read(&places), [Some(7), None, None, Some(10)]);
-        assert_eq!(programs[1].asked.get(), 1, "one question for all of its words");
+        assert_eq!(
+            programs[1].asked.load(Relaxed),
+            1,
+            "one question for all of its words"
+        );
         assert_eq!((places[0].read(), places[1].read()), (Some(7), None));
         assert_eq!(read::<Program>(&[]), []);
     }

@@ -55,7 +55,8 @@ pub(super) struct Finder {
 }
 
 impl Finder {
-    /// Finds the functions that a QP's program posts with, and with `ends` the one that its completions come from.
+    /// Finds the functions that a QP's program posts with, and with `ends` the one that its completions come
+    /// from.
     pub(super) fn of(&mut self, program: Program, ends: bool) -> Result<Target, Unfit> {
         let posts = self.ask(program, ends)?;
         self.target(program.pid, &posts)
@@ -175,8 +176,9 @@ impl Finder {
     }
 }
 
-/// How far a file is to be trusted. The kernel keeps the probes of a process through exec, also of a program that runs for another
-/// user: what its new memory maps of the file is probed, too. So a place has to be right there as well.
+/// How far a file is to be trusted. The kernel keeps the probes of a process through exec, also of a program
+/// that runs for another user: what its new memory maps of the file is probed, too. So a place has to be
+/// right there as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
     /// Root's, of the system: functions of a provider are probed for all processes.

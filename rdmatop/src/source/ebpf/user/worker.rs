@@ -424,7 +424,7 @@ impl Work {
             return Ok(probes.since_ns);
         }
         let Some(contradicting) = self.probed.contradicting(&spot) else {
-            let why = "another program calls one of its functions for something else: one of the two is not what it seems";
+            let why = "another program says that one of its functions is another one";
             return Err(Obstacle::new(CauseId::NotProbed, why, ""));
         };
         self.unprobe(contradicting);
