@@ -52,15 +52,20 @@ use crate::model::cause::Cause;
 use crate::say::{self, say};
 use crate::source::hw_counters::{self, HwCounters};
 use crate::source::root::Root;
+use crate::source::uprobes;
 use plan::{Mode, Plan, Terminal};
 
 /// The whole program: parses `args`, runs the mode, prints on stderr in one line what failed.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    if uprobes::is_helper(&args) {
+        uprobes::serve();
+        return Exit::Ok.into();
+    }
     heap::settle();
     say::open();
     limits::raise();
     descriptors::make_room();
-    let args: Vec<OsString> = args.into_iter().collect();
     let checks = args.get(1).is_some_and(|word| word == "check");
     let outcome = match Cli::try_parse_from(args) {
         Ok(cli) => run(&cli),

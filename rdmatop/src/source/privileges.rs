@@ -5,7 +5,10 @@
 //! effect and no more. The thread that attaches raises the rest with [`Raised`] and lowers it again. The rest has to
 //! stay permitted, because a reloaded module makes rdmatop attach again, and maps grow.
 
-use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, configure_capability_in_ambient_set, set_capabilities,
+    set_no_new_privs,
+};
 
 /// In effect all the time. CAP_BPF: kernels with `unprivileged_bpf_disabled` refuse even a map look-up without it.
 /// The other two: names, environments and libraries of other users' processes in /proc.
@@ -19,6 +22,12 @@ const ATTACH: CapabilitySet = KEPT
     .union(CapabilitySet::PERFMON)
     .union(CapabilitySet::SYS_ADMIN)
     .union(CapabilitySet::SYS_RESOURCE);
+
+/// What the process has that reads the memory of others (`uprobes::Helper`). CAP_SYS_ADMIN: links in
+/// /proc/PID/map_files.
+const HELPER: CapabilitySet = CapabilitySet::SYS_PTRACE
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::SYS_ADMIN);
 
 /// In effect while a thread changes its own policy of scheduling (`ebpf::unpreempted`).
 const PRIORITY: CapabilitySet = KEPT.union(CapabilitySet::SYS_NICE);
@@ -61,6 +70,20 @@ pub fn renounce() {
     let _ = set_capabilities(None, none);
 }
 
+/// The helper gives up everything that it does not need to read the memory of others.
+pub fn keep_for_helper() {
+    let Ok(now) = capabilities(None) else { return };
+    let kept = now.permitted & HELPER;
+    let sets = CapabilitySets {
+        effective: kept,
+        permitted: kept,
+        inheritable: CapabilitySet::empty(),
+    };
+    // As in `shed`.
+    let _ = set_capabilities(None, sets);
+    let _ = set_no_new_privs(true);
+}
+
 /// Rights of the calling thread, lowered when dropped.
 #[derive(Debug)]
 pub struct Raised(Option<CapabilitySets>);
@@ -79,6 +102,24 @@ impl Raised {
     /// Raises what an order about counters needs, as far as it is permitted.
     pub fn for_counters() -> Self {
         Self::to(COUNTERS)
+    }
+
+    /// Lets a program that is started now have what the helper needs, as far as it is permitted. The kernel
+    /// takes it back with the inheritable set.
+    pub fn for_helper() -> Self {
+        let Ok(before) = capabilities(None) else {
+            return Self(None);
+        };
+        let passed = before.permitted & HELPER;
+        let sets = CapabilitySets {
+            inheritable: before.inheritable | passed,
+            ..before
+        };
+        let raised = Self(set_capabilities(None, sets).is_ok().then_some(before));
+        for capability in passed.iter() {
+            let _ = configure_capability_in_ambient_set(capability, true);
+        }
+        raised
     }
 
     fn to(wanted: CapabilitySet) -> Self {
@@ -130,7 +171,17 @@ mod tests {
                     drop(raised);
                     assert_eq!(capabilities(None).unwrap(), shed);
                 }
+                for capability in (shed.permitted & HELPER).iter() {
+                    let is_ambient = || rustix::thread::capability_is_in_ambient_set(capability).unwrap();
+                    let passed = Raised::for_helper();
+                    assert!(is_ambient(), "{capability:?}");
+                    drop(passed);
+                    assert!(!is_ambient() && capabilities(None).unwrap() == shed);
+                }
                 assert_eq!(rustix::thread::no_new_privs(), Ok(true));
+                keep_for_helper();
+                let kept = capabilities(None).unwrap();
+                assert_eq!(kept.permitted, shed.permitted & HELPER);
             });
             thread.join().unwrap();
         }

@@ -1,6 +1,9 @@
 //! Holds N RC QPs, spread over P processes, in RTS (or INIT) and does nothing with them.
 //!
-//! `idle-qps [--device rxe0] [--qps 100] [--processes 1] [--state rts|init|reset]`
+//! `idle-qps [--device rxe0] [--qps 100] [--processes 1] [--state rts|init|reset]
+//! [--says own|write] [--behind BYTES]`
+//! With `--says` it says that the QPs post with what lies so many bytes behind their own function, or behind
+//! `write` of the C library.
 //! Prints `{"ready":true,"qps":N,"pids":[..],"qpns":[..]}` when all stand; ends when stdin is closed or by a
 //! signal.
 
@@ -22,6 +25,8 @@ fn main() -> Result<()> {
     let qps: usize = args.value("--qps", 100)?;
     let processes: usize = args.value("--processes", 1)?;
     let state: String = args.value("--state", "rts".into())?;
+    let says: String = args.value("--says", String::new())?;
+    let behind: usize = args.value("--behind", 0)?;
     args.finish()?;
     ensure!(
         ["rts", "init", "reset"].contains(&state.as_str()),
@@ -29,15 +34,18 @@ fn main() -> Result<()> {
     );
     ensure!(processes > 0, "--processes is at least 1");
     if processes == 1 {
-        hold(&device, qps, &state)
+        hold(&device, qps, &state, (&says, behind))
     } else {
         spread(&device, qps, processes, &state)
     }
 }
 
-fn hold(device: &str, qps: usize, state: &str) -> Result<()> {
+fn hold(device: &str, qps: usize, state: &str, (says, behind): (&str, usize)) -> Result<()> {
     unlimit_memlock()?;
     let context = Context::open(device).with_context(|| format!("open {device}"))?;
+    if !says.is_empty() {
+        context.say_posts(says == "own", behind);
+    }
     let pd = Pd::new(&context)?;
     let cq = Cq::new(&context, 16)?;
     let mut held = Vec::with_capacity(qps);

@@ -120,6 +120,13 @@ impl Context {
         unsafe { ffi::shim_cmd_fd(self.raw.as_ptr()) }
     }
 
+    /// Says that QPs post with what lies so many bytes behind the beginning of their own function, or of the
+    /// C library's `write`.
+    pub fn say_posts(&self, own: bool, behind: usize) {
+        // SAFETY: `raw` is an open context, whose QPs nobody posts to afterwards.
+        unsafe { ffi::shim_say(self.raw.as_ptr(), own.into(), behind) }
+    }
+
     /// GID `index` of port 1.
     pub fn gid(&self, index: i32) -> io::Result<[u8; 16]> {
         let mut gid = [0; 16];

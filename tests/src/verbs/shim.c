@@ -53,6 +53,17 @@ int shim_close(struct ibv_context *context) { return negative(ibv_close_device(c
 
 int shim_cmd_fd(struct ibv_context *context) { return context->cmd_fd; }
 
+/*
+ * From now on this process says that it posts with another function, or with a place behind its beginning.
+ * Nothing is posted then.
+ */
+void shim_say(struct ibv_context *context, int own, size_t behind)
+{
+	char *place = own ? (char *)context->ops.post_send : (char *)write;
+
+	context->ops.post_send = (void *)(place + behind);
+}
+
 struct ibv_pd *shim_alloc_pd(struct ibv_context *context) { return ibv_alloc_pd(context); }
 
 int shim_dealloc_pd(struct ibv_pd *pd) { return negative(ibv_dealloc_pd(pd)); }

@@ -1,5 +1,7 @@
 //! From a user `struct ibv_qp` to the addresses of the functions behind it. Pure but for the memory that is given.
 
+use serde::{Deserialize, Serialize};
+
 use super::abi;
 
 /// Memory of a process.
@@ -9,7 +11,7 @@ pub(crate) trait Memory {
 }
 
 /// The functions that post to a QP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Functions {
     /// The provider's `post_send`.
     pub(crate) post_send: u64,
@@ -25,12 +27,14 @@ pub(crate) struct Functions {
 }
 
 /// Why a QP's functions are not known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Miss {
     /// Memory that has to be there cannot be read: the process is ending, or it is not what it seems.
+    #[error("its memory cannot be read")]
     Unreadable,
     /// The kernel's handle is no `struct ibv_qp` of this number: the program does not use libibverbs, or the QP is not
     /// finished yet.
+    #[error("it does not use a libibverbs that rdmatop knows")]
     NotIbverbs,
 }
 

@@ -1,16 +1,27 @@
 //! Where a process posts work requests without the kernel: from the address that the kernel keeps of each user
 //! `struct ibv_qp` to the functions that its program calls, as places in files.
 //!
-//! Everything here is read from another process, which may be hostile: each address and each length is checked, and what
-//! cannot be true makes the QP unobservable, never a number. [`functions`] and [`places`] are pure; [`Process`] reads.
+//! What another process says, which may be hostile, is a hint and never an address to put a probe on.
+//! [`Helper`] reads it, in a process that may be lost, and checks each address and each length; what cannot
+//! be true makes the QP unobservable, never a number. [`Libraries`] opens the file that the hint names, if it
+//! may be probed, and [`Code`] finds where functions begin in it. [`functions`], [`places`] and [`Code`] are
+//! pure.
 mod abi;
+mod code;
+mod files;
 mod functions;
+mod helper;
 mod places;
 mod process;
 mod running;
 
 pub(crate) use abi::{BEGIN, CQ_EX_OUTCOME, QP_EX_WR_ID, SET_INLINE_DATA, WR_START, after_landing_pad};
-pub(crate) use functions::{Functions, Memory, Miss, functions};
+pub(crate) use code::Code;
+pub(crate) use files::{Libraries, Opened, answers};
+pub(crate) use functions::{Functions, Memory, functions};
+#[cfg(test)]
+pub(crate) use helper::posts;
+pub(crate) use helper::{Helper, Mapped, Posts, Unanswered, Words, is_helper, serve};
 pub(crate) use places::Place;
-pub(crate) use process::{Opened, Process};
+pub(crate) use process::{Process, file};
 pub(crate) use running::{Running, Search, low};

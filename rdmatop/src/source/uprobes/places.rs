@@ -2,33 +2,45 @@
 
 use std::io::{BufRead, Read};
 
+use serde::{Deserialize, Serialize};
+
 /// Mappings looked at. A process may have 65 530, and more where an administrator allows it.
 const MOST: usize = 1 << 20;
 /// A line is an address range, five short columns and a path.
 const LONGEST_LINE: u64 = 8192;
 
 /// Where a function is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Place {
     /// The mapping: its name in /proc/PID/map_files.
     pub(crate) range: (u64, u64),
     /// Where in the mapped file.
     pub(crate) offset: u64,
+    /// Major and minor number of the device that the file is on, as the kernel writes them into the list of
+    /// mounts.
+    pub(crate) device: (u32, u32),
 }
 
-/// One line, if it is of code of a file: range, and where in the file it begins.
-fn code_of_a_file(line: &[u8]) -> Option<((u64, u64), u64)> {
+/// One line, if it is of code of a file: the place of the mapping's first byte.
+fn code_of_a_file(line: &[u8]) -> Option<Place> {
     let mut columns = line.split(|b| *b == b' ').filter(|column| !column.is_empty());
     let range = columns.next()?;
     let dash = range.iter().position(|b| *b == b'-')?;
     let (start, end) = (hex(&range[..dash])?, hex(&range[dash + 1..])?);
     let rights = columns.next()?;
     let offset = hex(columns.next()?)?;
-    let _device = columns.next()?;
+    let device = columns.next()?;
+    let colon = device.iter().position(|b| *b == b':')?;
+    let number = |digits| u32::try_from(hex(digits)?).ok();
+    let device = (number(&device[..colon])?, number(&device[colon + 1..])?);
     let inode = columns.next()?;
     // Read and execute, never write: code that the program may change is not the file's.
     let code = rights.get(..3) == Some(b"r-x") && rights.get(3) == Some(&b'p');
-    (code && inode != b"0" && start < end).then_some(((start, end), offset))
+    (code && inode != b"0" && start < end).then_some(Place {
+        range: (start, end),
+        offset,
+        device,
+    })
 }
 
 fn hex(digits: &[u8]) -> Option<u64> {
@@ -54,14 +66,14 @@ pub(crate) fn places<const N: usize>(mut maps: impl BufRead, addresses: [u64; N]
         if std::mem::replace(&mut goes_on, line.last() != Some(&b'\n')) {
             continue;
         }
-        let Some((range, begins)) = code_of_a_file(&line) else {
+        let Some(first) = code_of_a_file(&line) else {
             continue;
         };
         for (address, place) in addresses.iter().zip(&mut found) {
-            if (range.0..range.1).contains(address)
-                && let Some(offset) = (address - range.0).checked_add(begins)
+            if (first.range.0..first.range.1).contains(address)
+                && let Some(offset) = (address - first.range.0).checked_add(first.offset)
             {
-                *place = Some(Place { range, offset });
+                *place = Some(Place { offset, ..first });
             }
         }
     }
@@ -76,7 +88,7 @@ mod tests {
 
     const MAPS: &[u8] = b"55d000000000-55d000001000 r-xp 00000000 08:01 1 /usr/bin/x\n\
         7f0000000000-7f0000002000 r--p 00000000 08:01 2 /usr/lib/my libs/librxe.so\n\
-        7f0000002000-7f0000004000 r-xp 00002000 08:01 2 /usr/lib/my libs/librxe.so\n\
+        7f0000002000-7f0000004000 r-xp 00002000 fd:01 2 /usr/lib/my libs/librxe.so\n\
         7f0000004000-7f0000005000 rwxp 00004000 08:01 2 /usr/lib/my libs/librxe.so\n\
         7f0000005000-7f0000006000 r-xp 00000000 00:00 0 \n\
         7f0000006000-7f0000007000 r-xs 00000000 08:01 3 /dev/shm/code\n";
@@ -87,6 +99,7 @@ mod tests {
             Some(Place {
                 range: (0x7f00_0000_2000, 0x7f00_0000_4000),
                 offset,
+                device: (0xfd, 1),
             })
         };
         assert_eq!(

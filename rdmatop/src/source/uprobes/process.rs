@@ -1,36 +1,24 @@
-//! A process whose memory and files are read.
+//! A process whose memory and files are read. The helper does that: either may keep the reader waiting.
 
 use std::{
-    fs::{File, metadata},
+    fs::{self, File, metadata},
     io::BufReader,
-    os::{
-        fd::AsRawFd as _,
-        unix::fs::{FileExt as _, MetadataExt as _},
-    },
+    os::unix::fs::{FileExt as _, MetadataExt as _},
     path::PathBuf,
 };
 
 use super::{
+    files::Opened,
     functions::Memory,
+    helper::Mapped,
     places::{Place, places},
 };
-
-/// How much of a function is looked at.
-const HEAD: usize = 8;
 
 /// A process, as long as it is the one that was opened: its memory is gone with it, whoever gets its number.
 #[derive(Debug)]
 pub(crate) struct Process {
     directory: PathBuf,
     memory: File,
-}
-
-/// A file that holds a function.
-#[derive(Debug)]
-pub(crate) struct Opened {
-    file: File,
-    /// Device and inode: the same for all names of it.
-    pub(crate) identity: (u64, u64),
 }
 
 impl Memory for Process {
@@ -53,49 +41,50 @@ impl Process {
         Ok(places(BufReader::new(maps), addresses))
     }
 
-    /// Opens the very file that is mapped: in a container, deleted or replaced since. Under its name there may be another.
-    pub(crate) fn file(&self, place: &Place) -> std::io::Result<Opened> {
-        let range = format!("map_files/{:x}-{:x}", place.range.0, place.range.1);
-        let path = self.directory.join(range);
-        // Not before it is known to be a file: opening anything else may block or do something.
-        if !metadata(&path)?.is_file() {
-            return Err(std::io::ErrorKind::InvalidInput.into());
-        }
-        let file = File::open(path)?;
-        let meta = file.metadata()?;
-        if !meta.is_file() {
-            return Err(std::io::ErrorKind::InvalidInput.into());
-        }
-        Ok(Opened {
+    /// The file of a mapping, unless it is none or has no name that is text.
+    pub(super) fn mapped(&self, range: (u64, u64)) -> Option<Mapped> {
+        let link = self.directory.join(mapping(range));
+        let meta = metadata(&link).ok().filter(fs::Metadata::is_file)?;
+        Some(Mapped {
             identity: (meta.dev(), meta.ino()),
-            file,
+            path: fs::read_link(link).ok()?.to_str()?.to_owned(),
         })
     }
 }
 
-impl Opened {
-    /// The first bytes of a function; fewer at the end of the file.
-    pub(crate) fn code(&self, offset: u64) -> Vec<u8> {
-        let mut bytes = vec![0; HEAD];
-        let read = self.file.read_at(&mut bytes, offset).unwrap_or(0);
-        bytes.truncate(read);
-        bytes
-    }
+fn mapping(range: (u64, u64)) -> String {
+    format!("map_files/{:x}-{:x}", range.0, range.1)
+}
 
-    /// A path that leads to it and to no other file, as long as it is open.
-    pub(crate) fn path(&self) -> String {
-        format!("/proc/self/fd/{}", self.file.as_raw_fd())
-    }
+/// Opens the very file that a process has mapped: in a container, deleted or replaced since. Under its name
+/// there may be another. The caller knows that it is a file, and that its file system answers.
+pub(crate) fn file(pid: u32, place: &Place) -> std::io::Result<Opened> {
+    Opened::at(&PathBuf::from(format!("/proc/{pid}")).join(mapping(place.range)))
+}
 
-    /// Keeps it open.
-    pub(crate) fn into_file(self) -> File {
-        self.file
-    }
+/// The user of a process, `None` if it has several: then it runs a program of one user for another. The owner
+/// of its directory in /proc would not do: that is root where the process has forbidden that it be traced.
+pub(super) fn user(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    let mut users = users.split_whitespace();
+    let first = users.next()?;
+    let same = users.all(|user| user == first);
+    first.parse().ok().filter(|_| same)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_has_one_user_or_none_is_said() {
+        assert_eq!(
+            user(std::process::id()),
+            Some(rustix::process::geteuid().as_raw())
+        );
+        assert_eq!(user(u32::MAX), None);
+    }
 
     #[inline(never)]
     extern "C" fn function() -> u32 {
@@ -108,7 +97,7 @@ mod tests {
         let address = function as *const () as u64;
         let [place] = own.places([address]).unwrap();
         let place = place.expect("code of the test program");
-        let file = match own.file(&place) {
+        let file = match file(std::process::id(), &place) {
             Ok(file) => file,
             Err(error) => {
                 println!("skipped: /proc/self/map_files cannot be read ({error}): this takes CAP_SYS_ADMIN");
@@ -117,10 +106,20 @@ mod tests {
         };
         let of_path = metadata(std::env::current_exe().unwrap()).unwrap();
         assert_eq!(file.identity, (of_path.dev(), of_path.ino()));
-        let mut in_memory = [0; HEAD];
+        let mut in_memory = [0; 8];
         assert!(own.read(address, &mut in_memory));
         assert_eq!(file.code(place.offset), in_memory);
         assert_eq!(metadata(file.path()).unwrap().ino(), of_path.ino());
         assert!(!own.read(0, &mut in_memory));
+        let mapped = own.mapped(place.range).unwrap();
+        assert_eq!(mapped.identity, file.identity);
+        assert_eq!(
+            std::path::Path::new(&mapped.path),
+            std::env::current_exe().unwrap()
+        );
+        // The file says where the function begins, and that nothing begins elsewhere in it.
+        let code = super::super::Code::of(file.file()).unwrap();
+        assert!(code.is_entry(place.offset));
+        assert!((1..4).all(|byte| !code.is_entry(place.offset + byte)));
     }
 }

@@ -9,9 +9,9 @@ use rdmatop_common::counters::{QpSlot, UserQp, slot_flag, user_word};
 
 use super::{
     super::slots::Wanted,
-    reader::{Place, Reader},
+    reader::{self, Place},
 };
-use crate::source::uprobes::{Memory, Running, low};
+use crate::source::uprobes::{Running, Words, low};
 
 /// A QP that is to be read from now on.
 #[derive(Debug)]
@@ -53,7 +53,6 @@ struct Followed<M> {
 /// All that are, by number.
 #[derive(Debug)]
 pub(super) struct Follower<M> {
-    reader: Reader<M>,
     qps: BTreeMap<u32, Followed<M>>,
     /// QPs that probes are to count again, by number, with their birth.
     lost: BTreeMap<u32, u64>,
@@ -64,7 +63,6 @@ pub(super) struct Follower<M> {
 impl<M> Default for Follower<M> {
     fn default() -> Self {
         Self {
-            reader: Reader::default(),
             qps: BTreeMap::new(),
             lost: BTreeMap::new(),
             gaps: 0,
@@ -79,7 +77,7 @@ pub(super) struct Head {
     pub(super) destroyed: bool,
 }
 
-impl<M: Memory + Send + Sync + 'static> Follower<M> {
+impl<M: Words> Follower<M> {
     /// Takes over QPs.
     pub(super) fn add(&mut self, handed: Vec<Handed<M>>) {
         for handed in handed {
@@ -117,10 +115,10 @@ impl<M: Memory + Send + Sync + 'static> Follower<M> {
             .filter(|qp| !qp.short)
             .filter(lives)
             .collect();
-        // Those of one process together: see `Reader`.
+        // Those of one process together: they are read at once.
         living.sort_by_key(|qp| Arc::as_ptr(&qp.handed.place.process).addr());
         let places: Vec<_> = living.iter().map(|qp| qp.handed.place.clone()).collect();
-        let words = self.reader.read(&places);
+        let words = reader::read(&places);
         let mut failed: BTreeMap<u32, &'static str> = BTreeMap::new();
         for (qp, word) in living.into_iter().zip(words) {
             let at_ns = now_ns();
@@ -250,10 +248,10 @@ mod tests {
         gone: AtomicBool,
     }
 
-    impl Memory for Program {
-        fn read(&self, _address: u64, into: &mut [u8]) -> bool {
-            into.copy_from_slice(&self.word.load(Relaxed).to_ne_bytes());
-            !self.gone.load(Relaxed)
+    impl Words for Program {
+        fn words(&self, addresses: &[u64]) -> Vec<Option<u32>> {
+            let word = (!self.gone.load(Relaxed)).then(|| self.word.load(Relaxed));
+            vec![word; addresses.len()]
         }
     }
 

@@ -1,9 +1,10 @@
 //! `--uprobes`: work requests of programs whose posts do not enter the kernel, by probes on the provider's functions.
 //!
-//! The kernel side finds the QPs (`hooks`) and counts each in a slot of its own. A thread (`worker`) looks at the slots,
-//! finds the functions that each QP's program posts with (`target`), and attaches probes once to each function of a file:
-//! for all processes that map the file, so that nothing is missed from processes that start later, or for one process. Only
-//! QPs whose functions are probed reach the model. `guard` watches the cost, which `price` measures.
+//! The kernel side finds the QPs (`hooks`) and counts each in a slot of its own. A thread (`worker`) looks at
+//! the slots, finds the functions that each QP's program posts with (`target`), and attaches probes once to
+//! each function of a file: of one of the system's libraries for all processes that map it, so that nothing
+//! is missed from processes that start later, of any other file for one process. Only QPs whose functions are
+//! probed reach the model. `guard` watches the cost, which `price` measures.
 //!
 //! With `--uprobes-memory` the kernel side also samples the structs of QPs. The worker searches them for a word that counts posts
 //! (`calibrator`), and takes the probes from a process all of whose QPs have one. From then on each sweep reads these words
@@ -47,7 +48,7 @@ use crate::{
         cause::{Cause, CauseId, Concerns, Obstacle},
         input::{MemoryReport, UprobesReport},
     },
-    source::{clock, uprobes::Process},
+    source::{clock, uprobes::Helper},
 };
 use followed::{Follower, GivenUp, Handed, Head};
 use price::Sample;
@@ -76,7 +77,7 @@ struct Shared {
     ready: HashMap<u32, Ready>,
     report: UprobesReport,
     /// QPs that the next sweep reads from memory, and those that it could not read any more.
-    handed: Vec<Handed<Process>>,
+    handed: Vec<Handed<Helper>>,
     given_up: Vec<GivenUp>,
 }
 
@@ -106,7 +107,7 @@ pub(super) struct UserPath {
 
 /// QPs that are read from memory.
 struct MemoryPath {
-    follower: Follower<Process>,
+    follower: Follower<Helper>,
     heads: Mapped<QpSlot>,
     qps: Mapped<UserQp>,
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::source::uprobes::{Opened, Process, after_landing_pad};
+use crate::source::uprobes::{Opened, Process, after_landing_pad, file};
 
 /// Calls in a row, and the number of rows: the fastest row counts.
 const CALLS: u32 = 200;
@@ -43,10 +43,10 @@ impl Sample {
 
     /// File and offset of the function that stands for the provider's.
     pub(super) fn place() -> Option<(Opened, u64)> {
-        let own = Process::open(std::process::id()).ok()?;
-        let [place] = own.places([post as *const () as u64]).ok()?;
+        let pid = std::process::id();
+        let [place] = Process::open(pid).ok()?.places([post as *const () as u64]).ok()?;
         let place = place?;
-        let file = own.file(&place).ok()?;
+        let file = file(pid, &place).ok()?;
         let offset = place.offset + after_landing_pad(&file.code(place.offset));
         Some((file, offset))
     }

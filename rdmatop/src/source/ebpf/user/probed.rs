@@ -67,6 +67,19 @@ impl<T> Probed<T> {
         }
     }
 
+    /// Takes out the probes that take this function for another one; `None` if a QP uses them. What one
+    /// program says of a function would be counted for the QPs of all.
+    pub(super) fn contradicting(&mut self, spot: &Spot) -> Option<Vec<T>> {
+        let contradicts = |other: &Spot| {
+            let same_place = other.file == spot.file && other.offset == spot.offset;
+            let same_program = other.pid.is_none() || spot.pid.is_none() || other.pid == spot.pid;
+            same_place && same_program && other.function != spot.function
+        };
+        let mut entries = self.entries.iter();
+        let used = entries.any(|(other, entry)| contradicts(other) && entry.users > 0);
+        (!used).then(|| self.remove(|other, _| contradicts(other)))
+    }
+
     /// Takes out what has to go so that one more function can be probed; `None` when all are in use.
     pub(super) fn make_room(&mut self) -> Option<Vec<T>> {
         if self.entries.len() < self.most {
@@ -156,6 +169,36 @@ mod tests {
         assert!(probed.unreachable(10 * second, |deleted| *deleted).is_empty());
         assert_eq!(probed.unreachable(12 * second, |deleted| *deleted), [true]);
         assert_eq!(probed.len(), 1, "the other file may be mapped again");
+    }
+
+    #[test]
+    fn a_function_is_one_thing_for_all_programs() {
+        let mut probed = Probed::new(8);
+        probed.add(spot(1, 0), "sends");
+        let other = |pid, inode| Spot {
+            function: Function::PostRecv,
+            pid,
+            ..spot(inode, 0)
+        };
+        assert_eq!(probed.contradicting(&spot(1, 0)), Some(vec![]));
+        assert_eq!(
+            probed.contradicting(&other(None, 2)),
+            Some(vec![]),
+            "of another file"
+        );
+        assert_eq!(probed.contradicting(&other(None, 1)), None);
+        assert_eq!(probed.contradicting(&other(Some(7), 1)), None);
+        probed.release(&[spot(1, 0)], 5);
+        assert_eq!(probed.contradicting(&other(Some(7), 1)), Some(vec!["sends"]));
+        probed.add(other(Some(7), 1), "receives of one");
+        assert_eq!(
+            probed.contradicting(&Spot {
+                pid: Some(8),
+                ..spot(1, 0)
+            }),
+            Some(vec![])
+        );
+        assert_eq!(probed.contradicting(&spot(1, 0)), None);
     }
 
     #[test]

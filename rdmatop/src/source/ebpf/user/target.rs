@@ -1,10 +1,11 @@
 //! Finds and opens the functions that one QP's program posts with.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fs, io::BufReader};
 
 use super::hooks::{Data, Function};
 use crate::source::uprobes::{
-    BEGIN, Functions, Miss, Opened, Place, Process, SET_INLINE_DATA, WR_START, after_landing_pad, functions,
+    BEGIN, Code, Functions, Helper, Libraries, Mapped, Opened, Place, Posts, SET_INLINE_DATA, Unanswered,
+    WR_START, after_landing_pad, answers, file,
 };
 
 /// A function in a file.
@@ -34,55 +35,158 @@ pub(super) enum Unfit {
     NotYet(String),
     /// No later try can succeed.
     Never(String),
+    /// The process's memory does not answer.
+    Silent,
 }
 
-fn io(what: &str, error: &std::io::Error) -> Unfit {
-    Unfit::NotYet(format!("cannot read {what}: {error}"))
+/// A QP's program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Program {
+    pub(super) pid: u32,
+    pub(super) handle: u64,
+    pub(super) qpn: u32,
 }
 
-/// Finds the functions that a QP's program posts with, and with `ends` the one that its completions come from.
-pub(super) fn of(pid: u32, handle: u64, qpn: u32, ends: bool) -> Result<Target, Unfit> {
-    let process = Process::open(pid).map_err(|error| io("its memory", &error))?;
-    let found = functions(&process, handle, qpn).map_err(|miss| match miss {
-        Miss::Unreadable => Unfit::NotYet("its memory cannot be read".into()),
-        Miss::NotIbverbs => Unfit::NotYet("it does not use a libibverbs that rdmatop knows".into()),
-    })?;
-    let unmapped = |error| io("its mappings", &error);
-    let posts = process
-        .places([found.post_send, found.post_recv])
-        .map_err(unmapped)?;
-    let mut calls = Vec::with_capacity(32);
-    for (function, place) in [Function::PostSend, Function::PostRecv].into_iter().zip(posts) {
-        let place = place.ok_or_else(|| Unfit::Never("its functions are not in a file".into()))?;
-        calls.push((function, place));
+/// What is asked about programs: a helper, and the system's libraries.
+#[derive(Debug, Default)]
+pub(super) struct Finder {
+    helper: Option<Helper>,
+    libraries: Libraries,
+}
+
+impl Finder {
+    /// Finds the functions that a QP's program posts with, and with `ends` the one that its completions come
+    /// from.
+    pub(super) fn of(&mut self, program: Program, ends: bool) -> Result<Target, Unfit> {
+        let posts = self.ask(program, ends)?;
+        self.target(program.pid, &posts)
     }
-    let mut of_cqs = BTreeSet::new();
-    if ends {
-        let [poll] = process.places([found.poll_cq]).map_err(unmapped)?;
-        calls.extend(poll.map(|place| (Function::PollCq, place)));
-        for cq in found.polls {
-            of_cqs.extend(polls(process.places(cq).map_err(unmapped)?));
+
+    /// Decides what is probed of what a process says.
+    fn target(&self, pid: u32, posts: &Posts) -> Result<Target, Unfit> {
+        let mut calls = Vec::with_capacity(32);
+        for (function, place) in [Function::PostSend, Function::PostRecv]
+            .into_iter()
+            .zip(posts.plain)
+        {
+            let place = place.ok_or_else(|| Unfit::Never("its functions are not in a file".into()))?;
+            calls.push((function, place));
+        }
+        calls.extend(posts.poll.map(|place| (Function::PollCq, place)));
+        let of_cqs: BTreeSet<_> = posts.polls.into_iter().flat_map(polls).collect();
+        let extended = extended(&posts.found, &posts.extended);
+        let sends_are_seen = extended.is_some();
+        calls.extend(extended.unwrap_or_default());
+        let spots = calls
+            .iter()
+            .map(|(function, place)| self.spot(pid, posts, *function, place));
+        let mut spots: Vec<_> = spots.collect::<Result<_, _>>()?;
+        let provider = spots.first().map(|(spot, _)| spot.file);
+        for place in &of_cqs {
+            // What is no function pointer may still lead to code.
+            let of_provider = posts.file(place).map(|file| file.identity) == provider;
+            if of_provider && let Ok(found) = self.spot(pid, posts, Function::PollEx, place) {
+                spots.push(found);
+            }
+        }
+        Ok(Target {
+            spots,
+            sends_are_seen,
+        })
+    }
+
+    fn ask(&mut self, program: Program, ends: bool) -> Result<Posts, Unfit> {
+        let helper = match self.helper.take() {
+            Some(helper) => helper,
+            None => {
+                Helper::start().map_err(|error| Unfit::NotYet(format!("cannot read its memory: {error}")))?
+            }
+        };
+        let answer = helper.posts(program.pid, program.handle, program.qpn, ends);
+        match answer {
+            Ok(said) => {
+                self.helper = Some(helper);
+                said.map_err(Unfit::NotYet)
+            }
+            Err(Unanswered::Late) => Err(Unfit::Silent),
+            Err(Unanswered::Lost) => Err(Unfit::NotYet("the process that reads memory has ended".into())),
         }
     }
-    let extended = extended(&found, &process.places(found.extended).map_err(unmapped)?);
-    let sends_are_seen = extended.is_some();
-    calls.extend(extended.unwrap_or_default());
-    let spots = calls
-        .iter()
-        .map(|(function, place)| spot(&process, *function, place));
-    let mut spots: Vec<_> = spots.collect::<Result<_, _>>()?;
-    let provider = spots.first().map(|(spot, _)| spot.file);
-    for place in &of_cqs {
-        let found = spot(&process, Function::PollEx, place)?;
-        // What is no function pointer may still lead to code.
-        if provider == Some(found.0.file) {
-            spots.push(found);
+
+    fn spot(
+        &self,
+        pid: u32,
+        posts: &Posts,
+        function: Function,
+        place: &Place,
+    ) -> Result<(Spot, Opened), Unfit> {
+        let never = |why: &str| Unfit::Never(why.into());
+        let mapped = posts
+            .file(place)
+            .ok_or_else(|| never("its library has no file"))?;
+        let (file, reach) = self.open(pid, posts.user, mapped, place)?;
+        let code = Code::of(file.file()).filter(Code::is_provider);
+        if reach != Reach::OfItsUser && code.is_none() {
+            return Err(never("the file that it posts from is no provider of verbs"));
         }
+        if reach != Reach::OfItsUser && !code.is_some_and(|code| code.is_entry(place.offset)) {
+            return Err(never(
+                "where it says that it posts from no function of its library begins",
+            ));
+        }
+        let spot = Spot {
+            function,
+            file: file.identity,
+            offset: place.offset + after_landing_pad(&file.code(place.offset)),
+            pid: (reach != Reach::System).then_some(pid),
+        };
+        Ok((spot, file))
     }
-    Ok(Target {
-        spots,
-        sends_are_seen,
-    })
+
+    /// Opens the file of a mapping.
+    fn open(
+        &self,
+        pid: u32,
+        user: Option<u32>,
+        mapped: &Mapped,
+        place: &Place,
+    ) -> Result<(Opened, Reach), Unfit> {
+        let of_system = self.libraries.open(&mapped.path);
+        if let Some(file) = of_system.filter(|file| file.identity == mapped.identity) {
+            return Ok((file, Reach::System));
+        }
+        // Opening it, and putting a probe into it, reads it.
+        let mounts = fs::File::open("/proc/self/mountinfo").map(BufReader::new);
+        if !mounts.is_ok_and(|mounts| answers(mounts, place.device)) {
+            let why =
+                "its library is not one of the system's, and on a file system that may keep rdmatop waiting";
+            return Err(Unfit::Never(why.into()));
+        }
+        let failed = |error| Unfit::NotYet(format!("cannot read the file of its library: {error}"));
+        let file = file(pid, place).map_err(failed)?;
+        if file.identity != mapped.identity {
+            return Err(Unfit::NotYet("the file of its library changes".into()));
+        }
+        let reach = if user == Some(file.owner) {
+            Reach::OfItsUser
+        } else {
+            Reach::Process
+        };
+        Ok((file, reach))
+    }
+}
+
+/// How far a file is to be trusted. The kernel keeps the probes of a process through exec, also of a program
+/// that runs for another user: what its new memory maps of the file is probed, too. So a place has to be
+/// right there as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// Root's, of the system: functions of a provider are probed for all processes.
+    System,
+    /// Any other: functions of a provider are probed for one process.
+    Process,
+    /// It belongs to the user of the process, who may do with it and with the process what he likes.
+    OfItsUser,
 }
 
 /// `start_poll` and `next_poll` of a CQ, of which `end_poll` is given as well: none if these are not three functions. A CQ that has
@@ -128,22 +232,10 @@ fn extended<const N: usize>(
     (distinct.len() == calls.len()).then_some(calls)
 }
 
-fn spot(process: &Process, function: Function, place: &Place) -> Result<(Spot, Opened), Unfit> {
-    let file = process
-        .file(place)
-        .map_err(|error| io("the file of its library", &error))?;
-    let offset = place.offset + after_landing_pad(&file.code(place.offset));
-    let spot = Spot {
-        function,
-        file: file.identity,
-        offset,
-        pid: None,
-    };
-    Ok((spot, file))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     const N: usize = 22;
@@ -157,6 +249,7 @@ mod tests {
             places[*number] = Some(Place {
                 range: (0x1000, 0x2000),
                 offset: *number as u64,
+                device: (8, 1),
             });
         }
         let found = Functions {
@@ -171,6 +264,72 @@ mod tests {
 
     fn names(calls: Option<Vec<(Function, Place)>>) -> Option<Vec<Function>> {
         calls.map(|calls| calls.into_iter().map(|(function, _)| function).collect())
+    }
+
+    /// What this process says if the functions of its QP were here.
+    fn says(address: u64) -> Posts {
+        let mut context = vec![0; 32];
+        (context[26], context[27]) = (address, address);
+        let mut qp = vec![0; 64];
+        (qp[0], qp[6]) = (context.as_ptr() as u64, 17 << 32);
+        crate::source::uprobes::posts(std::process::id(), qp.as_ptr() as u64, 17, true).unwrap()
+    }
+
+    /// Code of a file in the memory of this process, from which on a function begins.
+    fn mapped(path: &Path) -> u64 {
+        use rustix::mm::{MapFlags, ProtFlags, mmap};
+        let file = fs::File::open(path).unwrap();
+        let code = Code::of(&file).unwrap();
+        let first = (0x1000..0x100_000).find(|offset| code.is_entry(*offset)).unwrap();
+        let rights = ProtFlags::READ | ProtFlags::EXEC;
+        // SAFETY: the kernel chooses the place, and nobody writes to it or calls it.
+        let at = unsafe { mmap(std::ptr::null_mut(), 1 << 20, rights, MapFlags::PRIVATE, &file, 0) };
+        at.unwrap() as u64 + first
+    }
+
+    #[test]
+    fn what_a_process_says_is_probed_where_its_file_confirms_it() {
+        let finder = Finder::default();
+        let own = std::process::id();
+        let reach = |posts: &Posts| {
+            let target = finder.target(own, posts).map(|target| target.spots);
+            target.map(|spots| spots.iter().map(|(spot, _)| spot.pid).collect::<Vec<_>>())
+        };
+        let refused = |posts: &Posts, why: &str| match reach(posts) {
+            Err(Unfit::Never(said)) => assert!(said.contains(why), "{said}"),
+            other => panic!("{why}: {other:?}"),
+        };
+        let mut write = says(libc::write as *const () as u64);
+        write.user = None;
+        if write.file(&write.plain[0].unwrap()).is_none() {
+            println!("skipped: /proc/self/map_files cannot be read: this takes CAP_SYS_ADMIN");
+            return;
+        }
+        refused(&write, "no provider of verbs");
+        refused(&says(8192), "not in a file");
+        let provider = Path::new("/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so");
+        if !provider.exists() {
+            println!("skipped: no provider on this machine");
+            return;
+        }
+        let at = mapped(provider);
+        assert_eq!(reach(&says(at)), Ok(vec![None, None]), "one of the system's");
+        refused(&says(at + 1), "no function of its library begins");
+        // The same library elsewhere: in a container, for one.
+        let elsewhere = tempfile::tempdir().unwrap();
+        let copy = elsewhere.path().join("libmlx5.so");
+        fs::copy(provider, &copy).unwrap();
+        let at = mapped(&copy);
+        let (mut begins, mut inside) = (says(at), says(at + 1));
+        let mounts = BufReader::new(fs::File::open("/proc/self/mountinfo").unwrap());
+        if !answers(mounts, begins.plain[0].unwrap().device) {
+            refused(&begins, "file system");
+            return;
+        }
+        assert_eq!(reach(&inside), Ok(vec![Some(own); 2]), "a file of its own user's");
+        (begins.user, inside.user) = (None, None);
+        assert_eq!(reach(&begins), Ok(vec![Some(own); 2]));
+        refused(&inside, "no function of its library begins");
     }
 
     #[test]
@@ -202,6 +361,7 @@ mod tests {
             Some(Place {
                 range: (0x1000, 0x2000),
                 offset,
+                device: (8, 1),
             })
         };
         assert_eq!(polls([at(1), at(2), at(3)]).len(), 2);

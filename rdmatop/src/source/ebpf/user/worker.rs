@@ -30,7 +30,7 @@ use super::{
     locked, off,
     price::Sample,
     probed::Probed,
-    target::{self, Spot, Target, Unfit},
+    target::{Finder, Program, Spot, Target, Unfit},
 };
 use handover::InMemory;
 
@@ -103,6 +103,8 @@ impl Worker {
             guard: Guard::new(options.limit),
             rejected: (0, 0),
             failures: BTreeMap::new(),
+            finder: Finder::default(),
+            silent: BTreeSet::new(),
         };
         let run = move || {
             // Programs are probed one by one then, and the first posts of each come soon.
@@ -194,6 +196,9 @@ struct Work {
     rejected: (u64, u64),
     /// Failures by process, as long as the process has QPs.
     failures: BTreeMap<u32, Cause>,
+    finder: Finder,
+    /// Processes whose memory does not answer.
+    silent: BTreeSet<u32>,
 }
 
 /// A QP in a slot.
@@ -236,6 +241,7 @@ impl Work {
         }
         let alive: BTreeSet<u32> = tenants.iter().filter(|qp| qp.lives).map(|qp| qp.pid).collect();
         self.failures.retain(|pid, _| alive.contains(pid));
+        self.silent.retain(|pid| alive.contains(pid));
         locked(&self.shared)
             .ready
             .retain(|number, ready| there.contains(&(*number, ready.born_ns)));
@@ -330,9 +336,24 @@ impl Work {
 
     /// Finds and probes the functions that a QP's program posts with.
     fn judge(&mut self, qp: Tenant, handle: u64, tried: u32, uses: &mut Vec<Spot>) -> Verdict {
-        let target = match target::of(qp.pid, handle, qp.qpn, self.options.ends) {
+        // Each question costs the time until it is late.
+        if self.silent.contains(&qp.pid) {
+            return Verdict::Unfit;
+        }
+        let program = Program {
+            pid: qp.pid,
+            handle,
+            qpn: qp.qpn,
+        };
+        let target = match self.finder.of(program, self.options.ends) {
             Ok(target) => target,
             Err(Unfit::NotYet(_)) if tried < TRIES => return Verdict::Tried(tried + 1),
+            Err(Unfit::Silent) => {
+                self.silent.insert(qp.pid);
+                let why = "its memory does not answer: a page of it keeps who reads it waiting";
+                self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""));
+                return Verdict::Unfit;
+            }
             Err(Unfit::NotYet(why) | Unfit::Never(why)) => {
                 self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""));
                 return Verdict::Unfit;
@@ -346,7 +367,9 @@ impl Work {
         let posted = self.posted(qp.number);
         for (mut spot, file) in spots {
             // A process that is read later loses its probes alone.
-            spot.pid = self.memory.as_ref().map(|_| qp.pid);
+            if self.memory.is_some() {
+                spot.pid = Some(qp.pid);
+            }
             match self.probe(spot, file) {
                 Ok(since) => {
                     since_ns = since_ns.max(since);
@@ -400,6 +423,11 @@ impl Work {
         if let Some(probes) = self.probed.take(&spot) {
             return Ok(probes.since_ns);
         }
+        let Some(contradicting) = self.probed.contradicting(&spot) else {
+            let why = "another program says that one of its functions is another one";
+            return Err(Obstacle::new(CauseId::NotProbed, why, ""));
+        };
+        self.unprobe(contradicting);
         let Some(gone) = self.probed.make_room() else {
             let why = format!("living queue pairs use {MOST_FUNCTIONS} functions that are probed already");
             return Err(Obstacle::new(

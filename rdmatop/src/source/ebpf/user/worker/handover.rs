@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     model::cause::{Cause, CauseId, Concerns, Obstacle},
-    source::uprobes::{Process, Running},
+    source::uprobes::{Helper, Running},
 };
 
 /// What the thread knows of QPs that are read from memory, or may be.
@@ -41,6 +41,8 @@ pub(super) struct InMemory {
     refused: BTreeMap<Code, Cause>,
     /// Processes that are not read any more.
     given_up: BTreeMap<u32, Cause>,
+    /// Of processes that may be read soon.
+    helpers: BTreeMap<u32, Arc<Helper>>,
 }
 
 impl InMemory {
@@ -53,7 +55,28 @@ impl InMemory {
             codes: HashMap::new(),
             refused: BTreeMap::new(),
             given_up: BTreeMap::new(),
+            helpers: BTreeMap::new(),
         }
+    }
+
+    fn helper(&mut self, pid: u32) -> Option<Arc<Helper>> {
+        if let Some(helper) = self.helpers.get(&pid) {
+            return Some(Arc::clone(helper));
+        }
+        let helper = Arc::new(Helper::reading(pid)?);
+        self.helpers.insert(pid, Arc::clone(&helper));
+        Some(helper)
+    }
+
+    /// Leaves a process to its probes whose memory cannot be read.
+    fn leave(&mut self, pid: u32) {
+        self.helpers.remove(&pid);
+        self.calibrator.give_up(pid);
+        self.given_up.entry(pid).or_insert_with(|| {
+            let what = format!("Not read from memory: posts of process {pid}");
+            let why = "its memory cannot be read, or does not answer; probes stay";
+            Obstacle::new(CauseId::NotInMemory, why, "").takes(what, Concerns::Host)
+        });
     }
 
     /// QPs that are sampled.
@@ -141,6 +164,7 @@ impl Work {
         memory.carried.retain(|key, _| there.contains(key));
         memory.codes.retain(|key, _| there.contains(key));
         memory.given_up.retain(|pid, _| pids.contains(pid));
+        memory.helpers.retain(|pid, _| pids.contains(pid));
         let living = tenants.iter().filter(|qp| qp.lives);
         let counted: Vec<Counted> = living.filter_map(|qp| self.counted(qp, &mut memory)).collect();
         let used: BTreeSet<Code> = memory.codes.values().copied().collect();
@@ -219,8 +243,8 @@ impl Work {
 
     /// Reads a process from now on, if all of its QPs can be, and takes its probes away.
     fn hand_over(&mut self, handover: &Handover, memory: &mut InMemory) {
-        let Ok(process) = Process::open(handover.pid).map(Arc::new) else {
-            return;
+        let Some(process) = memory.helper(handover.pid) else {
+            return memory.leave(handover.pid);
         };
         let mut handed = Vec::with_capacity(handover.qps.len());
         for reads in &handover.qps {
@@ -231,7 +255,9 @@ impl Work {
         }
         for (qp, reads) in handed.iter_mut().zip(&handover.qps) {
             let posted = self.posted(reads.number);
-            let Some(word) = qp.place.read() else { return };
+            let Some(word) = qp.place.read() else {
+                return memory.leave(handover.pid);
+            };
             qp.at_ns = monotonic();
             // The probes count a post after the provider has: what they have counted is in the word.
             if qp.running.read(word, qp.at_ns).is_none_or(|count| count < posted) {
@@ -245,6 +271,7 @@ impl Work {
             samples: &memory.samples,
             qps: &self.qps,
         };
+        memory.helpers.remove(&handover.pid);
         for qp in &handed {
             memory.calibrator.is_read(qp.number, qp.born_ns, &mut asks);
             memory.read.insert((qp.number, qp.born_ns));
@@ -264,7 +291,7 @@ impl Work {
     }
 
     /// Where a QP is read, and a count that belongs to a value of its word.
-    fn first_reading(&self, reads: &Reads, process: &Arc<Process>, pid: u32) -> Option<Handed<Process>> {
+    fn first_reading(&self, reads: &Reads, process: &Arc<Helper>, pid: u32) -> Option<Handed<Helper>> {
         let user = self.qps.read(reads.number);
         let place = Place {
             process: Arc::clone(process),
@@ -286,7 +313,7 @@ impl Work {
     }
 
     /// Count and word of a QP to which nothing is posted meanwhile; `None` where something is.
-    fn while_nobody_posts(&self, number: u32, place: &Place<Process>) -> Option<Running> {
+    fn while_nobody_posts(&self, number: u32, place: &Place<Helper>) -> Option<Running> {
         let user = self.qps.at(number);
         // SAFETY: inside the mapping; the kernel side writes each word whole. Never more calls have left than have entered, so if those
         // that had left before are as many as have entered now, nobody is inside now.

@@ -1,0 +1,424 @@
+//! A process that reads the memory of others for rdmatop. It is rdmatop's own program, started anew, and may
+//! be lost.
+//!
+//! A program decides what is behind its addresses. A page of a file system that does not answer keeps who
+//! reads it waiting for as long as the program likes, and no signal ends that. A thread of rdmatop that
+//! waited so would keep rdmatop from ending, and with it all that rdmatop has attached. The helper has no
+//! descriptor of rdmatop's but the one that it answers on: every other one is closed when the program starts
+//! (close-on-exec). If an answer is late rdmatop kills the helper and goes on. One that cannot be killed is
+//! left behind.
+
+use std::{
+    ffi::OsString,
+    io::{self, Read as _, Write as _},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::{net::UnixStream, process::CommandExt as _},
+    },
+    process::{Child, Command, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::{Functions, Memory as _, Place, Process, functions};
+use crate::source::privileges::{self, Raised};
+
+/// The program's name in its list of arguments, by which it knows that it is the helper.
+const NAME: &str = "rdmatop-reader";
+
+/// How long to wait for an answer, and how long for the program's start.
+const PATIENCE: Duration = Duration::from_secs(2);
+const START: Duration = Duration::from_secs(20);
+/// Helpers that were killed and have not ended, at most.
+const MOST_LEFT: usize = 16;
+/// Size of a message: the words of 4096 QPs.
+const LONGEST: usize = 1 << 18;
+
+/// Helpers that were killed.
+static LEFT: Mutex<Vec<Child>> = Mutex::new(Vec::new());
+
+#[derive(Serialize, Deserialize)]
+enum Question {
+    /// [`Posts`] of a QP: process, handle, number, and whether to look for where its completions come from.
+    Posts(u32, u64, u32, bool),
+    /// From now on words of this process are read.
+    Open(u32),
+    /// Words at these addresses.
+    Words(Vec<u64>),
+}
+
+/// What a process says of the functions that one of its QPs posts with. None of it is an address to put a
+/// probe on: it says where to look in a file that has to confirm it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Posts {
+    /// As pointers.
+    pub(crate) found: Functions,
+    /// Where they are: `post_send` and `post_recv`, `poll_cq`, the calls of both CQs, and the `ibv_wr_*` calls.
+    pub(crate) plain: [Option<Place>; 2],
+    pub(crate) poll: Option<Place>,
+    pub(crate) polls: [[Option<Place>; 3]; 2],
+    pub(crate) extended: [Option<Place>; 22],
+    /// The files of these places, by mapping.
+    files: Vec<((u64, u64), Mapped)>,
+    /// The user of the process; `None` if that changes, or if it is more than one.
+    pub(crate) user: Option<u32>,
+}
+
+/// A file that a process has mapped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Mapped {
+    /// Device and inode: the same for all names of it.
+    pub(crate) identity: (u64, u64),
+    /// Its name in its own mount namespace. There may be another file of that name here.
+    pub(crate) path: String,
+}
+
+impl Posts {
+    /// The file of a place.
+    pub(crate) fn file(&self, place: &Place) -> Option<&Mapped> {
+        let of_it = |(range, _): &&((u64, u64), Mapped)| *range == place.range;
+        self.files.iter().find(of_it).map(|(_, file)| file)
+    }
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unanswered {
+    /// The process's memory keeps the helper waiting.
+    Late,
+    /// The helper has ended, or could not be started.
+    Lost,
+}
+
+/// A helper.
+#[derive(Debug)]
+pub(crate) struct Helper(Mutex<Ends>);
+
+#[derive(Debug)]
+struct Ends {
+    /// `None` once it was killed.
+    child: Option<Child>,
+    stream: UnixStream,
+}
+
+/// Where words of a process's memory come from.
+pub(crate) trait Words {
+    /// The words at these addresses, `None` for one that cannot be read.
+    fn words(&self, addresses: &[u64]) -> Vec<Option<u32>>;
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Helper {
+    /// Starts a helper.
+    pub(crate) fn start() -> io::Result<Self> {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0(NAME);
+        // The rights of a thread pass to its children where they are ambient; those of root do so anyway.
+        let _rights = Raised::for_helper();
+        Self::of(command)
+    }
+
+    fn of(mut command: Command) -> io::Result<Self> {
+        {
+            let mut left = locked(&LEFT);
+            left.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+            if left.len() >= MOST_LEFT {
+                return Err(io::Error::other("too many processes keep their readers waiting"));
+            }
+        }
+        let (stream, theirs) = UnixStream::pair()?;
+        let child = command
+            .env_clear()
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // What the terminal sends to rdmatop's group is not for the helper.
+            .process_group(0)
+            .spawn()?;
+        // With it goes our copy of the helper's end: else its end would not be seen.
+        drop(command);
+        let child = Some(child);
+        let helper = Self(Mutex::new(Ends { child, stream }));
+        let hello: Result<(), _> = locked(&helper.0).answer(START);
+        hello.map_err(|_| io::Error::other("the process that reads memory does not start"))?;
+        Ok(helper)
+    }
+
+    /// Starts a helper that reads words of a process; `None` if its memory cannot be opened.
+    pub(crate) fn reading(pid: u32) -> Option<Self> {
+        let helper = Self::start().ok()?;
+        let is_open: bool = helper.ask(&Question::Open(pid)).ok()?;
+        is_open.then_some(helper)
+    }
+
+    /// What a process says of a QP's functions; the inner error says why nothing is known.
+    pub(crate) fn posts(
+        &self,
+        pid: u32,
+        handle: u64,
+        qpn: u32,
+        ends: bool,
+    ) -> Result<Result<Posts, String>, Unanswered> {
+        self.ask(&Question::Posts(pid, handle, qpn, ends))
+    }
+
+    fn ask<T: DeserializeOwned>(&self, question: &Question) -> Result<T, Unanswered> {
+        let mut ends = locked(&self.0);
+        let asked = ends.child.is_some() && send(&ends.stream, question).is_ok();
+        let answer = if asked {
+            ends.answer(PATIENCE)
+        } else {
+            Err(Unanswered::Lost)
+        };
+        if answer.is_err() {
+            ends.kill();
+        }
+        answer
+    }
+}
+
+impl Words for Helper {
+    fn words(&self, addresses: &[u64]) -> Vec<Option<u32>> {
+        let mut words = Vec::with_capacity(addresses.len());
+        for some in addresses.chunks(LONGEST / 64) {
+            let answer: Vec<Option<u32>> = self.ask(&Question::Words(some.to_vec())).unwrap_or_default();
+            words.extend(answer);
+        }
+        words.resize(addresses.len(), None);
+        words
+    }
+}
+
+impl Ends {
+    fn answer<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T, Unanswered> {
+        receive(&mut self.stream, Some(Instant::now() + patience)).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Unanswered::Late,
+            _ => Unanswered::Lost,
+        })
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            // Nobody waits for it, because it may not end.
+            locked(&LEFT).push(child);
+        }
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A message is its length and a JSON value.
+fn send(mut stream: &UnixStream, message: &impl Serialize) -> io::Result<()> {
+    let message = serde_json::to_vec(message)?;
+    let length = u32::try_from(message.len()).map_err(io::Error::other)?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(&[&length.to_le_bytes(), message.as_slice()].concat())
+}
+
+fn receive<T: DeserializeOwned>(stream: &mut UnixStream, until: Option<Instant>) -> io::Result<T> {
+    let mut fill = |mut into: &mut [u8]| {
+        while !into.is_empty() {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            stream.set_read_timeout(left)?;
+            match stream.read(into) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => into = into.get_mut(read..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    };
+    let mut length = [0; 4];
+    fill(&mut length)?;
+    let length = usize::try_from(u32::from_le_bytes(length)).map_err(io::Error::other)?;
+    if length > LONGEST {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut message = vec![0; length];
+    fill(&mut message)?;
+    Ok(serde_json::from_slice(&message)?)
+}
+
+/// Whether the program was started as the helper.
+pub(crate) fn is_helper(args: &[OsString]) -> bool {
+    args == [NAME]
+}
+
+/// The whole helper: answers until the other end is closed.
+pub(crate) fn serve() {
+    privileges::keep_for_helper();
+    if let Ok(stream) = io::stdin().as_fd().try_clone_to_owned() {
+        let _ = answers(UnixStream::from(stream));
+    }
+}
+
+fn answers(mut stream: UnixStream) -> io::Result<()> {
+    send(&stream, &())?;
+    let mut process = None;
+    loop {
+        match receive(&mut stream, None)? {
+            Question::Posts(pid, handle, qpn, ends) => send(&stream, &posts(pid, handle, qpn, ends))?,
+            Question::Open(pid) => {
+                process = Process::open(pid).ok();
+                send(&stream, &process.is_some())?;
+            }
+            Question::Words(addresses) => {
+                let read = |address| {
+                    let mut word = [0; 4];
+                    let read = process
+                        .as_ref()
+                        .is_some_and(|process| process.read(address, &mut word));
+                    read.then(|| u32::from_ne_bytes(word))
+                };
+                send(&stream, &addresses.into_iter().map(read).collect::<Vec<_>>())?;
+            }
+        }
+    }
+}
+
+/// Reads what a process says: only the helper does, because it may have to wait.
+pub(crate) fn posts(pid: u32, handle: u64, qpn: u32, ends: bool) -> Result<Posts, String> {
+    let failed = |what: &'static str| move |error: io::Error| format!("cannot read {what}: {error}");
+    // Before and after the rest: in between the process may become a program that runs for another user.
+    let user = super::process::user(pid);
+    let process = Process::open(pid).map_err(failed("its memory"))?;
+    let found = functions(&process, handle, qpn).map_err(|miss| miss.to_string())?;
+    let unmapped = failed("its mappings");
+    let [send, recv, poll] = process
+        .places([found.post_send, found.post_recv, found.poll_cq])
+        .map_err(&unmapped)?;
+    let mut polls = [[None; 3]; 2];
+    if ends {
+        for (places, calls) in polls.iter_mut().zip(found.polls) {
+            *places = process.places(calls).map_err(&unmapped)?;
+        }
+    }
+    let extended = process.places(found.extended).map_err(&unmapped)?;
+    let mut posts = Posts {
+        found,
+        plain: [send, recv],
+        poll: poll.filter(|_| ends),
+        polls,
+        extended,
+        files: Vec::new(),
+        user: None,
+    };
+    let places = posts.plain.iter().chain(&posts.extended).chain([&posts.poll]);
+    let places = places.chain(posts.polls.iter().flatten()).flatten();
+    let mut ranges: Vec<_> = places.map(|place| place.range).collect();
+    ranges.sort_unstable();
+    ranges.dedup();
+    let file = |range| Some((range, process.mapped(range)?));
+    posts.files = ranges.into_iter().filter_map(file).collect();
+    posts.user = user.filter(|user| super::process::user(pid) == Some(*user));
+    Ok(posts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// This test program as the helper.
+    fn own() -> Helper {
+        let mut command = Command::new("/proc/self/exe");
+        command.args([
+            "--ignored",
+            "--exact",
+            "source::uprobes::helper::tests::is_the_helper",
+        ]);
+        Helper::of(command).unwrap()
+    }
+
+    #[test]
+    #[ignore = "the helper of the other tests: it answers on its standard input"]
+    fn is_the_helper() {
+        serve();
+    }
+
+    #[test]
+    fn words_are_read_in_their_order_and_one_that_cannot_be_read_is_none() {
+        let words = [7u32, 11];
+        let at = words.as_ptr() as u64;
+        let helper = own();
+        assert_eq!(helper.words(&[at]), [None], "of no process");
+        assert_eq!(helper.ask(&Question::Open(std::process::id())), Ok(true));
+        for _ in 0..2 {
+            assert_eq!(helper.words(&[at, 8, at + 4]), [Some(7), None, Some(11)]);
+        }
+        assert_eq!(helper.words(&[]), []);
+        assert_eq!(helper.ask(&Question::Open(u32::MAX)), Ok(false));
+    }
+
+    #[test]
+    fn a_qp_that_is_none_is_answered_with_the_reason() {
+        let helper = own();
+        let none = helper.posts(std::process::id(), 8, 17, true).unwrap();
+        assert!(none.unwrap_err().contains("libibverbs"));
+        let gone = helper.posts(u32::MAX, 8, 17, true).unwrap();
+        assert!(gone.unwrap_err().contains("its memory"));
+    }
+
+    #[test]
+    fn the_helper_has_no_descriptor_of_ours() {
+        let _one = std::fs::File::open("/proc/self/maps").unwrap();
+        let helper = own();
+        let pid = locked(&helper.0).child.as_ref().unwrap().id();
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+        let open: Vec<_> = open
+            .flatten()
+            .filter_map(|file| std::fs::read_link(file.path()).ok())
+            .map(|target| target.display().to_string())
+            .collect();
+        let ours = |target: &String| target.contains("/maps") || target.starts_with("anon_inode:");
+        assert!(!open.iter().any(ours), "{open:?}");
+    }
+
+    #[test]
+    fn a_helper_that_never_answers_is_killed_and_costs_its_question_alone() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "printf '\\4\\0\\0\\0null' >&0; exec sleep 1000"]);
+        let helper = Helper::of(command).unwrap();
+        let pid = locked(&helper.0).child.as_ref().unwrap().id();
+        let begun = Instant::now();
+        assert_eq!(helper.words(&[8, 16]), [None, None]);
+        assert!(begun.elapsed() < PATIENCE * 2);
+        let again = Instant::now();
+        assert_eq!(helper.posts(1, 8, 17, true).unwrap_err(), Unanswered::Lost);
+        assert!(again.elapsed() < PATIENCE / 2, "it is not asked again");
+        // A later one takes its remains away.
+        let remains = std::path::PathBuf::from(format!("/proc/{pid}"));
+        let gone = (0..50).any(|_| {
+            std::thread::sleep(Duration::from_millis(100));
+            let _next = own();
+            !remains.exists()
+        });
+        assert!(gone);
+    }
+
+    #[test]
+    fn a_helper_that_ends_or_babbles_is_no_answer() {
+        for script in [
+            "exit 0",
+            "printf '\\377\\377\\377\\377' >&0",
+            "printf '\\4\\0\\0\\0nul' >&0",
+        ] {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            assert!(Helper::of(command).is_err(), "{script}");
+        }
+    }
+}
