@@ -15,6 +15,7 @@ mod pause;
 mod roce;
 pub mod say;
 pub mod source;
+pub mod step;
 pub mod text;
 pub mod view;
 pub mod workload;

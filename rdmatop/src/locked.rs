@@ -1,5 +1,6 @@
 //! Who sets the limit of locked memory of a process, and how it gets a larger one: that depends on what it runs in.
 
+use crate::step::{NextStep, ShellWord, step};
 use crate::workload::Workload;
 
 /// What a process runs in, as far as it decides about its limit.
@@ -13,7 +14,7 @@ enum Home {
     /// A container; the program that starts such.
     Container(&'static str),
     Machine,
-    /// A unit of systemd that has a name.
+    /// A unit of systemd.
     Unit(String),
     /// What a user's own systemd started.
     UserManager,
@@ -25,7 +26,8 @@ enum Home {
 impl Home {
     /// By the path of the cgroup.
     fn of(cgroup: &str) -> Self {
-        let workload = Workload::from_path(cgroup);
+        let workload = Some(Workload::from_path(cgroup)).filter(|workload| !workload.claimed);
+        let workload = workload.unwrap_or_default();
         if workload.slurm.is_some() {
             return Self::Slurm;
         }
@@ -56,20 +58,13 @@ impl Home {
             return Self::Login;
         }
         parts
-            .rfind(|part| is_unit(part))
+            .rfind(|part| part.strip_suffix(".service").is_some_and(|name| !name.is_empty()))
             .map_or(Self::Unknown, |unit| Self::Unit(unit.to_owned()))
     }
 }
 
-/// Whether it is the name of a service that a shell takes as it is.
-fn is_unit(part: &str) -> bool {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.@:".contains(&b);
-    part.strip_suffix(".service")
-        .is_some_and(|name| !name.is_empty() && !name.starts_with('-') && name.bytes().all(plain))
-}
-
 /// How what runs in this cgroup gets a larger limit at its next start. `None`: the cgroup is not known.
-pub(crate) fn raise(cgroup: Option<&str>) -> String {
+pub(crate) fn raise(cgroup: Option<&str>) -> NextStep {
     match cgroup.map_or(Home::Unknown, Home::of) {
         Home::Slurm => "slurmd.service LimitMEMLOCK=infinity, slurm.conf PropagateResourceLimitsExcept=MEMLOCK",
         Home::Pod { crio: false } => {
@@ -78,14 +73,29 @@ pub(crate) fn raise(cgroup: Option<&str>) -> String {
         Home::Pod { crio: true } => {
             "securityContext.capabilities.add [IPC_LOCK] of the pod; or on the node: crio.conf, default_ulimits memlock=-1:-1"
         }
-        Home::Container(program) => return format!("{program} run --ulimit memlock=-1"),
+        Home::Container(program) => return step!("{} run --ulimit memlock=-1", program),
         Home::Machine => "virsh edit, <memtune><hard_limit> above the memory of the machine",
-        Home::Unit(unit) => return format!("[Service] LimitMEMLOCK=infinity, by: sudo systemctl edit {unit}"),
+        Home::Unit(unit) => {
+            return step!(
+                "[Service] LimitMEMLOCK=infinity, by: sudo systemctl edit {}",
+                ShellWord::new(&unit, "UNIT")
+            );
+        }
         Home::UserManager => "[Service] LimitMEMLOCK=infinity, by: sudo systemctl edit user@.service; then log in anew",
         Home::Login => "'* - memlock unlimited' in /etc/security/limits.conf; log in anew",
         Home::Unknown => "ulimit -l unlimited in the shell that starts it",
     }
-    .to_owned()
+    .into()
+}
+
+/// The command that ends an RDMA limit of a cgroup.
+pub(crate) fn without_rdma_limit(device: &str, resource: &str, cgroup: &str) -> NextStep {
+    step!(
+        "printf '%s %s=max\\n' {} {} | sudo tee /sys/fs/cgroup{}/rdma.max",
+        ShellWord::device(device),
+        ShellWord::new(resource, "RESOURCE"),
+        ShellWord::cgroup(cgroup)
+    )
 }
 
 #[cfg(test)]
@@ -137,12 +147,18 @@ mod tests {
                 "systemctl edit user@.service",
             ),
             (
+                "/user.slice/user-1000.slice/user@1000.service/slurmstepd.scope/job_7/step_0".to_owned(),
+                "systemctl edit user@.service",
+            ),
+            (
                 "/user.slice/user-1000.slice/session-3.scope".to_owned(),
                 "limits.conf",
             ),
             ("/".to_owned(), "ulimit -l unlimited"),
-            // What a shell would run is no name of a unit.
-            ("/system.slice/a;reboot.service".to_owned(), "ulimit -l unlimited"),
+            (
+                "/system.slice/a;reboot.service".to_owned(),
+                "systemctl edit 'a;reboot.service'",
+            ),
         ] {
             let said = raise(Some(&cgroup));
             assert!(said.contains(says), "{cgroup}: {said}");

@@ -34,6 +34,21 @@ pub fn sanitize(bytes: &[u8]) -> String {
     out
 }
 
+/// Whether [`sanitize`] may have written an escape into this text. A name that holds the characters of one itself counts too: the two
+/// cannot be told apart. What systemd escapes in the names of units (`\x2d`) are characters that [`sanitize`] leaves as they are.
+pub(crate) fn may_be_sanitized(text: &str) -> bool {
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once('\\') {
+        let byte = after.strip_prefix('x').and_then(|hex| hex.get(..2));
+        let byte = byte.and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        if after.starts_with("u{") || byte.is_some_and(|byte| !(b' '..=b'~').contains(&byte)) {
+            return true;
+        }
+        rest = after;
+    }
+    false
+}
+
 /// A finite number that is not negative, with none, one or two decimals. It is that of `format!("{value:.2}")`, except that a value
 /// just beside the middle of two results (1.115) may become the other one: the standard library computes with the exact value of the
 /// float, which takes several times as long, and a trace prints a duration in each line.
@@ -217,6 +232,20 @@ mod tests {
     }
 
     #[test]
+    fn what_systemd_escapes_is_a_real_name() {
+        for (text, changed) in [
+            (r"machine-qemu\x2d2\x2dinstance.scope", false),
+            (r"a\b", false),
+            (r"a\", false),
+            (r"a\x1b[31m", true),
+            (r"a\xff", true),
+            (r"a\u{202e}", true),
+        ] {
+            assert_eq!(may_be_sanitized(text), changed, "{text}");
+        }
+    }
+
+    #[test]
     fn ordinary_text_in_any_script_stays() {
         for s in [
             "mlx5_0",
@@ -273,6 +302,14 @@ mod tests {
             prop_assume!(thousandths % 10 != 5);
             let value = thousandths as f64 / 1000.0;
             prop_assert_eq!(decimal(value, 2), format!("{value:.2}"));
+        }
+
+        #[test]
+        fn text_that_was_changed_can_be_told(bytes in prop::collection::vec(any::<u8>(), 0..20), s in "\\PC*|[\\x00-\u{10ffff}]*") {
+            for bytes in [&bytes[..], s.as_bytes()] {
+                let safe = sanitize(bytes);
+                prop_assert!(safe.as_bytes() == bytes || may_be_sanitized(&safe), "{safe:?}");
+            }
         }
 
         #[test]

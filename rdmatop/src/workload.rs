@@ -12,6 +12,9 @@ pub struct Workload {
     pub container: Option<Container>,
     /// libvirt virtual machine, as systemd-machined names it.
     pub machine: Option<String>,
+    /// A user may have made the directory that names it: below the cgroup of a user's own systemd, or of an unprivileged LXC
+    /// container, each user makes what he likes. What it names is a claim, by which nothing may be summed or decided.
+    pub claimed: bool,
 }
 
 /// A Slurm job.
@@ -44,12 +47,20 @@ impl Workload {
     pub fn from_path(path: &str) -> Self {
         let mut out = Self::default();
         let mut above = "";
+        let mut delegated = false;
         // "pod.slice:cri-containerd:ID" is one directory when containerd and runc disagree about the driver.
         for raw in path
             .split(['/', ':'])
             .filter(|part| !part.is_empty() && *part != "..")
         {
             let part = unescape(raw);
+            if !delegated && is_delegated(raw) {
+                // What root named outside stands, whatever is claimed further in.
+                if out.names_any() {
+                    return out;
+                }
+                delegated = true;
+            }
             out.slurm_part(&part, above);
             if let Some(pod) = pod(&part, above) {
                 out.pod = Some(pod);
@@ -67,11 +78,24 @@ impl Workload {
             }
             above = raw;
         }
+        out.claimed = delegated && out.names_any();
         out
     }
 
-    /// Takes from `other` what is not known yet: on a hybrid machine several paths complement each other.
+    fn names_any(&self) -> bool {
+        self.slurm.is_some() || self.pod.is_some() || self.container.is_some() || self.machine.is_some()
+    }
+
+    /// Takes from `other` what is not known yet: on a hybrid machine several paths complement each other. A claim gives way to what
+    /// root named.
     pub fn fill_from(&mut self, other: &Self) {
+        if !other.names_any() || (other.claimed && !self.claimed && self.names_any()) {
+            return;
+        }
+        if !self.names_any() || (self.claimed && !other.claimed) {
+            self.clone_from(other);
+            return;
+        }
         self.slurm = self.slurm.take().or_else(|| other.slurm.clone());
         self.pod = self.pod.take().or_else(|| other.pod.clone());
         self.container = self.container.take().or_else(|| other.container.clone());
@@ -96,6 +120,12 @@ impl Workload {
             }
         }
     }
+}
+
+/// Whether a directory is handed over to a user, who may then make directories below it: `user@1000.service`, `lxc.payload.NAME`.
+fn is_delegated(part: &str) -> bool {
+    let of_systemd = part.starts_with("user@") && part.strip_suffix(".service").is_some();
+    of_systemd || part.starts_with("lxc.payload.")
 }
 
 fn number_after(part: &str, prefix: &str) -> Option<u64> {
@@ -296,6 +326,54 @@ mod tests {
     fn a_libvirt_machine_is_unescaped() {
         let got = at("/machine.slice/machine-qemu\\x2d2\\x2dinstance\\x2d0000001f.scope/libvirt/emulator");
         assert_eq!(got.machine.as_deref(), Some("2-instance-0000001f"));
+    }
+
+    #[test]
+    fn what_a_user_may_have_named_is_a_claim() {
+        let own = "/user.slice/user-1000.slice/user@1000.service";
+        for forged in [
+            "slurmstepd.scope/job_777/step_0/user/task_0",
+            "app.slice/uid_0/job_777/step_0",
+            "kubepods.slice/kubepods-pod<uid_>.slice/cri-containerd-<id>.scope",
+            "kubepods/pod<uid>/<id>",
+            "docker/<id>",
+            "user.slice/libpod-<id>.scope",
+            "machine.slice/machine-qemu\\x2d2\\x2dinstance.scope",
+        ] {
+            for below in [own, "/../..//user@0.service", "/lxc.payload.c1/system.slice"] {
+                let got = at(&format!("{below}/{forged}"));
+                assert!(got.claimed && got.names_any(), "{below}/{forged}");
+            }
+            let of_root = at(&format!("/system.slice/{forged}"));
+            assert!(!of_root.claimed && of_root.names_any(), "{forged}");
+            // A directory of a pod that is called like that of a user claims nothing beside the pod.
+            let pod = "/kubepods/pod<uid>/<id>";
+            assert_eq!(
+                at(&format!("{pod}/user@1000.service/slurmstepd.scope/job_7")),
+                at(pod)
+            );
+        }
+        assert!(
+            !at(&format!("{own}/app.slice/x.service")).claimed,
+            "it names none"
+        );
+        assert!(!at("/system.slice/user@.service.d/docker/<id>").claimed);
+    }
+
+    #[test]
+    fn what_root_named_in_one_hierarchy_stands_against_a_claim_in_another() {
+        let claim = at("/user@1000.service/slurmstepd.scope/job_777/step_0");
+        let real = at("/slurm/uid_1000/job_211/step_0");
+        for (mut first, second) in [(claim.clone(), &real), (real.clone(), &claim)] {
+            first.fill_from(second);
+            assert_eq!(first, real);
+        }
+        let mut first = claim.clone();
+        first.fill_from(&Workload::default());
+        assert_eq!(first, claim);
+        let mut first = Workload::default();
+        first.fill_from(&claim);
+        assert_eq!(first, claim);
     }
 
     #[test]

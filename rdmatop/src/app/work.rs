@@ -10,6 +10,7 @@ use crate::model::cause::{CauseId, Obstacle};
 use crate::model::event::EventKind;
 use crate::model::input::EbpfState;
 use crate::model::snapshot::{DeviceRow, Health, QpRow, Snapshot, WorkRequests};
+use crate::step::step;
 
 /// Bytes of a process's name that the kernel keeps.
 const COMM_MAX: usize = rdmatop_common::event::COMM_LEN - 1;
@@ -86,7 +87,7 @@ pub(super) fn watched(qp: &QpRow, all: &Snapshot) -> Result<WrFilter, Obstacle> 
         .iter()
         .find(|device| Some(device.uid) == qp.device_uid.get());
     if let Some(why) = device.and_then(why_unseen) {
-        let remedy = format!(
+        let remedy = step!(
             "on Linux 5.17 or later `rdmatop --trace --event wr --uprobes --qpn {}` prints those of programs that use verbs",
             qp.qpn
         );

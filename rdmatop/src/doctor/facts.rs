@@ -2,6 +2,7 @@
 //! up.
 
 use crate::model::cause::Cause;
+use crate::step::NextStep;
 
 /// The result of reading one fact.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -352,7 +353,7 @@ pub enum SoftRoce {
     /// The module is loaded or can be.
     Ready,
     /// This kernel does not have it; what to do.
-    Missing(String),
+    Missing(NextStep),
     /// There is no list of modules.
     Unknown,
 }

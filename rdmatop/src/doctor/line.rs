@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::table::Check;
+use crate::step::NextStep;
 
 /// The status of a line, the mildest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -75,7 +76,7 @@ pub struct Line {
     /// Why it matters, or why the result is unknown.
     pub why: String,
     /// What to do, as a command where possible.
-    pub remedy: String,
+    pub remedy: NextStep,
 }
 
 /// The remedy of a line that needs root's rights.
@@ -83,16 +84,21 @@ pub(super) const WITH_ROOT: &str = "sudo rdmatop doctor";
 
 /// The lines of one check.
 #[derive(Debug, Default)]
-pub(super) struct Lines(Vec<(Status, String, [String; 3])>);
+pub(super) struct Lines(Vec<(Status, String, [String; 2], NextStep)>);
 
 impl Lines {
-    fn push(&mut self, status: Status, subject: &str, said: [String; 3]) {
-        self.0.push((status, subject.to_owned(), said));
+    fn push(&mut self, status: Status, subject: &str, said: [String; 2], remedy: NextStep) {
+        self.0.push((status, subject.to_owned(), said, remedy));
     }
 
     /// As it should be.
     pub(super) fn pass(&mut self, subject: &str, text: impl Into<String>) {
-        self.push(Status::Pass, subject, [text.into(), String::new(), String::new()]);
+        self.push(
+            Status::Pass,
+            subject,
+            [text.into(), String::new()],
+            NextStep::default(),
+        );
     }
 
     /// Not known.
@@ -100,9 +106,9 @@ impl Lines {
         &mut self,
         text: impl Into<String>,
         why: impl Into<String>,
-        remedy: impl Into<String>,
+        remedy: impl Into<NextStep>,
     ) {
-        self.push(Status::Skip, "", [text.into(), why.into(), remedy.into()]);
+        self.push(Status::Skip, "", [text.into(), why.into()], remedy.into());
     }
 
     /// Works, with a loss.
@@ -111,9 +117,9 @@ impl Lines {
         subject: &str,
         text: impl Into<String>,
         why: impl Into<String>,
-        remedy: impl Into<String>,
+        remedy: impl Into<NextStep>,
     ) {
-        self.push(Status::Warn, subject, [text.into(), why.into(), remedy.into()]);
+        self.push(Status::Warn, subject, [text.into(), why.into()], remedy.into());
     }
 
     /// Does not work.
@@ -122,9 +128,9 @@ impl Lines {
         subject: &str,
         text: impl Into<String>,
         why: impl Into<String>,
-        remedy: impl Into<String>,
+        remedy: impl Into<NextStep>,
     ) {
-        self.push(Status::Fail, subject, [text.into(), why.into(), remedy.into()]);
+        self.push(Status::Fail, subject, [text.into(), why.into()], remedy.into());
     }
 
     /// Nothing was found.
@@ -135,7 +141,7 @@ impl Lines {
     /// As lines of `check`; several subjects with the same words share one line.
     pub(super) fn into_lines(self, check: &Check) -> Vec<Line> {
         let mut out: Vec<Line> = Vec::new();
-        for (status, subject, [text, why, remedy]) in self.0 {
+        for (status, subject, [text, why], remedy) in self.0 {
             let line = Line {
                 id: check.id,
                 group: check.group,

@@ -11,6 +11,8 @@ mod words;
 pub use facts::{Fact, Facts};
 pub use line::{Group, Line, Report, Status};
 
+use crate::step::{NextStep, step};
+
 /// All checks, in the order of the table.
 pub fn examine(facts: &Facts) -> Report {
     let mut report = Report::default();
@@ -34,8 +36,8 @@ pub fn examine(facts: &Facts) -> Report {
 fn for_user(facts: &Facts, mut line: Line) -> Line {
     if line.remedy == line::WITH_ROOT {
         line.remedy = match (facts.host.root, facts.pid) {
-            (true, _) => String::new(),
-            (false, Some(pid)) => format!("{} --pid {pid}", line::WITH_ROOT),
+            (true, _) => NextStep::default(),
+            (false, Some(pid)) => step!("{} --pid {}", line::WITH_ROOT, pid),
             (false, None) => line.remedy,
         };
     }

@@ -34,6 +34,7 @@ use self::say::Say;
 use self::store::Store;
 use crate::doctor::facts::SoftRoce;
 use crate::source::netlink::error::NetlinkError;
+use crate::step::NextStep;
 
 /// Arguments of `rdmatop lab`.
 #[derive(Debug, Clone, Args)]
@@ -115,7 +116,7 @@ pub enum LabError {
         /// Kernel release.
         kernel: String,
         /// What to do on this distribution.
-        advice: String,
+        advice: NextStep,
     },
     /// `modprobe` or `rmmod` failed.
     #[error("`{command} {module}` failed: {reason}")]

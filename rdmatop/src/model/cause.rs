@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::step::NextStep;
+
 /// Why something is missing, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
@@ -14,7 +16,7 @@ pub struct Cause {
     /// Why: the fact behind it.
     pub why: String,
     /// What to do; empty where there is nothing to do.
-    pub remedy: String,
+    pub remedy: NextStep,
 }
 
 /// What a cause makes incomplete.
@@ -210,12 +212,12 @@ pub struct Obstacle {
     /// The fact.
     pub why: String,
     /// What to do; empty for nothing.
-    pub remedy: String,
+    pub remedy: NextStep,
 }
 
 impl Obstacle {
     /// `remedy` may be empty.
-    pub fn new(id: CauseId, why: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub fn new(id: CauseId, why: impl Into<String>, remedy: impl Into<NextStep>) -> Self {
         Self {
             id,
             why: why.into(),
@@ -254,7 +256,7 @@ impl Cause {
 
     /// Why, and what to do, in one line, where the text before it already says what is missing.
     pub fn reason(&self) -> String {
-        Obstacle::new(self.id, &*self.why, &*self.remedy).to_string()
+        Obstacle::new(self.id, &*self.why, self.remedy.clone()).to_string()
     }
 }
 

@@ -180,10 +180,13 @@ fn same_comm(wanted: &str, comm: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::model::{
         engine::{Engine, EngineConfig},
         input::{DeviceReading, DevicesSample, Input, Now, PortReading, QpReading, QpsSample},
+        testkit::{self, full},
     };
 
     const NOW: Now = Now {
@@ -241,6 +244,64 @@ mod tests {
             comm: Some(comm.into()),
             device: Some(device.into()),
             ..Event::new(kind, 0, 0)
+        }
+    }
+
+    /// A filter of names and numbers of this snapshot, and of others.
+    fn filters(snapshot: &Snapshot) -> impl Strategy<Value = Filter> + use<> {
+        let or_none = |names: Vec<String>| prop::option::of(prop::sample::select(names));
+        let processes = || snapshot.processes.iter();
+        let pids: Vec<u32> = processes().filter_map(|row| row.pid).chain([1]).collect();
+        let comms = processes()
+            .map(|row| row.comm.to_string())
+            .chain(["x".to_owned()]);
+        let devices = snapshot.devices.iter().map(|row| row.name.to_string());
+        let qpns: Vec<u32> = snapshot.qps.iter().map(|row| row.qpn).chain([1]).collect();
+        (
+            prop::option::of(prop::sample::select(pids)),
+            or_none(comms.collect()),
+            or_none(devices.chain(["x".to_owned()]).collect()),
+            prop::option::of(prop::sample::select(qpns)),
+        )
+            .prop_map(|(pid, comm, device, qpn)| Filter {
+                pid,
+                comm,
+                device,
+                qpn,
+                events: Vec::new(),
+            })
+    }
+
+    fn snapshots() -> Vec<Snapshot> {
+        let all = [
+            full::snapshot(),
+            testkit::busy(),
+            testkit::troubled(),
+            testkit::degraded(),
+            testkit::hostile(),
+        ];
+        all.into_iter().map(|snapshot| snapshot.judged(None)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_filter_hides_rows_and_changes_none(
+            (whole, filter) in prop::sample::select(snapshots()).prop_flat_map(|s| (filters(&s), Just(s)).prop_map(|(f, s)| (s, f)))
+        ) {
+            let kept = serde_json::to_value(filter.apply(&whole)).unwrap();
+            let whole = serde_json::to_value(&whole).unwrap();
+            for table in ["devices", "ports", "processes", "qps", "verbs", "findings"] {
+                let all = whole[table].as_array().unwrap();
+                let rows = kept[table].as_array().unwrap();
+                // In their order, each as it is without the filter.
+                let mut rest = all.iter();
+                for row in rows {
+                    prop_assert!(rest.any(|one| one == row), "{table}: {row}");
+                }
+            }
+            for key in ["health", "host", "time", "interval_ns"] {
+                prop_assert_eq!(&kept[key], &whole[key]);
+            }
         }
     }
 

@@ -141,6 +141,7 @@ fn facts(process: &ProcBasic, detail: Option<ProcDetail>, start_offset: i64, rea
         user: process.user.clone(),
         cgroup: process.cgroup.as_ref().map(|c| c.path.clone()),
         workload: process.cgroup.as_ref().and_then(|c| spell(&c.workload)),
+        workload_claimed: process.cgroup.as_ref().is_some_and(|c| c.workload.claimed),
         ppid: Some(process.stat.ppid),
         libraries,
         environ,
@@ -148,8 +149,17 @@ fn facts(process: &ProcBasic, detail: Option<ProcDetail>, start_offset: i64, rea
     }
 }
 
-/// A workload in one or two words, the innermost that is known.
+/// A workload in one or two words, the innermost that is known. A claim ends with `?`, so it is never the name of what root named.
 fn spell(workload: &Workload) -> Option<String> {
+    let name = name(workload)?;
+    Some(if workload.claimed {
+        format!("{name}?")
+    } else {
+        name
+    })
+}
+
+fn name(workload: &Workload) -> Option<String> {
     if let Some(slurm) = &workload.slurm {
         let step = slurm
             .step
@@ -181,6 +191,8 @@ mod tests {
         let id = "a".repeat(64);
         let docker = Workload::from_path(&format!("/docker/{id}"));
         assert_eq!(spell(&docker).as_deref(), Some("container aaaaaaaaaaaa"));
+        let claim = Workload::from_path("/user.slice/user@1000.service/slurmstepd.scope/job_211/step_0");
+        assert_eq!(spell(&claim).as_deref(), Some("slurm 211.0?"));
         assert_eq!(spell(&Workload::default()), None);
     }
 }

@@ -5,6 +5,7 @@ use crate::doctor::{
     line::{Lines, WITH_ROOT},
     words::names,
 };
+use crate::step::{ShellWord, step};
 
 pub(crate) fn acs(facts: &Facts, out: &mut Lines) {
     if facts.host.virtual_machine || facts.gpus.is_empty() {
@@ -43,8 +44,9 @@ pub(crate) fn acs(facts: &Facts, out: &mut Lines) {
                 names(&on)
             ),
             "GPUDirect then goes through the root complex, at half the speed or less.",
-            format!(
-                "sudo setpci -s {first} ECAP_ACS+0x6.w=0000 (each bridge), or switch ACS off in the BIOS"
+            step!(
+                "sudo setpci -s {} ECAP_ACS+0x6.w=0000 (each bridge), or switch ACS off in the BIOS",
+                ShellWord::new(first, "ADDRESS")
             ),
         );
     } else if known {

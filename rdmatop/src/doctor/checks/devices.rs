@@ -7,6 +7,7 @@ use crate::doctor::{
     line::Lines,
     words::{count, names},
 };
+use crate::step::step;
 
 const ONLY_TCP: &str = "Programs on this machine can use TCP only.";
 
@@ -85,7 +86,7 @@ pub(crate) fn driver(facts: &Facts, out: &mut Lines) {
             None => "it has no driver".to_owned(),
         };
         let text = format!("{} at {} has no RDMA device: {driver}", nic.what, nic.address);
-        let remedy = format!("sudo modprobe {}; sudo dmesg | tail -50", nic.module);
+        let remedy = step!("sudo modprobe {}; sudo dmesg | tail -50", nic.module);
         // Beside other devices it may serve TCP alone.
         if facts.answering().next().is_some() {
             out.warn(

@@ -5,17 +5,18 @@ use crate::doctor::{
     line::Lines,
     words::port_name,
 };
+use crate::step::{ShellWord, step};
 
 pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
     let mut places: Vec<u32> = Vec::new();
     let mut fine = 0;
     for (device, port) in facts.ports().filter(|(_, port)| port.roce) {
         let name = port_name(device, port);
-        let interface = port
-            .netdev
-            .as_ref()
-            .map_or("INTERFACE", |netdev| netdev.name.as_str());
-        let address = format!("sudo ip address add ADDRESS/PREFIX dev {interface}");
+        let netdev = port.netdev.as_ref().map(|netdev| netdev.name.as_str());
+        let address = step!(
+            "sudo ip address add ADDRESS/PREFIX dev {}",
+            ShellWord::or(netdev, "INTERFACE")
+        );
         let gids = match &port.gids {
             Fact::Known(gids) => gids,
             Fact::Unreadable(why) => {

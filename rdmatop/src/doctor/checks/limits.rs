@@ -7,6 +7,7 @@ use crate::{
         words::{bytes, names},
     },
     locked,
+    step::{NextStep, ShellWord, step},
 };
 
 /// Enough for the buffers of most jobs.
@@ -54,18 +55,19 @@ pub(crate) fn memlock(facts: &Facts, out: &mut Lines) {
     for (limit, processes) in &low {
         let text = format!("{} may lock {} of memory", subject(processes), bytes(*limit));
         // What is good for all of them; what one runs in says nothing about the others.
-        let mut ways: Vec<String> = processes
+        let mut ways: Vec<NextStep> = processes
             .iter()
             .map(|process| locked::raise(process.cgroup.as_deref()))
             .collect();
         ways.dedup();
         let remedy = match (processes.as_slice(), ways.as_slice()) {
-            ([one], [way]) => format!(
-                "sudo prlimit --pid {} --memlock=unlimited; for its next start: {way}",
-                one.pid
+            ([one], [way]) => step!(
+                "sudo prlimit --pid {} --memlock=unlimited   # for its next start: {}",
+                one.pid,
+                *way
             ),
             (_, [way]) => way.clone(),
-            _ => format!(
+            _ => step!(
                 "rdmatop doctor --pid {}, as of each of them: each runs in something else",
                 processes[0].pid
             ),
@@ -96,9 +98,12 @@ pub(crate) fn default(facts: &Facts, out: &mut Lines) {
             Some(limit) if limit < MEMLOCK_WARN && !service.exempt => {
                 let unit = if service.shell {
                     "ulimit -l unlimited; for all: `* - memlock unlimited` in /etc/security/limits.conf"
-                        .to_owned()
+                        .into()
                 } else {
-                    format!("LimitMEMLOCK=infinity by: sudo systemctl edit {}", service.comm)
+                    step!(
+                        "LimitMEMLOCK=infinity by: sudo systemctl edit {}",
+                        ShellWord::new(&service.comm, "UNIT")
+                    )
                 };
                 out.warn(
                     &service.comm,
@@ -138,10 +143,7 @@ pub(crate) fn cgroup(facts: &Facts, out: &mut Lines) {
             limit.cgroup
         );
         let why = "At the limit, queue pairs and memory regions cannot be made (EAGAIN).";
-        let remedy = format!(
-            "echo '{} {}=max' | sudo tee /sys/fs/cgroup{}/rdma.max",
-            limit.device, limit.resource, limit.cgroup
-        );
+        let remedy = locked::without_rdma_limit(&limit.device, &limit.resource, &limit.cgroup);
         if current >= limit.max {
             out.fail(&limit.device, text, why, remedy);
         } else if u128::from(current) * 100 >= u128::from(limit.max) * u128::from(CGROUP_WARN) {

@@ -5,6 +5,7 @@ use crate::doctor::{
     line::Lines,
     words::{names, port_name},
 };
+use crate::step::{ShellWord, step};
 
 /// Ethernet ports of hardware with what is known of their flow control; unreadable ones get a skip line with the
 /// reason.
@@ -52,7 +53,10 @@ pub(crate) fn pfc(facts: &Facts, out: &mut Lines) {
                 port,
                 format!("{port} has flow control (PFC) and does not trust DSCP"),
                 "RoCE v2 marks its packets by DSCP: they all end in priority 0.",
-                format!("sudo mlnx_qos -i {interface} --trust dscp, or dcb"),
+                step!(
+                    "sudo mlnx_qos -i {} --trust dscp, or dcb",
+                    ShellWord::netdev(interface)
+                ),
             );
         }
     }
@@ -114,7 +118,11 @@ pub(crate) fn ecn(facts: &Facts, out: &mut Lines) {
                     list(&missing)
                 ),
                 "Senders are then slowed by pauses alone, which spread through the network.",
-                format!("echo 1 | sudo tee /sys/class/net/{interface}/ecn/roce_np/enable/{first}"),
+                step!(
+                    "echo 1 | sudo tee /sys/class/net/{}/ecn/roce_np/enable/{}",
+                    ShellWord::netdev(interface),
+                    *first
+                ),
             );
         } else {
             fine |= !pfc.is_empty();

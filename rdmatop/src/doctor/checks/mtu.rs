@@ -7,6 +7,7 @@ use crate::{
         words::{names, port_name, rate},
     },
     roce::payload,
+    step::{ShellWord, step},
 };
 
 /// A port of this speed needs large packets, bits per second.
@@ -56,8 +57,13 @@ pub(crate) fn mtu(facts: &Facts, out: &mut Lines) {
             .unwrap_or_default();
         let is = format!("packets of {port} carry {payload} bytes: {interface} has MTU {mtu}");
         // Jumbo frames have to be set on the whole path, or packets are dropped.
-        let raise =
-            |to: u32| format!("sudo ip link set {interface} mtu {to}, and the same on switches and peers");
+        let raise = |to: u32| {
+            step!(
+                "sudo ip link set dev {} mtu {}, and the same on switches and peers",
+                ShellWord::netdev(interface),
+                to
+            )
+        };
         if *payload < LEAST {
             out.warn(
                 port,

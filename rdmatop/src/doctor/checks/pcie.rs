@@ -5,6 +5,7 @@ use crate::doctor::{
     line::Lines,
     words::{count, names, rate},
 };
+use crate::step::{ShellWord, step};
 
 fn link_words(link: PciLink) -> String {
     let generation = match link.mega_transfers {
@@ -48,9 +49,9 @@ pub(crate) fn link(facts: &Facts, out: &mut Lines) {
             link_words(*current),
             link_words(*max)
         );
-        let remedy = format!(
+        let remedy = step!(
             "reseat the card, check slot and BIOS; sudo lspci -vvs {} | grep Lnk",
-            pci.address
+            ShellWord::new(&pci.address, "ADDRESS")
         );
         if current.bits_per_sec < *wanted {
             let text = if below {

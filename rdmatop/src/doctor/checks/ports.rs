@@ -7,6 +7,7 @@ use crate::doctor::{
     line::Lines,
     words::{names, port_name, rate as in_words},
 };
+use crate::step::{ShellWord, step};
 
 const PICKED: &str = "A job that picks this port fails, hangs or falls back to TCP.";
 
@@ -80,7 +81,7 @@ fn down(name: &str, state: u32, port: &Port, others: bool, out: &mut Lines) {
             "{name} is {}: its interface {interface} is switched off",
             word(state)
         );
-        let remedy = format!("sudo ip link set {interface} up");
+        let remedy = step!("sudo ip link set dev {} up", ShellWord::netdev(interface));
         if others {
             out.warn(name, text, PICKED, remedy);
         } else {
@@ -97,7 +98,10 @@ fn down(name: &str, state: u32, port: &Port, others: bool, out: &mut Lines) {
         name,
         format!("{name} is {}: its interface {interface} {signal}", word(state)),
         PICKED,
-        format!("check the cable and the switch's port; sudo ethtool {interface}"),
+        step!(
+            "check the cable and the switch's port; sudo ethtool {}",
+            ShellWord::netdev(interface)
+        ),
     );
 }
 
@@ -150,9 +154,9 @@ pub(crate) fn rate(facts: &Facts, out: &mut Lines) {
                     in_words(best)
                 ),
                 "A collective runs at the speed of its slowest NIC.",
-                format!(
+                step!(
                     "check cable, transceiver and the switch's port; sudo ethtool INTERFACE, or sudo mlxlink -d {}",
-                    slow[0]
+                    ShellWord::device(slow[0])
                 ),
             );
         }

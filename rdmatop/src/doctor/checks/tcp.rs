@@ -3,9 +3,9 @@
 use crate::doctor::{facts::Facts, line::Lines, words::bytes};
 
 /// `tcp_rmem`, largest, as Linux sets it on a machine with memory.
-pub(crate) const RMEM: u64 = 6 << 20;
+pub(crate) const RMEM: u64 = 6_291_456;
 /// `tcp_wmem`, largest.
-pub(crate) const WMEM: u64 = 4 << 20;
+pub(crate) const WMEM: u64 = 4_194_304;
 /// `somaxconn` that a job of many ranks needs.
 pub(crate) const BACKLOG: u64 = 1024;
 
@@ -25,9 +25,8 @@ pub(crate) fn buffers(facts: &Facts, out: &mut Lines) {
                 bytes(wmem)
             ),
             "A job that falls back to TCP is then even slower than it has to be.",
-            format!(
-                "sudo sysctl -w net.ipv4.tcp_rmem='4096 131072 {RMEM}' net.ipv4.tcp_wmem='4096 16384 {WMEM}'"
-            ),
+            // These are RMEM and WMEM.
+            "sudo sysctl -w net.ipv4.tcp_rmem='4096 131072 6291456' net.ipv4.tcp_wmem='4096 16384 4194304'",
         );
     } else {
         out.pass(

@@ -16,6 +16,7 @@ use crate::model::{
     event::EventKind,
     input::{EbpfState, SlotsSample},
 };
+use crate::step::step;
 
 /// QPs that a line names; the rows of all say it.
 const NAMED: usize = 3;
@@ -276,21 +277,21 @@ fn unlisted(now: u64, names: &[String], others: bool, refusal: Option<&Obstacle>
     let (why, remedy) = match (refusal.filter(|_| others), others, now) {
         (Some(refusal), ..) => (
             format!("the tables of QPs are full, and the kernel gives no memory for more: {}", refusal.why),
-            if refusal.remedy.is_empty() { "See dmesg".to_owned() } else { refusal.remedy.clone() },
+            if refusal.remedy.is_empty() { "See dmesg".into() } else { refusal.remedy.clone() },
         ),
         (None, true, _) => (
             "they found the tables of QPs full: they came faster than these grow, or more QPs exist than rdmatop can \
              remember"
                 .to_owned(),
-            "rdmatop looks for them as soon as there is room, and counts them from then on".to_owned(),
+            "rdmatop looks for them as soon as there is room, and counts them from then on".into(),
         ),
         (None, false, 0) => (
             "they found the tables of QPs full".to_owned(),
-            "None is needed: there is room now, and those that still exist are counted".to_owned(),
+            "None is needed: there is room now, and those that still exist are counted".into(),
         ),
         (None, false, _) => (
             "they found the tables of QPs full".to_owned(),
-            "None is needed: each is counted from its next work request on".to_owned(),
+            "None is needed: each is counted from its next work request on".into(),
         ),
     };
     Cause {
@@ -321,9 +322,12 @@ fn note(now: u64, names: &[String], lost: u64, nameless: u64, shortage: Shortage
             count(lost)
         )
     };
-    let remedy_of = |obstacle: &Obstacle| match obstacle.remedy.as_str() {
-        "" => "See dmesg".to_owned(),
-        remedy => remedy.to_owned(),
+    let remedy_of = |obstacle: &Obstacle| {
+        if obstacle.remedy.is_empty() {
+            "See dmesg".into()
+        } else {
+            obstacle.remedy.clone()
+        }
     };
     let (why, remedy) = match shortage {
         Shortage::Memory(capacity, refusal) => (
@@ -332,7 +336,7 @@ fn note(now: u64, names: &[String], lost: u64, nameless: u64, shortage: Shortage
                 slots(capacity),
                 refusal.why
             ),
-            format!(
+            step!(
                 "{}. rdmatop asks again each second, and 64 more slots take 200 KiB",
                 remedy_of(refusal)
             ),
@@ -342,19 +346,20 @@ fn note(now: u64, names: &[String], lost: u64, nameless: u64, shortage: Shortage
                 "the kernel gave no memory for more counter slots: {}",
                 refused.why
             ),
-            format!("{}. There is memory now", remedy_of(refused)),
+            step!("{}. There is memory now", remedy_of(refused)),
         ),
         Shortage::Time(capacity) => (
             format!("{} were taken, and memory for more came late", slots(capacity)),
-            "None is needed: each is counted from its next work request on".to_owned(),
+            "None is needed: each is counted from its next work request on".into(),
         ),
         Shortage::Slots(capacity) => {
             let more = capacity.max(1).saturating_mul(2).next_power_of_two();
             (
                 format!("{} were taken by other QPs that had moved", slots(capacity)),
-                format!(
-                    "A QP is counted again once others are destroyed. Start rdmatop with RDMATOP_SLOTS={more}: each slot \
-                     takes 3 KiB of kernel memory"
+                step!(
+                    "A QP is counted again once others are destroyed. Start rdmatop with RDMATOP_SLOTS={}: each slot \
+                     takes 3 KiB of kernel memory",
+                    more
                 ),
             )
         }

@@ -25,6 +25,8 @@ use crate::model::{
 
 /// Names of threads kept for one process.
 const ALIASES: usize = 8;
+/// Devices kept of those on which a process has no QP any more.
+const DEVICES_LEFT: usize = 64;
 /// Nanoseconds of a clock tick as /proc counts them (`USER_HZ`).
 const TICK_NS: u64 = 10_000_000;
 
@@ -52,6 +54,8 @@ pub(super) struct Process {
     pub(super) facts: Facts,
     /// Living QPs by generation of the device.
     pub(super) qps: BTreeMap<u64, u64>,
+    /// Devices on which it had QPs that are gone.
+    pub(super) left: BTreeSet<u64>,
     pub(super) memory: Memory,
     pub(super) flow: Option<Box<Flow>>,
     pub(super) faults: Option<Meter>,
@@ -84,6 +88,7 @@ pub(super) struct Facts {
     pub(super) user: Option<Arc<str>>,
     pub(super) cgroup: Option<Arc<str>>,
     pub(super) workload: Option<Arc<str>>,
+    pub(super) workload_claimed: bool,
     pub(super) libraries: Option<Shared<String>>,
     pub(super) environ: Option<Shared<(String, String)>>,
     pub(super) verbs_files: Option<bool>,
@@ -295,6 +300,7 @@ impl Processes {
                 aliases: Vec::new(),
                 facts: Facts::default(),
                 qps: BTreeMap::new(),
+                left: BTreeSet::new(),
                 memory: Memory::default(),
                 flow: None,
                 faults: None,
@@ -392,6 +398,7 @@ impl Processes {
             user: names::safe_opt(facts.user.as_ref()).or_else(|| facts.uid.map(|id| id.to_string().into())),
             cgroup: names::safe_opt(facts.cgroup.as_ref()),
             workload: names::safe_opt(facts.workload.as_ref()),
+            workload_claimed: facts.workload_claimed,
             libraries: facts
                 .libraries
                 .as_ref()
@@ -432,6 +439,7 @@ impl Processes {
             for (device, count) in same.qps {
                 *process.qps.entry(device).or_default() += count;
             }
+            process.left.extend(same.left);
             if let Some(theirs) = same.flow {
                 process.flow.get_or_insert_default().absorb(&theirs);
             }
@@ -510,6 +518,9 @@ impl Processes {
             *count = count.saturating_sub(1);
             if *count == 0 {
                 process.qps.remove(&device);
+                if process.left.len() < DEVICES_LEFT {
+                    process.left.insert(device);
+                }
             }
         }
     }

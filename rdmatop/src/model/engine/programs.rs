@@ -61,7 +61,7 @@ fn refused(state: &EbpfState, notes: &[Cause]) -> Option<Cause> {
     }
     let mut cause = unavailable.cause.clone();
     if cause.remedy.is_empty() && cause.id != CauseId::Defect {
-        "`rdmatop probes` and dmesg may say more".clone_into(&mut cause.remedy);
+        cause.remedy = "`rdmatop probes` and dmesg may say more".into();
     }
     Some(cause)
 }

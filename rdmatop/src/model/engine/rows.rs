@@ -260,9 +260,12 @@ impl Qp {
 
 impl Process {
     fn build(&self, devices: &Devices, counts_verbs: bool, now_ns: u64, fresh: bool) -> ProcessRow {
+        // The QPs of a process end with it. It stays one of the devices that it used.
+        let left = self.left.iter().filter(|_| self.ended_ns.is_some());
         let mut on: Vec<Arc<str>> = self
             .qps
             .keys()
+            .chain(left)
             .filter_map(|uid| devices.get(*uid))
             .map(|device| Arc::clone(&device.name))
             .collect();
@@ -286,6 +289,7 @@ impl Process {
             user: self.facts.user.clone(),
             cgroup: self.facts.cgroup.clone(),
             workload: self.facts.workload.clone(),
+            workload_claimed: self.facts.workload_claimed,
             devices: on,
             qps: self.qps.values().sum(),
             mr_bytes: self.memory.bytes(),

@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::step::NextStep;
+
 pub use kind::{FindingId, Kind, Severity};
 pub use limits::{Limit, Limits};
 pub use watch::{Change, Watch};
@@ -47,7 +49,7 @@ pub struct Finding {
     /// Why it matters.
     pub why: &'static str,
     /// What to run or to change next. A command, then each reading of its result after three spaces and `# `.
-    pub next: String,
+    pub next: NextStep,
     /// What one sees when it is mended.
     pub fixed: &'static str,
     /// `CLOCK_MONOTONIC` since which it has been so, as far as it was seen, ns.
@@ -128,7 +130,7 @@ struct Symptom {
     since_ns: u64,
     verdict: String,
     evidence: Vec<String>,
-    next: String,
+    next: NextStep,
     short: String,
     victims: Vec<u64>,
 }

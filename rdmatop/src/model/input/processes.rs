@@ -82,7 +82,7 @@ pub struct Opener {
     pub pid: u32,
     /// Its name, safe to print; `None`: it ended meanwhile.
     pub comm: Option<String>,
-    /// Container, pod or job, safe to print.
+    /// Container, pod or job, safe to print; with `?` at its end if it is claimed.
     pub workload: Option<String>,
     /// Libraries of interest that are mapped, safe to print; `None`: not readable.
     pub libraries: Option<Vec<String>>,
@@ -109,6 +109,9 @@ pub struct ProcessFacts {
     pub cgroup: Option<String>,
     /// Container, pod or job the cgroup names, for display.
     pub workload: Option<String>,
+    /// A user may have made the cgroup of that name.
+    #[serde(default)]
+    pub workload_claimed: bool,
     /// Parent process.
     pub ppid: Option<u32>,
     /// Libraries of interest that are mapped (`libnccl`, `libfabric`, ...), when read.

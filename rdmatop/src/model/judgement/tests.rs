@@ -108,6 +108,17 @@ fn a_port_or_a_process_with_a_missing_part_makes_the_total_a_lower_bound() {
 }
 
 #[test]
+fn what_a_process_moved_that_has_ended_is_part_of_the_total() {
+    let mut s = testkit::one_row();
+    let before = totals(&s).wr;
+    assert!(before.rate > Some(0.0));
+    (s.processes[0].exited, s.processes[0].qps) = (true, 0);
+    assert_eq!(totals(&s).wr, before);
+    s.processes[0].traffic = Traffic::default();
+    assert_eq!(totals(&s).wr.rate, Some(0.0), "it had no QP");
+}
+
+#[test]
 fn unknown_management_datagrams_make_no_sum_a_lower_bound_and_other_kernel_consumers_do() {
     let mut s = testkit::one_row();
     let mut kernel = s.processes[0].clone();

@@ -8,7 +8,7 @@ use super::Rows;
 use crate::model::{
     ib::QpState,
     input::EbpfState,
-    snapshot::{DeviceRow, PortRow, QpRow, Snapshot},
+    snapshot::{DeviceRow, PortRow, ProcessRow, QpRow, Snapshot},
     value::{Counter, Source},
 };
 
@@ -89,7 +89,9 @@ impl Totals {
             ..Self::default()
         };
         out.add_devices(snapshot, rows);
-        for process in snapshot.processes.iter().filter(|p| p.qps > 0) {
+        // One that has ended within the window has no QP any more, and what it moved is counted.
+        let moves = |row: &&ProcessRow| row.qps > 0 || row.traffic.tx_wr.is_some();
+        for process in snapshot.processes.iter().filter(moves) {
             let sent = process.traffic.tx_wr;
             // Its management datagrams are no process's traffic: when they are unknown, sums must not become lower
             // bounds.

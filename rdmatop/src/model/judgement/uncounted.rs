@@ -58,7 +58,7 @@ pub(super) fn concerns(device: Option<&DeviceRow>) -> Concerns {
 
 /// Why no program counts the work requests of a device, or of an unknown device; `None` where one does.
 pub(super) fn why_uncounted(health: &Health, device: Option<&DeviceRow>) -> Option<Cause> {
-    let because = |id, why: &str, remedy: &str| Obstacle::new(id, why, remedy);
+    let because = |id, why: &str, remedy: &'static str| Obstacle::new(id, why, remedy);
     let obstacle = match &health.ebpf {
         EbpfState::Starting => because(CauseId::EbpfStarts, "eBPF is starting", ""),
         EbpfState::Disabled => because(CauseId::NoEbpf, "--no-ebpf leaves out what counts it", ""),
@@ -85,7 +85,7 @@ fn not_followed(health: &Health) -> Obstacle {
             "no program follows these posts: most NICs' posts bypass the kernel",
             "`--uprobes` counts them where the program uses libibverbs",
         ),
-        Some(UprobesReport { off: Some(off), .. }) => Obstacle::new(off.id, &*off.why, &*off.remedy),
+        Some(UprobesReport { off: Some(off), .. }) => Obstacle::new(off.id, &*off.why, off.remedy.clone()),
         Some(UprobesReport { pid: Some(pid), .. }) => {
             let why = format!("these posts bypass the kernel, and only process {pid} is probed");
             Obstacle::new(CauseId::NotProbed, why, "`--uprobes` probes all")

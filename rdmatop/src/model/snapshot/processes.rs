@@ -32,9 +32,11 @@ pub struct ProcessRow {
     pub user: Option<Arc<str>>,
     /// Cgroup path.
     pub cgroup: Option<Arc<str>>,
-    /// Container, pod or job.
+    /// Container, pod or job; with `?` at its end if it is claimed.
     pub workload: Option<Arc<str>>,
-    /// Devices it has QPs on.
+    /// A user may have made the cgroup that names it, so it is not known whether that is true: nothing is summed or concluded by it.
+    pub workload_claimed: bool,
+    /// Devices it has QPs on; of one that has ended also those that it had QPs on.
     pub devices: Vec<Arc<str>>,
     /// QPs now.
     pub qps: u64,

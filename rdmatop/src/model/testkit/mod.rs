@@ -325,7 +325,12 @@ pub(crate) fn hostile() -> Snapshot {
         "mlx5_0".into(),
     ];
     s.host.hostname = Some("ホスト".repeat(30));
-    s.health.notes = vec![cause(&"警告".repeat(40), &"x".repeat(300), &"y".repeat(300))].into();
+    s.health.notes = vec![cause(
+        &"警告".repeat(40),
+        &"x".repeat(300),
+        "y".repeat(300).leak(),
+    )]
+    .into();
     s
 }
 

@@ -214,6 +214,7 @@ pub(crate) fn process(uid: u64, pid: Option<u32>, comm: &str, device: &str, traf
         user: pid.map(|_| "alice".into()),
         cgroup: pid.map(|_| "/system.slice/slurmstepd.scope/job_7341/step_0/user/task_0".into()),
         workload: pid.map(|_| "slurm 7341.0".into()),
+        workload_claimed: false,
         devices: vec![device.into()],
         qps: 8,
         mr_bytes: pid.map(|_| 64 << 20),
@@ -373,12 +374,12 @@ pub(crate) fn probe(
 }
 
 /// A cause of any kind.
-pub(crate) fn cause(what: &str, why: &str, remedy: &str) -> Cause {
+pub(crate) fn cause(what: &str, why: &str, remedy: &'static str) -> Cause {
     Cause {
         id: CauseId::NoModule,
         concerns: Concerns::Host,
         what: what.to_owned(),
         why: why.to_owned(),
-        remedy: remedy.to_owned(),
+        remedy: remedy.into(),
     }
 }

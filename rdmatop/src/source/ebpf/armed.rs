@@ -92,7 +92,7 @@ pub(super) fn locked_down(root: &Root) -> Option<Obstacle> {
     })
 }
 
-fn off(why: &str, remedy: &str) -> Obstacle {
+fn off(why: &str, remedy: &'static str) -> Obstacle {
     Obstacle::new(CauseId::ProbesOff, why, remedy)
 }
 

@@ -113,7 +113,7 @@ fn instead(entry: Entry, obstacle: &Obstacle) -> Obstacle {
         _ => "kprobe instead of fentry",
     };
     let why = format!("{how}: {}", obstacle.why);
-    Obstacle::new(CauseId::KprobeInstead, why, &*obstacle.remedy)
+    Obstacle::new(CauseId::KprobeInstead, why, obstacle.remedy.clone())
 }
 
 impl<'a> Attacher<'a> {

@@ -224,7 +224,7 @@ fn no_counters(obstacle: Obstacle) -> Cause {
     let what = "Not seen: work requests, bytes and latency per QP";
     let mut cause = obstacle.takes(what, Concerns::Programs(programs.collect()));
     if cause.remedy.is_empty() {
-        "See dmesg".clone_into(&mut cause.remedy);
+        cause.remedy = "See dmesg".into();
     }
     cause
 }

@@ -102,7 +102,7 @@ pub(super) fn for_the_user(obstacle: Obstacle, masked: bool) -> Obstacle {
         );
     }
     if obstacle.remedy.is_empty() {
-        let remedy = "`rdmatop probes` names the programs".to_owned();
+        let remedy = "`rdmatop probes` names the programs".into();
         return Obstacle { remedy, ..obstacle };
     }
     obstacle

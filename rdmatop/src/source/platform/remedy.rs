@@ -1,6 +1,7 @@
 //! What is missing on this machine, why, and what to do: one cause each. Pure.
 use super::{Capability, Lockdown, Platform};
 use crate::model::cause::{Cause, CauseId, Concerns};
+use crate::step::{NextStep, step};
 
 /// All that is known to be missing, the most basic first. An unknown fact makes no cause.
 pub fn missing(platform: &Platform) -> Vec<Cause> {
@@ -12,7 +13,7 @@ pub fn missing(platform: &Platform) -> Vec<Cause> {
     out
 }
 
-fn push(out: &mut Vec<Cause>, id: CauseId, what: &str, why: impl Into<String>, remedy: impl Into<String>) {
+fn push(out: &mut Vec<Cause>, id: CauseId, what: &str, why: impl Into<String>, remedy: impl Into<NextStep>) {
     out.push(Cause {
         id,
         concerns: Concerns::Host,
@@ -23,11 +24,11 @@ fn push(out: &mut Vec<Cause>, id: CauseId, what: &str, why: impl Into<String>, r
 }
 
 /// How to get what `caps` allow: root without them is in a container, where sudo does not help.
-fn grant(p: &Platform, caps: &str) -> String {
+fn grant(p: &Platform, caps: &'static str) -> NextStep {
     if p.euid == Some(0) {
-        format!("start the container with --cap-add {caps}, or run on the host")
+        step!("start the container with --cap-add {}, or run on the host", caps)
     } else {
-        "run with sudo".to_owned()
+        "run with sudo".into()
     }
 }
 
@@ -48,7 +49,7 @@ fn rdma(p: &Platform, out: &mut Vec<Cause>) {
             CauseId::NoRdmaSubsystem,
             "No RDMA",
             why,
-            format!("load the driver of your NIC, {LAB}"),
+            step!("load the driver of your NIC, {}", LAB),
         );
     } else if p.rdma_devices == Some(0)
         && let Some(driver) = p
@@ -74,7 +75,7 @@ fn rdma(p: &Platform, out: &mut Vec<Cause>) {
             CauseId::NoRdmaDevice,
             "No RDMA device",
             why,
-            format!("load the driver of your NIC, {LAB}"),
+            step!("load the driver of your NIC, {}", LAB),
         );
     } else if p.dangling_devices > 0 {
         let why = format!(
@@ -135,7 +136,7 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
             let why = format!("{} missing", lacks.join(" and "));
             (
                 why,
-                format!("run with sudo, or grant CAP_BPF and CAP_PERFMON{sysctl}"),
+                step!("run with sudo, or grant CAP_BPF and CAP_PERFMON{}", sysctl),
             )
         };
         return push(out, CauseId::NoCapability, WHAT, why, remedy);
@@ -149,7 +150,7 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
             CauseId::PerfParanoid,
             WHAT,
             why,
-            format!(
+            step!(
                 "{}, or `sysctl kernel.perf_event_paranoid=2`",
                 grant(p, "SYS_ADMIN")
             ),
@@ -175,7 +176,7 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
             CauseId::Memlock,
             "eBPF maps may not fit",
             why,
-            format!(
+            step!(
                 "{}, or raise the limit with `ulimit -l unlimited`",
                 grant(p, "SYS_RESOURCE")
             ),

@@ -653,7 +653,7 @@ fn softroce_is_offered_only_where_no_device_is() {
     };
     let line = &without(Some(SoftRoce::Missing("apt install x".into())))[1];
     assert_eq!(
-        (line.id, line.status, line.remedy.as_str()),
+        (line.id, line.status, &*line.remedy),
         ("device.softroce", Status::Warn, "apt install x")
     );
     assert_eq!(without(Some(SoftRoce::Ready))[1].status, Status::Pass);

@@ -189,19 +189,19 @@ fn note(device: &str, holders: &Holders, only: bool) -> Cause {
                 "the kernel waits until these processes close {it}: {}",
                 holders.named()
             ),
-            "End these processes to let the removal finish; their traffic goes on until then".to_owned(),
+            "End these processes to let the removal finish; their traffic goes on until then",
         ),
         (true, true) => (
             "the kernel waits until no process has it open; a process of another user may, whose open files \
              you may not inspect"
                 .to_owned(),
-            "Run with sudo to see which process has it open; its traffic goes on until then".to_owned(),
+            "Run with sudo to see which process has it open; its traffic goes on until then",
         ),
         (true, false) => (
             "the kernel waits for its last users, and no process has its verbs file open: a kernel consumer (NVMe, NFS, \
              SMB), or a process that is just ending"
                 .to_owned(),
-            "Disconnect or unmount what uses the device; dmesg may say more".to_owned(),
+            "Disconnect or unmount what uses the device; dmesg may say more",
         ),
     };
     Cause {
@@ -209,7 +209,7 @@ fn note(device: &str, holders: &Holders, only: bool) -> Cause {
         concerns: Concerns::Device(device.to_owned()),
         what: format!("{device} is being removed"),
         why,
-        remedy,
+        remedy: remedy.into(),
     }
 }
 

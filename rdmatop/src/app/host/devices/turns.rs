@@ -331,7 +331,7 @@ impl Turns {
                 concerns: Concerns::Host,
                 what: format!("{} more devices are slow", more.len()),
                 why: format!("{named}{dots}"),
-                remedy: "Their values are old; devices that are not named are read meanwhile".to_owned(),
+                remedy: "Their values are old; devices that are not named are read meanwhile".into(),
             });
         }
         notes
@@ -387,7 +387,7 @@ impl Turn {
             concerns: self.concerns(subject),
             what: format!("{} is slow", self.name),
             why,
-            remedy: remedy.to_owned(),
+            remedy: remedy.into(),
         })
     }
 
@@ -401,9 +401,9 @@ impl Turn {
     /// The cause that no thread is free to read it.
     fn starved(&self, subject: Subject, threads: usize) -> Cause {
         let remedy = if threads < MOST {
-            crate::source::limits::threads().to_owned()
+            crate::source::limits::threads()
         } else {
-            "It is read when one of those answers; dmesg may say why they are late".to_owned()
+            "It is read when one of those answers; dmesg may say why they are late"
         };
         Cause {
             id: CauseId::NoThread,
@@ -412,7 +412,7 @@ impl Turn {
             why: format!(
                 "all {threads} threads that read devices wait for slow ones, and no more can be started"
             ),
-            remedy,
+            remedy: remedy.into(),
         }
     }
 }

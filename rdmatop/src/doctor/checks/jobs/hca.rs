@@ -6,6 +6,7 @@ use crate::doctor::{
     line::Lines,
     words::{names, port_name},
 };
+use crate::step::step;
 
 /// Variables that list devices. UCX's may also list network interfaces, and NCCL's entries are prefixes of names.
 const LISTS: [(&str, bool); 3] = [
@@ -46,16 +47,19 @@ pub(crate) fn devices(facts: &Facts, out: &mut Lines) {
                 .collect();
             let subject = &job.subject;
             let has = if known.is_empty() {
-                "none".to_owned()
+                "no RDMA device".to_owned()
             } else {
                 names(&known)
             };
-            let remedy = format!("this machine has {has}: start the job with {name} of these, or without");
+            let remedy = step!(
+                "start the job with {} of this machine's devices, or without",
+                name
+            );
             if used.is_empty() && !list.entries.iter().any(|(entry, _)| is_interface(entry)) {
                 out.fail(
                     subject,
                     format!("{subject}: {name}={value} takes no RDMA device of this machine"),
-                    "The job uses TCP, or ends at its start.",
+                    format!("The job uses TCP, or ends at its start; this machine has {has}."),
                     remedy,
                 );
             } else if !missing.is_empty() && !list.not {
@@ -65,7 +69,7 @@ pub(crate) fn devices(facts: &Facts, out: &mut Lines) {
                         "{subject}: {name} names {}, which this machine does not have",
                         names(&missing)
                     ),
-                    "The job uses fewer NICs than it was meant to.",
+                    format!("The job uses fewer NICs than it was meant to; this machine has {has}."),
                     remedy,
                 );
             } else if !used.is_empty() {
@@ -101,8 +105,9 @@ pub(crate) fn gid(facts: &Facts, out: &mut Lines) {
             let subject = &job.subject;
             for (why, ports) in &bad {
                 let text = format!("{subject}: {name}={index} is {why} of {}", names(ports));
-                let remedy = format!(
-                    "rdmatop doctor shows the right index (line of GIDs); or start the job without {name}"
+                let remedy = step!(
+                    "rdmatop doctor shows the right index (line of GIDs); or start the job without {}",
+                    name
                 );
                 if *why == NO_GID {
                     out.fail(subject, text, "Connections fail, or the job uses TCP.", remedy);

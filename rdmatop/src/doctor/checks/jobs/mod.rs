@@ -12,6 +12,7 @@ use crate::doctor::{
     line::{Lines, WITH_ROOT},
     words::{count, names as names_of},
 };
+use crate::step::step;
 
 pub(crate) use hca::{devices, gid};
 pub(crate) use names::names;
@@ -79,12 +80,12 @@ pub(crate) fn disabled(facts: &Facts, out: &mut Lines) {
     }
     for job in jobs(facts) {
         let subject = &job.subject;
-        let mut off = |name: &str, value: &str| {
+        let mut off = |name: &'static str, value: &str| {
             out.fail(
                 subject,
                 format!("{subject}: {name}={value} turns RDMA off"),
                 WHY,
-                format!("start the job without {name}"),
+                step!("start the job without {}", name),
             );
         };
         let verbs = has_verbs_nic(facts);
@@ -142,7 +143,7 @@ pub(crate) fn interface(facts: &Facts, out: &mut Lines) {
                     subject,
                     format!("{subject}: {name}={value} names no network interface that it has"),
                     "Ranks find each other over it; the job ends or hangs at its start.",
-                    format!("ip -br link; start the job with {name}=INTERFACE"),
+                    step!("ip -br link; start the job with {}=INTERFACE", name),
                 );
             } else {
                 out.pass(

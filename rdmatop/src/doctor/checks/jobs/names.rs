@@ -3,6 +3,7 @@
 use super::jobs;
 use crate::doctor::facts::Facts;
 use crate::doctor::line::Lines;
+use crate::step::step;
 
 /// No longer read, with their replacements.
 const OLD: [(&str, &str); 6] = [
@@ -72,22 +73,22 @@ pub(crate) fn names(facts: &Facts, out: &mut Lines) {
                     subject,
                     format!("{subject}: {name} is an old name that NCCL reads no more"),
                     ignored,
-                    format!("start the job with {new} instead"),
+                    step!("start the job with {} instead", *new),
                 );
             } else if let Some(meant) = misspelt(name) {
                 out.warn(
                     subject,
-                    format!("{subject}: {name} is not a variable of NCCL; {meant} is"),
+                    format!("{subject}: {name} is not a variable of NCCL; NCCL_{meant} is"),
                     ignored,
-                    format!("start the job with {meant} instead"),
+                    step!("start the job with NCCL_{} instead", meant),
                 );
             }
         }
     }
 }
 
-/// The known variable that is close to an unknown name.
-fn misspelt(name: &str) -> Option<String> {
+/// The known variable that is close to an unknown name, without its `NCCL_`.
+fn misspelt(name: &str) -> Option<&'static str> {
     let short = name.strip_prefix("NCCL_")?;
     let known = || KNOWN.split_ascii_whitespace();
     // Short names are close to each other.
@@ -98,7 +99,7 @@ fn misspelt(name: &str) -> Option<String> {
         .filter(|known| known.len() >= 5)
         .map(|known| (distance(short.as_bytes(), known.as_bytes()), known))
         .min()?;
-    (best.0 <= 2).then(|| format!("NCCL_{}", best.1))
+    (best.0 <= 2).then_some(best.1)
 }
 
 /// Letters to add, drop, change or swap; 3 stands for more than 2.
@@ -137,7 +138,7 @@ mod tests {
             ("NCCL_IB_GIDINDEX", "NCCL_IB_GID_INDEX"),
             ("NCCL_IB_DISABLED", "NCCL_IB_DISABLE"),
         ] {
-            assert_eq!(misspelt(name).as_deref(), Some(meant));
+            assert_eq!(misspelt(name), meant.strip_prefix("NCCL_"));
         }
         for name in [
             "NCCL_IB_HCA",

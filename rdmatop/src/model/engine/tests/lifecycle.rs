@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{event::EventKind, ib::Gid, value::Source};
+use crate::model::{event::EventKind, filter::Filter, ib::Gid, value::Source};
 
 #[test]
 fn a_perftest_pair_is_followed_from_creation_to_destruction() {
@@ -111,6 +111,12 @@ fn kill_9_destroys_without_a_modify_and_the_peer_stays() {
     assert_eq!(ended, [(17, true, false), (18, false, false)]);
     assert!(host.process(231).exited);
     assert!(!host.process(240).exited);
+    // It stays one of the device that it used, by which a view is narrowed.
+    let mine = Filter {
+        device: Some(snapshot.qps[0].device.to_string()),
+        ..Filter::default()
+    };
+    assert_eq!(mine.apply(&snapshot).processes.len(), 2);
     host.pass(6 * SECOND);
     assert_eq!(host.tick().processes.len(), 1);
 }

@@ -17,7 +17,7 @@ fn on() -> Input {
     })
 }
 
-fn off(id: CauseId, remedy: &str) -> Input {
+fn off(id: CauseId, remedy: &'static str) -> Input {
     report(EbpfState::unavailable(Obstacle::new(
         id,
         "too many open files",

@@ -4,6 +4,7 @@ use super::*;
 use crate::model::cause::{Cause, CauseId, Concerns};
 use crate::model::input::UNLISTED;
 use crate::model::snapshot::DeviceState;
+use crate::step::NextStep;
 
 /// What sysfs still has of a device.
 fn going(index: u32, name: &str) -> DeviceReading {
@@ -28,7 +29,7 @@ fn qps_of_a_device_that_is_being_removed_live_until_it_is_gone() {
         concerns: Concerns::Device("rxe0".into()),
         what: "rxe0 is being removed".into(),
         why: String::new(),
-        remedy: String::new(),
+        remedy: NextStep::default(),
     };
     let sample = DevicesSample {
         mono_ns: host.pass(SECOND).now,

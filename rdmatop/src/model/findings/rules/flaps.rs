@@ -7,6 +7,7 @@ use super::link::{about, name, used_by};
 use crate::model::findings::{FindingId, Limits, Severity, Symptom, words};
 use crate::model::ib::PortState;
 use crate::model::snapshot::{PortRow, Snapshot};
+use crate::step::{ShellWord, step};
 use crate::text;
 
 const S: u64 = 1_000_000_000;
@@ -112,11 +113,12 @@ pub(super) fn flaps(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             ),
             evidence: vec![format!("by {}, the last time {} ago", downs.witness, ago(*last))],
             next: port.netdev.as_deref().map_or_else(
-                || "ibdiagnet   # names the link -> change its cable or transceiver; again -> the switch's log".to_owned(),
+                || "ibdiagnet   # names the link -> change its cable or transceiver; again -> the switch's log".into(),
                 |netdev| {
-                    format!(
-                        "ethtool -m {netdev}   # optical power below its low alarm -> change transceiver or cable   # else -> the switch's \
-                         log, firmware of both ends"
+                    step!(
+                        "ethtool -m {}   # optical power below its low alarm -> change transceiver or cable   # else -> the switch's \
+                         log, firmware of both ends",
+                        ShellWord::netdev(netdev)
                     )
                 },
             ),

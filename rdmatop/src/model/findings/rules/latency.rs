@@ -214,7 +214,7 @@ pub(super) fn rises(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 words::number(before.outstanding()),
                 words::number(now.bytes_per_wr)
             )],
-            next: "Ping the peer: slow too -> the network (pauses, other traffic); fast -> the CPUs of both ends (top: ksoftirqd, kworker)".to_owned(),
+            next: "Ping the peer: slow too -> the network (pauses, other traffic); fast -> the CPUs of both ends (top: ksoftirqd, kworker)".into(),
             short: "slow WRs".to_owned(),
             since_ns: now.begin_ns,
             ..scene.symptom(

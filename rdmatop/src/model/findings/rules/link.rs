@@ -7,6 +7,7 @@ use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::ib::PortState;
 use crate::model::snapshot::{NamedCounter, PortRow, ProcessRow};
 use crate::roce::payload;
+use crate::step::{NextStep, ShellWord, step};
 
 pub(super) fn about(port: &PortRow, part: Option<&str>) -> About {
     About {
@@ -19,6 +20,11 @@ pub(super) fn about(port: &PortRow, part: Option<&str>) -> About {
 
 pub(super) fn name(port: &PortRow) -> String {
     format!("{}/{}", port.device, port.port)
+}
+
+/// What rdma(8) says of a port.
+pub(super) fn show(port: &PortRow) -> NextStep {
+    step!("rdma link show {}/{}", ShellWord::device(&port.device), port.port)
 }
 
 /// The rate of a counter by the provider's name.
@@ -72,11 +78,13 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             ),
             evidence,
             next: netdev.map_or_else(
-                || format!("rdma link show {}", name(port)),
+                || show(port),
                 |netdev| {
-                    format!(
-                        "ip link show {netdev}   # no UP within <> -> sudo ip link set {netdev} up   # NO-CARRIER -> plug in the cable, or \
-                         switch on the port at its other end"
+                    step!(
+                        "ip link show dev {}   # no UP within <> -> sudo ip link set dev {} up   # NO-CARRIER -> plug in the cable, or \
+                         switch on the port at its other end",
+                        ShellWord::netdev(netdev),
+                        ShellWord::netdev(netdev)
                     )
                 },
             ),
@@ -160,17 +168,19 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 victims: users.iter().map(|row| row.uid).collect(),
                 evidence: vec![format!("{counter} {total} in all, {} now", words::per_s(rate))],
                 next: match port.netdev.as_deref() {
-                    None => "ibdiagnet   # names links with errors -> change cable or transceiver there, else the switch's port".to_owned(),
+                    None => "ibdiagnet   # names links with errors -> change cable or transceiver there, else the switch's port".into(),
                     Some(netdev) if went_down => {
-                        format!(
-                            "ethtool -m {netdev}   # optical power below its low alarm -> change transceiver or cable   # else -> the \
-                             switch's log says why that port went down"
+                        step!(
+                            "ethtool -m {}   # optical power below its low alarm -> change transceiver or cable   # else -> the \
+                             switch's log says why that port went down",
+                            ShellWord::netdev(netdev)
                         )
                     }
                     Some(netdev) => {
-                        format!(
-                            "ethtool -S {netdev} | grep -v ': 0$'   # error counts that grow -> change cable or transceiver, else the \
-                             switch's port"
+                        step!(
+                            "ethtool -S {} | grep -v ': 0$'   # error counts that grow -> change cable or transceiver, else the \
+                             switch's port",
+                            ShellWord::netdev(netdev)
                         )
                     }
                 },
@@ -211,13 +221,14 @@ pub(super) fn congestion(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         } else {
             continue;
         };
-        let netdev = port.netdev.as_deref().unwrap_or("NETDEV");
         out.push(Symptom {
             verdict,
             evidence: vec![evidence],
-            next: format!(
-                "cat /sys/class/net/{netdev}/ecn/{which}/enable/*   # by priority, 0 to 7; 0 for the one that RoCE uses -> echo 1 | \
-                 sudo tee that file"
+            next: step!(
+                "cat /sys/class/net/{}/ecn/{}/enable/*   # by priority, 0 to 7; 0 for the one that RoCE uses -> echo 1 | \
+                 sudo tee that file",
+                ShellWord::or(port.netdev.as_deref(), "NETDEV"),
+                which
             ),
             short: "ECN ignored".to_owned(),
             ..scene.symptom(FindingId::Congestion, Severity::Warning, about(port, None))
@@ -250,7 +261,10 @@ pub(super) fn mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 name(port),
                 rate / 1_000_000_000
             )],
-            next: format!("sudo ip link set {netdev} mtu 9000   # on all hosts, and as much on the switches; then restart the job"),
+            next: step!(
+                "sudo ip link set dev {} mtu 9000   # on all hosts, and as much on the switches; then restart the job",
+                ShellWord::or(port.netdev.as_deref(), "NETDEV")
+            ),
             short: format!("MTU {mtu}"),
             ..scene.symptom(FindingId::SmallMtu, Severity::Warning, about(port, None))
         });
@@ -294,9 +308,9 @@ pub(super) fn path_mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 row.netdev_mtu.unwrap_or(0),
                 row.netdev.as_deref().unwrap_or("its network device")
             )],
-            next: "ip link   # on the peers: a smaller mtu there -> sudo ip link set NETDEV mtu 9000   # else the job asks for it: UCX_IB_PATH_MTU, \
+            next: "ip link   # on the peers: a smaller mtu there -> sudo ip link set dev NETDEV mtu 9000   # else the job asks for it: UCX_IB_PATH_MTU, \
                    perftest -m"
-                .to_owned(),
+                .into(),
             short: format!("path MTU {mtu}"),
             since_ns: scene.snapshot.mono_ns,
             ..scene.symptom(
@@ -357,7 +371,7 @@ pub(super) fn waits(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 used_by(&users)
             ),
             evidence,
-            next: "ibdiagnet --pc -P all=1   # which switch ports wait too: the last one on the way leads to the slow receiver".to_owned(),
+            next: "ibdiagnet --pc -P all=1   # which switch ports wait too: the last one on the way leads to the slow receiver".into(),
             short: "IB congestion".to_owned(),
             victims: users.iter().map(|row| row.uid).collect(),
             ..scene.symptom(FindingId::IbCongestion, Severity::Warning, about(port, None))
@@ -390,7 +404,7 @@ pub(super) fn commands(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         out.push(Symptom {
             verdict: format!("{} refuses commands of its driver ({counter})", port.device),
             evidence: vec![format!("{counter} {}", words::per_s(rate))],
-            next: "sudo dmesg | tail -50   # errors of the driver -> reset the NIC or reboot; again -> firmware, vendor".to_owned(),
+            next: "sudo dmesg | tail -50   # errors of the driver -> reset the NIC or reboot; again -> firmware, vendor".into(),
             short: counter.to_owned(),
             ..scene.symptom(FindingId::AdminErrors, Severity::Critical, about(port, None))
         });

@@ -8,6 +8,7 @@ use super::{Scene, growing};
 use crate::model::findings::{FindingId, Severity, Symptom, words};
 use crate::model::input::EbpfState;
 use crate::model::snapshot::PortRow;
+use crate::step::{ShellWord, step};
 
 /// Packets that are sent again.
 pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
@@ -71,9 +72,9 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             verdict,
             evidence: vec![format!("{rate} {what}, {} packets sent", words::per_s(sent))],
             next: port.netdev.as_deref().map_or_else(
-                || format!("rdma statistic show link {place}   # here and on the peer: drops that grow -> that host drops   # none grows -> the switch drops: PFC, ECN, MTU of its ports"),
+                || step!("rdma statistic show link {}/{}   # here and on the peer: drops that grow -> that host drops   # none grows -> the switch drops: PFC, ECN, MTU of its ports", ShellWord::device(&port.device), port.port),
                 |netdev| {
-                    format!("ethtool -S {netdev} | grep -E 'drop|discard'   # here and on the peer: one grows -> that host is slow, or PFC is off there   # none grows -> the switch drops: PFC, ECN, MTU of its ports")
+                    step!("ethtool -S {} | grep -E 'drop|discard'   # here and on the peer: one grows -> that host is slow, or PFC is off there   # none grows -> the switch drops: PFC, ECN, MTU of its ports", ShellWord::netdev(netdev))
                 },
             ),
             short: "packet loss".to_owned(),

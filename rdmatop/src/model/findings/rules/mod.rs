@@ -22,6 +22,7 @@ use super::{About, FindingId, Limits, Severity, Symptom};
 use crate::model::peers::Peer;
 use crate::model::snapshot::{DeviceRow, PortRow, ProcessRow, QpRow, Snapshot};
 use crate::model::value::Counter;
+use crate::step::NextStep;
 
 pub(super) use growth::Growth;
 
@@ -111,7 +112,7 @@ impl<'a> Scene<'a> {
             since_ns: self.interval_begin(),
             verdict: String::new(),
             evidence: Vec::new(),
-            next: String::new(),
+            next: NextStep::default(),
             short: String::new(),
             victims: Vec::new(),
         }

@@ -7,6 +7,7 @@ use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::ib::{PortState, QpState};
 use crate::model::input::PcieLink;
 use crate::model::snapshot::{ProcessRow, QpRow};
+use crate::step::{ShellWord, step};
 
 const MS: u64 = 1_000_000;
 /// Steps and errors older than this are of no concern now, ns.
@@ -59,9 +60,9 @@ pub(super) fn pcie(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 format!("the slot carries {}", words::bits(now.bps as f64 / 8.0)),
                 format!("its active ports carry {}", words::bits(wanted as f64 / 8.0)),
             ],
-            next: format!(
+            next: step!(
                 "sudo lspci -vvs {} | grep Lnk   # LnkSta below LnkCap -> reseat the card; again -> slot, riser, BIOS",
-                device.pci.as_deref().unwrap_or("ADDRESS")
+                ShellWord::or(device.pci.as_deref(), "ADDRESS")
             ),
             short: format!("PCIe {}", generation(now)),
             victims: vec![user.uid],
@@ -91,18 +92,24 @@ pub(super) fn logged(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         if now.saturating_sub(at) >= RECENT {
             continue;
         }
-        // Not by the device's name, which whoever gave it may have chosen to mean something to a shell.
-        let only = device
-            .pci
-            .as_deref()
-            .map_or_else(|| "tail -50".to_owned(), |pci| format!("grep {pci}"));
         out.push(Symptom {
             verdict: format!("The driver of {} logs an error: {text}", device.name),
             evidence: vec![format!(
                 "{} in the kernel's log since rdmatop began",
                 words::count(count, "error")
             )],
-            next: format!("sudo dmesg --level=emerg,alert,crit,err | {only}   # the first line of them says what failed; again -> firmware, vendor"),
+            next: device.pci.as_deref().map_or_else(
+                || {
+                    "sudo dmesg --level=emerg,alert,crit,err | tail -50   # the first line of them says what failed; again -> firmware, vendor"
+                        .into()
+                },
+                |pci| {
+                    step!(
+                        "sudo dmesg --level=emerg,alert,crit,err | grep -F {}   # the first line of them says what failed; again -> firmware, vendor",
+                        ShellWord::new(pci, "ADDRESS")
+                    )
+                },
+            ),
             short: "driver error".to_owned(),
             since_ns: at,
             ..scene.symptom(
@@ -160,7 +167,7 @@ pub(super) fn roce_v1(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 better.index,
                 crate::model::peers::address(better.gid)
             )],
-            next: format!(
+            next: step!(
                 "Start the job with GID index {}: NCCL_IB_GID_INDEX, UCX_IB_GID_INDEX, perftest -x. rdmatop doctor lists them.",
                 better.index
             ),
@@ -274,7 +281,7 @@ fn slow(scene: &Scene<'_>, owner: &ProcessRow, limit: u64) -> Option<Symptom> {
             ms(ns)
         ),
         evidence,
-        next: next.to_owned(),
+        next: next.into(),
         short: format!("slow {state}"),
         since_ns: scene.snapshot.mono_ns,
         ..scene.symptom(

@@ -4,6 +4,7 @@ use super::Scene;
 use crate::model::cause::{CauseId, Concerns};
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::snapshot::DeviceState;
+use crate::step::step;
 
 /// Processes that create QPs and use few of them.
 pub(super) fn leak(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
@@ -54,11 +55,12 @@ pub(super) fn leak(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 format!("{at_rest} of {} have moved nothing", row.qps),
             ],
             next: row.pid.map_or_else(
-                || "Fix the program: does it open connections again without ibv_destroy_qp or rdma_destroy_ep? A restart frees them.".to_owned(),
+                || "Fix the program: does it open connections again without ibv_destroy_qp or rdma_destroy_ep? A restart frees them.".into(),
                 |pid| {
-                    format!(
-                        "rdma resource show qp pid {pid}   # more than it has clients -> fix the program: it reconnects without ibv_destroy_qp   # until then a \
-                         restart of it frees them"
+                    step!(
+                        "rdma resource show qp pid {}   # more than it has clients -> fix the program: it reconnects without ibv_destroy_qp   # until then a \
+                         restart of it frees them",
+                        pid
                     )
                 },
             ),
@@ -85,9 +87,9 @@ pub(super) fn removal(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             },
             |note| format!("{}: {}", note.what, note.why),
         );
-        let next = note.map_or(
-            "sudo fuser -v /dev/infiniband/uverbs*   # lists who has it open -> end that process",
-            |note| &note.remedy,
+        let next = note.map_or_else(
+            || "sudo fuser -v /dev/infiniband/uverbs*   # lists who has it open -> end that process".into(),
+            |note| note.remedy.clone(),
         );
         let about = About {
             device: Some(device.uid),
@@ -96,7 +98,7 @@ pub(super) fn removal(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         out.push(Symptom {
             verdict,
             evidence: vec!["RDMA netlink lists it no more, sysfs still does".to_owned()],
-            next: next.to_owned(),
+            next,
             short: "removal waits".to_owned(),
             ..scene.symptom(FindingId::Removal, Severity::Warning, about)
         });

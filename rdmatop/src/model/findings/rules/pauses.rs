@@ -7,6 +7,7 @@ use crate::model::ib::PortState;
 use crate::model::snapshot::{PortRow, ProcessRow};
 use crate::model::value::Source;
 use crate::pause::{Meaning, Unit, Way, meaning};
+use crate::step::{ShellWord, step};
 
 /// Of the settings of libraries those that choose the traffic class of RoCE packets.
 const CLASSES: [&str; 2] = ["NCCL_IB_TC", "UCX_IB_TRAFFIC_CLASS"];
@@ -88,7 +89,7 @@ pub(super) fn storm(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 continue;
             }
             let users: Vec<_> = scene.holders(&port.device).collect();
-            let netdev = port.netdev.as_deref().unwrap_or("NETDEV");
+            let netdev = ShellWord::or(port.netdev.as_deref(), "NETDEV");
             let place = name(port);
             let (verdict, next, part) = match way {
                 Way::Tx => (
@@ -96,8 +97,9 @@ pub(super) fn storm(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                         "{place} asks its senders to pause: this host takes packets slower than they come{}",
                         used_by(&users)
                     ),
-                    format!(
-                        "ethtool -S {netdev} | grep -E 'outbound_pci_stalled|discards|buffer'   # they grow -> PCIe link, IOMMU, memory: rdmatop doctor   # all 0 -> receives are posted late"
+                    step!(
+                        "ethtool -S {} | grep -E 'outbound_pci_stalled|discards|buffer'   # they grow -> PCIe link, IOMMU, memory: rdmatop doctor   # all 0 -> receives are posted late",
+                        netdev
                     ),
                     "tx",
                 ),
@@ -106,8 +108,9 @@ pub(super) fn storm(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                         "{place} is told to pause: the network or a receiver behind it is congested{}",
                         used_by(&users)
                     ),
-                    format!(
-                        "ethtool -S {netdev} | grep pause   # it grows -> on the switch: the host behind the port that sends most pauses is the slow one"
+                    step!(
+                        "ethtool -S {} | grep pause   # it grows -> on the switch: the host behind the port that sends most pauses is the slow one",
+                        netdev
                     ),
                     "rx",
                 ),
@@ -199,7 +202,6 @@ pub(super) fn class(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             continue;
         };
         let users: Vec<_> = scene.holders(&port.device).collect();
-        let netdev = port.netdev.as_deref().unwrap_or("NETDEV");
         let mut evidence = vec![format!(
             "{} of RDMA, {} on {}",
             words::bits(outside.rdma),
@@ -209,10 +211,8 @@ pub(super) fn class(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         evidence.extend(users.first().and_then(|process| class_of(process)));
         // DSCP in the middle of the eight values that a NIC maps to the priority when nothing else is set; bit 1 of the class is
         // ECN capable transport.
-        let class = outside
-            .on
-            .first()
-            .map_or(0, |first| (u32::from(*first) * 8 + 2) << 2 | 2);
+        let first = outside.on.first().copied().unwrap_or(0);
+        let class = (u32::from(first) * 8 + 2) << 2 | 2;
         out.push(Symptom {
             verdict: format!(
                 "RoCE traffic of {} leaves on {}, flow control (PFC) is on {}{}",
@@ -222,9 +222,12 @@ pub(super) fn class(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 used_by(&users)
             ),
             evidence,
-            next: format!(
-                "sudo mlnx_qos -i {netdev}   # which DSCP has {}; then set it in the job, often NCCL_IB_TC={class} UCX_IB_TRAFFIC_CLASS={class}",
-                list(&outside.on)
+            next: step!(
+                "sudo mlnx_qos -i {}   # which DSCP belongs to priority {}; then set it in the job, often NCCL_IB_TC={} UCX_IB_TRAFFIC_CLASS={}",
+                ShellWord::or(port.netdev.as_deref(), "NETDEV"),
+                first,
+                class,
+                class
             ),
             short: "no PFC class".to_owned(),
             victims: users.iter().map(|row| row.uid).collect(),

@@ -9,6 +9,7 @@ use crate::model::ib::WcStatus;
 use crate::model::judgement::{Reason, StuckQp};
 use crate::model::peers::{Peer, address};
 use crate::model::snapshot::ProcessRow;
+use crate::step::step;
 use crate::text;
 
 /// QPs that are stuck, one symptom for those of one process with one reason.
@@ -80,12 +81,13 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
             out.next = peer_address(scene, first).map_or_else(
                 || {
                     "rdmatop check   # on the peer's host: the process has ended -> restart the job; else look for drops at both ports"
-                        .to_owned()
+                        .into()
                 },
                 |address| {
-                    format!(
-                        "ping -c 3 {address}   # no answer -> that host is down, or cable, route, firewall   # answers -> did its \
-                         process end (ps)? restart the job; else UDP 4791, MTU"
+                    step!(
+                        "ping -c 3 {}   # no answer -> that host is down, or cable, route, firewall   # answers -> did its \
+                         process end (ps)? restart the job; else UDP 4791, MTU",
+                        address
                     )
                 },
             );
@@ -100,11 +102,12 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
             "stuck in INIT".clone_into(&mut out.short);
             out.victims = vec![owner.uid];
             out.next = owner.pid.map_or_else(
-                || "rdmatop check   # on the peers' hosts: have all started, and can they reach this host by TCP?".to_owned(),
+                || "rdmatop check   # on the peers' hosts: have all started, and can they reach this host by TCP?".into(),
                 |pid| {
-                    format!(
-                        "sudo ss -tanp | grep pid={pid},   # LISTEN, SYN-SENT or nothing -> start its peer, or open the firewall   # ESTAB -> \
-                         the peer runs but does not connect its QP: read its log"
+                    step!(
+                        "sudo ss -tanp | grep pid={},   # LISTEN, SYN-SENT or nothing -> start its peer, or open the firewall   # ESTAB -> \
+                         the peer runs but does not connect its QP: read its log",
+                        pid
                     )
                 },
             );
@@ -118,9 +121,9 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
             };
             out.verdict = format!("{many} of {who} on {device} in {state}: {what}");
             out.short = format!("QPs in {state}");
-            "Look at the program's log: the first failed completion says why (later ones are flushes). Then restart the program: no \
-             QP leaves this state by itself."
-                .clone_into(&mut out.next);
+            out.next = "Look at the program's log: the first failed completion says why (later ones are flushes). Then restart the program: no \
+                        QP leaves this state by itself."
+                .into();
         }
     }
     out
@@ -260,7 +263,7 @@ pub(super) fn completions(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                     row.cqes.total,
                     words::per_s(rate)
                 )],
-                next: next.to_owned(),
+                next: next.into(),
                 short: row.status.to_string(),
                 ..scene.symptom(FindingId::CompletionError, Severity::Critical, about)
             });
@@ -284,7 +287,7 @@ pub(super) fn overflows(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             evidence: vec![format!("{total} completions lost, {} now", words::per_s(rate))],
             next: "Fix the program: create the CQ with as many entries as work requests can be outstanding, poll it more often. Then \
                    restart it: what is lost does not come again."
-                .to_owned(),
+                .into(),
             short: "CQ full".to_owned(),
             ..scene.symptom(FindingId::CqOverflow, Severity::Critical, about)
         });

@@ -44,7 +44,7 @@ pub(super) fn full(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             )],
             next: "Post while fewer are outstanding than max_send_wr, and poll the CQ before the next try; or create the QP with a longer \
                    queue."
-                .to_owned(),
+                .into(),
             short: "queue full".to_owned(),
             ..scene.symptom(
                 FindingId::SendQueueFull,

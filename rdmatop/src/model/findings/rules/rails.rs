@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::link::name;
+use super::link::{self, name};
 use super::{Scene, growing};
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::ib::PortState;
 use crate::model::snapshot::{PortRow, ProcessRow};
 use crate::model::value::Counter;
+use crate::step::{NextStep, ShellWord, step};
 
 /// Fewer ports than this have no pattern.
 const LEAST: usize = 3;
@@ -64,8 +65,8 @@ pub(super) fn slow(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 victims: vec![user.uid],
                 evidence: vec![format!("{at_best} of {} ports run at {} Gb/s", ports.len(), gb(best))],
                 next: port.netdev.as_deref().map_or_else(
-                    || format!("rdma link show {}", name(port)),
-                    |netdev| format!("ethtool {netdev}   # Link partner advertises less -> set the switch's port   # else -> change cable or transceiver; the job stops meanwhile"),
+                    || link::show(port),
+                    |netdev| step!("ethtool {}   # Link partner advertises less -> set the switch's port   # else -> change cable or transceiver; the job stops meanwhile", ShellWord::netdev(netdev)),
                 ),
                 short: format!("link {} Gb/s", gb(rate)),
                 ..scene.symptom(FindingId::PortSlow, Severity::Warning, about(port))
@@ -271,11 +272,12 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
             format!("{} of {} ports send less than {} of that", idle.len(), ports.len(), words::percent(scene.limits.idle_share)),
         ],
         next: choice.map_or_else(|| pid.map_or_else(
-            || "Where one NIC is not meant, start the job without NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE that names it.".to_owned(),
+            || "Where one NIC is not meant, start the job without NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE that names it.".into(),
             |pid| {
-                format!(
-                    "sudo grep -zE 'NCCL_IB_HCA|UCX_NET_DEVICES|FI_EFA_IFACE' /proc/{pid}/environ   # names one NIC -> restart without it, or name all NICs   # prints nothing -> an option of the \
-                     program (perftest: -d)"
+                step!(
+                    "sudo grep -zE 'NCCL_IB_HCA|UCX_NET_DEVICES|FI_EFA_IFACE' /proc/{}/environ   # names one NIC -> restart without it, or name all NICs   # prints nothing -> an option of the \
+                     program (perftest: -d)",
+                    pid
                 )
             },
         ), |choice| choice.next()),
@@ -286,10 +288,10 @@ fn hot(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
 
 /// What made a process use one device alone.
 enum Choice {
-    /// A variable, as it is set.
-    Variable(String),
+    /// A variable, and how it is set.
+    Variable(&'static str, String),
     /// An option of its command line, and the device.
-    Option(String, String),
+    Option(&'static str, String),
 }
 
 impl Choice {
@@ -302,11 +304,13 @@ impl Choice {
             let value = value.trim().trim_start_matches('=');
             !value.contains(',') && value.split(':').next() == Some(device)
         };
-        let variable = row.environ.iter().flat_map(|all| all.iter());
-        let mut variable =
-            variable.filter(|(name, value)| VARIABLES.contains(&name.as_str()) && names(value));
-        if let Some((name, value)) = variable.next() {
-            return Some(Self::Variable(format!("{name}={value}")));
+        let mut variables = row.environ.iter().flat_map(|all| all.iter());
+        let variable = variables.find_map(|(name, value)| {
+            let known = VARIABLES.into_iter().find(|known| known == name)?;
+            names(value).then(|| Self::Variable(known, format!("{name}={value}")))
+        });
+        if variable.is_some() {
+            return variable;
         }
         let words: Vec<&str> = row.cmdline.as_deref()?.split(' ').collect();
         let option = words.iter().enumerate().find_map(|(at, word)| {
@@ -314,29 +318,32 @@ impl Choice {
                 Some((option, value)) => (option, value),
                 None => (*word, *words.get(at + 1)?),
             };
-            (OPTIONS.contains(&option) && names(value)).then_some(option)
+            let known = OPTIONS.into_iter().find(|known| *known == option)?;
+            names(value).then_some(known)
         });
-        Some(Self::Option(option?.to_owned(), device.to_owned()))
+        Some(Self::Option(option?, device.to_owned()))
     }
 
     fn words(&self) -> String {
         match self {
-            Self::Variable(set) => format!("its {set}"),
+            Self::Variable(_, set) => format!("its {set}"),
             Self::Option(option, device) => format!("its command line ({option} {device})"),
         }
     }
 
-    fn next(&self) -> String {
+    fn next(&self) -> NextStep {
         match self {
-            Self::Variable(set) => {
-                let name = set.split('=').next().unwrap_or_default();
-                format!(
-                    "Where one NIC is not meant, restart the job without {name}, or with all NICs named in it."
+            Self::Variable(name, _) => {
+                step!(
+                    "Where one NIC is not meant, restart the job without {}, or with all NICs named in it.",
+                    *name
                 )
             }
-            Self::Option(option, device) => format!(
-                "Where one NIC is not meant, start one such program for each NIC, or the job without {option} {device}. Where it is, as in a \
-                 measurement of one NIC, nothing is to be done."
+            Self::Option(option, device) => step!(
+                "Where one NIC is not meant, start one such program for each NIC, or the job without {} {}. Where it is, as in a \
+                 measurement of one NIC, nothing is to be done.",
+                *option,
+                ShellWord::device(device)
             ),
         }
     }
@@ -368,7 +375,7 @@ fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
         )],
         next: "sysctl net.ipv4.conf.all.arp_ignore   # 0 -> one NIC answers for all: sudo sysctl -w net.ipv4.conf.all.arp_ignore=1   # else -> peers \
                send to one address: see their NCCL_IB_HCA, UCX_NET_DEVICES"
-            .to_owned(),
+            .into(),
         short: "Rx funnel".to_owned(),
         victims: mover.map(|(uid, _)| uid).into_iter().collect(),
         ..scene.symptom(FindingId::RxFunnel, Severity::Warning, about)

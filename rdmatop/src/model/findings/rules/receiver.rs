@@ -7,6 +7,7 @@ use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::judgement::{Reason, Stuck};
 use crate::model::peers::address;
 use crate::model::snapshot::{ProcessRow, QpRow};
+use crate::step::{NextStep, ShellWord, step};
 
 /// The senders of one process that wait for one receiver.
 #[derive(Default)]
@@ -87,8 +88,9 @@ fn symptom(
     }
     let next = match receiver.and_then(|row| row.pid) {
         Some(pid) => look_at([pid].into_iter()),
-        None => "rdmatop check   # on the peer's host: it names the process that posts too few receives"
-            .to_owned(),
+        None => {
+            "rdmatop check   # on the peer's host: it names the process that posts too few receives".into()
+        }
     };
     let severity = if wait.stopped {
         Severity::Critical
@@ -118,14 +120,16 @@ fn symptom(
 }
 
 /// How to see what processes do instead of posting receives.
-fn look_at(pids: impl Iterator<Item = u32>) -> String {
+fn look_at(pids: impl Iterator<Item = u32>) -> NextStep {
     const SHOWN: usize = 8;
     let pids: Vec<String> = pids.take(SHOWN).map(|pid| pid.to_string()).collect();
-    format!(
-        "ps -o pid,stat,wchan:30,args -p {0}   # STAT T -> it is stopped: kill -CONT {1}   # S, D -> it waits, R -> it computes: it \
+    let all = Some(pids.join(",")).filter(|all| !all.is_empty());
+    let only = pids.first().filter(|_| pids.len() == 1);
+    step!(
+        "ps -o pid,stat,wchan:30,args -p {}   # STAT T -> it is stopped: kill -CONT {}   # S, D -> it waits, R -> it computes: it \
          has to post receives sooner, and more",
-        pids.join(","),
-        if pids.len() == 1 { &pids[0] } else { "PID" }
+        ShellWord::or(all.as_deref(), "PID"),
+        ShellWord::or(only.map(String::as_str), "PID")
     )
 }
 
@@ -174,7 +178,7 @@ pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 look_at(scene.users(&port.device).filter_map(|row| row.pid))
             } else {
                 "rdmatop check   # on the peers' hosts: it names the process that posts too few receives"
-                    .to_owned()
+                    .into()
             },
             short: "posts few recv".to_owned(),
             ..scene.symptom(FindingId::ReceiverNotReady, Severity::Warning, about)

@@ -5,6 +5,7 @@ use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::ib::PortState;
 use crate::model::snapshot::{ProcessRow, TcpTraffic};
 use crate::model::value::Counter;
+use crate::step::{ShellWord, step};
 
 /// Variables that keep a library from RDMA, and with which value.
 const SWITCHES: &[(&str, &str)] = &[
@@ -63,7 +64,7 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
     }
     let switch = switch(row);
     let reason = match &switch {
-        Some(switch) => Some(format!("its environment has {switch}")),
+        Some((name, value)) => Some(format!("its environment has {name}={value}")),
         None if row.qps == 0 && row.verbs_files == Some(false) => {
             Some("it finds no device in /dev/infiniband".to_owned())
         }
@@ -71,16 +72,19 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
     };
     evidence.extend(reason.clone());
     let next = match (&switch, row.pid) {
-        (Some(switch), _) => format!(
-            "Start the job without {switch}: it forbids RDMA (unset {} in its script or its container).",
-            switch.split('=').next().unwrap_or_default()
+        (Some((name, value)), _) => step!(
+            "Start the job without {}={}: it forbids RDMA (unset {} in its script or its container).",
+            *name,
+            ShellWord::new(value, "VALUE"),
+            *name
         ),
         (None, Some(pid)) => {
-            format!(
-                "rdmatop doctor --pid {pid}   # each FAIL is something that keeps it from RDMA, with the remedy"
+            step!(
+                "rdmatop doctor --pid {}   # each FAIL is something that keeps it from RDMA, with the remedy",
+                pid
             )
         }
-        (None, None) => "Start it with NCCL_DEBUG=INFO, and read the log with rdmatop nccl-log.".to_owned(),
+        (None, None) => "Start it with NCCL_DEBUG=INFO, and read the log with rdmatop nccl-log.".into(),
     };
     let about = About {
         process: Some(row.uid),
@@ -105,13 +109,13 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
     }
 }
 
-/// The variable that forbids RDMA, as it is set.
-fn switch(row: &ProcessRow) -> Option<String> {
+/// The variable that forbids RDMA, and its value.
+fn switch(row: &ProcessRow) -> Option<(&'static str, &str)> {
     let environ = row.environ.as_ref()?;
     environ.iter().find_map(|(name, value)| {
-        let (_, wanted) = SWITCHES.iter().find(|(known, _)| known == name)?;
+        let (known, wanted) = SWITCHES.iter().find(|(known, _)| known == name)?;
         value
             .eq_ignore_ascii_case(wanted)
-            .then(|| format!("{name}={value}"))
+            .then_some((*known, value.as_str()))
     })
 }

@@ -5,6 +5,7 @@ use crate::model::engine::registers_memory;
 use crate::model::findings::{About, FindingId, Severity, Symptom, words};
 use crate::model::input::{LimitReached, LockedMemory};
 use crate::model::snapshot::VerbRow;
+use crate::step::{NextStep, step};
 use crate::{errno, locked, text};
 
 const EPERM: u32 = 1;
@@ -21,55 +22,60 @@ const ETIMEDOUT: u32 = 110;
 const AMPLE: u64 = 1 << 30;
 
 /// What an errno of a verb means, and what to do; `None` for those that programs ask for, such as EINVAL of a try.
-fn meaning(verb: &str, errno: u32, pid: u32, cgroup: Option<&str>) -> Option<(&'static str, String)> {
+fn meaning(verb: &str, errno: u32, pid: u32, cgroup: Option<&str>) -> Option<(&'static str, NextStep)> {
     const USED_UP: &str = "rdma resource show   # a count that is huge -> end or mend the program that makes so many   \
                            # else fewer QPs and MRs in all: ibv_devinfo -v shows max_qp, max_mr";
     Some(match errno {
         ENOMEM if registers_memory(verb) => (
             "the locked-memory limit or memory is exhausted",
-            format!(
-                "prlimit --memlock --pid {pid}   # not unlimited -> sudo prlimit --memlock=unlimited --pid {pid}; else free -h   \
+            step!(
+                "prlimit --memlock --pid {}   # not unlimited -> sudo prlimit --memlock=unlimited --pid {}; else free -h   \
                  # for its next start: {}",
+                pid,
+                pid,
                 locked::raise(cgroup)
             ),
         ),
-        ENOMEM => ("memory or the NIC's resources are exhausted", USED_UP.to_owned()),
+        ENOMEM => ("memory or the NIC's resources are exhausted", USED_UP.into()),
         ENODATA if verb == "modify_qp" => (
             "the GID table is empty at the index that it asks for",
-            format!(
-                "rdmatop doctor --pid {pid}   # lists GIDs that exist -> start it with such a one: NCCL_IB_GID_INDEX, \
-                 UCX_IB_GID_INDEX, perftest -x"
+            step!(
+                "rdmatop doctor --pid {}   # lists GIDs that exist -> start it with such a one: NCCL_IB_GID_INDEX, \
+                 UCX_IB_GID_INDEX, perftest -x",
+                pid
             ),
         ),
         EAGAIN => (
             "a limit is reached, as a rule that of the RDMA cgroup",
-            format!(
-                "cat /sys/fs/cgroup$(cut -d: -f3 /proc/{pid}/cgroup)/rdma.max   # a number -> write max in its place: echo \
-                 'DEVICE hca_object=max' | sudo tee that file"
+            step!(
+                "cat \"/sys/fs/cgroup$(cut -d: -f3- /proc/{}/cgroup)/rdma.max\"   # a number -> write max in its place: echo \
+                 'DEVICE hca_object=max' | sudo tee that file",
+                pid
             ),
         ),
         EPERM => (
             "a right is missing",
-            format!(
-                "capsh --decode=$(awk '/CapEff/{{print $2}}' /proc/{pid}/status)   # lacks cap_ipc_lock, cap_net_raw -> docker \
-                 --cap-add, or capabilities.add of the pod   # has both -> a device cgroup forbids it"
+            step!(
+                "capsh --decode=$(awk '/CapEff/{print $2}' /proc/{}/status)   # lacks cap_ipc_lock, cap_net_raw -> docker \
+                 --cap-add, or capabilities.add of the pod   # has both -> a device cgroup forbids it",
+                pid
             ),
         ),
-        ENOSPC => ("the NIC's resources are exhausted", USED_UP.to_owned()),
+        ENOSPC => ("the NIC's resources are exhausted", USED_UP.into()),
         // The core resolves the address that is to go into the QP (`rdma_addr_find_l2_eth_by_grh`), and waits a second.
         ETIMEDOUT if matches!(verb, "modify_qp" | "create_ah") => (
             "no answer from the peer's address (ARP on RoCE), or from the NIC's firmware",
             "ip neigh | grep -E 'INCOMPLETE|FAILED'   # an address -> ping it: its host, cable or VLAN   # none -> \
              sudo dmesg | tail -50: errors of the driver"
-                .to_owned(),
+                .into(),
         ),
         EIO | ETIMEDOUT => (
             "the NIC or its firmware does not answer",
-            "sudo dmesg | tail -50   # errors of the driver -> reset the NIC or reboot; again -> firmware, vendor".to_owned(),
+            "sudo dmesg | tail -50   # errors of the driver -> reset the NIC or reboot; again -> firmware, vendor".into(),
         ),
         ENODEV => (
             "the device is gone",
-            "sudo dmesg | tail -50   # reset or removed -> start the program anew when rdma link lists it".to_owned(),
+            "sudo dmesg | tail -50   # reset or removed -> start the program anew when rdma link lists it".into(),
         ),
         _ => return None,
     })
@@ -165,13 +171,13 @@ pub(super) fn fail(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 
 /// Why a registration has no memory, and what to do: `ib_umem_get` compares what drivers hold for the process with its limit, and
 /// pins nothing where memory itself is short.
-fn short_of_memory(locked: &LockedMemory, cgroup: Option<&str>) -> (String, String) {
+fn short_of_memory(locked: &LockedMemory, cgroup: Option<&str>) -> (String, NextStep) {
     let Some(limit) = locked.limit.filter(|_| locked.exempt != Some(true)) else {
         return (
             "its locked memory has no limit: memory itself or the NIC's resources are exhausted".to_owned(),
-            format!(
+            step!(
                 "free -h   # little available -> end what uses it, or register less   # else cat \
-                 /sys/fs/cgroup$(cut -d: -f3 /proc/{}/cgroup)/memory.max; ibv_devinfo -v shows max_mr",
+                 \"/sys/fs/cgroup$(cut -d: -f3- /proc/{}/cgroup)/memory.max\"; ibv_devinfo -v shows max_mr",
                 locked.pid
             ),
         );
@@ -180,20 +186,26 @@ fn short_of_memory(locked: &LockedMemory, cgroup: Option<&str>) -> (String, Stri
         .pinned
         .map_or_else(String::new, |pinned| format!(" ({} in use)", text::bytes(pinned)));
     let what = format!("its locked-memory limit is {}{held}", text::bytes(limit));
-    let raise = format!("sudo prlimit --memlock=unlimited --pid {}", locked.pid);
-    let later = format!("for its next start: {}", locked::raise(cgroup));
+    let raise = step!("sudo prlimit --memlock=unlimited --pid {}", locked.pid);
+    let later = step!("for its next start: {}", locked::raise(cgroup));
     if limit > AMPLE && locked.pinned.is_some_and(|pinned| pinned < limit / 2) {
         return (
             format!("{what}, or memory or the NIC's resources are exhausted"),
-            format!(
-                "free -h   # much available -> ibv_devinfo -v shows max_mr; or {raise}   # little available -> end what uses it, or \
-                 register less   # {later}"
+            step!(
+                "free -h   # much available -> ibv_devinfo -v shows max_mr; or {}   # little available -> end what uses it, or \
+                 register less   # {}",
+                raise,
+                later
             ),
         );
     }
     (
         what,
-        format!("{raise}   # at once, for what it registers from then on   # {later}"),
+        step!(
+            "{}   # at once, for what it registers from then on   # {}",
+            raise,
+            later
+        ),
     )
 }
 
@@ -210,15 +222,10 @@ fn used_up(limit: &LimitReached) -> String {
 }
 
 /// How to get more.
-fn raise(limit: &LimitReached) -> String {
-    let LimitReached {
-        cgroup,
-        device,
-        resource,
-        ..
-    } = limit;
-    format!(
-        "echo '{device} {resource}=max' | sudo tee /sys/fs/cgroup{cgroup}/rdma.max   # or let the program destroy what it does not use"
+fn raise(limit: &LimitReached) -> NextStep {
+    step!(
+        "{}   # or let the program destroy what it does not use",
+        locked::without_rdma_limit(&limit.device, &limit.resource, &limit.cgroup)
     )
 }
 
@@ -243,7 +250,7 @@ pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         out.push(Symptom {
             verdict: format!("{who} registers memory {} times a second instead of reusing its memory regions", words::number(rate)),
             evidence: vec![format!("{} calls of reg_mr in all", row.calls.total)],
-            next: format!(
+            next: step!(
                 "sudo grep -zE 'UCX_RCACHE|FI_MR_CACHE' /proc/{}/environ   # =n, =disabled -> restart it without that   # prints nothing -> fix the \
                  program: it has to keep its buffers registered",
                 row.pid

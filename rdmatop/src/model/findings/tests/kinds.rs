@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use super::super::{About, Change, FindingId, Limits, Severity, Symptom, Watch};
 use super::S;
 use crate::model::testkit;
+use crate::step::NextStep;
 
 /// On what a test runs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -336,7 +337,7 @@ fn symptom(id: FindingId, device: u64, since_ns: u64, critical: bool) -> Symptom
         since_ns,
         verdict: String::new(),
         evidence: Vec::new(),
-        next: String::new(),
+        next: NextStep::default(),
         short: String::new(),
         victims: Vec::new(),
     }

@@ -187,7 +187,7 @@ fn a_verb_that_the_rdma_cgroup_refuses_names_the_limit() {
     );
     assert_eq!(
         found[0].next,
-        "echo 'rxe0 hca_object=max' | sudo tee /sys/fs/cgroup/job/rdma.max   # or let the program destroy what it does not use"
+        "printf '%s %s=max\\n' rxe0 hca_object | sudo tee /sys/fs/cgroup/job/rdma.max   # or let the program destroy what it does not use"
     );
     s.verbs.clear();
     assert_eq!(

@@ -1,6 +1,6 @@
 //! How busy the links of a job are, and whether they are what it waits for.
 //!
-//! The job of a process are the processes with the same workload, otherwise the process alone. Its links are the ACTIVE ports with a
+//! The job of a process are the processes with the same workload, unless that is only claimed, otherwise the process alone. Its links are the ACTIVE ports with a
 //! queue pair of it that can move data. Where the true rate of one of them is not known, nothing is said. What the links carried is what
 //! is counted of the job, where that is all of it. Otherwise it is what passed the ports, whoever moved it.
 //!
@@ -85,6 +85,7 @@ impl<'a> JobKey<'a> {
     fn of(row: &'a ProcessRow) -> Self {
         row.workload
             .as_deref()
+            .filter(|_| !row.workload_claimed)
             .map_or(Self::Process(row.uid), Self::Workload)
     }
 }

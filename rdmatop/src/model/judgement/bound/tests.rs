@@ -187,6 +187,14 @@ fn the_processes_of_a_job_are_judged_together() {
     let mut s = two();
     s.processes[1].workload = None;
     assert_eq!(said(&s), "90 % busy over the last 30 s: communication-bound");
+    // What a user claims makes no job of two processes, whatever it is called.
+    for claims in [[true, true], [false, true], [true, false]] {
+        let mut s = two();
+        for (row, claimed) in s.processes.iter_mut().zip(claims) {
+            row.workload_claimed = claimed;
+        }
+        assert_eq!(said(&s), "90 % busy over the last 30 s: communication-bound");
+    }
 }
 
 #[test]

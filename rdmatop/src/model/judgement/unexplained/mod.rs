@@ -9,7 +9,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeSet, fmt::Write as _, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
@@ -18,6 +18,7 @@ use crate::model::{
     input::{Opener, OpenersSample},
     snapshot::{DeviceRow, DeviceState, PortRow, QpRow, Snapshot},
 };
+use crate::step::{NextStep, ShellWord, step};
 
 /// Bytes per second, both ways together, from which traffic needs an explanation. Management datagrams are far less.
 const MUCH: f64 = 1e6;
@@ -230,7 +231,7 @@ fn cause(device: &DeviceRow, openers: Option<&OpenersSample>) -> Cause {
     } else {
         "whose they are is unknown, and so are their work requests, which are not 0"
     };
-    let remedy = openers.map_or_else(String::new, |openers| words(&device.name, openers));
+    let remedy = openers.map_or_else(NextStep::default, |openers| words(&device.name, openers));
     Obstacle::new(CauseId::UnseenQps, why, remedy).takes(
         "Work requests of queue pairs that the kernel does not list",
         Concerns::Device(device.name.to_string()),
@@ -238,36 +239,51 @@ fn cause(device: &DeviceRow, openers: Option<&OpenersSample>) -> Cause {
 }
 
 /// Who may be meant.
-fn words(device: &str, openers: &OpenersSample) -> String {
+fn words(device: &str, openers: &OpenersSample) -> NextStep {
     let mut own = openers.found.iter().filter(|one| one.device == device);
-    let named: Vec<String> = own.by_ref().take(NAMED).map(described).collect();
+    let named = own.by_ref().take(NAMED).map(described);
+    let named = named.reduce(|all, one| step!("{}, {}", all, one));
     let more = own.count();
     let hidden = openers.hidden || openers.cut;
-    let mut out = match (named.is_empty(), hidden) {
-        (true, true) => return "Run with sudo to see which processes have the device open".to_owned(),
-        (true, false) => return "No process of this machine has the device open".to_owned(),
-        (false, _) => format!("Candidates, which have the device open: {}", named.join(", ")),
+    let Some(named) = named else {
+        return if hidden {
+            "Run with sudo to see which processes have the device open".into()
+        } else {
+            "No process of this machine has the device open".into()
+        };
     };
-    if more > 0 {
-        let _ = write!(out, " and {more} more");
-    }
-    if hidden {
-        out.push_str("; others may, whose open files were not read");
-    }
-    out
+    let more = if more > 0 {
+        step!(" and {} more", more)
+    } else {
+        "".into()
+    };
+    step!(
+        "Candidates, which have the device open: {}{}{}",
+        named,
+        more,
+        if hidden {
+            "; others may, whose open files were not read"
+        } else {
+            ""
+        }
+    )
 }
 
-fn described(one: &Opener) -> String {
-    let mut facts: Vec<String> = one.workload.iter().cloned().collect();
+fn described(one: &Opener) -> NextStep {
     let libraries = one.libraries.as_deref().unwrap_or_default();
     let telling = TELLING
         .iter()
         .find_map(|name| libraries.iter().find(|library| library.starts_with(name)));
-    facts.extend(telling.cloned());
-    let name = format!("{} (PID {}", one.comm.as_deref().unwrap_or("?"), one.pid);
-    if facts.is_empty() {
-        format!("{name})")
-    } else {
-        format!("{name}, {})", facts.join(", "))
-    }
+    let fact = |fact: Option<&String>, place| {
+        fact.map_or_else(NextStep::default, |fact| {
+            step!(", {}", ShellWord::new(fact, place))
+        })
+    };
+    step!(
+        "{} (PID {}{}{})",
+        ShellWord::or(one.comm.as_deref(), "?"),
+        one.pid,
+        fact(one.workload.as_ref(), "JOB"),
+        fact(telling, "LIBRARY")
+    )
 }
