@@ -1,7 +1,7 @@
 //! A process whose memory and files are read.
 
 use std::{
-    fs::{File, metadata},
+    fs::File,
     io::BufReader,
     os::{
         fd::AsRawFd as _,
@@ -14,6 +14,7 @@ use super::{
     functions::Memory,
     places::{Place, places},
 };
+use crate::source::foreign;
 
 /// How much of a function is looked at.
 const HEAD: usize = 8;
@@ -56,16 +57,8 @@ impl Process {
     /// Opens the very file that is mapped: in a container, deleted or replaced since. Under its name there may be another.
     pub(crate) fn file(&self, place: &Place) -> std::io::Result<Opened> {
         let range = format!("map_files/{:x}-{:x}", place.range.0, place.range.1);
-        let path = self.directory.join(range);
-        // Not before it is known to be a file: opening anything else may block or do something.
-        if !metadata(&path)?.is_file() {
-            return Err(std::io::ErrorKind::InvalidInput.into());
-        }
-        let file = File::open(path)?;
+        let file = foreign::mapped(&self.directory.join(range))?;
         let meta = file.metadata()?;
-        if !meta.is_file() {
-            return Err(std::io::ErrorKind::InvalidInput.into());
-        }
         Ok(Opened {
             identity: (meta.dev(), meta.ino()),
             file,
@@ -96,6 +89,7 @@ impl Opened {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::metadata;
 
     #[inline(never)]
     extern "C" fn function() -> u32 {
