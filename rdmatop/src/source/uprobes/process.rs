@@ -14,7 +14,7 @@ use super::{
     functions::Memory,
     places::{Place, places},
 };
-use crate::source::foreign;
+use crate::source::{foreign, root};
 
 /// How much of a function is looked at.
 const HEAD: usize = 8;
@@ -44,13 +44,13 @@ impl Process {
     /// Opens a process for reading, which takes the right to trace it.
     pub(crate) fn open(pid: u32) -> std::io::Result<Self> {
         let directory = PathBuf::from(format!("/proc/{pid}"));
-        let memory = File::open(directory.join("mem"))?;
+        let memory = root::open(&directory.join("mem"))?;
         Ok(Self { directory, memory })
     }
 
     /// Where addresses are in files.
     pub(crate) fn places<const N: usize>(&self, addresses: [u64; N]) -> std::io::Result<[Option<Place>; N]> {
-        let maps = File::open(self.directory.join("maps"))?;
+        let maps = root::open(&self.directory.join("maps"))?;
         Ok(places(BufReader::new(maps), addresses))
     }
 
