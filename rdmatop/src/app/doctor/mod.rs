@@ -191,14 +191,13 @@ fn natural(name: &str) -> (String, u64, String) {
 fn processes(root: &Root, mut users: BTreeSet<u32>, facts: &mut Facts) {
     let until = Instant::now() + stretched(FOR_PROCESSES);
     users.remove(&std::process::id());
-    let subjects: Vec<(Subject, Option<u32>)> = match facts.pid {
-        Some(pid) => vec![(Subject::Asked(pid), process::user(root, pid))],
-        None => {
-            let of_users = users.iter().map(|pid| (*pid, process::user(root, *pid)));
-            let taken = in_turn(of_users, PROCESSES);
-            facts.left_out = users.len() - taken.len();
-            [(Subject::Own, None)].into_iter().chain(taken).collect()
-        }
+    let subjects: Vec<(Subject, Option<u32>)> = if let Some(pid) = facts.pid {
+        vec![(Subject::Asked(pid), process::user(root, pid))]
+    } else {
+        let of_users = users.iter().map(|pid| (*pid, process::user(root, *pid)));
+        let taken = in_turn(of_users, PROCESSES);
+        facts.left_out = users.len() - taken.len();
+        [(Subject::Own, None)].into_iter().chain(taken).collect()
     };
     let jobs = subjects.iter().flat_map(|(subject, user)| {
         let (subject, here, there) = (*subject, root.clone(), root.clone());

@@ -13,28 +13,7 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
         None => "this machine".to_owned(),
     };
     let Some(verbs) = facts.verbs.known() else { return };
-    if let Some(why) = view.sees.unknown() {
-        out.unknown(&subject, format!("the devices that {subject} finds in /sys"), why);
-    }
-    if let Some(sees) = view.sees.known() {
-        let broken: Vec<&str> = sees
-            .iter()
-            .filter(|(_, whole)| !whole)
-            .map(|(name, _)| name.as_str())
-            .collect();
-        // For the host itself the check of devices reports this.
-        if facts.pid.is_some() && !broken.is_empty() {
-            out.fail(
-                &names(&broken),
-                format!(
-                    "{subject} finds {} in /sys and their files are missing",
-                    names(&broken)
-                ),
-                "RDMA libraries find the names and cannot use the devices.",
-                "docker run -v /sys/devices:/sys/devices:ro ...",
-            );
-        }
-    }
+    sees(facts, &subject, out);
     if verbs.is_empty() {
         return;
     }
@@ -124,5 +103,31 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
                 count(verbs.len(), "device")
             ),
         );
+    }
+}
+
+fn sees(facts: &Facts, subject: &str, out: &mut Lines) {
+    let sees = &facts.view.sees;
+    if let Some(why) = sees.unknown() {
+        out.unknown(subject, format!("the devices that {subject} finds in /sys"), why);
+    }
+    if let Some(sees) = sees.known() {
+        let broken: Vec<&str> = sees
+            .iter()
+            .filter(|(_, whole)| !whole)
+            .map(|(name, _)| name.as_str())
+            .collect();
+        // For the host itself the check of devices reports this.
+        if facts.pid.is_some() && !broken.is_empty() {
+            out.fail(
+                &names(&broken),
+                format!(
+                    "{subject} finds {} in /sys and their files are missing",
+                    names(&broken)
+                ),
+                "RDMA libraries find the names and cannot use the devices.",
+                "docker run -v /sys/devices:/sys/devices:ro ...",
+            );
+        }
     }
 }
