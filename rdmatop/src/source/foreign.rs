@@ -1,21 +1,23 @@
-//! Files whose paths another user controls: below the root directory of a process, behind its mappings, and logs that a job writes.
-//! Nothing else opens such paths (`tests/layers.rs`).
+//! Files whose paths another user controls: below the root directory of a process, behind its mappings, and
+//! logs that a job writes. Nothing else opens such paths (`tests/layers.rs`).
 //!
-//! Opening is an act: a watchdog device starts to count, a FIFO makes the opener wait, an automount point mounts, a FUSE file asks
-//! its daemon. A link decides what is opened, and rdmatop may be root. So the rules are:
+//! Opening is an act: a watchdog device starts to count, a FIFO makes the opener wait, an automount point
+//! mounts, a FUSE file asks its daemon. A link decides what is opened, and rdmatop may be root. So the rules
+//! are:
 //!
-//! * A path is walked name by name, by descriptors that open nothing (`O_PATH`). Links are followed inside the root directory of the
-//!   process and lead nowhere else; `..` ends there; magic links (/proc/PID/fd) are none of its files.
-//! * No other mount is entered. Directories that the kernel itself fills (/dev, /sys) are mounts in each container: for these
-//!   alone, mounts of the types in [`KERNELS`] are entered. A process whose root directory is rdmatop's own has the machine's mounts,
-//!   which only root can change: they are entered.
+//! * A path is walked name by name, by descriptors that open nothing (`O_PATH`). Links are followed inside the
+//!   root directory of the process and lead nowhere else; `..` ends there; magic links (/proc/PID/fd) are none
+//!   of its files.
+//! * No other mount is entered. Directories that the kernel itself fills (/dev, /sys) are mounts in each
+//!   container: for these alone, mounts of the types in [`KERNELS`] are entered. A process whose root directory
+//!   is rdmatop's own has the machine's mounts, which only root can change: they are entered.
 //! * Content is read from regular files alone, up to a limit, without waiting (`O_NONBLOCK`).
-//! * Content is read only if the user of the process could read it: the owner's, the group's or the others' bits of the file allow
-//!   that user to read, and those of each directory on the way allow a search. ACLs and capabilities of the process give nothing
-//!   here.
+//! * Content is read only if the user of the process could read it: the owner's, the group's or the others'
+//!   bits of the file allow that user to read, and those of each directory on the way allow a search. ACLs and
+//!   capabilities of the process give nothing here.
 //!
-//! A root directory may be a FUSE file system of the user. Then each of these calls may hang in the kernel: the caller has a deadline
-//! and leaves the thread behind.
+//! A root directory may be a FUSE file system of the user. Then each of these calls may hang in the kernel: the
+//! caller has a deadline and leaves the thread behind.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -356,16 +358,16 @@ fn kind_of_mount(table: &[u8], id: u64) -> Option<&[u8]> {
     words.next()
 }
 
-/// Opens the file behind a mapping, a magic link below `/proc/PID/map_files` that leads to this very file: in a container, deleted or
-/// replaced since. A mapping may be of a device.
+/// Opens the file behind a mapping, a magic link below `/proc/PID/map_files` that leads to this very file: in a
+/// container, deleted or replaced since. A mapping may be of a device.
 pub fn mapped(link: &Path) -> Result<File, Refusal> {
     let found = Found::at(link)?;
     found.must_be(&[FileType::RegularFile])?;
     found.reopen()
 }
 
-/// Opens a log whose path a person gave. A job's user may have put anything there: it is a file or a pipe. A pipe without data
-/// refuses a read (`WouldBlock`), and one without a writer is at its end.
+/// Opens a log whose path a person gave. A job's user may have put anything there: it is a file or a pipe. A
+/// pipe without data refuses a read (`WouldBlock`), and one without a writer is at its end.
 pub fn log(path: &Path) -> Result<File, Refusal> {
     let found = Found::at(path)?;
     found.must_be(&[FileType::RegularFile, FileType::Fifo])?;

@@ -40,7 +40,8 @@ impl Subject {
     }
 }
 
-/// What is found below the root directory of a process, which is another user's: a part that is not asked for is absent.
+/// What is found below the root directory of a process, which is another user's: a part that is not asked for
+/// is absent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Below {
     /// Settings in /etc/nccl.conf.
@@ -71,10 +72,11 @@ pub(super) fn read(root: &Root, subject: Subject) -> Process {
     }
 }
 
-/// Reads what is below its root directory, as far as a check of this subject asks for it. The file systems there may hang.
+/// Reads what is below its root directory, as far as a check of this subject asks for it. The file systems
+/// there may hang.
 pub(super) fn below(root: &Root, subject: Subject) -> Below {
-    // rdmatop itself stands for the machine: in a container that has the host's PID namespace, as a DaemonSet's with hostPID,
-    // the machine's /dev is that of PID 1.
+    // rdmatop itself stands for the machine: in a container that has the host's PID namespace, as a DaemonSet's
+    // with hostPID, the machine's /dev is that of PID 1.
     let of_init = |tree: &Tree| tree.find("dev").is_ok();
     let tree = match subject {
         Subject::Own => match Tree::of(root, &root.proc("1")) {
@@ -143,7 +145,8 @@ impl Below {
         }
     }
 
-    /// Adds this to what the kernel says of the process. NCCL reads its file, too; the environment takes precedence.
+    /// Adds this to what the kernel says of the process. NCCL reads its file, too; the environment takes
+    /// precedence.
     pub(super) fn join(self, process: &mut Process) {
         (process.nodes, process.sees) = (self.nodes, self.sees);
         process.conf = self.conf.parse(|settings| {
@@ -310,7 +313,8 @@ fn names(tree: &Tree, dir: &str) -> Fact<Vec<OsString>> {
         .map_or_else(|refusal| read::not_read(&refusal), Fact::Known)
 }
 
-/// Files of devices, each with whether the process may open it for reading and writing, as far as the file's mode shows.
+/// Files of devices, each with whether the process may open it for reading and writing, as far as the file's
+/// mode shows.
 fn nodes(tree: &Tree, own: bool) -> Fact<Vec<(String, Option<bool>)>> {
     const DIR: &str = "dev/infiniband";
     names(tree, DIR).parse(|names| {
