@@ -13,7 +13,7 @@ use syn::visit::{self, Visit};
 struct Rule {
     /// The part, a path below `crate`.
     of: &'static [&'static str],
-    /// Beginnings of paths.
+    /// Beginnings of paths; `.name` is a method, and `/name` a part of a path of files.
     never: &'static [&'static str],
     /// Exceptions to `never`, which are data.
     but: &'static [&'static str],
@@ -43,7 +43,60 @@ const OUTSIDE: &[&str] = &[
     "tokio",
 ];
 
+/// What opens a file. Where paths of other users are at hand, `source::root` opens those of the kernel and `source::foreign` the
+/// others.
+const OPENERS: &[&str] = &[
+    "std::fs::File::open",
+    "std::fs::OpenOptions",
+    "std::fs::read",
+    "std::fs::read_dir",
+    "std::fs::read_link",
+    "std::fs::read_to_string",
+    "rustix::fs::open",
+    "rustix::fs::openat",
+    "rustix::fs::openat2",
+    ".read_dir",
+];
+
+/// Names below `/proc/PID` that lead to files of that process's user. Only `source::foreign` has such paths.
+const LEAD_OUT: &[&str] = &["/root", "/cwd"];
+
 const RULES: &[Rule] = &[
+    Rule {
+        of: &["app", "doctor"],
+        never: OPENERS,
+        but: &[],
+    },
+    Rule {
+        of: &["app", "nccl_log"],
+        never: OPENERS,
+        but: &[],
+    },
+    Rule {
+        of: &["source", "ebpf", "user"],
+        never: OPENERS,
+        but: &[],
+    },
+    Rule {
+        of: &["source", "proc"],
+        never: OPENERS,
+        but: &[],
+    },
+    Rule {
+        of: &["source", "uprobes"],
+        never: OPENERS,
+        but: &[],
+    },
+    Rule {
+        of: &["app"],
+        never: LEAD_OUT,
+        but: &[],
+    },
+    Rule {
+        of: &["source"],
+        never: LEAD_OUT,
+        but: &[],
+    },
     Rule {
         of: &["source"],
         never: &[
@@ -215,8 +268,22 @@ impl Named {
         }
     }
 
-    /// The paths in the text of a macro, which syn does not parse. Texts in quotes name nothing.
+    /// Notes the parts of a path of files, as in "7/root/etc". A text with blanks is for people, and /proc/self is rdmatop.
+    fn literal(&mut self, text: &str) {
+        if text.contains(char::is_whitespace) || text.starts_with("/proc/self/") {
+            return;
+        }
+        for part in text.split('/') {
+            let path = format!("/{part}");
+            self.found.push(Mention { path, glob: false });
+        }
+    }
+
+    /// The paths in the text of a macro, which syn does not parse. Texts in quotes name files alone.
     fn tokens(&mut self, text: &str) {
+        for inside in text.split('"').skip(1).step_by(2) {
+            self.literal(inside);
+        }
         let outside = text.split('"').step_by(2).collect::<Vec<_>>().join(" ");
         let parts = outside.replace("::", " :: ");
         let mut words = parts
@@ -273,6 +340,19 @@ impl<'ast> Visit<'ast> for Named {
         visit::visit_path(self, path);
     }
 
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        let path = format!(".{}", call.method);
+        self.found.push(Mention { path, glob: false });
+        visit::visit_expr_method_call(self, call);
+    }
+
+    fn visit_lit_str(&mut self, text: &'ast syn::LitStr) {
+        self.literal(&text.value());
+    }
+
+    // A comment of documentation is no path.
+    fn visit_attribute(&mut self, _: &'ast syn::Attribute) {}
+
     fn visit_macro(&mut self, item: &'ast syn::Macro) {
         self.tokens(&item.tokens.to_string());
         visit::visit_macro(self, item);
@@ -305,6 +385,11 @@ fn begins(path: &str, with: &str) -> bool {
 fn broken<'a>(module: &[String], named: &'a [Mention]) -> Vec<&'a str> {
     let is_in = |rule: &&Rule| module.iter().zip(rule.of).filter(|(a, b)| a == *b).count() == rule.of.len();
     let rules: Vec<&Rule> = RULES.iter().filter(is_in).collect();
+    // The first opens what is another user's, so that nothing else does. The second walks to the system's libraries by descriptors, and
+    // refuses what is not root's.
+    if module == ["source", "foreign"] || module == ["source", "uprobes", "files"] {
+        return Vec::new();
+    }
     let breaks = |named: &&Mention| {
         let path = &named.path;
         rules.iter().any(|rule| {
@@ -399,6 +484,26 @@ fn a_shortcut_is_found_however_it_is_spelled() {
     ] {
         assert_eq!(broken(&module, &named(&module, text)), [""; 0], "{text}");
     }
+    let doctor = ["app".to_owned(), "doctor".to_owned(), "process".to_owned()];
+    for text in [
+        "use std::fs::File; fn f() { File::open(path); }",
+        "use std::fs; fn f() { fs::read(path); }",
+        "fn f() { std::fs::read_to_string(path); }",
+        "use rustix::fs::{Mode, openat};",
+        "fn f() { dir.join(name).read_dir(); }",
+        "fn f() { root.bytes(&dir.join(\"root/etc/nccl.conf\"), 1); }",
+        "const NAME: &str = \"root\";",
+        "fn f() { dir.join(format!(\"{pid}/cwd/{name}\")); }",
+    ] {
+        assert_ne!(broken(&doctor, &named(&doctor, text)), [""; 0], "{text}");
+    }
+    for text in [
+        "fn f(file: std::fs::File) { root::read(path); }",
+        "fn f() { say(\"look at /proc/7/root yourself\"); }",
+        "fn f() { link(\"/proc/self/root\"); }",
+    ] {
+        assert_eq!(broken(&doctor, &named(&doctor, text)), [""; 0], "{text}");
+    }
     let engine = ["model".to_owned(), "engine".to_owned()];
     for text in [
         "use std::{fs, sync::Arc};",
@@ -416,7 +521,11 @@ fn every_line_of_every_rule_can_fail() {
     for rule in RULES {
         let module: Vec<String> = rule.of.iter().map(|part| (*part).to_owned()).collect();
         let fails = |path: &str| {
-            let text = format!("use {path}::any_name;");
+            let text = match path.split_at(1) {
+                (".", method) => format!("fn f() {{ x.{method}(); }}"),
+                ("/", part) => format!("fn f() {{ g(\"7/{part}/etc\"); }}"),
+                _ => format!("use {path}::any_name;"),
+            };
             !broken(&module, &named(&module, &text)).is_empty()
         };
         for never in rule.never {

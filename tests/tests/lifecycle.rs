@@ -316,7 +316,9 @@ fn a_connection_through_rdma_cm_shows_both_ends_and_their_addresses() -> Result<
     let (did, traced) = all()?;
     let both = did.connected.get()?;
     each_id_has_the_owner_and_the_device_of_its_address(&traced.events, both)?;
-    let OnDevice { accounts, address, .. } = &both[0];
+    let OnDevice {
+        accounts, address, ..
+    } = &both[0];
     let Accounts { server, client } = accounts;
     for side in [client, server] {
         let own = traced.events.pid(side.pid);

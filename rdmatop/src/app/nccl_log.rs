@@ -1,11 +1,13 @@
 //! `rdmatop nccl-log`: reads logs, plain or compressed, from files or standard input, and looks at the processes that wrote them.
 
+mod input;
 mod ranks;
 
 use std::{
     collections::BTreeMap,
     fs::File,
     io::{self, BufRead, BufReader, Read},
+    os::fd::AsFd as _,
     path::{Path, PathBuf},
 };
 
@@ -22,11 +24,13 @@ use crate::{
         report::Report,
     },
     source::{
+        foreign::{self, Refusal},
         root::Root,
         sysfs::{list_devices, read_device},
     },
 };
 
+use input::Patient;
 use ranks::Input;
 
 /// What a gzip file begins with (RFC 1952).
@@ -95,32 +99,45 @@ pub(super) fn run(args: &NcclLogArgs, plan: &Plan) -> Result<Exit, Stop> {
 fn read_all(report: &mut Report, files: &[PathBuf]) -> Result<Vec<Input>, Stop> {
     let mut inputs = Vec::new();
     if files.is_empty() {
-        read(report, &mut io::stdin().lock(), Path::new("standard input"))?;
-        return Ok(vec![Input::default()]);
+        return Ok(vec![standard_input(report)?]);
     }
     for (number, path) in (0..).zip(files) {
         report.begin(number);
         if path.as_os_str() == "-" {
-            read(report, &mut io::stdin().lock(), Path::new("standard input"))?;
-            inputs.push(Input::default());
+            inputs.push(standard_input(report)?);
             continue;
         }
-        let cannot = |error: &io::Error| {
+        let cannot = |error: Refusal| {
             Stop::failure(format!(
                 "cannot read {}: {error}; give the file that NCCL_DEBUG_FILE names, or the output of the job",
                 path.display()
             ))
         };
-        let file = File::open(path).map_err(|error| cannot(&error))?;
-        if file.metadata().is_ok_and(|facts| facts.is_dir()) {
-            return Err(cannot(&io::Error::from(io::ErrorKind::IsADirectory)));
-        }
-        let mut reader = BufReader::new(file);
+        let file = foreign::log(path).map_err(cannot)?;
+        let mut reader = BufReader::new(Patient::new(file, || waits(path)));
         read(report, &mut reader, path)?;
         // As it is after the last line that was read.
-        inputs.push(Input::of(path, reader.get_ref().metadata().ok().as_ref()));
+        let facts = reader.get_ref().source().metadata();
+        inputs.push(Input::of(path, facts.ok().as_ref()));
     }
     Ok(inputs)
+}
+
+fn standard_input(report: &mut Report) -> Result<Input, Stop> {
+    let name = Path::new("standard input");
+    let own = io::stdin().as_fd().try_clone_to_owned();
+    let file = own.map_err(|error| Stop::failure(format!("cannot read standard input: {error}")))?;
+    let patient = Patient::new(File::from(file), || waits(name));
+    read(report, &mut BufReader::new(patient), name)?;
+    Ok(Input::default())
+}
+
+/// A log without data for a while.
+fn waits(name: &Path) {
+    say(&format!(
+        "rdmatop: {} has no data yet: it is read until its writers close it; Ctrl-C ends this",
+        name.display()
+    ));
 }
 
 /// Reads one log to its present end. A log that is being written ends within a line or a compressed block: the

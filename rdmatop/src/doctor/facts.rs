@@ -1,5 +1,5 @@
-//! The facts that were read. Each is known, absent, or could not be read, with the reason: the three are never mixed
-//! up.
+//! The facts that were read. Each is known, absent, could not be read, or is not known although it should be, with the reason: the
+//! four are never mixed up.
 
 use crate::model::cause::Cause;
 use crate::step::NextStep;
@@ -14,6 +14,8 @@ pub enum Fact<T> {
     Absent,
     /// It may exist; why it could not be read.
     Unreadable(String),
+    /// It may exist; why it was not read, although rdmatop has the right: it did not answer in time, or reading it is not safe.
+    Unknown(String),
 }
 
 impl<T> Fact<T> {
@@ -21,7 +23,7 @@ impl<T> Fact<T> {
     pub fn known(&self) -> Option<&T> {
         match self {
             Self::Known(value) => Some(value),
-            Self::Absent | Self::Unreadable(_) => None,
+            Self::Absent | Self::Unreadable(_) | Self::Unknown(_) => None,
         }
     }
 
@@ -29,7 +31,15 @@ impl<T> Fact<T> {
     pub fn unreadable(&self) -> Option<&str> {
         match self {
             Self::Unreadable(why) => Some(why),
-            Self::Known(_) | Self::Absent => None,
+            Self::Known(_) | Self::Absent | Self::Unknown(_) => None,
+        }
+    }
+
+    /// Why it was not read.
+    pub fn unknown(&self) -> Option<&str> {
+        match self {
+            Self::Unknown(why) => Some(why),
+            Self::Known(_) | Self::Absent | Self::Unreadable(_) => None,
         }
     }
 
@@ -41,6 +51,7 @@ impl<T> Fact<T> {
             }
             Self::Absent => Fact::Absent,
             Self::Unreadable(why) => Fact::Unreadable(why),
+            Self::Unknown(why) => Fact::Unknown(why),
         }
     }
 }
@@ -66,8 +77,8 @@ pub struct Facts {
     pub verbs: Fact<Vec<(String, String)>>,
     /// RDMA NICs on PCI without a driver or without an RDMA device.
     pub idle_nics: Vec<IdleNic>,
-    /// Searches that did not end in time: their results are unknown.
-    pub unfinished: Vec<&'static str>,
+    /// Searches whose results are not all known, each with the reason.
+    pub unfinished: Vec<(&'static str, &'static str)>,
     /// GPUs of NVIDIA and AMD.
     pub gpus: Vec<Gpu>,
     /// How GPU memory reaches a NIC.
@@ -84,6 +95,8 @@ pub struct Facts {
     pub processes: Vec<Process>,
     /// Processes that hold RDMA or GPU devices, or may, and could not be inspected.
     pub hidden_processes: usize,
+    /// Further processes that hold RDMA or GPU devices, beyond the number that one run looks at.
+    pub left_out: usize,
     /// rdmatop's own needs.
     pub own: Own,
     /// SoftRoCE; known only on machines without RDMA hardware.
@@ -296,6 +309,8 @@ pub struct Process {
     pub comm: String,
     /// Variables that steer RDMA libraries, including those of /etc/nccl.conf.
     pub environ: Fact<Vec<(String, String)>>,
+    /// Whether its /etc/nccl.conf was read.
+    pub conf: Fact<()>,
     /// Its limit of locked memory, bytes; `Known(None)`: unlimited.
     pub memlock: Fact<Option<u64>>,
     /// It may lock memory beyond that (CAP_IPC_LOCK).
@@ -306,8 +321,8 @@ pub struct Process {
     pub rdma_limits: Fact<Vec<RdmaLimit>>,
     /// Its network interfaces.
     pub interfaces: Fact<Vec<String>>,
-    /// Files in its /dev/infiniband, each with whether it may open it for reading and writing.
-    pub nodes: Fact<Vec<(String, bool)>>,
+    /// Files in its /dev/infiniband, each with whether it may open it for reading and writing; `None` is unknown.
+    pub nodes: Fact<Vec<(String, Option<bool>)>>,
     /// RDMA devices that its /sys lists, each with whether its files are there.
     pub sees: Fact<Vec<(String, bool)>>,
     /// Processes that have its verbs files open too. Only looked for with `--pid`.

@@ -13,6 +13,8 @@ pub enum Status {
     Pass,
     /// Unknown, and the line has the reason.
     Skip,
+    /// Unknown although rdmatop has the right to know it: the check was not made, and could have failed.
+    Unknown,
     /// Works, but costs speed or may fail.
     Warn,
     /// Does not work.
@@ -111,6 +113,12 @@ impl Lines {
         self.push(Status::Skip, "", [text.into(), why.into()], remedy.into());
     }
 
+    /// Not known, although it should be.
+    pub(super) fn unknown(&mut self, subject: &str, text: impl Into<String>, why: impl Into<String>) {
+        let said = [text.into(), why.into()];
+        self.push(Status::Unknown, subject, said, NextStep::default());
+    }
+
     /// Works, with a loss.
     pub(super) fn warn(
         &mut self,
@@ -174,12 +182,13 @@ impl Report {
         self.lines.iter().filter(|line| line.status == status).count()
     }
 
-    /// The exit code: 0, 1 with warnings, 2 with failures.
+    /// The exit code: 0, 1 with warnings, 2 with failures, 3 where neither is there and a check was not made.
     pub fn code(&self) -> u8 {
         match self.lines.iter().map(|line| line.status).max() {
             Some(Status::Fail) => 2,
             Some(Status::Warn) => 1,
-            _ => 0,
+            Some(Status::Unknown) => 3,
+            Some(Status::Skip | Status::Pass) | None => 0,
         }
     }
 
@@ -193,6 +202,7 @@ impl Report {
         let found: Vec<String> = [
             count(Status::Fail, "problem", "problems"),
             count(Status::Warn, "warning", "warnings"),
+            count(Status::Unknown, "check not made", "checks not made"),
         ]
         .into_iter()
         .flatten()
@@ -201,7 +211,8 @@ impl Report {
             .lines
             .iter()
             .find(|line| line.status == Status::Fail)
-            .or_else(|| self.lines.iter().find(|line| line.status == Status::Warn));
+            .or_else(|| self.lines.iter().find(|line| line.status == Status::Warn))
+            .or_else(|| self.lines.iter().find(|line| line.status == Status::Unknown));
         if let Some(worst) = worst {
             return format!("doctor: {}: {}", found.join(", "), worst.text);
         }

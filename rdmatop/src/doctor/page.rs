@@ -23,6 +23,7 @@ fn word(status: Status) -> &'static str {
     match status {
         Status::Pass => "ok",
         Status::Skip => "skip",
+        Status::Unknown => "????",
         Status::Warn => "WARN",
         Status::Fail => "FAIL",
     }
@@ -33,6 +34,7 @@ fn color(status: Status) -> &'static str {
     match status {
         Status::Pass => "\x1b[32m",
         Status::Skip => "\x1b[36m",
+        Status::Unknown => "\x1b[1;35m",
         Status::Warn => "\x1b[1;33m",
         Status::Fail => "\x1b[1;31m",
     }
@@ -110,7 +112,7 @@ fn one(out: &mut String, group: &str, line: &Line, known: bool, colors: bool) {
     let first = format!("{group:GROUP$}{begin}{word:4}{end}  ");
     let said = match line.status {
         // What is unknown and why, in one sentence.
-        Status::Skip if !line.why.is_empty() => format!("{}: {}", line.text, line.why),
+        Status::Skip | Status::Unknown if !line.why.is_empty() => format!("{}: {}", line.text, line.why),
         _ => line.text.clone(),
     };
     wrapped(out, &first, INDENT, INDENT, &said);
@@ -120,7 +122,7 @@ fn one(out: &mut String, group: &str, line: &Line, known: bool, colors: bool) {
             wrapped(out, &first, INDENT + 5, INDENT + 5, words);
         }
     };
-    if line.status != Status::Skip && !known {
+    if !matches!(line.status, Status::Skip | Status::Unknown) && !known {
         note("why:", &line.why);
     }
     note("do:", &line.remedy);
@@ -158,6 +160,7 @@ pub fn json(facts: &Facts, report: &Report) -> serde_json::Result<String> {
         pid: Option<u32>,
         passed: usize,
         skipped: usize,
+        unknown: usize,
         warnings: usize,
         failures: usize,
         lines: &'a [Line],
@@ -166,6 +169,7 @@ pub fn json(facts: &Facts, report: &Report) -> serde_json::Result<String> {
     let status = match report.code() {
         0 => Status::Pass,
         1 => Status::Warn,
+        3 => Status::Unknown,
         _ => Status::Fail,
     };
     serde_json::to_string(&Document {
@@ -178,6 +182,7 @@ pub fn json(facts: &Facts, report: &Report) -> serde_json::Result<String> {
         pid: facts.pid,
         passed: report.count(Status::Pass),
         skipped: report.count(Status::Skip),
+        unknown: report.count(Status::Unknown),
         warnings: report.count(Status::Warn),
         failures: report.count(Status::Fail),
         lines: &report.lines,

@@ -50,7 +50,7 @@ pub static CHECKS: &[Check] = &[
         Devices,
         devices::search,
         "ours",
-        "says which searches for devices and processes did not end in time"
+        "says which searches for devices and processes did not end in time, or stopped at their limit"
     ),
     check!(
         "device.removal",
@@ -264,7 +264,7 @@ pub static CHECKS: &[Check] = &[
         Jobs,
         jobs::hidden,
         "proc(5), PTRACE_MODE_READ",
-        "says how many processes could not be looked at"
+        "says how many processes could not be looked at, and whose settings are not all known"
     ),
     check!(
         "rdmatop.ebpf",

@@ -1,43 +1,59 @@
 //! The open files of all processes, one after another.
 
-use std::{fs, io::ErrorKind, ops::ControlFlow};
+use std::{
+    collections::HashMap,
+    fs,
+    io::{self, ErrorKind},
+    ops::ControlFlow,
+    os::unix::fs::MetadataExt as _,
+};
 
 use super::root::Root;
 
-/// The largest number of open files that one search reads: no working machine has so many, and the search must end.
-pub(super) const MOST: usize = 200_000;
+/// The largest number of open files that one search reads of the processes of one user: the search must end. It
+/// goes on with the processes of the others, so that no user hides them.
+pub(crate) const MOST: usize = 200_000;
 
 /// How far a walk came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Walk {
+pub(crate) struct Walk {
     /// The open files of some processes were not readable.
-    pub(super) hidden: bool,
-    /// It stopped at its limit.
-    pub(super) cut: bool,
+    pub(crate) hidden: bool,
+    /// It stopped at its limit: some files of some user were not read.
+    pub(crate) cut: bool,
 }
 
-/// Hands each process and the target of each of its open files to `see`, whose `Break` ends with this process; reads `most` files
-/// at most.
-pub(super) fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &[u8]) -> ControlFlow<()>) -> Walk {
+/// The descriptors of a process.
+pub(super) fn of(root: &Root, pid: u32) -> io::Result<fs::ReadDir> {
+    fs::read_dir(root.proc(format!("{pid}/fd")))
+}
+
+/// Hands each process and the target of each of its open files to `see`, whose `Break` ends with this process;
+/// reads `most` files of a user at most.
+pub(crate) fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &[u8]) -> ControlFlow<()>) -> Walk {
     let mut out = Walk::default();
-    let mut looked = 0;
+    let mut looked: HashMap<u32, usize> = HashMap::new();
     for name in root.list(&root.proc("")).unwrap_or_default() {
         let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        let files = match fs::read_dir(root.proc(&name).join("fd")) {
+        let files = match of(root, pid) {
             Ok(files) => files,
             Err(error) => {
                 out.hidden |= error.kind() == ErrorKind::PermissionDenied;
                 continue;
             }
         };
+        // Its directory belongs to its user, or to root where it may not be dumped. If it has ended, it has no
+        // more files.
+        let user = fs::metadata(root.proc(&name)).map_or(0, |dir| dir.uid());
+        let looked = looked.entry(user).or_default();
         for file in files.flatten() {
-            looked += 1;
-            if looked > most {
+            if *looked == most {
                 out.cut = true;
-                return out;
+                break;
             }
+            *looked += 1;
             // It may be closed meanwhile.
             let target = root.link(&file.path());
             if target.is_some_and(|target| see(pid, &target).is_break()) {

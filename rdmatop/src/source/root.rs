@@ -4,7 +4,7 @@
 //! ESRCH), empty or contains `N/A` is one unknown value; it does not affect other values.
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -79,15 +79,13 @@ impl Root {
     /// Opens a file for reading, `None` when that fails for any reason.
     pub fn open(&self, path: &Path) -> Option<File> {
         self.opens.fetch_add(1, Ordering::Relaxed);
-        File::open(path).ok()
+        open(path).ok()
     }
 
     /// At most `limit` bytes of a file; `None` when it cannot be opened or a read fails.
     pub fn bytes(&self, path: &Path, limit: usize) -> Option<Vec<u8>> {
-        let mut out = Vec::with_capacity(limit.min(SMALL));
-        let limit = u64::try_from(limit).unwrap_or(u64::MAX);
-        self.open(path)?.take(limit).read_to_end(&mut out).ok()?;
-        Some(out)
+        self.opens.fetch_add(1, Ordering::Relaxed);
+        read(path, limit).ok()
     }
 
     /// The trimmed content of a one-value file, raw; `None` when it is empty or `N/A`.
@@ -134,14 +132,16 @@ impl Root {
 
     /// The names in a directory, sorted; `None` when the directory cannot be read.
     pub fn list(&self, path: &Path) -> Option<Vec<OsString>> {
+        self.try_list(path).ok()
+    }
+
+    /// As [`Root::list`], with the reason when the directory cannot be read.
+    pub fn try_list(&self, path: &Path) -> io::Result<Vec<OsString>> {
         self.opens.fetch_add(1, Ordering::Relaxed);
-        let mut names: Vec<_> = fs::read_dir(path)
-            .ok()?
-            .flatten()
-            .map(|entry| entry.file_name())
-            .collect();
+        let entries = fs::read_dir(path)?.flatten();
+        let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
         names.sort();
-        Some(names)
+        Ok(names)
     }
 
     /// Whether a directory has these names, which are sorted, and no others. It allocates nothing, so it suits a check at
@@ -192,6 +192,24 @@ impl Dir {
         let length = rustix::io::read(&file, &mut page).ok()?;
         meaningful(page.get(..length)?).map(text::sanitize)
     }
+}
+
+/// Opens a file of the kernel.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    File::open(path)
+}
+
+/// What a link of the kernel's names.
+pub(crate) fn target(path: &Path) -> io::Result<PathBuf> {
+    std::fs::read_link(path)
+}
+
+/// At most `limit` bytes of a file of the kernel.
+pub(crate) fn read(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+    let mut out = Vec::with_capacity(limit.min(SMALL));
+    let limit = u64::try_from(limit).unwrap_or(u64::MAX);
+    open(path)?.take(limit).read_to_end(&mut out)?;
+    Ok(out)
 }
 
 /// Trims a one-value file; `None` for an empty one and for `N/A`, as in "N/A (no PMA)".

@@ -1,6 +1,6 @@
 //! One RDMA device with its ports. Many of the files make the kernel ask the driver, which may hang.
 
-use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::Path};
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
 use super::{pci, read};
 use crate::{
@@ -89,8 +89,8 @@ fn read_port(root: &Root, device: &Path, facts: &PortFacts, roce: bool, interfac
     let rate = match &facts.rate {
         Some(rate) => rate.honest_bits_per_sec().into(),
         None => match read::line(&dir.join("rate")) {
-            Fact::Unreadable(why) => Fact::Unreadable(why),
             Fact::Known(_) | Fact::Absent => Fact::Absent,
+            Fact::Unreadable(why) | Fact::Unknown(why) => Fact::Unreadable(why),
         },
     };
     Port {
@@ -113,9 +113,9 @@ fn gids(root: &Root, port: &Path) -> Fact<Vec<Gid>> {
             Fact::Known(line) => line,
             Fact::Absent if index == 0 => return Fact::Absent,
             Fact::Absent => break,
-            Fact::Unreadable(why) if index == 0 => return Fact::Unreadable(why),
+            Fact::Unreadable(why) | Fact::Unknown(why) if index == 0 => return Fact::Unreadable(why),
             // A place that is just being changed.
-            Fact::Unreadable(_) => String::new(),
+            Fact::Unreadable(_) | Fact::Unknown(_) => String::new(),
         };
         let bytes = line
             .parse::<std::net::Ipv6Addr>()
@@ -172,7 +172,7 @@ fn lossless(root: &Root, name: &str, dir: &Path) -> Fact<Lossless> {
         out.ecn_off = Some(off.collect());
     }
     match dcb {
-        Fact::Unreadable(why) => return Fact::Unreadable(why),
+        Fact::Unreadable(why) | Fact::Unknown(why) => return Fact::Unreadable(why),
         Fact::Known(dcb) => {
             out.pfc = dcb.pfc;
             // The driver of mlx5 trusts DSCP once the table has an entry for it.
@@ -218,10 +218,10 @@ fn irqs(root: &Root, dir: &Path) -> Vec<Vec<u32>> {
 /// Verbs files and names of their devices; absent where ib_uverbs is not loaded.
 pub(super) fn verbs(root: &Root) -> Fact<Vec<(String, String)>> {
     let class = root.sys("class/infiniband_verbs");
-    if let Err(error) = fs::read_dir(&class) {
-        return read::refused(&error);
-    }
-    let names = root.list(&class).unwrap_or_default();
+    let names = match root.try_list(&class) {
+        Ok(names) => names,
+        Err(error) => return read::refused(&error),
+    };
     let of = |file: &std::ffi::OsString| {
         let device = root.line(&class.join(file).join("ibdev"))?;
         // The name as the directory in sysfs has it.

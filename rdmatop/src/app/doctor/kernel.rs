@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     ffi::{OsStr, OsString},
+    ops::ControlFlow,
     os::unix::ffi::OsStrExt,
     thread,
     time::Duration,
@@ -12,7 +13,7 @@ use crate::{
     doctor::Fact,
     source::{
         netlink::{client::Nldev, enums::NetnsMode, error::NetlinkError, record::Owner, socket::Socket},
-        removal,
+        open_files, removal,
         root::Root,
         sysfs::list_devices,
     },
@@ -101,31 +102,18 @@ fn users(nldev: &mut Nldev<Socket>) -> Result<BTreeSet<u32>, NetlinkError> {
     Ok(users)
 }
 
-/// Processes with an open file of an RDMA device or of a GPU, as far as their files are readable.
-pub(super) fn openers(root: &Root) -> BTreeSet<u32> {
-    /// The largest number of open files that one search reads: the search must end.
-    const MOST: usize = 200_000;
+/// Processes with an open file of an RDMA device or of a GPU, as far as their files are readable, and whether the search stopped at
+/// its limit of `most` files.
+pub(super) fn openers(root: &Root, most: usize) -> (BTreeSet<u32>, bool) {
     let mut found = BTreeSet::new();
-    let mut looked = 0;
-    for name in root.list(&root.proc("")).unwrap_or_default() {
-        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        let Ok(files) = std::fs::read_dir(root.proc(&name).join("fd")) else {
-            continue;
-        };
-        for file in files.flatten() {
-            looked += 1;
-            if looked > MOST {
-                return found;
-            }
-            if root.link(&file.path()).is_some_and(|target| is_device(&target)) {
-                found.insert(pid);
-                break;
-            }
+    let walk = open_files::walk(root, most, |pid, target| {
+        if is_device(target) {
+            found.insert(pid);
+            return ControlFlow::Break(());
         }
-    }
-    found
+        ControlFlow::Continue(())
+    });
+    (found, walk.cut)
 }
 
 fn is_device(target: &[u8]) -> bool {

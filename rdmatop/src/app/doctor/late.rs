@@ -1,57 +1,78 @@
-//! Work that may hang in a driver: threads do it, and the caller leaves behind what is late.
+//! Work that may hang in a driver, or in a file system of a user: threads do it, and the caller leaves behind
+//! what is late.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
     time::Instant,
 };
 
-/// The largest number of threads.
-const MOST: usize = 16;
-
 /// A piece of work.
-pub(super) type Job<A> = Box<dyn FnOnce() -> A + Send>;
+pub(super) struct Job<A> {
+    /// Whose files it reads; `None`: the machine's. The jobs of one user have threads of their own and delay no
+    /// others.
+    of: Option<u32>,
+    work: Box<dyn FnOnce() -> A + Send>,
+}
+
+impl<A> Job<A> {
+    pub(super) fn new(of: Option<u32>, work: impl FnOnce() -> A + Send + 'static) -> Self {
+        let work = Box::new(work);
+        Self { of, work }
+    }
+}
 
 /// The jobs that are left, each with its place.
 type Desk<A> = Mutex<VecDeque<(usize, Job<A>)>>;
 
-/// Runs all jobs, and returns the answers that arrive in time, in the order of the jobs. A thread that hangs in the
-/// kernel cannot be stopped; it ends when its read does.
-pub(super) fn gather<A: Send + 'static>(jobs: Vec<Job<A>>, until: Instant) -> Vec<Option<A>> {
-    let count = jobs.len();
-    let mut answers: Vec<Option<A>> = (0..count).map(|_| None).collect();
-    let desk: Arc<Desk<A>> = Arc::new(Mutex::new(jobs.into_iter().enumerate().collect()));
+/// Runs all jobs, those of one user by `most` threads at most, and returns the answers that arrive in time, in
+/// the order of the jobs. A thread that hangs in the kernel cannot be stopped; it ends when its read does.
+pub(super) fn gather<A: Send + 'static>(jobs: Vec<Job<A>>, most: usize, until: Instant) -> Vec<Option<A>> {
+    let mut answers: Vec<Option<A>> = jobs.iter().map(|_| None).collect();
+    let mut desks: BTreeMap<Option<u32>, VecDeque<(usize, Job<A>)>> = BTreeMap::new();
+    for (at, job) in jobs.into_iter().enumerate() {
+        desks.entry(job.of).or_default().push_back((at, job));
+    }
     let (to, from) = mpsc::channel();
-    let mut hired = 0;
-    for _ in 0..count.min(MOST) {
-        let (desk, to) = (Arc::clone(&desk), to.clone());
-        let work = move || {
-            while let Some((at, job)) = next(&desk) {
-                if to.send((at, job())).is_err() {
-                    return;
+    let mut left = Vec::new();
+    for (user, jobs) in desks {
+        let count = jobs.len();
+        let desk: Arc<Desk<A>> = Arc::new(Mutex::new(jobs));
+        let mut hired = 0;
+        for _ in 0..count.min(most) {
+            let (desk, to) = (Arc::clone(&desk), to.clone());
+            let work = move || {
+                while let Some((at, job)) = next(&desk) {
+                    if to.send((at, (job.work)())).is_err() {
+                        return;
+                    }
                 }
-            }
-        };
-        hired += usize::from(
-            thread::Builder::new()
-                .name("doctor".to_owned())
-                .spawn(work)
-                .is_ok(),
-        );
+            };
+            hired += usize::from(
+                thread::Builder::new()
+                    .name("doctor".to_owned())
+                    .spawn(work)
+                    .is_ok(),
+            );
+        }
+        left.push((desk, user.is_none() && hired == 0));
     }
     drop(to);
-    if hired == 0 {
-        // No thread can be started: run the jobs here, without the deadline.
-        while let Some((at, job)) = next(&desk) {
-            answers[at] = Some(job());
+    // Where no thread could be started, the machine's jobs run here, without the deadline. Those of users are
+    // late.
+    for (desk, _) in left.iter().filter(|(_, here)| *here) {
+        while let Some((at, job)) = next(desk) {
+            answers[at] = Some((job.work)());
         }
     }
     while let Ok((at, answer)) = from.recv_timeout(until.saturating_duration_since(Instant::now())) {
         answers[at] = Some(answer);
     }
     // No thread begins another job.
-    desk.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    for (desk, _) in left {
+        desk.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
     answers
 }
 
@@ -67,13 +88,13 @@ mod tests {
     #[test]
     fn only_a_late_job_is_left_behind() {
         let (release, wait) = mpsc::channel::<()>();
-        let mut jobs: Vec<Job<u32>> = vec![Box::new(move || {
+        let mut jobs: Vec<Job<u32>> = vec![Job::new(None, move || {
             let _ = wait.recv();
             0
         })];
-        jobs.extend((1..40_u32).map(|n| Box::new(move || n) as Job<u32>));
+        jobs.extend((1..40_u32).map(|n| Job::new(None, move || n)));
         let begin = Instant::now();
-        let answers = gather(jobs, begin + Duration::from_millis(300));
+        let answers = gather(jobs, 16, begin + Duration::from_millis(300));
         assert!(begin.elapsed() < Duration::from_secs(5));
         assert_eq!(answers[0], None);
         assert!((1..40_u32).all(|n| answers[n as usize] == Some(n)));
@@ -81,9 +102,28 @@ mod tests {
     }
 
     #[test]
+    fn the_jobs_of_one_user_that_all_hang_delay_those_of_no_other() {
+        let (release, wait) = mpsc::channel::<()>();
+        let wait = Arc::new(Mutex::new(wait));
+        let hanging = |n: u32| {
+            let wait = Arc::clone(&wait);
+            Job::new(Some(1), move || {
+                let _ = wait.lock().map(|wait| wait.recv());
+                n
+            })
+        };
+        let mut jobs: Vec<Job<u32>> = (0..64).map(hanging).collect();
+        jobs.push(Job::new(Some(2), || 64));
+        let answers = gather(jobs, 4, Instant::now() + Duration::from_millis(300));
+        assert_eq!(answers[64], Some(64));
+        assert!(answers[..64].iter().all(Option::is_none));
+        drop(release);
+    }
+
+    #[test]
     fn when_all_jobs_answer_nothing_waits() {
         let begin = Instant::now();
-        let answers = gather(vec![Box::new(|| 1) as Job<i32>], begin + Duration::from_mins(1));
+        let answers = gather(vec![Job::new(None, || 1)], 1, begin + Duration::from_mins(1));
         assert_eq!(answers, [Some(1)]);
         assert!(begin.elapsed() < Duration::from_secs(20));
     }

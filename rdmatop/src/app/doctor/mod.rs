@@ -11,7 +11,7 @@ mod read;
 mod tests;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     ffi::OsString,
     process::ExitCode,
     time::{Duration, Instant},
@@ -30,7 +30,7 @@ use crate::{
         page,
     },
     exit::{Exit, Stop},
-    source::{platform::Platform, privileges, proc::lives, root::Root, sysfs::list_devices},
+    source::{open_files, platform::Platform, privileges, proc::lives, root::Root, sysfs::list_devices},
 };
 
 /// How long drivers have to answer.
@@ -39,6 +39,12 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const FOR_PROCESSES: Duration = Duration::from_secs(2);
 /// Processes that are read at most.
 const PROCESSES: usize = 64;
+/// Threads that read what drivers give.
+const READERS: usize = 16;
+/// Threads that read the files of one user's processes.
+const READERS_OF_USER: usize = 4;
+/// Why a search has no result.
+const LATE: &str = "the search did not end in time";
 
 pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Stop> {
     let root = Root::default();
@@ -67,9 +73,16 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Stop> {
 enum Part {
     Device(Option<Box<Device>>),
     Kernel(kernel::Said),
-    Openers(BTreeSet<u32>),
+    Openers(BTreeSet<u32>, bool),
     Pci(Vec<Gpu>, Vec<IdleNic>),
+}
+
+/// The result of a thread that reads of a process.
+enum Piece {
+    /// What the kernel says.
     Process(Box<Process>),
+    /// What is below its root directory.
+    Below(process::Below),
 }
 
 /// Reads everything. What does not answer in time is named, and does not delay the rest.
@@ -97,20 +110,24 @@ fn collect(root: &Root, pid: Option<u32>) -> Facts {
     facts
 }
 
+const OPENERS: &str = "processes that have devices open";
+/// `open_files::MOST`.
+const CUT: &str = "a user has more than 200,000 files open, and no more were looked at";
+
 /// Reads what may wait for drivers. Returns processes that use RDMA or GPUs.
 fn drivers(root: &Root, names: Option<&[OsString]>, search: bool, facts: &mut Facts) -> BTreeSet<u32> {
     let until = Instant::now() + stretched(PATIENCE);
     let mut jobs: Vec<Job<Part>> = Vec::new();
     for name in names.unwrap_or_default() {
         let (root, name) = (root.clone(), name.clone());
-        jobs.push(Box::new(move || {
+        jobs.push(Job::new(None, move || {
             Part::Device(device::read(&root, &name).map(Box::new))
         }));
     }
     let mut searches = vec!["GPUs and NICs on PCI"];
     {
         let root = root.clone();
-        jobs.push(Box::new(move || {
+        jobs.push(Job::new(None, move || {
             let (gpus, nics) = pci::search(&root);
             Part::Pci(gpus, nics)
         }));
@@ -118,33 +135,42 @@ fn drivers(root: &Root, names: Option<&[OsString]>, search: bool, facts: &mut Fa
     if root.is_live() {
         let own = root.clone();
         searches.push("processes that use RDMA");
-        jobs.push(Box::new(move || Part::Kernel(kernel::ask(&own))));
+        jobs.push(Job::new(None, move || Part::Kernel(kernel::ask(&own))));
     }
     if search {
         let own = root.clone();
-        searches.push("processes that have devices open");
-        jobs.push(Box::new(move || Part::Openers(kernel::openers(&own))));
+        searches.push(OPENERS);
+        jobs.push(Job::new(None, move || {
+            let (found, cut) = kernel::openers(&own, open_files::MOST);
+            Part::Openers(found, cut)
+        }));
     }
     let mut devices = Vec::new();
     let mut users = BTreeSet::new();
     if root.is_live() {
-        facts.leaving = Fact::Unreadable("RDMA netlink did not answer in time".to_owned());
+        facts.leaving = Fact::Unknown("RDMA netlink did not answer in time".to_owned());
     }
     let late: &[OsString] = names.unwrap_or_default();
-    for (at, answer) in gather(jobs, until).into_iter().enumerate() {
+    for (at, answer) in gather(jobs, READERS, until).into_iter().enumerate() {
         match answer {
             Some(Part::Device(device)) => devices.extend(device.map(|device| *device)),
             Some(Part::Kernel(said)) => {
                 facts.leaving = said.leaving;
                 users.extend(said.users);
             }
-            Some(Part::Openers(pids)) => users.extend(pids),
+            Some(Part::Openers(pids, cut)) => {
+                users.extend(pids);
+                if cut {
+                    facts.unfinished.push((OPENERS, CUT));
+                }
+            }
             Some(Part::Pci(gpus, nics)) => (facts.gpus, facts.idle_nics) = (gpus, nics),
-            Some(Part::Process(_)) => {}
             // Devices come first, then the searches.
             None => match late.get(at) {
                 Some(name) => devices.push(device::late(name)),
-                None => facts.unfinished.extend(searches.get(at - late.len())),
+                None => facts
+                    .unfinished
+                    .extend(searches.get(at - late.len()).map(|what| (*what, LATE))),
             },
         }
     }
@@ -162,40 +188,45 @@ fn natural(name: &str) -> (String, u64, String) {
     (head.to_owned(), tail.parse().unwrap_or(0), name.to_owned())
 }
 
-fn processes(root: &Root, users: BTreeSet<u32>, facts: &mut Facts) {
+fn processes(root: &Root, mut users: BTreeSet<u32>, facts: &mut Facts) {
     let until = Instant::now() + stretched(FOR_PROCESSES);
-    let own = std::process::id();
-    let subject: Vec<Subject> = match facts.pid {
-        Some(pid) => vec![Subject::Asked(pid)],
-        None => [Subject::Own]
-            .into_iter()
-            .chain(
-                users
-                    .into_iter()
-                    .filter(|pid| *pid != own)
-                    .take(PROCESSES)
-                    .map(Subject::Pid),
-            )
-            .collect(),
-    };
-    let jobs = subject.iter().map(|subject| {
-        let (root, subject) = (root.clone(), *subject);
-        let job: Job<Part> = Box::new(move || Part::Process(Box::new(process::read(&root, subject))));
-        job
-    });
-    let mut answers = gather(jobs.collect(), until)
-        .into_iter()
-        .zip(&subject)
-        .map(|(answer, subject)| match answer {
-            Some(Part::Process(process)) => *process,
-            _ => silent(*subject),
-        });
-    facts.view = answers.next().unwrap_or_default();
-    let found: Vec<Process> = if facts.pid.is_some() {
-        vec![facts.view.clone()]
+    users.remove(&std::process::id());
+    let subjects: Vec<(Subject, Option<u32>)> = if let Some(pid) = facts.pid {
+        vec![(Subject::Asked(pid), process::user(root, pid))]
     } else {
-        answers.collect()
+        let of_users = users.iter().map(|pid| (*pid, process::user(root, *pid)));
+        let taken = in_turn(of_users, PROCESSES);
+        facts.left_out = users.len() - taken.len();
+        [(Subject::Own, None)].into_iter().chain(taken).collect()
     };
+    let jobs = subjects.iter().flat_map(|(subject, user)| {
+        let (subject, here, there) = (*subject, root.clone(), root.clone());
+        [
+            Job::new(*user, move || {
+                Piece::Process(Box::new(process::read(&here, subject)))
+            }),
+            Job::new(*user, move || Piece::Below(process::below(&there, subject))),
+        ]
+    });
+    let mut answers = gather(jobs.collect(), READERS_OF_USER, until).into_iter();
+    let mut found = Vec::new();
+    for (subject, _) in &subjects {
+        let mut process = match answers.next().flatten() {
+            Some(Piece::Process(process)) => *process,
+            _ => silent(root, *subject),
+        };
+        let below = match answers.next().flatten() {
+            Some(Piece::Below(below)) => below,
+            _ => process::Below::late(*subject, "its file systems did not answer in time"),
+        };
+        below.join(&mut process);
+        found.push(process);
+    }
+    facts.view = found.first().cloned().unwrap_or_default();
+    if facts.pid.is_none() {
+        // rdmatop itself.
+        found.remove(0);
+    }
     // Processes that have ended meanwhile are left out.
     let (hidden, shown): (Vec<Process>, Vec<Process>) = found
         .into_iter()
@@ -205,18 +236,39 @@ fn processes(root: &Root, users: BTreeSet<u32>, facts: &mut Facts) {
     facts.processes = shown;
 }
 
-/// A process whose files could not be read in time.
-fn silent(subject: Subject) -> Process {
+/// Up to `most` processes, the users taking turns: one who has many hides no other's.
+fn in_turn(all: impl Iterator<Item = (u32, Option<u32>)>, most: usize) -> Vec<(Subject, Option<u32>)> {
+    let mut seen: BTreeMap<Option<u32>, usize> = BTreeMap::new();
+    let mut ordered: Vec<(usize, u32, Option<u32>)> = Vec::new();
+    for (pid, user) in all {
+        let turn = seen.entry(user).or_default();
+        ordered.push((*turn, pid, user));
+        *turn += 1;
+    }
+    ordered.sort_unstable();
+    ordered.truncate(most);
+    ordered.sort_unstable_by_key(|(_, pid, _)| *pid);
+    ordered
+        .into_iter()
+        .map(|(_, pid, user)| (Subject::Pid(pid), user))
+        .collect()
+}
+
+/// A process that could not be read in time.
+fn silent(root: &Root, subject: Subject) -> Process {
     let why = || "it did not answer in time (its memory is locked for long)".to_owned();
+    let pid = subject.pid();
     Process {
-        pid: match subject {
-            Subject::Own => std::process::id(),
-            Subject::Pid(pid) | Subject::Asked(pid) => pid,
+        pid,
+        comm: process::comm(&root.proc(pid.to_string())),
+        environ: Fact::Unknown(why()),
+        memlock: Fact::Unknown(why()),
+        rdma_limits: Fact::Unknown(why()),
+        interfaces: Fact::Unknown(why()),
+        sharers: match subject {
+            Subject::Asked(_) => Fact::Unknown(why()),
+            Subject::Own | Subject::Pid(_) => Fact::Absent,
         },
-        environ: Fact::Unreadable(why()),
-        memlock: Fact::Unreadable(why()),
-        nodes: Fact::Unreadable(why()),
-        sharers: Fact::Unreadable(why()),
         ..Process::default()
     }
 }

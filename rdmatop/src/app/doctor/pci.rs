@@ -100,7 +100,7 @@ fn redirecting(bridges: &[PathBuf]) -> Fact<Vec<String>> {
                 return Fact::Unreadable(read::forbidden().to_owned());
             }
             Fact::Known(_) | Fact::Absent => {}
-            Fact::Unreadable(why) => return Fact::Unreadable(why),
+            Fact::Unreadable(why) | Fact::Unknown(why) => return Fact::Unreadable(why),
         }
     }
     Fact::Known(on)

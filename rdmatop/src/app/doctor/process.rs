@@ -1,17 +1,12 @@
 //! One process: its settings, its limits, and the devices it can open.
 
-use std::{
-    ffi::OsString,
-    os::unix::{ffi::OsStrExt, fs::MetadataExt},
-    path::{Path, PathBuf},
-};
-
-use rustix::fs::{Access, access};
+use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::Path};
 
 use super::read;
 use crate::{
     doctor::facts::{Fact, Process, RdmaLimit, Sharers},
     source::{
+        foreign::{Refusal, Tree},
         proc::{Cgroup, Status, locked, relevant, sharers},
         root::Root,
     },
@@ -19,8 +14,10 @@ use crate::{
 };
 
 /// An environment larger than this is read up to here.
-const ENVIRON: u64 = 1 << 20;
-const SMALL: u64 = 64 << 10;
+const ENVIRON: usize = 1 << 20;
+const SMALL: usize = 64 << 10;
+/// A larger /etc/nccl.conf is not read.
+const CONF: u64 = 64 << 10;
 
 /// Which process to read.
 #[derive(Clone, Copy, Debug)]
@@ -33,25 +30,135 @@ pub(super) enum Subject {
     Asked(u32),
 }
 
-/// Reads a process.
+impl Subject {
+    /// Its number.
+    pub(super) fn pid(self) -> u32 {
+        match self {
+            Self::Own => std::process::id(),
+            Self::Pid(pid) | Self::Asked(pid) => pid,
+        }
+    }
+}
+
+/// What is found below the root directory of a process, which is another user's: a part that is not asked for
+/// is absent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Below {
+    /// Settings in /etc/nccl.conf.
+    conf: Fact<Vec<(String, String)>>,
+    nodes: Fact<Vec<(String, Option<bool>)>>,
+    sees: Fact<Vec<(String, bool)>>,
+}
+
+/// Reads what the kernel says of a process.
 pub(super) fn read(root: &Root, subject: Subject) -> Process {
-    let (dir, pid) = match subject {
-        Subject::Own => (root.proc("self"), std::process::id()),
-        Subject::Pid(pid) | Subject::Asked(pid) => (root.proc(pid.to_string()), pid),
+    let dir = match subject {
+        Subject::Own => root.proc("self"),
+        Subject::Pid(pid) | Subject::Asked(pid) => root.proc(pid.to_string()),
     };
+    let pid = subject.pid();
     let is_asked = matches!(subject, Subject::Asked(_));
     Process {
         pid,
         comm: comm(&dir),
-        environ: environ(&dir),
+        environ: read::bytes(&dir.join("environ"), ENVIRON).parse(|raw| Some(relevant(&raw))),
         memlock: memlock(&dir),
         may_lock: may_lock(root, &dir),
         cgroup: cgroup(&dir),
         rdma_limits: rdma_limits(root, &dir),
         interfaces: interfaces(&dir),
-        nodes: nodes(&dev(root, &dir, subject).join("infiniband"), subject),
-        sees: sees(&dir.join("root/sys/class/infiniband")),
         sharers: if is_asked { shared(root, pid) } else { Fact::Absent },
+        ..Process::default()
+    }
+}
+
+/// Reads what is below its root directory, as far as a check of this subject asks for it. The file systems
+/// there may hang.
+pub(super) fn below(root: &Root, subject: Subject) -> Below {
+    // rdmatop itself stands for the machine: in a container that has the host's PID namespace, as a DaemonSet's
+    // with hostPID, the machine's /dev is that of PID 1.
+    let of_init = |tree: &Tree| tree.find("dev").is_ok();
+    let tree = match subject {
+        Subject::Own => match Tree::of(root, &root.proc("1")) {
+            Ok(tree) if of_init(&tree) => Ok(tree),
+            _ => Tree::of(root, &root.proc("self")),
+        },
+        Subject::Pid(pid) | Subject::Asked(pid) => Tree::of(root, &root.proc(pid.to_string())),
+    };
+    let tree = match tree {
+        Ok(tree) => tree,
+        Err(refusal) => return Below::not_read(subject, &refusal),
+    };
+    match subject {
+        Subject::Own => Below {
+            nodes: nodes(&tree, true),
+            ..Below::default()
+        },
+        Subject::Pid(_) => Below {
+            conf: conf(&tree),
+            ..Below::default()
+        },
+        Subject::Asked(_) => Below {
+            conf: conf(&tree),
+            nodes: nodes(&tree, false),
+            sees: sees(&tree),
+        },
+    }
+}
+
+impl Below {
+    fn not_read(subject: Subject, refusal: &Refusal) -> Self {
+        let (conf, view) = (
+            !matches!(subject, Subject::Own),
+            !matches!(subject, Subject::Pid(_)),
+        );
+        Self {
+            conf: if conf {
+                read::not_read(refusal)
+            } else {
+                Fact::Absent
+            },
+            nodes: if view {
+                read::not_read(refusal)
+            } else {
+                Fact::Absent
+            },
+            sees: if conf && view {
+                read::not_read(refusal)
+            } else {
+                Fact::Absent
+            },
+        }
+    }
+
+    /// Nothing was read in time.
+    pub(super) fn late(subject: Subject, why: &str) -> Self {
+        let unknown = |asked: bool| asked.then(|| why.to_owned());
+        let (conf, view) = (
+            !matches!(subject, Subject::Own),
+            !matches!(subject, Subject::Pid(_)),
+        );
+        Self {
+            conf: unknown(conf).map_or(Fact::Absent, Fact::Unknown),
+            nodes: unknown(view).map_or(Fact::Absent, Fact::Unknown),
+            sees: unknown(conf && view).map_or(Fact::Absent, Fact::Unknown),
+        }
+    }
+
+    /// Adds this to what the kernel says of the process. NCCL reads its file, too; the environment takes
+    /// precedence.
+    pub(super) fn join(self, process: &mut Process) {
+        (process.nodes, process.sees) = (self.nodes, self.sees);
+        process.conf = self.conf.parse(|settings| {
+            if let Fact::Known(all) = &mut process.environ {
+                for (name, value) in settings {
+                    if all.iter().all(|(known, _)| *known != name) {
+                        all.push((name, value));
+                    }
+                }
+            }
+            Some(())
+        });
     }
 }
 
@@ -65,14 +172,10 @@ fn shared(root: &Root, pid: u32) -> Fact<Sharers> {
     }
 }
 
-/// Its /dev. rdmatop itself stands for the machine: in a container that has the host's PID namespace, as a DaemonSet's with
-/// hostPID, the machine's /dev is that of PID 1.
-fn dev(root: &Root, dir: &Path, subject: Subject) -> PathBuf {
-    let of_init = root.proc("1/root/dev");
-    match subject {
-        Subject::Own if of_init.read_dir().is_ok() => of_init,
-        _ => dir.join("root/dev"),
-    }
+/// Its user, for whom its files are read; `None`: it has ended.
+pub(super) fn user(root: &Root, pid: u32) -> Option<u32> {
+    let status = root.bytes(&root.proc(pid.to_string()).join("status"), SMALL)?;
+    Status::parse(&status).euid
 }
 
 /// Its name; empty when it is gone.
@@ -80,28 +183,20 @@ pub(super) fn comm(dir: &Path) -> String {
     read::line(&dir.join("comm")).known().cloned().unwrap_or_default()
 }
 
-fn environ(dir: &Path) -> Fact<Vec<(String, String)>> {
-    let environ = read::bytes(&dir.join("environ"), ENVIRON).parse(|raw| Some(relevant(&raw)));
-    let Fact::Known(mut all) = environ else {
-        return environ;
+fn conf(tree: &Tree) -> Fact<Vec<(String, String)>> {
+    let file = match tree.content("etc/nccl.conf", CONF) {
+        Ok(file) => file,
+        Err(refusal) => return read::not_read(&refusal),
     };
-    // NCCL reads this file too; the environment takes precedence.
-    if let Fact::Known(file) = read::bytes(&dir.join("root/etc/nccl.conf"), SMALL) {
-        let mut entries = Vec::new();
-        for line in file.split(|byte| *byte == b'\n') {
-            let line = line.trim_ascii();
-            if !line.starts_with(b"#") {
-                entries.extend_from_slice(line);
-                entries.push(0);
-            }
-        }
-        for (name, value) in relevant(&entries) {
-            if all.iter().all(|(known, _)| *known != name) {
-                all.push((name, value));
-            }
+    let mut entries = Vec::new();
+    for line in file.split(|byte| *byte == b'\n') {
+        let line = line.trim_ascii();
+        if !line.starts_with(b"#") {
+            entries.extend_from_slice(line);
+            entries.push(0);
         }
     }
-    Fact::Known(all)
+    Fact::Known(relevant(&entries))
 }
 
 /// The soft limit of locked memory, `None` for unlimited.
@@ -213,48 +308,45 @@ fn interfaces(dir: &Path) -> Fact<Vec<String>> {
     })
 }
 
-fn list(dir: &Path) -> Fact<Vec<OsString>> {
-    match std::fs::read_dir(dir) {
-        Err(error) => read::refused(&error),
-        Ok(entries) => {
-            let mut names: Vec<OsString> = entries.flatten().map(|entry| entry.file_name()).collect();
-            names.sort();
-            Fact::Known(names)
-        }
-    }
+fn names(tree: &Tree, dir: &str) -> Fact<Vec<OsString>> {
+    tree.names(dir)
+        .map_or_else(|refusal| read::not_read(&refusal), Fact::Known)
 }
 
-fn nodes(dir: &Path, subject: Subject) -> Fact<Vec<(String, bool)>> {
-    list(dir).parse(|names| {
-        let of = |name: OsString| {
-            (
-                text::sanitize(name.as_bytes()),
-                may_open(&dir.join(name), subject),
-            )
+/// Files of devices, each with whether the process may open it for reading and writing, as far as the file's
+/// mode shows.
+fn nodes(tree: &Tree, own: bool) -> Fact<Vec<(String, Option<bool>)>> {
+    const DIR: &str = "dev/infiniband";
+    names(tree, DIR).parse(|names| {
+        let may_open = |name: &OsString| {
+            let file = tree.find(Path::new(DIR).join(name)).ok()?;
+            // Groups of another process are not compared: a mode for a group was set on purpose.
+            let by_mode = || file.mode() & 0o006 == 0o006 || file.mode() & 0o060 == 0o060;
+            Some(if own { file.may_open() } else { by_mode() })
         };
-        Some(names.into_iter().map(of).collect())
-    })
-}
-
-/// Whether the process may open it for reading and writing, as far as the file's mode shows.
-fn may_open(file: &Path, subject: Subject) -> bool {
-    match subject {
-        Subject::Own => access(file, Access::READ_OK | Access::WRITE_OK).is_ok(),
-        // Groups of another process are not compared: a mode for a group was set on purpose.
-        Subject::Pid(_) | Subject::Asked(_) => file
-            .metadata()
-            .is_ok_and(|facts| facts.mode() & 0o006 == 0o006 || facts.mode() & 0o060 == 0o060),
-    }
-}
-
-fn sees(dir: &Path) -> Fact<Vec<(String, bool)>> {
-    list(dir).parse(|names| {
-        let whole = |name: &OsString| dir.join(name).exists();
         let all = names
             .iter()
-            .map(|name| (text::sanitize(name.as_bytes()), whole(name)));
+            .map(|name| (text::sanitize(name.as_bytes()), may_open(name)));
         Some(all.collect())
     })
+}
+
+fn sees(tree: &Tree) -> Fact<Vec<(String, bool)>> {
+    const DIR: &str = "sys/class/infiniband";
+    let listed = match names(tree, DIR) {
+        Fact::Known(names) => names,
+        other => return other.parse(|_| None),
+    };
+    let mut all = Vec::new();
+    for name in listed {
+        let whole = match tree.find(Path::new(DIR).join(&name)) {
+            Ok(_) => true,
+            Err(Refusal::Kernel(_)) => false,
+            Err(refusal) => return read::not_read(&refusal),
+        };
+        all.push((text::sanitize(name.as_bytes()), whole));
+    }
+    Fact::Known(all)
 }
 
 #[cfg(test)]
@@ -265,6 +357,12 @@ mod tests {
 
     const LIMITS: &str = "Limit                     Soft Limit           Hard Limit           Units     \n\
         Max locked memory         8388608              unlimited            bytes     \n";
+
+    fn whole(root: &Root, subject: Subject) -> Process {
+        let mut process = read(root, subject);
+        below(root, subject).join(&mut process);
+        process
+    }
 
     #[test]
     fn a_process_is_read() {
@@ -285,7 +383,7 @@ mod tests {
             "mlx5_0 hca_handle=max hca_object=10\nmlx5_1 hca_object=5\n",
         )
         .sys("fs/cgroup/a/rdma.current", "mlx5_0 hca_handle=1 hca_object=10\n");
-        let got = read(&fake.root(), Subject::Pid(7));
+        let got = whole(&fake.root(), Subject::Asked(7));
         assert_eq!(got.comm, "python3");
         assert_eq!(
             got.environ.known().unwrap()[..],
@@ -309,7 +407,30 @@ mod tests {
         );
         assert_eq!(got.interfaces.known().unwrap()[..], ["lo", "eth0"]);
         assert_eq!(got.nodes.known().unwrap().len(), 1);
-        assert_eq!(read(&fake.root(), Subject::Pid(8)).environ, Fact::Absent);
+        assert_eq!(whole(&fake.root(), Subject::Pid(8)).environ, Fact::Absent);
+        // Other processes are asked for no more than the checks need of them.
+        let other = whole(&fake.root(), Subject::Pid(7));
+        assert_eq!(
+            (other.environ, other.nodes, other.sees),
+            (got.environ, Fact::Absent, Fact::Absent)
+        );
+    }
+
+    #[test]
+    fn a_setting_that_was_not_read_is_unknown_and_the_others_are_known() {
+        let fake = Fake::new();
+        fake.proc("7/environ", "NCCL_IB_HCA=mlx5\0")
+            .dir("proc/7/root/etc/nccl.conf");
+        let got = whole(&fake.root(), Subject::Pid(7));
+        assert_eq!(got.conf.unknown(), Some("not read: it is a directory, no file"));
+        assert_eq!(got.environ.known().map(Vec::len), Some(1));
+        fake.remove("proc/7/root/etc/nccl.conf");
+        assert_eq!(whole(&fake.root(), Subject::Pid(7)).conf, Fact::Absent);
+        let mut late = read(&fake.root(), Subject::Asked(7));
+        Below::late(Subject::Asked(7), "late").join(&mut late);
+        let late_facts = [late.conf.unknown(), late.nodes.unknown(), late.sees.unknown()];
+        assert_eq!(late_facts, [Some("late"); 3]);
+        assert_eq!(late.environ.known().map(Vec::len), Some(1));
     }
 
     #[test]
@@ -317,9 +438,9 @@ mod tests {
         let fake = Fake::new();
         fake.proc("self/root/dev/null", "")
             .proc("1/root/dev/infiniband/uverbs0", "");
-        let nodes = |subject| read(&fake.root(), subject).nodes;
+        let nodes = |subject| whole(&fake.root(), subject).nodes;
         assert_eq!(nodes(Subject::Own).known().unwrap()[0].0, "uverbs0");
-        assert_eq!(nodes(Subject::Pid(7)), Fact::Absent);
+        assert_eq!(nodes(Subject::Asked(7)), Fact::Absent);
         fake.remove("proc/1/root/dev");
         assert_eq!(nodes(Subject::Own), Fact::Absent);
         fake.proc("self/root/dev/infiniband/uverbs1", "");
@@ -343,7 +464,7 @@ mod tests {
             for file in ["environ", "limits", "status", "cgroup", "net/dev", "root/etc/nccl.conf"] {
                 fake.proc(format!("7/{file}"), &raw);
             }
-            let _ = read(&fake.root(), Subject::Pid(7));
+            let _ = whole(&fake.root(), Subject::Asked(7));
             let _ = (entries(&raw), entries(line.as_bytes()));
             fake.proc("7/limits", format!("Max locked memory {line}\n"));
             let _ = memlock(&fake.root().proc("7"));

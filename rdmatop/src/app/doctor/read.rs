@@ -1,15 +1,15 @@
 //! One small file: its content, that it is absent, or why it could not be read.
 
-use std::{
-    fs::File,
-    io::{self, Read as _},
-    path::Path,
+use std::{io, path::Path};
+
+use crate::{
+    doctor::Fact,
+    source::{foreign::Refusal, root},
+    text,
 };
 
-use crate::{doctor::Fact, text};
-
 /// One sysfs attribute is one page at most.
-const SMALL: u64 = 4096;
+const SMALL: usize = 4096;
 
 /// The meaning of an error.
 pub(super) fn refused<T>(error: &io::Error) -> Fact<T> {
@@ -24,6 +24,14 @@ pub(super) fn refused<T>(error: &io::Error) -> Fact<T> {
     }
 }
 
+/// Why a file that another user controls was not read.
+pub(super) fn not_read<T>(refusal: &Refusal) -> Fact<T> {
+    match refusal {
+        Refusal::Kernel(error) => refused(error),
+        other => Fact::Unknown(format!("not read: {other}")),
+    }
+}
+
 /// The reason in the words of a user without the right.
 pub(super) fn forbidden() -> &'static str {
     if rustix::process::geteuid().is_root() {
@@ -34,13 +42,8 @@ pub(super) fn forbidden() -> &'static str {
 }
 
 /// Up to `limit` bytes.
-pub(super) fn bytes(path: &Path, limit: u64) -> Fact<Vec<u8>> {
-    let read = || -> io::Result<Vec<u8>> {
-        let mut out = Vec::new();
-        File::open(path)?.take(limit).read_to_end(&mut out)?;
-        Ok(out)
-    };
-    match read() {
+pub(super) fn bytes(path: &Path, limit: usize) -> Fact<Vec<u8>> {
+    match root::read(path, limit) {
         Ok(bytes) => Fact::Known(bytes),
         Err(error) => refused(&error),
     }
@@ -71,6 +74,7 @@ pub(super) fn line(path: &Path) -> Fact<String> {
         }
         Fact::Absent => Fact::Absent,
         Fact::Unreadable(why) => Fact::Unreadable(why),
+        Fact::Unknown(why) => Fact::Unknown(why),
     }
 }
 

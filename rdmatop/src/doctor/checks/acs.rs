@@ -8,6 +8,7 @@ use crate::doctor::{
 use crate::step::{ShellWord, step};
 
 pub(crate) fn acs(facts: &Facts, out: &mut Lines) {
+    const WHAT: &str = "whether PCIe bridges redirect traffic between GPU and NIC (ACS)";
     if facts.host.virtual_machine || facts.gpus.is_empty() {
         return;
     }
@@ -24,13 +25,8 @@ pub(crate) fn acs(facts: &Facts, out: &mut Lines) {
                 known = true;
                 on.extend(bridges.iter().map(String::as_str));
             }
-            Fact::Unreadable(why) => {
-                return out.skip(
-                    "whether PCIe bridges redirect traffic between GPU and NIC (ACS)",
-                    why.clone(),
-                    WITH_ROOT,
-                );
-            }
+            Fact::Unreadable(why) => return out.skip(WHAT, why.clone(), WITH_ROOT),
+            Fact::Unknown(why) => return out.unknown("", WHAT, why.clone()),
             Fact::Absent => {}
         }
     }

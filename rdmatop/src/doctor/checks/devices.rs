@@ -22,6 +22,7 @@ pub(crate) fn present(facts: &Facts, out: &mut Lines) {
     }
     match &facts.devices {
         Fact::Unreadable(why) => out.skip("RDMA devices", why.clone(), ""),
+        Fact::Unknown(why) => out.unknown("", "RDMA devices", why.clone()),
         // A NIC without its driver has a line of its own.
         Fact::Absent if facts.idle_nics.is_empty() => out.fail(
             "",
@@ -102,8 +103,8 @@ pub(crate) fn driver(facts: &Facts, out: &mut Lines) {
 }
 
 pub(crate) fn search(facts: &Facts, out: &mut Lines) {
-    for what in &facts.unfinished {
-        out.skip(*what, "the search did not end in time", "");
+    for (what, why) in &facts.unfinished {
+        out.unknown("", *what, *why);
     }
 }
 
@@ -111,6 +112,7 @@ pub(crate) fn removal(facts: &Facts, out: &mut Lines) {
     match &facts.leaving {
         Fact::Absent => {}
         Fact::Unreadable(why) => out.skip("devices that are being removed", why.clone(), ""),
+        Fact::Unknown(why) => out.unknown("", "devices that are being removed", why.clone()),
         Fact::Known(leaving) => {
             for (device, held) in leaving {
                 out.fail(

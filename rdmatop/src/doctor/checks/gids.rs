@@ -23,6 +23,10 @@ pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
                 out.skip(format!("addresses (GIDs) of {name}"), why.clone(), "");
                 continue;
             }
+            Fact::Unknown(why) => {
+                out.unknown(&name, format!("addresses (GIDs) of {name}"), why.clone());
+                continue;
+            }
             // A device of iWARP kind.
             Fact::Absent => continue,
         };

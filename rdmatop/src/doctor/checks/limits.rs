@@ -33,6 +33,10 @@ pub(crate) fn memlock(facts: &Facts, out: &mut Lines) {
     let mut fine = Vec::new();
     let mut exempt = true;
     for process in &facts.processes {
+        if let Some(why) = process.memlock.unknown() {
+            let subject = subject(&[process]);
+            out.unknown(&subject, format!("locked memory of {subject}"), why);
+        }
         match (process.memlock.known(), process.memlock.unreadable()) {
             (Some(Some(limit)), _) if *limit < MEMLOCK_WARN && !process.may_lock => {
                 match low.iter_mut().find(|(known, _)| known == limit) {
@@ -128,6 +132,9 @@ pub(crate) fn cgroup(facts: &Facts, out: &mut Lines) {
     let view = &facts.view;
     if let Some(why) = view.rdma_limits.unreadable() {
         return out.skip("RDMA limits of the cgroup", why, "");
+    }
+    if let Some(why) = view.rdma_limits.unknown() {
+        return out.unknown("", "RDMA limits of the cgroup", why);
     }
     let limits = view.rdma_limits.known().map_or(&[][..], Vec::as_slice);
     for limit in limits {

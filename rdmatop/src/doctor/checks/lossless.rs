@@ -18,6 +18,10 @@ fn known<'a>(facts: &'a Facts, what: &str, out: &mut Lines) -> Vec<(String, &'a 
             let Some(netdev) = &port.netdev else { continue };
             match &netdev.lossless {
                 Fact::Known(lossless) => all.push((port_name(device, port), netdev.name.as_str(), lossless)),
+                Fact::Unknown(why) => {
+                    let name = port_name(device, port);
+                    out.unknown(&name, format!("{what} of {name}"), why.clone());
+                }
                 Fact::Unreadable(why) => {
                     blind.push(port_name(device, port));
                     reason = why;

@@ -13,25 +13,7 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
         None => "this machine".to_owned(),
     };
     let Some(verbs) = facts.verbs.known() else { return };
-    if let Some(sees) = view.sees.known() {
-        let broken: Vec<&str> = sees
-            .iter()
-            .filter(|(_, whole)| !whole)
-            .map(|(name, _)| name.as_str())
-            .collect();
-        // For the host itself the check of devices reports this.
-        if facts.pid.is_some() && !broken.is_empty() {
-            out.fail(
-                &names(&broken),
-                format!(
-                    "{subject} finds {} in /sys and their files are missing",
-                    names(&broken)
-                ),
-                "RDMA libraries find the names and cannot use the devices.",
-                "docker run -v /sys/devices:/sys/devices:ro ...",
-            );
-        }
-    }
+    sees(facts, &subject, out);
     if verbs.is_empty() {
         return;
     }
@@ -52,15 +34,28 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
         Fact::Unreadable(why) => {
             return out.skip(format!("/dev/infiniband of {subject}"), why.clone(), WITH_ROOT);
         }
+        Fact::Unknown(why) => {
+            return out.unknown(&subject, format!("/dev/infiniband of {subject}"), why.clone());
+        }
     };
     let mut missing = Vec::new();
     let mut closed = Vec::new();
+    let mut blind = Vec::new();
     for (file, device) in verbs {
+        let what = format!("{device} ({file})");
         match nodes.iter().find(|(name, _)| name == file) {
-            None => missing.push(format!("{device} ({file})")),
-            Some((_, false)) => closed.push(format!("{device} ({file})")),
-            Some((_, true)) => {}
+            None => missing.push(what),
+            Some((_, Some(false))) => closed.push(what),
+            Some((_, None)) => blind.push(what),
+            Some((_, Some(true))) => {}
         }
+    }
+    if !blind.is_empty() {
+        out.unknown(
+            &subject,
+            format!("whether {subject} may open the files of {}", names(&blind)),
+            "they lie on another mount, or are links",
+        );
     }
     if !missing.is_empty() {
         let text = format!("{subject} has no file in /dev/infiniband for {}", names(&missing));
@@ -108,5 +103,31 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
                 count(verbs.len(), "device")
             ),
         );
+    }
+}
+
+fn sees(facts: &Facts, subject: &str, out: &mut Lines) {
+    let sees = &facts.view.sees;
+    if let Some(why) = sees.unknown() {
+        out.unknown(subject, format!("the devices that {subject} finds in /sys"), why);
+    }
+    if let Some(sees) = sees.known() {
+        let broken: Vec<&str> = sees
+            .iter()
+            .filter(|(_, whole)| !whole)
+            .map(|(name, _)| name.as_str())
+            .collect();
+        // For the host itself the check of devices reports this.
+        if facts.pid.is_some() && !broken.is_empty() {
+            out.fail(
+                &names(&broken),
+                format!(
+                    "{subject} finds {} in /sys and their files are missing",
+                    names(&broken)
+                ),
+                "RDMA libraries find the names and cannot use the devices.",
+                "docker run -v /sys/devices:/sys/devices:ro ...",
+            );
+        }
     }
 }

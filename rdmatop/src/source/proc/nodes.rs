@@ -1,28 +1,24 @@
 //! The device files that a process finds.
 
-use std::{fs, io::ErrorKind, os::unix::ffi::OsStrExt as _};
+use std::{io::ErrorKind, os::unix::ffi::OsStrExt as _};
 
 use super::basic::dir;
-use crate::source::root::Root;
+use crate::source::{
+    foreign::{Refusal, Tree},
+    root::Root,
+};
 
 /// Whether a process finds a file `/dev/infiniband/uverbs*` below its root directory. `None`: that is not known, because rdmatop may
 /// not look there, or because a read failed.
 ///
 /// This asks the file systems of the process, which may be a container's: one that hangs makes this call hang.
 pub fn verbs_files(root: &Root, pid: u32) -> Option<bool> {
-    let of_process = dir(root, pid).join("root");
-    // Without this, a root directory that may not be entered would look like one without the files.
-    fs::metadata(of_process.join(".")).ok()?;
-    let files = match fs::read_dir(of_process.join("dev/infiniband")) {
-        Ok(files) => files,
-        Err(error) => return (error.kind() == ErrorKind::NotFound).then_some(false),
-    };
-    for file in files {
-        if file.ok()?.file_name().as_bytes().starts_with(b"uverbs") {
-            return Some(true);
-        }
+    // A root directory that may not be entered is unlike one without the files.
+    match Tree::of(root, &dir(root, pid)).ok()?.names("dev/infiniband") {
+        Ok(files) => Some(files.iter().any(|file| file.as_bytes().starts_with(b"uverbs"))),
+        Err(Refusal::Kernel(error)) if error.kind() == ErrorKind::NotFound => Some(false),
+        Err(_) => None,
     }
-    Some(false)
 }
 
 #[cfg(test)]

@@ -5,11 +5,13 @@
 
 use std::{
     ffi::OsString,
-    fs,
     io::{self, ErrorKind},
 };
 
-use crate::{source::root::Root, text};
+use crate::{
+    source::{open_files, root::Root},
+    text,
+};
 
 /// The largest number of open files that one search reads: no working machine has so many, and the search must end.
 const MOST_FILES: usize = 200_000;
@@ -35,7 +37,7 @@ struct VerbsFile {
 /// Open verbs files of a process; `looked` counts the files that were read.
 fn verbs_files(root: &Root, pid: u32, looked: &mut usize) -> io::Result<Vec<VerbsFile>> {
     let mut out = Vec::new();
-    for entry in fs::read_dir(root.proc(pid.to_string()).join("fd"))?.flatten() {
+    for entry in open_files::of(root, pid)?.flatten() {
         *looked += 1;
         if *looked > MOST_FILES {
             break;

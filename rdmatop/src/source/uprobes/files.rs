@@ -12,6 +12,8 @@ use std::{
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, open, openat, statat};
 
+use crate::source::foreign;
+
 /// How much of a function is looked at.
 const HEAD: usize = 8;
 /// Where the system keeps its libraries.
@@ -49,10 +51,9 @@ impl Opened {
         })
     }
 
-    /// Opens a regular file that a path leads to. A lease on it (fcntl(2)) keeps nobody waiting.
-    pub(super) fn at(path: &Path) -> io::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        Self::of(open(path, flags, Mode::empty())?.into())
+    /// Opens the regular file behind a mapping (`/proc/PID/map_files`).
+    pub(super) fn behind(mapping: &Path) -> io::Result<Self> {
+        Self::of(foreign::mapped(mapping)?)
     }
 
     /// The first bytes of a function; fewer at the end of the file.

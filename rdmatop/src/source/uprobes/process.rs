@@ -13,6 +13,7 @@ use super::{
     helper::Mapped,
     places::{Place, places},
 };
+use crate::source::root;
 
 /// A process, as long as it is the one that was opened: its memory is gone with it, whoever gets its number.
 #[derive(Debug)]
@@ -31,13 +32,13 @@ impl Process {
     /// Opens a process for reading, which takes the right to trace it.
     pub(crate) fn open(pid: u32) -> std::io::Result<Self> {
         let directory = PathBuf::from(format!("/proc/{pid}"));
-        let memory = File::open(directory.join("mem"))?;
+        let memory = root::open(&directory.join("mem"))?;
         Ok(Self { directory, memory })
     }
 
     /// Where addresses are in files.
     pub(crate) fn places<const N: usize>(&self, addresses: [u64; N]) -> std::io::Result<[Option<Place>; N]> {
-        let maps = File::open(self.directory.join("maps"))?;
+        let maps = root::open(&self.directory.join("maps"))?;
         Ok(places(BufReader::new(maps), addresses))
     }
 
@@ -47,7 +48,7 @@ impl Process {
         let meta = metadata(&link).ok().filter(fs::Metadata::is_file)?;
         Some(Mapped {
             identity: (meta.dev(), meta.ino()),
-            path: fs::read_link(link).ok()?.to_str()?.to_owned(),
+            path: root::target(&link).ok()?.to_str()?.to_owned(),
         })
     }
 }
@@ -59,13 +60,16 @@ fn mapping(range: (u64, u64)) -> String {
 /// Opens the very file that a process has mapped: in a container, deleted or replaced since. Under its name
 /// there may be another. The caller knows that it is a file, and that its file system answers.
 pub(crate) fn file(pid: u32, place: &Place) -> std::io::Result<Opened> {
-    Opened::at(&PathBuf::from(format!("/proc/{pid}")).join(mapping(place.range)))
+    Opened::behind(&PathBuf::from(format!("/proc/{pid}")).join(mapping(place.range)))
 }
 
 /// The user of a process, `None` if it has several: then it runs a program of one user for another. The owner
 /// of its directory in /proc would not do: that is root where the process has forbidden that it be traced.
 pub(super) fn user(pid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    const LONGEST: usize = 1 << 16;
+    let path = PathBuf::from(format!("/proc/{pid}/status"));
+    let status = root::read(&path, LONGEST).ok()?;
+    let status = String::from_utf8_lossy(&status);
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     let mut users = users.split_whitespace();
     let first = users.next()?;

@@ -420,7 +420,7 @@ fn limits_are_judged_by_what_they_permit() {
 fn device_files_are_missed_and_closed_ones_are_named() {
     let line = changed(|facts| facts.view.nodes = Fact::Absent);
     assert_eq!(line, ["Fail limit.devices this machine has no /dev/infiniband"]);
-    let node = |change: fn(&mut Vec<(String, bool)>)| {
+    let node = |change: fn(&mut Vec<(String, Option<bool>)>)| {
         changed(move |facts| {
             if let Fact::Known(nodes) = &mut facts.view.nodes {
                 change(nodes);
@@ -435,7 +435,7 @@ fn device_files_are_missed_and_closed_ones_are_named() {
         node(|nodes| nodes
             .iter_mut()
             .filter(|(name, _)| name == "uverbs3")
-            .for_each(|(_, open)| *open = false)),
+            .for_each(|(_, open)| *open = Some(false))),
         ["Warn limit.devices this machine may not open the files of mlx5_3 (uverbs3)"]
     );
     assert_eq!(
@@ -635,8 +635,8 @@ fn what_rdmatop_needs_is_reported_to_root_and_skipped_for_others() {
         with_capabilities.iter().all(|line| !line.contains("eBPF")),
         "as for root: {with_capabilities:?}"
     );
-    let line = changed(|facts| facts.unfinished = vec!["GPUs and NICs on PCI"]);
-    assert_eq!(line, ["Skip device.search GPUs and NICs on PCI"]);
+    let line = changed(|facts| facts.unfinished = vec![("GPUs and NICs on PCI", "late")]);
+    assert_eq!(line, ["Unknown device.search GPUs and NICs on PCI"]);
     let line = changed(|facts| facts.hidden_processes = 3);
     assert_eq!(line, ["Skip job.hidden settings and limits of 3 processes"]);
 }
@@ -671,7 +671,7 @@ fn the_exit_code_is_that_of_the_worst_line() {
     assert_eq!(
         code(|facts| facts.hidden_processes = 3),
         0,
-        "what is not known is no warning"
+        "what only root may know is no warning"
     );
     assert_eq!(code(|facts| facts.tcp.backlog = Some(1)), 1);
     assert_eq!(code(|facts| facts.view.nodes = Fact::Absent), 2);

@@ -1,5 +1,6 @@
 //! From files to the page, on made-up machines.
 
+mod hostile;
 mod lines;
 mod trees;
 

@@ -126,12 +126,15 @@ pub(crate) fn disabled(facts: &Facts, out: &mut Lines) {
 
 pub(crate) fn interface(facts: &Facts, out: &mut Lines) {
     for job in jobs(facts) {
-        let Some(interfaces) = job.first.interfaces.known() else {
-            continue;
-        };
         let subject = &job.subject;
         for (name, exact) in [("NCCL_SOCKET_IFNAME", false), ("GLOO_SOCKET_IFNAME", true)] {
             let Some(value) = job.get(name) else { continue };
+            if let Some(why) = job.first.interfaces.unknown() {
+                out.unknown(subject, format!("{subject}: what {name}={value} names"), why);
+            }
+            let Some(interfaces) = job.first.interfaces.known() else {
+                continue;
+            };
             let list = value::List::parse(value, exact);
             let used: Vec<&str> = interfaces
                 .iter()
@@ -160,6 +163,7 @@ pub(crate) fn sharers(facts: &Facts, out: &mut Lines) {
     let sharers = match &process.sharers {
         Fact::Known(sharers) => sharers,
         Fact::Unreadable(why) => return out.skip("which processes share its verbs files", why, WITH_ROOT),
+        Fact::Unknown(why) => return out.unknown("", "which processes share its verbs files", why),
         Fact::Absent => return,
     };
     let subject = subject(&[process]);
@@ -205,5 +209,29 @@ pub(crate) fn hidden(facts: &Facts, out: &mut Lines) {
         .find_map(|process| process.environ.unreadable())
     {
         out.skip("settings of processes", why, WITH_ROOT);
+    }
+    for process in &facts.processes {
+        let subject = subject(&[process]);
+        if let Some(why) = process.environ.unknown() {
+            out.unknown(&subject, format!("settings of {subject}"), why);
+        }
+        if let Some(why) = process.conf.unknown() {
+            out.unknown(
+                &subject,
+                format!("settings of {subject} in its /etc/nccl.conf"),
+                why,
+            );
+        }
+    }
+    if facts.left_out > 0 {
+        let what = format!(
+            "settings and limits of {}",
+            count(facts.left_out, "further process")
+        );
+        let why = format!(
+            "one run looks at {}; `rdmatop doctor --pid PID` looks at one",
+            facts.processes.len()
+        );
+        out.unknown("", what, why);
     }
 }

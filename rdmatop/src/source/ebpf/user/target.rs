@@ -1,8 +1,9 @@
 //! Finds and opens the functions that one QP's program posts with.
 
-use std::{collections::BTreeSet, fs, io::BufReader};
+use std::{collections::BTreeSet, io::BufReader, path::Path};
 
 use super::hooks::{Data, Function};
+use crate::source::root;
 use crate::source::uprobes::{
     BEGIN, Code, Functions, Helper, Libraries, Mapped, Opened, Place, Posts, SET_INLINE_DATA, Unanswered,
     WR_START, after_landing_pad, answers, file,
@@ -156,7 +157,7 @@ impl Finder {
             return Ok((file, Reach::System));
         }
         // Opening it, and putting a probe into it, reads it.
-        let mounts = fs::File::open("/proc/self/mountinfo").map(BufReader::new);
+        let mounts = root::open(Path::new("/proc/self/mountinfo")).map(BufReader::new);
         if !mounts.is_ok_and(|mounts| answers(mounts, place.device)) {
             let why =
                 "its library is not one of the system's, and on a file system that may keep rdmatop waiting";
@@ -234,7 +235,7 @@ fn extended<const N: usize>(
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::fs;
 
     use super::*;
 
