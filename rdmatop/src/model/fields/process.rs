@@ -65,6 +65,7 @@ pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
     gauge("uid", "unique in this run", |p: &P, _| Value::number(Some(p.uid))),
     gauge("ppid", "parent", |p: &P, _| Value::number(p.ppid)).detail(5, "parent"),
     flag("kernel", "a kernel consumer", |p: &P, _| Value::Flag(p.kernel)),
+    flag("workload_claimed", "a user may have made up the name of its job", |p: &P, _| Value::Flag(p.workload_claimed)),
     flag("exited", "it ended, its objects or counters remain", |p: &P, _| Value::Flag(p.exited)),
     text("cmdline", "command line", |p: &P, _| Value::text(p.cmdline.as_ref())).words(&["cmd", "command"]).detail(60, "command"),
     text("cgroup", "cgroup path", |p: &P, _| Value::text(p.cgroup.as_ref())).words(&["cgroup"]).detail(50, "cgroup"),

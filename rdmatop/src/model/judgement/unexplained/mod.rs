@@ -281,9 +281,11 @@ fn described(one: &Opener) -> NextStep {
     };
     step!(
         "{} (PID {}{}{})",
-        ShellWord::or(one.comm.as_deref(), "?"),
+        one.comm
+            .as_deref()
+            .map_or_else(|| "?".into(), |comm| step!("{}", ShellWord::said(comm))),
         one.pid,
-        fact(one.workload.as_ref(), "JOB"),
-        fact(telling, "LIBRARY")
+        fact(one.workload.as_ref()),
+        fact(telling)
     )
 }
