@@ -274,10 +274,8 @@ fn described(one: &Opener) -> NextStep {
     let telling = TELLING
         .iter()
         .find_map(|name| libraries.iter().find(|library| library.starts_with(name)));
-    let fact = |fact: Option<&String>, place| {
-        fact.map_or_else(NextStep::default, |fact| {
-            step!(", {}", ShellWord::new(fact, place))
-        })
+    let fact = |fact: Option<&String>| {
+        fact.map_or_else(NextStep::default, |fact| step!(", {}", ShellWord::said(fact)))
     };
     step!(
         "{} (PID {}{}{})",
