@@ -38,7 +38,7 @@ pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
         .json("comm").words(&["comm", "name"]).sort(&["comm"]).up().screen("COMMAND", 0, (16, 70)).page(10, "COMM"),
     text("finding", "what is wrong with it and since when; tab 7 says more", super::finding::words_of_process)
         .json("").words(&["finding"]).screen("FINDING", 1, (18, 27)),
-    text("job", "container, pod or job; ?: claimed, a user may have made it up", |p: &P, _| Value::text(p.workload.as_ref()))
+    text("job", "container, pod or job; ?: a user may have made it up", |p: &P, _| Value::text(p.workload.as_ref()))
         .json("workload").words(&["job", "container", "pod"]).up().screen("JOB", 8, (12, 24)).page(30, "WORKLOAD").detail(40, "job"),
     text("device", "device it has QPs on; +n: and n more", |p: &P, _| Value::List(&p.devices))
         .json("devices").words(&["dev", "device"]).up().screen("DEVICE", 2, (7, 14)).page(40, "DEVICES").detail(30, "devices"),
