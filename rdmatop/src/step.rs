@@ -48,6 +48,19 @@ impl ShellWord {
         )
     }
 
+    /// A name in a sentence, by which no command acts: as it is shown elsewhere, in quotes if it has anything that a shell acts on.
+    pub(crate) fn said(name: &str) -> Self {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b" _@%+:,./-".contains(&byte);
+        Self {
+            word: Cow::Owned(if name.bytes().all(plain) {
+                name.to_owned()
+            } else {
+                in_quotes(name)
+            }),
+            stands_in: false,
+        }
+    }
+
     /// A network interface.
     pub(crate) fn netdev(name: &str) -> Self {
         Self::new(name, "NETDEV")
@@ -82,8 +95,12 @@ fn quoted(name: &str) -> Option<String> {
     Some(if bare && name.bytes().all(plain) {
         name.to_owned()
     } else {
-        format!("'{}'", name.replace('\'', r"'\''"))
+        in_quotes(name)
     })
+}
+
+fn in_quotes(name: &str) -> String {
+    format!("'{}'", name.replace('\'', r"'\''"))
 }
 
 /// What to do next: sentences and commands, in one line. It is read as a string.

@@ -219,6 +219,8 @@ fn a_name_is_one_word_as_it_is() {
         assert_eq!(ShellWord::netdev(plain).to_string(), plain);
     }
     assert_eq!(ShellWord::netdev("a;b").to_string(), "'a;b'");
+    assert_eq!(ShellWord::said("slurm 7.0").to_string(), "slurm 7.0");
+    assert_eq!(ShellWord::said("my prog;").to_string(), "'my prog;'");
     assert_eq!(ShellWord::netdev("it's").to_string(), r"'it'\''s'");
 }
 

@@ -38,7 +38,7 @@ pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
         .json("comm").words(&["comm", "name"]).sort(&["comm"]).up().screen("COMMAND", 0, (16, 70)).page(10, "COMM"),
     text("finding", "what is wrong with it and since when; tab 7 says more", super::finding::words_of_process)
         .json("").words(&["finding"]).screen("FINDING", 1, (18, 27)),
-    text("job", "container, pod or job; ?: claimed, a user may have made it up", |p: &P, _| Value::text(p.workload.as_ref()))
+    text("job", "container, pod or job; ?: a user may have made it up", |p: &P, _| Value::text(p.workload.as_ref()))
         .json("workload").words(&["job", "container", "pod"]).up().screen("JOB", 8, (12, 24)).page(30, "WORKLOAD").detail(40, "job"),
     text("device", "device it has QPs on; +n: and n more", |p: &P, _| Value::List(&p.devices))
         .json("devices").words(&["dev", "device"]).up().screen("DEVICE", 2, (7, 14)).page(40, "DEVICES").detail(30, "devices"),
@@ -65,6 +65,7 @@ pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
     gauge("uid", "unique in this run", |p: &P, _| Value::number(Some(p.uid))),
     gauge("ppid", "parent", |p: &P, _| Value::number(p.ppid)).detail(5, "parent"),
     flag("kernel", "a kernel consumer", |p: &P, _| Value::Flag(p.kernel)),
+    flag("workload_claimed", "a user may have made up the name of its job", |p: &P, _| Value::Flag(p.workload_claimed)),
     flag("exited", "it ended, its objects or counters remain", |p: &P, _| Value::Flag(p.exited)),
     text("cmdline", "command line", |p: &P, _| Value::text(p.cmdline.as_ref())).words(&["cmd", "command"]).detail(60, "command"),
     text("cgroup", "cgroup path", |p: &P, _| Value::text(p.cgroup.as_ref())).words(&["cgroup"]).detail(50, "cgroup"),

@@ -274,16 +274,16 @@ fn described(one: &Opener) -> NextStep {
     let telling = TELLING
         .iter()
         .find_map(|name| libraries.iter().find(|library| library.starts_with(name)));
-    let fact = |fact: Option<&String>, place| {
-        fact.map_or_else(NextStep::default, |fact| {
-            step!(", {}", ShellWord::new(fact, place))
-        })
+    let fact = |fact: Option<&String>| {
+        fact.map_or_else(NextStep::default, |fact| step!(", {}", ShellWord::said(fact)))
     };
     step!(
         "{} (PID {}{}{})",
-        ShellWord::or(one.comm.as_deref(), "?"),
+        one.comm
+            .as_deref()
+            .map_or_else(|| "?".into(), |comm| step!("{}", ShellWord::said(comm))),
         one.pid,
-        fact(one.workload.as_ref(), "JOB"),
-        fact(telling, "LIBRARY")
+        fact(one.workload.as_ref()),
+        fact(telling)
     )
 }
