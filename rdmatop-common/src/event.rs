@@ -290,7 +290,7 @@ mod tests {
     fn sizes_are_the_abi() {
         assert_eq!(size_of::<Prefix>(), 144);
         assert_eq!(size_of::<QpRecord>(), 216);
-        assert_eq!(size_of::<ObjectRecord>(), 160);
+        assert_eq!(size_of::<ObjectRecord>(), 168);
         assert_eq!(size_of::<CmRecord>(), 224);
         assert_eq!(size_of::<VerbRecord>(), 152);
     }

@@ -448,7 +448,7 @@ mod tests {
 
     #[test]
     fn diagnostics_come_once_and_as_the_compiler_prints_them() {
-        let line = r#"{"reason":"compiler-message","message":{"rendered":"warning: unused\\n"}}"#;
+        let line = r#"{"reason":"compiler-message","message":{"rendered":"warning: unused\n"}}"#;
         let text = format!("{line}\n{line}\nnot JSON\n");
         assert_eq!(diagnostics(&text), ["warning: unused\n"]);
     }

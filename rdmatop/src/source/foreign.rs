@@ -9,7 +9,7 @@
 //!   root directory of the process and lead nowhere else; `..` ends there; magic links (/proc/PID/fd) are none
 //!   of its files.
 //! * No other mount is entered. Directories that the kernel itself fills (/dev, /sys) are mounts in each
-//!   container: for these alone, mounts of the types in [`KERNELS`] are entered. A process whose root directory
+//!   container: for these alone, mounts of the types in `KERNELS` are entered. A process whose root directory
 //!   is rdmatop's own has the machine's mounts, which only root can change: they are entered.
 //! * Content is read from regular files alone, up to a limit, without waiting (`O_NONBLOCK`).
 //! * Content is read only if the user of the process could read it: the owner's, the group's or the others'

@@ -84,12 +84,12 @@ const CM_TRACE: Hook = Hook {
 };
 
 /// The program of a raw tracepoint of rdma_cm.
-const fn raw(program: &'static str, needs: Offsets, wants: Offsets) -> Option<Raw> {
-    Some(Raw {
+const fn raw(program: &'static str, needs: Offsets, wants: Offsets) -> Raw {
+    Raw {
         program,
         needs,
         wants,
-    })
+    }
 }
 
 /// What tells whose an id of rdma_cm is, and of which device.
@@ -368,7 +368,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         events: &[EventKind::CmEvent],
         needs: &[&["TP_EVENT_CM_ID", "TP_EVENT_EVENT"]],
         wants: &[&["TP_EVENT_STATUS", "TP_EVENT_SRC", "TP_EVENT_DST"], CURRENT],
-        raw: raw("raw_cm_event", &[CM_ID, &["OFF_CM_EVENT"]], CM_WANTS_STATUS),
+        raw: Some(raw("raw_cm_event", &[CM_ID, &["OFF_CM_EVENT"]], CM_WANTS_STATUS)),
         ..CM_TRACE
     },
     Hook {
@@ -378,7 +378,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         events: &[EventKind::CmConnect],
         needs: &[&["TP_REQ_CM_ID"]],
         wants: &[&["TP_REQ_QPN", "TP_REQ_SRC", "TP_REQ_DST"], CURRENT],
-        raw: raw("raw_cm_send_req", &[CM_ID], CM_WANTS_QPN),
+        raw: Some(raw("raw_cm_send_req", &[CM_ID], CM_WANTS_QPN)),
         ..CM_TRACE
     },
     Hook {
@@ -388,7 +388,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         events: &[EventKind::CmAccept],
         needs: &[&["TP_REP_CM_ID"]],
         wants: &[&["TP_REP_QPN", "TP_REP_SRC", "TP_REP_DST"], CURRENT],
-        raw: raw("raw_cm_send_rep", &[CM_ID], CM_WANTS_QPN),
+        raw: Some(raw("raw_cm_send_rep", &[CM_ID], CM_WANTS_QPN)),
         ..CM_TRACE
     },
     Hook {
@@ -398,7 +398,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         events: &[EventKind::CmReject],
         needs: &[&["TP_REJ_CM_ID"]],
         wants: &[&["TP_REJ_SRC", "TP_REJ_DST"], CURRENT],
-        raw: raw("raw_cm_send_rej", &[CM_ID], CM_WANTS),
+        raw: Some(raw("raw_cm_send_rej", &[CM_ID], CM_WANTS)),
         ..CM_TRACE
     },
     Hook {
@@ -408,7 +408,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         events: &[EventKind::CmDisconnect],
         needs: &[&["TP_DISC_CM_ID"]],
         wants: &[&["TP_DISC_SRC", "TP_DISC_DST"], CURRENT],
-        raw: raw("raw_cm_disconnect", &[CM_ID], CM_WANTS),
+        raw: Some(raw("raw_cm_disconnect", &[CM_ID], CM_WANTS)),
         ..CM_TRACE
     },
 ];

@@ -97,7 +97,9 @@ fn whatever_is_not_known_in_time_is_no_success() {
         }),
         ("limit.devices", |facts| {
             if let Fact::Known(nodes) = &mut facts.view.nodes {
-                nodes.iter_mut().for_each(|(_, may_open)| *may_open = None);
+                for (_, may_open) in nodes {
+                    *may_open = None;
+                }
             }
         }),
         ("limit.cgroup", |facts| {

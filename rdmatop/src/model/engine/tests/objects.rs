@@ -87,7 +87,7 @@ struct Object {
     port: u16,
     size: u64,
     began_ns: Option<u64>,
-    /// A record named the owner.
+    /// Of an id: a record named the owner. Of a region: that of the next one at its address told its end.
     told: bool,
 }
 
@@ -197,6 +197,13 @@ impl Machine {
         };
         match kind {
             Kind::Mr => {
+                // A region whose address another one has has ended, although the record of its end is still to come.
+                for other in &mut self.objects {
+                    if other.kind == Kind::Mr && other.address == address && !other.told {
+                        other.told = true;
+                        *self.bytes.get_mut(&other.owner.start_ns).unwrap() -= other.size;
+                    }
+                }
                 *self.bytes.entry(object.owner.start_ns).or_default() += object.size;
                 self.report(kind::MR_REG, &object, None, 0);
             }
@@ -212,7 +219,7 @@ impl Machine {
             Kind::Cq => (-i32::from(fails), kind::CQ_DESTROY),
             Kind::Id | Kind::BareId => return,
         };
-        if object.kind == Kind::Mr && !fails {
+        if object.kind == Kind::Mr && !fails && !object.told {
             *self.bytes.get_mut(&object.owner.start_ns).unwrap() -= object.size;
         }
         self.report(kind, object, object.began_ns, rc);
@@ -279,7 +286,9 @@ impl Machine {
                     .drain(..)
                     .partition(|object: &Object| object.owner.pid == pid);
                 self.objects = left;
-                ended.iter().for_each(|object| self.returned(object, false));
+                for object in &ended {
+                    self.returned(object, false);
+                }
             }
             Step::Create { kind, device, pid } => self.create(kind, device, pid),
             Step::Destroy(which) => {
