@@ -8,7 +8,7 @@ mod record;
 mod report;
 
 use std::{
-    env, fs,
+    env,
     path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicBool, Ordering},
@@ -175,8 +175,21 @@ fn cannot(name: &str, why: &str) -> Part {
 
 /// Builds what the guests need, and runs them.
 fn in_guests(args: &TestArgs, units_run: &AtomicBool) -> Result<guests::Ran> {
-    let program = if args.everywhere { release()? } else { program()? };
-    let executable = build()?.kernel_tests;
+    // Modules for the kernels are built beside the tests, which have one CPU idle while they wait for the eBPF programs.
+    let built = thread::scope(|scope| {
+        let modules = scope.spawn(|| guests::prepare(&args.kernel));
+        let built = build();
+        modules
+            .join()
+            .map_err(|_| anyhow!("the builder of modules panicked"))??;
+        built
+    })?;
+    let program = if args.everywhere {
+        release()?
+    } else {
+        paths::target().join("debug/rdmatop")
+    };
+    let executable = built.kernel_tests;
     let asked = Asked {
         program: &program,
         kernels: &args.kernel,
@@ -268,6 +281,10 @@ fn style_and_units(asked: &Units<'_>) -> Part {
         Ok(())
     });
     check("the tests' build and clippy", lints);
+    check(
+        "clippy of xtask",
+        step::run("clippy of xtask", &mut clippy).map(drop),
+    );
     check("rustdoc", step::run("rustdoc", &mut doc).map(drop));
     let filter: Vec<&str> = asked.filter.into_iter().collect();
     all.add(unit_tests(&filter, asked.fuzz, false));
@@ -350,21 +367,6 @@ pub(crate) fn release() -> Result<PathBuf> {
     Ok(paths::target().join("release/rdmatop"))
 }
 
-/// Builds rdmatop as guests run it by default, and returns its path: optimized a little, because each instruction is translated there,
-/// and not as it is released, because that takes four times as long. Dependencies are those of the tests' build.
-fn program() -> Result<PathBuf> {
-    let words = ["test", "--workspace", "--test", "cli", "--no-run", "--quiet"];
-    let optimized = ["--config", "profile.dev.package.rdmatop.opt-level=1"];
-    step::run("build rdmatop", cargo(&words).args(optimized))?;
-    // The tests' own build overwrites it.
-    let kept = paths::target().join("lab");
-    fs::create_dir_all(&kept).with_context(|| format!("cannot make {}", kept.display()))?;
-    let kept = kept.join("rdmatop");
-    fs::copy(paths::target().join("debug/rdmatop"), &kept)
-        .with_context(|| format!("cannot write {}", kept.display()))?;
-    Ok(kept)
-}
-
 /// Has cargo compile this repository by clippy's driver, which is the compiler with more lints: one pass over the sources makes both.
 fn by_clippy(cargo: &mut Command) -> Result<()> {
     let sysroot = step::run(
@@ -430,6 +432,8 @@ fn executable(text: &str, name: &str) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -119,14 +119,28 @@ pub(super) struct Ran {
     pub(super) left_out: Vec<String>,
 }
 
-/// Runs the tests of this executable on the kernels asked for.
+/// The kernels of these names; without a name all.
+fn wanted(names: &[String]) -> Vec<Series> {
+    let is = |series: &Series| {
+        let same = |name: &String| kernel::find(name).is_ok_and(|of_name| of_name.name == series.name);
+        names.is_empty() || names.iter().any(same)
+    };
+    kernel::ALL.into_iter().filter(is).collect()
+}
+
+/// Brings the kernels of these names and builds the modules that tests need there: guests share them.
+pub(super) fn prepare(names: &[String]) -> Result<()> {
+    for series in wanted(names) {
+        kernel::ensure(series)?;
+        build_modules(series)?;
+    }
+    Ok(())
+}
+
+/// Runs the tests of this executable on the kernels asked for, which [`prepare`] has brought.
 pub(super) fn run(executable: &Path, asked: &Asked<'_>) -> Result<Ran> {
     let all_tests = kernel_tests::list(executable, asked.filter)?;
-    let wanted = |series: &Series| {
-        let same = |name: &String| kernel::find(name).is_ok_and(|of_name| of_name.name == series.name);
-        asked.kernels.is_empty() || asked.kernels.iter().any(same)
-    };
-    let all: Vec<Series> = kernel::ALL.into_iter().filter(wanted).collect();
+    let all = wanted(asked.kernels);
     let mut kernels: Vec<Part> = all
         .iter()
         .map(|series| Part {
@@ -163,13 +177,6 @@ pub(super) fn run(executable: &Path, asked: &Asked<'_>) -> Result<Ran> {
         }
     }
     guests.sort_by_key(|guest| Reverse(guest.seconds()));
-    // What guests share is there before the first of them.
-    for series in &all {
-        if guests.iter().any(|guest| guest.series == *series) {
-            kernel::ensure(*series)?;
-            build_modules(*series)?;
-        }
-    }
     let outs = guests.iter().map(|guest| guest.out(FIRST)).collect();
     let (waiting, busy): (Vec<_>, Vec<_>) = guests.into_iter().partition(|guest| guest.group.waits);
     let [waiting, busy] = [waiting, busy].map(|guests| Mutex::new(VecDeque::from(guests)));
