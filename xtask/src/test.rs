@@ -46,8 +46,7 @@ pub(crate) struct TestArgs {
     /// Only this kernel: 5.10, 6.1, 6.12 or 7.2; may be repeated
     #[arg(long)]
     kernel: Vec<String>,
-    /// Run all there is, as before a release: each kernel test on every kernel, with the program as it is released, and the fuzz
-    /// targets for longer. Else every test runs on one kernel, and on the others what the kernel decides. With --kernel all tests run
+    /// Run all there is, as before a release: each kernel test on every kernel, and the fuzz targets for longer. Else every test runs on one kernel, and on the others what the kernel decides. With --kernel all tests run
     /// on the kernels that are named
     #[arg(long)]
     everywhere: bool,
@@ -175,21 +174,16 @@ fn cannot(name: &str, why: &str) -> Part {
 
 /// Builds what the guests need, and runs them.
 fn in_guests(args: &TestArgs, units_run: &AtomicBool) -> Result<guests::Ran> {
-    // Modules for the kernels are built beside the tests, which have one CPU idle while they wait for the eBPF programs.
-    let built = thread::scope(|scope| {
-        let modules = scope.spawn(|| guests::prepare(&args.kernel));
-        let built = build();
-        modules
-            .join()
-            .map_err(|_| anyhow!("the builder of modules panicked"))??;
-        built
+    // Beside each other: the last step of the program's build has one CPU busy, and so have the modules for the kernels.
+    let (program, executable) = thread::scope(|scope| {
+        let program = scope.spawn(|| {
+            guests::prepare(&args.kernel)?;
+            release()
+        });
+        let tests = build();
+        let program = program.join().map_err(|_| anyhow!("a builder panicked"))??;
+        anyhow::Ok((program, tests?.kernel_tests))
     })?;
-    let program = if args.everywhere {
-        release()?
-    } else {
-        paths::target().join("debug/rdmatop")
-    };
-    let executable = built.kernel_tests;
     let asked = Asked {
         program: &program,
         kernels: &args.kernel,
