@@ -113,6 +113,8 @@ fn objects(repo: &Path, out: &Path) -> Result<bool, String> {
         .and_then(Path::parent)
         .unwrap_or(out)
         .join("ebpf");
+    let _alone = ebpf_toolchain::alone(&target)
+        .map_err(|error| format!("cannot lock {}: {error}", target.display()))?;
     for object in both {
         let output = toolchain
             .build_command(repo, &target, object)

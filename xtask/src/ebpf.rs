@@ -47,6 +47,8 @@ pub(crate) fn main(args: BuildArgs) -> Result<u8> {
         }
         return Ok(0);
     }
+    let _alone =
+        toolchain::alone(&target_dir).with_context(|| format!("cannot lock {}", target_dir.display()))?;
     for object in [COUNTING, TRACE] {
         build(&found, &repo, &target_dir, object, args)?;
     }

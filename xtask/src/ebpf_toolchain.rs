@@ -4,7 +4,8 @@
 //! library; Debian's rustc with its rust-src. All need bpf-linker, whose LLVM must be as new as the compiler's.
 
 use std::env;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -269,6 +270,15 @@ impl Toolchain {
         }
         Ok(command)
     }
+}
+
+/// Keeps other builds away from `target_dir` until the file is dropped: both objects are built into the same file there, and the builds of
+/// two profiles may run at the same time.
+pub(crate) fn alone(target_dir: &Path) -> io::Result<File> {
+    fs::create_dir_all(target_dir)?;
+    let file = File::create(target_dir.join("objects.lock"))?;
+    file.lock()?;
+    Ok(file)
 }
 
 /// Where `build_command` leaves its output, whichever object it is.
