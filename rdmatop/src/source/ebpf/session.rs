@@ -279,7 +279,11 @@ fn nothing_attached(outcomes: &[Outcome]) -> Obstacle {
 fn check(options: &Options, outcomes: &[Outcome]) -> Result<(), Obstacle> {
     // If a trace needs only hooks whose modules are not loaded yet, wait for the modules.
     let waiting = options.scope != Scope::All && outcomes.iter().all(|o| o.verdict == Verdict::NotApplicable);
-    if waiting || outcomes.iter().any(Outcome::is_on) {
+    // A raw tracepoint attaches where kprobes are forbidden (kernel.perf_event_paranoid above 2): rdma_cm's events alone are no eBPF side,
+    // unless a trace asks for nothing else.
+    let is_enough =
+        |outcome: &Outcome| outcome.is_on() && (options.scope != Scope::All || outcome.hook.raw.is_none());
+    if waiting || outcomes.iter().any(is_enough) {
         return Ok(());
     }
     Err(nothing_attached(outcomes))
