@@ -9,6 +9,7 @@ use std::{
     io::{self, BufRead, BufReader, Read},
     os::fd::AsFd as _,
     path::{Path, PathBuf},
+    thread,
 };
 
 use flate2::bufread::MultiGzDecoder;
@@ -25,6 +26,7 @@ use crate::{
     },
     source::{
         foreign::{self, Refusal},
+        privileges,
         root::Root,
         sysfs::{list_devices, read_device},
     },
@@ -39,6 +41,7 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 const LINE: u64 = 64 * 1024;
 
 pub(super) fn run(args: &NcclLogArgs, plan: &Plan) -> Result<Exit, Stop> {
+    privileges::shed(false);
     let mut report = Report::default();
     let inputs = read_all(&mut report, &args.files)?;
     let root = Root::default();
@@ -115,7 +118,7 @@ fn read_all(report: &mut Report, files: &[PathBuf]) -> Result<Vec<Input>, Stop> 
         };
         let file = foreign::log(path).map_err(cannot)?;
         let mut reader = BufReader::new(Patient::new(file, || waits(path)));
-        read(report, &mut reader, path)?;
+        without_rights(|| read(report, &mut reader, path))?;
         // As it is after the last line that was read.
         let facts = reader.get_ref().source().metadata();
         inputs.push(Input::of(path, facts.ok().as_ref()));
@@ -128,8 +131,21 @@ fn standard_input(report: &mut Report) -> Result<Input, Stop> {
     let own = io::stdin().as_fd().try_clone_to_owned();
     let file = own.map_err(|error| Stop::failure(format!("cannot read standard input: {error}")))?;
     let patient = Patient::new(File::from(file), || waits(name));
-    read(report, &mut BufReader::new(patient), name)?;
+    without_rights(|| read(report, &mut BufReader::new(patient), name))?;
     Ok(Input::default())
+}
+
+/// Runs what reads foreign bytes on a thread that has no capability, which it cannot get back.
+fn without_rights<T: Send>(work: impl FnOnce() -> Result<T, Stop> + Send) -> Result<T, Stop> {
+    thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            privileges::renounce();
+            work()
+        });
+        worker
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// A log without data for a while.
@@ -220,6 +236,18 @@ mod tests {
         assert_eq!(of(&bytes[..bytes.len() - 12]).nccl_lines, 2);
         // Rotated logs are often concatenated.
         assert_eq!(of(&[bytes.clone(), bytes].concat()).nccl_lines, 4);
+    }
+
+    #[test]
+    fn logs_are_read_without_any_capability() {
+        let status = without_rights(|| Ok(std::fs::read_to_string("/proc/thread-self/status").unwrap()));
+        let status = status.unwrap();
+        for set in ["CapEff", "CapPrm", "CapInh", "CapAmb"] {
+            assert!(
+                status.contains(&format!("{set}:\t0000000000000000\n")),
+                "{status}"
+            );
+        }
     }
 
     #[test]

@@ -131,6 +131,29 @@ pub enum Fact {
     },
 }
 
+impl Fact {
+    /// Whether it is about the process that logs it, and not about the job, a connection or a NIC of the host.
+    pub fn is_of_process(&self) -> bool {
+        match self {
+            Self::Hcas(_)
+            | Self::NoHca
+            | Self::Interfaces(_)
+            | Self::Network(_)
+            | Self::GpuDirect { .. }
+            | Self::Variable { .. }
+            | Self::Plugin(_)
+            | Self::NoPlugin(_)
+            | Self::Provider { .. }
+            | Self::Rank { .. } => true,
+            Self::Version(_)
+            | Self::Channel { .. }
+            | Self::Channels(_)
+            | Self::Protocol(_)
+            | Self::NicSpeed { .. } => false,
+        }
+    }
+}
+
 /// Reads a plain line.
 pub fn plain(line: &str) -> Option<Fact> {
     for library in ["NCCL", "RCCL"] {

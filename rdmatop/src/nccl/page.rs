@@ -107,9 +107,10 @@ fn head(out: &mut String, report: &Report) {
     if report.left_out > 0 {
         let _ = writeln!(
             out,
-            "Left out: {} lines of processes beyond the first {}.",
+            "Left out: {} lines, of more processes, NICs or text than a job has (kept: {} processes, {} NICs).",
             report.left_out,
-            report.processes.len()
+            report.processes.len(),
+            report.nics.len()
         );
     }
 }
@@ -167,7 +168,7 @@ fn direct(used: Use) -> String {
 fn uneven(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     for host in report.hosts() {
-        let used: Vec<_> = report.nics.iter().filter(|(nic, _)| nic.host == host).collect();
+        let used: Vec<_> = report.nics_of(host).collect();
         let received: u64 = used.iter().map(|(_, used)| used.receives).sum();
         let busiest = used.iter().max_by_key(|(_, used)| used.receives);
         if let (Some((nic, most)), true) = (busiest, used.len() > 1)

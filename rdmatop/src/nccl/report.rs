@@ -17,6 +17,12 @@ const PROCESSES: usize = 65_536;
 const WARNINGS: usize = 64;
 /// Names kept of each list of one process.
 const NAMES: usize = 256;
+/// NICs kept, of all hosts: 4,096 hosts with 16 each.
+const NICS: usize = 65_536;
+/// Bytes of text kept of all processes. A process of a job logs some 4 KiB of what is kept.
+const KEPT: usize = 256 << 20;
+/// Processes of a host that are asked for the name of a NIC. Each process of a job lists all NICs of its host.
+const ASKED: usize = 256;
 
 /// What one process logged.
 #[derive(Clone, Debug, Default)]
@@ -99,8 +105,10 @@ pub struct Report {
     pub versions: BTreeSet<String>,
     /// Processes.
     pub processes: BTreeMap<Writer, Process>,
-    /// Lines of processes beyond the limit.
+    /// Lines of processes and NICs beyond the limits.
     pub left_out: u64,
+    /// Bytes of text that were taken into [`Self::processes`], those that a later line replaced too.
+    kept: usize,
     /// NICs with connections over a network.
     pub nics: BTreeMap<NicKey, Use>,
     /// Connections inside hosts.
@@ -149,10 +157,15 @@ impl Report {
                 if process.inputs.len() < NAMES {
                     process.inputs.insert(input);
                 }
-                if let Some(fact) = fact::of(&text) {
-                    if process.take(&fact) {
-                        return;
+                let Some(fact) = fact::of(&text) else { return };
+                if fact.is_of_process() {
+                    self.kept += text.len();
+                    if self.kept > KEPT {
+                        self.left_out += 1;
+                    } else {
+                        process.take(&fact);
                     }
+                } else {
                     self.take(&writer, fact);
                 }
             }
@@ -230,6 +243,10 @@ impl Report {
                         network: name,
                         device,
                     };
+                    if self.nics.len() >= NICS && !self.nics.contains_key(&key) {
+                        self.left_out += 1;
+                        return;
+                    }
                     let nic = self.nics.entry(key).or_default();
                     match way {
                         Way::Receive => nic.receives += 1,
@@ -251,8 +268,30 @@ impl Report {
 
     /// Processes of a host.
     pub fn on<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Process> {
+        let first = Writer {
+            host: host.to_owned(),
+            pid: 0,
+        };
         let ours = move |(writer, _): &(&Writer, &Process)| writer.host == host;
-        self.processes.iter().filter(ours).map(|(_, process)| process)
+        let from_first = self.processes.range(first..);
+        from_first.take_while(ours).map(|(_, process)| process)
+    }
+
+    /// As many processes of a host as are asked what each of them lists: NICs of the host.
+    pub fn some_on<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Process> {
+        self.on(host).take(ASKED)
+    }
+
+    /// NICs of a host with connections.
+    pub fn nics_of<'a>(&'a self, host: &'a str) -> impl Iterator<Item = (&'a NicKey, &'a Use)> {
+        let first = NicKey {
+            host: host.to_owned(),
+            network: String::new(),
+            device: 0,
+        };
+        self.nics
+            .range(first..)
+            .take_while(move |(nic, _)| nic.host == host)
     }
 
     /// Ranks that have joined, ranks seen, and ranks of the job.
@@ -267,12 +306,12 @@ impl Report {
 
     /// The NICs of the transport IB that processes of a host listed.
     pub fn hcas<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Hca> {
-        self.on(host).flat_map(|process| &process.hcas)
+        self.some_on(host).flat_map(|process| &process.hcas)
     }
 
     /// A NIC's name: from the list of GPUDirect, which has merged ones, otherwise from the list of HCAs.
     pub fn name_of(&self, nic: &NicKey) -> Option<(String, Option<String>)> {
-        self.on(&nic.host).find_map(|process| {
+        self.some_on(&nic.host).find_map(|process| {
             let hca = process.hcas.iter().find(|hca| hca.index == nic.device);
             let merged = process
                 .gpu_direct
@@ -289,8 +328,8 @@ impl Report {
 }
 
 impl Process {
-    /// Reads lines of its own; true when the line was one.
-    fn take(&mut self, fact: &Fact) -> bool {
+    /// Takes a fact about itself.
+    fn take(&mut self, fact: &Fact) {
         match fact {
             Fact::Hcas(hcas) => self.hcas = hcas.iter().take(NAMES).cloned().collect(),
             Fact::NoHca => self.no_hca = true,
@@ -318,8 +357,7 @@ impl Process {
                 *self.ranks.entry(*rank).or_default() |= complete;
                 self.of = self.of.max(Some(*ranks));
             }
-            _ => return false,
+            _ => {}
         }
-        true
     }
 }

@@ -121,7 +121,7 @@ pub fn nic_name(report: &Report, nic: &NicKey) -> String {
 }
 
 fn no_gpu_direct(report: &Report, nic: &NicKey) -> String {
-    let why = report.on(&nic.host).find_map(|process| {
+    let why = report.some_on(&nic.host).find_map(|process| {
         let (on, _, why) = process.gpu_direct.get(&nic.device)?;
         (!on).then(|| why.clone())
     });

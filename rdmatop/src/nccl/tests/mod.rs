@@ -9,7 +9,10 @@ use super::{
     verdict::{self, Kind},
 };
 use proptest::prelude::*;
-use std::fmt::Write as _;
+use std::{
+    fmt::Write as _,
+    time::{Duration, Instant},
+};
 
 fn read(log: &str) -> Report {
     let mut report = Report::default();
@@ -17,6 +20,45 @@ fn read(log: &str) -> Report {
         report.line(line.as_bytes());
     }
     report
+}
+
+/// What a hostile or broken log can have many of. What is made of it is bounded, and takes no time that grows by the square.
+#[test]
+fn many_hosts_nics_and_words_are_bounded_and_counted() {
+    let mut report = Report::default();
+    for number in 0..70_000_u32 {
+        report.line(
+            format!("h{number}:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0").as_bytes(),
+        );
+        report.line(
+            format!("one:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/N{number}/{number}")
+                .as_bytes(),
+        );
+    }
+    assert_eq!((report.processes.len(), report.nics.len()), (65_536, 65_536));
+    assert_eq!(report.left_out + 65_536, 140_000);
+    let (begin, page) = (Instant::now(), page::text(&report, &Links::default(), None));
+    assert!(page.contains("Left out: 74464 lines"), "{page}");
+    assert!(begin.elapsed() < Duration::from_mins(1), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn text_that_is_kept_is_bounded_and_counted() {
+    let mut report = Report::default();
+    let value = "x".repeat(8000);
+    for number in 0..40_000_u32 {
+        let (host, name) = (number / 250, number % 250);
+        let line = format!("h{host}:1:1 [0] NCCL INFO NCCL_X{name} set by environment to {value}.");
+        report.line(line.as_bytes());
+    }
+    let kept: usize = report
+        .processes
+        .values()
+        .flat_map(|process| process.variables.values())
+        .map(String::len)
+        .sum();
+    assert!(kept <= 256 << 20, "{kept}");
+    assert!(report.left_out > 0);
 }
 
 fn line_of(log: &str) -> String {
