@@ -1,7 +1,8 @@
 //! The file of what `lab up` made: /run/rdmatop/lab.json, lost with the boot as the devices are.
 //!
 //! It decides what root removes, so only root's file in root's directory counts: no link is followed, and what others
-//! could have written is not read. The directory is what two `rdmatop lab` at once are kept apart by.
+//! could have written is not read. A file beside it, which its owner alone can open, keeps two `rdmatop lab` at once apart: a lock
+//! on what others can open is theirs to take too (flock(2) asks for no right to write).
 use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,6 +21,7 @@ use super::state::Made;
 
 const FILE: &str = "lab.json";
 const NEW: &str = "lab.json.new";
+const LOCK: &str = "lab.lock";
 /// A list of 64 devices has some 30 KiB.
 const LARGEST: u64 = 1 << 20;
 /// Others can write.
@@ -39,6 +41,7 @@ pub(super) struct Store {
 pub(super) struct Locked<'a> {
     store: &'a Store,
     dir: OwnedFd,
+    _lock: OwnedFd,
 }
 
 impl Store {
@@ -70,10 +73,6 @@ impl Store {
     }
 
     /// Opens the directory; none if there is none.
-    ///
-    /// Without `O_CLOEXEC`: modprobe inherits it, and the lock with it. When `lab up` is killed meanwhile, the next
-    /// `rdmatop lab` waits until that module is loaded or not. The programs of `lab run` inherit it too: when that is killed, the
-    /// next one waits until they have ended.
     fn open_dir(&self) -> Result<Option<OwnedFd>, LabError> {
         let foreign = |why: &str| LabError::Foreign {
             path: self.dir.display().to_string(),
@@ -81,7 +80,7 @@ impl Store {
         };
         let dir = match open(
             &self.dir,
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
             Mode::empty(),
         ) {
             Ok(dir) => dir,
@@ -99,6 +98,16 @@ impl Store {
         Ok(Some(dir))
     }
 
+    /// Opens the file that is locked; makes it first.
+    ///
+    /// Without `O_CLOEXEC`: modprobe inherits it, and the lock with it. When `lab up` is killed meanwhile, the next
+    /// `rdmatop lab` waits until that module is loaded or not. The programs of `lab run` inherit it too: when that is killed, the
+    /// next one waits until they have ended.
+    fn open_lock(&self, dir: &OwnedFd) -> Result<OwnedFd, LabError> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        openat(dir, LOCK, flags, Mode::from_raw_mode(0o600)).map_err(|errno| self.failed("lock", &errno))
+    }
+
     /// Waits until no other `rdmatop lab` is at work.
     pub(super) fn lock(&self) -> Result<Locked<'_>, LabError> {
         let begin = Instant::now();
@@ -114,10 +123,15 @@ impl Store {
                 Err(errno) => return Err(self.failed("write", &errno)),
             }
             let Some(dir) = self.open_dir()? else { continue };
-            match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
-                // Somebody may have put another directory in its place meanwhile.
-                Ok(()) if self.is_current(&dir) => {
-                    let locked = Locked { store: self, dir };
+            let lock = self.open_lock(&dir)?;
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                // Root may have removed the file or put another directory in place of this one meanwhile.
+                Ok(()) if self.is_current(&dir) && fstat(&lock).is_ok_and(|stat| stat.st_nlink > 0) => {
+                    let locked = Locked {
+                        store: self,
+                        dir,
+                        _lock: lock,
+                    };
                     // Only the holder of the lock writes it, so a killed `rdmatop lab` left it. If it cannot be removed, `save`
                     // reports that.
                     let _ = locked.remove(NEW);
@@ -127,7 +141,7 @@ impl Store {
                 Err(Errno::WOULDBLOCK | Errno::INTR) if begin.elapsed() < self.patience => {
                     thread::sleep(Duration::from_millis(50));
                 }
-                Err(Errno::WOULDBLOCK) => return Err(LabError::Busy(holder(&dir))),
+                Err(Errno::WOULDBLOCK) => return Err(LabError::Busy(holder(&lock))),
                 Err(errno) => return Err(self.failed("lock", &errno)),
             }
         }
@@ -215,9 +229,9 @@ impl Locked<'_> {
     }
 }
 
-/// Who holds the lock on a directory, by /proc/locks (proc_locks(5)).
-fn holder(dir: &OwnedFd) -> String {
-    let inode = fstat(dir).map(|stat| stat.st_ino).unwrap_or_default();
+/// Who holds the lock on a file, by /proc/locks (proc_locks(5)).
+fn holder(lock: &OwnedFd) -> String {
+    let inode = fstat(lock).map(|stat| stat.st_ino).unwrap_or_default();
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
     match holder_in(&locks, inode) {
         Some(pid) => format!("process {pid}"),
@@ -272,7 +286,10 @@ mod tests {
         locked.save(&something()).unwrap();
         assert_eq!(store.look().unwrap(), Some(something()));
         locked.save(&Made::new("b")).unwrap();
-        assert_eq!(fs::read_dir(&store.dir).unwrap().count(), 0);
+        let left = fs::read_dir(&store.dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name());
+        assert_eq!(left.collect::<Vec<_>>(), [LOCK]);
     }
 
     #[test]
@@ -288,6 +305,24 @@ mod tests {
         );
         drop(locked);
         second.lock().unwrap();
+    }
+
+    /// Everybody can open the directory, and with it lock it: that is not the lock.
+    #[test]
+    fn what_others_can_lock_keeps_nobody_waiting() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = with_patience(dir.path(), Duration::ZERO);
+        drop(store.lock().unwrap());
+        for entry in [store.dir.clone(), store.dir.join(LOCK)] {
+            let mode = fs::metadata(&entry).unwrap().mode();
+            let others = fs::File::open(&entry).unwrap();
+            if mode & 0o077 == 0 {
+                continue;
+            }
+            flock(&others, FlockOperation::NonBlockingLockExclusive).unwrap();
+            store.lock().unwrap();
+        }
+        assert_eq!(fs::metadata(store.dir.join(LOCK)).unwrap().mode() & 0o777, 0o600);
     }
 
     #[test]

@@ -341,6 +341,9 @@ fn up_uses_the_default_route_first_and_own_dummies_after() {
     ];
     assert_eq!(log, expected);
     assert!(out.starts_with("loaded rdma_rxe\nmade rxe0 on ens5\n"), "{out}");
+    // The interface of the default route is everybody's, the dummies are nobody's.
+    assert_eq!(out.matches("open to the network of ens5").count(), 1, "{out}");
+    assert_eq!(out.matches("open to the network").count(), 1, "{out}");
 }
 
 #[test]

@@ -54,7 +54,9 @@ pub(super) fn up(
             ));
             continue;
         }
-        let netdev = match wanted_netdev(host, number, args, &present) {
+        let wanted = wanted_netdev(host, number, args, &present);
+        let others_reach_it = wanted.is_some();
+        let netdev = match wanted {
             Some(netdev) => netdev,
             None => own_dummy(host, number, &mut made, &mut save)?,
         };
@@ -72,6 +74,13 @@ pub(super) fn up(
         save(&made)?;
         added?;
         say.line(format_args!("made {name} on {}", netdev.name));
+        if others_reach_it {
+            // rdma_rxe takes packets of everybody, and a peer that guesses a QP and a key reads and writes memory.
+            say.line(format_args!(
+                "{name} is open to the network of {} (UDP port 4791): a firewall keeps strangers out, `rdmatop lab down` ends it",
+                netdev.name
+            ));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
