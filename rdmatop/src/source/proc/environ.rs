@@ -1,8 +1,8 @@
 //! `/proc/PID/environ`: the variables that steer RDMA stacks.
 //!
-//! The file shows the environment at exec; what the program set later is not in it. Only the variables below are
-//! read: an environment holds secrets.
-use crate::text;
+//! The file shows the environment at exec; what the program set later is not in it. An environment holds secrets: only the variables
+//! below are read, and of those that no library is known to have only the names.
+use crate::{text, variables::value_is_shown};
 
 /// A value longer than this is cut; library paths and host lists run to kilobytes.
 const VALUE_LIMIT: usize = 256;
@@ -11,6 +11,9 @@ const NAME_LIMIT: usize = 128;
 /// The largest number of variables. A job has some dozens; a process may have made up a hundred thousand, and each is
 /// compared with all before it.
 const MOST: usize = 256;
+
+/// In place of the value of a variable that no library is known to have.
+const HIDDEN: &str = "(not shown)";
 
 const PREFIXES: [&str; 22] = [
     "NCCL_",
@@ -74,7 +77,12 @@ pub(crate) fn relevant(raw: &[u8]) -> Vec<(String, String)> {
         }
         let name = text::sanitize(&entry[..equals]);
         if is_relevant(&name) && out.iter().all(|(known, _)| *known != name) {
-            out.push((name, text::sanitize_bounded(&entry[equals + 1..], VALUE_LIMIT)));
+            let value = if value_is_shown(&name) {
+                text::sanitize_bounded(&entry[equals + 1..], VALUE_LIMIT)
+            } else {
+                HIDDEN.to_owned()
+            };
+            out.push((name, value));
             if out.len() == MOST {
                 break;
             }
@@ -102,18 +110,33 @@ mod tests {
             ("RANK", "3"),
             ("SLURM_JOB_ID", "211"),
             ("UCX_TLS", "rc\\x1b[2J"),
-            ("NCCL_EMPTY", ""),
+            ("NCCL_EMPTY", "(not shown)"),
         ];
         assert_eq!(relevant(raw), want.map(|(k, v)| (k.to_owned(), v.to_owned())));
     }
 
     #[test]
     fn a_value_may_hold_equals_signs_and_a_long_one_is_cut() {
-        let mut raw = b"FI_X=a=b=c\0FI_LONG=".to_vec();
+        let mut raw = b"FI_PROVIDER=a=b=c\0UCX_TLS=".to_vec();
         raw.extend([b'x'; 5000]);
         let got = relevant(&raw);
         assert_eq!(got[0].1, "a=b=c");
         assert_eq!(got[1].1.len(), VALUE_LIMIT);
+    }
+
+    #[test]
+    fn of_a_variable_that_no_library_has_only_the_name_is_taken() {
+        let raw = b"NCCL_SECRET=x\0UCX_PASSWORD=x\0FI_TOKEN=x\0OMPI_MCA_key=x\0NCCL_IB_HCA=mlx5_0\0";
+        let values: Vec<_> = relevant(raw).into_iter().map(|(_, value)| value).collect();
+        assert_eq!(values, [HIDDEN, HIDDEN, HIDDEN, HIDDEN, "mlx5_0"]);
+    }
+
+    /// What rules and checks look at is among what is shown: else they would judge by a value that is not there.
+    #[test]
+    fn each_job_variable_has_its_value() {
+        for name in NAMES {
+            assert!(value_is_shown(name), "{name}");
+        }
     }
 
     #[test]
