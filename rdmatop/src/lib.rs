@@ -17,5 +17,6 @@ pub mod say;
 pub mod source;
 pub mod step;
 pub mod text;
+mod variables;
 pub mod view;
 pub mod workload;

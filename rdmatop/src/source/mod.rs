@@ -18,6 +18,7 @@ pub mod proc;
 pub mod removal;
 pub mod root;
 pub mod seam;
+mod syscalls;
 pub mod sysfs;
 pub mod tcp;
 pub(crate) mod uprobes;

@@ -5,6 +5,7 @@
 //! effect and no more. The thread that attaches raises the rest with [`Raised`] and lowers it again. The rest has to
 //! stay permitted, because a reloaded module makes rdmatop attach again, and maps grow.
 
+use super::syscalls;
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, configure_capability_in_ambient_set, set_capabilities,
     set_no_new_privs,
@@ -39,8 +40,8 @@ const COUNTERS: CapabilitySet = KEPT.union(CapabilitySet::NET_ADMIN);
 /// All that is ever in effect.
 const PERMITTED: CapabilitySet = ATTACH.union(PRIORITY);
 
-/// Gives up everything but `PERMITTED`, and everything but `KEPT` until it is raised. A set-user-id bit gives nothing to
-/// programs that are started later. Without privileges this does nothing. `counters`: the right to change how QPs are bound to
+/// Gives up everything but `PERMITTED`, and everything but `KEPT` until it is raised, and system calls that are never made. A
+/// set-user-id bit gives nothing to programs that are started later. Without privileges this does nothing. `counters`: the right to change how QPs are bound to
 /// counters stays permitted.
 pub fn shed(counters: bool) {
     let Ok(now) = capabilities(None) else { return };
@@ -57,6 +58,7 @@ pub fn shed(counters: bool) {
     // The kernel does not refuse to give up rights; if it did, the old rights would stay.
     let _ = set_capabilities(None, sets);
     let _ = set_no_new_privs(true);
+    syscalls::refuse();
 }
 
 /// The calling thread gives up everything: it runs code that is not ours.

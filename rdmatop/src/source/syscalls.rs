@@ -1,0 +1,95 @@
+//! System calls that rdmatop never makes, refused by the kernel from then on (seccomp(2)).
+//!
+//! A list of what is refused, and not of what is allowed: libraries that are not ours (libc, NVIDIA's NVML) make calls that differ from
+//! release to release, and a call that is refused by mistake would be a value that is missing on somebody's machine. The list takes
+//! away what CAP_SYS_ADMIN, CAP_SYS_PTRACE and CAP_SYS_RESOURCE, which stay permitted, would let injected code do at once: change
+//! mounts, namespaces, modules, the kernel, limits of disks and the clock, and write to other processes by system call. It does not
+//! make rdmatop a prison: bpf(2), perf_event_open(2) and /proc stay.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+
+const REFUSED: &[libc::c_long] = &[
+    libc::SYS_acct,
+    libc::SYS_add_key,
+    libc::SYS_adjtimex,
+    libc::SYS_chroot,
+    libc::SYS_clock_adjtime,
+    libc::SYS_clock_settime,
+    libc::SYS_delete_module,
+    libc::SYS_finit_module,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fsopen,
+    libc::SYS_init_module,
+    libc::SYS_io_uring_setup,
+    libc::SYS_kexec_file_load,
+    libc::SYS_kexec_load,
+    libc::SYS_keyctl,
+    libc::SYS_mknodat,
+    libc::SYS_mount,
+    libc::SYS_mount_setattr,
+    libc::SYS_move_mount,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_open_tree,
+    libc::SYS_pivot_root,
+    libc::SYS_process_vm_writev,
+    libc::SYS_ptrace,
+    libc::SYS_quotactl,
+    libc::SYS_reboot,
+    libc::SYS_request_key,
+    libc::SYS_setdomainname,
+    libc::SYS_sethostname,
+    libc::SYS_setns,
+    libc::SYS_settimeofday,
+    libc::SYS_swapoff,
+    libc::SYS_swapon,
+    libc::SYS_umount2,
+    libc::SYS_unshare,
+    libc::SYS_userfaultfd,
+    libc::SYS_vhangup,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+];
+
+/// Has the kernel answer `EPERM` to them, for this thread and those that it starts. A kernel without seccomp refuses nothing: that
+/// is as it was.
+pub(super) fn refuse() {
+    if let Some(program) = program() {
+        let _ = seccompiler::apply_filter(&program);
+    }
+}
+
+fn program() -> Option<BpfProgram> {
+    let errno = u32::try_from(libc::EPERM).ok()?;
+    let arch = TargetArch::try_from(std::env::consts::ARCH).ok()?;
+    // No condition on the arguments.
+    let rules: BTreeMap<i64, _> = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), arch).ok()?;
+    filter.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_is_refused_and_nothing_else() {
+        // The filter is this thread's alone.
+        let thread = std::thread::spawn(|| {
+            rustix::thread::set_no_new_privs(true).unwrap();
+            // SAFETY: no such descriptor exists, so that the call can only fail.
+            let setns = || unsafe { libc::syscall(libc::SYS_setns, -1, 0) };
+            let errno = || std::io::Error::last_os_error().raw_os_error();
+            assert_eq!((setns(), errno()), (-1, Some(libc::EBADF)));
+            refuse();
+            assert_eq!((setns(), errno()), (-1, Some(libc::EPERM)));
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            assert!(status.contains("Seccomp:\t2\n"), "{status}");
+        });
+        thread.join().unwrap();
+    }
+}
