@@ -55,6 +55,11 @@ use crate::source::root::Root;
 use crate::source::uprobes;
 use plan::{Mode, Plan, Terminal};
 
+/// For `crate::fuzz`.
+pub(crate) fn fuzz_doctor(raw: &[u8]) {
+    doctor::fuzz(raw);
+}
+
 /// The whole program: parses `args`, runs the mode, prints on stderr in one line what failed.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();

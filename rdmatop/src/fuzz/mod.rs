@@ -13,17 +13,22 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("btf", binary::btf),
     ("cgroup", files::cgroup),
     ("counters", files::counters),
+    ("dcb", crate::source::dcb::fuzz),
+    ("doctor", crate::app::fuzz_doctor),
     ("environ", files::environ),
+    ("ethtool", crate::source::ethtool::fuzz),
     ("event", binary::event),
     ("filter", files::filter),
     ("hw_counters", files::hw_counters),
     ("kernel_log", files::kernel_log),
     ("lab_state", files::lab_state),
     ("maps", files::maps),
+    ("nccl_log", files::nccl_log),
     ("netlink", binary::netlink),
     ("proc", files::proc),
     ("sanitize", files::sanitize),
     ("settings", files::settings),
+    ("sock_diag", crate::source::tcp::fuzz),
 ];
 
 /// Asserts that a view may print the text: one line, nothing that controls a terminal.

@@ -108,6 +108,13 @@ fn decode(attributes: &[u8]) -> WireResult<Dcb> {
     Ok(dcb)
 }
 
+/// For `crate::fuzz`: whatever the attributes are, priorities are those that there are, each once.
+pub(crate) fn fuzz(raw: &[u8]) {
+    if let Ok(Dcb { pfc: Some(on), .. }) = decode(raw) {
+        assert!(on.is_sorted_by(|one, next| one < next) && on.iter().all(|priority| *priority < 8));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

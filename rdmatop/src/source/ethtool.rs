@@ -61,11 +61,7 @@ impl Statistics {
         if word(strings.bytes(), 8) != u32::try_from(total).ok()? {
             return None;
         }
-        let names = strings.bytes()[12..].chunks_exact(NAME).map(text);
-        let chosen: Vec<_> = names
-            .enumerate()
-            .filter_map(|(at, name)| Some((at, name.filter(|name| wanted(name))?.into())))
-            .collect();
+        let chosen = choose(&strings.bytes()[12..], wanted);
         if chosen.is_empty() {
             return None;
         }
@@ -122,6 +118,25 @@ fn count(socket: &OwnedFd, name: &[libc::c_char; libc::IFNAMSIZ]) -> Option<usiz
     // The kernel leaves only sets in the mask that the driver has.
     let has = u64::from_ne_bytes(bytes[8..16].try_into().ok()?) != 0;
     has.then(|| usize::try_from(word(bytes, 16)).ok()).flatten()
+}
+
+/// Places and names of those in `ETHTOOL_GSTRINGS`'s block of names that are `wanted`.
+fn choose(names: &[u8], wanted: impl Fn(&str) -> bool) -> Vec<(usize, Arc<str>)> {
+    let names = names.chunks_exact(NAME).map(text).enumerate();
+    names
+        .filter_map(|(at, name)| Some((at, name.filter(|name| wanted(name))?.into())))
+        .collect()
+}
+
+/// For `crate::fuzz`: a name that is chosen stands where it says.
+pub(crate) fn fuzz(raw: &[u8]) {
+    for (at, name) in choose(raw, |name| !name.is_empty()) {
+        assert!(
+            raw.get(at * NAME..)
+                .is_some_and(|rest| rest.starts_with(name.as_bytes()))
+        );
+        assert!(name.len() <= NAME);
+    }
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {

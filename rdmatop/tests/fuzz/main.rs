@@ -172,15 +172,20 @@ targets!(
     btf,
     cgroup,
     counters,
+    dcb,
+    doctor,
     environ,
+    ethtool,
     event,
     filter,
     hw_counters,
     kernel_log,
     lab_state,
     maps,
+    nccl_log,
     netlink,
     proc,
     sanitize,
-    settings
+    settings,
+    sock_diag
 );

@@ -33,6 +33,13 @@ use crate::{
     source::{open_files, platform::Platform, privileges, proc::lives, root::Root, sysfs::list_devices},
 };
 
+/// For `crate::fuzz`: the readers of what drivers and the kernel write.
+pub(super) fn fuzz(raw: &[u8]) {
+    read::fuzz(raw);
+    process::fuzz(raw);
+    pci::fuzz(raw);
+}
+
 /// How long drivers have to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long a process's files may take: a process that registers memory holds the lock that they wait for.

@@ -297,6 +297,15 @@ fn entries(raw: &[u8]) -> Vec<(String, String, Option<u64>)> {
     all
 }
 
+/// For `crate::fuzz`: names of the rdma cgroup's files are safe to print.
+pub(super) fn fuzz(raw: &[u8]) {
+    for (device, resource, _) in entries(raw) {
+        for name in [device, resource] {
+            assert_eq!(text::sanitize(name.as_bytes()), name);
+        }
+    }
+}
+
 fn interfaces(dir: &Path) -> Fact<Vec<String>> {
     read::bytes(&dir.join("net/dev"), 1 << 20).parse(|raw| {
         let lines = raw.split(|byte| *byte == b'\n').skip(2);

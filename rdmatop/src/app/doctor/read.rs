@@ -93,6 +93,19 @@ pub(super) fn cpus(list: &str) -> Option<Vec<u32>> {
     Some(all)
 }
 
+/// For `crate::fuzz`: a value is a part of what was read; a list of CPUs is bounded.
+pub(super) fn fuzz(raw: &[u8]) {
+    let value = value(raw);
+    assert!(value.is_empty() || raw.windows(value.len()).any(|part| part == value));
+    if let Some(all) = std::str::from_utf8(value).ok().and_then(cpus) {
+        assert!(
+            all.iter().all(|cpu| *cpu < 8192) && all.len() <= 8192,
+            "{} CPUs",
+            all.len()
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

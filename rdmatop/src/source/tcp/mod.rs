@@ -30,6 +30,19 @@ use crate::source::{
     root::Root,
 };
 
+/// For `crate::fuzz`: the answers of sock_diag, as netlink messages.
+pub(crate) fn fuzz(raw: &[u8]) {
+    for message in Messages::new(raw).flatten() {
+        if let Ok(Some(connection)) = diag::connection(message.payload) {
+            // Both counts stand in the message.
+            for count in [connection.sent, connection.received] {
+                let count = count.to_ne_bytes();
+                assert!(message.payload.windows(8).any(|bytes| bytes == count));
+            }
+        }
+    }
+}
+
 const S: u64 = 1_000_000_000;
 /// Looks take at most one part in so many of the time.
 const SHARE: u64 = 1000;
