@@ -226,8 +226,8 @@ fn a_storm_under_fentry_is_printed_or_counted_as_lost_to_the_last_event() -> Res
         return Ok(());
     };
     let trace = Trace::start(&["--attach", "fentry"])?;
-    let done = traffic::run("qp-churn", &["--count", "8000", "--threads", "4"])?;
-    let what = format!("Linux {}, fentry, 40 000 events of 4 threads", lab.release);
+    let done = traffic::run("qp-churn", &["--count", "2000", "--threads", "4"])?;
+    let what = format!("Linux {}, fentry, 10 000 events of 4 threads", lab.release);
     Storm::of(&trace.stop()?, &done)?.check(&what)
 }
 

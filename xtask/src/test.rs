@@ -25,13 +25,7 @@ use self::{
     record::{Failure, Outcome, Record, follow},
     report::Part,
 };
-use crate::{
-    ebpf, equality,
-    lab::kernel,
-    lints, paths,
-    setup::{self, SetupArgs},
-    step,
-};
+use crate::{ebpf, equality, lab::kernel, lints, paths, setup, step};
 
 /// `cargo xtask check`
 #[derive(Args, Clone, Default)]
@@ -72,14 +66,23 @@ struct Units<'a> {
     filter: Option<&'a str>,
     /// Guests run beside them: they leave the CPUs to the guests.
     behind_guests: bool,
-    /// Seconds of each fuzz target.
-    fuzz: u64,
+    /// How long it looks for what fails.
+    search: Search,
     /// Run so many failed tests once more.
     again: u64,
 }
 
-/// Seconds of each fuzz target by default, and with `--everywhere`.
-const FUZZ: [u64; 2] = [2, 10];
+/// How long tests that search look.
+#[derive(Clone, Copy)]
+struct Search {
+    /// Seconds of each fuzz target.
+    fuzz: u64,
+    /// Inputs of each property.
+    cases: u64,
+}
+
+/// By default, and with `--everywhere`. What a search once found is in a file, and is tried each time.
+const SEARCH: [Search; 2] = [Search { fuzz: 2, cases: 64 }, Search { fuzz: 10, cases: 256 }];
 
 /// Runs style and unit tests.
 pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
@@ -87,7 +90,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
     let units = Units {
         filter: args.filter.as_deref(),
         behind_guests: false,
-        fuzz: FUZZ[0],
+        search: SEARCH[0],
         again: 0,
     };
     let part = style_and_units(&units);
@@ -100,11 +103,12 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
     for name in &args.kernel {
         kernel::find(name)?;
     }
-    setup::ensure(SetupArgs::default(), true)?;
+    // The kernels come while the tests are built.
+    setup::without_kernels()?;
     let asked = Units {
         filter: args.filter.as_deref(),
         behind_guests: true,
-        fuzz: FUZZ[usize::from(args.everywhere)],
+        search: SEARCH[usize::from(args.everywhere)],
         again: args.again,
     };
     // At the same time: builds that have one CPU busy, downloads and tests that wait leave much of a machine idle.
@@ -126,9 +130,10 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
         Err(_) => cannot("style and unit tests", "a panic, see above"),
     }));
     if !args.only_lab && !args.everywhere {
+        let [short, long] = SEARCH;
         left_out.push(format!(
-            "fuzz targets: {} s each instead of {} s",
-            FUZZ[0], FUZZ[1]
+            "fuzz targets: {} s each instead of {} s; properties: {} inputs each instead of {}",
+            short.fuzz, long.fuzz, short.cases, long.cases
         ));
     }
     match kernels {
@@ -174,15 +179,14 @@ fn cannot(name: &str, why: &str) -> Part {
 
 /// Builds what the guests need, and runs them.
 fn in_guests(args: &TestArgs, units_run: &AtomicBool) -> Result<guests::Ran> {
-    // Beside each other: the last step of the program's build has one CPU busy, and so have the modules for the kernels.
+    // Beside each other: downloads leave the CPUs idle, and so does the last step of the program's build all but one.
     let (program, executable) = thread::scope(|scope| {
-        let program = scope.spawn(|| {
-            guests::prepare(&args.kernel)?;
-            release()
-        });
+        let kernels = scope.spawn(|| guests::prepare(&args.kernel));
+        let program = scope.spawn(release);
         let tests = build();
-        let program = program.join().map_err(|_| anyhow!("a builder panicked"))??;
-        anyhow::Ok((program, tests?.kernel_tests))
+        let panicked = |_| anyhow!("a builder panicked");
+        kernels.join().map_err(panicked)??;
+        anyhow::Ok((program.join().map_err(panicked)??, tests?.kernel_tests))
     })?;
     let asked = Asked {
         program: &program,
@@ -275,13 +279,9 @@ fn style_and_units(asked: &Units<'_>) -> Part {
         Ok(())
     });
     check("the tests' build and clippy", lints);
-    check(
-        "clippy of xtask",
-        step::run("clippy of xtask", &mut clippy).map(drop),
-    );
     check("rustdoc", step::run("rustdoc", &mut doc).map(drop));
     let filter: Vec<&str> = asked.filter.into_iter().collect();
-    all.add(unit_tests(&filter, asked.fuzz, false));
+    all.add(unit_tests(&filter, asked.search, false));
     let seconds = started.elapsed().as_secs_f64();
     println!("units        == ends after {seconds:.0} s ==");
     Part {
@@ -311,13 +311,14 @@ const BUILD: [&str; 10] = [
 
 /// Runs unit tests with these arguments of libtest. Not behind the guests: some wait for a program no longer than a terminal's user
 /// would.
-fn unit_tests(args: &[&str], fuzz: u64, one_by_one: bool) -> Outcome {
+fn unit_tests(args: &[&str], search: Search, one_by_one: bool) -> Outcome {
     let mut test = cargo(&["test", "--workspace", "--no-fail-fast", "--lib", "--bin", "xtask"]);
     for name in ON_THE_HOST {
         test.args(["--test", name]);
     }
     test.env("INSTA_UPDATE", "no")
-        .env("RDMATOP_FUZZ_SECONDS", fuzz.to_string())
+        .env("RDMATOP_FUZZ_SECONDS", search.fuzz.to_string())
+        .env("PROPTEST_CASES", search.cases.to_string())
         .arg("--")
         .args(args);
     let mut all = Outcome::default();
@@ -345,7 +346,7 @@ fn units_again(mut units: Part, asked: &Units<'_>) -> Part {
     println!("units        == failed tests begin once more ==");
     let second = unit_tests(
         &[&["--exact", "--test-threads=1"], &*tests].concat(),
-        asked.fuzz,
+        asked.search,
         true,
     );
     units.outcome.second_run(&second);

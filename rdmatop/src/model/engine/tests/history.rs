@@ -205,11 +205,3 @@ impl Lab {
 pub(super) fn history() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step(), 1..120)
 }
-
-/// Histories that are tried: enough to find what was wrong once in seconds. `RDMATOP_CASES` asks for more.
-pub(super) fn cases() -> ProptestConfig {
-    let asked = std::env::var("RDMATOP_CASES")
-        .ok()
-        .and_then(|cases| cases.parse().ok());
-    ProptestConfig::with_cases(asked.unwrap_or(300))
-}

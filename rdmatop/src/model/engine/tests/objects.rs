@@ -339,8 +339,6 @@ impl Machine {
 }
 
 proptest! {
-    #![proptest_config(super::history::cases())]
-
     #[test]
     fn objects_of_equal_numbers_and_addresses_have_their_own_owners(
         steps in proptest::collection::vec(step(), 1..120)

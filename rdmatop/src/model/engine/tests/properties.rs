@@ -236,8 +236,6 @@ fn check(snapshot: &Snapshot, seen: &mut HashMap<(bool, u64), Vec<u64>>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
     #[test]
     fn any_history_leaves_the_tables_whole(steps in proptest::collection::vec(step(), 1..60)) {
         let mut host = Host::new();

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::{
-    history::{Lab, Step, cases, history},
+    history::{Lab, Step, history},
     *,
 };
 use crate::model::{
@@ -415,7 +415,7 @@ fn said(snapshot: &Snapshot, mut events: Vec<Event>) -> String {
 
 proptest! {
     // Each step makes two snapshots as text: some histories fewer.
-    #![proptest_config(ProptestConfig::with_cases(cases().cases.div_ceil(4)))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(4)))]
 
     #[test]
     fn a_machine_that_slept_says_what_one_says_that_did_not(first: bool, lossy: bool, steps in history()) {

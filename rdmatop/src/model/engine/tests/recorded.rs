@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use rdmatop_common::wr::WrRecord;
 
 use super::{
-    history::{Lab, Step, cases, history},
+    history::{Lab, Step, history},
     *,
 };
 use crate::model::{
@@ -44,8 +44,6 @@ fn text<T: std::fmt::Debug>(list: &[T]) -> Vec<String> {
 }
 
 proptest! {
-    #![proptest_config(cases())]
-
     #[test]
     fn a_recorded_history_plays_back_identically(lossy: bool, first: bool, steps in history()) {
         let config = EngineConfig { max_ended: 4, ..EngineConfig::default() };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::{
-    history::{Lab, Step, cases, history},
+    history::{Lab, Step, history},
     kernel::Work,
     *,
 };
@@ -64,8 +64,6 @@ fn check_sums(lab: &mut Lab) {
 }
 
 proptest! {
-    #![proptest_config(cases())]
-
     #[test]
     fn sums_are_those_of_the_machine(lossy: bool, steps in history()) {
         let mut lab = Lab::new(EngineConfig::keep_all(), lossy);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::{
-    history::{Lab, Step, cases, history},
+    history::{Lab, Step, history},
     kernel::{self, Work},
     *,
 };
@@ -186,8 +186,6 @@ fn try_out(config: EngineConfig, lossy: bool, attach_first: bool, steps: &[Step]
 }
 
 proptest! {
-    #![proptest_config(cases())]
-
     #[test]
     fn every_count_goes_to_its_owner_however_late_it_arrives(first: bool, steps in history()) {
         let mut lab = try_out(EngineConfig::keep_all(), false, first, &steps);

@@ -167,7 +167,7 @@ fn no_size_panics() {
                 (20, 5),
                 (40, 3),
                 (80, 2),
-                (400, 100),
+                (200, 60),
             ] {
                 for keys in ["", "?", "s", "c", "fx"] {
                     let mut state = state(snapshot.clone(), tab, size);
