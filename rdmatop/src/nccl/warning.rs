@@ -142,7 +142,9 @@ const PROTECTION: Meaning = Meaning {
 const OTHER_COMPLETION: Meaning = Meaning {
     id: "completion-error",
     means: "a request failed",
-    next: "look the status up in ibv_poll_cq(3)",
+    // enum ibv_wc_status of rdma-core's verbs.h.
+    next: "by status: 1 a message was longer than its buffer; 2 the queue pair cannot do such a request; 7 to 11 the peer refused it: look at \
+           the peer's log; 21 the NIC failed: look at `dmesg`",
 };
 const MEMLOCK: Meaning = Meaning {
     id: "memlock",

@@ -371,7 +371,7 @@ pub(super) fn waits(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 used_by(&users)
             ),
             evidence,
-            next: "ibdiagnet --pc -P all=1   # which switch ports wait too: the last one on the way leads to the slow receiver".into(),
+            next: "ibdiagnet -P all=1   # which switch ports wait too: the last one on the way leads to the slow receiver".into(),
             short: "IB congestion".to_owned(),
             victims: users.iter().map(|row| row.uid).collect(),
             ..scene.symptom(FindingId::IbCongestion, Severity::Warning, about(port, None))
