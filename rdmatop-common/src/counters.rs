@@ -2,6 +2,8 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::event::COMM_LEN;
+
 /// Log2 buckets of a histogram: bucket `i` counts values in `[2^i, 2^(i+1))` ns, bucket 0 also 0 and 1 ns,
 /// the last bucket everything above (2^31 ns = 2.1 s).
 pub const HIST_BUCKETS: usize = 32;
@@ -421,6 +423,46 @@ pub struct VerbErrorKey {
     pub reserved: u32,
 }
 
+/// How many failed calls of one process become events in a second: see [`Caller`].
+pub const FAILURES_A_SECOND: u64 = 1000;
+/// Places for processes in the array of [`Caller`]s.
+pub const CALLERS: u32 = 1024;
+/// How many places, side by side, a process may have.
+pub const CALLER_WAYS: u32 = 4;
+
+/// What one process has put into the ring buffer of lifecycle records, so that none takes the room of the
+/// others. The array has one element more than [`CALLERS`], which all processes share that find no place.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Caller {
+    /// 1 while a process has the place, more while others try to get it.
+    pub claims: u64,
+    /// Thread group id; 0: none, or user space is about to free the place.
+    pub pid: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Name of the thread that took the place; empty where another process's call was about an object of this
+    /// one.
+    pub comm: [u8; COMM_LEN],
+    /// When a program last used the place.
+    pub used_ns: u64,
+    /// When the second began in which `failures` calls have failed.
+    pub second_ns: u64,
+    /// See `second_ns`.
+    pub failures: u64,
+    /// Failed calls since the process got the place that made no event, because [`FAILURES_A_SECOND`] others
+    /// had.
+    pub over_budget: u64,
+    /// The position in the ring buffer from which `bytes` is counted: only while less than a quarter of it is
+    /// free.
+    pub from: u64,
+    /// See `from`.
+    pub bytes: u64,
+    /// Records since the process got the place that were refused, because its records took more than a quarter
+    /// of what was free.
+    pub refused: u64,
+}
+
 /// An entry of the array of verb counters. `key.pid` 0: the entry is free.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -443,7 +485,8 @@ pub struct VerbErrorEntry {
 
 /// Index into the array of losses.
 pub mod loss {
-    /// A lifecycle record found no room in the ring buffer.
+    /// A lifecycle record found no room in the ring buffer, or its process had taken its share of one that was
+    /// nearly full ([`super::Caller::refused`]).
     pub const RING: u32 = 0;
     /// The record of a call is missing: the programs found no room to remember the call or its QP, or the kernel skipped the
     /// entry program, or it skipped a program that makes its record at once. A call that was under way when counting began
@@ -549,6 +592,7 @@ mod tests {
     fn entries_are_whole_words() {
         assert_eq!(size_of::<VerbEntry>(), 8 + size_of::<VerbStats>());
         assert_eq!(size_of::<VerbErrorEntry>(), 24);
+        assert_eq!(size_of::<Caller>(), 88);
     }
 
     #[test]

@@ -6,6 +6,8 @@ pub mod map {
     pub const EVENTS: &str = "EVENTS";
     /// Counts of what was lost, by [`crate::counters::loss`].
     pub const LOSSES: &str = "LOSSES";
+    /// What each process put into [`EVENTS`]: [`crate::counters::Caller`].
+    pub const CALLERS: &str = "CALLERS";
     /// Modify calls between entry and return, by the low bits of the thread id.
     pub const MODIFY_CALLS: &str = "MODIFY_CALLS";
     /// Modify calls that found their place in [`MODIFY_CALLS`] taken, by thread and hook.

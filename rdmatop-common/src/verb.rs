@@ -20,6 +20,10 @@ pub const AF_IB: u32 = 0x100;
 /// but a program may send them.
 const LAST_OBJECT: u16 = 0x1fff;
 
+/// Stands for all calls of one process whose method or command the kernel does not define: a program may send
+/// any of 2^29 numbers.
+pub const UNKNOWN: u32 = ioctl(u16::MAX, u16::MAX);
+
 /// The number of an ioctl method.
 pub const fn ioctl(object: u16, method: u16) -> u32 {
     let object = if object < LAST_OBJECT { object } else { LAST_OBJECT };
@@ -49,7 +53,10 @@ pub const QUERY_DEVICE: u32 = write(1);
 pub const QUERY_GID_ENTRY: u32 = ioctl(0, 6);
 
 /// The verb's name as rdma-core spells it, `None` for a number this version does not know.
-pub fn name(verb: u32) -> Option<&'static str> {
+pub const fn name(verb: u32) -> Option<&'static str> {
+    if verb == UNKNOWN {
+        return Some("unknown_method");
+    }
     if verb & WRITE == 0 && verb & CM != 0 {
         return cm_name(verb);
     }
@@ -146,7 +153,7 @@ pub fn name(verb: u32) -> Option<&'static str> {
 }
 
 /// The command's name as the kernel spells it, with `cm_` for `RDMA_USER_CM_CMD_`.
-fn cm_name(verb: u32) -> Option<&'static str> {
+const fn cm_name(verb: u32) -> Option<&'static str> {
     const NAMES: [&str; 25] = [
         "cm_create_id",
         "cm_destroy_id",
@@ -177,7 +184,62 @@ fn cm_name(verb: u32) -> Option<&'static str> {
     if verb == CM_BIND | AF_IB {
         return Some("cm_bind_af_ib");
     }
-    NAMES.get((verb & !CM) as usize).copied()
+    let command = (verb & !CM) as usize;
+    if command < NAMES.len() {
+        Some(NAMES[command])
+    } else {
+        None
+    }
+}
+
+/// Whether [`name`] knows the verb, without its strings: what the kernel side asks. Object 0 with method 0
+/// counts as known: it stands for a wrapped command that could not be read.
+pub const fn is_named(verb: u32) -> bool {
+    /// One bit for each named command among the first 64.
+    const fn commands(space: u32) -> u64 {
+        let (mut bits, mut command) = (0, 0);
+        while command < 64 {
+            if name(space | command).is_some() {
+                bits |= 1 << command;
+            }
+            command += 1;
+        }
+        bits
+    }
+    /// Three bits for each object: how many methods it has.
+    const fn methods() -> u64 {
+        let (mut bits, mut object) = (0, 0);
+        while object < OBJECTS {
+            let mut method = 8;
+            while method > 0 && name(ioctl(object, method - 1)).is_none() {
+                method -= 1;
+            }
+            bits |= (method as u64) << (3 * object);
+            object += 1;
+        }
+        bits
+    }
+    const OBJECTS: u16 = 21;
+    const WRITES: u64 = commands(WRITE);
+    const EXTENDED_WRITES: u64 = commands(WRITE | EXTENDED);
+    const CM_COMMANDS: u64 = commands(CM);
+    const METHODS: u64 = methods();
+    if verb == UNKNOWN || verb == CM_BIND | AF_IB {
+        return true;
+    }
+    if verb & (WRITE | CM) != 0 {
+        let commands = if verb & WRITE == 0 {
+            CM_COMMANDS
+        } else if verb & EXTENDED == 0 {
+            WRITES
+        } else {
+            EXTENDED_WRITES
+        };
+        let command = verb & !(WRITE | EXTENDED | CM);
+        return command < 64 && commands >> command & 1 != 0;
+    }
+    let (object, method) = (verb >> 16, verb & 0xffff);
+    object < OBJECTS as u32 && (method as u64) < METHODS >> (3 * object) & 7
 }
 
 #[cfg(test)]
@@ -202,5 +264,21 @@ mod tests {
             assert_eq!(ioctl(object, 1) & (WRITE | EXTENDED | CM), 0, "{object:#x}");
         }
         assert_eq!(name(ioctl(0x8000, 0)), None);
+    }
+
+    #[test]
+    fn what_has_a_name_is_what_the_kernel_side_takes_for_known() {
+        let commands =
+            (0..=0x1ff).flat_map(|command| [write(command), write(command) | EXTENDED, CM | command]);
+        let methods = (0..=0x1100).flat_map(|object| (0..=0x110).map(move |method| ioctl(object, method)));
+        let mut known = 0;
+        for verb in commands.chain(methods).chain([UNKNOWN]) {
+            let named = name(verb).is_some() || verb == ioctl(0, 0);
+            assert_eq!(is_named(verb), named, "{verb:#x}");
+            known += usize::from(named);
+        }
+        // Each write command is met twice. A process takes no more entries of the table of verbs than this, and
+        // one for each method of a driver that it calls.
+        assert!(known < 200, "{known}");
     }
 }

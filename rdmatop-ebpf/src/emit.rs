@@ -14,8 +14,10 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::{
     body::rxe_shared::works_in_softirqs,
+    grown::Entry,
     maps::{EVENTS, LOSSES},
     offsets::COUNTING,
+    share::{caller, is_over_share},
     task::now,
     words::{add, copy, zeroed},
 };
@@ -74,41 +76,69 @@ fn wakeup(breaking: bool) -> u64 {
     FORCE_WAKEUP
 }
 
-/// Makes a record in the ring buffer itself and sends it.
+/// Reserves space for a record, or counts that there is none. `whose`: the process on whose share of the ring
+/// buffer the record goes.
+#[inline(always)]
+fn space<T: 'static>(whose: impl FnOnce() -> u32) -> Option<Entry<T>> {
+    let ring = EVENTS.now()?;
+    let (unread, size) = (ring.unread(), ring.size());
+    if unread > size - size / 4 {
+        let free = size - unread;
+        let bytes = size_of::<T>() as u64;
+        if is_over_share(u64::from(whose()), bytes, free, ring.read_to(), ring.written_to()) != 0 {
+            return None;
+        }
+    }
+    let entry = ring.reserve();
+    if entry.is_none() {
+        lost(loss::RING);
+    }
+    entry
+}
+
+/// Makes a record of the current process in the ring buffer itself and sends it.
 #[inline(always)]
 pub(crate) fn send<T: FromZeros + IntoBytes + 'static>(fill: impl FnOnce(&mut T)) {
-    match EVENTS.reserve::<T>() {
-        Some(mut entry) => {
-            fill(zeroed(&mut entry));
-            entry.submit(wakeup(false));
-        }
-        None => lost(loss::RING),
+    send_for(caller, fill);
+}
+
+/// As [`send`], for a process that need not be the current one.
+#[inline(always)]
+pub(crate) fn send_for<T: FromZeros + IntoBytes + 'static>(
+    whose: impl FnOnce() -> u32,
+    fill: impl FnOnce(&mut T),
+) {
+    if let Some(mut entry) = space::<T>(whose) {
+        fill(zeroed(&mut entry));
+        entry.submit(wakeup(false));
     }
 }
 
-/// As [`send`], for a `fill` that writes every byte: the space holds what an earlier record left there. `breaking` as for
-/// [`wakeup`].
+/// As [`send`], of a QP and its owner, and for a `fill` that writes every byte: the space holds what an earlier
+/// record left there. `breaking` as for [`wakeup`].
 #[inline(always)]
-pub(crate) fn send_whole<T: FromBytes + 'static>(breaking: bool, fill: impl FnOnce(&mut T)) {
-    match EVENTS.reserve::<T>() {
-        Some(mut entry) => {
-            // SAFETY: the kernel's memory; FromBytes says that any bytes are a value.
-            fill(unsafe { entry.assume_init_mut() });
-            entry.submit(wakeup(breaking));
-        }
-        None => lost(loss::RING),
+pub(crate) fn send_whole<T: FromBytes + 'static>(
+    breaking: bool,
+    whose: impl FnOnce() -> u32,
+    fill: impl FnOnce(&mut T),
+) {
+    if let Some(mut entry) = space::<T>(whose) {
+        // SAFETY: the kernel's memory; FromBytes says that any bytes are a value.
+        fill(unsafe { entry.assume_init_mut() });
+        entry.submit(wakeup(breaking));
     }
 }
 
-/// As [`send`], but without waking the reader, which looks once a second: a wake-up would let softirqs run here.
+/// As [`send_for`], but without waking the reader, which looks once a second: a wake-up would let softirqs run
+/// here.
 #[inline(always)]
-pub(crate) fn send_quietly<T: FromZeros + IntoBytes + 'static>(fill: impl FnOnce(&mut T)) {
-    match EVENTS.reserve::<T>() {
-        Some(mut entry) => {
-            fill(zeroed(&mut entry));
-            entry.submit(NO_WAKEUP);
-        }
-        None => lost(loss::RING),
+pub(crate) fn send_quietly<T: FromZeros + IntoBytes + 'static>(
+    whose: impl FnOnce() -> u32,
+    fill: impl FnOnce(&mut T),
+) {
+    if let Some(mut entry) = space::<T>(whose) {
+        fill(zeroed(&mut entry));
+        entry.submit(NO_WAKEUP);
     }
 }
 
@@ -127,8 +157,7 @@ unsafe impl Prefixed for ObjectRecord {}
 /// The pointer must be to a map value that nobody writes meanwhile.
 #[inline(always)]
 pub(crate) unsafe fn finish<T: Prefixed>(call: *const T, rc: i32) {
-    let Some(mut entry) = EVENTS.reserve::<T>() else {
-        lost(loss::RING);
+    let Some(mut entry) = space::<T>(caller) else {
         return;
     };
     let now = now();

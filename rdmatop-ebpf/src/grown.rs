@@ -23,8 +23,8 @@ use aya_ebpf::{
         bpf_map_type::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_RINGBUF},
     },
     helpers::generated::{
-        bpf_map_delete_elem, bpf_map_lookup_elem, bpf_map_update_elem, bpf_ringbuf_reserve,
-        bpf_ringbuf_submit,
+        bpf_map_delete_elem, bpf_map_lookup_elem, bpf_map_update_elem, bpf_ringbuf_query,
+        bpf_ringbuf_reserve, bpf_ringbuf_submit,
     },
 };
 use rdmatop_common::counters::room;
@@ -320,6 +320,54 @@ impl<T> Entry<T> {
     }
 }
 
+/// A ring buffer as a program finds it. `BPF_RB_*`, include/uapi/linux/bpf.h.
+#[derive(Clone, Copy)]
+pub(crate) struct Filling(NonNull<c_void>);
+
+impl Filling {
+    #[inline(always)]
+    fn query(self, what: u64) -> u64 {
+        // SAFETY: the verifier knows the map; the helper only reads.
+        unsafe { bpf_ringbuf_query(self.0.as_ptr(), what) }
+    }
+
+    /// Bytes that nobody has read yet.
+    #[inline(always)]
+    pub(crate) fn unread(self) -> u64 {
+        self.query(0)
+    }
+
+    /// Bytes that it can hold.
+    #[inline(always)]
+    pub(crate) fn size(self) -> u64 {
+        self.query(1)
+    }
+
+    /// How far the reader has come, in bytes since the ring buffer was made.
+    #[inline(always)]
+    pub(crate) fn read_to(self) -> u64 {
+        self.query(2)
+    }
+
+    /// How far programs have written, as [`Filling::read_to`].
+    #[inline(always)]
+    pub(crate) fn written_to(self) -> u64 {
+        self.query(3)
+    }
+
+    /// Reserves space for a record, `None` where the buffer is full.
+    #[inline(always)]
+    pub(crate) fn reserve<T: 'static>(self) -> Option<Entry<T>> {
+        // SAFETY: the verifier knows the map; the room is as large as was asked for.
+        unsafe {
+            bpf_ringbuf_reserve(self.0.as_ptr(), size_of::<T>() as u64, 0)
+                .cast::<MaybeUninit<T>>()
+                .as_mut()
+        }
+        .map(Entry)
+    }
+}
+
 impl Ring {
     pub(crate) const fn new(bytes: u32) -> Self {
         Self {
@@ -327,16 +375,9 @@ impl Ring {
         }
     }
 
-    /// Reserves space for a record, `None` where the buffer is full.
+    /// The ring buffer that programs write to now.
     #[inline(always)]
-    pub(crate) fn reserve<T: 'static>(&self) -> Option<Entry<T>> {
-        let ring = self.definition.inner(0)?;
-        // SAFETY: the verifier knows the map; the room is as large as was asked for.
-        unsafe {
-            bpf_ringbuf_reserve(ring.as_ptr(), size_of::<T>() as u64, 0)
-                .cast::<MaybeUninit<T>>()
-                .as_mut()
-        }
-        .map(Entry)
+    pub(crate) fn now(&self) -> Option<Filling> {
+        self.definition.inner(0).map(Filling)
     }
 }

@@ -64,6 +64,8 @@ mod record;
 #[cfg(target_arch = "bpf")]
 mod rooms;
 #[cfg(target_arch = "bpf")]
+mod share;
+#[cfg(target_arch = "bpf")]
 mod shell;
 #[cfg(all(target_arch = "bpf", feature = "counters"))]
 mod slots;

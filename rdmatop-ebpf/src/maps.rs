@@ -16,8 +16,9 @@ use aya_ebpf::{
 };
 use rdmatop_common::{
     counters::{
-        DEFAULT_SLOTS, QpSlot, RXE_SEEN_BITS, RxeSeen, SLOTS_A_CHUNK, STAMPS_PER_QP, VERB_ERRORS_A_CHUNK,
-        VERBS_A_CHUNK, VerbEntry, VerbErrorEntry, VerbErrorKey, VerbKey, free, loss, room,
+        CALLERS as PLACES, Caller, DEFAULT_SLOTS, QpSlot, RXE_SEEN_BITS, RxeSeen, SLOTS_A_CHUNK,
+        STAMPS_PER_QP, VERB_ERRORS_A_CHUNK, VERBS_A_CHUNK, VerbEntry, VerbErrorEntry, VerbErrorKey, VerbKey,
+        free, loss, room,
     },
     event::{COMM_LEN, DEVICE_NAME_LEN, ObjectRecord},
 };
@@ -35,6 +36,11 @@ pub(crate) static EVENTS: Ring = Ring::new(512 << 10);
 /// Counts of losses, by cause. The kernel side adds, user space reads through mmap.
 #[map]
 pub(crate) static LOSSES: Array<u64> = Array::with_max_entries(loss::COUNT, MMAPABLE);
+
+/// What each process put into `EVENTS`, by a hash of its PID: see share.rs. The kernel side writes; user space
+/// reads through mmap and frees the places of processes that are quiet.
+#[map]
+pub(crate) static CALLERS: Array<Caller> = Array::with_max_entries(PLACES + 1, MMAPABLE);
 
 /// What the programs of SoftRoCE saw, by the low bits of the CPU number. User space reads it through mmap.
 #[map]

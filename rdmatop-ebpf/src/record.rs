@@ -5,9 +5,21 @@ use rdmatop_common::event::{QpRecord, UNKNOWN_U8, UNKNOWN_U32, kind};
 use crate::{
     emit::send_quietly,
     maps::QpKnown,
+    share::caller,
     task::{now, stamp_known},
     words::clear,
 };
+
+/// The process on whose share of the ring buffer a QP's records go: its owner, because asynchronous events come
+/// in workers. The current one of a QP that a kernel consumer owns.
+#[inline(always)]
+pub(crate) fn owner(known: &QpKnown) -> u32 {
+    if known.owner_pid == 0 {
+        caller()
+    } else {
+        known.owner_pid
+    }
+}
 
 /// Fills in what `known` has about a QP, and marks the other fields as unknown.
 #[inline(always)]
@@ -66,7 +78,10 @@ pub(crate) fn fill(record: &mut QpRecord, known: &QpKnown) {
 /// Reports that a QP moves and no slot is left for it. Called on the data path, so it does not wake the reader.
 #[inline(always)]
 pub(crate) fn uncounted(qp: u64, known: &QpKnown) {
-    send_quietly(|record: &mut QpRecord| {
-        describe(record, kind::QP_UNCOUNTED, qp, known);
-    });
+    send_quietly(
+        || owner(known),
+        |record: &mut QpRecord| {
+            describe(record, kind::QP_UNCOUNTED, qp, known);
+        },
+    );
 }

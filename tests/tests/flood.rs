@@ -11,8 +11,9 @@ use rdmatop_tests::{
     rdmatop::{self, END, Trace, Window},
     storm::Storm,
     table::{Table, say},
-    traffic::{self, Traffic, number},
+    traffic::{self, Traffic, id, number},
 };
+use serde_json::Value;
 
 #[test]
 fn a_ring_of_8_kib_under_50_000_events_loses_many_and_tells_of_each() -> Result<()> {
@@ -29,6 +30,137 @@ fn a_ring_of_8_kib_under_50_000_events_loses_many_and_tells_of_each() -> Result<
     ensure!(storm.happened > 50_000, "{done}");
     ensure!(storm.lost > 0, "8 KiB were enough: nothing about loss was tested");
     ensure!(storm.printed > 0, "nothing was printed");
+    Ok(())
+}
+
+/// While the calls of another user fail without end, a neighbour makes and destroys 20 QPs. What the two say
+/// they did.
+fn beside_failing_calls() -> Result<(Value, Value)> {
+    let failing = Traffic::start("failing-calls", &[])?;
+    failing.ready()?;
+    sleep(Duration::from_secs(2));
+    let neighbour = Traffic::start("idle-qps", &["--qps", "20"])?;
+    let beside = neighbour.ready()?;
+    neighbour.finish()?;
+    Ok((failing.finish()?, beside))
+}
+
+#[test]
+fn one_user_s_failing_calls_take_no_event_and_no_verb_of_another() -> Result<()> {
+    let Some(lab) = Lab::enter("failing calls") else {
+        return Ok(());
+    };
+    let mut table = Table::default();
+    let trace = Trace::start(&[])?;
+    let (did, beside) = beside_failing_calls()?;
+    let traced = trace.stop()?;
+    let (pid, neighbour) = (id(&did, "pid")?, beside["pids"][0].as_u64());
+    let neighbour = u32::try_from(neighbour.context("no pid")?)?;
+    let own = traced.events.pid(neighbour);
+    for kind in ["qp_create", "qp_destroy"] {
+        table.equal("neighbour", kind, 20, Some(own.kind(kind).len() as u64));
+    }
+    let of_budget = |event: &Value| event["where"] == "budget";
+    let (left_out, lost) = (
+        traced.events.filter(of_budget),
+        traced.events.kind("lost").filter(|event| !of_budget(event)),
+    );
+    table.equal("all", "records lost", 0, Some(lost.lost()));
+    ensure!(
+        left_out
+            .all()
+            .iter()
+            .all(|event| event["pid"] == pid && event["comm"] == "failing-calls"),
+        "{left_out:?}"
+    );
+    let failed = number(&did, "unknown")? + number(&did, "known")?;
+    // Opening the device fails some calls, too: libraries ask for more than there is.
+    let printed = traced.events.pid(pid).kind("verb_error").len() as u64;
+    say(&format!(
+        "{failed} calls failed: {printed} printed, {} told as left out",
+        left_out.lost()
+    ));
+    table.equal("flood", "failures", failed, Some(printed + left_out.lost()));
+    ensure!(
+        left_out.lost() > 0,
+        "the calls were too few to test anything: {did}"
+    );
+    let told = format!(
+        "process `failing-calls` ({pid}): {} failed calls were not printed one by one",
+        left_out.lost()
+    );
+    ensure!(
+        traced.stderr.iter().any(|line| line.contains(&told)),
+        "no {told:?} in {:?}",
+        traced.stderr
+    );
+
+    let window = Window::open(&[])?;
+    let (did, beside) = beside_failing_calls()?;
+    let sample = window.close()?;
+    let pid = id(&did, "pid")?;
+    let calls = |pid: &Value, verb: &str| {
+        let mut rows = sample.verbs();
+        let row = rows.find(|row| row.field("pid") == pid && row.field("verb") == verb);
+        row.and_then(|row| row.total("calls"))
+    };
+    for (verb, made) in [("create_qp", 20), ("destroy_qp", 20), ("modify_qp", 60)] {
+        table.equal("neighbour", verb, made, calls(&beside["pids"][0], verb));
+    }
+    for (verb, count) in [("unknown_method", "unknown"), ("query_port", "known")] {
+        table.equal("flood", verb, number(&did, count)?, calls(&did["pid"], verb));
+    }
+    table.equal("all", "calls without counters", 0, Some(sample.lost_at("verb")));
+    let rows = sample.verbs().filter(|row| row.field("pid") == pid).count();
+    ensure!(rows < 20, "{rows} verbs of the process whose calls fail");
+    let floods = &sample.value()["health"]["floods"];
+    ensure!(
+        floods
+            .as_array()
+            .is_some_and(|floods| floods.iter().any(|flood| flood["pid"] == pid)),
+        "{floods}"
+    );
+    table.check(&lab, "another user's failing calls");
+    Ok(())
+}
+
+#[test]
+fn while_its_reader_stands_still_a_flood_loses_its_own_events_alone() -> Result<()> {
+    let Some(lab) = Lab::enter("a reader that stands still") else {
+        return Ok(());
+    };
+    let trace = Trace::start_with(&[], &[("RDMATOP_RING_BYTES", "1048576")])?;
+    trace.child.signal(libc::SIGSTOP)?;
+    let done = traffic::run("qp-churn", &["--count", "1500", "--threads", "2"])?;
+    let neighbour = Traffic::start("idle-qps", &["--qps", "20"])?;
+    let beside = neighbour.ready()?;
+    neighbour.finish()?;
+    trace.child.signal(libc::SIGCONT)?;
+    let traced = trace.stop()?;
+    let storm = Storm::of(&traced, &done)?;
+    storm.check(&format!("Linux {}, a reader that stood still", lab.release))?;
+    ensure!(storm.lost > 0, "there was room for all: nothing was tested");
+    let mut table = Table::default();
+    let neighbour = beside["pids"][0].as_u64().context("no pid")?;
+    let own = traced.events.pid(u32::try_from(neighbour)?);
+    for (kind, count) in [
+        ("qp_create", 20),
+        ("qp_modify", 60),
+        ("qp_destroy", 20),
+        ("cq_create", 1),
+    ] {
+        table.equal("neighbour", kind, count, Some(own.kind(kind).len() as u64));
+    }
+    table.check(&lab, "events beside a flood");
+    let told = format!(
+        "process `qp-churn` ({}): {} records were lost",
+        done["pid"], storm.lost
+    );
+    ensure!(
+        traced.stderr.iter().any(|line| line.contains(&told)),
+        "no {told:?} in {:?}",
+        traced.stderr
+    );
     Ok(())
 }
 

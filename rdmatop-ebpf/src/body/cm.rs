@@ -8,11 +8,13 @@
 //! (`model/engine/connections.rs`).
 
 use crate::{
-    emit::send,
+    emit::{send, send_for},
     offsets::{
         OFF_CM_EVENT, OFF_CM_STATUS, OFF_IDPRIV_DEVICE, OFF_IDPRIV_DST, OFF_IDPRIV_QPN, OFF_IDPRIV_RES,
-        OFF_IDPRIV_SRC, OFF_RES_ID, Pane, get, member, place_of, read, read_into,
+        OFF_IDPRIV_SRC, OFF_RES_ID, OFF_RES_TASK, OFF_TASK_TGID, Pane, get, get_or_zero, member, place_of,
+        read, read_into,
     },
+    share::caller,
     task::{Depth, device, entry, owner, stamp},
 };
 use aya_ebpf::{EbpfContext as _, programs::TracePointContext};
@@ -21,31 +23,42 @@ use rdmatop_common::{
     offsets::UNKNOWN,
 };
 
+/// The process on whose share of the ring buffer a record goes: the id's owner, because events come in workers.
+/// The current one of an id that a kernel consumer owns.
+#[inline(always)]
+fn whose(res: u64) -> u32 {
+    let owner = get_or_zero(get_or_zero(res, &OFF_RES_TASK), &OFF_TASK_TGID);
+    if owner == 0 { caller() } else { owner }
+}
+
 /// The raw tracepoint `WHAT`, whose first argument is the `struct rdma_id_private *`. `event`: the second one of
 /// `cm_event_handler`, the `struct rdma_cm_event *`; 0 elsewhere.
 #[inline(always)]
 pub(crate) fn raw<const WHAT: u32>(id_priv: u64, event: u64) -> Option<()> {
     let res = member(id_priv, &OFF_IDPRIV_RES)?;
     let cm_id: u32 = get(res, &OFF_RES_ID)?;
-    send(|record: &mut CmRecord| {
-        stamp(&mut record.prefix, kind::CM, id_priv);
-        owner(&mut record.prefix, entry(&mut Pane::uninit(), res), Depth::Name);
-        device(&mut record.prefix, get(id_priv, &OFF_IDPRIV_DEVICE).unwrap_or(0));
-        record.what = WHAT;
-        record.cm_id = cm_id;
-        record.event = UNKNOWN_U32;
-        record.qpn = UNKNOWN_U32;
-        if WHAT == cm::EVENT {
-            record.event = get(event, &OFF_CM_EVENT).unwrap_or(UNKNOWN_U32);
-            record.status = get(event, &OFF_CM_STATUS).unwrap_or(0);
-        }
-        if WHAT == cm::CONNECT || WHAT == cm::ACCEPT {
-            record.qpn = get(id_priv, &OFF_IDPRIV_QPN).unwrap_or(UNKNOWN_U32);
-        }
-        // An unknown offset gives the address 0, from which nothing is read.
-        read_into(&mut record.src, place_of(id_priv, &OFF_IDPRIV_SRC));
-        read_into(&mut record.dst, place_of(id_priv, &OFF_IDPRIV_DST));
-    });
+    send_for(
+        || whose(res),
+        |record: &mut CmRecord| {
+            stamp(&mut record.prefix, kind::CM, id_priv);
+            owner(&mut record.prefix, entry(&mut Pane::uninit(), res), Depth::Name);
+            device(&mut record.prefix, get(id_priv, &OFF_IDPRIV_DEVICE).unwrap_or(0));
+            record.what = WHAT;
+            record.cm_id = cm_id;
+            record.event = UNKNOWN_U32;
+            record.qpn = UNKNOWN_U32;
+            if WHAT == cm::EVENT {
+                record.event = get(event, &OFF_CM_EVENT).unwrap_or(UNKNOWN_U32);
+                record.status = get(event, &OFF_CM_STATUS).unwrap_or(0);
+            }
+            if WHAT == cm::CONNECT || WHAT == cm::ACCEPT {
+                record.qpn = get(id_priv, &OFF_IDPRIV_QPN).unwrap_or(UNKNOWN_U32);
+            }
+            // An unknown offset gives the address 0, from which nothing is read.
+            read_into(&mut record.src, place_of(id_priv, &OFF_IDPRIV_SRC));
+            read_into(&mut record.dst, place_of(id_priv, &OFF_IDPRIV_DST));
+        },
+    );
     Some(())
 }
 

@@ -23,7 +23,7 @@ use crate::{
         place_of,
     },
     qps,
-    record::{describe, fill},
+    record::{describe, fill, owner},
     task::{Depth, Entry, entry, now, stamp_known},
     words::{clear, copy, zeroed},
 };
@@ -82,6 +82,7 @@ pub(crate) fn created(qp: u64, entry: Entry<'_>) {
     qps::made(known, qp);
     send_whole(
         false,
+        || owner(known),
         #[inline(always)]
         |record: &mut QpRecord| {
             stamp_known(
@@ -209,6 +210,8 @@ fn stepped(call: &ModifyCall, known: *mut QpKnown, rc: i32) {
     let breaking = COUNTING && attr_mask & mask::STATE != 0 && head.get(&OFF_ATTR_STATE) == Some(ERR);
     send_whole(
         breaking,
+        // SAFETY: as below.
+        || owner(unsafe { &*known }),
         #[inline(always)]
         |record: &mut QpRecord| {
             // SAFETY: the map checked the pointer; only state and port are ever changed, by this QP's calls.
@@ -288,6 +291,7 @@ fn destroyed(rc: i32) -> Option<()> {
     }
     send_whole(
         false,
+        || owner(&call.known),
         #[inline(always)]
         |record: &mut QpRecord| {
             describe(record, kind::QP_DESTROY, call.qp, &call.known);
@@ -319,6 +323,8 @@ pub(crate) fn async_event(event: u64) -> Option<()> {
     };
     send_whole(
         false,
+        // SAFETY: as below.
+        || owner(unsafe { &*known }),
         #[inline(always)]
         |record: &mut QpRecord| {
             // SAFETY: the map checked the pointer; only state and port are ever changed, by this QP's calls.

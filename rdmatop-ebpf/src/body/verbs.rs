@@ -11,10 +11,11 @@ use crate::{
     },
     offsets::{COUNTING, OFF_UDEV_IB_DEV, OFF_UFILE_DEVICE, get, read},
     pool,
+    share::{caller, is_over_budget},
     task::{device, now, stamp},
     words::add,
 };
-use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user};
+use aya_ebpf::helpers::bpf_probe_read_user;
 use rdmatop_common::{
     counters::{
         VERB_ERRORS_A_CHUNK, VERBS_A_CHUNK, VerbEntry, VerbErrorEntry, VerbErrorKey, VerbKey, VerbStats,
@@ -85,11 +86,6 @@ pub(crate) fn ioctl_entered(file: u64, header: u64, attrs: u64) -> Option<()> {
     };
     IOCTLS.remember(hook::VERB, &call);
     Some(())
-}
-
-#[inline(always)]
-fn pid() -> u32 {
-    (bpf_get_current_pid_tgid() >> 32) as u32
 }
 
 /// An entry of `VERBS`.
@@ -188,16 +184,33 @@ pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
     count(verb, rc, Some(took))
 }
 
+/// The verb to count a call as: one for all whose method the kernel does not define, so that a process takes a
+/// limited number of entries. Of a method without a name, a driver's own, it is known that the kernel defines
+/// it once a call has succeeded. The command of a write is the user's word even then, but the kernel's commands
+/// all have names.
+#[inline(always)]
+fn folded(verb: u32, rc: i32) -> u32 {
+    if verb::is_named(verb) {
+        return verb;
+    }
+    let is_method = verb & (verb::WRITE | verb::CM) == 0;
+    if is_method && (rc >= 0 || VERB_INDEX.get_ptr(&VerbKey { pid: caller(), verb }).is_some()) {
+        return verb;
+    }
+    verb::UNKNOWN
+}
+
 /// Counts a call that has returned. `took` is `None` for a call that waits, whose duration says nothing about the kernel.
 #[inline(always)]
 pub(super) fn count(verb: u32, rc: i32, took: Option<u64>) -> Option<()> {
     if !COUNTING {
         return None;
     }
+    let verb = folded(verb, rc);
     if rc < 0 {
         count_failure(verb, rc);
     }
-    let stats = stats(VerbKey { pid: pid(), verb })?;
+    let stats = stats(VerbKey { pid: caller(), verb })?;
     // SAFETY: members of a map value that the verifier knows.
     unsafe {
         add(&raw mut (*stats).calls, 1);
@@ -217,9 +230,12 @@ pub(super) fn count(verb: u32, rc: i32, took: Option<u64>) -> Option<()> {
     Some(())
 }
 
-/// Makes the record of a failure; `on` is a `struct ib_device *` or 0.
+/// Makes the record of a failure, unless its process has too many; `on` is a `struct ib_device *` or 0.
 #[inline(always)]
 pub(super) fn record_failure(verb: u32, rc: i32, took: u64, on: u64) {
+    if is_over_budget() != 0 {
+        return;
+    }
     send(|record: &mut VerbRecord| {
         stamp(&mut record.prefix, kind::VERB_ERROR, 0);
         record.prefix.rc = rc;
@@ -232,7 +248,7 @@ pub(super) fn record_failure(verb: u32, rc: i32, took: u64, on: u64) {
 #[inline(always)]
 fn count_failure(verb: u32, rc: i32) {
     let key = VerbErrorKey {
-        pid: pid(),
+        pid: caller(),
         verb,
         errno: rc.unsigned_abs(),
         reserved: 0,

@@ -2,9 +2,10 @@
 
 use super::plan::Mode;
 
-/// Of a trace: 80 000 QP records. Real-time tasks that occupy their CPUs have to pause once a second
-/// (`sched_rt_runtime_us`, sched(7)), so the buffer must hold the records of one second for a reader that they
-/// starve. The fastest storm measured was 60 000 records a second, untraced, on one core.
+/// Of a trace: 75 000 QP records, 60 000 of them of a single process (share.rs of rdmatop-ebpf). Real-time
+/// tasks that occupy their CPUs have to pause once a second (`sched_rt_runtime_us`, sched(7)), so the buffer
+/// must hold the records of one second for a reader that they starve. The fastest storm measured was 60 000
+/// records a second, untraced, on one core.
 const TRACE: u64 = 16 << 20;
 /// Of all other modes: 20 000 QP records. Their reader can be starved as well, but a dump repairs what is lost there.
 const VIEW: u64 = 4 << 20;

@@ -13,6 +13,8 @@ pub(super) struct End {
     pub(super) printed: u64,
     /// Events that the programs or the channel lost; `None`: no program ran.
     pub(super) lost: Option<u64>,
+    /// Failed calls beyond those that become events, which processes are allowed: neither seen nor lost.
+    pub(super) left_out: u64,
     /// How long it ran.
     pub(super) ran: Duration,
     /// The time in which nothing was attached.
@@ -57,6 +59,7 @@ pub(super) fn line(counts: EventCounts, end: &End) -> String {
     let End {
         printed,
         lost,
+        left_out,
         ran,
         blind,
         unprinted: why,
@@ -72,6 +75,9 @@ pub(super) fn line(counts: EventCounts, end: &End) -> String {
         parts.push(format!("{unprinted} not printed because {}", why.words()));
     }
     parts.push(lost.map_or_else(|| "no program ran".to_owned(), |lost| format!("{lost} lost")));
+    if left_out > 0 {
+        parts.push(format!("{left_out} failed calls not printed one by one"));
+    }
     let spell = |time: Duration| units::duration(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     let unseen = if blind.is_zero() {
         String::new()
@@ -130,14 +136,16 @@ mod tests {
         let end = End {
             printed: 5,
             lost: Some(7),
+            left_out: 149_937,
             ran: Duration::from_mins(1),
             blind: Duration::from_secs(4),
             unprinted: Unprinted::Slow,
         };
         assert_eq!(
             line(counts, &end),
-            "rdmatop: 10 events seen, 5 printed, 2 filtered out, 3 not printed because the reader was too slow, 7 lost in \
-             60.0s, of which 4.00s without programs: what happened then is not known"
+            "rdmatop: 10 events seen, 5 printed, 2 filtered out, 3 not printed because the reader was too slow, 7 lost, \
+             149937 failed calls not printed one by one in 60.0s, of which 4.00s without programs: what happened then \
+             is not known"
         );
         let after = |outcome: &Result<Written, Stop>| {
             let unprinted = Unprinted::of(Some(outcome));

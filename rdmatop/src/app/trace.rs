@@ -138,11 +138,19 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
     drop(sink);
     let (why, unprinted) = written(why, &mut writer).await;
     let lost = pump.latest().health.lost_events;
+    let left_out = pump
+        .latest()
+        .health
+        .floods
+        .iter()
+        .map(|flood| flood.failures)
+        .sum();
     let printed = writer.printed.load(Ordering::Relaxed);
     if !matches!(why, Finish::NoEvents(_) | Finish::Pump(Err(_))) {
         let end = summary::End {
             printed,
             lost,
+            left_out,
             ran: begin.elapsed(),
             blind: gap.total(Instant::now()),
             unprinted,
@@ -215,10 +223,14 @@ fn say_probes(probes: &mut work::ProbeLines, health: &Health) {
     }
 }
 
-/// What became of work requests, of which `seen` made events, and what the kernel skipped.
+/// What became of work requests, of which `seen` made events, which processes made too many events, and what
+/// the kernel skipped.
 fn say_left_out(health: &Health, seen: u64) {
     if let Some(line) = work::summary(health, seen) {
         say(&line);
+    }
+    for flood in &health.floods {
+        say(&format!("rdmatop: {flood}"));
     }
     for skipped in health.skipped.iter().flatten() {
         say(&format!("rdmatop: {skipped}"));

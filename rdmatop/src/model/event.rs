@@ -44,13 +44,18 @@ pub enum EventKind {
     WrPost,
     /// A work request has ended (`wc_status`, `duration_ns` since its post). Only where asked for.
     WrDone,
-    /// Records were lost (`count`, `where`).
+    /// Records were lost (`count`, `where`), or failed calls were left out whose process makes too many
+    /// ([`BUDGET`]).
     Lost,
     /// Something is wrong from now on (`finding`).
     FindingRaise,
     /// It is no longer so (`finding`).
     FindingClear,
 }
+
+/// [`Event::lost_where`] of failed calls beyond those that become events:
+/// [`crate::model::input::Flood::failures`].
+pub const BUDGET: &str = "budget";
 
 impl EventKind {
     /// Every kind, for help texts and filters.
@@ -207,10 +212,10 @@ pub struct Event {
     /// Time in the traced kernel function, or from the post of a work request to its end, ns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_ns: Option<u64>,
-    /// Records lost.
+    /// Records lost, or failed calls left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// Where they were lost.
+    /// Where they were lost; [`BUDGET`] of calls that were left out.
     #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
     pub lost_where: Option<&'static str>,
     /// Identity of the QP across reuse of its number: unique within a run.

@@ -104,6 +104,8 @@ pub enum Input {
     Ebpf(Box<EbpfReport>),
     /// Counts of losses, cumulative since start, indexed by [`loss`].
     Losses([u64; loss::COUNT as usize]),
+    /// Processes that made more events than they may, cumulative since start.
+    Floods(Vec<Flood>),
     /// What SoftRoCE's programs have seen; absent where the kernel counts what it skips.
     Seen(SeenByPrograms),
     /// Programs that the kernel skipped since start; `None` where it does not count that.
@@ -408,6 +410,59 @@ pub struct MemoryReport {
     pub searching: u64,
     /// QPs some of whose posts are not known: reading ended before probes counted again, or before the QP was destroyed.
     pub gaps: u64,
+}
+
+/// A process that made more events than one may, and what of them was left out since start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flood {
+    /// Process id; `None`: several processes that are not told apart.
+    pub pid: Option<u32>,
+    /// Its name when it began to; `None` when not known.
+    pub comm: Option<String>,
+    /// Failed calls beyond those that become events: [`FAILURES_A_SECOND`].
+    pub failures: u64,
+    /// Of the records lost in the ring buffer, those that were refused because the process had taken its share
+    /// of it.
+    pub records: u64,
+}
+
+impl Flood {
+    /// Who it is, in words.
+    pub fn who(&self) -> String {
+        match (self.pid, &self.comm) {
+            (Some(pid), Some(comm)) => format!("process `{comm}` ({pid})"),
+            (Some(pid), None) => format!("process {pid}"),
+            (None, _) => "other processes".to_owned(),
+        }
+    }
+}
+
+impl std::fmt::Display for Flood {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: ", self.who())?;
+        let calls = |count: u64| if count == 1 { "call was" } else { "calls were" };
+        let records = |count: u64| if count == 1 { "record was" } else { "records were" };
+        if self.failures > 0 {
+            write!(
+                f,
+                "{} failed {} not printed one by one",
+                self.failures,
+                calls(self.failures)
+            )?;
+        }
+        if self.failures > 0 && self.records > 0 {
+            f.write_str("; ")?;
+        }
+        if self.records > 0 {
+            write!(
+                f,
+                "{} {} lost, because it had filled its share of the ring buffer",
+                self.records,
+                records(self.records)
+            )?;
+        }
+        Ok(())
+    }
 }
 
 /// A program of ours that the kernel did not run although its hook was reached.

@@ -15,7 +15,7 @@ use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 use super::{
     cause::Cause,
     findings::Finding,
-    input::{EbpfState, HostFacts, HwCountersReport, ProbeVerdict, Skipped, UprobesReport},
+    input::{EbpfState, Flood, HostFacts, HwCountersReport, ProbeVerdict, Skipped, UprobesReport},
     judgement::{AllUnexplained, Judgement, QpsWritten},
     value::{Counter, Shared},
     watched::Picture,
@@ -119,6 +119,8 @@ pub struct Health {
     pub lost_events: Option<u64>,
     /// Losses by cause; only causes that happened.
     pub losses: Vec<Loss>,
+    /// Processes that made more events than one may, and what of them was left out.
+    pub floods: Shared<Flood>,
     /// Programs that the kernel skipped since start; `None` where it does not count that.
     pub skipped: Option<Shared<Skipped>>,
     /// Probes on programs whose posts bypass the kernel; `None` without `--uprobes`.

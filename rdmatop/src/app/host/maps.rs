@@ -29,6 +29,16 @@ impl MapSource {
     }
 }
 
+impl MapSource {
+    /// Sends which processes made more events than they may, if any did.
+    fn tell_floods(&self, out: &mut dyn FnMut(Input)) {
+        let floods = self.sweep.floods();
+        if !floods.is_empty() {
+            out(Input::Floods(floods));
+        }
+    }
+}
+
 /// Reads what SoftRoCE's programs have seen, before the devices are read; [`MapSource`] reads it again after that. The driver's
 /// counters, read in between, can be compared with both.
 pub struct SeenSource(pub MapSweep);
@@ -62,6 +72,7 @@ impl Polled for MapSource {
             return;
         }
         self.sweep.look_for_skips();
+        self.tell_floods(out);
         out(Input::Losses(self.sweep.losses()));
         if self.sweep.uprobes_are_over() {
             out(Input::UprobesOver);
@@ -93,6 +104,7 @@ impl Polled for MapSource {
             }
             // After the counts: any skip that a count lacks had happened before the count was read.
             self.sweep.look_for_all_skips();
+            self.tell_floods(out);
             out(Input::Losses(self.sweep.losses()));
         }
         self.tell_skipped(out);

@@ -16,8 +16,8 @@ use super::{
     event::{Event, EventKind},
     findings::{Change, Limits, Watch},
     input::{
-        CountersSample, DevicesSample, EbpfReport, EbpfState, GpuSample, HealthSample, HwCountersReport,
-        Input, Now, Skipped, Timed, UprobesReport,
+        CountersSample, DevicesSample, EbpfReport, EbpfState, Flood, GpuSample, HealthSample,
+        HwCountersReport, Input, Now, Skipped, Timed, UprobesReport,
     },
     judgement::{AllUnexplained, Judgement},
     snapshot::{Health, SCHEMA, Snapshot, WorkRequests},
@@ -29,6 +29,7 @@ mod address;
 mod connections;
 mod devices;
 mod dump;
+mod floods;
 mod gpus;
 mod groups;
 mod hash;
@@ -159,6 +160,7 @@ pub struct Engine {
     beginnings: qp::Beginnings,
     losses: losses::Losses,
     overlooked: overlooked::Overlooked,
+    floods: Shared<Flood>,
     skipped: Option<Shared<Skipped>>,
     /// Probes on programs.
     uprobes: Option<Arc<UprobesReport>>,
@@ -245,6 +247,12 @@ impl Engine {
                 Vec::new()
             }
             Input::Losses(counts) => self.losses.kernel(&counts, now.mono_ns),
+            Input::Floods(floods) => {
+                for event in self.floods(floods, now) {
+                    out(&event);
+                }
+                return;
+            }
             Input::Seen(seen) => {
                 self.losses.overlooked(self.overlooked.seen(seen));
                 Vec::new()
@@ -557,6 +565,7 @@ impl Engine {
             ebpf: self.ebpf.state.clone(),
             lost_events: traced(self.losses.records()),
             losses: self.losses.rows(),
+            floods: self.floods.clone(),
             skipped: self.skipped.clone(),
             uprobes: self.uprobes.clone(),
             hw_counters: self.hw_counters.clone(),

@@ -9,7 +9,7 @@ use crate::model::ib::{
     AsyncEvent, CmEvent, Gid, PhysState, PortState, QpState, QpType, WcStatus, WrOpcode, WrRequest,
 };
 use crate::model::input::{
-    DataPaths, EbpfState, HostFacts, HwCountersReport, HwPort, MemoryReport, Opener, OpenersSample,
+    DataPaths, EbpfState, Flood, HostFacts, HwCountersReport, HwPort, MemoryReport, Opener, OpenersSample,
     ProbeVerdict, Skipped, UprobesReport, Verdict,
 };
 use crate::model::judgement::{AllUnexplained, Bound, GpuUse, Unexplained};
@@ -418,6 +418,13 @@ fn health() -> Health {
         }],
         uprobes: Some(Arc::new(uprobes())),
         hw_counters: Some(Arc::new(hw_counters())),
+        floods: vec![Flood {
+            pid: Some(4242),
+            comm: Some("fuzz".to_owned()),
+            failures: 149_937,
+            records: 3,
+        }]
+        .into(),
         skipped: Some(
             vec![Skipped {
                 program: "kp_cq_post".into(),

@@ -37,6 +37,7 @@ pub(crate) fn empty() -> Snapshot {
             follows_qps: false,
             lost_events: None,
             losses: Vec::new(),
+            floods: Shared::default(),
             skipped: None,
             uprobes: None,
             hw_counters: None,

@@ -31,7 +31,8 @@ use super::{
 };
 
 /// Maps that user space always reads. Other maps are made only if a wanted program names them.
-const ALWAYS: [&str; 6] = [
+const ALWAYS: [&str; 7] = [
+    map::CALLERS,
     map::CONTROL,
     map::EVENTS,
     map::LOSSES,

@@ -299,6 +299,7 @@ impl Manager {
                 }
                 _ = watch.tick() => {
                     session.flush_log();
+                    self.tell_floods(feed).await?;
                     // The end of a QP makes a record: without one since the last look there is nothing to free.
                     if self.may_free {
                         self.may_free = !self.sweep.make_room();
@@ -373,8 +374,18 @@ impl Manager {
         if let Some(counts) = self.sweep.work() {
             feed.send(Input::WorkCounts(counts)).await?;
         }
+        self.tell_floods(feed).await?;
         feed.send(Input::Losses(self.sweep.losses())).await?;
         feed.send(Input::Skipped(self.sweep.skipped())).await
+    }
+
+    /// Names the processes that made more events than they may.
+    async fn tell_floods(&self, feed: &Feed) -> Result<(), Ended> {
+        let floods = self.sweep.floods();
+        if floods.is_empty() {
+            return Ok(());
+        }
+        feed.send(Input::Floods(floods)).await
     }
 }
 

@@ -120,6 +120,24 @@ impl<T: FromBytes + IntoBytes + Copy> Mapped<T> {
     }
 }
 
+#[cfg(test)]
+impl<T> Mapped<T> {
+    /// So many zeroes, without a map.
+    pub(super) fn anonymous(count: u32) -> Self {
+        let bytes = NonZeroUsize::new(count as usize * size_of::<T>()).unwrap();
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let address = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes.get(), rights, MapFlags::PRIVATE)
+        };
+        Self {
+            array: NonNull::new(address.unwrap().cast()).unwrap(),
+            bytes,
+            count,
+        }
+    }
+}
+
 impl<T> Drop for Mapped<T> {
     fn drop(&mut self) {
         // SAFETY: the mapping made in `open`; nobody holds a reference into it.
@@ -290,24 +308,17 @@ impl UsedRanges {
 mod tests {
     use super::*;
 
-    /// A chunk of so many zeroes, without a map.
-    fn chunk(count: u32) -> Mapped<u64> {
-        let bytes = NonZeroUsize::new(count as usize * size_of::<u64>()).unwrap();
-        let rights = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let address = unsafe {
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes.get(), rights, MapFlags::PRIVATE)
-        };
-        Mapped {
-            array: NonNull::new(address.unwrap().cast()).unwrap(),
-            bytes,
-            count,
-        }
-    }
-
     #[test]
     fn places_are_those_of_the_single_elements_and_end_with_the_chunks() {
-        let pieces = Pieces::new(4, Arriving::new(vec![chunk(4), chunk(4), chunk(4)].into()));
+        let pieces = Pieces::new(
+            4,
+            Arriving::new(
+                (0..3)
+                    .map(|_| Mapped::<u64>::anonymous(4))
+                    .collect::<Vec<_>>()
+                    .into(),
+            ),
+        );
         for (begin, end) in [
             (0, 12),
             (1, 3),

@@ -7,6 +7,7 @@
 mod armed;
 mod attach;
 pub mod btf;
+mod callers;
 mod carried;
 mod choice;
 pub mod control;

@@ -15,6 +15,7 @@ use rustix::time::ClockId;
 use zerocopy::IntoBytes as _;
 
 use super::{
+    callers::{Callers, Floods},
     carried::Carried,
     mapped::{Mapped, MappedError},
     rxe_seen::Seen,
@@ -26,7 +27,7 @@ use super::{
 };
 use crate::model::cause::Cause;
 use crate::model::input::{
-    ReadAt, SeenByPrograms, Skipped, SlotHead, SlotsSample, UprobesReport, VerbsSample,
+    Flood, ReadAt, SeenByPrograms, Skipped, SlotHead, SlotsSample, UprobesReport, VerbsSample,
 };
 use crate::source::{clock, proc::lives, root::Root};
 
@@ -39,6 +40,7 @@ const COUNTS: usize = std::mem::offset_of!(QpSlot, doorbells);
 /// The maps of one session.
 struct Maps {
     losses: Mapped<u64>,
+    callers: Callers,
     verbs: Table<VerbEntry>,
     errors: Table<VerbErrorEntry>,
     /// `None` if no data path is counted.
@@ -67,11 +69,12 @@ pub(super) type WorkCounts = [u64; count::COUNT as usize];
 
 impl Maps {
     /// Takes the maps. Call it before counting begins, because it fills the lists of free entries.
-    fn of(session: &mut Session) -> Result<Self, MappedError> {
+    fn of(session: &mut Session, floods: Floods) -> Result<Self, MappedError> {
         let losses = session.take_map(map::LOSSES);
         let pieces = session.take_pieces().ok_or(MappedError::NoMap("VERBS"))?;
         Ok(Self {
             losses: Mapped::open(losses.ok_or(MappedError::NoMap("LOSSES"))?, "LOSSES")?,
+            callers: Callers::open(session.take_map(map::CALLERS), floods)?,
             verbs: Table::open(
                 pieces.verbs,
                 pieces.verb_index,
@@ -142,6 +145,7 @@ fn is_alive(pid: u32) -> bool {
 /// Totals of sessions that have ended: a session's maps start at zero, but reported totals must not fall.
 struct Past {
     losses: [u64; loss::COUNT as usize],
+    floods: Floods,
     /// At least one session has run.
     begun: bool,
     /// `None` if in some session the kernel did not report skips.
@@ -154,6 +158,7 @@ impl Default for Past {
     fn default() -> Self {
         Self {
             losses: [0; loss::COUNT as usize],
+            floods: Floods::default(),
             begun: false,
             skipped: Some(Vec::new()),
             counts: Carried::default(),
@@ -214,7 +219,7 @@ impl MapSweep {
 
     /// Takes over the maps of a new session, before it counts.
     pub fn adopt(&self, session: &mut Session) -> Result<(), MappedError> {
-        let maps = Maps::of(session);
+        let maps = Maps::of(session, self.inner().past.floods.clone());
         let mut inner = self.inner();
         inner.maps = None;
         inner.maps = Some(maps?);
@@ -232,6 +237,7 @@ impl MapSweep {
     pub(super) fn release(&self) {
         self.look_for_all_skips();
         let (losses, skipped, work) = (self.losses(), self.skipped(), self.work());
+        self.floods();
         self.inner().paused = false;
         let counts = self.verbs(true);
         let mut inner = self.inner();
@@ -262,6 +268,16 @@ impl MapSweep {
             *sum += past;
         }
         sums
+    }
+
+    /// Processes that made more events than they may, over all sessions.
+    pub fn floods(&self) -> Vec<Flood> {
+        let mut inner = self.inner();
+        let Inner { maps, past, .. } = &mut *inner;
+        if let Some(maps) = maps {
+            past.floods = maps.callers.read(monotonic());
+        }
+        past.floods.clone().rows()
     }
 
     /// What SoftRoCE's programs have seen so far; `None` if they do not count it, or not now.

@@ -78,6 +78,7 @@ fn written() -> Keys {
         ("Health", "/health"),
         ("eBPF", "/health/ebpf"),
         ("Loss", "/health/losses"),
+        ("Flood", "/health/floods"),
         ("Skipped", "/health/skipped"),
         ("Uprobes", "/health/uprobes"),
         ("Memory", "/health/uprobes/memory"),

@@ -7,7 +7,7 @@ use super::{
     put::{self, Row, Word},
     units,
 };
-use crate::model::event::{Event, EventKind};
+use crate::model::event::{BUDGET, Event, EventKind};
 use crate::model::ib::QpState;
 use crate::text;
 
@@ -270,6 +270,12 @@ fn cm(out: &mut Vec<u8>, event: &Event) {
 }
 
 fn lost(out: &mut Vec<u8>, event: &Event) {
+    if let (Some(BUDGET), Some(count)) = (event.lost_where, event.count) {
+        return word(
+            out,
+            Some(format_args!("{count} failed calls not printed one by one")),
+        );
+    }
     match event.count {
         Some(count) => number(out, "records", Some(count)),
         None => word(out, Some("records")),
@@ -362,6 +368,15 @@ mod tests {
         (event.from, event.to, event.rc) = (Some(QpState(1)), Some(QpState(2)), Some(-22));
         event.duration_ns = Some(12_345);
         assert_eq!(shown(&event), "INIT->RTR = -22 EINVAL 12.3us");
+    }
+
+    #[test]
+    fn calls_that_were_left_out_are_no_lost_records() {
+        let mut event = Event::new(EventKind::Lost, 0, 0);
+        (event.count, event.lost_where) = (Some(149_937), Some(BUDGET));
+        assert_eq!(shown(&event), "149937 failed calls not printed one by one");
+        event.lost_where = Some("ring");
+        assert_eq!(shown(&event), "records 149937 at ring");
     }
 
     #[test]

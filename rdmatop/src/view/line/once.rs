@@ -52,12 +52,19 @@ pub(super) fn ebpf_line(state: &EbpfState) -> String {
 /// What is missing and what failed, one line for each.
 pub(super) fn notes(out: &mut String, health: &Health) {
     let skipped = || health.skipped.iter().flatten();
-    if health.notes.is_empty() && health.errors.is_empty() && skipped().next().is_none() {
+    if health.notes.is_empty()
+        && health.errors.is_empty()
+        && health.floods.is_empty()
+        && skipped().next().is_none()
+    {
         return;
     }
     out.push('\n');
     for note in &health.notes {
         let _ = writeln!(out, "note: {note}");
+    }
+    for flood in &health.floods {
+        let _ = writeln!(out, "lost: {flood}");
     }
     for skipped in skipped() {
         let _ = writeln!(out, "lost: {skipped}");

@@ -25,6 +25,7 @@ use crate::model::{
 mod changes;
 mod dumps;
 mod events;
+mod floods;
 mod groups;
 mod history;
 mod kernel;

@@ -12,7 +12,7 @@ use super::{
 use crate::model::{
     cause::{CauseId, Concerns, Obstacle},
     input::{
-        CountersSample, EbpfState, HealthSample, HostFacts, LimitReached, LockedMemory, LoggedError,
+        CountersSample, EbpfState, Flood, HealthSample, HostFacts, LimitReached, LockedMemory, LoggedError,
         PortCounters, ProbeVerdict, SeenByPrograms, Skipped, SlotHead, Verdict, WatchReport, WatchSample,
     },
     recording::{Entry, Player, Recorder, Tap},
@@ -196,6 +196,12 @@ fn every_input() -> Vec<Input> {
             "b",
         ))))),
         Input::Losses([1, 2, 3, 4, 5, 6, 7, u64::MAX, 0, 0, 0]),
+        Input::Floods(vec![Flood {
+            pid: None,
+            comm: Some("x".into()),
+            failures: 1,
+            records: u64::MAX,
+        }]),
         Input::Skipped(Some(vec![skipped])),
         Input::Seen(SeenByPrograms {
             session: 1,

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::sync::LazyLock;
 
 use crate::errno;
-use crate::model::event::{Event, EventKind};
+use crate::model::event::{BUDGET, Event, EventKind};
 use crate::model::fields::EVENT;
 
 use super::super::format;
@@ -108,11 +108,15 @@ pub(in crate::view::tui) fn what(c: &Ctx<'_>, e: &Event) -> Cell {
     }
     if let (EventKind::Lost, Some(count)) = (e.event, e.count) {
         add(
-            format!(
-                "{} records lost at {}",
-                format::exact(count),
-                e.lost_where.unwrap_or("?")
-            ),
+            if e.lost_where == Some(BUDGET) {
+                format!("{} failed calls not shown one by one", format::exact(count))
+            } else {
+                format!(
+                    "{} records lost at {}",
+                    format::exact(count),
+                    e.lost_where.unwrap_or("?")
+                )
+            },
             Tone::Bad,
         );
     }

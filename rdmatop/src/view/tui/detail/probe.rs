@@ -36,6 +36,11 @@ pub(super) fn lines(state: &State, probe: Option<&ProbeVerdict>, width: usize) -
             Cell::new(format!("  {:<12}{:>12}  {of}", loss.at, loss.count), Tone::Bad)
         }));
     }
+    if !health.floods.is_empty() {
+        out.push(heading("Processes that make too many events"));
+        let floods = health.floods.iter();
+        out.extend(floods.flat_map(|flood| long(" ", &flood.to_string(), width)));
+    }
     let skipped = || health.skipped.iter().flatten();
     if skipped().next().is_some() {
         out.push(heading("Programs that the kernel skipped"));

@@ -1,0 +1,125 @@
+//! What one process may put into the ring buffer of lifecycle records, so that it takes no other's room.
+//!
+//! * Of its failed calls [`FAILURES_A_SECOND`] become events.
+//! * While the ring buffer is more than three quarters full, the unread records of one process may take a
+//!   quarter of what they leave free: it leaves four fifths of what it found. What it has is counted from the
+//!   end of the ring buffer at the first such record, and anew when the reader has come to there.
+//!
+//! What is refused is counted for its process. Below that, as usual, a record costs two queries of it.
+
+use aya_ebpf::helpers::{bpf_get_current_pid_tgid, generated};
+use core::ptr::{read_volatile, write_volatile};
+use rdmatop_common::{
+    counters::{CALLER_WAYS, CALLERS as PLACES, Caller, FAILURES_A_SECOND, loss},
+    event::COMM_LEN,
+};
+
+use crate::{emit::lost, maps::CALLERS, task::now, words::add};
+
+/// Log2 of the number of groups of places.
+const GROUP_BITS: u32 = (PLACES / CALLER_WAYS).trailing_zeros();
+/// Added to give a claim back: -1.
+const BACK: u64 = u64::MAX;
+/// A second, in ns.
+const SECOND: u64 = 1_000_000_000;
+/// What precedes a record in a ring buffer (`BPF_RINGBUF_HDR_SZ`).
+const HEADER: u64 = 8;
+
+/// The current process.
+#[inline(always)]
+pub(crate) fn caller() -> u32 {
+    (bpf_get_current_pid_tgid() >> 32) as u32
+}
+
+/// The place of a process, which it gets now if it has none. Where all that it may have are taken, and for
+/// process 0, it is the one that such processes share.
+#[inline(always)]
+fn place(pid: u32) -> Option<*mut Caller> {
+    let first = (pid.wrapping_mul(0x9e37_79b1) >> (32 - GROUP_BITS)) * CALLER_WAYS;
+    if pid == 0 {
+        return CALLERS.get_ptr_mut(PLACES);
+    }
+    for way in 0..CALLER_WAYS {
+        let place = CALLERS.get_ptr_mut(first + way)?;
+        // SAFETY: the map checked the pointer.
+        if unsafe { read_volatile(&raw const (*place).pid) } == pid {
+            return Some(place);
+        }
+    }
+    for way in 0..CALLER_WAYS {
+        let place = CALLERS.get_ptr_mut(first + way)?;
+        // SAFETY: as above; only the claim's holder writes who has the place. See `body::calls` about claims.
+        unsafe {
+            let claims = &raw mut (*place).claims;
+            if read_volatile(claims) != 0 {
+                continue;
+            }
+            add(claims, 1);
+            if read_volatile(claims) == 1 {
+                if caller() == pid {
+                    generated::bpf_get_current_comm((&raw mut (*place).comm).cast(), COMM_LEN as u32);
+                }
+                write_volatile(&raw mut (*place).used_ns, now());
+                write_volatile(&raw mut (*place).pid, pid);
+                return Some(place);
+            }
+            add(claims, BACK);
+        }
+    }
+    CALLERS.get_ptr_mut(PLACES)
+}
+
+/// Whether the current process has had its failed calls of this second; then this one is counted and makes no
+/// event.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn is_over_budget() -> u64 {
+    let Some(place) = place(caller()) else { return 0 };
+    let now = now();
+    // SAFETY: the map checked the pointer. Threads that begin a second at once may let some more calls through.
+    unsafe {
+        write_volatile(&raw mut (*place).used_ns, now);
+        if now - read_volatile(&raw const (*place).second_ns) >= SECOND {
+            write_volatile(&raw mut (*place).second_ns, now);
+            write_volatile(&raw mut (*place).failures, 0);
+        }
+        if read_volatile(&raw const (*place).failures) >= FAILURES_A_SECOND {
+            add(&raw mut (*place).over_budget, 1);
+            return 1;
+        }
+        add(&raw mut (*place).failures, 1);
+    }
+    0
+}
+
+/// Whether a record of `bytes` would give process `pid` more than its share; then the record is counted as
+/// lost. `free`, `read_to` and `written_to` are those of the ring buffer.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn is_over_share(
+    pid: u64,
+    bytes: u64,
+    free: u64,
+    read_to: u64,
+    written_to: u64,
+) -> u64 {
+    let Some(place) = place(pid as u32) else { return 0 };
+    let bytes = bytes + HEADER;
+    // SAFETY: as above. Threads that begin anew at once may let some more records through.
+    unsafe {
+        write_volatile(&raw mut (*place).used_ns, now());
+        let from = read_volatile(&raw const (*place).from);
+        // A ring buffer that has replaced another one begins at 0.
+        if read_to >= from || written_to < from {
+            write_volatile(&raw mut (*place).from, written_to);
+            write_volatile(&raw mut (*place).bytes, 0);
+        }
+        if read_volatile(&raw const (*place).bytes) + bytes > free / 4 {
+            lost(loss::RING);
+            add(&raw mut (*place).refused, 1);
+            return 1;
+        }
+        add(&raw mut (*place).bytes, bytes);
+    }
+    0
+}
